@@ -1,0 +1,1 @@
+//! The uverbs kernel ABI as Rust types.

@@ -1,0 +1,1 @@
+//! ConnectX (mlx5) hardware layouts as Rust types.

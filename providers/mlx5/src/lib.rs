@@ -1,0 +1,1 @@
+//! The uverbs provider for ConnectX (mlx5).

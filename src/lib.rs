@@ -1,0 +1,1 @@
+//! RDMA verbs for Rust with no C underneath.

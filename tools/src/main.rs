@@ -1,0 +1,2 @@
+//! The `uverbs` command line.
+fn main() {}

@@ -1,1 +1,55 @@
-//! The uverbs kernel ABI as Rust types.
+//! The uverbs kernel ABI as Rust types: what crosses the kernel boundary, and nothing that acts on
+//! it.
+//!
+//! Structs, fields and constants keep the names of the kernel's uapi headers, so that a name found
+//! in the kernel, in rdma-core or in a trace is found here. Numbers are in the host's byte order,
+//! except where the header says `__be`. Enums are plain integers: a value that a newer kernel adds
+//! survives.
+//!
+//! | here | header |
+//! |---|---|
+//! | [`ioctl`] | `rdma_user_ioctl_cmds.h` |
+//! | [`objects`] | `ib_user_ioctl_cmds.h` |
+//! | [`write`](mod@write), [`device`], [`port`], [`gid`], [`pd`], [`mr`], [`mw`], [`cq`], [`qp`], [`srq`], [`ah`], [`wq`], [`xrcd`], [`mcast`], [`event`], [`wc`], [`flow`], [`driver_id`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
+//! | [`mlx5`] | `mlx5-abi.h`, `mlx5_user_ioctl_cmds.h`, `mlx5_user_ioctl_verbs.h` |
+//! | [`rxe`] | `rdma_user_rxe.h` |
+//! | [`netlink`] | `rdma_netlink.h` |
+//!
+//! How C maps to Rust:
+//!
+//! - every struct is `repr(C)` and derives zerocopy's traits, which refuse padding: a hole that the
+//!   C compiler leaves is a field `_pad0`, and bytes never leave uninitialised;
+//! - a flexible array at the end (`driver_data[]`, `attrs[]`) is left off: it starts at the
+//!   struct's size;
+//! - an anonymous union is a field named after its first member, a named union an array of bytes
+//!   with accessors.
+//!
+//! `tests/layout.rs` compares each offset, size and value with fixtures that gcc made from the
+//! headers (`xtask/layouts/kernel_abi.py`).
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod ah;
+pub mod cq;
+pub mod device;
+pub mod driver_id;
+pub mod event;
+pub mod flow;
+pub mod gid;
+pub mod ioctl;
+pub mod mcast;
+pub mod mlx5;
+pub mod mr;
+pub mod mw;
+pub mod netlink;
+pub mod objects;
+pub mod pd;
+pub mod port;
+pub mod qp;
+pub mod rxe;
+pub mod srq;
+mod union;
+pub mod wc;
+pub mod wq;
+pub mod write;
+pub mod xrcd;

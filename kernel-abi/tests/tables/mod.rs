@@ -1,0 +1,4 @@
+//! What the crate declares, item by item.
+
+pub(crate) mod constants;
+pub(crate) mod structs;

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Writes kernel-abi/tests/fixtures/*.tsv from the RDMA uapi headers.
+
+    python3 xtask/layouts/kernel_abi.py [--include DIR] [--verbs-include DIR]
+
+DIR holds rdma/*.h (default /usr/include), the other infiniband/verbs.h (libibverbs-dev).
+
+gcc compiles a file that only includes the headers, and the layouts are read back from its debug information, so no
+list of structs is kept here: whatever the headers define is in the fixture, and the Rust side must have it.
+
+  layout.tsv      struct TAB field TAB offset TAB size, and one line with an empty field and offset for the whole
+  constants.tsv   NAME TAB value (constants_verbs.tsv: the few that only libibverbs' verbs.h shows)
+
+How C maps to the rows:
+  - a flexible or zero-length array has size 0 and gets no row;
+  - a hole the C compiler leaves becomes a row `_pad0`, `_pad1`...;
+  - an anonymous union is one row, named after its first member;
+  - a named union is one row, and each struct inside it a struct of its own, `<outer>_<member>`;
+  - a nested anonymous struct is one row, and a struct of its own, `<outer>_<member>`.
+"""
+
+import argparse, pathlib, re, subprocess, tempfile
+
+HEADERS = [
+    "rdma_user_ioctl_cmds.h", "ib_user_ioctl_cmds.h", "ib_user_ioctl_verbs.h", "ib_user_verbs.h", "mlx5-abi.h",
+    "mlx5_user_ioctl_cmds.h", "mlx5_user_ioctl_verbs.h", "rdma_netlink.h", "rdma_user_rxe.h",
+]
+# iWARP port mapper and the path-record service: daemons' protocols, no part of verbs.
+FOREIGN = re.compile(r"IWPM_|RDMA_NL_IWPM_|RDMA_NL_LS_|LS_|RDMA_NLA_|rdma_ls_|rdma_nla_")
+
+# Values that cross the boundary although no uapi header names them: the kernel's include/rdma/ib_verbs.h does, and
+# libibverbs repeats them under IBV_. The enums to take, and the names that differ by more than the prefix.
+VERBS_ENUMS = {
+    "ibv_qp_attr_mask", "ibv_qp_state", "ibv_mtu", "ibv_mig_state", "ibv_event_type", "ibv_wc_status", "ibv_send_flags",
+    "ibv_wq_state", "ibv_wq_attr_mask", "ibv_mw_type", "ibv_srq_attr_mask", "ibv_port_state", "ibv_atomic_cap",
+    "ibv_rereg_mr_flags",
+}
+VERBS_RENAMED = {
+    "IBV_WQ_ATTR_STATE": "IB_WQ_STATE", "IBV_WQ_ATTR_CURR_STATE": "IB_WQ_CUR_STATE", "IBV_WQ_ATTR_FLAGS": "IB_WQ_FLAGS",
+    "IBV_REREG_MR_CHANGE_TRANSLATION": "IB_MR_REREG_TRANS", "IBV_REREG_MR_CHANGE_PD": "IB_MR_REREG_PD",
+    "IBV_REREG_MR_CHANGE_ACCESS": "IB_MR_REREG_ACCESS",
+}
+# Of the library alone; the kernel has no such value.
+VERBS_ONLY = re.compile(r"IBV_WC_TM_|IBV_QPS_UNKNOWN|IBV_WQS_UNKNOWN|IBV_WQ_ATTR_RESERVED|IBV_REREG_MR_FLAGS_SUPPORTED")
+
+
+def debug_entries(source, include):
+    """The debug entries of `source` as a dict: offset -> {tag, children, name, ...}."""
+    with tempfile.TemporaryDirectory() as tmp:
+        c, o = pathlib.Path(tmp, "a.c"), pathlib.Path(tmp, "a.o")
+        c.write_text(source)
+        subprocess.run(["gcc", f"-I{include}", "-c", "-g", "-gdwarf-4", "-fno-eliminate-unused-debug-types",
+                        "-o", o, c], check=True)
+        text = subprocess.run(["readelf", "--wide", "--debug-dump=info", o], check=True, capture_output=True,
+                              text=True).stdout
+    entries, stack, entry = {}, [], None
+    for line in text.splitlines():
+        if m := re.match(r" <(\d+)><([0-9a-f]+)>: Abbrev Number: \d+ \(DW_TAG_(\w+)\)", line):
+            depth, at, tag = int(m[1]), int(m[2], 16), m[3]
+            entry = {"tag": tag, "children": []}
+            entries[at] = entry
+            del stack[depth:]
+            if stack:
+                stack[-1]["children"].append(entry)
+            stack.append(entry)
+        elif m := re.match(r"\s+<[0-9a-f]+>\s+DW_AT_(\w+)\s*:\s*(.*)", line):
+            value = re.sub(r"^\([\w]+\)\s*", "", m[2])
+            value = re.sub(r"^\(offset: (?:0x)?[0-9a-f]+\):\s*", "", value)
+            if m[1] == "type":
+                entry["type"] = int(re.match(r"<0x([0-9a-f]+)>", value)[1], 16)
+            elif m[1] in ("name",):
+                entry["name"] = value.strip()
+            elif m[1] in ("byte_size", "data_member_location", "upper_bound", "const_value", "count"):
+                entry[m[1]] = int(re.match(r"-?\w+", value)[0], 0)
+    return entries
+
+
+class Types:
+    def __init__(self, entries):
+        self.entries = entries
+
+    def strip(self, at):
+        """The entry behind typedefs and qualifiers."""
+        entry = self.entries[at]
+        while entry["tag"] in ("typedef", "const_type", "volatile_type"):
+            entry = self.entries[entry["type"]]
+        return entry
+
+    def size(self, at):
+        entry = self.strip(at)
+        if entry["tag"] == "array_type":
+            size = self.size(entry["type"])
+            for dim in entry["children"]:
+                size *= dim.get("count", dim.get("upper_bound", -1) + 1)
+            return size
+        return entry["byte_size"]
+
+    def rows(self, name, entry, out):
+        """Appends the rows of struct `name` to `out` (name -> [(field, offset, size, type)])."""
+        fields, end, pads = [], 0, 0
+        for member in entry["children"]:
+            if member["tag"] != "member":
+                continue
+            size, offset = self.size(member["type"]), member.get("data_member_location", 0)
+            if size == 0:
+                continue
+            inner = self.strip(member["type"])
+            field = member.get("name")
+            if field is None:
+                field = next(c["name"] for c in inner["children"] if "name" in c)
+            elif inner["tag"] == "structure_type" and "name" not in inner:
+                self.rows(f"{name}_{field}", inner, out)
+            elif inner["tag"] == "union_type":
+                for variant in inner["children"]:
+                    of = self.strip(variant["type"]) if variant["tag"] == "member" else {"tag": ""}
+                    if of["tag"] == "structure_type" and "name" not in of:
+                        self.rows(f"{inner.get('name', name)}_{variant['name']}", of, out)
+            if offset > end:
+                fields.append((f"_pad{pads}", end, offset - end, None))
+                pads += 1
+            fields.append((field, offset, size, member["type"]))
+            end = offset + size
+        if entry["byte_size"] > end:
+            fields.append((f"_pad{pads}", end, entry["byte_size"] - end, None))
+        out[name] = (fields, entry["byte_size"])
+
+
+def main():
+    args = argparse.ArgumentParser()
+    args.add_argument("--include", default="/usr/include")
+    args.add_argument("--verbs-include", help="DIR with infiniband/verbs.h: writes constants_verbs.tsv too")
+    args = args.parse_args()
+
+    texts = {h: pathlib.Path(args.include, "rdma", h).read_text() for h in HEADERS}
+    text = "\n".join(texts.values())
+    source = "".join(f"#include <rdma/{h}>\n" for h in HEADERS)
+    types = Types(debug_entries(source, args.include))
+
+    ours = set(re.findall(r"^struct\s+(\w+)\s*\{", text, re.M))
+    words = set(re.findall(r"\w+", text))
+    layouts, constants = {}, {}
+    for entry in types.entries.values():
+        name = entry.get("name", "")
+        if entry["tag"] == "structure_type" and name in ours and "byte_size" in entry and not FOREIGN.match(name):
+            types.rows(name, entry, layouts)
+        if entry["tag"] == "enumerator" and name in words and not FOREIGN.match(name):
+            constants[name] = entry["const_value"]
+
+    # Nothing may be lost between the headers and here.
+    plain = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    names = {n for body in re.findall(r"enum\s+\w*\s*\{(.*?)\}", plain, re.S)
+             for n in re.findall(r"(?:^|,)\s*([A-Z]\w+)", body)}
+    lost = {n for n in names - constants.keys() | ours - layouts.keys() if not FOREIGN.match(n)}
+    assert not lost, f"not in the debug information: {sorted(lost)}"
+
+    # Macros: gcc evaluates them, as enumerators of wide enough type.
+    macros = [m for m in re.findall(r"^#define\s+(\w+)[ \t]+\S", text, re.M) if not FOREIGN.match(m)]
+    macros = [m for m in macros if m != "RDMA_UAPI_PTR"]
+    probe = source + "#include <stdio.h>\nint main(void) {\n"
+    probe += "".join(f'  printf("{m}\\t%lld\\n", (long long)({m}));\n' for m in macros) + "}\n"
+    with tempfile.TemporaryDirectory() as tmp:
+        c, exe = pathlib.Path(tmp, "m.c"), pathlib.Path(tmp, "m")
+        c.write_text(probe)
+        subprocess.run(["gcc", f"-I{args.include}", "-o", exe, c], check=True)
+        out = subprocess.run([exe], check=True, capture_output=True, text=True).stdout
+    constants |= {n: int(v) for n, v in (line.split("\t") for line in out.splitlines())}
+
+    fixtures = pathlib.Path(__file__).resolve().parents[2] / "kernel-abi/tests/fixtures"
+    with open(fixtures / "layout.tsv", "w") as f:
+        for name, (fields, size) in sorted(layouts.items()):
+            for field, offset, length, _ in fields:
+                print(name, field, offset, length, sep="\t", file=f)
+            print(name, "", "", size, sep="\t", file=f)
+    with open(fixtures / "constants.tsv", "w") as f:
+        for name, value in sorted(constants.items()):
+            print(name, value, sep="\t", file=f)
+
+    if args.verbs_include:
+        entries = debug_entries("#include <infiniband/verbs.h>\n", args.verbs_include)
+        values = {}
+        for entry in entries.values():
+            if entry["tag"] == "enumeration_type" and entry.get("name") in VERBS_ENUMS:
+                for child in entry["children"]:
+                    if not VERBS_ONLY.match(child["name"]):
+                        name = VERBS_RENAMED.get(child["name"], child["name"].replace("IBV_", "IB_", 1))
+                        values[name] = child["const_value"]
+        with open(fixtures / "constants_verbs.tsv", "w") as f:
+            for name, value in sorted(values.items()):
+                print(name, value, sep="\t", file=f)
+
+
+if __name__ == "__main__":
+    main()

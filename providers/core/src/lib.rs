@@ -1,1 +1,29 @@
 //! The contract between uverbs and its providers, and the doors to the kernel.
+
+pub mod attr;
+pub mod cmd;
+pub mod context;
+pub mod cq;
+pub mod discovery;
+pub mod door;
+pub mod error;
+pub mod exposed;
+pub mod event;
+pub mod fence;
+pub mod frame;
+pub mod ioctl;
+pub mod memory;
+pub mod mmio;
+pub mod mr;
+pub mod pd;
+pub mod provider;
+pub mod qp;
+pub mod real;
+pub mod table;
+#[cfg(test)]
+mod testing;
+pub mod uverbs;
+pub mod work;
+pub mod wrap;
+
+pub use error::Error;

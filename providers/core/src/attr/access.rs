@@ -1,0 +1,75 @@
+//! Rights of memory regions and queue pairs.
+
+use bitflags::bitflags;
+use uverbs_kernel_abi::mr as abi;
+
+bitflags! {
+    /// What may be done with a memory region, or through a queue pair by its peer. Local read is always granted.
+    ///
+    /// IBTA vol 1, 10.6.3.1; numbers of `enum ib_uverbs_access_flags`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[doc(alias = "ibv_access_flags")]
+    pub struct AccessFlags: u32 {
+        /// The device may write for own work requests: receives, and the results of READs and atomics.
+        const LOCAL_WRITE = abi::IB_UVERBS_ACCESS_LOCAL_WRITE;
+        /// The peer may write. Needs [`Self::LOCAL_WRITE`] on a region.
+        const REMOTE_WRITE = abi::IB_UVERBS_ACCESS_REMOTE_WRITE;
+        /// The peer may read.
+        const REMOTE_READ = abi::IB_UVERBS_ACCESS_REMOTE_READ;
+        /// The peer may do atomics. Needs [`Self::LOCAL_WRITE`] on a region.
+        const REMOTE_ATOMIC = abi::IB_UVERBS_ACCESS_REMOTE_ATOMIC;
+        /// Memory windows may be bound to the region.
+        const MW_BIND = abi::IB_UVERBS_ACCESS_MW_BIND;
+        /// Addresses count from the region's start, not from its iova.
+        const ZERO_BASED = abi::IB_UVERBS_ACCESS_ZERO_BASED;
+        /// Pages are not pinned; the device faults them in.
+        const ON_DEMAND = abi::IB_UVERBS_ACCESS_ON_DEMAND;
+        /// The region is in huge pages (on demand only).
+        const HUGETLB = abi::IB_UVERBS_ACCESS_HUGETLB;
+        /// The device may write out of order (PCI relaxed ordering). Optional: skipped by a device without it.
+        const RELAXED_ORDERING = abi::IB_UVERBS_ACCESS_RELAXED_ORDERING;
+        /// Rights that a newer kernel has.
+        const _ = !0;
+    }
+}
+
+impl AccessFlags {
+    /// The flags without those that a device may skip.
+    ///
+    /// For a kernel whose context doesn't say `IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS`: it would refuse them
+    /// (rdma-core `libibverbs/verbs.c`, `ibv_reg_mr_iova2`).
+    #[must_use]
+    pub const fn without_optional(self) -> Self {
+        Self::from_bits_retain(self.bits() & !abi::IB_UVERBS_ACCESS_OPTIONAL_RANGE)
+    }
+
+    /// Whether a region with these rights makes sense: remote write and atomics need local write.
+    #[must_use]
+    pub const fn is_valid_for_region(self) -> bool {
+        let remote = Self::REMOTE_WRITE.union(Self::REMOTE_ATOMIC);
+        !self.intersects(remote) || self.contains(Self::LOCAL_WRITE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn optional_rights_can_be_left_off() {
+        let all = AccessFlags::LOCAL_WRITE
+            | AccessFlags::RELAXED_ORDERING
+            | AccessFlags::from_bits_retain(1 << 29);
+        assert_eq!(all.without_optional(), AccessFlags::LOCAL_WRITE);
+        let later = AccessFlags::from_bits_retain(1 << 30);
+        assert_eq!(later.without_optional(), later);
+    }
+
+    #[test]
+    fn remote_write_needs_local_write() {
+        assert!(AccessFlags::REMOTE_READ.is_valid_for_region());
+        assert!(!AccessFlags::REMOTE_WRITE.is_valid_for_region());
+        assert!(!AccessFlags::REMOTE_ATOMIC.is_valid_for_region());
+        assert!((AccessFlags::REMOTE_ATOMIC | AccessFlags::LOCAL_WRITE).is_valid_for_region());
+    }
+}

@@ -1,0 +1,313 @@
+//! Queue pair attributes: states, capacities, and what each transition needs.
+//!
+//! A transition's mandatory attributes are the fields of its struct, so one that is missing doesn't compile; what
+//! InfiniBand leaves optional has a default and a builder method. IBTA vol 1, 11.2.5.2, tables 91 and 92.
+
+use std::fmt;
+
+use super::{AccessFlags, Gid, Mtu};
+
+/// State of a queue pair. IBTA vol 1, 10.3.1; numbers of `enum ib_qp_state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_qp_state")]
+#[non_exhaustive]
+pub enum QpState {
+    /// Just made: nothing can be posted.
+    Reset,
+    /// Receives can be posted, nothing moves.
+    Init,
+    /// Ready to receive.
+    ReadyToReceive,
+    /// Ready to send: the working state.
+    ReadyToSend,
+    /// Send queue drained: sends are held back.
+    SendQueueDrained,
+    /// The send queue failed; receives go on (UC and UD only).
+    SendQueueError,
+    /// Failed: everything outstanding or posted comes back flushed.
+    Error,
+    /// A number this library doesn't know.
+    Unknown(u32),
+}
+
+impl QpState {
+    /// The state with the kernel's number.
+    #[must_use]
+    pub const fn from_raw(raw: u32) -> Self {
+        match raw {
+            0 => Self::Reset,
+            1 => Self::Init,
+            2 => Self::ReadyToReceive,
+            3 => Self::ReadyToSend,
+            4 => Self::SendQueueDrained,
+            5 => Self::SendQueueError,
+            6 => Self::Error,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// The kernel's number.
+    #[must_use]
+    pub const fn raw(self) -> u32 {
+        match self {
+            Self::Reset => 0,
+            Self::Init => 1,
+            Self::ReadyToReceive => 2,
+            Self::ReadyToSend => 3,
+            Self::SendQueueDrained => 4,
+            Self::SendQueueError => 5,
+            Self::Error => 6,
+            Self::Unknown(raw) => raw,
+        }
+    }
+}
+
+impl fmt::Display for QpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reset => f.write_str("RESET"),
+            Self::Init => f.write_str("INIT"),
+            Self::ReadyToReceive => f.write_str("RTR"),
+            Self::ReadyToSend => f.write_str("RTS"),
+            Self::SendQueueDrained => f.write_str("SQD"),
+            Self::SendQueueError => f.write_str("SQE"),
+            Self::Error => f.write_str("ERR"),
+            Self::Unknown(raw) => write!(f, "state {raw}"),
+        }
+    }
+}
+
+/// Sizes of a queue pair. What the provider returns is at least what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "ibv_qp_cap")]
+pub struct QpCap {
+    /// Send work requests outstanding, each of the largest size.
+    pub max_send_wr: u32,
+    /// Receive work requests outstanding.
+    pub max_recv_wr: u32,
+    /// Entries in a send's gather list.
+    pub max_send_sge: u32,
+    /// Entries in a receive's scatter list.
+    pub max_recv_sge: u32,
+    /// Bytes that a send may carry in the work request itself.
+    pub max_inline_data: u32,
+}
+
+impl Default for QpCap {
+    fn default() -> Self {
+        Self {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 64,
+        }
+    }
+}
+
+/// How the send queue rings its doorbell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DoorbellMode {
+    /// The queue owns a write-combining register; a lone small post is copied into it whole (BlueFlame), which
+    /// spares the device a read of the WQE: least latency.
+    #[default]
+    BlueFlame,
+    /// An eight-byte store to a non-cached page, shared with other queues, and no fence behind it: least work per
+    /// post when posts are batched.
+    NonCached,
+}
+
+/// RESET to INIT. IBTA vol 1, table 91.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InitAttr {
+    /// Port, from 1.
+    pub port: u8,
+    /// Index into the port's P_Key table; 0 is the default partition.
+    pub pkey_index: u16,
+    /// What the peer may do: remote read, write, atomic.
+    pub access: AccessFlags,
+}
+
+/// The way to the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "ibv_ah_attr")]
+pub struct Path {
+    /// Destination LID (InfiniBand); 0 on RoCE.
+    pub dlid: u16,
+    /// Global route: needed on RoCE and between subnets.
+    pub grh: Option<GlobalRoute>,
+    /// Service level, 0 to 15.
+    pub service_level: u8,
+    /// Source path bits, for a port with several LIDs.
+    pub src_path_bits: u8,
+    /// Static rate, `enum ibv_rate`; 0 is the port's own.
+    pub static_rate: u8,
+}
+
+/// The global part of a [`Path`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "ibv_global_route")]
+pub struct GlobalRoute {
+    /// The peer's GID.
+    pub dgid: Gid,
+    /// Index into the own port's GID table.
+    pub sgid_index: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Traffic class (DSCP and ECN on RoCE v2).
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+}
+
+/// INIT to RTR. IBTA vol 1, table 91.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RtrAttr {
+    /// The peer's QP number.
+    pub dest_qpn: u32,
+    /// PSN expected first: the peer's `sq_psn`. 24 bits.
+    pub rq_psn: u32,
+    /// Largest packet payload, the same on both sides.
+    pub path_mtu: Mtu,
+    /// The way to the peer.
+    pub path: Path,
+    /// READs and atomics the peer may have outstanding here.
+    pub max_dest_rd_atomic: u8,
+    /// How long the peer shall wait when no receive is posted.
+    pub min_rnr_timer: RnrTimer,
+}
+
+/// RTR to RTS. IBTA vol 1, table 91.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RtsAttr {
+    /// First PSN sent: the peer's `rq_psn`. 24 bits.
+    pub sq_psn: u32,
+    /// READs and atomics outstanding at the peer.
+    pub max_rd_atomic: u8,
+    /// How long to wait for an acknowledgement.
+    pub timeout: AckTimeout,
+    /// Retries after a timeout or a sequence error, 0 to 7.
+    pub retry_count: u8,
+    /// Retries after receiver-not-ready, 0 to 6; 7 is for ever.
+    pub rnr_retry: u8,
+}
+
+/// Receiver-not-ready timer: a five-bit code. IBTA vol 1, table 45.
+///
+/// The code 0 means 655.36 ms, the longest of all, not the shortest: hence a type and no number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RnrTimer(u8);
+
+/// Microseconds for each code. IBTA vol 1, table 45.
+const RNR_MICROSECONDS: [u32; 32] = [
+    655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
+    5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840,
+    245_760, 327_680, 491_520,
+];
+
+impl RnrTimer {
+    /// 0.64 ms, the middle of the road.
+    pub const DEFAULT: Self = Self(12);
+
+    /// The timer with this code; `None` over 31.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        if code < 32 { Some(Self(code)) } else { None }
+    }
+
+    /// The shortest timer that is at least `microseconds` long; the longest where none is.
+    #[must_use]
+    pub fn at_least(microseconds: u32) -> Self {
+        (1..32u8)
+            .find(|&code| RNR_MICROSECONDS[usize::from(code)] >= microseconds)
+            .map_or(Self(0), Self)
+    }
+
+    /// The five-bit code.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// How long it is.
+    #[must_use]
+    pub fn microseconds(self) -> u32 {
+        RNR_MICROSECONDS[usize::from(self.0 & 31)]
+    }
+}
+
+impl fmt::Debug for RnrTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RnrTimer({}: {} us)", self.0, self.microseconds())
+    }
+}
+
+/// Acknowledgement timeout: 4.096 µs times two to the code. IBTA vol 1, 9.7.6.1.3.
+///
+/// The code 0 means no timeout at all: a lost packet then hangs the queue pair for ever, so it has a name of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AckTimeout(u8);
+
+impl AckTimeout {
+    /// 67 ms.
+    pub const DEFAULT: Self = Self(14);
+    /// No timeout: nothing is ever sent again, and a dead peer is never noticed.
+    pub const NEVER: Self = Self(0);
+
+    /// The timeout with this code; `None` over 31.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        if code < 32 { Some(Self(code)) } else { None }
+    }
+
+    /// The five-bit code.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// How long it is, rounded down; `None` for [`Self::NEVER`].
+    #[must_use]
+    pub const fn microseconds(self) -> Option<u64> {
+        if self.0 == 0 { None } else { Some((4_096u64 << self.0) / 1_000) }
+    }
+}
+
+impl fmt::Debug for AckTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.microseconds() {
+            None => write!(f, "AckTimeout(never)"),
+            Some(us) => write!(f, "AckTimeout({}: {us} us)", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_is_the_longest_rnr_timer_and_never_chosen_for_a_short_wait() {
+        assert_eq!(RnrTimer::at_least(0).microseconds(), 10);
+        assert_eq!(RnrTimer::at_least(11).microseconds(), 20);
+        assert_eq!(RnrTimer::at_least(600_000).code(), 0);
+        assert_eq!(RnrTimer::DEFAULT.microseconds(), 640);
+        assert_eq!(RnrTimer::from_code(32), None);
+    }
+
+    #[test]
+    fn ack_timeout_is_4096_ns_times_a_power_of_two() {
+        assert_eq!(AckTimeout::from_code(1).unwrap().microseconds(), Some(8));
+        assert_eq!(AckTimeout::DEFAULT.microseconds(), Some(67_108));
+        assert_eq!(AckTimeout::NEVER.microseconds(), None);
+        assert_eq!(AckTimeout::from_code(32), None);
+    }
+
+    #[test]
+    fn states_keep_their_numbers() {
+        for raw in 0..10 {
+            assert_eq!(QpState::from_raw(raw).raw(), raw);
+        }
+    }
+}

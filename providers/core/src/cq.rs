@@ -1,0 +1,130 @@
+//! The cold side of completion queues: the kernel's object, and the inbox through which the polling side learns of queue
+//! pairs that come and go.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::context::ContextCore;
+use crate::error::Error;
+use crate::table::QpShared;
+
+/// What the polling side is told. It looks when a poll finds nothing, or a completion of a queue pair it doesn't know.
+#[derive(Debug)]
+pub enum Message {
+    /// A queue pair's completions will come here.
+    Attach(Arc<QpShared>),
+    /// The kernel confirmed that the queue pair is gone: drop what is left of it.
+    Detach {
+        /// Its user index, free for others once this is dropped.
+        shared: Arc<QpShared>,
+        /// Its number.
+        qpn: u32,
+    },
+}
+
+/// A completion queue: the kernel's object and the memory that the device writes to.
+pub struct CqCore {
+    context: Arc<ContextCore>,
+    handle: u32,
+    cqn: u32,
+    capacity: u32,
+    /// Ring and doorbell record; `None` only while dropping.
+    memory: Option<Box<dyn Any + Send + Sync>>,
+    inbox: Mutex<Vec<Message>>,
+    waiting: AtomicBool,
+}
+
+impl CqCore {
+    /// Wraps the kernel's `handle`. `memory` is what the device writes to, kept until the kernel confirms the destruction.
+    #[must_use]
+    pub fn new(
+        context: Arc<ContextCore>,
+        handle: u32,
+        cqn: u32,
+        capacity: u32,
+        memory: Box<dyn Any + Send + Sync>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            context,
+            handle,
+            cqn,
+            capacity,
+            memory: Some(memory),
+            inbox: Mutex::default(),
+            waiting: AtomicBool::new(false),
+        })
+    }
+
+    /// The device it is of.
+    #[must_use]
+    pub fn context(&self) -> &Arc<ContextCore> {
+        &self.context
+    }
+
+    /// The kernel's handle.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// The device's number.
+    #[must_use]
+    pub fn cqn(&self) -> u32 {
+        self.cqn
+    }
+
+    /// Completions it can hold.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Leaves a message for the polling side.
+    pub fn tell(&self, message: Message) {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        // Release: pairs with the Acquire in `messages`. The lock orders the contents; this only says that there are some.
+        self.waiting.store(true, Ordering::Release);
+    }
+
+    /// Whether there may be messages: one load.
+    #[inline]
+    #[must_use]
+    pub fn has_messages(&self) -> bool {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Takes the messages, oldest first.
+    #[cold]
+    #[must_use]
+    pub fn messages(&self) -> Vec<Message> {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *inbox)
+    }
+
+    fn destroy(&self) -> Result<(), Error> {
+        self.context.uverbs().destroy_cq(self.handle).map(|_| ())
+    }
+}
+
+impl Drop for CqCore {
+    fn drop(&mut self) {
+        if self.destroy().is_err()
+            && let Some(memory) = self.memory.take()
+        {
+            self.context.bury(memory);
+        }
+    }
+}
+
+impl fmt::Debug for CqCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CqCore")
+            .field("handle", &self.handle)
+            .field("cqn", &self.cqn)
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,387 @@
+//! Memory that is shared with a device: whole pages, and doorbell records out of them.
+//!
+//! The memory is reached through raw pointers only. No reference into it is ever made here, so that what the device
+//! writes behind the compiler's back breaks no rule of the language.
+//!
+//! # Safety
+//!
+//! One unsafe operation: zeroing a doorbell record that nobody else has.
+#![allow(
+    unsafe_code,
+    reason = "zeroes a doorbell record through its raw pointer"
+)]
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use nix::errno::Errno;
+
+use crate::error::Error;
+
+/// What transparent huge pages are on x86-64, and on aarch64 with pages of 4 KiB. Elsewhere the alignment is harmless.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Pages of zeroed memory of our own, unmapped on drop.
+///
+/// They are not inherited across `fork` (`MADV_DONTFORK`): while pages are pinned for a device, copy-on-write would
+/// give the parent's next write a new page that the device doesn't know (rdma-core, `ibv_fork_init`).
+#[derive(Debug)]
+pub struct Mapping {
+    pages: MmapRaw,
+    offset: usize,
+    len: usize,
+}
+
+impl Mapping {
+    /// At least `len` bytes, rounded up to whole pages; one page for 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: `ENOMEM`.
+    pub fn new(len: usize) -> Result<Self, Error> {
+        let len = round_up(len.max(1), page_size())?;
+        let pages = map(len)?;
+        Ok(Self {
+            pages,
+            offset: 0,
+            len,
+        })
+    }
+
+    /// The same, aligned for huge pages and with the wish to have them (`MADV_HUGEPAGE`): fewer translations for
+    /// processor and device. A kernel without them gives ordinary pages.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: `ENOMEM`.
+    pub fn huge(len: usize) -> Result<Self, Error> {
+        let len = round_up(len.max(1), HUGE_PAGE)?;
+        let room = len.checked_add(HUGE_PAGE).ok_or_else(out_of_memory)?;
+        let pages = map(room)?;
+        let offset = pages.as_ptr().align_offset(HUGE_PAGE);
+        // A wish: EINVAL where the kernel was built without huge pages.
+        let _ = pages.advise(Advice::HugePage);
+        Ok(Self { pages, offset, len })
+    }
+
+    /// The first byte; aligned to a page. Valid for reads and writes of [`Self::len`] bytes while the mapping lives.
+    #[must_use]
+    pub fn ptr(&self) -> *mut u8 {
+        self.pages.as_mut_ptr().wrapping_add(self.offset)
+    }
+
+    /// The first byte's address, as commands carry it. The device of the software HCA may reach the memory through it.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.ptr().expose_provenance() as u64
+    }
+
+    /// Bytes: what was asked for, rounded up.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+fn map(len: usize) -> Result<MmapRaw, Error> {
+    let pages = MmapOptions::new()
+        .len(len)
+        .map_anon()
+        .map_err(|error| system("mmap", &error))?;
+    let pages = MmapRaw::from(pages);
+    pages
+        .advise(Advice::DontFork)
+        .map_err(|error| system("madvise", &error))?;
+    Ok(pages)
+}
+
+fn system(what: &'static str, error: &std::io::Error) -> Error {
+    Error::System {
+        what,
+        errno: Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
+    }
+}
+
+fn out_of_memory() -> Error {
+    Error::System {
+        what: "mmap",
+        errno: Errno::ENOMEM,
+    }
+}
+
+/// `unit` is a power of two. No object may be larger than `isize::MAX`.
+fn round_up(len: usize, unit: usize) -> Result<usize, Error> {
+    len.checked_next_multiple_of(unit)
+        .filter(|&len| isize::try_from(len).is_ok())
+        .ok_or_else(out_of_memory)
+}
+
+/// Bytes of a page.
+#[must_use]
+pub fn page_size() -> usize {
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
+    size.ok()
+        .flatten()
+        .and_then(|size| usize::try_from(size).ok())
+        .unwrap_or(4096)
+}
+
+/// Bytes from one doorbell record to the next: each has a cache line of its own, so that queues of different threads
+/// don't share one.
+const RECORD_STRIDE: usize = 64;
+
+/// Bytes of a doorbell record: two big-endian words, receive counter and send counter (mlx5 PRM, "Doorbell Records").
+pub const RECORD_BYTES: usize = 8;
+
+/// A pool of doorbell records. Cold path: it locks. Cloning shares the pool.
+///
+/// Records come out of whole pages, since a driver maps a record's page for the device, and many records can share one.
+#[derive(Clone, Debug, Default)]
+pub struct Dbrecs {
+    pages: Arc<Mutex<Vec<Arc<RecordPage>>>>,
+}
+
+#[derive(Debug)]
+struct RecordPage {
+    memory: Mapping,
+    /// Numbers of the records that are free.
+    free: Mutex<Vec<usize>>,
+}
+
+impl Dbrecs {
+    /// An empty pool.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A record, zeroed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: `ENOMEM`.
+    pub fn alloc(&self) -> Result<Dbrec, Error> {
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(record) = pages.iter().find_map(RecordPage::take) {
+            return Ok(record);
+        }
+        let memory = Mapping::new(page_size())?;
+        // From the end, so that the first is taken first.
+        let free = (0..memory.len() / RECORD_STRIDE).rev().collect();
+        let page = Arc::new(RecordPage {
+            memory,
+            free: Mutex::new(free),
+        });
+        let record = RecordPage::take(&page).ok_or_else(out_of_memory)?;
+        pages.push(page);
+        Ok(record)
+    }
+
+    /// Pages the pool holds.
+    #[cfg(test)]
+    fn page_count(&self) -> usize {
+        self.pages.lock().unwrap().len()
+    }
+}
+
+impl RecordPage {
+    fn take(self: &Arc<Self>) -> Option<Dbrec> {
+        let index = self
+            .free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()?;
+        let record = Dbrec {
+            page: Arc::clone(self),
+            index,
+        };
+        // SAFETY: the index is below the page's number of records, so the eight bytes are in the mapping, and aligned;
+        // it was free, so no queue uses them.
+        unsafe { record.ptr().cast::<u64>().write_volatile(0) };
+        Some(record)
+    }
+}
+
+/// A doorbell record. It keeps its page mapped, and goes back to the pool on drop: after the queue is destroyed.
+#[derive(Debug)]
+pub struct Dbrec {
+    page: Arc<RecordPage>,
+    index: usize,
+}
+
+impl Dbrec {
+    /// Its two words, [`RECORD_BYTES`] bytes, alone in a cache line. Valid for reads and writes while this lives.
+    #[must_use]
+    pub fn ptr(&self) -> *mut u32 {
+        self.page
+            .memory
+            .ptr()
+            .wrapping_add(self.index * RECORD_STRIDE)
+            .cast()
+    }
+
+    /// Its address, as commands carry it.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.page.memory.addr() + (self.index * RECORD_STRIDE) as u64
+    }
+}
+
+impl Drop for Dbrec {
+    fn drop(&mut self) {
+        self.page
+            .free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Memory may have to be kept until a file is closed, by whichever thread does that.
+    const _: fn() = || {
+        fn is_send<T: Send + Sync + 'static>() {}
+        is_send::<Mapping>();
+        is_send::<Dbrec>();
+    };
+
+    fn read(at: *mut u8) -> u8 {
+        // SAFETY: the tests pass addresses within a mapping that lives.
+        unsafe { at.read_volatile() }
+    }
+
+    #[test]
+    fn pages_are_whole_aligned_zeroed_and_writable() {
+        for (asked, huge) in [
+            (0, false),
+            (1, false),
+            (4096, false),
+            (5000, false),
+            (1, true),
+        ] {
+            let unit = if huge { HUGE_PAGE } else { page_size() };
+            let memory = if huge {
+                Mapping::huge(asked)
+            } else {
+                Mapping::new(asked)
+            }
+            .unwrap();
+            assert_eq!(memory.len(), asked.max(1).next_multiple_of(unit));
+            assert_eq!(memory.addr() as usize % unit, 0);
+            let last = memory.ptr().wrapping_add(memory.len() - 1);
+            assert_eq!((read(memory.ptr()), read(last)), (0, 0));
+            // SAFETY: the last byte of the mapping.
+            unsafe { last.write_volatile(7) };
+            assert_eq!(read(last), 7);
+        }
+    }
+
+    #[test]
+    fn pages_stay_behind_on_fork() {
+        let memory = Mapping::new(3 * page_size()).unwrap();
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = memory.addr();
+        // The kernel may join neighbours, so look for the area that holds ours.
+        let mut lines = smaps.lines().skip_while(|line| {
+            let range = line
+                .split(' ')
+                .next()
+                .and_then(|range| range.split_once('-'));
+            !range.is_some_and(|(from, to)| {
+                let hex = |text| u64::from_str_radix(text, 16).ok();
+                hex(from).is_some_and(|from| from <= start) && hex(to).is_some_and(|to| start < to)
+            })
+        });
+        let flags = lines.find(|line| line.starts_with("VmFlags:")).unwrap();
+        assert!(flags.split(' ').any(|flag| flag == "dc"), "{flags}");
+    }
+
+    #[test]
+    fn what_can_not_be_had_is_an_error() {
+        for len in [usize::MAX, isize::MAX as usize, usize::MAX - 4096] {
+            assert_eq!(
+                Mapping::new(len).unwrap_err().errno(),
+                Some(Errno::ENOMEM),
+                "{len:#x}"
+            );
+            assert_eq!(
+                Mapping::huge(len).unwrap_err().errno(),
+                Some(Errno::ENOMEM),
+                "{len:#x}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_record_outlives_the_pool_and_comes_back_zeroed() {
+        let pool = Dbrecs::new();
+        let record = pool.alloc().unwrap();
+        let first = record.ptr();
+        // SAFETY: the record's first word.
+        unsafe { first.write_volatile(0xffff_ffff) };
+        drop(record);
+        let record = pool.alloc().unwrap();
+        assert_eq!(record.ptr(), first);
+        // SAFETY: the record's first word.
+        assert_eq!(unsafe { first.read_volatile() }, 0);
+        drop(pool);
+        // SAFETY: the record keeps its page.
+        unsafe { first.write_volatile(1) };
+    }
+
+    #[test]
+    fn threads_share_a_pool() {
+        let pool = Dbrecs::new();
+        let all: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let pool = pool.clone();
+                    scope.spawn(move || (0..100).map(|_| pool.alloc().unwrap()).collect::<Vec<_>>())
+                })
+                .collect();
+            threads
+                .into_iter()
+                .flat_map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        let addrs: HashSet<_> = all.iter().map(Dbrec::addr).collect();
+        assert_eq!(addrs.len(), 400);
+        assert_eq!(
+            pool.page_count(),
+            400usize.div_ceil(page_size() / RECORD_STRIDE)
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Any order of taking and giving back: records in use are all different, each in a cache line of its own, and
+        /// the pool grows only when it is empty.
+        #[test]
+        fn records_in_use_are_distinct(steps in proptest::collection::vec((any::<bool>(), 0usize..200), 1..300)) {
+            let pool = Dbrecs::new();
+            let (mut held, mut most) = (Vec::new(), 0usize);
+            for (take, at) in steps {
+                if take || held.is_empty() {
+                    held.push(pool.alloc().unwrap());
+                } else {
+                    let at = at % held.len();
+                    held.swap_remove(at);
+                }
+                most = most.max(held.len());
+                let lines: HashSet<_> = held.iter().map(|record: &Dbrec| record.addr() / 64).collect();
+                prop_assert_eq!(lines.len(), held.len());
+                prop_assert!(held.iter().all(|record| record.addr() % 64 == 0));
+                prop_assert_eq!(pool.page_count(), most.div_ceil(page_size() / RECORD_STRIDE));
+            }
+        }
+    }
+}

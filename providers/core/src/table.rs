@@ -1,0 +1,442 @@
+//! What a queue pair's posting side and its polling side share: one slot per work request, and how far the device got.
+//!
+//! # Safety
+//!
+//! The two sides may be two threads and take no lock. A slot belongs to the posting side until its work request is
+//! published to the device, and to the polling side from its completion on; [`SlotTable::retire`] gives it back. The
+//! device stands between: it completes only what was published to it, and it is published after the slot is written.
+//! Publishing (a fence and a store that the device reads) and completing (a load and a fence) order the two
+//! threads' accesses to the slot through the device, as a message through a third thread would; `retired` is
+//! the Release/Acquire pair that orders them on the way back.
+#![allow(
+    unsafe_code,
+    reason = "two threads share slots that change hands through the device"
+)]
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+use crate::frame::Frame;
+
+/// One work request: whose it is, where it ends, and the buffer that went with it.
+struct Slot {
+    wr_id: u64,
+    /// The producer index after this work request, in ring units.
+    end: u32,
+    /// Whether `frame` holds one.
+    owned: bool,
+    frame: MaybeUninit<Frame>,
+}
+
+/// What a completion finds in its slot.
+#[derive(Debug)]
+pub struct Taken {
+    /// The work request's number.
+    pub wr_id: u64,
+    /// The producer index after it.
+    pub end: u32,
+    /// The buffer that was posted with it.
+    pub frame: Option<Frame>,
+}
+
+/// The slots of one work queue: as many as the ring has units (WQEBBs of a send queue, entries of a receive queue),
+/// a power of two.
+pub struct SlotTable {
+    slots: Box<[UnsafeCell<Slot>]>,
+    mask: u32,
+    /// Set at the first owned post: then completions look for buffers in the slots they pass over.
+    owns: AtomicBool,
+    /// The consumer index, free running. Written by the polling side, read by the posting side when the ring looks full.
+    retired: CachePadded<AtomicU32>,
+}
+
+// SAFETY: slots change hands as the module's text says; each method names the side that may call it.
+unsafe impl Sync for SlotTable {}
+// SAFETY: frames and numbers may be sent.
+unsafe impl Send for SlotTable {}
+
+impl SlotTable {
+    /// A table for a ring of `units`, a power of two, or 0 for no queue.
+    ///
+    /// # Panics
+    ///
+    /// When `units` is neither: the provider computed it.
+    #[must_use]
+    pub fn new(units: u32) -> Self {
+        assert!(units == 0 || units.is_power_of_two());
+        let empty = || {
+            UnsafeCell::new(Slot { wr_id: 0, end: 0, owned: false, frame: MaybeUninit::uninit() })
+        };
+        Self {
+            slots: (0..units).map(|_| empty()).collect(),
+            mask: units.wrapping_sub(1),
+            owns: AtomicBool::new(false),
+            retired: CachePadded::new(AtomicU32::new(0)),
+        }
+    }
+
+    /// Ring units.
+    #[inline]
+    #[must_use]
+    pub fn units(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> *mut Slot {
+        // PANIC: none: `index & mask` is below the length, a power of two; an empty table has no caller.
+        self.slots[(index & self.mask) as usize].get()
+    }
+
+    /// Notes a work request that starts at ring unit `index` and ends before `end`. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// The slot is the posting side's: free, or tentatively written and not published. The caller is the
+    /// only poster. The table is not empty.
+    #[inline]
+    pub unsafe fn put(&self, index: u32, wr_id: u64, end: u32) {
+        let slot = self.slot(index);
+        // SAFETY: the slot is ours, says the caller; nobody else looks at it.
+        let slot = unsafe { &mut *slot };
+        slot.wr_id = wr_id;
+        slot.end = end;
+    }
+
+    /// Puts the buffer into a slot that was just written by [`put`](Self::put). Posting side.
+    ///
+    /// # Safety
+    ///
+    /// As for `put`, and the slot holds no buffer.
+    #[inline]
+    pub unsafe fn own(&self, index: u32, frame: Frame) {
+        let slot = self.slot(index);
+        // SAFETY: the slot is ours, says the caller; nobody else looks at it.
+        let slot = unsafe { &mut *slot };
+        slot.frame.write(frame);
+        slot.owned = true;
+        // Relaxed: read by the polling side only after a completion of this very slot or a later one.
+        self.owns.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the buffer back out of a slot, if it holds one. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// As for `put`.
+    pub unsafe fn disown(&self, index: u32) -> Option<Frame> {
+        let slot = self.slot(index);
+        // SAFETY: the slot is ours, says the caller.
+        unsafe { take_frame(slot) }
+    }
+
+    /// Takes what the work request that starts at ring unit `index` left, and releases buffers of earlier, unsignaled
+    /// ones back to their slabs. Polling side. Then call [`retire`](Self::retire) with [`Taken::end`].
+    ///
+    /// # Safety
+    ///
+    /// The device completed this work request, and the caller is the only poller of this queue. The table is not empty.
+    #[inline]
+    pub unsafe fn take(&self, index: u32) -> Taken {
+        let slot = self.slot(index);
+        // SAFETY: the slot is the polling side's since its completion was seen.
+        let (wr_id, end) = unsafe { ((*slot).wr_id, (*slot).end) };
+        let frame = if self.owns.load(Ordering::Relaxed) {
+            // SAFETY: the caller's promise holds for all slots up to this one: work requests of a queue complete in order.
+            unsafe { self.pass_over(index) };
+            // SAFETY: the slot is the polling side's.
+            unsafe { take_frame(slot) }
+        } else {
+            None
+        };
+        Taken { wr_id, end, frame }
+    }
+
+    /// Releases the buffers of work requests before `index` that made no completion of their own.
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Self::take).
+    unsafe fn pass_over(&self, index: u32) {
+        let mut at = self.retired.load(Ordering::Relaxed);
+        // Bounded: a slot's `end` is ahead of it, and the ring has `units` units.
+        for _ in 0..self.units() {
+            if (at ^ index) & self.mask == 0 {
+                return;
+            }
+            let slot = self.slot(at);
+            // SAFETY: this slot's work request was published before the completed one.
+            at = unsafe { (*slot).end };
+            // SAFETY: as above.
+            drop(unsafe { take_frame(slot) });
+        }
+    }
+
+    /// The consumer index as the polling side knows it: the next receive to complete, in a queue that completes in order.
+    #[inline]
+    #[must_use]
+    pub fn tail(&self) -> u32 {
+        self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Gives the slots before `end` back to the posting side. Polling side.
+    #[inline]
+    pub fn retire(&self, end: u32) {
+        // Release: pairs with the Acquire in `retired`; what the poller read of the slots stays before it.
+        self.retired.store(end, Ordering::Release);
+    }
+
+    /// How far the polling side got. Posting side.
+    #[inline]
+    #[must_use]
+    pub fn retired(&self) -> u32 {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// Takes all buffers still in the table, in ring order from the consumer index, with their work request's number.
+    ///
+    /// # Safety
+    ///
+    /// The device is done with the queue (the kernel confirmed its destruction or its reset), and the caller is the only
+    /// one to use the table now.
+    pub unsafe fn reclaim(&self) -> Vec<(u64, Frame)> {
+        let start = self.tail();
+        let mut frames = Vec::new();
+        for offset in 0..self.units() {
+            let slot = self.slot(start.wrapping_add(offset));
+            // SAFETY: the caller is alone with the table.
+            if let Some(frame) = unsafe { take_frame(slot) } {
+                // SAFETY: as above.
+                frames.push((unsafe { (*slot).wr_id }, frame));
+            }
+        }
+        frames
+    }
+
+    /// Starts over at index 0, as the device does after a reset; buffers still in the table go back to their slabs.
+    ///
+    /// # Safety
+    ///
+    /// As for [`reclaim`](Self::reclaim).
+    pub unsafe fn reset(&self) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { self.reclaim() });
+        self.retired.store(0, Ordering::Release);
+    }
+}
+
+/// Takes the buffer out of a slot.
+///
+/// # Safety
+///
+/// The caller may write the slot.
+#[inline]
+unsafe fn take_frame(slot: *mut Slot) -> Option<Frame> {
+    // SAFETY: the caller's promise.
+    let slot = unsafe { &mut *slot };
+    if !slot.owned {
+        return None;
+    }
+    slot.owned = false;
+    // SAFETY: `owned` said that the frame is there; it is cleared, so it is read once.
+    Some(unsafe { slot.frame.assume_init_read() })
+}
+
+impl Drop for SlotTable {
+    fn drop(&mut self) {
+        for slot in &mut self.slots {
+            // SAFETY: `&mut self`: no one else uses the table. Buffers go back to their slabs.
+            drop(unsafe { take_frame(slot.get()) });
+        }
+    }
+}
+
+impl fmt::Debug for SlotTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotTable")
+            .field("units", &self.units())
+            .field("retired", &self.tail())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a queue pair shares with the completion queues that its completions go to.
+#[derive(Debug)]
+pub struct QpShared {
+    /// The number that completions carry (CQE version 1's user index), unique in the context while this lives.
+    pub user_index: UserIndex,
+    /// The send queue's slots.
+    pub send: SlotTable,
+    /// The receive queue's slots.
+    pub recv: SlotTable,
+}
+
+/// Hands out user indexes: 24 bits, the smallest free one first, so that lookup tables stay short.
+#[derive(Clone, Debug, Default)]
+pub struct UserIndexes {
+    used: Arc<std::sync::Mutex<Vec<u64>>>,
+}
+
+impl UserIndexes {
+    /// Takes a free index; `None` when 2^24 are in use.
+    #[must_use]
+    pub fn take(&self) -> Option<UserIndex> {
+        let mut used = self.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let word = used.iter().position(|&word| word != u64::MAX).unwrap_or(used.len());
+        if word >= 1 << 18 {
+            return None;
+        }
+        if word == used.len() {
+            used.push(0);
+        }
+        let bit = used[word].trailing_ones();
+        used[word] |= 1 << bit;
+        drop(used);
+        Some(UserIndex { value: word as u32 * 64 + bit, owner: self.clone() })
+    }
+}
+
+/// A user index in use; dropped, it can be handed out again.
+#[derive(Debug)]
+pub struct UserIndex {
+    value: u32,
+    owner: UserIndexes,
+}
+
+impl UserIndex {
+    /// The number.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> u32 {
+        self.value
+    }
+}
+
+impl Drop for UserIndex {
+    fn drop(&mut self) {
+        let mut used = self.owner.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(word) = used.get_mut((self.value / 64) as usize) {
+            *word &= !(1 << (self.value % 64));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    /// Posts a work request of `units` at `at`, with a frame if there is one, and returns where it ends.
+    fn post(table: &SlotTable, at: u32, units: u32, id: u64, frame: Option<Frame>) -> u32 {
+        let end = at.wrapping_add(units);
+        // SAFETY: one thread plays both sides, and the tests post only into free slots.
+        unsafe { table.put(at, id, end) };
+        if let Some(frame) = frame {
+            // SAFETY: as above.
+            unsafe { table.own(at, frame) };
+        }
+        end
+    }
+
+    fn complete(table: &SlotTable, at: u32) -> Taken {
+        // SAFETY: one thread plays both sides; the tests complete what they posted.
+        let taken = unsafe { table.take(at) };
+        table.retire(taken.end);
+        taken
+    }
+
+    #[test]
+    fn a_completion_finds_its_number_and_gives_the_frame_back_once() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 2);
+        let table = SlotTable::new(4);
+        let end = post(&table, 0, 1, 7, slab.take());
+        let taken = complete(&table, 0);
+        assert_eq!((taken.wr_id, taken.end, taken.frame.is_some()), (7, end, true));
+        assert!(complete(&table, 0).frame.is_none(), "taken once");
+        assert_eq!(table.retired(), 1);
+    }
+
+    #[test]
+    fn a_completion_releases_the_frames_of_unsignaled_work_before_it() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 3);
+        let table = SlotTable::new(8);
+        // Across the end of the ring, and with work requests of several units.
+        let mut at = 6u32;
+        table.retire(at);
+        let mut last = 0;
+        for (id, units) in [(1, 1), (2, 3), (3, 2)] {
+            last = at;
+            at = post(&table, at, units, id, slab.take());
+        }
+        assert!(slab.take().is_none());
+        let taken = complete(&table, last);
+        assert_eq!((taken.wr_id, taken.end), (3, 12));
+        let free = [slab.take(), slab.take(), slab.take()];
+        assert_eq!(free.iter().flatten().count(), 2, "two came back to the slab, one with the completion");
+    }
+
+    #[test]
+    fn indexes_wrap_around() {
+        let table = SlotTable::new(4);
+        let start = u32::MAX - 1;
+        table.retire(start);
+        let mut at = start;
+        for id in 0..6 {
+            let end = post(&table, at, 1, id, None);
+            assert_eq!(complete(&table, at).wr_id, id);
+            at = end;
+        }
+        assert_eq!(table.retired(), start.wrapping_add(6));
+    }
+
+    #[test]
+    fn reclaim_gives_all_frames_in_order() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 4);
+        let table = SlotTable::new(4);
+        let mut at = 0;
+        for id in 0..6 {
+            let frame = if id < 3 { None } else { slab.take() };
+            let end = post(&table, at, 1, id, frame);
+            if id < 3 {
+                complete(&table, at);
+            }
+            at = end;
+        }
+        // SAFETY: one thread plays both sides.
+        let frames = unsafe { table.reclaim() };
+        assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [3, 4, 5]);
+        // SAFETY: as above.
+        assert!(unsafe { table.reclaim() }.is_empty());
+    }
+
+    #[test]
+    fn a_dropped_table_frees_its_frames() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 1);
+        let table = SlotTable::new(4);
+        post(&table, 0, 1, 0, slab.take());
+        assert!(slab.take().is_none());
+        drop(table);
+        assert!(slab.take().is_some());
+    }
+
+    #[test]
+    fn user_indexes_are_short_and_come_back() {
+        let indexes = UserIndexes::default();
+        let mut taken: Vec<_> = (0..130).map(|_| indexes.take().unwrap()).collect();
+        let mut values: Vec<_> = taken.iter().map(UserIndex::value).collect();
+        values.sort_unstable();
+        values.dedup();
+        assert_eq!((values.len(), values[129]), (130, 129));
+        let freed = taken.swap_remove(64).value();
+        assert_eq!(indexes.take().unwrap().value(), freed);
+    }
+}

@@ -1,0 +1,53 @@
+//! Test doubles: a door behind which everything succeeds or fails, and what can be made from it.
+//!
+//! # Safety
+//!
+//! Slabs made here register nothing; no device ever touches their memory.
+#![allow(unsafe_code, reason = "makes slabs, whose constructor is unsafe")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use memmap2::MmapRaw;
+use nix::errno::Errno;
+
+use crate::context::ContextCore;
+use crate::door::UverbsDoor;
+use crate::frame::Slab;
+use crate::memory::Mapping;
+use crate::mr::MrCore;
+use crate::pd::PdCore;
+use crate::uverbs::Uverbs;
+
+/// Answers every ioctl with success, or with `EBUSY`, and counts.
+#[derive(Debug, Default)]
+pub(crate) struct YesDoor {
+    pub(crate) refuse: AtomicBool,
+    pub(crate) ioctls: AtomicU32,
+}
+
+impl UverbsDoor for YesDoor {
+    unsafe fn ioctl(&self, _command: &mut [u64]) -> Result<(), Errno> {
+        self.ioctls.fetch_add(1, Ordering::Relaxed);
+        if self.refuse.load(Ordering::Relaxed) { Err(Errno::EBUSY) } else { Ok(()) }
+    }
+
+    fn mmap(&self, _len: usize, _offset: u64) -> Result<MmapRaw, Errno> {
+        Err(Errno::ENODEV)
+    }
+}
+
+/// A domain on a new door.
+pub(crate) fn domain() -> (Arc<YesDoor>, Arc<PdCore>) {
+    let door = Arc::new(YesDoor::default());
+    let context = ContextCore::new(Uverbs::new(door.clone(), 0));
+    (door, PdCore::new(context, 0))
+}
+
+/// A slab in `pd` that no device knows of.
+pub(crate) fn slab(pd: &Arc<PdCore>, frame_len: u32, count: u32) -> Slab {
+    let memory = Mapping::new((frame_len * count) as usize).unwrap();
+    let region = MrCore::new(pd.clone(), 1, 0x100, 0x100);
+    // SAFETY: the mapping is new, and no device knows of it.
+    unsafe { Slab::new(memory, region, frame_len, count) }
+}

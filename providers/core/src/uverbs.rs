@@ -1,0 +1,95 @@
+//! [`Uverbs`]: the commands of one open device. One file per noun in `crate::cmd` adds its verbs.
+//!
+//! Where the kernel has a verb as an ioctl method of its own, that is sent; for the rest the old write layout travels
+//! inside `DEVICE.INVOKE_WRITE`. Attributes go out in libibverbs' order (rdma-core `libibverbs/cmd_*.c`), so that
+//! the two byte streams can be compared.
+//!
+//! Verbs whose payload names memory that the device or the kernel goes on using are `unsafe`; the rest are safe.
+//!
+//! # Safety
+//!
+//! [`Uverbs::invoke_write`] passes on the contract of [`Command::send`].
+#![allow(
+    unsafe_code,
+    reason = "a raw command may carry addresses; see the contract of Command::send"
+)]
+
+use std::sync::Arc;
+
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE,
+    UVERBS_OBJECT_DEVICE,
+};
+
+use crate::door::UverbsDoor;
+use crate::error::Error;
+use crate::ioctl::Command;
+
+/// The commands of one open device. Cloning shares the door.
+#[derive(Clone, Debug)]
+pub struct Uverbs {
+    door: Arc<dyn UverbsDoor>,
+    driver_id: u32,
+}
+
+impl Uverbs {
+    /// Commands through `door`, to a device of driver `driver_id` (`RDMA_DRIVER_*`).
+    #[must_use]
+    pub fn new(door: Arc<dyn UverbsDoor>, driver_id: u32) -> Self {
+        Self { door, driver_id }
+    }
+
+    /// The door.
+    #[must_use]
+    pub fn door(&self) -> &Arc<dyn UverbsDoor> {
+        &self.door
+    }
+
+    /// `RDMA_DRIVER_*`, which each command carries.
+    #[must_use]
+    pub fn driver_id(&self) -> u32 {
+        self.driver_id
+    }
+
+    /// A raw command to `method` of `object`: a provider's own, or one that has no verb here yet.
+    pub fn command<'a>(&self, object: u16, method: u16) -> Command<'a> {
+        Command::new(object, method, self.driver_id)
+    }
+
+    /// Sends a command of the write layout through `DEVICE.INVOKE_WRITE`. Empty slices send no attribute.
+    ///
+    /// `command` is `IB_USER_VERBS_CMD_*`, or `IB_USER_VERBS_EX_CMD_*` with
+    /// `IB_USER_VERBS_CMD_FLAG_EXTENDED`. `core_in` and `core_out` are
+    /// the kernel's structs without the command header; their `response` field is not used on this way.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] with the errno.
+    ///
+    /// # Safety
+    ///
+    /// As [`Command::send`]: memory that a payload names stays valid while the kernel or the device uses it.
+    pub unsafe fn invoke_write(
+        &self,
+        verb: &'static str,
+        command: u32,
+        core_in: &[u8],
+        core_out: &mut [u8],
+        uhw_in: &[u8],
+        uhw_out: &mut [u8],
+    ) -> Result<(), Error> {
+        let mut out = self
+            .command(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE)
+            .constant(UVERBS_ATTR_WRITE_CMD, u64::from(command));
+        if !core_in.is_empty() {
+            out = out.input(UVERBS_ATTR_CORE_IN, core_in);
+        }
+        if !core_out.is_empty() {
+            out = out.output(UVERBS_ATTR_CORE_OUT, core_out);
+        }
+        out = out.uhw_in(uhw_in).uhw_out(uhw_out);
+        // SAFETY: the caller's own promise.
+        unsafe { out.send(&*self.door, verb) }?;
+        Ok(())
+    }
+}

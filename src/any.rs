@@ -1,0 +1,284 @@
+//! `Any`: the provider that is whichever of the built-in ones the device needs.
+//!
+//! Each of its objects is an enum over the providers' own, so a call is a branch that the processor predicts, not an
+//! indirect call, and the compiler sees through it.
+//!
+//! # Safety
+//!
+//! Every unsafe method hands its caller's promise on to the same method of the provider. Cursors and queues are of
+//! one provider, since both came from the same queue.
+#![allow(
+    unsafe_code,
+    reason = "forwards the data path's unsafe methods, contracts unchanged"
+)]
+
+use std::sync::Arc;
+
+use uverbs_core::attr::{DeviceAttr, PortAttr};
+use uverbs_core::context::ContextCore;
+use uverbs_core::cq::CqCore;
+use uverbs_core::error::Error;
+use uverbs_core::frame::Frame;
+use uverbs_core::pd::PdCore;
+use uverbs_core::provider::{
+    ContextOps, CqInit, CqOps, Polled, Provider, QpInit, RecvOps, SendOps, View,
+};
+use uverbs_core::qp::QpCore;
+use uverbs_core::work::{Completed, Data, Failure, PostError, SendOp, Sge, Wr};
+use uverbs_kernel_abi::driver_id;
+use uverbs_mlx5::Mlx5;
+
+/// Whichever provider the device needs: the default of every type that has a provider parameter.
+#[derive(Debug)]
+pub enum Any {}
+
+/// Writes the enums and their forwarding once for all providers.
+macro_rules! any {
+    ($($variant:ident = $provider:ty),+ $(,)?) => {
+        /// An open device of any provider.
+        #[derive(Debug)]
+        pub enum AnyContext {
+            $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::Context),)+
+        }
+
+        /// The polling side of a completion queue of any provider.
+        #[derive(Debug)]
+        pub enum AnyCq {
+            $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::Cq),)+
+        }
+
+        /// A completion queue entry of any provider.
+        #[derive(Clone, Copy, Debug)]
+        pub enum AnyView<'a> {
+            $(#[doc = concat!("Of ", stringify!($variant), ".")]
+              $variant(<<$provider as Provider>::Cq as CqOps>::View<'a>),)+
+        }
+
+        any!(@queue AnySq, AnySqCursor, Sq, SendOps, $($variant = $provider),+);
+        any!(@queue AnyRq, AnyRqCursor, Rq, RecvOps, $($variant = $provider),+);
+
+        impl ContextOps<Any> for AnyContext {
+            fn core(&self) -> &Arc<ContextCore> {
+                match self { $(Self::$variant(context) => context.core(),)+ }
+            }
+
+            fn query_device(&self) -> Result<DeviceAttr, Error> {
+                match self { $(Self::$variant(context) => context.query_device(),)+ }
+            }
+
+            fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
+                match self { $(Self::$variant(context) => context.query_port(port),)+ }
+            }
+
+            fn alloc_pd(&self) -> Result<Arc<PdCore>, Error> {
+                match self { $(Self::$variant(context) => context.alloc_pd(),)+ }
+            }
+
+            fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, AnyCq), Error> {
+                match self {
+                    $(Self::$variant(context) => {
+                        let (core, cq) = context.create_cq(init)?;
+                        Ok((core, AnyCq::$variant(cq)))
+                    })+
+                }
+            }
+
+            fn create_qp(&self, init: &QpInit) -> Result<(Arc<QpCore>, AnySq, AnyRq), Error> {
+                match self {
+                    $(Self::$variant(context) => {
+                        let (core, sq, rq) = context.create_qp(init)?;
+                        Ok((core, AnySq::$variant(sq), AnyRq::$variant(rq)))
+                    })+
+                }
+            }
+        }
+
+        impl SendOps for AnySq {
+            type Cursor = AnySqCursor;
+
+            #[inline(always)]
+            fn begin(&mut self) -> AnySqCursor {
+                match self { $(Self::$variant(sq) => AnySqCursor::$variant(sq.begin()),)+ }
+            }
+
+            #[inline(always)]
+            unsafe fn post(
+                &mut self,
+                at: &mut AnySqCursor,
+                wr: Wr,
+                op: SendOp,
+                data: Data<'_>,
+            ) -> Result<u32, PostError> {
+                match (self, at) {
+                    // SAFETY: the caller's promise.
+                    $((Self::$variant(sq), AnySqCursor::$variant(at)) => unsafe { sq.post(at, wr, op, data) },)+
+                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
+                    _ => Err(PostError::State),
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn own(&mut self, slot: u32, frame: Frame) {
+                // SAFETY: the caller's promise.
+                match self { $(Self::$variant(sq) => unsafe { sq.own(slot, frame) },)+ }
+            }
+
+            #[inline(always)]
+            unsafe fn ring(&mut self, at: AnySqCursor) {
+                match (self, at) {
+                    // SAFETY: the caller's promise.
+                    $((Self::$variant(sq), AnySqCursor::$variant(at)) => unsafe { sq.ring(at) },)+
+                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
+                    _ => {}
+                }
+            }
+
+            fn enable(&mut self, on: bool) {
+                match self { $(Self::$variant(sq) => sq.enable(on),)+ }
+            }
+
+            unsafe fn reset(&mut self) {
+                // SAFETY: the caller's promise.
+                match self { $(Self::$variant(sq) => unsafe { sq.reset() },)+ }
+            }
+        }
+
+        impl RecvOps for AnyRq {
+            type Cursor = AnyRqCursor;
+
+            #[inline(always)]
+            fn begin(&mut self) -> AnyRqCursor {
+                match self { $(Self::$variant(rq) => AnyRqCursor::$variant(rq.begin()),)+ }
+            }
+
+            #[inline(always)]
+            unsafe fn post(
+                &mut self,
+                at: &mut AnyRqCursor,
+                wr_id: u64,
+                list: &[Sge],
+            ) -> Result<u32, PostError> {
+                match (self, at) {
+                    // SAFETY: the caller's promise.
+                    $((Self::$variant(rq), AnyRqCursor::$variant(at)) => unsafe { rq.post(at, wr_id, list) },)+
+                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
+                    _ => Err(PostError::State),
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn own(&mut self, slot: u32, frame: Frame) {
+                // SAFETY: the caller's promise.
+                match self { $(Self::$variant(rq) => unsafe { rq.own(slot, frame) },)+ }
+            }
+
+            #[inline(always)]
+            unsafe fn ring(&mut self, at: AnyRqCursor) {
+                match (self, at) {
+                    // SAFETY: the caller's promise.
+                    $((Self::$variant(rq), AnyRqCursor::$variant(at)) => unsafe { rq.ring(at) },)+
+                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
+                    _ => {}
+                }
+            }
+
+            fn enable(&mut self, on: bool) {
+                match self { $(Self::$variant(rq) => rq.enable(on),)+ }
+            }
+
+            unsafe fn reset(&mut self) {
+                // SAFETY: the caller's promise.
+                match self { $(Self::$variant(rq) => unsafe { rq.reset() },)+ }
+            }
+        }
+
+        impl CqOps for AnyCq {
+            type View<'a> = AnyView<'a>;
+
+            #[inline(always)]
+            fn next(&mut self) -> Option<Polled<AnyView<'_>>> {
+                match self {
+                    $(Self::$variant(cq) => {
+                        let Polled { view, wr_id, frame } = cq.next()?;
+                        Some(Polled { view: AnyView::$variant(view), wr_id, frame })
+                    })+
+                }
+            }
+
+            #[inline(always)]
+            fn publish(&mut self) {
+                match self { $(Self::$variant(cq) => cq.publish(),)+ }
+            }
+
+            fn settle(&mut self) {
+                match self { $(Self::$variant(cq) => cq.settle(),)+ }
+            }
+
+            fn sweep(&mut self, qpn: u32) {
+                match self { $(Self::$variant(cq) => cq.sweep(qpn),)+ }
+            }
+        }
+
+        impl View for AnyView<'_> {
+            #[inline]
+            fn result(&self) -> Result<Completed, Failure> {
+                match self { $(Self::$variant(view) => view.result(),)+ }
+            }
+
+            #[inline]
+            fn is_recv(&self) -> bool {
+                match self { $(Self::$variant(view) => view.is_recv(),)+ }
+            }
+
+            #[inline]
+            fn byte_len(&self) -> u32 {
+                match self { $(Self::$variant(view) => view.byte_len(),)+ }
+            }
+
+            #[inline]
+            fn immediate(&self) -> Option<u32> {
+                match self { $(Self::$variant(view) => view.immediate(),)+ }
+            }
+
+            #[inline]
+            fn qpn(&self) -> u32 {
+                match self { $(Self::$variant(view) => view.qpn(),)+ }
+            }
+        }
+    };
+    (@queue $queue:ident, $cursor:ident, $member:ident, $ops:ident, $($variant:ident = $provider:ty),+) => {
+        /// The posting side of a queue of any provider.
+        #[derive(Debug)]
+        pub enum $queue {
+            $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::$member),)+
+        }
+
+        /// A position in a queue of any provider.
+        #[derive(Clone, Copy, Debug)]
+        pub enum $cursor {
+            $(#[doc = concat!("Of ", stringify!($variant), ".")]
+              $variant(<<$provider as Provider>::$member as $ops>::Cursor),)+
+        }
+    };
+}
+
+any!(Mlx5 = Mlx5);
+
+impl Provider for Any {
+    type Context = AnyContext;
+    type Cq = AnyCq;
+    type Sq = AnySq;
+    type Rq = AnyRq;
+
+    const NAME: &'static str = "any";
+
+    fn open(core: Arc<ContextCore>) -> Result<AnyContext, Error> {
+        match core.uverbs().driver_id() {
+            driver_id::RDMA_DRIVER_MLX5 => Mlx5::open(core).map(AnyContext::Mlx5),
+            other => Err(Error::Unsupported {
+                verb: "open_device",
+                what: format!("the device's driver (RDMA driver id {other}); there is a provider for mlx5"),
+            }),
+        }
+    }
+}

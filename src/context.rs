@@ -1,0 +1,201 @@
+//! Contexts: an open device, from which everything else is made.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uverbs_core::attr::{DeviceAttr, GidEntry, GidType, LinkLayer, PortAttr};
+use uverbs_core::door::UverbsDoor;
+use uverbs_core::error::Error;
+use uverbs_core::event::{AsyncEvent, AsyncEvents};
+use uverbs_core::provider::{ContextOps, CqInit};
+
+use crate::provider::Provider;
+use crate::{Any, CompletionQueue, Device, ProtectionDomain, QueuePairBuilder};
+
+/// An open device. A cheap handle: clones share it, and it closes when the last object made from it is gone.
+#[doc(alias = "ibv_context")]
+#[derive(Debug)]
+pub struct Context<P: Provider = Any> {
+    inner: Arc<Inner<P>>,
+}
+
+#[derive(Debug)]
+struct Inner<P: Provider> {
+    device: Device,
+    provider: P::Context,
+    events: AsyncEvents,
+}
+
+impl<P: Provider> Clone for Context<P> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<P: Provider> Context<P> {
+    pub(crate) fn new(device: Device, provider: P::Context) -> Result<Self, Error> {
+        let events = AsyncEvents::new(provider.core().uverbs().alloc_async_fd()?)?;
+        Ok(Self { inner: Arc::new(Inner { device, provider, events }) })
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// The provider's own view of the device.
+    #[must_use]
+    pub fn provider(&self) -> &P::Context {
+        &self.inner.provider
+    }
+
+    /// The raw command door: whatever this library doesn't send, you can.
+    #[must_use]
+    pub fn door(&self) -> &Arc<dyn UverbsDoor> {
+        self.inner.provider.core().uverbs().door()
+    }
+
+    /// Capabilities and limits.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "ibv_query_device")]
+    #[doc(alias = "ibv_query_device_ex")]
+    pub fn query_device(&self) -> Result<DeviceAttr, Error> {
+        self.inner.provider.query_device()
+    }
+
+    /// A port, from 1.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` for a port that isn't there.
+    #[doc(alias = "ibv_query_port")]
+    pub fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
+        self.inner.provider.query_port(port)
+    }
+
+    /// One entry of a port's GID table.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for an index over the table's end; the kernel's refusal: `ENODATA` or `EINVAL` for an empty entry.
+    #[doc(alias = "ibv_query_gid")]
+    #[doc(alias = "ibv_query_gid_ex")]
+    pub fn query_gid(&self, port: u8, index: u32) -> Result<GidEntry, Error> {
+        let entries = self.query_port(port)?.gid_table_len;
+        if index >= entries {
+            return Err(Error::Limit {
+                verb: "query_gid",
+                what: "GID index",
+                value: index.into(),
+                limit: entries.saturating_sub(1).into(),
+            });
+        }
+        self.uverbs().query_gid_entry(port, index)
+    }
+
+    /// The GIDs in use, of all ports.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "ibv_query_gid_table")]
+    pub fn query_gid_table(&self) -> Result<Vec<GidEntry>, Error> {
+        let ports = self.query_device()?.phys_port_cnt;
+        let mut entries = 0;
+        for port in 1..=ports {
+            entries += self.query_port(port)?.gid_table_len;
+        }
+        self.uverbs().query_gid_table(entries as usize)
+    }
+
+    /// One entry of a port's partition table.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` or `ENOENT` when port or index is out of range.
+    #[doc(alias = "ibv_query_pkey")]
+    pub fn query_pkey(&self, port: u8, index: u16) -> Result<u16, Error> {
+        let pkey = self.inner.device.source().pkey(port, index);
+        pkey.map_err(|errno| Error::kernel("query_pkey", errno))
+    }
+
+    /// The GID that a peer most likely reaches: RoCE v2 over an IPv4 address, then RoCE v2, then whatever there is.
+    ///
+    /// `None` on an InfiniBand port, which needs no GID within its subnet.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal; [`Error::Unsupported`] on an Ethernet port without any GID.
+    pub fn best_gid(&self, port: u8) -> Result<Option<GidEntry>, Error> {
+        if self.query_port(port)?.link_layer != LinkLayer::Ethernet {
+            return Ok(None);
+        }
+        let mut gids = self.query_gid_table()?;
+        gids.retain(|entry| u32::from(port) == entry.port && !entry.gid.is_zero());
+        gids.into_iter().max_by_key(preference).map(Some).ok_or_else(|| Error::Unsupported {
+            verb: "query_gid_table",
+            what: format!("port {port} without any GID (is its network interface up?)"),
+        })
+    }
+
+    /// Allocates a protection domain.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "ibv_alloc_pd")]
+    pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
+        self.inner.provider.alloc_pd().map(ProtectionDomain::new)
+    }
+
+    /// Creates a completion queue for at least `entries` completions.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for 0 entries or more than the device has; the kernel's refusal.
+    #[doc(alias = "ibv_create_cq")]
+    pub fn create_cq(&self, entries: u32) -> Result<CompletionQueue<P>, Error> {
+        let (core, cq) = self.inner.provider.create_cq(&CqInit::new(entries))?;
+        Ok(CompletionQueue::new(core, cq))
+    }
+
+    /// Begins a reliable-connected queue pair whose completions of both kinds go to `cq`.
+    #[doc(alias = "ibv_create_qp")]
+    pub fn queue_pair(&self, pd: &ProtectionDomain, cq: &CompletionQueue<P>) -> QueuePairBuilder<P> {
+        QueuePairBuilder::new(self.clone(), pd, cq)
+    }
+
+    /// The next asynchronous event; `None` if there is none within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// What reading the event file gives.
+    #[doc(alias = "ibv_get_async_event")]
+    pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>, Error> {
+        match self.inner.events.next_within(timeout) {
+            Ok(event) => Ok(Some(event)),
+            Err(Error::TimedOut { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The file that becomes readable when there is an asynchronous event.
+    #[must_use]
+    pub fn async_events(&self) -> &AsyncEvents {
+        &self.inner.events
+    }
+
+    fn uverbs(&self) -> &uverbs_core::uverbs::Uverbs {
+        self.inner.provider.core().uverbs()
+    }
+}
+
+/// How likely a peer can reach a GID; the first of equals wins.
+fn preference(entry: &GidEntry) -> (bool, bool, Reverse<u32>) {
+    (entry.kind == GidType::RoceV2, entry.gid.is_ipv4_mapped(), Reverse(entry.index))
+}

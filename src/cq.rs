@@ -1,0 +1,324 @@
+//! Completion queues: learning what was done.
+//!
+//! # Safety
+//!
+//! One call takes buffers out of the table of a queue pair that the kernel confirmed as destroyed.
+#![allow(
+    unsafe_code,
+    reason = "takes buffers back from a queue pair that is gone"
+)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use uverbs_core::cq::CqCore;
+use uverbs_core::error::Error;
+use uverbs_core::frame::Frame;
+use uverbs_core::provider::{CqOps, Polled, View};
+use uverbs_core::work::{Completed, Failure, Status};
+
+use crate::provider::Provider;
+use crate::{Any, Gone};
+
+/// A completion queue's polling side: a unique value. Whoever owns it polls, with no lock and no system call.
+///
+/// The kernel's object lives until the last queue pair that completes to it is gone, even if this is dropped before.
+#[derive(Debug)]
+#[doc(alias = "ibv_cq")]
+pub struct CompletionQueue<P: Provider = Any> {
+    // Before `core`: its pointers go into memory that `core` keeps.
+    cq: P::Cq,
+    core: Arc<CqCore>,
+}
+
+impl<P: Provider> CompletionQueue<P> {
+    pub(crate) fn new(core: Arc<CqCore>, cq: P::Cq) -> Self {
+        Self { cq, core }
+    }
+
+    /// The kernel's object.
+    #[must_use]
+    pub fn core(&self) -> &Arc<CqCore> {
+        &self.core
+    }
+
+    /// Completions it can hold: at least what was asked for.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.core.capacity()
+    }
+
+    /// The provider's own polling side.
+    #[must_use]
+    pub fn provider(&self) -> &P::Cq {
+        &self.cq
+    }
+
+    /// Up to `budget` completions, decoded in place, one after the other.
+    ///
+    /// The queue's entries go back to the device when the burst is dropped.
+    ///
+    /// ```no_run
+    /// # fn f(cq: &mut uverbs::CompletionQueue) -> Result<(), uverbs::Failure> {
+    /// let mut burst = cq.poll(32);
+    /// while let Some(completion) = burst.next() {
+    ///     completion.result()?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// A completion can't outlive its burst, or be kept over the next one:
+    ///
+    /// ```compile_fail,E0499
+    /// # fn f(cq: &mut uverbs::CompletionQueue) {
+    /// let mut burst = cq.poll(32);
+    /// let first = burst.next();
+    /// let second = burst.next();
+    /// drop((first, second));
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail,E0597
+    /// # fn f(cq: &mut uverbs::CompletionQueue) {
+    /// let kept = {
+    ///     let mut burst = cq.poll(32);
+    ///     burst.next()
+    /// };
+    /// drop(kept);
+    /// # }
+    /// ```
+    #[inline]
+    #[doc(alias = "ibv_poll_cq")]
+    #[doc(alias = "ibv_start_poll")]
+    pub fn poll(&mut self, budget: usize) -> Burst<'_, P> {
+        Burst { cq: &mut self.cq, left: budget, polled: false }
+    }
+
+    /// Calls `each` for up to `budget` completions and returns how many there were.
+    #[inline]
+    pub fn poll_with(
+        &mut self,
+        budget: usize,
+        mut each: impl FnMut(Completion<'_, P>),
+    ) -> usize {
+        let mut burst = self.poll(budget);
+        let mut count = 0;
+        while let Some(completion) = burst.next() {
+            each(completion);
+            count += 1;
+        }
+        count
+    }
+
+    /// Fills `to` from the front and returns how many completions there were.
+    #[inline]
+    pub fn poll_into(&mut self, to: &mut [WorkCompletion]) -> usize {
+        let mut count = 0;
+        let mut burst = self.poll(to.len());
+        for place in to {
+            let Some(completion) = burst.next() else { break };
+            *place = completion.into();
+            count += 1;
+        }
+        count
+    }
+
+    /// Polls until there is a completion, for `timeout` at most. Between polls it yields the processor.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<WorkCompletion, Error> {
+        let mut one = [WorkCompletion::default()];
+        let started = Instant::now();
+        loop {
+            if self.poll_into(&mut one) == 1 {
+                let [completion] = one;
+                return Ok(completion);
+            }
+            let waited = started.elapsed();
+            if waited >= timeout {
+                return Err(Error::TimedOut { verb: "poll_cq", waited });
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Takes back the buffers that were in flight on a destroyed queue pair: those of its sends if they completed
+    /// here, those of its receives if they did. Its completions that were not polled yet are dropped.
+    ///
+    /// Each comes with the number of its work request. The second call for the same queue pair finds nothing.
+    pub fn reclaim(&mut self, gone: &Gone) -> Vec<(u64, Frame)> {
+        self.cq.settle();
+        let mut frames = Vec::new();
+        let core = gone.core();
+        if Arc::ptr_eq(core.send_cq(), &self.core) {
+            // SAFETY: `Gone` says that the kernel confirmed the destruction and that the posting side is no more; this is
+            // the polling side, and `&mut self` makes it unique.
+            frames.append(&mut unsafe { core.shared().send.reclaim() });
+        }
+        if Arc::ptr_eq(core.recv_cq(), &self.core) {
+            // SAFETY: as above.
+            frames.append(&mut unsafe { core.shared().recv.reclaim() });
+        }
+        frames
+    }
+
+    /// Drops the completions of a queue pair that was just reset.
+    pub(crate) fn sweep(&mut self, qpn: u32) {
+        self.cq.settle();
+        self.cq.sweep(qpn);
+    }
+}
+
+/// Completions of one poll. Dropping it gives their entries back to the device.
+#[derive(Debug)]
+pub struct Burst<'q, P: Provider = Any> {
+    cq: &'q mut P::Cq,
+    left: usize,
+    polled: bool,
+}
+
+impl<P: Provider> Burst<'_, P> {
+    /// The next completion; `None` when there is none now, or the budget is used up.
+    #[inline]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "an iterator's items could outlive the next call"
+    )]
+    pub fn next(&mut self) -> Option<Completion<'_, P>> {
+        if self.left == 0 {
+            return None;
+        }
+        let Polled { view, wr_id, frame } = self.cq.next()?;
+        self.left -= 1;
+        self.polled = true;
+        Some(Completion { view, wr_id, frame })
+    }
+}
+
+impl<P: Provider> Drop for Burst<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.polled {
+            self.cq.publish();
+        }
+    }
+}
+
+/// A completion, decoded in place.
+#[derive(Debug)]
+#[doc(alias = "ibv_wc")]
+pub struct Completion<'b, P: Provider = Any>
+where
+    P::Cq: 'b,
+{
+    view: <P::Cq as CqOps>::View<'b>,
+    wr_id: u64,
+    frame: Option<Frame>,
+}
+
+impl<P: Provider> Completion<'_, P> {
+    /// The number of the work request.
+    #[inline]
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.wr_id
+    }
+
+    /// What completed.
+    ///
+    /// # Errors
+    ///
+    /// How it failed. The queue pair is then in error, and what else is outstanding comes back flushed.
+    #[inline]
+    pub fn result(&self) -> Result<Completed, Failure> {
+        self.view.result()
+    }
+
+    /// Whether it is of a receive; also for a failed one.
+    #[inline]
+    #[must_use]
+    pub fn is_recv(&self) -> bool {
+        self.view.is_recv()
+    }
+
+    /// Bytes received, read, or returned by an atomic; 0 for the rest.
+    #[inline]
+    #[must_use]
+    pub fn byte_len(&self) -> u32 {
+        self.view.byte_len()
+    }
+
+    /// Immediate data, in host order, of a receive that got some.
+    #[inline]
+    #[must_use]
+    pub fn immediate(&self) -> Option<u32> {
+        self.view.immediate()
+    }
+
+    /// The local queue pair's number.
+    #[inline]
+    #[must_use]
+    pub fn qpn(&self) -> u32 {
+        self.view.qpn()
+    }
+
+    /// Takes the buffer that was posted with it. After a receive its length is what arrived. Left here, it goes back to
+    /// its slab.
+    #[inline]
+    pub fn take_frame(&mut self) -> Option<Frame> {
+        self.frame.take()
+    }
+}
+
+/// A completion on its own: everything decoded.
+#[derive(Debug)]
+pub struct WorkCompletion {
+    /// The number of the work request.
+    pub id: u64,
+    /// What completed, or how it failed.
+    pub result: Result<Completed, Failure>,
+    /// Whether it is of a receive.
+    pub is_recv: bool,
+    /// Bytes received, read, or returned by an atomic; 0 for the rest.
+    pub byte_len: u32,
+    /// Immediate data, in host order.
+    pub immediate: Option<u32>,
+    /// The local queue pair's number.
+    pub qpn: u32,
+    /// The buffer that was posted with it.
+    pub frame: Option<Frame>,
+}
+
+impl Default for WorkCompletion {
+    /// An empty place for [`CompletionQueue::poll_into`]; as a completion it would be a failed one.
+    fn default() -> Self {
+        let failure = Failure { status: Status::General, syndrome: 0, vendor_syndrome: 0 };
+        Self {
+            id: 0,
+            result: Err(failure),
+            is_recv: false,
+            byte_len: 0,
+            immediate: None,
+            qpn: 0,
+            frame: None,
+        }
+    }
+}
+
+impl<P: Provider> From<Completion<'_, P>> for WorkCompletion {
+    #[inline]
+    fn from(completion: Completion<'_, P>) -> Self {
+        let Completion { view, wr_id, frame } = completion;
+        Self {
+            id: wr_id,
+            result: view.result(),
+            is_recv: view.is_recv(),
+            byte_len: view.byte_len(),
+            immediate: view.immediate(),
+            qpn: view.qpn(),
+            frame,
+        }
+    }
+}

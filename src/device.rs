@@ -1,0 +1,131 @@
+//! Devices: finding them, and opening one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use uverbs_core::context::ContextCore;
+use uverbs_core::discovery;
+use uverbs_core::door::{DeviceRecord, DeviceSource};
+use uverbs_core::error::Error;
+use uverbs_core::uverbs::Uverbs;
+
+use crate::provider::Provider;
+use crate::{Any, Context};
+
+/// An RDMA device: the kernel's, or a software HCA. A cheap handle; nothing is open yet.
+#[derive(Clone)]
+#[doc(alias = "ibv_device")]
+pub struct Device {
+    source: Arc<dyn DeviceSource>,
+}
+
+/// The RDMA devices of this machine, in the kernel's order. Empty where there are none.
+///
+/// RDMA netlink tells of them; where it is missing or refused, sysfs does (under `SYSFS_PATH` if that is set). A device
+/// without a usable `/dev/infiniband/uverbsN` is left out, as containers hide it.
+///
+/// # Errors
+///
+/// When netlink and sysfs both fail in an unexpected way.
+///
+/// ```
+/// for device in uverbs::devices()? {
+///     println!("{} {:016x}", device.name(), device.node_guid());
+/// }
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+#[doc(alias = "ibv_get_device_list")]
+pub fn devices() -> Result<Vec<Device>, Error> {
+    let found = discovery::list()?;
+    Ok(found.into_iter().map(|source| Device { source: Arc::new(source) }).collect())
+}
+
+/// The device with this name: `mlx5_0`.
+///
+/// # Errors
+///
+/// [`Error::NoSuchDevice`] with the names there are.
+pub fn device(name: &str) -> Result<Device, Error> {
+    let devices = devices()?;
+    devices.iter().find(|device| device.name() == name).cloned().ok_or_else(|| Error::NoSuchDevice {
+        name: name.to_owned(),
+        available: devices.iter().map(|device| device.name().to_owned()).collect(),
+    })
+}
+
+/// Opens the device with this name.
+///
+/// # Errors
+///
+/// [`Error::NoSuchDevice`], or as [`Device::open`].
+#[doc(alias = "ibv_open_device")]
+pub fn open(name: &str) -> Result<Context, Error> {
+    device(name)?.open()
+}
+
+impl Device {
+    /// A device of another kind: a software HCA, or a recording wrapper of a device.
+    #[must_use]
+    pub fn from_source(source: Arc<dyn DeviceSource>) -> Self {
+        Self { source }
+    }
+
+    /// What opens it.
+    #[must_use]
+    pub fn source(&self) -> &Arc<dyn DeviceSource> {
+        &self.source
+    }
+
+    /// The kernel's name: `mlx5_0`.
+    #[must_use]
+    #[doc(alias = "ibv_get_device_name")]
+    pub fn name(&self) -> &str {
+        &self.record().name
+    }
+
+    /// Node GUID, in the order it is printed. 0 when not known before opening.
+    #[must_use]
+    #[doc(alias = "ibv_get_device_guid")]
+    pub fn node_guid(&self) -> u64 {
+        self.record().node_guid
+    }
+
+    /// All that is known before opening.
+    #[must_use]
+    pub fn record(&self) -> &DeviceRecord {
+        self.source.record()
+    }
+
+    /// Opens it with whichever provider it needs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PermissionDenied`] without access to the device node, [`Error::Unsupported`] for a driver that no
+    /// provider speaks to or that is too old (mlx5: Linux 5.8), and the kernel's refusal.
+    #[doc(alias = "ibv_open_device")]
+    pub fn open(&self) -> Result<Context, Error> {
+        self.open_as::<Any>()
+    }
+
+    /// Opens it with one provider: the types are then that provider's own, with its extensions, and nothing is dispatched.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); the handshake fails if the device is not the provider's.
+    pub fn open_as<P: Provider>(&self) -> Result<Context<P>, Error> {
+        let door = self.source.open().map_err(|errno| match errno {
+            nix::errno::Errno::EACCES | nix::errno::Errno::EPERM => Error::PermissionDenied {
+                path: format!("/dev/infiniband/{}", self.record().uverbs_name),
+            },
+            errno => Error::kernel("open_device", errno),
+        })?;
+        let core = ContextCore::new(Uverbs::new(door, self.record().driver_id));
+        Context::new(self.clone(), P::open(core)?)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Device").field(self.record()).finish()
+    }
+}

@@ -1,0 +1,210 @@
+//! Memory regions, of three kinds: frames that move into posts, memory exposed to peers, and whatever you register yourself.
+#![allow(
+    unsafe_code,
+    reason = "registering memory hands it to the device by address"
+)]
+//!
+//! # Safety
+//!
+//! The safe functions register only mappings that they made, which live until the kernel has deregistered them.
+
+use uverbs_core::attr::AccessFlags;
+use uverbs_core::error::Error;
+use uverbs_core::exposed::ExposedMemory;
+use uverbs_core::frame::Slab;
+use uverbs_core::memory::Mapping;
+use uverbs_core::mr::MrCore;
+use uverbs_core::work::Sge;
+
+use crate::ProtectionDomain;
+
+/// Memory that you registered yourself, by address. Deregistered when dropped; the memory is yours.
+#[derive(Debug)]
+#[doc(alias = "ibv_mr")]
+pub struct MemoryRegion {
+    core: MrCore,
+    addr: u64,
+    len: usize,
+}
+
+impl MemoryRegion {
+    /// Local key.
+    #[must_use]
+    pub fn lkey(&self) -> u32 {
+        self.core.lkey()
+    }
+
+    /// Remote key.
+    #[must_use]
+    pub fn rkey(&self) -> u32 {
+        self.core.rkey()
+    }
+
+    /// Its first address, as work requests name it.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes: never, since registering nothing is refused.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// `len` bytes from `offset`, as a work request names them; the device checks the range.
+    #[must_use]
+    pub fn sge(&self, offset: u64, len: u32) -> Sge {
+        Sge { addr: self.addr.wrapping_add(offset), len, lkey: self.lkey() }
+    }
+
+    /// The kernel's handle, for commands of your own.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.core.handle()
+    }
+
+    /// Deregisters it, and says so if the kernel refuses.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EBUSY` while a memory window is bound to it.
+    #[doc(alias = "ibv_dereg_mr")]
+    pub fn deregister(mut self) -> Result<(), Error> {
+        self.core.deregister()
+    }
+}
+
+impl ProtectionDomain {
+    /// Registers `count` frames of `frame_len` bytes each, to be moved into posts. Zeroed, page-aligned as a whole.
+    ///
+    /// The memory can be reached by the device for this process's own work requests only: no peer gets a right to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for no frames, empty frames or more than 4 GiB a frame; [`Error::Memlock`]; the kernel's refusal.
+    pub fn slab(&self, frame_len: usize, count: usize) -> Result<Slab, Error> {
+        let frame_len = bounded("frame length", frame_len, u64::from(u32::MAX))? as u32;
+        let count = bounded("number of frames", count, u64::from(u32::MAX - 1))? as u32;
+        let (memory, region) = self.allocate(
+            u64::from(frame_len) * u64::from(count),
+            AccessFlags::LOCAL_WRITE,
+        )?;
+        // SAFETY: the mapping is new and zeroed, only the slab gets it, and the region was just made to cover
+        // it, with local rights only.
+        Ok(unsafe { Slab::new(memory, region, frame_len, count) })
+    }
+
+    /// Allocates and registers `len` bytes that a peer may reach with the rights in `access`. Zeroed, page-aligned.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; the kernel's refusal: `EINVAL` for remote write or atomic
+    /// without local write, which is added here, or for rights that the device lacks.
+    pub fn expose(&self, len: usize, access: AccessFlags) -> Result<ExposedMemory, Error> {
+        let len = bounded("length", len, isize::MAX as u64)?;
+        let (memory, region) = self.allocate(len, access | AccessFlags::LOCAL_WRITE)?;
+        Ok(ExposedMemory::new(memory, region, len as usize))
+    }
+
+    /// Registers `len` bytes at `addr`.
+    ///
+    /// # Safety
+    ///
+    /// The memory stays mapped until the region is deregistered (dropped). While the device may write to it, for a work
+    /// request in flight or for as long as a peer has its remote key, nothing holds a reference to those bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; the kernel's refusal: `EFAULT` for memory that isn't mapped
+    /// or, with local write, not writable; `EINVAL` for remote write or atomic without local write.
+    #[doc(alias = "ibv_reg_mr")]
+    pub unsafe fn register(
+        &self,
+        addr: *mut u8,
+        len: usize,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion, Error> {
+        let iova = addr.expose_provenance() as u64;
+        // SAFETY: the caller's promise.
+        unsafe { self.register_at(addr, len, iova, access) }
+    }
+
+    /// Registers `len` bytes at `addr`, known to work requests and peers as starting at `iova`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`register`](Self::register).
+    ///
+    /// # Errors
+    ///
+    /// As for [`register`](Self::register), and `EINVAL` when `addr` and `iova` differ within a page.
+    #[doc(alias = "ibv_reg_mr_iova")]
+    pub unsafe fn register_at(
+        &self,
+        addr: *mut u8,
+        len: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion, Error> {
+        let length = bounded("length", len, u64::MAX)?;
+        // SAFETY: the caller's promise.
+        let core = unsafe { self.pin(addr, length, iova, access) }?;
+        Ok(MemoryRegion { core, addr: iova, len })
+    }
+
+    fn allocate(&self, len: u64, access: AccessFlags) -> Result<(Mapping, MrCore), Error> {
+        let memory = Mapping::new(bounded("length", len as usize, isize::MAX as u64)? as usize)?;
+        let iova = memory.ptr().expose_provenance() as u64;
+        // SAFETY: the mapping is ours; whoever gets it frees it only after the region (Slab, ExposedMemory).
+        let region = unsafe { self.pin(memory.ptr(), len, iova, access) }?;
+        Ok((memory, region))
+    }
+
+    /// Registers memory, and tells a low `RLIMIT_MEMLOCK` from a want of memory.
+    ///
+    /// # Safety
+    ///
+    /// As for [`register`](Self::register).
+    unsafe fn pin(
+        &self,
+        addr: *mut u8,
+        len: u64,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<MrCore, Error> {
+        let uverbs = self.core().context().uverbs();
+        let start = addr.expose_provenance() as u64;
+        // SAFETY: the caller's promise.
+        let keys = unsafe { uverbs.reg_mr(self.handle(), start, len, iova, access) };
+        match keys {
+            Ok(keys) => {
+                Ok(MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey))
+            }
+            Err(error) => match (error.errno(), uverbs.door().memlock_limit()) {
+                (Some(nix::errno::Errno::ENOMEM), Some(limit)) => {
+                    Err(Error::Memlock { verb: "reg_mr", wanted: len, limit })
+                }
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+/// Refuses 0 and what is over `limit`.
+fn bounded(what: &'static str, value: usize, limit: u64) -> Result<u64, Error> {
+    let value = value as u64;
+    if value == 0 {
+        return Err(Error::Limit { verb: "reg_mr", what, value, limit: 1 });
+    }
+    if value > limit {
+        return Err(Error::Limit { verb: "reg_mr", what, value, limit });
+    }
+    Ok(value)
+}

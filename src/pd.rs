@@ -1,0 +1,30 @@
+//! Protection domains, and memory registered in them.
+
+use std::sync::Arc;
+
+use uverbs_core::pd::PdCore;
+
+/// A protection domain: queue pairs and memory that may meet. A cheap handle.
+#[derive(Clone, Debug)]
+#[doc(alias = "ibv_pd")]
+pub struct ProtectionDomain {
+    core: Arc<PdCore>,
+}
+
+impl ProtectionDomain {
+    pub(crate) fn new(core: Arc<PdCore>) -> Self {
+        Self { core }
+    }
+
+    /// The kernel's object.
+    #[must_use]
+    pub fn core(&self) -> &Arc<PdCore> {
+        &self.core
+    }
+
+    /// The kernel's handle, for commands of your own.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.core.handle()
+    }
+}

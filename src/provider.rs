@@ -1,0 +1,14 @@
+//! Providers, as far as a user of the library sees them: something to be generic over.
+
+use std::fmt::Debug;
+
+mod sealed {
+    pub use uverbs_core::provider::Provider;
+}
+
+/// A family of devices with one hardware interface. Sealed: bound on it, don't implement it.
+///
+/// [`Any`](crate::Any) is the provider that is whichever the device needs.
+pub trait Provider: sealed::Provider + Debug {}
+
+impl<P: sealed::Provider> Provider for P {}

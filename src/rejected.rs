@@ -1,0 +1,29 @@
+//! A post that was refused gives the buffer back.
+
+use std::fmt;
+
+use uverbs_core::frame::Frame;
+use uverbs_core::work::PostError;
+
+/// Why a buffer was not posted, and the buffer.
+#[derive(Debug)]
+pub struct Rejected {
+    /// Why.
+    pub error: PostError,
+    /// The buffer, yours again.
+    pub frame: Frame,
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Rejected {}
+
+impl From<Rejected> for PostError {
+    fn from(rejected: Rejected) -> Self {
+        rejected.error
+    }
+}

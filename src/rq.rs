@@ -1,0 +1,148 @@
+//! Receive queues: posting buffers for the peer's messages.
+//!
+//! # Safety
+//!
+//! As in the send queue's file: safe posts move a frame in, raw posts hand on the caller's promise.
+#![allow(
+    unsafe_code,
+    reason = "calls the provider's unsafe posts, and has a raw post of its own"
+)]
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use uverbs_core::frame::Frame;
+use uverbs_core::provider::RecvOps;
+use uverbs_core::qp::QpCore;
+use uverbs_core::work::{PostError, Sge};
+
+use crate::provider::Provider;
+use crate::{Any, Rejected};
+
+/// The posting side of a receive queue: a unique value that one thread at a time owns.
+#[derive(Debug)]
+pub struct RecvQueue<P: Provider = Any> {
+    // Before `core`: its pointers go into memory that `core` keeps.
+    rq: P::Rq,
+    core: Arc<QpCore>,
+    domain: u64,
+    // `Cell` makes it `!Sync` whatever the provider's type is.
+    _unshared: PhantomData<std::cell::Cell<()>>,
+}
+
+impl<P: Provider> RecvQueue<P> {
+    pub(crate) fn new(core: Arc<QpCore>, rq: P::Rq) -> Self {
+        let domain = core.pd().domain();
+        Self { rq, core, domain, _unshared: PhantomData }
+    }
+
+    /// The kernel's object.
+    #[must_use]
+    pub fn core(&self) -> &Arc<QpCore> {
+        &self.core
+    }
+
+    /// The provider's own posting side.
+    #[must_use]
+    pub fn provider(&self) -> &P::Rq {
+        &self.rq
+    }
+
+    /// The provider's own posting side, to write what this library doesn't.
+    ///
+    /// # Safety
+    ///
+    /// As for [`SendQueue::provider_mut`](crate::SendQueue::provider_mut).
+    pub unsafe fn provider_mut(&mut self) -> &mut P::Rq {
+        &mut self.rq
+    }
+
+    pub(crate) fn enable(&mut self, on: bool) {
+        self.rq.enable(on);
+    }
+
+    /// # Safety
+    ///
+    /// See [`RecvOps::reset`].
+    pub(crate) unsafe fn reset(&mut self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.rq.reset() };
+    }
+
+    /// Begins a batch. The device sees none of it before [`RecvBatch::ring`].
+    #[inline]
+    pub fn batch(&mut self) -> RecvBatch<'_, P> {
+        let at = self.rq.begin();
+        RecvBatch { queue: self, at }
+    }
+
+    /// Posts one frame, of its full capacity: a batch of one.
+    ///
+    /// # Errors
+    ///
+    /// As [`RecvBatch::post`].
+    #[inline]
+    pub fn post(&mut self, id: u64, frame: Frame) -> Result<(), Rejected> {
+        let mut batch = self.batch();
+        batch.post(id, frame)?;
+        batch.ring();
+        Ok(())
+    }
+}
+
+/// Receives that are written but not published. Dropped or forgotten, they are as if never written.
+#[derive(Debug)]
+#[must_use = "nothing is posted until `ring`"]
+pub struct RecvBatch<'q, P: Provider = Any> {
+    queue: &'q mut RecvQueue<P>,
+    at: <P::Rq as RecvOps>::Cursor,
+}
+
+impl<P: Provider> RecvBatch<'_, P> {
+    /// Posts a frame, of its full capacity. The completion gives it back, its length what arrived.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame.
+    #[inline]
+    #[doc(alias = "ibv_post_recv")]
+    pub fn post(&mut self, id: u64, mut frame: Frame) -> Result<(), Rejected> {
+        if frame.domain() != self.queue.domain {
+            return Err(Rejected { error: PostError::ForeignBuffer, frame });
+        }
+        frame.set_len(frame.capacity());
+        // SAFETY: the memory is the frame's, registered as long as the frame lives; the frame moves into the slot of this work
+        // request, so no one reads or writes it until completion or destruction gives it back.
+        match unsafe { self.queue.rq.post(&mut self.at, id, &[frame.sge()]) } {
+            Ok(slot) => {
+                // SAFETY: the slot of the post just made.
+                unsafe { self.queue.rq.own(slot, frame) };
+                Ok(())
+            }
+            Err(error) => Err(Rejected { error, frame }),
+        }
+    }
+
+    /// Posts a scatter list by address and key. Raw.
+    ///
+    /// # Safety
+    ///
+    /// If the batch is rung: the memory that `list` names stays registered, and is neither read nor written by the program,
+    /// until the completion was polled, or the queue pair was destroyed, or the region deregistered.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn post_raw(&mut self, id: u64, list: &[Sge]) -> Result<(), PostError> {
+        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
+        unsafe { self.queue.rq.post(&mut self.at, id, list) }.map(|_| ())
+    }
+
+    /// Publishes the batch.
+    #[inline]
+    pub fn ring(self) {
+        // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue from then on.
+        unsafe { self.queue.rq.ring(self.at) };
+    }
+}

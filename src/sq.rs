@@ -1,0 +1,494 @@
+//! Send queues: posting sends, RDMA and atomics.
+//!
+//! # Safety
+//!
+//! Safe posts name only memory of a frame that moves into the queue's table, or copy inline. The cursor of a batch comes
+//! from `begin`, and the batch borrows the queue, so nothing else moves it meanwhile. Raw posts hand on the caller's promise.
+#![allow(
+    unsafe_code,
+    reason = "calls the provider's unsafe posts, and has raw posts of its own"
+)]
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use uverbs_core::frame::Frame;
+use uverbs_core::provider::SendOps;
+use uverbs_core::qp::QpCore;
+use uverbs_core::work::{Data, PostError, Remote, SendOp, Sge, Wr};
+
+use crate::provider::Provider;
+use crate::transport::{Rc, Transport};
+use crate::{Any, Rejected};
+
+/// The posting side of a send queue: a unique value that one thread at a time owns.
+///
+/// It can be sent to another thread, but not shared:
+///
+/// ```compile_fail,E0277
+/// fn shared<T: Sync>() {}
+/// shared::<uverbs::SendQueue>();
+/// ```
+///
+/// To share one, put it into a lock: that is a different type, and the single owner pays nothing for it.
+#[derive(Debug)]
+pub struct SendQueue<P: Provider = Any, T: Transport = Rc> {
+    // Before `core`: its pointers go into memory that `core` keeps.
+    sq: P::Sq,
+    core: Arc<QpCore>,
+    domain: u64,
+    // `Cell` makes it `!Sync` whatever the provider's type is.
+    _transport: PhantomData<(T, std::cell::Cell<()>)>,
+}
+
+impl<P: Provider, T: Transport> SendQueue<P, T> {
+    pub(crate) fn new(core: Arc<QpCore>, sq: P::Sq) -> Self {
+        let domain = core.pd().domain();
+        Self { sq, core, domain, _transport: PhantomData }
+    }
+
+    /// The kernel's object.
+    #[must_use]
+    pub fn core(&self) -> &Arc<QpCore> {
+        &self.core
+    }
+
+    /// The provider's own posting side.
+    #[must_use]
+    pub fn provider(&self) -> &P::Sq {
+        &self.sq
+    }
+
+    /// The provider's own posting side, to write what this library doesn't.
+    ///
+    /// # Safety
+    ///
+    /// What is posted through it is the caller's to get right, and the queue is left consistent: not swapped for another
+    /// one, its indexes moved only by what was posted.
+    pub unsafe fn provider_mut(&mut self) -> &mut P::Sq {
+        &mut self.sq
+    }
+
+    pub(crate) fn enable(&mut self, on: bool) {
+        self.sq.enable(on);
+    }
+
+    /// # Safety
+    ///
+    /// See [`SendOps::reset`].
+    pub(crate) unsafe fn reset(&mut self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.sq.reset() };
+    }
+
+    /// Begins a batch. Nothing of it is visible to the device before [`Batch::ring`].
+    ///
+    /// While it lives the queue is borrowed:
+    ///
+    /// ```compile_fail,E0499
+    /// # fn f(sq: &mut uverbs::SendQueue) {
+    /// let one = sq.batch();
+    /// let two = sq.batch();
+    /// one.ring();
+    /// two.ring();
+    /// # }
+    /// ```
+    #[inline]
+    #[doc(alias = "ibv_wr_start")]
+    pub fn batch(&mut self) -> Batch<'_, P, T> {
+        let at = self.sq.begin();
+        Batch { queue: self, at }
+    }
+}
+
+/// Work requests that are written but not published. Dropped or forgotten, they are as if never written; their frames go back
+/// to their slabs.
+#[derive(Debug)]
+#[must_use = "nothing is posted until `ring`"]
+pub struct Batch<'q, P: Provider = Any, T: Transport = Rc> {
+    queue: &'q mut SendQueue<P, T>,
+    at: <P::Sq as SendOps>::Cursor,
+}
+
+impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
+    /// Publishes the batch and rings the doorbell once.
+    #[inline]
+    #[doc(alias = "ibv_wr_complete")]
+    pub fn ring(self) {
+        // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue from then on.
+        unsafe { self.queue.sq.ring(self.at) };
+    }
+
+    /// Posts by address and key, with the same names. Raw.
+    #[inline]
+    pub fn raw(&mut self) -> RawBatch<'_, 'q, P, T> {
+        RawBatch { batch: self }
+    }
+
+    /// Posts a frame, which its completion gives back.
+    #[inline(always)]
+    fn frame(&mut self, wr: Wr, op: SendOp, sge: Sge, frame: Frame) -> Result<(), Rejected> {
+        if frame.domain() != self.queue.domain {
+            return Err(Rejected { error: PostError::ForeignBuffer, frame });
+        }
+        // SAFETY: the memory is the frame's, registered as long as the frame lives; the frame moves into the slot of this work
+        // request, so no one reads or writes it until completion or destruction gives it back.
+        match unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::One(sge)) } {
+            Ok(slot) => {
+                // SAFETY: the slot of the post just made.
+                unsafe { self.queue.sq.own(slot, frame) };
+                Ok(())
+            }
+            Err(error) => Err(Rejected { error, frame }),
+        }
+    }
+
+    #[inline(always)]
+    fn inline(&mut self, wr: Wr, op: SendOp, data: &[u8]) -> Result<(), PostError> {
+        // SAFETY: the bytes are copied now; no memory is named by key.
+        unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::Inline(data)) }.map(|_| ())
+    }
+}
+
+/// Of the safe posts: the frame's present length is what is sent.
+impl<P: Provider> Batch<'_, P, Rc> {
+    /// SEND from a frame.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame.
+    #[inline]
+    #[doc(alias = "IBV_WR_SEND")]
+    pub fn send(&mut self, wr: impl Into<Wr>, frame: Frame) -> Result<(), Rejected> {
+        self.frame(wr.into(), SendOp::Send, frame.sge(), frame)
+    }
+
+    /// SEND with immediate data from a frame.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame.
+    #[inline]
+    #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
+    pub fn send_imm(&mut self, wr: impl Into<Wr>, frame: Frame, imm: u32) -> Result<(), Rejected> {
+        self.frame(wr.into(), SendOp::SendImm(imm), frame.sge(), frame)
+    }
+
+    /// RDMA WRITE from a frame to the peer's memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame.
+    #[inline]
+    #[doc(alias = "IBV_WR_RDMA_WRITE")]
+    pub fn write(&mut self, wr: impl Into<Wr>, frame: Frame, to: Remote) -> Result<(), Rejected> {
+        self.frame(wr.into(), SendOp::Write(to), frame.sge(), frame)
+    }
+
+    /// RDMA WRITE with immediate data, which uses up one of the peer's receives.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame.
+    #[inline]
+    #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
+    pub fn write_imm(
+        &mut self,
+        wr: impl Into<Wr>,
+        frame: Frame,
+        to: Remote,
+        imm: u32,
+    ) -> Result<(), Rejected> {
+        self.frame(wr.into(), SendOp::WriteImm(to, imm), frame.sge(), frame)
+    }
+
+    /// RDMA READ of the frame's length from the peer's memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame.
+    #[inline]
+    #[doc(alias = "IBV_WR_RDMA_READ")]
+    pub fn read(&mut self, wr: impl Into<Wr>, frame: Frame, from: Remote) -> Result<(), Rejected> {
+        self.frame(wr.into(), SendOp::Read(from), frame.sge(), frame)
+    }
+
+    /// Atomic compare-and-swap on eight aligned bytes of the peer's memory. The old value stands in the frame's first eight
+    /// bytes, in the byte order of this host.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
+    #[inline]
+    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    pub fn compare_swap(
+        &mut self,
+        wr: impl Into<Wr>,
+        frame: Frame,
+        remote: Remote,
+        compare: u64,
+        swap: u64,
+    ) -> Result<(), Rejected> {
+        let op = SendOp::CompareSwap { remote, compare, swap };
+        self.frame(wr.into(), op, word(&frame), frame)
+    }
+
+    /// Atomic fetch-and-add on eight aligned bytes of the peer's memory. The old value stands in the frame's first eight bytes,
+    /// in the byte order of this host.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
+    #[inline]
+    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    pub fn fetch_add(
+        &mut self,
+        wr: impl Into<Wr>,
+        frame: Frame,
+        remote: Remote,
+        add: u64,
+    ) -> Result<(), Rejected> {
+        self.frame(wr.into(), SendOp::FetchAdd { remote, add }, word(&frame), frame)
+    }
+
+    /// SEND of bytes that are copied into the work request: they are yours at once.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::InlineTooLong`] over the queue pair's `max_inline_data`.
+    #[inline]
+    #[doc(alias = "IBV_SEND_INLINE")]
+    pub fn send_inline(&mut self, wr: impl Into<Wr>, data: &[u8]) -> Result<(), PostError> {
+        self.inline(wr.into(), SendOp::Send, data)
+    }
+
+    /// SEND with immediate data of copied bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_inline`](Self::send_inline).
+    #[inline]
+    pub fn send_imm_inline(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: &[u8],
+        imm: u32,
+    ) -> Result<(), PostError> {
+        self.inline(wr.into(), SendOp::SendImm(imm), data)
+    }
+
+    /// RDMA WRITE of copied bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_inline`](Self::send_inline).
+    #[inline]
+    pub fn write_inline(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: &[u8],
+        to: Remote,
+    ) -> Result<(), PostError> {
+        self.inline(wr.into(), SendOp::Write(to), data)
+    }
+
+    /// RDMA WRITE with immediate data of copied bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_inline`](Self::send_inline).
+    #[inline]
+    pub fn write_imm_inline(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: &[u8],
+        to: Remote,
+        imm: u32,
+    ) -> Result<(), PostError> {
+        self.inline(wr.into(), SendOp::WriteImm(to, imm), data)
+    }
+}
+
+/// Where an atomic's answer goes. A frame that is too short gives a piece that the post refuses.
+#[inline]
+fn word(frame: &Frame) -> Sge {
+    let sge = frame.sge();
+    Sge { len: sge.len.min(8), ..sge }
+}
+
+/// Raw posts of a batch: memory is named by address and key, and keeping it alive is the caller's part.
+///
+/// The contract of every method here: if the batch is rung, the local memory that `data` names by key stays registered, and is
+/// not written by the program (nor read, for READ and atomics, to which the device writes), until the completion of this
+/// or a later work request of the queue was polled, or the queue pair was destroyed, or the region deregistered. Inline
+/// data is copied at once.
+#[derive(Debug)]
+pub struct RawBatch<'b, 'q, P: Provider = Any, T: Transport = Rc> {
+    batch: &'b mut Batch<'q, P, T>,
+}
+
+impl<P: Provider, T: Transport> RawBatch<'_, '_, P, T> {
+    /// Any operation.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline(always)]
+    #[doc(alias = "ibv_post_send")]
+    pub unsafe fn post(
+        &mut self,
+        wr: impl Into<Wr>,
+        op: SendOp,
+        data: Data<'_>,
+    ) -> Result<(), PostError> {
+        let Batch { queue, at } = &mut *self.batch;
+        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
+        unsafe { queue.sq.post(at, wr.into(), op, data) }.map(|_| ())
+    }
+}
+
+impl<P: Provider> RawBatch<'_, '_, P, Rc> {
+    /// SEND.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn send(&mut self, wr: impl Into<Wr>, data: Data<'_>) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, SendOp::Send, data) }
+    }
+
+    /// SEND with immediate data.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn send_imm(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: Data<'_>,
+        imm: u32,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, SendOp::SendImm(imm), data) }
+    }
+
+    /// RDMA WRITE.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn write(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: Data<'_>,
+        to: Remote,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, SendOp::Write(to), data) }
+    }
+
+    /// RDMA WRITE with immediate data.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn write_imm(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: Data<'_>,
+        to: Remote,
+        imm: u32,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, SendOp::WriteImm(to, imm), data) }
+    }
+
+    /// RDMA READ into a scatter list.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn read(
+        &mut self,
+        wr: impl Into<Wr>,
+        into: &[Sge],
+        from: Remote,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, SendOp::Read(from), Data::List(into)) }
+    }
+
+    /// Atomic compare-and-swap; the old value goes to `into`, of eight bytes.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn compare_swap(
+        &mut self,
+        wr: impl Into<Wr>,
+        into: Sge,
+        remote: Remote,
+        compare: u64,
+        swap: u64,
+    ) -> Result<(), PostError> {
+        let op = SendOp::CompareSwap { remote, compare, swap };
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, op, Data::One(into)) }
+    }
+
+    /// Atomic fetch-and-add; the old value goes to `into`, of eight bytes.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn fetch_add(
+        &mut self,
+        wr: impl Into<Wr>,
+        into: Sge,
+        remote: Remote,
+        add: u64,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, SendOp::FetchAdd { remote, add }, Data::One(into)) }
+    }
+}

@@ -1,0 +1,501 @@
+//! Wrong input, dead peers, full queues: each ends in a typed error that says what was wrong, and nothing is lost.
+#![allow(unsafe_code, reason = "raw posts are part of what is tested")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{LIMIT, Side, impatient, only_on_softhca, pair, pair_with, soft};
+use nix::errno::Errno;
+use uverbs::softhca::SoftHca;
+use uverbs::softhca::wire::Fabric;
+use uverbs::{
+    AccessFlags, Data, Device, Error, GlobalRoute, InitAttr, Local, Mtu, Path, PostError, QpState,
+    Remote, RnrTimer, RtrAttr, Sge, Status, Wr,
+};
+
+fn failed(side: &mut Side) -> Status {
+    let completion = side.wait();
+    let failure = completion.result.expect_err("it can't succeed");
+    assert!(!failure.to_string().is_empty());
+    failure.status
+}
+
+#[test]
+fn an_unknown_device_is_named_with_those_there_are() {
+    let error = uverbs::open("mlx5_77").unwrap_err();
+    let Error::NoSuchDevice { name, available } = &error else { panic!("{error:?}") };
+    assert_eq!(name, "mlx5_77");
+    for name in available {
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    assert!(error.to_string().contains("mlx5_77"), "{error}");
+}
+
+/// A device whose node this process may not open.
+#[derive(Debug)]
+struct Forbidden(uverbs::door::DeviceRecord);
+
+impl uverbs::door::DeviceSource for Forbidden {
+    fn record(&self) -> &uverbs::door::DeviceRecord {
+        &self.0
+    }
+
+    fn open(&self) -> Result<Arc<dyn uverbs::door::UverbsDoor>, Errno> {
+        Err(Errno::EACCES)
+    }
+
+    fn pkey(&self, _port: u8, _index: u16) -> Result<u16, Errno> {
+        Err(Errno::EACCES)
+    }
+}
+
+#[test]
+fn no_permission_names_the_device_node() {
+    let mut record = uverbs::door::DeviceRecord::new("mlx5_0", 1);
+    record.uverbs_name = "uverbs3".to_owned();
+    let error = Device::from_source(Arc::new(Forbidden(record))).open().unwrap_err();
+    assert_eq!(error, Error::PermissionDenied { path: "/dev/infiniband/uverbs3".to_owned() });
+    assert_eq!(error.errno(), Some(Errno::EACCES));
+}
+
+#[test]
+fn a_device_of_an_unknown_driver_is_unsupported() {
+    if !only_on_softhca("the driver id is made up") {
+        return;
+    }
+    let hca = SoftHca::builder().build().unwrap();
+    #[derive(Debug)]
+    struct Disguised(SoftHca, uverbs::door::DeviceRecord);
+    impl uverbs::door::DeviceSource for Disguised {
+        fn record(&self) -> &uverbs::door::DeviceRecord {
+            &self.1
+        }
+        fn open(&self) -> Result<Arc<dyn uverbs::door::UverbsDoor>, Errno> {
+            uverbs::door::DeviceSource::open(&self.0)
+        }
+        fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
+            self.0.pkey(port, index)
+        }
+    }
+    let record = uverbs::door::DeviceRecord::new("hns_0", 12);
+    let error = Device::from_source(Arc::new(Disguised(hca, record))).open().unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+}
+
+#[test]
+fn ports_gids_and_partitions_out_of_range() {
+    let context = common::device().open().unwrap();
+    let error = context.query_port(99).unwrap_err();
+    assert_eq!((error.errno(), error.verb()), (Some(Errno::EINVAL), Some("query_port")));
+    let len = context.query_port(1).unwrap().gid_table_len;
+    let error = context.query_gid(1, 40_000).unwrap_err();
+    let Error::Limit { what: "GID index", value: 40_000, limit, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(limit, u64::from(len) - 1);
+    assert!(context.query_pkey(1, 60_000).is_err());
+    assert!(context.query_pkey(9, 0).is_err());
+
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(1).unwrap();
+    let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
+    let local = Local { gid_index: Some(40_000), ..Local::default() };
+    assert!(matches!(qp.prepare(&local), Err(Error::Limit { what: "GID index", .. })));
+    let local = Local { port: 3, ..Local::default() };
+    assert_eq!(qp.prepare(&local).unwrap_err().errno(), Some(Errno::EINVAL));
+    let access = AccessFlags::empty();
+    let error = qp.init(&InitAttr { port: 1, pkey_index: 60_000, access }).unwrap_err();
+    assert_eq!((error.errno(), error.verb()), (Some(Errno::EINVAL), Some("modify_qp")));
+    assert_eq!(qp.state(), QpState::Reset);
+}
+
+#[test]
+fn buffers_of_no_size_or_of_too_much() {
+    let context = common::device().open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    for error in [
+        pd.slab(0, 1).unwrap_err(),
+        pd.slab(1, 0).unwrap_err(),
+        pd.slab(1 << 33, 1).unwrap_err(),
+        pd.expose(0, AccessFlags::empty()).unwrap_err(),
+        // SAFETY: nothing is registered.
+        unsafe { pd.register(std::ptr::dangling_mut(), 0, AccessFlags::empty()) }.unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Limit { verb: "reg_mr", .. }), "{error:?}");
+    }
+    assert!(pd.expose(1 << 60, AccessFlags::empty()).is_err());
+    // SAFETY: the address is in no mapping, which the kernel finds out.
+    let error = unsafe { pd.register(std::ptr::without_provenance_mut(0x1000), 4096, AccessFlags::empty()) };
+    assert_eq!(error.unwrap_err().errno(), Some(Errno::EFAULT));
+}
+
+#[test]
+fn a_low_memlock_is_told_from_a_want_of_memory() {
+    if !only_on_softhca("the limit of a real machine is not the test's to lower") {
+        return;
+    }
+    let hca = SoftHca::builder().memlock_limit(1 << 20).build().unwrap();
+    let pd = soft(&hca).open().unwrap().alloc_pd().unwrap();
+    let error = pd.slab(1 << 21, 1).unwrap_err();
+    assert_eq!(error, Error::Memlock { verb: "reg_mr", wanted: 1 << 21, limit: 1 << 20 });
+    assert_eq!(error.errno(), Some(Errno::ENOMEM));
+    // What was refused is not counted: as much as is allowed still goes, again and again.
+    for _ in 0..10 {
+        drop(pd.slab(1 << 19, 1).unwrap());
+    }
+}
+
+#[test]
+fn queues_of_no_size_or_of_too_much() {
+    let context = common::device().open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    assert!(matches!(context.create_cq(0), Err(Error::Limit { verb: "create_cq", .. })));
+    assert!(matches!(context.create_cq(u32::MAX), Err(Error::Limit { verb: "create_cq", .. })));
+    let cq = context.create_cq(16).unwrap();
+    let build = |shape: &dyn Fn(uverbs::QueuePairBuilder) -> uverbs::QueuePairBuilder| {
+        shape(context.queue_pair(&pd, &cq)).build().unwrap_err()
+    };
+    for error in [
+        build(&|qp| qp.max_send_wr(u32::MAX)),
+        build(&|qp| qp.max_recv_wr(1 << 30)),
+        build(&|qp| qp.max_send_sge(10_000)),
+        build(&|qp| qp.max_recv_sge(10_000)),
+        build(&|qp| qp.max_inline_data(1 << 20)),
+    ] {
+        let Error::Limit { verb: "create_qp", value, limit, .. } = error else {
+            panic!("{error:?}")
+        };
+        assert!(value > limit);
+    }
+}
+
+#[test]
+fn objects_of_two_contexts_dont_mix() {
+    let device = common::device();
+    let (one, other) = (device.open().unwrap(), device.open().unwrap());
+    let cq = one.create_cq(16).unwrap();
+    let foreign = other.alloc_pd().unwrap();
+    let error = one.queue_pair(&foreign, &cq).build().unwrap_err();
+    assert!(matches!(error, Error::Invalid { what: "protection domain", .. }), "{error:?}");
+    let pd = one.alloc_pd().unwrap();
+    let foreign = other.create_cq(16).unwrap();
+    let error = one.queue_pair(&pd, &cq).recv_cq(&foreign).build().unwrap_err();
+    assert!(matches!(error, Error::Invalid { what: "receive completion queue", .. }), "{error:?}");
+}
+
+#[test]
+fn posting_in_the_wrong_state() {
+    let context = common::device().open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(16).unwrap();
+    let slab = pd.slab(64, 1).unwrap();
+    let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
+    assert_eq!(qp.batch().send_inline(1, b"x"), Err(PostError::State));
+    let rejected = qp.post_recv(1, slab.take().unwrap()).unwrap_err();
+    assert_eq!(rejected.error, PostError::State);
+    drop(rejected);
+    qp.prepare(&Local::default()).unwrap();
+    assert_eq!(qp.batch().send_inline(1, b"x"), Err(PostError::State), "sends need RTS");
+    qp.post_recv(1, slab.take().unwrap()).unwrap();
+}
+
+#[test]
+fn transitions_out_of_order_name_both_states() {
+    let context = common::device().open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(16).unwrap();
+    let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
+    let attr = RtrAttr {
+        dest_qpn: 1,
+        rq_psn: 0,
+        path_mtu: Mtu::from_bytes(1024).unwrap(),
+        path: Path { dlid: 0, grh: None, service_level: 0, src_path_bits: 0, static_rate: 0 },
+        max_dest_rd_atomic: 1,
+        min_rnr_timer: RnrTimer::DEFAULT,
+    };
+    let error = qp.ready_to_receive(&attr).unwrap_err();
+    let expected =
+        Error::State { verb: "modify_qp", state: QpState::Reset, needs: QpState::Init };
+    assert_eq!(error, expected);
+    let endpoint = qp.prepare(&Local::default()).unwrap();
+    let error = qp.ready_to_receive(&RtrAttr { dest_qpn: 1 << 24, ..attr }).unwrap_err();
+    assert!(matches!(error, Error::Limit { what: "destination QPN", .. }), "{error:?}");
+    if endpoint.gid.is_some() {
+        let error = qp.ready_to_receive(&attr).unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::EINVAL), "RoCE needs a GRH");
+        let mut peer = endpoint;
+        peer.gid = None;
+        assert!(matches!(qp.connect(&peer), Err(Error::MissingAttribute { .. })));
+        peer.gid = Some("2001:db8::1".parse().unwrap());
+        let error = qp.connect(&peer).unwrap_err();
+        assert!(matches!(error, Error::Invalid { what: "the peer's GID", .. }), "{error:?}");
+    }
+    assert_eq!(qp.state(), QpState::Init, "refused transitions change nothing");
+    let mut second = context.queue_pair(&pd, &cq).build().unwrap();
+    let error = second.connect(&endpoint).unwrap_err();
+    assert!(matches!(error, Error::State { verb: "connect", .. }), "{error:?}");
+}
+
+#[test]
+fn an_mtu_over_the_ports_is_refused_and_the_smaller_of_two_is_used() {
+    let small = Local { mtu: Mtu::from_bytes(256), ..Local::default() };
+    let device = common::device();
+    let mut one = Side::new(&device, &small, |qp| qp);
+    let mut other = Side::new(&device, &Local::default(), |qp| qp);
+    one.qp.connect(&other.endpoint).unwrap();
+    other.qp.connect(&one.endpoint).unwrap();
+    other.expect(1, 5000);
+    let frame = one.filled(5000, 1);
+    let mut batch = one.qp.batch();
+    batch.send(1, frame).unwrap();
+    batch.ring();
+    assert_eq!(other.done().byte_len, 5000);
+
+    if only_on_softhca("the MTU of a real port is not the test's to lower") {
+        let hca = SoftHca::builder().active_mtu(uverbs::softhca::Mtu::from_bytes(1024).unwrap()).build().unwrap();
+        let context = soft(&hca).open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let cq = context.create_cq(1).unwrap();
+        let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
+        let error = qp.prepare(&Local { mtu: Mtu::from_bytes(4096), ..Local::default() });
+        let expected =
+            Error::Limit { verb: "modify_qp", what: "path MTU", value: 4096, limit: 1024 };
+        assert_eq!(error, Err(expected));
+    }
+}
+
+#[test]
+fn a_full_queue_says_so_and_has_room_again_after_polling() {
+    let (mut client, server) = pair_with(&Local::default(), |qp| qp.max_send_wr(16));
+    let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
+    for _ in 0..10 {
+        let mut batch = client.qp.batch();
+        let mut posted = 0u64;
+        let error = loop {
+            match batch.write_inline(posted, &[7], memory.remote(0)) {
+                Ok(()) => posted += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error, PostError::Full);
+        assert!(posted >= 16, "as many as were asked for: {posted}");
+        batch.ring();
+        for id in 0..posted {
+            assert_eq!(client.done().id, id);
+        }
+    }
+    let mut receives = 0;
+    let slab = client.slab(8, 1024);
+    while let Some(frame) = slab.take() {
+        match client.qp.post_recv(receives, frame) {
+            Ok(()) => receives += 1,
+            Err(rejected) => {
+                assert_eq!(rejected.error, PostError::Full);
+                break;
+            }
+        }
+    }
+    assert!((128..1024).contains(&receives), "{receives}");
+}
+
+#[test]
+fn more_than_a_message_or_a_list_may_have() {
+    let (mut client, server) = pair();
+    let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
+    let piece = Sge { addr: 0, len: u32::MAX, lkey: 0 };
+    let mut batch = client.qp.batch();
+    let mut raw = batch.raw();
+    // SAFETY: nothing is posted.
+    unsafe {
+        assert_eq!(raw.send(1, Data::One(piece)), Err(PostError::MessageTooLong));
+        assert_eq!(raw.send(1, Data::List(&[piece; 100])), Err(PostError::TooManySges));
+        let to = memory.remote(0);
+        assert_eq!(raw.read(1, &[piece], to), Err(PostError::MessageTooLong));
+        let odd = Sge { len: 7, ..piece };
+        assert_eq!(raw.fetch_add(1, odd, to, 1), Err(PostError::BadData));
+    }
+    let short = client.slab(4, 1).take().unwrap();
+    let mut batch = client.qp.batch();
+    let rejected = batch.fetch_add(1, short, memory.remote(0), 1).unwrap_err();
+    assert_eq!(rejected.error, PostError::BadData);
+}
+
+#[test]
+fn wrong_remote_keys_ranges_and_rights() {
+    for case in 0..6 {
+        let (mut client, server) = pair_with(&impatient(), |qp| qp);
+        let writable = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
+        let readable = server.pd.expose(64, AccessFlags::REMOTE_READ).unwrap();
+        let other = server.context.alloc_pd().unwrap();
+        let foreign = other.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
+        let frame = client.filled(8, 1);
+        let mut batch = client.qp.batch();
+        match case {
+            0 => batch.write(1, frame, Remote { rkey: writable.rkey() ^ 0x5a5a_0000, ..writable.remote(0) }),
+            1 => batch.write(1, frame, writable.remote(57)),
+            2 => batch.write(1, frame, readable.remote(0)),
+            3 => batch.read(1, frame, writable.remote(0)),
+            4 => batch.write(1, frame, foreign.remote(0)),
+            _ => batch.fetch_add(1, frame, writable.remote(0), 1),
+        }
+        .unwrap();
+        batch.ring();
+        assert_eq!(failed(&mut client), Status::RemoteAccess, "case {case}");
+        let mut bytes = [0; 64];
+        for memory in [&writable, &readable, &foreign] {
+            memory.read(0, &mut bytes).unwrap();
+            assert_eq!(bytes, [0; 64], "case {case}: nothing was written");
+        }
+        assert_eq!(client.qp.query_state().unwrap(), QpState::Error);
+        assert_eq!(client.qp.batch().send_inline(Wr::new(2), b"flushed"), Ok(()));
+    }
+}
+
+#[test]
+fn a_queue_pair_without_the_right_refuses_whatever_the_key_says() {
+    let closed = Local { access: AccessFlags::empty(), ..impatient() };
+    let (mut client, server) = pair_with(&closed, |qp| qp);
+    let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
+    let mut batch = client.qp.batch();
+    batch.write_inline(1, &[1], memory.remote(0)).unwrap();
+    batch.ring();
+    let status = failed(&mut client);
+    assert!(matches!(status, Status::RemoteAccess | Status::RemoteInvalidRequest), "{status:?}");
+}
+
+#[test]
+fn wrong_local_keys_and_ranges() {
+    for case in 0..3 {
+        let (mut client, _server) = pair_with(&impatient(), |qp| qp);
+        let slab = client.slab(64, 1);
+        let frame = slab.take().unwrap();
+        let good = frame.sge();
+        let bad = match case {
+            0 => Sge { lkey: good.lkey ^ 0x0101_0000, ..good },
+            1 => Sge { len: 65 + 4096, ..good },
+            _ => Sge { addr: good.addr.wrapping_sub(1), ..good },
+        };
+        let mut batch = client.qp.batch();
+        // SAFETY: the device refuses the key or the range, and touches nothing.
+        unsafe { batch.raw().send(1, Data::One(bad)) }.unwrap();
+        batch.ring();
+        assert_eq!(failed(&mut client), Status::LocalProtection, "case {case}");
+    }
+}
+
+#[test]
+fn a_message_longer_than_the_receive() {
+    let (mut client, mut server) = pair_with(&impatient(), |qp| qp);
+    server.expect(1, 10);
+    let mut batch = client.qp.batch();
+    batch.send_inline(2, &[1; 11]).unwrap();
+    batch.ring();
+    assert_eq!(failed(&mut client), Status::RemoteInvalidRequest);
+    assert_eq!(failed(&mut server), Status::LocalLength);
+}
+
+#[test]
+fn no_receive_at_the_peer() {
+    let (mut client, _server) = pair_with(&impatient(), |qp| qp);
+    let mut batch = client.qp.batch();
+    batch.send_inline(1, b"anybody there?").unwrap();
+    batch.ring();
+    assert_eq!(failed(&mut client), Status::RnrRetryExceeded);
+}
+
+#[test]
+fn a_peer_that_is_gone() {
+    let (mut client, server) = pair_with(&impatient(), |qp| qp);
+    let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
+    drop(server.qp);
+    let frame = client.filled(8, 1);
+    let mut batch = client.qp.batch();
+    batch.write(1, frame, memory.remote(0)).unwrap();
+    batch.ring();
+    let completion = client.wait();
+    assert_eq!(completion.result.unwrap_err().status, Status::RetryExceeded);
+    assert!(completion.frame.is_some(), "the buffer comes back");
+}
+
+#[test]
+fn a_wire_that_goes_dead() {
+    if !only_on_softhca("the test unplugs a cable") {
+        return;
+    }
+    let fabric = Fabric::new();
+    let hca = || SoftHca::builder().fabric(&fabric).build().unwrap();
+    let (near, far) = (hca(), hca());
+    let (mut client, mut server) =
+        common::pair_on(&soft(&near), &soft(&far), &impatient(), |qp| qp);
+    server.expect(1, 64);
+    let mut batch = client.qp.batch();
+    batch.send_inline(1, b"before").unwrap();
+    batch.ring();
+    client.done();
+    server.done();
+    far.link_down();
+    server.expect(2, 64);
+    let mut batch = client.qp.batch();
+    batch.send_inline(2, b"into the void").unwrap();
+    batch.send_inline(3, b"flushed").unwrap();
+    batch.ring();
+    assert_eq!(failed(&mut client), Status::RetryExceeded);
+    assert_eq!(failed(&mut client), Status::Flushed);
+}
+
+#[test]
+fn a_wait_ends_when_its_time_is_over() {
+    let (mut client, _server) = pair();
+    let started = std::time::Instant::now();
+    let error = client.cq.wait(Duration::from_millis(30)).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { verb: "poll_cq", .. }), "{error:?}");
+    assert!(started.elapsed() >= Duration::from_millis(30) && started.elapsed() < LIMIT);
+    assert_eq!(client.context.async_event(Duration::from_millis(10)), Ok(None));
+}
+
+#[test]
+fn a_device_that_is_removed_ends_in_errors_and_leaves_nothing_hanging() {
+    if !only_on_softhca("the test removes the device") {
+        return;
+    }
+    let hca = SoftHca::builder().build().unwrap();
+    let device = soft(&hca);
+    let (mut client, server) =
+        common::pair_on(&device, &device, &Local::default(), |qp| qp);
+    let slab = client.slab(64, 2);
+    client.qp.post_recv(1, slab.take().unwrap()).unwrap();
+    hca.unplug();
+    let error = client.context.alloc_pd().unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::EIO));
+    let event = client.context.async_event(LIMIT).unwrap().expect("an event tells of it");
+    assert!(format!("{event:?}").contains("DeviceFatal"), "{event:?}");
+    let Side { qp, .. } = client;
+    assert_eq!(qp.destroy().unwrap_err().errno(), Some(Errno::EIO));
+    drop(server);
+}
+
+#[test]
+fn a_grh_with_everything_set_is_accepted() {
+    let device = common::device();
+    let (one, mut other) = {
+        let local = Local { traffic_class: 0xb8, hop_limit: 3, service_level: 2, ..Local::default() };
+        let side = || Side::new(&device, &local, |qp| qp);
+        (side(), side())
+    };
+    let Some(dgid) = one.endpoint.gid else { return };
+    let sgid_index = other.context.best_gid(1).unwrap().unwrap().index as u8;
+    let route =
+        GlobalRoute { dgid, sgid_index, hop_limit: 3, traffic_class: 0xb8, flow_label: 0xf_ffff };
+    let attr = RtrAttr {
+        dest_qpn: one.endpoint.qpn,
+        rq_psn: one.endpoint.psn,
+        path_mtu: one.endpoint.mtu,
+        path: Path { dlid: 0, grh: Some(route), service_level: 2, src_path_bits: 0, static_rate: 0 },
+        max_dest_rd_atomic: 4,
+        min_rnr_timer: RnrTimer::DEFAULT,
+    };
+    other.qp.ready_to_receive(&attr).unwrap();
+    assert_eq!(other.qp.query_state().unwrap(), QpState::ReadyToReceive);
+}

@@ -1,0 +1,137 @@
+//! The world that the tests run in: the embedded software HCA, or whatever device `UVERBS_TEST_DEVICE` names.
+//!
+//! The same tests run in every world where the device has the feature; [`skip`] states why one doesn't.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use uverbs::softhca::SoftHca;
+use uverbs::{
+    AckTimeout, CompletionQueue, Context, Device, Endpoint, Frame, Local, ProtectionDomain,
+    QueuePair, QueuePairBuilder, Slab, WorkCompletion,
+};
+
+/// No wait in a test is longer.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// The device under test. Each call gives a new software HCA, or the same real device.
+pub fn device() -> Device {
+    match std::env::var("UVERBS_TEST_DEVICE") {
+        Ok(name) => uverbs::device(&name).expect("the device that UVERBS_TEST_DEVICE names"),
+        Err(_) => soft(&SoftHca::builder().build().expect("a software HCA")),
+    }
+}
+
+/// A software HCA as a device.
+pub fn soft(hca: &SoftHca) -> Device {
+    Device::from_source(Arc::new(hca.clone()))
+}
+
+/// Says why a test doesn't run in this world, and whether that is so.
+pub fn only_on_softhca(why: &str) -> bool {
+    let real = std::env::var_os("UVERBS_TEST_DEVICE").is_some();
+    if real {
+        eprintln!("skipped: {why}");
+    }
+    !real
+}
+
+/// One side of a connection.
+pub struct Side {
+    pub qp: QueuePair,
+    pub cq: CompletionQueue,
+    pub pd: ProtectionDomain,
+    pub context: Context,
+    pub endpoint: Endpoint,
+}
+
+impl Side {
+    /// A queue pair in INIT on a newly opened context.
+    pub fn new(
+        device: &Device,
+        local: &Local,
+        shape: impl FnOnce(QueuePairBuilder) -> QueuePairBuilder,
+    ) -> Self {
+        let context = device.open().expect("open");
+        let pd = context.alloc_pd().expect("alloc_pd");
+        let cq = context.create_cq(512).expect("create_cq");
+        let mut qp = shape(context.queue_pair(&pd, &cq)).build().expect("create_qp");
+        let endpoint = qp.prepare(local).expect("prepare");
+        Self { qp, cq, pd, context, endpoint }
+    }
+
+    /// A slab of this side's domain.
+    pub fn slab(&self, frame_len: usize, count: usize) -> Slab {
+        self.pd.slab(frame_len, count).expect("slab")
+    }
+
+    /// A frame of a new slab, filled from `seed`.
+    pub fn filled(&self, len: usize, seed: u8) -> Frame {
+        let mut frame = self.slab(len.max(1), 1).take().expect("a frame");
+        frame.set_len(len);
+        frame.copy_from_slice(&pattern(len, seed));
+        frame
+    }
+
+    /// Posts a receive for `len` bytes.
+    pub fn expect(&mut self, id: u64, len: usize) {
+        let frame = self.slab(len.max(1), 1).take().expect("a frame");
+        self.qp.post_recv(id, frame).expect("post_recv");
+    }
+
+    /// The next completion.
+    pub fn wait(&mut self) -> WorkCompletion {
+        self.cq.wait(LIMIT).expect("a completion")
+    }
+
+    /// The next completion, which must be a success.
+    pub fn done(&mut self) -> WorkCompletion {
+        let completion = self.wait();
+        completion.result.unwrap_or_else(|failure| panic!("work request {}: {failure}", completion.id));
+        completion
+    }
+}
+
+/// Impatient: a dead peer is noticed within a second.
+pub fn impatient() -> Local {
+    Local {
+        timeout: AckTimeout::from_code(12).expect("a legal code"),
+        retry_count: 2,
+        rnr_retry: 2,
+        ..Local::default()
+    }
+}
+
+/// Two connected sides of default shape.
+pub fn pair() -> (Side, Side) {
+    pair_with(&Local::default(), |builder| builder)
+}
+
+/// Two connected sides on one device.
+pub fn pair_with(
+    local: &Local,
+    shape: impl Fn(QueuePairBuilder) -> QueuePairBuilder,
+) -> (Side, Side) {
+    let device = device();
+    pair_on(&device, &device, local, shape)
+}
+
+/// Two connected sides on two devices.
+pub fn pair_on(
+    one: &Device,
+    other: &Device,
+    local: &Local,
+    shape: impl Fn(QueuePairBuilder) -> QueuePairBuilder,
+) -> (Side, Side) {
+    let mut client = Side::new(one, local, &shape);
+    let mut server = Side::new(other, local, &shape);
+    client.qp.connect(&server.endpoint).expect("connect the client");
+    server.qp.connect(&client.endpoint).expect("connect the server");
+    (client, server)
+}
+
+/// Bytes that depend on place and seed, so that a byte in the wrong place shows.
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|at| (at as u8) ^ (at >> 8) as u8 ^ (at >> 16) as u8 ^ seed).collect()
+}

@@ -1,1 +1,35 @@
 //! A software mlx5 HCA: the other side of the hardware interface.
+//!
+//! [`SoftHca`] is one device in the process. Opening it gives a door that takes the place of an open
+//! `/dev/infiniband/uverbsN`: it answers the ioctl bytes that ib_uverbs and mlx5_ib answer, and maps UAR pages. The
+//! provider then writes WQEs and doorbell records into memory and rings; the device reads them, moves data over a
+//! wire and writes CQEs.
+//!
+//! ```
+//! use uverbs_softhca::SoftHca;
+//!
+//! let device = SoftHca::builder().name("softhca0").build()?;
+//! let door = device.open()?;
+//! // ... ioctls through the door ...
+//! drop(door); // frees all that was made through it
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! The strata, none of which knows the ones below:
+//!
+//! - the top (`SoftHca`, threads and steps) puts one device together;
+//! - `kernel` is the kernel side: ioctls, handles, errnos;
+//! - [`hca`] is the device: queues, keys, transport; it knows no ioctl and no process address;
+//! - [`wire`] carries packets.
+
+pub mod hca;
+mod kernel;
+mod memory;
+mod run;
+mod softhca;
+mod uar;
+pub mod wire;
+
+pub use hca::{HcaStats, LinkLayer, Mtu, Strictness};
+pub use kernel::profile::{Gid, GidType};
+pub use softhca::{PortInfo, SoftHca, SoftHcaBuilder};

@@ -1,0 +1,114 @@
+//! Completions: what a CQE says for each kind of end (PRM, "Completion queue entry";
+//! mlx5dv.h, `mlx5_cqe64` and `mlx5_err_cqe`).
+
+use super::cq::CQE_LEN;
+use super::qp::Qp;
+use super::shared::Shared;
+use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
+use uverbs_mlx5_prm::opcode::Opcode;
+use uverbs_mlx5_prm::syndrome::Syndrome;
+use zerocopy::{FromZeros, transmute};
+
+/// Why something failed: the syndrome for the application, the vendor's for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) syndrome: Syndrome,
+    pub(super) vendor: u8,
+}
+
+impl Failure {
+    pub(super) const fn new(syndrome: Syndrome, vendor: u8) -> Failure {
+        Failure { syndrome, vendor }
+    }
+
+    /// The WQE was outstanding, or came, when the QP was in error.
+    pub(super) const FLUSHED: Failure = Failure::new(Syndrome::WR_FLUSH_ERR, 0xf9);
+}
+
+/// A message that arrived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) kind: CqeOpcode,
+    pub(super) bytes: u32,
+    /// Immediate data or invalidated key, 0 without.
+    pub(super) imm: u32,
+    pub(super) solicited: bool,
+}
+
+/// A send WQE that did its work. `bytes` counts for READ and atomics only.
+pub(super) fn send_done(qp: &Qp, shared: &mut Shared, index: u16, opcode: Opcode, bytes: u32) {
+    let mut cqe = blank(qp, shared);
+    cqe.byte_cnt.set(bytes);
+    cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn).0);
+    cqe.wqe_counter.set(index);
+    cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::REQ.0).0;
+    push(shared, qp.ctx.send_cq, transmute!(cqe), false);
+}
+
+/// A send WQE that did not.
+pub(super) fn send_failed(qp: &Qp, shared: &mut Shared, index: u16, opcode: Opcode, why: Failure) {
+    let sop = SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn);
+    failed(qp, shared, qp.ctx.send_cq, (CqeOpcode::REQ_ERR, sop, index), why);
+}
+
+/// A receive WQE that got its message.
+pub(super) fn receive_done(qp: &Qp, shared: &mut Shared, index: u16, arrival: Arrival) {
+    let mut cqe = blank(qp, shared);
+    cqe.byte_cnt.set(arrival.bytes);
+    cqe.imm_inval_pkey.set(arrival.imm);
+    let from = FlagsRqpn::ZERO.with_sl(qp.attrs.path.sl & 15).with_rqpn(qp.attrs.dest_qpn);
+    cqe.flags_rqpn.set(from.0);
+    cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_qpn(qp.qpn).0);
+    cqe.wqe_counter.set(index);
+    let kind = OpOwn::ZERO.with_opcode(arrival.kind.0).with_se(arrival.solicited);
+    cqe.op_own = kind.0;
+    push(shared, qp.ctx.recv_cq, transmute!(cqe), arrival.solicited);
+}
+
+/// A receive WQE that did not.
+pub(super) fn receive_failed(qp: &Qp, shared: &mut Shared, index: u16, why: Failure) {
+    let sop = SopDropQpn::ZERO.with_qpn(qp.qpn);
+    failed(qp, shared, qp.ctx.recv_cq, (CqeOpcode::RESP_ERR, sop, index), why);
+}
+
+/// The mark at which a CQ left its old ring.
+pub(super) fn resized(shared: &mut Shared, cqn: u32) {
+    let mut cqe = mlx5_cqe64::new_zeroed();
+    cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::RESIZE_CQ.0).0;
+    push(shared, cqn, transmute!(cqe), false);
+}
+
+fn failed(
+    qp: &Qp,
+    shared: &mut Shared,
+    cqn: u32,
+    (kind, sop, index): (CqeOpcode, SopDropQpn, u16),
+    why: Failure,
+) {
+    let mut cqe = mlx5_err_cqe::new_zeroed();
+    cqe.srqn.set(user_index(qp));
+    cqe.vendor_err_synd = why.vendor;
+    cqe.syndrome = why.syndrome.0;
+    cqe.s_wqe_opcode_qpn.set(sop.0);
+    cqe.wqe_counter.set(index);
+    cqe.op_own = OpOwn::ZERO.with_opcode(kind.0).0;
+    push(shared, cqn, transmute!(cqe), true);
+}
+
+fn blank(qp: &Qp, shared: &mut Shared) -> mlx5_cqe64 {
+    shared.ticks += 1;
+    let mut cqe = mlx5_cqe64::new_zeroed();
+    cqe.srqn_uidx.set(user_index(qp));
+    cqe.timestamp.set(shared.ticks);
+    cqe
+}
+
+/// CQE version 0 has the SRQ number there; there are no SRQs yet.
+fn user_index(qp: &Qp) -> u32 {
+    if qp.ctx.cqe_version == 1 { qp.ctx.user_index & 0x00ff_ffff } else { 0 }
+}
+
+fn push(shared: &mut Shared, cqn: u32, cqe: [u8; CQE_LEN], wakes: bool) {
+    let Shared { dma, cqs, events, stats, .. } = shared;
+    cqs.push(&**dma, cqn, cqe, wakes, events, stats);
+}

@@ -1,0 +1,74 @@
+//! What one device can do: its limits and the kind of its port.
+
+pub use super::context::{LinkLayer, Mtu};
+
+/// How much the device complains about what silicon lets pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Strictness {
+    /// As silicon: doubtful doorbells are counted in the statistics and otherwise ignored.
+    #[default]
+    Silicon,
+    /// Doubtful behaviour is fatal to the QP that shows it, so a test cannot miss it.
+    Pedantic,
+}
+
+/// Limits and facts of one device. Everything that a guest can make grow has a bound here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HcaConfig {
+    /// QPs that may exist at once.
+    pub max_qp: u32,
+    /// CQs that may exist at once.
+    pub max_cq: u32,
+    /// Memory keys that may exist at once.
+    pub max_mkey: u32,
+    /// Log2 of the largest send queue, in WQEBBs of 64 bytes. At most 15: the index is 16 bits
+    /// and a full ring must differ from an empty one.
+    pub log_max_wqebbs: u8,
+    /// Log2 of the largest receive queue, in WQEs. At most 15, as above.
+    pub log_max_rq_entries: u8,
+    /// Log2 of the largest CQ, in CQEs. At most 22: the consumer index is 24 bits.
+    pub log_max_cqes: u8,
+    /// Longest message in bytes. At most 2^30: PSN comparison needs less than 2^23 packets
+    /// outstanding, also at an MTU of 256.
+    pub max_msg_size: u32,
+    /// RDMA READs and atomics that a QP may have outstanding as requester.
+    pub max_rd_atomic: u8,
+    /// RDMA READs and atomics that a QP takes as responder.
+    pub max_dest_rd_atomic: u8,
+    /// Request packets that a QP may have on the wire unacknowledged.
+    pub packet_window: u32,
+    /// Shortest ACK timeout code that is honoured; shorter ones count as this (IBTA 9.7.6.1.3 lets
+    /// the real timeout be up to four times longer, silicon has such a floor, too). A host under
+    /// load may stall a software device for milliseconds, and that is not loss.
+    pub min_ack_timeout: u8,
+    /// Kind of port.
+    pub link: LinkLayer,
+    /// MTU of the port; a path MTU above it is refused.
+    pub active_mtu: Mtu,
+    /// The P_Key table of the port.
+    pub pkeys: Vec<u16>,
+    /// See [`Strictness`].
+    pub strict: Strictness,
+}
+
+impl Default for HcaConfig {
+    fn default() -> Self {
+        HcaConfig {
+            max_qp: 1 << 16,
+            max_cq: 1 << 16,
+            max_mkey: 1 << 20,
+            log_max_wqebbs: 15,
+            log_max_rq_entries: 15,
+            log_max_cqes: 22,
+            max_msg_size: 1 << 30,
+            max_rd_atomic: 16,
+            max_dest_rd_atomic: 16,
+            packet_window: 64,
+            min_ack_timeout: 12,
+            link: LinkLayer::Ethernet,
+            active_mtu: Mtu::B4096,
+            pkeys: vec![0xffff],
+            strict: Strictness::Silicon,
+        }
+    }
+}

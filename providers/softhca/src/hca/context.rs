@@ -1,0 +1,272 @@
+//! What the kernel side hands the HCA when it creates or changes an object.
+//!
+//! The names follow the PRM contexts (mkc, cqc, qpc); the values are already decoded.
+
+use super::dma::Region;
+use crate::wire::Address;
+
+bitflags::bitflags! {
+    /// Rights of a memory key, or of a QP as responder. Local read is always granted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct Access: u32 {
+        /// The device may write for its own QPs: receives, READ and atomic results.
+        const LOCAL_WRITE = 1 << 0;
+        /// A peer may RDMA WRITE (qpc.rwe).
+        const REMOTE_WRITE = 1 << 1;
+        /// A peer may RDMA READ (qpc.rre).
+        const REMOTE_READ = 1 << 2;
+        /// A peer may use atomics (qpc.rae).
+        const REMOTE_ATOMIC = 1 << 3;
+    }
+}
+
+/// Kind of port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum LinkLayer {
+    /// RoCE: peers are found by GID.
+    #[default]
+    Ethernet,
+    /// InfiniBand: peers are found by LID, and by GID across subnets.
+    InfiniBand,
+}
+
+/// Path MTU: payload bytes per packet. Discriminants are the IBTA encoding (`enum ibv_mtu`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Mtu {
+    /// 256 bytes.
+    B256 = 1,
+    /// 512 bytes.
+    B512 = 2,
+    /// 1024 bytes.
+    #[default]
+    B1024 = 3,
+    /// 2048 bytes.
+    B2048 = 4,
+    /// 4096 bytes.
+    B4096 = 5,
+}
+
+impl Mtu {
+    /// Payload bytes per packet.
+    pub const fn bytes(self) -> u32 {
+        128 << self as u32
+    }
+
+    /// From the IBTA encoding, 1 to 5.
+    pub const fn from_code(code: u8) -> Option<Mtu> {
+        match code {
+            1 => Some(Mtu::B256),
+            2 => Some(Mtu::B512),
+            3 => Some(Mtu::B1024),
+            4 => Some(Mtu::B2048),
+            5 => Some(Mtu::B4096),
+            _ => None,
+        }
+    }
+}
+
+/// Transport service of a QP (qpc.st).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Service {
+    /// Reliable connection.
+    #[default]
+    Rc,
+}
+
+/// A memory key: which bytes, for whom, with which rights.
+#[derive(Clone, Debug)]
+pub struct MkeyContext {
+    /// Protection domain.
+    pub pd: u32,
+    /// Address that WQEs and packets use for the first byte (0 for zero based).
+    pub iova: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Rights.
+    pub access: Access,
+    /// mkc.en_rinval: a peer may invalidate the key (SEND with invalidate). Not set by the
+    /// kernel for plain registrations, so such a request ends in a remote access error.
+    pub remote_invalidate: bool,
+    /// Where the bytes are. Offset 0 of the region is `iova`; at least `len` bytes.
+    pub region: Region,
+}
+
+/// A completion queue.
+#[derive(Clone, Debug)]
+pub struct CqContext {
+    /// The ring; starts at CQE 0.
+    pub region: Region,
+    /// Log2 of the number of CQEs.
+    pub log_entries: u8,
+    /// 64 or 128 bytes. In a 128-byte slot the CQE is the second half (mlx5dv.h, `mlx5_cqe64`).
+    pub cqe_size: u32,
+    /// Bus address of 8 bytes: big-endian words SET_CI and ARM.
+    pub doorbell_record: u64,
+    /// UAR page whose offset 0x20 arms this CQ.
+    pub uar: u32,
+    /// cqc.oi: write over unconsumed CQEs instead of failing.
+    pub overrun_ignore: bool,
+}
+
+/// A send ring.
+#[derive(Clone, Debug)]
+pub struct SqContext {
+    /// The ring; starts at WQEBB 0.
+    pub region: Region,
+    /// Log2 of the number of WQEBBs (64 bytes each).
+    pub log_wqebbs: u8,
+}
+
+/// A receive ring.
+#[derive(Clone, Debug)]
+pub struct RqContext {
+    /// The ring; starts at WQE 0.
+    pub region: Region,
+    /// Log2 of the number of WQEs.
+    pub log_entries: u8,
+    /// Log2 of the bytes of one WQE: 4 (one data segment) to 10.
+    pub stride_shift: u8,
+}
+
+/// A queue pair.
+#[derive(Clone, Debug)]
+pub struct QpContext {
+    /// Transport service.
+    pub service: Service,
+    /// Protection domain.
+    pub pd: u32,
+    /// CQN for send completions.
+    pub send_cq: u32,
+    /// CQN for receive completions.
+    pub recv_cq: u32,
+    /// Send ring; a QP without one sends nothing.
+    pub sq: Option<SqContext>,
+    /// Receive ring; a QP without one answers RNR to everything that needs a receive.
+    pub rq: Option<RqContext>,
+    /// Bus address of 8 bytes: big-endian words RCV and SND.
+    pub doorbell_record: u64,
+    /// UAR page that rings this QP.
+    pub uar: u32,
+    /// Written to `srqn_uidx` of each CQE when `cqe_version` is 1.
+    pub user_index: u32,
+    /// 0 or 1 (mlx5-abi.h, `cqe_version`).
+    pub cqe_version: u8,
+    /// Put short payloads into the CQE. Not supported: refused when set.
+    pub scatter_to_cqe: bool,
+    /// Every send makes a CQE whatever its control segment asks.
+    pub sq_sig_all: bool,
+}
+
+/// How packets reach the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct AddressVector {
+    /// Our own address: what the GID at `sgid_index` (or our LID) says.
+    pub src: Address,
+    /// The peer.
+    pub dst: Address,
+    /// Index of `src.gid` in the port's table; kept for queries only.
+    pub sgid_index: u8,
+    /// A GRH is present (always, for RoCE); kept for queries only.
+    pub is_global: bool,
+    /// Service level.
+    pub sl: u8,
+    /// GRH hop limit.
+    pub hop_limit: u8,
+    /// GRH traffic class.
+    pub traffic_class: u8,
+    /// GRH flow label.
+    pub flow_label: u32,
+    /// Static rate code.
+    pub static_rate: u8,
+    /// LMC bits.
+    pub src_path_bits: u8,
+    /// Port number, from 1.
+    pub port: u8,
+}
+
+/// What a modify changes and a query reports.
+///
+/// A modify takes the whole set: start from [`Hca::query_qp`](super::Hca::query_qp) and change
+/// what the caller's mask names. Which of them a transition looks at is said per field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct QpAttrs {
+    /// Q_Key (datagram services; kept only).
+    pub qkey: u32,
+    /// Index into the P_Key table.
+    pub pkey_index: u16,
+    /// Port number, from 1 (kept only).
+    pub port: u8,
+    /// Rights of the peer: qpc.rre, rwe, rae.
+    pub access: Access,
+    /// QPN of the peer. From INIT2RTR on.
+    pub dest_qpn: u32,
+    /// Path to the peer. From INIT2RTR on.
+    pub path: AddressVector,
+    /// Path MTU. INIT2RTR.
+    pub path_mtu: Mtu,
+    /// INIT2RTR: first PSN expected. A query reports the next one expected.
+    pub rq_psn: u32,
+    /// RTR2RTS: first PSN to send. A query reports the next one.
+    pub sq_psn: u32,
+    /// READs and atomics outstanding as requester. RTR2RTS.
+    pub max_rd_atomic: u8,
+    /// READs and atomics taken as responder. INIT2RTR.
+    pub max_dest_rd_atomic: u8,
+    /// RNR NAK timer code (0..=31) that we ask of the peer.
+    pub min_rnr_timer: u8,
+    /// ACK timeout code (0..=31): 4.096 us * 2^n, 0 = never.
+    pub timeout: u8,
+    /// Retries after a timeout or a sequence NAK (0..=7).
+    pub retry_cnt: u8,
+    /// Retries after an RNR NAK (0..=6; 7 = without end).
+    pub rnr_retry: u8,
+    /// SQD: a query says that the send queue is still draining.
+    pub sq_draining: bool,
+    /// RTS2SQD: ask for the SqDrained event.
+    pub en_sqd_async_notify: bool,
+}
+
+/// State of a QP (IBTA 10.3.1; the numbers are `enum ibv_qp_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum QpState {
+    /// Reset.
+    #[default]
+    Reset = 0,
+    /// Initialised: receives may be posted.
+    Init = 1,
+    /// Ready to receive.
+    Rtr = 2,
+    /// Ready to send.
+    Rts = 3,
+    /// Send queue drained, or draining.
+    Sqd = 4,
+    /// Send queue error (not reached by RC).
+    Sqe = 5,
+    /// Error: everything flushes.
+    Err = 6,
+}
+
+/// The modify commands of the PRM, one for each edge of the state machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QpTransition {
+    /// RST2INIT_QP.
+    RstToInit,
+    /// INIT2INIT_QP.
+    InitToInit,
+    /// INIT2RTR_QP.
+    InitToRtr,
+    /// RTR2RTS_QP.
+    RtrToRts,
+    /// RTS2RTS_QP.
+    RtsToRts,
+    /// RTS2SQD: stop sending at a message boundary.
+    RtsToSqd,
+    /// SQD2SQD: change attributes while drained.
+    SqdToSqd,
+    /// SQD2RTS_QP.
+    SqdToRts,
+    /// 2ERR_QP, from any state but RESET.
+    ToErr,
+    /// 2RST_QP, from any state.
+    ToRst,
+}

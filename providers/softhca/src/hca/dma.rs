@@ -1,0 +1,193 @@
+//! How the device reaches host memory.
+//!
+//! The HCA never holds a pointer. It names memory by bus addresses, and a [`Dma`] turns them
+//! into loads and stores: in process a bus address is a virtual address, behind a PCI front it is
+//! guest physical. Other threads write the same memory at any time, so implementations copy with
+//! volatile or atomic accesses and never make references.
+
+use std::fmt;
+
+/// An access that the host refused: unmapped, out of bounds, or misaligned for an atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmaFault {
+    /// First bus address of the access.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl fmt::Display for DmaFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DMA fault at {:#x}, {} bytes", self.addr, self.len)
+    }
+}
+
+impl std::error::Error for DmaFault {}
+
+/// What the device can reach of the host.
+pub trait Dma: Send + fmt::Debug {
+    /// Copies `buf.len()` bytes from `addr`. No order among the bytes.
+    fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault>;
+    /// Copies `data` to `addr`. No order among the bytes.
+    fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault>;
+    /// Atomic acquire load of an aligned word, in native bytes.
+    fn load_u32(&self, addr: u64) -> Result<u32, DmaFault>;
+    /// Atomic release store of an aligned word, in native bytes.
+    fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaFault>;
+    /// Atomic release store of a byte: the owner byte of a CQE, last.
+    fn store_u8(&self, addr: u64, value: u8) -> Result<(), DmaFault>;
+    /// Atomic acquire load of an aligned 64-bit word, in native bytes.
+    fn load_u64(&self, addr: u64) -> Result<u64, DmaFault>;
+    /// Atomic read-modify-write of an aligned 64-bit word; gives the old value. The closure may
+    /// run more than once.
+    fn fetch_update_u64(
+        &self,
+        addr: u64,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, DmaFault>;
+}
+
+/// A piece of memory as the device sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Region {
+    /// Contiguous on the bus.
+    Flat {
+        /// First bus address.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A page list, as a translation table (MTT) holds it.
+    Pages {
+        /// Log2 of the page size.
+        page_shift: u8,
+        /// Where the region starts in the first page.
+        offset: u64,
+        /// Bus address of each page.
+        pages: Vec<u64>,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+impl Region {
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Region::Flat { len, .. } | Region::Pages { len, .. } => *len,
+        }
+    }
+
+    /// Whether it holds no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether every byte has an address: checked once when an object is created.
+    pub fn is_sound(&self) -> bool {
+        match self {
+            Region::Flat { addr, len } => addr.checked_add(*len).is_some(),
+            Region::Pages { page_shift, offset, pages, len } => {
+                (6..=40).contains(page_shift)
+                    && *offset < 1 << page_shift
+                    && offset
+                        .checked_add(*len)
+                        .is_some_and(|end| end.div_ceil(1 << page_shift) <= pages.len() as u64)
+            }
+        }
+    }
+
+    /// Bus address of `offset`, and how many bytes follow it contiguously (at most `len`).
+    fn span(&self, offset: u64, len: u64) -> Result<(u64, u64), DmaFault> {
+        let fault = DmaFault { addr: offset, len };
+        if offset.checked_add(len).is_none_or(|end| end > self.len()) {
+            return Err(fault);
+        }
+        match self {
+            Region::Flat { addr, .. } => Ok((addr.checked_add(offset).ok_or(fault)?, len)),
+            Region::Pages { page_shift, offset: first, pages, .. } => {
+                let at = first.checked_add(offset).ok_or(fault)?;
+                let size = 1u64 << page_shift;
+                let page = usize::try_from(at >> page_shift).map_err(|_| fault)?;
+                let inside = at & (size - 1);
+                let base = *pages.get(page).ok_or(fault)?;
+                Ok((base.checked_add(inside).ok_or(fault)?, len.min(size - inside)))
+            }
+        }
+    }
+
+    /// Bus address of a piece that must be contiguous: an atomic's operand, an owner byte.
+    pub fn addr_of(&self, offset: u64, len: u64) -> Result<u64, DmaFault> {
+        let (addr, run) = self.span(offset, len)?;
+        if run < len { Err(DmaFault { addr, len }) } else { Ok(addr) }
+    }
+
+    /// Copies from the region, page by page.
+    pub fn read(&self, dma: &dyn Dma, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        let mut done = 0;
+        while done < buf.len() {
+            let (addr, run) = self.span(offset + done as u64, (buf.len() - done) as u64)?;
+            let end = done + run as usize;
+            dma.read(addr, &mut buf[done..end])?;
+            done = end;
+        }
+        Ok(())
+    }
+
+    /// Copies into the region, page by page.
+    pub fn write(&self, dma: &dyn Dma, offset: u64, data: &[u8]) -> Result<(), DmaFault> {
+        let mut done = 0;
+        while done < data.len() {
+            let (addr, run) = self.span(offset + done as u64, (data.len() - done) as u64)?;
+            let end = done + run as usize;
+            dma.write(addr, &data[done..end])?;
+            done = end;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hca::testing::Arena;
+
+    #[test]
+    fn pages_are_walked_and_bounds_hold() {
+        let arena = Arena::new(0x4000);
+        let base = arena.base();
+        // Two pages in reverse order, starting 16 bytes before the end of the first.
+        let region = Region::Pages {
+            page_shift: 12,
+            offset: 4080,
+            pages: vec![base + 0x2000, base + 0x1000],
+            len: 48,
+        };
+        assert!(region.is_sound());
+        let data: Vec<u8> = (0..48).collect();
+        region.write(&arena, 0, &data).unwrap();
+        let mut back = vec![0; 48];
+        region.read(&arena, 0, &mut back).unwrap();
+        assert_eq!(back, data);
+        assert_eq!(arena.bytes(base + 0x2ff0, 16), data[..16]);
+        assert_eq!(arena.bytes(base + 0x1000, 32), data[16..]);
+        assert!(region.read(&arena, 40, &mut back[..9]).is_err());
+        assert!(region.read(&arena, u64::MAX, &mut back[..2]).is_err());
+        // Contiguous only within a page.
+        assert_eq!(region.addr_of(0, 16), Ok(base + 0x2ff0));
+        assert!(region.addr_of(12, 8).is_err());
+        assert_eq!(region.addr_of(16, 32), Ok(base + 0x1000));
+    }
+
+    #[test]
+    fn unsound_regions_are_recognised() {
+        assert!(!Region::Flat { addr: u64::MAX - 3, len: 8 }.is_sound());
+        let mut short = Region::Pages { page_shift: 12, offset: 1, pages: vec![0], len: 4096 };
+        assert!(!short.is_sound());
+        if let Region::Pages { len, .. } = &mut short {
+            *len = 4095;
+        }
+        assert!(short.is_sound());
+        assert!(!Region::Pages { page_shift: 64, offset: 0, pages: vec![0], len: 1 }.is_sound());
+    }
+}

@@ -1,0 +1,137 @@
+//! What the HCA refuses, and what it reports by itself.
+
+use super::context::{QpState, QpTransition};
+use std::fmt;
+
+/// Which kind of object a number was meant to name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Noun {
+    /// Memory key.
+    Mkey,
+    /// Completion queue.
+    Cq,
+    /// Queue pair.
+    Qp,
+}
+
+/// Why a control verb was refused. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HcaError {
+    /// No such object.
+    BadHandle {
+        /// Kind of the object.
+        noun: Noun,
+        /// The number given.
+        number: u32,
+    },
+    /// Others still use the object.
+    Busy {
+        /// Kind of the object.
+        noun: Noun,
+        /// Its number.
+        number: u32,
+        /// How many use it.
+        users: u32,
+    },
+    /// The QP is not in the state that this transition starts from.
+    BadState {
+        /// Where the QP is.
+        state: QpState,
+        /// What was asked.
+        transition: QpTransition,
+    },
+    /// More than the device has.
+    Limit {
+        /// Which limit, in [`HcaConfig`](super::HcaConfig)'s spelling.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+    },
+    /// A value that makes no sense.
+    BadParam {
+        /// The field, in the context's spelling.
+        what: &'static str,
+        /// The value given.
+        value: u64,
+    },
+}
+
+impl fmt::Display for HcaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            HcaError::BadHandle { noun, number } => write!(f, "no {noun:?} {number:#x}"),
+            HcaError::Busy { noun, number, users } => {
+                write!(f, "{noun:?} {number:#x} has {users} users")
+            }
+            HcaError::BadState { state, transition } => {
+                write!(f, "{transition:?} from state {state:?}")
+            }
+            HcaError::Limit { what, limit } => write!(f, "{what}: the device has {limit}"),
+            HcaError::BadParam { what, value } => write!(f, "{what} = {value:#x} is not valid"),
+        }
+    }
+}
+
+impl std::error::Error for HcaError {}
+
+/// What the device tells without being asked: what an EQ would carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HcaEvent {
+    /// An armed CQ got a CQE. Once for each arm.
+    CqCompletion {
+        /// The CQ.
+        cqn: u32,
+    },
+    /// A CQ overran; it takes no more CQEs.
+    CqError {
+        /// The CQ.
+        cqn: u32,
+    },
+    /// Local work queue catastrophic error: the rings or records cannot be used.
+    QpFatal {
+        /// The QP.
+        qpn: u32,
+    },
+    /// Invalid request local work queue error.
+    QpRequestError {
+        /// The QP.
+        qpn: u32,
+    },
+    /// Local access violation work queue error.
+    QpAccessError {
+        /// The QP.
+        qpn: u32,
+    },
+    /// First packet while in RTR.
+    CommEstablished {
+        /// The QP.
+        qpn: u32,
+    },
+    /// The send queue is drained (asked for by RTS2SQD).
+    SqDrained {
+        /// The QP.
+        qpn: u32,
+    },
+    /// The last WQE of an SRQ's QP was taken.
+    LastWqeReached {
+        /// The QP.
+        qpn: u32,
+    },
+}
+
+impl HcaEvent {
+    /// The QP it is about, if it is about one.
+    pub fn qpn(&self) -> Option<u32> {
+        match *self {
+            HcaEvent::CqCompletion { .. } | HcaEvent::CqError { .. } => None,
+            HcaEvent::QpFatal { qpn }
+            | HcaEvent::QpRequestError { qpn }
+            | HcaEvent::QpAccessError { qpn }
+            | HcaEvent::CommEstablished { qpn }
+            | HcaEvent::SqDrained { qpn }
+            | HcaEvent::LastWqeReached { qpn } => Some(qpn),
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Memory keys: the table, the access check, and moving bytes through them.
+
+use super::context::{Access, MkeyContext};
+use super::dma::{Dma, DmaFault};
+use super::error::{HcaError, Noun};
+use std::collections::VecDeque;
+
+/// First index handed out. Index 1 with variant 0 would be 0x100, the lkey that ends a receive
+/// list (mlx5dv.h, `MLX5_INVALID_LKEY`); a few low ones are kept back as silicon does for its own.
+const FIRST_INDEX: u32 = 0x10;
+
+/// Why an access by key was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyFault {
+    /// No such key.
+    NoKey,
+    /// The key is of another protection domain.
+    WrongPd,
+    /// Outside of the key's range.
+    Range,
+    /// The key does not grant the right.
+    Right,
+    /// The memory behind the key does not answer.
+    Dma(DmaFault),
+}
+
+impl KeyFault {
+    /// A number for the vendor syndrome, so that a failed CQE says which check it was.
+    pub(super) const fn vendor(self) -> u8 {
+        match self {
+            KeyFault::NoKey => 0x51,
+            KeyFault::WrongPd => 0x52,
+            KeyFault::Range => 0x53,
+            KeyFault::Right => 0x54,
+            KeyFault::Dma(_) => 0x55,
+        }
+    }
+}
+
+/// One piece of a scatter or gather list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// lkey or rkey.
+    pub(super) key: u32,
+    /// Address in the key's own numbering.
+    pub(super) addr: u64,
+    /// Bytes.
+    pub(super) len: u64,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    variant: u8,
+    /// A peer has invalidated the key: it is there to be destroyed and for nothing else.
+    dead: bool,
+    key: Option<MkeyContext>,
+}
+
+/// All keys. A slot's variant byte changes with each use, so a stale key does not match.
+#[derive(Debug, Default)]
+pub(super) struct KeyTable {
+    slots: Vec<Slot>,
+    free: VecDeque<u32>,
+    live: u32,
+}
+
+impl KeyTable {
+    pub(super) fn create(&mut self, ctx: MkeyContext, max: u32) -> Result<u32, HcaError> {
+        check_context(&ctx)?;
+        if self.live >= max.min((1 << 24) - FIRST_INDEX) {
+            return Err(HcaError::Limit { what: "max_mkey", limit: max.into() });
+        }
+        // The slot that is free longest: a stale key should match nothing for as long as can be.
+        let slot = match self.free.pop_front() {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(Slot::default());
+                self.slots.len() as u32 - 1
+            }
+        };
+        let entry = &mut self.slots[slot as usize];
+        entry.variant = entry.variant.wrapping_add(1);
+        entry.dead = false;
+        entry.key = Some(ctx);
+        self.live += 1;
+        Ok((slot + FIRST_INDEX) << 8 | u32::from(entry.variant))
+    }
+
+    pub(super) fn modify(&mut self, key: u32, ctx: MkeyContext) -> Result<(), HcaError> {
+        check_context(&ctx)?;
+        let slot = self.slot(key).ok_or(bad_handle(key))?;
+        self.slots[slot].dead = false;
+        self.slots[slot].key = Some(ctx);
+        Ok(())
+    }
+
+    pub(super) fn destroy(&mut self, key: u32) -> Result<(), HcaError> {
+        let slot = self.slot(key).ok_or(bad_handle(key))?;
+        self.slots[slot].key = None;
+        self.free.push_back(slot as u32);
+        self.live -= 1;
+        Ok(())
+    }
+
+    /// Index of the live slot that `key` names, variant included.
+    fn slot(&self, key: u32) -> Option<usize> {
+        let slot = (key >> 8).checked_sub(FIRST_INDEX)? as usize;
+        let entry = self.slots.get(slot)?;
+        (entry.key.is_some() && entry.variant == key as u8).then_some(slot)
+    }
+
+    /// SEND with invalidate (IBTA 10.6.3.3): the key must allow it.
+    pub(super) fn invalidate(&mut self, pd: u32, key: u32) -> Result<(), KeyFault> {
+        let allowed = self.find(pd, Segment { key, addr: 0, len: 0 }, Access::empty());
+        match (self.slot(key), allowed) {
+            (None, _) | (_, Err(KeyFault::NoKey)) => Err(KeyFault::NoKey),
+            (_, Err(KeyFault::WrongPd)) => Err(KeyFault::WrongPd),
+            // The range does not matter here.
+            (Some(slot), _) => {
+                let entry = &mut self.slots[slot];
+                if !entry.key.as_ref().is_some_and(|key| key.remote_invalidate) {
+                    return Err(KeyFault::Right);
+                }
+                entry.dead = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// The key and the offset of `segment` in its region, if everything allows the access.
+    fn find(
+        &self,
+        pd: u32,
+        segment: Segment,
+        need: Access,
+    ) -> Result<(&MkeyContext, u64), KeyFault> {
+        let slot = self.slot(segment.key).ok_or(KeyFault::NoKey)?;
+        let entry = &self.slots[slot];
+        let key = entry.key.as_ref().filter(|_| !entry.dead).ok_or(KeyFault::NoKey)?;
+        if key.pd != pd {
+            return Err(KeyFault::WrongPd);
+        }
+        if !key.access.contains(need) {
+            return Err(KeyFault::Right);
+        }
+        let offset = segment.addr.checked_sub(key.iova).ok_or(KeyFault::Range)?;
+        match offset.checked_add(segment.len) {
+            Some(end) if end <= key.len => Ok((key, offset)),
+            _ => Err(KeyFault::Range),
+        }
+    }
+
+    /// Checks without touching memory.
+    pub(super) fn check(&self, pd: u32, segment: Segment, need: Access) -> Result<(), KeyFault> {
+        self.find(pd, segment, need).map(|_| ())
+    }
+
+    pub(super) fn read(
+        &self,
+        dma: &dyn Dma,
+        pd: u32,
+        (key, addr): (u32, u64),
+        need: Access,
+        buf: &mut [u8],
+    ) -> Result<(), KeyFault> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let (mkey, offset) = self.find(pd, Segment { key, addr, len: buf.len() as u64 }, need)?;
+        mkey.region.read(dma, offset, buf).map_err(KeyFault::Dma)
+    }
+
+    pub(super) fn write(
+        &self,
+        dma: &dyn Dma,
+        pd: u32,
+        (key, addr): (u32, u64),
+        need: Access,
+        data: &[u8],
+    ) -> Result<(), KeyFault> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let (mkey, offset) = self.find(pd, Segment { key, addr, len: data.len() as u64 }, need)?;
+        mkey.region.write(dma, offset, data).map_err(KeyFault::Dma)
+    }
+
+    /// Reads `buf.len()` bytes starting `offset` bytes into a gather list.
+    pub(super) fn gather(
+        &self,
+        dma: &dyn Dma,
+        pd: u32,
+        list: &[Segment],
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<(), KeyFault> {
+        let mut done = 0;
+        walk(list, offset, buf.len(), |key, addr, len| {
+            let end = done + len;
+            self.read(dma, pd, (key, addr), Access::empty(), &mut buf[done..end])?;
+            done = end;
+            Ok(())
+        })
+    }
+
+    /// Writes `data` starting `offset` bytes into a scatter list.
+    pub(super) fn scatter(
+        &self,
+        dma: &dyn Dma,
+        pd: u32,
+        list: &[Segment],
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), KeyFault> {
+        let mut done = 0;
+        walk(list, offset, data.len(), |key, addr, len| {
+            let end = done + len;
+            self.write(dma, pd, (key, addr), Access::LOCAL_WRITE, &data[done..end])?;
+            done = end;
+            Ok(())
+        })
+    }
+
+    /// Atomic read-modify-write of the 8 bytes at `addr`, as the responder of an atomic.
+    ///
+    /// The word is in host order: ConnectX reports atomics of host endianness
+    /// (`atomic_req_8B_endianness_mode`), so CPU and device see the same number.
+    pub(super) fn atomic(
+        &self,
+        dma: &dyn Dma,
+        pd: u32,
+        (key, addr): (u32, u64),
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, KeyFault> {
+        let segment = Segment { key, addr, len: 8 };
+        let (mkey, offset) = self.find(pd, segment, Access::REMOTE_ATOMIC)?;
+        let bus = mkey.region.addr_of(offset, 8).map_err(KeyFault::Dma)?;
+        dma.fetch_update_u64(bus, update).map_err(KeyFault::Dma)
+    }
+}
+
+/// Calls `each(key, addr, len)` for the pieces of `list` that cover `len` bytes from `offset`.
+/// A list that is too short is a range fault.
+fn walk(
+    list: &[Segment],
+    mut offset: u64,
+    len: usize,
+    mut each: impl FnMut(u32, u64, usize) -> Result<(), KeyFault>,
+) -> Result<(), KeyFault> {
+    let mut left = len as u64;
+    for segment in list {
+        if left == 0 {
+            break;
+        }
+        if offset >= segment.len {
+            offset -= segment.len;
+            continue;
+        }
+        let run = left.min(segment.len - offset);
+        let addr = segment.addr.checked_add(offset).ok_or(KeyFault::Range)?;
+        each(segment.key, addr, run as usize)?;
+        offset = 0;
+        left -= run;
+    }
+    if left == 0 { Ok(()) } else { Err(KeyFault::Range) }
+}
+
+fn check_context(ctx: &MkeyContext) -> Result<(), HcaError> {
+    if !ctx.region.is_sound() || ctx.region.len() < ctx.len {
+        return Err(HcaError::BadParam { what: "region", value: ctx.region.len() });
+    }
+    // Remote write and atomics change memory for the owner, too (IBTA 10.6.3.1; uverbs refuses
+    // the pair in ib_check_mr_access).
+    let remote = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    if ctx.access.intersects(remote) && !ctx.access.contains(Access::LOCAL_WRITE) {
+        return Err(HcaError::BadParam { what: "access", value: ctx.access.bits().into() });
+    }
+    Ok(())
+}
+
+fn bad_handle(key: u32) -> HcaError {
+    HcaError::BadHandle { noun: Noun::Mkey, number: key }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hca::dma::Region;
+    use crate::hca::testing::Arena;
+
+    fn key(arena: &Arena, pd: u32, iova: u64, len: u64, access: Access) -> MkeyContext {
+        MkeyContext {
+            pd,
+            iova,
+            len,
+            access,
+            remote_invalidate: false,
+            region: Region::Flat { addr: arena.base(), len },
+        }
+    }
+
+    #[test]
+    fn stale_keys_do_not_match() {
+        let arena = Arena::new(0x1000);
+        let mut table = KeyTable::default();
+        let ctx = key(&arena, 1, 0, 64, Access::empty());
+        let first = table.create(ctx.clone(), 1).unwrap();
+        assert!(matches!(table.create(ctx.clone(), 1), Err(HcaError::Limit { .. })));
+        table.destroy(first).unwrap();
+        let second = table.create(ctx, 1).unwrap();
+        assert_eq!(first >> 8, second >> 8, "the slot is used again");
+        assert_ne!(first, second);
+        assert!(table.destroy(first).is_err());
+        let at = |key| Segment { key, addr: 0, len: 1 };
+        assert_eq!(table.check(1, at(first), Access::empty()), Err(KeyFault::NoKey));
+        assert_eq!(table.check(1, at(second), Access::empty()), Ok(()));
+    }
+
+    #[test]
+    fn each_check_has_its_fault() {
+        let arena = Arena::new(0x1000);
+        let mut table = KeyTable::default();
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let key = table.create(key(&arena, 7, 0x1000, 64, rights), 8).unwrap();
+        let at = |addr, len| Segment { key, addr, len };
+        assert_eq!(table.check(7, at(0x1000, 64), rights), Ok(()));
+        assert_eq!(table.check(7, at(0x1040, 0), rights), Ok(()));
+        assert_eq!(table.check(8, at(0x1000, 1), rights), Err(KeyFault::WrongPd));
+        assert_eq!(table.check(7, at(0x1000, 1), Access::REMOTE_READ), Err(KeyFault::Right));
+        assert_eq!(table.check(7, at(0xfff, 1), rights), Err(KeyFault::Range));
+        assert_eq!(table.check(7, at(0x1000, 65), rights), Err(KeyFault::Range));
+        assert_eq!(table.check(7, at(0x1001, u64::MAX), rights), Err(KeyFault::Range));
+    }
+
+    #[test]
+    fn lists_are_walked_from_any_offset() {
+        let arena = Arena::new(0x1000);
+        let mut table = KeyTable::default();
+        let key = table.create(key(&arena, 1, 0, 0x100, Access::LOCAL_WRITE), 8).unwrap();
+        let list = [
+            Segment { key, addr: 0x80, len: 3 },
+            Segment { key, addr: 0x10, len: 5 },
+            Segment { key, addr: 0x40, len: 8 },
+        ];
+        let data: Vec<u8> = (1..=16).collect();
+        table.scatter(&arena, 1, &list, 0, &data[..2]).unwrap();
+        table.scatter(&arena, 1, &list, 2, &data[2..]).unwrap();
+        assert_eq!(arena.bytes(arena.base() + 0x80, 3), data[..3]);
+        assert_eq!(arena.bytes(arena.base() + 0x10, 5), data[3..8]);
+        assert_eq!(arena.bytes(arena.base() + 0x40, 8), data[8..]);
+        let mut back = [0; 6];
+        table.gather(&arena, 1, &list, 7, &mut back).unwrap();
+        assert_eq!(back, data[7..13]);
+        assert_eq!(table.gather(&arena, 1, &list, 11, &mut back), Err(KeyFault::Range));
+    }
+}

@@ -1,0 +1,475 @@
+//! The HCA side: queue pairs, completion queues, keys, transport.
+//!
+//! It reads the WQEs and doorbell records that a driver left in memory, moves data in packets
+//! over a [`Wire`], and writes CQEs. It knows no ioctl and no process address: memory is reached
+//! through [`Dma`] only, so the same code stands behind the in-process kernel side and behind a
+//! PCI command interface.
+//!
+//! It is single threaded, [`Send`], and deterministic: time comes from [`Hca::step`] only.
+//!
+//! | file | what |
+//! |---|---|
+//! | `config`, `context`, `error`, `stats`, `dma` | what the front sees |
+//! | `mkey` | key table, access checks, scatter and gather |
+//! | `cq` | CQEs, arming, overrun |
+//! | `qp` | contexts and the state machine |
+//! | `doorbell` | UAR stores and doorbell records |
+//! | `wqe` | fetching and checking work requests |
+//! | `requester`, `responder` | the two halves of a connection (IBTA vol 1, 9.7) |
+//! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
+//! | `port` | the wire, with back-pressure |
+
+pub mod config;
+pub mod context;
+pub mod dma;
+pub mod error;
+pub mod stats;
+
+mod complete;
+mod cq;
+mod doorbell;
+mod flush;
+mod mkey;
+mod port;
+mod qp;
+mod requester;
+mod responder;
+mod shared;
+mod wqe;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use config::{HcaConfig, Strictness};
+pub use context::{
+    Access, AddressVector, CqContext, LinkLayer, MkeyContext, Mtu, QpAttrs, QpContext, QpState,
+    QpTransition, RqContext, Service, SqContext,
+};
+pub use dma::{Dma, DmaFault, Region};
+pub use error::{HcaError, HcaEvent, Noun};
+pub use stats::{Complaints, HcaStats};
+
+use self::cq::CqTable;
+use self::mkey::KeyTable;
+use self::port::Port;
+use self::qp::Qp;
+use self::shared::{Events, Shared};
+use crate::wire::{Address, Packet, Wire};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Frames taken from the wire in one step.
+const FRAMES_PER_STEP: usize = 64;
+/// QPs served in one step.
+const QPS_PER_STEP: usize = 64;
+/// Packets that a QP sends, of either kind, when its turn comes.
+const PACKETS_PER_TURN: u32 = 32;
+/// How soon to look again at a wire that was full.
+const FULL_WIRE_RETRY: Duration = Duration::from_micros(10);
+
+/// One software HCA with one port.
+#[derive(Debug)]
+pub struct Hca {
+    shared: Shared,
+    qps: BTreeMap<u32, Qp>,
+    next_qpn: u32,
+    /// QPNs by UAR page.
+    by_uar: BTreeMap<u32, Vec<u32>>,
+    /// QPs with work, in the order of their turns.
+    runnable: VecDeque<u32>,
+    timers: BTreeSet<(Duration, u32)>,
+    /// QPs in ERR with a receive ring: receives posted later flush, too, and ring no doorbell.
+    flushing: BTreeSet<u32>,
+}
+
+impl Hca {
+    /// A device with nothing created. `wire` is its port. Limits that the formats cannot hold
+    /// are brought down.
+    pub fn new(mut config: HcaConfig, dma: Box<dyn Dma>, wire: Box<dyn Wire>) -> Hca {
+        config.log_max_wqebbs = config.log_max_wqebbs.min(15);
+        config.log_max_rq_entries = config.log_max_rq_entries.min(15);
+        config.log_max_cqes = config.log_max_cqes.min(22);
+        config.max_msg_size = config.max_msg_size.min(1 << 30);
+        config.packet_window = config.packet_window.clamp(1, 1 << 16);
+        let shared = Shared {
+            config,
+            dma,
+            keys: KeyTable::default(),
+            cqs: CqTable::default(),
+            port: Port::new(wire),
+            events: Events::default(),
+            stats: HcaStats::default(),
+            now: Duration::ZERO,
+            ticks: 0,
+        };
+        Hca {
+            shared,
+            qps: BTreeMap::new(),
+            next_qpn: qp::FIRST_QPN,
+            by_uar: BTreeMap::new(),
+            runnable: VecDeque::new(),
+            timers: BTreeSet::new(),
+            flushing: BTreeSet::new(),
+        }
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &HcaConfig {
+        &self.shared.config
+    }
+
+    /// The port's own addresses: one for each GID, all with this LID; the LID alone if
+    /// there is no GID. The wire learns them.
+    pub fn set_addresses(&mut self, gids: &[[u8; 16]], lid: u16) {
+        let mut addresses: Vec<_> = gids.iter().map(|&gid| Address { gid, lid }).collect();
+        if addresses.is_empty() && lid != 0 {
+            addresses.push(Address { gid: [0; 16], lid });
+        }
+        self.shared.port.set_addresses(addresses);
+    }
+
+    /// Makes a key; lkey and rkey are the same number, `index << 8 | variant`.
+    ///
+    /// # Errors
+    /// [`HcaError::Limit`] over `max_mkey`; [`HcaError::BadParam`] for a region shorter than
+    /// the key, or remote write or atomic rights without local write.
+    pub fn create_mkey(&mut self, ctx: MkeyContext) -> Result<u32, HcaError> {
+        let max = self.shared.config.max_mkey;
+        self.shared.keys.create(ctx, max)
+    }
+
+    /// Changes a key in place (reregistration); the number stays.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`], and [`HcaError::BadParam`] as [`Hca::create_mkey`].
+    pub fn modify_mkey(&mut self, key: u32, ctx: MkeyContext) -> Result<(), HcaError> {
+        self.shared.keys.modify(key, ctx)
+    }
+
+    /// Destroys a key. Work under way that uses it ends with an error.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn destroy_mkey(&mut self, key: u32) -> Result<(), HcaError> {
+        self.shared.keys.destroy(key)
+    }
+
+    /// Makes a CQ; gives the CQN, from 1.
+    ///
+    /// # Errors
+    /// [`HcaError::Limit`] over `max_cq` or `log_max_cqes`; [`HcaError::BadParam`] for a ring
+    /// that does not fit its region, or a misaligned doorbell record.
+    pub fn create_cq(&mut self, ctx: CqContext) -> Result<u32, HcaError> {
+        let (max, log_max) = (self.shared.config.max_cq, self.shared.config.log_max_cqes);
+        self.shared.cqs.create(ctx, max, log_max)
+    }
+
+    /// Moves a CQ to another ring. The last CQE in the old one is a RESIZE_CQ; the counters go
+    /// on in the new one (rdma-core cq.c, `mlx5_cq_resize_copy_cqes`).
+    ///
+    /// # Errors
+    /// As [`Hca::create_cq`], and [`HcaError::BadHandle`]; [`HcaError::Limit`] if the CQEs not yet
+    /// consumed and the mark do not fit the old ring or the new one.
+    pub fn resize_cq(
+        &mut self,
+        cqn: u32,
+        region: Region,
+        log_entries: u8,
+        cqe_size: u32,
+    ) -> Result<(), HcaError> {
+        let log_max = self.shared.config.log_max_cqes;
+        let old = self.shared.cqs.get(cqn)?.ctx.clone();
+        let ctx = CqContext { region, log_entries, cqe_size, ..old };
+        self.shared.cqs.check_resize(&*self.shared.dma, cqn, &ctx, log_max)?;
+        complete::resized(&mut self.shared, cqn);
+        self.shared.cqs.get_mut(cqn)?.ctx = ctx;
+        Ok(())
+    }
+
+    /// Destroys a CQ.
+    ///
+    /// # Errors
+    /// [`HcaError::Busy`] while a QP uses it; [`HcaError::BadHandle`].
+    pub fn destroy_cq(&mut self, cqn: u32) -> Result<(), HcaError> {
+        self.shared.cqs.destroy(cqn)?;
+        self.shared.events.forget(|event| {
+            matches!(*event, HcaEvent::CqCompletion { cqn: n } | HcaEvent::CqError { cqn: n }
+                if n == cqn)
+        });
+        Ok(())
+    }
+
+    /// Makes a QP in RESET; gives the QPN, from 0x40.
+    ///
+    /// # Errors
+    /// [`HcaError::Limit`] over `max_qp` or a ring limit; [`HcaError::BadHandle`] for a CQ that
+    /// does not exist; [`HcaError::BadParam`] for rings that do not fit their regions and for
+    /// what the device lacks.
+    pub fn create_qp(&mut self, ctx: QpContext) -> Result<u32, HcaError> {
+        let max = self.shared.config.max_qp.min(qp::LAST_QPN - qp::FIRST_QPN);
+        qp::check_context(&ctx, &self.shared.config)?;
+        if self.qps.len() as u64 >= max.into() {
+            return Err(HcaError::Limit { what: "max_qp", limit: max.into() });
+        }
+        self.shared.cqs.get(ctx.recv_cq)?;
+        self.shared.cqs.get_mut(ctx.send_cq)?.users += 1;
+        self.shared.cqs.get_mut(ctx.recv_cq)?.users += 1;
+        // Terminates: there are more numbers than QPs.
+        let qpn = loop {
+            let qpn = self.next_qpn;
+            self.next_qpn = if qpn == qp::LAST_QPN { qp::FIRST_QPN } else { qpn + 1 };
+            if !self.qps.contains_key(&qpn) {
+                break qpn;
+            }
+        };
+        self.by_uar.entry(ctx.uar).or_default().push(qpn);
+        self.qps.insert(qpn, Qp::new(qpn, ctx));
+        Ok(qpn)
+    }
+
+    /// Destroys a QP in any state. No CQE for it is written afterwards.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn destroy_qp(&mut self, qpn: u32) -> Result<(), HcaError> {
+        let qp = self.qps.remove(&qpn).ok_or(no_qp(qpn))?;
+        for cqn in [qp.ctx.send_cq, qp.ctx.recv_cq] {
+            if let Ok(cq) = self.shared.cqs.get_mut(cqn) {
+                cq.users -= 1;
+            }
+        }
+        if let Some(when) = qp.timer {
+            self.timers.remove(&(when, qpn));
+        }
+        if let Some(of_page) = self.by_uar.get_mut(&qp.ctx.uar) {
+            of_page.retain(|&other| other != qpn);
+            if of_page.is_empty() {
+                self.by_uar.remove(&qp.ctx.uar);
+            }
+        }
+        self.flushing.remove(&qpn);
+        self.runnable.retain(|&other| other != qpn);
+        self.shared.events.forget(|event| event.qpn() == Some(qpn));
+        Ok(())
+    }
+
+    /// Moves a QP along one edge of the state machine. `attrs` is the whole set; the fields of
+    /// [`QpAttrs`] say which transitions look at them.
+    ///
+    /// # Errors
+    /// [`HcaError::BadState`] if the edge does not start where the QP is;
+    /// [`HcaError::BadParam`] naming the attribute; [`HcaError::BadHandle`].
+    pub fn modify_qp(
+        &mut self,
+        qpn: u32,
+        to: QpTransition,
+        attrs: &QpAttrs,
+    ) -> Result<(), HcaError> {
+        let qp = self.qps.get_mut(&qpn).ok_or(no_qp(qpn))?;
+        qp.modify(to, attrs, &self.shared.config)?;
+        // Also with nothing posted: a drain that is done at once has to be told.
+        self.enqueue(qpn);
+        self.settle(qpn);
+        Ok(())
+    }
+
+    /// State and attributes; the PSNs are the next ones.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn query_qp(&self, qpn: u32) -> Result<(QpState, QpAttrs), HcaError> {
+        let qp = self.qps.get(&qpn).ok_or(no_qp(qpn))?;
+        Ok((qp.state, qp.snapshot()))
+    }
+
+    /// The front saw a store into UAR page `uar` at byte `offset`; `value` is the 8 bytes as a
+    /// big-endian number (BlueFlame: the first 8 bytes of the WQE).
+    ///
+    /// Stores to the same register may have coalesced into one.
+    pub fn doorbell(&mut self, uar: u32, offset: u32, value: u64) {
+        self.ring(uar, offset, value);
+    }
+
+    /// One bounded slice of work: packets, timers, doorbelled queues. `now` is monotonic time
+    /// since the start. True if anything was done, so that another call may do more.
+    ///
+    /// Receives posted to a QP in ERR ring no doorbell, so a front calls this now and then even
+    /// when nothing seems to happen.
+    pub fn step(&mut self, now: Duration) -> bool {
+        self.shared.now = self.shared.now.max(now);
+        self.shared.port.advance(self.shared.now);
+        let mut done = self.shared.port.retry();
+        for _ in 0..FRAMES_PER_STEP {
+            let Some(frame) = self.shared.port.receive() else {
+                break;
+            };
+            done = true;
+            self.shared.stats.rx_packets += 1;
+            self.deliver(&frame.bytes);
+        }
+        done |= self.expire();
+        for qpn in self.flushing.iter().copied().collect::<Vec<_>>() {
+            if self.qps.get(&qpn).is_some_and(|qp| flush::has_receives(qp, &mut self.shared)) {
+                self.enqueue(qpn);
+            }
+        }
+        for _ in 0..QPS_PER_STEP.min(self.runnable.len()) {
+            let Some(qpn) = self.runnable.pop_front() else {
+                break;
+            };
+            done |= self.serve(qpn);
+        }
+        self.bury();
+        done
+    }
+
+    /// When [`Hca::step`] may have work although no doorbell and no packet comes; None when idle.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        if !self.shared.port.is_ready() {
+            return Some(self.shared.now + FULL_WIRE_RETRY);
+        }
+        if !self.runnable.is_empty() {
+            return Some(self.shared.now);
+        }
+        let timer = self.timers.first().map(|&(when, _)| when);
+        let wire = self.shared.port.next_event();
+        timer.into_iter().chain(wire).min()
+    }
+
+    /// The oldest async event not yet taken.
+    pub fn next_event(&mut self) -> Option<HcaEvent> {
+        self.shared.events.pop()
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> &HcaStats {
+        &self.shared.stats
+    }
+
+    /// Hands a packet to its QP. What is not for us is dropped without an answer (IBTA 9.6).
+    fn deliver(&mut self, bytes: &[u8]) {
+        let Ok(packet) = Packet::parse(bytes) else {
+            self.shared.stats.dropped += 1;
+            return;
+        };
+        let qpn = packet.bth().dest_qp();
+        let taken = match self.qps.get_mut(&qpn) {
+            Some(qp) if has_pkey(qp, &packet, &self.shared.config) => match qp.ctx.service {
+                Service::Rc if packet.layout().is_request() => {
+                    responder::receive(qp, &mut self.shared, &packet)
+                }
+                Service::Rc => requester::receive(qp, &mut self.shared, &packet),
+            },
+            _ => false,
+        };
+        if taken {
+            self.enqueue(qpn);
+        } else {
+            self.shared.stats.dropped += 1;
+        }
+    }
+
+    /// Runs the timers that are due.
+    fn expire(&mut self) -> bool {
+        let mut done = false;
+        // Each turn removes an entry, and a timer set anew lies in the future or is 0 long,
+        // which no timer code is.
+        while let Some(&(when, qpn)) = self.timers.first() {
+            if when > self.shared.now {
+                break;
+            }
+            done = true;
+            self.timers.remove(&(when, qpn));
+            if let Some(qp) = self.qps.get_mut(&qpn) {
+                qp.timer = None;
+                requester::expire(qp, &mut self.shared);
+                self.enqueue(qpn);
+            }
+        }
+        done
+    }
+
+    /// One turn of a QP.
+    fn serve(&mut self, qpn: u32) -> bool {
+        let Some(qp) = self.qps.get_mut(&qpn) else {
+            return false;
+        };
+        qp.queued = false;
+        let answers = responder::transmit(qp, &mut self.shared, PACKETS_PER_TURN);
+        let requests = requester::transmit(qp, &mut self.shared, PACKETS_PER_TURN);
+        let flushed = flush::run(qp, &mut self.shared);
+        let more = answers.more || requests.more || flushed.more;
+        if more {
+            self.enqueue(qpn);
+        }
+        self.settle(qpn);
+        answers.done || requests.done || flushed.done
+    }
+
+    /// Brings the device's lists in line with a QP after something happened to it.
+    fn settle(&mut self, qpn: u32) {
+        let Some(qp) = self.qps.get_mut(&qpn) else {
+            return;
+        };
+        let when = requester::deadline(qp);
+        if qp.timer != when {
+            if let Some(old) = qp.timer {
+                self.timers.remove(&(old, qpn));
+            }
+            if let Some(new) = when {
+                self.timers.insert((new, qpn));
+            }
+            qp.timer = when;
+        }
+        if qp.state == QpState::Err && qp.ctx.rq.is_some() && !qp.mute {
+            self.flushing.insert(qpn);
+        } else {
+            self.flushing.remove(&qpn);
+        }
+    }
+
+    fn enqueue(&mut self, qpn: u32) {
+        if let Some(qp) = self.qps.get_mut(&qpn)
+            && !qp.queued
+        {
+            qp.queued = true;
+            self.runnable.push_back(qpn);
+        }
+    }
+
+    /// QPs of a CQ that died cannot complete anything: they go to error without a CQE
+    /// (IBTA 11.6.3.2, CQ error; the affiliated QPs get a catastrophic error).
+    fn bury(&mut self) {
+        for cqn in std::mem::take(&mut self.shared.cqs.died) {
+            let users: Vec<u32> = (self.qps.values())
+                .filter(|qp| qp.ctx.send_cq == cqn || qp.ctx.recv_cq == cqn)
+                .map(|qp| qp.qpn)
+                .collect();
+            for qpn in users {
+                self.fatal(qpn, false);
+            }
+        }
+    }
+}
+
+/// What a turn came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    /// Something was done.
+    done: bool,
+    /// The budget ran out, not the work.
+    more: bool,
+}
+
+/// IBTA 9.6.1.1.1: the low 15 bits match, and not both are limited members.
+fn has_pkey(qp: &Qp, packet: &Packet<'_>, config: &HcaConfig) -> bool {
+    let ours = config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied().unwrap_or(0);
+    let theirs = packet.bth().pkey.get();
+    ours & 0x7fff == theirs & 0x7fff && (ours | theirs) & 0x8000 != 0
+}
+
+fn no_qp(qpn: u32) -> HcaError {
+    HcaError::BadHandle { noun: Noun::Qp, number: qpn }
+}

@@ -1,0 +1,70 @@
+//! The port: the wire, and the frames that it would not take yet.
+
+use super::stats::HcaStats;
+use crate::wire::{Address, Frame, Wire, WireFull};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(super) struct Port {
+    wire: Box<dyn Wire>,
+    /// The frame that the wire refused. While it waits nothing else is sent, so frames keep
+    /// their order and memory stays bounded.
+    held: Option<Frame>,
+    /// Our own addresses; empty until the front says.
+    pub(super) addresses: Vec<Address>,
+}
+
+impl Port {
+    pub(super) fn new(wire: Box<dyn Wire>) -> Port {
+        Port { wire, held: None, addresses: Vec::new() }
+    }
+
+    pub(super) fn set_addresses(&mut self, addresses: Vec<Address>) {
+        self.wire.set_addresses(&addresses);
+        self.addresses = addresses;
+    }
+
+    pub(super) fn advance(&mut self, now: Duration) {
+        self.wire.advance(now);
+    }
+
+    pub(super) fn needs_icrc(&self) -> bool {
+        self.wire.needs_icrc()
+    }
+
+    /// Whether a frame would be taken now. Ask before building one.
+    pub(super) fn is_ready(&self) -> bool {
+        self.held.is_none()
+    }
+
+    /// Offers the held frame again; true if it went.
+    pub(super) fn retry(&mut self) -> bool {
+        match self.held.take() {
+            Some(frame) => {
+                self.offer(frame);
+                self.held.is_none()
+            }
+            None => false,
+        }
+    }
+
+    pub(super) fn send(&mut self, frame: Frame, stats: &mut HcaStats) {
+        debug_assert!(self.is_ready());
+        stats.tx_packets += 1;
+        self.offer(frame);
+    }
+
+    fn offer(&mut self, frame: Frame) {
+        if let Err(WireFull(frame)) = self.wire.transmit(frame) {
+            self.held = Some(frame);
+        }
+    }
+
+    pub(super) fn receive(&mut self) -> Option<Frame> {
+        self.wire.receive()
+    }
+
+    pub(super) fn next_event(&self) -> Option<Duration> {
+        self.wire.next_event()
+    }
+}

@@ -1,0 +1,578 @@
+//! The responder of a reliable connection (IBTA vol 1, 9.7.4 and 9.7.5): request packets in
+//! order are executed, the others are answered with what puts the requester right.
+//!
+//! Executing and answering are apart: `receive` changes memory and notes answers, `transmit`
+//! sends them in order as the port has room. A long READ is read from memory packet by packet as
+//! its answer leaves.
+
+use super::Turn;
+use super::complete::{self, Arrival, Failure};
+use super::context::{Access, QpState};
+use super::doorbell::posted_receives;
+use super::error::HcaEvent;
+use super::mkey::{KeyFault, Segment};
+use super::qp::Qp;
+use super::shared::Shared;
+use super::wqe::{self, Receive};
+use crate::wire::{
+    EmitError, Frame, NakCode, Opcode, Operation, Packet, PacketBuilder, Psn, Syndrome, Transport,
+};
+use std::collections::VecDeque;
+use uverbs_mlx5_prm::cqe::CqeOpcode;
+use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
+
+/// Answers waiting, apart from those of READs and atomics, after which requests are dropped.
+const SPARE_ANSWERS: usize = 32;
+/// The longest message RETH may announce (IBTA 9.4.3, 9.4.4).
+const RDMA_MAX: u32 = 1 << 31;
+/// Vendor syndrome of a message longer than its receive.
+const VENDOR_TOO_LONG: u8 = 0x91;
+
+/// A message of several packets, under way.
+#[derive(Debug)]
+enum Message {
+    Send { receive: Receive, offset: u64 },
+    Write { va: u64, rkey: u32, len: u32, offset: u32 },
+}
+
+/// What goes back to the requester.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Ack {
+        psn: Psn,
+        msn: u32,
+    },
+    Nak {
+        psn: Psn,
+        syndrome: Syndrome,
+        msn: u32,
+    },
+    Atomic {
+        psn: Psn,
+        original: u64,
+        msn: u32,
+        again: bool,
+    },
+    /// `left` bytes from `va`; `begun` after the first packet.
+    Read {
+        psn: Psn,
+        va: u64,
+        rkey: u32,
+        left: u32,
+        msn: u32,
+        begun: bool,
+        again: bool,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Responder {
+    /// The PSN that is due.
+    pub(super) expected: Psn,
+    /// Messages completed, 24 bits (IBTA 9.7.5.2.1).
+    msn: u32,
+    /// A NAK for `expected` is out; another one must not follow until it is answered.
+    nak_sent: bool,
+    message: Option<Message>,
+    answers: VecDeque<Answer>,
+    /// Results of atomics, to be given again: executing twice would be wrong (IBTA 9.7.5.1.5).
+    atomics: VecDeque<(Psn, u64)>,
+    established: bool,
+}
+
+impl Responder {
+    pub(super) fn starting_at(psn: Psn) -> Responder {
+        Responder { expected: psn, ..Responder::default() }
+    }
+
+    /// No answer leaves any more.
+    pub(super) fn silence(&mut self) {
+        self.answers.clear();
+    }
+
+    /// Takes back the receive that a message under way holds.
+    pub(super) fn abandon(&mut self) -> Option<Receive> {
+        match self.message.take()? {
+            Message::Send { receive, .. } => Some(receive),
+            Message::Write { .. } => None,
+        }
+    }
+
+    fn push_ack(&mut self) {
+        let ack = Answer::Ack { psn: self.expected.offset(-1), msn: self.msn };
+        match self.answers.back_mut() {
+            // A later ACK says all that an earlier one would (IBTA 9.7.5.1.2).
+            Some(last @ Answer::Ack { .. }) => *last = ack,
+            _ => self.answers.push_back(ack),
+        }
+    }
+
+    fn push_nak(&mut self, syndrome: Syndrome) {
+        self.nak_sent = true;
+        let nak = Answer::Nak { psn: self.expected, syndrome, msn: self.msn };
+        self.answers.push_back(nak);
+    }
+
+    fn count_message(&mut self) {
+        self.msn = (self.msn + 1) & Psn::MASK;
+    }
+
+    /// READs and atomics that the requester waits for.
+    fn fetching(&self) -> usize {
+        let waiting = |answer: &&Answer| {
+            matches!(
+                answer,
+                Answer::Read { again: false, .. } | Answer::Atomic { again: false, .. }
+            )
+        };
+        self.answers.iter().filter(waiting).count()
+    }
+}
+
+/// Why a request was not executed.
+#[derive(Clone, Copy, Debug)]
+enum Refusal {
+    /// No receive is posted; ask again later.
+    NotReady,
+    /// Class C and its like (IBTA 9.9.3): NAK, and the QP goes to error.
+    Fatal(NakCode),
+}
+
+const INVALID: Refusal = Refusal::Fatal(NakCode::INVALID_REQUEST);
+const ACCESS: Refusal = Refusal::Fatal(NakCode::REMOTE_ACCESS);
+const OPERATIONAL: Refusal = Refusal::Fatal(NakCode::REMOTE_OPERATIONAL);
+
+/// A DMA fault is the responder's own trouble; all else is the requester's.
+fn refusal_of(fault: KeyFault) -> Refusal {
+    match fault {
+        KeyFault::Dma(_) => OPERATIONAL,
+        _ => ACCESS,
+    }
+}
+
+/// A request from the peer. False if it is dropped.
+pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> bool {
+    if !qp.receives() || packet.layout().transport != Transport::Rc {
+        return false;
+    }
+    let room = SPARE_ANSWERS + 2 * usize::from(qp.attrs.max_dest_rd_atomic);
+    if qp.responder.answers.len() >= room {
+        // The wire is not taking our answers; to the requester this looks like loss.
+        return false;
+    }
+    if qp.state == QpState::Rtr && !qp.responder.established {
+        qp.responder.established = true;
+        let Shared { events, stats, .. } = shared;
+        events.push(HcaEvent::CommEstablished { qpn: qp.qpn }, stats);
+    }
+    let ahead = packet.psn().diff(qp.responder.expected);
+    if ahead > 0 {
+        // IBTA 9.7.5.2.3: a sequence error is told once.
+        shared.stats.out_of_sequence += 1;
+        if !qp.responder.nak_sent {
+            qp.responder.push_nak(Syndrome::Nak(NakCode::PSN_SEQUENCE));
+        }
+        return true;
+    }
+    if ahead < 0 {
+        shared.stats.duplicates += 1;
+        repeat(qp, shared, packet);
+        return true;
+    }
+    match execute(qp, shared, packet) {
+        Ok(packets) => {
+            let responder = &mut qp.responder;
+            responder.nak_sent = false;
+            responder.expected = responder.expected + packets;
+            if packet.layout().position.ends() {
+                responder.count_message();
+            }
+            note_answer(qp, packet);
+        }
+        Err(Refusal::NotReady) => {
+            shared.stats.rnr_naks_sent += 1;
+            let timer = qp.attrs.min_rnr_timer;
+            qp.responder.push_nak(Syndrome::RnrNak { timer });
+        }
+        Err(Refusal::Fatal(code)) => refuse(qp, shared, code),
+    }
+    true
+}
+
+/// NAK, error state, and the async event (IBTA 9.9.6.3, 11.6.3.2).
+fn refuse(qp: &mut Qp, shared: &mut Shared, code: NakCode) {
+    qp.responder.push_nak(Syndrome::Nak(code));
+    qp.state = QpState::Err;
+    let Shared { events, stats, .. } = shared;
+    let qpn = qp.qpn;
+    match code {
+        NakCode::REMOTE_ACCESS => events.push(HcaEvent::QpAccessError { qpn }, stats),
+        NakCode::INVALID_REQUEST => events.push(HcaEvent::QpRequestError { qpn }, stats),
+        // The receive's own CQE tells.
+        _ => {}
+    }
+}
+
+/// READs and atomics have their answers already; the others are acknowledged when asked.
+fn note_answer(qp: &mut Qp, packet: &Packet<'_>) {
+    let fetching = matches!(
+        packet.layout().operation,
+        Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
+    );
+    if fetching {
+        // The message count includes the message answered.
+        let msn = qp.responder.msn;
+        if let Some(Answer::Read { msn: at, .. } | Answer::Atomic { msn: at, .. }) =
+            qp.responder.answers.back_mut()
+        {
+            *at = msn;
+        }
+    } else if packet.bth().is_ack_requested() {
+        qp.responder.push_ack();
+    }
+}
+
+/// Executes the request that is due; gives the PSNs that it takes.
+fn execute(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<u32, Refusal> {
+    let layout = packet.layout();
+    let starts = layout.position.starts();
+    // Opcode sequence (IBTA 9.7.4.1.2): a message starts when none is under way, and goes on
+    // with its own kind.
+    let fits = match &qp.responder.message {
+        None => starts,
+        Some(Message::Send { .. }) => !starts && layout.operation == Operation::Send,
+        Some(Message::Write { .. }) => !starts && layout.operation == Operation::Write,
+    };
+    if !fits || !has_legal_length(qp, packet) {
+        return Err(INVALID);
+    }
+    match layout.operation {
+        Operation::Send => send(qp, shared, packet).map(|()| 1),
+        Operation::Write => write(qp, shared, packet).map(|()| 1),
+        Operation::ReadRequest => read(qp, shared, packet),
+        Operation::CompareSwap | Operation::FetchAdd => atomic(qp, shared, packet).map(|()| 1),
+        _ => Err(INVALID),
+    }
+}
+
+/// First and middle packets are full, a last one is not empty (IBTA 9.7.4.1.6).
+fn has_legal_length(qp: &Qp, packet: &Packet<'_>) -> bool {
+    let (len, mtu) = (packet.payload().len(), qp.mtu() as usize);
+    let position = packet.layout().position;
+    match (position.starts(), position.ends()) {
+        (_, false) => len == mtu,
+        (false, true) => (1..=mtu).contains(&len),
+        (true, true) => len <= mtu,
+    }
+}
+
+fn send(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Refusal> {
+    let (receive, offset) = match qp.responder.message.take() {
+        Some(Message::Send { receive, offset }) => (receive, offset),
+        _ => {
+            if posted_receives(qp, shared) == 0 {
+                return Err(Refusal::NotReady);
+            }
+            match wqe::take_receive(qp, shared) {
+                Ok(receive) => (receive, 0),
+                Err((index, why)) => {
+                    complete::receive_failed(qp, shared, index, why);
+                    return Err(OPERATIONAL);
+                }
+            }
+        }
+    };
+    let data = packet.payload();
+    let end = offset + data.len() as u64;
+    if end > receive.room {
+        let why = Failure::new(CqeSyndrome::LOCAL_LENGTH_ERR, VENDOR_TOO_LONG);
+        complete::receive_failed(qp, shared, receive.index, why);
+        return Err(INVALID);
+    }
+    let scattered = shared.keys.scatter(&*shared.dma, qp.ctx.pd, &receive.list, offset, data);
+    if let Err(fault) = scattered {
+        let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
+        complete::receive_failed(qp, shared, receive.index, why);
+        return Err(OPERATIONAL);
+    }
+    if !packet.layout().position.ends() {
+        qp.responder.message = Some(Message::Send { receive, offset: end });
+        return Ok(());
+    }
+    let (kind, imm) = match (packet.immdt(), packet.ieth()) {
+        (Some(imm), _) => (CqeOpcode::RESP_SEND_IMM, imm.imm.get()),
+        (_, Some(ieth)) => (CqeOpcode::RESP_SEND_INV, ieth.rkey.get()),
+        _ => (CqeOpcode::RESP_SEND, 0),
+    };
+    if let Some(ieth) = packet.ieth()
+        && shared.keys.invalidate(qp.ctx.pd, ieth.rkey.get()).is_err()
+    {
+        // The message is in memory, but not announced: the receive flushes (IBTA 9.9.6.3).
+        qp.responder.message = Some(Message::Send { receive, offset: end });
+        return Err(ACCESS);
+    }
+    let solicited = packet.bth().is_solicited();
+    let arrival = Arrival { kind, bytes: end as u32, imm, solicited };
+    complete::receive_done(qp, shared, receive.index, arrival);
+    Ok(())
+}
+
+fn write(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Refusal> {
+    let (va, rkey, len, offset) = match (&qp.responder.message, packet.reth()) {
+        (Some(Message::Write { va, rkey, len, offset }), _) => (*va, *rkey, *len, *offset),
+        (_, Some(reth)) => {
+            let (va, rkey, len) = (reth.va.get(), reth.rkey.get(), reth.dma_length.get());
+            if !qp.attrs.access.contains(Access::REMOTE_WRITE) || len > RDMA_MAX {
+                return Err(INVALID);
+            }
+            check(qp, shared, (va, rkey, len), Access::REMOTE_WRITE)?;
+            (va, rkey, len, 0)
+        }
+        _ => return Err(INVALID),
+    };
+    let data = packet.payload();
+    let ends = packet.layout().position.ends();
+    // What RETH announced is what comes (IBTA 9.7.4.1.6).
+    let end = u64::from(offset) + data.len() as u64;
+    if end > len.into() || ends != (end == len.into()) {
+        return Err(INVALID);
+    }
+    let notifies = packet.layout().has_immediate();
+    if notifies && posted_receives(qp, shared) == 0 {
+        return Err(Refusal::NotReady);
+    }
+    let to = (rkey, va.wrapping_add(offset.into()));
+    let need = Access::REMOTE_WRITE;
+    shared.keys.write(&*shared.dma, qp.ctx.pd, to, need, data).map_err(refusal_of)?;
+    let offset = offset + data.len() as u32;
+    qp.responder.message = (!ends).then_some(Message::Write { va, rkey, len, offset });
+    if let Some(imm) = packet.immdt() {
+        // Only the WQE is used up, its list is not (IBTA 9.7.5.1.1).
+        let index = qp.rq_taken;
+        qp.rq_taken = index.wrapping_add(1);
+        shared.stats.recv_wqes += 1;
+        let arrival = Arrival {
+            kind: CqeOpcode::RESP_WR_IMM,
+            bytes: len,
+            imm: imm.imm.get(),
+            solicited: packet.bth().is_solicited(),
+        };
+        complete::receive_done(qp, shared, index, arrival);
+    }
+    Ok(())
+}
+
+/// Key, domain, right and range; a request of no bytes names nothing (IBTA 9.7.4.1.4, 9.7.4.1.5).
+fn check(
+    qp: &Qp,
+    shared: &Shared,
+    (va, rkey, len): (u64, u32, u32),
+    need: Access,
+) -> Result<(), Refusal> {
+    if len == 0 {
+        return Ok(());
+    }
+    let segment = Segment { key: rkey, addr: va, len: len.into() };
+    shared.keys.check(qp.ctx.pd, segment, need).map_err(refusal_of)
+}
+
+fn read(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<u32, Refusal> {
+    if qp.responder.fetching() >= usize::from(qp.attrs.max_dest_rd_atomic) {
+        return Err(INVALID);
+    }
+    let (answer, packets) = read_answer(qp, shared, packet, false)?;
+    qp.responder.answers.push_back(answer);
+    Ok(packets)
+}
+
+/// The answer to a READ, and the PSNs that it takes.
+fn read_answer(
+    qp: &Qp,
+    shared: &Shared,
+    packet: &Packet<'_>,
+    again: bool,
+) -> Result<(Answer, u32), Refusal> {
+    let Some(reth) = packet.reth() else {
+        return Err(INVALID);
+    };
+    let (va, rkey, left) = (reth.va.get(), reth.rkey.get(), reth.dma_length.get());
+    if !qp.attrs.access.contains(Access::REMOTE_READ) || left > RDMA_MAX {
+        return Err(INVALID);
+    }
+    check(qp, shared, (va, rkey, left), Access::REMOTE_READ)?;
+    let msn = qp.responder.msn;
+    let answer = Answer::Read { psn: packet.psn(), va, rkey, left, msn, begun: false, again };
+    Ok((answer, left.div_ceil(qp.mtu()).max(1)))
+}
+
+fn atomic(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Refusal> {
+    let limit = usize::from(qp.attrs.max_dest_rd_atomic);
+    let Some(eth) = packet.atomic_eth() else {
+        return Err(INVALID);
+    };
+    let va = eth.va.get();
+    // IBTA 9.4.5: the operand is 8 bytes, aligned.
+    if !qp.attrs.access.contains(Access::REMOTE_ATOMIC)
+        || va % 8 != 0
+        || qp.responder.fetching() >= limit
+    {
+        return Err(INVALID);
+    }
+    let (operand, compare) = (eth.swap_or_add.get(), eth.compare.get());
+    let swaps = packet.layout().operation == Operation::CompareSwap;
+    let mut update = |old: u64| match swaps {
+        true if old == compare => operand,
+        true => old,
+        false => old.wrapping_add(operand),
+    };
+    let at = (eth.rkey.get(), va);
+    let original =
+        shared.keys.atomic(&*shared.dma, qp.ctx.pd, at, &mut update).map_err(refusal_of)?;
+    let (psn, msn) = (packet.psn(), qp.responder.msn);
+    if qp.responder.atomics.len() >= limit {
+        qp.responder.atomics.pop_front();
+    }
+    qp.responder.atomics.push_back((psn, original));
+    qp.responder.answers.push_back(Answer::Atomic { psn, original, msn, again: false });
+    Ok(())
+}
+
+/// A request that was executed before (IBTA 9.7.5.1.5, "duplicate request"): acknowledged again, read
+/// again, or answered from memory. It never does harm: what cannot be answered is dropped.
+fn repeat(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) {
+    match packet.layout().operation {
+        Operation::Send | Operation::Write => qp.responder.push_ack(),
+        Operation::ReadRequest => {
+            if let Ok((answer, packets)) = read_answer(qp, shared, packet, true) {
+                // A part of what was asked before, and nothing beyond.
+                if !(packet.psn() + packets).is_after(qp.responder.expected) {
+                    qp.responder.answers.push_back(answer);
+                }
+            }
+        }
+        Operation::CompareSwap | Operation::FetchAdd => {
+            let psn = packet.psn();
+            let result = qp.responder.atomics.iter().find(|(at, _)| *at == psn);
+            if let Some(&(_, original)) = result {
+                let msn = qp.responder.msn;
+                qp.responder.answers.push_back(Answer::Atomic { psn, original, msn, again: true });
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Sends answers, up to `budget` packets. Also in ERR: a NAK must get out.
+pub(super) fn transmit(qp: &mut Qp, shared: &mut Shared, budget: u32) -> Turn {
+    let mut turn = Turn::default();
+    for _ in 0..budget {
+        let Some(&answer) = qp.responder.answers.front() else {
+            return turn;
+        };
+        if !shared.port.is_ready() {
+            break;
+        }
+        turn.done = true;
+        match emit(qp, shared, answer) {
+            Ok((bytes, rest)) => {
+                let path = &qp.attrs.path;
+                let frame = Frame { src: path.src, dst: path.dst, bytes };
+                shared.port.send(frame, &mut shared.stats);
+                match (rest, qp.responder.answers.front_mut()) {
+                    (Some(rest), Some(front)) => *front = rest,
+                    _ => {
+                        qp.responder.answers.pop_front();
+                    }
+                }
+            }
+            // The memory went away between the check and now.
+            Err(not) => fail_answer(qp, shared, answer, not),
+        }
+    }
+    turn.more = !qp.responder.answers.is_empty();
+    turn
+}
+
+/// Why an answer was not built.
+enum NotSent {
+    Key(KeyFault),
+    Emit,
+}
+
+impl From<EmitError> for NotSent {
+    fn from(_: EmitError) -> NotSent {
+        NotSent::Emit
+    }
+}
+
+/// Replaces an answer that cannot be given, and all behind it, by a NAK for it.
+fn fail_answer(qp: &mut Qp, shared: &mut Shared, answer: Answer, not: NotSent) {
+    let (Answer::Ack { psn, .. }
+    | Answer::Nak { psn, .. }
+    | Answer::Atomic { psn, .. }
+    | Answer::Read { psn, .. }) = answer;
+    qp.responder.answers.clear();
+    let code = match not {
+        NotSent::Key(fault) if !matches!(fault, KeyFault::Dma(_)) => NakCode::REMOTE_ACCESS,
+        _ => NakCode::REMOTE_OPERATIONAL,
+    };
+    if qp.state != QpState::Err {
+        refuse(qp, shared, code);
+        if let Some(Answer::Nak { psn: at, .. }) = qp.responder.answers.back_mut() {
+            *at = psn;
+        }
+    }
+}
+
+/// One packet of an answer, and what is left of it.
+fn emit(
+    qp: &Qp,
+    shared: &mut Shared,
+    answer: Answer,
+) -> Result<(Vec<u8>, Option<Answer>), NotSent> {
+    let pkey = shared.config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied();
+    let icrc = shared.port.needs_icrc();
+    let build = |opcode, psn| {
+        let builder = PacketBuilder::new(opcode, qp.attrs.dest_qpn, psn);
+        builder.pkey(pkey.unwrap_or(0xffff)).icrc(icrc)
+    };
+    let mut bytes = Vec::new();
+    let mut rest = None;
+    match answer {
+        Answer::Ack { psn, msn } => {
+            build(Opcode::RC_ACKNOWLEDGE, psn).aeth(Syndrome::ACK, msn).emit(&[], &mut bytes)?;
+        }
+        Answer::Nak { psn, syndrome, msn } => {
+            shared.stats.naks_sent += 1;
+            build(Opcode::RC_ACKNOWLEDGE, psn).aeth(syndrome, msn).emit(&[], &mut bytes)?;
+        }
+        Answer::Atomic { psn, original, msn, .. } => {
+            let builder = build(Opcode::RC_ATOMIC_ACKNOWLEDGE, psn);
+            builder.aeth(Syndrome::ACK, msn).atomic_ack(original).emit(&[], &mut bytes)?;
+        }
+        Answer::Read { psn, va, rkey, left, msn, begun, again } => {
+            let len = left.min(qp.mtu());
+            let ends = len == left;
+            let opcode = match (begun, ends) {
+                (false, false) => Opcode::RC_READ_RESPONSE_FIRST,
+                (true, false) => Opcode::RC_READ_RESPONSE_MIDDLE,
+                (true, true) => Opcode::RC_READ_RESPONSE_LAST,
+                (false, true) => Opcode::RC_READ_RESPONSE_ONLY,
+            };
+            let mut builder = build(opcode, psn);
+            if !begun || ends {
+                builder = builder.aeth(Syndrome::ACK, msn);
+            }
+            builder.emit_with(len as usize, &mut bytes, |payload| {
+                let need = Access::REMOTE_READ;
+                let read = shared.keys.read(&*shared.dma, qp.ctx.pd, (rkey, va), need, payload);
+                read.map_err(NotSent::Key)
+            })?;
+            if !ends {
+                let (psn, va, left) = (psn.next(), va.wrapping_add(len.into()), left - len);
+                rest = Some(Answer::Read { psn, va, rkey, left, msn, begun: true, again });
+            }
+        }
+    }
+    Ok((bytes, rest))
+}

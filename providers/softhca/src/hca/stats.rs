@@ -1,0 +1,76 @@
+//! Counters: what the device did, and what it did not like.
+
+/// Counters since the device was made. All wrap never in practice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HcaStats {
+    /// Doorbells that the front passed on.
+    pub doorbells: u64,
+    /// CQ arms taken.
+    pub arms: u64,
+    /// Send WQEs fetched.
+    pub send_wqes: u64,
+    /// Receive WQEs taken.
+    pub recv_wqes: u64,
+    /// CQEs written.
+    pub cqes: u64,
+    /// Packets given to the wire.
+    pub tx_packets: u64,
+    /// Packets taken from the wire.
+    pub rx_packets: u64,
+    /// Request packets sent again.
+    pub retransmits: u64,
+    /// ACK timeouts.
+    pub timeouts: u64,
+    /// NAKs sent, RNR included.
+    pub naks_sent: u64,
+    /// NAKs received, RNR included.
+    pub naks_received: u64,
+    /// RNR NAKs sent.
+    pub rnr_naks_sent: u64,
+    /// Request packets that came twice.
+    pub duplicates: u64,
+    /// Request packets that came too early.
+    pub out_of_sequence: u64,
+    /// Packets dropped: no such QP, wrong state, unreadable, not for us.
+    pub dropped: u64,
+    /// WQEs refused.
+    pub bad_wqes: u64,
+    /// CQs lost to overrun.
+    pub cq_overruns: u64,
+    /// Async events queued.
+    pub events: u64,
+    /// What a pedant minds, by kind.
+    pub complaints: Complaints,
+}
+
+/// Behaviour that silicon lets pass or punishes without a word.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Complaints {
+    /// A doorbell for a QPN or CQN that does not exist, or of another UAR.
+    pub unknown_number: u64,
+    /// A doorbell that names a WQE which the doorbell record does not publish.
+    pub doorbell_ahead: u64,
+    /// A doorbell record that jumped by more than the ring holds.
+    pub record_overrun: u64,
+    /// A doorbell whose ds field is 0.
+    pub bad_ds: u64,
+    /// A doorbell at an offset that is none.
+    pub unknown_offset: u64,
+    /// A doorbell record that could not be read.
+    pub record_fault: u64,
+    /// A doorbell to a send queue in RESET, INIT or RTR.
+    pub wrong_state: u64,
+}
+
+impl Complaints {
+    /// All of them together.
+    pub fn total(&self) -> u64 {
+        self.unknown_number
+            + self.doorbell_ahead
+            + self.record_overrun
+            + self.bad_ds
+            + self.unknown_offset
+            + self.record_fault
+            + self.wrong_state
+    }
+}

@@ -1,0 +1,598 @@
+//! A rig for unit tests: hosts with memory, queue pairs driven by hand-written WQEs, and a clock
+//! that moves only when asked.
+
+use super::*;
+use crate::wire::{Fabric, Faults, Faulty, LinkControl};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use uverbs_mlx5_prm::cqe::{mlx5_cqe64, mlx5_err_cqe};
+use uverbs_mlx5_prm::ctrl::{FmCeSe, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg};
+use uverbs_mlx5_prm::data::{inline_bytes, mlx5_wqe_data_seg, mlx5_wqe_inline_seg};
+use uverbs_mlx5_prm::opcode::Opcode;
+use uverbs_mlx5_prm::remote::{mlx5_wqe_atomic_seg, mlx5_wqe_raddr_seg};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Host memory: words at made-up bus addresses.
+#[derive(Clone, Debug)]
+pub(crate) struct Arena {
+    words: Arc<[AtomicU64]>,
+}
+
+const BASE: u64 = 0x10_0000;
+
+impl Arena {
+    pub(crate) fn new(len: usize) -> Arena {
+        Arena { words: (0..len.div_ceil(8)).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    pub(crate) fn base(&self) -> u64 {
+        BASE
+    }
+
+    pub(crate) fn bytes(&self, addr: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.read(addr, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn word(&self, addr: u64, len: u64) -> Result<&AtomicU64, DmaFault> {
+        let fault = DmaFault { addr, len };
+        if !addr.is_multiple_of(len) {
+            return Err(fault);
+        }
+        let at = addr.checked_sub(BASE).ok_or(fault)? / 8;
+        self.words.get(at as usize).ok_or(fault)
+    }
+
+    /// Replaces `len` bytes (within one word) by those of `value`.
+    fn splice(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
+        let word = self.word(addr & !7, 8)?;
+        let at = (addr & 7) as usize;
+        let mut bytes = word.load(Ordering::Acquire).to_ne_bytes();
+        bytes[at..at + data.len()].copy_from_slice(data);
+        word.store(u64::from_ne_bytes(bytes), Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Dma for Arena {
+    fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        let mut done = 0;
+        while done < buf.len() {
+            let from = addr + done as u64;
+            let bytes = self.word(from & !7, 8)?.load(Ordering::Acquire).to_ne_bytes();
+            let at = (from & 7) as usize;
+            let run = (8 - at).min(buf.len() - done);
+            buf[done..done + run].copy_from_slice(&bytes[at..at + run]);
+            done += run;
+        }
+        Ok(())
+    }
+
+    fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
+        let mut done = 0;
+        while done < data.len() {
+            let to = addr + done as u64;
+            let run = (8 - (to & 7) as usize).min(data.len() - done);
+            self.splice(to, &data[done..done + run])?;
+            done += run;
+        }
+        Ok(())
+    }
+
+    fn load_u32(&self, addr: u64) -> Result<u32, DmaFault> {
+        self.word(addr, 4)?;
+        let mut bytes = [0; 4];
+        self.read(addr, &mut bytes)?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
+    fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaFault> {
+        self.word(addr, 4)?;
+        self.splice(addr, &value.to_ne_bytes())
+    }
+
+    fn store_u8(&self, addr: u64, value: u8) -> Result<(), DmaFault> {
+        self.splice(addr, &[value])
+    }
+
+    fn load_u64(&self, addr: u64) -> Result<u64, DmaFault> {
+        Ok(self.word(addr, 8)?.load(Ordering::Acquire))
+    }
+
+    fn fetch_update_u64(
+        &self,
+        addr: u64,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, DmaFault> {
+        let word = self.word(addr, 8)?;
+        let old = word.load(Ordering::Acquire);
+        word.store(update(old), Ordering::Release);
+        Ok(old)
+    }
+}
+
+/// Bytes of the registered buffer of each host, and the address that keys give its first byte.
+pub(crate) const BUF_LEN: u64 = 6 << 20;
+pub(crate) const IOVA: u64 = 0x7f12_3456_7000;
+pub(crate) const PD: u32 = 5;
+pub(crate) const UAR: u32 = 3;
+const ARENA_LEN: usize = 8 << 20;
+
+/// One device and its memory.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) hca: Hca,
+    pub(crate) arena: Arena,
+    pub(crate) address: Address,
+    pub(crate) link: LinkControl,
+    /// Key over the buffer with all rights.
+    pub(crate) key: u32,
+    pub(crate) buf: Region,
+    next: u64,
+}
+
+impl Hca {
+    pub(crate) fn set_min_ack_timeout(&mut self, code: u8) {
+        self.shared.config.min_ack_timeout = code;
+    }
+}
+
+impl Host {
+    pub(crate) fn alloc(&mut self, len: u64, align: u64) -> u64 {
+        let at = self.next.next_multiple_of(align);
+        self.next = at + len;
+        assert!(self.next <= BASE + ARENA_LEN as u64, "arena is full");
+        at
+    }
+
+    pub(crate) fn put(&self, offset: u64, data: &[u8]) {
+        self.buf.write(&self.arena, offset, data).unwrap();
+    }
+
+    pub(crate) fn get(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.buf.read(&self.arena, offset, &mut bytes).unwrap();
+        bytes
+    }
+
+    pub(crate) fn put_u64(&self, offset: u64, value: u64) {
+        self.put(offset, &value.to_ne_bytes());
+    }
+
+    pub(crate) fn get_u64(&self, offset: u64) -> u64 {
+        u64::from_ne_bytes(self.get(offset, 8).try_into().unwrap())
+    }
+
+    /// Another key over the buffer.
+    pub(crate) fn key(&mut self, pd: u32, len: u64, access: Access) -> u32 {
+        let region = self.buf.clone();
+        let ctx = MkeyContext { pd, iova: IOVA, len, access, remote_invalidate: true, region };
+        self.hca.create_mkey(ctx).unwrap()
+    }
+
+    pub(crate) fn events(&mut self) -> Vec<HcaEvent> {
+        std::iter::from_fn(|| self.hca.next_event()).collect()
+    }
+
+    pub(crate) fn store(&self, addr: u64, big_endian: u32) {
+        self.arena.store_u32(addr, big_endian.to_be()).unwrap();
+    }
+}
+
+/// A CQ as a driver sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct TestCq {
+    pub(crate) cqn: u32,
+    pub(crate) addr: u64,
+    pub(crate) log: u8,
+    pub(crate) record: u64,
+    pub(crate) ci: u32,
+    pub(crate) size: u64,
+}
+
+/// A QP as a driver sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    pub(crate) host: usize,
+    pub(crate) qpn: u32,
+    pub(crate) send_cq: TestCq,
+    pub(crate) recv_cq: TestCq,
+    pub(crate) sq: u64,
+    pub(crate) sq_log: u8,
+    pub(crate) posted: u16,
+    pub(crate) rq: u64,
+    pub(crate) rq_log: u8,
+    pub(crate) received: u16,
+    pub(crate) record: u64,
+}
+
+/// Data segments in a receive WQE.
+pub(crate) const RECV_SEGS: usize = 4;
+
+/// A CQE, decoded by the test's own reading of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Got {
+    pub(crate) kind: u8,
+    pub(crate) qpn: u32,
+    pub(crate) sop: u8,
+    pub(crate) counter: u16,
+    pub(crate) bytes: u32,
+    pub(crate) imm: u32,
+    pub(crate) syndrome: u8,
+    pub(crate) vendor: u8,
+    pub(crate) solicited: bool,
+    pub(crate) user_index: u32,
+    pub(crate) rqpn: u32,
+}
+
+/// A send to be posted.
+#[derive(Clone, Debug)]
+pub(crate) struct Wr {
+    pub(crate) opcode: Opcode,
+    pub(crate) flags: FmCeSe,
+    pub(crate) imm: u32,
+    pub(crate) remote: Option<(u64, u32)>,
+    pub(crate) atomic: Option<(u64, u64)>,
+    /// (offset in the buffer, bytes, key)
+    pub(crate) list: Vec<(u64, u32, u32)>,
+    pub(crate) inline: Option<Vec<u8>>,
+}
+
+impl Wr {
+    pub(crate) fn new(opcode: Opcode) -> Wr {
+        Wr {
+            opcode,
+            flags: FmCeSe::ZERO.with_ce(FmCeSe::CE_CQE),
+            imm: 0,
+            remote: None,
+            atomic: None,
+            list: Vec::new(),
+            inline: None,
+        }
+    }
+    pub(crate) fn flags(mut self, flags: FmCeSe) -> Wr {
+        self.flags = flags;
+        self
+    }
+    pub(crate) fn unsignaled(self) -> Wr {
+        self.flags(FmCeSe::ZERO)
+    }
+    pub(crate) fn imm(mut self, imm: u32) -> Wr {
+        self.imm = imm;
+        self
+    }
+    pub(crate) fn remote(mut self, offset: u64, rkey: u32) -> Wr {
+        self.remote = Some((IOVA + offset, rkey));
+        self
+    }
+    pub(crate) fn atomic(mut self, swap_add: u64, compare: u64) -> Wr {
+        self.atomic = Some((swap_add, compare));
+        self
+    }
+    pub(crate) fn seg(mut self, offset: u64, len: u32, key: u32) -> Wr {
+        self.list.push((offset, len, key));
+        self
+    }
+    pub(crate) fn inline(mut self, data: &[u8]) -> Wr {
+        self.inline = Some(data.to_vec());
+        self
+    }
+
+    pub(crate) fn bytes(&self, qpn: u32, index: u16) -> Vec<u8> {
+        let mut body = Vec::new();
+        if let Some((va, rkey)) = self.remote {
+            body.extend_from_slice(mlx5_wqe_raddr_seg::new(va, rkey).as_bytes());
+        }
+        if let Some((swap_add, compare)) = self.atomic {
+            body.extend_from_slice(mlx5_wqe_atomic_seg::new(swap_add, compare).as_bytes());
+        }
+        if let Some(data) = &self.inline {
+            let end = body.len() + inline_bytes(data.len());
+            body.extend_from_slice(mlx5_wqe_inline_seg::new(data.len() as u32).as_bytes());
+            body.extend_from_slice(data);
+            body.resize(end, 0);
+        }
+        for &(offset, len, key) in &self.list {
+            body.extend_from_slice(mlx5_wqe_data_seg::new(len, key, IOVA + offset).as_bytes());
+        }
+        let ds = body.len() / 16 + 1;
+        let word0 = OpmodIdxOpcode::ZERO.with_wqe_index(index).with_opcode(self.opcode.0);
+        let word1 = QpnDs::ZERO.with_qpn(qpn).with_ds(ds as u8);
+        let ctrl = mlx5_wqe_ctrl_seg::new(word0, word1, self.flags, self.imm);
+        [ctrl.as_bytes(), &body].concat()
+    }
+}
+
+/// Hosts on one fabric.
+#[derive(Debug)]
+pub(crate) struct Rig {
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) fabric: Fabric,
+    pub(crate) now: Duration,
+}
+
+/// How a test wants its QPs.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) attrs: QpAttrs,
+    pub(crate) sq_log: u8,
+    pub(crate) rq_log: u8,
+    pub(crate) cq_log: u8,
+    pub(crate) cqe_size: u32,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        let attrs = QpAttrs {
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+            path_mtu: Mtu::B1024,
+            rq_psn: 0x1234,
+            sq_psn: 0x1234,
+            max_rd_atomic: 4,
+            max_dest_rd_atomic: 4,
+            min_rnr_timer: 1,
+            timeout: 8,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            ..QpAttrs::default()
+        };
+        Setup { attrs, sq_log: 6, rq_log: 6, cq_log: 8, cqe_size: 64 }
+    }
+}
+
+impl Rig {
+    pub(crate) fn new(hosts: usize) -> Rig {
+        Rig::with(hosts, HcaConfig::default(), Faults::default(), 1)
+    }
+
+    pub(crate) fn with(hosts: usize, config: HcaConfig, faults: Faults, seed: u64) -> Rig {
+        Rig::on(Fabric::new(), hosts, config, faults, seed)
+    }
+
+    pub(crate) fn on(
+        fabric: Fabric,
+        hosts: usize,
+        config: HcaConfig,
+        faults: Faults,
+        seed: u64,
+    ) -> Rig {
+        let hosts = (0..hosts)
+            .map(|n| {
+                let mut gid = [0; 16];
+                gid[0] = 0xfe;
+                gid[15] = n as u8 + 1;
+                let address = Address { gid, lid: 0 };
+                let port = fabric.attach(&[address]);
+                let link = port.link_control();
+                let wire = Faulty::new(port, seed + n as u64, faults);
+                let arena = Arena::new(ARENA_LEN);
+                let mut hca = Hca::new(
+                    HcaConfig { min_ack_timeout: 0, ..config.clone() },
+                    Box::new(arena.clone()),
+                    Box::new(wire),
+                );
+                hca.set_addresses(&[gid], 0);
+                // Pages in reverse order: a translation that ignores the list shows.
+                let pages = (0..BUF_LEN >> 12).rev().map(|page| BASE + (page << 12)).collect();
+                let buf = Region::Pages { page_shift: 12, offset: 0, pages, len: BUF_LEN };
+                let next = BASE + BUF_LEN;
+                let mut host = Host { hca, arena, address, link, key: 0, buf, next };
+                host.key = host.key(PD, BUF_LEN, Access::all());
+                host
+            })
+            .collect();
+        Rig { hosts, fabric, now: Duration::ZERO }
+    }
+
+    pub(crate) fn cq(&mut self, host: usize, log: u8, cqe_size: u32) -> TestCq {
+        let host = &mut self.hosts[host];
+        let size = u64::from(cqe_size);
+        let addr = host.alloc(size << log, 4096);
+        for n in 0..1u64 << log {
+            let last = addr + (n + 1) * size - 1;
+            host.arena.store_u8(last, 0xf1).unwrap();
+        }
+        let record = host.alloc(8, 8);
+        let region = Region::Flat { addr, len: size << log };
+        let ctx = CqContext {
+            region,
+            log_entries: log,
+            cqe_size,
+            doorbell_record: record,
+            uar: UAR,
+            overrun_ignore: false,
+        };
+        let cqn = host.hca.create_cq(ctx).unwrap();
+        TestCq { cqn, addr, log, record, ci: 0, size }
+    }
+
+    /// A QP in RESET.
+    pub(crate) fn end(&mut self, host: usize, setup: &Setup) -> End {
+        let send_cq = self.cq(host, setup.cq_log, setup.cqe_size);
+        let recv_cq = self.cq(host, setup.cq_log, setup.cqe_size);
+        let at = &mut self.hosts[host];
+        let sq = at.alloc(64 << setup.sq_log, 4096);
+        let stride_shift = (RECV_SEGS * 16).trailing_zeros() as u8;
+        let rq_len = 1u64 << (setup.rq_log + stride_shift);
+        let rq = at.alloc(rq_len, 4096);
+        let record = at.alloc(8, 8);
+        let ctx = QpContext {
+            service: Service::Rc,
+            pd: PD,
+            send_cq: send_cq.cqn,
+            recv_cq: recv_cq.cqn,
+            sq: Some(SqContext {
+                region: Region::Flat { addr: sq, len: 64 << setup.sq_log },
+                log_wqebbs: setup.sq_log,
+            }),
+            rq: Some(RqContext {
+                region: Region::Flat { addr: rq, len: rq_len },
+                log_entries: setup.rq_log,
+                stride_shift,
+            }),
+            doorbell_record: record,
+            uar: UAR,
+            user_index: 0xabc,
+            cqe_version: 1,
+            scatter_to_cqe: false,
+            sq_sig_all: false,
+        };
+        let qpn = at.hca.create_qp(ctx).unwrap();
+        let (sq_log, rq_log) = (setup.sq_log, setup.rq_log);
+        End { host, qpn, send_cq, recv_cq, sq, sq_log, posted: 0, rq, rq_log, received: 0, record }
+    }
+
+    /// Takes a QP from RESET to RTS.
+    pub(crate) fn connect(&mut self, end: &End, peer: (usize, u32), attrs: &QpAttrs) {
+        let (src, dst) = (self.hosts[end.host].address, self.hosts[peer.0].address);
+        let path = AddressVector { src, dst, ..AddressVector::default() };
+        let attrs = QpAttrs { dest_qpn: peer.1, path, ..*attrs };
+        let hca = &mut self.hosts[end.host].hca;
+        for to in [QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts] {
+            hca.modify_qp(end.qpn, to, &attrs).unwrap();
+        }
+    }
+
+    /// Two connected QPs, on the first and on the last host.
+    pub(crate) fn pair(&mut self, setup: &Setup) -> (End, End) {
+        let last = self.hosts.len() - 1;
+        let (a, b) = (self.end(0, setup), self.end(last, setup));
+        self.connect(&a, (last, b.qpn), &setup.attrs);
+        self.connect(&b, (0, a.qpn), &setup.attrs);
+        (a, b)
+    }
+
+    /// Writes a WQE into the ring, without telling the device.
+    pub(crate) fn write_wqe(&mut self, end: &mut End, bytes: &[u8]) -> u16 {
+        let ring = 64u64 << end.sq_log;
+        let start = u64::from(end.posted) * 64;
+        let arena = &self.hosts[end.host].arena;
+        for (n, chunk) in bytes.chunks(16).enumerate() {
+            arena.write(end.sq + (start + n as u64 * 16) % ring, chunk).unwrap();
+        }
+        let index = end.posted;
+        end.posted = end.posted.wrapping_add(bytes.len().div_ceil(64).max(1) as u16);
+        index
+    }
+
+    pub(crate) fn write_wr(&mut self, end: &mut End, wr: &Wr) -> u16 {
+        let bytes = wr.bytes(end.qpn, end.posted);
+        self.write_wqe(end, &bytes)
+    }
+
+    /// Doorbell record, then doorbell, for everything written.
+    pub(crate) fn ring(&mut self, end: &End) {
+        let host = &mut self.hosts[end.host];
+        host.store(end.record + 4, end.posted.into());
+        let index = u64::from(end.posted.wrapping_sub(1));
+        let value = index << 40 | u64::from(end.qpn) << 8 | 1;
+        host.hca.doorbell(UAR, 0x800, value);
+    }
+
+    pub(crate) fn post(&mut self, end: &mut End, wr: &Wr) -> u16 {
+        let index = self.write_wr(end, wr);
+        self.ring(end);
+        index
+    }
+
+    /// Posts a receive of at most RECV_SEGS pieces (offset, bytes, key).
+    pub(crate) fn receive(&mut self, end: &mut End, list: &[(u64, u32, u32)]) {
+        let mut bytes = Vec::new();
+        for &(offset, len, key) in list {
+            bytes.extend_from_slice(mlx5_wqe_data_seg::new(len, key, IOVA + offset).as_bytes());
+        }
+        if list.len() < RECV_SEGS {
+            bytes.extend_from_slice(mlx5_wqe_data_seg::TERMINATOR.as_bytes());
+        }
+        let slot = u64::from(end.received) & ((1 << end.rq_log) - 1);
+        let host = &self.hosts[end.host];
+        host.arena.write(end.rq + slot * (RECV_SEGS as u64 * 16), &bytes).unwrap();
+        end.received = end.received.wrapping_add(1);
+        host.store(end.record, end.received.into());
+    }
+
+    /// Steps all devices until none does anything and no timer is due before `until`.
+    pub(crate) fn run_until(&mut self, until: Duration) {
+        for _ in 0..2_000_000u32 {
+            let mut busy = false;
+            for host in &mut self.hosts {
+                busy |= host.hca.step(self.now);
+            }
+            if busy {
+                continue;
+            }
+            match self.hosts.iter().filter_map(|host| host.hca.next_deadline()).min() {
+                Some(next) if next <= until => self.now = self.now.max(next),
+                _ => return,
+            }
+        }
+        panic!("the devices do not come to rest");
+    }
+
+    /// Ten minutes of the rig's time: longer than any retry takes.
+    pub(crate) fn run(&mut self) {
+        self.run_until(self.now + Duration::from_secs(600));
+    }
+
+    pub(crate) fn poll(&mut self, host: usize, cq: &mut TestCq) -> Option<Got> {
+        let host = &self.hosts[host];
+        let slot = u64::from(cq.ci) & ((1 << cq.log) - 1);
+        let bytes = host.arena.bytes(cq.addr + slot * cq.size + cq.size - 64, 64);
+        let lap = (cq.ci >> cq.log) as u8 & 1;
+        let op_own = bytes[63];
+        if op_own >> 4 == 0xf || op_own & 1 != lap {
+            return None;
+        }
+        cq.ci += 1;
+        host.store(cq.record, cq.ci & 0xff_ffff);
+        let cqe = mlx5_cqe64::read_from_bytes(&bytes).unwrap();
+        let err = mlx5_err_cqe::read_from_bytes(&bytes).unwrap();
+        let kind = op_own >> 4;
+        let failed = kind >= 13;
+        Some(Got {
+            kind,
+            qpn: cqe.sop_drop_qpn.get() & 0xff_ffff,
+            sop: (cqe.sop_drop_qpn.get() >> 24) as u8,
+            counter: cqe.wqe_counter.get(),
+            bytes: if failed { 0 } else { cqe.byte_cnt.get() },
+            imm: cqe.imm_inval_pkey.get(),
+            syndrome: if failed { err.syndrome } else { 0 },
+            vendor: if failed { err.vendor_err_synd } else { 0 },
+            solicited: op_own & 2 != 0,
+            user_index: cqe.srqn_uidx.get(),
+            rqpn: cqe.flags_rqpn.get() & 0xff_ffff,
+        })
+    }
+
+    pub(crate) fn sent(&mut self, end: &mut End) -> Vec<Got> {
+        let mut cq = end.send_cq.clone();
+        let got = std::iter::from_fn(|| self.poll(end.host, &mut cq)).collect();
+        end.send_cq = cq;
+        got
+    }
+
+    pub(crate) fn got(&mut self, end: &mut End) -> Vec<Got> {
+        let mut cq = end.recv_cq.clone();
+        let got = std::iter::from_fn(|| self.poll(end.host, &mut cq)).collect();
+        end.recv_cq = cq;
+        got
+    }
+
+    pub(crate) fn state(&self, end: &End) -> QpState {
+        self.hosts[end.host].hca.query_qp(end.qpn).unwrap().0
+    }
+}
+
+/// Bytes that differ from their neighbours and between seeds.
+pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            (x >> 24) as u8
+        })
+        .collect()
+}

@@ -1,0 +1,8 @@
+//! Queue pairs against each other, from WQE to CQE.
+
+mod data;
+mod errors;
+mod hostile;
+mod lossy;
+mod packets;
+mod queues;

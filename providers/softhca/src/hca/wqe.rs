@@ -1,0 +1,378 @@
+//! Work requests: fetched from the ring, decoded, and checked.
+
+use super::complete::Failure;
+use super::context::{Access, RqContext, SqContext};
+use super::dma::{DmaFault, Region};
+use super::mkey::{KeyFault, Segment};
+use super::qp::Qp;
+use super::shared::Shared;
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, mlx5_wqe_ctrl_seg};
+use uverbs_mlx5_prm::data::{MLX5_INVALID_LKEY, mlx5_wqe_data_seg};
+use uverbs_mlx5_prm::opcode::Opcode;
+use uverbs_mlx5_prm::syndrome::Syndrome;
+use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, Segment as Seg, Service as PrmService, WqeView};
+use zerocopy::FromBytes;
+
+/// Bytes of the longest send WQE.
+const WQE_MAX: usize = DS_MAX as usize * DS_BYTES;
+/// Bytes of the longest receive WQE (qp.rs limits the stride).
+const RECV_MAX: usize = 1 << 10;
+/// Bytes of an atomic's operand and result.
+pub(super) const ATOMIC_LEN: u32 = 8;
+
+/// Vendor syndromes of WQEs refused: which check it was.
+mod vendor {
+    pub(super) const UNREADABLE: u8 = 0x60;
+    pub(super) const INDEX: u8 = 0x61;
+    pub(super) const QPN: u8 = 0x62;
+    pub(super) const SIZE: u8 = 0x63;
+    pub(super) const SEGMENTS: u8 = 0x64;
+    pub(super) const OPCODE: u8 = 0x65;
+    pub(super) const LENGTH: u8 = 0x66;
+}
+
+/// What a send WQE asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    Nop,
+    Send,
+    SendImm(u32),
+    SendInval(u32),
+    Write { va: u64, rkey: u32, imm: Option<u32> },
+    Read { va: u64, rkey: u32 },
+    CompareSwap { va: u64, rkey: u32, swap: u64, compare: u64 },
+    FetchAdd { va: u64, rkey: u32, add: u64 },
+}
+
+impl Op {
+    /// READ and atomics: limited in number, waited for by a fence, answered with data.
+    pub(super) fn is_fetching(self) -> bool {
+        matches!(self, Op::Read { .. } | Op::CompareSwap { .. } | Op::FetchAdd { .. })
+    }
+}
+
+/// Part of a payload: elsewhere in memory, or in the WQE itself.
+#[derive(Debug)]
+enum Piece {
+    Memory(Segment),
+    Inline(Vec<u8>),
+}
+
+/// A send WQE that passed its checks. Bounded: a WQE has at most 63 segments and 1008 bytes.
+#[derive(Debug)]
+pub(super) struct Wqe {
+    /// Counter of its first WQEBB.
+    pub(super) index: u16,
+    pub(super) opcode: Opcode,
+    pub(super) op: Op,
+    /// A CQE on success.
+    pub(super) signaled: bool,
+    pub(super) solicited: bool,
+    pub(super) fence: bool,
+    /// Bytes of payload, or of the answer.
+    pub(super) len: u32,
+    pieces: Vec<Piece>,
+}
+
+impl Wqe {
+    /// Reads payload, `offset` bytes into it.
+    pub(super) fn gather(
+        &self,
+        shared: &Shared,
+        pd: u32,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<(), KeyFault> {
+        let (mut skip, mut done) = (offset, 0);
+        for piece in &self.pieces {
+            let len = piece.len();
+            if skip >= len {
+                skip -= len;
+                continue;
+            }
+            let run = (len - skip).min((buf.len() - done) as u64) as usize;
+            let into = &mut buf[done..done + run];
+            match piece {
+                Piece::Memory(segment) => {
+                    shared.keys.gather(&*shared.dma, pd, &[*segment], skip, into)?;
+                }
+                // In range: `run` ends at or before the piece's end.
+                Piece::Inline(data) => into.copy_from_slice(&data[skip as usize..][..run]),
+            }
+            skip = 0;
+            done += run;
+            if done == buf.len() {
+                break;
+            }
+        }
+        if done == buf.len() { Ok(()) } else { Err(KeyFault::Range) }
+    }
+
+    /// Writes a part of the answer, `offset` bytes into it.
+    pub(super) fn scatter(
+        &self,
+        shared: &Shared,
+        pd: u32,
+        mut offset: u64,
+        mut data: &[u8],
+    ) -> Result<(), KeyFault> {
+        for piece in &self.pieces {
+            let Piece::Memory(segment) = piece else {
+                return Err(KeyFault::Range);
+            };
+            if offset >= segment.len {
+                offset -= segment.len;
+                continue;
+            }
+            let run = (segment.len - offset).min(data.len() as u64) as usize;
+            let (now, later) = data.split_at(run);
+            shared.keys.scatter(&*shared.dma, pd, &[*segment], offset, now)?;
+            offset = 0;
+            data = later;
+            if data.is_empty() {
+                break;
+            }
+        }
+        if data.is_empty() { Ok(()) } else { Err(KeyFault::Range) }
+    }
+}
+
+impl Piece {
+    fn len(&self) -> u64 {
+        match self {
+            Piece::Memory(segment) => segment.len,
+            Piece::Inline(data) => data.len() as u64,
+        }
+    }
+}
+
+/// A send WQE that did not pass.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BadWqe {
+    pub(super) index: u16,
+    pub(super) opcode: Opcode,
+    pub(super) why: Failure,
+}
+
+/// Fetches the WQE at `qp.sq_fetched`; the caller made sure that one is published. Advances the
+/// counter by what the WQE occupies, by one WQEBB at least: a WQE that lies about its length
+/// cannot stop the ring.
+pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
+    let index = qp.sq_fetched;
+    let pending = qp.sq_pending();
+    let bad =
+        |opcode, syndrome, vendor| BadWqe { index, opcode, why: Failure::new(syndrome, vendor) };
+    let unreadable = bad(Opcode::NOP, Syndrome::LOCAL_QP_OP_ERR, vendor::UNREADABLE);
+    let Some(sq) = &qp.ctx.sq else {
+        return Err(unreadable);
+    };
+    let mut bytes = [0; WQE_MAX];
+    let blocks = match read_ctrl(sq, shared, index, &mut bytes) {
+        Ok(ctrl) => blocks_of(ctrl.word1().ds()),
+        Err(_) => {
+            qp.sq_fetched = index.wrapping_add(1);
+            return Err(unreadable);
+        }
+    };
+    qp.sq_fetched = index.wrapping_add(blocks.clamp(1, pending.max(1)));
+    shared.stats.send_wqes += 1;
+    // A copy: `bytes` is read on below.
+    let Ok((ctrl, _)) = mlx5_wqe_ctrl_seg::read_from_prefix(&bytes) else {
+        return Err(unreadable);
+    };
+    let opcode = ctrl.opcode();
+    let qp_op = |vendor| bad(opcode, Syndrome::LOCAL_QP_OP_ERR, vendor);
+    if ctrl.word0().wqe_index() != index {
+        return Err(qp_op(vendor::INDEX));
+    }
+    if ctrl.word1().qpn() != qp.qpn {
+        return Err(qp_op(vendor::QPN));
+    }
+    if blocks == 0 || blocks > pending {
+        return Err(qp_op(vendor::SIZE));
+    }
+    let len = usize::from(ctrl.word1().ds()) * DS_BYTES;
+    if read_ring(sq, shared, index, &mut bytes[..len]).is_err() {
+        return Err(qp_op(vendor::UNREADABLE));
+    }
+    let view =
+        WqeView::parse(&bytes[..len], PrmService::Rc).map_err(|_| qp_op(vendor::SEGMENTS))?;
+    let op = operation(&view).ok_or(qp_op(vendor::OPCODE))?;
+    let (pieces, total) = payload(&view, op).ok_or(qp_op(vendor::SEGMENTS))?;
+    let length = bad(opcode, Syndrome::LOCAL_LENGTH_ERR, vendor::LENGTH);
+    let atomic = matches!(op, Op::CompareSwap { .. } | Op::FetchAdd { .. });
+    if total > shared.config.max_msg_size.into() || (atomic && total < ATOMIC_LEN.into()) {
+        return Err(length);
+    }
+    let need = if op.is_fetching() { Access::LOCAL_WRITE } else { Access::empty() };
+    for piece in &pieces {
+        if let Piece::Memory(segment) = piece
+            && let Err(fault) = shared.keys.check(qp.ctx.pd, *segment, need)
+        {
+            return Err(bad(opcode, Syndrome::LOCAL_PROT_ERR, fault.vendor()));
+        }
+    }
+    let flags = ctrl.flags();
+    Ok(Wqe {
+        index,
+        opcode,
+        op,
+        signaled: qp.ctx.sq_sig_all || flags.ce() >= FmCeSe::CE_CQE,
+        solicited: flags.se(),
+        // Smaller modes order local operations only, of which there are none.
+        fence: flags.fm() >= FmCeSe::FENCE_READ_ATOMIC,
+        len: if atomic { ATOMIC_LEN } else { total as u32 },
+        pieces,
+    })
+}
+
+/// Index and opcode of the next WQE to flush, and steps over it. None of the fetch's checks: the
+/// WQE is not executed, only named.
+pub(super) fn skip(qp: &mut Qp, shared: &mut Shared) -> (u16, Opcode) {
+    let index = qp.sq_fetched;
+    let pending = qp.sq_pending();
+    let mut bytes = [0; WQE_MAX];
+    let ctrl = qp.ctx.sq.as_ref().and_then(|sq| read_ctrl(sq, shared, index, &mut bytes).ok());
+    let (blocks, opcode) = match ctrl {
+        Some(ctrl) => (blocks_of(ctrl.word1().ds()), ctrl.opcode()),
+        None => (1, Opcode::NOP),
+    };
+    qp.sq_fetched = index.wrapping_add(blocks.clamp(1, pending.max(1)));
+    (index, opcode)
+}
+
+fn blocks_of(ds: u8) -> u16 {
+    (usize::from(ds) * DS_BYTES).div_ceil(MLX5_SEND_WQE_BB) as u16
+}
+
+fn read_ctrl(
+    sq: &SqContext,
+    shared: &Shared,
+    index: u16,
+    bytes: &mut [u8; WQE_MAX],
+) -> Result<mlx5_wqe_ctrl_seg, DmaFault> {
+    read_ring(sq, shared, index, &mut bytes[..DS_BYTES])?;
+    let fault = DmaFault { addr: 0, len: 0 };
+    mlx5_wqe_ctrl_seg::read_from_prefix(&bytes[..]).map(|(ctrl, _)| ctrl).map_err(|_| fault)
+}
+
+/// Reads `buf` from the ring, starting at WQEBB `index` and going on at the start where the ring
+/// ends: a WQE may wrap between any two of its segments, and within inline data.
+fn read_ring(sq: &SqContext, shared: &Shared, index: u16, buf: &mut [u8]) -> Result<(), DmaFault> {
+    let ring = (MLX5_SEND_WQE_BB as u64) << sq.log_wqebbs;
+    let start = (u64::from(index) * MLX5_SEND_WQE_BB as u64) & (ring - 1);
+    let mut done = 0;
+    // A small ring may be passed more than once; each turn reads at least one byte.
+    while done < buf.len() {
+        let at = (start + done as u64) & (ring - 1);
+        let run = (ring - at).min((buf.len() - done) as u64) as usize;
+        sq.region.read(&*shared.dma, at, &mut buf[done..done + run])?;
+        done += run;
+    }
+    Ok(())
+}
+
+/// The operations this device has. Others, known or not to the PRM, are errors of the QP.
+fn operation(view: &WqeView<'_>) -> Option<Op> {
+    let imm = view.ctrl().imm.get();
+    let raddr = view.raddr().map(|raddr| (raddr.raddr.get(), raddr.rkey.get()));
+    let atomic = view.segments().find_map(|segment| match segment {
+        Seg::Atomic(atomic) => Some((atomic.swap_add.get(), atomic.compare.get())),
+        _ => None,
+    });
+    match (view.opcode(), raddr, atomic) {
+        (Opcode::NOP, ..) => Some(Op::Nop),
+        (Opcode::SEND, ..) => Some(Op::Send),
+        (Opcode::SEND_IMM, ..) => Some(Op::SendImm(imm)),
+        (Opcode::SEND_INVAL, ..) => Some(Op::SendInval(imm)),
+        (Opcode::RDMA_WRITE, Some((va, rkey)), _) => Some(Op::Write { va, rkey, imm: None }),
+        (Opcode::RDMA_WRITE_IMM, Some((va, rkey)), _) => {
+            Some(Op::Write { va, rkey, imm: Some(imm) })
+        }
+        (Opcode::RDMA_READ, Some((va, rkey)), _) => Some(Op::Read { va, rkey }),
+        (Opcode::ATOMIC_CS, Some((va, rkey)), Some((swap, compare))) => {
+            Some(Op::CompareSwap { va, rkey, swap, compare })
+        }
+        (Opcode::ATOMIC_FA, Some((va, rkey)), Some((add, _))) => {
+            Some(Op::FetchAdd { va, rkey, add })
+        }
+        _ => None,
+    }
+}
+
+/// The payload's pieces and bytes; None if a segment does not belong there.
+fn payload(view: &WqeView<'_>, op: Op) -> Option<(Vec<Piece>, u64)> {
+    let mut pieces = Vec::new();
+    let mut total = 0;
+    if op == Op::Nop {
+        return Some((pieces, 0));
+    }
+    for segment in view.segments() {
+        let piece = match segment {
+            Seg::Raddr(_) | Seg::Atomic(_) => continue,
+            Seg::Data(data) => Piece::Memory(segment_of(data)),
+            // An answer cannot go into the WQE.
+            Seg::Inline(_) if op.is_fetching() => return None,
+            Seg::Inline(data) => Piece::Inline(data.to_vec()),
+            _ => return None,
+        };
+        total += piece.len();
+        pieces.push(piece);
+    }
+    Some((pieces, total))
+}
+
+fn segment_of(data: &mlx5_wqe_data_seg) -> Segment {
+    Segment { key: data.lkey.get(), addr: data.addr.get(), len: data.length().into() }
+}
+
+/// A receive WQE taken from its ring.
+#[derive(Debug)]
+pub(super) struct Receive {
+    /// Its counter, modulo 2^16.
+    pub(super) index: u16,
+    pub(super) list: Vec<Segment>,
+    /// Bytes that the list has room for.
+    pub(super) room: u64,
+}
+
+/// Takes the next receive WQE; the caller made sure that one is posted. The error names the WQE,
+/// which is used up either way.
+pub(super) fn take_receive(qp: &mut Qp, shared: &mut Shared) -> Result<Receive, (u16, Failure)> {
+    let index = qp.rq_taken;
+    qp.rq_taken = index.wrapping_add(1);
+    shared.stats.recv_wqes += 1;
+    let prot = |vendor| (index, Failure::new(Syndrome::LOCAL_PROT_ERR, vendor));
+    let mut bytes = [0; RECV_MAX];
+    let Some(RqContext { region, log_entries, stride_shift }) = &qp.ctx.rq else {
+        return Err(prot(vendor::UNREADABLE));
+    };
+    let stride = &mut bytes[..1 << stride_shift];
+    read_stride(region, shared, (index, *log_entries), stride)
+        .map_err(|_| prot(vendor::UNREADABLE))?;
+    let view = RecvView::parse(stride, RecvKind::Rq).map_err(|_| prot(vendor::SEGMENTS))?;
+    // The list ends at the first invalid key, or with the stride (rdma-core qp.c,
+    // `mlx5_post_recv`: the terminator is written only where there is room).
+    let list: Vec<Segment> = view
+        .data()
+        .map(segment_of)
+        .take_while(|segment| segment.key != MLX5_INVALID_LKEY)
+        .collect();
+    for &segment in &list {
+        if let Err(fault) = shared.keys.check(qp.ctx.pd, segment, Access::LOCAL_WRITE) {
+            return Err(prot(fault.vendor()));
+        }
+    }
+    let room = list.iter().map(|segment| segment.len).sum();
+    Ok(Receive { index, list, room })
+}
+
+fn read_stride(
+    region: &Region,
+    shared: &Shared,
+    (index, log_entries): (u16, u8),
+    stride: &mut [u8],
+) -> Result<(), DmaFault> {
+    let slot = u64::from(index) & ((1 << log_entries) - 1);
+    region.read(&*shared.dma, slot * stride.len() as u64, stride)
+}

@@ -1,0 +1,288 @@
+//! Everything that this device can be asked: the ioctl methods with their attributes, and the write commands.
+//!
+//! Attributes, lengths and what is mandatory are those of the `DECLARE_UVERBS_NAMED_METHOD` in
+//! `drivers/infiniband/core/uverbs_std_types_*.c` and `drivers/infiniband/hw/mlx5/{main,devx,std_types}.c`.
+
+use uverbs_kernel_abi::cq::ib_uverbs_destroy_cq_resp;
+use uverbs_kernel_abi::gid::ib_uverbs_gid_entry;
+use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT,
+    MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE,
+    MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, MLX5_IB_METHOD_DEVX_OTHER, MLX5_IB_METHOD_UAR_OBJ_ALLOC,
+    MLX5_IB_METHOD_UAR_OBJ_DESTROY, MLX5_IB_OBJECT_DEVX, MLX5_IB_OBJECT_UAR,
+    mlx5_ib_alloc_ucontext_resp,
+};
+use uverbs_kernel_abi::objects::*;
+use uverbs_kernel_abi::port::ib_uverbs_query_port_resp_ex;
+use uverbs_kernel_abi::qp::{ib_uverbs_destroy_qp_resp, ib_uverbs_qp_cap};
+
+use super::ioctl::{Access, AttrSpec as A, Call, Method};
+use super::write::Write;
+use super::{ah, cq, device, devx, event, mr, pd, port, qp, qp_modify, uar, write};
+
+/// Commands of INVOKE_WRITE.
+pub(crate) const WRITES: &[Write] = &[
+    device::QUERY_DEVICE,
+    device::EX_QUERY_DEVICE,
+    pd::ALLOC_PD,
+    mr::REG_MR,
+    mr::REREG_MR,
+    ah::CREATE_AH,
+    event::CREATE_COMP_CHANNEL,
+    qp_modify::MODIFY_QP,
+    qp_modify::EX_MODIFY_QP,
+    qp_modify::QUERY_QP,
+];
+
+/// Finds a method.
+pub(crate) fn find(object: u16, method: u16) -> Option<&'static Method> {
+    METHODS.iter().find(|known| known.object == object && known.method == method)
+}
+
+/// The handler of methods whose destroy attribute does all (`DECLARE_UVERBS_NAMED_METHOD_DESTROY`).
+fn done(_: &mut Call<'_>) -> Result<(), nix::errno::Errno> {
+    Ok(())
+}
+
+const fn destroy(object: u16, method: u16, attrs: &'static [A]) -> Method {
+    Method { object, method, attrs, handler: done }
+}
+
+/// Methods of the ioctl.
+pub(crate) static METHODS: &[Method] = &[
+    Method {
+        object: UVERBS_OBJECT_DEVICE,
+        method: UVERBS_METHOD_INVOKE_WRITE,
+        attrs: &[
+            A::const_in(UVERBS_ATTR_WRITE_CMD),
+            A::ptr_in_min(UVERBS_ATTR_CORE_IN, 4).optional(),
+            A::ptr_out_min(UVERBS_ATTR_CORE_OUT, 0).optional(),
+            A::UHW_IN,
+            A::UHW_OUT,
+        ],
+        handler: write::invoke,
+    },
+    Method {
+        object: UVERBS_OBJECT_DEVICE,
+        method: UVERBS_METHOD_GET_CONTEXT,
+        attrs: &[
+            A::ptr_out(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, 4).optional(),
+            A::ptr_out(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, 8).optional(),
+            A::UHW_IN,
+            A::UHW_OUT,
+        ],
+        handler: device::get_context,
+    },
+    Method {
+        object: UVERBS_OBJECT_DEVICE,
+        method: UVERBS_METHOD_QUERY_CONTEXT,
+        attrs: &[
+            A::ptr_out(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, 4).optional(),
+            A::ptr_out(UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, 8).optional(),
+            A::struct_out(
+                MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX,
+                size_of::<mlx5_ib_alloc_ucontext_resp>(),
+                size_of::<mlx5_ib_alloc_ucontext_resp>(),
+            ),
+        ],
+        handler: device::query_context,
+    },
+    Method {
+        object: UVERBS_OBJECT_DEVICE,
+        method: UVERBS_METHOD_QUERY_PORT,
+        attrs: &[
+            A::const_in(UVERBS_ATTR_QUERY_PORT_PORT_NUM),
+            A::struct_out(
+                UVERBS_ATTR_QUERY_PORT_RESP,
+                size_of::<ib_uverbs_query_port_resp_ex>(),
+                size_of::<ib_uverbs_query_port_resp_ex>(),
+            ),
+        ],
+        handler: port::query,
+    },
+    Method {
+        object: UVERBS_OBJECT_DEVICE,
+        method: UVERBS_METHOD_QUERY_GID_ENTRY,
+        attrs: &[
+            A::const_in(UVERBS_ATTR_QUERY_GID_ENTRY_PORT),
+            A::const_in(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX),
+            A::flags_in(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS),
+            A::struct_out(
+                UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY,
+                size_of::<ib_uverbs_gid_entry>(),
+                size_of::<ib_uverbs_gid_entry>(),
+            ),
+        ],
+        handler: port::query_gid_entry,
+    },
+    Method {
+        object: UVERBS_OBJECT_DEVICE,
+        method: UVERBS_METHOD_QUERY_GID_TABLE,
+        attrs: &[
+            A::const_in(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE),
+            A::flags_in(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS),
+            A::ptr_out_min(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, 0),
+            A::ptr_out(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, 8),
+        ],
+        handler: port::query_gid_table,
+    },
+    Method {
+        object: UVERBS_OBJECT_ASYNC_EVENT,
+        method: UVERBS_METHOD_ASYNC_EVENT_ALLOC,
+        attrs: &[A::fd(
+            UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE,
+            UVERBS_OBJECT_ASYNC_EVENT,
+            Access::New,
+        )],
+        handler: event::alloc,
+    },
+    destroy(
+        UVERBS_OBJECT_PD,
+        UVERBS_METHOD_PD_DESTROY,
+        &[A::idr(UVERBS_ATTR_DESTROY_PD_HANDLE, UVERBS_OBJECT_PD, Access::Destroy)],
+    ),
+    destroy(
+        UVERBS_OBJECT_AH,
+        UVERBS_METHOD_AH_DESTROY,
+        &[A::idr(UVERBS_ATTR_DESTROY_AH_HANDLE, UVERBS_OBJECT_AH, Access::Destroy)],
+    ),
+    destroy(
+        UVERBS_OBJECT_MR,
+        UVERBS_METHOD_MR_DESTROY,
+        &[A::idr(UVERBS_ATTR_DESTROY_MR_HANDLE, UVERBS_OBJECT_MR, Access::Destroy)],
+    ),
+    Method {
+        object: UVERBS_OBJECT_MR,
+        method: UVERBS_METHOD_QUERY_MR,
+        attrs: &[
+            A::idr(UVERBS_ATTR_QUERY_MR_HANDLE, UVERBS_OBJECT_MR, Access::Read),
+            A::ptr_out(UVERBS_ATTR_QUERY_MR_RESP_LKEY, 4),
+            A::ptr_out(UVERBS_ATTR_QUERY_MR_RESP_RKEY, 4),
+            A::ptr_out(UVERBS_ATTR_QUERY_MR_RESP_LENGTH, 8),
+            A::ptr_out(UVERBS_ATTR_QUERY_MR_RESP_IOVA, 8).optional(),
+        ],
+        handler: mr::query,
+    },
+    Method {
+        object: UVERBS_OBJECT_CQ,
+        method: UVERBS_METHOD_CQ_CREATE,
+        attrs: &[
+            A::idr(UVERBS_ATTR_CREATE_CQ_HANDLE, UVERBS_OBJECT_CQ, Access::New),
+            A::ptr_in(UVERBS_ATTR_CREATE_CQ_CQE, 4),
+            A::ptr_in(UVERBS_ATTR_CREATE_CQ_USER_HANDLE, 8),
+            A::fd(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, UVERBS_OBJECT_COMP_CHANNEL, Access::Read)
+                .optional(),
+            A::ptr_in(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 4),
+            A::flags_in(UVERBS_ATTR_CREATE_CQ_FLAGS).optional(),
+            A::ptr_out(UVERBS_ATTR_CREATE_CQ_RESP_CQE, 4),
+            A::fd(UVERBS_ATTR_CREATE_CQ_EVENT_FD, UVERBS_OBJECT_ASYNC_EVENT, Access::Read)
+                .optional(),
+            A::UHW_IN,
+            A::UHW_OUT,
+        ],
+        handler: cq::create,
+    },
+    Method {
+        object: UVERBS_OBJECT_CQ,
+        method: UVERBS_METHOD_CQ_DESTROY,
+        attrs: &[
+            A::idr(UVERBS_ATTR_DESTROY_CQ_HANDLE, UVERBS_OBJECT_CQ, Access::Destroy),
+            A::ptr_out(UVERBS_ATTR_DESTROY_CQ_RESP, size_of::<ib_uverbs_destroy_cq_resp>()),
+        ],
+        handler: cq::destroy,
+    },
+    Method {
+        object: UVERBS_OBJECT_QP,
+        method: UVERBS_METHOD_QP_CREATE,
+        attrs: &[
+            A::idr(UVERBS_ATTR_CREATE_QP_HANDLE, UVERBS_OBJECT_QP, Access::New),
+            A::idr(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, UVERBS_OBJECT_XRCD, Access::Read).optional(),
+            A::idr(UVERBS_ATTR_CREATE_QP_PD_HANDLE, UVERBS_OBJECT_PD, Access::Read).optional(),
+            A::idr(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, UVERBS_OBJECT_SRQ, Access::Read).optional(),
+            A::idr(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, UVERBS_OBJECT_CQ, Access::Read).optional(),
+            A::idr(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, UVERBS_OBJECT_CQ, Access::Read).optional(),
+            A::idr(UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE, UVERBS_OBJECT_RWQ_IND_TBL, Access::Read)
+                .optional(),
+            A::ptr_in(UVERBS_ATTR_CREATE_QP_USER_HANDLE, 8),
+            A::struct_in(
+                UVERBS_ATTR_CREATE_QP_CAP,
+                size_of::<ib_uverbs_qp_cap>(),
+                size_of::<ib_uverbs_qp_cap>(),
+            ),
+            A::const_in(UVERBS_ATTR_CREATE_QP_TYPE),
+            A::flags_in(UVERBS_ATTR_CREATE_QP_FLAGS).optional(),
+            A::ptr_in(UVERBS_ATTR_CREATE_QP_SOURCE_QPN, 4).optional(),
+            A::fd(UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_OBJECT_ASYNC_EVENT, Access::Read)
+                .optional(),
+            A::struct_out(
+                UVERBS_ATTR_CREATE_QP_RESP_CAP,
+                size_of::<ib_uverbs_qp_cap>(),
+                size_of::<ib_uverbs_qp_cap>(),
+            ),
+            A::ptr_out(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, 4),
+            A::UHW_IN,
+            A::UHW_OUT,
+        ],
+        handler: qp::create,
+    },
+    Method {
+        object: UVERBS_OBJECT_QP,
+        method: UVERBS_METHOD_QP_DESTROY,
+        attrs: &[
+            A::idr(UVERBS_ATTR_DESTROY_QP_HANDLE, UVERBS_OBJECT_QP, Access::Destroy),
+            A::ptr_out(UVERBS_ATTR_DESTROY_QP_RESP, size_of::<ib_uverbs_destroy_qp_resp>()),
+        ],
+        handler: qp::destroy,
+    },
+    Method {
+        object: MLX5_IB_OBJECT_UAR,
+        method: MLX5_IB_METHOD_UAR_OBJ_ALLOC,
+        attrs: &[
+            A::idr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_OBJECT_UAR, Access::New),
+            A::const_in(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE),
+            A::ptr_out(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, 8),
+            A::ptr_out(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, 4),
+            A::ptr_out(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, 4),
+        ],
+        handler: uar::alloc,
+    },
+    destroy(
+        MLX5_IB_OBJECT_UAR,
+        MLX5_IB_METHOD_UAR_OBJ_DESTROY,
+        &[A::idr(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, MLX5_IB_OBJECT_UAR, Access::Destroy)],
+    ),
+    Method {
+        object: MLX5_IB_OBJECT_DEVX,
+        method: MLX5_IB_METHOD_DEVX_OTHER,
+        attrs: &[
+            A::ptr_in_min(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, devx::HEADER),
+            A::ptr_out_min(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, devx::HEADER),
+        ],
+        handler: devx::other,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_method_or_attribute_stands_twice() {
+        for (at, method) in METHODS.iter().enumerate() {
+            let later = &METHODS[at + 1..];
+            assert!(
+                later
+                    .iter()
+                    .all(|other| (other.object, other.method) != (method.object, method.method))
+            );
+            for (at, attr) in method.attrs.iter().enumerate() {
+                assert!(method.attrs[at + 1..].iter().all(|other| other.id != attr.id));
+            }
+        }
+        for (at, write) in WRITES.iter().enumerate() {
+            assert!(WRITES[at + 1..].iter().all(|other| other.command != write.command));
+        }
+    }
+}

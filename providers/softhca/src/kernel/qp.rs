@@ -1,0 +1,308 @@
+//! Queue pairs: creation and destruction (`uverbs_std_types_qp.c`; `mlx5_ib_create_qp` in `hw/mlx5/qp.c`).
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::mlx5::{
+    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_BFREG_INDEX, MLX5_QP_FLAG_SCATTER_CQE,
+    MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp, mlx5_ib_create_qp_resp,
+};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_ATTR_CREATE_QP_FLAGS,
+    UVERBS_ATTR_CREATE_QP_HANDLE, UVERBS_ATTR_CREATE_QP_PD_HANDLE,
+    UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, UVERBS_ATTR_CREATE_QP_RESP_CAP,
+    UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
+    UVERBS_ATTR_CREATE_QP_SOURCE_QPN, UVERBS_ATTR_CREATE_QP_TYPE,
+    UVERBS_ATTR_CREATE_QP_USER_HANDLE, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE,
+    UVERBS_ATTR_DESTROY_QP_RESP,
+};
+use uverbs_kernel_abi::qp::{
+    IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK, IB_UVERBS_QP_CREATE_CVLAN_STRIPPING,
+    IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING, IB_UVERBS_QP_CREATE_SCATTER_FCS,
+    IB_UVERBS_QP_CREATE_SQ_SIG_ALL, IB_UVERBS_QPT_DRIVER, IB_UVERBS_QPT_RAW_PACKET,
+    IB_UVERBS_QPT_RC, IB_UVERBS_QPT_UC, IB_UVERBS_QPT_UD, IB_UVERBS_QPT_XRC_INI,
+    IB_UVERBS_QPT_XRC_TGT, ib_uverbs_destroy_qp_resp, ib_uverbs_qp_cap,
+};
+use zerocopy::IntoBytes;
+
+use super::errno;
+use super::ioctl::{Call, zero_extended};
+use super::objects::{Object, Qp};
+use super::profile::{MAX_RQ_DESC, MAX_SQ_DESC};
+use crate::hca::{QpContext, Region, RqContext, Service, SqContext};
+use crate::uar::UarPage;
+
+/// Bytes of a WQEBB.
+const WQEBB: u64 = 64;
+/// `MLX5_IB_DEFAULT_UIDX`: no user index.
+const DEFAULT_UIDX: u32 = 0xff_ffff;
+/// `MLX5_IB_INVALID_BFREG`.
+const INVALID_BFREG: u32 = 1 << 31;
+
+/// QP.CREATE.
+pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
+    let cap: ib_uverbs_qp_cap = call.input(UVERBS_ATTR_CREATE_QP_CAP)?;
+    let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_QP_USER_HANDLE)?;
+    let kind = call.constant(UVERBS_ATTR_CREATE_QP_TYPE, u64::from(u32::MAX))?;
+    let kind = u8::try_from(kind).map_err(|_| Errno::EINVAL)?;
+    match kind {
+        // Would need an XRC domain, of which this device has none.
+        IB_UVERBS_QPT_XRC_TGT => {
+            let others = [
+                UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE,
+                UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
+                UVERBS_ATTR_CREATE_QP_PD_HANDLE,
+            ];
+            return Err(match others.into_iter().any(|attr| call.has(attr)) {
+                true => Errno::EINVAL,
+                false => Errno::ENOENT,
+            });
+        }
+        // CAP_NET_RAW is not asked for: there are no raw packets here, for nobody.
+        IB_UVERBS_QPT_RAW_PACKET => return Err(Errno::EPERM),
+        IB_UVERBS_QPT_RC
+        | IB_UVERBS_QPT_UC
+        | IB_UVERBS_QPT_UD
+        | IB_UVERBS_QPT_XRC_INI
+        | IB_UVERBS_QPT_DRIVER => {}
+        _ => return Err(Errno::EINVAL),
+    }
+    if call.has(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE) {
+        return Err(Errno::EINVAL);
+    }
+    let pd = call.object(UVERBS_ATTR_CREATE_QP_PD_HANDLE).ok_or(Errno::ENOENT)?;
+    let send_cq = call.object(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE).ok_or(Errno::ENOENT)?;
+    let recv_cq = match call.object(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE) {
+        Some(handle) => handle,
+        None if kind == IB_UVERBS_QPT_XRC_INI => send_cq,
+        None => return Err(Errno::ENOENT),
+    };
+    let flags = call.flags(
+        UVERBS_ATTR_CREATE_QP_FLAGS,
+        IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK
+            | IB_UVERBS_QP_CREATE_SCATTER_FCS
+            | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING
+            | IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING
+            | IB_UVERBS_QP_CREATE_SQ_SIG_ALL,
+    )?;
+    let others = flags & !IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
+    check_flags(kind, others)?;
+    // `check_qp_type`: transports that the HCA lacks.
+    if kind != IB_UVERBS_QPT_RC {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    // `process_create_flags`: a source QPN needs an Ethernet underlay.
+    if call.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN) {
+        return Err(Errno::EINVAL);
+    }
+    let request = driver_request(call)?;
+    let queues = Queues::check(call, &cap, &request)?;
+    let uar = uar_page(call, &request)?;
+
+    let pinned = call.device.pin(request.buf_addr, queues.bytes(), true)?;
+    let made = bind(call, &request, &queues, &uar, [pd, send_cq, recv_cq]);
+    let qpn = made.inspect_err(|_| call.device.unpin(pinned))?;
+
+    let handle = call.object(UVERBS_ATTR_CREATE_QP_HANDLE).ok_or(Errno::ENOENT)?;
+    for held in [pd, send_cq, recv_cq] {
+        call.file.objects.hold(held);
+    }
+    call.device.qp_owners.insert(qpn, (call.file.id, handle));
+    let event_file = call.object(UVERBS_ATTR_CREATE_QP_EVENT_FD);
+    let qp = Qp {
+        qpn,
+        pd,
+        send_cq,
+        recv_cq,
+        user_handle,
+        async_file: call.file.events.async_file(event_file),
+        async_events: 0,
+        cap: queues.cap(),
+        sq_sig_all: flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL != 0,
+        port: 0,
+        pinned,
+        _uar: uar,
+    };
+    call.put_object(handle, Object::Qp(Box::new(qp)));
+    let response =
+        mlx5_ib_create_qp_resp { bfreg_index: INVALID_BFREG, ..mlx5_ib_create_qp_resp::default() };
+    call.driver_output(response.as_bytes())?;
+    // `set_rq_size` clears what a QP without receive queue was asked for.
+    let answer = match queues.rq_count {
+        0 => ib_uverbs_qp_cap { max_recv_wr: 0, max_recv_sge: 0, ..cap },
+        _ => cap,
+    };
+    call.output_or_zero(UVERBS_ATTR_CREATE_QP_RESP_CAP, &answer)?;
+    call.output(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &qpn)
+}
+
+/// `check_creation_flags`.
+fn check_flags(kind: u8, flags: u32) -> Result<(), Errno> {
+    if flags == 0 || kind == IB_UVERBS_QPT_DRIVER {
+        return Ok(());
+    }
+    let raw_only = IB_UVERBS_QP_CREATE_SCATTER_FCS | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING;
+    if kind != IB_UVERBS_QPT_UD || flags & raw_only != 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// The driver's request (`process_udata_size`, `check_ucmd_data`, `process_vendor_flags`, `get_qp_uidx`).
+fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp, Errno> {
+    // Clients before enhanced connection establishment end here.
+    let shortest = std::mem::offset_of!(mlx5_ib_create_qp, ece_options);
+    let bytes = call.driver_input()?;
+    if bytes.len() < shortest {
+        return Err(Errno::EINVAL);
+    }
+    if let Some(tail) = bytes.get(size_of::<mlx5_ib_create_qp>()..)
+        && tail.iter().any(|byte| *byte != 0)
+    {
+        return Err(Errno::EINVAL);
+    }
+    let request: mlx5_ib_create_qp = zero_extended(&bytes);
+    // Scatter to CQE is a wish that the kernel drops without a word where the device cannot.
+    let known = MLX5_QP_FLAG_SCATTER_CQE
+        | MLX5_QP_FLAG_ALLOW_SCATTER_CQE
+        | MLX5_QP_FLAG_BFREG_INDEX
+        | MLX5_QP_FLAG_UAR_PAGE_INDEX;
+    if request.flags & !known != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
+    let fits = match cqe_version {
+        0 => request.uidx == DEFAULT_UIDX,
+        _ => request.uidx < DEFAULT_UIDX,
+    };
+    match fits {
+        true => Ok(request),
+        false => Err(Errno::EINVAL),
+    }
+}
+
+/// The page that rings the QP (`_create_user_qp`).
+fn uar_page(call: &Call<'_>, request: &mlx5_ib_create_qp) -> Result<Arc<UarPage>, Errno> {
+    let by_page = MLX5_QP_FLAG_UAR_PAGE_INDEX;
+    // A register chosen by index, or by the kernel, needs static pages; a context with UARs on demand has none.
+    if request.flags & (by_page | MLX5_QP_FLAG_BFREG_INDEX) != by_page {
+        return Err(Errno::EINVAL);
+    }
+    call.file.objects.uar_page(request.bfreg_index).ok_or(Errno::EINVAL)
+}
+
+/// Sizes of the queues, checked.
+struct Queues {
+    sq_count: u32,
+    rq_count: u32,
+    rq_shift: u32,
+}
+
+impl Queues {
+    /// `set_rq_size`, `set_user_buf_size`, and what firmware checks behind them.
+    fn check(
+        call: &Call<'_>,
+        cap: &ib_uverbs_qp_cap,
+        request: &mlx5_ib_create_qp,
+    ) -> Result<Self, Errno> {
+        let config = call.device.hca.config();
+        let most_recv = 1u32 << config.log_max_rq_entries;
+        let most_send = 1u32 << config.log_max_wqebbs;
+        if cap.max_recv_wr > most_recv {
+            return Err(Errno::EINVAL);
+        }
+        let (sq_count, rq_count, rq_shift) =
+            (request.sq_wqe_count, request.rq_wqe_count, request.rq_wqe_shift);
+        if rq_count != 0 {
+            let largest = u32::from(MAX_RQ_DESC).trailing_zeros();
+            if !rq_count.is_power_of_two()
+                || rq_count > most_recv
+                || !(4..=largest).contains(&rq_shift)
+            {
+                return Err(Errno::EINVAL);
+            }
+        }
+        if sq_count != 0 && (!sq_count.is_power_of_two() || sq_count > most_send) {
+            return Err(Errno::EINVAL);
+        }
+        // A send request must fit the ring: `MAX_SQ_DESC` is 16 WQEBBs, so no further check is due.
+        const { assert!(MAX_SQ_DESC as u64 == 16 * WQEBB) };
+        Ok(Self { sq_count, rq_count, rq_shift })
+    }
+
+    fn rq_bytes(&self) -> u64 {
+        match self.rq_count {
+            0 => 0,
+            count => u64::from(count) << self.rq_shift,
+        }
+    }
+
+    fn sq_bytes(&self) -> u64 {
+        u64::from(self.sq_count) * WQEBB
+    }
+
+    fn bytes(&self) -> u64 {
+        self.rq_bytes() + self.sq_bytes()
+    }
+
+    /// What QUERY_QP tells (`mlx5_ib_query_qp`): the send side of a user's QP is known to its provider alone.
+    fn cap(&self) -> ib_uverbs_qp_cap {
+        ib_uverbs_qp_cap {
+            max_recv_wr: self.rq_count,
+            max_recv_sge: match self.rq_count {
+                0 => 0,
+                _ => (1 << self.rq_shift) / 16,
+            },
+            ..ib_uverbs_qp_cap::default()
+        }
+    }
+}
+
+/// CREATE_QP of the firmware.
+fn bind(
+    call: &mut Call<'_>,
+    request: &mlx5_ib_create_qp,
+    queues: &Queues,
+    uar: &UarPage,
+    [pd, send_cq, recv_cq]: [u32; 3],
+) -> Result<u32, Errno> {
+    call.device.check_doorbell_record(request.db_addr)?;
+    let objects = &call.file.objects;
+    let (pd, send_cq, recv_cq) =
+        (objects.pd(pd)?.pdn, objects.cq(send_cq)?.cqn, objects.cq(recv_cq)?.cqn);
+    // Receive queue first, send queue behind it (`qp->sq.offset`).
+    let rq = (queues.rq_count != 0).then(|| RqContext {
+        region: Region::Flat { addr: request.buf_addr, len: queues.rq_bytes() },
+        log_entries: queues.rq_count.trailing_zeros() as u8,
+        stride_shift: queues.rq_shift as u8,
+    });
+    let sq = (queues.sq_count != 0).then(|| SqContext {
+        region: Region::Flat { addr: request.buf_addr + queues.rq_bytes(), len: queues.sq_bytes() },
+        log_wqebbs: queues.sq_count.trailing_zeros() as u8,
+    });
+    let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
+    let created = call.device.hca.create_qp(QpContext {
+        service: Service::Rc,
+        pd,
+        send_cq,
+        recv_cq,
+        sq,
+        rq,
+        doorbell_record: request.db_addr,
+        uar: uar.index(),
+        user_index: request.uidx,
+        cqe_version,
+        scatter_to_cqe: false,
+        // mlx5_ib tells the hardware nothing of SQ_SIG_ALL: the provider sets the bit in each WQE.
+        sq_sig_all: false,
+    });
+    created.map_err(errno)
+}
+
+/// QP.DESTROY: the QP is gone already.
+pub(crate) fn destroy(call: &mut Call<'_>) -> Result<(), Errno> {
+    let response = ib_uverbs_destroy_qp_resp {
+        events_reported: call.destroyed.unwrap_or_default().async_events,
+    };
+    call.output(UVERBS_ATTR_DESTROY_QP_RESP, &response)
+}

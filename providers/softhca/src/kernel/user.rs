@@ -1,0 +1,170 @@
+//! The caller's memory and file descriptors, as the kernel reaches them: `copy_from_user` and its kin.
+//!
+//! Addresses come out of ioctl attributes and may be anything, so they are never dereferenced here: the copies go
+//! through `process_vm_readv` and `process_vm_writev` on the own process, which answer `EFAULT` where a load would
+//! kill the process. The kernel's own functions of these names (`include/linux/uaccess.h`) do the same.
+//!
+//! # Safety
+//!
+//! Where those two calls are refused (`ENOSYS`, `EPERM` under a sandbox) the copy is a plain one. Then the promise
+//! of `UverbsDoor::ioctl`, that each attribute names valid memory, is all there is. `fstat` takes a number and
+//! writes to a local buffer.
+#![allow(
+    unsafe_code,
+    reason = "the fallback copies from and to an address that the caller vouched for; fstat of a bare number"
+)]
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
+use nix::unistd::Pid;
+
+/// Pages are 4 KiB in every table and offset that this device hands out.
+pub(crate) const PAGE_SIZE: u64 = 4096;
+
+/// Fills `buf` from the caller's memory.
+///
+/// # Errors
+///
+/// `EFAULT` unless all of it is readable.
+pub(crate) fn copy_from_user(addr: u64, buf: &mut [u8]) -> Result<(), Errno> {
+    if buf.is_empty() {
+        return Ok(());
+    }
+    let base = span(addr, buf.len())?;
+    let len = buf.len();
+    let remote = [RemoteIoVec { base, len }];
+    match process_vm_readv(Pid::this(), &mut [IoSliceMut::new(buf)], &remote) {
+        Ok(n) if n == len => Ok(()),
+        Err(Errno::ENOSYS | Errno::EPERM) => {
+            let source = std::ptr::with_exposed_provenance::<u8>(base);
+            // SAFETY: `UverbsDoor::ioctl` makes the caller promise that input addresses are readable for their
+            // length and not written meanwhile; `buf` is ours, so the two do not overlap.
+            unsafe { std::ptr::copy_nonoverlapping(source, buf.as_mut_ptr(), len) };
+            Ok(())
+        }
+        // A short count means that a later page was missing.
+        Ok(_) | Err(_) => Err(Errno::EFAULT),
+    }
+}
+
+/// Writes `data` to the caller's memory.
+///
+/// # Errors
+///
+/// `EFAULT` unless all of it is writable; a part may have been written then, as in the kernel.
+pub(crate) fn copy_to_user(addr: u64, data: &[u8]) -> Result<(), Errno> {
+    if data.is_empty() {
+        return Ok(());
+    }
+    let base = span(addr, data.len())?;
+    let len = data.len();
+    let remote = [RemoteIoVec { base, len }];
+    match process_vm_writev(Pid::this(), &[IoSlice::new(data)], &remote) {
+        Ok(n) if n == len => Ok(()),
+        Err(Errno::ENOSYS | Errno::EPERM) => {
+            let target = std::ptr::with_exposed_provenance_mut::<u8>(base);
+            // SAFETY: as above, for output addresses.
+            unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), target, len) };
+            Ok(())
+        }
+        Ok(_) | Err(_) => Err(Errno::EFAULT),
+    }
+}
+
+/// Writes zeros.
+///
+/// # Errors
+///
+/// As [`copy_to_user`].
+pub(crate) fn clear_user(addr: u64, len: usize) -> Result<(), Errno> {
+    copy_to_user(addr, &vec![0; len])
+}
+
+/// `ib_is_buffer_cleared`: whether `len` bytes are readable and all zero. Unreadable counts as not cleared.
+pub(crate) fn is_cleared(addr: u64, len: usize) -> bool {
+    let mut bytes = vec![0; len];
+    copy_from_user(addr, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Device and inode behind a descriptor number of the process; `None` when it is not open.
+///
+/// The kernel compares `file->f_op`; the inode of a socket tells the same, also for a duplicated descriptor and
+/// after the number was closed and used again.
+pub(crate) fn fd_identity(fd: RawFd) -> Option<(u64, u64)> {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: fstat writes one `stat` or nothing; any number is allowed.
+    let rc = unsafe { libc::fstat(fd, stat.as_mut_ptr()) };
+    if rc != 0 {
+        return None;
+    }
+    // SAFETY: fstat returned 0, so it filled the buffer.
+    let stat = unsafe { stat.assume_init() };
+    Some((stat.st_dev, stat.st_ino))
+}
+
+/// A second descriptor for `fd`, if that is still the file of the given identity.
+///
+/// Duplicating first leaves no gap in which another thread could close the number and open something else under it.
+pub(crate) fn dup_if_same(fd: RawFd, identity: (u64, u64)) -> Option<OwnedFd> {
+    // SAFETY: F_DUPFD_CLOEXEC touches no memory; any number is allowed.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    if copy < 0 {
+        return None;
+    }
+    // SAFETY: fcntl has just made this descriptor, so nobody else owns it.
+    let copy = unsafe { OwnedFd::from_raw_fd(copy) };
+    (fd_identity(copy.as_raw_fd()) == Some(identity)).then_some(copy)
+}
+
+fn span(addr: u64, len: usize) -> Result<usize, Errno> {
+    let base = usize::try_from(addr).map_err(|_| Errno::EFAULT)?;
+    base.checked_add(len).ok_or(Errno::EFAULT)?;
+    Ok(base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_both_ways() {
+        let source = [1u8, 2, 3, 4];
+        let mut bytes = [0; 4];
+        copy_from_user(source.as_ptr().expose_provenance() as u64, &mut bytes).unwrap();
+        assert_eq!(bytes, source);
+        let mut target = [9u8; 4];
+        copy_to_user(target.as_mut_ptr().expose_provenance() as u64, &source).unwrap();
+        assert_eq!(target, source);
+    }
+
+    #[test]
+    fn wild_addresses_fault() {
+        let mut bytes = [0; 64];
+        for addr in [0, 8, 0xdead_0000_0000_0000, u64::MAX - 3, 0xffff_8000_0000_0000] {
+            assert_eq!(copy_from_user(addr, &mut bytes), Err(Errno::EFAULT), "{addr:#x}");
+            assert_eq!(copy_to_user(addr, &bytes), Err(Errno::EFAULT), "{addr:#x}");
+            assert!(!is_cleared(addr, 1));
+        }
+        assert_eq!(copy_from_user(0, &mut []), Ok(()));
+    }
+
+    #[test]
+    fn constants_cannot_be_written() {
+        static CONSTANT: [u8; 16] = [7; 16];
+        let addr = CONSTANT.as_ptr().expose_provenance() as u64;
+        assert_eq!(copy_to_user(addr, &[0; 16]), Err(Errno::EFAULT));
+    }
+
+    #[test]
+    fn identity_follows_the_file_and_not_the_number() {
+        let (a, b) = nix::unistd::pipe().unwrap();
+        let (a, b) = (a.as_raw_fd(), b.as_raw_fd());
+        assert_eq!(fd_identity(a), fd_identity(b));
+        assert_eq!(fd_identity(-1), None);
+        assert_eq!(fd_identity(1 << 30), None);
+    }
+}

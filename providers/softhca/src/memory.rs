@@ -1,0 +1,312 @@
+//! Process memory as the device reaches it, and the pinning of what is registered.
+//!
+//! In process a bus address is a virtual address. The device's accesses race with the client's by nature, so data
+//! is moved in relaxed atomic words (8 bytes where aligned, single bytes at the ends): never a reference, never a
+//! plain copy that the compiler may take for exclusive. At one word per cycle that is fast enough for messages of a
+//! megabyte, and the words of an aligned CQE or record are never seen half written.
+//!
+//! # Safety
+//!
+//! Every address that the HCA uses comes from a region that `REG_MR`, `CREATE_CQ` or `CREATE_QP` named.
+//! [`probe`] found it mapped (and writable, where it is written), and `UverbsDoor::ioctl` makes the caller promise
+//! that it stays so until the object is destroyed. Null and misaligned addresses are refused here.
+#![allow(
+    unsafe_code,
+    reason = "a device reaches memory by address; accesses are atomic, through raw pointers"
+)]
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use nix::errno::Errno;
+
+use crate::hca::{Dma, DmaFault};
+use crate::kernel::user::{PAGE_SIZE, copy_from_user, copy_to_user};
+
+/// The own process's memory.
+#[derive(Debug)]
+pub(crate) struct ProcessDma;
+
+impl Dma for ProcessDma {
+    fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        let mut at = checked(addr, buf.len(), 1)?;
+        let (head, rest) = buf.split_at_mut(head_len(at, buf.len()));
+        for byte in head {
+            *byte = atomic_u8(at).load(Ordering::Relaxed);
+            at += 1;
+        }
+        let mut words = rest.chunks_exact_mut(8);
+        for word in &mut words {
+            word.copy_from_slice(&atomic_u64(at).load(Ordering::Relaxed).to_ne_bytes());
+            at += 8;
+        }
+        for byte in words.into_remainder() {
+            *byte = atomic_u8(at).load(Ordering::Relaxed);
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
+        let mut at = checked(addr, data.len(), 1)?;
+        let (head, rest) = data.split_at(head_len(at, data.len()));
+        for byte in head {
+            atomic_u8(at).store(*byte, Ordering::Relaxed);
+            at += 1;
+        }
+        let mut words = rest.chunks_exact(8);
+        for word in &mut words {
+            let word = word.try_into().unwrap_or_default();
+            atomic_u64(at).store(u64::from_ne_bytes(word), Ordering::Relaxed);
+            at += 8;
+        }
+        for byte in words.remainder() {
+            atomic_u8(at).store(*byte, Ordering::Relaxed);
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn load_u32(&self, addr: u64) -> Result<u32, DmaFault> {
+        let at = checked(addr, 4, 4)?;
+        Ok(atomic_u32(at).load(Ordering::Acquire))
+    }
+
+    fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaFault> {
+        let at = checked(addr, 4, 4)?;
+        atomic_u32(at).store(value, Ordering::Release);
+        Ok(())
+    }
+
+    fn store_u8(&self, addr: u64, value: u8) -> Result<(), DmaFault> {
+        let at = checked(addr, 1, 1)?;
+        atomic_u8(at).store(value, Ordering::Release);
+        Ok(())
+    }
+
+    fn load_u64(&self, addr: u64) -> Result<u64, DmaFault> {
+        let at = checked(addr, 8, 8)?;
+        Ok(atomic_u64(at).load(Ordering::Acquire))
+    }
+
+    fn fetch_update_u64(
+        &self,
+        addr: u64,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, DmaFault> {
+        let word = atomic_u64(checked(addr, 8, 8)?);
+        let mut old = word.load(Ordering::Acquire);
+        loop {
+            let new = update(old);
+            match word.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Ok(old),
+                Err(seen) => old = seen,
+            }
+        }
+    }
+}
+
+/// Refuses null, wrapping and misaligned accesses.
+fn checked(addr: u64, len: usize, align: u64) -> Result<usize, DmaFault> {
+    let fault = DmaFault {
+        addr,
+        len: len as u64,
+    };
+    if addr < PAGE_SIZE || !addr.is_multiple_of(align) || addr.checked_add(len as u64).is_none() {
+        return Err(fault);
+    }
+    usize::try_from(addr).map_err(|_| fault)
+}
+
+fn head_len(at: usize, len: usize) -> usize {
+    (at.wrapping_neg() % 8).min(len)
+}
+
+fn atomic_u8(at: usize) -> &'static AtomicU8 {
+    let byte = std::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: in a region that the client keeps mapped (module docs); bytes have no alignment. The reference is to
+    // an atomic and lives for one access.
+    unsafe { AtomicU8::from_ptr(byte) }
+}
+
+fn atomic_u32(at: usize) -> &'static AtomicU32 {
+    let word = std::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: as above; callers checked the alignment.
+    unsafe { AtomicU32::from_ptr(word) }
+}
+
+fn atomic_u64(at: usize) -> &'static AtomicU64 {
+    let word = std::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: as above; callers checked or arranged the alignment.
+    unsafe { AtomicU64::from_ptr(word) }
+}
+
+/// Checks a range that is about to be pinned, faulting its pages in, as `ib_umem_get` does with
+/// `pin_user_pages_fast`. Gives the number of bytes pinned: whole pages.
+///
+/// # Errors
+///
+/// `EINVAL` when the range wraps or covers no page, `EFAULT` when a page is not mapped or not writable as asked.
+pub(crate) fn probe(addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
+    let end = addr.checked_add(len).ok_or(Errno::EINVAL)?;
+    let end = end
+        .checked_next_multiple_of(PAGE_SIZE)
+        .ok_or(Errno::EINVAL)?;
+    let start = addr & !(PAGE_SIZE - 1);
+    let bytes = end - start;
+    if bytes == 0 {
+        return Err(Errno::EINVAL);
+    }
+    // The limit of user addresses on every 64-bit Linux is below this; what lies beyond cannot be mapped.
+    let (Ok(first), Ok(count)) = (usize::try_from(start), usize::try_from(bytes)) else {
+        return Err(Errno::EFAULT);
+    };
+    let advice = if writable {
+        libc::MADV_POPULATE_WRITE
+    } else {
+        libc::MADV_POPULATE_READ
+    };
+    loop {
+        let first = std::ptr::with_exposed_provenance_mut(first);
+        // SAFETY: populating faults pages in and changes no content, whatever the range.
+        let rc = unsafe { libc::madvise(first, count, advice) };
+        if rc == 0 {
+            return Ok(bytes);
+        }
+        match Errno::last() {
+            Errno::EINTR | Errno::EAGAIN => {}
+            // Before Linux 5.14 the advice is unknown; special mappings refuse it too.
+            Errno::EINVAL => return probe_pages(start, end, writable).map(|()| bytes),
+            // ENOMEM says unmapped, EFAULT no right, EHWPOISON a broken page.
+            _ => return Err(Errno::EFAULT),
+        }
+    }
+}
+
+/// The same, one byte of each page. Writing back the byte just read could undo a client's store, so that
+/// writability is only looked up in `/proc/self/maps`.
+fn probe_pages(start: u64, end: u64, writable: bool) -> Result<(), Errno> {
+    let mut page = start;
+    while page < end {
+        let mut byte = [0];
+        copy_from_user(page, &mut byte)?;
+        page += PAGE_SIZE;
+    }
+    if writable && !maps_writable(start, end) {
+        return Err(Errno::EFAULT);
+    }
+    Ok(())
+}
+
+fn maps_writable(start: u64, end: u64) -> bool {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
+        // Without /proc the write itself would tell; trust the caller as the module docs say.
+        return copy_to_user(start, &[]).is_ok();
+    };
+    let mut at = start;
+    for line in maps.lines() {
+        let Some((range, rest)) = line.split_once(' ') else {
+            continue;
+        };
+        let Some((low, high)) = range.split_once('-') else {
+            continue;
+        };
+        let low = u64::from_str_radix(low, 16).unwrap_or(u64::MAX);
+        let high = u64::from_str_radix(high, 16).unwrap_or(0);
+        if low <= at && at < high {
+            if rest.as_bytes().get(1) != Some(&b'w') {
+                return false;
+            }
+            at = high;
+        }
+        if at >= end {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn addr_of<T>(slice: &mut [T]) -> u64 {
+        slice.as_mut_ptr().expose_provenance() as u64
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn reads_and_writes_at_any_alignment(offset in 0usize..16, data in prop::collection::vec(any::<u8>(), 0..64)) {
+            let mut memory = [u64::from_ne_bytes([0xaa; 8]); 16];
+            let base = addr_of(&mut memory) + offset as u64;
+            ProcessDma.write(base, &data).unwrap();
+            let mut back = vec![0; data.len()];
+            ProcessDma.read(base, &mut back).unwrap();
+            prop_assert_eq!(&back, &data);
+            let mut all = vec![0; 128];
+            ProcessDma.read(addr_of(&mut memory), &mut all).unwrap();
+            prop_assert!(all[..offset].iter().all(|byte| *byte == 0xaa));
+            prop_assert_eq!(&all[offset..offset + data.len()], &data[..]);
+            prop_assert!(all[offset + data.len()..].iter().all(|byte| *byte == 0xaa));
+        }
+    }
+
+    #[test]
+    fn words_and_atomics() {
+        let mut memory = [0u64; 2];
+        let base = addr_of(&mut memory);
+        ProcessDma.store_u32(base + 4, 7).unwrap();
+        assert_eq!(ProcessDma.load_u32(base + 4), Ok(7));
+        ProcessDma.store_u8(base + 8, 1).unwrap();
+        let one = u64::from_ne_bytes([1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(ProcessDma.load_u64(base + 8), Ok(one));
+        assert_eq!(
+            ProcessDma.fetch_update_u64(base + 8, &mut |old| old + 5),
+            Ok(one)
+        );
+        assert_eq!(ProcessDma.load_u64(base + 8), Ok(one + 5));
+        for misaligned in [base + 1, base + 2] {
+            assert!(ProcessDma.load_u32(misaligned).is_err());
+            assert!(
+                ProcessDma
+                    .fetch_update_u64(misaligned, &mut |old| old)
+                    .is_err()
+            );
+        }
+        assert!(ProcessDma.load_u32(0).is_err());
+        assert!(ProcessDma.read(u64::MAX - 1, &mut [0; 8]).is_err());
+    }
+
+    #[test]
+    fn probing() {
+        static CONSTANT: [u8; 4096] = [1; 4096];
+        let mut memory = vec![0u8; 3 * 4096];
+        let base = addr_of(&mut memory);
+        assert!(probe(base, 3 * 4096, true).unwrap() >= 3 * 4096);
+        assert_eq!(probe(base & !4095, 4096, true), Ok(4096));
+        assert_eq!(probe(0x10, 8, false), Err(Errno::EFAULT));
+        assert_eq!(probe(0, 0, false), Err(Errno::EINVAL));
+        assert_eq!(probe(u64::MAX - 10, 20, false), Err(Errno::EINVAL));
+        assert_eq!(probe(u64::MAX - 10, 5, false), Err(Errno::EINVAL));
+        assert_eq!(
+            probe(0xffff_8000_0000_0000, 4096, false),
+            Err(Errno::EFAULT)
+        );
+        let constant = CONSTANT.as_ptr().expose_provenance() as u64;
+        assert_eq!(probe(constant, 1, false), Ok(4096));
+        assert_eq!(probe(constant, 1, true), Err(Errno::EFAULT));
+        // The way of older kernels comes to the same answers.
+        assert_eq!(
+            probe_pages(base & !4095, (base & !4095) + 4096, true),
+            Ok(())
+        );
+        assert_eq!(
+            probe_pages(constant & !4095, (constant & !4095) + 4096, true),
+            Err(Errno::EFAULT)
+        );
+        assert_eq!(probe_pages(4096, 8192, false), Err(Errno::EFAULT));
+    }
+}

@@ -1,0 +1,403 @@
+//! One device, put together: the builder, the handle, and the door that each opening gives.
+//!
+//! # Safety
+//!
+//! [`UverbsDoor::ioctl`] is an `unsafe fn` whose promises are the caller's; this file passes them on to
+//! `kernel::user` and `memory`, which say how they use them.
+#![allow(
+    unsafe_code,
+    reason = "implements a trait with an unsafe method; has no unsafe block of its own"
+)]
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use memmap2::MmapRaw;
+use nix::errno::Errno;
+use uverbs_core::door::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
+
+use crate::hca::{Hca, HcaConfig, HcaStats, LinkLayer, Mtu, Strictness};
+use crate::kernel::profile::{Gid, Profile};
+use crate::kernel::{Device, Kernel, port};
+use crate::memory::ProcessDma;
+use crate::run::{self, Shared};
+use crate::wire::{Address, Fabric, LinkControl, Wire};
+
+/// Devices are numbered in the process; the number makes their addresses.
+static NUMBER: AtomicU16 = AtomicU16::new(1);
+
+/// `RDMA_NODE_IB_CA`.
+const NODE_TYPE_CA: u8 = 1;
+
+/// A software HCA. Clones name the same device; it ends with the last of them and of its doors.
+#[derive(Clone)]
+pub struct SoftHca {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    record: DeviceRecord,
+    /// The port's end of the fabric; `None` on a wire of the caller's.
+    link: Option<LinkControl>,
+}
+
+/// What the port tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// Whether the link is up.
+    pub active: bool,
+    /// Kind.
+    pub link: LinkLayer,
+    /// MTU of the port.
+    pub active_mtu: Mtu,
+    /// LID; 0 on Ethernet.
+    pub lid: u16,
+    /// Entries of the GID table, used or not.
+    pub gid_table_len: u32,
+    /// Entries of the P_Key table.
+    pub pkey_table_len: u16,
+    /// Longest message in bytes.
+    pub max_msg_sz: u32,
+}
+
+impl SoftHca {
+    /// Starts to describe a device.
+    pub fn builder() -> SoftHcaBuilder {
+        SoftHcaBuilder::default()
+    }
+
+    /// Opens the device, as `open("/dev/infiniband/uverbsN")` does. Dropping the door frees all that was made
+    /// through it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` after [`SoftHca::unplug`].
+    pub fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
+        let shared = Arc::clone(&self.inner.shared);
+        let file = shared.lock().open()?;
+        Ok(Arc::new(Door { shared, file }))
+    }
+
+    /// One slice of the device's work; true if anything was done. Meant for stepped devices, allowed for others.
+    pub fn step(&self) -> bool {
+        self.inner.shared.step()
+    }
+
+    /// Steps until there is nothing to do now, at most `max` times. Gives the number of steps that did something;
+    /// `max` means that there may be more. Time stands still meanwhile.
+    pub fn step_until_idle(&self, max: usize) -> usize {
+        (0..max).take_while(|_| self.step()).count()
+    }
+
+    /// Moves a stepped device's clock on. A threaded device follows real time and ignores it.
+    pub fn advance(&self, by: Duration) {
+        self.inner.shared.advance(by);
+    }
+
+    /// The device's time since it was made.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.inner.shared.now()
+    }
+
+    /// When an idle device will have something to do by itself (timers, delayed packets), on the clock of
+    /// [`SoftHca::now`].
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.inner.shared.lock().device.hca.next_deadline()
+    }
+
+    /// Pulls the device out: its objects go, async event files get `DEVICE_FATAL`, every later ioctl gets `EIO`.
+    pub fn unplug(&self) {
+        if let Some(link) = &self.inner.link {
+            link.unplug();
+        }
+        self.inner.shared.lock().unplug();
+    }
+
+    /// Takes the link down: packets are lost, the port says so (`PORT_ERR`).
+    pub fn link_down(&self) {
+        if let Some(link) = &self.inner.link {
+            link.unplug();
+        }
+        self.inner.shared.lock().set_link(false);
+    }
+
+    /// Brings the link back up (`PORT_ACTIVE`).
+    pub fn link_up(&self) {
+        let mut kernel = self.inner.shared.lock();
+        if kernel.device.gone {
+            return;
+        }
+        if let Some(link) = &self.inner.link {
+            link.replug();
+        }
+        kernel.set_link(true);
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> HcaStats {
+        self.inner.shared.lock().device.hca.stats().clone()
+    }
+
+    /// The used entries of the GID table, by index.
+    #[must_use]
+    pub fn gids(&self) -> Vec<Gid> {
+        self.inner.shared.lock().device.profile.gids.clone()
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port_info(&self) -> PortInfo {
+        let kernel = self.inner.shared.lock();
+        let device = &kernel.device;
+        let attributes = port::attributes(device);
+        PortInfo {
+            active: device.port_up,
+            link: device.profile.hca.link,
+            active_mtu: device.profile.active_mtu(),
+            lid: attributes.lid,
+            gid_table_len: attributes.gid_tbl_len,
+            pkey_table_len: attributes.pkey_tbl_len,
+            max_msg_sz: attributes.max_msg_sz,
+        }
+    }
+
+    /// Bytes of client memory that the device has pinned.
+    #[must_use]
+    pub fn pinned_bytes(&self) -> u64 {
+        self.inner.shared.lock().device.pinned
+    }
+}
+
+impl fmt::Debug for SoftHca {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SoftHca").field("record", &self.inner.record).finish_non_exhaustive()
+    }
+}
+
+impl DeviceSource for SoftHca {
+    fn record(&self) -> &DeviceRecord {
+        &self.inner.record
+    }
+
+    fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
+        Self::open(self)
+    }
+
+    fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
+        let kernel = self.inner.shared.lock();
+        let profile = &kernel.device.profile;
+        // In sysfs there is no file of that name.
+        if port != 1 || index >= profile.pkey_table_len() {
+            return Err(Errno::ENOENT);
+        }
+        Ok(profile.pkey(index))
+    }
+}
+
+/// One open device file.
+struct Door {
+    shared: Arc<Shared>,
+    file: u64,
+}
+
+impl UverbsDoor for Door {
+    unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
+        self.shared.lock().ioctl(self.file, command)
+    }
+
+    fn mmap(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
+        self.shared.lock().mmap(self.file, len, offset)
+    }
+
+    /// The device's own limit; the process's RLIMIT_MEMLOCK is none of its business.
+    fn memlock(&self, wanted: u64) -> Option<u64> {
+        self.shared.lock().device.over_memlock(wanted)
+    }
+
+    fn memlock(&self, wanted: u64) -> Option<u64> {
+        let kernel = self.shared.lock();
+        let (limit, pinned) = (kernel.device.profile.memlock, kernel.device.pinned);
+        (pinned.saturating_add(wanted) > limit).then_some(limit)
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.shared.lock().close(self.file);
+    }
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("softhca::Door").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// Describes a device. The defaults: Ethernet, MTU 4096, the HCA's own limits, a thread, a fabric of its own.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct SoftHcaBuilder {
+    name: Option<String>,
+    hca: HcaConfig,
+    active_mtu: Option<Mtu>,
+    stepped: bool,
+    memlock: Option<u64>,
+    max_pd: Option<u32>,
+    fabric: Option<Fabric>,
+    wire: Option<Box<dyn Wire>>,
+}
+
+impl SoftHcaBuilder {
+    /// The name of the device; without one it is `softhca` and a number.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The kind of its port.
+    pub fn link(mut self, link: LinkLayer) -> Self {
+        self.hca.link = link;
+        self
+    }
+
+    /// The MTU of its port.
+    pub fn active_mtu(mut self, mtu: Mtu) -> Self {
+        self.active_mtu = Some(mtu);
+        self
+    }
+
+    /// No thread: the device works in [`SoftHca::step`] only, and its clock stands until [`SoftHca::advance`].
+    pub fn stepped(mut self) -> Self {
+        self.stepped = true;
+        self
+    }
+
+    /// Attaches it to a fabric that other devices share.
+    pub fn fabric(mut self, fabric: &Fabric) -> Self {
+        self.fabric = Some(fabric.clone());
+        self
+    }
+
+    /// Gives its port a wire of the caller's making, instead of a fabric.
+    pub fn wire(mut self, wire: Box<dyn Wire>) -> Self {
+        self.wire = Some(wire);
+        self
+    }
+
+    /// Bytes of memory that may be pinned, in whole pages; more gives `ENOMEM`. Without it there is no limit.
+    pub fn memlock_limit(mut self, bytes: u64) -> Self {
+        self.memlock = Some(bytes);
+        self
+    }
+
+    /// QPs that may exist at once.
+    pub fn max_qp(mut self, limit: u32) -> Self {
+        self.hca.max_qp = limit;
+        self
+    }
+
+    /// CQs that may exist at once.
+    pub fn max_cq(mut self, limit: u32) -> Self {
+        self.hca.max_cq = limit;
+        self
+    }
+
+    /// Memory regions that may exist at once.
+    pub fn max_mr(mut self, limit: u32) -> Self {
+        self.hca.max_mkey = limit;
+        self
+    }
+
+    /// Protection domains that may exist at once.
+    pub fn max_pd(mut self, limit: u32) -> Self {
+        self.max_pd = Some(limit);
+        self
+    }
+
+    /// Entries of the largest CQ; rounded up to a power of two less one.
+    pub fn max_cqe(mut self, limit: u32) -> Self {
+        self.hca.log_max_cqes = log2_up(limit.saturating_add(1));
+        self
+    }
+
+    /// WQEBBs of the largest send queue and WQEs of the largest receive queue; rounded up to a power of two.
+    pub fn max_qp_wr(mut self, limit: u32) -> Self {
+        self.hca.log_max_wqebbs = log2_up(limit);
+        self.hca.log_max_rq_entries = log2_up(limit);
+        self
+    }
+
+    /// Complains about what silicon lets pass ([`Strictness::Pedantic`]).
+    pub fn strict(mut self) -> Self {
+        self.hca.strict = Strictness::Pedantic;
+        self
+    }
+
+    /// Anything else about the HCA side.
+    pub fn hca(mut self, change: impl FnOnce(&mut HcaConfig)) -> Self {
+        change(&mut self.hca);
+        self
+    }
+
+    /// Makes the device.
+    ///
+    /// # Errors
+    ///
+    /// What the system says when the thread can't be started.
+    pub fn build(self) -> io::Result<SoftHca> {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let mut config = self.hca;
+        if let Some(mtu) = self.active_mtu {
+            config.active_mtu = mtu;
+        }
+        let mut profile = Profile::new(number, config);
+        // The table has its full length on either side; only the front is in use.
+        profile.hca.pkeys.resize(usize::from(profile.pkey_table_len()), 0);
+        profile.memlock = self.memlock.unwrap_or(profile.memlock);
+        profile.max_pd = self.max_pd.unwrap_or(profile.max_pd);
+        let (wire, link): (Box<dyn Wire>, _) = match self.wire {
+            Some(wire) => (wire, None),
+            None => {
+                let port = self.fabric.unwrap_or_default().attach(&addresses(&profile));
+                let link = port.link_control();
+                (Box::new(port), Some(link))
+            }
+        };
+        let mut hca = Hca::new(profile.hca.clone(), Box::new(ProcessDma), wire);
+        let gids = profile.gids.iter().map(|gid| gid.gid).collect::<Vec<_>>();
+        hca.set_addresses(&gids, profile.lid);
+        let name = self.name.unwrap_or_else(|| format!("softhca{number}"));
+        let mut record = DeviceRecord::new(name.as_str(), RDMA_DRIVER_MLX5);
+        record.node_guid = profile.guid;
+        record.node_type = NODE_TYPE_CA;
+        record.port_count = 1;
+        let kernel = Kernel::new(Device::new(profile, hca));
+        let shared = Arc::new(Shared::new(kernel, self.stepped));
+        if !self.stepped {
+            run::spawn(&name, Arc::downgrade(&shared))?;
+        }
+        Ok(SoftHca { inner: Arc::new(Inner { shared, record, link }) })
+    }
+}
+
+fn addresses(profile: &Profile) -> Vec<Address> {
+    let mut all = profile
+        .gids
+        .iter()
+        .map(|gid| Address { gid: gid.gid, lid: profile.lid })
+        .collect::<Vec<_>>();
+    all.dedup();
+    all
+}
+
+fn log2_up(value: u32) -> u8 {
+    value.checked_next_power_of_two().unwrap_or(1 << 31).trailing_zeros() as u8
+}

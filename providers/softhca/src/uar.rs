@@ -1,0 +1,178 @@
+//! UAR pages: where the client stores doorbells and the device looks for them.
+//!
+//! On silicon a store into the mapped BAR page is an event. Here the page is a memfd, mapped once by the device and
+//! once more by whoever maps the door's file, and the device takes what it finds: it swaps each doorbell word with 0.
+//! Two stores into one register between two looks become one, which is why the HCA also reads the doorbell records.
+//!
+//! # Safety
+//!
+//! The client stores into these pages at any time. They are reached through `AtomicU64` only, within the mapping.
+#![allow(
+    unsafe_code,
+    reason = "atomic access through the raw pointer of a shared mapping"
+)]
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use memmap2::{MmapOptions, MmapRaw};
+use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::ftruncate;
+
+/// Bytes of a UAR page (`MLX5_ADAPTER_PAGE_SIZE`).
+pub(crate) const UAR_SIZE: usize = 4096;
+
+/// Doorbell words of a UAR page: the CQ doorbell (`MLX5_CQ_DOORBELL`, 0x20), and two BlueFlame registers of 512
+/// bytes from 0x800 on (`MLX5_BF_OFFSET`), each with two halves that the client uses in turn.
+const DOORBELLS: [u32; 5] = [0x20, 0x800, 0x900, 0xa00, 0xb00];
+
+/// Indices start here: a ConnectX keeps the first pages of its BAR for itself.
+const FIRST_INDEX: u32 = 0x10;
+
+/// One page.
+#[derive(Debug)]
+pub(crate) struct UarPage {
+    index: u32,
+    file: OwnedFd,
+    map: MmapRaw,
+}
+
+impl UarPage {
+    fn new(index: u32) -> Result<Self, Errno> {
+        let file = memfd_create(c"softhca-uar", MFdFlags::MFD_CLOEXEC)?;
+        ftruncate(&file, UAR_SIZE as i64)?;
+        let map = map_page(&file)?;
+        Ok(Self { index, file, map })
+    }
+
+    /// The number by which CREATE_CQ, CREATE_QP and the HCA name the page.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Maps the page once more, for the client.
+    pub(crate) fn map(&self) -> Result<MmapRaw, Errno> {
+        map_page(&self.file)
+    }
+
+    /// Takes each doorbell that was rung since the last look: byte offset, and the 8 bytes as a big-endian number.
+    pub(crate) fn scan(&self, mut ring: impl FnMut(u32, u64)) {
+        for offset in DOORBELLS {
+            let word = self.word(offset);
+            // A look before the swap keeps the line shared while nobody rings.
+            if word.load(Ordering::Relaxed) != 0 {
+                // Acquire pairs with the client's release of the WQE and of the doorbell record before its store.
+                let value = word.swap(0, Ordering::Acquire);
+                if value != 0 {
+                    ring(offset, u64::from_be(value));
+                }
+            }
+        }
+    }
+
+    fn word(&self, offset: u32) -> &AtomicU64 {
+        let start = self.map.as_mut_ptr();
+        // SAFETY: `offset` is one of `DOORBELLS`, all below the 4096 bytes of the mapping.
+        let word = unsafe { start.add(offset as usize) }.cast::<u64>();
+        // SAFETY: the mapping starts on a page and the offsets are multiples of 8, so the word is aligned; it lives
+        // as long as `self.map`, and is never accessed other than atomically on this side.
+        unsafe { AtomicU64::from_ptr(word) }
+    }
+}
+
+fn map_page(file: &OwnedFd) -> Result<MmapRaw, Errno> {
+    MmapOptions::new()
+        .len(UAR_SIZE)
+        .map_raw(file.as_raw_fd())
+        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::ENOMEM)))
+}
+
+/// The pages of a device.
+///
+/// A page lives as long as somebody holds it: its uverbs object, or a QP or CQ that rings through it. mlx5_ib keeps
+/// it likewise until the last mapping goes (`mlx5_ib_mmap_free`).
+#[derive(Debug, Default)]
+pub(crate) struct UarSet {
+    pages: BTreeMap<u32, Weak<UarPage>>,
+}
+
+impl UarSet {
+    /// Allocates a page, with the lowest index that is free.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` when `limit` pages exist (firmware's ALLOC_UAR answers LIM_ERR), or what memfd and mmap say.
+    pub(crate) fn alloc(&mut self, limit: u32) -> Result<Arc<UarPage>, Errno> {
+        self.pages.retain(|_, page| page.strong_count() > 0);
+        if self.pages.len() >= limit as usize {
+            return Err(Errno::ENOMEM);
+        }
+        let index = (FIRST_INDEX..)
+            .find(|index| !self.pages.contains_key(index))
+            .ok_or(Errno::ENOMEM)?;
+        let page = Arc::new(UarPage::new(index)?);
+        self.pages.insert(index, Arc::downgrade(&page));
+        Ok(page)
+    }
+
+    /// Looks at every page.
+    pub(crate) fn scan(&mut self, mut ring: impl FnMut(u32, u32, u64)) {
+        for page in self.pages.values() {
+            if let Some(page) = page.upgrade() {
+                page.scan(|offset, value| ring(page.index, offset, value));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(map: &MmapRaw, offset: usize, value: u64) {
+        assert!(offset + 8 <= map.len());
+        // SAFETY: checked just above.
+        let word = unsafe { map.as_mut_ptr().add(offset) }.cast::<u64>();
+        // SAFETY: aligned by the tests' offsets, mapped while `map` lives.
+        unsafe { word.write_volatile(value.to_be()) };
+    }
+
+    fn rung(set: &mut UarSet) -> Vec<(u32, u32, u64)> {
+        let mut all = Vec::new();
+        set.scan(|uar, offset, value| all.push((uar, offset, value)));
+        all
+    }
+
+    #[test]
+    fn a_client_store_is_seen_once() {
+        let mut set = UarSet::default();
+        let page = set.alloc(4).unwrap();
+        let client = page.map().unwrap();
+        store(&client, 0x900, 0x0102_0304_0506_0708);
+        store(&client, 0x20, 5);
+        // Bytes beside the registers, such as the rest of a BlueFlame write, are no doorbells.
+        store(&client, 0x808, 77);
+        assert_eq!(
+            rung(&mut set),
+            [(0x10, 0x20, 5), (0x10, 0x900, 0x0102_0304_0506_0708)]
+        );
+        assert_eq!(rung(&mut set), []);
+    }
+
+    #[test]
+    fn indices_are_reused_and_limited() {
+        let mut set = UarSet::default();
+        let first = set.alloc(2).unwrap();
+        let second = set.alloc(2).unwrap();
+        assert_eq!((first.index(), second.index()), (0x10, 0x11));
+        assert_eq!(set.alloc(2).unwrap_err(), Errno::ENOMEM);
+        let client = first.map().unwrap();
+        drop(first);
+        assert_eq!(set.alloc(2).unwrap().index(), 0x10);
+        // The client's own mapping outlives the page.
+        store(&client, 0x800, 1);
+    }
+}

@@ -1,0 +1,303 @@
+//! The packet that goes out: headers by name, bytes in the order of the wire.
+
+use std::fmt;
+
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::crc::icrc;
+use super::packet::{BTH_LEN, ICRC_LEN, MAX_PAYLOAD};
+use super::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extensions, Ieth, ImmDt, Opcode, Psn, Reth, Syndrome,
+    U24, XrcEth,
+};
+
+/// The most that extension headers take: those of XRC atomics.
+const MAX_EXTENSIONS: usize = 32;
+
+// Every layout fits, the builder indexes on that.
+const _: () = {
+    let mut i = 0;
+    while i < Opcode::ALL.len() {
+        if let Ok(layout) = Opcode::ALL[i].layout() {
+            assert!(layout.headers.wire_len() <= MAX_EXTENSIONS);
+        }
+        i += 1;
+    }
+};
+
+/// Why a packet was not written. Each is a mistake of the caller, not of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EmitError {
+    /// An opcode without a layout.
+    UnknownOpcode(Opcode),
+    /// Headers the opcode asks for and the caller did not give.
+    Missing(Extensions),
+    /// Headers the caller gave and the opcode does not have.
+    Unexpected(Extensions),
+    /// So many bytes of payload for an opcode that carries none.
+    UnexpectedPayload(usize),
+    /// More payload than [`MAX_PAYLOAD`].
+    TooLong(usize),
+}
+
+impl fmt::Display for EmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EmitError::UnknownOpcode(op) => write!(f, "unknown opcode {:#04x}", op.0),
+            EmitError::Missing(headers) => write!(f, "headers not given: {headers:?}"),
+            EmitError::Unexpected(headers) => write!(f, "headers the opcode lacks: {headers:?}"),
+            EmitError::UnexpectedPayload(len) => {
+                write!(f, "{len} bytes of payload for an opcode that carries none")
+            }
+            EmitError::TooLong(len) => {
+                write!(
+                    f,
+                    "{len} bytes of payload, at most {MAX_PAYLOAD} are allowed"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for EmitError {}
+
+/// The headers of a packet to be sent. `Copy`: a queue pair can keep one and change its PSN.
+///
+/// The headers an opcode has must all be given, in any order, and no others.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketBuilder {
+    bth: Bth,
+    headers: Extensions,
+    given: Extensions,
+    extensions: [u8; MAX_EXTENSIONS],
+    icrc: bool,
+}
+
+impl PacketBuilder {
+    /// A packet with the default partition (0xffff), "migrated" path state, no acknowledge request,
+    /// and an ICRC.
+    #[must_use]
+    pub fn new(opcode: Opcode, dest_qp: u32, psn: Psn) -> PacketBuilder {
+        PacketBuilder {
+            bth: Bth {
+                opcode: opcode.0,
+                flags: Bth::MIG_REQ,
+                pkey: U16::new(0xffff),
+                congestion: 0,
+                dest_qp: U24::new(dest_qp),
+                ack: 0,
+                psn: U24::new(psn.get()),
+            },
+            headers: opcode
+                .layout()
+                .map_or(Extensions::empty(), |layout| layout.headers),
+            given: Extensions::empty(),
+            extensions: [0; MAX_EXTENSIONS],
+            icrc: true,
+        }
+    }
+
+    /// Another PSN, all else the same.
+    #[must_use]
+    pub fn psn(mut self, psn: Psn) -> PacketBuilder {
+        self.bth.psn = U24::new(psn.get());
+        self
+    }
+    /// Whether to ask for an acknowledgement.
+    #[must_use]
+    pub fn ack_request(mut self, on: bool) -> PacketBuilder {
+        self.bth.ack = if on { Bth::ACK_REQ } else { 0 };
+        self
+    }
+    /// Whether to ask for a solicited event.
+    #[must_use]
+    pub fn solicited(mut self, on: bool) -> PacketBuilder {
+        self.bth.flags = self.bth.flags & !Bth::SOLICITED | if on { Bth::SOLICITED } else { 0 };
+        self
+    }
+    /// The migration request bit.
+    #[must_use]
+    pub fn mig_req(mut self, on: bool) -> PacketBuilder {
+        self.bth.flags = self.bth.flags & !Bth::MIG_REQ | if on { Bth::MIG_REQ } else { 0 };
+        self
+    }
+    /// The partition key.
+    #[must_use]
+    pub fn pkey(mut self, pkey: u16) -> PacketBuilder {
+        self.bth.pkey = U16::new(pkey);
+        self
+    }
+    /// FECN and BECN ([`Bth::FECN`], [`Bth::BECN`]).
+    #[must_use]
+    pub fn congestion(mut self, bits: u8) -> PacketBuilder {
+        self.bth.congestion = bits & (Bth::FECN | Bth::BECN);
+        self
+    }
+    /// Whether to compute the ICRC; 0 stands in its place otherwise. See [`super::Wire::needs_icrc`].
+    #[must_use]
+    pub fn icrc(mut self, on: bool) -> PacketBuilder {
+        self.icrc = on;
+        self
+    }
+    /// XRC header: the shared receive queue.
+    #[must_use]
+    pub fn xrceth(self, srq: u32) -> PacketBuilder {
+        self.put(
+            Extensions::XRCETH,
+            &XrcEth {
+                reserved: 0,
+                srq: U24::new(srq),
+            },
+        )
+    }
+    /// Datagram header.
+    #[must_use]
+    pub fn deth(self, qkey: u32, src_qp: u32) -> PacketBuilder {
+        let deth = Deth {
+            qkey: U32::new(qkey),
+            reserved: 0,
+            src_qp: U24::new(src_qp),
+        };
+        self.put(Extensions::DETH, &deth)
+    }
+    /// RDMA header; `dma_length` is that of the whole message.
+    #[must_use]
+    pub fn reth(self, va: u64, rkey: u32, dma_length: u32) -> PacketBuilder {
+        let reth = Reth {
+            va: U64::new(va),
+            rkey: U32::new(rkey),
+            dma_length: U32::new(dma_length),
+        };
+        self.put(Extensions::RETH, &reth)
+    }
+    /// Atomic request header.
+    #[must_use]
+    pub fn atomic_eth(self, va: u64, rkey: u32, swap_or_add: u64, compare: u64) -> PacketBuilder {
+        let atomic = AtomicEth {
+            va: U64::new(va),
+            rkey: U32::new(rkey),
+            swap_or_add: U64::new(swap_or_add),
+            compare: U64::new(compare),
+        };
+        self.put(Extensions::ATOMIC_ETH, &atomic)
+    }
+    /// Acknowledge header.
+    #[must_use]
+    pub fn aeth(self, syndrome: Syndrome, msn: u32) -> PacketBuilder {
+        let aeth = Aeth {
+            syndrome: syndrome.to_u8(),
+            msn: U24::new(msn),
+        };
+        self.put(Extensions::AETH, &aeth)
+    }
+    /// Atomic result header.
+    #[must_use]
+    pub fn atomic_ack(self, original: u64) -> PacketBuilder {
+        self.put(
+            Extensions::ATOMIC_ACK,
+            &AtomicAckEth {
+                original: U64::new(original),
+            },
+        )
+    }
+    /// Immediate data.
+    #[must_use]
+    pub fn immdt(self, imm: u32) -> PacketBuilder {
+        self.put(Extensions::IMMDT, &ImmDt { imm: U32::new(imm) })
+    }
+    /// Invalidate header.
+    #[must_use]
+    pub fn ieth(self, rkey: u32) -> PacketBuilder {
+        self.put(
+            Extensions::IETH,
+            &Ieth {
+                rkey: U32::new(rkey),
+            },
+        )
+    }
+
+    fn put<T: IntoBytes + Immutable>(mut self, header: Extensions, value: &T) -> PacketBuilder {
+        self.given |= header;
+        if let Some(at) = self.headers.offset_of(header) {
+            let value = value.as_bytes();
+            // In range: the assertion at the top of the file holds for every layout.
+            self.extensions[at..at + value.len()].copy_from_slice(value);
+        }
+        self
+    }
+
+    /// Writes the packet into `out`, whose old content goes and whose capacity stays.
+    ///
+    /// # Errors
+    /// [`EmitError`] when opcode, headers and payload do not go together; `out` is empty then.
+    pub fn emit(&self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), EmitError> {
+        self.emit_with(payload.len(), out, |to| {
+            to.copy_from_slice(payload);
+            Ok(())
+        })
+    }
+
+    /// Writes the packet into `out` with a payload of `len` bytes that `fill` writes in place. `fill`
+    /// has to write all of it: what is there before is arbitrary.
+    ///
+    /// # Errors
+    /// [`EmitError`] as in [`emit`](PacketBuilder::emit), or what `fill` returns; `out` is empty then.
+    pub fn emit_with<E: From<EmitError>>(
+        &self,
+        len: usize,
+        out: &mut Vec<u8>,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let done = self.write(len, out, fill);
+        if done.is_err() {
+            out.clear();
+        }
+        done
+    }
+
+    fn write<E: From<EmitError>>(
+        &self,
+        len: usize,
+        out: &mut Vec<u8>,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.check(len)?;
+        let headers = BTH_LEN + self.headers.wire_len();
+        let pad = len.wrapping_neg() % 4;
+        let covered = headers + len + pad;
+        // No clear() first: bytes that are already there need no zeroing, they get overwritten.
+        out.resize(covered + ICRC_LEN, 0);
+
+        let mut bth = self.bth;
+        bth.flags |= (pad as u8) << Bth::PAD_SHIFT;
+        out[..BTH_LEN].copy_from_slice(bth.as_bytes());
+        out[BTH_LEN..headers].copy_from_slice(&self.extensions[..headers - BTH_LEN]);
+        fill(&mut out[headers..headers + len])?;
+        out[headers + len..covered].fill(0);
+        let crc = if self.icrc { icrc(&out[..covered]) } else { 0 };
+        out[covered..].copy_from_slice(&crc.to_le_bytes());
+        Ok(())
+    }
+
+    fn check(&self, len: usize) -> Result<(), EmitError> {
+        let opcode = self.bth.opcode();
+        let Ok(layout) = opcode.layout() else {
+            return Err(EmitError::UnknownOpcode(opcode));
+        };
+        let missing = layout.headers.difference(self.given);
+        let unexpected = self.given.difference(layout.headers);
+        if !missing.is_empty() {
+            Err(EmitError::Missing(missing))
+        } else if !unexpected.is_empty() {
+            Err(EmitError::Unexpected(unexpected))
+        } else if len != 0 && !layout.payload {
+            Err(EmitError::UnexpectedPayload(len))
+        } else if len > MAX_PAYLOAD {
+            Err(EmitError::TooLong(len))
+        } else {
+            Ok(())
+        }
+    }
+}

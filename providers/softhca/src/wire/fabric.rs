@@ -1,0 +1,347 @@
+//! The in-memory switch: any number of ports, frames routed by address.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::{Address, Frame, Wire, WireFull};
+
+/// Frames a port holds for its HCA unless the fabric says otherwise.
+const QUEUE_DEPTH: usize = 1024;
+
+/// An in-memory switch. Clones are the same switch.
+///
+/// Frames between two ports keep their order and arrive or are counted as dropped. A frame to one of
+/// the sender's own addresses goes through the switch as well. Multicast is not forwarded: a group
+/// address belongs to no port.
+#[derive(Clone)]
+pub struct Fabric {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    table: RwLock<Table>,
+    depth: usize,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Table {
+    next_id: u64,
+    /// By age, so that the oldest owner of an address keeps it.
+    ports: BTreeMap<u64, Entry>,
+    by_gid: HashMap<[u8; 16], Arc<Port>>,
+    by_lid: HashMap<u16, Arc<Port>>,
+}
+
+struct Entry {
+    addresses: Vec<Address>,
+    port: Arc<Port>,
+}
+
+struct Port {
+    /// Changes only under the lock of `inbox`, so that no frame enters a dead port's queue.
+    plugged: AtomicBool,
+    inbox: Mutex<VecDeque<Frame>>,
+}
+
+#[derive(Default)]
+struct Counters {
+    sent: AtomicU64,
+    delivered: AtomicU64,
+    refused: AtomicU64,
+    unknown_destination: AtomicU64,
+    dead_link: AtomicU64,
+}
+
+/// What a fabric has done with frames. `sent` is the sum of the others but `refused` and what is
+/// queued now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FabricStats {
+    /// Taken from a sender, dropped ones included.
+    pub sent: u64,
+    /// Handed to a receiver.
+    pub delivered: u64,
+    /// Given back because the receiver's queue was full.
+    pub refused: u64,
+    /// Dropped: no port has that address.
+    pub unknown_destination: u64,
+    /// Dropped: the sender's or the receiver's link is unplugged, or its port has gone.
+    pub dead_link: u64,
+}
+
+fn add(counter: &AtomicU64, n: usize) {
+    // Relaxed: statistics order nothing.
+    counter.fetch_add(n as u64, Ordering::Relaxed);
+}
+
+impl Port {
+    // A panic elsewhere leaves a queue of whole frames: poisoning says nothing here.
+    fn inbox(&self) -> MutexGuard<'_, VecDeque<Frame>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_plugged(&self) -> bool {
+        self.plugged.load(Ordering::Acquire)
+    }
+}
+
+impl Shared {
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_addresses(&self, id: u64, addresses: &[Address]) {
+        let mut table = self.write();
+        if let Some(entry) = table.ports.get_mut(&id) {
+            entry.addresses = addresses.to_vec();
+            table.rebuild();
+        }
+    }
+
+    fn set_plugged(&self, port: &Port, plugged: bool) {
+        let mut inbox = port.inbox();
+        port.plugged.store(plugged, Ordering::Release);
+        if !plugged {
+            add(&self.counters.dead_link, inbox.len());
+            inbox.clear();
+        }
+    }
+}
+
+impl Table {
+    fn rebuild(&mut self) {
+        self.by_gid.clear();
+        self.by_lid.clear();
+        for entry in self.ports.values() {
+            for address in &entry.addresses {
+                if address.gid != [0; 16] {
+                    self.by_gid
+                        .entry(address.gid)
+                        .or_insert_with(|| entry.port.clone());
+                }
+                if address.lid != 0 {
+                    self.by_lid
+                        .entry(address.lid)
+                        .or_insert_with(|| entry.port.clone());
+                }
+            }
+        }
+    }
+
+    fn route(&self, to: Address) -> Option<&Arc<Port>> {
+        if to.lid != 0 {
+            self.by_lid.get(&to.lid)
+        } else {
+            self.by_gid.get(&to.gid)
+        }
+    }
+}
+
+impl Fabric {
+    /// A switch without ports.
+    #[must_use]
+    pub fn new() -> Fabric {
+        Fabric::with_queue_depth(QUEUE_DEPTH)
+    }
+
+    /// A switch whose ports each hold up to `depth` frames (at least 1) for their HCA.
+    #[must_use]
+    pub fn with_queue_depth(depth: usize) -> Fabric {
+        let shared = Shared {
+            table: RwLock::default(),
+            depth: depth.max(1),
+            counters: Counters::default(),
+        };
+        Fabric {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// A new port, plugged in, reached by each of `addresses`: by the GIDs that are not zero and the
+    /// LIDs that are not 0. An address that another port already has stays with that one.
+    #[must_use]
+    pub fn attach(&self, addresses: &[Address]) -> FabricPort {
+        let port = Arc::new(Port {
+            plugged: AtomicBool::new(true),
+            inbox: Mutex::new(VecDeque::new()),
+        });
+        let mut table = self.shared.write();
+        let id = table.next_id;
+        table.next_id += 1;
+        table.ports.insert(
+            id,
+            Entry {
+                addresses: addresses.to_vec(),
+                port: port.clone(),
+            },
+        );
+        table.rebuild();
+        drop(table);
+        FabricPort {
+            link: LinkControl {
+                shared: self.shared.clone(),
+                port,
+                id,
+            },
+        }
+    }
+
+    /// What has happened to frames so far.
+    #[must_use]
+    pub fn stats(&self) -> FabricStats {
+        let counters = &self.shared.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        FabricStats {
+            sent: get(&counters.sent),
+            delivered: get(&counters.delivered),
+            refused: get(&counters.refused),
+            unknown_destination: get(&counters.unknown_destination),
+            dead_link: get(&counters.dead_link),
+        }
+    }
+}
+
+impl Default for Fabric {
+    fn default() -> Fabric {
+        Fabric::new()
+    }
+}
+
+impl fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ports = self.shared.read().ports.len();
+        f.debug_struct("Fabric")
+            .field("ports", &ports)
+            .field("stats", &self.stats())
+            .finish()
+    }
+}
+
+/// One port of a [`Fabric`]; dropping it takes the port away.
+pub struct FabricPort {
+    link: LinkControl,
+}
+
+/// The cable of one port, in the hand of whoever plays the network. Clones are the same cable; it
+/// outlives the port and then does nothing.
+#[derive(Clone)]
+pub struct LinkControl {
+    shared: Arc<Shared>,
+    port: Arc<Port>,
+    id: u64,
+}
+
+impl FabricPort {
+    /// A handle on this port's link.
+    #[must_use]
+    pub fn link_control(&self) -> LinkControl {
+        self.link.clone()
+    }
+}
+
+impl LinkControl {
+    /// Pulls the cable: what waits for this port is lost, and so is what it or others send until
+    /// [`replug`](LinkControl::replug). Senders are not told.
+    pub fn unplug(&self) {
+        self.shared.set_plugged(&self.port, false);
+    }
+
+    /// Puts the cable back.
+    pub fn replug(&self) {
+        // A port that has gone stays dead: nobody would empty its queue. The lock keeps it from going
+        // in between.
+        let table = self.shared.read();
+        if table.ports.contains_key(&self.id) {
+            self.shared.set_plugged(&self.port, true);
+        }
+    }
+
+    /// Whether the cable is in.
+    #[must_use]
+    pub fn is_plugged(&self) -> bool {
+        self.port.is_plugged()
+    }
+
+    /// Replaces the port's addresses.
+    pub fn set_addresses(&self, addresses: &[Address]) {
+        self.shared.set_addresses(self.id, addresses);
+    }
+}
+
+impl Wire for FabricPort {
+    fn transmit(&mut self, frame: Frame) -> Result<(), WireFull> {
+        let LinkControl { shared, port, .. } = &self.link;
+        let counters = &shared.counters;
+        if !port.is_plugged() {
+            add(&counters.sent, 1);
+            add(&counters.dead_link, 1);
+            return Ok(());
+        }
+        let table = shared.read();
+        let Some(target) = table.route(frame.dst) else {
+            add(&counters.sent, 1);
+            add(&counters.unknown_destination, 1);
+            return Ok(());
+        };
+        let mut inbox = target.inbox();
+        if !target.is_plugged() {
+            add(&counters.dead_link, 1);
+        } else if inbox.len() >= shared.depth {
+            add(&counters.refused, 1);
+            return Err(WireFull(frame));
+        } else {
+            inbox.push_back(frame);
+        }
+        add(&counters.sent, 1);
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Option<Frame> {
+        let frame = self.link.port.inbox().pop_front()?;
+        add(&self.link.shared.counters.delivered, 1);
+        Some(frame)
+    }
+
+    fn set_addresses(&mut self, addresses: &[Address]) {
+        self.link.set_addresses(addresses);
+    }
+}
+
+impl Drop for FabricPort {
+    fn drop(&mut self) {
+        let LinkControl { shared, port, id } = &self.link;
+        let mut table = shared.write();
+        table.ports.remove(id);
+        table.rebuild();
+        // Still under the table lock, for replug().
+        shared.set_plugged(port, false);
+    }
+}
+
+impl fmt::Debug for FabricPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FabricPort")
+            .field("link", &self.link)
+            .finish()
+    }
+}
+
+impl fmt::Debug for LinkControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkControl")
+            .field("port", &self.id)
+            .field("plugged", &self.is_plugged())
+            .field("queued", &self.port.inbox().len())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+#[path = "fabric_tests.rs"]
+mod tests;

@@ -1,0 +1,134 @@
+//! Packets and the wires they travel on.
+//!
+//! Queue pairs of the software HCA talk to each other in nothing but packets: InfiniBand transport
+//! headers as IBTA volume 1 chapter 9 gives them, from the BTH to the ICRC. Routing headers (LRH,
+//! GRH, IP, UDP) are not among the bytes: an [`Address`] pair beside them says the same, and a wire
+//! that leaves the process builds the encapsulation it needs.
+//!
+//! - Two views of a packet: [`Packet`] in [`packet`] for bytes that came in, [`PacketBuilder`] in
+//!   [`builder`] for bytes that go out. [`headers`], [`opcode`], [`syndrome`], [`psn`] and [`crc`] are its nouns.
+//! - [`fabric`]: the in-memory switch. [`faulty`]: a wire with seeded faults around another.
+//! - [`timers`]: the times that travel as small codes.
+
+use std::fmt;
+use std::time::Duration;
+
+pub mod builder;
+pub mod crc;
+pub mod fabric;
+pub mod faulty;
+pub mod headers;
+pub mod opcode;
+pub mod packet;
+pub mod psn;
+pub mod syndrome;
+pub mod timers;
+
+pub use self::builder::{EmitError, PacketBuilder};
+pub use self::fabric::{Fabric, FabricPort, FabricStats, LinkControl};
+pub use self::faulty::{FaultControl, FaultStats, Faults, Faulty};
+pub use self::headers::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ieth, ImmDt, Reth, U24, XrcEth};
+pub use self::opcode::{Extensions, Layout, Opcode, Operation, Position, Transport};
+pub use self::packet::{Packet, PacketError};
+pub use self::psn::Psn;
+pub use self::syndrome::{NakCode, Syndrome};
+
+/// Where a packet goes or comes from: a GID for RoCE, a LID (with a GID where there is a GRH) for
+/// InfiniBand.
+///
+/// An InfiniBand switch looks at the LID alone, so a LID other than 0 decides; with LID 0 the GID
+/// does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Address {
+    /// The GID in wire order; all zero for a local packet without GRH.
+    pub gid: [u8; 16],
+    /// The LID; 0 on Ethernet, where there is none.
+    pub lid: u16,
+}
+
+/// A packet on a wire: everything from the BTH to the ICRC as bytes, routing beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Who sent it.
+    pub src: Address,
+    /// Who is to get it.
+    pub dst: Address,
+    /// BTH, extension headers, payload, pad, ICRC.
+    pub bytes: Vec<u8>,
+}
+
+/// The wire has no room now; the frame comes back.
+///
+/// This is link level flow control (InfiniBand credits, Ethernet PFC), not loss: the sender keeps the
+/// frame and offers it again later.
+#[derive(Debug)]
+pub struct WireFull(pub Frame);
+
+impl fmt::Display for WireFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the wire takes no frame of {} bytes now",
+            self.0.bytes.len()
+        )
+    }
+}
+
+impl std::error::Error for WireFull {}
+
+/// One end of a wire, owned by one port of one HCA.
+pub trait Wire: Send + fmt::Debug {
+    /// Sends one frame. `Ok` does not mean that it arrives: a network may lose it.
+    ///
+    /// # Errors
+    /// [`WireFull`] gives the frame back when there is no room for it now.
+    fn transmit(&mut self, frame: Frame) -> Result<(), WireFull>;
+
+    /// The next frame that has arrived, if any. Never waits.
+    fn receive(&mut self) -> Option<Frame>;
+
+    /// Earliest time at which this wire has something to do although nothing happens to it until
+    /// then (delayed frames), on the clock of [`advance`](Wire::advance); `None` when idle.
+    fn next_event(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Tells the time since start, real or virtual. Going backwards has no effect.
+    fn advance(&mut self, now: Duration) {
+        let _ = now;
+    }
+
+    /// Replaces the addresses under which this end is reached. A wire that has no say in routing
+    /// ignores it.
+    fn set_addresses(&mut self, addresses: &[Address]) {
+        let _ = addresses;
+    }
+
+    /// Whether bytes may arrive other than they were sent. Only then is it worth the sender's time to
+    /// compute the ICRC ([`PacketBuilder::icrc`]); without it the field is 0, which
+    /// [`Packet::parse`] takes as "none computed".
+    fn needs_icrc(&self) -> bool {
+        false
+    }
+}
+
+impl<W: Wire + ?Sized> Wire for Box<W> {
+    fn transmit(&mut self, frame: Frame) -> Result<(), WireFull> {
+        (**self).transmit(frame)
+    }
+    fn receive(&mut self) -> Option<Frame> {
+        (**self).receive()
+    }
+    fn next_event(&self) -> Option<Duration> {
+        (**self).next_event()
+    }
+    fn advance(&mut self, now: Duration) {
+        (**self).advance(now);
+    }
+    fn set_addresses(&mut self, addresses: &[Address]) {
+        (**self).set_addresses(addresses);
+    }
+    fn needs_icrc(&self) -> bool {
+        (**self).needs_icrc()
+    }
+}

@@ -1,0 +1,276 @@
+//! BTH opcodes and what follows each (IBTA vol 1, 9.2.1 "OpCode and extension headers"; the same table
+//! is `rxe_opcode[]` in the kernel's `drivers/infiniband/sw/rxe/rxe_opcode.c`).
+
+use std::fmt;
+
+use bitflags::bitflags;
+
+use super::PacketError;
+
+/// An opcode byte; any value, known or not. Bits 7:5 are the transport, 4:0 the operation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Opcode(pub u8);
+
+/// The transport service, bits 7:5 of the opcode. Reliable datagram is left out: no device has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// Congestion notification (RoCEv2): belongs to no transport.
+    Cnp,
+    /// Extended reliable connection.
+    Xrc,
+}
+
+/// What a packet is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// SEND, with immediate or invalidate where the headers say so.
+    Send,
+    /// RDMA WRITE, with immediate where the headers say so.
+    Write,
+    /// RDMA READ request.
+    ReadRequest,
+    /// RDMA READ response.
+    ReadResponse,
+    /// Acknowledgement, positive or negative.
+    Acknowledge,
+    /// Acknowledgement with the result of an atomic.
+    AtomicAcknowledge,
+    /// Compare and swap.
+    CompareSwap,
+    /// Fetch and add.
+    FetchAdd,
+    /// Congestion notification.
+    Congestion,
+}
+
+/// Where in its message a packet stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Position {
+    /// The first of several.
+    First,
+    /// Neither first nor last.
+    Middle,
+    /// The last of several.
+    Last,
+    /// The whole message.
+    Only,
+}
+
+impl Position {
+    /// First or only: a message starts here.
+    #[must_use]
+    pub const fn starts(self) -> bool {
+        matches!(self, Position::First | Position::Only)
+    }
+    /// Last or only: a message ends here.
+    #[must_use]
+    pub const fn ends(self) -> bool {
+        matches!(self, Position::Last | Position::Only)
+    }
+}
+
+bitflags! {
+    /// Extension headers, lowest bit first on the wire.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Extensions: u8 {
+        /// XRC shared receive queue.
+        const XRCETH = 1 << 0;
+        /// Datagram.
+        const DETH = 1 << 1;
+        /// RDMA.
+        const RETH = 1 << 2;
+        /// Atomic request.
+        const ATOMIC_ETH = 1 << 3;
+        /// Acknowledge.
+        const AETH = 1 << 4;
+        /// Atomic result.
+        const ATOMIC_ACK = 1 << 5;
+        /// Immediate data.
+        const IMMDT = 1 << 6;
+        /// Invalidate.
+        const IETH = 1 << 7;
+    }
+}
+
+/// Bytes of each extension header, by bit number of [`Extensions`].
+const EXTENSION_LEN: [usize; 8] = [4, 8, 16, 28, 4, 8, 4, 4];
+
+impl Extensions {
+    /// Bytes of all headers of this set.
+    #[must_use]
+    pub const fn wire_len(self) -> usize {
+        let (mut sum, mut bit) = (0, 0);
+        while bit < EXTENSION_LEN.len() {
+            if self.bits() & (1 << bit) != 0 {
+                sum += EXTENSION_LEN[bit];
+            }
+            bit += 1;
+        }
+        sum
+    }
+
+    /// Byte offset of `header` (one flag) behind the BTH of a packet that has the headers `self`;
+    /// `None` when it is not among them.
+    #[must_use]
+    pub const fn offset_of(self, header: Extensions) -> Option<usize> {
+        if self.bits() & header.bits() == 0 {
+            return None;
+        }
+        let before = header.bits().wrapping_sub(1);
+        Some(Extensions::from_bits_retain(self.bits() & before).wire_len())
+    }
+}
+
+/// What an opcode says about its packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The transport service.
+    pub transport: Transport,
+    /// What the packet is part of.
+    pub operation: Operation,
+    /// Where in its message it stands.
+    pub position: Position,
+    /// The extension headers it has: all of these and no others.
+    pub headers: Extensions,
+    /// Whether it may carry payload.
+    pub payload: bool,
+}
+
+impl Layout {
+    /// Whether a requester sends it, as opposed to a responder.
+    #[must_use]
+    pub const fn is_request(&self) -> bool {
+        !matches!(
+            self.operation,
+            Operation::ReadResponse | Operation::Acknowledge | Operation::AtomicAcknowledge
+        )
+    }
+    /// Whether it carries immediate data.
+    #[must_use]
+    pub const fn has_immediate(&self) -> bool {
+        self.headers.contains(Extensions::IMMDT)
+    }
+}
+
+macro_rules! opcodes {
+    ($($transport:ident $name:ident = $value:literal, $operation:ident $position:ident
+       [$($header:ident)*] $payload:literal;)*) => {
+        impl Opcode {
+            $(#[doc = concat!("IBTA opcode ", stringify!($value), ".")]
+              pub const $name: Opcode = Opcode($value);)*
+
+            /// All opcodes that have a layout.
+            pub const ALL: &[Opcode] = &[$(Opcode::$name),*];
+
+            /// What the opcode says about its packet.
+            ///
+            /// # Errors
+            /// [`PacketError::UnknownOpcode`] when IBTA reserves it or this device does not know it.
+            #[inline]
+            pub const fn layout(self) -> Result<Layout, PacketError> {
+                match self.0 {
+                    $($value => Ok(const { Layout {
+                        transport: Transport::$transport,
+                        operation: Operation::$operation,
+                        position: Position::$position,
+                        headers: Extensions::empty()$(.union(Extensions::$header))*,
+                        payload: $payload,
+                    }}),)*
+                    _ => Err(PacketError::UnknownOpcode(self)),
+                }
+            }
+
+            const fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $($value => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+opcodes! {
+    Rc RC_SEND_FIRST = 0x00, Send First [] true;
+    Rc RC_SEND_MIDDLE = 0x01, Send Middle [] true;
+    Rc RC_SEND_LAST = 0x02, Send Last [] true;
+    Rc RC_SEND_LAST_IMM = 0x03, Send Last [IMMDT] true;
+    Rc RC_SEND_ONLY = 0x04, Send Only [] true;
+    Rc RC_SEND_ONLY_IMM = 0x05, Send Only [IMMDT] true;
+    Rc RC_WRITE_FIRST = 0x06, Write First [RETH] true;
+    Rc RC_WRITE_MIDDLE = 0x07, Write Middle [] true;
+    Rc RC_WRITE_LAST = 0x08, Write Last [] true;
+    Rc RC_WRITE_LAST_IMM = 0x09, Write Last [IMMDT] true;
+    Rc RC_WRITE_ONLY = 0x0a, Write Only [RETH] true;
+    Rc RC_WRITE_ONLY_IMM = 0x0b, Write Only [RETH IMMDT] true;
+    Rc RC_READ_REQUEST = 0x0c, ReadRequest Only [RETH] false;
+    Rc RC_READ_RESPONSE_FIRST = 0x0d, ReadResponse First [AETH] true;
+    Rc RC_READ_RESPONSE_MIDDLE = 0x0e, ReadResponse Middle [] true;
+    Rc RC_READ_RESPONSE_LAST = 0x0f, ReadResponse Last [AETH] true;
+    Rc RC_READ_RESPONSE_ONLY = 0x10, ReadResponse Only [AETH] true;
+    Rc RC_ACKNOWLEDGE = 0x11, Acknowledge Only [AETH] false;
+    Rc RC_ATOMIC_ACKNOWLEDGE = 0x12, AtomicAcknowledge Only [AETH ATOMIC_ACK] false;
+    Rc RC_COMPARE_SWAP = 0x13, CompareSwap Only [ATOMIC_ETH] false;
+    Rc RC_FETCH_ADD = 0x14, FetchAdd Only [ATOMIC_ETH] false;
+    Rc RC_SEND_LAST_INV = 0x16, Send Last [IETH] true;
+    Rc RC_SEND_ONLY_INV = 0x17, Send Only [IETH] true;
+
+    Uc UC_SEND_FIRST = 0x20, Send First [] true;
+    Uc UC_SEND_MIDDLE = 0x21, Send Middle [] true;
+    Uc UC_SEND_LAST = 0x22, Send Last [] true;
+    Uc UC_SEND_LAST_IMM = 0x23, Send Last [IMMDT] true;
+    Uc UC_SEND_ONLY = 0x24, Send Only [] true;
+    Uc UC_SEND_ONLY_IMM = 0x25, Send Only [IMMDT] true;
+    Uc UC_WRITE_FIRST = 0x26, Write First [RETH] true;
+    Uc UC_WRITE_MIDDLE = 0x27, Write Middle [] true;
+    Uc UC_WRITE_LAST = 0x28, Write Last [] true;
+    Uc UC_WRITE_LAST_IMM = 0x29, Write Last [IMMDT] true;
+    Uc UC_WRITE_ONLY = 0x2a, Write Only [RETH] true;
+    Uc UC_WRITE_ONLY_IMM = 0x2b, Write Only [RETH IMMDT] true;
+
+    Ud UD_SEND_ONLY = 0x64, Send Only [DETH] true;
+    Ud UD_SEND_ONLY_IMM = 0x65, Send Only [DETH IMMDT] true;
+
+    // RoCEv2 (annex A17): BTH and 16 reserved bytes, which count as payload here.
+    Cnp CNP = 0x81, Congestion Only [] true;
+
+    // IBTA annex A14: requests name the SRQ, responses do not.
+    Xrc XRC_SEND_FIRST = 0xa0, Send First [XRCETH] true;
+    Xrc XRC_SEND_MIDDLE = 0xa1, Send Middle [XRCETH] true;
+    Xrc XRC_SEND_LAST = 0xa2, Send Last [XRCETH] true;
+    Xrc XRC_SEND_LAST_IMM = 0xa3, Send Last [XRCETH IMMDT] true;
+    Xrc XRC_SEND_ONLY = 0xa4, Send Only [XRCETH] true;
+    Xrc XRC_SEND_ONLY_IMM = 0xa5, Send Only [XRCETH IMMDT] true;
+    Xrc XRC_WRITE_FIRST = 0xa6, Write First [XRCETH RETH] true;
+    Xrc XRC_WRITE_MIDDLE = 0xa7, Write Middle [XRCETH] true;
+    Xrc XRC_WRITE_LAST = 0xa8, Write Last [XRCETH] true;
+    Xrc XRC_WRITE_LAST_IMM = 0xa9, Write Last [XRCETH IMMDT] true;
+    Xrc XRC_WRITE_ONLY = 0xaa, Write Only [XRCETH RETH] true;
+    Xrc XRC_WRITE_ONLY_IMM = 0xab, Write Only [XRCETH RETH IMMDT] true;
+    Xrc XRC_READ_REQUEST = 0xac, ReadRequest Only [XRCETH RETH] false;
+    Xrc XRC_READ_RESPONSE_FIRST = 0xad, ReadResponse First [AETH] true;
+    Xrc XRC_READ_RESPONSE_MIDDLE = 0xae, ReadResponse Middle [] true;
+    Xrc XRC_READ_RESPONSE_LAST = 0xaf, ReadResponse Last [AETH] true;
+    Xrc XRC_READ_RESPONSE_ONLY = 0xb0, ReadResponse Only [AETH] true;
+    Xrc XRC_ACKNOWLEDGE = 0xb1, Acknowledge Only [AETH] false;
+    Xrc XRC_ATOMIC_ACKNOWLEDGE = 0xb2, AtomicAcknowledge Only [AETH ATOMIC_ACK] false;
+    Xrc XRC_COMPARE_SWAP = 0xb3, CompareSwap Only [XRCETH ATOMIC_ETH] false;
+    Xrc XRC_FETCH_ADD = 0xb4, FetchAdd Only [XRCETH ATOMIC_ETH] false;
+    Xrc XRC_SEND_LAST_INV = 0xb6, Send Last [XRCETH IETH] true;
+    Xrc XRC_SEND_ONLY_INV = 0xb7, Send Only [XRCETH IETH] true;
+}
+
+impl fmt::Debug for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "Opcode({:#04x})", self.0),
+        }
+    }
+}

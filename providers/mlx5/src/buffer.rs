@@ -1,0 +1,52 @@
+//! Where a queue pair's rings lie: one buffer, the receive queue first, the send queue right after it.
+
+use uverbs_core::error::Error;
+use uverbs_core::memory::{Dbrec, Mapping};
+
+use crate::size::{RecvSize, SendSize};
+use crate::uar::Register;
+
+/// What the device reads of a queue pair, and the doorbell register that tells it to. Kept until the kernel confirmed the
+/// destruction, and while a posting side lives.
+#[derive(Debug)]
+pub(crate) struct QpMemory {
+    rings: Mapping,
+    /// Offset of the send queue: the kernel computes the same from count and shift (mlx5_ib `qp.c:set_user_buf_size`).
+    send_offset: usize,
+    pub(crate) record: Dbrec,
+    pub(crate) register: Register,
+}
+
+impl QpMemory {
+    /// Zeroed rings.
+    pub(crate) fn new(
+        send: &SendSize,
+        recv: &RecvSize,
+        record: Dbrec,
+        register: Register,
+    ) -> Result<Self, Error> {
+        let send_offset = recv.bytes();
+        let rings = Mapping::new(send_offset + send.bytes())?;
+        Ok(Self { rings, send_offset, record, register })
+    }
+
+    /// Bytes that the kernel will pin.
+    pub(crate) fn len(&self) -> usize {
+        self.rings.len()
+    }
+
+    /// Address for the kernel.
+    pub(crate) fn addr(&self) -> u64 {
+        self.rings.addr()
+    }
+
+    /// The receive queue.
+    pub(crate) fn recv(&self) -> *mut u8 {
+        self.rings.ptr()
+    }
+
+    /// The send queue.
+    pub(crate) fn send(&self) -> *mut u8 {
+        self.rings.ptr().wrapping_add(self.send_offset)
+    }
+}

@@ -1,0 +1,120 @@
+//! An open device: the handshake with the kernel driver, and what it said.
+
+use std::sync::Arc;
+
+use uverbs_core::attr::{DeviceAttr, PortAttr};
+use uverbs_core::context::ContextCore;
+use uverbs_core::cq::CqCore;
+use uverbs_core::error::Error;
+use uverbs_core::memory::Dbrecs;
+use uverbs_core::pd::PdCore;
+use uverbs_core::provider::{ContextOps, CqInit, QpInit};
+use uverbs_core::qp::QpCore;
+use uverbs_core::table::UserIndexes;
+use uverbs_kernel_abi::mlx5::{
+    MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR, mlx5_ib_alloc_pd_resp, mlx5_ib_alloc_ucontext_req_v2,
+    mlx5_ib_alloc_ucontext_resp,
+};
+use zerocopy::IntoBytes;
+
+use crate::create::{CqeSize, create_cq, create_qp};
+use crate::size::Limits;
+use crate::uar::Uars;
+use crate::{Cq, Mlx5, Rq, Sq};
+
+const VERB: &str = "open_device";
+
+/// Doorbell registers asked for, and those of low latency among them: rdma-core's defaults. A kernel with dynamic UARs
+/// ignores them and an older one needs them, to get as far as to be refused with a reason.
+const TOTAL_BFREGS: u32 = 16;
+const LOW_LATENCY_BFREGS: u32 = 4;
+
+/// Completions carry the user index.
+const CQE_VERSION: u8 = 1;
+
+/// An open ConnectX.
+#[derive(Debug)]
+pub struct Context {
+    // The pages go before the file, so that their kernel objects can be given back.
+    pub(crate) uars: Uars,
+    pub(crate) dbrecs: Dbrecs,
+    pub(crate) indexes: UserIndexes,
+    pub(crate) limits: Limits,
+    pub(crate) core: Arc<ContextCore>,
+}
+
+impl Context {
+    /// `GET_CONTEXT`, the device's limits, and the page that completion queues are armed through: the same commands in
+    /// the same order as rdma-core `mlx5.c:mlx5_alloc_context`, less the optional ones.
+    pub(crate) fn open(core: Arc<ContextCore>) -> Result<Self, Error> {
+        let request = mlx5_ib_alloc_ucontext_req_v2 {
+            total_num_bfregs: TOTAL_BFREGS,
+            num_low_latency_bfregs: LOW_LATENCY_BFREGS,
+            max_cqe_version: CQE_VERSION,
+            lib_caps: MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR,
+            ..Default::default()
+        };
+        let mut answer = mlx5_ib_alloc_ucontext_resp::default();
+        core.uverbs().get_context(request.as_bytes(), answer.as_mut_bytes())?;
+        // Static registers are what a kernel gives that doesn't know DYN_UAR (mlx5_ib before 5.8).
+        if answer.tot_bfregs != 0 {
+            let what = "a kernel without dynamic UARs (before Linux 5.8)".to_owned();
+            return Err(Error::Unsupported { verb: VERB, what });
+        }
+        if answer.cqe_version != CQE_VERSION {
+            let what = format!("completion format {} (this library knows 1)", answer.cqe_version);
+            return Err(Error::Unsupported { verb: VERB, what });
+        }
+        let device = core.uverbs().query_device_ex(&mut [])?;
+        let uars = Uars::open(&core, answer.bf_reg_size, answer.num_uars_per_page)?;
+        Ok(Self {
+            uars,
+            dbrecs: Dbrecs::new(),
+            indexes: UserIndexes::default(),
+            limits: Limits::new(&answer, &device),
+            core,
+        })
+    }
+
+    /// Creates a completion queue with entries of the given size. [`ContextOps::create_cq`] takes 64 bytes.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn create_cq_sized(
+        &self,
+        init: &CqInit,
+        size: CqeSize,
+    ) -> Result<(Arc<CqCore>, Cq), Error> {
+        create_cq(self, init, size)
+    }
+}
+
+impl ContextOps<Mlx5> for Context {
+    fn core(&self) -> &Arc<ContextCore> {
+        &self.core
+    }
+
+    fn query_device(&self) -> Result<DeviceAttr, Error> {
+        self.core.uverbs().query_device_ex(&mut [])
+    }
+
+    fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
+        self.core.uverbs().query_port(port)
+    }
+
+    fn alloc_pd(&self) -> Result<Arc<PdCore>, Error> {
+        // The PD number is for raw commands only; the kernel insists on room for it.
+        let mut answer = mlx5_ib_alloc_pd_resp::default();
+        let handle = self.core.uverbs().alloc_pd(answer.as_mut_bytes())?;
+        Ok(PdCore::new(Arc::clone(&self.core), handle))
+    }
+
+    fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
+        create_cq(self, init, CqeSize::default())
+    }
+
+    fn create_qp(&self, init: &QpInit) -> Result<(Arc<QpCore>, Sq, Rq), Error> {
+        create_qp(self, init)
+    }
+}

@@ -1,0 +1,403 @@
+//! Completion queues.
+//!
+//! The device writes an entry and its last byte last: opcode and ownership bit, which changes with every turn around the
+//! ring. A new ring is filled with a bit that the first turn doesn't expect, so the bit alone tells.
+//!
+//! # Safety
+//!
+//! A [`Cq`] is the only poller, and holds on to the memory that its pointers go to. An entry is the program's from the load
+//! of its ownership bit on (a fence keeps the other loads behind) until the consumer index passes it. The entry names its
+//! queue pair by user index, and the table holds on to the queue pairs in it; the pointer of the last one is dropped with
+//! its place in the table. Which slot a completion means is the device's word: that it names a published work request is
+//! what makes taking the slot sound.
+#![allow(unsafe_code, reason = "reads entries that the device writes, and takes slots that it names")]
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use uverbs_core::cq::{CqCore, Message};
+use uverbs_core::fence;
+use uverbs_core::provider::{CqOps, Polled};
+use uverbs_core::table::{QpShared, Taken};
+use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
+use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
+
+use crate::cqe::{Cqe, Entry};
+
+/// What a ring is filled with: no opcode, and the ownership bit that the first turn doesn't expect. rdma-core writes 0xf0 and
+/// looks at the opcode of every entry; with the bit set it need not be looked at.
+pub(crate) const UNWRITTEN: u8 = CqeOpcode::INVALID.0 << 4 | MLX5_CQE_OWNER_MASK;
+
+/// No user index has this value: they have 24 bits.
+const NO_UIDX: u32 = u32::MAX;
+
+/// The polling side of a completion queue.
+pub struct Cq {
+    /// The 64 described bytes of the first entry.
+    start: *mut u8,
+    /// Consumer index, free running; the device knows its low 24 bits once it is published.
+    ci: u32,
+    /// Entries less one.
+    mask: u32,
+    /// Log2 of an entry's bytes.
+    shift: u32,
+    /// Log2 of the entries: this bit of the index is the ownership bit.
+    turn: u32,
+    /// The queue pair of the last completion.
+    last_uidx: u32,
+    last: *const QpShared,
+    record: *mut u32,
+    core: Arc<CqCore>,
+    /// Queue pairs by user index.
+    table: Vec<Option<Arc<QpShared>>>,
+    // Cold.
+    strays: u64,
+}
+
+// SAFETY: `start` and `record` go to memory that `core` keeps, `last` into `table`; this is the only one to poll.
+unsafe impl Send for Cq {}
+
+/// What a completion queue is made from.
+pub(crate) struct CqParts {
+    /// First byte of the ring.
+    pub(crate) start: *mut u8,
+    /// Entries, a power of two.
+    pub(crate) entries: u32,
+    /// Log2 of an entry's bytes: 6 or 7.
+    pub(crate) shift: u32,
+    pub(crate) record: *mut u32,
+    /// Keeps ring and record.
+    pub(crate) core: Arc<CqCore>,
+}
+
+/// What an entry that is neither a send's nor a receive's success turned out to be.
+enum Odd {
+    Taken(Taken),
+    /// Nothing for the program: go on.
+    Skip,
+    /// Not written yet, whatever its ownership bit says.
+    Unwritten,
+}
+
+/// Fills a new ring.
+///
+/// # Safety
+///
+/// `entries` times two to the `shift` bytes are valid to write at `start`, and the device doesn't know them yet.
+pub(crate) unsafe fn fill(start: *mut u8, entries: u32, shift: u32) {
+    for entry in 1..=entries as usize {
+        let last = start.wrapping_add((entry << shift) - 1);
+        // SAFETY: the last byte of an entry of the ring.
+        unsafe { last.write(UNWRITTEN) };
+    }
+}
+
+impl Cq {
+    /// A queue that knows no queue pair yet.
+    ///
+    /// # Safety
+    ///
+    /// `start` is aligned to an entry. Ring, which was [`fill`]ed, and record are valid while `core` lives. Nobody else polls.
+    pub(crate) unsafe fn new(parts: CqParts) -> Self {
+        Self {
+            start: parts.start.wrapping_add((1 << parts.shift) - mlx5_cqe64::SIZE),
+            ci: 0,
+            mask: parts.entries - 1,
+            shift: parts.shift,
+            turn: parts.entries.ilog2(),
+            last_uidx: NO_UIDX,
+            last: std::ptr::null(),
+            record: parts.record,
+            core: parts.core,
+            table: Vec::new(),
+            strays: 0,
+        }
+    }
+
+    /// Entries that were skipped: of a queue pair that is not known here, or of a kind that this library never asks for. Not 0
+    /// means that the device did something unexpected.
+    #[must_use]
+    pub fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    pub(crate) fn core(&self) -> &CqCore {
+        &self.core
+    }
+
+    pub(crate) fn consumer(&self) -> u32 {
+        self.ci
+    }
+
+    pub(crate) fn entries(&self) -> u32 {
+        self.mask + 1
+    }
+
+    /// Bytes of an entry.
+    pub(crate) fn stride(&self) -> usize {
+        1 << self.shift
+    }
+
+    pub(crate) fn record(&self) -> *mut u32 {
+        self.record
+    }
+
+    /// The first byte of the ring.
+    pub(crate) fn ring_start(&self) -> *mut u8 {
+        self.start.wrapping_sub(self.stride() - mlx5_cqe64::SIZE)
+    }
+
+    #[inline(always)]
+    fn at(&self, index: u32) -> *mut u8 {
+        self.start.wrapping_add(((index & self.mask) as usize) << self.shift)
+    }
+
+    /// The entry with this free-running index. Whose it is, is for the caller to know.
+    #[inline(always)]
+    pub(crate) fn entry(&self, index: u32) -> Entry {
+        // SAFETY: in the ring, by the mask, which `core` keeps.
+        unsafe { Entry::new(self.at(index)) }
+    }
+
+    /// Opcode and ownership of the entry with this index, if it is the program's.
+    #[inline(always)]
+    fn owned(&self, index: u32) -> Option<u8> {
+        let op_own = self.at(index).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET);
+        // SAFETY: in the ring, by the mask, which `core` keeps; the device's write is one of a byte at least.
+        let op_own = unsafe { AtomicU8::from_ptr(op_own) }.load(Ordering::Relaxed);
+        ((op_own ^ (index >> self.turn) as u8) & MLX5_CQE_OWNER_MASK == 0).then_some(op_own)
+    }
+
+    /// The queue pair with this user index.
+    #[inline]
+    fn find(&mut self, uidx: u32) -> Option<*const QpShared> {
+        if !matches!(self.table.get(uidx as usize), Some(Some(_))) {
+            self.learn();
+        }
+        let shared = Arc::as_ptr(self.table.get(uidx as usize)?.as_ref()?);
+        (self.last_uidx, self.last) = (uidx, shared);
+        Some(shared)
+    }
+
+    /// Reads the messages that came.
+    #[cold]
+    #[inline(never)]
+    fn learn(&mut self) {
+        if !self.core.has_messages() {
+            return;
+        }
+        for message in self.core.messages() {
+            (self.last_uidx, self.last) = (NO_UIDX, std::ptr::null());
+            match message {
+                Message::Attach(shared) => {
+                    let index = shared.user_index.value() as usize;
+                    if self.table.len() <= index {
+                        self.table.resize_with(index + 1, || None);
+                    }
+                    self.table[index] = Some(shared);
+                }
+                Message::Detach { shared, .. } => {
+                    // By user index: the kernel may have given the number to a new queue pair already, but the index is
+                    // its own while `shared` lives.
+                    let uidx = shared.user_index.value();
+                    self.sweep_where(|entry| entry.uidx() == uidx);
+                    if let Some(place) = self.table.get_mut(uidx as usize)
+                        && place.as_ref().is_some_and(|there| Arc::ptr_eq(there, &shared))
+                    {
+                        *place = None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Failures, and what isn't ours.
+    #[cold]
+    #[inline(never)]
+    fn odd(&mut self, opcode: CqeOpcode, entry: Entry) -> Odd {
+        match opcode {
+            CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR => {
+                let Some(shared) = self.find(entry.uidx()) else {
+                    return Odd::Skip;
+                };
+                // SAFETY: `find` took it from the table, which isn't changed until the next call.
+                let shared = unsafe { &*shared };
+                if opcode == CqeOpcode::REQ_ERR {
+                    // SAFETY: the device completed this send, with an error; this is the only poller.
+                    Odd::Taken(unsafe { take_send(shared, entry) })
+                } else {
+                    // SAFETY: the device completed the oldest receive, with an error; this is the only poller.
+                    Odd::Taken(unsafe { take_recv(shared) })
+                }
+            }
+            CqeOpcode::INVALID => Odd::Unwritten,
+            _ => Odd::Skip,
+        }
+    }
+
+    /// Counts an entry that is passed over.
+    #[cold]
+    #[inline(never)]
+    fn skip(&mut self) {
+        self.strays += 1;
+    }
+
+    /// Drops the entries for which `gone` holds, and closes the gaps: older entries move towards the newest, so that the consumer
+    /// index jumps over the gap (rdma-core `cq.c:__mlx5_cq_clean`). An ownership bit belongs to the place, not to the entry.
+    fn sweep_where(&mut self, gone: impl Fn(Entry) -> bool) {
+        let is_there = |op_own| CqeOpcode(OpOwn(op_own).opcode()) != CqeOpcode::INVALID;
+        let mut end = self.ci;
+        // What comes after this is of other queue pairs: the kernel has confirmed that those to be swept are still.
+        while end.wrapping_sub(self.ci) <= self.mask && self.owned(end).is_some_and(is_there) {
+            end = end.wrapping_add(1);
+        }
+        fence::cqe_owner_before_body();
+        let mut freed = 0;
+        let mut index = end;
+        while index != self.ci {
+            index = index.wrapping_sub(1);
+            if gone(self.entry(index)) {
+                freed += 1;
+            } else if freed != 0 {
+                self.move_entry(index, index.wrapping_add(freed));
+            }
+        }
+        if freed != 0 {
+            self.ci = self.ci.wrapping_add(freed);
+            self.publish();
+        }
+    }
+
+    /// Copies one of the program's entries over another.
+    fn move_entry(&mut self, from: u32, to: u32) {
+        let lead = self.stride() - mlx5_cqe64::SIZE;
+        let (source, target) = (self.at(from).wrapping_sub(lead), self.at(to).wrapping_sub(lead));
+        // SAFETY: whole entries of the ring, not the same, both the program's.
+        unsafe { std::ptr::copy_nonoverlapping(source, target, self.stride()) };
+        let op_own = self.at(to).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET);
+        // SAFETY: as above; the last byte of the entry.
+        let op_own = unsafe { AtomicU8::from_ptr(op_own) };
+        let owner = (to >> self.turn) as u8 & MLX5_CQE_OWNER_MASK;
+        op_own.store(op_own.load(Ordering::Relaxed) & !MLX5_CQE_OWNER_MASK | owner, Ordering::Relaxed);
+    }
+}
+
+/// Takes and retires the send that an entry is of.
+///
+/// # Safety
+///
+/// The device completed it, and the caller is the only poller.
+#[inline(always)]
+unsafe fn take_send(shared: &QpShared, entry: Entry) -> Taken {
+    // SAFETY: the caller's promise. The table has a slot at least, whatever the queue has.
+    let taken = unsafe { shared.send.take(entry.wqe_counter().into()) };
+    shared.send.retire(taken.end);
+    taken
+}
+
+/// Takes and retires the oldest receive: a receive queue completes in order.
+///
+/// # Safety
+///
+/// The device completed it, and the caller is the only poller.
+#[inline(always)]
+unsafe fn take_recv(shared: &QpShared) -> Taken {
+    let index = shared.recv.tail();
+    // SAFETY: the caller's promise. The table has a slot at least, whatever the queue has.
+    let taken = unsafe { shared.recv.take(index) };
+    shared.recv.retire(index.wrapping_add(1));
+    taken
+}
+
+impl CqOps for Cq {
+    type View<'a> = Cqe<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Polled<Cqe<'_>>> {
+        let mut skipped = 0;
+        loop {
+            let Some(op_own) = self.owned(self.ci) else {
+                if self.core.has_messages() {
+                    self.learn();
+                }
+                return None;
+            };
+            fence::cqe_owner_before_body();
+            let entry = self.entry(self.ci);
+            let opcode = CqeOpcode(OpOwn(op_own).opcode());
+            let taken = if opcode.0 <= CqeOpcode::RESP_SEND_INV.0 {
+                let uidx = entry.uidx();
+                let known = if uidx == self.last_uidx { Some(self.last) } else { self.find(uidx) };
+                // SAFETY: `last` and what `find` gives are in the table, which isn't changed until the next call.
+                let shared = known.map(|shared| unsafe { &*shared });
+                match shared {
+                    None => Odd::Skip,
+                    Some(shared) if opcode == CqeOpcode::REQ => {
+                        // SAFETY: the device completed this send; this is the only poller.
+                        Odd::Taken(unsafe { take_send(shared, entry) })
+                    }
+                    Some(shared) => {
+                        // SAFETY: the device completed the oldest receive; this is the only poller.
+                        let mut taken = unsafe { take_recv(shared) };
+                        if let Some(frame) = &mut taken.frame {
+                            // A WRITE with immediate data went elsewhere, and used up the receive.
+                            let into = opcode != CqeOpcode::RESP_WR_IMM;
+                            frame.set_len(if into { entry.byte_count() as usize } else { 0 });
+                        }
+                        Odd::Taken(taken)
+                    }
+                }
+            } else {
+                self.odd(opcode, entry)
+            };
+            match taken {
+                Odd::Taken(Taken { wr_id, frame, .. }) => {
+                    self.ci = self.ci.wrapping_add(1);
+                    // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, which needs `&mut self`.
+                    let view = unsafe { Cqe::new(entry, op_own) };
+                    return Some(Polled { view, wr_id, frame });
+                }
+                Odd::Unwritten => return None,
+                Odd::Skip => {
+                    self.ci = self.ci.wrapping_add(1);
+                    self.skip();
+                    // A ring full of them at most, then the caller's turn: whatever the device does, this ends.
+                    skipped += 1;
+                    if skipped > self.mask {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        let record = self.record.wrapping_add(MLX5_CQ_SET_CI);
+        // SAFETY: the record is valid while `core` lives, aligned, and others access it atomically, or are the device.
+        let record = unsafe { AtomicU32::from_ptr(record) };
+        // Release: the loads from the entries come before the device may overwrite them. Free on x86-64.
+        record.store((self.ci & CI_MASK).to_be(), Ordering::Release);
+    }
+
+    fn settle(&mut self) {
+        self.learn();
+    }
+
+    fn sweep(&mut self, qpn: u32) {
+        self.sweep_where(|entry| entry.qpn() == qpn);
+    }
+}
+
+impl fmt::Debug for Cq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cq")
+            .field("cqn", &format_args!("{:#x}", self.core.cqn()))
+            .field("entries", &self.entries())
+            .field("consumer", &self.ci)
+            .field("queue_pairs", &self.table.iter().flatten().count())
+            .field("strays", &self.strays)
+            .finish_non_exhaustive()
+    }
+}

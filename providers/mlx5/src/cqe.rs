@@ -1,0 +1,208 @@
+//! A completion queue entry, decoded in place.
+//!
+//! # Safety
+//!
+//! An entry is read through a raw pointer, by volatile loads: it is the program's from the moment its ownership bit was seen until
+//! the consumer index is published, which the view's lifetime keeps from happening meanwhile.
+#![allow(unsafe_code, reason = "reads entries that the device wrote, by raw address")]
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use uverbs_core::provider::View;
+use uverbs_core::work::{Completed, Failure, Status};
+use uverbs_mlx5_prm::cqe::{CqeOpcode, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
+use uverbs_mlx5_prm::opcode::Opcode;
+use uverbs_mlx5_prm::syndrome::Syndrome;
+use zerocopy::FromZeros;
+
+/// Offset of the user index: the same field in a good and in a failed entry.
+const UIDX_OFFSET: usize = std::mem::offset_of!(mlx5_cqe64, srqn_uidx);
+const NUMBER_MASK: u32 = 0x00ff_ffff;
+
+/// The 64 described bytes of an entry that is the program's.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    at: *const u8,
+}
+
+impl Entry {
+    /// # Safety
+    ///
+    /// `at` is aligned to 64 bytes and valid to read 64 bytes while the entry or a view of it is used.
+    #[inline(always)]
+    pub(crate) unsafe fn new(at: *const u8) -> Self {
+        Self { at }
+    }
+
+    #[inline(always)]
+    fn byte(self, offset: usize) -> u8 {
+        // SAFETY: `offset` is that of a field; see `new`.
+        unsafe { self.at.wrapping_add(offset).read_volatile() }
+    }
+
+    #[inline(always)]
+    fn half(self, offset: usize) -> u16 {
+        // SAFETY: `offset` is that of a field of this size, aligned by the layout; see `new`.
+        u16::from_be(unsafe { self.at.wrapping_add(offset).cast::<u16>().read_volatile() })
+    }
+
+    #[inline(always)]
+    fn word(self, offset: usize) -> u32 {
+        // SAFETY: as in `half`.
+        u32::from_be(unsafe { self.at.wrapping_add(offset).cast::<u32>().read_volatile() })
+    }
+
+    /// The user index of the queue pair.
+    #[inline(always)]
+    pub(crate) fn uidx(self) -> u32 {
+        self.word(UIDX_OFFSET) & NUMBER_MASK
+    }
+
+    /// The queue pair's number.
+    #[inline(always)]
+    pub(crate) fn qpn(self) -> u32 {
+        self.sop_drop_qpn().qpn()
+    }
+
+    #[inline(always)]
+    fn sop_drop_qpn(self) -> SopDropQpn {
+        SopDropQpn(self.word(mlx5_cqe64::SOP_DROP_QPN_OFFSET))
+    }
+
+    /// Of a send: its first WQEBB, modulo 65536.
+    #[inline(always)]
+    pub(crate) fn wqe_counter(self) -> u16 {
+        self.half(mlx5_cqe64::WQE_COUNTER_OFFSET)
+    }
+
+    /// Bytes of the message.
+    #[inline(always)]
+    pub(crate) fn byte_count(self) -> u32 {
+        self.word(mlx5_cqe64::BYTE_CNT_OFFSET)
+    }
+
+    /// A copy of all of it, for printing.
+    pub(crate) fn copy(self) -> mlx5_cqe64 {
+        let mut bytes = [0; mlx5_cqe64::SIZE];
+        for (offset, byte) in bytes.iter_mut().enumerate() {
+            *byte = self.byte(offset);
+        }
+        let mut cqe = mlx5_cqe64::new_zeroed();
+        zerocopy::IntoBytes::as_mut_bytes(&mut cqe).copy_from_slice(&bytes);
+        cqe
+    }
+}
+
+/// A completion queue entry that lives until the next poll.
+#[derive(Clone, Copy)]
+pub struct Cqe<'a> {
+    entry: Entry,
+    opcode: CqeOpcode,
+    _queue: PhantomData<&'a ()>,
+}
+
+impl<'a> Cqe<'a> {
+    /// # Safety
+    ///
+    /// The entry stays valid, and is not given back to the device, for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn new(entry: Entry, op_own: u8) -> Self {
+        Self { entry, opcode: CqeOpcode(OpOwn(op_own).opcode()), _queue: PhantomData }
+    }
+
+    /// The entry's bytes as the manual has them.
+    #[must_use]
+    pub fn prm(&self) -> mlx5_cqe64 {
+        self.entry.copy()
+    }
+
+    fn send_opcode(&self) -> Opcode {
+        Opcode(self.entry.sop_drop_qpn().sop())
+    }
+
+    /// PRM "Completion with Error"; the mapping is IBTA's, as in rdma-core `cq.c:mlx5_handle_error_cqe`.
+    #[cold]
+    fn failure(&self) -> Failure {
+        let syndrome = self.entry.byte(mlx5_err_cqe::SYNDROME_OFFSET);
+        let status = match Syndrome(syndrome) {
+            Syndrome::LOCAL_LENGTH_ERR => Status::LocalLength,
+            Syndrome::LOCAL_QP_OP_ERR => Status::LocalQpOperation,
+            Syndrome::LOCAL_PROT_ERR => Status::LocalProtection,
+            Syndrome::WR_FLUSH_ERR => Status::Flushed,
+            Syndrome::MW_BIND_ERR => Status::MemoryWindowBind,
+            Syndrome::BAD_RESP_ERR => Status::BadResponse,
+            Syndrome::LOCAL_ACCESS_ERR => Status::LocalAccess,
+            Syndrome::REMOTE_INVAL_REQ_ERR => Status::RemoteInvalidRequest,
+            Syndrome::REMOTE_ACCESS_ERR => Status::RemoteAccess,
+            Syndrome::REMOTE_OP_ERR => Status::RemoteOperation,
+            Syndrome::TRANSPORT_RETRY_EXC_ERR => Status::RetryExceeded,
+            Syndrome::RNR_RETRY_EXC_ERR => Status::RnrRetryExceeded,
+            Syndrome::REMOTE_ABORTED_ERR => Status::RemoteAborted,
+            _ => Status::General,
+        };
+        let vendor_syndrome = self.entry.byte(mlx5_err_cqe::VENDOR_ERR_SYND_OFFSET);
+        Failure { status, syndrome, vendor_syndrome }
+    }
+}
+
+impl View for Cqe<'_> {
+    #[inline]
+    fn result(&self) -> Result<Completed, Failure> {
+        Ok(match self.opcode {
+            CqeOpcode::REQ => match self.send_opcode() {
+                Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL => Completed::Send,
+                Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM => Completed::Write,
+                Opcode::RDMA_READ => Completed::Read,
+                Opcode::ATOMIC_CS => Completed::CompareSwap,
+                Opcode::ATOMIC_FA => Completed::FetchAdd,
+                other => Completed::Other(other.0),
+            },
+            CqeOpcode::RESP_WR_IMM => Completed::RecvWriteImm,
+            CqeOpcode::RESP_SEND | CqeOpcode::RESP_SEND_IMM | CqeOpcode::RESP_SEND_INV => {
+                Completed::Recv
+            }
+            _ => return Err(self.failure()),
+        })
+    }
+
+    #[inline]
+    fn is_recv(&self) -> bool {
+        !matches!(self.opcode, CqeOpcode::REQ | CqeOpcode::REQ_ERR)
+    }
+
+    #[inline]
+    fn byte_len(&self) -> u32 {
+        match self.opcode {
+            CqeOpcode::REQ => match self.send_opcode() {
+                Opcode::RDMA_READ => self.entry.byte_count(),
+                Opcode::ATOMIC_CS | Opcode::ATOMIC_FA => 8,
+                _ => 0,
+            },
+            CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR => 0,
+            _ => self.entry.byte_count(),
+        }
+    }
+
+    #[inline]
+    fn immediate(&self) -> Option<u32> {
+        match self.opcode {
+            CqeOpcode::RESP_WR_IMM | CqeOpcode::RESP_SEND_IMM => {
+                Some(self.entry.word(mlx5_cqe64::IMM_INVAL_PKEY_OFFSET))
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn qpn(&self) -> u32 {
+        self.entry.qpn()
+    }
+}
+
+/// Every field of the entry.
+impl fmt::Debug for Cqe<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&uverbs_mlx5_prm::print::CqeView::new(&self.prm()), f)
+    }
+}

@@ -1,0 +1,221 @@
+//! Making completion queues and queue pairs: the driver's part of the commands.
+//!
+//! # Safety
+//!
+//! Commands name rings and records by address. Both are kept by the core object, which frees them only when the kernel confirmed
+//! the object's destruction, or buries them; and by the queue sides, which reach them through raw pointers only.
+#![allow(unsafe_code, reason = "hands ring memory to the device, and to the queue that owns it")]
+
+use std::sync::Arc;
+
+use uverbs_core::attr::QpCap;
+use uverbs_core::cmd::cq::CreateCq;
+use uverbs_core::cmd::qp::CreateQp;
+use uverbs_core::context::unique_id;
+use uverbs_core::cq::CqCore;
+use uverbs_core::error::Error;
+use uverbs_core::memory::{Dbrec, Mapping};
+use uverbs_core::provider::{CqInit, QpInit};
+use uverbs_core::qp::{QpCore, QpParts};
+use uverbs_core::table::{QpShared, SlotTable};
+use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq,
+    mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_resp,
+};
+use uverbs_kernel_abi::qp::{IB_UVERBS_QPT_RC, ib_uverbs_qp_cap};
+use zerocopy::IntoBytes;
+
+use crate::buffer::QpMemory;
+use crate::cq::{CqParts, fill};
+use crate::rq::RqParts;
+use crate::size::{RecvSize, SendSize, cq_entries};
+use crate::sq::SqParts;
+use crate::uar::UarPage;
+use crate::wqe::Room;
+use crate::{Context, Cq, Rq, Sq};
+
+/// Bytes of a completion queue's entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CqeSize {
+    /// A cache line of most processors.
+    #[default]
+    Bytes64,
+    /// For processors with lines of 128 bytes: the described bytes are the second half.
+    Bytes128,
+}
+
+impl CqeSize {
+    fn shift(self) -> u32 {
+        match self {
+            Self::Bytes64 => 6,
+            Self::Bytes128 => 7,
+        }
+    }
+}
+
+/// What the device writes of a completion queue, and the page that it is armed through.
+#[derive(Debug)]
+pub(crate) struct CqMemory {
+    ring: Mapping,
+    record: Dbrec,
+    _page: Arc<UarPage>,
+}
+
+/// Number of the non-cached page, which a completion queue's command has 16 bits for.
+fn arm_page(page: &UarPage) -> Result<u16, Error> {
+    u16::try_from(page.page_id()).map_err(|_| Error::Unsupported {
+        verb: "create_cq",
+        what: format!("doorbell page number {} (over 65535)", page.page_id()),
+    })
+}
+
+/// rdma-core `verbs.c:create_cq`.
+pub(crate) fn create_cq(
+    context: &Context,
+    init: &CqInit,
+    size: CqeSize,
+) -> Result<(Arc<CqCore>, Cq), Error> {
+    let entries = cq_entries(init.entries, &context.limits)?;
+    let shift = size.shift();
+    let page = Arc::clone(context.uars.non_cached());
+    let uar_page_index = arm_page(&page)?;
+    let memory = CqMemory {
+        ring: Mapping::new((entries as usize) << shift)?,
+        record: context.dbrecs.alloc()?,
+        _page: page,
+    };
+    let (start, record) = (memory.ring.ptr(), memory.record.ptr());
+    // SAFETY: the ring is as long, and new.
+    unsafe { fill(start, entries, shift) };
+    let request = mlx5_ib_create_cq {
+        buf_addr: memory.ring.addr(),
+        db_addr: memory.record.addr(),
+        cqe_size: 1 << shift,
+        flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
+        uar_page_index,
+        ..Default::default()
+    };
+    let mut answer = mlx5_ib_create_cq_resp::default();
+    let attr = CreateCq {
+        // The kernel adds one and rounds up: exactly this ring (mlx5_ib `cq.c:mlx5_ib_create_cq`).
+        entries: entries - 1,
+        user_handle: unique_id(),
+        comp_vector: init.comp_vector,
+        channel: None,
+        event_fd: None,
+        flags: 0,
+    };
+    let uverbs = context.core.uverbs();
+    // SAFETY: ring and record are kept by the core object made next; both are reached by raw pointers only.
+    let created = unsafe { uverbs.create_cq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
+        .map_err(|error| uverbs.tell_memlock(error, memory.ring.len() as u64))?;
+    let core = CqCore::new(
+        Arc::clone(&context.core),
+        created.handle,
+        answer.cqn,
+        entries - 1,
+        Box::new(memory),
+    );
+    let parts = CqParts { start, entries, shift, record, core: Arc::clone(&core) };
+    // SAFETY: a mapping is aligned to a page, ring and record are kept by `core`, and this poller is the first.
+    let cq = unsafe { Cq::new(parts) };
+    Ok((core, cq))
+}
+
+/// rdma-core `verbs.c:create_qp`, for a reliable connection with a receive queue of its own.
+pub(crate) fn create_qp(
+    context: &Context,
+    init: &QpInit,
+) -> Result<(Arc<QpCore>, Sq, Rq), Error> {
+    let send = SendSize::new(&init.cap, &context.limits)?;
+    let recv = RecvSize::new(&init.cap, &context.limits)?;
+    let Some(user_index) = context.indexes.take() else {
+        let limit = 1 << 24;
+        return Err(Error::Limit { verb: "create_qp", what: "queue pairs", value: limit + 1, limit });
+    };
+    let register = context.uars.register(init.doorbell)?;
+    let memory = Arc::new(QpMemory::new(&send, &recv, context.dbrecs.alloc()?, register)?);
+    let request = mlx5_ib_create_qp {
+        buf_addr: memory.addr(),
+        db_addr: memory.record.addr(),
+        sq_wqe_count: send.units,
+        rq_wqe_count: recv.entries,
+        rq_wqe_shift: recv.shift,
+        flags: MLX5_QP_FLAG_UAR_PAGE_INDEX,
+        uidx: user_index.value(),
+        bfreg_index: memory.register.page_id(),
+        ..Default::default()
+    };
+    let mut answer = mlx5_ib_create_qp_resp::default();
+    let attr = CreateQp {
+        pd: init.pd.handle(),
+        send_cq: init.send_cq.handle(),
+        recv_cq: init.recv_cq.handle(),
+        srq: None,
+        user_handle: unique_id(),
+        qp_type: IB_UVERBS_QPT_RC.into(),
+        // As asked for: what the rounding gave is between the rings and the caller.
+        cap: ib_uverbs_qp_cap {
+            max_send_wr: init.cap.max_send_wr,
+            max_recv_wr: init.cap.max_recv_wr,
+            max_send_sge: init.cap.max_send_sge,
+            max_recv_sge: init.cap.max_recv_sge,
+            max_inline_data: init.cap.max_inline_data,
+        },
+        create_flags: 0,
+        event_fd: None,
+    };
+    let uverbs = context.core.uverbs();
+    // SAFETY: rings and record are kept by the core object made next; both are reached by raw pointers only.
+    let created = unsafe { uverbs.create_qp(&attr, request.as_bytes(), answer.as_mut_bytes()) }
+        .map_err(|error| uverbs.tell_memlock(error, memory.len() as u64))?;
+    let shared = Arc::new(QpShared {
+        user_index,
+        // A slot at least, so that no completion, however wrong, finds a table without one.
+        send: SlotTable::new(send.units.max(1)),
+        recv: SlotTable::new(recv.entries.max(1)),
+    });
+    let cap = QpCap {
+        max_send_wr: send.max_wr,
+        max_recv_wr: recv.entries,
+        max_send_sge: send.max_sge,
+        max_recv_sge: recv.max_sge,
+        max_inline_data: send.max_inline,
+    };
+    let core = QpCore::new(QpParts {
+        handle: created.handle,
+        qpn: created.qpn,
+        cap,
+        pd: Arc::clone(&init.pd),
+        send_cq: Arc::clone(&init.send_cq),
+        recv_cq: Arc::clone(&init.recv_cq),
+        shared: Arc::clone(&shared),
+        memory: Box::new(Arc::clone(&memory)),
+    });
+    let sq = SqParts {
+        start: memory.send(),
+        units: send.units,
+        record: memory.record.ptr(),
+        doorbell: memory.register.doorbell(),
+        qpn: created.qpn,
+        room: Room { max_sge: send.max_sge, max_inline: send.max_inline },
+        shared: Arc::clone(&shared),
+        memory: Arc::clone(&memory) as _,
+    };
+    let rq = RqParts {
+        start: memory.recv(),
+        entries: recv.entries,
+        shift: recv.shift,
+        max_sge: recv.max_sge,
+        record: memory.record.ptr(),
+        qpn: created.qpn,
+        shared,
+        memory,
+    };
+    // SAFETY: the rings are laid out as the sizes say, in a mapping, which is aligned to a page; the receive queue in front has a
+    // multiple of 64 bytes. `memory` keeps all. The tables have as many slots, and this poster is the first.
+    let sq = unsafe { Sq::new(sq) };
+    // SAFETY: as above.
+    let rq = unsafe { Rq::new(rq) };
+    Ok((core, sq, rq))
+}

@@ -1,0 +1,177 @@
+//! The way of a posted work request to the device: doorbell record, then doorbell, with the fences between.
+//!
+//! # Safety
+//!
+//! Record and register are raw addresses, kept valid by the queue that rings. The record is stored to atomically, since
+//! the device may read it at any time; the register only ever by volatile eight-byte stores.
+#![allow(unsafe_code, reason = "doorbell records and registers are raw addresses that the device watches")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use uverbs_core::fence::{self, DoorbellMemory};
+use uverbs_core::mmio;
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
+use uverbs_mlx5_prm::doorbell::WQE_COUNTER_MASK;
+
+/// How a send queue rings.
+#[derive(Debug)]
+pub(crate) enum Doorbell {
+    /// A write-combining register of its own.
+    BlueFlame {
+        /// The first half.
+        register: *mut u8,
+        /// Offset of the half that comes next: 0 or `half_bytes`.
+        half: u32,
+        half_bytes: u32,
+        /// Where `half` is left for the register's next owner.
+        leave: Arc<AtomicU32>,
+    },
+    /// A non-cached page, shared with others.
+    NonCached {
+        /// Where the eight bytes go.
+        register: *mut u64,
+    },
+}
+
+/// A WQE in a ring, as BlueFlame needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted {
+    /// Its first eight bytes, as they stand in memory.
+    pub(crate) head: u64,
+    /// Index of its first WQEBB; free running.
+    pub(crate) first: u32,
+    /// Its length in units of 16 bytes.
+    pub(crate) ds: u32,
+}
+
+impl Doorbell {
+    pub(crate) fn blue_flame(register: *mut u8, half_bytes: u32, leave: Arc<AtomicU32>) -> Self {
+        let half = leave.load(Ordering::Relaxed);
+        Self::BlueFlame { register, half, half_bytes, leave }
+    }
+
+    pub(crate) fn non_cached(register: *mut u64) -> Self {
+        Self::NonCached { register }
+    }
+
+    /// Where the next doorbell goes.
+    pub(crate) fn register(&self) -> *mut u64 {
+        match self {
+            Self::BlueFlame { register, half, .. } => register.wrapping_add(*half as usize).cast(),
+            Self::NonCached { register } => *register,
+        }
+    }
+
+    /// Tells the device of what the record tells of. `last` is the last WQE, and if it is the `only` new one it goes along
+    /// (BlueFlame), read from `ring` of `mask + 1` WQEBBs. rdma-core: `qp.c:post_send_db`, whose rule for when to copy this is.
+    ///
+    /// # Safety
+    ///
+    /// The register is mapped, and for BlueFlame no other queue's. `last` lies in the ring, which is valid to read and which no
+    /// other thread writes.
+    #[inline(always)]
+    pub(crate) unsafe fn ring(&mut self, last: Posted, only: bool, ring: *const u8, mask: u32) {
+        match self {
+            Self::BlueFlame { register, half, half_bytes, .. } => {
+                record_before_doorbell(DoorbellMemory::WriteCombining);
+                let to: *mut u64 = register.wrapping_add(*half as usize).cast();
+                let bytes = last.ds * DS_BYTES as u32;
+                // A WQE of a control segment alone is not copied: rdma-core doesn't either.
+                if only && last.ds > 1 && bytes <= *half_bytes {
+                    let blocks = bytes.div_ceil(MLX5_SEND_WQE_BB as u32);
+                    for block in 0..blocks {
+                        // Block by block, since the WQE may wrap.
+                        let unit = (last.first.wrapping_add(block) & mask) as usize;
+                        let from = ring.wrapping_add(unit * MLX5_SEND_WQE_BB).cast();
+                        let to = to.wrapping_add(block as usize * (mmio::BLOCK / size_of::<u64>()));
+                        // SAFETY: 64 bytes of the half, since all blocks fit it; 64 bytes of the ring, since the unit is masked.
+                        unsafe { mmio::copy_blocks(to, from, 1) };
+                    }
+                    note(Step::Copied { offset: *half, blocks });
+                } else {
+                    // SAFETY: a register is aligned, and valid by the caller's promise.
+                    unsafe { mmio::write64_raw(to, last.head) };
+                    note(Step::Stored { offset: *half, head: last.head });
+                }
+                doorbell_flush();
+                *half ^= *half_bytes;
+            }
+            Self::NonCached { register } => {
+                record_before_doorbell(DoorbellMemory::NonCached);
+                // SAFETY: a register is aligned, and valid by the caller's promise.
+                unsafe { mmio::write64_raw(*register, last.head) };
+                note(Step::Stored { offset: 0, head: last.head });
+            }
+        }
+    }
+}
+
+impl Drop for Doorbell {
+    fn drop(&mut self) {
+        if let Self::BlueFlame { half, leave, .. } = self {
+            // Relaxed: the register goes back under a lock, later.
+            leave.store(*half, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Stores a producer counter in the record, behind the WQEs that it counts.
+///
+/// # Safety
+///
+/// `record` has two words and `word` is 0 or 1; it is valid while the queue lives, and other accesses to it are atomic, or the
+/// device's.
+#[inline(always)]
+pub(crate) unsafe fn store_record(record: *mut u32, word: usize, counter: u32) {
+    fence::wqe_before_record();
+    note(Step::WqeBeforeRecord);
+    let value = counter & WQE_COUNTER_MASK;
+    // SAFETY: the caller's promise; a record is aligned to 8 bytes.
+    let record = unsafe { AtomicU32::from_ptr(record.wrapping_add(word)) };
+    record.store(value.to_be(), Ordering::Relaxed);
+    note(Step::Record { word, value });
+}
+
+#[inline(always)]
+fn record_before_doorbell(memory: DoorbellMemory) {
+    fence::record_before_doorbell(memory);
+    note(Step::RecordBeforeDoorbell(memory));
+}
+
+#[inline(always)]
+fn doorbell_flush() {
+    fence::doorbell_flush();
+    note(Step::Flush);
+}
+
+/// What ringing did, in order, for the tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    WqeBeforeRecord,
+    Record { word: usize, value: u32 },
+    RecordBeforeDoorbell(DoorbellMemory),
+    Copied { offset: u32, blocks: u32 },
+    Stored { offset: u32, head: u64 },
+    Flush,
+}
+
+#[cfg(not(test))]
+#[inline(always)]
+fn note(_: Step) {}
+
+#[cfg(test)]
+fn note(step: Step) {
+    STEPS.with_borrow_mut(|steps| steps.push(step));
+}
+
+#[cfg(test)]
+thread_local! {
+    static STEPS: std::cell::RefCell<Vec<Step>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// The steps since the last call, of this thread.
+#[cfg(test)]
+pub(crate) fn steps() -> Vec<Step> {
+    STEPS.take()
+}

@@ -1,0 +1,215 @@
+//! The way past the library, for research: addresses of rings, records and registers, WQEs by hand, and a printer.
+//!
+//! # Safety
+//!
+//! Addresses are handed out as raw pointers; what is done with them is the caller's to answer for. Printing copies a slot
+//! first, and reads only what lies in the ring.
+#![allow(unsafe_code, reason = "hands out raw addresses, and writes WQEs that the caller composed")]
+
+use std::fmt::Write;
+
+use uverbs_core::work::{PostError, Wr};
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, MLX5_SEND_WQE_BB};
+use uverbs_mlx5_prm::print::CqeView;
+use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, Service, WqeView};
+
+use crate::sq::SendCursor;
+use crate::{Cq, Rq, Sq, wqe};
+
+/// Where a send queue lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "mlx5dv_qp")]
+#[non_exhaustive]
+pub struct SqRaw {
+    /// First byte of the ring.
+    pub buf: *mut u8,
+    /// Bytes of the ring.
+    pub bytes: usize,
+    /// Bytes of a WQEBB.
+    pub stride: usize,
+    /// The doorbell record; the send counter is its second word.
+    pub dbrec: *mut u32,
+    /// Where the next doorbell goes. A BlueFlame register's halves take turns.
+    pub uar: *mut u64,
+    /// The queue pair's number.
+    pub qpn: u32,
+    /// Published producer index in WQEBBs, free running.
+    pub producer: u32,
+}
+
+/// Where a receive queue lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "mlx5dv_qp")]
+#[non_exhaustive]
+pub struct RqRaw {
+    /// First byte of the ring.
+    pub buf: *mut u8,
+    /// Bytes of the ring.
+    pub bytes: usize,
+    /// Bytes of a WQE.
+    pub stride: usize,
+    /// The doorbell record; the receive counter is its first word.
+    pub dbrec: *mut u32,
+    /// The queue pair's number.
+    pub qpn: u32,
+    /// Published producer index in WQEs, free running.
+    pub producer: u32,
+}
+
+/// Where a completion queue lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "mlx5dv_cq")]
+#[non_exhaustive]
+pub struct CqRaw {
+    /// First byte of the ring.
+    pub buf: *mut u8,
+    /// Bytes of the ring.
+    pub bytes: usize,
+    /// Bytes of an entry.
+    pub stride: usize,
+    /// The doorbell record; the consumer index is its first word.
+    pub dbrec: *mut u32,
+    /// The queue's number.
+    pub cqn: u32,
+    /// Consumer index, free running; it may not be published yet.
+    pub consumer: u32,
+}
+
+/// Bytes sixteen in a row, with their offset.
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for (row, bytes) in bytes.chunks(16).enumerate() {
+        let _ = write!(text, "\n  {:#05x}", row * 16);
+        for byte in bytes {
+            let _ = write!(text, " {byte:02x}");
+        }
+    }
+    text
+}
+
+impl Sq {
+    /// Addresses and indexes. The pointers are valid while the queue lives.
+    #[must_use]
+    pub fn raw_parts(&self) -> SqRaw {
+        SqRaw {
+            buf: self.ring_memory().start,
+            bytes: self.units() as usize * MLX5_SEND_WQE_BB,
+            stride: MLX5_SEND_WQE_BB,
+            dbrec: self.record(),
+            uar: self.register(),
+            qpn: self.qpn(),
+            producer: self.producer(),
+        }
+    }
+
+    /// Writes a WQE of the caller's segments behind a control segment that this makes, and moves the cursor. Returns the slot.
+    /// It is published by [`ring`](uverbs_core::provider::SendOps::ring), as others are.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::Full`], [`PostError::State`]; [`PostError::MessageTooLong`] for more than 62 segments, or more than the ring.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](uverbs_core::provider::SendOps::post), and the device will do what the segments say: with memory that they
+    /// name, with keys that they change, and for ever with those.
+    #[doc(alias = "mlx5dv_wr_raw_wqe")]
+    pub unsafe fn post_segments(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        (opcode, opmod): (u8, u8),
+        imm: u32,
+        segments: &[[u8; DS_BYTES]],
+    ) -> Result<u32, PostError> {
+        if segments.len() >= usize::from(DS_MAX) {
+            return Err(PostError::MessageTooLong);
+        }
+        let ds = segments.len() as u32 + 1;
+        let end = self.reserve(at.pi, ds)?;
+        let ctrl = wqe::raw_ctrl(opcode, opmod, at.pi, self.qpn_ds(ds), wr.flags, imm);
+        let mut bytes = [[0; DS_BYTES]; DS_MAX as usize];
+        for (to, from) in bytes.iter_mut().zip([zerocopy::transmute_ref!(&ctrl)].into_iter().chain(segments)) {
+            *to = *from;
+        }
+        let bytes = bytes.as_flattened().get(..ds as usize * DS_BYTES).unwrap_or_default();
+        // SAFETY: `reserve` found room for `ds` units, none of them the device's, so they are no more than the ring.
+        unsafe { self.ring_memory().copy_in(at.pi, bytes) };
+        // SAFETY: the slot is of a WQEBB that is free; this is the only poster.
+        unsafe { self.shared().send.put(at.pi, wr.id, end) };
+        Ok(Self::advance(at, end, ctrl[0], ds))
+    }
+
+    /// The WQE that begins at a WQEBB, field by field. `index` is taken modulo the ring. What was never a WQE's beginning prints as
+    /// bytes.
+    #[must_use]
+    pub fn dump(&self, index: u32) -> String {
+        if self.units() == 0 {
+            return "no send queue".to_owned();
+        }
+        let mut bytes = [0; DS_MAX as usize * DS_BYTES];
+        // SAFETY: the ring is kept by this queue, whose poster is the only one to write it and is borrowed.
+        let bytes = unsafe { self.ring_memory().copy_out(index, &mut bytes) };
+        match WqeView::parse(bytes, Service::Rc) {
+            Ok(wqe) => wqe.to_string(),
+            Err(error) => {
+                let first = bytes.get(..MLX5_SEND_WQE_BB).unwrap_or_default();
+                format!("not a WQE: {error}{}", hex(first))
+            }
+        }
+    }
+}
+
+impl Rq {
+    /// Addresses and indexes. The pointers are valid while the queue lives.
+    #[must_use]
+    pub fn raw_parts(&self) -> RqRaw {
+        RqRaw {
+            buf: self.start(),
+            bytes: self.entries() as usize * self.stride(),
+            stride: self.stride(),
+            dbrec: self.record(),
+            qpn: self.qpn(),
+            producer: self.producer(),
+        }
+    }
+
+    /// A receive WQE, field by field. `index` is taken modulo the ring.
+    #[must_use]
+    pub fn dump(&self, index: u32) -> String {
+        if self.entries() == 0 {
+            return "no receive queue".to_owned();
+        }
+        let mut bytes = vec![0; self.stride()];
+        // SAFETY: a whole WQE of the ring, which this queue keeps and whose only writer is borrowed.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.entry(index), bytes.as_mut_ptr(), bytes.len());
+        }
+        match RecvView::parse(&bytes, RecvKind::Rq) {
+            Ok(wqe) => wqe.to_string(),
+            Err(error) => format!("not a receive: {error}{}", hex(&bytes)),
+        }
+    }
+}
+
+impl Cq {
+    /// Addresses and indexes. The pointers are valid while the queue's core lives.
+    #[must_use]
+    pub fn raw_parts(&self) -> CqRaw {
+        CqRaw {
+            buf: self.ring_start(),
+            bytes: self.entries() as usize * self.stride(),
+            stride: self.stride(),
+            dbrec: self.record(),
+            cqn: self.core().cqn(),
+            consumer: self.consumer(),
+        }
+    }
+
+    /// An entry, field by field, whoever owns it. `index` is taken modulo the ring. The device may write it meanwhile: then some
+    /// bytes are new and some are old.
+    #[must_use]
+    pub fn dump(&self, index: u32) -> String {
+        CqeView::new(&self.entry(index).copy()).to_string()
+    }
+}

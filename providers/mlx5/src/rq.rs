@@ -1,0 +1,244 @@
+//! Receive queues.
+//!
+//! # Safety
+//!
+//! As for send queues: the only poster, writing behind the published index and within the ring's size. A receive WQE is a
+//! power of two of bytes, so none wraps.
+#![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use uverbs_core::frame::Frame;
+use uverbs_core::provider::RecvOps;
+use uverbs_core::table::QpShared;
+use uverbs_core::work::{PostError, Sge};
+use uverbs_mlx5_prm::ctrl::DS_BYTES;
+use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
+use uverbs_mlx5_prm::doorbell::MLX5_RCV_DBR;
+use zerocopy::transmute;
+
+use crate::doorbell::store_record;
+use crate::wqe::{data_segment, measure_list, store};
+
+/// A tentative position in a receive queue.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvCursor {
+    /// The next free WQE, free running.
+    pub(crate) pi: u32,
+}
+
+/// The posting side of a receive queue.
+pub struct Rq {
+    start: *mut u8,
+    /// WQEs less one.
+    mask: u32,
+    /// Log2 of a WQE's bytes.
+    shift: u32,
+    /// Published producer index, free running. The device knows its low 16 bits.
+    pi: u32,
+    /// The consumer index, as last looked up.
+    retired: u32,
+    /// WQEs that may be in use: all, or none while posting isn't allowed.
+    limit: u32,
+    max_sge: u32,
+    /// One past the highest WQE that may hold a buffer; the producer index unless a batch was forgotten.
+    marked: u32,
+    record: *mut u32,
+    shared: Arc<QpShared>,
+    // Cold.
+    qpn: u32,
+    /// Keeps ring and record mapped.
+    _memory: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the pointers go to memory that `_memory` keeps, and this is the only one to post through them.
+unsafe impl Send for Rq {}
+
+/// What a receive queue is made from.
+pub(crate) struct RqParts {
+    /// First WQE.
+    pub(crate) start: *mut u8,
+    /// WQEs, a power of two; 0 for no queue.
+    pub(crate) entries: u32,
+    /// Log2 of a WQE's bytes.
+    pub(crate) shift: u32,
+    /// At most what fits a WQE.
+    pub(crate) max_sge: u32,
+    pub(crate) record: *mut u32,
+    pub(crate) qpn: u32,
+    pub(crate) shared: Arc<QpShared>,
+    pub(crate) memory: Arc<dyn Any + Send + Sync>,
+}
+
+impl Rq {
+    /// A queue that refuses posts until it is enabled.
+    ///
+    /// # Safety
+    ///
+    /// `start` is aligned to 16 bytes. Ring and record are valid while `memory` lives. Nobody else posts. The table of receives
+    /// has as many slots as the ring has entries, or one for none.
+    pub(crate) unsafe fn new(parts: RqParts) -> Self {
+        Self {
+            start: parts.start,
+            mask: parts.entries.wrapping_sub(1),
+            shift: parts.shift,
+            pi: 0,
+            retired: 0,
+            limit: 0,
+            max_sge: parts.max_sge,
+            marked: 0,
+            record: parts.record,
+            shared: parts.shared,
+            qpn: parts.qpn,
+            _memory: parts.memory,
+        }
+    }
+
+    /// WQEs of the ring; 0 for no queue.
+    pub(crate) fn entries(&self) -> u32 {
+        self.mask.wrapping_add(1)
+    }
+
+    /// Bytes of a WQE.
+    pub(crate) fn stride(&self) -> usize {
+        1 << self.shift
+    }
+
+    pub(crate) fn producer(&self) -> u32 {
+        self.pi
+    }
+
+    pub(crate) fn record(&self) -> *mut u32 {
+        self.record
+    }
+
+    pub(crate) fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// The WQE with this free-running index.
+    #[inline(always)]
+    pub(crate) fn entry(&self, index: u32) -> *mut u8 {
+        self.start.wrapping_add(((index & self.mask) as usize) << self.shift)
+    }
+
+    /// Looks up how far the polling side got.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, end: u32) -> Result<(), PostError> {
+        if self.limit == 0 {
+            return Err(PostError::State);
+        }
+        self.retired = self.shared.recv.retired();
+        if end.wrapping_sub(self.retired) > self.limit {
+            return Err(PostError::Full);
+        }
+        Ok(())
+    }
+
+    /// Takes back the buffers of a batch that was not rung.
+    #[cold]
+    #[inline(never)]
+    fn disown(&mut self) {
+        let mut index = self.pi;
+        // Bounded by the ring: `own` marks slots that a post reserved.
+        while index != self.marked && index.wrapping_sub(self.pi) <= self.mask {
+            // SAFETY: behind the published index, and what is written there passed the check for room: the slot is ours.
+            drop(unsafe { self.shared.recv.disown(index) });
+            index = index.wrapping_add(1);
+        }
+        self.marked = self.pi;
+    }
+}
+
+impl RecvOps for Rq {
+    type Cursor = RecvCursor;
+
+    #[inline(always)]
+    fn begin(&mut self) -> RecvCursor {
+        if self.marked != self.pi {
+            self.disown();
+        }
+        RecvCursor { pi: self.pi }
+    }
+
+    #[inline(always)]
+    unsafe fn post(
+        &mut self,
+        at: &mut RecvCursor,
+        wr_id: u64,
+        list: &[Sge],
+    ) -> Result<u32, PostError> {
+        let (count, _) = measure_list(list, self.max_sge)?;
+        let end = at.pi.wrapping_add(1);
+        if end.wrapping_sub(self.retired) > self.limit {
+            self.make_room(end)?;
+        }
+        let mut to = self.entry(at.pi);
+        for sge in list {
+            if sge.len != 0 {
+                // SAFETY: the WQE is free and has room for `max_sge` segments.
+                unsafe { store(to, data_segment(sge)) };
+                to = to.wrapping_add(DS_BYTES);
+            }
+        }
+        if ((count as usize) << DS_BYTES.ilog2()) < self.stride() {
+            // The device reads segments up to the end of the WQE, or this.
+            // SAFETY: there is room for one more, as just checked.
+            unsafe { store(to, transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
+        }
+        // SAFETY: the slot is of a WQE that is free; this is the only poster.
+        unsafe { self.shared.recv.put(at.pi, wr_id, end) };
+        let slot = at.pi;
+        at.pi = end;
+        Ok(slot)
+    }
+
+    #[inline]
+    unsafe fn own(&mut self, slot: u32, frame: Frame) {
+        self.marked = slot.wrapping_add(1);
+        // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` left no buffer in it.
+        unsafe { self.shared.recv.own(slot, frame) };
+    }
+
+    #[inline(always)]
+    unsafe fn ring(&mut self, at: RecvCursor) {
+        if at.pi == self.pi {
+            return;
+        }
+        // SAFETY: the record is valid while `_memory` lives, and ours to store to.
+        unsafe { store_record(self.record, MLX5_RCV_DBR, at.pi) };
+        self.pi = at.pi;
+        self.marked = at.pi;
+    }
+
+    fn enable(&mut self, on: bool) {
+        self.limit = if on { self.entries() } else { 0 };
+    }
+
+    unsafe fn reset(&mut self) {
+        // SAFETY: the caller's promise: device and polling side are done with the queue.
+        unsafe { self.shared.recv.reset() };
+        (self.pi, self.retired, self.marked, self.limit) = (0, 0, 0, 0);
+        // SAFETY: as in `ring`.
+        unsafe { store_record(self.record, MLX5_RCV_DBR, 0) };
+    }
+}
+
+impl fmt::Debug for Rq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rq")
+            .field("qpn", &format_args!("{:#x}", self.qpn))
+            .field("entries", &self.entries())
+            .field("producer", &self.pi)
+            .field("retired", &self.retired)
+            .field("enabled", &(self.limit != 0))
+            .finish_non_exhaustive()
+    }
+}

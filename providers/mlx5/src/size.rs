@@ -1,0 +1,259 @@
+//! How large rings are.
+
+use uverbs_core::attr::{DeviceAttr, QpCap};
+use uverbs_core::error::Error;
+use uverbs_kernel_abi::mlx5::mlx5_ib_alloc_ucontext_resp;
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, MLX5_SEND_WQE_BB};
+use uverbs_mlx5_prm::data::{INLINE_HEADER, inline_bytes};
+
+const CREATE_QP: &str = "create_qp";
+const CREATE_CQ: &str = "create_cq";
+
+/// Bytes before the data of a WQE that carries or names a payload: control and remote address segment.
+const HEAD: u32 = 2 * DS_BYTES as u32;
+/// Bytes of an atomic's WQE: control, remote address, operands, one data segment.
+const ATOMIC: u32 = 4 * DS_BYTES as u32;
+const UNIT: u32 = MLX5_SEND_WQE_BB as u32;
+const SEGMENT: u32 = DS_BYTES as u32;
+/// Counters in WQEs and doorbell records have 16 bits. Half of that is the largest ring there is (`log_max_qp_sz`),
+/// and it keeps a full ring apart from an empty one.
+const MAX_RING: u32 = 1 << 15;
+/// Completion queues' indexes have 24 bits.
+const MAX_CQE: u32 = 1 << 24;
+
+/// What the device can do, from the handshake and from `QUERY_DEVICE`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of the longest send WQE.
+    send_bytes: u32,
+    /// Bytes of the longest receive WQE.
+    recv_bytes: u32,
+    /// WQEBBs of the largest send queue, a power of two.
+    send_units: u32,
+    /// WQEs of the largest receive queue, a power of two.
+    recv_entries: u32,
+    /// Entries of a scatter/gather list.
+    sge: u32,
+    /// Entries of the largest completion queue, less one.
+    cqe: u32,
+}
+
+/// The largest power of two that isn't over `limit`; 0 for 0.
+fn power_of_two_within(limit: u32) -> u32 {
+    limit.checked_ilog2().map_or(0, |log| 1 << log)
+}
+
+fn check(what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
+    if value <= limit {
+        return Ok(());
+    }
+    Err(Error::Limit { verb: CREATE_QP, what, value: value.into(), limit: limit.into() })
+}
+
+impl Limits {
+    pub(crate) fn new(context: &mlx5_ib_alloc_ucontext_resp, device: &DeviceAttr) -> Self {
+        // The `ds` field has six bits, which is less than what the kernel allows (1024 bytes).
+        let ds_bytes = u32::from(DS_MAX) * SEGMENT;
+        Self {
+            send_bytes: u32::from(context.max_sq_desc_sz).min(ds_bytes) / SEGMENT * SEGMENT,
+            recv_bytes: context.max_rq_desc_sz.into(),
+            send_units: power_of_two_within(context.max_send_wqebb.min(MAX_RING)),
+            recv_entries: power_of_two_within(context.max_recv_wr.min(MAX_RING)),
+            sge: device.max_sge,
+            cqe: device.max_cqe.min(MAX_CQE - 1),
+        }
+    }
+}
+
+/// A send queue's size, and what fits it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SendSize {
+    /// WQEBBs, a power of two; 0 for no queue.
+    pub(crate) units: u32,
+    /// WQEs of the largest size.
+    pub(crate) max_wr: u32,
+    /// Entries of a gather list.
+    pub(crate) max_sge: u32,
+    /// Inline bytes.
+    pub(crate) max_inline: u32,
+}
+
+impl SendSize {
+    /// A WQE is as long as its longest form: a gather list or inline data behind control and remote address, or an
+    /// atomic. What the rounding up to WQEBBs leaves is given to the caller.
+    ///
+    /// rdma-core `verbs.c:mlx5_calc_send_wqe` counts an atomic's or a UMR's head before every payload, 128 bytes
+    /// more than a WRITE has; the device doesn't ask for that.
+    pub(crate) fn new(cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
+        if cap.max_send_wr == 0 {
+            return Ok(Self::default());
+        }
+        let room = limits.send_bytes.saturating_sub(HEAD);
+        let inline_limit = room.saturating_sub(INLINE_HEADER as u32);
+        check("max_send_sge", cap.max_send_sge, limits.sge.min(room / SEGMENT))?;
+        check("max_inline_data", cap.max_inline_data, inline_limit)?;
+        let gather = HEAD + cap.max_send_sge * SEGMENT;
+        let inline = match cap.max_inline_data {
+            0 => 0,
+            bytes => HEAD + inline_bytes(bytes as usize) as u32,
+        };
+        let wqe = gather.max(inline).max(ATOMIC).next_multiple_of(UNIT);
+        let per_wqe = wqe / UNIT;
+        check("max_send_wr", cap.max_send_wr, limits.send_units / per_wqe)?;
+        // No overflow: the product isn't over `send_units`.
+        let units = (cap.max_send_wr * per_wqe).next_power_of_two();
+        let payload = wqe.min(limits.send_bytes).saturating_sub(HEAD);
+        Ok(Self {
+            units,
+            max_wr: units / per_wqe,
+            max_sge: (payload / SEGMENT).min(limits.sge),
+            max_inline: payload.saturating_sub(INLINE_HEADER as u32),
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.units as usize * MLX5_SEND_WQE_BB
+    }
+}
+
+/// A receive queue's size, and what fits it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RecvSize {
+    /// WQEs, a power of two; 0 for no queue.
+    pub(crate) entries: u32,
+    /// Log2 of a WQE's bytes.
+    pub(crate) shift: u32,
+    /// Entries of a scatter list.
+    pub(crate) max_sge: u32,
+}
+
+impl RecvSize {
+    /// rdma-core `verbs.c:mlx5_calc_rq_size`: WQEs of a power of two of bytes, 64 bytes at least in all, so that the
+    /// send queue behind starts at a WQEBB.
+    pub(crate) fn new(cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
+        if cap.max_recv_wr == 0 {
+            return Ok(Self::default());
+        }
+        check("max_recv_sge", cap.max_recv_sge, limits.sge.min(limits.recv_bytes / SEGMENT))?;
+        check("max_recv_wr", cap.max_recv_wr, limits.recv_entries)?;
+        let stride = (cap.max_recv_sge.max(1) * SEGMENT).next_power_of_two();
+        let entries = cap.max_recv_wr.next_power_of_two().max(UNIT / stride.min(UNIT));
+        Ok(Self {
+            entries,
+            shift: stride.ilog2(),
+            max_sge: (stride / SEGMENT).min(limits.sge).max(cap.max_recv_sge),
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        (self.entries as usize) << self.shift
+    }
+}
+
+/// Entries of the ring for `entries` completions, a power of two: one more at least than the kernel is told of (rdma-core
+/// `verbs.c:create_cq`).
+pub(crate) fn cq_entries(entries: u32, limits: &Limits) -> Result<u32, Error> {
+    let limit = limits.cqe;
+    if entries == 0 || entries > limit {
+        let (value, limit) = (entries.into(), if entries == 0 { 1 } else { limit.into() });
+        return Err(Error::Limit { verb: CREATE_CQ, what: "entries", value, limit });
+    }
+    // No overflow: at most 2^24.
+    Ok((entries + 1).next_power_of_two())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        send_bytes: 1008,
+        recv_bytes: 512,
+        send_units: 1 << 15,
+        recv_entries: 1 << 15,
+        sge: 30,
+        cqe: (1 << 22) - 1,
+    };
+
+    fn cap(wr: u32, sge: u32, inline: u32) -> QpCap {
+        QpCap {
+            max_send_wr: wr,
+            max_recv_wr: wr,
+            max_send_sge: sge,
+            max_recv_sge: sge,
+            max_inline_data: inline,
+        }
+    }
+
+    #[test]
+    fn rounding_is_given_to_the_caller() {
+        let size = SendSize::new(&cap(16, 1, 0), &LIMITS).unwrap();
+        assert_eq!(size, SendSize { units: 16, max_wr: 16, max_sge: 2, max_inline: 28 });
+        let size = SendSize::new(&cap(16, 1, 29), &LIMITS).unwrap();
+        assert_eq!(size, SendSize { units: 32, max_wr: 16, max_sge: 6, max_inline: 92 });
+        let size = SendSize::new(&cap(100, 4, 128), &LIMITS).unwrap();
+        assert_eq!(size, SendSize { units: 512, max_wr: 170, max_sge: 10, max_inline: 156 });
+        let size = RecvSize::new(&cap(1, 1, 0), &LIMITS).unwrap();
+        assert_eq!(size, RecvSize { entries: 4, shift: 4, max_sge: 1 });
+        let size = RecvSize::new(&cap(100, 3, 0), &LIMITS).unwrap();
+        assert_eq!(size, RecvSize { entries: 128, shift: 6, max_sge: 4 });
+    }
+
+    #[test]
+    fn no_requests_no_queue() {
+        assert_eq!(SendSize::new(&cap(0, 99, 9999), &LIMITS), Ok(SendSize::default()));
+        assert_eq!(RecvSize::new(&cap(0, 99, 9999), &LIMITS), Ok(RecvSize::default()));
+    }
+
+    #[test]
+    fn limits_name_the_nearest_value() {
+        let limit = |error: Error| match error {
+            Error::Limit { what, limit, .. } => (what, limit),
+            other => panic!("{other}"),
+        };
+        let send = |cap| limit(SendSize::new(&cap, &LIMITS).unwrap_err());
+        assert_eq!(send(cap(1, 31, 0)), ("max_send_sge", 30));
+        assert_eq!(send(cap(1, 1, 973)), ("max_inline_data", 972));
+        assert_eq!(send(cap(32769, 1, 0)), ("max_send_wr", 32768));
+        assert_eq!(send(cap(u32::MAX, 1, 64)), ("max_send_wr", 16384));
+        let recv = |cap| limit(RecvSize::new(&cap, &LIMITS).unwrap_err());
+        assert_eq!(recv(cap(1, u32::MAX, 0)), ("max_recv_sge", 30));
+        assert_eq!(recv(cap(u32::MAX, 1, 0)), ("max_recv_wr", 32768));
+        assert_eq!(limit(cq_entries(0, &LIMITS).unwrap_err()), ("entries", 1));
+        assert_eq!(limit(cq_entries(u32::MAX, &LIMITS).unwrap_err()), ("entries", (1 << 22) - 1));
+        assert_eq!(cq_entries((1 << 22) - 1, &LIMITS), Ok(1 << 22));
+        assert_eq!(cq_entries(1, &LIMITS), Ok(2));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// What is granted is at least what was asked for, and what is refused is granted at the limit named.
+        #[test]
+        fn grants_are_enough(wr in 1u32..40_000, sge in 0u32..40, inline in 0u32..1100) {
+            let mut cap = cap(wr, sge, inline);
+            let size = loop {
+                match SendSize::new(&cap, &LIMITS) {
+                    Ok(size) => break size,
+                    Err(Error::Limit { what, value, limit, .. }) => {
+                        prop_assert!(limit < value);
+                        match what {
+                            "max_send_wr" => cap.max_send_wr = limit as u32,
+                            "max_send_sge" => cap.max_send_sge = limit as u32,
+                            _ => cap.max_inline_data = limit as u32,
+                        }
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            };
+            prop_assert!(size.units.is_power_of_two() && size.units <= LIMITS.send_units);
+            prop_assert!(size.max_wr >= cap.max_send_wr);
+            prop_assert!(size.max_sge >= cap.max_send_sge && size.max_inline >= cap.max_inline_data);
+            let largest = (32 + 16 * size.max_sge).max(32 + inline_bytes(size.max_inline as usize) as u32);
+            prop_assert!(largest <= 1008);
+            prop_assert!(largest.max(64).div_ceil(64) * size.max_wr <= size.units);
+        }
+    }
+}

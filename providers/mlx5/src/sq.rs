@@ -1,0 +1,261 @@
+//! Send queues.
+//!
+//! # Safety
+//!
+//! A [`Sq`] is the only poster of its queue, and holds on to the memory that its pointers go to. WQEBBs between the
+//! retired and the published index are the device's to read; it writes WQEs behind the published one only, and the
+//! check against the ring's size keeps it from coming around to what the device has not finished.
+#![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use uverbs_core::frame::Frame;
+use uverbs_core::provider::SendOps;
+use uverbs_core::table::QpShared;
+use uverbs_core::work::{Data, PostError, SendOp, Wr};
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
+use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
+
+use crate::doorbell::{Doorbell, Posted, store_record};
+use crate::wqe::{self, Ring, Room};
+
+/// Units of 16 bytes in a WQEBB.
+const DS_PER_UNIT: u32 = (MLX5_SEND_WQE_BB / DS_BYTES) as u32;
+
+/// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
+#[derive(Clone, Copy, Debug)]
+pub struct SendCursor {
+    /// The next free WQEBB, free running.
+    pub(crate) pi: u32,
+    /// The last WQE written.
+    last: Posted,
+}
+
+/// The posting side of a send queue.
+pub struct Sq {
+    // What a post needs comes first, for the sake of cache lines.
+    ring: Ring,
+    /// Published producer index in WQEBBs, free running. The device knows its low 16 bits.
+    pi: u32,
+    /// The consumer index, as last looked up.
+    retired: u32,
+    /// WQEBBs that may be in use: all, or none while posting isn't allowed.
+    limit: u32,
+    /// The queue's number, where a control segment has it.
+    qpn_shifted: u32,
+    room: Room,
+    /// One past the highest WQEBB that may hold a buffer; the producer index unless a batch was forgotten.
+    marked: u32,
+    record: *mut u32,
+    doorbell: Doorbell,
+    shared: Arc<QpShared>,
+    // Cold.
+    /// Keeps ring, record and register mapped.
+    _memory: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the pointers go to memory that `_memory` keeps, and this is the only one to post through them.
+unsafe impl Send for Sq {}
+
+/// What a send queue is made from.
+pub(crate) struct SqParts {
+    /// First WQEBB.
+    pub(crate) start: *mut u8,
+    /// WQEBBs, a power of two; 0 for no queue.
+    pub(crate) units: u32,
+    pub(crate) record: *mut u32,
+    pub(crate) doorbell: Doorbell,
+    pub(crate) qpn: u32,
+    pub(crate) room: Room,
+    pub(crate) shared: Arc<QpShared>,
+    pub(crate) memory: Arc<dyn Any + Send + Sync>,
+}
+
+impl Sq {
+    /// A queue that refuses posts until it is enabled.
+    ///
+    /// # Safety
+    ///
+    /// `start` is aligned to 64 bytes. Ring, record and register are valid while `memory` lives. Nobody else posts. The table of
+    /// sends has as many slots as the ring has units, or one for none.
+    pub(crate) unsafe fn new(parts: SqParts) -> Self {
+        Self {
+            // Without a ring the limit stays 0, and nothing is written.
+            ring: Ring { start: parts.start, mask: parts.units.wrapping_sub(1) },
+            pi: 0,
+            retired: 0,
+            limit: 0,
+            qpn_shifted: parts.qpn << 8,
+            room: parts.room,
+            marked: 0,
+            record: parts.record,
+            doorbell: parts.doorbell,
+            shared: parts.shared,
+            _memory: parts.memory,
+        }
+    }
+
+    /// WQEBBs of the ring; 0 for no queue.
+    pub(crate) fn units(&self) -> u32 {
+        self.ring.mask.wrapping_add(1)
+    }
+
+    pub(crate) fn ring_memory(&self) -> Ring {
+        self.ring
+    }
+
+    pub(crate) fn producer(&self) -> u32 {
+        self.pi
+    }
+
+    pub(crate) fn record(&self) -> *mut u32 {
+        self.record
+    }
+
+    pub(crate) fn register(&self) -> *mut u64 {
+        self.doorbell.register()
+    }
+
+    pub(crate) fn qpn(&self) -> u32 {
+        self.qpn_shifted >> 8
+    }
+
+    pub(crate) fn shared(&self) -> &QpShared {
+        &self.shared
+    }
+
+    /// The second word of a control segment.
+    #[inline(always)]
+    pub(crate) fn qpn_ds(&self, ds: u32) -> u32 {
+        self.qpn_shifted | ds
+    }
+
+    /// Where a WQE of `ds` units at `pi` ends, if there is room for it.
+    #[inline(always)]
+    pub(crate) fn reserve(&mut self, pi: u32, ds: u32) -> Result<u32, PostError> {
+        let end = pi.wrapping_add(ds.div_ceil(DS_PER_UNIT));
+        if end.wrapping_sub(self.retired) > self.limit {
+            self.make_room(end)?;
+        }
+        Ok(end)
+    }
+
+    /// Looks up how far the polling side got.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, end: u32) -> Result<(), PostError> {
+        if self.limit == 0 {
+            return Err(PostError::State);
+        }
+        self.retired = self.shared.send.retired();
+        if end.wrapping_sub(self.retired) > self.limit {
+            return Err(PostError::Full);
+        }
+        Ok(())
+    }
+
+    /// Moves the cursor over a WQE that was just written.
+    #[inline(always)]
+    pub(crate) fn advance(at: &mut SendCursor, end: u32, head: u64, ds: u32) -> u32 {
+        let first = at.pi;
+        *at = SendCursor { pi: end, last: Posted { head, first, ds } };
+        first
+    }
+
+    /// Takes back the buffers of a batch that was not rung.
+    #[cold]
+    #[inline(never)]
+    fn disown(&mut self) {
+        let mut index = self.pi;
+        // Bounded by the ring: `own` marks slots that a post reserved.
+        while index != self.marked && index.wrapping_sub(self.pi) <= self.ring.mask {
+            // SAFETY: behind the published index, and what is written there passed the check for room: the slot is ours.
+            drop(unsafe { self.shared.send.disown(index) });
+            index = index.wrapping_add(1);
+        }
+        self.marked = self.pi;
+    }
+}
+
+impl SendOps for Sq {
+    type Cursor = SendCursor;
+
+    #[inline(always)]
+    fn begin(&mut self) -> SendCursor {
+        if self.marked != self.pi {
+            self.disown();
+        }
+        SendCursor { pi: self.pi, last: Posted { head: 0, first: self.pi, ds: 0 } }
+    }
+
+    #[inline(always)]
+    unsafe fn post(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        op: SendOp,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        let ds = wqe::measure(&op, &data, self.room)?;
+        let end = self.reserve(at.pi, ds)?;
+        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
+        if self.ring.wraps(at.pi, end.wrapping_sub(at.pi)) {
+            // SAFETY: `reserve` found room for `ds` units, none of them the device's; `measure` is at most what the room allows.
+            unsafe { self.ring.write_wrapped(at.pi, ds, ctrl, &op, &data) };
+        } else {
+            // SAFETY: as above, and they are in one piece.
+            unsafe { wqe::write(self.ring.unit(at.pi), ctrl, &op, &data) };
+        }
+        // SAFETY: the slot is of a WQEBB that is free; this is the only poster.
+        unsafe { self.shared.send.put(at.pi, wr.id, end) };
+        Ok(Self::advance(at, end, ctrl[0], ds))
+    }
+
+    #[inline]
+    unsafe fn own(&mut self, slot: u32, frame: Frame) {
+        self.marked = slot.wrapping_add(1);
+        // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` left no buffer in it.
+        unsafe { self.shared.send.own(slot, frame) };
+    }
+
+    #[inline(always)]
+    unsafe fn ring(&mut self, at: SendCursor) {
+        if at.pi == self.pi {
+            return;
+        }
+        // SAFETY: the record is valid while `_memory` lives, and ours to store to.
+        unsafe { store_record(self.record, MLX5_SND_DBR, at.pi) };
+        let only = at.last.first == self.pi;
+        // SAFETY: so is the register; the last WQE is one that this queue wrote, says the caller.
+        unsafe { self.doorbell.ring(at.last, only, self.ring.start, self.ring.mask) };
+        self.pi = at.pi;
+        self.marked = at.pi;
+    }
+
+    fn enable(&mut self, on: bool) {
+        self.limit = if on { self.units() } else { 0 };
+    }
+
+    unsafe fn reset(&mut self) {
+        // SAFETY: the caller's promise: device and polling side are done with the queue.
+        unsafe { self.shared.send.reset() };
+        (self.pi, self.retired, self.marked, self.limit) = (0, 0, 0, 0);
+        // SAFETY: as in `ring`.
+        unsafe { store_record(self.record, MLX5_SND_DBR, 0) };
+    }
+}
+
+impl fmt::Debug for Sq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sq")
+            .field("qpn", &format_args!("{:#x}", self.qpn()))
+            .field("units", &self.units())
+            .field("producer", &self.pi)
+            .field("retired", &self.retired)
+            .field("enabled", &(self.limit != 0))
+            .field("doorbell", &self.doorbell)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,184 @@
+//! A door that answers the commands of the provider and keeps them.
+#![allow(unsafe_code, reason = "reads and writes the buffers that commands name, as the kernel would")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use memmap2::{MmapOptions, MmapRaw};
+use nix::errno::Errno;
+use uverbs_core::context::ContextCore;
+use uverbs_core::door::UverbsDoor;
+use uverbs_core::ioctl::parse;
+use uverbs_core::uverbs::Uverbs;
+use uverbs_kernel_abi::device::ib_uverbs_ex_query_device_resp;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
+use uverbs_kernel_abi::mlx5::*;
+use uverbs_kernel_abi::objects::*;
+use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_ALLOC_PD, IB_USER_VERBS_EX_CMD_QUERY_DEVICE};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// A command as it came: object, method, and each attribute's bytes (of up to eight: those in the attribute).
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) object: u16,
+    pub(crate) method: u16,
+    attrs: HashMap<u16, Vec<u8>>,
+}
+
+impl Sent {
+    pub(crate) fn bytes(&self, id: u16) -> &[u8] {
+        &self.attrs[&id]
+    }
+
+    pub(crate) fn number(&self, id: u16) -> u64 {
+        let bytes = self.bytes(id);
+        u64::from_ne_bytes(bytes[..8].try_into().unwrap())
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Answers {
+    pub(crate) context: mlx5_ib_alloc_ucontext_resp,
+    /// The first page's number.
+    pub(crate) page_id: u32,
+    /// Refused from now on.
+    pub(crate) refuse: Vec<(u16, u16, Errno)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) answers: Mutex<Answers>,
+    pub(crate) sent: Mutex<Vec<Sent>>,
+    next: Mutex<u32>,
+}
+
+impl Door {
+    pub(crate) fn new() -> Arc<Self> {
+        let context = mlx5_ib_alloc_ucontext_resp {
+            bf_reg_size: 512,
+            tot_bfregs: 0,
+            max_sq_desc_sz: 1024,
+            max_rq_desc_sz: 512,
+            max_send_wqebb: 32768,
+            max_recv_wr: 32768,
+            cqe_version: 1,
+            log_uar_size: 12,
+            num_uars_per_page: 1,
+            ..Default::default()
+        };
+        Arc::new(Self {
+            answers: Mutex::new(Answers { context, page_id: 0x40, refuse: Vec::new() }),
+            sent: Mutex::default(),
+            next: Mutex::new(1),
+        })
+    }
+
+    pub(crate) fn core(self: &Arc<Self>) -> Arc<ContextCore> {
+        ContextCore::new(Uverbs::new(Arc::clone(self) as _, RDMA_DRIVER_MLX5))
+    }
+
+    /// Commands of this kind, oldest first.
+    pub(crate) fn sent(&self, object: u16, method: u16) -> Vec<Sent> {
+        let sent = self.sent.lock().unwrap();
+        sent.iter().filter(|s| (s.object, s.method) == (object, method)).cloned().collect()
+    }
+
+    pub(crate) fn refuse(&self, object: u16, method: u16, errno: Errno) {
+        self.answers.lock().unwrap().refuse.push((object, method, errno));
+    }
+
+    fn number(&self) -> u32 {
+        let mut next = self.next.lock().unwrap();
+        *next += 1;
+        *next
+    }
+}
+
+impl UverbsDoor for Door {
+    unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
+        let (header, attrs) = parse(command).ok_or(Errno::EINVAL)?;
+        let (object, method) = (header.object_id, header.method_id);
+        assert_eq!(header.driver_id, RDMA_DRIVER_MLX5);
+        let attrs: Vec<_> = attrs.collect();
+        let place = |id: u16, len: usize| {
+            let attr = attrs.iter().find(|attr| attr.attr_id == id)?;
+            assert!(usize::from(attr.len) >= len, "output {id:#x} of {} bytes", attr.len);
+            Some(std::ptr::with_exposed_provenance_mut::<u8>(attr.data as usize))
+        };
+        let answer = |id: u16, bytes: &[u8]| {
+            let Some(to) = place(id, bytes.len()) else { return };
+            // SAFETY: an output that the command borrows, and it is long enough.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        };
+        let read = |attr: &uverbs_kernel_abi::ioctl::ib_uverbs_attr| {
+            let len = usize::from(attr.len);
+            if len <= 8 {
+                return attr.data.to_ne_bytes().to_vec();
+            }
+            let from = std::ptr::with_exposed_provenance::<u8>(attr.data as usize);
+            // SAFETY: inputs and outputs alike are initialised bytes that the command borrows.
+            unsafe { std::slice::from_raw_parts(from, len) }.to_vec()
+        };
+        let sent = Sent {
+            object,
+            method,
+            attrs: attrs.iter().map(|attr| (attr.attr_id, read(attr))).collect(),
+        };
+        let mut new_handle = None;
+        let answers = self.answers.lock().unwrap();
+        self.sent.lock().unwrap().push(sent.clone());
+        if let Some((.., errno)) =
+            answers.refuse.iter().find(|(o, m, _)| (*o, *m) == (object, method))
+        {
+            return Err(*errno);
+        }
+        match (object, method) {
+            (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT) => {
+                answer(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, &8u32.to_ne_bytes());
+                answer(UVERBS_ATTR_UHW_OUT, answers.context.as_bytes());
+            }
+            (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE) => {
+                match sent.number(UVERBS_ATTR_WRITE_CMD) as u32 & 0xff {
+                    IB_USER_VERBS_CMD_ALLOC_PD => {
+                        answer(UVERBS_ATTR_CORE_OUT, &self.number().to_ne_bytes());
+                    }
+                    IB_USER_VERBS_EX_CMD_QUERY_DEVICE => {
+                        let mut device = ib_uverbs_ex_query_device_resp::new_zeroed();
+                        device.base.max_cqe = (1 << 22) - 1;
+                        device.base.max_sge = 30;
+                        answer(UVERBS_ATTR_CORE_OUT, device.as_bytes());
+                    }
+                    other => panic!("write command {other}"),
+                }
+            }
+            (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC) => {
+                new_handle = Some(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE);
+                let number = self.number();
+                answer(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &(u64::from(number) << 12).to_ne_bytes());
+                answer(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &4096u32.to_ne_bytes());
+                answer(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &(answers.page_id + number).to_ne_bytes());
+            }
+            (UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE) => {
+                new_handle = Some(UVERBS_ATTR_CREATE_CQ_HANDLE);
+                answer(UVERBS_ATTR_CREATE_CQ_RESP_CQE, &sent.bytes(UVERBS_ATTR_CREATE_CQ_CQE)[..4]);
+                answer(UVERBS_ATTR_UHW_OUT, &0x777u32.to_ne_bytes());
+            }
+            (UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE) => {
+                new_handle = Some(UVERBS_ATTR_CREATE_QP_HANDLE);
+                answer(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &0xab_cdefu32.to_ne_bytes());
+            }
+            _ => {}
+        }
+        drop(answers);
+        if let Some(id) = new_handle {
+            let at = attrs.iter().position(|attr| attr.attr_id == id).unwrap();
+            // Header of three words, attributes of two, of which the second is the data.
+            command[3 + 2 * at + 1] = self.number().into();
+        }
+        Ok(())
+    }
+
+    fn mmap(&self, len: usize, _offset: u64) -> Result<MmapRaw, Errno> {
+        MmapOptions::new().len(len).map_anon().map(MmapRaw::from).map_err(|_| Errno::ENOMEM)
+    }
+}

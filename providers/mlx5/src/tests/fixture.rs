@@ -1,0 +1,254 @@
+//! Queues over heap memory.
+#![allow(unsafe_code, reason = "allocates the memory that queues live in, and reads it back")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use uverbs_core::cq::{CqCore, Message};
+use uverbs_core::frame::Slab;
+use uverbs_core::memory::Mapping;
+use uverbs_core::mr::MrCore;
+use uverbs_core::pd::PdCore;
+use uverbs_core::provider::SendOps;
+use uverbs_core::provider::RecvOps;
+use uverbs_core::table::{QpShared, SlotTable, UserIndexes};
+
+use crate::cq::{CqParts, UNWRITTEN, fill};
+use crate::doorbell::Doorbell;
+use crate::rq::RqParts;
+use crate::sq::SqParts;
+use crate::wqe::Room;
+use crate::{Cq, Rq, Sq};
+
+use super::door::Door;
+
+/// Zeroed memory, aligned to 64 bytes.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    start: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: plain memory, which the tests use from one thread at a time.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    pub(crate) fn new(bytes: usize) -> Self {
+        let layout = Layout::from_size_align(bytes.max(64), 64).unwrap();
+        // SAFETY: the size isn't 0.
+        let start = unsafe { alloc_zeroed(layout) };
+        assert!(!start.is_null());
+        Self { start, layout }
+    }
+
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset < self.layout.size());
+        self.start.wrapping_add(offset)
+    }
+
+    pub(crate) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        assert!(offset + len <= self.layout.size());
+        // SAFETY: in bounds, and no one writes it meanwhile.
+        unsafe { std::slice::from_raw_parts(self.at(offset), len) }.to_vec()
+    }
+
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.layout.size());
+        // SAFETY: in bounds, and no one reads it meanwhile.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset), bytes.len()) };
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, freed once.
+        unsafe { dealloc(self.start, self.layout) };
+    }
+}
+
+pub(crate) const QPN: u32 = 0x12_3456;
+
+/// The register's own page, as the tests read it: two halves of 256 bytes.
+pub(crate) const HALF: usize = 256;
+
+/// Guard bytes around a ring, to see stores that miss it.
+const GUARD: usize = 1024;
+const GUARD_BYTE: u8 = 0x5a;
+
+pub(crate) fn shared(units: u32, entries: u32) -> Arc<QpShared> {
+    Arc::new(QpShared {
+        user_index: UserIndexes::default().take().unwrap(),
+        send: SlotTable::new(units.max(1)),
+        recv: SlotTable::new(entries.max(1)),
+    })
+}
+
+/// A send queue of `units` WQEBBs in state RTS.
+pub(crate) struct SendSide {
+    pub(crate) sq: Sq,
+    pub(crate) shared: Arc<QpShared>,
+    pub(crate) ring: Arc<Heap>,
+    pub(crate) record: Arc<Heap>,
+    pub(crate) register: Arc<Heap>,
+    pub(crate) units: u32,
+}
+
+impl SendSide {
+    pub(crate) fn new(units: u32, room: Room, blue_flame: bool) -> Self {
+        let ring = Arc::new(Heap::new(units as usize * 64 + 2 * GUARD));
+        ring.write(0, &[GUARD_BYTE; GUARD]);
+        ring.write(GUARD + units as usize * 64, &[GUARD_BYTE; GUARD]);
+        let (record, register) = (Arc::new(Heap::new(64)), Arc::new(Heap::new(2 * HALF)));
+        let doorbell = if blue_flame {
+            Doorbell::blue_flame(register.at(0), HALF as u32, Arc::new(AtomicU32::new(0)))
+        } else {
+            Doorbell::non_cached(register.at(0).cast())
+        };
+        let shared = shared(units, 0);
+        let parts = SqParts {
+            start: ring.at(GUARD),
+            units,
+            record: record.at(0).cast(),
+            doorbell,
+            qpn: QPN,
+            room,
+            shared: Arc::clone(&shared),
+            memory: Arc::new((Arc::clone(&ring), Arc::clone(&record), Arc::clone(&register))),
+        };
+        // SAFETY: aligned to 64 bytes, as long as `units`, kept by `memory`; the first poster.
+        let mut sq = unsafe { Sq::new(parts) };
+        sq.enable(true);
+        Self { sq, shared, ring, record, register, units }
+    }
+
+    /// The ring from WQEBB `index` on, around the end.
+    pub(crate) fn bytes(&self, index: u32, len: usize) -> Vec<u8> {
+        let all = self.ring.read(GUARD, self.units as usize * 64);
+        let start = (index % self.units) as usize * 64;
+        all.iter().cycle().skip(start).take(len).copied().collect()
+    }
+
+    pub(crate) fn assert_guards(&self) {
+        for at in [0, GUARD + self.units as usize * 64] {
+            assert_eq!(self.ring.read(at, GUARD), [GUARD_BYTE; GUARD], "a store missed the ring");
+        }
+    }
+
+    /// Sets the whole ring to a byte that no WQE of the tests has in its padding.
+    pub(crate) fn stain(&self, byte: u8) {
+        self.ring.write(GUARD, &vec![byte; self.units as usize * 64]);
+    }
+
+    pub(crate) fn send_record(&self) -> u32 {
+        u32::from_be_bytes(self.record.read(4, 4).try_into().unwrap())
+    }
+
+    /// What the polling side does: everything before `end` is done.
+    pub(crate) fn retire(&self, end: u32) {
+        self.shared.send.retire(end);
+    }
+}
+
+/// A receive queue in state INIT.
+pub(crate) struct RecvSide {
+    pub(crate) rq: Rq,
+    pub(crate) shared: Arc<QpShared>,
+    pub(crate) ring: Arc<Heap>,
+    pub(crate) record: Arc<Heap>,
+}
+
+impl RecvSide {
+    pub(crate) fn new(entries: u32, shift: u32, max_sge: u32) -> Self {
+        let ring = Arc::new(Heap::new((entries as usize) << shift));
+        let record = Arc::new(Heap::new(64));
+        let shared = shared(0, entries);
+        let parts = RqParts {
+            start: ring.at(0),
+            entries,
+            shift,
+            max_sge,
+            record: record.at(0).cast(),
+            qpn: QPN,
+            shared: Arc::clone(&shared),
+            memory: Arc::new((Arc::clone(&ring), Arc::clone(&record))),
+        };
+        // SAFETY: aligned to 64 bytes, as long as `entries`, kept by `memory`; the first poster.
+        let mut rq = unsafe { Rq::new(parts) };
+        rq.enable(true);
+        Self { rq, shared, ring, record }
+    }
+
+    pub(crate) fn recv_record(&self) -> u32 {
+        u32::from_be_bytes(self.record.read(0, 4).try_into().unwrap())
+    }
+}
+
+/// A completion queue, and the device's side of it.
+pub(crate) struct PollSide {
+    pub(crate) cq: Cq,
+    pub(crate) core: Arc<CqCore>,
+    pub(crate) ring: Arc<Heap>,
+    pub(crate) record: Arc<Heap>,
+    entries: u32,
+    stride: usize,
+    /// The device's producer index.
+    pub(crate) pi: u32,
+}
+
+impl PollSide {
+    pub(crate) fn new(entries: u32, shift: u32) -> Self {
+        let ring = Arc::new(Heap::new((entries as usize) << shift));
+        let record = Arc::new(Heap::new(64));
+        let memory = Box::new((Arc::clone(&ring), Arc::clone(&record)));
+        let core = CqCore::new(Door::new().core(), 1, 0x777, entries - 1, memory);
+        // SAFETY: as long as the ring.
+        unsafe { fill(ring.at(0), entries, shift) };
+        let parts = CqParts {
+            start: ring.at(0),
+            entries,
+            shift,
+            record: record.at(0).cast(),
+            core: Arc::clone(&core),
+        };
+        // SAFETY: aligned, filled, kept by `core`; the first poller.
+        let cq = unsafe { Cq::new(parts) };
+        assert!((0..entries as usize).all(|entry| {
+            ring.read((entry + 1 << shift) - 1, 1) == [UNWRITTEN]
+        }));
+        Self { cq, core, ring, record, entries, stride: 1 << shift, pi: 0 }
+    }
+
+    pub(crate) fn attach(&self, shared: &Arc<QpShared>) {
+        self.core.tell(Message::Attach(Arc::clone(shared)));
+    }
+
+    /// Writes an entry as the device does, with the ownership bit of its turn.
+    pub(crate) fn complete(&mut self, mut cqe: [u8; 64]) {
+        let turn = (self.pi / self.entries) as u8 & 1;
+        cqe[63] = cqe[63] & !1 | turn;
+        let end = ((self.pi % self.entries) as usize + 1) * self.stride;
+        self.ring.write(end - 64, &cqe);
+        self.pi += 1;
+    }
+
+    pub(crate) fn consumer_record(&self) -> u32 {
+        u32::from_be_bytes(self.record.read(0, 4).try_into().unwrap())
+    }
+}
+
+/// Frames that no device knows of. Their memory is mapped, so this is not for Miri.
+pub(crate) fn slab(frame_len: u32, count: u32) -> Slab {
+    let pd = PdCore::new(Door::new().core(), 1);
+    let region = MrCore::new(pd, 1, 0x1100, 0x1100);
+    let memory = Mapping::new(frame_len as usize * count as usize).unwrap();
+    // SAFETY: new and zeroed, and no device knows of it.
+    unsafe { Slab::new(memory, region, frame_len, count) }
+}
+
+/// Frames that can be taken now.
+pub(crate) fn free(slab: &Slab) -> usize {
+    std::iter::from_fn(|| slab.take()).collect::<Vec<_>>().len()
+}

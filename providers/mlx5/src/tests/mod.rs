@@ -1,0 +1,11 @@
+//! Queues over heap memory and behind a door that only answers, and what they write and read, byte by byte.
+//!
+//! Those over heap memory make no system call, so Miri can run them.
+
+mod cq;
+mod create;
+mod door;
+mod fixture;
+mod rq;
+mod sq;
+mod wqe;

@@ -1,0 +1,262 @@
+//! Doorbell pages (UARs): BlueFlame registers that one queue owns, and one non-cached page that all may use.
+//!
+//! A UAR page has two BlueFlame registers for users, each with two halves that take turns (PRM "UAR Page Format"; rdma-core
+//! `verbs.c:mlx5_insert_dyn_uuars`). No register is ever given to two queues, so ringing takes no lock. The
+//! non-cached page has no such state: an eight-byte store is one bus transaction, whoever makes it.
+//!
+//! # Safety
+//!
+//! One command is sent, and it carries no address.
+#![allow(unsafe_code, reason = "an ioctl; the block says why its payload carries no address")]
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use memmap2::MmapRaw;
+use nix::errno::Errno;
+use uverbs_core::attr::DoorbellMode;
+use uverbs_core::context::ContextCore;
+use uverbs_core::error::Error;
+use uverbs_core::uverbs::Uverbs;
+use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE,
+    MLX5_IB_METHOD_UAR_OBJ_ALLOC, MLX5_IB_METHOD_UAR_OBJ_DESTROY, MLX5_IB_OBJECT_UAR,
+    MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC,
+};
+use uverbs_mlx5_prm::doorbell::{
+    MLX5_ADAPTER_PAGE_SIZE, MLX5_BF_OFFSET, NON_FP_BFREGS_PER_UAR, bfreg_offset,
+};
+
+use crate::doorbell::Doorbell;
+
+const ALLOC: &str = "alloc_uar";
+
+/// A mapped page, or on a host with larger pages several UARs in one.
+#[derive(Debug)]
+pub(crate) struct UarPage {
+    /// Weak: memory that the context keeps for want of a destruction must not keep the context.
+    context: Weak<ContextCore>,
+    handle: u32,
+    /// Number of the first UAR in it, as commands name it.
+    page_id: u32,
+    memory: MmapRaw,
+}
+
+impl UarPage {
+    fn alloc(core: &Arc<ContextCore>, kind: u32) -> Result<Self, Error> {
+        let uverbs = core.uverbs();
+        let (mut offset, mut length, mut page_id) = ([0; 8], [0; 4], [0; 4]);
+        let command = uverbs
+            .command(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)
+            .handle_new(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)
+            .constant(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, kind.into())
+            .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &mut offset)
+            .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &mut length)
+            .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &mut page_id);
+        // SAFETY: the inputs are a constant and a place for a handle; the outputs are plain numbers.
+        let answer = unsafe { command.send(&**uverbs.door(), ALLOC) }?;
+        let handle = answer.handle(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)?;
+        let length = u32::from_ne_bytes(length) as usize;
+        let mapped = if length < MLX5_ADAPTER_PAGE_SIZE {
+            let what = format!("a doorbell page of {length} bytes");
+            Err(Error::Unsupported { verb: ALLOC, what })
+        } else {
+            uverbs.door().mmap(length, u64::from_ne_bytes(offset)).map_err(|errno| Error::System {
+                what: "mmap of a doorbell page",
+                errno,
+            })
+        };
+        match mapped {
+            Ok(memory) => Ok(Self {
+                context: Arc::downgrade(core),
+                handle,
+                page_id: u32::from_ne_bytes(page_id),
+                memory,
+            }),
+            Err(error) => {
+                release(uverbs, handle);
+                Err(error)
+            }
+        }
+    }
+
+    /// Number of the first UAR in it.
+    pub(crate) fn page_id(&self) -> u32 {
+        self.page_id
+    }
+}
+
+/// Nothing to be done about a refusal: closing the file frees the page.
+fn release(uverbs: &Uverbs, handle: u32) {
+    let command = uverbs
+        .command(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY)
+        .handle_in(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, handle);
+    // SAFETY: the input is a handle.
+    let _ = unsafe { command.send(&**uverbs.door(), "free_uar") };
+}
+
+impl Drop for UarPage {
+    fn drop(&mut self) {
+        if let Some(context) = self.context.upgrade() {
+            release(context.uverbs(), self.handle);
+        }
+    }
+}
+
+/// A BlueFlame register that is free.
+#[derive(Debug)]
+struct Free {
+    page: Arc<UarPage>,
+    /// UAR within the page.
+    uar: u32,
+    /// Offset of the register within the page.
+    offset: usize,
+    /// Offset of the half that is used next.
+    half: u32,
+}
+
+/// The doorbell pages of a context.
+#[derive(Debug)]
+pub(crate) struct Uars {
+    core: Weak<ContextCore>,
+    non_cached: Arc<UarPage>,
+    /// Bytes of a BlueFlame register, both halves; 0 without BlueFlame.
+    register_bytes: u32,
+    uars_per_page: u32,
+    /// First in, first out, as in rdma-core: a register rests as long as possible before another queue gets it.
+    free: Arc<Mutex<VecDeque<Free>>>,
+}
+
+impl Uars {
+    /// Takes the non-cached page.
+    pub(crate) fn open(
+        core: &Arc<ContextCore>,
+        register_bytes: u32,
+        uars_per_page: u32,
+    ) -> Result<Self, Error> {
+        let non_cached = Arc::new(UarPage::alloc(core, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)?);
+        // All registers of a UAR lie in its upper half; a size that can't be is taken for none.
+        let room = MLX5_ADAPTER_PAGE_SIZE - MLX5_BF_OFFSET;
+        let fits = register_bytes as usize * NON_FP_BFREGS_PER_UAR <= room;
+        let sane = register_bytes.is_power_of_two() && register_bytes >= 128 && fits;
+        let uars_in_page = non_cached.memory.len() / MLX5_ADAPTER_PAGE_SIZE;
+        Ok(Self {
+            core: Arc::downgrade(core),
+            non_cached,
+            register_bytes: if sane { register_bytes } else { 0 },
+            uars_per_page: uars_per_page.clamp(1, u32::try_from(uars_in_page).unwrap_or(1)),
+            free: Arc::default(),
+        })
+    }
+
+    /// The page that completion queues are armed through.
+    pub(crate) fn non_cached(&self) -> &Arc<UarPage> {
+        &self.non_cached
+    }
+
+    /// A register for one queue. A device without BlueFlame, or a host without write-combining (`EOPNOTSUPP`), gives the
+    /// non-cached page whatever was asked for.
+    pub(crate) fn register(&self, mode: DoorbellMode) -> Result<Register, Error> {
+        match mode {
+            DoorbellMode::BlueFlame if self.register_bytes != 0 => match self.blue_flame() {
+                Err(Error::Kernel { errno: Errno::EOPNOTSUPP, .. }) => Ok(self.shared()),
+                other => other,
+            },
+            _ => Ok(self.shared()),
+        }
+    }
+
+    fn shared(&self) -> Register {
+        Register { page: Arc::clone(&self.non_cached), kind: Kind::NonCached }
+    }
+
+    fn blue_flame(&self) -> Result<Register, Error> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.is_empty() {
+            let core = self.core.upgrade().ok_or_else(|| Error::kernel(ALLOC, Errno::EBADF))?;
+            let page = Arc::new(UarPage::alloc(&core, MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF)?);
+            let in_page = (page.memory.len() / MLX5_ADAPTER_PAGE_SIZE) as u32;
+            for uar in 0..self.uars_per_page.min(in_page) {
+                for register in 0..NON_FP_BFREGS_PER_UAR {
+                    let offset = uar as usize * MLX5_ADAPTER_PAGE_SIZE
+                        + bfreg_offset(register, self.register_bytes as usize);
+                    free.push_back(Free { page: Arc::clone(&page), uar, offset, half: 0 });
+                }
+            }
+        }
+        let Some(taken) = free.pop_front() else {
+            return Err(Error::kernel(ALLOC, Errno::ENOSPC));
+        };
+        let Free { page, uar, offset, half } = taken;
+        Ok(Register {
+            page,
+            kind: Kind::BlueFlame {
+                uar,
+                offset,
+                half_bytes: self.register_bytes / 2,
+                half: Arc::new(AtomicU32::new(half)),
+                home: Arc::clone(&self.free),
+            },
+        })
+    }
+}
+
+/// The register that a queue rings. A BlueFlame register goes back to the context on drop.
+#[derive(Debug)]
+pub(crate) struct Register {
+    page: Arc<UarPage>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    BlueFlame {
+        uar: u32,
+        offset: usize,
+        half_bytes: u32,
+        /// Written when the queue is dropped: which half comes next belongs to the register, not to the queue.
+        half: Arc<AtomicU32>,
+        home: Arc<Mutex<VecDeque<Free>>>,
+    },
+    NonCached,
+}
+
+impl Register {
+    /// Number of the UAR, for the kernel.
+    pub(crate) fn page_id(&self) -> u32 {
+        match self.kind {
+            Kind::BlueFlame { uar, .. } => self.page.page_id.wrapping_add(uar),
+            Kind::NonCached => self.page.page_id,
+        }
+    }
+
+    /// The ringing side. Its addresses are valid while this lives.
+    pub(crate) fn doorbell(&self) -> Doorbell {
+        let page = self.page.memory.as_mut_ptr();
+        match &self.kind {
+            Kind::BlueFlame { offset, half_bytes, half, .. } => Doorbell::blue_flame(
+                page.wrapping_add(*offset),
+                *half_bytes,
+                Arc::clone(half),
+            ),
+            Kind::NonCached => Doorbell::non_cached(page.wrapping_add(MLX5_BF_OFFSET).cast()),
+        }
+    }
+}
+
+impl Drop for Register {
+    fn drop(&mut self) {
+        if let Kind::BlueFlame { uar, offset, half, home, .. } = &self.kind {
+            let free = Free {
+                page: Arc::clone(&self.page),
+                uar: *uar,
+                offset: *offset,
+                half: half.load(Ordering::Relaxed),
+            };
+            home.lock().unwrap_or_else(PoisonError::into_inner).push_back(free);
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! A send work request as the device reads it: control segment, remote address, operands, data.
+//!
+//! Segments are stored whole, sixteen bytes as two words, into memory that is the program's until the doorbell record covers it.
+//! Words, so that a BlueFlame copy, which reads words, finds each in one store and the processor can forward it.
+//!
+//! # Safety
+//!
+//! Writers take a place of so many bytes as [`measure`] said, and write nothing behind; padding of inline data keeps what
+//! it held, but in the first sixteen bytes, where it is zeroed.
+#![allow(unsafe_code, reason = "writes segments into a ring by raw address")]
+
+use uverbs_core::work::{Data, PostError, SendFlags, SendOp, Sge};
+use uverbs_mlx5_prm::ctrl::{
+    DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, MLX5_WQE_CTRL_CQ_UPDATE, MLX5_WQE_CTRL_FENCE,
+    MLX5_WQE_CTRL_SOLICITED, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg,
+};
+use uverbs_mlx5_prm::data::{
+    DATA_SEG_MAX, INLINE_HEADER, inline_bytes, mlx5_wqe_data_seg, mlx5_wqe_inline_seg,
+};
+use uverbs_mlx5_prm::opcode::Opcode;
+use uverbs_mlx5_prm::remote::{mlx5_wqe_atomic_seg, mlx5_wqe_raddr_seg};
+use zerocopy::{IntoBytes, transmute};
+
+/// A segment in memory order.
+pub(crate) type Words = [u64; 2];
+
+/// Inline bytes that fit the sixteen bytes of their header.
+const SMALL_INLINE: usize = DS_BYTES - INLINE_HEADER;
+
+/// What a queue pair's WQEs may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) max_sge: u32,
+    pub(crate) max_inline: u32,
+}
+
+/// The length of a work request's WQE in units of 16 bytes, or why it can't be posted.
+#[inline(always)]
+pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+    let (head, answered, atomic) = match op {
+        SendOp::Send | SendOp::SendImm(_) => (1, false, false),
+        SendOp::Write(_) | SendOp::WriteImm(..) => (2, false, false),
+        SendOp::Read(_) => (2, true, false),
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => (3, true, true),
+        _ => return Err(PostError::BadData),
+    };
+    match data {
+        Data::Inline(_) | Data::InlineList(_) if answered => Err(PostError::BadData),
+        Data::Inline(bytes) => Ok(head + inline_segments(bytes.len(), room)?),
+        Data::InlineList(pieces) => Ok(head + inline_segments(total_inline(pieces), room)?),
+        Data::One(sge) => {
+            if sge.len > DATA_SEG_MAX {
+                return Err(PostError::MessageTooLong);
+            }
+            if atomic && sge.len != 8 {
+                return Err(PostError::BadData);
+            }
+            Ok(head + u32::from(sge.len != 0))
+        }
+        Data::List(list) => {
+            let (count, total) = measure_list(list, room.max_sge)?;
+            if atomic && (count, total) != (1, 8) {
+                return Err(PostError::BadData);
+            }
+            Ok(head + count)
+        }
+    }
+}
+
+#[inline(always)]
+fn inline_segments(len: usize, room: Room) -> Result<u32, PostError> {
+    if len > room.max_inline as usize {
+        return Err(PostError::InlineTooLong);
+    }
+    Ok(if len == 0 { 0 } else { (inline_bytes(len) / DS_BYTES) as u32 })
+}
+
+#[inline]
+fn total_inline(pieces: &[&[u8]]) -> usize {
+    pieces.iter().fold(0, |total: usize, piece| total.saturating_add(piece.len()))
+}
+
+/// Entries of a list that have bytes, and how many bytes in all. Empty ones are not written, as in rdma-core.
+#[inline]
+pub(crate) fn measure_list(list: &[Sge], max_sge: u32) -> Result<(u32, u64), PostError> {
+    if list.len() > max_sge as usize {
+        return Err(PostError::TooManySges);
+    }
+    let mut count = 0;
+    let mut total = 0u64;
+    for sge in list {
+        count += u32::from(sge.len != 0);
+        total += u64::from(sge.len);
+    }
+    if total > u64::from(DATA_SEG_MAX) {
+        return Err(PostError::MessageTooLong);
+    }
+    Ok((count, total))
+}
+
+/// The flag byte.
+#[inline(always)]
+fn flag_byte(flags: SendFlags) -> FmCeSe {
+    let mut byte = 0;
+    if flags.contains(SendFlags::SIGNALED) {
+        byte |= MLX5_WQE_CTRL_CQ_UPDATE;
+    }
+    if flags.contains(SendFlags::FENCE) {
+        byte |= MLX5_WQE_CTRL_FENCE;
+    }
+    if flags.contains(SendFlags::SOLICITED) {
+        byte |= MLX5_WQE_CTRL_SOLICITED;
+    }
+    FmCeSe(byte)
+}
+
+/// Opcode and immediate data. `None` can't be: [`measure`] refused it.
+#[inline(always)]
+fn opcode(op: &SendOp) -> (Opcode, u32) {
+    match *op {
+        SendOp::Send => (Opcode::SEND, 0),
+        SendOp::SendImm(imm) => (Opcode::SEND_IMM, imm),
+        SendOp::Write(_) => (Opcode::RDMA_WRITE, 0),
+        SendOp::WriteImm(_, imm) => (Opcode::RDMA_WRITE_IMM, imm),
+        SendOp::Read(_) => (Opcode::RDMA_READ, 0),
+        SendOp::CompareSwap { .. } => (Opcode::ATOMIC_CS, 0),
+        SendOp::FetchAdd { .. } => (Opcode::ATOMIC_FA, 0),
+        _ => (Opcode::NOP, 0),
+    }
+}
+
+/// The control segment. `qpn_ds` is its second word.
+#[inline(always)]
+pub(crate) fn ctrl(op: &SendOp, index: u32, qpn_ds: u32, flags: SendFlags) -> Words {
+    let (opcode, imm) = opcode(op);
+    raw_ctrl(opcode.0, 0, index, qpn_ds, flags, imm)
+}
+
+/// The control segment of any WQE.
+#[inline(always)]
+pub(crate) fn raw_ctrl(
+    opcode: u8,
+    opmod: u8,
+    index: u32,
+    qpn_ds: u32,
+    flags: SendFlags,
+    imm: u32,
+) -> Words {
+    let word0 = OpmodIdxOpcode::ZERO
+        .with_opmod(opmod)
+        .with_wqe_index(index as u16)
+        .with_opcode(opcode);
+    transmute!(mlx5_wqe_ctrl_seg::new(word0, QpnDs(qpn_ds), flag_byte(flags), imm))
+}
+
+/// Stores one segment.
+///
+/// # Safety
+///
+/// `to` is aligned to 8 bytes and valid to write 16 bytes; nobody else reads or writes them now.
+#[inline(always)]
+pub(crate) unsafe fn store(to: *mut u8, words: Words) {
+    // SAFETY: the caller's promise.
+    unsafe { to.cast::<Words>().write(words) };
+}
+
+/// Writes a WQE in one piece.
+///
+/// # Safety
+///
+/// `to` is aligned to 8 bytes and valid to write as many units of 16 bytes as [`measure`] said of this operation and data;
+/// nobody else reads or writes them now.
+#[inline(always)]
+pub(crate) unsafe fn write(to: *mut u8, ctrl: Words, op: &SendOp, data: &Data<'_>) {
+    // SAFETY: a WQE has a control segment at least.
+    unsafe { store(to, ctrl) };
+    let mut at = to.wrapping_add(DS_BYTES);
+    let (remote, operands) = match *op {
+        SendOp::Write(remote) | SendOp::WriteImm(remote, _) | SendOp::Read(remote) => {
+            (Some(remote), None)
+        }
+        SendOp::CompareSwap { remote, compare, swap } => {
+            (Some(remote), Some(mlx5_wqe_atomic_seg::new(swap, compare)))
+        }
+        SendOp::FetchAdd { remote, add } => (Some(remote), Some(mlx5_wqe_atomic_seg::new(add, 0))),
+        _ => (None, None),
+    };
+    if let Some(remote) = remote {
+        // SAFETY: `measure` counted a second segment for these operations.
+        unsafe { store(at, transmute!(mlx5_wqe_raddr_seg::new(remote.addr, remote.rkey))) };
+        at = at.wrapping_add(DS_BYTES);
+    }
+    if let Some(operands) = operands {
+        // SAFETY: and a third one for these.
+        unsafe { store(at, transmute!(operands)) };
+        at = at.wrapping_add(DS_BYTES);
+    }
+    match data {
+        Data::One(sge) => {
+            if sge.len != 0 {
+                // SAFETY: `measure` counted it, since it has bytes.
+                unsafe { store(at, data_segment(sge)) };
+            }
+        }
+        // SAFETY: `measure` counted those that have bytes, and these are written.
+        Data::List(list) => unsafe { write_list(at, list) },
+        // SAFETY: `measure` counted header and bytes, rounded up.
+        Data::Inline(bytes) => unsafe { write_inline(at, bytes) },
+        // SAFETY: as above.
+        Data::InlineList(pieces) => unsafe { write_inline_list(at, pieces) },
+    }
+}
+
+#[inline(always)]
+pub(crate) fn data_segment(sge: &Sge) -> Words {
+    transmute!(mlx5_wqe_data_seg::new(sge.len, sge.lkey, sge.addr))
+}
+
+/// Writes the entries of a list that have bytes.
+///
+/// # Safety
+///
+/// As [`store`], for each of them.
+#[inline]
+unsafe fn write_list(mut at: *mut u8, list: &[Sge]) {
+    for sge in list {
+        if sge.len != 0 {
+            // SAFETY: the caller's promise.
+            unsafe { store(at, data_segment(sge)) };
+            at = at.wrapping_add(DS_BYTES);
+        }
+    }
+}
+
+/// Writes header and bytes; nothing for none.
+///
+/// # Safety
+///
+/// `to` is aligned to 8 bytes and valid to write header and bytes, rounded up to 16; nobody else reads or writes them now.
+#[inline(always)]
+unsafe fn write_inline(to: *mut u8, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    // The length is at most `max_inline`.
+    let header = mlx5_wqe_inline_seg::new(bytes.len() as u32);
+    if bytes.len() <= SMALL_INLINE {
+        let header = u32::from_le_bytes(transmute!(header));
+        let all = u128::from(header) | small(bytes) << 32;
+        // SAFETY: the first 16 bytes of the place.
+        unsafe { store(to, [(all as u64).to_le(), ((all >> 64) as u64).to_le()]) };
+        return;
+    }
+    // SAFETY: the first 4 bytes of the place.
+    unsafe { to.cast::<mlx5_wqe_inline_seg>().write(header) };
+    // SAFETY: the place holds all bytes behind the header; they are borrowed, so not the ring's.
+    unsafe { copy(to.wrapping_add(INLINE_HEADER), bytes.as_ptr(), bytes.len()) };
+}
+
+/// Up to twelve bytes as a little-endian number: two loads that overlap, and no loop or call.
+#[inline(always)]
+fn small(bytes: &[u8]) -> u128 {
+    let behind = bytes.len().saturating_sub(4) * 8;
+    match (bytes.first_chunk::<8>(), bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        (Some(first), _, Some(last)) => {
+            u128::from(u64::from_le_bytes(*first)) | u128::from(u32::from_le_bytes(*last)) << behind
+        }
+        (None, Some(first), Some(last)) => {
+            let first = u64::from(u32::from_le_bytes(*first));
+            u128::from(first | u64::from(u32::from_le_bytes(*last)) << behind)
+        }
+        _ => bytes.iter().rev().fold(0, |all, byte| all << 8 | u128::from(*byte)),
+    }
+}
+
+/// Copies more than [`SMALL_INLINE`] bytes: up to 64 by words that overlap, more by `memcpy`.
+///
+/// # Safety
+///
+/// As [`std::ptr::copy_nonoverlapping`], and `len` is at least 8.
+#[inline(always)]
+unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+    match len {
+        ..=16 => {
+            // SAFETY: 8 <= len.
+            unsafe { move_words::<8, 2>(to, from, [0, len - 8]) };
+        }
+        17..=32 => {
+            // SAFETY: 16 <= len.
+            unsafe { move_words::<16, 2>(to, from, [0, len - 16]) };
+        }
+        33..=64 => {
+            // SAFETY: 32 <= len.
+            unsafe { move_words::<16, 4>(to, from, [0, 16, len - 32, len - 16]) };
+        }
+        // SAFETY: the caller's promise.
+        _ => unsafe { std::ptr::copy_nonoverlapping(from, to, len) },
+    }
+}
+
+/// Copies words of `SIZE` bytes at these offsets: loads first, so that they don't wait for the stores.
+///
+/// # Safety
+///
+/// As [`std::ptr::copy_nonoverlapping`] for each of them.
+#[inline(always)]
+unsafe fn move_words<const SIZE: usize, const COUNT: usize>(
+    to: *mut u8,
+    from: *const u8,
+    offsets: [usize; COUNT],
+) {
+    // SAFETY: the caller's promise; an array of bytes has no alignment.
+    let words = offsets.map(|at| unsafe { from.wrapping_add(at).cast::<[u8; SIZE]>().read() });
+    for (at, word) in offsets.into_iter().zip(words) {
+        // SAFETY: as above.
+        unsafe { to.wrapping_add(at).cast::<[u8; SIZE]>().write(word) };
+    }
+}
+
+/// Writes header and pieces one after the other; nothing for no bytes.
+///
+/// # Safety
+///
+/// As [`write_inline`].
+#[inline]
+unsafe fn write_inline_list(to: *mut u8, pieces: &[&[u8]]) {
+    let total = total_inline(pieces);
+    if total == 0 {
+        return;
+    }
+    // SAFETY: the first 4 bytes of the place. The total is at most `max_inline`.
+    unsafe { to.cast::<mlx5_wqe_inline_seg>().write(mlx5_wqe_inline_seg::new(total as u32)) };
+    let mut at = to.wrapping_add(INLINE_HEADER);
+    for piece in pieces {
+        // SAFETY: the place holds the bytes of all pieces behind the header; they are borrowed, so not the ring's.
+        unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), at, piece.len()) };
+        at = at.wrapping_add(piece.len());
+    }
+}
+
+/// A ring of WQEBBs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ring {
+    pub(crate) start: *mut u8,
+    /// WQEBBs less one; a power of two of them.
+    pub(crate) mask: u32,
+}
+
+impl Ring {
+    /// The WQEBB with this free-running index.
+    #[inline(always)]
+    pub(crate) fn unit(self, index: u32) -> *mut u8 {
+        self.start.wrapping_add((index & self.mask) as usize * MLX5_SEND_WQE_BB)
+    }
+
+    /// Whether `units` WQEBBs from `index` go over the end.
+    #[inline(always)]
+    pub(crate) fn wraps(self, index: u32, units: u32) -> bool {
+        (index & self.mask) + units > self.mask + 1
+    }
+
+    /// Writes a WQE that goes over the end: built aside, and stored in two pieces.
+    ///
+    /// # Safety
+    ///
+    /// As [`write`], for `ds` units of 16 bytes from the WQEBB `index` on, around the end, and `ds` is at most [`DS_MAX`].
+    #[cold]
+    #[inline(never)]
+    pub(crate) unsafe fn write_wrapped(
+        self,
+        index: u32,
+        ds: u32,
+        ctrl: Words,
+        op: &SendOp,
+        data: &Data<'_>,
+    ) {
+        let mut aside = [[0u64; 2]; DS_MAX as usize];
+        // SAFETY: room for the longest WQE.
+        unsafe { write(aside.as_mut_ptr().cast(), ctrl, op, data) };
+        let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_in(index, bytes) };
+    }
+
+    /// Copies `bytes` to the WQEBB `index` and on, around the end.
+    ///
+    /// # Safety
+    ///
+    /// The ring is valid to write, nobody else reads or writes the place now, and it is no longer than the ring.
+    pub(crate) unsafe fn copy_in(self, index: u32, bytes: &[u8]) {
+        let room = (self.mask + 1 - (index & self.mask)) as usize * MLX5_SEND_WQE_BB;
+        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+        // SAFETY: up to the end of the ring.
+        unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), self.unit(index), first.len()) };
+        // SAFETY: the rest, from its start, which isn't longer than the ring.
+        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), self.start, rest.len()) };
+    }
+
+    /// Copies out up to `to.len()` bytes from the WQEBB `index` on, around the end, and not more than the ring has.
+    ///
+    /// # Safety
+    ///
+    /// The ring is valid to read, and nobody writes it now.
+    pub(crate) unsafe fn copy_out(self, index: u32, to: &mut [u8]) -> &[u8] {
+        let all = (self.mask + 1) as usize * MLX5_SEND_WQE_BB;
+        let room = (self.mask + 1 - (index & self.mask)) as usize * MLX5_SEND_WQE_BB;
+        let len = to.len().min(all);
+        let (first, rest) = to[..len].split_at_mut(room.min(len));
+        // SAFETY: up to the end of the ring.
+        unsafe { std::ptr::copy_nonoverlapping(self.unit(index), first.as_mut_ptr(), first.len()) };
+        // SAFETY: the rest, from its start, which isn't longer than the ring.
+        unsafe { std::ptr::copy_nonoverlapping(self.start, rest.as_mut_ptr(), rest.len()) };
+        &to[..len]
+    }
+}

@@ -7,10 +7,7 @@
 //!
 //! Every unsafe method hands its caller's promise on to the same method of the provider. Cursors and queues are of
 //! one provider, since both came from the same queue.
-#![allow(
-    unsafe_code,
-    reason = "forwards the data path's unsafe methods, contracts unchanged"
-)]
+#![allow(unsafe_code, reason = "forwards the data path's unsafe methods, contracts unchanged")]
 
 use std::sync::Arc;
 
@@ -21,9 +18,8 @@ use uverbs_core::error::Error;
 use uverbs_core::frame::Frame;
 use uverbs_core::pd::PdCore;
 use uverbs_core::provider::{
-    ContextOps, CqInit, CqOps, Polled, Provider, QpInit, RecvOps, SendOps, View,
+    ContextOps, CqInit, CqOps, NewQp, Polled, Provider, QpInit, RecvOps, SendOps, View,
 };
-use uverbs_core::qp::QpCore;
 use uverbs_core::work::{Completed, Data, Failure, PostError, SendOp, Sge, Wr};
 use uverbs_kernel_abi::driver_id;
 use uverbs_mlx5::Mlx5;
@@ -83,7 +79,7 @@ macro_rules! any {
                 }
             }
 
-            fn create_qp(&self, init: &QpInit) -> Result<(Arc<QpCore>, AnySq, AnyRq), Error> {
+            fn create_qp(&self, init: &QpInit) -> Result<NewQp<Any>, Error> {
                 match self {
                     $(Self::$variant(context) => {
                         let (core, sq, rq) = context.create_qp(init)?;
@@ -277,7 +273,9 @@ impl Provider for Any {
             driver_id::RDMA_DRIVER_MLX5 => Mlx5::open(core).map(AnyContext::Mlx5),
             other => Err(Error::Unsupported {
                 verb: "open_device",
-                what: format!("the device's driver (RDMA driver id {other}); there is a provider for mlx5"),
+                what: format!(
+                    "the device's driver (RDMA driver id {other}); there is a provider for mlx5"
+                ),
             }),
         }
     }

@@ -105,7 +105,7 @@ impl<P: Provider> Context<P> {
     /// The kernel's refusal.
     #[doc(alias = "ibv_query_gid_table")]
     pub fn query_gid_table(&self) -> Result<Vec<GidEntry>, Error> {
-        let ports = self.query_device()?.phys_port_cnt;
+        let ports = self.query_device()?.phys_port_count;
         let mut entries = 0;
         for port in 1..=ports {
             entries += self.query_port(port)?.gid_table_len;
@@ -166,7 +166,11 @@ impl<P: Provider> Context<P> {
 
     /// Begins a reliable-connected queue pair whose completions of both kinds go to `cq`.
     #[doc(alias = "ibv_create_qp")]
-    pub fn queue_pair(&self, pd: &ProtectionDomain, cq: &CompletionQueue<P>) -> QueuePairBuilder<P> {
+    pub fn queue_pair(
+        &self,
+        pd: &ProtectionDomain,
+        cq: &CompletionQueue<P>,
+    ) -> QueuePairBuilder<P> {
         QueuePairBuilder::new(self.clone(), pd, cq)
     }
 

@@ -3,10 +3,7 @@
 //! # Safety
 //!
 //! One call takes buffers out of the table of a queue pair that the kernel confirmed as destroyed.
-#![allow(
-    unsafe_code,
-    reason = "takes buffers back from a queue pair that is gone"
-)]
+#![allow(unsafe_code, reason = "takes buffers back from a queue pair that is gone")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -96,11 +93,7 @@ impl<P: Provider> CompletionQueue<P> {
 
     /// Calls `each` for up to `budget` completions and returns how many there were.
     #[inline]
-    pub fn poll_with(
-        &mut self,
-        budget: usize,
-        mut each: impl FnMut(Completion<'_, P>),
-    ) -> usize {
+    pub fn poll_with(&mut self, budget: usize, mut each: impl FnMut(Completion<'_, P>)) -> usize {
         let mut burst = self.poll(budget);
         let mut count = 0;
         while let Some(completion) = burst.next() {

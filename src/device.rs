@@ -47,9 +47,11 @@ pub fn devices() -> Result<Vec<Device>, Error> {
 /// [`Error::NoSuchDevice`] with the names there are.
 pub fn device(name: &str) -> Result<Device, Error> {
     let devices = devices()?;
-    devices.iter().find(|device| device.name() == name).cloned().ok_or_else(|| Error::NoSuchDevice {
-        name: name.to_owned(),
-        available: devices.iter().map(|device| device.name().to_owned()).collect(),
+    devices.iter().find(|device| device.name() == name).cloned().ok_or_else(|| {
+        Error::NoSuchDevice {
+            name: name.to_owned(),
+            available: devices.iter().map(|device| device.name().to_owned()).collect(),
+        }
     })
 }
 

@@ -92,10 +92,11 @@ impl FromStr for Endpoint {
         let mtu = number("mtu", 4096)?;
         let gid = match part("gid")? {
             "none" => None,
-            found => Some(found.parse::<Gid>().map_err(|_| EndpointError {
-                part: "gid",
-                found: found.to_owned(),
-            })?),
+            found => Some(
+                found
+                    .parse::<Gid>()
+                    .map_err(|_| EndpointError { part: "gid", found: found.to_owned() })?,
+            ),
         };
         Ok(Self {
             lid: number("lid", 0xffff)? as u16,

@@ -42,6 +42,8 @@ pub use uverbs_core::attr::{
     InitAttr, LinkLayer, Mtu, Path, PortAttr, PortState, QpCap, QpState, RnrTimer, RtrAttr,
     RtsAttr,
 };
+/// The doors, for programs that record, replay or wrap them.
+pub use uverbs_core::door;
 pub use uverbs_core::error::Error;
 #[doc(inline)]
 pub use uverbs_core::event::AsyncEvent;
@@ -54,8 +56,6 @@ pub use uverbs_core::work::{
     Completed, Data, Failure, PostError, Remote, SendFlags, SendOp, Sge, Status, Wr,
 };
 pub use uverbs_mlx5::Mlx5;
-/// The doors, for programs that record, replay or wrap them.
-pub use uverbs_core::door;
 #[cfg(feature = "softhca")]
 /// The software HCA.
 pub use uverbs_softhca as softhca;

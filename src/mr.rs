@@ -1,8 +1,5 @@
 //! Memory regions, of three kinds: frames that move into posts, memory exposed to peers, and whatever you register yourself.
-#![allow(
-    unsafe_code,
-    reason = "registering memory hands it to the device by address"
-)]
+#![allow(unsafe_code, reason = "registering memory hands it to the device by address")]
 //!
 //! # Safety
 //!
@@ -92,10 +89,8 @@ impl ProtectionDomain {
     pub fn slab(&self, frame_len: usize, count: usize) -> Result<Slab, Error> {
         let frame_len = bounded("frame length", frame_len, u64::from(u32::MAX))? as u32;
         let count = bounded("number of frames", count, u64::from(u32::MAX - 1))? as u32;
-        let (memory, region) = self.allocate(
-            u64::from(frame_len) * u64::from(count),
-            AccessFlags::LOCAL_WRITE,
-        )?;
+        let (memory, region) =
+            self.allocate(u64::from(frame_len) * u64::from(count), AccessFlags::LOCAL_WRITE)?;
         // SAFETY: the mapping is new and zeroed, only the slab gets it, and the region was just made to cover
         // it, with local rights only.
         Ok(unsafe { Slab::new(memory, region, frame_len, count) })
@@ -167,7 +162,7 @@ impl ProtectionDomain {
         Ok((memory, region))
     }
 
-    /// Registers memory, and tells a low `RLIMIT_MEMLOCK` from a want of memory.
+    /// Registers memory.
     ///
     /// # Safety
     ///
@@ -182,18 +177,8 @@ impl ProtectionDomain {
         let uverbs = self.core().context().uverbs();
         let start = addr.expose_provenance() as u64;
         // SAFETY: the caller's promise.
-        let keys = unsafe { uverbs.reg_mr(self.handle(), start, len, iova, access) };
-        match keys {
-            Ok(keys) => {
-                Ok(MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey))
-            }
-            Err(error) => match (error.errno(), uverbs.door().memlock_limit()) {
-                (Some(nix::errno::Errno::ENOMEM), Some(limit)) => {
-                    Err(Error::Memlock { verb: "reg_mr", wanted: len, limit })
-                }
-                _ => Err(error),
-            },
-        }
+        let keys = unsafe { uverbs.reg_mr(self.handle(), start, len, iova, access) }?;
+        Ok(MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey))
     }
 }
 

@@ -2,13 +2,11 @@
 
 use std::fmt::Debug;
 
-mod sealed {
-    pub use uverbs_core::provider::Provider;
-}
+use uverbs_core::provider::Provider as Contract;
 
 /// A family of devices with one hardware interface. Sealed: bound on it, don't implement it.
 ///
 /// [`Any`](crate::Any) is the provider that is whichever the device needs.
-pub trait Provider: sealed::Provider + Debug {}
+pub trait Provider: Contract + Debug {}
 
-impl<P: sealed::Provider> Provider for P {}
+impl<P: Contract> Provider for P {}

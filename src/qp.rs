@@ -3,10 +3,7 @@
 //! # Safety
 //!
 //! A reset is passed on to the rings only after the kernel confirmed it and the completion queues were swept.
-#![allow(
-    unsafe_code,
-    reason = "resets the rings of a queue pair that the kernel reset"
-)]
+#![allow(unsafe_code, reason = "resets the rings of a queue pair that the kernel reset")]
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -33,11 +30,7 @@ pub struct QueuePairBuilder<P: Provider = Any> {
 }
 
 impl<P: Provider> QueuePairBuilder<P> {
-    pub(crate) fn new(
-        context: Context<P>,
-        pd: &ProtectionDomain,
-        cq: &CompletionQueue<P>,
-    ) -> Self {
+    pub(crate) fn new(context: Context<P>, pd: &ProtectionDomain, cq: &CompletionQueue<P>) -> Self {
         let init = QpInit::new(Arc::clone(pd.core()), Arc::clone(cq.core()), Arc::clone(cq.core()));
         Self { context, init }
     }
@@ -371,9 +364,10 @@ impl<P: Provider> QueuePair<P> {
     ) -> Result<Vec<(u64, Frame)>, Error> {
         self.whole()?;
         let core = Arc::clone(self.core());
-        for (what, needed) in
-            [("send completion queue", core.send_cq()), ("receive completion queue", core.recv_cq())]
-        {
+        for (what, needed) in [
+            ("send completion queue", core.send_cq()),
+            ("receive completion queue", core.recv_cq()),
+        ] {
             if !cqs.iter().any(|cq| Arc::ptr_eq(cq.core(), needed)) {
                 return Err(Error::Invalid {
                     verb: "modify_qp",
@@ -429,12 +423,8 @@ impl<P: Provider> QueuePair<P> {
             rd_atomic: local.rd_atomic,
             gid: gid.as_ref().map(|entry| entry.gid),
         };
-        self.local = Some(Box::new(Prepared {
-            local: local.clone(),
-            endpoint,
-            gid,
-            link: port.link_layer,
-        }));
+        self.local =
+            Some(Box::new(Prepared { local: local.clone(), endpoint, gid, link: port.link_layer }));
         Ok(endpoint)
     }
 
@@ -526,9 +516,10 @@ fn route(
     let ethernet = link == LinkLayer::Ethernet;
     match (own, peer.gid) {
         (None, _) if !ethernet => Ok(None),
-        (Some(_), None) | (None, _) if ethernet => {
-            Err(Error::MissingAttribute { verb: "connect", attribute: "the peer's GID (RoCE has no route without)" })
-        }
+        (Some(_), None) | (None, _) if ethernet => Err(Error::MissingAttribute {
+            verb: "connect",
+            attribute: "the peer's GID (RoCE has no route without)",
+        }),
         (Some(own), Some(dgid)) => {
             if ethernet && own.gid.is_ipv4_mapped() != dgid.is_ipv4_mapped() {
                 return Err(Error::Invalid {

@@ -3,10 +3,7 @@
 //! # Safety
 //!
 //! As in the send queue's file: safe posts move a frame in, raw posts hand on the caller's promise.
-#![allow(
-    unsafe_code,
-    reason = "calls the provider's unsafe posts, and has a raw post of its own"
-)]
+#![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has a raw post of its own")]
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -4,10 +4,7 @@
 //!
 //! Safe posts name only memory of a frame that moves into the queue's table, or copy inline. The cursor of a batch comes
 //! from `begin`, and the batch borrows the queue, so nothing else moves it meanwhile. Raw posts hand on the caller's promise.
-#![allow(
-    unsafe_code,
-    reason = "calls the provider's unsafe posts, and has raw posts of its own"
-)]
+#![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has raw posts of its own")]
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -127,7 +127,9 @@ fn buffers_of_no_size_or_of_too_much() {
     }
     assert!(pd.expose(1 << 60, AccessFlags::empty()).is_err());
     // SAFETY: the address is in no mapping, which the kernel finds out.
-    let error = unsafe { pd.register(std::ptr::without_provenance_mut(0x1000), 4096, AccessFlags::empty()) };
+    let error = unsafe {
+        pd.register(std::ptr::without_provenance_mut(0x1000), 4096, AccessFlags::empty())
+    };
     assert_eq!(error.unwrap_err().errno(), Some(Errno::EFAULT));
 }
 
@@ -216,8 +218,7 @@ fn transitions_out_of_order_name_both_states() {
         min_rnr_timer: RnrTimer::DEFAULT,
     };
     let error = qp.ready_to_receive(&attr).unwrap_err();
-    let expected =
-        Error::State { verb: "modify_qp", state: QpState::Reset, needs: QpState::Init };
+    let expected = Error::State { verb: "modify_qp", state: QpState::Reset, needs: QpState::Init };
     assert_eq!(error, expected);
     let endpoint = qp.prepare(&Local::default()).unwrap();
     let error = qp.ready_to_receive(&RtrAttr { dest_qpn: 1 << 24, ..attr }).unwrap_err();
@@ -254,7 +255,7 @@ fn an_mtu_over_the_ports_is_refused_and_the_smaller_of_two_is_used() {
     assert_eq!(other.done().byte_len, 5000);
 
     if only_on_softhca("the MTU of a real port is not the test's to lower") {
-        let hca = SoftHca::builder().active_mtu(uverbs::softhca::Mtu::from_bytes(1024).unwrap()).build().unwrap();
+        let hca = SoftHca::builder().active_mtu(uverbs::softhca::Mtu::B1024).build().unwrap();
         let context = soft(&hca).open().unwrap();
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(1).unwrap();
@@ -333,7 +334,11 @@ fn wrong_remote_keys_ranges_and_rights() {
         let frame = client.filled(8, 1);
         let mut batch = client.qp.batch();
         match case {
-            0 => batch.write(1, frame, Remote { rkey: writable.rkey() ^ 0x5a5a_0000, ..writable.remote(0) }),
+            0 => batch.write(
+                1,
+                frame,
+                Remote { rkey: writable.rkey() ^ 0x5a5a_0000, ..writable.remote(0) },
+            ),
             1 => batch.write(1, frame, writable.remote(57)),
             2 => batch.write(1, frame, readable.remote(0)),
             3 => batch.read(1, frame, writable.remote(0)),
@@ -462,8 +467,7 @@ fn a_device_that_is_removed_ends_in_errors_and_leaves_nothing_hanging() {
     }
     let hca = SoftHca::builder().build().unwrap();
     let device = soft(&hca);
-    let (mut client, server) =
-        common::pair_on(&device, &device, &Local::default(), |qp| qp);
+    let (mut client, server) = common::pair_on(&device, &device, &Local::default(), |qp| qp);
     let slab = client.slab(64, 2);
     client.qp.post_recv(1, slab.take().unwrap()).unwrap();
     hca.unplug();
@@ -480,7 +484,8 @@ fn a_device_that_is_removed_ends_in_errors_and_leaves_nothing_hanging() {
 fn a_grh_with_everything_set_is_accepted() {
     let device = common::device();
     let (one, mut other) = {
-        let local = Local { traffic_class: 0xb8, hop_limit: 3, service_level: 2, ..Local::default() };
+        let local =
+            Local { traffic_class: 0xb8, hop_limit: 3, service_level: 2, ..Local::default() };
         let side = || Side::new(&device, &local, |qp| qp);
         (side(), side())
     };
@@ -492,7 +497,13 @@ fn a_grh_with_everything_set_is_accepted() {
         dest_qpn: one.endpoint.qpn,
         rq_psn: one.endpoint.psn,
         path_mtu: one.endpoint.mtu,
-        path: Path { dlid: 0, grh: Some(route), service_level: 2, src_path_bits: 0, static_rate: 0 },
+        path: Path {
+            dlid: 0,
+            grh: Some(route),
+            service_level: 2,
+            src_path_bits: 0,
+            static_rate: 0,
+        },
         max_dest_rd_atomic: 4,
         min_rnr_timer: RnrTimer::DEFAULT,
     };

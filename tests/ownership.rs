@@ -195,7 +195,7 @@ fn the_halves_work_on_two_threads_while_a_third_polls() {
     let (server_sends, mut server_receives) = qp.split();
     std::thread::scope(|scope| {
         // Posts as fast as the ring has room.
-        scope.spawn(move || {
+        let poster = scope.spawn(move || {
             let slab = pd.slab(8, 64).unwrap();
             let started = std::time::Instant::now();
             let mut next = 0;
@@ -215,10 +215,10 @@ fn the_halves_work_on_two_threads_while_a_third_polls() {
                     Err(rejected) => assert_eq!(rejected.error, PostError::Full),
                 }
             }
-            // The queue pair must outlive what it posted: give it to the poller's end.
+            // The queue pair must outlive what it posted: keep it until all is polled.
             (sends, receives)
         });
-        scope.spawn(move || {
+        let poller = scope.spawn(move || {
             for expected in 0..COUNT {
                 let done = cq.wait(LIMIT).unwrap();
                 assert_eq!((done.id, done.result), (expected, Ok(Completed::Send)));
@@ -237,6 +237,8 @@ fn the_halves_work_on_two_threads_while_a_third_polls() {
             }
             drop(server_sends);
         });
+        poller.join().unwrap();
+        drop(poster.join().unwrap());
     });
 }
 
@@ -248,7 +250,8 @@ fn swapped_halves_are_noticed() {
     assert!(error.to_string().contains("same queue pair"), "{error}");
     // Frames posted to the swapped halves still belong to the queue pair that they are of.
     let slab = one.pd.slab(64, 1).unwrap();
-    let rejected = other.qp.post_recv(0, other.pd.slab(64, 1).unwrap().take().unwrap()).unwrap_err();
+    let rejected =
+        other.qp.post_recv(0, other.pd.slab(64, 1).unwrap().take().unwrap()).unwrap_err();
     assert_eq!(rejected.error, PostError::ForeignBuffer);
     other.qp.post_recv(0, slab.take().unwrap()).unwrap();
 }

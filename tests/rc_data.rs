@@ -7,12 +7,10 @@ use common::{Side, pair, pair_with, pattern};
 use uverbs::{AccessFlags, Completed, Data, DoorbellMode, ExposedMemory, Local, Sge, Wr};
 
 /// Around nothing, one packet, several packets, and many.
-const SIZES: [usize; 12] =
-    [0, 1, 15, 16, 17, 255, 4095, 4096, 4097, 8192, 65_537, 1 << 20];
+const SIZES: [usize; 12] = [0, 1, 15, 16, 17, 255, 4095, 4096, 4097, 8192, 65_537, 1 << 20];
 
 fn exposed(side: &Side, len: usize) -> ExposedMemory {
-    let access =
-        AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+    let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
     side.pd.expose(len, access).expect("expose")
 }
 
@@ -216,7 +214,9 @@ fn chains_with_unsignaled_and_fenced_requests_complete_in_order() {
         frame.set_len(8);
         batch.read(2, frame, memory.remote(64)).unwrap();
         // Without the fence this could overtake the READ.
-        batch.write_inline(Wr::new(3).fenced(), &u64::MAX.to_ne_bytes(), memory.remote(64)).unwrap();
+        batch
+            .write_inline(Wr::new(3).fenced(), &u64::MAX.to_ne_bytes(), memory.remote(64))
+            .unwrap();
         let mut frame = slab.take().unwrap();
         frame.set_len(8);
         batch.fetch_add(Wr::new(4).unsignaled(), frame, memory.remote(0), 1).unwrap();
@@ -226,7 +226,11 @@ fn chains_with_unsignaled_and_fenced_requests_complete_in_order() {
         batch.ring();
         let read = client.done();
         assert_eq!(read.id, 2, "the unsignaled write makes no completion");
-        assert_eq!(*read.frame.unwrap(), value, "the READ saw the first WRITE and not the fenced one");
+        assert_eq!(
+            *read.frame.unwrap(),
+            value,
+            "the READ saw the first WRITE and not the fenced one"
+        );
         assert_eq!(client.done().id, 3);
         let added = client.done();
         assert_eq!(added.id, 5);

@@ -1,7 +1,11 @@
 //! The world that the tests run in: the embedded software HCA, or whatever device `UVERBS_TEST_DEVICE` names.
 //!
 //! The same tests run in every world where the device has the feature; [`skip`] states why one doesn't.
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary includes this file and uses its part"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +92,9 @@ impl Side {
     /// The next completion, which must be a success.
     pub fn done(&mut self) -> WorkCompletion {
         let completion = self.wait();
-        completion.result.unwrap_or_else(|failure| panic!("work request {}: {failure}", completion.id));
+        completion
+            .result
+            .unwrap_or_else(|failure| panic!("work request {}: {failure}", completion.id));
         completion
     }
 }

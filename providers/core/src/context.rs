@@ -40,10 +40,11 @@ impl ContextCore {
 
 impl Drop for ContextCore {
     fn drop(&mut self) {
-        let graves = std::mem::take(
-            self.graveyard.get_mut().unwrap_or_else(PoisonError::into_inner),
-        );
-        let Some(uverbs) = self.uverbs.take() else { return };
+        let graves =
+            std::mem::take(self.graveyard.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let Some(uverbs) = self.uverbs.take() else {
+            return;
+        };
         let door = Arc::clone(uverbs.door());
         drop(uverbs);
         // Someone who took the door keeps the file open: then the memory must outlive us.

@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use memmap2::MmapRaw;
 use nix::errno::Errno;
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 /// One open uverbs file, or what stands in its place.
 ///
@@ -53,10 +52,9 @@ pub trait UverbsDoor: Send + Sync + fmt::Debug {
         None
     }
 
-    /// How many bytes may be pinned through this file, where there is a limit: the kernel answers `ENOMEM` beyond it.
-    fn memlock_limit(&self) -> Option<u64> {
-        let (soft, _) = getrlimit(Resource::RLIMIT_MEMLOCK).ok()?;
-        (soft != RLIM_INFINITY).then_some(soft)
+    /// The limit in bytes, if pinning `wanted` more through this file goes over it: why the kernel answers `ENOMEM`.
+    fn memlock(&self, wanted: u64) -> Option<u64> {
+        crate::memlock::exceeded(wanted)
     }
 }
 

@@ -146,7 +146,9 @@ impl Error {
         let hint = match errno {
             Errno::EIO => Some("the device is gone or its firmware is in fatal error"),
             Errno::ENOTTY => Some("the kernel is older than 4.20, which brought uverbs ioctls"),
-            Errno::EPROTONOSUPPORT => Some("this kernel or driver lacks the method or an attribute"),
+            Errno::EPROTONOSUPPORT => {
+                Some("this kernel or driver lacks the method or an attribute")
+            }
             Errno::ENOSPC => Some("the device is out of this resource"),
             Errno::EBUSY => Some("another object still uses it"),
             Errno::ENOMEM => Some("out of memory, or RLIMIT_MEMLOCK (ulimit -l) is too low"),

@@ -69,16 +69,10 @@ const KINDS: [(u32, AsyncEventKind); 21] = [
     (abi::IB_EVENT_QP_FATAL, AsyncEventKind::QpFatal),
     (abi::IB_EVENT_QP_REQ_ERR, AsyncEventKind::QpRequestError),
     (abi::IB_EVENT_QP_ACCESS_ERR, AsyncEventKind::QpAccessError),
-    (
-        abi::IB_EVENT_COMM_EST,
-        AsyncEventKind::CommunicationEstablished,
-    ),
+    (abi::IB_EVENT_COMM_EST, AsyncEventKind::CommunicationEstablished),
     (abi::IB_EVENT_SQ_DRAINED, AsyncEventKind::SendQueueDrained),
     (abi::IB_EVENT_PATH_MIG, AsyncEventKind::PathMigrated),
-    (
-        abi::IB_EVENT_PATH_MIG_ERR,
-        AsyncEventKind::PathMigrationError,
-    ),
+    (abi::IB_EVENT_PATH_MIG_ERR, AsyncEventKind::PathMigrationError),
     (abi::IB_EVENT_DEVICE_FATAL, AsyncEventKind::DeviceFatal),
     (abi::IB_EVENT_PORT_ACTIVE, AsyncEventKind::PortActive),
     (abi::IB_EVENT_PORT_ERR, AsyncEventKind::PortError),
@@ -86,24 +80,12 @@ const KINDS: [(u32, AsyncEventKind); 21] = [
     (abi::IB_EVENT_PKEY_CHANGE, AsyncEventKind::PkeyChange),
     (abi::IB_EVENT_SM_CHANGE, AsyncEventKind::SmChange),
     (abi::IB_EVENT_SRQ_ERR, AsyncEventKind::SrqError),
-    (
-        abi::IB_EVENT_SRQ_LIMIT_REACHED,
-        AsyncEventKind::SrqLimitReached,
-    ),
-    (
-        abi::IB_EVENT_QP_LAST_WQE_REACHED,
-        AsyncEventKind::LastWqeReached,
-    ),
-    (
-        abi::IB_EVENT_CLIENT_REREGISTER,
-        AsyncEventKind::ClientReregister,
-    ),
+    (abi::IB_EVENT_SRQ_LIMIT_REACHED, AsyncEventKind::SrqLimitReached),
+    (abi::IB_EVENT_QP_LAST_WQE_REACHED, AsyncEventKind::LastWqeReached),
+    (abi::IB_EVENT_CLIENT_REREGISTER, AsyncEventKind::ClientReregister),
     (abi::IB_EVENT_GID_CHANGE, AsyncEventKind::GidChange),
     (abi::IB_EVENT_WQ_FATAL, AsyncEventKind::WqFatal),
-    (
-        abi::IB_EVENT_DEVICE_SPEED_CHANGE,
-        AsyncEventKind::SpeedChange,
-    ),
+    (abi::IB_EVENT_DEVICE_SPEED_CHANGE, AsyncEventKind::SpeedChange),
 ];
 
 impl AsyncEventKind {
@@ -121,10 +103,9 @@ impl AsyncEventKind {
     pub fn raw(self) -> u32 {
         match self {
             Self::Unknown(raw) => raw,
-            known => KINDS
-                .iter()
-                .find(|(_, kind)| *kind == known)
-                .map_or(u32::MAX, |&(raw, _)| raw),
+            known => {
+                KINDS.iter().find(|(_, kind)| *kind == known).map_or(u32::MAX, |&(raw, _)| raw)
+            }
         }
     }
 }
@@ -212,10 +193,7 @@ impl AsyncEvents {
     ///
     /// [`Error::System`] when that fails.
     pub fn new(file: OwnedFd) -> Result<Self, Error> {
-        let system = |errno| Error::System {
-            what: "fcntl",
-            errno,
-        };
+        let system = |errno| Error::System { what: "fcntl", errno };
         let flags = fcntl(&file, FcntlArg::F_GETFL).map_err(system)?;
         let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
         fcntl(&file, FcntlArg::F_SETFL(flags)).map_err(system)?;
@@ -254,14 +232,9 @@ impl AsyncEvents {
             if let Some(event) = self.try_next()? {
                 return Ok(event);
             }
-            let Some(left) = timeout
-                .checked_sub(start.elapsed())
-                .filter(|left| !left.is_zero())
+            let Some(left) = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
             else {
-                return Err(Error::TimedOut {
-                    verb: "get_async_event",
-                    waited: start.elapsed(),
-                });
+                return Err(Error::TimedOut { verb: "get_async_event", waited: start.elapsed() });
             };
             wait_readable(self.file.as_fd(), left)
                 .map_err(|errno| Error::kernel("get_async_event", errno))?;
@@ -318,21 +291,10 @@ mod tests {
         ]
         .concat();
         nix::unistd::write(&write, &bytes).unwrap();
-        let next = || {
-            events
-                .try_next()
-                .unwrap()
-                .map(|event| (event.kind, event.element))
-        };
-        assert_eq!(
-            next(),
-            Some((AsyncEventKind::CqError, AsyncElement::Cq(42)))
-        );
+        let next = || events.try_next().unwrap().map(|event| (event.kind, event.element));
+        assert_eq!(next(), Some((AsyncEventKind::CqError, AsyncElement::Cq(42))));
         if cfg!(target_endian = "little") {
-            assert_eq!(
-                next(),
-                Some((AsyncEventKind::PortActive, AsyncElement::Port(1)))
-            );
+            assert_eq!(next(), Some((AsyncEventKind::PortActive, AsyncElement::Port(1))));
             assert_eq!(next(), None);
         }
     }
@@ -342,18 +304,12 @@ mod tests {
         let (events, write) = pipe();
         let wait = Duration::from_millis(20);
         let start = Instant::now();
-        assert!(matches!(
-            events.next_within(wait),
-            Err(Error::TimedOut { .. })
-        ));
+        assert!(matches!(events.next_within(wait), Err(Error::TimedOut { .. })));
         assert!(start.elapsed() >= wait);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(wait);
-                let desc = abi::ib_uverbs_async_event_desc {
-                    event_type: 8,
-                    ..Default::default()
-                };
+                let desc = abi::ib_uverbs_async_event_desc { event_type: 8, ..Default::default() };
                 nix::unistd::write(&write, desc.as_bytes()).unwrap();
             });
             let event = events.next_within(Duration::from_secs(30)).unwrap();

@@ -1,8 +1,5 @@
 //! Memory that a peer can reach: never lent as a slice, since the peer reads and writes it behind the compiler's back.
-#![allow(
-    unsafe_code,
-    reason = "reads and writes a raw mapping that others write too"
-)]
+#![allow(unsafe_code, reason = "reads and writes a raw mapping that others write too")]
 //!
 //! # Safety
 //!
@@ -42,7 +39,11 @@ impl fmt::Display for OutOfRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { offset, wanted, len } = self;
         write!(f, "{wanted} bytes at offset {offset} of exposed memory that has {len}")?;
-        if *wanted == 8 && offset % 8 != 0 { write!(f, " (words are aligned to 8)") } else { Ok(()) }
+        if *wanted == 8 && !offset.is_multiple_of(8) {
+            write!(f, " (words are aligned to 8)")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -159,7 +160,7 @@ impl ExposedMemory {
 
     fn word(&self, offset: usize) -> Result<&AtomicU64, OutOfRange> {
         self.check(offset, 8)?;
-        if offset % 8 != 0 {
+        if !offset.is_multiple_of(8) {
             return Err(OutOfRange { offset, wanted: 8, len: self.len });
         }
         let pointer = self.memory.ptr().wrapping_add(offset).cast::<u64>();
@@ -210,7 +211,10 @@ mod tests {
         let mut bytes = [0; 11];
         memory.read(89, &mut bytes).unwrap();
         assert_eq!(bytes, [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
-        assert_eq!(memory.write(91, &[2; 10]), Err(OutOfRange { offset: 91, wanted: 10, len: 100 }));
+        assert_eq!(
+            memory.write(91, &[2; 10]),
+            Err(OutOfRange { offset: 91, wanted: 10, len: 100 })
+        );
         assert!(memory.read(usize::MAX, &mut bytes).is_err());
         assert!(memory.read(101, &mut []).is_err());
         assert!(memory.read(100, &mut []).is_ok());

@@ -32,10 +32,7 @@
 //! # Safety
 //!
 //! The only unsafe code is fence instructions, which touch no memory and no register.
-#![cfg_attr(
-    not(miri),
-    allow(unsafe_code, reason = "fence instructions that core has no name for")
-)]
+#![cfg_attr(not(miri), allow(unsafe_code, reason = "fence instructions that core has no name for"))]
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -202,10 +199,7 @@ mod tests {
                     let record = RECORD.load(Ordering::Relaxed);
                     cqe_owner_before_body();
                     let body = BODY.load(Ordering::Relaxed);
-                    assert!(
-                        body >= record,
-                        "record {record} was seen before body {body}"
-                    );
+                    assert!(body >= record, "record {record} was seen before body {body}");
                     seen = record;
                 }
             });

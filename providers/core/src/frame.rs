@@ -7,10 +7,7 @@
 //! are unsafe, and it is registered without remote rights, so no peer can reach it. Posting moves the frame into
 //! the queue; completion or the destruction of the queue pair gives it back. A frame holds no reference into the
 //! memory while the device has it, only an index.
-#![allow(
-    unsafe_code,
-    reason = "frames are slices of a raw mapping, and move between threads"
-)]
+#![allow(unsafe_code, reason = "frames are slices of a raw mapping, and move between threads")]
 
 use std::fmt;
 use std::mem::ManuallyDrop;

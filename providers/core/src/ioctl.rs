@@ -45,10 +45,7 @@ const WORDS: usize = HEADER_WORDS + ATTR_WORDS * MAX_ATTRS;
 #[must_use]
 pub fn parse(
     words: &[u64],
-) -> Option<(
-    ib_uverbs_ioctl_hdr,
-    impl ExactSizeIterator<Item = ib_uverbs_attr> + '_,
-)> {
+) -> Option<(ib_uverbs_ioctl_hdr, impl ExactSizeIterator<Item = ib_uverbs_attr> + '_)> {
     let head: [u64; HEADER_WORDS] = words.get(..HEADER_WORDS)?.try_into().ok()?;
     let header: ib_uverbs_ioctl_hdr = transmute!(head);
     let end = HEADER_WORDS + ATTR_WORDS * usize::from(header.num_attrs);
@@ -59,9 +56,7 @@ pub fn parse(
 }
 
 fn attrs_of(words: &[u64]) -> impl ExactSizeIterator<Item = ib_uverbs_attr> + '_ {
-    words
-        .chunks_exact(ATTR_WORDS)
-        .map(|pair| transmute!([pair[0], pair[1]]))
+    words.chunks_exact(ATTR_WORDS).map(|pair| transmute!([pair[0], pair[1]]))
 }
 
 /// Why a command can't be sent; found when it is.
@@ -221,29 +216,17 @@ impl<'a> Command<'a> {
 
     /// The driver's own input, as [`Self::input`]. No attribute when empty, as libibverbs does.
     pub fn uhw_in(self, bytes: &'a [u8]) -> Self {
-        if bytes.is_empty() {
-            self
-        } else {
-            self.input(UVERBS_ATTR_UHW_IN, bytes)
-        }
+        if bytes.is_empty() { self } else { self.input(UVERBS_ATTR_UHW_IN, bytes) }
     }
 
     /// The driver's own output, as [`Self::output`]. No attribute when empty.
     pub fn uhw_out(self, bytes: &'a mut [u8]) -> Self {
-        if bytes.is_empty() {
-            self
-        } else {
-            self.output(UVERBS_ATTR_UHW_OUT, bytes)
-        }
+        if bytes.is_empty() { self } else { self.output(UVERBS_ATTR_UHW_OUT, bytes) }
     }
 
     /// The bit of the attribute that comes next; none when there is no room.
     fn next_bit(&self) -> u32 {
-        if self.attrs < MAX_ATTRS {
-            1 << self.attrs
-        } else {
-            0
-        }
+        if self.attrs < MAX_ATTRS { 1 << self.attrs } else { 0 }
     }
 
     /// The words as they would be sent: for printing and comparing.
@@ -273,21 +256,11 @@ impl<'a> Command<'a> {
             None => {}
             Some(Fault::TooManyAttrs) => {
                 let (value, limit) = (MAX_ATTRS as u64 + 1, MAX_ATTRS as u64);
-                return Err(Error::Limit {
-                    verb,
-                    what: "number of attributes",
-                    value,
-                    limit,
-                });
+                return Err(Error::Limit { verb, what: "number of attributes", value, limit });
             }
             Some(Fault::TooLong(len)) => {
                 let (value, limit) = (len as u64, u64::from(u16::MAX));
-                return Err(Error::Limit {
-                    verb,
-                    what: "bytes of an attribute",
-                    value,
-                    limit,
-                });
+                return Err(Error::Limit { verb, what: "bytes of an attribute", value, limit });
             }
         }
         let words = &mut self.words[..HEADER_WORDS + ATTR_WORDS * self.attrs];
@@ -309,10 +282,7 @@ impl fmt::Debug for Command<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Command")
             .field("header", &self.header())
-            .field(
-                "attrs",
-                &attrs_of(&self.words()[HEADER_WORDS..]).collect::<Vec<_>>(),
-            )
+            .field("attrs", &attrs_of(&self.words()[HEADER_WORDS..]).collect::<Vec<_>>())
             .finish()
     }
 }
@@ -338,9 +308,7 @@ pub struct Answer {
 
 impl Answer {
     fn attrs(&self) -> impl Iterator<Item = (usize, ib_uverbs_attr)> + '_ {
-        attrs_of(&self.words[HEADER_WORDS..])
-            .take(self.attrs)
-            .enumerate()
+        attrs_of(&self.words[HEADER_WORDS..]).take(self.attrs).enumerate()
     }
 
     fn find(&self, id: u16) -> Option<(usize, ib_uverbs_attr)> {
@@ -348,10 +316,7 @@ impl Answer {
     }
 
     fn missing(&self, id: u16) -> Error {
-        Error::Unsupported {
-            verb: self.verb,
-            what: format!("an answer in attribute {id:#x}"),
-        }
+        Error::Unsupported { verb: self.verb, what: format!("an answer in attribute {id:#x}") }
     }
 
     /// The handle of the new object in attribute `id`.
@@ -383,16 +348,13 @@ impl Answer {
     /// Whether the kernel wrote the output `id`. Mandatory outputs of a command that succeeded are always written.
     #[must_use]
     pub fn is_written(&self, id: u16) -> bool {
-        self.find(id)
-            .is_some_and(|(_, attr)| attr.flags & UVERBS_ATTR_F_VALID_OUTPUT != 0)
+        self.find(id).is_some_and(|(_, attr)| attr.flags & UVERBS_ATTR_F_VALID_OUTPUT != 0)
     }
 }
 
 /// The descriptor that the kernel put into an attribute; `None` for what can't be one.
 fn owned(data: u64) -> Option<OwnedFd> {
-    let fd = RawFd::try_from(data.cast_signed())
-        .ok()
-        .filter(|&fd| fd >= 0)?;
+    let fd = RawFd::try_from(data.cast_signed()).ok().filter(|&fd| fd >= 0)?;
     // SAFETY: the command succeeded, so the door put a new descriptor there (`UVERBS_ATTR_FD`, access NEW), close on
     // exec and ours alone; the callers clear the attribute's bit, so it is taken once.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -471,9 +433,7 @@ mod tests {
             .optional();
         let mut seen = bytes(command.words());
         let addresses: Vec<_> = [3, 4].map(|attr| 24 + 16 * attr - 8).into();
-        for (&at, address) in addresses
-            .iter()
-            .zip([long.as_ptr() as usize, out.as_ptr() as usize])
+        for (&at, address) in addresses.iter().zip([long.as_ptr() as usize, out.as_ptr() as usize])
         {
             assert_eq!(seen[at..at + 8], address.to_ne_bytes());
             seen[at..at + 8].fill(0xee);
@@ -514,19 +474,11 @@ mod tests {
         }
         assert!(matches!(
             send(command, &door),
-            Err(Error::Limit {
-                what: "number of attributes",
-                value: 25,
-                limit: 24,
-                ..
-            })
+            Err(Error::Limit { what: "number of attributes", value: 25, limit: 24, .. })
         ));
         let long = vec![0; 1 << 16];
         let command = Command::new(0, 0, 0).input(0, &long);
-        assert!(matches!(
-            send(command, &door),
-            Err(Error::Limit { limit: 65_535, .. })
-        ));
+        assert!(matches!(send(command, &door), Err(Error::Limit { limit: 65_535, .. })));
         let command = Command::new(0, 0, 0).input(0, &long[1..]);
         assert!(send(command, &door).is_ok());
         assert_eq!(door.sent.lock().unwrap().len(), 1);
@@ -534,31 +486,19 @@ mod tests {
 
     #[test]
     fn only_places_for_handles_give_handles() {
-        let door = Fake {
-            answers: vec![(5, 0xabc), (6, 1)],
-            ..Fake::default()
-        };
-        let command = Command::new(0, 0, 0)
-            .handle_new(5)
-            .constant(6, 0)
-            .handle_in(7, 9);
+        let door = Fake { answers: vec![(5, 0xabc), (6, 1)], ..Fake::default() };
+        let command = Command::new(0, 0, 0).handle_new(5).constant(6, 0).handle_in(7, 9);
         let answer = send(command, &door).unwrap();
         assert_eq!(answer.handle(5).unwrap(), 0xabc);
         for id in [6, 7, 8] {
-            assert!(
-                matches!(answer.handle(id), Err(Error::Unsupported { .. })),
-                "{id}"
-            );
+            assert!(matches!(answer.handle(id), Err(Error::Unsupported { .. })), "{id}");
         }
         assert!(!answer.is_written(6));
     }
 
     #[test]
     fn a_place_for_a_new_object_stays_mandatory() {
-        for command in [
-            Command::new(0, 0, 0).handle_new(1),
-            Command::new(0, 0, 0).fd_new(1),
-        ] {
+        for command in [Command::new(0, 0, 0).handle_new(1), Command::new(0, 0, 0).fd_new(1)] {
             let command = command.optional();
             let (_, mut attrs) = parse(command.words()).unwrap();
             assert_eq!(attrs.next().unwrap().flags, UVERBS_ATTR_F_MANDATORY);
@@ -574,10 +514,7 @@ mod tests {
     #[test]
     fn a_descriptor_is_taken_once_or_closed() {
         let (reader, writer) = std::io::pipe().unwrap();
-        let door = Fake {
-            answers: vec![(3, reader.into_raw_fd() as u64)],
-            ..Fake::default()
-        };
+        let door = Fake { answers: vec![(3, reader.into_raw_fd() as u64)], ..Fake::default() };
         let mut answer = send(Command::new(0, 0, 0).fd_new(3), &door).unwrap();
         let fd = answer.take_fd(3).unwrap();
         assert!(matches!(answer.take_fd(3), Err(Error::Unsupported { .. })));
@@ -587,10 +524,7 @@ mod tests {
         assert!(!is_open(&writer));
 
         let (reader, writer) = std::io::pipe().unwrap();
-        let door = Fake {
-            answers: vec![(3, reader.into_raw_fd() as u64)],
-            ..Fake::default()
-        };
+        let door = Fake { answers: vec![(3, reader.into_raw_fd() as u64)], ..Fake::default() };
         drop(send(Command::new(0, 0, 0).fd_new(3), &door).unwrap());
         assert!(!is_open(&writer));
     }
@@ -598,10 +532,7 @@ mod tests {
     #[test]
     fn what_is_no_descriptor_is_refused() {
         for data in [u64::MAX, 1 << 31, 1 << 40] {
-            let door = Fake {
-                answers: vec![(3, data)],
-                ..Fake::default()
-            };
+            let door = Fake { answers: vec![(3, data)], ..Fake::default() };
             let mut answer = send(Command::new(0, 0, 0).fd_new(3), &door).unwrap();
             assert_eq!(answer.take_fd(3).unwrap_err().errno(), Some(Errno::EBADF));
         }

@@ -6,10 +6,7 @@
 //! # Safety
 //!
 //! One unsafe operation: zeroing a doorbell record that nobody else has.
-#![allow(
-    unsafe_code,
-    reason = "zeroes a doorbell record through its raw pointer"
-)]
+#![allow(unsafe_code, reason = "zeroes a doorbell record through its raw pointer")]
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,11 +38,7 @@ impl Mapping {
     pub fn new(len: usize) -> Result<Self, Error> {
         let len = round_up(len.max(1), page_size())?;
         let pages = map(len)?;
-        Ok(Self {
-            pages,
-            offset: 0,
-            len,
-        })
+        Ok(Self { pages, offset: 0, len })
     }
 
     /// The same, aligned for huge pages and with the wish to have them (`MADV_HUGEPAGE`): fewer translations for
@@ -85,29 +78,18 @@ impl Mapping {
 }
 
 fn map(len: usize) -> Result<MmapRaw, Error> {
-    let pages = MmapOptions::new()
-        .len(len)
-        .map_anon()
-        .map_err(|error| system("mmap", &error))?;
+    let pages = MmapOptions::new().len(len).map_anon().map_err(|error| system("mmap", &error))?;
     let pages = MmapRaw::from(pages);
-    pages
-        .advise(Advice::DontFork)
-        .map_err(|error| system("madvise", &error))?;
+    pages.advise(Advice::DontFork).map_err(|error| system("madvise", &error))?;
     Ok(pages)
 }
 
 fn system(what: &'static str, error: &std::io::Error) -> Error {
-    Error::System {
-        what,
-        errno: Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
-    }
+    Error::System { what, errno: Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)) }
 }
 
 fn out_of_memory() -> Error {
-    Error::System {
-        what: "mmap",
-        errno: Errno::ENOMEM,
-    }
+    Error::System { what: "mmap", errno: Errno::ENOMEM }
 }
 
 /// `unit` is a power of two. No object may be larger than `isize::MAX`.
@@ -121,10 +103,7 @@ fn round_up(len: usize, unit: usize) -> Result<usize, Error> {
 #[must_use]
 pub fn page_size() -> usize {
     let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    size.ok()
-        .flatten()
-        .and_then(|size| usize::try_from(size).ok())
-        .unwrap_or(4096)
+    size.ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(4096)
 }
 
 /// Bytes from one doorbell record to the next: each has a cache line of its own, so that queues of different threads
@@ -169,10 +148,7 @@ impl Dbrecs {
         let memory = Mapping::new(page_size())?;
         // From the end, so that the first is taken first.
         let free = (0..memory.len() / RECORD_STRIDE).rev().collect();
-        let page = Arc::new(RecordPage {
-            memory,
-            free: Mutex::new(free),
-        });
+        let page = Arc::new(RecordPage { memory, free: Mutex::new(free) });
         let record = RecordPage::take(&page).ok_or_else(out_of_memory)?;
         pages.push(page);
         Ok(record)
@@ -187,15 +163,8 @@ impl Dbrecs {
 
 impl RecordPage {
     fn take(self: &Arc<Self>) -> Option<Dbrec> {
-        let index = self
-            .free
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop()?;
-        let record = Dbrec {
-            page: Arc::clone(self),
-            index,
-        };
+        let index = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        let record = Dbrec { page: Arc::clone(self), index };
         // SAFETY: the index is below the page's number of records, so the eight bytes are in the mapping, and aligned;
         // it was free, so no queue uses them.
         unsafe { record.ptr().cast::<u64>().write_volatile(0) };
@@ -214,11 +183,7 @@ impl Dbrec {
     /// Its two words, [`RECORD_BYTES`] bytes, alone in a cache line. Valid for reads and writes while this lives.
     #[must_use]
     pub fn ptr(&self) -> *mut u32 {
-        self.page
-            .memory
-            .ptr()
-            .wrapping_add(self.index * RECORD_STRIDE)
-            .cast()
+        self.page.memory.ptr().wrapping_add(self.index * RECORD_STRIDE).cast()
     }
 
     /// Its address, as commands carry it.
@@ -230,11 +195,7 @@ impl Dbrec {
 
 impl Drop for Dbrec {
     fn drop(&mut self) {
-        self.page
-            .free
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(self.index);
+        self.page.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
     }
 }
 
@@ -260,20 +221,9 @@ mod tests {
 
     #[test]
     fn pages_are_whole_aligned_zeroed_and_writable() {
-        for (asked, huge) in [
-            (0, false),
-            (1, false),
-            (4096, false),
-            (5000, false),
-            (1, true),
-        ] {
+        for (asked, huge) in [(0, false), (1, false), (4096, false), (5000, false), (1, true)] {
             let unit = if huge { HUGE_PAGE } else { page_size() };
-            let memory = if huge {
-                Mapping::huge(asked)
-            } else {
-                Mapping::new(asked)
-            }
-            .unwrap();
+            let memory = if huge { Mapping::huge(asked) } else { Mapping::new(asked) }.unwrap();
             assert_eq!(memory.len(), asked.max(1).next_multiple_of(unit));
             assert_eq!(memory.addr() as usize % unit, 0);
             let last = memory.ptr().wrapping_add(memory.len() - 1);
@@ -291,10 +241,7 @@ mod tests {
         let start = memory.addr();
         // The kernel may join neighbours, so look for the area that holds ours.
         let mut lines = smaps.lines().skip_while(|line| {
-            let range = line
-                .split(' ')
-                .next()
-                .and_then(|range| range.split_once('-'));
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
             !range.is_some_and(|(from, to)| {
                 let hex = |text| u64::from_str_radix(text, 16).ok();
                 hex(from).is_some_and(|from| from <= start) && hex(to).is_some_and(|to| start < to)
@@ -307,16 +254,8 @@ mod tests {
     #[test]
     fn what_can_not_be_had_is_an_error() {
         for len in [usize::MAX, isize::MAX as usize, usize::MAX - 4096] {
-            assert_eq!(
-                Mapping::new(len).unwrap_err().errno(),
-                Some(Errno::ENOMEM),
-                "{len:#x}"
-            );
-            assert_eq!(
-                Mapping::huge(len).unwrap_err().errno(),
-                Some(Errno::ENOMEM),
-                "{len:#x}"
-            );
+            assert_eq!(Mapping::new(len).unwrap_err().errno(), Some(Errno::ENOMEM), "{len:#x}");
+            assert_eq!(Mapping::huge(len).unwrap_err().errno(), Some(Errno::ENOMEM), "{len:#x}");
         }
     }
 
@@ -347,17 +286,11 @@ mod tests {
                     scope.spawn(move || (0..100).map(|_| pool.alloc().unwrap()).collect::<Vec<_>>())
                 })
                 .collect();
-            threads
-                .into_iter()
-                .flat_map(|thread| thread.join().unwrap())
-                .collect()
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
         let addrs: HashSet<_> = all.iter().map(Dbrec::addr).collect();
         assert_eq!(addrs.len(), 400);
-        assert_eq!(
-            pool.page_count(),
-            400usize.div_ceil(page_size() / RECORD_STRIDE)
-        );
+        assert_eq!(pool.page_count(), 400usize.div_ceil(page_size() / RECORD_STRIDE));
     }
 
     proptest! {

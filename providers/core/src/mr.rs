@@ -56,7 +56,9 @@ impl MrCore {
     ///
     /// The kernel's refusal, e.g. `EBUSY` while a memory window is bound to it; it then stays registered.
     pub fn deregister(&mut self) -> Result<(), Error> {
-        let Some(handle) = self.handle else { return Ok(()) };
+        let Some(handle) = self.handle else {
+            return Ok(());
+        };
         self.pd.context().uverbs().dereg_mr(handle)?;
         self.handle = None;
         Ok(())

@@ -6,10 +6,7 @@
 //! # Safety
 //!
 //! The file declares unsafe methods and calls none. See each method's own section.
-#![allow(
-    unsafe_code,
-    reason = "posting names memory by address, so it is the caller's promise"
-)]
+#![allow(unsafe_code, reason = "posting names memory by address, so it is the caller's promise")]
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -87,6 +84,9 @@ impl QpInit {
     }
 }
 
+/// A queue pair just made: the kernel's object, and both posting sides.
+pub type NewQp<P> = (Arc<QpCore>, <P as Provider>::Sq, <P as Provider>::Rq);
+
 /// Making things on an open device.
 pub trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// The kernel's side of it.
@@ -125,7 +125,7 @@ pub trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Error::Limit`], or the kernel's refusal.
-    fn create_qp(&self, init: &QpInit) -> Result<(Arc<QpCore>, P::Sq, P::Rq), Error>;
+    fn create_qp(&self, init: &QpInit) -> Result<NewQp<P>, Error>;
 }
 
 /// Posting sends.

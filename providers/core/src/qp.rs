@@ -42,6 +42,8 @@ pub struct QpCore {
 /// What only one caller at a time may look at.
 struct Life {
     state: QpState,
+    /// The port that INIT named; RTR's path must name it again (kernel `uverbs_cmd.c:modify_qp`).
+    port: u8,
     destroyed: bool,
 }
 
@@ -53,7 +55,7 @@ impl QpCore {
         if !Arc::ptr_eq(&parts.send_cq, &parts.recv_cq) {
             parts.recv_cq.tell(Message::Attach(Arc::clone(&parts.shared)));
         }
-        let life = Mutex::new(Life { state: QpState::Reset, destroyed: false });
+        let life = Mutex::new(Life { state: QpState::Reset, port: 1, destroyed: false });
         Arc::new(Self { parts, life })
     }
 
@@ -111,7 +113,8 @@ impl QpCore {
     ///
     /// [`Error::State`] from another state; the kernel's refusal.
     pub fn init(&self, attr: &InitAttr) -> Result<(), Error> {
-        let mask = abi::IB_QP_STATE | abi::IB_QP_PKEY_INDEX | abi::IB_QP_PORT | abi::IB_QP_ACCESS_FLAGS;
+        let mask =
+            abi::IB_QP_STATE | abi::IB_QP_PKEY_INDEX | abi::IB_QP_PORT | abi::IB_QP_ACCESS_FLAGS;
         let command = abi::ib_uverbs_modify_qp {
             attr_mask: mask,
             pkey_index: attr.pkey_index,
@@ -119,7 +122,9 @@ impl QpCore {
             qp_access_flags: attr.access.bits(),
             ..Default::default()
         };
-        self.modify(QpState::Init, &[QpState::Reset, QpState::Init], command)
+        self.modify(QpState::Init, &[QpState::Reset, QpState::Init], command)?;
+        self.life().port = attr.port;
+        Ok(())
     }
 
     /// INIT to RTR.
@@ -137,7 +142,7 @@ impl QpCore {
             | abi::IB_QP_MIN_RNR_TIMER;
         let command = abi::ib_uverbs_modify_qp {
             attr_mask: mask,
-            dest: destination(&attr.path),
+            dest: destination(&attr.path, self.life().port),
             path_mtu: attr.path_mtu.raw(),
             dest_qp_num: attr.dest_qpn,
             rq_psn: attr.rq_psn,
@@ -178,7 +183,8 @@ impl QpCore {
     ///
     /// The kernel's refusal.
     pub fn fail(&self) -> Result<(), Error> {
-        let command = abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
+        let command =
+            abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
         self.modify(QpState::Error, &[], command)
     }
 
@@ -188,7 +194,8 @@ impl QpCore {
     ///
     /// The kernel's refusal.
     pub fn reset(&self) -> Result<(), Error> {
-        let command = abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
+        let command =
+            abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
         self.modify(QpState::Reset, &[], command)
     }
 
@@ -268,12 +275,13 @@ impl fmt::Debug for QpCore {
 }
 
 /// The path as MODIFY_QP takes it.
-fn destination(path: &Path) -> abi::ib_uverbs_qp_dest {
+fn destination(path: &Path, port: u8) -> abi::ib_uverbs_qp_dest {
     let mut dest = abi::ib_uverbs_qp_dest {
         dlid: path.dlid,
         sl: path.service_level,
         src_path_bits: path.src_path_bits,
         static_rate: path.static_rate,
+        port_num: port,
         ..Default::default()
     };
     if let Some(grh) = &path.grh {

@@ -45,10 +45,7 @@ impl KernelDoor {
         if !meta.file_type().is_char_device() || device.is_some_and(|want| want != meta.rdev()) {
             return Err(Errno::ENODEV);
         }
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-        })
+        Ok(Self { file, path: path.to_owned() })
     }
 
     /// The node's path.
@@ -79,11 +76,7 @@ impl UverbsDoor for KernelDoor {
         // SAFETY: the argument is a command that is valid to read and write for its length, as just checked, and what
         // its attributes point to is the caller's promise. The kernel keeps no pointer to the command itself.
         let result = unsafe {
-            libc::ioctl(
-                self.file.as_raw_fd(),
-                RDMA_VERBS_IOCTL as _,
-                command.as_mut_ptr(),
-            )
+            libc::ioctl(self.file.as_raw_fd(), RDMA_VERBS_IOCTL as _, command.as_mut_ptr())
         };
         Errno::result(result).map(drop)
     }
@@ -116,20 +109,11 @@ mod tests {
         assert_eq!(open("/dev/infiniband/uverbs4095", None), Err(Errno::ENOENT));
         assert_eq!(open("/dev/null/uverbs0", None), Err(Errno::ENOTDIR));
         assert_eq!(open("/dev", None), Err(Errno::EISDIR));
-        assert_eq!(
-            open("/dev/null", Some(nix::sys::stat::makedev(1, 5))),
-            Err(Errno::ENODEV)
-        );
-        assert_eq!(
-            open("/dev/null", Some(nix::sys::stat::makedev(1, 3))),
-            Ok(())
-        );
+        assert_eq!(open("/dev/null", Some(nix::sys::stat::makedev(1, 5))), Err(Errno::ENODEV));
+        assert_eq!(open("/dev/null", Some(nix::sys::stat::makedev(1, 3))), Ok(()));
         let regular = std::env::temp_dir().join(format!("uverbs-real-{}", std::process::id()));
         std::fs::write(&regular, "").unwrap();
-        assert_eq!(
-            KernelDoor::open(&regular, None).map(drop),
-            Err(Errno::ENODEV)
-        );
+        assert_eq!(KernelDoor::open(&regular, None).map(drop), Err(Errno::ENODEV));
         std::fs::remove_file(&regular).unwrap();
     }
 
@@ -143,10 +127,7 @@ mod tests {
         let locked = std::env::temp_dir().join(format!("uverbs-locked-{}", std::process::id()));
         std::fs::write(&locked, "").unwrap();
         std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o000)).unwrap();
-        assert_eq!(
-            KernelDoor::open(&locked, None).map(drop),
-            Err(Errno::EACCES)
-        );
+        assert_eq!(KernelDoor::open(&locked, None).map(drop), Err(Errno::EACCES));
         std::fs::remove_file(&locked).unwrap();
     }
 

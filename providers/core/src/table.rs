@@ -8,10 +8,7 @@
 //! Publishing (a fence and a store that the device reads) and completing (a load and a fence) order the two
 //! threads' accesses to the slot through the device, as a message through a third thread would; `retired` is
 //! the Release/Acquire pair that orders them on the way back.
-#![allow(
-    unsafe_code,
-    reason = "two threads share slots that change hands through the device"
-)]
+#![allow(unsafe_code, reason = "two threads share slots that change hands through the device")]
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -145,7 +142,8 @@ impl SlotTable {
     pub unsafe fn take(&self, index: u32) -> Taken {
         let slot = self.slot(index);
         // SAFETY: the slot is the polling side's since its completion was seen.
-        let (wr_id, end) = unsafe { ((*slot).wr_id, (*slot).end) };
+        let Slot { wr_id, end, .. } = unsafe { &*slot };
+        let (wr_id, end) = (*wr_id, *end);
         let frame = if self.owns.load(Ordering::Relaxed) {
             // SAFETY: the caller's promise holds for all slots up to this one: work requests of a queue complete in order.
             unsafe { self.pass_over(index) };
@@ -379,7 +377,11 @@ mod tests {
         let taken = complete(&table, last);
         assert_eq!((taken.wr_id, taken.end), (3, 12));
         let free = [slab.take(), slab.take(), slab.take()];
-        assert_eq!(free.iter().flatten().count(), 2, "two came back to the slab, one with the completion");
+        assert_eq!(
+            free.iter().flatten().count(),
+            2,
+            "two came back to the slab, one with the completion"
+        );
     }
 
     #[test]

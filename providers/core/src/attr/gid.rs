@@ -202,10 +202,7 @@ mod tests {
     #[test]
     fn ipv4_is_mapped() {
         let gid: Gid = "10.0.0.7".parse().unwrap();
-        assert_eq!(
-            gid.0,
-            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 7]
-        );
+        assert_eq!(gid.0, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 7]);
         assert_eq!(gid.to_string(), "::ffff:10.0.0.7");
         assert_eq!(gid.to_ip(), IpAddr::from([10, 0, 0, 7]));
         // The deprecated IPv4-compatible form is an IPv6 address.

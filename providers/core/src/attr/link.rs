@@ -246,8 +246,7 @@ impl Speed {
     /// Gigabits per second of one lane, as it is named (FDR: 14); `None` for an unknown code.
     #[must_use]
     pub fn gbps(self) -> Option<f64> {
-        self.name_and_tenths()
-            .map(|(_, tenths)| f64::from(tenths) / 10.0)
+        self.name_and_tenths().map(|(_, tenths)| f64::from(tenths) / 10.0)
     }
 
     /// Gigabits per second of a link of `width`.
@@ -282,18 +281,7 @@ mod tests {
     #[test]
     fn mtu_in_bytes() {
         let bytes: Vec<_> = (0..=6).map(|raw| Mtu::from_raw(raw).bytes()).collect();
-        assert_eq!(
-            bytes,
-            [
-                None,
-                Some(256),
-                Some(512),
-                Some(1024),
-                Some(2048),
-                Some(4096),
-                None
-            ]
-        );
+        assert_eq!(bytes, [None, Some(256), Some(512), Some(1024), Some(2048), Some(4096), None]);
         for raw in 1..=5 {
             let mtu = Mtu::from_raw(raw);
             assert_eq!(Mtu::from_bytes(mtu.bytes().unwrap()), Some(mtu));

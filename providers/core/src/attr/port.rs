@@ -132,11 +132,7 @@ impl PortAttr {
         // reserved bytes (`active_speed_ex`); an older one leaves them 0.
         let [_, _, speed_ex @ ..] = answer.reserved;
         let speed_ex = u32::from_ne_bytes(speed_ex);
-        let speed = if speed_ex == 0 {
-            u32::from(port.active_speed)
-        } else {
-            speed_ex
-        };
+        let speed = if speed_ex == 0 { u32::from(port.active_speed) } else { speed_ex };
         Self {
             state: PortState::from_raw(port.state),
             phys_state: port.phys_state,

@@ -3,10 +3,7 @@
 //! # Safety
 //!
 //! The payloads of these commands hold no address. A descriptor in a response is taken into ownership.
-#![allow(
-    unsafe_code,
-    reason = "ioctls, and a descriptor that comes as a number"
-)]
+#![allow(unsafe_code, reason = "ioctls, and a descriptor that comes as a number")]
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 

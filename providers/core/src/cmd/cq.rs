@@ -3,10 +3,7 @@
 //! # Safety
 //!
 //! A driver's request names the queue's memory; [`Uverbs::create_cq`] states what the caller owes.
-#![allow(
-    unsafe_code,
-    reason = "a completion queue is memory that the device writes"
-)]
+#![allow(unsafe_code, reason = "a completion queue is memory that the device writes")]
 
 use std::os::fd::BorrowedFd;
 
@@ -91,9 +88,7 @@ impl Uverbs {
         command = command.number(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, attr.comp_vector);
         if let Some(event_fd) = attr.event_fd {
             // Optional: it came with kernel 5.6, and an older one reports to the context's own file.
-            command = command
-                .fd_in(UVERBS_ATTR_CREATE_CQ_EVENT_FD, event_fd)
-                .optional();
+            command = command.fd_in(UVERBS_ATTR_CREATE_CQ_EVENT_FD, event_fd).optional();
         }
         if attr.flags != 0 {
             command = command.number(UVERBS_ATTR_CREATE_CQ_FLAGS, attr.flags);

@@ -3,10 +3,7 @@
 //! # Safety
 //!
 //! The payloads of these commands hold no address.
-#![allow(
-    unsafe_code,
-    reason = "ioctls; each block says why no payload carries an address"
-)]
+#![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
 
 use uverbs_kernel_abi::device::{ib_uverbs_ex_query_device, ib_uverbs_ex_query_device_resp};
 use uverbs_kernel_abi::objects::{

@@ -3,10 +3,7 @@
 //! # Safety
 //!
 //! The payloads of these commands hold no address.
-#![allow(
-    unsafe_code,
-    reason = "ioctls; each block says why no payload carries an address"
-)]
+#![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
 
 use uverbs_kernel_abi::gid::ib_uverbs_gid_entry;
 use uverbs_kernel_abi::objects::{
@@ -63,10 +60,7 @@ impl Uverbs {
             .command(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE)
             .constant(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, size)
             .number(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0)
-            .output(
-                UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES,
-                entries.as_mut_bytes(),
-            )
+            .output(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, entries.as_mut_bytes())
             .output(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, &mut count);
         // SAFETY: the inputs are a size and flags.
         unsafe { command.send(&**self.door(), "query_gid_table") }?;

@@ -3,13 +3,9 @@
 //! # Safety
 //!
 //! `REG_MR` gives memory to the device for as long as the region lives; [`Uverbs::reg_mr`] states what the caller owes.
-#![allow(
-    unsafe_code,
-    reason = "a memory region is memory that the device writes"
-)]
+#![allow(unsafe_code, reason = "a memory region is memory that the device writes")]
 
 use nix::errno::Errno;
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use uverbs_kernel_abi::mr::{ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp};
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_DESTROY_MR_HANDLE, UVERBS_METHOD_MR_DESTROY, UVERBS_OBJECT_MR,
@@ -66,21 +62,10 @@ impl Uverbs {
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
         // SAFETY: the range is the caller's promise.
         unsafe {
-            self.invoke_write(
-                "reg_mr",
-                IB_USER_VERBS_CMD_REG_MR,
-                request,
-                out,
-                &[],
-                &mut [],
-            )
+            self.invoke_write("reg_mr", IB_USER_VERBS_CMD_REG_MR, request, out, &[], &mut [])
         }
-        .map_err(|error| memlock(error, len))?;
-        Ok(MrKeys {
-            handle: answer.mr_handle,
-            lkey: answer.lkey,
-            rkey: answer.rkey,
-        })
+        .map_err(|error| self.tell_memlock(error, len))?;
+        Ok(MrKeys { handle: answer.mr_handle, lkey: answer.lkey, rkey: answer.rkey })
     }
 
     /// Ends a memory region. When it returns, the device no longer touches the memory.
@@ -97,79 +82,17 @@ impl Uverbs {
         unsafe { command.send(&**self.door(), "dereg_mr") }?;
         Ok(())
     }
-}
 
-/// `ENOMEM` of a registration, told apart: kernel `ib_umem_get` gives it when the process' pinned pages plus these go
-/// over `RLIMIT_MEMLOCK`, and elsewhere for want of memory.
-fn memlock(error: Error, wanted: u64) -> Error {
-    let Error::Kernel {
-        verb,
-        errno: Errno::ENOMEM,
-        ..
-    } = error
-    else {
-        return error;
-    };
-    let Ok((limit, _)) = getrlimit(Resource::RLIMIT_MEMLOCK) else {
-        return error;
-    };
-    let pinned = std::fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|status| pinned_bytes(&status))
-        .unwrap_or(0);
-    if limit == RLIM_INFINITY || pinned.saturating_add(wanted) <= limit {
-        return error;
-    }
-    Error::Memlock {
-        verb,
-        wanted,
-        limit,
-    }
-}
-
-/// `VmPin` of `/proc/self/status` in bytes; proc(5).
-fn pinned_bytes(status: &str) -> Option<u64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmPin:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pinned_memory_is_read_from_proc_status() {
-        let status = "Name:\tcat\nVmLck:\t       8 kB\nVmPin:\t     512 kB\nVmHWM:\t1 kB\n";
-        assert_eq!(pinned_bytes(status), Some(512 * 1024));
-        assert_eq!(pinned_bytes("VmPin:\tmany kB\n"), None);
-        assert_eq!(pinned_bytes(""), None);
-    }
-
-    #[test]
-    fn only_want_of_memory_is_taken_for_memlock() {
-        let busy = Error::kernel("reg_mr", Errno::EBUSY);
-        assert_eq!(memlock(busy.clone(), u64::MAX), busy);
-        // What no limit can hold, unless there is none.
-        let (limit, _) = getrlimit(Resource::RLIMIT_MEMLOCK).unwrap();
-        let error = memlock(Error::kernel("reg_mr", Errno::ENOMEM), u64::MAX);
-        if limit == RLIM_INFINITY {
-            assert_eq!(error, Error::kernel("reg_mr", Errno::ENOMEM));
-        } else {
-            assert_eq!(
-                error,
-                Error::Memlock {
-                    verb: "reg_mr",
-                    wanted: u64::MAX,
-                    limit
-                }
-            );
+    /// `ENOMEM` of a command that pins `wanted` bytes, told apart: the kernel (`ib_umem_get`) gives it over
+    /// `RLIMIT_MEMLOCK`, and elsewhere for want of memory.
+    #[must_use]
+    pub fn tell_memlock(&self, error: Error, wanted: u64) -> Error {
+        match error {
+            Error::Kernel { verb, errno: Errno::ENOMEM, .. } => self
+                .door()
+                .memlock(wanted)
+                .map_or(error, |limit| Error::Memlock { verb, wanted, limit }),
+            error => error,
         }
-        assert_eq!(
-            memlock(Error::kernel("reg_mr", Errno::ENOMEM), 0),
-            Error::kernel("reg_mr", Errno::ENOMEM)
-        );
     }
 }

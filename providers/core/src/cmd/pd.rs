@@ -3,10 +3,7 @@
 //! # Safety
 //!
 //! The payloads of these commands hold no address.
-#![allow(
-    unsafe_code,
-    reason = "ioctls; each block says why no payload carries an address"
-)]
+#![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
 
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_DESTROY_PD_HANDLE, UVERBS_METHOD_PD_DESTROY, UVERBS_OBJECT_PD,
@@ -31,14 +28,7 @@ impl Uverbs {
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
         // SAFETY: the request holds only `response`, which the kernel doesn't use on this way.
         unsafe {
-            self.invoke_write(
-                "alloc_pd",
-                IB_USER_VERBS_CMD_ALLOC_PD,
-                request,
-                out,
-                &[],
-                uhw_out,
-            )
+            self.invoke_write("alloc_pd", IB_USER_VERBS_CMD_ALLOC_PD, request, out, &[], uhw_out)
         }?;
         Ok(answer.pd_handle)
     }

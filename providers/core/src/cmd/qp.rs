@@ -3,10 +3,7 @@
 //! # Safety
 //!
 //! A driver's request names the queue's memory; [`Uverbs::create_qp`] states what the caller owes.
-#![allow(
-    unsafe_code,
-    reason = "a queue pair is memory that the device reads and writes"
-)]
+#![allow(unsafe_code, reason = "a queue pair is memory that the device reads and writes")]
 
 use std::os::fd::BorrowedFd;
 
@@ -137,11 +134,7 @@ impl Uverbs {
     /// [`Error::Kernel`].
     #[doc(alias = "ibv_query_qp")]
     pub fn query_qp(&self, qp: u32, attr_mask: u32) -> Result<ib_uverbs_query_qp_resp, Error> {
-        let request = ib_uverbs_query_qp {
-            response: 0,
-            qp_handle: qp,
-            attr_mask,
-        };
+        let request = ib_uverbs_query_qp { response: 0, qp_handle: qp, attr_mask };
         let mut answer = ib_uverbs_query_qp_resp::new_zeroed();
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
         let command = IB_USER_VERBS_CMD_QUERY_QP;

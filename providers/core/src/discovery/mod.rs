@@ -85,10 +85,7 @@ pub fn list() -> Result<Vec<KernelDevice>, Error> {
     let of_sysfs = sysfs::list(&root);
     let found = match netlink::list() {
         Ok(devices) => complete(devices, of_sysfs.as_deref().unwrap_or(&[])),
-        Err(_) => of_sysfs.map_err(|errno| Error::System {
-            what: "reading sysfs",
-            errno,
-        })?,
+        Err(_) => of_sysfs.map_err(|errno| Error::System { what: "reading sysfs", errno })?,
     };
     Ok(select(found, &root, Path::new(DEV_DIR)))
 }
@@ -96,17 +93,12 @@ pub fn list() -> Result<Vec<KernelDevice>, Error> {
 /// Adds what only sysfs tells: the character device of kernels before 5.3, and the driver where netlink names none.
 fn complete(mut devices: Vec<Found>, of_sysfs: &[Found]) -> Vec<Found> {
     for device in &mut devices {
-        let Some(other) = of_sysfs
-            .iter()
-            .find(|other| other.record.name == device.record.name)
+        let Some(other) = of_sysfs.iter().find(|other| other.record.name == device.record.name)
         else {
             continue;
         };
         if device.record.uverbs_name.is_empty() {
-            device
-                .record
-                .uverbs_name
-                .clone_from(&other.record.uverbs_name);
+            device.record.uverbs_name.clone_from(&other.record.uverbs_name);
             device.record.abi_version = other.record.abi_version;
             device.rdev = other.rdev;
         }
@@ -121,23 +113,14 @@ fn complete(mut devices: Vec<Found>, of_sysfs: &[Found]) -> Vec<Found> {
 fn select(mut found: Vec<Found>, sysfs: &Path, dev: &Path) -> Vec<KernelDevice> {
     found.sort_by_cached_key(|device| {
         let record = &device.record;
-        (
-            record.index.unwrap_or(u32::MAX),
-            number_of(&record.uverbs_name),
-            record.name.clone(),
-        )
+        (record.index.unwrap_or(u32::MAX), number_of(&record.uverbs_name), record.name.clone())
     });
     found
         .into_iter()
         .filter(|device| is_name(&device.record.uverbs_name) && is_name(&device.record.name))
         .map(|Found { record, rdev }| {
             let node = dev.join(&record.uverbs_name);
-            KernelDevice {
-                record,
-                rdev,
-                node,
-                sysfs: sysfs.to_owned(),
-            }
+            KernelDevice { record, rdev, node, sysfs: sysfs.to_owned() }
         })
         // libc's `stat`, as the door goes through libc's `open`: an interposer sees both.
         .filter(|device| nix::sys::stat::stat(&device.node).is_ok())
@@ -167,10 +150,7 @@ mod tests {
     }
 
     fn names(devices: &[KernelDevice]) -> Vec<&str> {
-        devices
-            .iter()
-            .map(|device| device.record().name.as_str())
-            .collect()
+        devices.iter().map(|device| device.record().name.as_str()).collect()
     }
 
     #[test]
@@ -190,14 +170,14 @@ mod tests {
         let devices = vec![
             found("mlx5_9", "uverbs11", None),
             found("mlx5_1", "uverbs10", None),
-            found("mlx5_0", "uverbs2", None),
+            found("mlx5_8", "uverbs2", None),
             found("rxe0", "uverbs0", Some(7)),
             found("gone", "uverbs5", None),
             found("nameless", "", None),
             found("evil", "../uverbs0", None),
         ];
         let chosen = select(devices.clone(), Path::new("/sys"), dir.path());
-        assert_eq!(names(&chosen), ["rxe0", "mlx5_0", "mlx5_1", "mlx5_9"]);
+        assert_eq!(names(&chosen), ["rxe0", "mlx5_8", "mlx5_1", "mlx5_9"]);
         let reversed = devices.into_iter().rev().collect();
         assert_eq!(select(reversed, Path::new("/sys"), dir.path()), chosen);
     }
@@ -208,19 +188,10 @@ mod tests {
         known.rdev = Some(9);
         let mut bare = found("mlx5_1", "", Some(1));
         bare.record.driver_id = RDMA_DRIVER_UNKNOWN;
-        let of_sysfs = [
-            found("mlx5_1", "uverbs1", None),
-            found("mlx5_0", "uverbs0", None),
-        ];
+        let of_sysfs = [found("mlx5_1", "uverbs1", None), found("mlx5_0", "uverbs0", None)];
         let done = complete(vec![known.clone(), bare], &of_sysfs);
         assert_eq!(done[0], known);
-        assert_eq!(
-            (
-                done[1].record.uverbs_name.as_str(),
-                done[1].record.driver_id
-            ),
-            ("uverbs1", 1)
-        );
+        assert_eq!((done[1].record.uverbs_name.as_str(), done[1].record.driver_id), ("uverbs1", 1));
     }
 
     #[test]
@@ -230,11 +201,8 @@ mod tests {
         tree.file("class/infiniband/mlx5_0/ports/1/pkeys/1", "0x8001\n");
         tree.file("class/infiniband/mlx5_0/ports/1/pkeys/2", "none\n");
         tree.file("dev/uverbs0", "");
-        let devices = select(
-            vec![found("mlx5_0", "uverbs0", None)],
-            tree.path(),
-            &tree.path().join("dev"),
-        );
+        let devices =
+            select(vec![found("mlx5_0", "uverbs0", None)], tree.path(), &tree.path().join("dev"));
         let device = &devices[0];
         assert_eq!(device.pkey(1, 0), Ok(0xffff));
         assert_eq!(device.pkey(1, 1), Ok(0x8001));

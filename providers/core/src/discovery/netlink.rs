@@ -91,11 +91,7 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let len = usize::try_from(u32_at(bytes, 0)?).ok()?;
         let body = bytes.get(HEADER..len)?;
-        let message = Message {
-            kind: u16_at(bytes, 4)?,
-            sequence: u32_at(bytes, 8)?,
-            body,
-        };
+        let message = Message { kind: u16_at(bytes, 4)?, sequence: u32_at(bytes, 8)?, body };
         bytes = bytes.get(aligned(len)..).unwrap_or(&[]);
         Some(message)
     })
@@ -121,9 +117,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 fn find(body: &[u8], id: u16) -> Option<&[u8]> {
-    attributes(body)
-        .find(|(kind, _)| *kind == id)
-        .map(|(_, payload)| payload)
+    attributes(body).find(|(kind, _)| *kind == id).map(|(_, payload)| payload)
 }
 
 /// A number of any width: the header's comments and the kernel's code differ on some.
@@ -140,9 +134,7 @@ fn number(body: &[u8], id: u16) -> Option<u64> {
 /// A string, up to its terminating zero.
 fn string(body: &[u8], id: u16) -> Option<String> {
     let text = find(body, id)?.split(|&byte| byte == 0).next()?;
-    String::from_utf8(text.to_vec())
-        .ok()
-        .filter(|text| !text.is_empty())
+    String::from_utf8(text.to_vec()).ok().filter(|text| !text.is_empty())
 }
 
 /// The device that a message of the dump describes. Needs what rdma-core needs (`find_sysfs_devs_nl_cb`).
@@ -150,9 +142,7 @@ fn device(body: &[u8]) -> Option<Found> {
     let mut record = DeviceRecord::new(string(body, RDMA_NLDEV_ATTR_DEV_NAME)?, 0);
     record.index = Some(number(body, RDMA_NLDEV_ATTR_DEV_INDEX)?.try_into().ok()?);
     record.node_guid = number(body, RDMA_NLDEV_ATTR_NODE_GUID)?;
-    record.node_type = number(body, RDMA_NLDEV_ATTR_DEV_NODE_TYPE)?
-        .try_into()
-        .ok()?;
+    record.node_type = number(body, RDMA_NLDEV_ATTR_DEV_NODE_TYPE)?.try_into().ok()?;
     // In this answer the port index is the number of ports.
     record.port_count = number(body, RDMA_NLDEV_ATTR_PORT_INDEX)?.try_into().ok()?;
     Some(Found { record, rdev: None })
@@ -184,11 +174,7 @@ fn decode_dev(dev: u64) -> u64 {
 pub fn list() -> Result<Vec<Found>, Errno> {
     let mut link = Link::open()?;
     let mut devices = Vec::new();
-    let request = Request::new(
-        RDMA_NLDEV_CMD_GET,
-        NLM_F_ACK | NLM_F_DUMP,
-        link.next_sequence(),
-    );
+    let request = Request::new(RDMA_NLDEV_CMD_GET, NLM_F_ACK | NLM_F_DUMP, link.next_sequence());
     link.ask(&request, |body| devices.extend(device(body)))?;
     for found in &mut devices {
         let index = found.record.index.unwrap_or(0);
@@ -223,11 +209,7 @@ impl Link {
         )?;
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         setsockopt(&socket, ReceiveTimeout, &TimeVal::seconds(1))?;
-        Ok(Self {
-            socket,
-            sequence: 0,
-            buffer: vec![0; BUFFER],
-        })
+        Ok(Self { socket, sequence: 0, buffer: vec![0; BUFFER] })
     }
 
     fn next_sequence(&mut self) -> u32 {
@@ -243,11 +225,7 @@ impl Link {
             if Instant::now() >= deadline {
                 return Err(Errno::ETIMEDOUT);
             }
-            let len = match recv(
-                self.socket.as_raw_fd(),
-                &mut self.buffer,
-                MsgFlags::MSG_TRUNC,
-            ) {
+            let len = match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_TRUNC) {
                 Ok(len) => len,
                 // SO_RCVTIMEO, or a signal: the deadline decides.
                 Err(Errno::EAGAIN | Errno::EINTR) => continue,
@@ -297,9 +275,7 @@ mod tests {
     }
 
     fn attr(id: u16, payload: &[u8]) -> Vec<u8> {
-        let mut bytes = ((ATTR_HEADER + payload.len()) as u16)
-            .to_ne_bytes()
-            .to_vec();
+        let mut bytes = ((ATTR_HEADER + payload.len()) as u16).to_ne_bytes().to_vec();
         bytes.extend(id.to_ne_bytes());
         bytes.extend(payload);
         bytes.resize(aligned(bytes.len()), 0);
@@ -312,10 +288,7 @@ mod tests {
             attr(RDMA_NLDEV_ATTR_DEV_NAME, b"mlx5_0\0"),
             attr(RDMA_NLDEV_ATTR_PORT_INDEX, &2u32.to_ne_bytes()),
             attr(200, b"what a newer kernel says"),
-            attr(
-                RDMA_NLDEV_ATTR_NODE_GUID,
-                &0x0c42_a103_0065_9a5eu64.to_ne_bytes(),
-            ),
+            attr(RDMA_NLDEV_ATTR_NODE_GUID, &0x0c42_a103_0065_9a5eu64.to_ne_bytes()),
             attr(RDMA_NLDEV_ATTR_DEV_NODE_TYPE, &[1]),
         ]
         .concat()
@@ -346,10 +319,7 @@ mod tests {
         let mut found = device(&body()).unwrap();
         assert_eq!(found.record.name, "mlx5_0");
         assert_eq!((found.record.index, found.record.port_count), (Some(3), 2));
-        assert_eq!(
-            (found.record.node_guid, found.record.node_type),
-            (0x0c42_a103_0065_9a5e, 1)
-        );
+        assert_eq!((found.record.node_guid, found.record.node_type), (0x0c42_a103_0065_9a5e, 1));
         let mut chardev = [
             attr(RDMA_NLDEV_ATTR_CHARDEV, &(231u64 << 8 | 192).to_ne_bytes()),
             attr(RDMA_NLDEV_ATTR_CHARDEV_ABI, &1u64.to_ne_bytes()),
@@ -362,10 +332,7 @@ mod tests {
         assert_eq!(found, before);
         chardev.extend(attr(RDMA_NLDEV_ATTR_CHARDEV_NAME, b"uverbs0\0"));
         add_chardev(&mut found, &chardev).unwrap();
-        assert_eq!(
-            (found.record.uverbs_name.as_str(), found.record.driver_id),
-            ("uverbs0", 1)
-        );
+        assert_eq!((found.record.uverbs_name.as_str(), found.record.driver_id), ("uverbs0", 1));
         assert_eq!(found.rdev, Some(nix::sys::stat::makedev(231, 192)));
     }
 
@@ -391,10 +358,7 @@ mod tests {
         let stray = message(0x1401, 8, &body());
         let mut seen = 0;
         let mut each = |_: &[u8]| seen += 1;
-        assert_eq!(
-            answer(&[stray, part.clone()].concat(), 9, &mut each),
-            Ok(false)
-        );
+        assert_eq!(answer(&[stray, part.clone()].concat(), 9, &mut each), Ok(false));
         let done = message(NLMSG_DONE, 9, &0i32.to_ne_bytes());
         assert_eq!(answer(&[part, done].concat(), 9, &mut each), Ok(true));
         let refused = message(NLMSG_ERROR, 9, &(-libc::EPERM).to_ne_bytes());

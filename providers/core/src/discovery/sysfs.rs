@@ -26,9 +26,7 @@ pub fn root() -> PathBuf {
 }
 
 fn root_from(variable: Option<OsString>) -> PathBuf {
-    variable
-        .filter(|path| !path.is_empty())
-        .map_or_else(|| PathBuf::from("/sys"), PathBuf::from)
+    variable.filter(|path| !path.is_empty()).map_or_else(|| PathBuf::from("/sys"), PathBuf::from)
 }
 
 /// The folder of a device.
@@ -45,9 +43,7 @@ pub fn ibdev(root: &Path, name: &str) -> PathBuf {
 pub fn read(path: &Path) -> Result<String, Errno> {
     let file = File::open(path).map_err(|error| errno(&error))?;
     let mut bytes = Vec::new();
-    file.take(4096)
-        .read_to_end(&mut bytes)
-        .map_err(|error| errno(&error))?;
+    file.take(4096).read_to_end(&mut bytes).map_err(|error| errno(&error))?;
     let text = String::from_utf8(bytes).map_err(|_| Errno::EINVAL)?;
     Ok(text.trim().to_owned())
 }
@@ -68,10 +64,7 @@ pub fn list(root: &Path) -> Result<Vec<Found>, Errno> {
         }
     };
     // A device that can't be read is one that is going away.
-    Ok(entries
-        .flatten()
-        .filter_map(|entry| device(root, &entry.path()))
-        .collect())
+    Ok(entries.flatten().filter_map(|entry| device(root, &entry.path())).collect())
 }
 
 /// The device of one `uverbsN` folder.
@@ -82,19 +75,12 @@ fn device(root: &Path, verbs: &Path) -> Option<Found> {
     let mut record = DeviceRecord::new(&name, driver_id(&folder, verbs, &name));
     record.uverbs_name = uverbs_name.to_owned();
     record.abi_version = read(&verbs.join("abi_version")).ok()?.parse().ok()?;
-    record.node_type = read(&folder.join("node_type"))
-        .ok()
-        .and_then(|text| node_type(&text))?;
-    record.node_guid = read(&folder.join("node_guid"))
-        .ok()
-        .and_then(|text| guid(&text))
-        .unwrap_or(0);
-    record.port_count = std::fs::read_dir(folder.join("ports")).map_or(0, |ports| {
-        u32::try_from(ports.flatten().count()).unwrap_or(0)
-    });
-    let rdev = read(&verbs.join("dev"))
-        .ok()
-        .and_then(|text| device_number(&text));
+    record.node_type = read(&folder.join("node_type")).ok().and_then(|text| node_type(&text))?;
+    record.node_guid =
+        read(&folder.join("node_guid")).ok().and_then(|text| guid(&text)).unwrap_or(0);
+    record.port_count = std::fs::read_dir(folder.join("ports"))
+        .map_or(0, |ports| u32::try_from(ports.flatten().count()).unwrap_or(0));
+    let rdev = read(&verbs.join("dev")).ok().and_then(|text| device_number(&text));
     Some(Found { record, rdev })
 }
 
@@ -142,10 +128,7 @@ const DRIVERS: [(&str, u32); 9] = [
 /// The driver of the device underneath, or, for software devices, which have none, by the usual start of their names.
 fn driver_id(folder: &Path, verbs: &Path, name: &str) -> u32 {
     let by_prefix = |text: &str| {
-        DRIVERS
-            .iter()
-            .find(|(prefix, _)| text.starts_with(prefix))
-            .map(|&(_, driver)| driver)
+        DRIVERS.iter().find(|(prefix, _)| text.starts_with(prefix)).map(|&(_, driver)| driver)
     };
     let driver = [folder, verbs].into_iter().find_map(|base| {
         let link = std::fs::read_link(base.join("device/driver")).ok()?;
@@ -204,10 +187,7 @@ pub(super) mod tests {
         tree.file("class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n");
         tree.file("class/infiniband_verbs/uverbs0/dev", "231:192\n");
         tree.file("class/infiniband_verbs/uverbs0/abi_version", "1\n");
-        tree.link(
-            "class/infiniband/mlx5_0/device/driver",
-            "../../bus/pci/drivers/mlx5_core",
-        );
+        tree.link("class/infiniband/mlx5_0/device/driver", "../../bus/pci/drivers/mlx5_core");
         tree.file("class/infiniband/mlx5_0/node_type", "1: CA\n");
         tree.file("class/infiniband/mlx5_0/node_guid", "0c42:a103:0065:9a5e\n");
         tree.file("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
@@ -235,10 +215,7 @@ pub(super) mod tests {
         assert_eq!(list(tree.path()).unwrap().len(), 1);
         tree.file("class/infiniband/mlx5_1/node_type", "1: CA\n");
         let devices = list(tree.path()).unwrap();
-        let second = devices
-            .iter()
-            .find(|device| device.record.name == "mlx5_1")
-            .unwrap();
+        let second = devices.iter().find(|device| device.record.name == "mlx5_1").unwrap();
         assert_eq!(second.record.driver_id, RDMA_DRIVER_UNKNOWN);
         assert_eq!((second.record.node_guid, second.record.port_count), (0, 0));
         assert_eq!(second.rdev, None);
@@ -253,10 +230,7 @@ pub(super) mod tests {
         // Anybody can name a device; without a driver link it is no ConnectX.
         assert_eq!(driver_id(&none, &none, "mlx5_0"), RDMA_DRIVER_UNKNOWN);
         tree.link("dev/device/driver", "/drivers/irdma");
-        assert_eq!(
-            driver_id(&tree.path().join("dev"), &none, "rxe0"),
-            RDMA_DRIVER_IRDMA
-        );
+        assert_eq!(driver_id(&tree.path().join("dev"), &none, "rxe0"), RDMA_DRIVER_IRDMA);
     }
 
     #[test]
@@ -278,13 +252,9 @@ pub(super) mod tests {
     #[test]
     fn numbers_are_read_strictly() {
         assert_eq!(guid("0000:0000:0000:0001"), Some(1));
-        for bad in [
-            "",
-            "1:2:3:4",
-            "0000:0000:0000",
-            "0000:0000:0000:0000:0000",
-            "+001:0000:0000:0000",
-        ] {
+        for bad in
+            ["", "1:2:3:4", "0000:0000:0000", "0000:0000:0000:0000:0000", "+001:0000:0000:0000"]
+        {
             assert_eq!(guid(bad), None, "{bad}");
         }
         assert_eq!(device_number("1:5"), Some(nix::sys::stat::makedev(1, 5)));

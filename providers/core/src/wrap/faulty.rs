@@ -41,10 +41,7 @@ impl Faulty {
     /// Around `door`, without faults as yet.
     #[must_use]
     pub fn new(door: Arc<dyn UverbsDoor>) -> Self {
-        Self {
-            door,
-            faults: Mutex::default(),
-        }
+        Self { door, faults: Mutex::default() }
     }
 
     /// The `nth` call from now, counted from 1, to `method` of `object` gets `errno`, once. 0 is taken for 1.
@@ -65,30 +62,18 @@ impl Faulty {
     /// Faults that have not come to pass.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.faults
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     fn add(&self, trigger: Trigger, nth: u32, errno: Errno) {
-        let fault = Fault {
-            trigger,
-            pass: nth.saturating_sub(1),
-            errno,
-        };
-        self.faults
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(fault);
+        let fault = Fault { trigger, pass: nth.saturating_sub(1), errno };
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
     }
 
     /// Counts a call down on all faults that wait for it, and gives the errno of the first that is due.
     fn check(&self, is_it: impl Fn(Trigger) -> bool) -> Result<(), Errno> {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = faults
-            .iter()
-            .position(|fault| is_it(fault.trigger) && fault.pass == 0);
+        let due = faults.iter().position(|fault| is_it(fault.trigger) && fault.pass == 0);
         for fault in faults.iter_mut().filter(|fault| is_it(fault.trigger)) {
             fault.pass = fault.pass.saturating_sub(1);
         }

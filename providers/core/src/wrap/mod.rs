@@ -15,7 +15,5 @@ fn write_command(words: &[u64]) -> Option<u32> {
     if (header.object_id, header.method_id) != (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE) {
         return None;
     }
-    attrs
-        .find(|attr| attr.attr_id == UVERBS_ATTR_WRITE_CMD)
-        .map(|attr| attr.data as u32)
+    attrs.find(|attr| attr.attr_id == UVERBS_ATTR_WRITE_CMD).map(|attr| attr.data as u32)
 }

@@ -100,11 +100,7 @@ impl Recorder {
     /// Around `door`.
     #[must_use]
     pub fn new(door: Arc<dyn UverbsDoor>) -> Self {
-        Self {
-            door,
-            memory: File::open("/proc/self/mem").ok(),
-            log: Mutex::default(),
-        }
+        Self { door, memory: File::open("/proc/self/mem").ok(), log: Mutex::default() }
     }
 
     /// Takes what was recorded since the last time.
@@ -116,10 +112,7 @@ impl Recorder {
     /// The bytes at an address.
     fn read(&self, attr: &ib_uverbs_attr) -> Option<Vec<u8>> {
         let mut bytes = vec![0; usize::from(attr.len)];
-        self.memory
-            .as_ref()?
-            .read_exact_at(&mut bytes, attr.data)
-            .ok()?;
+        self.memory.as_ref()?.read_exact_at(&mut bytes, attr.data).ok()?;
         Some(bytes)
     }
 
@@ -147,15 +140,12 @@ impl UverbsDoor for Recorder {
         // SAFETY: the caller's own promise.
         let result = unsafe { self.door.ioctl(command) };
         if let (Some((header, before)), Some((_, after))) = (before, ioctl::parse(command)) {
-            let attrs = before
-                .into_iter()
-                .zip(after)
-                .map(|((before, sent), after)| RecordedAttr {
-                    before,
-                    after,
-                    sent,
-                    received: result.is_ok().then(|| self.received(&after)).flatten(),
-                });
+            let attrs = before.into_iter().zip(after).map(|((before, sent), after)| RecordedAttr {
+                before,
+                after,
+                sent,
+                received: result.is_ok().then(|| self.received(&after)).flatten(),
+            });
             let recorded = Recorded {
                 object: header.object_id,
                 method: header.method_id,
@@ -164,10 +154,7 @@ impl UverbsDoor for Recorder {
                 attrs: attrs.collect(),
                 result,
             };
-            self.log
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(recorded);
+            self.log.lock().unwrap_or_else(PoisonError::into_inner).push(recorded);
         }
         result
     }

@@ -107,10 +107,7 @@ impl Dma for ProcessDma {
 
 /// Refuses null, wrapping and misaligned accesses.
 fn checked(addr: u64, len: usize, align: u64) -> Result<usize, DmaFault> {
-    let fault = DmaFault {
-        addr,
-        len: len as u64,
-    };
+    let fault = DmaFault { addr, len: len as u64 };
     if addr < PAGE_SIZE || !addr.is_multiple_of(align) || addr.checked_add(len as u64).is_none() {
         return Err(fault);
     }
@@ -148,9 +145,7 @@ fn atomic_u64(at: usize) -> &'static AtomicU64 {
 /// `EINVAL` when the range wraps or covers no page, `EFAULT` when a page is not mapped or not writable as asked.
 pub(crate) fn probe(addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
     let end = addr.checked_add(len).ok_or(Errno::EINVAL)?;
-    let end = end
-        .checked_next_multiple_of(PAGE_SIZE)
-        .ok_or(Errno::EINVAL)?;
+    let end = end.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::EINVAL)?;
     let start = addr & !(PAGE_SIZE - 1);
     let bytes = end - start;
     if bytes == 0 {
@@ -160,11 +155,7 @@ pub(crate) fn probe(addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
     let (Ok(first), Ok(count)) = (usize::try_from(start), usize::try_from(bytes)) else {
         return Err(Errno::EFAULT);
     };
-    let advice = if writable {
-        libc::MADV_POPULATE_WRITE
-    } else {
-        libc::MADV_POPULATE_READ
-    };
+    let advice = if writable { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     loop {
         let first = std::ptr::with_exposed_provenance_mut(first);
         // SAFETY: populating faults pages in and changes no content, whatever the range.
@@ -263,18 +254,11 @@ mod tests {
         ProcessDma.store_u8(base + 8, 1).unwrap();
         let one = u64::from_ne_bytes([1, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(ProcessDma.load_u64(base + 8), Ok(one));
-        assert_eq!(
-            ProcessDma.fetch_update_u64(base + 8, &mut |old| old + 5),
-            Ok(one)
-        );
+        assert_eq!(ProcessDma.fetch_update_u64(base + 8, &mut |old| old + 5), Ok(one));
         assert_eq!(ProcessDma.load_u64(base + 8), Ok(one + 5));
         for misaligned in [base + 1, base + 2] {
             assert!(ProcessDma.load_u32(misaligned).is_err());
-            assert!(
-                ProcessDma
-                    .fetch_update_u64(misaligned, &mut |old| old)
-                    .is_err()
-            );
+            assert!(ProcessDma.fetch_update_u64(misaligned, &mut |old| old).is_err());
         }
         assert!(ProcessDma.load_u32(0).is_err());
         assert!(ProcessDma.read(u64::MAX - 1, &mut [0; 8]).is_err());
@@ -291,18 +275,12 @@ mod tests {
         assert_eq!(probe(0, 0, false), Err(Errno::EINVAL));
         assert_eq!(probe(u64::MAX - 10, 20, false), Err(Errno::EINVAL));
         assert_eq!(probe(u64::MAX - 10, 5, false), Err(Errno::EINVAL));
-        assert_eq!(
-            probe(0xffff_8000_0000_0000, 4096, false),
-            Err(Errno::EFAULT)
-        );
+        assert_eq!(probe(0xffff_8000_0000_0000, 4096, false), Err(Errno::EFAULT));
         let constant = CONSTANT.as_ptr().expose_provenance() as u64;
         assert_eq!(probe(constant, 1, false), Ok(4096));
         assert_eq!(probe(constant, 1, true), Err(Errno::EFAULT));
         // The way of older kernels comes to the same answers.
-        assert_eq!(
-            probe_pages(base & !4095, (base & !4095) + 4096, true),
-            Ok(())
-        );
+        assert_eq!(probe_pages(base & !4095, (base & !4095) + 4096, true), Ok(()));
         assert_eq!(
             probe_pages(constant & !4095, (constant & !4095) + 4096, true),
             Err(Errno::EFAULT)

@@ -41,11 +41,7 @@ impl Shared {
             true => Clock::Virtual(AtomicU64::new(0)),
             false => Clock::Real(Instant::now()),
         };
-        Self {
-            kernel: Mutex::new(kernel),
-            waiting: AtomicUsize::new(0),
-            clock,
-        }
+        Self { kernel: Mutex::new(kernel), waiting: AtomicUsize::new(0), clock }
     }
 
     /// The device, for a caller.

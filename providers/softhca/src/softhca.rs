@@ -221,12 +221,6 @@ impl UverbsDoor for Door {
     fn memlock(&self, wanted: u64) -> Option<u64> {
         self.shared.lock().device.over_memlock(wanted)
     }
-
-    fn memlock(&self, wanted: u64) -> Option<u64> {
-        let kernel = self.shared.lock();
-        let (limit, pinned) = (kernel.device.profile.memlock, kernel.device.pinned);
-        (pinned.saturating_add(wanted) > limit).then_some(limit)
-    }
 }
 
 impl Drop for Door {

@@ -7,10 +7,7 @@
 //! # Safety
 //!
 //! The client stores into these pages at any time. They are reached through `AtomicU64` only, within the mapping.
-#![allow(
-    unsafe_code,
-    reason = "atomic access through the raw pointer of a shared mapping"
-)]
+#![allow(unsafe_code, reason = "atomic access through the raw pointer of a shared mapping")]
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -110,9 +107,8 @@ impl UarSet {
         if self.pages.len() >= limit as usize {
             return Err(Errno::ENOMEM);
         }
-        let index = (FIRST_INDEX..)
-            .find(|index| !self.pages.contains_key(index))
-            .ok_or(Errno::ENOMEM)?;
+        let index =
+            (FIRST_INDEX..).find(|index| !self.pages.contains_key(index)).ok_or(Errno::ENOMEM)?;
         let page = Arc::new(UarPage::new(index)?);
         self.pages.insert(index, Arc::downgrade(&page));
         Ok(page)
@@ -155,10 +151,7 @@ mod tests {
         store(&client, 0x20, 5);
         // Bytes beside the registers, such as the rest of a BlueFlame write, are no doorbells.
         store(&client, 0x808, 77);
-        assert_eq!(
-            rung(&mut set),
-            [(0x10, 0x20, 5), (0x10, 0x900, 0x0102_0304_0506_0708)]
-        );
+        assert_eq!(rung(&mut set), [(0x10, 0x20, 5), (0x10, 0x900, 0x0102_0304_0506_0708)]);
         assert_eq!(rung(&mut set), []);
     }
 

@@ -296,12 +296,16 @@ fn a_sequence_nak_goes_back_exactly() {
     assert_eq!(psns(peer.seen()), [0, 1, 2, 3]);
     peer.ack(SEQUENCE, 2);
     assert_eq!(psns(peer.seen()), [2, 3]);
+    // What turns out to have arrived is not sent again.
+    peer.ack(SEQUENCE, 2);
+    peer.ack(ACK, 2);
+    assert_eq!(psns(peer.seen()), [3]);
     // Late ones, ghosts and nonsense change nothing.
     peer.ack(ACK, 1);
     peer.ack(ACK, 4);
     peer.ack(ACK, -1);
     peer.ack(SEQUENCE, 1);
-    peer.ack(Syndrome::Reserved(0x40), 2);
+    peer.ack(Syndrome::Reserved(0x40), 3);
     assert_eq!(peer.seen(), []);
     assert!(peer.rig.sent(&mut peer.end).is_empty());
     peer.ack(ACK, 3);

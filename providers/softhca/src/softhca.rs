@@ -240,6 +240,7 @@ impl fmt::Debug for Door {
 #[must_use]
 pub struct SoftHcaBuilder {
     name: Option<String>,
+    number: Option<u16>,
     hca: HcaConfig,
     active_mtu: Option<Mtu>,
     stepped: bool,
@@ -253,6 +254,13 @@ impl SoftHcaBuilder {
     /// The name of the device; without one it is `softhca` and a number.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
+        self
+    }
+
+    /// The number that makes its GUID and addresses, from 1; without one the devices of a process count up. Give one
+    /// where devices of several processes meet on a wire, or where the GUID has to be known beforehand.
+    pub fn number(mut self, number: u16) -> Self {
+        self.number = Some(number);
         self
     }
 
@@ -347,7 +355,7 @@ impl SoftHcaBuilder {
     ///
     /// What the system says when the thread can't be started.
     pub fn build(self) -> io::Result<SoftHca> {
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let number = self.number.unwrap_or_else(|| NUMBER.fetch_add(1, Ordering::Relaxed));
         let mut config = self.hca;
         if let Some(mtu) = self.active_mtu {
             config.active_mtu = mtu;

@@ -45,6 +45,12 @@ impl<P: Provider> CompletionQueue<P> {
         self.core.capacity()
     }
 
+    /// What asynchronous events name it by ([`AsyncElement::Cq`](crate::AsyncElement)).
+    #[must_use]
+    pub fn event_id(&self) -> u64 {
+        self.core.event_id()
+    }
+
     /// The provider's own polling side.
     #[must_use]
     pub fn provider(&self) -> &P::Cq {

@@ -39,14 +39,12 @@ pub mod transport;
 #[doc(inline)]
 pub use uverbs_core::attr::{
     AccessFlags, AckTimeout, DeviceAttr, DoorbellMode, Gid, GidEntry, GidType, GlobalRoute,
-    InitAttr, LinkLayer, Mtu, Path, PortAttr, PortState, QpCap, QpState, RnrTimer, RtrAttr,
+    InitAttr, LinkLayer, Mtu, Path, PortAttr, PortState, QpAttr, QpCap, QpState, RnrTimer, RtrAttr,
     RtsAttr,
 };
-/// The doors, for programs that record, replay or wrap them.
-pub use uverbs_core::door;
 pub use uverbs_core::error::Error;
 #[doc(inline)]
-pub use uverbs_core::event::AsyncEvent;
+pub use uverbs_core::event::{AsyncElement, AsyncEvent, AsyncEventKind, AsyncEvents};
 #[doc(inline)]
 pub use uverbs_core::exposed::{ExposedMemory, OutOfRange};
 #[doc(inline)]
@@ -55,6 +53,10 @@ pub use uverbs_core::frame::{Frame, Slab};
 pub use uverbs_core::work::{
     Completed, Data, Failure, PostError, Remote, SendFlags, SendOp, Sge, Status, Wr,
 };
+/// The doors, for programs that bring their own, and wrappers that record or inject faults.
+pub use uverbs_core::{door, wrap};
+/// The provider for ConnectX: raw queue parts, raw WQEs, dumps.
+pub use uverbs_mlx5 as mlx5;
 pub use uverbs_mlx5::Mlx5;
 #[cfg(feature = "softhca")]
 /// The software HCA.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use uverbs_core::attr::{
     AccessFlags, AckTimeout, DoorbellMode, GidEntry, GlobalRoute, InitAttr, LinkLayer, Mtu, Path,
-    QpCap, QpState, RnrTimer, RtrAttr, RtsAttr,
+    QpAttr, QpCap, QpState, RnrTimer, RtrAttr, RtsAttr,
 };
 use uverbs_core::error::Error;
 use uverbs_core::frame::Frame;
@@ -238,6 +238,12 @@ impl<P: Provider> QueuePair<P> {
         self.core().qpn()
     }
 
+    /// What asynchronous events name it by ([`AsyncElement::Qp`](crate::AsyncElement)).
+    #[must_use]
+    pub fn event_id(&self) -> u64 {
+        self.core().event_id()
+    }
+
     /// What the device granted: at least what was asked for.
     #[must_use]
     pub fn cap(&self) -> &QpCap {
@@ -250,15 +256,14 @@ impl<P: Provider> QueuePair<P> {
         self.core().state()
     }
 
-    /// The state, asked of the device.
+    /// What it is set to, asked of the device.
     ///
     /// # Errors
     ///
     /// The kernel's refusal.
     #[doc(alias = "ibv_query_qp")]
-    pub fn query_state(&self) -> Result<QpState, Error> {
-        let answer = self.core().query(uverbs_kernel_abi::qp::IB_QP_STATE)?;
-        Ok(QpState::from_raw(answer.qp_state.into()))
+    pub fn query(&self) -> Result<QpAttr, Error> {
+        self.core().query()
     }
 
     /// The posting side of sends.

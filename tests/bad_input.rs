@@ -353,7 +353,7 @@ fn wrong_remote_keys_ranges_and_rights() {
             memory.read(0, &mut bytes).unwrap();
             assert_eq!(bytes, [0; 64], "case {case}: nothing was written");
         }
-        assert_eq!(client.qp.query_state().unwrap(), QpState::Error);
+        assert_eq!(client.qp.query().unwrap().state, QpState::Error);
         assert_eq!(client.qp.batch().send_inline(Wr::new(2), b"flushed"), Ok(()));
     }
 }
@@ -508,5 +508,5 @@ fn a_grh_with_everything_set_is_accepted() {
         min_rnr_timer: RnrTimer::DEFAULT,
     };
     other.qp.ready_to_receive(&attr).unwrap();
-    assert_eq!(other.qp.query_state().unwrap(), QpState::ReadyToReceive);
+    assert_eq!(other.qp.query().unwrap().state, QpState::ReadyToReceive);
 }

@@ -30,6 +30,7 @@ pub struct CqCore {
     handle: u32,
     cqn: u32,
     capacity: u32,
+    event_id: u64,
     /// Ring and doorbell record; `None` only while dropping.
     memory: Option<Box<dyn Any + Send + Sync>>,
     inbox: Mutex<Vec<Message>>,
@@ -37,13 +38,14 @@ pub struct CqCore {
 }
 
 impl CqCore {
-    /// Wraps the kernel's `handle`. `memory` is what the device writes to, kept until the kernel confirms the destruction.
+    /// Wraps the kernel's `handle`. `event_id` is the user handle that it was made with, `memory` what the device writes to, kept until the kernel confirms the destruction.
     #[must_use]
     pub fn new(
         context: Arc<ContextCore>,
         handle: u32,
         cqn: u32,
         capacity: u32,
+        event_id: u64,
         memory: Box<dyn Any + Send + Sync>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -51,6 +53,7 @@ impl CqCore {
             handle,
             cqn,
             capacity,
+            event_id,
             memory: Some(memory),
             inbox: Mutex::default(),
             waiting: AtomicBool::new(false),
@@ -79,6 +82,12 @@ impl CqCore {
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.capacity
+    }
+
+    /// What asynchronous events name it by.
+    #[must_use]
+    pub fn event_id(&self) -> u64 {
+        self.event_id
     }
 
     /// Leaves a message for the polling side.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_kernel_abi::qp as abi;
 
-use crate::attr::{InitAttr, Path, QpCap, QpState, RtrAttr, RtsAttr};
+use crate::attr::{InitAttr, Path, QpAttr, QpCap, QpState, RtrAttr, RtsAttr};
 use crate::cq::{CqCore, Message};
 use crate::error::Error;
 use crate::pd::PdCore;
@@ -19,6 +19,8 @@ pub struct QpParts {
     pub handle: u32,
     /// The device's number.
     pub qpn: u32,
+    /// The user handle that it was made with: what asynchronous events name it by.
+    pub event_id: u64,
     /// What the device granted.
     pub cap: QpCap,
     /// The protection domain.
@@ -69,6 +71,12 @@ impl QpCore {
     #[must_use]
     pub fn qpn(&self) -> u32 {
         self.parts.qpn
+    }
+
+    /// What asynchronous events name it by.
+    #[must_use]
+    pub fn event_id(&self) -> u64 {
+        self.parts.event_id
     }
 
     /// What the device granted.
@@ -199,13 +207,16 @@ impl QpCore {
         self.modify(QpState::Reset, &[], command)
     }
 
-    /// Asks the device for the attributes in `mask` (`IB_QP_*`); it may give more.
+    /// Asks the device what it is set to.
     ///
     /// # Errors
     ///
     /// The kernel's refusal.
-    pub fn query(&self, mask: u32) -> Result<abi::ib_uverbs_query_qp_resp, Error> {
-        self.parts.pd.context().uverbs().query_qp(self.parts.handle, mask)
+    pub fn query(&self) -> Result<QpAttr, Error> {
+        // Every attribute up to IB_QP_RATE_LIMIT, which is the last that this command has.
+        let mask = (abi::IB_QP_RATE_LIMIT << 1) - 1;
+        let answer = self.parts.pd.context().uverbs().query_qp(self.parts.handle, mask)?;
+        Ok(QpAttr::from_abi(&answer, self.parts.cap))
     }
 
     fn modify(

@@ -15,7 +15,9 @@
 )]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use uverbs_kernel_abi::device::IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE,
     UVERBS_OBJECT_DEVICE,
@@ -30,13 +32,15 @@ use crate::ioctl::Command;
 pub struct Uverbs {
     door: Arc<dyn UverbsDoor>,
     driver_id: u32,
+    /// `IB_UVERBS_CORE_SUPPORT_*`, from the handshake on.
+    core_support: Arc<AtomicU64>,
 }
 
 impl Uverbs {
     /// Commands through `door`, to a device of driver `driver_id` (`RDMA_DRIVER_*`).
     #[must_use]
     pub fn new(door: Arc<dyn UverbsDoor>, driver_id: u32) -> Self {
-        Self { door, driver_id }
+        Self { door, driver_id, core_support: Arc::default() }
     }
 
     /// The door.
@@ -49,6 +53,16 @@ impl Uverbs {
     #[must_use]
     pub fn driver_id(&self) -> u32 {
         self.driver_id
+    }
+
+    /// Whether the kernel skips access flags of the optional range that a device lacks; older ones refuse them.
+    pub(crate) fn skips_optional_access(&self) -> bool {
+        self.core_support.load(Ordering::Relaxed) & IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS != 0
+    }
+
+    /// Notes what GET_CONTEXT told.
+    pub(crate) fn set_core_support(&self, flags: u64) {
+        self.core_support.store(flags, Ordering::Relaxed);
     }
 
     /// A raw command to `method` of `object`: a provider's own, or one that has no verb here yet.

@@ -12,8 +12,8 @@ use uverbs_core::provider::{ContextOps, CqInit, QpInit};
 use uverbs_core::qp::QpCore;
 use uverbs_core::table::UserIndexes;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR, mlx5_ib_alloc_pd_resp, mlx5_ib_alloc_ucontext_req_v2,
-    mlx5_ib_alloc_ucontext_resp,
+    MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR, mlx5_ib_alloc_pd_resp,
+    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,
 };
 use zerocopy::IntoBytes;
 

@@ -10,7 +10,10 @@
 //! queue pair by user index, and the table holds on to the queue pairs in it; the pointer of the last one is dropped with
 //! its place in the table. Which slot a completion means is the device's word: that it names a published work request is
 //! what makes taking the slot sound.
-#![allow(unsafe_code, reason = "reads entries that the device writes, and takes slots that it names")]
+#![allow(
+    unsafe_code,
+    reason = "reads entries that the device writes, and takes slots that it names"
+)]
 
 use std::fmt;
 use std::sync::Arc;
@@ -71,11 +74,12 @@ pub(crate) struct CqParts {
     pub(crate) core: Arc<CqCore>,
 }
 
-/// What an entry that is neither a send's nor a receive's success turned out to be.
+/// What an entry that is no success of a known queue pair turned out to be.
 enum Odd {
-    Taken(Taken),
-    /// Nothing for the program: go on.
-    Skip,
+    /// A failed work request's; consumed.
+    Failed(Taken),
+    /// Nothing for the program; consumed.
+    Stray,
     /// Not written yet, whatever its ownership bit says.
     Unwritten,
 }
@@ -169,15 +173,22 @@ impl Cq {
         ((op_own ^ (index >> self.turn) as u8) & MLX5_CQE_OWNER_MASK == 0).then_some(op_own)
     }
 
-    /// The queue pair with this user index.
+    /// Makes the queue pair with this user index the last one; false when there is none.
+    #[inline(always)]
+    fn know(&mut self, uidx: u32) -> bool {
+        uidx == self.last_uidx || self.find(uidx)
+    }
+
     #[inline]
-    fn find(&mut self, uidx: u32) -> Option<*const QpShared> {
+    fn find(&mut self, uidx: u32) -> bool {
         if !matches!(self.table.get(uidx as usize), Some(Some(_))) {
             self.learn();
         }
-        let shared = Arc::as_ptr(self.table.get(uidx as usize)?.as_ref()?);
-        (self.last_uidx, self.last) = (uidx, shared);
-        Some(shared)
+        let Some(Some(shared)) = self.table.get(uidx as usize) else {
+            return false;
+        };
+        (self.last_uidx, self.last) = (uidx, Arc::as_ptr(shared));
+        true
     }
 
     /// Reads the messages that came.
@@ -212,35 +223,28 @@ impl Cq {
         }
     }
 
-    /// Failures, and what isn't ours.
+    /// Failures, and what isn't ours: the next entry is the program's, and is no success of a queue pair that is known.
     #[cold]
     #[inline(never)]
     fn odd(&mut self, opcode: CqeOpcode, entry: Entry) -> Odd {
-        match opcode {
-            CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR => {
-                let Some(shared) = self.find(entry.uidx()) else {
-                    return Odd::Skip;
-                };
-                // SAFETY: `find` took it from the table, which isn't changed until the next call.
-                let shared = unsafe { &*shared };
-                if opcode == CqeOpcode::REQ_ERR {
-                    // SAFETY: the device completed this send, with an error; this is the only poller.
-                    Odd::Taken(unsafe { take_send(shared, entry) })
-                } else {
-                    // SAFETY: the device completed the oldest receive, with an error; this is the only poller.
-                    Odd::Taken(unsafe { take_recv(shared) })
-                }
-            }
-            CqeOpcode::INVALID => Odd::Unwritten,
-            _ => Odd::Skip,
+        if opcode == CqeOpcode::INVALID {
+            return Odd::Unwritten;
         }
-    }
-
-    /// Counts an entry that is passed over.
-    #[cold]
-    #[inline(never)]
-    fn skip(&mut self) {
-        self.strays += 1;
+        self.ci = self.ci.wrapping_add(1);
+        let failed = opcode == CqeOpcode::REQ_ERR || opcode == CqeOpcode::RESP_ERR;
+        if !failed || !self.know(entry.uidx()) {
+            self.strays += 1;
+            return Odd::Stray;
+        }
+        // SAFETY: `know` said that `last` is in the table, which isn't changed until the next call.
+        let shared = unsafe { &*self.last };
+        if opcode == CqeOpcode::REQ_ERR {
+            // SAFETY: the device completed this send, with an error; this is the only poller.
+            Odd::Failed(unsafe { take_send(shared, entry) })
+        } else {
+            // SAFETY: the device completed the oldest receive, with an error; this is the only poller.
+            Odd::Failed(unsafe { take_recv(shared) })
+        }
     }
 
     /// Drops the entries for which `gone` holds, and closes the gaps: older entries move towards the newest, so that the consumer
@@ -279,7 +283,10 @@ impl Cq {
         // SAFETY: as above; the last byte of the entry.
         let op_own = unsafe { AtomicU8::from_ptr(op_own) };
         let owner = (to >> self.turn) as u8 & MLX5_CQE_OWNER_MASK;
-        op_own.store(op_own.load(Ordering::Relaxed) & !MLX5_CQE_OWNER_MASK | owner, Ordering::Relaxed);
+        op_own.store(
+            op_own.load(Ordering::Relaxed) & !MLX5_CQE_OWNER_MASK | owner,
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -315,7 +322,7 @@ impl CqOps for Cq {
 
     #[inline]
     fn next(&mut self) -> Option<Polled<Cqe<'_>>> {
-        let mut skipped = 0;
+        let mut strays = 0;
         loop {
             let Some(op_own) = self.owned(self.ci) else {
                 if self.core.has_messages() {
@@ -326,48 +333,34 @@ impl CqOps for Cq {
             fence::cqe_owner_before_body();
             let entry = self.entry(self.ci);
             let opcode = CqeOpcode(OpOwn(op_own).opcode());
-            let taken = if opcode.0 <= CqeOpcode::RESP_SEND_INV.0 {
-                let uidx = entry.uidx();
-                let known = if uidx == self.last_uidx { Some(self.last) } else { self.find(uidx) };
-                // SAFETY: `last` and what `find` gives are in the table, which isn't changed until the next call.
-                let shared = known.map(|shared| unsafe { &*shared });
-                match shared {
-                    None => Odd::Skip,
-                    Some(shared) if opcode == CqeOpcode::REQ => {
-                        // SAFETY: the device completed this send; this is the only poller.
-                        Odd::Taken(unsafe { take_send(shared, entry) })
-                    }
-                    Some(shared) => {
-                        // SAFETY: the device completed the oldest receive; this is the only poller.
-                        let mut taken = unsafe { take_recv(shared) };
-                        if let Some(frame) = &mut taken.frame {
-                            // A WRITE with immediate data went elsewhere, and used up the receive.
-                            let into = opcode != CqeOpcode::RESP_WR_IMM;
-                            frame.set_len(if into { entry.byte_count() as usize } else { 0 });
-                        }
-                        Odd::Taken(taken)
-                    }
-                }
-            } else {
-                self.odd(opcode, entry)
-            };
-            match taken {
-                Odd::Taken(Taken { wr_id, frame, .. }) => {
-                    self.ci = self.ci.wrapping_add(1);
-                    // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, which needs `&mut self`.
-                    let view = unsafe { Cqe::new(entry, op_own) };
+            // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, which needs `&mut self`.
+            let view = unsafe { Cqe::new(entry, op_own) };
+            if opcode.0 <= CqeOpcode::RESP_SEND_INV.0 && self.know(entry.uidx()) {
+                self.ci = self.ci.wrapping_add(1);
+                // SAFETY: `know` said that `last` is in the table, which isn't changed until the next call.
+                let shared = unsafe { &*self.last };
+                // Two returns and no variable in common: a buffer that is moved once more is a store and a load once more.
+                if opcode == CqeOpcode::REQ {
+                    // SAFETY: the device completed this send; this is the only poller.
+                    let Taken { wr_id, frame, .. } = unsafe { take_send(shared, entry) };
                     return Some(Polled { view, wr_id, frame });
                 }
-                Odd::Unwritten => return None,
-                Odd::Skip => {
-                    self.ci = self.ci.wrapping_add(1);
-                    self.skip();
-                    // A ring full of them at most, then the caller's turn: whatever the device does, this ends.
-                    skipped += 1;
-                    if skipped > self.mask {
-                        return None;
-                    }
+                // SAFETY: the device completed the oldest receive; this is the only poller.
+                let Taken { wr_id, mut frame, .. } = unsafe { take_recv(shared) };
+                if let Some(frame) = &mut frame {
+                    // A WRITE with immediate data went elsewhere, and used up the receive.
+                    let into = opcode != CqeOpcode::RESP_WR_IMM;
+                    frame.set_len(if into { entry.byte_count() as usize } else { 0 });
                 }
+                return Some(Polled { view, wr_id, frame });
+            }
+            match self.odd(opcode, entry) {
+                Odd::Failed(Taken { wr_id, frame, .. }) => {
+                    return Some(Polled { view, wr_id, frame });
+                }
+                // A ring full of them at most, then it is the caller's turn: whatever the device does, this ends.
+                Odd::Stray if strays < self.mask => strays += 1,
+                Odd::Stray | Odd::Unwritten => return None,
             }
         }
     }

@@ -15,7 +15,7 @@ use uverbs_core::context::unique_id;
 use uverbs_core::cq::CqCore;
 use uverbs_core::error::Error;
 use uverbs_core::memory::{Dbrec, Mapping};
-use uverbs_core::provider::{CqInit, QpInit};
+use uverbs_core::provider::{CqInit, NewQp, QpInit};
 use uverbs_core::qp::{QpCore, QpParts};
 use uverbs_core::table::{QpShared, SlotTable};
 use uverbs_kernel_abi::mlx5::{
@@ -32,7 +32,7 @@ use crate::size::{RecvSize, SendSize, cq_entries};
 use crate::sq::SqParts;
 use crate::uar::UarPage;
 use crate::wqe::Room;
-use crate::{Context, Cq, Rq, Sq};
+use crate::{Context, Cq, Mlx5, Rq, Sq};
 
 /// Bytes of a completion queue's entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -114,6 +114,7 @@ pub(crate) fn create_cq(
         created.handle,
         answer.cqn,
         entries - 1,
+        attr.user_handle,
         Box::new(memory),
     );
     let parts = CqParts { start, entries, shift, record, core: Arc::clone(&core) };
@@ -123,15 +124,17 @@ pub(crate) fn create_cq(
 }
 
 /// rdma-core `verbs.c:create_qp`, for a reliable connection with a receive queue of its own.
-pub(crate) fn create_qp(
-    context: &Context,
-    init: &QpInit,
-) -> Result<(Arc<QpCore>, Sq, Rq), Error> {
+pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
     let send = SendSize::new(&init.cap, &context.limits)?;
     let recv = RecvSize::new(&init.cap, &context.limits)?;
     let Some(user_index) = context.indexes.take() else {
         let limit = 1 << 24;
-        return Err(Error::Limit { verb: "create_qp", what: "queue pairs", value: limit + 1, limit });
+        return Err(Error::Limit {
+            verb: "create_qp",
+            what: "queue pairs",
+            value: limit + 1,
+            limit,
+        });
     };
     let register = context.uars.register(init.doorbell)?;
     let memory = Arc::new(QpMemory::new(&send, &recv, context.dbrecs.alloc()?, register)?);
@@ -185,6 +188,7 @@ pub(crate) fn create_qp(
     let core = QpCore::new(QpParts {
         handle: created.handle,
         qpn: created.qpn,
+        event_id: attr.user_handle,
         cap,
         pd: Arc::clone(&init.pd),
         send_cq: Arc::clone(&init.send_cq),

@@ -4,7 +4,10 @@
 //!
 //! Record and register are raw addresses, kept valid by the queue that rings. The record is stored to atomically, since
 //! the device may read it at any time; the register only ever by volatile eight-byte stores.
-#![allow(unsafe_code, reason = "doorbell records and registers are raw addresses that the device watches")]
+#![allow(
+    unsafe_code,
+    reason = "doorbell records and registers are raw addresses that the device watches"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -129,7 +129,9 @@ impl Sq {
         let end = self.reserve(at.pi, ds)?;
         let ctrl = wqe::raw_ctrl(opcode, opmod, at.pi, self.qpn_ds(ds), wr.flags, imm);
         let mut bytes = [[0; DS_BYTES]; DS_MAX as usize];
-        for (to, from) in bytes.iter_mut().zip([zerocopy::transmute_ref!(&ctrl)].into_iter().chain(segments)) {
+        for (to, from) in
+            bytes.iter_mut().zip([zerocopy::transmute_ref!(&ctrl)].into_iter().chain(segments))
+        {
             *to = *from;
         }
         let bytes = bytes.as_flattened().get(..ds as usize * DS_BYTES).unwrap_or_default();

@@ -203,7 +203,7 @@ impl SendOps for Sq {
         let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
         if self.ring.wraps(at.pi, end.wrapping_sub(at.pi)) {
             // SAFETY: `reserve` found room for `ds` units, none of them the device's; `measure` is at most what the room allows.
-            unsafe { self.ring.write_wrapped(at.pi, ds, ctrl, &op, &data) };
+            unsafe { self.ring.write_wrapped(at.pi, ds, ctrl, op, data) };
         } else {
             // SAFETY: as above, and they are in one piece.
             unsafe { wqe::write(self.ring.unit(at.pi), ctrl, &op, &data) };

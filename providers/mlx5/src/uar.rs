@@ -60,14 +60,14 @@ impl UarPage {
         let answer = unsafe { command.send(&**uverbs.door(), ALLOC) }?;
         let handle = answer.handle(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)?;
         let length = u32::from_ne_bytes(length) as usize;
-        let mapped = if length < MLX5_ADAPTER_PAGE_SIZE {
-            let what = format!("a doorbell page of {length} bytes");
-            Err(Error::Unsupported { verb: ALLOC, what })
-        } else {
-            uverbs.door().mmap(length, u64::from_ne_bytes(offset)).map_err(|errno| Error::System {
-                what: "mmap of a doorbell page",
-                errno,
-            })
+        let mapped = uverbs.door().mmap(length, u64::from_ne_bytes(offset));
+        let mapped = match mapped {
+            Ok(memory) if memory.len() >= MLX5_ADAPTER_PAGE_SIZE => Ok(memory),
+            Ok(memory) => {
+                let what = format!("a doorbell page of {} bytes", memory.len());
+                Err(Error::Unsupported { verb: ALLOC, what })
+            }
+            Err(errno) => Err(Error::System { what: "mmap of a doorbell page", errno }),
         };
         match mapped {
             Ok(memory) => Ok(Self {
@@ -139,15 +139,14 @@ impl Uars {
     ) -> Result<Self, Error> {
         let non_cached = Arc::new(UarPage::alloc(core, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)?);
         // All registers of a UAR lie in its upper half; a size that can't be is taken for none.
-        let room = MLX5_ADAPTER_PAGE_SIZE - MLX5_BF_OFFSET;
-        let fits = register_bytes as usize * NON_FP_BFREGS_PER_UAR <= room;
+        let room = (MLX5_ADAPTER_PAGE_SIZE - MLX5_BF_OFFSET) / NON_FP_BFREGS_PER_UAR;
+        let fits = register_bytes as usize <= room;
         let sane = register_bytes.is_power_of_two() && register_bytes >= 128 && fits;
-        let uars_in_page = non_cached.memory.len() / MLX5_ADAPTER_PAGE_SIZE;
         Ok(Self {
             core: Arc::downgrade(core),
             non_cached,
             register_bytes: if sane { register_bytes } else { 0 },
-            uars_per_page: uars_per_page.clamp(1, u32::try_from(uars_in_page).unwrap_or(1)),
+            uars_per_page: uars_per_page.max(1),
             free: Arc::default(),
         })
     }
@@ -237,11 +236,9 @@ impl Register {
     pub(crate) fn doorbell(&self) -> Doorbell {
         let page = self.page.memory.as_mut_ptr();
         match &self.kind {
-            Kind::BlueFlame { offset, half_bytes, half, .. } => Doorbell::blue_flame(
-                page.wrapping_add(*offset),
-                *half_bytes,
-                Arc::clone(half),
-            ),
+            Kind::BlueFlame { offset, half_bytes, half, .. } => {
+                Doorbell::blue_flame(page.wrapping_add(*offset), *half_bytes, Arc::clone(half))
+            }
             Kind::NonCached => Doorbell::non_cached(page.wrapping_add(MLX5_BF_OFFSET).cast()),
         }
     }

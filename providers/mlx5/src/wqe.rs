@@ -1,7 +1,8 @@
 //! A send work request as the device reads it: control segment, remote address, operands, data.
 //!
 //! Segments are stored whole, sixteen bytes as two words, into memory that is the program's until the doorbell record covers it.
-//! Words, so that a BlueFlame copy, which reads words, finds each in one store and the processor can forward it.
+//! Words made in registers, so that a BlueFlame copy, which reads words, finds each in one store and the processor can
+//! forward it; a segment's struct stored as such becomes a store for each field.
 //!
 //! # Safety
 //!
@@ -9,7 +10,7 @@
 //! it held, but in the first sixteen bytes, where it is zeroed.
 #![allow(unsafe_code, reason = "writes segments into a ring by raw address")]
 
-use uverbs_core::work::{Data, PostError, SendFlags, SendOp, Sge};
+use uverbs_core::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
 use uverbs_mlx5_prm::ctrl::{
     DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, MLX5_WQE_CTRL_CQ_UPDATE, MLX5_WQE_CTRL_FENCE,
     MLX5_WQE_CTRL_SOLICITED, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg,
@@ -146,11 +147,24 @@ pub(crate) fn raw_ctrl(
     flags: SendFlags,
     imm: u32,
 ) -> Words {
-    let word0 = OpmodIdxOpcode::ZERO
-        .with_opmod(opmod)
-        .with_wqe_index(index as u16)
-        .with_opcode(opcode);
-    transmute!(mlx5_wqe_ctrl_seg::new(word0, QpnDs(qpn_ds), flag_byte(flags), imm))
+    let word0 =
+        OpmodIdxOpcode::ZERO.with_opmod(opmod).with_wqe_index(index as u16).with_opcode(opcode);
+    let seg = mlx5_wqe_ctrl_seg::new(word0, QpnDs(qpn_ds), flag_byte(flags), imm);
+    let (word0, word1) = (seg.opmod_idx_opcode.get(), seg.qpn_ds.get());
+    // Signature and stream, the bytes before the flags, are zero.
+    [pair(word0, word1), pair(seg.fm_ce_se.into(), seg.imm.get())]
+}
+
+/// Two fields of 32 bits as they stand in memory, the first one first.
+#[inline(always)]
+fn pair(first: u32, second: u32) -> u64 {
+    (u64::from(first) << 32 | u64::from(second)).to_be()
+}
+
+#[inline(always)]
+fn remote_segment(remote: Remote) -> Words {
+    let seg = mlx5_wqe_raddr_seg::new(remote.addr, remote.rkey);
+    [seg.raddr.get().to_be(), pair(seg.rkey.get(), seg.reserved.get())]
 }
 
 /// Stores one segment.
@@ -187,7 +201,7 @@ pub(crate) unsafe fn write(to: *mut u8, ctrl: Words, op: &SendOp, data: &Data<'_
     };
     if let Some(remote) = remote {
         // SAFETY: `measure` counted a second segment for these operations.
-        unsafe { store(at, transmute!(mlx5_wqe_raddr_seg::new(remote.addr, remote.rkey))) };
+        unsafe { store(at, remote_segment(remote)) };
         at = at.wrapping_add(DS_BYTES);
     }
     if let Some(operands) = operands {
@@ -213,7 +227,8 @@ pub(crate) unsafe fn write(to: *mut u8, ctrl: Words, op: &SendOp, data: &Data<'_
 
 #[inline(always)]
 pub(crate) fn data_segment(sge: &Sge) -> Words {
-    transmute!(mlx5_wqe_data_seg::new(sge.len, sge.lkey, sge.addr))
+    let seg = mlx5_wqe_data_seg::new(sge.len, sge.lkey, sge.addr);
+    [pair(seg.byte_count.get(), seg.lkey.get()), seg.addr.get().to_be()]
 }
 
 /// Writes the entries of a list that have bytes.
@@ -371,12 +386,12 @@ impl Ring {
         index: u32,
         ds: u32,
         ctrl: Words,
-        op: &SendOp,
-        data: &Data<'_>,
+        op: SendOp,
+        data: Data<'_>,
     ) {
         let mut aside = [[0u64; 2]; DS_MAX as usize];
         // SAFETY: room for the longest WQE.
-        unsafe { write(aside.as_mut_ptr().cast(), ctrl, op, data) };
+        unsafe { write(aside.as_mut_ptr().cast(), ctrl, &op, &data) };
         let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
         // SAFETY: the caller's promise.
         unsafe { self.copy_in(index, bytes) };

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use uverbs_kernel_abi::qp as abi;
+
 use super::{AccessFlags, Gid, Mtu};
 
 /// State of a queue pair. IBTA vol 1, 10.3.1; numbers of `enum ib_qp_state`.
@@ -191,6 +193,87 @@ pub struct RtsAttr {
     pub retry_count: u8,
     /// Retries after receiver-not-ready, 0 to 6; 7 is for ever.
     pub rnr_retry: u8,
+}
+
+/// Everything that a queue pair is set to, as the device tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "ibv_qp_attr")]
+#[non_exhaustive]
+pub struct QpAttr {
+    /// State; the device puts it into ERR by itself.
+    pub state: QpState,
+    /// Sizes.
+    pub cap: QpCap,
+    /// Port, from 1; 0 before INIT.
+    pub port: u8,
+    /// Index into the port's P_Key table.
+    pub pkey_index: u16,
+    /// What the peer may do.
+    pub access: AccessFlags,
+    /// Largest packet payload.
+    pub path_mtu: Mtu,
+    /// The way to the peer.
+    pub path: Path,
+    /// The peer's QP number.
+    pub dest_qpn: u32,
+    /// PSN expected next.
+    pub rq_psn: u32,
+    /// PSN sent next.
+    pub sq_psn: u32,
+    /// READs and atomics outstanding at the peer.
+    pub max_rd_atomic: u8,
+    /// READs and atomics the peer may have outstanding here.
+    pub max_dest_rd_atomic: u8,
+    /// How long the peer shall wait when no receive is posted.
+    pub min_rnr_timer: RnrTimer,
+    /// How long to wait for an acknowledgement.
+    pub timeout: AckTimeout,
+    /// Retries after a timeout or a sequence error.
+    pub retry_count: u8,
+    /// Retries after receiver-not-ready; 7 is for ever.
+    pub rnr_retry: u8,
+    /// Whether sends are being drained.
+    pub sq_draining: bool,
+}
+
+impl QpAttr {
+    /// From QUERY_QP's answer. The kernel doesn't know the sizes of a queue that user space laid out, so `cap` is the caller's.
+    #[must_use]
+    pub fn from_abi(answer: &abi::ib_uverbs_query_qp_resp, cap: QpCap) -> Self {
+        let dest = &answer.dest;
+        let grh = (dest.is_global != 0).then_some(GlobalRoute {
+            dgid: Gid(dest.dgid),
+            sgid_index: dest.sgid_index,
+            hop_limit: dest.hop_limit,
+            traffic_class: dest.traffic_class,
+            flow_label: dest.flow_label,
+        });
+        Self {
+            state: QpState::from_raw(answer.qp_state.into()),
+            cap,
+            port: answer.port_num,
+            pkey_index: answer.pkey_index,
+            access: AccessFlags::from_bits_retain(answer.qp_access_flags),
+            path_mtu: Mtu::from_raw(answer.path_mtu),
+            path: Path {
+                dlid: dest.dlid,
+                grh,
+                service_level: dest.sl,
+                src_path_bits: dest.src_path_bits,
+                static_rate: dest.static_rate,
+            },
+            dest_qpn: answer.dest_qp_num,
+            rq_psn: answer.rq_psn,
+            sq_psn: answer.sq_psn,
+            max_rd_atomic: answer.max_rd_atomic,
+            max_dest_rd_atomic: answer.max_dest_rd_atomic,
+            min_rnr_timer: RnrTimer(answer.min_rnr_timer & 31),
+            timeout: AckTimeout(answer.timeout & 31),
+            retry_count: answer.retry_cnt,
+            rnr_retry: answer.rnr_retry,
+            sq_draining: answer.sq_draining != 0,
+        }
+    }
 }
 
 /// Receiver-not-ready timer: a five-bit code. IBTA vol 1, table 45.

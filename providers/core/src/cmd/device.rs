@@ -47,10 +47,9 @@ impl Uverbs {
             .uhw_out(uhw_out);
         // SAFETY: no driver's alloc_ucontext request holds an address (mlx5, rxe: rdma/*-abi.h).
         unsafe { command.send(&**self.door(), "open_device") }?;
-        Ok(ContextInfo {
-            num_comp_vectors: u32::from_ne_bytes(vectors),
-            core_support: u64::from_ne_bytes(support),
-        })
+        let core_support = u64::from_ne_bytes(support);
+        self.set_core_support(core_support);
+        Ok(ContextInfo { num_comp_vectors: u32::from_ne_bytes(vectors), core_support })
     }
 
     /// What the device can do. `uhw_out` takes the driver's part.

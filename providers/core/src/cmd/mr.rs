@@ -50,6 +50,7 @@ impl Uverbs {
         iova: u64,
         access: AccessFlags,
     ) -> Result<MrKeys, Error> {
+        let access = if self.skips_optional_access() { access } else { access.without_optional() };
         let request = ib_uverbs_reg_mr {
             response: 0,
             start: addr,

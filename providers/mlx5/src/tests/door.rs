@@ -1,5 +1,8 @@
 //! A door that answers the commands of the provider and keeps them.
-#![allow(unsafe_code, reason = "reads and writes the buffers that commands name, as the kernel would")]
+#![allow(
+    unsafe_code,
+    reason = "reads and writes the buffers that commands name, as the kernel would"
+)]
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -154,9 +157,15 @@ impl UverbsDoor for Door {
             (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC) => {
                 new_handle = Some(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE);
                 let number = self.number();
-                answer(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &(u64::from(number) << 12).to_ne_bytes());
+                answer(
+                    MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET,
+                    &(u64::from(number) << 12).to_ne_bytes(),
+                );
                 answer(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &4096u32.to_ne_bytes());
-                answer(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &(answers.page_id + number).to_ne_bytes());
+                answer(
+                    MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID,
+                    &(answers.page_id + number).to_ne_bytes(),
+                );
             }
             (UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE) => {
                 new_handle = Some(UVERBS_ATTR_CREATE_CQ_HANDLE);

@@ -10,8 +10,8 @@ use uverbs_core::frame::Slab;
 use uverbs_core::memory::Mapping;
 use uverbs_core::mr::MrCore;
 use uverbs_core::pd::PdCore;
-use uverbs_core::provider::SendOps;
 use uverbs_core::provider::RecvOps;
+use uverbs_core::provider::SendOps;
 use uverbs_core::table::{QpShared, SlotTable, UserIndexes};
 
 use crate::cq::{CqParts, UNWRITTEN, fill};
@@ -45,7 +45,7 @@ impl Heap {
     }
 
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
-        assert!(offset < self.layout.size());
+        assert!(offset <= self.layout.size());
         self.start.wrapping_add(offset)
     }
 
@@ -203,7 +203,7 @@ impl PollSide {
         let ring = Arc::new(Heap::new((entries as usize) << shift));
         let record = Arc::new(Heap::new(64));
         let memory = Box::new((Arc::clone(&ring), Arc::clone(&record)));
-        let core = CqCore::new(Door::new().core(), 1, 0x777, entries - 1, memory);
+        let core = CqCore::new(Door::new().core(), 1, 0x777, entries - 1, 0, memory);
         // SAFETY: as long as the ring.
         unsafe { fill(ring.at(0), entries, shift) };
         let parts = CqParts {
@@ -215,9 +215,10 @@ impl PollSide {
         };
         // SAFETY: aligned, filled, kept by `core`; the first poller.
         let cq = unsafe { Cq::new(parts) };
-        assert!((0..entries as usize).all(|entry| {
-            ring.read((entry + 1 << shift) - 1, 1) == [UNWRITTEN]
-        }));
+        assert!(
+            (0..entries as usize)
+                .all(|entry| { ring.read(((entry + 1) << shift) - 1, 1) == [UNWRITTEN] })
+        );
         Self { cq, core, ring, record, entries, stride: 1 << shift, pi: 0 }
     }
 

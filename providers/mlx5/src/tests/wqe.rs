@@ -50,7 +50,11 @@ const SGE: Sge = Sge { addr: 0x7f01_0203_0405, len: 0x40, lkey: 0x1234_5678 };
 
 #[test]
 fn send() {
-    assert_written(Wr::new(1), SendOp::Send, Data::One(SGE), "
+    assert_written(
+        Wr::new(1),
+        SendOp::Send,
+        Data::One(SGE),
+        "
         00 00 03 0a | opmod, wqe_index, opcode SEND
         12 34 56 02 | qpn, ds
         00 00 00 08 | signature, stream, fm_ce_se: byte 11 of the segment
@@ -59,25 +63,35 @@ fn send() {
         12 34 56 78 | lkey
         00 00 7f 01 02 03 04 05 | addr
         ee ee ee ee | not written
-    ");
+    ",
+    );
 }
 
 #[test]
 fn send_with_immediate_fenced_solicited_unsignaled() {
     let wr = Wr::new(1).unsignaled().fenced().solicited();
-    assert_written(wr, SendOp::SendImm(0xdead_beef), Data::List(&[]), "
+    assert_written(
+        wr,
+        SendOp::SendImm(0xdead_beef),
+        Data::List(&[]),
+        "
         00 00 03 0b | opmod, wqe_index, opcode SEND_IMM
         12 34 56 01 | qpn, ds
         00 00 00 82 | fm_ce_se: fence 4 << 5, solicited 2
         de ad be ef | imm
         ee ee ee ee | not written
-    ");
+    ",
+    );
 }
 
 #[test]
 fn write_inline() {
     let data: [u8; 8] = *b"abcdefgh";
-    assert_written(Wr::new(1), SendOp::Write(REMOTE), Data::Inline(&data), "
+    assert_written(
+        Wr::new(1),
+        SendOp::Write(REMOTE),
+        Data::Inline(&data),
+        "
         00 00 03 08 | opmod, wqe_index, opcode RDMA_WRITE
         12 34 56 03 | qpn, ds
         00 00 00 08 | fm_ce_se
@@ -89,13 +103,18 @@ fn write_inline() {
         61 62 63 64 65 66 67 68 | data
         00 00 00 00 | padding of the first unit
         ee ee ee ee | not written
-    ");
+    ",
+    );
 }
 
 #[test]
 fn write_with_immediate_of_a_list() {
     let list = [SGE, Sge { len: 0, ..SGE }, Sge { addr: 1, len: 1 << 30, lkey: 2 }];
-    assert_written(Wr::new(1), SendOp::WriteImm(REMOTE, 5), Data::List(&list), "
+    assert_written(
+        Wr::new(1),
+        SendOp::WriteImm(REMOTE, 5),
+        Data::List(&list),
+        "
         00 00 03 09 | opmod, wqe_index, opcode RDMA_WRITE_IMM
         12 34 56 04 | qpn, ds
         00 00 00 08 | fm_ce_se
@@ -104,13 +123,18 @@ fn write_with_immediate_of_a_list() {
         99 aa bb cc 00 00 00 00 | rkey, reserved
         00 00 00 40 12 34 56 78 00 00 7f 01 02 03 04 05 | first
         40 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 | third; the second has no bytes
-    ");
+    ",
+    );
 }
 
 #[test]
 fn read_of_two_gigabytes() {
     let all = Sge { addr: 0, len: 1 << 31, lkey: 7 };
-    assert_written(Wr::new(1), SendOp::Read(REMOTE), Data::One(all), "
+    assert_written(
+        Wr::new(1),
+        SendOp::Read(REMOTE),
+        Data::One(all),
+        "
         00 00 03 10 | opmod, wqe_index, opcode RDMA_READ
         12 34 56 03 | qpn, ds
         00 00 00 08 00 00 00 00 | fm_ce_se, imm
@@ -118,14 +142,19 @@ fn read_of_two_gigabytes() {
         99 aa bb cc 00 00 00 00 | rkey, reserved
         00 00 00 00 | byte_count 0: 2 GiB
         00 00 00 07 00 00 00 00 00 00 00 00 | lkey, addr
-    ");
+    ",
+    );
 }
 
 #[test]
 fn atomics() {
     let word = Sge { len: 8, ..SGE };
     let op = SendOp::CompareSwap { remote: REMOTE, compare: 0x0102, swap: 0x0304 };
-    assert_written(Wr::new(1), op, Data::One(word), "
+    assert_written(
+        Wr::new(1),
+        op,
+        Data::One(word),
+        "
         00 00 03 11 | opmod, wqe_index, opcode ATOMIC_CS
         12 34 56 04 | qpn, ds
         00 00 00 08 00 00 00 00 | fm_ce_se, imm
@@ -134,9 +163,14 @@ fn atomics() {
         00 00 00 00 00 00 03 04 | swap
         00 00 00 00 00 00 01 02 | compare
         00 00 00 08 12 34 56 78 00 00 7f 01 02 03 04 05 | data
-    ");
+    ",
+    );
     let op = SendOp::FetchAdd { remote: REMOTE, add: u64::MAX };
-    assert_written(Wr::new(1), op, Data::List(&[word]), "
+    assert_written(
+        Wr::new(1),
+        op,
+        Data::List(&[word]),
+        "
         00 00 03 12 | opmod, wqe_index, opcode ATOMIC_FA
         12 34 56 04 | qpn, ds
         00 00 00 08 00 00 00 00 | fm_ce_se, imm
@@ -145,7 +179,8 @@ fn atomics() {
         ff ff ff ff ff ff ff ff | add
         00 00 00 00 00 00 00 00 | not used
         00 00 00 08 12 34 56 78 00 00 7f 01 02 03 04 05 | data
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -153,7 +188,8 @@ fn what_can_not_be_posted_is_refused_and_leaves_no_trace() {
     let mut side = SendSide::new(16, ROOM, true);
     side.stain(0xee);
     let word = Sge { len: 8, ..SGE };
-    let (read, swap) = (SendOp::Read(REMOTE), SendOp::CompareSwap { remote: REMOTE, compare: 0, swap: 0 });
+    let (read, swap) =
+        (SendOp::Read(REMOTE), SendOp::CompareSwap { remote: REMOTE, compare: 0, swap: 0 });
     let add = SendOp::FetchAdd { remote: REMOTE, add: 0 };
     let long = [0u8; 221];
     let nine = [SGE; 9];
@@ -264,14 +300,19 @@ fn check(units: u32, start: u32, wr: Wr, op: SendOp, data: Data<'_>) {
     assert_eq!(post(&mut side, wr, op, data), Ok(start));
     let len = assert_means(&side, start, wr, op, data);
     let rest = units as usize * 64 - len;
-    assert!(side.bytes(start, units as usize * 64)[len..].iter().all(|&byte| byte == 0xee), "{rest}");
+    assert!(
+        side.bytes(start, units as usize * 64)[len..].iter().all(|&byte| byte == 0xee),
+        "{rest}"
+    );
     assert_eq!(side.send_record(), start + len.div_ceil(64) as u32);
     side.assert_guards();
 }
 
 #[test]
 fn every_operation_with_every_list_at_every_place() {
-    let list: Vec<Sge> = (0..8).map(|i| Sge { addr: i << 40 | 1, len: i as u32 + 1, lkey: 0x100 + i as u32 }).collect();
+    let list: Vec<Sge> = (0..8)
+        .map(|i| Sge { addr: i << 40 | 1, len: i as u32 + 1, lkey: 0x100 + i as u32 })
+        .collect();
     let step = if cfg!(miri) { 3 } else { 1 };
     for start in (0..8).step_by(step) {
         for op in ops() {
@@ -290,7 +331,8 @@ fn every_operation_with_every_list_at_every_place() {
 #[test]
 fn every_inline_size_at_every_place() {
     let data: Vec<u8> = (0..220).map(|i| i as u8 | 1).collect();
-    let sizes: Vec<usize> = if cfg!(miri) { vec![0, 1, 3, 4, 8, 12, 13, 17, 33, 65, 220] } else { (0..=220).collect() };
+    let sizes: Vec<usize> =
+        if cfg!(miri) { vec![0, 1, 3, 4, 8, 12, 13, 17, 33, 65, 220] } else { (0..=220).collect() };
     for start in 0..8 {
         for &size in &sizes {
             for op in [SendOp::Send, SendOp::WriteImm(REMOTE, 1)] {
@@ -334,7 +376,8 @@ enum Payload {
 fn any_payload() -> impl Strategy<Value = Payload> {
     prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..=220).prop_map(Payload::Inline),
-        proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..=70), 0..=3).prop_map(Payload::Pieces),
+        proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..=70), 0..=3)
+            .prop_map(Payload::Pieces),
         proptest::collection::vec(any_sge(), 0..=8).prop_map(Payload::List),
         any_sge().prop_map(Payload::One),
     ]
@@ -342,25 +385,29 @@ fn any_payload() -> impl Strategy<Value = Payload> {
 
 fn any_wr() -> impl Strategy<Value = (SendOp, Payload)> {
     prop_oneof![
-        (any_payload(), any_remote(), any::<u32>(), 0..4).prop_map(|(payload, remote, imm, which)| {
-            let op = match which {
-                0 => SendOp::Send,
-                1 => SendOp::SendImm(imm),
-                2 => SendOp::Write(remote),
-                _ => SendOp::WriteImm(remote, imm),
-            };
-            (op, payload)
-        }),
+        (any_payload(), any_remote(), any::<u32>(), 0..4).prop_map(
+            |(payload, remote, imm, which)| {
+                let op = match which {
+                    0 => SendOp::Send,
+                    1 => SendOp::SendImm(imm),
+                    2 => SendOp::Write(remote),
+                    _ => SendOp::WriteImm(remote, imm),
+                };
+                (op, payload)
+            }
+        ),
         (proptest::collection::vec(any_sge(), 0..=8), any_remote())
             .prop_map(|(list, remote)| (SendOp::Read(remote), Payload::List(list))),
-        (any_sge(), any_remote(), any::<[u64; 2]>(), any::<bool>()).prop_map(|(sge, remote, [a, b], swap)| {
-            let op = if swap {
-                SendOp::CompareSwap { remote, compare: a, swap: b }
-            } else {
-                SendOp::FetchAdd { remote, add: a }
-            };
-            (op, Payload::One(Sge { len: 8, ..sge }))
-        }),
+        (any_sge(), any_remote(), any::<[u64; 2]>(), any::<bool>()).prop_map(
+            |(sge, remote, [a, b], swap)| {
+                let op = if swap {
+                    SendOp::CompareSwap { remote, compare: a, swap: b }
+                } else {
+                    SendOp::FetchAdd { remote, add: a }
+                };
+                (op, Payload::One(Sge { len: 8, ..sge }))
+            }
+        ),
     ]
 }
 

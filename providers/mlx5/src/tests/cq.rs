@@ -1,0 +1,436 @@
+//! Completion queues, fed with entries written by hand.
+#![allow(unsafe_code, reason = "posts, to have something to complete")]
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use uverbs_core::cq::Message;
+use uverbs_core::provider::{CqOps, Polled, RecvOps, SendOps, View};
+use uverbs_core::table::{QpShared, SlotTable, UserIndexes};
+use uverbs_core::work::{Completed, Data, Failure, SendOp, Sge, Status, Wr};
+
+use super::fixture::{PollSide, RecvSide, SendSide, free, slab};
+use crate::wqe::Room;
+
+/// Opcodes of entries.
+const REQ: u8 = 0;
+const RESP_WR_IMM: u8 = 1;
+const RESP_SEND: u8 = 2;
+const RESP_SEND_IMM: u8 = 3;
+const REQ_ERR: u8 = 13;
+const RESP_ERR: u8 = 14;
+
+const QPN: u32 = 0x12_3456;
+
+/// An entry: field offsets as in PRM "Completion Queue Entry".
+#[derive(Clone, Copy)]
+struct Cqe([u8; 64]);
+
+impl Cqe {
+    fn new(opcode: u8, uidx: u32) -> Self {
+        let mut cqe = Self([0; 64]);
+        cqe.0[63] = opcode << 4;
+        // The byte above the 24 bits is reserved: not to be looked at.
+        cqe.set(32, &(0xff00_0000 | uidx).to_be_bytes()).qpn(QPN)
+    }
+
+    fn set(mut self, offset: usize, bytes: &[u8]) -> Self {
+        self.0[offset..offset + bytes.len()].copy_from_slice(bytes);
+        self
+    }
+
+    fn qpn(self, qpn: u32) -> Self {
+        self.set(57, &qpn.to_be_bytes()[1..])
+    }
+
+    fn sop(self, opcode: u8) -> Self {
+        self.set(56, &[opcode])
+    }
+
+    fn imm(self, imm: u32) -> Self {
+        self.set(36, &imm.to_be_bytes())
+    }
+
+    fn bytes(self, count: u32) -> Self {
+        self.set(44, &count.to_be_bytes())
+    }
+
+    fn counter(self, counter: u16) -> Self {
+        self.set(60, &counter.to_be_bytes())
+    }
+
+    fn error(self, syndrome: u8, vendor: u8) -> Self {
+        self.set(54, &[vendor, syndrome])
+    }
+}
+
+/// A queue pair's shared part with everything posted: send `i` of one WQEBB has number `100 + i`, receive `i` has `200 + i`.
+fn posted(indexes: &UserIndexes, units: u32) -> Arc<QpShared> {
+    let shared = Arc::new(QpShared {
+        user_index: indexes.take().unwrap(),
+        send: SlotTable::new(units),
+        recv: SlotTable::new(units),
+    });
+    for i in 0..units {
+        // SAFETY: the test is the only poster.
+        unsafe { shared.send.put(i, 100 + u64::from(i), i + 1) };
+        // SAFETY: as above.
+        unsafe { shared.recv.put(i, 200 + u64::from(i), i + 1) };
+    }
+    shared
+}
+
+/// Everything of a completion.
+type Seen = (u64, Result<Completed, Failure>, bool, u32, Option<u32>, u32);
+
+fn poll(side: &mut PollSide) -> Option<Seen> {
+    let Polled { view, wr_id, .. } = side.cq.next()?;
+    Some((wr_id, view.result(), view.is_recv(), view.byte_len(), view.immediate(), view.qpn()))
+}
+
+fn ids(side: &mut PollSide) -> Vec<u64> {
+    // No test has more: a queue that never ends is to fail, not to hang.
+    std::iter::from_fn(|| poll(side).map(|seen| seen.0)).take(100).collect()
+}
+
+#[test]
+fn an_empty_queue_has_nothing() {
+    for shift in [6, 7] {
+        let mut side = PollSide::new(4, shift);
+        for _ in 0..10 {
+            assert_eq!(poll(&mut side), None);
+        }
+        assert_eq!(side.cq.strays(), 0);
+    }
+}
+
+#[test]
+fn every_kind() {
+    for shift in [6, 7] {
+        let mut side = PollSide::new(32, shift);
+        let qp = posted(&UserIndexes::default(), 32);
+        side.attach(&qp);
+        let uidx = qp.user_index.value();
+        let sends = [
+            (0x0a, Completed::Send, 0),
+            (0x0b, Completed::Send, 0),
+            (0x08, Completed::Write, 0),
+            (0x09, Completed::Write, 0),
+            (0x10, Completed::Read, 999),
+            (0x11, Completed::CompareSwap, 8),
+            (0x12, Completed::FetchAdd, 8),
+            (0x25, Completed::Other(0x25), 0),
+        ];
+        for (at, (sop, completed, len)) in sends.into_iter().enumerate() {
+            side.complete(Cqe::new(REQ, uidx).sop(sop).bytes(999).imm(7).counter(at as u16).0);
+            assert_eq!(
+                poll(&mut side),
+                Some((100 + at as u64, Ok(completed), false, len, None, QPN))
+            );
+            assert_eq!(qp.send.retired(), at as u32 + 1);
+        }
+        let receives = [
+            (RESP_SEND, Completed::Recv, None),
+            (RESP_SEND_IMM, Completed::Recv, Some(0x0102_0304)),
+            (RESP_WR_IMM, Completed::RecvWriteImm, Some(0x0102_0304)),
+            (4, Completed::Recv, None),
+        ];
+        for (at, (opcode, completed, imm)) in receives.into_iter().enumerate() {
+            // The counter of a receive is not looked at: they complete in order.
+            side.complete(Cqe::new(opcode, uidx).bytes(5000).imm(0x0102_0304).counter(77).0);
+            assert_eq!(
+                poll(&mut side),
+                Some((200 + at as u64, Ok(completed), true, 5000, imm, QPN))
+            );
+            assert_eq!(qp.recv.retired(), at as u32 + 1);
+        }
+        assert_eq!(poll(&mut side), None);
+    }
+}
+
+#[test]
+fn failures_carry_status_and_both_syndromes() {
+    let table = [
+        (0x01, Status::LocalLength),
+        (0x02, Status::LocalQpOperation),
+        (0x04, Status::LocalProtection),
+        (0x05, Status::Flushed),
+        (0x06, Status::MemoryWindowBind),
+        (0x10, Status::BadResponse),
+        (0x11, Status::LocalAccess),
+        (0x12, Status::RemoteInvalidRequest),
+        (0x13, Status::RemoteAccess),
+        (0x14, Status::RemoteOperation),
+        (0x15, Status::RetryExceeded),
+        (0x16, Status::RnrRetryExceeded),
+        (0x22, Status::RemoteAborted),
+        (0x03, Status::General),
+        (0xff, Status::General),
+    ];
+    let mut side = PollSide::new(64, 6);
+    let qp = posted(&UserIndexes::default(), 16);
+    side.attach(&qp);
+    let uidx = qp.user_index.value();
+    for (at, (syndrome, status)) in table.into_iter().enumerate() {
+        let failure = Failure { status, syndrome, vendor_syndrome: 0x93 };
+        let cqe = Cqe::new(REQ_ERR, uidx).error(syndrome, 0x93).sop(0x10).imm(9).counter(at as u16);
+        side.complete(cqe.0);
+        assert_eq!(poll(&mut side), Some((100 + at as u64, Err(failure), false, 0, None, QPN)));
+        side.complete(Cqe::new(RESP_ERR, uidx).error(syndrome, 0x93).0);
+        assert_eq!(poll(&mut side), Some((200 + at as u64, Err(failure), true, 0, None, QPN)));
+    }
+    assert_eq!((qp.send.retired(), qp.recv.retired()), (15, 15));
+}
+
+#[test]
+fn ownership_changes_with_every_turn() {
+    let mut side = PollSide::new(4, 6);
+    let qp = posted(&UserIndexes::default(), 4);
+    side.attach(&qp);
+    let uidx = qp.user_index.value();
+    for round in 0..50u32 {
+        // A burst of one to four; what was there from the turn before is not taken for new.
+        let burst = round % 4 + 1;
+        for i in 0..burst {
+            side.complete(Cqe::new(REQ, uidx).sop(8).counter((round + i) as u16 & 3).0);
+        }
+        let expected: Vec<u64> = (0..burst).map(|i| 100 + u64::from((round + i) & 3)).collect();
+        assert_eq!(ids(&mut side), expected, "round {round}");
+        side.cq.publish();
+        assert_eq!(side.consumer_record(), side.pi);
+    }
+}
+
+#[test]
+fn the_consumer_index_is_published_on_request_and_has_24_bits() {
+    let mut side = PollSide::new(4, 6);
+    let qp = posted(&UserIndexes::default(), 4);
+    side.attach(&qp);
+    for _ in 0..3 {
+        side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).0);
+    }
+    assert_eq!(ids(&mut side).len(), 3);
+    assert_eq!((side.consumer_record(), side.cq.raw_parts().consumer), (0, 3));
+    side.cq.publish();
+    assert_eq!(side.consumer_record(), 3);
+}
+
+#[test]
+fn unsignaled_sends_are_retired_by_the_next_signaled_one() {
+    let mut sends = SendSide::new(8, Room { max_sge: 2, max_inline: 28 }, true);
+    let mut side = PollSide::new(8, 6);
+    side.attach(&sends.shared);
+    let sge = Sge { addr: 1, len: 1, lkey: 1 };
+    for round in 0..20u32 {
+        let mut at = sends.sq.begin();
+        for i in 0..8u32 {
+            let wr = Wr::new((round * 8 + i).into());
+            let wr = if i == 7 { wr } else { wr.unsignaled() };
+            // SAFETY: the cursor is the test's; no device reads the ring.
+            unsafe { sends.sq.post(&mut at, wr, SendOp::Send, Data::One(sge)) }.unwrap();
+        }
+        // SAFETY: as above.
+        unsafe { sends.sq.ring(at) };
+        side.complete(
+            Cqe::new(REQ, sends.shared.user_index.value()).counter((round * 8 + 7) as u16).0,
+        );
+        assert_eq!(ids(&mut side), [u64::from(round * 8 + 7)]);
+        assert_eq!(sends.shared.send.retired(), round * 8 + 8);
+        side.cq.publish();
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "frames are in mapped memory")]
+fn frames_come_back_as_long_as_what_arrived() {
+    let slab = slab(64, 8);
+    let mut recvs = RecvSide::new(8, 4, 1);
+    let mut side = PollSide::new(8, 6);
+    side.attach(&recvs.shared);
+    let mut at = recvs.rq.begin();
+    for id in 0..5 {
+        let frame = slab.take().unwrap();
+        // SAFETY: the cursor is the test's; no device reads the ring.
+        let slot = unsafe { recvs.rq.post(&mut at, id, &[frame.sge()]) }.unwrap();
+        // SAFETY: the slot of the post just made.
+        unsafe { recvs.rq.own(slot, frame) };
+    }
+    // SAFETY: as above.
+    unsafe { recvs.rq.ring(at) };
+    let uidx = recvs.shared.user_index.value();
+    side.complete(Cqe::new(RESP_SEND, uidx).bytes(10).0);
+    side.complete(Cqe::new(RESP_SEND_IMM, uidx).bytes(0).0);
+    // These bytes went to the peer's choice of memory, not into the frame.
+    side.complete(Cqe::new(RESP_WR_IMM, uidx).bytes(33).0);
+    // More than the frame holds: a device that lies must not make a longer slice.
+    side.complete(Cqe::new(RESP_SEND, uidx).bytes(u32::MAX).0);
+    side.complete(Cqe::new(RESP_ERR, uidx).bytes(3).error(5, 0).0);
+    let lens: Vec<usize> =
+        std::iter::from_fn(|| side.cq.next().map(|polled| polled.frame.unwrap().len()))
+            .take(100)
+            .collect();
+    assert_eq!(lens, [10, 0, 0, 64, 64]);
+    assert_eq!(free(&slab), 8);
+}
+
+#[test]
+fn what_is_not_ours_is_passed_over_and_counted() {
+    let mut side = PollSide::new(8, 6);
+    let indexes = UserIndexes::default();
+    let (known, unknown) = (posted(&indexes, 4), posted(&indexes, 4));
+    side.attach(&known);
+    let uidx = known.user_index.value();
+    side.complete(Cqe::new(REQ, unknown.user_index.value()).0);
+    side.complete(Cqe::new(REQ, 0xff_ffff).0);
+    side.complete(Cqe::new(RESP_ERR, 0xff_ffff).0);
+    side.complete(Cqe::new(5, uidx).0);
+    side.complete(Cqe::new(12, uidx).0);
+    side.complete(Cqe::new(RESP_SEND, uidx).0);
+    assert_eq!(ids(&mut side), [200]);
+    assert_eq!(side.cq.strays(), 5);
+    side.cq.publish();
+    assert_eq!(side.consumer_record(), 6);
+    assert_eq!((known.send.retired(), unknown.send.retired()), (0, 0));
+    // It is looked up again when it is told of.
+    side.attach(&unknown);
+    side.complete(Cqe::new(REQ, unknown.user_index.value()).counter(3).0);
+    assert_eq!(ids(&mut side), [103]);
+    assert_eq!(side.cq.strays(), 5);
+}
+
+#[test]
+fn a_ring_full_of_strays_ends() {
+    let mut side = PollSide::new(4, 6);
+    for _ in 0..4 {
+        side.complete(Cqe::new(REQ, 77).0);
+    }
+    assert_eq!(poll(&mut side), None);
+    assert_eq!(side.cq.strays(), 4);
+}
+
+#[test]
+fn a_detached_queue_pair_s_completions_are_dropped_and_the_others_stay_in_order() {
+    for shift in [6, 7] {
+        // Fed up to the ring's end and beyond, so that entries move across it.
+        for start in 0..8 {
+            let mut side = PollSide::new(8, shift);
+            let indexes = UserIndexes::default();
+            let (gone, stays) = (posted(&indexes, 64), posted(&indexes, 64));
+            side.attach(&gone);
+            side.attach(&stays);
+            for _ in 0..start {
+                side.complete(Cqe::new(RESP_SEND, gone.user_index.value()).0);
+                assert!(poll(&mut side).is_some());
+            }
+            side.cq.publish();
+            let (a, b) = (gone.user_index.value(), stays.user_index.value());
+            for (at, uidx) in [a, b, a, a, b, b, a].into_iter().enumerate() {
+                // A new queue pair may have the number of the one that is gone.
+                side.complete(Cqe::new(REQ, uidx).counter(at as u16).0);
+            }
+            side.core.tell(Message::Detach { shared: Arc::clone(&gone), qpn: QPN });
+            drop(gone);
+            side.cq.settle();
+            assert_eq!(side.consumer_record(), start + 4);
+            assert_eq!(ids(&mut side), [101, 104, 105]);
+            // Its index is free again, and the entries that were moved over are not taken for new ones later.
+            assert_eq!(indexes.take().unwrap().value(), a);
+            for at in 10..30u16 {
+                side.complete(Cqe::new(REQ, b).counter(at).0);
+                assert_eq!(ids(&mut side), [100 + u64::from(at)]);
+            }
+            assert_eq!(side.cq.strays(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_sweep_by_number_takes_both_directions_and_keeps_the_queue_pair() {
+    let mut side = PollSide::new(8, 6);
+    let indexes = UserIndexes::default();
+    let (reset, stays) = (posted(&indexes, 8), posted(&indexes, 8));
+    side.attach(&reset);
+    side.attach(&stays);
+    let uidx = reset.user_index.value();
+    side.complete(Cqe::new(REQ, uidx).qpn(7).0);
+    side.complete(Cqe::new(RESP_SEND, stays.user_index.value()).qpn(8).0);
+    side.complete(Cqe::new(RESP_ERR, uidx).qpn(7).0);
+    side.cq.settle();
+    side.cq.sweep(7);
+    assert_eq!(ids(&mut side), [200]);
+    side.complete(Cqe::new(RESP_SEND, uidx).qpn(7).0);
+    assert_eq!(ids(&mut side), [200]);
+    // A full ring of them, and none.
+    for _ in 0..8 {
+        side.complete(Cqe::new(RESP_SEND, uidx).qpn(7).0);
+    }
+    side.cq.sweep(7);
+    side.cq.sweep(7);
+    assert_eq!(ids(&mut side), [0; 0]);
+    assert_eq!(side.consumer_record(), side.pi);
+}
+
+#[test]
+fn many_queue_pairs_in_turn() {
+    let indexes = UserIndexes::default();
+    let qps: Vec<_> = (0..100).map(|_| posted(&indexes, 4)).collect();
+    let mut side = PollSide::new(4, 6);
+    for qp in &qps {
+        side.attach(qp);
+    }
+    for round in 0..4 {
+        for qp in qps.iter().rev() {
+            side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).0);
+            assert_eq!(ids(&mut side), [200 + round]);
+        }
+    }
+}
+
+#[test]
+fn an_entry_prints() {
+    let mut side = PollSide::new(4, 6);
+    let qp = posted(&UserIndexes::default(), 4);
+    side.attach(&qp);
+    side.complete(Cqe::new(REQ_ERR, qp.user_index.value()).error(0x13, 0x8a).0);
+    let polled = side.cq.next().unwrap();
+    let text = format!("{:?}", polled.view);
+    assert!(text.starts_with("REQ_ERR REMOTE_ACCESS_ERR"), "{text}");
+    assert_eq!(polled.view.prm().as_err().vendor_err_synd, 0x8a);
+    assert_eq!(side.cq.dump(4), text);
+    assert!(side.cq.dump(1).starts_with("INVALID"), "{}", side.cq.dump(1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
+    /// Whatever a device writes, polling ends, and nothing panics.
+    #[test]
+    fn any_bytes_are_survived(
+        entries in proptest::collection::vec((any::<[u8; 32]>(), any::<[u8; 32]>(), 0u8..3), 1..40),
+        shift in 6u32..8,
+    ) {
+        let mut side = PollSide::new(8, shift);
+        let indexes = UserIndexes::default();
+        let qps = [posted(&indexes, 1), posted(&indexes, 8)];
+        qps.iter().for_each(|qp| side.attach(qp));
+        for (low, high, known) in entries {
+            let mut cqe = [0; 64];
+            cqe[..32].copy_from_slice(&low);
+            cqe[32..].copy_from_slice(&high);
+            // Two in three of a queue pair that exists, else nothing but strays would come.
+            if let Some(qp) = qps.get(usize::from(known)) {
+                cqe[32..36].copy_from_slice(&qp.user_index.value().to_be_bytes());
+            }
+            side.complete(cqe);
+            let mut polled = 0;
+            while let Some(Polled { view, .. }) = side.cq.next() {
+                let _ = (view.result(), view.is_recv(), view.byte_len(), view.immediate(), view.qpn());
+                let _ = format!("{view:?}");
+                polled += 1;
+                prop_assert!(polled <= 8);
+            }
+            side.cq.publish();
+            side.cq.sweep(3);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The handshake, and making and destroying queues: what the kernel is told.
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_core::attr::{DoorbellMode, QpCap};
+use uverbs_core::error::Error;
+use uverbs_core::provider::{ContextOps, CqInit, Provider, QpInit};
+use uverbs_kernel_abi::mlx5::*;
+use uverbs_kernel_abi::objects::*;
+use zerocopy::FromBytes;
+
+use super::door::{Door, Sent};
+use crate::{Context, CqeSize, Mlx5};
+
+fn open() -> (Arc<Door>, Context) {
+    let door = Door::new();
+    let context = Mlx5::open(door.core()).unwrap();
+    (door, context)
+}
+
+fn request<T: FromBytes>(sent: &Sent) -> T {
+    T::read_from_bytes(sent.bytes(UVERBS_ATTR_UHW_IN)).unwrap()
+}
+
+fn qp_init(context: &Context, cap: QpCap, doorbell: DoorbellMode) -> QpInit {
+    let pd = context.alloc_pd().unwrap();
+    let (cq, _) = context.create_cq(&CqInit::new(10)).unwrap();
+    let mut init = QpInit::new(pd, Arc::clone(&cq), cq);
+    init.cap = cap;
+    init.doorbell = doorbell;
+    init
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn the_handshake_asks_for_dynamic_uars_and_user_indexes() {
+    let (door, context) = open();
+    let sent = door.sent(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT);
+    let asked: mlx5_ib_alloc_ucontext_req_v2 = request(&sent[0]);
+    assert_eq!(
+        asked,
+        mlx5_ib_alloc_ucontext_req_v2 {
+            total_num_bfregs: 16,
+            num_low_latency_bfregs: 4,
+            max_cqe_version: 1,
+            lib_caps: 3,
+            ..Default::default()
+        }
+    );
+    let pages = door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC);
+    assert_eq!(pages[0].number(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE), 1, "NC");
+    assert_eq!(context.query_device().unwrap().max_sge, 30);
+    drop(context);
+    let freed = door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY);
+    assert_eq!(freed.len(), 1);
+}
+
+#[test]
+fn a_kernel_that_is_too_old_is_named() {
+    let door = Door::new();
+    door.answers.lock().unwrap().context.tot_bfregs = 16;
+    let error = Mlx5::open(door.core()).unwrap_err();
+    assert!(matches!(&error, Error::Unsupported { what, .. } if what.contains("5.8")), "{error}");
+    let door = Door::new();
+    door.answers.lock().unwrap().context.cqe_version = 0;
+    let error = Mlx5::open(door.core()).unwrap_err();
+    assert!(matches!(&error, Error::Unsupported { what, .. } if what.contains('0')), "{error}");
+    let door = Door::new();
+    door.refuse(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, Errno::EOPNOTSUPP);
+    assert_eq!(Mlx5::open(door.core()).unwrap_err().errno(), Some(Errno::EOPNOTSUPP));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn a_completion_queue() {
+    let (door, context) = open();
+    for (size, bytes) in [(CqeSize::Bytes64, 64), (CqeSize::Bytes128, 128)] {
+        let (core, cq) = context.create_cq_sized(&CqInit::new(100), size).unwrap();
+        let sent = door.sent(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE).pop().unwrap();
+        let asked: mlx5_ib_create_cq = request(&sent);
+        let raw = cq.raw_parts();
+        assert_eq!(asked.buf_addr, raw.buf.expose_provenance() as u64);
+        assert_eq!(asked.db_addr, raw.dbrec.expose_provenance() as u64);
+        assert_eq!((asked.cqe_size, asked.flags), (bytes, MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX));
+        assert_eq!(u32::from(asked.uar_page_index), context.uars.non_cached().page_id());
+        // One less than the ring has.
+        assert_eq!(sent.number(UVERBS_ATTR_CREATE_CQ_CQE) as u32, 127);
+        assert_eq!((core.capacity(), core.cqn(), raw.bytes), (127, 0x777, 128 * bytes as usize));
+        drop((core, cq));
+    }
+    assert_eq!(door.sent(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY).len(), 2);
+    assert!(matches!(context.create_cq(&CqInit::new(0)), Err(Error::Limit { limit: 1, .. })));
+    assert!(matches!(context.create_cq(&CqInit::new(u32::MAX)), Err(Error::Limit { .. })));
+    door.refuse(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, Errno::EINVAL);
+    let error = context.create_cq(&CqInit::new(1)).unwrap_err();
+    assert_eq!((error.verb(), error.errno()), (Some("create_cq"), Some(Errno::EINVAL)));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn a_completion_queue_needs_a_page_number_of_16_bits() {
+    let door = Door::new();
+    door.answers.lock().unwrap().page_id = 0x1_0000;
+    let context = Mlx5::open(door.core()).unwrap();
+    assert!(matches!(context.create_cq(&CqInit::new(1)), Err(Error::Unsupported { .. })));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn a_queue_pair() {
+    let (door, context) = open();
+    let cap = QpCap {
+        max_send_wr: 5,
+        max_recv_wr: 5,
+        max_send_sge: 1,
+        max_recv_sge: 3,
+        max_inline_data: 29,
+    };
+    let init = qp_init(&context, cap, DoorbellMode::BlueFlame);
+    let (core, sq, rq) = context.create_qp(&init).unwrap();
+    let sent = door.sent(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE).pop().unwrap();
+    let asked: mlx5_ib_create_qp = request(&sent);
+    let (send, recv) = (sq.raw_parts(), rq.raw_parts());
+    assert_eq!(asked.buf_addr, recv.buf.expose_provenance() as u64);
+    assert_eq!(asked.buf_addr % 4096, 0);
+    assert_eq!((asked.sq_wqe_count, asked.rq_wqe_count, asked.rq_wqe_shift), (16, 8, 6));
+    // The kernel computes the send queue's place as this.
+    assert_eq!(send.buf, recv.buf.wrapping_add(8 << 6));
+    assert_eq!(asked.db_addr, send.dbrec.expose_provenance() as u64);
+    assert_eq!(send.dbrec, recv.dbrec);
+    assert_eq!(asked.flags, MLX5_QP_FLAG_UAR_PAGE_INDEX);
+    assert_eq!(asked.uidx, core.shared().user_index.value());
+    assert_eq!((asked.sq_buf_addr, asked.ece_options), (0, 0));
+    let page = door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC).pop().unwrap();
+    assert_eq!(page.number(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE), 0, "BF");
+    assert_ne!(asked.bfreg_index, context.uars.non_cached().page_id());
+    assert_eq!(send.uar.addr() % 4096, 0x800);
+    assert_eq!((core.qpn(), send.qpn, recv.qpn), (0xab_cdef, 0xab_cdef, 0xab_cdef));
+    assert_eq!(
+        *core.cap(),
+        QpCap {
+            max_send_wr: 8,
+            max_recv_wr: 8,
+            max_send_sge: 6,
+            max_recv_sge: 4,
+            max_inline_data: 92,
+        }
+    );
+    assert_eq!((core.shared().send.units(), core.shared().recv.units()), (16, 8));
+    drop(core);
+    assert_eq!(door.sent(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY).len(), 1);
+    // The queue sides keep the rings.
+    assert!(rq.dump(0).starts_with("receive"), "{}", rq.dump(0));
+    drop((sq, rq));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn registers_are_dedicated_recycled_and_remember_their_half() {
+    let (door, context) = open();
+    let init = qp_init(&context, QpCap::default(), DoorbellMode::BlueFlame);
+    let pages = || door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC).len();
+    let make = || context.create_qp(&init).unwrap();
+    let (first, second, third) = (make(), make(), make());
+    // The non-cached page, and two registers in each other one.
+    assert_eq!(pages(), 3);
+    let offset = |qp: &(_, crate::Sq, _)| qp.1.raw_parts().uar.addr() % 4096;
+    assert_eq!([offset(&first), offset(&second), offset(&third)], [0x800, 0xa00, 0x800]);
+    let used = first.1.raw_parts().uar;
+    ring_once(first);
+    drop((second, third));
+    // First in, first out: the fourth register is still new, then the first comes again.
+    let fourth = make();
+    assert_eq!(offset(&fourth), 0xa00);
+    let again = make();
+    assert_eq!(pages(), 3);
+    assert_eq!(again.1.raw_parts().uar.addr(), used.addr() + 0x100);
+    // Kept pages go with the context and its last queue.
+    drop(context);
+    assert_eq!(door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY).len(), 0);
+    drop((fourth, again, init));
+    let order: Vec<_> = door.sent.lock().unwrap().iter().rev().take(2).map(|s| s.object).collect();
+    assert!(!order.contains(&UVERBS_OBJECT_QP));
+}
+
+/// Posts one send, and drops the queue pair.
+fn ring_once<A, B>(mut qp: (A, crate::Sq, B)) {
+    #![allow(unsafe_code, reason = "posts")]
+    use uverbs_core::provider::SendOps;
+    use uverbs_core::work::{Data, SendOp, Wr};
+
+    qp.1.enable(true);
+    let mut at = qp.1.begin();
+    // SAFETY: no memory is named, and there is no device.
+    unsafe { qp.1.post(&mut at, Wr::new(1), SendOp::Send, Data::Inline(b"x")) }.unwrap();
+    // SAFETY: as above.
+    unsafe { qp.1.ring(at) };
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn without_blue_flame_the_non_cached_page_is_taken() {
+    let (door, context) = open();
+    let init = qp_init(&context, QpCap::default(), DoorbellMode::NonCached);
+    let asked = |door: &Door| -> mlx5_ib_create_qp {
+        request(&door.sent(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE).pop().unwrap())
+    };
+    let (one, two) = (context.create_qp(&init).unwrap(), context.create_qp(&init).unwrap());
+    assert_eq!(asked(&door).bfreg_index, context.uars.non_cached().page_id());
+    assert_eq!(one.1.raw_parts().uar, two.1.raw_parts().uar);
+    assert_eq!(one.1.raw_parts().uar.addr() % 4096, 0x800);
+    assert_eq!(door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC).len(), 1);
+    // A host that can't combine writes.
+    let init = qp_init(&context, QpCap::default(), DoorbellMode::BlueFlame);
+    door.refuse(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, Errno::EOPNOTSUPP);
+    drop(context.create_qp(&init).unwrap());
+    assert_eq!(asked(&door).bfreg_index, context.uars.non_cached().page_id());
+    // Any other refusal is one.
+    door.answers.lock().unwrap().refuse.clear();
+    door.refuse(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, Errno::ENOSPC);
+    assert_eq!(context.create_qp(&init).unwrap_err().errno(), Some(Errno::ENOSPC));
+    // A device that says it has none, or nonsense.
+    for bytes in [0, 100, 4096, u32::MAX] {
+        let door = Door::new();
+        door.answers.lock().unwrap().context.bf_reg_size = bytes;
+        let context = Mlx5::open(door.core()).unwrap();
+        let init = qp_init(&context, QpCap::default(), DoorbellMode::BlueFlame);
+        drop(context.create_qp(&init).unwrap());
+        assert_eq!(asked(&door).bfreg_index, context.uars.non_cached().page_id());
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn refusals_of_a_queue_pair_give_everything_back() {
+    let (door, context) = open();
+    let init = qp_init(&context, QpCap::default(), DoorbellMode::BlueFlame);
+    let over = QpCap { max_send_sge: 31, ..QpCap::default() };
+    let error = context.create_qp(&qp_init(&context, over, DoorbellMode::BlueFlame)).unwrap_err();
+    assert!(matches!(error, Error::Limit { what: "max_send_sge", limit: 30, .. }), "{error}");
+    door.refuse(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, Errno::ENOMEM);
+    let error = context.create_qp(&init).unwrap_err();
+    assert_eq!((error.verb(), error.errno()), (Some("create_qp"), Some(Errno::ENOMEM)));
+    door.answers.lock().unwrap().refuse.clear();
+    // Index 0 and the register are free again.
+    let (core, ..) = context.create_qp(&init).unwrap();
+    assert_eq!(core.shared().user_index.value(), 0);
+    assert_eq!(door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC).len(), 2);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn queues_of_no_size() {
+    let (door, context) = open();
+    let cap = QpCap { max_send_wr: 0, max_recv_wr: 0, ..QpCap::default() };
+    let (core, sq, rq) =
+        context.create_qp(&qp_init(&context, cap, DoorbellMode::BlueFlame)).unwrap();
+    let sent = door.sent(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE).pop().unwrap();
+    let asked: mlx5_ib_create_qp = request(&sent);
+    assert_eq!((asked.sq_wqe_count, asked.rq_wqe_count), (0, 0));
+    assert_eq!((core.cap().max_send_wr, core.cap().max_recv_wr), (0, 0));
+    assert_eq!((sq.raw_parts().bytes, rq.raw_parts().bytes), (0, 0));
+}

@@ -40,6 +40,27 @@ pub fn devices() -> Result<Vec<Device>, Error> {
     Ok(found.into_iter().map(|source| Device { source: Arc::new(source) }).collect())
 }
 
+/// The first RDMA device of this machine; where it has none, a new software HCA (feature `softhca`).
+///
+/// # Errors
+///
+/// As [`devices`]; [`Error::NoSuchDevice`] where there is none, without the feature.
+pub fn default_device() -> Result<Device, Error> {
+    if let Some(device) = devices()?.into_iter().next() {
+        return Ok(device);
+    }
+    #[cfg(feature = "softhca")]
+    {
+        let hca = uverbs_softhca::SoftHca::builder().build();
+        hca.map(Device::from).map_err(|error| Error::System {
+            what: "starting the software HCA",
+            errno: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(0)),
+        })
+    }
+    #[cfg(not(feature = "softhca"))]
+    Err(Error::NoSuchDevice { name: "any".to_owned(), available: Vec::new() })
+}
+
 /// The device with this name: `mlx5_0`.
 ///
 /// # Errors
@@ -123,6 +144,13 @@ impl Device {
         })?;
         let core = ContextCore::new(Uverbs::new(door, self.record().driver_id));
         Context::new(self.clone(), P::open(core)?)
+    }
+}
+
+#[cfg(feature = "softhca")]
+impl From<uverbs_softhca::SoftHca> for Device {
+    fn from(hca: uverbs_softhca::SoftHca) -> Self {
+        Self { source: Arc::new(hca) }
     }
 }
 

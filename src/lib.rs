@@ -4,7 +4,13 @@
 //! completions itself. There is no libibverbs, no provider to load, no header and no C compiler in it. Where a machine has no
 //! RDMA device, the same program runs on a software HCA that comes with the library (feature `softhca`, on by default).
 //!
-#![cfg_attr(feature = "softhca", doc = include_str!("quickstart.md"))]
+//! # Quick start
+//!
+#![cfg_attr(
+    feature = "softhca",
+    doc = concat!("```\n", include_str!("../examples/rc_send_recv.rs"), "```")
+)]
+//!
 //! # The layers
 //!
 //! This crate is the API: one verbs noun a file, cold objects as cheap handles, hot ones as unique values.
@@ -21,6 +27,11 @@
 compile_error!("uverbs is an interface of Linux");
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("uverbs needs a 64-bit machine: a doorbell is one 64-bit store");
+
+/// The README's program is the example's, and compiles.
+#[cfg(all(doctest, feature = "softhca"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod any;
 mod context;
@@ -65,7 +76,7 @@ pub use uverbs_softhca as softhca;
 pub use any::Any;
 pub use context::Context;
 pub use cq::{Burst, Completion, CompletionQueue, WorkCompletion};
-pub use device::{Device, device, devices, open};
+pub use device::{Device, default_device, device, devices, open};
 pub use endpoint::{Endpoint, EndpointError};
 pub use mr::MemoryRegion;
 pub use pd::ProtectionDomain;

@@ -7,7 +7,6 @@
     reason = "each test binary includes this file and uses its part"
 )]
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use uverbs::softhca::SoftHca;
@@ -29,7 +28,7 @@ pub fn device() -> Device {
 
 /// A software HCA as a device.
 pub fn soft(hca: &SoftHca) -> Device {
-    Device::from_source(Arc::new(hca.clone()))
+    Device::from(hca.clone())
 }
 
 /// Says why a test doesn't run in this world, and whether that is so.

@@ -12,35 +12,62 @@ const MINUTES: Duration = Duration::from_secs(60);
 pub(crate) fn run_all() -> ExitCode {
     let mut steps = Steps::default();
     steps.step("format", || {
-        component("fmt", || run(cargo(&["fmt", "--all", "--check"]), 2 * MINUTES))
+        component("fmt", || {
+            run(cargo(&["fmt", "--all", "--check"]), 2 * MINUTES)
+        })
     });
     steps.step("lints", || {
         let words = ["clippy", "--workspace", "--all-targets", "--all-features"];
-        component("clippy", || run(denying(cargo(&words), "RUSTFLAGS"), 15 * MINUTES))
+        component("clippy", || {
+            run(denying(cargo(&words), "RUSTFLAGS"), 15 * MINUTES)
+        })
     });
     steps.step("lints, no features", || {
         let words = ["clippy", "--package", "uverbs", "--no-default-features"];
-        component("clippy", || run(denying(cargo(&words), "RUSTFLAGS"), 15 * MINUTES))
+        component("clippy", || {
+            run(denying(cargo(&words), "RUSTFLAGS"), 15 * MINUTES)
+        })
     });
-    steps.step("tests", || run(cargo(&["test", "--workspace"]), 30 * MINUTES));
+    steps.step("tests", || {
+        run(cargo(&["test", "--workspace"]), 30 * MINUTES)
+    });
     steps.step("documentation", || {
         let words = ["doc", "--workspace", "--no-deps", "--all-features"];
         run(denying(cargo(&words), "RUSTDOCFLAGS"), 10 * MINUTES)
     });
     steps.step("dependencies", tree::check);
     steps.step("no C compiler", || {
-        let mut build = cargo(&["build", "--package", "uverbs", "--target-dir", "target/no-c"]);
+        let mut build = cargo(&[
+            "build",
+            "--package",
+            "uverbs",
+            "--target-dir",
+            "target/no-c",
+        ]);
         // rustc calls `cc` to link; whoever compiles C asks these first.
-        for tool in ["CC", "CXX", "AR", "CMAKE", "PKG_CONFIG", "HOST_CC", "TARGET_CC"] {
+        for tool in [
+            "CC",
+            "CXX",
+            "AR",
+            "CMAKE",
+            "PKG_CONFIG",
+            "HOST_CC",
+            "TARGET_CC",
+        ] {
             build.env(tool, "/bin/false");
         }
         run(build, 10 * MINUTES)
     });
     steps.step("ping-pong", || tool(&["pingpong"], "verified"));
     steps.step("ping-pong, 1 MiB", || {
-        tool(&["pingpong", "--size", "1048576", "--iters", "1000"], "verified")
+        tool(
+            &["pingpong", "--size", "1048576", "--iters", "1000"],
+            "verified",
+        )
     });
-    steps.step("ping-pong, JSON", || tool(&["pingpong", "--json"], "\"verified\":true"));
+    steps.step("ping-pong, JSON", || {
+        tool(&["pingpong", "--json"], "\"verified\":true")
+    });
     steps.summary()
 }
 
@@ -49,7 +76,9 @@ fn component(name: &str, step: impl FnOnce() -> Outcome) -> Outcome {
     let mut probe = cargo(&[name, "--version"]);
     match probe.stdout(Stdio::null()).stderr(Stdio::null()).status() {
         Ok(status) if status.success() => step(),
-        _ => Outcome::Skipped(format!("no cargo {name} here (rustup component add {name})")),
+        _ => Outcome::Skipped(format!(
+            "no cargo {name} here (rustup component add {name})"
+        )),
     }
 }
 

@@ -1,0 +1,39 @@
+//! One message over a reliable connection: the hello world of RDMA. `cargo run --example rc_send_recv`
+
+use std::time::Duration;
+use uverbs::{Completed, Local};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // The machine's first RDMA device, or the software HCA that comes with the library.
+    let context = uverbs::default_device()?.open()?;
+    let pd = context.alloc_pd()?;
+    let mut cq = context.create_cq(16)?;
+    let mut client = context.queue_pair(&pd, &cq).build()?;
+    let mut server = context.queue_pair(&pd, &cq).build()?;
+
+    // Each side says where it is. Between two processes this travels as text, by whatever way there is.
+    let client_at = client.prepare(&Local::default())?;
+    let server_at = server.prepare(&Local::default())?;
+    server.connect(&client_at)?;
+    client.connect(&server_at)?;
+
+    // Memory that the device may use, in frames. One that is posted is the device's until it completes.
+    let slab = pd.slab(4096, 2)?;
+    server.post_recv(1, slab.take().ok_or("no free frame")?)?;
+    let mut message = slab.take().ok_or("no free frame")?;
+    message[..5].copy_from_slice(b"hello");
+    message.set_len(5);
+    let mut batch = client.batch();
+    batch.send(2, message)?;
+    batch.ring(); // the device sees nothing before this
+
+    for _ in 0..2 {
+        let done = cq.wait(Duration::from_secs(5))?;
+        if done.result? == Completed::Recv {
+            let frame = done.frame.ok_or("a receive gives its frame back")?;
+            println!("QP {:#x} received {:?}", done.qpn, String::from_utf8_lossy(&frame));
+            assert_eq!(&frame[..], b"hello");
+        }
+    }
+    Ok(())
+}

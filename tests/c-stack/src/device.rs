@@ -1,0 +1,61 @@
+//! The device of this process, made when it is first opened.
+
+use std::sync::{Arc, OnceLock};
+
+use nix::errno::Errno;
+use uverbs_core::door::UverbsDoor;
+use uverbs_softhca::{LinkLayer, SoftHca, SoftHcaBuilder};
+
+/// The RDMA device's name.
+pub(crate) const NAME: &str = "softhca0";
+/// The character device's name.
+pub(crate) const NODE: &str = "uverbs0";
+
+/// What the environment says of the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) link: LinkLayer,
+    pub(crate) number: u16,
+}
+
+impl Settings {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, in words.
+    pub(crate) fn from_env() -> Result<Self, String> {
+        let text = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+        let link = match text("UVERBS_SOFTHCA_LINK").as_deref() {
+            None | Some("eth") => LinkLayer::Ethernet,
+            Some("ib") => LinkLayer::InfiniBand,
+            Some(other) => return Err(format!("UVERBS_SOFTHCA_LINK={other}: neither eth nor ib")),
+        };
+        let number = match text("UVERBS_SOFTHCA_NUMBER") {
+            None => 1,
+            Some(digits) => digits
+                .parse()
+                .ok()
+                .filter(|&number| number != 0)
+                .ok_or_else(|| format!("UVERBS_SOFTHCA_NUMBER={digits}: not 1 to 65535"))?,
+        };
+        Ok(Self { link, number })
+    }
+
+    /// The device, described.
+    pub(crate) fn builder(self) -> SoftHcaBuilder {
+        SoftHca::builder().name(NAME).number(self.number).link(self.link)
+    }
+}
+
+/// Opens the device.
+///
+/// # Errors
+///
+/// `EIO` where it can't be made, or what opening gives.
+pub(crate) fn open() -> Result<Arc<dyn UverbsDoor>, Errno> {
+    static DEVICE: OnceLock<Option<SoftHca>> = OnceLock::new();
+    let device =
+        DEVICE.get_or_init(|| Settings::from_env().ok().and_then(|all| all.builder().build().ok()));
+    device.as_ref().ok_or(Errno::EIO)?.open()
+}

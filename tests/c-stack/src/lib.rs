@@ -1,0 +1,38 @@
+//! The software HCA under unmodified C programs.
+//!
+//! Preloaded (`LD_PRELOAD=libuverbs_c_stack.so`), this library takes the place of `/dev/infiniband/uverbs0`: it writes a
+//! sysfs tree that shows one ConnectX, points `SYSFS_PATH` at it, and answers what the process then does with the device
+//! node out of a [`SoftHca`](uverbs_softhca::SoftHca) in the same process. Nothing else of the process changes; the
+//! machine's own RDMA devices are out of its sight.
+//!
+//! | file | what |
+//! |---|---|
+//! | `hooks` | the symbols of libc that are interposed |
+//! | `real` | libc's own, behind them |
+//! | `files` | which descriptors are ours, and the door behind each |
+//! | `device` | the device and the environment variables that describe it |
+//! | `tree` | the sysfs tree |
+//! | `log` | the record of all commands |
+//! | `user` | the process's memory, where a pointer may be wrong |
+//!
+//! Environment:
+//!
+//! | variable | |
+//! |---|---|
+//! | `UVERBS_SOFTHCA_LINK` | `eth` (default) or `ib` |
+//! | `UVERBS_SOFTHCA_NUMBER` | makes GUID and addresses; 1 by default |
+//! | `UVERBS_SOFTHCA_DIR` | folder in which the sysfs tree is made, and removed at exit; the temporary folder by default |
+//! | `UVERBS_SOFTHCA_LOG` | file to which a line is added for each command |
+//!
+//! Limits. A descriptor that was duplicated (`dup`, `fcntl`, `SCM_RIGHTS`) is `/dev/null` and nothing else; so is what
+//! is left after `dup2` onto the device's, or after `close_range`. After a fork the child must not use the device (the
+//! thread that serves it lives in the parent): every command and every mmap gives `EIO` there. The legacy `write()`
+//! commands are not answered (`EOPNOTSUPP`). Programs that make system calls without libc are not seen.
+
+mod device;
+mod files;
+mod hooks;
+mod log;
+mod real;
+mod tree;
+mod user;

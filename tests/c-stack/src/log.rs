@@ -1,0 +1,128 @@
+//! The record: a line for each command, to be compared with another stack's.
+//!
+//! `fd 4 3.0 0:idr=1 6:out4=ff010000 1:in4=... = 0`: object and method in hex (with a write command's number in
+//! parentheses), then each attribute in wire order: id in hex, direction and length, payload bytes; at the end 0 or an
+//! errno. A payload that can't be read is `?`.
+//!
+//! # Safety
+//!
+//! Passes the caller's promise on to the door.
+#![allow(unsafe_code, reason = "forwards the unsafe call of a door")]
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::fd::RawFd;
+use std::sync::{Arc, OnceLock};
+
+use memmap2::MmapRaw;
+use nix::errno::Errno;
+use uverbs_core::door::UverbsDoor;
+use uverbs_core::wrap::{Recorded, RecordedAttr, Recorder};
+
+/// A door whose commands are written down, if the environment wants it.
+#[derive(Debug)]
+pub(crate) struct Logged {
+    fd: RawFd,
+    door: Arc<dyn UverbsDoor>,
+    recorder: Option<Arc<Recorder>>,
+}
+
+fn file() -> Option<&'static File> {
+    static FILE: OnceLock<Option<File>> = OnceLock::new();
+    let open = || {
+        let path = std::env::var_os("UVERBS_SOFTHCA_LOG").filter(|path| !path.is_empty())?;
+        match OpenOptions::new().append(true).create(true).open(&path) {
+            Ok(file) => Some(file),
+            Err(error) => {
+                eprintln!("uverbs-c-stack: {}: {error}", path.display());
+                None
+            }
+        }
+    };
+    FILE.get_or_init(open).as_ref()
+}
+
+impl Logged {
+    pub(crate) fn new(fd: RawFd, door: Arc<dyn UverbsDoor>) -> Self {
+        let recorder = file().map(|_| Arc::new(Recorder::new(Arc::clone(&door))));
+        let door = match &recorder {
+            Some(recorder) => Arc::clone(recorder) as Arc<dyn UverbsDoor>,
+            None => door,
+        };
+        Self { fd, door, recorder }
+    }
+
+    /// One command.
+    ///
+    /// # Safety
+    ///
+    /// As [`UverbsDoor::ioctl`].
+    ///
+    /// # Errors
+    ///
+    /// The errno.
+    pub(crate) unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
+        // SAFETY: the caller's own promise.
+        let result = unsafe { self.door.ioctl(command) };
+        if let Some(recorder) = &self.recorder {
+            for recorded in recorder.take() {
+                write(&line(self.fd, &recorded));
+            }
+        }
+        result
+    }
+
+    /// One mmap.
+    ///
+    /// # Errors
+    ///
+    /// The errno.
+    pub(crate) fn mmap(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
+        let result = self.door.mmap(len, offset);
+        if self.recorder.is_some() {
+            let result = result.as_ref().err().map_or(0, |errno| *errno as i32);
+            write(&format!("fd {} mmap {len} {offset:#x} = {result}\n", self.fd));
+        }
+        result
+    }
+}
+
+/// One write per line, so that lines of several threads don't mix. A full disk loses lines.
+fn write(line: &str) {
+    if let Some(mut file) = file() {
+        let _ = file.write_all(line.as_bytes());
+    }
+}
+
+fn line(fd: RawFd, recorded: &Recorded) -> String {
+    let mut line = format!("fd {fd} {:x}.{:x}", recorded.object, recorded.method);
+    // Writing to a string can't fail.
+    if let Some(command) = recorded.write_command {
+        let _ = write!(line, "({command:#x})");
+    }
+    for attr in &recorded.attrs {
+        line.push(' ');
+        line.push_str(&shown(attr));
+    }
+    let result = recorded.result.err().map_or(0, |errno| errno as i32);
+    let _ = writeln!(line, " = {result}");
+    line
+}
+
+fn shown(attr: &RecordedAttr) -> String {
+    let id = attr.before.attr_id;
+    let len = attr.before.len;
+    if len == 0 && attr.sent.is_none() {
+        return format!("{id:x}:idr={}", attr.after.data.cast_signed());
+    }
+    let (direction, bytes) = match &attr.received {
+        Some(bytes) => ("out", Some(bytes)),
+        None => ("in", attr.sent.as_ref()),
+    };
+    let bytes = bytes.map_or_else(
+        || "?".to_owned(),
+        |bytes| bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+    );
+    format!("{id:x}:{direction}{len}={bytes}")
+}

@@ -1,0 +1,90 @@
+//! The sysfs tree: what libibverbs and libmlx5 read of it (`libibverbs/init.c`, `sysfs.c`, `cmd_device.c`).
+//!
+//! Attributes: kernel `Documentation/ABI/stable/sysfs-class-infiniband`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use uverbs_core::door::DeviceSource;
+use uverbs_softhca::{GidType, SoftHca};
+
+use crate::device::{NAME, NODE, Settings};
+use crate::files::STAND_IN_NUMBER;
+
+/// PCI identity of the device that softhca plays, as QUERY_DEVICE tells it: Mellanox, ConnectX-6 Dx.
+const PCI: (u32, u32) = (0x15b3, 0x101d);
+
+/// Writes the tree of the device below `root`.
+///
+/// # Errors
+///
+/// What the files give.
+pub(crate) fn write(root: &Path, settings: Settings) -> io::Result<()> {
+    // Its addresses are those of the device that will be opened, but it needs no thread.
+    let device = settings.builder().stepped().build()?;
+    let verbs = root.join("class/infiniband_verbs");
+    file(&verbs, "abi_version", "6")?;
+    file(&verbs, &format!("{NODE}/ibdev"), NAME)?;
+    file(&verbs, &format!("{NODE}/dev"), STAND_IN_NUMBER)?;
+    file(&verbs, &format!("{NODE}/abi_version"), "1")?;
+
+    let folder = root.join("class/infiniband").join(NAME);
+    let guid = groups(&device.record().node_guid.to_be_bytes());
+    let (vendor, part) = PCI;
+    file(&folder, "node_type", "1: CA")?;
+    file(&folder, "node_guid", &guid)?;
+    file(&folder, "sys_image_guid", &guid)?;
+    file(&folder, "node_desc", "software HCA")?;
+    file(&folder, "fw_ver", "99.0.1")?;
+    file(&folder, "device/vendor", &format!("{vendor:#06x}"))?;
+    file(&folder, "device/device", &format!("{part:#06x}"))?;
+    let modalias =
+        format!("pci:v{vendor:08X}d{part:08X}sv{vendor:08X}sd{part:08X}bc02sc00i00");
+    file(&folder, "device/modalias", &modalias)?;
+    std::os::unix::fs::symlink("../../bus/pci/drivers/mlx5_core", folder.join("device/driver"))?;
+    port(&folder.join("ports/1"), &device)
+}
+
+fn port(folder: &Path, device: &SoftHca) -> io::Result<()> {
+    let info = device.port_info();
+    let layer = if info.lid == 0 { "Ethernet" } else { "InfiniBand" };
+    file(folder, "state", "4: ACTIVE")?;
+    file(folder, "phys_state", "5: LinkUp")?;
+    file(folder, "link_layer", layer)?;
+    file(folder, "lid", &format!("{:#x}", info.lid))?;
+    for index in 0..info.pkey_table_len {
+        let pkey = device.pkey(1, index)?;
+        file(folder, &format!("pkeys/{index}"), &format!("{pkey:#06x}"))?;
+    }
+    for (index, gid) in device.gids().iter().enumerate() {
+        file(folder, &format!("gids/{index}"), &groups(&gid.gid))?;
+        let kind = match gid.kind {
+            GidType::Ib | GidType::RoceV1 => "IB/RoCE v1",
+            GidType::RoceV2 => "RoCE v2",
+        };
+        file(folder, &format!("gid_attrs/types/{index}"), kind)?;
+    }
+    Ok(())
+}
+
+/// `fe80:0000:…`: two bytes a group.
+fn groups(bytes: &[u8]) -> String {
+    let groups = bytes.chunks(2).map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect());
+    groups.collect::<Vec<String>>().join(":")
+}
+
+fn file(folder: &Path, path: &str, text: &str) -> io::Result<()> {
+    let path = folder.join(path);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::write(path, format!("{text}\n"))
+}
+
+/// Where this process's tree goes.
+pub(crate) fn root() -> PathBuf {
+    let dir = std::env::var_os("UVERBS_SOFTHCA_DIR").filter(|dir| !dir.is_empty());
+    let dir = dir.map_or_else(std::env::temp_dir, PathBuf::from);
+    dir.join(format!("uverbs-softhca-{}", std::process::id()))
+}

@@ -1,0 +1,120 @@
+//! `uverbs devices`: what is here, as `ibv_devices` lists it, and a bit more.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use uverbs::Device;
+
+use crate::error::Error;
+use crate::{output, select};
+
+/// List the RDMA devices.
+///
+/// One line for each port: the device's name and node GUID, as ibv_devices(1) prints them, the kernel driver, the
+/// port, its state and its link layer. State and link layer are `?` for a device that can't be opened, with the
+/// reason on stderr.
+///
+/// Where there is no RDMA device, a line on stderr says so, and the embedded software HCA is listed, on which the
+/// other commands then work.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "EXAMPLES:\n  \
+    uverbs devices\n  \
+    uverbs devices --json | jq -r '.devices[].name'\n\n\
+    EXIT STATUS: 0, or 1 when the devices can't be listed.")]
+pub(crate) struct Args {
+    /// Print one JSON object: {"devices": [...]}
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Listing {
+    devices: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    /// As hexadecimal digits, most significant byte first.
+    node_guid: String,
+    driver: String,
+    /// Part of this program, and not of the machine.
+    embedded: bool,
+    ports: Vec<Port>,
+}
+
+#[derive(Debug, Serialize)]
+struct Port {
+    port: u8,
+    state: String,
+    link_layer: String,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    let (devices, embedded) = select::all()?;
+    let devices = devices.iter().map(|device| row(device, embedded)).collect();
+    let listing = Listing { devices };
+    if args.json { output::json(&listing) } else { output::print(&listing.table()) }
+}
+
+fn row(device: &Device, embedded: bool) -> Row {
+    let ports = ports(device).unwrap_or_else(|error| {
+        output::complain(&format!("{}: {error}", device.name()));
+        Vec::new()
+    });
+    Row {
+        name: device.name().to_owned(),
+        node_guid: format!("{:016x}", device.node_guid()),
+        driver: select::driver(device),
+        embedded,
+        ports,
+    }
+}
+
+fn ports(device: &Device) -> Result<Vec<Port>, uverbs::Error> {
+    let context = device.open()?;
+    let count = context.query_device()?.phys_port_count;
+    let port = |port| {
+        let attr = context.query_port(port)?;
+        Ok(Port { port, state: attr.state.to_string(), link_layer: attr.link_layer.to_string() })
+    };
+    (1..=count).map(port).collect()
+}
+
+impl Listing {
+    fn table(&self) -> String {
+        let name_len = self.devices.iter().map(|row| row.name.len()).max().unwrap_or(0).max(8);
+        let mut text = format!(
+            "    {:name_len$}  {:16}  {:10}  port  {:12}  link layer\n",
+            "device", "node GUID", "driver", "state"
+        );
+        let rule = |len| "-".repeat(len);
+        // Writing to a string can't fail.
+        let _ = writeln!(
+            text,
+            "    {}  {}  {}  ----  {}  ----------",
+            rule(name_len),
+            rule(16),
+            rule(10),
+            rule(12)
+        );
+        for row in &self.devices {
+            let unknown = Port { port: 1, state: "?".to_owned(), link_layer: "?".to_owned() };
+            let ports = if row.ports.is_empty() { &[unknown] } else { &row.ports[..] };
+            for port in ports {
+                let _ = writeln!(
+                    text,
+                    "    {:name_len$}  {:16}  {:10}  {:>4}  {:12}  {}{}",
+                    row.name,
+                    row.node_guid,
+                    row.driver,
+                    port.port,
+                    port.state,
+                    port.link_layer,
+                    if row.embedded { "  (embedded)" } else { "" }
+                );
+            }
+        }
+        text
+    }
+}

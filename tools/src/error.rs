@@ -1,0 +1,127 @@
+//! What can go wrong: one line each, and the exit status that goes with it.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use uverbs::{Failure, OutOfRange, PostError};
+
+use crate::pingpong::{Mismatch, WrongWord};
+
+/// Exit status of a failure at run time.
+pub(crate) const FAILED: u8 = 1;
+/// Exit status of bad arguments, as clap has it.
+pub(crate) const USAGE: u8 = 2;
+
+/// Why a command ended early.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// An argument that can't be, known without asking the device.
+    Argument { option: &'static str, value: String, why: String },
+    /// An argument that the device, or the library in its name, refused.
+    Refused { option: &'static str, value: String, error: uverbs::Error },
+    /// A verb failed.
+    Verb(uverbs::Error),
+    /// The embedded software HCA could not be started.
+    Embedded(io::Error),
+    /// A work request was not posted.
+    Post { iteration: u64, what: String, error: PostError },
+    /// A work request failed.
+    Completion { iteration: u64, what: String, failure: Failure },
+    /// The peer said nothing for too long.
+    Silence { iteration: u64, what: &'static str, waited: Duration },
+    /// Something arrived that was not sent so.
+    Unexpected { iteration: u64, what: String },
+    /// A message arrived changed.
+    Corrupt(Mismatch),
+    /// An atomic's word is not what it has to be.
+    Word(WrongWord),
+    /// An access outside exposed memory: an error of this program.
+    Exposed(OutOfRange),
+    /// The report could not be written.
+    Output(io::Error),
+}
+
+impl Error {
+    /// The exit status.
+    pub(crate) fn status(&self) -> u8 {
+        match self {
+            Self::Argument { .. } | Self::Refused { .. } => USAGE,
+            Self::Verb(uverbs::Error::NoSuchDevice { .. }) => USAGE,
+            _ => FAILED,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Argument { option, value, why } => write!(f, "{option} {value}: {why}"),
+            Self::Refused { option, value, error } => write!(f, "{option} {value}: {error}"),
+            Self::Verb(error) => error.fmt(f),
+            Self::Embedded(error) => write!(f, "starting the embedded software HCA: {error}"),
+            Self::Post { iteration, what, error } => {
+                write!(f, "iteration {iteration}: {what} was not posted: {error}")
+            }
+            Self::Completion { iteration, what, failure } => {
+                write!(f, "iteration {iteration}: {what} failed: {failure}")
+            }
+            Self::Silence { iteration, what, waited } => write!(
+                f,
+                "iteration {iteration}: {what} did not come within {:.3} s (--timeout)",
+                waited.as_secs_f64()
+            ),
+            Self::Unexpected { iteration, what } => write!(f, "iteration {iteration}: {what}"),
+            Self::Corrupt(mismatch) => mismatch.fmt(f),
+            Self::Word(wrong) => wrong.fmt(f),
+            Self::Exposed(error) => error.fmt(f),
+            Self::Output(error) => write!(f, "writing the report: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<uverbs::Error> for Error {
+    fn from(error: uverbs::Error) -> Self {
+        Self::Verb(error)
+    }
+}
+
+impl From<OutOfRange> for Error {
+    fn from(error: OutOfRange) -> Self {
+        Self::Exposed(error)
+    }
+}
+
+impl From<Mismatch> for Error {
+    fn from(mismatch: Mismatch) -> Self {
+        Self::Corrupt(mismatch)
+    }
+}
+
+impl From<WrongWord> for Error {
+    fn from(wrong: WrongWord) -> Self {
+        Self::Word(wrong)
+    }
+}
+
+/// Names the option that a refusal is about.
+pub(crate) trait BecauseOf<T> {
+    /// An error becomes one of this option's argument, unless it is of the running system (permissions, memory).
+    fn because_of(self, option: &'static str, value: impl fmt::Display) -> Result<T, Error>;
+}
+
+impl<T> BecauseOf<T> for Result<T, uverbs::Error> {
+    fn because_of(self, option: &'static str, value: impl fmt::Display) -> Result<T, Error> {
+        self.map_err(|error| match error {
+            uverbs::Error::Limit { .. }
+            | uverbs::Error::Invalid { .. }
+            | uverbs::Error::Kernel { .. }
+            | uverbs::Error::Unsupported { .. } => {
+                Error::Refused { option, value: value.to_string(), error }
+            }
+            other => Error::Verb(other),
+        })
+    }
+}

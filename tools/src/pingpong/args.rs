@@ -1,0 +1,383 @@
+//! Arguments of `uverbs pingpong`, and what can be said against them without asking a device.
+
+use std::fmt;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use uverbs::{DoorbellMode, Mtu};
+
+use crate::error::Error;
+
+/// Send verified messages to and fro, and measure how long they take.
+///
+/// Client and server are two reliable-connected (RC) queue pairs in this process, driven by one thread: two software
+/// HCAs on one fabric where the machine has no RDMA device, or two queue pairs of one device in loopback.
+///
+/// Every byte of every message is filled with a pattern that depends on the iteration, the side it comes from and its
+/// offset, and is checked when it has arrived. The first byte that differs ends the run with exit status 1 and is
+/// named, with what was wanted and what was there. Filling and checking are not in the times measured.
+///
+/// Latencies: for send, send-imm, write and write-imm half the round trip, from before the ping is posted until the
+/// pong has been seen, by its completion or, for write, by polling the message's last byte (which then carries the
+/// iteration's number) in memory. For read, compare-swap and fetch-add the time of one operation, from before it is
+/// posted until its completion has been polled; each side does its own.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+UNITS:\n  \
+    Sizes are bytes; K, M and G stand for 2^10, 2^20 and 2^30. In reports, kB, MB, GB and Gb/s\n  \
+    are powers of ten. Times in JSON are nanoseconds.\n\n\
+EXAMPLES:\n  \
+    uverbs pingpong\n  \
+    uverbs pingpong --opcode write --size 1M --iters 1000\n  \
+    uverbs pingpong --device mlx5_0 --gid-index 3 --inline 64\n  \
+    uverbs pingpong --opcode fetch-add --json | jq .latency.p99\n\n\
+EXIT STATUS:\n  \
+    0  all messages arrived unharmed\n  \
+    1  one did not, the peer fell silent, or a call was refused\n  \
+    2  bad arguments, no such device, or arguments that the device can't do")]
+pub(crate) struct Args {
+    /// What is done
+    #[arg(short, long, value_enum, default_value_t = Opcode::Send)]
+    opcode: Opcode,
+
+    /// Bytes of a message, such as 64, 4K or 1M; an atomic has always 8 [default: 64]
+    #[arg(short, long, value_name = "BYTES", value_parser = parse_size)]
+    size: Option<u64>,
+
+    /// Iterations to measure
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    iters: u64,
+
+    /// Iterations before those, verified but not measured [default: a tenth of --iters, 1000 at most]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1 << 40))]
+    warmup: Option<u64>,
+
+    /// Carry messages of up to so many bytes in the work request itself; 0 never does [default: 64]
+    #[arg(short = 'I', long, value_name = "BYTES", value_parser = parse_bytes)]
+    inline: Option<u64>,
+
+    /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA [default: the first]
+    #[arg(short, long, value_name = "NAME")]
+    device: Option<String>,
+
+    /// Port of the device, from 1
+    #[arg(short, long, default_value_t = 1)]
+    port: u8,
+
+    /// Index into the port's GID table [default: RoCE v2 over IPv4 if there is one]
+    #[arg(short = 'x', long, value_name = "I")]
+    gid_index: Option<u32>,
+
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the port's]
+    #[arg(short, long, value_name = "BYTES", value_parser = parse_mtu)]
+    mtu: Option<Mtu>,
+
+    /// Receives that each side keeps posted [default: 16, or as many as fit into 64 MiB]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rx_depth: Option<u32>,
+
+    /// How send queues ring
+    #[arg(long, value_enum, default_value_t = Doorbell::Blueflame)]
+    doorbell: Doorbell,
+
+    /// Seconds to wait for a message; fractions are fine
+    #[arg(short, long, value_name = "SECONDS", default_value = "10", allow_negative_numbers = true, value_parser = parse_timeout)]
+    timeout: Duration,
+
+    /// Print one JSON object, and nothing else, on stdout
+    #[arg(long)]
+    json: bool,
+
+    /// Print the result only: no header, no histogram, no progress, no note about the device
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// What is done in an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Opcode {
+    /// SEND into the peer's receive
+    Send,
+    /// SEND with immediate data, which is checked, too
+    SendImm,
+    /// RDMA WRITE; the peer polls its memory
+    Write,
+    /// RDMA WRITE with immediate data, which tells the peer
+    WriteImm,
+    /// RDMA READ, of each side from the other
+    Read,
+    /// Atomic compare-and-swap; every fourth is one that must not swap
+    #[value(alias = "cas")]
+    CompareSwap,
+    /// Atomic fetch-and-add
+    #[value(aliases = ["atomic", "faa"])]
+    FetchAdd,
+}
+
+impl Opcode {
+    pub(crate) fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap | Self::FetchAdd)
+    }
+
+    /// Done by one side on the other's memory, without the other's doing.
+    pub(crate) fn is_one_sided(self) -> bool {
+        self.is_atomic() || self == Self::Read
+    }
+
+    /// The peer's memory is reached by address.
+    pub(crate) fn needs_memory(self) -> bool {
+        !matches!(self, Self::Send | Self::SendImm)
+    }
+
+    /// The peer's receives are used up.
+    pub(crate) fn needs_receives(self) -> bool {
+        matches!(self, Self::Send | Self::SendImm | Self::WriteImm)
+    }
+}
+
+impl fmt::Display for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Send => "send",
+            Self::SendImm => "send-imm",
+            Self::Write => "write",
+            Self::WriteImm => "write-imm",
+            Self::Read => "read",
+            Self::CompareSwap => "compare-swap",
+            Self::FetchAdd => "fetch-add",
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Doorbell {
+    /// Small posts are copied into a write-combining register: least latency
+    Blueflame,
+    /// An eight-byte store to a non-cached page
+    NonCached,
+}
+
+impl Doorbell {
+    pub(crate) fn mode(self) -> DoorbellMode {
+        match self {
+            Self::Blueflame => DoorbellMode::BlueFlame,
+            Self::NonCached => DoorbellMode::NonCached,
+        }
+    }
+}
+
+impl fmt::Display for Doorbell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Blueflame => "blueflame",
+            Self::NonCached => "non-cached",
+        })
+    }
+}
+
+/// What is to be done, with all defaults filled in that need no device.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Config {
+    pub(crate) opcode: Opcode,
+    pub(crate) size: u32,
+    pub(crate) iters: u64,
+    pub(crate) warmup: u64,
+    /// Largest message that goes inline. 0 for operations that have an answer.
+    pub(crate) inline: u32,
+    pub(crate) port: u8,
+    pub(crate) gid_index: Option<u32>,
+    #[serde(serialize_with = "mtu_bytes")]
+    pub(crate) mtu: Option<Mtu>,
+    pub(crate) rx_depth: u32,
+    pub(crate) doorbell: Doorbell,
+    #[serde(rename = "timeout_ns", serialize_with = "nanoseconds")]
+    pub(crate) timeout: Duration,
+    #[serde(skip)]
+    pub(crate) device: Option<String>,
+    #[serde(skip)]
+    pub(crate) json: bool,
+    #[serde(skip)]
+    pub(crate) quiet: bool,
+}
+
+fn mtu_bytes<S: serde::Serializer>(mtu: &Option<Mtu>, to: S) -> Result<S::Ok, S::Error> {
+    mtu.and_then(Mtu::bytes).serialize(to)
+}
+
+fn nanoseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Bytes of receive buffers that the default depth keeps within.
+const RECEIVE_BYTES: u64 = 64 << 20;
+
+impl Args {
+    /// Fills in the defaults, and refuses what contradicts itself.
+    pub(crate) fn config(&self) -> Result<Config, Error> {
+        let refuse = |option, value: u64, why: &str| {
+            Err(Error::Argument { option, value: value.to_string(), why: why.to_owned() })
+        };
+        let opcode = self.opcode;
+        let size = self.size.unwrap_or(if opcode.is_atomic() { 8 } else { 64 });
+        if opcode.is_atomic() && size != 8 {
+            return refuse("--size", size, "an atomic has 8 bytes, neither less nor more");
+        }
+        // 31 bits: the byte count of a completion and of a DMA segment (IBTA vol 1, 9.7.7: 2^31 at most).
+        let Some(size) = u32::try_from(size).ok().filter(|size| *size <= 1 << 31) else {
+            return refuse("--size", size, "a message has at most 2147483648 bytes (2G)");
+        };
+        let inline = match self.inline {
+            Some(inline) if inline > 0 && opcode.is_one_sided() => {
+                return refuse(
+                    "--inline",
+                    inline,
+                    "the answer of a read or an atomic can't be inline",
+                );
+            }
+            _ if opcode.is_one_sided() => 0,
+            inline => inline.unwrap_or(64),
+        };
+        let Ok(inline) = u32::try_from(inline) else {
+            return refuse("--inline", inline, "no work request holds so many bytes");
+        };
+        let fitting = (RECEIVE_BYTES / u64::from(size)).clamp(1, 16) as u32;
+        Ok(Config {
+            opcode,
+            size,
+            iters: self.iters,
+            warmup: self.warmup.unwrap_or(self.iters.div_ceil(10).min(1_000)),
+            inline,
+            port: self.port,
+            gid_index: self.gid_index,
+            mtu: self.mtu,
+            rx_depth: self.rx_depth.unwrap_or(fitting),
+            doorbell: self.doorbell,
+            timeout: self.timeout,
+            device: self.device.clone(),
+            json: self.json,
+            quiet: self.quiet,
+        })
+    }
+}
+
+/// Bytes, with K, M or G behind them or without.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let upper = text.trim().to_ascii_uppercase();
+    let (digits, shift) = match upper.strip_suffix("IB").unwrap_or(&upper) {
+        with if with.ends_with('K') => (&with[..with.len() - 1], 10),
+        with if with.ends_with('M') => (&with[..with.len() - 1], 20),
+        with if with.ends_with('G') => (&with[..with.len() - 1], 30),
+        with => (with, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| "bytes are like 64, 4K, 1M or 1G".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "more bytes than 64 bits count".to_owned())
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        0 => {
+            Err("a message has at least 1 byte here, so that there is something to verify"
+                .to_owned())
+        }
+        size => Ok(size),
+    }
+}
+
+fn parse_mtu(text: &str) -> Result<Mtu, String> {
+    let bytes = parse_bytes(text)?;
+    let mtu = u32::try_from(bytes).ok().and_then(Mtu::from_bytes);
+    mtu.ok_or_else(|| "an MTU is 256, 512, 1024, 2048 or 4096".to_owned())
+}
+
+/// Longest timeout. A day.
+const TIMEOUT_MAX: f64 = 86_400.0;
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "seconds are like 10 or 0.5".to_owned())?;
+    if seconds > 0.0 && seconds <= TIMEOUT_MAX {
+        // Rounds to nanoseconds, and can't fail in this range.
+        Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    } else {
+        Err(format!("must be over 0 and at most {TIMEOUT_MAX}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn config(args: &[&str]) -> Result<Config, String> {
+        let only = Only::try_parse_from(std::iter::once("pingpong").chain(args.iter().copied()));
+        only.map_err(|error| error.to_string())?.args.config().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in
+            [("1", 1), ("4K", 4096), ("1m", 1 << 20), ("1MiB", 1 << 20), ("2G", 1 << 31), ("0", 0)]
+        {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "K", "-1", "1.5K", "4KB", "1 M x", "99999999999G", "iB"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn defaults_follow_from_each_other() {
+        let plain = config(&[]).unwrap();
+        assert_eq!((plain.size, plain.iters, plain.warmup), (64, 10_000, 1_000));
+        assert_eq!((plain.inline, plain.rx_depth), (64, 16));
+        assert_eq!(config(&["--opcode", "atomic"]).unwrap().size, 8);
+        assert_eq!(config(&["--opcode", "read"]).unwrap().inline, 0);
+        assert_eq!(config(&["--size", "16M"]).unwrap().rx_depth, 4);
+        assert_eq!(config(&["--size", "1G"]).unwrap().rx_depth, 1);
+        assert_eq!(config(&["--iters", "5"]).unwrap().warmup, 1);
+    }
+
+    #[test]
+    fn contradictions_are_refused_by_name() {
+        for (args, says) in [
+            (&["--size", "0"][..], "at least 1 byte"),
+            (&["--size", "3G"], "--size 3221225472: a message has at most"),
+            (&["--opcode", "cas", "--size", "7"], "--size 7: an atomic has 8 bytes"),
+            (&["--opcode", "read", "--inline", "8"], "--inline 8: the answer"),
+            (&["--inline", "5G"], "--inline 5368709120:"),
+            (&["--iters", "0"], "'0' for '--iters"),
+            (&["--mtu", "1500"], "an MTU is 256"),
+            (&["--timeout", "0"], "must be over 0"),
+            (&["--timeout", "nan"], "must be over 0"),
+            (&["--rx-depth", "0"], "'0' for '--rx-depth"),
+        ] {
+            let error = config(args).unwrap_err();
+            assert!(error.contains(says), "{args:?}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_bytes_or_an_error(text in "[0-9kKmMgGiIbB. -]{0,12}|.{0,8}") {
+            let _ = parse_bytes(&text);
+            let _ = parse_mtu(&text);
+            let _ = parse_timeout(&text);
+        }
+
+        #[test]
+        fn numbers_are_themselves(number in 0u64..1 << 34) {
+            prop_assert_eq!(parse_bytes(&number.to_string()), Ok(number));
+            prop_assert_eq!(parse_bytes(&format!("{number}K")), Ok(number << 10));
+        }
+    }
+}

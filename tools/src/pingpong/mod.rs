@@ -1,0 +1,27 @@
+//! `uverbs pingpong`: messages to and fro between two queue pairs, each byte verified, each round trip timed.
+
+mod args;
+mod progress;
+mod report;
+mod run;
+mod side;
+mod verify;
+
+pub(crate) use args::Args;
+pub(crate) use verify::{Mismatch, WrongWord};
+
+use crate::error::Error;
+use crate::{output, select};
+
+pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    let config = args.config()?;
+    let devices = select::two(config.device.as_deref(), config.quiet)?;
+    let mut pair = side::Pair::connect(&devices, &config)?;
+    let outcome = run::run(&mut pair, &config)?;
+    let report = report::Report::new(&config, &pair, &outcome);
+    if config.json {
+        output::json(&report)
+    } else {
+        output::print(&report.text(config.quiet, output::is_utf8()))
+    }
+}

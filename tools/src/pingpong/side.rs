@@ -1,0 +1,459 @@
+//! The two sides: queue pairs that are connected, with their buffers, and what waits for them to be heard of.
+
+use std::hint::spin_loop;
+use std::thread::yield_now;
+use std::time::Instant;
+
+use serde::Serialize;
+use uverbs::{
+    AccessFlags, Completed, CompletionQueue, Context, Device, Endpoint, ExposedMemory, Frame,
+    Local, PortState, PostError, QueuePair, Remote, SendOp, Slab,
+};
+
+use super::args::Config;
+use super::verify::{Pattern, Who};
+use crate::error::{BecauseOf, Error};
+use crate::select::Two;
+
+/// Empty polls between two looks at the clock and at the other side.
+const PATIENCE: u32 = 64;
+/// Send work requests that a side can have outstanding. It has one.
+const SENDS: u32 = 4;
+
+/// One side.
+pub(super) struct Side {
+    pub(super) who: Who,
+    pub(super) qp: QueuePair,
+    cq: CompletionQueue,
+    outgoing: Outgoing,
+    /// What the peer writes to or reads from; its first byte is what the peer's [`Self::peer`] names.
+    memory: Option<ExposedMemory>,
+    peer: Option<Remote>,
+    /// A receive that completed, until it is taken.
+    arrived: Option<Arrived>,
+    /// The last send's completion, from its polling to the next post.
+    sent: Option<Sent>,
+    copy: Vec<u8>,
+    pub(super) about: About,
+}
+
+/// Where the next message is.
+enum Outgoing {
+    Frame(Frame),
+    Inline(Vec<u8>),
+    /// On its way; the completion brings it back.
+    Away,
+}
+
+/// A message that was received.
+pub(super) struct Arrived {
+    pub(super) kind: Completed,
+    pub(super) len: u32,
+    pub(super) immediate: Option<u32>,
+    pub(super) frame: Option<Frame>,
+}
+
+/// A send that completed.
+#[derive(Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) kind: Completed,
+    pub(super) len: u32,
+}
+
+/// What a report says of a side.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct About {
+    pub(super) device: String,
+    pub(super) firmware: String,
+    pub(super) embedded: bool,
+    pub(super) port: u8,
+    pub(super) link_layer: String,
+    pub(super) lid: u16,
+    pub(super) gid: Option<String>,
+    pub(super) gid_type: Option<String>,
+    pub(super) qpn: u32,
+    pub(super) psn: u32,
+    /// Bytes; what the connection uses.
+    pub(super) mtu: Option<u32>,
+    /// Bytes; what the device granted.
+    pub(super) max_inline_data: u32,
+}
+
+/// A side before it is connected.
+struct Prepared {
+    side: Side,
+    receives: Option<Slab>,
+    endpoint: Endpoint,
+}
+
+impl Prepared {
+    fn new(who: Who, device: &Device, embedded: bool, config: &Config) -> Result<Self, Error> {
+        let context = device.open()?;
+        let firmware = context.query_device()?.firmware();
+        let link_layer = check(&context, config)?;
+        let pd = context.alloc_pd()?;
+        let completions = config.rx_depth.saturating_add(SENDS);
+        let cq = context.create_cq(completions).because_of("--rx-depth", config.rx_depth)?;
+        let qp = context
+            .queue_pair(&pd, &cq)
+            .max_send_wr(SENDS)
+            .max_recv_wr(config.rx_depth)
+            .max_inline_data(config.inline)
+            .doorbell(config.doorbell.mode())
+            .build();
+        let mut qp = match qp {
+            Err(error @ uverbs::Error::Limit { what, .. }) if what.contains("inline") => {
+                return Err(Error::Refused {
+                    option: "--inline",
+                    value: config.inline.to_string(),
+                    error,
+                });
+            }
+            // Any other size asked for is small and fixed.
+            Err(error @ uverbs::Error::Limit { .. }) => {
+                return Err(Error::Refused {
+                    option: "--rx-depth",
+                    value: config.rx_depth.to_string(),
+                    error,
+                });
+            }
+            other => other?,
+        };
+        let size = config.size as usize;
+        let outgoing = if config.size <= config.inline {
+            Outgoing::Inline(vec![0; size])
+        } else {
+            pd.slab(size, 1)?.take().map_or(Outgoing::Away, Outgoing::Frame)
+        };
+        let receives = if config.opcode.needs_receives() {
+            // With RDMA WRITE the receive's own buffer stays empty.
+            let len = if config.opcode.needs_memory() { 8 } else { size };
+            Some(pd.slab(len, config.rx_depth as usize)?)
+        } else {
+            None
+        };
+        let rights =
+            AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+        let memory =
+            if config.opcode.needs_memory() { Some(pd.expose(size, rights)?) } else { None };
+        let (endpoint, gid_type) = prepare(&context, &mut qp, config)?;
+        let about = About {
+            device: device.name().to_owned(),
+            firmware,
+            embedded,
+            port: config.port,
+            link_layer,
+            lid: endpoint.lid,
+            gid: endpoint.gid.map(|gid| gid.to_string()),
+            gid_type,
+            qpn: endpoint.qpn,
+            psn: endpoint.psn,
+            mtu: endpoint.mtu.bytes(),
+            max_inline_data: qp.cap().max_inline_data,
+        };
+        let side = Side {
+            who,
+            qp,
+            cq,
+            outgoing,
+            memory,
+            peer: None,
+            arrived: None,
+            sent: None,
+            copy: vec![0; size],
+            about,
+        };
+        Ok(Self { side, receives, endpoint })
+    }
+
+    fn connect(self, peer: &Endpoint, memory: Option<Remote>) -> Result<Side, Error> {
+        let Self { mut side, receives, .. } = self;
+        side.peer = memory;
+        // Before the connection stands: the peer's first message must find a receive.
+        let mut id = 0;
+        while let Some(frame) = receives.as_ref().and_then(Slab::take) {
+            side.receive(id, frame)?;
+            id += 1;
+        }
+        side.qp.connect(peer)?;
+        Ok(side)
+    }
+}
+
+/// Refuses what this device or port can't do, by the option's name, before anything is made. Gives the link layer.
+fn check(context: &Context, config: &Config) -> Result<String, Error> {
+    let refuse = |option, value: String, why: String| Err(Error::Argument { option, value, why });
+    let name = context.device().name();
+    let attr = context.query_device()?;
+    if config.port == 0 || config.port > attr.phys_port_count {
+        let why = format!("{name} has ports 1 to {}", attr.phys_port_count);
+        return refuse("--port", config.port.to_string(), why);
+    }
+    if config.opcode.is_atomic() && attr.atomic_cap.raw() == 0 {
+        return refuse("--opcode", config.opcode.to_string(), format!("{name} has no atomics"));
+    }
+    let port = context.query_port(config.port)?;
+    if port.state != PortState::Active {
+        return Err(Error::Verb(uverbs::Error::Invalid {
+            verb: "query_port",
+            what: "the port's state",
+            value: port.state.to_string(),
+            why: "nothing can be sent until its link is up",
+        }));
+    }
+    if config.size > port.max_message_size {
+        let why = format!("a message of {name} has at most {} bytes", port.max_message_size);
+        return refuse("--size", config.size.to_string(), why);
+    }
+    if let Some(mtu) = config.mtu.filter(|mtu| mtu.raw() > port.active_mtu.raw()) {
+        let why = format!("the port's MTU is {}", port.active_mtu);
+        return refuse("--mtu", mtu.to_string(), why);
+    }
+    if let Some(index) = config.gid_index.filter(|index| *index >= port.gid_table_len) {
+        let why = format!("the port's GID table has {} entries, from 0", port.gid_table_len);
+        return refuse("--gid-index", index.to_string(), why);
+    }
+    Ok(port.link_layer.to_string())
+}
+
+/// Brings the queue pair to INIT. Gives also what kind of GID was taken.
+fn prepare(
+    context: &Context,
+    qp: &mut QueuePair,
+    config: &Config,
+) -> Result<(Endpoint, Option<String>), Error> {
+    let gid = match config.gid_index {
+        Some(index) => {
+            let entry = context.query_gid(config.port, index).because_of("--gid-index", index)?;
+            if entry.gid.is_zero() {
+                let why = "this entry of the port's GID table is empty".to_owned();
+                return Err(Error::Argument {
+                    option: "--gid-index",
+                    value: index.to_string(),
+                    why,
+                });
+            }
+            Some(entry)
+        }
+        None => context.best_gid(config.port)?,
+    };
+    let attr = context.query_device()?;
+    let rd_atomic = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom).clamp(1, 16) as u8;
+    let local = Local {
+        port: config.port,
+        gid_index: gid.map(|entry| entry.index),
+        mtu: config.mtu,
+        rd_atomic,
+        ..Local::default()
+    };
+    let endpoint = qp.prepare(&local)?;
+    Ok((endpoint, gid.map(|entry| entry.kind.to_string())))
+}
+
+impl Side {
+    /// The peer's memory.
+    pub(super) fn remote(&self) -> Result<Remote, Error> {
+        self.peer.ok_or_else(|| self.absent("the peer's memory", 0))
+    }
+
+    /// Writes the next message into where it will be sent from.
+    pub(super) fn fill(&mut self, pattern: &Pattern, iteration: u64) -> Result<(), Error> {
+        match &mut self.outgoing {
+            Outgoing::Frame(frame) => pattern.fill(frame),
+            Outgoing::Inline(bytes) => pattern.fill(bytes),
+            Outgoing::Away => return Err(self.absent("the send buffer", iteration)),
+        }
+        Ok(())
+    }
+
+    /// Writes a message into the memory that the peer reads.
+    pub(super) fn expose(&mut self, pattern: &Pattern, iteration: u64) -> Result<(), Error> {
+        pattern.fill(&mut self.copy);
+        let Some(memory) = &self.memory else { return Err(self.absent("the memory", iteration)) };
+        Ok(memory.write(0, &self.copy)?)
+    }
+
+    /// The memory that the peer writes to.
+    pub(super) fn memory(&self, iteration: u64) -> Result<&ExposedMemory, Error> {
+        self.memory.as_ref().ok_or_else(|| self.absent("the memory", iteration))
+    }
+
+    /// A copy of that memory.
+    pub(super) fn copied(&mut self, iteration: u64) -> Result<&[u8], Error> {
+        let Some(memory) = &self.memory else { return Err(self.absent("the memory", iteration)) };
+        memory.read(0, &mut self.copy)?;
+        Ok(&self.copy)
+    }
+
+    /// The memory's last byte, which an RDMA WRITE changes last.
+    pub(super) fn last_byte(&self, iteration: u64) -> Result<u8, Error> {
+        let memory = self.memory(iteration)?;
+        let mut last = [0];
+        memory.read(memory.len().saturating_sub(1), &mut last)?;
+        Ok(last[0])
+    }
+
+    /// What a read or an atomic brought.
+    pub(super) fn answer(&self, iteration: u64) -> Result<&[u8], Error> {
+        match &self.outgoing {
+            Outgoing::Frame(frame) => Ok(frame),
+            _ => Err(self.absent("the answer", iteration)),
+        }
+    }
+
+    /// Posts a work request with the present message, and rings.
+    pub(super) fn post(&mut self, iteration: u64, op: SendOp) -> Result<(), Error> {
+        self.sent = None;
+        let mut batch = self.qp.batch();
+        let posted = if let Outgoing::Inline(bytes) = &self.outgoing {
+            match op {
+                SendOp::Send => batch.send_inline(iteration, bytes),
+                SendOp::SendImm(imm) => batch.send_imm_inline(iteration, bytes, imm),
+                SendOp::Write(to) => batch.write_inline(iteration, bytes, to),
+                SendOp::WriteImm(to, imm) => batch.write_imm_inline(iteration, bytes, to, imm),
+                _ => Err(PostError::BadData),
+            }
+        } else if let Outgoing::Frame(frame) = std::mem::replace(&mut self.outgoing, Outgoing::Away)
+        {
+            let posted = match op {
+                SendOp::Send => batch.send(iteration, frame),
+                SendOp::SendImm(imm) => batch.send_imm(iteration, frame, imm),
+                SendOp::Write(to) => batch.write(iteration, frame, to),
+                SendOp::WriteImm(to, imm) => batch.write_imm(iteration, frame, to, imm),
+                SendOp::Read(from) => batch.read(iteration, frame, from),
+                SendOp::CompareSwap { remote, compare, swap } => {
+                    batch.compare_swap(iteration, frame, remote, compare, swap)
+                }
+                SendOp::FetchAdd { remote, add } => batch.fetch_add(iteration, frame, remote, add),
+                // What the library may learn later is not asked for here.
+                _ => Ok(()),
+            };
+            posted.map_err(PostError::from)
+        } else {
+            Err(PostError::Full)
+        };
+        let who = self.who;
+        posted.map_err(|error| Error::Post {
+            iteration,
+            what: format!("the {who}'s message"),
+            error,
+        })?;
+        batch.ring();
+        Ok(())
+    }
+
+    /// Posts a receive.
+    pub(super) fn receive(&mut self, iteration: u64, frame: Frame) -> Result<(), Error> {
+        self.qp.post_recv(iteration, frame).map_err(|rejected| Error::Post {
+            iteration,
+            what: format!("a receive of the {}", self.who),
+            error: rejected.error,
+        })
+    }
+
+    /// Takes note of what completed.
+    pub(super) fn poll(&mut self, iteration: u64) -> Result<(), Error> {
+        let mut burst = self.cq.poll(8);
+        while let Some(mut completion) = burst.next() {
+            let receive = completion.is_recv();
+            let kind = completion.result().map_err(|failure| {
+                let what = if receive { "receive" } else { "message" };
+                Error::Completion { iteration, what: format!("the {}'s {what}", self.who), failure }
+            })?;
+            let frame = completion.take_frame();
+            let len = completion.byte_len();
+            if !receive {
+                self.sent = Some(Sent { kind, len });
+                if let Some(frame) = frame {
+                    self.outgoing = Outgoing::Frame(frame);
+                }
+            } else if self.arrived.is_some() {
+                let what = format!("the {} received a message that nobody sent", self.who);
+                return Err(Error::Unexpected { iteration, what });
+            } else {
+                let immediate = completion.immediate();
+                self.arrived = Some(Arrived { kind, len, immediate, frame });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_arrived(&self) -> bool {
+        self.arrived.is_some()
+    }
+
+    pub(super) fn take_arrived(&mut self, iteration: u64) -> Result<Arrived, Error> {
+        self.arrived.take().ok_or_else(|| self.absent("the message", iteration))
+    }
+
+    pub(super) fn sent(&self) -> Option<Sent> {
+        self.sent
+    }
+
+    /// Something that the order of calls brings about is missing: an error of this program, reported and not panicked over.
+    #[cold]
+    fn absent(&self, what: &str, iteration: u64) -> Error {
+        Error::Unexpected { iteration, what: format!("{what} of the {} is not there", self.who) }
+    }
+}
+
+/// Both sides.
+pub(super) struct Pair {
+    pub(super) client: Side,
+    pub(super) server: Side,
+    embedded: bool,
+    timeout: std::time::Duration,
+}
+
+impl Pair {
+    /// Opens the devices, makes both queue pairs, and connects them.
+    pub(super) fn connect(devices: &Two, config: &Config) -> Result<Self, Error> {
+        let Two { client, server, embedded } = devices;
+        let client = Prepared::new(Who::Client, client, *embedded, config)?;
+        let server = Prepared::new(Who::Server, server, *embedded, config)?;
+        let endpoints = (client.endpoint, server.endpoint);
+        let remote =
+            |prepared: &Prepared| prepared.side.memory.as_ref().map(|memory| memory.remote(0));
+        let memories = (remote(&client), remote(&server));
+        Ok(Self {
+            server: server.connect(&endpoints.0, memories.0)?,
+            client: client.connect(&endpoints.1, memories.1)?,
+            embedded: *embedded,
+            timeout: config.timeout,
+        })
+    }
+
+    pub(super) fn side(&mut self, who: Who) -> &mut Side {
+        match who {
+            Who::Client => &mut self.client,
+            Who::Server => &mut self.server,
+        }
+    }
+
+    /// Polls until `done`, for the time limit of a message at most.
+    #[inline]
+    pub(super) fn wait(
+        &mut self,
+        iteration: u64,
+        what: &'static str,
+        mut done: impl FnMut(&mut Self) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        let mut idle = 0u32;
+        let mut since = None;
+        while !done(self)? {
+            idle = idle.wrapping_add(1);
+            if idle.is_multiple_of(PATIENCE) {
+                // Why nothing comes may stand in the other side's completions.
+                self.client.poll(iteration)?;
+                self.server.poll(iteration)?;
+                let waited = since.get_or_insert_with(Instant::now).elapsed();
+                if waited >= self.timeout {
+                    return Err(Error::Silence { iteration, what, waited });
+                }
+            }
+            // A software HCA needs this processor, perhaps; a real one doesn't.
+            if self.embedded { yield_now() } else { spin_loop() }
+        }
+        Ok(())
+    }
+}

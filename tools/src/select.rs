@@ -1,0 +1,123 @@
+//! Which device a command works on: one of the machine's, or the embedded software HCA where there is none.
+
+use std::sync::Arc;
+
+use uverbs::Device;
+use uverbs::softhca::SoftHca;
+use uverbs::softhca::wire::Fabric;
+
+use crate::error::Error;
+use crate::output;
+
+/// The names of the embedded software HCAs. `softhca` alone stands for the first, too.
+const EMBEDDED: [&str; 2] = ["softhca0", "softhca1"];
+
+/// Devices for the two sides of a connection.
+#[derive(Debug)]
+pub(crate) struct Two {
+    pub(crate) client: Device,
+    pub(crate) server: Device,
+    /// Software in this process: it needs processor time of its own.
+    pub(crate) embedded: bool,
+}
+
+/// The machine's RDMA devices; where it has none, the embedded one, and a line on stderr that says so.
+pub(crate) fn all() -> Result<(Vec<Device>, bool), Error> {
+    let devices = uverbs::devices()?;
+    if !devices.is_empty() {
+        return Ok((devices, false));
+    }
+    output::complain(
+        &"no RDMA device here; `uverbs pingpong` uses the embedded software HCA (softhca)",
+    );
+    let [device, _] = embedded()?;
+    Ok((vec![device], true))
+}
+
+/// The devices that `devinfo` shows: the one named, or all.
+pub(crate) fn named_or_all(name: Option<&str>) -> Result<Vec<Device>, Error> {
+    match name {
+        None => all().map(|(devices, _)| devices),
+        Some(name) => named(name).map(|two| vec![two.client]),
+    }
+}
+
+/// The devices for the two sides: two queue pairs of the named device (without a name, of the machine's first), or two
+/// software HCAs on one fabric.
+pub(crate) fn two(name: Option<&str>, quiet: bool) -> Result<Two, Error> {
+    if let Some(name) = name {
+        return named(name);
+    }
+    if let Some(device) = uverbs::devices()?.into_iter().next() {
+        return Ok(loopback(device));
+    }
+    if !quiet {
+        output::complain(&"no RDMA device here, using the embedded software HCA (softhca)");
+    }
+    two_embedded()
+}
+
+fn named(name: &str) -> Result<Two, Error> {
+    match uverbs::device(name) {
+        Ok(device) => Ok(loopback(device)),
+        // A device of the machine comes first, should one have that name.
+        Err(uverbs::Error::NoSuchDevice { .. }) if name == "softhca" => two_embedded(),
+        Err(uverbs::Error::NoSuchDevice { .. }) if EMBEDDED.contains(&name) => {
+            let [first, second] = embedded()?;
+            Ok(loopback(if name == EMBEDDED[0] { first } else { second }))
+        }
+        Err(uverbs::Error::NoSuchDevice { name, mut available }) => {
+            available.push("softhca (embedded)".to_owned());
+            Err(uverbs::Error::NoSuchDevice { name, available }.into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn loopback(device: Device) -> Two {
+    let embedded = EMBEDDED.contains(&device.name());
+    Two { client: device.clone(), server: device, embedded }
+}
+
+fn two_embedded() -> Result<Two, Error> {
+    let [client, server] = embedded()?;
+    Ok(Two { client, server, embedded: true })
+}
+
+/// Two software HCAs with a cable between them. A device lives as long as its handle or an open door.
+fn embedded() -> Result<[Device; 2], Error> {
+    let fabric = Fabric::default();
+    let make = |name| {
+        let hca = SoftHca::builder().name(name).fabric(&fabric).build();
+        hca.map(|hca| Device::from_source(Arc::new(hca))).map_err(Error::Embedded)
+    };
+    Ok([make(EMBEDDED[0])?, make(EMBEDDED[1])?])
+}
+
+/// The kernel driver's name, by `enum rdma_driver_id` (`rdma/ib_user_ioctl_verbs.h`).
+pub(crate) fn driver(device: &Device) -> String {
+    const NAMES: [&str; 20] = [
+        "unknown",
+        "mlx5",
+        "mlx4",
+        "cxgb3",
+        "cxgb4",
+        "mthca",
+        "bnxt_re",
+        "ocrdma",
+        "nes",
+        "irdma",
+        "vmw_pvrdma",
+        "qedr",
+        "hns",
+        "usnic",
+        "rxe",
+        "hfi1",
+        "qib",
+        "efa",
+        "siw",
+        "erdma",
+    ];
+    let id = device.record().driver_id;
+    NAMES.get(id as usize).map_or_else(|| format!("driver {id}"), |name| (*name).to_owned())
+}

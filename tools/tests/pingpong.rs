@@ -1,0 +1,198 @@
+//! `uverbs pingpong`: every operation at every awkward size, on the embedded software HCA.
+
+mod common;
+
+use std::io::Read;
+use std::process::Stdio;
+
+use common::{command, run, uverbs};
+use serde_json::Value;
+
+const OPCODES: [&str; 7] =
+    ["send", "send-imm", "write", "write-imm", "read", "compare-swap", "fetch-add"];
+
+/// A run on the software HCA with JSON, its arguments besides given.
+#[track_caller]
+fn json(args: &[&str]) -> Value {
+    let fixed = ["pingpong", "--device", "softhca", "--json"];
+    let run = uverbs(&[&fixed, args].concat()).ok();
+    assert_eq!(run.stderr, "", "{args:?}");
+    let report = run.json();
+    assert_eq!(report["verified"], true, "{args:?}");
+    report
+}
+
+#[test]
+fn every_opcode_is_verified() {
+    for opcode in OPCODES {
+        let report = json(&["--opcode", opcode, "--iters", "200", "--warmup", "10"]);
+        assert_eq!(report["config"]["opcode"], opcode);
+        assert_eq!(report["counts"]["verified"], 420, "{opcode}");
+        assert_eq!(report["counts"]["measured"], 400, "{opcode}");
+        let size = report["config"]["size"].as_u64().unwrap();
+        assert_eq!(size, if matches!(opcode, "compare-swap" | "fetch-add") { 8 } else { 64 });
+        assert_eq!(report["counts"]["verified_bytes"], 420 * size);
+        let one_sided = matches!(opcode, "read" | "compare-swap" | "fetch-add");
+        let of = if one_sided { "operation" } else { "half_round_trip" };
+        assert_eq!(report["latency"]["of"], of);
+        assert_eq!(report["latency"]["samples"], if one_sided { 400 } else { 200 });
+    }
+}
+
+#[test]
+fn sizes_around_the_mtu_are_verified() {
+    for opcode in ["send", "send-imm", "write", "write-imm", "read"] {
+        for size in ["1", "7", "8", "4095", "4096", "4097", "12289"] {
+            let report = json(&["--opcode", opcode, "--size", size, "--iters", "20"]);
+            assert_eq!(report["config"]["size"].to_string(), size);
+        }
+    }
+}
+
+#[test]
+fn a_mebibyte_is_verified() {
+    for opcode in ["send", "write", "write-imm", "read"] {
+        let report = json(&["--opcode", opcode, "--size", "1M", "--iters", "4", "--warmup", "1"]);
+        assert_eq!(report["counts"]["verified_bytes"], 10 << 20, "{opcode}");
+    }
+}
+
+#[test]
+fn settings_are_verified() {
+    for args in [
+        &["--inline", "0"][..],
+        &["--inline", "64", "--size", "64"],
+        &["--inline", "64", "--size", "65"],
+        &["--inline", "200", "--size", "200", "--opcode", "write-imm"],
+        &["--doorbell", "non-cached"],
+        &["--doorbell", "non-cached", "--inline", "0", "--opcode", "write"],
+        &["--mtu", "256", "--size", "1025"],
+        &["--gid-index", "0"],
+        &["--rx-depth", "1"],
+        &["--rx-depth", "100"],
+        &["--warmup", "0"],
+    ] {
+        let report = json(&[args, &["--iters", "50"]].concat());
+        assert_eq!(report["latency"]["samples"], 50, "{args:?}");
+    }
+    assert_eq!(json(&["--mtu", "256", "--iters", "1"])["client"]["mtu"], 256);
+    assert_eq!(json(&["--gid-index", "0", "--iters", "1"])["client"]["gid_type"], "RoCE v1");
+}
+
+#[test]
+fn two_sides_on_one_hca() {
+    let run = uverbs(&["pingpong", "-d", "softhca1", "-n", "20", "--json"]).ok();
+    let report = run.json();
+    assert_eq!(report["client"]["device"], "softhca1");
+    assert_eq!(report["server"]["device"], "softhca1");
+    assert_ne!(report["client"]["qpn"], report["server"]["qpn"]);
+    assert_ne!(json(&["-n", "1"])["client"]["gid"], json(&["-n", "1"])["server"]["gid"]);
+}
+
+#[test]
+fn the_report_is_consistent() {
+    let report = json(&["--iters", "500"]);
+    let latency = &report["latency"];
+    let order = ["min", "p50", "p90", "p99", "p99_9", "p99_99", "max"];
+    let times = order.map(|name| latency[name].as_u64().unwrap());
+    assert!(times.is_sorted() && times[0] > 0, "{latency}");
+    assert_eq!(latency["unit"], "ns");
+    let mean = latency["mean"].as_f64().unwrap();
+    assert!(mean >= times[0] as f64 && mean <= times[6] as f64);
+    let buckets = report["histogram"].as_array().unwrap();
+    let count = |bucket: &Value| bucket["count"].as_u64().unwrap();
+    assert_eq!(buckets.iter().map(count).sum::<u64>(), 500);
+    // Rates are of the clocked time: two messages in each round trip, one at a time.
+    let rate = report["rates"]["messages_per_s"].as_f64().unwrap();
+    assert!((rate * mean / 1e9 - 1.0).abs() < 0.05, "{rate} messages/s at {mean} ns each");
+    assert!((report["rates"]["bytes_per_s"].as_f64().unwrap() / rate - 64.0).abs() < 1e-6);
+    let clocked = report["time"]["clocked_ns"].as_u64().unwrap();
+    assert!(clocked <= report["time"]["wall_ns"].as_u64().unwrap());
+    assert_eq!(report["config"]["timeout_ns"], 10_000_000_000u64);
+    assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn the_text_is_for_people() {
+    let args = ["pingpong", "-d", "softhca", "-n", "100"];
+    let text = uverbs(&args).ok().stdout;
+    for part in [
+        "send ping-pong over RC, 64 bytes",
+        "client ",
+        "verified   220 messages",
+        "p99.99",
+        " us |",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing:\n{text}");
+    }
+    assert!(text.is_ascii(), "{text}");
+    assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+    assert!(text.lines().filter(|line| line.contains(" |")).all(|line| line.len() <= 80), "{text}");
+    let utf8 = run(command(&args).env("LC_ALL", "C.UTF-8")).ok().stdout;
+    assert!(utf8.contains("µs │█") || utf8.contains("█"), "{utf8}");
+    let quiet = uverbs(&[&args[..], &["--quiet"]].concat()).ok().stdout;
+    assert!(quiet.contains("verified   220 messages") && !quiet.contains('|'), "{quiet}");
+}
+
+#[test]
+fn a_note_says_which_device_but_no_bar_is_drawn_into_a_pipe() {
+    // Long enough for a bar to be due.
+    let run = uverbs(&["pingpong", "--size", "64K", "-n", "3000"]).ok();
+    if std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
+    {
+        eprintln!("skipped: this machine has RDMA devices, and then there is no note");
+        return;
+    }
+    let note = "uverbs: no RDMA device here, using the embedded software HCA (softhca)\n";
+    assert_eq!(run.stderr, note);
+    assert_eq!(uverbs(&["pingpong", "-q", "-n", "1"]).ok().stderr, "");
+}
+
+#[test]
+fn bad_arguments_are_one_line_and_status_2() {
+    for (args, says) in [
+        (&["--device", "mlx5_77"][..], "no RDMA device `mlx5_77`"),
+        (&["--size", "0"], "at least 1 byte"),
+        (&["--size", "2147483649"], "at most 2147483648 bytes"),
+        (&["--size", "2G"], "a message of softhca0 has at most"),
+        (&["--size", "many"], "'many'"),
+        (&["--iters", "0"], "'0' for '--iters"),
+        (&["--inline", "100K"], "--inline 102400: "),
+        (&["--inline", "8", "--opcode", "read"], "--inline 8: "),
+        (&["--gid-index", "9999"], "--gid-index 9999: the port's GID table has"),
+        (&["--gid-index", "200"], "--gid-index 200: "),
+        (&["--port", "0"], "--port 0: softhca0 has ports 1 to 1"),
+        (&["--port", "2"], "--port 2: softhca0 has ports 1 to 1"),
+        (&["--mtu", "1500"], "an MTU is 256"),
+        (&["--rx-depth", "4294967295"], "--rx-depth 4294967295: "),
+        (&["--opcode", "fetch-add", "--size", "4"], "--size 4: an atomic has 8 bytes"),
+        (&["--opcode", "sned"], "[possible values: send, "),
+        (&["--timeout", "-1"], "must be over 0"),
+        (&["--no-such-option"], "--no-such-option"),
+        (&["extra"], "'extra'"),
+    ] {
+        let device: &[_] = if args.contains(&"--device") { &[] } else { &["--device", "softhca"] };
+        let run = uverbs(&[&["pingpong"], device, args].concat());
+        let line = run.complaint(2);
+        assert!(line.contains(says), "{args:?}: {line}");
+    }
+}
+
+#[test]
+fn a_peer_that_is_too_slow_is_one_line_and_status_1() {
+    let run =
+        uverbs(&["pingpong", "-d", "softhca", "--size", "4M", "--timeout", "0.000001", "--json"]);
+    let line = run.complaint(1);
+    assert!(line.contains("iteration 1: ") && line.contains("did not come within"), "{line}");
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let mut child = command(&["pingpong", "-d", "softhca", "-n", "10"]);
+    let mut child = child.stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{stderr}");
+    assert_eq!(stderr, "");
+}

@@ -55,7 +55,7 @@ impl Context {
             ..Default::default()
         };
         let mut answer = mlx5_ib_alloc_ucontext_resp::default();
-        core.uverbs().get_context(request.as_bytes(), answer.as_mut_bytes())?;
+        let info = core.uverbs().get_context(request.as_bytes(), answer.as_mut_bytes())?;
         // Static registers are what a kernel gives that doesn't know DYN_UAR (mlx5_ib before 5.8).
         if answer.tot_bfregs != 0 {
             let what = "a kernel without dynamic UARs (before Linux 5.8)".to_owned();
@@ -71,7 +71,7 @@ impl Context {
             uars,
             dbrecs: Dbrecs::new(),
             indexes: UserIndexes::default(),
-            limits: Limits::new(&answer, &device),
+            limits: Limits::new(&answer, &device, info.num_comp_vectors),
             core,
         })
     }

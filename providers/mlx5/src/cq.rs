@@ -36,6 +36,7 @@ pub(crate) const UNWRITTEN: u8 = CqeOpcode::INVALID.0 << 4 | MLX5_CQE_OWNER_MASK
 const NO_UIDX: u32 = u32::MAX;
 
 /// The polling side of a completion queue.
+#[repr(C, align(64))]
 pub struct Cq {
     /// The 64 described bytes of the first entry.
     start: *mut u8,
@@ -117,6 +118,12 @@ impl Cq {
             table: Vec::new(),
             strays: 0,
         }
+    }
+
+    /// As if so many completions had been polled before.
+    #[cfg(test)]
+    pub(crate) fn start_at(&mut self, index: u32) {
+        self.ci = index;
     }
 
     /// Entries that were skipped: of a queue pair that is not known here, or of a kind that this library never asks for. Not 0

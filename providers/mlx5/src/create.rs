@@ -28,7 +28,7 @@ use zerocopy::IntoBytes;
 use crate::buffer::QpMemory;
 use crate::cq::{CqParts, fill};
 use crate::rq::RqParts;
-use crate::size::{RecvSize, SendSize, cq_entries};
+use crate::size::{RecvSize, SendSize, check_vector, cq_entries};
 use crate::sq::SqParts;
 use crate::uar::UarPage;
 use crate::wqe::Room;
@@ -76,6 +76,7 @@ pub(crate) fn create_cq(
     size: CqeSize,
 ) -> Result<(Arc<CqCore>, Cq), Error> {
     let entries = cq_entries(init.entries, &context.limits)?;
+    check_vector(init.comp_vector, &context.limits)?;
     let shift = size.shift();
     let page = Arc::clone(context.uars.non_cached());
     let uar_page_index = arm_page(&page)?;

@@ -30,6 +30,7 @@ pub struct RecvCursor {
 }
 
 /// The posting side of a receive queue.
+#[repr(C, align(64))]
 pub struct Rq {
     start: *mut u8,
     /// WQEs less one.
@@ -126,6 +127,13 @@ impl Rq {
     #[inline(always)]
     pub(crate) fn entry(&self, index: u32) -> *mut u8 {
         self.start.wrapping_add(((index & self.mask) as usize) << self.shift)
+    }
+
+    /// As if so much had been posted and polled before.
+    #[cfg(test)]
+    pub(crate) fn start_at(&mut self, index: u32) {
+        (self.pi, self.retired, self.marked) = (index, index, index);
+        self.shared.recv.retire(index);
     }
 
     /// Looks up how far the polling side got.

@@ -36,6 +36,8 @@ pub(crate) struct Limits {
     sge: u32,
     /// Entries of the largest completion queue, less one.
     cqe: u32,
+    /// Completion vectors.
+    vectors: u32,
 }
 
 /// The largest power of two that isn't over `limit`; 0 for 0.
@@ -51,7 +53,11 @@ fn check(what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
 }
 
 impl Limits {
-    pub(crate) fn new(context: &mlx5_ib_alloc_ucontext_resp, device: &DeviceAttr) -> Self {
+    pub(crate) fn new(
+        context: &mlx5_ib_alloc_ucontext_resp,
+        device: &DeviceAttr,
+        vectors: u32,
+    ) -> Self {
         // The `ds` field has six bits, which is less than what the kernel allows (1024 bytes).
         let ds_bytes = u32::from(DS_MAX) * SEGMENT;
         Self {
@@ -61,6 +67,7 @@ impl Limits {
             recv_entries: power_of_two_within(context.max_recv_wr.min(MAX_RING)),
             sge: device.max_sge,
             cqe: device.max_cqe.min(MAX_CQE - 1),
+            vectors,
         }
     }
 }
@@ -162,6 +169,15 @@ pub(crate) fn cq_entries(entries: u32, limits: &Limits) -> Result<u32, Error> {
     Ok((entries + 1).next_power_of_two())
 }
 
+/// Refuses a completion vector that isn't there.
+pub(crate) fn check_vector(vector: u32, limits: &Limits) -> Result<(), Error> {
+    if vector < limits.vectors {
+        return Ok(());
+    }
+    let (value, limit) = (vector.into(), limits.vectors.saturating_sub(1).into());
+    Err(Error::Limit { verb: CREATE_CQ, what: "comp_vector", value, limit })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -175,6 +191,7 @@ mod tests {
         recv_entries: 1 << 15,
         sge: 30,
         cqe: (1 << 22) - 1,
+        vectors: 8,
     };
 
     fn cap(wr: u32, sge: u32, inline: u32) -> QpCap {

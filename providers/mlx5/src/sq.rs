@@ -34,8 +34,9 @@ pub struct SendCursor {
 }
 
 /// The posting side of a send queue.
+#[repr(C, align(64))]
 pub struct Sq {
-    // What a post needs comes first, for the sake of cache lines.
+    // Two cache lines: what a post needs, and what ringing needs besides.
     ring: Ring,
     /// Published producer index in WQEBBs, free running. The device knows its low 16 bits.
     pi: u32,
@@ -58,6 +59,8 @@ pub struct Sq {
 
 // SAFETY: the pointers go to memory that `_memory` keeps, and this is the only one to post through them.
 unsafe impl Send for Sq {}
+
+const _: () = assert!(size_of::<Sq>() <= 128);
 
 /// What a send queue is made from.
 pub(crate) struct SqParts {
@@ -140,6 +143,13 @@ impl Sq {
             self.make_room(end)?;
         }
         Ok(end)
+    }
+
+    /// As if so much had been posted and polled before.
+    #[cfg(test)]
+    pub(crate) fn start_at(&mut self, index: u32) {
+        (self.pi, self.retired, self.marked) = (index, index, index);
+        self.shared.send.retire(index);
     }
 
     /// Looks up how far the polling side got.

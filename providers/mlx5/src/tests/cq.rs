@@ -216,6 +216,38 @@ fn the_consumer_index_is_published_on_request_and_has_24_bits() {
 }
 
 #[test]
+fn indexes_run_over_24_and_32_bits() {
+    for start in [(1 << 24) - 8, u32::MAX - 7] {
+        let mut side = PollSide::new(4, 6);
+        let qp = posted(&UserIndexes::default(), 4);
+        side.attach(&qp);
+        side.cq.start_at(start);
+        side.pi = start;
+        for _ in 0..16 {
+            assert_eq!(poll(&mut side), None);
+            side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).0);
+            assert_eq!(ids(&mut side).len(), 1);
+            side.cq.publish();
+            assert_eq!(side.consumer_record(), side.pi & 0xff_ffff);
+        }
+        // A sweep across the border, in a ring that is new to it.
+        let mut side = PollSide::new(4, 6);
+        side.attach(&qp);
+        side.cq.start_at(start);
+        side.pi = start;
+        for _ in 0..6 {
+            side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).0);
+            assert_eq!(ids(&mut side).len(), 1);
+        }
+        for qpn in [QPN, 5, QPN, 5] {
+            side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).qpn(qpn).0);
+        }
+        side.cq.sweep(QPN);
+        assert_eq!(ids(&mut side).len(), 2);
+    }
+}
+
+#[test]
 fn unsignaled_sends_are_retired_by_the_next_signaled_one() {
     let mut sends = SendSide::new(8, Room { max_sge: 2, max_inline: 28 }, true);
     let mut side = PollSide::new(8, 6);
@@ -342,6 +374,29 @@ fn a_detached_queue_pair_s_completions_are_dropped_and_the_others_stay_in_order(
             assert_eq!(side.cq.strays(), 0);
         }
     }
+}
+
+#[test]
+fn a_queue_pair_that_is_gone_is_not_remembered() {
+    let mut side = PollSide::new(8, 6);
+    let qp = posted(&UserIndexes::default(), 4);
+    let uidx = qp.user_index.value();
+    side.attach(&qp);
+    side.complete(Cqe::new(REQ, uidx).0);
+    assert_eq!(ids(&mut side), [100]);
+    side.core.tell(Message::Detach { shared: Arc::clone(&qp), qpn: QPN });
+    side.cq.settle();
+    assert_eq!(Arc::strong_count(&qp), 1);
+    side.complete(Cqe::new(REQ, uidx).0);
+    side.complete(Cqe::new(REQ_ERR, uidx).0);
+    assert_eq!(ids(&mut side), [0; 0]);
+    assert_eq!(side.cq.strays(), 2);
+    // Detached before it was ever looked at: nothing of it stays either.
+    let qp = posted(&UserIndexes::default(), 4);
+    side.attach(&qp);
+    side.core.tell(Message::Detach { shared: Arc::clone(&qp), qpn: QPN });
+    assert_eq!(ids(&mut side), [0; 0]);
+    assert_eq!(Arc::strong_count(&qp), 1);
 }
 
 #[test]

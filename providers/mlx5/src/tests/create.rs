@@ -92,6 +92,12 @@ fn a_completion_queue() {
     assert_eq!(door.sent(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY).len(), 2);
     assert!(matches!(context.create_cq(&CqInit::new(0)), Err(Error::Limit { limit: 1, .. })));
     assert!(matches!(context.create_cq(&CqInit::new(u32::MAX)), Err(Error::Limit { .. })));
+    let mut init = CqInit::new(1);
+    init.comp_vector = 8;
+    let error = context.create_cq(&init).unwrap_err();
+    assert!(matches!(error, Error::Limit { what: "comp_vector", limit: 7, .. }), "{error}");
+    init.comp_vector = 7;
+    drop(context.create_cq(&init).unwrap());
     door.refuse(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, Errno::EINVAL);
     let error = context.create_cq(&CqInit::new(1)).unwrap_err();
     assert_eq!((error.verb(), error.errno()), (Some("create_cq"), Some(Errno::EINVAL)));
@@ -134,7 +140,10 @@ fn a_queue_pair() {
     assert_eq!((asked.sq_buf_addr, asked.ece_options), (0, 0));
     let page = door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC).pop().unwrap();
     assert_eq!(page.number(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE), 0, "BF");
-    assert_ne!(asked.bfreg_index, context.uars.non_cached().page_id());
+    assert_eq!(
+        *door.pages.lock().unwrap(),
+        [context.uars.non_cached().page_id(), asked.bfreg_index]
+    );
     assert_eq!(send.uar.addr() % 4096, 0x800);
     assert_eq!((core.qpn(), send.qpn, recv.qpn), (0xab_cdef, 0xab_cdef, 0xab_cdef));
     assert_eq!(
@@ -182,6 +191,40 @@ fn registers_are_dedicated_recycled_and_remember_their_half() {
     drop((fourth, again, init));
     let order: Vec<_> = door.sent.lock().unwrap().iter().rev().take(2).map(|s| s.object).collect();
     assert!(!order.contains(&UVERBS_OBJECT_QP));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn a_host_with_larger_pages_gets_all_registers_of_a_page() {
+    let door = Door::new();
+    {
+        let mut answers = door.answers.lock().unwrap();
+        (answers.page_bytes, answers.context.num_uars_per_page) = (0x4000, 4);
+    }
+    let context = Mlx5::open(door.core()).unwrap();
+    let init = qp_init(&context, QpCap::default(), DoorbellMode::BlueFlame);
+    let qps: Vec<_> = (0..9).map(|_| context.create_qp(&init).unwrap()).collect();
+    let pages = door.pages.lock().unwrap().clone();
+    assert_eq!(pages.len(), 3);
+    let start = qps[0].1.raw_parts().uar.addr() - 0x800;
+    let sent = door.sent(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE);
+    for (at, (qp, sent)) in qps.iter().zip(&sent).take(8).enumerate() {
+        let asked: mlx5_ib_create_qp = request(sent);
+        assert_eq!(asked.bfreg_index, pages[1] + at as u32 / 2);
+        let offset = at / 2 * 4096 + 0x800 + at % 2 * 0x200;
+        assert_eq!(qp.1.raw_parts().uar.addr() - start, offset);
+    }
+    assert_eq!(request::<mlx5_ib_create_qp>(&sent[8]).bfreg_index, pages[2]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn a_doorbell_page_that_is_too_short_is_refused_and_given_back() {
+    let door = Door::new();
+    door.answers.lock().unwrap().page_bytes = 64;
+    let core = door.core();
+    assert!(matches!(Mlx5::open(Arc::clone(&core)), Err(Error::Unsupported { .. })));
+    assert_eq!(door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY).len(), 1);
 }
 
 /// Posts one send, and drops the queue pair.

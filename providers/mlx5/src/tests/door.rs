@@ -42,8 +42,10 @@ impl Sent {
 #[derive(Debug)]
 pub(crate) struct Answers {
     pub(crate) context: mlx5_ib_alloc_ucontext_resp,
-    /// The first page's number.
+    /// What pages are numbered from.
     pub(crate) page_id: u32,
+    /// Bytes of a page.
+    pub(crate) page_bytes: u32,
     /// Refused from now on.
     pub(crate) refuse: Vec<(u16, u16, Errno)>,
 }
@@ -52,6 +54,8 @@ pub(crate) struct Answers {
 pub(crate) struct Door {
     pub(crate) answers: Mutex<Answers>,
     pub(crate) sent: Mutex<Vec<Sent>>,
+    /// Numbers of the pages given out, oldest first.
+    pub(crate) pages: Mutex<Vec<u32>>,
     next: Mutex<u32>,
 }
 
@@ -70,8 +74,14 @@ impl Door {
             ..Default::default()
         };
         Arc::new(Self {
-            answers: Mutex::new(Answers { context, page_id: 0x40, refuse: Vec::new() }),
+            answers: Mutex::new(Answers {
+                context,
+                page_id: 0x40,
+                page_bytes: 4096,
+                refuse: Vec::new(),
+            }),
             sent: Mutex::default(),
+            pages: Mutex::default(),
             next: Mutex::new(1),
         })
     }
@@ -157,11 +167,12 @@ impl UverbsDoor for Door {
             (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC) => {
                 new_handle = Some(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE);
                 let number = self.number();
+                self.pages.lock().unwrap().push(answers.page_id + number);
                 answer(
                     MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET,
                     &(u64::from(number) << 12).to_ne_bytes(),
                 );
-                answer(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &4096u32.to_ne_bytes());
+                answer(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &answers.page_bytes.to_ne_bytes());
                 answer(
                     MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID,
                     &(answers.page_id + number).to_ne_bytes(),

@@ -232,7 +232,7 @@ impl PollSide {
         cqe[63] = cqe[63] & !1 | turn;
         let end = ((self.pi % self.entries) as usize + 1) * self.stride;
         self.ring.write(end - 64, &cqe);
-        self.pi += 1;
+        self.pi = self.pi.wrapping_add(1);
     }
 
     pub(crate) fn consumer_record(&self) -> u32 {

@@ -87,6 +87,14 @@ fn the_record_has_16_bits_and_a_reset_starts_over() {
         side.shared.recv.retire(index + 1);
     }
     assert_eq!(side.recv_record(), 2);
+    side.rq.start_at(u32::MAX - 1);
+    let mut at = side.rq.begin();
+    for slot in [u32::MAX - 1, u32::MAX, 0, 1] {
+        assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Ok(slot));
+    }
+    assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Err(PostError::Full));
+    ring(&mut side, at);
+    assert_eq!(side.recv_record(), 2);
     // SAFETY: no device, no poller.
     unsafe { side.rq.reset() };
     assert_eq!((side.recv_record(), side.rq.raw_parts().producer), (0, 0));

@@ -187,6 +187,30 @@ fn a_full_queue_says_so_until_something_is_retired() {
 }
 
 #[test]
+fn indexes_run_over_32_bits() {
+    let mut side = SendSide::new(8, ROOM, true);
+    let start = u32::MAX - 5;
+    side.sq.start_at(start);
+    let mut index = start;
+    for _ in 0..10 {
+        let mut at = side.sq.begin();
+        // 3 + 3 WQEBBs fit, a third time doesn't.
+        assert_eq!(inline(&mut side, &mut at, 170), Ok(index));
+        assert_eq!(inline(&mut side, &mut at, 170), Ok(index.wrapping_add(3)));
+        assert_eq!(inline(&mut side, &mut at, 170), Err(PostError::Full));
+        ring(&mut side, at);
+        index = index.wrapping_add(6);
+        assert_eq!(side.send_record(), index & 0xffff);
+        assert_eq!(
+            side.bytes(index.wrapping_sub(3), 3)[1..],
+            (index.wrapping_sub(3) as u16).to_be_bytes()
+        );
+        side.retire(index);
+    }
+    side.assert_guards();
+}
+
+#[test]
 fn posting_needs_the_state_and_a_queue() {
     let mut side = SendSide::new(8, ROOM, true);
     side.sq.enable(false);

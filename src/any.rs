@@ -210,8 +210,8 @@ macro_rules! any {
                 match self { $(Self::$variant(cq) => cq.settle(),)+ }
             }
 
-            fn sweep(&mut self, qpn: u32) {
-                match self { $(Self::$variant(cq) => cq.sweep(qpn),)+ }
+            fn sweep(&mut self, user_index: u32) {
+                match self { $(Self::$variant(cq) => cq.sweep(user_index),)+ }
             }
         }
 

@@ -33,13 +33,26 @@ impl<P: Provider> CompletionQueue<P> {
         Self { cq, core }
     }
 
-    /// The kernel's object.
-    #[must_use]
-    pub fn core(&self) -> &Arc<CqCore> {
+    pub(crate) fn core(&self) -> &Arc<CqCore> {
         &self.core
     }
 
+    /// The kernel's handle, for commands of your own.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.core.handle()
+    }
+
+    /// The device's number.
+    #[must_use]
+    pub fn cqn(&self) -> u32 {
+        self.core.cqn()
+    }
+
     /// Completions it can hold: at least what was asked for.
+    ///
+    /// A completion that finds it full is lost, and with it the queue and every queue pair that completes to it. It has room for the
+    /// worst case if it holds the `max_send_wr` and `max_recv_wr` that were [granted](crate::QueuePair::cap), of all its queue pairs.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.core.capacity()
@@ -94,7 +107,13 @@ impl<P: Provider> CompletionQueue<P> {
     #[doc(alias = "ibv_poll_cq")]
     #[doc(alias = "ibv_start_poll")]
     pub fn poll(&mut self, budget: usize) -> Burst<'_, P> {
-        Burst { cq: &mut self.cq, left: budget, polled: false }
+        if self.core.has_messages() {
+            // Also where there is always something to poll: buffers of queue pairs that are gone wait to be freed.
+            self.cq.settle();
+        }
+        // Entries go back early in a long burst, or the device would run out of them.
+        let every = self.core.capacity() / 4 + 1;
+        Burst { cq: &mut self.cq, left: budget, every, unpublished: 0 }
     }
 
     /// Calls `each` for up to `budget` completions and returns how many there were.
@@ -164,9 +183,9 @@ impl<P: Provider> CompletionQueue<P> {
     }
 
     /// Drops the completions of a queue pair that was just reset.
-    pub(crate) fn sweep(&mut self, qpn: u32) {
+    pub(crate) fn sweep(&mut self, user_index: u32) {
         self.cq.settle();
-        self.cq.sweep(qpn);
+        self.cq.sweep(user_index);
     }
 }
 
@@ -175,7 +194,8 @@ impl<P: Provider> CompletionQueue<P> {
 pub struct Burst<'q, P: Provider = Any> {
     cq: &'q mut P::Cq,
     left: usize,
-    polled: bool,
+    every: u32,
+    unpublished: u32,
 }
 
 impl<P: Provider> Burst<'_, P> {
@@ -189,9 +209,14 @@ impl<P: Provider> Burst<'_, P> {
         if self.left == 0 {
             return None;
         }
+        if self.unpublished == self.every {
+            self.cq.publish();
+            self.unpublished = 0;
+        }
+        // Counted before the look: one that finds only entries to skip has some to give back, too.
+        self.unpublished += 1;
         let Polled { view, wr_id, frame } = self.cq.next()?;
         self.left -= 1;
-        self.polled = true;
         Some(Completion { view, wr_id, frame })
     }
 }
@@ -199,7 +224,7 @@ impl<P: Provider> Burst<'_, P> {
 impl<P: Provider> Drop for Burst<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        if self.polled {
+        if self.unpublished != 0 {
             self.cq.publish();
         }
     }

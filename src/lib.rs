@@ -47,6 +47,8 @@ mod rq;
 mod sq;
 pub mod transport;
 
+/// What the system answers, as errors and doors carry it.
+pub use nix::errno::Errno;
 #[doc(inline)]
 pub use uverbs_core::attr::{
     AccessFlags, AckTimeout, DeviceAttr, DoorbellMode, Gid, GidEntry, GidType, GlobalRoute,

@@ -112,7 +112,8 @@ impl ProtectionDomain {
     ///
     /// # Safety
     ///
-    /// The memory stays mapped until the region is deregistered (dropped). While the device may write to it, for a work
+    /// The memory stays mapped until the region is deregistered: by [`MemoryRegion::deregister`], which says so, or by dropping it, which
+    /// can't say that the kernel refused. While the device may write to it, for a work
     /// request in flight or for as long as a peer has its remote key, nothing holds a reference to those bytes.
     ///
     /// # Errors

@@ -16,9 +16,7 @@ impl ProtectionDomain {
         Self { core }
     }
 
-    /// The kernel's object.
-    #[must_use]
-    pub fn core(&self) -> &Arc<PdCore> {
+    pub(crate) fn core(&self) -> &Arc<PdCore> {
         &self.core
     }
 

@@ -1,12 +1,17 @@
-//! Providers, as far as a user of the library sees them: something to be generic over.
+//! Providers, as far as a user of the library sees them: something to be generic over, and the data path's own traits.
 
 use std::fmt::Debug;
 
 use uverbs_core::provider::Provider as Contract;
 
-/// A family of devices with one hardware interface. Sealed: bound on it, don't implement it.
+pub use crate::any::{AnyContext, AnyCq, AnyRq, AnySq, AnyView};
+/// The data path's traits, for what [`SendQueue::provider_mut`](crate::SendQueue::provider_mut) and its like give. No promise of
+/// stability.
+pub use uverbs_core::provider::{CqInit, CqOps, RecvOps, SendOps, View};
+
+/// A family of devices with one hardware interface: something to be generic over.
 ///
-/// [`Any`](crate::Any) is the provider that is whichever the device needs.
+/// [`Any`](crate::Any) is the provider that is whichever the device needs. The built-in providers are the only ones that can be opened.
 pub trait Provider: Contract + Debug {}
 
 impl<P: Contract> Provider for P {}

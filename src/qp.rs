@@ -108,11 +108,10 @@ impl<P: Provider> QueuePairBuilder<P> {
             }
         }
         let (core, sq, rq) = self.context.provider().create_qp(&self.init)?;
+        let home = Box::new(Home { context: self.context, prepared: None });
         Ok(QueuePair {
             send: SendQueue::new(Arc::clone(&core), sq),
-            recv: RecvQueue::new(core, rq),
-            context: self.context,
-            local: None,
+            recv: RecvQueue::new(core, rq, home),
         })
     }
 }
@@ -132,7 +131,7 @@ pub struct Local {
     pub psn: Option<u32>,
     /// Largest packet payload; `None` takes the port's.
     pub mtu: Option<Mtu>,
-    /// READs and atomics outstanding in each direction.
+    /// READs and atomics outstanding in each direction, as far as the device has them.
     pub rd_atomic: u8,
     /// How long the peer shall wait when no receive is posted.
     pub min_rnr_timer: RnrTimer,
@@ -175,6 +174,13 @@ impl Default for Local {
     }
 }
 
+/// What the whole queue pair needs besides its halves.
+#[derive(Debug)]
+pub(crate) struct Home<P: Provider> {
+    context: Context<P>,
+    prepared: Option<Prepared>,
+}
+
 /// What [`QueuePair::prepare`] settled, for [`QueuePair::connect`].
 #[derive(Debug)]
 struct Prepared {
@@ -196,14 +202,13 @@ struct Prepared {
 /// # Ok(()) }
 /// ```
 ///
-/// Dropping it (or both its halves) destroys it. Leaking it leaks its memory and never frees it.
+/// Dropping it (or both its halves) destroys it; frames in flight go back to their slabs when the completion queue is polled next,
+/// or dropped. Leaking it leaks its memory and never frees it.
 #[derive(Debug)]
 #[doc(alias = "ibv_qp")]
 pub struct QueuePair<P: Provider = Any, T: Transport = Rc> {
     send: SendQueue<P, T>,
     recv: RecvQueue<P>,
-    context: Context<P>,
-    local: Option<Box<Prepared>>,
 }
 
 /// A queue pair that the kernel confirmed as destroyed; [`CompletionQueue::reclaim`] gives its buffers back.
@@ -226,10 +231,14 @@ impl Gone {
 }
 
 impl<P: Provider> QueuePair<P> {
-    /// The kernel's object.
-    #[must_use]
-    pub fn core(&self) -> &Arc<QpCore> {
+    fn core(&self) -> &Arc<QpCore> {
         self.send.core()
+    }
+
+    /// The kernel's handle, for commands of your own.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.core().handle()
     }
 
     /// Its number, 24 bits.
@@ -304,6 +313,22 @@ impl<P: Provider> QueuePair<P> {
         (self.send, self.recv)
     }
 
+    /// Puts the halves together again.
+    ///
+    /// # Errors
+    ///
+    /// The halves, when they are of two queue pairs.
+    pub fn join(
+        send: SendQueue<P>,
+        recv: RecvQueue<P>,
+    ) -> Result<Self, (SendQueue<P>, RecvQueue<P>)> {
+        if Arc::ptr_eq(send.core(), recv.core()) {
+            Ok(Self { send, recv })
+        } else {
+            Err((send, recv))
+        }
+    }
+
     /// RESET to INIT: receives can be posted from here on.
     ///
     /// # Errors
@@ -354,11 +379,12 @@ impl<P: Provider> QueuePair<P> {
     ///
     /// The kernel's refusal.
     pub fn fail(&mut self) -> Result<(), Error> {
+        self.whole()?;
         self.core().fail()
     }
 
     /// To RESET: everything outstanding is forgotten, completions not yet polled included. The buffers come back with their work
-    /// requests' numbers. `cqs` are the completion queues of this queue pair, once each.
+    /// requests' numbers. `cqs` are its completion queues; others among them are left alone.
     ///
     /// # Errors
     ///
@@ -382,12 +408,17 @@ impl<P: Provider> QueuePair<P> {
                 });
             }
         }
-        core.reset()?;
+        self.send.forget_unrung();
+        self.recv.forget_unrung();
+        // SAFETY: the rings are reset below, and nothing is posted before.
+        unsafe { core.reset() }?;
         self.send.enable(false);
         self.recv.enable(false);
-        self.local = None;
+        self.recv.home.prepared = None;
         for cq in cqs {
-            cq.sweep(core.qpn());
+            if Arc::ptr_eq(cq.core(), core.send_cq()) || Arc::ptr_eq(cq.core(), core.recv_cq()) {
+                cq.sweep(core.shared().user_index.value());
+            }
         }
         // SAFETY: the kernel confirmed the reset; `&mut self` is the posting side, `&mut` of the completion queues the polling side.
         let mut frames = unsafe { core.shared().send.reclaim() };
@@ -407,11 +438,21 @@ impl<P: Provider> QueuePair<P> {
     /// [`Error::Limit`] for a GID index or a port that isn't there, an MTU over the port's; [`Error::Unsupported`] on an Ethernet port
     /// without GIDs; the kernel's refusal.
     pub fn prepare(&mut self, local: &Local) -> Result<Endpoint, Error> {
-        let port = self.context.query_port(local.port)?;
+        self.whole()?;
+        let context = self.recv.home.context.clone();
+        let port = context.query_port(local.port)?;
+        let device = context.query_device()?;
         let gid = match local.gid_index {
-            Some(index) => Some(self.context.query_gid(local.port, index)?),
-            None => self.context.best_gid(local.port)?,
+            Some(index) => Some(context.query_gid(local.port, index)?),
+            None => context.best_gid(local.port)?,
         };
+        // The command has eight bits for it (`ib_uverbs_qp_dest::sgid_index`).
+        limit("GID index", gid.as_ref().map_or(0, |gid| gid.index), 255)?;
+        let mut local = local.clone();
+        let rd_atomic = |most: u32| local.rd_atomic.min(u8::try_from(most).unwrap_or(u8::MAX));
+        let (serves, asks) =
+            (rd_atomic(device.max_qp_rd_atom), rd_atomic(device.max_qp_init_rd_atom));
+        local.rd_atomic = asks;
         let mtu = local.mtu.unwrap_or(port.active_mtu);
         limit("path MTU", mtu.bytes().unwrap_or(0), port.active_mtu.bytes().unwrap_or(0))?;
         limit("first PSN", local.psn.unwrap_or(0), 0xff_ffff)?;
@@ -425,23 +466,23 @@ impl<P: Provider> QueuePair<P> {
             qpn: self.qpn(),
             psn: local.psn.unwrap_or_else(random_psn),
             mtu,
-            rd_atomic: local.rd_atomic,
+            rd_atomic: serves,
             gid: gid.as_ref().map(|entry| entry.gid),
         };
-        self.local =
-            Some(Box::new(Prepared { local: local.clone(), endpoint, gid, link: port.link_layer }));
+        let link = port.link_layer;
+        self.recv.home.prepared = Some(Prepared { local, endpoint, gid, link });
         Ok(endpoint)
     }
 
     /// Connects to the peer: INIT to RTR to RTS. The smaller of both sides' MTUs and READ depths is used, so the peer must be given
-    /// this side's endpoint unchanged.
+    /// this side's endpoint unchanged. If it fails on the way from RTR to RTS, the way back is a [`reset`](Self::reset).
     ///
     /// # Errors
     ///
     /// [`Error::State`] unless [`prepare`](Self::prepare)d; [`Error::MissingAttribute`] when the peer gives no GID and this port is
     /// Ethernet, which can't do without; [`Error::Invalid`] for a GID that can't be reached from this side's; the kernel's refusal.
     pub fn connect(&mut self, peer: &Endpoint) -> Result<(), Error> {
-        let Some(prepared) = self.local.take() else {
+        let Some(prepared) = self.recv.home.prepared.take() else {
             return Err(Error::State {
                 verb: "connect",
                 state: self.state(),
@@ -449,7 +490,7 @@ impl<P: Provider> QueuePair<P> {
             });
         };
         let result = self.connect_prepared(&prepared, peer);
-        self.local = Some(prepared);
+        self.recv.home.prepared = Some(prepared);
         result
     }
 
@@ -473,7 +514,7 @@ impl<P: Provider> QueuePair<P> {
                 src_path_bits: 0,
                 static_rate: 0,
             },
-            max_dest_rd_atomic: local.rd_atomic,
+            max_dest_rd_atomic: endpoint.rd_atomic,
             min_rnr_timer: local.min_rnr_timer,
         })?;
         self.ready_to_send(&RtsAttr {
@@ -489,12 +530,15 @@ impl<P: Provider> QueuePair<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal. Buffers and rings are then kept until the device is closed.
+    /// The kernel's refusal. Buffers and rings then stay with the device for good.
     #[doc(alias = "ibv_destroy_qp")]
-    pub fn destroy(self) -> Result<Gone, Error> {
+    pub fn destroy(mut self) -> Result<Gone, Error> {
         self.whole()?;
+        self.send.forget_unrung();
+        self.recv.forget_unrung();
         let core = Arc::clone(self.core());
-        core.destroy()?;
+        // SAFETY: both posting sides are here, and go with `self`.
+        unsafe { core.destroy() }?;
         Ok(Gone { core })
     }
 
@@ -534,7 +578,7 @@ fn route(
                     why: "an IPv4 GID reaches only IPv4 GIDs, and an IPv6 GID only IPv6 ones",
                 });
             }
-            Ok(Some((dgid, own.index.min(255) as u8)))
+            Ok(Some((dgid, own.index as u8)))
         }
         _ => Ok(None),
     }

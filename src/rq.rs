@@ -8,12 +8,14 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use uverbs_core::error::Error;
 use uverbs_core::frame::Frame;
 use uverbs_core::provider::RecvOps;
 use uverbs_core::qp::QpCore;
 use uverbs_core::work::{PostError, Sge};
 
 use crate::provider::Provider;
+use crate::qp::Home;
 use crate::{Any, Rejected};
 
 /// The posting side of a receive queue: a unique value that one thread at a time owns.
@@ -23,20 +25,35 @@ pub struct RecvQueue<P: Provider = Any> {
     rq: P::Rq,
     core: Arc<QpCore>,
     domain: u64,
+    /// What the whole queue pair needs and neither half: kept here, so that halves that are swapped take it along.
+    pub(crate) home: Box<Home<P>>,
     // `Cell` makes it `!Sync` whatever the provider's type is.
     _unshared: PhantomData<std::cell::Cell<()>>,
 }
 
 impl<P: Provider> RecvQueue<P> {
-    pub(crate) fn new(core: Arc<QpCore>, rq: P::Rq) -> Self {
+    pub(crate) fn new(core: Arc<QpCore>, rq: P::Rq, home: Box<Home<P>>) -> Self {
         let domain = core.pd().domain();
-        Self { rq, core, domain, _unshared: PhantomData }
+        Self { rq, core, domain, home, _unshared: PhantomData }
     }
 
-    /// The kernel's object.
-    #[must_use]
-    pub fn core(&self) -> &Arc<QpCore> {
+    pub(crate) fn core(&self) -> &Arc<QpCore> {
         &self.core
+    }
+
+    /// The number of the queue pair, 24 bits.
+    #[must_use]
+    pub fn qpn(&self) -> u32 {
+        self.core.qpn()
+    }
+
+    /// Brings the queue pair to ERR: everything outstanding, of both halves, comes back flushed.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn fail(&mut self) -> Result<(), Error> {
+        self.core.fail()
     }
 
     /// The provider's own posting side.
@@ -56,6 +73,11 @@ impl<P: Provider> RecvQueue<P> {
 
     pub(crate) fn enable(&mut self, on: bool) {
         self.rq.enable(on);
+    }
+
+    /// Takes back what a batch that was never rung left behind.
+    pub(crate) fn forget_unrung(&mut self) {
+        let _ = self.rq.begin();
     }
 
     /// # Safety
@@ -103,14 +125,14 @@ impl<P: Provider> RecvBatch<'_, P> {
     /// [`Rejected`] with the frame.
     #[inline]
     #[doc(alias = "ibv_post_recv")]
-    pub fn post(&mut self, id: u64, mut frame: Frame) -> Result<(), Rejected> {
+    pub fn post(&mut self, id: u64, frame: Frame) -> Result<(), Rejected> {
         if frame.domain() != self.queue.domain {
             return Err(Rejected { error: PostError::ForeignBuffer, frame });
         }
-        frame.set_len(frame.capacity());
+        let whole = Sge { len: frame.capacity() as u32, ..frame.sge() };
         // SAFETY: the memory is the frame's, registered as long as the frame lives; the frame moves into the slot of this work
         // request, so no one reads or writes it until completion or destruction gives it back.
-        match unsafe { self.queue.rq.post(&mut self.at, id, &[frame.sge()]) } {
+        match unsafe { self.queue.rq.post(&mut self.at, id, &[whole]) } {
             Ok(slot) => {
                 // SAFETY: the slot of the post just made.
                 unsafe { self.queue.rq.own(slot, frame) };

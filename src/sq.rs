@@ -9,6 +9,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use uverbs_core::error::Error;
 use uverbs_core::frame::Frame;
 use uverbs_core::provider::SendOps;
 use uverbs_core::qp::QpCore;
@@ -44,10 +45,23 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
         Self { sq, core, domain, _transport: PhantomData }
     }
 
-    /// The kernel's object.
-    #[must_use]
-    pub fn core(&self) -> &Arc<QpCore> {
+    pub(crate) fn core(&self) -> &Arc<QpCore> {
         &self.core
+    }
+
+    /// The number of the queue pair, 24 bits.
+    #[must_use]
+    pub fn qpn(&self) -> u32 {
+        self.core.qpn()
+    }
+
+    /// Brings the queue pair to ERR: everything outstanding, of both halves, comes back flushed.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn fail(&mut self) -> Result<(), Error> {
+        self.core.fail()
     }
 
     /// The provider's own posting side.
@@ -68,6 +82,11 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
 
     pub(crate) fn enable(&mut self, on: bool) {
         self.sq.enable(on);
+    }
+
+    /// Takes back what a batch that was never rung left behind.
+    pub(crate) fn forget_unrung(&mut self) {
+        let _ = self.sq.begin();
     }
 
     /// # Safety

@@ -2,57 +2,35 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::uverbs::Uverbs;
 
-/// An open device, as the kernel sees it: the file, and memory that may go only after the file is closed.
+/// An open device, as the kernel sees it.
 pub struct ContextCore {
-    // Dropped first: closing the file makes the kernel destroy what is left.
-    uverbs: Option<Uverbs>,
-    graveyard: Mutex<Vec<Box<dyn Any + Send>>>,
+    uverbs: Uverbs,
 }
 
 impl ContextCore {
     /// Wraps an open device.
     #[must_use]
     pub fn new(uverbs: Uverbs) -> Arc<Self> {
-        Arc::new(Self { uverbs: Some(uverbs), graveyard: Mutex::default() })
+        Arc::new(Self { uverbs })
     }
 
     /// The commands.
-    ///
-    /// # Panics
-    ///
-    /// Never: the commands are taken out only in Drop.
     #[must_use]
     pub fn uverbs(&self) -> &Uverbs {
-        self.uverbs.as_ref().expect("present until Drop")
+        &self.uverbs
     }
 
-    /// Keeps memory that the device may still use, since the kernel refused to destroy its object, until the file
-    /// is closed: `ib_uverbs_close` returns only after all hardware objects are gone.
-    pub fn bury(&self, memory: Box<dyn Any + Send>) {
-        self.graveyard.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
-    }
-}
-
-impl Drop for ContextCore {
-    fn drop(&mut self) {
-        let graves =
-            std::mem::take(self.graveyard.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let Some(uverbs) = self.uverbs.take() else {
-            return;
-        };
-        let door = Arc::clone(uverbs.door());
-        drop(uverbs);
-        // Someone who took the door keeps the file open: then the memory must outlive us.
-        let closes = Arc::strong_count(&door) == 1;
-        drop(door);
-        if !closes {
-            std::mem::forget(graves);
-        }
+    /// Gives up memory that the device may still use, since the kernel refused to destroy its object.
+    ///
+    /// It is leaked: nothing here can know when the last descriptor of the file is closed, which is what would end the object.
+    /// The kernel refuses when the device is being removed, or when something else uses the object; neither goes on for long.
+    pub fn bury<M: Any + Send>(&self, memory: M) {
+        std::mem::forget(memory);
     }
 }
 

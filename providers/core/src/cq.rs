@@ -1,27 +1,35 @@
 //! The cold side of completion queues: the kernel's object, and the inbox through which the polling side learns of queue
 //! pairs that come and go.
+//!
+//! # Safety
+//!
+//! The file declares unsafe methods and calls none.
+#![allow(unsafe_code, reason = "what the polling side is told decides whose buffers it takes")]
 
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::context::ContextCore;
 use crate::error::Error;
 use crate::table::QpShared;
 
-/// What the polling side is told. It looks when a poll finds nothing, or a completion of a queue pair it doesn't know.
+/// What the polling side is told. It looks when a poll begins or finds nothing, and at a completion of a queue pair it doesn't know.
 #[derive(Debug)]
 pub enum Message {
     /// A queue pair's completions will come here.
     Attach(Arc<QpShared>),
-    /// The kernel confirmed that the queue pair is gone: drop what is left of it.
-    Detach {
-        /// Its user index, free for others once this is dropped.
-        shared: Arc<QpShared>,
-        /// Its number.
-        qpn: u32,
-    },
+    /// The kernel confirmed that the queue pair is gone: drop what is left of it. Its user index is free for others once this is
+    /// dropped.
+    Detach(Arc<QpShared>),
+}
+
+/// Messages, until nobody will read them.
+#[derive(Debug, Default)]
+struct Inbox {
+    messages: Vec<Message>,
+    closed: bool,
 }
 
 /// A completion queue: the kernel's object and the memory that the device writes to.
@@ -33,7 +41,7 @@ pub struct CqCore {
     event_id: u64,
     /// Ring and doorbell record; `None` only while dropping.
     memory: Option<Box<dyn Any + Send + Sync>>,
-    inbox: Mutex<Vec<Message>>,
+    inbox: Mutex<Inbox>,
     waiting: AtomicBool,
 }
 
@@ -91,9 +99,21 @@ impl CqCore {
     }
 
     /// Leaves a message for the polling side.
-    pub fn tell(&self, message: Message) {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(message);
-        // Release: pairs with the Acquire in `messages`. The lock orders the contents; this only says that there are some.
+    ///
+    /// # Safety
+    ///
+    /// A queue pair is attached once, to the completion queues that the kernel made it with, and detached after the kernel confirmed
+    /// its destruction: the polling side takes buffers by what it is told here.
+    pub unsafe fn tell(&self, message: Message) {
+        let mut inbox = self.inbox();
+        if inbox.closed {
+            drop(inbox);
+            // Dropped here, without the lock: this may free buffers.
+            drop(message);
+            return;
+        }
+        inbox.messages.push(message);
+        // Release: pairs with the Acquire in `has_messages`. The lock orders the contents; this only says that there are some.
         self.waiting.store(true, Ordering::Release);
     }
 
@@ -105,12 +125,29 @@ impl CqCore {
     }
 
     /// Takes the messages, oldest first.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the polling side, and does what they say.
     #[cold]
     #[must_use]
-    pub fn messages(&self) -> Vec<Message> {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+    pub unsafe fn messages(&self) -> Vec<Message> {
+        let mut inbox = self.inbox();
         self.waiting.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *inbox)
+        std::mem::take(&mut inbox.messages)
+    }
+
+    /// The polling side is gone: messages are dropped from now on.
+    pub fn close(&self) {
+        let mut inbox = self.inbox();
+        inbox.closed = true;
+        let unread = std::mem::take(&mut inbox.messages);
+        drop(inbox);
+        drop(unread);
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn destroy(&self) -> Result<(), Error> {

@@ -22,7 +22,13 @@ use nix::errno::Errno;
 /// One open uverbs file, or what stands in its place.
 ///
 /// Dropping the last handle closes the file; the kernel then frees every object made through it.
-pub trait UverbsDoor: Send + Sync + fmt::Debug {
+///
+/// # Safety
+///
+/// Memory safety leans on what an implementation answers, as it does on the kernel: a destruction that it calls done is done, and
+/// the device touches the object's memory no more; a file descriptor that it hands out is new, and the caller's; a mapping is as long as was asked
+/// for, readable and writable, and stays until the `MmapRaw` is dropped. A wrapper passes these on, or makes up errors.
+pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
     /// Sends one `RDMA_VERBS_IOCTL`.
     ///
     /// `command` starts with an `ib_uverbs_ioctl_hdr` whose `length` is the number of bytes to read and write:

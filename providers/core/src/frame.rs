@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_whose_region_stays_is_kept_until_the_device_is_closed() {
+    fn memory_whose_region_stays_is_never_freed() {
         let (door, pd) = testing::domain();
         let slab = testing::slab(&pd, 4096, 1);
         let mut frame = slab.take().unwrap();
@@ -293,7 +293,7 @@ mod tests {
         let address = frame.as_ptr();
         door.refuse.store(true, Ordering::Relaxed);
         drop((frame, slab));
-        // SAFETY: the mapping is in the context's graveyard, not freed.
+        // SAFETY: the mapping is leaked, not freed.
         assert_eq!(unsafe { address.read_volatile() }, 7);
         drop(pd);
     }

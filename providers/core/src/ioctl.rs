@@ -390,7 +390,8 @@ mod tests {
         sent: Mutex<Vec<Vec<u64>>>,
     }
 
-    impl UverbsDoor for Fake {
+    // SAFETY: no device is behind it, and nothing is handed out.
+    unsafe impl UverbsDoor for Fake {
         unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
             self.sent.lock().unwrap().push(command.to_vec());
             let (_, attrs) = parse(command).ok_or(Errno::EINVAL)?;

@@ -64,11 +64,11 @@ impl MrCore {
         Ok(())
     }
 
-    /// Deregisters it and then frees `memory`; if the kernel refuses, the memory is kept until the device is closed.
+    /// Deregisters it and then frees `memory`; if the kernel refuses, the memory is leaked.
     pub fn retire<M: Any + Send>(mut self, memory: M) {
         if self.deregister().is_err() {
             self.handle = None;
-            self.pd.context().bury(Box::new(memory));
+            self.pd.context().bury(memory);
         }
     }
 }

@@ -278,6 +278,6 @@ pub trait CqOps: Debug + Send {
     /// Learns of queue pairs that came, and drops what is left of those that went, their completions included.
     fn settle(&mut self);
 
-    /// Drops the completions of a queue pair that was just reset and stays attached.
-    fn sweep(&mut self, qpn: u32);
+    /// Drops the completions of the queue pair with this user index, which was just reset and stays attached.
+    fn sweep(&mut self, user_index: u32);
 }

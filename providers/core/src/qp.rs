@@ -1,4 +1,10 @@
 //! The cold side of queue pairs: the kernel's object, its state, and what must outlive it.
+//!
+//! # Safety
+//!
+//! What is told to the completion queues decides whose buffers they take, and a reset or a destruction whether the rings still mean
+//! what they say. Both are done here at the one right moment, or are the caller's promise.
+#![allow(unsafe_code, reason = "the kernel's object and the rings must agree")]
 
 use std::any::Any;
 use std::fmt;
@@ -51,12 +57,14 @@ struct Life {
 
 impl QpCore {
     /// Wraps a queue pair that the kernel just made, and tells its completion queues.
+    ///
+    /// # Safety
+    ///
+    /// The parts are those that the kernel made it with, and `shared` is new and its own.
     #[must_use]
-    pub fn new(parts: QpParts) -> Arc<Self> {
-        parts.send_cq.tell(Message::Attach(Arc::clone(&parts.shared)));
-        if !Arc::ptr_eq(&parts.send_cq, &parts.recv_cq) {
-            parts.recv_cq.tell(Message::Attach(Arc::clone(&parts.shared)));
-        }
+    pub unsafe fn new(parts: QpParts) -> Arc<Self> {
+        // SAFETY: attached here and nowhere else, says the caller.
+        unsafe { tell(&parts, Message::Attach) };
         let life = Mutex::new(Life { state: QpState::Reset, port: 1, destroyed: false });
         Arc::new(Self { parts, life })
     }
@@ -196,12 +204,16 @@ impl QpCore {
         self.modify(QpState::Error, &[], command)
     }
 
-    /// Any state to RESET: what is outstanding is forgotten. The rings are the caller's to put right.
+    /// Any state to RESET: what is outstanding is forgotten.
     ///
     /// # Errors
     ///
     /// The kernel's refusal.
-    pub fn reset(&self) -> Result<(), Error> {
+    ///
+    /// # Safety
+    ///
+    /// The caller puts the rings right before it posts: the device starts over at index 0, and would carry out again what stands there.
+    pub unsafe fn reset(&self) -> Result<(), Error> {
         let command =
             abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
         self.modify(QpState::Reset, &[], command)
@@ -231,7 +243,8 @@ impl QpCore {
         }
         command.qp_handle = self.parts.handle;
         command.qp_state = to.raw() as u8;
-        self.parts.pd.context().uverbs().modify_qp(&command)?;
+        // SAFETY: the one transition that the rings must follow, to RESET, is the unsafe function's.
+        unsafe { self.parts.pd.context().uverbs().modify_qp(&command) }?;
         life.state = to;
         Ok(())
     }
@@ -240,8 +253,12 @@ impl QpCore {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal; the queue pair then goes on, and its memory is kept until the device is closed.
-    pub fn destroy(&self) -> Result<(), Error> {
+    /// The kernel's refusal; the queue pair then goes on.
+    ///
+    /// # Safety
+    ///
+    /// Nothing is posted or rung afterwards: its number and its doorbell may be another's by then.
+    pub unsafe fn destroy(&self) -> Result<(), Error> {
         let mut life = self.life();
         if life.destroyed {
             return Ok(());
@@ -249,11 +266,8 @@ impl QpCore {
         self.parts.pd.context().uverbs().destroy_qp(self.parts.handle)?;
         life.destroyed = true;
         drop(life);
-        let (shared, qpn) = (&self.parts.shared, self.parts.qpn);
-        self.parts.send_cq.tell(Message::Detach { shared: Arc::clone(shared), qpn });
-        if !Arc::ptr_eq(&self.parts.send_cq, &self.parts.recv_cq) {
-            self.parts.recv_cq.tell(Message::Detach { shared: Arc::clone(shared), qpn });
-        }
+        // SAFETY: the kernel just confirmed it, for the first and only time.
+        unsafe { tell(&self.parts, Message::Detach) };
         Ok(())
     }
 
@@ -264,7 +278,8 @@ impl QpCore {
 
 impl Drop for QpCore {
     fn drop(&mut self) {
-        if self.destroy().is_err() {
+        // SAFETY: the posting sides hold this, so they are gone.
+        if unsafe { self.destroy() }.is_err() {
             let memory = std::mem::replace(&mut self.parts.memory, Box::new(()));
             let context = self.parts.pd.context();
             context.bury(memory);
@@ -282,6 +297,20 @@ impl fmt::Debug for QpCore {
             .field("state", &self.state())
             .field("cap", &self.parts.cap)
             .finish_non_exhaustive()
+    }
+}
+
+/// Tells the completion queues, each once.
+///
+/// # Safety
+///
+/// As for [`CqCore::tell`].
+unsafe fn tell(parts: &QpParts, message: fn(Arc<QpShared>) -> Message) {
+    // SAFETY: the caller's promise.
+    unsafe { parts.send_cq.tell(message(Arc::clone(&parts.shared))) };
+    if !Arc::ptr_eq(&parts.send_cq, &parts.recv_cq) {
+        // SAFETY: as above.
+        unsafe { parts.recv_cq.tell(message(Arc::clone(&parts.shared))) };
     }
 }
 

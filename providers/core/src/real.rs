@@ -60,7 +60,8 @@ pub(crate) fn errno(error: &std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
-impl UverbsDoor for KernelDoor {
+// SAFETY: the kernel keeps these promises.
+unsafe impl UverbsDoor for KernelDoor {
     /// `EINTR` goes up to the caller: a command is not restarted, since the kernel may have carried part of it out.
     /// The kernel gives it only where a signal ended a wait before anything was done or kept (`down_read_killable`
     /// waits only end with the process), so it is not to be expected.

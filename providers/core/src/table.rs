@@ -183,8 +183,13 @@ impl SlotTable {
     }
 
     /// Gives the slots before `end` back to the posting side. Polling side.
+    ///
+    /// # Safety
+    ///
+    /// The device completed what was posted there, and the slots were [taken](Self::take) or passed over. The caller is the only
+    /// poller of this queue.
     #[inline]
-    pub fn retire(&self, end: u32) {
+    pub unsafe fn retire(&self, end: u32) {
         // Release: pairs with the Acquire in `retired`; what the poller read of the slots stays before it.
         self.retired.store(end, Ordering::Release);
     }
@@ -194,6 +199,17 @@ impl SlotTable {
     #[must_use]
     pub fn retired(&self) -> u32 {
         self.retired.load(Ordering::Acquire)
+    }
+
+    /// Where the work request that starts at ring unit `index` ended. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// It was posted, and is retired; no other work request was put there since. The caller is the only poster.
+    #[must_use]
+    pub unsafe fn end_of(&self, index: u32) -> u32 {
+        // SAFETY: the slot is the poster's again, says the caller.
+        unsafe { (*self.slot(index)).end }
     }
 
     /// Takes all buffers still in the table, in ring order from the consumer index, with their work request's number.
@@ -344,7 +360,8 @@ mod tests {
     fn complete(table: &SlotTable, at: u32) -> Taken {
         // SAFETY: one thread plays both sides; the tests complete what they posted.
         let taken = unsafe { table.take(at) };
-        table.retire(taken.end);
+        // SAFETY: one thread plays both sides.
+        unsafe { table.retire(taken.end) };
         taken
     }
 
@@ -367,7 +384,8 @@ mod tests {
         let table = SlotTable::new(8);
         // Across the end of the ring, and with work requests of several units.
         let mut at = 6u32;
-        table.retire(at);
+        // SAFETY: one thread plays both sides.
+        unsafe { table.retire(at) };
         let mut last = 0;
         for (id, units) in [(1, 1), (2, 3), (3, 2)] {
             last = at;
@@ -388,7 +406,8 @@ mod tests {
     fn indexes_wrap_around() {
         let table = SlotTable::new(4);
         let start = u32::MAX - 1;
-        table.retire(start);
+        // SAFETY: one thread plays both sides.
+        unsafe { table.retire(start) };
         let mut at = start;
         for id in 0..6 {
             let end = post(&table, at, 1, id, None);

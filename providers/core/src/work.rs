@@ -56,7 +56,8 @@ impl Wr {
         Self { id, flags: SendFlags::SIGNALED }
     }
 
-    /// No completion on success. A later signaled one on the same queue retires it too.
+    /// No completion on success. A later signaled one on the same queue retires it too; a frame that was posted with it then goes back
+    /// to its slab, not to the caller, so what a READ brought is lost with it.
     #[inline]
     #[must_use]
     pub const fn unsignaled(self) -> Self {

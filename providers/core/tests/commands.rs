@@ -46,7 +46,8 @@ fn directions(object: u16, method: u16) -> (&'static [u16], &'static [u16], &'st
     }
 }
 
-impl UverbsDoor for FakeDevice {
+// SAFETY: no device is behind it, and nothing is handed out.
+unsafe impl UverbsDoor for FakeDevice {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
         let (header, attrs) = ioctl::parse(command).ok_or(Errno::EINVAL)?;
         let (outputs, handles, fds) = directions(header.object_id, header.method_id);
@@ -192,7 +193,8 @@ fn attributes_go_out_in_libibverbs_order() {
         line(&log),
         "4.0 2:idr 4:idr 5:idr 0:idr 9:8 7:8 8:20 c:idr a:4 3:idr d:20> e:4> 1000:56 1001:40> = ok"
     );
-    uverbs.modify_qp(&ib_uverbs_modify_qp::default()).unwrap();
+    // SAFETY: there is no queue pair.
+    unsafe { uverbs.modify_qp(&ib_uverbs_modify_qp::default()) }.unwrap();
     assert_eq!(line(&log), "0.0(0x1a) 2:8 0:112 = ok");
     assert_eq!(uverbs.query_qp(qp.handle, 1).unwrap().qkey, 0x0101_0101);
     assert_eq!(line(&log), "0.0(0x19) 2:8 0:16 1:128> = ok");
@@ -274,7 +276,8 @@ fn faults_come_at_the_chosen_call_and_once() {
     assert_eq!(uverbs.destroy_cq(1), Err(Error::kernel("destroy_cq", Errno::EBUSY)));
     assert!(uverbs.destroy_cq(1).is_ok());
     assert_eq!(
-        uverbs.modify_qp(&ib_uverbs_modify_qp::default()),
+        // SAFETY: there is no queue pair.
+        unsafe { uverbs.modify_qp(&ib_uverbs_modify_qp::default()) },
         Err(Error::kernel("modify_qp", Errno::EINVAL))
     );
     assert!(uverbs.alloc_pd(&mut []).is_ok());

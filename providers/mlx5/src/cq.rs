@@ -188,9 +188,6 @@ impl Cq {
 
     #[inline]
     fn find(&mut self, uidx: u32) -> bool {
-        if !matches!(self.table.get(uidx as usize), Some(Some(_))) {
-            self.learn();
-        }
         let Some(Some(shared)) = self.table.get(uidx as usize) else {
             return false;
         };
@@ -205,7 +202,8 @@ impl Cq {
         if !self.core.has_messages() {
             return;
         }
-        for message in self.core.messages() {
+        // SAFETY: this is the polling side.
+        for message in unsafe { self.core.messages() } {
             (self.last_uidx, self.last) = (NO_UIDX, std::ptr::null());
             match message {
                 Message::Attach(shared) => {
@@ -215,7 +213,7 @@ impl Cq {
                     }
                     self.table[index] = Some(shared);
                 }
-                Message::Detach { shared, .. } => {
+                Message::Detach(shared) => {
                     // By user index: the kernel may have given the number to a new queue pair already, but the index is
                     // its own while `shared` lives.
                     let uidx = shared.user_index.value();
@@ -306,7 +304,8 @@ impl Cq {
 unsafe fn take_send(shared: &QpShared, entry: Entry) -> Taken {
     // SAFETY: the caller's promise. The table has a slot at least, whatever the queue has.
     let taken = unsafe { shared.send.take(entry.wqe_counter().into()) };
-    shared.send.retire(taken.end);
+    // SAFETY: and it was just taken.
+    unsafe { shared.send.retire(taken.end) };
     taken
 }
 
@@ -320,7 +319,8 @@ unsafe fn take_recv(shared: &QpShared) -> Taken {
     let index = shared.recv.tail();
     // SAFETY: the caller's promise. The table has a slot at least, whatever the queue has.
     let taken = unsafe { shared.recv.take(index) };
-    shared.recv.retire(index.wrapping_add(1));
+    // SAFETY: and it was just taken.
+    unsafe { shared.recv.retire(index.wrapping_add(1)) };
     taken
 }
 
@@ -340,6 +340,11 @@ impl CqOps for Cq {
             fence::cqe_owner_before_body();
             let entry = self.entry(self.ci);
             let opcode = CqeOpcode(OpOwn(op_own).opcode());
+            if !self.know(entry.uidx()) && self.core.has_messages() {
+                // Learning may sweep, which moves entries and the consumer index: look anew.
+                self.learn();
+                continue;
+            }
             // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, which needs `&mut self`.
             let view = unsafe { Cqe::new(entry, op_own) };
             if opcode.0 <= CqeOpcode::RESP_SEND_INV.0 && self.know(entry.uidx()) {
@@ -385,8 +390,15 @@ impl CqOps for Cq {
         self.learn();
     }
 
-    fn sweep(&mut self, qpn: u32) {
-        self.sweep_where(|entry| entry.qpn() == qpn);
+    fn sweep(&mut self, user_index: u32) {
+        self.sweep_where(|entry| entry.uidx() == user_index);
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // Nobody will look any more: what is told from now on is dropped, so that buffers go back to their slabs.
+        self.core.close();
     }
 }
 

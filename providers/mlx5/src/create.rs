@@ -186,7 +186,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         max_recv_sge: recv.max_sge,
         max_inline_data: send.max_inline,
     };
-    let core = QpCore::new(QpParts {
+    let parts = QpParts {
         handle: created.handle,
         qpn: created.qpn,
         event_id: attr.user_handle,
@@ -196,10 +196,13 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         recv_cq: Arc::clone(&init.recv_cq),
         shared: Arc::clone(&shared),
         memory: Box::new(Arc::clone(&memory)),
-    });
+    };
+    // SAFETY: the kernel just made it from these, and `shared` is new.
+    let core = unsafe { QpCore::new(parts) };
     let sq = SqParts {
         start: memory.send(),
         units: send.units,
+        max_wr: send.max_wr,
         record: memory.record.ptr(),
         doorbell: memory.register.doorbell(),
         qpn: created.qpn,

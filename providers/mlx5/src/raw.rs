@@ -126,7 +126,7 @@ impl Sq {
             return Err(PostError::MessageTooLong);
         }
         let ds = segments.len() as u32 + 1;
-        let end = self.reserve(at.pi, ds)?;
+        let end = self.reserve(at, ds)?;
         let ctrl = wqe::raw_ctrl(opcode, opmod, at.pi, self.qpn_ds(ds), wr.flags, imm);
         let mut bytes = [[0; DS_BYTES]; DS_MAX as usize];
         for (to, from) in

@@ -29,6 +29,8 @@ const DS_PER_UNIT: u32 = (MLX5_SEND_WQE_BB / DS_BYTES) as u32;
 pub struct SendCursor {
     /// The next free WQEBB, free running.
     pub(crate) pi: u32,
+    /// Work requests that may still be written.
+    free: u32,
     /// The last WQE written.
     last: Posted,
 }
@@ -42,6 +44,9 @@ pub struct Sq {
     pi: u32,
     /// The consumer index, as last looked up.
     retired: u32,
+    /// Work requests that may still be posted, by what was looked up: small ones must not be more than the queue was made for,
+    /// since completion queues are sized by that.
+    free: u32,
     /// WQEBBs that may be in use: all, or none while posting isn't allowed.
     limit: u32,
     /// The queue's number, where a control segment has it.
@@ -53,6 +58,7 @@ pub struct Sq {
     doorbell: Doorbell,
     shared: Arc<QpShared>,
     // Cold.
+    max_wr: u32,
     /// Keeps ring, record and register mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
@@ -68,6 +74,8 @@ pub(crate) struct SqParts {
     pub(crate) start: *mut u8,
     /// WQEBBs, a power of two; 0 for no queue.
     pub(crate) units: u32,
+    /// Work requests outstanding at most.
+    pub(crate) max_wr: u32,
     pub(crate) record: *mut u32,
     pub(crate) doorbell: Doorbell,
     pub(crate) qpn: u32,
@@ -89,6 +97,8 @@ impl Sq {
             ring: Ring { start: parts.start, mask: parts.units.wrapping_sub(1) },
             pi: 0,
             retired: 0,
+            free: parts.max_wr,
+            max_wr: parts.max_wr,
             limit: 0,
             qpn_shifted: parts.qpn << 8,
             room: parts.room,
@@ -135,12 +145,12 @@ impl Sq {
         self.qpn_shifted | ds
     }
 
-    /// Where a WQE of `ds` units at `pi` ends, if there is room for it.
+    /// Where a WQE of `ds` units at the cursor ends, if there is room for it.
     #[inline(always)]
-    pub(crate) fn reserve(&mut self, pi: u32, ds: u32) -> Result<u32, PostError> {
-        let end = pi.wrapping_add(ds.div_ceil(DS_PER_UNIT));
-        if end.wrapping_sub(self.retired) > self.limit {
-            self.make_room(end)?;
+    pub(crate) fn reserve(&mut self, at: &mut SendCursor, ds: u32) -> Result<u32, PostError> {
+        let end = at.pi.wrapping_add(ds.div_ceil(DS_PER_UNIT));
+        if end.wrapping_sub(self.retired) > self.limit || at.free == 0 {
+            self.make_room(at, end)?;
         }
         Ok(end)
     }
@@ -149,18 +159,28 @@ impl Sq {
     #[cfg(test)]
     pub(crate) fn start_at(&mut self, index: u32) {
         (self.pi, self.retired, self.marked) = (index, index, index);
-        self.shared.send.retire(index);
+        // SAFETY: nothing was posted.
+        unsafe { self.shared.send.retire(index) };
     }
 
     /// Looks up how far the polling side got.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, end: u32) -> Result<(), PostError> {
+    fn make_room(&mut self, at: &mut SendCursor, end: u32) -> Result<(), PostError> {
         if self.limit == 0 {
             return Err(PostError::State);
         }
-        self.retired = self.shared.send.retired();
-        if end.wrapping_sub(self.retired) > self.limit {
+        let retired = self.shared.send.retired();
+        let mut passed = self.retired;
+        // From one beginning to the next; no further than the ring is long.
+        while retired.wrapping_sub(passed).wrapping_sub(1) < self.units() {
+            // SAFETY: retired, so it is this side's again, and not written since: this is the only poster.
+            passed = unsafe { self.shared.send.end_of(passed) };
+            self.free += 1;
+            at.free += 1;
+        }
+        self.retired = retired;
+        if end.wrapping_sub(self.retired) > self.limit || at.free == 0 {
             return Err(PostError::Full);
         }
         Ok(())
@@ -170,7 +190,7 @@ impl Sq {
     #[inline(always)]
     pub(crate) fn advance(at: &mut SendCursor, end: u32, head: u64, ds: u32) -> u32 {
         let first = at.pi;
-        *at = SendCursor { pi: end, last: Posted { head, first, ds } };
+        *at = SendCursor { pi: end, free: at.free - 1, last: Posted { head, first, ds } };
         first
     }
 
@@ -197,7 +217,7 @@ impl SendOps for Sq {
         if self.marked != self.pi {
             self.disown();
         }
-        SendCursor { pi: self.pi, last: Posted { head: 0, first: self.pi, ds: 0 } }
+        SendCursor { pi: self.pi, free: self.free, last: Posted { head: 0, first: self.pi, ds: 0 } }
     }
 
     #[inline(always)]
@@ -209,7 +229,7 @@ impl SendOps for Sq {
         data: Data<'_>,
     ) -> Result<u32, PostError> {
         let ds = wqe::measure(&op, &data, self.room)?;
-        let end = self.reserve(at.pi, ds)?;
+        let end = self.reserve(at, ds)?;
         let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
         if self.ring.wraps(at.pi, end.wrapping_sub(at.pi)) {
             // SAFETY: `reserve` found room for `ds` units, none of them the device's; `measure` is at most what the room allows.
@@ -241,6 +261,7 @@ impl SendOps for Sq {
         // SAFETY: so is the register; the last WQE is one that this queue wrote, says the caller.
         unsafe { self.doorbell.ring(at.last, only, self.ring.start, self.ring.mask) };
         self.pi = at.pi;
+        self.free = at.free;
         self.marked = at.pi;
     }
 
@@ -252,6 +273,7 @@ impl SendOps for Sq {
         // SAFETY: the caller's promise: device and polling side are done with the queue.
         unsafe { self.shared.send.reset() };
         (self.pi, self.retired, self.marked, self.limit) = (0, 0, 0, 0);
+        self.free = self.max_wr;
         // SAFETY: as in `ring`.
         unsafe { store_record(self.record, MLX5_SND_DBR, 0) };
     }

@@ -119,8 +119,12 @@ impl Uverbs {
     ///
     /// [`Error::Kernel`]: `EINVAL` for a transition or a combination of attributes that InfiniBand doesn't have,
     /// `ENODEV` or `EINVAL` for a source GID that can't be used, `ETIMEDOUT` when the peer's MAC can't be resolved.
+    ///
+    /// # Safety
+    ///
+    /// After a transition to RESET the device starts over at index 0: the caller puts the rings right before it posts.
     #[doc(alias = "ibv_modify_qp")]
-    pub fn modify_qp(&self, attr: &ib_uverbs_modify_qp) -> Result<(), Error> {
+    pub unsafe fn modify_qp(&self, attr: &ib_uverbs_modify_qp) -> Result<(), Error> {
         let request = attr.as_bytes();
         let command = IB_USER_VERBS_CMD_MODIFY_QP;
         // SAFETY: the request holds numbers, no address.

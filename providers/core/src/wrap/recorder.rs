@@ -24,6 +24,9 @@ use uverbs_kernel_abi::objects::UVERBS_ATTR_UHW_OUT;
 use crate::door::UverbsDoor;
 use crate::ioctl;
 
+/// Objects of drivers have numbers from here on (`UVERBS_ID_NS_SHIFT`, `rdma/ib_user_ioctl_cmds.h`).
+const DRIVER_OBJECTS: u16 = 1 << 12;
+
 /// One attribute of a recorded command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedAttr {
@@ -116,10 +119,13 @@ impl Recorder {
         Some(bytes)
     }
 
-    fn sent(&self, attr: &ib_uverbs_attr) -> Option<Vec<u8>> {
+    fn sent(&self, object: u16, attr: &ib_uverbs_attr) -> Option<Vec<u8>> {
+        // The core's methods have one output that is known by its id. Those of a driver give that id to attributes of
+        // their own.
+        let is_output = attr.attr_id == UVERBS_ATTR_UHW_OUT && object < DRIVER_OBJECTS;
         if attr.len == 0 {
             None
-        } else if attr.len > UVERBS_ATTR_INLINE_MAX || attr.attr_id == UVERBS_ATTR_UHW_OUT {
+        } else if attr.len > UVERBS_ATTR_INLINE_MAX || is_output {
             self.read(attr)
         } else {
             Some(attr.data.to_ne_bytes()[..usize::from(attr.len)].to_vec())
@@ -132,10 +138,13 @@ impl Recorder {
     }
 }
 
-impl UverbsDoor for Recorder {
+// SAFETY: passes everything on.
+unsafe impl UverbsDoor for Recorder {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
-        let before: Option<(_, Vec<_>)> = ioctl::parse(command)
-            .map(|(header, attrs)| (header, attrs.map(|attr| (attr, self.sent(&attr))).collect()));
+        let before: Option<(_, Vec<_>)> = ioctl::parse(command).map(|(header, attrs)| {
+            let sent = |attr: ib_uverbs_attr| (attr, self.sent(header.object_id, &attr));
+            (header, attrs.map(sent).collect())
+        });
         let write_command = super::write_command(command);
         // SAFETY: the caller's own promise.
         let result = unsafe { self.door.ioctl(command) };

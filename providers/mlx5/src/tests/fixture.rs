@@ -98,6 +98,15 @@ pub(crate) struct SendSide {
 
 impl SendSide {
     pub(crate) fn new(units: u32, room: Room, blue_flame: bool) -> Self {
+        Self::made(units, units, room, blue_flame)
+    }
+
+    /// One that is made for fewer requests than it has WQEBBs.
+    pub(crate) fn with_max_wr(units: u32, max_wr: u32, room: Room) -> Self {
+        Self::made(units, max_wr, room, true)
+    }
+
+    fn made(units: u32, max_wr: u32, room: Room, blue_flame: bool) -> Self {
         let ring = Arc::new(Heap::new(units as usize * 64 + 2 * GUARD));
         ring.write(0, &[GUARD_BYTE; GUARD]);
         ring.write(GUARD + units as usize * 64, &[GUARD_BYTE; GUARD]);
@@ -111,6 +120,7 @@ impl SendSide {
         let parts = SqParts {
             start: ring.at(GUARD),
             units,
+            max_wr,
             record: record.at(0).cast(),
             doorbell,
             qpn: QPN,
@@ -148,7 +158,8 @@ impl SendSide {
 
     /// What the polling side does: everything before `end` is done.
     pub(crate) fn retire(&self, end: u32) {
-        self.shared.send.retire(end);
+        // SAFETY: the test is poster and poller.
+        unsafe { self.shared.send.retire(end) };
     }
 }
 
@@ -223,7 +234,8 @@ impl PollSide {
     }
 
     pub(crate) fn attach(&self, shared: &Arc<QpShared>) {
-        self.core.tell(Message::Attach(Arc::clone(shared)));
+        // SAFETY: of this test, once.
+        unsafe { self.core.tell(Message::Attach(Arc::clone(shared))) };
     }
 
     /// Writes an entry as the device does, with the ownership bit of its turn.

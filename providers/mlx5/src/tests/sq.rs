@@ -187,6 +187,33 @@ fn a_full_queue_says_so_until_something_is_retired() {
 }
 
 #[test]
+fn small_requests_are_no_more_than_the_queue_was_made_for() {
+    let mut side = SendSide::with_max_wr(16, 4, ROOM);
+    for round in 0..20 {
+        let mut at = side.sq.begin();
+        for _ in 0..4 {
+            post(&mut side, &mut at, round).unwrap();
+        }
+        assert_eq!(post(&mut side, &mut at, round), Err(PostError::Full));
+        ring(&mut side, at);
+        // Two are done: then two more go, and no third.
+        let end = side.sq.raw_parts().producer;
+        side.retire(end - 2);
+        let mut at = side.sq.begin();
+        for _ in 0..2 {
+            post(&mut side, &mut at, round).unwrap();
+        }
+        assert_eq!(post(&mut side, &mut at, round), Err(PostError::Full));
+        // Dropped, they don't count.
+        let mut at = side.sq.begin();
+        post(&mut side, &mut at, round).unwrap();
+        ring(&mut side, at);
+        side.retire(end + 1);
+    }
+    side.assert_guards();
+}
+
+#[test]
 fn indexes_run_over_32_bits() {
     let mut side = SendSide::new(8, ROOM, true);
     let start = u32::MAX - 5;

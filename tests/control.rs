@@ -86,7 +86,7 @@ fn a_region_with_an_iova_is_addressed_by_it() {
     let mut got = [0; 7];
     for (index, byte) in got.iter_mut().enumerate() {
         // SAFETY: in `memory`; the WRITE is complete.
-        *byte = unsafe { start.add(16 + index).read_volatile() };
+        *byte = unsafe { start.wrapping_add(16 + index).read_volatile() };
     }
     assert_eq!(&got, b"by iova");
     region.deregister().unwrap();

@@ -12,7 +12,7 @@ use uverbs::softhca::SoftHca;
 use uverbs::softhca::wire::Fabric;
 use uverbs::{
     AccessFlags, Data, Device, Error, GlobalRoute, InitAttr, Local, Mtu, Path, PostError, QpState,
-    Remote, RnrTimer, RtrAttr, Sge, Status, Wr,
+    Remote, RnrTimer, RtrAttr, SendOp, Sge, Status, Wr,
 };
 
 fn failed(side: &mut Side) -> Status {
@@ -306,16 +306,18 @@ fn more_than_a_message_or_a_list_may_have() {
     let (mut client, server) = pair();
     let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
     let piece = Sge { addr: 0, len: u32::MAX, lkey: 0 };
-    let mut batch = client.qp.batch();
-    let mut raw = batch.raw();
-    // SAFETY: nothing is posted.
-    unsafe {
-        assert_eq!(raw.send(1, Data::One(piece)), Err(PostError::MessageTooLong));
-        assert_eq!(raw.send(1, Data::List(&[piece; 100])), Err(PostError::TooManySges));
-        let to = memory.remote(0);
-        assert_eq!(raw.read(1, &[piece], to), Err(PostError::MessageTooLong));
-        let odd = Sge { len: 7, ..piece };
-        assert_eq!(raw.fetch_add(1, odd, to, 1), Err(PostError::BadData));
+    let (read, odd) = (SendOp::Read(memory.remote(0)), Sge { len: 7, ..piece });
+    let add = SendOp::FetchAdd { remote: memory.remote(0), add: 1 };
+    for (op, list, error) in [
+        (SendOp::Send, &[piece] as &[_], PostError::MessageTooLong),
+        (SendOp::Send, &[piece; 100], PostError::TooManySges),
+        (read, &[piece], PostError::MessageTooLong),
+        (add, &[odd], PostError::BadData),
+    ] {
+        let mut batch = client.qp.batch();
+        // SAFETY: nothing is posted.
+        let posted = unsafe { batch.raw().post(1, op, Data::List(list)) };
+        assert_eq!(posted, Err(error), "{op:?}");
     }
     let short = client.slab(4, 1).take().unwrap();
     let mut batch = client.qp.batch();

@@ -30,6 +30,6 @@ mod softhca;
 mod uar;
 pub mod wire;
 
-pub use hca::{HcaStats, LinkLayer, Mtu, Strictness};
+pub use hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing, Strictness};
 pub use kernel::profile::{Gid, GidType};
-pub use softhca::{PortInfo, SoftHca, SoftHcaBuilder};
+pub use softhca::{Pending, PortInfo, SoftHca, SoftHcaBuilder};

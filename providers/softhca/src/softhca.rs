@@ -20,7 +20,9 @@ use nix::errno::Errno;
 use uverbs_core::door::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
-use crate::hca::{Hca, HcaConfig, HcaStats, LinkLayer, Mtu, Strictness};
+use crate::hca::{
+    Hca, HcaConfig, HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, Strictness,
+};
 use crate::kernel::profile::{Gid, Profile};
 use crate::kernel::{Device, Kernel, port};
 use crate::memory::ProcessDma;
@@ -63,6 +65,17 @@ pub struct PortInfo {
     pub pkey_table_len: u16,
     /// Longest message in bytes.
     pub max_msg_sz: u32,
+}
+
+/// What clients have written for the device and it has not taken ([`SoftHca::pending`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Queue pairs, by number.
+    pub qps: Vec<PendingQp>,
+    /// Completion queues, by number.
+    pub cqs: Vec<PendingCq>,
+    /// Doorbell pages: number and contents.
+    pub uars: Vec<(u32, Vec<u8>)>,
 }
 
 impl SoftHca {
@@ -146,6 +159,22 @@ impl SoftHca {
         self.inner.shared.lock().device.hca.stats().clone()
     }
 
+    /// What clients have written for the device and it has not taken: rings, doorbell records, doorbell pages. Looking
+    /// changes nothing. Of a stepped device it is all that was written since the last step; from a running one it is
+    /// whatever is there.
+    #[must_use]
+    pub fn pending(&self) -> Pending {
+        let kernel = self.inner.shared.lock();
+        let Device { hca, uars, .. } = &kernel.device;
+        Pending { qps: hca.pending_qps(), cqs: hca.pending_cqs(), uars: uars.contents() }
+    }
+
+    /// Zeroes the doorbell pages. A doorbell that the device has not seen yet is lost, so step it before. What a
+    /// BlueFlame write stores behind the doorbell stays in the page otherwise, and would show in [`SoftHca::pending`] again.
+    pub fn clear_uars(&self) {
+        self.inner.shared.lock().device.uars.clear();
+    }
+
     /// The used entries of the GID table, by index.
     #[must_use]
     pub fn gids(&self) -> Vec<Gid> {
@@ -208,7 +237,8 @@ struct Door {
     file: u64,
 }
 
-impl UverbsDoor for Door {
+// SAFETY: the HCA drops its hold on memory before it answers; descriptors and mappings are made for the caller.
+unsafe impl UverbsDoor for Door {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
         self.shared.lock().ioctl(self.file, command)
     }

@@ -70,9 +70,23 @@ impl UarPage {
         }
     }
 
+    /// All that stands in the page.
+    fn contents(&self) -> Vec<u8> {
+        let words = (0..UAR_SIZE as u32).step_by(8);
+        words.flat_map(|at| self.word(at).load(Ordering::Acquire).to_ne_bytes()).collect()
+    }
+
+    /// Zeroes the page.
+    fn clear(&self) {
+        for at in (0..UAR_SIZE as u32).step_by(8) {
+            self.word(at).store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// `offset` is a multiple of 8 below [`UAR_SIZE`].
     fn word(&self, offset: u32) -> &AtomicU64 {
         let start = self.map.as_mut_ptr();
-        // SAFETY: `offset` is one of `DOORBELLS`, all below the 4096 bytes of the mapping.
+        // SAFETY: all callers' offsets are below the 4096 bytes of the mapping.
         let word = unsafe { start.add(offset as usize) }.cast::<u64>();
         // SAFETY: the mapping starts on a page and the offsets are multiples of 8, so the word is aligned; it lives
         // as long as `self.map`, and is never accessed other than atomically on this side.
@@ -114,6 +128,17 @@ impl UarSet {
         Ok(page)
     }
 
+    /// All that stands in each page, by index.
+    pub(crate) fn contents(&self) -> Vec<(u32, Vec<u8>)> {
+        let pages = self.pages.values().filter_map(Weak::upgrade);
+        pages.map(|page| (page.index, page.contents())).collect()
+    }
+
+    /// Zeroes all pages.
+    pub(crate) fn clear(&self) {
+        self.pages.values().filter_map(Weak::upgrade).for_each(|page| page.clear());
+    }
+
     /// Looks at every page.
     pub(crate) fn scan(&mut self, mut ring: impl FnMut(u32, u32, u64)) {
         for page in self.pages.values() {
@@ -153,6 +178,23 @@ mod tests {
         store(&client, 0x808, 77);
         assert_eq!(rung(&mut set), [(0x10, 0x20, 5), (0x10, 0x900, 0x0102_0304_0506_0708)]);
         assert_eq!(rung(&mut set), []);
+    }
+
+    #[test]
+    fn contents_show_all_that_was_stored_until_it_is_cleared() {
+        let mut set = UarSet::default();
+        let page = set.alloc(4).unwrap();
+        let client = page.map().unwrap();
+        store(&client, 0xa00, 1);
+        store(&client, 0xa38, 2);
+        let contents = set.contents();
+        assert_eq!((contents.len(), contents[0].0, contents[0].1.len()), (1, 0x10, UAR_SIZE));
+        let set_bytes = (0..UAR_SIZE).filter(|&at| contents[0].1[at] != 0).collect::<Vec<_>>();
+        assert_eq!(set_bytes, [0xa07, 0xa3f]);
+        // A look changes nothing: the doorbell is still to be taken.
+        assert_eq!(rung(&mut set), [(0x10, 0xa00, 1)]);
+        set.clear();
+        assert!(set.contents()[0].1.iter().all(|byte| *byte == 0));
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! | `requester`, `responder` | the two halves of a connection (IBTA vol 1, 9.7) |
 //! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
 //! | `port` | the wire, with back-pressure |
+//! | `pending` | what drivers left in memory, for whoever wants to look |
 
 pub mod config;
 pub mod context;
@@ -30,6 +31,7 @@ mod cq;
 mod doorbell;
 mod flush;
 mod mkey;
+mod pending;
 mod port;
 mod qp;
 mod requester;
@@ -49,6 +51,7 @@ pub use context::{
 };
 pub use dma::{Dma, DmaFault, Region};
 pub use error::{HcaError, HcaEvent, Noun};
+pub use pending::{PendingCq, PendingQp, PendingRing};
 pub use stats::{Complaints, HcaStats};
 
 use self::cq::CqTable;

@@ -136,6 +136,8 @@ enum Refusal {
     NotReady,
     /// Class C and its like (IBTA 9.9.3): NAK, and the QP goes to error.
     Fatal(NakCode),
+    /// Likewise, but a receive completed with the error: no async event tells it again.
+    Told(NakCode),
 }
 
 const INVALID: Refusal = Refusal::Fatal(NakCode::INVALID_REQUEST);
@@ -194,15 +196,23 @@ pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
             let timer = qp.attrs.min_rnr_timer;
             qp.responder.push_nak(Syndrome::RnrNak { timer });
         }
-        Err(Refusal::Fatal(code)) => refuse(qp, shared, code),
+        Err(Refusal::Told(code)) => refuse(qp, code),
+        Err(Refusal::Fatal(code)) => {
+            refuse(qp, code);
+            report(qp, shared, code);
+        }
     }
     true
 }
 
-/// NAK, error state, and the async event (IBTA 9.9.6.3, 11.6.3.2).
-fn refuse(qp: &mut Qp, shared: &mut Shared, code: NakCode) {
+/// NAK and error state (IBTA 9.9.6.3).
+fn refuse(qp: &mut Qp, code: NakCode) {
     qp.responder.push_nak(Syndrome::Nak(code));
     qp.state = QpState::Err;
+}
+
+/// The async event (IBTA 11.6.3.2): where no receive has taken the error, nothing else tells the program.
+fn report(qp: &Qp, shared: &mut Shared, code: NakCode) {
     let Shared { events, stats, .. } = shared;
     let qpn = qp.qpn;
     match code {
@@ -287,7 +297,7 @@ fn send(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Ref
     if end > receive.room {
         let why = Failure::new(CqeSyndrome::LOCAL_LENGTH_ERR, VENDOR_TOO_LONG);
         complete::receive_failed(qp, shared, receive.index, why);
-        return Err(INVALID);
+        return Err(Refusal::Told(NakCode::INVALID_REQUEST));
     }
     let scattered = shared.keys.scatter(&*shared.dma, qp.ctx.pd, &receive.list, offset, data);
     if let Err(fault) = scattered {
@@ -517,7 +527,8 @@ fn fail_answer(qp: &mut Qp, shared: &mut Shared, answer: Answer, not: NotSent) {
         _ => NakCode::REMOTE_OPERATIONAL,
     };
     if qp.state != QpState::Err {
-        refuse(qp, shared, code);
+        refuse(qp, code);
+        report(qp, shared, code);
         if let Some(Answer::Nak { psn: at, .. }) = qp.responder.answers.back_mut() {
             *at = psn;
         }

@@ -20,7 +20,7 @@ use super::mr::{access_flags, rights};
 use super::objects::Object;
 use super::write::Write;
 use super::{Device, errno, transition};
-use crate::hca::{AddressVector, Mtu, QpAttrs, QpState};
+use crate::hca::{Access, AddressVector, Mtu, QpAttrs, QpState};
 use crate::wire::Address;
 
 /// MODIFY_QP.
@@ -171,7 +171,8 @@ fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp) {
         attrs.port = request.port_num;
     }
     if given(IB_QP_ACCESS_FLAGS) {
-        attrs.access = rights(request.qp_access_flags);
+        // A QP context has bits for the three remote rights alone (`rre`, `rwe`, `rae`).
+        attrs.access = rights(request.qp_access_flags) - Access::LOCAL_WRITE;
     }
     if given(IB_QP_DEST_QPN) {
         attrs.dest_qpn = request.dest_qp_num & MASK_24;

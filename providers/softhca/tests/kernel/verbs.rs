@@ -10,6 +10,7 @@ use uverbs_kernel_abi::event::*;
 use uverbs_kernel_abi::gid::ib_uverbs_gid_entry;
 use uverbs_kernel_abi::ioctl::UVERBS_ATTR_F_VALID_OUTPUT;
 use uverbs_kernel_abi::mlx5::*;
+use uverbs_kernel_abi::mr::IB_UVERBS_ACCESS_LOCAL_WRITE;
 use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::port::*;
 use uverbs_kernel_abi::qp::*;
@@ -241,7 +242,9 @@ fn queue_pairs_change_state() {
     assert_eq!((now.qp_state, now.dest_qp_num, now.path_mtu), (IB_QPS_RTS, 0x77, 3));
     assert_eq!((now.dest.dgid, now.dest.sgid_index, now.dest.is_global), (gid, 3, 1));
     assert_eq!((now.rq_psn, now.sq_psn, now.timeout, now.retry_cnt), (0x100, 0x100, 14, 7));
-    assert_eq!((now.qp_access_flags, now.port_num, now.min_rnr_timer), (DATA_RIGHTS, 1, 12));
+    // A QP has the remote rights alone; local write is a region's.
+    let rights = DATA_RIGHTS & !IB_UVERBS_ACCESS_LOCAL_WRITE;
+    assert_eq!((now.qp_access_flags, now.port_num, now.min_rnr_timer), (rights, 1, 12));
     assert_eq!((now.max_recv_wr, now.max_recv_sge), (8, 1));
 
     let change = |state| ib_uverbs_modify_qp {

@@ -255,6 +255,10 @@ fn atomics_have_rules() {
     fails_with(&mut rig, &mut a, &bytes, LOCAL_LENGTH);
 }
 
+fn is_request_error(event: &HcaEvent) -> bool {
+    matches!(event, HcaEvent::QpRequestError { .. })
+}
+
 #[test]
 fn a_receive_too_small() {
     for len in [9, 3000] {
@@ -268,6 +272,8 @@ fn a_receive_too_small() {
         let got = rig.got(&mut b);
         let seen: Vec<_> = got.iter().map(|c| (c.kind, c.syndrome, c.counter)).collect();
         assert_eq!(seen, [(RESP_ERR, LOCAL_LENGTH, 0), (RESP_ERR, FLUSH, 1)]);
+        // The completion tells; an async event would tell it twice.
+        assert_eq!(rig.hosts[1].events().iter().find(|event| is_request_error(event)), None);
     }
 }
 

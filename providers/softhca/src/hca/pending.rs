@@ -1,0 +1,101 @@
+//! What drivers have written for the device and it has not taken yet, copied out.
+
+use super::Hca;
+use super::dma::{Dma, Region};
+
+/// A queue pair's rings and record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingQp {
+    /// Its number.
+    pub qpn: u32,
+    /// The doorbell record as it stands in memory: RCV, then SND, big-endian.
+    pub record: [u8; 8],
+    /// The send ring, in WQEBBs.
+    pub send: Option<PendingRing>,
+    /// The receive ring, in WQEs.
+    pub recv: Option<PendingRing>,
+}
+
+/// A ring, and of its contents what the record published and the device has not fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingRing {
+    /// Entries of the ring.
+    pub entries: u32,
+    /// Bytes of one.
+    pub entry_bytes: u32,
+    /// Counter of the first pending entry: how many came before it, modulo 2^16.
+    pub first: u16,
+    /// The pending entries in a row, however they lie around the end of the ring. Empty where the record runs further
+    /// ahead than the ring is long, or memory can't be read.
+    pub bytes: Vec<u8>,
+}
+
+/// A completion queue's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingCq {
+    /// Its number.
+    pub cqn: u32,
+    /// The doorbell record as it stands in memory: SET_CI, then ARM, big-endian.
+    pub record: [u8; 8],
+}
+
+impl Hca {
+    /// The queue pairs, by number.
+    pub fn pending_qps(&self) -> Vec<PendingQp> {
+        let dma = &*self.shared.dma;
+        let all = self.qps.values().map(|qp| {
+            let record = record(dma, qp.ctx.doorbell_record);
+            let published = |word: usize| u16::from_be_bytes([record[word + 2], record[word + 3]]);
+            PendingQp {
+                qpn: qp.qpn,
+                record,
+                send: qp.ctx.sq.as_ref().map(|sq| {
+                    let size = (1 << sq.log_wqebbs, 64);
+                    ring(dma, &sq.region, size, qp.sq_fetched, published(4))
+                }),
+                recv: qp.ctx.rq.as_ref().map(|rq| {
+                    let size = (1 << rq.log_entries, 1 << rq.stride_shift);
+                    ring(dma, &rq.region, size, qp.rq_taken, published(0))
+                }),
+            }
+        });
+        all.collect()
+    }
+
+    /// The completion queues, by number.
+    pub fn pending_cqs(&self) -> Vec<PendingCq> {
+        let all = self.shared.cqs.cqs.iter().map(|(&cqn, cq)| PendingCq {
+            cqn,
+            record: record(&*self.shared.dma, cq.ctx.doorbell_record),
+        });
+        all.collect()
+    }
+}
+
+/// Zeros where it can't be read.
+fn record(dma: &dyn Dma, addr: u64) -> [u8; 8] {
+    dma.load_u64(addr).unwrap_or_default().to_ne_bytes()
+}
+
+fn ring(
+    dma: &dyn Dma,
+    region: &Region,
+    (entries, entry_bytes): (u32, u32),
+    first: u16,
+    published: u16,
+) -> PendingRing {
+    let count = u32::from(published.wrapping_sub(first));
+    let mut bytes = Vec::new();
+    if count <= entries {
+        for index in 0..count {
+            let at = (u32::from(first) + index) % entries;
+            let mut entry = vec![0; entry_bytes as usize];
+            if region.read(dma, u64::from(at * entry_bytes), &mut entry).is_err() {
+                bytes.clear();
+                break;
+            }
+            bytes.append(&mut entry);
+        }
+    }
+    PendingRing { entries, entry_bytes, first, bytes }
+}

@@ -1,0 +1,193 @@
+//! Nothing hidden: once it is set up, posting and polling make no system call and allocate nothing.
+//!
+//! The work is done in a process of its own, under a seccomp filter that kills it at any system call but its end.
+#![allow(unsafe_code, reason = "installs a seccomp filter, and counts allocations")]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+
+use common::{Side, pair};
+use uverbs::{AccessFlags, ExposedMemory, Frame, Wr};
+
+/// What the child ends with if all went well.
+const WELL: i32 = 42;
+/// Polls until it gives up: no clock here, that could be a system call.
+const PATIENCE: u64 = 4_000_000_000;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts the allocations of each thread.
+struct Counting;
+
+// SAFETY: hands everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) };
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One round of everything: a SEND that is received, a WRITE, a READ, an atomic, unsignaled and inline ones among them; the three ways of polling.
+fn round(client: &mut Side, server: &mut Side, memory: &ExposedMemory, frames: &mut [Option<Frame>; 4]) {
+    let [sent, read, added, received] = frames;
+    server.qp.post_recv(1, received.take().unwrap()).unwrap();
+    let mut batch = client.qp.batch();
+    batch.send(2, sent.take().unwrap()).unwrap();
+    batch.write_inline(Wr::new(3).unsignaled(), b"inline", memory.remote(64)).unwrap();
+    batch.read(4, read.take().unwrap(), memory.remote(0)).unwrap();
+    batch.fetch_add(5, added.take().unwrap(), memory.remote(8), 1).unwrap();
+    batch.ring();
+    let mut left = PATIENCE;
+    let mut seen = 0;
+    while seen < 3 && left > 0 {
+        left -= 1;
+        client.cq.poll_with(1, |mut completion| {
+            completion.result().unwrap();
+            let place = match completion.id() {
+                2 => &mut *sent,
+                4 => &mut *read,
+                _ => &mut *added,
+            };
+            *place = completion.take_frame();
+            seen += 1;
+        });
+    }
+    while received.is_none() && left > 0 {
+        left -= 1;
+        let mut burst = server.cq.poll(4);
+        while let Some(mut completion) = burst.next() {
+            completion.result().unwrap();
+            *received = completion.take_frame();
+        }
+    }
+    assert!(left > 0, "stuck");
+}
+
+fn work(checked: impl FnOnce(&mut dyn FnMut())) {
+    let (mut client, mut server) = pair();
+    let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+    let memory = server.pd.expose(4096, access).unwrap();
+    let (near, far) = (client.slab(64, 3), server.slab(64, 1));
+    let mut frames = [near.take(), near.take(), near.take(), far.take()];
+    let mut rounds = |count| {
+        for _ in 0..count {
+            round(&mut client, &mut server, &memory, &mut frames);
+        }
+    };
+    // Warm: every page touched, every table grown, the rings' ends passed.
+    rounds(300);
+    checked(&mut || rounds(300));
+}
+
+/// Kills the process at any system call of this thread but `exit_group`. False where the system has no seccomp.
+fn forbid_system_calls() -> bool {
+    const fn statement(code: u32, k: u32) -> libc::sock_filter {
+        libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
+    }
+    let mut program = [
+        // The number of the system call (offset 0 of `seccomp_data`).
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        libc::sock_filter {
+            code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+            jt: 0,
+            jf: 1,
+            k: libc::SYS_exit_group as u32,
+        },
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS),
+    ];
+    let filter =
+        libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: no memory is involved.
+    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+        return false;
+    }
+    let mode = libc::SECCOMP_MODE_FILTER;
+    // SAFETY: the program is valid for the call, which copies it.
+    unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) == 0 }
+}
+
+/// Runs a test of this file in a process of its own, where it does what is only asked of it there.
+fn child(test: &str) -> ExitStatus {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--test-threads=1"])
+        .env("UVERBS_TEST_CHILD", "1")
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap()
+}
+
+fn is_child() -> bool {
+    std::env::var_os("UVERBS_TEST_CHILD").is_some()
+}
+
+/// Ends the process without a destructor: those make system calls.
+fn end(code: i32) -> ! {
+    // SAFETY: ends the process at once.
+    unsafe { libc::_exit(code) }
+}
+
+#[test]
+fn posting_and_polling_make_no_system_call() {
+    if !is_child() {
+        let status = child("posting_and_polling_make_no_system_call");
+        if status.code() == Some(WELL + 1) {
+            eprintln!("skipped: no seccomp on this system");
+            return;
+        }
+        assert_eq!(status.code(), Some(WELL), "{status}");
+        return;
+    }
+    work(|rounds| {
+        if !forbid_system_calls() {
+            end(WELL + 1);
+        }
+        rounds();
+        end(WELL);
+    });
+}
+
+#[test]
+fn the_filter_kills_at_a_system_call() {
+    if !is_child() {
+        let status = child("the_filter_kills_at_a_system_call");
+        if status.code() != Some(WELL + 1) {
+            assert_eq!(status.signal(), Some(libc::SIGSYS), "{status}");
+        }
+        return;
+    }
+    work(|_| {
+        if !forbid_system_calls() {
+            end(WELL + 1);
+        }
+        std::thread::yield_now();
+        end(WELL);
+    });
+}
+
+#[test]
+fn posting_and_polling_allocate_and_free_nothing() {
+    work(|rounds| {
+        let before = ALLOCATIONS.get();
+        rounds();
+        assert_eq!(ALLOCATIONS.get() - before, 0);
+        drop(Box::new(1));
+        assert!(ALLOCATIONS.get() > before, "the allocator counts");
+    });
+}

@@ -183,7 +183,8 @@ fn a_peer_that_is_too_slow_is_one_line_and_status_1() {
     let run =
         uverbs(&["pingpong", "-d", "softhca", "--size", "4M", "--timeout", "0.000001", "--json"]);
     let line = run.complaint(1);
-    assert!(line.contains("iteration 1: ") && line.contains("did not come within"), "{line}");
+    // Mostly the first iteration; on a busy machine the device may be done before anyone looks.
+    assert!(line.contains("iteration ") && line.contains("did not come within"), "{line}");
 }
 
 #[test]

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """Writes kernel-abi/tests/fixtures/*.tsv from the RDMA uapi headers.
 
-    python3 xtask/layouts/kernel_abi.py [--include DIR] [--verbs-include DIR]
+    python3 xtask/layouts/kernel_abi.py [--include DIR]... [--verbs-include DIR] [--later-include DIR] [--out DIR]
 
-DIR holds rdma/*.h (default /usr/include), the other infiniband/verbs.h (libibverbs-dev).
+--include         where rdma/*.h is (default /usr/include)
+--verbs-include   where infiniband/verbs.h is, as libibverbs-dev has it
+--later-include   where a later infiniband/verbs.h is
+--out             where the tables go
 
 gcc compiles a file that only includes the headers, and the layouts are read back from its debug information, so no
 list of structs is kept here: whatever the headers define is in the fixture, and the Rust side must have it.
 
   layout.tsv      struct TAB field TAB offset TAB size, and one line with an empty field and offset for the whole
-  constants.tsv   NAME TAB value (constants_verbs.tsv: the few that only libibverbs' verbs.h shows)
+  constants.tsv   NAME TAB value (constants_verbs.tsv: the few that only libibverbs' verbs.h shows;
+                  constants_later.tsv: those of them that the verbs.h of --verbs-include lacks)
 
 How C maps to the rows:
   - a flexible or zero-length array has size 0 and gets no row;
@@ -40,6 +44,8 @@ VERBS_RENAMED = {
     "IBV_REREG_MR_CHANGE_TRANSLATION": "IB_MR_REREG_TRANS", "IBV_REREG_MR_CHANGE_PD": "IB_MR_REREG_PD",
     "IBV_REREG_MR_CHANGE_ACCESS": "IB_MR_REREG_ACCESS",
 }
+# Single names of an enum; the kernel's `ib_wc_flags` numbers its other flags otherwise.
+VERBS_NAMES = {"IBV_WC_GRH", "IBV_WC_WITH_IMM"}
 # Of the library alone; the kernel has no such value.
 VERBS_ONLY = re.compile(r"IBV_WC_TM_|IBV_QPS_UNKNOWN|IBV_WQS_UNKNOWN|IBV_WQ_ATTR_RESERVED|IBV_REREG_MR_FLAGS_SUPPORTED")
 
@@ -49,7 +55,7 @@ def debug_entries(source, include):
     with tempfile.TemporaryDirectory() as tmp:
         c, o = pathlib.Path(tmp, "a.c"), pathlib.Path(tmp, "a.o")
         c.write_text(source)
-        subprocess.run(["gcc", f"-I{include}", "-c", "-g", "-gdwarf-4", "-fno-eliminate-unused-debug-types",
+        subprocess.run(["gcc", *include, "-c", "-g", "-gdwarf-4", "-fno-eliminate-unused-debug-types",
                         "-o", o, c], check=True)
         text = subprocess.run(["readelf", "--wide", "--debug-dump=info", o], check=True, capture_output=True,
                               text=True).stdout
@@ -125,16 +131,39 @@ class Types:
         out[name] = (fields, entry["byte_size"])
 
 
+def verbs_constants(include):
+    """The values of infiniband/verbs.h that the kernel takes and gives, by the kernel's names."""
+    values = {}
+    for entry in debug_entries("#include <infiniband/verbs.h>\n", include).values():
+        if entry["tag"] != "enumeration_type":
+            continue
+        whole = entry.get("name") in VERBS_ENUMS
+        for child in entry["children"]:
+            name = child["name"]
+            if name in VERBS_NAMES or whole and not VERBS_ONLY.match(name):
+                values[VERBS_RENAMED.get(name, name.replace("IBV_", "IB_", 1))] = child["const_value"]
+    return values
+
+
+def write_constants(path, values):
+    path.write_text("".join(f"{name}\t{value}\n" for name, value in sorted(values.items())))
+
+
 def main():
-    args = argparse.ArgumentParser()
-    args.add_argument("--include", default="/usr/include")
-    args.add_argument("--verbs-include", help="DIR with infiniband/verbs.h: writes constants_verbs.tsv too")
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    args.add_argument("--include", action="append")
+    args.add_argument("--verbs-include")
+    args.add_argument("--later-include")
+    root = pathlib.Path(__file__).resolve().parents[2]
+    args.add_argument("--out", type=pathlib.Path, default=root / "kernel-abi/tests/fixtures")
     args = args.parse_args()
 
-    texts = {h: pathlib.Path(args.include, "rdma", h).read_text() for h in HEADERS}
-    text = "\n".join(texts.values())
+    folders = args.include or ["/usr/include"]
+    include = [f"-I{folder}" for folder in folders]
+    home = next(f for f in map(pathlib.Path, folders) if (f / "rdma" / HEADERS[0]).is_file())
+    text = "\n".join((home / "rdma" / h).read_text() for h in HEADERS)
     source = "".join(f"#include <rdma/{h}>\n" for h in HEADERS)
-    types = Types(debug_entries(source, args.include))
+    types = Types(debug_entries(source, include))
 
     ours = set(re.findall(r"^struct\s+(\w+)\s*\{", text, re.M))
     words = set(re.findall(r"\w+", text))
@@ -146,6 +175,11 @@ def main():
         if entry["tag"] == "enumerator" and name in words and not FOREIGN.match(name):
             constants[name] = entry["const_value"]
 
+    # A structure that was renamed goes by its former name as well.
+    for former, name in re.findall(r"^#define\s+([a-z]\w+)[ \t]+(\w+)[ \t]*$", text, re.M):
+        if name in layouts:
+            layouts[former] = layouts[name]
+
     # Nothing may be lost between the headers and here.
     plain = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     names = {n for body in re.findall(r"enum\s+\w*\s*\{(.*?)\}", plain, re.S)
@@ -154,39 +188,32 @@ def main():
     assert not lost, f"not in the debug information: {sorted(lost)}"
 
     # Macros: gcc evaluates them, as enumerators of wide enough type.
-    macros = [m for m in re.findall(r"^#define\s+(\w+)[ \t]+\S", text, re.M) if not FOREIGN.match(m)]
+    # One in lower case renames a type.
+    macros = [m for m in re.findall(r"^#define\s+([A-Z]\w+)[ \t]+\S", text, re.M) if not FOREIGN.match(m)]
     macros = [m for m in macros if m != "RDMA_UAPI_PTR"]
     probe = source + "#include <stdio.h>\nint main(void) {\n"
     probe += "".join(f'  printf("{m}\\t%lld\\n", (long long)({m}));\n' for m in macros) + "}\n"
     with tempfile.TemporaryDirectory() as tmp:
         c, exe = pathlib.Path(tmp, "m.c"), pathlib.Path(tmp, "m")
         c.write_text(probe)
-        subprocess.run(["gcc", f"-I{args.include}", "-o", exe, c], check=True)
+        subprocess.run(["gcc", *include, "-o", exe, c], check=True)
         out = subprocess.run([exe], check=True, capture_output=True, text=True).stdout
     constants |= {n: int(v) for n, v in (line.split("\t") for line in out.splitlines())}
 
-    fixtures = pathlib.Path(__file__).resolve().parents[2] / "kernel-abi/tests/fixtures"
-    with open(fixtures / "layout.tsv", "w") as f:
+    with open(args.out / "layout.tsv", "w") as f:
         for name, (fields, size) in sorted(layouts.items()):
             for field, offset, length, _ in fields:
                 print(name, field, offset, length, sep="\t", file=f)
             print(name, "", "", size, sep="\t", file=f)
-    with open(fixtures / "constants.tsv", "w") as f:
-        for name, value in sorted(constants.items()):
-            print(name, value, sep="\t", file=f)
+    write_constants(args.out / "constants.tsv", constants)
 
     if args.verbs_include:
-        entries = debug_entries("#include <infiniband/verbs.h>\n", args.verbs_include)
-        values = {}
-        for entry in entries.values():
-            if entry["tag"] == "enumeration_type" and entry.get("name") in VERBS_ENUMS:
-                for child in entry["children"]:
-                    if not VERBS_ONLY.match(child["name"]):
-                        name = VERBS_RENAMED.get(child["name"], child["name"].replace("IBV_", "IB_", 1))
-                        values[name] = child["const_value"]
-        with open(fixtures / "constants_verbs.tsv", "w") as f:
-            for name, value in sorted(values.items()):
-                print(name, value, sep="\t", file=f)
+        values = verbs_constants([f"-I{args.verbs_include}", *include])
+        write_constants(args.out / "constants_verbs.tsv", values)
+        if args.later_include:
+            later = verbs_constants([f"-I{args.later_include}", *include])
+            assert values.items() <= later.items(), "the later verbs.h has other values"
+            write_constants(args.out / "constants_later.tsv", dict(later.items() - values.items()))
 
 
 if __name__ == "__main__":

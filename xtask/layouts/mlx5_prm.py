@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Asks the C headers for every mlx5 hardware layout and number, for uverbs-mlx5-prm's tests.
 
-    mlx5_prm.py --rdma-core DIR [--include DIR]... [--out DIR]
+    mlx5_prm.py [--include DIR]... [--rdma-core DIR] [--out DIR]
 
---rdma-core  providers/mlx5 of an rdma-core source tree: mlx5dv.h, wqe.h, cq.c
---include    where infiniband/verbs.h is (default: the compiler's own paths)
---out        where layout.tsv and constants.tsv go
+--include    where infiniband/mlx5dv.h and what it includes are (libibverbs-dev; default /usr/include)
+--rdma-core  providers/mlx5 of an rdma-core source tree, for what no installed header has: wqe.h, cq.c, mlx5.h.
+             Without it the tables of these are left alone
+--out        where the tables go: layout.tsv and constants.tsv for mlx5dv.h, layout_internal.tsv and
+             constants_internal.tsv for what only the source tree has
 
 Which structures, fields and enumerators exist is read from the compiler's debug information, so that
 nothing in a header is missed; offsets, sizes and values are then asked of a compiled C program, and
@@ -21,6 +23,14 @@ import tempfile
 
 # Structures outside the headers: the name, and the source file that declares it.
 FROM_SOURCE = {"mlx5_sigerr_cqe": "cq.c"}
+# Enumerators outside wqe.h, and the source file that declares them.
+NUMBERS_FROM_SOURCE = {
+    "mlx5.h": [
+        "MLX5_ADAPTER_PAGE_SIZE", "MLX5_ADAPTER_PAGE_SHIFT", "MLX5_BF_OFFSET", "MLX5_CQ_SET_CI", "MLX5_CQ_ARM_DB",
+        "MLX5_SRQ_FLAG_TM_SW_CNT", "MLX5_SRQ_FLAG_TM_CQE_REQ",
+    ],
+    "mlx5_ifc.h": ["MLX5_EQ_DOORBEL_OFFSET", "MLX5_QPC_ST_RC", "MLX5_QPC_PM_STATE_MIGRATED"],
+}
 # Structures of these headers that are not called mlx5_*.
 EXTRA = {"ibv_tmh"}
 
@@ -96,29 +106,22 @@ def declaration(path, name):
     return re.search(rf"^struct {name} \{{.*?^\}};", path.read_text(), re.S | re.M)[0]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rdma-core", type=pathlib.Path, required=True)
-    parser.add_argument("--include", action="append", default=[])
-    root = pathlib.Path(__file__).resolve().parents[2]
-    parser.add_argument("--out", type=pathlib.Path, default=root / "providers/mlx5-prm/tests/fixtures")
-    options = parser.parse_args()
+def enumerator(path, name):
+    """The text of `name = value` in a source file."""
+    return re.search(rf"^\s*({name}\s*=[^,\n]*?),?\s*(?:/\*.*)?$", path.read_text(), re.M)[1]
 
-    flags = [f"-I{options.rdma_core}", *(f"-I{path}" for path in options.include)]
-    head = '#include <stddef.h>\n#include <stdio.h>\n#include "wqe.h"\n'
-    for name, source in FROM_SOURCE.items():
-        head += declaration(options.rdma_core / source, name) + "\n"
 
+def tables(head, text, flags):
+    """The rows of the layouts and of the constants that `text` names, as the C program of `head` has them."""
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(temporary)
         (work / "types.c").write_text(head)
-        run("cc", "-g", "-gdwarf-4", "-fno-eliminate-unused-debug-types", "-w", *flags,
+        run("gcc", "-g", "-gdwarf-4", "-fno-eliminate-unused-debug-types", "-w", *flags,
             "-c", str(work / "types.c"), "-o", str(work / "types.o"))
         dies = dwarf(work / "types.o")
 
         # The kernel's uapi headers come along; they are not ours to check here.
-        text = "".join((options.rdma_core / name).read_text() for name in ("mlx5dv.h", "wqe.h"))
-        ours = set(re.findall(r"\w+", text)) | set(FROM_SOURCE)
+        ours = set(re.findall(r"\w+", text))
         structs, constants = {}, set()
         for die in dies.values():
             name = die.name or ""
@@ -136,25 +139,62 @@ def main():
                 program.append(
                     f'printf("{name}\\t{path}\\t%zu\\t%zu\\n", offsetof(struct {name}, {path}),'
                     f" sizeof(((struct {name} *)0)->{path}));")
-        program.append("return 0; }")
-        (work / "layout.c").write_text("\n".join(program))
-        program = [head, "int main(void) {"]
+        program.append('puts("");')
         for name in sorted(constants):
             program.append(f'printf("{name}\\t%#llx\\n", (unsigned long long){name});')
         program.append("return 0; }")
-        (work / "constants.c").write_text("\n".join(program))
+        (work / "ask.c").write_text("\n".join(program))
+        # Optimized, or the headers' inline functions would want libibverbs.
+        run("gcc", "-O1", "-w", *flags, str(work / "ask.c"), "-o", str(work / "ask"))
+        layout, numbers = (part.splitlines() for part in run(str(work / "ask")).split("\n\n"))
 
-        for table, title in (("layout", "struct\tfield\toffset\tsize"), ("constants", "name\tvalue")):
-            # Optimized, or the headers' inline functions would want libibverbs.
-            run("cc", "-O1", "-w", *flags, str(work / f"{table}.c"), "-o", str(work / table))
-            rows = run(str(work / table))
-            if table == "layout":
-                told = {tuple(row.split("\t")[:2]): int(row.split("\t")[2]) for row in rows.splitlines()}
-                for name, listed in structs.items():
-                    for path, offset in listed:
-                        if told[name, path] != offset:
-                            sys.exit(f"{name}.{path}: program says {told[name, path]}, DWARF {offset}")
-            (options.out / f"{table}.tsv").write_text(f"{title}\n{rows}")
+    told = {tuple(row.split("\t")[:2]): int(row.split("\t")[2]) for row in layout}
+    for name, listed in structs.items():
+        for path, offset in listed:
+            if told[name, path] != offset:
+                sys.exit(f"{name}.{path}: program says {told[name, path]}, DWARF {offset}")
+    return layout, numbers
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--include", action="append")
+    parser.add_argument("--rdma-core", type=pathlib.Path)
+    root = pathlib.Path(__file__).resolve().parents[2]
+    parser.add_argument("--out", type=pathlib.Path, default=root / "providers/mlx5-prm/tests/fixtures")
+    options = parser.parse_args()
+
+    folders = options.include or ["/usr/include"]
+    flags = [f"-I{path}" for path in folders]
+    head = "#include <stddef.h>\n#include <stdio.h>\n"
+    header = "infiniband/mlx5dv.h"
+    text = next(p for p in (pathlib.Path(f, header) for f in folders) if p.is_file()).read_text()
+    public = tables(head + f"#include <{header}>\n", text, flags)
+
+    def write(suffix, layout, constants):
+        titles = ("layout", "struct\tfield\toffset\tsize", layout), ("constants", "name\tvalue", constants)
+        for table, title, rows in titles:
+            (options.out / f"{table}{suffix}.tsv").write_text("\n".join([title, *rows]) + "\n")
+
+    write("", *public)
+    if not options.rdma_core:
+        return
+
+    # In quotes: mlx5dv.h of the same tree.
+    head += '#include "wqe.h"\n'
+    text = "".join((options.rdma_core / name).read_text() for name in ("mlx5dv.h", "wqe.h"))
+    for name, source in FROM_SOURCE.items():
+        head += declaration(options.rdma_core / source, name) + "\n"
+        text += f" {name}"
+    for source, names in NUMBERS_FROM_SOURCE.items():
+        lines = [enumerator(options.rdma_core / source, name) for name in names]
+        head += "enum { " + ", ".join(lines) + " };\n"
+        text += " " + " ".join(names)
+    whole = tables(head, text, [f"-I{options.rdma_core}", *flags])
+    for some, all_rows in zip(public, whole):
+        if lost := [row for row in some if row not in all_rows]:
+            sys.exit(f"mlx5dv.h of {folders} and the source tree differ: {lost}")
+    write("_internal", *([row for row in rows if row not in some] for some, rows in zip(public, whole)))
 
 
 if __name__ == "__main__":

@@ -386,12 +386,7 @@ pub(crate) fn constants() -> Vec<(&'static str, i128)> {
     }
     {
         use uverbs_kernel_abi::gid::*;
-        values!(
-            all,
-            IB_UVERBS_GID_TYPE_IB,
-            IB_UVERBS_GID_TYPE_ROCE_V1,
-            IB_UVERBS_GID_TYPE_ROCE_V2
-        );
+        values!(all, IB_UVERBS_GID_TYPE_IB, IB_UVERBS_GID_TYPE_ROCE_V1, IB_UVERBS_GID_TYPE_ROCE_V2);
     }
     {
         use uverbs_kernel_abi::mr::*;
@@ -424,11 +419,7 @@ pub(crate) fn constants() -> Vec<(&'static str, i128)> {
     }
     {
         use uverbs_kernel_abi::cq::*;
-        values!(
-            all,
-            IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION,
-            IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN
-        );
+        values!(all, IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION, IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN);
     }
     {
         use uverbs_kernel_abi::qp::*;
@@ -569,6 +560,8 @@ pub(crate) fn constants() -> Vec<(&'static str, i128)> {
             IB_SEND_SOLICITED,
             IB_SEND_INLINE,
             IB_SEND_IP_CSUM,
+            IB_WC_GRH,
+            IB_WC_WITH_IMM,
             IB_WC_SUCCESS,
             IB_WC_LOC_LEN_ERR,
             IB_WC_LOC_QP_OP_ERR,

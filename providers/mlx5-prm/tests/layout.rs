@@ -1,14 +1,18 @@
 //! Every structure and number against the C headers (`fixtures/*.tsv`, made by
-//! `xtask/layouts/mlx5_prm.py` from rdma-core's mlx5dv.h, wqe.h and cq.c).
+//! `xtask/layouts/mlx5_prm.py`: `layout.tsv` and `constants.tsv` from mlx5dv.h, which is installed
+//! and which `cargo xtask layouts` reads again; `*_internal.tsv` from rdma-core's sources).
 //!
-//! Nothing may be missing on either side: a Rust field that is not listed here does not compile, a C
-//! field, structure or number that is not listed here fails, and what is left out has its reason.
+//! Nothing may be missing on either side: a Rust field that is not listed here does not compile, a
+//! structure or number of the sources that is not listed here fails, so does a C one, and what is
+//! left out has its reason.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::mem::{offset_of, size_of_val};
+use std::path::Path;
 use uverbs_mlx5_prm::{
-    address::*, cqe::*, ctrl::*, data::*, doorbell::*, eth::*, offload::*, opcode::*, remote::*,
-    syndrome::*, tag::*, umr::*,
+    address::*, context::*, cqe::*, ctrl::*, data::*, doorbell::*, eth::*, offload::*, opcode::*,
+    remote::*, syndrome::*, tag::*, umr::*,
 };
 
 type Row = (String, String, usize, usize);
@@ -34,60 +38,74 @@ macro_rules! rows {
 
 /// C structures without a Rust one.
 const NOT_MODELLED: &[(&str, &str)] = &[
-    (
-        "mlx5_bsf",
-        "byte stream formats are carried as opaque bytes",
-    ),
-    (
-        "mlx5_bsf_basic",
-        "byte stream formats are carried as opaque bytes",
-    ),
-    (
-        "mlx5_bsf_ext",
-        "byte stream formats are carried as opaque bytes",
-    ),
-    (
-        "mlx5_bsf_inl",
-        "byte stream formats are carried as opaque bytes",
-    ),
-    (
-        "mlx5_crypto_bsf",
-        "byte stream formats are carried as opaque bytes",
-    ),
+    ("mlx5_bsf", "byte stream formats are carried as opaque bytes"),
+    ("mlx5_bsf_basic", "byte stream formats are carried as opaque bytes"),
+    ("mlx5_bsf_ext", "byte stream formats are carried as opaque bytes"),
+    ("mlx5_bsf_inl", "byte stream formats are carried as opaque bytes"),
+    ("mlx5_crypto_bsf", "byte stream formats are carried as opaque bytes"),
     ("mlx5_eqe_comp", "event queues belong to the kernel"),
     ("mlx5_eqe_qp_srq", "event queues belong to the kernel"),
     ("mlx5_seg_check_psv", "no opcode uses it"),
     ("mlx5_seg_get_psv", "no opcode uses it"),
-    (
-        "mlx5_seg_set_psv",
-        "no opcode uses it; mlx5_wqe_set_psv_seg is the one in use",
-    ),
+    ("mlx5_seg_set_psv", "no opcode uses it; mlx5_wqe_set_psv_seg is the one in use"),
     ("mlx5_sg_copy_ptr", "a variable of the C driver"),
 ];
 
 /// C numbers without a Rust one, by prefix.
 const NUMBERS_NOT_MODELLED: &[(&str, &str)] = &[
-    (
-        "MLX5_BFS_",
-        "byte stream formats are carried as opaque bytes",
-    ),
-    (
-        "MLX5_BSF_",
-        "byte stream formats are carried as opaque bytes",
-    ),
-    (
-        "MLX5_T10DIF_",
-        "byte stream formats are carried as opaque bytes",
-    ),
+    ("MLX5_BFS_", "byte stream formats are carried as opaque bytes"),
+    ("MLX5_BSF_", "byte stream formats are carried as opaque bytes"),
+    ("MLX5_T10DIF_", "byte stream formats are carried as opaque bytes"),
     ("MLX5_MMAP_", "a kernel interface, not the device's"),
 ];
 
-fn fixture(text: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
-    text.lines().skip(1).map(|line| line.split('\t').collect())
+/// Rust structures without a C one.
+const NOT_IN_C: &[(&str, &str)] = &[
+    ("mlx5_wqe_av_key", "a union in C; its members are views of mlx5_wqe_av"),
+    ("mlx5_base_av", "half of mlx5_wqe_av, compared below"),
+    ("mlx5_grh_av", "half of mlx5_wqe_av, compared below"),
+    ("mlx5_wqe_eth_seg_min", "start of mlx5_wqe_eth_seg, compared below"),
+    ("mlx5_wqe_masked_cs32_seg", "PRM; in C words are written one by one"),
+    ("mlx5_wqe_masked_fa32_seg", "PRM; in C words are written one by one"),
+    ("mlx5_cq_doorbell", "an array in C, compared below"),
+    ("mlx5_qp_dbr", "an array in C, compared below"),
+    ("mlx5_cq_dbr", "an array in C, compared below"),
+];
+
+/// Rust numbers without a C one that user space sees, and kinds of numbers.
+const NUMBERS_NOT_IN_C: &[(&str, &str)] = &[
+    ("DOORBELL_RECORD", "size of a structure of ours"),
+    ("CI_MASK", "a literal in C"),
+    ("WQE_COUNTER_MASK", "a literal in C"),
+    ("NUMBER_MASK", "a literal in C"),
+    ("EQ_DOORBELL_ARM", "compared under C's name, MLX5_EQ_DOORBEL_OFFSET"),
+    ("EQ_DOORBELL_CI", "the kernel driver's"),
+    ("BFREGS_PER_UAR", "the kernel driver's"),
+    ("NON_FP_BFREGS_PER_UAR", "the kernel driver's"),
+    ("DS_BYTES", "a literal in C"),
+    ("DS_MAX", "a literal in C"),
+    ("WQE_BB_MAX", "follows from DS_MAX"),
+    ("UMR_REPEAT_OP", "a literal in C"),
+    ("INLINE_HDR_OFFSET", "an offset, compared as such"),
+    ("DATA_SEG_MAX", "PRM"),
+    ("INLINE_HEADER", "size of a structure"),
+    ("ServiceType", "the kernel driver's, but for RC"),
+    ("QpState", "the kernel driver's"),
+    ("PmState", "the kernel driver's, but for MIGRATED"),
+    ("Mtu", "the kernel driver's"),
+];
+
+/// Rows of a table of the installed header and of the one of rdma-core's sources.
+fn fixture(
+    public: &'static str,
+    internal: &'static str,
+) -> impl Iterator<Item = Vec<&'static str>> {
+    let rows = public.lines().skip(1).chain(internal.lines().skip(1));
+    rows.map(|line| line.split('\t').collect())
 }
 
-#[test]
-fn structures_are_those_of_the_c_headers() {
+/// Every structure that is compared.
+fn structures() -> BTreeSet<Row> {
     let mut rust = BTreeSet::<Row>::new();
     rows! { rust:
         mlx5_wqe_ctrl_seg { opmod_idx_opcode qpn_ds signature dci_stream_channel_id fm_ce_se imm }
@@ -153,39 +171,30 @@ fn structures_are_those_of_the_c_headers() {
         ("mlx5_wqe_signature_seg", "mlx5_rwqe_sig"),
     ] {
         let rows: Vec<Row> = rust.iter().filter(|row| row.0 == name).cloned().collect();
-        rust.extend(
-            rows.into_iter()
-                .map(|row| (alias.to_owned(), row.1, row.2, row.3)),
-        );
+        rust.extend(rows.into_iter().map(|row| (alias.to_owned(), row.1, row.2, row.3)));
     }
 
-    let c: BTreeSet<Row> = fixture(include_str!("fixtures/layout.tsv"))
-        .map(|row| {
-            (
-                row[0].into(),
-                row[1].into(),
-                row[2].parse().unwrap(),
-                row[3].parse().unwrap(),
-            )
-        })
-        .collect();
+    rust
+}
+
+#[test]
+fn structures_are_those_of_the_c_headers() {
+    let rust = structures();
+    let c: BTreeSet<Row> =
+        fixture(include_str!("fixtures/layout.tsv"), include_str!("fixtures/layout_internal.tsv"))
+            .map(|row| {
+                (row[0].into(), row[1].into(), row[2].parse().unwrap(), row[3].parse().unwrap())
+            })
+            .collect();
     for (name, _) in NOT_MODELLED {
-        assert!(
-            c.iter().any(|row| row.0 == *name),
-            "{name}: left out, but C has it no more"
-        );
+        assert!(c.iter().any(|row| row.0 == *name), "{name}: left out, but C has it no more");
     }
-    let modelled: BTreeSet<Row> = c
-        .into_iter()
-        .filter(|row| !NOT_MODELLED.iter().any(|(name, _)| *name == row.0))
-        .collect();
+    let modelled: BTreeSet<Row> =
+        c.into_iter().filter(|row| !NOT_MODELLED.iter().any(|(name, _)| *name == row.0)).collect();
     assert!(modelled.len() > 150, "fixture is cut");
     let only_c: Vec<_> = modelled.difference(&rust).collect();
     let only_rust: Vec<_> = rust.difference(&modelled).collect();
-    assert!(
-        only_c.is_empty() && only_rust.is_empty(),
-        "C: {only_c:#?}\nRust: {only_rust:#?}"
-    );
+    assert!(only_c.is_empty() && only_rust.is_empty(), "C: {only_c:#?}\nRust: {only_rust:#?}");
 }
 
 #[test]
@@ -201,10 +210,7 @@ fn the_two_halves_of_an_address_vector_are_the_whole() {
     }
     same!(mlx5_base_av + 0: key dqp_dct stat_rate_sl fl_mlid rlid);
     same!(mlx5_grh_av + 16: reserved0 rmac tclass hop_limit grh_gid_fl rgid);
-    assert_eq!(
-        size_of::<mlx5_base_av>() + size_of::<mlx5_grh_av>(),
-        size_of::<mlx5_wqe_av>()
-    );
+    assert_eq!(size_of::<mlx5_base_av>() + size_of::<mlx5_grh_av>(), size_of::<mlx5_wqe_av>());
 }
 
 #[test]
@@ -218,19 +224,28 @@ fn the_short_ethernet_segment_starts_the_long_one() {
         };
     }
     same!(rsvd0 cs_flags rsvd1 mss rsvd2 inline_hdr_sz inline_hdr_start);
-    assert_eq!(
-        offset_of!(mlx5_wqe_eth_seg, inline_hdr),
-        size_of::<mlx5_wqe_eth_seg_min>()
-    );
+    assert_eq!(offset_of!(mlx5_wqe_eth_seg, inline_hdr), size_of::<mlx5_wqe_eth_seg_min>());
 }
 
 #[test]
-fn numbers_are_those_of_the_c_headers() {
+fn doorbells_are_arrays_of_words() {
+    assert_eq!(offset_of!(mlx5_qp_dbr, rcv), 4 * MLX5_RCV_DBR);
+    assert_eq!(offset_of!(mlx5_qp_dbr, snd), 4 * MLX5_SND_DBR);
+    assert_eq!(offset_of!(mlx5_cq_dbr, set_ci), 4 * MLX5_CQ_SET_CI);
+    assert_eq!(offset_of!(mlx5_cq_dbr, arm), 4 * MLX5_CQ_ARM_DB);
+    // rdma-core cq.c, `mlx5_arm_cq`: the arm word first, then the number.
+    assert_eq!(offset_of!(mlx5_cq_doorbell, arm), 0);
+    assert_eq!(offset_of!(mlx5_cq_doorbell, cqn), 4);
+}
+
+/// Every number that is compared.
+fn numbers() -> BTreeMap<String, u64> {
     let mut rust = BTreeMap::<String, u64>::new();
     macro_rules! plain {
         ($($name:ident)*) => { $( rust.insert(stringify!($name).to_owned(), $name as u64); )* };
     }
     plain! {
+        MLX5_ADAPTER_PAGE_SHIFT MLX5_ADAPTER_PAGE_SIZE MLX5_BF_OFFSET MLX5_CQ_ARM_DB MLX5_CQ_SET_CI
         MLX5_CQE_L2_OK MLX5_CQE_L3_HDR_TYPE_IPV4 MLX5_CQE_L3_HDR_TYPE_IPV6
         MLX5_CQE_L3_HDR_TYPE_NONE MLX5_CQE_L3_OK MLX5_CQE_L4_OK MLX5_CQE_OWNER_MASK
         MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT MLX5_CQ_DB_REQ_NOT MLX5_CQ_DB_REQ_NOT_SOL
@@ -258,41 +273,88 @@ fn numbers_are_those_of_the_c_headers() {
     let mut named = |prefix: &str, name: Option<&str>, number: u8| {
         rust.insert(format!("{prefix}{}", name.unwrap()), number.into());
     };
-    Opcode::ALL
-        .iter()
-        .for_each(|x| named("MLX5_OPCODE_", x.name(), x.0));
-    CqeOpcode::ALL
-        .iter()
-        .for_each(|x| named("MLX5_CQE_", x.name(), x.0));
-    Syndrome::ALL
-        .iter()
-        .for_each(|x| named("MLX5_CQE_SYNDROME_", x.name(), x.0));
+    Opcode::ALL.iter().for_each(|x| named("MLX5_OPCODE_", x.name(), x.0));
+    CqeOpcode::ALL.iter().for_each(|x| named("MLX5_CQE_", x.name(), x.0));
+    Syndrome::ALL.iter().for_each(|x| named("MLX5_CQE_SYNDROME_", x.name(), x.0));
+    named("MLX5_QPC_ST_", ServiceType::RC.name(), ServiceType::RC.0);
+    let migrated = PmState::MIGRATED;
+    named("MLX5_QPC_PM_STATE_", migrated.name(), migrated.0);
+    let flags = TmFlags::ZERO;
+    named("MLX5_SRQ_FLAG_TM_", Some("SW_CNT"), flags.with_sw_cnt(true).0);
+    named("MLX5_SRQ_FLAG_TM_", Some("CQE_REQ"), flags.with_cqe_req(true).0);
+    rust.insert("MLX5_EQ_DOORBEL_OFFSET".into(), EQ_DOORBELL_ARM as u64);
+    rust
+}
 
-    let left_out = |name: &str| {
-        NUMBERS_NOT_MODELLED
-            .iter()
-            .any(|(x, _)| name.starts_with(x))
-    };
-    let c: BTreeMap<String, u64> = fixture(include_str!("fixtures/constants.tsv"))
-        .filter(|row| !left_out(row[0]))
-        .map(|row| {
-            (
-                row[0].into(),
-                u64::from_str_radix(row[1].trim_start_matches("0x"), 16).unwrap(),
-            )
-        })
-        .collect();
+#[test]
+fn numbers_are_those_of_the_c_headers() {
+    let rust = numbers();
+    let left_out = |name: &str| NUMBERS_NOT_MODELLED.iter().any(|(x, _)| name.starts_with(x));
+    let c: BTreeMap<String, u64> = fixture(
+        include_str!("fixtures/constants.tsv"),
+        include_str!("fixtures/constants_internal.tsv"),
+    )
+    .filter(|row| !left_out(row[0]))
+    .map(|row| (row[0].into(), u64::from_str_radix(row[1].trim_start_matches("0x"), 16).unwrap()))
+    .collect();
     assert!(c.len() > 90, "fixture is cut");
-    let only_c: Vec<_> = c
-        .iter()
-        .filter(|(name, x)| rust.get(*name) != Some(x))
-        .collect();
-    let only_rust: Vec<_> = rust
-        .iter()
-        .filter(|(name, x)| c.get(*name) != Some(x))
-        .collect();
-    assert!(
-        only_c.is_empty() && only_rust.is_empty(),
-        "C: {only_c:#x?}\nRust: {only_rust:#x?}"
-    );
+    let only_c: Vec<_> = c.iter().filter(|(name, x)| rust.get(*name) != Some(x)).collect();
+    let only_rust: Vec<_> = rust.iter().filter(|(name, x)| c.get(*name) != Some(x)).collect();
+    assert!(only_c.is_empty() && only_rust.is_empty(), "C: {only_c:#x?}\nRust: {only_rust:#x?}");
+}
+
+/// A structure or number that the crate gains is compared, or has its reason above.
+#[test]
+fn every_item_of_the_sources_is_compared() {
+    let layouts: BTreeSet<_> = structures().into_iter().map(|row| row.0).collect();
+    let numbers = numbers();
+    let compared_kinds = ["Opcode", "CqeOpcode", "Syndrome"];
+    let listed = |list: &[(&str, &str)], name: &str| list.iter().any(|(listed, _)| *listed == name);
+    let mut found = 0;
+    let mut missed = Vec::new();
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap() {
+        let path = entry.unwrap().path();
+        // The macros behind the structures.
+        if path.ends_with("bits.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("repr(C"), "{path:?}: only `layout!` makes structures");
+        let mut kind = "";
+        for line in text.lines() {
+            if let Some(name) = line.strip_suffix("! {") {
+                kind = name;
+            }
+            let word = |rest: &str| -> String {
+                let end = |c: char| !c.is_alphanumeric() && c != '_';
+                rest.split(end).next().unwrap_or_default().to_owned()
+            };
+            let (name, known) = if let Some(rest) = line.strip_prefix("    pub struct ") {
+                let name = word(rest);
+                let known = match kind {
+                    "layout" => layouts.contains(&name) || listed(NOT_IN_C, &name),
+                    "named" => {
+                        compared_kinds.contains(&name.as_str()) || listed(NUMBERS_NOT_IN_C, &name)
+                    }
+                    // Names for the bits of a field, which is compared with its structure.
+                    _ => kind == "bits",
+                };
+                (name, known)
+            } else if let Some(rest) = line.strip_prefix("pub const ")
+                && !rest.starts_with("fn ")
+            {
+                let name = word(rest);
+                let known = numbers.contains_key(&name) || listed(NUMBERS_NOT_IN_C, &name);
+                (name, known)
+            } else {
+                continue;
+            };
+            found += 1;
+            if !known {
+                missed.push(name);
+            }
+        }
+    }
+    assert!(found > 130, "the scan sees {found} items only");
+    assert!(missed.is_empty(), "compared with nothing: {missed:#?}");
 }

@@ -20,9 +20,7 @@ use nix::errno::Errno;
 use uverbs_core::door::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
-use crate::hca::{
-    Hca, HcaConfig, HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, Strictness,
-};
+use crate::hca::{Hca, HcaConfig, HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, Strictness};
 use crate::kernel::profile::{Gid, Profile};
 use crate::kernel::{Device, Kernel, port};
 use crate::memory::ProcessDma;

@@ -5,4 +5,5 @@ mod errors;
 mod hostile;
 mod lossy;
 mod packets;
+mod pending;
 mod queues;

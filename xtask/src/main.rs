@@ -1,5 +1,8 @@
 //! Project chores: `cargo xtask test` is what decides whether a change is good.
 
+mod debian;
+mod judge;
+mod layouts;
 mod step;
 mod test;
 mod tree;
@@ -13,6 +16,12 @@ Chores:
   test      format, lints, documentation, tests, and the tools as a user runs them.
             Installs nothing and needs no privileges; a step whose tool is missing is
             skipped, and says so.
+  judge     the C stack (libibverbs, libmlx5), unmodified, on the software HCA. Fetches
+            Debian's packages with apt into the target folder, once; installs nothing.
+            Before that, layouts.
+  layouts   the tables of layouts and constants, made again from the C headers and compared
+            with the fixtures. Needs python3, gcc and readelf. With --bless the fixtures are
+            replaced by what the headers say.
   help      this text
 ";
 
@@ -20,6 +29,22 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["test"] => test::run_all(),
+        ["judge"] => {
+            let mut steps = step::Steps::default();
+            steps.step("layouts", layouts::check);
+            steps.step("judge", judge::judge);
+            steps.summary()
+        }
+        ["layouts"] => {
+            let mut steps = step::Steps::default();
+            steps.step("layouts", layouts::check);
+            steps.summary()
+        }
+        ["layouts", "--bless"] => {
+            let mut steps = step::Steps::default();
+            steps.step("layouts, blessed", layouts::bless);
+            steps.summary()
+        }
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             ExitCode::SUCCESS

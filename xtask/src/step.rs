@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How a step ended.
+#[derive(Clone)]
 pub(crate) enum Outcome {
     Passed,
     Failed(String),

@@ -31,15 +31,7 @@ const ALLOWED: [&str; 19] = [
 
 /// Compares `cargo tree` with the list.
 pub(crate) fn check() -> Outcome {
-    let words = [
-        "tree",
-        "--package",
-        "uverbs",
-        "--edges",
-        "normal",
-        "--prefix",
-        "none",
-    ];
+    let words = ["tree", "--package", "uverbs", "--edges", "normal", "--prefix", "none"];
     let output = match cargo(&words).output() {
         Ok(output) if output.status.success() => output,
         Ok(output) => return Outcome::Failed(String::from_utf8_lossy(&output.stderr).into_owned()),
@@ -57,9 +49,6 @@ pub(crate) fn check() -> Outcome {
         println!("only what is allowed");
         Outcome::Passed
     } else {
-        Outcome::Failed(format!(
-            "the library must not depend on {}",
-            strangers.join(", ")
-        ))
+        Outcome::Failed(format!("the library must not depend on {}", strangers.join(", ")))
     }
 }

@@ -16,6 +16,8 @@ pub(crate) const NODE: &str = "uverbs0";
 pub(crate) struct Settings {
     pub(crate) link: LinkLayer,
     pub(crate) number: u16,
+    /// No thread: commands are answered, queues are left alone. For what times the client's side of the data path.
+    pub(crate) stepped: bool,
 }
 
 impl Settings {
@@ -39,13 +41,22 @@ impl Settings {
                 .filter(|&number| number != 0)
                 .ok_or_else(|| format!("UVERBS_SOFTHCA_NUMBER={digits}: not 1 to 65535"))?,
         };
-        Ok(Self { link, number })
+        Ok(Self { link, number, stepped: text("UVERBS_SOFTHCA_STEPPED").is_some() })
     }
 
     /// The device, described.
     pub(crate) fn builder(self) -> SoftHcaBuilder {
-        SoftHca::builder().name(NAME).number(self.number).link(self.link)
+        let builder = SoftHca::builder().name(NAME).number(self.number).link(self.link);
+        if self.stepped { builder.stepped() } else { builder }
     }
+}
+
+/// The device; `None` where it can't be made.
+pub(crate) fn get() -> Option<&'static SoftHca> {
+    static DEVICE: OnceLock<Option<SoftHca>> = OnceLock::new();
+    let device =
+        DEVICE.get_or_init(|| Settings::from_env().ok().and_then(|all| all.builder().build().ok()));
+    device.as_ref()
 }
 
 /// Opens the device.
@@ -54,8 +65,5 @@ impl Settings {
 ///
 /// `EIO` where it can't be made, or what opening gives.
 pub(crate) fn open() -> Result<Arc<dyn UverbsDoor>, Errno> {
-    static DEVICE: OnceLock<Option<SoftHca>> = OnceLock::new();
-    let device =
-        DEVICE.get_or_init(|| Settings::from_env().ok().and_then(|all| all.builder().build().ok()));
-    device.as_ref().ok_or(Errno::EIO)?.open()
+    get().ok_or(Errno::EIO)?.open()
 }

@@ -88,7 +88,7 @@ fn open_device(flags: c_int) -> c_int {
 
 macro_rules! opens {
     ($($name:ident)*) => {$(
-        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: PassedMode) -> c_int {
             // SAFETY: as for libc, the path is a C string.
             match unsafe { target(path) } {
@@ -107,7 +107,7 @@ opens! { open open64 }
 
 macro_rules! opens_at {
     ($($name:ident)*) => {$(
-        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             folder: c_int,
             path: *const c_char,
@@ -145,7 +145,7 @@ unsafe fn stand_in(path: *const c_char) -> Result<*const c_char, Errno> {
 
 macro_rules! stats {
     ($($name:ident)*) => {$(
-        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(path: *const c_char, stat: *mut c_void) -> c_int {
             // SAFETY: as for libc, the path is a C string.
             match (unsafe { stand_in(path) }, real::$name()) {
@@ -159,7 +159,7 @@ macro_rules! stats {
 }
 stats! { stat stat64 }
 
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(no_mangle)]
 unsafe extern "C" fn statx(
     folder: c_int,
     path: *const c_char,
@@ -176,7 +176,7 @@ unsafe extern "C" fn statx(
     }
 }
 
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(no_mangle)]
 unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
     // SAFETY: as for libc, the path is a C string.
     match (unsafe { stand_in(path) }, real::access()) {
@@ -188,7 +188,7 @@ unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
 }
 
 /// RDMA netlink would tell of the machine's devices; without it the C stack looks in sysfs.
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(no_mangle)]
 unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
         return fail(Errno::EPROTONOSUPPORT);
@@ -200,7 +200,7 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
     }
 }
 
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(no_mangle)]
 unsafe extern "C" fn close(fd: c_int) -> c_int {
     let door = if files::is_ours(fd) { files::remove(fd) } else { None };
     let result = match real::close() {
@@ -215,7 +215,7 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
 }
 
 /// The kernel's answer to a write command that it doesn't know (`uapi_get_method`).
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(no_mangle)]
 unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {
     if files::is_ours(fd) {
         Errno::EOPNOTSUPP.set();
@@ -228,10 +228,10 @@ unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssiz
     }
 }
 
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(no_mangle)]
 unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {
     // The kernel takes 32 bits of it.
-    if files::is_ours(fd) && request as u32 == RDMA_VERBS_IOCTL as u32 {
+    if files::is_ours(fd) && request as u32 == RDMA_VERBS_IOCTL {
         return finish(command(fd, argument.expose_provenance()));
     }
     match real::ioctl() {
@@ -271,7 +271,7 @@ fn command(fd: c_int, address: usize) -> Result<(), Errno> {
 
 macro_rules! mmaps {
     ($($name:ident)*) => {$(
-        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             address: *mut c_void,
             len: size_t,
@@ -380,12 +380,10 @@ extern "C" fn leave() {
     }
 }
 
-#[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOAD: extern "C" fn() = load;
 
-#[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static LEAVE: extern "C" fn() = leave;

@@ -13,6 +13,7 @@
 //! | `device` | the device and the environment variables that describe it |
 //! | `tree` | the sysfs tree |
 //! | `log` | the record of all commands |
+//! | `capture`, `exports` | what is pending in rings, records and doorbell pages, for programs that know of this library |
 //! | `user` | the process's memory, where a pointer may be wrong |
 //!
 //! Environment:
@@ -21,15 +22,19 @@
 //! |---|---|
 //! | `UVERBS_SOFTHCA_LINK` | `eth` (default) or `ib` |
 //! | `UVERBS_SOFTHCA_NUMBER` | makes GUID and addresses; 1 by default |
+//! | `UVERBS_SOFTHCA_STEPPED` | set: commands are answered, and the queues' memory is left alone, until the program asks for work (`exports`) |
 //! | `UVERBS_SOFTHCA_DIR` | folder in which the sysfs tree is made, and removed at exit; the temporary folder by default |
 //! | `UVERBS_SOFTHCA_LOG` | file to which a line is added for each command |
+//! | `UVERBS_SOFTHCA_CAPTURE` | file to which captures go (`exports`) |
 //!
 //! Limits. A descriptor that was duplicated (`dup`, `fcntl`, `SCM_RIGHTS`) is `/dev/null` and nothing else; so is what
 //! is left after `dup2` onto the device's, or after `close_range`. After a fork the child must not use the device (the
 //! thread that serves it lives in the parent): every command and every mmap gives `EIO` there. The legacy `write()`
 //! commands are not answered (`EOPNOTSUPP`). Programs that make system calls without libc are not seen.
 
+mod capture;
 mod device;
+mod exports;
 mod files;
 mod hooks;
 mod log;

@@ -88,6 +88,11 @@ impl Logged {
     }
 }
 
+/// A line `# name`, to find one's way in the record.
+pub(crate) fn mark(name: &str) {
+    write(&format!("# {name}\n"));
+}
+
 /// One write per line, so that lines of several threads don't mix. A full disk loses lines.
 fn write(line: &str) {
     if let Some(mut file) = file() {
@@ -95,7 +100,8 @@ fn write(line: &str) {
     }
 }
 
-fn line(fd: RawFd, recorded: &Recorded) -> String {
+/// A command as a line.
+pub(crate) fn line(fd: RawFd, recorded: &Recorded) -> String {
     let mut line = format!("fd {fd} {:x}.{:x}", recorded.object, recorded.method);
     // Writing to a string can't fail.
     if let Some(command) = recorded.write_command {

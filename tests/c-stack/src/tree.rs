@@ -36,11 +36,10 @@ pub(crate) fn write(root: &Path, settings: Settings) -> io::Result<()> {
     file(&folder, "node_guid", &guid)?;
     file(&folder, "sys_image_guid", &guid)?;
     file(&folder, "node_desc", "software HCA")?;
-    file(&folder, "fw_ver", "99.0.1")?;
+    file(&folder, "fw_ver", "99.0.0001")?;
     file(&folder, "device/vendor", &format!("{vendor:#06x}"))?;
     file(&folder, "device/device", &format!("{part:#06x}"))?;
-    let modalias =
-        format!("pci:v{vendor:08X}d{part:08X}sv{vendor:08X}sd{part:08X}bc02sc00i00");
+    let modalias = format!("pci:v{vendor:08X}d{part:08X}sv{vendor:08X}sd{part:08X}bc02sc00i00");
     file(&folder, "device/modalias", &modalias)?;
     std::os::unix::fs::symlink("../../bus/pci/drivers/mlx5_core", folder.join("device/driver"))?;
     port(&folder.join("ports/1"), &device)
@@ -70,7 +69,8 @@ fn port(folder: &Path, device: &SoftHca) -> io::Result<()> {
 
 /// `fe80:0000:…`: two bytes a group.
 fn groups(bytes: &[u8]) -> String {
-    let groups = bytes.chunks(2).map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect());
+    let groups =
+        bytes.chunks(2).map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect());
     groups.collect::<Vec<String>>().join(":")
 }
 

@@ -1,0 +1,499 @@
+/*
+ * Carries out a script of verbs calls through libibverbs on the preloaded software HCA, which is stepped: what the calls
+ * left in rings, records and doorbell pages is captured before the device looks at it. tests/bytes/driver.rs does the
+ * same through our provider. The script's statements are described in cases/README.md.
+ *
+ * bytes SCRIPT post|wr
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <infiniband/verbs.h>
+
+/* Of the preloaded library. */
+int uverbs_softhca_capture(const char *name) __attribute__((weak));
+int uverbs_softhca_note(const char *line) __attribute__((weak));
+void uverbs_softhca_mark(const char *name) __attribute__((weak));
+int uverbs_softhca_settle(void) __attribute__((weak));
+int uverbs_softhca_place(uint32_t qpn, uint32_t *ring, uint32_t *next) __attribute__((weak));
+
+enum { MEMORY = 1 << 20, WRS = 64, SGES = 32, CQES = 511, CHUNK = 2 };
+
+/* The same address on both sides, so that nothing in a WQE has to be left out of the comparison. */
+static uint8_t *const BASE = (uint8_t *)0x2000000000;
+
+static int wr_api;
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct ibv_mr *mr;
+static uint64_t next_id = 1;
+
+struct side {
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_send_wr sends[WRS];
+	struct ibv_sge send_sges[WRS][SGES];
+	int send_count;
+	struct ibv_recv_wr recvs[WRS];
+	struct ibv_sge recv_sges[WRS][SGES];
+	int recv_count;
+};
+
+static struct side sides[2];
+
+__attribute__((format(printf, 1, 2), noreturn)) static void die(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fprintf(stderr, " (%s)\n", strerror(errno));
+	exit(1);
+}
+
+#define NEED(condition, what)                                                                                    \
+	do {                                                                                                     \
+		if (!(condition))                                                                                \
+			die("bytes: %s", what);                                                                  \
+	} while (0)
+
+static void phase(const char *name)
+{
+	uverbs_softhca_mark(name);
+}
+
+static void poll_all(void)
+{
+	struct ibv_wc wc;
+	char line[160], immediate[16];
+	int got;
+
+	for (int s = 0; s < 2; s++) {
+		while ((got = ibv_poll_cq(sides[s].cq, 1, &wc)) > 0) {
+			uint32_t bytes = 0;
+
+			strcpy(immediate, "-");
+			/* The sender of a WRITE with immediate gets the flag, too, and no data with it. */
+			if (wc.wc_flags & IBV_WC_WITH_IMM && wc.opcode & IBV_WC_RECV)
+				snprintf(immediate, sizeof(immediate), "%x", ntohl(wc.imm_data));
+			if (wc.status == IBV_WC_SUCCESS && wc.opcode != IBV_WC_SEND && wc.opcode != IBV_WC_RDMA_WRITE)
+				bytes = wc.byte_len;
+			snprintf(line, sizeof(line), "wc %c %" PRIu64 " status %d opcode %d bytes %u imm %s qp %x", 'A' + s,
+				 wc.wr_id, wc.status, wc.status ? -1 : (int)wc.opcode, bytes, immediate, wc.qp_num);
+			NEED(!uverbs_softhca_note(line), "note");
+		}
+		NEED(!got, "ibv_poll_cq");
+	}
+}
+
+static void post_wr_api(struct side *side)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(side->qp);
+
+	ibv_wr_start(ex);
+	for (int i = 0; i < side->send_count; i++) {
+		struct ibv_send_wr *wr = &side->sends[i];
+		struct ibv_data_buf pieces[SGES];
+
+		ex->wr_id = wr->wr_id;
+		ex->wr_flags = wr->send_flags;
+		switch (wr->opcode) {
+		case IBV_WR_SEND:
+			ibv_wr_send(ex);
+			break;
+		case IBV_WR_SEND_WITH_IMM:
+			ibv_wr_send_imm(ex, wr->imm_data);
+			break;
+		case IBV_WR_RDMA_WRITE:
+			ibv_wr_rdma_write(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
+			break;
+		case IBV_WR_RDMA_WRITE_WITH_IMM:
+			ibv_wr_rdma_write_imm(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, wr->imm_data);
+			break;
+		case IBV_WR_RDMA_READ:
+			ibv_wr_rdma_read(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
+			break;
+		case IBV_WR_ATOMIC_CMP_AND_SWP:
+			ibv_wr_atomic_cmp_swp(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr,
+					      wr->wr.atomic.compare_add, wr->wr.atomic.swap);
+			break;
+		case IBV_WR_ATOMIC_FETCH_AND_ADD:
+			ibv_wr_atomic_fetch_add(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr,
+						wr->wr.atomic.compare_add);
+			break;
+		default:
+			die("bytes: opcode %d", wr->opcode);
+		}
+		if (wr->send_flags & IBV_SEND_INLINE) {
+			for (int k = 0; k < wr->num_sge; k++) {
+				pieces[k].addr = (void *)(uintptr_t)wr->sg_list[k].addr;
+				pieces[k].length = wr->sg_list[k].length;
+			}
+			if (wr->num_sge == 1)
+				ibv_wr_set_inline_data(ex, pieces[0].addr, pieces[0].length);
+			else
+				ibv_wr_set_inline_data_list(ex, wr->num_sge, pieces);
+		} else if (wr->num_sge == 1) {
+			ibv_wr_set_sge(ex, wr->sg_list[0].lkey, wr->sg_list[0].addr, wr->sg_list[0].length);
+		} else {
+			ibv_wr_set_sge_list(ex, wr->num_sge, wr->sg_list);
+		}
+	}
+	NEED(!(errno = ibv_wr_complete(ex)), "ibv_wr_complete");
+}
+
+static void ring_sends(struct side *side)
+{
+	struct ibv_send_wr *bad;
+
+	if (!side->send_count)
+		return;
+	for (int i = 0; i < side->send_count; i++)
+		side->sends[i].next = i + 1 < side->send_count ? &side->sends[i + 1] : NULL;
+	if (wr_api)
+		post_wr_api(side);
+	else
+		NEED(!(errno = ibv_post_send(side->qp, side->sends, &bad)), "ibv_post_send");
+	side->send_count = 0;
+}
+
+static void ring_recvs(struct side *side)
+{
+	struct ibv_recv_wr *bad;
+
+	if (!side->recv_count)
+		return;
+	for (int i = 0; i < side->recv_count; i++)
+		side->recvs[i].next = i + 1 < side->recv_count ? &side->recvs[i + 1] : NULL;
+	NEED(!(errno = ibv_post_recv(side->qp, side->recvs, &bad)), "ibv_post_recv");
+	side->recv_count = 0;
+}
+
+static int parse_sges(struct ibv_sge *list)
+{
+	char *word;
+	int count = 0;
+
+	while ((word = strtok(NULL, " "))) {
+		char *colon = strchr(word, ':');
+
+		NEED(colon && count < SGES, word);
+		list[count].addr = (uintptr_t)BASE + strtoul(word, NULL, 0);
+		list[count].length = strtoul(colon + 1, NULL, 0);
+		list[count].lkey = mr->lkey;
+		count++;
+	}
+	return count;
+}
+
+static void add_send(struct side *side)
+{
+	static const struct {
+		const char *name;
+		enum ibv_wr_opcode opcode;
+	} OPS[] = {
+		{ "send", IBV_WR_SEND },
+		{ "send_imm", IBV_WR_SEND_WITH_IMM },
+		{ "write", IBV_WR_RDMA_WRITE },
+		{ "write_imm", IBV_WR_RDMA_WRITE_WITH_IMM },
+		{ "read", IBV_WR_RDMA_READ },
+		{ "cas", IBV_WR_ATOMIC_CMP_AND_SWP },
+		{ "faa", IBV_WR_ATOMIC_FETCH_AND_ADD },
+	};
+	struct ibv_send_wr *wr = &side->sends[side->send_count];
+	struct ibv_sge *list = side->send_sges[side->send_count];
+	char *word = strtok(NULL, " ");
+	uint64_t remote = 0, a = 0, b = 0;
+	unsigned int op;
+
+	NEED(word && side->send_count < WRS, "send");
+	memset(wr, 0, sizeof(*wr));
+	for (op = 0; op < sizeof(OPS) / sizeof(OPS[0]); op++)
+		if (!strcmp(word, OPS[op].name))
+			break;
+	NEED(op < sizeof(OPS) / sizeof(OPS[0]), word);
+	wr->opcode = OPS[op].opcode;
+	wr->wr_id = next_id++;
+	wr->sg_list = list;
+	wr->send_flags = IBV_SEND_SIGNALED;
+	while ((word = strtok(NULL, " "))) {
+		char *value = strchr(word, '=');
+
+		if (!strcmp(word, "unsignaled"))
+			wr->send_flags &= ~IBV_SEND_SIGNALED;
+		else if (!strcmp(word, "fence"))
+			wr->send_flags |= IBV_SEND_FENCE;
+		else if (!strcmp(word, "solicited"))
+			wr->send_flags |= IBV_SEND_SOLICITED;
+		else if (!strncmp(word, "imm=", 4))
+			wr->imm_data = htonl(strtoul(value + 1, NULL, 0));
+		else if (!strncmp(word, "to=", 3))
+			remote = (uintptr_t)BASE + strtoul(value + 1, NULL, 0);
+		else if (!strncmp(word, "a=", 2))
+			a = strtoull(value + 1, NULL, 0);
+		else if (!strncmp(word, "b=", 2))
+			b = strtoull(value + 1, NULL, 0);
+		else if (!strcmp(word, "sge") || !strcmp(word, "inline")) {
+			if (*word == 'i')
+				wr->send_flags |= IBV_SEND_INLINE;
+			wr->num_sge = parse_sges(list);
+			break;
+		} else
+			die("bytes: what is %s", word);
+	}
+	if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr->wr.atomic.remote_addr = remote;
+		wr->wr.atomic.rkey = mr->rkey;
+		wr->wr.atomic.compare_add = a;
+		wr->wr.atomic.swap = b;
+	} else if (wr->opcode != IBV_WR_SEND && wr->opcode != IBV_WR_SEND_WITH_IMM) {
+		wr->wr.rdma.remote_addr = remote;
+		wr->wr.rdma.rkey = mr->rkey;
+	}
+	side->send_count++;
+}
+
+static void add_recv(struct side *side)
+{
+	struct ibv_recv_wr *wr = &side->recvs[side->recv_count];
+
+	NEED(side->recv_count < WRS, "recv");
+	memset(wr, 0, sizeof(*wr));
+	wr->wr_id = next_id++;
+	wr->sg_list = side->recv_sges[side->recv_count];
+	wr->num_sge = parse_sges(wr->sg_list);
+	side->recv_count++;
+}
+
+/* Writes of nothing, a WQEBB each. */
+static void fill(struct side *side, uint32_t count)
+{
+	while (count) {
+		for (int i = 0; i < CHUNK && count; i++, count--) {
+			struct ibv_send_wr *wr = &side->sends[side->send_count++];
+
+			memset(wr, 0, sizeof(*wr));
+			wr->opcode = IBV_WR_RDMA_WRITE;
+			wr->send_flags = IBV_SEND_SIGNALED;
+			wr->wr.rdma.remote_addr = (uintptr_t)BASE;
+			wr->wr.rdma.rkey = mr->rkey;
+			wr->sg_list = side->send_sges[0];
+		}
+		ring_sends(side);
+		NEED(!uverbs_softhca_settle(), "settle");
+		poll_all();
+	}
+}
+
+/* Goes on until so many WQEBBs are left before the end of the ring. */
+static void at(struct side *side, uint32_t left)
+{
+	uint32_t ring, next;
+
+	NEED(!uverbs_softhca_place(side->qp->qp_num, &ring, &next), "place");
+	fill(side, (ring - left - next) & (ring - 1));
+}
+
+static struct side *side_of(const char *word)
+{
+	NEED(word && (*word == 'A' || *word == 'B') && !word[1], "A or B");
+	return &sides[*word - 'A'];
+}
+
+static void modify(struct side *side, struct ibv_qp_attr attr, int mask)
+{
+	NEED(!(errno = ibv_modify_qp(side->qp, &attr, mask)), "ibv_modify_qp");
+}
+
+static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int recv_sge)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_port_attr port;
+	struct ibv_qp_init_attr_ex init;
+	struct ibv_qp_attr attr;
+	union ibv_gid gid;
+
+	NEED(list && *list, "no device");
+	phase("open_device");
+	NEED(context = ibv_open_device(*list), "ibv_open_device");
+	ibv_free_device_list(list);
+	phase("query_port");
+	NEED(!ibv_query_port(context, 1, &port), "ibv_query_port");
+	phase("query_gid");
+	NEED(!ibv_query_gid(context, 1, 0, &gid), "ibv_query_gid");
+	phase("alloc_pd");
+	NEED(pd = ibv_alloc_pd(context), "ibv_alloc_pd");
+	phase("reg_mr");
+	NEED(mmap(BASE, MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) ==
+		     BASE,
+	     "mmap");
+	for (uint32_t i = 0; i < MEMORY; i++)
+		BASE[i] = i * 7 + (i >> 8) * 13 + 1;
+	NEED(mr = ibv_reg_mr(pd, BASE, MEMORY,
+			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				     IBV_ACCESS_REMOTE_ATOMIC),
+	     "ibv_reg_mr");
+	phase("create_cq");
+	for (int s = 0; s < 2; s++)
+		NEED(sides[s].cq = ibv_create_cq(context, CQES, NULL, NULL, 0), "ibv_create_cq");
+	for (int s = 0; s < 2; s++) {
+		phase(s ? "create_qp B" : "create_qp A");
+		memset(&init, 0, sizeof(init));
+		init.send_cq = init.recv_cq = sides[s].cq;
+		init.qp_type = IBV_QPT_RC;
+		init.cap.max_send_wr = send_wr;
+		init.cap.max_send_sge = send_sge;
+		init.cap.max_inline_data = max_inline;
+		init.cap.max_recv_wr = recv_wr;
+		init.cap.max_recv_sge = recv_sge;
+		if (wr_api) {
+			init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+			init.pd = pd;
+			init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+					      IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+					      IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+					      IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+			sides[s].qp = ibv_create_qp_ex(context, &init);
+		} else {
+			sides[s].qp = ibv_create_qp(pd, (struct ibv_qp_init_attr *)&init);
+		}
+		NEED(sides[s].qp, "ibv_create_qp");
+	}
+	for (int s = 0; s < 2; s++) {
+		phase("init");
+		modify(&sides[s],
+		       (struct ibv_qp_attr){
+			       .qp_state = IBV_QPS_INIT,
+			       .pkey_index = 0,
+			       .port_num = 1,
+			       .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+						  IBV_ACCESS_REMOTE_ATOMIC,
+		       },
+		       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+		phase("ready_to_receive");
+		modify(&sides[s],
+		       (struct ibv_qp_attr){
+			       .qp_state = IBV_QPS_RTR,
+			       .path_mtu = IBV_MTU_1024,
+			       .dest_qp_num = sides[!s].qp->qp_num,
+			       .rq_psn = 0x123456,
+			       .max_dest_rd_atomic = 4,
+			       .min_rnr_timer = 12,
+			       .ah_attr = {
+				       .grh = { .dgid = gid, .flow_label = 0x54321, .sgid_index = 0, .hop_limit = 64,
+						.traffic_class = 0x60 },
+				       .dlid = port.lid,
+				       .sl = 3,
+				       .is_global = 1,
+				       .port_num = 1,
+			       },
+		       },
+		       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+		phase("ready_to_send");
+		modify(&sides[s],
+		       (struct ibv_qp_attr){
+			       .qp_state = IBV_QPS_RTS,
+			       .sq_psn = 0x123456,
+			       .max_rd_atomic = 4,
+			       .timeout = 14,
+			       .retry_cnt = 7,
+			       .rnr_retry = 6,
+		       },
+		       IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			       IBV_QP_RNR_RETRY);
+	}
+	phase("query_qp");
+	for (int s = 0; s < 2; s++)
+		NEED(!ibv_query_qp(sides[s].qp, &attr, IBV_QP_RATE_LIMIT - 1, (struct ibv_qp_init_attr *)&init), "ibv_query_qp");
+	phase("cases");
+}
+
+static void tear_down(void)
+{
+	char line[80];
+	uint64_t hash = 0xcbf29ce484222325;
+
+	phase("fail");
+	for (int s = 0; s < 2; s++)
+		modify(&sides[s], (struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR }, IBV_QP_STATE);
+	phase("destroy_qp");
+	for (int s = 0; s < 2; s++)
+		NEED(!ibv_destroy_qp(sides[s].qp), "ibv_destroy_qp");
+	phase("destroy_cq");
+	for (int s = 0; s < 2; s++)
+		NEED(!ibv_destroy_cq(sides[s].cq), "ibv_destroy_cq");
+	phase("dereg_mr");
+	NEED(!ibv_dereg_mr(mr), "ibv_dereg_mr");
+	phase("dealloc_pd");
+	NEED(!ibv_dealloc_pd(pd), "ibv_dealloc_pd");
+	phase("close_device");
+	NEED(!ibv_close_device(context), "ibv_close_device");
+	for (int i = 0; i < MEMORY; i++)
+		hash = (hash ^ BASE[i]) * 0x100000001b3;
+	snprintf(line, sizeof(line), "memory %016" PRIx64, hash);
+	NEED(!uverbs_softhca_note(line), "note");
+}
+
+int main(int argc, char **argv)
+{
+	static char line[8192], name[sizeof(line)];
+	int sizes[5];
+	FILE *script;
+
+	if (argc != 3 || !uverbs_softhca_capture)
+		die("bytes SCRIPT post|wr, with the library preloaded");
+	wr_api = !strcmp(argv[2], "wr");
+	NEED(script = fopen(argv[1], "r"), argv[1]);
+	while (fgets(line, sizeof(line), script)) {
+		char *word;
+
+		line[strcspn(line, "\n")] = 0;
+		if (!strncmp(line, "case ", 5)) {
+			snprintf(name, sizeof(name), "%s", line + 5);
+			continue;
+		}
+		word = strtok(line, " ");
+		if (!strcmp(word, "sizes")) {
+			for (int i = 0; i < 5; i++) {
+				word = strtok(NULL, " ");
+				NEED(word, "sizes");
+				sizes[i] = atoi(word);
+			}
+			set_up(sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]);
+		} else if (!strcmp(word, "at")) {
+			struct side *side = side_of(strtok(NULL, " "));
+
+			at(side, atoi(strtok(NULL, " ")));
+		} else if (!strcmp(word, "fill")) {
+			struct side *side = side_of(strtok(NULL, " "));
+
+			fill(side, atoi(strtok(NULL, " ")));
+		} else if (!strcmp(word, "recv")) {
+			add_recv(side_of(strtok(NULL, " ")));
+		} else if (!strcmp(word, "send")) {
+			add_send(side_of(strtok(NULL, " ")));
+		} else if (!strcmp(word, "ring")) {
+			struct side *side = side_of(strtok(NULL, " "));
+
+			ring_recvs(side);
+			ring_sends(side);
+		} else if (!strcmp(word, "end")) {
+			NEED(!uverbs_softhca_capture(name), "capture");
+			NEED(!uverbs_softhca_settle(), "settle");
+			poll_all();
+		} else {
+			die("bytes: what is %s", word);
+		}
+	}
+	tear_down();
+	return 0;
+}

@@ -1,0 +1,13 @@
+//! Raw commands from C, most of them wrong, on the preloaded device.
+
+mod common;
+
+#[test]
+fn bad_calls_get_their_errno() {
+    let Some(stack) = common::c_stack() else { return };
+    let Some(program) = stack.compile("bad_calls") else { return };
+    for link in ["eth", "ib"] {
+        common::run(stack.command(&program).env("UVERBS_SOFTHCA_LINK", link)).checks(70);
+    }
+    std::fs::remove_file(program).unwrap();
+}

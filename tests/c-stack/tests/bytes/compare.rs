@@ -1,0 +1,255 @@
+//! Two sides' captures against each other.
+
+use std::fmt::{self, Write as _};
+use std::ops::Range;
+
+use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, Service, WqeView};
+
+use crate::record::{Case, Ring, meaning, recv_meaning, wqe_bytes, wqes};
+
+/// One difference.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    /// What the table of differences knows it by.
+    pub(crate) key: String,
+    /// All that helps to understand it.
+    pub(crate) detail: String,
+}
+
+/// What was compared. `bytes` are those of rings, records, doorbell pages and commands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) cases: usize,
+    pub(crate) wqes: usize,
+    pub(crate) doorbells: usize,
+    pub(crate) completions: usize,
+    pub(crate) bytes: usize,
+    pub(crate) commands: usize,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cases, wqes, doorbells, completions, bytes, commands } = self;
+        write!(
+            f,
+            "{cases} cases, {wqes} WQEs, {doorbells} doorbells, {completions} completions, {commands} commands, {bytes} bytes"
+        )
+    }
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.cases += other.cases;
+        self.wqes += other.wqes;
+        self.doorbells += other.doorbells;
+        self.completions += other.completions;
+        self.bytes += other.bytes;
+        self.commands += other.commands;
+    }
+}
+
+/// Compares all cases. `theirs` is libmlx5's side; `immediates`: also those of operations without.
+pub(crate) fn captures(
+    theirs: &[Case],
+    ours: &[Case],
+    immediates: bool,
+) -> (Vec<Difference>, Counts) {
+    let mut all = Comparison { immediates, ..Comparison::default() };
+    if theirs.len() != ours.len() {
+        all.differs("cases", || format!("{} / {} captures", theirs.len(), ours.len()));
+    }
+    for (theirs, ours) in theirs.iter().zip(ours) {
+        all.case = ours.name.clone();
+        all.counts.cases += 1;
+        all.compare(theirs, ours);
+    }
+    (all.differences, all.counts)
+}
+
+#[derive(Default)]
+struct Comparison {
+    case: String,
+    immediates: bool,
+    differences: Vec<Difference>,
+    counts: Counts,
+}
+
+/// What the bytes are, to print them.
+#[derive(Clone, Copy)]
+enum Kind {
+    Send,
+    Recv,
+    Bytes,
+}
+
+impl Comparison {
+    fn differs(&mut self, key: &str, detail: impl FnOnce() -> String) {
+        let detail = format!("case {:?}: {key}\n{}", self.case, detail());
+        self.differences.push(Difference { key: key.to_owned(), detail });
+    }
+
+    fn compare(&mut self, theirs: &Case, ours: &Case) {
+        if theirs.name != ours.name {
+            self.differs("case name", || format!("{:?} / {:?}", theirs.name, ours.name));
+        }
+        if !theirs.records.keys().eq(ours.records.keys()) {
+            self.differs("queues", || format!("{:?} / {:?}", theirs.records, ours.records));
+        }
+        for ((name, theirs), ours) in theirs.records.iter().zip(ours.records.values()) {
+            let key = format!("record of a {}", &name[..2]);
+            self.bytes(&key, Kind::Bytes, theirs, ours, whole(&(0..theirs.len())));
+        }
+        for (name, theirs, ours) in [
+            ("send queue", &theirs.sends, &ours.sends),
+            ("receive queue", &theirs.recvs, &ours.recvs),
+        ] {
+            if !theirs.keys().eq(ours.keys()) {
+                self.differs(name, || "other queue pairs have one".to_owned());
+            }
+            for (theirs, ours) in theirs.values().zip(ours.values()) {
+                self.ring(name, theirs, ours);
+            }
+        }
+        self.registers(theirs, ours);
+        for (case, who) in [(theirs, "libmlx5's"), (ours, "our")] {
+            self.doorbells(case, who);
+        }
+        if theirs.notes != ours.notes {
+            self.differs("completions", || {
+                format!("{}\n /\n{}", theirs.notes.join("\n"), ours.notes.join("\n"))
+            });
+        }
+        self.counts.completions += theirs.notes.len();
+    }
+
+    fn ring(&mut self, name: &str, theirs: &Ring, ours: &Ring) {
+        let shape = |ring: &Ring| (ring.entries, ring.stride, ring.first, ring.bytes.len());
+        if shape(theirs) != shape(ours) {
+            self.differs(&format!("{name}: entries, bytes of one, counter, bytes pending"), || {
+                format!("{:x?} / {:x?}", shape(theirs), shape(ours))
+            });
+        }
+        if name == "receive queue" {
+            for (theirs, ours) in
+                theirs.bytes.chunks(theirs.stride).zip(ours.bytes.chunks(ours.stride))
+            {
+                self.counts.wqes += 1;
+                self.bytes("receive WQE", Kind::Recv, theirs, ours, &[recv_meaning(theirs)]);
+            }
+            return;
+        }
+        let (theirs, ours) = (wqes(theirs), wqes(ours));
+        if theirs.len() != ours.len() {
+            self.differs("number of send WQEs", || format!("{} / {}", theirs.len(), ours.len()));
+        }
+        for (theirs, ours) in theirs.into_iter().zip(ours) {
+            self.counts.wqes += 1;
+            self.bytes("send WQE", Kind::Send, theirs, ours, &meaning(theirs, self.immediates));
+        }
+    }
+
+    /// Compares what means something on the first side; lengths differ visibly.
+    fn bytes(
+        &mut self,
+        key: &str,
+        kind: Kind,
+        theirs: &[u8],
+        ours: &[u8],
+        ranges: &[Range<usize>],
+    ) {
+        let same = |range: &Range<usize>| theirs.get(range.clone()) == ours.get(range.clone());
+        self.counts.bytes += ranges.iter().map(ExactSizeIterator::len).sum::<usize>();
+        if theirs.len() != ours.len() || !ranges.iter().all(same) {
+            self.differs(key, || {
+                format!("{}\n{}", dump(theirs, ours), decoded(kind, theirs, ours))
+            });
+        }
+    }
+
+    /// What doorbell pages hold. The first eight bytes of a half are the doorbell; if there is more, it is a WQE.
+    fn registers(&mut self, theirs: &Case, ours: &Case) {
+        if !theirs.registers.keys().eq(ours.registers.keys()) {
+            self.differs("doorbell's place", || {
+                let places = |case: &Case| {
+                    let keys = case.registers.keys();
+                    keys.map(|(page, at)| format!("{page:#x}+{at:#x}")).collect::<Vec<_>>()
+                };
+                format!("{:?} / {:?}", places(theirs), places(ours))
+            });
+        }
+        for (key, theirs) in &theirs.registers {
+            let Some(ours) = ours.registers.get(key) else { continue };
+            self.counts.doorbells += 1;
+            let copy = |bytes: &[u8]| bytes[8..].iter().any(|byte| *byte != 0);
+            if copy(theirs) != copy(ours) {
+                self.differs("doorbell of eight bytes against BlueFlame", || dump(theirs, ours));
+            } else if copy(theirs) {
+                let len = wqe_bytes(theirs).min(theirs.len());
+                let (theirs, ours) = (&theirs[..len], &ours[..len.min(ours.len())]);
+                self.bytes(
+                    "BlueFlame",
+                    Kind::Send,
+                    theirs,
+                    ours,
+                    &meaning(theirs, self.immediates),
+                );
+            } else {
+                self.bytes("doorbell", Kind::Bytes, &theirs[..8], &ours[..8], whole(&(0..8)));
+            }
+        }
+    }
+
+    /// Each side for itself: a doorbell is the head of a pending WQE, a BlueFlame write its WQEBBs and nothing behind.
+    fn doorbells(&mut self, case: &Case, who: &str) {
+        for register in case.registers.values() {
+            let all = case.sends.values().flat_map(|ring| {
+                wqes(ring).into_iter().map(move |wqe| {
+                    let at = wqe.as_ptr().addr() - ring.bytes.as_ptr().addr();
+                    let end = at + wqe.len().next_multiple_of(ring.stride);
+                    &ring.bytes[at..end.min(ring.bytes.len())]
+                })
+            });
+            let found = all.into_iter().any(|units| {
+                let copied = units.len().min(register.len());
+                let head = register[8..].iter().all(|byte| *byte == 0);
+                register[..8] == units[..8]
+                    && (head
+                        || register[..copied] == units[..copied]
+                            && register[copied..].iter().all(|byte| *byte == 0))
+            });
+            if !found {
+                self.differs(&format!("{who} doorbell against {who} ring"), || dump(register, &[]));
+            }
+        }
+    }
+}
+
+/// One range, as a list of them.
+fn whole(range: &Range<usize>) -> &[Range<usize>] {
+    std::slice::from_ref(range)
+}
+
+/// Both sides' bytes, sixteen in a row, marked where they differ.
+pub(crate) fn dump(theirs: &[u8], ours: &[u8]) -> String {
+    let mut text = String::new();
+    let row = |bytes: &[u8], at: usize| -> String {
+        let row = bytes.iter().skip(at).take(16).map(|byte| format!("{byte:02x}"));
+        row.collect::<Vec<_>>().join(" ")
+    };
+    for at in (0..theirs.len().max(ours.len())).step_by(16) {
+        let (left, right) = (row(theirs, at), row(ours, at));
+        let mark = if left == right { ' ' } else { '*' };
+        let _ = writeln!(text, "{mark} {at:03x}  libmlx5 {left}\n{mark}      ours    {right}");
+    }
+    text
+}
+
+fn decoded(kind: Kind, theirs: &[u8], ours: &[u8]) -> String {
+    let one = |bytes: &[u8]| match kind {
+        Kind::Send => WqeView::parse(bytes, Service::Rc).map(|wqe| wqe.to_string()),
+        Kind::Recv => RecvView::parse(bytes, RecvKind::Rq).map(|wqe| wqe.to_string()),
+        Kind::Bytes => Ok(String::new()),
+    };
+    let one = |bytes: &[u8]| one(bytes).unwrap_or_else(|error| error.to_string());
+    format!("libmlx5: {}\nours: {}", one(theirs), one(ours))
+}

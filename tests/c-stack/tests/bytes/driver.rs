@@ -1,0 +1,440 @@
+//! Carries out a script through our provider, on a stepped software HCA in this process: the twin of `c/bytes.c`, with
+//! the same calls in the same order.
+//!
+//! # Safety
+//!
+//! Work requests name the one registered area, which is mapped by this file, reached through raw pointers only, and
+//! unmapped after everything else is gone. The device works only between posts.
+#![allow(unsafe_code, reason = "raw posts, and memory at a fixed address")]
+
+use std::fmt::Write as _;
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::{Arc, Mutex};
+
+use nix::errno::Errno;
+use uverbs::door::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs::softhca::{LinkLayer, SoftHca};
+use uverbs::wrap::Recorder;
+use uverbs::{
+    AccessFlags, AckTimeout, Completed, CompletionQueue, Data, Device, DoorbellMode, GlobalRoute,
+    InitAttr, MemoryRegion, Mlx5, Mtu, Path, QueuePair, Remote, RnrTimer, RtrAttr, RtsAttr,
+    SendFlags, SendOp, Sge, Wr,
+};
+
+use crate::script::Cases;
+use crate::{capture, log};
+
+const BASE: usize = 0x20_0000_0000;
+const MEMORY: usize = 1 << 20;
+const CQES: u32 = 511;
+const CHUNK: u32 = 2;
+
+/// What a run left: captures and completions, and commands.
+pub(crate) struct Output {
+    pub(crate) captures: String,
+    pub(crate) commands: String,
+}
+
+/// A device whose commands are written down as the preloaded library does it.
+#[derive(Debug)]
+struct Tapped {
+    device: SoftHca,
+    lines: Arc<Mutex<String>>,
+}
+
+impl DeviceSource for Tapped {
+    fn record(&self) -> &DeviceRecord {
+        self.device.record()
+    }
+
+    fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
+        let recorder = Recorder::new(self.device.open()?);
+        Ok(Arc::new(Tap { recorder, lines: Arc::clone(&self.lines) }))
+    }
+
+    fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
+        self.device.pkey(port, index)
+    }
+}
+
+#[derive(Debug)]
+struct Tap {
+    recorder: Recorder,
+    lines: Arc<Mutex<String>>,
+}
+
+// SAFETY: hands on what the inner door, which keeps the promises, gives.
+unsafe impl UverbsDoor for Tap {
+    unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
+        // SAFETY: the caller's own promise.
+        let result = unsafe { self.recorder.ioctl(command) };
+        for recorded in self.recorder.take() {
+            *self.lines.lock().unwrap() += &log::line(0, &recorded);
+        }
+        result
+    }
+
+    fn mmap(&self, len: usize, offset: u64) -> Result<memmap2::MmapRaw, Errno> {
+        let result = self.recorder.mmap(len, offset);
+        let errno = result.as_ref().err().map_or(0, |errno| *errno as i32);
+        *self.lines.lock().unwrap() += &format!("fd 0 mmap {len} {offset:#x} = {errno}\n");
+        result
+    }
+}
+
+/// The area at its address.
+struct Area;
+
+impl Area {
+    fn new() -> Self {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let place = with_exposed_provenance_mut(BASE);
+        // SAFETY: a mapping where there was none.
+        let at =
+            unsafe { libc::mmap(place, MEMORY, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        assert_eq!(at.expose_provenance(), BASE, "{}", Errno::last());
+        for i in 0..MEMORY {
+            let byte = (i * 7 + (i >> 8) * 13 + 1) as u8;
+            // SAFETY: within the mapping just made.
+            unsafe { Self::byte(i).write_volatile(byte) };
+        }
+        Self
+    }
+
+    fn byte(offset: usize) -> *mut u8 {
+        with_exposed_provenance_mut(BASE + offset)
+    }
+
+    fn hash(&self) -> u64 {
+        (0..MEMORY).fold(0xcbf2_9ce4_8422_2325, |hash: u64, i| {
+            // SAFETY: within the mapping; the device is idle.
+            let byte = unsafe { Self::byte(i).read_volatile() };
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; everything that names it is gone.
+        unsafe { libc::munmap(with_exposed_provenance_mut(BASE), MEMORY) };
+    }
+}
+
+/// One send, not yet posted.
+struct Send {
+    wr: Wr,
+    op: SendOp,
+    inline: bool,
+    list: Vec<Sge>,
+}
+
+struct Side {
+    cq: CompletionQueue<Mlx5>,
+    qp: QueuePair<Mlx5>,
+    sends: Vec<Send>,
+    recvs: Vec<(u64, Vec<Sge>)>,
+}
+
+struct Driver {
+    device: SoftHca,
+    sides: Vec<Side>,
+    region: MemoryRegion,
+    next_id: u64,
+    /// The forms of [`Data`] for lists, also for one piece.
+    lists: bool,
+    captures: String,
+}
+
+/// Runs our script of a case file. `lists`: posts single pieces as lists of one.
+pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
+    let area = Area::new();
+    let link = if cases.infiniband { LinkLayer::InfiniBand } else { LinkLayer::Ethernet };
+    let hca = SoftHca::builder().name("softhca0").number(1).link(link).stepped().build().unwrap();
+    let lines = Arc::new(Mutex::new(String::new()));
+    let tapped = Tapped { device: hca.clone(), lines: Arc::clone(&lines) };
+    let phase = |name: &str| *lines.lock().unwrap() += &format!("# {name}\n");
+
+    let script = cases.script("ours");
+    let mut script = script.lines();
+    let sizes: Vec<u32> = script.next().unwrap()["sizes ".len()..]
+        .split(' ')
+        .map(|size| size.parse().unwrap())
+        .collect();
+    let [send_wr, send_sge, inline, recv_wr, recv_sge] = sizes[..] else { panic!("{sizes:?}") };
+    phase("open_device");
+    let context = Device::from_source(Arc::new(tapped)).open_as::<Mlx5>().unwrap();
+    phase("query_port");
+    let port = context.query_port(1).unwrap();
+    phase("query_gid");
+    let gid = context.query_gid(1, 0).unwrap().gid;
+    phase("alloc_pd");
+    let pd = context.alloc_pd().unwrap();
+    phase("reg_mr");
+    let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+    // SAFETY: the area outlives the region, and there are no references into it.
+    let region = unsafe { pd.register(Area::byte(0), MEMORY, remote | AccessFlags::LOCAL_WRITE) };
+    let region = region.unwrap();
+    phase("create_cq");
+    let cqs = [0, 1].map(|_| context.create_cq(CQES).unwrap());
+    let mut sides = Vec::new();
+    for (cq, name) in cqs.into_iter().zip(["A", "B"]) {
+        phase(&format!("create_qp {name}"));
+        let doorbell = if cases.plain { DoorbellMode::NonCached } else { DoorbellMode::BlueFlame };
+        let builder = context.queue_pair(&pd, &cq).max_send_wr(send_wr).max_send_sge(send_sge);
+        let builder = builder.max_inline_data(inline).max_recv_wr(recv_wr).max_recv_sge(recv_sge);
+        let qp = builder.doorbell(doorbell).build().unwrap();
+        sides.push(Side { cq, qp, sends: Vec::new(), recvs: Vec::new() });
+    }
+    let numbers = [sides[0].qp.qpn(), sides[1].qp.qpn()];
+    for (side, peer) in sides.iter_mut().zip([numbers[1], numbers[0]]) {
+        phase("init");
+        side.qp.init(&InitAttr { port: 1, pkey_index: 0, access: remote }).unwrap();
+        phase("ready_to_receive");
+        let grh = GlobalRoute {
+            dgid: gid,
+            sgid_index: 0,
+            hop_limit: 64,
+            traffic_class: 0x60,
+            flow_label: 0x54321,
+        };
+        let path = Path {
+            dlid: port.lid,
+            grh: Some(grh),
+            service_level: 3,
+            src_path_bits: 0,
+            static_rate: 0,
+        };
+        let rtr = RtrAttr {
+            dest_qpn: peer,
+            rq_psn: 0x12_3456,
+            path_mtu: Mtu::from_raw(3),
+            path,
+            max_dest_rd_atomic: 4,
+            min_rnr_timer: RnrTimer::from_code(12).unwrap(),
+        };
+        side.qp.ready_to_receive(&rtr).unwrap();
+        phase("ready_to_send");
+        let rts = RtsAttr {
+            sq_psn: 0x12_3456,
+            max_rd_atomic: 4,
+            timeout: AckTimeout::from_code(14).unwrap(),
+            retry_count: 7,
+            rnr_retry: 6,
+        };
+        side.qp.ready_to_send(&rts).unwrap();
+    }
+    phase("query_qp");
+    for side in &sides {
+        side.qp.query().unwrap();
+    }
+    phase("cases");
+    let captures = String::new();
+    let mut driver = Driver { device: hca, sides, region, next_id: 1, lists, captures };
+    let mut name = "";
+    for line in script {
+        match line.strip_prefix("case ") {
+            Some(text) => name = text,
+            None => driver.statement(line, name),
+        }
+    }
+    let Driver { sides, region, mut captures, .. } = driver;
+    let mut sides = sides;
+    phase("fail");
+    for side in &mut sides {
+        side.qp.fail().unwrap();
+    }
+    phase("destroy_qp");
+    let mut cqs = Vec::new();
+    for Side { cq, qp, .. } in sides {
+        drop(qp.destroy().unwrap());
+        cqs.push(cq);
+    }
+    phase("destroy_cq");
+    drop(cqs);
+    phase("dereg_mr");
+    region.deregister().unwrap();
+    phase("dealloc_pd");
+    drop(pd);
+    phase("close_device");
+    drop(context);
+    let _ = writeln!(captures, "memory {:016x}", area.hash());
+    let commands = std::mem::take(&mut *lines.lock().unwrap());
+    Output { captures, commands }
+}
+
+fn number(text: &str) -> u64 {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+impl Driver {
+    fn statement(&mut self, line: &str, name: &str) {
+        let mut words = line.split(' ');
+        let verb = words.next().unwrap();
+        if verb == "end" {
+            self.captures += &capture::text(name, &self.device.pending());
+            self.settle();
+            return;
+        }
+        let side = match words.next() {
+            Some("A") => 0,
+            Some("B") => 1,
+            other => panic!("{other:?} in {line}"),
+        };
+        let mut count = || number(words.next().unwrap()) as u32;
+        match verb {
+            "at" => {
+                let qpn = self.sides[side].qp.qpn();
+                let (ring, next) = capture::place(&self.device, qpn).unwrap();
+                let left = count();
+                self.fill(side, ring.wrapping_sub(left).wrapping_sub(next.into()) & (ring - 1));
+            }
+            "fill" => {
+                let count = count();
+                self.fill(side, count);
+            }
+            "recv" => {
+                let list = words.map(|piece| self.sge(piece)).collect();
+                self.sides[side].recvs.push((self.next_id, list));
+                self.next_id += 1;
+            }
+            "send" => {
+                let send = self.send(words);
+                self.sides[side].sends.push(send);
+            }
+            "ring" => self.ring(side),
+            _ => panic!("{line}"),
+        }
+    }
+
+    fn sge(&self, piece: &str) -> Sge {
+        let (offset, len) = piece.split_once(':').unwrap();
+        self.region.sge(number(offset), number(len) as u32)
+    }
+
+    fn send<'a>(&mut self, mut words: impl Iterator<Item = &'a str>) -> Send {
+        let op = words.next().unwrap();
+        let mut wr = Wr::new(self.next_id);
+        self.next_id += 1;
+        let mut remote = Remote { addr: BASE as u64, rkey: self.region.rkey() };
+        let (mut imm, mut a, mut b) = (0, 0, 0);
+        let (mut inline, mut list) = (false, Vec::new());
+        while let Some(word) = words.next() {
+            match word.split_once('=') {
+                Some(("imm", value)) => imm = number(value) as u32,
+                Some(("to", value)) => remote.addr = BASE as u64 + number(value),
+                Some(("a", value)) => a = number(value),
+                Some(("b", value)) => b = number(value),
+                _ => match word {
+                    "unsignaled" => wr.flags.remove(SendFlags::SIGNALED),
+                    "fence" => wr.flags.insert(SendFlags::FENCE),
+                    "solicited" => wr.flags.insert(SendFlags::SOLICITED),
+                    "sge" | "inline" => {
+                        inline = word == "inline";
+                        list = words.by_ref().map(|piece| self.sge(piece)).collect();
+                    }
+                    _ => panic!("{word}"),
+                },
+            }
+        }
+        let op = match op {
+            "send" => SendOp::Send,
+            "send_imm" => SendOp::SendImm(imm),
+            "write" => SendOp::Write(remote),
+            "write_imm" => SendOp::WriteImm(remote, imm),
+            "read" => SendOp::Read(remote),
+            "cas" => SendOp::CompareSwap { remote, compare: a, swap: b },
+            "faa" => SendOp::FetchAdd { remote, add: a },
+            _ => panic!("{op}"),
+        };
+        Send { wr, op, inline, list }
+    }
+
+    /// Publishes what was sent and received. A refusal is noted, so that it shows beside what libmlx5 did.
+    fn ring(&mut self, side: usize) {
+        let Self { lists, captures, sides, .. } = self;
+        let side = &mut sides[side];
+        if !side.recvs.is_empty() {
+            let mut batch = side.qp.recv_batch();
+            for (id, list) in side.recvs.drain(..) {
+                // SAFETY: the area stays registered.
+                if let Err(error) = unsafe { batch.post_raw(id, &list) } {
+                    let _ = writeln!(captures, "receive {id}: {error}");
+                }
+            }
+            batch.ring();
+        }
+        if !side.sends.is_empty() {
+            let mut batch = side.qp.batch();
+            for send in side.sends.drain(..) {
+                let copied: Vec<Vec<u8>> = send.list.iter().map(bytes).collect();
+                let copied: Vec<&[u8]> = copied.iter().map(Vec::as_slice).collect();
+                let data = match (send.inline, &send.list[..], &copied[..]) {
+                    (false, [one], _) if !*lists => Data::One(*one),
+                    (false, list, _) => Data::List(list),
+                    (true, _, [one]) if !*lists => Data::Inline(one),
+                    (true, _, list) => Data::InlineList(list),
+                };
+                // SAFETY: the area stays registered.
+                if let Err(error) = unsafe { batch.raw().post(send.wr, send.op, data) } {
+                    let _ = writeln!(captures, "send {}: {error}", send.wr.id);
+                }
+            }
+            batch.ring();
+        }
+    }
+
+    /// Writes of nothing, a WQEBB each.
+    fn fill(&mut self, side: usize, mut count: u32) {
+        let remote = Remote { addr: BASE as u64, rkey: self.region.rkey() };
+        while count > 0 {
+            for _ in 0..CHUNK.min(count) {
+                let (op, list) = (SendOp::Write(remote), Vec::new());
+                self.sides[side].sends.push(Send { wr: Wr::new(0), op, inline: false, list });
+                count -= 1;
+            }
+            self.ring(side);
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        capture::settle(&self.device);
+        for (side, name) in self.sides.iter_mut().zip(["A", "B"]) {
+            while let Some(completion) = side.cq.poll(1).next() {
+                let result = completion.result();
+                let status = i32::from(result.is_err());
+                let (opcode, counts) = match result {
+                    Ok(Completed::Send) => (0, false),
+                    Ok(Completed::Write) => (1, false),
+                    Ok(Completed::Read) => (2, true),
+                    Ok(Completed::CompareSwap) => (3, true),
+                    Ok(Completed::FetchAdd) => (4, true),
+                    Ok(Completed::Recv) => (128, true),
+                    Ok(Completed::RecvWriteImm) => (129, true),
+                    _ => (-1, false),
+                };
+                let bytes = if counts { completion.byte_len() } else { 0 };
+                let imm = completion.immediate().map_or("-".to_owned(), |imm| format!("{imm:x}"));
+                let _ = writeln!(
+                    self.captures,
+                    "wc {name} {} status {status} opcode {opcode} bytes {bytes} imm {imm} qp {:x}",
+                    completion.id(),
+                    completion.qpn()
+                );
+            }
+        }
+    }
+}
+
+/// The bytes that a piece names, for inline data.
+fn bytes(sge: &Sge) -> Vec<u8> {
+    let offset = sge.addr as usize - BASE;
+    // SAFETY: within the area; the device is idle.
+    let read = |at| unsafe { Area::byte(at).read_volatile() };
+    (offset..offset + sge.len as usize).map(read).collect()
+}

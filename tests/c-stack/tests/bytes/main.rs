@@ -1,0 +1,151 @@
+//! Byte for byte: the same verbs calls through libibverbs with libmlx5 and through our provider, on stepped software
+//! HCAs, and everything compared that reaches kernel and device: rings, doorbell records, doorbell pages, completions,
+//! commands.
+//!
+//! What differs on purpose stands in `differences.txt` with its reason; the comparison knows that and no more.
+//!
+//! Left out: what softhca has no queue pairs for (UC, UD and address vectors), and the order of stores, which memory
+//! doesn't tell afterwards (`providers/mlx5` has tests of its own for that).
+
+#[path = "../../src/capture.rs"]
+mod capture;
+mod commands;
+#[path = "../common/mod.rs"]
+mod common;
+mod compare;
+mod differences;
+mod driver;
+#[path = "../../src/log.rs"]
+#[allow(dead_code, reason = "the preloaded library's file, of which one function is used here")]
+mod log;
+mod mutations;
+mod record;
+mod script;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use compare::{Counts, Difference};
+use differences::Table;
+use driver::Output;
+use record::Case;
+use script::Cases;
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn case_files() -> Vec<Cases> {
+    let entries = std::fs::read_dir(folder().join("cases")).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "txt"));
+    paths.sort();
+    paths.iter().map(|path| Cases::read(path)).collect()
+}
+
+/// One side's run, read back.
+struct Side {
+    way: String,
+    cases: Vec<Case>,
+    commands: Vec<commands::Phase>,
+}
+
+impl Side {
+    fn new(way: &str, output: &Output) -> Self {
+        Self {
+            way: way.to_owned(),
+            cases: record::read(&output.captures),
+            commands: commands::read(&output.commands),
+        }
+    }
+}
+
+fn theirs(stack: &common::CStack, program: &Path, cases: &Cases, way: &str) -> Side {
+    let file = |kind: &str| program.with_extension(format!("{}-{way}.{kind}", cases.name));
+    let (script, captures, log) = (file("script"), file("captures"), file("log"));
+    std::fs::write(&script, cases.script(way)).unwrap();
+    let mut command = stack.command(program);
+    command.arg(&script).arg(way).envs(cases.env.iter().cloned());
+    command.env("UVERBS_SOFTHCA_STEPPED", "1");
+    command.env("UVERBS_SOFTHCA_LINK", if cases.infiniband { "ib" } else { "eth" });
+    command.env("UVERBS_SOFTHCA_CAPTURE", &captures).env("UVERBS_SOFTHCA_LOG", &log);
+    common::run(&mut command).ok();
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let output = Output { captures: read(&captures), commands: read(&log) };
+    for path in [script, captures, log] {
+        std::fs::remove_file(path).unwrap();
+    }
+    Side::new(way, &output)
+}
+
+fn ours(cases: &Cases, way: &str) -> Side {
+    Side::new(way, &driver::run(cases, way == "wr"))
+}
+
+fn compared(theirs: &Side, ours: &Side) -> (Vec<Difference>, Counts) {
+    let (mut all, mut counts) = compare::captures(&theirs.cases, &ours.cases, theirs.way == "post");
+    let (more, of_commands) = commands::compare(&theirs.commands, &ours.commands);
+    all.extend(more);
+    counts += of_commands;
+    (all, counts)
+}
+
+/// One test, since the scripts' memory is at a fixed address.
+#[test]
+fn our_bytes_are_libmlx5s_bytes() {
+    let Some(stack) = common::c_stack() else { return };
+    let Some(program) = stack.compile("bytes") else { return };
+    let mut table = Table::read(&folder().join("differences.txt"));
+    let mut total = Counts::default();
+    let mut unexpected = Vec::new();
+    let mut allowed = 0;
+    let mut sides = Vec::new();
+    for cases in case_files() {
+        for way in cases.ways() {
+            let (theirs, ours) = (theirs(&stack, &program, &cases, way), ours(&cases, way));
+            let captured = ours.cases.iter().filter(|case| case.name != record::BEFORE).count();
+            assert_eq!(captured, cases.len(), "captures");
+            let (differences, counts) = compared(&theirs, &ours);
+            let (known, unknown) = table.sort(differences);
+            println!(
+                "{} {way}: {counts} compared; differences: {known} allowed, {} unexpected",
+                cases.name,
+                unknown.len()
+            );
+            total += counts;
+            allowed += known;
+            unexpected.extend(unknown.into_iter().map(|difference| Difference {
+                detail: format!("in {} {way}, {}", cases.name, difference.detail),
+                ..difference
+            }));
+            if cases.name == "mid" {
+                sides.push((theirs, ours));
+            }
+        }
+    }
+    std::fs::remove_file(program).unwrap();
+    // Past the harness, which shows only what a failing test prints.
+    let _ = writeln!(
+        std::io::stderr(),
+        "byte for byte: {total} compared; differences: {allowed} allowed, {} unexpected",
+        unexpected.len()
+    );
+    let mut keys = BTreeMap::new();
+    for difference in &unexpected {
+        let (count, _) = keys.entry(&difference.key).or_insert((0, &difference.detail));
+        *count += 1;
+    }
+    for (key, (count, first)) in &keys {
+        println!("\n{key}: {count} times, first\n{first}");
+    }
+    let keys: Vec<_> = keys.keys().collect();
+    assert!(keys.is_empty(), "unexpected differences: {keys:#?}");
+    let unused = table.unused();
+    assert!(unused.is_empty(), "differences.txt has what is no difference: {unused:#?}");
+    for (theirs, ours) in sides {
+        mutations::are_all_found(&mut table, &theirs, &ours);
+    }
+    // A change that drops cases must say so here.
+    assert!(total.cases >= 4000, "{total:?}");
+}

@@ -1,0 +1,170 @@
+//! Changes to our side's record, one at a time: the comparison must report each.
+
+use crate::commands::{self, Phase};
+use crate::differences::Table;
+use crate::record::Case;
+use crate::{Side, compared};
+
+/// A change to one case; false where the case has nothing to change.
+type Mutation = (&'static str, &'static str, fn(&mut Case) -> bool);
+
+/// The first WQE of a ring, if there is one.
+fn wqe(case: &mut Case) -> Option<&mut Vec<u8>> {
+    case.sends.values_mut().map(|ring| &mut ring.bytes).find(|bytes| !bytes.is_empty())
+}
+
+/// The first doorbell record of a kind of queue.
+fn record<'a>(case: &'a mut Case, kind: &str) -> Option<&'a mut Vec<u8>> {
+    let mut records = case.records.iter_mut().filter(|(name, _)| name.starts_with(kind));
+    records.next().map(|(_, record)| record)
+}
+
+fn flip(case: &mut Case, at: usize, bit: u8) -> bool {
+    wqe(case).and_then(|bytes| bytes.get_mut(at)).map(|byte| *byte ^= bit).is_some()
+}
+
+const MUTATIONS: &[Mutation] = &[
+    ("opcode", "send WQE", |case| flip(case, 3, 2)),
+    ("WQE index", "send WQE", |case| flip(case, 2, 1)),
+    ("QP number", "send WQE", |case| flip(case, 6, 1)),
+    ("signature byte", "send WQE", |case| flip(case, 8, 1)),
+    ("flags", "send WQE", |case| flip(case, 11, 8)),
+    ("immediate", "send WQE", |case| {
+        let with = wqe(case).is_some_and(|bytes| matches!(bytes[3], 0x09 | 0x0b));
+        with && flip(case, 15, 1)
+    }),
+    ("length of the WQE", "send WQE", |case| flip(case, 7, 1)),
+    ("a byte of inline data", "send WQE", |case| {
+        // The last one that means something.
+        let Some(bytes) = wqe(case) else { return false };
+        let end = crate::record::meaning(&bytes[..crate::record::wqe_bytes(bytes)], true);
+        let Some(last) = end.last().filter(|range| range.start == 32) else { return false };
+        bytes[last.end - 1] ^= 1;
+        true
+    }),
+    ("a WQE moved by one byte", "send WQE", |case| {
+        wqe(case).map(|bytes| bytes[..64].rotate_right(1)).is_some()
+    }),
+    ("send record off by one", "record of a qp", |case| {
+        record(case, "qp").map(|record| record[7] = record[7].wrapping_add(1)).is_some()
+    }),
+    ("records swapped", "record of a qp", |case| {
+        let record = record(case, "qp").filter(|record| record[..4] != record[4..]);
+        record.map(|record| record.rotate_right(4)).is_some()
+    }),
+    ("consumer index off by one", "record of a cq", |case| {
+        record(case, "cq").map(|record| record[3] = record[3].wrapping_add(1)).is_some()
+    }),
+    ("the register's other half", "doorbell's place", |case| {
+        let Some((key, bytes)) = case.registers.pop_first() else { return false };
+        case.registers.insert((key.0, key.1 ^ 0x100), bytes);
+        true
+    }),
+    ("the register of another page", "doorbell's place", |case| {
+        let Some((key, bytes)) = case.registers.pop_first() else { return false };
+        case.registers.insert((key.0 + 1, key.1), bytes);
+        true
+    }),
+    ("no doorbell", "doorbell's place", |case| case.registers.pop_first().is_some()),
+    ("a doorbell with its words swapped", "our doorbell against our ring", |case| {
+        case.registers.values_mut().next().map(|bytes| bytes[..8].rotate_right(4)).is_some()
+    }),
+    ("a doorbell for BlueFlame", "doorbell of eight bytes against BlueFlame", |case| {
+        let mut copies =
+            case.registers.values_mut().filter(|bytes| bytes[8..].iter().any(|&b| b != 0));
+        copies.next().map(|bytes| bytes[8..].fill(0)).is_some()
+    }),
+    ("BlueFlame one block short", "our doorbell against our ring", |case| {
+        let mut copies =
+            case.registers.values_mut().filter(|bytes| bytes[64..].iter().any(|&b| b != 0));
+        copies.next().map(|bytes| bytes[64..].fill(0)).is_some()
+    }),
+    ("a byte behind the BlueFlame write", "our doorbell against our ring", |case| {
+        case.registers.values_mut().next().map(|bytes| bytes[255] ^= 1).is_some()
+    }),
+    ("a receive's length", "receive WQE", |case| {
+        let mut rings = case.recvs.values_mut().filter(|ring| !ring.bytes.is_empty());
+        rings.next().map(|ring| ring.bytes[3] ^= 1).is_some()
+    }),
+    ("a receive list without its end", "receive WQE", |case| {
+        let rings = case.recvs.values_mut().filter(|ring| ring.bytes.len() >= ring.stride);
+        let mut ends = rings.filter_map(|ring| {
+            let end = crate::record::recv_meaning(&ring.bytes[..ring.stride]).end;
+            (end >= 16 && ring.bytes[end - 12..end - 8] == [0, 0, 1, 0]).then_some((ring, end))
+        });
+        ends.next().map(|(ring, end)| ring.bytes[end - 10] = 0).is_some()
+    }),
+    ("the ring's counter", "send queue: entries, bytes of one, counter, bytes pending", |case| {
+        case.sends.values_mut().next().map(|ring| ring.first ^= 1).is_some()
+    }),
+    ("a completion lost", "completions", |case| case.notes.pop().is_some()),
+    ("another wr_id", "completions", |case| {
+        case.notes.first_mut().map(|note| *note = note.replacen(' ', " 1", 2)).is_some()
+    }),
+];
+
+/// Each mutation, alone, in every case that it applies to up to ten.
+pub(crate) fn are_all_found(table: &mut Table, theirs: &Side, ours: &Side) {
+    for &(name, key, change) in MUTATIONS {
+        let mut tried = 0;
+        for (at, case) in ours.cases.iter().enumerate().step_by(7) {
+            let mut changed = case.clone();
+            if tried == 10 || !change(&mut changed) {
+                continue;
+            }
+            tried += 1;
+            let way = ours.way.clone();
+            let one = |case: &Case| Side {
+                way: way.clone(),
+                cases: vec![case.clone()],
+                commands: Vec::new(),
+            };
+            let (found, _) = compared(&one(&theirs.cases[at]), &one(&changed));
+            let (_, found) = table.sort(found);
+            assert!(
+                found.iter().any(|difference| difference.key == key),
+                "{name} in {:?} was not found as {key:?}: {found:#?}",
+                case.name
+            );
+        }
+        assert!(tried > 0, "no case for: {name}");
+    }
+    of_commands(table, theirs, ours);
+}
+
+/// Every command left out, every attribute left out, every byte of every attribute changed.
+fn of_commands(table: &mut Table, theirs: &Side, ours: &Side) {
+    let mut tried = 0;
+    for (theirs, ours) in theirs.commands.iter().zip(&ours.commands) {
+        let mut count = |ours: &Phase| {
+            let (found, _) =
+                commands::compare(std::slice::from_ref(theirs), std::slice::from_ref(ours));
+            table.sort(found)
+        };
+        let number = |(known, unknown): (usize, Vec<_>)| (known, unknown.len());
+        let unmoved = number(count(ours));
+        for at in 0..ours.1.len() {
+            let mut changed = ours.clone();
+            let command = changed.1.remove(at);
+            assert_ne!(number(count(&changed)), unmoved, "without {command:?}");
+            // What only one side has is a difference whatever is in it.
+            if command.name == "mmap" || !theirs.1.iter().any(|other| other.name == command.name) {
+                continue;
+            }
+            for (index, attr) in command.attrs.iter().enumerate() {
+                let mut changed = ours.clone();
+                changed.1[at].attrs.remove(index);
+                assert_ne!(number(count(&changed)), unmoved, "{}: {attr:?}", command.name);
+                for byte in 0..attr.bytes.len() {
+                    let mut changed = ours.clone();
+                    changed.1[at].attrs[index].bytes[byte] ^= 0x10;
+                    let seen = !count(&changed).1.is_empty();
+                    let meant = !commands::is_left_out(&command.name, attr.id, byte);
+                    assert_eq!(seen, meant, "byte {byte} of {attr:x?} of {}", command.name);
+                    tried += 1;
+                }
+            }
+        }
+    }
+    assert!(tried > 2000, "{tried}");
+}

@@ -1,0 +1,141 @@
+//! Captures, read back from their text (`src/capture.rs`), and what of a WQE means something.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Bytes of one half of a BlueFlame register.
+pub(crate) const HALF: usize = 256;
+
+/// Where completions stand that come before the first capture.
+pub(crate) const BEFORE: &str = "before the first";
+
+/// A ring and what is pending in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ring {
+    pub(crate) entries: u32,
+    pub(crate) stride: usize,
+    pub(crate) first: u16,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What a case left, and what came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    /// Doorbell records, by `qp` or `cq` and number.
+    pub(crate) records: BTreeMap<String, Vec<u8>>,
+    pub(crate) sends: BTreeMap<u32, Ring>,
+    pub(crate) recvs: BTreeMap<u32, Ring>,
+    /// Contents of doorbell pages in units of half a register, by page and offset.
+    pub(crate) registers: BTreeMap<(u32, usize), Vec<u8>>,
+    /// Completions, and the hash of the memory at the end.
+    pub(crate) notes: Vec<String>,
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits = text.as_bytes().chunks(2);
+    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+fn hexadecimal(text: &str) -> u32 {
+    u32::from_str_radix(text, 16).unwrap()
+}
+
+/// Reads captures.
+pub(crate) fn read(text: &str) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("case ") {
+            cases.push(Case { name: name.to_owned(), ..Case::default() });
+            continue;
+        }
+        if cases.is_empty() {
+            cases.push(Case { name: BEFORE.to_owned(), ..Case::default() });
+        }
+        let case = cases.last_mut().unwrap();
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            [kind @ ("qp" | "cq"), number, "record", first, second] => {
+                case.records.insert(format!("{kind} {number}"), hex(&format!("{first}{second}")));
+            }
+            ["sq", qpn, entries, first, bytes] => {
+                let entries = entries.parse().unwrap();
+                let (first, bytes) = (hexadecimal(first) as u16, hex(bytes));
+                case.sends.insert(hexadecimal(qpn), Ring { entries, stride: 64, first, bytes });
+            }
+            ["rq", qpn, entries, stride, first, bytes] => {
+                let (entries, stride) = (entries.parse().unwrap(), stride.parse().unwrap());
+                let (first, bytes) = (hexadecimal(first) as u16, hex(bytes));
+                case.recvs.insert(hexadecimal(qpn), Ring { entries, stride, first, bytes });
+            }
+            ["uar", page, offset, bytes] => {
+                let offset = hexadecimal(offset) as usize;
+                let key = (hexadecimal(page), offset / HALF * HALF);
+                let register = case.registers.entry(key).or_insert_with(|| vec![0; HALF]);
+                let bytes = hex(bytes);
+                register[offset % HALF..][..bytes.len()].copy_from_slice(&bytes);
+            }
+            _ => case.notes.push(line.to_owned()),
+        }
+    }
+    cases
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).map_or(0, |word| u32::from_be_bytes(word.try_into().unwrap()))
+}
+
+/// Length of the WQE that begins here, from its control segment (`ds`).
+pub(crate) fn wqe_bytes(bytes: &[u8]) -> usize {
+    (word(bytes, 4) & 0x3f) as usize * 16
+}
+
+/// The WQEs of a send ring: each with its ds times 16 bytes.
+pub(crate) fn wqes(ring: &Ring) -> Vec<&[u8]> {
+    let mut rest = &ring.bytes[..];
+    let mut all = Vec::new();
+    while !rest.is_empty() {
+        let len = wqe_bytes(rest).clamp(16, rest.len().max(16)).min(rest.len());
+        all.push(&rest[..len]);
+        rest = &rest[len.next_multiple_of(ring.stride).min(rest.len())..];
+    }
+    all
+}
+
+/// Which bytes of a send WQE mean something: not what is left over behind inline data, nor (`all` is false) the
+/// immediate of an operation that has none, which `ibv_wr_*` of libmlx5 leaves as it was.
+pub(crate) fn meaning(wqe: &[u8], all: bool) -> Vec<Range<usize>> {
+    let opcode = word(wqe, 0) & 0xff;
+    let (head, operands) = match opcode {
+        // RDMA_WRITE, RDMA_WRITE_IMM, RDMA_READ: a remote address.
+        0x08 | 0x09 | 0x10 => (32, 32),
+        // ATOMIC_CS: and operands. ATOMIC_FA: one operand of two, and libmlx5 leaves the other one as it was.
+        0x11 => (48, 48),
+        0x12 => (48, 40),
+        _ => (16, 16),
+    };
+    // SEND_INVAL, RDMA_WRITE_IMM, SEND_IMM.
+    let immediate = all || matches!(opcode, 0x01 | 0x09 | 0x0b);
+    let ctrl = if immediate { 16 } else { 12 };
+    let mut ranges = vec![0..ctrl, 16..operands.min(wqe.len())];
+    let mut at = head;
+    while at + 16 <= wqe.len() {
+        let count = word(wqe, at);
+        if count >> 31 == 0 {
+            ranges.push(at..at + 16);
+            at += 16;
+        } else {
+            let end = (at + 4 + (count & 0x7fff_ffff) as usize).min(wqe.len());
+            ranges.push(at..end);
+            at = end.next_multiple_of(16);
+        }
+    }
+    ranges
+}
+
+/// Which bytes of a receive WQE mean something: all up to the segment that ends the list.
+pub(crate) fn recv_meaning(wqe: &[u8]) -> Range<usize> {
+    let segments = wqe.chunks(16);
+    let end =
+        segments.clone().position(|segment| (word(segment, 0), word(segment, 4)) == (0, 0x100));
+    0..end.map_or(wqe.len(), |at| (at + 1) * 16)
+}

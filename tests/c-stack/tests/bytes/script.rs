@@ -1,0 +1,143 @@
+//! Case files, and the scripts of plain statements that they stand for (`cases/README.md`).
+
+use std::path::Path;
+
+/// Where a receive goes that a case doesn't describe.
+const RECEIVE: &str = "0x80000:65536";
+/// Bytes from one piece to the next.
+const PIECES: usize = 4096;
+
+/// A case file.
+pub(crate) struct Cases {
+    pub(crate) name: String,
+    /// Environment of libmlx5's process.
+    pub(crate) env: Vec<(String, String)>,
+    /// Doorbells without BlueFlame.
+    pub(crate) plain: bool,
+    /// An InfiniBand port; Ethernet otherwise.
+    pub(crate) infiniband: bool,
+    sizes: Vec<(String, String)>,
+    /// Name and statements.
+    cases: Vec<(String, Vec<String>)>,
+}
+
+impl Cases {
+    pub(crate) fn read(path: &Path) -> Self {
+        let text = std::fs::read_to_string(path).unwrap();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let (env, sizes, cases) = (Vec::new(), Vec::new(), Vec::new());
+        let mut all = Self { name, env, plain: false, infiniband: false, sizes, cases };
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            if let Some(env) = line.strip_prefix("env ") {
+                let (name, value) = env.split_once('=').unwrap();
+                all.env.push((name.to_owned(), value.to_owned()));
+            } else if let Some(sizes) = line.strip_prefix("sizes ") {
+                let (who, sizes) = sizes.split_once(' ').unwrap();
+                all.sizes.push((who.to_owned(), sizes.to_owned()));
+            } else if line == "doorbell plain" {
+                all.plain = true;
+            } else if line == "link ib" {
+                all.infiniband = true;
+            } else {
+                all.add(line);
+            }
+        }
+        all
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.cases.len()
+    }
+
+    /// The ways to post that libmlx5 is compared in: `post`, `wr`.
+    pub(crate) fn ways(&self) -> Vec<&str> {
+        let names = self.sizes.iter().map(|(who, _)| who.as_str());
+        names.filter(|who| *who != "ours").collect()
+    }
+
+    /// The script for one party, a statement a line.
+    pub(crate) fn script(&self, who: &str) -> String {
+        let (_, sizes) = self.sizes.iter().find(|(name, _)| name == who).unwrap();
+        let mut script = format!("sizes {sizes}\n");
+        for (name, statements) in &self.cases {
+            script += &format!("case {name}\n{}\nend\n", statements.join("\n"));
+        }
+        script
+    }
+
+    /// A line `variables | name | statements`.
+    fn add(&mut self, line: &str) {
+        let parts: Vec<_> = line.split('|').map(str::trim).collect();
+        let [variables, name, statements] = parts[..] else { panic!("{line}") };
+        let mut all = vec![(name.to_owned(), statements.to_owned())];
+        for variable in variables.split_whitespace() {
+            let (name, values) = variable.split_once('=').unwrap();
+            let key = format!("{{{name}}}");
+            let each = |(name, statements): &(String, String)| {
+                let with =
+                    |value: String| (name.replace(&key, &value), statements.replace(&key, &value));
+                self::values(values).into_iter().map(with).collect::<Vec<_>>()
+            };
+            all = all.iter().flat_map(each).collect();
+        }
+        let cases = all.into_iter().map(|(name, statements)| (name, plain(&statements)));
+        self.cases.extend(cases);
+    }
+}
+
+/// The values of a variable.
+fn values(text: &str) -> Vec<String> {
+    let (edges, range) = match text.strip_prefix("edges") {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let Some((low, high)) = range.split_once("..") else {
+        return text.split(',').map(str::to_owned).collect();
+    };
+    let (high, step) = high.split_once('/').unwrap_or((high, "1"));
+    let numbers = low.parse::<usize>().unwrap()..=high.parse::<usize>().unwrap();
+    // Four bytes of header stand before inline data.
+    let wanted = |n: &usize| !edges || matches!((n + 4) % 16, 0 | 1 | 15);
+    numbers.step_by(step.parse().unwrap()).filter(wanted).map(|n| n.to_string()).collect()
+}
+
+/// Statements without repetitions and lists, with the receives that they need.
+fn plain(statements: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for statement in statements.split(';').map(str::trim).filter(|text| !text.is_empty()) {
+        let (times, statement) = match statement.split_once("* ") {
+            Some((times, rest)) => (times.parse().unwrap(), rest),
+            None => (1, statement),
+        };
+        all.extend(std::iter::repeat_n(pieces(statement), times));
+    }
+    if !all.iter().any(|statement| statement.starts_with("recv ")) {
+        let takes = |statement: &&String| {
+            let op = statement.split(' ').nth(2).unwrap_or_default();
+            statement.starts_with("send ") && matches!(op, "send" | "send_imm" | "write_imm")
+        };
+        let peer = |side: &str| if side == "A" { "B" } else { "A" };
+        let takers = all.iter().filter(takes);
+        let mut before: Vec<_> =
+            takers.map(|statement| format!("recv {} {RECEIVE}", peer(&statement[5..6]))).collect();
+        // Positions first, since filling rings.
+        let at = all.iter().position(|statement| !statement.starts_with("at ")).unwrap_or(0);
+        for side in ["A", "B"] {
+            if before.iter().any(|receive| receive.starts_with(&format!("recv {side}"))) {
+                before.push(format!("ring {side}"));
+            }
+        }
+        all.splice(at..at, before);
+    }
+    all.extend(["ring A".to_owned(), "ring B".to_owned()]);
+    all
+}
+
+/// Writes out `pieces COUNT LEN`.
+fn pieces(statement: &str) -> String {
+    let Some((head, list)) = statement.split_once("pieces ") else { return statement.to_owned() };
+    let (count, len) = list.trim().split_once(' ').unwrap();
+    let all =
+        (0..count.parse().unwrap()).map(|index: usize| format!("{:#x}:{len}", index * PIECES));
+    format!("{head}{}", all.collect::<Vec<_>>().join(" ")).trim_end().to_owned()
+}

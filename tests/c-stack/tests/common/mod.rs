@@ -1,0 +1,163 @@
+//! Running C programs of an unpacked distribution on the preloaded software HCA.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// No program here may run longer, on a busy machine and without optimisation.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// The C stack, unpacked by `cargo xtask judge`.
+pub(crate) struct CStack {
+    root: PathBuf,
+    /// `usr/lib/x86_64-linux-gnu` or its like, which has libibverbs.
+    libraries: PathBuf,
+}
+
+/// The C stack, or a stated skip.
+pub(crate) fn c_stack() -> Option<CStack> {
+    let Some(root) = std::env::var_os("UVERBS_DEBIAN_ROOT").filter(|root| !root.is_empty()) else {
+        eprintln!("skipped: UVERBS_DEBIAN_ROOT is not set (`cargo xtask judge` sets it)");
+        return None;
+    };
+    let root = PathBuf::from(root);
+    let folders = std::fs::read_dir(root.join("usr/lib")).expect("UVERBS_DEBIAN_ROOT/usr/lib");
+    let libraries = folders
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.join("libibverbs.so.1").exists())
+        .expect("libibverbs.so.1 below UVERBS_DEBIAN_ROOT");
+    Some(CStack { root, libraries })
+}
+
+/// The library to preload. Cargo puts it beside the test, or, when it is a target of its own, a folder up.
+pub(crate) fn preload() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folders = test.ancestors().skip(1).take(2);
+    let found =
+        folders.map(|folder| folder.join("libuverbs_c_stack.so")).find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("no libuverbs_c_stack.so beside {}", test.display()))
+}
+
+/// A program on the preloaded device, which has nothing of the C stack in it.
+pub(crate) fn preloaded(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", preload()).env("UVERBS_SOFTHCA_DIR", env!("CARGO_TARGET_TMPDIR"));
+    command
+}
+
+impl CStack {
+    /// A program of the distribution.
+    pub(crate) fn program(&self, name: &str) -> Command {
+        self.command(&self.root.join("usr/bin").join(name))
+    }
+
+    /// A program that uses the C stack.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        let mut command = preloaded(program);
+        let triplet = self.libraries.file_name().unwrap();
+        let libraries =
+            std::env::join_paths([&self.libraries, &self.root.join("lib").join(triplet)]).unwrap();
+        // libibverbs looks for providers where it was installed, which it isn't; an absolute name without its suffix
+        // is taken as it is (`libibverbs/dynamic_driver.c`).
+        let provider = self.libraries.join("libibverbs/libmlx5");
+        command.env("LD_LIBRARY_PATH", libraries).env("RDMAV_DRIVERS", provider);
+        command.env("IBV_SHOW_WARNINGS", "1").env("LC_ALL", "C");
+        command
+    }
+
+    /// Compiles a program of `c/`, or states why not.
+    pub(crate) fn compile(&self, name: &str) -> Option<PathBuf> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name).with_extension("c");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+            "{name}-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        ));
+        let mut compiler = Command::new("gcc");
+        compiler.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
+        compiler.arg("-I").arg(self.root.join("usr/include")).arg(&source).arg("-o").arg(&program);
+        // A linked library's own needs are found when it runs.
+        compiler.arg("-L").arg(&self.libraries);
+        compiler.args(["-libverbs", "-Wl,--allow-shlib-undefined"]);
+        match compiler.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                eprintln!("skipped: no gcc here");
+                None
+            }
+            Err(error) => panic!("{compiler:?}: {error}"),
+            Ok(mut child) => {
+                assert!(child.wait().unwrap().success(), "{compiler:?}");
+                Some(program)
+            }
+        }
+    }
+}
+
+/// What a run gave.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// Exit status; `None` when a signal ended it.
+    pub(crate) status: Option<i32>,
+    /// Standard output.
+    pub(crate) stdout: String,
+    /// Standard error.
+    pub(crate) stderr: String,
+}
+
+/// Runs a command to its end; one that hangs is killed, and the test fails.
+pub(crate) fn run(command: &mut Command) -> Run {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut stdout = child.stdout.take().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    // Both are read while it runs: a full pipe would stop it.
+    let out = std::thread::spawn(move || {
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).map(|_| text)
+    });
+    let err = std::thread::spawn(move || {
+        let mut text = String::new();
+        stderr.read_to_string(&mut text).map(|_| text)
+    });
+    let started = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
+        if started.elapsed() > LIMIT {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let run = Run {
+        status: status.and_then(|status| status.code()),
+        stdout: out.join().unwrap().unwrap(),
+        stderr: err.join().unwrap().unwrap(),
+    };
+    assert!(status.is_some(), "{command:?} ran for more than {LIMIT:?}: {run:?}");
+    run
+}
+
+impl Run {
+    /// Success, or the test fails with all that was said.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        assert_eq!(self.status, Some(0), "{}\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Success of a program that prints a line per check, and a count of at least `least` of them.
+    #[track_caller]
+    pub(crate) fn checks(self, least: usize) {
+        let failed: Vec<_> = self.stdout.lines().filter(|line| !line.starts_with("ok ")).collect();
+        assert_eq!(self.status, Some(0), "{}\n{}", failed.join("\n"), self.stderr);
+        let good = self.stdout.lines().filter(|line| line.starts_with("ok ")).count();
+        assert!(good >= least, "{good} checks only: {}", self.stdout);
+        assert_eq!(failed, [format!("{good} checks, 0 failed")]);
+    }
+}

@@ -1,10 +1,7 @@
 //! Which kernel driver serves a device (`rdma_driver_id` in `ib_user_ioctl_verbs.h`):
 //! `ib_uverbs_ioctl_hdr::driver_id`, `RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID`.
 
-#![expect(
-    missing_docs,
-    reason = "the kernel's names, described by struct and by group"
-)]
+#![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 // Drivers.
 pub const RDMA_DRIVER_UNKNOWN: u32 = 0;

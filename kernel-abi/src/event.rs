@@ -1,9 +1,6 @@
 //! What is read from event files (`ib_user_verbs.h`).
 
-#![expect(
-    missing_docs,
-    reason = "the kernel's names, described by struct and by group"
-)]
+#![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

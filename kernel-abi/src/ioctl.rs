@@ -3,10 +3,7 @@
 //! A command is one [`ib_uverbs_ioctl_hdr`] followed by `num_attrs` [`ib_uverbs_attr`]; object,
 //! method and attribute ids are in [`crate::objects`].
 
-#![expect(
-    missing_docs,
-    reason = "the kernel's names, described by struct and by group"
-)]
+#![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -2,10 +2,7 @@
 //!
 //! Left out: the iWARP port mapper and the local path service, which are daemons' business.
 
-#![expect(
-    missing_docs,
-    reason = "the kernel's names, described by struct and by group"
-)]
+#![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 // Clients.
 pub const RDMA_NL_IWCM: u32 = 2;

@@ -3,10 +3,7 @@
 //! An id's top four bits are its namespace: 0 is the core's, 1 the driver's. Attribute ids count
 //! from 0 in each method.
 
-#![expect(
-    missing_docs,
-    reason = "the kernel's names, described by struct and by group"
-)]
+#![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 /// The bits of an id that hold its namespace.
 pub const UVERBS_ID_NS_MASK: u16 = 0xf000;

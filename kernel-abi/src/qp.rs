@@ -1,9 +1,6 @@
 //! Queue pairs (`ib_user_verbs.h`, `ib_user_ioctl_verbs.h`).
 
-#![expect(
-    missing_docs,
-    reason = "the kernel's names, described by struct and by group"
-)]
+#![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 use crate::ah::ib_uverbs_ah_attr;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

@@ -3,10 +3,7 @@
 //! The queues are memory shared with the kernel, which reads and writes them at any time: these
 //! types give the layout, and values are copied in and out; no reference may point into a queue.
 
-#![expect(
-    missing_docs,
-    reason = "the kernel's names, described by struct and by group"
-)]
+#![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 use crate::union;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, big_endian};

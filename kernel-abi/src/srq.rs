@@ -1,9 +1,6 @@
 //! Shared receive queues (`ib_user_verbs.h`).
 
-#![expect(
-    missing_docs,
-    reason = "the kernel's names, described by struct and by group"
-)]
+#![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

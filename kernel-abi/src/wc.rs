@@ -2,10 +2,7 @@
 //!
 //! Only drivers without queues of their own in user space post and poll this way.
 
-#![expect(
-    missing_docs,
-    reason = "the kernel's names, described by struct and by group"
-)]
+#![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 use crate::union;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, big_endian};

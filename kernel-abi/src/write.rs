@@ -3,10 +3,7 @@
 //! The same requests and responses also travel through the ioctl, as `UVERBS_METHOD_INVOKE_WRITE`:
 //! there the number is an attribute, and the headers of this file are absent.
 
-#![expect(
-    missing_docs,
-    reason = "the kernel's names, described by struct and by group"
-)]
+#![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -84,19 +84,14 @@ proptest! {
 fn mmap_offsets_are_the_kernels() {
     // Index 0x345, command 6: from the top the rest of the index, the command, the index's low
     // byte.
-    assert_eq!(
-        mmap_offset(MLX5_IB_MMAP_ALLOC_WC, 0x345, 4096),
-        0x3_0645 << 12
-    );
+    assert_eq!(mmap_offset(MLX5_IB_MMAP_ALLOC_WC, 0x345, 4096), 0x3_0645 << 12);
     assert_eq!(mmap_offset(MLX5_IB_MMAP_REGULAR_PAGE, 3, 4096), 3 << 12);
     assert_eq!(mmap_command(4096, 0), None);
 }
 
 #[test]
 fn big_endian_fields_are_read_as_such() {
-    let bytes = [
-        0, 0, 0, 0, 0, 0, 0, 0, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0,
-    ];
+    let bytes = [0, 0, 0, 0, 0, 0, 0, 0, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0];
     let mut resp = device::ib_uverbs_query_device_resp::default();
     resp.as_mut_bytes()[..16].copy_from_slice(&bytes);
     assert_eq!(resp.node_guid.get(), 0x1234_5678_9abc_def0);
@@ -104,11 +99,7 @@ fn big_endian_fields_are_read_as_such() {
 
 #[test]
 fn attribute_union_members() {
-    let attr = ib_uverbs_attr {
-        attr_data: [3, 0],
-        data: u64::MAX,
-        ..Default::default()
-    };
+    let attr = ib_uverbs_attr { attr_data: [3, 0], data: u64::MAX, ..Default::default() };
     assert_eq!(attr.enum_data().elem_id, 3);
     assert_eq!(attr.data_s64(), -1);
 }

@@ -123,8 +123,8 @@ fn fetch(config: &Path, debs: &Path) -> Result<(), Outcome> {
         Outcome::Failed(why) => {
             Err(Outcome::Skipped(format!("apt doesn't give the C stack ({why}): no network?")))
         }
-        Outcome::Skipped(why) => Err(Outcome::Skipped(why)),
         Outcome::Passed => Ok(()),
+        other => Err(other),
     }
 }
 

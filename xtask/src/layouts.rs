@@ -96,13 +96,10 @@ pub(crate) fn check() -> Outcome {
         Err(outcome) => return outcome,
     };
     match compare_all(&made) {
-        Ok(total) if total.wrong.is_empty() => {
-            println!(
-                "layouts: {} structs, {} fields, {} constants compared",
-                total.structs, total.fields, total.constants
-            );
-            Outcome::Passed
-        }
+        Ok(total) if total.wrong.is_empty() => Outcome::Counted(format!(
+            "{} structs, {} fields, {} constants compared",
+            total.structs, total.fields, total.constants
+        )),
         Ok(total) => Outcome::Failed(format!("{} rows differ", total.wrong.len())),
         Err(why) => Outcome::Failed(why),
     }

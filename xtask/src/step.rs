@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone)]
 pub(crate) enum Outcome {
     Passed,
+    /// Passed, with what it counted.
+    Counted(String),
     Failed(String),
     Skipped(String),
 }
@@ -37,12 +39,13 @@ impl Steps {
         for (name, took, outcome) in &self.done {
             let (word, why) = match outcome {
                 Outcome::Passed => ("ok", String::new()),
+                Outcome::Counted(what) => ("ok", format!(": {what}")),
                 Outcome::Failed(why) => ("FAILED", format!(": {why}")),
                 Outcome::Skipped(why) => ("skipped", format!(": {why}")),
             };
             println!("{:>8.1} s  {name:<28} {word}{why}", took.as_secs_f64());
             match outcome {
-                Outcome::Passed => passed += 1,
+                Outcome::Passed | Outcome::Counted(_) => passed += 1,
                 Outcome::Failed(_) => failed += 1,
                 Outcome::Skipped(_) => skipped += 1,
             }

@@ -1,9 +1,6 @@
 //! Opening a device (`mlx5-abi.h`).
 
-#![expect(
-    missing_docs,
-    reason = "the kernel's names, described by struct and by group"
-)]
+#![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

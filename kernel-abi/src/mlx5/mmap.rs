@@ -1,9 +1,6 @@
 //! What can be mapped from the device file, and at which offset (`mlx5-abi.h`).
 
-#![expect(
-    missing_docs,
-    reason = "the kernel's names, described by struct and by group"
-)]
+#![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -40,10 +37,7 @@ pub const fn mmap_command(offset: u64, page_size: u64) -> Option<(u64, u64)> {
         return None;
     }
     let page = offset / page_size;
-    Some((
-        page >> MLX5_IB_MMAP_CMD_SHIFT & 0xff,
-        page & 0xff | (page >> 16) << 8,
-    ))
+    Some((page >> MLX5_IB_MMAP_CMD_SHIFT & 0xff, page & 0xff | (page >> 16) << 8))
 }
 
 /// The page of `MLX5_IB_MMAP_CLOCK_INFO`, version 1. The kernel writes it while we read: no

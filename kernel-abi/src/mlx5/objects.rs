@@ -2,10 +2,7 @@
 //!
 //! Methods and attributes that extend a core object count from the start of the namespace too.
 
-#![expect(
-    missing_docs,
-    reason = "the kernel's names, described by struct and by group"
-)]
+#![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 use crate::objects::UVERBS_UDATA_DRIVER_DATA_FLAG;
 

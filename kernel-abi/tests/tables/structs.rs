@@ -19,28 +19,12 @@ pub(crate) fn rows() -> Vec<Row> {
                 reserved2
             }
         );
-        table!(
-            rows,
-            ib_uverbs_attr {
-                attr_id,
-                len,
-                flags,
-                attr_data,
-                data
-            }
-        );
+        table!(rows, ib_uverbs_attr { attr_id, len, flags, attr_data, data });
         table!(rows, ib_uverbs_attr_enum_data { elem_id, reserved });
     }
     {
         use uverbs_kernel_abi::write::*;
-        table!(
-            rows,
-            ib_uverbs_cmd_hdr {
-                command,
-                in_words,
-                out_words
-            }
-        );
+        table!(rows, ib_uverbs_cmd_hdr { command, in_words, out_words });
         table!(
             rows,
             ib_uverbs_ex_cmd_hdr {
@@ -54,13 +38,7 @@ pub(crate) fn rows() -> Vec<Row> {
     {
         use uverbs_kernel_abi::device::*;
         table!(rows, ib_uverbs_get_context { response });
-        table!(
-            rows,
-            ib_uverbs_get_context_resp {
-                async_fd,
-                num_comp_vectors
-            }
-        );
+        table!(rows, ib_uverbs_get_context_resp { async_fd, num_comp_vectors });
         table!(rows, ib_uverbs_query_device { response });
         table!(
             rows,
@@ -108,29 +86,12 @@ pub(crate) fn rows() -> Vec<Row> {
                 reserved
             }
         );
+        table!(rows, ib_uverbs_ex_query_device { comp_mask, reserved });
         table!(
             rows,
-            ib_uverbs_ex_query_device {
-                comp_mask,
-                reserved
-            }
+            ib_uverbs_odp_caps_per_transport_caps { rc_odp_caps, uc_odp_caps, ud_odp_caps }
         );
-        table!(
-            rows,
-            ib_uverbs_odp_caps_per_transport_caps {
-                rc_odp_caps,
-                uc_odp_caps,
-                ud_odp_caps
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_odp_caps {
-                general_caps,
-                per_transport_caps,
-                reserved
-            }
-        );
+        table!(rows, ib_uverbs_odp_caps { general_caps, per_transport_caps, reserved });
         table!(
             rows,
             ib_uverbs_rss_caps {
@@ -182,14 +143,7 @@ pub(crate) fn rows() -> Vec<Row> {
     }
     {
         use uverbs_kernel_abi::port::*;
-        table!(
-            rows,
-            ib_uverbs_query_port {
-                response,
-                port_num,
-                reserved
-            }
-        );
+        table!(rows, ib_uverbs_query_port { response, port_num, reserved });
         table!(
             rows,
             ib_uverbs_query_port_resp {
@@ -217,27 +171,11 @@ pub(crate) fn rows() -> Vec<Row> {
                 reserved
             }
         );
-        table!(
-            rows,
-            ib_uverbs_query_port_resp_ex {
-                legacy_resp,
-                port_cap_flags2,
-                reserved
-            }
-        );
+        table!(rows, ib_uverbs_query_port_resp_ex { legacy_resp, port_cap_flags2, reserved });
     }
     {
         use uverbs_kernel_abi::gid::*;
-        table!(
-            rows,
-            ib_uverbs_gid_entry {
-                gid,
-                gid_index,
-                port_num,
-                gid_type,
-                netdev_ifindex
-            }
-        );
+        table!(rows, ib_uverbs_gid_entry { gid, gid_index, port_num, gid_type, netdev_ifindex });
     }
     {
         use uverbs_kernel_abi::pd::*;
@@ -247,25 +185,8 @@ pub(crate) fn rows() -> Vec<Row> {
     }
     {
         use uverbs_kernel_abi::mr::*;
-        table!(
-            rows,
-            ib_uverbs_reg_mr {
-                response,
-                start,
-                length,
-                hca_va,
-                pd_handle,
-                access_flags
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_reg_mr_resp {
-                mr_handle,
-                lkey,
-                rkey
-            }
-        );
+        table!(rows, ib_uverbs_reg_mr { response, start, length, hca_va, pd_handle, access_flags });
+        table!(rows, ib_uverbs_reg_mr_resp { mr_handle, lkey, rkey });
         table!(
             rows,
             ib_uverbs_rereg_mr {
@@ -284,15 +205,7 @@ pub(crate) fn rows() -> Vec<Row> {
     }
     {
         use uverbs_kernel_abi::mw::*;
-        table!(
-            rows,
-            ib_uverbs_alloc_mw {
-                response,
-                pd_handle,
-                mw_type,
-                reserved
-            }
-        );
+        table!(rows, ib_uverbs_alloc_mw { response, pd_handle, mw_type, reserved });
         table!(rows, ib_uverbs_alloc_mw_resp { mw_handle, rkey });
         table!(rows, ib_uverbs_dealloc_mw { mw_handle });
     }
@@ -302,14 +215,7 @@ pub(crate) fn rows() -> Vec<Row> {
         table!(rows, ib_uverbs_create_comp_channel_resp { fd });
         table!(
             rows,
-            ib_uverbs_create_cq {
-                response,
-                user_handle,
-                cqe,
-                comp_vector,
-                comp_channel,
-                reserved
-            }
+            ib_uverbs_create_cq { response, user_handle, cqe, comp_vector, comp_channel, reserved }
         );
         table!(rows, ib_uverbs_create_cq_resp { cq_handle, cqe });
         table!(
@@ -324,61 +230,14 @@ pub(crate) fn rows() -> Vec<Row> {
                 reserved
             }
         );
-        table!(
-            rows,
-            ib_uverbs_ex_create_cq_resp {
-                base,
-                comp_mask,
-                response_length
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_resize_cq {
-                response,
-                cq_handle,
-                cqe
-            }
-        );
+        table!(rows, ib_uverbs_ex_create_cq_resp { base, comp_mask, response_length });
+        table!(rows, ib_uverbs_resize_cq { response, cq_handle, cqe });
         table!(rows, ib_uverbs_resize_cq_resp { cqe, reserved });
-        table!(
-            rows,
-            ib_uverbs_req_notify_cq {
-                cq_handle,
-                solicited_only
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_cq_moderation {
-                cq_count,
-                cq_period
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_ex_modify_cq {
-                cq_handle,
-                attr_mask,
-                attr,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_destroy_cq {
-                response,
-                cq_handle,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_destroy_cq_resp {
-                comp_events_reported,
-                async_events_reported
-            }
-        );
+        table!(rows, ib_uverbs_req_notify_cq { cq_handle, solicited_only });
+        table!(rows, ib_uverbs_cq_moderation { cq_count, cq_period });
+        table!(rows, ib_uverbs_ex_modify_cq { cq_handle, attr_mask, attr, reserved });
+        table!(rows, ib_uverbs_destroy_cq { response, cq_handle, reserved });
+        table!(rows, ib_uverbs_destroy_cq_resp { comp_events_reported, async_events_reported });
     }
     {
         use uverbs_kernel_abi::qp::*;
@@ -448,24 +307,10 @@ pub(crate) fn rows() -> Vec<Row> {
                 source_qpn
             }
         );
+        table!(rows, ib_uverbs_ex_create_qp_resp { base, comp_mask, response_length });
         table!(
             rows,
-            ib_uverbs_ex_create_qp_resp {
-                base,
-                comp_mask,
-                response_length
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_open_qp {
-                response,
-                user_handle,
-                pd_handle,
-                qpn,
-                qp_type,
-                reserved
-            }
+            ib_uverbs_open_qp { response, user_handle, pd_handle, qpn, qp_type, reserved }
         );
         table!(
             rows,
@@ -515,29 +360,9 @@ pub(crate) fn rows() -> Vec<Row> {
                 reserved
             }
         );
-        table!(
-            rows,
-            ib_uverbs_ex_modify_qp {
-                base,
-                rate_limit,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_ex_modify_qp_resp {
-                comp_mask,
-                response_length
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_query_qp {
-                response,
-                qp_handle,
-                attr_mask
-            }
-        );
+        table!(rows, ib_uverbs_ex_modify_qp { base, rate_limit, reserved });
+        table!(rows, ib_uverbs_ex_modify_qp_resp { comp_mask, response_length });
+        table!(rows, ib_uverbs_query_qp { response, qp_handle, attr_mask });
         table!(
             rows,
             ib_uverbs_query_qp_resp {
@@ -609,28 +434,14 @@ pub(crate) fn rows() -> Vec<Row> {
                 reserved
             }
         );
-        table!(
-            rows,
-            ib_uverbs_destroy_qp {
-                response,
-                qp_handle,
-                reserved
-            }
-        );
+        table!(rows, ib_uverbs_destroy_qp { response, qp_handle, reserved });
         table!(rows, ib_uverbs_destroy_qp_resp { events_reported });
     }
     {
         use uverbs_kernel_abi::srq::*;
         table!(
             rows,
-            ib_uverbs_create_srq {
-                response,
-                user_handle,
-                pd_handle,
-                max_wr,
-                max_sge,
-                srq_limit
-            }
+            ib_uverbs_create_srq { response, user_handle, pd_handle, max_wr, max_sge, srq_limit }
         );
         table!(
             rows,
@@ -647,49 +458,11 @@ pub(crate) fn rows() -> Vec<Row> {
                 cq_handle
             }
         );
-        table!(
-            rows,
-            ib_uverbs_create_srq_resp {
-                srq_handle,
-                max_wr,
-                max_sge,
-                srqn
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_modify_srq {
-                srq_handle,
-                attr_mask,
-                max_wr,
-                srq_limit
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_query_srq {
-                response,
-                srq_handle,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_query_srq_resp {
-                max_wr,
-                max_sge,
-                srq_limit,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_destroy_srq {
-                response,
-                srq_handle,
-                reserved
-            }
-        );
+        table!(rows, ib_uverbs_create_srq_resp { srq_handle, max_wr, max_sge, srqn });
+        table!(rows, ib_uverbs_modify_srq { srq_handle, attr_mask, max_wr, srq_limit });
+        table!(rows, ib_uverbs_query_srq { response, srq_handle, reserved });
+        table!(rows, ib_uverbs_query_srq_resp { max_wr, max_sge, srq_limit, reserved });
+        table!(rows, ib_uverbs_destroy_srq { response, srq_handle, reserved });
         table!(rows, ib_uverbs_destroy_srq_resp { events_reported });
     }
     {
@@ -718,16 +491,7 @@ pub(crate) fn rows() -> Vec<Row> {
                 reserved
             }
         );
-        table!(
-            rows,
-            ib_uverbs_create_ah {
-                response,
-                user_handle,
-                pd_handle,
-                reserved,
-                attr
-            }
-        );
+        table!(rows, ib_uverbs_create_ah { response, user_handle, pd_handle, reserved, attr });
         table!(rows, ib_uverbs_create_ah_resp { ah_handle });
         table!(rows, ib_uverbs_destroy_ah { ah_handle });
     }
@@ -769,29 +533,12 @@ pub(crate) fn rows() -> Vec<Row> {
                 flags_mask
             }
         );
+        table!(rows, ib_uverbs_ex_destroy_wq { comp_mask, wq_handle });
         table!(
             rows,
-            ib_uverbs_ex_destroy_wq {
-                comp_mask,
-                wq_handle
-            }
+            ib_uverbs_ex_destroy_wq_resp { comp_mask, response_length, events_reported, reserved }
         );
-        table!(
-            rows,
-            ib_uverbs_ex_destroy_wq_resp {
-                comp_mask,
-                response_length,
-                events_reported,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_ex_create_rwq_ind_table {
-                comp_mask,
-                log_ind_tbl_size
-            }
-        );
+        table!(rows, ib_uverbs_ex_create_rwq_ind_table { comp_mask, log_ind_tbl_size });
         table!(
             rows,
             ib_uverbs_ex_create_rwq_ind_table_resp {
@@ -801,150 +548,42 @@ pub(crate) fn rows() -> Vec<Row> {
                 ind_tbl_num
             }
         );
-        table!(
-            rows,
-            ib_uverbs_ex_destroy_rwq_ind_table {
-                comp_mask,
-                ind_tbl_handle
-            }
-        );
+        table!(rows, ib_uverbs_ex_destroy_rwq_ind_table { comp_mask, ind_tbl_handle });
     }
     {
         use uverbs_kernel_abi::xrcd::*;
-        table!(
-            rows,
-            ib_uverbs_open_xrcd {
-                response,
-                fd,
-                oflags
-            }
-        );
+        table!(rows, ib_uverbs_open_xrcd { response, fd, oflags });
         table!(rows, ib_uverbs_open_xrcd_resp { xrcd_handle });
         table!(rows, ib_uverbs_close_xrcd { xrcd_handle });
     }
     {
         use uverbs_kernel_abi::mcast::*;
-        table!(
-            rows,
-            ib_uverbs_attach_mcast {
-                gid,
-                qp_handle,
-                mlid,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_detach_mcast {
-                gid,
-                qp_handle,
-                mlid,
-                reserved
-            }
-        );
+        table!(rows, ib_uverbs_attach_mcast { gid, qp_handle, mlid, reserved });
+        table!(rows, ib_uverbs_detach_mcast { gid, qp_handle, mlid, reserved });
     }
     {
         use uverbs_kernel_abi::event::*;
-        table!(
-            rows,
-            ib_uverbs_async_event_desc {
-                element,
-                event_type,
-                reserved
-            }
-        );
+        table!(rows, ib_uverbs_async_event_desc { element, event_type, reserved });
         table!(rows, ib_uverbs_comp_event_desc { cq_handle });
     }
     {
         use uverbs_kernel_abi::wc::*;
         table!(rows, ib_uverbs_sge { addr, length, lkey });
-        table!(
-            rows,
-            ib_uverbs_send_wr {
-                wr_id,
-                num_sge,
-                opcode,
-                send_flags,
-                ex,
-                wr
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_send_wr_rdma {
-                remote_addr,
-                rkey,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_send_wr_atomic {
-                remote_addr,
-                compare_add,
-                swap,
-                rkey,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_send_wr_ud {
-                ah,
-                remote_qpn,
-                remote_qkey,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_post_send {
-                response,
-                qp_handle,
-                wr_count,
-                sge_count,
-                wqe_size
-            }
-        );
+        table!(rows, ib_uverbs_send_wr { wr_id, num_sge, opcode, send_flags, ex, wr });
+        table!(rows, ib_uverbs_send_wr_rdma { remote_addr, rkey, reserved });
+        table!(rows, ib_uverbs_send_wr_atomic { remote_addr, compare_add, swap, rkey, reserved });
+        table!(rows, ib_uverbs_send_wr_ud { ah, remote_qpn, remote_qkey, reserved });
+        table!(rows, ib_uverbs_post_send { response, qp_handle, wr_count, sge_count, wqe_size });
         table!(rows, ib_uverbs_post_send_resp { bad_wr });
-        table!(
-            rows,
-            ib_uverbs_recv_wr {
-                wr_id,
-                num_sge,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_post_recv {
-                response,
-                qp_handle,
-                wr_count,
-                sge_count,
-                wqe_size
-            }
-        );
+        table!(rows, ib_uverbs_recv_wr { wr_id, num_sge, reserved });
+        table!(rows, ib_uverbs_post_recv { response, qp_handle, wr_count, sge_count, wqe_size });
         table!(rows, ib_uverbs_post_recv_resp { bad_wr });
         table!(
             rows,
-            ib_uverbs_post_srq_recv {
-                response,
-                srq_handle,
-                wr_count,
-                sge_count,
-                wqe_size
-            }
+            ib_uverbs_post_srq_recv { response, srq_handle, wr_count, sge_count, wqe_size }
         );
         table!(rows, ib_uverbs_post_srq_recv_resp { bad_wr });
-        table!(
-            rows,
-            ib_uverbs_poll_cq {
-                response,
-                cq_handle,
-                ne
-            }
-        );
+        table!(rows, ib_uverbs_poll_cq { response, cq_handle, ne });
         table!(rows, ib_uverbs_poll_cq_resp { count, reserved });
         table!(
             rows,
@@ -969,69 +608,17 @@ pub(crate) fn rows() -> Vec<Row> {
     }
     {
         use uverbs_kernel_abi::flow::*;
+        table!(rows, ib_uverbs_create_flow { comp_mask, qp_handle, flow_attr });
+        table!(rows, ib_uverbs_create_flow_resp { comp_mask, flow_handle });
+        table!(rows, ib_uverbs_destroy_flow { comp_mask, flow_handle });
         table!(
             rows,
-            ib_uverbs_create_flow {
-                comp_mask,
-                qp_handle,
-                flow_attr
-            }
+            ib_uverbs_flow_attr { r#type, size, priority, num_of_specs, reserved, port, flags }
         );
-        table!(
-            rows,
-            ib_uverbs_create_flow_resp {
-                comp_mask,
-                flow_handle
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_destroy_flow {
-                comp_mask,
-                flow_handle
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_flow_attr {
-                r#type,
-                size,
-                priority,
-                num_of_specs,
-                reserved,
-                port,
-                flags
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_flow_spec_hdr {
-                r#type,
-                size,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_flow_eth_filter {
-                dst_mac,
-                src_mac,
-                ether_type,
-                vlan_tag
-            }
-        );
+        table!(rows, ib_uverbs_flow_spec_hdr { r#type, size, reserved });
+        table!(rows, ib_uverbs_flow_eth_filter { dst_mac, src_mac, ether_type, vlan_tag });
         table!(rows, ib_uverbs_flow_spec_eth { hdr, val, mask });
-        table!(
-            rows,
-            ib_uverbs_flow_ipv4_filter {
-                src_ip,
-                dst_ip,
-                proto,
-                tos,
-                ttl,
-                flags
-            }
-        );
+        table!(rows, ib_uverbs_flow_ipv4_filter { src_ip, dst_ip, proto, tos, ttl, flags });
         table!(rows, ib_uverbs_flow_spec_ipv4 { hdr, val, mask });
         table!(rows, ib_uverbs_flow_tcp_udp_filter { dst_port, src_port });
         table!(rows, ib_uverbs_flow_spec_tcp_udp { hdr, val, mask });
@@ -1052,62 +639,16 @@ pub(crate) fn rows() -> Vec<Row> {
         table!(rows, ib_uverbs_flow_spec_tunnel { hdr, val, mask });
         table!(rows, ib_uverbs_flow_spec_esp_filter { spi, seq });
         table!(rows, ib_uverbs_flow_spec_esp { hdr, val, mask });
-        table!(
-            rows,
-            ib_uverbs_flow_gre_filter {
-                c_ks_res0_ver,
-                protocol,
-                key
-            }
-        );
+        table!(rows, ib_uverbs_flow_gre_filter { c_ks_res0_ver, protocol, key });
         table!(rows, ib_uverbs_flow_spec_gre { hdr, val, mask });
         table!(rows, ib_uverbs_flow_mpls_filter { label });
         table!(rows, ib_uverbs_flow_spec_mpls { hdr, val, mask });
-        table!(
-            rows,
-            ib_uverbs_flow_spec_action_tag {
-                hdr,
-                tag_id,
-                reserved1
-            }
-        );
+        table!(rows, ib_uverbs_flow_spec_action_tag { hdr, tag_id, reserved1 });
         table!(rows, ib_uverbs_flow_spec_action_drop { hdr });
-        table!(
-            rows,
-            ib_uverbs_flow_spec_action_handle {
-                hdr,
-                handle,
-                reserved1
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_flow_spec_action_count {
-                hdr,
-                handle,
-                reserved1
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_flow_action_esp {
-                spi,
-                seq,
-                tfc_pad,
-                flags,
-                hard_limit_pkts
-            }
-        );
-        table!(
-            rows,
-            ib_uverbs_flow_action_esp_encap {
-                val_ptr,
-                next_ptr,
-                len,
-                r#type,
-                _pad0
-            }
-        );
+        table!(rows, ib_uverbs_flow_spec_action_handle { hdr, handle, reserved1 });
+        table!(rows, ib_uverbs_flow_spec_action_count { hdr, handle, reserved1 });
+        table!(rows, ib_uverbs_flow_action_esp { spi, seq, tfc_pad, flags, hard_limit_pkts });
+        table!(rows, ib_uverbs_flow_action_esp_encap { val_ptr, next_ptr, len, r#type, _pad0 });
         table!(
             rows,
             ib_uverbs_flow_action_esp_keymat_aes_gcm {
@@ -1123,13 +664,7 @@ pub(crate) fn rows() -> Vec<Row> {
     }
     {
         use uverbs_kernel_abi::mlx5::*;
-        table!(
-            rows,
-            mlx5_ib_alloc_ucontext_req {
-                total_num_bfregs,
-                num_low_latency_bfregs
-            }
-        );
+        table!(rows, mlx5_ib_alloc_ucontext_req { total_num_bfregs, num_low_latency_bfregs });
         table!(
             rows,
             mlx5_ib_alloc_ucontext_req_v2 {
@@ -1190,28 +725,9 @@ pub(crate) fn rows() -> Vec<Row> {
                 reserved
             }
         );
-        table!(
-            rows,
-            mlx5_ib_tso_caps {
-                max_tso,
-                supported_qpts
-            }
-        );
-        table!(
-            rows,
-            mlx5_ib_rss_caps {
-                rx_hash_fields_mask,
-                rx_hash_function,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            mlx5_ib_cqe_comp_caps {
-                max_num,
-                supported_format
-            }
-        );
+        table!(rows, mlx5_ib_tso_caps { max_tso, supported_qpts });
+        table!(rows, mlx5_ib_rss_caps { rx_hash_fields_mask, rx_hash_function, reserved });
+        table!(rows, mlx5_ib_cqe_comp_caps { max_num, supported_format });
         table!(
             rows,
             mlx5_packet_pacing_caps {
@@ -1222,13 +738,7 @@ pub(crate) fn rows() -> Vec<Row> {
                 reserved
             }
         );
-        table!(
-            rows,
-            mlx5_ib_sw_parsing_caps {
-                sw_parsing_offloads,
-                supported_qpts
-            }
-        );
+        table!(rows, mlx5_ib_sw_parsing_caps { sw_parsing_offloads, supported_qpts });
         table!(
             rows,
             mlx5_ib_striding_rq_caps {
@@ -1240,13 +750,7 @@ pub(crate) fn rows() -> Vec<Row> {
                 reserved
             }
         );
-        table!(
-            rows,
-            mlx5_ib_dci_streams_caps {
-                max_log_num_concurent,
-                max_log_num_errored
-            }
-        );
+        table!(rows, mlx5_ib_dci_streams_caps { max_log_num_concurent, max_log_num_errored });
         table!(
             rows,
             mlx5_ib_create_cq {
@@ -1262,34 +766,10 @@ pub(crate) fn rows() -> Vec<Row> {
             }
         );
         table!(rows, mlx5_ib_create_cq_resp { cqn, reserved });
-        table!(
-            rows,
-            mlx5_ib_resize_cq {
-                buf_addr,
-                cqe_size,
-                reserved0,
-                reserved1
-            }
-        );
-        table!(
-            rows,
-            mlx5_ib_create_srq {
-                buf_addr,
-                db_addr,
-                flags,
-                reserved0,
-                uidx,
-                reserved1
-            }
-        );
+        table!(rows, mlx5_ib_resize_cq { buf_addr, cqe_size, reserved0, reserved1 });
+        table!(rows, mlx5_ib_create_srq { buf_addr, db_addr, flags, reserved0, uidx, reserved1 });
         table!(rows, mlx5_ib_create_srq_resp { srqn, reserved });
-        table!(
-            rows,
-            mlx5_ib_create_qp_dci_streams {
-                log_num_concurent,
-                log_num_errored
-            }
-        );
+        table!(rows, mlx5_ib_create_qp_dci_streams { log_num_concurent, log_num_errored });
         table!(
             rows,
             mlx5_ib_create_qp {
@@ -1333,31 +813,9 @@ pub(crate) fn rows() -> Vec<Row> {
                 flags
             }
         );
-        table!(
-            rows,
-            mlx5_ib_burst_info {
-                max_burst_sz,
-                typical_pkt_sz,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            mlx5_ib_modify_qp {
-                comp_mask,
-                burst_info,
-                ece_options
-            }
-        );
-        table!(
-            rows,
-            mlx5_ib_modify_qp_resp {
-                response_length,
-                dctn,
-                ece_options,
-                reserved
-            }
-        );
+        table!(rows, mlx5_ib_burst_info { max_burst_sz, typical_pkt_sz, reserved });
+        table!(rows, mlx5_ib_modify_qp { comp_mask, burst_info, ece_options });
+        table!(rows, mlx5_ib_modify_qp_resp { response_length, dctn, ece_options, reserved });
         table!(
             rows,
             mlx5_ib_create_wq {
@@ -1373,44 +831,11 @@ pub(crate) fn rows() -> Vec<Row> {
                 two_byte_shift_en
             }
         );
-        table!(
-            rows,
-            mlx5_ib_create_wq_resp {
-                response_length,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            mlx5_ib_modify_wq {
-                comp_mask,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            mlx5_ib_create_rwq_ind_tbl_resp {
-                response_length,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            mlx5_ib_create_ah_resp {
-                response_length,
-                dmac,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            mlx5_ib_alloc_mw {
-                comp_mask,
-                num_klms,
-                reserved1,
-                reserved2
-            }
-        );
+        table!(rows, mlx5_ib_create_wq_resp { response_length, reserved });
+        table!(rows, mlx5_ib_modify_wq { comp_mask, reserved });
+        table!(rows, mlx5_ib_create_rwq_ind_tbl_resp { response_length, reserved });
+        table!(rows, mlx5_ib_create_ah_resp { response_length, dmac, reserved });
+        table!(rows, mlx5_ib_alloc_mw { comp_mask, num_klms, reserved1, reserved2 });
         table!(
             rows,
             mlx5_ib_clock_info {
@@ -1426,21 +851,8 @@ pub(crate) fn rows() -> Vec<Row> {
             }
         );
         table!(rows, mlx5_ib_match_params { match_params });
-        table!(
-            rows,
-            mlx5_ib_create_flow {
-                ncounters_data,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            mlx5_ib_flow_counters_data {
-                counters_data,
-                ncounters,
-                reserved
-            }
-        );
+        table!(rows, mlx5_ib_create_flow { ncounters_data, reserved });
+        table!(rows, mlx5_ib_flow_counters_data { counters_data, ncounters, reserved });
         table!(rows, mlx5_ib_flow_counters_desc { description, index });
         table!(rows, mlx5_ib_uapi_devx_async_cmd_hdr { wr_id });
         table!(rows, mlx5_ib_uapi_devx_async_event_hdr { cookie });
@@ -1466,14 +878,7 @@ pub(crate) fn rows() -> Vec<Row> {
         table!(rows, rxe_create_cq_resp { mi });
         table!(rows, rxe_resize_cq_resp { mi });
         table!(rows, rxe_create_qp_resp { rq_mi, sq_mi });
-        table!(
-            rows,
-            rxe_create_srq_resp {
-                mi,
-                srq_num,
-                reserved
-            }
-        );
+        table!(rows, rxe_create_srq_resp { mi, srq_num, reserved });
         table!(rows, rxe_modify_srq_cmd { mmap_info_addr });
         table!(
             rows,
@@ -1488,26 +893,8 @@ pub(crate) fn rows() -> Vec<Row> {
             }
         );
         table!(rows, rxe_sge { addr, length, lkey });
-        table!(
-            rows,
-            rxe_dma_info {
-                length,
-                resid,
-                cur_sge,
-                num_sge,
-                sge_offset,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            rxe_recv_wqe {
-                wr_id,
-                reserved,
-                padding,
-                dma
-            }
-        );
+        table!(rows, rxe_dma_info { length, resid, cur_sge, num_sge, sge_offset, reserved });
+        table!(rows, rxe_recv_wqe { wr_id, reserved, padding, dma });
         table!(
             rows,
             rxe_send_wqe {
@@ -1524,87 +911,20 @@ pub(crate) fn rows() -> Vec<Row> {
                 dma
             }
         );
+        table!(rows, rxe_send_wr { wr_id, reserved, opcode, send_flags, ex, wr });
+        table!(rows, rxe_send_wr_rdma { remote_addr, rkey, reserved });
+        table!(rows, rxe_send_wr_atomic { remote_addr, compare_add, swap, rkey, reserved });
         table!(
             rows,
-            rxe_send_wr {
-                wr_id,
-                reserved,
-                opcode,
-                send_flags,
-                ex,
-                wr
-            }
+            rxe_send_wr_ud { remote_qpn, remote_qkey, pkey_index, reserved, ah_num, pad, av }
         );
+        table!(rows, rxe_send_wr_mw { addr, length, mr_lkey, mw_rkey, rkey, access });
+        table!(rows, rxe_av { port_num, network_type, dmac, grh, sgid_addr, dgid_addr });
         table!(
             rows,
-            rxe_send_wr_rdma {
-                remote_addr,
-                rkey,
-                reserved
-            }
+            rxe_global_route { dgid, flow_label, sgid_index, hop_limit, traffic_class, _pad0 }
         );
-        table!(
-            rows,
-            rxe_send_wr_atomic {
-                remote_addr,
-                compare_add,
-                swap,
-                rkey,
-                reserved
-            }
-        );
-        table!(
-            rows,
-            rxe_send_wr_ud {
-                remote_qpn,
-                remote_qkey,
-                pkey_index,
-                reserved,
-                ah_num,
-                pad,
-                av
-            }
-        );
-        table!(
-            rows,
-            rxe_send_wr_mw {
-                addr,
-                length,
-                mr_lkey,
-                mw_rkey,
-                rkey,
-                access
-            }
-        );
-        table!(
-            rows,
-            rxe_av {
-                port_num,
-                network_type,
-                dmac,
-                grh,
-                sgid_addr,
-                dgid_addr
-            }
-        );
-        table!(
-            rows,
-            rxe_global_route {
-                dgid,
-                flow_label,
-                sgid_index,
-                hop_limit,
-                traffic_class,
-                _pad0
-            }
-        );
-        table!(
-            rows,
-            rxe_gid_global {
-                subnet_prefix,
-                interface_id
-            }
-        );
+        table!(rows, rxe_gid_global { subnet_prefix, interface_id });
     }
     rows
 }

@@ -99,10 +99,8 @@ impl mlx5_wqe_av {
     /// Replaces the key by a DC access key.
     #[inline]
     pub const fn set_dc_key(&mut self, key: u64) {
-        self.key = mlx5_wqe_av_key {
-            qkey: U32::new((key >> 32) as u32),
-            reserved: U32::new(key as u32),
-        };
+        self.key =
+            mlx5_wqe_av_key { qkey: U32::new((key >> 32) as u32), reserved: U32::new(key as u32) };
     }
 
     /// The first 16 bytes.
@@ -174,9 +172,6 @@ impl mlx5_wqe_xrc_seg {
     #[inline]
     #[must_use]
     pub const fn new(srqn: u32) -> Self {
-        Self {
-            xrc_srqn: U32::new(srqn),
-            rsvd: [0; 12],
-        }
+        Self { xrc_srqn: U32::new(srqn), rsvd: [0; 12] }
     }
 }

@@ -308,10 +308,7 @@ mod tests {
 
     #[test]
     fn a_field_lands_on_its_bits_and_nowhere_else() {
-        let word = Sample(u32::MAX)
-            .with_high(0x12)
-            .with_flag(false)
-            .with_odd(0);
+        let word = Sample(u32::MAX).with_high(0x12).with_flag(false).with_odd(0);
         assert_eq!(word.0, 0x12ff_fd83);
         assert_eq!(word.with_odd(0xff).0, 0x12ff_fdff);
         assert_eq!((word.high(), word.flag(), word.odd()), (0x12, false, 0));
@@ -321,10 +318,7 @@ mod tests {
     #[test]
     fn printing_names_every_field() {
         let word = Sample(0x0100_0204);
-        assert_eq!(
-            format!("{word:?}"),
-            "Sample { raw: 0x1000204, high: 1, flag: true, odd: 1 }"
-        );
+        assert_eq!(format!("{word:?}"), "Sample { raw: 0x1000204, high: 1, flag: true, odd: 1 }");
         assert_eq!(format!("{word}"), "high=1 flag=true odd=1");
     }
 

@@ -37,11 +37,8 @@ layout! {
 
 impl mlx5_wqe_data_seg {
     /// End of the scatter list of a receive WQE with room for more.
-    pub const TERMINATOR: Self = Self {
-        byte_count: U32::ZERO,
-        lkey: U32::new(MLX5_INVALID_LKEY),
-        addr: U64::ZERO,
-    };
+    pub const TERMINATOR: Self =
+        Self { byte_count: U32::ZERO, lkey: U32::new(MLX5_INVALID_LKEY), addr: U64::ZERO };
 
     /// `length` bytes at `addr` under `lkey`. `length` is 1 to 2^31; the longest is stored as 0.
     #[inline]
@@ -86,9 +83,7 @@ impl mlx5_wqe_inline_seg {
     #[inline]
     #[must_use]
     pub const fn new(length: u32) -> Self {
-        Self {
-            byte_count: U32::new(ByteCount::ZERO.with_inline(true).with_count(length).0),
-        }
+        Self { byte_count: U32::new(ByteCount::ZERO.with_inline(true).with_count(length).0) }
     }
 }
 

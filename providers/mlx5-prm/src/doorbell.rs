@@ -97,10 +97,7 @@ impl mlx5_cq_doorbell {
     #[inline]
     #[must_use]
     pub const fn new(arm: CqArm, cqn: u32) -> Self {
-        Self {
-            arm: U32::new(arm.0),
-            cqn: U32::new(cqn),
-        }
+        Self { arm: U32::new(arm.0), cqn: U32::new(cqn) }
     }
 
     /// The arm word.

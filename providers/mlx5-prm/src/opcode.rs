@@ -74,10 +74,8 @@ impl Opcode {
     #[inline]
     #[must_use]
     pub const fn has_raddr(self) -> bool {
-        matches!(
-            self,
-            Self::RDMA_WRITE | Self::RDMA_WRITE_IMM | Self::RDMA_READ
-        ) || self.is_atomic()
+        matches!(self, Self::RDMA_WRITE | Self::RDMA_WRITE_IMM | Self::RDMA_READ)
+            || self.is_atomic()
     }
 
     /// Whether an atomic segment follows the remote address segment.

@@ -97,15 +97,8 @@ impl fmt::Display for Segment<'_> {
 /// Opcode and transport, then every field of every segment.
 impl fmt::Display for WqeView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} on {:?}\n{}",
-            self.opcode(),
-            self.service(),
-            self.ctrl()
-        )?;
-        self.segments()
-            .try_for_each(|segment| write!(f, "\n{segment}"))
+        write!(f, "{} on {:?}\n{}", self.opcode(), self.service(), self.ctrl())?;
+        self.segments().try_for_each(|segment| write!(f, "\n{segment}"))
     }
 }
 
@@ -168,9 +161,7 @@ impl<'a> CqeView<'a> {
     /// The view of an entry of 64 or 128 bytes, of which the last 64 count. `None`: fewer bytes.
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        mlx5_cqe64::ref_from_suffix(bytes)
-            .ok()
-            .map(|(_, cqe)| Self::new(cqe))
+        mlx5_cqe64::ref_from_suffix(bytes).ok().map(|(_, cqe)| Self::new(cqe))
     }
 
     /// The entry as plain structure.

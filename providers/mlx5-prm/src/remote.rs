@@ -20,11 +20,7 @@ impl mlx5_wqe_raddr_seg {
     #[inline]
     #[must_use]
     pub const fn new(raddr: u64, rkey: u32) -> Self {
-        Self {
-            raddr: U64::new(raddr),
-            rkey: U32::new(rkey),
-            reserved: U32::ZERO,
-        }
+        Self { raddr: U64::new(raddr), rkey: U32::new(rkey), reserved: U32::ZERO }
     }
 }
 
@@ -44,10 +40,7 @@ impl mlx5_wqe_atomic_seg {
     #[inline]
     #[must_use]
     pub const fn new(swap_add: u64, compare: u64) -> Self {
-        Self {
-            swap_add: U64::new(swap_add),
-            compare: U64::new(compare),
-        }
+        Self { swap_add: U64::new(swap_add), compare: U64::new(compare) }
     }
 }
 

@@ -97,39 +97,17 @@ impl fmt::Display for WqeError {
             }
             Self::ZeroDs => f.write_str("ds is 0"),
             Self::DsPastEnd { ds, have } => {
-                write!(
-                    f,
-                    "ds {ds} says {} bytes, there are {have}",
-                    usize::from(ds) * DS_BYTES
-                )
+                write!(f, "ds {ds} says {} bytes, there are {have}", usize::from(ds) * DS_BYTES)
             }
-            Self::Truncated {
-                segment,
-                offset,
-                need,
-                have,
-            } => {
-                write!(
-                    f,
-                    "{segment} at {offset:#x} needs {need} bytes, there are {have}"
-                )
+            Self::Truncated { segment, offset, need, have } => {
+                write!(f, "{segment} at {offset:#x} needs {need} bytes, there are {have}")
             }
-            Self::InlinePastEnd {
-                offset,
-                length,
-                have,
-            } => {
-                write!(
-                    f,
-                    "inline data at {offset:#x} has {length} bytes, there are {have}"
-                )
+            Self::InlinePastEnd { offset, length, have } => {
+                write!(f, "inline data at {offset:#x} has {length} bytes, there are {have}")
             }
             Self::UnknownOpcode(opcode) => write!(f, "unknown opcode {opcode}"),
             Self::AtomicSize { opmod } => {
-                write!(
-                    f,
-                    "masked atomic with opmod {opmod:#x} has no known operand size"
-                )
+                write!(f, "masked atomic with opmod {opmod:#x} has no known operand size")
             }
         }
     }
@@ -208,18 +186,10 @@ impl<'a> WqeView<'a> {
         let no_ctrl = WqeError::NoControlSegment { have: bytes.len() };
         let (ctrl, rest) = mlx5_wqe_ctrl_seg::ref_from_prefix(bytes).map_err(|_| no_ctrl)?;
         let ds = ctrl.word1().ds();
-        let body_len = (usize::from(ds) * DS_BYTES)
-            .checked_sub(DS_BYTES)
-            .ok_or(WqeError::ZeroDs)?;
-        let body = rest.get(..body_len).ok_or(WqeError::DsPastEnd {
-            ds,
-            have: bytes.len(),
-        })?;
-        let view = Self {
-            ctrl,
-            body,
-            service,
-        };
+        let body_len =
+            (usize::from(ds) * DS_BYTES).checked_sub(DS_BYTES).ok_or(WqeError::ZeroDs)?;
+        let body = rest.get(..body_len).ok_or(WqeError::DsPastEnd { ds, have: bytes.len() })?;
+        let view = Self { ctrl, body, service };
         view.cursor().try_for_each(|segment| segment.map(drop))?;
         Ok(view)
     }
@@ -369,12 +339,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn truncated(&self, segment: &'static str, need: usize) -> WqeError {
-        WqeError::Truncated {
-            segment,
-            offset: self.offset,
-            need,
-            have: self.rest.len(),
-        }
+        WqeError::Truncated { segment, offset: self.offset, need, have: self.rest.len() }
     }
 
     fn take<T>(&mut self, name: &'static str, wrap: fn(&'a T) -> Segment<'a>) -> Step<'a>
@@ -414,11 +379,7 @@ impl<'a> Cursor<'a> {
             return Err(self.truncated(name, size_of::<mlx5_wqe_eth_seg_min>()));
         };
         let header = InlineHdrSz(segment.inline_hdr_sz.get());
-        let size = if header.insert_vlan() {
-            0
-        } else {
-            header.size()
-        };
+        let size = if header.insert_vlan() { 0 } else { header.size() };
         let end = INLINE_HDR_OFFSET + usize::from(size);
         match self.rest.get(INLINE_HDR_OFFSET..end) {
             // `rest` is a multiple of 16, so what holds the header holds its padding.
@@ -437,19 +398,13 @@ impl<'a> Cursor<'a> {
                 Ok(None)
             }
             opcode if opcode.has_raddr() => {
-                self.stage = if opcode.is_atomic() {
-                    Stage::Atomic
-                } else {
-                    Stage::Payload
-                };
+                self.stage = if opcode.is_atomic() { Stage::Atomic } else { Stage::Payload };
                 self.take("mlx5_wqe_raddr_seg", Segment::Raddr)
             }
             Opcode::UMR => {
                 let step = self.take("mlx5_wqe_umr_ctrl_seg", Segment::UmrCtrl)?;
                 if let Some(Segment::UmrCtrl(umr)) = step {
-                    self.stage = Stage::Mkey {
-                        inline: UmrFlags(umr.flags).inline(),
-                    };
+                    self.stage = Stage::Mkey { inline: UmrFlags(umr.flags).inline() };
                 }
                 Ok(step)
             }
@@ -496,9 +451,7 @@ impl<'a> Cursor<'a> {
             self.stage = Stage::Done; // at the end: `rest` is a multiple of 16
             return Ok(None);
         };
-        let word = head
-            .iter()
-            .fold(0, |word, byte| word << 8 | u32::from(*byte));
+        let word = head.iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
         let count = ByteCount(word);
         if !count.inline() {
             return self.take("mlx5_wqe_data_seg", Segment::Data);
@@ -509,11 +462,7 @@ impl<'a> Cursor<'a> {
                 self.skip(crate::data::inline_bytes(length));
                 Ok(Some(Segment::Inline(data)))
             }
-            None => Err(WqeError::InlinePastEnd {
-                offset: self.offset,
-                length,
-                have: after.len(),
-            }),
+            None => Err(WqeError::InlinePastEnd { offset: self.offset, length, have: after.len() }),
         }
     }
 
@@ -524,11 +473,7 @@ impl<'a> Cursor<'a> {
                 let octowords = mkey.bsf_octword_size.get() as usize;
                 let enabled = FlagsPd(mkey.flags_pd.get()).bsf_enable();
                 Stage::Translation {
-                    bsf: if enabled {
-                        octowords.saturating_mul(DS_BYTES)
-                    } else {
-                        0
-                    },
+                    bsf: if enabled { octowords.saturating_mul(DS_BYTES) } else { 0 },
                 }
             } else {
                 Stage::Payload
@@ -544,10 +489,7 @@ impl<'a> Cursor<'a> {
         }
         match mlx5_wqe_umr_repeat_block_seg::ref_from_prefix(self.rest) {
             Ok((block, _)) if block.op.get() == UMR_REPEAT_OP => {
-                self.stage = Stage::Repeat {
-                    left: block.num_ent.get(),
-                    bsf,
-                };
+                self.stage = Stage::Repeat { left: block.num_ent.get(), bsf };
                 self.take("mlx5_wqe_umr_repeat_block_seg", Segment::RepeatBlock)
             }
             _ => self.take("mlx5_wqe_umr_klm_seg", Segment::Klm),
@@ -572,10 +514,7 @@ impl<'a> Cursor<'a> {
         if self.rest.is_empty() {
             return Ok(None);
         }
-        self.take(
-            "mlx5_wqe_header_modify_argument_update_seg",
-            Segment::HeaderModifyArgument,
-        )
+        self.take("mlx5_wqe_header_modify_argument_update_seg", Segment::HeaderModifyArgument)
     }
 }
 
@@ -645,8 +584,6 @@ impl<'a> RecvView<'a> {
     /// The scatter list, without terminator.
     #[inline]
     pub fn data(&self) -> impl Iterator<Item = &'a mlx5_wqe_data_seg> + use<'a> {
-        self.list
-            .iter()
-            .take_while(|segment| !segment.is_terminator())
+        self.list.iter().take_while(|segment| !segment.is_terminator())
     }
 }

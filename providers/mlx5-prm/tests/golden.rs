@@ -28,28 +28,17 @@ const WRITE: [u8; 48] = [
 #[test]
 fn rdma_write() {
     let ctrl = mlx5_wqe_ctrl_seg::new(
-        OpmodIdxOpcode::ZERO
-            .with_wqe_index(0x1234)
-            .with_opcode(Opcode::RDMA_WRITE.0),
+        OpmodIdxOpcode::ZERO.with_wqe_index(0x1234).with_opcode(Opcode::RDMA_WRITE.0),
         QpnDs::ZERO.with_qpn(0x48).with_ds(3),
-        FmCeSe::ZERO
-            .with_fm(FmCeSe::FENCE_SMALL_AND_FENCE)
-            .with_ce(FmCeSe::CE_CQE)
-            .with_se(true),
+        FmCeSe::ZERO.with_fm(FmCeSe::FENCE_SMALL_AND_FENCE).with_ce(FmCeSe::CE_CQE).with_se(true),
         0,
     );
     let raddr = mlx5_wqe_raddr_seg::new(0x7f01_0203_0405, 0x1bad);
     let data = mlx5_wqe_data_seg::new(4096, 0x2cab, 0x5566_7788_9900);
-    assert_eq!(
-        [ctrl.as_bytes(), raddr.as_bytes(), data.as_bytes()].concat(),
-        WRITE
-    );
+    assert_eq!([ctrl.as_bytes(), raddr.as_bytes(), data.as_bytes()].concat(), WRITE);
 
     let wqe = WqeView::parse(&WRITE, Service::Rc).unwrap();
-    assert!(
-        wqe.segments()
-            .eq([Segment::Raddr(&raddr), Segment::Data(&data)])
-    );
+    assert!(wqe.segments().eq([Segment::Raddr(&raddr), Segment::Data(&data)]));
     let print = wqe.to_string();
     for line in [
         "RDMA_WRITE on Rc",
@@ -85,9 +74,7 @@ fn ud_send_with_inline_data() {
     let wqe = WqeView::parse(&UD_INLINE, Service::Ud).unwrap();
     assert_eq!(wqe.ctrl().imm.get(), 0xcafe_babe);
     let segments: Vec<_> = wqe.segments().collect();
-    let [Segment::Av(av), Segment::Inline(text)] = segments[..] else {
-        panic!("{wqe}")
-    };
+    let [Segment::Av(av), Segment::Inline(text)] = segments[..] else { panic!("{wqe}") };
     assert_eq!(text, b"hello, world!");
     assert_eq!(DqpDct(av.dqp_dct.get()).qpn(), 0x2a);
     assert_eq!(av.key.qkey.get(), 0x1111_1111);
@@ -115,32 +102,17 @@ fn xrc_and_base_address_vectors() {
     };
     let xrc = mlx5_wqe_xrc_seg::new(0x31);
     let bytes = [ctrl(2).as_bytes(), xrc.as_bytes()].concat();
-    assert!(
-        WqeView::parse(&bytes, Service::Xrc)
-            .unwrap()
-            .segments()
-            .eq([Segment::Xrc(&xrc)])
-    );
+    assert!(WqeView::parse(&bytes, Service::Xrc).unwrap().segments().eq([Segment::Xrc(&xrc)]));
 
     let mut av = mlx5_wqe_av::default();
     av.set_dc_key(0x0123_4567_89ab_cdef);
     assert_eq!(av.dc_key(), 0x0123_4567_89ab_cdef);
     let base = av.base();
     let bytes = [ctrl(2).as_bytes(), base.as_bytes()].concat();
-    assert!(
-        WqeView::parse(&bytes, Service::Dc)
-            .unwrap()
-            .segments()
-            .eq([Segment::BaseAv(&base)])
-    );
+    assert!(WqeView::parse(&bytes, Service::Dc).unwrap().segments().eq([Segment::BaseAv(&base)]));
     av.dqp_dct = DqpDct::ZERO.with_ext(true).with_qpn(9).0.into();
     let bytes = [ctrl(4).as_bytes(), av.as_bytes()].concat();
-    assert!(
-        WqeView::parse(&bytes, Service::Dc)
-            .unwrap()
-            .segments()
-            .eq([Segment::Av(&av)])
-    );
+    assert!(WqeView::parse(&bytes, Service::Dc).unwrap().segments().eq([Segment::Av(&av)]));
 }
 
 #[test]
@@ -156,9 +128,7 @@ fn raw_send_with_a_vlan_tag_has_no_inline_header() {
     ];
     let wqe = WqeView::parse(&bytes, Service::Raw).unwrap();
     let segments: Vec<_> = wqe.segments().collect();
-    let [Segment::Eth(eth, []), Segment::Data(data)] = segments[..] else {
-        panic!("{wqe}")
-    };
+    let [Segment::Eth(eth, []), Segment::Data(data)] = segments[..] else { panic!("{wqe}") };
     assert_eq!(eth.inline_hdr_start, [0x60, 0x05]);
     assert_eq!(eth.cs_flags, MLX5_ETH_WQE_L3_CSUM | MLX5_ETH_WQE_L4_CSUM);
     assert_eq!(*data, mlx5_wqe_data_seg::new(64, 1, 0x1000));
@@ -167,38 +137,20 @@ fn raw_send_with_a_vlan_tag_has_no_inline_header() {
 #[test]
 fn refusals_name_what_is_wrong() {
     let parse = |bytes: &[u8]| WqeView::parse(bytes, Service::Rc).map(drop);
-    assert_eq!(
-        parse(&WRITE[..15]),
-        Err(WqeError::NoControlSegment { have: 15 })
-    );
-    assert_eq!(
-        parse(&WRITE[..47]),
-        Err(WqeError::DsPastEnd { ds: 3, have: 47 })
-    );
+    assert_eq!(parse(&WRITE[..15]), Err(WqeError::NoControlSegment { have: 15 }));
+    assert_eq!(parse(&WRITE[..47]), Err(WqeError::DsPastEnd { ds: 3, have: 47 }));
     let with = |at: usize, byte| {
         let mut bytes = WRITE;
         bytes[at] = byte;
         bytes
     };
     assert_eq!(parse(&with(7, 0)), Err(WqeError::ZeroDs));
-    assert_eq!(
-        parse(&with(3, 0x0c)),
-        Err(WqeError::UnknownOpcode(Opcode(0x0c)))
-    );
-    let cut = WqeError::Truncated {
-        segment: "mlx5_wqe_raddr_seg",
-        offset: 16,
-        need: 16,
-        have: 0,
-    };
+    assert_eq!(parse(&with(3, 0x0c)), Err(WqeError::UnknownOpcode(Opcode(0x0c))));
+    let cut = WqeError::Truncated { segment: "mlx5_wqe_raddr_seg", offset: 16, need: 16, have: 0 };
     assert_eq!(parse(&with(7, 1)), Err(cut));
     assert_eq!(
         parse(&with(32, 0x80)),
-        Err(WqeError::InlinePastEnd {
-            offset: 32,
-            length: 4096,
-            have: 12
-        })
+        Err(WqeError::InlinePastEnd { offset: 32, length: 4096, have: 12 })
     );
     let mut masked = with(3, Opcode::ATOMIC_MASKED_CS.0);
     masked[0] = 3;
@@ -251,19 +203,14 @@ const CQE_ERROR: [u8; 64] = [
 
 #[test]
 fn error_completion() {
-    let sop = SopDropQpn::ZERO
-        .with_sop(Opcode::RDMA_READ.0)
-        .with_qpn(0x48);
+    let sop = SopDropQpn::ZERO.with_sop(Opcode::RDMA_READ.0).with_qpn(0x48);
     let err = mlx5_err_cqe {
         srqn: 0x51.into(),
         vendor_err_synd: 0x88,
         syndrome: Syndrome::REMOTE_ACCESS_ERR.0,
         s_wqe_opcode_qpn: sop.0.into(),
         wqe_counter: 0xfffe.into(),
-        op_own: OpOwn::ZERO
-            .with_opcode(CqeOpcode::REQ_ERR.0)
-            .with_owner(true)
-            .0,
+        op_own: OpOwn::ZERO.with_opcode(CqeOpcode::REQ_ERR.0).with_owner(true).0,
         ..Default::default()
     };
     assert_eq!(err.as_bytes(), CQE_ERROR);
@@ -273,14 +220,8 @@ fn error_completion() {
     assert_eq!(CqeView::parse(&long), Some(CqeView::Error(&err)));
     assert_eq!(CqeView::parse(&CQE_ERROR[1..]), None);
     let print = CqeView::new(err.as_cqe64()).to_string();
-    assert!(
-        print.starts_with("REQ_ERR REMOTE_ACCESS_ERR: The remote key"),
-        "{print}"
-    );
-    assert!(
-        print.contains("\n  0x38 s_wqe_opcode_qpn 0x10000048 sop=16 qpn=72"),
-        "{print}"
-    );
+    assert!(print.starts_with("REQ_ERR REMOTE_ACCESS_ERR: The remote key"), "{print}");
+    assert!(print.contains("\n  0x38 s_wqe_opcode_qpn 0x10000048 sop=16 qpn=72"), "{print}");
 }
 
 #[rustfmt::skip]
@@ -301,9 +242,7 @@ const CQE_RECV: [u8; 64] = [
 
 #[test]
 fn receive_completion() {
-    let Some(CqeView::Responder(cqe)) = CqeView::parse(&CQE_RECV) else {
-        panic!()
-    };
+    let Some(CqeView::Responder(cqe)) = CqeView::parse(&CQE_RECV) else { panic!() };
     assert_eq!(cqe.opcode(), CqeOpcode::RESP_SEND_IMM);
     let sender = cqe.flags_rqpn();
     assert_eq!((sender.grh(), sender.sl(), sender.rqpn()), (1, 3, 0x4a));
@@ -318,10 +257,7 @@ fn receive_completion() {
 
 #[test]
 fn arm_doorbell() {
-    let arm = CqArm::ZERO
-        .with_sn(3)
-        .with_solicited(true)
-        .with_ci(0xff12_3456);
+    let arm = CqArm::ZERO.with_sn(3).with_solicited(true).with_ci(0xff12_3456);
     let bell = mlx5_cq_doorbell::new(arm, 0x400);
     assert_eq!(bell.as_bytes(), [0x31, 0x12, 0x34, 0x56, 0, 0, 4, 0]);
     assert_eq!(bfreg_offset(1, 0x200), 0xa00);

@@ -330,17 +330,8 @@ proptest! {
 #[test]
 fn atomic_sizes_go_both_ways() {
     for log in 2..10 {
-        assert_eq!(
-            atomic_opmod(1 << log).and_then(atomic_bytes),
-            Some(1 << log)
-        );
+        assert_eq!(atomic_opmod(1 << log).and_then(atomic_bytes), Some(1 << log));
     }
-    assert_eq!(
-        (atomic_opmod(2), atomic_opmod(6), atomic_opmod(1024)),
-        (None, None, None)
-    );
-    assert_eq!(
-        (atomic_bytes(0), atomic_bytes(7), atomic_bytes(16)),
-        (Some(8), None, None)
-    );
+    assert_eq!((atomic_opmod(2), atomic_opmod(6), atomic_opmod(1024)), (None, None, None));
+    assert_eq!((atomic_bytes(0), atomic_bytes(7), atomic_bytes(16)), (Some(8), None, None));
 }

@@ -52,10 +52,7 @@ impl fmt::Display for EmitError {
                 write!(f, "{len} bytes of payload for an opcode that carries none")
             }
             EmitError::TooLong(len) => {
-                write!(
-                    f,
-                    "{len} bytes of payload, at most {MAX_PAYLOAD} are allowed"
-                )
+                write!(f, "{len} bytes of payload, at most {MAX_PAYLOAD} are allowed")
             }
         }
     }
@@ -90,9 +87,7 @@ impl PacketBuilder {
                 ack: 0,
                 psn: U24::new(psn.get()),
             },
-            headers: opcode
-                .layout()
-                .map_or(Extensions::empty(), |layout| layout.headers),
+            headers: opcode.layout().map_or(Extensions::empty(), |layout| layout.headers),
             given: Extensions::empty(),
             extensions: [0; MAX_EXTENSIONS],
             icrc: true,
@@ -144,32 +139,19 @@ impl PacketBuilder {
     /// XRC header: the shared receive queue.
     #[must_use]
     pub fn xrceth(self, srq: u32) -> PacketBuilder {
-        self.put(
-            Extensions::XRCETH,
-            &XrcEth {
-                reserved: 0,
-                srq: U24::new(srq),
-            },
-        )
+        self.put(Extensions::XRCETH, &XrcEth { reserved: 0, srq: U24::new(srq) })
     }
     /// Datagram header.
     #[must_use]
     pub fn deth(self, qkey: u32, src_qp: u32) -> PacketBuilder {
-        let deth = Deth {
-            qkey: U32::new(qkey),
-            reserved: 0,
-            src_qp: U24::new(src_qp),
-        };
+        let deth = Deth { qkey: U32::new(qkey), reserved: 0, src_qp: U24::new(src_qp) };
         self.put(Extensions::DETH, &deth)
     }
     /// RDMA header; `dma_length` is that of the whole message.
     #[must_use]
     pub fn reth(self, va: u64, rkey: u32, dma_length: u32) -> PacketBuilder {
-        let reth = Reth {
-            va: U64::new(va),
-            rkey: U32::new(rkey),
-            dma_length: U32::new(dma_length),
-        };
+        let reth =
+            Reth { va: U64::new(va), rkey: U32::new(rkey), dma_length: U32::new(dma_length) };
         self.put(Extensions::RETH, &reth)
     }
     /// Atomic request header.
@@ -186,21 +168,13 @@ impl PacketBuilder {
     /// Acknowledge header.
     #[must_use]
     pub fn aeth(self, syndrome: Syndrome, msn: u32) -> PacketBuilder {
-        let aeth = Aeth {
-            syndrome: syndrome.to_u8(),
-            msn: U24::new(msn),
-        };
+        let aeth = Aeth { syndrome: syndrome.to_u8(), msn: U24::new(msn) };
         self.put(Extensions::AETH, &aeth)
     }
     /// Atomic result header.
     #[must_use]
     pub fn atomic_ack(self, original: u64) -> PacketBuilder {
-        self.put(
-            Extensions::ATOMIC_ACK,
-            &AtomicAckEth {
-                original: U64::new(original),
-            },
-        )
+        self.put(Extensions::ATOMIC_ACK, &AtomicAckEth { original: U64::new(original) })
     }
     /// Immediate data.
     #[must_use]
@@ -210,12 +184,7 @@ impl PacketBuilder {
     /// Invalidate header.
     #[must_use]
     pub fn ieth(self, rkey: u32) -> PacketBuilder {
-        self.put(
-            Extensions::IETH,
-            &Ieth {
-                rkey: U32::new(rkey),
-            },
-        )
+        self.put(Extensions::IETH, &Ieth { rkey: U32::new(rkey) })
     }
 
     fn put<T: IntoBytes + Immutable>(mut self, header: Extensions, value: &T) -> PacketBuilder {

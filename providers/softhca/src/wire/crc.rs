@@ -16,11 +16,7 @@ const fn tables() -> [[u32; 256]; 16] {
         let mut crc = byte as u32;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 1 != 0 {
-                (crc >> 1) ^ POLYNOMIAL
-            } else {
-                crc >> 1
-            };
+            crc = if crc & 1 != 0 { (crc >> 1) ^ POLYNOMIAL } else { crc >> 1 };
             bit += 1;
         }
         tables[0][byte] = crc;

@@ -121,25 +121,17 @@ impl Table {
         for entry in self.ports.values() {
             for address in &entry.addresses {
                 if address.gid != [0; 16] {
-                    self.by_gid
-                        .entry(address.gid)
-                        .or_insert_with(|| entry.port.clone());
+                    self.by_gid.entry(address.gid).or_insert_with(|| entry.port.clone());
                 }
                 if address.lid != 0 {
-                    self.by_lid
-                        .entry(address.lid)
-                        .or_insert_with(|| entry.port.clone());
+                    self.by_lid.entry(address.lid).or_insert_with(|| entry.port.clone());
                 }
             }
         }
     }
 
     fn route(&self, to: Address) -> Option<&Arc<Port>> {
-        if to.lid != 0 {
-            self.by_lid.get(&to.lid)
-        } else {
-            self.by_gid.get(&to.gid)
-        }
+        if to.lid != 0 { self.by_lid.get(&to.lid) } else { self.by_gid.get(&to.gid) }
     }
 }
 
@@ -153,43 +145,24 @@ impl Fabric {
     /// A switch whose ports each hold up to `depth` frames (at least 1) for their HCA.
     #[must_use]
     pub fn with_queue_depth(depth: usize) -> Fabric {
-        let shared = Shared {
-            table: RwLock::default(),
-            depth: depth.max(1),
-            counters: Counters::default(),
-        };
-        Fabric {
-            shared: Arc::new(shared),
-        }
+        let shared =
+            Shared { table: RwLock::default(), depth: depth.max(1), counters: Counters::default() };
+        Fabric { shared: Arc::new(shared) }
     }
 
     /// A new port, plugged in, reached by each of `addresses`: by the GIDs that are not zero and the
     /// LIDs that are not 0. An address that another port already has stays with that one.
     #[must_use]
     pub fn attach(&self, addresses: &[Address]) -> FabricPort {
-        let port = Arc::new(Port {
-            plugged: AtomicBool::new(true),
-            inbox: Mutex::new(VecDeque::new()),
-        });
+        let port =
+            Arc::new(Port { plugged: AtomicBool::new(true), inbox: Mutex::new(VecDeque::new()) });
         let mut table = self.shared.write();
         let id = table.next_id;
         table.next_id += 1;
-        table.ports.insert(
-            id,
-            Entry {
-                addresses: addresses.to_vec(),
-                port: port.clone(),
-            },
-        );
+        table.ports.insert(id, Entry { addresses: addresses.to_vec(), port: port.clone() });
         table.rebuild();
         drop(table);
-        FabricPort {
-            link: LinkControl {
-                shared: self.shared.clone(),
-                port,
-                id,
-            },
-        }
+        FabricPort { link: LinkControl { shared: self.shared.clone(), port, id } }
     }
 
     /// What has happened to frames so far.
@@ -216,10 +189,7 @@ impl Default for Fabric {
 impl fmt::Debug for Fabric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ports = self.shared.read().ports.len();
-        f.debug_struct("Fabric")
-            .field("ports", &ports)
-            .field("stats", &self.stats())
-            .finish()
+        f.debug_struct("Fabric").field("ports", &ports).field("stats", &self.stats()).finish()
     }
 }
 
@@ -326,9 +296,7 @@ impl Drop for FabricPort {
 
 impl fmt::Debug for FabricPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FabricPort")
-            .field("link", &self.link)
-            .finish()
+        f.debug_struct("FabricPort").field("link", &self.link).finish()
     }
 }
 

@@ -12,17 +12,11 @@ fn lid(lid: u16) -> Address {
 }
 
 fn frame(src: Address, dst: Address, n: u8) -> Frame {
-    Frame {
-        src,
-        dst,
-        bytes: vec![n],
-    }
+    Frame { src, dst, bytes: vec![n] }
 }
 
 fn numbers(port: &mut FabricPort) -> Vec<u8> {
-    std::iter::from_fn(|| port.receive())
-        .map(|frame| frame.bytes[0])
-        .collect()
+    std::iter::from_fn(|| port.receive()).map(|frame| frame.bytes[0]).collect()
 }
 
 #[test]
@@ -36,14 +30,7 @@ fn delivers_in_order_to_each_address() {
     assert!(a.receive().is_none());
     assert_eq!(b.receive(), Some(frame(gid(1), gid(2), 0)));
     assert_eq!(numbers(&mut b), [1, 2, 3]);
-    assert_eq!(
-        fabric.stats(),
-        FabricStats {
-            sent: 4,
-            delivered: 4,
-            ..Default::default()
-        }
-    );
+    assert_eq!(fabric.stats(), FabricStats { sent: 4, delivered: 4, ..Default::default() });
     assert!(!a.needs_icrc());
     assert_eq!(a.next_event(), None);
 }
@@ -61,8 +48,7 @@ fn a_lid_decides_over_a_gid() {
     let fabric = Fabric::new();
     let mut a = fabric.attach(&[Address { lid: 1, ..gid(1) }]);
     let mut b = fabric.attach(&[Address { lid: 2, ..gid(2) }]);
-    a.transmit(frame(gid(1), Address { lid: 2, ..gid(1) }, 5))
-        .unwrap();
+    a.transmit(frame(gid(1), Address { lid: 2, ..gid(1) }, 5)).unwrap();
     assert_eq!(numbers(&mut b), [5]);
     assert_eq!(numbers(&mut a), [0; 0]);
 }
@@ -75,11 +61,7 @@ fn unknown_destinations_are_dropped_and_counted() {
     a.transmit(frame(gid(1), lid(2), 0)).unwrap();
     // An empty address is nobody's, even if a port names it.
     a.transmit(frame(gid(1), Address::default(), 0)).unwrap();
-    let expected = FabricStats {
-        sent: 3,
-        unknown_destination: 3,
-        ..Default::default()
-    };
+    let expected = FabricStats { sent: 3, unknown_destination: 3, ..Default::default() };
     assert_eq!(fabric.stats(), expected);
 }
 
@@ -112,14 +94,7 @@ fn an_unplugged_port_loses_both_ways() {
     b.transmit(frame(gid(2), gid(1), 3)).unwrap();
     assert_eq!(numbers(&mut b), [0; 0]);
     assert_eq!(numbers(&mut a), [0; 0]);
-    assert_eq!(
-        fabric.stats(),
-        FabricStats {
-            sent: 3,
-            dead_link: 3,
-            ..Default::default()
-        }
-    );
+    assert_eq!(fabric.stats(), FabricStats { sent: 3, dead_link: 3, ..Default::default() });
     link.replug();
     a.transmit(frame(gid(1), gid(2), 4)).unwrap();
     b.transmit(frame(gid(2), gid(1), 5)).unwrap();
@@ -142,12 +117,7 @@ fn a_full_queue_gives_the_frame_back() {
     a.transmit(back).unwrap();
     assert_eq!(numbers(&mut b), [2, 3]);
     assert_eq!(numbers(&mut a), [8]);
-    let stats = FabricStats {
-        sent: 4,
-        delivered: 4,
-        refused: 1,
-        ..Default::default()
-    };
+    let stats = FabricStats { sent: 4, delivered: 4, refused: 1, ..Default::default() };
     assert_eq!(fabric.stats(), stats);
 }
 
@@ -163,12 +133,7 @@ fn a_dropped_port_is_gone_for_good() {
     link.set_addresses(&[gid(2)]);
     assert!(!link.is_plugged());
     a.transmit(frame(gid(1), gid(2), 2)).unwrap();
-    let stats = FabricStats {
-        sent: 2,
-        dead_link: 1,
-        unknown_destination: 1,
-        ..Default::default()
-    };
+    let stats = FabricStats { sent: 2, dead_link: 1, unknown_destination: 1, ..Default::default() };
     assert_eq!(fabric.stats(), stats);
 }
 
@@ -184,11 +149,7 @@ fn threads_share_a_fabric() {
             std::thread::spawn(move || {
                 for n in 0..FRAMES {
                     let bytes = n.to_be_bytes().to_vec();
-                    let mut next = Frame {
-                        src: gid(id),
-                        dst: gid(9),
-                        bytes,
-                    };
+                    let mut next = Frame { src: gid(id), dst: gid(9), bytes };
                     while let Err(WireFull(back)) = port.transmit(next) {
                         next = back;
                         std::thread::yield_now();
@@ -200,10 +161,7 @@ fn threads_share_a_fabric() {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     let mut expected = [0u32; 3];
     while expected != [0, FRAMES, FRAMES] {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "stuck at {expected:?}"
-        );
+        assert!(std::time::Instant::now() < deadline, "stuck at {expected:?}");
         let Some(frame) = sink.receive() else {
             std::thread::yield_now();
             continue;

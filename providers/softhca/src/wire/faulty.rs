@@ -111,9 +111,7 @@ impl<W: Wire> Faulty<W> {
         Faulty {
             inner,
             dice: Dice(seed),
-            control: FaultControl {
-                state: Arc::new(Mutex::new((faults, FaultStats::default()))),
-            },
+            control: FaultControl { state: Arc::new(Mutex::new((faults, FaultStats::default()))) },
             now: Duration::ZERO,
             scheduled: BTreeMap::new(),
             next_order: 0,
@@ -131,8 +129,7 @@ impl<W: Wire> Faulty<W> {
     fn schedule(&mut self, frame: Frame, due: Duration) {
         // Never before one scheduled earlier: only holding back may reorder.
         self.last_due = self.last_due.max(due);
-        self.scheduled
-            .insert((self.last_due, self.next_order), frame);
+        self.scheduled.insert((self.last_due, self.next_order), frame);
         self.next_order += 1;
     }
 
@@ -176,11 +173,7 @@ impl<W: Wire> Faulty<W> {
         let due = self.now.saturating_add(faults.delay).saturating_add(jitter);
         if hold {
             stats.held_back += 1;
-            self.held.push_back(Held {
-                frame,
-                due,
-                overtakers,
-            });
+            self.held.push_back(Held { frame, due, overtakers });
             return;
         }
         self.schedule(frame, due);
@@ -224,22 +217,10 @@ impl<W: Wire> Wire for Faulty<W> {
     fn next_event(&self) -> Option<Duration> {
         let scheduled = self.scheduled.first_key_value().map(|((due, _), _)| {
             // Due and still here: the wire below was full.
-            if *due > self.now {
-                *due
-            } else {
-                self.now.saturating_add(RETRY_AFTER)
-            }
+            if *due > self.now { *due } else { self.now.saturating_add(RETRY_AFTER) }
         });
-        let held = self
-            .held
-            .iter()
-            .map(|held| held.due.saturating_add(HOLD_LIMIT))
-            .min();
-        scheduled
-            .into_iter()
-            .chain(held)
-            .chain(self.inner.next_event())
-            .min()
+        let held = self.held.iter().map(|held| held.due.saturating_add(HOLD_LIMIT)).min();
+        scheduled.into_iter().chain(held).chain(self.inner.next_event()).min()
     }
 
     fn advance(&mut self, now: Duration) {

@@ -3,18 +3,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::wire::Fabric;
 
-const HERE: Address = Address {
-    gid: [1; 16],
-    lid: 0,
-};
+const HERE: Address = Address { gid: [1; 16], lid: 0 };
 const US: Duration = Duration::from_micros(1);
 
 fn frame(n: u32) -> Frame {
-    Frame {
-        src: HERE,
-        dst: HERE,
-        bytes: n.to_be_bytes().to_vec(),
-    }
+    Frame { src: HERE, dst: HERE, bytes: n.to_be_bytes().to_vec() }
 }
 
 fn number(frame: &Frame) -> u32 {
@@ -74,50 +67,23 @@ fn no_faults_change_nothing() {
     assert_eq!(numbers(&trace), all(500));
     // At once: each is there before its microsecond is over.
     assert!(trace.iter().all(|(at, n)| *at == US * *n));
-    assert_eq!(
-        stats,
-        FaultStats {
-            sent: 500,
-            ..Default::default()
-        }
-    );
+    assert_eq!(stats, FaultStats { sent: 500, ..Default::default() });
     assert!(wire(1, Faults::default()).needs_icrc());
 }
 
 #[test]
 fn loses() {
-    let (trace, stats) = run(
-        2,
-        Faults {
-            loss: 0.1,
-            ..Default::default()
-        },
-        1000,
-    );
+    let (trace, stats) = run(2, Faults { loss: 0.1, ..Default::default() }, 1000);
     assert_eq!(trace.len() as u64 + stats.lost, 1000);
     assert!((60..140).contains(&stats.lost), "{stats:?}");
     assert!(numbers(&trace).is_sorted());
-    let (trace, stats) = run(
-        2,
-        Faults {
-            loss: 1.0,
-            ..Default::default()
-        },
-        100,
-    );
+    let (trace, stats) = run(2, Faults { loss: 1.0, ..Default::default() }, 100);
     assert_eq!((trace.len(), stats.lost), (0, 100));
 }
 
 #[test]
 fn duplicates() {
-    let (trace, stats) = run(
-        3,
-        Faults {
-            duplicate: 0.1,
-            ..Default::default()
-        },
-        1000,
-    );
+    let (trace, stats) = run(3, Faults { duplicate: 0.1, ..Default::default() }, 1000);
     assert_eq!(trace.len() as u64, 1000 + stats.duplicated);
     assert!((60..140).contains(&stats.duplicated), "{stats:?}");
     let mut seen = numbers(&trace);
@@ -128,11 +94,7 @@ fn duplicates() {
 
 #[test]
 fn reorders_within_its_depth() {
-    let faults = Faults {
-        reorder: 0.1,
-        reorder_depth: 3,
-        ..Default::default()
-    };
+    let faults = Faults { reorder: 0.1, reorder_depth: 3, ..Default::default() };
     let (trace, stats) = run(4, faults, 1000);
     assert!((60..140).contains(&stats.held_back), "{stats:?}");
     let seen = numbers(&trace);
@@ -151,13 +113,7 @@ fn reorders_within_its_depth() {
 
 #[test]
 fn a_frame_held_back_alone_comes_in_the_end() {
-    let mut wire = wire(
-        5,
-        Faults {
-            reorder: 1.0,
-            ..Default::default()
-        },
-    );
+    let mut wire = wire(5, Faults { reorder: 1.0, ..Default::default() });
     wire.transmit(frame(7)).unwrap();
     assert!(wire.receive().is_none());
     assert_eq!(wire.next_event(), Some(HOLD_LIMIT));
@@ -172,20 +128,14 @@ fn a_frame_held_back_alone_comes_in_the_end() {
 fn as_many_overtake_as_the_depth_allows() {
     let mut seen = [0; 5];
     for seed in 0..60 {
-        let hold = Faults {
-            reorder: 1.0,
-            reorder_depth: 3,
-            ..Default::default()
-        };
+        let hold = Faults { reorder: 1.0, reorder_depth: 3, ..Default::default() };
         let mut wire = wire(seed, hold);
         wire.transmit(frame(0)).unwrap();
         wire.control().set_faults(Faults::default());
         for n in 1..=6 {
             wire.transmit(frame(n)).unwrap();
         }
-        let order: Vec<_> = std::iter::from_fn(|| wire.receive())
-            .map(|f| number(&f))
-            .collect();
+        let order: Vec<_> = std::iter::from_fn(|| wire.receive()).map(|f| number(&f)).collect();
         seen[order.iter().position(|n| *n == 0).unwrap()] += 1;
     }
     assert_eq!((seen[0], seen[4]), (0, 0));
@@ -194,13 +144,7 @@ fn as_many_overtake_as_the_depth_allows() {
 
 #[test]
 fn time_does_not_go_back() {
-    let mut wire = wire(
-        5,
-        Faults {
-            delay: 10 * US,
-            ..Default::default()
-        },
-    );
+    let mut wire = wire(5, Faults { delay: 10 * US, ..Default::default() });
     wire.advance(100 * US);
     wire.advance(50 * US);
     wire.transmit(frame(7)).unwrap();
@@ -209,14 +153,7 @@ fn time_does_not_go_back() {
 
 #[test]
 fn corrupts_one_bit() {
-    let (trace, stats) = run(
-        6,
-        Faults {
-            corrupt: 0.1,
-            ..Default::default()
-        },
-        1000,
-    );
+    let (trace, stats) = run(6, Faults { corrupt: 0.1, ..Default::default() }, 1000);
     let wrong: Vec<_> = (0..).zip(numbers(&trace)).filter(|(n, m)| n != m).collect();
     assert_eq!(wrong.len() as u64, stats.corrupted);
     assert!((60..140).contains(&stats.corrupted), "{stats:?}");
@@ -225,39 +162,18 @@ fn corrupts_one_bit() {
     let bits = wrong.iter().fold(0, |bits, (n, m)| bits | (n ^ m));
     assert!(u32::count_ones(bits) > 20, "{bits:#x}");
     // Nothing to flip in an empty frame.
-    let mut wire = wire(
-        6,
-        Faults {
-            corrupt: 1.0,
-            ..Default::default()
-        },
-    );
-    wire.transmit(Frame {
-        bytes: Vec::new(),
-        ..frame(0)
-    })
-    .unwrap();
+    let mut wire = wire(6, Faults { corrupt: 1.0, ..Default::default() });
+    wire.transmit(Frame { bytes: Vec::new(), ..frame(0) }).unwrap();
     assert_eq!(wire.receive().unwrap().bytes, []);
 }
 
 #[test]
 fn delays_and_keeps_the_order() {
-    let (trace, _) = run(
-        7,
-        Faults {
-            delay: 50 * US,
-            ..Default::default()
-        },
-        200,
-    );
+    let (trace, _) = run(7, Faults { delay: 50 * US, ..Default::default() }, 200);
     assert_eq!(numbers(&trace), all(200));
     assert!(trace.iter().all(|(at, n)| *at == US * *n + 50 * US));
 
-    let faults = Faults {
-        delay: 50 * US,
-        jitter: 30 * US,
-        ..Default::default()
-    };
+    let faults = Faults { delay: 50 * US, jitter: 30 * US, ..Default::default() };
     let (trace, _) = run(7, faults, 200);
     assert_eq!(numbers(&trace), all(200));
     let late = |(at, n): &(Duration, u32)| *at - US * *n;
@@ -281,11 +197,7 @@ fn back_pressure_below_loses_nothing() {
 
 #[test]
 fn the_backlog_is_bounded_and_offering_again_draws_no_dice() {
-    let faults = Faults {
-        loss: 0.3,
-        delay: US,
-        ..Default::default()
-    };
+    let faults = Faults { loss: 0.3, delay: US, ..Default::default() };
     let sends = BACKLOG as u32 * 2;
     let outcome = |offers: usize| {
         let mut wire = wire(9, faults);
@@ -309,13 +221,7 @@ fn the_backlog_is_bounded_and_offering_again_draws_no_dice() {
 
 #[test]
 fn faults_can_be_changed_from_outside() {
-    let mut wire = wire(
-        10,
-        Faults {
-            loss: 1.0,
-            ..Default::default()
-        },
-    );
+    let mut wire = wire(10, Faults { loss: 1.0, ..Default::default() });
     let control = wire.control();
     wire.transmit(frame(1)).unwrap();
     assert!(wire.receive().is_none());
@@ -323,32 +229,14 @@ fn faults_can_be_changed_from_outside() {
     assert_eq!(control.faults(), Faults::default());
     wire.transmit(frame(2)).unwrap();
     assert_eq!(wire.receive(), Some(frame(2)));
-    assert_eq!(
-        control.stats(),
-        FaultStats {
-            sent: 2,
-            lost: 1,
-            ..Default::default()
-        }
-    );
+    assert_eq!(control.stats(), FaultStats { sent: 2, lost: 1, ..Default::default() });
 }
 
 #[test]
 fn one_fault_does_not_move_another() {
-    let lossy = Faults {
-        loss: 0.2,
-        ..Default::default()
-    };
+    let lossy = Faults { loss: 0.2, ..Default::default() };
     let (a, _) = run(11, lossy, 300);
-    let (b, stats) = run(
-        11,
-        Faults {
-            corrupt: 0.5,
-            delay: US,
-            ..lossy
-        },
-        300,
-    );
+    let (b, stats) = run(11, Faults { corrupt: 0.5, delay: US, ..lossy }, 300);
     assert!(stats.corrupted > 0);
     assert_eq!(a.len(), b.len());
 }

@@ -66,11 +66,7 @@ pub struct WireFull(pub Frame);
 
 impl fmt::Display for WireFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the wire takes no frame of {} bytes now",
-            self.0.bytes.len()
-        )
+        write!(f, "the wire takes no frame of {} bytes now", self.0.bytes.len())
     }
 }
 

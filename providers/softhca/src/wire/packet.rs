@@ -56,16 +56,10 @@ impl fmt::Display for PacketError {
             PacketError::Version(v) => write!(f, "transport header version {v}, expected 0"),
             PacketError::UnknownOpcode(op) => write!(f, "unknown opcode {:#04x}", op.0),
             PacketError::UnexpectedPayload(len) => {
-                write!(
-                    f,
-                    "{len} bytes of payload behind an opcode that carries none"
-                )
+                write!(f, "{len} bytes of payload behind an opcode that carries none")
             }
             PacketError::TooLong(len) => {
-                write!(
-                    f,
-                    "{len} bytes of payload, at most {MAX_PAYLOAD} are allowed"
-                )
+                write!(f, "{len} bytes of payload, at most {MAX_PAYLOAD} are allowed")
             }
             PacketError::Icrc { found, computed } => {
                 write!(f, "ICRC {found:#010x}, the bytes give {computed:#010x}")
@@ -127,12 +121,7 @@ impl<'a> Packet<'a> {
                 }
             }
         }
-        Ok(Packet {
-            layout,
-            bth,
-            extensions: &bytes[BTH_LEN..headers],
-            payload,
-        })
+        Ok(Packet { layout, bth, extensions: &bytes[BTH_LEN..headers], payload })
     }
 
     /// The base transport header.
@@ -206,21 +195,13 @@ impl<'a> Packet<'a> {
         T: FromBytes + KnownLayout + Immutable + Unaligned,
     {
         let at = self.layout.headers.offset_of(header)?;
-        T::ref_from_prefix(self.extensions.get(at..)?)
-            .ok()
-            .map(|(header, _)| header)
+        T::ref_from_prefix(self.extensions.get(at..)?).ok().map(|(header, _)| header)
     }
 }
 
 impl fmt::Debug for Packet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} qp {:#x} psn {}",
-            self.opcode(),
-            self.bth.dest_qp(),
-            self.psn()
-        )?;
+        write!(f, "{:?} qp {:#x} psn {}", self.opcode(), self.bth.dest_qp(), self.psn())?;
         if self.bth.is_ack_requested() {
             f.write_str(" ackreq")?;
         }
@@ -231,11 +212,7 @@ impl fmt::Debug for Packet<'_> {
             write!(f, " va {:#x} rkey {:#x} len {}", h.va, h.rkey, h.dma_length)?;
         }
         if let Some(h) = self.atomic_eth() {
-            write!(
-                f,
-                " va {:#x} rkey {:#x} swap/add {:#x}",
-                h.va, h.rkey, h.swap_or_add
-            )?;
+            write!(f, " va {:#x} rkey {:#x} swap/add {:#x}", h.va, h.rkey, h.swap_or_add)?;
             write!(f, " compare {:#x}", h.compare)?;
         }
         if let Some(h) = self.aeth() {

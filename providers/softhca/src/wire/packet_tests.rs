@@ -95,12 +95,7 @@ fn golden_acknowledge() {
 fn golden_atomic_request_and_send() {
     let mut out = Vec::new();
     PacketBuilder::new(Opcode::RC_COMPARE_SWAP, 2, Psn::new(3))
-        .atomic_eth(
-            0x1000,
-            0xaabb_ccdd,
-            0x1111_2222_3333_4444,
-            0x5555_6666_7777_8888,
-        )
+        .atomic_eth(0x1000, 0xaabb_ccdd, 0x1111_2222_3333_4444, 0x5555_6666_7777_8888)
         .icrc(false)
         .emit(&[], &mut out)
         .unwrap();
@@ -116,11 +111,7 @@ fn golden_atomic_request_and_send() {
     assert_eq!(out, expected);
 
     // RDMA WRITE with immediate in XRC and a datagram: the order of several extension headers.
-    builder(Opcode::XRC_WRITE_ONLY_IMM, 0)
-        .xrceth(0x07)
-        .immdt(9)
-        .emit(&[], &mut out)
-        .unwrap();
+    builder(Opcode::XRC_WRITE_ONLY_IMM, 0).xrceth(0x07).immdt(9).emit(&[], &mut out).unwrap();
     assert_eq!(out[12..16], [0, 0, 0, 7]);
     assert_eq!(out[32..36], [0, 0, 0, 9]);
     PacketBuilder::new(Opcode::UD_SEND_ONLY_IMM, 1, Psn::new(0))
@@ -128,10 +119,7 @@ fn golden_atomic_request_and_send() {
         .deth(0x8001_0000, 0x11_2233)
         .emit(&[], &mut out)
         .unwrap();
-    assert_eq!(
-        out[12..24],
-        [0x80, 1, 0, 0, 0, 0x11, 0x22, 0x33, 0, 0, 0, 9]
-    );
+    assert_eq!(out[12..24], [0x80, 1, 0, 0, 0, 0x11, 0x22, 0x33, 0, 0, 0, 9]);
 }
 
 #[test]
@@ -155,19 +143,10 @@ fn opcodes_are_consistent() {
         // UC and XRC number their operations as RC does; XRC requests have one header more.
         if matches!(transport, Transport::Uc | Transport::Xrc) {
             let rc = Opcode(opcode.0 & 0x1f).layout().unwrap();
-            assert_eq!(
-                (layout.operation, layout.position),
-                (rc.operation, rc.position)
-            );
-            assert_eq!(
-                (layout.payload, layout.is_request()),
-                (rc.payload, rc.is_request())
-            );
+            assert_eq!((layout.operation, layout.position), (rc.operation, rc.position));
+            assert_eq!((layout.payload, layout.is_request()), (rc.payload, rc.is_request()));
             let mut headers = rc.headers;
-            headers.set(
-                Extensions::XRCETH,
-                transport == Transport::Xrc && rc.is_request(),
-            );
+            headers.set(Extensions::XRCETH, transport == Transport::Xrc && rc.is_request());
             assert_eq!(layout.headers, headers, "{opcode:?}");
         }
         if layout.operation == Operation::Write {
@@ -191,10 +170,7 @@ fn emit_refuses_what_does_not_fit() {
         done.unwrap_err()
     };
     let new = |opcode| PacketBuilder::new(opcode, 1, Psn::new(1));
-    assert_eq!(
-        emit(new(Opcode(0x15)), &[]),
-        EmitError::UnknownOpcode(Opcode(0x15))
-    );
+    assert_eq!(emit(new(Opcode(0x15)), &[]), EmitError::UnknownOpcode(Opcode(0x15)));
     assert_eq!(
         emit(new(Opcode::RC_WRITE_ONLY_IMM).immdt(1), &[]),
         EmitError::Missing(Extensions::RETH)
@@ -207,10 +183,7 @@ fn emit_refuses_what_does_not_fit() {
         emit(new(Opcode::RC_ACKNOWLEDGE).aeth(Syndrome::ACK, 0), &[0]),
         EmitError::UnexpectedPayload(1)
     );
-    assert_eq!(
-        emit(new(Opcode::RC_SEND_ONLY), &[0; 4097]),
-        EmitError::TooLong(4097)
-    );
+    assert_eq!(emit(new(Opcode::RC_SEND_ONLY), &[0; 4097]), EmitError::TooLong(4097));
 }
 
 #[test]
@@ -227,10 +200,7 @@ fn emit_with_passes_the_errors_of_fill_on() {
     }
     let mut out = Vec::new();
     let send = PacketBuilder::new(Opcode::RC_SEND_ONLY, 1, Psn::new(1));
-    assert_eq!(
-        send.emit_with(4, &mut out, |_| Err(Fault::Dma)),
-        Err(Fault::Dma)
-    );
+    assert_eq!(send.emit_with(4, &mut out, |_| Err(Fault::Dma)), Err(Fault::Dma));
     assert!(out.is_empty());
     let long = send.emit_with(5000, &mut out, |_| Err(Fault::Dma));
     assert_eq!(long, Err(Fault::Emit(EmitError::TooLong(5000))));
@@ -240,23 +210,11 @@ fn emit_with_passes_the_errors_of_fill_on() {
 fn parse_says_what_is_wrong() {
     let error = |bytes: &[u8]| Packet::parse(bytes).unwrap_err();
     assert_eq!(error(&[]), PacketError::Truncated { len: 0, needed: 16 });
-    assert_eq!(
-        error(&[0; 15]),
-        PacketError::Truncated {
-            len: 15,
-            needed: 16
-        }
-    );
+    assert_eq!(error(&[0; 15]), PacketError::Truncated { len: 15, needed: 16 });
     let mut bytes = [0; 16];
     assert!(Packet::parse(&bytes).unwrap().payload().is_empty());
     bytes[1] = 0x10; // one byte of pad where there is no payload
-    assert_eq!(
-        error(&bytes),
-        PacketError::Truncated {
-            len: 16,
-            needed: 17
-        }
-    );
+    assert_eq!(error(&bytes), PacketError::Truncated { len: 16, needed: 17 });
     bytes[1] = 0x01;
     assert_eq!(error(&bytes), PacketError::Version(1));
     bytes[1] = 0;
@@ -270,13 +228,7 @@ fn parse_says_what_is_wrong() {
     let mut wrong = [0; 16];
     wrong[15] = 1;
     let computed = crc_of(&wrong[..12]);
-    assert_eq!(
-        error(&wrong),
-        PacketError::Icrc {
-            found: 0x0100_0000,
-            computed
-        }
-    );
+    assert_eq!(error(&wrong), PacketError::Icrc { found: 0x0100_0000, computed });
 }
 
 proptest! {

@@ -26,9 +26,7 @@ impl Syndrome {
     /// The credit code of a responder without end-to-end flow control (IBTA 9.7.7.2, "invalid").
     pub const NO_CREDITS: u8 = 0x1f;
     /// The acknowledgement this device sends.
-    pub const ACK: Syndrome = Syndrome::Ack {
-        credits: Syndrome::NO_CREDITS,
-    };
+    pub const ACK: Syndrome = Syndrome::Ack { credits: Syndrome::NO_CREDITS };
 
     /// Reads the byte. Each byte has a meaning and [`to_u8`](Syndrome::to_u8) gives it back.
     #[must_use]

@@ -38,9 +38,7 @@ pub const fn ack_timeout(code: u8) -> Option<Duration> {
 /// there is none. Never 0, which would mean no timeout.
 #[must_use]
 pub fn ack_timeout_code(timeout: Duration) -> u8 {
-    (1..31)
-        .find(|code| ack_timeout(*code).is_some_and(|t| t >= timeout))
-        .unwrap_or(31)
+    (1..31).find(|code| ack_timeout(*code).is_some_and(|t| t >= timeout)).unwrap_or(31)
 }
 
 #[cfg(test)]
@@ -56,11 +54,7 @@ mod tests {
             122.88, 163.84, 245.76, 327.68, 491.52,
         ];
         for (code, ms) in (0u8..).zip(printed) {
-            assert_eq!(
-                rnr_delay(code),
-                Duration::from_secs_f64(ms / 1000.0),
-                "code {code}"
-            );
+            assert_eq!(rnr_delay(code), Duration::from_secs_f64(ms / 1000.0), "code {code}");
             assert_eq!(rnr_delay(code | 0xe0), rnr_delay(code));
         }
     }
@@ -82,10 +76,7 @@ mod tests {
         assert_eq!(ack_timeout(1), Some(Duration::from_nanos(8192)));
         // The well-known 14: about 67 ms.
         assert_eq!(ack_timeout(14), Some(Duration::from_nanos(67_108_864)));
-        assert_eq!(
-            ack_timeout(31),
-            Some(Duration::from_nanos(8_796_093_022_208))
-        );
+        assert_eq!(ack_timeout(31), Some(Duration::from_nanos(8_796_093_022_208)));
         for code in 1..32 {
             assert_eq!(ack_timeout_code(ack_timeout(code).unwrap()), code);
         }

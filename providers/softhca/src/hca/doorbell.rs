@@ -48,7 +48,9 @@ impl Hca {
             let Some(qp) = self.qps.get_mut(&qpn) else {
                 continue;
             };
+            let before = qp.sq_published;
             let known = take_record(qp, &mut self.shared);
+            let changed = qp.sq_published != before;
             if qpn == named {
                 let complaints = &mut self.shared.stats.complaints;
                 if word1.ds() == 0 {
@@ -73,7 +75,9 @@ impl Hca {
                 self.fatal(qpn, true);
                 continue;
             }
-            self.enqueue(qpn);
+            if changed || qpn == named {
+                self.enqueue(qpn);
+            }
         }
         self.by_uar.insert(uar, of_page);
     }

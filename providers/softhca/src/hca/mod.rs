@@ -59,7 +59,7 @@ use self::mkey::KeyTable;
 use self::port::Port;
 use self::qp::Qp;
 use self::shared::{Events, Shared};
-use crate::wire::{Address, Packet, Wire};
+use crate::wire::{Address, Frame, Packet, Wire};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -310,7 +310,7 @@ impl Hca {
             };
             done = true;
             self.shared.stats.rx_packets += 1;
-            self.deliver(&frame.bytes);
+            self.deliver(&frame);
         }
         done |= self.expire();
         for qpn in self.flushing.iter().copied().collect::<Vec<_>>() {
@@ -352,19 +352,21 @@ impl Hca {
     }
 
     /// Hands a packet to its QP. What is not for us is dropped without an answer (IBTA 9.6).
-    fn deliver(&mut self, bytes: &[u8]) {
-        let Ok(packet) = Packet::parse(bytes) else {
+    fn deliver(&mut self, frame: &Frame) {
+        let Ok(packet) = Packet::parse(&frame.bytes) else {
             self.shared.stats.dropped += 1;
             return;
         };
         let qpn = packet.bth().dest_qp();
         let taken = match self.qps.get_mut(&qpn) {
-            Some(qp) if has_pkey(qp, &packet, &self.shared.config) => match qp.ctx.service {
-                Service::Rc if packet.layout().is_request() => {
-                    responder::receive(qp, &mut self.shared, &packet)
+            Some(qp) if is_of_path(qp, frame) && has_pkey(qp, &packet, &self.shared.config) => {
+                match qp.ctx.service {
+                    Service::Rc if packet.layout().is_request() => {
+                        responder::receive(qp, &mut self.shared, &packet)
+                    }
+                    Service::Rc => requester::receive(qp, &mut self.shared, &packet),
                 }
-                Service::Rc => requester::receive(qp, &mut self.shared, &packet),
-            },
+            }
             _ => false,
         };
         if taken {
@@ -471,6 +473,13 @@ fn has_pkey(qp: &Qp, packet: &Packet<'_>, config: &HcaConfig) -> bool {
     let ours = config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied().unwrap_or(0);
     let theirs = packet.bth().pkey.get();
     ours & 0x7fff == theirs & 0x7fff && (ours | theirs) & 0x8000 != 0
+}
+
+/// IBTA 9.6.1.2: a connection takes packets of its own path only (drivers/infiniband/sw/rxe/rxe_recv.c, `check_addr`).
+fn is_of_path(qp: &Qp, frame: &Frame) -> bool {
+    let same =
+        |a: Address, b: Address| if a.lid | b.lid != 0 { a.lid == b.lid } else { a.gid == b.gid };
+    same(frame.src, qp.attrs.path.dst) && same(frame.dst, qp.attrs.path.src)
 }
 
 fn no_qp(qpn: u32) -> HcaError {

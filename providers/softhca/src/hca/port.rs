@@ -2,21 +2,28 @@
 
 use super::stats::HcaStats;
 use crate::wire::{Address, Frame, Wire, WireFull};
+use std::collections::HashSet;
 use std::time::Duration;
+
+/// How long a frame waits for room.
+const WATCHDOG: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(super) struct Port {
     wire: Box<dyn Wire>,
     /// The frame that the wire refused. While it waits nothing else is sent, so frames keep
     /// their order and memory stays bounded.
-    held: Option<Frame>,
+    held: Option<(Frame, Duration)>,
+    /// Ports that took nothing for [`WATCHDOG`]: what they refuse is lost until they take something.
+    stuck: HashSet<Address>,
+    now: Duration,
     /// Our own addresses; empty until the front says.
     pub(super) addresses: Vec<Address>,
 }
 
 impl Port {
     pub(super) fn new(wire: Box<dyn Wire>) -> Port {
-        Port { wire, held: None, addresses: Vec::new() }
+        Port { wire, held: None, stuck: HashSet::new(), now: Duration::ZERO, addresses: Vec::new() }
     }
 
     pub(super) fn set_addresses(&mut self, addresses: Vec<Address>) {
@@ -25,6 +32,7 @@ impl Port {
     }
 
     pub(super) fn advance(&mut self, now: Duration) {
+        self.now = now;
         self.wire.advance(now);
     }
 
@@ -40,8 +48,8 @@ impl Port {
     /// Offers the held frame again; true if it went.
     pub(super) fn retry(&mut self) -> bool {
         match self.held.take() {
-            Some(frame) => {
-                self.offer(frame);
+            Some((frame, since)) => {
+                self.offer(frame, since);
                 self.held.is_none()
             }
             None => false,
@@ -51,12 +59,22 @@ impl Port {
     pub(super) fn send(&mut self, frame: Frame, stats: &mut HcaStats) {
         debug_assert!(self.is_ready());
         stats.tx_packets += 1;
-        self.offer(frame);
+        self.offer(frame, self.now);
     }
 
-    fn offer(&mut self, frame: Frame) {
-        if let Err(WireFull(frame)) = self.wire.transmit(frame) {
-            self.held = Some(frame);
+    fn offer(&mut self, frame: Frame, since: Duration) {
+        let to = frame.dst;
+        match self.wire.transmit(frame) {
+            Ok(()) if self.stuck.is_empty() => {}
+            Ok(()) => {
+                self.stuck.remove(&to);
+            }
+            // As the PFC watchdog of a switch: one port that stands still must not stop all others for ever.
+            Err(WireFull(_)) if self.stuck.contains(&to) => {}
+            Err(WireFull(_)) if self.now.saturating_sub(since) >= WATCHDOG => {
+                self.stuck.insert(to);
+            }
+            Err(WireFull(frame)) => self.held = Some((frame, since)),
         }
     }
 

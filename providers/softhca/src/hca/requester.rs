@@ -520,7 +520,6 @@ pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
         _ => return false,
     }
     if qp.requester.oldest != before {
-        qp.requester.reset_retries(&qp.attrs);
         qp.requester.gap_at = None;
         if qp.requester.cursor_psn().is_before(qp.requester.oldest) {
             // We went back, and it turned out that less was lost.
@@ -551,6 +550,8 @@ fn acknowledge(qp: &mut Qp, shared: &mut Shared, psn: Psn) -> bool {
             return false;
         }
         let end = request.end();
+        // Progress, also that told by a NAK, starts new counts; before what the NAK asks takes from them.
+        qp.requester.reset_retries(&qp.attrs);
         if psn.is_before(end) {
             qp.requester.oldest = psn;
             return true;
@@ -594,6 +595,7 @@ fn answer(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) {
         return fail(qp, shared, why);
     }
     qp.requester.oldest = qp.requester.oldest.next();
+    qp.requester.reset_retries(&qp.attrs);
 }
 
 fn bad_response(qp: &mut Qp, shared: &mut Shared) {

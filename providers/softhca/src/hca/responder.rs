@@ -521,17 +521,22 @@ fn fail_answer(qp: &mut Qp, shared: &mut Shared, answer: Answer, not: NotSent) {
     | Answer::Nak { psn, .. }
     | Answer::Atomic { psn, .. }
     | Answer::Read { psn, .. }) = answer;
+    if let Answer::Read { again: true, .. } | Answer::Nak { .. } = answer {
+        qp.responder.answers.pop_front();
+        return;
+    }
     qp.responder.answers.clear();
     let code = match not {
         NotSent::Key(fault) if !matches!(fault, KeyFault::Dma(_)) => NakCode::REMOTE_ACCESS,
         _ => NakCode::REMOTE_OPERATIONAL,
     };
     if qp.state != QpState::Err {
-        refuse(qp, code);
         report(qp, shared, code);
-        if let Some(Answer::Nak { psn: at, .. }) = qp.responder.answers.back_mut() {
-            *at = psn;
-        }
+    }
+    // Also in ERR: the NAK that made it so was behind this answer and went with it.
+    refuse(qp, code);
+    if let Some(Answer::Nak { psn: at, .. }) = qp.responder.answers.back_mut() {
+        *at = psn;
     }
 }
 

@@ -183,6 +183,22 @@ impl EventFiles {
         }
     }
 
+    /// The device is gone: who waits on a completion channel reads an end of file (the kernel says EIO,
+    /// `uverbs_completion_event_file_destroy_uobj`).
+    pub(crate) fn hang_up(&mut self) {
+        for file in self
+            .files
+            .values_mut()
+            .filter(|file| file.kind == uverbs_kernel_abi::objects::UVERBS_OBJECT_COMP_CHANNEL)
+        {
+            file.flush();
+            let _ = nix::sys::socket::shutdown(
+                file.ours.as_raw_fd(),
+                nix::sys::socket::Shutdown::Write,
+            );
+        }
+    }
+
     /// Tries again what did not fit.
     pub(crate) fn flush(&mut self) {
         for file in self.files.values_mut() {

@@ -388,6 +388,7 @@ impl Kernel {
                 file.abandon(&mut self.device, handle);
             }
             file.events.report_all(0, ib::IB_EVENT_DEVICE_FATAL);
+            file.events.hang_up();
         }
     }
 }

@@ -68,8 +68,7 @@ impl Profile {
         let guid =
             u64::from_be_bytes([mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]]);
         let link_local = link_local(guid);
-        // The host part is never 0, so that it is an address and not a network.
-        let ipv4 = ipv4_mapped([10, 86, high, low.max(1)]);
+        let ipv4 = ipv4_mapped([10, 86, high, low]);
         let gids = match hca.link {
             // The order in which `roce_gid_mgmt.c` fills the table: link local first, each in both versions.
             LinkLayer::Ethernet => [link_local, ipv4]

@@ -106,6 +106,14 @@ impl From<WrongWord> for Error {
     }
 }
 
+/// What the kernel says of an argument; the rest is of the running system.
+const ARGUMENTS: [uverbs::Errno; 4] = [
+    uverbs::Errno::EINVAL,
+    uverbs::Errno::ENODATA,
+    uverbs::Errno::EOPNOTSUPP,
+    uverbs::Errno::ENOSPC,
+];
+
 /// Names the option that a refusal is about.
 pub(crate) trait BecauseOf<T> {
     /// An error becomes one of this option's argument, unless it is of the running system (permissions, memory).
@@ -115,6 +123,9 @@ pub(crate) trait BecauseOf<T> {
 impl<T> BecauseOf<T> for Result<T, uverbs::Error> {
     fn because_of(self, option: &'static str, value: impl fmt::Display) -> Result<T, Error> {
         self.map_err(|error| match error {
+            uverbs::Error::Kernel { errno, .. } if !ARGUMENTS.contains(&errno) => {
+                Error::Verb(error)
+            }
             uverbs::Error::Limit { .. }
             | uverbs::Error::Invalid { .. }
             | uverbs::Error::Kernel { .. }

@@ -12,6 +12,9 @@ use crate::output;
 /// The names of the embedded software HCAs. `softhca` alone stands for the first, too.
 const EMBEDDED: [&str; 2] = ["softhca0", "softhca1"];
 
+/// Said once, where the embedded one is used.
+const NONE_HERE: &str = "no RDMA device here, using the embedded software HCA (softhca)";
+
 /// Devices for the two sides of a connection.
 #[derive(Debug)]
 pub(crate) struct Two {
@@ -27,9 +30,7 @@ pub(crate) fn all() -> Result<(Vec<Device>, bool), Error> {
     if !devices.is_empty() {
         return Ok((devices, false));
     }
-    output::complain(
-        &"no RDMA device here; `uverbs pingpong` uses the embedded software HCA (softhca)",
-    );
+    output::complain(&NONE_HERE);
     let [device, _] = embedded()?;
     Ok((vec![device], true))
 }
@@ -52,7 +53,7 @@ pub(crate) fn two(name: Option<&str>, quiet: bool) -> Result<Two, Error> {
         return Ok(loopback(device));
     }
     if !quiet {
-        output::complain(&"no RDMA device here, using the embedded software HCA (softhca)");
+        output::complain(&NONE_HERE);
     }
     two_embedded()
 }

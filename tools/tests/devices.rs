@@ -20,7 +20,7 @@ fn without_a_device_the_embedded_one_is_listed() {
     let notes: Vec<_> = run.stderr.lines().collect();
     assert_eq!(notes.len(), 1, "{run:?}");
     assert!(
-        notes[0].starts_with("uverbs: no RDMA device here; `uverbs pingpong` uses the embedded")
+        notes[0].starts_with("uverbs: no RDMA device here, using the embedded software HCA")
     );
     let rows: Vec<Vec<_>> =
         run.stdout.lines().map(|line| line.split_whitespace().collect()).collect();

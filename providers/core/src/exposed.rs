@@ -3,8 +3,10 @@
 //!
 //! # Safety
 //!
-//! Each access is a relaxed atomic load or store of a byte or a word, within the mapping, and no reference to the bytes is
-//! ever made. To the memory model a peer is a thread that does the same.
+//! Each access is an atomic load or store of a byte or a word, within the mapping, and no reference to the bytes is ever made. To the
+//! memory model a peer is a thread that does the same, with accesses of sizes of its own. Atomic accesses of different sizes to the same
+//! bytes are outside what the language's model defines when they race; the machine defines them (each is single-copy atomic), and a device
+//! on a bus is the same case. This file leans on that, as every verbs program does.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

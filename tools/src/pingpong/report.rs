@@ -135,7 +135,10 @@ impl Report {
         let what = if config.opcode.is_one_sided() { "operations" } else { "messages" };
         let _ = writeln!(text, "  verified   {} {what}, {bytes}: {how}", counts.verified);
         let per_s = rates.messages_per_s;
-        let _ = writeln!(text, "  rate       {per_s:.0} {what}/s, one at a time, both ways");
+        // Three digits at least: few large messages a second are no round number.
+        let decimals = if per_s < 10.0 { 2 } else { usize::from(per_s < 100.0) };
+        let _ =
+            writeln!(text, "  rate       {per_s:.decimals$} {what}/s, one at a time, both ways");
         let gbps = rates.bytes_per_s * 8.0 / 1e9;
         let _ = writeln!(
             text,
@@ -147,7 +150,9 @@ impl Report {
         let clocked = duration(time.clocked_ns, utf8);
         let _ = writeln!(text, "  time       {wall}, {clocked} of it measured");
         let of = if config.opcode.is_one_sided() { "of an operation" } else { "half round trip" };
-        let _ = writeln!(text, "  latency    {of}, {} samples", latency.samples);
+        let samples = latency.samples;
+        let s = if samples == 1 { "" } else { "s" };
+        let _ = writeln!(text, "  latency    {of}, {samples} sample{s}");
         let names = ["min", "p50", "p99", "p99.9", "p99.99", "max"];
         let values =
             [latency.min, latency.p50, latency.p99, latency.p99_9, latency.p99_99, latency.max];

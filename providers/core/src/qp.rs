@@ -225,8 +225,8 @@ impl QpCore {
     ///
     /// The kernel's refusal.
     pub fn query(&self) -> Result<QpAttr, Error> {
-        // Every attribute up to IB_QP_RATE_LIMIT, which is the last that this command has.
-        let mask = (abi::IB_QP_RATE_LIMIT << 1) - 1;
+        // Every attribute before IB_QP_RATE_LIMIT, which the answer has no field for.
+        let mask = abi::IB_QP_RATE_LIMIT - 1;
         let answer = self.parts.pd.context().uverbs().query_qp(self.parts.handle, mask)?;
         Ok(QpAttr::from_abi(&answer, self.parts.cap))
     }

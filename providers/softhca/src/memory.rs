@@ -10,12 +10,16 @@
 //! Every address that the HCA uses comes from a region that `REG_MR`, `CREATE_CQ` or `CREATE_QP` named.
 //! [`probe`] found it mapped (and writable, where it is written), and `UverbsDoor::ioctl` makes the caller promise
 //! that it stays so until the object is destroyed. Null and misaligned addresses are refused here.
+//!
+//! Accesses of different sizes meet here, as they do on hardware: the client may use bytes where the device uses
+//! words, and the other way round. The language's model defines no atomic accesses of mixed size to the same bytes
+//! at the same time; this leans on the machine, where aligned words and bytes are single accesses of coherent memory.
 #![allow(
     unsafe_code,
     reason = "a device reaches memory by address; accesses are atomic, through raw pointers"
 )]
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use nix::errno::Errno;
 
@@ -48,6 +52,9 @@ impl Dma for ProcessDma {
 
     fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
         let mut at = checked(addr, data.len(), 1)?;
+        // Whoever sees a word of this message sees the messages before it. The partner is the acquiring load of
+        // uverbs-core, src/exposed.rs `ExposedMemory::load`.
+        fence(Ordering::Release);
         let (head, rest) = data.split_at(head_len(at, data.len()));
         for byte in head {
             atomic_u8(at).store(*byte, Ordering::Relaxed);

@@ -74,12 +74,13 @@ impl Shared {
     /// One slice of work. True if anything was done.
     pub(crate) fn step(&self) -> bool {
         let mut kernel = self.lock();
-        self.slice(&mut kernel)
+        self.slice(&mut kernel, true)
     }
 
-    fn slice(&self, kernel: &mut Kernel) -> bool {
+    /// One slice of work, and where it is the last for now, another try of the events that did not fit.
+    fn slice(&self, kernel: &mut Kernel, last: bool) -> bool {
         let busy = kernel.step(self.now());
-        if !busy {
+        if last || !busy {
             kernel.flush_events();
         }
         busy
@@ -88,10 +89,10 @@ impl Shared {
     /// Slices of work until there is none, or callers wait.
     fn burst(&self) -> bool {
         let mut any = false;
-        for _ in 0..BURST {
+        for left in (0..BURST).rev() {
             self.give_way();
             let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
-            if !self.slice(&mut kernel) {
+            if !self.slice(&mut kernel, left == 0) {
                 break;
             }
             any = true;

@@ -22,7 +22,7 @@ use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
 use crate::hca::{Hca, HcaConfig, HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, Strictness};
 use crate::kernel::profile::{Gid, Profile};
-use crate::kernel::{Device, Kernel, port};
+use crate::kernel::{Device, Kernel, mr, port};
 use crate::memory::ProcessDma;
 use crate::run::{self, Shared};
 use crate::wire::{Address, Fabric, LinkControl, Wire};
@@ -117,10 +117,11 @@ impl SoftHca {
     }
 
     /// When an idle device will have something to do by itself (timers, delayed packets), on the clock of
-    /// [`SoftHca::now`].
+    /// [`SoftHca::now`]. `None` once it is unplugged.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.inner.shared.lock().device.hca.next_deadline()
+        let kernel = self.inner.shared.lock();
+        if kernel.device.gone { None } else { kernel.device.hca.next_deadline() }
     }
 
     /// Pulls the device out: its objects go, async event files get `DEVICE_FATAL`, every later ioctl gets `EIO`.
@@ -131,7 +132,8 @@ impl SoftHca {
         self.inner.shared.lock().unplug();
     }
 
-    /// Takes the link down: packets are lost, the port says so (`PORT_ERR`).
+    /// Takes the link down: packets are lost, the port says so (`PORT_ERR`). On a wire of the caller's
+    /// ([`SoftHcaBuilder::wire`]) only the port's state changes; what is lost there is the wire's business.
     pub fn link_down(&self) {
         if let Some(link) = &self.inner.link {
             link.unplug();
@@ -238,6 +240,10 @@ struct Door {
 // SAFETY: the HCA drops its hold on memory before it answers; descriptors and mappings are made for the caller.
 unsafe impl UverbsDoor for Door {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
+        mr::fault_in(command, |bytes| {
+            let device = &self.shared.lock().device;
+            !device.gone && device.over_memlock(bytes).is_none()
+        });
         self.shared.lock().ioctl(self.file, command)
     }
 

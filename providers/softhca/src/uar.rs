@@ -1,7 +1,7 @@
 //! UAR pages: where the client stores doorbells and the device looks for them.
 //!
-//! On silicon a store into the mapped BAR page is an event. Here the page is a memfd, mapped once by the device and
-//! once more by whoever maps the door's file, and the device takes what it finds: it swaps each doorbell word with 0.
+//! On silicon a store into the mapped BAR page is an event. Here the page is one of a memfd, mapped once by the device
+//! and once more by whoever maps the door's file, and the device takes what it finds: it swaps each doorbell word with 0.
 //! Two stores into one register between two looks become one, which is why the HCA also reads the doorbell records.
 //!
 //! # Safety
@@ -16,6 +16,7 @@ use std::sync::{Arc, Weak};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 
@@ -33,16 +34,18 @@ const FIRST_INDEX: u32 = 0x10;
 #[derive(Debug)]
 pub(crate) struct UarPage {
     index: u32,
-    file: OwnedFd,
+    /// The device's memfd, and where in it the page is.
+    file: Arc<OwnedFd>,
+    offset: u64,
     map: MmapRaw,
 }
 
 impl UarPage {
-    fn new(index: u32) -> Result<Self, Errno> {
-        let file = memfd_create(c"softhca-uar", MFdFlags::MFD_CLOEXEC)?;
-        ftruncate(&file, UAR_SIZE as i64)?;
-        let map = map_page(&file)?;
-        Ok(Self { index, file, map })
+    fn new(index: u32, file: Arc<OwnedFd>, offset: u64) -> Result<Self, Errno> {
+        let end = offset.checked_add(UAR_SIZE as u64).and_then(|end| i64::try_from(end).ok());
+        ftruncate(&file, end.ok_or(Errno::ENOMEM)?)?;
+        let map = map_page(&file, offset)?;
+        Ok(Self { index, file, offset, map })
     }
 
     /// The number by which CREATE_CQ, CREATE_QP and the HCA name the page.
@@ -52,7 +55,7 @@ impl UarPage {
 
     /// Maps the page once more, for the client.
     pub(crate) fn map(&self) -> Result<MmapRaw, Errno> {
-        map_page(&self.file)
+        map_page(&self.file, self.offset)
     }
 
     /// Takes each doorbell that was rung since the last look: byte offset, and the 8 bytes as a big-endian number.
@@ -94,9 +97,18 @@ impl UarPage {
     }
 }
 
-fn map_page(file: &OwnedFd) -> Result<MmapRaw, Errno> {
+impl Drop for UarPage {
+    /// Gives the memory back; the place in the file stays empty. Failing leaves a page in use until the device ends.
+    fn drop(&mut self) {
+        let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let _ = fallocate(&self.file, hole, self.offset.cast_signed(), UAR_SIZE as i64);
+    }
+}
+
+fn map_page(file: &OwnedFd, offset: u64) -> Result<MmapRaw, Errno> {
     MmapOptions::new()
         .len(UAR_SIZE)
+        .offset(offset)
         .map_raw(file.as_raw_fd())
         .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::ENOMEM)))
 }
@@ -105,8 +117,14 @@ fn map_page(file: &OwnedFd) -> Result<MmapRaw, Errno> {
 ///
 /// A page lives as long as somebody holds it: its uverbs object, or a QP or CQ that rings through it. mlx5_ib keeps
 /// it likewise until the last mapping goes (`mlx5_ib_mmap_free`).
+/// All are in one memfd, so that a page costs no descriptor. Indices are used again, places in the file are not: a
+/// client may still have a page mapped that it freed, and what it stores there must not ring for the next owner of
+/// the index. The file is sparse, so that places cost nothing.
 #[derive(Debug, Default)]
 pub(crate) struct UarSet {
+    file: Option<Arc<OwnedFd>>,
+    /// Places given out so far.
+    places: u64,
     pages: BTreeMap<u32, Weak<UarPage>>,
 }
 
@@ -123,7 +141,13 @@ impl UarSet {
         }
         let index =
             (FIRST_INDEX..).find(|index| !self.pages.contains_key(index)).ok_or(Errno::ENOMEM)?;
-        let page = Arc::new(UarPage::new(index)?);
+        let file = match &self.file {
+            Some(file) => Arc::clone(file),
+            None => Arc::new(memfd_create(c"softhca-uar", MFdFlags::MFD_CLOEXEC)?),
+        };
+        self.file = Some(Arc::clone(&file));
+        let page = Arc::new(UarPage::new(index, file, self.places * UAR_SIZE as u64)?);
+        self.places += 1;
         self.pages.insert(index, Arc::downgrade(&page));
         Ok(page)
     }
@@ -206,8 +230,29 @@ mod tests {
         assert_eq!(set.alloc(2).unwrap_err(), Errno::ENOMEM);
         let client = first.map().unwrap();
         drop(first);
-        assert_eq!(set.alloc(2).unwrap().index(), 0x10);
-        // The client's own mapping outlives the page.
+        let again = set.alloc(2).unwrap();
+        assert_eq!(again.index(), 0x10);
+        // The client's own mapping outlives the page, and is not the next one's.
         store(&client, 0x800, 1);
+        assert_eq!(rung(&mut set), []);
+        store(&again.map().unwrap(), 0x800, 2);
+        assert_eq!(rung(&mut set), [(0x10, 0x800, 2)]);
+    }
+
+    #[test]
+    fn pages_share_a_file_and_give_their_memory_back() {
+        let mut set = UarSet::default();
+        let pages = (0..20).map(|_| set.alloc(20).unwrap()).collect::<Vec<_>>();
+        let file = Arc::clone(set.file.as_ref().unwrap());
+        assert!(pages.iter().all(|page| Arc::ptr_eq(&page.file, &file)));
+        for (page, value) in pages.iter().zip(1..) {
+            store(&page.map().unwrap(), 0x20, value);
+        }
+        let all = (0u32..20).map(|n| (0x10 + n, 0x20, u64::from(n) + 1)).collect::<Vec<_>>();
+        assert_eq!(rung(&mut set), all);
+        let held = || nix::sys::stat::fstat(&*file).unwrap().st_blocks * 512;
+        assert_eq!(held(), 20 * UAR_SIZE as i64);
+        drop(pages);
+        assert_eq!(held(), 0);
     }
 }

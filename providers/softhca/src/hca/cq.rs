@@ -158,7 +158,7 @@ impl CqTable {
         for cq in self.cqs.values_mut().filter(|cq| cq.ctx.uar == uar) {
             if cq.cqn == cqn {
                 known = true;
-                cq.arm_seen = dma.load_u32(cq.ctx.doorbell_record + 4).map_or(high, u32::from_be);
+                cq.arm_seen = high;
                 cq.arm(high, events, stats);
             } else if let Ok(word) = dma.load_u32(cq.ctx.doorbell_record + 4) {
                 let word = u32::from_be(word);

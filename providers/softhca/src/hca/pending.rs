@@ -74,7 +74,10 @@ impl Hca {
 
 /// Zeros where it can't be read.
 fn record(dma: &dyn Dma, addr: u64) -> [u8; 8] {
-    dma.load_u64(addr).unwrap_or_default().to_ne_bytes()
+    // Word by word, as the driver stores it.
+    let word = |addr| dma.load_u32(addr).unwrap_or_default().to_ne_bytes();
+    let ([a, b, c, d], [e, f, g, h]) = (word(addr), word(addr + 4));
+    [a, b, c, d, e, f, g, h]
 }
 
 fn ring(

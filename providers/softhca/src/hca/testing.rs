@@ -365,12 +365,16 @@ impl Rig {
                 let address = Address { gid, lid: 0 };
                 let port = fabric.attach(&[address]);
                 let link = port.link_control();
-                let wire = Faulty::new(port, seed + n as u64, faults);
+                // The faulty wire has a queue of its own; without faults the port's are what fills up.
+                let wire: Box<dyn Wire> = match faults == Faults::default() {
+                    true => Box::new(port),
+                    false => Box::new(Faulty::new(port, seed + n as u64, faults)),
+                };
                 let arena = Arena::new(ARENA_LEN);
                 let mut hca = Hca::new(
                     HcaConfig { min_ack_timeout: 0, ..config.clone() },
                     Box::new(arena.clone()),
-                    Box::new(wire),
+                    wire,
                 );
                 hca.set_addresses(&[gid], 0);
                 // Pages in reverse order: a translation that ignores the list shows.

@@ -1,6 +1,7 @@
 //! Memory regions (`ib_uverbs_reg_mr`, `mlx5_ib_reg_user_mr`).
 
 use nix::errno::Errno;
+use uverbs_kernel_abi::ioctl::{ib_uverbs_attr, ib_uverbs_ioctl_hdr};
 use uverbs_kernel_abi::mr::{
     IB_MR_REREG_ACCESS, IB_MR_REREG_PD, IB_MR_REREG_TRANS, IB_UVERBS_ACCESS_HUGETLB,
     IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_MW_BIND, IB_UVERBS_ACCESS_ON_DEMAND,
@@ -9,15 +10,18 @@ use uverbs_kernel_abi::mr::{
     ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp,
 };
 use uverbs_kernel_abi::objects::{
-    UVERBS_ATTR_QUERY_MR_HANDLE, UVERBS_ATTR_QUERY_MR_RESP_IOVA, UVERBS_ATTR_QUERY_MR_RESP_LENGTH,
-    UVERBS_ATTR_QUERY_MR_RESP_LKEY, UVERBS_ATTR_QUERY_MR_RESP_RKEY, UVERBS_OBJECT_MR,
+    UVERBS_ATTR_CORE_IN, UVERBS_ATTR_QUERY_MR_HANDLE, UVERBS_ATTR_QUERY_MR_RESP_IOVA,
+    UVERBS_ATTR_QUERY_MR_RESP_LENGTH, UVERBS_ATTR_QUERY_MR_RESP_LKEY,
+    UVERBS_ATTR_QUERY_MR_RESP_RKEY, UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE,
+    UVERBS_OBJECT_DEVICE, UVERBS_OBJECT_MR,
 };
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::errno;
 use super::ioctl::Call;
 use super::objects::{Mr, Object};
-use super::user::PAGE_SIZE;
+use super::user::{PAGE_SIZE, copy_from_user};
 use super::write::Write;
 use crate::hca::{Access, MkeyContext, Region};
 
@@ -194,6 +198,54 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     let key = mr.key;
     call.put_object(request.mr_handle, Object::Mr(mr));
     call.respond(&ib_uverbs_rereg_mr_resp { lkey: key, rkey: key })
+}
+
+/// Faults in what a REG_MR or REREG_MR is about to pin, if `worth` that many bytes. It runs before the command takes
+/// the device's lock: the pages of a gigabyte take longer than peers wait for an ACK, and with the pages there the
+/// probe under the lock is short. Nothing is decided here; what is wrong with the command, its handler says.
+pub(crate) fn fault_in(command: &[u64], worth: impl FnOnce(u64) -> bool) {
+    if let Some((start, len, writable)) = announced(command)
+        && len.checked_next_multiple_of(PAGE_SIZE).is_some_and(worth)
+    {
+        let _ = crate::memory::probe(start, len, writable);
+    }
+}
+
+/// Start, length and whether it is to be writable, of the range that a command is about to pin.
+fn announced(command: &[u64]) -> Option<(u64, u64, bool)> {
+    let (header, rest) = ib_uverbs_ioctl_hdr::read_from_prefix(command.as_bytes()).ok()?;
+    if (header.object_id, header.method_id) != (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE) {
+        return None;
+    }
+    let attr = |id: u16| {
+        let attrs = rest.chunks_exact(size_of::<ib_uverbs_attr>()).take(header.num_attrs.into());
+        let mut attrs = attrs.filter_map(|bytes| ib_uverbs_attr::read_from_bytes(bytes).ok());
+        attrs.find(|attr| attr.attr_id == id)
+    };
+    let request = attr(UVERBS_ATTR_CORE_IN)?;
+    match u32::try_from(attr(UVERBS_ATTR_WRITE_CMD)?.data).ok()? {
+        IB_USER_VERBS_CMD_REG_MR => {
+            let request: ib_uverbs_reg_mr = peek(&request)?;
+            Some((request.start, request.length, writable(request.access_flags)))
+        }
+        IB_USER_VERBS_CMD_REREG_MR => {
+            let request: ib_uverbs_rereg_mr = peek(&request)?;
+            let given = |flag: u32| request.flags & flag != 0;
+            // Rights that stay as they are stand in the region, which is behind the lock.
+            let writable = given(IB_MR_REREG_ACCESS) && writable(request.access_flags);
+            given(IB_MR_REREG_TRANS).then_some((request.start, request.length, writable))
+        }
+        _ => None,
+    }
+}
+
+fn peek<T: FromBytes + IntoBytes>(attr: &ib_uverbs_attr) -> Option<T> {
+    let mut request = T::new_zeroed();
+    if usize::from(attr.len) < size_of::<T>() {
+        return None;
+    }
+    copy_from_user(attr.data, request.as_mut_bytes()).ok()?;
+    Some(request)
 }
 
 /// MR.QUERY_MR (`uverbs_std_types_mr.c`).

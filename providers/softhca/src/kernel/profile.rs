@@ -140,6 +140,19 @@ mod tests {
     }
 
     #[test]
+    fn numbers_make_addresses_of_their_own() {
+        let mut seen = std::collections::HashMap::new();
+        for number in 1..=1000 {
+            // Each GID is there in two versions.
+            for gid in Profile::new(number, HcaConfig::default()).gids.iter().step_by(2) {
+                let other = seen.insert(gid.gid, number);
+                assert_eq!(other, None, "and {number} share {:?}", gid.gid);
+            }
+        }
+        assert_eq!(seen.len(), 2000);
+    }
+
+    #[test]
     fn infiniband_has_one_gid_and_a_lid() {
         let hca = HcaConfig { link: LinkLayer::InfiniBand, ..HcaConfig::default() };
         let profile = Profile::new(7, hca);

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 use uverbs_core::door::DeviceSource;
 use uverbs_kernel_abi::ah::{ib_uverbs_ah_attr, ib_uverbs_create_ah, ib_uverbs_global_route};
 use uverbs_kernel_abi::device::*;
@@ -10,11 +11,12 @@ use uverbs_kernel_abi::event::*;
 use uverbs_kernel_abi::gid::ib_uverbs_gid_entry;
 use uverbs_kernel_abi::ioctl::UVERBS_ATTR_F_VALID_OUTPUT;
 use uverbs_kernel_abi::mlx5::*;
-use uverbs_kernel_abi::mr::IB_UVERBS_ACCESS_LOCAL_WRITE;
+use uverbs_kernel_abi::mr::*;
 use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::port::*;
 use uverbs_kernel_abi::qp::*;
 use uverbs_kernel_abi::write::*;
+use uverbs_softhca::wire::{Frame, Wire, WireFull};
 use uverbs_softhca::{LinkLayer, Mtu, SoftHca};
 
 use super::rig::*;
@@ -338,6 +340,96 @@ fn links_and_unplugging_are_told() {
     assert_eq!(rig.door().mmap(4096, 0x90_0000).unwrap_err(), Errno::EIO);
     assert_eq!(rig.hca.open().unwrap_err(), Errno::ENOENT);
     nix::unistd::close(fd).unwrap();
+}
+
+/// Linux wakes it with EIO (`uverbs_completion_event_file_destroy_uobj`); here it reads the end of the file.
+#[test]
+fn unplugging_wakes_who_waits_on_a_channel() {
+    let rig = Rig::new();
+    let fd = rig.channel();
+    let mut event = [0u8; 16];
+    let mut read = || recv(fd, &mut event, MsgFlags::MSG_DONTWAIT);
+    assert_eq!(read(), Err(Errno::EAGAIN));
+    rig.hca.unplug();
+    assert_eq!(read(), Ok(0), "a blocking read would wait for ever");
+    nix::unistd::close(fd).unwrap();
+}
+
+/// A wire on which something is always about to happen.
+#[derive(Debug)]
+struct Restless;
+
+impl Wire for Restless {
+    fn transmit(&mut self, _: Frame) -> Result<(), WireFull> {
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Option<Frame> {
+        None
+    }
+
+    fn next_event(&self) -> Option<Duration> {
+        Some(Duration::from_millis(1))
+    }
+}
+
+#[test]
+fn an_unplugged_device_has_nothing_to_do() {
+    let rig = Rig::with(SoftHca::builder().stepped().wire(Box::new(Restless)));
+    assert_eq!(rig.hca.next_deadline(), Some(Duration::from_millis(1)));
+    rig.hca.unplug();
+    assert_eq!(rig.hca.next_deadline(), None);
+    assert!(!rig.hca.step());
+}
+
+/// Which pages of a range are there.
+fn resident(addr: u64, pages: usize) -> Vec<bool> {
+    let mut seen = vec![0u8; pages];
+    let addr = std::ptr::with_exposed_provenance_mut(addr as usize);
+    // SAFETY: mincore looks at no content, and writes one byte a page into the vector.
+    let rc = unsafe { libc::mincore(addr, pages * 4096, seen.as_mut_ptr()) };
+    assert_eq!(rc, 0);
+    seen.iter().map(|page| page & 1 != 0).collect()
+}
+
+/// The handler refuses the unknown PD before it looks at the memory, so whoever faulted it in did it before, and
+/// without the lock.
+#[test]
+fn memory_is_faulted_in_before_the_device_is_locked() {
+    let rig = Rig::with(SoftHca::builder().stepped().memlock_limit(4 * 4096));
+    let map = memmap2::MmapRaw::from(memmap2::MmapOptions::new().len(8 * 4096).map_anon().unwrap());
+    let base = map.as_mut_ptr().expose_provenance() as u64;
+    let request = |page: u64, pages: u64| ib_uverbs_reg_mr {
+        start: base + page * 4096,
+        hca_va: base,
+        length: pages * 4096,
+        pd_handle: 77,
+        access_flags: DATA_RIGHTS,
+        ..Default::default()
+    };
+    assert_eq!(rig.reg_mr(request(0, 5)).unwrap_err(), Errno::EINVAL);
+    assert_eq!(resident(base, 8), [false; 8], "over the limit");
+    assert_eq!(rig.reg_mr(request(1, 2)).unwrap_err(), Errno::EINVAL);
+    let mut there = [false; 8];
+    there[1..3].fill(true);
+    assert_eq!(resident(base, 8), there);
+    // A reregistration announces its range likewise, but only if it names one.
+    let mut again = ib_uverbs_rereg_mr {
+        mr_handle: 77,
+        flags: IB_MR_REREG_ACCESS,
+        start: base + 4 * 4096,
+        hca_va: base,
+        length: 4096,
+        access_flags: DATA_RIGHTS,
+        ..Default::default()
+    };
+    for flags in [IB_MR_REREG_ACCESS, IB_MR_REREG_ACCESS | IB_MR_REREG_TRANS] {
+        again.flags = flags;
+        let (cmd, _) = rig.write(IB_USER_VERBS_CMD_REREG_MR, &again, 8);
+        assert_eq!(cmd.errno(rig.door()), Errno::ENOENT);
+        there[4] = flags & IB_MR_REREG_TRANS != 0;
+        assert_eq!(resident(base, 8), there);
+    }
 }
 
 #[test]

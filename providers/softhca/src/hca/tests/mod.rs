@@ -7,3 +7,4 @@ mod lossy;
 mod packets;
 mod pending;
 mod queues;
+mod stuck;

@@ -1,7 +1,7 @@
 //! One QP against a peer made of nothing but packets: what exactly goes over the wire, and when.
 
 use crate::hca::testing::*;
-use crate::hca::{AddressVector, QpAttrs, QpState, QpTransition};
+use crate::hca::{Access, AddressVector, QpAttrs, QpState, QpTransition};
 use crate::wire::{
     Address, Frame, NakCode, Opcode as O, Packet, PacketBuilder, Psn, Syndrome, Wire,
 };
@@ -348,4 +348,151 @@ fn answers_that_do_not_fit_the_read() {
         let sent = peer.rig.sent(&mut peer.end);
         assert_eq!((sent.len(), sent[0].syndrome), (1, 0x10), "{opcode:?} {len}");
     }
+}
+
+#[test]
+fn progress_told_by_a_nak_renews_the_retries() {
+    let mut peer = peer_with(|setup| setup.attrs.retry_cnt = 1);
+    let key = peer.rig.hosts[0].key;
+    for n in 0..4 {
+        let wr = Wr::new(Opcode::RDMA_WRITE).remote(DST, 1).seg(n * 8, 8, key);
+        peer.rig.post(&mut peer.end, &wr);
+    }
+    assert_eq!(peer.seen().len(), 4);
+    // All are lost: the one retry is taken.
+    peer.rig.now += Duration::from_millis(2);
+    assert_eq!(peer.seen().len(), 4);
+    assert_eq!(peer.rig.hosts[0].hca.stats().timeouts, 1);
+    // Each NAK acknowledges one more (IBTA 9.7.5.1.2), so there is a retry for what it asks.
+    for psn in 1..4 {
+        peer.ack(SEQUENCE, psn);
+        assert_eq!(peer.seen().len(), 4 - psn as usize);
+        assert_eq!(peer.rig.state(&peer.end), QpState::Rts);
+    }
+    // The same place again is no progress.
+    peer.rig.now += Duration::from_millis(2);
+    peer.seen();
+    assert_eq!(peer.rig.state(&peer.end), QpState::Err);
+}
+
+#[test]
+fn the_next_message_has_rnr_retries_of_its_own() {
+    let mut peer = peer_with(|setup| setup.attrs.rnr_retry = 1);
+    let key = peer.rig.hosts[0].key;
+    for n in 0..4 {
+        peer.rig.post(&mut peer.end, &Wr::new(Opcode::SEND).seg(n * 8, 8, key));
+    }
+    assert_eq!(peer.seen().len(), 4);
+    // Each finds a receive at its second try; the RNR NAK of the next one is what tells.
+    for psn in 0..4 {
+        peer.ack(Syndrome::RnrNak { timer: 1 }, psn);
+        assert_eq!(peer.seen(), [], "message {psn}");
+        peer.rig.now += Duration::from_millis(1);
+        assert_eq!(peer.seen().len(), 4 - psn as usize, "message {psn}");
+    }
+    peer.ack(Syndrome::RnrNak { timer: 1 }, 3);
+    peer.seen();
+    assert_eq!(peer.rig.state(&peer.end), QpState::Err);
+}
+
+/// A READ of a megabyte of memory under a key of its own, which the caller may destroy.
+fn long_read(peer: &mut Peer) -> u32 {
+    let key = peer.rig.hosts[0].key(PD, BUF_LEN, Access::all());
+    let read = peer.packet(O::RC_READ_REQUEST, 0).reth(IOVA, key, 1 << 20);
+    peer.send(read, &[]);
+    key
+}
+
+#[test]
+fn a_duplicate_read_of_memory_that_is_gone_does_no_harm() {
+    let mut peer = peer();
+    let key = long_read(&mut peer);
+    assert_eq!(peer.seen().len(), 1024);
+    let again = peer.packet(O::RC_READ_REQUEST, 0).reth(IOVA, key, 1 << 20);
+    peer.send(again, &[]);
+    peer.rig.hosts[0].hca.step(peer.rig.now);
+    peer.rig.hosts[0].hca.destroy_mkey(key).unwrap();
+    let seen = peer.seen();
+    assert!(!seen.is_empty() && seen.len() < 1024, "it was cut off");
+    assert!(seen.iter().all(|s| !matches!(s.2, Some((Syndrome::Nak(_), _)))), "{seen:?}");
+    assert_eq!(peer.rig.state(&peer.end), QpState::Rts);
+    // The connection goes on.
+    let key = peer.rig.hosts[0].key;
+    let write = peer.packet(O::RC_WRITE_ONLY, 1024).reth(IOVA + DST, key, 1);
+    peer.send(write, b"x");
+    assert_eq!(peer.seen(), [acked(1024, 2)]);
+}
+
+#[test]
+fn a_nak_behind_a_failing_read_is_not_lost() {
+    let mut peer = peer();
+    let key = long_read(&mut peer);
+    let bad = peer.packet(O::RC_WRITE_ONLY, 1024).reth(IOVA, 0xdead00, 1);
+    peer.send(bad, b"x");
+    peer.rig.hosts[0].hca.step(peer.rig.now);
+    peer.rig.hosts[0].hca.destroy_mkey(key).unwrap();
+    let seen = peer.seen();
+    let naks = seen.iter().filter(|s| matches!(s.2, Some((Syndrome::Nak(_), _))));
+    assert_eq!(naks.count(), 1, "{:?}", seen.last());
+    let (_, at, told, _) = *seen.last().unwrap();
+    let refused = Syndrome::Nak(NakCode::REMOTE_ACCESS);
+    assert_eq!((at, told.unwrap().0), (seen.len() as i32 - 1, refused), "where the answers end");
+    assert_eq!(peer.rig.state(&peer.end), QpState::Err);
+}
+
+#[test]
+fn packets_of_strangers_are_dropped() {
+    let mut peer = peer();
+    let key = peer.rig.hosts[0].key;
+    let ours = peer.rig.hosts[0].address;
+    let stranger = Address { gid: [8; 16], lid: 0 };
+    let mut elsewhere = peer.rig.fabric.attach(&[stranger]);
+    let mut bytes = Vec::new();
+    let write = peer.packet(O::RC_WRITE_ONLY, 0).reth(IOVA + DST, key, 8);
+    write.emit(b"intruder", &mut bytes).unwrap();
+    elsewhere.transmit(Frame { src: stranger, dst: ours, bytes: bytes.clone() }).unwrap();
+    assert_eq!(peer.seen(), []);
+    assert_eq!(peer.rig.hosts[0].get(DST, 8), [0; 8]);
+    assert_eq!(peer.rig.hosts[0].hca.stats().dropped, 1);
+    // The very same packet from the peer.
+    peer.port.transmit(Frame { src: PEER, dst: ours, bytes }).unwrap();
+    assert_eq!(peer.seen(), [acked(0, 1)]);
+    assert_eq!(peer.rig.hosts[0].get(DST, 8), b"intruder");
+}
+
+/// Posts a write and lets its ACK come behind `noise` frames; gives the timeouts that `steps` steps see after it is due.
+fn timeouts_behind(noise: usize, steps: usize) -> u64 {
+    let mut peer = peer();
+    let key = peer.rig.hosts[0].key;
+    peer.rig.post(&mut peer.end, &Wr::new(Opcode::RDMA_WRITE).remote(DST, key).seg(0, 8, key));
+    assert_eq!(peer.seen().len(), 1);
+    for _ in 0..noise {
+        peer.ack(Syndrome::Reserved(0x40), 0);
+    }
+    if noise < QUEUE_DEPTH {
+        peer.ack(ACK, 0);
+    }
+    // The device's thread did not run meanwhile: the ACK timer is long over.
+    peer.rig.now += Duration::from_millis(100);
+    for _ in 0..steps {
+        peer.rig.hosts[0].hca.step(peer.rig.now);
+    }
+    peer.rig.hosts[0].hca.stats().timeouts
+}
+
+/// Frames that a port of the fabric holds.
+const QUEUE_DEPTH: usize = 1024;
+
+#[test]
+fn an_ack_that_lies_unread_is_not_lost() {
+    for noise in [0, 1, 63, 64, 100, 640, 900] {
+        assert_eq!(timeouts_behind(noise, 20), 0, "behind {noise} frames");
+    }
+}
+
+#[test]
+fn traffic_does_not_stop_the_timers() {
+    // 64 frames a step: with 1024 of them, the 16th step reads the last and looks at the timers all the same.
+    assert_eq!(timeouts_behind(QUEUE_DEPTH, 15), 0);
+    assert_eq!(timeouts_behind(QUEUE_DEPTH, 16), 1);
 }

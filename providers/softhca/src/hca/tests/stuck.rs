@@ -1,0 +1,60 @@
+//! A port that takes nothing.
+
+use crate::hca::HcaConfig;
+use crate::hca::testing::*;
+use crate::wire::{Fabric, Faults};
+use std::time::Duration;
+use uverbs_mlx5_prm::opcode::Opcode;
+
+const DST: u64 = 0x30_0000;
+
+/// All but the last host.
+fn step_others(rig: &mut Rig) {
+    let now = rig.now;
+    while rig.hosts[..2].iter_mut().fold(false, |busy, host| host.hca.step(now) | busy) {}
+}
+
+#[test]
+fn a_stuck_receiver_does_not_block_others() {
+    let fabric = Fabric::with_queue_depth(4);
+    let mut rig = Rig::on(fabric, 3, HcaConfig::default(), Faults::default(), 1);
+    let mut setup = Setup::default();
+    // 67 ms, so that no retry falls into what follows.
+    setup.attrs.timeout = 14;
+    let (mut to_stuck, _stuck) = rig.pair(&setup);
+    let (mut to_live, live) = (rig.end(0, &setup), rig.end(1, &setup));
+    rig.connect(&to_live, (1, live.qpn), &setup.attrs);
+    rig.connect(&live, (0, to_live.qpn), &setup.attrs);
+    let write = |rig: &Rig, host: usize| {
+        Wr::new(Opcode::RDMA_WRITE).remote(DST, rig.hosts[host].key).inline(b"x")
+    };
+
+    for _ in 0..10 {
+        let wr = write(&rig, 2);
+        rig.post(&mut to_stuck, &wr);
+    }
+    step_others(&mut rig);
+    let wr = write(&rig, 1);
+    rig.post(&mut to_live, &wr);
+    // A link without loss waits, but as the PFC watchdog of a switch not for ever.
+    for (now, arrived) in [(0, 0), (9_999, 0), (10_000, 1)] {
+        rig.now = Duration::from_micros(now);
+        step_others(&mut rig);
+        assert_eq!(rig.sent(&mut to_live).len(), arrived, "after {now} us");
+    }
+    // Now that it is known, nobody waits any more.
+    for _ in 0..3 {
+        let wr = write(&rig, 2);
+        rig.post(&mut to_stuck, &wr);
+        let wr = write(&rig, 1);
+        rig.post(&mut to_live, &wr);
+        step_others(&mut rig);
+        assert_eq!(rig.sent(&mut to_live).len(), 1);
+    }
+    assert!(rig.sent(&mut to_stuck).is_empty());
+    // It wakes up: what was lost is sent again.
+    rig.run();
+    let sent = rig.sent(&mut to_stuck);
+    assert_eq!(sent.len(), 13);
+    assert!(sent.iter().all(|cqe| cqe.kind == 0), "{sent:?}");
+}

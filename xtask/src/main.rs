@@ -19,6 +19,8 @@ Chores:
   judge     the C stack (libibverbs, libmlx5), unmodified, on the software HCA. Fetches
             Debian's packages with apt into the target folder, once; installs nothing.
             Before that, layouts.
+  fetch     Debian's packages of the C stack, as judge does, and no more. The last line is the
+            folder that they are in.
   layouts   the tables of layouts and constants, made again from the C headers and compared
             with the fixtures. Needs python3, gcc and readelf. With --bless the fixtures are
             replaced by what the headers say.
@@ -35,6 +37,17 @@ fn main() -> ExitCode {
             steps.step("judge", judge::judge);
             steps.summary()
         }
+        ["fetch"] => match debian::root() {
+            Ok(root) => {
+                println!("{}", root.display());
+                ExitCode::SUCCESS
+            }
+            Err(step::Outcome::Skipped(why) | step::Outcome::Failed(why)) => {
+                eprintln!("fetch: {why}");
+                ExitCode::FAILURE
+            }
+            Err(_) => ExitCode::FAILURE,
+        },
         ["layouts"] => {
             let mut steps = step::Steps::default();
             steps.step("layouts", layouts::check);

@@ -1,0 +1,450 @@
+//! The cases: what is posted or polled, by which variants, in which rounds.
+
+use std::path::Path;
+
+use uverbs::mlx5::Mlx5;
+use uverbs::softhca::SoftHca;
+use uverbs::{Context, Device, DoorbellMode};
+
+use crate::c::{self, Shim};
+use crate::measure::{self, CAN_FLUSH, Clock, Spread, make_cold};
+use crate::ours::{Atomic, Bench, Gather4, Op, Read, Send64, Shape, Side, WriteInline8};
+
+/// In the order they are printed.
+pub(crate) const CASES: [&str; 20] = [
+    "post_write_inline8_1",
+    "post_write_inline8_32",
+    "post_send64_1",
+    "post_send64_32",
+    "post_read_1",
+    "post_atomic_1",
+    "post_gather4_1",
+    "recv_1",
+    "recv_32",
+    "poll_req_1",
+    "poll_req_16",
+    "poll_req_64",
+    "poll_resp_1",
+    "poll_resp_16",
+    "poll_resp_64",
+    "poll_empty",
+    "poll_qps_1",
+    "poll_qps_64",
+    "poll_qps_4096",
+    "poll_cold_16",
+];
+
+/// Work requests between two looks at the clock, in the cases that post.
+const POSTS: u32 = 32;
+/// What libibverbs is asked for. Its ring, 16 KiB, then tells how large ours is made; it fits a first-level cache.
+const DEPTH: u32 = 32;
+/// The ring where there is no C stack to compare with: what it would have.
+const UNITS: u32 = 256;
+const CQES: u32 = 128;
+/// Work requests that fit a queue in the cases that poll: those of a round, and more.
+const POLL_DEPTH: u32 = 128;
+/// Completions in a round of the cases with many queue pairs.
+const MANY: u32 = 2048;
+const MANY_CQES: u32 = 4096;
+
+/// How much is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    blocks: usize,
+    ops: usize,
+    only: Option<String>,
+    variant: Option<String>,
+}
+
+impl Plan {
+    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
+        let mut plan = Self { blocks: 41, ops: 8192, only: None, variant: None };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--quick" => (plan.blocks, plan.ops) = (15, 2048),
+                "--only" => plan.only = args.next().cloned(),
+                "--variant" => plan.variant = args.next().cloned(),
+                // What cargo hands to every benchmark.
+                "--exact" | "--nocapture" => {}
+                other => {
+                    return Err(format!(
+                        "{other}: the arguments are --quick, --only <part of a case's name>, --variant <name>"
+                    ));
+                }
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// One variant of one case, measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    pub(crate) case: &'static str,
+    pub(crate) variant: &'static str,
+    pub(crate) spread: Spread,
+}
+
+/// A round: prepares, times, and clears up. Gives ticks and operations.
+type Round = Box<dyn FnMut(&Clock) -> (u64, usize)>;
+
+struct Variant {
+    name: &'static str,
+    round: Round,
+}
+
+/// Names of our variants, by provider and by what is called.
+struct Names {
+    raw: &'static str,
+    non_cached: &'static str,
+    owned: &'static str,
+    burst: &'static str,
+    into: &'static str,
+}
+
+const MONO: Names =
+    Names { raw: "raw", non_cached: "raw_nc", owned: "owned", burst: "burst", into: "into" };
+const ANY: Names = Names {
+    raw: "any",
+    non_cached: "any_nc",
+    owned: "any_owned",
+    burst: "any_burst",
+    into: "any_into",
+};
+
+/// Runs all cases of the plan.
+pub(crate) fn run(plan: &Plan, shim: Option<&Path>, each: &mut dyn FnMut(&Sample)) {
+    if measure::pin().is_none() {
+        println!("not pinned to a processor");
+    }
+    let clock = Clock::new();
+    let shim = shim.map(|shim| Shim::load(shim).expect("the shim"));
+    // Of the run without libmlx5's locks only that half is wanted.
+    let unlocked = std::env::var_os("MLX5_SINGLE_THREADED").is_some();
+    for case in CASES {
+        if plan.only.as_ref().is_some_and(|only| !case.contains(only.as_str())) {
+            continue;
+        }
+        if case.contains("cold") && !CAN_FLUSH {
+            println!("{case} is skipped: no way to flush a cache line here");
+            continue;
+        }
+        // Made anew for each case, and gone after it: no case runs among the leftovers of another.
+        let mut variants = Vec::new();
+        let units = shim.and_then(|shim| c_variants(&mut variants, shim, case, unlocked));
+        if !unlocked {
+            let hca = SoftHca::builder().stepped().build().expect("a software HCA");
+            let device = Device::from(hca);
+            let units = units.unwrap_or(UNITS);
+            our_variants(
+                &mut variants,
+                &device.open_as::<Mlx5>().expect("open"),
+                case,
+                units,
+                &MONO,
+            );
+            our_variants(&mut variants, &device.open().expect("open"), case, units, &ANY);
+        }
+        variants.retain(|variant| plan.variant.as_ref().is_none_or(|only| variant.name == only));
+        for (variant, blocks) in measure_all(&mut variants, plan, &clock) {
+            each(&Sample { case, variant, spread: Spread::of(blocks) });
+        }
+    }
+}
+
+/// Block by block, one variant after the other, so that whatever slows the machine down slows all of them.
+fn measure_all(
+    variants: &mut [Variant],
+    plan: &Plan,
+    clock: &Clock,
+) -> Vec<(&'static str, Vec<f64>)> {
+    let mut all: Vec<_> = variants.iter().map(|variant| (variant.name, Vec::new())).collect();
+    for block in 0..=plan.blocks {
+        for (variant, (_, blocks)) in variants.iter_mut().zip(&mut all) {
+            // The first round brings code and memory back into the caches.
+            (variant.round)(clock);
+            let (mut ticks, mut ops) = (0, 0);
+            while ops < plan.ops {
+                let (more, count) = (variant.round)(clock);
+                ticks += more;
+                ops += count;
+            }
+            // The first block warms up.
+            if block > 0 {
+                blocks.push(clock.ns(ticks) / ops as f64);
+            }
+        }
+    }
+    all
+}
+
+/// The number at the end of a case's name.
+fn per_batch(case: &str) -> usize {
+    case.rsplit('_').next().and_then(|number| number.parse().ok()).unwrap_or(1)
+}
+
+/// WQEBBs of a case's WQEs: control, remote address and four pieces are 96 bytes.
+fn units_of(case: &str) -> u32 {
+    if case.contains("gather4") { 2 } else { 1 }
+}
+
+/// Queue pairs of a case, and send work requests that each holds at a time.
+fn queue_pairs(case: &str) -> Option<(u32, u32)> {
+    let qps = case.strip_prefix("poll_qps_")?.parse().ok()?;
+    Some((qps, MANY.div_ceil(qps)))
+}
+
+/// The C stack's variants; gives the size of its send queue in WQEBBs.
+fn c_variants(
+    variants: &mut Vec<Variant>,
+    shim: Shim,
+    case: &'static str,
+    unlocked: bool,
+) -> Option<u32> {
+    let many = queue_pairs(case);
+    let (qps, depth) =
+        many.unwrap_or((1, if case.starts_with("poll") { POLL_DEPTH } else { DEPTH }));
+    let cqes = if many.is_some() { MANY_CQES } else { CQES };
+    let n = per_batch(case);
+    let mut units = None;
+    for extended in [false, true] {
+        let mut side =
+            c::Side::new(shim, extended, qps, depth, cqes).expect("the C stack's objects");
+        units = many.is_none().then_some(side.units);
+        let name = match (extended, unlocked, case.starts_with("po")) {
+            (false, false, _) => "c",
+            (false, true, _) => "c_st",
+            // Receives have one call only.
+            (true, ..) if case.starts_with("recv") => continue,
+            (true, false, _) if case.starts_with("post") => "c_wr",
+            (true, true, _) if case.starts_with("post") => "c_wr_st",
+            (true, false, _) => "c_ex",
+            (true, true, _) => "c_ex_st",
+        };
+        let round: Round = if let Some(what) = case.strip_prefix("post_") {
+            let function =
+                side.prepare(&format!("sbs_{}_{what}", if extended { "wr" } else { "post" }));
+            Box::new(move |clock| {
+                let mut result = 0;
+                let ticks = clock.time(|| result = side.run(function, POSTS as usize / n));
+                assert_eq!(result, 0, "post_send");
+                side.retire_sends(POSTS, units_of(case));
+                (ticks, POSTS as usize)
+            })
+        } else if case.starts_with("recv") {
+            let function = side.prepare(&format!("sbs_{case}"));
+            Box::new(move |clock| {
+                let mut result = 0;
+                let ticks = clock.time(|| result = side.run(function, POSTS as usize / n));
+                assert_eq!(result, 0, "post_recv");
+                side.retire_recvs(POSTS);
+                (ticks, POSTS as usize)
+            })
+        } else {
+            let count = completions(case);
+            let batch = poll_batch(case);
+            let function =
+                side.prepare(&format!("sbs_poll{}_{batch}", if extended { "_ex" } else { "" }));
+            Box::new(move |clock| {
+                match kind(case) {
+                    Kind::Empty => {}
+                    Kind::Recv => side.fill_recvs(count as u32),
+                    Kind::Send => side.fill_sends(count as u32),
+                }
+                if case.contains("cold") {
+                    make_cold(side.ring().last(count as u32));
+                }
+                let polls = if matches!(kind(case), Kind::Empty) { POLLS } else { count / batch };
+                let mut seen = 0;
+                let ticks = clock.time(|| seen = side.run(function, polls));
+                assert_eq!(seen as usize, count, "completions of the C stack ({name}, {case})");
+                (ticks, count.max(polls))
+            })
+        };
+        variants.push(Variant { name, round });
+    }
+    units
+}
+
+/// What a poll case completes.
+#[derive(Clone, Copy)]
+enum Kind {
+    Send,
+    Recv,
+    Empty,
+}
+
+fn kind(case: &str) -> Kind {
+    if case.contains("resp") {
+        Kind::Recv
+    } else if case.contains("empty") {
+        Kind::Empty
+    } else {
+        Kind::Send
+    }
+}
+
+/// Polls of an empty queue in a round.
+const POLLS: usize = 64;
+
+/// Completions in a round.
+fn completions(case: &str) -> usize {
+    match (kind(case), queue_pairs(case)) {
+        (Kind::Empty, _) => 0,
+        (_, Some((qps, per_qp))) => (qps * per_qp) as usize,
+        _ if case.contains("cold") => 16,
+        _ => 64,
+    }
+}
+
+/// Completions that a poll may give.
+fn poll_batch(case: &str) -> usize {
+    if queue_pairs(case).is_some() { 16 } else { per_batch(case) }
+}
+
+/// Our variants with one provider.
+fn our_variants<P: Bench>(
+    variants: &mut Vec<Variant>,
+    context: &Context<P>,
+    case: &'static str,
+    units: u32,
+    names: &Names,
+) {
+    match case {
+        "post_write_inline8_1" => posts::<P, WriteInline8, 1>(variants, context, units, names),
+        "post_write_inline8_32" => posts::<P, WriteInline8, 32>(variants, context, units, names),
+        "post_send64_1" => posts::<P, Send64, 1>(variants, context, units, names),
+        "post_send64_32" => posts::<P, Send64, 32>(variants, context, units, names),
+        "post_read_1" => posts::<P, Read, 1>(variants, context, units, names),
+        "post_atomic_1" => posts::<P, Atomic, 1>(variants, context, units, names),
+        "post_gather4_1" => posts::<P, Gather4, 1>(variants, context, units, names),
+        "recv_1" => recvs::<P, 1>(variants, context, units, names),
+        "recv_32" => recvs::<P, 32>(variants, context, units, names),
+        _ => match poll_batch(case) {
+            1 => polls::<P, 1>(variants, context, case, names),
+            16 => polls::<P, 16>(variants, context, case, names),
+            _ => polls::<P, 64>(variants, context, case, names),
+        },
+    }
+}
+
+fn side<P: Bench>(context: &Context<P>, shape: Shape) -> Side<P> {
+    Side::new(context, shape).expect("our objects")
+}
+
+/// One queue pair as the C stack's: lists of four, 64 bytes inline, the same ring.
+fn shape(units: u32) -> Shape {
+    let doorbell = DoorbellMode::BlueFlame;
+    Shape { qps: 1, units, recvs: DEPTH, sges: 4, cqes: CQES, doorbell }
+}
+
+fn posts<P: Bench, O: Op + 'static, const N: usize>(
+    variants: &mut Vec<Variant>,
+    context: &Context<P>,
+    units: u32,
+    names: &Names,
+) {
+    let mut raw = side(context, shape(units));
+    let round: Round = Box::new(move |clock| {
+        let ticks = clock.time(|| raw.post_raw::<O, N>(POSTS as usize / N));
+        raw.retire_sends(POSTS, O::UNITS);
+        (ticks, POSTS as usize)
+    });
+    variants.push(Variant { name: names.raw, round });
+    let doorbell = DoorbellMode::NonCached;
+    let mut raw = side(context, Shape { doorbell, ..shape(units) });
+    let round: Round = Box::new(move |clock| {
+        let ticks = clock.time(|| raw.post_raw::<O, N>(POSTS as usize / N));
+        raw.retire_sends(POSTS, O::UNITS);
+        (ticks, POSTS as usize)
+    });
+    variants.push(Variant { name: names.non_cached, round });
+    if !O::SAFE {
+        return;
+    }
+    let mut owned = side(context, shape(units));
+    let round: Round = Box::new(move |clock| {
+        owned.stock(POSTS as usize);
+        let ticks = clock.time(|| owned.post_safe::<O, N>(POSTS as usize / N));
+        owned.retire_sends(POSTS, O::UNITS);
+        (ticks, POSTS as usize)
+    });
+    variants.push(Variant { name: names.owned, round });
+}
+
+fn recvs<P: Bench, const N: usize>(
+    variants: &mut Vec<Variant>,
+    context: &Context<P>,
+    units: u32,
+    names: &Names,
+) {
+    let mut raw = side(context, shape(units));
+    let round: Round = Box::new(move |clock| {
+        let ticks = clock.time(|| raw.recv_raw::<N>(POSTS as usize / N));
+        raw.retire_recvs(POSTS);
+        (ticks, POSTS as usize)
+    });
+    variants.push(Variant { name: names.raw, round });
+    let mut owned = side(context, shape(units));
+    let round: Round = Box::new(move |clock| {
+        owned.stock(POSTS as usize);
+        let ticks = clock.time(|| owned.recv_safe::<N>(POSTS as usize / N));
+        owned.retire_recvs(POSTS);
+        (ticks, POSTS as usize)
+    });
+    variants.push(Variant { name: names.owned, round });
+}
+
+/// A way to poll: so many times, giving the completions seen.
+type Poll<P> = fn(&mut Side<P>, usize) -> usize;
+
+fn polls<P: Bench, const N: usize>(
+    variants: &mut Vec<Variant>,
+    context: &Context<P>,
+    case: &'static str,
+    names: &Names,
+) {
+    let mut add = |name: &'static str, poll: Poll<P>, owned: bool| {
+        let shape = match queue_pairs(case) {
+            None => Shape { recvs: POLL_DEPTH, ..shape(2 * POLL_DEPTH) },
+            // With registers of their own there would be thousands of doorbell pages.
+            Some((qps, per_qp)) => Shape {
+                qps,
+                units: (2 * per_qp).max(16),
+                recvs: 16,
+                sges: 1,
+                cqes: MANY_CQES,
+                doorbell: DoorbellMode::NonCached,
+            },
+        };
+        let mut side = side(context, shape);
+        let count = completions(case);
+        let round: Round = Box::new(move |clock| {
+            if owned {
+                side.stock(count);
+            }
+            match kind(case) {
+                Kind::Empty => {}
+                Kind::Recv => side.fill_recvs(count as u32, owned),
+                Kind::Send => side.fill_sends(count as u32, owned),
+            }
+            if case.contains("cold") {
+                make_cold(side.ring().last(count as u32));
+            }
+            let polls = if matches!(kind(case), Kind::Empty) { POLLS } else { count / N };
+            let mut seen = 0;
+            let ticks = clock.time(|| seen = poll(&mut side, polls));
+            assert_eq!(seen, count, "our completions");
+            side.finish();
+            (ticks, count.max(polls))
+        });
+        variants.push(Variant { name, round });
+    };
+    add(names.raw, Side::poll_with::<N>, false);
+    if queue_pairs(case).is_none() {
+        add(names.burst, Side::poll_burst::<N>, false);
+        add(names.into, Side::poll_into::<N>, false);
+        add(names.owned, Side::poll_owned::<N>, true);
+    }
+}

@@ -1,0 +1,65 @@
+//! The harness in the device's place: it writes completions, and nobody reads work requests.
+//!
+//! # Safety
+//!
+//! Writes entries of a completion queue's ring whose address and size its owner gave.
+#![allow(unsafe_code, reason = "writes completion queue entries where the device would")]
+
+use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, mlx5_cqe64};
+use uverbs_mlx5_prm::opcode::Opcode;
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Where a completion queue lies, and how far the device got.
+#[derive(Debug)]
+pub(crate) struct CqRing {
+    buf: *mut u8,
+    entries: u32,
+    stride: usize,
+    pi: u32,
+}
+
+/// What a completion tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// The send that begins at this WQEBB is done.
+    Send(u32),
+    /// The oldest receive is.
+    Recv,
+}
+
+impl CqRing {
+    pub(crate) fn new(buf: *mut u8, entries: u32, stride: usize) -> Self {
+        Self { buf, entries, stride, pi: 0 }
+    }
+
+    /// The 64 described bytes of the entry with this free-running index.
+    fn entry(&self, index: u32) -> *mut u8 {
+        let end = ((index & (self.entries - 1)) as usize + 1) * self.stride;
+        self.buf.wrapping_add(end - size_of::<mlx5_cqe64>())
+    }
+
+    /// Lines of the last `count` entries.
+    pub(crate) fn last(&self, count: u32) -> impl Iterator<Item = *const u8> {
+        (self.pi.wrapping_sub(count)..self.pi).map(|index| self.entry(index).cast_const())
+    }
+
+    /// Writes a completion, ownership last.
+    pub(crate) fn complete(&mut self, uidx: u32, qpn: u32, event: Event) {
+        let mut cqe = mlx5_cqe64::new_zeroed();
+        cqe.srqn_uidx = uidx.into();
+        let (opcode, sop, counter) = match event {
+            Event::Send(index) => (CqeOpcode::REQ, Opcode::SEND.0, index as u16),
+            Event::Recv => (CqeOpcode::RESP_SEND, 0, 0),
+        };
+        cqe.sop_drop_qpn = (u32::from(sop) << 24 | qpn).into();
+        cqe.wqe_counter = counter.into();
+        cqe.byte_cnt = 64.into();
+        let turn = (self.pi / self.entries) as u8 & MLX5_CQE_OWNER_MASK;
+        cqe.op_own = opcode.0 << 4 | turn;
+        let to = self.entry(self.pi);
+        let bytes = cqe.as_bytes();
+        // SAFETY: an entry of the ring, which its owner keeps; it polls in this thread, and not now.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        self.pi = self.pi.wrapping_add(1);
+    }
+}

@@ -200,7 +200,7 @@ pub struct Burst<'q, P: Provider = Any> {
 
 impl<P: Provider> Burst<'_, P> {
     /// The next completion; `None` when there is none now, or the budget is used up.
-    #[inline]
+    #[inline(always)]
     #[allow(
         clippy::should_implement_trait,
         reason = "an iterator's items could outlive the next call"

@@ -89,7 +89,7 @@ impl<P: Provider> RecvQueue<P> {
     }
 
     /// Begins a batch. The device sees none of it before [`RecvBatch::ring`].
-    #[inline]
+    #[inline(always)]
     pub fn batch(&mut self) -> RecvBatch<'_, P> {
         let at = self.rq.begin();
         RecvBatch { queue: self, at }
@@ -100,7 +100,7 @@ impl<P: Provider> RecvQueue<P> {
     /// # Errors
     ///
     /// As [`RecvBatch::post`].
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, id: u64, frame: Frame) -> Result<(), Rejected> {
         let mut batch = self.batch();
         batch.post(id, frame)?;
@@ -123,7 +123,7 @@ impl<P: Provider> RecvBatch<'_, P> {
     /// # Errors
     ///
     /// [`Rejected`] with the frame.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_post_recv")]
     pub fn post(&mut self, id: u64, frame: Frame) -> Result<(), Rejected> {
         if frame.domain() != self.queue.domain {
@@ -152,14 +152,14 @@ impl<P: Provider> RecvBatch<'_, P> {
     /// # Errors
     ///
     /// [`PostError`]; the batch is as before.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn post_raw(&mut self, id: u64, list: &[Sge]) -> Result<(), PostError> {
         // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
         unsafe { self.queue.rq.post(&mut self.at, id, list) }.map(|_| ())
     }
 
     /// Publishes the batch.
-    #[inline]
+    #[inline(always)]
     pub fn ring(self) {
         // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue from then on.
         unsafe { self.queue.rq.ring(self.at) };

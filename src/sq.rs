@@ -109,7 +109,7 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     /// two.ring();
     /// # }
     /// ```
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_wr_start")]
     pub fn batch(&mut self) -> Batch<'_, P, T> {
         let at = self.sq.begin();
@@ -128,7 +128,7 @@ pub struct Batch<'q, P: Provider = Any, T: Transport = Rc> {
 
 impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     /// Publishes the batch and rings the doorbell once.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_wr_complete")]
     pub fn ring(self) {
         // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue from then on.
@@ -173,7 +173,7 @@ impl<P: Provider> Batch<'_, P, Rc> {
     /// # Errors
     ///
     /// [`Rejected`] with the frame.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "IBV_WR_SEND")]
     pub fn send(&mut self, wr: impl Into<Wr>, frame: Frame) -> Result<(), Rejected> {
         self.frame(wr.into(), SendOp::Send, frame.sge(), frame)
@@ -184,7 +184,7 @@ impl<P: Provider> Batch<'_, P, Rc> {
     /// # Errors
     ///
     /// [`Rejected`] with the frame.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     pub fn send_imm(&mut self, wr: impl Into<Wr>, frame: Frame, imm: u32) -> Result<(), Rejected> {
         self.frame(wr.into(), SendOp::SendImm(imm), frame.sge(), frame)
@@ -195,7 +195,7 @@ impl<P: Provider> Batch<'_, P, Rc> {
     /// # Errors
     ///
     /// [`Rejected`] with the frame.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     pub fn write(&mut self, wr: impl Into<Wr>, frame: Frame, to: Remote) -> Result<(), Rejected> {
         self.frame(wr.into(), SendOp::Write(to), frame.sge(), frame)
@@ -206,7 +206,7 @@ impl<P: Provider> Batch<'_, P, Rc> {
     /// # Errors
     ///
     /// [`Rejected`] with the frame.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     pub fn write_imm(
         &mut self,
@@ -223,7 +223,7 @@ impl<P: Provider> Batch<'_, P, Rc> {
     /// # Errors
     ///
     /// [`Rejected`] with the frame.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_READ")]
     pub fn read(&mut self, wr: impl Into<Wr>, frame: Frame, from: Remote) -> Result<(), Rejected> {
         self.frame(wr.into(), SendOp::Read(from), frame.sge(), frame)
@@ -235,7 +235,7 @@ impl<P: Provider> Batch<'_, P, Rc> {
     /// # Errors
     ///
     /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     pub fn compare_swap(
         &mut self,
@@ -255,7 +255,7 @@ impl<P: Provider> Batch<'_, P, Rc> {
     /// # Errors
     ///
     /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub fn fetch_add(
         &mut self,
@@ -272,7 +272,7 @@ impl<P: Provider> Batch<'_, P, Rc> {
     /// # Errors
     ///
     /// [`PostError::InlineTooLong`] over the queue pair's `max_inline_data`.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "IBV_SEND_INLINE")]
     pub fn send_inline(&mut self, wr: impl Into<Wr>, data: &[u8]) -> Result<(), PostError> {
         self.inline(wr.into(), SendOp::Send, data)
@@ -283,7 +283,7 @@ impl<P: Provider> Batch<'_, P, Rc> {
     /// # Errors
     ///
     /// As [`send_inline`](Self::send_inline).
-    #[inline]
+    #[inline(always)]
     pub fn send_imm_inline(
         &mut self,
         wr: impl Into<Wr>,
@@ -298,7 +298,7 @@ impl<P: Provider> Batch<'_, P, Rc> {
     /// # Errors
     ///
     /// As [`send_inline`](Self::send_inline).
-    #[inline]
+    #[inline(always)]
     pub fn write_inline(
         &mut self,
         wr: impl Into<Wr>,
@@ -313,7 +313,7 @@ impl<P: Provider> Batch<'_, P, Rc> {
     /// # Errors
     ///
     /// As [`send_inline`](Self::send_inline).
-    #[inline]
+    #[inline(always)]
     pub fn write_imm_inline(
         &mut self,
         wr: impl Into<Wr>,
@@ -326,7 +326,7 @@ impl<P: Provider> Batch<'_, P, Rc> {
 }
 
 /// Where an atomic's answer goes. A frame that is too short gives a piece that the post refuses.
-#[inline]
+#[inline(always)]
 fn word(frame: &Frame) -> Sge {
     let sge = frame.sge();
     Sge { len: sge.len.min(8), ..sge }

@@ -44,7 +44,12 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// One round of everything: a SEND that is received, a WRITE, a READ, an atomic, unsignaled and inline ones among them; the three ways of polling.
-fn round(client: &mut Side, server: &mut Side, memory: &ExposedMemory, frames: &mut [Option<Frame>; 4]) {
+fn round(
+    client: &mut Side,
+    server: &mut Side,
+    memory: &ExposedMemory,
+    frames: &mut [Option<Frame>; 4],
+) {
     let [sent, read, added, received] = frames;
     server.qp.post_recv(1, received.take().unwrap()).unwrap();
     let mut batch = client.qp.batch();
@@ -112,8 +117,7 @@ fn forbid_system_calls() -> bool {
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS),
     ];
-    let filter =
-        libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: no memory is involved.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return false;

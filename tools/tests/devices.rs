@@ -19,9 +19,7 @@ fn without_a_device_the_embedded_one_is_listed() {
     let run = uverbs(&["devices"]).ok();
     let notes: Vec<_> = run.stderr.lines().collect();
     assert_eq!(notes.len(), 1, "{run:?}");
-    assert!(
-        notes[0].starts_with("uverbs: no RDMA device here, using the embedded software HCA")
-    );
+    assert!(notes[0].starts_with("uverbs: no RDMA device here, using the embedded software HCA"));
     let rows: Vec<Vec<_>> =
         run.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["device", "node", "GUID", "driver", "port", "state", "link", "layer"]);

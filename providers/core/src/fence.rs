@@ -1,4 +1,4 @@
-//! The four places where a queue needs the processor to keep an order, each named after what it orders.
+//! The five places where a queue needs the processor to keep an order, each named after what it orders.
 //!
 //! A fence has a partner. Here it is always the device, which reads and writes host memory over PCI Express and is told
 //! to look by a store to its doorbell page. PCI Express keeps posted writes of one requester in order (rev. 5, 2.4.1),
@@ -11,6 +11,7 @@
 //! | [`record_before_doorbell`], non-cached | compiler | `dmb oshst` | full fence |
 //! | [`record_before_doorbell`], write-combining | `sfence` | `dsb st` | full fence |
 //! | [`doorbell_flush`] | `sfence` | `dsb st` | full fence |
+//! | [`copy_flush`] | compiler | `dsb st` | full fence |
 //! | [`cqe_owner_before_body`] | compiler | `dmb oshld` | full fence |
 //!
 //! *Why so little on x86-64.* Stores to write-back memory become visible in program order, and loads are not reordered
@@ -79,13 +80,32 @@ pub fn record_before_doorbell(memory: DoorbellMemory) {
 
 /// After stores to a write-combining doorbell page.
 ///
-/// *Orders* the BlueFlame copy, or the eight-byte doorbell, before all later stores, and drains it from the
-/// write-combining buffer: without this it waits there until chance evicts it. *Partner*: the device's BlueFlame
-/// buffer, which takes a WQE whole or falls back to reading it from memory, and whose halves alternate: the copy of the
-/// next WQE must not combine with this one. Not needed behind a non-cached page.
+/// *Orders* the eight-byte doorbell before all later stores, and drains it from the write-combining buffer, of which it
+/// fills a part: without this it waits there until chance evicts it. *Partner*: the device, which is to hear of the work
+/// now. Not needed behind a non-cached page.
 #[inline(always)]
 pub fn doorbell_flush() {
     drain();
+}
+
+/// After whole 64-byte blocks were copied to a write-combining doorbell page.
+///
+/// *Orders* the BlueFlame copy before later doorbells, as [`doorbell_flush`] does. *Partner*: the device's BlueFlame
+/// buffer, which takes a WQE whole or falls back to reading it from memory, and whose halves alternate: the copy of the
+/// next WQE must not combine with this one.
+///
+/// On x86-64 this costs no instruction. A write-combining buffer that is full goes out by itself, since there is
+/// nothing more to combine (SDM vol 3A, 11.3.1; AMD APM vol 2, 7.4.1), and the next doorbell's
+/// [`record_before_doorbell`] drains whatever is left before it stores anything. UCX leaves the fence out in the same
+/// place (`uct/ib/mlx5/ib_mlx5.inl`, `uct_ib_mlx5_txwq_ring_doorbell`, mode `BF_POST`); rdma-core has it
+/// (`mmio_flush_writes`), and so has the feature `conservative-fences`.
+#[inline(always)]
+pub fn copy_flush() {
+    if cfg!(all(target_arch = "x86_64", not(feature = "conservative-fences"))) {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        drain();
+    }
 }
 
 /// After a completion's ownership bit was seen to be ours, before its other fields are read.
@@ -210,6 +230,7 @@ mod tests {
                 record_before_doorbell(DoorbellMemory::NonCached);
                 record_before_doorbell(DoorbellMemory::WriteCombining);
                 doorbell_flush();
+                copy_flush();
             }
             STOP.store(true, Ordering::Relaxed);
             device.join().unwrap();

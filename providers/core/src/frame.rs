@@ -30,11 +30,16 @@ pub struct Slab {
     inner: Arc<Inner>,
 }
 
+#[repr(C)]
 struct Inner {
+    // What a post asks of each frame, side by side.
+    base: *mut u8,
+    frame_len: u32,
+    lkey: u32,
+    domain: u64,
     // Both are taken in Drop: the region first, then, if the kernel agreed, the memory.
     region: ManuallyDrop<MrCore>,
     memory: ManuallyDrop<Mapping>,
-    frame_len: u32,
     count: u32,
     /// Head of the free list: index in the low half, a counter against ABA in the high half.
     head: AtomicU64,
@@ -62,9 +67,12 @@ impl Slab {
         let head = AtomicU64::new(u64::from(if count == 0 { NONE } else { 0 }));
         Self {
             inner: Arc::new(Inner {
+                base: memory.ptr(),
+                frame_len,
+                lkey: region.lkey(),
+                domain: region.domain(),
                 region: ManuallyDrop::new(region),
                 memory: ManuallyDrop::new(memory),
-                frame_len,
                 count,
                 head,
                 next,
@@ -76,7 +84,8 @@ impl Slab {
     #[must_use]
     pub fn take(&self) -> Option<Frame> {
         let index = self.inner.pop()?;
-        Some(Frame { inner: Arc::clone(&self.inner), index, len: self.inner.frame_len })
+        let place = u64::from(index) << 32 | u64::from(self.inner.frame_len);
+        Some(Frame { inner: ManuallyDrop::new(Arc::clone(&self.inner)), place })
     }
 
     /// Bytes in a frame.
@@ -94,7 +103,7 @@ impl Slab {
     /// The region's local key, for raw posts.
     #[must_use]
     pub fn lkey(&self) -> u32 {
-        self.inner.region.lkey()
+        self.inner.lkey
     }
 }
 
@@ -152,9 +161,11 @@ impl Drop for Inner {
 ///
 /// Move it into a post, and its completion gives it back. Dropped, it goes back to its [`Slab`].
 pub struct Frame {
-    inner: Arc<Inner>,
-    index: u32,
-    len: u32,
+    // Taken in Drop.
+    inner: ManuallyDrop<Arc<Inner>>,
+    /// Index in the high half, length in the low half. One word: a frame then moves as two of eight bytes. As two halves it is
+    /// stored in two pieces and loaded in one, which waits until the stores have left the processor.
+    place: u64,
 }
 
 impl Frame {
@@ -168,21 +179,34 @@ impl Frame {
     /// Sets the length: what is sent, and what the slice shows. Longer than the capacity is cut to it.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
-        self.len = u32::try_from(len).unwrap_or(u32::MAX).min(self.inner.frame_len);
+        let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.inner.frame_len);
+        self.place = u64::from(self.index()) << 32 | u64::from(len);
     }
 
     /// Where it is in memory and under which key, with the present length. For raw posts.
     #[inline]
     #[must_use]
     pub fn sge(&self) -> Sge {
-        Sge { addr: self.addr(), len: self.len, lkey: self.inner.region.lkey() }
+        Sge { addr: self.addr(), len: self.bytes(), lkey: self.inner.lkey }
     }
 
     /// The number of the protection domain it is registered in; see [`crate::pd::PdCore::domain`].
     #[inline]
     #[must_use]
     pub fn domain(&self) -> u64 {
-        self.inner.region.domain()
+        self.inner.domain
+    }
+
+    /// Which frame of its slab it is.
+    #[inline(always)]
+    fn index(&self) -> u32 {
+        (self.place >> 32) as u32
+    }
+
+    /// Its length.
+    #[inline(always)]
+    fn bytes(&self) -> u32 {
+        self.place as u32
     }
 
     #[inline]
@@ -192,8 +216,8 @@ impl Frame {
 
     #[inline]
     fn pointer(&self) -> *mut u8 {
-        let offset = self.index as usize * self.inner.frame_len as usize;
-        self.inner.memory.ptr().wrapping_add(offset)
+        let offset = self.index() as usize * self.inner.frame_len as usize;
+        self.inner.base.wrapping_add(offset)
     }
 }
 
@@ -205,7 +229,7 @@ impl Deref for Frame {
         // SAFETY: the frame lies in the mapping (index < count, checked in `Slab::new`; len <= frame_len), which
         // `inner` keeps alive and which is initialised; this frame is the only way to these bytes, and the device
         // doesn't have it, since posting would have moved it away.
-        unsafe { std::slice::from_raw_parts(self.pointer(), self.len as usize) }
+        unsafe { std::slice::from_raw_parts(self.pointer(), self.bytes() as usize) }
     }
 }
 
@@ -213,21 +237,31 @@ impl DerefMut for Frame {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` makes the access unique.
-        unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.len as usize) }
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.bytes() as usize) }
     }
 }
 
 impl Drop for Frame {
+    #[inline(always)]
     fn drop(&mut self) {
-        self.inner.push(self.index);
+        // SAFETY: Drop runs once, and nothing uses the field after it.
+        let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
+        give_back(inner, self.index());
     }
+}
+
+/// Puts a frame back into its slab. One call by value, out of line: a drop so small is inlined into a program's clean-up code,
+/// too. One that isn't takes the address of whatever holds the frame, and a completion would have to live in memory.
+#[inline(never)]
+fn give_back(slab: Arc<Inner>, index: u32) {
+    slab.push(index);
 }
 
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frame")
-            .field("index", &self.index)
-            .field("len", &self.len)
+            .field("index", &self.index())
+            .field("len", &self.bytes())
             .field("capacity", &self.inner.frame_len)
             .finish_non_exhaustive()
     }

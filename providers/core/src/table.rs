@@ -7,12 +7,12 @@
 //! device stands between: it completes only what was published to it, and it is published after the slot is written.
 //! Publishing (a fence and a store that the device reads) and completing (a load and a fence) order the two
 //! threads' accesses to the slot through the device, as a message through a third thread would; `retired` is
-//! the Release/Acquire pair that orders them on the way back.
+//! the Release/Acquire pair that orders them on the way back. One field of a slot, the count of posts, is the posting side's
+//! alone. A table has `mask + 1` slots and frames for as long as it lives, so an index under the mask needs no check.
 #![allow(unsafe_code, reason = "two threads share slots that change hands through the device")]
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -20,15 +20,17 @@ use crossbeam_utils::CachePadded;
 
 use crate::frame::Frame;
 
-/// One work request: whose it is, where it ends, and the buffer that went with it.
+/// One work request: whose it is and where it ends. Sixteen bytes, four to a cache line: its buffer is in a list of its own,
+/// which queues that own none never touch.
 struct Slot {
     wr_id: u64,
     /// The producer index after this work request, in ring units.
     end: u32,
-    /// Whether `frame` holds one.
-    owned: bool,
-    frame: MaybeUninit<Frame>,
+    /// The posting side's own: how many work requests were posted up to the one that ends with this unit.
+    posted: u32,
 }
+
+const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Option<Frame>>() == 16);
 
 /// What a completion finds in its slot.
 #[derive(Debug)]
@@ -44,7 +46,10 @@ pub struct Taken {
 /// The slots of one work queue: as many as the ring has units (WQEBBs of a send queue, entries of a receive queue),
 /// a power of two.
 pub struct SlotTable {
+    /// One at least, and `mask + 1` of them.
     slots: Box<[UnsafeCell<Slot>]>,
+    /// As many.
+    frames: Box<[UnsafeCell<Option<Frame>>]>,
     mask: u32,
     /// Set at the first owned post: then completions look for buffers in the slots they pass over.
     owns: AtomicBool,
@@ -66,12 +71,12 @@ impl SlotTable {
     #[must_use]
     pub fn new(units: u32) -> Self {
         assert!(units == 0 || units.is_power_of_two());
-        let empty = || {
-            UnsafeCell::new(Slot { wr_id: 0, end: 0, owned: false, frame: MaybeUninit::uninit() })
-        };
+        let count = units.max(1);
+        let empty = || UnsafeCell::new(Slot { wr_id: 0, end: 0, posted: 0 });
         Self {
-            slots: (0..units).map(|_| empty()).collect(),
-            mask: units.wrapping_sub(1),
+            slots: (0..count).map(|_| empty()).collect(),
+            frames: (0..count).map(|_| UnsafeCell::new(None)).collect(),
+            mask: count - 1,
             owns: AtomicBool::new(false),
             retired: CachePadded::new(AtomicU32::new(0)),
         }
@@ -84,10 +89,28 @@ impl SlotTable {
         self.slots.len() as u32
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, index: u32) -> *mut Slot {
-        // PANIC: none: `index & mask` is below the length, a power of two; an empty table has no caller.
-        self.slots[(index & self.mask) as usize].get()
+        // SAFETY: `index & mask` is below the length, since `new` made `mask + 1` slots.
+        unsafe { self.slots.get_unchecked((index & self.mask) as usize) }.get()
+    }
+
+    /// Where the buffer of the slot at `index` is kept.
+    #[inline(always)]
+    fn frame(&self, index: u32) -> *mut Option<Frame> {
+        // SAFETY: as in `slot`: there are as many.
+        unsafe { self.frames.get_unchecked((index & self.mask) as usize) }.get()
+    }
+
+    /// Takes the buffer out of a slot.
+    ///
+    /// # Safety
+    ///
+    /// The caller may write the slot.
+    #[inline(always)]
+    unsafe fn take_frame(&self, index: u32) -> Option<Frame> {
+        // SAFETY: the frame's place belongs to whom the slot does.
+        unsafe { &mut *self.frame(index) }.take()
     }
 
     /// Notes a work request that starts at ring unit `index` and ends before `end`. Posting side.
@@ -95,8 +118,8 @@ impl SlotTable {
     /// # Safety
     ///
     /// The slot is the posting side's: free, or tentatively written and not published. The caller is the
-    /// only poster. The table is not empty.
-    #[inline]
+    /// only poster.
+    #[inline(always)]
     pub unsafe fn put(&self, index: u32, wr_id: u64, end: u32) {
         let slot = self.slot(index);
         // SAFETY: the slot is ours, says the caller; nobody else looks at it.
@@ -105,20 +128,40 @@ impl SlotTable {
         slot.end = end;
     }
 
+    /// The same, and notes how many work requests were posted in all, for [`counted`](Self::counted). Posting side.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](Self::put), of all slots from `index` to `end`.
+    #[inline(always)]
+    pub unsafe fn put_counted(&self, index: u32, wr_id: u64, end: u32, posted: u32) {
+        let last = end.wrapping_sub(1);
+        if last == index {
+            // SAFETY: the slot is ours, says the caller; nobody else looks at it.
+            let slot = unsafe { &mut *self.slot(index) };
+            *slot = Slot { wr_id, end, posted };
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.put(index, wr_id, end) };
+        // SAFETY: the slot is ours, says the caller, and the polling side never looks at this field.
+        unsafe { (*self.slot(last)).posted = posted };
+    }
+
     /// Puts the buffer into a slot that was just written by [`put`](Self::put). Posting side.
     ///
     /// # Safety
     ///
     /// As for `put`, and the slot holds no buffer.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn own(&self, index: u32, frame: Frame) {
-        let slot = self.slot(index);
         // SAFETY: the slot is ours, says the caller; nobody else looks at it.
-        let slot = unsafe { &mut *slot };
-        slot.frame.write(frame);
-        slot.owned = true;
-        // Relaxed: read by the polling side only after a completion of this very slot or a later one.
-        self.owns.store(true, Ordering::Relaxed);
+        unsafe { self.frame(index).write(Some(frame)) };
+        // Relaxed: read by the polling side only after a completion of this very slot or a later one. Stored once, since the line
+        // is one that the polling side reads for each completion.
+        if !self.owns.load(Ordering::Relaxed) {
+            self.owns.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Takes the buffer back out of a slot, if it holds one. Posting side.
@@ -127,9 +170,8 @@ impl SlotTable {
     ///
     /// As for `put`.
     pub unsafe fn disown(&self, index: u32) -> Option<Frame> {
-        let slot = self.slot(index);
         // SAFETY: the slot is ours, says the caller.
-        unsafe { take_frame(slot) }
+        unsafe { self.take_frame(index) }
     }
 
     /// Takes what the work request that starts at ring unit `index` left, and releases buffers of earlier, unsignaled
@@ -138,17 +180,18 @@ impl SlotTable {
     /// # Safety
     ///
     /// The device completed this work request, and the caller is the only poller of this queue. The table is not empty.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn take(&self, index: u32) -> Taken {
-        let slot = self.slot(index);
         // SAFETY: the slot is the polling side's since its completion was seen.
-        let Slot { wr_id, end, .. } = unsafe { &*slot };
+        let Slot { wr_id, end, .. } = unsafe { &*self.slot(index) };
         let (wr_id, end) = (*wr_id, *end);
         let frame = if self.owns.load(Ordering::Relaxed) {
-            // SAFETY: the caller's promise holds for all slots up to this one: work requests of a queue complete in order.
-            unsafe { self.pass_over(index) };
+            if (self.tail() ^ index) & self.mask != 0 {
+                // SAFETY: the caller's promise holds for all slots up to this one: work requests of a queue complete in order.
+                unsafe { self.pass_over(index) };
+            }
             // SAFETY: the slot is the polling side's.
-            unsafe { take_frame(slot) }
+            unsafe { self.take_frame(index) }
         } else {
             None
         };
@@ -160,18 +203,19 @@ impl SlotTable {
     /// # Safety
     ///
     /// As for [`take`](Self::take).
+    #[inline(never)]
     unsafe fn pass_over(&self, index: u32) {
-        let mut at = self.retired.load(Ordering::Relaxed);
+        let mut at = self.tail();
         // Bounded: a slot's `end` is ahead of it, and the ring has `units` units.
         for _ in 0..self.units() {
             if (at ^ index) & self.mask == 0 {
                 return;
             }
-            let slot = self.slot(at);
             // SAFETY: this slot's work request was published before the completed one.
-            at = unsafe { (*slot).end };
+            let frame = unsafe { self.take_frame(at) };
             // SAFETY: as above.
-            drop(unsafe { take_frame(slot) });
+            at = unsafe { (*self.slot(at)).end };
+            drop(frame);
         }
     }
 
@@ -180,6 +224,20 @@ impl SlotTable {
     #[must_use]
     pub fn tail(&self) -> u32 {
         self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Brings what [`take`](Self::take) and [`retire`](Self::retire) use into the cache, all but the slot. Polling side, a
+    /// while before.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        prefetch(&raw const self.slots);
+        prefetch(&raw const self.retired);
+    }
+
+    /// Brings the slot at `index` into the cache. Polling side, a while behind [`prefetch`](Self::prefetch).
+    #[inline(always)]
+    pub fn prefetch_slot(&self, index: u32) {
+        prefetch(self.slot(index));
     }
 
     /// Gives the slots before `end` back to the posting side. Polling side.
@@ -201,15 +259,16 @@ impl SlotTable {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// Where the work request that starts at ring unit `index` ended. Posting side.
+    /// How many work requests were posted up to the one that ended before `end`, if it was [`put_counted`](Self::put_counted); 0
+    /// in a table that is new or was reset. Posting side.
     ///
     /// # Safety
     ///
-    /// It was posted, and is retired; no other work request was put there since. The caller is the only poster.
+    /// The work request that ended there is retired, and no other one was put there since. The caller is the only poster.
     #[must_use]
-    pub unsafe fn end_of(&self, index: u32) -> u32 {
+    pub unsafe fn counted(&self, end: u32) -> u32 {
         // SAFETY: the slot is the poster's again, says the caller.
-        unsafe { (*self.slot(index)).end }
+        unsafe { (*self.slot(end.wrapping_sub(1))).posted }
     }
 
     /// Takes all buffers still in the table, in ring order from the consumer index, with their work request's number.
@@ -222,11 +281,11 @@ impl SlotTable {
         let start = self.tail();
         let mut frames = Vec::new();
         for offset in 0..self.units() {
-            let slot = self.slot(start.wrapping_add(offset));
+            let index = start.wrapping_add(offset);
             // SAFETY: the caller is alone with the table.
-            if let Some(frame) = unsafe { take_frame(slot) } {
+            if let Some(frame) = unsafe { self.take_frame(index) } {
                 // SAFETY: as above.
-                frames.push((unsafe { (*slot).wr_id }, frame));
+                frames.push((unsafe { (*self.slot(index)).wr_id }, frame));
             }
         }
         frames
@@ -240,32 +299,30 @@ impl SlotTable {
     pub unsafe fn reset(&self) {
         // SAFETY: the caller's promise.
         drop(unsafe { self.reclaim() });
+        // SAFETY: the caller is alone with the table.
+        unsafe { (*self.slot(self.mask)).posted = 0 };
         self.retired.store(0, Ordering::Release);
     }
 }
 
-/// Takes the buffer out of a slot.
-///
-/// # Safety
-///
-/// The caller may write the slot.
-#[inline]
-unsafe fn take_frame(slot: *mut Slot) -> Option<Frame> {
-    // SAFETY: the caller's promise.
-    let slot = unsafe { &mut *slot };
-    if !slot.owned {
-        return None;
+/// A hint that this will be needed soon; where the language has no name for it, nothing.
+#[inline(always)]
+fn prefetch<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint: no address faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
-    slot.owned = false;
-    // SAFETY: `owned` said that the frame is there; it is cleared, so it is read once.
-    Some(unsafe { slot.frame.assume_init_read() })
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
 }
 
 impl Drop for SlotTable {
     fn drop(&mut self) {
-        for slot in &mut self.slots {
+        for index in 0..self.units() {
             // SAFETY: `&mut self`: no one else uses the table. Buffers go back to their slabs.
-            drop(unsafe { take_frame(slot.get()) });
+            drop(unsafe { self.take_frame(index) });
         }
     }
 }
@@ -400,6 +457,32 @@ mod tests {
             2,
             "two came back to the slab, one with the completion"
         );
+    }
+
+    #[test]
+    fn what_was_posted_is_counted_where_it_ended() {
+        let table = SlotTable::new(8);
+        // SAFETY: one thread plays both sides, and posts only into free slots.
+        assert_eq!(unsafe { table.counted(0) }, 0, "new");
+        // Of one unit and of several, around the end of the ring.
+        let mut at = 0u32;
+        for (posted, units) in (1..).zip([1, 3, 1, 2, 4, 1]) {
+            let end = at.wrapping_add(units);
+            // SAFETY: as above.
+            unsafe { table.put_counted(at, u64::from(posted) + 70, end, posted) };
+            // SAFETY: one thread plays both sides; what was posted is completed.
+            let taken = unsafe { table.take(at) };
+            assert_eq!((taken.wr_id, taken.end), (u64::from(posted) + 70, end));
+            // SAFETY: as above.
+            unsafe { table.retire(end) };
+            // SAFETY: retired, and nothing was put there since.
+            assert_eq!(unsafe { table.counted(end) }, posted);
+            at = end;
+        }
+        // SAFETY: one thread, alone with the table.
+        unsafe { table.reset() };
+        // SAFETY: as above.
+        assert_eq!(unsafe { table.counted(0) }, 0, "reset");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use uverbs_core::cq::{CqCore, Message};
 use uverbs_core::fence;
 use uverbs_core::provider::{CqOps, Polled};
-use uverbs_core::table::{QpShared, Taken};
+use uverbs_core::table::{QpShared, SlotTable, Taken};
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
 
@@ -31,6 +31,11 @@ use crate::cqe::{Cqe, Entry};
 /// What a ring is filled with: no opcode, and the ownership bit that the first turn doesn't expect. rdma-core writes 0xf0 and
 /// looks at the opcode of every entry; with the bit set it need not be looked at.
 pub(crate) const UNWRITTEN: u8 = CqeOpcode::INVALID.0 << 4 | MLX5_CQE_OWNER_MASK;
+
+/// Queue pairs up to which what polling needs of them stays in a first-level cache by itself.
+const FEW: usize = 256;
+/// Entries to look ahead: what takes as long as memory does, at a few nanoseconds each.
+const FAR: u32 = 16;
 
 /// No user index has this value: they have 24 bits.
 const NO_UIDX: u32 = u32::MAX;
@@ -44,10 +49,8 @@ pub struct Cq {
     ci: u32,
     /// Entries less one.
     mask: u32,
-    /// Log2 of an entry's bytes.
-    shift: u32,
-    /// Log2 of the entries: this bit of the index is the ownership bit.
-    turn: u32,
+    /// Bytes of an entry.
+    stride: u32,
     /// The queue pair of the last completion.
     last_uidx: u32,
     last: *const QpShared,
@@ -109,8 +112,7 @@ impl Cq {
             start: parts.start.wrapping_add((1 << parts.shift) - mlx5_cqe64::SIZE),
             ci: 0,
             mask: parts.entries - 1,
-            shift: parts.shift,
-            turn: parts.entries.ilog2(),
+            stride: 1 << parts.shift,
             last_uidx: NO_UIDX,
             last: std::ptr::null(),
             record: parts.record,
@@ -147,7 +149,7 @@ impl Cq {
 
     /// Bytes of an entry.
     pub(crate) fn stride(&self) -> usize {
-        1 << self.shift
+        self.stride as usize
     }
 
     pub(crate) fn record(&self) -> *mut u32 {
@@ -161,7 +163,7 @@ impl Cq {
 
     #[inline(always)]
     fn at(&self, index: u32) -> *mut u8 {
-        self.start.wrapping_add(((index & self.mask) as usize) << self.shift)
+        self.start.wrapping_add((index & self.mask) as usize * self.stride as usize)
     }
 
     /// The entry with this free-running index. Whose it is, is for the caller to know.
@@ -177,7 +179,13 @@ impl Cq {
         let op_own = self.at(index).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET);
         // SAFETY: in the ring, by the mask, which `core` keeps; the device's write is one of a byte at least.
         let op_own = unsafe { AtomicU8::from_ptr(op_own) }.load(Ordering::Relaxed);
-        ((op_own ^ (index >> self.turn) as u8) & MLX5_CQE_OWNER_MASK == 0).then_some(op_own)
+        (op_own & MLX5_CQE_OWNER_MASK == self.turn(index)).then_some(op_own)
+    }
+
+    /// The ownership bit of entries that belong to the program: the lowest bit of the number of the turn.
+    #[inline(always)]
+    fn turn(&self, index: u32) -> u8 {
+        u8::from(index & (self.mask + 1) != 0)
     }
 
     /// Makes the queue pair with this user index the last one; false when there is none.
@@ -186,13 +194,45 @@ impl Cq {
         uidx == self.last_uidx || self.find(uidx)
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&mut self, uidx: u32) -> bool {
         let Some(Some(shared)) = self.table.get(uidx as usize) else {
             return false;
         };
         (self.last_uidx, self.last) = (uidx, Arc::as_ptr(shared));
+        if self.table.len() > FEW {
+            self.look_ahead();
+        }
         true
+    }
+
+    /// Starts to bring into the cache what entries further on will need: with thousands of queue pairs each completion is one
+    /// of a queue pair that was not looked at for long. Hints only; an entry that isn't there yet gives none.
+    #[inline(never)]
+    fn look_ahead(&self) {
+        let far = self.ci.wrapping_add(FAR);
+        if let Some(op_own) = self.owned(far)
+            && let Some(table) = self.table_of(self.entry(far), op_own)
+        {
+            table.prefetch();
+        }
+        let near = self.ci.wrapping_add(FAR / 2);
+        if let Some(op_own) = self.owned(near) {
+            let entry = self.entry(near);
+            if let Some(table) = self.table_of(entry, op_own) {
+                let is_send = OpOwn(op_own).opcode() == CqeOpcode::REQ.0;
+                let index = if is_send { entry.wqe_counter().into() } else { table.tail() };
+                table.prefetch_slot(index);
+            }
+        }
+    }
+
+    /// The slots that an entry is of.
+    #[inline(always)]
+    fn table_of(&self, entry: Entry, op_own: u8) -> Option<&SlotTable> {
+        let shared = self.table.get(entry.uidx() as usize)?.as_deref()?;
+        let is_send = OpOwn(op_own).opcode() == CqeOpcode::REQ.0;
+        Some(if is_send { &shared.send } else { &shared.recv })
     }
 
     /// Reads the messages that came.
@@ -224,6 +264,67 @@ impl Cq {
                         *place = None;
                     }
                 }
+            }
+        }
+    }
+
+    /// Takes the work request that the next entry says was done.
+    ///
+    /// # Safety
+    ///
+    /// The entry is the program's, tells of success, and `know` has just found its queue pair.
+    #[inline(always)]
+    unsafe fn succeed<'a>(&mut self, entry: Entry, op_own: u8) -> Polled<Cqe<'a>> {
+        self.ci = self.ci.wrapping_add(1);
+        // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, for which the caller's view is over.
+        let view = unsafe { Cqe::new(entry, op_own) };
+        let opcode = CqeOpcode(OpOwn(op_own).opcode());
+        // SAFETY: `know` said that `last` is in the table, which isn't changed until the next call.
+        let shared = unsafe { &*self.last };
+        if opcode == CqeOpcode::REQ {
+            // SAFETY: the device completed this send; this is the only poller.
+            let Taken { wr_id, frame, .. } = unsafe { take_send(shared, entry) };
+            return Polled { view, wr_id, frame };
+        }
+        // SAFETY: the device completed the oldest receive; this is the only poller.
+        let Taken { wr_id, mut frame, .. } = unsafe { take_recv(shared) };
+        if let Some(frame) = &mut frame {
+            // A WRITE with immediate data went elsewhere, and used up the receive.
+            let into = opcode != CqeOpcode::RESP_WR_IMM;
+            frame.set_len(if into { entry.byte_count() as usize } else { 0 });
+        }
+        Polled { view, wr_id, frame }
+    }
+
+    /// The next completion where it is a failure, or of a queue pair that isn't known yet; or nothing, after what is nobody's
+    /// was skipped.
+    #[cold]
+    #[inline(never)]
+    fn next_odd(&mut self) -> Option<Polled<Cqe<'_>>> {
+        let mut strays = 0;
+        loop {
+            let op_own = self.owned(self.ci)?;
+            fence::cqe_owner_before_body();
+            let entry = self.entry(self.ci);
+            let opcode = CqeOpcode(OpOwn(op_own).opcode());
+            if !self.know(entry.uidx()) && self.core.has_messages() {
+                // Learning may sweep, which moves entries and the consumer index: look anew.
+                self.learn();
+                continue;
+            }
+            if opcode.0 <= CqeOpcode::RESP_SEND_INV.0 && self.know(entry.uidx()) {
+                // SAFETY: a success, and the queue pair that it names was just looked up.
+                return Some(unsafe { self.succeed(entry, op_own) });
+            }
+            match self.odd(opcode, entry) {
+                Odd::Failed(Taken { wr_id, frame, .. }) => {
+                    // SAFETY: as in `succeed`.
+                    let view = unsafe { Cqe::new(entry, op_own) };
+                    return Some(Polled { view, wr_id, frame });
+                }
+                // A ring full of them at most, then it is the caller's turn: whatever the device does, this ends.
+                Odd::Stray if strays < self.mask => strays += 1,
+                Odd::Stray | Odd::Unwritten => return None,
             }
         }
     }
@@ -287,7 +388,7 @@ impl Cq {
         let op_own = self.at(to).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET);
         // SAFETY: as above; the last byte of the entry.
         let op_own = unsafe { AtomicU8::from_ptr(op_own) };
-        let owner = (to >> self.turn) as u8 & MLX5_CQE_OWNER_MASK;
+        let owner = self.turn(to);
         op_own.store(
             op_own.load(Ordering::Relaxed) & !MLX5_CQE_OWNER_MASK | owner,
             Ordering::Relaxed,
@@ -327,54 +428,23 @@ unsafe fn take_recv(shared: &QpShared) -> Taken {
 impl CqOps for Cq {
     type View<'a> = Cqe<'a>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Polled<Cqe<'_>>> {
-        let mut strays = 0;
-        loop {
-            let Some(op_own) = self.owned(self.ci) else {
-                if self.core.has_messages() {
-                    self.learn();
-                }
-                return None;
-            };
-            fence::cqe_owner_before_body();
-            let entry = self.entry(self.ci);
-            let opcode = CqeOpcode(OpOwn(op_own).opcode());
-            if !self.know(entry.uidx()) && self.core.has_messages() {
-                // Learning may sweep, which moves entries and the consumer index: look anew.
+        let Some(op_own) = self.owned(self.ci) else {
+            if self.core.has_messages() {
                 self.learn();
-                continue;
             }
-            // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, which needs `&mut self`.
-            let view = unsafe { Cqe::new(entry, op_own) };
-            if opcode.0 <= CqeOpcode::RESP_SEND_INV.0 && self.know(entry.uidx()) {
-                self.ci = self.ci.wrapping_add(1);
-                // SAFETY: `know` said that `last` is in the table, which isn't changed until the next call.
-                let shared = unsafe { &*self.last };
-                // Two returns and no variable in common: a buffer that is moved once more is a store and a load once more.
-                if opcode == CqeOpcode::REQ {
-                    // SAFETY: the device completed this send; this is the only poller.
-                    let Taken { wr_id, frame, .. } = unsafe { take_send(shared, entry) };
-                    return Some(Polled { view, wr_id, frame });
-                }
-                // SAFETY: the device completed the oldest receive; this is the only poller.
-                let Taken { wr_id, mut frame, .. } = unsafe { take_recv(shared) };
-                if let Some(frame) = &mut frame {
-                    // A WRITE with immediate data went elsewhere, and used up the receive.
-                    let into = opcode != CqeOpcode::RESP_WR_IMM;
-                    frame.set_len(if into { entry.byte_count() as usize } else { 0 });
-                }
-                return Some(Polled { view, wr_id, frame });
-            }
-            match self.odd(opcode, entry) {
-                Odd::Failed(Taken { wr_id, frame, .. }) => {
-                    return Some(Polled { view, wr_id, frame });
-                }
-                // A ring full of them at most, then it is the caller's turn: whatever the device does, this ends.
-                Odd::Stray if strays < self.mask => strays += 1,
-                Odd::Stray | Odd::Unwritten => return None,
-            }
+            return None;
+        };
+        // Computed before the fence, behind which the compiler would load the queue's fields anew.
+        let entry = self.entry(self.ci);
+        fence::cqe_owner_before_body();
+        let opcode = CqeOpcode(OpOwn(op_own).opcode());
+        if opcode.0 <= CqeOpcode::RESP_SEND_INV.0 && self.know(entry.uidx()) {
+            // SAFETY: a success, and the queue pair that it names was just looked up.
+            return Some(unsafe { self.succeed(entry, op_own) });
         }
+        self.next_odd()
     }
 
     #[inline]

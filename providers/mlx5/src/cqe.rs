@@ -98,7 +98,9 @@ impl Entry {
 #[derive(Clone, Copy)]
 pub struct Cqe<'a> {
     entry: Entry,
-    opcode: CqeOpcode,
+    /// Its opcode, as wide as a pointer: a struct around this has then no padding, and the compiler keeps its parts in
+    /// registers. With padding it moves parts and padding as one, through memory, by loads that no store forwards to.
+    opcode: usize,
     _queue: PhantomData<&'a ()>,
 }
 
@@ -108,7 +110,7 @@ impl<'a> Cqe<'a> {
     /// The entry stays valid, and is not given back to the device, for `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new(entry: Entry, op_own: u8) -> Self {
-        Self { entry, opcode: CqeOpcode(OpOwn(op_own).opcode()), _queue: PhantomData }
+        Self { entry, opcode: OpOwn(op_own).opcode().into(), _queue: PhantomData }
     }
 
     /// The entry's bytes as the manual has them.
@@ -117,13 +119,20 @@ impl<'a> Cqe<'a> {
         self.entry.copy()
     }
 
+    #[inline(always)]
+    fn opcode(&self) -> CqeOpcode {
+        CqeOpcode(self.opcode as u8)
+    }
+
+    #[inline(always)]
     fn send_opcode(&self) -> Opcode {
         Opcode(self.entry.sop_drop_qpn().sop())
     }
 
     /// PRM "Completion with Error"; the mapping is IBTA's, as in rdma-core `cq.c:mlx5_handle_error_cqe`.
     #[cold]
-    fn failure(&self) -> Failure {
+    #[inline(never)]
+    fn failure(self) -> Failure {
         let syndrome = self.entry.byte(mlx5_err_cqe::SYNDROME_OFFSET);
         let status = match Syndrome(syndrome) {
             Syndrome::LOCAL_LENGTH_ERR => Status::LocalLength,
@@ -149,7 +158,7 @@ impl<'a> Cqe<'a> {
 impl View for Cqe<'_> {
     #[inline]
     fn result(&self) -> Result<Completed, Failure> {
-        Ok(match self.opcode {
+        Ok(match self.opcode() {
             CqeOpcode::REQ => match self.send_opcode() {
                 Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL => Completed::Send,
                 Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM => Completed::Write,
@@ -168,12 +177,12 @@ impl View for Cqe<'_> {
 
     #[inline]
     fn is_recv(&self) -> bool {
-        !matches!(self.opcode, CqeOpcode::REQ | CqeOpcode::REQ_ERR)
+        !matches!(self.opcode(), CqeOpcode::REQ | CqeOpcode::REQ_ERR)
     }
 
     #[inline]
     fn byte_len(&self) -> u32 {
-        match self.opcode {
+        match self.opcode() {
             CqeOpcode::REQ => match self.send_opcode() {
                 Opcode::RDMA_READ => self.entry.byte_count(),
                 Opcode::ATOMIC_CS | Opcode::ATOMIC_FA => 8,
@@ -186,7 +195,7 @@ impl View for Cqe<'_> {
 
     #[inline]
     fn immediate(&self) -> Option<u32> {
-        match self.opcode {
+        match self.opcode() {
             CqeOpcode::RESP_WR_IMM | CqeOpcode::RESP_SEND_IMM => {
                 Some(self.entry.word(mlx5_cqe64::IMM_INVAL_PKEY_OFFSET))
             }

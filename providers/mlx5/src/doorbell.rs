@@ -92,12 +92,13 @@ impl Doorbell {
                         unsafe { mmio::copy_blocks(to, from, 1) };
                     }
                     note(Step::Copied { offset: *half, blocks });
+                    copy_flush();
                 } else {
                     // SAFETY: a register is aligned, and valid by the caller's promise.
                     unsafe { mmio::write64_raw(to, last.head) };
                     note(Step::Stored { offset: *half, head: last.head });
+                    doorbell_flush();
                 }
-                doorbell_flush();
                 *half ^= *half_bytes;
             }
             Self::NonCached { register } => {
@@ -148,6 +149,12 @@ fn doorbell_flush() {
     note(Step::Flush);
 }
 
+#[inline(always)]
+fn copy_flush() {
+    fence::copy_flush();
+    note(Step::CopyFlush);
+}
+
 /// What ringing did, in order, for the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -157,6 +164,7 @@ pub(crate) enum Step {
     Copied { offset: u32, blocks: u32 },
     Stored { offset: u32, head: u64 },
     Flush,
+    CopyFlush,
 }
 
 #[cfg(not(test))]

@@ -13,6 +13,7 @@ use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, MLX5_SEND_WQE_BB};
 use uverbs_mlx5_prm::print::CqeView;
 use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, Service, WqeView};
 
+use crate::doorbell::Posted;
 use crate::sq::SendCursor;
 use crate::{Cq, Rq, Sq, wqe};
 
@@ -33,6 +34,8 @@ pub struct SqRaw {
     pub uar: *mut u64,
     /// The queue pair's number.
     pub qpn: u32,
+    /// What completions name the queue pair by.
+    pub user_index: u32,
     /// Published producer index in WQEBBs, free running.
     pub producer: u32,
 }
@@ -98,6 +101,7 @@ impl Sq {
             dbrec: self.record(),
             uar: self.register(),
             qpn: self.qpn(),
+            user_index: self.shared().user_index.value(),
             producer: self.producer(),
         }
     }
@@ -137,9 +141,8 @@ impl Sq {
         let bytes = bytes.as_flattened().get(..ds as usize * DS_BYTES).unwrap_or_default();
         // SAFETY: `reserve` found room for `ds` units, none of them the device's, so they are no more than the ring.
         unsafe { self.ring_memory().copy_in(at.pi, bytes) };
-        // SAFETY: the slot is of a WQEBB that is free; this is the only poster.
-        unsafe { self.shared().send.put(at.pi, wr.id, end) };
-        Ok(Self::advance(at, end, ctrl[0], ds))
+        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
+        Ok(unsafe { self.note(at, wr.id, end, Posted { head: ctrl[0], first: at.pi, ds }) })
     }
 
     /// The WQE that begins at a WQEBB, field by field. `index` is taken modulo the ring. What was never a WQE's beginning prints as

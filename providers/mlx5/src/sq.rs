@@ -29,8 +29,8 @@ const DS_PER_UNIT: u32 = (MLX5_SEND_WQE_BB / DS_BYTES) as u32;
 pub struct SendCursor {
     /// The next free WQEBB, free running.
     pub(crate) pi: u32,
-    /// Work requests that may still be written.
-    free: u32,
+    /// Work requests written, with all before; free running.
+    count: u32,
     /// The last WQE written.
     last: Posted,
 }
@@ -44,9 +44,11 @@ pub struct Sq {
     pi: u32,
     /// The consumer index, as last looked up.
     retired: u32,
-    /// Work requests that may still be posted, by what was looked up: small ones must not be more than the queue was made for,
-    /// since completion queues are sized by that.
-    free: u32,
+    /// Work requests published; free running.
+    count: u32,
+    /// Where `count` must stop, by what was looked up: small work requests must not be more than the queue was made for, since
+    /// completion queues are sized by that.
+    count_limit: u32,
     /// WQEBBs that may be in use: all, or none while posting isn't allowed.
     limit: u32,
     /// The queue's number, where a control segment has it.
@@ -97,7 +99,8 @@ impl Sq {
             ring: Ring { start: parts.start, mask: parts.units.wrapping_sub(1) },
             pi: 0,
             retired: 0,
-            free: parts.max_wr,
+            count: 0,
+            count_limit: parts.max_wr,
             max_wr: parts.max_wr,
             limit: 0,
             qpn_shifted: parts.qpn << 8,
@@ -147,12 +150,18 @@ impl Sq {
 
     /// Where a WQE of `ds` units at the cursor ends, if there is room for it.
     #[inline(always)]
-    pub(crate) fn reserve(&mut self, at: &mut SendCursor, ds: u32) -> Result<u32, PostError> {
+    pub(crate) fn reserve(&mut self, at: &SendCursor, ds: u32) -> Result<u32, PostError> {
         let end = at.pi.wrapping_add(ds.div_ceil(DS_PER_UNIT));
-        if end.wrapping_sub(self.retired) > self.limit || at.free == 0 {
-            self.make_room(at, end)?;
+        if end.wrapping_sub(self.retired) > self.limit || self.is_spent(at.count) {
+            self.make_room(at.count, end)?;
         }
         Ok(end)
+    }
+
+    /// Whether `count` work requests are as many as may be, for what was looked up.
+    #[inline(always)]
+    fn is_spent(&self, count: u32) -> bool {
+        (count.wrapping_sub(self.count_limit) as i32) >= 0
     }
 
     /// As if so much had been posted and polled before.
@@ -163,35 +172,44 @@ impl Sq {
         unsafe { self.shared.send.retire(index) };
     }
 
-    /// Looks up how far the polling side got.
+    /// Looks up how far the polling side got. Takes the cursor's parts by value: it stays in registers.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, at: &mut SendCursor, end: u32) -> Result<(), PostError> {
+    fn make_room(&mut self, count: u32, end: u32) -> Result<(), PostError> {
         if self.limit == 0 {
             return Err(PostError::State);
         }
         let retired = self.shared.send.retired();
-        let mut passed = self.retired;
-        // From one beginning to the next; no further than the ring is long.
-        while retired.wrapping_sub(passed).wrapping_sub(1) < self.units() {
-            // SAFETY: retired, so it is this side's again, and not written since: this is the only poster.
-            passed = unsafe { self.shared.send.end_of(passed) };
-            self.free += 1;
-            at.free += 1;
+        if retired != self.retired {
+            // SAFETY: what ends there is retired; and nothing was put there since, for which there was no room before this look.
+            self.count_limit =
+                unsafe { self.shared.send.counted(retired) }.wrapping_add(self.max_wr);
         }
         self.retired = retired;
-        if end.wrapping_sub(self.retired) > self.limit || at.free == 0 {
+        if end.wrapping_sub(self.retired) > self.limit || self.is_spent(count) {
             return Err(PostError::Full);
         }
         Ok(())
     }
 
-    /// Moves the cursor over a WQE that was just written.
+    /// Notes the work request whose WQE was just written, and moves the cursor over it. Returns its slot.
+    ///
+    /// # Safety
+    ///
+    /// The WQEBBs from the cursor to `end` are free, and this is the only poster.
     #[inline(always)]
-    pub(crate) fn advance(at: &mut SendCursor, end: u32, head: u64, ds: u32) -> u32 {
-        let first = at.pi;
-        *at = SendCursor { pi: end, free: at.free - 1, last: Posted { head, first, ds } };
-        first
+    pub(crate) unsafe fn note(
+        &self,
+        at: &mut SendCursor,
+        wr_id: u64,
+        end: u32,
+        last: Posted,
+    ) -> u32 {
+        let (slot, count) = (at.pi, at.count.wrapping_add(1));
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.send.put_counted(slot, wr_id, end, count) };
+        *at = SendCursor { pi: end, count, last };
+        slot
     }
 
     /// Takes back the buffers of a batch that was not rung.
@@ -217,7 +235,11 @@ impl SendOps for Sq {
         if self.marked != self.pi {
             self.disown();
         }
-        SendCursor { pi: self.pi, free: self.free, last: Posted { head: 0, first: self.pi, ds: 0 } }
+        SendCursor {
+            pi: self.pi,
+            count: self.count,
+            last: Posted { head: 0, first: self.pi, ds: 0 },
+        }
     }
 
     #[inline(always)]
@@ -238,12 +260,11 @@ impl SendOps for Sq {
             // SAFETY: as above, and they are in one piece.
             unsafe { wqe::write(self.ring.unit(at.pi), ctrl, &op, &data) };
         }
-        // SAFETY: the slot is of a WQEBB that is free; this is the only poster.
-        unsafe { self.shared.send.put(at.pi, wr.id, end) };
-        Ok(Self::advance(at, end, ctrl[0], ds))
+        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
+        Ok(unsafe { self.note(at, wr.id, end, Posted { head: ctrl[0], first: at.pi, ds }) })
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn own(&mut self, slot: u32, frame: Frame) {
         self.marked = slot.wrapping_add(1);
         // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` left no buffer in it.
@@ -261,7 +282,7 @@ impl SendOps for Sq {
         // SAFETY: so is the register; the last WQE is one that this queue wrote, says the caller.
         unsafe { self.doorbell.ring(at.last, only, self.ring.start, self.ring.mask) };
         self.pi = at.pi;
-        self.free = at.free;
+        self.count = at.count;
         self.marked = at.pi;
     }
 
@@ -273,7 +294,7 @@ impl SendOps for Sq {
         // SAFETY: the caller's promise: device and polling side are done with the queue.
         unsafe { self.shared.send.reset() };
         (self.pi, self.retired, self.marked, self.limit) = (0, 0, 0, 0);
-        self.free = self.max_wr;
+        (self.count, self.count_limit) = (0, self.max_wr);
         // SAFETY: as in `ring`.
         unsafe { store_record(self.record, MLX5_SND_DBR, 0) };
     }

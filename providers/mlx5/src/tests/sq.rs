@@ -61,7 +61,7 @@ fn blue_flame_copies_a_lone_wqe_between_fences_and_halves_take_turns() {
                 Step::Record { word: 1, value: end },
                 Step::RecordBeforeDoorbell(DoorbellMemory::WriteCombining),
                 Step::Copied { offset, blocks },
-                Step::Flush,
+                Step::CopyFlush,
             ]
         );
         // The copy is the WQE, in whole blocks, and nothing else is touched; the fourth one wraps.

@@ -135,7 +135,13 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
         unsafe { self.queue.sq.ring(self.at) };
     }
 
-    /// Posts by address and key, with the same names. Raw.
+    /// Posts by address and key, with the same names. Raw, and so `unsafe`:
+    ///
+    /// ```compile_fail,E0133
+    /// # fn f(batch: &mut uverbs::Batch<'_>, sge: uverbs::Sge) {
+    /// batch.raw().send(1, uverbs::Data::One(sge)).unwrap();
+    /// # }
+    /// ```
     #[inline]
     pub fn raw(&mut self) -> RawBatch<'_, 'q, P, T> {
         RawBatch { batch: self }
@@ -168,7 +174,14 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
 
 /// Of the safe posts: the frame's present length is what is sent.
 impl<P: Provider> Batch<'_, P, Rc> {
-    /// SEND from a frame.
+    /// SEND from a frame, which is the device's from here on:
+    ///
+    /// ```compile_fail,E0382
+    /// # fn f(batch: &mut uverbs::Batch<'_>, frame: uverbs::Frame) {
+    /// batch.send(1, frame).unwrap();
+    /// println!("{}", frame.len()); // moved away
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

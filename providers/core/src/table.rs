@@ -63,7 +63,8 @@ unsafe impl Sync for SlotTable {}
 unsafe impl Send for SlotTable {}
 
 impl SlotTable {
-    /// A table for a ring of `units`, a power of two, or 0 for no queue.
+    /// A table for a ring of `units`, a power of two, or 0 for no queue: that has one slot, so that no completion, however wrong,
+    /// finds a table without.
     ///
     /// # Panics
     ///
@@ -179,7 +180,7 @@ impl SlotTable {
     ///
     /// # Safety
     ///
-    /// The device completed this work request, and the caller is the only poller of this queue. The table is not empty.
+    /// The device completed this work request, and the caller is the only poller of this queue.
     #[inline(always)]
     pub unsafe fn take(&self, index: u32) -> Taken {
         // SAFETY: the slot is the polling side's since its completion was seen.

@@ -175,9 +175,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         .map_err(|error| uverbs.tell_memlock(error, memory.len() as u64))?;
     let shared = Arc::new(QpShared {
         user_index,
-        // A slot at least, so that no completion, however wrong, finds a table without one.
-        send: SlotTable::new(send.units.max(1)),
-        recv: SlotTable::new(recv.entries.max(1)),
+        send: SlotTable::new(send.units),
+        recv: SlotTable::new(recv.entries),
     });
     let cap = QpCap {
         max_send_wr: send.max_wr,

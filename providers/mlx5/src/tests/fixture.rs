@@ -81,8 +81,8 @@ const GUARD_BYTE: u8 = 0x5a;
 pub(crate) fn shared(units: u32, entries: u32) -> Arc<QpShared> {
     Arc::new(QpShared {
         user_index: UserIndexes::default().take().unwrap(),
-        send: SlotTable::new(units.max(1)),
-        recv: SlotTable::new(entries.max(1)),
+        send: SlotTable::new(units),
+        recv: SlotTable::new(entries),
     })
 }
 

@@ -3,6 +3,7 @@
 
 use super::cq::CQE_LEN;
 use super::qp::Qp;
+use super::recv::{Landing, Receive};
 use super::shared::Shared;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -33,11 +34,15 @@ pub(super) struct Arrival {
     /// Immediate data or invalidated key, 0 without.
     pub(super) imm: u32,
     pub(super) solicited: bool,
+    /// Who sent it.
+    pub(super) from: FlagsRqpn,
+    /// LID of the sender; 0 on Ethernet.
+    pub(super) slid: u16,
 }
 
 /// A send WQE that did its work. `bytes` counts for READ and atomics only.
 pub(super) fn send_done(qp: &Qp, shared: &mut Shared, index: u16, opcode: Opcode, bytes: u32) {
-    let mut cqe = blank(qp, shared);
+    let mut cqe = blank(user_index(qp), shared);
     cqe.byte_cnt.set(bytes);
     cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn).0);
     cqe.wqe_counter.set(index);
@@ -48,27 +53,28 @@ pub(super) fn send_done(qp: &Qp, shared: &mut Shared, index: u16, opcode: Opcode
 /// A send WQE that did not.
 pub(super) fn send_failed(qp: &Qp, shared: &mut Shared, index: u16, opcode: Opcode, why: Failure) {
     let sop = SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn);
-    failed(qp, shared, qp.ctx.send_cq, (CqeOpcode::REQ_ERR, sop, index), why);
+    failed(shared, (qp.ctx.send_cq, user_index(qp)), (CqeOpcode::REQ_ERR, sop, index), why);
 }
 
 /// A receive WQE that got its message.
-pub(super) fn receive_done(qp: &Qp, shared: &mut Shared, index: u16, arrival: Arrival) {
-    let mut cqe = blank(qp, shared);
+pub(super) fn receive_done(qp: &Qp, shared: &mut Shared, receive: &Receive, arrival: Arrival) {
+    let mut cqe = blank(receive.landing.uidx, shared);
     cqe.byte_cnt.set(arrival.bytes);
     cqe.imm_inval_pkey.set(arrival.imm);
-    let from = FlagsRqpn::ZERO.with_sl(qp.attrs.path.sl & 15).with_rqpn(qp.attrs.dest_qpn);
-    cqe.flags_rqpn.set(from.0);
+    cqe.flags_rqpn.set(arrival.from.0);
+    cqe.slid.set(arrival.slid);
     cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_qpn(qp.qpn).0);
-    cqe.wqe_counter.set(index);
+    cqe.wqe_counter.set(receive.index);
     let kind = OpOwn::ZERO.with_opcode(arrival.kind.0).with_se(arrival.solicited);
     cqe.op_own = kind.0;
-    push(shared, qp.ctx.recv_cq, transmute!(cqe), arrival.solicited);
+    push(shared, receive.landing.cqn, transmute!(cqe), arrival.solicited);
 }
 
 /// A receive WQE that did not.
-pub(super) fn receive_failed(qp: &Qp, shared: &mut Shared, index: u16, why: Failure) {
+pub(super) fn receive_failed(qp: &Qp, shared: &mut Shared, receive: &Receive, why: Failure) {
     let sop = SopDropQpn::ZERO.with_qpn(qp.qpn);
-    failed(qp, shared, qp.ctx.recv_cq, (CqeOpcode::RESP_ERR, sop, index), why);
+    let Landing { cqn, uidx, .. } = receive.landing;
+    failed(shared, (cqn, uidx), (CqeOpcode::RESP_ERR, sop, receive.index), why);
 }
 
 /// The mark at which a CQ left its old ring.
@@ -79,14 +85,13 @@ pub(super) fn resized(shared: &mut Shared, cqn: u32) {
 }
 
 fn failed(
-    qp: &Qp,
     shared: &mut Shared,
-    cqn: u32,
+    (cqn, uidx): (u32, u32),
     (kind, sop, index): (CqeOpcode, SopDropQpn, u16),
     why: Failure,
 ) {
     let mut cqe = mlx5_err_cqe::new_zeroed();
-    cqe.srqn.set(user_index(qp));
+    cqe.srqn.set(uidx);
     cqe.vendor_err_synd = why.vendor;
     cqe.syndrome = why.syndrome.0;
     cqe.s_wqe_opcode_qpn.set(sop.0);
@@ -95,15 +100,15 @@ fn failed(
     push(shared, cqn, transmute!(cqe), true);
 }
 
-fn blank(qp: &Qp, shared: &mut Shared) -> mlx5_cqe64 {
+fn blank(uidx: u32, shared: &mut Shared) -> mlx5_cqe64 {
     shared.ticks += 1;
     let mut cqe = mlx5_cqe64::new_zeroed();
-    cqe.srqn_uidx.set(user_index(qp));
+    cqe.srqn_uidx.set(uidx);
     cqe.timestamp.set(shared.ticks);
     cqe
 }
 
-/// CQE version 0 has the SRQ number there; there are no SRQs yet.
+/// CQE version 0 has the SRQ number there, which a send has not.
 fn user_index(qp: &Qp) -> u32 {
     if qp.ctx.cqe_version == 1 { qp.ctx.user_index & 0x00ff_ffff } else { 0 }
 }

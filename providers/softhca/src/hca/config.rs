@@ -19,6 +19,8 @@ pub struct HcaConfig {
     pub max_qp: u32,
     /// CQs that may exist at once.
     pub max_cq: u32,
+    /// SRQs that may exist at once.
+    pub max_srq: u32,
     /// Memory keys that may exist at once.
     pub max_mkey: u32,
     /// Log2 of the largest send queue, in WQEBBs of 64 bytes. At most 15: the index is 16 bits
@@ -56,6 +58,7 @@ impl Default for HcaConfig {
         HcaConfig {
             max_qp: 1 << 16,
             max_cq: 1 << 16,
+            max_srq: 1 << 16,
             max_mkey: 1 << 20,
             log_max_wqebbs: 15,
             log_max_rq_entries: 15,

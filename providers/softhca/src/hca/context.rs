@@ -3,7 +3,7 @@
 //! The names follow the PRM contexts (mkc, cqc, qpc); the values are already decoded.
 
 use super::dma::Region;
-use crate::wire::Address;
+use crate::wire::{Address, Transport};
 
 bitflags::bitflags! {
     /// Rights of a memory key, or of a QP as responder. Local read is always granted.
@@ -71,6 +71,29 @@ pub enum Service {
     /// Reliable connection.
     #[default]
     Rc,
+    /// Unreliable connection: SEND and WRITE without acknowledgement.
+    Uc,
+    /// Unreliable datagram: each WQE names its destination, a message is one packet.
+    Ud,
+    /// Extended reliable connection: each WQE names the SRQ at the peer. An initiator has a send ring, a target none.
+    Xrc,
+}
+
+impl Service {
+    /// What its packets are marked as.
+    pub const fn transport(self) -> Transport {
+        match self {
+            Service::Rc => Transport::Rc,
+            Service::Uc => Transport::Uc,
+            Service::Ud => Transport::Ud,
+            Service::Xrc => Transport::Xrc,
+        }
+    }
+
+    /// Whether the peer acknowledges, so that what is lost is sent again.
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, Service::Rc | Service::Xrc)
+    }
 }
 
 /// A memory key: which bytes, for whom, with which rights.
@@ -128,6 +151,38 @@ pub struct RqContext {
     pub stride_shift: u8,
 }
 
+/// A shared receive queue.
+#[derive(Clone, Debug)]
+pub struct SrqContext {
+    /// Protection domain of the buffers.
+    pub pd: u32,
+    /// The ring; starts at WQE 0, which is the head of the driver's list.
+    pub region: Region,
+    /// Log2 of the number of WQEs.
+    pub log_entries: u8,
+    /// Log2 of the bytes of one WQE: 5 (link and one data segment) to 10.
+    pub stride_shift: u8,
+    /// Bus address of 4 bytes: big-endian counter of WQEs posted.
+    pub doorbell_record: u64,
+    /// Fewer WQEs than this left: [`HcaEvent::SrqLimit`](super::HcaEvent::SrqLimit), once. 0: never.
+    pub limit: u16,
+    /// For XRC.
+    pub xrc: Option<XrcSrq>,
+}
+
+/// What an SRQ for XRC has of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XrcSrq {
+    /// XRC domain: only target QPs of the same one may use the SRQ.
+    pub xrcd: u32,
+    /// CQN for what lands here.
+    pub cq: u32,
+    /// Written to `srqn_uidx` of each CQE when `cqe_version` is 1.
+    pub user_index: u32,
+    /// 0 or 1.
+    pub cqe_version: u8,
+}
+
 /// A queue pair.
 #[derive(Clone, Debug)]
 pub struct QpContext {
@@ -141,8 +196,12 @@ pub struct QpContext {
     pub recv_cq: u32,
     /// Send ring; a QP without one sends nothing.
     pub sq: Option<SqContext>,
-    /// Receive ring; a QP without one answers RNR to everything that needs a receive.
+    /// Receive ring; a QP with neither this nor `srq` answers RNR to everything that needs a receive.
     pub rq: Option<RqContext>,
+    /// SRQN to receive from, in place of `rq`.
+    pub srq: Option<u32>,
+    /// XRC domain of a target QP; 0 elsewhere.
+    pub xrcd: u32,
     /// Bus address of 8 bytes: big-endian words RCV and SND.
     pub doorbell_record: u64,
     /// UAR page that rings this QP.
@@ -190,7 +249,7 @@ pub struct AddressVector {
 /// what the caller's mask names. Which of them a transition looks at is said per field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct QpAttrs {
-    /// Q_Key (datagram services; kept only).
+    /// Q_Key: datagrams with another one are dropped.
     pub qkey: u32,
     /// Index into the P_Key table.
     pub pkey_index: u16,
@@ -240,7 +299,7 @@ pub enum QpState {
     Rts = 3,
     /// Send queue drained, or draining.
     Sqd = 4,
-    /// Send queue error (not reached by RC).
+    /// Send queue error of an unreliable service: sends flush, receives go on.
     Sqe = 5,
     /// Error: everything flushes.
     Err = 6,
@@ -265,6 +324,8 @@ pub enum QpTransition {
     SqdToSqd,
     /// SQD2RTS_QP.
     SqdToRts,
+    /// SQERR2RTS_QP.
+    SqeToRts,
     /// 2ERR_QP, from any state but RESET.
     ToErr,
     /// 2RST_QP, from any state.

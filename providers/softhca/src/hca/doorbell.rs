@@ -125,7 +125,7 @@ fn take_record(qp: &mut Qp, shared: &mut Shared) -> bool {
     true
 }
 
-/// Receive WQEs posted and not taken, as the RCV record says now; 0 if the record runs further
+/// Receive WQEs posted to a QP's own ring and not taken, as the RCV record says now; 0 if the record runs further
 /// ahead than the ring is long: which of them are good cannot be known.
 pub(super) fn posted_receives(qp: &Qp, shared: &mut Shared) -> u16 {
     let Some(rq) = &qp.ctx.rq else { return 0 };

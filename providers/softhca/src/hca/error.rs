@@ -12,6 +12,8 @@ pub enum Noun {
     Cq,
     /// Queue pair.
     Qp,
+    /// Shared receive queue.
+    Srq,
 }
 
 /// Why a control verb was refused. Nothing changed.
@@ -114,7 +116,17 @@ pub enum HcaEvent {
         /// The QP.
         qpn: u32,
     },
-    /// The last WQE of an SRQ's QP was taken.
+    /// Fewer WQEs are left in an SRQ than its limit. Once for each time the limit is set.
+    SrqLimit {
+        /// The SRQ.
+        srqn: u32,
+    },
+    /// An SRQ's ring could not be read; it gives no more receives.
+    SrqError {
+        /// The SRQ.
+        srqn: u32,
+    },
+    /// A QP in error took its last WQE from its SRQ, and completed it (IBTA 11.6.3.1).
     LastWqeReached {
         /// The QP.
         qpn: u32,
@@ -125,7 +137,10 @@ impl HcaEvent {
     /// The QP it is about, if it is about one.
     pub fn qpn(&self) -> Option<u32> {
         match *self {
-            HcaEvent::CqCompletion { .. } | HcaEvent::CqError { .. } => None,
+            HcaEvent::CqCompletion { .. }
+            | HcaEvent::CqError { .. }
+            | HcaEvent::SrqLimit { .. }
+            | HcaEvent::SrqError { .. } => None,
             HcaEvent::QpFatal { qpn }
             | HcaEvent::QpRequestError { qpn }
             | HcaEvent::QpAccessError { qpn }

@@ -6,8 +6,9 @@ use super::complete::{self, Failure};
 use super::context::QpState;
 use super::doorbell::posted_receives;
 use super::qp::Qp;
+use super::recv::Source;
 use super::shared::Shared;
-use super::wqe;
+use super::{recv, wqe};
 
 /// WQEs flushed in one turn.
 const WQES_PER_TURN: usize = 64;
@@ -21,7 +22,7 @@ pub(super) fn has_receives(qp: &Qp, shared: &mut Shared) -> bool {
 /// rings. Each gets a CQE, signaled or not.
 pub(super) fn run(qp: &mut Qp, shared: &mut Shared) -> Turn {
     let mut turn = Turn::default();
-    if qp.state != QpState::Err {
+    if !matches!(qp.state, QpState::Err | QpState::Sqe) {
         return turn;
     }
     if qp.mute {
@@ -30,17 +31,18 @@ pub(super) fn run(qp: &mut Qp, shared: &mut Shared) -> Turn {
         return turn;
     }
     for _ in 0..WQES_PER_TURN {
-        if let Some(receive) = qp.responder.abandon() {
-            complete::receive_failed(qp, shared, receive.index, Failure::FLUSHED);
+        let receives = qp.state == QpState::Err;
+        if receives && let Some(receive) = qp.responder.abandon() {
+            complete::receive_failed(qp, shared, &receive, Failure::FLUSHED);
         } else if let Some(wqe) = qp.requester.pop() {
             complete::send_failed(qp, shared, wqe.index, wqe.opcode, Failure::FLUSHED);
         } else if qp.sq_pending() != 0 {
             let (index, opcode) = wqe::skip(qp, shared);
             complete::send_failed(qp, shared, index, opcode, Failure::FLUSHED);
-        } else if posted_receives(qp, shared) != 0 {
-            let index = qp.rq_taken;
-            qp.rq_taken = index.wrapping_add(1);
-            complete::receive_failed(qp, shared, index, Failure::FLUSHED);
+        } else if receives && posted_receives(qp, shared) != 0 {
+            // Those of an SRQ are not this QP's to flush.
+            let receive = recv::consume(qp, shared, Source::Own);
+            complete::receive_failed(qp, shared, &receive, Failure::FLUSHED);
         } else {
             return turn;
         }

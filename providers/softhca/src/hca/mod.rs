@@ -12,10 +12,12 @@
 //! | `config`, `context`, `error`, `stats`, `dma` | what the front sees |
 //! | `mkey` | key table, access checks, scatter and gather |
 //! | `cq` | CQEs, arming, overrun |
+//! | `srq`, `recv` | shared receive queues, and where a message finds its receive |
 //! | `qp` | contexts and the state machine |
 //! | `doorbell` | UAR stores and doorbell records |
 //! | `wqe` | fetching and checking work requests |
 //! | `requester`, `responder` | the two halves of a connection (IBTA vol 1, 9.7) |
+//! | `datagram` | what arrives without a connection (IBTA vol 1, 9.8.3) |
 //! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
 //! | `port` | the wire, with back-pressure |
 //! | `pending` | what drivers left in memory, for whoever wants to look |
@@ -28,15 +30,18 @@ pub mod stats;
 
 mod complete;
 mod cq;
+mod datagram;
 mod doorbell;
 mod flush;
 mod mkey;
 mod pending;
 mod port;
 mod qp;
+mod recv;
 mod requester;
 mod responder;
 mod shared;
+mod srq;
 mod wqe;
 
 #[cfg(test)]
@@ -47,7 +52,7 @@ mod tests;
 pub use config::{HcaConfig, Strictness};
 pub use context::{
     Access, AddressVector, CqContext, LinkLayer, MkeyContext, Mtu, QpAttrs, QpContext, QpState,
-    QpTransition, RqContext, Service, SqContext,
+    QpTransition, RqContext, Service, SqContext, SrqContext, XrcSrq,
 };
 pub use dma::{Dma, DmaFault, Region};
 pub use error::{HcaError, HcaEvent, Noun};
@@ -59,6 +64,7 @@ use self::mkey::KeyTable;
 use self::port::Port;
 use self::qp::Qp;
 use self::shared::{Events, Shared};
+use self::srq::SrqTable;
 use crate::wire::{Address, Frame, Packet, Wire};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -105,6 +111,7 @@ impl Hca {
             dma,
             keys: KeyTable::default(),
             cqs: CqTable::default(),
+            srqs: SrqTable::default(),
             port: Port::new(wire),
             events: Events::default(),
             stats: HcaStats::default(),
@@ -209,6 +216,51 @@ impl Hca {
         Ok(())
     }
 
+    /// Makes an SRQ; gives the SRQN, from 1.
+    ///
+    /// # Errors
+    /// [`HcaError::Limit`] over `max_srq` or `log_max_rq_entries`; [`HcaError::BadHandle`] for an XRC SRQ's CQ
+    /// that does not exist; [`HcaError::BadParam`] for a ring that does not fit its region.
+    pub fn create_srq(&mut self, ctx: SrqContext) -> Result<u32, HcaError> {
+        let Shared { srqs, config, cqs, .. } = &mut self.shared;
+        srqs.create(ctx, config, cqs)
+    }
+
+    /// Sets the limit of an SRQ; see [`SrqContext::limit`]. 0 disarms it.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a limit above the number of WQEs.
+    pub fn modify_srq(&mut self, srqn: u32, limit: u16) -> Result<(), HcaError> {
+        let srq = self.shared.srqs.get_mut(srqn)?;
+        if u32::from(limit) > 1 << srq.ctx.log_entries {
+            return Err(HcaError::BadParam { what: "srq.limit", value: limit.into() });
+        }
+        srq.ctx.limit = limit;
+        Ok(())
+    }
+
+    /// The limit of an SRQ; 0 where it is not armed.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn query_srq(&self, srqn: u32) -> Result<u16, HcaError> {
+        Ok(self.shared.srqs.get(srqn)?.ctx.limit)
+    }
+
+    /// Destroys an SRQ.
+    ///
+    /// # Errors
+    /// [`HcaError::Busy`] while a QP uses it; [`HcaError::BadHandle`].
+    pub fn destroy_srq(&mut self, srqn: u32) -> Result<(), HcaError> {
+        let Shared { srqs, cqs, events, .. } = &mut self.shared;
+        srqs.destroy(srqn, cqs)?;
+        events.forget(|event| {
+            matches!(*event, HcaEvent::SrqLimit { srqn: n } | HcaEvent::SrqError { srqn: n }
+                if n == srqn)
+        });
+        Ok(())
+    }
+
     /// Makes a QP in RESET; gives the QPN, from 0x40.
     ///
     /// # Errors
@@ -222,6 +274,10 @@ impl Hca {
             return Err(HcaError::Limit { what: "max_qp", limit: max.into() });
         }
         self.shared.cqs.get(ctx.recv_cq)?;
+        if let Some(srqn) = ctx.srq {
+            self.shared.cqs.get(ctx.send_cq)?;
+            self.shared.srqs.get_mut(srqn)?.users += 1;
+        }
         self.shared.cqs.get_mut(ctx.send_cq)?.users += 1;
         self.shared.cqs.get_mut(ctx.recv_cq)?.users += 1;
         // Terminates: there are more numbers than QPs.
@@ -247,6 +303,9 @@ impl Hca {
             if let Ok(cq) = self.shared.cqs.get_mut(cqn) {
                 cq.users -= 1;
             }
+        }
+        if let Some(srq) = qp.ctx.srq.and_then(|srqn| self.shared.srqs.get_mut(srqn).ok()) {
+            srq.users -= 1;
         }
         if let Some(when) = qp.timer {
             self.timers.remove(&(when, qpn));
@@ -373,14 +432,14 @@ impl Hca {
         };
         let qpn = packet.bth().dest_qp();
         let taken = match self.qps.get_mut(&qpn) {
-            Some(qp) if is_of_path(qp, frame) && has_pkey(qp, &packet, &self.shared.config) => {
-                match qp.ctx.service {
-                    Service::Rc if packet.layout().is_request() => {
-                        responder::receive(qp, &mut self.shared, &packet)
-                    }
-                    Service::Rc => requester::receive(qp, &mut self.shared, &packet),
-                }
+            Some(qp) if !has_pkey(qp, &packet, &self.shared.config) => false,
+            Some(qp) if qp.ctx.service == Service::Ud => {
+                datagram::receive(qp, &mut self.shared, &packet, frame)
             }
+            Some(qp) if is_of_path(qp, frame) => match packet.layout().is_request() {
+                true => responder::receive(qp, &mut self.shared, &packet),
+                false => requester::receive(qp, &mut self.shared, &packet),
+            },
             _ => false,
         };
         if taken {
@@ -420,6 +479,11 @@ impl Hca {
         let requests = requester::transmit(qp, &mut self.shared, PACKETS_PER_TURN);
         let flushed = flush::run(qp, &mut self.shared);
         let more = answers.more || requests.more || flushed.more;
+        if qp.state == QpState::Err && qp.ctx.srq.is_some() && !more && !qp.last_wqe_told {
+            qp.last_wqe_told = true;
+            let Shared { events, stats, .. } = &mut self.shared;
+            events.push(HcaEvent::LastWqeReached { qpn }, stats);
+        }
         if more {
             self.enqueue(qpn);
         }

@@ -1,7 +1,7 @@
 //! Queue pairs: context, rings' counters, and the state machine (IBTA vol 1, 10.3.1).
 
 use super::config::HcaConfig;
-use super::context::{QpAttrs, QpContext, QpState, QpTransition};
+use super::context::{QpAttrs, QpContext, QpState, QpTransition, Service};
 use super::error::HcaError;
 use super::requester::Requester;
 use super::responder::Responder;
@@ -13,7 +13,7 @@ pub(super) const FIRST_QPN: u32 = 0x40;
 /// QPNs are 24 bits; 0xffffff is multicast.
 pub(super) const LAST_QPN: u32 = 0x00ff_fffe;
 /// The longest send WQE: ds is 6 bits, of 16 bytes (mlx5dv.h, `mlx5_wqe_ctrl_seg`).
-const STRIDE_SHIFTS: std::ops::RangeInclusive<u8> = 4..=10;
+pub(super) const STRIDE_SHIFTS: std::ops::RangeInclusive<u8> = 4..=10;
 
 #[derive(Debug)]
 pub(super) struct Qp {
@@ -35,6 +35,8 @@ pub(super) struct Qp {
     pub(super) timer: Option<Duration>,
     /// A CQ of it died, or the rings are unusable: no CQE is written any more.
     pub(super) mute: bool,
+    /// In ERR: the event about the last WQE is out.
+    pub(super) last_wqe_told: bool,
 }
 
 impl Qp {
@@ -52,6 +54,7 @@ impl Qp {
             queued: false,
             timer: None,
             mute: false,
+            last_wqe_told: false,
         }
     }
 
@@ -62,7 +65,7 @@ impl Qp {
 
     /// Whether packets of the peer are looked at (IBTA 10.3.1: RTR and on, but not ERR).
     pub(super) fn receives(&self) -> bool {
-        matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
+        matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
     }
 
     /// Whether the send side may have packets under way.
@@ -95,7 +98,7 @@ impl Qp {
         attrs: &QpAttrs,
         config: &HcaConfig,
     ) -> Result<(), HcaError> {
-        use QpState::{Init, Reset, Rtr, Rts, Sqd};
+        use QpState::{Init, Reset, Rtr, Rts, Sqd, Sqe};
         use QpTransition::*;
         let allowed = match to {
             RstToInit => self.state == Reset,
@@ -103,6 +106,7 @@ impl Qp {
             RtrToRts => self.state == Rtr,
             RtsToRts | RtsToSqd => self.state == Rts,
             SqdToSqd => self.state == Sqd,
+            SqeToRts => self.state == Sqe && !self.ctx.service.is_reliable(),
             SqdToRts => self.state == Sqd && !self.attrs.sq_draining,
             ToErr => self.state != Reset,
             ToRst => true,
@@ -136,7 +140,8 @@ impl Qp {
                 self.requester = Requester::starting_at(Psn::new(attrs.sq_psn), &self.attrs);
                 self.state = Rts;
             }
-            RtsToRts => {
+            RtsToRts | SqeToRts => {
+                self.state = Rts;
                 self.attrs.access = attrs.access;
                 self.attrs.min_rnr_timer = attrs.min_rnr_timer;
                 self.attrs.qkey = attrs.qkey;
@@ -170,6 +175,7 @@ impl Qp {
                 self.requester = Requester::default();
                 self.responder = Responder::default();
                 self.mute = false;
+                self.last_wqe_told = false;
                 self.state = Reset;
             }
         }
@@ -197,6 +203,12 @@ pub(super) fn check_context(ctx: &QpContext, config: &HcaConfig) -> Result<(), H
         if !sq.region.is_sound() || sq.region.len() < 64 << sq.log_wqebbs {
             return bad("sq.region", sq.region.len());
         }
+    }
+    if ctx.service == Service::Xrc && ctx.rq.is_some() {
+        return bad("xrc.rq", 1);
+    }
+    if ctx.srq.is_some() && ctx.rq.is_some() {
+        return bad("rq", 1);
     }
     if let Some(rq) = &ctx.rq {
         if rq.log_entries > config.log_max_rq_entries {

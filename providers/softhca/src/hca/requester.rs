@@ -1,5 +1,6 @@
-//! The requester of a reliable connection (IBTA vol 1, 9.7.3 to 9.7.6): WQEs become request
-//! packets, answers become completions, and what is lost is sent again.
+//! The requester (IBTA vol 1, 9.7.3 to 9.7.6): WQEs become request packets, answers become
+//! completions, and what is lost is sent again. An unreliable service (9.8) is the same without the
+//! answers: what is sent counts as acknowledged.
 //!
 //! Requests wait in a queue in the order of the ring. `oldest` is the first PSN not acknowledged,
 //! `high` the first never sent; between them a cursor says what goes out next. Going back
@@ -7,7 +8,7 @@
 
 use super::Turn;
 use super::complete::{self, Failure};
-use super::context::{QpAttrs, QpState};
+use super::context::{QpAttrs, QpState, Service};
 use super::error::HcaEvent;
 use super::mkey::KeyFault;
 use super::qp::Qp;
@@ -308,6 +309,7 @@ fn fetch(qp: &mut Qp, shared: &mut Shared) {
         Ok(wqe) => {
             let packets = match wqe.op {
                 Op::Nop => 0,
+                _ if qp.ctx.service == Service::Ud => 1,
                 _ => wqe.len.div_ceil(mtu).max(1),
             };
             let first = qp.requester.next_psn;
@@ -370,14 +372,25 @@ fn send_next(qp: &mut Qp, shared: &mut Shared, window_ends: bool) -> bool {
     let last = wqe.op.is_fetching() || packet + 1 == request.packets;
     let offset = u64::from(packet) * u64::from(mtu);
     let left = wqe.len.saturating_sub(packet * mtu);
-    let len = if wqe.op.is_fetching() { 0 } else { left.min(mtu) };
+    // The port's MTU bounds a datagram, not a path's.
+    let most = if wqe.to.is_some() { wqe.len } else { mtu };
+    let len = if wqe.op.is_fetching() { 0 } else { left.min(most) };
     // An ACK now and then keeps the window moving in long messages.
-    let ask = last || window_ends || qp.requester.unasked + 1 >= ack_interval(shared);
+    let reliable = qp.ctx.service.is_reliable();
+    let ask = reliable && (last || window_ends || qp.requester.unasked + 1 >= ack_interval(shared));
     let pkey = shared.config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied();
-    let mut builder = PacketBuilder::new(opcode(wqe.op, packet == 0, last), qp.attrs.dest_qpn, psn)
+    let opcode_of = opcode(wqe.op, packet == 0, last).of(qp.ctx.service.transport());
+    let dest_qpn = wqe.to.map_or(qp.attrs.dest_qpn, |to| to.qpn);
+    let mut builder = PacketBuilder::new(opcode_of, dest_qpn, psn)
         .pkey(pkey.unwrap_or(0xffff))
         .ack_request(ask)
         .icrc(shared.port.needs_icrc());
+    if let Some(to) = wqe.to {
+        builder = builder.deth(to.qkey, qp.qpn);
+    }
+    if qp.ctx.service == Service::Xrc {
+        builder = builder.xrceth(wqe.xrc_srqn);
+    }
     if last {
         let notifies = !matches!(wqe.op, Op::Read { .. } | Op::Write { imm: None, .. });
         builder = builder.solicited(wqe.solicited && notifies);
@@ -410,7 +423,8 @@ fn send_next(qp: &mut Qp, shared: &mut Shared, window_ends: bool) -> bool {
         return false;
     }
     let path = &qp.attrs.path;
-    shared.port.send(Frame { src: path.src, dst: path.dst, bytes }, &mut shared.stats);
+    let (src, dst) = wqe.to.map_or((path.src, path.dst), |to| (to.src, to.dst));
+    shared.port.send(Frame { src, dst, bytes }, &mut shared.stats);
     let end = if wqe.op.is_fetching() { request.end() } else { psn.next() };
     let requester = &mut qp.requester;
     if psn.is_before(requester.high) {
@@ -426,7 +440,10 @@ fn send_next(qp: &mut Qp, shared: &mut Shared, window_ends: bool) -> bool {
     } else {
         requester.packet += 1;
     }
-    if requester.ack_timer.is_none() {
+    if !reliable {
+        // Sent is done (IBTA 9.8.2.3, 9.8.3.2); a first or middle packet is not to be sent again either.
+        requester.oldest = end;
+    } else if requester.ack_timer.is_none() {
         requester.rearm(&qp.attrs, shared.config.min_ack_timeout, shared.now);
     }
     true
@@ -477,7 +494,7 @@ fn opcode(op: Op, first: bool, last: bool) -> Opcode {
 
 /// An answer from the responder. False if it is none of ours.
 pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> bool {
-    if !qp.sends() {
+    if !qp.sends() || packet.layout().transport != qp.ctx.service.transport() {
         return false;
     }
     let psn = packet.psn();
@@ -669,8 +686,13 @@ fn fail(qp: &mut Qp, shared: &mut Shared, why: Failure) {
 
 fn fail_as(qp: &mut Qp, shared: &mut Shared, index: u16, opcode: WqeOpcode, why: Failure) {
     complete::send_failed(qp, shared, index, opcode, why);
-    qp.state = QpState::Err;
-    qp.responder.silence();
+    if qp.ctx.service.is_reliable() {
+        qp.state = QpState::Err;
+        qp.responder.silence();
+    } else {
+        // The send queue alone fails (IBTA 10.3.1, "SQEr").
+        qp.state = QpState::Sqe;
+    }
 }
 
 /// SQD: everything sent is acknowledged (IBTA 10.3.1, "SQD state").

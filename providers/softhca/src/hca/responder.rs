@@ -1,5 +1,6 @@
-//! The responder of a reliable connection (IBTA vol 1, 9.7.4 and 9.7.5): request packets in
-//! order are executed, the others are answered with what puts the requester right.
+//! The responder of a connection (IBTA vol 1, 9.7.4 and 9.7.5): request packets in order are
+//! executed, the others are answered with what puts the requester right. An unreliable connection
+//! (9.8.2.2) executes the same, and drops instead of answering.
 //!
 //! Executing and answering are apart: `receive` changes memory and notes answers, `transmit`
 //! sends them in order as the port has room. A long READ is read from memory packet by packet as
@@ -7,18 +8,17 @@
 
 use super::Turn;
 use super::complete::{self, Arrival, Failure};
-use super::context::{Access, QpState};
-use super::doorbell::posted_receives;
+use super::context::{Access, QpState, Service};
 use super::error::HcaEvent;
 use super::mkey::{KeyFault, Segment};
 use super::qp::Qp;
+use super::recv::{self, Receive, Source};
 use super::shared::Shared;
-use super::wqe::{self, Receive};
 use crate::wire::{
-    EmitError, Frame, NakCode, Opcode, Operation, Packet, PacketBuilder, Psn, Syndrome, Transport,
+    EmitError, Frame, NakCode, Opcode, Operation, Packet, PacketBuilder, Psn, Syndrome,
 };
 use std::collections::VecDeque;
-use uverbs_mlx5_prm::cqe::CqeOpcode;
+use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn};
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
 /// Answers waiting, apart from those of READs and atomics, after which requests are dropped.
@@ -56,6 +56,7 @@ enum Answer {
     /// `left` bytes from `va`; `begun` after the first packet.
     Read {
         psn: Psn,
+        pd: u32,
         va: u64,
         rkey: u32,
         left: u32,
@@ -74,6 +75,8 @@ pub(super) struct Responder {
     /// A NAK for `expected` is out; another one must not follow until it is answered.
     nak_sent: bool,
     message: Option<Message>,
+    /// The receive of a message whose rest was lost: the next one gets it. Unreliable connections only.
+    spare: Option<Receive>,
     answers: VecDeque<Answer>,
     /// Results of atomics, to be given again: executing twice would be wrong (IBTA 9.7.5.1.5).
     atomics: VecDeque<(Psn, u64)>,
@@ -90,11 +93,11 @@ impl Responder {
         self.answers.clear();
     }
 
-    /// Takes back the receive that a message under way holds.
+    /// Takes back the receive that a message under way holds, or held.
     pub(super) fn abandon(&mut self) -> Option<Receive> {
-        match self.message.take()? {
-            Message::Send { receive, .. } => Some(receive),
-            Message::Write { .. } => None,
+        match self.message.take() {
+            Some(Message::Send { receive, .. }) => Some(receive),
+            Some(Message::Write { .. }) | None => self.spare.take(),
         }
     }
 
@@ -154,7 +157,7 @@ fn refusal_of(fault: KeyFault) -> Refusal {
 
 /// A request from the peer. False if it is dropped.
 pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> bool {
-    if !qp.receives() || packet.layout().transport != Transport::Rc {
+    if !qp.receives() || packet.layout().transport != qp.ctx.service.transport() {
         return false;
     }
     let room = SPARE_ANSWERS + 2 * usize::from(qp.attrs.max_dest_rd_atomic);
@@ -166,6 +169,9 @@ pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
         qp.responder.established = true;
         let Shared { events, stats, .. } = shared;
         events.push(HcaEvent::CommEstablished { qpn: qp.qpn }, stats);
+    }
+    if !qp.ctx.service.is_reliable() {
+        return receive_unreliable(qp, shared, packet);
     }
     let ahead = packet.psn().diff(qp.responder.expected);
     if ahead > 0 {
@@ -203,6 +209,34 @@ pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
         }
     }
     true
+}
+
+/// A packet of an unreliable connection (IBTA 9.8.2.2): what is lost is lost, and the rest of its message with it. What
+/// is wrong with a request is dropped without a word; what is wrong with a receive ends the connection.
+fn receive_unreliable(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> bool {
+    let starts = packet.layout().position.starts();
+    let lost = packet.psn() != qp.responder.expected;
+    qp.responder.expected = packet.psn().next();
+    if lost {
+        shared.stats.out_of_sequence += 1;
+    }
+    if lost || starts {
+        qp.responder.spare = qp.responder.abandon();
+    }
+    if !starts && qp.responder.message.is_none() {
+        return false;
+    }
+    match execute(qp, shared, packet) {
+        Ok(_) => true,
+        Err(Refusal::Told(_) | Refusal::Fatal(NakCode::REMOTE_OPERATIONAL)) => {
+            qp.state = QpState::Err;
+            true
+        }
+        Err(Refusal::NotReady | Refusal::Fatal(_)) => {
+            qp.responder.spare = qp.responder.abandon();
+            false
+        }
+    }
 }
 
 /// NAK and error state (IBTA 9.9.6.3).
@@ -279,30 +313,26 @@ fn has_legal_length(qp: &Qp, packet: &Packet<'_>) -> bool {
 fn send(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Refusal> {
     let (receive, offset) = match qp.responder.message.take() {
         Some(Message::Send { receive, offset }) => (receive, offset),
-        _ => {
-            if posted_receives(qp, shared) == 0 {
-                return Err(Refusal::NotReady);
+        _ => match next_receive(qp, shared, packet, true)? {
+            Ok(receive) => (receive, 0),
+            Err((receive, why)) => {
+                complete::receive_failed(qp, shared, &receive, why);
+                return Err(OPERATIONAL);
             }
-            match wqe::take_receive(qp, shared) {
-                Ok(receive) => (receive, 0),
-                Err((index, why)) => {
-                    complete::receive_failed(qp, shared, index, why);
-                    return Err(OPERATIONAL);
-                }
-            }
-        }
+        },
     };
     let data = packet.payload();
     let end = offset + data.len() as u64;
     if end > receive.room {
         let why = Failure::new(CqeSyndrome::LOCAL_LENGTH_ERR, VENDOR_TOO_LONG);
-        complete::receive_failed(qp, shared, receive.index, why);
+        complete::receive_failed(qp, shared, &receive, why);
         return Err(Refusal::Told(NakCode::INVALID_REQUEST));
     }
-    let scattered = shared.keys.scatter(&*shared.dma, qp.ctx.pd, &receive.list, offset, data);
+    let pd = receive.landing.pd;
+    let scattered = shared.keys.scatter(&*shared.dma, pd, &receive.list, offset, data);
     if let Err(fault) = scattered {
         let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
-        complete::receive_failed(qp, shared, receive.index, why);
+        complete::receive_failed(qp, shared, &receive, why);
         return Err(OPERATIONAL);
     }
     if !packet.layout().position.ends() {
@@ -315,19 +345,58 @@ fn send(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Ref
         _ => (CqeOpcode::RESP_SEND, 0),
     };
     if let Some(ieth) = packet.ieth()
-        && shared.keys.invalidate(qp.ctx.pd, ieth.rkey.get()).is_err()
+        && shared.keys.invalidate(pd, ieth.rkey.get()).is_err()
     {
         // The message is in memory, but not announced: the receive flushes (IBTA 9.9.6.3).
         qp.responder.message = Some(Message::Send { receive, offset: end });
         return Err(ACCESS);
     }
-    let solicited = packet.bth().is_solicited();
-    let arrival = Arrival { kind, bytes: end as u32, imm, solicited };
-    complete::receive_done(qp, shared, receive.index, arrival);
+    complete::receive_done(qp, shared, &receive, arrival(qp, packet, kind, end as u32, imm));
     Ok(())
 }
 
+fn arrival(qp: &Qp, packet: &Packet<'_>, kind: CqeOpcode, bytes: u32, imm: u32) -> Arrival {
+    let path = &qp.attrs.path;
+    let from = FlagsRqpn::ZERO.with_sl(path.sl & 15).with_rqpn(qp.attrs.dest_qpn);
+    let solicited = packet.bth().is_solicited();
+    Arrival { kind, bytes, imm, solicited, from, slid: path.dst.lid }
+}
+
+/// The receive for a message that starts; without its list if only an immediate value takes it.
+fn next_receive(
+    qp: &mut Qp,
+    shared: &mut Shared,
+    packet: &Packet<'_>,
+    with_list: bool,
+) -> Result<Result<Receive, (Receive, Failure)>, Refusal> {
+    if let Some(receive) = qp.responder.spare.take() {
+        return Ok(Ok(receive));
+    }
+    let from = source(qp, shared, packet)?;
+    if recv::posted(qp, shared, from) == 0 {
+        return Err(Refusal::NotReady);
+    }
+    Ok(match with_list {
+        true => recv::take(qp, shared, from),
+        false => Ok(recv::consume(qp, shared, from)),
+    })
+}
+
+fn source(qp: &Qp, shared: &Shared, packet: &Packet<'_>) -> Result<Source, Refusal> {
+    recv::source(qp, shared, packet).ok_or(INVALID)
+}
+
+/// The domain whose keys count for a request.
+fn domain(qp: &Qp, shared: &Shared, packet: &Packet<'_>) -> Result<u32, Refusal> {
+    match qp.ctx.service {
+        // An XRC target is the kernel's; the SRQ belongs to who receives (IBTA annex A14).
+        Service::Xrc => Ok(recv::landing(qp, shared, source(qp, shared, packet)?).pd),
+        _ => Ok(qp.ctx.pd),
+    }
+}
+
 fn write(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Refusal> {
+    let pd = domain(qp, shared, packet)?;
     let (va, rkey, len, offset) = match (&qp.responder.message, packet.reth()) {
         (Some(Message::Write { va, rkey, len, offset }), _) => (*va, *rkey, *len, *offset),
         (_, Some(reth)) => {
@@ -335,7 +404,7 @@ fn write(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Re
             if !qp.attrs.access.contains(Access::REMOTE_WRITE) || len > RDMA_MAX {
                 return Err(INVALID);
             }
-            check(qp, shared, (va, rkey, len), Access::REMOTE_WRITE)?;
+            check(shared, pd, (va, rkey, len), Access::REMOTE_WRITE)?;
             (va, rkey, len, 0)
         }
         _ => return Err(INVALID),
@@ -348,34 +417,31 @@ fn write(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Re
         return Err(INVALID);
     }
     let notifies = packet.layout().has_immediate();
-    if notifies && posted_receives(qp, shared) == 0 {
-        return Err(Refusal::NotReady);
+    if notifies && qp.responder.spare.is_none() {
+        let from = source(qp, shared, packet)?;
+        if recv::posted(qp, shared, from) == 0 {
+            return Err(Refusal::NotReady);
+        }
     }
     let to = (rkey, va.wrapping_add(offset.into()));
     let need = Access::REMOTE_WRITE;
-    shared.keys.write(&*shared.dma, qp.ctx.pd, to, need, data).map_err(refusal_of)?;
+    shared.keys.write(&*shared.dma, pd, to, need, data).map_err(refusal_of)?;
     let offset = offset + data.len() as u32;
     qp.responder.message = (!ends).then_some(Message::Write { va, rkey, len, offset });
     if let Some(imm) = packet.immdt() {
         // Only the WQE is used up, its list is not (IBTA 9.7.5.1.1).
-        let index = qp.rq_taken;
-        qp.rq_taken = index.wrapping_add(1);
-        shared.stats.recv_wqes += 1;
-        let arrival = Arrival {
-            kind: CqeOpcode::RESP_WR_IMM,
-            bytes: len,
-            imm: imm.imm.get(),
-            solicited: packet.bth().is_solicited(),
-        };
-        complete::receive_done(qp, shared, index, arrival);
+        if let Ok(receive) = next_receive(qp, shared, packet, false)? {
+            let arrival = arrival(qp, packet, CqeOpcode::RESP_WR_IMM, len, imm.imm.get());
+            complete::receive_done(qp, shared, &receive, arrival);
+        }
     }
     Ok(())
 }
 
 /// Key, domain, right and range; a request of no bytes names nothing (IBTA 9.7.4.1.4, 9.7.4.1.5).
 fn check(
-    qp: &Qp,
     shared: &Shared,
+    pd: u32,
     (va, rkey, len): (u64, u32, u32),
     need: Access,
 ) -> Result<(), Refusal> {
@@ -383,7 +449,7 @@ fn check(
         return Ok(());
     }
     let segment = Segment { key: rkey, addr: va, len: len.into() };
-    shared.keys.check(qp.ctx.pd, segment, need).map_err(refusal_of)
+    shared.keys.check(pd, segment, need).map_err(refusal_of)
 }
 
 fn read(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<u32, Refusal> {
@@ -409,9 +475,10 @@ fn read_answer(
     if !qp.attrs.access.contains(Access::REMOTE_READ) || left > RDMA_MAX {
         return Err(INVALID);
     }
-    check(qp, shared, (va, rkey, left), Access::REMOTE_READ)?;
+    let pd = domain(qp, shared, packet)?;
+    check(shared, pd, (va, rkey, left), Access::REMOTE_READ)?;
     let msn = qp.responder.msn;
-    let answer = Answer::Read { psn: packet.psn(), va, rkey, left, msn, begun: false, again };
+    let answer = Answer::Read { psn: packet.psn(), pd, va, rkey, left, msn, begun: false, again };
     Ok((answer, left.div_ceil(qp.mtu()).max(1)))
 }
 
@@ -435,9 +502,8 @@ fn atomic(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), R
         true => old,
         false => old.wrapping_add(operand),
     };
-    let at = (eth.rkey.get(), va);
-    let original =
-        shared.keys.atomic(&*shared.dma, qp.ctx.pd, at, &mut update).map_err(refusal_of)?;
+    let (at, pd) = ((eth.rkey.get(), va), domain(qp, shared, packet)?);
+    let original = shared.keys.atomic(&*shared.dma, pd, at, &mut update).map_err(refusal_of)?;
     let (psn, msn) = (packet.psn(), qp.responder.msn);
     if qp.responder.atomics.len() >= limit {
         qp.responder.atomics.pop_front();
@@ -549,6 +615,8 @@ fn emit(
     let pkey = shared.config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied();
     let icrc = shared.port.needs_icrc();
     let build = |opcode, psn| {
+        let opcode: Opcode = opcode;
+        let opcode = opcode.of(qp.ctx.service.transport());
         let builder = PacketBuilder::new(opcode, qp.attrs.dest_qpn, psn);
         builder.pkey(pkey.unwrap_or(0xffff)).icrc(icrc)
     };
@@ -566,7 +634,7 @@ fn emit(
             let builder = build(Opcode::RC_ATOMIC_ACKNOWLEDGE, psn);
             builder.aeth(Syndrome::ACK, msn).atomic_ack(original).emit(&[], &mut bytes)?;
         }
-        Answer::Read { psn, va, rkey, left, msn, begun, again } => {
+        Answer::Read { psn, pd, va, rkey, left, msn, begun, again } => {
             let len = left.min(qp.mtu());
             let ends = len == left;
             let opcode = match (begun, ends) {
@@ -581,12 +649,12 @@ fn emit(
             }
             builder.emit_with(len as usize, &mut bytes, |payload| {
                 let need = Access::REMOTE_READ;
-                let read = shared.keys.read(&*shared.dma, qp.ctx.pd, (rkey, va), need, payload);
+                let read = shared.keys.read(&*shared.dma, pd, (rkey, va), need, payload);
                 read.map_err(NotSent::Key)
             })?;
             if !ends {
                 let (psn, va, left) = (psn.next(), va.wrapping_add(len.into()), left - len);
-                rest = Some(Answer::Read { psn, va, rkey, left, msn, begun: true, again });
+                rest = Some(Answer::Read { psn, pd, va, rkey, left, msn, begun: true, again });
             }
         }
     }

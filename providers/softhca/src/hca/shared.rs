@@ -6,6 +6,7 @@ use super::dma::Dma;
 use super::error::HcaEvent;
 use super::mkey::KeyTable;
 use super::port::Port;
+use super::srq::SrqTable;
 use super::stats::HcaStats;
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -17,6 +18,7 @@ pub(super) struct Shared {
     pub(super) dma: Box<dyn Dma>,
     pub(super) keys: KeyTable,
     pub(super) cqs: CqTable,
+    pub(super) srqs: SrqTable,
     pub(super) port: Port,
     pub(super) events: Events,
     pub(super) stats: HcaStats,

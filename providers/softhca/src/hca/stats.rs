@@ -33,6 +33,8 @@ pub struct HcaStats {
     pub out_of_sequence: u64,
     /// Packets dropped: no such QP, wrong state, unreadable, not for us.
     pub dropped: u64,
+    /// Datagrams dropped for their Q_Key.
+    pub bad_qkeys: u64,
     /// WQEs refused.
     pub bad_wqes: u64,
     /// CQs lost to overrun.

@@ -207,6 +207,21 @@ pub(crate) struct End {
     pub(crate) record: u64,
 }
 
+/// An SRQ as a driver sees it: a list of free slots, taken from the head and given back at the tail.
+#[derive(Clone, Debug)]
+pub(crate) struct TestSrq {
+    pub(crate) host: usize,
+    pub(crate) srqn: u32,
+    ring: u64,
+    record: u64,
+    posted: u16,
+    head: u16,
+    tail: u16,
+}
+
+/// Bytes of an SRQ WQE: link and three data segments.
+const SRQ_STRIDE: u64 = 64;
+
 /// Data segments in a receive WQE.
 pub(crate) const RECV_SEGS: usize = 4;
 
@@ -224,6 +239,8 @@ pub(crate) struct Got {
     pub(crate) solicited: bool,
     pub(crate) user_index: u32,
     pub(crate) rqpn: u32,
+    /// Bits 31:24 of `flags_rqpn`.
+    pub(crate) route: u8,
 }
 
 /// A send to be posted.
@@ -237,6 +254,8 @@ pub(crate) struct Wr {
     /// (offset in the buffer, bytes, key)
     pub(crate) list: Vec<(u64, u32, u32)>,
     pub(crate) inline: Option<Vec<u8>>,
+    /// What the service wants behind the control segment.
+    pub(crate) address: Vec<u8>,
 }
 
 impl Wr {
@@ -249,6 +268,7 @@ impl Wr {
             atomic: None,
             list: Vec::new(),
             inline: None,
+            address: Vec::new(),
         }
     }
     pub(crate) fn flags(mut self, flags: FmCeSe) -> Wr {
@@ -280,7 +300,7 @@ impl Wr {
     }
 
     pub(crate) fn bytes(&self, qpn: u32, index: u16) -> Vec<u8> {
-        let mut body = Vec::new();
+        let mut body = self.address.clone();
         if let Some((va, rkey)) = self.remote {
             body.extend_from_slice(mlx5_wqe_raddr_seg::new(va, rkey).as_bytes());
         }
@@ -320,6 +340,10 @@ pub(crate) struct Setup {
     pub(crate) rq_log: u8,
     pub(crate) cq_log: u8,
     pub(crate) cqe_size: u32,
+    pub(crate) service: Service,
+    pub(crate) srq: Option<u32>,
+    pub(crate) xrcd: u32,
+    pub(crate) pd: u32,
 }
 
 impl Default for Setup {
@@ -337,7 +361,8 @@ impl Default for Setup {
             rnr_retry: 7,
             ..QpAttrs::default()
         };
-        Setup { attrs, sq_log: 6, rq_log: 6, cq_log: 8, cqe_size: 64 }
+        let (service, srq, xrcd, pd) = (Service::Rc, None, 0, PD);
+        Setup { attrs, sq_log: 6, rq_log: 6, cq_log: 8, cqe_size: 64, service, srq, xrcd, pd }
     }
 }
 
@@ -422,19 +447,21 @@ impl Rig {
         let rq = at.alloc(rq_len, 4096);
         let record = at.alloc(8, 8);
         let ctx = QpContext {
-            service: Service::Rc,
-            pd: PD,
+            service: setup.service,
+            pd: setup.pd,
             send_cq: send_cq.cqn,
             recv_cq: recv_cq.cqn,
             sq: Some(SqContext {
                 region: Region::Flat { addr: sq, len: 64 << setup.sq_log },
                 log_wqebbs: setup.sq_log,
             }),
-            rq: Some(RqContext {
+            rq: (setup.srq.is_none() && setup.service != Service::Xrc).then_some(RqContext {
                 region: Region::Flat { addr: rq, len: rq_len },
                 log_entries: setup.rq_log,
                 stride_shift,
             }),
+            srq: setup.srq,
+            xrcd: setup.xrcd,
             doorbell_record: record,
             uar: UAR,
             user_index: 0xabc,
@@ -516,6 +543,60 @@ impl Rig {
         host.store(end.record, end.received.into());
     }
 
+    pub(crate) fn srq(&mut self, host: usize, log: u8, limit: u16, xrc: Option<XrcSrq>) -> TestSrq {
+        let at = &mut self.hosts[host];
+        let ring = at.alloc(SRQ_STRIDE << log, 4096);
+        let record = at.alloc(8, 8);
+        let slots = 1u16 << log;
+        for slot in 0..slots {
+            let next = (slot + 1) % slots;
+            at.arena.write(ring + u64::from(slot) * SRQ_STRIDE + 2, &next.to_be_bytes()).unwrap();
+        }
+        let ctx = SrqContext {
+            pd: PD,
+            region: Region::Flat { addr: ring, len: SRQ_STRIDE << log },
+            log_entries: log,
+            stride_shift: SRQ_STRIDE.trailing_zeros() as u8,
+            doorbell_record: record,
+            limit,
+            xrc,
+        };
+        let srqn = at.hca.create_srq(ctx).unwrap();
+        TestSrq { host, srqn, ring, record, posted: 0, head: 0, tail: slots - 1 }
+    }
+
+    /// Posts a receive; gives its slot.
+    pub(crate) fn receive_shared(&mut self, srq: &mut TestSrq, list: &[(u64, u32, u32)]) -> u16 {
+        let at = srq.ring + u64::from(srq.head) * SRQ_STRIDE;
+        let mut bytes = Vec::new();
+        for &(offset, len, key) in list {
+            bytes.extend_from_slice(mlx5_wqe_data_seg::new(len, key, IOVA + offset).as_bytes());
+        }
+        bytes.extend_from_slice(mlx5_wqe_data_seg::TERMINATOR.as_bytes());
+        let host = &self.hosts[srq.host];
+        host.arena.write(at + 16, &bytes).unwrap();
+        let slot = srq.head;
+        assert_ne!(slot, srq.tail, "the SRQ is full");
+        let next = host.arena.bytes(at + 2, 2);
+        srq.head = u16::from_be_bytes([next[0], next[1]]);
+        srq.posted = srq.posted.wrapping_add(1);
+        host.store(srq.record, srq.posted.into());
+        slot
+    }
+
+    /// Makes slot `slot` point anywhere.
+    pub(crate) fn break_link(&mut self, srq: &TestSrq, slot: u16, next: u16) {
+        let at = srq.ring + u64::from(slot) * SRQ_STRIDE + 2;
+        self.hosts[srq.host].arena.write(at, &next.to_be_bytes()).unwrap();
+    }
+
+    /// Gives a slot back that completed.
+    pub(crate) fn free_shared(&mut self, srq: &mut TestSrq, slot: u16) {
+        let at = srq.ring + u64::from(srq.tail) * SRQ_STRIDE;
+        self.hosts[srq.host].arena.write(at + 2, &slot.to_be_bytes()).unwrap();
+        srq.tail = slot;
+    }
+
     /// Steps all devices until none does anything and no timer is due before `until`.
     pub(crate) fn run_until(&mut self, until: Duration) {
         for _ in 0..2_000_000u32 {
@@ -566,6 +647,7 @@ impl Rig {
             solicited: op_own & 2 != 0,
             user_index: cqe.srqn_uidx.get(),
             rqpn: cqe.flags_rqpn.get() & 0xff_ffff,
+            route: (cqe.flags_rqpn.get() >> 24) as u8,
         })
     }
 

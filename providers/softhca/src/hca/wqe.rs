@@ -1,22 +1,22 @@
 //! Work requests: fetched from the ring, decoded, and checked.
 
 use super::complete::Failure;
-use super::context::{Access, RqContext, SqContext};
-use super::dma::{DmaFault, Region};
+use super::context::{Access, LinkLayer, Service, SqContext};
+use super::dma::DmaFault;
 use super::mkey::{KeyFault, Segment};
 use super::qp::Qp;
 use super::shared::Shared;
+use crate::wire::Address;
+use uverbs_mlx5_prm::address::{DqpDct, GrhGidFl};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, mlx5_wqe_ctrl_seg};
-use uverbs_mlx5_prm::data::{MLX5_INVALID_LKEY, mlx5_wqe_data_seg};
+use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
-use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, Segment as Seg, Service as PrmService, WqeView};
+use uverbs_mlx5_prm::wqe::{Segment as Seg, Service as PrmService, WqeView};
 use zerocopy::FromBytes;
 
 /// Bytes of the longest send WQE.
 const WQE_MAX: usize = DS_MAX as usize * DS_BYTES;
-/// Bytes of the longest receive WQE (qp.rs limits the stride).
-const RECV_MAX: usize = 1 << 10;
 /// Bytes of an atomic's operand and result.
 pub(super) const ATOMIC_LEN: u32 = 8;
 
@@ -29,6 +29,7 @@ mod vendor {
     pub(super) const SEGMENTS: u8 = 0x64;
     pub(super) const OPCODE: u8 = 0x65;
     pub(super) const LENGTH: u8 = 0x66;
+    pub(super) const ADDRESS: u8 = 0x67;
 }
 
 /// What a send WQE asks for.
@@ -71,7 +72,20 @@ pub(super) struct Wqe {
     pub(super) fence: bool,
     /// Bytes of payload, or of the answer.
     pub(super) len: u32,
+    /// UD: where it goes.
+    pub(super) to: Option<Destination>,
+    /// XRC: the SRQ at the peer.
+    pub(super) xrc_srqn: u32,
     pieces: Vec<Piece>,
+}
+
+/// What an address vector says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Destination {
+    pub(super) src: Address,
+    pub(super) dst: Address,
+    pub(super) qpn: u32,
+    pub(super) qkey: u32,
 }
 
 impl Wqe {
@@ -195,13 +209,29 @@ pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
     if read_ring(sq, shared, index, &mut bytes[..len]).is_err() {
         return Err(qp_op(vendor::UNREADABLE));
     }
-    let view =
-        WqeView::parse(&bytes[..len], PrmService::Rc).map_err(|_| qp_op(vendor::SEGMENTS))?;
-    let op = operation(&view).ok_or(qp_op(vendor::OPCODE))?;
+    let service = match qp.ctx.service {
+        Service::Rc => PrmService::Rc,
+        Service::Uc => PrmService::Uc,
+        Service::Ud => PrmService::Ud,
+        Service::Xrc => PrmService::Xrc,
+    };
+    let view = WqeView::parse(&bytes[..len], service).map_err(|_| qp_op(vendor::SEGMENTS))?;
+    let op = operation(&view)
+        .filter(|&op| has_operation(qp.ctx.service, op))
+        .ok_or(qp_op(vendor::OPCODE))?;
+    let (to, xrc_srqn) = address(&view, qp, shared);
+    if qp.ctx.service == Service::Ud && op != Op::Nop && to.is_none() {
+        return Err(qp_op(vendor::ADDRESS));
+    }
     let (pieces, total) = payload(&view, op).ok_or(qp_op(vendor::SEGMENTS))?;
     let length = bad(opcode, Syndrome::LOCAL_LENGTH_ERR, vendor::LENGTH);
     let atomic = matches!(op, Op::CompareSwap { .. } | Op::FetchAdd { .. });
-    if total > shared.config.max_msg_size.into() || (atomic && total < ATOMIC_LEN.into()) {
+    // A datagram is one packet (IBTA 9.8.3).
+    let longest = match qp.ctx.service {
+        Service::Ud => shared.config.active_mtu.bytes(),
+        _ => shared.config.max_msg_size,
+    };
+    if total > longest.into() || (atomic && total < ATOMIC_LEN.into()) {
         return Err(length);
     }
     let need = if op.is_fetching() { Access::LOCAL_WRITE } else { Access::empty() };
@@ -222,6 +252,8 @@ pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
         // Smaller modes order local operations only, of which there are none.
         fence: flags.fm() >= FmCeSe::FENCE_READ_ATOMIC,
         len: if atomic { ATOMIC_LEN } else { total as u32 },
+        to,
+        xrc_srqn,
         pieces,
     })
 }
@@ -300,6 +332,53 @@ fn operation(view: &WqeView<'_>) -> Option<Op> {
     }
 }
 
+/// What each service carries (IBTA vol 1, table 33 "Operations by transport service").
+fn has_operation(service: Service, op: Op) -> bool {
+    match service {
+        Service::Rc | Service::Xrc => true,
+        Service::Uc => matches!(op, Op::Nop | Op::Send | Op::SendImm(_) | Op::Write { .. }),
+        Service::Ud => matches!(op, Op::Nop | Op::Send | Op::SendImm(_)),
+    }
+}
+
+/// Destination of a datagram, and number of the peer's SRQ; nothing for a connection.
+fn address(view: &WqeView<'_>, qp: &Qp, shared: &Shared) -> (Option<Destination>, u32) {
+    match view.segments().next() {
+        Some(Seg::Av(av)) => {
+            let grh = GrhGidFl(av.grh_gid_fl.get());
+            // Without a GRH the GID says nothing; Ethernet has no LID, and there is the UDP port there.
+            let ethernet = shared.config.link == LinkLayer::Ethernet;
+            let gid = if ethernet || grh.grh() { av.rgid } else { [0; 16] };
+            let dst = Address { gid, lid: if ethernet { 0 } else { av.rlid.get() } };
+            let index = usize::from(grh.src_addr_index());
+            let to = destination(shared, index, dst, av.dqp_dct.get(), av.key.qkey.get(), qp);
+            (Some(to), 0)
+        }
+        Some(Seg::BaseAv(av)) => {
+            let dst = Address { gid: [0; 16], lid: av.rlid.get() };
+            let qkey = (av.key.get() >> 32) as u32;
+            (Some(destination(shared, 0, dst, av.dqp_dct.get(), qkey, qp)), 0)
+        }
+        Some(Seg::Xrc(xrc)) => (None, xrc.xrc_srqn.get() & 0x00ff_ffff),
+        _ => (None, 0),
+    }
+}
+
+fn destination(
+    shared: &Shared,
+    sgid_index: usize,
+    dst: Address,
+    dqp: u32,
+    qkey: u32,
+    qp: &Qp,
+) -> Destination {
+    let ours = &shared.port.addresses;
+    let src = ours.get(sgid_index).or(ours.first()).copied().unwrap_or_default();
+    // A Q_Key with the top bit set stands for the QP's own (IBTA 3.5.3, "controlled Q_Keys").
+    let qkey = if qkey >> 31 != 0 { qp.attrs.qkey } else { qkey };
+    Destination { src, dst, qpn: DqpDct(dqp).qpn(), qkey }
+}
+
 /// The payload's pieces and bytes; None if a segment does not belong there.
 fn payload(view: &WqeView<'_>, op: Op) -> Option<(Vec<Piece>, u64)> {
     let mut pieces = Vec::new();
@@ -309,6 +388,7 @@ fn payload(view: &WqeView<'_>, op: Op) -> Option<(Vec<Piece>, u64)> {
     }
     for segment in view.segments() {
         let piece = match segment {
+            Seg::Av(_) | Seg::BaseAv(_) | Seg::Xrc(_) => continue,
             Seg::Raddr(_) | Seg::Atomic(_) => continue,
             Seg::Data(data) => Piece::Memory(segment_of(data)),
             // An answer cannot go into the WQE.
@@ -324,55 +404,4 @@ fn payload(view: &WqeView<'_>, op: Op) -> Option<(Vec<Piece>, u64)> {
 
 fn segment_of(data: &mlx5_wqe_data_seg) -> Segment {
     Segment { key: data.lkey.get(), addr: data.addr.get(), len: data.length().into() }
-}
-
-/// A receive WQE taken from its ring.
-#[derive(Debug)]
-pub(super) struct Receive {
-    /// Its counter, modulo 2^16.
-    pub(super) index: u16,
-    pub(super) list: Vec<Segment>,
-    /// Bytes that the list has room for.
-    pub(super) room: u64,
-}
-
-/// Takes the next receive WQE; the caller made sure that one is posted. The error names the WQE,
-/// which is used up either way.
-pub(super) fn take_receive(qp: &mut Qp, shared: &mut Shared) -> Result<Receive, (u16, Failure)> {
-    let index = qp.rq_taken;
-    qp.rq_taken = index.wrapping_add(1);
-    shared.stats.recv_wqes += 1;
-    let prot = |vendor| (index, Failure::new(Syndrome::LOCAL_PROT_ERR, vendor));
-    let mut bytes = [0; RECV_MAX];
-    let Some(RqContext { region, log_entries, stride_shift }) = &qp.ctx.rq else {
-        return Err(prot(vendor::UNREADABLE));
-    };
-    let stride = &mut bytes[..1 << stride_shift];
-    read_stride(region, shared, (index, *log_entries), stride)
-        .map_err(|_| prot(vendor::UNREADABLE))?;
-    let view = RecvView::parse(stride, RecvKind::Rq).map_err(|_| prot(vendor::SEGMENTS))?;
-    // The list ends at the first invalid key, or with the stride (rdma-core qp.c,
-    // `mlx5_post_recv`: the terminator is written only where there is room).
-    let list: Vec<Segment> = view
-        .data()
-        .map(segment_of)
-        .take_while(|segment| segment.key != MLX5_INVALID_LKEY)
-        .collect();
-    for &segment in &list {
-        if let Err(fault) = shared.keys.check(qp.ctx.pd, segment, Access::LOCAL_WRITE) {
-            return Err(prot(fault.vendor()));
-        }
-    }
-    let room = list.iter().map(|segment| segment.len).sum();
-    Ok(Receive { index, list, room })
-}
-
-fn read_stride(
-    region: &Region,
-    shared: &Shared,
-    (index, log_entries): (u16, u8),
-    stride: &mut [u8],
-) -> Result<(), DmaFault> {
-    let slot = u64::from(index) & ((1 << log_entries) - 1);
-    region.read(&*shared.dma, slot * stride.len() as u64, stride)
 }

@@ -338,6 +338,8 @@ impl Kernel {
                 HcaEvent::QpAccessError { qpn } => self.qp_event(qpn, ib::IB_EVENT_QP_ACCESS_ERR),
                 HcaEvent::CommEstablished { qpn } => self.qp_event(qpn, ib::IB_EVENT_COMM_EST),
                 HcaEvent::SqDrained { qpn } => self.qp_event(qpn, ib::IB_EVENT_SQ_DRAINED),
+                // This side makes no SRQs.
+                HcaEvent::SrqLimit { .. } | HcaEvent::SrqError { .. } => (None, None),
                 HcaEvent::LastWqeReached { qpn } => {
                     self.qp_event(qpn, ib::IB_EVENT_QP_LAST_WQE_REACHED)
                 }

@@ -288,6 +288,8 @@ fn bind(
         recv_cq,
         sq,
         rq,
+        srq: None,
+        xrcd: 0,
         doorbell_record: request.db_addr,
         uar: uar.index(),
         user_index: request.uidx,

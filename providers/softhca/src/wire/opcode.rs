@@ -62,6 +62,28 @@ pub enum Position {
     Only,
 }
 
+impl Transport {
+    /// Bits 7:5 of its opcodes, in place.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        match self {
+            Transport::Rc => 0x00,
+            Transport::Uc => 0x20,
+            Transport::Ud => 0x60,
+            Transport::Cnp => 0x80,
+            Transport::Xrc => 0xa0,
+        }
+    }
+}
+
+impl Opcode {
+    /// The same operation of another transport; it may be one without a layout.
+    #[must_use]
+    pub const fn of(self, transport: Transport) -> Opcode {
+        Opcode(self.0 & 0x1f | transport.bits())
+    }
+}
+
 impl Position {
     /// First or only: a message starts here.
     #[must_use]

@@ -7,4 +7,6 @@ mod lossy;
 mod packets;
 mod pending;
 mod queues;
+mod services;
+mod shared;
 mod stuck;

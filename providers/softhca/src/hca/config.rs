@@ -21,6 +21,8 @@ pub struct HcaConfig {
     pub max_cq: u32,
     /// SRQs that may exist at once.
     pub max_srq: u32,
+    /// Memberships of QPs in multicast groups.
+    pub max_mcast_qp: u32,
     /// Memory keys that may exist at once.
     pub max_mkey: u32,
     /// Log2 of the largest send queue, in WQEBBs of 64 bytes. At most 15: the index is 16 bits
@@ -59,6 +61,7 @@ impl Default for HcaConfig {
             max_qp: 1 << 16,
             max_cq: 1 << 16,
             max_srq: 1 << 16,
+            max_mcast_qp: 1 << 14,
             max_mkey: 1 << 20,
             log_max_wqebbs: 15,
             log_max_rq_entries: 15,

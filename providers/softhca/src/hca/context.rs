@@ -214,6 +214,10 @@ pub struct QpContext {
     pub scatter_to_cqe: bool,
     /// Every send makes a CQE whatever its control segment asks.
     pub sq_sig_all: bool,
+    /// Receives what is addressed to this special QPN of the port, 0 or 1 (qpc.st of QP0, QP1). One QP each.
+    pub special: Option<u32>,
+    /// Source QPN in the datagrams that it sends, in place of its own (qpc.deth_sqpn).
+    pub deth_sqpn: Option<u32>,
 }
 
 /// How packets reach the peer.

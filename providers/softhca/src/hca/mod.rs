@@ -69,6 +69,8 @@ use crate::wire::{Address, Frame, Packet, Wire};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+/// Destination of every multicast packet (IBTA 9.2.5).
+const MULTICAST_QPN: u32 = 0x00ff_ffff;
 /// Frames taken from the wire in one step.
 const FRAMES_PER_STEP: usize = 64;
 /// Steps in a row that may leave the timers alone because frames lie unread.
@@ -85,6 +87,10 @@ const FULL_WIRE_RETRY: Duration = Duration::from_micros(10);
 pub struct Hca {
     shared: Shared,
     qps: BTreeMap<u32, Qp>,
+    /// The QPs that receive for QPN 0 and 1.
+    special: [Option<u32>; 2],
+    /// QPNs by multicast GID.
+    groups: BTreeMap<[u8; 16], BTreeSet<u32>>,
     next_qpn: u32,
     /// QPNs by UAR page.
     by_uar: BTreeMap<u32, Vec<u32>>,
@@ -121,6 +127,8 @@ impl Hca {
         Hca {
             shared,
             qps: BTreeMap::new(),
+            special: [None; 2],
+            groups: BTreeMap::new(),
             next_qpn: qp::FIRST_QPN,
             by_uar: BTreeMap::new(),
             runnable: VecDeque::new(),
@@ -274,6 +282,15 @@ impl Hca {
             return Err(HcaError::Limit { what: "max_qp", limit: max.into() });
         }
         self.shared.cqs.get(ctx.recv_cq)?;
+        let special = ctx.special.map(|number| number as usize);
+        match special.map(|at| self.special.get(at)) {
+            None | Some(Some(None)) => {}
+            Some(Some(Some(_))) => return Err(HcaError::Limit { what: "special QPs", limit: 1 }),
+            Some(None) => {
+                let value = ctx.special.unwrap_or_default().into();
+                return Err(HcaError::BadParam { what: "special", value });
+            }
+        }
         if let Some(srqn) = ctx.srq {
             self.shared.cqs.get(ctx.send_cq)?;
             self.shared.srqs.get_mut(srqn)?.users += 1;
@@ -288,6 +305,9 @@ impl Hca {
                 break qpn;
             }
         };
+        if let Some(slot) = special.and_then(|at| self.special.get_mut(at)) {
+            *slot = Some(qpn);
+        }
         self.by_uar.entry(ctx.uar).or_default().push(qpn);
         self.qps.insert(qpn, Qp::new(qpn, ctx));
         Ok(qpn)
@@ -315,6 +335,13 @@ impl Hca {
             if of_page.is_empty() {
                 self.by_uar.remove(&qp.ctx.uar);
             }
+        }
+        for slot in &mut self.special {
+            slot.take_if(|special| *special == qpn);
+        }
+        let joined: Vec<_> = self.groups.iter().filter(|(_, qpns)| qpns.contains(&qpn)).collect();
+        for gid in joined.into_iter().map(|(gid, _)| *gid).collect::<Vec<_>>() {
+            self.leave(qpn, gid);
         }
         self.flushing.remove(&qpn);
         self.runnable.retain(|&other| other != qpn);
@@ -349,6 +376,54 @@ impl Hca {
     pub fn query_qp(&self, qpn: u32) -> Result<(QpState, QpAttrs), HcaError> {
         let qp = self.qps.get(&qpn).ok_or(no_qp(qpn))?;
         Ok((qp.state, qp.snapshot()))
+    }
+
+    /// Joins a datagram QP to a multicast group; a QP that is in it already stays (ATTACH_TO_MCG).
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a GID of no group, or a QP of another service;
+    /// [`HcaError::Limit`] over `max_mcast_qp`.
+    pub fn attach_mcast(&mut self, qpn: u32, gid: [u8; 16]) -> Result<(), HcaError> {
+        let qp = self.qps.get(&qpn).ok_or(no_qp(qpn))?;
+        if qp.ctx.service != Service::Ud {
+            return Err(HcaError::BadParam { what: "mcast.service", value: qpn.into() });
+        }
+        if !(Address { gid, lid: 0 }).is_group() {
+            return Err(HcaError::BadParam { what: "mcast.gid", value: gid[0].into() });
+        }
+        let limit = self.shared.config.max_mcast_qp;
+        let joined: usize = self.groups.values().map(BTreeSet::len).sum();
+        let members = self.groups.entry(gid).or_default();
+        if !members.contains(&qpn) {
+            if joined as u64 >= limit.into() {
+                return Err(HcaError::Limit { what: "max_mcast_qp", limit: limit.into() });
+            }
+            members.insert(qpn);
+        }
+        self.shared.port.set_groups(self.groups.keys().copied());
+        Ok(())
+    }
+
+    /// Takes a QP out of a multicast group (DETACH_FROM_MCG).
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] if the QP is not in it.
+    pub fn detach_mcast(&mut self, qpn: u32, gid: [u8; 16]) -> Result<(), HcaError> {
+        self.qps.get(&qpn).ok_or(no_qp(qpn))?;
+        match self.leave(qpn, gid) {
+            true => Ok(()),
+            false => Err(HcaError::BadParam { what: "mcast.gid", value: gid[0].into() }),
+        }
+    }
+
+    fn leave(&mut self, qpn: u32, gid: [u8; 16]) -> bool {
+        let Some(members) = self.groups.get_mut(&gid) else { return false };
+        let was_in = members.remove(&qpn);
+        if members.is_empty() {
+            self.groups.remove(&gid);
+            self.shared.port.set_groups(self.groups.keys().copied());
+        }
+        was_in
     }
 
     /// The front saw a store into UAR page `uar` at byte `offset`; `value` is the 8 bytes as a
@@ -430,7 +505,11 @@ impl Hca {
             self.shared.stats.dropped += 1;
             return;
         };
-        let qpn = packet.bth().dest_qp();
+        let qpn = match packet.bth().dest_qp() {
+            MULTICAST_QPN => return self.deliver_to_group(&packet, frame),
+            number @ 0..2 => self.special[number as usize].unwrap_or(number),
+            qpn => qpn,
+        };
         let taken = match self.qps.get_mut(&qpn) {
             Some(qp) if !has_pkey(qp, &packet, &self.shared.config) => false,
             Some(qp) if qp.ctx.service == Service::Ud => {
@@ -445,6 +524,24 @@ impl Hca {
         if taken {
             self.enqueue(qpn);
         } else {
+            self.shared.stats.dropped += 1;
+        }
+    }
+
+    /// A copy for each member (IBTA 10.5.2).
+    fn deliver_to_group(&mut self, packet: &Packet<'_>, frame: &Frame) {
+        let members = self.groups.get(&frame.dst.gid).cloned().unwrap_or_default();
+        let mut taken = false;
+        for qpn in members {
+            if let Some(qp) = self.qps.get_mut(&qpn)
+                && has_pkey(qp, packet, &self.shared.config)
+                && datagram::receive(qp, &mut self.shared, packet, frame)
+            {
+                taken = true;
+                self.enqueue(qpn);
+            }
+        }
+        if !taken {
             self.shared.stats.dropped += 1;
         }
     }

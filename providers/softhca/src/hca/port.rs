@@ -19,16 +19,28 @@ pub(super) struct Port {
     now: Duration,
     /// Our own addresses; empty until the front says.
     pub(super) addresses: Vec<Address>,
+    /// Groups joined.
+    groups: Vec<Address>,
 }
 
 impl Port {
     pub(super) fn new(wire: Box<dyn Wire>) -> Port {
-        Port { wire, held: None, stuck: HashSet::new(), now: Duration::ZERO, addresses: Vec::new() }
+        let (addresses, groups) = (Vec::new(), Vec::new());
+        Port { wire, held: None, stuck: HashSet::new(), now: Duration::ZERO, addresses, groups }
     }
 
     pub(super) fn set_addresses(&mut self, addresses: Vec<Address>) {
-        self.wire.set_addresses(&addresses);
         self.addresses = addresses;
+        self.tell();
+    }
+
+    pub(super) fn set_groups(&mut self, gids: impl Iterator<Item = [u8; 16]>) {
+        self.groups = gids.map(|gid| Address { gid, lid: 0 }).collect();
+        self.tell();
+    }
+
+    fn tell(&mut self) {
+        self.wire.set_addresses(&[&self.addresses[..], &self.groups].concat());
     }
 
     pub(super) fn advance(&mut self, now: Duration) {

@@ -386,7 +386,7 @@ fn send_next(qp: &mut Qp, shared: &mut Shared, window_ends: bool) -> bool {
         .ack_request(ask)
         .icrc(shared.port.needs_icrc());
     if let Some(to) = wqe.to {
-        builder = builder.deth(to.qkey, qp.qpn);
+        builder = builder.deth(to.qkey, qp.ctx.deth_sqpn.unwrap_or(qp.qpn));
     }
     if qp.ctx.service == Service::Xrc {
         builder = builder.xrceth(wqe.xrc_srqn);

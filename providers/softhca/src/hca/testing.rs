@@ -344,6 +344,7 @@ pub(crate) struct Setup {
     pub(crate) srq: Option<u32>,
     pub(crate) xrcd: u32,
     pub(crate) pd: u32,
+    pub(crate) special: Option<u32>,
 }
 
 impl Default for Setup {
@@ -362,7 +363,19 @@ impl Default for Setup {
             ..QpAttrs::default()
         };
         let (service, srq, xrcd, pd) = (Service::Rc, None, 0, PD);
-        Setup { attrs, sq_log: 6, rq_log: 6, cq_log: 8, cqe_size: 64, service, srq, xrcd, pd }
+        let special = None;
+        Setup {
+            attrs,
+            sq_log: 6,
+            rq_log: 6,
+            cq_log: 8,
+            cqe_size: 64,
+            service,
+            srq,
+            xrcd,
+            pd,
+            special,
+        }
     }
 }
 
@@ -468,6 +481,8 @@ impl Rig {
             cqe_version: 1,
             scatter_to_cqe: false,
             sq_sig_all: false,
+            special: setup.special,
+            deth_sqpn: setup.special,
         };
         let qpn = at.hca.create_qp(ctx).unwrap();
         let (sq_log, rq_log) = (setup.sq_log, setup.rq_log);

@@ -297,6 +297,8 @@ fn bind(
         scatter_to_cqe: false,
         // mlx5_ib tells the hardware nothing of SQ_SIG_ALL: the provider sets the bit in each WQE.
         sq_sig_all: false,
+        special: None,
+        deth_sqpn: None,
     });
     created.map_err(errno)
 }

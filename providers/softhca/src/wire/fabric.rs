@@ -13,8 +13,8 @@ const QUEUE_DEPTH: usize = 1024;
 /// An in-memory switch. Clones are the same switch.
 ///
 /// Frames between two ports keep their order and arrive or are counted as dropped. A frame to one of
-/// the sender's own addresses goes through the switch as well. Multicast is not forwarded: a group
-/// address belongs to no port.
+/// the sender's own addresses goes through the switch as well. A frame to a group goes to every port that
+/// has the group among its addresses, the sender's own included; a port without room misses its copy.
 #[derive(Clone)]
 pub struct Fabric {
     shared: Arc<Shared>,
@@ -33,6 +33,7 @@ struct Table {
     ports: BTreeMap<u64, Entry>,
     by_gid: HashMap<[u8; 16], Arc<Port>>,
     by_lid: HashMap<u16, Arc<Port>>,
+    by_group: HashMap<[u8; 16], Vec<Arc<Port>>>,
 }
 
 struct Entry {
@@ -53,6 +54,7 @@ struct Counters {
     refused: AtomicU64,
     unknown_destination: AtomicU64,
     dead_link: AtomicU64,
+    missed_copies: AtomicU64,
 }
 
 /// What a fabric has done with frames. `sent` is the sum of the others but `refused` and what is
@@ -69,6 +71,9 @@ pub struct FabricStats {
     pub unknown_destination: u64,
     /// Dropped: the sender's or the receiver's link is unplugged, or its port has gone.
     pub dead_link: u64,
+    /// Copies of multicast frames that a member had no room for, or no link. Such a frame counts as sent once, and as
+    /// delivered once for each copy.
+    pub missed_copies: u64,
 }
 
 fn add(counter: &AtomicU64, n: usize) {
@@ -118,12 +123,15 @@ impl Table {
     fn rebuild(&mut self) {
         self.by_gid.clear();
         self.by_lid.clear();
+        self.by_group.clear();
         for entry in self.ports.values() {
             for address in &entry.addresses {
-                if address.gid != [0; 16] {
+                if address.is_group() {
+                    self.by_group.entry(address.gid).or_default().push(entry.port.clone());
+                } else if address.gid != [0; 16] {
                     self.by_gid.entry(address.gid).or_insert_with(|| entry.port.clone());
                 }
-                if address.lid != 0 {
+                if address.lid != 0 && !address.is_group() {
                     self.by_lid.entry(address.lid).or_insert_with(|| entry.port.clone());
                 }
             }
@@ -176,6 +184,7 @@ impl Fabric {
             refused: get(&counters.refused),
             unknown_destination: get(&counters.unknown_destination),
             dead_link: get(&counters.dead_link),
+            missed_copies: get(&counters.missed_copies),
         }
     }
 }
@@ -254,6 +263,22 @@ impl Wire for FabricPort {
             return Ok(());
         }
         let table = shared.read();
+        if frame.dst.is_group() {
+            add(&counters.sent, 1);
+            let Some(members) = table.by_group.get(&frame.dst.gid) else {
+                add(&counters.unknown_destination, 1);
+                return Ok(());
+            };
+            for member in members {
+                let mut inbox = member.inbox();
+                if member.is_plugged() && inbox.len() < shared.depth {
+                    inbox.push_back(frame.clone());
+                } else {
+                    add(&counters.missed_copies, 1);
+                }
+            }
+            return Ok(());
+        }
         let Some(target) = table.route(frame.dst) else {
             add(&counters.sent, 1);
             add(&counters.unknown_destination, 1);

@@ -44,6 +44,34 @@ fn loops_back_to_the_own_port() {
 }
 
 #[test]
+fn a_group_frame_reaches_each_member_once() {
+    let group = |n| Address { gid: [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n], lid: 0 };
+    let mapped = |first| {
+        let mut gid = [0; 16];
+        gid[10..].copy_from_slice(&[0xff, 0xff, first, 1, 2, 3]);
+        Address { gid, lid: 0 }
+    };
+    assert!(mapped(239).is_group() && mapped(224).is_group() && !mapped(223).is_group());
+    let fabric = Fabric::with_queue_depth(2);
+    let mut a = fabric.attach(&[gid(1), group(1)]);
+    let mut b = fabric.attach(&[gid(2), group(1), group(2)]);
+    let mut c = fabric.attach(&[gid(3), group(2)]);
+    // The path's multicast LID is no port's.
+    a.transmit(frame(gid(1), Address { lid: 0xc001, ..group(1) }, 1)).unwrap();
+    a.transmit(frame(gid(1), group(2), 2)).unwrap();
+    a.transmit(frame(gid(1), group(3), 3)).unwrap();
+    // b is full; nobody waits for it.
+    a.transmit(frame(gid(1), group(2), 4)).unwrap();
+    assert_eq!(
+        (numbers(&mut a), numbers(&mut b), numbers(&mut c)),
+        (vec![1], vec![1, 2], vec![2, 4])
+    );
+    let stats = fabric.stats();
+    assert_eq!((stats.sent, stats.delivered), (4, 5));
+    assert_eq!((stats.unknown_destination, stats.missed_copies, stats.refused), (1, 1, 0));
+}
+
+#[test]
 fn a_lid_decides_over_a_gid() {
     let fabric = Fabric::new();
     let mut a = fabric.attach(&[Address { lid: 1, ..gid(1) }]);

@@ -46,6 +46,19 @@ pub struct Address {
     pub lid: u16,
 }
 
+impl Address {
+    /// Whether it names a multicast group: a multicast GID (IBTA 4.1.1), or a mapped IPv4 multicast address
+    /// (RoCEv2, annex A17.9.1).
+    #[must_use]
+    pub const fn is_group(&self) -> bool {
+        match &self.gid {
+            [0xff, ..] => true,
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, first, ..] => *first >> 4 == 0xe,
+            _ => false,
+        }
+    }
+}
+
 /// A packet on a wire: everything from the BTH to the ICRC as bytes, routing beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -94,8 +107,8 @@ pub trait Wire: Send + fmt::Debug {
         let _ = now;
     }
 
-    /// Replaces the addresses under which this end is reached. A wire that has no say in routing
-    /// ignores it.
+    /// Replaces the addresses under which this end is reached, multicast groups that it joined among
+    /// them. A wire that has no say in routing ignores it.
     fn set_addresses(&mut self, addresses: &[Address]) {
         let _ = addresses;
     }

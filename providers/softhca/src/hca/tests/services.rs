@@ -1,7 +1,7 @@
 //! The unreliable services: connection and datagram.
 
 use crate::hca::testing::*;
-use crate::hca::{HcaConfig, LinkLayer, QpState, QpTransition, Service};
+use crate::hca::{HcaConfig, HcaError, LinkLayer, QpContext, QpState, QpTransition, Service};
 use crate::wire::{Fabric, Faults};
 use uverbs_mlx5_prm::address::{DqpDct, GrhGidFl, mlx5_wqe_av};
 use uverbs_mlx5_prm::ctrl::FmCeSe;
@@ -247,6 +247,112 @@ fn ud_drops_what_nobody_waits_for() {
     rig.run();
     assert_eq!(rig.got(&mut b).len(), 1);
     assert_eq!((rig.state(&a), rig.state(&b)), (QpState::Rts, QpState::Rts));
+}
+
+const GROUP: [u8; 16] = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+
+#[test]
+fn multicast_reaches_each_member() {
+    let mut rig = Rig::new(2);
+    let (mut a, mut b) = datagrams(&mut rig);
+    let (_, mut c) = datagrams(&mut rig);
+    let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
+    for end in [&b, &c] {
+        rig.hosts[1].hca.attach_mcast(end.qpn, GROUP).unwrap();
+        rig.hosts[1].hca.attach_mcast(end.qpn, GROUP).unwrap();
+    }
+    let send = |rig: &mut Rig, a: &mut End| {
+        let mut wr = to(rig, 1, 0xff_ffff, QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
+        wr.address[32..].copy_from_slice(&GROUP);
+        rig.post(a, &wr);
+        rig.run();
+        assert_eq!(rig.sent(a).len(), 1);
+    };
+    for (end, at) in [(&mut b, DST), (&mut c, DST + 0x1000)] {
+        for n in 0..3 {
+            rig.receive(end, &[(at + n * 64, 64, far)]);
+        }
+    }
+    rig.hosts[0].put(SRC, &[5; 24]);
+    send(&mut rig, &mut a);
+    assert_eq!((rig.got(&mut b).len(), rig.got(&mut c).len()), (1, 1));
+    assert_eq!(rig.hosts[1].get(DST + 40, 24), [5; 24]);
+    assert_eq!(rig.hosts[1].get(DST + 0x1000 + 40, 24), [5; 24]);
+    assert_eq!(rig.hosts[1].get(DST + 24, 16), GROUP, "the destination in front is the group");
+    rig.hosts[1].hca.detach_mcast(c.qpn, GROUP).unwrap();
+    assert!(rig.hosts[1].hca.detach_mcast(c.qpn, GROUP).is_err());
+    send(&mut rig, &mut a);
+    assert_eq!((rig.got(&mut b).len(), rig.got(&mut c).len()), (1, 0));
+    rig.hosts[1].hca.destroy_qp(b.qpn).unwrap();
+    send(&mut rig, &mut a);
+    assert_eq!(rig.fabric.stats().unknown_destination, 1, "the last member took the group along");
+}
+
+#[test]
+fn groups_take_datagram_qps_and_group_addresses_only() {
+    let config = HcaConfig { max_mcast_qp: 1, ..HcaConfig::default() };
+    let mut rig = Rig::with(1, config, Faults::default(), 1);
+    let (a, b) = datagrams(&mut rig);
+    let (connected, _) = rig.pair(&Setup::default());
+    let hca = &mut rig.hosts[0].hca;
+    assert!(hca.attach_mcast(connected.qpn, GROUP).is_err());
+    assert!(hca.attach_mcast(a.qpn, [0xfe; 16]).is_err());
+    hca.attach_mcast(a.qpn, GROUP).unwrap();
+    let full = hca.attach_mcast(b.qpn, GROUP);
+    assert!(matches!(full, Err(HcaError::Limit { limit: 1, .. })), "{full:?}");
+}
+
+#[test]
+fn special_qps_receive_and_send_under_their_number() {
+    let mut rig = Rig::new(2);
+    let setup = Setup { special: Some(1), ..setup(Service::Ud) };
+    let (mut a, mut b) = (rig.end(0, &setup), rig.end(1, &setup));
+    for end in [&a, &b] {
+        let hca = &mut rig.hosts[end.host].hca;
+        for to in [QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts] {
+            hca.modify_qp(end.qpn, to, &setup.attrs).unwrap();
+        }
+    }
+    let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
+    rig.receive(&mut b, &[(DST, 64, far)]);
+    let wr = to(&rig, 1, 1, QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
+    rig.post(&mut a, &wr);
+    rig.run();
+    let got = rig.got(&mut b);
+    assert_eq!((got[0].qpn, got[0].rqpn), (b.qpn, 1));
+    // One of each, and no others.
+    let hca = &mut rig.hosts[1].hca;
+    let ctx = |special| hca_context(&b, special);
+    assert!(matches!(hca.create_qp(ctx(1)), Err(HcaError::Limit { .. })));
+    assert!(matches!(hca.create_qp(ctx(2)), Err(HcaError::BadParam { .. })));
+    hca.destroy_qp(b.qpn).unwrap();
+    hca.create_qp(ctx(1)).unwrap();
+    let ud = to(&rig, 1, 0, QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
+    rig.post(&mut a, &ud);
+    rig.run();
+    assert_eq!(rig.hosts[1].hca.stats().dropped, 1, "nobody is QP 0");
+}
+
+/// A QP without rings.
+fn hca_context(end: &End, special: u32) -> QpContext {
+    QpContext {
+        service: Service::Ud,
+        pd: PD,
+        send_cq: end.send_cq.cqn,
+        recv_cq: end.recv_cq.cqn,
+        sq: None,
+        rq: None,
+        srq: None,
+        xrcd: 0,
+        doorbell_record: end.record,
+        uar: UAR,
+        user_index: 0,
+        cqe_version: 1,
+        scatter_to_cqe: false,
+        sq_sig_all: false,
+        special: Some(special),
+        deth_sqpn: None,
+    }
 }
 
 #[test]

@@ -62,6 +62,10 @@ macro_rules! any {
                 match self { $(Self::$variant(context) => context.query_device(),)+ }
             }
 
+            fn device_attr(&self) -> Result<DeviceAttr, Error> {
+                match self { $(Self::$variant(context) => context.device_attr(),)+ }
+            }
+
             fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
                 match self { $(Self::$variant(context) => context.query_port(port),)+ }
             }

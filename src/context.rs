@@ -4,14 +4,16 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use uverbs_core::attr::{DeviceAttr, GidEntry, GidType, LinkLayer, PortAttr};
+use uverbs_core::context::ContextCore;
 use uverbs_core::door::UverbsDoor;
 use uverbs_core::error::Error;
 use uverbs_core::event::{AsyncEvent, AsyncEvents};
 use uverbs_core::provider::{ContextOps, CqInit};
 
 use crate::provider::Provider;
-use crate::{Any, CompletionQueue, Device, ProtectionDomain, QueuePairBuilder};
+use crate::{Any, CompletionQueue, Device, Local, ProtectionDomain, QueuePairBuilder};
 
 /// An open device. A cheap handle: clones share it, and it closes when the last object made from it is gone.
 #[doc(alias = "ibv_context")]
@@ -86,16 +88,21 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_query_gid")]
     #[doc(alias = "ibv_query_gid_ex")]
     pub fn query_gid(&self, port: u8, index: u32) -> Result<GidEntry, Error> {
+        let refused = match self.uverbs().query_gid_entry(port, index) {
+            Err(error) if error.errno() == Some(Errno::EINVAL) => error,
+            other => return other,
+        };
+        // Only now is the table's length worth a question.
         let entries = self.query_port(port)?.gid_table_len;
-        if index >= entries {
-            return Err(Error::Limit {
-                verb: "query_gid",
-                what: "GID index",
-                value: index.into(),
-                limit: entries.saturating_sub(1).into(),
-            });
+        if index < entries {
+            return Err(refused);
         }
-        self.uverbs().query_gid_entry(port, index)
+        Err(Error::Limit {
+            verb: "query_gid",
+            what: "GID index",
+            value: index.into(),
+            limit: entries.saturating_sub(1).into(),
+        })
     }
 
     /// The GIDs in use, of all ports.
@@ -105,12 +112,12 @@ impl<P: Provider> Context<P> {
     /// The kernel's refusal.
     #[doc(alias = "ibv_query_gid_table")]
     pub fn query_gid_table(&self) -> Result<Vec<GidEntry>, Error> {
-        let ports = self.query_device()?.phys_port_count;
-        let mut entries = 0;
-        for port in 1..=ports {
-            entries += self.query_port(port)?.gid_table_len;
+        match self.uverbs().query_gid_table(USUAL_GIDS) {
+            Err(error) if error.errno() == Some(Errno::EINVAL) => {
+                self.uverbs().query_gid_table(usize::MAX)
+            }
+            other => other,
         }
-        self.uverbs().query_gid_table(entries as usize)
     }
 
     /// One entry of a port's partition table.
@@ -132,7 +139,11 @@ impl<P: Provider> Context<P> {
     ///
     /// The kernel's refusal; [`Error::Unsupported`] on an Ethernet port without any GID.
     pub fn best_gid(&self, port: u8) -> Result<Option<GidEntry>, Error> {
-        if self.query_port(port)?.link_layer != LinkLayer::Ethernet {
+        self.best_gid_on(port, self.query_port(port)?.link_layer)
+    }
+
+    fn best_gid_on(&self, port: u8, link: LinkLayer) -> Result<Option<GidEntry>, Error> {
+        if link != LinkLayer::Ethernet {
             return Ok(None);
         }
         let mut gids = self.query_gid_table()?;
@@ -141,6 +152,24 @@ impl<P: Provider> Context<P> {
             verb: "query_gid_table",
             what: format!("port {port} without any GID (is its network interface up?)"),
         })
+    }
+
+    /// What `local` means on this device now: the port's state, and the GID. [`QueuePair::prepare_on`](crate::QueuePair::prepare_on)
+    /// brings up any number of queue pairs with it, and asks the kernel nothing more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for a GID index or a port that isn't there; [`Error::Unsupported`] on an Ethernet port without GIDs; the
+    /// kernel's refusal.
+    pub fn local_port(&self, local: &Local) -> Result<LocalPort, Error> {
+        let core = Arc::clone(self.inner.provider.core());
+        let device = self.inner.provider.device_attr()?;
+        let port = self.query_port(local.port)?;
+        let gid = match local.gid_index {
+            Some(index) => Some(self.query_gid(local.port, index)?),
+            None => self.best_gid_on(local.port, port.link_layer)?,
+        };
+        Ok(LocalPort { core, local: local.clone(), device, port, gid })
     }
 
     /// Allocates a protection domain.
@@ -196,6 +225,39 @@ impl<P: Provider> Context<P> {
 
     fn uverbs(&self) -> &uverbs_core::uverbs::Uverbs {
         self.inner.provider.core().uverbs()
+    }
+}
+
+/// GIDs that are asked for at first: more than a port of a machine with few addresses has.
+const USUAL_GIDS: usize = 256;
+
+/// A port and the GID on it, as they were when [`Context::local_port`] asked; with the [`Local`] that it was asked with.
+#[derive(Clone, Debug)]
+pub struct LocalPort {
+    pub(crate) core: Arc<ContextCore>,
+    pub(crate) local: Local,
+    pub(crate) device: DeviceAttr,
+    pub(crate) port: PortAttr,
+    pub(crate) gid: Option<GidEntry>,
+}
+
+impl LocalPort {
+    /// What it was asked with.
+    #[must_use]
+    pub fn local(&self) -> &Local {
+        &self.local
+    }
+
+    /// State and limits of the port.
+    #[must_use]
+    pub fn attr(&self) -> &PortAttr {
+        &self.port
+    }
+
+    /// The GID that packets come from; `None` on InfiniBand, unless an index was given.
+    #[must_use]
+    pub fn gid(&self) -> Option<&GidEntry> {
+        self.gid.as_ref()
     }
 }
 

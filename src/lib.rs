@@ -76,7 +76,7 @@ pub use uverbs_mlx5::Mlx5;
 pub use uverbs_softhca as softhca;
 
 pub use any::Any;
-pub use context::Context;
+pub use context::{Context, LocalPort};
 pub use cq::{Burst, Completion, CompletionQueue, WorkCompletion};
 pub use device::{Device, default_device, device, devices, open};
 pub use endpoint::{Endpoint, EndpointError};

@@ -19,8 +19,8 @@ use uverbs_core::qp::QpCore;
 
 use crate::provider::Provider;
 use crate::transport::{Rc, Transport};
-use crate::{Any, Batch, CompletionQueue, Context, Endpoint, ProtectionDomain, RecvBatch};
-use crate::{RecvQueue, Rejected, SendQueue};
+use crate::{Any, Batch, CompletionQueue, Context, Endpoint, LocalPort, ProtectionDomain};
+use crate::{RecvBatch, RecvQueue, Rejected, SendQueue};
 
 /// Begins a queue pair: sizes, completion queues, doorbell mode.
 #[derive(Debug)]
@@ -439,16 +439,30 @@ impl<P: Provider> QueuePair<P> {
     /// without GIDs; the kernel's refusal.
     pub fn prepare(&mut self, local: &Local) -> Result<Endpoint, Error> {
         self.whole()?;
-        let context = self.recv.home.context.clone();
-        let port = context.query_port(local.port)?;
-        let device = context.query_device()?;
-        let gid = match local.gid_index {
-            Some(index) => Some(context.query_gid(local.port, index)?),
-            None => context.best_gid(local.port)?,
-        };
+        let port = self.recv.home.context.local_port(local)?;
+        self.prepare_on(&port)
+    }
+
+    /// [`prepare`](Self::prepare) with a port that was looked at before: for many queue pairs on one port. The kernel is asked
+    /// nothing; a port that has changed since shows in `connect`, or in a peer that can't be reached.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a port of another open device; [`Error::Limit`] for an MTU over the port's; the kernel's refusal.
+    pub fn prepare_on(&mut self, port: &LocalPort) -> Result<Endpoint, Error> {
+        self.whole()?;
+        if !Arc::ptr_eq(&port.core, self.recv.home.context.provider().core()) {
+            return Err(Error::Invalid {
+                verb: "modify_qp",
+                what: "port",
+                value: "of another context".to_owned(),
+                why: "a queue pair uses the ports of the open device that it was made from",
+            });
+        }
+        let LocalPort { local, device, port, gid, .. } = port;
         // The command has eight bits for it (`ib_uverbs_qp_dest::sgid_index`).
         limit("GID index", gid.as_ref().map_or(0, |gid| gid.index), 255)?;
-        let mut local = local.clone();
+        let (mut local, gid) = (local.clone(), *gid);
         let rd_atomic = |most: u32| local.rd_atomic.min(u8::try_from(most).unwrap_or(u8::MAX));
         let (serves, asks) =
             (rd_atomic(device.max_qp_rd_atom), rd_atomic(device.max_qp_init_rd_atom));

@@ -229,6 +229,67 @@ fn posting_and_polling_pass_no_door() {
 }
 
 #[test]
+fn connecting_asks_the_kernel_no_more_than_it_must() {
+    /// `rdma/ib_user_ioctl_verbs.h`.
+    const RDMA_DRIVER_MLX5: u32 = 1;
+    let wrapped = Wrapped::new(common::device(), Recorder::new);
+    let context = Device::from_source(wrapped.clone()).open().unwrap();
+    if context.device().record().driver_id != RDMA_DRIVER_MLX5 {
+        eprintln!("skipped: the calls counted are those of a ConnectX");
+        return;
+    }
+    let recorder = wrapped.door();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(16).unwrap();
+    let mut qps = [0; 3].map(|_| context.queue_pair(&pd, &cq).build().unwrap());
+    let link = context.query_port(1).unwrap().link_layer;
+    // Object and method of each call, and an INVOKE_WRITE's command (rdma/ib_user_ioctl_cmds.h, ib_user_verbs.h).
+    let calls = || {
+        let calls = recorder.take();
+        let name = |call: &Recorded| (call.object, call.method, call.write_command);
+        calls.iter().map(name).collect::<Vec<_>>()
+    };
+    const MODIFY_QP: (u16, u16, Option<u32>) = (0, 0, Some(26));
+    const QUERY_PORT: (u16, u16, Option<u32>) = (0, 2, None);
+    const QUERY_GID_TABLE: (u16, u16, Option<u32>) = (0, 5, None);
+    const QUERY_GID_ENTRY: (u16, u16, Option<u32>) = (0, 6, None);
+    let looked = |table| match link {
+        LinkLayer::Ethernet => vec![QUERY_PORT, table],
+        _ => vec![QUERY_PORT],
+    };
+    calls();
+    let here = qps[0].prepare(&Local::default()).unwrap();
+    assert_eq!(calls(), [looked(QUERY_GID_TABLE), vec![MODIFY_QP]].concat());
+    qps[0].connect(&here).unwrap();
+    assert_eq!(calls(), [MODIFY_QP; 2]);
+    // A port that was looked at before serves any number of queue pairs.
+    let gid_index = (link == LinkLayer::Ethernet).then_some(0);
+    let local = Local { gid_index, ..Local::default() };
+    let port = context.local_port(&local).unwrap();
+    assert_eq!(calls(), looked(QUERY_GID_ENTRY));
+    assert_eq!(port.gid().map(|entry| entry.index), gid_index);
+    for qp in &mut qps[1..] {
+        let here = qp.prepare_on(&port).unwrap();
+        qp.connect(&here).unwrap();
+        assert_eq!(calls(), [MODIFY_QP; 3]);
+    }
+}
+
+#[test]
+fn a_port_of_another_open_device_is_refused() {
+    let device = common::device();
+    let (one, other) = (device.open().unwrap(), device.open().unwrap());
+    let pd = one.alloc_pd().unwrap();
+    let cq = one.create_cq(16).unwrap();
+    let mut qp = one.queue_pair(&pd, &cq).build().unwrap();
+    let error = qp.prepare_on(&other.local_port(&Local::default()).unwrap()).unwrap_err();
+    assert!(matches!(error, Error::Invalid { what: "port", .. }), "{error}");
+    assert_eq!(qp.state(), QpState::Reset);
+    let none = Local { port: 200, ..Local::default() };
+    assert_eq!(one.local_port(&none).unwrap_err().verb(), Some("query_port"));
+}
+
+#[test]
 fn a_destruction_that_the_kernel_refuses_keeps_the_memory() {
     // UVERBS_OBJECT_QP and its destroy method, of rdma/ib_user_ioctl_cmds.h.
     const QP: u16 = 4;

@@ -40,6 +40,7 @@ pub struct Context {
     pub(crate) dbrecs: Dbrecs,
     pub(crate) indexes: UserIndexes,
     pub(crate) limits: Limits,
+    device: DeviceAttr,
     pub(crate) core: Arc<ContextCore>,
 }
 
@@ -72,6 +73,7 @@ impl Context {
             dbrecs: Dbrecs::new(),
             indexes: UserIndexes::default(),
             limits: Limits::new(&answer, &device, info.num_comp_vectors),
+            device,
             core,
         })
     }
@@ -97,6 +99,10 @@ impl ContextOps<Mlx5> for Context {
 
     fn query_device(&self) -> Result<DeviceAttr, Error> {
         self.core.uverbs().query_device_ex(&mut [])
+    }
+
+    fn device_attr(&self) -> Result<DeviceAttr, Error> {
+        Ok(self.device)
     }
 
     fn query_port(&self, port: u8) -> Result<PortAttr, Error> {

@@ -1,12 +1,14 @@
 //! Contexts: an open device, from which everything else is made.
 
 use std::cmp::Reverse;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use uverbs_core::attr::{DeviceAttr, GidEntry, GidType, LinkLayer, PortAttr};
-use uverbs_core::context::ContextCore;
+use uverbs_core::context::{ContextCore, unique_id};
 use uverbs_core::door::UverbsDoor;
 use uverbs_core::error::Error;
 use uverbs_core::event::{AsyncEvent, AsyncEvents};
@@ -27,6 +29,8 @@ struct Inner<P: Provider> {
     device: Device,
     provider: P::Context,
     events: AsyncEvents,
+    /// The system's randomness, asked for once.
+    random: RandomState,
 }
 
 impl<P: Provider> Clone for Context<P> {
@@ -38,7 +42,7 @@ impl<P: Provider> Clone for Context<P> {
 impl<P: Provider> Context<P> {
     pub(crate) fn new(device: Device, provider: P::Context) -> Result<Self, Error> {
         let events = AsyncEvents::new(provider.core().uverbs().alloc_async_fd()?)?;
-        Ok(Self { inner: Arc::new(Inner { device, provider, events }) })
+        Ok(Self { inner: Arc::new(Inner { device, provider, events, random: RandomState::new() }) })
     }
 
     /// The device.
@@ -221,6 +225,11 @@ impl<P: Provider> Context<P> {
     #[must_use]
     pub fn async_events(&self) -> &AsyncEvents {
         &self.inner.events
+    }
+
+    /// 24 random bits: a connection that reuses a number must not take an old one's packets for its own.
+    pub(crate) fn random_psn(&self) -> u32 {
+        self.inner.random.hash_one(unique_id()) as u32 & 0xff_ffff
     }
 
     fn uverbs(&self) -> &uverbs_core::uverbs::Uverbs {

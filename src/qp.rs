@@ -5,7 +5,6 @@
 //! A reset is passed on to the rings only after the kernel confirmed it and the completion queues were swept.
 #![allow(unsafe_code, reason = "resets the rings of a queue pair that the kernel reset")]
 
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use uverbs_core::attr::{
@@ -478,7 +477,7 @@ impl<P: Provider> QueuePair<P> {
         let endpoint = Endpoint {
             lid: port.lid,
             qpn: self.qpn(),
-            psn: local.psn.unwrap_or_else(random_psn),
+            psn: local.psn.unwrap_or_else(|| self.recv.home.context.random_psn()),
             mtu,
             rd_atomic: serves,
             gid: gid.as_ref().map(|entry| entry.gid),
@@ -603,10 +602,4 @@ fn limit(what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Limit { verb: "modify_qp", what, value: value.into(), limit: limit.into() })
-}
-
-/// 24 random bits: a connection that reuses a number must not take an old one's packets for its own.
-fn random_psn() -> u32 {
-    let hasher = std::collections::hash_map::RandomState::new().build_hasher();
-    hasher.finish() as u32 & 0xff_ffff
 }

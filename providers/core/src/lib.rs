@@ -17,6 +17,7 @@ pub mod memory;
 pub mod mmio;
 pub mod mr;
 pub mod pd;
+pub mod pool;
 pub mod provider;
 pub mod qp;
 pub mod real;

@@ -14,19 +14,22 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::errno::Errno;
 
 use crate::error::Error;
+use crate::pool::{self, Home, Pool};
 
 /// What transparent huge pages are on x86-64, and on aarch64 with pages of 4 KiB. Elsewhere the alignment is harmless.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Pages of zeroed memory of our own, unmapped on drop.
+/// Pages of zeroed memory of our own: unmapped on drop, or given back to their [`Pool`].
 ///
 /// They are not inherited across `fork` (`MADV_DONTFORK`): while pages are pinned for a device, copy-on-write would
 /// give the parent's next write a new page that the device doesn't know (rdma-core, `ibv_fork_init`).
 #[derive(Debug)]
 pub struct Mapping {
-    pages: MmapRaw,
+    pages: Arc<MmapRaw>,
     offset: usize,
     len: usize,
+    /// Where a part of a larger mapping goes back to.
+    home: Option<Home>,
 }
 
 impl Mapping {
@@ -37,8 +40,12 @@ impl Mapping {
     /// [`Error::System`]: `ENOMEM`.
     pub fn new(len: usize) -> Result<Self, Error> {
         let len = round_up(len.max(1), page_size())?;
-        let pages = map(len)?;
-        Ok(Self { pages, offset: 0, len })
+        Ok(Self { pages: Arc::new(map(len)?), offset: 0, len, home: None })
+    }
+
+    /// A part of a larger mapping.
+    pub(crate) fn pooled(pages: Arc<MmapRaw>, offset: usize, len: usize, home: Home) -> Self {
+        Self { pages, offset, len, home: Some(home) }
     }
 
     /// The same, aligned for huge pages and with the wish to have them (`MADV_HUGEPAGE`): fewer translations for
@@ -54,7 +61,7 @@ impl Mapping {
         let offset = pages.as_ptr().align_offset(HUGE_PAGE);
         // A wish: EINVAL where the kernel was built without huge pages.
         let _ = pages.advise(Advice::HugePage);
-        Ok(Self { pages, offset, len })
+        Ok(Self { pages: Arc::new(pages), offset, len, home: None })
     }
 
     /// The first byte; aligned to a page. Valid for reads and writes of [`Self::len`] bytes while the mapping lives.
@@ -77,7 +84,16 @@ impl Mapping {
     }
 }
 
-fn map(len: usize) -> Result<MmapRaw, Error> {
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if let Some(home) = &self.home {
+            pool::give_back(home, &self.pages, self.offset, self.len);
+        }
+    }
+}
+
+/// New pages, which a fork leaves behind.
+pub(crate) fn map(len: usize) -> Result<MmapRaw, Error> {
     let pages = MmapOptions::new().len(len).map_anon().map_err(|error| system("mmap", &error))?;
     let pages = MmapRaw::from(pages);
     pages.advise(Advice::DontFork).map_err(|error| system("madvise", &error))?;
@@ -88,12 +104,12 @@ fn system(what: &'static str, error: &std::io::Error) -> Error {
     Error::System { what, errno: Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)) }
 }
 
-fn out_of_memory() -> Error {
+pub(crate) fn out_of_memory() -> Error {
     Error::System { what: "mmap", errno: Errno::ENOMEM }
 }
 
 /// `unit` is a power of two. No object may be larger than `isize::MAX`.
-fn round_up(len: usize, unit: usize) -> Result<usize, Error> {
+pub(crate) fn round_up(len: usize, unit: usize) -> Result<usize, Error> {
     len.checked_next_multiple_of(unit)
         .filter(|&len| isize::try_from(len).is_ok())
         .ok_or_else(out_of_memory)
@@ -116,8 +132,9 @@ pub const RECORD_BYTES: usize = 8;
 /// A pool of doorbell records. Cold path: it locks. Cloning shares the pool.
 ///
 /// Records come out of whole pages, since a driver maps a record's page for the device, and many records can share one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Dbrecs {
+    pool: Pool,
     pages: Arc<Mutex<Vec<Arc<RecordPage>>>>,
 }
 
@@ -129,10 +146,10 @@ struct RecordPage {
 }
 
 impl Dbrecs {
-    /// An empty pool.
+    /// Records in pages of `pool`.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(pool: &Pool) -> Self {
+        Self { pool: pool.clone(), pages: Arc::default() }
     }
 
     /// A record, zeroed.
@@ -145,7 +162,7 @@ impl Dbrecs {
         if let Some(record) = pages.iter().find_map(RecordPage::take) {
             return Ok(record);
         }
-        let memory = Mapping::new(page_size())?;
+        let memory = self.pool.alloc(page_size())?;
         // From the end, so that the first is taken first.
         let free = (0..memory.len() / RECORD_STRIDE).rev().collect();
         let page = Arc::new(RecordPage { memory, free: Mutex::new(free) });
@@ -261,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_record_outlives_the_pool_and_comes_back_zeroed() {
-        let pool = Dbrecs::new();
+        let pool = Dbrecs::new(&Pool::new().unwrap());
         let record = pool.alloc().unwrap();
         let first = record.ptr();
         // SAFETY: the record's first word.
@@ -278,7 +295,7 @@ mod tests {
 
     #[test]
     fn threads_share_a_pool() {
-        let pool = Dbrecs::new();
+        let pool = Dbrecs::new(&Pool::new().unwrap());
         let all: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|_| {
@@ -300,7 +317,7 @@ mod tests {
         /// the pool grows only when it is empty.
         #[test]
         fn records_in_use_are_distinct(steps in proptest::collection::vec((any::<bool>(), 0usize..200), 1..300)) {
-            let pool = Dbrecs::new();
+            let pool = Dbrecs::new(&Pool::new().unwrap());
             let (mut held, mut most) = (Vec::new(), 0usize);
             for (take, at) in steps {
                 if take || held.is_empty() {

@@ -3,6 +3,7 @@
 use uverbs_core::error::Error;
 use uverbs_core::memory::{Dbrec, Mapping};
 
+use crate::Context;
 use crate::size::{RecvSize, SendSize};
 use crate::uar::Register;
 
@@ -20,13 +21,14 @@ pub(crate) struct QpMemory {
 impl QpMemory {
     /// Zeroed rings.
     pub(crate) fn new(
+        context: &Context,
         send: &SendSize,
         recv: &RecvSize,
-        record: Dbrec,
         register: Register,
     ) -> Result<Self, Error> {
         let send_offset = recv.bytes();
-        let rings = Mapping::new(send_offset + send.bytes())?;
+        let record = context.dbrecs.alloc()?;
+        let rings = context.memory.alloc(send_offset + send.bytes())?;
         Ok(Self { rings, send_offset, record, register })
     }
 

@@ -8,6 +8,7 @@ use uverbs_core::cq::CqCore;
 use uverbs_core::error::Error;
 use uverbs_core::memory::Dbrecs;
 use uverbs_core::pd::PdCore;
+use uverbs_core::pool::Pool;
 use uverbs_core::provider::{ContextOps, CqInit, QpInit};
 use uverbs_core::qp::QpCore;
 use uverbs_core::table::UserIndexes;
@@ -35,8 +36,9 @@ const CQE_VERSION: u8 = 1;
 /// An open ConnectX.
 #[derive(Debug)]
 pub struct Context {
-    // The pages go before the file, so that their kernel objects can be given back.
     pub(crate) uars: Uars,
+    /// Queues and records.
+    pub(crate) memory: Pool,
     pub(crate) dbrecs: Dbrecs,
     pub(crate) indexes: UserIndexes,
     pub(crate) limits: Limits,
@@ -68,9 +70,11 @@ impl Context {
         }
         let device = core.uverbs().query_device_ex(&mut [])?;
         let uars = Uars::open(&core, answer.bf_reg_size, answer.num_uars_per_page)?;
+        let memory = Pool::new()?;
         Ok(Self {
             uars,
-            dbrecs: Dbrecs::new(),
+            dbrecs: Dbrecs::new(&memory),
+            memory,
             indexes: UserIndexes::default(),
             limits: Limits::new(&answer, &device, info.num_comp_vectors),
             device,

@@ -81,7 +81,7 @@ pub(crate) fn create_cq(
     let page = Arc::clone(context.uars.non_cached());
     let uar_page_index = arm_page(&page)?;
     let memory = CqMemory {
-        ring: Mapping::new((entries as usize) << shift)?,
+        ring: context.memory.alloc((entries as usize) << shift)?,
         record: context.dbrecs.alloc()?,
         _page: page,
     };
@@ -138,7 +138,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         });
     };
     let register = context.uars.register(init.doorbell)?;
-    let memory = Arc::new(QpMemory::new(&send, &recv, context.dbrecs.alloc()?, register)?);
+    let memory = Arc::new(QpMemory::new(context, &send, &recv, register)?);
     let request = mlx5_ib_create_qp {
         buf_addr: memory.addr(),
         db_addr: memory.record.addr(),

@@ -35,11 +35,11 @@ use crate::doorbell::Doorbell;
 const ALLOC: &str = "alloc_uar";
 
 /// A mapped page, or on a host with larger pages several UARs in one.
+///
+/// A context keeps its pages until it is closed, and closing the file is what gives them back to the device: there is no command
+/// for each.
 #[derive(Debug)]
 pub(crate) struct UarPage {
-    /// Weak: memory that the context keeps for want of a destruction must not keep the context.
-    context: Weak<ContextCore>,
-    handle: u32,
     /// Number of the first UAR in it, as commands name it.
     page_id: u32,
     memory: MmapRaw,
@@ -70,12 +70,7 @@ impl UarPage {
             Err(errno) => Err(Error::System { what: "mmap of a doorbell page", errno }),
         };
         match mapped {
-            Ok(memory) => Ok(Self {
-                context: Arc::downgrade(core),
-                handle,
-                page_id: u32::from_ne_bytes(page_id),
-                memory,
-            }),
+            Ok(memory) => Ok(Self { page_id: u32::from_ne_bytes(page_id), memory }),
             Err(error) => {
                 release(uverbs, handle);
                 Err(error)
@@ -98,14 +93,6 @@ fn release(uverbs: &Uverbs, handle: u32) {
     let _ = unsafe { command.send(&**uverbs.door(), "free_uar") };
 }
 
-impl Drop for UarPage {
-    fn drop(&mut self) {
-        if let Some(context) = self.context.upgrade() {
-            release(context.uverbs(), self.handle);
-        }
-    }
-}
-
 /// A BlueFlame register that is free.
 #[derive(Debug)]
 struct Free {
@@ -126,9 +113,22 @@ pub(crate) struct Uars {
     /// Bytes of a BlueFlame register, both halves; 0 without BlueFlame.
     register_bytes: u32,
     uars_per_page: u32,
-    /// First in, first out, as in rdma-core: a register rests as long as possible before another queue gets it.
-    free: Arc<Mutex<VecDeque<Free>>>,
+    registers: Arc<Mutex<Registers>>,
 }
+
+/// The BlueFlame registers of a context.
+#[derive(Debug, Default)]
+struct Registers {
+    /// First in, first out, as in rdma-core: a register rests as long as possible before another queue gets it.
+    free: VecDeque<Free>,
+    /// How many there are, free or not.
+    count: usize,
+}
+
+/// BlueFlame registers that a context takes at most, which is what rdma-core takes by default (`MLX5_TOTAL_UUARS`): pages
+/// are a resource of the device. There, queues beyond share registers and a lock; here they ring on the non-cached page, which takes
+/// none.
+const REGISTERS: usize = 16;
 
 impl Uars {
     /// Takes the non-cached page.
@@ -147,7 +147,7 @@ impl Uars {
             non_cached,
             register_bytes: if sane { register_bytes } else { 0 },
             uars_per_page: uars_per_page.max(1),
-            free: Arc::default(),
+            registers: Arc::default(),
         })
     }
 
@@ -157,7 +157,7 @@ impl Uars {
     }
 
     /// A register for one queue. A device without BlueFlame, or a host without write-combining (`EOPNOTSUPP`), gives the
-    /// non-cached page whatever was asked for.
+    /// non-cached page whatever was asked for; so does one whose registers are all in use.
     pub(crate) fn register(&self, mode: DoorbellMode) -> Result<Register, Error> {
         match mode {
             DoorbellMode::BlueFlame if self.register_bytes != 0 => match self.blue_flame() {
@@ -173,8 +173,11 @@ impl Uars {
     }
 
     fn blue_flame(&self) -> Result<Register, Error> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.is_empty() {
+        let mut registers = self.registers.lock().unwrap_or_else(PoisonError::into_inner);
+        if registers.free.is_empty() {
+            if registers.count >= REGISTERS {
+                return Ok(self.shared());
+            }
             let core = self.core.upgrade().ok_or_else(|| Error::kernel(ALLOC, Errno::EBADF))?;
             let page = Arc::new(UarPage::alloc(&core, MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF)?);
             let in_page = (page.memory.len() / MLX5_ADAPTER_PAGE_SIZE) as u32;
@@ -182,11 +185,17 @@ impl Uars {
                 for register in 0..NON_FP_BFREGS_PER_UAR {
                     let offset = uar as usize * MLX5_ADAPTER_PAGE_SIZE
                         + bfreg_offset(register, self.register_bytes as usize);
-                    free.push_back(Free { page: Arc::clone(&page), uar, offset, half: 0 });
+                    registers.free.push_back(Free {
+                        page: Arc::clone(&page),
+                        uar,
+                        offset,
+                        half: 0,
+                    });
+                    registers.count += 1;
                 }
             }
         }
-        let Some(taken) = free.pop_front() else {
+        let Some(taken) = registers.free.pop_front() else {
             return Err(Error::kernel(ALLOC, Errno::ENOSPC));
         };
         let Free { page, uar, offset, half } = taken;
@@ -197,7 +206,7 @@ impl Uars {
                 offset,
                 half_bytes: self.register_bytes / 2,
                 half: Arc::new(AtomicU32::new(half)),
-                home: Arc::clone(&self.free),
+                home: Arc::clone(&self.registers),
             },
         })
     }
@@ -218,7 +227,7 @@ enum Kind {
         half_bytes: u32,
         /// Written when the queue is dropped: which half comes next belongs to the register, not to the queue.
         half: Arc<AtomicU32>,
-        home: Arc<Mutex<VecDeque<Free>>>,
+        home: Arc<Mutex<Registers>>,
     },
     NonCached,
 }
@@ -253,7 +262,7 @@ impl Drop for Register {
                 offset: *offset,
                 half: half.load(Ordering::Relaxed),
             };
-            home.lock().unwrap_or_else(PoisonError::into_inner).push_back(free);
+            home.lock().unwrap_or_else(PoisonError::into_inner).free.push_back(free);
         }
     }
 }

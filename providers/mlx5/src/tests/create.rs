@@ -1,5 +1,6 @@
 //! The handshake, and making and destroying queues: what the kernel is told.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -52,8 +53,8 @@ fn the_handshake_asks_for_dynamic_uars_and_user_indexes() {
     assert_eq!(pages[0].number(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE), 1, "NC");
     assert_eq!(context.query_device().unwrap().max_sge, 30);
     drop(context);
-    let freed = door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY);
-    assert_eq!(freed.len(), 1);
+    // Closing the file gives the pages back.
+    assert_eq!(door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY).len(), 0);
 }
 
 #[test]
@@ -185,12 +186,32 @@ fn registers_are_dedicated_recycled_and_remember_their_half() {
     let again = make();
     assert_eq!(pages(), 3);
     assert_eq!(again.1.raw_parts().uar.addr(), used.addr() + 0x100);
-    // Kept pages go with the context and its last queue.
-    drop(context);
-    assert_eq!(door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY).len(), 0);
-    drop((fourth, again, init));
+    drop((context, fourth, again, init));
     let order: Vec<_> = door.sent.lock().unwrap().iter().rev().take(2).map(|s| s.object).collect();
     assert!(!order.contains(&UVERBS_OBJECT_QP));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn queues_beyond_the_registers_ring_on_the_non_cached_page() {
+    let (door, context) = open();
+    let init = qp_init(&context, QpCap::default(), DoorbellMode::BlueFlame);
+    let mut qps: Vec<_> = (0..20).map(|_| context.create_qp(&init).unwrap()).collect();
+    let pages = || door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC).len();
+    assert_eq!(pages(), 1 + 8, "16 registers, two a page");
+    let uar = |qp: &(_, crate::Sq, _)| qp.1.raw_parts().uar.addr();
+    let own: HashSet<_> = qps[..16].iter().map(uar).collect();
+    assert_eq!(own.len(), 16);
+    let shared: HashSet<_> = qps[16..].iter().map(uar).collect();
+    assert_eq!(shared.len(), 1);
+    let asked: mlx5_ib_create_qp =
+        request(&door.sent(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE).pop().unwrap());
+    assert_eq!(asked.bfreg_index, context.uars.non_cached().page_id());
+    // One that is given back is had again.
+    let freed = uar(&qps[3]);
+    drop(qps.swap_remove(3));
+    assert_eq!(uar(&context.create_qp(&init).unwrap()), freed);
+    assert_eq!(pages(), 1 + 8);
 }
 
 #[test]

@@ -70,6 +70,12 @@ extern "C" fn uverbs_softhca_settle() -> c_int {
     })
 }
 
+/// Bytes of the process that the device has pinned: regions, rings, records.
+#[unsafe(no_mangle)]
+extern "C" fn uverbs_softhca_pinned() -> u64 {
+    device::get().map_or(0, uverbs_softhca::SoftHca::pinned_bytes)
+}
+
 /// Length of a queue pair's send ring in WQEBBs, and the counter of the next one. 0, or -1 for no such ring.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uverbs_softhca_place(qpn: u32, ring: *mut u32, next: *mut u32) -> c_int {

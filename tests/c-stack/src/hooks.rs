@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use uverbs_kernel_abi::ioctl::{RDMA_VERBS_IOCTL, ib_uverbs_ioctl_hdr};
 
 use crate::real::PassedMode;
-use crate::{device, files, real, tree, user};
+use crate::{device, files, log, real, trace, tree, user};
 
 /// `NETLINK_RDMA` (`linux/netlink.h`).
 const NETLINK_RDMA: c_int = 20;
@@ -63,6 +63,8 @@ fn finish(result: Result<(), Errno>) -> c_int {
 }
 
 fn open_device(flags: c_int) -> c_int {
+    let inside = trace::enter();
+    inside.is(format_args!("open"));
     let Some(open) = real::open() else { return fail(Errno::ENOSYS) };
     if files::is_forked() {
         return fail(Errno::EIO);
@@ -191,6 +193,7 @@ unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
+        trace::enter().is(format_args!("socket of RDMA netlink"));
         return fail(Errno::EPROTONOSUPPORT);
     }
     match real::socket() {
@@ -202,7 +205,11 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn close(fd: c_int) -> c_int {
-    let door = if files::is_ours(fd) { files::remove(fd) } else { None };
+    let inside = files::is_ours(fd).then(trace::enter);
+    let door = inside.as_ref().and_then(|inside| {
+        inside.is(format_args!("close"));
+        files::remove(fd)
+    });
     let result = match real::close() {
         // SAFETY: the caller's own argument.
         Some(real) => unsafe { real(fd) },
@@ -210,6 +217,7 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
     };
     let errno = Errno::last();
     drop(door);
+    drop(inside);
     errno.set();
     result
 }
@@ -244,6 +252,7 @@ unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_voi
 /// One command: copied in, answered, copied out, as the kernel does it.
 fn command(fd: c_int, address: usize) -> Result<(), Errno> {
     const HEADER: usize = size_of::<ib_uverbs_ioctl_hdr>();
+    let inside = trace::enter();
     let door = files::door(fd)?;
     let mut bytes = vec![0; HEADER];
     user::read(address, &mut bytes)?;
@@ -258,6 +267,7 @@ fn command(fd: c_int, address: usize) -> Result<(), Errno> {
     // A length that is no whole number of words is wrong in any case.
     let mut words = bytes.as_chunks().0.iter().copied().map(u64::from_ne_bytes).collect::<Vec<_>>();
     let before = words.clone();
+    inside.is(format_args!("ioctl {}", log::name(&words)));
     // SAFETY: the addresses in the command are the program's, with the promises that it owes the kernel; softhca
     // reaches them as `copy_from_user` would.
     let result = unsafe { door.ioctl(&mut words) };
@@ -320,6 +330,8 @@ unsafe fn map(
     if flags & libc::MAP_TYPE == libc::MAP_PRIVATE {
         return Err(Errno::EINVAL);
     }
+    let inside = trace::enter();
+    inside.is(format_args!("mmap"));
     let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
     let mapping = files::door(fd)?.mmap(len, offset)?;
     let (mapped, size) = (mapping.as_mut_ptr().cast::<c_void>(), mapping.len());
@@ -350,6 +362,7 @@ static TREE: OnceLock<(u32, PathBuf)> = OnceLock::new();
 
 /// Runs when the library is loaded, before `main`.
 extern "C" fn load() {
+    trace::load();
     let settings = match device::Settings::from_env() {
         Ok(settings) => settings,
         Err(why) => {

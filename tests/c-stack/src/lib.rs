@@ -14,6 +14,7 @@
 //! | `tree` | the sysfs tree |
 //! | `log` | the record of all commands |
 //! | `capture`, `exports` | what is pending in rings, records and doorbell pages, for programs that know of this library |
+//! | `trace` | when the process is in here, for those who count what the client does |
 //! | `user` | the process's memory, where a pointer may be wrong |
 //!
 //! Environment:
@@ -26,6 +27,7 @@
 //! | `UVERBS_SOFTHCA_DIR` | folder in which the sysfs tree is made, and removed at exit; the temporary folder by default |
 //! | `UVERBS_SOFTHCA_LOG` | file to which a line is added for each command |
 //! | `UVERBS_SOFTHCA_CAPTURE` | file to which captures go (`exports`) |
+//! | `UVERBS_SOFTHCA_MARKED`, `UVERBS_SOFTHCA_TIMED` | set: calls are marked for a tracer, the time in here is counted (`trace`) |
 //!
 //! Limits. A descriptor that was duplicated (`dup`, `fcntl`, `SCM_RIGHTS`) is `/dev/null` and nothing else; so is what
 //! is left after `dup2` onto the device's, or after `close_range`. After a fork the child must not use the device (the
@@ -39,5 +41,6 @@ mod files;
 mod hooks;
 mod log;
 mod real;
+mod trace;
 mod tree;
 mod user;

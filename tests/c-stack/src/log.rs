@@ -19,6 +19,9 @@ use memmap2::MmapRaw;
 use nix::errno::Errno;
 use uverbs_core::door::UverbsDoor;
 use uverbs_core::wrap::{Recorded, RecordedAttr, Recorder};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_DEVICE,
+};
 
 /// A door whose commands are written down, if the environment wants it.
 #[derive(Debug)]
@@ -98,6 +101,21 @@ fn write(line: &str) {
     if let Some(mut file) = file() {
         let _ = file.write_all(line.as_bytes());
     }
+}
+
+/// A command's name: object and method in hex, with a write command's number in parentheses.
+pub(crate) fn name(command: &[u64]) -> String {
+    let Some((header, mut attrs)) = uverbs_core::ioctl::parse(command) else {
+        return "malformed".to_owned();
+    };
+    let mut name = format!("{:x}.{:x}", header.object_id, header.method_id);
+    if (header.object_id, header.method_id) == (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE)
+        && let Some(attr) = attrs.find(|attr| attr.attr_id == UVERBS_ATTR_WRITE_CMD)
+    {
+        // Writing to a string can't fail.
+        let _ = write!(name, "({:#x})", attr.data);
+    }
+    name
 }
 
 /// A command as a line.

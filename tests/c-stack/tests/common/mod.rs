@@ -49,6 +49,15 @@ pub(crate) fn preloaded(program: &Path) -> Command {
 }
 
 impl CStack {
+    /// Version of the package, as `44.0`.
+    pub(crate) fn version(&self) -> String {
+        let path = self.libraries.join("pkgconfig/libibverbs.pc");
+        let text = std::fs::read_to_string(path).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("Version:")).unwrap();
+        // The library's ABI comes first (`1.14.44.0`).
+        line.trim().splitn(3, '.').nth(2).unwrap().to_owned()
+    }
+
     /// A program of the distribution.
     pub(crate) fn program(&self, name: &str) -> Command {
         self.command(&self.root.join("usr/bin").join(name))
@@ -70,6 +79,15 @@ impl CStack {
 
     /// Compiles a program of `c/`, or states why not.
     pub(crate) fn compile(&self, name: &str) -> Option<PathBuf> {
+        self.compile_with(name, &["-libverbs", "-Wl,--allow-shlib-undefined"])
+    }
+
+    /// Compiles a library of `c/` that needs none of the C stack, or states why not.
+    pub(crate) fn compile_library(&self, name: &str) -> Option<PathBuf> {
+        self.compile_with(name, &["-shared", "-fPIC", "-fno-builtin"])
+    }
+
+    fn compile_with(&self, name: &str, args: &[&str]) -> Option<PathBuf> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name).with_extension("c");
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
             "{name}-{}-{:?}",
@@ -80,8 +98,7 @@ impl CStack {
         compiler.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
         compiler.arg("-I").arg(self.root.join("usr/include")).arg(&source).arg("-o").arg(&program);
         // A linked library's own needs are found when it runs.
-        compiler.arg("-L").arg(&self.libraries);
-        compiler.args(["-libverbs", "-Wl,--allow-shlib-undefined"]);
+        compiler.arg("-L").arg(&self.libraries).args(args);
         match compiler.spawn() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 eprintln!("skipped: no gcc here");

@@ -1,0 +1,161 @@
+//! The control path from Rust, for a tracer (`tests/control`): what it does between two phase marks is counted. The twin of
+//! `c/control.c`, with the same calls in the same order.
+//!
+//! `control-path calls N`: one of each object, then N further ones, and all taken down. `control-path memory N`: N of each,
+//! for `c/heap.c`.
+//!
+//! # Safety
+//!
+//! A mark is a buffer and its length. The registered area is leaked, and nothing is posted. The function for reports is
+//! `c/heap.c`'s.
+#![allow(unsafe_code, reason = "marks, a registration by address, and a function found by name")]
+
+use std::ffi::{CString, c_char};
+
+use uverbs::{AccessFlags, CompletionQueue, Context, Local, MemoryRegion, ProtectionDomain};
+use uverbs::{LocalPort, QueuePair};
+
+/// `src/trace.rs`.
+const MARK: libc::c_int = -1000;
+const MOST: usize = 4096;
+const PAGE: usize = 4096;
+
+type Report = unsafe extern "C" fn(*const c_char);
+type Done = Result<(), Box<dyn std::error::Error>>;
+
+/// `uverbs_heap_report`, where it is preloaded.
+fn report() -> Option<Report> {
+    // SAFETY: a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"uverbs_heap_report".as_ptr()) };
+    // SAFETY: null is `None`; else the function of that name, whose signature this is.
+    unsafe { std::mem::transmute::<*mut libc::c_void, Option<Report>>(found) }
+}
+
+fn phase(name: &str) {
+    let line = format!("# {name}");
+    // SAFETY: a buffer and its length; the descriptor is none.
+    let written = unsafe { libc::write(MARK, line.as_ptr().cast(), line.len()) };
+    assert!(written < 0, "a mark was written");
+    if let (Some(report), Ok(name)) = (report(), CString::new(name)) {
+        // SAFETY: a C string.
+        unsafe { report(name.as_ptr()) };
+    }
+}
+
+struct Objects {
+    context: Context,
+    pd: ProtectionDomain,
+    memory: *mut u8,
+    regions: Vec<Option<MemoryRegion>>,
+    cqs: Vec<Option<CompletionQueue>>,
+    qps: Vec<Option<QueuePair>>,
+}
+
+impl Objects {
+    fn reg_mr(&mut self, at: usize) -> Done {
+        let rights = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        let page = self.memory.wrapping_add(at * PAGE);
+        // SAFETY: the area is leaked, and nobody looks at it.
+        self.regions[at] = Some(unsafe { self.pd.register(page, PAGE, rights) }?);
+        Ok(())
+    }
+
+    fn create_cq(&mut self, at: usize) -> Done {
+        self.cqs[at] = Some(self.context.create_cq(255)?);
+        Ok(())
+    }
+
+    fn create_qp(&mut self, at: usize) -> Done {
+        let cq = self.cqs[at].as_ref().ok_or("no completion queue")?;
+        let builder = self.context.queue_pair(&self.pd, cq).max_send_wr(128).max_recv_wr(128);
+        let builder = builder.max_send_sge(1).max_recv_sge(1).max_inline_data(64);
+        self.qps[at] = Some(builder.build()?);
+        Ok(())
+    }
+
+    fn connect(&mut self, at: usize, port: &LocalPort) -> Done {
+        let qp = self.qps[at].as_mut().ok_or("no queue pair")?;
+        let here = qp.prepare_on(port)?;
+        Ok(qp.connect(&here)?)
+    }
+
+    fn destroy_qp(&mut self, at: usize) -> Done {
+        drop(self.qps[at].take().ok_or("no queue pair")?.destroy()?);
+        Ok(())
+    }
+
+    fn destroy_cq(&mut self, at: usize) -> Done {
+        drop(self.cqs[at].take());
+        Ok(())
+    }
+
+    fn dereg_mr(&mut self, at: usize) -> Done {
+        Ok(self.regions[at].take().ok_or("no region")?.deregister()?)
+    }
+
+    fn all(&mut self, name: &str, call: fn(&mut Self, usize) -> Done, count: usize) -> Done {
+        phase(name);
+        (1..=count).try_for_each(|at| call(self, at))
+    }
+
+    fn one(&mut self, name: &str, call: fn(&mut Self, usize) -> Done) -> Done {
+        phase(name);
+        call(self, 0)
+    }
+}
+
+fn main() -> Done {
+    let args: Vec<String> = std::env::args().collect();
+    let usage = "control-path calls|memory N";
+    let [_, mode, count] = &args[..] else { return Err(usage.into()) };
+    let count: usize = count.parse()?;
+    if count == 0 || count >= MOST {
+        return Err(usage.into());
+    }
+    let area = Box::leak(vec![1u8; (MOST + 1) * PAGE].into_boxed_slice()).as_mut_ptr();
+    let memory = area.wrapping_add(area.align_offset(PAGE));
+    let none = |count: usize| 0..=count;
+    let regions = none(count).map(|_| None).collect();
+    let cqs = none(count).map(|_| None).collect();
+    let qps = none(count).map(|_| None).collect();
+
+    phase("list devices");
+    let devices = uverbs::devices()?;
+    phase("open device");
+    let context = devices.first().ok_or("no device")?.open()?;
+    phase("alloc PD");
+    let pd = context.alloc_pd()?;
+    let mut all = Objects { context, pd, memory, regions, cqs, qps };
+    all.one("reg MR", Objects::reg_mr)?;
+    all.one("create CQ", Objects::create_cq)?;
+    all.one("create QP", Objects::create_qp)?;
+    phase("connect QP");
+    let port = all.context.local_port(&Local::default())?;
+    all.connect(0, &port)?;
+    if mode == "calls" {
+        all.all("reg MR, further", Objects::reg_mr, count)?;
+    }
+    all.all("create CQ, further", Objects::create_cq, count)?;
+    all.all("create QP, further", Objects::create_qp, count)?;
+    if mode != "calls" {
+        phase("end");
+        return Ok(());
+    }
+    phase("connect QP, further");
+    (1..=count).try_for_each(|at| all.connect(at, &port))?;
+    drop(port);
+    all.all("destroy QP, further", Objects::destroy_qp, count)?;
+    all.all("destroy CQ, further", Objects::destroy_cq, count)?;
+    all.all("dereg MR, further", Objects::dereg_mr, count)?;
+    all.one("destroy QP", Objects::destroy_qp)?;
+    all.one("destroy CQ", Objects::destroy_cq)?;
+    all.one("dereg MR", Objects::dereg_mr)?;
+    let Objects { context, pd, .. } = all;
+    phase("dealloc PD");
+    drop(pd);
+    phase("close device");
+    drop(context);
+    drop(devices);
+    phase("end");
+    Ok(())
+}

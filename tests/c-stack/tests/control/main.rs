@@ -1,0 +1,237 @@
+//! The control path beside C's: every system call of both, phase by phase, and the memory of queues. Ours may in no phase
+//! make more calls than libibverbs with libmlx5, and `docs/CONTROL-PATH.md` says what was counted.
+//!
+//! Both programs (`c/control.c`, `src/bin/control_path.rs`) run on the preloaded software HCA, whose own calls don't count, under
+//! a tracer. `UVERBS_BLESS=1` writes the document's tables anew.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod names;
+mod trace;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use common::CStack;
+use names::call_name;
+use trace::{Calls, MEMORY, Phase};
+
+/// Further objects of each kind.
+const FURTHER: u64 = 100;
+/// Objects of each kind whose memory is counted.
+const MANY: u64 = 1000;
+/// How far the document's bytes may be off: types change with each version of this library and of the compiler.
+const TOLERANCE: f64 = 0.1;
+
+fn ours() -> Command {
+    common::preloaded(Path::new(env!("CARGO_BIN_EXE_control-path")))
+}
+
+fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/CONTROL-PATH.md")
+}
+
+/// The part of the document between the marks of this name; or, if the environment says so, has it be `text`.
+fn documented(name: &str, text: &str) -> String {
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
+    static DOCUMENT: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = DOCUMENT.lock();
+    let document = std::fs::read_to_string(page()).unwrap();
+    let (before, rest) = document.split_once(&begin).unwrap();
+    let (present, behind) = rest.split_once(&end).unwrap();
+    if std::env::var_os("UVERBS_BLESS").is_some() {
+        std::fs::write(page(), format!("{before}{begin}{text}{end}{behind}")).unwrap();
+        return text.to_owned();
+    }
+    present.to_owned()
+}
+
+/// What the counts of files and memory depend on, besides the two programs.
+fn versions(stack: &CStack) -> String {
+    let (arch, libc) = (std::env::consts::ARCH, names::libc_version());
+    format!("libibverbs and libmlx5 {}, glibc {libc}, {arch}", stack.version())
+}
+
+fn is_on_device(name: &str) -> bool {
+    name.starts_with("device ")
+}
+
+fn is_memory(name: &str) -> bool {
+    MEMORY.contains(&name)
+}
+
+fn count(calls: &Calls, which: impl Fn(&str) -> bool) -> u64 {
+    calls.iter().filter(|(name, _)| which(name)).map(|(_, count)| count).sum()
+}
+
+/// `GET_CONTEXT, 2 read`; without those that manage memory.
+fn listed(calls: &Calls) -> String {
+    let named = calls.iter().filter(|(name, _)| !is_memory(name)).map(|(name, &count)| {
+        let name = call_name(name);
+        if count == 1 { name } else { format!("{count} {name}") }
+    });
+    named.collect::<Vec<_>>().join(", ")
+}
+
+/// The table without its last columns: how often a heap grows depends on what else is in it.
+fn without_memory(text: &str) -> String {
+    let mut kept = String::new();
+    for line in text.lines() {
+        let cells: Vec<_> = line.split('|').collect();
+        kept += &if cells.len() == CELLS { cells[..CELLS - 3].join("|") } else { line.to_owned() };
+        kept.push('\n');
+    }
+    kept
+}
+
+/// Parts of a row between bars, with the empty ones at both ends.
+const CELLS: usize = 9;
+
+/// Both sides' calls; `None` with a stated reason.
+fn counted(stack: &CStack) -> Option<(Vec<Phase>, Vec<Phase>)> {
+    let program = stack.compile("control")?;
+    let further = FURTHER.to_string();
+    let args = ["calls", &further];
+    let both = [stack.command(&program).env_remove("IBV_SHOW_WARNINGS"), &mut ours()]
+        .map(|command| trace::trace(command.args(args)));
+    std::fs::remove_file(program).unwrap();
+    let [theirs, ours] = both;
+    match (theirs, ours) {
+        (Ok(theirs), Ok(ours)) => Some((theirs, ours)),
+        (Err(why), _) | (_, Err(why)) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    }
+}
+
+#[test]
+fn no_phase_makes_more_calls_than_c() {
+    let Some(stack) = common::c_stack() else { return };
+    let Some((theirs, ours)) = counted(&stack) else { return };
+    let names = |side: &[Phase]| side.iter().map(|phase| phase.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&theirs), names(&ours));
+    assert_eq!(names(&ours).last().unwrap(), "end");
+    let mut table = format!("Counted with {}.\n\n", versions(&stack));
+    table += "| phase | on the device: C | ours | files and the like: C | ours | for memory: C | ours |\n";
+    table += "|---|---|---|---|---|---|---|\n";
+    let mut lists = String::new();
+    let mut more = Vec::new();
+    let phases: Vec<_> = theirs.iter().zip(&ours).take(ours.len() - 1).collect();
+    for (c, own) in &phases {
+        let name = c.name.replace("further", &format!("{FURTHER} further"));
+        let lines =
+            format!("{name}\n    C     {}\n    ours  {}\n", listed(&c.calls), listed(&own.calls));
+        let both =
+            |which: &dyn Fn(&str) -> bool| [count(&c.calls, which), count(&own.calls, which)];
+        let device = both(&is_on_device);
+        let memory = both(&is_memory);
+        let other = both(&|name| !is_on_device(name) && !is_memory(name));
+        let all = both(&|_| true);
+        if [device, other, all].iter().any(|[c, ours]| ours > c) {
+            more.push(format!("{lines}    for memory {memory:?}"));
+        }
+        let cells = [device, other, memory].map(|[c, ours]| format!("{c} | {ours}"));
+        let _ = writeln!(table, "| {name} | {} |", cells.join(" | "));
+        lists += &lines;
+    }
+    assert!(phases.len() >= 19, "{}", phases.len());
+    assert!(more.is_empty(), "more calls than C:\n{}", more.join("\n"));
+    // Nothing is left out by mistake: both did what the phase says.
+    let has = |phase: &str, call: &str, count: u64| {
+        for side in [&theirs, &ours] {
+            let phase = side.iter().find(|other| other.name == phase).unwrap();
+            assert_eq!(phase.calls.get(call), Some(&count), "{phase:?}");
+        }
+    };
+    has("open device", "device ioctl 0.3", 1);
+    has("create CQ, further", "device ioctl 3.0", FURTHER);
+    has("create QP, further", "device ioctl 4.0", FURTHER);
+    has("connect QP", "device ioctl 0.0(0x1a)", 3);
+    has("destroy QP, further", "device ioctl 4.1", FURTHER);
+    has("dereg MR, further", "device ioctl 7.1", FURTHER);
+    has("close device", "device close", 1);
+
+    let text = format!("{table}\n```text\n{lists}```\n");
+    let present = documented("calls", &text);
+    // Another glibc reads files and grows its heap in another way; what stands above holds all the same.
+    if present.contains(&versions(&stack)) {
+        let (present, text) = (without_memory(&present), without_memory(&text));
+        assert_eq!(
+            present, text,
+            "docs/CONTROL-PATH.md is not what was counted; UVERBS_BLESS=1 writes it anew"
+        );
+    } else {
+        eprintln!("the document was written with other versions than {}", versions(&stack));
+    }
+}
+
+/// Bytes of one object.
+#[derive(Clone, Copy, Debug)]
+struct Bytes {
+    pinned: f64,
+    heap: f64,
+}
+
+/// Bytes of a completion queue and of a queue pair, from the lines that `c/heap.c` prints.
+fn memory(command: &mut Command, heap: &Path) -> [Bytes; 2] {
+    let device = common::preload();
+    let libraries = std::env::join_paths([heap, &device]).unwrap();
+    command.env("LD_PRELOAD", libraries).env("UVERBS_SOFTHCA_STEPPED", "1");
+    let run = common::run(command.args(["memory", &MANY.to_string()])).ok();
+    let at = |phase: &str| -> (f64, f64) {
+        let line = run.stdout.lines().find_map(|line| line.strip_prefix(phase)?.strip_prefix(": "));
+        let numbers = line
+            .and_then(|line| line.split_once(' '))
+            .unwrap_or_else(|| panic!("{phase}: {run:?}"));
+        (numbers.0.parse().unwrap(), numbers.1.parse().unwrap())
+    };
+    let each = |from: &str, to: &str| {
+        let ((heap, pinned), (heap_after, pinned_after)) = (at(from), at(to));
+        let many = MANY as f64;
+        Bytes { pinned: (pinned_after - pinned) / many, heap: (heap_after - heap) / many }
+    };
+    [each("create CQ, further", "create QP, further"), each("create QP, further", "end")]
+}
+
+#[test]
+fn queues_take_no_more_memory_than_cs() {
+    let Some(stack) = common::c_stack() else { return };
+    let (Some(program), Some(heap)) = (stack.compile("control"), stack.compile_library("heap"))
+    else {
+        return;
+    };
+    let theirs = memory(&mut stack.command(&program), &heap);
+    let ours = memory(&mut ours(), &heap);
+    std::fs::remove_file(program).unwrap();
+    std::fs::remove_file(heap).unwrap();
+    let rows = ["CQ for 255 completions", "QP for 128 sends and 128 receives"];
+    let mut table = format!("Counted with {}.\n\n", versions(&stack));
+    table += "| bytes of one | pinned: C | ours | heap: C | ours |\n|---|---|---|---|---|\n";
+    let mut measured = Vec::new();
+    for ((name, c), own) in rows.iter().zip(theirs).zip(ours) {
+        assert!(own.pinned <= c.pinned && own.heap <= c.heap, "{name}: {c:?}, ours {own:?}");
+        let row = [c.pinned, own.pinned, c.heap, own.heap];
+        let cells = row.map(|bytes| format!("{bytes:.0}")).join(" | ");
+        let _ = writeln!(table, "| {name} | {cells} |");
+        measured.extend(row);
+    }
+    let present = documented("memory", &table);
+    let cells =
+        present.lines().filter(|line| line.contains(" for ")).flat_map(|line| line.split('|'));
+    let written: Vec<f64> = cells.filter_map(|cell| cell.trim().parse().ok()).collect();
+    assert_eq!(written.len(), measured.len(), "{present}");
+    if !present.contains(&versions(&stack)) {
+        eprintln!("the document was written with other versions than {}", versions(&stack));
+        return;
+    }
+    for (written, measured) in written.iter().zip(&measured) {
+        let off = (written - measured).abs() / measured;
+        assert!(
+            off < TOLERANCE,
+            "docs/CONTROL-PATH.md says {written}, counted were {measured}; UVERBS_BLESS=1 writes it anew"
+        );
+    }
+}

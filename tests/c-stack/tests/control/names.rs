@@ -1,0 +1,51 @@
+//! Names of what is counted, and of what it is counted with.
+//!
+//! # Safety
+//!
+//! One function of glibc, which gives a static C string.
+#![allow(unsafe_code, reason = "asks glibc for its version")]
+
+/// Methods by object and method, in hex, with the number of a write command: `rdma/ib_user_ioctl_cmds.h`, `ib_user_verbs.h`,
+/// `mlx5_user_ioctl_cmds.h`.
+const METHODS: [(&str, &str); 19] = [
+    ("0.0(0x1)", "QUERY_DEVICE"),
+    ("0.0(0x3)", "ALLOC_PD"),
+    ("0.0(0x9)", "REG_MR"),
+    ("0.0(0x1a)", "MODIFY_QP"),
+    ("0.0(0x80000001)", "EX_QUERY_DEVICE"),
+    ("0.2", "QUERY_PORT"),
+    ("0.3", "GET_CONTEXT"),
+    ("0.5", "QUERY_GID_TABLE"),
+    ("0.6", "QUERY_GID_ENTRY"),
+    ("1.0", "PD_DESTROY"),
+    ("3.0", "CQ_CREATE"),
+    ("3.1", "CQ_DESTROY"),
+    ("4.0", "QP_CREATE"),
+    ("4.1", "QP_DESTROY"),
+    ("7.1", "MR_DESTROY"),
+    ("10.0", "ASYNC_EVENT_ALLOC"),
+    ("1000.1000", "DEVX_OTHER"),
+    ("1008.1000", "UAR_OBJ_ALLOC"),
+    ("1008.1001", "UAR_OBJ_DESTROY"),
+];
+
+/// A call as people know it.
+pub(crate) fn call_name(call: &str) -> String {
+    let Some(rest) = call.strip_prefix("device ") else { return call.to_owned() };
+    match rest.strip_prefix("ioctl ") {
+        Some(number) => METHODS
+            .iter()
+            .find(|(known, _)| *known == number)
+            .map_or_else(|| format!("method {number}"), |(_, name)| (*name).to_owned()),
+        None if rest.starts_with("socket") => rest.to_owned(),
+        None => format!("{rest} of the device"),
+    }
+}
+
+/// As `2.36`.
+pub(crate) fn libc_version() -> String {
+    // SAFETY: takes nothing.
+    let version = unsafe { libc::gnu_get_libc_version() };
+    // SAFETY: a static C string.
+    unsafe { std::ffi::CStr::from_ptr(version) }.to_string_lossy().into_owned()
+}

@@ -1,0 +1,189 @@
+//! Every system call of a child, by phase: a tracer (ptrace) that follows the marks of `src/trace.rs`.
+//!
+//! # Safety
+//!
+//! The child asks to be traced between fork and exec, where a system call may be made.
+#![allow(unsafe_code, reason = "a hook between fork and exec")]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// `src/trace.rs`.
+const MARK: libc::c_int = -1000;
+
+/// Calls by name, and how many.
+pub(crate) type Calls = BTreeMap<String, u64>;
+
+/// Calls by which a process manages its memory.
+pub(crate) const MEMORY: [&str; 5] = ["brk", "mmap", "munmap", "mremap", "madvise"];
+
+/// Calls of a phase.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Phase {
+    pub(crate) name: String,
+    pub(crate) calls: Calls,
+}
+
+/// Runs a command and counts; `Err` says why nothing can be traced here.
+pub(crate) fn trace(command: &mut Command) -> Result<Vec<Phase>, String> {
+    command.env("UVERBS_SOFTHCA_MARKED", "1").env("UVERBS_SOFTHCA_STEPPED", "1");
+    command.stdin(Stdio::null());
+    // SAFETY: one system call, which takes nothing of the parent's.
+    unsafe { command.pre_exec(|| ptrace::traceme().map_err(std::io::Error::from)) };
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+            return Err(format!("ptrace is refused here: {error}"));
+        }
+        Err(error) => panic!("{command:?}: {error}"),
+    };
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+    // The stop at exec.
+    match waitpid(pid, None).unwrap() {
+        WaitStatus::Stopped(_, Signal::SIGTRAP) => {}
+        other => panic!("{command:?}: {other:?}"),
+    }
+    ptrace::setoptions(pid, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL).unwrap();
+    let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
+    let mut tracer = Tracer { memory, phases: Vec::new(), inside: 0, named: false };
+    let mut signal = None;
+    loop {
+        match ptrace::syscall(pid, signal.take()) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(errno) => panic!("ptrace: {errno}"),
+        }
+        match waitpid(pid, None).unwrap() {
+            WaitStatus::PtraceSyscall(_) => {
+                let info = ptrace::syscall_info(pid).unwrap();
+                if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY {
+                    // SAFETY: the stop is an entry, so this is the union's member.
+                    let entry = unsafe { info.u.entry };
+                    tracer.entry(entry.nr, entry.args);
+                }
+            }
+            WaitStatus::Stopped(_, other) => signal = Some(other),
+            WaitStatus::Exited(_, status) => {
+                assert_eq!(status, 0, "{command:?}");
+                break;
+            }
+            other => panic!("{command:?}: {other:?}"),
+        }
+    }
+    // It has been waited for; this closes what is left of it.
+    let _ = child.try_wait();
+    Ok(tracer.phases)
+}
+
+struct Tracer {
+    memory: File,
+    phases: Vec<Phase>,
+    /// Calls that are being answered by the library in the kernel's place.
+    inside: u32,
+    /// Whether the present one has a name yet.
+    named: bool,
+}
+
+impl Tracer {
+    fn entry(&mut self, number: u64, args: [u64; 6]) {
+        let number = libc::c_long::try_from(number).unwrap();
+        if number == libc::SYS_write && args[0] as libc::c_int == MARK {
+            let mut text = vec![0; usize::try_from(args[2]).unwrap()];
+            self.memory.read_exact_at(&mut text, args[1]).unwrap();
+            self.mark(str::from_utf8(&text).unwrap());
+        } else if number == libc::SYS_fcntl && args[1] as libc::c_int == libc::F_GETFD {
+            // Rust's standard library asks so whether a descriptor that it closes is open, in debug builds only.
+        } else if self.inside == 0 {
+            self.count(&name(number));
+        }
+    }
+
+    fn mark(&mut self, text: &str) {
+        match text.split_once(' ') {
+            Some(("#", name)) => {
+                assert_eq!(self.inside, 0, "a phase in the middle of a call");
+                self.phases.push(Phase { name: name.to_owned(), calls: Calls::new() });
+            }
+            Some(("=", name)) => {
+                assert!(!self.named, "a call of two names");
+                self.named = true;
+                self.count(&format!("device {name}"));
+            }
+            _ if text == ">" => {
+                assert_eq!(self.inside, 0, "a call within a call");
+                self.inside += 1;
+                self.named = false;
+            }
+            _ if text == "<" => {
+                assert!(self.named, "a call without a name");
+                self.inside -= 1;
+            }
+            _ => panic!("a mark {text:?}"),
+        }
+    }
+
+    /// Before the first phase nothing counts: loading and starting a program.
+    fn count(&mut self, name: &str) {
+        if let Some(phase) = self.phases.last_mut() {
+            *phase.calls.entry(name.to_owned()).or_insert(0) += 1;
+        }
+    }
+}
+
+macro_rules! names {
+    ($($(#[$only:meta])? $name:ident = $number:ident;)*) => {
+        fn name(number: libc::c_long) -> String {
+            match number {
+                $($(#[$only])? libc::$number => stringify!($name).to_owned(),)*
+                other => format!("system call {other}"),
+            }
+        }
+    };
+}
+
+names! {
+    #[cfg(target_arch = "x86_64")] open = SYS_open;
+    #[cfg(target_arch = "x86_64")] stat = SYS_stat;
+    #[cfg(target_arch = "x86_64")] readlink = SYS_readlink;
+    #[cfg(target_arch = "x86_64")] access = SYS_access;
+    openat = SYS_openat;
+    close = SYS_close;
+    read = SYS_read;
+    pread64 = SYS_pread64;
+    write = SYS_write;
+    lseek = SYS_lseek;
+    fstat = SYS_fstat;
+    newfstatat = SYS_newfstatat;
+    statx = SYS_statx;
+    getdents64 = SYS_getdents64;
+    readlinkat = SYS_readlinkat;
+    faccessat = SYS_faccessat;
+    fcntl = SYS_fcntl;
+    ioctl = SYS_ioctl;
+    mmap = SYS_mmap;
+    munmap = SYS_munmap;
+    mremap = SYS_mremap;
+    mprotect = SYS_mprotect;
+    madvise = SYS_madvise;
+    brk = SYS_brk;
+    socket = SYS_socket;
+    futex = SYS_futex;
+    getrandom = SYS_getrandom;
+    getpid = SYS_getpid;
+    getuid = SYS_getuid;
+    geteuid = SYS_geteuid;
+    uname = SYS_uname;
+    prlimit64 = SYS_prlimit64;
+    sched_getaffinity = SYS_sched_getaffinity;
+    rt_sigaction = SYS_rt_sigaction;
+    rt_sigprocmask = SYS_rt_sigprocmask;
+    exit_group = SYS_exit_group;
+}

@@ -1,13 +1,16 @@
 //! Memory keys: the table, the access check, and moving bytes through them.
 
 use super::context::{Access, MkeyContext};
-use super::dma::{Dma, DmaFault};
+use super::dma::{Dma, DmaFault, Region};
 use super::error::{HcaError, Noun};
 use std::collections::VecDeque;
 
 /// First index handed out. Index 1 with variant 0 would be 0x100, the lkey that ends a receive
 /// list (mlx5dv.h, `MLX5_INVALID_LKEY`); a few low ones are kept back as silicon does for its own.
 const FIRST_INDEX: u32 = 0x10;
+
+/// Keys within keys that are followed: windows on regions, lists of windows.
+const DEPTH: u32 = 4;
 
 /// Why an access by key was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +40,9 @@ impl KeyFault {
     }
 }
 
+/// Told of pieces of memory: region, offset in it, bytes of the whole that lie before, bytes.
+type Visitor<'a> = dyn FnMut(&Region, u64, u64, u64) -> Result<(), KeyFault> + 'a;
+
 /// One piece of a scatter or gather list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
@@ -51,7 +57,7 @@ pub(super) struct Segment {
 #[derive(Debug, Default)]
 struct Slot {
     variant: u8,
-    /// A peer has invalidated the key: it is there to be destroyed and for nothing else.
+    /// Free, or invalidated: it is there to be bound anew or destroyed, and for nothing else.
     dead: bool,
     key: Option<MkeyContext>,
 }
@@ -80,7 +86,7 @@ impl KeyTable {
         };
         let entry = &mut self.slots[slot as usize];
         entry.variant = entry.variant.wrapping_add(1);
-        entry.dead = false;
+        entry.dead = ctx.free;
         entry.key = Some(ctx);
         self.live += 1;
         Ok((slot + FIRST_INDEX) << 8 | u32::from(entry.variant))
@@ -94,8 +100,9 @@ impl KeyTable {
         Ok(())
     }
 
+    /// The index alone counts, as in DESTROY_MKEY: a window's variant is its owner's to change.
     pub(super) fn destroy(&mut self, key: u32) -> Result<(), HcaError> {
-        let slot = self.slot(key).ok_or(bad_handle(key))?;
+        let slot = self.index(key).ok_or(bad_handle(key))?;
         self.slots[slot].key = None;
         self.free.push_back(slot as u32);
         self.live -= 1;
@@ -107,6 +114,32 @@ impl KeyTable {
         let slot = (key >> 8).checked_sub(FIRST_INDEX)? as usize;
         let entry = self.slots.get(slot)?;
         (entry.key.is_some() && entry.variant == key as u8).then_some(slot)
+    }
+
+    /// Index of the live slot of that number, whatever the variant.
+    fn index(&self, key: u32) -> Option<usize> {
+        let slot = (key >> 8).checked_sub(FIRST_INDEX)? as usize;
+        self.slots.get(slot)?.key.is_some().then_some(slot)
+    }
+
+    /// The key of that number, whatever the variant, free or not.
+    pub(super) fn key_at(&self, key: u32) -> Result<&MkeyContext, KeyFault> {
+        let slot = self.index(key).ok_or(KeyFault::NoKey)?;
+        self.slots[slot].key.as_ref().ok_or(KeyFault::NoKey)
+    }
+
+    pub(super) fn is_free(&self, key: u32) -> bool {
+        self.index(key).is_some_and(|slot| self.slots[slot].dead)
+    }
+
+    /// Puts another context in the place of one, and another variant.
+    pub(super) fn replace(&mut self, key: u32, ctx: MkeyContext, variant: Option<u8>, free: bool) {
+        if let Some(slot) = self.index(key) {
+            let entry = &mut self.slots[slot];
+            entry.variant = variant.unwrap_or(entry.variant);
+            entry.dead = free;
+            entry.key = Some(ctx);
+        }
     }
 
     /// SEND with invalidate (IBTA 10.6.3.3): the key must allow it.
@@ -155,6 +188,40 @@ impl KeyTable {
         self.find(pd, segment, need).map(|_| ())
     }
 
+    /// Calls `each` for the pieces of memory behind a segment, in order.
+    fn visit(
+        &self,
+        pd: u32,
+        segment: Segment,
+        need: Access,
+        depth: u32,
+        each: &mut Visitor<'_>,
+    ) -> Result<(), KeyFault> {
+        let (mkey, offset) = self.find(pd, segment, need)?;
+        let Some(indirect) = &mkey.indirect else {
+            return each(&mkey.region, offset, 0, segment.len);
+        };
+        // A part may be written by whoever may write the whole; who that is was checked here.
+        let writes = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let need = if need.intersects(writes) { Access::LOCAL_WRITE } else { Access::empty() };
+        let depth = depth.checked_sub(1).ok_or(KeyFault::Range)?;
+        let mut done = 0;
+        // Each turn moves on by a byte at least.
+        while done < segment.len {
+            let (key, addr, run) = indirect.part(offset + done).ok_or(KeyFault::Range)?;
+            let len = run.min(segment.len - done);
+            self.visit(
+                pd,
+                Segment { key, addr, len },
+                need,
+                depth,
+                &mut |region, at, inner, run| each(region, at, done + inner, run),
+            )?;
+            done += len;
+        }
+        Ok(())
+    }
+
     pub(super) fn read(
         &self,
         dma: &dyn Dma,
@@ -166,8 +233,12 @@ impl KeyTable {
         if buf.is_empty() {
             return Ok(());
         }
-        let (mkey, offset) = self.find(pd, Segment { key, addr, len: buf.len() as u64 }, need)?;
-        mkey.region.read(dma, offset, buf).map_err(KeyFault::Dma)
+        let segment = Segment { key, addr, len: buf.len() as u64 };
+        self.visit(pd, segment, need, DEPTH, &mut |region, offset, done, len| {
+            // In range: the pieces together are the segment, which is as long as the buffer.
+            let part = &mut buf[done as usize..(done + len) as usize];
+            region.read(dma, offset, part).map_err(KeyFault::Dma)
+        })
     }
 
     pub(super) fn write(
@@ -181,8 +252,11 @@ impl KeyTable {
         if data.is_empty() {
             return Ok(());
         }
-        let (mkey, offset) = self.find(pd, Segment { key, addr, len: data.len() as u64 }, need)?;
-        mkey.region.write(dma, offset, data).map_err(KeyFault::Dma)
+        let segment = Segment { key, addr, len: data.len() as u64 };
+        self.visit(pd, segment, need, DEPTH, &mut |region, offset, done, len| {
+            let part = &data[done as usize..(done + len) as usize];
+            region.write(dma, offset, part).map_err(KeyFault::Dma)
+        })
     }
 
     /// Reads `buf.len()` bytes starting `offset` bytes into a gather list.
@@ -233,9 +307,16 @@ impl KeyTable {
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, KeyFault> {
         let segment = Segment { key, addr, len: 8 };
-        let (mkey, offset) = self.find(pd, segment, Access::REMOTE_ATOMIC)?;
-        let bus = mkey.region.addr_of(offset, 8).map_err(KeyFault::Dma)?;
-        dma.fetch_update_u64(bus, update).map_err(KeyFault::Dma)
+        let mut original = None;
+        self.visit(pd, segment, Access::REMOTE_ATOMIC, DEPTH, &mut |region, offset, _, len| {
+            // The word is in one piece: half an atomic would be none.
+            let bus =
+                region.addr_of(offset, if len == 8 { 8 } else { return Err(KeyFault::Range) });
+            let old = dma.fetch_update_u64(bus.map_err(KeyFault::Dma)?, update);
+            original = Some(old.map_err(KeyFault::Dma)?);
+            Ok(())
+        })?;
+        original.ok_or(KeyFault::Range)
     }
 }
 
@@ -266,6 +347,10 @@ fn walk(
 }
 
 fn check_context(ctx: &MkeyContext) -> Result<(), HcaError> {
+    if ctx.indirect.is_some() {
+        // Its parts are checked when it is bound; what it grants is theirs to allow.
+        return Ok(());
+    }
     if !ctx.region.is_sound() || ctx.region.len() < ctx.len {
         return Err(HcaError::BadParam { what: "region", value: ctx.region.len() });
     }
@@ -285,7 +370,6 @@ fn bad_handle(key: u32) -> HcaError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hca::dma::Region;
     use crate::hca::testing::Arena;
 
     fn key(arena: &Arena, pd: u32, iova: u64, len: u64, access: Access) -> MkeyContext {
@@ -296,6 +380,8 @@ mod tests {
             access,
             remote_invalidate: false,
             region: Region::Flat { addr: arena.base(), len },
+            indirect: None,
+            free: false,
         }
     }
 

@@ -15,7 +15,7 @@
 //! | `srq`, `recv` | shared receive queues, and where a message finds its receive |
 //! | `qp` | contexts and the state machine |
 //! | `doorbell` | UAR stores and doorbell records |
-//! | `wqe` | fetching and checking work requests |
+//! | `wqe`, `umr` | fetching and checking work requests, and the one that changes a key |
 //! | `requester`, `responder` | the two halves of a connection (IBTA vol 1, 9.7) |
 //! | `datagram` | what arrives without a connection (IBTA vol 1, 9.8.3) |
 //! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
@@ -42,6 +42,7 @@ mod requester;
 mod responder;
 mod shared;
 mod srq;
+mod umr;
 mod wqe;
 
 #[cfg(test)]
@@ -51,8 +52,8 @@ mod tests;
 
 pub use config::{HcaConfig, Strictness};
 pub use context::{
-    Access, AddressVector, CqContext, LinkLayer, MkeyContext, Mtu, QpAttrs, QpContext, QpState,
-    QpTransition, RqContext, Service, SqContext, SrqContext, XrcSrq,
+    Access, AddressVector, CqContext, Indirect, Klm, LinkLayer, MkeyContext, Mtu, QpAttrs,
+    QpContext, QpState, QpTransition, RqContext, Service, SqContext, SrqContext, Strided, XrcSrq,
 };
 pub use dma::{Dma, DmaFault, Region};
 pub use error::{HcaError, HcaEvent, Noun};
@@ -512,6 +513,7 @@ impl Hca {
         };
         let taken = match self.qps.get_mut(&qpn) {
             Some(qp) if !has_pkey(qp, &packet, &self.shared.config) => false,
+            Some(qp) if qp.ctx.service == Service::Umr => false,
             Some(qp) if qp.ctx.service == Service::Ud => {
                 datagram::receive(qp, &mut self.shared, &packet, frame)
             }

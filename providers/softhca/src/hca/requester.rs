@@ -13,6 +13,7 @@ use super::error::HcaEvent;
 use super::mkey::KeyFault;
 use super::qp::Qp;
 use super::shared::Shared;
+use super::umr;
 use super::wqe::{self, Op, Wqe};
 use crate::wire::{
     EmitError, Frame, NakCode, Opcode, Operation, Packet, PacketBuilder, Psn, Syndrome,
@@ -48,6 +49,8 @@ struct Request {
     first: Psn,
     /// PSNs it takes: request packets, or the answers of a READ; 0 if it sends nothing.
     packets: u32,
+    /// What it does here it has done. True from the start where that is nothing.
+    executed: bool,
 }
 
 impl Request {
@@ -252,11 +255,16 @@ pub(super) fn transmit(qp: &mut Qp, shared: &mut Shared, mut budget: u32) -> Tur
         let Some(Entry::Live(request)) = qp.requester.queue.get(qp.requester.cursor) else {
             break; // a failure waits for its turn
         };
+        if !is_allowed(qp, request) {
+            break;
+        }
         if request.packets == 0 {
-            qp.requester.cursor += 1;
+            let at = qp.requester.cursor;
+            qp.requester.cursor += usize::from(execute(qp, shared, at));
+            turn.done = true;
             continue;
         }
-        if !is_allowed(qp, request) || in_flight >= window {
+        if in_flight >= window {
             break;
         }
         if budget == 0 || !shared.port.is_ready() {
@@ -308,13 +316,14 @@ fn fetch(qp: &mut Qp, shared: &mut Shared) {
         }
         Ok(wqe) => {
             let packets = match wqe.op {
-                Op::Nop => 0,
+                Op::Nop | Op::Umr => 0,
                 _ if qp.ctx.service == Service::Ud => 1,
                 _ => wqe.len.div_ceil(mtu).max(1),
             };
             let first = qp.requester.next_psn;
             qp.requester.next_psn = first + packets;
-            Entry::Live(Request { wqe, first, packets })
+            let executed = wqe.op != Op::Umr;
+            Entry::Live(Request { wqe, first, packets, executed })
         }
         Err(bad) => {
             shared.stats.bad_wqes += 1;
@@ -332,7 +341,10 @@ fn retire(qp: &mut Qp, shared: &mut Shared) -> bool {
         match qp.requester.queue.front() {
             Some(Entry::Live(request)) if !request.end().is_after(qp.requester.oldest) => {
                 if request.packets == 0 && qp.requester.cursor == 0 {
-                    // Not passed yet; nothing is lost by passing it now.
+                    // Not passed yet; all before it is complete, so no fence holds it.
+                    if !execute(qp, shared, 0) {
+                        continue;
+                    }
                     qp.requester.cursor = 1;
                 }
                 complete_front(qp, shared);
@@ -346,6 +358,25 @@ fn retire(qp: &mut Qp, shared: &mut Shared) -> bool {
         done = true;
     }
     done
+}
+
+/// Does what a request without packets does, once. False if it turned into a failure instead.
+fn execute(qp: &mut Qp, shared: &mut Shared, at: usize) -> bool {
+    let Some(Entry::Live(request)) = qp.requester.queue.get_mut(at) else { return false };
+    if request.executed {
+        return true;
+    }
+    request.executed = true;
+    let Some(umr) = &request.wqe.umr else { return true };
+    match umr::execute(umr, qp.ctx.service, qp.ctx.pd, shared) {
+        Ok(()) => true,
+        Err(fault) => {
+            let why = Failure::new(CqeSyndrome::MW_BIND_ERR, fault.vendor());
+            let (index, opcode) = (request.wqe.index, request.wqe.opcode);
+            qp.requester.queue[at] = Entry::Failed { index, opcode, why };
+            false
+        }
+    }
 }
 
 fn complete_front(qp: &mut Qp, shared: &mut Shared) {
@@ -480,8 +511,8 @@ fn opcode(op: Op, first: bool, last: bool) -> Opcode {
     let send = |last_of, only| pick(O::RC_SEND_FIRST, O::RC_SEND_MIDDLE, last_of, only);
     let write = |last_of, only| pick(O::RC_WRITE_FIRST, O::RC_WRITE_MIDDLE, last_of, only);
     match op {
-        // A NOP takes no packet and so never gets here; a SEND is what it would be.
-        Op::Send | Op::Nop => send(O::RC_SEND_LAST, O::RC_SEND_ONLY),
+        // Those without packets never get here; a SEND is what they would be.
+        Op::Send | Op::Nop | Op::Umr => send(O::RC_SEND_LAST, O::RC_SEND_ONLY),
         Op::SendImm(_) => send(O::RC_SEND_LAST_IMM, O::RC_SEND_ONLY_IMM),
         Op::SendInval(_) => send(O::RC_SEND_LAST_INV, O::RC_SEND_ONLY_INV),
         Op::Write { imm: None, .. } => write(O::RC_WRITE_LAST, O::RC_WRITE_ONLY),

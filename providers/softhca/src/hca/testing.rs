@@ -167,7 +167,16 @@ impl Host {
     /// Another key over the buffer.
     pub(crate) fn key(&mut self, pd: u32, len: u64, access: Access) -> u32 {
         let region = self.buf.clone();
-        let ctx = MkeyContext { pd, iova: IOVA, len, access, remote_invalidate: true, region };
+        let ctx = MkeyContext {
+            pd,
+            iova: IOVA,
+            len,
+            access,
+            remote_invalidate: true,
+            region,
+            indirect: None,
+            free: false,
+        };
         self.hca.create_mkey(ctx).unwrap()
     }
 

@@ -6,6 +6,7 @@ use super::dma::DmaFault;
 use super::mkey::{KeyFault, Segment};
 use super::qp::Qp;
 use super::shared::Shared;
+use super::umr::{self, Umr};
 use crate::wire::Address;
 use uverbs_mlx5_prm::address::{DqpDct, GrhGidFl};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, mlx5_wqe_ctrl_seg};
@@ -36,13 +37,31 @@ mod vendor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Nop,
+    /// A change of a memory key; what it is stands in [`Wqe::umr`].
+    Umr,
     Send,
     SendImm(u32),
     SendInval(u32),
-    Write { va: u64, rkey: u32, imm: Option<u32> },
-    Read { va: u64, rkey: u32 },
-    CompareSwap { va: u64, rkey: u32, swap: u64, compare: u64 },
-    FetchAdd { va: u64, rkey: u32, add: u64 },
+    Write {
+        va: u64,
+        rkey: u32,
+        imm: Option<u32>,
+    },
+    Read {
+        va: u64,
+        rkey: u32,
+    },
+    CompareSwap {
+        va: u64,
+        rkey: u32,
+        swap: u64,
+        compare: u64,
+    },
+    FetchAdd {
+        va: u64,
+        rkey: u32,
+        add: u64,
+    },
 }
 
 impl Op {
@@ -72,6 +91,7 @@ pub(super) struct Wqe {
     pub(super) fence: bool,
     /// Bytes of payload, or of the answer.
     pub(super) len: u32,
+    pub(super) umr: Option<Box<Umr>>,
     /// UD: where it goes.
     pub(super) to: Option<Destination>,
     /// XRC: the SRQ at the peer.
@@ -214,6 +234,8 @@ pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
         Service::Uc => PrmService::Uc,
         Service::Ud => PrmService::Ud,
         Service::Xrc => PrmService::Xrc,
+        // Nothing leaves the host: no address, as with a connection.
+        Service::Umr => PrmService::Rc,
     };
     let view = WqeView::parse(&bytes[..len], service).map_err(|_| qp_op(vendor::SEGMENTS))?;
     let op = operation(&view)
@@ -223,6 +245,11 @@ pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
     if qp.ctx.service == Service::Ud && op != Op::Nop && to.is_none() {
         return Err(qp_op(vendor::ADDRESS));
     }
+    let umr = if op == Op::Umr {
+        Some(Box::new(umr::parse(&view).ok_or(qp_op(vendor::SEGMENTS))?))
+    } else {
+        None
+    };
     let (pieces, total) = payload(&view, op).ok_or(qp_op(vendor::SEGMENTS))?;
     let length = bad(opcode, Syndrome::LOCAL_LENGTH_ERR, vendor::LENGTH);
     let atomic = matches!(op, Op::CompareSwap { .. } | Op::FetchAdd { .. });
@@ -252,6 +279,7 @@ pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
         // Smaller modes order local operations only, of which there are none.
         fence: flags.fm() >= FmCeSe::FENCE_READ_ATOMIC,
         len: if atomic { ATOMIC_LEN } else { total as u32 },
+        umr,
         to,
         xrc_srqn,
         pieces,
@@ -314,6 +342,7 @@ fn operation(view: &WqeView<'_>) -> Option<Op> {
     });
     match (view.opcode(), raddr, atomic) {
         (Opcode::NOP, ..) => Some(Op::Nop),
+        (Opcode::UMR, ..) => Some(Op::Umr),
         (Opcode::SEND, ..) => Some(Op::Send),
         (Opcode::SEND_IMM, ..) => Some(Op::SendImm(imm)),
         (Opcode::SEND_INVAL, ..) => Some(Op::SendInval(imm)),
@@ -336,7 +365,10 @@ fn operation(view: &WqeView<'_>) -> Option<Op> {
 fn has_operation(service: Service, op: Op) -> bool {
     match service {
         Service::Rc | Service::Xrc => true,
-        Service::Uc => matches!(op, Op::Nop | Op::Send | Op::SendImm(_) | Op::Write { .. }),
+        Service::Uc => {
+            matches!(op, Op::Nop | Op::Umr | Op::Send | Op::SendImm(_) | Op::Write { .. })
+        }
+        Service::Umr => matches!(op, Op::Nop | Op::Umr),
         Service::Ud => matches!(op, Op::Nop | Op::Send | Op::SendImm(_)),
     }
 }
@@ -383,7 +415,7 @@ fn destination(
 fn payload(view: &WqeView<'_>, op: Op) -> Option<(Vec<Piece>, u64)> {
     let mut pieces = Vec::new();
     let mut total = 0;
-    if op == Op::Nop {
+    if matches!(op, Op::Nop | Op::Umr) {
         return Some((pieces, 0));
     }
     for segment in view.segments() {

@@ -151,6 +151,8 @@ fn mkey(mr: &Mr, pdn: u32) -> MkeyContext {
         // mlx5_ib leaves the bit clear in the keys of user memory.
         remote_invalidate: false,
         region: Region::Flat { addr: mr.start, len: mr.len },
+        indirect: None,
+        free: false,
     }
 }
 

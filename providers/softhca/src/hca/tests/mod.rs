@@ -10,3 +10,4 @@ mod queues;
 mod services;
 mod shared;
 mod stuck;
+mod windows;

@@ -122,7 +122,7 @@ pub(crate) static METHODS: &[Method] = &[
         method: UVERBS_METHOD_QUERY_GID_TABLE,
         attrs: &[
             A::const_in(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE),
-            A::flags_in(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS),
+            A::flags_in(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS).optional(),
             A::ptr_out_min(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, 0),
             A::ptr_out(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, 8),
         ],

@@ -11,7 +11,8 @@
 //! | `device`, `port`, `pd`, `mr`, `uar`, `cq`, `qp`, `qp_modify`, `transition`, `ah`, `devx` | one noun each | `core/`, `hw/mlx5/` |
 //! | `profile` | what the device says of itself | |
 //!
-//! Where kernel versions differ the answers are those of Linux 6.12.
+//! Where kernel versions differ the answers are those of Linux 6.15 and of the stable series since mid-2025.
+//! `tests/conformance` of the workspace compares them with the kernel's own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -90,7 +91,11 @@ impl Device {
     /// Those of [`crate::memory::probe`]; `ENOMEM` over the memlock limit.
     pub(crate) fn pin(&mut self, addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
         // The limit is looked at first, as in the kernel; a wild length is not worth faulting in.
-        let pages = len.div_ceil(user::PAGE_SIZE).saturating_mul(user::PAGE_SIZE);
+        let count = len.div_ceil(user::PAGE_SIZE);
+        let pages = count.saturating_mul(user::PAGE_SIZE);
+        if count > u64::from(u32::MAX) {
+            return Err(Errno::EINVAL);
+        }
         if self.over_memlock(pages).is_some() {
             // What `ib_umem_get` checks before the limit stays before it.
             return Err(match addr.checked_add(len) {

@@ -109,8 +109,8 @@ fn reg(call: &mut Call<'_>) -> Result<(), Errno> {
     let request: ib_uverbs_reg_mr = call.request()?;
     check_offsets(request.start, request.hca_va)?;
     let handle = call.new_handle(UVERBS_OBJECT_MR)?;
-    let pdn = call.file.objects.pd(request.pd_handle)?.pdn;
     check_access(request.access_flags)?;
+    let pdn = call.file.objects.pd(request.pd_handle)?.pdn;
     let device = &mut *call.device;
     let pinned = device.pin(request.start, request.length, writable(request.access_flags))?;
     let mut mr = Mr {

@@ -209,11 +209,13 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: up to Linux 6.13 `uobj_get_obj_read` tells no more.
+    /// Those of [`Objects::check`]: since Linux 6.15, and in the stable series since mid-2025, `uobj_get_obj_read` says
+    /// what `rdma_lookup_get_uobject` found. It was `EINVAL` for all before.
     pub(crate) fn pd(&self, handle: u32) -> Result<&Pd, Errno> {
         match self.get(handle) {
             Some(Object::Pd(pd)) => Ok(pd),
-            _ => Err(Errno::EINVAL),
+            Some(_) => Err(Errno::EINVAL),
+            None => Err(Errno::ENOENT),
         }
     }
 
@@ -221,7 +223,8 @@ impl Objects {
     pub(crate) fn cq(&self, handle: u32) -> Result<&Cq, Errno> {
         match self.get(handle) {
             Some(Object::Cq(cq)) => Ok(cq),
-            _ => Err(Errno::EINVAL),
+            Some(_) => Err(Errno::EINVAL),
+            None => Err(Errno::ENOENT),
         }
     }
 
@@ -229,7 +232,8 @@ impl Objects {
     pub(crate) fn qp(&self, handle: u32) -> Result<&Qp, Errno> {
         match self.get(handle) {
             Some(Object::Qp(qp)) => Ok(qp),
-            _ => Err(Errno::EINVAL),
+            Some(_) => Err(Errno::EINVAL),
+            None => Err(Errno::ENOENT),
         }
     }
 

@@ -34,8 +34,8 @@ pub(crate) const MODIFY_QP: Write = Write {
 /// Extended MODIFY_QP.
 pub(crate) const EX_MODIFY_QP: Write = Write {
     command: IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_MODIFY_QP,
-    request: size_of::<ib_uverbs_modify_qp>(),
-    response: size_of::<ib_uverbs_ex_modify_qp_resp>(),
+    request: 0,
+    response: 0,
     handler: modify_ex,
 };
 
@@ -209,8 +209,8 @@ fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp) {
 ///
 /// # Errors
 ///
-/// `EINVAL` without GRH on Ethernet, or with a GID index outside the table; `ENODATA` for an empty entry
-/// (`rdma_get_gid_attr`).
+/// `EINVAL` without GRH on Ethernet, with a GID index outside the table, or with GIDs of two address families;
+/// `ENODATA` for an empty entry (`rdma_get_gid_attr`).
 pub(crate) fn path(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<AddressVector, Errno> {
     let profile = &device.profile;
     let global = dest.is_global != 0;
@@ -221,6 +221,9 @@ pub(crate) fn path(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<AddressV
         false => ([0; 16], [0; 16]),
         true => (gid(device, u32::from(dest.sgid_index))?, dest.dgid),
     };
+    if profile.is_ethernet() {
+        check_families(&src_gid, &dst_gid)?;
+    }
     let dst_lid = match profile.is_ethernet() {
         true => 0,
         false => dest.dlid,
@@ -238,6 +241,16 @@ pub(crate) fn path(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<AddressV
         src_path_bits: dest.src_path_bits & 0x7f,
         port: dest.port_num,
     })
+}
+
+/// A destination's MAC is found by asking the network (`ib_resolve_unicast_gid_dmac`, `rdma_resolve_ip`): from an IPv4
+/// address there is no way to one that isn't. Multicast addresses hold their MAC themselves.
+fn check_families(src: &[u8; 16], dst: &[u8; 16]) -> Result<(), Errno> {
+    let is_ipv4 = |gid: &[u8; 16]| gid.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+    match dst[0] == 0xff || is_ipv4(src) == is_ipv4(dst) {
+        true => Ok(()),
+        false => Err(Errno::EINVAL),
+    }
 }
 
 /// `rdma_get_gid_attr`.

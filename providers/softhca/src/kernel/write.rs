@@ -15,7 +15,8 @@ use super::methods::WRITES;
 pub(crate) struct Write {
     /// `IB_USER_VERBS_CMD_*`, or `IB_USER_VERBS_EX_CMD_*` with `IB_USER_VERBS_CMD_FLAG_EXTENDED`.
     pub(crate) command: u32,
-    /// Bytes that the request and the room for the response must have at least.
+    /// Bytes that the request and the room for the response must have at least; 0 for extended commands, which
+    /// `uapi_create_write` (`core/uverbs_uapi.c`) gives no least sizes.
     pub(crate) request: usize,
     pub(crate) response: usize,
     pub(crate) handler: fn(&mut Call<'_>) -> Result<(), Errno>,

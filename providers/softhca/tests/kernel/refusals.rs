@@ -196,7 +196,6 @@ fn handles() {
     );
     assert_eq!(cmd.handle(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, pd).errno(rig.door()), Errno::EINVAL);
     assert_eq!(rig.destroy(UVERBS_OBJECT_CQ, 1, pd), Err(Errno::EINVAL));
-    // Write commands know no more than EINVAL.
     let request = ib_uverbs_reg_mr {
         pd_handle: 99,
         start: rig.arena.range().0,
@@ -204,7 +203,7 @@ fn handles() {
         length: 1,
         ..Default::default()
     };
-    assert_eq!(rig.reg_mr(request), Err(Errno::EINVAL));
+    assert_eq!(rig.reg_mr(request), Err(Errno::ENOENT));
     // Descriptors.
     let (cmd, _) = rig.cq_cmd(uar.page_id, 15);
     let fd = |fd: i64| {
@@ -387,7 +386,7 @@ fn reregistration() {
     assert_eq!(with(1, |mr| mr.hca_va = 1), Err(Errno::EINVAL));
     assert_eq!(with(1, |mr| mr.start = 0x1000), Err(Errno::EFAULT));
     assert_eq!(with(1, |mr| mr.length = 65 << 10), Err(Errno::ENOMEM));
-    assert_eq!(with(2, |mr| mr.pd_handle = 99), Err(Errno::EINVAL));
+    assert_eq!(with(2, |mr| mr.pd_handle = 99), Err(Errno::ENOENT));
     assert_eq!(with(4, |mr| mr.access_flags = IB_UVERBS_ACCESS_REMOTE_WRITE), Err(Errno::EINVAL));
     assert_eq!(rig.hca.pinned_bytes(), 8192);
     assert_eq!(with(7, |_| ()), Ok(mr.lkey));
@@ -504,7 +503,7 @@ fn transitions() {
         assert_eq!(with(good, change), Err(Errno::EINVAL));
     };
     assert_eq!(with(&init, |qp| qp.attr_mask |= 1 << 21), Err(Errno::EOPNOTSUPP));
-    refused(&init, |qp| qp.qp_handle = 77);
+    assert_eq!(with(&init, |qp| qp.qp_handle = 77), Err(Errno::ENOENT));
     refused(&init, |qp| qp.qp_state = 7);
     refused(&init, |qp| qp.port_num = 2);
     refused(&init, |qp| qp.pkey_index = 1);

@@ -1,0 +1,57 @@
+//! Cases that no rule makes: what the handlers decide.
+
+mod ah;
+mod busy;
+mod cq;
+mod device;
+mod events;
+mod map;
+mod modify;
+mod mr;
+mod qp;
+mod write;
+
+use crate::case::Case;
+use crate::rig::Rig;
+use crate::want::{Outcome, Want};
+
+/// All of them.
+pub(crate) fn all() -> Vec<Case> {
+    [
+        device::cases(),
+        mr::cases(),
+        ah::cases(),
+        cq::cases(),
+        qp::cases(),
+        modify::cases(),
+        busy::cases(),
+        events::cases(),
+        map::cases(),
+        write::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// A case on an open file with a context.
+fn case(
+    group: &'static str,
+    name: impl Into<String>,
+    source: &'static str,
+    want: Want,
+    run: impl Fn(&Rig) -> Outcome + 'static,
+) -> Case {
+    Case::new(group, name, source, want, move |target| run(&Rig::new(target)?))
+}
+
+/// A case on an open file without a context.
+fn bare(
+    group: &'static str,
+    name: impl Into<String>,
+    source: &'static str,
+    want: Want,
+    run: impl Fn(&Rig) -> Outcome + 'static,
+) -> Case {
+    Case::new(group, name, source, want, move |target| run(&Rig::bare(target)?))
+}

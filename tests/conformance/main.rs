@@ -1,0 +1,125 @@
+//! Conformance of the uverbs interface: good and bad calls, and what Linux answers to each.
+//!
+//! Runs on softhca in this process, or on the kernel's device that `UVERBS_TEST_DEVICE` names; docs/CONFORMANCE.md
+//! says how the expectations were found and what they corrected.
+//!
+//! `cargo test --test conformance -- [--record] [--seed N] [--programs N] [TEXT]...`: `--record` prints the outcome of
+//! each case instead of comparing it; texts choose cases by what their names contain, and then no random programs
+//! run unless they are asked for.
+
+mod calls;
+mod case;
+mod cases;
+mod cmd;
+mod memory;
+mod random;
+mod rig;
+mod sweep;
+mod target;
+mod want;
+
+use std::process::ExitCode;
+
+use crate::case::Case;
+use crate::target::Target;
+use crate::want::show;
+
+/// Random programs of a run that asks for no other number.
+const PROGRAMS: u64 = 64;
+
+/// What the command line asks for.
+#[derive(Debug, Default)]
+struct Options {
+    record: bool,
+    seed: u64,
+    programs: Option<u64>,
+    texts: Vec<String>,
+}
+
+impl Options {
+    fn parse(words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut options = Self::default();
+        let mut words = words;
+        while let Some(word) = words.next() {
+            let mut number = || {
+                let value = words.next().ok_or_else(|| format!("{word} wants a number"))?;
+                value.parse::<u64>().map_err(|error| format!("{word} {value}: {error}"))
+            };
+            match word.as_str() {
+                "--record" => options.record = true,
+                "--seed" => options.seed = number()?,
+                "--programs" => options.programs = Some(number()?),
+                // What cargo passes to every test binary.
+                flag if flag.starts_with("--") => {}
+                _ => options.texts.push(word),
+            }
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, case: &Case) -> bool {
+        let name = case.to_string();
+        self.texts.is_empty() || self.texts.iter().any(|text| name.contains(text.as_str()))
+    }
+}
+
+fn main() -> ExitCode {
+    let made = Options::parse(std::env::args().skip(1))
+        .and_then(|options| Target::from_env().map(|target| (options, target)));
+    match made.and_then(|(options, target)| run(&options, &target)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options, target: &Target) -> Result<(), String> {
+    let mut cases = sweep::cases();
+    cases.extend(cases::all());
+    cases.retain(|case| options.wants(case));
+    let (mut good, mut bad, mut skipped) = (0, 0, 0);
+    for case in &cases {
+        if let Some(why) = case.skipped(target) {
+            skipped += 1;
+            if options.record {
+                println!("{case}: not asked: {why}");
+            }
+            continue;
+        }
+        let want = case.want(target);
+        let outcome = case.run(target);
+        let fits = want.fits(&outcome);
+        if fits {
+            good += 1
+        } else {
+            bad += 1
+        }
+        match (fits, options.record) {
+            (true, true) => println!("{case}: {}", show(&outcome)),
+            (false, _) => {
+                println!("{case}: {}, wanted {want} ({})", show(&outcome), case.source);
+            }
+            (true, false) => {}
+        }
+    }
+    println!("{}: {good} cases as expected, {bad} not, {skipped} not asked", target.name());
+    let programs = options.programs.unwrap_or(match options.texts.is_empty() {
+        true => PROGRAMS,
+        false => 0,
+    });
+    if programs > 0 {
+        let (steps, refused) = random::run(target, options.seed, programs)?;
+        let how = if target.soft.is_some() { "on softhca alone" } else { "the same on softhca" };
+        println!(
+            "{}: {steps} random calls in {programs} programs, {refused} refused, {how}",
+            target.name()
+        );
+    }
+    match bad {
+        _ if options.record => Ok(()),
+        0 => Ok(()),
+        _ => Err(format!("{bad} cases had another outcome than expected")),
+    }
+}

@@ -1,0 +1,108 @@
+//! What a case expects: an outcome, which may depend on the kernel's version and on the driver.
+
+use std::fmt;
+
+use nix::errno::Errno;
+
+/// Kernel version: major and minor.
+pub(crate) type Version = (u32, u32);
+
+/// What came of a call: success, with what a case reads out of it, or an errno.
+pub(crate) type Outcome = Result<String, Errno>;
+
+/// Driver of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    Mlx5,
+    Rxe,
+}
+
+/// What is expected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Want {
+    /// Success, whatever it says.
+    Ok,
+    /// Success, and just this.
+    Is(&'static str),
+    /// Refusal.
+    Err(Errno),
+    /// The outcome comes from the driver.
+    Driver { mlx5: &'static Want, rxe: &'static Want },
+    /// One or the other: kernels of a version differ by what was taken over into the stable series.
+    Either(&'static Want, &'static Want),
+    /// One outcome up to a kernel version (exclusive), another from it on.
+    Since(Version, &'static Want, &'static Want),
+}
+
+impl Want {
+    /// What is expected of a driver on a kernel.
+    pub(crate) fn of(self, driver: Driver, kernel: Version) -> Self {
+        match self {
+            Self::Driver { mlx5, rxe } => {
+                let one = if driver == Driver::Mlx5 { mlx5 } else { rxe };
+                one.of(driver, kernel)
+            }
+            Self::Since(version, before, after) => {
+                let one = if kernel < version { before } else { after };
+                one.of(driver, kernel)
+            }
+            other => other,
+        }
+    }
+
+    /// An outcome that fits.
+    pub(crate) fn outcome(self) -> Outcome {
+        match self {
+            Self::Err(errno) => Err(errno),
+            Self::Is(text) => Ok(text.to_owned()),
+            _ => Ok(String::new()),
+        }
+    }
+
+    /// Whether an outcome is the expected one; of a resolved expectation.
+    pub(crate) fn fits(self, outcome: &Outcome) -> bool {
+        match (self, outcome) {
+            (Self::Ok, Ok(_)) => true,
+            (Self::Is(text), Ok(said)) => text == said,
+            (Self::Err(wanted), Err(errno)) => wanted == *errno,
+            (Self::Either(one, other), outcome) => one.fits(outcome) || other.fits(outcome),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Want {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ok => f.write_str("ok"),
+            Self::Is(text) => write!(f, "ok {text}"),
+            Self::Err(errno) => write!(f, "{errno:?}"),
+            Self::Driver { mlx5, rxe } => write!(f, "mlx5 {mlx5}, rxe {rxe}"),
+            Self::Either(one, other) => write!(f, "{one} or {other}"),
+            Self::Since((major, minor), before, after) => {
+                write!(f, "{before}, since {major}.{minor} {after}")
+            }
+        }
+    }
+}
+
+/// An outcome as it is printed.
+pub(crate) fn show(outcome: &Outcome) -> String {
+    match outcome {
+        Ok(said) if said.is_empty() => "ok".to_owned(),
+        Ok(said) => format!("ok {said}"),
+        Err(errno) => format!("{errno:?}"),
+    }
+}
+
+// The refusals that tables are full of.
+pub(crate) const EBADF: Want = Want::Err(Errno::EBADF);
+pub(crate) const EBUSY: Want = Want::Err(Errno::EBUSY);
+pub(crate) const EFAULT: Want = Want::Err(Errno::EFAULT);
+pub(crate) const EINVAL: Want = Want::Err(Errno::EINVAL);
+pub(crate) const ENODATA: Want = Want::Err(Errno::ENODATA);
+pub(crate) const ENOENT: Want = Want::Err(Errno::ENOENT);
+pub(crate) const ENOSPC: Want = Want::Err(Errno::ENOSPC);
+pub(crate) const EOPNOTSUPP: Want = Want::Err(Errno::EOPNOTSUPP);
+pub(crate) const EPERM: Want = Want::Err(Errno::EPERM);
+pub(crate) const EPROTONOSUPPORT: Want = Want::Err(Errno::EPROTONOSUPPORT);

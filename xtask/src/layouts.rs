@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::debian;
 use crate::step::{Outcome, run};
+use crate::{apt, debian};
 use table::{Age, Report, Table, compare};
 
 /// How long one generator may take.
@@ -137,7 +137,7 @@ fn read(path: &Path) -> Result<String, String> {
 /// Runs the generators. The headers they took are in the order of [`Source::ALL`].
 fn generate() -> Result<[Headers; 2], Outcome> {
     for tool in ["python3", "gcc", "readelf"] {
-        if !debian::is_there(tool) {
+        if !apt::is_there(tool) {
             return Err(Outcome::Skipped(format!(
                 "no {tool} here; the fixtures stand as they are"
             )));

@@ -1,11 +1,13 @@
 //! Project chores: `cargo xtask test` is what decides whether a change is good.
 
+mod apt;
 mod debian;
 mod judge;
 mod layouts;
 mod step;
 mod test;
 mod tree;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,8 @@ Chores:
   layouts   the tables of layouts and constants, made again from the C headers and compared
             with the fixtures. Needs python3, gcc and readelf. With --bless the fixtures are
             replaced by what the headers say.
+  vm        real kernels in QEMU, with our tests and the C stack's programs in them. Fetches both
+            with apt into the target folder, once; installs nothing. vm --help tells more.
   help      this text
 ";
 
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
             steps.step("layouts, blessed", layouts::bless);
             steps.summary()
         }
+        ["vm", ..] => vm::chore(&words[1..]),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             ExitCode::SUCCESS

@@ -17,12 +17,13 @@ pub(crate) enum Outcome {
 /// Runs steps one after the other, goes on after a failure, and sums up.
 #[derive(Default)]
 pub(crate) struct Steps {
-    done: Vec<(&'static str, Duration, Outcome)>,
+    done: Vec<(String, Duration, Outcome)>,
 }
 
 impl Steps {
     /// Runs one step.
-    pub(crate) fn step(&mut self, name: &'static str, run: impl FnOnce() -> Outcome) {
+    pub(crate) fn step(&mut self, name: impl Into<String>, run: impl FnOnce() -> Outcome) {
+        let name = name.into();
         eprintln!("\n== {name}");
         let started = Instant::now();
         let outcome = run();

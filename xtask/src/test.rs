@@ -7,6 +7,7 @@ use crate::judge;
 use crate::layouts;
 use crate::step::{Outcome, Steps, cargo, run};
 use crate::tree;
+use crate::vm;
 
 const MINUTES: Duration = Duration::from_secs(60);
 
@@ -42,6 +43,7 @@ pub(crate) fn run_all() -> ExitCode {
         tool(&["pingpong", "--size", "1048576", "--iters", "1000"], "verified")
     });
     steps.step("ping-pong, JSON", || tool(&["pingpong", "--json"], "\"verified\":true"));
+    vm::add_usual(&mut steps);
     steps.summary()
 }
 

@@ -1,0 +1,157 @@
+//! One program: started, listened to, killed at its limit, reaped with all that it left behind.
+
+use std::io::{PipeReader, Read, pipe};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use uverbs_vm_init::plan::Program;
+use uverbs_vm_init::report::{End, Line};
+
+use crate::port::Port;
+
+/// How long the poll waits, and so how late the end of a quiet program is noticed.
+const STEP_MS: u16 = 20;
+/// How often the host hears that the guest lives.
+const ALIVE: Duration = Duration::from_secs(1);
+/// More than this of one program's output isn't passed on: the port does some 100 kB a second.
+const OUTPUT_MAX: usize = 512 * 1024;
+/// A longer line is cut in pieces.
+const LINE_MAX: usize = 4096;
+
+/// Runs a program and reports it.
+pub(crate) fn program(port: &mut Port, program: &Program, environment: &[(String, String)]) -> End {
+    port.say(&Line::Start(program.name.clone()));
+    let started = Instant::now();
+    let end = match start(program, environment) {
+        Ok((pid, reader)) => {
+            let limit = Duration::from_secs(program.seconds);
+            let mut output = Output { reader, pending: Vec::new(), passed_on: 0, left_out: 0 };
+            let end = watch(port, pid, &mut output, started, limit);
+            // What a program left behind would disturb the next. Everything but this process is killed.
+            let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+            reap();
+            output.close(port);
+            end
+        }
+        Err(why) => {
+            port.say(&Line::Out(why));
+            // As a shell says it.
+            End::Exit(127)
+        }
+    };
+    port.say(&Line::End(end, started.elapsed().as_millis() as u64));
+    end
+}
+
+fn start(program: &Program, environment: &[(String, String)]) -> Result<(Pid, PipeReader), String> {
+    let named = |error: std::io::Error| format!("{}: {error}", program.words[0]);
+    let (reader, writer) = pipe().map_err(named)?;
+    fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(|error| named(error.into()))?;
+    let mut command = Command::new(&program.words[0]);
+    command.args(&program.words[1..]).env_clear().envs(environment.iter().cloned());
+    command.current_dir("/tmp").process_group(0);
+    command.stdin(Stdio::null()).stderr(writer.try_clone().map_err(named)?).stdout(writer);
+    let child = command.spawn().map_err(named)?;
+    Ok((Pid::from_raw(child.id() as i32), reader))
+}
+
+/// Waits for a program's end; meanwhile passes on what it prints.
+fn watch(port: &mut Port, pid: Pid, output: &mut Output, started: Instant, limit: Duration) -> End {
+    let mut alive = Instant::now();
+    loop {
+        if let Some(end) = reaped(pid) {
+            return end;
+        }
+        if started.elapsed() >= limit {
+            return End::Limit;
+        }
+        if alive.elapsed() >= ALIVE {
+            port.say(&Line::Alive);
+            alive = Instant::now();
+        }
+        if output.read(port) {
+            continue;
+        }
+        // The pipe may be closed long before the end: then this only waits.
+        let mut wanted = [PollFd::new(output.reader.as_fd(), PollFlags::POLLIN)];
+        let polled = poll(&mut wanted, PollTimeout::from(STEP_MS));
+        let hung_up = wanted[0].revents().is_some_and(|got| got.contains(PollFlags::POLLHUP));
+        if polled.is_err() || hung_up {
+            std::thread::sleep(Duration::from_millis(STEP_MS.into()));
+        }
+    }
+}
+
+/// Reaps whoever is dead, orphans too, and says how `pid` ended if it is among them.
+fn reaped(pid: Pid) -> Option<End> {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(who, status)) if who == pid => return Some(End::Exit(status)),
+            Ok(WaitStatus::Signaled(who, signal, _)) if who == pid => {
+                return Some(End::Signal(signal as i32));
+            }
+            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return None,
+            _ => {}
+        }
+    }
+}
+
+/// Reaps all. A process that can't be killed hangs in the kernel: the host hears nothing more, and says so.
+fn reap() {
+    while waitpid(None, None).is_ok() {}
+}
+
+/// What a program prints.
+struct Output {
+    reader: PipeReader,
+    /// The beginning of a line.
+    pending: Vec<u8>,
+    passed_on: usize,
+    left_out: usize,
+}
+
+impl Output {
+    /// Passes on what is there, and says whether that was anything.
+    fn read(&mut self, port: &mut Port) -> bool {
+        let mut bytes = [0; 4096];
+        let count = self.reader.read(&mut bytes).unwrap_or_default();
+        for &byte in &bytes[..count] {
+            if byte == b'\n' || self.pending.len() == LINE_MAX {
+                self.pass_on(port);
+            }
+            if byte != b'\n' {
+                self.pending.push(byte);
+            }
+        }
+        count > 0
+    }
+
+    fn pass_on(&mut self, port: &mut Port) {
+        if self.passed_on < OUTPUT_MAX {
+            port.say(&Line::Out(String::from_utf8_lossy(&self.pending).into_owned()));
+            self.passed_on += self.pending.len() + 1;
+        } else {
+            self.left_out += self.pending.len() + 1;
+        }
+        self.pending.clear();
+    }
+
+    /// The last line may have no end, and what was left out is said.
+    fn close(&mut self, port: &mut Port) {
+        while self.read(port) {}
+        if !self.pending.is_empty() {
+            self.pass_on(port);
+        }
+        if self.left_out > 0 {
+            port.say(&Line::Out(format!("({} bytes more)", self.left_out)));
+        }
+    }
+}

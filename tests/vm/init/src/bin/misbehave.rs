@@ -1,0 +1,67 @@
+//! Everything that a guest must not do, each of which the harness must notice: `cargo xtask vm --self-test`.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::reboot::{RebootMode, reboot};
+use nix::sys::termios::{FlowArg, tcflow};
+use uverbs_vm_init::report::{Line, PORT};
+
+/// Longer than anybody waits here.
+const LONG: Duration = Duration::from_secs(3600);
+
+fn main() -> ExitCode {
+    let what = std::env::args().nth(1).unwrap_or_default();
+    match what.as_str() {
+        "behave" => ExitCode::SUCCESS,
+        "panic" => panic!("as it was told to"),
+        "abort" => std::process::abort(),
+        "hang" => {
+            thread::sleep(LONG);
+            ExitCode::SUCCESS
+        }
+        // A child that outlives its parent and keeps the output open.
+        "orphan" => {
+            let child = std::process::Command::new("/vm/misbehave").arg("hang").spawn();
+            ExitCode::from(u8::from(child.is_err()))
+        }
+        "no-verdict" => {
+            let Err(_) = reboot(RebootMode::RB_POWER_OFF);
+            ExitCode::FAILURE
+        }
+        "two-verdicts" => say(&format!("{}\n", Line::Verdict { passed: 1, failed: 0 })),
+        "noise" => say("what is this\n"),
+        "crash" => written("/proc/sysrq-trigger", "c"),
+        // The kernel's own words, into its log.
+        "warn" => {
+            written("/dev/kmsg", "<4>WARNING: CPU: 0 PID: 1 at kernel/none.c:1 none+0x0/0x0\n")
+        }
+        "silence" => silence(),
+        _ => {
+            eprintln!("misbehave: how?");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Writes to the results port, which is the first process's alone.
+fn say(text: &str) -> ExitCode {
+    written(PORT, text)
+}
+
+fn written(path: &str, text: &str) -> ExitCode {
+    let file = OpenOptions::new().write(true).open(path);
+    let done = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    ExitCode::from(u8::from(done.is_err()))
+}
+
+/// Stops the results port: the first process can say nothing more.
+fn silence() -> ExitCode {
+    let file = OpenOptions::new().write(true).open(PORT);
+    let done = file.map(|file| tcflow(&file, FlowArg::TCOOFF).is_ok());
+    thread::sleep(LONG);
+    ExitCode::from(u8::from(done.is_err()))
+}

@@ -1,0 +1,26 @@
+# present DEVICE: waits until an RDMA device is there. ready DEVICE: until its port is active and has two GIDs.
+# Each fails after ten seconds and says what is missing.
+
+wait_for() { # what condition...
+    what=$1
+    shift
+    for i in $(seq 100); do
+        "$@" && return 0
+        sleep 0.1
+    done
+    echo "$what is not there after 10 s"
+    exit 1
+}
+
+is_present() { [ -d /sys/class/infiniband/$1 ] && [ -e /dev/infiniband/rdma_cm ]; }
+is_active() { grep -q ACTIVE /sys/class/infiniband/$1/ports/1/state; }
+has_gid() { ! grep -q 0000:0000:0000:0000$ /sys/class/infiniband/$1/ports/1/gids/$2; }
+
+present() { wait_for "$1" is_present $1; }
+ready() {
+    present $1
+    wait_for "an active port of $1" is_active $1
+    wait_for "GID 0 of $1" has_gid $1 0
+    # An InfiniBand port has one GID.
+    grep -q InfiniBand /sys/class/infiniband/$1/ports/1/link_layer || wait_for "GID 1 of $1" has_gid $1 1
+}

@@ -1,0 +1,275 @@
+//! Debian packages without installing any: an apt of our own, below the target folder.
+//!
+//! apt keeps its lists, its cache and its log in a folder of ours, takes proxies, keys and mirrors from the machine's
+//! configuration, and runs none of the hooks that stand there. To it nothing is installed. It needs no privileges.
+
+use std::fs;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::step::{Outcome, run};
+
+/// How long apt may take: a kernel is 160 MB.
+const FETCH: Duration = Duration::from_secs(900);
+/// How long the unpacking of one package may take.
+const UNPACK: Duration = Duration::from_secs(120);
+/// The keys of Debian's archive. A release's keyring knows the next release's keys in time.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// An apt with a state of its own.
+#[derive(Debug)]
+pub(crate) struct Apt {
+    base: PathBuf,
+    config: PathBuf,
+}
+
+/// A folder of Debian's archive and the suites that are taken from it.
+pub(crate) struct Archive {
+    /// The last part of its address: `debian` or `debian-security`.
+    pub(crate) name: &'static str,
+    pub(crate) suites: &'static [&'static str],
+}
+
+impl Apt {
+    /// An apt that reads what the machine's apt reads.
+    ///
+    /// # Errors
+    ///
+    /// A skip where there is no apt, a failure where the folder can't be written.
+    pub(crate) fn of_the_machine(base: &Path) -> Result<Self, Outcome> {
+        Self::new(base, "")
+    }
+
+    /// An apt that reads other suites, from the mirrors of the machine's apt.
+    ///
+    /// # Errors
+    ///
+    /// As above, and a skip where the machine's apt names no mirror of Debian.
+    pub(crate) fn of_suites(base: &Path, archives: &[Archive]) -> Result<Self, Outcome> {
+        let mirrors = mirrors()?;
+        let signed =
+            if Path::new(KEYS).exists() { format!("[signed-by={KEYS}] ") } else { String::new() };
+        let mut sources = String::new();
+        for archive in archives {
+            let end = format!("/{}", archive.name);
+            let Some(mirror) = mirrors.iter().find(|uri| uri.trim_end_matches('/').ends_with(&end))
+            else {
+                let why = format!("the machine's apt names no mirror of {}", archive.name);
+                return Err(Outcome::Skipped(why));
+            };
+            for suite in archive.suites {
+                sources.push_str(&format!("deb {signed}{mirror} {suite} main\n"));
+            }
+        }
+        let list = base.join("sources.list");
+        create(base)?;
+        fs::write(&list, sources).map_err(|error| failed(&list, &error))?;
+        Self::new(
+            base,
+            &format!(
+                "Dir::Etc::sourcelist \"{}\";\n\
+                 Dir::Etc::sourceparts \"/dev/null\";\n\
+                 Dir::Etc::preferences \"/dev/null\";\n\
+                 Dir::Etc::preferencesparts \"/dev/null\";\n",
+                list.display()
+            ),
+        )
+    }
+
+    /// The configuration is read behind the machine's own.
+    fn new(base: &Path, more: &str) -> Result<Self, Outcome> {
+        for tool in ["apt-get", "dpkg-deb"] {
+            if !is_there(tool) {
+                return Err(Outcome::Skipped(format!("no {tool} here")));
+            }
+        }
+        for folder in ["state/lists/partial", "cache/archives/partial", "log"] {
+            create(&base.join(folder))?;
+        }
+        let text = format!(
+            "Dir::State \"{base}/state\";\n\
+             Dir::State::status \"{base}/status\";\n\
+             Dir::Cache \"{base}/cache\";\n\
+             Dir::Log \"{base}/log\";\n\
+             Debug::NoLocking \"1\";\n\
+             APT::Install-Recommends \"false\";\n\
+             Acquire::Languages \"none\";\n\
+             Acquire::IndexTargets::deb::DEP-11::DefaultEnabled \"false\";\n\
+             Acquire::Retries \"1\";\n\
+             Acquire::http::Timeout \"20\";\n\
+             Acquire::https::Timeout \"20\";\n\
+             APT::Sandbox::User \"\";\n\
+             #clear APT::Update::Pre-Invoke;\n\
+             #clear APT::Update::Post-Invoke;\n\
+             #clear APT::Update::Post-Invoke-Success;\n\
+             #clear DPkg::Post-Invoke;\n\
+             {more}",
+            base = base.display()
+        );
+        for (name, text) in [("status", ""), ("apt.conf", &text)] {
+            let path = base.join(name);
+            fs::write(&path, text).map_err(|error| failed(&path, &error))?;
+        }
+        Ok(Self { base: base.to_owned(), config: base.join("apt.conf") })
+    }
+
+    fn command(&self, tool: &str, words: &[&str]) -> Command {
+        let mut command = Command::new(tool);
+        // A terminal sees apt's progress bar, a log sees one line for each package.
+        if !std::io::stdout().is_terminal() {
+            command.arg("-q");
+        }
+        command.arg("-c").arg(&self.config).args(words).env("LC_ALL", "C");
+        command
+    }
+
+    /// Reads the mirrors' lists.
+    pub(crate) fn update(&self) {
+        // One mirror of several that doesn't answer is no reason to stop: the download tells.
+        let _ = run(self.command("apt-get", &["update"]), FETCH);
+    }
+
+    /// Fetches packages into an empty folder `debs`, without what they depend on.
+    ///
+    /// # Errors
+    ///
+    /// A skip that says what apt couldn't give. apt compares each package with the signed list's hash.
+    pub(crate) fn download(&self, packages: &[&str], debs: &Path) -> Result<(), Outcome> {
+        let _ = fs::remove_dir_all(debs);
+        create(debs)?;
+        let mut command = self.command("apt-get", &["download"]);
+        command.args(packages).current_dir(debs);
+        given(run(command, FETCH), packages)
+    }
+
+    /// Fetches packages and all that they depend on, into a folder that it names. `release` is preferred to others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::download`].
+    pub(crate) fn download_all(
+        &self,
+        packages: &[&str],
+        release: Option<&str>,
+    ) -> Result<PathBuf, Outcome> {
+        let debs = self.base.join("cache/archives");
+        let _ = fs::remove_dir_all(&debs);
+        create(&debs.join("partial"))?;
+        let mut command = self.command("apt-get", &["install", "--download-only", "--yes"]);
+        command.args(prefer(release)).args(packages);
+        given(run(command, FETCH), packages)?;
+        Ok(debs)
+    }
+
+    /// What a package depends on, by name, each alternative; empty where there is no such package.
+    pub(crate) fn depends(&self, package: &str, release: Option<&str>) -> Vec<String> {
+        let mut command = self.command("apt-cache", &["depends"]);
+        command.args(prefer(release)).arg(package).stdin(Stdio::null());
+        let text = command.output().map_or_else(|_| Vec::new(), |output| output.stdout);
+        let text = String::from_utf8_lossy(&text);
+        let depends = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+        depends.map(str::to_owned).collect()
+    }
+}
+
+fn prefer(release: Option<&str>) -> Vec<String> {
+    release.map(|name| format!("-oAPT::Default-Release={name}")).into_iter().collect()
+}
+
+fn given(outcome: Outcome, packages: &[&str]) -> Result<(), Outcome> {
+    match outcome {
+        Outcome::Failed(why) => {
+            let packages = packages.join(" ");
+            Err(Outcome::Skipped(format!(
+                "apt doesn't give {packages} ({why}): no network, or no space?"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Unpacks every package in `debs` to `root`. It is there as a whole or not at all, whatever interrupts it.
+///
+/// # Errors
+///
+/// A failure that says which package.
+pub(crate) fn unpack(debs: &Path, root: &Path) -> Result<(), Outcome> {
+    let partial = beside(root, "partial");
+    for old in [&partial, root] {
+        let _ = fs::remove_dir_all(old);
+    }
+    create(&partial)?;
+    let entries = fs::read_dir(debs).map_err(|error| failed(debs, &error))?;
+    let mut debs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    debs.retain(|path| path.extension().is_some_and(|end| end == "deb"));
+    debs.sort();
+    for deb in debs {
+        let mut command = Command::new("dpkg-deb");
+        command.arg("--extract").arg(&deb).arg(&partial);
+        if let Outcome::Failed(why) = run(command, UNPACK) {
+            return Err(Outcome::Failed(format!("{}: {why}", deb.display())));
+        }
+    }
+    fs::rename(&partial, root).map_err(|error| failed(root, &error))
+}
+
+/// Makes a folder unless it is there and was made from the same words.
+///
+/// # Errors
+///
+/// What `make` gives, and a failure where the folder can't be written.
+pub(crate) fn once(
+    folder: &Path,
+    words: &str,
+    make: impl FnOnce() -> Result<(), Outcome>,
+) -> Result<(), Outcome> {
+    let stamp = beside(folder, "stamp");
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == words) && folder.is_dir() {
+        return Ok(());
+    }
+    let _ = fs::remove_file(&stamp);
+    make()?;
+    fs::write(&stamp, words).map_err(|error| failed(&stamp, &error))
+}
+
+/// `folder.end`. The folder's name may have dots of its own.
+fn beside(folder: &Path, end: &str) -> PathBuf {
+    let mut name = folder.as_os_str().to_owned();
+    name.push(".");
+    name.push(end);
+    name.into()
+}
+
+/// The addresses that the machine's apt reads packages from.
+fn mirrors() -> Result<Vec<String>, Outcome> {
+    let words = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"];
+    let output = match Command::new("apt-get").args(words).stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) => return Err(Outcome::Skipped(format!("no apt-get here ({error})"))),
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().map(|line| line.trim().to_owned()).collect())
+}
+
+/// Whether a program can be started.
+pub(crate) fn is_there(tool: &str) -> bool {
+    let mut probe = Command::new(tool);
+    probe.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    probe.status().is_ok_and(|status| status.success())
+}
+
+/// Makes a folder and those above it.
+///
+/// # Errors
+///
+/// A failure that names it.
+pub(crate) fn create(folder: &Path) -> Result<(), Outcome> {
+    fs::create_dir_all(folder).map_err(|error| failed(folder, &error))
+}
+
+/// What a failed access of a file is.
+pub(crate) fn failed(path: &Path, error: &dyn std::fmt::Display) -> Outcome {
+    Outcome::Failed(format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,68 @@
+//! One boot, from its parts: the image is written, the device's server started, the machine watched.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use uverbs_vm_init::plan::{PATH, Plan};
+
+use crate::apt::{create, failed};
+use crate::step::Outcome;
+use crate::vm::fetch::base;
+use crate::vm::image::Image;
+use crate::vm::kernels::Kernel;
+use crate::vm::kit::Kit;
+use crate::vm::machine::{Accel, Machine, Showed};
+use crate::vm::server::Server;
+use crate::vm::verdict::{Limits, Ran};
+
+/// A boot.
+pub(crate) struct Boot<'a> {
+    pub(crate) kit: &'a Kit,
+    pub(crate) accel: Accel,
+    pub(crate) kernel: &'a Kernel,
+    /// Of the run's folder.
+    pub(crate) name: String,
+    pub(crate) image: Image,
+    pub(crate) plan: Plan,
+    pub(crate) server: Option<Command>,
+    pub(crate) limits: Limits,
+}
+
+impl Boot<'_> {
+    /// Where the run's image and logs are.
+    pub(crate) fn folder(&self) -> PathBuf {
+        base().join("runs").join(&self.name)
+    }
+
+    /// Boots and tells of each program that ends.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the image can't be written.
+    pub(crate) fn run(mut self, ended: impl FnMut(&Ran)) -> Result<Showed, Outcome> {
+        let folder = self.folder();
+        let _ = fs::remove_dir_all(&folder);
+        create(&folder)?;
+        let plan = self.plan.to_text().map_err(Outcome::Failed)?;
+        self.image.text(PATH.trim_start_matches('/'), plan.into_bytes());
+        let image = folder.join("image.cpio");
+        self.image.write(&image).map_err(|error| failed(&image, &error))?;
+        let server = match self.server.map(|command| Server::start(command, &folder)).transpose() {
+            Ok(server) => server,
+            Err(why) => return Err(Outcome::Failed(format!("the device's server: {why}"))),
+        };
+        let machine = Machine {
+            qemu: &self.kit.qemu,
+            accel: self.accel,
+            kernel: &self.kernel.image,
+            image: &image,
+            folder: &folder,
+            server,
+            limits: self.limits,
+            shell: self.plan.shell,
+            has_setup: self.plan.setup.is_some(),
+        };
+        Ok(machine.boot(ended))
+    }
+}

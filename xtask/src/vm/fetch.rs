@@ -1,0 +1,141 @@
+//! What a run needs from Debian besides a kernel: QEMU, and the programs of the guest.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::apt::{Apt, Archive, once, unpack};
+use crate::debian::target;
+use crate::step::Outcome;
+
+/// The first QEMU that has `vfio-user-pci`.
+const QEMU_MIN: (u32, u32) = (10, 1);
+
+/// The programs of the guest, and through what they depend on, their libraries.
+const GUEST: [&str; 8] = [
+    "busybox-static",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "iproute2",
+    "libgcc-s1",
+    "perftest",
+    "rdma-core",
+    "rdmacm-utils",
+];
+
+/// Where everything of this chore is.
+pub(crate) fn base() -> PathBuf {
+    target().join("vm")
+}
+
+/// Debian 12: the guest's programs, the older kernel.
+pub(crate) fn bookworm() -> Result<Apt, Outcome> {
+    let archives = [
+        Archive { name: "debian", suites: &["bookworm"] },
+        Archive { name: "debian-security", suites: &["bookworm-security"] },
+    ];
+    Apt::of_suites(&base().join("apt/bookworm"), &archives)
+}
+
+/// Debian 13 with backports: QEMU, the newer kernels.
+pub(crate) fn trixie() -> Result<Apt, Outcome> {
+    let archives = [
+        Archive { name: "debian", suites: &["trixie", "trixie-backports"] },
+        Archive { name: "debian-security", suites: &["trixie-security"] },
+    ];
+    Apt::of_suites(&base().join("apt/trixie"), &archives)
+}
+
+/// What is newer than Debian 13.
+pub(crate) const BACKPORTS: &str = "trixie-backports";
+
+/// QEMU, run from the folder it was unpacked to, by its own loader with its own libraries.
+pub(crate) struct Qemu {
+    root: PathBuf,
+    version: (u32, u32),
+}
+
+impl Qemu {
+    /// Fetches QEMU unless it is there.
+    pub(crate) fn fetch() -> Result<Self, Outcome> {
+        let root = base().join("qemu");
+        let wanted = "qemu-system-x86";
+        once(&root, wanted, || {
+            println!("vm: fetching QEMU");
+            let apt = trixie()?;
+            apt.update();
+            let debs = apt.download_all(&[wanted], Some(BACKPORTS))?;
+            unpack(&debs, &root)?;
+            let _ = std::fs::remove_dir_all(debs);
+            Ok(())
+        })?;
+        let mut qemu = Self { root, version: (0, 0) };
+        let output = qemu.command().arg("--version").stdin(Stdio::null()).output();
+        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        qemu.version = text
+            .ok()
+            .and_then(|text| version(&text))
+            .ok_or_else(|| Outcome::Failed("Debian's QEMU doesn't start here".to_owned()))?;
+        if qemu.version < QEMU_MIN {
+            let ((major, minor), (min, min_minor)) = (qemu.version, QEMU_MIN);
+            let why = format!("Debian's QEMU is {major}.{minor}, older than {min}.{min_minor}");
+            return Err(Outcome::Skipped(why));
+        }
+        Ok(qemu)
+    }
+
+    /// Whether it can be told to end when whoever started it has gone.
+    pub(crate) fn exits_with_parent(&self) -> bool {
+        self.version >= (10, 2)
+    }
+
+    /// A command that runs QEMU, without arguments.
+    pub(crate) fn command(&self) -> Command {
+        let libraries = self.root.join("usr/lib/x86_64-linux-gnu");
+        let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+        command.arg("--library-path").arg(&libraries);
+        command.arg(self.root.join("usr/bin/qemu-system-x86_64"));
+        for data in ["usr/share/qemu", "usr/share/seabios"] {
+            command.arg("-L").arg(self.root.join(data));
+        }
+        command
+    }
+}
+
+/// `(11, 1)` of `QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1~bpo13+1)`.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.strip_prefix("QEMU emulator version ")?.split(['.', ' ']);
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// The folder into which the guest's programs are unpacked; fetches them unless they are there.
+pub(crate) fn guest() -> Result<PathBuf, Outcome> {
+    let root = base().join("guest");
+    once(&root, &GUEST.join(" "), || {
+        println!("vm: fetching the guest's programs");
+        let apt = bookworm()?;
+        apt.update();
+        let debs = apt.download_all(&GUEST, None)?;
+        unpack(&debs, &root)?;
+        let _ = std::fs::remove_dir_all(debs);
+        Ok(())
+    })?;
+    Ok(root)
+}
+
+/// The project's folder of what runs in the guest.
+pub(crate) fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/vm")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn qemu_says_its_version() {
+        let debian = "QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1~bpo13+1)\nCopyright";
+        assert_eq!(version(debian), Some((11, 1)));
+        assert_eq!(version("QEMU emulator version 9.2.0\n"), Some((9, 2)));
+        assert_eq!(version("error while loading shared libraries"), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! The guest's initial file system: the first process, the plan, modules, programs and their libraries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{BufWriter, Result, Write};
+use std::path::{Path, PathBuf};
+
+use crate::vm::cpio::Archive;
+use crate::vm::libraries::{FOLDER, Libraries};
+
+/// Folders of Debian's programs, and the beginnings of those programs' names that the guest gets.
+const PROGRAM_FOLDERS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
+const PROGRAMS: [&str; 10] =
+    ["busybox", "ib_", "ibv_", "ip", "mckey", "rdma", "rping", "rstream", "ucmatose", "udaddy"];
+
+/// libibverbs loads a provider for each file in the first, from the second.
+const PROVIDERS: [&str; 2] = ["etc/libibverbs.d", "usr/lib/x86_64-linux-gnu/libibverbs"];
+/// The providers of devices that a guest can have.
+const WANTED: [&str; 2] = ["mlx5", "rxe"];
+
+#[derive(Debug)]
+enum Entry {
+    File(PathBuf),
+    Program(PathBuf),
+    Text(Vec<u8>),
+    Link(String),
+}
+
+/// Collects what goes into the image.
+#[derive(Debug, Default)]
+pub(crate) struct Image {
+    entries: BTreeMap<String, Entry>,
+    libraries: Libraries,
+    found: BTreeMap<String, PathBuf>,
+}
+
+impl Image {
+    /// Adds Debian's programs and providers from `root`.
+    ///
+    /// # Errors
+    ///
+    /// The library that a program lacks.
+    pub(crate) fn add_debian(&mut self, root: &Path) -> std::result::Result<(), String> {
+        self.libraries = Libraries::new(root);
+        for folder in PROGRAM_FOLDERS {
+            self.add_folder(&root.join(folder), "usr/bin", |name| {
+                PROGRAMS.iter().any(|start| name.starts_with(start))
+            })?;
+        }
+        for folder in PROVIDERS {
+            self.add_folder(&root.join(folder), folder, |name| {
+                WANTED.iter().any(|provider| name.contains(provider))
+            })?;
+        }
+        self.link("usr/bin/sh", "busybox");
+        for name in ["bin", "sbin", "usr/sbin"] {
+            self.link(name, "/usr/bin");
+        }
+        self.text("etc/hosts", b"127.0.0.1 localhost\n::1 localhost\n".to_vec());
+        self.text("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n".to_vec());
+        Ok(())
+    }
+
+    /// Adds the files of a folder whose names are wanted. A folder that isn't there has none.
+    fn add_folder(
+        &mut self,
+        from: &Path,
+        at: &str,
+        wanted: impl Fn(&str) -> bool,
+    ) -> std::result::Result<(), String> {
+        let mut paths: Vec<PathBuf> =
+            fs::read_dir(from).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            // A link may lead out of the unpacked packages; a relative one stays in its folder.
+            let absolute = fs::read_link(&path).is_ok_and(|to| to.is_absolute());
+            if wanted(&name) && path.is_file() && !absolute {
+                self.program(&format!("{at}/{name}"), &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a program with its libraries.
+    ///
+    /// # Errors
+    ///
+    /// The library that it lacks.
+    pub(crate) fn program(&mut self, at: &str, from: &Path) -> std::result::Result<(), String> {
+        self.libraries.add(from, &mut self.found)?;
+        self.entries.insert(at.to_owned(), Entry::Program(from.to_owned()));
+        Ok(())
+    }
+
+    pub(crate) fn file(&mut self, at: &str, from: &Path) {
+        self.entries.insert(at.to_owned(), Entry::File(from.to_owned()));
+    }
+
+    pub(crate) fn text(&mut self, at: &str, bytes: Vec<u8>) {
+        self.entries.insert(at.to_owned(), Entry::Text(bytes));
+    }
+
+    pub(crate) fn link(&mut self, at: &str, to: &str) {
+        self.entries.insert(at.to_owned(), Entry::Link(to.to_owned()));
+    }
+
+    /// Writes the image.
+    ///
+    /// # Errors
+    ///
+    /// What can't be read or written.
+    pub(crate) fn write(mut self, path: &Path) -> Result<()> {
+        for (name, from) in std::mem::take(&mut self.found) {
+            if name.starts_with("ld-linux") {
+                self.link(&format!("lib64/{name}"), &format!("/{FOLDER}/{name}"));
+            }
+            // The loader is executed.
+            self.entries.insert(format!("{FOLDER}/{name}"), Entry::Program(from));
+        }
+        let mut archive = Archive::new(BufWriter::new(File::create(path)?));
+        let mut folders = BTreeSet::new();
+        for folder in ["dev", "proc", "sys", "tmp", "run", "root"] {
+            archive.folder(folder)?;
+            folders.insert(folder.to_owned());
+        }
+        for (at, entry) in &self.entries {
+            for (end, _) in at.match_indices('/') {
+                if folders.insert(at[..end].to_owned()) {
+                    archive.folder(&at[..end])?;
+                }
+            }
+            match entry {
+                Entry::File(from) => archive.file(at, &read(from)?, false)?,
+                Entry::Program(from) => archive.file(at, &read(from)?, true)?,
+                Entry::Text(bytes) => archive.file(at, bytes, false)?,
+                Entry::Link(to) => archive.link(at, to)?,
+            }
+        }
+        archive.finish()?.flush()
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path)
+        .map_err(|error| std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}

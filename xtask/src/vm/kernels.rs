@@ -1,0 +1,145 @@
+//! Debian's kernels: found by what the archive names that day, unpacked to a kernel and the modules that are used.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::apt::{Apt, create, failed, once, unpack};
+use crate::step::Outcome;
+use crate::vm::fetch::{BACKPORTS, base, bookworm, trixie};
+use crate::vm::modules::Tree;
+use crate::vm::world;
+
+/// The kernels that are run where none is named: the provider's oldest here, Debian 13's, and the newest there is.
+pub(crate) const USUAL: [&str; 3] = ["6.1", "6.12", "newest"];
+
+/// The package that names the current kernel of a release.
+const META: &str = "linux-image-amd64";
+
+/// A kernel that can be booted.
+pub(crate) struct Kernel {
+    /// As the packages are named: `6.12.117+deb13-amd64`.
+    pub(crate) version: String,
+    pub(crate) image: PathBuf,
+    pub(crate) modules: Tree,
+}
+
+impl Kernel {
+    /// Fetches a kernel unless it is there. `name` is one of [`USUAL`] or a package's version.
+    ///
+    /// # Errors
+    ///
+    /// A skip where it can't be had.
+    pub(crate) fn fetch(name: &str) -> Result<Self, Outcome> {
+        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".+-_~".contains(&byte)) {
+            return Err(Outcome::Failed(format!("{name}: no kernel has such a name")));
+        }
+        let folder = base().join("kernels").join(name);
+        once(&folder, &world::all_modules().join(" "), || fetch(name, &folder))?;
+        let version = folder.join("version");
+        Ok(Self {
+            version: fs::read_to_string(&version).map_err(|error| failed(&version, &error))?,
+            image: folder.join("vmlinuz"),
+            modules: Tree::read(&folder).map_err(Outcome::Failed)?,
+        })
+    }
+
+    /// `(6, 12)` of `6.12.117+deb13-amd64`.
+    pub(crate) fn series(&self) -> (u32, u32) {
+        series(&self.version).unwrap_or_default()
+    }
+}
+
+/// The first two numbers.
+pub(crate) fn series(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// The apt that has a kernel, and the kernel's version.
+fn find(name: &str) -> Result<(Apt, String), Outcome> {
+    println!("vm: fetching kernel {name}");
+    let updated = |apt: Apt| {
+        apt.update();
+        apt
+    };
+    let (apt, release) = match name {
+        "6.1" => (updated(bookworm()?), None),
+        "6.12" => (updated(trixie()?), None),
+        "newest" => (updated(trixie()?), Some(BACKPORTS)),
+        version => {
+            for apt in [bookworm()?, trixie()?].map(updated) {
+                if !apt.depends(&format!("linux-image-{version}"), None).is_empty() {
+                    return Ok((apt, version.to_owned()));
+                }
+            }
+            let why = format!("apt has no linux-image-{version}: another version, or no network?");
+            return Err(Outcome::Skipped(why));
+        }
+    };
+    let depends = apt.depends(META, release);
+    let version = depends.iter().find_map(|package| package.strip_prefix("linux-image-"));
+    match version {
+        Some(version) => Ok((apt, version.to_owned())),
+        None => Err(Outcome::Skipped(format!("apt names no kernel {name}: no network?"))),
+    }
+}
+
+/// Fetches a kernel's packages and leaves of them what is used.
+fn fetch(name: &str, folder: &Path) -> Result<(), Outcome> {
+    let (apt, version) = find(name)?;
+    // From Linux 7 on Debian splits a kernel: the image package is empty and depends on the others.
+    let mut packages = vec![format!("linux-image-{version}")];
+    let depends = apt.depends(&packages[0], None);
+    packages.extend(depends.into_iter().filter(|package| {
+        package.strip_prefix("linux-").is_some_and(|rest| rest.ends_with(&version))
+    }));
+    let debs = base().join("kernels/debs");
+    apt.download(&packages.iter().map(String::as_str).collect::<Vec<_>>(), &debs)?;
+    let unpacked = base().join("kernels/unpacked");
+    unpack(&debs, &unpacked)?;
+    let kept = keep(&unpacked, &version, folder);
+    for done in [debs, unpacked] {
+        let _ = fs::remove_dir_all(done);
+    }
+    kept
+}
+
+/// Copies the kernel and the modules that any world wants, decompressed.
+fn keep(unpacked: &Path, version: &str, folder: &Path) -> Result<(), Outcome> {
+    let there = |choices: [String; 2]| {
+        let found = choices.iter().map(|choice| unpacked.join(choice)).find(|path| path.exists());
+        found.ok_or_else(|| Outcome::Failed(format!("{version}: no {}", choices.join(" and no "))))
+    };
+    let modules = there(["usr/lib/modules", "lib/modules"].map(|at| format!("{at}/{version}")))?;
+    let image =
+        there([format!("boot/vmlinuz-{version}"), format!("usr/lib/modules/{version}/vmlinuz")])?;
+    let tree = Tree::read(&modules).map_err(Outcome::Failed)?;
+    let wanted = tree.closure(&world::all_modules()).map_err(Outcome::Failed)?;
+
+    let _ = fs::remove_dir_all(folder);
+    create(folder)?;
+    let write = |name: String, bytes: &[u8]| {
+        let path = folder.join(name);
+        fs::write(&path, bytes).map_err(|error| failed(&path, &error))
+    };
+    for module in wanted {
+        write(format!("{}.ko", module.name), &module.bytes)?;
+    }
+    for (from, name) in [(image, "vmlinuz"), (modules.join("modules.builtin"), "modules.builtin")] {
+        let bytes = fs::read(&from).map_err(|error| failed(&from, &error))?;
+        write(name.to_owned(), &bytes)?;
+    }
+    write("version".to_owned(), version.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::series;
+
+    #[test]
+    fn a_version_has_a_series() {
+        assert_eq!(series("6.1.0-56-amd64"), Some((6, 1)));
+        assert_eq!(series("6.12.117+deb13-amd64"), Some((6, 12)));
+        assert_eq!(series("newest"), None);
+    }
+}

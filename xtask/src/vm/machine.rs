@@ -1,0 +1,239 @@
+//! The machine: QEMU is started, listened to, and stopped, and what it showed becomes a verdict.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::vm::fetch::Qemu;
+use crate::vm::server::Server;
+use crate::vm::verdict::{Failure, Limits, Ran, Verdict};
+
+/// How often the ports are looked at.
+const STEP: Duration = Duration::from_millis(20);
+/// What follows a complaint of the kernel (registers, the trace) is worth this wait.
+const AFTERMATH: Duration = Duration::from_secs(2);
+/// More than most tests need, and not much of a machine.
+const MEMORY: &str = "1024M";
+
+/// What runs the guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accel {
+    Kvm,
+    Tcg,
+}
+
+/// A machine to boot.
+pub(crate) struct Machine<'a> {
+    pub(crate) qemu: &'a Qemu,
+    pub(crate) accel: Accel,
+    pub(crate) kernel: &'a Path,
+    pub(crate) image: &'a Path,
+    /// Logs go here.
+    pub(crate) folder: &'a Path,
+    pub(crate) server: Option<Server>,
+    pub(crate) limits: Limits,
+    /// The first serial port is this terminal.
+    pub(crate) shell: bool,
+    /// Whether the first program in the reports is the set-up.
+    pub(crate) has_setup: bool,
+}
+
+/// What a boot showed.
+pub(crate) struct Showed {
+    pub(crate) ran: Vec<Ran>,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) has_setup: bool,
+}
+
+/// The kernel's log, the results, and QEMU's own complaints, as files in the run's folder.
+pub(crate) const LOGS: [&str; 3] = ["dmesg.log", "results.log", "qemu.log"];
+
+/// Kills what it holds when it goes.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Machine<'_> {
+    /// Boots, waits for the end, and tells of each program that ends.
+    pub(crate) fn boot(mut self, mut ended: impl FnMut(&Ran)) -> Showed {
+        let mut verdict = Verdict::default();
+        match self.start() {
+            Ok(mut qemu) => self.watch(&mut qemu.0, &mut verdict, &mut ended),
+            Err(why) => verdict.fail(Failure::Qemu(why)),
+        }
+        let failure = verdict.close(usize::from(self.has_setup));
+        Showed { ran: verdict.ran, failure, has_setup: self.has_setup }
+    }
+
+    fn start(&self) -> Result<Killed, String> {
+        for name in LOGS {
+            let path = self.folder.join(name);
+            File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        let log = File::create(self.folder.join(LOGS[2])).map_err(|error| error.to_string())?;
+        let again = log.try_clone().map_err(|error| error.to_string())?;
+        let mut command = self.command();
+        command.current_dir(self.folder);
+        if self.shell {
+            command.stdin(Stdio::inherit()).stderr(log);
+        } else {
+            command.stdin(Stdio::null()).stdout(again).stderr(log);
+        }
+        command.spawn().map(Killed).map_err(|error| error.to_string())
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.qemu.command();
+        let accel = match self.accel {
+            Accel::Kvm => "kvm",
+            Accel::Tcg => "tcg",
+        };
+        // The memory is shared, so that a device's server can map it.
+        let memory = format!("memory-backend-memfd,id=memory,size={MEMORY},share=on");
+        // A panic or an oops ends the machine at once: its first message is the one that counts.
+        let append = "console=ttyS0 panic=-1 oops=panic mitigations=off iomem=relaxed";
+        for words in [
+            ["-machine", "q35,memory-backend=memory"],
+            ["-object", &memory],
+            ["-m", MEMORY],
+            ["-accel", accel],
+            ["-cpu", "max"],
+            ["-smp", "2"],
+            ["-append", append],
+            ["-display", "none"],
+            ["-monitor", "none"],
+            ["-nic", "none"],
+            ["-vga", "none"],
+        ] {
+            command.args(words);
+        }
+        command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
+        if self.qemu.exits_with_parent() {
+            command.args(["-run-with", "exit-with-parent=on"]);
+        }
+        command.arg("-kernel").arg(self.kernel).arg("-initrd").arg(self.image);
+        // The log is in the folder that QEMU runs in.
+        let console = if self.shell { "stdio".to_owned() } else { format!("file:{}", LOGS[0]) };
+        command.args(["-serial", &console, "-serial", &format!("file:{}", LOGS[1])]);
+        if let Some(server) = &self.server {
+            command.args(["-device", &server.device()]);
+        }
+        command
+    }
+
+    fn watch(&mut self, qemu: &mut Child, verdict: &mut Verdict, ended: &mut impl FnMut(&Ran)) {
+        let mut tails = LOGS.map(|name| Tail::new(self.folder.join(name)));
+        let started = Instant::now();
+        let mut heard = started;
+        let mut said = None;
+        let mut lost: Option<Instant> = None;
+        loop {
+            // Asked before the logs are read: what it wrote before it ended is read below.
+            let status = qemu.try_wait();
+            let [log, results, own] = &mut tails;
+            for line in log.lines() {
+                heard = Instant::now();
+                verdict.kernel(&line);
+            }
+            for line in results.lines() {
+                heard = Instant::now();
+                if let Some(ran) = verdict.result(&line) {
+                    ended(ran);
+                }
+            }
+            let complaint = own.lines().into_iter().find(|line| line.contains("internal error"));
+            if let Some(line) = complaint {
+                verdict.fail(Failure::Qemu(line));
+            }
+            match status {
+                Ok(None) => {}
+                Ok(Some(status)) if status.success() => return,
+                Ok(Some(status)) => {
+                    let last = fs::read_to_string(self.folder.join(LOGS[2])).unwrap_or_default();
+                    let last = last.lines().last().unwrap_or_default();
+                    return verdict.fail(Failure::Qemu(format!("{status}: {last}")));
+                }
+                Err(error) => return verdict.fail(Failure::Qemu(error.to_string())),
+            }
+            // The server ends when QEMU goes, so only while the guest has more to do.
+            if !verdict.is_said()
+                && let Some(why) = self.server.as_mut().and_then(Server::ended)
+            {
+                verdict.fail(Failure::Server(why));
+            }
+            if verdict.is_said() && said.is_none() {
+                said = Some(Instant::now());
+            }
+            if !self.shell {
+                let said = said.map(|said| said.elapsed());
+                verdict.time(&self.limits, started.elapsed(), heard.elapsed(), said);
+            }
+            if verdict.is_lost() || verdict.has_complaint() {
+                let lost = lost.get_or_insert_with(Instant::now);
+                if lost.elapsed() > AFTERMATH {
+                    return;
+                }
+            }
+            thread::sleep(STEP);
+        }
+    }
+}
+
+/// A file that grows.
+struct Tail {
+    path: PathBuf,
+    file: Option<File>,
+    /// The beginning of a line.
+    pending: Vec<u8>,
+}
+
+impl Tail {
+    fn new(path: PathBuf) -> Self {
+        Self { path, file: None, pending: Vec::new() }
+    }
+
+    /// The lines that became whole.
+    fn lines(&mut self) -> Vec<String> {
+        if self.file.is_none() {
+            self.file = File::open(&self.path).ok();
+        }
+        if let Some(file) = &mut self.file {
+            let _ = file.read_to_end(&mut self.pending);
+        }
+        let Some(end) = self.pending.iter().rposition(|&byte| byte == b'\n') else {
+            return Vec::new();
+        };
+        let rest = self.pending.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.pending, rest);
+        let text = String::from_utf8_lossy(&whole);
+        text.lines().map(|line| line.trim_end_matches('\r').to_owned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_tail_gives_whole_lines() {
+        let path = std::env::temp_dir().join(format!("uverbs-tail-{}", std::process::id()));
+        let mut file = File::create(&path).expect("a file");
+        let mut tail = Tail::new(path.clone());
+        assert_eq!(tail.lines(), Vec::<String>::new());
+        file.write_all(b"one\r\ntwo\nthr").expect("written");
+        assert_eq!(tail.lines(), ["one", "two"]);
+        file.write_all(b"ee\n").expect("written");
+        assert_eq!(tail.lines(), ["three"]);
+        assert_eq!(tail.lines(), Vec::<String>::new());
+        fs::remove_file(path).expect("removed");
+    }
+}

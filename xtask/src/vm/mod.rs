@@ -1,0 +1,112 @@
+//! `cargo xtask vm`: real kernels in QEMU, with our tests and the C stack's programs in them (`tests/vm/README.md`).
+
+mod binaries;
+mod boot;
+mod cpio;
+mod fetch;
+mod image;
+mod kernels;
+mod kit;
+mod libraries;
+mod machine;
+mod modules;
+mod programs;
+mod run;
+mod self_test;
+mod server;
+mod verdict;
+mod world;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::step::{Outcome, Steps};
+use kernels::USUAL;
+use kit::Kit;
+use world::World;
+
+/// The words of `cargo xtask vm`.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask vm", about = "Tests in a virtual machine with a real kernel")]
+pub(crate) struct Options {
+    /// Which devices the machine has.
+    #[arg(long, value_enum, default_value = "c")]
+    world: World,
+    /// 6.1, 6.12, newest, or the version of a package linux-image-VERSION; may be repeated. All three if not given.
+    #[arg(long)]
+    kernel: Vec<String>,
+    /// Only the programs of tests/vm/programs.txt whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    test: Option<String>,
+    /// Keep the image and the logs of a run that passed.
+    #[arg(long)]
+    keep: bool,
+    /// A shell in the guest after the programs, on this terminal. `exit` ends it.
+    #[arg(long)]
+    shell: bool,
+    /// Have guests misbehave in every way that the harness must notice, instead.
+    #[arg(long)]
+    self_test: bool,
+    /// More arguments for each program.
+    #[arg(last = true)]
+    words: Vec<String>,
+}
+
+/// The chore, from the words behind its name.
+pub(crate) fn chore(words: &[String]) -> ExitCode {
+    let name = "cargo xtask vm".to_owned();
+    let options = match Options::try_parse_from([name].iter().chain(words)) {
+        Ok(options) => options,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(error.exit_code() as u8);
+        }
+    };
+    let mut steps = Steps::default();
+    add(&mut steps, options);
+    steps.summary()
+}
+
+/// What `cargo xtask test` does of it: the harness itself, then world C on every kernel.
+pub(crate) fn add_usual(steps: &mut Steps) {
+    let options = |self_test| Options {
+        world: World::C,
+        kernel: Vec::new(),
+        test: None,
+        keep: false,
+        shell: false,
+        self_test,
+        words: Vec::new(),
+    };
+    add(steps, options(true));
+    add(steps, options(false));
+}
+
+fn add(steps: &mut Steps, options: Options) {
+    let kernels = match (&options.kernel[..], options.self_test) {
+        ([], true) => vec![self_test::KERNEL.to_owned()],
+        ([], false) => USUAL.map(str::to_owned).to_vec(),
+        (named, _) => named.to_vec(),
+    };
+    let mut kit = None;
+    steps.step("vm, made ready", || match Kit::new(&kernels[0]) {
+        Ok(made) => {
+            let accel = made.accel;
+            kit = Some(made);
+            Outcome::Counted(format!("{accel:?}"))
+        }
+        Err(outcome) => outcome,
+    });
+    let Some(kit) = kit else {
+        return;
+    };
+    for kernel in kernels {
+        if options.self_test {
+            steps.step(format!("vm, self-test, {kernel}"), || self_test::run(&kit, &kernel));
+        } else {
+            let name = format!("vm, world {}, {kernel}", options.world.letter());
+            steps.step(name, || run::world(&kit, &kernel, &options));
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! A world on a kernel: the image is put together, booted, and judged.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use uverbs_vm_init::plan::{Plan, Program};
+
+use crate::apt::failed;
+use crate::step::Outcome;
+use crate::vm::Options;
+use crate::vm::binaries::{self, Binaries, stripped};
+use crate::vm::boot::Boot;
+use crate::vm::fetch::sources;
+use crate::vm::image::Image;
+use crate::vm::kernels::Kernel;
+use crate::vm::kit::{Kit, LIMITS};
+use crate::vm::machine::Showed;
+use crate::vm::programs::{self, Row};
+use crate::vm::verdict::{Limits, Ran};
+use crate::vm::world::World;
+
+/// Runs what the table has for a world on a kernel.
+pub(crate) fn world(kit: &Kit, name: &str, options: &Options) -> Outcome {
+    match run(kit, name, options) {
+        Ok(outcome) | Err(outcome) => outcome,
+    }
+}
+
+fn run(kit: &Kit, name: &str, options: &Options) -> Result<Outcome, Outcome> {
+    let kernel = Kernel::fetch(name)?;
+    let rows = rows(&kernel, options)?;
+    let binaries = binaries::build()?;
+    let world = options.world;
+    println!("vm: world {} on {}", world.letter(), kernel.version);
+
+    let mut image = kit.bare()?;
+    image.add_debian(&kit.guest).map_err(Outcome::Failed)?;
+    scripts(&mut image)?;
+    let plan = plan(&mut image, &kernel, &rows, &binaries, options)?;
+    let seconds = plan.programs.iter().chain(&plan.setup).map(|program| program.seconds).sum();
+    let boot = Boot {
+        kit,
+        accel: kit.accel,
+        kernel: &kernel,
+        name: format!("{}-{name}", world.letter()),
+        image,
+        plan,
+        server: server(world, &binaries)?,
+        // No program takes longer than its limit.
+        limits: Limits { total: LIMITS.boot + Duration::from_secs(seconds), ..LIMITS },
+    };
+    let folder = boot.folder();
+    let showed = boot.run(tell)?;
+    let outcome = match judge(&showed) {
+        Outcome::Counted(what) => Outcome::Counted(format!("{what} on {}", kernel.version)),
+        other => other,
+    };
+    if !options.keep {
+        let _ = fs::remove_file(folder.join("image.cpio"));
+    }
+    if options.keep || matches!(outcome, Outcome::Failed(_)) {
+        println!("vm: logs in {}", folder.display());
+    } else {
+        let _ = fs::remove_dir_all(&folder);
+    }
+    Ok(outcome)
+}
+
+/// The rows that run, of those in the table.
+fn rows(kernel: &Kernel, options: &Options) -> Result<Vec<Row>, Outcome> {
+    let path = sources().join("programs.txt");
+    let text = fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;
+    let mut rows = programs::parse(&text).map_err(Outcome::Failed)?;
+    let wanted = options.test.as_deref().unwrap_or_default();
+    rows.retain(|row| row.is_for(options.world, kernel) && row.name.contains(wanted));
+    if rows.is_empty() && !options.shell {
+        return Err(Outcome::Failed(format!("no program's name contains {wanted:?}")));
+    }
+    for row in &mut rows {
+        row.words.extend(options.words.iter().cloned());
+    }
+    Ok(rows)
+}
+
+/// The scripts beside the table, in /vm.
+fn scripts(image: &mut Image) -> Result<(), Outcome> {
+    let folder = sources();
+    let entries = fs::read_dir(&folder).map_err(|error| failed(&folder, &error))?;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.extension().is_some_and(|end| end == "sh") {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            image.file(&format!("vm/{name}"), &path);
+        }
+    }
+    Ok(())
+}
+
+/// What the guest is to do; what that needs goes into the image.
+fn plan(
+    image: &mut Image,
+    kernel: &Kernel,
+    rows: &[Row],
+    binaries: &Binaries,
+    options: &Options,
+) -> Result<Plan, Outcome> {
+    let world = options.world;
+    let mut plan = Plan { shell: options.shell, ..Plan::default() };
+    for (key, value) in [
+        ("HOME", "/root"),
+        ("LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu"),
+        ("PATH", "/usr/bin"),
+        ("RUST_BACKTRACE", "1"),
+        ("UVERBS_TEST_DEVICE", world.device()),
+    ] {
+        plan.environment.push((key.to_owned(), value.to_owned()));
+    }
+    for module in kernel.modules.closure(world.modules()).map_err(Outcome::Failed)? {
+        let path = format!("vm/modules/{}.ko", module.name);
+        image.text(&path, module.bytes);
+        plan.modules.push(format!("/{path}"));
+    }
+    let (script, seconds) = world.setup();
+    let words = vec!["sh".to_owned(), format!("/vm/{script}")];
+    plan.setup = Some(Program { name: "set-up".to_owned(), seconds, words });
+    let tool = stripped(&binaries.program("uverbs")?)?;
+    image.program("usr/bin/uverbs", &tool).map_err(Outcome::Failed)?;
+    for row in rows {
+        let mut words = row.words.clone();
+        if let Some(test) = row.test() {
+            let built = binaries.tests.get(test).ok_or_else(|| {
+                Outcome::Failed(format!("programs.txt: {}: cargo builds no test {test}", row.name))
+            })?;
+            let path = format!("vm/tests/{test}");
+            image.program(&path, &stripped(built)?).map_err(Outcome::Failed)?;
+            words[0] = format!("/{path}");
+        }
+        let (name, seconds) = (row.name.clone(), row.seconds);
+        plan.programs.push(Program { name, seconds, words });
+    }
+    Ok(plan)
+}
+
+/// What serves the world's device.
+fn server(world: World, binaries: &Binaries) -> Result<Option<Command>, Outcome> {
+    let Some(words) = world.server() else {
+        return Ok(None);
+    };
+    let mut command = Command::new(binaries.program("uverbs")?);
+    command.args(words);
+    Ok(Some(command))
+}
+
+/// A line for each program that ended; what it printed, if it failed; why it left something out.
+fn tell(ran: &Ran) {
+    let Some((end, ms)) = ran.end else {
+        return;
+    };
+    let (word, seconds) = (if end.is_success() { "ok" } else { "FAILED" }, ms as f64 / 1000.0);
+    println!(
+        "{seconds:>8.1} s  {:<28} {word}{}",
+        ran.name,
+        if end.is_success() { String::new() } else { format!(": {end}") }
+    );
+    for line in &ran.output {
+        if !end.is_success() || line.starts_with(SKIPPED) {
+            println!("            {line}");
+        }
+    }
+}
+
+/// How a test says that it doesn't run in a world.
+const SKIPPED: &str = "skipped: ";
+
+/// What the run comes to, in a line.
+pub(crate) fn judge(showed: &Showed) -> Outcome {
+    if let Some(failure) = &showed.failure {
+        let running = showed.ran.iter().rfind(|ran| ran.end.is_none());
+        let running = running.map(|ran| format!(" (while {} ran)", ran.name)).unwrap_or_default();
+        return Outcome::Failed(format!("{failure}{running}"));
+    }
+    let failed: Vec<String> = showed
+        .ran
+        .iter()
+        .filter(|ran| !ran.is_success())
+        .map(|ran| match ran.end {
+            Some((end, _)) => format!("{} ({end})", ran.name),
+            None => ran.name.clone(),
+        })
+        .collect();
+    let count = showed.ran.len() - usize::from(showed.has_setup);
+    if failed.is_empty() {
+        return Outcome::Counted(format!("{count} programs"));
+    }
+    Outcome::Failed(format!("{} of {count} programs: {}", failed.len(), failed.join(", ")))
+}

@@ -1,0 +1,71 @@
+//! The process that serves the guest's device over vfio-user.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to listen.
+const LISTEN: Duration = Duration::from_secs(10);
+/// In the run's folder, where QEMU and the server run: the whole path could be too long for a socket's address.
+const SOCKET: &str = "device.sock";
+/// What it prints.
+pub(crate) const LOG: &str = "server.log";
+
+/// A running server. It is killed when this goes.
+pub(crate) struct Server {
+    child: Child,
+}
+
+impl Server {
+    /// Starts a server, which gets the socket's path as its last word, and waits until it listens.
+    ///
+    /// # Errors
+    ///
+    /// Why it doesn't.
+    pub(crate) fn start(mut command: Command, folder: &Path) -> Result<Self, String> {
+        let named = |error: std::io::Error| format!("{command:?}: {error}");
+        let log = File::create(folder.join(LOG)).map_err(named)?;
+        let again = log.try_clone().map_err(named)?;
+        let _ = std::fs::remove_file(folder.join(SOCKET));
+        command.arg(SOCKET).current_dir(folder);
+        command.stdin(Stdio::null()).stdout(log).stderr(again);
+        let child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
+        let mut server = Self { child };
+        let started = Instant::now();
+        while !folder.join(SOCKET).exists() {
+            if let Some(why) = server.ended() {
+                return Err(why);
+            }
+            if started.elapsed() > LISTEN {
+                return Err(format!("no socket after {} s", LISTEN.as_secs()));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        match self.child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(format!("ended: {status}")),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// QEMU's words for the device (a socket's address can only be given as JSON).
+    pub(crate) fn device(&self) -> String {
+        format!(
+            "{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{SOCKET}\"}}}}"
+        )
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

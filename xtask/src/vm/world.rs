@@ -1,0 +1,62 @@
+//! The worlds that a machine can be: which modules it loads, which script makes its devices, what serves them.
+
+use clap::ValueEnum;
+
+/// A world of `docs/TESTING.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum World {
+    /// The software HCA as a PCI device, under Linux's own mlx5 drivers.
+    B,
+    /// Linux's software RoCE, rxe.
+    C,
+}
+
+impl World {
+    pub(crate) const ALL: [Self; 2] = [Self::B, Self::C];
+
+    /// As in `tests/vm/programs.txt`.
+    pub(crate) fn letter(self) -> char {
+        match self {
+            Self::B => 'b',
+            Self::C => 'c',
+        }
+    }
+
+    /// The modules that are loaded, each with what it needs. One whose name ends in `?` is not in every kernel.
+    pub(crate) fn modules(self) -> &'static [&'static str] {
+        match self {
+            Self::B => &["mlx5_ib", "ib_uverbs", "rdma_ucm"],
+            // rxe asks the crypto layer for crc32 by name, so no dependency says it. From Linux 6.16 on it doesn't.
+            Self::C => &["veth", "crc32_generic?", "ib_uverbs", "rdma_ucm", "rdma_rxe"],
+        }
+    }
+
+    /// The device that `UVERBS_TEST_DEVICE` names.
+    pub(crate) fn device(self) -> &'static str {
+        match self {
+            Self::B => "mlx5_0",
+            Self::C => "rxe0",
+        }
+    }
+
+    /// The script in `tests/vm` that makes the devices, and how many seconds it may take.
+    pub(crate) fn setup(self) -> (&'static str, u64) {
+        match self {
+            Self::B => ("setup-b.sh", 60),
+            Self::C => ("setup-c.sh", 30),
+        }
+    }
+
+    /// The words of our command line that serve the device, before the socket's path.
+    pub(crate) fn server(self) -> Option<&'static [&'static str]> {
+        match self {
+            Self::B => Some(&["softhca", "serve", "--socket"]),
+            Self::C => None,
+        }
+    }
+}
+
+/// The modules of all worlds.
+pub(crate) fn all_modules() -> Vec<&'static str> {
+    World::ALL.iter().flat_map(|world| world.modules()).copied().collect()
+}

@@ -1,6 +1,6 @@
 //! Our own programs for the guest: tests, the command line, the first process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,22 +31,25 @@ impl Binaries {
     }
 }
 
-/// Builds the tests and the command line, as `cargo test --workspace` builds them.
+/// Builds the command line and the tests that are named, as `PACKAGE/TARGET`.
 ///
 /// # Errors
 ///
 /// A failure where they can't be built.
-pub(crate) fn build() -> Result<Binaries, Outcome> {
-    let messages = built(cargo(&["test", "--workspace", "--no-run"]))?;
+pub(crate) fn build(tests: &BTreeSet<&str>) -> Result<Binaries, Outcome> {
     let mut binaries = Binaries { tests: BTreeMap::new(), programs: BTreeMap::new() };
-    for artifact in messages {
-        if artifact.is_test {
-            binaries
-                .tests
-                .insert(format!("{}/{}", artifact.package, artifact.target), artifact.file);
-        } else {
-            binaries.programs.insert(artifact.target, artifact.file);
-        }
+    for artifact in built(cargo(&["build", "--package", "uverbs-tools", "--bins"]))? {
+        binaries.programs.insert(artifact.target, artifact.file);
+    }
+    if tests.is_empty() {
+        return Ok(binaries);
+    }
+    let mut command = cargo(&["test", "--no-run"]);
+    for (package, target) in tests.iter().filter_map(|test| test.split_once('/')) {
+        command.args(["--package", package, "--test", target]);
+    }
+    for artifact in built(command)?.into_iter().filter(|artifact| artifact.is_test) {
+        binaries.tests.insert(format!("{}/{}", artifact.package, artifact.target), artifact.file);
     }
     Ok(binaries)
 }

@@ -30,7 +30,7 @@ pub(crate) fn world(kit: &Kit, name: &str, options: &Options) -> Outcome {
 fn run(kit: &Kit, name: &str, options: &Options) -> Result<Outcome, Outcome> {
     let kernel = Kernel::fetch(name)?;
     let rows = rows(&kernel, options)?;
-    let binaries = binaries::build()?;
+    let binaries = binaries::build(&rows.iter().filter_map(Row::test).collect())?;
     let world = options.world;
     println!("vm: world {} on {}", world.letter(), kernel.version);
 

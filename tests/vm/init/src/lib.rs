@@ -3,3 +3,4 @@
 
 pub mod plan;
 pub mod report;
+pub mod sys;

@@ -5,28 +5,28 @@
 mod port;
 mod run;
 
+use std::ffi::CStr;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
-use nix::kmod::{ModuleInitFlags, finit_module};
-use nix::mount::{MsFlags, mount};
-use nix::sys::reboot::{RebootMode, reboot};
 use uverbs_vm_init::plan::{PATH, Plan};
 use uverbs_vm_init::report::Line;
+use uverbs_vm_init::sys;
 
 use port::Port;
 
 /// Where, which kind, and whether the machine can do without.
-const MOUNTS: [(&str, &str, bool); 8] = [
-    ("/proc", "proc", false),
-    ("/sys", "sysfs", false),
-    ("/dev", "devtmpfs", false),
-    ("/dev/pts", "devpts", false),
-    ("/dev/shm", "tmpfs", false),
-    ("/tmp", "tmpfs", false),
-    ("/run", "tmpfs", false),
-    ("/sys/kernel/debug", "debugfs", true),
+const MOUNTS: [(&str, &CStr, bool); 8] = [
+    ("/proc", c"proc", false),
+    ("/sys", c"sysfs", false),
+    ("/dev", c"devtmpfs", false),
+    ("/dev/pts", c"devpts", false),
+    ("/dev/shm", c"tmpfs", false),
+    ("/tmp", c"tmpfs", false),
+    ("/run", c"tmpfs", false),
+    ("/sys/kernel/debug", c"debugfs", true),
 ];
 
 fn main() {
@@ -41,16 +41,14 @@ fn main() {
         // Without the port there is nobody to tell: the host notices that there is no verdict.
         Err(why) => eprintln!("init: {why}"),
     }
-    let Err(error) = reboot(RebootMode::RB_POWER_OFF);
-    eprintln!("init: power off: {error}");
+    eprintln!("init: power off: {}", sys::power_off());
 }
 
 fn mounts() -> Result<(), String> {
     for (place, kind, optional) in MOUNTS {
         let _ = fs::create_dir_all(place);
-        let mounted = mount(Some(kind), place, Some(kind), MsFlags::empty(), None::<&str>);
-        match mounted {
-            Err(error) if !optional => return Err(format!("mount {kind} on {place}: {error}")),
+        match sys::mount(kind, place) {
+            Err(error) if !optional => return Err(format!("mount {kind:?} on {place}: {error}")),
             _ => {}
         }
     }
@@ -85,9 +83,9 @@ fn work(port: &mut Port) -> Result<(), String> {
 
 fn load(path: &str) -> Result<(), String> {
     let file = File::open(path).map_err(|error| format!("{path}: {error}"))?;
-    match finit_module(&file, c"", ModuleInitFlags::empty()) {
-        Ok(()) | Err(nix::errno::Errno::EEXIST) => Ok(()),
-        Err(error) => Err(format!("{path}: {error}")),
+    match sys::load_module(&file) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(format!("{path}: {error}")),
+        _ => Ok(()),
     }
 }
 

@@ -3,20 +3,18 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 
-use nix::sys::termios::{SetArg, cfmakeraw, tcdrain, tcgetattr, tcsetattr};
 use uverbs_vm_init::report::{Line, PORT};
+use uverbs_vm_init::sys;
 
 /// Nobody but this process writes here.
 pub(crate) struct Port(File);
 
 impl Port {
     pub(crate) fn open() -> Result<Self, String> {
-        let named = |error: &dyn std::fmt::Display| format!("{PORT}: {error}");
-        let file = OpenOptions::new().write(true).open(PORT).map_err(|error| named(&error))?;
-        // Raw: no carriage returns.
-        let mut settings = tcgetattr(&file).map_err(|error| named(&error))?;
-        cfmakeraw(&mut settings);
-        tcsetattr(&file, SetArg::TCSANOW, &settings).map_err(|error| named(&error))?;
+        let named = |error: std::io::Error| format!("{PORT}: {error}");
+        let file = OpenOptions::new().write(true).open(PORT).map_err(named)?;
+        // No carriage returns.
+        sys::make_raw(&file).map_err(named)?;
         Ok(Self(file))
     }
 
@@ -27,6 +25,6 @@ impl Port {
 
     /// Waits until everything is out.
     pub(crate) fn drain(&self) {
-        let _ = tcdrain(&self.0);
+        let _ = sys::drain(&self.0);
     }
 }

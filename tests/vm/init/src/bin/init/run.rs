@@ -6,14 +6,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use uverbs_vm_init::plan::Program;
 use uverbs_vm_init::report::{End, Line};
+use uverbs_vm_init::sys;
 
 use crate::port::Port;
 
@@ -35,8 +34,8 @@ pub(crate) fn program(port: &mut Port, program: &Program, environment: &[(String
             let limit = Duration::from_secs(program.seconds);
             let mut output = Output { reader, pending: Vec::new(), passed_on: 0, left_out: 0 };
             let end = watch(port, pid, &mut output, started, limit);
-            // What a program left behind would disturb the next. Everything but this process is killed.
-            let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+            // What a program left behind would disturb the next.
+            sys::kill_all();
             reap();
             output.close(port);
             end
@@ -98,8 +97,9 @@ fn reaped(pid: Pid) -> Option<End> {
             Ok(WaitStatus::Signaled(who, signal, _)) if who == pid => {
                 return Some(End::Signal(signal as i32));
             }
-            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return None,
-            _ => {}
+            // None are left, or none is dead.
+            Ok(WaitStatus::StillAlive) | Err(_) => return None,
+            Ok(_) => {}
         }
     }
 }

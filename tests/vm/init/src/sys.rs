@@ -1,0 +1,76 @@
+//! The few system calls of a first process that nix has behind features which nobody else here wants: with those, cargo
+//! would build nix and all that uses it once with them and once without.
+//!
+//! # Safety
+//!
+//! Each call gets null-terminated strings, descriptors and structures that live until it returns, or numbers alone. None
+//! touches this process's memory otherwise.
+#![allow(unsafe_code, reason = "system calls")]
+
+use std::ffi::{CStr, CString, c_int};
+use std::fs::File;
+use std::io::{Error, Result};
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::ptr::null;
+
+fn checked(result: c_int) -> Result<()> {
+    if result == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+}
+
+/// Mounts a file system that has no device.
+pub fn mount(kind: &CStr, place: &str) -> Result<()> {
+    let place = CString::new(place)?;
+    // SAFETY: three strings that outlive the call; no flags and no data.
+    checked(unsafe { libc::mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, null()) })
+}
+
+/// Loads a module, without parameters.
+pub fn load_module(file: &File) -> Result<()> {
+    let (fd, flags): (c_int, c_int) = (file.as_raw_fd(), 0);
+    // SAFETY: an open descriptor, a string that outlives the call, no flags.
+    let result = unsafe { libc::syscall(libc::SYS_finit_module, fd, c"".as_ptr(), flags) };
+    if result == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+}
+
+/// Kills every process but this one, which has to be the first: others may not kill all.
+pub fn kill_all() {
+    // SAFETY: numbers only. There may be nobody to kill.
+    unsafe { libc::kill(-1, libc::SIGKILL) };
+}
+
+/// Switches the machine off.
+///
+/// # Errors
+///
+/// That is all it returns with.
+pub fn power_off() -> Error {
+    // SAFETY: a number.
+    unsafe { libc::reboot(libc::RB_POWER_OFF) };
+    Error::last_os_error()
+}
+
+/// Makes a terminal pass bytes as they are.
+pub fn make_raw(terminal: &File) -> Result<()> {
+    let mut settings = MaybeUninit::<libc::termios>::uninit();
+    // SAFETY: room for what is written to it.
+    checked(unsafe { libc::tcgetattr(terminal.as_raw_fd(), settings.as_mut_ptr()) })?;
+    // SAFETY: the call succeeded, and so wrote it.
+    let mut settings = unsafe { settings.assume_init() };
+    // SAFETY: a structure of ours.
+    unsafe { libc::cfmakeraw(&mut settings) };
+    // SAFETY: an open descriptor and a structure that outlives the call.
+    checked(unsafe { libc::tcsetattr(terminal.as_raw_fd(), libc::TCSANOW, &settings) })
+}
+
+/// Waits until a terminal has sent everything.
+pub fn drain(terminal: &File) -> Result<()> {
+    // SAFETY: an open descriptor.
+    checked(unsafe { libc::tcdrain(terminal.as_raw_fd()) })
+}
+
+/// Has a terminal send nothing more.
+pub fn stop_output(terminal: &File) -> Result<()> {
+    // SAFETY: an open descriptor and a number.
+    checked(unsafe { libc::tcflow(terminal.as_raw_fd(), libc::TCOOFF) })
+}

@@ -1,4 +1,4 @@
-//! The five places where a queue needs the processor to keep an order, each named after what it orders.
+//! The places where a queue needs the processor to keep an order, each named after what it orders.
 //!
 //! A fence has a partner. Here it is always the device, which reads and writes host memory over PCI Express and is told
 //! to look by a store to its doorbell page. PCI Express keeps posted writes of one requester in order (rev. 5, 2.4.1),
@@ -10,7 +10,8 @@
 //! | [`wqe_before_record`] | compiler | `dmb oshst` | full fence |
 //! | [`record_before_doorbell`], non-cached | compiler | `dmb oshst` | full fence |
 //! | [`record_before_doorbell`], write-combining | `sfence` | `dsb st` | full fence |
-//! | [`doorbell_flush`] | `sfence` | `dsb st` | full fence |
+//! | [`doorbell_flush`], non-cached | nothing | nothing | nothing |
+//! | [`doorbell_flush`], write-combining | `sfence` | `dsb st` | full fence |
 //! | [`copy_flush`] | compiler | `dsb st` | full fence |
 //! | [`cqe_owner_before_body`] | compiler | `dmb oshld` | full fence |
 //!
@@ -26,9 +27,9 @@
 //! domain of processors that [`std::sync::atomic::fence`] covers. `dsb` waits besides for the store to complete, which
 //! drains a Normal-NC (write-combining) buffer.
 //!
-//! The feature `conservative-fences` takes rdma-core's choices (`util/udma_barrier.h`) wherever those are stronger:
-//! on x86-64 `lfence` for a completion, at 10 ns each, and `sfence` around each doorbell. For a platform whose memory
-//! model one doubts, and to measure the difference.
+//! The feature `conservative-fences` takes the barrier that rdma-core has in the same place (`util/udma_barrier.h`), which is
+//! nowhere weaker: on x86-64 `lfence` for a completion, at 10 ns each, and `sfence` before and after each doorbell,
+//! whatever the page's type. For a platform whose memory model one doubts, and to measure the difference.
 //!
 //! # Safety
 //!
@@ -49,9 +50,10 @@ pub enum DoorbellMemory {
 /// After the WQE's stores, before the store of the doorbell record.
 ///
 /// *Orders* the stores of a work queue entry (and of the payload it points to) before the store of the producer index
-/// in the doorbell record; both are ordinary write-back memory. *Partner*: the device, which may read the record at any
-/// time, not only after a doorbell, and then reads the entries up to that index. If the index went first, it would
-/// execute a stale entry.
+/// in the doorbell record; both are ordinary write-back memory. So it does with stores to records before it: a consumer index
+/// must be out before the index of receives that may complete in its place. *Partner*: the device, which may read the
+/// record at any time, not only after a doorbell, and then reads the entries up to that index. If the index went first,
+/// it would execute a stale entry.
 #[inline(always)]
 pub fn wqe_before_record() {
     store_store();
@@ -61,7 +63,8 @@ pub fn wqe_before_record() {
 ///
 /// *Orders* the stores of record and entries before the store to the doorbell page. *Partner*: the device's reaction to
 /// the doorbell: it fetches the record or the entry at once, and must find what the doorbell tells of. Towards a
-/// write-combining page it also keeps a doorbell of before, to a non-cached one, from being overtaken.
+/// write-combining page it also keeps a doorbell of before, to a non-cached one, from being overtaken, and drains what is
+/// left of one to a write-combining page.
 ///
 /// The argument is a constant in every caller, and the branch goes away.
 #[inline(always)]
@@ -78,19 +81,31 @@ pub fn record_before_doorbell(memory: DoorbellMemory) {
     }
 }
 
-/// After stores to a write-combining doorbell page.
+/// After an eight-byte store to a doorbell page.
 ///
-/// *Orders* the eight-byte doorbell before all later stores, and drains it from the write-combining buffer, of which it
-/// fills a part: without this it waits there until chance evicts it. *Partner*: the device, which is to hear of the work
-/// now. Not needed behind a non-cached page.
+/// *Orders*, behind a write-combining page, the eight-byte doorbell before all later stores, and drains it from the
+/// write-combining buffer, of which it fills a part: without this it waits there until chance evicts it. *Partner*: the
+/// device, which is to hear of the work now.
+///
+/// Behind a non-cached page it is nothing, since each store there goes out by itself and in order. rdma-core flushes there too:
+/// it has one path for both types of page.
 #[inline(always)]
-pub fn doorbell_flush() {
-    drain();
+pub fn doorbell_flush(memory: DoorbellMemory) {
+    match memory {
+        DoorbellMemory::NonCached => {
+            if cfg!(feature = "conservative-fences") {
+                drain();
+            }
+        }
+        DoorbellMemory::WriteCombining => {
+            drain();
+        }
+    }
 }
 
 /// After whole 64-byte blocks were copied to a write-combining doorbell page.
 ///
-/// *Orders* the BlueFlame copy before later doorbells, as [`doorbell_flush`] does. *Partner*: the device's BlueFlame
+/// *Orders* the BlueFlame copy before later doorbells, as [`doorbell_flush`] does, and no partly filled block. *Partner*: the device's BlueFlame
 /// buffer, which takes a WQE whole or falls back to reading it from memory, and whose halves alternate: the copy of the
 /// next WQE must not combine with this one.
 ///
@@ -229,7 +244,8 @@ mod tests {
                 RECORD.store(round, Ordering::Relaxed);
                 record_before_doorbell(DoorbellMemory::NonCached);
                 record_before_doorbell(DoorbellMemory::WriteCombining);
-                doorbell_flush();
+                doorbell_flush(DoorbellMemory::NonCached);
+                doorbell_flush(DoorbellMemory::WriteCombining);
                 copy_flush();
             }
             STOP.store(true, Ordering::Relaxed);

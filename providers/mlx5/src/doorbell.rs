@@ -106,6 +106,7 @@ impl Doorbell {
                 // SAFETY: a register is aligned, and valid by the caller's promise.
                 unsafe { mmio::write64_raw(*register, last.head) };
                 note(Step::Stored { offset: 0, head: last.head });
+                fence::doorbell_flush(DoorbellMemory::NonCached);
             }
         }
     }
@@ -145,7 +146,7 @@ fn record_before_doorbell(memory: DoorbellMemory) {
 
 #[inline(always)]
 fn doorbell_flush() {
-    fence::doorbell_flush();
+    fence::doorbell_flush(DoorbellMemory::WriteCombining);
     note(Step::Flush);
 }
 

@@ -25,6 +25,7 @@ pub mod table;
 #[cfg(test)]
 mod testing;
 pub mod uverbs;
+pub mod visible;
 pub mod work;
 pub mod wrap;
 

@@ -17,12 +17,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use uverbs_core::cq::{CqCore, Message};
 use uverbs_core::fence;
 use uverbs_core::provider::{CqOps, Polled};
 use uverbs_core::table::{QpShared, SlotTable, Taken};
+use uverbs_core::visible;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
 
@@ -178,7 +178,7 @@ impl Cq {
     fn owned(&self, index: u32) -> Option<u8> {
         let op_own = self.at(index).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET);
         // SAFETY: in the ring, by the mask, which `core` keeps; the device's write is one of a byte at least.
-        let op_own = unsafe { AtomicU8::from_ptr(op_own) }.load(Ordering::Relaxed);
+        let op_own = unsafe { visible::load_owner(op_own) };
         (op_own & MLX5_CQE_OWNER_MASK == self.turn(index)).then_some(op_own)
     }
 
@@ -384,15 +384,12 @@ impl Cq {
         let lead = self.stride() - mlx5_cqe64::SIZE;
         let (source, target) = (self.at(from).wrapping_sub(lead), self.at(to).wrapping_sub(lead));
         // SAFETY: whole entries of the ring, not the same, both the program's.
-        unsafe { std::ptr::copy_nonoverlapping(source, target, self.stride()) };
-        let op_own = self.at(to).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET);
+        unsafe { visible::copy(source, target, self.stride()) };
+        let (at, owner) = (self.at(to).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET), self.turn(to));
         // SAFETY: as above; the last byte of the entry.
-        let op_own = unsafe { AtomicU8::from_ptr(op_own) };
-        let owner = self.turn(to);
-        op_own.store(
-            op_own.load(Ordering::Relaxed) & !MLX5_CQE_OWNER_MASK | owner,
-            Ordering::Relaxed,
-        );
+        let op_own = unsafe { visible::load_owner(at) };
+        // SAFETY: as above.
+        unsafe { visible::store_owner(at, op_own & !MLX5_CQE_OWNER_MASK | owner) };
     }
 }
 
@@ -450,10 +447,9 @@ impl CqOps for Cq {
     #[inline]
     fn publish(&mut self) {
         let record = self.record.wrapping_add(MLX5_CQ_SET_CI);
+        // The loads from the entries come before the device may write over them.
         // SAFETY: the record is valid while `core` lives, aligned, and others access it atomically, or are the device.
-        let record = unsafe { AtomicU32::from_ptr(record) };
-        // Release: the loads from the entries come before the device may overwrite them. Free on x86-64.
-        record.store((self.ci & CI_MASK).to_be(), Ordering::Release);
+        unsafe { visible::release_record(record, (self.ci & CI_MASK).to_be()) };
     }
 
     fn settle(&mut self) {

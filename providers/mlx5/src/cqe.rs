@@ -10,6 +10,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use uverbs_core::provider::View;
+use uverbs_core::visible;
 use uverbs_core::work::{Completed, Failure, Status};
 use uverbs_mlx5_prm::cqe::{CqeOpcode, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -38,19 +39,19 @@ impl Entry {
     #[inline(always)]
     fn byte(self, offset: usize) -> u8 {
         // SAFETY: `offset` is that of a field; see `new`.
-        unsafe { self.at.wrapping_add(offset).read_volatile() }
+        unsafe { visible::read(self.at.wrapping_add(offset)) }
     }
 
     #[inline(always)]
     fn half(self, offset: usize) -> u16 {
         // SAFETY: `offset` is that of a field of this size, aligned by the layout; see `new`.
-        u16::from_be(unsafe { self.at.wrapping_add(offset).cast::<u16>().read_volatile() })
+        u16::from_be(unsafe { visible::read(self.at.wrapping_add(offset).cast::<u16>()) })
     }
 
     #[inline(always)]
     fn word(self, offset: usize) -> u32 {
         // SAFETY: as in `half`.
-        u32::from_be(unsafe { self.at.wrapping_add(offset).cast::<u32>().read_volatile() })
+        u32::from_be(unsafe { visible::read(self.at.wrapping_add(offset).cast::<u32>()) })
     }
 
     /// The user index of the queue pair.

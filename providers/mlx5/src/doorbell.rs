@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use uverbs_core::fence::{self, DoorbellMemory};
-use uverbs_core::mmio;
+use uverbs_core::{mmio, visible};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
 use uverbs_mlx5_prm::doorbell::WQE_COUNTER_MASK;
 
@@ -133,8 +133,7 @@ pub(crate) unsafe fn store_record(record: *mut u32, word: usize, counter: u32) {
     note(Step::WqeBeforeRecord);
     let value = counter & WQE_COUNTER_MASK;
     // SAFETY: the caller's promise; a record is aligned to 8 bytes.
-    let record = unsafe { AtomicU32::from_ptr(record.wrapping_add(word)) };
-    record.store(value.to_be(), Ordering::Relaxed);
+    unsafe { visible::store_record(record.wrapping_add(word), value.to_be()) };
     note(Step::Record { word, value });
 }
 

@@ -10,6 +10,7 @@
 //! it held, but in the first sixteen bytes, where it is zeroed.
 #![allow(unsafe_code, reason = "writes segments into a ring by raw address")]
 
+use uverbs_core::visible;
 use uverbs_core::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
 use uverbs_mlx5_prm::ctrl::{
     DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, MLX5_WQE_CTRL_CQ_UPDATE, MLX5_WQE_CTRL_FENCE,
@@ -175,7 +176,7 @@ fn remote_segment(remote: Remote) -> Words {
 #[inline(always)]
 pub(crate) unsafe fn store(to: *mut u8, words: Words) {
     // SAFETY: the caller's promise.
-    unsafe { to.cast::<Words>().write(words) };
+    unsafe { visible::write(to.cast::<Words>(), words) };
 }
 
 /// Writes a WQE in one piece.
@@ -267,7 +268,7 @@ unsafe fn write_inline(to: *mut u8, bytes: &[u8]) {
         return;
     }
     // SAFETY: the first 4 bytes of the place.
-    unsafe { to.cast::<mlx5_wqe_inline_seg>().write(header) };
+    unsafe { visible::write(to.cast::<mlx5_wqe_inline_seg>(), header) };
     // SAFETY: the place holds all bytes behind the header; they are borrowed, so not the ring's.
     unsafe { copy(to.wrapping_add(INLINE_HEADER), bytes.as_ptr(), bytes.len()) };
 }
@@ -309,7 +310,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
             unsafe { move_words::<16, 4>(to, from, [0, 16, len - 32, len - 16]) };
         }
         // SAFETY: the caller's promise.
-        _ => unsafe { std::ptr::copy_nonoverlapping(from, to, len) },
+        _ => unsafe { visible::copy(from, to, len) },
     }
 }
 
@@ -328,7 +329,7 @@ unsafe fn move_words<const SIZE: usize, const COUNT: usize>(
     let words = offsets.map(|at| unsafe { from.wrapping_add(at).cast::<[u8; SIZE]>().read() });
     for (at, word) in offsets.into_iter().zip(words) {
         // SAFETY: as above.
-        unsafe { to.wrapping_add(at).cast::<[u8; SIZE]>().write(word) };
+        unsafe { visible::write(to.wrapping_add(at).cast::<[u8; SIZE]>(), word) };
     }
 }
 
@@ -344,11 +345,11 @@ unsafe fn write_inline_list(to: *mut u8, pieces: &[&[u8]]) {
         return;
     }
     // SAFETY: the first 4 bytes of the place. The total is at most `max_inline`.
-    unsafe { to.cast::<mlx5_wqe_inline_seg>().write(mlx5_wqe_inline_seg::new(total as u32)) };
+    unsafe { visible::write(to.cast(), mlx5_wqe_inline_seg::new(total as u32)) };
     let mut at = to.wrapping_add(INLINE_HEADER);
     for piece in pieces {
         // SAFETY: the place holds the bytes of all pieces behind the header; they are borrowed, so not the ring's.
-        unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), at, piece.len()) };
+        unsafe { visible::copy(piece.as_ptr(), at, piece.len()) };
         at = at.wrapping_add(piece.len());
     }
 }
@@ -406,9 +407,9 @@ impl Ring {
         let room = (self.mask + 1 - (index & self.mask)) as usize * MLX5_SEND_WQE_BB;
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
         // SAFETY: up to the end of the ring.
-        unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), self.unit(index), first.len()) };
+        unsafe { visible::copy(first.as_ptr(), self.unit(index), first.len()) };
         // SAFETY: the rest, from its start, which isn't longer than the ring.
-        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), self.start, rest.len()) };
+        unsafe { visible::copy(rest.as_ptr(), self.start, rest.len()) };
     }
 
     /// Copies out up to `to.len()` bytes from the WQEBB `index` on, around the end, and not more than the ring has.

@@ -1,5 +1,6 @@
 //! Project chores: `cargo xtask test` is what decides whether a change is good.
 
+mod aarch64;
 mod apt;
 mod debian;
 mod judge;

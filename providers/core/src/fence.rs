@@ -33,6 +33,7 @@
 //! The feature `conservative-fences` takes the barrier that rdma-core has in the same place (`util/udma_barrier.h`), which is
 //! nowhere weaker: on x86-64 `lfence` for a completion, at 10 ns each, and `sfence` before and after each doorbell,
 //! whatever the page's type. For a platform whose memory model one doubts, and to measure the difference.
+//! `docs/FENCES.md` has both side by side; `tests/fence_instructions.rs` compares the page with what the compiler emits.
 //!
 //! # Safety
 //!

@@ -66,6 +66,8 @@ pub use uverbs_core::frame::{Frame, Slab};
 pub use uverbs_core::work::{
     Completed, Data, Failure, PostError, Remote, SendFlags, SendOp, Sge, Status, Wr,
 };
+#[cfg(feature = "adversary")]
+pub use uverbs_core::{adversary, fence::DoorbellMemory};
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
 pub use uverbs_core::{door, wrap};
 /// The provider for ConnectX: raw queue parts, raw WQEs, dumps.

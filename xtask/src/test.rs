@@ -21,6 +21,10 @@ pub(crate) fn run_all() -> ExitCode {
     steps.step("lints", || lints(&["--workspace", "--all-targets", "--all-features"]));
     steps.step("lints, no features", || lints(&["--package", "uverbs", "--no-default-features"]));
     steps.step("tests", || run(cargo(&["test", "--workspace"]), 30 * MINUTES));
+    steps.step("fences", || {
+        let words = ["test", "--package", "uverbs", "--features", "adversary", "--test", "fences"];
+        run(cargo(&words), 10 * MINUTES)
+    });
     steps.step("fences, aarch64", aarch64::fences);
     steps.step("documentation", || {
         let words = ["doc", "--workspace", "--no-deps", "--all-features"];

@@ -106,6 +106,10 @@ impl ExposedMemory {
     /// [`OutOfRange`]; nothing is copied.
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), OutOfRange> {
         self.check(offset, to.len())?;
+        #[cfg(feature = "adversary")]
+        if crate::adversary::load_bytes(self.memory.ptr().wrapping_add(offset), to) {
+            return Ok(());
+        }
         for (index, byte) in to.iter_mut().enumerate() {
             *byte = self.byte(offset + index).load(Ordering::Relaxed);
         }
@@ -119,6 +123,10 @@ impl ExposedMemory {
     /// [`OutOfRange`]; nothing is copied.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), OutOfRange> {
         self.check(offset, from.len())?;
+        #[cfg(feature = "adversary")]
+        if crate::adversary::store(self.memory.ptr().wrapping_add(offset), from) {
+            return Ok(());
+        }
         for (index, byte) in from.iter().enumerate() {
             self.byte(offset + index).store(*byte, Ordering::Relaxed);
         }
@@ -131,7 +139,12 @@ impl ExposedMemory {
     ///
     /// [`OutOfRange`], also when `offset` is not a multiple of 8.
     pub fn load(&self, offset: usize) -> Result<u64, OutOfRange> {
-        Ok(self.word(offset)?.load(Ordering::Acquire))
+        let word = self.word(offset)?;
+        #[cfg(feature = "adversary")]
+        if let Some(value) = crate::adversary::load_acquire(word.as_ptr()) {
+            return Ok(value);
+        }
+        Ok(word.load(Ordering::Acquire))
     }
 
     /// Stores an aligned word, in host order.
@@ -140,7 +153,12 @@ impl ExposedMemory {
     ///
     /// [`OutOfRange`], also when `offset` is not a multiple of 8.
     pub fn store(&self, offset: usize, value: u64) -> Result<(), OutOfRange> {
-        self.word(offset)?.store(value, Ordering::Release);
+        let word = self.word(offset)?;
+        #[cfg(feature = "adversary")]
+        if crate::adversary::store_release(word.as_ptr(), value) {
+            return Ok(());
+        }
+        word.store(value, Ordering::Release);
         Ok(())
     }
 

@@ -35,12 +35,18 @@
 //! whatever the page's type. For a platform whose memory model one doubts, and to measure the difference.
 //! `docs/FENCES.md` has both side by side; `tests/fence_instructions.rs` compares the page with what the compiler emits.
 //!
+//! With the feature `adversary`, for tests alone, `crate::adversary` is told of each, and keeps no other order than
+//! what the texts here claim.
+//!
 //! # Safety
 //!
 //! The only unsafe code is fence instructions, which touch no memory and no register.
 #![cfg_attr(not(miri), allow(unsafe_code, reason = "fence instructions that core has no name for"))]
 
 use std::sync::atomic::{Ordering, compiler_fence};
+
+#[cfg(feature = "adversary")]
+use crate::adversary::{self, Order};
 
 /// How a doorbell page is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +66,8 @@ pub enum DoorbellMemory {
 /// it would execute a stale entry.
 #[inline(always)]
 pub fn wqe_before_record() {
+    #[cfg(feature = "adversary")]
+    adversary::order(Order::WqeBeforeRecord);
     store_store();
 }
 
@@ -73,6 +81,8 @@ pub fn wqe_before_record() {
 /// The argument is a constant in every caller, and the branch goes away.
 #[inline(always)]
 pub fn record_before_doorbell(memory: DoorbellMemory) {
+    #[cfg(feature = "adversary")]
+    adversary::order(Order::RecordBeforeDoorbell(memory));
     match memory {
         DoorbellMemory::NonCached => {
             if cfg!(feature = "conservative-fences") {
@@ -102,6 +112,8 @@ pub fn doorbell_flush(memory: DoorbellMemory) {
             }
         }
         DoorbellMemory::WriteCombining => {
+            #[cfg(feature = "adversary")]
+            adversary::order(Order::DoorbellFlush);
             drain();
         }
     }
@@ -120,6 +132,8 @@ pub fn doorbell_flush(memory: DoorbellMemory) {
 /// (`mmio_flush_writes`), and so has the feature `conservative-fences`.
 #[inline(always)]
 pub fn copy_flush() {
+    #[cfg(feature = "adversary")]
+    adversary::order(Order::CopyFlush);
     if cfg!(all(target_arch = "x86_64", not(feature = "conservative-fences"))) {
         compiler_fence(Ordering::SeqCst);
     } else {
@@ -134,6 +148,8 @@ pub fn copy_flush() {
 /// byte is its last; so whoever sees that byte new may read all of it, if the loads stay behind.
 #[inline(always)]
 pub fn cqe_owner_before_body() {
+    #[cfg(feature = "adversary")]
+    adversary::order(Order::CqeOwnerBeforeBody);
     load_load();
 }
 

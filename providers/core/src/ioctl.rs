@@ -264,6 +264,8 @@ impl<'a> Command<'a> {
             }
         }
         let words = &mut self.words[..HEADER_WORDS + ATTR_WORDS * self.attrs];
+        #[cfg(feature = "adversary")]
+        crate::adversary::system_call();
         // SAFETY: each attribute with an address was pushed by `input` or `output` from a slice that is borrowed for
         // 'a, shared or exclusively as the direction needs, and `self` holds 'a until the call has returned.
         // What payloads point to is this function's own contract.

@@ -1,5 +1,7 @@
 //! The contract between uverbs and its providers, and the doors to the kernel.
 
+#[cfg(feature = "adversary")]
+pub mod adversary;
 pub mod attr;
 pub mod cmd;
 pub mod context;

@@ -8,6 +8,9 @@
 //! The addresses are the caller's promise; each function states it.
 #![allow(unsafe_code, reason = "device pages are reached by raw address")]
 
+#[cfg(feature = "adversary")]
+use crate::adversary;
+
 /// Bytes of a work queue basic block, the unit of a BlueFlame copy.
 pub const BLOCK: usize = 64;
 
@@ -19,7 +22,7 @@ pub const BLOCK: usize = 64;
 #[inline(always)]
 pub unsafe fn write64_be(at: *mut u64, value: u64) {
     // SAFETY: the caller's promise.
-    unsafe { at.write_volatile(value.to_be()) };
+    unsafe { write64_raw(at, value.to_be()) };
 }
 
 /// Stores the eight bytes as they stand in memory: the first bytes of a WQE that is already in wire order.
@@ -29,6 +32,10 @@ pub unsafe fn write64_be(at: *mut u64, value: u64) {
 /// `at` is aligned to eight bytes and valid for an eight-byte volatile write.
 #[inline(always)]
 pub unsafe fn write64_raw(at: *mut u64, value: u64) {
+    #[cfg(feature = "adversary")]
+    if adversary::store_doorbell(at, value) {
+        return;
+    }
     // SAFETY: the caller's promise.
     unsafe { at.write_volatile(value) };
 }
@@ -50,11 +57,15 @@ pub unsafe fn copy_blocks(to: *mut u64, from: *const u64, blocks: usize) {
         // SAFETY: in bounds of `from`, by the caller's promise.
         let source = unsafe { from.add(word) };
         // SAFETY: aligned and valid, by the caller's promise.
+        #[cfg(not(feature = "adversary"))]
         let value = unsafe { source.read_volatile() };
+        #[cfg(feature = "adversary")]
+        // SAFETY: as above.
+        let value = unsafe { adversary::own_word(source) };
         // SAFETY: in bounds of `to`, by the caller's promise.
         let target = unsafe { to.add(word) };
         // SAFETY: aligned and valid, by the caller's promise.
-        unsafe { target.write_volatile(value) };
+        unsafe { write64_raw(target, value) };
     }
 }
 

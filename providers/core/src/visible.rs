@@ -1,7 +1,8 @@
 //! Stores that a device may see and loads of what it writes, in host memory; those to doorbell pages are in [`crate::mmio`].
 //!
 //! Each function is the one access that it is named after, and costs nothing else. They have names so that all of them go
-//! through here.
+//! through here: under the feature `adversary`, for tests alone, `crate::adversary` decides when a store becomes visible and
+//! how old a load may be, within what [`crate::fence`] forbids.
 //!
 //! # Safety
 //!
@@ -12,6 +13,9 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+#[cfg(feature = "adversary")]
+use crate::adversary;
+
 /// Stores part of a work queue entry, which the device doesn't look at before it is published.
 ///
 /// # Safety
@@ -19,6 +23,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// As for [`std::ptr::write`]; nobody else reads or writes the place now.
 #[inline(always)]
 pub unsafe fn write<T: IntoBytes + Immutable>(to: *mut T, value: T) {
+    #[cfg(feature = "adversary")]
+    if adversary::store(to.cast(), value.as_bytes()) {
+        return;
+    }
     // SAFETY: the caller's promise.
     unsafe { to.write(value) };
 }
@@ -30,6 +38,11 @@ pub unsafe fn write<T: IntoBytes + Immutable>(to: *mut T, value: T) {
 /// As for [`std::ptr::copy_nonoverlapping`]; nobody else writes the bytes at `from` or uses those at `to` now.
 #[inline(always)]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    #[cfg(feature = "adversary")]
+    // SAFETY: the caller's promise.
+    if unsafe { adversary::copy(from, to, len) } {
+        return;
+    }
     // SAFETY: the caller's promise.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
 }
@@ -41,6 +54,10 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// `at` is aligned and valid; other accesses to it are atomic, or the device's.
 #[inline(always)]
 pub unsafe fn store_record(at: *mut u32, value: u32) {
+    #[cfg(feature = "adversary")]
+    if adversary::store_record(at, value, false) {
+        return;
+    }
     // SAFETY: the caller's promise.
     unsafe { AtomicU32::from_ptr(at) }.store(value, Ordering::Relaxed);
 }
@@ -56,6 +73,10 @@ pub unsafe fn store_record(at: *mut u32, value: u32) {
 /// As for [`store_record`].
 #[inline(always)]
 pub unsafe fn release_record(at: *mut u32, value: u32) {
+    #[cfg(feature = "adversary")]
+    if adversary::store_record(at, value, true) {
+        return;
+    }
     // SAFETY: the caller's promise.
     unsafe { AtomicU32::from_ptr(at) }.store(value, Ordering::Release);
 }
@@ -67,6 +88,13 @@ pub unsafe fn release_record(at: *mut u32, value: u32) {
 /// `at` is valid; other accesses to it are atomic, or the device's.
 #[inline(always)]
 pub unsafe fn load_owner(at: *mut u8) -> u8 {
+    #[cfg(feature = "adversary")]
+    {
+        let mut value = [0];
+        if adversary::load(at, &mut value, adversary::Age::Now) {
+            return value[0];
+        }
+    }
     // SAFETY: the caller's promise.
     unsafe { AtomicU8::from_ptr(at) }.load(Ordering::Relaxed)
 }
@@ -78,6 +106,10 @@ pub unsafe fn load_owner(at: *mut u8) -> u8 {
 /// As for [`load_owner`].
 #[inline(always)]
 pub unsafe fn store_owner(at: *mut u8, value: u8) {
+    #[cfg(feature = "adversary")]
+    if adversary::store(at, &[value]) {
+        return;
+    }
     // SAFETY: the caller's promise.
     unsafe { AtomicU8::from_ptr(at) }.store(value, Ordering::Relaxed);
 }
@@ -89,6 +121,10 @@ pub unsafe fn store_owner(at: *mut u8, value: u8) {
 /// As for [`std::ptr::read_volatile`].
 #[inline(always)]
 pub unsafe fn read<T: FromBytes>(at: *const T) -> T {
+    #[cfg(feature = "adversary")]
+    if let Some(value) = adversary::load_field(at) {
+        return value;
+    }
     // SAFETY: the caller's promise.
     unsafe { at.read_volatile() }
 }

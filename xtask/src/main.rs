@@ -1,8 +1,8 @@
 //! Project chores: `cargo xtask test` is what decides whether a change is good.
 
-mod aarch64;
 mod apt;
 mod debian;
+mod fences;
 mod judge;
 mod layouts;
 mod step;
@@ -22,6 +22,9 @@ Chores:
   judge     the C stack (libibverbs, libmlx5), unmodified, on the software HCA. Fetches
             Debian's packages with apt into the target folder, once; installs nothing.
             Before that, layouts.
+  fences    traffic over a memory that keeps no order but what fences ask for, and the
+            instructions on aarch64, for which rustup fetches a compiler into the target
+            folder, once, if the one in use lacks that machine's core library.
   fetch     Debian's packages of the C stack, as judge does, and no more. The last line is the
             folder that they are in.
   layouts   the tables of layouts and constants, made again from the C headers and compared
@@ -40,6 +43,12 @@ fn main() -> ExitCode {
             let mut steps = step::Steps::default();
             steps.step("layouts", layouts::check);
             steps.step("judge", judge::judge);
+            steps.summary()
+        }
+        ["fences"] => {
+            let mut steps = step::Steps::default();
+            steps.step("fences", fences::order);
+            steps.step("fences, aarch64", fences::aarch64);
             steps.summary()
         }
         ["fetch"] => match debian::root() {

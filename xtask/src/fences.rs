@@ -1,7 +1,8 @@
-//! Whether the fences are the right instructions on aarch64 too, for which a compiler needs that machine's core library.
+//! The fences: traffic over a memory that keeps no other order, and the instructions on aarch64.
 //!
-//! If the toolchain in use has it, that one compiles. Otherwise the same version is fetched with the machine's own rustup, with
-//! a home below the target folder, once: 700 MB there, and nothing of the machine's is changed.
+//! For the latter a compiler needs that machine's core library. If the toolchain in use has it, that one compiles. Otherwise
+//! the same version is fetched with the machine's own rustup, with a home below the target folder, once: 700 MB there, and
+//! nothing of the machine's is changed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,8 +17,14 @@ const MACHINE: &str = "aarch64-unknown-linux-gnu";
 const FETCH: Duration = Duration::from_secs(300);
 const TEST: Duration = Duration::from_secs(600);
 
-/// Compiles the fences, and compares the instructions with the table of docs/FENCES.md.
-pub(crate) fn fences() -> Outcome {
+/// Each one is needed and none is missing.
+pub(crate) fn order() -> Outcome {
+    let words = ["test", "--package", "uverbs", "--features", "adversary", "--test", "fences"];
+    run(cargo(&words), TEST)
+}
+
+/// Compiles them, and compares the instructions with the table of docs/FENCES.md.
+pub(crate) fn aarch64() -> Outcome {
     let compiler = match compiler() {
         Ok(compiler) => compiler,
         Err(outcome) => return outcome,

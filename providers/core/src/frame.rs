@@ -135,9 +135,11 @@ impl Inner {
     }
 
     fn push(&self, index: u32) {
+        // There is always one: the index is a frame's. A check that panics has no place in what drops frames.
+        let Some(next) = self.next.get(index as usize) else { return };
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            self.next[index as usize].store(head as u32, Ordering::Relaxed);
+            next.store(head as u32, Ordering::Relaxed);
             let new = (head >> 32).wrapping_add(1) << 32 | u64::from(index);
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
@@ -246,14 +248,23 @@ impl Drop for Frame {
     fn drop(&mut self) {
         // SAFETY: Drop runs once, and nothing uses the field after it.
         let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
-        give_back(inner, self.index());
+        // SAFETY: the pointer is a reference that is counted, and that nothing else has now.
+        unsafe { give_back(Arc::into_raw(inner), self.index()) };
     }
 }
 
 /// Puts a frame back into its slab. One call by value, out of line: a drop so small is inlined into a program's clean-up code,
 /// too. One that isn't takes the address of whatever holds the frame, and a completion would have to live in memory.
+///
+/// `extern "C"`: it doesn't unwind, so those who drop frames need no clean-up code for that case.
+///
+/// # Safety
+///
+/// `slab` is of [`Arc::into_raw`], and the caller gives up that reference.
 #[inline(never)]
-fn give_back(slab: Arc<Inner>, index: u32) {
+unsafe extern "C" fn give_back(slab: *const Inner, index: u32) {
+    // SAFETY: the caller's promise.
+    let slab = unsafe { Arc::from_raw(slab) };
     slab.push(index);
 }
 

@@ -1,4 +1,4 @@
-//! Nothing hidden: once it is set up, posting and polling make no system call and allocate nothing.
+//! Nothing hidden: once it is set up, posting and polling make no system call, allocate nothing and meet no page fault.
 //!
 //! The work is done in a process of its own, under a seccomp filter that kills it at any system call but its end.
 #![allow(unsafe_code, reason = "installs a seccomp filter, and counts allocations")]
@@ -193,5 +193,36 @@ fn posting_and_polling_allocate_and_free_nothing() {
         assert_eq!(ALLOCATIONS.get() - before, 0);
         drop(Box::new(1));
         assert!(ALLOCATIONS.get() > before, "the allocator counts");
+    });
+}
+
+/// Page faults of this thread so far, those that read from a disk included.
+fn page_faults() -> i64 {
+    // SAFETY: a usage is plain numbers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a usage that lives over the call.
+    assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) }, 0);
+    usage.ru_minflt + usage.ru_majflt
+}
+
+#[test]
+fn posting_and_polling_meet_no_page_fault() {
+    work(|rounds| {
+        // The system may take a page away at any time to see whether it is used (NUMA balancing, reclaim). What the library does it
+        // does in each of these.
+        let mut faults = || {
+            let before = page_faults();
+            rounds();
+            page_faults() - before
+        };
+        let windows: [i64; 5] = std::array::from_fn(|_| faults());
+        assert!(windows.contains(&0), "{windows:?}");
+        let before = page_faults();
+        let mut fresh = vec![0u8; 1 << 22];
+        for page in fresh.chunks_mut(4096) {
+            page[0] = 1;
+        }
+        std::hint::black_box(&fresh);
+        assert!(page_faults() > before, "the system counts");
     });
 }

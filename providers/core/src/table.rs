@@ -53,6 +53,10 @@ pub struct SlotTable {
     mask: u32,
     /// Set at the first owned post: then completions look for buffers in the slots they pass over.
     owns: AtomicBool,
+    /// Set when a completion told that the queue pair failed.
+    failed: AtomicBool,
+    /// The published producer index, free running, where the provider notes it.
+    published: CachePadded<AtomicU32>,
     /// The consumer index, free running. Written by the polling side, read by the posting side when the ring looks full.
     retired: CachePadded<AtomicU32>,
 }
@@ -79,6 +83,8 @@ impl SlotTable {
             frames: (0..count).map(|_| UnsafeCell::new(None)).collect(),
             mask: count - 1,
             owns: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            published: CachePadded::new(AtomicU32::new(0)),
             retired: CachePadded::new(AtomicU32::new(0)),
         }
     }
@@ -260,6 +266,35 @@ impl SlotTable {
         self.retired.load(Ordering::Acquire)
     }
 
+    /// Notes how far the device may look, just before it may: for providers whose polling side checks what a completion names. Posting
+    /// side.
+    #[inline]
+    pub fn publish(&self, end: u32) {
+        // Release: pairs with the Acquire in `published`; the slots before `end` were written before it.
+        self.published.store(end, Ordering::Release);
+    }
+
+    /// Whether the work request that starts at ring unit `index` is the device's: published, and not retired. Polling side.
+    #[inline]
+    #[must_use]
+    pub fn is_in_flight(&self, index: u32) -> bool {
+        let tail = self.tail();
+        index.wrapping_sub(tail) < self.published.load(Ordering::Acquire).wrapping_sub(tail)
+    }
+
+    /// Notes that the queue pair failed. Polling side.
+    #[cold]
+    pub fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a completion told that the queue pair failed. A hint: nothing else is ordered by it.
+    #[inline]
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
     /// How many work requests were posted up to the one that ended before `end`, if it was [`put_counted`](Self::put_counted); 0
     /// in a table that is new or was reset. Posting side.
     ///
@@ -302,6 +337,8 @@ impl SlotTable {
         drop(unsafe { self.reclaim() });
         // SAFETY: the caller is alone with the table.
         unsafe { (*self.slot(self.mask)).posted = 0 };
+        self.failed.store(false, Ordering::Relaxed);
+        self.published.store(0, Ordering::Release);
         self.retired.store(0, Ordering::Release);
     }
 }
@@ -520,6 +557,28 @@ mod tests {
         assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [3, 4, 5]);
         // SAFETY: as above.
         assert!(unsafe { table.reclaim() }.is_empty());
+    }
+
+    #[test]
+    fn only_what_is_published_and_not_retired_is_in_flight() {
+        let table = SlotTable::new(4);
+        let start = u32::MAX - 1;
+        // SAFETY: one thread plays both sides.
+        unsafe { table.retire(start) };
+        table.publish(start);
+        assert!((0..8).all(|ahead| !table.is_in_flight(start.wrapping_add(ahead))));
+        table.publish(start.wrapping_add(3));
+        let seen: Vec<_> = (0..8).map(|at| table.is_in_flight(start.wrapping_add(at))).collect();
+        assert_eq!(seen, [true, true, true, false, false, false, false, false]);
+        // SAFETY: as above.
+        unsafe { table.retire(start.wrapping_add(2)) };
+        let seen: Vec<_> = (0..4).map(|at| table.is_in_flight(start.wrapping_add(at))).collect();
+        assert_eq!(seen, [false, false, true, false]);
+        table.fail();
+        assert!(table.has_failed());
+        // SAFETY: one thread, alone with the table.
+        unsafe { table.reset() };
+        assert!(!table.has_failed() && !table.is_in_flight(0));
     }
 
     #[test]

@@ -150,6 +150,8 @@ pub enum PostError {
     BadData,
     /// The buffer was registered in another protection domain.
     ForeignBuffer,
+    /// The device is gone: the kernel refused to hear of the last work requests. Only where a doorbell is a command (rxe).
+    DeviceGone,
 }
 
 impl fmt::Display for PostError {
@@ -162,6 +164,7 @@ impl fmt::Display for PostError {
             Self::MessageTooLong => "more bytes than a message may have (2 GiB)",
             Self::BadData => "the answer of a READ or an atomic can't be inline, and an atomic's is eight bytes long",
             Self::ForeignBuffer => "the buffer was registered in another protection domain",
+            Self::DeviceGone => "the device is gone",
         })
     }
 }

@@ -1,0 +1,83 @@
+//! An open device, and its limits.
+
+use std::sync::Arc;
+
+use uverbs_core::attr::{DeviceAttr, PortAttr};
+use uverbs_core::context::ContextCore;
+use uverbs_core::cq::CqCore;
+use uverbs_core::error::Error;
+use uverbs_core::pd::PdCore;
+use uverbs_core::provider::{ContextOps, CqInit, QpInit};
+use uverbs_core::qp::QpCore;
+use uverbs_core::table::UserIndexes;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_RXE;
+
+use crate::create::{create_cq, create_qp};
+use crate::{Cq, Rq, Rxe, Sq};
+
+/// What the device can do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) qp_wr: u32,
+    pub(crate) sge: u32,
+    pub(crate) cqe: u32,
+    /// Completion vectors.
+    pub(crate) vectors: u32,
+}
+
+/// An open soft-RoCE device.
+#[derive(Debug)]
+pub struct Context {
+    pub(crate) indexes: UserIndexes,
+    pub(crate) limits: Limits,
+    pub(crate) core: Arc<ContextCore>,
+}
+
+impl Context {
+    /// `GET_CONTEXT`, to which the driver has nothing to add, and the device's limits. Nothing in that shakes hands, so another
+    /// driver's device is told by its number.
+    pub(crate) fn open(core: Arc<ContextCore>) -> Result<Self, Error> {
+        let driver = core.uverbs().driver_id();
+        if driver != RDMA_DRIVER_RXE {
+            let what =
+                format!("a device of another driver than rdma_rxe (RDMA driver id {driver})");
+            return Err(Error::Unsupported { verb: "open_device", what });
+        }
+        let info = core.uverbs().get_context(&[], &mut [])?;
+        let device = core.uverbs().query_device_ex(&mut [])?;
+        let limits = Limits {
+            qp_wr: device.max_qp_wr,
+            sge: device.max_sge,
+            cqe: device.max_cqe,
+            vectors: info.num_comp_vectors,
+        };
+        Ok(Self { indexes: UserIndexes::default(), limits, core })
+    }
+}
+
+impl ContextOps<Rxe> for Context {
+    fn core(&self) -> &Arc<ContextCore> {
+        &self.core
+    }
+
+    fn query_device(&self) -> Result<DeviceAttr, Error> {
+        self.core.uverbs().query_device_ex(&mut [])
+    }
+
+    fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
+        self.core.uverbs().query_port(port)
+    }
+
+    fn alloc_pd(&self) -> Result<Arc<PdCore>, Error> {
+        let handle = self.core.uverbs().alloc_pd(&mut [])?;
+        Ok(PdCore::new(Arc::clone(&self.core), handle))
+    }
+
+    fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
+        create_cq(self, init)
+    }
+
+    fn create_qp(&self, init: &QpInit) -> Result<(Arc<QpCore>, Sq, Rq), Error> {
+        create_qp(self, init)
+    }
+}

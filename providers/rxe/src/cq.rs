@@ -1,0 +1,236 @@
+//! Completion queues.
+//!
+//! # Safety
+//!
+//! A [`Cq`] is the only consumer of its ring, and `core` keeps the mapping. A completion takes a slot only if its token names a queue
+//! pair that is known here, and a work request that is published and not retired; so whatever stands in the ring, no slot is
+//! taken that the posting side may write. Which of those in flight a completion names is the kernel's word.
+#![allow(
+    unsafe_code,
+    reason = "reads a ring that the kernel writes, and takes buffers by what it says"
+)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use uverbs_core::cq::{CqCore, Message};
+use uverbs_core::provider::{CqOps, Polled};
+use uverbs_core::table::{QpShared, Taken};
+use uverbs_kernel_abi::wc::IB_WC_SUCCESS;
+
+use crate::ring::Ring;
+use crate::token::{Queue, Token};
+use crate::wc::{Entry, Wc, took_send};
+
+/// The polling side of a completion queue.
+pub struct Cq {
+    ring: Ring,
+    /// The next element to take, in the ring.
+    ci: u32,
+    /// The kernel's producer index, as last looked up.
+    seen: u32,
+    /// Queue pairs by user index.
+    table: Vec<Option<Arc<QpShared>>>,
+    strays: u64,
+    core: Arc<CqCore>,
+}
+
+// SAFETY: the ring is memory that `core` keeps, and this is the only one to consume from it.
+unsafe impl Send for Cq {}
+
+impl Cq {
+    /// # Safety
+    ///
+    /// The ring is valid while `core` lives, its elements have room for an `ib_uverbs_wc`, and nobody else consumes from it.
+    pub(crate) unsafe fn new(ring: Ring, core: Arc<CqCore>) -> Self {
+        Self { ring, ci: 0, seen: 0, table: Vec::new(), strays: 0, core }
+    }
+
+    /// Completions that were skipped, since they are of no work request in flight on a queue pair known here. Not 0 means that
+    /// the kernel, or whatever else writes to the ring, did something unexpected.
+    #[must_use]
+    pub fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    /// As if so many completions had been polled before.
+    #[cfg(test)]
+    pub(crate) fn start_at(&mut self, index: u32) {
+        (self.ci, self.seen) = (index & self.ring.mask(), index & self.ring.mask());
+    }
+
+    fn next_index(&self, index: u32) -> u32 {
+        index.wrapping_add(1) & self.ring.mask()
+    }
+
+    fn entry(&self, index: u32) -> Entry {
+        // SAFETY: an element of the ring, which `core` keeps, aligned, with room for a completion.
+        unsafe { Entry::new(self.ring.element(index)) }
+    }
+
+    /// Whether there is an element to take.
+    #[inline]
+    fn is_ready(&mut self) -> bool {
+        if self.ci == self.seen {
+            self.seen = self.ring.produced();
+        }
+        self.ci != self.seen
+    }
+
+    /// Reads the messages that came.
+    #[cold]
+    #[inline(never)]
+    fn learn(&mut self) {
+        if !self.core.has_messages() {
+            return;
+        }
+        // SAFETY: this is the polling side.
+        for message in unsafe { self.core.messages() } {
+            match message {
+                Message::Attach(shared) => {
+                    let index = shared.user_index.value() as usize;
+                    if self.table.len() <= index {
+                        self.table.resize_with(index + 1, || None);
+                    }
+                    self.table[index] = Some(shared);
+                }
+                Message::Detach(shared) => {
+                    let user_index = shared.user_index.value();
+                    self.sweep(user_index);
+                    if let Some(place) = self.table.get_mut(user_index as usize)
+                        && place.as_ref().is_some_and(|there| Arc::ptr_eq(there, &shared))
+                    {
+                        *place = None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_known(&self, user_index: u32) -> bool {
+        self.table.get(user_index as usize).is_some_and(Option::is_some)
+    }
+
+    /// Takes and retires the work request that an entry is of, if it is one in flight.
+    #[inline]
+    fn take(&self, token: Token, entry: Entry) -> Option<Taken> {
+        let shared = self.table.get(token.user_index as usize)?.as_deref()?;
+        let slots = match token.queue {
+            Queue::Send => &shared.send,
+            Queue::Recv => &shared.recv,
+        };
+        if !slots.is_in_flight(token.index) {
+            return None;
+        }
+        // SAFETY: the kernel completed it, and what it names is in flight; this is the only poller.
+        let mut taken = unsafe { slots.take(token.index) };
+        // The slot says the same; this can't be anything else.
+        let end = token.index.wrapping_add(1);
+        // SAFETY: it was just taken, and those before it passed over.
+        unsafe { slots.retire(end) };
+        if entry.status() != IB_WC_SUCCESS {
+            // A failure takes the whole queue pair along: receives that are posted from now on need a kick.
+            shared.recv.fail();
+        } else if token.queue == Queue::Recv
+            && let Some(frame) = &mut taken.frame
+        {
+            let into = took_send(entry.opcode());
+            frame.set_len(if into { entry.byte_len() as usize } else { 0 });
+        }
+        Some(taken)
+    }
+
+    /// Drops the entries for which `gone` holds, and closes the gaps: older entries move towards the newest, so that the consumer
+    /// index jumps over the gap.
+    fn sweep_where(&mut self, gone: impl Fn(Entry) -> bool) {
+        self.seen = self.ring.produced();
+        let mask = self.ring.mask();
+        let count = self.seen.wrapping_sub(self.ci) & mask;
+        let mut freed = 0;
+        for back in 1..=count {
+            let index = self.seen.wrapping_sub(back);
+            if gone(self.entry(index)) {
+                freed += 1;
+            } else if freed != 0 {
+                let (from, to) = (index, index.wrapping_add(freed));
+                // SAFETY: whole elements of the ring, not the same, both between consumer and producer index: the program's.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(
+                        self.ring.element(from),
+                        self.ring.element(to),
+                        self.ring.element_bytes(),
+                    );
+                }
+            }
+        }
+        if freed != 0 {
+            self.ci = self.ci.wrapping_add(freed) & mask;
+            self.publish();
+        }
+    }
+}
+
+impl CqOps for Cq {
+    type View<'a> = Wc<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Polled<Wc<'_>>> {
+        // A ring full of strays at most, then it is the caller's turn: whatever stands there, this ends.
+        for _ in 0..=self.ring.mask() {
+            if !self.is_ready() {
+                if self.core.has_messages() {
+                    self.learn();
+                }
+                return None;
+            }
+            let entry = self.entry(self.ci);
+            let token = Token::unpack(entry.wr_id());
+            if !self.is_known(token.user_index) && self.core.has_messages() {
+                // Learning may sweep, which moves entries and the consumer index: look anew.
+                self.learn();
+                continue;
+            }
+            let taken = self.take(token, entry);
+            self.ci = self.next_index(self.ci);
+            if let Some(Taken { wr_id, frame, .. }) = taken {
+                // SAFETY: the entry is given back by `publish` at the earliest, for which the caller's view is over.
+                let view = unsafe { Wc::new(entry, token.queue == Queue::Recv) };
+                return Some(Polled { view, wr_id, frame });
+            }
+            self.strays += 1;
+        }
+        None
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        self.ring.consume(self.ci);
+    }
+
+    fn settle(&mut self) {
+        self.learn();
+    }
+
+    fn sweep(&mut self, user_index: u32) {
+        self.sweep_where(|entry| Token::unpack(entry.wr_id()).user_index == user_index);
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // Nobody will look any more: what is told from now on is dropped, so that buffers go back to their slabs.
+        self.core.close();
+    }
+}
+
+impl fmt::Debug for Cq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cq")
+            .field("handle", &self.core.handle())
+            .field("slots", &(self.ring.mask() + 1))
+            .field("consumer", &self.ci)
+            .field("queue_pairs", &self.table.iter().flatten().count())
+            .field("strays", &self.strays)
+            .finish_non_exhaustive()
+    }
+}

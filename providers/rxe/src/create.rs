@@ -1,0 +1,217 @@
+//! Making completion queues and queue pairs: the kernel makes the rings, and says where to map them.
+//!
+//! # Safety
+//!
+//! The commands name no memory of ours. A mapping is kept by the core object until the kernel confirmed the object's destruction, or
+//! buried; and by the queue sides, which reach it through raw pointers only.
+#![allow(unsafe_code, reason = "makes queues of rings that the kernel maps")]
+
+use std::sync::Arc;
+
+use memmap2::MmapRaw;
+use uverbs_core::attr::QpCap;
+use uverbs_core::cmd::cq::CreateCq;
+use uverbs_core::cmd::qp::CreateQp;
+use uverbs_core::context::unique_id;
+use uverbs_core::cq::CqCore;
+use uverbs_core::error::Error;
+use uverbs_core::provider::{CqInit, NewQp, QpInit};
+use uverbs_core::qp::{QpCore, QpParts};
+use uverbs_core::table::{QpShared, SlotTable};
+use uverbs_core::uverbs::Uverbs;
+use uverbs_kernel_abi::qp::{IB_UVERBS_QPT_RC, ib_uverbs_qp_cap};
+use uverbs_kernel_abi::rxe::{mminfo, rxe_create_cq_resp, rxe_create_qp_resp};
+use uverbs_kernel_abi::wc::ib_uverbs_wc;
+use zerocopy::IntoBytes;
+
+use crate::context::Limits;
+use crate::kick::Kick;
+use crate::ring::Ring;
+use crate::rq::RqParts;
+use crate::sq::SqParts;
+use crate::wqe::{RECV_HEAD, Room, SEND_HEAD, SGE};
+use crate::{Context, Cq, Rq, Rxe, Sq};
+
+const CREATE_CQ: &str = "create_cq";
+const CREATE_QP: &str = "create_qp";
+
+/// Inline bytes at most: a send element has 720 bytes, less its head (kernel `rxe_param.h`, `RXE_MAX_WQE_SIZE`).
+const MAX_INLINE: u32 = 720 - SEND_HEAD as u32;
+
+fn limit(verb: &'static str, what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
+    if value <= limit {
+        return Ok(());
+    }
+    Err(Error::Limit { verb, what, value: value.into(), limit: limit.into() })
+}
+
+/// A ring that the kernel made, mapped.
+struct Mapped {
+    memory: MmapRaw,
+    ring: Ring,
+}
+
+/// Maps the ring that `info` tells of, whose elements have at least `element` bytes.
+fn map(uverbs: &Uverbs, verb: &'static str, info: mminfo, element: usize) -> Result<Mapped, Error> {
+    let len = info.size as usize;
+    if len == 0 {
+        return Err(Error::Unsupported { verb, what: "a queue of no bytes".to_owned() });
+    }
+    let memory = uverbs
+        .door()
+        .mmap(len, info.offset)
+        .map_err(|errno| Error::System { what: "mmap", errno })?;
+    // SAFETY: the mapping has `len` bytes, says the door, and starts at a page; whoever has the ring keeps it.
+    let ring = unsafe { Ring::new(memory.as_mut_ptr(), len, element) };
+    let ring = ring.map_err(|why| Error::Unsupported {
+        verb,
+        what: format!("a queue of {len} bytes that is {why:?}"),
+    })?;
+    Ok(Mapped { memory, ring })
+}
+
+/// rdma-core `rxe.c:rxe_create_cq`.
+pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
+    let Limits { cqe, vectors, .. } = context.limits;
+    if init.entries == 0 {
+        return Err(Error::Limit { verb: CREATE_CQ, what: "entries", value: 0, limit: 1 });
+    }
+    limit(CREATE_CQ, "entries", init.entries, cqe)?;
+    limit(CREATE_CQ, "comp_vector", init.comp_vector, vectors.saturating_sub(1))?;
+    let mut answer = rxe_create_cq_resp::default();
+    let attr = CreateCq {
+        entries: init.entries,
+        user_handle: unique_id(),
+        comp_vector: init.comp_vector,
+        channel: None,
+        event_fd: None,
+        flags: 0,
+    };
+    let uverbs = context.core.uverbs();
+    // SAFETY: the request names no memory.
+    let created = unsafe { uverbs.create_cq(&attr, &[], answer.as_mut_bytes()) }?;
+    let Mapped { memory, ring } = map(uverbs, CREATE_CQ, answer.mi, size_of::<ib_uverbs_wc>())
+        .inspect_err(|_| {
+            let _ = uverbs.destroy_cq(created.handle);
+        })?;
+    // The driver has a number for it, and tells it to nobody: the handle does instead.
+    let core = CqCore::new(
+        Arc::clone(&context.core),
+        created.handle,
+        created.handle,
+        ring.mask(),
+        attr.user_handle,
+        Box::new(memory),
+    );
+    // SAFETY: `core` keeps the mapping, and this poller is the first.
+    let cq = unsafe { Cq::new(ring, Arc::clone(&core)) };
+    Ok((core, cq))
+}
+
+/// What the kernel may write of a queue pair.
+#[derive(Debug)]
+struct QpMemory {
+    _send: MmapRaw,
+    _recv: MmapRaw,
+}
+
+fn check(cap: &QpCap, limits: &Limits) -> Result<(), Error> {
+    limit(CREATE_QP, "max_send_wr", cap.max_send_wr, limits.qp_wr)?;
+    limit(CREATE_QP, "max_recv_wr", cap.max_recv_wr, limits.qp_wr)?;
+    limit(CREATE_QP, "max_send_sge", cap.max_send_sge, limits.sge)?;
+    limit(CREATE_QP, "max_recv_sge", cap.max_recv_sge, limits.sge)?;
+    limit(CREATE_QP, "max_inline_data", cap.max_inline_data, MAX_INLINE)
+}
+
+/// rdma-core `rxe.c:rxe_create_qp`, for a reliable connection with a receive queue of its own. There is no doorbell to choose.
+pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
+    check(&init.cap, &context.limits)?;
+    let Some(user_index) = context.indexes.take() else {
+        let (value, limit) = ((1 << 24) + 1, 1 << 24);
+        return Err(Error::Limit { verb: CREATE_QP, what: "queue pairs", value, limit });
+    };
+    let attr = CreateQp {
+        pd: init.pd.handle(),
+        send_cq: init.send_cq.handle(),
+        recv_cq: init.recv_cq.handle(),
+        srq: None,
+        user_handle: unique_id(),
+        qp_type: IB_UVERBS_QPT_RC.into(),
+        cap: ib_uverbs_qp_cap {
+            max_send_wr: init.cap.max_send_wr,
+            max_recv_wr: init.cap.max_recv_wr,
+            max_send_sge: init.cap.max_send_sge,
+            max_recv_sge: init.cap.max_recv_sge,
+            max_inline_data: init.cap.max_inline_data,
+        },
+        create_flags: 0,
+        event_fd: None,
+    };
+    let mut answer = rxe_create_qp_resp::default();
+    let uverbs = context.core.uverbs();
+    // SAFETY: the request names no memory.
+    let created = unsafe { uverbs.create_qp(&attr, &[], answer.as_mut_bytes()) }?;
+    let granted = created.cap;
+    let rings = || {
+        let room = (granted.max_send_sge as usize).saturating_mul(SGE);
+        let room = room.max(granted.max_inline_data as usize);
+        let send = map(uverbs, CREATE_QP, answer.sq_mi, SEND_HEAD.saturating_add(room))?;
+        let room = (granted.max_recv_sge as usize).saturating_mul(SGE);
+        let recv = map(uverbs, CREATE_QP, answer.rq_mi, RECV_HEAD.saturating_add(room))?;
+        Ok((send, recv))
+    };
+    let (send, recv) = rings().inspect_err(|_: &Error| {
+        let _ = uverbs.destroy_qp(created.handle);
+    })?;
+    let cap = QpCap {
+        max_send_wr: granted.max_send_wr.min(send.ring.mask()),
+        max_recv_wr: granted.max_recv_wr.min(recv.ring.mask()),
+        max_send_sge: granted.max_send_sge,
+        max_recv_sge: granted.max_recv_sge,
+        max_inline_data: granted.max_inline_data,
+    };
+    let shared = Arc::new(QpShared {
+        user_index,
+        send: SlotTable::new(send.ring.mask() + 1),
+        recv: SlotTable::new(recv.ring.mask() + 1),
+    });
+    let (send_ring, recv_ring) = (send.ring, recv.ring);
+    let memory = Arc::new(QpMemory { _send: send.memory, _recv: recv.memory });
+    let kick = Kick::new(uverbs.clone(), created.handle);
+    let parts = QpParts {
+        handle: created.handle,
+        qpn: created.qpn,
+        event_id: attr.user_handle,
+        cap,
+        pd: Arc::clone(&init.pd),
+        send_cq: Arc::clone(&init.send_cq),
+        recv_cq: Arc::clone(&init.recv_cq),
+        shared: Arc::clone(&shared),
+        memory: Box::new(Arc::clone(&memory)),
+    };
+    // SAFETY: the kernel just made it from these, and `shared` is new.
+    let core = unsafe { QpCore::new(parts) };
+    let sq = SqParts {
+        ring: send_ring,
+        max_wr: cap.max_send_wr,
+        room: Room { max_sge: cap.max_send_sge, max_inline: cap.max_inline_data },
+        shared: Arc::clone(&shared),
+        kick: kick.clone(),
+        qpn: created.qpn,
+        memory: Arc::clone(&memory) as _,
+    };
+    let rq = RqParts {
+        ring: recv_ring,
+        max_wr: cap.max_recv_wr,
+        max_sge: cap.max_recv_sge,
+        shared,
+        kick,
+        qpn: created.qpn,
+        memory,
+    };
+    // SAFETY: `memory` keeps the ring, whose elements were checked to have this room. The table has as many slots, and this poster is the first.
+    let sq = unsafe { Sq::new(sq) };
+    // SAFETY: as above.
+    let rq = unsafe { Rq::new(rq) };
+    Ok((core, sq, rq))
+}

@@ -1,0 +1,66 @@
+//! The uverbs provider for Linux's soft-RoCE, `rdma_rxe`: reliable connections over any Ethernet interface.
+//!
+//! | file | what |
+//! |---|---|
+//! | `context` | opening, and the limits that the driver answers |
+//! | `create` | the driver's part of making completion queues and queue pairs |
+//! | `ring` | a queue that is mapped from the kernel: two indexes, and elements of one size |
+//! | `token` | which work request a completion is of: what stands in the kernel's `wr_id` |
+//! | `wqe`, `sq`, `rq` | a work request as the kernel reads it, and the queues of them |
+//! | `kick` | the doorbell, which is a system call |
+//! | `wc`, `cq` | a completion, and the queue of them |
+//!
+//! Layouts are the kernel's `rdma_user_rxe.h`; what an index means and who stores it with which order is said by the kernel's
+//! `drivers/infiniband/sw/rxe/rxe_queue.h`, and the calls are those of rdma-core's `providers/rxe`.
+//!
+//! # What is different from hardware
+//!
+//! The device is a piece of the kernel, and has no doorbell register. Ringing a send queue stores the producer index and then makes
+//! **one system call** for the whole batch (`POST_SEND` with no work requests in it), by which the kernel looks. Posting receives and polling
+//! are loads and stores alone. So batches pay here even more than on a ConnectX.
+//!
+//! A queue pair that failed looks at its receive queue no more. Receives that are posted after that come back flushed only when
+//! a completion had already told of the failure; else when the queue pair is destroyed, as with rdma-core's provider.
+
+mod context;
+mod cq;
+mod create;
+mod kick;
+mod ring;
+mod rq;
+mod sq;
+mod token;
+mod wc;
+mod wqe;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use uverbs_core::context::ContextCore;
+use uverbs_core::error::Error;
+use uverbs_core::provider::Provider;
+
+pub use context::Context;
+pub use cq::Cq;
+pub use rq::{RecvCursor, Rq};
+pub use sq::{SendCursor, Sq};
+pub use wc::Wc;
+
+/// The provider.
+#[derive(Clone, Copy, Debug)]
+pub struct Rxe;
+
+impl Provider for Rxe {
+    type Context = Context;
+    type Cq = Cq;
+    type Sq = Sq;
+    type Rq = Rq;
+
+    const NAME: &'static str = "rxe";
+
+    fn open(core: Arc<ContextCore>) -> Result<Context, Error> {
+        Context::open(core)
+    }
+}

@@ -1,0 +1,241 @@
+//! Send queues.
+//!
+//! # Safety
+//!
+//! A [`Sq`] is the only producer of its ring, and holds on to the mapping. It writes behind the published index only, and neither
+//! where the kernel's consumer index says that it still reads, nor where a slot is not retired.
+#![allow(unsafe_code, reason = "writes work requests into a ring that the kernel reads")]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_core::frame::Frame;
+use uverbs_core::provider::SendOps;
+use uverbs_core::table::{QpShared, SlotTable};
+use uverbs_core::work::{Data, PostError, SendOp, Wr};
+
+use crate::kick::Kick;
+use crate::ring::Ring;
+use crate::token::{Queue, Token};
+use crate::wqe::{self, Room};
+
+/// A tentative position in a send queue.
+#[derive(Clone, Copy, Debug)]
+pub struct SendCursor {
+    /// The next free element, free running.
+    pi: u32,
+}
+
+/// The posting side of a send queue.
+pub struct Sq {
+    ring: Ring,
+    /// Published producer index, free running.
+    pi: u32,
+    /// Where writing must stop, by what was looked up: free running. The published index while posting isn't allowed.
+    limit: u32,
+    enabled: bool,
+    room: Room,
+    max_wr: u32,
+    /// One past the highest element that may hold a buffer; the producer index unless a batch was forgotten.
+    marked: u32,
+    shared: Arc<QpShared>,
+    kick: Kick,
+    /// Why the kernel did not look when it was last told to.
+    refused: Option<Errno>,
+    qpn: u32,
+    /// Keeps the ring mapped.
+    _memory: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the ring is memory that `_memory` keeps, and this is the only one to produce into it.
+unsafe impl Send for Sq {}
+
+/// What a send queue is made from.
+pub(crate) struct SqParts {
+    pub(crate) ring: Ring,
+    /// Work requests outstanding at most; fewer than slots.
+    pub(crate) max_wr: u32,
+    pub(crate) room: Room,
+    pub(crate) shared: Arc<QpShared>,
+    pub(crate) kick: Kick,
+    pub(crate) qpn: u32,
+    pub(crate) memory: Arc<dyn Any + Send + Sync>,
+}
+
+/// Where writing must stop: neither over what is not retired, nor over what the kernel has not left, which may be less: it posts a
+/// flushed completion before it moves its index (kernel `rxe_comp.c:flush_send_queue`). `pi` is the published index.
+pub(crate) fn limit(ring: &Ring, table: &SlotTable, pi: u32, max_wr: u32) -> u32 {
+    let used = pi.wrapping_sub(ring.consumed()) & ring.mask();
+    let by_ring = ring.mask() - used;
+    let by_table = max_wr.saturating_sub(pi.wrapping_sub(table.retired()));
+    pi.wrapping_add(by_ring.min(by_table))
+}
+
+/// Whether `at` is before `limit`.
+#[inline(always)]
+pub(crate) fn is_before(at: u32, limit: u32) -> bool {
+    (at.wrapping_sub(limit) as i32) < 0
+}
+
+/// Whether an errno of a kick says that there is no device any more.
+fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::EIO | Errno::ENODEV)
+}
+
+impl Sq {
+    /// A queue that refuses posts until it is enabled.
+    ///
+    /// # Safety
+    ///
+    /// The ring is valid while `memory` lives, its elements have `room`, and nobody else produces into it. The table of sends has as many slots.
+    pub(crate) unsafe fn new(parts: SqParts) -> Self {
+        Self {
+            ring: parts.ring,
+            pi: 0,
+            limit: 0,
+            enabled: false,
+            room: parts.room,
+            max_wr: parts.max_wr,
+            marked: 0,
+            shared: parts.shared,
+            kick: parts.kick,
+            refused: None,
+            qpn: parts.qpn,
+            _memory: parts.memory,
+        }
+    }
+
+    /// Why the kernel refused to look at the queue when it was last rung. Then it didn't, and may never.
+    #[must_use]
+    pub fn refused(&self) -> Option<Errno> {
+        self.refused
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, at: u32) -> Result<(), PostError> {
+        if !self.enabled {
+            return Err(PostError::State);
+        }
+        if self.refused.is_some_and(is_gone) {
+            return Err(PostError::DeviceGone);
+        }
+        self.limit = limit(&self.ring, &self.shared.send, self.pi, self.max_wr);
+        if is_before(at, self.limit) { Ok(()) } else { Err(PostError::Full) }
+    }
+
+    /// Takes back the buffers of a batch that was not rung.
+    #[cold]
+    #[inline(never)]
+    fn disown(&mut self) {
+        let mut index = self.pi;
+        // Bounded by the ring: `own` marks slots that a post reserved.
+        while index != self.marked && index.wrapping_sub(self.pi) <= self.ring.mask() {
+            // SAFETY: behind the published index, and what is written there passed the check for room: the slot is ours.
+            drop(unsafe { self.shared.send.disown(index) });
+            index = index.wrapping_add(1);
+        }
+        self.marked = self.pi;
+    }
+
+    /// As if so much had been posted and completed before.
+    #[cfg(test)]
+    pub(crate) fn start_at(&mut self, index: u32) {
+        (self.pi, self.limit, self.marked) = (index, index, index);
+        self.shared.send.publish(index);
+        // SAFETY: nothing was posted.
+        unsafe { self.shared.send.retire(index) };
+    }
+}
+
+impl SendOps for Sq {
+    type Cursor = SendCursor;
+
+    #[inline]
+    fn begin(&mut self) -> SendCursor {
+        if self.marked != self.pi {
+            self.disown();
+        }
+        SendCursor { pi: self.pi }
+    }
+
+    #[inline]
+    unsafe fn post(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        op: SendOp,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        let size = wqe::check(&op, &data, self.room)?;
+        let slot = at.pi;
+        if !is_before(slot, self.limit) {
+            self.make_room(slot)?;
+        }
+        let user_index = self.shared.user_index.value();
+        let token = Token { user_index, queue: Queue::Send, index: slot }.pack();
+        let to = self.ring.element(slot);
+        // SAFETY: behind the published index and before the limit: the element is ours, and `check` saw that it has room.
+        unsafe { wqe::write_send(to, token, wr.flags, &op, &data, size) };
+        let end = slot.wrapping_add(1);
+        // SAFETY: the slot is of an element that is free; this is the only poster.
+        unsafe { self.shared.send.put(slot, wr.id, end) };
+        at.pi = end;
+        Ok(slot)
+    }
+
+    #[inline]
+    unsafe fn own(&mut self, slot: u32, frame: Frame) {
+        self.marked = slot.wrapping_add(1);
+        // SAFETY: the slot of an element just written, says the caller: ours, and `begin` left no buffer in it.
+        unsafe { self.shared.send.own(slot, frame) };
+    }
+
+    /// One system call, whatever is in the batch.
+    #[inline]
+    unsafe fn ring(&mut self, at: SendCursor) {
+        // A ring that the kernel did not look at before may still be waiting.
+        if at.pi == self.pi && self.refused.is_none() {
+            return;
+        }
+        (self.pi, self.marked) = (at.pi, at.pi);
+        self.shared.send.publish(at.pi);
+        self.ring.produce(at.pi);
+        self.refused = self.kick.send().err();
+        if self.refused.is_some() {
+            // The next post asks why.
+            self.limit = self.pi;
+        }
+    }
+
+    fn enable(&mut self, on: bool) {
+        self.enabled = on;
+        self.limit = self.pi;
+    }
+
+    /// The kernel drains the ring and goes on where it stands, not at index 0 (kernel `rxe_qp.c:rxe_qp_reset`,
+    /// `rxe_queue.c:rxe_queue_reset`), and so does this.
+    unsafe fn reset(&mut self) {
+        // SAFETY: the caller's promise: device and polling side are done with the queue.
+        unsafe { self.shared.send.reset() };
+        self.shared.send.publish(self.pi);
+        // SAFETY: all slots are empty.
+        unsafe { self.shared.send.retire(self.pi) };
+        (self.limit, self.marked, self.enabled, self.refused) = (self.pi, self.pi, false, None);
+    }
+}
+
+impl fmt::Debug for Sq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sq")
+            .field("qpn", &format_args!("{:#x}", self.qpn))
+            .field("slots", &(self.ring.mask() + 1))
+            .field("producer", &self.pi)
+            .field("kernel_consumer", &self.ring.consumed())
+            .field("enabled", &self.enabled)
+            .field("refused", &self.refused)
+            .finish_non_exhaustive()
+    }
+}

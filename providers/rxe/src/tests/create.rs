@@ -1,0 +1,122 @@
+//! Making objects: what is asked of the kernel, and what of its answers is not taken.
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_core::attr::QpCap;
+use uverbs_core::error::Error;
+use uverbs_core::provider::{ContextOps, CqInit, Provider, QpInit};
+use uverbs_core::uverbs::Uverbs;
+use uverbs_kernel_abi::objects::{UVERBS_OBJECT_CQ, UVERBS_OBJECT_QP};
+
+use super::kernel::Kernel;
+use super::rig::{CAP, Rig};
+use crate::{Context, Rxe};
+
+fn open() -> (Arc<Kernel>, Context) {
+    let kernel = Arc::new(Kernel::default());
+    let context = Rxe::open(kernel.core()).unwrap();
+    (kernel, context)
+}
+
+fn qp(context: &Context, cap: QpCap) -> Result<QpCap, Error> {
+    let pd = context.alloc_pd().unwrap();
+    let (cq, _poller) = context.create_cq(&CqInit::new(16)).unwrap();
+    let mut init = QpInit::new(pd, Arc::clone(&cq), cq);
+    init.cap = cap;
+    context.create_qp(&init).map(|(core, ..)| *core.cap())
+}
+
+#[test]
+fn the_kernels_rounding_is_given_to_the_caller() {
+    let (_, context) = open();
+    let granted = qp(&context, QpCap { max_send_wr: 8, max_recv_wr: 1, ..CAP }).unwrap();
+    assert_eq!((granted.max_send_wr, granted.max_recv_wr), (15, 1));
+    assert_eq!((granted.max_inline_data, granted.max_send_sge), (100, 6));
+    let (core, _) = context.create_cq(&CqInit::new(16)).unwrap();
+    assert_eq!(core.capacity(), 31);
+    let none = QpCap { max_send_wr: 0, max_recv_wr: 0, ..CAP };
+    let granted = qp(&context, none).unwrap();
+    assert_eq!((granted.max_send_wr, granted.max_recv_wr), (0, 0));
+}
+
+#[test]
+fn limits_are_named() {
+    let (kernel, context) = open();
+    let limit = |error: Error| match error {
+        Error::Limit { what, limit, .. } => (what, limit),
+        other => panic!("{other}"),
+    };
+    for (cap, what, most) in [
+        (QpCap { max_send_wr: 0x4001, ..CAP }, "max_send_wr", 0x4000),
+        (QpCap { max_recv_wr: u32::MAX, ..CAP }, "max_recv_wr", 0x4000),
+        (QpCap { max_send_sge: 33, ..CAP }, "max_send_sge", 32),
+        (QpCap { max_recv_sge: 33, ..CAP }, "max_recv_sge", 32),
+        (QpCap { max_inline_data: 513, ..CAP }, "max_inline_data", 512),
+    ] {
+        assert_eq!(limit(qp(&context, cap).unwrap_err()), (what, most));
+    }
+    for (entries, most) in [(0, 1), (0x8000, 0x7fff)] {
+        let error = context.create_cq(&CqInit::new(entries)).unwrap_err();
+        assert_eq!(limit(error), ("entries", most));
+    }
+    let mut init = CqInit::new(1);
+    init.comp_vector = 2;
+    assert_eq!(limit(context.create_cq(&init).unwrap_err()), ("comp_vector", 1));
+    assert!(kernel.state().destroyed.iter().all(|(object, _)| *object == UVERBS_OBJECT_CQ));
+}
+
+#[test]
+fn a_queue_that_makes_no_sense_is_refused_and_its_object_destroyed() {
+    // Offset in the head, and what stands there: element size, mask.
+    for (offset, value) in
+        [(0, 2), (0, 31), (0, u32::MAX), (0, 5), (4, 2), (4, u32::MAX), (4, 0xffff), (4, 1 << 31)]
+    {
+        let (kernel, context) = open();
+        kernel.state().spoil = Some((offset, value));
+        let error = context.create_cq(&CqInit::new(16)).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { verb: "create_cq", .. }), "{error}");
+        assert_eq!(kernel.state().destroyed.len(), 1);
+    }
+    let (kernel, context) = open();
+    let pd = context.alloc_pd().unwrap();
+    let (cq, _poller) = context.create_cq(&CqInit::new(16)).unwrap();
+    kernel.state().spoil = Some((4, 0xff_ffff));
+    let init = QpInit::new(pd, Arc::clone(&cq), cq);
+    let error = context.create_qp(&init).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { verb: "create_qp", .. }), "{error}");
+    let state = kernel.state();
+    assert_eq!(
+        state.destroyed.iter().map(|(object, _)| *object).collect::<Vec<_>>(),
+        [UVERBS_OBJECT_QP]
+    );
+}
+
+#[test]
+fn a_queue_that_cant_be_mapped_is_an_error() {
+    let (kernel, context) = open();
+    kernel.state().refuse_mmap = true;
+    let error = context.create_cq(&CqInit::new(16)).unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::EAGAIN));
+    assert_eq!(kernel.state().destroyed.len(), 1);
+}
+
+#[test]
+fn another_drivers_device_is_refused() {
+    let kernel = Arc::new(Kernel::default());
+    for driver in [0, 1] {
+        let core = uverbs_core::context::ContextCore::new(Uverbs::new(kernel.clone(), driver));
+        assert!(matches!(Rxe::open(core), Err(Error::Unsupported { verb: "open_device", .. })));
+    }
+}
+
+#[test]
+fn everything_is_destroyed_once() {
+    let rig = Rig::new(15);
+    let kernel = Arc::clone(&rig.kernel);
+    drop(rig);
+    let mut destroyed = kernel.state().destroyed.clone();
+    destroyed.sort_unstable();
+    let objects: Vec<_> = destroyed.iter().map(|(object, _)| *object).collect();
+    assert_eq!(objects, [UVERBS_OBJECT_CQ, UVERBS_OBJECT_QP]);
+}

@@ -1,0 +1,8 @@
+//! The provider without a kernel: `kernel` plays its part, in memory that both have mapped.
+
+mod cq;
+mod create;
+mod kernel;
+mod rig;
+mod rq;
+mod sq;

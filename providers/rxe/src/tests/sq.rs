@@ -1,0 +1,293 @@
+//! Send queues: what stands in the ring, and what the kernel is told.
+#![allow(unsafe_code, reason = "posts, which is unsafe, to a ring that no device reads")]
+
+use nix::errno::Errno;
+use proptest::prelude::*;
+use uverbs_core::provider::{CqOps, SendOps};
+use uverbs_core::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
+
+use super::rig::{CAP, Rig, free};
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..][..4].try_into().unwrap())
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..][..8].try_into().unwrap())
+}
+
+const REMOTE: Remote = Remote { addr: 0x1122_3344_5566_7788, rkey: 0x99aa_bbcc };
+
+fn sge(len: u32) -> Sge {
+    Sge { addr: 0x7000_0000_1000 + u64::from(len), len, lkey: 0x0042_0000 + len }
+}
+
+/// Every operation, its number in the kernel, and whether it takes inline data.
+const OPS: [(SendOp, u32, bool); 7] = [
+    (SendOp::Write(REMOTE), 0, true),
+    (SendOp::WriteImm(REMOTE, 0x0102_0304), 1, true),
+    (SendOp::Send, 2, true),
+    (SendOp::SendImm(0x0102_0304), 3, true),
+    (SendOp::Read(REMOTE), 4, false),
+    (SendOp::CompareSwap { remote: REMOTE, compare: 0xc0, swap: 0x5a }, 5, false),
+    (SendOp::FetchAdd { remote: REMOTE, add: 0xadd }, 6, false),
+];
+
+/// Offsets of `struct rxe_send_wqe`.
+#[test]
+fn each_operation_stands_where_the_header_says() {
+    for (op, number, _) in OPS {
+        let mut rig = Rig::new(15);
+        rig.send(Wr::new(0xdead_beef_dead_beef), op, Data::One(sge(8))).unwrap();
+        let wqe = rig.sends.lock().unwrap().head().unwrap();
+        assert_eq!(u64_at(&wqe, 0), 0, "wr_id: queue pair 0, send queue, element 0");
+        assert_eq!((u32_at(&wqe, 8), u32_at(&wqe, 12)), (0, number), "reserved, opcode");
+        assert_eq!(u32_at(&wqe, 16), 2, "send_flags: signaled");
+        let imm = if matches!(number, 1 | 3) { [1, 2, 3, 4] } else { [0; 4] };
+        assert_eq!(wqe[20..24], imm, "ex.imm_data, big-endian");
+        match op {
+            SendOp::Send | SendOp::SendImm(_) => assert_eq!(wqe[24..144], [0; 120]),
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+                let operands = if number == 5 { (0xc0, 0x5a) } else { (0xadd, 0) };
+                assert_eq!(u64_at(&wqe, 24), REMOTE.addr);
+                assert_eq!((u64_at(&wqe, 32), u64_at(&wqe, 40)), operands);
+                assert_eq!(u32_at(&wqe, 48), REMOTE.rkey);
+            }
+            _ => assert_eq!((u64_at(&wqe, 24), u32_at(&wqe, 32)), (REMOTE.addr, REMOTE.rkey)),
+        }
+        assert_eq!((u32_at(&wqe, 144), u32_at(&wqe, 148)), (0, 0), "status, state: posted");
+        let iova = if matches!(number, 2 | 3) { 0 } else { REMOTE.addr };
+        assert_eq!(u64_at(&wqe, 152), iova);
+        assert_eq!(wqe[160..184], [0; 24], "the kernel's own");
+        let dma: [u32; 6] = std::array::from_fn(|at| u32_at(&wqe, 184 + 4 * at));
+        assert_eq!(dma, [8, 8, 0, 1, 0, 0], "length, resid, cur_sge, num_sge, sge_offset");
+        let entry = (u64_at(&wqe, 208), u32_at(&wqe, 216), u32_at(&wqe, 220));
+        assert_eq!(entry, (sge(8).addr, 8, sge(8).lkey));
+    }
+}
+
+#[test]
+fn flags_and_inline_data_are_told() {
+    let mut rig = Rig::new(15);
+    let wr = Wr { id: 1, flags: SendFlags::FENCE | SendFlags::SOLICITED };
+    rig.send(wr, SendOp::Send, Data::InlineList(&[b"in", b"", b"line"])).unwrap();
+    let wqe = rig.sends.lock().unwrap().head().unwrap();
+    assert_eq!(u32_at(&wqe, 16), 1 | 4 | 8);
+    assert_eq!((u32_at(&wqe, 184), u32_at(&wqe, 188), u32_at(&wqe, 196)), (6, 6, 0));
+    assert_eq!(wqe[208..214], *b"inline");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_leaves_nothing() {
+    let mut rig = Rig::new(15);
+    let granted = *rig.qp.cap();
+    assert!(granted.max_inline_data >= CAP.max_inline_data);
+    let long = vec![0; granted.max_inline_data as usize + 1];
+    let many = vec![sge(1); granted.max_send_sge as usize + 1];
+    let huge = [sge(1 << 31), sge(1)];
+    let read = SendOp::Read(REMOTE);
+    let atomic = SendOp::FetchAdd { remote: REMOTE, add: 1 };
+    for (op, data, error) in [
+        (SendOp::Send, Data::Inline(&long), PostError::InlineTooLong),
+        (SendOp::Send, Data::InlineList(&[&long[1..], b"x"]), PostError::InlineTooLong),
+        (SendOp::Send, Data::List(&many), PostError::TooManySges),
+        (SendOp::Send, Data::List(&huge), PostError::MessageTooLong),
+        (read, Data::Inline(b"x"), PostError::BadData),
+        (atomic, Data::Inline(&[0; 8]), PostError::BadData),
+        (atomic, Data::One(sge(7)), PostError::BadData),
+        (atomic, Data::List(&[sge(4), sge(4)]), PostError::BadData),
+    ] {
+        assert_eq!(rig.send(Wr::new(1), op, data), Err(error), "{op:?}");
+    }
+    assert_eq!((rig.kicks(), rig.sends.lock().unwrap().head()), (0, None));
+    rig.sq.enable(false);
+    assert_eq!(rig.send(Wr::new(1), SendOp::Send, Data::List(&[])), Err(PostError::State));
+}
+
+#[test]
+fn a_ring_is_one_system_call_and_nothing_new_is_none() {
+    let mut rig = Rig::new(15);
+    let mut at = rig.sq.begin();
+    for id in 0..5 {
+        // SAFETY: inline.
+        unsafe { rig.sq.post(&mut at, Wr::new(id), SendOp::Send, Data::Inline(b"x")) }.unwrap();
+    }
+    assert_eq!((rig.kicks(), rig.sends.lock().unwrap().raw_producer()), (0, 0), "not before");
+    // SAFETY: of the last `begin`.
+    unsafe { rig.sq.ring(at) };
+    assert_eq!((rig.kicks(), rig.sends.lock().unwrap().raw_producer()), (1, 5));
+    let at = rig.sq.begin();
+    // SAFETY: as above.
+    unsafe { rig.sq.ring(at) };
+    assert_eq!(rig.kicks(), 1);
+}
+
+#[test]
+fn a_batch_that_is_not_rung_gives_its_frames_back() {
+    let mut rig = Rig::new(15);
+    let slab = rig.slab(64, 2);
+    let mut at = rig.sq.begin();
+    for id in 0..2 {
+        let frame = slab.take().unwrap();
+        let data = Data::One(frame.sge());
+        // SAFETY: no device reads it.
+        let slot = unsafe { rig.sq.post(&mut at, Wr::new(id), SendOp::Send, data) }.unwrap();
+        // SAFETY: the slot of the post just made.
+        unsafe { rig.sq.own(slot, frame) };
+    }
+    assert_eq!(free(&slab), 0);
+    let _ = rig.sq.begin();
+    assert_eq!(free(&slab), 2);
+}
+
+#[test]
+fn the_queue_is_full_until_both_the_kernel_and_the_poller_are_done() {
+    for start in [0, u32::MAX - 3] {
+        let mut rig = Rig::new(15);
+        rig.start_at(start);
+        for id in 0..7 {
+            rig.send(Wr::new(id), SendOp::Send, Data::Inline(b"x")).unwrap();
+        }
+        let one_more =
+            |rig: &mut Rig| rig.send(Wr::new(7), SendOp::Send, Data::Inline(b"x")).map(drop);
+        assert_eq!(one_more(&mut rig), Err(PostError::Full));
+        // A flush posts the completion before it moves the index.
+        let head = rig.sends.lock().unwrap().head().unwrap();
+        let flushed = super::rig::wc(&head[..8], 5, 0, 0, None);
+        assert!(rig.completions.lock().unwrap().post(&flushed));
+        assert_eq!(rig.cq.next().unwrap().wr_id, 0);
+        assert_eq!(one_more(&mut rig), Err(PostError::Full), "the kernel still reads there");
+        rig.sends.lock().unwrap().advance();
+        assert_eq!(one_more(&mut rig), Ok(()));
+        assert_eq!(one_more(&mut rig), Err(PostError::Full));
+        // Done, but not polled.
+        assert_eq!(rig.complete_send(0, 0), Some(true));
+        assert_eq!(one_more(&mut rig), Err(PostError::Full));
+    }
+}
+
+#[test]
+fn a_kernel_that_will_not_listen_is_told_again_and_a_device_that_is_gone_is_an_error() {
+    let mut rig = Rig::new(15);
+    let send = |rig: &mut Rig| rig.send(Wr::new(1), SendOp::Send, Data::Inline(b"x")).map(drop);
+    rig.kernel.state().kick_answers = vec![Errno::ENOMEM; 3];
+    assert_eq!(send(&mut rig), Ok(()));
+    assert_eq!((rig.kicks(), rig.sq.refused()), (4, None), "want of memory passes");
+    rig.kernel.state().kick_answers = vec![Errno::EPERM];
+    assert_eq!(send(&mut rig), Ok(()));
+    assert_eq!((rig.kicks(), rig.sq.refused()), (5, Some(Errno::EPERM)));
+    let at = rig.sq.begin();
+    // SAFETY: of the last `begin`.
+    unsafe { rig.sq.ring(at) };
+    assert_eq!((rig.kicks(), rig.sq.refused()), (6, None), "what was not heard is said again");
+    rig.kernel.state().kick_answers = vec![Errno::EIO];
+    assert_eq!(send(&mut rig), Ok(()), "it is in the ring");
+    assert_eq!(send(&mut rig), Err(PostError::DeviceGone));
+}
+
+#[test]
+fn a_reset_goes_on_where_the_ring_stands() {
+    let mut rig = Rig::new(15);
+    for id in 0..3 {
+        rig.send(Wr::new(id), SendOp::Send, Data::Inline(b"x")).unwrap();
+    }
+    // The kernel drains without completions.
+    for _ in 0..3 {
+        rig.sends.lock().unwrap().advance();
+    }
+    // SAFETY: drained, and no completion is left.
+    unsafe { rig.sq.reset() };
+    assert_eq!(rig.send(Wr::new(3), SendOp::Send, Data::Inline(b"x")), Err(PostError::State));
+    rig.sq.enable(true);
+    for id in 3..10 {
+        rig.send(Wr::new(id), SendOp::Send, Data::Inline(b"x")).unwrap();
+    }
+    for id in 3..10 {
+        assert_eq!(rig.complete_send(0, 0), Some(true));
+        assert_eq!(rig.cq.next().unwrap().wr_id, id);
+    }
+    assert_eq!(rig.cq.strays(), 0);
+}
+
+fn any_data() -> impl Strategy<Value = (Vec<u32>, Option<Vec<u8>>)> {
+    let list = proptest::collection::vec(0u32..5000, 0..=3);
+    let bytes = proptest::option::of(proptest::collection::vec(any::<u8>(), 0..=100));
+    (list, bytes)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Whatever is posted, wherever the ring stands: the kernel reads what was meant, element after element.
+    #[test]
+    fn the_kernel_reads_what_was_posted(
+        start: u32,
+        posts in proptest::collection::vec((0usize..7, 0u8..8, any_data()), 1..40),
+    ) {
+        let mut rig = Rig::new(15);
+        rig.start_at(start);
+        for (id, (op, flags, (lens, bytes))) in (1000u64..).zip(posts) {
+            let (op, number, inlines) = OPS[op];
+            let atomic = number > 4;
+            let list: Vec<_> = lens.iter().map(|&len| sge(len)).collect();
+            let data = match (&bytes, inlines) {
+                (Some(bytes), true) => Data::Inline(bytes),
+                _ if atomic => Data::One(sge(8)),
+                _ => Data::List(&list),
+            };
+            let wr = Wr { id, flags: SendFlags::from_bits_truncate(flags) | SendFlags::SIGNALED };
+            rig.send(wr, op, data).unwrap();
+            let wqe = rig.sends.lock().unwrap().head().unwrap();
+            prop_assert_eq!(u32_at(&wqe, 12), number);
+            let (mut length, mut want) = (0, Vec::new());
+            match data {
+                Data::Inline(bytes) => {
+                    prop_assert_eq!(u32_at(&wqe, 16) & 8, 8);
+                    prop_assert_eq!(&wqe[208..][..bytes.len()], bytes);
+                    length = bytes.len() as u32;
+                }
+                Data::One(one) => want.push(one),
+                _ => want.extend(list.iter().filter(|sge| sge.len != 0)),
+            }
+            length += want.iter().map(|sge| sge.len).sum::<u32>();
+            prop_assert_eq!((u32_at(&wqe, 184), u32_at(&wqe, 188)), (length, length));
+            prop_assert_eq!(u32_at(&wqe, 196) as usize, want.len());
+            for (at, sge) in want.iter().enumerate() {
+                let at = 208 + 16 * at;
+                let entry = (u64_at(&wqe, at), u32_at(&wqe, at + 8), u32_at(&wqe, at + 12));
+                prop_assert_eq!(entry, (sge.addr, sge.len, sge.lkey));
+            }
+            prop_assert_eq!(rig.complete_send(0, 0), Some(true));
+            prop_assert_eq!(rig.cq.next().unwrap().wr_id, id);
+            rig.cq.publish();
+        }
+        prop_assert_eq!(rig.cq.strays(), 0);
+    }
+
+    /// Whatever index the kernel's side shows, no slot is used twice, and the queue says that it is full in time.
+    #[test]
+    fn a_wild_consumer_index_overwrites_nothing(indexes in proptest::collection::vec(any::<u32>(), 40)) {
+        let mut rig = Rig::new(15);
+        let slab = rig.slab(64, 40);
+        let mut posted = 0;
+        for index in indexes {
+            rig.sends.lock().unwrap().poke_consumer(index);
+            let mut at = rig.sq.begin();
+            let frame = slab.take().unwrap();
+            let data = Data::One(frame.sge());
+            // SAFETY: no device reads it.
+            match unsafe { rig.sq.post(&mut at, Wr::new(1), SendOp::Send, data) } {
+                Ok(slot) => {
+                    // SAFETY: the slot of the post just made.
+                    unsafe { rig.sq.own(slot, frame) };
+                    posted += 1;
+                }
+                Err(error) => prop_assert_eq!(error, PostError::Full),
+            }
+            // SAFETY: of the last `begin`.
+            unsafe { rig.sq.ring(at) };
+        }
+        prop_assert!(posted <= 7);
+        prop_assert_eq!(free(&slab), 40 - posted);
+    }
+}

@@ -1,0 +1,62 @@
+//! What stands in the `wr_id` of the kernel's queues: not the program's number, but which slot of which queue it is.
+//!
+//! The kernel hands `wr_id` through untouched, and of a failed completion it says nothing else than queue pair and status: not even
+//! whether it is of a send (kernel `rxe_comp.c:make_send_cqe`, `rxe_resp.c:flush_recv_wqe`). The program's own number waits in
+//! the slot.
+
+/// Queue pair, queue and slot of a work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    /// The queue pair's user index: 24 bits.
+    pub(crate) user_index: u32,
+    pub(crate) queue: Queue,
+    /// Free-running index of the element.
+    pub(crate) index: u32,
+}
+
+/// One of a queue pair's two queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    Send,
+    Recv,
+}
+
+const QUEUE_BIT: u32 = 32;
+const USER_INDEX_SHIFT: u32 = 33;
+
+impl Token {
+    /// As a `wr_id`.
+    #[inline]
+    pub(crate) fn pack(self) -> u64 {
+        let queue = u64::from(self.queue == Queue::Recv);
+        u64::from(self.user_index) << USER_INDEX_SHIFT | queue << QUEUE_BIT | u64::from(self.index)
+    }
+
+    /// From a `wr_id`: any number is a token, whether or not there is such a queue pair.
+    #[inline]
+    pub(crate) fn unpack(wr_id: u64) -> Self {
+        let queue = if wr_id >> QUEUE_BIT & 1 == 0 { Queue::Send } else { Queue::Recv };
+        Self { user_index: (wr_id >> USER_INDEX_SHIFT) as u32, queue, index: wr_id as u32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn tokens_come_back(user_index in 0u32..1 << 24, recv: bool, index: u32) {
+            let queue = if recv { Queue::Recv } else { Queue::Send };
+            let token = Token { user_index, queue, index };
+            prop_assert_eq!(Token::unpack(token.pack()), token);
+        }
+
+        #[test]
+        fn any_number_is_one_token(wr_id: u64) {
+            prop_assert_eq!(Token::unpack(wr_id).pack(), wr_id);
+        }
+    }
+}

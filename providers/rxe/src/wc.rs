@@ -1,0 +1,196 @@
+//! A completion, decoded in place.
+//!
+//! # Safety
+//!
+//! An element is read through a raw pointer, by volatile loads: it is the program's from the moment the kernel's producer index
+//! passed it until the consumer index is published, which the view's lifetime keeps from happening meanwhile.
+#![allow(unsafe_code, reason = "reads completions that the kernel wrote, by raw address")]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::offset_of;
+
+use uverbs_core::provider::View;
+use uverbs_core::work::{Completed, Failure, Status};
+use uverbs_kernel_abi::wc as abi;
+use uverbs_kernel_abi::wc::ib_uverbs_wc;
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Set in the opcode of a receive (kernel `ib_verbs.h`, `enum ib_wc_opcode`).
+const IB_WC_RECV: u32 = 1 << 7;
+const IB_WC_RECV_RDMA_WITH_IMM: u32 = IB_WC_RECV + 1;
+
+/// An element of a completion queue's ring.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    at: *const u8,
+}
+
+impl Entry {
+    /// # Safety
+    ///
+    /// `at` is aligned to 8 bytes and valid to read an `ib_uverbs_wc` while the entry or a view of it is used.
+    #[inline(always)]
+    pub(crate) unsafe fn new(at: *const u8) -> Self {
+        Self { at }
+    }
+
+    #[inline(always)]
+    fn word(self, offset: usize) -> u32 {
+        // SAFETY: `offset` is that of a field of this size, aligned by the layout; see `new`.
+        unsafe { self.at.wrapping_add(offset).cast::<u32>().read_volatile() }
+    }
+
+    /// See [`crate::token`].
+    #[inline(always)]
+    pub(crate) fn wr_id(self) -> u64 {
+        let at = self.at.wrapping_add(offset_of!(ib_uverbs_wc, wr_id));
+        // SAFETY: as in `word`.
+        unsafe { at.cast::<u64>().read_volatile() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn status(self) -> u32 {
+        self.word(offset_of!(ib_uverbs_wc, status))
+    }
+
+    #[inline(always)]
+    pub(crate) fn opcode(self) -> u32 {
+        self.word(offset_of!(ib_uverbs_wc, opcode))
+    }
+
+    #[inline(always)]
+    pub(crate) fn byte_len(self) -> u32 {
+        self.word(offset_of!(ib_uverbs_wc, byte_len))
+    }
+
+    /// A copy of all of it, for printing.
+    fn copy(self) -> ib_uverbs_wc {
+        let mut wc = ib_uverbs_wc::new_zeroed();
+        for (offset, byte) in wc.as_mut_bytes().iter_mut().enumerate() {
+            // SAFETY: within the struct; see `new`.
+            *byte = unsafe { self.at.wrapping_add(offset).read_volatile() };
+        }
+        wc
+    }
+}
+
+/// Whether a successful receive took a SEND, not a WRITE with immediate data, which went elsewhere.
+pub(crate) fn took_send(opcode: u32) -> bool {
+    opcode == IB_WC_RECV
+}
+
+/// A completion that lives until the next poll.
+#[derive(Clone, Copy)]
+pub struct Wc<'a> {
+    entry: Entry,
+    is_recv: bool,
+    _queue: PhantomData<&'a ()>,
+}
+
+impl Wc<'_> {
+    /// # Safety
+    ///
+    /// The entry stays valid, and is not given back to the kernel, for the view's lifetime.
+    #[inline(always)]
+    pub(crate) unsafe fn new(entry: Entry, is_recv: bool) -> Self {
+        Self { entry, is_recv, _queue: PhantomData }
+    }
+
+    /// The entry's fields as the header has them. `wr_id` is the provider's own.
+    #[must_use]
+    pub fn abi(&self) -> ib_uverbs_wc {
+        self.entry.copy()
+    }
+
+    fn is_success(&self) -> bool {
+        self.entry.status() == abi::IB_WC_SUCCESS
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn failure(self, status: u32) -> Failure {
+        let vendor = self.entry.word(offset_of!(ib_uverbs_wc, vendor_err));
+        Failure {
+            status: status_of(status),
+            syndrome: u8::try_from(status).unwrap_or(u8::MAX),
+            vendor_syndrome: u8::try_from(vendor).unwrap_or(u8::MAX),
+        }
+    }
+}
+
+/// `enum ib_wc_status`. What rxe can't give (datagram domains, end-to-end contexts) is general, as is what has no name.
+fn status_of(status: u32) -> Status {
+    match status {
+        abi::IB_WC_LOC_LEN_ERR => Status::LocalLength,
+        abi::IB_WC_LOC_QP_OP_ERR => Status::LocalQpOperation,
+        abi::IB_WC_LOC_PROT_ERR => Status::LocalProtection,
+        abi::IB_WC_WR_FLUSH_ERR => Status::Flushed,
+        abi::IB_WC_MW_BIND_ERR => Status::MemoryWindowBind,
+        abi::IB_WC_BAD_RESP_ERR => Status::BadResponse,
+        abi::IB_WC_LOC_ACCESS_ERR => Status::LocalAccess,
+        abi::IB_WC_REM_INV_REQ_ERR => Status::RemoteInvalidRequest,
+        abi::IB_WC_REM_ACCESS_ERR => Status::RemoteAccess,
+        abi::IB_WC_REM_OP_ERR => Status::RemoteOperation,
+        abi::IB_WC_RETRY_EXC_ERR => Status::RetryExceeded,
+        abi::IB_WC_RNR_RETRY_EXC_ERR => Status::RnrRetryExceeded,
+        abi::IB_WC_REM_ABORT_ERR => Status::RemoteAborted,
+        _ => Status::General,
+    }
+}
+
+impl View for Wc<'_> {
+    #[inline]
+    fn result(&self) -> Result<Completed, Failure> {
+        let status = self.entry.status();
+        if status != abi::IB_WC_SUCCESS {
+            return Err(self.failure(status));
+        }
+        Ok(match (self.is_recv, self.entry.opcode()) {
+            (true, IB_WC_RECV) => Completed::Recv,
+            (true, IB_WC_RECV_RDMA_WITH_IMM) => Completed::RecvWriteImm,
+            (false, abi::IB_UVERBS_WC_SEND) => Completed::Send,
+            (false, abi::IB_UVERBS_WC_RDMA_WRITE) => Completed::Write,
+            (false, abi::IB_UVERBS_WC_RDMA_READ) => Completed::Read,
+            (false, abi::IB_UVERBS_WC_COMP_SWAP) => Completed::CompareSwap,
+            (false, abi::IB_UVERBS_WC_FETCH_ADD) => Completed::FetchAdd,
+            (_, other) => Completed::Other(u8::try_from(other).unwrap_or(u8::MAX)),
+        })
+    }
+
+    #[inline]
+    fn is_recv(&self) -> bool {
+        self.is_recv
+    }
+
+    /// The kernel tells the length of sends and writes as well; the program knows it.
+    #[inline]
+    fn byte_len(&self) -> u32 {
+        if !self.is_success() {
+            return 0;
+        }
+        match (self.is_recv, self.entry.opcode()) {
+            (false, abi::IB_UVERBS_WC_SEND | abi::IB_UVERBS_WC_RDMA_WRITE) => 0,
+            _ => self.entry.byte_len(),
+        }
+    }
+
+    #[inline]
+    fn immediate(&self) -> Option<u32> {
+        let flags = self.entry.word(offset_of!(ib_uverbs_wc, wc_flags));
+        let has_one = self.is_recv && self.is_success() && flags & abi::IB_WC_WITH_IMM != 0;
+        has_one.then(|| u32::from_be(self.entry.word(offset_of!(ib_uverbs_wc, ex))))
+    }
+
+    #[inline]
+    fn qpn(&self) -> u32 {
+        self.entry.word(offset_of!(ib_uverbs_wc, qp_num))
+    }
+}
+
+/// Every field of the entry.
+impl fmt::Debug for Wc<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.abi(), f)
+    }
+}

@@ -1,0 +1,223 @@
+//! Work requests as the kernel reads them: a head, then the scatter list or the inline data, which share the space
+//! (`rdma_user_rxe.h`; rdma-core `rxe.c:init_send_wqe`).
+//!
+//! The kernel keeps its progress in the element itself, so an element is written whole each time, and is never looked at while the
+//! kernel has it.
+//!
+//! # Safety
+//!
+//! Writers take an element of the ring that is the program's, and write no more than `check` allowed.
+#![allow(unsafe_code, reason = "writes work requests into a ring by raw address")]
+
+use uverbs_core::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
+use uverbs_kernel_abi::rxe::{
+    rxe_dma_info, rxe_recv_wqe, rxe_send_wqe, rxe_send_wr, rxe_send_wr_atomic, rxe_send_wr_rdma,
+    rxe_sge,
+};
+use uverbs_kernel_abi::wc as abi;
+
+/// The longest message, in bytes: IBTA vol 1, 9.7.7. The kernel checks it for its own users only.
+const MAX_MESSAGE: u64 = 1 << 31;
+/// Where a send's list or inline data begins.
+pub(crate) const SEND_HEAD: usize = size_of::<rxe_send_wqe>();
+/// Where a receive's list begins.
+pub(crate) const RECV_HEAD: usize = size_of::<rxe_recv_wqe>();
+pub(crate) const SGE: usize = size_of::<rxe_sge>();
+
+/// What a send queue's elements have room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) max_sge: u32,
+    pub(crate) max_inline: u32,
+}
+
+/// Bytes and list entries of a work request that passed the checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) bytes: u32,
+    /// Entries that have bytes; empty ones are not written.
+    pub(crate) entries: u32,
+}
+
+/// Whether a send can be posted, and its size.
+#[inline]
+pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, PostError> {
+    let (answered, atomic) = match op {
+        SendOp::Send | SendOp::SendImm(_) | SendOp::Write(_) | SendOp::WriteImm(..) => {
+            (false, false)
+        }
+        SendOp::Read(_) => (true, false),
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => (true, true),
+        _ => return Err(PostError::BadData),
+    };
+    let size = match data {
+        Data::Inline(_) | Data::InlineList(_) if answered => return Err(PostError::BadData),
+        Data::Inline(bytes) => inline_size(bytes.len(), room)?,
+        Data::InlineList(pieces) => {
+            let total =
+                pieces.iter().fold(0usize, |total, piece| total.saturating_add(piece.len()));
+            inline_size(total, room)?
+        }
+        Data::One(sge) => check_list(std::slice::from_ref(sge), 1)?,
+        Data::List(list) => check_list(list, room.max_sge)?,
+    };
+    if atomic && size != (Size { bytes: 8, entries: 1 }) {
+        return Err(PostError::BadData);
+    }
+    Ok(size)
+}
+
+fn inline_size(bytes: usize, room: Room) -> Result<Size, PostError> {
+    if bytes > room.max_inline as usize {
+        return Err(PostError::InlineTooLong);
+    }
+    Ok(Size { bytes: bytes as u32, entries: 0 })
+}
+
+/// Whether a list fits, and its size.
+#[inline]
+pub(crate) fn check_list(list: &[Sge], max_sge: u32) -> Result<Size, PostError> {
+    if list.len() > max_sge as usize {
+        return Err(PostError::TooManySges);
+    }
+    let (mut bytes, mut entries) = (0u64, 0);
+    for sge in list {
+        bytes += u64::from(sge.len);
+        entries += u32::from(sge.len != 0);
+    }
+    if bytes > MAX_MESSAGE {
+        return Err(PostError::MessageTooLong);
+    }
+    Ok(Size { bytes: bytes as u32, entries })
+}
+
+/// The kernel's flags.
+fn flags(flags: SendFlags, is_inline: bool) -> u32 {
+    let bit = |flag, bit| if flags.contains(flag) { bit } else { 0 };
+    bit(SendFlags::SIGNALED, abi::IB_SEND_SIGNALED)
+        | bit(SendFlags::FENCE, abi::IB_SEND_FENCE)
+        | bit(SendFlags::SOLICITED, abi::IB_SEND_SOLICITED)
+        | if is_inline { abi::IB_SEND_INLINE } else { 0 }
+}
+
+fn dma(size: Size) -> rxe_dma_info {
+    rxe_dma_info {
+        length: size.bytes,
+        resid: size.bytes,
+        num_sge: size.entries,
+        ..Default::default()
+    }
+}
+
+/// A send's head.
+pub(crate) fn send_head(
+    token: u64,
+    flag: SendFlags,
+    op: &SendOp,
+    is_inline: bool,
+    size: Size,
+) -> rxe_send_wqe {
+    let mut wr =
+        rxe_send_wr { wr_id: token, send_flags: flags(flag, is_inline), ..Default::default() };
+    let (opcode, imm, iova) = match *op {
+        SendOp::Send => (abi::IB_UVERBS_WR_SEND, 0, 0),
+        SendOp::SendImm(imm) => (abi::IB_UVERBS_WR_SEND_WITH_IMM, imm, 0),
+        SendOp::Write(to) => (abi::IB_UVERBS_WR_RDMA_WRITE, 0, set_remote(&mut wr, to)),
+        SendOp::WriteImm(to, imm) => {
+            (abi::IB_UVERBS_WR_RDMA_WRITE_WITH_IMM, imm, set_remote(&mut wr, to))
+        }
+        SendOp::Read(from) => (abi::IB_UVERBS_WR_RDMA_READ, 0, set_remote(&mut wr, from)),
+        SendOp::CompareSwap { remote, compare, swap } => {
+            (abi::IB_UVERBS_WR_ATOMIC_CMP_AND_SWP, 0, set_atomic(&mut wr, remote, compare, swap))
+        }
+        SendOp::FetchAdd { remote, add } => {
+            (abi::IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD, 0, set_atomic(&mut wr, remote, add, 0))
+        }
+        // `check` refused it; a number that the kernel refuses in turn.
+        _ => (u32::MAX, 0, 0),
+    };
+    (wr.opcode, wr.ex) = (opcode, imm.to_be_bytes());
+    rxe_send_wqe { wr, iova, dma: dma(size), ..Default::default() }
+}
+
+fn set_remote(wr: &mut rxe_send_wr, remote: Remote) -> u64 {
+    let Remote { addr: remote_addr, rkey } = remote;
+    wr.set_rdma(rxe_send_wr_rdma { remote_addr, rkey, reserved: 0 });
+    remote_addr
+}
+
+fn set_atomic(wr: &mut rxe_send_wr, remote: Remote, compare_add: u64, swap: u64) -> u64 {
+    let Remote { addr: remote_addr, rkey } = remote;
+    wr.set_atomic(rxe_send_wr_atomic { remote_addr, compare_add, swap, rkey, reserved: 0 });
+    remote_addr
+}
+
+/// Writes a send.
+///
+/// # Safety
+///
+/// `to` is an element of a ring that the program may write, aligned to eight bytes, of a queue with this `size`'s room.
+pub(crate) unsafe fn write_send(
+    to: *mut u8,
+    token: u64,
+    flag: SendFlags,
+    op: &SendOp,
+    data: &Data<'_>,
+    size: Size,
+) {
+    let is_inline = matches!(data, Data::Inline(_) | Data::InlineList(_));
+    let head = send_head(token, flag, op, is_inline, size);
+    // SAFETY: an element has room for a head, and is aligned as it needs.
+    unsafe { to.cast::<rxe_send_wqe>().write(head) };
+    let at = to.wrapping_add(SEND_HEAD);
+    match data {
+        // SAFETY: as many bytes as `check` allowed.
+        Data::Inline(bytes) => unsafe { write_bytes(at, bytes) },
+        Data::InlineList(pieces) => {
+            let mut at = at;
+            for piece in *pieces {
+                // SAFETY: as many bytes in all as `check` allowed.
+                unsafe { write_bytes(at, piece) };
+                at = at.wrapping_add(piece.len());
+            }
+        }
+        // SAFETY: as many entries as `check` allowed.
+        Data::One(sge) => unsafe { write_list(at, std::slice::from_ref(sge)) },
+        // SAFETY: as many entries as `check` allowed.
+        Data::List(list) => unsafe { write_list(at, list) },
+    }
+}
+
+/// Writes a receive.
+///
+/// # Safety
+///
+/// As for [`write_send`], in a receive queue.
+pub(crate) unsafe fn write_recv(to: *mut u8, token: u64, list: &[Sge], size: Size) {
+    let head = rxe_recv_wqe { wr_id: token, dma: dma(size), ..Default::default() };
+    // SAFETY: an element has room for a head, and is aligned as it needs.
+    unsafe { to.cast::<rxe_recv_wqe>().write(head) };
+    // SAFETY: as many entries as `check_list` allowed.
+    unsafe { write_list(to.wrapping_add(RECV_HEAD), list) };
+}
+
+/// # Safety
+///
+/// `at` is valid to write as many bytes.
+unsafe fn write_bytes(at: *mut u8, bytes: &[u8]) {
+    // SAFETY: the caller's promise; the source is the program's own memory, and no ring.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
+}
+
+/// # Safety
+///
+/// `at` is aligned to eight bytes, and valid to write as many entries as have bytes.
+unsafe fn write_list(at: *mut u8, list: &[Sge]) {
+    let mut at = at.cast::<rxe_sge>();
+    for sge in list.iter().filter(|sge| sge.len != 0) {
+        let entry = rxe_sge { addr: sge.addr, length: sge.len, lkey: sge.lkey };
+        // SAFETY: the caller's promise.
+        unsafe { at.write(entry) };
+        at = at.wrapping_add(1);
+    }
+}

@@ -23,6 +23,7 @@ use uverbs_core::provider::{
 use uverbs_core::work::{Completed, Data, Failure, PostError, SendOp, Sge, Wr};
 use uverbs_kernel_abi::driver_id;
 use uverbs_mlx5::Mlx5;
+use uverbs_rxe::Rxe;
 
 /// Whichever provider the device needs: the default of every type that has a provider parameter.
 #[derive(Debug)]
@@ -262,7 +263,7 @@ macro_rules! any {
     };
 }
 
-any!(Mlx5 = Mlx5);
+any!(Mlx5 = Mlx5, Rxe = Rxe);
 
 impl Provider for Any {
     type Context = AnyContext;
@@ -275,10 +276,11 @@ impl Provider for Any {
     fn open(core: Arc<ContextCore>) -> Result<AnyContext, Error> {
         match core.uverbs().driver_id() {
             driver_id::RDMA_DRIVER_MLX5 => Mlx5::open(core).map(AnyContext::Mlx5),
+            driver_id::RDMA_DRIVER_RXE => Rxe::open(core).map(AnyContext::Rxe),
             other => Err(Error::Unsupported {
                 verb: "open_device",
                 what: format!(
-                    "the device's driver (RDMA driver id {other}); there is a provider for mlx5"
+                    "the device's driver (RDMA driver id {other}); there are providers for mlx5 and rxe"
                 ),
             }),
         }

@@ -15,7 +15,8 @@
 //!
 //! This crate is the API: one verbs noun a file, cold objects as cheap handles, hot ones as unique values.
 //!
-//! Below it, a provider speaks to one family of devices: `uverbs-mlx5` to ConnectX. Types have the provider as a parameter,
+//! Below it, a provider speaks to one family of devices: `uverbs-mlx5` to ConnectX, `uverbs-rxe` to Linux's
+//! soft-RoCE. Types have the provider as a parameter,
 //! [`Any`] by default, which is an enum over all; [`Device::open_as`] gives the types of one provider.
 //!
 //! Below those, `uverbs-core` is the contract between both, and the doors through which everything leaves the process.
@@ -73,6 +74,9 @@ pub use uverbs_core::{door, wrap};
 /// The provider for ConnectX: raw queue parts, raw WQEs, dumps.
 pub use uverbs_mlx5 as mlx5;
 pub use uverbs_mlx5::Mlx5;
+/// The provider for Linux's soft-RoCE.
+pub use uverbs_rxe as rxe;
+pub use uverbs_rxe::Rxe;
 #[cfg(feature = "softhca")]
 /// The software HCA.
 pub use uverbs_softhca as softhca;

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{LIMIT, Side, impatient, only_on_softhca, pair, pair_with, soft};
+use common::{LIMIT, Side, impatient, is_rxe, not_on_rxe, only_on_softhca, pair, pair_with, soft};
 use nix::errno::Errno;
 use uverbs::softhca::SoftHca;
 use uverbs::softhca::wire::Fabric;
@@ -105,6 +105,9 @@ fn ports_gids_and_partitions_out_of_range() {
     assert!(matches!(qp.prepare(&local), Err(Error::Limit { what: "GID index", .. })));
     let local = Local { port: 3, ..Local::default() };
     assert_eq!(qp.prepare(&local).unwrap_err().errno(), Some(Errno::EINVAL));
+    if not_on_rxe("it has one partition, and takes any index for it") {
+        return;
+    }
     let access = AccessFlags::empty();
     let error = qp.init(&InitAttr { port: 1, pkey_index: 60_000, access }).unwrap_err();
     assert_eq!((error.errno(), error.verb()), (Some(Errno::EINVAL), Some("modify_qp")));
@@ -388,7 +391,14 @@ fn wrong_local_keys_and_ranges() {
         // SAFETY: the device refuses the key or the range, and touches nothing.
         unsafe { batch.raw().send(1, Data::One(bad)) }.unwrap();
         batch.ring();
-        assert_eq!(failed(&mut client), Status::LocalProtection, "case {case}");
+        let status = failed(&mut client);
+        if is_rxe() {
+            // rxe's requester forgets why: 6.1 calls it an operation error, 6.12 and 7.2 flush it with the rest.
+            let vague = [Status::LocalProtection, Status::LocalQpOperation, Status::Flushed];
+            assert!(vague.contains(&status), "case {case}: {status:?}");
+        } else {
+            assert_eq!(status, Status::LocalProtection, "case {case}");
+        }
     }
 }
 
@@ -399,8 +409,13 @@ fn a_message_longer_than_the_receive() {
     let mut batch = client.qp.batch();
     batch.send_inline(2, &[1; 11]).unwrap();
     batch.ring();
-    assert_eq!(failed(&mut client), Status::RemoteInvalidRequest);
-    assert_eq!(failed(&mut server), Status::LocalLength);
+    let statuses = (failed(&mut client), failed(&mut server));
+    if is_rxe() {
+        // Its responder finds the list at an end while it copies (`rxe_resp.c:send_data_in`), which it calls a malformed request.
+        assert_eq!(statuses, (Status::RemoteOperation, Status::LocalQpOperation));
+    } else {
+        assert_eq!(statuses, (Status::RemoteInvalidRequest, Status::LocalLength));
+    }
 }
 
 #[test]

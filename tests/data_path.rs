@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 
-use common::{Side, pair};
+use common::{Side, is_rxe, pair};
 use uverbs::{AccessFlags, ExposedMemory, Frame, Wr};
 
 /// What the child ends with if all went well.
@@ -100,20 +100,24 @@ fn work(checked: impl FnOnce(&mut dyn FnMut())) {
     checked(&mut || rounds(300));
 }
 
-/// Kills the process at any system call of this thread but `exit_group`. False where the system has no seccomp.
+/// Kills the process at any system call of this thread but `exit_group`, and on soft-RoCE `ioctl`, which is how a send queue rings
+/// there. False where the system has no seccomp.
 fn forbid_system_calls() -> bool {
     const fn statement(code: u32, k: u32) -> libc::sock_filter {
         libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
     }
+    /// Goes on after `skip` more statements if the number is this one, else after the next.
+    const fn equal(number: libc::c_long, skip: u8) -> libc::sock_filter {
+        let jf = if skip == 0 { 1 } else { 0 };
+        let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        libc::sock_filter { code, jt: skip, jf, k: number as u32 }
+    }
+    let allowed = if is_rxe() { libc::SYS_ioctl } else { libc::SYS_exit_group };
     let mut program = [
         // The number of the system call (offset 0 of `seccomp_data`).
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        libc::sock_filter {
-            code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-            jt: 0,
-            jf: 1,
-            k: libc::SYS_exit_group as u32,
-        },
+        equal(libc::SYS_exit_group, 1),
+        equal(allowed, 0),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS),
     ];

@@ -279,6 +279,37 @@ fn failing_a_queue_pair_flushes_everything_and_gives_it_back() {
     let completion = client.wait();
     assert_eq!((completion.id, completion.is_recv), (9, false));
     assert_eq!(completion.result.unwrap_err().status, Status::Flushed);
+    client.qp.post_recv(10, slab.take().unwrap()).unwrap();
+    let completion = client.wait();
+    assert_eq!((completion.id, completion.is_recv), (10, true));
+    assert_eq!(completion.result.unwrap_err().status, Status::Flushed);
+}
+
+#[test]
+fn a_reset_forgets_sends_that_the_peer_never_took() {
+    let (mut client, mut server) = pair();
+    for round in 0..3 {
+        // No receive is posted, so these are tried again and again.
+        let mut batch = client.qp.batch();
+        for id in 0..3 {
+            batch.send_inline(id, b"stale").unwrap();
+        }
+        batch.ring();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        for side in [&mut client, &mut server] {
+            let Side { qp, cq, endpoint, .. } = side;
+            drop(qp.reset(&mut [cq]).unwrap());
+            *endpoint = qp.prepare(&Local::default()).unwrap();
+        }
+        client.qp.connect(&server.endpoint).unwrap();
+        server.qp.connect(&client.endpoint).unwrap();
+        server.expect(7, 64);
+        let mut batch = client.qp.batch();
+        batch.send_inline(8, b"fresh").unwrap();
+        batch.ring();
+        assert_eq!(*server.done().frame.unwrap(), *b"fresh", "round {round}");
+        assert_eq!(client.done().id, 8);
+    }
 }
 
 #[test]

@@ -47,12 +47,14 @@ impl Bench for Any {
     fn cq(cq: &AnyCq) -> &Cq {
         match cq {
             AnyCq::Mlx5(cq) => cq,
+            AnyCq::Rxe(_) => panic!("the benchmark's device is an mlx5 one"),
         }
     }
 
     fn sq(sq: &AnySq) -> &Sq {
         match sq {
             AnySq::Mlx5(sq) => sq,
+            AnySq::Rxe(_) => panic!("the benchmark's device is an mlx5 one"),
         }
     }
 }

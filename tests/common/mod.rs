@@ -40,6 +40,20 @@ pub fn only_on_softhca(why: &str) -> bool {
     !real
 }
 
+/// Whether the device under test is Linux's soft-RoCE (`RDMA_DRIVER_RXE` of `rdma/ib_user_ioctl_verbs.h`).
+pub fn is_rxe() -> bool {
+    std::env::var_os("UVERBS_TEST_DEVICE").is_some() && device().record().driver_id == 14
+}
+
+/// Says why a test, or the rest of it, doesn't run on soft-RoCE, and whether that is so.
+pub fn not_on_rxe(why: &str) -> bool {
+    let rxe = is_rxe();
+    if rxe {
+        eprintln!("skipped on rxe: {why}");
+    }
+    rxe
+}
+
 /// One side of a connection.
 pub struct Side {
     pub qp: QueuePair,

@@ -44,6 +44,13 @@ impl KernelDevice {
     pub fn attribute(&self, path: &str) -> Result<String, Errno> {
         sysfs::read(&sysfs::ibdev(&self.sysfs, &self.record.name).join(path))
     }
+
+    /// Whether the node is another device's by now: the kernel gives name and number of a node out anew. Asked with the node open,
+    /// for then they stay.
+    fn is_another(&self) -> bool {
+        let ibdev = format!("class/infiniband_verbs/{}/ibdev", self.record.uverbs_name);
+        sysfs::read(&self.sysfs.join(ibdev)).is_ok_and(|name| name != self.record.name)
+    }
 }
 
 impl DeviceSource for KernelDevice {
@@ -52,7 +59,11 @@ impl DeviceSource for KernelDevice {
     }
 
     fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
-        Ok(Arc::new(KernelDoor::open(&self.node, self.rdev)?))
+        let door = KernelDoor::open(&self.node, self.rdev)?;
+        if self.is_another() {
+            return Err(Errno::ENODEV);
+        }
+        Ok(Arc::new(door))
     }
 
     fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
@@ -210,6 +221,22 @@ mod tests {
         assert_eq!(device.pkey(1, 3), Err(Errno::ENOENT));
         assert_eq!(device.pkey(2, 0), Err(Errno::ENOENT));
         // The node is a regular file here, and no device.
+        assert_eq!(device.open().map(drop), Err(Errno::ENODEV));
+    }
+
+    #[test]
+    fn a_node_that_was_given_to_another_device_is_not_opened() {
+        let tree = sysfs::tests::Tree::new("another");
+        let device = KernelDevice {
+            record: found("rxe1", "uverbs2", None).record,
+            rdev: None,
+            node: PathBuf::from("/dev/null"),
+            sysfs: tree.path().to_owned(),
+        };
+        assert_eq!(device.open().map(drop), Ok(()), "sysfs doesn't say");
+        tree.file("class/infiniband_verbs/uverbs2/ibdev", "rxe1\n");
+        assert_eq!(device.open().map(drop), Ok(()));
+        tree.file("class/infiniband_verbs/uverbs2/ibdev", "rxe3\n");
         assert_eq!(device.open().map(drop), Err(Errno::ENODEV));
     }
 }

@@ -33,6 +33,7 @@ pub enum Any {}
 macro_rules! any {
     ($($variant:ident = $provider:ty),+ $(,)?) => {
         /// An open device of any provider.
+        #[expect(clippy::large_enum_variant, reason = "there is one for each open device, and it does not move")]
         #[derive(Debug)]
         pub enum AnyContext {
             $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::Context),)+

@@ -23,8 +23,7 @@ Chores:
             Debian's packages with apt into the target folder, once; installs nothing.
             Before that, layouts.
   fences    traffic over a memory that keeps no order but what fences ask for, and the
-            instructions on aarch64, for which rustup fetches a compiler into the target
-            folder, once, if the one in use lacks that machine's core library.
+            instructions on aarch64, if the toolchain has that machine's core library.
   fetch     Debian's packages of the C stack, as judge does, and no more. The last line is the
             folder that they are in.
   layouts   the tables of layouts and constants, made again from the C headers and compared

@@ -50,7 +50,7 @@ fn table() -> Vec<Row> {
     rows
 }
 
-/// A compiler that has the core libraries of other machines may be named (`cargo xtask test` fetches one).
+/// A compiler that has the core libraries of other machines may be named.
 fn rustc() -> Command {
     let named = ["UVERBS_CROSS_RUSTC", "RUSTC"].into_iter().find_map(std::env::var_os);
     let mut command = Command::new(named.unwrap_or_else(|| "rustc".into()));

@@ -54,6 +54,8 @@ mod early;
 mod order;
 mod pending;
 mod seed;
+#[cfg(test)]
+mod tests;
 
 use std::cell::RefCell;
 use std::fmt;

@@ -45,8 +45,8 @@ impl Order {
                 (&[Entry, Record, NonCached, Combining], &[Combining], true)
             }
             Self::DoorbellFlush => (&[Combining], &[Entry, Record, NonCached, Combining], true),
-            Self::CopyFlush => (&[Combining], &[NonCached, Combining], false),
-            Self::CqeOwnerBeforeBody | Self::ConsumerRelease => (&[], &[], false),
+            // Of whole blocks only (`Pending::flush_whole_blocks`); of loads; of one store (`Pending::store`).
+            Self::CopyFlush | Self::CqeOwnerBeforeBody | Self::ConsumerRelease => (&[], &[], false),
         }
     }
 }

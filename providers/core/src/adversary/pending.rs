@@ -41,6 +41,8 @@ struct Store {
     release: bool,
     /// Waits in a write-combining buffer until that is drained.
     held: bool,
+    /// Doorbells from this number on are behind it, if it is not 0.
+    copied: u64,
 }
 
 impl Store {
@@ -51,11 +53,12 @@ impl Store {
 
     /// Whether an earlier store must be visible before this one.
     fn is_behind(&self, earlier: &Self) -> bool {
-        let host = matches!(earlier.class, Class::Entry | Class::Record);
+        let is_host = |class| matches!(class, Class::Entry | Class::Record);
         earlier.number < self.behind[earlier.class as usize]
             || earlier.overlaps(self.at, self.len)
             || (self.class == Class::NonCached && earlier.class == Class::NonCached)
-            || (self.release && host)
+            || (self.release && is_host(earlier.class))
+            || (earlier.copied != 0 && self.number >= earlier.copied && !is_host(self.class))
     }
 }
 
@@ -104,21 +107,20 @@ impl Pending {
 
     /// Adds a store in one piece, of eight bytes at most.
     pub(super) fn store(&mut self, class: Class, release: bool, at: *mut u8, bytes: &[u8]) {
-        let mut copy = [0; 8];
-        copy[..bytes.len()].copy_from_slice(bytes);
-        let behind = self.behind[class as usize];
-        let (number, len) = (self.next, bytes.len());
-        self.next += 1;
-        self.stores.push(Store {
-            number,
+        let mut store = Store {
+            number: self.next,
             class,
             at,
-            bytes: copy,
-            len,
-            behind,
+            bytes: [0; 8],
+            len: bytes.len(),
+            behind: self.behind[class as usize],
             release,
             held: false,
-        });
+            copied: 0,
+        };
+        store.bytes[..bytes.len()].copy_from_slice(bytes);
+        self.next += 1;
+        self.stores.push(store);
         if self.stores.len() > MOST {
             self.publish(0);
         }
@@ -167,12 +169,11 @@ impl Pending {
         }
     }
 
-    /// As a fence, and drains lines that were stored as a whole.
+    /// Drains lines that were stored as a whole, before later doorbells.
     pub(super) fn flush_whole_blocks(&mut self) {
-        self.fence(Order::CopyFlush);
         for store in &mut self.stores {
             if self.lines.get(&(store.at.addr() / LINE)) == Some(&u8::MAX) {
-                store.held = false;
+                (store.held, store.copied) = (false, self.next);
             }
         }
         self.lines.retain(|_, words| *words != u8::MAX);

@@ -303,18 +303,17 @@ impl Run {
         let side = &mut self.sides[side];
         let wanted = batch.iter().filter(|it| it.takes_receive()).count();
         let places = || (before..before + wanted).map(|number| RECEIVED + number * PLACE);
+        let mut lists = Vec::new();
         for place in places() {
             side.put(place, &[UNTOUCHED; LONGEST + 1]);
-        }
-        let mut receives = side.qp.recv_batch();
-        for place in places() {
             // In two pieces, as often as not.
             let cut = 16 * (place / PLACE % 2);
-            let list = [side.memory.sge(place, cut as u32), {
-                side.memory.sge(place + cut, (LONGEST + 1 - cut) as u32)
-            }];
+            lists.push([side.sge(place, cut), side.sge(place + cut, LONGEST + 1 - cut)]);
+        }
+        let mut receives = side.qp.recv_batch();
+        for (place, list) in places().zip(&lists) {
             // SAFETY: the memory is registered while the side lives, and only atomic accesses reach it.
-            unsafe { receives.post_raw(place as u64, &list) }.map_err(|_| Found::Refused)?;
+            unsafe { receives.post_raw(place as u64, list) }.map_err(|_| Found::Refused)?;
         }
         receives.ring();
         Ok(())
@@ -327,18 +326,15 @@ impl Run {
         let (ours, theirs) = if from == 0 { (one, other) } else { (other, one) };
         let mut lists = Vec::new();
         for request in requests {
-            let (at, len) = (SOURCE + request.place, request.bytes.len());
-            let cut = cut.min(len);
-            lists.push(match request.kind {
-                Kind::FetchAdd | Kind::CompareSwap => {
-                    [ours.sge(RESULT + request.place, 8), ours.sge(0, 0)]
-                }
-                Kind::Read => {
-                    let at = RESULT + request.place;
-                    [ours.sge(at, cut), ours.sge(at + cut, len - cut)]
-                }
-                _ => [ours.sge(at, cut), ours.sge(at + cut, len - cut)],
-            });
+            let (area, len) = match request.kind {
+                Kind::FetchAdd | Kind::CompareSwap => (RESULT, 8),
+                Kind::Read => (RESULT, request.bytes.len()),
+                _ => (SOURCE, request.bytes.len()),
+            };
+            let at = area + request.place;
+            // An atomic has one piece.
+            let cut = if len == 8 { len } else { cut.min(len) };
+            lists.push([ours.sge(at, cut), ours.sge(at + cut, len - cut)]);
         }
         let mut batch = ours.qp.batch();
         for (request, list) in requests.iter().zip(&lists) {

@@ -3,7 +3,6 @@
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use crate::fences;
 use crate::judge;
 use crate::layouts;
 use crate::step::{Outcome, Steps, cargo, run};
@@ -21,8 +20,8 @@ pub(crate) fn run_all() -> ExitCode {
     steps.step("lints", || lints(&["--workspace", "--all-targets", "--all-features"]));
     steps.step("lints, no features", || lints(&["--package", "uverbs", "--no-default-features"]));
     steps.step("tests", || run(cargo(&["test", "--workspace"]), 30 * MINUTES));
-    steps.step("fences", fences::order);
-    steps.step("fences, aarch64", fences::aarch64);
+    steps.step("fences", crate::fences::order);
+    steps.step("fences, aarch64", crate::fences::aarch64);
     steps.step("documentation", || {
         let words = ["doc", "--workspace", "--no-deps", "--all-features"];
         let mut doc = cargo(&words);

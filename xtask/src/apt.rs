@@ -209,6 +209,8 @@ pub(crate) fn unpack(debs: &Path, root: &Path) -> Result<(), Outcome> {
         let mut command = Command::new("dpkg-deb");
         command.arg("--extract").arg(&deb).arg(&partial);
         if let Outcome::Failed(why) = run(command, UNPACK) {
+            // No space, most likely: it is given back.
+            let _ = fs::remove_dir_all(&partial);
             return Err(Outcome::Failed(format!("{}: {why}", deb.display())));
         }
     }

@@ -48,21 +48,7 @@ impl Apt {
     ///
     /// As above, and a skip where the machine's apt names no mirror of Debian.
     pub(crate) fn of_suites(base: &Path, archives: &[Archive]) -> Result<Self, Outcome> {
-        let mirrors = mirrors()?;
-        let signed =
-            if Path::new(KEYS).exists() { format!("[signed-by={KEYS}] ") } else { String::new() };
-        let mut sources = String::new();
-        for archive in archives {
-            let end = format!("/{}", archive.name);
-            let Some(mirror) = mirrors.iter().find(|uri| uri.trim_end_matches('/').ends_with(&end))
-            else {
-                let why = format!("the machine's apt names no mirror of {}", archive.name);
-                return Err(Outcome::Skipped(why));
-            };
-            for suite in archive.suites {
-                sources.push_str(&format!("deb {signed}{mirror} {suite} main\n"));
-            }
-        }
+        let sources = sources(&mirrors()?, archives, Path::new(KEYS).exists())?;
         let list = base.join("sources.list");
         create(base)?;
         fs::write(&list, sources).map_err(|error| failed(&list, &error))?;
@@ -255,6 +241,24 @@ fn mirrors() -> Result<Vec<String>, Outcome> {
     Ok(text.lines().map(|line| line.trim().to_owned()).collect())
 }
 
+/// The lines of a `sources.list`.
+fn sources(mirrors: &[String], archives: &[Archive], keys: bool) -> Result<String, Outcome> {
+    let signed = if keys { format!("[signed-by={KEYS}] ") } else { String::new() };
+    let mut lines = String::new();
+    for archive in archives {
+        let end = format!("/{}", archive.name);
+        let mut mirrors = mirrors.iter().map(|uri| uri.trim_end_matches('/'));
+        let Some(mirror) = mirrors.find(|uri| uri.ends_with(&end)) else {
+            let why = format!("the machine's apt names no mirror of {}", archive.name);
+            return Err(Outcome::Skipped(why));
+        };
+        for suite in archive.suites {
+            lines.push_str(&format!("deb {signed}{mirror} {suite} main\n"));
+        }
+    }
+    Ok(lines)
+}
+
 /// Whether a program can be started.
 pub(crate) fn is_there(tool: &str) -> bool {
     let mut probe = Command::new(tool);
@@ -274,4 +278,65 @@ pub(crate) fn create(folder: &Path) -> Result<(), Outcome> {
 /// What a failed access of a file is.
 pub(crate) fn failed(path: &Path, error: &dyn std::fmt::Display) -> Outcome {
     Outcome::Failed(format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ARCHIVES: [Archive; 2] = [
+        Archive { name: "debian", suites: &["trixie", "trixie-backports"] },
+        Archive { name: "debian-security", suites: &["trixie-security"] },
+    ];
+
+    fn of(mirrors: &[&str]) -> Result<String, String> {
+        let mirrors: Vec<String> = mirrors.iter().map(|&uri| uri.to_owned()).collect();
+        match sources(&mirrors, &ARCHIVES, false) {
+            Ok(lines) => Ok(lines),
+            Err(Outcome::Skipped(why)) => Err(why),
+            Err(_) => Err("not a skip".to_owned()),
+        }
+    }
+
+    #[test]
+    fn other_suites_of_the_same_mirrors() {
+        let mirrors = [
+            "https://pool.example/apt",
+            "http://m.example/debian/",
+            "http://s.example/debian-security",
+        ];
+        let lines = "deb http://m.example/debian trixie main\n\
+            deb http://m.example/debian trixie-backports main\n\
+            deb http://s.example/debian-security trixie-security main\n";
+        assert_eq!(of(&mirrors), Ok(lines.to_owned()));
+    }
+
+    #[test]
+    fn another_distribution_is_a_skip() {
+        let why = "the machine's apt names no mirror of debian".to_owned();
+        assert_eq!(of(&["http://archive.example/ubuntu/"]), Err(why));
+        let why = "the machine's apt names no mirror of debian-security".to_owned();
+        assert_eq!(of(&["http://m.example/debian/"]), Err(why));
+    }
+
+    #[test]
+    fn a_folder_is_made_once() {
+        let base = std::env::temp_dir().join(format!("uverbs-once-{}", std::process::id()));
+        let folder = base.join("6.12");
+        let made = std::cell::Cell::new(0);
+        let make = |words: &str, works: bool| {
+            let done = once(&folder, words, || {
+                made.set(made.get() + 1);
+                create(&folder)?;
+                if works { Ok(()) } else { Err(Outcome::Skipped(String::new())) }
+            });
+            (done.is_ok(), made.get())
+        };
+        // What failed is made again, though its folder is there.
+        assert_eq!(make("a", false), (false, 1));
+        assert_eq!(make("a", true), (true, 2));
+        assert_eq!(make("a", true), (true, 2));
+        assert_eq!(make("b", true), (true, 3));
+        fs::remove_dir_all(base).expect("removed");
+    }
 }

@@ -99,7 +99,9 @@ impl Machine<'_> {
         // The memory is shared, so that a device's server can map it.
         let memory = format!("memory-backend-memfd,id=memory,size={MEMORY},share=on");
         // A panic or an oops ends the machine at once: its first message is the one that counts.
-        let append = "console=ttyS0 panic=-1 oops=panic mitigations=off iomem=relaxed";
+        // Under TCG, beside others, a processor may stand still for longer than the kernel thinks possible.
+        let append = "console=ttyS0 panic=-1 oops=panic mitigations=off iomem=relaxed \
+             rcupdate.rcu_cpu_stall_timeout=60 watchdog_thresh=30";
         for words in [
             ["-machine", "q35,memory-backend=memory"],
             ["-object", &memory],

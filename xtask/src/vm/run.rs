@@ -170,7 +170,7 @@ fn tell(ran: &Ran) {
 }
 
 /// How a test says that it doesn't run in a world.
-const SKIPPED: &str = "skipped: ";
+const SKIPPED: &str = "skipped";
 
 /// What the run comes to, in a line.
 pub(crate) fn judge(showed: &Showed) -> Outcome {
@@ -190,7 +190,7 @@ pub(crate) fn judge(showed: &Showed) -> Outcome {
         .collect();
     let count = showed.ran.len() - usize::from(showed.has_setup);
     if failed.is_empty() {
-        return Outcome::Counted(format!("{count} programs"));
+        return Outcome::Counted(format!("{count} of {count} programs"));
     }
     Outcome::Failed(format!("{} of {count} programs: {}", failed.len(), failed.join(", ")))
 }

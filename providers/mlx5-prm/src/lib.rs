@@ -43,11 +43,13 @@
 mod bits;
 
 pub mod address;
+pub mod cmd;
 pub mod context;
 pub mod cqe;
 pub mod ctrl;
 pub mod data;
 pub mod doorbell;
+pub mod eqe;
 pub mod eth;
 pub mod offload;
 pub mod opcode;

@@ -1,0 +1,117 @@
+//! Event queue entries: what the device tells without being asked (Linux `include/linux/mlx5/device.h`, `mlx5_eqe`).
+
+use crate::bits::{layout, named};
+use zerocopy::byteorder::big_endian::U32;
+
+named! {
+    /// Kind of event (`enum mlx5_event`).
+    pub struct EventType(u8) {
+        /// A completion queue that was armed got an entry.
+        COMP = 0x00,
+        /// First packet while ready to receive.
+        COMM_EST = 0x02,
+        /// The send queue is drained.
+        SQ_DRAINED = 0x03,
+        /// A completion queue is in error.
+        CQ_ERROR = 0x04,
+        /// A work queue is in error.
+        WQ_CATAS_ERROR = 0x05,
+        /// The state of a port changed.
+        PORT_CHANGE = 0x09,
+        /// Commands are done.
+        CMD = 0x0a,
+        /// The device wants pages, or gives some back.
+        PAGE_REQUEST = 0x0b,
+        /// A work queue got a request that is not valid.
+        WQ_INVAL_REQ_ERROR = 0x10,
+        /// A work queue was accessed without right.
+        WQ_ACCESS_ERROR = 0x11,
+        /// A shared receive queue is in error.
+        SRQ_CATAS_ERROR = 0x12,
+        /// The last receive of a queue pair with shared receive queue was taken.
+        SRQ_LAST_WQE = 0x13,
+        /// A shared receive queue fell below its limit.
+        SRQ_RQ_LIMIT = 0x14,
+    }
+}
+
+/// `sub_type` of [`EventType::PORT_CHANGE`]: down.
+pub const MLX5_PORT_CHANGE_SUBTYPE_DOWN: u8 = 1;
+/// `sub_type` of [`EventType::PORT_CHANGE`]: active.
+pub const MLX5_PORT_CHANGE_SUBTYPE_ACTIVE: u8 = 4;
+
+layout! {
+    /// An entry. Its data depend on the type: see the `set_` functions.
+    pub struct mlx5_eqe[64] {
+        /// Zero.
+        pub rsvd0: u8,
+        /// Kind of event.
+        pub type_: u8,
+        /// Zero.
+        pub rsvd1: u8,
+        /// Kind within the kind.
+        pub sub_type: u8,
+        /// Zero.
+        pub rsvd2: [u8; 28],
+        /// What happened to what.
+        pub data: [U32; 7],
+        /// Zero.
+        pub rsvd3: [u8; 2],
+        /// Signature.
+        pub signature: u8,
+        /// The owner bit flips with each lap.
+        pub owner: u8,
+    }
+}
+
+impl mlx5_eqe {
+    /// An event without data.
+    #[must_use]
+    pub fn new(kind: EventType) -> Self {
+        Self { type_: kind.0, ..Self::default() }
+    }
+
+    /// [`EventType::COMP`] (`mlx5_eqe_comp`).
+    #[must_use]
+    pub fn completion(cqn: u32) -> Self {
+        let mut eqe = Self::new(EventType::COMP);
+        eqe.data[6].set(cqn);
+        eqe
+    }
+
+    /// An event of a queue pair or shared receive queue (`mlx5_eqe_qp_srq`); `resource` is `MLX5_RES_*` and 0 for queue
+    /// pairs.
+    #[must_use]
+    pub fn queue(kind: EventType, resource: u8, number: u32) -> Self {
+        let mut eqe = Self::new(kind);
+        eqe.data[5].set(u32::from(resource) << 24);
+        eqe.data[6].set(number);
+        eqe
+    }
+
+    /// [`EventType::CQ_ERROR`] (`mlx5_eqe_cq_err`): syndrome 1 is an overrun.
+    #[must_use]
+    pub fn cq_error(cqn: u32, syndrome: u8) -> Self {
+        let mut eqe = Self::new(EventType::CQ_ERROR);
+        eqe.data[0].set(cqn);
+        eqe.data[2].set(syndrome.into());
+        eqe
+    }
+
+    /// [`EventType::CMD`] (`mlx5_eqe_cmd`): one bit for each entry of the command queue.
+    #[must_use]
+    pub fn command(vector: u32) -> Self {
+        let mut eqe = Self::new(EventType::CMD);
+        eqe.data[0].set(vector);
+        eqe
+    }
+
+    /// [`EventType::PORT_CHANGE`] (`mlx5_eqe_port_state`).
+    #[must_use]
+    pub fn port(sub_type: u8, port: u8) -> Self {
+        let mut eqe = Self::new(EventType::PORT_CHANGE);
+        eqe.sub_type = sub_type;
+        eqe.data[2].set(u32::from(port) << 28);
+        eqe
+    }
+}

@@ -1,0 +1,212 @@
+//! The fields of the command interface against the kernel's mlx5_ifc.h (`fixtures/ifc.tsv`, made by
+//! `xtask/layouts/mlx5_ifc.py` from Linux 7.2), and reading and writing them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::mem::offset_of;
+use std::path::Path;
+
+use proptest::prelude::*;
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+use uverbs_mlx5_prm::cmd::queue::{MLX5_CMD_DATA_BLOCK_SIZE, mlx5_cmd_layout, mlx5_cmd_prot_block};
+use uverbs_mlx5_prm::cmd::{
+    Block, Field, caps, cq, eq, hca, header, iseg, mcast, mkey, qp, register, rq, simple, vport,
+};
+use uverbs_mlx5_prm::eqe::{
+    EventType, MLX5_PORT_CHANGE_SUBTYPE_ACTIVE, MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe,
+};
+use zerocopy::IntoBytes;
+
+type Table = BTreeMap<String, BTreeMap<String, (u32, u32)>>;
+
+fn c_side() -> Table {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/ifc.tsv");
+    let text = fs::read_to_string(path).unwrap();
+    let mut table = Table::new();
+    for line in text.lines() {
+        let row = line.split('\t').collect::<Vec<_>>();
+        let [name, field, bit, width] = row[..] else { panic!("{line}") };
+        let at = (bit.parse().unwrap(), width.parse().unwrap());
+        table.entry(name.into()).or_default().insert(field.to_lowercase(), at);
+    }
+    table
+}
+
+fn numbers() -> BTreeMap<String, u32> {
+    let numbers = c_side().remove("#").unwrap();
+    numbers.into_iter().map(|(name, (number, _))| (name.to_uppercase(), number)).collect()
+}
+
+struct Module {
+    name: &'static str,
+    size: usize,
+    fields: &'static [(&'static str, Field)],
+    blocks: &'static [(&'static str, Block)],
+}
+
+macro_rules! modules {
+    ($($file:ident: $($name:ident)*;)*) => {
+        [$($(Module {
+            name: stringify!($name),
+            size: $file::$name::SIZE,
+            fields: $file::$name::FIELDS,
+            blocks: $file::$name::BLOCKS,
+        },)*)*]
+    };
+}
+
+fn rust_side() -> Vec<Module> {
+    modules! {
+        caps: cmd_hca_cap atomic_caps roce_cap;
+        cq: cqc create_cq_in create_cq_out destroy_cq_in query_cq_in query_cq_out modify_cq_in;
+        eq: eqc create_eq_in create_eq_out destroy_eq_in query_eq_in query_eq_out;
+        hca: query_pages_in query_pages_out manage_pages_in manage_pages_out query_issi_out set_issi_in query_adapter_out query_adapter_param_block teardown_hca_in query_hca_cap_out set_hca_cap_in access_register_in access_register_out set_driver_version_in query_special_contexts_out;
+        iseg: initial_seg;
+        mcast: attach_to_mcg_in detach_from_mcg_in;
+        mkey: mkc create_mkey_in create_mkey_out destroy_mkey_in query_mkey_in query_mkey_out;
+        qp: ads qpc create_qp_in create_qp_out destroy_qp_in rst2init_qp_in query_qp_in query_qp_out;
+        register: ptys_reg pmtu_reg pvlc_reg paos_reg;
+        rq: wq rmpc create_rmp_in create_rmp_out modify_rmp_in rmp_bitmask destroy_rmp_in query_rmp_in query_rmp_out xrc_srqc create_xrc_srq_in create_xrc_srq_out destroy_xrc_srq_in query_xrc_srq_in query_xrc_srq_out arm_xrc_srq_in;
+        simple: alloc_uar_out dealloc_uar_in alloc_pd_out dealloc_pd_in alloc_xrcd_out dealloc_xrcd_in alloc_transport_domain_out dealloc_transport_domain_in create_uctx_in create_uctx_out destroy_uctx_in alloc_q_counter_out dealloc_q_counter_in;
+        vport: query_hca_vport_context_in query_hca_vport_context_out hca_vport_context query_hca_vport_gid_in query_hca_vport_gid_out query_hca_vport_pkey_in query_hca_vport_pkey_out query_vport_state_out mad_ifc_in mad_ifc_out query_vport_counter_out query_q_counter_out;
+    }
+    .into()
+}
+
+#[test]
+fn every_field_is_where_the_header_has_it() {
+    let c = c_side();
+    let mut seen = BTreeSet::new();
+    for module in rust_side() {
+        let rows =
+            c.get(module.name).unwrap_or_else(|| panic!("{} is not in the table", module.name));
+        seen.insert(module.name);
+        assert_eq!(8 * module.size as u32, rows["-"].1, "size of {}", module.name);
+        for (name, field) in module.fields {
+            let name = name.to_lowercase();
+            let at = (field.bit(), field.width());
+            assert_eq!(rows.get(&name), Some(&at), "{}.{name}", module.name);
+        }
+        for (name, block) in module.blocks {
+            let name = name.to_lowercase();
+            let at = (8 * block.offset() as u32, 8 * block.len() as u32);
+            assert_eq!(rows.get(&name), Some(&at), "{}.{name}", module.name);
+        }
+    }
+    seen.insert("#");
+    let missing = c.keys().filter(|name| !seen.contains(name.as_str())).collect::<Vec<_>>();
+    assert!(missing.is_empty(), "in the table and not in this test: {missing:?}");
+}
+
+#[test]
+fn commands_statuses_and_events_have_their_numbers() {
+    let c = numbers();
+    let compare = |prefix: &str, rust: BTreeMap<String, u32>, all: bool| {
+        for (name, number) in &rust {
+            assert_eq!(c.get(&format!("{prefix}{name}")), Some(number), "{prefix}{name}");
+        }
+        let missing = c.keys().filter_map(|name| name.strip_prefix(prefix));
+        let missing = missing.filter(|name| !rust.contains_key(*name)).collect::<Vec<_>>();
+        assert!(!all || missing.is_empty(), "{prefix}: {missing:?}");
+    };
+    let opcodes = CmdOpcode::ALL.iter().map(|opcode| {
+        let name = opcode.name().unwrap();
+        (name.strip_prefix("TO_").map_or(name.into(), |rest| format!("2{rest}")), opcode.0.into())
+    });
+    compare("MLX5_CMD_OP_", opcodes.collect(), true);
+    let statuses = CmdStatus::ALL.iter().map(|status| (status.name().unwrap(), status.0.into()));
+    compare("MLX5_CMD_STAT_", statuses.map(|(name, x)| (name.into(), x)).collect(), true);
+    // Of the events only those that this project's device raises.
+    let events = EventType::ALL.iter().map(|event| (event.name().unwrap(), event.0.into()));
+    compare("MLX5_EVENT_TYPE_", events.map(|(name, x)| (name.into(), x)).collect(), false);
+    let one = |name: &str| c[name];
+    assert_eq!(one("MLX5_PORT_CHANGE_SUBTYPE_DOWN"), MLX5_PORT_CHANGE_SUBTYPE_DOWN.into());
+    assert_eq!(one("MLX5_PORT_CHANGE_SUBTYPE_ACTIVE"), MLX5_PORT_CHANGE_SUBTYPE_ACTIVE.into());
+    assert_eq!(one("MLX5_CMD_DATA_BLOCK_SIZE") as usize, MLX5_CMD_DATA_BLOCK_SIZE);
+}
+
+/// Offsets counted by hand along `include/linux/mlx5/device.h`.
+#[test]
+fn entries_mailboxes_and_events_have_their_offsets() {
+    assert_eq!(offset_of!(mlx5_cmd_layout, inlen), 4);
+    assert_eq!(offset_of!(mlx5_cmd_layout, in_ptr), 8);
+    assert_eq!(offset_of!(mlx5_cmd_layout, out), 32);
+    assert_eq!(offset_of!(mlx5_cmd_layout, out_ptr), 48);
+    assert_eq!(offset_of!(mlx5_cmd_layout, token), 60);
+    assert_eq!(offset_of!(mlx5_cmd_layout, status_own), 63);
+    assert_eq!(offset_of!(mlx5_cmd_prot_block, next), 560);
+    assert_eq!(offset_of!(mlx5_cmd_prot_block, token), 573);
+    let bytes = |eqe: mlx5_eqe| -> [u8; 64] { eqe.as_bytes().try_into().unwrap() };
+    let eqe = bytes(mlx5_eqe::completion(0x12_3456));
+    assert_eq!((eqe[1], &eqe[56..60]), (0, &[0, 0x12, 0x34, 0x56][..]));
+    let eqe = bytes(mlx5_eqe::queue(EventType::WQ_CATAS_ERROR, 2, 0x77));
+    assert_eq!((eqe[1], eqe[52], eqe[59]), (5, 2, 0x77));
+    let eqe = bytes(mlx5_eqe::cq_error(0x77, 1));
+    assert_eq!((eqe[1], eqe[35], eqe[43]), (4, 0x77, 1));
+    let eqe = bytes(mlx5_eqe::command(1 << 31));
+    assert_eq!((eqe[1], eqe[32]), (0xa, 0x80));
+    let eqe = bytes(mlx5_eqe::port(MLX5_PORT_CHANGE_SUBTYPE_ACTIVE, 1));
+    assert_eq!((eqe[1], eqe[3], eqe[40]), (9, 4, 0x10));
+}
+
+/// What all inputs share, and all outputs, is where each of them has it.
+#[test]
+fn headers_are_common() {
+    let common = header::cmd_in::FIELDS.iter().map(|field| (field, "_in"));
+    let common = common.chain(header::cmd_out::FIELDS.iter().map(|field| (field, "_out")));
+    for ((name, field), end) in common {
+        let name = name.to_lowercase();
+        for (structure, rows) in c_side().iter().filter(|(name, _)| name.ends_with(end)) {
+            match rows.get(&name) {
+                // This one is about a user: its field has the name, too.
+                _ if structure == "destroy_uctx_in" && name == "uid" => {}
+                Some(at) => assert_eq!(*at, (field.bit(), field.width()), "{structure}.{name}"),
+                // Not every command has a user.
+                None => assert_eq!(name, "uid", "{structure}"),
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_field_keeps_its_value_and_its_neighbours(
+        bit in 0u32..256,
+        width in 1u32..=64,
+        value: u64,
+        mut bytes in prop::collection::vec(any::<u8>(), 0..48),
+    ) {
+        let field = Field::new(bit, width);
+        let before = bytes.clone();
+        field.set(&mut bytes, value);
+        let fits = (bit + width) as usize <= 8 * bytes.len();
+        let mask = u64::MAX >> (64 - width);
+        if fits {
+            prop_assert_eq!(field.get(&bytes), value & mask);
+        }
+        // Bit by bit: outside of the field nothing changed, inside it is the value.
+        for at in 0..8 * bytes.len() {
+            let bit_of = |bytes: &[u8]| bytes[at / 8] >> (7 - at % 8) & 1;
+            let inside = at.checked_sub(bit as usize).filter(|place| *place < width as usize);
+            let expected = match inside {
+                Some(place) => (value >> (width as usize - 1 - place) & 1) as u8,
+                None => bit_of(&before),
+            };
+            prop_assert_eq!(bit_of(&bytes), expected, "bit {}", at);
+        }
+    }
+
+    #[test]
+    fn blocks_never_reach_beyond(offset in 0usize..64, len in 0usize..64, have in 0usize..64) {
+        let mut bytes = vec![0; have];
+        let block = Block::new(offset, len);
+        let expected = match len {
+            0 => have.saturating_sub(offset),
+            len => have.saturating_sub(offset).min(len),
+        };
+        prop_assert_eq!(block.of(&bytes).len(), expected);
+        prop_assert_eq!(block.of_mut(&mut bytes).len(), expected);
+    }
+}

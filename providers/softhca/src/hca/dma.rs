@@ -6,6 +6,7 @@
 //! volatile or atomic accesses and never make references.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// An access that the host refused: unmapped, out of bounds, or misaligned for an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,34 @@ pub trait Dma: Send + fmt::Debug {
         addr: u64,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, DmaFault>;
+}
+
+impl<T: Dma + Sync + ?Sized> Dma for Arc<T> {
+    fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        (**self).read(addr, buf)
+    }
+    fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
+        (**self).write(addr, data)
+    }
+    fn load_u32(&self, addr: u64) -> Result<u32, DmaFault> {
+        (**self).load_u32(addr)
+    }
+    fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaFault> {
+        (**self).store_u32(addr, value)
+    }
+    fn store_u8(&self, addr: u64, value: u8) -> Result<(), DmaFault> {
+        (**self).store_u8(addr, value)
+    }
+    fn load_u64(&self, addr: u64) -> Result<u64, DmaFault> {
+        (**self).load_u64(addr)
+    }
+    fn fetch_update_u64(
+        &self,
+        addr: u64,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, DmaFault> {
+        (**self).fetch_update_u64(addr, update)
+    }
 }
 
 /// A piece of memory as the device sees it.

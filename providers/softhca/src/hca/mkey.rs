@@ -71,7 +71,13 @@ pub(super) struct KeyTable {
 }
 
 impl KeyTable {
-    pub(super) fn create(&mut self, ctx: MkeyContext, max: u32) -> Result<u32, HcaError> {
+    /// `variant` is the driver's where the driver chooses it.
+    pub(super) fn create(
+        &mut self,
+        ctx: MkeyContext,
+        variant: Option<u8>,
+        max: u32,
+    ) -> Result<u32, HcaError> {
         check_context(&ctx)?;
         if self.live >= max.min((1 << 24) - FIRST_INDEX) {
             return Err(HcaError::Limit { what: "max_mkey", limit: max.into() });
@@ -85,7 +91,7 @@ impl KeyTable {
             }
         };
         let entry = &mut self.slots[slot as usize];
-        entry.variant = entry.variant.wrapping_add(1);
+        entry.variant = variant.unwrap_or(entry.variant.wrapping_add(1));
         entry.dead = ctx.free;
         entry.key = Some(ctx);
         self.live += 1;
@@ -390,10 +396,10 @@ mod tests {
         let arena = Arena::new(0x1000);
         let mut table = KeyTable::default();
         let ctx = key(&arena, 1, 0, 64, Access::empty());
-        let first = table.create(ctx.clone(), 1).unwrap();
-        assert!(matches!(table.create(ctx.clone(), 1), Err(HcaError::Limit { .. })));
+        let first = table.create(ctx.clone(), None, 1).unwrap();
+        assert!(matches!(table.create(ctx.clone(), None, 1), Err(HcaError::Limit { .. })));
         table.destroy(first).unwrap();
-        let second = table.create(ctx, 1).unwrap();
+        let second = table.create(ctx, None, 1).unwrap();
         assert_eq!(first >> 8, second >> 8, "the slot is used again");
         assert_ne!(first, second);
         assert!(table.destroy(first).is_err());
@@ -407,7 +413,7 @@ mod tests {
         let arena = Arena::new(0x1000);
         let mut table = KeyTable::default();
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let key = table.create(key(&arena, 7, 0x1000, 64, rights), 8).unwrap();
+        let key = table.create(key(&arena, 7, 0x1000, 64, rights), None, 8).unwrap();
         let at = |addr, len| Segment { key, addr, len };
         assert_eq!(table.check(7, at(0x1000, 64), rights), Ok(()));
         assert_eq!(table.check(7, at(0x1040, 0), rights), Ok(()));
@@ -422,7 +428,7 @@ mod tests {
     fn lists_are_walked_from_any_offset() {
         let arena = Arena::new(0x1000);
         let mut table = KeyTable::default();
-        let key = table.create(key(&arena, 1, 0, 0x100, Access::LOCAL_WRITE), 8).unwrap();
+        let key = table.create(key(&arena, 1, 0, 0x100, Access::LOCAL_WRITE), None, 8).unwrap();
         let list = [
             Segment { key, addr: 0x80, len: 3 },
             Segment { key, addr: 0x10, len: 5 },

@@ -74,6 +74,8 @@ use std::time::Duration;
 const MULTICAST_QPN: u32 = 0x00ff_ffff;
 /// Frames taken from the wire in one step.
 const FRAMES_PER_STEP: usize = 64;
+/// Frames dropped when everything is reset, more than a wire holds.
+const FRAMES_PER_RESET: usize = 1 << 16;
 /// Steps in a row that may leave the timers alone because frames lie unread.
 const LATE_STEPS: u32 = 15;
 /// QPs served in one step.
@@ -144,6 +146,30 @@ impl Hca {
         &self.shared.config
     }
 
+    /// Destroys every object; addresses, counters and the clock stay. What has arrived and was not looked at is dropped: the
+    /// numbers of the objects are used again.
+    pub fn reset(&mut self) {
+        for _ in 0..FRAMES_PER_RESET {
+            if self.shared.port.receive().is_none() {
+                break;
+            }
+            self.shared.stats.dropped += 1;
+        }
+        self.qps.clear();
+        self.special = [None; 2];
+        self.groups.clear();
+        self.shared.port.set_groups(std::iter::empty());
+        self.by_uar.clear();
+        self.runnable.clear();
+        self.timers.clear();
+        self.flushing.clear();
+        self.next_qpn = qp::FIRST_QPN;
+        self.shared.keys = KeyTable::default();
+        self.shared.cqs = CqTable::default();
+        self.shared.srqs = SrqTable::default();
+        self.shared.events = Events::default();
+    }
+
     /// The port's own addresses: one for each GID, all with this LID; the LID alone if
     /// there is no GID. The wire learns them.
     pub fn set_addresses(&mut self, gids: &[[u8; 16]], lid: u16) {
@@ -161,7 +187,16 @@ impl Hca {
     /// the key, or remote write or atomic rights without local write.
     pub fn create_mkey(&mut self, ctx: MkeyContext) -> Result<u32, HcaError> {
         let max = self.shared.config.max_mkey;
-        self.shared.keys.create(ctx, max)
+        self.shared.keys.create(ctx, None, max)
+    }
+
+    /// The same with a variant of the caller's: with the command interface the driver chooses it (mkc.mkey_7_0).
+    ///
+    /// # Errors
+    /// As [`Hca::create_mkey`].
+    pub fn create_mkey_variant(&mut self, ctx: MkeyContext, variant: u8) -> Result<u32, HcaError> {
+        let max = self.shared.config.max_mkey;
+        self.shared.keys.create(ctx, Some(variant), max)
     }
 
     /// Changes a key in place (reregistration); the number stays.

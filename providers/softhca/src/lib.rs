@@ -19,15 +19,20 @@
 //!
 //! - the top (`SoftHca`, threads and steps) puts one device together;
 //! - `kernel` is the kernel side: ioctls, handles, errnos;
+//! - [`pci`], its `firmware` and [`vfio_user`] are the other front: the same device as a PCI function for a virtual machine,
+//!   whose own kernel drives it;
 //! - [`hca`] is the device: queues, keys, transport; it knows no ioctl and no process address;
 //! - [`wire`] carries packets.
 
+mod firmware;
 pub mod hca;
 mod kernel;
 mod memory;
+pub mod pci;
 mod run;
 mod softhca;
 mod uar;
+pub mod vfio_user;
 pub mod wire;
 
 pub use hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing, Strictness};

@@ -1,0 +1,70 @@
+//! What a command is given, and how it is refused.
+
+use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
+
+use crate::hca::{HcaError, Noun};
+
+/// One command.
+#[derive(Debug)]
+pub(super) struct Call<'a> {
+    pub(super) input: &'a [u8],
+    /// Zeroed.
+    pub(super) output: &'a mut [u8],
+    pub(super) op_mod: u16,
+}
+
+/// Why a command was not done. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) status: CmdStatus,
+    /// For the log.
+    pub(super) why: &'static str,
+}
+
+impl Refusal {
+    pub(super) const fn new(status: CmdStatus, why: &'static str) -> Self {
+        Self { status, why }
+    }
+
+    pub(super) const fn param(why: &'static str) -> Self {
+        Self::new(CmdStatus::BAD_PARAM_ERR, why)
+    }
+
+    pub(super) const fn resource(why: &'static str) -> Self {
+        Self::new(CmdStatus::BAD_RES_ERR, why)
+    }
+
+    /// The number that the driver prints: made from the reason (FNV-1a), so that it leads to the reason in the log, and is
+    /// the same in every run.
+    pub(super) const fn syndrome(&self) -> u32 {
+        let bytes = self.why.as_bytes();
+        let mut hash = 0x811c_9dc5u32;
+        let mut at = 0;
+        while at < bytes.len() {
+            hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+            at += 1;
+        }
+        hash
+    }
+}
+
+impl From<HcaError> for Refusal {
+    fn from(error: HcaError) -> Self {
+        match error {
+            HcaError::BadHandle { noun: Noun::Mkey, .. } => Self::resource("no such memory key"),
+            HcaError::BadHandle { noun: Noun::Cq, .. } => {
+                Self::resource("no such completion queue")
+            }
+            HcaError::BadHandle { noun: Noun::Qp, .. } => Self::resource("no such queue pair"),
+            HcaError::BadHandle { noun: Noun::Srq, .. } => {
+                Self::resource("no such shared receive queue")
+            }
+            HcaError::Busy { .. } => Self::new(CmdStatus::RES_BUSY, "still in use"),
+            HcaError::BadState { .. } => {
+                Self::new(CmdStatus::BAD_QP_STATE_ERR, "not from this state")
+            }
+            HcaError::Limit { what, .. } => Self::new(CmdStatus::LIM_ERR, what),
+            HcaError::BadParam { what, .. } => Self::param(what),
+        }
+    }
+}

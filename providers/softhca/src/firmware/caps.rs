@@ -1,0 +1,131 @@
+//! Capabilities: what QUERY_HCA_CAP says. Everything not named here is 0: the device lacks it.
+
+use uverbs_mlx5_prm::cmd::caps::{atomic_caps, cmd_hca_cap};
+use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
+
+use super::Firmware;
+use super::call::{Call, Refusal};
+use super::eq;
+use super::simple::MAX_UCTX_LOG;
+use crate::kernel::profile::{MAX_RQ_DESC, MAX_SQ_DESC};
+
+/// Kinds of capability (Linux `include/linux/mlx5/device.h`, `mlx5_cap_type`).
+mod kind {
+    pub(super) const GENERAL: u16 = 0;
+    pub(super) const ATOMIC: u16 = 3;
+}
+
+/// `op_mod` of QUERY_HCA_CAP: kind, then whether the greatest possible value is wanted or the one in force. Here they are
+/// the same.
+const KIND_SHIFT: u16 = 1;
+/// Compare and swap, fetch and add (`MLX5_ATOMIC_OPS_*`).
+const ATOMIC_OPERATIONS: u64 = 0b11;
+/// Of 8 bytes.
+const ATOMIC_SIZE: u64 = 8;
+/// `pkey_table_size`: the code for 128 entries (`mlx5_to_sw_pkey_sz`).
+const PKEYS_128: u64 = 0;
+/// `gid_table_size`: the code for 8 entries (`mlx5_get_gid_table_len`).
+const GIDS_8: u64 = 0;
+/// `log_max_pd` and its like: 24-bit numbers, one bit kept back.
+const LOG_MAX_NUMBER: u64 = 23;
+/// Ticks of the internal timer: nanoseconds.
+const FREQUENCY_KHZ: u64 = 1_000_000;
+
+impl Firmware {
+    pub(super) fn query_cap(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let cap = query_hca_cap_out::CAPABILITY.of_mut(call.output);
+        match call.op_mod >> KIND_SHIFT {
+            kind::GENERAL => self.general(cap),
+            kind::ATOMIC => self.atomic(cap),
+            // Silicon answers kinds that it has nothing of with zeros.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A driver writes back what it read, with changes. None of the general ones has a meaning for this device; of the atomic
+    /// ones only the byte order can be set, and the rest of that structure is zeros (Linux `core/main.c`,
+    /// `handle_hca_cap_atomic`).
+    pub(super) fn set_cap(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let cap = set_hca_cap_in::CAPABILITY.of(call.input);
+        if call.op_mod >> KIND_SHIFT == kind::ATOMIC {
+            self.atomic_mode = atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(cap);
+        }
+        Ok(())
+    }
+
+    fn atomic(&self, cap: &mut [u8]) {
+        atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(cap, self.atomic_mode);
+        atomic_caps::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1.set(cap, 1);
+        atomic_caps::ATOMIC_OPERATIONS.set(cap, ATOMIC_OPERATIONS);
+        atomic_caps::ATOMIC_SIZE_QP.set(cap, ATOMIC_SIZE);
+    }
+
+    fn general(&self, cap: &mut [u8]) {
+        use cmd_hca_cap::*;
+        let config = self.hca.config();
+        let log2 = |count: u32| u64::from(count.max(1).ilog2());
+        // Queues.
+        LOG_MAX_QP.set(cap, log2(config.max_qp));
+        LOG_MAX_QP_SZ.set(cap, config.log_max_wqebbs.into());
+        LOG_MAX_CQ.set(cap, log2(config.max_cq));
+        LOG_MAX_CQ_SZ.set(cap, config.log_max_cqes.into());
+        LOG_MAX_SRQ.set(cap, log2(config.max_srq));
+        LOG_MAX_SRQ_SZ.set(cap, config.log_max_rq_entries.into());
+        LOG_MAX_RMP.set(cap, log2(config.max_srq));
+        LOG_MAX_EQ.set(cap, eq::MAX_EQ.ilog2().into());
+        MAX_NUM_EQS.set(cap, eq::MAX_EQ.into());
+        LOG_MAX_EQ_SZ.set(cap, eq::LOG_MAX_EQES.into());
+        MAX_WQE_SZ_SQ.set(cap, MAX_SQ_DESC.into());
+        MAX_WQE_SZ_RQ.set(cap, MAX_RQ_DESC.into());
+        CQE_VERSION.set(cap, 1);
+        CQ_OI.set(cap, 1);
+        CQ_RESIZE.set(cap, 1);
+        // Memory.
+        LOG_MAX_MKEY.set(cap, log2(config.max_mkey));
+        LOG_MAX_MRW_SZ.set(cap, 64);
+        LOG_MAX_KLM_LIST_SIZE.set(cap, 22);
+        // Regions are made by CREATE_MKEY alone: the device doesn't change keys by work requests.
+        UMR_MODIFY_ENTITY_SIZE_DISABLED.set(cap, 1);
+        UMR_MODIFY_ATOMIC_DISABLED.set(cap, 1);
+        UMR_INDIRECT_MKEY_DISABLED.set(cap, 1);
+        // Transport. mlx5_ib doesn't load without XRC.
+        RC.set(cap, 1);
+        UC.set(cap, 1);
+        UD.set(cap, 1);
+        XRC.set(cap, 1);
+        LOG_MAX_MCG.set(cap, log2(config.max_mcast_qp));
+        MAX_QP_MCG.set(cap, config.max_mcast_qp.into());
+        ATOMIC.set(cap, 1);
+        LOG_MAX_MSG.set(cap, log2(config.max_msg_size));
+        LOG_MAX_RA_REQ_QP.set(cap, log2(config.max_rd_atomic.into()));
+        LOG_MAX_RA_RES_QP.set(cap, log2(config.max_dest_rd_atomic.into()));
+        LOCAL_CA_ACK_DELAY.set(cap, 4);
+        // Numbers.
+        LOG_MAX_PD.set(cap, LOG_MAX_NUMBER);
+        LOG_MAX_XRCD.set(cap, LOG_MAX_NUMBER);
+        LOG_MAX_TRANSPORT_DOMAIN.set(cap, LOG_MAX_NUMBER);
+        LOG_MAX_UCTX.set(cap, MAX_UCTX_LOG.into());
+        // Doorbells: one per page of 4 KiB, no BlueFlame.
+        UAR_4K.set(cap, 1);
+        LOG_PG_SZ.set(cap, 12);
+        NUM_OF_UARS_PER_PAGE.set(cap, 1);
+        UAR_SZ.set(cap, 5);
+        // The port.
+        NUM_PORTS.set(cap, 1);
+        NATIVE_PORT_NUM.set(cap, 1);
+        if !self.profile.is_ethernet() {
+            // The driver asks by commands, not by management packets.
+            IB_VIRT.set(cap, 1);
+            PKEY_TABLE_SIZE.set(cap, PKEYS_128);
+            GID_TABLE_SIZE.set(cap, GIDS_8);
+        }
+        // The rest.
+        PAGE_REQUEST_DISABLE.set(cap, 1);
+        DRIVER_VERSION.set(cap, 1);
+        VPORT_COUNTERS.set(cap, 1);
+        DEVICE_FREQUENCY_KHZ.set(cap, FREQUENCY_KHZ);
+        DEVICE_FREQUENCY_MHZ.set(cap, FREQUENCY_KHZ / 1000);
+        VHCA_ID.set(cap, 1);
+    }
+}

@@ -1,0 +1,112 @@
+//! Completion queues (PRM "Completion Queue Context"; Linux `core/cq.c`, `hw/mlx5/cq.c`).
+
+use uverbs_mlx5_prm::cmd::cq::{
+    cqc, create_cq_in, create_cq_out, destroy_cq_in, modify_cq_in, query_cq_in, query_cq_out,
+};
+use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
+
+use super::Firmware;
+use super::call::{Call, Refusal};
+use super::rings::Pages;
+use crate::hca::{CqContext, HcaError, Region};
+
+/// `op_mod` of MODIFY_CQ (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
+const RESIZE: u16 = 1;
+/// `field_select` of a modification: period, count, mode, queue of events (`MLX5_MODIFY_CQ_MASK_*`). How completions are
+/// bundled is not modelled: each armed one is told at once.
+const MODERATION: u64 = 0b1011;
+/// Log2 of what no device has; keeps sizes far from overflow.
+const LOG_ABSURD: u64 = 28;
+
+#[derive(Debug)]
+pub(super) struct Cq {
+    pub(super) eqn: u32,
+    context: [u8; cqc::SIZE],
+}
+
+/// Log2 of the entries, bytes of one, and where they are.
+fn ring(context: &[u8], pas: &[u8]) -> Result<(u8, u32, Region), Refusal> {
+    let cqe_size = match cqc::CQE_SZ.get(context) {
+        0 => 64,
+        1 => 128,
+        _ => return Err(Refusal::param("cqe_sz")),
+    };
+    let log_entries = cqc::LOG_CQ_SIZE.get(context);
+    if log_entries > LOG_ABSURD {
+        return Err(Refusal::param("log_cq_size"));
+    }
+    let pages = Pages {
+        pas,
+        log_page_size: cqc::LOG_PAGE_SIZE.get(context),
+        page_offset: cqc::PAGE_OFFSET.get(context),
+    };
+    let region = pages.region(0, u64::from(cqe_size) << log_entries)?;
+    Ok((log_entries as u8, cqe_size, region))
+}
+
+impl Firmware {
+    pub(super) fn create_cq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let context = create_cq_in::CQ_CONTEXT.of(call.input);
+        let (log_entries, cqe_size, region) = ring(context, create_cq_in::PAS.of(call.input))?;
+        let uar = cqc::UAR_PAGE.get32(context);
+        if !self.simple.has_uar(uar) {
+            return Err(Refusal::resource("no such doorbell page"));
+        }
+        let eqn = cqc::C_EQN_OR_APU_ELEMENT.get32(context);
+        if !self.eqs.contains(eqn) {
+            return Err(Refusal::resource("no such event queue"));
+        }
+        let mut cq = Cq { eqn, context: [0; cqc::SIZE] };
+        cq.context.copy_from_slice(context);
+        let cqn = self.hca.create_cq(CqContext {
+            region,
+            log_entries,
+            cqe_size,
+            doorbell_record: cqc::DBR_ADDR.get(context),
+            uar,
+            overrun_ignore: cqc::OI.is_set(context),
+        })?;
+        self.cqs.insert(cqn, cq);
+        create_cq_out::CQN.set(call.output, cqn.into());
+        Ok(())
+    }
+
+    pub(super) fn destroy_cq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let cqn = destroy_cq_in::CQN.get32(call.input);
+        self.hca.destroy_cq(cqn)?;
+        self.cqs.remove(&cqn);
+        Ok(())
+    }
+
+    pub(super) fn query_cq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let cqn = query_cq_in::CQN.get32(call.input);
+        let cq = self.cqs.get(&cqn).ok_or(Refusal::resource("no such completion queue"))?;
+        query_cq_out::CQ_CONTEXT.of_mut(call.output).copy_from_slice(&cq.context);
+        Ok(())
+    }
+
+    pub(super) fn modify_cq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let cqn = modify_cq_in::CQN.get32(call.input);
+        let cq = self.cqs.get_mut(&cqn).ok_or(Refusal::resource("no such completion queue"))?;
+        let context = modify_cq_in::CQ_CONTEXT.of(call.input);
+        if call.op_mod != RESIZE {
+            let select = modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.get(call.input);
+            return match select & !MODERATION {
+                0 => Ok(()),
+                _ => Err(Refusal::param("can't be changed")),
+            };
+        }
+        let (log_entries, cqe_size, region) = ring(context, modify_cq_in::PAS.of(call.input))?;
+        let resized = self.hca.resize_cq(cqn, region, log_entries, cqe_size);
+        resized.map_err(|error| match error {
+            HcaError::Limit { what: "free CQEs", .. } => {
+                Refusal::new(CmdStatus::BAD_SIZE_OUTS_CQES_ERR, "completions outstanding don't fit")
+            }
+            other => other.into(),
+        })?;
+        for field in [cqc::CQE_SZ, cqc::LOG_CQ_SIZE, cqc::LOG_PAGE_SIZE, cqc::PAGE_OFFSET] {
+            field.set(&mut cq.context, field.get(context));
+        }
+        Ok(())
+    }
+}

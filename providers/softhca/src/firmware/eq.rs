@@ -1,0 +1,221 @@
+//! Event queues: the table, writing entries, arming, and the commands (Linux `core/eq.c`).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use uverbs_mlx5_prm::cmd::Block;
+use uverbs_mlx5_prm::cmd::eq::{
+    create_eq_in, create_eq_out, destroy_eq_in, eqc, query_eq_in, query_eq_out,
+};
+use uverbs_mlx5_prm::doorbell::{EQ_DOORBELL_ARM, EQ_DOORBELL_CI, EqDoorbell};
+use uverbs_mlx5_prm::eqe::{EventType, mlx5_eqe};
+use zerocopy::IntoBytes;
+
+use super::Firmware;
+use super::call::{Call, Refusal};
+use super::numbers::Numbers;
+use super::rings::Pages;
+use crate::hca::{Dma, Region};
+use crate::pci::VECTORS;
+
+/// Event queues that may exist at once: the number is a byte of the doorbell.
+pub(super) const MAX_EQ: u32 = 1 << 6;
+/// Log2 of the largest event queue.
+pub(super) const LOG_MAX_EQES: u8 = 20;
+/// Bytes of an entry.
+const EQE_LEN: u64 = 64;
+/// Consumer index of the doorbell.
+const INDEX_MASK: u32 = 0x00ff_ffff;
+
+/// All event queues, and the interrupts that they want.
+#[derive(Debug)]
+pub(crate) struct EqTable {
+    eqs: BTreeMap<u32, Eq>,
+    numbers: Numbers,
+    /// MSI-X vectors to be raised.
+    pub(crate) interrupts: Vec<u16>,
+}
+
+impl Default for EqTable {
+    fn default() -> Self {
+        Self { eqs: BTreeMap::new(), numbers: Numbers::new(1, MAX_EQ), interrupts: Vec::new() }
+    }
+}
+
+#[derive(Debug)]
+struct Eq {
+    context: [u8; eqc::SIZE],
+    region: Region,
+    log_entries: u32,
+    uar: u32,
+    vector: u16,
+    /// Events that come here, one bit for each type. Completions come by the queue's own choice.
+    mask: [u64; 4],
+    producer: u32,
+    consumer: u32,
+    armed: bool,
+    /// What the ring has no room for. Completion queues and queue pairs tell each thing once until it is taken, so this is
+    /// bounded by their number.
+    backlog: VecDeque<mlx5_eqe>,
+}
+
+impl EqTable {
+    /// The queue that takes async events of this type.
+    pub(super) fn of(&self, kind: EventType) -> Option<u32> {
+        let (word, bit) = (usize::from(kind.0 / 64), kind.0 % 64);
+        self.eqs.iter().find(|(_, eq)| eq.mask[word] >> bit & 1 != 0).map(|(&eqn, _)| eqn)
+    }
+
+    pub(super) fn contains(&self, eqn: u32) -> bool {
+        self.eqs.contains_key(&eqn)
+    }
+
+    /// Writes an entry, and raises the queue's interrupt if it is armed.
+    pub(crate) fn post(&mut self, dma: &dyn Dma, eqn: u32, eqe: mlx5_eqe) {
+        let Some(eq) = self.eqs.get_mut(&eqn) else { return };
+        eq.backlog.push_back(eqe);
+        if eq.write(dma) {
+            raise(&mut self.interrupts, eq.vector);
+        }
+    }
+
+    /// A store into a doorbell page at `offset`. False if that is no doorbell of an event queue; which queue, the value says.
+    pub(crate) fn ring(&mut self, dma: &dyn Dma, uar: u32, offset: u32, value: u32) -> bool {
+        let arm = match offset as usize {
+            EQ_DOORBELL_ARM => true,
+            EQ_DOORBELL_CI => false,
+            _ => return false,
+        };
+        let doorbell = EqDoorbell(value);
+        if let Some(eq) = self.eqs.get_mut(&doorbell.eqn().into())
+            && eq.uar == uar
+        {
+            // The consumer can't be ahead of the producer: what says so is nonsense.
+            if eq.producer.wrapping_sub(doorbell.ci()) & INDEX_MASK <= 1 << eq.log_entries {
+                eq.consumer = doorbell.ci();
+            }
+            eq.armed |= arm;
+            let wrote = eq.write(dma);
+            // What came before the arm, and was not seen by it, counts.
+            if wrote || eq.fires() {
+                raise(&mut self.interrupts, eq.vector);
+            }
+        }
+        true
+    }
+}
+
+fn raise(interrupts: &mut Vec<u16>, vector: u16) {
+    if !interrupts.contains(&vector) {
+        interrupts.push(vector);
+    }
+}
+
+impl Eq {
+    fn held(&self) -> u32 {
+        self.producer.wrapping_sub(self.consumer) & INDEX_MASK
+    }
+
+    /// Moves the backlog into the ring as far as there is room; whether that raises the interrupt.
+    fn write(&mut self, dma: &dyn Dma) -> bool {
+        let entries = 1u32 << self.log_entries;
+        let mut wrote = false;
+        while self.held() < entries {
+            let Some(mut eqe) = self.backlog.pop_front() else { break };
+            let at = u64::from(self.producer & (entries - 1)) * EQE_LEN;
+            // The owner bit flips with each lap; 0 on the first (eq.h, `next_eqe_sw`). Its release store publishes the rest.
+            eqe.owner = (self.producer >> self.log_entries) as u8 & 1;
+            let last = EQE_LEN - 1;
+            let written = self.region.write(dma, at, &eqe.as_bytes()[..last as usize]);
+            let owner = self.region.addr_of(at + last, 1);
+            if written.is_err() || owner.and_then(|owner| dma.store_u8(owner, eqe.owner)).is_err() {
+                // The ring's memory is gone. Silicon would report a fatal error; there is nobody to report to.
+                break;
+            }
+            self.producer = self.producer.wrapping_add(1);
+            wrote = true;
+        }
+        wrote && self.fires()
+    }
+
+    /// Takes the arm, if there is something to tell.
+    fn fires(&mut self) -> bool {
+        let fires = self.armed && self.held() != 0;
+        self.armed &= !fires;
+        fires
+    }
+}
+
+impl Firmware {
+    pub(super) fn create_eq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let context = create_eq_in::EQ_CONTEXT_ENTRY.of(call.input);
+        let log_entries = eqc::LOG_EQ_SIZE.get32(context);
+        if log_entries > LOG_MAX_EQES.into() {
+            return Err(Refusal::param("log_eq_size"));
+        }
+        let uar = eqc::UAR_PAGE.get32(context);
+        if !self.simple.has_uar(uar) {
+            return Err(Refusal::resource("no such doorbell page"));
+        }
+        let vector = eqc::INTR.get(context) as u16;
+        if vector >= VECTORS {
+            return Err(Refusal::param("no such interrupt vector"));
+        }
+        let pages = Pages {
+            pas: create_eq_in::PAS.of(call.input),
+            log_page_size: eqc::LOG_PAGE_SIZE.get(context),
+            page_offset: eqc::PAGE_OFFSET.get(context),
+        };
+        let region = pages.region(0, EQE_LEN << log_entries)?;
+        let eqn = self.eqs.numbers.take().ok_or(Refusal::resource("no event queue is left"))?;
+        let mut eq = Eq {
+            context: [0; eqc::SIZE],
+            region,
+            log_entries,
+            uar,
+            vector,
+            mask: mask(create_eq_in::EVENT_BITMASK, call.input),
+            producer: 0,
+            consumer: 0,
+            armed: false,
+            backlog: VecDeque::new(),
+        };
+        eq.context.copy_from_slice(context);
+        self.eqs.eqs.insert(eqn, eq);
+        create_eq_out::EQ_NUMBER.set(call.output, eqn.into());
+        Ok(())
+    }
+
+    pub(super) fn destroy_eq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let eqn = destroy_eq_in::EQ_NUMBER.get32(call.input);
+        if !self.eqs.contains(eqn) {
+            return Err(Refusal::resource("no such event queue"));
+        }
+        if self.cqs.values().any(|cq| cq.eqn == eqn) {
+            return Err(Refusal::new(
+                uverbs_mlx5_prm::cmd::opcode::CmdStatus::RES_BUSY,
+                "completion queues use it",
+            ));
+        }
+        self.eqs.eqs.remove(&eqn);
+        self.eqs.numbers.give_back(eqn);
+        Ok(())
+    }
+
+    pub(super) fn query_eq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let eqn = query_eq_in::EQ_NUMBER.get32(call.input);
+        let eq = self.eqs.eqs.get(&eqn).ok_or(Refusal::resource("no such event queue"))?;
+        let out = query_eq_out::EQ_CONTEXT_ENTRY.of_mut(call.output);
+        out.copy_from_slice(&eq.context);
+        eqc::CONSUMER_COUNTER.set(out, eq.consumer.into());
+        eqc::PRODUCER_COUNTER.set(out, eq.producer.into());
+        Ok(())
+    }
+}
+
+fn mask(block: Block, input: &[u8]) -> [u64; 4] {
+    let mut mask = [0; 4];
+    for (word, bytes) in mask.iter_mut().zip(block.of(input).chunks_exact(8)) {
+        *word = bytes.try_into().map_or(0, u64::from_be_bytes);
+    }
+    mask
+}

@@ -1,0 +1,55 @@
+//! What the HCA side tells by itself, as entries of event queues.
+
+use uverbs_mlx5_prm::eqe::{EventType, mlx5_eqe};
+
+use super::Firmware;
+use crate::hca::HcaEvent;
+
+/// Kind of a queue in an event (Linux `include/linux/mlx5/driver.h`, `MLX5_RES_QP`).
+const RES_QP: u8 = 0;
+/// Syndrome of a CQ's error: overrun (PRM "CQ Error Event").
+const CQ_OVERRUN: u8 = 1;
+
+impl Firmware {
+    /// Moves events from the HCA side to the event queues; whether there were any.
+    pub(super) fn tell(&mut self) -> bool {
+        let mut told = false;
+        while let Some(event) = self.hca.next_event() {
+            told = true;
+            // The type alone says what kind of queue it is; this field is for queue pairs against their halves.
+            let queue = |kind, number| (None, mlx5_eqe::queue(kind, RES_QP, number));
+            let (eqn, eqe) = match event {
+                HcaEvent::CqCompletion { cqn } => {
+                    let Some(cq) = self.cqs.get(&cqn) else { continue };
+                    (Some(cq.eqn), mlx5_eqe::completion(cqn))
+                }
+                HcaEvent::CqError { cqn } => (None, mlx5_eqe::cq_error(cqn, CQ_OVERRUN)),
+                HcaEvent::QpFatal { qpn } => queue(EventType::WQ_CATAS_ERROR, qpn),
+                HcaEvent::QpRequestError { qpn } => queue(EventType::WQ_INVAL_REQ_ERROR, qpn),
+                HcaEvent::QpAccessError { qpn } => queue(EventType::WQ_ACCESS_ERROR, qpn),
+                HcaEvent::CommEstablished { qpn } => queue(EventType::COMM_EST, qpn),
+                HcaEvent::SqDrained { qpn } => queue(EventType::SQ_DRAINED, qpn),
+                HcaEvent::SrqLimit { srqn } => queue(EventType::SRQ_RQ_LIMIT, srqn),
+                HcaEvent::SrqError { srqn } => queue(EventType::SRQ_CATAS_ERROR, srqn),
+                HcaEvent::LastWqeReached { qpn } => queue(EventType::SRQ_LAST_WQE, qpn),
+            };
+            // What nobody wants to hear is not told.
+            if let Some(eqn) = eqn.or_else(|| self.eqs.of(EventType(eqe.type_))) {
+                self.eqs.post(&*self.dma, eqn, eqe);
+            }
+        }
+        told
+    }
+
+    /// Commands of the entries in `vector` are done.
+    pub(crate) fn tell_command(&mut self, vector: u32) {
+        if let Some(eqn) = self.command_eq() {
+            self.eqs.post(&*self.dma, eqn, mlx5_eqe::command(vector));
+        }
+    }
+
+    /// The event queue that hears of commands.
+    pub(crate) fn command_eq(&self) -> Option<u32> {
+        self.eqs.of(EventType::CMD)
+    }
+}

@@ -1,0 +1,78 @@
+//! How far the device is: enabled, initialised; and who it is (Linux `core/main.c`, `mlx5_function_enable`).
+
+use uverbs_mlx5_prm::cmd::hca::{
+    query_adapter_out, query_adapter_param_block, query_issi_out, set_issi_in,
+};
+
+use super::Firmware;
+use super::call::{Call, Refusal};
+use crate::kernel::profile::VENDOR_ID;
+
+/// Version of the interface between software and firmware: the one that mlx5_core asks for.
+const ISSI: u64 = 1;
+/// Bit 0 is version 0, bit 1 version 1.
+const SUPPORTED_ISSI: u64 = 0b11;
+/// PSID: names the board type. No board has this one.
+const PSID: &[u8; 16] = b"UVERBS_SOFTHCA\0\0";
+
+/// How far the driver has brought the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Life {
+    /// As after power-on.
+    #[default]
+    Off,
+    /// ENABLE_HCA.
+    Enabled,
+    /// INIT_HCA: objects can be made.
+    Initialized,
+}
+
+impl Firmware {
+    pub(super) fn enable(&mut self, _: &mut Call<'_>) -> Result<(), Refusal> {
+        self.life = self.life.max(Life::Enabled);
+        Ok(())
+    }
+
+    pub(super) fn disable(&mut self, _: &mut Call<'_>) -> Result<(), Refusal> {
+        self.drop_objects();
+        self.life = Life::Off;
+        Ok(())
+    }
+
+    pub(super) fn init(&mut self, _: &mut Call<'_>) -> Result<(), Refusal> {
+        self.life = Life::Initialized;
+        Ok(())
+    }
+
+    pub(super) fn teardown(&mut self, _: &mut Call<'_>) -> Result<(), Refusal> {
+        self.drop_objects();
+        self.life = Life::Enabled;
+        Ok(())
+    }
+
+    pub(super) fn query_issi(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        query_issi_out::CURRENT_ISSI.set(call.output, ISSI);
+        query_issi_out::SUPPORTED_ISSI_DW0.set(call.output, SUPPORTED_ISSI);
+        Ok(())
+    }
+
+    pub(super) fn set_issi(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        match set_issi_in::CURRENT_ISSI.get(call.input) {
+            0 | ISSI => Ok(()),
+            _ => Err(Refusal::param("no such interface version")),
+        }
+    }
+
+    pub(super) fn query_adapter(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let block = query_adapter_out::QUERY_ADAPTER_STRUCT.of_mut(call.output);
+        query_adapter_param_block::IEEE_VENDOR_ID.set(block, VENDOR_ID.into());
+        query_adapter_param_block::VSD_VENDOR_ID.set(block, VENDOR_ID.into());
+        query_adapter_param_block::VSD_CONTD_PSID.of_mut(block).copy_from_slice(PSID);
+        Ok(())
+    }
+
+    /// SET_DRIVER_VERSION, NOP and their like: said, and that is all.
+    pub(super) fn noted(&mut self, _: &mut Call<'_>) -> Result<(), Refusal> {
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+//! Multicast groups (Linux `hw/mlx5/main.c`, `mlx5_ib_mcg_attach`).
+
+use uverbs_mlx5_prm::cmd::mcast::{attach_to_mcg_in, detach_from_mcg_in};
+
+use super::Firmware;
+use super::call::{Call, Refusal};
+
+impl Firmware {
+    pub(super) fn attach(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let gid = gid(attach_to_mcg_in::MULTICAST_GID.of(call.input));
+        Ok(self.hca.attach_mcast(attach_to_mcg_in::QPN.get32(call.input), gid)?)
+    }
+
+    pub(super) fn detach(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let gid = gid(detach_from_mcg_in::MULTICAST_GID.of(call.input));
+        Ok(self.hca.detach_mcast(detach_from_mcg_in::QPN.get32(call.input), gid)?)
+    }
+}
+
+fn gid(bytes: &[u8]) -> [u8; 16] {
+    bytes.try_into().unwrap_or_default()
+}

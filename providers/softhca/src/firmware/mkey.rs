@@ -1,0 +1,126 @@
+//! Memory keys (PRM "Memory Key Context"; Linux `core/mr.c`, `hw/mlx5/mr.c`).
+
+use uverbs_mlx5_prm::cmd::mkey::{
+    create_mkey_in, create_mkey_out, destroy_mkey_in, mkc, query_mkey_in, query_mkey_out,
+};
+
+use super::Firmware;
+use super::call::{Call, Refusal};
+use crate::hca::{Access, MkeyContext, Region};
+
+/// How a key translates addresses (`MLX5_MKC_ACCESS_MODE_*`).
+mod mode {
+    pub(super) const PA: u64 = 0;
+    pub(super) const MTT: u64 = 1;
+}
+
+/// Log2 of pages that a key may have.
+const PAGE_SHIFTS: std::ops::RangeInclusive<u64> = 12..=40;
+/// Page addresses in an octword.
+const PER_OCTWORD: u64 = 2;
+
+#[derive(Debug)]
+pub(super) struct Mkey {
+    /// Index and variant.
+    key: u32,
+    context: [u8; mkc::SIZE],
+}
+
+fn access(context: &[u8]) -> Access {
+    let mut access = Access::empty();
+    for (field, right) in [
+        (mkc::LW, Access::LOCAL_WRITE),
+        (mkc::RW, Access::REMOTE_WRITE),
+        (mkc::RR, Access::REMOTE_READ),
+        (mkc::A, Access::REMOTE_ATOMIC),
+    ] {
+        access.set(right, field.is_set(context));
+    }
+    access
+}
+
+/// The key's range of memory, and its length.
+fn region(call: &Call<'_>, context: &[u8]) -> Result<(Region, u64), Refusal> {
+    let start = mkc::START_ADDR.get(context);
+    let endless = mkc::LENGTH64.is_set(context);
+    let len = mkc::LEN.get(context);
+    match mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context) {
+        mode::PA => {
+            // Bus addresses as they are. A key for all of them can't name the very last byte.
+            let len = if endless { u64::MAX - start } else { len };
+            Ok((Region::Flat { addr: start, len }, len))
+        }
+        mode::MTT if !endless => {
+            let shift = mkc::LOG_PAGE_SIZE.get(context);
+            if !PAGE_SHIFTS.contains(&shift) {
+                return Err(Refusal::param("log_page_size"));
+            }
+            let octwords = create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.get(call.input);
+            let list = create_mkey_in::KLM_PAS_MTT.of(call.input);
+            let offset = start & ((1 << shift) - 1);
+            let need = offset.checked_add(len).ok_or(Refusal::param("len"))?.div_ceil(1 << shift);
+            if need > octwords * PER_OCTWORD || need > (list.len() / 8) as u64 {
+                return Err(Refusal::param("fewer pages than the key has"));
+            }
+            let pages = list.chunks_exact(8).take(need as usize);
+            let pages = pages.filter_map(|pa| pa.try_into().ok().map(u64::from_be_bytes));
+            // The low bits are flags: readable, writable (`MLX5_IB_MTT_*`).
+            let pages = pages.map(|pa| pa & !((1 << 12) - 1)).collect();
+            Ok((Region::Pages { page_shift: shift as u8, offset, pages, len }, len))
+        }
+        _ => Err(Refusal::param("such translation is not supported")),
+    }
+}
+
+impl Firmware {
+    pub(super) fn create_mkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(call.input);
+        let pd = mkc::PD.get32(context);
+        let ctx = if mkc::FREE.is_set(context) {
+            // To be filled in by a work request, which this device doesn't do: the key is there and allows nothing.
+            MkeyContext {
+                pd,
+                iova: 0,
+                len: 0,
+                access: Access::empty(),
+                remote_invalidate: false,
+                region: Region::Flat { addr: 0, len: 0 },
+            }
+        } else {
+            if !self.simple.has_pd(pd) {
+                return Err(Refusal::resource("no such protection domain"));
+            }
+            let (region, len) = region(call, context)?;
+            MkeyContext {
+                pd,
+                iova: mkc::START_ADDR.get(context),
+                len,
+                access: access(context),
+                remote_invalidate: mkc::EN_RINVAL.is_set(context),
+                region,
+            }
+        };
+        let key = self.hca.create_mkey_variant(ctx, mkc::MKEY_7_0.get(context) as u8)?;
+        let mut mkey = Mkey { key, context: [0; mkc::SIZE] };
+        mkey.context.copy_from_slice(context);
+        let index = key >> 8;
+        self.mkeys.insert(index, mkey);
+        create_mkey_out::MKEY_INDEX.set(call.output, index.into());
+        Ok(())
+    }
+
+    pub(super) fn destroy_mkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let index = destroy_mkey_in::MKEY_INDEX.get32(call.input);
+        let mkey = self.mkeys.get(&index).ok_or(Refusal::resource("no such memory key"))?;
+        self.hca.destroy_mkey(mkey.key)?;
+        self.mkeys.remove(&index);
+        Ok(())
+    }
+
+    pub(super) fn query_mkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let index = query_mkey_in::MKEY_INDEX.get32(call.input);
+        let mkey = self.mkeys.get(&index).ok_or(Refusal::resource("no such memory key"))?;
+        query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of_mut(call.output).copy_from_slice(&mkey.context);
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! The firmware of the PCI device: commands of the mlx5 command interface become calls of the HCA side.
+//!
+//! One file for each noun, and in it the commands about it. A command sees its input as bytes of the length that the driver
+//! gave and writes its output into zeroed bytes; [`Firmware::execute`] has made sure that both are as long as the command's
+//! fixed part. Everything in the input is the guest's and may be anything.
+//!
+//! | file | what |
+//! |---|---|
+//! | `call`, `table`, `numbers` | what a command is given, which command is whose, numbers of objects |
+//! | `life`, `pages`, `caps`, `register`, `vport` | the device as a whole and its port |
+//! | `simple`, `eq`, `cq`, `qp`, `mkey`, `rq`, `mcast` | objects |
+//! | `rings` | page lists as regions |
+//! | `event` | what the HCA side tells, as event queue entries |
+
+mod call;
+mod caps;
+mod cq;
+mod eq;
+mod event;
+mod life;
+mod mcast;
+mod mkey;
+mod numbers;
+mod pages;
+mod qp;
+mod register;
+mod rings;
+mod rq;
+mod simple;
+mod table;
+mod vport;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+
+use self::call::{Call, Refusal};
+use self::eq::EqTable;
+use self::life::Life;
+use self::simple::Simple;
+use crate::hca::{Dma, Hca};
+use crate::kernel::profile::Profile;
+
+/// How a command ended, for the command queue and for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) opcode: CmdOpcode,
+    pub(crate) op_mod: u16,
+    pub(crate) status: CmdStatus,
+    /// Why, unless all is well.
+    pub(crate) why: Option<&'static str>,
+}
+
+/// State of the device behind its command interface.
+#[derive(Debug)]
+pub(crate) struct Firmware {
+    pub(crate) hca: Hca,
+    pub(crate) eqs: EqTable,
+    dma: Arc<dyn Dma + Sync>,
+    profile: Profile,
+    life: Life,
+    /// Pages that the driver gave. Nothing is in them: this device keeps its state elsewhere.
+    pages: Vec<u64>,
+    simple: Simple,
+    cqs: BTreeMap<u32, cq::Cq>,
+    qps: BTreeMap<u32, qp::Qp>,
+    mkeys: BTreeMap<u32, mkey::Mkey>,
+    rqs: BTreeMap<u32, rq::Rq>,
+    /// `atomic_req_8B_endianness_mode`, the one capability that a driver may set and this device keeps.
+    atomic_mode: u64,
+}
+
+impl Firmware {
+    pub(crate) fn new(profile: Profile, mut hca: Hca, dma: Arc<dyn Dma + Sync>) -> Self {
+        let gids = profile.gids.iter().map(|gid| gid.gid).collect::<Vec<_>>();
+        hca.set_addresses(&gids, profile.lid);
+        Self {
+            hca,
+            eqs: EqTable::default(),
+            dma,
+            profile,
+            life: Life::default(),
+            pages: Vec::new(),
+            simple: Simple::default(),
+            cqs: BTreeMap::new(),
+            qps: BTreeMap::new(),
+            mkeys: BTreeMap::new(),
+            rqs: BTreeMap::new(),
+            atomic_mode: 0,
+        }
+    }
+
+    /// As after power-on.
+    pub(crate) fn reset(&mut self) {
+        self.drop_objects();
+        self.life = Life::default();
+        self.pages.clear();
+        self.atomic_mode = 0;
+    }
+
+    /// Destroys what a driver made and did not destroy.
+    fn drop_objects(&mut self) {
+        self.hca.reset();
+        self.eqs = EqTable::default();
+        self.simple = Simple::default();
+        self.cqs.clear();
+        self.qps.clear();
+        self.mkeys.clear();
+        self.rqs.clear();
+    }
+
+    /// Runs one command. `output` is what the driver has room for; it is zeroed and then filled.
+    pub(crate) fn execute(&mut self, input: &[u8], output: &mut [u8]) -> Outcome {
+        output.fill(0);
+        let opcode = CmdOpcode(cmd_in::OPCODE.get(input) as u16);
+        let op_mod = cmd_in::OP_MOD.get(input) as u16;
+        let done = self.dispatch(opcode, Call { input, output, op_mod });
+        let (status, why) = match done {
+            Ok(()) => (CmdStatus::OK, None),
+            Err(refusal) => {
+                output.fill(0);
+                cmd_out::STATUS.set(output, refusal.status.0.into());
+                cmd_out::SYNDROME.set(output, refusal.syndrome().into());
+                (refusal.status, Some(refusal.why))
+            }
+        };
+        Outcome { opcode, op_mod, status, why }
+    }
+
+    fn dispatch(&mut self, opcode: CmdOpcode, mut call: Call<'_>) -> Result<(), Refusal> {
+        let entry =
+            table::find(opcode).ok_or(Refusal::new(CmdStatus::BAD_OP_ERR, "no such command"))?;
+        if call.input.len() < entry.input {
+            return Err(Refusal::new(CmdStatus::BAD_INP_LEN_ERR, "input too short"));
+        }
+        if call.output.len() < entry.output {
+            return Err(Refusal::new(CmdStatus::BAD_OUTP_LEN_ERR, "output too short"));
+        }
+        if self.life < entry.needs {
+            return Err(Refusal::new(CmdStatus::BAD_SYS_STATE_ERR, "the device is not that far"));
+        }
+        (entry.run)(self, &mut call)
+    }
+
+    /// One slice of work of the HCA side, and of telling about it.
+    pub(crate) fn step(&mut self, now: Duration) -> bool {
+        let busy = self.hca.step(now);
+        let told = self.tell();
+        busy | told
+    }
+}

@@ -1,0 +1,370 @@
+//! Queue pairs (PRM "Queue Pair Context"; Linux `hw/mlx5/qp.c`, `hw/mlx5/qpc.c`).
+//!
+//! The context that the driver gave is kept, and each transition changes the fields that it is about: those it needs, and
+//! those that `opt_param_mask` names. What the HCA side is told, and what QUERY_QP answers, is read from there.
+
+use uverbs_mlx5_prm::cmd::Field;
+use uverbs_mlx5_prm::cmd::qp::{
+    ads, create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out, rst2init_qp_in,
+};
+use uverbs_mlx5_prm::context::{QpState as PrmState, ServiceType};
+
+use super::Firmware;
+use super::call::{Call, Refusal};
+use super::rings::Pages;
+use crate::hca::{
+    Access, AddressVector, Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service,
+    SqContext,
+};
+use crate::wire::Address;
+
+/// Bytes of a send ring's unit.
+const WQEBB: u64 = 64;
+/// `log_rq_stride` counts from 16 bytes.
+const STRIDE_SHIFT: u64 = 4;
+/// `rq_type` (Linux `include/linux/mlx5/qp.h`, `MLX5_*_RQ`).
+mod rq_type {
+    pub(super) const REGULAR: u64 = 0;
+    pub(super) const SHARED: u64 = 1;
+    pub(super) const ZERO: u64 = 3;
+}
+
+/// Bits of `opt_param_mask` (qp.h, `MLX5_QP_OPTPAR_*`).
+mod optpar {
+    pub(super) const RRE: u64 = 1 << 1;
+    pub(super) const RAE: u64 = 1 << 2;
+    pub(super) const RWE: u64 = 1 << 3;
+    pub(super) const PKEY_INDEX: u64 = 1 << 4;
+    pub(super) const Q_KEY: u64 = 1 << 5;
+    pub(super) const RNR_TIMEOUT: u64 = 1 << 6;
+    pub(super) const PRIMARY_ADDR_PATH: u64 = 1 << 7;
+    pub(super) const SRA_MAX: u64 = 1 << 8;
+    pub(super) const RRA_MAX: u64 = 1 << 9;
+    pub(super) const PM_STATE: u64 = 1 << 10;
+    pub(super) const RETRY_COUNT: u64 = 1 << 12;
+    pub(super) const RNR_RETRY: u64 = 1 << 13;
+    pub(super) const ACK_TIMEOUT: u64 = 1 << 14;
+    pub(super) const PRI_PORT: u64 = 1 << 16;
+}
+
+/// The fields that a bit of `opt_param_mask` brings along, of the context itself.
+const OPTIONAL: [(u64, Field); 10] = [
+    (optpar::RRE, qpc::RRE),
+    (optpar::RAE, qpc::RAE),
+    (optpar::RWE, qpc::RWE),
+    (optpar::Q_KEY, qpc::Q_KEY),
+    (optpar::RNR_TIMEOUT, qpc::MIN_RNR_NAK),
+    (optpar::SRA_MAX, qpc::LOG_SRA_MAX),
+    (optpar::RRA_MAX, qpc::LOG_RRA_MAX),
+    (optpar::PM_STATE, qpc::PM_STATE),
+    (optpar::RETRY_COUNT, qpc::RETRY_COUNT),
+    (optpar::RNR_RETRY, qpc::RNR_RETRY),
+];
+/// The same, of the primary path.
+const OPTIONAL_PATH: [(u64, Field); 3] = [
+    (optpar::PKEY_INDEX, ads::PKEY_INDEX),
+    (optpar::ACK_TIMEOUT, ads::ACK_TIMEOUT),
+    (optpar::PRI_PORT, ads::VHCA_PORT_NUM),
+];
+/// Where to: the path without the P_Key index, the port and the timeout, which come at other times.
+const PATH: [Field; 15] = [
+    ads::FL,
+    ads::GRH,
+    ads::MLID,
+    ads::RLID,
+    ads::SRC_ADDR_INDEX,
+    ads::STAT_RATE,
+    ads::HOP_LIMIT,
+    ads::TCLASS,
+    ads::FLOW_LABEL,
+    ads::DSCP,
+    ads::UDP_SPORT,
+    ads::ETH_PRIO,
+    ads::SL,
+    ads::RMAC_47_32,
+    ads::RMAC_31_0,
+];
+
+#[derive(Debug)]
+pub(super) struct Qp {
+    /// As CREATE_QP gave it; a reset goes back to it.
+    created: Box<[u8; qpc::SIZE]>,
+    context: Box<[u8; qpc::SIZE]>,
+}
+
+impl Firmware {
+    pub(super) fn create_qp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let context = create_qp_in::QPC.of(call.input);
+        let kind = ServiceType(qpc::ST.get(context) as u8);
+        let (service, special) = match kind {
+            ServiceType::RC => (Service::Rc, None),
+            ServiceType::UC => (Service::Uc, None),
+            ServiceType::UD => (Service::Ud, None),
+            ServiceType::XRC => (Service::Xrc, None),
+            ServiceType::QP0 => (Service::Ud, Some(0)),
+            ServiceType::QP1 => (Service::Ud, Some(1)),
+            // Linux's own, for requests that change keys. It is told that there are none (caps.rs), and makes the queue pair
+            // all the same; such a request ends as any that the device lacks.
+            ServiceType::REG_UMR => (Service::Rc, None),
+            _ => return Err(Refusal::param("no such transport here")),
+        };
+        let uar = qpc::UAR_PAGE.get32(context);
+        // What sends nothing rings nothing: an XRC target has no page.
+        if !qpc::NO_SQ.is_set(context) && !self.simple.has_uar(uar) {
+            return Err(Refusal::resource("no such doorbell page"));
+        }
+        let pd = qpc::PD.get32(context);
+        // Linux gives the queue pair that changes keys none: keys of all domains are its business.
+        if kind != ServiceType::REG_UMR && !self.simple.has_pd(pd) {
+            return Err(Refusal::resource("no such protection domain"));
+        }
+        let pages = Pages {
+            pas: create_qp_in::PAS.of(call.input),
+            log_page_size: qpc::LOG_PAGE_SIZE.get(context),
+            page_offset: qpc::PAGE_OFFSET.get(context),
+        };
+        // The receive ring first, the send ring behind it (`qp->sq.offset`).
+        let mut srq = None;
+        let (rq, rq_bytes) = match qpc::RQ_TYPE.get(context) {
+            rq_type::REGULAR => {
+                let shift = qpc::LOG_RQ_STRIDE.get(context) + STRIDE_SHIFT;
+                let log_entries = qpc::LOG_RQ_SIZE.get(context);
+                let bytes = 1 << (log_entries + shift);
+                let region = pages.region(0, bytes)?;
+                let (log_entries, stride_shift) = (log_entries as u8, shift as u8);
+                (Some(RqContext { region, log_entries, stride_shift }), bytes)
+            }
+            rq_type::SHARED => {
+                // A target of XRC receives where each packet says.
+                srq = (service != Service::Xrc).then(|| qpc::SRQN_RMPN_XRQN.get32(context));
+                (None, 0)
+            }
+            rq_type::ZERO => (None, 0),
+            _ => return Err(Refusal::param("rq_type")),
+        };
+        let sq = if qpc::NO_SQ.is_set(context) {
+            None
+        } else {
+            let log_wqebbs = qpc::LOG_SQ_SIZE.get(context);
+            let region = pages.region(rq_bytes, WQEBB << log_wqebbs)?;
+            Some(SqContext { region, log_wqebbs: log_wqebbs as u8 })
+        };
+        let deth_sqpn = qpc::DETH_SQPN.get32(context);
+        let qpn = self.hca.create_qp(QpContext {
+            service,
+            pd,
+            srq,
+            xrcd: if service == Service::Xrc { qpc::XRCD.get32(context) } else { 0 },
+            special,
+            deth_sqpn: special.or((deth_sqpn != 0).then_some(deth_sqpn)),
+            send_cq: qpc::CQN_SND.get32(context),
+            recv_cq: qpc::CQN_RCV.get32(context),
+            sq,
+            rq,
+            doorbell_record: qpc::DBR_ADDR.get(context),
+            uar,
+            user_index: qpc::USER_INDEX.get32(context),
+            cqe_version: 1,
+            // cs_req and cs_res are wishes; the payload always goes where the list says.
+            scatter_to_cqe: false,
+            sq_sig_all: false,
+        })?;
+        let mut created = Box::new([0; qpc::SIZE]);
+        created.copy_from_slice(context);
+        self.qps.insert(qpn, Qp { context: created.clone(), created });
+        create_qp_out::QPN.set(call.output, qpn.into());
+        Ok(())
+    }
+
+    pub(super) fn destroy_qp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let qpn = destroy_qp_in::QPN.get32(call.input);
+        self.hca.destroy_qp(qpn)?;
+        self.qps.remove(&qpn);
+        Ok(())
+    }
+
+    pub(super) fn rst2init(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        self.modify(call, QpTransition::RstToInit)
+    }
+
+    pub(super) fn init2init(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        self.modify(call, QpTransition::InitToInit)
+    }
+
+    pub(super) fn init2rtr(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        self.modify(call, QpTransition::InitToRtr)
+    }
+
+    pub(super) fn rtr2rts(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        self.modify(call, QpTransition::RtrToRts)
+    }
+
+    pub(super) fn rts2rts(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        self.modify(call, QpTransition::RtsToRts)
+    }
+
+    pub(super) fn sqd_rts(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        self.modify(call, QpTransition::SqdToRts)
+    }
+
+    pub(super) fn error(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        self.modify(call, QpTransition::ToErr)
+    }
+
+    pub(super) fn reset_qp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        self.modify(call, QpTransition::ToRst)
+    }
+
+    fn modify(&mut self, call: &mut Call<'_>, to: QpTransition) -> Result<(), Refusal> {
+        let qpn = rst2init_qp_in::QPN.get32(call.input);
+        let qp = self.qps.get(&qpn).ok_or(Refusal::resource("no such queue pair"))?;
+        let mut context = qp.context.clone();
+        let mut attrs = self.hca.query_qp(qpn)?.1;
+        if !matches!(to, QpTransition::ToErr | QpTransition::ToRst) {
+            let given = rst2init_qp_in::QPC.of(call.input);
+            let mask = rst2init_qp_in::OPT_PARAM_MASK.get(call.input);
+            merge(&mut context, given, to, mask);
+            self.fill(&mut attrs, &*context)?;
+        }
+        self.hca.modify_qp(qpn, to, &attrs)?;
+        if let Some(qp) = self.qps.get_mut(&qpn) {
+            match to {
+                QpTransition::ToRst => *qp.context = *qp.created,
+                _ => qp.context = context,
+            }
+        }
+        Ok(())
+    }
+
+    /// What the HCA side is to know of a context.
+    fn fill(&self, attrs: &mut QpAttrs, context: &[u8]) -> Result<(), Refusal> {
+        let path = qpc::PRIMARY_ADDRESS_PATH.of(context);
+        let byte = |field: Field| field.get(context) as u8;
+        attrs.qkey = qpc::Q_KEY.get32(context);
+        attrs.pkey_index = ads::PKEY_INDEX.get(path) as u16;
+        attrs.port = ads::VHCA_PORT_NUM.get(path) as u8;
+        attrs.access = Access::empty();
+        for (field, right) in [
+            (qpc::RRE, Access::REMOTE_READ),
+            (qpc::RWE, Access::REMOTE_WRITE),
+            (qpc::RAE, Access::REMOTE_ATOMIC),
+        ] {
+            attrs.access.set(right, field.is_set(context));
+        }
+        attrs.dest_qpn = qpc::REMOTE_QPN.get32(context);
+        attrs.path_mtu = match byte(qpc::MTU) {
+            // Not told yet.
+            0 => Mtu::default(),
+            code => Mtu::from_code(code).ok_or(Refusal::param("mtu"))?,
+        };
+        attrs.rq_psn = qpc::NEXT_RCV_PSN.get32(context);
+        attrs.sq_psn = qpc::NEXT_SEND_PSN.get32(context);
+        attrs.max_rd_atomic = 1 << byte(qpc::LOG_SRA_MAX);
+        attrs.max_dest_rd_atomic = 1 << byte(qpc::LOG_RRA_MAX);
+        attrs.min_rnr_timer = byte(qpc::MIN_RNR_NAK);
+        attrs.timeout = ads::ACK_TIMEOUT.get(path) as u8;
+        attrs.retry_cnt = byte(qpc::RETRY_COUNT);
+        attrs.rnr_retry = byte(qpc::RNR_RETRY);
+        attrs.path = self.address_vector(path);
+        Ok(())
+    }
+
+    fn address_vector(&self, path: &[u8]) -> AddressVector {
+        let byte = |field: Field| field.get(path) as u8;
+        let sgid_index = byte(ads::SRC_ADDR_INDEX);
+        let ethernet = self.profile.is_ethernet();
+        let is_global = ethernet || ads::GRH.is_set(path);
+        let own = self.profile.gids.get(usize::from(sgid_index)).map(|gid| gid.gid);
+        let peer = ads::RGID_RIP.of(path).try_into().unwrap_or_default();
+        AddressVector {
+            src: Address { gid: own.unwrap_or_default(), lid: self.profile.lid },
+            dst: Address {
+                gid: if is_global { peer } else { [0; 16] },
+                lid: if ethernet { 0 } else { ads::RLID.get(path) as u16 },
+            },
+            sgid_index,
+            is_global,
+            sl: byte(if ethernet { ads::ETH_PRIO } else { ads::SL }),
+            hop_limit: byte(ads::HOP_LIMIT),
+            traffic_class: byte(ads::TCLASS),
+            flow_label: ads::FLOW_LABEL.get32(path),
+            static_rate: byte(ads::STAT_RATE),
+            src_path_bits: byte(ads::MLID),
+            port: byte(ads::VHCA_PORT_NUM),
+        }
+    }
+
+    pub(super) fn query_qp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let qpn = query_qp_in::QPN.get32(call.input);
+        let qp = self.qps.get(&qpn).ok_or(Refusal::resource("no such queue pair"))?;
+        let (state, attrs) = self.hca.query_qp(qpn)?;
+        let out = query_qp_out::QPC.of_mut(call.output);
+        out.copy_from_slice(&*qp.context);
+        qpc::STATE.set(out, code(state, attrs.sq_draining).0.into());
+        qpc::NEXT_SEND_PSN.set(out, attrs.sq_psn.into());
+        qpc::NEXT_RCV_PSN.set(out, attrs.rq_psn.into());
+        Ok(())
+    }
+}
+
+/// The fields that a transition is about (qp.c, `opt_mask`, and IBTA 11.2.5.2's table of what each needs).
+fn merge(context: &mut [u8; qpc::SIZE], given: &[u8], to: QpTransition, mask: u64) {
+    let mut take = |field: Field| field.set(context, field.get(given));
+    match to {
+        QpTransition::RstToInit => {
+            // Linux names none of these in the mask of this transition.
+            let needed = [qpc::PM_STATE, qpc::Q_KEY, qpc::RRE, qpc::RWE, qpc::RAE];
+            needed.into_iter().for_each(&mut take);
+        }
+        QpTransition::InitToRtr => {
+            let needed = [
+                qpc::MTU,
+                qpc::LOG_MSG_MAX,
+                qpc::REMOTE_QPN,
+                qpc::LOG_RRA_MAX,
+                qpc::MIN_RNR_NAK,
+                qpc::NEXT_RCV_PSN,
+            ];
+            needed.into_iter().for_each(&mut take);
+        }
+        QpTransition::RtrToRts => {
+            let needed = [
+                qpc::LOG_ACK_REQ_FREQ,
+                qpc::LOG_SRA_MAX,
+                qpc::RETRY_COUNT,
+                qpc::RNR_RETRY,
+                qpc::NEXT_SEND_PSN,
+            ];
+            needed.into_iter().for_each(&mut take);
+        }
+        _ => {}
+    }
+    OPTIONAL.iter().filter(|(bit, _)| mask & bit != 0).for_each(|&(_, field)| take(field));
+
+    let given = qpc::PRIMARY_ADDRESS_PATH.of(given);
+    let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(context);
+    if to == QpTransition::InitToRtr || mask & optpar::PRIMARY_ADDR_PATH != 0 {
+        PATH.iter().for_each(|field| field.set(path, field.get(given)));
+        ads::RGID_RIP.of_mut(path).copy_from_slice(ads::RGID_RIP.of(given));
+    }
+    let needed: &[Field] = match to {
+        QpTransition::RstToInit => &[ads::PKEY_INDEX, ads::VHCA_PORT_NUM],
+        QpTransition::RtrToRts => &[ads::ACK_TIMEOUT],
+        _ => &[],
+    };
+    let optional = OPTIONAL_PATH.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, field)| field);
+    needed.iter().chain(optional).for_each(|field| field.set(path, field.get(given)));
+}
+
+fn code(state: QpState, draining: bool) -> PrmState {
+    match state {
+        QpState::Reset => PrmState::RST,
+        QpState::Init => PrmState::INIT,
+        QpState::Rtr => PrmState::RTR,
+        QpState::Rts => PrmState::RTS,
+        QpState::Sqd if draining => PrmState::SQ_DRAINING,
+        QpState::Sqd => PrmState::SQD,
+        QpState::Sqe => PrmState::SQER,
+        QpState::Err => PrmState::ERR,
+    }
+}

@@ -1,0 +1,75 @@
+//! Page lists at the end of a command, as regions.
+
+use super::call::Refusal;
+use crate::hca::Region;
+
+/// Log2 of the smallest page.
+const PAGE_SHIFT: u64 = 12;
+/// Log2 of the largest page that a context can name and a list of at least one page makes sense with.
+const MAX_PAGE_SHIFT: u64 = 40;
+/// A page's offset is counted in 64ths of the page.
+const OFFSET_UNITS: u64 = 64;
+
+/// Where a ring lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pages<'a> {
+    /// `pas`: bus addresses, big-endian, the low 12 bits not part of them.
+    pub(super) pas: &'a [u8],
+    /// `log_page_size`: less 12.
+    pub(super) log_page_size: u64,
+    /// `page_offset`, in 64ths of a page.
+    pub(super) page_offset: u64,
+}
+
+impl Pages<'_> {
+    /// The `len` bytes from `skip` on, counted from where the ring starts.
+    pub(super) fn region(&self, skip: u64, len: u64) -> Result<Region, Refusal> {
+        let shift = PAGE_SHIFT + self.log_page_size;
+        if shift > MAX_PAGE_SHIFT {
+            return Err(Refusal::param("log_page_size"));
+        }
+        let size = 1u64 << shift;
+        let start = self.page_offset % OFFSET_UNITS * (size / OFFSET_UNITS) + skip;
+        let first = start / size;
+        let offset = start % size;
+        // Rings have less than 2^32 bytes, so none of this overflows.
+        let count = (offset + len).div_ceil(size);
+        let have = (self.pas.len() / 8) as u64;
+        if first + count > have {
+            return Err(Refusal::param("fewer pages than the ring has"));
+        }
+        let pages = self.pas.chunks_exact(8).skip(first as usize).take(count as usize);
+        let pages = pages.filter_map(|pa| pa.try_into().ok().map(u64::from_be_bytes));
+        let pages = pages.map(|pa| pa & !((1 << PAGE_SHIFT) - 1)).collect();
+        Ok(Region::Pages { page_shift: shift as u8, offset, pages, len })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pas(pages: &[u64]) -> Vec<u8> {
+        pages.iter().flat_map(|page| page.to_be_bytes()).collect()
+    }
+
+    #[test]
+    fn offsets_count_in_64ths_of_a_page_of_any_size() {
+        let list = pas(&[0x10_0000, 0x30_0000]);
+        let pages = Pages { pas: &list, log_page_size: 4, page_offset: 63 };
+        let region = pages.region(0, 0x800).unwrap();
+        assert_eq!(region.addr_of(0, 1), Ok(0x10_fc00));
+        assert_eq!(region.addr_of(0x400, 1), Ok(0x30_0000));
+    }
+
+    #[test]
+    fn a_ring_may_start_pages_later() {
+        let list = pas(&[0x1000, 0x5000, 0x3000]);
+        let pages = Pages { pas: &list, log_page_size: 0, page_offset: 1 };
+        let region = pages.region(0x1000, 0x1000).unwrap();
+        assert_eq!(region.addr_of(0, 1), Ok(0x5040));
+        assert_eq!(region.addr_of(0xfc0, 1), Ok(0x3000));
+        assert!(pages.region(0x2000, 0x1000).is_err());
+        assert!(Pages { log_page_size: 31, ..pages }.region(0, 64).is_err());
+    }
+}

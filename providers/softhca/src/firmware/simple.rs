@@ -1,0 +1,94 @@
+//! Objects that are a number and nothing else: doorbell pages, protection domains, XRC domains, transport domains, users of
+//! the command interface, sets of counters.
+
+use uverbs_mlx5_prm::cmd::Field;
+use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
+use uverbs_mlx5_prm::cmd::simple::{
+    alloc_pd_out, alloc_q_counter_out, alloc_transport_domain_out, alloc_uar_out, alloc_xrcd_out,
+    create_uctx_out, dealloc_pd_in, dealloc_q_counter_in, dealloc_transport_domain_in,
+    dealloc_uar_in, dealloc_xrcd_in, destroy_uctx_in,
+};
+
+use super::Firmware;
+use super::call::{Call, Refusal};
+use super::numbers::Numbers;
+use crate::pci::{FIRST_UAR, LAST_UAR};
+
+/// Log2 of the users of the command interface.
+pub(super) const MAX_UCTX_LOG: u8 = 12;
+/// Numbers of 24 bits, one bit kept back.
+const MAX_NUMBER: u32 = 1 << 23;
+
+/// All of them.
+#[derive(Clone, Debug)]
+pub(super) struct Simple {
+    uars: Numbers,
+    pds: Numbers,
+    xrcds: Numbers,
+    tds: Numbers,
+    uctxs: Numbers,
+    counters: Numbers,
+}
+
+impl Default for Simple {
+    fn default() -> Self {
+        Self {
+            // The number is the page's place in the BAR.
+            uars: Numbers::new(FIRST_UAR, LAST_UAR + 1),
+            pds: Numbers::new(1, MAX_NUMBER),
+            xrcds: Numbers::new(1, MAX_NUMBER),
+            tds: Numbers::new(1, MAX_NUMBER),
+            uctxs: Numbers::new(1, 1 << MAX_UCTX_LOG),
+            counters: Numbers::new(1, 1 << 8),
+        }
+    }
+}
+
+impl Simple {
+    pub(super) fn has_uar(&self, uar: u32) -> bool {
+        self.uars.is_taken(uar)
+    }
+
+    pub(super) fn has_pd(&self, pd: u32) -> bool {
+        self.pds.is_taken(pd)
+    }
+}
+
+fn take(numbers: &mut Numbers, call: &mut Call<'_>, answer: Field) -> Result<(), Refusal> {
+    let none = Refusal::new(CmdStatus::NO_RES_ERR, "no number is left");
+    answer.set(call.output, numbers.take().ok_or(none)?.into());
+    Ok(())
+}
+
+fn give_back(numbers: &mut Numbers, call: &Call<'_>, number: Field) -> Result<(), Refusal> {
+    match numbers.give_back(number.get32(call.input)) {
+        true => Ok(()),
+        false => Err(Refusal::resource("no such number")),
+    }
+}
+
+/// The two commands of each kind.
+macro_rules! commands {
+    ($($take:ident $answer:path, $give:ident $number:path, $kind:ident;)*) => {
+        impl Firmware { $(
+            pub(super) fn $take(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+                take(&mut self.simple.$kind, call, $answer)
+            }
+
+            pub(super) fn $give(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+                give_back(&mut self.simple.$kind, call, $number)
+            }
+        )* }
+    };
+}
+
+commands! {
+    alloc_uar alloc_uar_out::UAR, dealloc_uar dealloc_uar_in::UAR, uars;
+    alloc_pd alloc_pd_out::PD, dealloc_pd dealloc_pd_in::PD, pds;
+    alloc_xrcd alloc_xrcd_out::XRCD, dealloc_xrcd dealloc_xrcd_in::XRCD, xrcds;
+    alloc_td alloc_transport_domain_out::TRANSPORT_DOMAIN,
+        dealloc_td dealloc_transport_domain_in::TRANSPORT_DOMAIN, tds;
+    create_uctx create_uctx_out::UID, destroy_uctx destroy_uctx_in::UID, uctxs;
+    alloc_q_counter alloc_q_counter_out::COUNTER_SET_ID,
+        dealloc_q_counter dealloc_q_counter_in::COUNTER_SET_ID, counters;
+}

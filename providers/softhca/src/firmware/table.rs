@@ -1,0 +1,117 @@
+//! Which command is whose, how far the device must be for it, and how long its fixed parts are.
+
+use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
+use uverbs_mlx5_prm::cmd::{cq, eq, hca, mcast, mkey, qp, rq, vport};
+
+use super::Firmware;
+use super::call::{Call, Refusal};
+use super::life::Life::{self, Enabled, Initialized, Off};
+
+/// One command.
+pub(super) struct Entry {
+    opcode: CmdOpcode,
+    pub(super) needs: Life,
+    /// Least bytes of input and output.
+    pub(super) input: usize,
+    pub(super) output: usize,
+    pub(super) run: fn(&mut Firmware, &mut Call<'_>) -> Result<(), Refusal>,
+}
+
+/// The entry of a command that this device has.
+pub(super) fn find(opcode: CmdOpcode) -> Option<&'static Entry> {
+    TABLE.iter().find(|entry| entry.opcode == opcode)
+}
+
+/// Input and output of commands that are about a number.
+const SHORT: usize = 16;
+/// Output of commands that say only how they ended.
+const NOTHING: usize = 8;
+
+macro_rules! table {
+    ($($opcode:ident $run:ident $needs:ident $input:expr, $output:expr;)*) => {
+        &[$(Entry {
+            opcode: CmdOpcode::$opcode,
+            needs: $needs,
+            input: $input,
+            output: $output,
+            run: Firmware::$run,
+        }),*]
+    };
+}
+
+static TABLE: &[Entry] = table! {
+    // The device.
+    ENABLE_HCA enable Off SHORT, NOTHING;
+    DISABLE_HCA disable Off SHORT, NOTHING;
+    INIT_HCA init Enabled SHORT, NOTHING;
+    TEARDOWN_HCA teardown Enabled SHORT, NOTHING;
+    QUERY_ISSI query_issi Off SHORT, hca::query_issi_out::SIZE;
+    SET_ISSI set_issi Off SHORT, NOTHING;
+    QUERY_PAGES query_pages Enabled SHORT, SHORT;
+    MANAGE_PAGES manage_pages Off SHORT, SHORT;
+    QUERY_HCA_CAP query_cap Enabled SHORT, hca::query_hca_cap_out::SIZE;
+    SET_HCA_CAP set_cap Enabled hca::set_hca_cap_in::SIZE, NOTHING;
+    QUERY_ADAPTER query_adapter Enabled SHORT, hca::query_adapter_out::SIZE;
+    SET_DRIVER_VERSION noted Enabled SHORT, NOTHING;
+    ACCESS_REG access_register Enabled SHORT, NOTHING;
+    NOP noted Off SHORT, NOTHING;
+    // The port.
+    QUERY_HCA_VPORT_CONTEXT query_vport Enabled SHORT, vport::query_hca_vport_context_out::SIZE;
+    QUERY_HCA_VPORT_GID query_vport_gid Enabled SHORT, SHORT;
+    QUERY_HCA_VPORT_PKEY query_vport_pkey Enabled SHORT, SHORT;
+    QUERY_VPORT_STATE query_vport_state Enabled SHORT, SHORT;
+    QUERY_VPORT_COUNTER zeros Enabled SHORT, vport::query_vport_counter_out::SIZE;
+    QUERY_Q_COUNTER zeros Enabled SHORT, vport::query_q_counter_out::SIZE;
+    MAD_IFC mad_ifc Enabled vport::mad_ifc_in::SIZE, vport::mad_ifc_out::SIZE;
+    // Numbers.
+    ALLOC_UAR alloc_uar Initialized SHORT, SHORT;
+    DEALLOC_UAR dealloc_uar Initialized SHORT, NOTHING;
+    ALLOC_PD alloc_pd Initialized SHORT, SHORT;
+    DEALLOC_PD dealloc_pd Initialized SHORT, NOTHING;
+    ALLOC_XRCD alloc_xrcd Initialized SHORT, SHORT;
+    DEALLOC_XRCD dealloc_xrcd Initialized SHORT, NOTHING;
+    ALLOC_TRANSPORT_DOMAIN alloc_td Initialized SHORT, SHORT;
+    DEALLOC_TRANSPORT_DOMAIN dealloc_td Initialized SHORT, NOTHING;
+    CREATE_UCTX create_uctx Initialized SHORT, SHORT;
+    DESTROY_UCTX destroy_uctx Initialized SHORT, NOTHING;
+    ALLOC_Q_COUNTER alloc_q_counter Initialized SHORT, SHORT;
+    DEALLOC_Q_COUNTER dealloc_q_counter Initialized SHORT, NOTHING;
+    // Queues.
+    CREATE_EQ create_eq Initialized eq::create_eq_in::SIZE, SHORT;
+    DESTROY_EQ destroy_eq Initialized SHORT, NOTHING;
+    QUERY_EQ query_eq Initialized SHORT, eq::query_eq_out::SIZE;
+    CREATE_CQ create_cq Initialized cq::create_cq_in::SIZE, SHORT;
+    DESTROY_CQ destroy_cq Initialized SHORT, NOTHING;
+    QUERY_CQ query_cq Initialized SHORT, cq::query_cq_out::SIZE;
+    MODIFY_CQ modify_cq Initialized cq::modify_cq_in::SIZE, NOTHING;
+    CREATE_QP create_qp Initialized qp::create_qp_in::SIZE, SHORT;
+    DESTROY_QP destroy_qp Initialized SHORT, NOTHING;
+    QUERY_QP query_qp Initialized SHORT, QUERY_QP_OUT;
+    RST2INIT_QP rst2init Initialized qp::rst2init_qp_in::SIZE, NOTHING;
+    INIT2INIT_QP init2init Initialized qp::rst2init_qp_in::SIZE, NOTHING;
+    INIT2RTR_QP init2rtr Initialized qp::rst2init_qp_in::SIZE, NOTHING;
+    RTR2RTS_QP rtr2rts Initialized qp::rst2init_qp_in::SIZE, NOTHING;
+    RTS2RTS_QP rts2rts Initialized qp::rst2init_qp_in::SIZE, NOTHING;
+    SQD_RTS_QP sqd_rts Initialized qp::rst2init_qp_in::SIZE, NOTHING;
+    TO_ERR_QP error Initialized SHORT, NOTHING;
+    TO_RST_QP reset_qp Initialized SHORT, NOTHING;
+    CREATE_RMP create_rmp Initialized rq::create_rmp_in::SIZE, SHORT;
+    DESTROY_RMP destroy_rmp Initialized SHORT, NOTHING;
+    QUERY_RMP query_rmp Initialized SHORT, rq::query_rmp_out::SIZE;
+    MODIFY_RMP modify_rmp Initialized rq::modify_rmp_in::SIZE, NOTHING;
+    CREATE_XRC_SRQ create_xrc_srq Initialized rq::create_xrc_srq_in::SIZE, SHORT;
+    DESTROY_XRC_SRQ destroy_xrc_srq Initialized SHORT, NOTHING;
+    QUERY_XRC_SRQ query_xrc_srq Initialized SHORT, rq::query_xrc_srq_out::SIZE;
+    ARM_XRC_SRQ arm_xrc_srq Initialized SHORT, NOTHING;
+    ATTACH_TO_MCG attach Initialized mcast::attach_to_mcg_in::SIZE, NOTHING;
+    DETACH_FROM_MCG detach Initialized mcast::detach_from_mcg_in::SIZE, NOTHING;
+    // Memory.
+    CREATE_MKEY create_mkey Initialized mkey::create_mkey_in::SIZE, SHORT;
+    DESTROY_MKEY destroy_mkey Initialized SHORT, NOTHING;
+    QUERY_MKEY query_mkey Initialized SHORT, QUERY_MKEY_OUT;
+};
+
+/// The context; a caller may leave out the page list behind it.
+const QUERY_QP_OUT: usize = 272;
+/// The context; a caller may leave out the translations behind it.
+const QUERY_MKEY_OUT: usize = 80;

@@ -1,0 +1,109 @@
+//! The port as InfiniBand virtualization shows it, and management packets (Linux `core/vport.c`, `hw/mlx5/mad.c`).
+
+use uverbs_mlx5_prm::cmd::vport::{
+    hca_vport_context, mad_ifc_in, mad_ifc_out, query_hca_vport_context_out,
+    query_hca_vport_gid_in, query_hca_vport_gid_out, query_hca_vport_pkey_in,
+    query_hca_vport_pkey_out, query_vport_state_out,
+};
+
+use super::Firmware;
+use super::call::{Call, Refusal};
+
+/// IBTA PortInfo: PortState Active, PortPhysicalState LinkUp.
+const ACTIVE: u64 = 4;
+const LINK_UP: u64 = 5;
+/// Up, of a virtual port.
+const UP: u64 = 1;
+/// IBTA PortInfo CapabilityMask: system image GUID, communication management, client reregistration.
+const CAPABILITIES: u64 = 1 << 11 | 1 << 16 | 1 << 25;
+/// The subnet manager's LID: there is none, the port configures itself.
+const MANAGER_LID: u64 = 1;
+/// All of a table.
+const WHOLE: u64 = 0xffff;
+/// Management packets: where method and status are, the method of an answer, and what says that the device has no such
+/// attribute (IBTA vol 1, 13.4.7).
+mod mad {
+    pub(super) const METHOD: usize = 3;
+    pub(super) const STATUS: std::ops::Range<usize> = 4..6;
+    pub(super) const GET_RESP: u8 = 0x81;
+    pub(super) const UNSUPPORTED: u16 = 0x000c;
+}
+
+impl Firmware {
+    pub(super) fn query_vport(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        use hca_vport_context::*;
+        let out = query_hca_vport_context_out::HCA_VPORT_CONTEXT.of_mut(call.output);
+        PORT_PHYSICAL_STATE.set(out, LINK_UP);
+        PORT_STATE.set(out, ACTIVE);
+        VPORT_STATE.set(out, ACTIVE);
+        for guid in [SYSTEM_IMAGE_GUID, PORT_GUID, NODE_GUID] {
+            guid.set(out, self.profile.guid);
+        }
+        CAP_MASK1.set(out, CAPABILITIES);
+        LID.set(out, self.profile.lid.into());
+        SM_LID.set(out, MANAGER_LID);
+        Ok(())
+    }
+
+    pub(super) fn query_vport_state(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        query_vport_state_out::ADMIN_STATE.set(call.output, UP);
+        query_vport_state_out::STATE.set(call.output, UP);
+        Ok(())
+    }
+
+    pub(super) fn query_vport_gid(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let len = self.profile.gid_table_len() as usize;
+        let gid = |index: usize| self.profile.gids.get(index).map_or([0; 16], |gid| gid.gid);
+        let range = range(query_hca_vport_gid_in::GID_INDEX.get(call.input), len)?;
+        let count = range.len() as u64;
+        let out = query_hca_vport_gid_out::GID.of_mut(call.output);
+        if out.len() < 16 * range.len() {
+            return Err(Refusal::param("no room for the table"));
+        }
+        for (slot, index) in out.chunks_exact_mut(16).zip(range) {
+            slot.copy_from_slice(&gid(index));
+        }
+        query_hca_vport_gid_out::GIDS_NUM.set(call.output, count);
+        Ok(())
+    }
+
+    pub(super) fn query_vport_pkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let len = usize::from(self.profile.pkey_table_len());
+        let range = range(query_hca_vport_pkey_in::PKEY_INDEX.get(call.input), len)?;
+        let out = query_hca_vport_pkey_out::PKEY.of_mut(call.output);
+        if out.len() < 4 * range.len() {
+            return Err(Refusal::param("no room for the table"));
+        }
+        // Each in the low half of a word (`mlx5_ifc_pkey_bits`).
+        for (slot, index) in out.chunks_exact_mut(4).zip(range) {
+            slot.copy_from_slice(&u32::from(self.profile.pkey(index as u16)).to_be_bytes());
+        }
+        Ok(())
+    }
+
+    /// A management packet for the device itself. There is no agent in it: every question is answered with "no such
+    /// attribute".
+    pub(super) fn mad_ifc(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let out = mad_ifc_out::RESPONSE_MAD_PACKET.of_mut(call.output);
+        out.copy_from_slice(mad_ifc_in::MAD.of(call.input));
+        out[mad::METHOD] = mad::GET_RESP;
+        out[mad::STATUS].copy_from_slice(&mad::UNSUPPORTED.to_be_bytes());
+        Ok(())
+    }
+
+    /// Counters that count nothing yet.
+    pub(super) fn zeros(&mut self, _: &mut Call<'_>) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+fn range(index: u64, len: usize) -> Result<std::ops::Range<usize>, Refusal> {
+    match index {
+        WHOLE => Ok(0..len),
+        index if (index as usize) < len => Ok(index as usize..index as usize + 1),
+        _ => Err(Refusal::new(
+            uverbs_mlx5_prm::cmd::opcode::CmdStatus::IX_ERR,
+            "beyond the end of the table",
+        )),
+    }
+}

@@ -1,0 +1,122 @@
+//! PCI configuration space: a type 0 header with one 64-bit BAR and one capability, MSI-X (PCI Local Bus 3.0, 6.1 and 6.8.2).
+
+use super::{BAR0_LEN, MSIX_PBA, MSIX_TABLE, VECTORS};
+
+/// Bytes of the space.
+pub(crate) const CONFIG_LEN: usize = 256;
+
+/// Vendor: Mellanox.
+const VENDOR_ID: u16 = 0x15b3;
+/// ConnectX-6 Dx, which the in-process device says to be, too.
+const DEVICE_ID: u16 = 0x101d;
+const REVISION: u8 = 0;
+/// Network controller: Ethernet, InfiniBand.
+const CLASS: [[u8; 3]; 2] = [[0x00, 0x00, 0x02], [0x00, 0x07, 0x02]];
+const SUBSYSTEM_ID: u16 = 0x50ca;
+/// BAR 0: 64 bits, prefetchable.
+const BAR_64_PREFETCHABLE: u32 = 0b1100;
+/// Status: there is a list of capabilities.
+const STATUS_CAPABILITIES: u16 = 1 << 4;
+const MSIX_ID: u8 = 0x11;
+
+mod at {
+    pub(super) const VENDOR: usize = 0x00;
+    pub(super) const DEVICE: usize = 0x02;
+    pub(super) const COMMAND: usize = 0x04;
+    pub(super) const STATUS: usize = 0x06;
+    pub(super) const REVISION: usize = 0x08;
+    pub(super) const CLASS: usize = 0x09;
+    pub(super) const CACHE_LINE: usize = 0x0c;
+    pub(super) const BAR0: usize = 0x10;
+    pub(super) const SUBSYSTEM_VENDOR: usize = 0x2c;
+    pub(super) const SUBSYSTEM: usize = 0x2e;
+    pub(super) const CAPABILITIES: usize = 0x34;
+    pub(super) const INTERRUPT_LINE: usize = 0x3c;
+    pub(super) const MSIX: usize = 0x40;
+}
+
+/// The space, and which of its bits a host may write.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfigSpace {
+    bytes: [u8; CONFIG_LEN],
+    writable: [u8; CONFIG_LEN],
+}
+
+impl ConfigSpace {
+    pub(crate) fn new(infiniband: bool) -> Self {
+        let mut space = Self { bytes: [0; CONFIG_LEN], writable: [0; CONFIG_LEN] };
+        space.put(at::VENDOR, &VENDOR_ID.to_le_bytes());
+        space.put(at::DEVICE, &DEVICE_ID.to_le_bytes());
+        space.put(at::STATUS, &STATUS_CAPABILITIES.to_le_bytes());
+        space.put(at::REVISION, &[REVISION]);
+        space.put(at::CLASS, &CLASS[usize::from(infiniband)]);
+        space.put(at::BAR0, &BAR_64_PREFETCHABLE.to_le_bytes());
+        space.put(at::SUBSYSTEM_VENDOR, &VENDOR_ID.to_le_bytes());
+        space.put(at::SUBSYSTEM, &SUBSYSTEM_ID.to_le_bytes());
+        space.put(at::CAPABILITIES, &[at::MSIX as u8]);
+        // Id, next; table size less one; table and pending bits, both in BAR 0.
+        space.put(at::MSIX, &[MSIX_ID, 0]);
+        space.put(at::MSIX + 2, &(VECTORS - 1).to_le_bytes());
+        space.put(at::MSIX + 4, &(MSIX_TABLE as u32).to_le_bytes());
+        space.put(at::MSIX + 8, &(MSIX_PBA as u32).to_le_bytes());
+
+        // Command: memory space, bus master, parity, SERR, INTx off.
+        space.allow(at::COMMAND, &0x0546u16.to_le_bytes());
+        space.allow(at::CACHE_LINE, &[0xff]);
+        space.allow(at::INTERRUPT_LINE, &[0xff]);
+        // The address bits above the BAR's size.
+        space.allow(at::BAR0, &(!(BAR0_LEN - 1)).to_le_bytes());
+        // MSI-X: enable, mask all.
+        space.allow(at::MSIX + 2, &0xc000u16.to_le_bytes());
+        space
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn allow(&mut self, at: usize, bits: &[u8]) {
+        self.writable[at..at + bits.len()].copy_from_slice(bits);
+    }
+
+    /// Bytes beyond the end read as ones, as from a device that isn't there.
+    pub(crate) fn read(&self, offset: u64, data: &mut [u8]) {
+        for (at, byte) in (offset..).zip(data) {
+            let here = usize::try_from(at).ok().and_then(|at| self.bytes.get(at));
+            *byte = here.copied().unwrap_or(0xff);
+        }
+    }
+
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
+        for (at, new) in (offset..).zip(data) {
+            let Some(at) = usize::try_from(at).ok().filter(|at| *at < CONFIG_LEN) else { continue };
+            let mask = self.writable[at];
+            self.bytes[at] = self.bytes[at] & !mask | new & mask;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(space: &ConfigSpace, offset: u64) -> u32 {
+        let mut bytes = [0; 4];
+        space.read(offset, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    #[test]
+    fn the_bar_tells_its_size_and_the_rest_stays() {
+        let mut space = ConfigSpace::new(true);
+        assert_eq!(word(&space, 0), 0x101d_15b3);
+        assert_eq!(word(&space, 8) >> 8, 0x02_0700);
+        space.write(0, &[0xff; 256]);
+        assert_eq!(word(&space, 0), 0x101d_15b3);
+        assert_eq!(u64::from(word(&space, 0x10)), (!(BAR0_LEN - 1) & 0xffff_ffff) | 0b1100);
+        assert_eq!(word(&space, 0x14), u32::MAX);
+        assert_eq!(word(&space, 0x40), 0xc000_0011 | u32::from(VECTORS - 1) << 16);
+        assert_eq!(word(&space, 256), u32::MAX);
+        space.write(u64::MAX - 3, &[0; 4]);
+    }
+}

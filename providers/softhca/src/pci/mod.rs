@@ -1,0 +1,272 @@
+//! The software HCA as a PCI function: configuration space, BAR and interrupts around the same HCA side that stands behind
+//! the in-process device.
+//!
+//! [`PciHca`] knows neither the host nor how it is reached: reads and writes of configuration space and BAR come in by calls,
+//! memory is reached through a [`Dma`], and interrupts are collected for whoever serves the function
+//! ([`crate::vfio_user`] does, for QEMU). A driver's view of it is a ConnectX: Linux's mlx5_core and mlx5_ib bind to it.
+//!
+//! | BAR 0 | what |
+//! |---|---|
+//! | 0x0000 | initialization segment: command queue, health, clock |
+//! | 0x2000 | MSI-X table and pending bits, which the host keeps |
+//! | 0x10000 | doorbell pages of 4 KiB; the number of one is its offset / 4096 |
+
+mod cmdq;
+mod config;
+mod iseg;
+mod trace;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use uverbs_mlx5_prm::doorbell::MLX5_ADAPTER_PAGE_SIZE;
+
+use self::config::ConfigSpace;
+pub use self::trace::Sink;
+use self::trace::Trace;
+use crate::firmware::Firmware;
+use crate::hca::{Dma, Hca, HcaConfig, HcaStats, LinkLayer, Mtu};
+use crate::kernel::profile::Profile;
+use crate::wire::{Fabric, Wire};
+
+/// Bytes of BAR 0.
+pub const BAR0_LEN: u64 = 32 << 20;
+/// MSI-X vectors.
+pub const VECTORS: u16 = 64;
+/// Bytes of configuration space.
+pub const CONFIG_LEN: u64 = config::CONFIG_LEN as u64;
+/// Offset of the MSI-X table in BAR 0, and of its pending bits. The host keeps both.
+pub(crate) const MSIX_TABLE: u64 = 0x2000;
+pub(crate) const MSIX_PBA: u64 = 0x3000;
+/// Numbers of doorbell pages.
+pub(crate) const FIRST_UAR: u32 = 0x10;
+pub(crate) const LAST_UAR: u32 = (BAR0_LEN / PAGE) as u32 - 1;
+const PAGE: u64 = MLX5_ADAPTER_PAGE_SIZE as u64;
+
+/// What a function is to be like.
+#[derive(Clone, Debug)]
+pub struct PciOptions {
+    /// Makes its GUID, LID and addresses; from 1.
+    pub number: u16,
+    /// Kind of its port.
+    pub link: LinkLayer,
+    /// MTU of its port.
+    pub active_mtu: Mtu,
+}
+
+impl Default for PciOptions {
+    fn default() -> Self {
+        Self { number: 1, link: LinkLayer::InfiniBand, active_mtu: Mtu::B4096 }
+    }
+}
+
+/// A software HCA as a PCI function.
+#[derive(Debug)]
+pub struct PciHca {
+    config: ConfigSpace,
+    iseg: iseg::InitSegment,
+    firmware: Firmware,
+    dma: Arc<dyn Dma + Sync>,
+    /// The first half of a doorbell that comes in two stores: its offset and value.
+    half: Option<(u64, u32)>,
+    trace: Trace,
+    infiniband: bool,
+}
+
+impl PciHca {
+    /// A function as after power-on, its port on `wire`; `None` is a fabric of its own, on which it reaches itself.
+    #[must_use]
+    pub fn new(
+        options: &PciOptions,
+        dma: Arc<dyn Dma + Sync>,
+        wire: Option<Box<dyn Wire>>,
+    ) -> Self {
+        let config = HcaConfig {
+            link: options.link,
+            active_mtu: options.active_mtu,
+            // Numbers of 24 bits have room for more; a table of this many is enough.
+            max_mkey: 1 << 20,
+            ..HcaConfig::default()
+        };
+        let mut profile = Profile::new(options.number, config);
+        profile.hca.pkeys.resize(usize::from(profile.pkey_table_len()), 0);
+        let wire = wire.unwrap_or_else(|| Box::new(Fabric::default().attach(&[])));
+        let hca = Hca::new(profile.hca.clone(), Box::new(Arc::clone(&dma)), wire);
+        let infiniband = options.link == LinkLayer::InfiniBand;
+        Self {
+            config: ConfigSpace::new(infiniband),
+            iseg: iseg::InitSegment::default(),
+            firmware: Firmware::new(profile, hca, Arc::clone(&dma)),
+            dma,
+            half: None,
+            trace: Trace::default(),
+            infiniband,
+        }
+    }
+
+    /// Writes a line for every command, doorbell and interrupt.
+    pub fn log_to(&mut self, sink: Sink) {
+        self.trace.set(sink);
+    }
+
+    /// A reset of the function: all objects go, all registers are as after power-on.
+    pub fn reset(&mut self) {
+        let stats = self.firmware.hca.stats();
+        self.trace.line(format_args!("reset; counted so far: {stats:?}"));
+        self.config = ConfigSpace::new(self.infiniband);
+        self.iseg = iseg::InitSegment::default();
+        self.firmware.reset();
+        self.half = None;
+    }
+
+    /// Tells the time since start; it never goes back.
+    pub fn advance(&mut self, now: Duration) {
+        self.trace.now = self.trace.now.max(now);
+    }
+
+    /// Reads configuration space.
+    pub fn config_read(&self, offset: u64, data: &mut [u8]) {
+        self.config.read(offset, data);
+    }
+
+    /// Writes configuration space.
+    pub fn config_write(&mut self, offset: u64, data: &[u8]) {
+        self.config.write(offset, data);
+    }
+
+    /// Reads BAR 0. Registers have 4 bytes; what lies between them, or beyond the initialization segment, is 0.
+    pub fn bar_read(&self, offset: u64, data: &mut [u8]) {
+        let mut register = (u64::MAX, [0; 4]);
+        for (at, byte) in (offset..).zip(data) {
+            let start = at & !3;
+            if register.0 != start {
+                let value = match start / PAGE {
+                    page if page < FIRST_UAR.into() => self.iseg.read(start, self.trace.now),
+                    _ => 0,
+                };
+                register = (start, value.to_be_bytes());
+            }
+            *byte = register.1[(at & 3) as usize];
+        }
+    }
+
+    /// Writes BAR 0: aligned stores of 4 or 8 bytes, or several of them in a row. Others have no meaning.
+    pub fn bar_write(&mut self, offset: u64, data: &[u8]) {
+        if !offset.is_multiple_of(4) || !data.len().is_multiple_of(4) {
+            return self
+                .trace
+                .line(format_args!("odd store at {offset:#x} of {} bytes", data.len()));
+        }
+        let mut at = offset;
+        let mut rest = data;
+        // Terminates: each turn takes bytes off.
+        while let Some((word, after)) = rest.split_first_chunk::<4>() {
+            if let Some((both, after)) = rest.split_first_chunk::<8>()
+                && at.is_multiple_of(8)
+                && at / PAGE >= FIRST_UAR.into()
+            {
+                self.store_8(at, u64::from_be_bytes(*both));
+                (rest, at) = (after, at.wrapping_add(8));
+            } else {
+                self.store_4(at, u32::from_be_bytes(*word));
+                (rest, at) = (after, at.wrapping_add(4));
+            }
+        }
+    }
+
+    fn store_4(&mut self, at: u64, value: u32) {
+        let (page, offset) = (at / PAGE, (at % PAGE) as u32);
+        if page < FIRST_UAR.into() {
+            let slots = self.iseg.write(at, value);
+            self.commands(slots);
+        } else if self.firmware.eqs.ring(&*self.dma, page as u32, offset, value) {
+            self.trace.line(format_args!("eq doorbell uar={page:#x} +{offset:#x} {value:#010x}"));
+        } else if at.is_multiple_of(8) {
+            self.half = Some((at, value));
+        } else if let Some((_, high)) = self.half.take_if(|(high_at, _)| *high_at == at - 4) {
+            self.doorbell(at - 4, u64::from(high) << 32 | u64::from(value));
+        }
+    }
+
+    fn store_8(&mut self, at: u64, value: u64) {
+        let (page, offset) = (at / PAGE, (at % PAGE) as u32);
+        // A doorbell of an event queue has 4 bytes; one that is written with its neighbour counts all the same.
+        if !self.firmware.eqs.ring(&*self.dma, page as u32, offset, (value >> 32) as u32) {
+            self.doorbell(at, value);
+        }
+    }
+
+    fn doorbell(&mut self, at: u64, value: u64) {
+        let (page, offset) = (at / PAGE, (at % PAGE) as u32);
+        self.trace.line(format_args!("doorbell uar={page:#x} +{offset:#x} {value:#018x}"));
+        self.firmware.hca.doorbell(page as u32, offset, value);
+    }
+
+    /// Runs the commands whose entries `slots` names.
+    fn commands(&mut self, slots: u32) {
+        let queue = self.iseg.command_queue();
+        for slot in (0..iseg::SLOTS).filter(|slot| slots >> slot & 1 != 0) {
+            let Some(at) = queue.checked_add(u64::from(slot) * iseg::STRIDE) else { continue };
+            match cmdq::Entry::read(&*self.dma, at) {
+                None => self.trace.line(format_args!("cmd {slot:2} nothing there")),
+                Some(Err(delivery)) => {
+                    self.trace.line(format_args!("cmd {slot:2} not delivered: {delivery}"));
+                    self.firmware.tell_command(1 << slot);
+                }
+                Some(Ok(entry)) => self.command(slot, &entry),
+            }
+        }
+    }
+
+    fn command(&mut self, slot: u32, entry: &cmdq::Entry) {
+        let told = self.firmware.command_eq();
+        let mut output = vec![0; entry.output_len()];
+        let outcome = self.firmware.execute(&entry.input, &mut output);
+        let delivery = entry.complete(&*self.dma, &output);
+        self.trace.line(format_args!(
+            "cmd {slot:2} {} op_mod={:#x} in={} out={}: {}{}{}",
+            outcome.opcode,
+            outcome.op_mod,
+            entry.input.len(),
+            output.len(),
+            outcome.status,
+            outcome.why.map_or("", |_| ", "),
+            outcome.why.unwrap_or_default(),
+        ));
+        if delivery != uverbs_mlx5_prm::cmd::opcode::Delivery::OK {
+            self.trace.line(format_args!("cmd {slot:2} answer not delivered: {delivery}"));
+        }
+        // The command that makes the queue of such events, and the one that takes it away, are polled (Linux `core/eq.c`,
+        // `create_async_eqs`: mlx5_cmd_use_events comes after).
+        if told.is_some() && told == self.firmware.command_eq() {
+            self.firmware.tell_command(1 << slot);
+        }
+    }
+
+    /// One bounded slice of work of the device: packets, timers, queues. True if anything was done, so that another call may
+    /// do more.
+    pub fn step(&mut self) -> bool {
+        self.firmware.step(self.trace.now)
+    }
+
+    /// When [`PciHca::step`] may have work although nothing comes in, on the clock of [`PciHca::advance`].
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.firmware.hca.next_deadline()
+    }
+
+    /// MSI-X vectors to be raised, each once.
+    pub fn take_interrupts(&mut self) -> Vec<u16> {
+        let interrupts = std::mem::take(&mut self.firmware.eqs.interrupts);
+        for vector in &interrupts {
+            self.trace.line(format_args!("interrupt {vector}"));
+        }
+        interrupts
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> &HcaStats {
+        self.firmware.hca.stats()
+    }
+}

@@ -1,0 +1,247 @@
+//! The guest's memory: pieces of files that the client passed, mapped here.
+//!
+//! An access reaches memory only through a mapping that covers it, so nothing a guest writes leads elsewhere. The pieces are
+//! mapped until the client takes them back.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use memmap2::{MmapOptions, MmapRaw};
+
+use crate::hca::{Dma, DmaFault};
+use crate::memory::ProcessDma;
+
+/// Mappings at once; QEMU has a few dozen.
+const MAX_MAPPINGS: usize = 4096;
+
+/// Guest physical addresses and what is there.
+#[derive(Debug, Default)]
+pub struct GuestMemory {
+    /// By address, none overlapping another.
+    mappings: RwLock<Vec<Mapping>>,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    iova: u64,
+    len: u64,
+    /// Where in `map` this piece starts: a partial unmapping leaves the mapping whole.
+    start: u64,
+    map: std::sync::Arc<MmapRaw>,
+}
+
+impl Mapping {
+    fn end(&self) -> u64 {
+        self.iova + self.len
+    }
+}
+
+impl GuestMemory {
+    /// Maps `len` bytes of `file` from `offset` on at guest address `iova`. What was there goes.
+    pub(super) fn map(&self, iova: u64, len: u64, file: OwnedFd, offset: u64) -> io::Result<()> {
+        let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
+        let size = usize::try_from(len).ok().filter(|size| *size != 0);
+        let size = size.ok_or(invalid("an empty range"))?;
+        iova.checked_add(len).ok_or(invalid("a range beyond the end"))?;
+        let file = File::from(file);
+        // Touching what lies behind the end of a file is a signal, not an error.
+        let end = offset.checked_add(len).ok_or(invalid("a range beyond the end"))?;
+        if file.metadata()?.len() < end {
+            return Err(invalid("a file shorter than its range"));
+        }
+        let map = MmapOptions::new().offset(offset).len(size).map_raw(&file)?;
+        self.unmap(iova, len);
+        let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
+        if mappings.len() >= MAX_MAPPINGS {
+            return Err(invalid("too many ranges"));
+        }
+        let at = mappings.partition_point(|mapping| mapping.iova < iova);
+        mappings.insert(at, Mapping { iova, len, start: 0, map: map.into() });
+        Ok(())
+    }
+
+    /// Forgets a range; what lies on either side of it stays.
+    pub(super) fn unmap(&self, iova: u64, len: u64) {
+        let end = iova.saturating_add(len);
+        let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = Vec::with_capacity(mappings.len() + 1);
+        for mapping in mappings.drain(..) {
+            for (from, to) in
+                [(mapping.iova, iova.min(mapping.end())), (end.max(mapping.iova), mapping.end())]
+            {
+                if from < to {
+                    kept.push(Mapping {
+                        iova: from,
+                        len: to - from,
+                        start: mapping.start + (from - mapping.iova),
+                        map: std::sync::Arc::clone(&mapping.map),
+                    });
+                }
+            }
+        }
+        *mappings = kept;
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&self) {
+        self.mappings.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn read_lock(&self) -> RwLockReadGuard<'_, Vec<Mapping>> {
+        self.mappings.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `each(process address, place in the access, bytes)` for the pieces of an access. The mappings stay while it runs.
+    fn walk(
+        &self,
+        addr: u64,
+        len: usize,
+        mut each: impl FnMut(u64, usize, usize) -> Result<(), DmaFault>,
+    ) -> Result<(), DmaFault> {
+        let fault = DmaFault { addr, len: len as u64 };
+        let mappings = self.read_lock();
+        let mut done = 0;
+        while done < len {
+            let at = addr.checked_add(done as u64).ok_or(fault)?;
+            let next = mappings.partition_point(|mapping| mapping.iova <= at);
+            let mapping = next.checked_sub(1).and_then(|index| mappings.get(index)).ok_or(fault)?;
+            if at >= mapping.end() {
+                return Err(fault);
+            }
+            let run = (mapping.end() - at).min((len - done) as u64) as usize;
+            let base = mapping.map.as_mut_ptr().expose_provenance() as u64;
+            each(base + mapping.start + (at - mapping.iova), done, run).map_err(|_| fault)?;
+            done += run;
+        }
+        Ok(())
+    }
+
+    /// The process address of a word or byte, used by `with`.
+    fn one<T>(
+        &self,
+        addr: u64,
+        len: usize,
+        with: impl FnOnce(u64) -> Result<T, DmaFault>,
+    ) -> Result<T, DmaFault> {
+        let fault = DmaFault { addr, len: len as u64 };
+        let mut with = Some(with);
+        let mut result = Err(fault);
+        self.walk(addr, len, |at, _, run| {
+            // In pieces it would not be atomic.
+            let with = with.take().filter(|_| run == len).ok_or(fault)?;
+            result = with(at);
+            Ok(())
+        })?;
+        result.map_err(|_| fault)
+    }
+}
+
+impl Dma for GuestMemory {
+    fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        self.walk(addr, buf.len(), |at, from, run| ProcessDma.read(at, &mut buf[from..from + run]))
+    }
+
+    fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
+        self.walk(addr, data.len(), |at, from, run| ProcessDma.write(at, &data[from..from + run]))
+    }
+
+    fn load_u32(&self, addr: u64) -> Result<u32, DmaFault> {
+        self.one(addr, 4, |at| ProcessDma.load_u32(at))
+    }
+
+    fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaFault> {
+        self.one(addr, 4, |at| ProcessDma.store_u32(at, value))
+    }
+
+    fn store_u8(&self, addr: u64, value: u8) -> Result<(), DmaFault> {
+        self.one(addr, 1, |at| ProcessDma.store_u8(at, value))
+    }
+
+    fn load_u64(&self, addr: u64) -> Result<u64, DmaFault> {
+        self.one(addr, 8, |at| ProcessDma.load_u64(at))
+    }
+
+    fn fetch_update_u64(
+        &self,
+        addr: u64,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, DmaFault> {
+        self.one(addr, 8, |at| ProcessDma.fetch_update_u64(at, update))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    fn file(pages: u64) -> OwnedFd {
+        let fd = memfd_create("guest", MFdFlags::MFD_CLOEXEC).unwrap();
+        let file = File::from(fd);
+        file.set_len(pages * PAGE).unwrap();
+        file.into()
+    }
+
+    #[test]
+    fn accesses_cross_ranges_that_touch_and_no_others() {
+        let memory = GuestMemory::default();
+        memory.map(0x1_0000, PAGE, file(2), PAGE).unwrap();
+        memory.map(0x1_1000, PAGE, file(1), 0).unwrap();
+        let data = (0..16).collect::<Vec<u8>>();
+        memory.write(0x1_0ff8, &data).unwrap();
+        let mut back = [0; 16];
+        memory.read(0x1_0ff8, &mut back).unwrap();
+        assert_eq!(back, *data);
+        assert!(memory.read(0xffff, &mut back).is_err());
+        assert!(memory.read(0x1_1ff1, &mut back).is_err());
+        assert!(memory.read(u64::MAX - 3, &mut back).is_err());
+        assert!(memory.load_u32(0x1_1ffc).is_ok());
+        assert!(memory.load_u32(0x1_1ffe).is_err());
+        assert!(memory.load_u64(0x1_1ffc).is_err());
+    }
+
+    #[test]
+    fn files_shorter_than_their_range_are_refused() {
+        let memory = GuestMemory::default();
+        assert!(memory.map(0, 2 * PAGE, file(1), 0).is_err());
+        assert!(memory.map(0, PAGE, file(1), PAGE).is_err());
+        assert!(memory.map(0, PAGE, file(1), u64::MAX).is_err());
+        assert!(memory.map(u64::MAX, PAGE, file(1), 0).is_err());
+        assert!(memory.map(0, 0, file(1), 0).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Any maps and unmaps, against a plain list of what page has which content.
+        #[test]
+        fn ranges_split_as_they_should(steps in prop::collection::vec((0u64..16, 1u64..6, any::<bool>()), 1..24)) {
+            let memory = GuestMemory::default();
+            let mut model = [None; 24];
+            for (tag, (first, count, maps)) in (1u8..).zip(steps) {
+                let range = first as usize..(first + count) as usize;
+                if maps {
+                    memory.map(first * PAGE, count * PAGE, file(count), 0).unwrap();
+                    for page in range {
+                        memory.write(page as u64 * PAGE, &[tag, page as u8]).unwrap();
+                        model[page] = Some([tag, page as u8]);
+                    }
+                } else {
+                    memory.unmap(first * PAGE, count * PAGE);
+                    model[range].fill(None);
+                }
+            }
+            for (page, content) in model.iter().enumerate() {
+                let mut bytes = [0; 2];
+                let read = memory.read(page as u64 * PAGE, &mut bytes);
+                prop_assert_eq!(read.ok().map(|()| bytes), *content);
+            }
+        }
+    }
+}

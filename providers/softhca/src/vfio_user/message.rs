@@ -1,0 +1,101 @@
+//! Messages of the vfio-user protocol (QEMU `docs/interop/vfio-user.rst`): all numbers in the host's byte order, since both
+//! ends are on one machine.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Commands.
+pub(super) mod command {
+    pub(crate) const VERSION: u16 = 1;
+    pub(crate) const DMA_MAP: u16 = 2;
+    pub(crate) const DMA_UNMAP: u16 = 3;
+    pub(crate) const DEVICE_GET_INFO: u16 = 4;
+    pub(crate) const DEVICE_GET_REGION_INFO: u16 = 5;
+    pub(crate) const DEVICE_GET_IRQ_INFO: u16 = 7;
+    pub(crate) const DEVICE_SET_IRQS: u16 = 8;
+    pub(crate) const REGION_READ: u16 = 9;
+    pub(crate) const REGION_WRITE: u16 = 10;
+    pub(crate) const DEVICE_RESET: u16 = 13;
+}
+
+/// Flags of a header.
+pub(super) mod flag {
+    pub(crate) const TYPE: u32 = 0xf;
+    pub(crate) const COMMAND: u32 = 0;
+    pub(crate) const REPLY: u32 = 1;
+    pub(crate) const NO_REPLY: u32 = 1 << 4;
+    pub(crate) const ERROR: u32 = 1 << 5;
+}
+
+/// Bytes of the longest message that is taken: what a client may transfer at once, and a header.
+pub(super) const MAX_MESSAGE: usize = (1 << 20) + 4096;
+
+macro_rules! message {
+    ($(#[$meta:meta])* $name:ident { $($field:ident: $ty:ty,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, PartialEq, Eq)]
+        #[repr(C)]
+        pub(super) struct $name { $(pub(super) $field: $ty,)* }
+    };
+}
+
+message! {
+    /// In front of every message.
+    Header { id: u16, command: u16, size: u32, flags: u32, error: u32, }
+}
+
+message! {
+    /// VERSION; text follows.
+    Version { major: u16, minor: u16, }
+}
+
+message! {
+    /// DMA_MAP.
+    DmaMap { argsz: u32, flags: u32, offset: u64, address: u64, size: u64, }
+}
+
+message! {
+    /// DMA_UNMAP.
+    DmaUnmap { argsz: u32, flags: u32, address: u64, size: u64, }
+}
+
+/// `flags` of [`DmaUnmap`]: everything.
+pub(super) const UNMAP_ALL: u32 = 1 << 1;
+
+message! {
+    /// DEVICE_GET_INFO.
+    DeviceInfo { argsz: u32, flags: u32, regions: u32, irqs: u32, }
+}
+
+message! {
+    /// DEVICE_GET_REGION_INFO.
+    RegionInfo { argsz: u32, flags: u32, index: u32, cap_offset: u32, size: u64, offset: u64, }
+}
+
+message! {
+    /// DEVICE_GET_IRQ_INFO.
+    IrqInfo { argsz: u32, flags: u32, index: u32, count: u32, }
+}
+
+message! {
+    /// DEVICE_SET_IRQS; data or descriptors follow.
+    IrqSet { argsz: u32, flags: u32, index: u32, start: u32, count: u32, }
+}
+
+message! {
+    /// REGION_READ and REGION_WRITE; data follow.
+    Region { offset: u64, index: u32, count: u32, }
+}
+
+impl Header {
+    /// Bytes that follow, if the message can be one.
+    pub(super) fn body(&self) -> Option<usize> {
+        let size = usize::try_from(self.size).ok()?;
+        let body = size.checked_sub(size_of::<Self>())?;
+        (size <= MAX_MESSAGE && self.flags & flag::TYPE == flag::COMMAND).then_some(body)
+    }
+}
+
+/// The fixed part of a body, and what follows it.
+pub(super) fn split<T: FromBytes>(body: &[u8]) -> Option<(T, &[u8])> {
+    T::read_from_prefix(body).ok()
+}

@@ -1,0 +1,333 @@
+//! One client, from connect to disconnect.
+//!
+//! # Safety
+//!
+//! The one unsafe operation takes ownership of descriptors that arrived in a message: the kernel has just opened them for this
+//! process, and only the control message names them.
+#![allow(unsafe_code, reason = "descriptors arrive as numbers")]
+
+use std::io::{self, IoSliceMut, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::memory::GuestMemory;
+use super::message::{
+    DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Region, RegionInfo, UNMAP_ALL, Version,
+    command, flag, split,
+};
+use crate::pci::{BAR0_LEN, CONFIG_LEN, PciHca, VECTORS};
+
+/// How long a message may take from its first byte to its last, and an answer to be taken.
+const MESSAGE: Duration = Duration::from_secs(10);
+/// Longest sleep: receives posted to a queue pair in error ring no doorbell, so the device looks now and then.
+const IDLE: Duration = Duration::from_millis(5);
+/// Slices of the device's work between two looks at the socket.
+const SLICES: usize = 64;
+/// Descriptors that a message may bring (QEMU's own limit is 16).
+const MAX_FDS: usize = 16;
+
+/// Indexes of VFIO (linux/vfio.h, `VFIO_PCI_*_INDEX`).
+mod index {
+    pub(super) const BAR0: u32 = 0;
+    pub(super) const CONFIG: u32 = 7;
+    pub(super) const REGIONS: u32 = 9;
+    pub(super) const MSIX: u32 = 2;
+    pub(super) const IRQS: u32 = 5;
+}
+
+/// `VFIO_DEVICE_FLAGS_RESET | VFIO_DEVICE_FLAGS_PCI`.
+const DEVICE_FLAGS: u32 = 0b11;
+/// `VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE`.
+const READ_WRITE: u32 = 0b11;
+/// `VFIO_IRQ_INFO_EVENTFD | VFIO_IRQ_INFO_NORESIZE`.
+const IRQ_FLAGS: u32 = 1 | 1 << 3;
+/// `VFIO_IRQ_SET_DATA_NONE`, `_DATA_EVENTFD`, `_ACTION_TRIGGER`.
+const DATA_NONE: u32 = 1;
+const DATA_EVENTFD: u32 = 1 << 2;
+const ACTION_TRIGGER: u32 = 1 << 5;
+
+/// A client and what it set up.
+pub(super) struct Session<'a> {
+    hca: &'a mut PciHca,
+    memory: &'a GuestMemory,
+    socket: UnixStream,
+    vectors: Vec<Option<OwnedFd>>,
+    start: Instant,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        hca: &'a mut PciHca,
+        memory: &'a GuestMemory,
+        socket: UnixStream,
+    ) -> io::Result<Self> {
+        socket.set_read_timeout(Some(MESSAGE))?;
+        socket.set_write_timeout(Some(MESSAGE))?;
+        let vectors = (0..VECTORS).map(|_| None).collect();
+        Ok(Self { hca, memory, socket, vectors, start: Instant::now() })
+    }
+
+    /// Serves until the client leaves.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        loop {
+            let busy = self.work();
+            if self.wait(busy)? && !self.message()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Works as the device; whether there is more to do.
+    fn work(&mut self) -> bool {
+        let mut busy = true;
+        for _ in 0..SLICES {
+            self.hca.advance(self.start.elapsed());
+            busy = self.hca.step();
+            if !busy {
+                break;
+            }
+        }
+        for vector in self.hca.take_interrupts() {
+            if let Some(Some(event)) = self.vectors.get(usize::from(vector)) {
+                // Fails only when the counter is full: then it is up.
+                let _ = nix::unistd::write(event, &1u64.to_ne_bytes());
+            }
+        }
+        busy
+    }
+
+    /// Waits for a message, or for the device to have work; whether there is a message.
+    fn wait(&self, busy: bool) -> io::Result<bool> {
+        let now = self.start.elapsed();
+        let due = self.hca.next_deadline().map_or(IDLE, |when| when.saturating_sub(now));
+        let timeout = if busy { Duration::ZERO } else { due.min(IDLE) };
+        // In milliseconds; what is due within one is waited for awake.
+        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO);
+        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, timeout) {
+            Ok(ready) => Ok(ready != 0),
+            Err(Errno::EINTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes one message and answers it; false when the client has left.
+    fn message(&mut self) -> io::Result<bool> {
+        let mut header = Header::new_zeroed();
+        let Some(mut fds) = self.receive(header.as_mut_bytes())? else { return Ok(false) };
+        let broken = || io::Error::new(io::ErrorKind::InvalidData, "not a vfio-user message");
+        let mut body = vec![0; header.body().ok_or_else(broken)?];
+        self.socket.read_exact(&mut body)?;
+        self.hca.advance(self.start.elapsed());
+        let answer = self.answer(header.command, &body, &mut fds);
+        if header.flags & flag::NO_REPLY != 0 {
+            return Ok(true);
+        }
+        let (flags, error, body) = match answer {
+            Ok(body) => (flag::REPLY, 0, body),
+            Err(errno) => (flag::REPLY | flag::ERROR, errno as u32, Vec::new()),
+        };
+        let size = (size_of::<Header>() + body.len()) as u32;
+        let mut reply = Header { size, flags, error, ..header }.as_bytes().to_vec();
+        reply.extend_from_slice(&body);
+        self.socket.write_all(&reply)?;
+        Ok(true)
+    }
+
+    /// Fills `buf` with the start of a message, and takes the descriptors that come with it. None at the end.
+    fn receive(&self, buf: &mut [u8]) -> io::Result<Option<Vec<OwnedFd>>> {
+        let mut fds = Vec::new();
+        let mut done = 0;
+        while done < buf.len() {
+            let mut space = nix::cmsg_space!([RawFd; MAX_FDS]);
+            let mut parts = [IoSliceMut::new(&mut buf[done..])];
+            let raw = self.socket.as_raw_fd();
+            let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+            let message = recvmsg::<()>(raw, &mut parts, Some(&mut space), flags);
+            let message = match message {
+                Err(Errno::EINTR) => continue,
+                other => other?,
+            };
+            for control in message.cmsgs()? {
+                if let ControlMessageOwned::ScmRights(received) = control {
+                    fds.extend(received.into_iter().map(own));
+                }
+            }
+            match message.bytes {
+                0 if done == 0 => return Ok(None),
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                bytes => done += bytes,
+            }
+        }
+        Ok(Some(fds))
+    }
+
+    fn answer(
+        &mut self,
+        number: u16,
+        body: &[u8],
+        fds: &mut Vec<OwnedFd>,
+    ) -> Result<Vec<u8>, Errno> {
+        match number {
+            command::VERSION => {
+                // QEMU takes no other than its own: 0.0.
+                let (version, _) = parse::<Version>(body)?;
+                match version.major {
+                    0 => Ok(Version { major: 0, minor: 0 }.as_bytes().to_vec()),
+                    _ => Err(Errno::EINVAL),
+                }
+            }
+            command::DMA_MAP => self.dma_map(body, fds),
+            command::DMA_UNMAP => {
+                let (unmap, _) = parse::<DmaUnmap>(body)?;
+                if unmap.flags & UNMAP_ALL != 0 {
+                    self.memory.clear();
+                } else {
+                    self.memory.unmap(unmap.address, unmap.size);
+                }
+                Ok(unmap.as_bytes().to_vec())
+            }
+            command::DEVICE_GET_INFO => Ok(DeviceInfo {
+                argsz: size_of::<DeviceInfo>() as u32,
+                flags: DEVICE_FLAGS,
+                regions: index::REGIONS,
+                irqs: index::IRQS,
+            }
+            .as_bytes()
+            .to_vec()),
+            command::DEVICE_GET_REGION_INFO => region_info(body),
+            command::DEVICE_GET_IRQ_INFO => irq_info(body),
+            command::DEVICE_SET_IRQS => self.set_irqs(body, fds),
+            command::REGION_READ => self.region_read(body),
+            command::REGION_WRITE => self.region_write(body),
+            command::DEVICE_RESET => {
+                self.hca.reset();
+                Ok(Vec::new())
+            }
+            _ => Err(Errno::ENOTSUP),
+        }
+    }
+
+    fn dma_map(&mut self, body: &[u8], fds: &mut Vec<OwnedFd>) -> Result<Vec<u8>, Errno> {
+        let (map, _) = parse::<DmaMap>(body)?;
+        // Without a descriptor it is memory of other devices, which this one doesn't reach.
+        if let Some(file) = fds.pop() {
+            let mapped = self.memory.map(map.address, map.size, file, map.offset);
+            mapped.map_err(|_| Errno::EINVAL)?;
+        }
+        Ok(Vec::new())
+    }
+
+    fn set_irqs(&mut self, body: &[u8], fds: &mut Vec<OwnedFd>) -> Result<Vec<u8>, Errno> {
+        let (set, _) = parse::<IrqSet>(body)?;
+        if set.index != index::MSIX {
+            // The others have no vectors: there is nothing to switch.
+            return match set.count {
+                0 => Ok(Vec::new()),
+                _ => Err(Errno::EINVAL),
+            };
+        }
+        let end = set.start.checked_add(set.count).ok_or(Errno::EINVAL)?;
+        if end > u32::from(VECTORS) || set.flags & ACTION_TRIGGER == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let range = set.start as usize..end as usize;
+        if set.flags & DATA_EVENTFD != 0 {
+            // A vector without a descriptor is switched off; the first message has none at all.
+            let mut given = std::mem::take(fds).into_iter();
+            for vector in &mut self.vectors[range] {
+                *vector = given.next();
+            }
+        } else if set.flags & DATA_NONE != 0 {
+            match set.count {
+                0 => self.vectors.fill_with(|| None),
+                _ => return Err(Errno::EINVAL),
+            }
+        } else {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Vec::new())
+    }
+
+    fn region_read(&mut self, body: &[u8]) -> Result<Vec<u8>, Errno> {
+        let (region, _) = parse::<Region>(body)?;
+        check_range(&region)?;
+        let mut answer = region.as_bytes().to_vec();
+        let start = answer.len();
+        answer.resize(start + region.count as usize, 0);
+        match region.index {
+            index::BAR0 => self.hca.bar_read(region.offset, &mut answer[start..]),
+            _ => self.hca.config_read(region.offset, &mut answer[start..]),
+        }
+        Ok(answer)
+    }
+
+    fn region_write(&mut self, body: &[u8]) -> Result<Vec<u8>, Errno> {
+        let (region, data) = parse::<Region>(body)?;
+        check_range(&region)?;
+        let data = data.get(..region.count as usize).ok_or(Errno::EINVAL)?;
+        match region.index {
+            index::BAR0 => self.hca.bar_write(region.offset, data),
+            _ => self.hca.config_write(region.offset, data),
+        }
+        Ok(region.as_bytes().to_vec())
+    }
+}
+
+fn parse<T: zerocopy::FromBytes>(body: &[u8]) -> Result<(T, &[u8]), Errno> {
+    split(body).ok_or(Errno::EINVAL)
+}
+
+/// Bytes of a region.
+fn region_len(number: u32) -> u64 {
+    match number {
+        index::BAR0 => BAR0_LEN,
+        index::CONFIG => CONFIG_LEN,
+        _ => 0,
+    }
+}
+
+fn check_range(region: &Region) -> Result<(), Errno> {
+    let end = region.offset.checked_add(region.count.into());
+    match end.is_some_and(|end| end <= region_len(region.index)) {
+        true => Ok(()),
+        false => Err(Errno::EINVAL),
+    }
+}
+
+fn region_info(body: &[u8]) -> Result<Vec<u8>, Errno> {
+    let (asked, _) = parse::<RegionInfo>(body)?;
+    if asked.index >= index::REGIONS {
+        return Err(Errno::EINVAL);
+    }
+    let size = region_len(asked.index);
+    let flags = if size == 0 { 0 } else { READ_WRITE };
+    let argsz = size_of::<RegionInfo>() as u32;
+    let info = RegionInfo { argsz, flags, index: asked.index, cap_offset: 0, size, offset: 0 };
+    Ok(info.as_bytes().to_vec())
+}
+
+fn irq_info(body: &[u8]) -> Result<Vec<u8>, Errno> {
+    let (asked, _) = parse::<IrqInfo>(body)?;
+    if asked.index >= index::IRQS {
+        return Err(Errno::EINVAL);
+    }
+    let (flags, count) = match asked.index {
+        index::MSIX => (IRQ_FLAGS, u32::from(VECTORS)),
+        _ => (0, 0),
+    };
+    let argsz = size_of::<IrqInfo>() as u32;
+    Ok(IrqInfo { argsz, flags, index: asked.index, count }.as_bytes().to_vec())
+}
+
+/// Takes a descriptor that the kernel has just made for us.
+fn own(fd: RawFd) -> OwnedFd {
+    // SAFETY: it came with SCM_RIGHTS: it is new, open, and nobody else in this process knows it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}

@@ -1,0 +1,177 @@
+//! Data through queue pairs that were made by commands.
+
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+use uverbs_mlx5_prm::cmd::{cq, eq, mkey, qp};
+
+use crate::driver::{Cq, Driver, Qp, with_page};
+
+/// Posts a receive of `len` bytes at `addr` as the `index`th.
+fn receive(driver: &Driver, qp: &Qp, index: u32, addr: u64, len: u32) {
+    let mut wqe = len.to_be_bytes().to_vec();
+    wqe.extend(driver.lkey.to_be_bytes());
+    wqe.extend(addr.to_be_bytes());
+    driver.host.write(qp.rq + 16 * u64::from(index % 16), &wqe);
+    driver.host.write(qp.record, &(index + 1).to_be_bytes());
+}
+
+/// Posts a signaled SEND as the `index`th, one WQEBB each, and rings.
+fn send(driver: &mut Driver, qp: &Qp, index: u32, (key, addr, len): (u32, u64, u32)) {
+    let mut wqe = ((index & 0xffff) << 8 | 0x0a).to_be_bytes().to_vec();
+    wqe.extend((qp.number << 8 | 2).to_be_bytes());
+    wqe.extend([0, 0, 0, 8, 0, 0, 0, 0]);
+    wqe.extend(len.to_be_bytes());
+    wqe.extend(key.to_be_bytes());
+    wqe.extend(addr.to_be_bytes());
+    driver.host.write(qp.sq + 64 * u64::from(index % 16), &wqe);
+    driver.host.write(qp.record + 4, &(index + 1).to_be_bytes());
+    let doorbell = u64::from_be_bytes(wqe[..8].try_into().unwrap());
+    let offset = u64::from(driver.uar) * 4096 + 0x800;
+    driver.host.ring(offset, doorbell);
+}
+
+struct Pair {
+    driver: Driver,
+    eqn: u32,
+    cq: Cq,
+    qps: [Qp; 2],
+}
+
+fn pair() -> Pair {
+    let mut driver = Driver::up();
+    let eqn = driver.eq(1, 0);
+    let cq = driver.cq(eqn);
+    let qps = [driver.qp(&cq), driver.qp(&cq)];
+    driver.connect(qps[0].number, qps[1].number);
+    driver.connect(qps[1].number, qps[0].number);
+    Pair { driver, eqn, cq, qps }
+}
+
+#[test]
+fn sends_arrive_complete_and_interrupt() {
+    let Pair { mut driver, eqn, mut cq, qps: [a, b] } = pair();
+    let (from, to) = (driver.page(), driver.page());
+    let key = driver.lkey;
+    // More than both rings hold.
+    for round in 0..20u32 {
+        let data = (0..100).map(|at| (at + round) as u8).collect::<Vec<_>>();
+        driver.host.write(from, &data);
+        receive(&driver, &b, round, to, 4096);
+        driver.arm_cq(&cq);
+        send(&mut driver, &a, round, (key, from, 100));
+        assert_eq!(driver.event(eqn), (0, cq.number));
+        let mut kinds = [driver.poll(&mut cq), driver.poll(&mut cq)];
+        kinds.sort_by_key(|cqe| cqe[63] >> 4);
+        assert_eq!((kinds[0][63] >> 4, kinds[1][63] >> 4), (0, 2), "a send and a receive");
+        assert_eq!(kinds[1][44..48], 100u32.to_be_bytes());
+        assert_eq!(kinds[0][10..12], [0, 0]);
+        assert!(kinds.iter().all(|cqe| cqe[11] == 0x77 || cqe[35] == 0x77 || cqe[7] == 0x77));
+        assert_eq!(driver.host.read(to, 100), data);
+    }
+    driver.host.wait("the interrupt", |host| (host.interrupts(1) > 0).then_some(()));
+}
+
+#[test]
+fn a_key_of_pages_is_walked_page_by_page() {
+    let Pair { mut driver, mut cq, qps: [a, b], .. } = pair();
+    let (first, _, second, to) = (driver.page(), driver.page(), driver.page(), driver.page());
+    // Two pages, the later one first, from byte 4000 on.
+    let mut input = vec![0; mkey::create_mkey_in::SIZE];
+    mkey::create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, 1);
+    let context = mkey::create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    mkey::mkc::ACCESS_MODE_1_0.set(context, 1);
+    mkey::mkc::PD.set(context, driver.pd.into());
+    mkey::mkc::START_ADDR.set(context, 0x7000_0fa0);
+    mkey::mkc::LEN.set(context, 200);
+    mkey::mkc::LOG_PAGE_SIZE.set(context, 12);
+    mkey::mkc::MKEY_7_0.set(context, 9);
+    let (status, _) = driver.run(CmdOpcode::CREATE_MKEY, 0, &input, 16);
+    assert_eq!(status, CmdStatus::BAD_PARAM_ERR, "no page list");
+    input.extend((second | 3).to_be_bytes());
+    input.extend((first | 3).to_be_bytes());
+    let output = driver.ok(CmdOpcode::CREATE_MKEY, 0, &input, 16);
+    let index = mkey::create_mkey_out::MKEY_INDEX.get32(&output);
+    let data = (0..200).collect::<Vec<u8>>();
+    driver.host.write(second + 4000, &data[..96]);
+    driver.host.write(first, &data[96..]);
+    receive(&driver, &b, 0, to, 4096);
+    send(&mut driver, &a, 0, (index << 8 | 9, 0x7000_0fa0, 200));
+    driver.poll(&mut cq);
+    driver.poll(&mut cq);
+    assert_eq!(driver.host.read(to, 200), data);
+    // Another variant of the same index is another key.
+    receive(&driver, &b, 1, to, 4096);
+    send(&mut driver, &a, 1, (index << 8 | 8, 0x7000_0fa0, 200));
+    let failed = driver.poll(&mut cq);
+    assert_eq!((failed[63] >> 4, failed[55]), (0xd, 4), "local protection error");
+    let gone = mkey::destroy_mkey_in::MKEY_INDEX;
+    assert_eq!(driver.about(CmdOpcode::DESTROY_MKEY, gone, index), CmdStatus::OK);
+    assert_eq!(driver.about(CmdOpcode::DESTROY_MKEY, gone, index), CmdStatus::BAD_RES_ERR);
+}
+
+#[test]
+fn an_error_flushes_and_a_query_tells() {
+    let Pair { mut driver, mut cq, qps: [a, b], .. } = pair();
+    let to = driver.page();
+    receive(&driver, &b, 0, to, 64);
+    let qpn = qp::rst2init_qp_in::QPN;
+    assert_eq!(driver.about(CmdOpcode::TO_ERR_QP, qpn, b.number), CmdStatus::OK);
+    let flushed = driver.poll(&mut cq);
+    assert_eq!((flushed[63] >> 4, flushed[55]), (0xe, 5));
+    // A receive posted later flushes, too, without a doorbell.
+    receive(&driver, &b, 1, to, 64);
+    assert_eq!(driver.poll(&mut cq)[55], 5);
+    let mut query = [0; 16];
+    qp::query_qp_in::QPN.set(&mut query, b.number.into());
+    let answer = driver.ok(CmdOpcode::QUERY_QP, 0, &query, 272);
+    let context = qp::query_qp_out::QPC.of(&answer);
+    assert_eq!(qp::qpc::STATE.get(context), 6);
+    assert_eq!(qp::qpc::REMOTE_QPN.get32(context), a.number);
+    assert_eq!(qp::qpc::NEXT_RCV_PSN.get32(context), 0x1234);
+    assert_eq!(qp::qpc::RRE.get(context), 1);
+    assert_eq!(driver.about(CmdOpcode::TO_RST_QP, qpn, b.number), CmdStatus::OK);
+    let answer = driver.ok(CmdOpcode::QUERY_QP, 0, &query, 272);
+    let context = qp::query_qp_out::QPC.of(&answer);
+    assert_eq!((qp::qpc::STATE.get(context), qp::qpc::RRE.get(context)), (0, 0));
+}
+
+#[test]
+fn objects_in_use_stay() {
+    let Pair { mut driver, eqn, cq, qps: [a, b] } = pair();
+    let (cqn, qpn) = (cq::destroy_cq_in::CQN, qp::destroy_qp_in::QPN);
+    let eq_number = eq::destroy_eq_in::EQ_NUMBER;
+    assert_eq!(driver.about(CmdOpcode::DESTROY_CQ, cqn, cq.number), CmdStatus::RES_BUSY);
+    assert_eq!(driver.about(CmdOpcode::DESTROY_EQ, eq_number, eqn), CmdStatus::RES_BUSY);
+    for qp in [a, b] {
+        assert_eq!(driver.about(CmdOpcode::DESTROY_QP, qpn, qp.number), CmdStatus::OK);
+        assert_eq!(driver.about(CmdOpcode::DESTROY_QP, qpn, qp.number), CmdStatus::BAD_RES_ERR);
+    }
+    assert_eq!(driver.about(CmdOpcode::DESTROY_CQ, cqn, cq.number), CmdStatus::OK);
+    assert_eq!(driver.about(CmdOpcode::DESTROY_EQ, eq_number, eqn), CmdStatus::OK);
+}
+
+#[test]
+fn a_queue_is_resized_while_it_holds_completions() {
+    let Pair { mut driver, mut cq, qps: [a, b], .. } = pair();
+    let (from, to) = (driver.page(), driver.page());
+    let key = driver.lkey;
+    receive(&driver, &b, 0, to, 64);
+    send(&mut driver, &a, 0, (key, from, 8));
+    let old = cq.ring;
+    driver.poll(&mut cq);
+    driver.poll(&mut cq);
+    let ring = driver.page();
+    let mut input = with_page(cq::modify_cq_in::SIZE, ring);
+    cq::modify_cq_in::CQN.set(&mut input, cq.number.into());
+    let context = cq::modify_cq_in::CQ_CONTEXT.of_mut(&mut input);
+    cq::cqc::LOG_CQ_SIZE.set(context, 5);
+    driver.ok(CmdOpcode::MODIFY_CQ, 1, &input, 16);
+    // The mark in the old ring, and the next completions in the new one.
+    assert_eq!(driver.host.read(old + 2 * 64 + 63, 1)[0] >> 4, 5);
+    receive(&driver, &b, 1, to, 64);
+    send(&mut driver, &a, 1, (key, from, 8));
+    let kinds = driver.host.wait("completions in the new ring", |host| {
+        let kinds = [3, 4].map(|slot| host.read(ring + slot * 64 + 63, 1)[0] >> 4);
+        (kinds.contains(&2)).then_some(kinds)
+    });
+    assert!(kinds.contains(&2));
+}

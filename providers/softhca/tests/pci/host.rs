@@ -1,0 +1,237 @@
+//! What QEMU is to the function: a vfio-user client that shares its memory and passes register accesses on.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use std::os::unix::fs::FileExt;
+use uverbs_softhca::pci::PciOptions;
+use uverbs_softhca::vfio_user::Server;
+
+/// Every wait ends here.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+/// Guest addresses of the memory, and its bytes.
+pub(crate) const BASE: u64 = 0x10_0000;
+pub(crate) const MEMORY: u64 = 16 << 20;
+/// Vectors that have an event.
+const VECTORS: u32 = 4;
+const CONFIG: u32 = 7;
+const BAR0: u32 = 0;
+
+/// A client with its memory. Dropping it leaves, and waits for the server's thread.
+pub(crate) struct Host {
+    socket: Option<UnixStream>,
+    memory: File,
+    pub(crate) events: Vec<EventFd>,
+    path: PathBuf,
+    server: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+fn place() -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("softhca-{}-{number}.sock", std::process::id()))
+}
+
+impl Host {
+    /// A function of its own, served by a thread, connected and with memory and interrupts.
+    pub(crate) fn new() -> Self {
+        let mut host = Self::connected();
+        assert_eq!(host.request(1, &[0, 0, 0, 0], &[]).unwrap()[..4], [0; 4]);
+        host.map(BASE, MEMORY, 0);
+        // VFIO_DEVICE_SET_IRQS: MSI-X, eventfds, trigger.
+        let mut set = words(&[20, 0x24, 2, 0, VECTORS]);
+        let fds = host.events.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>();
+        host.request(8, &std::mem::take(&mut set), &fds).unwrap();
+        host
+    }
+
+    /// Connected, and nothing said.
+    pub(crate) fn connected() -> Self {
+        let path = place();
+        let listener = UnixListener::bind(&path).unwrap();
+        let server =
+            std::thread::spawn(move || Server::new(&PciOptions::default()).serve_one(&listener));
+        let socket = UnixStream::connect(&path).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        let memory = File::from(memfd_create("guest", MFdFlags::MFD_CLOEXEC).unwrap());
+        memory.set_len(MEMORY).unwrap();
+        let event = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).unwrap();
+        let events = (0..VECTORS).map(|_| event()).collect();
+        Self { socket: Some(socket), memory, events, path, server: Some(server) }
+    }
+
+    /// DMA_MAP.
+    pub(crate) fn map(&mut self, iova: u64, len: u64, offset: u64) {
+        let mut map = words(&[32, 3]);
+        for number in [offset, iova, len] {
+            map.extend_from_slice(&number.to_ne_bytes());
+        }
+        let fd = self.memory.as_raw_fd();
+        self.request(2, &map, &[fd]).unwrap();
+    }
+
+    /// DMA_UNMAP.
+    pub(crate) fn unmap(&mut self, iova: u64, len: u64) {
+        let mut unmap = words(&[24, 0]);
+        for number in [iova, len] {
+            unmap.extend_from_slice(&number.to_ne_bytes());
+        }
+        self.request(3, &unmap, &[]).unwrap();
+    }
+
+    fn socket(&mut self) -> &mut UnixStream {
+        self.socket.as_mut().expect("connected")
+    }
+
+    /// Bytes as they are.
+    pub(crate) fn send(&mut self, bytes: &[u8], fds: &[RawFd]) -> bool {
+        let socket = self.socket();
+        let parts = [std::io::IoSlice::new(bytes)];
+        let control = ControlMessage::ScmRights(fds);
+        let control = if fds.is_empty() { &[][..] } else { std::slice::from_ref(&control) };
+        let sent = sendmsg::<()>(socket.as_raw_fd(), &parts, control, MsgFlags::MSG_NOSIGNAL, None);
+        sent == Ok(bytes.len())
+    }
+
+    /// A message and its answer: the body, or the error's number.
+    pub(crate) fn request(
+        &mut self,
+        command: u16,
+        body: &[u8],
+        fds: &[RawFd],
+    ) -> Result<Vec<u8>, u32> {
+        assert!(self.send(&message(command, 0, body), fds));
+        let mut header = [0; 16];
+        self.socket().read_exact(&mut header).unwrap();
+        let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap());
+        let mut body = vec![0; word(4) as usize - 16];
+        self.socket().read_exact(&mut body).unwrap();
+        assert_eq!(word(8) & 0xf, 1, "a reply");
+        if word(8) & 1 << 5 == 0 { Ok(body) } else { Err(word(12)) }
+    }
+
+    pub(crate) fn region_read(
+        &mut self,
+        region: u32,
+        offset: u64,
+        len: u32,
+    ) -> Result<Vec<u8>, u32> {
+        let body = region_header(region, offset, len);
+        self.request(9, &body, &[]).map(|answer| answer[16..].to_vec())
+    }
+
+    pub(crate) fn region_write(
+        &mut self,
+        region: u32,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), u32> {
+        let mut body = region_header(region, offset, data.len() as u32);
+        body.extend_from_slice(data);
+        self.request(10, &body, &[]).map(drop)
+    }
+
+    /// A register of BAR 0.
+    pub(crate) fn get(&mut self, offset: u64) -> u32 {
+        let bytes = self.region_read(BAR0, offset, 4).unwrap();
+        u32::from_be_bytes(bytes.try_into().unwrap())
+    }
+
+    pub(crate) fn set(&mut self, offset: u64, value: u32) {
+        self.region_write(BAR0, offset, &value.to_be_bytes()).unwrap();
+    }
+
+    /// A doorbell of 8 bytes, posted as QEMU does: nobody answers.
+    pub(crate) fn ring(&mut self, offset: u64, value: u64) {
+        let mut body = region_header(BAR0, offset, 8);
+        body.extend_from_slice(&value.to_be_bytes());
+        assert!(self.send(&message(10, 1 << 4, &body), &[]));
+    }
+
+    pub(crate) fn config(&mut self, offset: u64) -> u32 {
+        let bytes = self.region_read(CONFIG, offset, 4).unwrap();
+        u32::from_le_bytes(bytes.try_into().unwrap())
+    }
+
+    /// Guest memory.
+    pub(crate) fn read(&self, addr: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.read_exact_at(&mut bytes, addr - BASE).unwrap();
+        bytes
+    }
+
+    pub(crate) fn write(&self, addr: u64, bytes: &[u8]) {
+        self.memory.write_all_at(bytes, addr - BASE).unwrap();
+    }
+
+    /// Takes the interrupts of a vector; how many there were.
+    pub(crate) fn interrupts(&self, vector: usize) -> u64 {
+        self.events[vector].read().unwrap_or(0)
+    }
+
+    /// Waits until `done` gives something.
+    pub(crate) fn wait<T>(&self, what: &str, mut done: impl FnMut(&Self) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(value) = done(self) {
+                return value;
+            }
+            assert!(start.elapsed() < LIMIT, "waited too long for {what}");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Leaves; how the server saw it.
+    pub(crate) fn leave(&mut self) -> std::io::Result<()> {
+        if let Some(mut socket) = self.socket.take() {
+            let _ = socket.flush();
+        }
+        let _ = std::fs::remove_file(&self.path);
+        match self.server.take() {
+            Some(server) => server.join().expect("the server does not panic"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let left = self.leave();
+        if !std::thread::panicking() {
+            let _ = left;
+        }
+    }
+}
+
+pub(crate) fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+fn region_header(region: u32, offset: u64, len: u32) -> Vec<u8> {
+    let mut body = offset.to_ne_bytes().to_vec();
+    body.extend(words(&[region, len]));
+    body
+}
+
+/// Id 7, of which an answer has the same.
+pub(crate) fn message(command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = 7u16.to_ne_bytes().to_vec();
+    bytes.extend(command.to_ne_bytes());
+    bytes.extend(words(&[16 + body.len() as u32, flags, 0]));
+    bytes.extend(body);
+    bytes
+}
+
+/// For the tests that need a descriptor of a file that is too short.
+pub(crate) fn short_file() -> OwnedFd {
+    memfd_create("short", MFdFlags::MFD_CLOEXEC).unwrap()
+}

@@ -1,0 +1,254 @@
+//! Nonsense from a guest and from a client: answered or ignored, never the end of the server.
+
+use std::os::fd::AsRawFd;
+
+use proptest::prelude::*;
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus, Delivery};
+use uverbs_mlx5_prm::cmd::{cq, eq, header, mkey, qp, rq};
+
+use crate::driver::{Driver, with_page};
+use crate::host::{BASE, Host, MEMORY, message, short_file, words};
+
+/// The function still works.
+fn alive(driver: &mut Driver) {
+    let (status, _) = driver.run(CmdOpcode::QUERY_ISSI, 0, &[0; 16], 112);
+    assert_eq!(status, CmdStatus::OK);
+}
+
+/// An entry of the command queue with everything wrong that can be, and what it comes to.
+#[test]
+fn entries_and_mailboxes_are_checked() {
+    let mut driver = Driver::off();
+    let good = |inlen: u32, in_ptr: u64, outlen: u32, out_ptr: u64| {
+        let mut entry = [0; 64];
+        entry[0] = 7;
+        entry[4..8].copy_from_slice(&inlen.to_be_bytes());
+        entry[8..16].copy_from_slice(&in_ptr.to_be_bytes());
+        entry[16..18].copy_from_slice(&CmdOpcode::MANAGE_PAGES.0.to_be_bytes());
+        entry[48..56].copy_from_slice(&out_ptr.to_be_bytes());
+        entry[56..60].copy_from_slice(&outlen.to_be_bytes());
+        entry[63] = 1;
+        entry
+    };
+    let run = |driver: &mut Driver, entry: &[u8]| {
+        driver.host.write(driver.slot(0), entry);
+        driver.host.set(0x18, 1);
+        Delivery(driver.finish(0, 0).0)
+    };
+    assert_eq!(run(&mut driver, &good(16, 0, 16, 0)), Delivery::OK);
+    let mut other = good(16, 0, 16, 0);
+    other[0] = 1;
+    assert_eq!(run(&mut driver, &other), Delivery::CMD_DESCR_ERR);
+    for inlen in [0, 7, 33 << 20, u32::MAX] {
+        assert_eq!(run(&mut driver, &good(inlen, 0, 16, 0)), Delivery::IN_LENGTH_ERR);
+    }
+    for outlen in [0, 7, 2 << 20, u32::MAX] {
+        assert_eq!(run(&mut driver, &good(16, 0, outlen, 0)), Delivery::OUT_LENGTH_ERR);
+    }
+    // Mailboxes that are missing, misaligned, or not in memory.
+    assert_eq!(run(&mut driver, &good(17, 0, 16, 0)), Delivery::IN_PTR_ALIGN_ERR);
+    assert_eq!(run(&mut driver, &good(17, BASE + 8, 16, 0)), Delivery::IN_PTR_ALIGN_ERR);
+    assert_eq!(run(&mut driver, &good(17, BASE + MEMORY, 16, 0)), Delivery::FW_ERR);
+    assert_eq!(run(&mut driver, &good(17, !0xfff, 16, 0)), Delivery::FW_ERR);
+    assert_eq!(run(&mut driver, &good(16, 0, 17, 0)), Delivery::OUT_PTR_ALIGN_ERR);
+    assert_eq!(run(&mut driver, &good(16, 0, 17, BASE + MEMORY)), Delivery::FW_ERR);
+    // A mailbox that names itself as the next has the wrong number the second time.
+    let at = driver.page();
+    let mut mailbox = [0; 576];
+    mailbox[560..568].copy_from_slice(&at.to_be_bytes());
+    driver.host.write(at, &mailbox);
+    assert_eq!(run(&mut driver, &good(16 + 512, at, 16, 0)), Delivery::OK);
+    assert_eq!(run(&mut driver, &good(32 << 20, at, 16, 0)), Delivery::BAD_BLK_NUM_ERR);
+    mailbox[573] = 1;
+    driver.host.write(at, &mailbox);
+    assert_eq!(run(&mut driver, &good(16 + 512, at, 16, 0)), Delivery::TOK_ERR);
+    // An entry that software owns, and a queue that isn't in memory: nothing happens.
+    driver.host.set(0x18, u32::MAX);
+    driver.host.set(0x14, 0xffff_f000);
+    driver.host.set(0x10, u32::MAX);
+    driver.host.set(0x18, u32::MAX);
+    let cmdq = driver.slot(0);
+    driver.host.set(0x10, (cmdq >> 32) as u32);
+    driver.host.set(0x14, cmdq as u32);
+    alive(&mut driver);
+}
+
+#[test]
+fn messages_that_are_none_end_the_session_and_no_more() {
+    for bytes in [
+        message(9, 1, &[]),                // a reply
+        words(&[7, 15, 0, 0]),             // shorter than its header
+        words(&[7, u32::MAX, 0, 0]),       // longer than anything
+        words(&[7, (2 << 20) + 17, 0, 0]), // longer than allowed
+    ] {
+        let mut host = Host::connected();
+        assert!(host.send(&bytes, &[]));
+        assert!(host.leave().is_err());
+    }
+    // Cut off in the header, and in the body.
+    for cut in [3, 20] {
+        let mut host = Host::connected();
+        assert!(host.send(&message(9, 0, &[0; 16])[..cut], &[]));
+        assert!(host.leave().is_err());
+    }
+    assert!(Host::connected().leave().is_ok());
+}
+
+#[test]
+fn requests_that_make_no_sense_are_errors() {
+    let mut host = Host::new();
+    for command in [0, 6, 11, 12, 14, 15, 16, u16::MAX] {
+        assert!(host.request(command, &[0; 64], &[]).is_err(), "command {command}");
+    }
+    for command in [1, 2, 3, 5, 7, 8, 9, 10] {
+        assert!(host.request(command, &[0; 3], &[]).is_err(), "command {command}, cut");
+    }
+    // Regions and interrupts that there are none of.
+    assert!(host.request(5, &words(&[32, 0, 9, 0, 0, 0, 0, 0]), &[]).is_err());
+    assert!(host.request(7, &words(&[16, 0, 5, 0]), &[]).is_err());
+    assert!(host.request(8, &words(&[20, 0x24, 2, 64, 1]), &[]).is_err());
+    assert!(host.request(8, &words(&[20, 0x24, 2, u32::MAX, 2]), &[]).is_err());
+    assert!(host.request(8, &words(&[20, 0x24, 0, 0, 1]), &[]).is_err());
+    // Data that is announced and not there.
+    let mut write = 0u64.to_ne_bytes().to_vec();
+    write.extend(words(&[0, 8]));
+    assert!(host.request(10, &write, &[]).is_err());
+    // Memory that its file doesn't have.
+    let file = short_file();
+    let mut map = words(&[32, 3]);
+    for number in [0u64, 0, 4096] {
+        map.extend(number.to_ne_bytes());
+    }
+    assert!(host.request(2, &map, &[file.as_raw_fd()]).is_err());
+    assert_eq!(host.config(0), 0x101d_15b3);
+}
+
+#[test]
+fn memory_that_went_away_is_a_fault_and_no_more() {
+    let mut driver = Driver::up();
+    let eqn = driver.eq(0, 1 << 0xa);
+    // The event queue's ring, and then everything.
+    let ring = driver.eqs[0].1;
+    driver.host.unmap(ring, 4096);
+    alive(&mut driver);
+    driver.host.unmap(0, u64::MAX);
+    driver.host.set(0x18, 1);
+    driver.host.map(BASE, MEMORY, 0);
+    alive(&mut driver);
+    assert_ne!(eqn, 0);
+}
+
+/// Commands with a context that has many bits to get wrong, and where it is.
+fn contexts() -> [(CmdOpcode, usize, usize); 8] {
+    [
+        (CmdOpcode::CREATE_EQ, eq::create_eq_in::SIZE, 16),
+        (CmdOpcode::CREATE_CQ, cq::create_cq_in::SIZE, 16),
+        (CmdOpcode::MODIFY_CQ, cq::modify_cq_in::SIZE, 8),
+        (CmdOpcode::CREATE_QP, qp::create_qp_in::SIZE, 24),
+        (CmdOpcode::RST2INIT_QP, qp::rst2init_qp_in::SIZE, 8),
+        (CmdOpcode::CREATE_MKEY, mkey::create_mkey_in::SIZE, 16),
+        (CmdOpcode::CREATE_RMP, rq::create_rmp_in::SIZE, 32),
+        (CmdOpcode::CREATE_XRC_SRQ, rq::create_xrc_srq_in::SIZE, 16),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Any command with any input.
+    #[test]
+    fn any_command_is_answered(
+        commands in prop::collection::vec(
+            (
+                prop_oneof![any::<u16>().prop_map(CmdOpcode), prop::sample::select(CmdOpcode::ALL)],
+                0u16..8,
+                prop::collection::vec(prop_oneof![3 => Just(0u8), 1 => any::<u8>()], 16..600),
+                prop_oneof![Just(16usize), Just(272), Just(4112), 8usize..600],
+            ),
+            1..40,
+        ),
+    ) {
+        let mut driver = Driver::up();
+        for (opcode, op_mod, input, outlen) in commands {
+            let (status, output) = driver.run(opcode, op_mod, &input, outlen);
+            let syndrome = header::cmd_out::SYNDROME.get(&output);
+            prop_assert_eq!(status == CmdStatus::OK, syndrome == 0);
+        }
+        alive(&mut driver);
+    }
+
+    /// Contexts of which some bits are wrong, on objects that exist; rings full of anything; doorbells anywhere.
+    #[test]
+    fn contexts_rings_and_doorbells_may_be_anything(
+        flips in prop::collection::vec((0usize..8, prop::collection::vec((any::<u16>(), any::<u8>()), 0..6)), 1..12),
+        ring in prop::collection::vec(any::<u8>(), 512),
+        record: [u32; 2],
+        doorbells in prop::collection::vec((0u64..32 << 20, any::<u64>()), 0..24),
+    ) {
+        let mut driver = Driver::up();
+        let eqn = driver.eq(0, u64::MAX);
+        let cq = driver.cq(eqn);
+        let qp = driver.qp(&cq);
+        driver.connect(qp.number, qp.number);
+        for (which, flips) in flips {
+            let (opcode, size, context) = contexts()[which];
+            let mut input = with_page(size, BASE);
+            // What exists: numbers where most contexts have them; then some bytes of nonsense.
+            let inner = &mut input[context..];
+            match opcode {
+                CmdOpcode::CREATE_CQ => {
+                    cq::cqc::UAR_PAGE.set(inner, driver.uar.into());
+                    cq::cqc::C_EQN_OR_APU_ELEMENT.set(inner, eqn.into());
+                }
+                CmdOpcode::CREATE_EQ => eq::eqc::UAR_PAGE.set(inner, driver.uar.into()),
+                CmdOpcode::CREATE_QP => {
+                    qp::qpc::UAR_PAGE.set(inner, driver.uar.into());
+                    qp::qpc::PD.set(inner, driver.pd.into());
+                    qp::qpc::CQN_SND.set(inner, cq.number.into());
+                    qp::qpc::CQN_RCV.set(inner, cq.number.into());
+                }
+                CmdOpcode::CREATE_MKEY => mkey::mkc::PD.set(inner, driver.pd.into()),
+                CmdOpcode::RST2INIT_QP => qp::rst2init_qp_in::QPN.set(&mut input, qp.number.into()),
+                CmdOpcode::MODIFY_CQ => cq::modify_cq_in::CQN.set(&mut input, cq.number.into()),
+                _ => {}
+            }
+            let len = input.len();
+            for (at, byte) in flips {
+                input[context + usize::from(at) % (len - context)] = byte;
+            }
+            driver.run(opcode, 0, &input, 16);
+        }
+        driver.host.write(qp.rq, &ring);
+        driver.host.write(qp.record, &record.map(u32::to_be_bytes).concat());
+        let page = u64::from(driver.uar) * 4096;
+        driver.host.ring(page + 0x800, u64::from(qp.number) << 8 | 1);
+        for (at, value) in doorbells {
+            // Half of them where something listens.
+            let at = if value % 2 == 0 { page + at % 0x1000 } else { at };
+            driver.host.ring((at & !7).min((32 << 20) - 8), value);
+            let _ = driver.host.region_write(0, at & !3, &value.to_be_bytes()[..4]);
+        }
+        // One of the stores may have named another command queue.
+        let cmdq = driver.slot(0);
+        driver.host.set(0x10, (cmdq >> 32) as u32);
+        driver.host.set(0x14, cmdq as u32);
+        alive(&mut driver);
+    }
+
+    /// Any body of any message.
+    #[test]
+    fn any_message_is_answered(
+        messages in prop::collection::vec((0u16..17, prop::collection::vec(any::<u8>(), 0..80)), 1..40),
+        lens in prop::collection::vec(0u32..64, 40),
+    ) {
+        let mut host = Host::new();
+        for ((command, mut body), len) in messages.into_iter().zip(lens) {
+            // Reads of a size that can be answered.
+            if command == 9 && body.len() >= 16 {
+                body[12..16].copy_from_slice(&len.to_ne_bytes());
+            }
+            let _ = host.request(command, &body, &[]);
+        }
+        prop_assert!(host.request(4, &[], &[]).is_ok());
+    }
+}

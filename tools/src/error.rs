@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use uverbs::{Failure, OutOfRange, PostError};
@@ -38,6 +39,8 @@ pub(crate) enum Error {
     Word(WrongWord),
     /// An access outside exposed memory: an error of this program.
     Exposed(OutOfRange),
+    /// The software HCA could not be served.
+    Serve { path: PathBuf, error: io::Error },
     /// The report could not be written.
     Output(io::Error),
 }
@@ -75,6 +78,7 @@ impl fmt::Display for Error {
             Self::Corrupt(mismatch) => mismatch.fmt(f),
             Self::Word(wrong) => wrong.fmt(f),
             Self::Exposed(error) => error.fmt(f),
+            Self::Serve { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Output(error) => write!(f, "writing the report: {error}"),
         }
     }

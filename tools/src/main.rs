@@ -7,6 +7,7 @@ mod histogram;
 mod output;
 mod pingpong;
 mod select;
+mod softhca;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,7 @@ enum Command {
     Devices(devices::Args),
     Devinfo(devinfo::Args),
     Pingpong(pingpong::Args),
+    Softhca(softhca::Args),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Devinfo(args) => devinfo::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
+        Command::Softhca(args) => softhca::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -60,6 +60,8 @@ def parse(body):
 class Header:
     def __init__(self, text):
         text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+        # An array at the end takes no bits.
+        text = re.sub(r"DECLARE_FLEX_ARRAY\([^)]*\);", "", text)
         self.text = text
         self.blocks = {}
         for kind, name, body in BLOCK.findall(text):

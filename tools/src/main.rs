@@ -6,6 +6,7 @@ mod error;
 mod histogram;
 mod output;
 mod pingpong;
+mod progress;
 mod select;
 mod softhca;
 

@@ -203,11 +203,11 @@ pub(crate) struct Config {
     pub(crate) quiet: bool,
 }
 
-fn mtu_bytes<S: serde::Serializer>(mtu: &Option<Mtu>, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn mtu_bytes<S: serde::Serializer>(mtu: &Option<Mtu>, to: S) -> Result<S::Ok, S::Error> {
     mtu.and_then(Mtu::bytes).serialize(to)
 }
 
-fn nanoseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn nanoseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
@@ -264,7 +264,7 @@ impl Args {
 }
 
 /// Bytes, with K, M or G behind them or without.
-fn parse_bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let upper = text.trim().to_ascii_uppercase();
     let (digits, shift) = match upper.strip_suffix("IB").unwrap_or(&upper) {
         with if with.ends_with('K') => (&with[..with.len() - 1], 10),
@@ -276,7 +276,7 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "more bytes than 64 bits count".to_owned())
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
         0 => {
             Err("a message has at least 1 byte here, so that there is something to verify"
@@ -286,7 +286,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-fn parse_mtu(text: &str) -> Result<Mtu, String> {
+pub(crate) fn parse_mtu(text: &str) -> Result<Mtu, String> {
     let bytes = parse_bytes(text)?;
     let mtu = u32::try_from(bytes).ok().and_then(Mtu::from_bytes);
     mtu.ok_or_else(|| "an MTU is 256, 512, 1024, 2048 or 4096".to_owned())
@@ -295,7 +295,7 @@ fn parse_mtu(text: &str) -> Result<Mtu, String> {
 /// Longest timeout. A day.
 const TIMEOUT_MAX: f64 = 86_400.0;
 
-fn parse_timeout(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "seconds are like 10 or 0.5".to_owned())?;
     if seconds > 0.0 && seconds <= TIMEOUT_MAX {
         // Rounds to nanoseconds, and can't fail in this range.

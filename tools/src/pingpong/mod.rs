@@ -1,11 +1,10 @@
 //! `uverbs pingpong`: messages to and fro between two queue pairs, each byte verified, each round trip timed.
 
-mod args;
-mod progress;
+pub(crate) mod args;
 mod report;
 mod run;
 mod side;
-mod verify;
+pub(crate) mod verify;
 
 pub(crate) use args::Args;
 pub(crate) use verify::{Mismatch, WrongWord};

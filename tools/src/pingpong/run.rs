@@ -6,10 +6,10 @@ use hdrhistogram::Histogram;
 use uverbs::{Completed, SendOp};
 
 use super::args::{Config, Opcode};
-use super::progress::Progress;
 use super::side::{Arrived, Pair, Side};
 use super::verify::{Pattern, Who, WrongWord, mix};
 use crate::error::Error;
+use crate::progress::Progress;
 
 /// What a run gave.
 pub(super) struct Outcome {
@@ -29,7 +29,7 @@ pub(super) struct Outcome {
 pub(super) fn run(pair: &mut Pair, config: &Config) -> Result<Outcome, Error> {
     let started = Instant::now();
     let total = config.warmup + config.iters;
-    let mut progress = Progress::new(total, config.quiet);
+    let mut progress = Progress::new(total, "iterations", config.quiet);
     let mut words = Words::default();
     if config.opcode.is_atomic() {
         for who in [Who::Client, Who::Server] {

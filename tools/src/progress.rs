@@ -11,27 +11,29 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const REFRESH: Duration = Duration::from_millis(100);
 
 /// The bar, or its absence. Dropping it clears the line, so that what is written next starts on it.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     wanted: bool,
     total: u64,
+    /// What is counted: iterations.
+    unit: &'static str,
     next: Instant,
 }
 
 impl Progress {
-    pub(super) fn new(total: u64, quiet: bool) -> Self {
+    pub(crate) fn new(total: u64, unit: &'static str, quiet: bool) -> Self {
         let wanted = !quiet && std::io::stderr().is_terminal();
-        Self { bar: None, wanted, total, next: Instant::now() + PATIENCE }
+        Self { bar: None, wanted, total, unit, next: Instant::now() + PATIENCE }
     }
 
     /// Says how far it is, at a time that was measured anyway.
-    pub(super) fn tick(&mut self, done: u64, now: Instant) {
+    pub(crate) fn tick(&mut self, done: u64, now: Instant) {
         if !self.wanted || now < self.next {
             return;
         }
         self.next = now + REFRESH;
-        let total = self.total;
-        self.bar.get_or_insert_with(|| bar(total)).set_position(done);
+        let (total, unit) = (self.total, self.unit);
+        self.bar.get_or_insert_with(|| bar(total, unit)).set_position(done);
     }
 }
 
@@ -43,8 +45,9 @@ impl Drop for Progress {
     }
 }
 
-fn bar(total: u64) -> ProgressBar {
+fn bar(total: u64, unit: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} iterations, {eta} left");
+    let style =
+        ProgressStyle::with_template(&format!("{{bar:40}} {{pos}}/{{len}} {unit}, {{eta}} left"));
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("##-"))
 }

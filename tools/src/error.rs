@@ -39,8 +39,16 @@ pub(crate) enum Error {
     Word(WrongWord),
     /// An access outside exposed memory: an error of this program.
     Exposed(OutOfRange),
-    /// The software HCA could not be served.
-    Serve { path: PathBuf, error: io::Error },
+    /// The other process, or the way to it.
+    Peer(String),
+    /// A file that could not be read or written, or a socket that could not be served.
+    File { path: PathBuf, error: io::Error },
+    /// A file that is not what it has to be.
+    Record { path: PathBuf, why: String },
+    /// A plot could not be drawn.
+    Plot(String),
+    /// The system refused something that isn't a verb.
+    System { what: &'static str, errno: uverbs::Errno },
     /// The report could not be written.
     Output(io::Error),
 }
@@ -78,7 +86,11 @@ impl fmt::Display for Error {
             Self::Corrupt(mismatch) => mismatch.fmt(f),
             Self::Word(wrong) => wrong.fmt(f),
             Self::Exposed(error) => error.fmt(f),
-            Self::Serve { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Peer(what) => f.write_str(what),
+            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Record { path, why } => write!(f, "{}: {why}", path.display()),
+            Self::Plot(why) => write!(f, "drawing the plot: {why}"),
+            Self::System { what, errno } => write!(f, "{what}: {}", errno.desc()),
             Self::Output(error) => write!(f, "writing the report: {error}"),
         }
     }

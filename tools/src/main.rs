@@ -5,6 +5,7 @@ mod devinfo;
 mod error;
 mod histogram;
 mod output;
+mod perf;
 mod pingpong;
 mod progress;
 mod select;
@@ -43,6 +44,7 @@ enum Command {
     Devinfo(devinfo::Args),
     Pingpong(pingpong::Args),
     Softhca(softhca::Args),
+    Perf(Box<perf::Args>),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Devinfo(args) => devinfo::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Softhca(args) => softhca::run(&args),
+        Command::Perf(args) => perf::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -86,7 +86,7 @@ fn serve(args: &Serve) -> Result<(), Error> {
 }
 
 fn failed(path: &Path, error: io::Error) -> Error {
-    Error::Serve { path: path.to_owned(), error }
+    Error::File { path: path.to_owned(), error }
 }
 
 /// A socket file outlives its owner; one that somebody still listens on is not touched.

@@ -1,0 +1,92 @@
+//! The clock of the measuring loops: the time stamp counter where it can be trusted, `clock_gettime` elsewhere.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Pairs of readings whose median is told as the clock's cost.
+const PAIRS: usize = 1001;
+
+/// Reads in ticks, which are nanoseconds for `clock_gettime`.
+#[derive(Clone, Debug)]
+pub(super) struct Clock {
+    inner: quanta::Clock,
+    about: About,
+}
+
+/// What a record says of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct About {
+    /// `tsc` or `clock_gettime`.
+    pub(super) source: String,
+    pub(super) ticks_per_us: f64,
+    /// Between two readings with nothing in between, at the median. Part of every latency; nothing is taken off.
+    pub(super) cost_ns: f64,
+}
+
+impl Clock {
+    /// Calibrates against the kernel's monotonic clock, for 200 ms at most.
+    pub(super) fn new() -> Self {
+        let inner = quanta::Clock::new();
+        let ns = inner.delta_as_nanos(0, 1 << 40);
+        // quanta takes `clock_gettime`, in nanoseconds, unless the processor says that its counter is invariant.
+        let source = if ns == 1 << 40 { "clock_gettime" } else { "tsc" };
+        let ticks_per_us = (1u64 << 40) as f64 * 1e3 / ns.max(1) as f64;
+        let mut clock =
+            Self { inner, about: About { source: source.to_owned(), ticks_per_us, cost_ns: 0.0 } };
+        let mut pairs: Vec<u64> = (0..PAIRS)
+            .map(|_| {
+                let start = clock.now();
+                clock.now().saturating_sub(start)
+            })
+            .collect();
+        pairs.sort_unstable();
+        clock.about.cost_ns = pairs[PAIRS / 2] as f64 * 1e3 / ticks_per_us;
+        clock
+    }
+
+    pub(super) fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// Now, in ticks.
+    #[inline]
+    pub(super) fn now(&self) -> u64 {
+        self.inner.raw()
+    }
+
+    /// Nanoseconds from one reading to a later one.
+    #[inline]
+    pub(super) fn ns(&self, start: u64, end: u64) -> u64 {
+        self.inner.delta_as_nanos(start, end)
+    }
+
+    /// A time in ticks.
+    pub(super) fn ticks(&self, time: Duration) -> u64 {
+        // Saturates, and a century from now is as good as never.
+        (time.as_secs_f64() * 1e6 * self.about.ticks_per_us) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_millisecond_is_one() {
+        let clock = Clock::new();
+        let (start, since) = (clock.now(), std::time::Instant::now());
+        std::thread::sleep(Duration::from_millis(20));
+        let (end, real) = (clock.now(), since.elapsed().as_nanos() as f64);
+        let ns = clock.ns(start, end) as f64;
+        // The two pairs of readings are not at the same moments: another thread may have run in between.
+        assert!(
+            ns > 19e6 && ns < real * 1.5,
+            "{ns} ns by {:?}, {real} by the system",
+            clock.about()
+        );
+        let ticks = clock.ticks(Duration::from_millis(20));
+        assert!((clock.ns(0, ticks) as f64 / 20e6 - 1.0).abs() < 1e-3);
+        assert!(clock.about().cost_ns < 5_000.0);
+    }
+}

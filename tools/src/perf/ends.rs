@@ -1,0 +1,318 @@
+//! Both ends in this process, or one of them and a connection to the other; and how one waits for what the other does.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::yield_now;
+use std::time::{Duration, Instant};
+
+use super::clock::Clock;
+use super::exchange::{Control, Done};
+use super::options::Shape;
+use super::side::{About, Prepared, Side};
+use crate::error::Error;
+use crate::pingpong::verify::Who;
+use crate::progress::Progress;
+use crate::select::Two;
+
+/// Fruitless polls between two looks at the clock, at the other process, and for why nothing comes.
+const PATIENCE: u32 = 256;
+/// Time between two looks that have nothing to do with the measurement.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The ends of which this process has hold.
+pub(super) enum Ends {
+    Both(Pair),
+    One(Box<Side>, Control),
+}
+
+/// Both ends. One thread drives them.
+pub(super) struct Pair {
+    pub(super) client: Box<Side>,
+    pub(super) server: Box<Side>,
+}
+
+/// What all loops need to know.
+pub(super) struct Bench<'a> {
+    pub(super) shape: &'a Shape,
+    pub(super) size: u32,
+    pub(super) clock: &'a Clock,
+    /// Set by Ctrl-C.
+    pub(super) stop: &'a AtomicBool,
+    /// The device is software in this process, and needs processor time of its own.
+    pub(super) embedded: bool,
+    pub(super) quiet: bool,
+}
+
+impl Ends {
+    /// Brings both ends up in this process.
+    pub(super) fn both(devices: &Two, bench: &Bench<'_>) -> Result<Self, Error> {
+        let make =
+            |who, device| Prepared::new(who, device, devices.embedded, bench.shape, bench.size);
+        let client = make(Who::Client, &devices.client)?;
+        let server = make(Who::Server, &devices.server)?;
+        let hands = client.hands.clone();
+        let client = Box::new(client.connect(&server.hands)?);
+        Ok(Self::Both(Pair { client, server: Box::new(server.connect(&hands)?) }))
+    }
+
+    /// Brings one end up, and meets the other over TCP.
+    pub(super) fn one(
+        who: Who,
+        devices: &Two,
+        mut control: Control,
+        bench: &Bench<'_>,
+    ) -> Result<Self, Error> {
+        let device = if who == Who::Client { &devices.client } else { &devices.server };
+        let met = (|| {
+            control.agree(bench.shape, bench.size, bench.stop)?;
+            let side = Prepared::new(who, device, devices.embedded, bench.shape, bench.size)?;
+            let peers = control.swap(&side.hands, bench.stop)?;
+            let side = side.connect(&peers)?;
+            control.ready(bench.shape.qps, bench.stop)?;
+            control.start();
+            Ok(Box::new(side))
+        })();
+        match met {
+            Ok(side) => Ok(Self::One(side, control)),
+            Err(error) => {
+                control.give_up(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// What a record says of the ends that are here.
+    pub(super) fn about(&self) -> Vec<About> {
+        match self {
+            Self::Both(pair) => vec![pair.client.about.clone(), pair.server.about.clone()],
+            Self::One(side, _) => vec![side.about.clone()],
+        }
+    }
+}
+
+/// What a wait ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waited {
+    /// What was waited for.
+    Came,
+    /// The user has had enough.
+    Stopped,
+    /// The other process was done before.
+    Done(Done),
+}
+
+impl Bench<'_> {
+    pub(super) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Between two polls that found nothing.
+    #[inline]
+    pub(super) fn idle(&self) {
+        // A software HCA needs this processor, perhaps; a real one doesn't.
+        if self.embedded && !self.shape.busy { yield_now() } else { spin_loop() }
+    }
+
+    /// Polls `ends` until `came`, for the time limit at most. Now and then `look` says whether there is a reason why nothing comes.
+    #[inline]
+    pub(super) fn wait<E>(
+        &self,
+        ends: &mut E,
+        iteration: u64,
+        what: &'static str,
+        mut came: impl FnMut(&mut E) -> Result<bool, Error>,
+        mut look: impl FnMut(&mut E) -> Result<Option<Done>, Error>,
+    ) -> Result<Waited, Error> {
+        let mut fruitless = 0u32;
+        let mut since: Option<Instant> = None;
+        while !came(ends)? {
+            fruitless = fruitless.wrapping_add(1);
+            if fruitless.is_multiple_of(PATIENCE) {
+                if let Some(done) = look(ends)? {
+                    return Ok(Waited::Done(done));
+                }
+                if self.stopped() {
+                    return Ok(Waited::Stopped);
+                }
+                let waited = since.get_or_insert_with(Instant::now).elapsed();
+                if waited >= self.shape.timeout() {
+                    return Err(Error::Silence { iteration, what, waited });
+                }
+            }
+            self.idle();
+        }
+        Ok(Waited::Came)
+    }
+}
+
+/// What is done ten times a second: the bar, the sign of life. Costs a comparison else.
+pub(super) struct Ticker {
+    progress: Progress,
+    every: u64,
+    next: u64,
+}
+
+impl Ticker {
+    pub(super) fn new(bench: &Bench<'_>, messages: u64) -> Self {
+        let progress = match bench.shape.duration() {
+            Some(time) => Progress::new(time.as_millis() as u64, "ms", bench.quiet),
+            None => Progress::new(messages, "messages", bench.quiet),
+        };
+        let every = bench.clock.ticks(TICK).max(1);
+        Self { progress, every, next: bench.clock.now().saturating_add(every) }
+    }
+
+    /// Whether it is time, now.
+    #[inline]
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        now >= self.next
+    }
+
+    /// Shows how far the run is: messages, or the time since `start`.
+    #[cold]
+    pub(super) fn tick(&mut self, bench: &Bench<'_>, start: u64, now: u64, messages: u64) {
+        self.next = now.saturating_add(self.every);
+        let done = match bench.shape.duration_s {
+            Some(_) => bench.clock.ns(start, now) / 1_000_000,
+            None => messages,
+        };
+        self.progress.tick(done, Instant::now());
+    }
+}
+
+/// Two processes can't meet on the software HCA; two threads can. All but the process is as it is there.
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use clap::Parser;
+
+    use super::super::exchange::Listener;
+    use super::super::options::{Family, Options, Test};
+    use super::super::{bw, lat};
+    use super::*;
+    use crate::select;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[derive(Debug, PartialEq)]
+    enum Gave {
+        Samples(u64),
+        Messages { own: u64, peer: u64 },
+        Nothing,
+    }
+
+    fn end(
+        who: Who,
+        devices: &Two,
+        control: Control,
+        shape: &Shape,
+        size: u32,
+        stop: &AtomicBool,
+    ) -> Result<Gave, Error> {
+        let clock = Clock::new();
+        let bench = Bench { shape, size, clock: &clock, stop, embedded: true, quiet: true };
+        let mut ends = Ends::one(who, devices, control, &bench)?;
+        Ok(match shape.test {
+            Test::Lat => match lat::run(&mut ends, &bench)? {
+                Some(run) => Gave::Samples(run.histogram.len()),
+                None => Gave::Nothing,
+            },
+            Test::Bw => match bw::run(&mut ends, &bench)? {
+                Some(run) => Gave::Messages { own: run.messages, peer: run.peer.messages },
+                None => Gave::Nothing,
+            },
+        })
+    }
+
+    /// Both ends of a run, each with arguments of its own, and what each gave.
+    fn both(family: Family, client_args: &str, server_args: &str) -> [Result<Gave, String>; 2] {
+        let plan = |args: &str| {
+            let words = std::iter::once("perf").chain(args.split(' '));
+            Only::parse_from(words).options.plan(family).unwrap()
+        };
+        let (mine, theirs) = (plan(client_args), plan(server_args));
+        let devices = select::two(Some("softhca"), true).unwrap();
+        let stop = AtomicBool::new(false);
+        let limit = Duration::from_secs(20);
+        let listener = Listener::bind(0).unwrap();
+        let port = listener.port();
+        let text = |gave: Result<Gave, Error>| gave.map_err(|error| error.to_string());
+        thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                let control = listener.accept(limit, limit, &stop)?;
+                end(Who::Server, &devices, control, &theirs.shape, theirs.sizes[0], &stop)
+            });
+            let client = Control::connect("127.0.0.1", port, limit).and_then(|control| {
+                end(Who::Client, &devices, control, &mine.shape, mine.sizes[0], &stop)
+            });
+            [text(client), text(server.join().unwrap())]
+        })
+    }
+
+    #[test]
+    fn two_ends_measure_latency() {
+        for (family, args) in [
+            (Family::Write, "lat -n 200 -w 10 -s 100"),
+            (Family::Write, "lat -n 200 -w 10 -s 5000 --check"),
+            (Family::Send, "lat -n 200 -w 10 -s 100 --check"),
+            (Family::Send, "lat -n 200 -w 10 -s 5000 -I 0"),
+            (Family::Read, "lat -n 200 -w 10 -s 5000 --check"),
+            (Family::Atomic, "lat -n 200 -w 10 --check"),
+            (Family::Atomic, "lat -n 200 -w 10 --check -A cas"),
+        ] {
+            let gave = both(family, args, args);
+            assert_eq!(gave, [Ok(Gave::Samples(200)), Ok(Gave::Nothing)], "{family:?} {args}");
+        }
+    }
+
+    #[test]
+    fn two_ends_measure_bandwidth() {
+        for (family, args, own, back) in [
+            (Family::Write, "bw -n 500 -w 10 -s 5000 --check", 500, 0),
+            (Family::Write, "bw -n 500 -w 10 -s 100 -I 128 -b --check -q 3", 1500, 1500),
+            (Family::Send, "bw -n 500 -w 10 -s 5000 --check -q 2", 1000, 0),
+            (Family::Send, "bw -n 500 -w 10 -s 64 -b -r 700 --check", 500, 500),
+            (Family::Read, "bw -n 500 -w 10 -s 5000 --check -b", 500, 500),
+            (Family::Atomic, "bw -n 500 -w 10 --check -q 2 -A cas", 1000, 0),
+        ] {
+            let served = match back {
+                0 => Gave::Nothing,
+                _ => Gave::Messages { own: back, peer: own },
+            };
+            let gave = both(family, args, args);
+            let measured = Gave::Messages { own, peer: back };
+            assert_eq!(gave, [Ok(measured), Ok(served)], "{family:?} {args}");
+        }
+    }
+
+    #[test]
+    fn each_end_may_run_for_its_own_time() {
+        let [client, server] =
+            both(Family::Write, "bw -D 0.2 -s 64 -b", "bw -D 0.1 -s 64 -b -t 8 -Q 3");
+        let (Ok(Gave::Messages { own, peer }), Ok(server)) = (client, server) else {
+            panic!("no messages");
+        };
+        assert!(own > 0 && peer > 0);
+        assert_eq!(server, Gave::Messages { own: peer, peer: own });
+    }
+
+    #[test]
+    fn ends_that_differ_both_say_so() {
+        let [client, server] = both(Family::Write, "bw -s 64", "bw -s 128");
+        assert!(client.unwrap_err().contains("the server measures something else: --size 64 here"));
+        assert!(server.unwrap_err().contains("the client measures something else: --size 128"));
+    }
+
+    #[test]
+    fn why_one_end_can_not_is_told_to_the_other() {
+        let [client, server] = both(Family::Write, "lat -x 77", "lat");
+        assert!(client.unwrap_err().contains("--gid-index 77"));
+        let told = server.unwrap_err();
+        assert!(told.contains("the client failed: --gid-index 77"), "{told}");
+    }
+}

@@ -1,0 +1,254 @@
+//! Latency: one message at a time, each one timed.
+//!
+//! It is a closed loop: the next message is posted when the last one is done with. A stall is one long sample, and not as many as
+//! would have been sent meanwhile at a fixed rate (coordinated omission).
+
+use hdrhistogram::Histogram;
+
+use super::ends::{Bench, Ends, Pair, Ticker, Waited};
+use super::exchange::{Control, Done};
+use super::side::Side;
+use crate::error::Error;
+use crate::pingpong::verify::Who;
+
+/// Longest time that is told from longer ones.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// What a run gave.
+pub(super) struct Latency {
+    /// Nanoseconds: half round trips, or operations. All samples.
+    pub(super) histogram: Histogram<u64>,
+    /// The time that all measured messages took, with what is not in the samples.
+    pub(super) ns: u64,
+    /// Ended early, by the user.
+    pub(super) interrupted: bool,
+}
+
+/// Three digits, and room for all that can come: recording allocates nothing.
+pub(super) fn recorder() -> Result<Histogram<u64>, Error> {
+    Histogram::new_with_bounds(1, LONGEST_NS, 3)
+        .map_err(|error| Error::Unexpected { iteration: 0, what: format!("no histogram: {error}") })
+}
+
+/// Runs one size. The server of two processes measures nothing: it answers until the client is done.
+pub(super) fn run(ends: &mut Ends, bench: &Bench<'_>) -> Result<Option<Latency>, Error> {
+    match ends {
+        Ends::Both(pair) => measure(pair, bench).map(Some),
+        Ends::One(side, control) if side.who == Who::Client => {
+            let mut client = Client { side, control };
+            let latency = measure(&mut client, bench)?;
+            let done = Done { messages: latency.histogram.len(), ns: latency.ns, posted: 0 };
+            client.control.done(done, bench.stop)?;
+            client.control.wait_done(bench.stop)?;
+            Ok(Some(latency))
+        }
+        Ends::One(side, control) => serve(side, control, bench).map(|()| None),
+    }
+}
+
+/// What the measuring loop asks of the ends, wherever they are.
+trait Turns {
+    fn prepare(&mut self, iteration: u64) -> Result<(), Error>;
+    /// The clock runs: there and back.
+    fn turn(&mut self, iteration: u64, bench: &Bench<'_>) -> Result<Waited, Error>;
+    /// It doesn't any more: what came is checked, what was lent is given back.
+    fn finish(&mut self, iteration: u64, bench: &Bench<'_>) -> Result<Waited, Error>;
+    /// Ten times a second.
+    fn tick(&mut self) -> Result<(), Error>;
+}
+
+fn measure(ends: &mut impl Turns, bench: &Bench<'_>) -> Result<Latency, Error> {
+    let shape = bench.shape;
+    let clock = bench.clock;
+    let mut histogram = recorder()?;
+    let halves = if shape.op.is_one_sided() { 1 } else { 2 };
+    let last = shape.iters.map(|iters| iters.saturating_add(shape.warmup));
+    let length = shape.duration().map(|time| clock.ticks(time));
+    let mut ticker = Ticker::new(bench, last.unwrap_or(0));
+    let mut begun = clock.now();
+    let mut now = begun;
+    let mut interrupted = false;
+    for iteration in 1.. {
+        if last.is_some_and(|last| iteration > last) {
+            break;
+        }
+        ends.prepare(iteration)?;
+        let start = clock.now();
+        if iteration == shape.warmup + 1 {
+            begun = start;
+        }
+        let came = ends.turn(iteration, bench)?;
+        now = clock.now();
+        if came != Waited::Came {
+            interrupted = true;
+            break;
+        }
+        if iteration > shape.warmup {
+            histogram.saturating_record((clock.ns(start, now) / halves).max(1));
+        }
+        if ends.finish(iteration, bench)? != Waited::Came || bench.stopped() {
+            interrupted = true;
+            break;
+        }
+        if iteration > shape.warmup && length.is_some_and(|length| now - begun >= length) {
+            break;
+        }
+        if ticker.is_due(now) {
+            ends.tick()?;
+            ticker.tick(bench, begun, now, iteration);
+        }
+    }
+    Ok(Latency { histogram, ns: clock.ns(begun, now), interrupted })
+}
+
+impl Turns for Pair {
+    fn prepare(&mut self, iteration: u64) -> Result<(), Error> {
+        self.client.prepare(iteration)?;
+        self.server.prepare(iteration)
+    }
+
+    #[inline]
+    fn turn(&mut self, iteration: u64, bench: &Bench<'_>) -> Result<Waited, Error> {
+        let look = |pair: &mut Self| {
+            pair.client.look(iteration)?;
+            pair.server.look(iteration)?;
+            Ok(None)
+        };
+        self.client.post(iteration)?;
+        if !bench.shape.op.is_one_sided() {
+            let seen = |pair: &mut Self| pair.server.seen(iteration);
+            match bench.wait(self, iteration, "the client's message", seen, look)? {
+                Waited::Came => self.server.post(iteration)?,
+                other => return Ok(other),
+            }
+        }
+        let seen = |pair: &mut Self| pair.client.seen(iteration);
+        bench.wait(self, iteration, "the server's answer", seen, look)
+    }
+
+    fn finish(&mut self, iteration: u64, bench: &Bench<'_>) -> Result<Waited, Error> {
+        let two_sided = !bench.shape.op.is_one_sided();
+        let acknowledged = |pair: &mut Self| {
+            let server = !two_sided || pair.server.acknowledged(iteration)?;
+            Ok(pair.client.acknowledged(iteration)? && server)
+        };
+        let none = |_: &mut Self| Ok(None);
+        let came = bench.wait(self, iteration, "an acknowledgement", acknowledged, none)?;
+        if came == Waited::Came {
+            self.client.verify(iteration)?;
+            if two_sided {
+                self.server.verify(iteration)?;
+            }
+            self.client.finish()?;
+            self.server.finish()?;
+        }
+        Ok(came)
+    }
+
+    fn tick(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// The client of two processes.
+struct Client<'a> {
+    side: &'a mut Side,
+    control: &'a mut Control,
+}
+
+impl Client<'_> {
+    fn look(&mut self, iteration: u64) -> Result<Option<Done>, Error> {
+        self.side.look(iteration)?;
+        match self.control.hear()? {
+            // The server is done when the client is.
+            Some(_) => Err(Error::Peer("the server ended the run".to_owned())),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Turns for Client<'_> {
+    fn prepare(&mut self, iteration: u64) -> Result<(), Error> {
+        self.side.prepare(iteration)
+    }
+
+    #[inline]
+    fn turn(&mut self, iteration: u64, bench: &Bench<'_>) -> Result<Waited, Error> {
+        self.side.post(iteration)?;
+        let seen = |client: &mut Self| client.side.seen(iteration);
+        let look = |client: &mut Self| client.look(iteration);
+        bench.wait(self, iteration, "the server's answer", seen, look)
+    }
+
+    fn finish(&mut self, iteration: u64, bench: &Bench<'_>) -> Result<Waited, Error> {
+        let acknowledged = |client: &mut Self| client.side.acknowledged(iteration);
+        let look = |client: &mut Self| client.look(iteration);
+        let came = bench.wait(self, iteration, "an acknowledgement", acknowledged, look)?;
+        if came == Waited::Came {
+            self.side.verify(iteration)?;
+            self.side.finish()?;
+        }
+        Ok(came)
+    }
+
+    fn tick(&mut self) -> Result<(), Error> {
+        self.control.beat()?;
+        self.control.hear().map(|_| ())
+    }
+}
+
+/// The server of two processes: answers, until the client is done.
+fn serve(side: &mut Side, control: &mut Control, bench: &Bench<'_>) -> Result<(), Error> {
+    let over = |control: &mut Control, answered| {
+        control.done(Done { messages: answered, ns: 0, posted: answered }, bench.stop)
+    };
+    if bench.shape.op.is_one_sided() {
+        control.wait_done(bench.stop)?;
+        return over(control, 0);
+    }
+    let mut ticker = Ticker::new(bench, 0);
+    let ends = &mut (side, control);
+    let interrupted = || Err(Error::Peer("interrupted".to_owned()));
+    for iteration in 1.. {
+        ends.0.prepare(iteration)?;
+        let came = bench.wait(
+            ends,
+            iteration,
+            "the client's message",
+            |ends| ends.0.seen(iteration),
+            |ends| {
+                ends.0.look(iteration)?;
+                ends.1.beat()?;
+                ends.1.hear()
+            },
+        )?;
+        match came {
+            Waited::Came => {}
+            Waited::Done(_) => return over(ends.1, iteration - 1),
+            Waited::Stopped => return interrupted(),
+        }
+        // What a WRITE brought is overwritten by the next, which may come as soon as this one is answered.
+        ends.0.verify(iteration)?;
+        ends.0.post(iteration)?;
+        let came = bench.wait(
+            ends,
+            iteration,
+            "an acknowledgement",
+            |ends| ends.0.acknowledged(iteration),
+            |_| Ok(None),
+        )?;
+        if came != Waited::Came {
+            return interrupted();
+        }
+        ends.0.finish()?;
+        let now = bench.clock.now();
+        if ticker.is_due(now) {
+            ends.1.beat()?;
+            if ends.1.hear()?.is_some() {
+                return over(ends.1, iteration);
+            }
+            ticker.tick(bench, now, now, iteration);
+        }
+    }
+    Ok(())
+}

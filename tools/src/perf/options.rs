@@ -1,0 +1,601 @@
+//! Options of `uverbs perf`, and what can be said against them without asking a device.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use uverbs::{AckTimeout, Mtu};
+
+use crate::error::Error;
+use crate::pingpong::args::{Doorbell, parse_bytes, parse_mtu, parse_size, parse_timeout};
+
+/// The port that perftest listens on, too.
+const TCP_PORT: u16 = 18515;
+/// Memory that the default receive depth keeps within.
+const RECEIVE_BYTES: u64 = 64 << 20;
+/// Memory for receives that is never gone over.
+const RECEIVE_BYTES_MAX: u64 = 4 << 30;
+/// Sizes of `--all`, as powers of two: perftest's.
+const ALL: std::ops::RangeInclusive<u32> = 1..=23;
+/// What perftest takes when nothing is said.
+const TX_DEPTH: u32 = 128;
+const RX_DEPTH: u32 = 512;
+const CQ_MOD: u32 = 100;
+
+/// One measurement, after its operation was named.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// What is measured
+    #[arg(value_enum)]
+    test: Test,
+
+    /// The server's name or address. Without it and without --server, both ends are in this process
+    #[arg(value_name = "HOST", conflicts_with = "server")]
+    host: Option<String>,
+
+    /// Be the server: wait for one client, serve it, and end
+    #[arg(long)]
+    server: bool,
+
+    /// TCP port of the server, by which both ends find each other
+    #[arg(short = 'p', long, value_name = "PORT", default_value_t = TCP_PORT)]
+    tcp_port: u16,
+
+    /// Seconds that a server waits for its client
+    #[arg(long, value_name = "SECONDS", default_value = "60", allow_negative_numbers = true, value_parser = parse_timeout)]
+    wait: Duration,
+
+    /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA [default: the first]
+    #[arg(short, long, value_name = "NAME")]
+    device: Option<String>,
+
+    /// Port of the device, from 1
+    #[arg(short = 'i', long = "port", value_name = "PORT", default_value_t = 1)]
+    port: u8,
+
+    /// Index into the port's GID table [default: RoCE v2 over IPv4 if there is one]
+    #[arg(short = 'x', long, value_name = "I")]
+    gid_index: Option<u32>,
+
+    /// Bytes of a message [default: lat 2, bw 64K; an atomic has always 8]
+    #[arg(short, long, value_name = "BYTES", value_parser = parse_size, conflicts_with = "all")]
+    size: Option<u64>,
+
+    /// All sizes from 2 bytes to 8 MiB, each twice the last, with new queue pairs for each
+    #[arg(short, long)]
+    all: bool,
+
+    /// Messages to measure; with --qps, on each queue pair [default: lat 10000, bw --duration 2]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40), conflicts_with = "duration")]
+    iters: Option<u64>,
+
+    /// Seconds to measure, instead of a number of messages
+    #[arg(short = 'D', long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_timeout)]
+    duration: Option<Duration>,
+
+    /// Messages before those, not measured [default: a tenth of --iters, 1000 at most]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1 << 40))]
+    warmup: Option<u64>,
+
+    /// Carry messages of up to so many bytes in the work request [default: lat 220, bw 0]
+    #[arg(short = 'I', long, value_name = "BYTES", value_parser = parse_bytes)]
+    inline: Option<u64>,
+
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the port's]
+    #[arg(short, long, value_name = "BYTES", value_parser = parse_mtu)]
+    mtu: Option<Mtu>,
+
+    /// Which atomic
+    #[arg(short = 'A', long, value_enum)]
+    atomic_type: Option<Atomic>,
+
+    /// READs or atomics that are under way at a time, on each queue pair [default: 16, or what the device has]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    outs: Option<u8>,
+
+    /// bw: messages outstanding on each queue pair [default: 128]
+    #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    tx_depth: Option<u32>,
+
+    /// send: receives that are kept posted on each queue pair [default: 512, or what fits into 64 MiB]
+    #[arg(short = 'r', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rx_depth: Option<u32>,
+
+    /// bw: queue pairs
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    qps: u32,
+
+    /// bw: a completion for each so many messages, not for all [default: 100, but no more than --tx-depth]
+    #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    cq_mod: Option<u32>,
+
+    /// bw: messages that are posted with one doorbell [default: 1]
+    #[arg(short = 'l', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    post_list: Option<u32>,
+
+    /// bw: both ends send
+    #[arg(short, long)]
+    bidirectional: bool,
+
+    /// Acknowledgement timeout of the queue pairs: 4.096 us times two to this, 0 for never
+    #[arg(short = 'u', long, value_name = "CODE", default_value_t = AckTimeout::DEFAULT.code(), value_parser = clap::value_parser!(u8).range(..32))]
+    qp_timeout: u8,
+
+    /// Service level
+    #[arg(short = 'S', long, value_name = "SL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..16))]
+    sl: u8,
+
+    /// Traffic class (DSCP and ECN on RoCE v2)
+    #[arg(short = 'T', long, value_name = "CLASS", default_value_t = 0)]
+    traffic_class: u8,
+
+    /// Connection: RC is what there is
+    #[arg(short = 'c', long, value_name = "TYPE", default_value = "RC", value_parser = ["RC"], ignore_case = true)]
+    connection: String,
+
+    /// How send queues ring
+    #[arg(long, value_enum, default_value_t = Doorbell::Blueflame)]
+    doorbell: Doorbell,
+
+    /// Run the measuring thread on this processor alone. The software HCA's own threads are not moved
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+
+    /// Never yield the processor between polls; only on the software HCA is that not so anyway
+    #[arg(long)]
+    busy: bool,
+
+    /// Verify contents, too, not only completions: lat each message, bw what is there at the end (send: each message)
+    #[arg(long)]
+    check: bool,
+
+    /// Seconds to wait for a completion, a message, or an answer of the other process
+    #[arg(long, value_name = "SECONDS", default_value = "10", allow_negative_numbers = true, value_parser = parse_timeout)]
+    timeout: Duration,
+
+    /// Print one JSON document with everything, and nothing else, on stdout
+    #[arg(long)]
+    json: bool,
+
+    /// Record the run: write that document to a file, whole or not at all
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// Plot percentiles (lat) or the rate over time (bw) as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// The same as PNG
+    #[arg(long, value_name = "FILE")]
+    png: Option<PathBuf>,
+
+    /// Plot on stdout, too; at a terminal this is so anyway
+    #[arg(long, conflicts_with = "json")]
+    plot: bool,
+
+    /// Print the result only: no header, no plot, no progress, no note about the device
+    #[arg(long, conflicts_with = "plot")]
+    quiet: bool,
+
+    /// Accepted for scripts that were written for perftest, and ignored: no check of CPU frequencies is made here
+    #[arg(short = 'F', long = "CPU-freq")]
+    freq: bool,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Test {
+    /// Latency, of each message, one at a time: ib_write_lat, ib_read_lat, ib_send_lat, ib_atomic_lat
+    #[value(alias = "latency")]
+    Lat,
+    /// Bandwidth and message rate, with many outstanding: ib_write_bw and so on
+    #[value(aliases = ["bandwidth", "rate"])]
+    Bw,
+}
+
+/// Which atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Atomic {
+    /// Adds one to the peer's word
+    #[value(aliases = ["FETCH_AND_ADD", "faa"])]
+    FetchAdd,
+    /// Compares the peer's word with what it has to be, and swaps in the next
+    #[value(aliases = ["CMP_AND_SWAP", "cas"])]
+    CompareSwap,
+}
+
+/// The operation that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Operation {
+    Write,
+    Read,
+    Send,
+    FetchAdd,
+    CompareSwap,
+}
+
+impl Operation {
+    pub(super) fn is_atomic(self) -> bool {
+        matches!(self, Self::FetchAdd | Self::CompareSwap)
+    }
+
+    /// Has an answer, and needs nothing of the peer's program.
+    pub(super) fn is_one_sided(self) -> bool {
+        self.is_atomic() || self == Self::Read
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Send => "send",
+            Self::FetchAdd => "fetch-add",
+            Self::CompareSwap => "compare-swap",
+        })
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lat => "lat",
+            Self::Bw => "bw",
+        })
+    }
+}
+
+/// The operation as the command line names it; which atomic is an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Write,
+    Read,
+    Send,
+    Atomic,
+}
+
+/// Where the two ends are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Both,
+    Server { port: u16, wait: Duration },
+    Client { host: String, port: u16 },
+}
+
+/// What is to be done, with all defaults filled in that need no device. The sizes are apart, since the rest is the same for each.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) sizes: Vec<u32>,
+    pub(super) shape: Shape,
+    pub(super) role: Role,
+    pub(super) device: Option<String>,
+    pub(super) json: bool,
+    pub(super) out: Option<PathBuf>,
+    pub(super) svg: Option<PathBuf>,
+    pub(super) png: Option<PathBuf>,
+    pub(super) plot: bool,
+    pub(super) quiet: bool,
+}
+
+/// All of a measurement but its size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Shape {
+    pub(super) op: Operation,
+    pub(super) test: Test,
+    /// Messages on each queue pair, or a time.
+    pub(super) iters: Option<u64>,
+    pub(super) duration_s: Option<f64>,
+    pub(super) warmup: u64,
+    /// Largest message that goes inline. 0 for operations that have an answer.
+    pub(super) inline: u32,
+    pub(super) qps: u32,
+    pub(super) tx_depth: u32,
+    /// As asked for; `None` takes what fits, by size.
+    pub(super) rx_depth: Option<u32>,
+    pub(super) cq_mod: u32,
+    pub(super) post_list: u32,
+    pub(super) outs: Option<u8>,
+    pub(super) bidirectional: bool,
+    pub(super) port: u8,
+    pub(super) gid_index: Option<u32>,
+    /// Bytes.
+    pub(super) mtu: Option<u32>,
+    pub(super) qp_timeout: u8,
+    pub(super) sl: u8,
+    pub(super) traffic_class: u8,
+    #[serde(with = "doorbell")]
+    pub(super) doorbell: Doorbell,
+    pub(super) cpu: Option<usize>,
+    pub(super) busy: bool,
+    pub(super) check: bool,
+    pub(super) timeout_s: f64,
+}
+
+impl Shape {
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::try_from_secs_f64(self.timeout_s).unwrap_or(Duration::from_secs(10))
+    }
+
+    pub(super) fn duration(&self) -> Option<Duration> {
+        self.duration_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    }
+
+    /// Receives of a queue pair for messages of this size.
+    pub(super) fn receives(&self, size: u32) -> u32 {
+        if self.op != Operation::Send {
+            // None is ever used up, but a queue has at least one.
+            return 1;
+        }
+        let fitting = RECEIVE_BYTES / (u64::from(size) * u64::from(self.qps)).max(1);
+        self.rx_depth.unwrap_or((fitting as u32).clamp(1, RX_DEPTH))
+    }
+}
+
+impl Options {
+    /// Fills in the defaults, and refuses what contradicts itself.
+    pub(super) fn plan(&self, family: Family) -> Result<Plan, Error> {
+        let lat = self.test == Test::Lat;
+        let op = self.operation(family)?;
+        if lat {
+            self.refuse_for_latency()?;
+        }
+        let sizes = self.sizes(op)?;
+        let inline = self.inline(op)?;
+        let tx_depth = if lat { 1 } else { self.tx_depth.unwrap_or(TX_DEPTH) };
+        let post_list = self.post_list.unwrap_or(1);
+        for (option, value) in [("--post-list", Some(post_list)), ("--cq-mod", self.cq_mod)] {
+            if let Some(value) = value.filter(|value| *value > tx_depth) {
+                let why = format!("no more than --tx-depth, {tx_depth}, can be outstanding");
+                return refuse(option, value, &why);
+            }
+        }
+        if let (Some(depth), Some(&size)) = (self.rx_depth, sizes.last()) {
+            if op != Operation::Send {
+                return refuse("--rx-depth", depth, "only send has receives");
+            }
+            let bytes = u64::from(depth) * u64::from(size) * u64::from(self.qps);
+            if bytes > RECEIVE_BYTES_MAX {
+                let why = format!("{bytes} bytes of receives, more than {RECEIVE_BYTES_MAX}");
+                return refuse("--rx-depth", depth, &why);
+            }
+        }
+        if self.outs.is_some() && !op.is_one_sided() {
+            return refuse("--outs", self.outs.unwrap_or(0), "it is for read and atomic");
+        }
+        let role = self.role()?;
+        let (iters, duration_s) = match (self.iters, self.duration) {
+            (None, None) if lat => (Some(10_000), None),
+            (None, None) => (None, Some(2.0)),
+            (iters, duration) => (iters, duration.map(|duration| duration.as_secs_f64())),
+        };
+        let shape = Shape {
+            op,
+            test: self.test,
+            iters,
+            duration_s,
+            warmup: self.warmup.unwrap_or(iters.map_or(1_000, |n| n.div_ceil(10).min(1_000))),
+            inline,
+            qps: self.qps,
+            tx_depth,
+            rx_depth: self.rx_depth,
+            cq_mod: self.cq_mod.unwrap_or(CQ_MOD.min(tx_depth)),
+            post_list,
+            outs: self.outs,
+            bidirectional: self.bidirectional,
+            port: self.port,
+            gid_index: self.gid_index,
+            mtu: self.mtu.and_then(Mtu::bytes),
+            qp_timeout: self.qp_timeout,
+            sl: self.sl,
+            traffic_class: self.traffic_class,
+            doorbell: self.doorbell,
+            cpu: self.cpu,
+            busy: self.busy,
+            check: self.check,
+            timeout_s: self.timeout.as_secs_f64(),
+        };
+        Ok(Plan {
+            sizes,
+            shape,
+            role,
+            device: self.device.clone(),
+            json: self.json,
+            out: self.out.clone(),
+            svg: self.svg.clone(),
+            png: self.png.clone(),
+            plot: self.plot,
+            quiet: self.quiet,
+        })
+    }
+
+    fn operation(&self, family: Family) -> Result<Operation, Error> {
+        match (family, self.atomic_type) {
+            (Family::Atomic, None | Some(Atomic::FetchAdd)) => Ok(Operation::FetchAdd),
+            (Family::Atomic, Some(Atomic::CompareSwap)) => Ok(Operation::CompareSwap),
+            (_, Some(_)) => refuse("--atomic-type", "given", "it is for atomic"),
+            (Family::Write, None) => Ok(Operation::Write),
+            (Family::Read, None) => Ok(Operation::Read),
+            (Family::Send, None) => Ok(Operation::Send),
+        }
+    }
+
+    /// One message at a time, on one queue pair: what says otherwise would be lied about.
+    fn refuse_for_latency(&self) -> Result<(), Error> {
+        let given = [
+            ("--tx-depth", self.tx_depth),
+            ("--cq-mod", self.cq_mod),
+            ("--post-list", self.post_list),
+            ("--qps", (self.qps > 1).then_some(self.qps)),
+            ("--bidirectional", self.bidirectional.then_some(1)),
+        ];
+        match given.into_iter().find_map(|(option, value)| Some((option, value?))) {
+            Some((option, value)) => {
+                refuse(option, value, "it is for bw: lat has one message under way at a time")
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn sizes(&self, op: Operation) -> Result<Vec<u32>, Error> {
+        if op.is_atomic() {
+            let why = "an atomic has 8 bytes, neither less nor more";
+            return match self.size {
+                _ if self.all => refuse("--all", "given", why),
+                Some(size) if size != 8 => refuse("--size", size, why),
+                _ => Ok(vec![8]),
+            };
+        }
+        if self.all {
+            return Ok(ALL.map(|shift| 1 << shift).collect());
+        }
+        let size = self.size.unwrap_or(if self.test == Test::Lat { 2 } else { 64 << 10 });
+        // 31 bits: IBTA vol 1, 9.7.7.
+        match u32::try_from(size).ok().filter(|size| *size <= 1 << 31) {
+            Some(size) => Ok(vec![size]),
+            None => refuse("--size", size, "a message has at most 2147483648 bytes (2G)"),
+        }
+    }
+
+    fn inline(&self, op: Operation) -> Result<u32, Error> {
+        match self.inline {
+            Some(inline) if inline > 0 && op.is_one_sided() => {
+                refuse("--inline", inline, "the answer of a read or an atomic can't be inline")
+            }
+            _ if op.is_one_sided() => Ok(0),
+            None => Ok(if self.test == Test::Lat { 220 } else { 0 }),
+            Some(inline) => match u32::try_from(inline) {
+                Ok(inline) => Ok(inline),
+                Err(_) => refuse("--inline", inline, "no work request holds so many bytes"),
+            },
+        }
+    }
+
+    fn role(&self) -> Result<Role, Error> {
+        if self.server {
+            for (option, given) in
+                [("--out", &self.out), ("--svg", &self.svg), ("--png", &self.png)]
+            {
+                if let Some(path) = given {
+                    return refuse(option, path.display(), "the client measures and records");
+                }
+            }
+            if self.json {
+                return refuse("--json", "given", "the client measures and records");
+            }
+            return Ok(Role::Server { port: self.tcp_port, wait: self.wait });
+        }
+        Ok(match &self.host {
+            Some(host) => Role::Client { host: host.clone(), port: self.tcp_port },
+            None => Role::Both,
+        })
+    }
+}
+
+fn refuse<T>(option: &'static str, value: impl fmt::Display, why: &str) -> Result<T, Error> {
+    Err(Error::Argument { option, value: value.to_string(), why: why.to_owned() })
+}
+
+/// The doorbell mode by the name that the command line has for it.
+mod doorbell {
+    use clap::ValueEnum;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    use crate::pingpong::args::Doorbell;
+
+    pub(super) fn serialize<S: Serializer>(mode: &Doorbell, to: S) -> Result<S::Ok, S::Error> {
+        mode.to_string().serialize(to)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Doorbell, D::Error> {
+        let text = String::deserialize(from)?;
+        Doorbell::from_str(&text, false).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn plan(family: Family, args: &str) -> Result<Plan, String> {
+        let words = std::iter::once("perf").chain(args.split_whitespace());
+        let only = Only::try_parse_from(words).map_err(|error| error.to_string())?;
+        only.options.plan(family).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_letters_of_perftest_are_understood() {
+        let plan = plan(
+            Family::Write,
+            "bw -d mlx5_0 -i 2 -x 3 -s 4K -n 5 -t 64 -q 4 -I 32 -Q 16 -l 8 -m 1024 -u 10 -S 3 -b -p 1 -F -c rc host",
+        );
+        let Plan { shape, sizes, role, device, .. } = plan.unwrap();
+        assert_eq!((sizes, device), (vec![4096], Some("mlx5_0".to_owned())));
+        assert_eq!(role, Role::Client { host: "host".to_owned(), port: 1 });
+        assert_eq!((shape.port, shape.gid_index, shape.iters), (2, Some(3), Some(5)));
+        assert_eq!((shape.tx_depth, shape.qps, shape.inline), (64, 4, 32));
+        assert_eq!((shape.cq_mod, shape.post_list, shape.mtu), (16, 8, Some(1024)));
+        assert_eq!((shape.qp_timeout, shape.sl, shape.bidirectional), (10, 3, true));
+    }
+
+    #[test]
+    fn defaults_are_those_of_perftest_where_it_has_some() {
+        let lat = plan(Family::Send, "lat").unwrap();
+        assert_eq!((lat.sizes, lat.shape.iters, lat.shape.warmup), (vec![2], Some(10_000), 1000));
+        assert_eq!((lat.shape.inline, lat.shape.tx_depth, lat.role), (220, 1, Role::Both));
+        let bw = plan(Family::Send, "bw").unwrap().shape;
+        assert_eq!((bw.iters, bw.duration_s, bw.inline), (None, Some(2.0), 0));
+        assert_eq!((bw.tx_depth, bw.cq_mod, bw.post_list), (128, 100, 1));
+        assert_eq!((bw.receives(64), bw.receives(1 << 20), bw.receives(1 << 30)), (512, 64, 1));
+        assert_eq!(plan(Family::Send, "bw -t 16").unwrap().shape.cq_mod, 16);
+        let all = plan(Family::Read, "bw -a").unwrap().sizes;
+        assert_eq!((all.len(), all[0], all[22]), (23, 2, 8 << 20));
+        assert_eq!(plan(Family::Atomic, "lat").unwrap().shape.op, Operation::FetchAdd);
+        let cas = plan(Family::Atomic, "lat -A CMP_AND_SWAP").unwrap().shape;
+        assert_eq!((cas.op, cas.inline), (Operation::CompareSwap, 0));
+    }
+
+    #[test]
+    fn contradictions_are_refused_by_name() {
+        for (family, args, says) in [
+            (Family::Write, "lat -q 2", "--qps 2: it is for bw"),
+            (Family::Write, "lat -b", "--bidirectional 1: it is for bw"),
+            (Family::Write, "lat -t 2", "--tx-depth 2: it is for bw"),
+            (Family::Write, "bw -t 8 -l 9", "--post-list 9: no more than --tx-depth, 8,"),
+            (Family::Write, "bw -t 8 -Q 9", "--cq-mod 9: no more than --tx-depth, 8,"),
+            (Family::Write, "bw -r 8", "--rx-depth 8: only send has receives"),
+            (Family::Write, "bw -A faa", "--atomic-type given: it is for atomic"),
+            (Family::Write, "lat -o 4", "--outs 4: it is for read and atomic"),
+            (Family::Atomic, "lat -s 16", "--size 16: an atomic has 8 bytes"),
+            (Family::Atomic, "lat -a", "--all given: an atomic has 8 bytes"),
+            (Family::Read, "lat -I 8", "--inline 8: the answer of a read"),
+            (Family::Send, "bw -s 1G -r 8", "--rx-depth 8: 8589934592 bytes of receives"),
+            (Family::Send, "bw -s 3G", "--size 3221225472: a message has at most"),
+            (Family::Send, "bw --server --out x", "--out x: the client measures"),
+            (Family::Send, "bw --server --json", "--json given: the client measures"),
+            (Family::Send, "bw --server host", "cannot be used with"),
+            (Family::Send, "bw -n 5 -D 5", "cannot be used with"),
+            (Family::Send, "bw -s 5 -a", "cannot be used with"),
+            (Family::Send, "bw -n 0", "'0' for '--iters"),
+            (Family::Send, "bw -D 0", "must be over 0"),
+            (Family::Send, "bw -c UD", "[possible values: RC]"),
+            (Family::Send, "bw -S 16", "16 is not in 0..16"),
+            (Family::Send, "jitter", "[possible values: lat, bw]"),
+        ] {
+            let error = plan(family, args).unwrap_err();
+            assert!(error.contains(says), "{args:?}: {error}");
+        }
+    }
+}

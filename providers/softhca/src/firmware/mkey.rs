@@ -6,7 +6,7 @@ use uverbs_mlx5_prm::cmd::mkey::{
 
 use super::Firmware;
 use super::call::{Call, Refusal};
-use crate::hca::{Access, MkeyContext, Region};
+use crate::hca::{Access, Indirect, MkeyContext, Region};
 
 /// How a key translates addresses (`MLX5_MKC_ACCESS_MODE_*`).
 mod mode {
@@ -77,14 +77,16 @@ impl Firmware {
         let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(call.input);
         let pd = mkc::PD.get32(context);
         let ctx = if mkc::FREE.is_set(context) {
-            // To be filled in by a work request, which this device doesn't do: the key is there and allows nothing.
+            // A work request fills it in.
             MkeyContext {
                 pd,
                 iova: 0,
                 len: 0,
                 access: Access::empty(),
-                remote_invalidate: false,
+                remote_invalidate: mkc::EN_RINVAL.is_set(context),
                 region: Region::Flat { addr: 0, len: 0 },
+                indirect: Some(Indirect::List(Vec::new())),
+                free: true,
             }
         } else {
             if !self.simple.has_pd(pd) {
@@ -98,6 +100,8 @@ impl Firmware {
                 access: access(context),
                 remote_invalidate: mkc::EN_RINVAL.is_set(context),
                 region,
+                indirect: None,
+                free: false,
             }
         };
         let key = self.hca.create_mkey_variant(ctx, mkc::MKEY_7_0.get(context) as u8)?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use uverbs::{Failure, OutOfRange, PostError};
 
-use crate::pingpong::{Mismatch, WrongWord};
+use crate::pingpong::{ExchangeError, Mismatch, WrongWord};
 
 /// Exit status of a failure at run time.
 pub(crate) const FAILED: u8 = 1;
@@ -107,6 +107,12 @@ impl From<uverbs::Error> for Error {
 impl From<OutOfRange> for Error {
     fn from(error: OutOfRange) -> Self {
         Self::Exposed(error)
+    }
+}
+
+impl From<ExchangeError> for Error {
+    fn from(error: ExchangeError) -> Self {
+        Self::Peer(error.to_string())
     }
 }
 

@@ -58,6 +58,33 @@ pub(crate) fn two(name: Option<&str>, quiet: bool) -> Result<Two, Error> {
     two_embedded()
 }
 
+/// A device that another process can reach: the one named, or the machine's first.
+pub(crate) fn of_this_machine(name: Option<&str>) -> Result<Device, Error> {
+    let embedded = |value: &str| {
+        Error::Argument {
+        option: "--device",
+        value: value.to_owned(),
+        why: "the software HCA lives in one process, where no other reaches it; without --server and \
+              HOST both sides are in this one"
+            .to_owned(),
+    }
+    };
+    match name {
+        None => {
+            let first = uverbs::devices()?.into_iter().next();
+            first.ok_or_else(|| embedded("softhca (there is no RDMA device here)"))
+        }
+        Some(name) => match uverbs::device(name) {
+            Err(uverbs::Error::NoSuchDevice { .. })
+                if name == "softhca" || EMBEDDED.contains(&name) =>
+            {
+                Err(embedded(name))
+            }
+            other => Ok(other?),
+        },
+    }
+}
+
 fn named(name: &str) -> Result<Two, Error> {
     match uverbs::device(name) {
         Ok(device) => Ok(loopback(device)),

@@ -112,7 +112,14 @@ fn help_and_version() {
         assert!(help.lines().all(|line| line.chars().count() <= 120), "{help}");
     }
     let help = uverbs(&["pingpong", "--help"]).ok().stdout;
-    for part in ["UNITS", "EXAMPLES", "[default: 10000]", "half the round trip", "--gid-index"] {
+    for part in [
+        "UNITS",
+        "EXAMPLES",
+        "[default: 10000;",
+        "half the round trip",
+        "--gid-index",
+        "ibv_rc_pingpong",
+    ] {
         assert!(help.contains(part), "{part:?} is missing:\n{help}");
     }
     // Without a command there is help, and it counts as bad arguments.

@@ -161,15 +161,19 @@ fn bad_arguments_are_one_line_and_status_2() {
         (&["--inline", "8", "--opcode", "read"], "--inline 8: "),
         (&["--gid-index", "9999"], "--gid-index 9999: the port's GID table has"),
         (&["--gid-index", "200"], "--gid-index 200: "),
-        (&["--port", "0"], "--port 0: softhca0 has ports 1 to 1"),
-        (&["--port", "2"], "--port 2: softhca0 has ports 1 to 1"),
+        (&["--ib-port", "0"], "--ib-port 0: softhca0 has ports 1 to 1"),
+        (&["-i", "2"], "--ib-port 2: softhca0 has ports 1 to 1"),
+        (&["--port", "2"], "--port 2: only with --server or HOST"),
         (&["--mtu", "1500"], "an MTU is 256"),
         (&["--rx-depth", "4294967295"], "--rx-depth 4294967295: "),
         (&["--opcode", "fetch-add", "--size", "4"], "--size 4: an atomic has 8 bytes"),
         (&["--opcode", "sned"], "[possible values: send, "),
         (&["--timeout", "-1"], "must be over 0"),
         (&["--no-such-option"], "--no-such-option"),
-        (&["extra"], "'extra'"),
+        (&["host", "extra"], "'extra'"),
+        (&["--server"], "--device softhca: the software HCA lives in one process"),
+        (&["192.0.2.7"], "--device softhca: the software HCA lives in one process"),
+        (&["--server", "192.0.2.7"], "cannot be used with"),
     ] {
         let device: &[_] = if args.contains(&"--device") { &[] } else { &["--device", "softhca"] };
         let run = uverbs(&[&["pingpong"], device, args].concat());

@@ -360,9 +360,25 @@ fn protect(address: *mut c_void, len: usize, protection: c_int) -> Result<*mut c
 /// This process's tree; removed when it ends.
 static TREE: OnceLock<(u32, PathBuf)> = OnceLock::new();
 
+unsafe extern "C" {
+    /// C's own.
+    static mut stdout: *mut libc::FILE;
+}
+
+/// Has the program write out each line, so that nothing is lost when it is killed.
+fn write_lines() {
+    // SAFETY: a pointer that libc has set up before any library is loaded.
+    let file = unsafe { stdout };
+    // SAFETY: nothing has been written yet; the buffer is libc's to allocate.
+    unsafe { libc::setvbuf(file, std::ptr::null_mut(), libc::_IOLBF, 0) };
+}
+
 /// Runs when the library is loaded, before `main`.
 extern "C" fn load() {
     trace::load();
+    if std::env::var_os("UVERBS_SOFTHCA_LINES").is_some_and(|value| !value.is_empty()) {
+        write_lines();
+    }
     let settings = match device::Settings::from_env() {
         Ok(settings) => settings,
         Err(why) => {

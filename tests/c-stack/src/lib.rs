@@ -27,6 +27,7 @@
 //! | `UVERBS_SOFTHCA_DIR` | folder in which the sysfs tree is made, and removed at exit; the temporary folder by default |
 //! | `UVERBS_SOFTHCA_LOG` | file to which a line is added for each command |
 //! | `UVERBS_SOFTHCA_CAPTURE` | file to which captures go (`exports`) |
+//! | `UVERBS_SOFTHCA_LINES` | set: what the program prints is written out line by line, also into a pipe |
 //! | `UVERBS_SOFTHCA_MARKED`, `UVERBS_SOFTHCA_TIMED` | set: calls are marked for a tracer, the time in here is counted (`trace`) |
 //!
 //! Limits. A descriptor that was duplicated (`dup`, `fcntl`, `SCM_RIGHTS`) is `/dev/null` and nothing else; so is what

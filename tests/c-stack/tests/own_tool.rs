@@ -5,6 +5,7 @@ mod common;
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// The command line, built by `cargo xtask judge`, or a stated skip.
 fn tool(args: &[&str]) -> Option<Command> {
@@ -35,5 +36,65 @@ fn it_moves_data() {
             assert!(run.stdout.contains("verified"), "{run:?}");
             assert!(!run.stderr.contains("embedded"), "{run:?}");
         }
+    }
+}
+
+/// How long a side of the ping-pong may run: the C server waits for ever.
+const LIMIT: Duration = Duration::from_secs(12);
+
+/// Whether a server listens to a TCP port: state 0A, at an address `00000000:48B3` (proc(5), `/proc/net/tcp`).
+fn is_listened_to(port: u16) -> bool {
+    let end = format!(":{port:04X}");
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+    tables.into_iter().flatten().any(|table| {
+        table.lines().any(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            words.get(1).is_some_and(|address| address.ends_with(&end))
+                && words.get(3) == Some(&"0A")
+        })
+    })
+}
+
+/// `ibv_rc_pingpong` and our `pingpong` in both roles: the exchange over TCP. Each process has a device of its own, so no message can
+/// arrive behind it; in a machine with a real device it does.
+#[test]
+fn it_exchanges_addresses_with_the_c_program() {
+    let Some(stack) = common::c_stack() else { return };
+    for (ours_serves, port) in [(true, 18611), (false, 18612)] {
+        let number = port.to_string();
+        let options =
+            ["-p", &number, "-d", "softhca0", "-i", "1", "-s", "8192", "-m", "2048", "-r", "20"];
+        let options = [&options[..], &["-n", "10", "-l", "2", "-g", "3", "-c"]].concat();
+        let Some(mut ours) = tool(&["pingpong", "--timeout", "5"]) else { return };
+        let mut theirs = stack.program("ibv_rc_pingpong");
+        ours.args(&options).env("UVERBS_SOFTHCA_NUMBER", "1");
+        theirs.args(&options).env("UVERBS_SOFTHCA_NUMBER", "2").env("UVERBS_SOFTHCA_LINES", "1");
+        let (server, client) =
+            if ours_serves { (&mut ours, &mut theirs) } else { (&mut theirs, &mut ours) };
+        if ours_serves {
+            server.arg("--server");
+        }
+        client.arg("127.0.0.1");
+        let (server, client) = std::thread::scope(|scope| {
+            let server = scope.spawn(|| common::run_limited(server, LIMIT));
+            // The C client doesn't wait for a server, and a look by connecting would be taken for a client.
+            let started = Instant::now();
+            while !is_listened_to(port) && started.elapsed() < LIMIT {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let client = common::run_limited(client, LIMIT);
+            (server.join().unwrap(), client)
+        });
+        let (ours, theirs) = if ours_serves { (server, client) } else { (client, server) };
+        let line = |text: &str, whose: &str| {
+            let line = text.lines().find_map(|line| line.trim().strip_prefix(whose));
+            line.unwrap_or_else(|| panic!("{whose} in {ours:?}\n{theirs:?}")).trim().to_owned()
+        };
+        assert_eq!(line(&ours.stdout, "local "), line(&theirs.stdout, "remote address:"));
+        assert_eq!(line(&ours.stdout, "remote "), line(&theirs.stdout, "local address:"));
+        // The first message of a client goes nowhere; our server waits for it.
+        let says = if ours_serves { "the client's message did not come" } else { "the message to" };
+        assert_eq!(ours.status, Some(1), "{ours:?}\n{theirs:?}");
+        assert!(ours.stderr.contains(says), "{ours:?}\n{theirs:?}");
     }
 }

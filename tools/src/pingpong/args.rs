@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use uverbs::{DoorbellMode, Mtu};
 
+use super::remote::{Remote, Role};
 use crate::error::Error;
 
 /// Send verified messages to and fro, and measure how long they take.
@@ -23,6 +24,10 @@ use crate::error::Error;
 /// iteration's number) in memory. For read, compare-swap and fetch-add the time of one operation, from before it is
 /// posted until its completion has been polled; each side does its own.
 #[derive(Debug, clap::Args)]
+///
+/// With --server or HOST the two sides are two processes, and either may be `ibv_rc_pingpong`: the options of that program
+/// are the same here, and both sides must be given the same --size, --mtu and --iters. Messages are then SENDs, as
+/// many bytes come back as were sent, and the defaults are that program's.
 #[command(after_long_help = "\
 UNITS:\n  \
     Sizes are bytes; K, M and G stand for 2^10, 2^20 and 2^30. In reports, kB, MB, GB and Gb/s\n  \
@@ -31,23 +36,37 @@ EXAMPLES:\n  \
     uverbs pingpong\n  \
     uverbs pingpong --opcode write --size 1M --iters 1000\n  \
     uverbs pingpong --device mlx5_0 --gid-index 3 --inline 64\n  \
-    uverbs pingpong --opcode fetch-add --json | jq .latency.p99\n\n\
+    uverbs pingpong --opcode fetch-add --json | jq .latency.p99\n  \
+    uverbs pingpong --server -d mlx5_0 -g 3           (ibv_rc_pingpong -d mlx5_0 -g 3)\n  \
+    uverbs pingpong -d mlx5_0 -g 3 192.0.2.7          (ibv_rc_pingpong -d mlx5_0 -g 3 192.0.2.7)\n\n\
 EXIT STATUS:\n  \
     0  all messages arrived unharmed\n  \
-    1  one did not, the peer fell silent, or a call was refused\n  \
+    1  one did not, the peer fell silent or made no sense, or a call was refused\n  \
     2  bad arguments, no such device, or arguments that the device can't do")]
 pub(crate) struct Args {
+    /// The other side: name or address of the machine where the server waits
+    #[arg(conflicts_with = "server")]
+    host: Option<String>,
+
+    /// Wait for a client in another process
+    #[arg(long)]
+    server: bool,
+
+    /// TCP port that the two sides meet at [default: 18515]
+    #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+
     /// What is done
     #[arg(short, long, value_enum, default_value_t = Opcode::Send)]
     opcode: Opcode,
 
-    /// Bytes of a message, such as 64, 4K or 1M; an atomic has always 8 [default: 64]
+    /// Bytes of a message, such as 64, 4K or 1M; an atomic has always 8 [default: 64; with another process 4096]
     #[arg(short, long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
 
-    /// Iterations to measure
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
-    iters: u64,
+    /// Iterations to measure [default: 10000; with another process 1000]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    iters: Option<u64>,
 
     /// Iterations before those, verified but not measured [default: a tenth of --iters, 1000 at most]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1 << 40))]
@@ -58,24 +77,40 @@ pub(crate) struct Args {
     inline: Option<u64>,
 
     /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA [default: the first]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     device: Option<String>,
 
     /// Port of the device, from 1
     #[arg(short, long, default_value_t = 1)]
-    port: u8,
+    ib_port: u8,
 
     /// Index into the port's GID table [default: RoCE v2 over IPv4 if there is one]
-    #[arg(short = 'x', long, value_name = "I")]
+    #[arg(short = 'g', short_alias = 'x', long, visible_alias = "gid-idx", value_name = "I")]
     gid_index: Option<u32>,
 
-    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the port's]
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the port's; with another process 1024]
     #[arg(short, long, value_name = "BYTES", value_parser = parse_mtu)]
     mtu: Option<Mtu>,
 
-    /// Receives that each side keeps posted [default: 16, or as many as fit into 64 MiB]
+    /// Receives that each side keeps posted [default: 16, or as many as fit into 64 MiB; with another process 500]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rx_depth: Option<u32>,
+
+    /// Service level, 0 to 15, with another process [default: 0]
+    #[arg(short = 'l', long, value_name = "SL", value_parser = clap::value_parser!(u8).range(..=15))]
+    sl: Option<u8>,
+
+    /// With another process: check the first byte of each page of each message; the client must be told, too
+    #[arg(short = 'c', long)]
+    chk: bool,
+
+    /// Not there yet: sleep on events
+    #[arg(short = 'e', long, hide = true)]
+    events: bool,
+
+    /// Seconds that the server waits for a client [default: 600]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_timeout)]
+    wait: Option<Duration>,
 
     /// How send queues ring
     #[arg(long, value_enum, default_value_t = Doorbell::Blueflame)]
@@ -221,7 +256,12 @@ impl Args {
             Err(Error::Argument { option, value: value.to_string(), why: why.to_owned() })
         };
         let opcode = self.opcode;
-        let size = self.size.unwrap_or(if opcode.is_atomic() { 8 } else { 64 });
+        let remote = self.is_remote();
+        let size = self.size.unwrap_or(match () {
+            () if opcode.is_atomic() => 8,
+            () if remote => 4096,
+            () => 64,
+        });
         if opcode.is_atomic() && size != 8 {
             return refuse("--size", size, "an atomic has 8 bytes, neither less nor more");
         }
@@ -243,23 +283,71 @@ impl Args {
         let Ok(inline) = u32::try_from(inline) else {
             return refuse("--inline", inline, "no work request holds so many bytes");
         };
-        let fitting = (RECEIVE_BYTES / u64::from(size)).clamp(1, 16) as u32;
+        let fitting = (RECEIVE_BYTES / u64::from(size)).clamp(1, if remote { 500 } else { 16 });
+        let iters = self.iters.unwrap_or(if remote { 1_000 } else { 10_000 });
+        let warmup = if remote { 0 } else { iters.div_ceil(10).min(1_000) };
         Ok(Config {
             opcode,
             size,
-            iters: self.iters,
-            warmup: self.warmup.unwrap_or(self.iters.div_ceil(10).min(1_000)),
+            iters,
+            warmup: self.warmup.unwrap_or(warmup),
             inline,
-            port: self.port,
+            port: self.ib_port,
             gid_index: self.gid_index,
-            mtu: self.mtu,
-            rx_depth: self.rx_depth.unwrap_or(fitting),
+            mtu: self.mtu.or(if remote { Mtu::from_bytes(1024) } else { None }),
+            rx_depth: self.rx_depth.unwrap_or(fitting as u32),
             doorbell: self.doorbell,
             timeout: self.timeout,
             device: self.device.clone(),
             json: self.json,
             quiet: self.quiet,
         })
+    }
+
+    /// Whether the other side is another process.
+    fn is_remote(&self) -> bool {
+        self.server || self.host.is_some()
+    }
+
+    /// What the form with another process needs; `None` for both sides in this one. Options of the other form are refused.
+    pub(super) fn remote(&self) -> Result<Option<Remote>, Error> {
+        let refuse = |option, value: &dyn fmt::Display, why: &str| {
+            Err(Error::Argument { option, value: value.to_string(), why: why.to_owned() })
+        };
+        if self.events {
+            let why = "this library has no completion channels yet; leave it out, the peer doesn't notice";
+            return refuse("--events", &"", why);
+        }
+        if !self.is_remote() {
+            let why = "only with --server or HOST";
+            return match self {
+                Self { port: Some(port), .. } => refuse("--port", port, why),
+                Self { sl: Some(sl), .. } => refuse("--sl", sl, why),
+                Self { wait: Some(wait), .. } => refuse("--wait", &wait.as_secs_f64(), why),
+                Self { chk: true, .. } => {
+                    refuse("--chk", &"", "all bytes are checked in this form")
+                }
+                _ => Ok(None),
+            };
+        }
+        if self.opcode != Opcode::Send {
+            let why = "with another process messages are SENDs, as ibv_rc_pingpong's are";
+            return refuse("--opcode", &self.opcode, why);
+        }
+        if let Some(warmup @ 1..) = self.warmup {
+            return refuse("--warmup", &warmup, "with another process each iteration counts");
+        }
+        if let (Some(wait), false) = (self.wait, self.server) {
+            return refuse("--wait", &wait.as_secs_f64(), "only a server waits");
+        }
+        let role = self.host.clone().map_or(Role::Server, |host| Role::Client { host });
+        Ok(Some(Remote {
+            role,
+            port: self.port.unwrap_or(18515),
+            service_level: self.sl.unwrap_or(0),
+            check: self.chk,
+            wait: self.wait.unwrap_or(Duration::from_secs(600)),
+        }))
     }
 }
 

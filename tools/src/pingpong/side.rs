@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde::Serialize;
 use uverbs::{
     AccessFlags, Completed, CompletionQueue, Context, Device, Endpoint, ExposedMemory, Frame,
-    Local, PortState, PostError, QueuePair, Remote, SendOp, Slab,
+    Local, PortState, PostError, ProtectionDomain, QueuePair, Remote, SendOp, Slab,
 };
 
 use super::args::Config;
@@ -92,33 +92,7 @@ impl Prepared {
         let firmware = context.query_device()?.firmware();
         let link_layer = check(&context, config)?;
         let pd = context.alloc_pd()?;
-        let completions = config.rx_depth.saturating_add(SENDS);
-        let cq = context.create_cq(completions).because_of("--rx-depth", config.rx_depth)?;
-        let qp = context
-            .queue_pair(&pd, &cq)
-            .max_send_wr(SENDS)
-            .max_recv_wr(config.rx_depth)
-            .max_inline_data(config.inline)
-            .doorbell(config.doorbell.mode())
-            .build();
-        let mut qp = match qp {
-            Err(error @ uverbs::Error::Limit { what, .. }) if what.contains("inline") => {
-                return Err(Error::Refused {
-                    option: "--inline",
-                    value: config.inline.to_string(),
-                    error,
-                });
-            }
-            // Any other size asked for is small and fixed.
-            Err(error @ uverbs::Error::Limit { .. }) => {
-                return Err(Error::Refused {
-                    option: "--rx-depth",
-                    value: config.rx_depth.to_string(),
-                    error,
-                });
-            }
-            other => other?,
-        };
+        let (cq, mut qp) = make(&context, &pd, config)?;
         let size = config.size as usize;
         let outgoing = if config.size <= config.inline {
             Outgoing::Inline(vec![0; size])
@@ -136,7 +110,10 @@ impl Prepared {
             AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
         let memory =
             if config.opcode.needs_memory() { Some(pd.expose(size, rights)?) } else { None };
-        let (endpoint, gid_type) = prepare(&context, &mut qp, config)?;
+        let attr = context.query_device()?;
+        let rd_atomic = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom).clamp(1, 16) as u8;
+        let local = Local { rd_atomic, ..Local::default() };
+        let (endpoint, gid_type) = prepare(&context, &mut qp, config, local)?;
         let about = About {
             device: device.name().to_owned(),
             firmware,
@@ -180,14 +157,42 @@ impl Prepared {
     }
 }
 
+/// A queue pair as the options want it, and its completion queue.
+pub(super) fn make(
+    context: &Context,
+    pd: &ProtectionDomain,
+    config: &Config,
+) -> Result<(CompletionQueue, QueuePair), Error> {
+    let completions = config.rx_depth.saturating_add(SENDS);
+    let cq = context.create_cq(completions).because_of("--rx-depth", config.rx_depth)?;
+    let qp = context
+        .queue_pair(pd, &cq)
+        .max_send_wr(SENDS)
+        .max_recv_wr(config.rx_depth)
+        .max_inline_data(config.inline)
+        .doorbell(config.doorbell.mode())
+        .build();
+    match qp {
+        Ok(qp) => Ok((cq, qp)),
+        Err(error @ uverbs::Error::Limit { what, .. }) if what.contains("inline") => {
+            Err(Error::Refused { option: "--inline", value: config.inline.to_string(), error })
+        }
+        // Any other size asked for is small and fixed.
+        Err(error @ uverbs::Error::Limit { .. }) => {
+            Err(Error::Refused { option: "--rx-depth", value: config.rx_depth.to_string(), error })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Refuses what this device or port can't do, by the option's name, before anything is made. Gives the link layer.
-fn check(context: &Context, config: &Config) -> Result<String, Error> {
+pub(super) fn check(context: &Context, config: &Config) -> Result<String, Error> {
     let refuse = |option, value: String, why: String| Err(Error::Argument { option, value, why });
     let name = context.device().name();
     let attr = context.query_device()?;
     if config.port == 0 || config.port > attr.phys_port_count {
         let why = format!("{name} has ports 1 to {}", attr.phys_port_count);
-        return refuse("--port", config.port.to_string(), why);
+        return refuse("--ib-port", config.port.to_string(), why);
     }
     if config.opcode.is_atomic() && attr.atomic_cap.raw() == 0 {
         return refuse("--opcode", config.opcode.to_string(), format!("{name} has no atomics"));
@@ -216,11 +221,12 @@ fn check(context: &Context, config: &Config) -> Result<String, Error> {
     Ok(port.link_layer.to_string())
 }
 
-/// Brings the queue pair to INIT. Gives also what kind of GID was taken.
-fn prepare(
+/// Brings the queue pair to INIT, with port, GID and MTU as the options want them. Gives also what kind of GID was taken.
+pub(super) fn prepare(
     context: &Context,
     qp: &mut QueuePair,
     config: &Config,
+    local: Local,
 ) -> Result<(Endpoint, Option<String>), Error> {
     let gid = match config.gid_index {
         Some(index) => {
@@ -237,14 +243,11 @@ fn prepare(
         }
         None => context.best_gid(config.port)?,
     };
-    let attr = context.query_device()?;
-    let rd_atomic = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom).clamp(1, 16) as u8;
     let local = Local {
         port: config.port,
         gid_index: gid.map(|entry| entry.index),
         mtu: config.mtu,
-        rd_atomic,
-        ..Local::default()
+        ..local
     };
     let endpoint = qp.prepare(&local)?;
     Ok((endpoint, gid.map(|entry| entry.kind.to_string())))

@@ -122,10 +122,19 @@ pub(crate) struct Run {
     pub(crate) stdout: String,
     /// Standard error.
     pub(crate) stderr: String,
+    /// It ran for too long.
+    pub(crate) was_killed: bool,
 }
 
 /// Runs a command to its end; one that hangs is killed, and the test fails.
 pub(crate) fn run(command: &mut Command) -> Run {
+    let run = run_limited(command, LIMIT);
+    assert!(!run.was_killed, "{command:?} ran for more than {LIMIT:?}: {run:?}");
+    run
+}
+
+/// Runs a command to its end, or to this time: some programs of the distribution wait for ever.
+pub(crate) fn run_limited(command: &mut Command, limit: Duration) -> Run {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let mut stdout = child.stdout.take().unwrap();
@@ -144,20 +153,19 @@ pub(crate) fn run(command: &mut Command) -> Run {
         if let Some(status) = child.try_wait().unwrap() {
             break Some(status);
         }
-        if started.elapsed() > LIMIT {
+        if started.elapsed() > limit {
             child.kill().unwrap();
             child.wait().unwrap();
             break None;
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    let run = Run {
+    Run {
         status: status.and_then(|status| status.code()),
         stdout: out.join().unwrap().unwrap(),
         stderr: err.join().unwrap().unwrap(),
-    };
-    assert!(status.is_some(), "{command:?} ran for more than {LIMIT:?}: {run:?}");
-    run
+        was_killed: status.is_none(),
+    }
 }
 
 impl Run {

@@ -1,0 +1,118 @@
+//! With another process, in the words and the order of `ibv_rc_pingpong` (rdma-core `libibverbs/examples/rc_pingpong.c`), so that
+//! either side may be that program.
+
+mod address;
+mod exchange;
+mod report;
+mod session;
+
+pub(crate) use exchange::ExchangeError;
+
+use std::time::Duration;
+
+use uverbs::Device;
+
+use self::address::Address;
+use self::exchange::{Listener, Peer};
+use self::report::Report;
+use self::session::{Outcome, Session};
+use super::args::Config;
+use crate::error::Error;
+use crate::{output, select};
+
+/// Which side this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Waits, and answers.
+    Server,
+    /// Calls, and begins.
+    Client { host: String },
+}
+
+/// What the two-process form knows besides [`Config`].
+#[derive(Clone, Debug)]
+pub(crate) struct Remote {
+    pub(crate) role: Role,
+    /// TCP port of the exchange.
+    pub(crate) port: u16,
+    pub(crate) service_level: u8,
+    /// Page starts of each message are checked, as the C program does with the last.
+    pub(crate) check: bool,
+    /// How long the server waits for its client.
+    pub(crate) wait: Duration,
+}
+
+/// A run with another process.
+pub(super) fn run(config: &Config, remote: &Remote) -> Result<(), Error> {
+    let device = select::of_this_machine(config.device.as_deref())?;
+    let tell = |whose: &str, address: &Address| {
+        if config.quiet || config.json {
+            return Ok(());
+        }
+        output::print(&format!("{whose} {address}\n"))
+    };
+    let done = match &remote.role {
+        Role::Server => serve(&device, config, remote, Listener::bind(remote.port)?, tell)?,
+        Role::Client { host } => call(
+            &device,
+            config,
+            remote,
+            || Peer::connect(host, remote.port, config.timeout),
+            tell,
+        )?,
+    };
+    let report = Report::new(config, remote, &done);
+    if config.json { output::json(&report) } else { output::print(&report.text()) }
+}
+
+/// Who talked to whom, and how it went.
+struct Done {
+    device: String,
+    own: Address,
+    peer: Address,
+    outcome: Outcome,
+}
+
+/// The server's side. `tell` is told each address as soon as it is known.
+fn serve(
+    device: &Device,
+    config: &Config,
+    remote: &Remote,
+    listener: Listener,
+    tell: impl Fn(&str, &Address) -> Result<(), Error>,
+) -> Result<Done, Error> {
+    let mut session = Session::new(device, config, remote)?;
+    tell("local  ", session.address())?;
+    let mut client = listener.accept(remote.wait, config.timeout)?;
+    let peer = client.read_address()?;
+    tell("remote ", &peer)?;
+    // Before the answer: the client's first message must find the queue pair ready.
+    session.connect(&peer)?;
+    client.write_address(session.address())?;
+    client.read_done()?;
+    let outcome = session.run()?;
+    Ok(Done { device: device.name().to_owned(), own: *session.address(), peer, outcome })
+}
+
+/// The client's side.
+fn call(
+    device: &Device,
+    config: &Config,
+    remote: &Remote,
+    connect: impl FnOnce() -> Result<Peer, ExchangeError>,
+    tell: impl Fn(&str, &Address) -> Result<(), Error>,
+) -> Result<Done, Error> {
+    let mut session = Session::new(device, config, remote)?;
+    tell("local  ", session.address())?;
+    let mut server = connect()?;
+    server.write_address(session.address())?;
+    let peer = server.read_address()?;
+    tell("remote ", &peer)?;
+    server.write_done()?;
+    session.connect(&peer)?;
+    let outcome = session.run()?;
+    Ok(Done { device: device.name().to_owned(), own: *session.address(), peer, outcome })
+}
+
+#[cfg(test)]
+mod tests;

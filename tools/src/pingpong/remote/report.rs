@@ -1,0 +1,86 @@
+//! What a run with another process is reported as: the C program's two lines, and JSON.
+
+use serde::Serialize;
+
+use super::{Done, Remote, Role};
+use crate::pingpong::args::Config;
+
+/// The whole report. Times are in nanoseconds.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    program: &'static str,
+    version: &'static str,
+    role: &'static str,
+    /// Of the server's machine, as the client was given it.
+    host: Option<String>,
+    tcp_port: u16,
+    device: String,
+    config: Config,
+    local: Place,
+    remote: Place,
+    /// Whether the page starts of each message were looked at.
+    checked: bool,
+    iterations: u64,
+    /// Both directions.
+    bytes: u64,
+    time_ns: u64,
+    bits_per_s: f64,
+    ns_per_iteration: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Place {
+    lid: u16,
+    qpn: u32,
+    psn: u32,
+    gid: Option<String>,
+}
+
+impl Place {
+    fn new(address: &super::Address) -> Self {
+        let gid = address.gid.map(|gid| gid.to_string());
+        let (lid, qpn, psn) = (address.lid, address.qpn, address.psn);
+        Self { lid, qpn, psn, gid }
+    }
+}
+
+impl Report {
+    pub(super) fn new(config: &Config, remote: &Remote, done: &Done) -> Self {
+        let (role, host) = match &remote.role {
+            Role::Server => ("server", None),
+            Role::Client { host } => ("client", Some(host.clone())),
+        };
+        let outcome = done.outcome;
+        let bytes = u64::from(config.size).saturating_mul(outcome.iters).saturating_mul(2);
+        let seconds = outcome.time.as_secs_f64().max(1e-9);
+        Self {
+            program: "uverbs pingpong",
+            version: env!("CARGO_PKG_VERSION"),
+            role,
+            host,
+            tcp_port: remote.port,
+            device: done.device.clone(),
+            config: config.clone(),
+            local: Place::new(&done.own),
+            remote: Place::new(&done.peer),
+            checked: remote.check,
+            iterations: outcome.iters,
+            bytes,
+            time_ns: u64::try_from(outcome.time.as_nanos()).unwrap_or(u64::MAX),
+            bits_per_s: bytes as f64 * 8.0 / seconds,
+            ns_per_iteration: seconds * 1e9 / outcome.iters.max(1) as f64,
+        }
+    }
+
+    /// For people. The addresses were told before.
+    pub(super) fn text(&self) -> String {
+        let seconds = self.time_ns as f64 / 1e9;
+        format!(
+            "{} bytes in {seconds:.2} seconds = {:.2} Mbit/sec\n{} iters in {seconds:.2} seconds = {:.2} usec/iter\n",
+            self.bytes,
+            self.bits_per_s / 1e6,
+            self.iterations,
+            self.ns_per_iteration / 1e3
+        )
+    }
+}

@@ -1,0 +1,284 @@
+//! One side of a ping-pong with another process: its queue pair, its buffers, and the messages.
+//!
+//! As in the C program a side sends when its last message is out and the peer's has come, so the client begins and the
+//! server answers; receives are posted anew when one is left (`rc_pingpong.c:parse_single_wc`). What goes back is what came.
+
+use std::hint::spin_loop;
+use std::thread::yield_now;
+use std::time::{Duration, Instant};
+
+use uverbs::{
+    AccessFlags, Completed, CompletionQueue, Device, Endpoint, Frame, Local, Mtu, PostError,
+    QueuePair, WorkCompletion,
+};
+
+use super::address::Address;
+use super::{Remote, Role};
+use crate::error::Error;
+use crate::pingpong::args::Config;
+use crate::pingpong::side;
+use crate::pingpong::verify::{Mismatch, Who};
+
+/// What the C program fills its buffer with.
+const FILL: u8 = 0x7b;
+/// What it has page starts be, with its `-c`.
+const PAGE_START: u8 = 0;
+
+/// Numbers of work requests.
+const RECV: u64 = 1;
+const SEND: u64 = 2;
+
+/// Frames besides the posted receives: one on its way out, one that has just come.
+const SPARE: u32 = 2;
+
+/// How a run went.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    /// Messages in each direction.
+    pub(super) iters: u64,
+    /// From before the first message until the last had come and gone.
+    pub(super) time: Duration,
+}
+
+/// One side.
+pub(super) struct Session<'a> {
+    config: &'a Config,
+    remote: &'a Remote,
+    qp: QueuePair,
+    cq: CompletionQueue,
+    mtu: Mtu,
+    address: Address,
+    /// Frames that are nowhere else.
+    free: Vec<Frame>,
+    /// What is sent next.
+    outgoing: Option<Frame>,
+    receives: u32,
+    sent: u64,
+    received: u64,
+    page: usize,
+}
+
+impl<'a> Session<'a> {
+    /// A queue pair in INIT, with its receives posted.
+    pub(super) fn new(
+        device: &Device,
+        config: &'a Config,
+        remote: &'a Remote,
+    ) -> Result<Self, Error> {
+        let context = device.open()?;
+        side::check(&context, config)?;
+        let pd = context.alloc_pd()?;
+        let (cq, mut qp) = side::make(&context, &pd, config)?;
+        let slab = pd.slab(config.size as usize, (config.rx_depth + SPARE) as usize)?;
+        let free = std::iter::from_fn(|| slab.take()).collect();
+        let local = Local {
+            access: AccessFlags::empty(),
+            // Both sides have to agree on it, and the C program has one.
+            rd_atomic: 1,
+            service_level: remote.service_level,
+            ..Local::default()
+        };
+        let (Endpoint { lid, qpn, psn, mtu, gid, .. }, _) =
+            side::prepare(&context, &mut qp, config, local)?;
+        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
+        let page = page.ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(4096);
+        let mut session = Self {
+            config,
+            remote,
+            qp,
+            cq,
+            mtu,
+            address: Address { lid, qpn, psn, gid },
+            free,
+            outgoing: None,
+            receives: 0,
+            sent: 0,
+            received: 0,
+            page,
+        };
+        session.fill_receives()?;
+        Ok(session)
+    }
+
+    /// Where it is.
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Connects it. The C program says nothing of its MTU: both sides are given the same.
+    pub(super) fn connect(&mut self, peer: &Address) -> Result<(), Error> {
+        let &Address { lid, qpn, psn, gid } = peer;
+        let endpoint = Endpoint { lid, qpn, psn, mtu: self.mtu, rd_atomic: 1, gid };
+        self.qp.connect(&endpoint).map_err(|error| match error {
+            uverbs::Error::MissingAttribute { .. } => Error::Peer(
+                "the peer told no GID, without which RoCE has no route: start it with --gid-idx"
+                    .to_owned(),
+            ),
+            other => Error::Verb(other),
+        })
+    }
+
+    /// All messages.
+    pub(super) fn run(&mut self) -> Result<Outcome, Error> {
+        let started = Instant::now();
+        let (mut send_is_out, mut answer_is_due) = (false, true);
+        if self.is_client() {
+            let mut first = self.free.pop().ok_or_else(|| self.wrong("no frame for a message"))?;
+            first.set_len(self.config.size as usize);
+            first.fill(FILL);
+            if self.remote.check {
+                first.iter_mut().step_by(self.page).for_each(|byte| *byte = PAGE_START);
+            }
+            self.outgoing = Some(first);
+            self.send()?;
+            send_is_out = true;
+        }
+        let iters = self.config.iters;
+        let mut idle_since = None;
+        while self.sent < iters || self.received < iters {
+            let mut completions: [WorkCompletion; 2] = Default::default();
+            let count = self.cq.poll_into(&mut completions);
+            if count == 0 {
+                self.idle(&mut idle_since)?;
+                continue;
+            }
+            idle_since = None;
+            for completion in completions.into_iter().take(count) {
+                if completion.is_recv {
+                    self.arrived(completion)?;
+                    answer_is_due = false;
+                } else {
+                    self.gone(completion)?;
+                    send_is_out = false;
+                }
+                if self.sent < iters && !send_is_out && !answer_is_due {
+                    self.send()?;
+                    (send_is_out, answer_is_due) = (true, true);
+                }
+            }
+        }
+        Ok(Outcome { iters, time: started.elapsed() })
+    }
+
+    fn is_client(&self) -> bool {
+        self.remote.role != Role::Server
+    }
+
+    fn peer(&self) -> Who {
+        if self.is_client() { Who::Server } else { Who::Client }
+    }
+
+    /// The iteration that is going on, from 1.
+    fn iteration(&self) -> u64 {
+        self.received + 1
+    }
+
+    #[cold]
+    fn wrong(&self, what: &str) -> Error {
+        Error::Unexpected { iteration: self.iteration(), what: what.to_owned() }
+    }
+
+    fn idle(&self, since: &mut Option<(Instant, u32)>) -> Result<(), Error> {
+        let (since, polls) = since.get_or_insert_with(|| (Instant::now(), 0));
+        *polls = polls.wrapping_add(1);
+        if polls.is_multiple_of(64) {
+            let waited = since.elapsed();
+            if waited >= self.config.timeout {
+                let what = match self.peer() {
+                    Who::Client => "the client's message",
+                    Who::Server => "the server's message",
+                };
+                return Err(Error::Silence { iteration: self.iteration(), what, waited });
+            }
+            // The peer, or a software HCA, may need this processor.
+            yield_now();
+        } else {
+            spin_loop();
+        }
+        Ok(())
+    }
+
+    /// A message has come.
+    fn arrived(&mut self, completion: WorkCompletion) -> Result<(), Error> {
+        let (iteration, from) = (self.iteration(), self.peer());
+        let kind = completion.result.map_err(|failure| Error::Completion {
+            iteration,
+            what: format!("the receive of the {from}'s message"),
+            failure,
+        })?;
+        let frame = completion.frame.ok_or_else(|| self.wrong("a receive without its buffer"))?;
+        let size = self.config.size;
+        if kind != Completed::Recv || completion.byte_len != size {
+            let what = format!(
+                "the {from} sent {kind:?} of {} bytes, not a message of {size} (--size must be the same on both sides)",
+                completion.byte_len
+            );
+            return Err(Error::Unexpected { iteration, what });
+        }
+        if self.remote.check {
+            let mut starts = frame.iter().enumerate().step_by(self.page);
+            if let Some((offset, &got)) = starts.find(|(_, byte)| **byte != PAGE_START) {
+                return Err(Mismatch { iteration, from, offset, wanted: PAGE_START, got }.into());
+            }
+        }
+        self.receives -= 1;
+        self.received += 1;
+        // A peer that doesn't wait for its turn leaves one here already.
+        self.free.extend(self.outgoing.replace(frame));
+        if self.receives <= 1 {
+            self.fill_receives()?;
+        }
+        Ok(())
+    }
+
+    /// A message is out.
+    fn gone(&mut self, completion: WorkCompletion) -> Result<(), Error> {
+        let iteration = self.iteration();
+        completion.result.map_err(|failure| Error::Completion {
+            iteration,
+            what: format!("the message to the {}", self.peer()),
+            failure,
+        })?;
+        self.sent += 1;
+        self.free.extend(completion.frame);
+        Ok(())
+    }
+
+    fn fill_receives(&mut self) -> Result<(), Error> {
+        while self.receives < self.config.rx_depth {
+            let frame = self.free.pop().ok_or_else(|| self.wrong("no frame for a receive"))?;
+            let iteration = self.iteration();
+            self.qp.post_recv(RECV, frame).map_err(|rejected| Error::Post {
+                iteration,
+                what: "a receive".to_owned(),
+                error: rejected.error,
+            })?;
+            self.receives += 1;
+        }
+        Ok(())
+    }
+
+    /// Sends what is to be sent.
+    fn send(&mut self) -> Result<(), Error> {
+        let frame = self.outgoing.take().ok_or_else(|| self.wrong("nothing to send"))?;
+        let mut batch = self.qp.batch();
+        let posted = if self.config.size <= self.config.inline {
+            let posted = batch.send_inline(SEND, &frame);
+            self.free.push(frame);
+            posted
+        } else {
+            batch.send(SEND, frame).map_err(PostError::from)
+        };
+        match posted {
+            Ok(()) => {
+                batch.ring();
+                Ok(())
+            }
+            Err(error) => Err(Error::Post {
+                iteration: self.received + 1,
+                what: "a message".to_owned(),
+                error,
+            }),
+        }
+    }
+}

@@ -37,7 +37,7 @@ const BASE: Call = Call {
     source: "",
     make: |rig| rig.cmd(0, 0),
     context: true,
-    on_rxe: true,
+    on_rxe: Some((0, 0)),
     attrs: &[],
     marks: Want::Is("wrote []"),
     exceptions: &[],
@@ -69,7 +69,7 @@ pub(crate) static CALLS: &[Call] = &[
                 .output(&rig.memory, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, 8)
                 .output(&rig.memory, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, 72)
         },
-        on_rxe: false,
+        on_rxe: None,
         attrs: &[
             optional(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, Out),
             optional(UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, Out),
@@ -257,7 +257,7 @@ pub(crate) static CALLS: &[Call] = &[
         name: "UAR.ALLOC",
         source: "hw/mlx5/main.c:MLX5_IB_METHOD_UAR_OBJ_ALLOC",
         make: Rig::alloc_uar,
-        on_rxe: false,
+        on_rxe: None,
         attrs: &[
             attr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, New),
             attr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, Const),
@@ -272,7 +272,7 @@ pub(crate) static CALLS: &[Call] = &[
         name: "UAR.DESTROY",
         source: "hw/mlx5/main.c:MLX5_IB_METHOD_UAR_OBJ_DESTROY",
         make: |rig| rig.destroy(MLX5_IB_OBJECT_UAR, rig.uar().handle),
-        on_rxe: false,
+        on_rxe: None,
         attrs: &[attr(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, Idr)],
         ..BASE
     },
@@ -287,7 +287,7 @@ pub(crate) static CALLS: &[Call] = &[
                 .bytes(&rig.memory, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, &request)
                 .output(&rig.memory, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, 4112)
         },
-        on_rxe: false,
+        on_rxe: None,
         attrs: &[
             attr(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, InFrom(16)),
             attr(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, OutFrom(16)),
@@ -326,6 +326,16 @@ pub(crate) static CALLS: &[Call] = &[
         name: "REG_MR",
         source: "core/uverbs_cmd.c:ib_uverbs_reg_mr",
         make: |rig| rig.reg_mr(&rig.reg_mr_request()),
+        attrs: &[COMMAND, REQUEST, RESPONSE],
+        marks: Want::Is("wrote [1]"),
+        ..BASE
+    },
+    Call {
+        name: "REREG_MR",
+        source: "core/uverbs_cmd.c:ib_uverbs_rereg_mr",
+        make: |rig| rig.rereg_mr(&rig.rereg_mr_request()),
+        // At 6.12 and not at 6.1.
+        on_rxe: Some((6, 12)),
         attrs: &[COMMAND, REQUEST, RESPONSE],
         marks: Want::Is("wrote [1]"),
         ..BASE

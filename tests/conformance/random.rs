@@ -16,6 +16,7 @@ use crate::cmd::{Cmd, written};
 use crate::rig::Rig;
 use crate::sweep::{Call, Kind, spoilings};
 use crate::target::Target;
+use crate::want::Version;
 
 /// Steps of a program. Each takes some client memory, which is given back with the file.
 const STEPS: usize = 40;
@@ -56,6 +57,12 @@ fn fields(name: &str) -> &'static [(usize, usize, &'static [u64])] {
             (32, 4, HANDLES),
             (36, 4, &[0, 1, 2, 4, 8, 0xf, 1 << 10, 1 << 19, 1 << 30, 1 << 31]),
         ],
+        "REREG_MR" => &[
+            (8, 4, HANDLES),
+            (12, 4, &[0, 2, 4, 6, 8, 12]),
+            (40, 4, HANDLES),
+            (44, 4, &[0, 1, 2, 0xf, 1 << 10, 1 << 31]),
+        ],
         "CREATE_AH" => &[(16, 4, HANDLES), (24 + 29, 1, &[0, 1]), (24 + 30, 1, &[0, 1, 2, 255])],
         "QUERY_QP" => &[(8, 4, HANDLES), (12, 4, &[0, 1, 0xffff_ffff])],
         "MODIFY_QP" | "MODIFY_QP_EX" => &[
@@ -70,11 +77,11 @@ fn fields(name: &str) -> &'static [(usize, usize, &'static [u64])] {
 }
 
 /// One step, made from the dice: the same for either side, but for the addresses of its memory.
-fn step(rig: &Rig, dice: &mut Dice, all: bool) -> (String, &'static Call, Cmd) {
+fn step(rig: &Rig, dice: &mut Dice, kernel: Version, all: bool) -> (String, &'static Call, Cmd) {
     let call = loop {
         let call = &CALLS[dice.below(CALLS.len())];
         // A context is made once; and what only mlx5 has can't be compared.
-        if call.context && (all || call.on_rxe) {
+        if call.context && (all || call.on_rxe.is_some_and(|since| since <= kernel)) {
             break call;
         }
     };
@@ -229,7 +236,7 @@ pub(crate) fn run(target: &Target, seed: u64, count: u64) -> Result<(usize, usiz
         let mut history = Vec::new();
         for _ in 0..STEPS {
             let results = sides.iter().zip(&mut dice).map(|(rig, dice)| {
-                let (text, call, cmd) = step(rig, dice, sides.len() == 1);
+                let (text, call, cmd) = step(rig, dice, target.kernel, sides.len() == 1);
                 (text, outcome(rig, call, &cmd))
             });
             let results = results.collect::<Vec<_>>();

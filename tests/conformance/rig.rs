@@ -227,6 +227,21 @@ impl Rig {
         self.write(IB_USER_VERBS_CMD_REG_MR, request, size_of::<ib_uverbs_reg_mr_resp>())
     }
 
+    /// REREG_MR with other rights.
+    pub(crate) fn rereg_mr_request(&self) -> ib_uverbs_rereg_mr {
+        ib_uverbs_rereg_mr {
+            mr_handle: self.mr(),
+            pd_handle: self.pd(),
+            flags: IB_MR_REREG_ACCESS,
+            access_flags: IB_UVERBS_ACCESS_LOCAL_WRITE,
+            ..Default::default()
+        }
+    }
+
+    pub(crate) fn rereg_mr(&self, request: &ib_uverbs_rereg_mr) -> Cmd {
+        self.write(IB_USER_VERBS_CMD_REREG_MR, request, size_of::<ib_uverbs_rereg_mr_resp>())
+    }
+
     pub(crate) fn new_mr(
         &self,
         request: &ib_uverbs_reg_mr,

@@ -13,7 +13,9 @@ use crate::case::{Case, World};
 use crate::cmd::{Cmd, send_words, written};
 use crate::rig::Rig;
 use crate::target::Target;
-use crate::want::{EBADF, EFAULT, EINVAL, ENOENT, EOPNOTSUPP, EPROTONOSUPPORT, Outcome, Want};
+use crate::want::{
+    Driver, EBADF, EFAULT, EINVAL, ENOENT, EOPNOTSUPP, EPROTONOSUPPORT, Outcome, Version, Want,
+};
 
 /// Kind of an attribute, as the method declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +64,8 @@ pub(crate) struct Call {
     pub(crate) make: fn(&Rig) -> Cmd,
     /// Whether the file has a context already.
     pub(crate) context: bool,
-    /// Whether the driver has the method.
-    pub(crate) on_rxe: bool,
+    /// Since which kernel rxe has the method, if ever.
+    pub(crate) on_rxe: Option<Version>,
     pub(crate) attrs: &'static [Attr],
     /// What the success says: ids of the attributes marked as written.
     pub(crate) marks: Want,
@@ -372,8 +374,8 @@ impl Call {
             run(&rig, cmd)
         });
         match self.on_rxe {
-            true => case,
-            false => case.only(World::Mlx5, "a method of mlx5's own"),
+            Some(since) => case.from(Driver::Rxe, since, "rxe had no such command yet"),
+            None => case.only(World::Mlx5, "a method of mlx5's own"),
         }
     }
 

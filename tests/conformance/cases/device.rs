@@ -303,6 +303,26 @@ fn write_commands() -> Vec<Case> {
         ),
         case(
             "write commands",
+            "extended: room for the driver",
+            "hw/mlx5/main.c:mlx5_ib_query_device; sw/rxe/rxe_verbs.c:rxe_query_device",
+            Want::Driver { mlx5: &Want::Ok, rxe: &RXE_NO_ROOM },
+            move |rig| {
+                let cmd = rig.write(query_ex, &0u64, 304);
+                rig.run(&cmd.output(&rig.memory, UVERBS_ATTR_UHW_OUT, 104))
+            },
+        ),
+        case(
+            "write commands",
+            "extended: too little room for the driver",
+            "hw/mlx5/main.c:mlx5_ib_query_device; sw/rxe/rxe_verbs.c:rxe_query_device",
+            Want::Driver { mlx5: &EINVAL, rxe: &RXE_NO_ROOM },
+            move |rig| {
+                let cmd = rig.write(query_ex, &0u64, 304);
+                rig.run(&cmd.output(&rig.memory, UVERBS_ATTR_UHW_OUT, 4))
+            },
+        ),
+        case(
+            "write commands",
             "an unknown number with a bad request",
             "core/uverbs_uapi.c:ib_uverbs_notsupp",
             EOPNOTSUPP,
@@ -313,6 +333,9 @@ fn write_commands() -> Vec<Case> {
         ),
     ]
 }
+
+/// rxe refused room that it has no use for at 6.1 and 6.12, and leaves it alone at 7.2.
+const RXE_NO_ROOM: Want = Want::Since((6, 13), &EINVAL, &Want::Ok);
 
 /// What a file answers that has no context yet.
 fn without_context() -> Vec<Case> {

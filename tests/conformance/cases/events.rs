@@ -1,5 +1,5 @@
-//! Completion channels and async event files as descriptors.
-#![allow(unsafe_code, reason = "reads descriptors by number")]
+//! Completion channels, async event files and the device's own file as descriptors.
+#![allow(unsafe_code, reason = "reads descriptors by number, and forks")]
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -82,6 +82,32 @@ pub(super) fn cases() -> Vec<Case> {
         case("descriptors", "async: two files", READ, Want::Is("true"), |rig| {
             Ok((rig.new_events()? != rig.new_events()?).to_string())
         }),
+        case(
+            "descriptors",
+            "a child shares the file",
+            "core/uverbs_main.c:ib_uverbs_open",
+            Want::Is("child 0, parent 1"),
+            |rig| {
+                // SAFETY: the child calls nothing but the command and `_exit`, and no other thread holds a lock that it
+                // could need: on a real device this program has one thread.
+                match unsafe { libc::fork() } {
+                    0 => {
+                        let status = rig.new_pd().map_or(100, |pd| pd as i32);
+                        // SAFETY: ends the child, and nothing else of it runs.
+                        unsafe { libc::_exit(status) }
+                    }
+                    child => {
+                        let status =
+                            nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(child), None)?;
+                        let nix::sys::wait::WaitStatus::Exited(_, code) = status else {
+                            return Ok(format!("{status:?}"));
+                        };
+                        Ok(format!("child {code}, parent {}", rig.new_pd()?))
+                    }
+                }
+            },
+        )
+        .only(World::Kernel, "softhca lives in the process, and a child has a copy"),
         case("descriptors", "closed behind the device", READ, Want::Ok, |rig| {
             let other = Rig::new(&rig.target)?;
             other.furnish();

@@ -49,7 +49,7 @@ impl<P: Provider> CompletionQueue<P> {
         self.core.cqn()
     }
 
-    /// Completions it can hold: at least what was asked for.
+    /// Work requests whose completions it has room for: at least what was asked for.
     ///
     /// A completion that finds it full is lost, and with it the queue and every queue pair that completes to it. It has room for the
     /// worst case if it holds the `max_send_wr` and `max_recv_wr` that were [granted](crate::QueuePair::cap), of all its queue pairs.
@@ -112,7 +112,7 @@ impl<P: Provider> CompletionQueue<P> {
             self.cq.settle();
         }
         // Entries go back early in a long burst, or the device would run out of them.
-        let every = self.core.capacity() / 4 + 1;
+        let every = self.core.lag();
         Burst { cq: &mut self.cq, left: budget, every, unpublished: 0 }
     }
 

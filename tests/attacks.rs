@@ -120,6 +120,44 @@ fn a_burst_without_end_gives_entries_back_on_the_way() {
 }
 
 #[test]
+fn a_burst_that_posts_for_each_completion_never_overruns() {
+    if common::not_on_rxe(
+        "its kernel looks at receives when a packet comes, and flushes none before",
+    ) {
+        return;
+    }
+    for entries in [1, 2, 3, 7, 15, 16, 31, 100] {
+        let context = device().open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let mut cq = context.create_cq(entries).unwrap();
+        let room = cq.capacity();
+        assert!(room >= entries);
+        let mut qp = context.queue_pair(&pd, &cq).max_recv_wr(room).build().unwrap();
+        qp.init(&InitAttr { port: 1, pkey_index: 0, access: AccessFlags::empty() }).unwrap();
+        // A queue pair in error completes each receive at once.
+        qp.fail().unwrap();
+        let slab = pd.slab(8, room as usize).unwrap();
+        while let Some(frame) = slab.take() {
+            qp.post_recv(0, frame).unwrap();
+        }
+        let (mut left, started) = (3 * room, Instant::now());
+        let mut burst = cq.poll(usize::MAX);
+        while left > 0 {
+            assert!(started.elapsed() < LIMIT, "{left} left of {entries} entries");
+            let frame = burst.next().and_then(|mut completion| completion.take_frame());
+            if let Some(frame) = frame {
+                qp.post_recv(0, frame).unwrap();
+                left -= 1;
+                // Until the device has written as many as it can.
+                sleep(Duration::from_millis(2));
+            }
+        }
+        drop(burst);
+        assert_eq!(context.async_event(Duration::ZERO).unwrap(), None, "{entries} entries");
+    }
+}
+
+#[test]
 fn as_many_sends_as_the_queue_has_never_overrun_a_completion_queue_of_that_size() {
     let (mut client, server) = pair_with(&Local::default(), |qp| qp.max_send_wr(256));
     let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();

@@ -32,12 +32,44 @@ struct Inbox {
     closed: bool,
 }
 
+/// How many entries a ring has, and how many of them work requests may count on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CqRoom {
+    capacity: u32,
+    lag: u32,
+}
+
+impl CqRoom {
+    /// A ring of `entries` for a program that asked for `asked` of them, which are fewer.
+    ///
+    /// Within a burst a completion's work request is over, and another one may be posted, before the entry goes back to the device. What is
+    /// not promised to work requests is room for such entries: they are given back when there are that many.
+    #[must_use]
+    pub fn new(asked: u32, entries: u32) -> Self {
+        // A quarter is enough for a store to be nothing beside what it is for.
+        let capacity = asked.max(entries - entries / 4).min(entries.saturating_sub(1));
+        Self { capacity, lag: (entries - capacity).max(1) }
+    }
+
+    /// Completions that work requests may count on.
+    #[must_use]
+    pub fn capacity(self) -> u32 {
+        self.capacity
+    }
+
+    /// Completions handed out after which entries go back to the device; at least 1.
+    #[must_use]
+    pub fn lag(self) -> u32 {
+        self.lag
+    }
+}
+
 /// A completion queue: the kernel's object and the memory that the device writes to.
 pub struct CqCore {
     context: Arc<ContextCore>,
     handle: u32,
     cqn: u32,
-    capacity: u32,
+    room: CqRoom,
     event_id: u64,
     /// Ring and doorbell record; `None` only while dropping.
     memory: Option<Box<dyn Any + Send + Sync>>,
@@ -52,7 +84,7 @@ impl CqCore {
         context: Arc<ContextCore>,
         handle: u32,
         cqn: u32,
-        capacity: u32,
+        room: CqRoom,
         event_id: u64,
         memory: Box<dyn Any + Send + Sync>,
     ) -> Arc<Self> {
@@ -60,7 +92,7 @@ impl CqCore {
             context,
             handle,
             cqn,
-            capacity,
+            room,
             event_id,
             memory: Some(memory),
             inbox: Mutex::default(),
@@ -86,10 +118,17 @@ impl CqCore {
         self.cqn
     }
 
-    /// Completions it can hold.
+    /// Completions that work requests may count on.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.capacity
+        self.room.capacity()
+    }
+
+    /// See [`CqRoom::lag`].
+    #[inline]
+    #[must_use]
+    pub fn lag(&self) -> u32 {
+        self.room.lag()
     }
 
     /// What asynchronous events name it by.
@@ -170,7 +209,7 @@ impl fmt::Debug for CqCore {
         f.debug_struct("CqCore")
             .field("handle", &self.handle)
             .field("cqn", &self.cqn)
-            .field("capacity", &self.capacity)
+            .field("room", &self.room)
             .finish_non_exhaustive()
     }
 }

@@ -12,7 +12,7 @@ use uverbs_core::attr::QpCap;
 use uverbs_core::cmd::cq::CreateCq;
 use uverbs_core::cmd::qp::CreateQp;
 use uverbs_core::context::unique_id;
-use uverbs_core::cq::CqCore;
+use uverbs_core::cq::{CqCore, CqRoom};
 use uverbs_core::error::Error;
 use uverbs_core::memory::{Dbrec, Mapping};
 use uverbs_core::provider::{CqInit, NewQp, QpInit};
@@ -114,7 +114,7 @@ pub(crate) fn create_cq(
         Arc::clone(&context.core),
         created.handle,
         answer.cqn,
-        entries - 1,
+        CqRoom::new(init.entries, entries),
         attr.user_handle,
         Box::new(memory),
     );

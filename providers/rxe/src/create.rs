@@ -13,7 +13,7 @@ use uverbs_core::attr::QpCap;
 use uverbs_core::cmd::cq::CreateCq;
 use uverbs_core::cmd::qp::CreateQp;
 use uverbs_core::context::unique_id;
-use uverbs_core::cq::CqCore;
+use uverbs_core::cq::{CqCore, CqRoom};
 use uverbs_core::error::Error;
 use uverbs_core::provider::{CqInit, NewQp, QpInit};
 use uverbs_core::qp::{QpCore, QpParts};
@@ -76,11 +76,12 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     if init.entries == 0 {
         return Err(Error::Limit { verb: CREATE_CQ, what: "entries", value: 0, limit: 1 });
     }
-    limit(CREATE_CQ, "entries", init.entries, cqe)?;
+    // One more than asked for: a ring of the kernel's keeps one entry empty, and one is for the completion at hand.
+    limit(CREATE_CQ, "entries", init.entries, cqe.saturating_sub(1))?;
     limit(CREATE_CQ, "comp_vector", init.comp_vector, vectors.saturating_sub(1))?;
     let mut answer = rxe_create_cq_resp::default();
     let attr = CreateCq {
-        entries: init.entries,
+        entries: init.entries + 1,
         user_handle: unique_id(),
         comp_vector: init.comp_vector,
         channel: None,
@@ -99,7 +100,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         Arc::clone(&context.core),
         created.handle,
         created.handle,
-        ring.mask(),
+        CqRoom::new(init.entries, ring.mask()),
         attr.user_handle,
         Box::new(memory),
     );

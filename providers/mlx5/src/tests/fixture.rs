@@ -5,7 +5,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use uverbs_core::cq::{CqCore, Message};
+use uverbs_core::cq::{CqCore, CqRoom, Message};
 use uverbs_core::frame::Slab;
 use uverbs_core::memory::Mapping;
 use uverbs_core::mr::MrCore;
@@ -214,7 +214,8 @@ impl PollSide {
         let ring = Arc::new(Heap::new((entries as usize) << shift));
         let record = Arc::new(Heap::new(64));
         let memory = Box::new((Arc::clone(&ring), Arc::clone(&record)));
-        let core = CqCore::new(Door::new().core(), 1, 0x777, entries - 1, 0, memory);
+        let core =
+            CqCore::new(Door::new().core(), 1, 0x777, CqRoom::new(entries - 1, entries), 0, memory);
         // SAFETY: as long as the ring.
         unsafe { fill(ring.at(0), entries, shift) };
         let parts = CqParts {

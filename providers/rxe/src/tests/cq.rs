@@ -191,6 +191,25 @@ fn what_is_not_in_flight_is_skipped_and_counted() {
 }
 
 #[test]
+fn an_index_over_the_rings_end_means_what_its_low_bits_say() {
+    let mut rig = Rig::new(15);
+    let slab = rig.slab(64, 1);
+    for id in 0..40 {
+        assert!(post(&mut rig, id, true, &slab));
+        rig.complete_recv(0, 128, 1, None);
+        let completions = rig.completions.lock().unwrap();
+        completions.poke_producer(completions.raw_producer() | 0xabc0_0000);
+        drop(completions);
+        assert_eq!(poll(&mut rig).map(|(id, ..)| id), Some(id));
+        assert!(poll(&mut rig).is_none());
+        rig.cq.publish();
+        let completions = rig.completions.lock().unwrap();
+        assert!(completions.raw_consumer() < completions.slots(), "kept in the ring");
+    }
+    assert_eq!(rig.cq.strays(), 0);
+}
+
+#[test]
 fn frames_come_back_when_the_queue_pair_goes() {
     let mut rig = Rig::new(15);
     let slab = rig.slab(64, 4);

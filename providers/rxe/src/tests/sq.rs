@@ -238,6 +238,8 @@ proptest! {
             let wr = Wr { id, flags: SendFlags::from_bits_truncate(flags) | SendFlags::SIGNALED };
             rig.send(wr, op, data).unwrap();
             let wqe = rig.sends.lock().unwrap().head().unwrap();
+            let slots = rig.sends.lock().unwrap().slots();
+            prop_assert!(rig.sends.lock().unwrap().raw_producer() < slots, "kept in the ring");
             prop_assert_eq!(u32_at(&wqe, 12), number);
             let (mut length, mut want) = (0, Vec::new());
             match data {

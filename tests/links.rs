@@ -11,22 +11,24 @@ use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, is_rxe};
 use uverbs::{
-    AsyncElement, AsyncEventKind, Context, Device, Errno, Error, Frame, GidType, Local, PortState,
-    PostError,
+    AccessFlags, AsyncElement, AsyncEventKind, Context, Device, Errno, Error, Frame, GidType,
+    Local, PortState, PostError,
 };
 
-/// Runs a program of iproute2.
-fn run(program: &str, arguments: &str) -> Result<(), String> {
+/// Runs a program of iproute2, and answers what it printed.
+fn run(program: &str, arguments: &str) -> Result<String, String> {
     let done = Command::new(program).args(arguments.split(' ')).output();
     match done {
-        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) if output.status.success() => {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        }
         Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
         Err(error) => Err(error.to_string()),
     }
 }
 
-fn must(program: &str, arguments: &str) {
-    run(program, arguments).unwrap_or_else(|error| panic!("{program} {arguments}: {error}"));
+fn must(program: &str, arguments: &str) -> String {
+    run(program, arguments).unwrap_or_else(|error| panic!("{program} {arguments}: {error}"))
 }
 
 /// A soft-RoCE device on an interface of its own.
@@ -255,4 +257,40 @@ fn a_device_that_is_deleted_in_mid_traffic_is_let_go_with_its_last_file() {
     eventually("the deletion is done", || delete.try_wait().unwrap().is_some());
     assert!(delete.wait().unwrap().success());
     assert!(!std::path::Path::new(&format!("/sys/class/infiniband/{}", link.name)).exists());
+}
+
+/// Not through the loopback: a device at each end of the cable, and packets between.
+#[test]
+fn two_devices_talk_over_a_cable() {
+    let Some(link) = Link::new(5) else { return };
+    let far = format!("{}p", link.name);
+    must("rdma", &format!("link add {far} type rxe netdev {}p", link.interface));
+    let devices = [link.device(), uverbs::device(&far).unwrap()];
+    // Within one machine only link-local addresses lead over the cable; GID 0 is that of the interface's MAC.
+    for (device, end) in devices.iter().zip(["", "p"]) {
+        let settled = format!("-6 -o addr show dev {}{end} scope link -tentative", link.interface);
+        eventually("the link-local address is settled", || !must("ip", &settled).is_empty());
+        let context = device.open().unwrap();
+        eventually("the link-local GID is there", || {
+            context.query_gid(1, 0).is_ok_and(|entry| entry.kind == GidType::RoceV2)
+        });
+    }
+    let local = Local { gid_index: Some(0), ..Local::default() };
+    let (mut client, mut server) = common::pair_on(&devices[0], &devices[1], &local, |qp| qp);
+    assert_ne!(client.endpoint.gid, server.endpoint.gid);
+    exchange(&mut client, &mut server);
+    exchange(&mut server, &mut client);
+    let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
+    let memory = server.pd.expose(1 << 20, access).unwrap();
+    let wanted = common::pattern(300_000, 9);
+    let (there, back) = (client.filled(wanted.len(), 9), client.filled(wanted.len(), 0));
+    let mut batch = client.qp.batch();
+    batch.write(1, there, memory.remote(77)).unwrap();
+    batch.read(2, back, memory.remote(77)).unwrap();
+    batch.ring();
+    client.done();
+    assert_eq!(*client.done().frame.unwrap(), wanted[..]);
+    let mut written = vec![0; wanted.len()];
+    memory.read(77, &mut written).unwrap();
+    assert_eq!(written, wanted);
 }

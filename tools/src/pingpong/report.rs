@@ -116,6 +116,11 @@ impl Report {
         for (who, about) in [("client", &self.client), ("server", &self.server)] {
             let _ = writeln!(text, "  {who:9}  {}", about.line());
         }
+        // Soft-RoCE has one doorbell, whatever was asked for.
+        let doorbell = match self.client.driver.as_str() {
+            "rxe" => "system call".to_owned(),
+            _ => doorbell.to_string(),
+        };
         let mtu = self.client.mtu.map_or("?".to_owned(), |mtu| mtu.to_string());
         let _ = writeln!(
             text,

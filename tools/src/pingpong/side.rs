@@ -64,6 +64,7 @@ pub(super) struct Sent {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct About {
     pub(super) device: String,
+    pub(super) driver: String,
     pub(super) firmware: String,
     pub(super) embedded: bool,
     pub(super) port: u8,
@@ -115,6 +116,7 @@ impl Prepared {
         let local = Local { rd_atomic, ..Local::default() };
         let (endpoint, gid_type) = prepare(&context, &mut qp, config, local)?;
         let about = About {
+            driver: crate::select::driver(device),
             device: device.name().to_owned(),
             firmware,
             embedded,

@@ -107,7 +107,7 @@ impl Default for QpCap {
     }
 }
 
-/// How the send queue rings its doorbell.
+/// How the send queue rings its doorbell. Soft-RoCE has one way only, a system call, and takes either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DoorbellMode {

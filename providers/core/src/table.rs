@@ -55,8 +55,9 @@ pub struct SlotTable {
     owns: AtomicBool,
     /// Set when a completion told that the queue pair failed.
     failed: AtomicBool,
-    /// The published producer index, free running, where the provider notes it.
-    published: CachePadded<AtomicU32>,
+    /// The published producer index, free running, where the provider notes it: one whose doorbell costs so much that it may share
+    /// the line.
+    published: AtomicU32,
     /// The consumer index, free running. Written by the polling side, read by the posting side when the ring looks full.
     retired: CachePadded<AtomicU32>,
 }
@@ -84,7 +85,7 @@ impl SlotTable {
             mask: count - 1,
             owns: AtomicBool::new(false),
             failed: AtomicBool::new(false),
-            published: CachePadded::new(AtomicU32::new(0)),
+            published: AtomicU32::new(0),
             retired: CachePadded::new(AtomicU32::new(0)),
         }
     }

@@ -85,10 +85,9 @@ impl Firmware {
         LOG_MAX_MKEY.set(cap, log2(config.max_mkey));
         LOG_MAX_MRW_SZ.set(cap, 64);
         LOG_MAX_KLM_LIST_SIZE.set(cap, 22);
-        // Regions are made by CREATE_MKEY alone: the device doesn't change keys by work requests.
+        // Page lists come by CREATE_MKEY; work requests change the rest of a key, and bind windows.
         UMR_MODIFY_ENTITY_SIZE_DISABLED.set(cap, 1);
-        UMR_MODIFY_ATOMIC_DISABLED.set(cap, 1);
-        UMR_INDIRECT_MKEY_DISABLED.set(cap, 1);
+        IMAICL.set(cap, 1);
         // Transport. mlx5_ib doesn't load without XRC.
         RC.set(cap, 1);
         UC.set(cap, 1);

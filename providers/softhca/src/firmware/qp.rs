@@ -95,17 +95,14 @@ pub(super) struct Qp {
 impl Firmware {
     pub(super) fn create_qp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_qp_in::QPC.of(call.input);
-        let kind = ServiceType(qpc::ST.get(context) as u8);
-        let (service, special) = match kind {
+        let (service, special) = match ServiceType(qpc::ST.get(context) as u8) {
             ServiceType::RC => (Service::Rc, None),
             ServiceType::UC => (Service::Uc, None),
             ServiceType::UD => (Service::Ud, None),
             ServiceType::XRC => (Service::Xrc, None),
             ServiceType::QP0 => (Service::Ud, Some(0)),
             ServiceType::QP1 => (Service::Ud, Some(1)),
-            // Linux's own, for requests that change keys. It is told that there are none (caps.rs), and makes the queue pair
-            // all the same; such a request ends as any that the device lacks.
-            ServiceType::REG_UMR => (Service::Rc, None),
+            ServiceType::REG_UMR => (Service::Umr, None),
             _ => return Err(Refusal::param("no such transport here")),
         };
         let uar = qpc::UAR_PAGE.get32(context);
@@ -115,7 +112,7 @@ impl Firmware {
         }
         let pd = qpc::PD.get32(context);
         // Linux gives the queue pair that changes keys none: keys of all domains are its business.
-        if kind != ServiceType::REG_UMR && !self.simple.has_pd(pd) {
+        if service != Service::Umr && !self.simple.has_pd(pd) {
             return Err(Refusal::resource("no such protection domain"));
         }
         let pages = Pages {

@@ -1,7 +1,10 @@
 //! Data through queue pairs that were made by commands.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
-use uverbs_mlx5_prm::cmd::{cq, eq, mkey, qp};
+use uverbs_mlx5_prm::cmd::{cq, eq, mcast, mkey, qp, rq};
+use uverbs_mlx5_prm::cqe::{FlagsRqpn, mlx5_cqe64};
+
+use zerocopy::FromBytes;
 
 use crate::driver::{Cq, Driver, Qp, with_page};
 
@@ -174,4 +177,171 @@ fn a_queue_is_resized_while_it_holds_completions() {
         (kinds.contains(&2)).then_some(kinds)
     });
     assert!(kinds.contains(&2));
+}
+
+/// Posts a signaled datagram as the `index`th, two WQEBBs each.
+fn send_datagram(
+    driver: &Driver,
+    qp: &Qp,
+    index: u32,
+    (qpn, qkey, gid): (u32, u32, Option<[u8; 16]>),
+    (addr, len): (u64, u32),
+) {
+    let counter = index * 2;
+    let mut wqe = ((counter & 0xffff) << 8 | 0x0a).to_be_bytes().to_vec();
+    wqe.extend((qp.number << 8 | 5).to_be_bytes());
+    wqe.extend([0, 0, 0, 8, 0, 0, 0, 0]);
+    // mlx5_wqe_av: key, destination, rate, LID; then the GRH.
+    wqe.extend(qkey.to_be_bytes());
+    wqe.extend([0; 4]);
+    wqe.extend((1 << 31 | qpn).to_be_bytes());
+    wqe.extend([0, 0]);
+    wqe.extend(if gid.is_some() { 0xc001u16 } else { 1 }.to_be_bytes());
+    wqe.extend([0; 12]);
+    wqe.extend((u32::from(gid.is_some()) << 30).to_be_bytes());
+    wqe.extend(gid.unwrap_or_default());
+    wqe.extend(len.to_be_bytes());
+    wqe.extend(driver.lkey.to_be_bytes());
+    wqe.extend(addr.to_be_bytes());
+    driver.host.write(qp.sq + 64 * u64::from(counter % 16), &wqe);
+    driver.host.write(qp.record + 4, &(counter + 2).to_be_bytes());
+}
+
+fn ring(driver: &mut Driver, qp: &Qp) {
+    let first = u64::from_be_bytes(driver.host.read(qp.sq, 8).try_into().unwrap());
+    let offset = u64::from(driver.uar) * 4096 + 0x800;
+    driver.host.ring(offset, first);
+}
+
+/// The completion that says how a receive ended; what a sender gets comes before or after it.
+fn received(driver: &mut Driver, cq: &mut Cq) -> Vec<u8> {
+    loop {
+        let cqe = driver.poll(cq);
+        if matches!(cqe[63] >> 4, 1..=4 | 0xe) {
+            return cqe;
+        }
+    }
+}
+
+#[test]
+fn datagrams_arrive_behind_forty_bytes_and_with_the_right_key_only() {
+    let mut driver = Driver::up();
+    let eqn = driver.eq(1, 0);
+    let mut cq = driver.cq(eqn);
+    let ud = |context: &mut [u8]| qp::qpc::ST.set(context, 2);
+    let qps = [driver.qp_with(&cq, ud), driver.qp_with(&cq, ud)];
+    for qp in &qps {
+        driver.open(qp.number, 0x1111_1111);
+    }
+    let (from, to) = (driver.page(), driver.page());
+    driver.host.write(from, b"datagram");
+    receive(&driver, &qps[1], 0, to, 4096);
+    // The first has another Q_Key and is dropped; the second arrives.
+    send_datagram(&driver, &qps[0], 0, (qps[1].number, 0x2222, None), (from, 3));
+    send_datagram(&driver, &qps[0], 1, (qps[1].number, 0x1111_1111, None), (from, 8));
+    ring(&mut driver, &qps[0]);
+    let cqe = received(&mut driver, &mut cq);
+    assert_eq!(cqe[44..48], 48u32.to_be_bytes());
+    assert_eq!(driver.host.read(to + 40, 8), b"datagram");
+    let cqe = mlx5_cqe64::read_from_bytes(&cqe).unwrap();
+    assert_eq!(FlagsRqpn(cqe.flags_rqpn.get()).rqpn(), qps[0].number);
+}
+
+#[test]
+fn a_group_hears_what_is_sent_to_it() {
+    let mut driver = Driver::up();
+    let eqn = driver.eq(1, 0);
+    let mut cq = driver.cq(eqn);
+    let ud = |context: &mut [u8]| qp::qpc::ST.set(context, 2);
+    let (a, b) = (driver.qp_with(&cq, ud), driver.qp_with(&cq, ud));
+    driver.open(a.number, 5);
+    driver.open(b.number, 5);
+    let gid = [0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let mut join = [0; mcast::attach_to_mcg_in::SIZE];
+    mcast::attach_to_mcg_in::QPN.set(&mut join, b.number.into());
+    let (status, _) = driver.run(CmdOpcode::ATTACH_TO_MCG, 0, &join, 16);
+    assert_eq!(status, CmdStatus::BAD_PARAM_ERR, "no group's address");
+    mcast::attach_to_mcg_in::MULTICAST_GID.of_mut(&mut join).copy_from_slice(&gid);
+    driver.ok(CmdOpcode::ATTACH_TO_MCG, 0, &join, 16);
+    let (from, to) = (driver.page(), driver.page());
+    driver.host.write(from, b"all");
+    receive(&driver, &b, 0, to, 4096);
+    send_datagram(&driver, &a, 0, (0xff_ffff, 5, Some(gid)), (from, 3));
+    ring(&mut driver, &a);
+    received(&mut driver, &mut cq);
+    assert_eq!(driver.host.read(to + 40, 3), b"all");
+    driver.ok(CmdOpcode::DETACH_FROM_MCG, 0, &join, 16);
+    let (status, _) = driver.run(CmdOpcode::DETACH_FROM_MCG, 0, &join, 16);
+    assert_eq!(status, CmdStatus::BAD_PARAM_ERR);
+}
+
+#[test]
+fn a_shared_queue_gives_receives_and_tells_when_few_are_left() {
+    let mut driver = Driver::up();
+    let asynchronous = driver.eq(0, 1 << 0x14);
+    let eqn = driver.eq(1, 0);
+    let mut cq = driver.cq(eqn);
+    let (srqn, srq, record) = driver.srq();
+    let shared = |context: &mut [u8]| {
+        qp::qpc::RQ_TYPE.set(context, 1);
+        qp::qpc::SRQN_RMPN_XRQN.set(context, srqn.into());
+    };
+    let a = driver.qp(&cq);
+    // Without a receive ring the send ring comes first.
+    let b = driver.qp_with(&cq, shared);
+    driver.connect(a.number, b.number);
+    driver.connect(b.number, a.number);
+    let (from, to) = (driver.page(), driver.page());
+    for slot in 0..3u64 {
+        let mut wqe = 64u32.to_be_bytes().to_vec();
+        wqe.extend(driver.lkey.to_be_bytes());
+        wqe.extend((to + 64 * slot).to_be_bytes());
+        driver.host.write(srq + 32 * slot + 16, &wqe);
+    }
+    driver.host.write(record, &3u32.to_be_bytes());
+    let mut arm = [0; rq::modify_rmp_in::SIZE];
+    rq::modify_rmp_in::RMPN.set(&mut arm, srqn.into());
+    rq::modify_rmp_in::BITMASK.set(&mut arm, 1);
+    let wq = rq::rmpc::WQ.of_mut(rq::modify_rmp_in::CTX.of_mut(&mut arm));
+    rq::wq::LWM.set(wq, 2);
+    driver.ok(CmdOpcode::MODIFY_RMP, 0, &arm, 16);
+    let limit = |driver: &mut Driver| {
+        let mut query = [0; 16];
+        rq::query_rmp_in::RMPN.set(&mut query, srqn.into());
+        let answer = driver.ok(CmdOpcode::QUERY_RMP, 0, &query, 272);
+        rq::wq::LWM.get(rq::rmpc::WQ.of(rq::query_rmp_out::RMP_CONTEXT.of(&answer)))
+    };
+    assert_eq!(limit(&mut driver), 2);
+    let key = driver.lkey;
+    for index in 0..2u32 {
+        driver.host.write(from, &index.to_be_bytes());
+        send(&mut driver, &a, index, (key, from, 4));
+        received(&mut driver, &mut cq);
+        assert_eq!(driver.host.read(to + 64 * u64::from(index), 4), index.to_be_bytes());
+    }
+    assert_eq!(driver.event(asynchronous), (0x14, srqn));
+    assert_eq!(limit(&mut driver), 0, "told once");
+    let rmpn = rq::destroy_rmp_in::RMPN;
+    assert_eq!(driver.about(CmdOpcode::DESTROY_RMP, rmpn, srqn), CmdStatus::RES_BUSY);
+    let xrc_srqn = rq::destroy_xrc_srq_in::XRC_SRQN;
+    assert_eq!(driver.about(CmdOpcode::DESTROY_XRC_SRQ, xrc_srqn, srqn), CmdStatus::BAD_RES_ERR);
+    let qpn = qp::destroy_qp_in::QPN;
+    assert_eq!(driver.about(CmdOpcode::DESTROY_QP, qpn, b.number), CmdStatus::OK);
+    assert_eq!(driver.about(CmdOpcode::DESTROY_RMP, rmpn, srqn), CmdStatus::OK);
+}
+
+#[test]
+fn a_reset_leaves_nothing() {
+    let Pair { mut driver, cq, qps: [a, _], .. } = pair();
+    driver.host.request(13, &[], &[]).unwrap();
+    // The command queue's address is gone, too.
+    assert_eq!(driver.host.get(0x14), 0x56);
+    let cmdq = driver.slot(0);
+    driver.host.set(0x10, (cmdq >> 32) as u32);
+    driver.host.set(0x14, cmdq as u32);
+    driver.ok(CmdOpcode::ENABLE_HCA, 0, &[0; 16], 16);
+    driver.ok(CmdOpcode::INIT_HCA, 0, &[0; 16], 16);
+    let (qpn, cqn) = (qp::destroy_qp_in::QPN, cq::destroy_cq_in::CQN);
+    assert_eq!(driver.about(CmdOpcode::DESTROY_QP, qpn, a.number), CmdStatus::BAD_RES_ERR);
+    assert_eq!(driver.about(CmdOpcode::DESTROY_CQ, cqn, cq.number), CmdStatus::BAD_RES_ERR);
 }

@@ -2,7 +2,7 @@
 
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
-use uverbs_mlx5_prm::cmd::{Field, cq, eq, mkey, qp, simple};
+use uverbs_mlx5_prm::cmd::{Field, cq, eq, mkey, qp, rq, simple};
 
 use crate::host::{BASE, Host};
 
@@ -266,6 +266,11 @@ impl Driver {
     }
 
     pub(crate) fn qp(&mut self, cq: &Cq) -> Qp {
+        self.qp_with(cq, |_| {})
+    }
+
+    /// A queue pair whose context `change` has changed.
+    pub(crate) fn qp_with(&mut self, cq: &Cq, change: impl FnOnce(&mut [u8])) -> Qp {
         let (rq, record) = (self.page(), self.page());
         let mut input = vec![0; qp::create_qp_in::SIZE];
         input.extend(rq.to_be_bytes());
@@ -278,9 +283,40 @@ impl Driver {
         qp::qpc::CQN_SND.set(context, cq.number.into());
         qp::qpc::CQN_RCV.set(context, cq.number.into());
         qp::qpc::DBR_ADDR.set(context, record);
+        change(context);
         let output = self.ok(CmdOpcode::CREATE_QP, 0, &input, 16);
         let number = qp::create_qp_out::QPN.get32(&output);
         Qp { number, rq, sq: rq + 256, record }
+    }
+
+    /// A shared receive queue of 16 WQEs of 32 bytes, linked one after the other: number, ring, record.
+    pub(crate) fn srq(&mut self) -> (u32, u64, u64) {
+        let (ring, record) = (self.page(), self.page());
+        for slot in 0..16u64 {
+            // mlx5_wqe_srq_next_seg: the next slot.
+            self.host.write(ring + 32 * slot + 2, &((slot as u16 + 1) % 16).to_be_bytes());
+        }
+        let mut input = with_page(rq::create_rmp_in::SIZE, ring);
+        let context = rq::create_rmp_in::CTX.of_mut(&mut input);
+        let wq = rq::rmpc::WQ.of_mut(context);
+        rq::wq::LOG_WQ_SZ.set(wq, 4);
+        rq::wq::LOG_WQ_STRIDE.set(wq, 5);
+        rq::wq::PD.set(wq, self.pd.into());
+        rq::wq::DBR_ADDR.set(wq, record);
+        let output = self.ok(CmdOpcode::CREATE_RMP, 0, &input, 16);
+        (rq::create_rmp_out::RMPN.get32(&output), ring, record)
+    }
+
+    /// From reset to ready to send for datagrams of `qkey`.
+    pub(crate) fn open(&mut self, qpn: u32, qkey: u32) {
+        let mut input = [0; qp::rst2init_qp_in::SIZE];
+        qp::rst2init_qp_in::QPN.set(&mut input, qpn.into());
+        let context = qp::rst2init_qp_in::QPC.of_mut(&mut input);
+        qp::qpc::Q_KEY.set(context, qkey.into());
+        qp::qpc::MTU.set(context, 5);
+        for step in [CmdOpcode::RST2INIT_QP, CmdOpcode::INIT2RTR_QP, CmdOpcode::RTR2RTS_QP] {
+            self.ok(step, 0, &input, 16);
+        }
     }
 
     /// From reset to ready to send, to queue pair `peer` of the same port.

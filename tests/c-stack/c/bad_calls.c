@@ -83,6 +83,7 @@ static struct command write_command(uint64_t number)
 static int invoke(uint64_t number, const void *in, uint16_t in_length, void *out, uint16_t out_length)
 {
 	struct command all = write_command(number);
+	static uint32_t pdn;
 	uint64_t word = 0;
 
 	if (in_length <= 8)
@@ -91,6 +92,9 @@ static int invoke(uint64_t number, const void *in, uint16_t in_length, void *out
 		word = (uintptr_t)in;
 	add(&all, UVERBS_ATTR_CORE_IN, in_length, word);
 	add(&all, UVERBS_ATTR_CORE_OUT, out_length, (uintptr_t)out);
+	/* mlx5_ib wants to tell the number of a new PD. */
+	if (number == IB_USER_VERBS_CMD_ALLOC_PD)
+		add(&all, UVERBS_ATTR_UHW_OUT, sizeof(pdn), (uintptr_t)&pdn);
 	return run(&all);
 }
 

@@ -78,7 +78,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         _uar: uar,
     };
     call.put_object(handle, Object::Cq(cq));
-    call.driver_output(cqn.as_bytes())?;
+    call.driver_must_output(cqn.as_bytes())?;
     call.output(UVERBS_ATTR_CREATE_CQ_RESP_CQE, &(entries - 1))
 }
 

@@ -56,12 +56,22 @@ pub(crate) struct AttrSpec {
     /// A longer payload is fine if what is beyond is zero (`zero_trailing`).
     pub(crate) grows: bool,
     pub(crate) mandatory: bool,
+    /// It is read when the attribute is checked, so that a bad address shows before what is wrong with those behind.
+    pub(crate) read_early: bool,
 }
 
 impl AttrSpec {
     const fn new(id: u16, kind: Kind, min: usize, max: usize, grows: bool) -> Self {
         assert!(min <= max && max <= u16::MAX as usize);
-        Self { id, kind, min: min as u16, max: max as u16, grows, mandatory: true }
+        Self {
+            id,
+            kind,
+            min: min as u16,
+            max: max as u16,
+            grows,
+            mandatory: true,
+            read_early: false,
+        }
     }
 
     /// `UVERBS_ATTR_PTR_IN` of `UVERBS_ATTR_TYPE`: exactly so many bytes.
@@ -118,6 +128,12 @@ impl AttrSpec {
     pub(crate) const UHW_IN: Self = Self::ptr_in_min(UVERBS_ATTR_UHW_IN, 0).optional();
     /// `UVERBS_ATTR_UHW`, the driver's output.
     pub(crate) const UHW_OUT: Self = Self::ptr_out_min(UVERBS_ATTR_UHW_OUT, 0).optional();
+
+    /// `UA_ALLOC_AND_COPY`.
+    pub(crate) const fn read_early(mut self) -> Self {
+        self.read_early = true;
+        self
+    }
 
     /// `UA_OPTIONAL`.
     pub(crate) const fn optional(mut self) -> Self {
@@ -263,6 +279,9 @@ impl Call<'_> {
                 }
                 if attr.len < spec.min || (!spec.grows && attr.len > spec.max) || reserved {
                     return Err(Errno::EINVAL);
+                }
+                if spec.read_early && attr.len > UVERBS_ATTR_INLINE_MAX {
+                    copy_from_user(attr.data, &mut vec![0; usize::from(attr.len)])?;
                 }
             }
             Kind::Idr(..) | Kind::Fd(..) if reserved || attr.len != 0 => return Err(Errno::EINVAL),
@@ -458,6 +477,15 @@ impl Call<'_> {
     pub(crate) fn driver_output(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         match self.output_bytes(UVERBS_ATTR_UHW_OUT, bytes) {
             Err(Errno::ENOENT) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// An answer of the driver's that the client must have room for: without any, `ib_copy_to_udata` writes to
+    /// address 0. (Kernels after 6.19 go without.)
+    pub(crate) fn driver_must_output(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        match self.output_bytes(UVERBS_ATTR_UHW_OUT, bytes) {
+            Err(Errno::ENOENT) => Err(Errno::EFAULT),
             other => other,
         }
     }

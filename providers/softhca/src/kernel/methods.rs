@@ -257,7 +257,7 @@ pub(crate) static METHODS: &[Method] = &[
         object: MLX5_IB_OBJECT_DEVX,
         method: MLX5_IB_METHOD_DEVX_OTHER,
         attrs: &[
-            A::ptr_in_min(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, devx::HEADER),
+            A::ptr_in_min(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, devx::HEADER).read_early(),
             A::ptr_out_min(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, devx::HEADER),
         ],
         handler: devx::other,

@@ -34,6 +34,6 @@ fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     };
     device.pds.insert(pdn);
     call.put_object(handle, Object::Pd(Pd { pdn }));
-    call.driver_output(mlx5_ib_alloc_pd_resp { pdn }.as_bytes())?;
+    call.driver_must_output(mlx5_ib_alloc_pd_resp { pdn }.as_bytes())?;
     call.respond(&ib_uverbs_alloc_pd_resp { pd_handle: handle })
 }

@@ -91,9 +91,9 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     if kind != IB_UVERBS_QPT_RC {
         return Err(Errno::EOPNOTSUPP);
     }
-    // `process_create_flags`: a source QPN needs an Ethernet underlay.
+    // `process_create_flags`: a source number is for datagrams over an Ethernet underlay.
     if call.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN) {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EOPNOTSUPP);
     }
     let request = driver_request(call)?;
     let queues = Queues::check(call, &cap, &request)?;
@@ -215,10 +215,7 @@ impl Queues {
             (request.sq_wqe_count, request.rq_wqe_count, request.rq_wqe_shift);
         if rq_count != 0 {
             let largest = u32::from(MAX_RQ_DESC).trailing_zeros();
-            if !rq_count.is_power_of_two()
-                || rq_count > most_recv
-                || !(4..=largest).contains(&rq_shift)
-            {
+            if rq_count > most_recv || !(4..=largest).contains(&rq_shift) {
                 return Err(Errno::EINVAL);
             }
         }
@@ -230,19 +227,28 @@ impl Queues {
         Ok(Self { sq_count, rq_count, rq_shift })
     }
 
+    /// Log2 of the entries that the firmware is told: `rq_count` need be no power of two, and is cut to one
+    /// (`log_rq_size` in `_create_user_qp`).
+    fn log_rq_entries(&self) -> Option<u32> {
+        self.rq_count.checked_ilog2()
+    }
+
+    /// Bytes of the receive queue as the device has it.
     fn rq_bytes(&self) -> u64 {
-        match self.rq_count {
-            0 => 0,
-            count => u64::from(count) << self.rq_shift,
-        }
+        self.log_rq_entries().map_or(0, |log| 1 << (log + self.rq_shift))
     }
 
     fn sq_bytes(&self) -> u64 {
         u64::from(self.sq_count) * WQEBB
     }
 
+    /// Bytes that are pinned (`set_user_buf_size`).
     fn bytes(&self) -> u64 {
-        self.rq_bytes() + self.sq_bytes()
+        let receives = match self.rq_count {
+            0 => 0,
+            count => u64::from(count) << self.rq_shift,
+        };
+        receives + self.sq_bytes()
     }
 
     /// What QUERY_QP tells (`mlx5_ib_query_qp`): the send side of a user's QP is known to its provider alone.
@@ -271,9 +277,9 @@ fn bind(
     let (pd, send_cq, recv_cq) =
         (objects.pd(pd)?.pdn, objects.cq(send_cq)?.cqn, objects.cq(recv_cq)?.cqn);
     // Receive queue first, send queue behind it (`qp->sq.offset`).
-    let rq = (queues.rq_count != 0).then(|| RqContext {
+    let rq = queues.log_rq_entries().map(|log| RqContext {
         region: Region::Flat { addr: request.buf_addr, len: queues.rq_bytes() },
-        log_entries: queues.rq_count.trailing_zeros() as u8,
+        log_entries: log as u8,
         stride_shift: queues.rq_shift as u8,
     });
     let sq = (queues.sq_count != 0).then(|| SqContext {

@@ -280,8 +280,18 @@ impl Rig {
         )
     }
 
+    /// ALLOC_PD, with room for the driver's answer.
+    pub(crate) fn alloc_pd<R: IntoBytes + Immutable>(
+        &self,
+        request: &R,
+        room: usize,
+    ) -> (Cmd, u64) {
+        let (cmd, out) = self.write(IB_USER_VERBS_CMD_ALLOC_PD, request, room);
+        (cmd.output(&self.arena, UVERBS_ATTR_UHW_OUT, 4).0, out)
+    }
+
     pub(crate) fn pd(&self) -> u32 {
-        let (cmd, out) = self.write(IB_USER_VERBS_CMD_ALLOC_PD, &ib_uverbs_alloc_pd::default(), 4);
+        let (cmd, out) = self.alloc_pd(&ib_uverbs_alloc_pd::default(), 4);
         cmd.send(self.door()).unwrap();
         self.arena.get(out)
     }

@@ -57,15 +57,15 @@ impl Case {
     pub(crate) fn skipped(&self, target: &Target) -> Option<&'static str> {
         let fits = match self.world.0 {
             World::All => true,
-            World::Mlx5 => target.driver == Driver::Mlx5,
-            World::Rxe => target.driver == Driver::Rxe,
+            World::Mlx5 => target.facts.driver == Driver::Mlx5,
+            World::Rxe => target.facts.driver == Driver::Rxe,
             World::Kernel => target.soft.is_none(),
         };
         if !fits {
             return Some(self.world.1);
         }
         let (driver, version, why) = self.from?;
-        (target.driver == driver && target.kernel < version).then_some(why)
+        (target.facts.driver == driver && target.facts.kernel < version).then_some(why)
     }
 
     pub(crate) fn run(&self, target: &Target) -> Outcome {
@@ -74,7 +74,7 @@ impl Case {
 
     /// What is expected on a device.
     pub(crate) fn want(&self, target: &Target) -> Want {
-        self.want.of(target.driver, target.kernel)
+        self.want.of(target.facts)
     }
 }
 

@@ -3,9 +3,9 @@
 //! Runs on softhca in this process, or on the kernel's device that `UVERBS_TEST_DEVICE` names; docs/CONFORMANCE.md
 //! says how the expectations were found and what they corrected.
 //!
-//! `cargo test --test conformance -- [--record] [--seed N] [--programs N] [TEXT]...`: `--record` prints the outcome of
-//! each case instead of comparing it; texts choose cases by what their names contain, and then no random programs
-//! run unless they are asked for.
+//! `cargo test --test conformance -- [--record] [--seed N] [--programs N] [--skip TEXT]... [TEXT]...`: `--record` prints
+//! the outcome of each case instead of comparing it; texts choose cases by what their names contain, and then no random
+//! programs run unless they are asked for.
 
 mod calls;
 mod case;
@@ -34,6 +34,7 @@ struct Options {
     seed: u64,
     programs: Option<u64>,
     texts: Vec<String>,
+    skip: Vec<String>,
 }
 
 impl Options {
@@ -41,14 +42,16 @@ impl Options {
         let mut options = Self::default();
         let mut words = words;
         while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{word} wants a word more"));
             let mut number = || {
-                let value = words.next().ok_or_else(|| format!("{word} wants a number"))?;
+                let value = value()?;
                 value.parse::<u64>().map_err(|error| format!("{word} {value}: {error}"))
             };
             match word.as_str() {
                 "--record" => options.record = true,
                 "--seed" => options.seed = number()?,
                 "--programs" => options.programs = Some(number()?),
+                "--skip" => options.skip.push(value()?),
                 // What cargo passes to every test binary.
                 flag if flag.starts_with("--") => {}
                 _ => options.texts.push(word),
@@ -59,14 +62,17 @@ impl Options {
 
     fn wants(&self, case: &Case) -> bool {
         let name = case.to_string();
-        self.texts.is_empty() || self.texts.iter().any(|text| name.contains(text.as_str()))
+        let has = |texts: &[String]| texts.iter().any(|text| name.contains(text.as_str()));
+        (self.texts.is_empty() || has(&self.texts)) && !has(&self.skip)
     }
 }
 
 fn main() -> ExitCode {
     let made = Options::parse(std::env::args().skip(1))
-        .and_then(|options| Target::from_env().map(|target| (options, target)));
-    match made.and_then(|(options, target)| run(&options, &target)) {
+        .and_then(|options| Target::from_env().map(|targets| (options, targets)));
+    let result = made
+        .and_then(|(options, targets)| targets.iter().try_for_each(|target| run(&options, target)));
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("{why}");
@@ -110,7 +116,7 @@ fn run(options: &Options, target: &Target) -> Result<(), String> {
         false => 0,
     });
     if programs > 0 {
-        let (steps, refused) = random::run(target, options.seed, programs)?;
+        let (steps, refused) = random::run(target, options.seed, programs, &options.skip)?;
         let how = if target.soft.is_some() { "on softhca alone" } else { "the same on softhca" };
         println!(
             "{}: {steps} random calls in {programs} programs, {refused} refused, {how}",

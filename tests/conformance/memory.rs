@@ -14,7 +14,10 @@ const PAGE: usize = 4096;
 /// Bytes that can be given out.
 const LEN: usize = 1 << 20;
 
-/// A mapping: usable bytes, a page that can only be read, and one that can't be touched at all.
+/// Where nothing is ever mapped: below `vm.mmap_min_addr`.
+const HOLE: u64 = 0x8000;
+
+/// A mapping: usable bytes, and a page that can only be read.
 #[derive(Debug)]
 pub(crate) struct Memory {
     base: usize,
@@ -27,13 +30,11 @@ impl Memory {
         let (rights, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping at a place that the kernel chooses.
-        let base =
-            unsafe { libc::mmap(std::ptr::null_mut(), LEN + 2 * PAGE, rights, flags, -1, 0) };
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), LEN + PAGE, rights, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED, "no memory");
         let base = base.expose_provenance();
         let memory = Self { base, next: Cell::new(base) };
         memory.protect(LEN, libc::PROT_READ);
-        memory.protect(LEN + PAGE, libc::PROT_NONE);
         memory
     }
 
@@ -49,9 +50,9 @@ impl Memory {
         (self.base + LEN) as u64
     }
 
-    /// Address of a page that can't be read.
+    /// Address of a page that isn't there.
     pub(crate) fn hole(&self) -> u64 {
-        (self.base + LEN + PAGE) as u64
+        HOLE
     }
 
     /// The usable part: address and length.
@@ -127,7 +128,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let base = std::ptr::with_exposed_provenance_mut(self.base);
         // SAFETY: the mapping of `new`; its users are gone.
-        unsafe { libc::munmap(base, LEN + 2 * PAGE) };
+        unsafe { libc::munmap(base, LEN + PAGE) };
     }
 }
 

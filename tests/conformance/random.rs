@@ -2,8 +2,8 @@
 //!
 //! On a real kernel each program runs twice in this process, side by side: on the kernel's device and on softhca. Every
 //! step must have the same outcome on both, down to the handles that are given out and the attributes that are marked
-//! as written. Without a real device softhca runs alone, with the driver's own parts spoilt as well: it must neither panic
-//! nor hang nor keep anything.
+//! as written; of mlx5_ib the driver's own parts are spoilt as well. Without a real device softhca runs alone: it must
+//! neither panic nor hang nor keep anything.
 
 use uverbs_kernel_abi::ioctl::ib_uverbs_attr;
 use uverbs_kernel_abi::objects::{
@@ -16,7 +16,7 @@ use crate::cmd::{Cmd, written};
 use crate::rig::Rig;
 use crate::sweep::{Call, Kind, spoilings};
 use crate::target::Target;
-use crate::want::Version;
+use crate::want::Driver;
 
 /// Steps of a program. Each takes some client memory, which is given back with the file.
 const STEPS: usize = 40;
@@ -77,17 +77,21 @@ fn fields(name: &str) -> &'static [(usize, usize, &'static [u64])] {
 }
 
 /// One step, made from the dice: the same for either side, but for the addresses of its memory.
-fn step(rig: &Rig, dice: &mut Dice, kernel: Version, all: bool) -> (String, &'static Call, Cmd) {
-    let call = loop {
-        let call = &CALLS[dice.below(CALLS.len())];
-        // A context is made once; and what only mlx5 has can't be compared.
-        if call.context && (all || call.on_rxe.is_some_and(|since| since <= kernel)) {
-            break call;
-        }
-    };
+fn step(
+    rig: &Rig,
+    dice: &mut Dice,
+    calls: &[&'static Call],
+    all: bool,
+) -> (String, &'static Call, Cmd) {
+    let call = dice.pick(calls);
     let mut cmd = (call.make)(rig);
     let mut text = call.name.to_owned();
-    let driver = |id: u16| matches!(id, UVERBS_ATTR_UHW_IN | UVERBS_ATTR_UHW_OUT);
+    // Whether the driver wants room for its answer depends on the kernel's version, which softhca has none of.
+    let driver = |id: u16| match id {
+        UVERBS_ATTR_UHW_IN => !all,
+        UVERBS_ATTR_UHW_OUT => true,
+        _ => false,
+    };
     let mut note = |what: String| {
         text.push_str(", ");
         text.push_str(&what);
@@ -141,7 +145,7 @@ fn step(rig: &Rig, dice: &mut Dice, kernel: Version, all: bool) -> (String, &'st
             }
             // An attribute gone, or moved to the end.
             6 => {
-                let Some(at) = choose(&cmd, dice, |attr| all || !driver(attr.attr_id)) else {
+                let Some(at) = choose(&cmd, dice, |attr| !driver(attr.attr_id)) else {
                     continue;
                 };
                 let attr = cmd.attrs.remove(at);
@@ -159,7 +163,7 @@ fn step(rig: &Rig, dice: &mut Dice, kernel: Version, all: bool) -> (String, &'st
                     && cmd.header.method_id == UVERBS_METHOD_QUERY_GID_TABLE;
                 let allowed = |attr: &ib_uverbs_attr| {
                     // How many GIDs there are, and so how much room they need, is the device's.
-                    (all || !driver(attr.attr_id)) && !(is_table && attr.attr_id == 2)
+                    !driver(attr.attr_id) && !(is_table && attr.attr_id == 2)
                 };
                 let Some(at) = choose(&cmd, dice, allowed) else { continue };
                 let attr = &mut cmd.attrs[at];
@@ -224,8 +228,28 @@ fn furnished(target: &Target) -> Result<Rig, String> {
 
 /// Runs `count` programs from `seed` on; gives the number of steps and of those that were refused, or tells of the first
 /// that went wrong.
-pub(crate) fn run(target: &Target, seed: u64, count: u64) -> Result<(usize, usize), String> {
-    let soft = Target::soft();
+pub(crate) fn run(
+    target: &Target,
+    seed: u64,
+    count: u64,
+    skip: &[String],
+) -> Result<(usize, usize), String> {
+    let driver = target.facts.driver;
+    let sided = target.soft.is_none();
+    let known = |call: &&Call| {
+        let on_driver = match driver {
+            Driver::Mlx5 => true,
+            Driver::Rxe => call.on_rxe.is_some_and(|since| since <= target.facts.kernel),
+        };
+        // Which doorbell pages can still be used once they are freed is for the firmware to say.
+        let is_firmware = sided && call.name == "UAR.DESTROY";
+        call.context
+            && on_driver
+            && !is_firmware
+            && !skip.iter().any(|text| call.name.contains(text.as_str()))
+    };
+    let calls = CALLS.iter().filter(known).collect::<Vec<_>>();
+    let soft = Target::soft(target.facts.link);
     let (mut steps, mut refused) = (0, 0);
     for seed in seed..seed + count {
         let mut sides = vec![furnished(&soft)?];
@@ -236,7 +260,7 @@ pub(crate) fn run(target: &Target, seed: u64, count: u64) -> Result<(usize, usiz
         let mut history = Vec::new();
         for _ in 0..STEPS {
             let results = sides.iter().zip(&mut dice).map(|(rig, dice)| {
-                let (text, call, cmd) = step(rig, dice, target.kernel, sides.len() == 1);
+                let (text, call, cmd) = step(rig, dice, &calls, driver == Driver::Mlx5);
                 (text, outcome(rig, call, &cmd))
             });
             let results = results.collect::<Vec<_>>();

@@ -84,7 +84,7 @@ impl Rig {
     }
 
     pub(crate) fn driver(&self) -> Driver {
-        self.target.driver
+        self.target.facts.driver
     }
 
     pub(crate) fn is_mlx5(&self) -> bool {

@@ -429,7 +429,7 @@ fn of(call: &'static Call) -> Vec<Case> {
                     let at = at.expect("the attribute");
                     if long && cmd.attrs[at].len <= 8 {
                         // In the attribute itself: there is no pointer to spoil.
-                        return want.of(rig.driver(), rig.target.kernel).outcome();
+                        return want.of(rig.target.facts).outcome();
                     }
                     change(rig, &mut cmd, at);
                     call.send(rig, &cmd)

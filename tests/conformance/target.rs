@@ -6,17 +6,15 @@ use nix::errno::Errno;
 use uverbs_core::discovery;
 use uverbs_core::door::{DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_MLX5, RDMA_DRIVER_RXE};
-use uverbs_softhca::SoftHca;
+use uverbs_softhca::{LinkLayer, SoftHca};
 
-use crate::want::{Driver, Version};
+use crate::want::{Driver, Facts, Link, Version};
 
 /// A device.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     source: Arc<dyn DeviceSource>,
-    pub(crate) driver: Driver,
-    /// Of the running kernel; of softhca the one whose answers it gives.
-    pub(crate) kernel: Version,
+    pub(crate) facts: Facts,
     /// The software HCA, if it is one.
     pub(crate) soft: Option<SoftHca>,
 }
@@ -26,18 +24,21 @@ const SOFT_KERNEL: Version = (6, 15);
 
 impl Target {
     /// A software HCA that works when it is stepped only.
-    pub(crate) fn soft() -> Self {
-        let hca = SoftHca::builder().stepped().build().expect("a software HCA");
+    pub(crate) fn soft(link: Link) -> Self {
+        let port = match link {
+            Link::Ethernet => LinkLayer::Ethernet,
+            Link::InfiniBand => LinkLayer::InfiniBand,
+        };
+        let hca = SoftHca::builder().stepped().link(port).build().expect("a software HCA");
         Self {
             source: Arc::new(hca.clone()),
-            driver: Driver::Mlx5,
-            kernel: SOFT_KERNEL,
+            facts: Facts { driver: Driver::Mlx5, kernel: SOFT_KERNEL, link },
             soft: Some(hca),
         }
     }
 
     /// The kernel's device of a name.
-    pub(crate) fn kernel(name: &str) -> Result<Self, String> {
+    fn kernel(name: &str) -> Result<Self, String> {
         let devices = discovery::list().map_err(|error| error.to_string())?;
         let found = devices.into_iter().find(|device| device.record().name == name);
         let device = found.ok_or_else(|| format!("no device {name}"))?;
@@ -48,14 +49,20 @@ impl Target {
                 return Err(format!("{name} has driver {other}, which the suite doesn't know"));
             }
         };
-        Ok(Self { source: Arc::new(device), driver, kernel: running_kernel()?, soft: None })
+        let link = match device.attribute("ports/1/link_layer").as_deref() {
+            Ok("Ethernet") => Link::Ethernet,
+            Ok("InfiniBand") => Link::InfiniBand,
+            other => return Err(format!("the link layer of {name}: {other:?}")),
+        };
+        let facts = Facts { driver, kernel: running_kernel()?, link };
+        Ok(Self { source: Arc::new(device), facts, soft: None })
     }
 
-    /// The one that the environment asks for.
-    pub(crate) fn from_env() -> Result<Self, String> {
+    /// Those that the environment asks for: a device of the kernel's, or software HCAs with either link.
+    pub(crate) fn from_env() -> Result<Vec<Self>, String> {
         match std::env::var("UVERBS_TEST_DEVICE") {
-            Ok(name) => Self::kernel(&name),
-            Err(_) => Ok(Self::soft()),
+            Ok(name) => Ok(vec![Self::kernel(&name)?]),
+            Err(_) => Ok([Link::Ethernet, Link::InfiniBand].map(Self::soft).into()),
         }
     }
 

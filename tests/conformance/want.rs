@@ -17,6 +17,22 @@ pub(crate) enum Driver {
     Rxe,
 }
 
+/// Link of the device's port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Ethernet,
+    InfiniBand,
+}
+
+/// What an expectation may depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    pub(crate) driver: Driver,
+    /// Of the running kernel; of softhca the one whose answers it gives.
+    pub(crate) kernel: Version,
+    pub(crate) link: Link,
+}
+
 /// What is expected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want {
@@ -28,6 +44,8 @@ pub(crate) enum Want {
     Err(Errno),
     /// The outcome comes from the driver.
     Driver { mlx5: &'static Want, rxe: &'static Want },
+    /// It depends on the link.
+    Link { ethernet: &'static Want, infiniband: &'static Want },
     /// One or the other: kernels of a version differ by what was taken over into the stable series.
     Either(&'static Want, &'static Want),
     /// One outcome up to a kernel version (exclusive), another from it on.
@@ -35,16 +53,20 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    /// What is expected of a driver on a kernel.
-    pub(crate) fn of(self, driver: Driver, kernel: Version) -> Self {
+    /// What is expected of a device.
+    pub(crate) fn of(self, facts: Facts) -> Self {
         match self {
+            Self::Link { ethernet, infiniband } => {
+                let one = if facts.link == Link::Ethernet { ethernet } else { infiniband };
+                one.of(facts)
+            }
             Self::Driver { mlx5, rxe } => {
-                let one = if driver == Driver::Mlx5 { mlx5 } else { rxe };
-                one.of(driver, kernel)
+                let one = if facts.driver == Driver::Mlx5 { mlx5 } else { rxe };
+                one.of(facts)
             }
             Self::Since(version, before, after) => {
-                let one = if kernel < version { before } else { after };
-                one.of(driver, kernel)
+                let one = if facts.kernel < version { before } else { after };
+                one.of(facts)
             }
             other => other,
         }
@@ -78,6 +100,9 @@ impl fmt::Display for Want {
             Self::Is(text) => write!(f, "ok {text}"),
             Self::Err(errno) => write!(f, "{errno:?}"),
             Self::Driver { mlx5, rxe } => write!(f, "mlx5 {mlx5}, rxe {rxe}"),
+            Self::Link { ethernet, infiniband } => {
+                write!(f, "Ethernet {ethernet}, InfiniBand {infiniband}")
+            }
             Self::Either(one, other) => write!(f, "{one} or {other}"),
             Self::Since((major, minor), before, after) => {
                 write!(f, "{before}, since {major}.{minor} {after}")

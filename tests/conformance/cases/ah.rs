@@ -12,6 +12,9 @@ use crate::want::{EINVAL, ENODATA, Want};
 const CREATE: &str = "core/uverbs_cmd.c:ib_uverbs_create_ah";
 const PATH: &str = "core/verbs.c:rdma_fill_sgid_attr, rdma_check_ah_attr";
 
+/// InfiniBand routes by LID, and looks at no GID.
+pub(super) const ON_ETHERNET: Want = Want::Link { ethernet: &EINVAL, infiniband: &Want::Ok };
+
 pub(super) fn cases() -> Vec<Case> {
     let with = |name, source, want, change: fn(&Rig, &mut ib_uverbs_create_ah)| {
         case("address handles", name, source, want, move |rig: &Rig| {
@@ -35,10 +38,15 @@ pub(super) fn cases() -> Vec<Case> {
         with("no PD, and no GRH", CREATE, NO_OBJECT, |_, ah| {
             (ah.pd_handle, ah.attr.is_global) = (999, 0);
         }),
-        with("no GRH", PATH, EINVAL, |_, ah| ah.attr.is_global = 0),
-        with("GID index 200", PATH, ENODATA, |_, ah| ah.attr.grh.sgid_index = 200),
-        with("GID of another family", RESOLVE, EINVAL, |_, ah| ah.attr.grh.dgid = [0; 16]),
-        with("GID of another family, link local", RESOLVE, EINVAL, |_, ah| {
+        with("no GRH", PATH, ON_ETHERNET, |_, ah| ah.attr.is_global = 0),
+        with(
+            "GID index 200",
+            PATH,
+            Want::Link { ethernet: &ENODATA, infiniband: &EINVAL },
+            |_, ah| ah.attr.grh.sgid_index = 200,
+        ),
+        with("GID of another family", RESOLVE, ON_ETHERNET, |_, ah| ah.attr.grh.dgid = [0; 16]),
+        with("GID of another family, link local", RESOLVE, ON_ETHERNET, |_, ah| {
             ah.attr.grh.dgid = [0; 16];
             (ah.attr.grh.dgid[0], ah.attr.grh.dgid[1], ah.attr.grh.dgid[15]) = (0xfe, 0x80, 1);
         }),

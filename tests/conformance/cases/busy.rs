@@ -6,10 +6,15 @@ use uverbs_kernel_abi::objects::*;
 use super::case;
 use crate::case::{Case, World};
 use crate::rig::Rig;
-use crate::want::{EBUSY, EINVAL, ENOENT, Outcome, Want};
+use crate::want::{EBUSY, EFAULT, EINVAL, ENOENT, Outcome, Want};
 
 const DESTROY: &str = "core/rdma_core.c:uobj_destroy, uverbs_destroy_uobject";
 const USED: &str = "core/uverbs_std_types.c:uverbs_free_pd and its kin";
+
+/// mlx5_ib wrote its answer to address 0, until "RDMA: Convert drivers using sizeof() to ib_respond_udata()" (after 6.19,
+/// before 7.2) has it go without room.
+pub(super) const MLX5_ROOM: Want = Want::Since((7, 0), &EFAULT, &Want::Ok);
+const NO_ROOM: Want = Want::Driver { mlx5: &MLX5_ROOM, rxe: &Want::Ok };
 
 pub(super) fn cases() -> Vec<Case> {
     let with =
@@ -52,6 +57,33 @@ pub(super) fn cases() -> Vec<Case> {
             rig.send(&rig.destroy(UVERBS_OBJECT_PD, rig.pd()))?;
             Ok(format!("{:?} ok", refused.unwrap_err()))
         }),
+        with(
+            "a PD without room for the driver",
+            "hw/mlx5/main.c:mlx5_ib_alloc_pd; include/rdma/ib_verbs.h:ib_copy_to_udata",
+            NO_ROOM,
+            |rig| rig.run(&rig.alloc_pd().without(UVERBS_ATTR_UHW_OUT)),
+        ),
+        with(
+            "a CQ without room for the driver",
+            "hw/mlx5/cq.c:mlx5_ib_create_cq; sw/rxe/rxe_verbs.c:rxe_create_cq",
+            Want::Driver { mlx5: &MLX5_ROOM, rxe: &EINVAL },
+            |rig| rig.run(&rig.create_cq(15).without(UVERBS_ATTR_UHW_OUT)),
+        ),
+        with(
+            "a QP without room for the driver",
+            "hw/mlx5/qp.c:mlx5_ib_create_qp; sw/rxe/rxe_verbs.c:rxe_create_qp",
+            Want::Driver { mlx5: &Want::Ok, rxe: &EINVAL },
+            |rig| rig.run(&rig.create_qp().without(UVERBS_ATTR_UHW_OUT)),
+        ),
+        with(
+            "an address handle without room for the driver",
+            "hw/mlx5/ah.c:mlx5_ib_create_ah; sw/rxe/rxe_verbs.c:rxe_create_ah",
+            Want::Ok,
+            |rig| {
+                let cmd = rig.create_ah(&rig.create_ah_request());
+                rig.run(&cmd.without(UVERBS_ATTR_UHW_OUT))
+            },
+        ),
         twice("a PD twice", |rig| rig.destroy(UVERBS_OBJECT_PD, rig.pd())),
         twice("a region twice", |rig| rig.destroy(UVERBS_OBJECT_MR, rig.mr())),
         twice("a CQ twice", |rig| rig.destroy(UVERBS_OBJECT_CQ, rig.cq())),

@@ -9,7 +9,7 @@ use crate::calls::CALLS;
 use crate::case::{Case, World};
 use crate::memory::FILL;
 use crate::rig::Rig;
-use crate::want::{EINVAL, ENODATA, ENOSPC, EOPNOTSUPP, EPROTONOSUPPORT, Outcome, Want};
+use crate::want::{EFAULT, EINVAL, ENODATA, ENOSPC, EOPNOTSUPP, EPROTONOSUPPORT, Outcome, Want};
 
 const DEVICE: &str = "core/uverbs_std_types_device.c";
 
@@ -63,6 +63,21 @@ fn contexts() -> Vec<Case> {
             rig.run(&cmd.output(&rig.memory, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, 8))
         })
         .only(World::Rxe, "mlx5_ib has query_ucontext"),
+        case(
+            "contexts",
+            "DEVX: an unreadable command before a bad attribute",
+            "core/uverbs_ioctl.c:uverbs_process_attr (alloc_and_copy)",
+            EFAULT,
+            |rig| {
+                let hole = rig.memory.hole();
+                let cmd = by_name("DEVX.OTHER")(rig);
+                rig.run(
+                    &cmd.edit(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, |attr| attr.data = hole)
+                        .edit(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, |attr| attr.attr_data = [1, 0]),
+                )
+            },
+        )
+        .only(World::Mlx5, "a method of mlx5's own"),
         request("unknown flag", EOPNOTSUPP, |request| request.flags |= 1 << 31),
         request("unknown wish", EOPNOTSUPP, |request| request.comp_mask = 1),
         request("reserved 0", EOPNOTSUPP, |request| request.reserved0 = 1),
@@ -101,16 +116,22 @@ fn ports() -> Vec<Case> {
             let addr = cmd.find(UVERBS_ATTR_QUERY_PORT_RESP).expect("room").data;
             Ok(format!("{:?}", rig.memory.read(addr + 48, 2)))
         }),
-        case("ports", "state and link layer", DEVICE, Want::Is("4 2"), |rig| {
-            let cmd = rig
-                .cmd(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT)
-                .constant(UVERBS_ATTR_QUERY_PORT_PORT_NUM, 1)
-                .output(&rig.memory, UVERBS_ATTR_QUERY_PORT_RESP, 48);
-            rig.send(&cmd)?;
-            let port: uverbs_kernel_abi::port::ib_uverbs_query_port_resp =
-                rig.answer(&cmd, UVERBS_ATTR_QUERY_PORT_RESP);
-            Ok(format!("{} {}", port.state, port.link_layer))
-        }),
+        case(
+            "ports",
+            "state and link layer",
+            DEVICE,
+            Want::Link { ethernet: &Want::Is("4 2"), infiniband: &Want::Is("4 1") },
+            |rig| {
+                let cmd = rig
+                    .cmd(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT)
+                    .constant(UVERBS_ATTR_QUERY_PORT_PORT_NUM, 1)
+                    .output(&rig.memory, UVERBS_ATTR_QUERY_PORT_RESP, 48);
+                rig.send(&cmd)?;
+                let port: uverbs_kernel_abi::port::ib_uverbs_query_port_resp =
+                    rig.answer(&cmd, UVERBS_ATTR_QUERY_PORT_RESP);
+                Ok(format!("{} {}", port.state, port.link_layer))
+            },
+        ),
     ]
 }
 
@@ -151,7 +172,12 @@ fn gids() -> Vec<Case> {
     };
     vec![
         entry("the first", 1, 0, Want::Ok),
-        entry("an empty one", 1, 200, ENODATA),
+        entry(
+            "an empty one, or none",
+            1,
+            200,
+            Want::Link { ethernet: &ENODATA, infiniband: &EINVAL },
+        ),
         entry("outside of the table", 1, 1024, EINVAL),
         entry("index over 32 bits", 1, 1 << 32, EINVAL),
         entry("port 0", 0, 0, EINVAL),
@@ -184,7 +210,7 @@ fn gids() -> Vec<Case> {
         ),
         table("entries longer than the room", 64, 32, EINVAL),
         table("room that is no multiple", 32, 16 * 32 + 8, EINVAL),
-        table("room for one", 32, 32, EINVAL),
+        table("room for one", 32, 32, Want::Link { ethernet: &EINVAL, infiniband: &ONE_ENTRY }),
         table("no room", 32, 0, EINVAL),
     ]
 }
@@ -333,6 +359,9 @@ fn write_commands() -> Vec<Case> {
         ),
     ]
 }
+
+/// InfiniBand has one GID.
+const ONE_ENTRY: Want = Want::Is("entries padded true, rest untouched true");
 
 /// rxe refused room that it has no use for at 6.1 and 6.12, and leaves it alone at 7.2.
 const RXE_NO_ROOM: Want = Want::Since((6, 13), &EINVAL, &Want::Ok);

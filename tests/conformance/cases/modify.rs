@@ -4,6 +4,7 @@ use nix::errno::Errno;
 use uverbs_kernel_abi::objects::UVERBS_ATTR_CORE_OUT;
 use uverbs_kernel_abi::qp::*;
 
+use super::ah::ON_ETHERNET;
 use super::case;
 use super::mr::NO_OBJECT;
 use crate::case::{Case, World};
@@ -114,6 +115,8 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 const RXE_WITHOUT_STATE: Want = Want::Since((6, 2), &EINVAL, &Want::Ok);
+/// Measured: EINVAL at 6.12, EOPNOTSUPP at 7.2.
+const MLX5_RATE: Want = Want::Since((7, 0), &EINVAL, &EOPNOTSUPP);
 const MLX5_REFUSES: Want = Want::Driver { mlx5: &EINVAL, rxe: &Want::Ok };
 
 /// Each attribute added to a good request, or taken from it.
@@ -208,7 +211,7 @@ fn values() -> Vec<Case> {
             qp.attr_mask |= IB_QP_CUR_STATE;
             qp.cur_qp_state = 7;
         }),
-        with("P_Key index 1", driver, 0, MLX5_REFUSES, |_, qp| qp.pkey_index = 1),
+        with("P_Key index 1000", driver, 0, MLX5_REFUSES, |_, qp| qp.pkey_index = 1000),
         with("P_Key index 0xffff", driver, 0, MLX5_REFUSES, |_, qp| qp.pkey_index = 0xffff),
         with("reserved bytes", MODIFY, 0, Want::Ok, |_, qp| qp.reserved = [1; 2]),
         with("unknown rights", driver, 0, Want::Ok, |_, qp| qp.qp_access_flags |= 1 << 4),
@@ -219,21 +222,39 @@ fn values() -> Vec<Case> {
         with("reads to serve 255", driver, 1, MLX5_REFUSES, |_, qp| qp.max_dest_rd_atomic = 255),
         with("path port 0", MODIFY, 1, EINVAL, |_, qp| qp.dest.port_num = 0),
         with("path port 2", MODIFY, 1, EINVAL, |_, qp| qp.dest.port_num = 2),
-        with("no GRH", path, 1, EINVAL, |_, qp| qp.dest.is_global = 0),
-        with("GID index 200", path, 1, ENODATA, |_, qp| qp.dest.sgid_index = 200),
-        with("GID of another family", RESOLVE, 1, EINVAL, |_, qp| qp.dest.dgid = [0; 16]),
-        with("a GID that nobody has", RESOLVE, 1, Want::Err(Errno::ETIMEDOUT), |_, qp| {
-            qp.dest.dgid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 203, 0, 113, 1];
-        })
+        with("no GRH", path, 1, ON_ETHERNET, |_, qp| qp.dest.is_global = 0),
+        with(
+            "GID index 200",
+            path,
+            1,
+            Want::Link { ethernet: &ENODATA, infiniband: &EINVAL },
+            |_, qp| qp.dest.sgid_index = 200,
+        ),
+        with("GID of another family", RESOLVE, 1, ON_ETHERNET, |_, qp| qp.dest.dgid = [0; 16]),
+        with(
+            "a GID that nobody has",
+            RESOLVE,
+            1,
+            Want::Link { ethernet: &Want::Err(Errno::ETIMEDOUT), infiniband: &Want::Ok },
+            |_, qp| {
+                qp.dest.dgid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 203, 0, 113, 1];
+            },
+        )
         .only(World::Kernel, "softhca has no routes: every address of the family is a neighbour"),
         with("a multicast GID", path, 1, Want::Ok, |_, qp| qp.dest.dgid = [0xff; 16]),
         with("RNR timer 255", driver, 1, Want::Ok, |_, qp| qp.min_rnr_timer = 255),
         with("QPN over 24 bits", driver, 1, Want::Ok, |_, qp| qp.dest_qp_num = u32::MAX),
         with("PSN over 24 bits", driver, 1, Want::Ok, |_, qp| qp.rq_psn = u32::MAX),
-        with("alternate path", MODIFY, 1, EINVAL, |_, qp| {
-            qp.attr_mask |= IB_QP_ALT_PATH;
-            (qp.alt_dest, qp.alt_port_num) = (qp.dest, 1);
-        }),
+        with(
+            "alternate path",
+            MODIFY,
+            1,
+            Want::Link { ethernet: &EINVAL, infiniband: &Want::Either(&Want::Ok, &EINVAL) },
+            |_, qp| {
+                qp.attr_mask |= IB_QP_ALT_PATH;
+                (qp.alt_dest, qp.alt_port_num) = (qp.dest, 1);
+            },
+        ),
         with("alternate path of port 0", MODIFY, 1, EINVAL, |_, qp| {
             qp.attr_mask |= IB_QP_ALT_PATH;
             qp.alt_dest = qp.dest;
@@ -254,7 +275,7 @@ fn values() -> Vec<Case> {
         }),
         ex("good", Want::Ok, |_| ()),
         ex("reserved", Want::Ok, |qp| qp.reserved = 1),
-        ex("rate limit", Want::Driver { mlx5: &EINVAL, rxe: &EOPNOTSUPP }, |qp| {
+        ex("rate limit", Want::Driver { mlx5: &MLX5_RATE, rxe: &EOPNOTSUPP }, |qp| {
             qp.base.attr_mask |= IB_QP_RATE_LIMIT
         }),
         ex("an unknown attribute", EOPNOTSUPP, |qp| qp.base.attr_mask |= 1 << 24),

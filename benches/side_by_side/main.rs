@@ -57,9 +57,9 @@ fn main() {
         return;
     }
     let mut table = Table::new();
-    let with_c = CStack::new().and_then(|stack| {
-        let mut text = stack.again(&args, false)?;
-        text.push_str(&stack.again(&args, true)?);
+    let with_c = CStack::new("benches/side_by_side/shim.c").and_then(|stack| {
+        let mut text = stack.again(&args, &[])?;
+        text.push_str(&stack.again(&args, &[("MLX5_SINGLE_THREADED", "1")])?);
         Ok(text)
     });
     match with_c {

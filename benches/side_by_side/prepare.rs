@@ -65,8 +65,8 @@ fn run(command: &mut Command) -> Result<String, String> {
 }
 
 impl CStack {
-    /// Prepares it, or says why there is none here.
-    pub(crate) fn new() -> Result<Self, String> {
+    /// Prepares it with the shim that is made from `source`, or says why there is none here.
+    pub(crate) fn new(source: &str) -> Result<Self, String> {
         let root = debian()?;
         let libraries = std::fs::read_dir(root.join("usr/lib"))
             .map_err(|error| error.to_string())?
@@ -75,10 +75,10 @@ impl CStack {
             .find(|folder| folder.join("libmlx5.so.1").exists())
             .ok_or("no libmlx5 among the packages")?;
         let target = target()?;
-        let shim = target.join("side_by_side_shim.so");
+        let shim = target.join(source.replace(['/', '.'], "_")).with_extension("so");
         let mut compiler = Command::new("gcc");
         compiler.args(["-O3", "-Wall", "-shared", "-fPIC", "-I"]).arg(root.join("usr/include"));
-        compiler.arg(manifest().join("benches/side_by_side/shim.c")).arg("-o").arg(&shim);
+        compiler.arg(manifest().join(source)).arg("-o").arg(&shim);
         // Linked to libmlx5, so that it registers itself with libibverbs, which looks for it where it isn't installed.
         compiler.arg("-L").arg(&libraries).args([
             "-Wl,--no-as-needed,--allow-shlib-undefined",
@@ -97,15 +97,13 @@ impl CStack {
     }
 
     /// This program once more, on the C stack, and what it prints.
-    pub(crate) fn again(&self, args: &[String], single_threaded: bool) -> Result<String, String> {
+    pub(crate) fn again(&self, args: &[String], env: &[(&str, &str)]) -> Result<String, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         command.env(SHIM, &self.shim).env("LD_LIBRARY_PATH", &self.libraries);
         command.env("LD_PRELOAD", &self.preload).env("UVERBS_SOFTHCA_STEPPED", "1");
-        if single_threaded {
-            command.env("MLX5_SINGLE_THREADED", "1");
-        }
+        command.envs(env.iter().copied());
         let output = command.output().map_err(|error| error.to_string())?;
         if !output.status.success() {
             return Err(format!("the run with the C stack ended with {}", output.status));

@@ -81,6 +81,7 @@ pub struct Command<'a> {
 
 impl<'a> Command<'a> {
     /// Calls `method` (`UVERBS_METHOD_*`) of `object` (`UVERBS_OBJECT_*`) on a device of driver `driver_id`.
+    #[inline]
     pub fn new(object: u16, method: u16, driver_id: u32) -> Self {
         let mut command = Self {
             words: [0; WORDS],
@@ -100,16 +101,19 @@ impl<'a> Command<'a> {
         command
     }
 
+    #[inline]
     fn header(&self) -> ib_uverbs_ioctl_hdr {
         transmute!([self.words[0], self.words[1], self.words[2]])
     }
 
+    #[inline]
     fn set_header(&mut self, header: ib_uverbs_ioctl_hdr) {
         let words: [u64; HEADER_WORDS] = transmute!(header);
         self.words[..HEADER_WORDS].copy_from_slice(&words);
     }
 
     /// Adds an attribute; mandatory, as libibverbs has them.
+    #[inline]
     fn push(&mut self, id: u16, len: usize, data: u64) {
         let Ok(len) = u16::try_from(len) else {
             self.fault.get_or_insert(Fault::TooLong(len));
@@ -137,12 +141,14 @@ impl<'a> Command<'a> {
     }
 
     /// PANIC: none, callers pass an index below `MAX_ATTRS`.
+    #[inline]
     fn set_attr(&mut self, index: usize, attr: ib_uverbs_attr) {
         let words: [u64; ATTR_WORDS] = transmute!(attr);
         self.words[HEADER_WORDS + ATTR_WORDS * index..][..ATTR_WORDS].copy_from_slice(&words);
     }
 
     /// An input: in the attribute itself up to eight bytes, else by address. `UVERBS_ATTR_TYPE_PTR_IN`.
+    #[inline]
     pub fn input(mut self, id: u16, bytes: &'a [u8]) -> Self {
         let data = if bytes.len() <= size_of::<u64>() {
             inline(bytes)
@@ -155,6 +161,7 @@ impl<'a> Command<'a> {
     }
 
     /// An output, always by address. `UVERBS_ATTR_TYPE_PTR_OUT`. The kernel writes at most its length.
+    #[inline]
     pub fn output(mut self, id: u16, bytes: &'a mut [u8]) -> Self {
         let len = bytes.len();
         self.push(id, len, bytes.as_mut_ptr().expose_provenance() as u64);
@@ -162,24 +169,28 @@ impl<'a> Command<'a> {
     }
 
     /// A `u32` input.
+    #[inline]
     pub fn number(mut self, id: u16, value: u32) -> Self {
         self.push(id, size_of::<u32>(), inline(&value.to_ne_bytes()));
         self
     }
 
     /// A `u64` input, which is also how `UVERBS_ATTR_CONST_IN` travels.
+    #[inline]
     pub fn constant(mut self, id: u16, value: u64) -> Self {
         self.push(id, size_of::<u64>(), value);
         self
     }
 
     /// The handle of an object that exists. Handles travel as 64 bits, with length 0.
+    #[inline]
     pub fn handle_in(mut self, id: u16, handle: u32) -> Self {
         self.push(id, 0, u64::from(handle));
         self
     }
 
     /// The place for the handle of a new object; see [`Answer::handle`].
+    #[inline]
     pub fn handle_new(mut self, id: u16) -> Self {
         self.new_handles |= self.next_bit();
         self.push(id, 0, 0);
@@ -193,6 +204,7 @@ impl<'a> Command<'a> {
     }
 
     /// The place for a new file descriptor; see [`Answer::take_fd`].
+    #[inline]
     pub fn fd_new(mut self, id: u16) -> Self {
         self.new_fds |= self.next_bit();
         self.push(id, 0, 0);
@@ -215,16 +227,19 @@ impl<'a> Command<'a> {
     }
 
     /// The driver's own input, as [`Self::input`]. No attribute when empty, as libibverbs does.
+    #[inline]
     pub fn uhw_in(self, bytes: &'a [u8]) -> Self {
         if bytes.is_empty() { self } else { self.input(UVERBS_ATTR_UHW_IN, bytes) }
     }
 
     /// The driver's own output, as [`Self::output`]. No attribute when empty.
+    #[inline]
     pub fn uhw_out(self, bytes: &'a mut [u8]) -> Self {
         if bytes.is_empty() { self } else { self.output(UVERBS_ATTR_UHW_OUT, bytes) }
     }
 
     /// The bit of the attribute that comes next; none when there is no room.
+    #[inline]
     fn next_bit(&self) -> u32 {
         if self.attrs < MAX_ATTRS { 1 << self.attrs } else { 0 }
     }
@@ -247,6 +262,7 @@ impl<'a> Command<'a> {
     /// The attributes' own addresses are proven by the borrows. Where a *payload* holds an address (memory to
     /// register, queue buffers, doorbell records), that memory is valid, mapped, and not given to safe code as
     /// ordinary memory, from now until the object that the command makes is destroyed.
+    #[inline]
     pub unsafe fn send(
         mut self,
         door: &dyn UverbsDoor,
@@ -364,6 +380,9 @@ fn owned(data: u64) -> Option<OwnedFd> {
 
 impl Drop for Answer {
     fn drop(&mut self) {
+        if self.new_fds == 0 {
+            return;
+        }
         for (at, attr) in self.attrs() {
             if self.new_fds & (1 << at) != 0 {
                 drop(owned(attr.data));

@@ -83,6 +83,7 @@ impl Uverbs {
     /// # Safety
     ///
     /// As [`Command::send`]: memory that a payload names stays valid while the kernel or the device uses it.
+    #[inline]
     pub unsafe fn invoke_write(
         &self,
         verb: &'static str,

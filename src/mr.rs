@@ -9,7 +9,7 @@ use uverbs_core::attr::AccessFlags;
 use uverbs_core::error::Error;
 use uverbs_core::exposed::ExposedMemory;
 use uverbs_core::frame::Slab;
-use uverbs_core::memory::Mapping;
+use uverbs_core::memory::{HUGE_PAGE, Mapping};
 use uverbs_core::mr::MrCore;
 use uverbs_core::work::Sge;
 
@@ -79,7 +79,8 @@ impl MemoryRegion {
 }
 
 impl ProtectionDomain {
-    /// Registers `count` frames of `frame_len` bytes each, to be moved into posts. Zeroed, page-aligned as a whole.
+    /// Registers `count` frames of `frame_len` bytes each, to be moved into posts. Zeroed, page-aligned as a whole; from 2 MiB on in
+    /// huge pages, where the kernel has some to give (`transparent_hugepage` on `madvise` or `always`).
     ///
     /// The memory can be reached by the device for this process's own work requests only: no peer gets a right to it.
     ///
@@ -96,7 +97,8 @@ impl ProtectionDomain {
         Ok(unsafe { Slab::new(memory, region, frame_len, count) })
     }
 
-    /// Allocates and registers `len` bytes that a peer may reach with the rights in `access`. Zeroed, page-aligned.
+    /// Allocates and registers `len` bytes that a peer may reach with the rights in `access`. Zeroed, page-aligned; in huge pages as a
+    /// [slab](Self::slab) is.
     ///
     /// # Errors
     ///
@@ -156,7 +158,12 @@ impl ProtectionDomain {
     }
 
     fn allocate(&self, len: u64, access: AccessFlags) -> Result<(Mapping, MrCore), Error> {
-        let memory = Mapping::new(bounded("length", len as usize, isize::MAX as u64)? as usize)?;
+        let len = bounded("length", len as usize, isize::MAX as u64)?;
+        // Translations are what large memory costs, in the processor's TLB and in the device's, whose region is made of the
+        // largest pages that the kernel finds (drivers/infiniband/core/umem.c, ib_umem_find_best_pgsz).
+        let large = len >= HUGE_PAGE as u64;
+        let memory =
+            if large { Mapping::huge(len as usize) } else { Mapping::new(len as usize) }?;
         let iova = memory.ptr().expose_provenance() as u64;
         // SAFETY: the mapping is ours; whoever gets it frees it only after the region (Slab, ExposedMemory).
         let region = unsafe { self.pin(memory.ptr(), len, iova, access) }?;

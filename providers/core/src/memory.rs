@@ -16,8 +16,8 @@ use nix::errno::Errno;
 use crate::error::Error;
 use crate::pool::{self, Home, Pool};
 
-/// What transparent huge pages are on x86-64, and on aarch64 with pages of 4 KiB. Elsewhere the alignment is harmless.
-const HUGE_PAGE: usize = 2 << 20;
+/// Bytes of transparent huge pages on x86-64, and on aarch64 with pages of 4 KiB. Elsewhere the alignment is harmless.
+pub const HUGE_PAGE: usize = 2 << 20;
 
 /// Pages of zeroed memory of our own: unmapped on drop, or given back to their [`Pool`].
 ///

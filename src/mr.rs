@@ -162,8 +162,7 @@ impl ProtectionDomain {
         // Translations are what large memory costs, in the processor's TLB and in the device's, whose region is made of the
         // largest pages that the kernel finds (drivers/infiniband/core/umem.c, ib_umem_find_best_pgsz).
         let large = len >= HUGE_PAGE as u64;
-        let memory =
-            if large { Mapping::huge(len as usize) } else { Mapping::new(len as usize) }?;
+        let memory = if large { Mapping::huge(len as usize) } else { Mapping::new(len as usize) }?;
         let iova = memory.ptr().expose_provenance() as u64;
         // SAFETY: the mapping is ours; whoever gets it frees it only after the region (Slab, ExposedMemory).
         let region = unsafe { self.pin(memory.ptr(), len, iova, access) }?;

@@ -163,7 +163,7 @@ fn step(
                     && cmd.header.method_id == UVERBS_METHOD_QUERY_GID_TABLE;
                 let allowed = |attr: &ib_uverbs_attr| {
                     // How many GIDs there are, and so how much room they need, is the device's.
-                    !driver(attr.attr_id) && !(is_table && attr.attr_id == 2)
+                    !(driver(attr.attr_id) || is_table && attr.attr_id == 2)
                 };
                 let Some(at) = choose(&cmd, dice, allowed) else { continue };
                 let attr = &mut cmd.attrs[at];

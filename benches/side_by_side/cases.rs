@@ -430,7 +430,7 @@ fn polls<P: Bench, const N: usize>(
                 Kind::Send => side.fill_sends(count as u32, owned),
             }
             if case.contains("cold") {
-                make_cold(side.ring().last(count as u32));
+                make_cold(side.ring.last(count as u32));
             }
             let polls = if matches!(kind(case), Kind::Empty) { POLLS } else { count / N };
             let mut seen = 0;

@@ -76,7 +76,7 @@ impl Area {
     }
 
     #[inline(always)]
-    fn sge(self, id: u64, len: u32) -> Sge {
+    pub(crate) fn sge(self, id: u64, len: u32) -> Sge {
         Sge { addr: self.addr + self.offset(id), len, lkey: self.lkey }
     }
 
@@ -279,14 +279,14 @@ pub(crate) struct Shape {
 /// Queue pairs with one completion queue.
 #[derive(Debug)]
 pub(crate) struct Side<P: Bench> {
-    qps: Vec<QueuePair<P>>,
+    pub(crate) qps: Vec<QueuePair<P>>,
     /// What completions name them by, and their numbers.
     numbers: Vec<(u32, u32)>,
-    cq: CompletionQueue<P>,
-    ring: CqRing,
-    area: Area,
+    pub(crate) cq: CompletionQueue<P>,
+    pub(crate) ring: CqRing,
+    pub(crate) area: Area,
     slab: Slab,
-    frames: Vec<Frame>,
+    pub(crate) frames: Vec<Frame>,
     into: Vec<WorkCompletion>,
     /// Next work request's number.
     id: u64,
@@ -347,10 +347,6 @@ impl<P: Bench> Side<P> {
             _memory: memory,
             _pd: pd,
         })
-    }
-
-    pub(crate) fn ring(&self) -> &CqRing {
-        &self.ring
     }
 
     /// The device's word that the last send of a queue pair is done.

@@ -35,17 +35,21 @@ pub(crate) fn target() -> PathBuf {
 /// A skip where there is no apt or it reaches no mirror, a failure where the packages can't be unpacked.
 pub(crate) fn root() -> Result<PathBuf, Outcome> {
     static ROOT: OnceLock<Result<PathBuf, Outcome>> = OnceLock::new();
-    ROOT.get_or_init(unpacked).clone()
+    ROOT.get_or_init(|| unpacked(&target().join("debian"), &PACKAGES)).clone()
 }
 
-fn unpacked() -> Result<PathBuf, Outcome> {
-    let base = target().join("debian");
+/// The folder below `base` into which these packages are unpacked.
+///
+/// # Errors
+///
+/// As [`root`].
+pub(crate) fn unpacked(base: &Path, packages: &[&str]) -> Result<PathBuf, Outcome> {
     let root = base.join("root");
-    once(&root, &PACKAGES.join("\n"), || {
-        let apt = Apt::of_the_machine(&base)?;
+    once(&root, &packages.join("\n"), || {
+        let apt = Apt::of_the_machine(base)?;
         apt.update();
         let debs = base.join("debs");
-        apt.download(&PACKAGES, &debs)?;
+        apt.download(packages, &debs)?;
         unpack(&debs, &root)
     })?;
     Ok(root)

@@ -1,6 +1,8 @@
 //! Project chores: `cargo xtask test` is what decides whether a change is good.
 
 mod apt;
+mod assembly;
+mod counts;
 mod debian;
 mod fences;
 mod judge;
@@ -31,6 +33,9 @@ Chores:
             replaced by what the headers say.
   vm        real kernels in QEMU, with our tests and the C stack's programs in them. Fetches both
             with apt into the target folder, once; installs nothing. vm --help tells more.
+  counts    instructions of the data path: how many, under callgrind, and which, against the
+            tables in benches/counts. Needs valgrind, or apt to fetch it into the target folder.
+            With --bless the tables are replaced by what is found.
   help      this text
 ";
 
@@ -72,6 +77,16 @@ fn main() -> ExitCode {
             steps.summary()
         }
         ["vm", ..] => vm::chore(&words[1..]),
+        ["counts"] => {
+            let mut steps = step::Steps::default();
+            counts::steps(&mut steps, false);
+            steps.summary()
+        }
+        ["counts", "--bless"] => {
+            let mut steps = step::Steps::default();
+            counts::steps(&mut steps, true);
+            steps.summary()
+        }
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             ExitCode::SUCCESS

@@ -3,6 +3,7 @@
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
+use crate::counts;
 use crate::judge;
 use crate::layouts;
 use crate::step::{Outcome, Steps, cargo, run};
@@ -40,6 +41,7 @@ pub(crate) fn run_all() -> ExitCode {
     });
     steps.step("layouts", layouts::check);
     steps.step("judge", judge::judge);
+    counts::steps(&mut steps, false);
     steps.step("ping-pong", || tool(&["pingpong"], "verified"));
     steps.step("ping-pong, 1 MiB", || {
         tool(&["pingpong", "--size", "1048576", "--iters", "1000"], "verified")

@@ -1,0 +1,96 @@
+//! The data path as a program calls it, one function each, so that its machine code can be looked at.
+//!
+//! `cargo xtask counts` takes these functions out of this program and compares them with `x86_64/`.
+//!
+//! # Safety
+//!
+//! Posts memory by key that the caller keeps registered; the device is null and touches none.
+#![allow(unsafe_code, reason = "raw posts are what is looked at")]
+
+use uverbs::mlx5::Mlx5;
+use uverbs::{
+    Batch, CompletionQueue, Data, Frame, PostError, RecvQueue, Rejected, SendQueue, Sge, Wr,
+};
+
+/// What a program does with completions.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) ids: u64,
+    pub(crate) bytes: u64,
+    pub(crate) failed: u64,
+}
+
+/// One SEND, and its doorbell.
+#[inline(never)]
+pub(crate) fn post_one(queue: &mut SendQueue<Mlx5>, id: u64, sge: Sge) -> Result<(), PostError> {
+    let mut batch = queue.batch();
+    // SAFETY: see the file's text.
+    unsafe { batch.raw().send(id, Data::One(sge)) }?;
+    batch.ring();
+    Ok(())
+}
+
+/// A SEND for each piece, the last one signaled, and one doorbell.
+#[inline(never)]
+pub(crate) fn post_chain(
+    queue: &mut SendQueue<Mlx5>,
+    id: u64,
+    pieces: &[Sge],
+) -> Result<(), PostError> {
+    let mut batch = queue.batch();
+    let Some((last, pieces)) = pieces.split_last() else { return Ok(()) };
+    for piece in pieces {
+        // SAFETY: see the file's text.
+        unsafe { batch.raw().send(Wr::new(id).unsignaled(), Data::One(*piece)) }?;
+    }
+    // SAFETY: as above.
+    unsafe { batch.raw().send(id, Data::One(*last)) }?;
+    batch.ring();
+    Ok(())
+}
+
+/// The doorbell alone.
+#[inline(never)]
+pub(crate) fn ring(batch: Batch<'_, Mlx5>) {
+    batch.ring();
+}
+
+/// One SEND of a frame, and its doorbell.
+#[inline(never)]
+pub(crate) fn send_frame(
+    queue: &mut SendQueue<Mlx5>,
+    id: u64,
+    frame: Frame,
+) -> Result<(), Rejected> {
+    let mut batch = queue.batch();
+    batch.send(id, frame)?;
+    batch.ring();
+    Ok(())
+}
+
+/// One receive, and its record.
+#[inline(never)]
+pub(crate) fn recv_one(queue: &mut RecvQueue<Mlx5>, id: u64, sge: Sge) -> Result<(), PostError> {
+    let mut batch = queue.batch();
+    // SAFETY: see the file's text.
+    unsafe { batch.post_raw(id, &[sge]) }?;
+    batch.ring();
+    Ok(())
+}
+
+/// Sixteen completions at most.
+#[inline(never)]
+pub(crate) fn poll_burst(queue: &mut CompletionQueue<Mlx5>, seen: &mut Seen) -> usize {
+    let mut count = 0;
+    let mut burst = queue.poll(16);
+    while let Some(completion) = burst.next() {
+        count += 1;
+        seen.ids += completion.id();
+        if completion.result().is_err() {
+            seen.failed += 1;
+        } else if completion.is_recv() {
+            seen.bytes += u64::from(completion.byte_len());
+        }
+    }
+    count
+}

@@ -1,0 +1,453 @@
+//! The machine code of the data path: what is in it, and whether it changed.
+//!
+//! Looks at the functions of `benches/counts/hot.rs` in the program as it was built. Two questions. Whether anything is in there
+//! that must not be: this holds for every compiler. And whether they are the instructions that were looked at last: those stand in
+//! `benches/counts/x86_64`, for one compiler.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Formatter, Instruction, Mnemonic, NasmFormatter, OpKind,
+    Register, SymbolResolver, SymbolResult,
+};
+use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};
+use rustc_demangle::demangle;
+
+use crate::counts::{compiler, other_compiler};
+use crate::step::Outcome;
+
+/// Where the functions are that are looked at.
+const HOT: &str = "counts::hot::";
+/// What the single-owner path may call, each on a branch that is not the common one. They are looked at, too.
+const EXITS: [&str; 8] = [
+    // The ring looks full: how far did the polling side get?
+    "uverbs_mlx5::sq::Sq::make_room",
+    "uverbs_mlx5::rq::Rq::make_room",
+    // A batch was forgotten: takes its frames back.
+    "uverbs_mlx5::sq::Sq::disown",
+    "uverbs_mlx5::rq::Rq::disown",
+    // A WQE of several WQEBBs that goes over the ring's end.
+    "uverbs_mlx5::wqe::Ring::write_wrapped",
+    // A failure, or a completion of a queue pair that isn't known.
+    "uverbs_mlx5::cq::Cq::next_odd",
+    "uverbs_mlx5::cqe::Cqe::failure",
+    // More than 256 queue pairs: looks ahead.
+    "uverbs_mlx5::cq::Cq::look_ahead",
+];
+/// Where looking ends: what these do is not for a single owner.
+const ENDS: [&str; 4] = [
+    // Should `learn` run out of memory, what is held is dropped on the way out. The others don't panic, which is looked at here, but
+    // the compiler doesn't know.
+    "_Unwind_Resume",
+    // Queue pairs came or went: an inbox behind a lock, and a table that grows.
+    "uverbs_mlx5::cq::Cq::learn",
+    // A frame that nobody wants goes back to its slab, which all threads share; the last one may free it.
+    "uverbs_core::frame::give_back",
+    // Frames of unsignaled work requests go back to theirs.
+    "uverbs_core::table::SlotTable::pass_over",
+];
+/// What exits may use beside each other, and hot functions may not.
+const COLD: [&str; 3] = ["memcpy", "memset", "memmove"];
+
+/// Checks the program's hot functions, and compares them with the folder's files, or replaces these.
+pub(crate) fn check(program: &Path, folder: &Path, bless: bool) -> Outcome {
+    let outcome =
+        std::fs::read(program).map_err(|error| format!("{}: {error}", program.display())).and_then(
+            |bytes| Code::new(&bytes).and_then(|code| Ok((code.faults(HOT)?, code.listings(HOT)?))),
+        );
+    let (faults, hot) = match outcome {
+        Ok(found) => found,
+        Err(why) => return Outcome::Failed(why),
+    };
+    for fault in &faults {
+        println!("{fault}");
+    }
+    if !faults.is_empty() {
+        return Outcome::Failed(format!("{} things that must not be there", faults.len()));
+    }
+    let result = if bless { write(folder, &hot) } else { compare(folder, &hot) };
+    result.unwrap_or_else(|error| Outcome::Failed(format!("{}: {error}", folder.display())))
+}
+
+/// Replaces the files.
+fn write(folder: &Path, hot: &BTreeMap<String, String>) -> std::io::Result<Outcome> {
+    if folder.is_dir() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    std::fs::create_dir_all(folder)?;
+    for (name, text) in hot {
+        let text = format!("; {}\n{text}", compiler());
+        std::fs::write(folder.join(name).with_extension("asm"), text)?;
+    }
+    Ok(Outcome::Counted(format!("{} functions noted", hot.len())))
+}
+
+fn compare(folder: &Path, hot: &BTreeMap<String, String>) -> std::io::Result<Outcome> {
+    let mut expected = BTreeMap::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        expected.insert(name, std::fs::read_to_string(&path)?);
+    }
+    if let Some(skipped) = expected.values().find_map(|text| other_compiler(text)) {
+        return Ok(skipped);
+    }
+    let mut changed = Vec::new();
+    for name in expected.keys().chain(hot.keys()).collect::<BTreeSet<_>>() {
+        let was = expected.get(name).and_then(|text| text.split_once('\n')).map(|(_, text)| text);
+        let is = hot.get(name).map(String::as_str);
+        if was != is {
+            println!("{name}:");
+            show(was.unwrap_or_default(), is.unwrap_or_default());
+            changed.push(name.as_str());
+        }
+    }
+    Ok(if changed.is_empty() {
+        Outcome::Counted(format!("{} functions as noted", hot.len()))
+    } else {
+        let changed = changed.join(", ");
+        Outcome::Failed(format!("{changed} changed (cargo xtask counts --bless, if that is meant)"))
+    })
+}
+
+/// Prints from the first line that differs on to the last one.
+fn show(was: &str, is: &str) {
+    let (was, is): (Vec<_>, Vec<_>) = (was.lines().collect(), is.lines().collect());
+    let same = was.iter().zip(&is).take_while(|(was, is)| was == is).count();
+    let rest = was[same..].iter().rev().zip(is[same..].iter().rev());
+    let tail = rest.take_while(|(was, is)| was == is).count();
+    for (sign, lines) in [('-', &was), ('+', &is)] {
+        for line in &lines[same..lines.len() - tail] {
+            println!("{sign} {line}");
+        }
+    }
+}
+
+/// A function's place, and its name without what changes from build to build.
+struct Function {
+    name: String,
+    size: u64,
+}
+
+/// A program's code.
+struct Code<'a> {
+    functions: BTreeMap<u64, Function>,
+    /// What the dynamic linker puts where: calls to other libraries, and some to our own functions, go by these places.
+    slots: BTreeMap<u64, String>,
+    file: object::File<'a>,
+}
+
+impl<'a> Code<'a> {
+    fn new(bytes: &'a [u8]) -> Result<Self, String> {
+        let file = object::File::parse(bytes).map_err(|error| error.to_string())?;
+        let mut functions = BTreeMap::new();
+        for symbol in file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text) {
+            let name = format!("{:#}", demangle(symbol.name().unwrap_or_default()));
+            functions.insert(symbol.address(), Function { name, size: symbol.size() });
+        }
+        let mut slots = BTreeMap::new();
+        let symbols = file.dynamic_symbol_table();
+        for (at, relocation) in file.dynamic_relocations().into_iter().flatten() {
+            let name = match relocation.target() {
+                RelocationTarget::Symbol(index) => symbols
+                    .as_ref()
+                    .and_then(|table| object::ObjectSymbolTable::symbol_by_index(table, index).ok())
+                    .and_then(|symbol| symbol.name().ok().map(str::to_owned)),
+                _ => functions
+                    .get(&(relocation.addend() as u64))
+                    .map(|function: &Function| function.name.clone()),
+            };
+            slots.insert(at, name.unwrap_or_else(|| "?".to_owned()));
+        }
+        Ok(Self { functions, slots, file })
+    }
+
+    /// Listings of the functions whose names begin so, by the rest of their names.
+    fn listings(&self, hot: &str) -> Result<BTreeMap<String, String>, String> {
+        self.called(hot)
+            .map(|(at, name)| Ok((name[hot.len()..].to_owned(), self.listing(at)?)))
+            .collect()
+    }
+
+    /// The functions whose names begin so.
+    fn called(&self, hot: &str) -> impl Iterator<Item = (u64, &str)> {
+        let all = self.functions.iter().map(|(at, function)| (*at, function.name.as_str()));
+        all.filter(move |(_, name)| name.starts_with(hot))
+    }
+
+    /// What is in the hot functions, or in what they call, and must not be.
+    fn faults(&self, hot: &str) -> Result<Vec<String>, String> {
+        let mut faults = Vec::new();
+        let mut exits = BTreeSet::new();
+        let mut count = 0;
+        for (at, name) in self.called(hot) {
+            count += 1;
+            for target in self.walk(at, name, &mut faults)? {
+                if EXITS.contains(&target.as_str()) {
+                    exits.insert(target);
+                } else if !ENDS.contains(&target.as_str()) {
+                    faults.push(format!("{name} calls {target}"));
+                }
+            }
+        }
+        if count == 0 {
+            return Err(format!("no function of the program is called {hot}*"));
+        }
+        // The exits, and what they call in turn.
+        let mut seen = BTreeSet::new();
+        while let Some(name) = exits.pop_first() {
+            let Some((at, _)) = self.functions.iter().find(|(_, other)| other.name == name) else {
+                faults.push(format!("{name} is not in the program"));
+                continue;
+            };
+            for target in self.walk(*at, &name, &mut faults)? {
+                if ENDS.contains(&target.as_str()) || COLD.contains(&target.as_str()) {
+                    continue;
+                }
+                if !target.starts_with("uverbs_") {
+                    faults.push(format!("{name}, which a hot function calls, calls {target}"));
+                } else if !seen.contains(&target) {
+                    exits.insert(target);
+                }
+            }
+            seen.insert(name);
+        }
+        Ok(faults)
+    }
+
+    /// The functions that one calls or jumps to; notes what it must not do itself.
+    fn walk(
+        &self,
+        at: u64,
+        name: &str,
+        faults: &mut Vec<String>,
+    ) -> Result<BTreeSet<String>, String> {
+        let mut targets = BTreeSet::new();
+        let (instructions, range) = self.decode(at)?;
+        let mut before = &Instruction::default();
+        let mut loaded = BTreeSet::new();
+        for load in instructions.iter().filter(|load| load.mnemonic() == Mnemonic::Mov) {
+            if let Some(name) = self.slot(load) {
+                targets.insert(name.to_owned());
+                loaded.insert(load.op0_register());
+            }
+        }
+        for instruction in &instructions {
+            let locked = instruction.has_lock_prefix();
+            let exchanges = instruction.mnemonic() == Mnemonic::Xchg
+                && (0..2).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+            if locked || exchanges {
+                faults.push(format!("{name} has an atomic read-modify-write"));
+            }
+            if instruction.mnemonic() == Mnemonic::Syscall {
+                faults.push(format!("{name} makes a system call"));
+            }
+            match instruction.flow_control() {
+                FlowControl::Call
+                | FlowControl::UnconditionalBranch
+                | FlowControl::ConditionalBranch => {
+                    let to = instruction.near_branch_target();
+                    if !range.contains(&to) || instruction.flow_control() == FlowControl::Call {
+                        targets.insert(self.name_of(to));
+                    }
+                }
+                // A `match` by a table: an offset from it is added to its place.
+                FlowControl::IndirectBranch
+                    if before.mnemonic() == Mnemonic::Add
+                        && instruction.op0_kind() == OpKind::Register
+                        && before.op0_register() == instruction.op0_register() => {}
+                // The address is in a register: what was loaded into that one is a target already.
+                FlowControl::IndirectCall
+                    if instruction.op0_kind() == OpKind::Register
+                        && loaded.contains(&instruction.op0_register()) => {}
+                FlowControl::IndirectCall | FlowControl::IndirectBranch => {
+                    targets.insert(match self.slot(instruction) {
+                        Some(name) => name.to_owned(),
+                        None => "an address that it computes".to_owned(),
+                    });
+                }
+                _ => {}
+            }
+            before = instruction;
+        }
+        Ok(targets)
+    }
+
+    fn name_of(&self, at: u64) -> String {
+        // A jump over the procedure linkage table: its slot has the name.
+        let stub = || {
+            let (instructions, _) = self.decode_at(at, 16).ok()?;
+            instructions.iter().find_map(|instruction| self.slot(instruction)).map(str::to_owned)
+        };
+        match self.functions.get(&at) {
+            Some(function) => function.name.clone(),
+            None => stub().unwrap_or_else(|| "something without a name".to_owned()),
+        }
+    }
+
+    /// What the dynamic linker put where this instruction reads.
+    fn slot(&self, instruction: &Instruction) -> Option<&str> {
+        if instruction.memory_base() != Register::RIP {
+            return None;
+        }
+        self.slots.get(&instruction.memory_displacement64()).map(String::as_str)
+    }
+
+    fn decode(&self, at: u64) -> Result<(Vec<Instruction>, std::ops::Range<u64>), String> {
+        self.decode_at(at, self.functions.get(&at).map_or(0, |function| function.size))
+    }
+
+    fn decode_at(
+        &self,
+        at: u64,
+        size: u64,
+    ) -> Result<(Vec<Instruction>, std::ops::Range<u64>), String> {
+        let range = at..at + size;
+        let bytes = self
+            .file
+            .sections()
+            .find_map(|section| section.data_range(at, size).ok().flatten())
+            .ok_or_else(|| format!("no code at {at:#x}"))?;
+        Ok((Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).iter().collect(), range))
+    }
+
+    /// A function's instructions: places in it as labels, functions by name, the rest by section.
+    fn listing(&self, at: u64) -> Result<String, String> {
+        let (instructions, range) = self.decode(at)?;
+        let targets: BTreeSet<u64> = instructions
+            .iter()
+            .filter(|instruction| {
+                instruction.is_jcc_short_or_near() || instruction.is_jmp_short_or_near()
+            })
+            .map(Instruction::near_branch_target)
+            .filter(|to| range.contains(to))
+            .collect();
+        let labels: BTreeMap<u64, String> =
+            targets.into_iter().zip(1..).map(|(at, label)| (at, format!(".{label}"))).collect();
+        let names = Names {
+            labels: labels.clone(),
+            functions: instructions
+                .iter()
+                .map(Instruction::near_branch_target)
+                .filter(|to| !range.contains(to) && *to != 0)
+                .map(|to| (to, self.name_of(to)))
+                .collect(),
+            slots: self.slots.clone(),
+            sections: self
+                .file
+                .sections()
+                .map(|section| {
+                    let name = section.name().unwrap_or("?").to_owned();
+                    (section.address()..section.address() + section.size(), name)
+                })
+                .collect(),
+        };
+        let mut formatter = NasmFormatter::with_options(Some(Box::new(names)), None);
+        let options = formatter.options_mut();
+        options.set_hex_prefix("0x");
+        options.set_hex_suffix("");
+        options.set_show_branch_size(false);
+        let mut text = String::new();
+        // What fills the space before an aligned place depends on where the function lies.
+        let instructions = instructions.iter().filter(|one| one.mnemonic() != Mnemonic::Nop);
+        for instruction in instructions {
+            if let Some(label) = labels.get(&instruction.ip()) {
+                let _ = writeln!(text, "{label}:");
+            }
+            let mut line = String::new();
+            formatter.format(instruction, &mut line);
+            let _ = writeln!(text, "    {line}");
+        }
+        Ok(text)
+    }
+}
+
+/// Names instead of addresses.
+struct Names {
+    labels: BTreeMap<u64, String>,
+    /// Those that are called.
+    functions: BTreeMap<u64, String>,
+    slots: BTreeMap<u64, String>,
+    sections: Vec<(std::ops::Range<u64>, String)>,
+}
+
+impl SymbolResolver for Names {
+    fn symbol(
+        &mut self,
+        instruction: &Instruction,
+        _operand: u32,
+        _instruction_operand: Option<u32>,
+        address: u64,
+        _address_size: u32,
+    ) -> Option<SymbolResult<'_>> {
+        let is_address = instruction.is_ip_rel_memory_operand()
+            || instruction.is_jcc_short_or_near()
+            || instruction.is_jmp_short_or_near()
+            || instruction.is_call_near();
+        if !is_address {
+            return None;
+        }
+        let known = [&self.labels, &self.slots, &self.functions];
+        let name = known.into_iter().find_map(|names| names.get(&address)).or_else(|| {
+            let found = self.sections.iter().find(|(range, _)| range.contains(&address));
+            found.map(|(_, name)| name)
+        })?;
+        Some(SymbolResult::with_string(address, name.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    mod good {
+        #[inline(never)]
+        pub(super) fn adds(numbers: &[u32; 4], index: u32) -> u32 {
+            match numbers.get(index as usize & 3) {
+                Some(number) => *number,
+                None => 0,
+            }
+        }
+    }
+
+    mod bad {
+        use super::{AtomicU32, Ordering};
+
+        #[inline(never)]
+        pub(super) fn counts(number: &AtomicU32) -> u32 {
+            number.swap(2, Ordering::Relaxed)
+        }
+
+        #[inline(never)]
+        pub(super) fn panics(numbers: &[u32], index: usize) -> u32 {
+            numbers[index]
+        }
+
+        #[inline(never)]
+        pub(super) fn allocates(number: u32) -> Box<u32> {
+            Box::new(number)
+        }
+    }
+
+    /// Looks at this very program.
+    #[test]
+    fn what_must_not_be_there_is_found() {
+        assert_eq!(good::adds(&[1, 2, 3, 4], 6), 3);
+        assert_eq!(bad::counts(&AtomicU32::new(1)), 1);
+        assert_eq!((bad::panics(&[1], 0), *bad::allocates(1)), (1, 1));
+        let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let code = Code::new(&bytes).unwrap();
+        let module = module_path!();
+        assert!(code.faults(&format!("{module}::none::")).is_err());
+        let bad = code.faults(&format!("{module}::bad::")).unwrap();
+        for name in ["counts", "panics", "allocates"] {
+            assert!(bad.iter().any(|fault| fault.contains(&format!("bad::{name} "))), "{bad:?}");
+        }
+        let listings = code.listings(&format!("{module}::good::")).unwrap();
+        assert!(listings["adds"].lines().any(|line| line.trim() == "ret"), "{listings:?}");
+    }
+}

@@ -75,7 +75,7 @@
     mov rdx,[rsi+rdx*8]
     test rdx,rdx
     je .20
-    sub rdx,0xFFFFFFFFFFFFFF80
+    add rdx,0x40
     mov [rbx+0x14],eax
     mov [rbx+0x18],rdx
     cmp rcx,0x101
@@ -89,17 +89,17 @@
     mov [rsp+8],rax
     mov r14,[rbx+0x18]
     je .8
-    lea rdi,[r14+0x100]
-    mov ebp,[r14+0x100]
-    mov rdx,[r14+0x180]
-    mov ecx,[r14+0x1A0]
+    lea rdi,[r14+0x40]
+    mov ebp,[r14+0x40]
+    mov rdx,[r14+0x48]
+    mov ecx,[r14+0x58]
     mov eax,ecx
     and eax,ebp
     mov rsi,rax
     shl rsi,4
     mov rdx,[rdx+rsi]
     mov [rsp+0x10],rdx
-    movzx edx,byte [r14+0x1A4]
+    movzx edx,byte [r14+0x44]
     test dl,dl
     je .10
     mov edx,[rdi]
@@ -108,16 +108,16 @@
     je .6
     mov esi,ebp
     call qword [rel uverbs_core::table::SlotTable::pass_over]
-    mov eax,[r14+0x1A0]
+    mov eax,[r14+0x58]
     and eax,ebp
 .6:
-    mov rcx,[r14+0x190]
+    mov rcx,[r14+0x50]
     shl rax,4
     mov r15,[rcx+rax]
     mov r12,[rcx+rax+8]
     mov qword [rcx+rax],0
     inc ebp
-    mov [r14+0x100],ebp
+    mov [r14+0x40],ebp
     test r15,r15
     je .11
     xor eax,eax
@@ -137,8 +137,8 @@
     movzx eax,word [r13+0x3C]
     rol ax,8
     movzx r15d,ax
-    mov rdx,[r14+0x80]
-    mov ecx,[r14+0xA0]
+    mov rdx,[r14+8]
+    mov ecx,[r14+0x18]
     mov eax,ecx
     and eax,r15d
     mov esi,eax
@@ -146,7 +146,7 @@
     mov rdi,[rdx+rsi]
     mov [rsp+0x10],rdi
     mov ebp,[rdx+rsi+8]
-    movzx edx,byte [r14+0xA4]
+    movzx edx,byte [r14+4]
     test dl,dl
     je .12
     mov edx,[r14]
@@ -156,10 +156,10 @@
     mov rdi,r14
     mov esi,r15d
     call qword [rel uverbs_core::table::SlotTable::pass_over]
-    and r15d,[r14+0xA0]
+    and r15d,[r14+0x18]
     mov rax,r15
 .9:
-    mov rcx,[r14+0x90]
+    mov rcx,[r14+0x10]
     shl eax,4
     mov r15,[rcx+rax]
     mov r12,[rcx+rax+8]

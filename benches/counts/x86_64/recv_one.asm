@@ -6,66 +6,63 @@
     push r12
     push rbx
     push rax
-    mov r15d,[rdi+0x20]
-    cmp r15d,[rdi+0x10]
+    mov ebx,[rdi+0x30]
+    cmp ebx,[rdi+0x24]
     jne .6
-    cmp dword [rdi+0x1C],0
+    cmp dword [rdi+0x2C],0
     je .7
 .1:
-    mov r12d,[rdx+8]
-    mov al,4
-    cmp r12d,0x80000000
+    mov r15d,[rdx+8]
+    mov eax,4
+    cmp r15d,0x80000000
     ja .8
-    mov r13,[rdx]
-    mov ebp,[rdx+0xC]
-    lea ebx,[r15+1]
-    mov eax,ebx
-    sub eax,[rdi+0x14]
-    cmp eax,[rdi+0x18]
-    ja .9
+    mov eax,[rdi+0x28]
+    mov r12,[rdx]
+    mov r13d,[rdx+0xC]
+    test eax,eax
+    je .9
+    dec eax
 .2:
-    mov eax,[rdi+8]
-    and eax,r15d
-    mov ecx,[rdi+0xC]
-    imul rax,rcx
-    add rax,[rdi]
-    test r12,r12
+    mov r8d,[rdi+0x20]
+    mov ecx,[rdi+0x18]
+    and ecx,ebx
+    mov r9,rcx
+    imul r9,r8
+    add r9,[rdi]
+    mov rdx,[rdi+8]
+    test r15,r15
     je .5
-    and r12d,0x7FFFFFFF
-    bswap r13
-    shl r12,0x20
-    or r12,rbp
+    and r15d,0x7FFFFFFF
     bswap r12
-    mov [rax],r12
-    mov [rax+8],r13
-    add rax,0x10
-    mov ecx,[rdi+0xC]
-    mov edx,0x10
-    cmp edx,ecx
+    shl r15,0x20
+    or r15,r13
+    bswap r15
+    mov [r9],r15
+    mov [r9+8],r12
+    add r9,0x10
+    mov r10d,0x10
+    cmp r10d,r8d
     jae .4
 .3:
     movups xmm0,[rel .rodata]
-    movups [rax],xmm0
+    movups [r9],xmm0
 .4:
-    mov rax,[rdi+0x30]
-    mov rcx,[rax+0x200]
-    and r15d,[rax+0x220]
-    shl r15,4
-    mov [rcx+r15],rsi
-    mov [rcx+r15+8],ebx
-    mov al,7
-    cmp ebx,[rdi+0x10]
-    je .8
-    mov rcx,[rdi+0x28]
+    inc ebx
+    shl rcx,4
+    mov [rdx+rcx],rsi
+    mov [rdx+rcx+8],ebx
+    mov rcx,[rdi+0x38]
     movzx edx,bx
     bswap edx
     mov [rcx],edx
-    mov [rdi+0x10],ebx
-    mov [rdi+0x20],ebx
+    mov [rdi+0x24],ebx
+    mov [rdi+0x28],eax
+    mov [rdi+0x30],ebx
+    mov eax,7
     jmp .8
 .5:
-    xor edx,edx
-    cmp edx,ecx
+    xor r10d,r10d
+    cmp r10d,r8d
     jb .3
     jmp .4
 .6:
@@ -76,11 +73,11 @@
     mov rdx,r15
     mov rsi,r14
     mov rdi,rbx
-    mov r15d,[rbx+0x10]
-    cmp dword [rdi+0x1C],0
+    mov ebx,[rbx+0x24]
+    cmp dword [rdi+0x2C],0
     jne .1
 .7:
-    mov al,2
+    mov eax,2
 .8:
     add rsp,8
     pop rbx
@@ -92,11 +89,13 @@
     ret
 .9:
     mov r14,rdi
-    mov [rsp],rsi
+    mov rbp,rsi
     mov esi,ebx
     call qword [rel uverbs_mlx5::rq::Rq::make_room]
-    mov rsi,[rsp]
+    mov rsi,rbp
     mov rdi,r14
-    cmp al,7
+    mov ecx,eax
+    mov eax,edx
+    test cl,1
     je .2
     jmp .8

@@ -1,87 +1,113 @@
 ; rustc 1.95.0 (59807616e 2026-04-14)
-    mov rax,[rdi]
-    mov ecx,[rdi+0x18]
-    cmp ecx,[rax+0x10]
-    je .6
     push rbp
     push r14
     push rbx
-    mov r9,[rdi+8]
-    mov esi,[rdi+0x10]
-    mov r10d,[rdi+0x14]
-    mov edx,[rdi+0x1C]
-    mov rdi,[rax+0x38]
-    movzx r8d,cx
+    mov eax,[rdi+0x28]
+    mov r14d,[rdi+0x34]
+    cmp eax,r14d
+    je .8
+    mov rcx,[rdi]
+    mov rbx,[rdi+8]
+    mov r9,[rdi+0x10]
+    mov edx,[rdi+0x18]
+    mov ebp,[rdi+0x1C]
+    mov esi,[rdi+0x20]
+    movq xmm0,[rdi+0x2C]
+    mov rdi,[rcx+0x40]
+    movzx r8d,ax
     bswap r8d
     mov [rdi+4],r8d
-    cmp qword [rax+0x40],0
-    je .2
-    mov ebp,[rax+0x10]
-    mov rdi,[rax]
-    mov r8d,[rax+8]
+    cmp qword [rcx+0x48],0
+    je .1
+    mov rdi,[rcx]
+    mov r8d,[rcx+0x18]
     sfence
-    mov r11,[rax+0x48]
-    mov ebx,[rax+0x50]
-    cmp r10d,2
-    jb .3
-    cmp esi,ebp
+    mov r10,[rcx+0x50]
+    mov r11d,[rcx+0x58]
+    cmp esi,1
+    jne .2
+    cmp edx,r14d
+    sete r14b
+    cmp ebp,2
+    setae bpl
+    test r14b,bpl
     jne .3
-    mov ebp,r10d
-    shl ebp,4
-    cmp ebp,[rax+0x54]
-    ja .3
-    shr ebp,6
-    xor r9d,r9d
-    test r10b,3
-    setne r9b
-    add r9d,ebp
-    je .4
-    mov r9d,r9d
-    shl r9,6
-    lea r10,[rbx+r11]
-    add r10,0x38
-    xor r11d,r11d
-.1:
-    mov ebx,esi
-    and ebx,r8d
-    shl rbx,6
-    mov r14,[rdi+rbx]
-    mov [r10+r11-0x38],r14
-    mov r14,[rdi+rbx+8]
-    mov [r10+r11-0x30],r14
-    mov r14,[rdi+rbx+0x10]
-    mov [r10+r11-0x28],r14
-    mov r14,[rdi+rbx+0x18]
-    mov [r10+r11-0x20],r14
-    mov r14,[rdi+rbx+0x20]
-    mov [r10+r11-0x18],r14
-    mov r14,[rdi+rbx+0x28]
-    mov [r10+r11-0x10],r14
-    mov r14,[rdi+rbx+0x30]
-    mov [r10+r11-8],r14
-    mov rbx,[rdi+rbx+0x38]
-    mov [r10+r11],rbx
-    add r11,0x40
-    inc esi
-    cmp r9,r11
-    jne .1
-    jmp .4
-.2:
-    mov rsi,[rax+0x48]
-    mov [rsi],r9
     jmp .5
+.1:
+    mov rdx,[rcx+0x50]
+    mov [rdx],rbx
+    jmp .7
+.2:
+    cmp edx,r14d
+    jne .5
+    cmp ebp,2
+    jb .5
+    shl ebp,4
+    cmp ebp,[rcx+0x5C]
+    ja .5
+    test rsi,rsi
+    je .6
 .3:
-    mov [r11+rbx],r9
-    sfence
+    mov rbx,[r9]
+    mov [r10+r11],rbx
+    mov rbx,[r9+8]
+    mov [r10+r11+8],rbx
+    mov rbx,[r9+0x10]
+    mov [r10+r11+0x10],rbx
+    mov rbx,[r9+0x18]
+    mov [r10+r11+0x18],rbx
+    mov rbx,[r9+0x20]
+    mov [r10+r11+0x20],rbx
+    mov rbx,[r9+0x28]
+    mov [r10+r11+0x28],rbx
+    mov rbx,[r9+0x30]
+    mov [r10+r11+0x30],rbx
+    mov r9,[r9+0x38]
+    mov [r10+r11+0x38],r9
+    cmp esi,1
+    je .6
+    dec rsi
+    lea r9,[r11+r10]
+    add r9,0x78
+    inc edx
 .4:
-    mov esi,[rax+0x54]
-    xor [rax+0x50],esi
+    mov r10d,edx
+    and r10d,r8d
+    shl r10,6
+    mov r11,[rdi+r10]
+    mov [r9-0x38],r11
+    mov r11,[rdi+r10+8]
+    mov [r9-0x30],r11
+    mov r11,[rdi+r10+0x10]
+    mov [r9-0x28],r11
+    mov r11,[rdi+r10+0x18]
+    mov [r9-0x20],r11
+    mov r11,[rdi+r10+0x20]
+    mov [r9-0x18],r11
+    mov r11,[rdi+r10+0x28]
+    mov [r9-0x10],r11
+    mov r11,[rdi+r10+0x30]
+    mov [r9-8],r11
+    mov r10,[rdi+r10+0x38]
+    mov [r9],r10
+    add r9,0x40
+    inc edx
+    dec rsi
+    jne .4
+    jmp .6
 .5:
-    mov [rax+0x10],ecx
-    mov [rax+0x18],edx
-    mov [rax+0x30],ecx
+    mov [r10+r11],rbx
+    sfence
+.6:
+    mov edx,[rcx+0x5C]
+    xor [rcx+0x58],edx
+.7:
+    mov [rcx+0x20],eax
+    pshufd xmm0,xmm0,0xE1
+    movq [rcx+0x24],xmm0
+    mov [rcx+0x38],eax
+.8:
     pop rbx
     pop r14
     pop rbp
-.6:
     ret

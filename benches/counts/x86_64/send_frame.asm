@@ -5,37 +5,137 @@
     push r13
     push r12
     push rbx
-    sub rsp,0xA8
-    mov r15,r8
-    mov r13,rcx
-    mov [rsp+0x50],rdx
+    sub rsp,0x38
+    mov r14,r8
+    mov r15,rcx
+    mov r13,rdx
     mov rbx,rdi
-    mov r14d,[rsi+0x30]
-    cmp r14d,[rsi+0x10]
-    jne .14
-    mov rcx,[r13+0x20]
-    mov al,6
-    cmp rcx,[rsi+0x80]
-    jne .2
+    mov r12d,[rsi+0x38]
+    cmp r12d,[rsi+0x20]
+    jne .12
 .1:
-    mov rax,0x1FFFFFFFF
-    inc rax
-    test r15d,r15d
-    mov rcx,0x100000000
-    cmovne rcx,rax
-    cmp r15d,0x80000001
-    mov eax,0x401
-    cmovb rax,rcx
-    cmp al,1
-    jne .4
-    shr eax,8
+    mov [rsp+0x30],r13
+    mov rax,[r15+0x20]
+    mov edx,6
+    cmp rax,[rsi+0xC8]
+    jne .2
+    mov edx,4
+    cmp r14d,0x80000000
+    jbe .3
 .2:
-    mov [rbx],r13
-    mov [rbx+8],r15
+    mov [rbx],r15
+    mov [rbx+8],r14
+    jmp .11
 .3:
-    mov [rbx+0x10],al
+    mov eax,[rsi+0x24]
+    mov r11d,[rsi+0x28]
+    mov rdx,r14
+    shr rdx,0x20
+    mov ebp,[r15+0x18]
+    imul rbp,rdx
+    add rbp,[r15+0x10]
+    mov ecx,[r15+0x1C]
+    mov [rsp+0x28],rcx
+    cmp r14d,1
+    mov r13d,2
+    sbb r13d,0
+    test eax,eax
+    je .13
+    dec eax
+.4:
+    or r13d,[rsi+0x2C]
+    mov rcx,[rsi]
+    movzx edx,r12w
+    shl edx,8
+    or edx,0xA
+    shl rdx,0x20
+    or r13,rdx
+    bswap r13
+    mov r8,[rsi+8]
+    mov r9d,[rsi+0x18]
+    and r9d,r12d
+    mov rdx,r9
+    shl rdx,6
+    mov [rcx+rdx],r13
+    mov qword [rcx+rdx+8],0x8000000
+    test r14d,r14d
+    je .5
+    bswap rbp
+    mov edi,r14d
+    and edi,0x7FFFFFFF
+    shl rdi,0x20
+    add rdi,[rsp+0x28]
+    bswap rdi
+    mov [rcx+rdx+0x10],rdi
+    mov [rcx+rdx+0x18],rbp
+.5:
+    inc r11d
+    lea edi,[r12+1]
+    shl r9,4
+    mov r10,[rsp+0x30]
+    mov [r8+r9],r10
+    mov [r8+r9+8],edi
+    mov [r8+r9+0xC],r11d
+    mov [rsi+0x38],edi
+    cmp byte [rsi+0x3C],0
+    jne .6
+    mov byte [rsi+0x3C],1
+    mov r8,[rsi+0x60]
+    mov byte [r8+0x44],1
+.6:
+    mov r8,[rsi+0x10]
+    and r12d,[rsi+0x18]
+    shl r12,4
+    mov [r8+r12],r15
+    mov [r8+r12+8],r14
+    mov r8,[rsi+0x40]
+    movzx r9d,di
+    bswap r9d
+    mov [r8+4],r9d
+    cmp qword [rsi+0x48],0
+    je .7
+    sfence
+    mov r8,[rsi+0x50]
+    mov r9d,[rsi+0x58]
+    test r14d,r14d
+    je .8
+    mov r10,[rcx+rdx]
+    mov [r8+r9],r10
+    mov r10,[rcx+rdx+8]
+    mov [r8+r9+8],r10
+    mov r10,[rcx+rdx+0x10]
+    mov [r8+r9+0x10],r10
+    mov r10,[rcx+rdx+0x18]
+    mov [r8+r9+0x18],r10
+    mov r10,[rcx+rdx+0x20]
+    mov [r8+r9+0x20],r10
+    mov r10,[rcx+rdx+0x28]
+    mov [r8+r9+0x28],r10
+    mov r10,[rcx+rdx+0x30]
+    mov [r8+r9+0x30],r10
+    mov rcx,[rcx+rdx+0x38]
+    mov [r8+r9+0x38],rcx
+    jmp .9
+.7:
+    mov rcx,[rsi+0x50]
+    mov [rcx],r13
+    jmp .10
+.8:
+    mov [r8+r9],r13
+    sfence
+.9:
+    mov ecx,[rsi+0x5C]
+    xor [rsi+0x58],ecx
+.10:
+    mov [rsi+0x20],edi
+    mov [rsi+0x24],eax
+    mov [rsi+0x28],r11d
+    mov [rsi+0x38],edi
+    mov edx,7
+.11:
+    mov [rbx+0x10],edx
     mov rax,rbx
-    add rsp,0xA8
+    add rsp,0x38
     pop rbx
     pop r12
     pop r13
@@ -43,221 +143,49 @@
     pop r15
     pop rbp
     ret
-.4:
-    mov r10d,[rsi+0x18]
-    mov rcx,r15
-    shr rcx,0x20
-    mov ebp,[r13+0x18]
-    mov [rsp+0x40],rcx
-    imul rbp,rcx
-    add rbp,[r13+0x10]
-    lea rcx,[r13+0x10]
-    mov [rsp+0x38],rcx
-    mov ecx,[r13+0x1C]
-    mov [rsp+0x30],rcx
-    xor r12d,r12d
-    mov [rsp+0x48],rax
-    shr rax,0x20
-    mov [rsp+0x28],rax
-    setne r12b
-    lea edx,[r14+r12]
-    mov eax,edx
-    sub eax,[rsi+0x14]
-    cmp eax,[rsi+0x20]
-    ja .15
-    cmp r10d,[rsi+0x1C]
-    jns .15
-.5:
-    mov r11d,[rsi+0x24]
-    or r11d,[rsp+0x28]
-    movzx eax,r14w
-    shl eax,8
-    or eax,0xA
-    shl rax,0x20
-    or r11,rax
-    bswap r11
-    mov ecx,r15d
-    mov eax,[rsi+8]
-    mov r9d,eax
-    and r9d,r14d
-    add r12d,r9d
-    lea r8d,[rax+1]
-    mov rdi,[rsi]
-    cmp r12d,r8d
-    ja .16
-    mov eax,r9d
-    shl rax,6
-    mov [rdi+rax],r11
-    mov qword [rdi+rax+8],0x8000000
-    test rcx,rcx
-    je .6
-    bswap rbp
-    mov ecx,r15d
-    and ecx,0x7FFFFFFF
-    shl rcx,0x20
-    add rcx,[rsp+0x30]
-    bswap rcx
-    mov [rdi+rax+0x10],rcx
-    mov [rdi+rax+0x18],rbp
-.6:
-    inc r10d
-    mov rax,[rsi+0x58]
-    lea ecx,[rdx-1]
-    mov r8,[rax+0x100]
-    mov edi,[rax+0x120]
-    and edi,r14d
-    shl rdi,4
-    mov r9,[rsp+0x50]
-    mov [r8+rdi],r9
-    mov [r8+rdi+8],edx
-    cmp ecx,r14d
-    jne .7
-    add r8,rdi
-    jmp .8
-.7:
-    and ecx,[rax+0x120]
-    shl rcx,4
-    add rcx,[rax+0x100]
-    mov r8,rcx
-.8:
-    mov [r8+0xC],r10d
-    lea eax,[r14+1]
-    mov [rsi+0x30],eax
-    mov rax,[rsi+0x58]
-    mov rcx,[rax+0x110]
-    mov edi,[rax+0x120]
-    and edi,r14d
-    shl rdi,4
-    mov [rcx+rdi],r13
-    mov [rcx+rdi+8],r15
-    movzx ecx,byte [rax+0x124]
-    test cl,cl
-    jne .9
-    mov byte [rax+0x124],1
-.9:
-    mov al,7
-    cmp edx,[rsi+0x10]
-    je .3
-    mov rcx,[rsi+0x38]
-    movzx edi,dx
-    bswap edi
-    mov [rcx+4],edi
-    cmp qword [rsi+0x40],0
-    je .10
-    mov r12,r11
-    mov r9d,[rsi+0x10]
-    mov rcx,[rsi]
-    mov r11d,[rsi+8]
-    sfence
-    mov rdi,[rsi+0x48]
-    mov r8d,[rsi+0x50]
-    mov r15,0x1FFFFFFFF
-    cmp [rsp+0x48],r15
-    jbe .11
-    cmp r14d,r9d
-    jne .11
-    mov r9,[rsp+0x28]
-    shl r9d,4
-    cmp r9d,[rsi+0x54]
-    ja .11
-    and r11d,r14d
-    shl r11,6
-    mov r9,[rcx+r11]
-    mov [rdi+r8],r9
-    mov r9,[rcx+r11+8]
-    mov [rdi+r8+8],r9
-    mov r9,[rcx+r11+0x10]
-    mov [rdi+r8+0x10],r9
-    mov r9,[rcx+r11+0x18]
-    mov [rdi+r8+0x18],r9
-    mov r9,[rcx+r11+0x20]
-    mov [rdi+r8+0x20],r9
-    mov r9,[rcx+r11+0x28]
-    mov [rdi+r8+0x28],r9
-    mov r9,[rcx+r11+0x30]
-    mov [rdi+r8+0x30],r9
-    mov rcx,[rcx+r11+0x38]
-    mov [rdi+r8+0x38],rcx
-    jmp .12
-.10:
-    mov rcx,[rsi+0x48]
-    mov [rcx],r11
-    jmp .13
-.11:
-    mov [rdi+r8],r12
-    sfence
 .12:
-    mov ecx,[rsi+0x54]
-    xor [rsi+0x50],ecx
-.13:
-    mov [rsi+0x10],edx
-    mov [rsi+0x18],r10d
-    mov [rsi+0x30],edx
-    jmp .3
-.14:
-    mov r14,rsi
+    mov r12,rsi
     mov rdi,rsi
     call qword [rel uverbs_mlx5::sq::Sq::disown]
-    mov rsi,r14
-    mov r14d,[r14+0x10]
-    mov rcx,[r13+0x20]
-    mov al,6
-    cmp rcx,[rsi+0x80]
-    je .1
-    jmp .2
-.15:
-    mov [rsp+0x20],rsi
+    mov rsi,r12
+    mov r12d,[r12+0x20]
+    jmp .1
+.13:
+    mov [rsp+0x10],rdx
+    lea rax,[r15+0x10]
+    mov [rsp+0x20],rax
+    mov [rsp+0x18],rsi
     mov rdi,rsi
-    mov [rsp+0x14],r10d
-    mov esi,r10d
-    mov [rsp+0x18],rdx
+    mov esi,r12d
+    mov [rsp+0xC],r11d
+    mov edx,r11d
+    mov ecx,1
     call qword [rel uverbs_mlx5::sq::Sq::make_room]
-    cmp al,7
-    mov rsi,[rsp+0x20]
-    mov r10d,[rsp+0x14]
-    mov rdx,[rsp+0x18]
+    test al,1
+    je .14
+    xor eax,eax
+    cmp edx,7
+    mov rsi,[rsp+0x18]
+    mov r11d,[rsp+0xC]
     jne .2
-    jmp .5
-.16:
-    mov [rsp+0x18],rdx
-    mov [rsp+0x14],r10d
-    mov [rsp+0x20],rsi
-    mov rdx,[rsp+0x30]
-    shl rdx,0x20
-    or rdx,rcx
-    mov r12,r11
-    mov [rsp+0x58],r11
-    mov qword [rsp+0x60],0x8000000
-    mov dword [rsp+0x80],0
-    xorps xmm0,xmm0
-    movups [rsp+0x90],xmm0
-    mov qword [rsp+0x68],2
-    mov [rsp+0x70],rbp
-    mov [rsp+0x78],rdx
-    lea rcx,[rsp+0x68]
-    mov [rsp],rcx
-    lea r8,[rsp+0x58]
-    lea r9,[rsp+0x80]
-    mov esi,eax
-    mov edx,r14d
-    mov rcx,[rsp+0x28]
-    call qword [rel uverbs_mlx5::wqe::Ring::write_wrapped]
-    mov rsi,[rsp+0x20]
-    mov r10d,[rsp+0x14]
-    mov rdx,[rsp+0x18]
-    mov r11,r12
-    jmp .6
+    jmp .4
+.14:
+    mov eax,edx
+    mov rsi,[rsp+0x18]
+    mov r11d,[rsp+0xC]
+    jmp .4
+    mov rdi,[rsp+0x20]
     mov rbx,rax
-    mov rdi,[rsp+0x38]
-    mov rsi,[rsp+0x40]
+    mov rsi,[rsp+0x10]
     call qword [rel uverbs_core::frame::give_back]
     mov rdi,rbx
     call _Unwind_Resume
     mov rbx,rax
-    add r13,0x10
-    shr r15,0x20
-    mov rdi,r13
-    mov esi,r15d
+    add r15,0x10
+    shr r14,0x20
+    mov [rsp+0x10],r14
+    mov rdi,r15
+    mov rsi,[rsp+0x10]
     call qword [rel uverbs_core::frame::give_back]
     mov rdi,rbx
     call _Unwind_Resume

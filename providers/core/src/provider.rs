@@ -182,7 +182,7 @@ pub trait SendOps: Debug + Send {
     /// The cursor comes from the last [`begin`](Self::begin), moved by [`post`](Self::post).
     unsafe fn ring(&mut self, at: Self::Cursor);
 
-    /// Allows posting (in RTS) or refuses it with [`PostError::State`].
+    /// Allows posting (in RTS) or refuses it with [`PostError::State`], from the next [`begin`](Self::begin) on.
     fn enable(&mut self, on: bool);
 
     /// Starts over at index 0, as the device does after a reset.
@@ -231,7 +231,7 @@ pub trait RecvOps: Debug + Send {
     /// As for [`SendOps::ring`].
     unsafe fn ring(&mut self, at: Self::Cursor);
 
-    /// Allows posting (from INIT on) or refuses it with [`PostError::State`].
+    /// Allows posting (from INIT on) or refuses it with [`PostError::State`], from the next [`begin`](Self::begin) on.
     fn enable(&mut self, on: bool);
 
     /// See [`SendOps::reset`].

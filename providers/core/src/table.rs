@@ -16,8 +16,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crossbeam_utils::CachePadded;
-
 use crate::frame::Frame;
 
 /// One work request: whose it is and where it ends. Sixteen bytes, four to a cache line: its buffer is in a list of its own,
@@ -43,24 +41,103 @@ pub struct Taken {
     pub frame: Option<Frame>,
 }
 
+/// Where slots and frames lie: what posting and polling each keep at hand, so that neither reads the other's cache lines.
+///
+/// Valid while the table lives that it is [of](SlotTable::slots).
+#[derive(Clone, Copy, Debug)]
+pub struct Slots {
+    slots: *const UnsafeCell<Slot>,
+    frames: *const UnsafeCell<Option<Frame>>,
+    mask: u32,
+}
+
+impl Slots {
+    /// Slots less one.
+    #[inline(always)]
+    #[must_use]
+    pub fn mask(self) -> u32 {
+        self.mask
+    }
+
+    #[inline(always)]
+    fn slot(self, index: u32) -> *mut Slot {
+        UnsafeCell::raw_get(self.slots.wrapping_add((index & self.mask) as usize))
+    }
+
+    /// Where the buffer of the slot at `index` is kept.
+    #[inline(always)]
+    fn frame(self, index: u32) -> *mut Option<Frame> {
+        UnsafeCell::raw_get(self.frames.wrapping_add((index & self.mask) as usize))
+    }
+
+    /// Notes a work request that starts at ring unit `index` and ends before `end`. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// The table lives. The slot is the posting side's: free, or tentatively written and not published. The caller is the
+    /// only poster.
+    #[inline(always)]
+    pub unsafe fn put(self, index: u32, wr_id: u64, end: u32) {
+        // SAFETY: a slot of the table, by the mask. It is ours, says the caller; nobody else looks at it.
+        let slot = unsafe { &mut *self.slot(index) };
+        slot.wr_id = wr_id;
+        slot.end = end;
+    }
+
+    /// The same, and notes how many work requests were posted in all, for [`SlotTable::counted`]. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](Self::put), of all slots from `index` to `end`.
+    #[inline(always)]
+    pub unsafe fn put_counted(self, index: u32, wr_id: u64, end: u32, posted: u32) {
+        let last = end.wrapping_sub(1);
+        if last == index {
+            // SAFETY: as in `put`.
+            let slot = unsafe { &mut *self.slot(index) };
+            *slot = Slot { wr_id, end, posted };
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.put(index, wr_id, end) };
+        // SAFETY: the slot is ours, says the caller, and the polling side never looks at this field.
+        unsafe { (*self.slot(last)).posted = posted };
+    }
+
+    /// Puts the buffer into a slot that was just written by [`put`](Self::put). Posting side, which has called
+    /// [`SlotTable::will_own`] before.
+    ///
+    /// # Safety
+    ///
+    /// As for `put`, and the slot holds no buffer.
+    #[inline(always)]
+    pub unsafe fn own(self, index: u32, frame: Frame) {
+        // SAFETY: a place in the table, by the mask, and ours, says the caller; nobody else looks at it.
+        unsafe { self.frame(index).write(Some(frame)) };
+    }
+}
+
 /// The slots of one work queue: as many as the ring has units (WQEBBs of a send queue, entries of a receive queue),
 /// a power of two.
+///
+/// Its first cache line is the polling side's: all that a completion needs to find its slot. The posting side has [`Slots`] of its own, and
+/// looks here when the ring seems full.
+#[repr(C, align(64))]
 pub struct SlotTable {
-    /// One at least, and `mask + 1` of them.
-    slots: Box<[UnsafeCell<Slot>]>,
-    /// As many.
-    frames: Box<[UnsafeCell<Option<Frame>>]>,
-    mask: u32,
-    /// Set at the first owned post: then completions look for buffers in the slots they pass over.
+    /// The consumer index, free running. Written by the polling side, read by the posting side when the ring looks full.
+    retired: AtomicU32,
+    /// Set before the first owned post: then completions look for buffers in the slots they pass over.
     owns: AtomicBool,
     /// Set when a completion told that the queue pair failed.
     failed: AtomicBool,
+    /// Two boxes of `mask + 1`, made in `new` and freed in `drop`.
+    slots: Slots,
     /// The published producer index, free running, where the provider notes it: one whose doorbell costs so much that it may share
-    /// the line.
+    /// the line. Written by the posting side.
     published: AtomicU32,
-    /// The consumer index, free running. Written by the polling side, read by the posting side when the ring looks full.
-    retired: CachePadded<AtomicU32>,
 }
+
+const _: () = assert!(std::mem::offset_of!(SlotTable, slots) + size_of::<Slots>() <= 64);
 
 // SAFETY: slots change hands as the module's text says; each method names the side that may call it.
 unsafe impl Sync for SlotTable {}
@@ -79,14 +156,19 @@ impl SlotTable {
         assert!(units == 0 || units.is_power_of_two());
         let count = units.max(1);
         let empty = || UnsafeCell::new(Slot { wr_id: 0, end: 0, posted: 0 });
+        let slots: Box<[UnsafeCell<Slot>]> = (0..count).map(|_| empty()).collect();
+        let frames: Box<[UnsafeCell<Option<Frame>>]> =
+            (0..count).map(|_| UnsafeCell::new(None)).collect();
         Self {
-            slots: (0..count).map(|_| empty()).collect(),
-            frames: (0..count).map(|_| UnsafeCell::new(None)).collect(),
-            mask: count - 1,
+            retired: AtomicU32::new(0),
             owns: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            slots: Slots {
+                slots: Box::into_raw(slots).cast(),
+                frames: Box::into_raw(frames).cast(),
+                mask: count - 1,
+            },
             published: AtomicU32::new(0),
-            retired: CachePadded::new(AtomicU32::new(0)),
         }
     }
 
@@ -94,20 +176,24 @@ impl SlotTable {
     #[inline]
     #[must_use]
     pub fn units(&self) -> u32 {
-        self.slots.len() as u32
+        self.slots.mask + 1
+    }
+
+    /// Where the slots are, for the posting side.
+    #[must_use]
+    pub fn slots(&self) -> Slots {
+        self.slots
     }
 
     #[inline(always)]
     fn slot(&self, index: u32) -> *mut Slot {
-        // SAFETY: `index & mask` is below the length, since `new` made `mask + 1` slots.
-        unsafe { self.slots.get_unchecked((index & self.mask) as usize) }.get()
+        self.slots.slot(index)
     }
 
     /// Where the buffer of the slot at `index` is kept.
     #[inline(always)]
     fn frame(&self, index: u32) -> *mut Option<Frame> {
-        // SAFETY: as in `slot`: there are as many.
-        unsafe { self.frames.get_unchecked((index & self.mask) as usize) }.get()
+        self.slots.frame(index)
     }
 
     /// Takes the buffer out of a slot.
@@ -121,55 +207,10 @@ impl SlotTable {
         unsafe { &mut *self.frame(index) }.take()
     }
 
-    /// Notes a work request that starts at ring unit `index` and ends before `end`. Posting side.
-    ///
-    /// # Safety
-    ///
-    /// The slot is the posting side's: free, or tentatively written and not published. The caller is the
-    /// only poster.
-    #[inline(always)]
-    pub unsafe fn put(&self, index: u32, wr_id: u64, end: u32) {
-        let slot = self.slot(index);
-        // SAFETY: the slot is ours, says the caller; nobody else looks at it.
-        let slot = unsafe { &mut *slot };
-        slot.wr_id = wr_id;
-        slot.end = end;
-    }
-
-    /// The same, and notes how many work requests were posted in all, for [`counted`](Self::counted). Posting side.
-    ///
-    /// # Safety
-    ///
-    /// As for [`put`](Self::put), of all slots from `index` to `end`.
-    #[inline(always)]
-    pub unsafe fn put_counted(&self, index: u32, wr_id: u64, end: u32, posted: u32) {
-        let last = end.wrapping_sub(1);
-        if last == index {
-            // SAFETY: the slot is ours, says the caller; nobody else looks at it.
-            let slot = unsafe { &mut *self.slot(index) };
-            *slot = Slot { wr_id, end, posted };
-            return;
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.put(index, wr_id, end) };
-        // SAFETY: the slot is ours, says the caller, and the polling side never looks at this field.
-        unsafe { (*self.slot(last)).posted = posted };
-    }
-
-    /// Puts the buffer into a slot that was just written by [`put`](Self::put). Posting side.
-    ///
-    /// # Safety
-    ///
-    /// As for `put`, and the slot holds no buffer.
-    #[inline(always)]
-    pub unsafe fn own(&self, index: u32, frame: Frame) {
-        // SAFETY: the slot is ours, says the caller; nobody else looks at it.
-        unsafe { self.frame(index).write(Some(frame)) };
-        // Relaxed: read by the polling side only after a completion of this very slot or a later one. Stored once, since the line
-        // is one that the polling side reads for each completion.
-        if !self.owns.load(Ordering::Relaxed) {
-            self.owns.store(true, Ordering::Relaxed);
-        }
+    /// Says that buffers will be [put](Slots::own) into slots. Posting side, before the first one; once is enough.
+    pub fn will_own(&self) {
+        // Relaxed: read by the polling side only after a completion of a slot that was written behind this.
+        self.owns.store(true, Ordering::Relaxed);
     }
 
     /// Takes the buffer back out of a slot, if it holds one. Posting side.
@@ -194,7 +235,7 @@ impl SlotTable {
         let Slot { wr_id, end, .. } = unsafe { &*self.slot(index) };
         let (wr_id, end) = (*wr_id, *end);
         let frame = if self.owns.load(Ordering::Relaxed) {
-            if (self.tail() ^ index) & self.mask != 0 {
+            if (self.tail() ^ index) & self.slots.mask != 0 {
                 // SAFETY: the caller's promise holds for all slots up to this one: work requests of a queue complete in order.
                 unsafe { self.pass_over(index) };
             }
@@ -216,7 +257,7 @@ impl SlotTable {
         let mut at = self.tail();
         // Bounded: a slot's `end` is ahead of it, and the ring has `units` units.
         for _ in 0..self.units() {
-            if (at ^ index) & self.mask == 0 {
+            if (at ^ index) & self.slots.mask == 0 {
                 return;
             }
             // SAFETY: this slot's work request was published before the completed one.
@@ -238,7 +279,6 @@ impl SlotTable {
     /// while before.
     #[inline(always)]
     pub fn prefetch(&self) {
-        prefetch(&raw const self.slots);
         prefetch(&raw const self.retired);
     }
 
@@ -337,9 +377,9 @@ impl SlotTable {
         // SAFETY: the caller's promise.
         drop(unsafe { self.reclaim() });
         // SAFETY: the caller is alone with the table.
-        unsafe { (*self.slot(self.mask)).posted = 0 };
         self.failed.store(false, Ordering::Relaxed);
         self.published.store(0, Ordering::Release);
+        unsafe { (*self.slot(self.slots.mask)).posted = 0 };
         self.retired.store(0, Ordering::Release);
     }
 }
@@ -359,10 +399,14 @@ fn prefetch<T>(at: *const T) {
 
 impl Drop for SlotTable {
     fn drop(&mut self) {
-        for index in 0..self.units() {
-            // SAFETY: `&mut self`: no one else uses the table. Buffers go back to their slabs.
-            drop(unsafe { self.take_frame(index) });
-        }
+        let frames: *const UnsafeCell<Option<Frame>> = self.slots.frames;
+        let frames = std::ptr::slice_from_raw_parts_mut(frames.cast_mut(), self.units() as usize);
+        let slots =
+            std::ptr::slice_from_raw_parts_mut(self.slots.slots.cast_mut(), self.units() as usize);
+        // SAFETY: from `Box::into_raw` of as many, in `new`; no one else uses the table. Buffers go back to their slabs.
+        drop(unsafe { Box::from_raw(frames) });
+        // SAFETY: as above.
+        drop(unsafe { Box::from_raw(slots) });
     }
 }
 
@@ -445,10 +489,11 @@ mod tests {
     fn post(table: &SlotTable, at: u32, units: u32, id: u64, frame: Option<Frame>) -> u32 {
         let end = at.wrapping_add(units);
         // SAFETY: one thread plays both sides, and the tests post only into free slots.
-        unsafe { table.put(at, id, end) };
+        unsafe { table.slots().put(at, id, end) };
         if let Some(frame) = frame {
+            table.will_own();
             // SAFETY: as above.
-            unsafe { table.own(at, frame) };
+            unsafe { table.slots().own(at, frame) };
         }
         end
     }
@@ -508,7 +553,7 @@ mod tests {
         for (posted, units) in (1..).zip([1, 3, 1, 2, 4, 1]) {
             let end = at.wrapping_add(units);
             // SAFETY: as above.
-            unsafe { table.put_counted(at, u64::from(posted) + 70, end, posted) };
+            unsafe { table.slots().put_counted(at, u64::from(posted) + 70, end, posted) };
             // SAFETY: one thread plays both sides; what was posted is completed.
             let taken = unsafe { table.take(at) };
             assert_eq!((taken.wr_id, taken.end), (u64::from(posted) + 70, end));

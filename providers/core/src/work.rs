@@ -133,7 +133,10 @@ pub enum Data<'a> {
 }
 
 /// Why a work request was not posted. The queue is as it was before.
+// As wide as what a post gives: a result of both is then two registers. With one byte the compiler makes one word of both, and
+// shifts them in and out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
 #[non_exhaustive]
 pub enum PostError {
     /// No room: poll completions first, and signal now and then.

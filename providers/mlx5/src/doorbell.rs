@@ -42,14 +42,25 @@ pub(crate) enum Doorbell {
 pub(crate) struct Posted {
     /// Its first eight bytes, as they stand in memory.
     pub(crate) head: u64,
+    /// Where its first WQEBB is.
+    pub(crate) at: *const u8,
     /// Index of its first WQEBB; free running.
     pub(crate) first: u32,
     /// Its length in units of 16 bytes.
     pub(crate) ds: u32,
+    /// Its length in WQEBBs.
+    pub(crate) units: u32,
 }
 
+// SAFETY: an address, which only the queue reads from that wrote there.
+unsafe impl Send for Posted {}
+// SAFETY: as above.
+unsafe impl Sync for Posted {}
+
 impl Doorbell {
+    /// A half takes a WQEBB at least.
     pub(crate) fn blue_flame(register: *mut u8, half_bytes: u32, leave: Arc<AtomicU32>) -> Self {
+        debug_assert!(half_bytes as usize >= MLX5_SEND_WQE_BB);
         let half = leave.load(Ordering::Relaxed);
         Self::BlueFlame { register, half, half_bytes, leave }
     }
@@ -79,16 +90,18 @@ impl Doorbell {
             Self::BlueFlame { register, half, half_bytes, .. } => {
                 record_before_doorbell(DoorbellMemory::WriteCombining);
                 let to: *mut u64 = register.wrapping_add(*half as usize).cast();
-                let bytes = last.ds * DS_BYTES as u32;
+                let blocks = last.units;
+                // One block always fits: see `blue_flame`.
+                let fits = blocks == 1 || last.ds * DS_BYTES as u32 <= *half_bytes;
                 // A WQE of a control segment alone is not copied: rdma-core doesn't either.
-                if only && last.ds > 1 && bytes <= *half_bytes {
-                    let blocks = bytes.div_ceil(MLX5_SEND_WQE_BB as u32);
+                if only && last.ds > 1 && fits {
                     for block in 0..blocks {
                         // Block by block, since the WQE may wrap.
                         let unit = (last.first.wrapping_add(block) & mask) as usize;
-                        let from = ring.wrapping_add(unit * MLX5_SEND_WQE_BB).cast();
+                        let next = ring.wrapping_add(unit * MLX5_SEND_WQE_BB);
+                        let from = if block == 0 { last.at } else { next }.cast();
                         let to = to.wrapping_add(block as usize * (mmio::BLOCK / size_of::<u64>()));
-                        // SAFETY: 64 bytes of the half, since all blocks fit it; 64 bytes of the ring, since the unit is masked.
+                        // SAFETY: 64 bytes of the half, since all blocks fit it; 64 bytes of the ring: the WQE's first, or one whose number is masked.
                         unsafe { mmio::copy_blocks(to, from, 1) };
                     }
                     note(Step::Copied { offset: *half, blocks });

@@ -130,7 +130,8 @@ impl Sq {
             return Err(PostError::MessageTooLong);
         }
         let ds = segments.len() as u32 + 1;
-        let end = self.reserve(at, ds)?;
+        let units = ds.div_ceil(wqe::DS_PER_UNIT);
+        self.reserve(at, units)?;
         let ctrl = wqe::raw_ctrl(opcode, opmod, at.pi, self.qpn_ds(ds), wr.flags, imm);
         let mut bytes = [[0; DS_BYTES]; DS_MAX as usize];
         for (to, from) in
@@ -141,8 +142,10 @@ impl Sq {
         let bytes = bytes.as_flattened().get(..ds as usize * DS_BYTES).unwrap_or_default();
         // SAFETY: `reserve` found room for `ds` units, none of them the device's, so they are no more than the ring.
         unsafe { self.ring_memory().copy_in(at.pi, bytes) };
+        let to = self.ring_memory().unit(at.pi);
+        let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
-        Ok(unsafe { self.note(at, wr.id, end, Posted { head: ctrl[0], first: at.pi, ds }) })
+        Ok(unsafe { Self::note(self.slots(), at, wr.id, last) })
     }
 
     /// The WQE that begins at a WQEBB, field by field. `index` is taken modulo the ring. What was never a WQE's beginning prints as

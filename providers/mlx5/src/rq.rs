@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use uverbs_core::frame::Frame;
 use uverbs_core::provider::RecvOps;
-use uverbs_core::table::QpShared;
+use uverbs_core::table::{QpShared, Slots};
 use uverbs_core::work::{PostError, Sge};
 use uverbs_mlx5_prm::ctrl::DS_BYTES;
 use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
@@ -27,28 +27,37 @@ use crate::wqe::{data_segment, measure_list, store};
 pub struct RecvCursor {
     /// The next free WQE, free running.
     pub(crate) pi: u32,
+    /// WQEs that may follow without a look at what is outstanding.
+    left: u32,
+    /// The published position that it began at.
+    begin: u32,
 }
 
 /// The posting side of a receive queue.
 #[repr(C, align(64))]
 pub struct Rq {
+    /// First WQE of the ring, which has as many as there are slots.
     start: *mut u8,
-    /// WQEs less one.
-    mask: u32,
+    slots: Slots,
     /// Bytes of a WQE. To multiply is cheaper than to shift by a variable.
     stride: u32,
     /// Published producer index, free running. The device knows its low 16 bits.
     pi: u32,
-    /// The consumer index, as last looked up.
-    retired: u32,
-    /// WQEs that may be in use: all, or none while posting isn't allowed.
-    limit: u32,
+    /// WQEs that may be posted without a look at what is outstanding; 0 while posting isn't allowed.
+    left: u32,
     max_sge: u32,
     /// One past the highest WQE that may hold a buffer; the producer index unless a batch was forgotten.
     marked: u32,
+    /// Whether the polling side knows that there are buffers.
+    owns: bool,
     record: *mut u32,
-    shared: Arc<QpShared>,
     // Cold.
+    /// Keeps what `slots` names.
+    shared: Arc<QpShared>,
+    /// WQEs of the ring; 0 for no queue.
+    entries: u32,
+    /// WQEs that may be in use: all, or none while posting isn't allowed.
+    limit: u32,
     qpn: u32,
     /// Keeps ring and record mapped.
     _memory: Arc<dyn Any + Send + Sync>,
@@ -83,15 +92,17 @@ impl Rq {
     pub(crate) unsafe fn new(parts: RqParts) -> Self {
         Self {
             start: parts.start,
-            mask: parts.entries.wrapping_sub(1),
+            slots: parts.shared.recv.slots(),
             stride: 1 << parts.shift,
             pi: 0,
-            retired: 0,
-            limit: 0,
+            left: 0,
             max_sge: parts.max_sge,
             marked: 0,
+            owns: false,
             record: parts.record,
             shared: parts.shared,
+            entries: parts.entries,
+            limit: 0,
             qpn: parts.qpn,
             _memory: parts.memory,
         }
@@ -99,7 +110,7 @@ impl Rq {
 
     /// WQEs of the ring; 0 for no queue.
     pub(crate) fn entries(&self) -> u32 {
-        self.mask.wrapping_add(1)
+        self.entries
     }
 
     /// Bytes of a WQE.
@@ -126,29 +137,26 @@ impl Rq {
     /// The WQE with this free-running index.
     #[inline(always)]
     pub(crate) fn entry(&self, index: u32) -> *mut u8 {
-        self.start.wrapping_add((index & self.mask) as usize * self.stride as usize)
+        self.start.wrapping_add((index & self.slots.mask()) as usize * self.stride as usize)
     }
 
     /// As if so much had been posted and polled before.
     #[cfg(test)]
     pub(crate) fn start_at(&mut self, index: u32) {
-        (self.pi, self.retired, self.marked) = (index, index, index);
+        (self.pi, self.left, self.marked) = (index, 0, index);
         // SAFETY: nothing was posted.
         unsafe { self.shared.recv.retire(index) };
     }
 
-    /// Looks up how far the polling side got.
+    /// Looks up how far the polling side got. Gives what is left behind a receive at the cursor.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, end: u32) -> Result<(), PostError> {
+    fn make_room(&mut self, pi: u32) -> Result<u32, PostError> {
         if self.limit == 0 {
             return Err(PostError::State);
         }
-        self.retired = self.shared.recv.retired();
-        if end.wrapping_sub(self.retired) > self.limit {
-            return Err(PostError::Full);
-        }
-        Ok(())
+        let used = pi.wrapping_add(1).wrapping_sub(self.shared.recv.retired());
+        self.limit.checked_sub(used).ok_or(PostError::Full)
     }
 
     /// Takes back the buffers of a batch that was not rung.
@@ -157,7 +165,7 @@ impl Rq {
     fn disown(&mut self) {
         let mut index = self.pi;
         // Bounded by the ring: `own` marks slots that a post reserved.
-        while index != self.marked && index.wrapping_sub(self.pi) <= self.mask {
+        while index != self.marked && index.wrapping_sub(self.pi) < self.entries {
             // SAFETY: behind the published index, and what is written there passed the check for room: the slot is ours.
             drop(unsafe { self.shared.recv.disown(index) });
             index = index.wrapping_add(1);
@@ -174,7 +182,7 @@ impl RecvOps for Rq {
         if self.marked != self.pi {
             self.disown();
         }
-        RecvCursor { pi: self.pi }
+        RecvCursor { pi: self.pi, left: self.left, begin: self.pi }
     }
 
     #[inline(always)]
@@ -185,10 +193,12 @@ impl RecvOps for Rq {
         list: &[Sge],
     ) -> Result<u32, PostError> {
         let (count, _) = measure_list(list, self.max_sge)?;
-        let end = at.pi.wrapping_add(1);
-        if end.wrapping_sub(self.retired) > self.limit {
-            self.make_room(end)?;
-        }
+        at.left = match at.left.checked_sub(1) {
+            Some(left) => left,
+            None => self.make_room(at.pi)?,
+        };
+        // Once: behind a store to the ring the compiler would load them anew.
+        let (slots, stride) = (self.slots, self.stride());
         let mut to = self.entry(at.pi);
         for sge in list {
             if sge.len != 0 {
@@ -197,44 +207,51 @@ impl RecvOps for Rq {
                 to = to.wrapping_add(DS_BYTES);
             }
         }
-        if ((count as usize) << DS_BYTES.ilog2()) < self.stride() {
+        if ((count as usize) << DS_BYTES.ilog2()) < stride {
             // The device reads segments up to the end of the WQE, or this.
             // SAFETY: there is room for one more, as just checked.
             unsafe { store(to, transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
         }
-        // SAFETY: the slot is of a WQE that is free; this is the only poster.
-        unsafe { self.shared.recv.put(at.pi, wr_id, end) };
         let slot = at.pi;
-        at.pi = end;
+        at.pi = slot.wrapping_add(1);
+        // SAFETY: the slot is of a WQE that is free; this is the only poster.
+        unsafe { slots.put(slot, wr_id, at.pi) };
         Ok(slot)
     }
 
     #[inline(always)]
     unsafe fn own(&mut self, slot: u32, frame: Frame) {
         self.marked = slot.wrapping_add(1);
+        if !self.owns {
+            self.owns = true;
+            self.shared.recv.will_own();
+        }
         // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` left no buffer in it.
-        unsafe { self.shared.recv.own(slot, frame) };
+        unsafe { self.slots.own(slot, frame) };
     }
 
     #[inline(always)]
     unsafe fn ring(&mut self, at: RecvCursor) {
-        if at.pi == self.pi {
+        if at.pi == at.begin {
             return;
         }
         // SAFETY: the record is valid while `_memory` lives, and ours to store to.
         unsafe { store_record(self.record, MLX5_RCV_DBR, at.pi) };
         self.pi = at.pi;
+        self.left = at.left;
         self.marked = at.pi;
     }
 
     fn enable(&mut self, on: bool) {
         self.limit = if on { self.entries() } else { 0 };
+        // The next post looks.
+        self.left = 0;
     }
 
     unsafe fn reset(&mut self) {
         // SAFETY: the caller's promise: device and polling side are done with the queue.
         unsafe { self.shared.recv.reset() };
-        (self.pi, self.retired, self.marked, self.limit) = (0, 0, 0, 0);
+        (self.pi, self.left, self.marked, self.limit) = (0, 0, 0, 0);
         // SAFETY: as in `ring`.
         unsafe { store_record(self.record, MLX5_RCV_DBR, 0) };
     }
@@ -246,7 +263,7 @@ impl fmt::Debug for Rq {
             .field("qpn", &format_args!("{:#x}", self.qpn))
             .field("entries", &self.entries())
             .field("producer", &self.pi)
-            .field("retired", &self.retired)
+            .field("left", &self.left)
             .field("enabled", &(self.limit != 0))
             .finish_non_exhaustive()
     }

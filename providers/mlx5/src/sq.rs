@@ -4,7 +4,7 @@
 //!
 //! A [`Sq`] is the only poster of its queue, and holds on to the memory that its pointers go to. WQEBBs between the
 //! retired and the published index are the device's to read; it writes WQEs behind the published one only, and the
-//! check against the ring's size keeps it from coming around to what the device has not finished.
+//! check against the ring's size keeps it from coming around to what the device has not finished. The slots are `shared`'s.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use std::any::Any;
@@ -13,16 +13,12 @@ use std::sync::Arc;
 
 use uverbs_core::frame::Frame;
 use uverbs_core::provider::SendOps;
-use uverbs_core::table::QpShared;
+use uverbs_core::table::{QpShared, Slots};
 use uverbs_core::work::{Data, PostError, SendOp, Wr};
-use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
 
 use crate::doorbell::{Doorbell, Posted, store_record};
 use crate::wqe::{self, Ring, Room};
-
-/// Units of 16 bytes in a WQEBB.
-const DS_PER_UNIT: u32 = (MLX5_SEND_WQE_BB / DS_BYTES) as u32;
 
 /// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +27,10 @@ pub struct SendCursor {
     pub(crate) pi: u32,
     /// Work requests written, with all before; free running.
     count: u32,
+    /// WQEBBs that may follow without a look at what is outstanding.
+    left: u32,
+    /// The published position that it began at.
+    begin: u32,
     /// The last WQE written.
     last: Posted,
 }
@@ -38,28 +38,37 @@ pub struct SendCursor {
 /// The posting side of a send queue.
 #[repr(C, align(64))]
 pub struct Sq {
-    // Two cache lines: what a post needs, and what ringing needs besides.
-    ring: Ring,
+    // Two cache lines: what posting and ringing need.
+    /// First WQEBB of the ring, which has as many as there are slots.
+    start: *mut u8,
+    slots: Slots,
     /// Published producer index in WQEBBs, free running. The device knows its low 16 bits.
     pi: u32,
-    /// The consumer index, as last looked up.
-    retired: u32,
+    /// WQEBBs that may be posted without a look at what is outstanding; 0 while posting isn't allowed.
+    left: u32,
     /// Work requests published; free running.
     count: u32,
-    /// Where `count` must stop, by what was looked up: small work requests must not be more than the queue was made for, since
-    /// completion queues are sized by that.
-    count_limit: u32,
-    /// WQEBBs that may be in use: all, or none while posting isn't allowed.
-    limit: u32,
     /// The queue's number, where a control segment has it.
     qpn_shifted: u32,
     room: Room,
     /// One past the highest WQEBB that may hold a buffer; the producer index unless a batch was forgotten.
     marked: u32,
+    /// Whether the polling side knows that there are buffers.
+    owns: bool,
     record: *mut u32,
     doorbell: Doorbell,
-    shared: Arc<QpShared>,
     // Cold.
+    /// Keeps what `slots` names.
+    shared: Arc<QpShared>,
+    /// WQEBBs of the ring; 0 for no queue.
+    units: u32,
+    /// WQEBBs that may be in use: all, or none while posting isn't allowed.
+    limit: u32,
+    /// The consumer index, as last looked up.
+    retired: u32,
+    /// Where `count` must stop, by what was looked up: small work requests must not be more than the queue was made for, since
+    /// completion queues are sized by that.
+    count_limit: u32,
     max_wr: u32,
     /// Keeps ring, record and register mapped.
     _memory: Arc<dyn Any + Send + Sync>,
@@ -68,7 +77,7 @@ pub struct Sq {
 // SAFETY: the pointers go to memory that `_memory` keeps, and this is the only one to post through them.
 unsafe impl Send for Sq {}
 
-const _: () = assert!(size_of::<Sq>() <= 128);
+const _: () = assert!(std::mem::offset_of!(Sq, shared) <= 128);
 
 /// What a send queue is made from.
 pub(crate) struct SqParts {
@@ -95,31 +104,40 @@ impl Sq {
     /// sends has as many slots as the ring has units, or one for none.
     pub(crate) unsafe fn new(parts: SqParts) -> Self {
         Self {
-            // Without a ring the limit stays 0, and nothing is written.
-            ring: Ring { start: parts.start, mask: parts.units.wrapping_sub(1) },
+            start: parts.start,
+            slots: parts.shared.send.slots(),
             pi: 0,
-            retired: 0,
+            left: 0,
             count: 0,
-            count_limit: parts.max_wr,
-            max_wr: parts.max_wr,
-            limit: 0,
             qpn_shifted: parts.qpn << 8,
             room: parts.room,
             marked: 0,
+            owns: false,
             record: parts.record,
             doorbell: parts.doorbell,
             shared: parts.shared,
+            units: parts.units,
+            // Without a ring the limit stays 0, and nothing is written.
+            limit: 0,
+            retired: 0,
+            count_limit: parts.max_wr,
+            max_wr: parts.max_wr,
             _memory: parts.memory,
         }
     }
 
     /// WQEBBs of the ring; 0 for no queue.
     pub(crate) fn units(&self) -> u32 {
-        self.ring.mask.wrapping_add(1)
+        self.units
     }
 
+    #[inline(always)]
     pub(crate) fn ring_memory(&self) -> Ring {
-        self.ring
+        Ring { start: self.start, mask: self.slots.mask() }
+    }
+
+    pub(crate) fn slots(&self) -> Slots {
+        self.slots
     }
 
     pub(crate) fn producer(&self) -> u32 {
@@ -148,36 +166,43 @@ impl Sq {
         self.qpn_shifted | ds
     }
 
-    /// Where a WQE of `ds` units at the cursor ends, if there is room for it.
+    /// Takes so many WQEBBs from what the cursor may use, if there are.
     #[inline(always)]
-    pub(crate) fn reserve(&mut self, at: &SendCursor, ds: u32) -> Result<u32, PostError> {
-        let end = at.pi.wrapping_add(ds.div_ceil(DS_PER_UNIT));
-        if end.wrapping_sub(self.retired) > self.limit || self.is_spent(at.count) {
-            self.make_room(at.count, end)?;
-        }
-        Ok(end)
-    }
-
-    /// Whether `count` work requests are as many as may be, for what was looked up.
-    #[inline(always)]
-    fn is_spent(&self, count: u32) -> bool {
-        (count.wrapping_sub(self.count_limit) as i32) >= 0
+    pub(crate) fn reserve(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
+        at.left = match at.left.checked_sub(units) {
+            Some(left) => left,
+            None => self.make_room(at.pi, at.count, units)?,
+        };
+        Ok(())
     }
 
     /// As if so much had been posted and polled before.
     #[cfg(test)]
     pub(crate) fn start_at(&mut self, index: u32) {
-        (self.pi, self.retired, self.marked) = (index, index, index);
+        (self.pi, self.left, self.retired, self.marked) = (index, 0, index, index);
         // SAFETY: nothing was posted.
         unsafe { self.shared.send.retire(index) };
     }
 
-    /// Looks up how far the polling side got. Takes the cursor's parts by value: it stays in registers.
+    /// What is left behind one more work request that ends before `end`, for what was looked up: WQEBBs, and work requests.
+    fn left(&self, count: u32, end: u32) -> Option<u32> {
+        let units = self.limit.checked_sub(end.wrapping_sub(self.retired))?;
+        let requests = self.count_limit.wrapping_sub(count.wrapping_add(1));
+        // A work request has a WQEBB at least: as many WQEBBs as work requests are left are no more work requests than these.
+        (requests < self.max_wr).then(|| units.min(requests))
+    }
+
+    /// Looks up how far the polling side got, if it must. Gives what is left behind a work request of `units` at the cursor, whose
+    /// parts it takes by value: it stays in registers.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, count: u32, end: u32) -> Result<(), PostError> {
+    fn make_room(&mut self, pi: u32, count: u32, units: u32) -> Result<u32, PostError> {
         if self.limit == 0 {
             return Err(PostError::State);
+        }
+        let end = pi.wrapping_add(units);
+        if let Some(left) = self.left(count, end) {
+            return Ok(left);
         }
         let retired = self.shared.send.retired();
         if retired != self.retired {
@@ -186,29 +211,21 @@ impl Sq {
                 unsafe { self.shared.send.counted(retired) }.wrapping_add(self.max_wr);
         }
         self.retired = retired;
-        if end.wrapping_sub(self.retired) > self.limit || self.is_spent(count) {
-            return Err(PostError::Full);
-        }
-        Ok(())
+        self.left(count, end).ok_or(PostError::Full)
     }
 
     /// Notes the work request whose WQE was just written, and moves the cursor over it. Returns its slot.
     ///
     /// # Safety
     ///
-    /// The WQEBBs from the cursor to `end` are free, and this is the only poster.
+    /// `slots` are this queue's. The WQEBBs of `last`, which begins at the cursor, are free, and this is the only poster.
     #[inline(always)]
-    pub(crate) unsafe fn note(
-        &self,
-        at: &mut SendCursor,
-        wr_id: u64,
-        end: u32,
-        last: Posted,
-    ) -> u32 {
+    pub(crate) unsafe fn note(slots: Slots, at: &mut SendCursor, wr_id: u64, last: Posted) -> u32 {
         let (slot, count) = (at.pi, at.count.wrapping_add(1));
+        let end = slot.wrapping_add(last.units);
         // SAFETY: the caller's promise.
-        unsafe { self.shared.send.put_counted(slot, wr_id, end, count) };
-        *at = SendCursor { pi: end, count, last };
+        unsafe { slots.put_counted(slot, wr_id, end, count) };
+        *at = SendCursor { pi: end, count, last, ..*at };
         slot
     }
 
@@ -218,7 +235,7 @@ impl Sq {
     fn disown(&mut self) {
         let mut index = self.pi;
         // Bounded by the ring: `own` marks slots that a post reserved.
-        while index != self.marked && index.wrapping_sub(self.pi) <= self.ring.mask {
+        while index != self.marked && index.wrapping_sub(self.pi) < self.units {
             // SAFETY: behind the published index, and what is written there passed the check for room: the slot is ours.
             drop(unsafe { self.shared.send.disown(index) });
             index = index.wrapping_add(1);
@@ -238,7 +255,9 @@ impl SendOps for Sq {
         SendCursor {
             pi: self.pi,
             count: self.count,
-            last: Posted { head: 0, first: self.pi, ds: 0 },
+            left: self.left,
+            begin: self.pi,
+            last: Posted { head: 0, at: self.start, first: self.pi, ds: 0, units: 0 },
         }
     }
 
@@ -251,49 +270,63 @@ impl SendOps for Sq {
         data: Data<'_>,
     ) -> Result<u32, PostError> {
         let ds = wqe::measure(&op, &data, self.room)?;
-        let end = self.reserve(at, ds)?;
+        let units = wqe::units(ds, &data);
+        self.reserve(at, units)?;
+        // Once: behind a store to the ring the compiler would load them anew.
+        let (ring, slots) = (self.ring_memory(), self.slots);
         let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
-        if self.ring.wraps(at.pi, end.wrapping_sub(at.pi)) {
+        let to = ring.unit(at.pi);
+        if ring.wraps(at.pi, units) {
             // SAFETY: `reserve` found room for `ds` units, none of them the device's; `measure` is at most what the room allows.
-            unsafe { self.ring.write_wrapped(at.pi, ds, ctrl, op, data) };
+            unsafe { ring.write_wrapped(at.pi, ds, ctrl, op, data) };
         } else {
             // SAFETY: as above, and they are in one piece.
-            unsafe { wqe::write(self.ring.unit(at.pi), ctrl, &op, &data) };
+            unsafe { wqe::write(to, ctrl, &op, &data) };
         }
+        let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
-        Ok(unsafe { self.note(at, wr.id, end, Posted { head: ctrl[0], first: at.pi, ds }) })
+        Ok(unsafe { Self::note(slots, at, wr.id, last) })
     }
 
     #[inline(always)]
     unsafe fn own(&mut self, slot: u32, frame: Frame) {
         self.marked = slot.wrapping_add(1);
+        if !self.owns {
+            self.owns = true;
+            self.shared.send.will_own();
+        }
         // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` left no buffer in it.
-        unsafe { self.shared.send.own(slot, frame) };
+        unsafe { self.slots.own(slot, frame) };
     }
 
     #[inline(always)]
     unsafe fn ring(&mut self, at: SendCursor) {
-        if at.pi == self.pi {
+        // Its own beginning, which is `self.pi` and which the compiler knows.
+        if at.pi == at.begin {
             return;
         }
         // SAFETY: the record is valid while `_memory` lives, and ours to store to.
         unsafe { store_record(self.record, MLX5_SND_DBR, at.pi) };
-        let only = at.last.first == self.pi;
+        let only = at.last.first == at.begin;
+        let ring = self.ring_memory();
         // SAFETY: so is the register; the last WQE is one that this queue wrote, says the caller.
-        unsafe { self.doorbell.ring(at.last, only, self.ring.start, self.ring.mask) };
+        unsafe { self.doorbell.ring(at.last, only, ring.start, ring.mask) };
         self.pi = at.pi;
+        self.left = at.left;
         self.count = at.count;
         self.marked = at.pi;
     }
 
     fn enable(&mut self, on: bool) {
         self.limit = if on { self.units() } else { 0 };
+        // The next post looks.
+        self.left = 0;
     }
 
     unsafe fn reset(&mut self) {
         // SAFETY: the caller's promise: device and polling side are done with the queue.
         unsafe { self.shared.send.reset() };
-        (self.pi, self.retired, self.marked, self.limit) = (0, 0, 0, 0);
+        (self.pi, self.left, self.retired, self.marked, self.limit) = (0, 0, 0, 0, 0);
         (self.count, self.count_limit) = (0, self.max_wr);
         // SAFETY: as in `ring`.
         unsafe { store_record(self.record, MLX5_SND_DBR, 0) };

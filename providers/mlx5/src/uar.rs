@@ -26,6 +26,7 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_METHOD_UAR_OBJ_ALLOC, MLX5_IB_METHOD_UAR_OBJ_DESTROY, MLX5_IB_OBJECT_UAR,
     MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC,
 };
+use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 use uverbs_mlx5_prm::doorbell::{
     MLX5_ADAPTER_PAGE_SIZE, MLX5_BF_OFFSET, NON_FP_BFREGS_PER_UAR, bfreg_offset,
 };
@@ -160,10 +161,12 @@ impl Uars {
     /// non-cached page whatever was asked for; so does one whose registers are all in use.
     pub(crate) fn register(&self, mode: DoorbellMode) -> Result<Register, Error> {
         match mode {
-            DoorbellMode::BlueFlame if self.register_bytes != 0 => match self.blue_flame() {
-                Err(Error::Kernel { errno: Errno::EOPNOTSUPP, .. }) => Ok(self.shared()),
-                other => other,
-            },
+            DoorbellMode::BlueFlame if self.register_bytes as usize >= 2 * MLX5_SEND_WQE_BB => {
+                match self.blue_flame() {
+                    Err(Error::Kernel { errno: Errno::EOPNOTSUPP, .. }) => Ok(self.shared()),
+                    other => other,
+                }
+            }
             _ => Ok(self.shared()),
         }
     }

@@ -23,6 +23,9 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::remote::{mlx5_wqe_atomic_seg, mlx5_wqe_raddr_seg};
 use zerocopy::{IntoBytes, transmute};
 
+/// Units of 16 bytes in a WQEBB: control, remote address, operands and one piece fit.
+pub(crate) const DS_PER_UNIT: u32 = (MLX5_SEND_WQE_BB / DS_BYTES) as u32;
+
 /// A segment in memory order.
 pub(crate) type Words = [u64; 2];
 
@@ -66,6 +69,15 @@ pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, P
             }
             Ok(head + count)
         }
+    }
+}
+
+/// WQEBBs of a WQE that [`measure`] found so long. One piece never needs more than one, which is worth knowing beforehand.
+#[inline(always)]
+pub(crate) fn units(ds: u32, data: &Data<'_>) -> u32 {
+    match data {
+        Data::One(_) => 1,
+        _ => ds.div_ceil(DS_PER_UNIT),
     }
 }
 
@@ -372,7 +384,7 @@ impl Ring {
     /// Whether `units` WQEBBs from `index` go over the end.
     #[inline(always)]
     pub(crate) fn wraps(self, index: u32, units: u32) -> bool {
-        (index & self.mask) + units > self.mask + 1
+        units > 1 && (index & self.mask) + units > self.mask + 1
     }
 
     /// Writes a WQE that goes over the end: built aside, and stored in two pieces.

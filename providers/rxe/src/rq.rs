@@ -147,7 +147,7 @@ impl RecvOps for Rq {
         unsafe { wqe::write_recv(self.ring.element(slot), token, list, size) };
         let end = slot.wrapping_add(1);
         // SAFETY: the slot is of an element that is free; this is the only poster.
-        unsafe { self.shared.recv.put(slot, wr_id, end) };
+        unsafe { self.shared.recv.slots().put(slot, wr_id, end) };
         at.pi = end;
         Ok(slot)
     }
@@ -155,8 +155,9 @@ impl RecvOps for Rq {
     #[inline]
     unsafe fn own(&mut self, slot: u32, frame: Frame) {
         self.marked = slot.wrapping_add(1);
+        self.shared.recv.will_own();
         // SAFETY: the slot of an element just written, says the caller: ours, and `begin` left no buffer in it.
-        unsafe { self.shared.recv.own(slot, frame) };
+        unsafe { self.shared.recv.slots().own(slot, frame) };
     }
 
     #[inline]

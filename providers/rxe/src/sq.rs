@@ -181,7 +181,7 @@ impl SendOps for Sq {
         unsafe { wqe::write_send(to, token, wr.flags, &op, &data, size) };
         let end = slot.wrapping_add(1);
         // SAFETY: the slot is of an element that is free; this is the only poster.
-        unsafe { self.shared.send.put(slot, wr.id, end) };
+        unsafe { self.shared.send.slots().put(slot, wr.id, end) };
         at.pi = end;
         Ok(slot)
     }
@@ -189,8 +189,9 @@ impl SendOps for Sq {
     #[inline]
     unsafe fn own(&mut self, slot: u32, frame: Frame) {
         self.marked = slot.wrapping_add(1);
+        self.shared.send.will_own();
         // SAFETY: the slot of an element just written, says the caller: ours, and `begin` left no buffer in it.
-        unsafe { self.shared.send.own(slot, frame) };
+        unsafe { self.shared.send.slots().own(slot, frame) };
     }
 
     /// One system call, whatever is in the batch.

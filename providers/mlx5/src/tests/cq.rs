@@ -73,9 +73,9 @@ fn posted(indexes: &UserIndexes, units: u32) -> Arc<QpShared> {
     });
     for i in 0..units {
         // SAFETY: the test is the only poster.
-        unsafe { shared.send.put(i, 100 + u64::from(i), i + 1) };
+        unsafe { shared.send.slots().put(i, 100 + u64::from(i), i + 1) };
         // SAFETY: as above.
-        unsafe { shared.recv.put(i, 200 + u64::from(i), i + 1) };
+        unsafe { shared.recv.slots().put(i, 200 + u64::from(i), i + 1) };
     }
     shared
 }

@@ -60,7 +60,8 @@ fn refusals_leave_the_cursor() {
     assert_eq!(post(&mut side, &mut at, 0, &[half, more]), Err(PostError::MessageTooLong));
     assert_eq!(post(&mut side, &mut at, 0, &[half, half]), Ok(0));
     side.rq.enable(false);
-    assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Err(PostError::State));
+    let mut refused = side.rq.begin();
+    assert_eq!(post(&mut side, &mut refused, 0, &[SGE]), Err(PostError::State));
     side.rq.enable(true);
     for slot in 1..4 {
         assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Ok(slot));

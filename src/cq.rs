@@ -113,19 +113,18 @@ impl<P: Provider> CompletionQueue<P> {
         }
         // Entries go back early in a long burst, or the device would run out of them.
         let every = self.core.lag();
-        Burst { cq: &mut self.cq, left: budget, every, unpublished: 0 }
+        let step = step_of(budget, every);
+        Burst { cq: &mut self.cq, step, left: budget - step as usize, every }
     }
 
     /// Calls `each` for up to `budget` completions and returns how many there were.
     #[inline]
     pub fn poll_with(&mut self, budget: usize, mut each: impl FnMut(Completion<'_, P>)) -> usize {
         let mut burst = self.poll(budget);
-        let mut count = 0;
         while let Some(completion) = burst.next() {
             each(completion);
-            count += 1;
         }
-        count
+        budget - burst.rest()
     }
 
     /// Fills `to` from the front and returns how many completions there were.
@@ -193,9 +192,26 @@ impl<P: Provider> CompletionQueue<P> {
 #[derive(Debug)]
 pub struct Burst<'q, P: Provider = Any> {
     cq: &'q mut P::Cq,
+    /// Completions until a look at the two below: the one count that each completion costs.
+    step: u32,
+    /// What is left of the budget behind them.
     left: usize,
+    /// Completions between two times that entries are given back.
     every: u32,
-    unpublished: u32,
+}
+
+/// How many completions of `left` come before entries are given back.
+#[inline(always)]
+fn step_of(left: usize, every: u32) -> u32 {
+    u32::try_from(left).unwrap_or(u32::MAX).min(every)
+}
+
+/// Gives entries back in the middle of a long burst. By value: the burst stays in registers.
+#[cold]
+#[inline(never)]
+fn go_on(cq: &mut impl CqOps, left: usize, every: u32) -> u32 {
+    cq.publish();
+    step_of(left, every)
 }
 
 impl<P: Provider> Burst<'_, P> {
@@ -206,27 +222,29 @@ impl<P: Provider> Burst<'_, P> {
         reason = "an iterator's items could outlive the next call"
     )]
     pub fn next(&mut self) -> Option<Completion<'_, P>> {
-        if self.left == 0 {
-            return None;
+        if self.step == 0 {
+            if self.left == 0 {
+                return None;
+            }
+            self.step = go_on(self.cq, self.left, self.every);
+            self.left -= self.step as usize;
         }
-        if self.unpublished == self.every {
-            self.cq.publish();
-            self.unpublished = 0;
-        }
-        // Counted before the look: one that finds only entries to skip has some to give back, too.
-        self.unpublished += 1;
         let Polled { view, wr_id, frame } = self.cq.next()?;
-        self.left -= 1;
+        self.step -= 1;
         Some(Completion { view, wr_id, frame })
+    }
+
+    /// What is left of the budget.
+    #[inline(always)]
+    fn rest(&self) -> usize {
+        self.left + self.step as usize
     }
 }
 
 impl<P: Provider> Drop for Burst<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        if self.unpublished != 0 {
-            self.cq.publish();
-        }
+        self.cq.publish();
     }
 }
 

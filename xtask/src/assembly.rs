@@ -21,7 +21,7 @@ use crate::step::Outcome;
 /// Where the functions are that are looked at.
 const HOT: &str = "counts::hot::";
 /// What the single-owner path may call, each on a branch that is not the common one. They are looked at, too.
-const EXITS: [&str; 8] = [
+const EXITS: [&str; 9] = [
     // The ring looks full: how far did the polling side get?
     "uverbs_mlx5::sq::Sq::make_room",
     "uverbs_mlx5::rq::Rq::make_room",
@@ -35,6 +35,8 @@ const EXITS: [&str; 8] = [
     "uverbs_mlx5::cqe::Cqe::failure",
     // More than 256 queue pairs: looks ahead.
     "uverbs_mlx5::cq::Cq::look_ahead",
+    // A long burst: gives entries back.
+    "uverbs::cq::go_on",
 ];
 /// Where looking ends: what these do is not for a single owner.
 const ENDS: [&str; 4] = [

@@ -6,256 +6,260 @@
     push r12
     push rbx
     sub rsp,0x68
-    mov [rsp+0x28],rsi
+    mov [rsp+0x20],rsi
     mov rbx,rdi
     mov rax,[rdi+0x80]
     movzx eax,byte [rax+0x64]
     test al,al
-    jne .27
+    jne .24
 .1:
     mov rax,[rbx+0x80]
     mov eax,[rax+0x60]
     shr eax,2
     inc eax
-    mov [rsp+0x34],eax
-    mov qword [rsp+0x20],0
-    xor r12d,r12d
-    jmp .3
+    cmp eax,0x10
+    mov ecx,0x10
+    mov [rsp+0x2C],eax
+    cmovb ecx,eax
+    mov esi,0x10
+    sub esi,ecx
+    xor ebp,ebp
+    mov [rsp+0xC],ecx
+    test ecx,ecx
+    je .19
 .2:
-    mov rcx,[rsp+0x20]
-    inc rcx
-    mov [rsp+0x20],rcx
-    cmp rcx,0x10
-    mov r12d,[rsp+0x1C]
-    je .24
+    mov [rsp+0x18],rsi
 .3:
-    cmp r12d,[rsp+0x34]
-    jne .4
-    mov rax,[rbx+0x20]
-    mov ecx,[rbx+8]
-    mov edx,0xFFFFFF
-    and ecx,edx
-    bswap ecx
-    mov [rax],ecx
-    xor r12d,r12d
-.4:
-    inc r12d
     mov edx,[rbx+8]
-    mov r13,[rbx]
+    mov r14,[rbx]
     mov esi,[rbx+0xC]
-    mov ecx,esi
+    lea ecx,[rsi-1]
     and ecx,edx
     mov eax,[rbx+0x10]
     imul rax,rcx
-    movzx ecx,byte [r13+rax+0x3F]
-    inc esi
+    movzx ecx,byte [r14+rax+0x3F]
     mov edi,ecx
     and dil,1
     test esi,edx
     sete dl
     cmp dl,dil
-    mov [rsp+0x1C],r12d
-    je .23
+    je .25
     movzx ecx,cl
-    mov [rsp+8],rcx
+    mov [rsp],rcx
     cmp cl,0x50
-    jae .20
-    add r13,rax
-    mov eax,[r13+0x20]
+    mov [rsp+0x30],rbp
+    jae .21
+    add r14,rax
+    mov eax,[r14+0x20]
     mov ecx,0xFFFFFF00
     and eax,ecx
-    bswap eax
     cmp eax,[rbx+0x14]
-    je .5
+    je .4
     mov rcx,[rbx+0x40]
     mov edx,eax
+    bswap edx
     cmp rcx,rdx
-    jbe .20
+    jbe .21
     mov rsi,[rbx+0x38]
-    mov rdx,[rsi+rdx*8]
+    shl rdx,5
+    mov rdx,[rsi+rdx]
     test rdx,rdx
-    je .20
+    je .21
     add rdx,0x40
     mov [rbx+0x14],eax
     mov [rbx+0x18],rdx
     cmp rcx,0x101
-    jb .5
+    jb .4
     mov rdi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::look_ahead]
-.5:
+.4:
     inc dword [rbx+8]
-    mov rax,[rsp+8]
+    mov rax,[rsp]
     shr eax,4
-    mov [rsp+8],rax
-    mov r14,[rbx+0x18]
-    je .8
-    lea rdi,[r14+0x40]
-    mov ebp,[r14+0x40]
-    mov rdx,[r14+0x48]
-    mov ecx,[r14+0x58]
+    mov [rsp],rax
+    mov r13,[rbx+0x18]
+    je .7
+    lea rdi,[r13+0x40]
+    mov r12d,[r13+0x40]
+    mov rdx,[r13+0x48]
+    mov ecx,[r13+0x58]
     mov eax,ecx
-    and eax,ebp
+    and eax,r12d
     mov rsi,rax
     shl rsi,4
     mov rdx,[rdx+rsi]
     mov [rsp+0x10],rdx
-    movzx edx,byte [r14+0x44]
+    movzx edx,byte [r13+0x44]
     test dl,dl
-    je .10
+    je .9
     mov edx,[rdi]
-    xor edx,ebp
+    xor edx,r12d
     test edx,ecx
-    je .6
-    mov esi,ebp
+    je .5
+    mov esi,r12d
     call qword [rel uverbs_core::table::SlotTable::pass_over]
-    mov eax,[r14+0x58]
-    and eax,ebp
-.6:
-    mov rcx,[r14+0x50]
+    mov eax,[r13+0x58]
+    and eax,r12d
+.5:
+    mov rcx,[r13+0x50]
     shl rax,4
-    mov r15,[rcx+rax]
-    mov r12,[rcx+rax+8]
+    mov rbp,[rcx+rax]
+    mov r15,[rcx+rax+8]
     mov qword [rcx+rax],0
-    inc ebp
-    mov [r14+0x40],ebp
-    test r15,r15
-    je .11
+    inc r12d
+    mov [r13+0x40],r12d
+    test rbp,rbp
+    je .10
     xor eax,eax
-    cmp byte [rsp+8],1
-    je .7
-    mov eax,[r13+0x2C]
+    cmp byte [rsp],1
+    je .6
+    mov eax,[r14+0x2C]
     bswap eax
-.7:
-    mov ecx,[r15+0x18]
+.6:
+    mov ecx,[rbp+0x18]
     cmp ecx,eax
     cmovb eax,ecx
     mov rcx,0xFFFFFFFF00000000
-    and r12,rcx
-    or r12,rax
-    jmp .14
-.8:
-    movzx eax,word [r13+0x3C]
+    and r15,rcx
+    or r15,rax
+    jmp .13
+.7:
+    movzx eax,word [r14+0x3C]
     rol ax,8
     movzx r15d,ax
-    mov rdx,[r14+8]
-    mov ecx,[r14+0x18]
+    mov rdx,[r13+8]
+    mov ecx,[r13+0x18]
     mov eax,ecx
     and eax,r15d
     mov esi,eax
     shl esi,4
     mov rdi,[rdx+rsi]
     mov [rsp+0x10],rdi
-    mov ebp,[rdx+rsi+8]
-    movzx edx,byte [r14+4]
+    mov r12d,[rdx+rsi+8]
+    movzx edx,byte [r13+4]
     test dl,dl
-    je .12
-    mov edx,[r14]
+    je .11
+    mov edx,[r13]
     xor edx,r15d
     test edx,ecx
-    je .9
-    mov rdi,r14
+    je .8
+    mov rdi,r13
     mov esi,r15d
     call qword [rel uverbs_core::table::SlotTable::pass_over]
-    and r15d,[r14+0x18]
+    and r15d,[r13+0x18]
     mov rax,r15
-.9:
-    mov rcx,[r14+0x10]
+.8:
+    mov rcx,[r13+0x10]
     shl eax,4
-    mov r15,[rcx+rax]
-    mov r12,[rcx+rax+8]
+    mov rbp,[rcx+rax]
+    mov r15,[rcx+rax+8]
     mov qword [rcx+rax],0
-    jmp .13
+    jmp .12
+.9:
+    inc r12d
+    mov [rdi],r12d
 .10:
-    inc ebp
-    mov [rdi],ebp
+    xor ebp,ebp
+    jmp .13
 .11:
-    xor r15d,r15d
-    jmp .14
+    xor ebp,ebp
 .12:
-    xor r15d,r15d
+    mov [r13],r12d
 .13:
-    mov [r14],ebp
-.14:
     mov rcx,[rsp+0x10]
-.15:
-    mov rax,[rsp+0x28]
+.14:
+    mov rax,[rsp+0x20]
     add [rax],rcx
-    movzx eax,byte [rsp+8]
+    movzx eax,byte [rsp]
     lea ecx,[rax-1]
     cmp ecx,4
-    jae .19
-.16:
-    mov eax,[r13+0x2C]
+    jae .20
+.15:
+    mov eax,[r14+0x2C]
     bswap eax
-.17:
-    mov rcx,[rsp+0x28]
+.16:
+    mov rcx,[rsp+0x20]
     add [rcx+8],rax
-.18:
-    test r15,r15
-    je .2
-    add r15,0x10
-    shr r12,0x20
-    mov rdi,r15
-    mov esi,r12d
+.17:
+    test rbp,rbp
+    je .18
+    add rbp,0x10
+    shr r15,0x20
+    mov rdi,rbp
+    mov esi,r15d
     call qword [rel uverbs_core::frame::give_back]
-    jmp .2
+.18:
+    mov ecx,[rsp+0xC]
+    dec ecx
+    mov rbp,[rsp+0x30]
+    inc rbp
+    mov rsi,[rsp+0x18]
+    mov [rsp+0xC],ecx
+    test ecx,ecx
+    jne .2
 .19:
-    test eax,eax
-    jne .21
-    mov eax,[r13+0x38]
-    jmp .18
+    test rsi,rsi
+    je .26
+    mov rdi,rbx
+    mov [rsp+0x18],rsi
+    mov edx,[rsp+0x2C]
+    call uverbs::cq::go_on
+    mov [rsp+0xC],eax
+    mov eax,[rsp+0xC]
+    sub [rsp+0x18],rax
+    jmp .3
 .20:
+    test eax,eax
+    jne .22
+    mov eax,[r14+0x38]
+    jmp .17
+.21:
     lea rdi,[rsp+0x38]
     mov rsi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::next_odd]
     cmp byte [rsp+0x38],0
-    je .25
-    mov r15,[rsp+0x50]
-    mov r13,[rsp+0x40]
+    je .26
+    mov rbp,[rsp+0x50]
+    mov r14,[rsp+0x40]
     mov rax,[rsp+0x48]
-    mov [rsp+8],rax
-    mov r12,[rsp+0x58]
+    mov [rsp],rax
+    mov r15,[rsp+0x58]
     mov rcx,[rsp+0x60]
-    jmp .15
-.21:
-    mov rdi,r13
-    mov rsi,[rsp+8]
+    jmp .14
+.22:
+    mov rdi,r14
+    mov rsi,[rsp]
     call qword [rel uverbs_mlx5::cqe::Cqe::failure]
     cmp al,0xE
-    jne .22
-    mov rax,[rsp+8]
+    jne .23
+    mov rax,[rsp]
     cmp al,0xD
-    je .18
+    je .17
     movzx eax,al
     cmp eax,0xE
-    jne .16
+    jne .15
     xor eax,eax
-    jmp .17
-.22:
-    mov rax,[rsp+0x28]
-    inc qword [rax+0x10]
-    jmp .18
+    jmp .16
 .23:
+    mov rax,[rsp+0x20]
+    inc qword [rax+0x10]
+    jmp .17
+.24:
+    mov rdi,rbx
+    call qword [rel uverbs_mlx5::cq::Cq::learn]
+    jmp .1
+.25:
     mov rax,[rbx+0x28]
     movzx eax,byte [rax+0x64]
     test al,al
-    je .25
-    mov rdi,rbx
-    call qword [rel uverbs_mlx5::cq::Cq::learn]
-    jmp .25
-.24:
-    mov eax,0x10
-    mov [rsp+0x20],rax
-.25:
-    test r12d,r12d
-    je .26
-    mov rax,[rbx+0x20]
-    mov ecx,0xFFFFFF
-    and ecx,[rbx+8]
-    bswap ecx
-    mov [rax],ecx
+    jne .27
 .26:
-    mov rax,[rsp+0x20]
+    mov eax,0xFFFFFF
+    and eax,[rbx+8]
+    mov rcx,[rbx+0x20]
+    bswap eax
+    mov [rcx],eax
+    mov rax,rbp
     add rsp,0x68
     pop rbx
     pop r12
@@ -267,27 +271,24 @@
 .27:
     mov rdi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::learn]
-    jmp .1
+    jmp .26
     jmp .28
     mov r14,rax
-    test r15,r15
+    test rbp,rbp
     je .29
-    add r15,0x10
-    shr r12,0x20
-    mov rdi,r15
-    mov esi,r12d
+    add rbp,0x10
+    shr r15,0x20
+    mov rdi,rbp
+    mov esi,r15d
     call qword [rel uverbs_core::frame::give_back]
     jmp .29
 .28:
     mov r14,rax
 .29:
-    cmp dword [rsp+0x1C],0
-    je .30
     mov rax,[rbx+0x20]
     mov ecx,0xFFFFFF
     and ecx,[rbx+8]
     bswap ecx
     mov [rax],ecx
-.30:
     mov rdi,r14
     call _Unwind_Resume

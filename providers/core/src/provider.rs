@@ -279,7 +279,7 @@ pub trait CqOps: Debug + Send {
         Self: 'a;
 
     /// The next completion, if there is one; its work request is retired. The entry goes back to the device at
-    /// [`publish`](Self::publish).
+    /// [`publish`](Self::publish), which is this call's own when it gives nothing but skipped entries.
     fn next(&mut self) -> Option<Polled<Self::View<'_>>>;
 
     /// Tells the device how far was polled: the consumer index in the doorbell record.

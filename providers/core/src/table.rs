@@ -70,6 +70,12 @@ impl Slots {
         UnsafeCell::raw_get(self.frames.wrapping_add((index & self.mask) as usize))
     }
 
+    /// Brings the slot at `index` into the cache. A hint, for either side, a while before.
+    #[inline(always)]
+    pub fn prefetch(self, index: u32) {
+        prefetch(self.slot(index));
+    }
+
     /// Notes a work request that starts at ring unit `index` and ends before `end`. Posting side.
     ///
     /// # Safety
@@ -280,12 +286,6 @@ impl SlotTable {
     #[inline(always)]
     pub fn prefetch(&self) {
         prefetch(&raw const self.retired);
-    }
-
-    /// Brings the slot at `index` into the cache. Polling side, a while behind [`prefetch`](Self::prefetch).
-    #[inline(always)]
-    pub fn prefetch_slot(&self, index: u32) {
-        prefetch(self.slot(index));
     }
 
     /// Gives the slots before `end` back to the posting side. Polling side.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use uverbs_core::cq::{CqCore, Message};
 use uverbs_core::fence;
 use uverbs_core::provider::{CqOps, Polled};
-use uverbs_core::table::{QpShared, SlotTable, Taken};
+use uverbs_core::table::{QpShared, Slots, Taken};
 use uverbs_core::visible;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
@@ -35,9 +35,9 @@ pub(crate) const UNWRITTEN: u8 = CqeOpcode::INVALID.0 << 4 | MLX5_CQE_OWNER_MASK
 /// Queue pairs up to which what polling needs of them stays in a first-level cache by itself.
 const FEW: usize = 256;
 /// Entries to look ahead: what takes as long as memory does, at a few nanoseconds each.
-const FAR: u32 = 16;
+const FAR: u32 = 24;
 
-/// No user index has this value: they have 24 bits.
+/// No user index has this value, in whatever order of bytes: they have 24 bits.
 const NO_UIDX: u32 = u32::MAX;
 
 /// The polling side of a completion queue.
@@ -47,19 +47,26 @@ pub struct Cq {
     start: *mut u8,
     /// Consumer index, free running; the device knows its low 24 bits once it is published.
     ci: u32,
-    /// Entries less one.
-    mask: u32,
+    /// Entries, a power of two.
+    size: u32,
     /// Bytes of an entry.
     stride: u32,
-    /// The queue pair of the last completion.
+    /// The queue pair of the last completion, as entries have it.
     last_uidx: u32,
     last: *const QpShared,
     record: *mut u32,
     core: Arc<CqCore>,
     /// Queue pairs by user index.
-    table: Vec<Option<Arc<QpShared>>>,
+    table: Vec<Option<Known>>,
     // Cold.
     strays: u64,
+}
+
+/// A queue pair of the table.
+struct Known {
+    shared: Arc<QpShared>,
+    /// Where its sends' slots are: at hand for a look ahead, which can't wait for `shared`.
+    sends: Slots,
 }
 
 // SAFETY: `start` and `record` go to memory that `core` keeps, `last` into `table`; this is the only one to poll.
@@ -111,7 +118,7 @@ impl Cq {
         Self {
             start: parts.start.wrapping_add((1 << parts.shift) - mlx5_cqe64::SIZE),
             ci: 0,
-            mask: parts.entries - 1,
+            size: parts.entries,
             stride: 1 << parts.shift,
             last_uidx: NO_UIDX,
             last: std::ptr::null(),
@@ -144,7 +151,7 @@ impl Cq {
     }
 
     pub(crate) fn entries(&self) -> u32 {
-        self.mask + 1
+        self.size
     }
 
     /// Bytes of an entry.
@@ -163,7 +170,7 @@ impl Cq {
 
     #[inline(always)]
     fn at(&self, index: u32) -> *mut u8 {
-        self.start.wrapping_add((index & self.mask) as usize * self.stride as usize)
+        self.start.wrapping_add((index & (self.size - 1)) as usize * self.stride as usize)
     }
 
     /// The entry with this free-running index. Whose it is, is for the caller to know.
@@ -185,54 +192,41 @@ impl Cq {
     /// The ownership bit of entries that belong to the program: the lowest bit of the number of the turn.
     #[inline(always)]
     fn turn(&self, index: u32) -> u8 {
-        u8::from(index & (self.mask + 1) != 0)
+        u8::from(index & self.size != 0)
     }
 
-    /// Makes the queue pair with this user index the last one; false when there is none.
+    /// Makes the queue pair that an entry names the last one; false when there is none.
     #[inline(always)]
-    fn know(&mut self, uidx: u32) -> bool {
-        uidx == self.last_uidx || self.find(uidx)
+    fn know(&mut self, entry: Entry) -> bool {
+        let raw = entry.raw_uidx();
+        raw == self.last_uidx || self.find(raw)
     }
 
     #[inline(always)]
-    fn find(&mut self, uidx: u32) -> bool {
-        let Some(Some(shared)) = self.table.get(uidx as usize) else {
+    fn find(&mut self, raw: u32) -> bool {
+        let Some(Some(known)) = self.table.get(u32::from_be(raw) as usize) else {
             return false;
         };
-        (self.last_uidx, self.last) = (uidx, Arc::as_ptr(shared));
+        (self.last_uidx, self.last) = (raw, Arc::as_ptr(&known.shared));
         if self.table.len() > FEW {
             self.look_ahead();
         }
         true
     }
 
-    /// Starts to bring into the cache what entries further on will need: with thousands of queue pairs each completion is one
-    /// of a queue pair that was not looked at for long. Hints only; an entry that isn't there yet gives none.
+    /// Starts to bring into the cache what an entry further on will need: with thousands of queue pairs each completion is one of a
+    /// queue pair that was not looked at for long. Hints only: whatever stands there, nothing is done but that.
     #[inline(never)]
     fn look_ahead(&self) {
-        let far = self.ci.wrapping_add(FAR);
-        if let Some(op_own) = self.owned(far)
-            && let Some(table) = self.table_of(self.entry(far), op_own)
-        {
-            table.prefetch();
-        }
-        let near = self.ci.wrapping_add(FAR / 2);
-        if let Some(op_own) = self.owned(near) {
-            let entry = self.entry(near);
-            if let Some(table) = self.table_of(entry, op_own) {
-                let is_send = OpOwn(op_own).opcode() == CqeOpcode::REQ.0;
-                let index = if is_send { entry.wqe_counter().into() } else { table.tail() };
-                table.prefetch_slot(index);
+        let entry = self.entry(self.ci.wrapping_add(FAR));
+        if let Some(Some(known)) = self.table.get(entry.uidx() as usize) {
+            if entry.is_send() {
+                known.sends.prefetch(entry.wqe_counter().into());
+                known.shared.send.prefetch();
+            } else {
+                known.shared.recv.prefetch();
             }
         }
-    }
-
-    /// The slots that an entry is of.
-    #[inline(always)]
-    fn table_of(&self, entry: Entry, op_own: u8) -> Option<&SlotTable> {
-        let shared = self.table.get(entry.uidx() as usize)?.as_deref()?;
-        let is_send = OpOwn(op_own).opcode() == CqeOpcode::REQ.0;
-        Some(if is_send { &shared.send } else { &shared.recv })
     }
 
     /// Reads the messages that came.
@@ -251,7 +245,7 @@ impl Cq {
                     if self.table.len() <= index {
                         self.table.resize_with(index + 1, || None);
                     }
-                    self.table[index] = Some(shared);
+                    self.table[index] = Some(Known { sends: shared.send.slots(), shared });
                 }
                 Message::Detach(shared) => {
                     // By user index: the kernel may have given the number to a new queue pair already, but the index is
@@ -259,7 +253,7 @@ impl Cq {
                     let uidx = shared.user_index.value();
                     self.sweep_where(|entry| entry.uidx() == uidx);
                     if let Some(place) = self.table.get_mut(uidx as usize)
-                        && place.as_ref().is_some_and(|there| Arc::ptr_eq(there, &shared))
+                        && place.as_ref().is_some_and(|there| Arc::ptr_eq(&there.shared, &shared))
                     {
                         *place = None;
                     }
@@ -302,17 +296,16 @@ impl Cq {
     #[inline(never)]
     fn next_odd(&mut self) -> Option<Polled<Cqe<'_>>> {
         let mut strays = 0;
-        loop {
-            let op_own = self.owned(self.ci)?;
+        while let Some(op_own) = self.owned(self.ci) {
             fence::cqe_owner_before_body();
             let entry = self.entry(self.ci);
             let opcode = CqeOpcode(OpOwn(op_own).opcode());
-            if !self.know(entry.uidx()) && self.core.has_messages() {
+            if !self.know(entry) && self.core.has_messages() {
                 // Learning may sweep, which moves entries and the consumer index: look anew.
                 self.learn();
                 continue;
             }
-            if opcode.0 <= CqeOpcode::RESP_SEND_INV.0 && self.know(entry.uidx()) {
+            if opcode.0 <= CqeOpcode::RESP_SEND_INV.0 && self.know(entry) {
                 // SAFETY: a success, and the queue pair that it names was just looked up.
                 return Some(unsafe { self.succeed(entry, op_own) });
             }
@@ -323,10 +316,14 @@ impl Cq {
                     return Some(Polled { view, wr_id, frame });
                 }
                 // A ring full of them at most, then it is the caller's turn: whatever the device does, this ends.
-                Odd::Stray if strays < self.mask => strays += 1,
-                Odd::Stray | Odd::Unwritten => return None,
+                Odd::Stray if strays + 1 < self.size => strays += 1,
+                Odd::Stray | Odd::Unwritten => break,
             }
         }
+        if strays != 0 {
+            self.publish();
+        }
+        None
     }
 
     /// Failures, and what isn't ours: the next entry is the program's, and is no success of a queue pair that is known.
@@ -338,7 +335,7 @@ impl Cq {
         }
         self.ci = self.ci.wrapping_add(1);
         let failed = opcode == CqeOpcode::REQ_ERR || opcode == CqeOpcode::RESP_ERR;
-        if !failed || !self.know(entry.uidx()) {
+        if !failed || !self.know(entry) {
             self.strays += 1;
             return Odd::Stray;
         }
@@ -359,7 +356,7 @@ impl Cq {
         let is_there = |op_own| CqeOpcode(OpOwn(op_own).opcode()) != CqeOpcode::INVALID;
         let mut end = self.ci;
         // What comes after this is of other queue pairs: the kernel has confirmed that those to be swept are still.
-        while end.wrapping_sub(self.ci) <= self.mask && self.owned(end).is_some_and(is_there) {
+        while end.wrapping_sub(self.ci) < self.size && self.owned(end).is_some_and(is_there) {
             end = end.wrapping_add(1);
         }
         fence::cqe_owner_before_body();
@@ -437,7 +434,7 @@ impl CqOps for Cq {
         let entry = self.entry(self.ci);
         fence::cqe_owner_before_body();
         let opcode = CqeOpcode(OpOwn(op_own).opcode());
-        if opcode.0 <= CqeOpcode::RESP_SEND_INV.0 && self.know(entry.uidx()) {
+        if opcode.0 <= CqeOpcode::RESP_SEND_INV.0 && self.know(entry) {
             // SAFETY: a success, and the queue pair that it names was just looked up.
             return Some(unsafe { self.succeed(entry, op_own) });
         }

@@ -57,7 +57,21 @@ impl Entry {
     /// The user index of the queue pair.
     #[inline(always)]
     pub(crate) fn uidx(self) -> u32 {
-        self.word(UIDX_OFFSET) & NUMBER_MASK
+        u32::from_be(self.raw_uidx())
+    }
+
+    /// The same, as it stands in memory.
+    #[inline(always)]
+    pub(crate) fn raw_uidx(self) -> u32 {
+        // SAFETY: as in `half`.
+        let raw = unsafe { visible::read(self.at.wrapping_add(UIDX_OFFSET).cast::<u32>()) };
+        raw & NUMBER_MASK.to_be()
+    }
+
+    /// Whether it is of a send that succeeded.
+    #[inline(always)]
+    pub(crate) fn is_send(self) -> bool {
+        OpOwn(self.byte(mlx5_cqe64::OP_OWN_OFFSET)).opcode() == CqeOpcode::REQ.0
     }
 
     /// The queue pair's number.

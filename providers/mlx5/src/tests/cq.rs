@@ -339,6 +339,8 @@ fn a_ring_full_of_strays_ends() {
     }
     assert_eq!(poll(&mut side), None);
     assert_eq!(side.cq.strays(), 4);
+    // Given back at once: who polls on without end, and sees nothing, must not run the ring full.
+    assert_eq!(side.consumer_record(), 4);
 }
 
 #[test]

@@ -376,9 +376,9 @@ impl SlotTable {
     pub unsafe fn reset(&self) {
         // SAFETY: the caller's promise.
         drop(unsafe { self.reclaim() });
-        // SAFETY: the caller is alone with the table.
         self.failed.store(false, Ordering::Relaxed);
         self.published.store(0, Ordering::Release);
+        // SAFETY: the caller is alone with the table.
         unsafe { (*self.slot(self.slots.mask)).posted = 0 };
         self.retired.store(0, Ordering::Release);
     }

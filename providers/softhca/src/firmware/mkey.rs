@@ -85,7 +85,7 @@ impl Firmware {
                 access: Access::empty(),
                 remote_invalidate: mkc::EN_RINVAL.is_set(context),
                 region: Region::Flat { addr: 0, len: 0 },
-                indirect: Some(Indirect::List(Vec::new())),
+                indirect: Some(Indirect::default()),
                 free: true,
             }
         } else {

@@ -3,6 +3,7 @@
 //! The names follow the PRM contexts (mkc, cqc, qpc); the values are already decoded.
 
 use super::dma::Region;
+use super::indirect::Indirect;
 use crate::wire::{Address, Transport};
 
 bitflags::bitflags! {
@@ -120,96 +121,6 @@ pub struct MkeyContext {
     pub indirect: Option<Indirect>,
     /// There to be bound by a WQE, and of no use until then (mkc.free).
     pub free: bool,
-}
-
-/// A key made of parts of other keys (mkc.access_mode KLM).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Indirect {
-    /// One part after the other.
-    List(Vec<Klm>),
-    /// All parts in turn, `repeat` times, each moved on by its stride every time.
-    Interleaved {
-        /// How often.
-        repeat: u32,
-        /// The parts.
-        entries: Vec<Strided>,
-    },
-}
-
-/// A part of another key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Klm {
-    /// Bytes.
-    pub len: u32,
-    /// The key.
-    pub key: u32,
-    /// Address in that key's numbering.
-    pub addr: u64,
-}
-
-/// A part of another key that moves on with each repetition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Strided {
-    /// Bytes from one repetition to the next.
-    pub stride: u16,
-    /// Bytes.
-    pub len: u16,
-    /// The key.
-    pub key: u32,
-    /// Address of the first in that key's numbering.
-    pub addr: u64,
-}
-
-impl Indirect {
-    /// Bytes of all parts together.
-    pub fn len(&self) -> u64 {
-        match self {
-            Indirect::List(list) => list.iter().map(|klm| u64::from(klm.len)).sum(),
-            Indirect::Interleaved { repeat, entries } => {
-                let round: u64 = entries.iter().map(|entry| u64::from(entry.len)).sum();
-                round.saturating_mul((*repeat).into())
-            }
-        }
-    }
-
-    /// Whether there is no byte in it.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The part that the byte at `offset` lies in: key, address there, and bytes up to the part's end.
-    pub fn part(&self, mut offset: u64) -> Option<(u32, u64, u64)> {
-        match self {
-            Indirect::List(list) => {
-                for klm in list {
-                    let len = u64::from(klm.len);
-                    if offset < len {
-                        return Some((klm.key, klm.addr.checked_add(offset)?, len - offset));
-                    }
-                    offset -= len;
-                }
-                None
-            }
-            Indirect::Interleaved { repeat, entries } => {
-                let round: u64 = entries.iter().map(|entry| u64::from(entry.len)).sum();
-                let turn = offset.checked_div(round)?;
-                if turn >= (*repeat).into() {
-                    return None;
-                }
-                offset %= round;
-                for entry in entries {
-                    let len = u64::from(entry.len);
-                    if offset < len {
-                        let moved = u64::from(entry.stride).checked_mul(turn)?;
-                        let addr = entry.addr.checked_add(moved)?.checked_add(offset)?;
-                        return Some((entry.key, addr, len - offset));
-                    }
-                    offset -= len;
-                }
-                None
-            }
-        }
-    }
 }
 
 /// A completion queue.

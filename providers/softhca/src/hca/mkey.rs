@@ -138,13 +138,19 @@ impl KeyTable {
         self.index(key).is_some_and(|slot| self.slots[slot].dead)
     }
 
-    /// Puts another context in the place of one, and another variant.
-    pub(super) fn replace(&mut self, key: u32, ctx: MkeyContext, variant: Option<u8>, free: bool) {
+    /// Changes a key in place, its variant and whether it is free. The caller checked what it becomes.
+    pub(super) fn change(
+        &mut self,
+        key: u32,
+        variant: Option<u8>,
+        free: bool,
+        change: impl FnOnce(&mut MkeyContext),
+    ) {
         if let Some(slot) = self.index(key) {
             let entry = &mut self.slots[slot];
             entry.variant = variant.unwrap_or(entry.variant);
             entry.dead = free;
-            entry.key = Some(ctx);
+            entry.key.as_mut().map(change);
         }
     }
 
@@ -214,7 +220,7 @@ impl KeyTable {
         let mut done = 0;
         // Each turn moves on by a byte at least.
         while done < segment.len {
-            let (key, addr, run) = indirect.part(offset + done).ok_or(KeyFault::Range)?;
+            let (key, addr, run) = indirect.locate(offset + done).ok_or(KeyFault::Range)?;
             let len = run.min(segment.len - done);
             self.visit(
                 pd,

@@ -10,7 +10,7 @@
 //! | file | what |
 //! |---|---|
 //! | `config`, `context`, `error`, `stats`, `dma` | what the front sees |
-//! | `mkey` | key table, access checks, scatter and gather |
+//! | `mkey`, `indirect` | key table, access checks, scatter and gather; keys made of parts of others |
 //! | `cq` | CQEs, arming, overrun |
 //! | `srq`, `recv` | shared receive queues, and where a message finds its receive |
 //! | `qp` | contexts and the state machine |
@@ -26,6 +26,7 @@ pub mod config;
 pub mod context;
 pub mod dma;
 pub mod error;
+pub mod indirect;
 pub mod stats;
 
 mod complete;
@@ -52,11 +53,12 @@ mod tests;
 
 pub use config::{HcaConfig, Strictness};
 pub use context::{
-    Access, AddressVector, CqContext, Indirect, Klm, LinkLayer, MkeyContext, Mtu, QpAttrs,
-    QpContext, QpState, QpTransition, RqContext, Service, SqContext, SrqContext, Strided, XrcSrq,
+    Access, AddressVector, CqContext, LinkLayer, MkeyContext, Mtu, QpAttrs, QpContext, QpState,
+    QpTransition, RqContext, Service, SqContext, SrqContext, XrcSrq,
 };
 pub use dma::{Dma, DmaFault, Region};
 pub use error::{HcaError, HcaEvent, Noun};
+pub use indirect::{Indirect, Part};
 pub use pending::{PendingCq, PendingQp, PendingRing};
 pub use stats::{Complaints, HcaStats};
 
@@ -94,6 +96,8 @@ pub struct Hca {
     special: [Option<u32>; 2],
     /// QPNs by multicast GID.
     groups: BTreeMap<[u8; 16], BTreeSet<u32>>,
+    /// Of all groups together.
+    memberships: u32,
     next_qpn: u32,
     /// QPNs by UAR page.
     by_uar: BTreeMap<u32, Vec<u32>>,
@@ -132,6 +136,7 @@ impl Hca {
             qps: BTreeMap::new(),
             special: [None; 2],
             groups: BTreeMap::new(),
+            memberships: 0,
             next_qpn: qp::FIRST_QPN,
             by_uar: BTreeMap::new(),
             runnable: VecDeque::new(),
@@ -158,6 +163,7 @@ impl Hca {
         self.qps.clear();
         self.special = [None; 2];
         self.groups.clear();
+        self.memberships = 0;
         self.shared.port.set_groups(std::iter::empty());
         self.by_uar.clear();
         self.runnable.clear();
@@ -428,15 +434,18 @@ impl Hca {
             return Err(HcaError::BadParam { what: "mcast.gid", value: gid[0].into() });
         }
         let limit = self.shared.config.max_mcast_qp;
-        let joined: usize = self.groups.values().map(BTreeSet::len).sum();
-        let members = self.groups.entry(gid).or_default();
-        if !members.contains(&qpn) {
-            if joined as u64 >= limit.into() {
-                return Err(HcaError::Limit { what: "max_mcast_qp", limit: limit.into() });
-            }
-            members.insert(qpn);
+        if self.groups.get(&gid).is_some_and(|members| members.contains(&qpn)) {
+            return Ok(());
         }
-        self.shared.port.set_groups(self.groups.keys().copied());
+        if self.memberships >= limit {
+            return Err(HcaError::Limit { what: "max_mcast_qp", limit: limit.into() });
+        }
+        self.memberships += 1;
+        let members = self.groups.entry(gid).or_default();
+        members.insert(qpn);
+        if members.len() == 1 {
+            self.shared.port.set_groups(self.groups.keys().copied());
+        }
         Ok(())
     }
 
@@ -455,6 +464,7 @@ impl Hca {
     fn leave(&mut self, qpn: u32, gid: [u8; 16]) -> bool {
         let Some(members) = self.groups.get_mut(&gid) else { return false };
         let was_in = members.remove(&qpn);
+        self.memberships -= u32::from(was_in);
         if members.is_empty() {
             self.groups.remove(&gid);
             self.shared.port.set_groups(self.groups.keys().copied());

@@ -133,6 +133,10 @@ pub(crate) struct Host {
 }
 
 impl Hca {
+    pub(crate) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
     pub(crate) fn set_min_ack_timeout(&mut self, code: u8) {
         self.shared.config.min_ack_timeout = code;
     }

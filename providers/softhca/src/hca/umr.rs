@@ -1,7 +1,8 @@
 //! User-mode memory registration: a WQE that changes a memory key (PRM, "UMR"). Memory windows, local
 //! invalidation, and keys made of parts of other keys are all this one operation.
 
-use super::context::{Access, Indirect, Klm, MkeyContext, Service, Strided};
+use super::context::{Access, Service};
+use super::indirect::{Indirect, Part};
 use super::mkey::{KeyFault, KeyTable, Segment};
 use super::shared::Shared;
 use uverbs_mlx5_prm::umr::{
@@ -85,21 +86,17 @@ pub(super) fn parse(view: &WqeView<'_>) -> Option<Umr> {
 }
 
 fn inline<'a>(segments: impl Iterator<Item = Seg<'a>>, octowords: usize) -> Option<Indirect> {
-    let mut list = Vec::new();
-    let mut block: Option<(u32, Vec<Strided>)> = None;
+    let (mut parts, mut rounds) = (Vec::new(), 1);
     for segment in segments {
         match segment {
-            Seg::Klm(klm) if list.len() < octowords => list.push(klm_of(klm)),
+            Seg::Klm(klm) if parts.len() < octowords => parts.push(part_of(klm)),
             Seg::Klm(_) | Seg::Opaque(_) => {}
-            Seg::RepeatBlock(head) => block = Some((head.repeat_count.get(), Vec::new())),
-            Seg::RepeatEntry(entry) => block.as_mut()?.1.push(strided_of(entry)),
+            Seg::RepeatBlock(head) => rounds = head.repeat_count.get(),
+            Seg::RepeatEntry(entry) => parts.push(strided_of(entry)),
             _ => return None,
         }
     }
-    Some(match block {
-        Some((repeat, entries)) => Indirect::Interleaved { repeat, entries },
-        None => Indirect::List(list),
-    })
+    Some(Indirect::new(parts, rounds))
 }
 
 /// A list in memory, as bytes.
@@ -110,23 +107,23 @@ fn decode(bytes: &[u8]) -> Option<Indirect> {
         let count = usize::from(head.num_ent.get());
         let (entries, _) =
             <[mlx5_wqe_umr_repeat_ent_seg]>::ref_from_prefix_with_elems(rest, count).ok()?;
-        let entries = entries.iter().map(strided_of).collect();
-        return Some(Indirect::Interleaved { repeat: head.repeat_count.get(), entries });
+        let parts = entries.iter().map(strided_of).collect();
+        return Some(Indirect::new(parts, head.repeat_count.get()));
     }
     let list = <[mlx5_wqe_umr_klm_seg]>::ref_from_bytes(bytes).ok()?;
-    Some(Indirect::List(list.iter().map(klm_of).collect()))
+    Some(Indirect::new(list.iter().map(part_of).collect(), 1))
 }
 
-fn klm_of(klm: &mlx5_wqe_umr_klm_seg) -> Klm {
-    Klm { len: klm.byte_count.get(), key: klm.mkey.get(), addr: klm.address.get() }
+fn part_of(klm: &mlx5_wqe_umr_klm_seg) -> Part {
+    Part { len: klm.byte_count.get(), key: klm.mkey.get(), addr: klm.address.get(), stride: 0 }
 }
 
-fn strided_of(entry: &mlx5_wqe_umr_repeat_ent_seg) -> Strided {
-    Strided {
-        stride: entry.stride.get(),
-        len: entry.byte_count.get(),
+fn strided_of(entry: &mlx5_wqe_umr_repeat_ent_seg) -> Part {
+    Part {
+        len: entry.byte_count.get().into(),
         key: entry.memkey.get(),
         addr: entry.va.get(),
+        stride: entry.stride.get(),
     }
 }
 
@@ -166,24 +163,16 @@ pub(super) fn execute(
     if !drivers && old.pd != pd {
         return Err(KeyFault::WrongPd);
     }
+    // A registration of memory is as the kernel made it (mkc.umr_en is clear); a user's queue changes windows and lists.
+    if !drivers && old.indirect.is_none() {
+        return Err(KeyFault::Right);
+    }
     let is_free = keys.is_free(umr.key);
     if umr.flags.check_free() && !is_free || umr.flags.0 & CHECK_NOT_FREE != 0 && is_free {
         return Err(KeyFault::NoKey);
     }
     let has = |bit| umr.mask & bit != 0;
-    let mut new = old.clone();
-    if let Some(indirect) = indirect {
-        new.indirect = Some(indirect);
-    }
-    if has(PD) {
-        new.pd = umr.pd;
-    }
-    if has(START_ADDR) {
-        new.iova = umr.start_addr;
-    }
-    if has(LEN) {
-        new.len = umr.len;
-    }
+    let mut access = old.access;
     for (bit, right) in [
         (LOCAL_WRITE, Access::LOCAL_WRITE),
         (REMOTE_READ, Access::REMOTE_READ),
@@ -191,39 +180,47 @@ pub(super) fn execute(
         (ATOMIC, Access::REMOTE_ATOMIC),
     ] {
         if has(bit) {
-            new.access.set(right, umr.access.contains(right));
+            access.set(right, umr.access.contains(right));
         }
     }
-    // The driver moves keys to domains where their parts follow; each access looks at the parts anyway.
-    let moves = drivers && new.indirect.is_some() && matches!(umr.translation, Translation::Kept);
+    let pd = if has(PD) { umr.pd } else { old.pd };
+    let len = if has(LEN) { umr.len } else { old.len };
     let frees = has(FREE) && umr.free;
-    if !moves && !frees {
-        check_parts(keys, &new)?;
+    let parts = indirect.as_ref().or(old.indirect.as_ref());
+    // The driver moves keys to domains where their parts follow; each access looks at the parts anyway.
+    let moves = drivers && indirect.is_none();
+    match parts {
+        _ if frees => {}
+        None if old.region.len() < len => return Err(KeyFault::Range),
+        Some(parts) if !moves => check_parts(keys, parts, (pd, len, access))?,
+        _ => {}
     }
     let free = if has(FREE) { umr.free } else { is_free };
-    keys.replace(umr.key, new, has(MKEY).then_some(umr.variant), free);
+    let iova = has(START_ADDR).then_some(umr.start_addr);
+    keys.change(umr.key, has(MKEY).then_some(umr.variant), free, |key| {
+        (key.pd, key.len, key.access) = (pd, len, access);
+        key.iova = iova.unwrap_or(key.iova);
+        if indirect.is_some() {
+            key.indirect = indirect;
+        }
+    });
     Ok(())
 }
 
 /// Every part must be a key of the same domain, and one that may be written where the whole may be (IBTA 10.6.7.2.3: a
 /// window grants no more than its region).
-fn check_parts(keys: &KeyTable, key: &MkeyContext) -> Result<(), KeyFault> {
-    let Some(indirect) = &key.indirect else {
-        return if key.region.len() < key.len { Err(KeyFault::Range) } else { Ok(()) };
-    };
-    if indirect.len() < key.len {
+fn check_parts(
+    keys: &KeyTable,
+    parts: &Indirect,
+    (pd, len, access): (u32, u64, Access),
+) -> Result<(), KeyFault> {
+    if parts.len() < len {
         return Err(KeyFault::Range);
     }
     let writes = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-    let need = if key.access.intersects(writes) { Access::LOCAL_WRITE } else { Access::empty() };
+    let need = if access.intersects(writes) { Access::LOCAL_WRITE } else { Access::empty() };
     // Each part once: a repetition is the same key further on.
-    match indirect {
-        Indirect::List(list) => list.iter().filter(|klm| klm.len != 0).try_for_each(|klm| {
-            keys.check(key.pd, Segment { key: klm.key, addr: klm.addr, len: klm.len.into() }, need)
-        }),
-        Indirect::Interleaved { entries, .. } => entries.iter().try_for_each(|entry| {
-            let segment = Segment { key: entry.key, addr: entry.addr, len: entry.len.into() };
-            keys.check(key.pd, segment, need)
-        }),
-    }
+    parts.parts().iter().filter(|part| part.len != 0).try_for_each(|part| {
+        keys.check(pd, Segment { key: part.key, addr: part.addr, len: part.len.into() }, need)
+    })
 }

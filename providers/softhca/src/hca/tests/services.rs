@@ -298,8 +298,15 @@ fn groups_take_datagram_qps_and_group_addresses_only() {
     assert!(hca.attach_mcast(connected.qpn, GROUP).is_err());
     assert!(hca.attach_mcast(a.qpn, [0xfe; 16]).is_err());
     hca.attach_mcast(a.qpn, GROUP).unwrap();
-    let full = hca.attach_mcast(b.qpn, GROUP);
-    assert!(matches!(full, Err(HcaError::Limit { limit: 1, .. })), "{full:?}");
+    let mut other = GROUP;
+    other[15] += 1;
+    for gid in [GROUP, other] {
+        let full = hca.attach_mcast(b.qpn, gid);
+        assert!(matches!(full, Err(HcaError::Limit { limit: 1, .. })), "{full:?}");
+    }
+    assert_eq!(hca.groups(), 1, "what was refused leaves nothing");
+    hca.detach_mcast(a.qpn, GROUP).unwrap();
+    hca.attach_mcast(b.qpn, other).unwrap();
 }
 
 #[test]

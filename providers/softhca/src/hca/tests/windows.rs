@@ -105,7 +105,7 @@ fn window(rig: &mut Rig, host: usize) -> u32 {
         access: Access::empty(),
         remote_invalidate: true,
         region: Region::Flat { addr: 0, len: 0 },
-        indirect: Some(Indirect::List(Vec::new())),
+        indirect: Some(Indirect::default()),
         free: true,
     };
     rig.hosts[host].hca.create_mkey(ctx).unwrap()
@@ -224,6 +224,12 @@ fn binds_that_reach_too_far() {
     let (key, foreign) = (window(&mut rig, 0), rig.hosts[0].key);
     let bind = Change::bind(0, RW, &[(8, foreign, IOVA)]);
     assert_eq!(apply(&mut rig, &mut b, key, &bind), 0x06);
+    // A registration, whose memory the kernel found to be read-only.
+    let mut rig = Rig::new(1);
+    let (_, mut b) = rig.pair(&Setup::default());
+    let region = rig.hosts[0].key(PD, 64, Access::REMOTE_READ);
+    let grants = Change { mask: 0xf << 18, flags: 0, ..Change::bind(0, LW | RW, &[]) };
+    assert_eq!(apply(&mut rig, &mut b, region, &grants), 0x06);
     // A user's queue may not move a key to another domain.
     refused(&|_| Change { mask: PD_BIT, pd: PD + 1, flags: 0, ..Change::bind(0, 0, &[]) });
     refused(&|rig| {

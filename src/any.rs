@@ -33,7 +33,6 @@ pub enum Any {}
 macro_rules! any {
     ($($variant:ident = $provider:ty),+ $(,)?) => {
         /// An open device of any provider.
-        #[expect(clippy::large_enum_variant, reason = "there is one for each open device, and it does not move")]
         #[derive(Debug)]
         pub enum AnyContext {
             $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::Context),)+
@@ -64,7 +63,7 @@ macro_rules! any {
                 match self { $(Self::$variant(context) => context.query_device(),)+ }
             }
 
-            fn device_attr(&self) -> Result<DeviceAttr, Error> {
+            fn device_attr(&self) -> &DeviceAttr {
                 match self { $(Self::$variant(context) => context.device_attr(),)+ }
             }
 

@@ -167,7 +167,7 @@ impl<P: Provider> Context<P> {
     /// kernel's refusal.
     pub fn local_port(&self, local: &Local) -> Result<LocalPort, Error> {
         let core = Arc::clone(self.inner.provider.core());
-        let device = self.inner.provider.device_attr()?;
+        let device = *self.inner.provider.device_attr();
         let port = self.query_port(local.port)?;
         let gid = match local.gid_index {
             Some(index) => Some(self.query_gid(local.port, index)?),

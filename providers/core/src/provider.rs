@@ -99,15 +99,8 @@ pub trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// The kernel's refusal.
     fn query_device(&self) -> Result<DeviceAttr, Error>;
 
-    /// Capabilities and limits as they were when the device was opened. They change only with firmware or driver, so a provider
-    /// that keeps them asks nobody.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's refusal, of a provider that asks again.
-    fn device_attr(&self) -> Result<DeviceAttr, Error> {
-        self.query_device()
-    }
+    /// Capabilities and limits as they were when the device was opened. They change only with firmware or driver.
+    fn device_attr(&self) -> &DeviceAttr;
 
     /// State of a port, from 1.
     ///

@@ -105,8 +105,8 @@ impl ContextOps<Mlx5> for Context {
         self.core.uverbs().query_device_ex(&mut [])
     }
 
-    fn device_attr(&self) -> Result<DeviceAttr, Error> {
-        Ok(self.device)
+    fn device_attr(&self) -> &DeviceAttr {
+        &self.device
     }
 
     fn query_port(&self, port: u8) -> Result<PortAttr, Error> {

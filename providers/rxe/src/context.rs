@@ -30,6 +30,7 @@ pub(crate) struct Limits {
 pub struct Context {
     pub(crate) indexes: UserIndexes,
     pub(crate) limits: Limits,
+    device: DeviceAttr,
     pub(crate) core: Arc<ContextCore>,
 }
 
@@ -51,7 +52,7 @@ impl Context {
             cqe: device.max_cqe,
             vectors: info.num_comp_vectors,
         };
-        Ok(Self { indexes: UserIndexes::default(), limits, core })
+        Ok(Self { indexes: UserIndexes::default(), limits, device, core })
     }
 }
 
@@ -62,6 +63,10 @@ impl ContextOps<Rxe> for Context {
 
     fn query_device(&self) -> Result<DeviceAttr, Error> {
         self.core.uverbs().query_device_ex(&mut [])
+    }
+
+    fn device_attr(&self) -> &DeviceAttr {
+        &self.device
     }
 
     fn query_port(&self, port: u8) -> Result<PortAttr, Error> {

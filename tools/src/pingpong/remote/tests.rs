@@ -126,7 +126,7 @@ fn options_of_the_other_form_are_refused() {
 #[test]
 fn what_does_not_match_is_an_error_that_says_so() {
     // A short message is seen by the receiver; a long one does not fit, which its queue pair takes badly.
-    let [_, server] = both(LinkLayer::Ethernet, &["-s", "100", "--timeout", "2"], &["-s", "200"]);
+    let [_, server] = both(LinkLayer::Ethernet, &["-s", "100", "--timeout", "3"], &["-s", "200"]);
     let error = server.err().unwrap().to_string();
     assert!(error.contains("100 bytes, not a message of 200 (--size"), "{error}");
     let [client, server] = both(LinkLayer::Ethernet, &["-s", "200"], &["-s", "100"]);
@@ -134,14 +134,14 @@ fn what_does_not_match_is_an_error_that_says_so() {
     assert!(client.contains("the message to the server failed"), "{client}");
     assert!(server.contains("the receive of the client's message failed"), "{server}");
     // Who checks page starts must be sent such.
-    let [_, server] = both(LinkLayer::Ethernet, &["-n", "2", "--timeout", "1"], &["-n", "2", "-c"]);
+    let [_, server] = both(LinkLayer::Ethernet, &["-n", "2", "--timeout", "3"], &["-n", "2", "-c"]);
     let error = server.err().unwrap().to_string();
     assert!(
         error.contains("data of the client is wrong at offset 0: wanted 0x00, got 0x7b"),
         "{error}"
     );
     // IPv4 on one side only.
-    let [_, server] = both(LinkLayer::Ethernet, &["-g", "1", "--timeout", "1"], &["-g", "3"]);
+    let [_, server] = both(LinkLayer::Ethernet, &["-g", "1", "--timeout", "3"], &["-g", "3"]);
     assert!(server.err().unwrap().to_string().contains("IPv6 GID"));
 }
 
@@ -196,7 +196,7 @@ fn a_client_that_makes_no_sense_ends_the_server() {
 #[test]
 fn a_server_that_vanishes_ends_the_client() {
     let [device, other] = two(LinkLayer::Ethernet);
-    let (config, remote) = parse(&["localhost", "-n", "1000000"]);
+    let (config, remote) = parse(&["localhost", "-n", "1000000", "--timeout", "3"]);
     let (server_config, server_remote) = parse(&["--server", "-n", "50"]);
     let listener = Listener::bind(0).unwrap();
     let port = listener.port();
@@ -209,6 +209,8 @@ fn a_server_that_vanishes_ends_the_client() {
         assert!(server.join().unwrap().is_ok());
         client.err().unwrap().to_string()
     });
-    assert!(error.contains("the message to the server failed"), "{error}");
+    // The next message may still find a receive, and then no answer comes.
+    let says = ["the message to the server failed", "the server's message did not come within"];
+    assert!(says.iter().any(|says| error.contains(says)), "{error}");
     assert!(error.starts_with("iteration 5"), "{error}");
 }

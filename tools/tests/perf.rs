@@ -90,6 +90,8 @@ fn bandwidth_of_every_operation() {
     for (args, messages, size) in [
         ("write bw -n 500 -s 5000 --check", 500, 5000),
         ("write bw -n 500 -s 64 -I 64 --check -q 3 -t 16 -l 4 -Q 5", 1500, 64),
+        // A list that doesn't fit behind one that told nothing.
+        ("write bw -n 500 -s 64 -t 16 -l 10 -Q 16", 500, 64),
         ("read bw -n 500 -s 5000 --check -o 2", 500, 5000),
         ("send bw -n 500 -s 5000 --check -q 2", 1000, 5000),
         ("send bw -n 500 -s 64 -b --check -t 7 -Q 7 -l 7 -r 9", 1000, 64),

@@ -47,6 +47,10 @@ pub(crate) fn run_all() -> ExitCode {
         tool(&["pingpong", "--size", "1048576", "--iters", "1000"], "verified")
     });
     steps.step("ping-pong, JSON", || tool(&["pingpong", "--json"], "\"verified\":true"));
+    steps.step("perf", || {
+        let words = ["perf", "send", "lat", "-n", "2000", "--check", "--json"];
+        tool(&words, "\"kind\":\"uverbs-perf\"")
+    });
     vm::add_usual(&mut steps);
     steps.summary()
 }

@@ -172,7 +172,9 @@ impl Loop<'_> {
             }
             if ticker.is_due(now) {
                 self.signs()?;
-                ticker.tick(bench, start, now, sum);
+                // Of a run by time, its warm-up is no part.
+                let begun = if meter.is_some() { start } else { now };
+                ticker.tick(bench, begun, now, sum);
             }
         }
     }

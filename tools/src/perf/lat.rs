@@ -95,6 +95,8 @@ fn measure(ends: &mut impl Turns, bench: &Bench<'_>) -> Result<Latency, Error> {
         }
         if ticker.is_due(now) {
             ends.tick()?;
+            // Of a run by time, its warm-up is no part.
+            let begun = if iteration > shape.warmup { begun } else { now };
             ticker.tick(bench, begun, now, iteration);
         }
     }

@@ -25,7 +25,8 @@ PREFIXES = [
 ]
 # Ranges, modifiers of opcodes, and names that mlx5_ifc.h has for the events of device.h.
 NOT_NUMBERS = {"MLX5_CMD_OP_GENERAL_START", "MLX5_CMD_OP_GENERAL_END", "MLX5_CMD_OP_MOD_UPDATE_HEADER_MODIFY_ARGUMENT"}
-BLOCK = re.compile(r"^(struct|union)\s+mlx5_ifc_(\w+)_bits\s*\{(.*?)^\};", re.S | re.M)
+# One name lacks the end that all others have.
+BLOCK = re.compile(r"^(struct|union)\s+mlx5_ifc_(\w+?)(?:_bits)?\s*\{(.*?)^\};", re.S | re.M)
 
 
 def product(dims):

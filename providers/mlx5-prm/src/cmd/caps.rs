@@ -130,3 +130,37 @@ ifc! {
         ROCE_ADDRESS_TABLE_SIZE: 0xf0 + 16;
     }
 }
+
+ifc! {
+    /// Ethernet capabilities (`mlx5_ifc_per_protocol_networking_offload_caps_bits`).
+    pub mod per_protocol_networking_offload_caps[256] {
+        CSUM_CAP: 0x0 + 1;
+        VLAN_CAP: 0x1 + 1;
+        SELF_LB_EN_MODIFIABLE: 0x8 + 1;
+        MAX_LSO_CAP: 0xb + 5;
+        RSS_IND_TBL_CAP: 0x14 + 4;
+    }
+}
+
+ifc! {
+    /// Flow table capabilities (`mlx5_ifc_flow_table_nic_cap_bits`).
+    pub mod flow_table_nic_cap[4096] {
+        FLOW_TABLE_PROPERTIES_NIC_RECEIVE: bytes 64 + 64;
+    }
+}
+
+ifc! {
+    /// Capabilities of one kind of flow table (`mlx5_ifc_flow_table_prop_layout_bits`).
+    pub mod flow_table_prop_layout[64] {
+        FT_SUPPORT: 0x0 + 1;
+        FLOW_MODIFY_EN: 0x3 + 1;
+        MODIFY_ROOT: 0x4 + 1;
+        IDENTIFIED_MISS_TABLE_MODE: 0x5 + 1;
+        FLOW_TABLE_MODIFY: 0x6 + 1;
+        LOG_MAX_FT_SIZE: 0x22 + 6;
+        MAX_FT_LEVEL: 0x38 + 8;
+        LOG_MAX_FT_NUM: 0x78 + 8;
+        LOG_MAX_DESTINATION: 0x98 + 8;
+        LOG_MAX_FLOW: 0xb8 + 8;
+    }
+}

@@ -9,8 +9,8 @@
 //! |---|---|
 //! | `opcode`, `queue` | what a command is, and how it travels |
 //! | `header` | what all commands share |
-//! | `hca`, `caps`, `register`, `iseg`, `vport` | the device, its abilities, its port |
-//! | `simple`, `eq`, `cq`, `qp`, `mkey`, `rq`, `mcast` | objects |
+//! | `hca`, `caps`, `register`, `iseg`, `vport`, `nic` | the device, its abilities, its port |
+//! | `simple`, `eq`, `cq`, `qp`, `mkey`, `rq`, `mcast`, `sq`, `steering` | objects |
 
 mod field;
 pub(crate) use field::ifc;
@@ -24,10 +24,13 @@ pub mod header;
 pub mod iseg;
 pub mod mcast;
 pub mod mkey;
+pub mod nic;
 pub mod opcode;
 pub mod qp;
 pub mod queue;
 pub mod register;
 pub mod rq;
 pub mod simple;
+pub mod sq;
+pub mod steering;
 pub mod vport;

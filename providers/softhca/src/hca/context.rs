@@ -80,6 +80,8 @@ pub enum Service {
     Xrc,
     /// Changes of memory keys and nothing else: the driver's own queue, which may change what users may not.
     Umr,
+    /// Whole Ethernet frames. Nobody else is on this port's Ethernet, so that what is sent leaves, completes, and is gone.
+    Raw,
 }
 
 impl Service {
@@ -91,7 +93,7 @@ impl Service {
             Service::Ud => Transport::Ud,
             Service::Xrc => Transport::Xrc,
             // It sends no packet, and none is taken for it.
-            Service::Umr => Transport::Cnp,
+            Service::Umr | Service::Raw => Transport::Cnp,
         }
     }
 

@@ -558,7 +558,7 @@ impl Hca {
         };
         let taken = match self.qps.get_mut(&qpn) {
             Some(qp) if !has_pkey(qp, &packet, &self.shared.config) => false,
-            Some(qp) if qp.ctx.service == Service::Umr => false,
+            Some(qp) if matches!(qp.ctx.service, Service::Umr | Service::Raw) => false,
             Some(qp) if qp.ctx.service == Service::Ud => {
                 datagram::receive(qp, &mut self.shared, &packet, frame)
             }

@@ -317,6 +317,7 @@ fn fetch(qp: &mut Qp, shared: &mut Shared) {
         Ok(wqe) => {
             let packets = match wqe.op {
                 Op::Nop | Op::Umr => 0,
+                _ if qp.ctx.service == Service::Raw => 0,
                 _ if qp.ctx.service == Service::Ud => 1,
                 _ => wqe.len.div_ceil(mtu).max(1),
             };

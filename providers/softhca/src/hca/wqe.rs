@@ -236,6 +236,7 @@ pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
         Service::Xrc => PrmService::Xrc,
         // Nothing leaves the host: no address, as with a connection.
         Service::Umr => PrmService::Rc,
+        Service::Raw => PrmService::Raw,
     };
     let view = WqeView::parse(&bytes[..len], service).map_err(|_| qp_op(vendor::SEGMENTS))?;
     let op = operation(&view)
@@ -343,7 +344,9 @@ fn operation(view: &WqeView<'_>) -> Option<Op> {
     match (view.opcode(), raddr, atomic) {
         (Opcode::NOP, ..) => Some(Op::Nop),
         (Opcode::UMR, ..) => Some(Op::Umr),
+        // A large frame in segments is a frame for raw queues, and nothing for the others.
         (Opcode::SEND, ..) => Some(Op::Send),
+        (Opcode::TSO, ..) if view.service() == PrmService::Raw => Some(Op::Send),
         (Opcode::SEND_IMM, ..) => Some(Op::SendImm(imm)),
         (Opcode::SEND_INVAL, ..) => Some(Op::SendInval(imm)),
         (Opcode::RDMA_WRITE, Some((va, rkey)), _) => Some(Op::Write { va, rkey, imm: None }),
@@ -369,6 +372,7 @@ fn has_operation(service: Service, op: Op) -> bool {
             matches!(op, Op::Nop | Op::Umr | Op::Send | Op::SendImm(_) | Op::Write { .. })
         }
         Service::Umr => matches!(op, Op::Nop | Op::Umr),
+        Service::Raw => matches!(op, Op::Nop | Op::Send),
         Service::Ud => matches!(op, Op::Nop | Op::Send | Op::SendImm(_)),
     }
 }
@@ -422,6 +426,8 @@ fn payload(view: &WqeView<'_>, op: Op) -> Option<(Vec<Piece>, u64)> {
         let piece = match segment {
             Seg::Av(_) | Seg::BaseAv(_) | Seg::Xrc(_) => continue,
             Seg::Raddr(_) | Seg::Atomic(_) => continue,
+            // What of the frame is inline there counts for nothing here.
+            Seg::Eth(..) => continue,
             Seg::Data(data) => Piece::Memory(segment_of(data)),
             // An answer cannot go into the WQE.
             Seg::Inline(_) if op.is_fetching() => return None,

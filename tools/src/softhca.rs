@@ -56,6 +56,8 @@ struct Serve {
 enum Port {
     /// InfiniBand
     Ib,
+    /// Ethernet, with RoCE
+    Eth,
 }
 
 /// Runs the command.
@@ -68,6 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 fn serve(args: &Serve) -> Result<(), Error> {
     let link = match args.port {
         Port::Ib => LinkLayer::InfiniBand,
+        Port::Eth => LinkLayer::Ethernet,
     };
     let options = PciOptions { number: args.number, link, ..PciOptions::default() };
     let mut server = Server::new(&options);

@@ -1,18 +1,24 @@
 //! Capabilities: what QUERY_HCA_CAP says. Everything not named here is 0: the device lacks it.
 
-use uverbs_mlx5_prm::cmd::caps::{atomic_caps, cmd_hca_cap};
+use uverbs_mlx5_prm::cmd::caps::{
+    atomic_caps, cmd_hca_cap, flow_table_nic_cap, flow_table_prop_layout,
+    per_protocol_networking_offload_caps, roce_cap,
+};
 use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 
 use super::Firmware;
 use super::call::{Call, Refusal};
-use super::eq;
-use super::simple::MAX_UCTX_LOG;
-use crate::kernel::profile::{MAX_RQ_DESC, MAX_SQ_DESC};
+use super::simple::{MAX_STEERING, MAX_UCTX_LOG};
+use super::{eq, sq};
+use crate::kernel::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC};
 
 /// Kinds of capability (Linux `include/linux/mlx5/device.h`, `mlx5_cap_type`).
 mod kind {
     pub(super) const GENERAL: u16 = 0;
+    pub(super) const ETHERNET: u16 = 1;
     pub(super) const ATOMIC: u16 = 3;
+    pub(super) const ROCE: u16 = 4;
+    pub(super) const FLOW_TABLE: u16 = 7;
 }
 
 /// `op_mod` of QUERY_HCA_CAP: kind, then whether the greatest possible value is wanted or the one in force. Here they are
@@ -22,6 +28,14 @@ const KIND_SHIFT: u16 = 1;
 const ATOMIC_OPERATIONS: u64 = 0b11;
 /// Of 8 bytes.
 const ATOMIC_SIZE: u64 = 8;
+/// `port_type` of Ethernet (`MLX5_CAP_PORT_TYPE_ETH`).
+const PORT_ETHERNET: u64 = 1;
+/// `l3_type`: IPv4 and IPv6, one bit each from bit 1 on; `roce_version`: 1 and 2, one bit each (Linux `core/lib/gid.c`,
+/// `hw/mlx5/main.c`).
+const L3_TYPES: u64 = 0b110;
+const ROCE_VERSIONS: u64 = 0b101;
+/// UDP port of RoCEv2 (IBTA annex A17).
+const ROCE_UDP_PORT: u64 = 4791;
 /// `pkey_table_size`: the code for 128 entries (`mlx5_to_sw_pkey_sz`).
 const PKEYS_128: u64 = 0;
 /// `gid_table_size`: the code for 8 entries (`mlx5_get_gid_table_len`).
@@ -37,6 +51,9 @@ impl Firmware {
         match call.op_mod >> KIND_SHIFT {
             kind::GENERAL => self.general(cap),
             kind::ATOMIC => self.atomic(cap),
+            kind::ETHERNET if self.profile.is_ethernet() => ethernet(cap),
+            kind::ROCE if self.profile.is_ethernet() => self.roce(cap),
+            kind::FLOW_TABLE if self.profile.is_ethernet() => flow_table(cap),
             // Silicon answers kinds that it has nothing of with zeros.
             _ => {}
         }
@@ -59,6 +76,15 @@ impl Firmware {
         atomic_caps::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1.set(cap, 1);
         atomic_caps::ATOMIC_OPERATIONS.set(cap, ATOMIC_OPERATIONS);
         atomic_caps::ATOMIC_SIZE_QP.set(cap, ATOMIC_SIZE);
+    }
+
+    fn roce(&self, cap: &mut [u8]) {
+        roce_cap::L3_TYPE.set(cap, L3_TYPES);
+        roce_cap::ROCE_VERSION.set(cap, ROCE_VERSIONS);
+        roce_cap::R_ROCE_DEST_UDP_PORT.set(cap, ROCE_UDP_PORT);
+        roce_cap::R_ROCE_MIN_SRC_UDP_PORT.set(cap, 0xc000);
+        roce_cap::R_ROCE_MAX_SRC_UDP_PORT.set(cap, 0xffff);
+        roce_cap::ROCE_ADDRESS_TABLE_SIZE.set(cap, self.profile.gid_table_len().into());
     }
 
     fn general(&self, cap: &mut [u8]) {
@@ -110,10 +136,33 @@ impl Firmware {
         LOG_PG_SZ.set(cap, 12);
         NUM_OF_UARS_PER_PAGE.set(cap, 1);
         UAR_SZ.set(cap, 5);
+        // All the same: Linux's own queue pairs ring the two halves of a register in turn (`mlx5_ib_post_send`).
+        LOG_BF_REG_SIZE.set(cap, BF_REG_SIZE.ilog2().into());
         // The port.
         NUM_PORTS.set(cap, 1);
         NATIVE_PORT_NUM.set(cap, 1);
-        if !self.profile.is_ethernet() {
+        if self.profile.is_ethernet() {
+            PORT_TYPE.set(cap, PORT_ETHERNET);
+            ETH_NET_OFFLOADS.set(cap, 1);
+            NIC_FLOW_TABLE.set(cap, 1);
+            ROCE.set(cap, 1);
+            let log_steering = u64::from(MAX_STEERING.ilog2());
+            for field in [LOG_MAX_TIR, LOG_MAX_TIS, LOG_MAX_RQT] {
+                field.set(cap, log_steering);
+            }
+            LOG_MAX_RQT_SIZE.set(cap, 11);
+            LOG_MAX_RQ.set(cap, sq::MAX_RQ.ilog2().into());
+            LOG_MAX_SQ.set(cap, log2(config.max_qp));
+            LOG_MAX_TIS_PER_SQ.set(cap, 3);
+            LOG_MAX_WQ_SZ.set(cap, config.log_max_wqebbs.into());
+            LOG_MIN_STRIDE_SZ_SQ.set(cap, 6);
+            LOG_MAX_STRIDE_SZ_SQ.set(cap, 6);
+            LOG_MIN_STRIDE_SZ_RQ.set(cap, 4);
+            LOG_MAX_STRIDE_SZ_RQ.set(cap, 9);
+            LOG_MAX_CURRENT_UC_LIST.set(cap, 7);
+            LOG_MAX_CURRENT_MC_LIST.set(cap, 7);
+            LOG_MAX_VLAN_LIST.set(cap, 12);
+        } else {
             // The driver asks by commands, not by management packets.
             IB_VIRT.set(cap, 1);
             PKEY_TABLE_SIZE.set(cap, PKEYS_128);
@@ -127,4 +176,28 @@ impl Firmware {
         DEVICE_FREQUENCY_MHZ.set(cap, FREQUENCY_KHZ / 1000);
         VHCA_ID.set(cap, 1);
     }
+}
+
+fn ethernet(cap: &mut [u8]) {
+    use per_protocol_networking_offload_caps::*;
+    CSUM_CAP.set(cap, 1);
+    VLAN_CAP.set(cap, 1);
+    MAX_LSO_CAP.set(cap, 16);
+    RSS_IND_TBL_CAP.set(cap, 1);
+    SELF_LB_EN_MODIFIABLE.set(cap, 1);
+}
+
+fn flow_table(cap: &mut [u8]) {
+    use flow_table_prop_layout::*;
+    let cap = flow_table_nic_cap::FLOW_TABLE_PROPERTIES_NIC_RECEIVE.of_mut(cap);
+    for able in
+        [FT_SUPPORT, FLOW_MODIFY_EN, MODIFY_ROOT, IDENTIFIED_MISS_TABLE_MODE, FLOW_TABLE_MODIFY]
+    {
+        able.set(cap, 1);
+    }
+    MAX_FT_LEVEL.set(cap, 64);
+    LOG_MAX_FT_SIZE.set(cap, 20);
+    LOG_MAX_FT_NUM.set(cap, 16);
+    LOG_MAX_DESTINATION.set(cap, 8);
+    LOG_MAX_FLOW.set(cap, 20);
 }

@@ -9,6 +9,7 @@
 //! | `call`, `table`, `numbers` | what a command is given, which command is whose, numbers of objects |
 //! | `life`, `pages`, `caps`, `register`, `vport` | the device as a whole and its port |
 //! | `simple`, `eq`, `cq`, `qp`, `mkey`, `rq`, `mcast` | objects |
+//! | `nic`, `sq`, `steering` | Ethernet: addresses, queues of frames, rules |
 //! | `rings` | page lists as regions |
 //! | `event` | what the HCA side tells, as event queue entries |
 
@@ -20,6 +21,7 @@ mod event;
 mod life;
 mod mcast;
 mod mkey;
+mod nic;
 mod numbers;
 mod pages;
 mod qp;
@@ -27,6 +29,8 @@ mod register;
 mod rings;
 mod rq;
 mod simple;
+mod sq;
+mod steering;
 mod table;
 mod vport;
 
@@ -36,10 +40,13 @@ use std::time::Duration;
 
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+use uverbs_mlx5_prm::cmd::sq::{rqc, sqc};
 
 use self::call::{Call, Refusal};
 use self::eq::EqTable;
 use self::life::Life;
+use self::nic::Nic;
+use self::numbers::Numbers;
 use self::simple::Simple;
 use crate::hca::{Dma, Hca};
 use crate::kernel::profile::Profile;
@@ -69,15 +76,17 @@ pub(crate) struct Firmware {
     qps: BTreeMap<u32, qp::Qp>,
     mkeys: BTreeMap<u32, mkey::Mkey>,
     rqs: BTreeMap<u32, rq::Rq>,
+    sqs: BTreeMap<u32, Box<[u8; sqc::SIZE]>>,
+    frame_rqs: Numbers,
+    frame_rq_contexts: BTreeMap<u32, Box<[u8; rqc::SIZE]>>,
+    nic: Nic,
     /// `atomic_req_8B_endianness_mode`, the one capability that a driver may set and this device keeps.
     atomic_mode: u64,
 }
 
 impl Firmware {
-    pub(crate) fn new(profile: Profile, mut hca: Hca, dma: Arc<dyn Dma + Sync>) -> Self {
-        let gids = profile.gids.iter().map(|gid| gid.gid).collect::<Vec<_>>();
-        hca.set_addresses(&gids, profile.lid);
-        Self {
+    pub(crate) fn new(profile: Profile, hca: Hca, dma: Arc<dyn Dma + Sync>) -> Self {
+        let mut firmware = Self {
             hca,
             eqs: EqTable::default(),
             dma,
@@ -89,8 +98,15 @@ impl Firmware {
             qps: BTreeMap::new(),
             mkeys: BTreeMap::new(),
             rqs: BTreeMap::new(),
+            sqs: BTreeMap::new(),
+            frame_rqs: Numbers::new(sq::FIRST_RQ, sq::FIRST_RQ + sq::MAX_RQ),
+            frame_rq_contexts: BTreeMap::new(),
+            nic: Nic::default(),
             atomic_mode: 0,
-        }
+        };
+        firmware.publish_addresses();
+        firmware.reset();
+        firmware
     }
 
     /// As after power-on.
@@ -110,6 +126,15 @@ impl Firmware {
         self.qps.clear();
         self.mkeys.clear();
         self.rqs.clear();
+        self.sqs.clear();
+        self.frame_rqs = Numbers::new(sq::FIRST_RQ, sq::FIRST_RQ + sq::MAX_RQ);
+        self.frame_rq_contexts.clear();
+        self.nic = Nic::default();
+        if self.profile.is_ethernet() {
+            // The driver fills the table; InfiniBand's is the port's own.
+            self.profile.gids.clear();
+            self.publish_addresses();
+        }
     }
 
     /// Runs one command. `output` is what the driver has room for; it is zeroed and then filled.

@@ -21,6 +21,12 @@ mod reg {
 const READ: u16 = 1;
 /// `MLX5_PTYS_IB`.
 const PROTO_IB: u64 = 1;
+/// `MLX5_PTYS_EN`, and 100GBASE-CR4 (`MLX5E_100GBASE_CR4`).
+const PROTO_ETHERNET: u64 = 1 << 2;
+const SPEED_100G: u64 = 1 << 20;
+/// Bytes of the largest frame, and of one that holds a packet of 1500.
+const MAX_FRAME: u64 = 9216;
+const USUAL_FRAME: u64 = 1522;
 /// Four lanes (`MLX5_PTYS_WIDTH_4X`).
 const WIDTH_4X: u64 = 1 << 2;
 /// EDR; a lane of 25 Gb/s (`IB_SPEED_EDR`).
@@ -37,13 +43,19 @@ impl Firmware {
         let read = access_register_out::REGISTER_DATA.of_mut(call.output);
         if call.op_mod != READ {
             return match number {
-                // The host's byte order, the size of packets on an Ethernet port, its administrative state: what the driver
-                // writes there changes nothing for this device.
-                reg::HOST_ENDIANNESS | reg::PMTU | reg::PAOS | reg::NODE_DESC => Ok(()),
+                reg::PMTU => {
+                    self.nic.mtu = pmtu_reg::ADMIN_MTU.get(written);
+                    Ok(())
+                }
+                // The host's byte order, the port's administrative state: what a driver writes there changes nothing.
+                reg::HOST_ENDIANNESS | reg::PAOS | reg::NODE_DESC => Ok(()),
                 _ => Err(Refusal::param("no such register to write")),
             };
         }
-        let mtu = u64::from(self.hca.config().active_mtu.bytes());
+        let (most, mtu) = match self.profile.is_ethernet() {
+            true => (MAX_FRAME, if self.nic.mtu == 0 { USUAL_FRAME } else { self.nic.mtu }),
+            false => [u64::from(self.hca.config().active_mtu.bytes()); 2].into(),
+        };
         match number {
             reg::PTYS => {
                 ptys_reg::LOCAL_PORT.set(read, ptys_reg::LOCAL_PORT.get(written));
@@ -64,10 +76,19 @@ impl Firmware {
                         speed.set(read, SPEED_EDR);
                     }
                 }
+                if ptys_reg::PROTO_MASK.get(written) & PROTO_ETHERNET != 0 {
+                    for speed in [
+                        ptys_reg::ETH_PROTO_CAPABILITY,
+                        ptys_reg::ETH_PROTO_ADMIN,
+                        ptys_reg::ETH_PROTO_OPER,
+                    ] {
+                        speed.set(read, SPEED_100G);
+                    }
+                }
             }
             reg::PMTU => {
                 pmtu_reg::LOCAL_PORT.set(read, pmtu_reg::LOCAL_PORT.get(written));
-                pmtu_reg::MAX_MTU.set(read, mtu);
+                pmtu_reg::MAX_MTU.set(read, most);
                 pmtu_reg::ADMIN_MTU.set(read, mtu);
                 pmtu_reg::OPER_MTU.set(read, mtu);
             }

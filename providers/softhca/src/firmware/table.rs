@@ -1,7 +1,7 @@
 //! Which command is whose, how far the device must be for it, and how long its fixed parts are.
 
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
-use uverbs_mlx5_prm::cmd::{cq, eq, hca, mcast, mkey, qp, rq, vport};
+use uverbs_mlx5_prm::cmd::{cq, eq, hca, mcast, mkey, nic, qp, rq, sq, steering, vport};
 
 use super::Firmware;
 use super::call::{Call, Refusal};
@@ -105,6 +105,35 @@ static TABLE: &[Entry] = table! {
     ARM_XRC_SRQ arm_xrc_srq Initialized SHORT, NOTHING;
     ATTACH_TO_MCG attach Initialized mcast::attach_to_mcg_in::SIZE, NOTHING;
     DETACH_FROM_MCG detach Initialized mcast::detach_from_mcg_in::SIZE, NOTHING;
+    // Frames.
+    QUERY_NIC_VPORT_CONTEXT query_nic_vport Enabled SHORT, nic::query_nic_vport_context_out::SIZE;
+    MODIFY_NIC_VPORT_CONTEXT modify_nic_vport Enabled nic::modify_nic_vport_context_in::SIZE, NOTHING;
+    SET_ROCE_ADDRESS set_roce_address Enabled nic::set_roce_address_in::SIZE, NOTHING;
+    CREATE_SQ create_sq Initialized sq::create_sq_in::SIZE, SHORT;
+    MODIFY_SQ modify_sq Initialized sq::modify_sq_in::SIZE, NOTHING;
+    DESTROY_SQ destroy_sq Initialized SHORT, NOTHING;
+    QUERY_SQ query_sq Initialized SHORT, sq::query_sq_out::SIZE;
+    CREATE_RQ create_rq Initialized sq::create_rq_in::SIZE, SHORT;
+    MODIFY_RQ modify_rq Initialized sq::modify_rq_in::SIZE, NOTHING;
+    DESTROY_RQ destroy_rq Initialized SHORT, NOTHING;
+    QUERY_RQ query_rq Initialized SHORT, sq::query_rq_out::SIZE;
+    CREATE_TIS create_tis Initialized SHORT, SHORT;
+    MODIFY_TIS noted Initialized SHORT, NOTHING;
+    DESTROY_TIS destroy_tis Initialized SHORT, NOTHING;
+    CREATE_TIR create_tir Initialized SHORT, SHORT;
+    MODIFY_TIR noted Initialized SHORT, NOTHING;
+    DESTROY_TIR destroy_tir Initialized SHORT, NOTHING;
+    CREATE_RQT create_rqt Initialized SHORT, SHORT;
+    MODIFY_RQT noted Initialized SHORT, NOTHING;
+    DESTROY_RQT destroy_rqt Initialized SHORT, NOTHING;
+    CREATE_FLOW_TABLE create_flow_table Initialized SHORT, SHORT;
+    MODIFY_FLOW_TABLE noted Initialized SHORT, NOTHING;
+    DESTROY_FLOW_TABLE destroy_flow_table Initialized steering::destroy_flow_table_in::SIZE, NOTHING;
+    SET_FLOW_TABLE_ROOT noted Initialized SHORT, NOTHING;
+    CREATE_FLOW_GROUP create_flow_group Initialized steering::create_flow_group_in::SIZE, SHORT;
+    DESTROY_FLOW_GROUP destroy_flow_group Initialized steering::destroy_flow_group_in::SIZE, NOTHING;
+    SET_FLOW_TABLE_ENTRY set_flow_entry Initialized steering::set_fte_in::SIZE, NOTHING;
+    DELETE_FLOW_TABLE_ENTRY delete_flow_entry Initialized steering::delete_fte_in::SIZE, NOTHING;
     // Memory.
     CREATE_MKEY create_mkey Initialized mkey::create_mkey_in::SIZE, SHORT;
     DESTROY_MKEY destroy_mkey Initialized SHORT, NOTHING;

@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 use crate::driver::{Cq, Driver, Qp, with_page};
 
 /// Posts a receive of `len` bytes at `addr` as the `index`th.
-fn receive(driver: &Driver, qp: &Qp, index: u32, addr: u64, len: u32) {
+pub(crate) fn receive(driver: &Driver, qp: &Qp, index: u32, addr: u64, len: u32) {
     let mut wqe = len.to_be_bytes().to_vec();
     wqe.extend(driver.lkey.to_be_bytes());
     wqe.extend(addr.to_be_bytes());
@@ -18,7 +18,7 @@ fn receive(driver: &Driver, qp: &Qp, index: u32, addr: u64, len: u32) {
 }
 
 /// Posts a signaled SEND as the `index`th, one WQEBB each, and rings.
-fn send(driver: &mut Driver, qp: &Qp, index: u32, (key, addr, len): (u32, u64, u32)) {
+pub(crate) fn send(driver: &mut Driver, qp: &Qp, index: u32, (key, addr, len): (u32, u64, u32)) {
     let mut wqe = ((index & 0xffff) << 8 | 0x0a).to_be_bytes().to_vec();
     wqe.extend((qp.number << 8 | 2).to_be_bytes());
     wqe.extend([0, 0, 0, 8, 0, 0, 0, 0]);

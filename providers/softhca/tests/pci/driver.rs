@@ -4,6 +4,9 @@ use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{Field, cq, eq, mkey, qp, rq, simple};
 
+use uverbs_softhca::LinkLayer;
+use uverbs_softhca::pci::PciOptions;
+
 use crate::host::{BASE, Host};
 
 /// Doorbell and address of the command queue in the initialization segment.
@@ -44,15 +47,12 @@ pub(crate) const LOG_EQES: u32 = 3;
 impl Driver {
     /// A function whose command queue is known, and nothing else.
     pub(crate) fn off() -> Self {
-        let mut driver = Self {
-            host: Host::new(),
-            cmdq: 0,
-            next: BASE,
-            uar: 0,
-            pd: 0,
-            lkey: 0,
-            eqs: Vec::new(),
-        };
+        Self::on(Host::new())
+    }
+
+    fn on(host: Host) -> Self {
+        let mut driver =
+            Self { host, cmdq: 0, next: BASE, uar: 0, pd: 0, lkey: 0, eqs: Vec::new() };
         let cmdq = driver.page();
         driver.cmdq = cmdq;
         driver.host.set(CMDQ_ADDR_H, (cmdq >> 32) as u32);
@@ -62,7 +62,17 @@ impl Driver {
 
     /// Up to INIT_HCA.
     pub(crate) fn up() -> Self {
-        let mut driver = Self::off();
+        Self::off().initialised()
+    }
+
+    /// The same with an Ethernet port.
+    pub(crate) fn ethernet() -> Self {
+        let options = PciOptions { link: LinkLayer::Ethernet, ..PciOptions::default() };
+        Self::on(Host::with(options)).initialised()
+    }
+
+    fn initialised(self) -> Self {
+        let mut driver = self;
         driver.ok(CmdOpcode::ENABLE_HCA, 0, &[0; 16], 16);
         driver.ok(CmdOpcode::INIT_HCA, 0, &[0; 32], 16);
         let uar = driver.ok(CmdOpcode::ALLOC_UAR, 0, &[0; 16], 16);
@@ -321,6 +331,11 @@ impl Driver {
 
     /// From reset to ready to send, to queue pair `peer` of the same port.
     pub(crate) fn connect(&mut self, qpn: u32, peer: u32) {
+        self.connect_to(qpn, peer, None);
+    }
+
+    /// The same, to a GID, which is the port's entry 2.
+    pub(crate) fn connect_to(&mut self, qpn: u32, peer: u32, gid: Option<[u8; 16]>) {
         let change = |fields: &[(Field, u64)], path: &[(Field, u64)], mask: u64| {
             let mut input = [0; qp::rst2init_qp_in::SIZE];
             qp::rst2init_qp_in::QPN.set(&mut input, qpn.into());
@@ -344,7 +359,18 @@ impl Driver {
             (qpc::MIN_RNR_NAK, 1),
             (qpc::LOG_RRA_MAX, 2),
         ];
-        let rtr = change(&rtr, &[(ads::RLID, 1)], 0);
+        let path = match gid {
+            None => vec![(ads::RLID, 1)],
+            Some(_) => {
+                vec![(ads::SRC_ADDR_INDEX, 2), (ads::HOP_LIMIT, 64), (ads::UDP_SPORT, 0xc000)]
+            }
+        };
+        let mut rtr = change(&rtr, &path, 0);
+        if let Some(gid) = gid {
+            let context = qp::rst2init_qp_in::QPC.of_mut(&mut rtr);
+            let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(context);
+            ads::RGID_RIP.of_mut(path).copy_from_slice(&gid);
+        }
         self.ok(CmdOpcode::INIT2RTR_QP, 0, &rtr, 16);
         let rts = [
             (qpc::NEXT_SEND_PSN, 0x1234),

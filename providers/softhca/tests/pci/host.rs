@@ -44,7 +44,12 @@ fn place() -> PathBuf {
 impl Host {
     /// A function of its own, served by a thread, connected and with memory and interrupts.
     pub(crate) fn new() -> Self {
-        let mut host = Self::connected();
+        Self::with(PciOptions::default())
+    }
+
+    /// The same, of a kind.
+    pub(crate) fn with(options: PciOptions) -> Self {
+        let mut host = Self::serving(options);
         assert_eq!(host.request(1, &[0, 0, 0, 0], &[]).unwrap()[..4], [0; 4]);
         host.map(BASE, MEMORY, 0);
         // VFIO_DEVICE_SET_IRQS: MSI-X, eventfds, trigger.
@@ -56,10 +61,13 @@ impl Host {
 
     /// Connected, and nothing said.
     pub(crate) fn connected() -> Self {
+        Self::serving(PciOptions::default())
+    }
+
+    fn serving(options: PciOptions) -> Self {
         let path = place();
         let listener = UnixListener::bind(&path).unwrap();
-        let server =
-            std::thread::spawn(move || Server::new(&PciOptions::default()).serve_one(&listener));
+        let server = std::thread::spawn(move || Server::new(&options).serve_one(&listener));
         let socket = UnixStream::connect(&path).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
         let memory = File::from(memfd_create("guest", MFdFlags::MFD_CLOEXEC).unwrap());

@@ -167,8 +167,9 @@ proptest! {
             ),
             1..40,
         ),
+        ethernet: bool,
     ) {
-        let mut driver = Driver::up();
+        let mut driver = if ethernet { Driver::ethernet() } else { Driver::up() };
         for (opcode, op_mod, input, outlen) in commands {
             let (status, output) = driver.run(opcode, op_mod, &input, outlen);
             let syndrome = header::cmd_out::SYNDROME.get(&output);

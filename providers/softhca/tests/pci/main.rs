@@ -4,5 +4,6 @@
 mod bring_up;
 mod data;
 mod driver;
+mod ethernet;
 mod host;
 mod hostile;

@@ -1,0 +1,156 @@
+//! An Ethernet port: RoCE's addresses, queues of frames, and what directs them.
+
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+use uverbs_mlx5_prm::cmd::rq::wq;
+use uverbs_mlx5_prm::cmd::{caps, hca, nic, register, sq, steering};
+
+use crate::data::{receive, send};
+use crate::driver::{Cq, Driver};
+
+const GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
+
+fn set_address(driver: &mut Driver, index: u64, gid: [u8; 16]) -> CmdStatus {
+    let mut input = [0; nic::set_roce_address_in::SIZE];
+    nic::set_roce_address_in::ROCE_ADDRESS_INDEX.set(&mut input, index);
+    let entry = nic::set_roce_address_in::ROCE_ADDRESS.of_mut(&mut input);
+    nic::roce_addr_layout::SOURCE_L3_ADDRESS.of_mut(entry).copy_from_slice(&gid);
+    nic::roce_addr_layout::ROCE_VERSION.set(entry, 2);
+    driver.run(CmdOpcode::SET_ROCE_ADDRESS, 0, &input, 16).0
+}
+
+#[test]
+fn it_says_that_it_is_ethernet() {
+    let mut driver = Driver::ethernet();
+    assert_eq!(driver.host.config(8) >> 8, 0x02_0000);
+    let size = hca::query_hca_cap_out::SIZE;
+    let mut cap = |kind: u16| {
+        let answer = driver.ok(CmdOpcode::QUERY_HCA_CAP, kind << 1 | 1, &[0; 16], size);
+        hca::query_hca_cap_out::CAPABILITY.of(&answer).to_vec()
+    };
+    let general = cap(0);
+    assert_eq!(caps::cmd_hca_cap::PORT_TYPE.get(&general), 1);
+    assert_eq!(caps::cmd_hca_cap::ROCE.get(&general), 1);
+    assert_eq!(caps::cmd_hca_cap::IB_VIRT.get(&general), 0);
+    assert_eq!(caps::roce_cap::R_ROCE_DEST_UDP_PORT.get(&cap(4)), 4791);
+    assert_eq!(caps::per_protocol_networking_offload_caps::CSUM_CAP.get(&cap(1)), 1);
+    let tables = cap(7);
+    let receive = caps::flow_table_nic_cap::FLOW_TABLE_PROPERTIES_NIC_RECEIVE.of(&tables);
+    assert_eq!(caps::flow_table_prop_layout::FT_SUPPORT.get(receive), 1);
+    // The address, and the size of frames, which can be changed in two ways.
+    let size = nic::query_nic_vport_context_out::SIZE;
+    let context = driver.ok(CmdOpcode::QUERY_NIC_VPORT_CONTEXT, 0, &[0; 16], size);
+    let context = nic::query_nic_vport_context_out::NIC_VPORT_CONTEXT.of(&context);
+    assert_eq!(nic::nic_vport_context::PERMANENT_ADDRESS.get(context), 0x02ca_0500_0001);
+    let mut write = [0; 32];
+    hca::access_register_in::REGISTER_ID.set(&mut write, 0x5003);
+    register::pmtu_reg::ADMIN_MTU.set(&mut write[16..], 4200);
+    driver.ok(CmdOpcode::ACCESS_REG, 0, &write, 32);
+    let answer = driver.ok(CmdOpcode::ACCESS_REG, 1, &write, 32);
+    assert_eq!(register::pmtu_reg::OPER_MTU.get(&answer[16..]), 4200);
+}
+
+#[test]
+fn connections_go_from_and_to_the_addresses_that_the_driver_set() {
+    let mut driver = Driver::ethernet();
+    let eqn = driver.eq(1, 0);
+    let mut cq = driver.cq(eqn);
+    let (a, b) = (driver.qp(&cq), driver.qp(&cq));
+    assert_eq!(set_address(&mut driver, 255, GID), CmdStatus::BAD_PARAM_ERR);
+    assert_eq!(set_address(&mut driver, 2, GID), CmdStatus::OK);
+    driver.connect_to(a.number, b.number, Some(GID));
+    driver.connect_to(b.number, a.number, Some(GID));
+    let (from, to) = (driver.page(), driver.page());
+    driver.host.write(from, b"over Ethernet");
+    receive(&driver, &b, 0, to, 64);
+    let key = driver.lkey;
+    send(&mut driver, &a, 0, (key, from, 13));
+    driver.poll(&mut cq);
+    driver.poll(&mut cq);
+    assert_eq!(driver.host.read(to, 13), b"over Ethernet");
+    // Taken out: what is sent there now reaches nobody, and the driver may do so at any time.
+    assert_eq!(set_address(&mut driver, 2, [0; 16]), CmdStatus::OK);
+}
+
+/// A send queue of 16 WQEBBs: number, ring, record.
+fn frames(driver: &mut Driver, cq: &Cq) -> (u32, u64, u64) {
+    let (ring, record) = (driver.page(), driver.page());
+    let mut input = vec![0; sq::create_sq_in::SIZE];
+    let context = sq::create_sq_in::CTX.of_mut(&mut input);
+    sq::sqc::CQN.set(context, cq.number.into());
+    let queue = sq::sqc::WQ.of_mut(context);
+    wq::LOG_WQ_STRIDE.set(queue, 6);
+    wq::LOG_WQ_SZ.set(queue, 4);
+    wq::UAR_PAGE.set(queue, driver.uar.into());
+    wq::PD.set(queue, driver.pd.into());
+    wq::DBR_ADDR.set(queue, record);
+    let (status, _) = driver.run(CmdOpcode::CREATE_SQ, 0, &input, 16);
+    assert_eq!(status, CmdStatus::BAD_PARAM_ERR, "no page list");
+    input.extend(ring.to_be_bytes());
+    let answer = driver.ok(CmdOpcode::CREATE_SQ, 0, &input, 16);
+    (sq::create_sq_out::SQN.get32(&answer), ring, record)
+}
+
+#[test]
+fn frames_leave_and_complete() {
+    let mut driver = Driver::ethernet();
+    let eqn = driver.eq(1, 0);
+    let mut cq = driver.cq(eqn);
+    let (sqn, ring, record) = frames(&mut driver, &cq);
+    let change = |driver: &mut Driver, from: u64, to: u64| {
+        let mut input = [0; sq::modify_sq_in::SIZE];
+        sq::modify_sq_in::SQN.set(&mut input, sqn.into());
+        sq::modify_sq_in::SQ_STATE.set(&mut input, from);
+        sq::sqc::STATE.set(sq::modify_sq_in::CTX.of_mut(&mut input), to);
+        driver.run(CmdOpcode::MODIFY_SQ, 0, &input, 16).0
+    };
+    assert_eq!(change(&mut driver, 1, 3), CmdStatus::BAD_PARAM_ERR, "it is not there yet");
+    assert_eq!(change(&mut driver, 0, 1), CmdStatus::OK);
+    // A NOP, as mlx5e posts to wake its receive queues; then a frame: Ethernet segment with 18 bytes inline, and the rest.
+    let mut wqes = Vec::new();
+    wqes.extend(0u32.to_be_bytes());
+    wqes.extend((sqn << 8 | 1).to_be_bytes());
+    wqes.extend([0, 0, 0, 8, 0, 0, 0, 0]);
+    wqes.resize(64, 0);
+    wqes.extend((1 << 8 | 0x0au32).to_be_bytes());
+    wqes.extend((sqn << 8 | 4).to_be_bytes());
+    wqes.extend([0, 0, 0, 8, 0, 0, 0, 0]);
+    let mut ethernet = [0; 32];
+    ethernet[13] = 18;
+    wqes.extend(ethernet);
+    wqes.extend(42u32.to_be_bytes());
+    wqes.extend(driver.lkey.to_be_bytes());
+    wqes.extend(ring.to_be_bytes());
+    driver.host.write(ring, &wqes);
+    driver.host.write(record + 4, &2u32.to_be_bytes());
+    let doorbell = u64::from_be_bytes(wqes[64..72].try_into().unwrap());
+    driver.host.ring(u64::from(driver.uar) * 4096 + 0x800, doorbell);
+    for counter in 0..2 {
+        let cqe = driver.poll(&mut cq);
+        assert_eq!((cqe[63] >> 4, cqe[61]), (0, counter), "a send completed");
+    }
+    assert_eq!(change(&mut driver, 1, 3), CmdStatus::OK);
+    assert_eq!(change(&mut driver, 3, 0), CmdStatus::OK);
+    let number = sq::destroy_sq_in::SQN;
+    assert_eq!(driver.about(CmdOpcode::DESTROY_SQ, number, sqn), CmdStatus::OK);
+    assert_eq!(driver.about(CmdOpcode::DESTROY_SQ, number, sqn), CmdStatus::BAD_RES_ERR);
+}
+
+#[test]
+fn rules_hang_on_tables_that_exist() {
+    let mut driver = Driver::ethernet();
+    let table = driver.ok(CmdOpcode::CREATE_FLOW_TABLE, 0, &[0; 64], 16);
+    let table = steering::create_flow_table_out::TABLE_ID.get(&table);
+    let mut group = vec![0; steering::create_flow_group_in::SIZE];
+    let (status, _) = driver.run(CmdOpcode::CREATE_FLOW_GROUP, 0, &group, 16);
+    assert_eq!(status, CmdStatus::BAD_RES_ERR);
+    steering::create_flow_group_in::TABLE_ID.set(&mut group, table);
+    driver.ok(CmdOpcode::CREATE_FLOW_GROUP, 0, &group, 16);
+    let mut entry = vec![0; steering::set_fte_in::SIZE];
+    steering::set_fte_in::TABLE_ID.set(&mut entry, table);
+    driver.ok(CmdOpcode::SET_FLOW_TABLE_ENTRY, 0, &entry, 16);
+    let mut destroy = [0; steering::destroy_flow_table_in::SIZE];
+    steering::destroy_flow_table_in::TABLE_ID.set(&mut destroy, table);
+    driver.ok(CmdOpcode::DESTROY_FLOW_TABLE, 0, &destroy, 16);
+    let (status, _) = driver.run(CmdOpcode::SET_FLOW_TABLE_ENTRY, 0, &entry, 16);
+    assert_eq!(status, CmdStatus::BAD_RES_ERR);
+}

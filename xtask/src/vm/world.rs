@@ -9,23 +9,26 @@ pub(crate) enum World {
     B,
     /// Linux's software RoCE, rxe.
     C,
+    /// As B, with an Ethernet port: mlx5e's network device, RoCE, and what needs IP addresses.
+    E,
 }
 
 impl World {
-    pub(crate) const ALL: [Self; 2] = [Self::B, Self::C];
+    pub(crate) const ALL: [Self; 3] = [Self::B, Self::C, Self::E];
 
     /// As in `tests/vm/programs.txt`.
     pub(crate) fn letter(self) -> char {
         match self {
             Self::B => 'b',
             Self::C => 'c',
+            Self::E => 'e',
         }
     }
 
     /// The modules that are loaded, each with what it needs. One whose name ends in `?` is not in every kernel.
     pub(crate) fn modules(self) -> &'static [&'static str] {
         match self {
-            Self::B => &["mlx5_ib", "ib_uverbs", "rdma_ucm"],
+            Self::B | Self::E => &["mlx5_ib", "ib_uverbs", "rdma_ucm"],
             // rxe asks the crypto layer for crc32 by name, so no dependency says it. From Linux 6.16 on it doesn't.
             Self::C => &["veth", "crc32_generic?", "ib_uverbs", "rdma_ucm", "rdma_rxe"],
         }
@@ -34,7 +37,7 @@ impl World {
     /// The device that `UVERBS_TEST_DEVICE` names.
     pub(crate) fn device(self) -> &'static str {
         match self {
-            Self::B => "mlx5_0",
+            Self::B | Self::E => "mlx5_0",
             Self::C => "rxe0",
         }
     }
@@ -42,7 +45,7 @@ impl World {
     /// The script in `tests/vm` that makes the devices, and how many seconds it may take.
     pub(crate) fn setup(self) -> (&'static str, u64) {
         match self {
-            Self::B => ("setup-b.sh", 60),
+            Self::B | Self::E => ("setup-b.sh", 60),
             Self::C => ("setup-c.sh", 30),
         }
     }
@@ -52,6 +55,7 @@ impl World {
         match self {
             Self::B => Some(&["softhca", "serve", "--socket"]),
             Self::C => None,
+            Self::E => Some(&["softhca", "serve", "--port", "eth", "--socket"]),
         }
     }
 }

@@ -30,8 +30,9 @@ impl Kernel {
     ///
     /// A skip where it can't be had.
     pub(crate) fn fetch(name: &str) -> Result<Self, Outcome> {
-        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".+-_~".contains(&byte)) {
-            return Err(Outcome::Failed(format!("{name}: no kernel has such a name")));
+        if !is_name(name) {
+            let names = "6.1, 6.12, newest, or as Debian's packages, 6.12.117+deb13-amd64";
+            return Err(Outcome::Failed(format!("{name} is no kernel's name: {names}")));
         }
         let folder = base().join("kernels").join(name);
         once(&folder, &world::all_modules().join(" "), || fetch(name, &folder))?;
@@ -47,6 +48,13 @@ impl Kernel {
     pub(crate) fn series(&self) -> (u32, u32) {
         series(&self.version).unwrap_or_default()
     }
+}
+
+/// Whether a kernel can have this name. A version is whole, since apt takes what is no package's name for a pattern, and would fetch every
+/// package of a series, debug information and all.
+fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".+-_~".contains(&byte);
+    USUAL.contains(&name) || name.ends_with("-amd64") && name.bytes().all(is_plain)
 }
 
 /// The first two numbers.
@@ -134,12 +142,22 @@ fn keep(unpacked: &Path, version: &str, folder: &Path) -> Result<(), Outcome> {
 
 #[cfg(test)]
 mod tests {
-    use super::series;
+    use super::{is_name, series};
 
     #[test]
     fn a_version_has_a_series() {
         assert_eq!(series("6.1.0-56-amd64"), Some((6, 1)));
         assert_eq!(series("6.12.117+deb13-amd64"), Some((6, 12)));
         assert_eq!(series("newest"), None);
+    }
+
+    #[test]
+    fn a_series_that_is_not_usual_is_no_name() {
+        for name in ["6.1", "6.12", "newest", "6.1.0-56-amd64", "6.12.117+deb13-amd64"] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["7.2", "6", "", "7.2.12", "7.*-amd64", "../6.1-amd64"] {
+            assert!(!is_name(name), "{name}");
+        }
     }
 }

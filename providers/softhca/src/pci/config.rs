@@ -81,19 +81,25 @@ impl ConfigSpace {
 
     /// Bytes beyond the end read as ones, as from a device that isn't there.
     pub(crate) fn read(&self, offset: u64, data: &mut [u8]) {
-        for (at, byte) in (offset..).zip(data) {
-            let here = usize::try_from(at).ok().and_then(|at| self.bytes.get(at));
-            *byte = here.copied().unwrap_or(0xff);
+        for (place, byte) in (0..).zip(data) {
+            let here = byte_at(offset, place).map(|at| self.bytes[at]);
+            *byte = here.unwrap_or(0xff);
         }
     }
 
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
-        for (at, new) in (offset..).zip(data) {
-            let Some(at) = usize::try_from(at).ok().filter(|at| *at < CONFIG_LEN) else { continue };
+        for (place, new) in (0..).zip(data) {
+            let Some(at) = byte_at(offset, place) else { continue };
             let mask = self.writable[at];
             self.bytes[at] = self.bytes[at] & !mask | new & mask;
         }
     }
+}
+
+/// The `place`th byte from `offset` on, if there is one.
+fn byte_at(offset: u64, place: u64) -> Option<usize> {
+    let at = usize::try_from(offset.checked_add(place)?).ok()?;
+    (at < CONFIG_LEN).then_some(at)
 }
 
 #[cfg(test)]
@@ -117,6 +123,7 @@ mod tests {
         assert_eq!(word(&space, 0x14), u32::MAX);
         assert_eq!(word(&space, 0x40), 0xc000_0011 | u32::from(VECTORS - 1) << 16);
         assert_eq!(word(&space, 256), u32::MAX);
-        space.write(u64::MAX - 3, &[0; 4]);
+        space.write(u64::MAX - 3, &[0; 8]);
+        space.read(u64::MAX - 3, &mut [0; 8]);
     }
 }

@@ -137,7 +137,8 @@ impl PciHca {
     /// Reads BAR 0. Registers have 4 bytes; what lies between them, or beyond the initialization segment, is 0.
     pub fn bar_read(&self, offset: u64, data: &mut [u8]) {
         let mut register = (u64::MAX, [0; 4]);
-        for (at, byte) in (offset..).zip(data) {
+        for (place, byte) in (0..).zip(data) {
+            let at = offset.wrapping_add(place);
             let start = at & !3;
             if register.0 != start {
                 let value = match start / PAGE {

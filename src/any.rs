@@ -5,8 +5,8 @@
 //!
 //! # Safety
 //!
-//! Every unsafe method hands its caller's promise on to the same method of the provider. Cursors and queues are of
-//! one provider, since both came from the same queue.
+//! Every unsafe method hands its caller's promise on to the same method of the provider, with the cursor that this provider
+//! began.
 #![allow(unsafe_code, reason = "forwards the data path's unsafe methods, contracts unchanged")]
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use uverbs_core::error::Error;
 use uverbs_core::frame::Frame;
 use uverbs_core::pd::PdCore;
 use uverbs_core::provider::{
-    ContextOps, CqInit, CqOps, NewQp, Polled, Provider, QpInit, RecvOps, SendOps, View,
+    ContextOps, CqInit, CqOps, Decoded, NewQp, Polled, Provider, QpInit, RecvOps, SendOps, View,
 };
 use uverbs_core::work::{Completed, Data, Failure, PostError, SendOp, Sge, Wr};
 use uverbs_kernel_abi::driver_id;
@@ -31,7 +31,7 @@ pub enum Any {}
 
 /// Writes the enums and their forwarding once for all providers.
 macro_rules! any {
-    ($($variant:ident = $provider:ty),+ $(,)?) => {
+    ($($variant:ident $field:ident = $provider:ty),+ $(,)?) => {
         /// An open device of any provider.
         #[derive(Debug)]
         pub enum AnyContext {
@@ -51,8 +51,8 @@ macro_rules! any {
               $variant(<<$provider as Provider>::Cq as CqOps>::View<'a>),)+
         }
 
-        any!(@queue AnySq, AnySqCursor, Sq, SendOps, $($variant = $provider),+);
-        any!(@queue AnyRq, AnyRqCursor, Rq, RecvOps, $($variant = $provider),+);
+        any!(@queue AnySq, AnySqCursor, Sq, SendOps, $($variant $field = $provider),+);
+        any!(@queue AnyRq, AnyRqCursor, Rq, RecvOps, $($variant $field = $provider),+);
 
         impl ContextOps<Any> for AnyContext {
             fn core(&self) -> &Arc<ContextCore> {
@@ -99,7 +99,9 @@ macro_rules! any {
 
             #[inline(always)]
             fn begin(&mut self) -> AnySqCursor {
-                match self { $(Self::$variant(sq) => AnySqCursor::$variant(sq.begin()),)+ }
+                match self {
+                    $(Self::$variant(sq) => AnySqCursor { $field: sq.begin(), ..Default::default() },)+
+                }
             }
 
             #[inline(always)]
@@ -110,11 +112,15 @@ macro_rules! any {
                 op: SendOp,
                 data: Data<'_>,
             ) -> Result<u32, PostError> {
-                match (self, at) {
-                    // SAFETY: the caller's promise.
-                    $((Self::$variant(sq), AnySqCursor::$variant(at)) => unsafe { sq.post(at, wr, op, data) },)+
-                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
-                    _ => Err(PostError::State),
+                match self {
+                    $(Self::$variant(sq) => {
+                        // A copy, so that no provider's code out of line keeps the cursor in memory for all.
+                        let mut own = at.$field;
+                        // SAFETY: the caller's promise.
+                        let posted = unsafe { sq.post(&mut own, wr, op, data) };
+                        at.$field = own;
+                        posted
+                    })+
                 }
             }
 
@@ -126,11 +132,9 @@ macro_rules! any {
 
             #[inline(always)]
             unsafe fn ring(&mut self, at: AnySqCursor) {
-                match (self, at) {
+                match self {
                     // SAFETY: the caller's promise.
-                    $((Self::$variant(sq), AnySqCursor::$variant(at)) => unsafe { sq.ring(at) },)+
-                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
-                    _ => {}
+                    $(Self::$variant(sq) => unsafe { sq.ring(at.$field) },)+
                 }
             }
 
@@ -149,7 +153,9 @@ macro_rules! any {
 
             #[inline(always)]
             fn begin(&mut self) -> AnyRqCursor {
-                match self { $(Self::$variant(rq) => AnyRqCursor::$variant(rq.begin()),)+ }
+                match self {
+                    $(Self::$variant(rq) => AnyRqCursor { $field: rq.begin(), ..Default::default() },)+
+                }
             }
 
             #[inline(always)]
@@ -159,11 +165,15 @@ macro_rules! any {
                 wr_id: u64,
                 list: &[Sge],
             ) -> Result<u32, PostError> {
-                match (self, at) {
-                    // SAFETY: the caller's promise.
-                    $((Self::$variant(rq), AnyRqCursor::$variant(at)) => unsafe { rq.post(at, wr_id, list) },)+
-                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
-                    _ => Err(PostError::State),
+                match self {
+                    $(Self::$variant(rq) => {
+                        // A copy, so that no provider's code out of line keeps the cursor in memory for all.
+                        let mut own = at.$field;
+                        // SAFETY: the caller's promise.
+                        let posted = unsafe { rq.post(&mut own, wr_id, list) };
+                        at.$field = own;
+                        posted
+                    })+
                 }
             }
 
@@ -175,11 +185,9 @@ macro_rules! any {
 
             #[inline(always)]
             unsafe fn ring(&mut self, at: AnyRqCursor) {
-                match (self, at) {
+                match self {
                     // SAFETY: the caller's promise.
-                    $((Self::$variant(rq), AnyRqCursor::$variant(at)) => unsafe { rq.ring(at) },)+
-                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
-                    _ => {}
+                    $(Self::$variant(rq) => unsafe { rq.ring(at.$field) },)+
                 }
             }
 
@@ -245,25 +253,30 @@ macro_rules! any {
             fn qpn(&self) -> u32 {
                 match self { $(Self::$variant(view) => view.qpn(),)+ }
             }
+
+            #[inline(always)]
+            fn decode(&self) -> Decoded {
+                match self { $(Self::$variant(view) => view.decode(),)+ }
+            }
         }
     };
-    (@queue $queue:ident, $cursor:ident, $member:ident, $ops:ident, $($variant:ident = $provider:ty),+) => {
+    (@queue $queue:ident, $cursor:ident, $member:ident, $ops:ident, $($variant:ident $field:ident = $provider:ty),+) => {
         /// The posting side of a queue of any provider.
         #[derive(Debug)]
         pub enum $queue {
             $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::$member),)+
         }
 
-        /// A position in a queue of any provider.
-        #[derive(Clone, Copy, Debug)]
-        pub enum $cursor {
-            $(#[doc = concat!("Of ", stringify!($variant), ".")]
-              $variant(<<$provider as Provider>::$member as $ops>::Cursor),)+
+        /// A position in a queue of any provider: that of the queue's own counts. One of each rather than one of any, so that
+        /// the queue alone has to be asked whose it is.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct $cursor {
+            $($field: <<$provider as Provider>::$member as $ops>::Cursor,)+
         }
     };
 }
 
-any!(Mlx5 = Mlx5, Rxe = Rxe);
+any!(Mlx5 mlx5 = Mlx5, Rxe rxe = Rxe);
 
 impl Provider for Any {
     type Context = AnyContext;

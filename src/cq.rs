@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use uverbs_core::cq::CqCore;
 use uverbs_core::error::Error;
 use uverbs_core::frame::Frame;
-use uverbs_core::provider::{CqOps, Polled, View};
+use uverbs_core::provider::{CqOps, Decoded, Polled, View};
 use uverbs_core::work::{Completed, Failure, Status};
 
 use crate::provider::Provider;
@@ -353,14 +353,7 @@ impl<P: Provider> From<Completion<'_, P>> for WorkCompletion {
     #[inline]
     fn from(completion: Completion<'_, P>) -> Self {
         let Completion { view, wr_id, frame } = completion;
-        Self {
-            id: wr_id,
-            result: view.result(),
-            is_recv: view.is_recv(),
-            byte_len: view.byte_len(),
-            immediate: view.immediate(),
-            qpn: view.qpn(),
-            frame,
-        }
+        let Decoded { result, is_recv, byte_len, immediate, qpn } = view.decode();
+        Self { id: wr_id, result, is_recv, byte_len, immediate, qpn, frame }
     }
 }

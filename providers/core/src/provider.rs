@@ -137,7 +137,7 @@ pub trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
 /// to the device until [`ring`](Self::ring); a cursor that is dropped takes its work requests with it.
 pub trait SendOps: Debug + Send {
     /// Tentative producer position.
-    type Cursor: Copy + Debug;
+    type Cursor: Copy + Debug + Default;
 
     /// The published position. Also takes back buffers of work requests that were written and never rung.
     fn begin(&mut self) -> Self::Cursor;
@@ -189,7 +189,7 @@ pub trait SendOps: Debug + Send {
 /// Posting receives. The same discipline as [`SendOps`].
 pub trait RecvOps: Debug + Send {
     /// Tentative producer position.
-    type Cursor: Copy + Debug;
+    type Cursor: Copy + Debug + Default;
 
     /// See [`SendOps::begin`].
     fn begin(&mut self) -> Self::Cursor;
@@ -262,6 +262,33 @@ pub trait View: Debug + Copy {
 
     /// The local queue pair.
     fn qpn(&self) -> u32;
+
+    /// All of it at once.
+    #[inline(always)]
+    fn decode(&self) -> Decoded {
+        Decoded {
+            result: self.result(),
+            is_recv: self.is_recv(),
+            byte_len: self.byte_len(),
+            immediate: self.immediate(),
+            qpn: self.qpn(),
+        }
+    }
+}
+
+/// What a [`View`] shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoded {
+    /// See [`View::result`].
+    pub result: Result<Completed, Failure>,
+    /// See [`View::is_recv`].
+    pub is_recv: bool,
+    /// See [`View::byte_len`].
+    pub byte_len: u32,
+    /// See [`View::immediate`].
+    pub immediate: Option<u32>,
+    /// See [`View::qpn`].
+    pub qpn: u32,
 }
 
 /// Polling.

@@ -21,7 +21,7 @@ use crate::token::{Queue, Token};
 use crate::wqe;
 
 /// A tentative position in a receive queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct RecvCursor {
     /// The next free element, free running.
     pi: u32,
@@ -129,7 +129,7 @@ impl RecvOps for Rq {
         RecvCursor { pi: self.pi }
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn post(
         &mut self,
         at: &mut RecvCursor,
@@ -160,7 +160,7 @@ impl RecvOps for Rq {
         unsafe { self.shared.recv.slots().own(slot, frame) };
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn ring(&mut self, at: RecvCursor) {
         if at.pi == self.pi {
             return;

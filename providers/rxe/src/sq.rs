@@ -22,7 +22,7 @@ use crate::token::{Queue, Token};
 use crate::wqe::{self, Room};
 
 /// A tentative position in a send queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct SendCursor {
     /// The next free element, free running.
     pi: u32,
@@ -153,7 +153,7 @@ impl Sq {
 impl SendOps for Sq {
     type Cursor = SendCursor;
 
-    #[inline]
+    #[inline(never)]
     fn begin(&mut self) -> SendCursor {
         if self.marked != self.pi {
             self.disown();
@@ -161,7 +161,7 @@ impl SendOps for Sq {
         SendCursor { pi: self.pi }
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn post(
         &mut self,
         at: &mut SendCursor,
@@ -195,7 +195,7 @@ impl SendOps for Sq {
     }
 
     /// One system call, whatever is in the batch.
-    #[inline]
+    #[inline(never)]
     unsafe fn ring(&mut self, at: SendCursor) {
         // A ring that the kernel did not look at before may still be waiting.
         if at.pi == self.pi && self.refused.is_none() {

@@ -189,10 +189,10 @@ fn the_halves_work_on_two_threads_while_a_third_polls() {
         // Posts as fast as the ring has room.
         let poster = scope.spawn(move || {
             let slab = pd.slab(8, 64).unwrap();
-            let started = std::time::Instant::now();
+            let mut progress = std::time::Instant::now();
             let mut next = 0;
             while next < count {
-                assert!(started.elapsed() < LIMIT, "stuck at {next}");
+                assert!(progress.elapsed() < LIMIT, "stuck at {next}");
                 let Some(mut frame) = slab.take() else {
                     std::thread::yield_now();
                     continue;
@@ -203,6 +203,7 @@ fn the_halves_work_on_two_threads_while_a_third_polls() {
                     Ok(()) => {
                         batch.ring();
                         next += 1;
+                        progress = std::time::Instant::now();
                     }
                     Err(rejected) => assert_eq!(rejected.error, PostError::Full),
                 }

@@ -25,7 +25,7 @@ const KVM_BEGINS: Duration = Duration::from_secs(20);
 pub(crate) const LIMITS: Limits = Limits {
     boot: Duration::from_secs(90),
     silence: Duration::from_secs(40),
-    total: Duration::from_secs(900),
+    total: Duration::from_secs(300),
     stop: Duration::from_secs(30),
 };
 

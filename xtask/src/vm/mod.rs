@@ -68,19 +68,21 @@ pub(crate) fn chore(words: &[String]) -> ExitCode {
     steps.summary()
 }
 
-/// What `cargo xtask test` does of it: the harness itself, then world C on every kernel.
+/// What `cargo xtask test` does of it: the harness itself, world C on every kernel, the others on one, which takes long enough.
 pub(crate) fn add_usual(steps: &mut Steps) {
-    let options = |self_test| Options {
-        world: World::C,
-        kernel: Vec::new(),
+    let options = |world, kernel: &[&str], self_test| Options {
+        world,
+        kernel: kernel.iter().map(|&name| name.to_owned()).collect(),
         test: None,
         keep: false,
         shell: false,
         self_test,
         words: Vec::new(),
     };
-    add(steps, options(true));
-    add(steps, options(false));
+    add(steps, options(World::C, &[], true));
+    add(steps, options(World::C, &[], false));
+    add(steps, options(World::B, &["6.12"], false));
+    add(steps, options(World::E, &["6.12"], false));
 }
 
 fn add(steps: &mut Steps, options: Options) {

@@ -47,8 +47,8 @@ fn run(kit: &Kit, name: &str, options: &Options) -> Result<Outcome, Outcome> {
         image,
         plan,
         server: server(world, &binaries)?,
-        // No program takes longer than its limit.
-        limits: Limits { total: LIMITS.boot + Duration::from_secs(seconds), ..LIMITS },
+        // No program takes longer than its limit, but for the time to tidy up behind it.
+        limits: Limits { total: LIMITS.total + Duration::from_secs(seconds), ..LIMITS },
     };
     let folder = boot.folder();
     let showed = boot.run(tell)?;

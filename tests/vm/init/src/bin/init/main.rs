@@ -63,14 +63,14 @@ fn work(port: &mut Port) -> Result<(), String> {
         load(module)?;
     }
     if let Some(setup) = &plan.setup {
-        let end = run::program(port, setup, &plan.environment);
+        let end = run::program(port, setup, &plan.environment)?;
         if !end.is_success() {
             return Err(format!("{}: {end}", setup.name));
         }
     }
     let mut failed = 0;
     for program in &plan.programs {
-        if !run::program(port, program, &plan.environment).is_success() {
+        if !run::program(port, program, &plan.environment)?.is_success() {
             failed += 1;
         }
     }

@@ -20,13 +20,23 @@ use crate::port::Port;
 const STEP_MS: u16 = 20;
 /// How often the host hears that the guest lives.
 const ALIVE: Duration = Duration::from_secs(1);
+/// How long a process that was killed may take to go.
+const GONE: Duration = Duration::from_secs(60);
 /// More than this of one program's output isn't passed on: the port does some 100 kB a second.
 const OUTPUT_MAX: usize = 512 * 1024;
 /// A longer line is cut in pieces.
 const LINE_MAX: usize = 4096;
 
 /// Runs a program and reports it.
-pub(crate) fn program(port: &mut Port, program: &Program, environment: &[(String, String)]) -> End {
+///
+/// # Errors
+///
+/// What it left behind and can't be got rid of.
+pub(crate) fn program(
+    port: &mut Port,
+    program: &Program,
+    environment: &[(String, String)],
+) -> Result<End, String> {
     port.say(&Line::Start(program.name.clone()));
     let started = Instant::now();
     let end = match start(program, environment) {
@@ -36,7 +46,7 @@ pub(crate) fn program(port: &mut Port, program: &Program, environment: &[(String
             let end = watch(port, pid, &mut output, started, limit);
             // What a program left behind would disturb the next.
             sys::kill_all();
-            reap();
+            reap(port)?;
             output.close(port);
             end
         }
@@ -47,7 +57,7 @@ pub(crate) fn program(port: &mut Port, program: &Program, environment: &[(String
         }
     };
     port.say(&Line::End(end, started.elapsed().as_millis() as u64));
-    end
+    Ok(end)
 }
 
 fn start(program: &Program, environment: &[(String, String)]) -> Result<(Pid, PipeReader), String> {
@@ -104,9 +114,24 @@ fn reaped(pid: Pid) -> Option<End> {
     }
 }
 
-/// Reaps all. A process that can't be killed hangs in the kernel: the host hears nothing more, and says so.
-fn reap() {
-    while waitpid(None, None).is_ok() {}
+/// Reaps all. The kernel may have much to tidy up for a process that was killed; one that never goes hangs there.
+fn reap(port: &mut Port) -> Result<(), String> {
+    let started = Instant::now();
+    let mut alive = started;
+    while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+        if status != WaitStatus::StillAlive {
+            continue;
+        }
+        if started.elapsed() >= GONE {
+            return Err(format!("a process lives {} s after it was killed", GONE.as_secs()));
+        }
+        if alive.elapsed() >= ALIVE {
+            port.say(&Line::Alive);
+            alive = Instant::now();
+        }
+        std::thread::sleep(Duration::from_millis(STEP_MS.into()));
+    }
+    Ok(())
 }
 
 /// What a program prints.

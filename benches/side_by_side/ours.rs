@@ -300,7 +300,8 @@ pub(crate) struct Side<P: Bench> {
 impl<P: Bench> Side<P> {
     pub(crate) fn new(context: &Context<P>, shape: Shape) -> Result<Self, uverbs::Error> {
         let pd = context.alloc_pd()?;
-        let cq = context.create_cq(shape.cqes - 1)?;
+        // Three quarters of the ring: with more, entries would go back to the device in steps smaller than a burst.
+        let cq = context.create_cq(shape.cqes - shape.cqes / 4)?;
         let memory = pd.expose(
             LINES as usize * PAYLOAD as usize,
             AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC,

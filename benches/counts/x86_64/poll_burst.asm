@@ -9,21 +9,19 @@
     mov [rsp+0x20],rsi
     mov rbx,rdi
     mov rax,[rdi+0x80]
-    movzx eax,byte [rax+0x64]
+    movzx eax,byte [rax+0x68]
     test al,al
     jne .24
 .1:
     mov rax,[rbx+0x80]
-    mov eax,[rax+0x60]
-    shr eax,2
-    inc eax
+    mov eax,[rax+0x1C]
     cmp eax,0x10
     mov ecx,0x10
     mov [rsp+0x2C],eax
     cmovb ecx,eax
     mov esi,0x10
     sub esi,ecx
-    xor ebp,ebp
+    xor r12d,r12d
     mov [rsp+0xC],ecx
     test ecx,ecx
     je .19
@@ -31,13 +29,13 @@
     mov [rsp+0x18],rsi
 .3:
     mov edx,[rbx+8]
-    mov r14,[rbx]
+    mov rbp,[rbx]
     mov esi,[rbx+0xC]
     lea ecx,[rsi-1]
     and ecx,edx
     mov eax,[rbx+0x10]
     imul rax,rcx
-    movzx ecx,byte [r14+rax+0x3F]
+    movzx ecx,byte [rbp+rax+0x3F]
     mov edi,ecx
     and dil,1
     test esi,edx
@@ -47,10 +45,10 @@
     movzx ecx,cl
     mov [rsp],rcx
     cmp cl,0x50
-    mov [rsp+0x30],rbp
+    mov [rsp+0x30],r12
     jae .21
-    add r14,rax
-    mov eax,[r14+0x20]
+    add rbp,rax
+    mov eax,[rbp+0x20]
     mov ecx,0xFFFFFF00
     and eax,ecx
     cmp eax,[rbx+0x14]
@@ -80,11 +78,11 @@
     mov r13,[rbx+0x18]
     je .7
     lea rdi,[r13+0x40]
-    mov r12d,[r13+0x40]
+    mov r15d,[r13+0x40]
     mov rdx,[r13+0x48]
     mov ecx,[r13+0x58]
     mov eax,ecx
-    and eax,r12d
+    and eax,r15d
     mov rsi,rax
     shl rsi,4
     mov rdx,[rdx+rsi]
@@ -93,78 +91,78 @@
     test dl,dl
     je .9
     mov edx,[rdi]
-    xor edx,r12d
+    xor edx,r15d
     test edx,ecx
     je .5
-    mov esi,r12d
+    mov esi,r15d
     call qword [rel uverbs_core::table::SlotTable::pass_over]
     mov eax,[r13+0x58]
-    and eax,r12d
+    and eax,r15d
 .5:
     mov rcx,[r13+0x50]
     shl rax,4
-    mov rbp,[rcx+rax]
-    mov r15,[rcx+rax+8]
+    mov r14,[rcx+rax]
+    mov r12,[rcx+rax+8]
     mov qword [rcx+rax],0
-    inc r12d
-    mov [r13+0x40],r12d
-    test rbp,rbp
+    inc r15d
+    mov [r13+0x40],r15d
+    test r14,r14
     je .10
     xor eax,eax
     cmp byte [rsp],1
     je .6
-    mov eax,[r14+0x2C]
+    mov eax,[rbp+0x2C]
     bswap eax
 .6:
-    mov ecx,[rbp+0x18]
+    mov ecx,[r14+0x18]
     cmp ecx,eax
     cmovb eax,ecx
     mov rcx,0xFFFFFFFF00000000
-    and r15,rcx
-    or r15,rax
+    and r12,rcx
+    or r12,rax
     jmp .13
 .7:
-    movzx eax,word [r14+0x3C]
+    movzx eax,word [rbp+0x3C]
     rol ax,8
-    movzx r15d,ax
+    movzx r14d,ax
     mov rdx,[r13+8]
     mov ecx,[r13+0x18]
     mov eax,ecx
-    and eax,r15d
+    and eax,r14d
     mov esi,eax
     shl esi,4
     mov rdi,[rdx+rsi]
     mov [rsp+0x10],rdi
-    mov r12d,[rdx+rsi+8]
+    mov r15d,[rdx+rsi+8]
     movzx edx,byte [r13+4]
     test dl,dl
     je .11
     mov edx,[r13]
-    xor edx,r15d
+    xor edx,r14d
     test edx,ecx
     je .8
     mov rdi,r13
-    mov esi,r15d
+    mov esi,r14d
     call qword [rel uverbs_core::table::SlotTable::pass_over]
-    and r15d,[r13+0x18]
-    mov rax,r15
+    and r14d,[r13+0x18]
+    mov rax,r14
 .8:
     mov rcx,[r13+0x10]
     shl eax,4
-    mov rbp,[rcx+rax]
-    mov r15,[rcx+rax+8]
+    mov r14,[rcx+rax]
+    mov r12,[rcx+rax+8]
     mov qword [rcx+rax],0
     jmp .12
 .9:
-    inc r12d
-    mov [rdi],r12d
+    inc r15d
+    mov [rdi],r15d
 .10:
-    xor ebp,ebp
+    xor r14d,r14d
     jmp .13
 .11:
-    xor ebp,ebp
+    xor r14d,r14d
 .12:
-    mov [r13],r12d
+    mov [r13],r15d
 .13:
     mov rcx,[rsp+0x10]
 .14:
@@ -175,24 +173,24 @@
     cmp ecx,4
     jae .20
 .15:
-    mov eax,[r14+0x2C]
+    mov eax,[rbp+0x2C]
     bswap eax
 .16:
     mov rcx,[rsp+0x20]
     add [rcx+8],rax
 .17:
-    test rbp,rbp
+    test r14,r14
     je .18
-    add rbp,0x10
-    shr r15,0x20
-    mov rdi,rbp
-    mov esi,r15d
+    add r14,0x10
+    shr r12,0x20
+    mov rdi,r14
+    mov esi,r12d
     call qword [rel uverbs_core::frame::give_back]
 .18:
     mov ecx,[rsp+0xC]
     dec ecx
-    mov rbp,[rsp+0x30]
-    inc rbp
+    mov r12,[rsp+0x30]
+    inc r12
     mov rsi,[rsp+0x18]
     mov [rsp+0xC],ecx
     test ecx,ecx
@@ -211,7 +209,7 @@
 .20:
     test eax,eax
     jne .22
-    mov eax,[r14+0x38]
+    mov eax,[rbp+0x38]
     jmp .17
 .21:
     lea rdi,[rsp+0x38]
@@ -219,15 +217,15 @@
     call qword [rel uverbs_mlx5::cq::Cq::next_odd]
     cmp byte [rsp+0x38],0
     je .26
-    mov rbp,[rsp+0x50]
-    mov r14,[rsp+0x40]
+    mov r14,[rsp+0x50]
+    mov rbp,[rsp+0x40]
     mov rax,[rsp+0x48]
     mov [rsp],rax
-    mov r15,[rsp+0x58]
+    mov r12,[rsp+0x58]
     mov rcx,[rsp+0x60]
     jmp .14
 .22:
-    mov rdi,r14
+    mov rdi,rbp
     mov rsi,[rsp]
     call qword [rel uverbs_mlx5::cqe::Cqe::failure]
     cmp al,0xE
@@ -250,7 +248,7 @@
     jmp .1
 .25:
     mov rax,[rbx+0x28]
-    movzx eax,byte [rax+0x64]
+    movzx eax,byte [rax+0x68]
     test al,al
     jne .27
 .26:
@@ -259,7 +257,7 @@
     mov rcx,[rbx+0x20]
     bswap eax
     mov [rcx],eax
-    mov rax,rbp
+    mov rax,r12
     add rsp,0x68
     pop rbx
     pop r12
@@ -273,22 +271,22 @@
     call qword [rel uverbs_mlx5::cq::Cq::learn]
     jmp .26
     jmp .28
-    mov r14,rax
-    test rbp,rbp
+    mov r15,rax
+    test r14,r14
     je .29
-    add rbp,0x10
-    shr r15,0x20
-    mov rdi,rbp
-    mov esi,r15d
+    add r14,0x10
+    shr r12,0x20
+    mov rdi,r14
+    mov esi,r12d
     call qword [rel uverbs_core::frame::give_back]
     jmp .29
 .28:
-    mov r14,rax
+    mov r15,rax
 .29:
     mov rax,[rbx+0x20]
     mov ecx,0xFFFFFF
     and ecx,[rbx+8]
     bswap ecx
     mov [rax],ecx
-    mov rdi,r14
+    mov rdi,r15
     call _Unwind_Resume

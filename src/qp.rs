@@ -90,22 +90,6 @@ impl<P: Provider> QueuePairBuilder<P> {
     /// [`Error::Limit`] for sizes that the device doesn't have, [`Error::Invalid`] for objects of another device, and the
     /// kernel's refusal.
     pub fn build(self) -> Result<QueuePair<P>, Error> {
-        let context = self.context.provider().core();
-        let QpInit { pd, send_cq, recv_cq, .. } = &self.init;
-        for (what, of) in [
-            ("protection domain", pd.context()),
-            ("send completion queue", send_cq.context()),
-            ("receive completion queue", recv_cq.context()),
-        ] {
-            if !Arc::ptr_eq(of, context) {
-                return Err(Error::Invalid {
-                    verb: "create_qp",
-                    what,
-                    value: "of another context".to_owned(),
-                    why: "all objects of a queue pair are made from the same open device",
-                });
-            }
-        }
         let (core, sq, rq) = self.context.provider().create_qp(&self.init)?;
         let home = Box::new(Home { context: self.context, prepared: None });
         Ok(QueuePair {

@@ -82,6 +82,30 @@ impl QpInit {
     pub fn new(pd: Arc<PdCore>, send_cq: Arc<CqCore>, recv_cq: Arc<CqCore>) -> Self {
         Self { pd, send_cq, recv_cq, cap: QpCap::default(), doorbell: DoorbellMode::default() }
     }
+
+    /// Whether everything is of this open device. Handles and user indexes are counted per device file: one of another file names
+    /// something else there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for the first that isn't.
+    pub fn check_context(&self, context: &Arc<ContextCore>) -> Result<(), Error> {
+        for (what, of) in [
+            ("protection domain", self.pd.context()),
+            ("send completion queue", self.send_cq.context()),
+            ("receive completion queue", self.recv_cq.context()),
+        ] {
+            if !Arc::ptr_eq(of, context) {
+                return Err(Error::Invalid {
+                    verb: "create_qp",
+                    what,
+                    value: "of another context".to_owned(),
+                    why: "all objects of a queue pair are made from the same open device",
+                });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A queue pair just made: the kernel's object, and both posting sides.
@@ -127,7 +151,7 @@ pub trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`], or the kernel's refusal.
+    /// [`Error::Invalid`] for objects of another context ([`QpInit::check_context`]), [`Error::Limit`], or the kernel's refusal.
     fn create_qp(&self, init: &QpInit) -> Result<NewQp<P>, Error>;
 }
 

@@ -60,7 +60,8 @@ impl QpCore {
     ///
     /// # Safety
     ///
-    /// The parts are those that the kernel made it with, and `shared` is new and its own.
+    /// The parts are those that the kernel made it with, all of one context, and `shared` is new and its own, its user index of that
+    /// context's.
     #[must_use]
     pub unsafe fn new(parts: QpParts) -> Arc<Self> {
         // SAFETY: attached here and nowhere else, says the caller.

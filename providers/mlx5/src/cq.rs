@@ -245,7 +245,9 @@ impl Cq {
                     if self.table.len() <= index {
                         self.table.resize_with(index + 1, || None);
                     }
-                    self.table[index] = Some(Known { sends: shared.send.slots(), shared });
+                    // One that is there stays: work requests in flight lean on it. An index is given out anew only after the detachment
+                    // was read, so none is there.
+                    self.table[index].get_or_insert(Known { sends: shared.send.slots(), shared });
                 }
                 Message::Detach(shared) => {
                     // By user index: the kernel may have given the number to a new queue pair already, but the index is

@@ -126,6 +126,7 @@ pub(crate) fn create_cq(
 
 /// rdma-core `verbs.c:create_qp`, for a reliable connection with a receive queue of its own.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
+    init.check_context(&context.core)?;
     let send = SendSize::new(&init.cap, &context.limits)?;
     let recv = RecvSize::new(&init.cap, &context.limits)?;
     let Some(user_index) = context.indexes.take() else {
@@ -196,7 +197,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         shared: Arc::clone(&shared),
         memory: Box::new(Arc::clone(&memory)),
     };
-    // SAFETY: the kernel just made it from these, and `shared` is new.
+    // SAFETY: the kernel just made it from these, which were checked to be of `context`, and `shared` is new.
     let core = unsafe { QpCore::new(parts) };
     let sq = SqParts {
         start: memory.send(),

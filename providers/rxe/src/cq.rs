@@ -92,7 +92,9 @@ impl Cq {
                     if self.table.len() <= index {
                         self.table.resize_with(index + 1, || None);
                     }
-                    self.table[index] = Some(shared);
+                    // One that is there stays: work requests in flight lean on it. An index is given out anew only after the detachment
+                    // was read, so none is there.
+                    self.table[index].get_or_insert(shared);
                 }
                 Message::Detach(shared) => {
                     let user_index = shared.user_index.value();

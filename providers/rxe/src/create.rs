@@ -126,6 +126,7 @@ fn check(cap: &QpCap, limits: &Limits) -> Result<(), Error> {
 
 /// rdma-core `rxe.c:rxe_create_qp`, for a reliable connection with a receive queue of its own. There is no doorbell to choose.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
+    init.check_context(&context.core)?;
     check(&init.cap, &context.limits)?;
     let Some(user_index) = context.indexes.take() else {
         let (value, limit) = ((1 << 24) + 1, 1 << 24);
@@ -190,7 +191,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         shared: Arc::clone(&shared),
         memory: Box::new(Arc::clone(&memory)),
     };
-    // SAFETY: the kernel just made it from these, and `shared` is new.
+    // SAFETY: the kernel just made it from these, which were checked to be of `context`, and `shared` is new.
     let core = unsafe { QpCore::new(parts) };
     let sq = SqParts {
         ring: send_ring,

@@ -405,6 +405,19 @@ fn a_queue_pair_that_is_gone_is_not_remembered() {
     assert_eq!(Arc::strong_count(&qp), 1);
 }
 
+/// Only by a user index of another context, which `create_qp` refuses before.
+#[test]
+fn a_queue_pair_with_anothers_index_does_not_take_its_place() {
+    let mut side = PollSide::new(8, 6);
+    let qp = posted(&UserIndexes::default(), 4);
+    let same = posted(&UserIndexes::default(), 4);
+    side.attach(&qp);
+    side.attach(&same);
+    side.complete(Cqe::new(REQ, qp.user_index.value()).0);
+    assert_eq!(ids(&mut side), [100]);
+    assert_eq!((qp.send.retired(), same.send.retired()), (1, 0));
+}
+
 #[test]
 fn a_sweep_takes_both_directions_and_keeps_the_queue_pair() {
     let mut side = PollSide::new(8, 6);

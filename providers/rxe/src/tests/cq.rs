@@ -2,10 +2,13 @@
 #![allow(unsafe_code, reason = "posts, which is unsafe, to a ring that no device reads")]
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use proptest::prelude::*;
+use uverbs_core::cq::Message;
 use uverbs_core::frame::{Frame, Slab};
 use uverbs_core::provider::{CqOps, RecvOps, SendOps, View};
+use uverbs_core::table::{QpShared, SlotTable, UserIndexes};
 use uverbs_core::work::{Completed, Data, SendOp, Status, Wr};
 
 use super::rig::{Rig, free, wc};
@@ -164,6 +167,22 @@ fn completions_of_a_queue_pair_that_went_are_swept_out_of_the_middle() {
     rig.cq.publish();
     let completions = rig.completions.lock().unwrap();
     assert_eq!(completions.raw_consumer(), completions.raw_producer());
+}
+
+/// Only by a user index of another context, which `create_qp` refuses before.
+#[test]
+fn a_queue_pair_with_anothers_index_does_not_take_its_place() {
+    let mut rig = Rig::new(15);
+    let slab = rig.slab(64, 1);
+    assert!(post(&mut rig, 1, true, &slab));
+    rig.cq.settle();
+    let user_index = UserIndexes::default().take().unwrap();
+    let same = QpShared { user_index, send: SlotTable::new(8), recv: SlotTable::new(8) };
+    // SAFETY: nothing was ever posted there, so nothing is taken.
+    unsafe { rig.qp.recv_cq().tell(Message::Attach(Arc::new(same))) };
+    rig.cq.settle();
+    rig.complete_recv(0, 128, 1, None);
+    assert_eq!(poll(&mut rig).map(|(id, ..)| id), Some(1));
 }
 
 #[test]

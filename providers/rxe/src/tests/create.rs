@@ -40,6 +40,27 @@ fn the_kernels_rounding_is_given_to_the_caller() {
     assert_eq!((granted.max_send_wr, granted.max_recv_wr), (0, 0));
 }
 
+/// User indexes are counted per context: the first of one would take the place of the first of another.
+#[test]
+fn objects_of_another_context_are_refused() {
+    let (kernel, context) = open();
+    let (_, other) = open();
+    let (cq, _poller) = context.create_cq(&CqInit::new(16)).unwrap();
+    let (foreign, _foreign_poller) = other.create_cq(&CqInit::new(16)).unwrap();
+    let (pd, foreign_pd) = (context.alloc_pd().unwrap(), other.alloc_pd().unwrap());
+    for (pd, send, recv, odd) in [
+        (&foreign_pd, &cq, &cq, "protection domain"),
+        (&pd, &foreign, &cq, "send completion queue"),
+        (&pd, &cq, &foreign, "receive completion queue"),
+    ] {
+        let mut init = QpInit::new(Arc::clone(pd), Arc::clone(send), Arc::clone(recv));
+        init.cap = CAP;
+        let error = context.create_qp(&init).unwrap_err();
+        assert!(matches!(error, Error::Invalid { what, .. } if what == odd), "{error}");
+    }
+    assert_eq!(kernel.state().made.len(), 1, "no queue pair was asked for");
+}
+
 #[test]
 fn limits_are_named() {
     let (kernel, context) = open();

@@ -53,6 +53,12 @@ impl Cq {
         self.strays
     }
 
+    /// Where the ring is mapped.
+    #[cfg(test)]
+    pub(crate) fn address(&self) -> usize {
+        self.ring.element(0).addr()
+    }
+
     /// As if so many completions had been polled before.
     #[cfg(test)]
     pub(crate) fn start_at(&mut self, index: u32) {

@@ -140,6 +140,12 @@ impl Sq {
         self.marked = self.pi;
     }
 
+    /// Where the ring is mapped.
+    #[cfg(test)]
+    pub(crate) fn address(&self) -> usize {
+        self.ring.element(0).addr()
+    }
+
     /// As if so much had been posted and completed before.
     #[cfg(test)]
     pub(crate) fn start_at(&mut self, index: u32) {

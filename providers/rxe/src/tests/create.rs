@@ -61,6 +61,33 @@ fn objects_of_another_context_are_refused() {
     assert_eq!(kernel.state().made.len(), 1, "no queue pair was asked for");
 }
 
+/// Whether the mapping around an address is left behind by a fork (`dc`, proc(5)).
+fn stays_behind(address: usize) -> bool {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = smaps.lines().skip_while(|line| {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let parse = |text| usize::from_str_radix(text, 16).ok();
+        !range.is_some_and(|(from, to)| {
+            parse(from).zip(parse(to)).is_some_and(|(from, to)| (from..to).contains(&address))
+        })
+    });
+    let flags = lines.find(|line| line.starts_with("VmFlags:")).expect("a mapping");
+    flags.split(' ').any(|flag| flag == "dc")
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn a_fork_leaves_the_rings_behind() {
+    let rig = Rig::new(16);
+    for (queue, address) in [
+        ("completions", rig.cq.address()),
+        ("sends", rig.sq.address()),
+        ("receives", rig.rq.address()),
+    ] {
+        assert!(stays_behind(address), "{queue}");
+    }
+}
+
 #[test]
 fn limits_are_named() {
     let (kernel, context) = open();

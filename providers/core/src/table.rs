@@ -307,10 +307,14 @@ impl SlotTable {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// Notes how far the device may look, just before it may: for providers whose polling side checks what a completion names. Posting
-    /// side.
+    /// Notes how far the device may look, just before it may: for providers whose polling side checks what a completion names, and takes
+    /// the slots before `end`. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// The slots before `end` were [written](Slots::put) and are the device's from now on. The caller is the only poster.
     #[inline]
-    pub fn publish(&self, end: u32) {
+    pub unsafe fn publish(&self, end: u32) {
         // Release: pairs with the Acquire in `published`; the slots before `end` were written before it.
         self.published.store(end, Ordering::Release);
     }
@@ -611,9 +615,11 @@ mod tests {
         let start = u32::MAX - 1;
         // SAFETY: one thread plays both sides.
         unsafe { table.retire(start) };
-        table.publish(start);
+        // SAFETY: nothing takes the slots.
+        unsafe { table.publish(start) };
         assert!((0..8).all(|ahead| !table.is_in_flight(start.wrapping_add(ahead))));
-        table.publish(start.wrapping_add(3));
+        // SAFETY: as above.
+        unsafe { table.publish(start.wrapping_add(3)) };
         let seen: Vec<_> = (0..8).map(|at| table.is_in_flight(start.wrapping_add(at))).collect();
         assert_eq!(seen, [true, true, true, false, false, false, false, false]);
         // SAFETY: as above.

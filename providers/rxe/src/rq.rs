@@ -118,8 +118,9 @@ impl Rq {
     #[cfg(test)]
     pub(crate) fn start_at(&mut self, index: u32) {
         (self.pi, self.limit, self.marked) = (index, index, index);
-        self.shared.recv.publish(index);
         // SAFETY: nothing was posted.
+        unsafe { self.shared.recv.publish(index) };
+        // SAFETY: as above.
         unsafe { self.shared.recv.retire(index) };
     }
 }
@@ -172,7 +173,8 @@ impl RecvOps for Rq {
             return;
         }
         (self.pi, self.marked) = (at.pi, at.pi);
-        self.shared.recv.publish(at.pi);
+        // SAFETY: what is before the cursor was posted, and this is the only poster.
+        unsafe { self.shared.recv.publish(at.pi) };
         self.ring.produce(at.pi);
         if self.shared.recv.has_failed() {
             // No packet will make the kernel look any more. A refusal means that nothing ever will: the buffers come back when the
@@ -190,8 +192,9 @@ impl RecvOps for Rq {
     unsafe fn reset(&mut self) {
         // SAFETY: the caller's promise: device and polling side are done with the queue.
         unsafe { self.shared.recv.reset() };
-        self.shared.recv.publish(self.pi);
-        // SAFETY: all slots are empty.
+        // SAFETY: all slots are empty, and the next call retires them.
+        unsafe { self.shared.recv.publish(self.pi) };
+        // SAFETY: as above.
         unsafe { self.shared.recv.retire(self.pi) };
         (self.limit, self.marked, self.enabled) = (self.pi, self.pi, false);
     }

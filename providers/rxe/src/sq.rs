@@ -150,8 +150,9 @@ impl Sq {
     #[cfg(test)]
     pub(crate) fn start_at(&mut self, index: u32) {
         (self.pi, self.limit, self.marked) = (index, index, index);
-        self.shared.send.publish(index);
         // SAFETY: nothing was posted.
+        unsafe { self.shared.send.publish(index) };
+        // SAFETY: as above.
         unsafe { self.shared.send.retire(index) };
     }
 }
@@ -208,7 +209,8 @@ impl SendOps for Sq {
             return;
         }
         (self.pi, self.marked) = (at.pi, at.pi);
-        self.shared.send.publish(at.pi);
+        // SAFETY: what is before the cursor was posted, and this is the only poster.
+        unsafe { self.shared.send.publish(at.pi) };
         self.ring.produce(at.pi);
         self.refused = self.kick.send().err();
         if self.refused.is_some() {
@@ -227,8 +229,9 @@ impl SendOps for Sq {
     unsafe fn reset(&mut self) {
         // SAFETY: the caller's promise: device and polling side are done with the queue.
         unsafe { self.shared.send.reset() };
-        self.shared.send.publish(self.pi);
-        // SAFETY: all slots are empty.
+        // SAFETY: all slots are empty, and the next call retires them.
+        unsafe { self.shared.send.publish(self.pi) };
+        // SAFETY: as above.
         unsafe { self.shared.send.retire(self.pi) };
         (self.limit, self.marked, self.enabled, self.refused) = (self.pi, self.pi, false, None);
     }

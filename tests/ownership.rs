@@ -288,6 +288,25 @@ fn failing_a_queue_pair_flushes_everything_and_gives_it_back() {
 }
 
 #[test]
+fn what_is_posted_after_the_failure_of_an_idle_queue_pair_is_flushed() {
+    let (mut client, mut server) = pair();
+    client.qp.fail().unwrap();
+    client.expect(1, 64);
+    let completion = client.wait();
+    assert_eq!((completion.id, completion.is_recv), (1, true));
+    assert_eq!(completion.result.unwrap_err().status, Status::Flushed);
+    server.qp.fail().unwrap();
+    for id in 0..20 {
+        let mut batch = server.qp.batch();
+        batch.send_inline(id, b"too late").unwrap();
+        batch.ring();
+        let completion = server.wait();
+        assert_eq!((completion.id, completion.is_recv), (id, false));
+        assert_eq!(completion.result.unwrap_err().status, Status::Flushed);
+    }
+}
+
+#[test]
 fn a_reset_forgets_sends_that_the_peer_never_took() {
     let (mut client, mut server) = pair();
     for round in 0..3 {

@@ -194,12 +194,16 @@ impl QpCore {
         self.modify(QpState::ReadyToSend, &[QpState::ReadyToReceive], command)
     }
 
-    /// Any state to ERR: what is outstanding comes back flushed.
+    /// Any state to ERR: what is outstanding comes back flushed, and so does what is posted from now on.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// The kernel's refusal. On soft-RoCE the next post then asks again.
     pub fn fail(&self) -> Result<(), Error> {
+        // Before the command, so that who posts meanwhile knows: soft-RoCE's kernel flushes what it finds once, and for what comes
+        // later it must be told.
+        self.parts.shared.send.fail();
+        self.parts.shared.recv.fail();
         let command =
             abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
         self.modify(QpState::Error, &[], command)

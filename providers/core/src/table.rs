@@ -134,7 +134,7 @@ pub struct SlotTable {
     retired: AtomicU32,
     /// Set before the first owned post: then completions look for buffers in the slots they pass over.
     owns: AtomicBool,
-    /// Set when a completion told that the queue pair failed.
+    /// Set when a completion told that the queue pair failed, or the program made it fail.
     failed: AtomicBool,
     /// Two boxes of `mask + 1`, made in `new` and freed in `drop`.
     slots: Slots,
@@ -327,13 +327,13 @@ impl SlotTable {
         index.wrapping_sub(tail) < self.published.load(Ordering::Acquire).wrapping_sub(tail)
     }
 
-    /// Notes that the queue pair failed. Polling side.
+    /// Notes that the queue pair failed, or is about to. Anyone: a hint, by which no slot changes hands.
     #[cold]
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a completion told that the queue pair failed. A hint: nothing else is ordered by it.
+    /// Whether a completion told that the queue pair failed, or the program made it fail. A hint: nothing else is ordered by it.
     #[inline]
     #[must_use]
     pub fn has_failed(&self) -> bool {

@@ -59,3 +59,13 @@ fn receives_of_a_failed_queue_pair_make_the_kernel_flush() {
     rig.recv(3, &[]).unwrap();
     assert_eq!(rig.kernel.state().states, [6], "to ERR, once more");
 }
+
+/// No completion told of it: nothing was outstanding.
+#[test]
+fn receives_after_the_program_failed_its_queue_pair_make_the_kernel_flush() {
+    let mut rig = Rig::new(15);
+    rig.qp.fail().unwrap();
+    assert_eq!(rig.kernel.state().states, [6]);
+    rig.recv(1, &[]).unwrap();
+    assert_eq!(rig.kernel.state().states, [6, 6], "to ERR, once more");
+}

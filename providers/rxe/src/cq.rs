@@ -137,7 +137,8 @@ impl Cq {
         // SAFETY: it was just taken, and those before it passed over.
         unsafe { slots.retire(end) };
         if entry.status() != IB_WC_SUCCESS {
-            // A failure takes the whole queue pair along: receives that are posted from now on need a kick.
+            // A failure takes the whole queue pair along: what is posted from now on needs a kick of its own.
+            shared.send.fail();
             shared.recv.fail();
         } else if token.queue == Queue::Recv
             && let Some(frame) = &mut taken.frame

@@ -8,6 +8,7 @@
 
 use nix::errno::Errno;
 use uverbs_core::attr::QpState;
+use uverbs_core::error::Error;
 use uverbs_core::uverbs::Uverbs;
 use uverbs_kernel_abi::qp::{IB_QP_STATE, ib_uverbs_modify_qp};
 use uverbs_kernel_abi::wc::{ib_uverbs_post_send, ib_uverbs_post_send_resp, ib_uverbs_send_wr};
@@ -29,10 +30,11 @@ impl Kick {
         Self { uverbs, qp }
     }
 
-    /// At the receive queue of a queue pair that is in error, by bringing it there once more: the kernel flushes what it finds (kernel
-    /// `rxe_qp.c:rxe_qp_error`). It takes no `POST_RECV` from user space.
+    /// At both queues of a queue pair that is in error, by bringing it there once more: the kernel flushes what it finds (kernel
+    /// `rxe_qp.c:rxe_qp_error`). It takes no `POST_RECV` from user space, and before 6.10 its `POST_SEND` wakes the requester alone,
+    /// which leaves a queue pair in error as it is: the completer flushes (kernel `rxe_req.c:rxe_requester`, `rxe_comp.c:rxe_completer`).
     #[cold]
-    pub(crate) fn flush_recv(&self) -> Result<(), Errno> {
+    pub(crate) fn flush(&self) -> Result<(), Errno> {
         let command = ib_uverbs_modify_qp {
             qp_handle: self.qp,
             attr_mask: IB_QP_STATE,
@@ -40,8 +42,7 @@ impl Kick {
             ..Default::default()
         };
         // SAFETY: not to RESET.
-        let sent = unsafe { self.uverbs.modify_qp(&command) };
-        sent.map_err(|error| error.errno().unwrap_or(Errno::EIO))
+        insist(|| unsafe { self.uverbs.modify_qp(&command) })
     }
 
     /// At the send queue.
@@ -53,19 +54,23 @@ impl Kick {
         };
         let (command, request) = (IB_USER_VERBS_CMD_POST_SEND, request.as_bytes());
         let mut answer = ib_uverbs_post_send_resp::default();
-        let mut last = Errno::EIO;
-        for _ in 0..TRIES {
+        insist(|| {
             let answer = answer.as_mut_bytes();
             // SAFETY: the request holds a handle and sizes; `response` is not used on this way.
-            let sent = unsafe {
-                self.uverbs.invoke_write("post_send", command, request, answer, &[], &mut [])
-            };
-            match sent.map_err(|error| error.errno().unwrap_or(Errno::EIO)) {
-                Ok(()) => return Ok(()),
-                Err(errno @ (Errno::ENOMEM | Errno::EINTR)) => last = errno,
-                Err(errno) => return Err(errno),
-            }
-        }
-        Err(last)
+            unsafe { self.uverbs.invoke_write("post_send", command, request, answer, &[], &mut []) }
+        })
     }
+}
+
+/// Sends a command until it is heard, or was refused for good.
+fn insist(mut send: impl FnMut() -> Result<(), Error>) -> Result<(), Errno> {
+    let mut last = Errno::EIO;
+    for _ in 0..TRIES {
+        match send().map_err(|error| error.errno().unwrap_or(Errno::EIO)) {
+            Ok(()) => return Ok(()),
+            Err(errno @ (Errno::ENOMEM | Errno::EINTR)) => last = errno,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(last)
 }

@@ -179,7 +179,7 @@ impl RecvOps for Rq {
         if self.shared.recv.has_failed() {
             // No packet will make the kernel look any more. A refusal means that nothing ever will: the buffers come back when the
             // queue pair is destroyed.
-            let _ = self.kick.flush_recv();
+            let _ = self.kick.flush();
         }
     }
 

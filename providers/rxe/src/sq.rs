@@ -212,7 +212,9 @@ impl SendOps for Sq {
         // SAFETY: what is before the cursor was posted, and this is the only poster.
         unsafe { self.shared.send.publish(at.pi) };
         self.ring.produce(at.pi);
-        self.refused = self.kick.send().err();
+        let failed = self.shared.send.has_failed();
+        let heard = if failed { self.kick.flush() } else { self.kick.send() };
+        self.refused = heard.err();
         if self.refused.is_some() {
             // The next post asks why.
             self.limit = self.pi;

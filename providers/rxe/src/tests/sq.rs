@@ -185,6 +185,30 @@ fn a_kernel_that_will_not_listen_is_told_again_and_a_device_that_is_gone_is_an_e
     assert_eq!(send(&mut rig), Err(PostError::DeviceGone));
 }
 
+/// Before Linux 6.10 a doorbell alone does not make the kernel flush.
+#[test]
+fn sends_of_a_failed_queue_pair_make_the_kernel_flush() {
+    let mut rig = Rig::new(15);
+    let send = |rig: &mut Rig| rig.send(Wr::new(1), SendOp::Send, Data::Inline(b"x")).map(drop);
+    send(&mut rig).unwrap();
+    assert_eq!(rig.complete_send(12, 0), Some(true));
+    assert_eq!(rig.cq.next().unwrap().wr_id, 1);
+    assert_eq!((rig.kicks(), rig.kernel.state().states.clone()), (1, vec![]));
+    send(&mut rig).unwrap();
+    assert_eq!((rig.kicks(), rig.kernel.state().states.clone()), (1, vec![6]), "to ERR once more");
+    // After a reset it rings as ever.
+    // SAFETY: no device, and no completion is left.
+    unsafe { rig.sq.reset() };
+    rig.sq.enable(true);
+    rig.sends.lock().unwrap().advance();
+    send(&mut rig).unwrap();
+    assert_eq!((rig.kicks(), rig.kernel.state().states.len()), (2, 1));
+    // The program may have failed it.
+    rig.qp.fail().unwrap();
+    send(&mut rig).unwrap();
+    assert_eq!((rig.kicks(), rig.kernel.state().states.clone()), (2, vec![6; 3]));
+}
+
 #[test]
 fn a_reset_goes_on_where_the_ring_stands() {
     let mut rig = Rig::new(15);

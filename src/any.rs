@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use uverbs_core::attr::{DeviceAttr, PortAttr};
 use uverbs_core::context::ContextCore;
 use uverbs_core::cq::CqCore;
@@ -136,6 +137,10 @@ macro_rules! any {
                     // SAFETY: the caller's promise.
                     $(Self::$variant(sq) => unsafe { sq.ring(at.$field) },)+
                 }
+            }
+
+            fn refused(&self) -> Option<Errno> {
+                match self { $(Self::$variant(sq) => sq.refused(),)+ }
             }
 
             fn enable(&mut self, on: bool) {

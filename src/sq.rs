@@ -9,6 +9,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use uverbs_core::error::Error;
 use uverbs_core::frame::Frame;
 use uverbs_core::provider::SendOps;
@@ -62,6 +63,13 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     /// The kernel's refusal.
     pub fn fail(&mut self) -> Result<(), Error> {
         self.core.fail()
+    }
+
+    /// Why the kernel refused to look at the work requests that were rung last, where a doorbell is a command (rxe): until it listens,
+    /// posts are [`PostError::Refused`], or [`PostError::DeviceGone`] after `EIO` and `ENODEV`. `None` otherwise.
+    #[must_use]
+    pub fn refused(&self) -> Option<Errno> {
+        self.sq.refused()
     }
 
     /// The provider's own posting side.
@@ -128,6 +136,10 @@ pub struct Batch<'q, P: Provider = Any, T: Transport = Rc> {
 
 impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     /// Publishes the batch and rings the doorbell once.
+    ///
+    /// It can't fail where a doorbell is a store. Where it is a command (rxe) the kernel may refuse that: the work requests are in the queue,
+    /// nothing of them completes, and the next post says so ([`PostError::Refused`], [`PostError::DeviceGone`]).
+    /// [`SendQueue::refused`] tells at once.
     #[inline(always)]
     #[doc(alias = "ibv_wr_complete")]
     pub fn ring(self) {

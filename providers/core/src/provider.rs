@@ -11,6 +11,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use nix::errno::Errno;
+
 use crate::attr::{DeviceAttr, DoorbellMode, PortAttr, QpCap};
 use crate::context::ContextCore;
 use crate::cq::CqCore;
@@ -198,6 +200,11 @@ pub trait SendOps: Debug + Send {
     ///
     /// The cursor comes from the last [`begin`](Self::begin), moved by [`post`](Self::post).
     unsafe fn ring(&mut self, at: Self::Cursor);
+
+    /// Why the kernel did not hear of what was rung last. `None` where a doorbell is a store.
+    fn refused(&self) -> Option<Errno> {
+        None
+    }
 
     /// Allows posting (in RTS) or refuses it with [`PostError::State`], from the next [`begin`](Self::begin) on.
     fn enable(&mut self, on: bool);

@@ -155,6 +155,9 @@ pub enum PostError {
     ForeignBuffer,
     /// The device is gone: the kernel refused to hear of the last work requests. Only where a doorbell is a command (rxe).
     DeviceGone,
+    /// The kernel refuses to look at the work requests rung last, which stand in the queue; `SendQueue::refused` has its errno. Each
+    /// post asks it once more. Only where a doorbell is a command (rxe).
+    Refused,
 }
 
 impl fmt::Display for PostError {
@@ -168,6 +171,7 @@ impl fmt::Display for PostError {
             Self::BadData => "the answer of a READ or an atomic can't be inline, and an atomic's is eight bytes long",
             Self::ForeignBuffer => "the buffer was registered in another protection domain",
             Self::DeviceGone => "the device is gone",
+            Self::Refused => "the kernel refuses to look at the work requests that were rung last",
         })
     }
 }

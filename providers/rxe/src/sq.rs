@@ -107,10 +107,11 @@ impl Sq {
         }
     }
 
-    /// Why the kernel refused to look at the queue when it was last rung. Then it didn't, and may never.
-    #[must_use]
-    pub fn refused(&self) -> Option<Errno> {
-        self.refused
+    /// Tells the kernel to look, and notes what it said.
+    fn kick(&mut self) {
+        let failed = self.shared.send.has_failed();
+        let heard = if failed { self.kick.flush() } else { self.kick.send() };
+        self.refused = heard.err();
     }
 
     #[cold]
@@ -121,6 +122,12 @@ impl Sq {
         }
         if self.refused.is_some_and(is_gone) {
             return Err(PostError::DeviceGone);
+        }
+        if self.refused.is_some() {
+            self.kick();
+        }
+        if self.refused.is_some() {
+            return Err(PostError::Refused);
         }
         self.limit = limit(&self.ring, &self.shared.send, self.pi, self.max_wr);
         if is_before(at, self.limit) { Ok(()) } else { Err(PostError::Full) }
@@ -212,13 +219,15 @@ impl SendOps for Sq {
         // SAFETY: what is before the cursor was posted, and this is the only poster.
         unsafe { self.shared.send.publish(at.pi) };
         self.ring.produce(at.pi);
-        let failed = self.shared.send.has_failed();
-        let heard = if failed { self.kick.flush() } else { self.kick.send() };
-        self.refused = heard.err();
+        self.kick();
         if self.refused.is_some() {
             // The next post asks why.
             self.limit = self.pi;
         }
+    }
+
+    fn refused(&self) -> Option<Errno> {
+        self.refused
     }
 
     fn enable(&mut self, on: bool) {

@@ -180,6 +180,14 @@ fn a_kernel_that_will_not_listen_is_told_again_and_a_device_that_is_gone_is_an_e
     // SAFETY: of the last `begin`.
     unsafe { rig.sq.ring(at) };
     assert_eq!((rig.kicks(), rig.sq.refused()), (6, None), "what was not heard is said again");
+    rig.kernel.state().kick_answers = vec![Errno::EINVAL; 3];
+    assert_eq!(send(&mut rig), Ok(()), "it is in the ring");
+    for kicks in [8, 9] {
+        assert_eq!(send(&mut rig), Err(PostError::Refused));
+        assert_eq!((rig.kicks(), rig.sq.refused()), (kicks, Some(Errno::EINVAL)), "asked again");
+    }
+    assert_eq!(send(&mut rig), Ok(()), "it listens now");
+    assert_eq!((rig.kicks(), rig.sq.refused()), (11, None));
     rig.kernel.state().kick_answers = vec![Errno::EIO];
     assert_eq!(send(&mut rig), Ok(()), "it is in the ring");
     assert_eq!(send(&mut rig), Err(PostError::DeviceGone));

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use uverbs::softhca::LinkLayer;
 use uverbs::softhca::pci::{PciOptions, Sink};
@@ -11,6 +12,9 @@ use uverbs::softhca::vfio_user::Server;
 
 use crate::error::Error;
 use crate::output;
+
+/// From a client that could not be served to the next.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serve the software HCA to a virtual machine.
 #[derive(Debug, clap::Args)]
@@ -83,7 +87,11 @@ fn serve(args: &Serve) -> Result<(), Error> {
             Ok(()) if args.once => return Ok(()),
             Err(error) if args.once => return Err(failed(&args.socket, error)),
             Ok(()) => {}
-            Err(error) => output::complain(&failed(&args.socket, error)),
+            Err(error) => {
+                output::complain(&failed(&args.socket, error));
+                // What makes `accept` fail may last, and fails at once.
+                std::thread::sleep(PAUSE);
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 //! One client at a time, one thread: it answers messages, and works as the device between them. Everything is trapped: each
 //! register and doorbell that the guest touches is a message. Nothing here needs privileges.
 
+mod channel;
 mod memory;
 mod message;
 mod session;

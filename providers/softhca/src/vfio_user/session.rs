@@ -1,21 +1,15 @@
 //! One client, from connect to disconnect.
-//!
-//! # Safety
-//!
-//! The one unsafe operation takes ownership of descriptors that arrived in a message: the kernel has just opened them for this
-//! process, and only the control message names them.
-#![allow(unsafe_code, reason = "descriptors arrive as numbers")]
 
-use std::io::{self, IoSliceMut, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
+use super::channel::{Channel, Message};
 use super::memory::GuestMemory;
 use super::message::{
     DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Region, RegionInfo, UNMAP_ALL, Version,
@@ -23,14 +17,10 @@ use super::message::{
 };
 use crate::pci::{BAR0_LEN, CONFIG_LEN, PciHca, VECTORS};
 
-/// How long a message may take from its first byte to its last, and an answer to be taken.
-const MESSAGE: Duration = Duration::from_secs(10);
 /// Longest sleep: receives posted to a queue pair in error ring no doorbell, so the device looks now and then.
 const IDLE: Duration = Duration::from_millis(5);
 /// Slices of the device's work between two looks at the socket.
 const SLICES: usize = 64;
-/// Descriptors that a message may bring (QEMU's own limit is 16).
-const MAX_FDS: usize = 16;
 
 /// Indexes of VFIO (linux/vfio.h, `VFIO_PCI_*_INDEX`).
 mod index {
@@ -56,7 +46,7 @@ const ACTION_TRIGGER: u32 = 1 << 5;
 pub(super) struct Session<'a> {
     hca: &'a mut PciHca,
     memory: &'a GuestMemory,
-    socket: UnixStream,
+    channel: Channel,
     vectors: Vec<Option<OwnedFd>>,
     start: Instant,
 }
@@ -67,10 +57,9 @@ impl<'a> Session<'a> {
         memory: &'a GuestMemory,
         socket: UnixStream,
     ) -> io::Result<Self> {
-        socket.set_read_timeout(Some(MESSAGE))?;
-        socket.set_write_timeout(Some(MESSAGE))?;
+        let channel = Channel::new(socket)?;
         let vectors = (0..VECTORS).map(|_| None).collect();
-        Ok(Self { hca, memory, socket, vectors, start: Instant::now() })
+        Ok(Self { hca, memory, channel, vectors, start: Instant::now() })
     }
 
     /// Serves until the client leaves.
@@ -109,7 +98,7 @@ impl<'a> Session<'a> {
         let timeout = if busy { Duration::ZERO } else { due.min(IDLE) };
         // In milliseconds; what is due within one is waited for awake.
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO);
-        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        let mut fds = [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, timeout) {
             Ok(ready) => Ok(ready != 0),
             Err(Errno::EINTR) => Ok(false),
@@ -119,11 +108,9 @@ impl<'a> Session<'a> {
 
     /// Takes one message and answers it; false when the client has left.
     fn message(&mut self) -> io::Result<bool> {
-        let mut header = Header::new_zeroed();
-        let Some(mut fds) = self.receive(header.as_mut_bytes())? else { return Ok(false) };
-        let broken = || io::Error::new(io::ErrorKind::InvalidData, "not a vfio-user message");
-        let mut body = vec![0; header.body().ok_or_else(broken)?];
-        self.socket.read_exact(&mut body)?;
+        let Some(Message { header, body, mut fds }) = self.channel.receive()? else {
+            return Ok(false);
+        };
         self.hca.advance(self.start.elapsed());
         let answer = self.answer(header.command, &body, &mut fds);
         if header.flags & flag::NO_REPLY != 0 {
@@ -136,36 +123,8 @@ impl<'a> Session<'a> {
         let size = (size_of::<Header>() + body.len()) as u32;
         let mut reply = Header { size, flags, error, ..header }.as_bytes().to_vec();
         reply.extend_from_slice(&body);
-        self.socket.write_all(&reply)?;
+        self.channel.send(&reply)?;
         Ok(true)
-    }
-
-    /// Fills `buf` with the start of a message, and takes the descriptors that come with it. None at the end.
-    fn receive(&self, buf: &mut [u8]) -> io::Result<Option<Vec<OwnedFd>>> {
-        let mut fds = Vec::new();
-        let mut done = 0;
-        while done < buf.len() {
-            let mut space = nix::cmsg_space!([RawFd; MAX_FDS]);
-            let mut parts = [IoSliceMut::new(&mut buf[done..])];
-            let raw = self.socket.as_raw_fd();
-            let flags = MsgFlags::MSG_CMSG_CLOEXEC;
-            let message = recvmsg::<()>(raw, &mut parts, Some(&mut space), flags);
-            let message = match message {
-                Err(Errno::EINTR) => continue,
-                other => other?,
-            };
-            for control in message.cmsgs()? {
-                if let ControlMessageOwned::ScmRights(received) = control {
-                    fds.extend(received.into_iter().map(own));
-                }
-            }
-            match message.bytes {
-                0 if done == 0 => return Ok(None),
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                bytes => done += bytes,
-            }
-        }
-        Ok(Some(fds))
     }
 
     fn answer(
@@ -324,10 +283,4 @@ fn irq_info(body: &[u8]) -> Result<Vec<u8>, Errno> {
     };
     let argsz = size_of::<IrqInfo>() as u32;
     Ok(IrqInfo { argsz, flags, index: asked.index, count }.as_bytes().to_vec())
-}
-
-/// Takes a descriptor that the kernel has just made for us.
-fn own(fd: RawFd) -> OwnedFd {
-    // SAFETY: it came with SCM_RIGHTS: it is new, open, and nobody else in this process knows it.
-    unsafe { OwnedFd::from_raw_fd(fd) }
 }

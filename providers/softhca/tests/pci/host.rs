@@ -239,7 +239,7 @@ pub(crate) fn message(command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// For the tests that need a descriptor of a file that is too short.
-pub(crate) fn short_file() -> OwnedFd {
-    memfd_create("short", MFdFlags::MFD_CLOEXEC).unwrap()
+/// A file without a byte.
+pub(crate) fn empty_file(name: &str) -> OwnedFd {
+    memfd_create(name, MFdFlags::MFD_CLOEXEC).unwrap()
 }

@@ -7,7 +7,7 @@ use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus, Delivery};
 use uverbs_mlx5_prm::cmd::{cq, eq, header, mkey, qp, rq};
 
 use crate::driver::{Driver, with_page};
-use crate::host::{BASE, Host, MEMORY, message, short_file, words};
+use crate::host::{BASE, Host, MEMORY, empty_file, message, words};
 
 /// The function still works.
 fn alive(driver: &mut Driver) {
@@ -94,6 +94,66 @@ fn messages_that_are_none_end_the_session_and_no_more() {
     assert!(Host::connected().leave().is_ok());
 }
 
+/// Descriptors of files of that name that this process has open.
+fn open_files(name: &str) -> usize {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap();
+    let links = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
+    links.filter(|file| file.to_string_lossy().contains(name)).count()
+}
+
+#[test]
+fn descriptors_of_a_refused_message_are_closed() {
+    let file = empty_file("many-at-once");
+    for count in [17, 253] {
+        let mut host = Host::connected();
+        assert!(host.send(&message(1, 0, &[0; 4]), &vec![file.as_raw_fd(); count]));
+        assert!(host.leave().is_err(), "{count} descriptors");
+        assert_eq!(open_files("many-at-once"), 1, "after {count}");
+    }
+    // A few with each byte.
+    let mut host = Host::connected();
+    for byte in message(1, 0, &[0; 4]) {
+        // The server leaves in the middle.
+        host.send(&[byte], &[file.as_raw_fd(); 5]);
+    }
+    assert!(host.leave().is_err());
+    assert_eq!(open_files("many-at-once"), 1);
+    // With a body, where none belong.
+    let mut host = Host::connected();
+    let version = message(1, 0, &[0; 4]);
+    assert!(host.send(&version[..16], &[file.as_raw_fd(); 16]));
+    assert!(host.send(&version[16..], &[file.as_raw_fd(); 16]));
+    // An answer that nobody takes may be an error.
+    let _ = host.leave();
+    assert_eq!(open_files("many-at-once"), 1);
+}
+
+/// The kernel delivers what the process has room for and says that there was more.
+#[test]
+fn descriptors_beyond_the_process_s_limit_are_closed() {
+    const INSIDE: &str = "UVERBS_TEST_FEW_DESCRIPTORS";
+    if std::env::var_os(INSIDE).is_none() {
+        // A process of its own, since the limit is one of the process.
+        let name = "hostile::descriptors_beyond_the_process_s_limit_are_closed";
+        let mut inside = std::process::Command::new("sh");
+        inside.args(["-c", "ulimit -n 28 && exec \"$@\"", "sh"]);
+        inside.arg(std::env::current_exe().unwrap()).args(["--exact", name, "--test-threads=1"]);
+        let output = inside.env(INSIDE, "1").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let file = empty_file("some-of-them");
+    let mut host = Host::connected();
+    host.request(1, &[0; 4], &[]).unwrap();
+    let mut spare = std::iter::from_fn(|| file.try_clone().ok()).take(64).collect::<Vec<_>>();
+    assert!((4..64).contains(&spare.len()), "the limit was reached");
+    spare.truncate(spare.len() - 4);
+    assert!(host.send(&message(1, 0, &[0; 4]), &[file.as_raw_fd(); 16]));
+    assert!(host.leave().is_err());
+    drop(spare);
+    assert_eq!(open_files("some-of-them"), 1);
+}
+
 #[test]
 fn requests_that_make_no_sense_are_errors() {
     let mut host = Host::new();
@@ -114,7 +174,7 @@ fn requests_that_make_no_sense_are_errors() {
     write.extend(words(&[0, 8]));
     assert!(host.request(10, &write, &[]).is_err());
     // Memory that its file doesn't have.
-    let file = short_file();
+    let file = empty_file("short");
     let mut map = words(&[32, 3]);
     for number in [0u64, 0, 4096] {
         map.extend(number.to_ne_bytes());

@@ -1,7 +1,8 @@
 //! The guest's memory: pieces of files that the client passed, mapped here.
 //!
 //! An access reaches memory only through a mapping that covers it, so nothing a guest writes leads elsewhere. The pieces are
-//! mapped until the client takes them back.
+//! mapped until the client takes them back. A file must be a memfd that can't shrink: touching what lies behind the end of a
+//! file is a signal, not an error, and its owner could cut it at any time.
 
 use std::fs::File;
 use std::io;
@@ -9,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use memmap2::{MmapOptions, MmapRaw};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 
 use crate::hca::{Dma, DmaFault};
 use crate::memory::ProcessDma;
@@ -46,7 +48,11 @@ impl GuestMemory {
         let size = size.ok_or(invalid("an empty range"))?;
         iova.checked_add(len).ok_or(invalid("a range beyond the end"))?;
         let file = File::from(file);
-        // Touching what lies behind the end of a file is a signal, not an error.
+        // Before the length is looked at. What has no seals at all (a file of a file system) is an error of fcntl.
+        let seals = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS)?);
+        if !seals.contains(SealFlag::F_SEAL_SHRINK) {
+            return Err(invalid("a file that may shrink"));
+        }
         let end = offset.checked_add(len).ok_or(invalid("a range beyond the end"))?;
         if file.metadata()?.len() < end {
             return Err(invalid("a file shorter than its range"));
@@ -182,10 +188,17 @@ mod tests {
     const PAGE: u64 = 4096;
 
     fn file(pages: u64) -> OwnedFd {
-        let fd = memfd_create("guest", MFdFlags::MFD_CLOEXEC).unwrap();
-        let file = File::from(fd);
-        file.set_len(pages * PAGE).unwrap();
+        let file = growing(pages);
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
         file.into()
+    }
+
+    /// Without a seal, to which some may be added.
+    fn growing(pages: u64) -> File {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = File::from(memfd_create("guest", flags).unwrap());
+        file.set_len(pages * PAGE).unwrap();
+        file
     }
 
     #[test]
@@ -214,6 +227,27 @@ mod tests {
         assert!(memory.map(0, PAGE, file(1), u64::MAX).is_err());
         assert!(memory.map(u64::MAX, PAGE, file(1), 0).is_err());
         assert!(memory.map(0, 0, file(1), 0).is_err());
+    }
+
+    #[test]
+    fn files_that_may_shrink_are_refused() {
+        let memory = GuestMemory::default();
+        let seals = SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        let other = growing(1);
+        fcntl(&other, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+        for file in [growing(1), other, tempfile()] {
+            assert!(memory.map(0, PAGE, file.into(), 0).is_err());
+        }
+        memory.map(0, PAGE, file(1), 0).unwrap();
+    }
+
+    /// On a file system, where there are no seals.
+    fn tempfile() -> File {
+        let path = std::env::temp_dir().join(format!("softhca-memory-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file.set_len(PAGE).unwrap();
+        file
     }
 
     proptest! {

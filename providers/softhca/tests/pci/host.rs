@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
@@ -70,8 +71,12 @@ impl Host {
         let server = std::thread::spawn(move || Server::new(&options).serve_one(&listener));
         let socket = UnixStream::connect(&path).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
-        let memory = File::from(memfd_create("guest", MFdFlags::MFD_CLOEXEC).unwrap());
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let memory = File::from(memfd_create("guest", flags).unwrap());
         memory.set_len(MEMORY).unwrap();
+        // As QEMU's are.
+        let seals = SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
+        fcntl(&memory, FcntlArg::F_ADD_SEALS(seals)).unwrap();
         let event = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).unwrap();
         let events = (0..VECTORS).map(|_| event()).collect();
         Self { socket: Some(socket), memory, events, path, server: Some(server) }
@@ -79,12 +84,21 @@ impl Host {
 
     /// DMA_MAP.
     pub(crate) fn map(&mut self, iova: u64, len: u64, offset: u64) {
+        let fd = self.memory.as_raw_fd();
+        self.map_file(fd, (iova, len, offset)).unwrap();
+    }
+
+    /// The same with a file of the caller's.
+    pub(crate) fn map_file(
+        &mut self,
+        fd: RawFd,
+        (iova, len, offset): (u64, u64, u64),
+    ) -> Result<(), u32> {
         let mut map = words(&[32, 3]);
         for number in [offset, iova, len] {
             map.extend_from_slice(&number.to_ne_bytes());
         }
-        let fd = self.memory.as_raw_fd();
-        self.request(2, &map, &[fd]).unwrap();
+        self.request(2, &map, &[fd]).map(drop)
     }
 
     /// DMA_UNMAP.

@@ -5,13 +5,12 @@
 //!
 //! # Safety
 //!
-//! Every unsafe method hands its caller's promise on to the same method of the provider, with the cursor that this provider
-//! began.
+//! Every unsafe method hands its caller's promise on to the same method of the provider. Cursors and queues are of
+//! one provider, since both came from the same queue.
 #![allow(unsafe_code, reason = "forwards the data path's unsafe methods, contracts unchanged")]
 
 use std::sync::Arc;
 
-use nix::errno::Errno;
 use uverbs_core::attr::{DeviceAttr, PortAttr};
 use uverbs_core::context::ContextCore;
 use uverbs_core::cq::CqCore;
@@ -32,7 +31,7 @@ pub enum Any {}
 
 /// Writes the enums and their forwarding once for all providers.
 macro_rules! any {
-    ($($variant:ident $field:ident = $provider:ty),+ $(,)?) => {
+    ($($variant:ident = $provider:ty),+ $(,)?) => {
         /// An open device of any provider.
         #[derive(Debug)]
         pub enum AnyContext {
@@ -52,8 +51,8 @@ macro_rules! any {
               $variant(<<$provider as Provider>::Cq as CqOps>::View<'a>),)+
         }
 
-        any!(@queue AnySq, AnySqCursor, Sq, SendOps, $($variant $field = $provider),+);
-        any!(@queue AnyRq, AnyRqCursor, Rq, RecvOps, $($variant $field = $provider),+);
+        any!(@queue AnySq, AnySqCursor, Sq, SendOps, $($variant = $provider),+);
+        any!(@queue AnyRq, AnyRqCursor, Rq, RecvOps, $($variant = $provider),+);
 
         impl ContextOps<Any> for AnyContext {
             fn core(&self) -> &Arc<ContextCore> {
@@ -100,9 +99,7 @@ macro_rules! any {
 
             #[inline(always)]
             fn begin(&mut self) -> AnySqCursor {
-                match self {
-                    $(Self::$variant(sq) => AnySqCursor { $field: sq.begin(), ..Default::default() },)+
-                }
+                match self { $(Self::$variant(sq) => AnySqCursor::$variant(sq.begin()),)+ }
             }
 
             #[inline(always)]
@@ -113,15 +110,11 @@ macro_rules! any {
                 op: SendOp,
                 data: Data<'_>,
             ) -> Result<u32, PostError> {
-                match self {
-                    $(Self::$variant(sq) => {
-                        // A copy, so that no provider's code out of line keeps the cursor in memory for all.
-                        let mut own = at.$field;
-                        // SAFETY: the caller's promise.
-                        let posted = unsafe { sq.post(&mut own, wr, op, data) };
-                        at.$field = own;
-                        posted
-                    })+
+                match (self, at) {
+                    // SAFETY: the caller's promise.
+                    $((Self::$variant(sq), AnySqCursor::$variant(at)) => unsafe { sq.post(at, wr, op, data) },)+
+                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
+                    _ => Err(PostError::State),
                 }
             }
 
@@ -133,14 +126,12 @@ macro_rules! any {
 
             #[inline(always)]
             unsafe fn ring(&mut self, at: AnySqCursor) {
-                match self {
+                match (self, at) {
                     // SAFETY: the caller's promise.
-                    $(Self::$variant(sq) => unsafe { sq.ring(at.$field) },)+
+                    $((Self::$variant(sq), AnySqCursor::$variant(at)) => unsafe { sq.ring(at) },)+
+                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
+                    _ => {}
                 }
-            }
-
-            fn refused(&self) -> Option<Errno> {
-                match self { $(Self::$variant(sq) => sq.refused(),)+ }
             }
 
             fn enable(&mut self, on: bool) {
@@ -158,9 +149,7 @@ macro_rules! any {
 
             #[inline(always)]
             fn begin(&mut self) -> AnyRqCursor {
-                match self {
-                    $(Self::$variant(rq) => AnyRqCursor { $field: rq.begin(), ..Default::default() },)+
-                }
+                match self { $(Self::$variant(rq) => AnyRqCursor::$variant(rq.begin()),)+ }
             }
 
             #[inline(always)]
@@ -170,15 +159,11 @@ macro_rules! any {
                 wr_id: u64,
                 list: &[Sge],
             ) -> Result<u32, PostError> {
-                match self {
-                    $(Self::$variant(rq) => {
-                        // A copy, so that no provider's code out of line keeps the cursor in memory for all.
-                        let mut own = at.$field;
-                        // SAFETY: the caller's promise.
-                        let posted = unsafe { rq.post(&mut own, wr_id, list) };
-                        at.$field = own;
-                        posted
-                    })+
+                match (self, at) {
+                    // SAFETY: the caller's promise.
+                    $((Self::$variant(rq), AnyRqCursor::$variant(at)) => unsafe { rq.post(at, wr_id, list) },)+
+                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
+                    _ => Err(PostError::State),
                 }
             }
 
@@ -190,9 +175,11 @@ macro_rules! any {
 
             #[inline(always)]
             unsafe fn ring(&mut self, at: AnyRqCursor) {
-                match self {
+                match (self, at) {
                     // SAFETY: the caller's promise.
-                    $(Self::$variant(rq) => unsafe { rq.ring(at.$field) },)+
+                    $((Self::$variant(rq), AnyRqCursor::$variant(at)) => unsafe { rq.ring(at) },)+
+                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
+                    _ => {}
                 }
             }
 
@@ -265,23 +252,23 @@ macro_rules! any {
             }
         }
     };
-    (@queue $queue:ident, $cursor:ident, $member:ident, $ops:ident, $($variant:ident $field:ident = $provider:ty),+) => {
+    (@queue $queue:ident, $cursor:ident, $member:ident, $ops:ident, $($variant:ident = $provider:ty),+) => {
         /// The posting side of a queue of any provider.
         #[derive(Debug)]
         pub enum $queue {
             $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::$member),)+
         }
 
-        /// A position in a queue of any provider: that of the queue's own counts. One of each rather than one of any, so that
-        /// the queue alone has to be asked whose it is.
-        #[derive(Clone, Copy, Debug, Default)]
-        pub struct $cursor {
-            $($field: <<$provider as Provider>::$member as $ops>::Cursor,)+
+        /// A position in a queue of any provider.
+        #[derive(Clone, Copy, Debug)]
+        pub enum $cursor {
+            $(#[doc = concat!("Of ", stringify!($variant), ".")]
+              $variant(<<$provider as Provider>::$member as $ops>::Cursor),)+
         }
     };
 }
 
-any!(Mlx5 mlx5 = Mlx5, Rxe rxe = Rxe);
+any!(Mlx5 = Mlx5, Rxe = Rxe);
 
 impl Provider for Any {
     type Context = AnyContext;

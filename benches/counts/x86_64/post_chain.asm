@@ -181,7 +181,7 @@
     test cl,1
     je .10
     xor esi,esi
-    cmp eax,8
+    cmp eax,9
     mov rdi,[rsp+0x10]
     mov rdx,[rsp+0x18]
     mov r11d,[rsp+8]
@@ -212,7 +212,7 @@
     mov [rdi+0x28],r11d
     mov [rdi+0x38],edx
 .16:
-    mov eax,8
+    mov eax,9
 .17:
     add rsp,0x38
     pop rbx
@@ -246,7 +246,7 @@
     test cl,1
     je .20
     xor esi,esi
-    cmp eax,8
+    cmp eax,9
     mov rdi,rbp
     mov r11d,ebx
     je .3

@@ -99,7 +99,7 @@
     mov [rdi+0x24],ecx
     mov [rdi+0x28],ebp
     mov [rdi+0x38],ebx
-    mov eax,8
+    mov eax,9
 .8:
     add rsp,8
     pop rbx
@@ -135,7 +135,7 @@
     test cl,1
     je .11
     xor ecx,ecx
-    cmp eax,8
+    cmp eax,9
     mov rdi,r13
     mov rsi,[rsp]
     je .2

@@ -131,7 +131,7 @@
     mov [rsi+0x24],eax
     mov [rsi+0x28],r11d
     mov [rsi+0x38],edi
-    mov edx,8
+    mov edx,9
 .11:
     mov [rbx+0x10],edx
     mov rax,rbx
@@ -164,7 +164,7 @@
     test al,1
     je .14
     xor eax,eax
-    cmp edx,8
+    cmp edx,9
     mov rsi,[rsp+0x18]
     mov r11d,[rsp+0xC]
     jne .2

@@ -163,7 +163,7 @@ pub trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
 /// to the device until [`ring`](Self::ring); a cursor that is dropped takes its work requests with it.
 pub trait SendOps: Debug + Send {
     /// Tentative producer position.
-    type Cursor: Copy + Debug + Default;
+    type Cursor: Copy + Debug;
 
     /// The published position. Also takes back buffers of work requests that were written and never rung.
     fn begin(&mut self) -> Self::Cursor;
@@ -220,7 +220,7 @@ pub trait SendOps: Debug + Send {
 /// Posting receives. The same discipline as [`SendOps`].
 pub trait RecvOps: Debug + Send {
     /// Tentative producer position.
-    type Cursor: Copy + Debug + Default;
+    type Cursor: Copy + Debug;
 
     /// See [`SendOps::begin`].
     fn begin(&mut self) -> Self::Cursor;

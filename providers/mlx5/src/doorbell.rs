@@ -38,7 +38,7 @@ pub(crate) enum Doorbell {
 }
 
 /// A WQE in a ring, as BlueFlame needs it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     /// Its first eight bytes, as they stand in memory.
     pub(crate) head: u64,

@@ -23,7 +23,7 @@ use crate::doorbell::store_record;
 use crate::wqe::{data_segment, measure_list, store};
 
 /// A tentative position in a receive queue.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct RecvCursor {
     /// The next free WQE, free running.
     pub(crate) pi: u32,

@@ -21,7 +21,7 @@ use crate::doorbell::{Doorbell, Posted, store_record};
 use crate::wqe::{self, Ring, Room};
 
 /// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct SendCursor {
     /// The next free WQEBB, free running.
     pub(crate) pi: u32,

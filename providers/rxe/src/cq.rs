@@ -182,7 +182,7 @@ impl Cq {
 impl CqOps for Cq {
     type View<'a> = Wc<'a>;
 
-    #[inline(never)]
+    #[inline]
     fn next(&mut self) -> Option<Polled<Wc<'_>>> {
         // A ring full of strays at most, then it is the caller's turn: whatever stands there, this ends.
         for _ in 0..=self.ring.mask() {

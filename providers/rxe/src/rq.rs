@@ -21,7 +21,7 @@ use crate::token::{Queue, Token};
 use crate::wqe;
 
 /// A tentative position in a receive queue.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct RecvCursor {
     /// The next free element, free running.
     pi: u32,
@@ -136,7 +136,7 @@ impl RecvOps for Rq {
         RecvCursor { pi: self.pi }
     }
 
-    #[inline(never)]
+    #[inline]
     unsafe fn post(
         &mut self,
         at: &mut RecvCursor,
@@ -167,7 +167,7 @@ impl RecvOps for Rq {
         unsafe { self.shared.recv.slots().own(slot, frame) };
     }
 
-    #[inline(never)]
+    #[inline]
     unsafe fn ring(&mut self, at: RecvCursor) {
         if at.pi == self.pi {
             return;

@@ -22,7 +22,7 @@ use crate::token::{Queue, Token};
 use crate::wqe::{self, Room};
 
 /// A tentative position in a send queue.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct SendCursor {
     /// The next free element, free running.
     pi: u32,
@@ -167,7 +167,7 @@ impl Sq {
 impl SendOps for Sq {
     type Cursor = SendCursor;
 
-    #[inline(never)]
+    #[inline]
     fn begin(&mut self) -> SendCursor {
         if self.marked != self.pi {
             self.disown();
@@ -175,7 +175,7 @@ impl SendOps for Sq {
         SendCursor { pi: self.pi }
     }
 
-    #[inline(never)]
+    #[inline]
     unsafe fn post(
         &mut self,
         at: &mut SendCursor,
@@ -209,7 +209,7 @@ impl SendOps for Sq {
     }
 
     /// One system call, whatever is in the batch.
-    #[inline(never)]
+    #[inline]
     unsafe fn ring(&mut self, at: SendCursor) {
         // A ring that the kernel did not look at before may still be waiting.
         if at.pi == self.pi && self.refused.is_none() {

@@ -30,6 +30,8 @@ const BEAT: Duration = Duration::from_millis(500);
 const SILENCE_MIN: Duration = Duration::from_secs(2);
 /// Time between two looks at whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
+/// Lines that are looked at before something else has its turn: eight seconds of signs of life.
+const HEARD: usize = 16;
 /// What bringing up a queue pair may take the peer.
 const PER_QP: Duration = Duration::from_millis(10);
 
@@ -119,14 +121,20 @@ fn pause(
     left: Duration,
     stop: &AtomicBool,
 ) -> Result<(), Error> {
-    if stop.load(Ordering::Relaxed) {
-        return Err(Error::Peer("interrupted".to_owned()));
-    }
+    check(stop)?;
     let mut files = [PollFd::new(file.as_fd(), events)];
     let time = left.min(LOOK).as_millis().max(1) as u16;
     match poll(&mut files, PollTimeout::from(time)) {
         Ok(_) | Err(nix::Error::EINTR) => Ok(()),
         Err(errno) => Err(Error::System { what: "poll", errno }),
+    }
+}
+
+/// An error if the user has had enough.
+fn check(stop: &AtomicBool) -> Result<(), Error> {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Error::Peer("interrupted".to_owned())),
+        false => Ok(()),
     }
 }
 
@@ -299,16 +307,15 @@ impl Control {
 
     /// What the peer said meanwhile. Never waits; a peer that says nothing for too long is an error.
     pub(super) fn hear(&mut self) -> Result<Option<Done>, Error> {
-        loop {
+        let mut read = false;
+        // One read and so many lines: a peer that never stops talking must not keep this one.
+        for _ in 0..HEARD {
             let Some(line) = self.take_line()? else {
-                if self.fill()? {
+                if !read && self.fill()? {
+                    read = true;
                     continue;
                 }
-                let limit = self.limit.max(SILENCE_MIN);
-                if self.heard.elapsed() > limit {
-                    return Err(self.silent(limit));
-                }
-                return Ok(None);
+                break;
             };
             self.heard = Instant::now();
             if line == "alive" {
@@ -319,6 +326,8 @@ impl Control {
                 None => Err(self.failure(&line).unwrap_or_else(|| self.nonsense(&line))),
             };
         }
+        let limit = self.limit.max(SILENCE_MIN);
+        if self.heard.elapsed() > limit { Err(self.silent(limit)) } else { Ok(None) }
     }
 
     /// Waits until the peer is done, and shows signs of life meanwhile.
@@ -358,11 +367,16 @@ impl Control {
             if let Some(line) = self.take_line()? {
                 match self.failure(&line) {
                     Some(error) => return Err(error),
-                    None if line == "alive" => continue,
+                    // It may go on with this for ever, and there would always be something to read.
+                    None if line == "alive" => {
+                        check(stop)?;
+                        if Instant::now() >= deadline {
+                            return Err(self.only_alive());
+                        }
+                    }
                     None => return Ok(line),
                 }
-            }
-            if !self.fill()? {
+            } else if !self.fill()? {
                 let left = self.left(deadline)?;
                 pause(&self.stream, PollFlags::POLLIN, left, stop)?;
             }
@@ -409,6 +423,12 @@ impl Control {
     fn silent(&self, limit: Duration) -> Error {
         let seconds = limit.as_secs_f64();
         Error::Peer(format!("the {} said nothing for {seconds} s (--timeout)", self.peer))
+    }
+
+    #[cold]
+    fn only_alive(&self) -> Error {
+        let (peer, seconds) = (self.peer, self.limit.as_secs_f64());
+        Error::Peer(format!("the {peer} said only that it lives for {seconds} s (--timeout)"))
     }
 
     #[cold]
@@ -661,6 +681,46 @@ mod tests {
             let error = control.agree(&shape("bw -s 64"), 64, &NEVER).unwrap_err().to_string();
             assert!(error.contains("said nothing for 0.5 s"), "{error}");
             assert!(started.elapsed() < 2 * SECOND);
+        });
+    }
+
+    /// What `server` makes of a client that says that it lives, and nothing else, as fast as it can.
+    fn against_a_chatterer(server: impl FnOnce(Control)) {
+        let over = AtomicBool::new(false);
+        let chatter = |mut stream: TcpStream| {
+            let text = b"alive\n".repeat(4096);
+            let started = Instant::now();
+            while stream.write_all(&text).is_ok() {
+                // Ends a server that would listen for ever, so that the test fails and doesn't hang.
+                if started.elapsed() > 10 * SECOND {
+                    over.store(true, Ordering::Relaxed);
+                    return;
+                }
+            }
+        };
+        with(SECOND / 2, chatter, |control| {
+            // There is something to be read from now on.
+            thread::sleep(SECOND / 5);
+            server(control);
+            assert!(!over.load(Ordering::Relaxed), "it listened until the client gave up");
+        });
+    }
+
+    #[test]
+    fn one_that_never_stops_talking_has_a_limit_too() {
+        against_a_chatterer(|mut control| {
+            let error = control.ready(1, &NEVER).unwrap_err().to_string();
+            assert_eq!(error, "the client said only that it lives for 0.5 s (--timeout)");
+        });
+    }
+
+    #[test]
+    fn one_that_never_stops_talking_can_be_left() {
+        let stop = AtomicBool::new(true);
+        against_a_chatterer(|mut control| {
+            assert_eq!(control.hear().unwrap(), None);
+            assert_eq!(control.wait_done(&stop).unwrap_err().to_string(), "interrupted");
+            assert_eq!(control.ready(1, &stop).unwrap_err().to_string(), "interrupted");
         });
     }
 

@@ -162,13 +162,13 @@ impl Loop<'_> {
             if self.ends.iter().all(|(side, part)| !part.active || side.is_done()) {
                 return Ok(Phase { messages: sum, ns: clock.ns(start, last), stopped });
             }
+            // What comes from the other end is no progress of this one. Another thread's clock may be behind by a little.
+            if now.saturating_sub(last) > patience {
+                let waited = Duration::from_nanos(clock.ns(last, now));
+                return Err(Error::Silence { iteration: sum, what: "a completion", waited });
+            }
             if !busy {
                 bench.idle();
-                // Another thread's clock may be behind by a little.
-                if now.saturating_sub(last) > patience {
-                    let waited = Duration::from_nanos(clock.ns(last, now));
-                    return Err(Error::Silence { iteration: sum, what: "a completion", waited });
-                }
             }
             if ticker.is_due(now) {
                 self.signs()?;
@@ -210,26 +210,29 @@ impl Loop<'_> {
         }
     }
 
-    /// Serves the other process until it is done, and all that it sent is here.
+    /// Serves the other process until it is done, and all that it sent is here. A peer that never stops sending must not keep this
+    /// one: nothing here waits for a poll that finds nothing.
     fn serve(&mut self, bench: &Bench<'_>) -> Result<Done, Error> {
         let mut ticker = Ticker::new(bench, 0);
-        let started = Instant::now();
+        let mut since = None;
         loop {
             let (_, busy) = self.pump(0)?;
             let now = bench.clock.now();
+            if let Some(done) = self.peer {
+                if self.has_all(done.posted) {
+                    return Ok(done);
+                }
+                let waited = since.get_or_insert_with(Instant::now).elapsed();
+                if waited > bench.shape.timeout() {
+                    let what = "a message that the peer knows to have arrived";
+                    return Err(Error::Silence { iteration: 0, what, waited });
+                }
+            }
+            if bench.stopped() {
+                return Err(Error::Peer("interrupted".to_owned()));
+            }
             if !busy {
-                match self.peer {
-                    Some(done) if self.has_all(done.posted) => return Ok(done),
-                    Some(_) if started.elapsed() > bench.shape.timeout() => {
-                        let waited = started.elapsed();
-                        let what = "a message that the peer knows to have arrived";
-                        return Err(Error::Silence { iteration: 0, what, waited });
-                    }
-                    _ => bench.idle(),
-                }
-                if bench.stopped() {
-                    return Err(Error::Peer("interrupted".to_owned()));
-                }
+                bench.idle();
             }
             // One that is done closes the connection when it has heard that this side is.
             if self.peer.is_none() && (!busy || ticker.is_due(now)) {
@@ -275,5 +278,114 @@ impl Loop<'_> {
             side.verify_end(part.active, peer)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use clap::Parser;
+
+    use super::super::clock::Clock;
+    use super::super::exchange::Listener;
+    use super::super::options::{Family, Options, Shape};
+    use super::*;
+    use crate::select;
+
+    /// Messages that the client has sent before the server looks for the first time: many polls of a [`Side`], all of them busy.
+    const FLOOD: u64 = 700;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn shape(args: &str) -> Shape {
+        let words = std::iter::once("perf").chain(args.split(' '));
+        Only::parse_from(words).options.plan(Family::Send).unwrap().shape
+    }
+
+    /// A server whose client has sent without end, as it seems to it. Gives how many messages it had taken when it was over.
+    fn flooded(args: &str, server: impl FnOnce(&mut Ends, &Bench<'_>, &AtomicBool)) -> u64 {
+        let clock = Clock::new();
+        let (never, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        let limit = Duration::from_secs(20);
+        let devices = select::two(Some("softhca"), true).unwrap();
+        let theirs = shape(&format!("{args} -s 64 -w 0 -r 1"));
+        let mine = shape(&format!("{args} -s 64 -w 0 -r {FLOOD} --timeout 0.000001"));
+        let bench = |shape, stop| Bench {
+            shape,
+            size: 64,
+            clock: &clock,
+            stop,
+            embedded: true,
+            quiet: true,
+        };
+        let listener = Listener::bind(0).unwrap();
+        let port = listener.port();
+        thread::scope(|scope| {
+            let client = scope.spawn(|| {
+                let control = Control::connect("127.0.0.1", port, limit).unwrap();
+                let bench = bench(&theirs, &never);
+                let mut ends = Ends::one(Who::Client, &devices, control, &bench).unwrap();
+                let Ends::One(side, _) = &mut ends else { unreachable!("one end") };
+                side.order(FLOOD);
+                while !side.is_done() {
+                    side.pump(0).unwrap();
+                    thread::yield_now();
+                }
+                ends
+            });
+            let control = listener.accept(limit, limit, &never).unwrap();
+            let bench = bench(&mine, &stop);
+            let mut ends = Ends::one(Who::Server, &devices, control, &bench).unwrap();
+            let _client = client.join().unwrap();
+            server(&mut ends, &bench, &stop);
+            let Ends::One(side, _) = &ends else { unreachable!("one end") };
+            side.received
+        })
+    }
+
+    fn serving<'a>(ends: &'a mut Ends, posted: u64) -> Loop<'a> {
+        let Ends::One(side, control) = ends else { unreachable!("one end") };
+        let peer = Some(Done { posted, ..Done::default() });
+        let part = Part { active: false, receives: true };
+        Loop { ends: vec![(side, part)], control: Some(control), peer }
+    }
+
+    #[test]
+    fn a_flood_is_no_progress_of_the_own_messages() {
+        // The client has one receive, so that no completion tells of the server's messages.
+        let taken = flooded("bw -b", |ends, bench, _| {
+            let error = run(ends, bench).err().unwrap().to_string();
+            assert!(error.contains("a completion did not come within"), "{error}");
+        });
+        assert!(taken < FLOOD, "{taken}");
+    }
+
+    #[test]
+    fn a_server_is_interrupted_however_much_comes() {
+        let taken = flooded("bw", |ends, bench, stop| {
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(run(ends, bench).err().unwrap().to_string(), "interrupted");
+        });
+        assert!(taken < FLOOD, "{taken}");
+    }
+
+    #[test]
+    fn a_client_that_is_done_and_goes_on_is_left() {
+        let taken = flooded("bw", |ends, bench, _| {
+            assert_eq!(serving(ends, 1).serve(bench).unwrap().posted, 1);
+        });
+        assert!((1..FLOOD).contains(&taken), "{taken}");
+        // It says that it sent more than ever comes: the limit is kept while something comes, too.
+        let taken = flooded("bw", |ends, bench, _| {
+            let error = serving(ends, u64::MAX).serve(bench).unwrap_err().to_string();
+            assert!(error.contains("knows to have arrived did not come within"), "{error}");
+        });
+        assert!((1..FLOOD).contains(&taken), "{taken}");
     }
 }

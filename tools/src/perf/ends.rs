@@ -123,6 +123,10 @@ impl Bench<'_> {
         mut came: impl FnMut(&mut E) -> Result<bool, Error>,
         mut look: impl FnMut(&mut E) -> Result<Option<Done>, Error>,
     ) -> Result<Waited, Error> {
+        // Where what is waited for is always there already, nothing below is reached.
+        if self.stopped() {
+            return Ok(Waited::Stopped);
+        }
         let mut fruitless = 0u32;
         let mut since: Option<Instant> = None;
         while !came(ends)? {
@@ -252,6 +256,24 @@ mod tests {
             });
             [text(client), text(server.join().unwrap())]
         })
+    }
+
+    #[test]
+    fn a_wait_that_is_never_in_vain_can_be_interrupted() {
+        let shape = Only::parse_from(["perf", "lat"]).options.plan(Family::Write).unwrap().shape;
+        let (clock, stop) = (Clock::new(), AtomicBool::new(false));
+        let bench = Bench {
+            shape: &shape,
+            size: 2,
+            clock: &clock,
+            stop: &stop,
+            embedded: true,
+            quiet: true,
+        };
+        let wait = || bench.wait(&mut (), 1, "all", |()| Ok(true), |()| Ok(None)).unwrap();
+        assert_eq!(wait(), Waited::Came);
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(wait(), Waited::Stopped);
     }
 
     #[test]

@@ -137,12 +137,10 @@ impl Prepared {
         let cq = context.create_cq(each.saturating_mul(shape.qps)).because_of(option, value)?;
         let stride = (size as usize).next_multiple_of(ALIGN);
         let lines = shape.qps as usize;
-        let rights =
-            AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
         let memory = Memory {
             stride,
             outgoing: pd.expose(stride * lines, AccessFlags::empty())?,
-            incoming: pd.expose(stride * lines, rights)?,
+            incoming: pd.expose(stride * lines, rights(shape, who))?,
             receives: match shape.op {
                 Operation::Send => {
                     Some(pd.expose(stride * lines * receives as usize, AccessFlags::empty())?)
@@ -684,6 +682,21 @@ fn about(
     })
 }
 
+/// What the peer does to this end's memory in this test, and nothing else.
+fn rights(shape: &Shape, who: Who) -> AccessFlags {
+    let peer_acts = match shape.test {
+        Test::Lat => who == Who::Server || !shape.op.is_one_sided(),
+        Test::Bw => who == Who::Server || shape.bidirectional,
+    };
+    match shape.op {
+        _ if !peer_acts => AccessFlags::empty(),
+        Operation::Write => AccessFlags::REMOTE_WRITE,
+        Operation::Read => AccessFlags::REMOTE_READ,
+        Operation::Send => AccessFlags::empty(),
+        Operation::FetchAdd | Operation::CompareSwap => AccessFlags::REMOTE_ATOMIC,
+    }
+}
+
 /// How the queue pairs are brought up.
 fn local(context: &Context, shape: &Shape) -> Result<Local, Error> {
     let plain = Local::default();
@@ -724,4 +737,70 @@ fn blame(error: uverbs::Error, shape: &Shape) -> Error {
         ("--qps", shape.qps)
     };
     Error::Refused { option, value: value.to_string(), error }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::options::{Family, Options};
+    use super::*;
+    use crate::select;
+
+    const SIZE: u32 = 8;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn shape(family: Family, args: &str) -> Shape {
+        let words = std::iter::once("perf").chain(args.split(' '));
+        Only::parse_from(words).options.plan(family).unwrap().shape
+    }
+
+    /// One message of `who`, who does `does`, to an end that is set up for `granted`.
+    fn one(who: Who, does: &Shape, granted: &Shape) -> Result<(), String> {
+        let devices = select::two(Some("softhca"), true).unwrap();
+        let make = |who, device, shape| Prepared::new(who, device, true, shape, SIZE).unwrap();
+        let active = make(who, &devices.client, does);
+        let passive = make(who.other(), &devices.server, granted);
+        let hands = active.hands.clone();
+        let mut active = active.connect(&passive.hands).unwrap();
+        let _passive = passive.connect(&hands).unwrap();
+        active.order(1);
+        while !active.is_done() {
+            active.pump(0).map_err(|error| error.to_string())?;
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_peer_may_do_what_is_measured_and_nothing_else() {
+        let refused = |met: Result<(), String>| met.is_err_and(|why| why.contains("remote access"));
+        let (write, read, atomic) = (Family::Write, Family::Read, Family::Atomic);
+        let shapes = [write, read, atomic].map(|family| shape(family, "bw -I 0"));
+        for (does, granted) in (0..3).flat_map(|does| (0..3).map(move |granted| (does, granted))) {
+            let met = one(Who::Client, &shapes[does], &shapes[granted]);
+            match does == granted {
+                true => assert_eq!(met, Ok(()), "{}", shapes[does].op),
+                false => assert!(
+                    refused(met.clone()),
+                    "{} of {}: {met:?}",
+                    shapes[does].op,
+                    shapes[granted].op
+                ),
+            }
+        }
+        // The memory of who only measures is nobody's business.
+        for family in [write, read, atomic] {
+            let (alone, both) = (shape(family, "bw -I 0"), shape(family, "bw -I 0 -b"));
+            assert!(refused(one(Who::Server, &both, &alone)), "{}", both.op);
+            assert_eq!(one(Who::Server, &both, &both), Ok(()), "{}", both.op);
+        }
+        let send = shape(Family::Send, "bw");
+        assert!(shapes.iter().all(|does| refused(one(Who::Client, does, &send))));
+    }
 }

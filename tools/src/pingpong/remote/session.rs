@@ -138,23 +138,27 @@ impl<'a> Session<'a> {
         while self.sent < iters || self.received < iters {
             let mut completions: [WorkCompletion; 2] = Default::default();
             let count = self.cq.poll_into(&mut completions);
-            if count == 0 {
-                self.idle(&mut idle_since)?;
-                continue;
-            }
-            idle_since = None;
+            // A message that isn't due is no progress: a peer that sends without end must not keep this side.
+            let mut progress = false;
             for completion in completions.into_iter().take(count) {
                 if completion.is_recv {
                     self.arrived(completion)?;
+                    progress |= answer_is_due;
                     answer_is_due = false;
                 } else {
                     self.gone(completion)?;
+                    progress = true;
                     send_is_out = false;
                 }
                 if self.sent < iters && !send_is_out && !answer_is_due {
                     self.send()?;
                     (send_is_out, answer_is_due) = (true, true);
                 }
+            }
+            if progress {
+                idle_since = None;
+            } else {
+                self.idle(&mut idle_since, answer_is_due)?;
             }
         }
         Ok(Outcome { iters, time: started.elapsed() })
@@ -178,13 +182,14 @@ impl<'a> Session<'a> {
         Error::Unexpected { iteration: self.iteration(), what: what.to_owned() }
     }
 
-    fn idle(&self, since: &mut Option<(Instant, u32)>) -> Result<(), Error> {
+    fn idle(&self, since: &mut Option<(Instant, u32)>, answer_is_due: bool) -> Result<(), Error> {
         let (since, polls) = since.get_or_insert_with(|| (Instant::now(), 0));
         *polls = polls.wrapping_add(1);
         if polls.is_multiple_of(64) {
             let waited = since.elapsed();
             if waited >= self.config.timeout {
                 let what = match self.peer() {
+                    _ if !answer_is_due => "an acknowledgement",
                     Who::Client => "the client's message",
                     Who::Server => "the server's message",
                 };

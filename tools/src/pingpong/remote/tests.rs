@@ -8,6 +8,7 @@ use std::time::Instant;
 use clap::Parser;
 use uverbs::softhca::wire::Fabric;
 use uverbs::softhca::{LinkLayer, SoftHca};
+use uverbs::{Endpoint, Local};
 
 use super::*;
 use crate::pingpong::args::Args;
@@ -191,6 +192,43 @@ fn a_client_that_makes_no_sense_ends_the_server() {
     let none = b"0001:000123:abcdef:00000000000000000000000000000000\0";
     let error = server_against(&[], |mut stream| stream.write_all(none).unwrap());
     assert!(error.contains("start it with --gid-idx"), "{error}");
+}
+
+#[test]
+fn a_client_that_only_sends_ends_the_server() {
+    let [device, other] = two(LinkLayer::Ethernet);
+    let (config, remote) = parse(&["--server", "-s", "16", "--timeout", "1"]);
+    let listener = Listener::bind(0).unwrap();
+    let port = listener.port();
+    // It has no receive for the answer, which its HCA therefore puts off for ever, and sends what nobody waits for.
+    let context = other.open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let mut cq = context.create_cq(64).unwrap();
+    let qp = context.queue_pair(&pd, &cq).max_send_wr(64).max_recv_wr(1).max_inline_data(16);
+    let mut qp = qp.build().unwrap();
+    let own = qp.prepare(&Local { rd_atomic: 1, ..Local::default() }).unwrap();
+    let Endpoint { lid, qpn, psn, gid, .. } = own;
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| serve(&device, &config, &remote, listener, |_, _| Ok(())));
+        let mut peer = Peer::connect("localhost", port, Duration::from_secs(30)).unwrap();
+        peer.write_address(&Address { lid, qpn, psn, gid }).unwrap();
+        let Address { lid, qpn, psn, gid } = peer.read_address().unwrap();
+        qp.connect(&Endpoint { lid, qpn, psn, gid, ..own }).unwrap();
+        peer.write_done().unwrap();
+        let started = Instant::now();
+        while !server.is_finished() {
+            assert!(started.elapsed() < Duration::from_secs(15), "it serves for ever");
+            let mut batch = qp.batch();
+            // Full, when nobody is there any more to acknowledge.
+            let _ = batch.send_inline(1, &[0; 16]);
+            batch.ring();
+            let mut completions: [uverbs::WorkCompletion; 8] = Default::default();
+            cq.poll_into(&mut completions);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let error = server.join().unwrap().err().unwrap().to_string();
+        assert!(error.contains("an acknowledgement did not come within"), "{error}");
+    });
 }
 
 #[test]

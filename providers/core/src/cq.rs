@@ -18,11 +18,20 @@ use crate::table::QpShared;
 /// What the polling side is told. It looks when a poll begins or finds nothing, and at a completion of a queue pair it doesn't know.
 #[derive(Debug)]
 pub enum Message {
-    /// A queue pair's completions will come here.
-    Attach(Arc<QpShared>),
+    /// Completions of these queues of a queue pair will come here.
+    Attach(Arc<QpShared>, Roles),
     /// The kernel confirmed that the queue pair is gone: drop what is left of it. Its user index is free for others once this is
     /// dropped.
     Detach(Arc<QpShared>),
+}
+
+/// What a completion queue is to a queue pair: which queues' completions come to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roles {
+    /// The send queue's.
+    pub send: bool,
+    /// The receive queue's.
+    pub recv: bool,
 }
 
 /// Messages, until nobody will read them.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uverbs_kernel_abi::qp as abi;
 
 use crate::attr::{InitAttr, Path, QpAttr, QpCap, QpState, RtrAttr, RtsAttr};
-use crate::cq::{CqCore, Message};
+use crate::cq::{CqCore, Message, Roles};
 use crate::error::Error;
 use crate::pd::PdCore;
 use crate::table::QpShared;
@@ -272,7 +272,7 @@ impl QpCore {
         life.destroyed = true;
         drop(life);
         // SAFETY: the kernel just confirmed it, for the first and only time.
-        unsafe { tell(&self.parts, Message::Detach) };
+        unsafe { tell(&self.parts, |shared, _| Message::Detach(shared)) };
         Ok(())
     }
 
@@ -310,12 +310,15 @@ impl fmt::Debug for QpCore {
 /// # Safety
 ///
 /// As for [`CqCore::tell`].
-unsafe fn tell(parts: &QpParts, message: fn(Arc<QpShared>) -> Message) {
+unsafe fn tell(parts: &QpParts, message: fn(Arc<QpShared>, Roles) -> Message) {
+    let same = Arc::ptr_eq(&parts.send_cq, &parts.recv_cq);
+    let told = message(Arc::clone(&parts.shared), Roles { send: true, recv: same });
     // SAFETY: the caller's promise.
-    unsafe { parts.send_cq.tell(message(Arc::clone(&parts.shared))) };
-    if !Arc::ptr_eq(&parts.send_cq, &parts.recv_cq) {
+    unsafe { parts.send_cq.tell(told) };
+    if !same {
+        let told = message(Arc::clone(&parts.shared), Roles { send: false, recv: true });
         // SAFETY: as above.
-        unsafe { parts.recv_cq.tell(message(Arc::clone(&parts.shared))) };
+        unsafe { parts.recv_cq.tell(told) };
     }
 }
 

@@ -240,7 +240,7 @@ impl Cq {
         for message in unsafe { self.core.messages() } {
             (self.last_uidx, self.last) = (NO_UIDX, std::ptr::null());
             match message {
-                Message::Attach(shared) => {
+                Message::Attach(shared, _) => {
                     let index = shared.user_index.value() as usize;
                     if self.table.len() <= index {
                         self.table.resize_with(index + 1, || None);

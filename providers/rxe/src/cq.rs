@@ -3,7 +3,7 @@
 //! # Safety
 //!
 //! A [`Cq`] is the only consumer of its ring, and `core` keeps the mapping. A completion takes a slot only if its token names a queue
-//! pair that is known here, and a work request that is published and not retired; so whatever stands in the ring, no slot is
+//! of a queue pair that completes here, and a work request that is published and not retired; so whatever stands in the ring, no slot is
 //! taken that the posting side may write. Which of those in flight a completion names is the kernel's word.
 #![allow(
     unsafe_code,
@@ -13,7 +13,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use uverbs_core::cq::{CqCore, Message};
+use uverbs_core::cq::{CqCore, Message, Roles};
 use uverbs_core::provider::{CqOps, Polled};
 use uverbs_core::table::{QpShared, Taken};
 use uverbs_kernel_abi::wc::IB_WC_SUCCESS;
@@ -21,6 +21,13 @@ use uverbs_kernel_abi::wc::IB_WC_SUCCESS;
 use crate::ring::Ring;
 use crate::token::{Queue, Token};
 use crate::wc::{Entry, Wc, took_send};
+
+/// A queue pair whose completions may stand in the ring.
+struct Known {
+    shared: Arc<QpShared>,
+    /// Which of its queues complete here: the other's slots are another poller's.
+    roles: Roles,
+}
 
 /// The polling side of a completion queue.
 pub struct Cq {
@@ -30,7 +37,7 @@ pub struct Cq {
     /// The kernel's producer index, as last looked up.
     seen: u32,
     /// Queue pairs by user index.
-    table: Vec<Option<Arc<QpShared>>>,
+    table: Vec<Option<Known>>,
     strays: u64,
     core: Arc<CqCore>,
 }
@@ -93,20 +100,20 @@ impl Cq {
         // SAFETY: this is the polling side.
         for message in unsafe { self.core.messages() } {
             match message {
-                Message::Attach(shared) => {
+                Message::Attach(shared, roles) => {
                     let index = shared.user_index.value() as usize;
                     if self.table.len() <= index {
                         self.table.resize_with(index + 1, || None);
                     }
                     // One that is there stays: work requests in flight lean on it. An index is given out anew only after the detachment
                     // was read, so none is there.
-                    self.table[index].get_or_insert(shared);
+                    self.table[index].get_or_insert(Known { shared, roles });
                 }
                 Message::Detach(shared) => {
                     let user_index = shared.user_index.value();
                     self.sweep(user_index);
                     if let Some(place) = self.table.get_mut(user_index as usize)
-                        && place.as_ref().is_some_and(|there| Arc::ptr_eq(there, &shared))
+                        && place.as_ref().is_some_and(|there| Arc::ptr_eq(&there.shared, &shared))
                     {
                         *place = None;
                     }
@@ -122,12 +129,12 @@ impl Cq {
     /// Takes and retires the work request that an entry is of, if it is one in flight.
     #[inline]
     fn take(&self, token: Token, entry: Entry) -> Option<Taken> {
-        let shared = self.table.get(token.user_index as usize)?.as_deref()?;
-        let slots = match token.queue {
-            Queue::Send => &shared.send,
-            Queue::Recv => &shared.recv,
+        let Known { shared, roles } = self.table.get(token.user_index as usize)?.as_ref()?;
+        let (slots, is_ours) = match token.queue {
+            Queue::Send => (&shared.send, roles.send),
+            Queue::Recv => (&shared.recv, roles.recv),
         };
-        if !slots.is_in_flight(token.index) {
+        if !is_ours || !slots.is_in_flight(token.index) {
             return None;
         }
         // SAFETY: the kernel completed it, and what it names is in flight; this is the only poller.

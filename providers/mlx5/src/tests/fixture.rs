@@ -5,7 +5,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use uverbs_core::cq::{CqCore, CqRoom, Message};
+use uverbs_core::cq::{CqCore, CqRoom, Message, Roles};
 use uverbs_core::frame::Slab;
 use uverbs_core::memory::Mapping;
 use uverbs_core::mr::MrCore;
@@ -235,8 +235,9 @@ impl PollSide {
     }
 
     pub(crate) fn attach(&self, shared: &Arc<QpShared>) {
+        let roles = Roles { send: true, recv: true };
         // SAFETY: of this test, once.
-        unsafe { self.core.tell(Message::Attach(Arc::clone(shared))) };
+        unsafe { self.core.tell(Message::Attach(Arc::clone(shared), roles)) };
     }
 
     /// Writes an entry as the device does, with the ownership bit of its turn.

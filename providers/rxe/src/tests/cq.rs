@@ -5,13 +5,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use uverbs_core::cq::Message;
+use uverbs_core::cq::{Message, Roles};
 use uverbs_core::frame::{Frame, Slab};
-use uverbs_core::provider::{CqOps, RecvOps, SendOps, View};
+use uverbs_core::provider::{ContextOps, CqInit, CqOps, Provider, QpInit, RecvOps, SendOps, View};
 use uverbs_core::table::{QpShared, SlotTable, UserIndexes};
 use uverbs_core::work::{Completed, Data, SendOp, Status, Wr};
 
-use super::rig::{Rig, free, wc};
+use super::kernel::Kernel;
+use super::rig::{CAP, Rig, free, wc};
+use crate::Rxe;
 
 /// Posts a send or a receive that owns a frame. False for a full queue.
 fn post(rig: &mut Rig, id: u64, recv: bool, slab: &Slab) -> bool {
@@ -178,8 +180,9 @@ fn a_queue_pair_with_anothers_index_does_not_take_its_place() {
     rig.cq.settle();
     let user_index = UserIndexes::default().take().unwrap();
     let same = QpShared { user_index, send: SlotTable::new(8), recv: SlotTable::new(8) };
+    let roles = Roles { send: true, recv: true };
     // SAFETY: nothing was ever posted there, so nothing is taken.
-    unsafe { rig.qp.recv_cq().tell(Message::Attach(Arc::new(same))) };
+    unsafe { rig.qp.recv_cq().tell(Message::Attach(Arc::new(same), roles)) };
     rig.cq.settle();
     rig.complete_recv(0, 128, 1, None);
     assert_eq!(poll(&mut rig).map(|(id, ..)| id), Some(1));
@@ -208,6 +211,40 @@ fn what_is_not_in_flight_is_skipped_and_counted() {
     assert!(rig.completions.lock().unwrap().post(&wc(&[0; 8], 0, 0, 0, None)));
     assert!(poll(&mut rig).is_none());
     assert_eq!((rig.cq.strays(), free(&slab)), (tokens.len() as u64 + 1, 4));
+}
+
+/// Its slots are another poller's, who may take them on another thread.
+#[test]
+fn a_completion_in_the_other_queues_ring_is_skipped() {
+    let kernel = Arc::new(Kernel::default());
+    let context = Rxe::open(kernel.core()).unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let (send_core, mut send_cq) = context.create_cq(&CqInit::new(15)).unwrap();
+    let (recv_core, mut recv_cq) = context.create_cq(&CqInit::new(15)).unwrap();
+    let mut init = QpInit::new(pd, send_core, recv_core);
+    init.cap = CAP;
+    let (_qp, mut sq, mut rq) = context.create_qp(&init).unwrap();
+    (sq.enable(true), rq.enable(true));
+    let mut at = rq.begin();
+    // SAFETY: no device writes anything.
+    unsafe { rq.post(&mut at, 1, &[]) }.unwrap();
+    // SAFETY: of the last `begin`.
+    unsafe { rq.ring(at) };
+    let mut at = sq.begin();
+    // SAFETY: no device reads anything.
+    unsafe { sq.post(&mut at, Wr::new(2), SendOp::Send, Data::List(&[])) }.unwrap();
+    // SAFETY: of the last `begin`.
+    unsafe { sq.ring(at) };
+    let [sends, recvs, ..] = &kernel.state().made[..] else { panic!() };
+    let (sends, recvs) = (Arc::clone(sends), Arc::clone(recvs));
+    let (send, recv) = (0u64.to_ne_bytes(), (1u64 << 32).to_ne_bytes());
+    for (queue, wrong, right) in [(&sends, recv, send), (&recvs, send, recv)] {
+        assert!(queue.lock().unwrap().post(&wc(&wrong, 0, 0, 0, None)));
+        assert!(queue.lock().unwrap().post(&wc(&right, 0, 0, 0, None)));
+    }
+    assert_eq!(send_cq.next().map(|polled| polled.wr_id), Some(2));
+    assert_eq!(recv_cq.next().map(|polled| polled.wr_id), Some(1));
+    assert_eq!((send_cq.strays(), recv_cq.strays()), (1, 1));
 }
 
 #[test]

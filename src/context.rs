@@ -17,7 +17,8 @@ use uverbs_core::provider::{ContextOps, CqInit};
 use crate::provider::Provider;
 use crate::{Any, CompletionQueue, Device, Local, ProtectionDomain, QueuePairBuilder};
 
-/// An open device. A cheap handle: clones share it, and it closes when the last object made from it is gone.
+/// An open device. A cheap handle: clones share it, and it closes when the last object made from it, a
+/// [`LocalPort`] included, is gone.
 #[doc(alias = "ibv_context")]
 #[derive(Debug)]
 pub struct Context<P: Provider = Any> {
@@ -163,8 +164,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for a GID index or a port that isn't there; [`Error::Unsupported`] on an Ethernet port without GIDs; the
-    /// kernel's refusal.
+    /// The kernel's refusal, for a port that isn't there [`Error::Kernel`] with `EINVAL`; [`Error::Limit`] for a GID index that isn't
+    /// there; [`Error::Unsupported`] on an Ethernet port without GIDs.
     pub fn local_port(&self, local: &Local) -> Result<LocalPort, Error> {
         let core = Arc::clone(self.inner.provider.core());
         let device = *self.inner.provider.device_attr();
@@ -240,7 +241,8 @@ impl<P: Provider> Context<P> {
 /// GIDs that are asked for at first: more than a port of a machine with few addresses has.
 const USUAL_GIDS: usize = 256;
 
-/// A port and the GID on it, as they were when [`Context::local_port`] asked; with the [`Local`] that it was asked with.
+/// A port and the GID on it, as they were when [`Context::local_port`] asked; with the [`Local`] that it was asked with. It keeps the
+/// device open, as every object made from it does.
 #[derive(Clone, Debug)]
 pub struct LocalPort {
     pub(crate) core: Arc<ContextCore>,

@@ -121,7 +121,7 @@ impl CqCore {
         self.handle
     }
 
-    /// The device's number.
+    /// The device's number; where the driver tells it to nobody (rxe), the kernel's handle once more.
     #[must_use]
     pub fn cqn(&self) -> u32 {
         self.cqn

@@ -16,8 +16,9 @@ use uverbs_kernel_abi::rxe::{
 };
 use uverbs_kernel_abi::wc as abi;
 
-/// The longest message, in bytes: IBTA vol 1, 9.7.7. The kernel checks it for its own users only.
-const MAX_MESSAGE: u64 = 1 << 31;
+/// The longest message, in bytes: one less than IBTA's (vol 1, 9.7.7), since the kernel keeps lengths in an `int` (kernel
+/// `rxe_req.c:rxe_requester`). It checks its own users' messages only.
+const MAX_MESSAGE: u64 = (1 << 31) - 1;
 /// Where a send's list or inline data begins.
 pub(crate) const SEND_HEAD: usize = size_of::<rxe_send_wqe>();
 /// Where a receive's list begins.
@@ -58,7 +59,7 @@ pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, Po
                 pieces.iter().fold(0usize, |total, piece| total.saturating_add(piece.len()));
             inline_size(total, room)?
         }
-        Data::One(sge) => check_list(std::slice::from_ref(sge), 1)?,
+        Data::One(sge) => check_list(std::slice::from_ref(sge), room.max_sge)?,
         Data::List(list) => check_list(list, room.max_sge)?,
     };
     if atomic && size != (Size { bytes: 8, entries: 1 }) {

@@ -7,6 +7,7 @@ use uverbs_core::provider::{CqOps, SendOps};
 use uverbs_core::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 
 use super::rig::{CAP, Rig, free};
+use crate::wqe::{self, Room};
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..][..4].try_into().unwrap())
@@ -92,6 +93,7 @@ fn what_does_not_fit_is_refused_and_leaves_nothing() {
         (SendOp::Send, Data::InlineList(&[&long[1..], b"x"]), PostError::InlineTooLong),
         (SendOp::Send, Data::List(&many), PostError::TooManySges),
         (SendOp::Send, Data::List(&huge), PostError::MessageTooLong),
+        (SendOp::Send, Data::One(sge(1 << 31)), PostError::MessageTooLong),
         (read, Data::Inline(b"x"), PostError::BadData),
         (atomic, Data::Inline(&[0; 8]), PostError::BadData),
         (atomic, Data::One(sge(7)), PostError::BadData),
@@ -102,6 +104,16 @@ fn what_does_not_fit_is_refused_and_leaves_nothing() {
     assert_eq!((rig.kicks(), rig.sends.lock().unwrap().head()), (0, None));
     rig.sq.enable(false);
     assert_eq!(rig.send(Wr::new(1), SendOp::Send, Data::List(&[])), Err(PostError::State));
+}
+
+#[test]
+fn a_queue_without_lists_takes_none() {
+    let room = Room { max_sge: 0, max_inline: 0 };
+    let check = |data: Data<'_>| wqe::check(&SendOp::Send, &data, room).map(|size| size.entries);
+    assert_eq!(check(Data::One(sge(1))), Err(PostError::TooManySges));
+    let list = [sge(1)];
+    assert_eq!(check(Data::List(&list)), Err(PostError::TooManySges));
+    assert_eq!(check(Data::Inline(b"")), Ok(0));
 }
 
 #[test]

@@ -46,12 +46,21 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
     /// The errno of the call.
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno>;
 
-    /// Maps `len` bytes of the file at `offset`, readable and writable, shared: doorbell pages, clock pages.
+    /// Maps `len` bytes of the file at `offset`, readable and writable, shared: doorbell pages, rings.
     ///
     /// # Errors
     ///
     /// The errno of the call.
     fn mmap(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno>;
+
+    /// The same for reading only, which may give a mapping that is writable too: clock pages.
+    ///
+    /// # Errors
+    ///
+    /// The errno of the call.
+    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
+        self.mmap(len, offset)
+    }
 
     /// The file descriptor, where there is one.
     fn raw_fd(&self) -> Option<RawFd> {

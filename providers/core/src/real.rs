@@ -82,17 +82,15 @@ unsafe impl UverbsDoor for KernelDoor {
         Errno::result(result).map(drop)
     }
 
-    /// Read-only where the kernel wants it so: mlx5_ib gives its clock pages to no writer (`EPERM`).
     fn mmap(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
-        let mut options = MmapOptions::new();
-        options.len(len).offset(offset);
-        options
-            .map_raw(&self.file)
-            .or_else(|error| match errno(&error) {
-                Errno::EPERM => options.map_raw_read_only(&self.file),
-                _ => Err(error),
-            })
-            .map_err(|error| errno(&error))
+        let mapped = MmapOptions::new().len(len).offset(offset).map_raw(&self.file);
+        mapped.map_err(|error| errno(&error))
+    }
+
+    /// mlx5_ib gives its clock pages to no writer (`EPERM`).
+    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
+        let mapped = MmapOptions::new().len(len).offset(offset).map_raw_read_only(&self.file);
+        mapped.map_err(|error| errno(&error))
     }
 
     fn raw_fd(&self) -> Option<RawFd> {
@@ -139,6 +137,19 @@ mod tests {
         // SAFETY: a header without attributes names no memory.
         assert_eq!(unsafe { door.ioctl(&mut command) }, Err(Errno::ENOTTY));
         assert_eq!(door.mmap(4096, 0).map(drop), Err(Errno::ENODEV));
+    }
+
+    #[test]
+    fn a_page_to_read_is_no_page_to_write() {
+        let door = KernelDoor::open(Path::new("/dev/zero"), None).unwrap();
+        let rights = |mapped: &MmapRaw| {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let start = format!("{:x}-", mapped.as_ptr().addr());
+            let line = maps.lines().find(|line| line.starts_with(&start)).unwrap();
+            line.split(' ').nth(1).unwrap().to_owned()
+        };
+        let (both, read) = (door.mmap(4096, 0).unwrap(), door.mmap_read_only(8192, 0).unwrap());
+        assert_eq!((&*rights(&both), &*rights(&read)), ("rw-s", "r--s"));
     }
 
     #[test]

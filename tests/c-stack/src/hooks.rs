@@ -333,7 +333,7 @@ unsafe fn map(
     let inside = trace::enter();
     inside.is(format_args!("mmap"));
     let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
-    let mapping = files::door(fd)?.mmap(len, offset)?;
+    let mapping = files::door(fd)?.mmap(len, offset, protection & libc::PROT_WRITE != 0)?;
     let (mapped, size) = (mapping.as_mut_ptr().cast::<c_void>(), mapping.len());
     if flags & libc::MAP_FIXED != 0 {
         let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;

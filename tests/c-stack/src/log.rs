@@ -76,13 +76,17 @@ impl Logged {
         result
     }
 
-    /// One mmap.
+    /// One mmap, to read and, if `writes`, to write.
     ///
     /// # Errors
     ///
     /// The errno.
-    pub(crate) fn mmap(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
-        let result = self.door.mmap(len, offset);
+    pub(crate) fn mmap(&self, len: usize, offset: u64, writes: bool) -> Result<MmapRaw, Errno> {
+        let result = if writes {
+            self.door.mmap(len, offset)
+        } else {
+            self.door.mmap_read_only(len, offset)
+        };
         if self.recorder.is_some() {
             let result = result.as_ref().err().map_or(0, |errno| *errno as i32);
             write(&format!("fd {} mmap {len} {offset:#x} = {result}\n", self.fd));

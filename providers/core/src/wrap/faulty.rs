@@ -103,6 +103,11 @@ unsafe impl UverbsDoor for Faulty {
         self.door.mmap(len, offset)
     }
 
+    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
+        self.check(|trigger| trigger == Trigger::Mmap)?;
+        self.door.mmap_read_only(len, offset)
+    }
+
     fn raw_fd(&self) -> Option<RawFd> {
         self.door.raw_fd()
     }

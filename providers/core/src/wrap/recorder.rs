@@ -172,6 +172,10 @@ unsafe impl UverbsDoor for Recorder {
         self.door.mmap(len, offset)
     }
 
+    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
+        self.door.mmap_read_only(len, offset)
+    }
+
     fn raw_fd(&self) -> Option<RawFd> {
         self.door.raw_fd()
     }

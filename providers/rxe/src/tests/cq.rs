@@ -224,7 +224,8 @@ fn a_completion_in_the_other_queues_ring_is_skipped() {
     let mut init = QpInit::new(pd, send_core, recv_core);
     init.cap = CAP;
     let (_qp, mut sq, mut rq) = context.create_qp(&init).unwrap();
-    (sq.enable(true), rq.enable(true));
+    sq.enable(true);
+    rq.enable(true);
     let mut at = rq.begin();
     // SAFETY: no device writes anything.
     unsafe { rq.post(&mut at, 1, &[]) }.unwrap();

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use zerocopy::IntoBytes;
 
@@ -84,8 +85,7 @@ impl<'a> Session<'a> {
         }
         for vector in self.hca.take_interrupts() {
             if let Some(Some(event)) = self.vectors.get(usize::from(vector)) {
-                // Fails only when the counter is full: then it is up.
-                let _ = nix::unistd::write(event, &1u64.to_ne_bytes());
+                raise(event);
             }
         }
         busy
@@ -199,6 +199,9 @@ impl<'a> Session<'a> {
         let range = set.start as usize..end as usize;
         if set.flags & DATA_EVENTFD != 0 {
             // A vector without a descriptor is switched off; the first message has none at all.
+            for fd in &*fds {
+                never_blocks(fd)?;
+            }
             let mut given = std::mem::take(fds).into_iter();
             for vector in &mut self.vectors[range] {
                 *vector = given.next();
@@ -236,6 +239,23 @@ impl<'a> Session<'a> {
             _ => self.hca.config_write(region.offset, data),
         }
         Ok(region.as_bytes().to_vec())
+    }
+}
+
+/// Makes writes to a descriptor of the client's fail where they would wait: one thread serves everything.
+fn never_blocks(fd: &OwnedFd) -> Result<(), Errno> {
+    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
+    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map(drop)
+}
+
+/// Signals an event. One that takes nothing more is up already.
+fn raise(event: &OwnedFd) {
+    // The flag is the client's, too, which may have cleared it again.
+    let mut fds = [PollFd::new(event.as_fd(), PollFlags::POLLOUT)];
+    let room = poll(&mut fds, PollTimeout::ZERO).is_ok()
+        && fds[0].revents().is_some_and(|ready| ready.contains(PollFlags::POLLOUT));
+    if room {
+        let _ = nix::unistd::write(event, &1u64.to_ne_bytes());
     }
 }
 

@@ -1,7 +1,10 @@
 //! Nonsense from a guest and from a client: answered or ignored, never the end of the server.
 
-use std::os::fd::AsRawFd;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use proptest::prelude::*;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus, Delivery};
 use uverbs_mlx5_prm::cmd::{cq, eq, header, mkey, qp, rq};
@@ -185,6 +188,32 @@ fn memory_that_may_be_cut_is_refused() {
     assert_eq!(host.map_file(file.as_raw_fd(), (0, 4096, 0)), Err(libc::EINVAL as u32));
     file.set_len(0).unwrap();
     assert_eq!(host.config(0), 0x101d_15b3);
+}
+
+/// Descriptors whose writer would wait for ever, as interrupts.
+#[test]
+fn interrupts_that_nobody_takes_are_skipped() {
+    let (reader, mut pipe) = std::io::pipe().unwrap();
+    let size = fcntl(&pipe, FcntlArg::F_GETPIPE_SZ).unwrap();
+    pipe.write_all(&vec![0; size as usize]).unwrap();
+    let full = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).unwrap();
+    full.write(u64::MAX - 1).unwrap();
+    for (fd, blocks) in [(pipe.as_raw_fd(), &pipe as &dyn AsFd), (full.as_raw_fd(), &full)] {
+        for again in [false, true] {
+            let mut driver = Driver::up();
+            driver.host.vectors(&[fd]).unwrap();
+            if again {
+                fcntl(blocks.as_fd(), FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+            }
+            // Commands raise vector 0.
+            driver.eq(0, 1 << 0xa);
+            for _ in 0..3 {
+                alive(&mut driver);
+            }
+            assert_eq!(driver.host.config(0), 0x101d_15b3);
+        }
+    }
+    drop(reader);
 }
 
 #[test]

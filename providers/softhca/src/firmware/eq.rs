@@ -1,6 +1,6 @@
 //! Event queues: the table, writing entries, arming, and the commands (Linux `core/eq.c`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use uverbs_mlx5_prm::cmd::Block;
 use uverbs_mlx5_prm::cmd::eq::{
@@ -21,6 +21,9 @@ use crate::pci::VECTORS;
 pub(super) const MAX_EQ: u32 = 1 << 6;
 /// Log2 of the largest event queue.
 pub(super) const LOG_MAX_EQES: u8 = 20;
+/// Events that may wait for room, of all queues together. They are of different objects, but numbers of destroyed ones may be
+/// among them. What comes on top is lost, as in a queue that overruns: its driver has taken nothing for very long.
+const MAX_WAITING: usize = 1 << 18;
 /// Bytes of an entry.
 const EQE_LEN: u64 = 64;
 /// Consumer index of the doorbell.
@@ -53,9 +56,11 @@ struct Eq {
     producer: u32,
     consumer: u32,
     armed: bool,
-    /// What the ring has no room for. Completion queues and queue pairs tell each thing once until it is taken, so this is
-    /// bounded by their number.
+    /// What the ring has no room for: each thing once, however often it happened.
     backlog: VecDeque<mlx5_eqe>,
+    waiting: BTreeSet<[u8; EQE_LEN as usize]>,
+    /// Commands that are done and not told: one event has room for all.
+    commands: u32,
 }
 
 impl EqTable {
@@ -71,11 +76,28 @@ impl EqTable {
 
     /// Writes an entry, and raises the queue's interrupt if it is armed.
     pub(crate) fn post(&mut self, dma: &dyn Dma, eqn: u32, eqe: mlx5_eqe) {
+        let full = self.waiting() >= MAX_WAITING;
         let Some(eq) = self.eqs.get_mut(&eqn) else { return };
-        eq.backlog.push_back(eqe);
+        if !full && eq.waiting.insert(key(&eqe)) {
+            eq.backlog.push_back(eqe);
+        }
         if eq.write(dma) {
             raise(&mut self.interrupts, eq.vector);
         }
+    }
+
+    /// The same for the commands of the entries in `vector`.
+    pub(super) fn post_commands(&mut self, dma: &dyn Dma, eqn: u32, vector: u32) {
+        let Some(eq) = self.eqs.get_mut(&eqn) else { return };
+        eq.commands |= vector;
+        if eq.write(dma) {
+            raise(&mut self.interrupts, eq.vector);
+        }
+    }
+
+    /// Events that wait for room.
+    fn waiting(&self) -> usize {
+        self.eqs.values().map(|eq| eq.backlog.len()).sum()
     }
 
     /// A store into a doorbell page at `offset`. False if that is no doorbell of an event queue; which queue, the value says.
@@ -110,7 +132,22 @@ fn raise(interrupts: &mut Vec<u16>, vector: u16) {
     }
 }
 
+/// What tells one event from another.
+fn key(eqe: &mlx5_eqe) -> [u8; EQE_LEN as usize] {
+    zerocopy::transmute!(*eqe)
+}
+
 impl Eq {
+    /// The next event that is to be told.
+    fn next(&mut self) -> Option<mlx5_eqe> {
+        if self.commands != 0 {
+            return Some(mlx5_eqe::command(std::mem::take(&mut self.commands)));
+        }
+        let eqe = self.backlog.pop_front()?;
+        self.waiting.remove(&key(&eqe));
+        Some(eqe)
+    }
+
     fn held(&self) -> u32 {
         self.producer.wrapping_sub(self.consumer) & INDEX_MASK
     }
@@ -120,7 +157,7 @@ impl Eq {
         let entries = 1u32 << self.log_entries;
         let mut wrote = false;
         while self.held() < entries {
-            let Some(mut eqe) = self.backlog.pop_front() else { break };
+            let Some(mut eqe) = self.next() else { break };
             let at = u64::from(self.producer & (entries - 1)) * EQE_LEN;
             // The owner bit flips with each lap; 0 on the first (eq.h, `next_eqe_sw`). Its release store publishes the rest.
             eqe.owner = (self.producer >> self.log_entries) as u8 & 1;
@@ -178,6 +215,8 @@ impl Firmware {
             consumer: 0,
             armed: false,
             backlog: VecDeque::new(),
+            waiting: BTreeSet::new(),
+            commands: 0,
         };
         eq.context.copy_from_slice(context);
         self.eqs.eqs.insert(eqn, eq);
@@ -218,4 +257,82 @@ fn mask(block: Block, input: &[u8]) -> [u64; 4] {
         *word = bytes.try_into().map_or(0, u64::from_be_bytes);
     }
     mask
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hca::testing::Arena;
+
+    const UAR: u32 = 0x10;
+
+    /// A queue of one entry, which is taken by nobody.
+    fn table(arena: &Arena) -> EqTable {
+        let mut table = EqTable::default();
+        let eq = Eq {
+            context: [0; eqc::SIZE],
+            region: Region::Flat { addr: arena.base(), len: EQE_LEN },
+            log_entries: 0,
+            uar: UAR,
+            vector: 0,
+            mask: [0; 4],
+            producer: 0,
+            consumer: 0,
+            armed: false,
+            backlog: VecDeque::new(),
+            waiting: BTreeSet::new(),
+            commands: 0,
+        };
+        table.eqs.insert(1, eq);
+        table
+    }
+
+    /// Takes what there is: type, first and last word of the data.
+    fn drain(table: &mut EqTable, arena: &Arena) -> Vec<(EventType, u32, u32)> {
+        let mut events = Vec::new();
+        while table.eqs[&1].held() != 0 {
+            let eqe: mlx5_eqe = zerocopy::transmute!(
+                <[u8; EQE_LEN as usize]>::try_from(arena.bytes(arena.base(), 64)).unwrap()
+            );
+            events.push((EventType(eqe.type_), eqe.data[0].get(), eqe.data[6].get()));
+            let consumer = table.eqs[&1].consumer + 1;
+            let doorbell = EqDoorbell::ZERO.with_eqn(1).with_ci(consumer);
+            assert!(table.ring(arena, UAR, EQ_DOORBELL_CI as u32, doorbell.0));
+        }
+        events
+    }
+
+    #[test]
+    fn what_nobody_takes_waits_once() {
+        let arena = Arena::new(64);
+        let mut table = table(&arena);
+        table.post(&arena, 1, mlx5_eqe::completion(9));
+        for turn in 0..100_000 {
+            table.post_commands(&arena, 1, 1 << (turn % 32));
+            table.post(&arena, 1, mlx5_eqe::completion(turn % 3));
+        }
+        assert_eq!(table.waiting(), 3);
+        let completion = |cqn| (EventType::COMP, 0, cqn);
+        let mut told = vec![completion(9), (EventType::CMD, u32::MAX, 0)];
+        told.extend((0..3).map(completion));
+        assert_eq!(drain(&mut table, &arena), told);
+        // What was told may be told again.
+        table.post(&arena, 1, mlx5_eqe::completion(2));
+        table.post_commands(&arena, 1, 4);
+        assert_eq!(drain(&mut table, &arena), [completion(2), (EventType::CMD, 4, 0)]);
+        assert_eq!(table.eqs[&1].waiting.len(), 0);
+    }
+
+    #[test]
+    fn what_waits_has_a_bound() {
+        let arena = Arena::new(64);
+        let mut table = table(&arena);
+        for cqn in 0..MAX_WAITING as u32 + 1000 {
+            table.post(&arena, 1, mlx5_eqe::completion(cqn));
+        }
+        assert_eq!(table.waiting(), MAX_WAITING);
+        assert_eq!(table.eqs[&1].waiting.len(), MAX_WAITING);
+        table.post_commands(&arena, 1, 1);
+        assert!(drain(&mut table, &arena).contains(&(EventType::CMD, 1, 0)));
+    }
 }

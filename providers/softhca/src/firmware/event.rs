@@ -44,7 +44,7 @@ impl Firmware {
     /// Commands of the entries in `vector` are done.
     pub(crate) fn tell_command(&mut self, vector: u32) {
         if let Some(eqn) = self.command_eq() {
-            self.eqs.post(&*self.dma, eqn, mlx5_eqe::command(vector));
+            self.eqs.post_commands(&*self.dma, eqn, vector);
         }
     }
 

@@ -41,7 +41,7 @@ impl Mapping {
 }
 
 impl GuestMemory {
-    /// Maps `len` bytes of `file` from `offset` on at guest address `iova`. What was there goes.
+    /// Maps `len` bytes of `file` from `offset` on at guest address `iova`. What was there goes; on an error it stays.
     pub(super) fn map(&self, iova: u64, len: u64, file: OwnedFd, offset: u64) -> io::Result<()> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let size = usize::try_from(len).ok().filter(|size| *size != 0);
@@ -58,22 +58,34 @@ impl GuestMemory {
             return Err(invalid("a file shorter than its range"));
         }
         let map = MmapOptions::new().offset(offset).len(size).map_raw(&file)?;
-        self.unmap(iova, len);
         let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
-        if mappings.len() >= MAX_MAPPINGS {
-            return Err(invalid("too many ranges"));
+        let mut kept = Self::without(&mappings, iova, len);
+        let at = kept.partition_point(|mapping| mapping.iova < iova);
+        kept.insert(at, Mapping { iova, len, start: 0, map: map.into() });
+        Self::replace(&mut mappings, kept)
+    }
+
+    /// Forgets a range; what lies on either side of it stays. On an error nothing has changed.
+    pub(super) fn unmap(&self, iova: u64, len: u64) -> io::Result<()> {
+        let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
+        let kept = Self::without(&mappings, iova, len);
+        Self::replace(&mut mappings, kept)
+    }
+
+    fn replace(mappings: &mut Vec<Mapping>, new: Vec<Mapping>) -> io::Result<()> {
+        // One that is cut in the middle becomes two.
+        if new.len() > MAX_MAPPINGS && new.len() > mappings.len() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many ranges"));
         }
-        let at = mappings.partition_point(|mapping| mapping.iova < iova);
-        mappings.insert(at, Mapping { iova, len, start: 0, map: map.into() });
+        *mappings = new;
         Ok(())
     }
 
-    /// Forgets a range; what lies on either side of it stays.
-    pub(super) fn unmap(&self, iova: u64, len: u64) {
+    /// What is left of `mappings` outside of a range.
+    fn without(mappings: &[Mapping], iova: u64, len: u64) -> Vec<Mapping> {
         let end = iova.saturating_add(len);
-        let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
-        let mut kept = Vec::with_capacity(mappings.len() + 1);
-        for mapping in mappings.drain(..) {
+        let mut kept = Vec::with_capacity(mappings.len() + 2);
+        for mapping in mappings {
             for (from, to) in
                 [(mapping.iova, iova.min(mapping.end())), (end.max(mapping.iova), mapping.end())]
             {
@@ -87,7 +99,7 @@ impl GuestMemory {
                 }
             }
         }
-        *mappings = kept;
+        kept
     }
 
     /// Forgets everything.
@@ -230,6 +242,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_refused_changes_nothing() {
+        let memory = GuestMemory::default();
+        let whole = file(1);
+        for page in 0..MAX_MAPPINGS as u64 {
+            let file = whole.try_clone().unwrap();
+            memory.map(page * PAGE, PAGE, file, 0).unwrap();
+        }
+        // Into the middle of one that is there, which would be three, and cut out of it, which would be two.
+        let part = |len| memory.map(0x10, len, whole.try_clone().unwrap(), 0);
+        assert!(part(0x10).is_err());
+        assert!(memory.unmap(0x10, 0x10).is_err());
+        assert_eq!(memory.read_lock().len(), MAX_MAPPINGS);
+        memory.write(0, &[7; PAGE as usize]).unwrap();
+        // Over all of it is no more than there was.
+        memory.map(0, PAGE, whole.try_clone().unwrap(), 0).unwrap();
+        memory.unmap(0, 2 * PAGE).unwrap();
+        assert_eq!(memory.read_lock().len(), MAX_MAPPINGS - 2);
+        part(0x10).unwrap();
+    }
+
+    #[test]
     fn files_that_may_shrink_are_refused() {
         let memory = GuestMemory::default();
         let seals = SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
@@ -267,7 +300,7 @@ mod tests {
                         model[page] = Some([tag, page as u8]);
                     }
                 } else {
-                    memory.unmap(first * PAGE, count * PAGE);
+                    memory.unmap(first * PAGE, count * PAGE).unwrap();
                     model[range].fill(None);
                 }
             }

@@ -148,7 +148,8 @@ impl<'a> Session<'a> {
                 if unmap.flags & UNMAP_ALL != 0 {
                     self.memory.clear();
                 } else {
-                    self.memory.unmap(unmap.address, unmap.size);
+                    let unmapped = self.memory.unmap(unmap.address, unmap.size);
+                    unmapped.map_err(|_| Errno::EINVAL)?;
                 }
                 Ok(unmap.as_bytes().to_vec())
             }

@@ -10,9 +10,10 @@ use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recvmsg};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -58,6 +59,7 @@ pub(super) struct Message {
 /// A client's socket.
 pub(super) struct Channel {
     socket: UnixStream,
+    limit: Duration,
 }
 
 impl AsFd for Channel {
@@ -68,26 +70,64 @@ impl AsFd for Channel {
 
 impl Channel {
     pub(super) fn new(socket: UnixStream) -> io::Result<Self> {
-        socket.set_read_timeout(Some(MESSAGE))?;
-        socket.set_write_timeout(Some(MESSAGE))?;
-        Ok(Self { socket })
+        Self::with_limit(socket, MESSAGE)
     }
 
-    /// Takes a message; None when the client has left.
+    fn with_limit(socket: UnixStream, limit: Duration) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, limit })
+    }
+
+    /// Takes a message, which has begun; None when the client has left.
     pub(super) fn receive(&self) -> io::Result<Option<Message>> {
+        let until = Instant::now() + self.limit;
         let mut header = Header::new_zeroed();
-        let Some(fds) = self.start(header.as_mut_bytes())? else { return Ok(None) };
+        let Some(fds) = self.start(header.as_mut_bytes(), until)? else { return Ok(None) };
         let mut body = vec![0; header.body().ok_or_else(|| broken("not a vfio-user message"))?];
-        (&self.socket).read_exact(&mut body)?;
+        let mut rest = &mut body[..];
+        while !rest.is_empty() {
+            match (&self.socket).read(rest) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => rest = &mut rest[bytes..],
+                Err(error) => self.wait(error, PollFlags::POLLIN, until)?,
+            }
+        }
         Ok(Some(Message { header, body, fds }))
     }
 
+    /// Sends all of `bytes`.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        (&self.socket).write_all(bytes)
+        let until = Instant::now() + self.limit;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match (&self.socket).write(rest) {
+                Ok(bytes) => rest = &rest[bytes..],
+                Err(error) => self.wait(error, PollFlags::POLLOUT, until)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What to do after `error`: waits until the socket is ready if that is all there is to it.
+    fn wait(&self, error: io::Error, what: PollFlags, until: Instant) -> io::Result<()> {
+        match error.kind() {
+            io::ErrorKind::Interrupted => return Ok(()),
+            io::ErrorKind::WouldBlock => {}
+            _ => return Err(error),
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "a message that does not end"));
+        }
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(self.socket.as_fd(), what)], timeout) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Fills `buf` with the start of a message, and takes the descriptors that come with it. None at the end.
-    fn start(&self, buf: &mut [u8]) -> io::Result<Option<Vec<OwnedFd>>> {
+    fn start(&self, buf: &mut [u8], until: Instant) -> io::Result<Option<Vec<OwnedFd>>> {
         let mut fds = Vec::new();
         let mut done = 0;
         while done < buf.len() {
@@ -97,8 +137,10 @@ impl Channel {
             let space = Some(control.as_mut_bytes());
             let (bytes, flags) =
                 match recvmsg::<()>(raw, &mut parts, space, MsgFlags::MSG_CMSG_CLOEXEC) {
-                    Err(Errno::EINTR) => continue,
-                    Err(error) => return Err(error.into()),
+                    Err(error) => {
+                        self.wait(error.into(), PollFlags::POLLIN, until)?;
+                        continue;
+                    }
                     Ok(message) => (message.bytes, message.flags),
                 };
             fds.extend(control.take());
@@ -126,4 +168,59 @@ fn broken(what: &'static str) -> io::Error {
 fn own(fd: RawFd) -> OwnedFd {
     // SAFETY: it came with SCM_RIGHTS: it is new, open, and nobody else in this process knows it.
     unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfio_user::message::MAX_MESSAGE;
+
+    const LIMIT: Duration = Duration::from_millis(300);
+    /// Shorter than the limit: each single wait ends in time.
+    const DRIP: Duration = Duration::from_millis(30);
+
+    /// A message that never stands still, and never ends.
+    #[test]
+    fn a_message_that_comes_in_drops_is_given_up() {
+        // In the header, and in the body.
+        for whole in [0, size_of::<Header>()] {
+            let (here, mut there) = UnixStream::pair().unwrap();
+            let client = std::thread::spawn(move || {
+                let header = Header { id: 1, command: 9, size: 1016, flags: 0, error: 0 };
+                let message = [header.as_bytes(), &[0; 1000]].concat();
+                there.write_all(&message[..whole])?;
+                message[whole..].iter().try_for_each(|byte| {
+                    std::thread::sleep(DRIP);
+                    there.write_all(&[*byte])
+                })
+            });
+            let start = Instant::now();
+            let channel = Channel::with_limit(here, LIMIT).unwrap();
+            let error = channel.receive().err().map(|error| error.kind());
+            assert_eq!(error, Some(io::ErrorKind::TimedOut));
+            assert!(start.elapsed() >= LIMIT && start.elapsed() < 10 * LIMIT);
+            drop(channel);
+            assert!(client.join().unwrap().is_err(), "it was not at its end");
+        }
+    }
+
+    /// An answer that is taken, but too slowly.
+    #[test]
+    fn an_answer_that_goes_in_drops_is_given_up() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let client = std::thread::spawn(move || {
+            // Enough that the sender finds some room each time.
+            let mut some = [0; 16384];
+            while there.read(&mut some).is_ok_and(|bytes| bytes != 0) {
+                std::thread::sleep(DRIP);
+            }
+        });
+        let channel = Channel::with_limit(here, LIMIT).unwrap();
+        let start = Instant::now();
+        let error = channel.send(&vec![0; MAX_MESSAGE]).err().map(|error| error.kind());
+        assert_eq!(error, Some(io::ErrorKind::TimedOut));
+        assert!(start.elapsed() < 10 * LIMIT);
+        drop(channel);
+        client.join().unwrap();
+    }
 }

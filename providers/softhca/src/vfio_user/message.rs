@@ -26,8 +26,11 @@ pub(super) mod flag {
     pub(crate) const ERROR: u32 = 1 << 5;
 }
 
-/// Bytes of the longest message that is taken: what a client may transfer at once, and a header.
-pub(super) const MAX_MESSAGE: usize = (1 << 20) + 4096;
+/// Bytes that a client may transfer at once (what a server offers that names no `max_data_xfer_size`).
+pub(super) const MAX_TRANSFER: u32 = 1 << 20;
+
+/// Bytes of the longest message that is taken: a transfer, and what stands before it.
+pub(super) const MAX_MESSAGE: usize = MAX_TRANSFER as usize + 4096;
 
 macro_rules! message {
     ($(#[$meta:meta])* $name:ident { $($field:ident: $ty:ty,)* }) => {

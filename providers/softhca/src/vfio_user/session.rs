@@ -13,8 +13,8 @@ use zerocopy::IntoBytes;
 use super::channel::{Channel, Message};
 use super::memory::GuestMemory;
 use super::message::{
-    DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Region, RegionInfo, UNMAP_ALL, Version,
-    command, flag, split,
+    DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, MAX_TRANSFER, Region, RegionInfo,
+    UNMAP_ALL, Version, command, flag, split,
 };
 use crate::pci::{BAR0_LEN, CONFIG_LEN, PciHca, VECTORS};
 
@@ -275,7 +275,8 @@ fn region_len(number: u32) -> u64 {
 
 fn check_range(region: &Region) -> Result<(), Errno> {
     let end = region.offset.checked_add(region.count.into());
-    match end.is_some_and(|end| end <= region_len(region.index)) {
+    let inside = end.is_some_and(|end| end <= region_len(region.index));
+    match inside && region.count <= MAX_TRANSFER {
         true => Ok(()),
         false => Err(Errno::EINVAL),
     }

@@ -172,6 +172,9 @@ fn requests_that_make_no_sense_are_errors() {
     assert!(host.request(8, &words(&[20, 0x24, 2, 64, 1]), &[]).is_err());
     assert!(host.request(8, &words(&[20, 0x24, 2, u32::MAX, 2]), &[]).is_err());
     assert!(host.request(8, &words(&[20, 0x24, 0, 0, 1]), &[]).is_err());
+    // More than a transfer may have: an answer is memory of the server's.
+    assert_eq!(host.region_read(0, 0, 1 << 20).unwrap().len(), 1 << 20);
+    assert_eq!(host.region_read(0, 0, (1 << 20) + 4), Err(libc::EINVAL as u32));
     // Data that is announced and not there.
     let mut write = 0u64.to_ne_bytes().to_vec();
     write.extend(words(&[0, 8]));

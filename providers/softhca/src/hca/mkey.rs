@@ -3,11 +3,18 @@
 use super::context::{Access, MkeyContext};
 use super::dma::{Dma, DmaFault, Region};
 use super::error::{HcaError, Noun};
+use super::indirect::Indirect;
 use std::collections::VecDeque;
 
 /// First index handed out. Index 1 with variant 0 would be 0x100, the lkey that ends a receive
 /// list (mlx5dv.h, `MLX5_INVALID_LKEY`); a few low ones are kept back as silicon does for its own.
 const FIRST_INDEX: u32 = 0x10;
+
+/// Addresses of pages that all keys together may hold, a part of another key counting as [`PART_WEIGHT`]: 64 GiB in pages of
+/// 4 KiB. Each of the many keys alone may have a list of megabytes, and the lists are memory of this process.
+const MAX_ENTRIES: u64 = 1 << 24;
+/// A part of a key takes as much as this many addresses.
+const PART_WEIGHT: u64 = 4;
 
 /// Keys within keys that are followed: windows on regions, lists of windows.
 const DEPTH: u32 = 4;
@@ -23,6 +30,8 @@ pub(super) enum KeyFault {
     Range,
     /// The key does not grant the right.
     Right,
+    /// The translations of all keys together are too many.
+    Room,
     /// The memory behind the key does not answer.
     Dma(DmaFault),
 }
@@ -36,6 +45,7 @@ impl KeyFault {
             KeyFault::Range => 0x53,
             KeyFault::Right => 0x54,
             KeyFault::Dma(_) => 0x55,
+            KeyFault::Room => 0x56,
         }
     }
 }
@@ -68,6 +78,8 @@ pub(super) struct KeyTable {
     slots: Vec<Slot>,
     free: VecDeque<u32>,
     live: u32,
+    /// What the live keys hold, of [`MAX_ENTRIES`].
+    entries: u64,
 }
 
 impl KeyTable {
@@ -82,6 +94,7 @@ impl KeyTable {
         if self.live >= max.min((1 << 24) - FIRST_INDEX) {
             return Err(HcaError::Limit { what: "max_mkey", limit: max.into() });
         }
+        self.entries = self.room(0, entries(&ctx)).map_err(|_| TOO_MANY)?;
         // The slot that is free longest: a stale key should match nothing for as long as can be.
         let slot = match self.free.pop_front() {
             Some(slot) => slot,
@@ -101,6 +114,8 @@ impl KeyTable {
     pub(super) fn modify(&mut self, key: u32, ctx: MkeyContext) -> Result<(), HcaError> {
         check_context(&ctx)?;
         let slot = self.slot(key).ok_or(bad_handle(key))?;
+        let old = self.slots[slot].key.as_ref().map_or(0, entries);
+        self.entries = self.room(old, entries(&ctx)).map_err(|_| TOO_MANY)?;
         self.slots[slot].dead = false;
         self.slots[slot].key = Some(ctx);
         Ok(())
@@ -109,7 +124,7 @@ impl KeyTable {
     /// The index alone counts, as in DESTROY_MKEY: a window's variant is its owner's to change.
     pub(super) fn destroy(&mut self, key: u32) -> Result<(), HcaError> {
         let slot = self.index(key).ok_or(bad_handle(key))?;
-        self.slots[slot].key = None;
+        self.entries -= self.slots[slot].key.take().as_ref().map_or(0, entries);
         self.free.push_back(slot as u32);
         self.live -= 1;
         Ok(())
@@ -138,7 +153,26 @@ impl KeyTable {
         self.index(key).is_some_and(|slot| self.slots[slot].dead)
     }
 
-    /// Changes a key in place, its variant and whether it is free. The caller checked what it becomes.
+    /// What all keys hold when `new` comes for `old`.
+    fn room(&self, old: u64, new: u64) -> Result<u64, KeyFault> {
+        let entries = self.entries - old + new;
+        // What shrinks is never refused.
+        if new > old && entries > MAX_ENTRIES { Err(KeyFault::Room) } else { Ok(entries) }
+    }
+
+    /// Gives a key other parts. Nothing changes on an error.
+    pub(super) fn set_parts(&mut self, key: u32, parts: Indirect) -> Result<(), KeyFault> {
+        let slot = self.index(key).ok_or(KeyFault::NoKey)?;
+        let old = self.slots[slot].key.as_ref().and_then(|ctx| ctx.indirect.as_ref());
+        let entries = self.room(old.map_or(0, weight), weight(&parts))?;
+        if let Some(ctx) = &mut self.slots[slot].key {
+            ctx.indirect = Some(parts);
+            self.entries = entries;
+        }
+        Ok(())
+    }
+
+    /// Changes a key in place, its variant and whether it is free. The caller checked what it becomes; its translation stays.
     pub(super) fn change(
         &mut self,
         key: u32,
@@ -375,6 +409,21 @@ fn check_context(ctx: &MkeyContext) -> Result<(), HcaError> {
     Ok(())
 }
 
+const TOO_MANY: HcaError = HcaError::Limit { what: "mkey translations", limit: MAX_ENTRIES };
+
+/// What a key holds, in addresses of pages.
+fn entries(ctx: &MkeyContext) -> u64 {
+    let pages = match &ctx.region {
+        Region::Flat { .. } => 0,
+        Region::Pages { pages, .. } => pages.len() as u64,
+    };
+    pages + ctx.indirect.as_ref().map_or(0, weight)
+}
+
+fn weight(parts: &Indirect) -> u64 {
+    parts.parts().len() as u64 * PART_WEIGHT
+}
+
 fn bad_handle(key: u32) -> HcaError {
     HcaError::BadHandle { noun: Noun::Mkey, number: key }
 }
@@ -414,6 +463,45 @@ mod tests {
         // Destroying goes by the index alone.
         table.destroy(first).unwrap();
         assert!(table.destroy(second).is_err());
+    }
+
+    #[test]
+    fn translations_have_a_bound_together() {
+        use crate::hca::indirect::Part;
+        const QUARTER: u64 = MAX_ENTRIES / 4;
+        let arena = Arena::new(0x1000);
+        let mut table = KeyTable::default();
+        let flat = key(&arena, 1, 0, 64, Access::empty());
+        let pages = |count: u64| {
+            let pages = vec![0; count as usize];
+            let region = Region::Pages { page_shift: 12, offset: 0, pages, len: 64 };
+            MkeyContext { region, ..flat.clone() }
+        };
+        let parts = |count: u64| {
+            let part = Part { len: 1, key: 0, addr: 0, stride: 0 };
+            Indirect::new(vec![part; count as usize], 1)
+        };
+        let full = [(); 3].map(|()| table.create(pages(QUARTER), None, 9).unwrap());
+        let list = MkeyContext { indirect: Some(Indirect::default()), free: true, ..flat.clone() };
+        let list = table.create(list, None, 9).unwrap();
+        table.set_parts(list, parts(QUARTER / PART_WEIGHT)).unwrap();
+        // Not one more, in any way.
+        let limit = Err(HcaError::Limit { what: "mkey translations", limit: MAX_ENTRIES });
+        assert_eq!(table.create(pages(1), None, 9), limit);
+        assert_eq!(table.modify(full[0], pages(QUARTER + 1)).map(|()| 0), limit);
+        let more = parts(QUARTER / PART_WEIGHT + 1);
+        assert_eq!(table.set_parts(list, more.clone()), Err(KeyFault::Room));
+        table.create(flat.clone(), None, 9).unwrap();
+        // What goes makes room for as much.
+        table.modify(full[0], pages(QUARTER - PART_WEIGHT)).unwrap();
+        table.set_parts(list, more).unwrap();
+        assert_eq!(table.create(pages(1), None, 9), limit);
+        table.destroy(list).unwrap();
+        table.create(pages(QUARTER), None, 9).unwrap();
+        for key in full {
+            table.destroy(key).unwrap();
+        }
+        assert_eq!(table.entries, QUARTER);
     }
 
     #[test]

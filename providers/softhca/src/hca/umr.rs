@@ -197,12 +197,12 @@ pub(super) fn execute(
     }
     let free = if has(FREE) { umr.free } else { is_free };
     let iova = has(START_ADDR).then_some(umr.start_addr);
+    if let Some(parts) = indirect {
+        keys.set_parts(umr.key, parts)?;
+    }
     keys.change(umr.key, has(MKEY).then_some(umr.variant), free, |key| {
         (key.pd, key.len, key.access) = (pd, len, access);
         key.iova = iova.unwrap_or(key.iova);
-        if indirect.is_some() {
-            key.indirect = indirect;
-        }
     });
     Ok(())
 }

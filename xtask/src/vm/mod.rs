@@ -30,9 +30,9 @@ use world::World;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask vm", about = "Tests in a virtual machine with a real kernel")]
 pub(crate) struct Options {
-    /// Which devices the machine has.
-    #[arg(long, value_enum, default_value = "c")]
-    world: World,
+    /// Which devices the machine has; every world in turn if not given.
+    #[arg(long, value_enum)]
+    world: Vec<World>,
     /// 6.1, 6.12, newest, or the version of a package linux-image-VERSION; may be repeated. All three if not given.
     #[arg(long)]
     kernel: Vec<String>,
@@ -71,7 +71,7 @@ pub(crate) fn chore(words: &[String]) -> ExitCode {
 /// What `cargo xtask test` does of it: the harness itself, world C on every kernel, the others on one, which takes long enough.
 pub(crate) fn add_usual(steps: &mut Steps) {
     let options = |world, kernel: &[&str], self_test| Options {
-        world,
+        world: vec![world],
         kernel: kernel.iter().map(|&name| name.to_owned()).collect(),
         test: None,
         keep: false,
@@ -86,6 +86,10 @@ pub(crate) fn add_usual(steps: &mut Steps) {
 }
 
 fn add(steps: &mut Steps, options: Options) {
+    let worlds = match &options.world[..] {
+        [] => World::ALL.to_vec(),
+        named => named.to_vec(),
+    };
     let kernels = match (&options.kernel[..], options.self_test) {
         ([], true) => vec![self_test::KERNEL.to_owned()],
         ([], false) => USUAL.map(str::to_owned).to_vec(),
@@ -103,12 +107,16 @@ fn add(steps: &mut Steps, options: Options) {
     let Some(kit) = kit else {
         return;
     };
-    for kernel in kernels {
-        if options.self_test {
+    if options.self_test {
+        for kernel in kernels {
             steps.step(format!("vm, self-test, {kernel}"), || self_test::run(&kit, &kernel));
-        } else {
-            let name = format!("vm, world {}, {kernel}", options.world.letter());
-            steps.step(name, || run::world(&kit, &kernel, &options));
+        }
+        return;
+    }
+    for world in worlds {
+        for kernel in &kernels {
+            let name = format!("vm, world {}, {kernel}", world.letter());
+            steps.step(name, || run::world(&kit, kernel, world, &options));
         }
     }
 }

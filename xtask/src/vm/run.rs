@@ -21,23 +21,22 @@ use crate::vm::verdict::{Limits, Ran};
 use crate::vm::world::World;
 
 /// Runs what the table has for a world on a kernel.
-pub(crate) fn world(kit: &Kit, name: &str, options: &Options) -> Outcome {
-    match run(kit, name, options) {
+pub(crate) fn world(kit: &Kit, name: &str, world: World, options: &Options) -> Outcome {
+    match run(kit, name, world, options) {
         Ok(outcome) | Err(outcome) => outcome,
     }
 }
 
-fn run(kit: &Kit, name: &str, options: &Options) -> Result<Outcome, Outcome> {
+fn run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<Outcome, Outcome> {
     let kernel = Kernel::fetch(name)?;
-    let rows = rows(&kernel, options)?;
+    let rows = rows(&kernel, world, options)?;
     let binaries = binaries::build(&rows.iter().filter_map(Row::test).collect())?;
-    let world = options.world;
     println!("vm: world {} on {}", world.letter(), kernel.version);
 
     let mut image = kit.bare()?;
     image.add_debian(&kit.guest).map_err(Outcome::Failed)?;
     scripts(&mut image)?;
-    let plan = plan(&mut image, &kernel, &rows, &binaries, options)?;
+    let plan = plan(&mut image, &rows, (&kernel, world), &binaries, options)?;
     let seconds = plan.programs.iter().chain(&plan.setup).map(|program| program.seconds).sum();
     let boot = Boot {
         kit,
@@ -68,14 +67,17 @@ fn run(kit: &Kit, name: &str, options: &Options) -> Result<Outcome, Outcome> {
 }
 
 /// The rows that run, of those in the table.
-fn rows(kernel: &Kernel, options: &Options) -> Result<Vec<Row>, Outcome> {
+fn rows(kernel: &Kernel, world: World, options: &Options) -> Result<Vec<Row>, Outcome> {
     let path = sources().join("programs.txt");
     let text = fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;
     let mut rows = programs::parse(&text).map_err(Outcome::Failed)?;
     let wanted = options.test.as_deref().unwrap_or_default();
-    rows.retain(|row| row.is_for(options.world, kernel) && row.name.contains(wanted));
+    rows.retain(|row| row.is_for(world, kernel) && row.name.contains(wanted));
     if rows.is_empty() && !options.shell {
-        return Err(Outcome::Failed(format!("no program's name contains {wanted:?}")));
+        let why = format!("no program's name contains {wanted:?}");
+        // Of several worlds one may have what is looked for.
+        let one = options.world.len() == 1;
+        return Err(if one { Outcome::Failed(why) } else { Outcome::Skipped(why) });
     }
     for row in &mut rows {
         row.words.extend(options.words.iter().cloned());
@@ -99,12 +101,11 @@ fn scripts(image: &mut Image) -> Result<(), Outcome> {
 /// What the guest is to do; what that needs goes into the image.
 fn plan(
     image: &mut Image,
-    kernel: &Kernel,
     rows: &[Row],
+    (kernel, world): (&Kernel, World),
     binaries: &Binaries,
     options: &Options,
 ) -> Result<Plan, Outcome> {
-    let world = options.world;
     let mut plan = Plan { shell: options.shell, ..Plan::default() };
     for (key, value) in [
         ("HOME", "/root"),

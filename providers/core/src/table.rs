@@ -340,7 +340,7 @@ impl SlotTable {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// How many work requests were posted up to the one that ended before `end`, if it was [`put_counted`](Self::put_counted); 0
+    /// How many work requests were posted up to the one that ended before `end`, if it was [`put_counted`](Slots::put_counted); 0
     /// in a table that is new or was reset. Posting side.
     ///
     /// # Safety

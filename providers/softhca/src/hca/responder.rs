@@ -313,13 +313,17 @@ fn has_legal_length(qp: &Qp, packet: &Packet<'_>) -> bool {
 fn send(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Refusal> {
     let (receive, offset) = match qp.responder.message.take() {
         Some(Message::Send { receive, offset }) => (receive, offset),
-        _ => match next_receive(qp, shared, packet, true)? {
-            Ok(receive) => (receive, 0),
-            Err((receive, why)) => {
-                complete::receive_failed(qp, shared, &receive, why);
-                return Err(OPERATIONAL);
+        _ => {
+            let from = ready(qp, shared, packet)?;
+            let spare = qp.responder.spare.take();
+            match spare.map_or_else(|| recv::take(qp, shared, from), Ok) {
+                Ok(receive) => (receive, 0),
+                Err((receive, why)) => {
+                    complete::receive_failed(qp, shared, &receive, why);
+                    return Err(OPERATIONAL);
+                }
             }
-        },
+        }
     };
     let data = packet.payload();
     let end = offset + data.len() as u64;
@@ -362,24 +366,14 @@ fn arrival(qp: &Qp, packet: &Packet<'_>, kind: CqeOpcode, bytes: u32, imm: u32) 
     Arrival { kind, bytes, imm, solicited, from, slid: path.dst.lid }
 }
 
-/// The receive for a message that starts; without its list if only an immediate value takes it.
-fn next_receive(
-    qp: &mut Qp,
-    shared: &mut Shared,
-    packet: &Packet<'_>,
-    with_list: bool,
-) -> Result<Result<Receive, (Receive, Failure)>, Refusal> {
-    if let Some(receive) = qp.responder.spare.take() {
-        return Ok(Ok(receive));
-    }
+/// The ring that a message which starts takes its receive from, if no other one left it a spare; not ready if there is
+/// neither.
+fn ready(qp: &Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<Source, Refusal> {
     let from = source(qp, shared, packet)?;
-    if recv::posted(qp, shared, from) == 0 {
+    if qp.responder.spare.is_none() && recv::posted(qp, shared, from) == 0 {
         return Err(Refusal::NotReady);
     }
-    Ok(match with_list {
-        true => recv::take(qp, shared, from),
-        false => Ok(recv::consume(qp, shared, from)),
-    })
+    Ok(from)
 }
 
 fn source(qp: &Qp, shared: &Shared, packet: &Packet<'_>) -> Result<Source, Refusal> {
@@ -416,24 +410,22 @@ fn write(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Re
     if end > len.into() || ends != (end == len.into()) {
         return Err(INVALID);
     }
-    let notifies = packet.layout().has_immediate();
-    if notifies && qp.responder.spare.is_none() {
-        let from = source(qp, shared, packet)?;
-        if recv::posted(qp, shared, from) == 0 {
-            return Err(Refusal::NotReady);
-        }
-    }
+    // Before anything is written: what isn't ready comes again whole.
+    let notice = match packet.immdt() {
+        Some(imm) => Some((imm.imm.get(), ready(qp, shared, packet)?)),
+        None => None,
+    };
     let to = (rkey, va.wrapping_add(offset.into()));
     let need = Access::REMOTE_WRITE;
     shared.keys.write(&*shared.dma, pd, to, need, data).map_err(refusal_of)?;
     let offset = offset + data.len() as u32;
     qp.responder.message = (!ends).then_some(Message::Write { va, rkey, len, offset });
-    if let Some(imm) = packet.immdt() {
+    if let Some((imm, from)) = notice {
         // Only the WQE is used up, its list is not (IBTA 9.7.5.1.1).
-        if let Ok(receive) = next_receive(qp, shared, packet, false)? {
-            let arrival = arrival(qp, packet, CqeOpcode::RESP_WR_IMM, len, imm.imm.get());
-            complete::receive_done(qp, shared, &receive, arrival);
-        }
+        let spare = qp.responder.spare.take();
+        let receive = spare.unwrap_or_else(|| recv::consume(qp, shared, from));
+        let arrival = arrival(qp, packet, CqeOpcode::RESP_WR_IMM, len, imm);
+        complete::receive_done(qp, shared, &receive, arrival);
     }
     Ok(())
 }
@@ -614,8 +606,7 @@ fn emit(
 ) -> Result<(Vec<u8>, Option<Answer>), NotSent> {
     let pkey = shared.config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied();
     let icrc = shared.port.needs_icrc();
-    let build = |opcode, psn| {
-        let opcode: Opcode = opcode;
+    let build = |opcode: Opcode, psn| {
         let opcode = opcode.of(qp.ctx.service.transport());
         let builder = PacketBuilder::new(opcode, qp.attrs.dest_qpn, psn);
         builder.pkey(pkey.unwrap_or(0xffff)).icrc(icrc)

@@ -1,0 +1,163 @@
+//! Bandwidth: as many messages outstanding as allowed, on all queue pairs.
+#![allow(unsafe_code, reason = "posts by address and key: see the module above")]
+
+use std::sync::atomic::{Ordering, fence};
+
+use uverbs::{Data, PostError, Wr};
+
+use super::{Line, Side, failed, id, not_posted, operation, wrong_arrival};
+use crate::error::Error;
+use crate::perf::options::{Operation, Shape, Test};
+use crate::pingpong::verify::Pattern;
+
+/// Completions that one poll takes.
+const BURST: usize = 64;
+
+impl Side {
+    /// So many messages more on each queue pair.
+    pub(in crate::perf) fn order(&mut self, messages: u64) {
+        for line in &mut self.lines {
+            line.todo = messages;
+        }
+    }
+
+    /// No more messages than are needed to learn of all that were posted.
+    pub(in crate::perf) fn close(&mut self) {
+        for line in &mut self.lines {
+            line.todo = line.todo.min(u64::from(line.silent > 0));
+        }
+    }
+
+    /// Messages posted, ever.
+    pub(in crate::perf) fn posted(&self) -> u64 {
+        self.lines.iter().map(|line| line.posted).sum()
+    }
+
+    /// Whether all that was ordered is complete.
+    pub(in crate::perf) fn is_done(&self) -> bool {
+        self.lines.iter().all(|line| line.todo == 0 && line.outstanding == 0)
+    }
+
+    /// Polls once, gives receives back, and posts what there is room for. Gives the messages that are known to be complete now, and
+    /// whether anything was done.
+    #[inline]
+    pub(in crate::perf) fn pump(&mut self, so_far: u64) -> Result<(u64, bool), Error> {
+        let (sent, mut busy) = self.collect(so_far)?;
+        for line in &mut self.lines {
+            if line.todo > 0 {
+                let source = self.inline.as_deref();
+                let posted = post_some(line, &self.shape, source);
+                busy |= posted.map_err(|error| not_posted(self.who, "a message", so_far, error))?;
+            }
+        }
+        Ok((sent, busy))
+    }
+
+    #[inline]
+    fn collect(&mut self, so_far: u64) -> Result<(u64, bool), Error> {
+        let mut sent = 0;
+        // Receives that came, to be given back after the burst.
+        let mut slots = [0u64; BURST];
+        let mut came = 0;
+        let mut burst = self.cq.poll(BURST);
+        while let Some(completion) = burst.next() {
+            let receive = completion.is_recv();
+            if let Err(failure) = completion.result() {
+                return Err(failed(self.who, receive, so_far, failure));
+            }
+            let id = completion.id();
+            if receive {
+                if completion.byte_len() != self.size {
+                    let len = completion.byte_len();
+                    return Err(wrong_arrival(self.who, so_far, len, self.size));
+                }
+                slots[came] = id;
+                came += 1;
+            } else if let Some(line) = self.lines.get_mut(id as u32 as usize) {
+                let count = (id >> 32) as u32;
+                line.outstanding = line.outstanding.saturating_sub(count);
+                sent += u64::from(count);
+            }
+        }
+        drop(burst);
+        for &id in &slots[..came] {
+            let (line, slot) = (id as u32, (id >> 32) as u32);
+            if self.shape.check {
+                self.verify_receive(line, slot)?;
+            }
+            self.receive(line, slot)?;
+        }
+        self.received += came as u64;
+        Ok((sent, sent > 0 || came > 0))
+    }
+
+    fn verify_receive(&mut self, line: u32, slot: u32) -> Result<(), Error> {
+        let Some(memory) = &self.memory.receives else { return Ok(()) };
+        fence(Ordering::Acquire);
+        let receives = self.shape.receives(self.size) as usize;
+        let place = line as usize * receives + slot as usize;
+        memory.read(place * self.memory.stride, &mut self.copy)?;
+        Ok(Pattern::new(0, self.who.other()).check(&self.copy)?)
+    }
+
+    /// After a run: what is in memory is what was sent. `writes` says that the peer wrote here, `reads` that this side has read.
+    pub(in crate::perf) fn verify_end(
+        &mut self,
+        active: bool,
+        peer_active: bool,
+    ) -> Result<(), Error> {
+        if !self.shape.check || self.shape.test != Test::Bw {
+            return Ok(());
+        }
+        fence(Ordering::Acquire);
+        for at in 0..self.lines.len() {
+            let memory = match self.shape.op {
+                Operation::Write if peer_active => &self.memory.incoming,
+                Operation::Read if active => &self.memory.outgoing,
+                Operation::FetchAdd | Operation::CompareSwap if active => {
+                    self.verify_word(at, self.lines[at].posted)?;
+                    continue;
+                }
+                _ => return Ok(()),
+            };
+            memory.read(at * self.memory.stride, &mut self.copy)?;
+            Pattern::new(0, self.who.other()).check(&self.copy)?;
+        }
+        Ok(())
+    }
+}
+
+/// Posts one list to a queue pair, if there is room for it, and rings. Gives whether it did.
+#[inline]
+fn post_some(line: &mut Line, shape: &Shape, inline: Option<&[u8]>) -> Result<bool, PostError> {
+    let room = shape.tx_depth - line.outstanding;
+    let wanted = u32::try_from(line.todo).unwrap_or(u32::MAX).min(shape.post_list);
+    if room < wanted {
+        return Ok(false);
+    }
+    let mut batch = line.qp.batch();
+    for at in 1..=wanted {
+        line.todo -= 1;
+        line.silent += 1;
+        // The last of all tells, and so does the last before there is no room: nothing else would ever make some.
+        let tells = line.silent >= shape.cq_mod
+            || line.todo == 0
+            || (at == wanted && room - at < shape.post_list);
+        let wr = Wr::new(id(line.number, line.silent));
+        let wr = if tells { wr } else { wr.unsignaled() };
+        let op = operation(shape.op, line.remote, line.posted);
+        let data = match inline {
+            Some(inline) => Data::Inline(inline),
+            None => Data::One(line.local),
+        };
+        // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a reference to it.
+        unsafe { batch.raw().post(wr, op, data) }?;
+        line.posted += 1;
+        if tells {
+            line.silent = 0;
+        }
+    }
+    batch.ring();
+    line.outstanding += wanted;
+    Ok(true)
+}

@@ -1,0 +1,196 @@
+//! Latency: one message at a time, on the first queue pair. Iterations count from 1.
+#![allow(unsafe_code, reason = "posts by address and key: see the module above")]
+
+use std::sync::atomic::{Ordering, fence};
+
+use uverbs::{Completed, Data, Wr};
+
+use super::{Side, failed, id, operation, wrong_arrival};
+use crate::error::Error;
+use crate::perf::options::Operation;
+use crate::pingpong::verify::{Pattern, Who};
+
+/// What is known of the one message under way.
+#[derive(Default)]
+pub(super) struct Turn {
+    /// Own work request completed.
+    sent: bool,
+    /// The receive that the peer's message took, when it has been polled: perhaps before anybody waits for it.
+    arrived: Option<u32>,
+    /// The same, when it has been seen.
+    held: Option<u32>,
+}
+
+impl Side {
+    /// What can be done before the clock runs.
+    pub(in crate::perf) fn prepare(&mut self, iteration: u64) -> Result<(), Error> {
+        self.turn.sent = false;
+        let check = self.shape.check;
+        match self.shape.op {
+            Operation::Write | Operation::Send if check => {
+                self.message(iteration, self.who).fill(&mut self.copy);
+                match &mut self.inline {
+                    Some(inline) => inline.copy_from_slice(&self.copy),
+                    None => self.memory.outgoing.write(0, &self.copy)?,
+                }
+            }
+            // The peer polls for the last byte.
+            Operation::Write => match &mut self.inline {
+                Some(inline) => {
+                    if let Some(last) = inline.last_mut() {
+                        *last = iteration as u8;
+                    }
+                }
+                None => self.memory.outgoing.write(self.last(), &[iteration as u8])?,
+            },
+            Operation::Read | Operation::FetchAdd | Operation::CompareSwap if check => {
+                // What the last one brought must not pass for this one's.
+                self.copy.fill(0xee);
+                self.memory.outgoing.write(0, &self.copy)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Posts the message, and rings.
+    #[inline]
+    pub(in crate::perf) fn post(&mut self, iteration: u64) -> Result<(), Error> {
+        let Some(line) = self.lines.first_mut() else { return Ok(()) };
+        let op = operation(self.shape.op, line.remote, line.posted);
+        let data = match &self.inline {
+            Some(inline) => Data::Inline(inline),
+            None => Data::One(line.local),
+        };
+        line.posted += 1;
+        let mut batch = line.qp.batch();
+        // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a reference to it.
+        let posted = unsafe { batch.raw().post(Wr::new(id(0, 1)), op, data) };
+        match posted {
+            Ok(()) => batch.ring(),
+            Err(error) => return Err(self.post_failed(iteration, error)),
+        }
+        Ok(())
+    }
+
+    /// Whether what this side waits for is there: the peer's message, or for what is one-sided the answer.
+    #[inline]
+    pub(in crate::perf) fn seen(&mut self, iteration: u64) -> Result<bool, Error> {
+        match self.shape.op {
+            Operation::Write => {
+                let mut last = [0];
+                self.memory.incoming.read(self.last(), &mut last)?;
+                Ok(last[0] == iteration as u8)
+            }
+            Operation::Send => {
+                self.look(iteration)?;
+                self.turn.held = self.turn.arrived.take();
+                Ok(self.turn.held.is_some())
+            }
+            _ => {
+                self.look(iteration)?;
+                Ok(self.turn.sent)
+            }
+        }
+    }
+
+    /// Whether this side's own message was acknowledged. Its memory is its own again then.
+    #[inline]
+    pub(in crate::perf) fn acknowledged(&mut self, iteration: u64) -> Result<bool, Error> {
+        if !self.turn.sent {
+            self.look(iteration)?;
+        }
+        Ok(self.turn.sent)
+    }
+
+    /// Polls, for what there is or for why there is nothing.
+    #[inline]
+    pub(in crate::perf) fn look(&mut self, iteration: u64) -> Result<(), Error> {
+        let mut burst = self.cq.poll(4);
+        while let Some(completion) = burst.next() {
+            let kind = completion.result();
+            let kind =
+                kind.map_err(|failure| failed(self.who, completion.is_recv(), iteration, failure))?;
+            if !completion.is_recv() {
+                self.turn.sent = true;
+            } else if self.turn.arrived.is_some() {
+                let what = format!("the {} received a message that nobody sent", self.who);
+                return Err(Error::Unexpected { iteration, what });
+            } else if kind == Completed::Recv && completion.byte_len() == self.size {
+                self.turn.arrived = Some((completion.id() >> 32) as u32);
+            } else {
+                let len = completion.byte_len();
+                return Err(wrong_arrival(self.who, iteration, len, self.size));
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what came with what was sent, where that was asked for.
+    pub(in crate::perf) fn verify(&mut self, iteration: u64) -> Result<(), Error> {
+        if !self.shape.check {
+            return Ok(());
+        }
+        // The message was seen by a relaxed load or by a completion; what is read of it is read after.
+        fence(Ordering::Acquire);
+        let stride = self.memory.stride;
+        let (memory, at) = match self.shape.op {
+            Operation::Write => (&self.memory.incoming, 0),
+            Operation::Send => match (&self.memory.receives, self.turn.held) {
+                (Some(receives), Some(slot)) => (receives, slot as usize * stride),
+                _ => return Ok(()),
+            },
+            Operation::Read => (&self.memory.outgoing, 0),
+            Operation::FetchAdd | Operation::CompareSwap => {
+                return self.verify_word(0, iteration);
+            }
+        };
+        memory.read(at, &mut self.copy)?;
+        let wanted = match self.shape.op {
+            Operation::Read => Pattern::new(0, self.who.other()),
+            _ => self.message(iteration, self.who.other()),
+        };
+        Ok(wanted.check(&self.copy)?)
+    }
+
+    /// Gives the receive back.
+    pub(in crate::perf) fn finish(&mut self) -> Result<(), Error> {
+        match self.turn.held.take() {
+            Some(slot) => self.receive(0, slot),
+            None => Ok(()),
+        }
+    }
+
+    /// The old value that the last atomic of a queue pair brought: all before it, and nothing else, changed the word.
+    pub(super) fn verify_word(&self, line: usize, iteration: u64) -> Result<(), Error> {
+        // None at all, when it was interrupted early.
+        let posted = self.lines.get(line).map_or(0, |line| line.posted);
+        let Some(wanted) = posted.checked_sub(1) else { return Ok(()) };
+        let got = self.memory.outgoing.load(line * self.memory.stride)?;
+        if got == wanted {
+            return Ok(());
+        }
+        Err(crate::pingpong::WrongWord {
+            iteration,
+            what: "the old value",
+            of: self.who.other(),
+            wanted,
+            got,
+        }
+        .into())
+    }
+
+    fn message(&self, iteration: u64, from: Who) -> Pattern {
+        let pattern = Pattern::new(iteration, from);
+        match self.shape.op {
+            Operation::Write => pattern.ending_with(iteration as u8),
+            _ => pattern,
+        }
+    }
+
+    /// Where the last byte of a message is.
+    #[inline]
+    fn last(&self) -> usize {
+        (self.size as usize).saturating_sub(1)
+    }
+}

@@ -105,6 +105,8 @@ impl Loop<'_> {
                 peer
             }
             Some(_) => {
+                let interrupted = measured.as_ref().is_some_and(|(phase, _)| phase.stopped);
+                let bench = if interrupted { &bench.parting() } else { bench };
                 self.done(own, bench)?;
                 let peer = self.serve(bench)?;
                 self.verify()?;

@@ -106,6 +106,12 @@ impl Bench<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// For the words at the end of a run that the user has ended: what was measured is reported. A second Ctrl-C ends the program.
+    pub(super) fn parting(&self) -> Self {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Self { stop: &NEVER, ..*self }
+    }
+
     /// Between two polls that found nothing.
     #[inline]
     pub(super) fn idle(&self) {
@@ -235,6 +241,17 @@ mod tests {
 
     /// Both ends of a run, each with arguments of its own, and what each gave.
     fn both(family: Family, client_args: &str, server_args: &str) -> [Result<Gave, String>; 2] {
+        let never = AtomicBool::new(false);
+        both_until(&never, family, client_args, server_args)
+    }
+
+    /// The same, until the client's user has had enough.
+    fn both_until(
+        enough: &AtomicBool,
+        family: Family,
+        client_args: &str,
+        server_args: &str,
+    ) -> [Result<Gave, String>; 2] {
         let plan = |args: &str| {
             let words = std::iter::once("perf").chain(args.split(' '));
             Only::parse_from(words).options.plan(family).unwrap()
@@ -252,7 +269,7 @@ mod tests {
                 end(Who::Server, &devices, control, &theirs.shape, theirs.sizes[0], &stop)
             });
             let client = Control::connect("127.0.0.1", port, limit).and_then(|control| {
-                end(Who::Client, &devices, control, &mine.shape, mine.sizes[0], &stop)
+                end(Who::Client, &devices, control, &mine.shape, mine.sizes[0], enough)
             });
             [text(client), text(server.join().unwrap())]
         })
@@ -274,6 +291,28 @@ mod tests {
         assert_eq!(wait(), Waited::Came);
         stop.store(true, Ordering::Relaxed);
         assert_eq!(wait(), Waited::Stopped);
+    }
+
+    #[test]
+    fn a_client_that_is_interrupted_keeps_what_it_measured() {
+        for (family, args) in [
+            (Family::Write, "lat -D 600"),
+            (Family::Read, "lat -D 600"),
+            (Family::Send, "bw -D 600 -s 64 --check"),
+        ] {
+            let enough = AtomicBool::new(false);
+            let gave = thread::scope(|scope| {
+                scope.spawn(|| {
+                    thread::sleep(Duration::from_millis(500));
+                    enough.store(true, Ordering::Relaxed);
+                });
+                both_until(&enough, family, args, args)
+            });
+            let [Ok(client), Ok(Gave::Nothing)] = gave else {
+                panic!("{family:?} {args}: {gave:?}")
+            };
+            assert!(!matches!(client, Gave::Nothing), "{family:?} {args}");
+        }
     }
 
     #[test]

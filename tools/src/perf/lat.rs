@@ -38,6 +38,7 @@ pub(super) fn run(ends: &mut Ends, bench: &Bench<'_>) -> Result<Option<Latency>,
             let mut client = Client { side, control };
             let latency = measure(&mut client, bench)?;
             let done = Done { messages: latency.histogram.len(), ns: latency.ns, posted: 0 };
+            let bench = if latency.interrupted { &bench.parting() } else { bench };
             client.control.done(done, bench.stop)?;
             client.control.wait_done(bench.stop)?;
             Ok(Some(latency))

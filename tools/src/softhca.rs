@@ -4,17 +4,22 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use uverbs::softhca::LinkLayer;
 use uverbs::softhca::pci::{PciOptions, Sink};
 use uverbs::softhca::vfio_user::Server;
+use uverbs::softhca::wire::Fabric;
 
 use crate::error::Error;
 use crate::output;
 
 /// From a client that could not be served to the next.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The greatest number of a device, which is the greatest LID of a port (IBTA vol 1, 4.1.3: what follows is multicast).
+const LAST: u16 = 0xbfff;
 
 /// Serve the software HCA to a virtual machine.
 #[derive(Debug, clap::Args)]
@@ -33,25 +38,30 @@ enum Command {
 /// QEMU 10.1 and newer plugs it into a guest, whose own mlx5_core and mlx5_ib bind to it. The guest's memory must be shared
 /// (-object memory-backend-memfd,...,share=on). Nothing here needs privileges. Without --once, the next client is served when
 /// one has left; the device is then as after power-on.
+///
+/// Several --socket are as many devices on one wire, in one guest or in several. Each is served, reset and left by itself, and
+/// its link is down while nobody is there.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "EXAMPLES:\n  \
     uverbs softhca serve --socket /tmp/hca.sock --log /tmp/hca.log\n  \
-    qemu-system-x86_64 ... -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/hca.sock\"}}'\n\n\
+    qemu-system-x86_64 ... -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/hca.sock\"}}'\n  \
+    uverbs softhca serve --socket /tmp/one.sock --socket /tmp/two.sock\n\n\
     EXIT STATUS: 0 after --once, 1 when the socket can't be made or a client broke off.")]
 struct Serve {
-    /// The socket that QEMU connects to; one that is left over is replaced
-    #[arg(long, value_name = "PATH")]
-    socket: PathBuf,
+    /// The socket that QEMU connects to, one for each device; one that is left over is replaced
+    #[arg(long, value_name = "PATH", required = true)]
+    socket: Vec<PathBuf>,
     /// The kind of its port
     #[arg(long, value_enum, default_value_t = Port::Ib)]
     port: Port,
-    /// Makes its GUID and LID
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=0xbfff))]
+    /// Makes its GUID, LID and MAC address; each further device has the next
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(LAST)))]
     number: u16,
-    /// Write a line for every command, doorbell and interrupt; - is standard error
+    /// Write a line for every command, doorbell and interrupt; - is standard error. Of several devices each line begins with
+    /// the number of its own
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Serve one client and end
+    /// Serve one client of each device and end
     #[arg(long)]
     once: bool,
 }
@@ -76,22 +86,51 @@ fn serve(args: &Serve) -> Result<(), Error> {
         Port::Ib => LinkLayer::InfiniBand,
         Port::Eth => LinkLayer::Ethernet,
     };
-    let options = PciOptions { number: args.number, link, ..PciOptions::default() };
-    let mut server = Server::new(&options);
-    if let Some(path) = &args.log {
-        server.log_to(sink(path).map_err(|error| failed(path, error))?);
+    let several = args.socket.len() > 1;
+    if args.socket.len() > usize::from(LAST - args.number) + 1 {
+        let why = format!("the last of {} devices would be above {LAST}", args.socket.len());
+        return Err(Error::Argument { option: "--number", value: args.number.to_string(), why });
     }
-    let listener = listen(&args.socket).map_err(|error| failed(&args.socket, error))?;
+    let log = args.log.as_ref().map(|path| log(path).map_err(|error| failed(path, error)));
+    let log = log.transpose()?;
+    let fabric = Fabric::default();
+    let mut devices = Vec::new();
+    for (number, path) in (args.number..).zip(&args.socket) {
+        let options = PciOptions { number, link, ..PciOptions::default() };
+        let server = Server::on(&fabric, &options);
+        let mut server = server.map_err(|error| failed(path, error))?;
+        if let Some(log) = &log {
+            server.log_to(sink(log, several.then_some(number)));
+        }
+        let listener = listen(path).map_err(|error| failed(path, error))?;
+        devices.push((server, listener, path));
+    }
+    // A thread for each: what one's client does or leaves undone is nothing to the others.
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (server, listener, path) in devices {
+            threads.push(scope.spawn(move || serve_device(server, &listener, path, args.once)));
+        }
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a server does not panic"))
+    })
+}
+
+/// Serves one device's clients, one after the other.
+fn serve_device(
+    mut server: Server,
+    listener: &UnixListener,
+    path: &Path,
+    once: bool,
+) -> Result<(), Error> {
     loop {
-        match server.serve_one(&listener) {
-            Ok(()) if args.once => return Ok(()),
-            Err(error) if args.once => return Err(failed(&args.socket, error)),
-            Ok(()) => {}
-            Err(error) => {
-                output::complain(&failed(&args.socket, error));
-                // What makes `accept` fail may last, and fails at once.
-                std::thread::sleep(PAUSE);
-            }
+        let served = server.serve_one(listener).map_err(|error| failed(path, error));
+        if once {
+            return served;
+        }
+        if let Err(error) = served {
+            output::complain(&error);
+            // What makes `accept` fail may last, and fails at once.
+            thread::sleep(PAUSE);
         }
     }
 }
@@ -117,11 +156,23 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-fn sink(path: &Path) -> io::Result<Sink> {
-    let mut out: Box<dyn Write + Send> = match path.as_os_str() == "-" {
-        true => Box::new(io::stderr()),
-        false => Box::new(File::create(path)?),
-    };
-    // A full disk must not stop the device.
-    Ok(Box::new(move |line| drop(writeln!(out, "{line}"))))
+/// Where the lines of all devices go.
+type Log = Arc<Mutex<dyn Write + Send>>;
+
+fn log(path: &Path) -> io::Result<Log> {
+    Ok(match path.as_os_str() == "-" {
+        true => Arc::new(Mutex::new(io::stderr())),
+        false => Arc::new(Mutex::new(File::create(path)?)),
+    })
+}
+
+fn sink(log: &Log, number: Option<u16>) -> Sink {
+    let log = Arc::clone(log);
+    let name = number.map(|number| format!("{number} ")).unwrap_or_default();
+    Box::new(move |line| {
+        // In one piece, for whoever reads along. A full disk must not stop the device.
+        let line = format!("{name}{line}\n");
+        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = log.write_all(line.as_bytes());
+    })
 }

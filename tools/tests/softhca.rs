@@ -1,6 +1,7 @@
 //! `uverbs softhca serve`, where it can't.
 
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,27 +13,56 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn a_server_without_descriptors_is_quiet() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("hca.sock");
-    // Standard ones and the listener.
+    // Standard ones, the bell and the listener.
     let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -n 4 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_uverbs")]);
+    limited.args(["-c", "ulimit -n 5 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_uverbs")]);
     limited
         .args(["softhca", "serve", "--socket"])
         .arg(&socket)
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     let mut server = limited.stderr(Stdio::piped()).spawn().unwrap();
-    let start = Instant::now();
-    let client = loop {
-        match UnixStream::connect(&socket) {
-            Ok(client) => break client,
-            Err(_) if start.elapsed() < LIMIT => std::thread::sleep(Duration::from_millis(5)),
-            Err(error) => panic!("no server: {error}"),
-        }
-    };
+    let client = connect(&socket);
     std::thread::sleep(Duration::from_secs(1));
     server.kill().unwrap();
     let output = server.wait_with_output().unwrap();
     drop(client);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!((1..=15).contains(&said.lines().count()), "{}", said.lines().count());
+}
+
+/// Two devices: each takes its client, each line of the log says whose it is, and with `--once` the end is that of both.
+#[test]
+fn a_server_of_two_devices_serves_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, two, log] = ["one.sock", "two.sock", "log"].map(|name| dir.path().join(name));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
+    command.args(["softhca", "serve", "--once", "--number", "8", "--socket"]).arg(&one);
+    command.arg("--socket").arg(&two).arg("--log").arg(&log).stdin(Stdio::null());
+    let mut server = command.spawn().unwrap();
+    for path in [&two, &one] {
+        assert_eq!(server.try_wait().unwrap(), None, "one of its devices has no client yet");
+        drop(connect(path));
+    }
+    let start = Instant::now();
+    while server.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < LIMIT);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(server.wait().unwrap().success());
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.lines().all(|line| line.starts_with("8 ") || line.starts_with("9 ")), "{log}");
+    assert!(log.lines().any(|line| line.starts_with("9 ") && line.contains("reset")), "{log}");
+}
+
+/// Waits for the server.
+fn connect(path: &Path) -> UnixStream {
+    let start = Instant::now();
+    loop {
+        match UnixStream::connect(path) {
+            Ok(client) => return client,
+            Err(_) if start.elapsed() < LIMIT => std::thread::sleep(Duration::from_millis(5)),
+            Err(error) => panic!("no server: {error}"),
+        }
+    }
 }

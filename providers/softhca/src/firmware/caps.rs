@@ -174,7 +174,7 @@ impl Firmware {
         VPORT_COUNTERS.set(cap, 1);
         DEVICE_FREQUENCY_KHZ.set(cap, FREQUENCY_KHZ);
         DEVICE_FREQUENCY_MHZ.set(cap, FREQUENCY_KHZ / 1000);
-        VHCA_ID.set(cap, 1);
+        VHCA_ID.set(cap, self.profile.number.into());
     }
 }
 

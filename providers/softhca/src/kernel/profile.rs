@@ -48,6 +48,8 @@ pub(crate) const MAX_UARS: u32 = 1 << 10;
 /// Identity and limits of one device.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
+    /// From which the rest is made.
+    pub(crate) number: u16,
     /// `node_guid` as a number; its bytes in network order are those of the GID.
     pub(crate) guid: u64,
     pub(crate) gids: Vec<Gid>,
@@ -81,7 +83,7 @@ impl Profile {
             LinkLayer::Ethernet => 0,
             LinkLayer::InfiniBand => number,
         };
-        Self { guid, gids, lid, max_pd: 1 << 24, max_ah: 1 << 20, memlock: u64::MAX, hca }
+        Self { number, guid, gids, lid, max_pd: 1 << 24, max_ah: 1 << 20, memlock: u64::MAX, hca }
     }
 
     pub(crate) fn is_ethernet(&self) -> bool {

@@ -3,7 +3,10 @@
 //!
 //! One client at a time, one thread: it answers messages, and works as the device between them. Everything is trapped: each
 //! register and doorbell that the guest touches is a message. Nothing here needs privileges.
+//!
+//! Several functions, each served by a thread of its own, may share a wire ([`Server::on`]).
 
+mod bell;
 mod channel;
 mod memory;
 mod message;
@@ -14,23 +17,50 @@ pub use self::memory::GuestMemory;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::time::Instant;
 
+use self::bell::Bell;
 use self::session::Session;
 use crate::pci::{PciHca, PciOptions, Sink};
+use crate::wire::{Fabric, LinkControl};
 
 /// A function and who may use it.
 #[derive(Debug)]
 pub struct Server {
     hca: PciHca,
     memory: Arc<GuestMemory>,
+    /// In while a client is there.
+    cable: LinkControl,
+    /// Rings when a frame comes.
+    bell: Arc<Bell>,
+    /// The device's clock goes on from client to client.
+    start: Instant,
 }
 
 impl Server {
-    /// A function as `options` describe it.
-    #[must_use]
-    pub fn new(options: &PciOptions) -> Self {
+    /// A function as `options` describe it, alone on its wire.
+    ///
+    /// # Errors
+    ///
+    /// What the system says when it has no descriptor left.
+    pub fn new(options: &PciOptions) -> io::Result<Self> {
+        Self::on(&Fabric::default(), options)
+    }
+
+    /// A function whose port is on `fabric`. Its link is down until a client is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::new`].
+    pub fn on(fabric: &Fabric, options: &PciOptions) -> io::Result<Self> {
         let memory = Arc::new(GuestMemory::default());
-        Self { hca: PciHca::new(options, memory.clone(), None), memory }
+        let port = fabric.attach(&[]);
+        let cable = port.link_control();
+        cable.unplug();
+        let bell = Arc::new(Bell::new()?);
+        port.set_waker(Arc::clone(&bell).into());
+        let hca = PciHca::new(options, memory.clone(), Some(Box::new(port)));
+        Ok(Self { hca, memory, cable, bell, start: Instant::now() })
     }
 
     /// Writes a line for every command, doorbell and interrupt.
@@ -46,7 +76,9 @@ impl Server {
     /// stops in the middle.
     pub fn serve_one(&mut self, listener: &UnixListener) -> io::Result<()> {
         let (socket, _) = listener.accept()?;
-        let done = Session::new(&mut self.hca, &self.memory, socket).and_then(Session::run);
+        self.cable.replug();
+        let done = Session::new(self, socket).and_then(Session::run);
+        self.cable.unplug();
         self.hca.reset();
         self.memory.clear();
         done

@@ -10,6 +10,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use zerocopy::IntoBytes;
 
+use super::Server;
+use super::bell::Bell;
 use super::channel::{Channel, Message};
 use super::memory::GuestMemory;
 use super::message::{
@@ -49,18 +51,16 @@ pub(super) struct Session<'a> {
     memory: &'a GuestMemory,
     channel: Channel,
     vectors: Vec<Option<OwnedFd>>,
+    bell: &'a Bell,
     start: Instant,
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(
-        hca: &'a mut PciHca,
-        memory: &'a GuestMemory,
-        socket: UnixStream,
-    ) -> io::Result<Self> {
+    pub(super) fn new(server: &'a mut Server, socket: UnixStream) -> io::Result<Self> {
         let channel = Channel::new(socket)?;
         let vectors = (0..VECTORS).map(|_| None).collect();
-        Ok(Self { hca, memory, channel, vectors, start: Instant::now() })
+        let Server { hca, memory, bell, start, .. } = server;
+        Ok(Self { hca, memory, channel, vectors, bell, start: *start })
     }
 
     /// Serves until the client leaves.
@@ -91,16 +91,24 @@ impl<'a> Session<'a> {
         busy
     }
 
-    /// Waits for a message, or for the device to have work; whether there is a message.
+    /// Waits for a message, a frame, or for the device to have other work; whether there is a message.
     fn wait(&self, busy: bool) -> io::Result<bool> {
         let now = self.start.elapsed();
         let due = self.hca.next_deadline().map_or(IDLE, |when| when.saturating_sub(now));
         let timeout = if busy { Duration::ZERO } else { due.min(IDLE) };
         // In milliseconds; what is due within one is waited for awake.
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO);
-        let mut fds = [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)];
+        let mut fds =
+            [self.channel.as_fd(), self.bell.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         match poll(&mut fds, timeout) {
-            Ok(ready) => Ok(ready != 0),
+            Ok(_) => {
+                let [message, frame] = fds.map(|fd| fd.any().unwrap_or(true));
+                if frame {
+                    // Before the frames are looked at, so that the next one rings again.
+                    self.bell.silence();
+                }
+                Ok(message)
+            }
             Err(Errno::EINTR) => Ok(false),
             Err(error) => Err(error.into()),
         }

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+use std::task::Waker;
 
 use super::{Address, Frame, Wire, WireFull};
 
@@ -45,6 +48,7 @@ struct Port {
     /// Changes only under the lock of `inbox`, so that no frame enters a dead port's queue.
     plugged: AtomicBool,
     inbox: Mutex<VecDeque<Frame>>,
+    waker: OnceLock<Waker>,
 }
 
 #[derive(Default)]
@@ -89,6 +93,15 @@ impl Port {
 
     fn is_plugged(&self) -> bool {
         self.plugged.load(Ordering::Acquire)
+    }
+
+    /// Puts a frame into the queue, and wakes an HCA that may sleep: one that is not the sender itself, with nothing to read.
+    fn put(&self, inbox: &mut VecDeque<Frame>, frame: Frame, sender: &Port) {
+        let sleeps = inbox.is_empty() && !std::ptr::eq(self, sender);
+        inbox.push_back(frame);
+        if sleeps && let Some(waker) = self.waker.get() {
+            waker.wake_by_ref();
+        }
     }
 }
 
@@ -162,8 +175,11 @@ impl Fabric {
     /// LIDs that are not 0. An address that another port already has stays with that one.
     #[must_use]
     pub fn attach(&self, addresses: &[Address]) -> FabricPort {
-        let port =
-            Arc::new(Port { plugged: AtomicBool::new(true), inbox: Mutex::new(VecDeque::new()) });
+        let port = Arc::new(Port {
+            plugged: AtomicBool::new(true),
+            inbox: Mutex::default(),
+            waker: OnceLock::new(),
+        });
         let mut table = self.shared.write();
         let id = table.next_id;
         table.next_id += 1;
@@ -222,6 +238,11 @@ impl FabricPort {
     pub fn link_control(&self) -> LinkControl {
         self.link.clone()
     }
+
+    /// Whom to wake when a frame comes from another port and nothing was there to read. Said once; later ones are ignored.
+    pub fn set_waker(&self, waker: Waker) {
+        let _ = self.link.port.waker.set(waker);
+    }
 }
 
 impl LinkControl {
@@ -272,7 +293,7 @@ impl Wire for FabricPort {
             for member in members {
                 let mut inbox = member.inbox();
                 if member.is_plugged() && inbox.len() < shared.depth {
-                    inbox.push_back(frame.clone());
+                    member.put(&mut inbox, frame.clone(), port);
                 } else {
                     add(&counters.missed_copies, 1);
                 }
@@ -291,7 +312,7 @@ impl Wire for FabricPort {
             add(&counters.refused, 1);
             return Err(WireFull(frame));
         } else {
-            inbox.push_back(frame);
+            target.put(&mut inbox, frame, port);
         }
         add(&counters.sent, 1);
         Ok(())

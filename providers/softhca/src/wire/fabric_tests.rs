@@ -165,6 +165,30 @@ fn a_dropped_port_is_gone_for_good() {
     assert_eq!(fabric.stats(), stats);
 }
 
+#[test]
+fn a_frame_wakes_who_has_nothing_to_read() {
+    struct Count(AtomicU64);
+    impl std::task::Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let fabric = Fabric::new();
+    let mut a = fabric.attach(&[gid(1)]);
+    let mut b = fabric.attach(&[gid(2)]);
+    let count = Arc::new(Count(AtomicU64::new(0)));
+    b.set_waker(Arc::clone(&count).into());
+    let woken = || count.0.load(Ordering::Relaxed);
+    a.transmit(frame(gid(1), gid(2), 1)).unwrap();
+    a.transmit(frame(gid(1), gid(2), 2)).unwrap();
+    assert_eq!((woken(), numbers(&mut b)), (1, vec![1, 2]));
+    a.transmit(frame(gid(1), gid(2), 3)).unwrap();
+    assert_eq!((woken(), numbers(&mut b)), (2, vec![3]));
+    // Who sends is awake.
+    b.transmit(frame(gid(2), gid(2), 4)).unwrap();
+    assert_eq!((woken(), numbers(&mut b)), (2, vec![4]));
+}
+
 /// Two threads push through a small queue into a third: nothing is lost, each keeps its order.
 #[test]
 fn threads_share_a_fabric() {

@@ -41,6 +41,21 @@ pub(crate) struct Qp {
     pub(crate) record: u64,
 }
 
+/// Where a connection leads.
+pub(crate) struct Path {
+    pub(crate) lid: u64,
+    /// In place of the LID; the port's own entry 2.
+    pub(crate) gid: Option<[u8; 16]>,
+    /// The code of the wait for an acknowledgement.
+    pub(crate) timeout: u64,
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Self { lid: 1, gid: None, timeout: 18 }
+    }
+}
+
 pub(crate) const LOG_CQES: u32 = 4;
 pub(crate) const LOG_EQES: u32 = 3;
 
@@ -50,7 +65,8 @@ impl Driver {
         Self::on(Host::new())
     }
 
-    fn on(host: Host) -> Self {
+    /// The same on a host of the caller's.
+    pub(crate) fn on(host: Host) -> Self {
         let mut driver =
             Self { host, cmdq: 0, next: BASE, uar: 0, pd: 0, lkey: 0, eqs: Vec::new() };
         let cmdq = driver.page();
@@ -71,7 +87,7 @@ impl Driver {
         Self::on(Host::with(options)).initialised()
     }
 
-    fn initialised(self) -> Self {
+    pub(crate) fn initialised(self) -> Self {
         let mut driver = self;
         driver.ok(CmdOpcode::ENABLE_HCA, 0, &[0; 16], 16);
         driver.ok(CmdOpcode::INIT_HCA, 0, &[0; 32], 16);
@@ -331,11 +347,11 @@ impl Driver {
 
     /// From reset to ready to send, to queue pair `peer` of the same port.
     pub(crate) fn connect(&mut self, qpn: u32, peer: u32) {
-        self.connect_to(qpn, peer, None);
+        self.connect_to(qpn, peer, &Path::default());
     }
 
-    /// The same, to a GID, which is the port's entry 2.
-    pub(crate) fn connect_to(&mut self, qpn: u32, peer: u32, gid: Option<[u8; 16]>) {
+    /// The same, to a port.
+    pub(crate) fn connect_to(&mut self, qpn: u32, peer: u32, to: &Path) {
         let change = |fields: &[(Field, u64)], path: &[(Field, u64)], mask: u64| {
             let mut input = [0; qp::rst2init_qp_in::SIZE];
             qp::rst2init_qp_in::QPN.set(&mut input, qpn.into());
@@ -359,14 +375,14 @@ impl Driver {
             (qpc::MIN_RNR_NAK, 1),
             (qpc::LOG_RRA_MAX, 2),
         ];
-        let path = match gid {
-            None => vec![(ads::RLID, 1)],
+        let path = match to.gid {
+            None => vec![(ads::RLID, to.lid)],
             Some(_) => {
                 vec![(ads::SRC_ADDR_INDEX, 2), (ads::HOP_LIMIT, 64), (ads::UDP_SPORT, 0xc000)]
             }
         };
         let mut rtr = change(&rtr, &path, 0);
-        if let Some(gid) = gid {
+        if let Some(gid) = to.gid {
             let context = qp::rst2init_qp_in::QPC.of_mut(&mut rtr);
             let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(context);
             ads::RGID_RIP.of_mut(path).copy_from_slice(&gid);
@@ -378,7 +394,7 @@ impl Driver {
             (qpc::RNR_RETRY, 7),
             (qpc::LOG_SRA_MAX, 2),
         ];
-        let rts = change(&rts, &[(ads::ACK_TIMEOUT, 18)], 0);
+        let rts = change(&rts, &[(ads::ACK_TIMEOUT, to.timeout)], 0);
         self.ok(CmdOpcode::RTR2RTS_QP, 0, &rts, 16);
     }
 }

@@ -5,7 +5,7 @@ use uverbs_mlx5_prm::cmd::rq::wq;
 use uverbs_mlx5_prm::cmd::{caps, hca, nic, register, sq, steering};
 
 use crate::data::{receive, send};
-use crate::driver::{Cq, Driver};
+use crate::driver::{Cq, Driver, Path};
 
 const GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
 
@@ -57,8 +57,9 @@ fn connections_go_from_and_to_the_addresses_that_the_driver_set() {
     let (a, b) = (driver.qp(&cq), driver.qp(&cq));
     assert_eq!(set_address(&mut driver, 255, GID), CmdStatus::BAD_PARAM_ERR);
     assert_eq!(set_address(&mut driver, 2, GID), CmdStatus::OK);
-    driver.connect_to(a.number, b.number, Some(GID));
-    driver.connect_to(b.number, a.number, Some(GID));
+    let path = Path { gid: Some(GID), ..Path::default() };
+    driver.connect_to(a.number, b.number, &path);
+    driver.connect_to(b.number, a.number, &path);
     let (from, to) = (driver.page(), driver.page());
     driver.host.write(from, b"over Ethernet");
     receive(&driver, &b, 0, to, 64);

@@ -16,6 +16,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use std::os::unix::fs::FileExt;
 use uverbs_softhca::pci::PciOptions;
 use uverbs_softhca::vfio_user::Server;
+use uverbs_softhca::wire::Fabric;
 
 /// Every wait ends here.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -33,7 +34,7 @@ pub(crate) struct Host {
     memory: File,
     pub(crate) events: Vec<EventFd>,
     path: PathBuf,
-    server: Option<JoinHandle<std::io::Result<()>>>,
+    server: Option<JoinHandle<(Server, std::io::Result<()>)>>,
 }
 
 fn place() -> PathBuf {
@@ -50,7 +51,12 @@ impl Host {
 
     /// The same, of a kind.
     pub(crate) fn with(options: PciOptions) -> Self {
-        let mut host = Self::serving(options);
+        Self::of(Server::on(&Fabric::default(), &options).unwrap())
+    }
+
+    /// The same, of the caller's.
+    pub(crate) fn of(server: Server) -> Self {
+        let mut host = Self::serving(server);
         assert_eq!(host.request(1, &[0, 0, 0, 0], &[]).unwrap()[..4], [0; 4]);
         host.map(BASE, MEMORY, 0);
         let fds = host.events.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>();
@@ -65,13 +71,16 @@ impl Host {
 
     /// Connected, and nothing said.
     pub(crate) fn connected() -> Self {
-        Self::serving(PciOptions::default())
+        Self::serving(Server::new(&PciOptions::default()).unwrap())
     }
 
-    fn serving(options: PciOptions) -> Self {
+    fn serving(mut server: Server) -> Self {
         let path = place();
         let listener = UnixListener::bind(&path).unwrap();
-        let server = std::thread::spawn(move || Server::new(&options).serve_one(&listener));
+        let server = std::thread::spawn(move || {
+            let done = server.serve_one(&listener);
+            (server, done)
+        });
         let socket = UnixStream::connect(&path).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
@@ -222,9 +231,18 @@ impl Host {
         }
         let _ = std::fs::remove_file(&self.path);
         match self.server.take() {
-            Some(server) => server.join().expect("the server does not panic"),
+            Some(server) => server.join().expect("the server does not panic").1,
             None => Ok(()),
         }
+    }
+
+    /// Leaves; the function, for the next.
+    pub(crate) fn power_off(mut self) -> Server {
+        drop(self.socket.take());
+        let server = self.server.take().expect("nobody has taken it");
+        let (server, done) = server.join().expect("the server does not panic");
+        done.expect("a client may leave");
+        server
     }
 }
 

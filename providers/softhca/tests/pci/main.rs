@@ -7,3 +7,4 @@ mod driver;
 mod ethernet;
 mod host;
 mod hostile;
+mod two;

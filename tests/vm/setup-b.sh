@@ -1,13 +1,22 @@
-# Worlds B and E: mlx5_0, which the software HCA serves. Its network device, if it has one, is set up, and so has GIDs.
+# Worlds B and E: mlx5_0 and mlx5_1, which the software HCA serves, on one wire. Network devices, if they have any, are set up,
+# and so have GIDs.
 set -e
 . /vm/ready.sh
-present mlx5_0
 /usr/bin/ip link set lo up
-for path in /sys/class/infiniband/mlx5_0/device/net/*; do
-    [ -e "$path" ] || continue
-    /usr/bin/ip addr add 10.0.0.1/24 dev "${path##*/}"
-    /usr/bin/ip link set "${path##*/}" up
+for n in 0 1; do
+    present mlx5_$n
+    for path in /sys/class/infiniband/mlx5_$n/device/net/*; do
+        [ -e "$path" ] || continue
+        /usr/bin/ip addr replace 10.0.0.$((n + 1))/24 dev "${path##*/}"
+        /usr/bin/ip link set "${path##*/}" up
+        # No frame goes from one to the other, so nobody answers who asks for an address.
+        /usr/bin/ip neigh replace 10.0.0.$((2 - n)) lladdr 02:ca:05:00:00:0$((2 - n)) dev "${path##*/}" nud permanent
+    done
 done
-ready mlx5_0
-# That of the IPv4 address, over UDP.
-[ ! -e /sys/class/infiniband/mlx5_0/device/net ] || wait_for "GID 3 of mlx5_0" has_gid mlx5_0 3
+for n in 0 1; do
+    ready mlx5_$n
+    # That of the IPv4 address, over UDP.
+    [ ! -e /sys/class/infiniband/mlx5_$n/device/net ] || wait_for "GID 3 of mlx5_$n" has_gid mlx5_$n 3
+    # The devices are numbered as they were plugged in.
+    grep -q "0$((n + 1))\$" /sys/class/infiniband/mlx5_$n/node_guid
+done

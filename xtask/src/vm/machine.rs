@@ -126,7 +126,9 @@ impl Machine<'_> {
         let console = if self.shell { "stdio".to_owned() } else { format!("file:{}", LOGS[0]) };
         command.args(["-serial", &console, "-serial", &format!("file:{}", LOGS[1])]);
         if let Some(server) = &self.server {
-            command.args(["-device", &server.device()]);
+            for device in server.devices() {
+                command.args(["-device", &device]);
+            }
         }
         command
     }

@@ -1,4 +1,4 @@
-//! The process that serves the guest's device over vfio-user.
+//! The process that serves the guest's devices over vfio-user.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take to listen.
 const LISTEN: Duration = Duration::from_secs(10);
-/// In the run's folder, where QEMU and the server run: the whole path could be too long for a socket's address.
-const SOCKET: &str = "device.sock";
+/// One for each device. In the run's folder, where QEMU and the server run: the whole path could be too long for a socket's
+/// address.
+const SOCKETS: [&str; 2] = ["0.sock", "1.sock"];
 /// What it prints.
 pub(crate) const LOG: &str = "server.log";
 
@@ -19,7 +20,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server, which gets the socket's path as its last word, and waits until it listens.
+    /// Starts a server, which gets the sockets' paths as its last words, and waits until it listens on all.
     ///
     /// # Errors
     ///
@@ -28,13 +29,16 @@ impl Server {
         let named = |error: std::io::Error| format!("{command:?}: {error}");
         let log = File::create(folder.join(LOG)).map_err(named)?;
         let again = log.try_clone().map_err(named)?;
-        let _ = std::fs::remove_file(folder.join(SOCKET));
-        command.arg(SOCKET).current_dir(folder);
+        for socket in SOCKETS {
+            let _ = std::fs::remove_file(folder.join(socket));
+            command.args(["--socket", socket]);
+        }
+        command.current_dir(folder);
         command.stdin(Stdio::null()).stdout(log).stderr(again);
         let child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
         let mut server = Self { child };
         let started = Instant::now();
-        while !folder.join(SOCKET).exists() {
+        while !SOCKETS.iter().all(|socket| folder.join(socket).exists()) {
             if let Some(why) = server.ended() {
                 return Err(why);
             }
@@ -55,11 +59,13 @@ impl Server {
         }
     }
 
-    /// QEMU's words for the device (a socket's address can only be given as JSON).
-    pub(crate) fn device(&self) -> String {
-        format!(
-            "{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{SOCKET}\"}}}}"
-        )
+    /// QEMU's words for each device (a socket's address can only be given as JSON).
+    pub(crate) fn devices(&self) -> impl Iterator<Item = String> {
+        SOCKETS.iter().map(|socket| {
+            format!(
+                "{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{socket}\"}}}}"
+            )
+        })
     }
 }
 

@@ -50,12 +50,12 @@ impl World {
         }
     }
 
-    /// The words of our command line that serve the device, before the socket's path.
+    /// The words of our command line that serve the devices, but for their sockets.
     pub(crate) fn server(self) -> Option<&'static [&'static str]> {
         match self {
-            Self::B => Some(&["softhca", "serve", "--socket"]),
+            Self::B => Some(&["softhca", "serve"]),
             Self::C => None,
-            Self::E => Some(&["softhca", "serve", "--port", "eth", "--socket"]),
+            Self::E => Some(&["softhca", "serve", "--port", "eth"]),
         }
     }
 }

@@ -5,6 +5,8 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
 /// `flags` value: the translation follows in the WQE.
 pub const MLX5_WQE_UMR_CTRL_FLAG_INLINE: u8 = 1 << 7;
+/// `flags` value: fail if the mkey is free (Linux include/linux/mlx5/device.h, `MLX5_UMR_CHECK_FREE`).
+pub const MLX5_WQE_UMR_CTRL_FLAG_CHECK_NOT_FREE: u8 = 1 << 6;
 /// `flags` value: fail if the mkey is not free.
 pub const MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE: u8 = 1 << 5;
 /// `flags` value: `translation_offset` counts.
@@ -14,8 +16,14 @@ pub const MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN: u8 = 1 << 3;
 
 /// `mkey_mask` bit: length.
 pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN: u64 = 1 << 0;
+/// `mkey_mask` bit: log2 of the page size (this and the next as Linux include/linux/mlx5/device.h, `MLX5_MKEY_MASK_*`).
+pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_PAGE_SIZE: u64 = 1 << 1;
+/// `mkey_mask` bit: protection domain.
+pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_PD: u64 = 1 << 7;
 /// `mkey_mask` bit: start address.
 pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR: u64 = 1 << 6;
+/// `mkey_mask` bit: whether a peer may invalidate the key (Linux, `MLX5_MKEY_MASK_EN_RINVAL`).
+pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_EN_RINVAL: u64 = 1 << 8;
 /// `mkey_mask` bit: signature error counter.
 pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR: u64 = 1 << 9;
 /// `mkey_mask` bit: byte stream format enabled.
@@ -62,6 +70,8 @@ bits! {
     pub struct UmrFlags(u8) {
         /// The translation follows in the WQE.
         7 inline with_inline;
+        /// Fail if the mkey is free.
+        6 check_not_free with_check_not_free;
         /// Fail if the mkey is not free.
         5 check_free with_check_free;
         /// `translation_offset` counts.
@@ -104,6 +114,8 @@ bits! {
         30 bsf_enable with_bsf_enable;
         /// Signature error counter.
         26 sig_err_cnt with_sig_err_cnt;
+        /// A peer may invalidate the key (`mlx5_ifc_mkc_bits`).
+        24 en_rinval with_en_rinval;
         /// Protection domain.
         23:0 pd with_pd: u32;
     }
@@ -133,6 +145,15 @@ impl mlx5_wqe_umr_ctrl_seg {
     #[must_use]
     pub const fn bsf_octowords(&self) -> U16 {
         self.translation_offset
+    }
+
+    /// Octoword that the translation starts at, all 48 bits: the upper ones are the first word of `rsvd1` (Linux
+    /// include/linux/mlx5/qp.h, `mlx5_wqe_umr_ctrl_seg`: `xlt_offset_47_16`).
+    #[inline]
+    #[must_use]
+    pub const fn translation_offset_48(&self) -> u64 {
+        let [a, b, c, d, ..] = self.rsvd1;
+        (u32::from_be_bytes([a, b, c, d]) as u64) << 16 | self.translation_offset.get() as u64
     }
 }
 

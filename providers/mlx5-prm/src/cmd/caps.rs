@@ -20,6 +20,7 @@ ifc! {
         LOG_MAX_EQ: 0xfc + 4;
         FIXED_BUFFER_SIZE: 0x108 + 1;
         LOG_MAX_MRW_SZ: 0x109 + 7;
+        UMR_EXTENDED_TRANSLATION_OFFSET: 0x118 + 1;
         NULL_MKEY: 0x119 + 1;
         LOG_MAX_KLM_LIST_SIZE: 0x11a + 6;
         LOG_MAX_RA_REQ_DC: 0x12a + 6;

@@ -111,8 +111,8 @@ impl Firmware {
         LOG_MAX_MKEY.set(cap, log2(config.max_mkey));
         LOG_MAX_MRW_SZ.set(cap, 64);
         LOG_MAX_KLM_LIST_SIZE.set(cap, 22);
-        // Page lists come by CREATE_MKEY; work requests change the rest of a key, and bind windows.
-        UMR_MODIFY_ENTITY_SIZE_DISABLED.set(cap, 1);
+        // Work requests give keys pages, as many as there are, change them, and bind windows.
+        UMR_EXTENDED_TRANSLATION_OFFSET.set(cap, 1);
         IMAICL.set(cap, 1);
         // Transport. mlx5_ib doesn't load without XRC.
         RC.set(cap, 1);

@@ -6,12 +6,13 @@ use uverbs_mlx5_prm::cmd::mkey::{
 
 use super::Firmware;
 use super::call::{Call, Refusal};
-use crate::hca::{Access, Indirect, MkeyContext, Region};
+use crate::hca::{ANY_QPN, Access, Indirect, MkeyContext, Region};
 
 /// How a key translates addresses (`MLX5_MKC_ACCESS_MODE_*`).
 mod mode {
     pub(super) const PA: u64 = 0;
     pub(super) const MTT: u64 = 1;
+    pub(super) const KLMS: u64 = 2;
 }
 
 /// Log2 of pages that a key may have.
@@ -39,12 +40,31 @@ fn access(context: &[u8]) -> Access {
     access
 }
 
+fn access_mode(context: &[u8]) -> u64 {
+    mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context)
+}
+
+/// A key that is free: it has a kind and room, and nothing in it.
+fn empty(key: MkeyContext, context: &[u8]) -> Result<MkeyContext, Refusal> {
+    let page_shift = mkc::LOG_PAGE_SIZE.get(context);
+    match access_mode(context) {
+        mode::MTT if PAGE_SHIFTS.contains(&page_shift) => {
+            let (page_shift, pages) = (page_shift as u8, Vec::new());
+            let region = Region::Pages { page_shift, offset: 0, pages, len: 0 };
+            Ok(MkeyContext { free: true, region, ..key })
+        }
+        mode::MTT => Err(Refusal::param("log_page_size")),
+        mode::KLMS => Ok(MkeyContext { free: true, indirect: Some(Indirect::default()), ..key }),
+        _ => Err(Refusal::param("no such translation for a free key")),
+    }
+}
+
 /// The key's range of memory, and its length.
 fn region(call: &Call<'_>, context: &[u8]) -> Result<(Region, u64), Refusal> {
     let start = mkc::START_ADDR.get(context);
     let endless = mkc::LENGTH64.is_set(context);
     let len = mkc::LEN.get(context);
-    match mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context) {
+    match access_mode(context) {
         mode::PA => {
             // Bus addresses as they are. A key for all of them can't name the very last byte.
             let len = if endless { u64::MAX - start } else { len };
@@ -76,33 +96,25 @@ impl Firmware {
     pub(super) fn create_mkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(call.input);
         let pd = mkc::PD.get32(context);
+        let qpn = mkc::QPN.get32(context);
+        let ctx = MkeyContext {
+            pd,
+            remote_invalidate: mkc::EN_RINVAL.is_set(context),
+            qpn: (qpn != ANY_QPN).then_some(qpn),
+            umr: mkc::UMR_EN.is_set(context),
+            octowords: mkc::TRANSLATIONS_OCTWORD_SIZE.get32(context),
+            ..MkeyContext::default()
+        };
         let ctx = if mkc::FREE.is_set(context) {
             // A work request fills it in.
-            MkeyContext {
-                pd,
-                iova: 0,
-                len: 0,
-                access: Access::empty(),
-                remote_invalidate: mkc::EN_RINVAL.is_set(context),
-                region: Region::Flat { addr: 0, len: 0 },
-                indirect: Some(Indirect::default()),
-                free: true,
-            }
+            empty(ctx, context)?
         } else {
             if !self.simple.has_pd(pd) {
                 return Err(Refusal::resource("no such protection domain"));
             }
             let (region, len) = region(call, context)?;
-            MkeyContext {
-                pd,
-                iova: mkc::START_ADDR.get(context),
-                len,
-                access: access(context),
-                remote_invalidate: mkc::EN_RINVAL.is_set(context),
-                region,
-                indirect: None,
-                free: false,
-            }
+            let iova = mkc::START_ADDR.get(context);
+            MkeyContext { iova, len, access: access(context), region, ..ctx }
         };
         let key = self.hca.create_mkey_variant(ctx, mkc::MKEY_7_0.get(context) as u8)?;
         let mut mkey = Mkey { key, context: [0; mkc::SIZE] };

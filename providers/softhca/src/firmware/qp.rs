@@ -154,6 +154,7 @@ impl Firmware {
             xrcd: if service == Service::Xrc { qpc::XRCD.get32(context) } else { 0 },
             special,
             deth_sqpn: special.or((deth_sqpn != 0).then_some(deth_sqpn)),
+            privileged: qpc::FRE.is_set(context),
             send_cq: qpc::CQN_SND.get32(context),
             recv_cq: qpc::CQN_RCV.get32(context),
             sq,

@@ -66,6 +66,7 @@ impl Firmware {
             sq_sig_all: false,
             special: None,
             deth_sqpn: None,
+            privileged: false,
         })?;
         let mut kept = Box::new([0; sqc::SIZE]);
         kept.copy_from_slice(context);

@@ -104,7 +104,7 @@ impl Service {
 }
 
 /// A memory key: which bytes, for whom, with which rights.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MkeyContext {
     /// Protection domain.
     pub pd: u32,
@@ -123,6 +123,13 @@ pub struct MkeyContext {
     pub indirect: Option<Indirect>,
     /// There to be bound by a WQE, and of no use until then (mkc.free).
     pub free: bool,
+    /// The one queue pair that may use the key, a window of type 2B; None is any (mkc.qpn).
+    pub qpn: Option<u32>,
+    /// WQEs may change it (mkc.umr_en).
+    pub umr: bool,
+    /// Octowords of 16 bytes that WQEs may make the translation of: two addresses of pages each, or one part
+    /// (mkc.translations_octword_size).
+    pub octowords: u32,
 }
 
 /// A completion queue.
@@ -229,6 +236,8 @@ pub struct QpContext {
     pub special: Option<u32>,
     /// Source QPN in the datagrams that it sends, in place of its own (qpc.deth_sqpn).
     pub deth_sqpn: Option<u32>,
+    /// A driver's own: its WQEs may give keys pages, and change what users' may not (qpc.fre).
+    pub privileged: bool,
 }
 
 /// How packets reach the peer.

@@ -4,6 +4,7 @@
 use super::complete::{self, Arrival, Failure};
 use super::config::LinkLayer;
 use super::context::QpState;
+use super::mkey::Who;
 use super::qp::Qp;
 use super::recv::{self, Source};
 use super::shared::Shared;
@@ -58,11 +59,11 @@ pub(super) fn receive(
     let bytes = GRH_BYTES + data.len();
     let (grh, flags) = route(frame, shared.config.link);
     let fits = bytes as u64 <= receive.room;
-    let pd = receive.landing.pd;
+    let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
     let scattered = if fits {
         let Shared { keys, dma, .. } = &*shared;
-        keys.scatter(&**dma, pd, &receive.list, 0, &grh)
-            .and_then(|()| keys.scatter(&**dma, pd, &receive.list, GRH_BYTES as u64, data))
+        keys.scatter(&**dma, who, &receive.list, 0, &grh)
+            .and_then(|()| keys.scatter(&**dma, who, &receive.list, GRH_BYTES as u64, data))
             .map_err(|fault| Failure::new(Syndrome::LOCAL_PROT_ERR, fault.vendor()))
     } else {
         Err(Failure::new(Syndrome::LOCAL_LENGTH_ERR, VENDOR_TOO_LONG))

@@ -92,11 +92,20 @@ pub enum Region {
         page_shift: u8,
         /// Where the region starts in the first page.
         offset: u64,
-        /// Bus address of each page.
+        /// Bus address of each page, or [`ABSENT`].
         pages: Vec<u64>,
         /// Bytes.
         len: u64,
     },
+}
+
+/// In place of the address of a page that is not there; no page begins at it.
+pub const ABSENT: u64 = u64::MAX;
+
+impl Default for Region {
+    fn default() -> Region {
+        Region::Flat { addr: 0, len: 0 }
+    }
 }
 
 impl Region {
@@ -139,7 +148,7 @@ impl Region {
                 let size = 1u64 << page_shift;
                 let page = usize::try_from(at >> page_shift).map_err(|_| fault)?;
                 let inside = at & (size - 1);
-                let base = *pages.get(page).ok_or(fault)?;
+                let base = *pages.get(page).filter(|&&page| page != ABSENT).ok_or(fault)?;
                 Ok((base.checked_add(inside).ok_or(fault)?, len.min(size - inside)))
             }
         }

@@ -1,7 +1,7 @@
 //! Memory keys: the table, the access check, and moving bytes through them.
 
 use super::context::{Access, MkeyContext};
-use super::dma::{Dma, DmaFault, Region};
+use super::dma::{ABSENT, Dma, DmaFault, Region};
 use super::error::{HcaError, Noun};
 use super::indirect::Indirect;
 use std::collections::VecDeque;
@@ -30,6 +30,8 @@ pub(super) enum KeyFault {
     Range,
     /// The key does not grant the right.
     Right,
+    /// The key is bound to another queue pair.
+    WrongQp,
     /// The translations of all keys together are too many.
     Room,
     /// The memory behind the key does not answer.
@@ -46,12 +48,22 @@ impl KeyFault {
             KeyFault::Right => 0x54,
             KeyFault::Dma(_) => 0x55,
             KeyFault::Room => 0x56,
+            KeyFault::WrongQp => 0x57,
         }
     }
 }
 
 /// Told of pieces of memory: region, offset in it, bytes of the whole that lie before, bytes.
 type Visitor<'a> = dyn FnMut(&Region, u64, u64, u64) -> Result<(), KeyFault> + 'a;
+
+/// On whose behalf memory is accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Who {
+    /// Protection domain.
+    pub(super) pd: u32,
+    /// Queue pair, local side or responder.
+    pub(super) qpn: u32,
+}
 
 /// One piece of a scatter or gather list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +184,35 @@ impl KeyTable {
         Ok(())
     }
 
+    /// Puts addresses of pages into a key's list, from the `first` on. Nothing changes on an error.
+    pub(super) fn set_pages(&mut self, key: u32, first: u64, new: &[u64]) -> Result<(), KeyFault> {
+        self.stretch(key, first + new.len() as u64)?;
+        if let Some(pages) = self.pages(key) {
+            // In range: the list was stretched to hold them.
+            pages[first as usize..][..new.len()].copy_from_slice(new);
+        }
+        Ok(())
+    }
+
+    /// Makes a key's list of pages at least as long, with pages that aren't there. Nothing changes on an error.
+    pub(super) fn stretch(&mut self, key: u32, count: u64) -> Result<(), KeyFault> {
+        let old = self.pages(key).ok_or(KeyFault::Right)?.len() as u64;
+        let entries = self.room(old, count.max(old))?;
+        self.entries = entries;
+        if let Some(pages) = self.pages(key) {
+            pages.resize(count.max(old) as usize, ABSENT);
+        }
+        Ok(())
+    }
+
+    fn pages(&mut self, key: u32) -> Option<&mut Vec<u64>> {
+        let slot = self.index(key)?;
+        match &mut self.slots[slot].key.as_mut()?.region {
+            Region::Pages { pages, .. } => Some(pages),
+            Region::Flat { .. } => None,
+        }
+    }
+
     /// Changes a key in place, its variant and whether it is free. The caller checked what it becomes; its translation stays.
     pub(super) fn change(
         &mut self,
@@ -189,11 +230,13 @@ impl KeyTable {
     }
 
     /// SEND with invalidate (IBTA 10.6.3.3): the key must allow it.
-    pub(super) fn invalidate(&mut self, pd: u32, key: u32) -> Result<(), KeyFault> {
-        let allowed = self.find(pd, Segment { key, addr: 0, len: 0 }, Access::empty());
+    pub(super) fn invalidate(&mut self, who: Who, key: u32) -> Result<(), KeyFault> {
+        let allowed = self.find(who, Segment { key, addr: 0, len: 0 }, Access::empty());
         match (self.slot(key), allowed) {
-            (None, _) | (_, Err(KeyFault::NoKey)) => Err(KeyFault::NoKey),
-            (_, Err(KeyFault::WrongPd)) => Err(KeyFault::WrongPd),
+            (None, _) => Err(KeyFault::NoKey),
+            (_, Err(fault @ (KeyFault::NoKey | KeyFault::WrongPd | KeyFault::WrongQp))) => {
+                Err(fault)
+            }
             // The range does not matter here.
             (Some(slot), _) => {
                 let entry = &mut self.slots[slot];
@@ -209,15 +252,19 @@ impl KeyTable {
     /// The key and the offset of `segment` in its region, if everything allows the access.
     fn find(
         &self,
-        pd: u32,
+        who: Who,
         segment: Segment,
         need: Access,
     ) -> Result<(&MkeyContext, u64), KeyFault> {
         let slot = self.slot(segment.key).ok_or(KeyFault::NoKey)?;
         let entry = &self.slots[slot];
         let key = entry.key.as_ref().filter(|_| !entry.dead).ok_or(KeyFault::NoKey)?;
-        if key.pd != pd {
+        if key.pd != who.pd {
             return Err(KeyFault::WrongPd);
+        }
+        // IBTA 10.6.7.2.4: a window of type 2B is the queue pair's that bound it.
+        if key.qpn.is_some_and(|qpn| qpn != who.qpn) {
+            return Err(KeyFault::WrongQp);
         }
         if !key.access.contains(need) {
             return Err(KeyFault::Right);
@@ -230,20 +277,20 @@ impl KeyTable {
     }
 
     /// Checks without touching memory.
-    pub(super) fn check(&self, pd: u32, segment: Segment, need: Access) -> Result<(), KeyFault> {
-        self.find(pd, segment, need).map(|_| ())
+    pub(super) fn check(&self, who: Who, segment: Segment, need: Access) -> Result<(), KeyFault> {
+        self.find(who, segment, need).map(|_| ())
     }
 
     /// Calls `each` for the pieces of memory behind a segment, in order.
     fn visit(
         &self,
-        pd: u32,
+        who: Who,
         segment: Segment,
         need: Access,
         depth: u32,
         each: &mut Visitor<'_>,
     ) -> Result<(), KeyFault> {
-        let (mkey, offset) = self.find(pd, segment, need)?;
+        let (mkey, offset) = self.find(who, segment, need)?;
         let Some(indirect) = &mkey.indirect else {
             return each(&mkey.region, offset, 0, segment.len);
         };
@@ -257,7 +304,7 @@ impl KeyTable {
             let (key, addr, run) = indirect.locate(offset + done).ok_or(KeyFault::Range)?;
             let len = run.min(segment.len - done);
             self.visit(
-                pd,
+                who,
                 Segment { key, addr, len },
                 need,
                 depth,
@@ -271,7 +318,7 @@ impl KeyTable {
     pub(super) fn read(
         &self,
         dma: &dyn Dma,
-        pd: u32,
+        who: Who,
         (key, addr): (u32, u64),
         need: Access,
         buf: &mut [u8],
@@ -280,7 +327,7 @@ impl KeyTable {
             return Ok(());
         }
         let segment = Segment { key, addr, len: buf.len() as u64 };
-        self.visit(pd, segment, need, DEPTH, &mut |region, offset, done, len| {
+        self.visit(who, segment, need, DEPTH, &mut |region, offset, done, len| {
             // In range: the pieces together are the segment, which is as long as the buffer.
             let part = &mut buf[done as usize..(done + len) as usize];
             region.read(dma, offset, part).map_err(KeyFault::Dma)
@@ -290,7 +337,7 @@ impl KeyTable {
     pub(super) fn write(
         &self,
         dma: &dyn Dma,
-        pd: u32,
+        who: Who,
         (key, addr): (u32, u64),
         need: Access,
         data: &[u8],
@@ -299,7 +346,7 @@ impl KeyTable {
             return Ok(());
         }
         let segment = Segment { key, addr, len: data.len() as u64 };
-        self.visit(pd, segment, need, DEPTH, &mut |region, offset, done, len| {
+        self.visit(who, segment, need, DEPTH, &mut |region, offset, done, len| {
             let part = &data[done as usize..(done + len) as usize];
             region.write(dma, offset, part).map_err(KeyFault::Dma)
         })
@@ -309,7 +356,7 @@ impl KeyTable {
     pub(super) fn gather(
         &self,
         dma: &dyn Dma,
-        pd: u32,
+        who: Who,
         list: &[Segment],
         offset: u64,
         buf: &mut [u8],
@@ -317,7 +364,7 @@ impl KeyTable {
         let mut done = 0;
         walk(list, offset, buf.len(), |key, addr, len| {
             let end = done + len;
-            self.read(dma, pd, (key, addr), Access::empty(), &mut buf[done..end])?;
+            self.read(dma, who, (key, addr), Access::empty(), &mut buf[done..end])?;
             done = end;
             Ok(())
         })
@@ -327,7 +374,7 @@ impl KeyTable {
     pub(super) fn scatter(
         &self,
         dma: &dyn Dma,
-        pd: u32,
+        who: Who,
         list: &[Segment],
         offset: u64,
         data: &[u8],
@@ -335,7 +382,7 @@ impl KeyTable {
         let mut done = 0;
         walk(list, offset, data.len(), |key, addr, len| {
             let end = done + len;
-            self.write(dma, pd, (key, addr), Access::LOCAL_WRITE, &data[done..end])?;
+            self.write(dma, who, (key, addr), Access::LOCAL_WRITE, &data[done..end])?;
             done = end;
             Ok(())
         })
@@ -348,13 +395,13 @@ impl KeyTable {
     pub(super) fn atomic(
         &self,
         dma: &dyn Dma,
-        pd: u32,
+        who: Who,
         (key, addr): (u32, u64),
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, KeyFault> {
         let segment = Segment { key, addr, len: 8 };
         let mut original = None;
-        self.visit(pd, segment, Access::REMOTE_ATOMIC, DEPTH, &mut |region, offset, _, len| {
+        self.visit(who, segment, Access::REMOTE_ATOMIC, DEPTH, &mut |region, offset, _, len| {
             // The word is in one piece: half an atomic would be none.
             let bus =
                 region.addr_of(offset, if len == 8 { 8 } else { return Err(KeyFault::Range) });
@@ -393,8 +440,8 @@ fn walk(
 }
 
 fn check_context(ctx: &MkeyContext) -> Result<(), HcaError> {
-    if ctx.indirect.is_some() {
-        // Its parts are checked when it is bound; what it grants is theirs to allow.
+    if ctx.indirect.is_some() || ctx.free {
+        // It is checked when it is bound; what a list of parts grants is theirs to allow.
         return Ok(());
     }
     if !ctx.region.is_sound() || ctx.region.len() < ctx.len {
@@ -439,11 +486,13 @@ mod tests {
             iova,
             len,
             access,
-            remote_invalidate: false,
             region: Region::Flat { addr: arena.base(), len },
-            indirect: None,
-            free: false,
+            ..MkeyContext::default()
         }
+    }
+
+    fn who(pd: u32) -> Who {
+        Who { pd, qpn: 0x40 }
     }
 
     #[test]
@@ -458,8 +507,8 @@ mod tests {
         assert_eq!(first >> 8, second >> 8, "the slot is used again");
         assert_ne!(first, second);
         let at = |key| Segment { key, addr: 0, len: 1 };
-        assert_eq!(table.check(1, at(first), Access::empty()), Err(KeyFault::NoKey));
-        assert_eq!(table.check(1, at(second), Access::empty()), Ok(()));
+        assert_eq!(table.check(who(1), at(first), Access::empty()), Err(KeyFault::NoKey));
+        assert_eq!(table.check(who(1), at(second), Access::empty()), Ok(()));
         // Destroying goes by the index alone.
         table.destroy(first).unwrap();
         assert!(table.destroy(second).is_err());
@@ -511,13 +560,13 @@ mod tests {
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let key = table.create(key(&arena, 7, 0x1000, 64, rights), None, 8).unwrap();
         let at = |addr, len| Segment { key, addr, len };
-        assert_eq!(table.check(7, at(0x1000, 64), rights), Ok(()));
-        assert_eq!(table.check(7, at(0x1040, 0), rights), Ok(()));
-        assert_eq!(table.check(8, at(0x1000, 1), rights), Err(KeyFault::WrongPd));
-        assert_eq!(table.check(7, at(0x1000, 1), Access::REMOTE_READ), Err(KeyFault::Right));
-        assert_eq!(table.check(7, at(0xfff, 1), rights), Err(KeyFault::Range));
-        assert_eq!(table.check(7, at(0x1000, 65), rights), Err(KeyFault::Range));
-        assert_eq!(table.check(7, at(0x1001, u64::MAX), rights), Err(KeyFault::Range));
+        assert_eq!(table.check(who(7), at(0x1000, 64), rights), Ok(()));
+        assert_eq!(table.check(who(7), at(0x1040, 0), rights), Ok(()));
+        assert_eq!(table.check(who(8), at(0x1000, 1), rights), Err(KeyFault::WrongPd));
+        assert_eq!(table.check(who(7), at(0x1000, 1), Access::REMOTE_READ), Err(KeyFault::Right));
+        assert_eq!(table.check(who(7), at(0xfff, 1), rights), Err(KeyFault::Range));
+        assert_eq!(table.check(who(7), at(0x1000, 65), rights), Err(KeyFault::Range));
+        assert_eq!(table.check(who(7), at(0x1001, u64::MAX), rights), Err(KeyFault::Range));
     }
 
     #[test]
@@ -531,14 +580,14 @@ mod tests {
             Segment { key, addr: 0x40, len: 8 },
         ];
         let data: Vec<u8> = (1..=16).collect();
-        table.scatter(&arena, 1, &list, 0, &data[..2]).unwrap();
-        table.scatter(&arena, 1, &list, 2, &data[2..]).unwrap();
+        table.scatter(&arena, who(1), &list, 0, &data[..2]).unwrap();
+        table.scatter(&arena, who(1), &list, 2, &data[2..]).unwrap();
         assert_eq!(arena.bytes(arena.base() + 0x80, 3), data[..3]);
         assert_eq!(arena.bytes(arena.base() + 0x10, 5), data[3..8]);
         assert_eq!(arena.bytes(arena.base() + 0x40, 8), data[8..]);
         let mut back = [0; 6];
-        table.gather(&arena, 1, &list, 7, &mut back).unwrap();
+        table.gather(&arena, who(1), &list, 7, &mut back).unwrap();
         assert_eq!(back, data[7..13]);
-        assert_eq!(table.gather(&arena, 1, &list, 11, &mut back), Err(KeyFault::Range));
+        assert_eq!(table.gather(&arena, who(1), &list, 11, &mut back), Err(KeyFault::Range));
     }
 }

@@ -61,6 +61,7 @@ pub use error::{HcaError, HcaEvent, Noun};
 pub use indirect::{Indirect, Part};
 pub use pending::{PendingCq, PendingQp, PendingRing};
 pub use stats::{Complaints, HcaStats};
+pub(crate) use umr::ANY_QPN;
 
 use self::cq::CqTable;
 use self::mkey::KeyTable;

@@ -3,6 +3,7 @@
 use super::config::HcaConfig;
 use super::context::{QpAttrs, QpContext, QpState, QpTransition, Service};
 use super::error::HcaError;
+use super::mkey::Who;
 use super::requester::Requester;
 use super::responder::Responder;
 use crate::wire::Psn;
@@ -40,6 +41,11 @@ pub(super) struct Qp {
 }
 
 impl Qp {
+    /// On whose behalf it accesses memory of its own.
+    pub(super) fn who(&self) -> Who {
+        Who { pd: self.ctx.pd, qpn: self.qpn }
+    }
+
     pub(super) fn new(qpn: u32, ctx: QpContext) -> Qp {
         Qp {
             qpn,

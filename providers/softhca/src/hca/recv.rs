@@ -3,7 +3,7 @@
 use super::complete::Failure;
 use super::context::{Access, RqContext, Service};
 use super::doorbell::posted_receives;
-use super::mkey::Segment;
+use super::mkey::{Segment, Who};
 use super::qp::Qp;
 use super::shared::Shared;
 use crate::wire::Packet;
@@ -99,6 +99,7 @@ pub(super) fn take(
     from: Source,
 ) -> Result<Receive, (Receive, Failure)> {
     let landing = landing(qp, shared, from);
+    let who = Who { pd: landing.pd, qpn: qp.qpn };
     let mut bytes = [0; RECV_MAX];
     let (index, read) = fetch(qp, shared, from, &mut bytes);
     let fail = |vendor| {
@@ -113,7 +114,7 @@ pub(super) fn take(
         .take_while(|segment| segment.key != MLX5_INVALID_LKEY)
         .collect();
     for &segment in &list {
-        if let Err(fault) = shared.keys.check(landing.pd, segment, Access::LOCAL_WRITE) {
+        if let Err(fault) = shared.keys.check(who, segment, Access::LOCAL_WRITE) {
             return Err(fail(fault.vendor()));
         }
     }

@@ -363,13 +363,14 @@ fn retire(qp: &mut Qp, shared: &mut Shared) -> bool {
 
 /// Does what a request without packets does, once. False if it turned into a failure instead.
 fn execute(qp: &mut Qp, shared: &mut Shared, at: usize) -> bool {
+    let who = qp.who();
     let Some(Entry::Live(request)) = qp.requester.queue.get_mut(at) else { return false };
     if request.executed {
         return true;
     }
     request.executed = true;
     let Some(umr) = &request.wqe.umr else { return true };
-    match umr::execute(umr, qp.ctx.service, qp.ctx.pd, shared) {
+    match umr::execute(umr, who, &qp.ctx, shared) {
         Ok(()) => true,
         Err(fault) => {
             let why = Failure::new(CqeSyndrome::MW_BIND_ERR, fault.vendor());
@@ -442,7 +443,7 @@ fn send_next(qp: &mut Qp, shared: &mut Shared, window_ends: bool) -> bool {
     };
     let mut bytes = Vec::new();
     let built = builder.emit_with(len as usize, &mut bytes, |payload| {
-        wqe.gather(shared, qp.ctx.pd, offset, payload).map_err(NotSent::Key)
+        wqe.gather(shared, qp.who(), offset, payload).map_err(NotSent::Key)
     });
     if let Err(not) = built {
         let why = match not {
@@ -639,7 +640,7 @@ fn answer(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) {
         }
         _ => return bad_response(qp, shared),
     };
-    if let Err(fault) = request.wqe.scatter(shared, qp.ctx.pd, offset.into(), data) {
+    if let Err(fault) = request.wqe.scatter(shared, qp.who(), offset.into(), data) {
         let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
         return fail(qp, shared, why);
     }

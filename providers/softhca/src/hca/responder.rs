@@ -10,7 +10,7 @@ use super::Turn;
 use super::complete::{self, Arrival, Failure};
 use super::context::{Access, QpState, Service};
 use super::error::HcaEvent;
-use super::mkey::{KeyFault, Segment};
+use super::mkey::{KeyFault, Segment, Who};
 use super::qp::Qp;
 use super::recv::{self, Receive, Source};
 use super::shared::Shared;
@@ -56,7 +56,7 @@ enum Answer {
     /// `left` bytes from `va`; `begun` after the first packet.
     Read {
         psn: Psn,
-        pd: u32,
+        who: Who,
         va: u64,
         rkey: u32,
         left: u32,
@@ -332,8 +332,8 @@ fn send(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Ref
         complete::receive_failed(qp, shared, &receive, why);
         return Err(Refusal::Told(NakCode::INVALID_REQUEST));
     }
-    let pd = receive.landing.pd;
-    let scattered = shared.keys.scatter(&*shared.dma, pd, &receive.list, offset, data);
+    let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
+    let scattered = shared.keys.scatter(&*shared.dma, who, &receive.list, offset, data);
     if let Err(fault) = scattered {
         let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
         complete::receive_failed(qp, shared, &receive, why);
@@ -349,7 +349,7 @@ fn send(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Ref
         _ => (CqeOpcode::RESP_SEND, 0),
     };
     if let Some(ieth) = packet.ieth()
-        && shared.keys.invalidate(pd, ieth.rkey.get()).is_err()
+        && shared.keys.invalidate(who, ieth.rkey.get()).is_err()
     {
         // The message is in memory, but not announced: the receive flushes (IBTA 9.9.6.3).
         qp.responder.message = Some(Message::Send { receive, offset: end });
@@ -380,17 +380,18 @@ fn source(qp: &Qp, shared: &Shared, packet: &Packet<'_>) -> Result<Source, Refus
     recv::source(qp, shared, packet).ok_or(INVALID)
 }
 
-/// The domain whose keys count for a request.
-fn domain(qp: &Qp, shared: &Shared, packet: &Packet<'_>) -> Result<u32, Refusal> {
-    match qp.ctx.service {
+/// Whose keys count for a request.
+fn owner(qp: &Qp, shared: &Shared, packet: &Packet<'_>) -> Result<Who, Refusal> {
+    let pd = match qp.ctx.service {
         // An XRC target is the kernel's; the SRQ belongs to who receives (IBTA annex A14).
-        Service::Xrc => Ok(recv::landing(qp, shared, source(qp, shared, packet)?).pd),
-        _ => Ok(qp.ctx.pd),
-    }
+        Service::Xrc => recv::landing(qp, shared, source(qp, shared, packet)?).pd,
+        _ => qp.ctx.pd,
+    };
+    Ok(Who { pd, qpn: qp.qpn })
 }
 
 fn write(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Refusal> {
-    let pd = domain(qp, shared, packet)?;
+    let who = owner(qp, shared, packet)?;
     let (va, rkey, len, offset) = match (&qp.responder.message, packet.reth()) {
         (Some(Message::Write { va, rkey, len, offset }), _) => (*va, *rkey, *len, *offset),
         (_, Some(reth)) => {
@@ -398,7 +399,7 @@ fn write(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Re
             if !qp.attrs.access.contains(Access::REMOTE_WRITE) || len > RDMA_MAX {
                 return Err(INVALID);
             }
-            check(shared, pd, (va, rkey, len), Access::REMOTE_WRITE)?;
+            check(shared, who, (va, rkey, len), Access::REMOTE_WRITE)?;
             (va, rkey, len, 0)
         }
         _ => return Err(INVALID),
@@ -417,7 +418,7 @@ fn write(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Re
     };
     let to = (rkey, va.wrapping_add(offset.into()));
     let need = Access::REMOTE_WRITE;
-    shared.keys.write(&*shared.dma, pd, to, need, data).map_err(refusal_of)?;
+    shared.keys.write(&*shared.dma, who, to, need, data).map_err(refusal_of)?;
     let offset = offset + data.len() as u32;
     qp.responder.message = (!ends).then_some(Message::Write { va, rkey, len, offset });
     if let Some((imm, from)) = notice {
@@ -433,7 +434,7 @@ fn write(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Re
 /// Key, domain, right and range; a request of no bytes names nothing (IBTA 9.7.4.1.4, 9.7.4.1.5).
 fn check(
     shared: &Shared,
-    pd: u32,
+    who: Who,
     (va, rkey, len): (u64, u32, u32),
     need: Access,
 ) -> Result<(), Refusal> {
@@ -441,7 +442,7 @@ fn check(
         return Ok(());
     }
     let segment = Segment { key: rkey, addr: va, len: len.into() };
-    shared.keys.check(pd, segment, need).map_err(refusal_of)
+    shared.keys.check(who, segment, need).map_err(refusal_of)
 }
 
 fn read(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<u32, Refusal> {
@@ -467,10 +468,10 @@ fn read_answer(
     if !qp.attrs.access.contains(Access::REMOTE_READ) || left > RDMA_MAX {
         return Err(INVALID);
     }
-    let pd = domain(qp, shared, packet)?;
-    check(shared, pd, (va, rkey, left), Access::REMOTE_READ)?;
+    let who = owner(qp, shared, packet)?;
+    check(shared, who, (va, rkey, left), Access::REMOTE_READ)?;
     let msn = qp.responder.msn;
-    let answer = Answer::Read { psn: packet.psn(), pd, va, rkey, left, msn, begun: false, again };
+    let answer = Answer::Read { psn: packet.psn(), who, va, rkey, left, msn, begun: false, again };
     Ok((answer, left.div_ceil(qp.mtu()).max(1)))
 }
 
@@ -494,8 +495,8 @@ fn atomic(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), R
         true => old,
         false => old.wrapping_add(operand),
     };
-    let (at, pd) = ((eth.rkey.get(), va), domain(qp, shared, packet)?);
-    let original = shared.keys.atomic(&*shared.dma, pd, at, &mut update).map_err(refusal_of)?;
+    let (at, who) = ((eth.rkey.get(), va), owner(qp, shared, packet)?);
+    let original = shared.keys.atomic(&*shared.dma, who, at, &mut update).map_err(refusal_of)?;
     let (psn, msn) = (packet.psn(), qp.responder.msn);
     if qp.responder.atomics.len() >= limit {
         qp.responder.atomics.pop_front();
@@ -625,7 +626,7 @@ fn emit(
             let builder = build(Opcode::RC_ATOMIC_ACKNOWLEDGE, psn);
             builder.aeth(Syndrome::ACK, msn).atomic_ack(original).emit(&[], &mut bytes)?;
         }
-        Answer::Read { psn, pd, va, rkey, left, msn, begun, again } => {
+        Answer::Read { psn, who, va, rkey, left, msn, begun, again } => {
             let len = left.min(qp.mtu());
             let ends = len == left;
             let opcode = match (begun, ends) {
@@ -640,12 +641,12 @@ fn emit(
             }
             builder.emit_with(len as usize, &mut bytes, |payload| {
                 let need = Access::REMOTE_READ;
-                let read = shared.keys.read(&*shared.dma, pd, (rkey, va), need, payload);
+                let read = shared.keys.read(&*shared.dma, who, (rkey, va), need, payload);
                 read.map_err(NotSent::Key)
             })?;
             if !ends {
                 let (psn, va, left) = (psn.next(), va.wrapping_add(len.into()), left - len);
-                rest = Some(Answer::Read { psn, pd, va, rkey, left, msn, begun: true, again });
+                rest = Some(Answer::Read { psn, who, va, rkey, left, msn, begun: true, again });
             }
         }
     }

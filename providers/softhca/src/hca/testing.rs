@@ -178,8 +178,7 @@ impl Host {
             access,
             remote_invalidate: true,
             region,
-            indirect: None,
-            free: false,
+            ..MkeyContext::default()
         };
         self.hca.create_mkey(ctx).unwrap()
     }
@@ -496,6 +495,7 @@ impl Rig {
             sq_sig_all: false,
             special: setup.special,
             deth_sqpn: setup.special,
+            privileged: setup.service == Service::Umr,
         };
         let qpn = at.hca.create_qp(ctx).unwrap();
         let (sq_log, rq_log) = (setup.sq_log, setup.rq_log);

@@ -3,7 +3,7 @@
 use super::complete::Failure;
 use super::context::{Access, LinkLayer, Service, SqContext};
 use super::dma::DmaFault;
-use super::mkey::{KeyFault, Segment};
+use super::mkey::{KeyFault, Segment, Who};
 use super::qp::Qp;
 use super::shared::Shared;
 use super::umr::{self, Umr};
@@ -113,7 +113,7 @@ impl Wqe {
     pub(super) fn gather(
         &self,
         shared: &Shared,
-        pd: u32,
+        who: Who,
         offset: u64,
         buf: &mut [u8],
     ) -> Result<(), KeyFault> {
@@ -128,7 +128,7 @@ impl Wqe {
             let into = &mut buf[done..done + run];
             match piece {
                 Piece::Memory(segment) => {
-                    shared.keys.gather(&*shared.dma, pd, &[*segment], skip, into)?;
+                    shared.keys.gather(&*shared.dma, who, &[*segment], skip, into)?;
                 }
                 // In range: `run` ends at or before the piece's end.
                 Piece::Inline(data) => into.copy_from_slice(&data[skip as usize..][..run]),
@@ -146,7 +146,7 @@ impl Wqe {
     pub(super) fn scatter(
         &self,
         shared: &Shared,
-        pd: u32,
+        who: Who,
         mut offset: u64,
         mut data: &[u8],
     ) -> Result<(), KeyFault> {
@@ -160,7 +160,7 @@ impl Wqe {
             }
             let run = (segment.len - offset).min(data.len() as u64) as usize;
             let (now, later) = data.split_at(run);
-            shared.keys.scatter(&*shared.dma, pd, &[*segment], offset, now)?;
+            shared.keys.scatter(&*shared.dma, who, &[*segment], offset, now)?;
             offset = 0;
             data = later;
             if data.is_empty() {
@@ -265,7 +265,7 @@ pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
     let need = if op.is_fetching() { Access::LOCAL_WRITE } else { Access::empty() };
     for piece in &pieces {
         if let Piece::Memory(segment) = piece
-            && let Err(fault) = shared.keys.check(qp.ctx.pd, *segment, need)
+            && let Err(fault) = shared.keys.check(qp.who(), *segment, need)
         {
             return Err(bad(opcode, Syndrome::LOCAL_PROT_ERR, fault.vendor()));
         }

@@ -148,11 +148,9 @@ fn mkey(mr: &Mr, pdn: u32) -> MkeyContext {
         iova: mr.iova,
         len: mr.len,
         access: rights(mr.access_flags),
-        // mlx5_ib leaves the bit clear in the keys of user memory.
-        remote_invalidate: false,
+        // mlx5_ib leaves remote_invalidate clear in the keys of user memory.
         region: Region::Flat { addr: mr.start, len: mr.len },
-        indirect: None,
-        free: false,
+        ..MkeyContext::default()
     }
 }
 

@@ -305,6 +305,7 @@ fn bind(
         sq_sig_all: false,
         special: None,
         deth_sqpn: None,
+        privileged: false,
     });
     created.map_err(errno)
 }

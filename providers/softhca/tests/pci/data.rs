@@ -86,6 +86,7 @@ fn a_key_of_pages_is_walked_page_by_page() {
     mkey::mkc::START_ADDR.set(context, 0x7000_0fa0);
     mkey::mkc::LEN.set(context, 200);
     mkey::mkc::LOG_PAGE_SIZE.set(context, 12);
+    mkey::mkc::QPN.set(context, 0xff_ffff);
     mkey::mkc::MKEY_7_0.set(context, 9);
     let (status, _) = driver.run(CmdOpcode::CREATE_MKEY, 0, &input, 16);
     assert_eq!(status, CmdStatus::BAD_PARAM_ERR, "no page list");

@@ -210,6 +210,7 @@ impl Driver {
             right.set(context, 1);
         }
         mkey::mkc::PD.set(context, self.pd.into());
+        mkey::mkc::QPN.set(context, 0xff_ffff);
         mkey::mkc::MKEY_7_0.set(context, 0x42);
         let output = self.ok(CmdOpcode::CREATE_MKEY, 0, &input, 16);
         mkey::create_mkey_out::MKEY_INDEX.get32(&output) << 8 | 0x42

@@ -7,4 +7,5 @@ mod driver;
 mod ethernet;
 mod host;
 mod hostile;
+mod memory;
 mod two;

@@ -108,10 +108,8 @@ fn memory_that_does_not_answer() {
         iova: IOVA,
         len: 4096,
         access: Access::all(),
-        remote_invalidate: false,
         region,
-        indirect: None,
-        free: false,
+        ..MkeyContext::default()
     };
     let key = rig.hosts[0].hca.create_mkey(ctx.clone()).unwrap();
     let wr = Wr::new(Opcode::RDMA_WRITE).remote(DST, rig.hosts[1].key).seg(0, 8, key);

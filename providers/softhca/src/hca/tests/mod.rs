@@ -5,6 +5,7 @@ mod errors;
 mod hostile;
 mod lossy;
 mod packets;
+mod pages;
 mod pending;
 mod queues;
 mod services;

@@ -359,6 +359,7 @@ fn hca_context(end: &End, special: u32) -> QpContext {
         sq_sig_all: false,
         special: Some(special),
         deth_sqpn: None,
+        privileged: false,
     }
 }
 

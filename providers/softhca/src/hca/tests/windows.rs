@@ -1,7 +1,7 @@
 //! Keys that a WQE changes: windows, lists of parts, interleaved parts, and what is refused.
 
 use crate::hca::testing::*;
-use crate::hca::{Access, Indirect, MkeyContext, QpState, Region, Service};
+use crate::hca::{Access, Indirect, MkeyContext, QpState, Service};
 use uverbs_mlx5_prm::ctrl::{FmCeSe, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::umr::{
@@ -11,31 +11,38 @@ use uverbs_mlx5_prm::umr::{
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
-const SRC: u64 = 0x1000;
-const DST: u64 = 0x30_0000;
+pub(super) const SRC: u64 = 0x1000;
+pub(super) const DST: u64 = 0x30_0000;
 /// Bits of the mask, as Linux's include/linux/mlx5/qp.h numbers them: length, start, variant, QPN, rights, free.
 const BIND: u64 = 1 | 1 << 6 | 1 << 13 | 1 << 14 | 0xf << 18 | 1 << 29;
 const PD_BIT: u64 = 1 << 7;
 /// Access flags of a WQE's key context: local read, local write, remote read, remote write.
-const LW: u8 = 1 << 3;
-const RR: u8 = 1 << 4;
-const RW: u8 = 1 << 5;
+pub(super) const LW: u8 = 1 << 3;
+pub(super) const RR: u8 = 1 << 4;
+pub(super) const RW: u8 = 1 << 5;
 
 /// A change of a key, as bytes of a WQE.
-struct Change {
-    flags: u8,
-    mask: u64,
-    access: u8,
-    free: bool,
-    variant: u8,
-    pd: u32,
-    start: u64,
-    len: u64,
-    entries: Vec<u8>,
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) flags: u8,
+    pub(super) mask: u64,
+    pub(super) access: u8,
+    pub(super) free: bool,
+    pub(super) variant: u8,
+    pub(super) qpn: u32,
+    pub(super) pd: u32,
+    pub(super) start: u64,
+    pub(super) len: u64,
+    pub(super) page_shift: u8,
+    /// Octoword that the list begins at.
+    pub(super) offset: u64,
+    pub(super) entries: Vec<u8>,
+    /// Where the entries lie, if they aren't in the WQE.
+    pub(super) at: Option<(u32, u64)>,
 }
 
 impl Change {
-    fn bind(start: u64, access: u8, parts: &[(u32, u32, u64)]) -> Change {
+    pub(super) fn bind(start: u64, access: u8, parts: &[(u32, u32, u64)]) -> Change {
         let len = parts.iter().map(|part| u64::from(part.0)).sum();
         let entries = parts.iter().flat_map(|&(len, key, addr)| klm(len, key, addr)).collect();
         // Inline, and the key must be free.
@@ -45,10 +52,14 @@ impl Change {
             access,
             free: false,
             variant: 0x77,
+            qpn: 0xff_ffff,
             pd: 0,
             start,
             len,
+            page_shift: 0,
+            offset: 0,
             entries,
+            at: None,
         }
     }
 
@@ -57,9 +68,13 @@ impl Change {
         Change { flags: 0x80, mask, free: true, variant: 0, ..Change::bind(0, 0, &[]) }
     }
 
-    fn bytes(&self, end: &End, key: u32) -> Vec<u8> {
+    pub(super) fn bytes(&self, end: &End, key: u32) -> Vec<u8> {
+        let mut rsvd1 = [0; 32];
+        rsvd1[..4].copy_from_slice(&((self.offset >> 16) as u32).to_be_bytes());
         let ctrl = mlx5_wqe_umr_ctrl_seg {
             flags: self.flags,
+            translation_offset: U16::new(self.offset as u16),
+            rsvd1,
             klm_octowords: U16::new((self.entries.len() / 16) as u16),
             mkey_mask: U64::new(self.mask),
             ..Default::default()
@@ -67,15 +82,18 @@ impl Change {
         let mkey = mlx5_wqe_mkey_context_seg {
             free: u8::from(self.free) << 6,
             access_flags: self.access,
-            qpn_mkey: U32::new(0xffff_ff00 | u32::from(self.variant)),
+            qpn_mkey: U32::new(self.qpn << 8 | u32::from(self.variant)),
             flags_pd: U32::new(self.pd),
             start_addr: U64::new(self.start),
             len: U64::new(self.len),
+            log_page_size: self.page_shift,
             ..Default::default()
         };
         // Inline entries fill up to 64 bytes.
         let mut entries = self.entries.clone();
-        if self.flags & 0x80 != 0 {
+        if let Some((lkey, addr)) = self.at {
+            entries = klm(entries.len() as u32, lkey, addr);
+        } else if self.flags & 0x80 != 0 {
             entries.resize(entries.len().next_multiple_of(64), 0);
         }
         let ds = (16 + 48 + 64 + entries.len()) / 16;
@@ -87,7 +105,7 @@ impl Change {
     }
 }
 
-fn klm(len: u32, key: u32, addr: u64) -> Vec<u8> {
+pub(super) fn klm(len: u32, key: u32, addr: u64) -> Vec<u8> {
     let klm = mlx5_wqe_umr_klm_seg {
         byte_count: U32::new(len),
         mkey: U32::new(key),
@@ -97,22 +115,21 @@ fn klm(len: u32, key: u32, addr: u64) -> Vec<u8> {
 }
 
 /// A key without memory, as the kernel makes for a window.
-fn window(rig: &mut Rig, host: usize) -> u32 {
+pub(super) fn window(rig: &mut Rig, host: usize) -> u32 {
     let ctx = MkeyContext {
         pd: PD,
-        iova: 0,
-        len: 0,
-        access: Access::empty(),
         remote_invalidate: true,
-        region: Region::Flat { addr: 0, len: 0 },
         indirect: Some(Indirect::default()),
         free: true,
+        umr: true,
+        octowords: 4,
+        ..MkeyContext::default()
     };
     rig.hosts[host].hca.create_mkey(ctx).unwrap()
 }
 
 /// Posts the change; gives the syndrome of its completion, 0 if it went well.
-fn apply(rig: &mut Rig, end: &mut End, key: u32, change: &Change) -> u8 {
+pub(super) fn apply(rig: &mut Rig, end: &mut End, key: u32, change: &Change) -> u8 {
     let bytes = change.bytes(end, key);
     rig.write_wqe(end, &bytes);
     rig.ring(end);
@@ -123,7 +140,7 @@ fn apply(rig: &mut Rig, end: &mut End, key: u32, change: &Change) -> u8 {
     done[0].syndrome
 }
 
-fn write(rig: &mut Rig, a: &mut End, va: u64, rkey: u32, len: u32) -> u8 {
+pub(super) fn write(rig: &mut Rig, a: &mut End, va: u64, rkey: u32, len: u32) -> u8 {
     let near = rig.hosts[0].key;
     let mut wr = Wr::new(Opcode::RDMA_WRITE).seg(SRC, len, near);
     wr.remote = Some((va, rkey));
@@ -395,4 +412,60 @@ fn a_fenced_change_waits_for_reads_and_happens_once() {
     assert_eq!(done.iter().map(|got| got.kind).collect::<Vec<_>>(), [0, 0], "{done:?}");
     assert_eq!(rig.hosts[0].get(SRC, 4096), pattern(4096, 2));
     assert_eq!(apply(&mut rig, &mut a, key, &bind), 0, "it is free");
+}
+
+/// IBTA 10.6.7.2.4, type 2B: of no use to other queue pairs, of the same domain though they are.
+#[test]
+fn a_window_of_a_queue_pair_is_that_ones_alone() {
+    const CHECK_QPN: u8 = 1 << 3;
+    let mut rig = Rig::new(2);
+    let (mut a, mut b) = rig.pair(&Setup::default());
+    let key = window(&mut rig, 1);
+    let base = rig.hosts[1].key;
+    let bind = Change { qpn: b.qpn, ..Change::bind(0, RW | RR, &[(64, base, IOVA + DST)]) };
+    assert_eq!(apply(&mut rig, &mut b, key, &bind), 0);
+    let rkey = key & !0xff | 0x77;
+    rig.hosts[0].put(SRC, &pattern(64, 3));
+    assert_eq!(write(&mut rig, &mut a, 0, rkey, 64), 0);
+    assert_eq!(rig.hosts[1].get(DST, 64), pattern(64, 3));
+    // Another connection: no WRITE, no READ, no atomic, and no end by a SEND.
+    rig.hosts[1].put(DST, &[0xee; 64]);
+    let near = rig.hosts[0].key;
+    for opcode in [Opcode::RDMA_WRITE, Opcode::RDMA_READ, Opcode::SEND_INVAL] {
+        let (mut c, mut d) = rig.pair(&Setup::default());
+        rig.receive(&mut d, &[]);
+        let mut wr = match opcode {
+            Opcode::SEND_INVAL => Wr::new(opcode).imm(rkey),
+            _ => Wr::new(opcode).seg(SRC, 8, near),
+        };
+        if opcode != Opcode::SEND_INVAL {
+            wr.remote = Some((0, rkey));
+        }
+        rig.post(&mut c, &wr);
+        rig.run();
+        assert_eq!(rig.sent(&mut c)[0].syndrome, 0x13, "{opcode:?}");
+    }
+    assert_eq!(rig.hosts[1].get(DST, 64), [0xee; 64]);
+    // Nor may it take the window away, where the WQE says whose it must be (rdma-core qp.c, `set_umr_control_seg`).
+    let invalidate = Change { flags: 0x80 | CHECK_QPN, ..Change::invalidate() };
+    let (_, mut d) = rig.pair(&Setup::default());
+    assert_eq!(apply(&mut rig, &mut d, key, &invalidate), 0x06);
+    assert_eq!(write(&mut rig, &mut a, 0, rkey, 8), 0, "as before");
+    let invalidate = Change { mask: invalidate.mask | 1 << 14, ..invalidate };
+    assert_eq!(apply(&mut rig, &mut b, key, &invalidate), 0);
+    // Bound again, as type 1: everybody's.
+    assert_eq!(apply(&mut rig, &mut b, key, &Change { qpn: 0xff_ffff, ..bind }), 0);
+    let (mut c, _) = rig.pair(&Setup::default());
+    assert_eq!(write(&mut rig, &mut c, 0, rkey, 8), 0);
+}
+
+#[test]
+fn a_list_has_the_room_that_its_key_was_made_with() {
+    let mut rig = Rig::new(1);
+    let (_, mut b) = rig.pair(&Setup::default());
+    let (key, base) = (window(&mut rig, 0), rig.hosts[0].key);
+    let part = (8, base, IOVA);
+    assert_eq!(apply(&mut rig, &mut b, key, &Change::bind(0, RW, &[part; 4])), 0);
+    let more = Change { flags: 0x80, ..Change::bind(0, RW, &[part; 5]) };
+    assert_eq!(apply(&mut rig, &mut b, key, &more), 0x06);
 }

@@ -22,6 +22,9 @@ const GUEST: [&str; 8] = [
     "rdmacm-utils",
 ];
 
+/// What rdma-core's own test suite needs besides: the suite, which is Python's. scapy builds and reads the suite's frames.
+const SUITE: [&str; 2] = ["python3-pyverbs", "python3-scapy"];
+
 /// Where everything of this chore is.
 pub(crate) fn base() -> PathBuf {
     target().join("vm")
@@ -43,6 +46,12 @@ pub(crate) fn trixie() -> Result<Apt, Outcome> {
         Archive { name: "debian-security", suites: &["trixie-security"] },
     ];
     Apt::of_suites(&base().join("apt/trixie"), &archives)
+}
+
+/// Debian as it grows: the newest rdma-core.
+fn sid() -> Result<Apt, Outcome> {
+    let archives = [Archive { name: "debian", suites: &["sid"] }];
+    Apt::of_suites(&base().join("apt/sid"), &archives)
 }
 
 /// What is newer than Debian 13.
@@ -109,12 +118,26 @@ fn version(text: &str) -> Option<(u32, u32)> {
 
 /// The folder into which the guest's programs are unpacked; fetches them unless they are there.
 pub(crate) fn guest() -> Result<PathBuf, Outcome> {
-    let root = base().join("guest");
-    once(&root, &GUEST.join(" "), || {
-        println!("vm: fetching the guest's programs");
-        let apt = bookworm()?;
+    unpacked("guest", &GUEST, bookworm)
+}
+
+/// The folder into which rdma-core's test suite is unpacked, with the programs of a guest as new as it is; fetches them
+/// unless they are there.
+pub(crate) fn suite() -> Result<PathBuf, Outcome> {
+    unpacked("pyverbs", &[&GUEST[..], &SUITE].concat(), sid)
+}
+
+fn unpacked(
+    name: &str,
+    packages: &[&str],
+    apt: fn() -> Result<Apt, Outcome>,
+) -> Result<PathBuf, Outcome> {
+    let root = base().join(name);
+    once(&root, &packages.join(" "), || {
+        println!("vm: fetching the programs of {name}");
+        let apt = apt()?;
         apt.update();
-        let debs = apt.download_all(&GUEST, None)?;
+        let debs = apt.download_all(packages, None)?;
         unpack(&debs, &root)?;
         let _ = std::fs::remove_dir_all(debs);
         Ok(())

@@ -10,8 +10,10 @@ use crate::vm::libraries::{FOLDER, Libraries};
 
 /// Folders of Debian's programs, and the beginnings of those programs' names that the guest gets.
 const PROGRAM_FOLDERS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
-const PROGRAMS: [&str; 10] =
-    ["busybox", "ib_", "ibv_", "ip", "mckey", "rdma", "rping", "rstream", "ucmatose", "udaddy"];
+const PROGRAMS: [&str; 12] = [
+    "busybox", "devlink", "ib_", "ibv_", "ip", "mckey", "python3", "rdma", "rping", "rstream",
+    "ucmatose", "udaddy",
+];
 
 /// libibverbs loads a provider for each file in the first, from the second.
 const PROVIDERS: [&str; 2] = ["etc/libibverbs.d", "usr/lib/x86_64-linux-gnu/libibverbs"];
@@ -77,6 +79,27 @@ impl Image {
             let absolute = fs::read_link(&path).is_ok_and(|to| to.is_absolute());
             if wanted(&name) && path.is_file() && !absolute {
                 self.program(&format!("{at}/{name}"), &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a folder and what is below it. Libraries in it are added with those that they need.
+    ///
+    /// # Errors
+    ///
+    /// The library that one lacks.
+    pub(crate) fn add_tree(&mut self, root: &Path, at: &Path) -> std::result::Result<(), String> {
+        let name = at.display().to_string();
+        self.add_folder(&root.join(at), &name, |name| name.ends_with(".so"))?;
+        let entries = fs::read_dir(root.join(at)).into_iter().flatten().flatten();
+        for entry in entries {
+            let at = at.join(entry.file_name());
+            let kind = entry.file_type().map_err(|error| error.to_string())?;
+            if kind.is_dir() {
+                self.add_tree(root, &at)?;
+            } else if kind.is_file() && at.extension().is_none_or(|end| end != "so") {
+                self.file(&at.display().to_string(), &entry.path());
             }
         }
         Ok(())

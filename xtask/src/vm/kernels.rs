@@ -12,6 +12,9 @@ use crate::vm::world;
 /// The kernels that are run where none is named: the provider's oldest here, Debian 13's, and the newest there is.
 pub(crate) const USUAL: [&str; 3] = ["6.1", "6.12", "newest"];
 
+/// Where one kernel will do.
+pub(crate) const ONE_KERNEL: &str = "6.12";
+
 /// The package that names the current kernel of a release.
 const META: &str = "linux-image-amd64";
 

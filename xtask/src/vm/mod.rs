@@ -11,9 +11,11 @@ mod libraries;
 mod machine;
 mod modules;
 mod programs;
+mod pyverbs;
 mod run;
 mod self_test;
 mod server;
+mod table;
 mod verdict;
 mod world;
 
@@ -22,7 +24,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::step::{Outcome, Steps};
-use kernels::USUAL;
+use kernels::{ONE_KERNEL, USUAL};
 use kit::Kit;
 use world::World;
 
@@ -39,7 +41,7 @@ pub(crate) struct Options {
     /// Only the programs of tests/vm/programs.txt whose name contains this.
     #[arg(long, value_name = "NAME")]
     test: Option<String>,
-    /// Keep the image and the logs of a run that passed.
+    /// Keep the image and the logs of a run that passed, and the log of the device.
     #[arg(long)]
     keep: bool,
     /// A shell in the guest after the programs, on this terminal. `exit` ends it.
@@ -48,6 +50,12 @@ pub(crate) struct Options {
     /// Have guests misbehave in every way that the harness must notice, instead.
     #[arg(long)]
     self_test: bool,
+    /// rdma-core's own test suite instead, in world E on 6.12 if none is named, compared with tests/vm/pyverbs.
+    #[arg(long, conflicts_with_all = ["self_test", "shell"])]
+    pyverbs: bool,
+    /// What the suite comes to is noted, not compared.
+    #[arg(long, requires = "pyverbs", conflicts_with = "test")]
+    bless: bool,
     /// More arguments for each program.
     #[arg(last = true)]
     words: Vec<String>,
@@ -77,6 +85,8 @@ pub(crate) fn add_usual(steps: &mut Steps) {
         keep: false,
         shell: false,
         self_test,
+        pyverbs: false,
+        bless: false,
         words: Vec::new(),
     };
     add(steps, options(World::C, &[], true));
@@ -87,13 +97,14 @@ pub(crate) fn add_usual(steps: &mut Steps) {
 
 fn add(steps: &mut Steps, options: Options) {
     let worlds = match &options.world[..] {
+        [] if options.pyverbs => vec![World::E],
         [] => World::ALL.to_vec(),
         named => named.to_vec(),
     };
-    let kernels = match (&options.kernel[..], options.self_test) {
-        ([], true) => vec![self_test::KERNEL.to_owned()],
-        ([], false) => USUAL.map(str::to_owned).to_vec(),
-        (named, _) => named.to_vec(),
+    let kernels = match &options.kernel[..] {
+        [] if options.self_test || options.pyverbs => vec![ONE_KERNEL.to_owned()],
+        [] => USUAL.map(str::to_owned).to_vec(),
+        named => named.to_vec(),
     };
     let mut kit = None;
     steps.step("vm, made ready", || match Kit::new(&kernels[0]) {
@@ -115,8 +126,13 @@ fn add(steps: &mut Steps, options: Options) {
     }
     for world in worlds {
         for kernel in &kernels {
-            let name = format!("vm, world {}, {kernel}", world.letter());
-            steps.step(name, || run::world(&kit, kernel, world, &options));
+            let name = format!("world {}, {kernel}", world.letter());
+            if options.pyverbs {
+                let name = format!("vm, pyverbs, {name}");
+                steps.step(name, || pyverbs::run(&kit, kernel, world, &options));
+            } else {
+                steps.step(format!("vm, {name}"), || run::world(&kit, kernel, world, &options));
+            }
         }
     }
 }

@@ -45,7 +45,7 @@ fn run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<Outcome
         name: format!("{}-{name}", world.letter()),
         image,
         plan,
-        server: server(world, &binaries)?,
+        server: server(world, &binaries, options)?,
         // No program takes longer than its limit, but for the time to tidy up behind it.
         limits: Limits { total: LIMITS.total + Duration::from_secs(seconds), ..LIMITS },
     };
@@ -86,11 +86,11 @@ fn rows(kernel: &Kernel, world: World, options: &Options) -> Result<Vec<Row>, Ou
 }
 
 /// The scripts beside the table, in /vm.
-fn scripts(image: &mut Image) -> Result<(), Outcome> {
+pub(crate) fn scripts(image: &mut Image) -> Result<(), Outcome> {
     let folder = sources();
     let entries = fs::read_dir(&folder).map_err(|error| failed(&folder, &error))?;
     for path in entries.flatten().map(|entry| entry.path()) {
-        if path.extension().is_some_and(|end| end == "sh") {
+        if path.extension().is_some_and(|end| end == "sh" || end == "py") {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             image.file(&format!("vm/{name}"), &path);
         }
@@ -99,7 +99,7 @@ fn scripts(image: &mut Image) -> Result<(), Outcome> {
 }
 
 /// What the guest is to do; what that needs goes into the image.
-fn plan(
+pub(crate) fn plan(
     image: &mut Image,
     rows: &[Row],
     (kernel, world): (&Kernel, World),
@@ -142,13 +142,24 @@ fn plan(
     Ok(plan)
 }
 
+/// What the device was asked and did, in the run's folder.
+const DEVICE_LOG: &str = "device.log";
+
 /// What serves the world's device.
-fn server(world: World, binaries: &Binaries) -> Result<Option<Command>, Outcome> {
+pub(crate) fn server(
+    world: World,
+    binaries: &Binaries,
+    options: &Options,
+) -> Result<Option<Command>, Outcome> {
     let Some(words) = world.server() else {
         return Ok(None);
     };
     let mut command = Command::new(binaries.program("uverbs")?);
     command.args(words);
+    if options.keep {
+        command.args(["--log", DEVICE_LOG]);
+    }
+    command.arg("--socket");
     Ok(Some(command))
 }
 

@@ -12,9 +12,6 @@ use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::run::judge;
 use crate::vm::verdict::Limits;
 
-/// One kernel will do.
-pub(crate) const KERNEL: &str = "6.12";
-
 /// A guest that runs `misbehave` with each word, and how its last line begins. None is for one that must pass.
 struct Case {
     words: &'static [&'static str],

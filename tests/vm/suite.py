@@ -1,0 +1,192 @@
+"""Runs rdma-core's test suite (Debian's python3-pyverbs) test by test, and prints a line for each:
+
+    test NAME<tab>OUTCOME<tab>MILLISECONDS<tab>REASON
+
+The outcomes are pass, skip, fail (an assertion), error (any other exception), timeout and crash. Behind one that is neither
+pass nor skip follow the exception's lines, each behind "| ". A child runs the tests one by one; if it dies, or is silent for
+longer than any test may take, the test that ran is said to have crashed or timed out, and another child goes on behind it.
+
+Several tests choose what they do at random. Each begins with the same seed, so they choose the same in every run.
+"""
+
+import gzip
+import os
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import unittest
+
+DEBIAN = "/usr/share/doc/rdma-core/tests"
+TESTS = "/tmp/tests"
+DEVICE = os.environ["UVERBS_TEST_DEVICE"]
+# Of a test, and of a child: longer, since what waits inside a system call hears no alarm.
+LIMIT = 25
+SILENCE = 40
+LINES = 40
+
+
+class Limit(BaseException):
+    """A test ran for too long. No test's own handler of exceptions is to catch it."""
+
+
+def unpack():
+    """Debian compresses the larger files."""
+    os.makedirs(TESTS)
+    for name in os.listdir(DEBIAN):
+        path = os.path.join(DEBIAN, name)
+        plain = os.path.join(TESTS, name.removesuffix(".gz"))
+        with (gzip.open if name.endswith(".gz") else open)(path, "rb") as source, open(plain, "wb") as target:
+            shutil.copyfileobj(source, target)
+
+
+def load():
+    """All tests, by name."""
+    sys.path[:0] = [TESTS, os.path.dirname(TESTS)]
+    sys.argv[1:] = ["--dev", DEVICE]
+    from args_parser import parser
+
+    parser.parse_args()
+    tests = {}
+
+    def walk(suite):
+        for item in suite:
+            if isinstance(item, unittest.TestSuite):
+                walk(item)
+            else:
+                tests[item.id().removeprefix("tests.")] = item
+
+    walk(unittest.defaultTestLoader.loadTestsFromModule(__import__("tests")))
+    return tests
+
+
+class Result(unittest.TestResult):
+    """What one test comes to. A part that went wrong makes the whole go wrong."""
+
+    def __init__(self):
+        super().__init__()
+        self.outcome = "pass"
+        self.reason = ""
+        self.lines = []
+
+    def note(self, outcome, error):
+        self.outcome = "timeout" if error[0] is Limit else outcome
+        text = str(error[1]).strip()
+        self.reason = f"{error[0].__name__}: {text}"
+        self.lines = "".join(traceback.format_exception(*error)).splitlines()[-LINES:]
+
+    def addError(self, test, err):
+        self.note("error", err)
+
+    def addFailure(self, test, err):
+        self.note("fail", err)
+
+    def addSubTest(self, test, subtest, err):
+        if err is not None:
+            self.note("fail" if issubclass(err[0], AssertionError) else "error", err)
+
+    def addSkip(self, test, reason):
+        self.outcome, self.reason = "skip", reason
+
+
+def expired(number, frame):
+    raise Limit(f"not done after {LIMIT} s")
+
+
+def say(line):
+    print(line, flush=True)
+
+
+def child(first, wanted):
+    """Runs the tests from number `first` on."""
+    signal.signal(signal.SIGALRM, expired)
+    names = load()
+    names = {name: test for name, test in sorted(names.items()) if wanted in name}
+    say(f"count {len(names)}")
+    for number, (name, test) in enumerate(names.items()):
+        if number < first:
+            continue
+        say(f"start {number} {name}")
+        random.seed(name)
+        result = Result()
+        began = time.monotonic()
+        signal.alarm(LIMIT)
+        try:
+            unittest.TestSuite([test]).run(result)
+        except Limit:
+            result.note("timeout", sys.exc_info())
+        signal.alarm(0)
+        report(name, result.outcome, time.monotonic() - began, result.reason)
+        for line in result.lines:
+            say(f"| {line}")
+    say("end")
+
+
+def report(name, outcome, seconds, reason):
+    reason = " ".join(reason.split())
+    say(f"test {name}\t{outcome}\t{seconds * 1000:.0f}\t{reason}")
+
+
+def lines(process):
+    """The child's lines, until it ends or is silent for too long. It may leave children of its own, which have the pipe."""
+    pending = b""
+    heard = time.monotonic()
+    pipe = process.stdout.fileno()
+    while True:
+        gone = process.poll() is not None
+        if select.select([pipe], [], [], 0.2)[0]:
+            heard = time.monotonic()
+            got = os.read(pipe, 65536)
+            *whole, pending = (pending + got).split(b"\n")
+            yield from (line.decode(errors="replace") for line in whole)
+            if got:
+                continue
+            process.wait()
+            return
+        if gone or time.monotonic() - heard > SILENCE:
+            return
+
+
+def parent(wanted):
+    """Starts children until all tests have run. What they print besides is left out."""
+    unpack()
+    first = 0
+    while True:
+        command = [sys.executable, __file__, "--child", str(first), wanted]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+        running, ended = None, False
+        for line in lines(process):
+            word, _, rest = line.partition(" ")
+            if word == "count":
+                if first == 0:
+                    say(line)
+            elif word == "start":
+                number, name = rest.split(" ", 1)
+                running, first, began = name, int(number) + 1, time.monotonic()
+            elif word in ("test", "|"):
+                running = None
+                say(line)
+            elif word == "end":
+                ended = True
+        silent = process.poll() is None
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        status = process.wait()
+        if ended:
+            return
+        if running is None:
+            sys.exit(f"the child ended between tests ({status})")
+        outcome = "timeout" if silent else "crash"
+        report(running, outcome, time.monotonic() - began, "silent" if silent else f"ended with {status}")
+
+
+if sys.argv[1:2] == ["--child"]:
+    child(int(sys.argv[2]), sys.argv[3])
+else:
+    parent(sys.argv[1] if len(sys.argv) > 1 else "")

@@ -1,0 +1,130 @@
+//! rdma-core's own test suite in the guest (`cargo xtask vm --pyverbs`): run test by test, and compared with what is noted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use uverbs_vm_init::plan::Program;
+use uverbs_vm_init::report::End;
+
+use crate::apt::{create, failed};
+use crate::step::Outcome;
+use crate::vm::Options;
+use crate::vm::binaries;
+use crate::vm::boot::Boot;
+use crate::vm::fetch::{sources, suite};
+use crate::vm::kernels::Kernel;
+use crate::vm::kit::{Kit, LIMITS};
+use crate::vm::run::{judge, plan, scripts, server};
+use crate::vm::table::{Table, compared};
+use crate::vm::verdict::Limits;
+use crate::vm::world::World;
+
+/// The whole suite takes some minutes alone; there may be others.
+const LIMIT: Duration = Duration::from_secs(2400);
+const NAME: &str = "pyverbs";
+
+/// What the guest's Python needs: its own library, and Debian's packages for it.
+const PYTHON: [&str; 3] = ["usr/lib/python3", "usr/lib/python3.", "usr/share/doc/rdma-core/tests"];
+
+/// Runs the suite in a world on a kernel.
+pub(crate) fn run(kit: &Kit, name: &str, world: World, options: &Options) -> Outcome {
+    match suite_run(kit, name, world, options) {
+        Ok(outcome) | Err(outcome) => outcome,
+    }
+}
+
+fn suite_run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<Outcome, Outcome> {
+    let root = suite()?;
+    let kernel = Kernel::fetch(name)?;
+    let binaries = binaries::build(&[].into())?;
+    let version = version(&root)?;
+    println!("vm: rdma-core {version}'s tests, world {} on {}", world.letter(), kernel.version);
+
+    let mut image = kit.bare()?;
+    image.add_debian(&root).map_err(Outcome::Failed)?;
+    for folder in python(&root)? {
+        image.add_tree(&root, &folder).map_err(Outcome::Failed)?;
+    }
+    scripts(&mut image)?;
+    let mut plan = plan(&mut image, &[], (&kernel, world), &binaries, options)?;
+    let mut words: Vec<String> = ["sh", "/vm/suite.sh"].map(str::to_owned).into();
+    words.extend(options.test.clone());
+    plan.programs.push(Program { name: NAME.to_owned(), seconds: LIMIT.as_secs(), words });
+    let boot = Boot {
+        kit,
+        accel: kit.accel,
+        kernel: &kernel,
+        name: format!("{NAME}-{}-{name}", world.letter()),
+        image,
+        plan,
+        server: server(world, &binaries, options)?,
+        limits: Limits { total: LIMITS.total + LIMIT, ..LIMITS },
+    };
+    let folder = boot.folder();
+    let showed = boot.run(|_| {})?;
+    if !options.keep {
+        let _ = fs::remove_file(folder.join("image.cpio"));
+    }
+    println!("vm: logs in {}", folder.display());
+    let suite = showed.ran.iter().find(|ran| ran.name == NAME);
+    let output = suite.map(|ran| ran.output.join("\n")).unwrap_or_default();
+    if !suite.is_some_and(|ran| ran.end.is_some_and(|(end, _)| end == End::Exit(0))) {
+        // Whoever asks why sees what the suite said last.
+        for line in output.lines().rev().take(20).collect::<Vec<_>>().into_iter().rev() {
+            println!("    {line}");
+        }
+    }
+    if let Outcome::Failed(why) = judge(&showed) {
+        return Ok(Outcome::Failed(why));
+    }
+    let found = Table::of_run(&version, &kernel.version, &output).map_err(Outcome::Failed)?;
+    let path = sources().join(NAME).join(format!("{}-{name}.tsv", world.letter()));
+    if options.bless {
+        if options.test.is_some() {
+            return Ok(Outcome::Failed("only a whole run can be noted".to_owned()));
+        }
+        create(&sources().join(NAME))?;
+        fs::write(&path, found.to_text()).map_err(|error| failed(&path, &error))?;
+        return Ok(Outcome::Counted(found.counts()));
+    }
+    let noted = match fs::read_to_string(&path) {
+        Ok(text) => Table::parse(&text).map_err(Outcome::Failed)?,
+        Err(_) => {
+            println!("vm: nothing is noted for this kernel in this world: --bless notes it");
+            Table::default()
+        }
+    };
+    Ok(compared(&noted, &found, options.test.as_deref().unwrap_or_default()))
+}
+
+/// rdma-core's version, which is in the name of its library: `libibverbs.so.1.16.65.0` is of 65.0.
+fn version(root: &Path) -> Result<String, Outcome> {
+    let folder = root.join("usr/lib/x86_64-linux-gnu");
+    let entries = fs::read_dir(&folder).map_err(|error| failed(&folder, &error))?;
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let version = names.filter_map(|name| {
+        let mut numbers = name.strip_prefix("libibverbs.so.")?.splitn(3, '.');
+        numbers.nth(2).map(str::to_owned)
+    });
+    version.max().ok_or_else(|| failed(&folder, &"no libibverbs"))
+}
+
+/// The folders of [`PYTHON`], whatever Python's version is.
+fn python(root: &Path) -> Result<Vec<PathBuf>, Outcome> {
+    let mut folders = Vec::new();
+    for start in PYTHON {
+        let path = root.join(start);
+        let (folder, name) = (path.parent().unwrap_or(root), path.file_name().unwrap_or_default());
+        let entries = fs::read_dir(folder).map_err(|error| failed(folder, &error))?;
+        for entry in entries.flatten().map(|entry| entry.path()) {
+            let found = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = name.to_string_lossy();
+            let is_wanted = found == name || name.ends_with('.') && found.starts_with(&*name);
+            if is_wanted && let Ok(folder) = entry.strip_prefix(root) {
+                folders.push(folder.to_owned());
+            }
+        }
+    }
+    Ok(folders)
+}

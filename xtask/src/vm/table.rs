@@ -1,0 +1,213 @@
+//! What each test of rdma-core's suite came to: `tests/vm/pyverbs/*.tsv`, and a run's lines.
+
+use std::collections::BTreeMap;
+
+use crate::step::Outcome;
+
+/// What passes, as `tests/vm/suite.py` says it.
+const PASS: &str = "pass";
+
+/// A test's outcome, and why it is no pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    outcome: String,
+    reason: String,
+}
+
+/// The outcomes of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Table {
+    /// rdma-core's.
+    version: String,
+    kernel: String,
+    tests: BTreeMap<String, Entry>,
+}
+
+impl Table {
+    /// Takes what the suite printed.
+    ///
+    /// # Errors
+    ///
+    /// The line that can't be read, or that tests are missing.
+    pub(crate) fn of_run(version: &str, kernel: &str, output: &str) -> Result<Self, String> {
+        let mut table =
+            Self { version: version.to_owned(), kernel: kernel.to_owned(), tests: BTreeMap::new() };
+        let mut count: Option<usize> = None;
+        for line in output.lines() {
+            if let Some(number) = line.strip_prefix("count ") {
+                count = number.parse().ok();
+            } else if let Some(test) = line.strip_prefix("test ") {
+                let wrong = || format!("not a test's line: {line:?}");
+                let [name, outcome, _, reason] =
+                    test.splitn(4, '\t').collect::<Vec<_>>().try_into().map_err(|_| wrong())?;
+                let reason = plain(reason);
+                let entry = Entry { outcome: outcome.to_owned(), reason };
+                if table.tests.insert(name.to_owned(), entry).is_some() {
+                    return Err(format!("{name} ran twice"));
+                }
+            }
+        }
+        match count {
+            Some(count) if count == table.tests.len() => Ok(table),
+            Some(count) => Err(format!("{} tests of {count} ran", table.tests.len())),
+            None => Err("the suite didn't say how many tests it has".to_owned()),
+        }
+    }
+
+    /// Reads the file.
+    ///
+    /// # Errors
+    ///
+    /// The line that can't be read.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut table = Self::default();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let words: Vec<&str> = line.split('\t').collect();
+            match words[..] {
+                ["rdma-core", version] => table.version = version.to_owned(),
+                ["kernel", version] => table.kernel = version.to_owned(),
+                [name, outcome, ref reason @ ..] if reason.len() < 2 => {
+                    let reason = reason.first().copied().unwrap_or_default().to_owned();
+                    let entry = Entry { outcome: outcome.to_owned(), reason };
+                    table.tests.insert(name.to_owned(), entry);
+                }
+                _ => return Err(format!("{line:?}: no such item")),
+            }
+        }
+        Ok(table)
+    }
+
+    /// The file.
+    pub(crate) fn to_text(&self) -> String {
+        let mut text = format!(
+            "# What each test of rdma-core's suite comes to: cargo xtask vm --pyverbs --bless\n# {}\n\
+             rdma-core\t{}\nkernel\t{}\n",
+            self.counts(),
+            self.version,
+            self.kernel
+        );
+        for (name, Entry { outcome, reason }) in &self.tests {
+            let end = if reason.is_empty() { "" } else { "\t" };
+            text.push_str(&format!("{name}\t{outcome}{end}{reason}\n"));
+        }
+        text
+    }
+
+    /// `389 tests: 208 pass, 170 skip`.
+    pub(crate) fn counts(&self) -> String {
+        let mut counts = BTreeMap::<&str, usize>::new();
+        for entry in self.tests.values() {
+            *counts.entry(&entry.outcome).or_default() += 1;
+        }
+        let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+        counts.sort_by_key(|&(outcome, _)| (outcome != PASS, outcome));
+        let counts: Vec<String> =
+            counts.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
+        format!("{} tests: {}", self.tests.len(), counts.join(", "))
+    }
+}
+
+/// A reason without what differs from run to run: addresses, times. No number that says something has as many digits.
+fn plain(reason: &str) -> String {
+    let varies = |word: &str| {
+        word.starts_with("0x7f") || word.bytes().filter(u8::is_ascii_digit).count() > 5
+    };
+    let words = reason.split_whitespace().map(|word| if varies(word) { "…" } else { word });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// A run beside what is noted: a test that passed and no longer does is a failure. Only tests whose name contains `part` ran.
+pub(crate) fn compared(noted: &Table, found: &Table, part: &str) -> Outcome {
+    let mut lost = Vec::new();
+    let passes =
+        |table: &Table, name: &str| table.tests.get(name).is_some_and(|e| e.outcome == PASS);
+    for name in noted.tests.keys().filter(|name| name.contains(part) && passes(noted, name)) {
+        match found.tests.get(name) {
+            Some(entry) if entry.outcome == PASS => {}
+            Some(Entry { outcome, reason }) => lost.push(format!("{name}: {outcome}: {reason}")),
+            // Another version of the suite may do without it.
+            None if noted.version != found.version => println!("    gone     {name}"),
+            None => lost.push(format!("{name}: gone")),
+        }
+    }
+    for line in &lost {
+        println!("    LOST     {line}");
+    }
+    for (name, entry) in &found.tests {
+        let before = noted.tests.get(name);
+        let Entry { outcome, reason } = entry;
+        if outcome == PASS && !passes(noted, name) {
+            println!("    new      {name}");
+        } else if outcome != PASS && before != Some(entry) {
+            println!("    {outcome:<8} {name}: {reason}");
+        }
+    }
+    if lost.is_empty() {
+        return Outcome::Counted(found.counts());
+    }
+    Outcome::Failed(format!(
+        "{}, but {} of the noted passes are lost: {}",
+        found.counts(),
+        lost.len(),
+        lost[0]
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "count 3\ntest a.B.one\tpass\t12\t\nnoise\ntest a.B.two\tskip\t1\tno such\n\
+        test a.B.three\terror\t30\tValueError: at 0x7fff12\n| a line of its trace";
+
+    fn of(output: &str) -> Table {
+        Table::of_run("65.0", "6.12.1-amd64", output).expect("a run")
+    }
+
+    #[test]
+    fn a_run_comes_back_from_its_file() {
+        let table = of(OUTPUT);
+        assert_eq!(table.counts(), "3 tests: 1 pass, 1 error, 1 skip");
+        assert_eq!(Table::parse(&table.to_text()), Ok(table.clone()));
+        assert_eq!(table.tests["a.B.three"].reason, "ValueError: at …");
+    }
+
+    #[test]
+    fn a_run_is_whole() {
+        for output in [
+            "",
+            "test a\tpass\t1\t",
+            "count 2\ntest a\tpass\t1\t",
+            "count 1\ntest a\tpass",
+            "count 2\ntest a\tpass\t1\t\ntest a\tpass\t1\t",
+        ] {
+            assert!(Table::of_run("65.0", "6.12", output).is_err(), "{output:?}");
+        }
+    }
+
+    #[test]
+    fn a_lost_pass_is_a_failure() {
+        let noted = of(OUTPUT);
+        let outcome = |output: &str, version: &str, part: &str| {
+            let mut found = of(output);
+            found.version = version.to_owned();
+            matches!(compared(&noted, &found, part), Outcome::Failed(_))
+        };
+        assert!(!outcome(OUTPUT, "65.0", ""));
+        assert!(!outcome(&OUTPUT.replace("skip", "pass"), "65.0", ""));
+        for other in ["skip", "fail", "error", "timeout", "crash"] {
+            assert!(outcome(&OUTPUT.replace("pass", other), "65.0", ""), "{other}");
+        }
+        // Not run, by a run of all or of some; gone with another version.
+        let rest = "count 1\ntest a.B.two\tskip\t1\tno such";
+        assert!(outcome(rest, "65.0", ""));
+        assert!(!outcome(rest, "65.0", "two"));
+        assert!(!outcome(rest, "66.0", ""));
+    }
+
+    #[test]
+    fn a_wrong_line_is_named() {
+        assert_eq!(Table::parse("a"), Err("\"a\": no such item".to_owned()));
+        assert_eq!(Table::parse("a\tb\tc\td"), Err("\"a\\tb\\tc\\td\": no such item".to_owned()));
+    }
+}

@@ -93,12 +93,20 @@ pub struct Found {
 #[doc(alias = "ibv_get_device_list")]
 pub fn list() -> Result<Vec<KernelDevice>, Error> {
     let root = sysfs::root();
-    let of_sysfs = sysfs::list(&root);
     let found = match netlink::list() {
-        Ok(devices) => complete(devices, of_sysfs.as_deref().unwrap_or(&[])),
-        Err(_) => of_sysfs.map_err(|errno| Error::System { what: "reading sysfs", errno })?,
+        // Sysfs takes some thirty calls for each device, and usually there is nothing left to ask.
+        Ok(devices) if devices.iter().all(is_complete) => devices,
+        Ok(devices) => complete(devices, &sysfs::list(&root).unwrap_or_default()),
+        Err(_) => {
+            sysfs::list(&root).map_err(|errno| Error::System { what: "reading sysfs", errno })?
+        }
     };
     Ok(select(found, &root, Path::new(DEV_DIR)))
+}
+
+/// Whether netlink told all of a device.
+fn is_complete(device: &Found) -> bool {
+    !device.record.uverbs_name.is_empty() && device.record.driver_id != RDMA_DRIVER_UNKNOWN
 }
 
 /// Adds what only sysfs tells: the character device of kernels before 5.3, and the driver where netlink names none.

@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -41,10 +41,16 @@ pub fn ibdev(root: &Path, name: &str) -> PathBuf {
 ///
 /// The errno; `EINVAL` where it isn't text.
 pub fn read(path: &Path) -> Result<String, Errno> {
-    let file = File::open(path).map_err(|error| errno(&error))?;
-    let mut bytes = Vec::new();
-    file.take(4096).read_to_end(&mut bytes).map_err(|error| errno(&error))?;
-    let text = String::from_utf8(bytes).map_err(|_| Errno::EINVAL)?;
+    let mut file = File::open(path).map_err(|error| errno(&error))?;
+    let mut page = [0; 4096];
+    // The first read gives all there is (kernel `fs/kernfs/file.c`, `kernfs_file_read_iter`).
+    let len = loop {
+        match file.read(&mut page) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => break result.map_err(|error| errno(&error))?,
+        }
+    };
+    let text = str::from_utf8(&page[..len]).map_err(|_| Errno::EINVAL)?;
     Ok(text.trim().to_owned())
 }
 

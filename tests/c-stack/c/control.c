@@ -3,7 +3,10 @@
  * is src/bin/control_path.rs, with the same calls in the same order.
  *
  *	control calls N		one of each object, then N further ones, and all taken down
+ *	control times N		the same without marks, and in the end how many nanoseconds each phase took
  *	control memory N	N of each, for c/heap.c
+ *
+ * UVERBS_TEST_DEVICE names the device, else it is the first; UVERBS_TEST_GID is an index, else 3.
  */
 #include <infiniband/verbs.h>
 
@@ -12,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MARK -1000 /* src/trace.rs */
@@ -28,7 +32,14 @@ static struct ibv_cq *cqs[MOST];
 static struct ibv_qp *qps[MOST];
 static struct ibv_port_attr port;
 static union ibv_gid gid;
+static int gid_index = 3;
 static char memory[(MOST + 1) * PAGE];
+
+static int only_times, phases;
+static struct {
+	const char *name;
+	struct timespec began;
+} times[64];
 
 static void die(const char *what)
 {
@@ -45,7 +56,15 @@ static void die(const char *what)
 static void phase(const char *name)
 {
 	static char line[64];
-	int length = snprintf(line, sizeof(line), "# %s", name);
+	int length;
+
+	if (only_times) {
+		NEED(phases < 64, "too many phases");
+		times[phases].name = name;
+		clock_gettime(CLOCK_MONOTONIC, &times[phases++].began);
+		return;
+	}
+	length = snprintf(line, sizeof(line), "# %s", name);
 
 	if (write(MARK, line, length) >= 0)
 		die("a mark was written");
@@ -81,7 +100,7 @@ static void create_qp(int i)
 static void look(void)
 {
 	NEED(!ibv_query_port(context, 1, &port), "ibv_query_port");
-	NEED(!ibv_query_gid(context, 1, 3, &gid), "ibv_query_gid");
+	NEED(!ibv_query_gid(context, 1, gid_index, &gid), "ibv_query_gid");
 }
 
 static void connect_qp(int i)
@@ -99,7 +118,7 @@ static void connect_qp(int i)
 		.dest_qp_num = qps[i]->qp_num,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 12,
-		.ah_attr = { .grh = { .dgid = gid, .sgid_index = 3, .hop_limit = 64 }, .dlid = port.lid, .is_global = 1, .port_num = 1 },
+		.ah_attr = { .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 64 }, .dlid = port.lid, .is_global = 1, .port_num = 1 },
 	};
 	NEED(!ibv_modify_qp(qps[i], &attr,
 			    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -127,6 +146,25 @@ static void dereg_mr(int i)
 	NEED(!ibv_dereg_mr(mrs[i]), "ibv_dereg_mr");
 }
 
+static struct ibv_device *chosen(struct ibv_device **list)
+{
+	const char *name = getenv("UVERBS_TEST_DEVICE");
+
+	for (; *list; list++)
+		if (!name || !strcmp(ibv_get_device_name(*list), name))
+			return *list;
+	return NULL;
+}
+
+static void print_times(void)
+{
+	for (int i = 0; i + 1 < phases; i++) {
+		struct timespec a = times[i].began, b = times[i + 1].began;
+
+		printf("%s: %lld\n", times[i].name, (b.tv_sec - a.tv_sec) * 1000000000LL + b.tv_nsec - a.tv_nsec);
+	}
+}
+
 static void all(const char *name, void (*call)(int), int from, int to)
 {
 	phase(name);
@@ -139,13 +177,16 @@ int main(int argc, char **argv)
 	int count = argc == 3 ? atoi(argv[2]) : 0, only_memory = argc == 3 && !strcmp(argv[1], "memory");
 	struct ibv_device **list;
 
-	NEED(count > 0 && count < MOST, "control calls|memory N");
+	NEED(count > 0 && count < MOST, "control calls|times|memory N");
+	only_times = !strcmp(argv[1], "times");
+	if (getenv("UVERBS_TEST_GID"))
+		gid_index = atoi(getenv("UVERBS_TEST_GID"));
 	/* Pages that are touched here are not touched later. */
 	memset(memory, 1, sizeof(memory));
 	phase("list devices");
-	NEED((list = ibv_get_device_list(NULL)) && *list, "no device");
+	NEED((list = ibv_get_device_list(NULL)) && chosen(list), "no device");
 	phase("open device");
-	NEED(context = ibv_open_device(*list), "ibv_open_device");
+	NEED(context = ibv_open_device(chosen(list)), "ibv_open_device");
 	phase("alloc PD");
 	NEED(pd = ibv_alloc_pd(context), "ibv_alloc_pd");
 	all("reg MR", reg_mr, 0, 1);
@@ -175,5 +216,6 @@ int main(int argc, char **argv)
 	NEED(!ibv_close_device(context), "ibv_close_device");
 	ibv_free_device_list(list);
 	phase("end");
+	print_times();
 	return 0;
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -9,14 +10,20 @@ use serde_json::Value;
 
 use crate::apt::{create, failed};
 use crate::step::{Outcome, cargo};
-use crate::vm::fetch::base;
+use crate::vm::fetch::{base, sources};
+use crate::vm::libraries::FOLDER;
+use crate::vm::programs::Need;
 
 /// Where cargo put what.
 pub(crate) struct Binaries {
-    /// By package and target: `uverbs/rc_data`.
-    pub(crate) tests: BTreeMap<String, PathBuf>,
-    /// By name.
-    pub(crate) programs: BTreeMap<String, PathBuf>,
+    /// Tests by package and target: `uverbs/rc_data`.
+    tests: BTreeMap<String, PathBuf>,
+    /// Optimised programs, as the tests.
+    bins: BTreeMap<String, PathBuf>,
+    /// Our command line, by name.
+    programs: BTreeMap<String, PathBuf>,
+    /// C programs by name; without a compiler none.
+    c: BTreeMap<String, PathBuf>,
 }
 
 impl Binaries {
@@ -29,29 +36,80 @@ impl Binaries {
         let found = self.programs.get(name).cloned();
         found.ok_or_else(|| Outcome::Failed(format!("cargo builds no program {name}")))
     }
+
+    /// What a row needs, if it was built.
+    pub(crate) fn get(&self, need: Need<'_>) -> Option<&Path> {
+        let found = match need {
+            Need::Test(name) => self.tests.get(name),
+            Need::Bin(name) => self.bins.get(name),
+            Need::C(name) => self.c.get(name),
+        };
+        found.map(PathBuf::as_path)
+    }
 }
 
-/// Builds the command line and the tests that are named, as `PACKAGE/TARGET`.
+/// Builds the command line and what rows need. `guest` is where the C stack is unpacked.
 ///
 /// # Errors
 ///
-/// A failure where they can't be built.
-pub(crate) fn build(tests: &BTreeSet<&str>) -> Result<Binaries, Outcome> {
-    let mut binaries = Binaries { tests: BTreeMap::new(), programs: BTreeMap::new() };
+/// A failure where it can't be built.
+pub(crate) fn build(needs: &BTreeSet<Need<'_>>, guest: &Path) -> Result<Binaries, Outcome> {
+    let mut programs = BTreeMap::new();
     for artifact in built(cargo(&["build", "--package", "uverbs-tools", "--bins"]))? {
-        binaries.programs.insert(artifact.target, artifact.file);
+        programs.insert(artifact.target, artifact.file);
     }
-    if tests.is_empty() {
-        return Ok(binaries);
+    let (mut tests, mut bins) = (Vec::new(), Vec::new());
+    let mut c = BTreeMap::new();
+    for need in needs {
+        match *need {
+            Need::Test(name) => tests.push(name),
+            Need::Bin(name) => bins.push(name),
+            Need::C(name) => {
+                if let Some(program) = compiled(name, guest)? {
+                    c.insert(name.to_owned(), program);
+                }
+            }
+        }
     }
-    let mut command = cargo(&["test", "--no-run"]);
-    for (package, target) in tests.iter().filter_map(|test| test.split_once('/')) {
-        command.args(["--package", package, "--test", target]);
+    let mut tests = targets(cargo(&["test", "--no-run"]), "--test", &tests)?;
+    tests.retain(|artifact| artifact.is_test);
+    let bins = targets(cargo(&["build", "--release"]), "--bin", &bins)?;
+    let by_name = |artifacts: Vec<Artifact>| {
+        let named = |a: Artifact| (format!("{}/{}", a.package, a.target), a.file);
+        artifacts.into_iter().map(named).collect()
+    };
+    Ok(Binaries { tests: by_name(tests), bins: by_name(bins), programs, c })
+}
+
+/// What cargo built of `PACKAGE/TARGET`s of a kind.
+fn targets(mut command: Command, kind: &str, names: &[&str]) -> Result<Vec<Artifact>, Outcome> {
+    if names.is_empty() {
+        return Ok(Vec::new());
     }
-    for artifact in built(command)?.into_iter().filter(|artifact| artifact.is_test) {
-        binaries.tests.insert(format!("{}/{}", artifact.package, artifact.target), artifact.file);
+    for (package, target) in names.iter().filter_map(|name| name.split_once('/')) {
+        command.args(["--package", package, kind, target]);
     }
-    Ok(binaries)
+    built(command)
+}
+
+/// A program of `tests/c-stack/c`, with the guest's headers and libraries; none where there is no gcc.
+fn compiled(name: &str, guest: &Path) -> Result<Option<PathBuf>, Outcome> {
+    let folder = base().join("c");
+    create(&folder)?;
+    let to = folder.join(name);
+    let source = sources().join("../c-stack/c").join(name).with_extension("c");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"]).arg(guest.join("usr/include"));
+    gcc.arg(&source).arg("-o").arg(&to);
+    // What the library itself links to is found in the guest.
+    gcc.arg("-L").arg(guest.join(FOLDER)).args(["-l:libibverbs.so.1"]);
+    gcc.arg("-Wl,--allow-shlib-undefined").stdin(Stdio::null());
+    match gcc.status() {
+        Ok(status) if status.success() => Ok(Some(to)),
+        Ok(status) => Err(Outcome::Failed(format!("gcc {}: {status}", source.display()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Outcome::Failed(format!("gcc: {error}"))),
+    }
 }
 
 /// Builds the first process and what the self-test runs, linked statically.

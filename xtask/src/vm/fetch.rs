@@ -10,13 +10,14 @@ use crate::step::Outcome;
 /// The first QEMU that has `vfio-user-pci`.
 const QEMU_MIN: (u32, u32) = (10, 1);
 
-/// The programs of the guest, and through what they depend on, their libraries.
-const GUEST: [&str; 8] = [
+/// The programs of the guest, and through what they depend on, their libraries; and headers, to compile for it.
+const GUEST: [&str; 9] = [
     "busybox-static",
     "ibverbs-providers",
     "ibverbs-utils",
     "iproute2",
     "libgcc-s1",
+    "libibverbs-dev",
     "perftest",
     "rdma-core",
     "rdmacm-utils",

@@ -21,9 +21,49 @@ impl Row {
             && self.since.is_none_or(|since| kernel.series() >= since)
     }
 
-    /// `PACKAGE/TARGET` of `test:PACKAGE/TARGET`.
-    pub(crate) fn test(&self) -> Option<&str> {
-        self.words[0].strip_prefix("test:")
+    /// What it needs to have built.
+    pub(crate) fn needs(&self) -> impl Iterator<Item = Need<'_>> {
+        self.words.iter().filter_map(|word| Need::of(word))
+    }
+}
+
+/// A program that is built for the guest, where a row names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need<'a> {
+    /// `test:PACKAGE/TARGET`: a test of cargo's.
+    Test(&'a str),
+    /// `bin:PACKAGE/TARGET`: a program of cargo's, optimised, since what isn't a test is measured.
+    Bin(&'a str),
+    /// `c:NAME`: `tests/c-stack/c/NAME.c`, against the guest's C stack.
+    C(&'a str),
+}
+
+impl<'a> Need<'a> {
+    /// What a word of a row asks for.
+    pub(crate) fn of(word: &'a str) -> Option<Self> {
+        let (kind, name) = word.split_once(':')?;
+        match kind {
+            "test" => Some(Self::Test(name)),
+            "bin" => Some(Self::Bin(name)),
+            "c" => Some(Self::C(name)),
+            _ => None,
+        }
+    }
+
+    /// Where it is in the image.
+    pub(crate) fn path(self) -> String {
+        match self {
+            Self::Test(name) => format!("vm/tests/{name}"),
+            Self::Bin(name) => format!("vm/bin/{name}"),
+            Self::C(name) => format!("vm/c/{name}"),
+        }
+    }
+
+    fn is_whole(self) -> bool {
+        match self {
+            Self::Test(name) | Self::Bin(name) => name.contains('/'),
+            Self::C(name) => !name.is_empty() && !name.contains('/'),
+        }
     }
 }
 
@@ -58,7 +98,8 @@ fn row(line: &str) -> Option<Row> {
         words: words.collect(),
     };
     row.words.first()?;
-    row.test().is_none_or(|test| test.contains('/')).then_some(row)
+    let whole = row.needs().all(Need::is_whole);
+    whole.then_some(row)
 }
 
 #[cfg(test)]
@@ -69,9 +110,15 @@ mod tests {
     fn a_row() {
         let rows = parse("# nothing\n\n bc 6.12+ 20 rc-data test:uverbs/rc_data --show-output\n");
         let rows = rows.expect("a row");
-        assert_eq!(rows[0].test(), Some("uverbs/rc_data"));
+        assert!(rows[0].needs().eq([Need::Test("uverbs/rc_data")]));
         assert_eq!((rows[0].seconds, rows[0].since), (20, Some((6, 12))));
         assert_eq!(rows[0].words, ["test:uverbs/rc_data", "--show-output"]);
+    }
+
+    #[test]
+    fn a_row_needs_programs() {
+        let rows = parse("b all 20 name sh /vm/pair.sh bin:a/b -g 3 c:control").expect("a row");
+        assert!(rows[0].needs().eq([Need::Bin("a/b"), Need::C("control")]));
     }
 
     #[test]
@@ -82,6 +129,8 @@ mod tests {
             "c all long name true",
             "c all 20 name",
             "c all 20 name test:rc_data",
+            "c all 20 name bin:tool",
+            "c all 20 name c:",
             "c new+ 20 name true",
         ] {
             assert_eq!(parse(line), Err(format!("programs.txt: {line:?}")));

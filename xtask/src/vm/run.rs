@@ -16,7 +16,7 @@ use crate::vm::image::Image;
 use crate::vm::kernels::Kernel;
 use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::machine::Showed;
-use crate::vm::programs::{self, Row};
+use crate::vm::programs::{self, Need, Row};
 use crate::vm::verdict::{Limits, Ran};
 use crate::vm::world::World;
 
@@ -30,7 +30,7 @@ pub(crate) fn world(kit: &Kit, name: &str, world: World, options: &Options) -> O
 fn run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<Outcome, Outcome> {
     let kernel = Kernel::fetch(name)?;
     let rows = rows(&kernel, world, options)?;
-    let binaries = binaries::build(&rows.iter().filter_map(Row::test).collect())?;
+    let binaries = binaries::build(&rows.iter().flat_map(Row::needs).collect(), &kit.guest)?;
     println!("vm: world {} on {}", world.letter(), kernel.version);
 
     let mut image = kit.bare()?;
@@ -127,14 +127,21 @@ pub(crate) fn plan(
     let tool = stripped(&binaries.program("uverbs")?)?;
     image.program("usr/bin/uverbs", &tool).map_err(Outcome::Failed)?;
     for row in rows {
+        if row.needs().any(|need| matches!(need, Need::C(_)) && binaries.get(need).is_none()) {
+            println!("vm: {} is left out: no gcc here", row.name);
+            continue;
+        }
         let mut words = row.words.clone();
-        if let Some(test) = row.test() {
-            let built = binaries.tests.get(test).ok_or_else(|| {
-                Outcome::Failed(format!("programs.txt: {}: cargo builds no test {test}", row.name))
+        for word in &mut words {
+            let Some(need) = Need::of(word) else {
+                continue;
+            };
+            let built = binaries.get(need).ok_or_else(|| {
+                Outcome::Failed(format!("programs.txt: {}: cargo builds no {word}", row.name))
             })?;
-            let path = format!("vm/tests/{test}");
+            let path = need.path();
             image.program(&path, &stripped(built)?).map_err(Outcome::Failed)?;
-            words[0] = format!("/{path}");
+            *word = format!("/{path}");
         }
         let (name, seconds) = (row.name.clone(), row.seconds);
         plan.programs.push(Program { name, seconds, words });

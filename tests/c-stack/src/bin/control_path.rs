@@ -1,8 +1,9 @@
 //! The control path from Rust, for a tracer (`tests/control`): what it does between two phase marks is counted. The twin of
 //! `c/control.c`, with the same calls in the same order.
 //!
-//! `control-path calls N`: one of each object, then N further ones, and all taken down. `control-path memory N`: N of each,
-//! for `c/heap.c`.
+//! `control-path calls N`: one of each object, then N further ones, and all taken down. `control-path times N`: the same without
+//! marks, and in the end how many nanoseconds each phase took. `control-path memory N`: N of each, for `c/heap.c`.
+//! `UVERBS_TEST_DEVICE` names the device, else it is the first.
 //!
 //! # Safety
 //!
@@ -11,6 +12,8 @@
 #![allow(unsafe_code, reason = "marks, a registration by address, and a function found by name")]
 
 use std::ffi::{CString, c_char};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use uverbs::{AccessFlags, CompletionQueue, Context, Local, MemoryRegion, ProtectionDomain};
 use uverbs::{LocalPort, QueuePair};
@@ -31,7 +34,14 @@ fn report() -> Option<Report> {
     unsafe { std::mem::transmute::<*mut libc::c_void, Option<Report>>(found) }
 }
 
+/// Phases and when they began, where times are wanted.
+static TIMES: Mutex<Option<Vec<(String, Instant)>>> = Mutex::new(None);
+
 fn phase(name: &str) {
+    if let Some(times) = &mut *TIMES.lock().unwrap_or_else(PoisonError::into_inner) {
+        times.push((name.to_owned(), Instant::now()));
+        return;
+    }
     let line = format!("# {name}");
     // SAFETY: a buffer and its length; the descriptor is none.
     let written = unsafe { libc::write(MARK, line.as_ptr().cast(), line.len()) };
@@ -39,6 +49,13 @@ fn phase(name: &str) {
     if let (Some(report), Ok(name)) = (report(), CString::new(name)) {
         // SAFETY: a C string.
         unsafe { report(name.as_ptr()) };
+    }
+}
+
+fn print_times() {
+    let times = TIMES.lock().unwrap_or_else(PoisonError::into_inner);
+    for pair in times.iter().flat_map(|times| times.windows(2)) {
+        println!("{}: {}", pair[0].0, (pair[1].1 - pair[0].1).as_nanos());
     }
 }
 
@@ -106,12 +123,16 @@ impl Objects {
 
 fn main() -> Done {
     let args: Vec<String> = std::env::args().collect();
-    let usage = "control-path calls|memory N";
+    let usage = "control-path calls|times|memory N";
     let [_, mode, count] = &args[..] else { return Err(usage.into()) };
     let count: usize = count.parse()?;
     if count == 0 || count >= MOST {
         return Err(usage.into());
     }
+    if mode == "times" {
+        *TIMES.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::with_capacity(64));
+    }
+    let wanted = std::env::var("UVERBS_TEST_DEVICE").ok();
     let area = Box::leak(vec![1u8; (MOST + 1) * PAGE].into_boxed_slice()).as_mut_ptr();
     let memory = area.wrapping_add(area.align_offset(PAGE));
     let none = |count: usize| 0..=count;
@@ -122,7 +143,11 @@ fn main() -> Done {
     phase("list devices");
     let devices = uverbs::devices()?;
     phase("open device");
-    let context = devices.first().ok_or("no device")?.open()?;
+    let context = devices
+        .iter()
+        .find(|device| wanted.as_ref().is_none_or(|name| device.name() == name))
+        .ok_or("no device")?
+        .open()?;
     phase("alloc PD");
     let pd = context.alloc_pd()?;
     let mut all = Objects { context, pd, memory, regions, cqs, qps };
@@ -132,12 +157,12 @@ fn main() -> Done {
     phase("connect QP");
     let port = all.context.local_port(&Local::default())?;
     all.connect(0, &port)?;
-    if mode == "calls" {
+    if mode != "memory" {
         all.all("reg MR, further", Objects::reg_mr, count)?;
     }
     all.all("create CQ, further", Objects::create_cq, count)?;
     all.all("create QP, further", Objects::create_qp, count)?;
-    if mode != "calls" {
+    if mode == "memory" {
         phase("end");
         return Ok(());
     }
@@ -157,5 +182,6 @@ fn main() -> Done {
     drop(context);
     drop(devices);
     phase("end");
+    print_times();
     Ok(())
 }

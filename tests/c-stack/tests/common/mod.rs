@@ -45,6 +45,8 @@ pub(crate) fn preload() -> PathBuf {
 pub(crate) fn preloaded(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", preload()).env("UVERBS_SOFTHCA_DIR", env!("CARGO_TARGET_TMPDIR"));
+    // That is the tests' own device, which is out of sight.
+    command.env_remove("UVERBS_TEST_DEVICE");
     command
 }
 

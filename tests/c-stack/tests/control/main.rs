@@ -6,7 +6,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod files;
 mod names;
+mod table;
 mod trace;
 
 use std::fmt::Write as _;
@@ -15,8 +17,8 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use common::CStack;
-use names::call_name;
-use trace::{Calls, MEMORY, Phase};
+use table::Compared;
+use trace::Phase;
 
 /// Further objects of each kind.
 const FURTHER: u64 = 100;
@@ -55,27 +57,6 @@ fn versions(stack: &CStack) -> String {
     // Where this is, libibverbs reads it, too; and where it isn't, says so.
     let configured = if Path::new("/etc/libibverbs.d").exists() { ", configured" } else { "" };
     format!("libibverbs and libmlx5 {}, glibc {libc}, {arch}{configured}", stack.version())
-}
-
-fn is_on_device(name: &str) -> bool {
-    name.starts_with("device ")
-}
-
-fn is_memory(name: &str) -> bool {
-    MEMORY.contains(&name)
-}
-
-fn count(calls: &Calls, which: impl Fn(&str) -> bool) -> u64 {
-    calls.iter().filter(|(name, _)| which(name)).map(|(_, count)| count).sum()
-}
-
-/// `GET_CONTEXT, 2 read`; without those that manage memory.
-fn listed(calls: &Calls) -> String {
-    let named = calls.iter().filter(|(name, _)| !is_memory(name)).map(|(name, &count)| {
-        let name = call_name(name);
-        if count == 1 { name } else { format!("{count} {name}") }
-    });
-    named.collect::<Vec<_>>().join(", ")
 }
 
 /// The table without its last columns: how often a heap grows depends on what else is in it.
@@ -117,30 +98,9 @@ fn no_phase_makes_more_calls_than_c() {
     let names = |side: &[Phase]| side.iter().map(|phase| phase.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&theirs), names(&ours));
     assert_eq!(names(&ours).last().unwrap(), "end");
-    let mut table = format!("Counted with {}.\n\n", versions(&stack));
-    table += "| phase | on the device: C | ours | files and the like: C | ours | for memory: C | ours |\n";
-    table += "|---|---|---|---|---|---|---|\n";
-    let mut lists = String::new();
-    let mut more = Vec::new();
-    let phases: Vec<_> = theirs.iter().zip(&ours).take(ours.len() - 1).collect();
-    for (c, own) in &phases {
-        let name = c.name.replace("further", &format!("{FURTHER} further"));
-        let lines =
-            format!("{name}\n    C     {}\n    ours  {}\n", listed(&c.calls), listed(&own.calls));
-        let both =
-            |which: &dyn Fn(&str) -> bool| [count(&c.calls, which), count(&own.calls, which)];
-        let device = both(&is_on_device);
-        let memory = both(&is_memory);
-        let other = both(&|name| !is_on_device(name) && !is_memory(name));
-        let all = both(&|_| true);
-        if [device, other, all].iter().any(|[c, ours]| ours > c) {
-            more.push(format!("{lines}    for memory {memory:?}"));
-        }
-        let cells = [device, other, memory].map(|[c, ours]| format!("{c} | {ours}"));
-        let _ = writeln!(table, "| {name} | {} |", cells.join(" | "));
-        lists += &lines;
-    }
-    assert!(phases.len() >= 19, "{}", phases.len());
+    let Compared { rows, lists, more, .. } = table::compare(&theirs, &ours, FURTHER);
+    let table = format!("Counted with {}.\n\n{}", versions(&stack), table::calls(&rows));
+    assert!(rows.len() >= 19, "{}", rows.len());
     assert!(more.is_empty(), "more calls than C:\n{}", more.join("\n"));
     // Nothing is left out by mistake: both did what the phase says.
     let has = |phase: &str, call: &str, count: u64| {

@@ -37,7 +37,7 @@ pub(crate) fn call_name(call: &str) -> String {
             .iter()
             .find(|(known, _)| *known == number)
             .map_or_else(|| format!("method {number}"), |(_, name)| (*name).to_owned()),
-        None if rest.starts_with("socket") => rest.to_owned(),
+        None if rest.ends_with("of RDMA netlink") => rest.to_owned(),
         None => format!("{rest} of the device"),
     }
 }

@@ -1,4 +1,5 @@
-//! Every system call of a child, by phase: a tracer (ptrace) that follows the marks of `src/trace.rs`.
+//! Every system call of a child, by phase: a tracer (ptrace) that follows the marks of `src/trace.rs`, and where the device is the
+//! kernel's own, its descriptors.
 //!
 //! # Safety
 //!
@@ -16,6 +17,8 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
+
+use crate::files::Files;
 
 /// `src/trace.rs`.
 const MARK: libc::c_int = -1000;
@@ -54,7 +57,8 @@ pub(crate) fn trace(command: &mut Command) -> Result<Vec<Phase>, String> {
     }
     ptrace::setoptions(pid, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL).unwrap();
     let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
-    let mut tracer = Tracer { memory, phases: Vec::new(), inside: 0, named: false };
+    let mut tracer =
+        Tracer { memory, phases: Vec::new(), inside: 0, named: false, files: Files::default() };
     let mut signal = None;
     loop {
         match ptrace::syscall(pid, signal.take()) {
@@ -68,6 +72,10 @@ pub(crate) fn trace(command: &mut Command) -> Result<Vec<Phase>, String> {
                     // SAFETY: the stop is an entry, so this is the union's member.
                     let entry = unsafe { info.u.entry };
                     tracer.entry(entry.nr, entry.args);
+                } else if info.op == libc::PTRACE_SYSCALL_INFO_EXIT {
+                    // SAFETY: the stop is an exit, so this is the union's member.
+                    let exit = unsafe { info.u.exit };
+                    tracer.files.result(exit.sval);
                 }
             }
             WaitStatus::Stopped(_, other) => signal = Some(other),
@@ -90,6 +98,8 @@ struct Tracer {
     inside: u32,
     /// Whether the present one has a name yet.
     named: bool,
+    /// Of the kernel's own devices.
+    files: Files,
 }
 
 impl Tracer {
@@ -102,7 +112,11 @@ impl Tracer {
         } else if number == libc::SYS_fcntl && args[1] as libc::c_int == libc::F_GETFD {
             // Rust's standard library asks so whether a descriptor that it closes is open, in debug builds only.
         } else if self.inside == 0 {
-            self.count(&name(number));
+            let name = name(number);
+            match self.files.call(number, args, &name, &self.memory) {
+                Some(call) => self.count(&format!("device {call}")),
+                None => self.count(&name),
+            }
         }
     }
 
@@ -154,6 +168,7 @@ names! {
     #[cfg(target_arch = "x86_64")] stat = SYS_stat;
     #[cfg(target_arch = "x86_64")] readlink = SYS_readlink;
     #[cfg(target_arch = "x86_64")] access = SYS_access;
+    #[cfg(target_arch = "x86_64")] poll = SYS_poll;
     openat = SYS_openat;
     close = SYS_close;
     read = SYS_read;
@@ -175,12 +190,22 @@ names! {
     madvise = SYS_madvise;
     brk = SYS_brk;
     socket = SYS_socket;
+    bind = SYS_bind;
+    getsockname = SYS_getsockname;
+    setsockopt = SYS_setsockopt;
+    getsockopt = SYS_getsockopt;
+    sendto = SYS_sendto;
+    sendmsg = SYS_sendmsg;
+    recvfrom = SYS_recvfrom;
+    recvmsg = SYS_recvmsg;
+    ppoll = SYS_ppoll;
     futex = SYS_futex;
     getrandom = SYS_getrandom;
     getpid = SYS_getpid;
     getuid = SYS_getuid;
     geteuid = SYS_geteuid;
     uname = SYS_uname;
+    clock_gettime = SYS_clock_gettime;
     prlimit64 = SYS_prlimit64;
     sched_getaffinity = SYS_sched_getaffinity;
     rt_sigaction = SYS_rt_sigaction;

@@ -1,0 +1,123 @@
+//! The control path beside C's on a device of the kernel's own: every system call of both programs, phase by phase, and how long
+//! each phase takes. Ends with an error if ours makes more calls in any phase.
+//!
+//! `control-calls WHICH GID C OURS`: `all` calls are compared or `device` those on the device alone, the index of the GID that C
+//! connects by, and the two programs, `c/control.c` and `control-path`. `UVERBS_TEST_DEVICE` names the device. It runs in the
+//! machines of `cargo xtask vm`.
+
+#[path = "../../tests/control/files.rs"]
+mod files;
+#[path = "../../tests/control/names.rs"]
+mod names;
+#[path = "../../tests/control/table.rs"]
+mod table;
+#[path = "../../tests/control/trace.rs"]
+mod trace;
+
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::table::{Compared, title};
+use crate::trace::Phase;
+
+/// Further objects of each kind.
+const FURTHER: u64 = 100;
+/// As many where time is measured: each takes a millisecond in a machine that is emulated.
+const TIMED: u64 = 20;
+/// Runs of each program that are timed, in alternation. The least counts: what else the machine does only adds.
+const RUNS: usize = 7;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let [which @ ("all" | "device"), gid, c, ours] = words[..] else {
+        eprintln!("usage: control-calls all|device GID C OURS");
+        return ExitCode::from(2);
+    };
+    match compare(which == "device", gid, [c, ours]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("control-calls: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(only_device: bool, gid: &str, programs: [&str; 2]) -> Result<(), String> {
+    let command = |program: &str, mode: &str, further: u64| {
+        let mut command = Command::new(program);
+        command.args([mode, &further.to_string()]).env("UVERBS_TEST_GID", gid);
+        command
+    };
+    let [c, ours] = programs.map(|program| trace::trace(&mut command(program, "calls", FURTHER)));
+    let (c, ours) = (c?, ours?);
+    let names = |side: &[Phase]| side.iter().map(|phase| phase.name.clone()).collect::<Vec<_>>();
+    if names(&c) != names(&ours) {
+        return Err(format!("phases differ: {:?}, ours {:?}", names(&c), names(&ours)));
+    }
+    is_counted(&c, &ours)?;
+    let Compared { rows, lists, more, more_on_device } = table::compare(&c, &ours, FURTHER);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    println!("Linux {}, glibc {}\n", kernel.trim(), names::libc_version());
+    println!("{}\n{lists}", table::calls(&rows));
+
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..RUNS {
+        for (program, times) in programs.iter().zip(&mut times) {
+            times.push(timed(&mut command(program, "times", TIMED))?);
+        }
+    }
+    println!("| phase | C, us | ours, us | C / ours |\n|---|---|---|---|");
+    for (at, phase) in ours[..rows.len()].iter().enumerate() {
+        let name = title(&phase.name, TIMED);
+        if times.iter().flatten().any(|run| run.get(at).is_none_or(|(timed, _)| *timed != name)) {
+            return Err(format!("{name} was not timed"));
+        }
+        let [c, ours] =
+            times.each_ref().map(|runs| runs.iter().map(|run| run[at].1).min().unwrap_or(0));
+        let ratio = c as f64 / ours as f64;
+        println!("| {name} | {} | {} | {ratio:.2} |", c / 1000, ours / 1000);
+    }
+    let more = if only_device { more_on_device } else { more };
+    if more.is_empty() { Ok(()) } else { Err(format!("more calls than C:\n{}", more.join("\n"))) }
+}
+
+/// Nothing is left out by mistake: both did what the phases say.
+fn is_counted(c: &[Phase], ours: &[Phase]) -> Result<(), String> {
+    for (name, call, count) in [
+        ("open device", "device open", 1),
+        ("open device", "device ioctl 0.3", 1),
+        ("reg MR, further", "device ioctl 0.0(0x9)", FURTHER),
+        ("create CQ, further", "device ioctl 3.0", FURTHER),
+        ("create QP, further", "device ioctl 4.0", FURTHER),
+        ("connect QP", "device ioctl 0.0(0x1a)", 3),
+        ("connect QP, further", "device ioctl 0.0(0x1a)", 3 * FURTHER),
+        ("destroy QP, further", "device ioctl 4.1", FURTHER),
+        ("destroy CQ, further", "device ioctl 3.1", FURTHER),
+        ("dereg MR, further", "device ioctl 7.1", FURTHER),
+        ("close device", "device close", 1),
+    ] {
+        for side in [c, ours] {
+            let phase = side.iter().find(|phase| phase.name == name);
+            if phase.and_then(|phase| phase.calls.get(call)) != Some(&count) {
+                return Err(format!("{name}: not {count} of {call}: {phase:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Nanoseconds by phase, of one run.
+fn timed(command: &mut Command) -> Result<Vec<(String, u64)>, String> {
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{command:?}: {}", output.status));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = |line: &str| {
+        let (name, time) = line.rsplit_once(": ")?;
+        Some((title(name, TIMED), time.parse().ok()?))
+    };
+    let times: Option<Vec<_>> = text.lines().map(line).collect();
+    times.ok_or_else(|| format!("{command:?}: {text}"))
+}

@@ -1,0 +1,95 @@
+//! Both sides' phases beside each other, as the tables of `docs/CONTROL-PATH.md`.
+
+use std::fmt::Write as _;
+
+use crate::names::call_name;
+use crate::trace::{Calls, MEMORY, Phase};
+
+/// A phase's calls on the device, for files and the like, for memory: C's and ours.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) calls: [[u64; 2]; 3],
+}
+
+/// Two runs, compared.
+#[derive(Clone, Debug)]
+pub(crate) struct Compared {
+    pub(crate) rows: Vec<Row>,
+    /// All calls by name, phase by phase.
+    pub(crate) lists: String,
+    /// The phases in which ours makes more calls: on the device, for files and the like, or in all.
+    pub(crate) more: Vec<String>,
+    /// The phases in which ours makes more calls on the device.
+    pub(crate) more_on_device: Vec<String>,
+}
+
+fn is_on_device(name: &str) -> bool {
+    name.starts_with("device ")
+}
+
+fn is_memory(name: &str) -> bool {
+    MEMORY.contains(&name)
+}
+
+fn count(calls: &Calls, which: impl Fn(&str) -> bool) -> u64 {
+    calls.iter().filter(|(name, _)| which(name)).map(|(_, count)| count).sum()
+}
+
+/// `GET_CONTEXT, 2 read`; without those that manage memory.
+fn listed(calls: &Calls) -> String {
+    let named = calls.iter().filter(|(name, _)| !is_memory(name)).map(|(name, &count)| {
+        let name = call_name(name);
+        if count == 1 { name } else { format!("{count} {name}") }
+    });
+    named.collect::<Vec<_>>().join(", ")
+}
+
+/// A phase's name, with how many further objects it makes.
+pub(crate) fn title(phase: &str, further: u64) -> String {
+    phase.replace("further", &format!("{further} further"))
+}
+
+/// Compares two runs of the same phases; the last is the end.
+pub(crate) fn compare(theirs: &[Phase], ours: &[Phase], further: u64) -> Compared {
+    let mut compared = Compared {
+        rows: Vec::new(),
+        lists: String::new(),
+        more: Vec::new(),
+        more_on_device: Vec::new(),
+    };
+    for (c, own) in theirs.iter().zip(ours).take(ours.len().saturating_sub(1)) {
+        let name = title(&c.name, further);
+        let lines =
+            format!("{name}\n    C     {}\n    ours  {}\n", listed(&c.calls), listed(&own.calls));
+        let both =
+            |which: &dyn Fn(&str) -> bool| [count(&c.calls, which), count(&own.calls, which)];
+        let device = both(&is_on_device);
+        let memory = both(&is_memory);
+        let other = both(&|name| !is_on_device(name) && !is_memory(name));
+        let all = both(&|_| true);
+        if [device, other, all].iter().any(|[c, ours]| ours > c) {
+            compared.more.push(format!("{lines}    for memory {memory:?}"));
+        }
+        if device[1] > device[0] {
+            compared.more_on_device.push(lines.clone());
+        }
+        compared.rows.push(Row { name, calls: [device, other, memory] });
+        compared.lists += &lines;
+    }
+    compared
+}
+
+/// The table of calls.
+pub(crate) fn calls(rows: &[Row]) -> String {
+    let mut table = String::from(
+        "| phase | on the device: C | ours | files and the like: C | ours | for memory: C | ours |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    for row in rows {
+        let cells = row.calls.map(|[c, ours]| format!("{c} | {ours}"));
+        // Writing to a string can't fail.
+        let _ = writeln!(table, "| {} | {} |", row.name, cells.join(" | "));
+    }
+    table
+}

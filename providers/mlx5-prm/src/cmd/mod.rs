@@ -10,7 +10,7 @@
 //! | `opcode`, `queue` | what a command is, and how it travels |
 //! | `header` | what all commands share |
 //! | `hca`, `caps`, `register`, `iseg`, `vport`, `nic` | the device, its abilities, its port |
-//! | `simple`, `eq`, `cq`, `qp`, `mkey`, `rq`, `mcast`, `sq`, `steering` | objects |
+//! | `simple`, `eq`, `cq`, `qp`, `mkey`, `memic`, `rq`, `mcast`, `sq`, `steering` | objects |
 
 mod field;
 pub(crate) use field::ifc;
@@ -23,6 +23,7 @@ pub mod hca;
 pub mod header;
 pub mod iseg;
 pub mod mcast;
+pub mod memic;
 pub mod mkey;
 pub mod nic;
 pub mod opcode;

@@ -9,7 +9,7 @@ use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::simple::{MAX_STEERING, MAX_UCTX_LOG};
-use super::{eq, sq};
+use super::{eq, memic, sq};
 use crate::kernel::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC};
 
 /// Kinds of capability (Linux `include/linux/mlx5/device.h`, `mlx5_cap_type`).
@@ -19,6 +19,7 @@ mod kind {
     pub(super) const ATOMIC: u16 = 3;
     pub(super) const ROCE: u16 = 4;
     pub(super) const FLOW_TABLE: u16 = 7;
+    pub(super) const DEVICE_MEMORY: u16 = 0xf;
 }
 
 /// `op_mod` of QUERY_HCA_CAP: kind, then whether the greatest possible value is wanted or the one in force. Here they are
@@ -51,6 +52,7 @@ impl Firmware {
         match call.op_mod >> KIND_SHIFT {
             kind::GENERAL => self.general(cap),
             kind::ATOMIC => self.atomic(cap),
+            kind::DEVICE_MEMORY => memic::capabilities(cap),
             kind::ETHERNET if self.profile.is_ethernet() => ethernet(cap),
             kind::ROCE if self.profile.is_ethernet() => self.roce(cap),
             kind::FLOW_TABLE if self.profile.is_ethernet() => flow_table(cap),
@@ -114,6 +116,7 @@ impl Firmware {
         // Work requests give keys pages, as many as there are, change them, and bind windows.
         UMR_EXTENDED_TRANSLATION_OFFSET.set(cap, 1);
         IMAICL.set(cap, 1);
+        DEVICE_MEMORY.set(cap, 1);
         // Transport. mlx5_ib doesn't load without XRC.
         RC.set(cap, 1);
         UC.set(cap, 1);

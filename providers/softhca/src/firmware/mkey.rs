@@ -6,13 +6,16 @@ use uverbs_mlx5_prm::cmd::mkey::{
 
 use super::Firmware;
 use super::call::{Call, Refusal};
+use super::memic::Memic;
 use crate::hca::{ANY_QPN, Access, Indirect, MkeyContext, Region};
+use crate::pci::memic::{IN_BAR, ON_BUS};
 
 /// How a key translates addresses (`MLX5_MKC_ACCESS_MODE_*`).
 mod mode {
     pub(super) const PA: u64 = 0;
     pub(super) const MTT: u64 = 1;
     pub(super) const KLMS: u64 = 2;
+    pub(super) const MEMIC: u64 = 5;
 }
 
 /// Log2 of pages that a key may have.
@@ -25,6 +28,18 @@ pub(super) struct Mkey {
     /// Index and variant.
     key: u32,
     context: [u8; mkc::SIZE],
+}
+
+impl Mkey {
+    /// Whether it is a key for some of these bytes of the BAR.
+    pub(super) fn is_of_device_memory(&self, start: u64, len: u64) -> bool {
+        let (at, size) = (mkc::START_ADDR.get(&self.context), mkc::LEN.get(&self.context));
+        let is_free = mkc::FREE.is_set(&self.context);
+        access_mode(&self.context) == mode::MEMIC
+            && !is_free
+            && at < start.saturating_add(len)
+            && start < at.saturating_add(size)
+    }
 }
 
 fn access(context: &[u8]) -> Access {
@@ -60,14 +75,17 @@ fn empty(key: MkeyContext, context: &[u8]) -> Result<MkeyContext, Refusal> {
 }
 
 /// The key's range of memory, and its length.
-fn region(call: &Call<'_>, context: &[u8]) -> Result<(Region, u64), Refusal> {
+fn region(call: &Call<'_>, context: &[u8], memic: &Memic) -> Result<(Region, u64), Refusal> {
     let start = mkc::START_ADDR.get(context);
     let endless = mkc::LENGTH64.is_set(context);
     let len = mkc::LEN.get(context);
     match access_mode(context) {
         mode::PA => {
-            // Bus addresses as they are. A key for all of them can't name the very last byte.
-            let len = if endless { u64::MAX - start } else { len };
+            // Bus addresses as they are, which end where the device's own memory begins.
+            let len = if endless { ON_BUS.saturating_sub(start) } else { len };
+            if start.checked_add(len).is_none_or(|end| end > ON_BUS) {
+                return Err(Refusal::param("no such bus addresses"));
+            }
             Ok((Region::Flat { addr: start, len }, len))
         }
         mode::MTT if !endless => {
@@ -88,6 +106,10 @@ fn region(call: &Call<'_>, context: &[u8]) -> Result<(Region, u64), Refusal> {
             let pages = pages.map(|pa| pa & !((1 << 12) - 1)).collect();
             Ok((Region::Pages { page_shift: shift as u8, offset, pages, len }, len))
         }
+        mode::MEMIC if !endless => match memic.holds(start, len) {
+            true => Ok((Region::Flat { addr: ON_BUS + (start - IN_BAR), len }, len)),
+            false => Err(Refusal::param("not within a piece of device memory")),
+        },
         _ => Err(Refusal::param("such translation is not supported")),
     }
 }
@@ -112,8 +134,12 @@ impl Firmware {
             if !self.simple.has_pd(pd) {
                 return Err(Refusal::resource("no such protection domain"));
             }
-            let (region, len) = region(call, context)?;
-            let iova = mkc::START_ADDR.get(context);
+            let (region, len) = region(call, context, &self.memic)?;
+            let iova = match access_mode(context) {
+                // Counted from its own beginning (rdma-core `mlx5_reg_dm_mr`: zero based, always).
+                mode::MEMIC => 0,
+                _ => mkc::START_ADDR.get(context),
+            };
             MkeyContext { iova, len, access: access(context), region, ..ctx }
         };
         let key = self.hca.create_mkey_variant(ctx, mkc::MKEY_7_0.get(context) as u8)?;

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `call`, `table`, `numbers` | what a command is given, which command is whose, numbers of objects |
 //! | `life`, `pages`, `caps`, `register`, `vport` | the device as a whole and its port |
-//! | `simple`, `eq`, `cq`, `qp`, `mkey`, `rq`, `mcast` | objects |
+//! | `simple`, `eq`, `cq`, `qp`, `mkey`, `memic`, `rq`, `mcast` | objects |
 //! | `nic`, `sq`, `steering` | Ethernet: addresses, queues of frames, rules |
 //! | `rings` | page lists as regions |
 //! | `event` | what the HCA side tells, as event queue entries |
@@ -20,6 +20,7 @@ mod eq;
 mod event;
 mod life;
 mod mcast;
+mod memic;
 mod mkey;
 mod nic;
 mod numbers;
@@ -45,11 +46,13 @@ use uverbs_mlx5_prm::cmd::sq::{rqc, sqc};
 use self::call::{Call, Refusal};
 use self::eq::EqTable;
 use self::life::Life;
+use self::memic::Memic;
 use self::nic::Nic;
 use self::numbers::Numbers;
 use self::simple::Simple;
 use crate::hca::{Dma, Hca};
 use crate::kernel::profile::Profile;
+use crate::pci::memic::DeviceMemory;
 
 /// How a command ended, for the command queue and for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,12 +83,18 @@ pub(crate) struct Firmware {
     frame_rqs: Numbers,
     frame_rq_contexts: BTreeMap<u32, Box<[u8; rqc::SIZE]>>,
     nic: Nic,
+    memic: Memic,
     /// `atomic_req_8B_endianness_mode`, the one capability that a driver may set and this device keeps.
     atomic_mode: u64,
 }
 
 impl Firmware {
-    pub(crate) fn new(profile: Profile, hca: Hca, dma: Arc<dyn Dma + Sync>) -> Self {
+    pub(crate) fn new(
+        profile: Profile,
+        hca: Hca,
+        dma: Arc<dyn Dma + Sync>,
+        memory: Arc<DeviceMemory>,
+    ) -> Self {
         let mut firmware = Self {
             hca,
             eqs: EqTable::default(),
@@ -102,6 +111,7 @@ impl Firmware {
             frame_rqs: Numbers::new(sq::FIRST_RQ, sq::FIRST_RQ + sq::MAX_RQ),
             frame_rq_contexts: BTreeMap::new(),
             nic: Nic::default(),
+            memic: Memic::new(memory),
             atomic_mode: 0,
         };
         firmware.publish_addresses();
@@ -130,6 +140,7 @@ impl Firmware {
         self.frame_rqs = Numbers::new(sq::FIRST_RQ, sq::FIRST_RQ + sq::MAX_RQ);
         self.frame_rq_contexts.clear();
         self.nic = Nic::default();
+        self.memic.clear();
         if self.profile.is_ethernet() {
             // The driver fills the table; InfiniBand's is the port's own.
             self.profile.gids.clear();

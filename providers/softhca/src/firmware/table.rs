@@ -1,7 +1,7 @@
 //! Which command is whose, how far the device must be for it, and how long its fixed parts are.
 
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
-use uverbs_mlx5_prm::cmd::{cq, eq, hca, mcast, mkey, nic, qp, rq, sq, steering, vport};
+use uverbs_mlx5_prm::cmd::{cq, eq, hca, mcast, memic, mkey, nic, qp, rq, sq, steering, vport};
 
 use super::Firmware;
 use super::call::{Call, Refusal};
@@ -137,6 +137,8 @@ static TABLE: &[Entry] = table! {
     // Memory.
     CREATE_MKEY create_mkey Initialized mkey::create_mkey_in::SIZE, SHORT;
     DESTROY_MKEY destroy_mkey Initialized SHORT, NOTHING;
+    ALLOC_MEMIC alloc_memic Initialized memic::alloc_memic_in::SIZE, SHORT;
+    DEALLOC_MEMIC dealloc_memic Initialized memic::dealloc_memic_in::SIZE, NOTHING;
     QUERY_MKEY query_mkey Initialized SHORT, QUERY_MKEY_OUT;
 };
 

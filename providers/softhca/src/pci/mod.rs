@@ -10,10 +10,12 @@
 //! | 0x0000 | initialization segment: command queue, health, clock |
 //! | 0x2000 | MSI-X table and pending bits, which the host keeps |
 //! | 0x10000 | doorbell pages of 4 KiB; the number of one is its offset / 4096 |
+//! | 0x1fc0000 | device memory |
 
 mod cmdq;
 mod config;
 mod iseg;
+pub(crate) mod memic;
 mod trace;
 
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use std::time::Duration;
 use uverbs_mlx5_prm::doorbell::MLX5_ADAPTER_PAGE_SIZE;
 
 use self::config::ConfigSpace;
+use self::memic::{DeviceMemory, WithDeviceMemory};
 pub use self::trace::Sink;
 use self::trace::Trace;
 use crate::firmware::Firmware;
@@ -40,7 +43,7 @@ pub(crate) const MSIX_TABLE: u64 = 0x2000;
 pub(crate) const MSIX_PBA: u64 = 0x3000;
 /// Numbers of doorbell pages.
 pub(crate) const FIRST_UAR: u32 = 0x10;
-pub(crate) const LAST_UAR: u32 = (BAR0_LEN / PAGE) as u32 - 1;
+pub(crate) const LAST_UAR: u32 = (memic::IN_BAR / PAGE) as u32 - 1;
 const PAGE: u64 = MLX5_ADAPTER_PAGE_SIZE as u64;
 
 /// What a function is to be like.
@@ -67,6 +70,7 @@ pub struct PciHca {
     iseg: iseg::InitSegment,
     firmware: Firmware,
     dma: Arc<dyn Dma + Sync>,
+    memory: Arc<DeviceMemory>,
     /// The first half of a doorbell that comes in two stores: its offset and value.
     half: Option<(u64, u32)>,
     trace: Trace,
@@ -91,13 +95,16 @@ impl PciHca {
         let mut profile = Profile::new(options.number, config);
         profile.hca.pkeys.resize(usize::from(profile.pkey_table_len()), 0);
         let wire = wire.unwrap_or_else(|| Box::new(Fabric::default().attach(&[])));
-        let hca = Hca::new(profile.hca.clone(), Box::new(Arc::clone(&dma)), wire);
+        let memory = Arc::new(DeviceMemory::new());
+        let reach = WithDeviceMemory { host: Arc::clone(&dma), memory: Arc::clone(&memory) };
+        let hca = Hca::new(profile.hca.clone(), Box::new(reach), wire);
         let infiniband = options.link == LinkLayer::InfiniBand;
         Self {
             config: ConfigSpace::new(infiniband),
             iseg: iseg::InitSegment::default(),
-            firmware: Firmware::new(profile, hca, Arc::clone(&dma)),
+            firmware: Firmware::new(profile, hca, Arc::clone(&dma), Arc::clone(&memory)),
             dma,
+            memory,
             half: None,
             trace: Trace::default(),
             infiniband,
@@ -134,8 +141,11 @@ impl PciHca {
         self.config.write(offset, data);
     }
 
-    /// Reads BAR 0. Registers have 4 bytes; what lies between them, or beyond the initialization segment, is 0.
+    /// Reads BAR 0. Registers have 4 bytes, device memory any; all else is 0.
     pub fn bar_read(&self, offset: u64, data: &mut [u8]) {
+        if self.memory.load(offset, data) {
+            return;
+        }
         let mut register = (u64::MAX, [0; 4]);
         for (place, byte) in (0..).zip(data) {
             let at = offset.wrapping_add(place);
@@ -151,8 +161,12 @@ impl PciHca {
         }
     }
 
-    /// Writes BAR 0: aligned stores of 4 or 8 bytes, or several of them in a row. Others have no meaning.
+    /// Writes BAR 0: aligned stores of 4 or 8 bytes, or several of them in a row, and any to device memory. Others have no
+    /// meaning.
     pub fn bar_write(&mut self, offset: u64, data: &[u8]) {
+        if self.memory.store(offset, data) {
+            return;
+        }
         if !offset.is_multiple_of(4) || !data.len().is_multiple_of(4) {
             return self
                 .trace

@@ -1,7 +1,7 @@
 //! Memory that a driver registers as mlx5_ib does.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
-use uverbs_mlx5_prm::cmd::{mkey, qp};
+use uverbs_mlx5_prm::cmd::{hca, memic, mkey, qp};
 
 use crate::data::{receive, send};
 use crate::driver::{Cq, Driver, Qp};
@@ -123,4 +123,140 @@ fn pages_are_the_drivers_to_give() {
     for mode in [0, 3, 4, 5, 7] {
         assert_eq!(free_key(&mut driver, mode, 2).0, CmdStatus::BAD_PARAM_ERR, "mode {mode}");
     }
+}
+
+/// Where device memory begins in the BAR, and its bytes, as the capabilities say.
+fn device_memory(driver: &mut Driver) -> (u64, u64) {
+    // MLX5_CAP_DEV_MEM, the value in force.
+    let answer = driver.ok(CmdOpcode::QUERY_HCA_CAP, 0xf << 1 | 1, &[0; 16], 16 + 4096);
+    let cap = hca::query_hca_cap_out::CAPABILITY.of(&answer);
+    assert!(memic::device_mem_cap::MEMIC.is_set(cap));
+    (
+        memic::device_mem_cap::MEMIC_BAR_START_ADDR.get(cap),
+        memic::device_mem_cap::MEMIC_BAR_SIZE.get(cap),
+    )
+}
+
+fn alloc(driver: &mut Driver, start: u64, len: u64, alignment: u64) -> (CmdStatus, u64) {
+    let mut input = [0; memic::alloc_memic_in::SIZE];
+    memic::alloc_memic_in::RANGE_START_ADDR.set(&mut input, start);
+    memic::alloc_memic_in::RANGE_SIZE.set(&mut input, len.next_multiple_of(4096));
+    memic::alloc_memic_in::MEMIC_SIZE.set(&mut input, len);
+    memic::alloc_memic_in::LOG_MEMIC_ADDR_ALIGNMENT.set(&mut input, alignment);
+    let (status, answer) = driver.run(CmdOpcode::ALLOC_MEMIC, 0, &input, 16);
+    (status, memic::alloc_memic_out::MEMIC_START_ADDR.get(&answer))
+}
+
+fn dealloc(driver: &mut Driver, start: u64, len: u64) -> CmdStatus {
+    let mut input = [0; memic::dealloc_memic_in::SIZE];
+    memic::dealloc_memic_in::MEMIC_START_ADDR.set(&mut input, start);
+    memic::dealloc_memic_in::MEMIC_SIZE.set(&mut input, len);
+    driver.run(CmdOpcode::DEALLOC_MEMIC, 0, &input, 16).0
+}
+
+fn device_key(driver: &mut Driver, start: u64, len: u64) -> (CmdStatus, u32) {
+    let mut input = vec![0; mkey::create_mkey_in::SIZE];
+    let context = mkey::create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    mkey::mkc::ACCESS_MODE_1_0.set(context, 1);
+    mkey::mkc::ACCESS_MODE_4_2.set(context, 1);
+    for right in [mkey::mkc::LW, mkey::mkc::RW, mkey::mkc::RR, mkey::mkc::A] {
+        right.set(context, 1);
+    }
+    mkey::mkc::PD.set(context, driver.pd.into());
+    mkey::mkc::QPN.set(context, 0xff_ffff);
+    mkey::mkc::START_ADDR.set(context, start);
+    mkey::mkc::LEN.set(context, len);
+    let (status, output) = driver.run(CmdOpcode::CREATE_MKEY, 0, &input, 16);
+    (status, mkey::create_mkey_out::MKEY_INDEX.get32(&output) << 8)
+}
+
+#[test]
+fn processor_and_work_requests_see_the_same_device_memory() {
+    let mut driver = Driver::up();
+    let eqn = driver.eq(1, 0);
+    let mut cq = driver.cq(eqn);
+    let (a, b) = (driver.qp(&cq), driver.qp(&cq));
+    driver.connect(a.number, b.number);
+    driver.connect(b.number, a.number);
+    let (start, size) = device_memory(&mut driver);
+    assert_eq!(alloc(&mut driver, start + 4096, 4160, 0), (CmdStatus::OK, start + 4096));
+    let (status, key) = device_key(&mut driver, start + 4096 + 64, 4096);
+    assert_eq!(status, CmdStatus::OK);
+    // The processor's stores, of any length and place, and a SEND from there.
+    let data = (0..200).map(|at| at ^ 0x5a).collect::<Vec<u8>>();
+    let bar = start + 4096 + 64;
+    for (from, to) in [(0, 1), (1, 3), (3, 7), (7, 15), (15, 200)] {
+        driver.host.region_write(0, bar + from as u64, &data[from..to]).unwrap();
+    }
+    let page = driver.page();
+    receive(&driver, &b, 0, page, 4096);
+    send(&mut driver, &a, 0, (key, 0, 200));
+    driver.poll(&mut cq);
+    driver.poll(&mut cq);
+    assert_eq!(driver.host.read(page, 200), data);
+    // And back: a receive into it, from where the key ends at.
+    let mut wqe = 100u32.to_be_bytes().to_vec();
+    wqe.extend(key.to_be_bytes());
+    wqe.extend(3996u64.to_be_bytes());
+    driver.host.write(b.rq + 16, &wqe);
+    driver.host.write(b.record, &2u32.to_be_bytes());
+    let lkey = driver.lkey;
+    send(&mut driver, &a, 1, (lkey, page, 100));
+    driver.poll(&mut cq);
+    driver.poll(&mut cq);
+    assert_eq!(driver.host.region_read(0, bar + 3996, 100).unwrap(), data[..100]);
+    // Not a byte beyond the key.
+    send(&mut driver, &a, 2, (key, 4000, 97));
+    let failed = driver.poll(&mut cq);
+    assert_eq!((failed[63] >> 4, failed[55]), (0xd, 4));
+    // In use; then free; and what was there is gone.
+    assert_eq!(dealloc(&mut driver, start + 4096, 4160), CmdStatus::RES_BUSY);
+    let index = mkey::destroy_mkey_in::MKEY_INDEX;
+    assert_eq!(driver.about(CmdOpcode::DESTROY_MKEY, index, key >> 8), CmdStatus::OK);
+    assert_eq!(dealloc(&mut driver, start + 4096, 4160), CmdStatus::OK);
+    assert_eq!(dealloc(&mut driver, start + 4096, 4160), CmdStatus::BAD_RES_ERR);
+    assert_eq!(alloc(&mut driver, start, size, 6).0, CmdStatus::OK);
+    assert_eq!(driver.host.region_read(0, bar, 200).unwrap(), [0; 200]);
+}
+
+#[test]
+fn device_memory_that_nobody_gets() {
+    let mut driver = Driver::up();
+    let (start, size) = device_memory(&mut driver);
+    for (at, len, alignment) in [
+        (start, 0, 0),
+        (start, 63, 0),
+        (start, size + 64, 0),
+        (start + size, 64, 0),
+        (start - 4096, 64, 0),
+        (u64::MAX - 63, 64, 0),
+        (start, 64, 7),
+    ] {
+        let (status, _) = alloc(&mut driver, at, len, alignment);
+        assert_eq!(status, CmdStatus::BAD_PARAM_ERR, "{at:#x} {len} {alignment}");
+    }
+    assert_eq!(alloc(&mut driver, start + 64, 64, 1).0, CmdStatus::NO_RES_ERR, "not aligned");
+    assert_eq!(alloc(&mut driver, start + 8192, 8192, 0).0, CmdStatus::OK);
+    for at in [start + 8192, start + 4096, start + 12288] {
+        assert_eq!(alloc(&mut driver, at, 8192, 0).0, CmdStatus::NO_RES_ERR, "{at:#x} is taken");
+    }
+    assert_eq!(alloc(&mut driver, start, 8192, 0).0, CmdStatus::OK, "beside it");
+    assert_eq!(dealloc(&mut driver, start + 8192, 4096), CmdStatus::BAD_RES_ERR);
+    assert_eq!(dealloc(&mut driver, start + 8256, 8128), CmdStatus::BAD_RES_ERR);
+    for (at, len) in [
+        (start + 8192, 8193),
+        (start + 8191, 8),
+        (start + 16384, 1),
+        (start + 16384, 0),
+        (0, 64),
+        (u64::MAX, 64),
+        (start + 8192, u64::MAX),
+    ] {
+        let status = device_key(&mut driver, at, len).0;
+        assert_eq!(status == CmdStatus::OK, (at, len) == (start + 16384, 0), "{at:#x} {len}");
+    }
+    // What is neither in it nor a doorbell.
+    driver.host.region_write(0, start - 4, &[0xff; 8]).unwrap();
+    assert_eq!(driver.host.region_read(0, start - 4, 8).unwrap(), [0; 8]);
+    driver.ok(CmdOpcode::NOP, 0, &[0; 16], 16);
 }

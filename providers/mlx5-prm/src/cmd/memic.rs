@@ -1,0 +1,40 @@
+//! Device memory ("memory in chip"): capabilities and commands.
+
+use super::ifc;
+
+ifc! {
+    /// Capabilities (`mlx5_ifc_device_mem_cap_bits`).
+    pub mod device_mem_cap[256] {
+        MEMIC: 0x0 + 1;
+        LOG_MIN_MEMIC_ALLOC_SIZE: 0x2b + 5;
+        LOG_MAX_MEMIC_ADDR_ALIGNMENT: 0x38 + 8;
+        MEMIC_BAR_START_ADDR: 0x40 + 64;
+        MEMIC_BAR_SIZE: 0x80 + 32;
+        MAX_MEMIC_SIZE: 0xa0 + 32;
+    }
+}
+
+ifc! {
+    /// ALLOC_MEMIC (`mlx5_ifc_alloc_memic_in_bits`).
+    pub mod alloc_memic_in[32] {
+        LOG_MEMIC_ADDR_ALIGNMENT: 0x78 + 8;
+        RANGE_START_ADDR: 0x80 + 64;
+        RANGE_SIZE: 0xc0 + 32;
+        MEMIC_SIZE: 0xe0 + 32;
+    }
+}
+
+ifc! {
+    /// Answer to ALLOC_MEMIC (`mlx5_ifc_alloc_memic_out_bits`).
+    pub mod alloc_memic_out[16] {
+        MEMIC_START_ADDR: 0x40 + 64;
+    }
+}
+
+ifc! {
+    /// DEALLOC_MEMIC (`mlx5_ifc_dealloc_memic_in_bits`).
+    pub mod dealloc_memic_in[32] {
+        MEMIC_START_ADDR: 0x80 + 64;
+        MEMIC_SIZE: 0xc0 + 32;
+    }
+}

@@ -11,7 +11,7 @@ use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::queue::{MLX5_CMD_DATA_BLOCK_SIZE, mlx5_cmd_layout, mlx5_cmd_prot_block};
 use uverbs_mlx5_prm::cmd::{
     Block, Field, caps, cq, eq, hca, header, iseg, mcast, memic, mkey, nic, qp, register, rq,
-    simple, sq, steering, vport,
+    simple, sq, steering, umem, vport,
 };
 use uverbs_mlx5_prm::eqe::{
     EventType, MLX5_PORT_CHANGE_SUBTYPE_ACTIVE, MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe,
@@ -73,6 +73,7 @@ fn rust_side() -> Vec<Module> {
         register: ptys_reg pmtu_reg pvlc_reg paos_reg;
         rq: wq rmpc create_rmp_in create_rmp_out modify_rmp_in rmp_bitmask destroy_rmp_in query_rmp_in query_rmp_out xrc_srqc create_xrc_srq_in create_xrc_srq_out destroy_xrc_srq_in query_xrc_srq_in query_xrc_srq_out arm_xrc_srq_in;
         simple: alloc_uar_out dealloc_uar_in alloc_pd_out dealloc_pd_in alloc_xrcd_out dealloc_xrcd_in alloc_transport_domain_out dealloc_transport_domain_in create_uctx_in create_uctx_out destroy_uctx_in alloc_q_counter_out dealloc_q_counter_in;
+        umem: umem create_umem_in create_umem_out destroy_umem_in;
         vport: query_hca_vport_context_in query_hca_vport_context_out hca_vport_context query_hca_vport_gid_in query_hca_vport_gid_out query_hca_vport_pkey_in query_hca_vport_pkey_out query_vport_state_out mad_ifc_in mad_ifc_out query_vport_counter_out query_q_counter_out;
     }
     .into()

@@ -6,6 +6,7 @@ ifc! {
     /// Completion queue context (`mlx5_ifc_cqc_bits`).
     pub mod cqc[64] {
         STATUS: 0x0 + 4;
+        DBR_UMEM_VALID: 0x6 + 1;
         CQE_SZ: 0x8 + 3;
         CC: 0xb + 1;
         SCQE_BREAK_MODERATION_EN: 0xd + 1;
@@ -29,6 +30,7 @@ ifc! {
     /// CREATE_CQ (`mlx5_ifc_create_cq_in_bits`).
     pub mod create_cq_in[272] {
         CQ_CONTEXT: bytes 16 + 64;
+        CQ_UMEM_VALID: 0x2e0 + 1;
         PAS: bytes 272 + 0;
     }
 }

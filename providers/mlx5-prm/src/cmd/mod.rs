@@ -10,7 +10,7 @@
 //! | `opcode`, `queue` | what a command is, and how it travels |
 //! | `header` | what all commands share |
 //! | `hca`, `caps`, `register`, `iseg`, `vport`, `nic` | the device, its abilities, its port |
-//! | `simple`, `eq`, `cq`, `qp`, `mkey`, `memic`, `rq`, `mcast`, `sq`, `steering` | objects |
+//! | `simple`, `eq`, `cq`, `qp`, `mkey`, `memic`, `rq`, `mcast`, `sq`, `steering`, `umem` | objects |
 
 mod field;
 pub(crate) use field::ifc;
@@ -34,4 +34,5 @@ pub mod rq;
 pub mod simple;
 pub mod sq;
 pub mod steering;
+pub mod umem;
 pub mod vport;

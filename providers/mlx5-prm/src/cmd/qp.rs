@@ -81,6 +81,7 @@ ifc! {
         CS_REQ: 0x630 + 8;
         CS_RES: 0x638 + 8;
         DC_ACCESS_KEY: 0x640 + 64;
+        DBR_UMEM_VALID: 0x683 + 1;
     }
 }
 
@@ -90,6 +91,9 @@ ifc! {
         INPUT_QPN: 0x48 + 24;
         OPT_PARAM_MASK: 0x80 + 32;
         QPC: bytes 24 + 232;
+        WQ_UMEM_OFFSET: 0x800 + 64;
+        WQ_UMEM_ID: 0x840 + 32;
+        WQ_UMEM_VALID: 0x860 + 1;
         PAS: bytes 272 + 0;
     }
 }

@@ -9,6 +9,7 @@ use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::simple::{MAX_STEERING, MAX_UCTX_LOG};
+use super::umem::MAX_UMEM;
 use super::{eq, memic, sq};
 use crate::kernel::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC};
 
@@ -133,6 +134,7 @@ impl Firmware {
         LOG_MAX_PD.set(cap, LOG_MAX_NUMBER);
         LOG_MAX_XRCD.set(cap, LOG_MAX_NUMBER);
         LOG_MAX_TRANSPORT_DOMAIN.set(cap, LOG_MAX_NUMBER);
+        LOG_MAX_UMEM.set(cap, MAX_UMEM.ilog2().into());
         LOG_MAX_UCTX.set(cap, MAX_UCTX_LOG.into());
         // Doorbells: one per page of 4 KiB, no BlueFlame.
         UAR_4K.set(cap, 1);

@@ -4,10 +4,11 @@ use uverbs_mlx5_prm::cmd::cq::{
     cqc, create_cq_in, create_cq_out, destroy_cq_in, modify_cq_in, query_cq_in, query_cq_out,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
+use uverbs_mlx5_prm::cmd::umem::{CQ_UMEM_ID, CQ_UMEM_OFFSET, CQC_DBR_UMEM_ID};
 
 use super::Firmware;
 use super::call::{Call, Refusal};
-use super::rings::Pages;
+use super::rings::{Pages, Place};
 use crate::hca::{CqContext, HcaError, Region};
 
 /// `op_mod` of MODIFY_CQ (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
@@ -21,11 +22,22 @@ const LOG_ABSURD: u64 = 28;
 #[derive(Debug)]
 pub(super) struct Cq {
     pub(super) eqn: u32,
+    /// The registered memory that its ring and its doorbell record lie in.
+    pub(super) umems: [Option<u32>; 2],
     context: [u8; cqc::SIZE],
 }
 
+/// The list at the end of a command.
+fn pages<'a>(context: &[u8], pas: &'a [u8]) -> Place<'a> {
+    Place::Pages(Pages {
+        pas,
+        log_page_size: cqc::LOG_PAGE_SIZE.get(context),
+        page_offset: cqc::PAGE_OFFSET.get(context),
+    })
+}
+
 /// Log2 of the entries, bytes of one, and where they are.
-fn ring(context: &[u8], pas: &[u8]) -> Result<(u8, u32, Region), Refusal> {
+fn ring(context: &[u8], place: Place<'_>) -> Result<(u8, u32, Region), Refusal> {
     let cqe_size = match cqc::CQE_SZ.get(context) {
         0 => 64,
         1 => 128,
@@ -35,19 +47,22 @@ fn ring(context: &[u8], pas: &[u8]) -> Result<(u8, u32, Region), Refusal> {
     if log_entries > LOG_ABSURD {
         return Err(Refusal::param("log_cq_size"));
     }
-    let pages = Pages {
-        pas,
-        log_page_size: cqc::LOG_PAGE_SIZE.get(context),
-        page_offset: cqc::PAGE_OFFSET.get(context),
-    };
-    let region = pages.region(0, u64::from(cqe_size) << log_entries)?;
+    let region = place.region(0, u64::from(cqe_size) << log_entries)?;
     Ok((log_entries as u8, cqe_size, region))
 }
 
 impl Firmware {
     pub(super) fn create_cq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_cq_in::CQ_CONTEXT.of(call.input);
-        let (log_entries, cqe_size, region) = ring(context, create_cq_in::PAS.of(call.input))?;
+        let umem = create_cq_in::CQ_UMEM_VALID.is_set(call.input);
+        let umem = umem.then(|| CQ_UMEM_ID.get32(call.input));
+        let place = match umem {
+            Some(id) => Place::Umem(self.umem(id)?, CQ_UMEM_OFFSET.get(call.input)),
+            None => pages(context, create_cq_in::PAS.of(call.input)),
+        };
+        let (log_entries, cqe_size, region) = ring(context, place)?;
+        let record_umem = cqc::DBR_UMEM_VALID.is_set(context);
+        let record_umem = record_umem.then(|| CQC_DBR_UMEM_ID.get32(context));
         let uar = cqc::UAR_PAGE.get32(context);
         if !self.simple.has_uar(uar) {
             return Err(Refusal::resource("no such doorbell page"));
@@ -56,13 +71,13 @@ impl Firmware {
         if !self.eqs.contains(eqn) {
             return Err(Refusal::resource("no such event queue"));
         }
-        let mut cq = Cq { eqn, context: [0; cqc::SIZE] };
+        let mut cq = Cq { eqn, umems: [umem, record_umem], context: [0; cqc::SIZE] };
         cq.context.copy_from_slice(context);
         let cqn = self.hca.create_cq(CqContext {
             region,
             log_entries,
             cqe_size,
-            doorbell_record: cqc::DBR_ADDR.get(context),
+            doorbell_record: self.record(record_umem, cqc::DBR_ADDR.get(context))?,
             uar,
             overrun_ignore: cqc::OI.is_set(context),
         })?;
@@ -96,7 +111,8 @@ impl Firmware {
                 _ => Err(Refusal::param("can't be changed")),
             };
         }
-        let (log_entries, cqe_size, region) = ring(context, modify_cq_in::PAS.of(call.input))?;
+        let place = pages(context, modify_cq_in::PAS.of(call.input));
+        let (log_entries, cqe_size, region) = ring(context, place)?;
         let resized = self.hca.resize_cq(cqn, region, log_entries, cqe_size);
         resized.map_err(|error| match error {
             HcaError::Limit { what: "free CQEs", .. } => {
@@ -104,6 +120,8 @@ impl Firmware {
             }
             other => other.into(),
         })?;
+        // The new ring came by a list.
+        cq.umems[0] = None;
         for field in [cqc::CQE_SZ, cqc::LOG_CQ_SIZE, cqc::LOG_PAGE_SIZE, cqc::PAGE_OFFSET] {
             field.set(&mut cq.context, field.get(context));
         }

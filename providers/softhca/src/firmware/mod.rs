@@ -10,7 +10,7 @@
 //! | `life`, `pages`, `caps`, `register`, `vport` | the device as a whole and its port |
 //! | `simple`, `eq`, `cq`, `qp`, `mkey`, `memic`, `rq`, `mcast` | objects |
 //! | `nic`, `sq`, `steering` | Ethernet: addresses, queues of frames, rules |
-//! | `rings` | page lists as regions |
+//! | `rings`, `umem` | where queues lie |
 //! | `event` | what the HCA side tells, as event queue entries |
 
 mod call;
@@ -33,6 +33,7 @@ mod simple;
 mod sq;
 mod steering;
 mod table;
+mod umem;
 mod vport;
 
 use std::collections::BTreeMap;
@@ -50,7 +51,7 @@ use self::memic::Memic;
 use self::nic::Nic;
 use self::numbers::Numbers;
 use self::simple::Simple;
-use crate::hca::{Dma, Hca};
+use crate::hca::{Dma, Hca, Region};
 use crate::kernel::profile::Profile;
 use crate::pci::memic::DeviceMemory;
 
@@ -80,6 +81,8 @@ pub(crate) struct Firmware {
     mkeys: BTreeMap<u32, mkey::Mkey>,
     rqs: BTreeMap<u32, rq::Rq>,
     sqs: BTreeMap<u32, Box<[u8; sqc::SIZE]>>,
+    umems: BTreeMap<u32, Region>,
+    umem_ids: Numbers,
     frame_rqs: Numbers,
     frame_rq_contexts: BTreeMap<u32, Box<[u8; rqc::SIZE]>>,
     nic: Nic,
@@ -108,6 +111,8 @@ impl Firmware {
             mkeys: BTreeMap::new(),
             rqs: BTreeMap::new(),
             sqs: BTreeMap::new(),
+            umems: BTreeMap::new(),
+            umem_ids: Numbers::new(1, umem::MAX_UMEM),
             frame_rqs: Numbers::new(sq::FIRST_RQ, sq::FIRST_RQ + sq::MAX_RQ),
             frame_rq_contexts: BTreeMap::new(),
             nic: Nic::default(),
@@ -137,6 +142,8 @@ impl Firmware {
         self.mkeys.clear();
         self.rqs.clear();
         self.sqs.clear();
+        self.umems.clear();
+        self.umem_ids = Numbers::new(1, umem::MAX_UMEM);
         self.frame_rqs = Numbers::new(sq::FIRST_RQ, sq::FIRST_RQ + sq::MAX_RQ);
         self.frame_rq_contexts.clear();
         self.nic = Nic::default();

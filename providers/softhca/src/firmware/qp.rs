@@ -7,11 +7,12 @@ use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::qp::{
     ads, create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out, rst2init_qp_in,
 };
+use uverbs_mlx5_prm::cmd::umem::QPC_DBR_UMEM_ID;
 use uverbs_mlx5_prm::context::{QpState as PrmState, ServiceType};
 
 use super::Firmware;
 use super::call::{Call, Refusal};
-use super::rings::Pages;
+use super::rings::{Pages, Place};
 use crate::hca::{
     Access, AddressVector, Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service,
     SqContext,
@@ -89,6 +90,8 @@ const PATH: [Field; 15] = [
 pub(super) struct Qp {
     /// As CREATE_QP gave it; a reset goes back to it.
     created: Box<[u8; qpc::SIZE]>,
+    /// The registered memory that its rings and its doorbell record lie in.
+    pub(super) umems: [Option<u32>; 2],
     context: Box<[u8; qpc::SIZE]>,
 }
 
@@ -115,10 +118,17 @@ impl Firmware {
         if service != Service::Umr && !self.simple.has_pd(pd) {
             return Err(Refusal::resource("no such protection domain"));
         }
-        let pages = Pages {
-            pas: create_qp_in::PAS.of(call.input),
-            log_page_size: qpc::LOG_PAGE_SIZE.get(context),
-            page_offset: qpc::PAGE_OFFSET.get(context),
+        let umem = create_qp_in::WQ_UMEM_VALID.is_set(call.input);
+        let umem = umem.then(|| create_qp_in::WQ_UMEM_ID.get32(call.input));
+        let record_umem = qpc::DBR_UMEM_VALID.is_set(context);
+        let record_umem = record_umem.then(|| QPC_DBR_UMEM_ID.get32(context));
+        let rings = match umem {
+            Some(id) => Place::Umem(self.umem(id)?, create_qp_in::WQ_UMEM_OFFSET.get(call.input)),
+            None => Place::Pages(Pages {
+                pas: create_qp_in::PAS.of(call.input),
+                log_page_size: qpc::LOG_PAGE_SIZE.get(context),
+                page_offset: qpc::PAGE_OFFSET.get(context),
+            }),
         };
         // The receive ring first, the send ring behind it (`qp->sq.offset`).
         let mut srq = None;
@@ -127,7 +137,7 @@ impl Firmware {
                 let shift = qpc::LOG_RQ_STRIDE.get(context) + STRIDE_SHIFT;
                 let log_entries = qpc::LOG_RQ_SIZE.get(context);
                 let bytes = 1 << (log_entries + shift);
-                let region = pages.region(0, bytes)?;
+                let region = rings.region(0, bytes)?;
                 let (log_entries, stride_shift) = (log_entries as u8, shift as u8);
                 (Some(RqContext { region, log_entries, stride_shift }), bytes)
             }
@@ -143,7 +153,7 @@ impl Firmware {
             None
         } else {
             let log_wqebbs = qpc::LOG_SQ_SIZE.get(context);
-            let region = pages.region(rq_bytes, WQEBB << log_wqebbs)?;
+            let region = rings.region(rq_bytes, WQEBB << log_wqebbs)?;
             Some(SqContext { region, log_wqebbs: log_wqebbs as u8 })
         };
         let deth_sqpn = qpc::DETH_SQPN.get32(context);
@@ -159,7 +169,7 @@ impl Firmware {
             recv_cq: qpc::CQN_RCV.get32(context),
             sq,
             rq,
-            doorbell_record: qpc::DBR_ADDR.get(context),
+            doorbell_record: self.record(record_umem, qpc::DBR_ADDR.get(context))?,
             uar,
             user_index: qpc::USER_INDEX.get32(context),
             cqe_version: 1,
@@ -169,7 +179,7 @@ impl Firmware {
         })?;
         let mut created = Box::new([0; qpc::SIZE]);
         created.copy_from_slice(context);
-        self.qps.insert(qpn, Qp { context: created.clone(), created });
+        self.qps.insert(qpn, Qp { context: created.clone(), created, umems: [umem, record_umem] });
         create_qp_out::QPN.set(call.output, qpn.into());
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Page lists at the end of a command, as regions.
+//! Where queues lie: page lists at the end of a command, or memory that a user registered, as regions.
 
 use super::call::Refusal;
 use crate::hca::Region;
@@ -11,6 +11,27 @@ const MAX_PAGE_SHIFT: u64 = 40;
 const OFFSET_UNITS: u64 = 64;
 
 /// Where a ring lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place<'a> {
+    Pages(Pages<'a>),
+    /// In memory that a user registered, from this byte on.
+    Umem(&'a Region, u64),
+}
+
+impl Place<'_> {
+    /// The `len` bytes from `skip` on, counted from where the ring starts.
+    pub(super) fn region(&self, skip: u64, len: u64) -> Result<Region, Refusal> {
+        match self {
+            Self::Pages(pages) => pages.region(skip, len),
+            Self::Umem(umem, offset) => {
+                let part = offset.checked_add(skip).and_then(|offset| umem.part(offset, len));
+                part.ok_or(Refusal::param("less registered memory than the ring has"))
+            }
+        }
+    }
+}
+
+/// A list of pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pages<'a> {
     /// `pas`: bus addresses, big-endian, the low 12 bits not part of them.

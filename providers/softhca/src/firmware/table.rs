@@ -1,7 +1,9 @@
 //! Which command is whose, how far the device must be for it, and how long its fixed parts are.
 
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
-use uverbs_mlx5_prm::cmd::{cq, eq, hca, mcast, memic, mkey, nic, qp, rq, sq, steering, vport};
+use uverbs_mlx5_prm::cmd::{
+    cq, eq, hca, mcast, memic, mkey, nic, qp, rq, sq, steering, umem, vport,
+};
 
 use super::Firmware;
 use super::call::{Call, Refusal};
@@ -49,7 +51,7 @@ static TABLE: &[Entry] = table! {
     SET_ISSI set_issi Off SHORT, NOTHING;
     QUERY_PAGES query_pages Enabled SHORT, SHORT;
     MANAGE_PAGES manage_pages Off SHORT, SHORT;
-    QUERY_HCA_CAP query_cap Enabled SHORT, hca::query_hca_cap_out::SIZE;
+    QUERY_HCA_CAP query_cap Enabled SHORT, QUERY_CAP_OUT;
     SET_HCA_CAP set_cap Enabled hca::set_hca_cap_in::SIZE, NOTHING;
     QUERY_ADAPTER query_adapter Enabled SHORT, hca::query_adapter_out::SIZE;
     SET_DRIVER_VERSION noted Enabled SHORT, NOTHING;
@@ -135,6 +137,8 @@ static TABLE: &[Entry] = table! {
     SET_FLOW_TABLE_ENTRY set_flow_entry Initialized steering::set_fte_in::SIZE, NOTHING;
     DELETE_FLOW_TABLE_ENTRY delete_flow_entry Initialized steering::delete_fte_in::SIZE, NOTHING;
     // Memory.
+    CREATE_UMEM create_umem Initialized umem::create_umem_in::SIZE, SHORT;
+    DESTROY_UMEM destroy_umem Initialized SHORT, NOTHING;
     CREATE_MKEY create_mkey Initialized mkey::create_mkey_in::SIZE, SHORT;
     DESTROY_MKEY destroy_mkey Initialized SHORT, NOTHING;
     ALLOC_MEMIC alloc_memic Initialized memic::alloc_memic_in::SIZE, SHORT;
@@ -142,6 +146,8 @@ static TABLE: &[Entry] = table! {
     QUERY_MKEY query_mkey Initialized SHORT, QUERY_MKEY_OUT;
 };
 
+/// Half of what there is room for: all that any kind has but flow tables, and what users ask for.
+const QUERY_CAP_OUT: usize = 16 + 2048;
 /// The context; a caller may leave out the page list behind it.
 const QUERY_QP_OUT: usize = 272;
 /// The context; a caller may leave out the translations behind it.

@@ -135,6 +135,24 @@ impl Region {
         }
     }
 
+    /// The `len` bytes from `offset` on, if it has them.
+    pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
+        if offset.checked_add(len)? > self.len() {
+            return None;
+        }
+        Some(match self {
+            Region::Flat { addr, .. } => Region::Flat { addr: addr.checked_add(offset)?, len },
+            Region::Pages { page_shift, offset: first, pages, .. } => {
+                let size = 1u64 << page_shift;
+                let at = first.checked_add(offset)?;
+                let (start, inside) = ((at / size) as usize, at % size);
+                let count = inside.checked_add(len)?.div_ceil(size) as usize;
+                let pages = pages.get(start..start.checked_add(count)?)?.to_vec();
+                Region::Pages { page_shift: *page_shift, offset: inside, pages, len }
+            }
+        })
+    }
+
     /// Bus address of `offset`, and how many bytes follow it contiguously (at most `len`).
     fn span(&self, offset: u64, len: u64) -> Result<(u64, u64), DmaFault> {
         let fault = DmaFault { addr: offset, len };
@@ -215,6 +233,26 @@ mod tests {
         assert_eq!(region.addr_of(0, 16), Ok(base + 0x2ff0));
         assert!(region.addr_of(12, 8).is_err());
         assert_eq!(region.addr_of(16, 32), Ok(base + 0x1000));
+    }
+
+    #[test]
+    fn a_part_is_where_the_whole_has_it() {
+        let pages = vec![0x5000, 0x1000, 0x3000];
+        let whole = Region::Pages { page_shift: 12, offset: 0xff0, pages, len: 0x2000 };
+        for (offset, len) in [(0, 0x2000), (0, 16), (16, 16), (0x1010, 0xff0), (8, 0x1020)] {
+            let part = whole.part(offset, len).unwrap();
+            assert!(part.is_sound());
+            assert_eq!(part.len(), len);
+            for at in [0, len / 2, len - 1] {
+                assert_eq!(part.addr_of(at, 1), whole.addr_of(offset + at, 1), "{offset} {at}");
+            }
+        }
+        for (offset, len) in [(0, 0x2001), (0x2001, 0), (u64::MAX, 2), (1, u64::MAX)] {
+            assert_eq!(whole.part(offset, len), None);
+        }
+        let flat = Region::Flat { addr: 0x1000, len: 16 };
+        assert_eq!(flat.part(8, 8), Some(Region::Flat { addr: 0x1008, len: 8 }));
+        assert_eq!(flat.part(8, 9), None);
     }
 
     #[test]

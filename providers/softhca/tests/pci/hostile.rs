@@ -7,7 +7,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use proptest::prelude::*;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus, Delivery};
-use uverbs_mlx5_prm::cmd::{cq, eq, header, mkey, qp, rq};
+use uverbs_mlx5_prm::cmd::{cq, eq, header, mkey, qp, rq, umem};
 
 use crate::driver::{Driver, with_page};
 use crate::host::{BASE, Host, MEMORY, empty_file, message, words};
@@ -235,7 +235,7 @@ fn memory_that_went_away_is_a_fault_and_no_more() {
 }
 
 /// Commands with a context that has many bits to get wrong, and where it is.
-fn contexts() -> [(CmdOpcode, usize, usize); 8] {
+fn contexts() -> [(CmdOpcode, usize, usize); 9] {
     [
         (CmdOpcode::CREATE_EQ, eq::create_eq_in::SIZE, 16),
         (CmdOpcode::CREATE_CQ, cq::create_cq_in::SIZE, 16),
@@ -245,6 +245,7 @@ fn contexts() -> [(CmdOpcode, usize, usize); 8] {
         (CmdOpcode::CREATE_MKEY, mkey::create_mkey_in::SIZE, 16),
         (CmdOpcode::CREATE_RMP, rq::create_rmp_in::SIZE, 32),
         (CmdOpcode::CREATE_XRC_SRQ, rq::create_xrc_srq_in::SIZE, 16),
+        (CmdOpcode::CREATE_UMEM, umem::create_umem_in::SIZE, 16),
     ]
 }
 
@@ -277,7 +278,7 @@ proptest! {
     /// Contexts of which some bits are wrong, on objects that exist; rings full of anything; doorbells anywhere.
     #[test]
     fn contexts_rings_and_doorbells_may_be_anything(
-        flips in prop::collection::vec((0usize..8, prop::collection::vec((any::<u16>(), any::<u8>()), 0..6)), 1..12),
+        flips in prop::collection::vec((0usize..9, prop::collection::vec((any::<u16>(), any::<u8>()), 0..6)), 1..12),
         ring in prop::collection::vec(any::<u8>(), 512),
         record: [u32; 2],
         doorbells in prop::collection::vec((0u64..32 << 20, any::<u64>()), 0..24),

@@ -9,3 +9,4 @@ mod host;
 mod hostile;
 mod memory;
 mod two;
+mod umem;

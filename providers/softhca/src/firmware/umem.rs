@@ -1,0 +1,77 @@
+//! Memory that a user registered for queues which it makes by commands of its own (PRM "CREATE_UMEM"; Linux `hw/mlx5/devx.c`,
+//! `devx_umem_reg_cmd_alloc`).
+
+use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
+use uverbs_mlx5_prm::cmd::umem::{create_umem_in, create_umem_out, destroy_umem_in, umem};
+
+use super::Firmware;
+use super::call::{Call, Refusal};
+use crate::hca::Region;
+
+/// Log2 of the smallest page; `log_page_size` is what is beyond.
+const PAGE_SHIFT: u64 = 12;
+/// Log2 of the largest; no command has so many pages that their bytes overflow.
+const MAX_PAGE_SHIFT: u64 = 40;
+/// Registered pieces that may exist at once.
+pub(super) const MAX_UMEM: u32 = 1 << 16;
+/// Bytes of a doorbell record.
+const RECORD: u64 = 8;
+
+impl Firmware {
+    pub(super) fn create_umem(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let context = create_umem_in::UMEM.of(call.input);
+        // The list ends the structure, which ends the fixed part.
+        let list = call.input.get(create_umem_in::SIZE..).unwrap_or_default();
+        let count = umem::NUM_OF_MTT.get(context);
+        if count > (list.len() / 8) as u64 {
+            return Err(Refusal::param("fewer pages than the memory has"));
+        }
+        let shift = PAGE_SHIFT + umem::LOG_PAGE_SIZE.get(context);
+        if shift > MAX_PAGE_SHIFT {
+            return Err(Refusal::param("log_page_size"));
+        }
+        let offset = umem::PAGE_OFFSET.get(context);
+        let len = (count << shift).checked_sub(offset);
+        let len = len.ok_or(Refusal::param("page_offset"))?;
+        let pages = list.chunks_exact(8).take(count as usize);
+        let pages = pages.filter_map(|pa| pa.try_into().ok().map(u64::from_be_bytes));
+        // The low bits say whether it may be read and written.
+        let pages = pages.map(|pa| pa & !((1 << PAGE_SHIFT) - 1)).collect();
+        let region = Region::Pages { page_shift: shift as u8, offset, pages, len };
+        if !region.is_sound() {
+            return Err(Refusal::param("page_offset"));
+        }
+        let none = Refusal::new(CmdStatus::NO_RES_ERR, "no number is left");
+        let id = self.umem_ids.take().ok_or(none)?;
+        self.umems.insert(id, region);
+        create_umem_out::UMEM_ID.set(call.output, id.into());
+        Ok(())
+    }
+
+    pub(super) fn destroy_umem(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let id = destroy_umem_in::UMEM_ID.get32(call.input);
+        self.umem(id)?;
+        let in_cqs = self.cqs.values().any(|cq| cq.umems.contains(&Some(id)));
+        if in_cqs || self.qps.values().any(|qp| qp.umems.contains(&Some(id))) {
+            return Err(Refusal::new(CmdStatus::RES_BUSY, "a queue lies in it"));
+        }
+        self.umems.remove(&id);
+        self.umem_ids.give_back(id);
+        Ok(())
+    }
+
+    /// Registered memory by its number.
+    pub(super) fn umem(&self, id: u32) -> Result<&Region, Refusal> {
+        self.umems.get(&id).ok_or(Refusal::resource("no such registered memory"))
+    }
+
+    /// Bus address of a doorbell record, which may be in registered memory: then what the context has for an address is an
+    /// offset.
+    pub(super) fn record(&self, umem: Option<u32>, addr: u64) -> Result<u64, Refusal> {
+        let Some(id) = umem else {
+            return Ok(addr);
+        };
+        let record = self.umem(id)?.addr_of(addr, RECORD);
+        record.map_err(|_| Refusal::param("the doorbell record is not in the registered memory"))
+    }
+}

@@ -2,11 +2,15 @@
 """Reads the kernel's mlx5_ifc.h for uverbs-mlx5-prm's tests of the command interface.
 
     mlx5_ifc.py --include PATH/include/linux/mlx5 --out providers/mlx5-prm/tests/fixtures
+    mlx5_ifc.py --users RDMA-CORE/providers/mlx5/mlx5_ifc.h --out providers/mlx5-prm/tests/fixtures
 
 The headers (mlx5_ifc.h and mlx5_ifc_fpga.h, which it needs) come with Debian's linux-headers-*-common. They describe bits by arrays of bytes, one element for one bit, so the
 place of a field is the sum of what stands before it. What goes into ifc.tsv: the numbers of the
 commands, of statuses and of events, and every field and structure inside a structure of
 the structures that the Rust side has, which are those named in the present ifc.tsv, or after --add.
+
+What only users fill in or ask for the kernel's header leaves reserved; rdma-core's has it, and what of that
+is used goes into ifc_users.tsv.
 """
 
 import argparse
@@ -25,6 +29,12 @@ PREFIXES = [
 ]
 # Ranges, modifiers of opcodes, and names that mlx5_ifc.h has for the events of device.h.
 NOT_NUMBERS = {"MLX5_CMD_OP_GENERAL_START", "MLX5_CMD_OP_GENERAL_END", "MLX5_CMD_OP_MOD_UPDATE_HEADER_MODIFY_ARGUMENT"}
+# What is taken from rdma-core's header.
+USERS = {
+    "cmd_hca_cap": ["log_dma_mmo_max_size", "rts2rts_qp_udp_sport", "dma_mmo_sq"],
+    "qpc": ["dbr_umem_id"],
+    "rts2rts_qp_in": ["opt_param_mask_95_32"],
+}
 # One name lacks the end that all others have.
 BLOCK = re.compile(r"^(struct|union)\s+mlx5_ifc_(\w+?)(?:_bits)?\s*\{(.*?)^\};", re.S | re.M)
 
@@ -100,10 +110,17 @@ class Header:
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--include", type=pathlib.Path, required=True)
+    arguments.add_argument("--include", type=pathlib.Path)
+    arguments.add_argument("--users", type=pathlib.Path)
     arguments.add_argument("--out", type=pathlib.Path, required=True)
     arguments.add_argument("--add", nargs="*", default=[])
     options = arguments.parse_args()
+    if options.users:
+        header = Header(options.users.read_text())
+        rows = [(name, row) for name in USERS for row in header.rows(*header.blocks[name]) if row[0] in USERS[name]]
+        lines = [f"{name}\t{field}\t{bit}\t{width}\n" for name, (field, bit, width) in rows]
+        (options.out / "ifc_users.tsv").write_text("".join(lines))
+        return
     header = Header("".join((options.include / name).read_text() for name in ["mlx5_ifc.h", "mlx5_ifc_fpga.h"]))
     table = options.out / "ifc.tsv"
     known = set(options.add)

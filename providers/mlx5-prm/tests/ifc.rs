@@ -104,6 +104,26 @@ fn every_field_is_where_the_header_has_it() {
     assert!(missing.is_empty(), "in the table and not in this test: {missing:?}");
 }
 
+/// What Linux's header leaves reserved, against rdma-core's (`fixtures/ifc_users.tsv`).
+#[test]
+fn what_only_users_know_is_where_they_have_it() {
+    let fields = [
+        ("cmd_hca_cap log_dma_mmo_max_size", caps::LOG_DMA_MMO_MAX_SIZE),
+        ("cmd_hca_cap rts2rts_qp_udp_sport", caps::RTS2RTS_QP_UDP_SPORT),
+        ("cmd_hca_cap dma_mmo_sq", caps::DMA_MMO_SQ),
+        ("qpc dbr_umem_id", umem::QPC_DBR_UMEM_ID),
+        ("rts2rts_qp_in opt_param_mask_95_32", qp::RTS2RTS_OPT_PARAM_MASK_95_32),
+    ];
+    let rust = fields.map(|(name, field)| format!("{name} {} {}", field.bit(), field.width()));
+    let text = include_str!("fixtures/ifc_users.tsv").replace('\t', " ");
+    assert_eq!(text.lines().collect::<Vec<_>>(), rust);
+    // Counted by hand along rdma-core's `tests/mlx5_prm_structs.py`: `CreateCqIn` behind its context, `SwCqc`.
+    let at = |field: Field| (field.bit() / 8, field.width());
+    assert_eq!(at(umem::CQ_UMEM_OFFSET), (16 + 64, 64));
+    assert_eq!(at(umem::CQ_UMEM_ID), (16 + 64 + 8, 32));
+    assert_eq!(at(umem::CQC_DBR_UMEM_ID), (4, 32));
+}
+
 #[test]
 fn commands_statuses_and_events_have_their_numbers() {
     let c = numbers();

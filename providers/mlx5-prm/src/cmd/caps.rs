@@ -1,6 +1,6 @@
 //! What the device can do (PRM "HCA Capabilities").
 
-use super::ifc;
+use super::{Field, ifc};
 
 ifc! {
     /// General capabilities (`mlx5_ifc_cmd_hca_cap_bits`).
@@ -104,10 +104,20 @@ ifc! {
         DEVICE_FREQUENCY_MHZ: 0x4c0 + 32;
         DEVICE_FREQUENCY_KHZ: 0x4e0 + 32;
         NUM_OF_UARS_PER_PAGE: 0x520 + 32;
+        CQE_128_ALWAYS: 0x5bd + 1;
         NATIVE_PORT_NUM: 0x608 + 8;
         NUM_VHCA_PORTS: 0x610 + 8;
     }
 }
+
+// General capabilities that Linux's header has no names for, since only users ask for them: rdma-core's `mlx5_ifc.h` has.
+
+/// `log_dma_mmo_max_size`: the longest copy of memory.
+pub const LOG_DMA_MMO_MAX_SIZE: Field = Field::new(0x6b, 5);
+/// `rts2rts_qp_udp_sport`: the UDP port that a queue pair sends from can be changed while it does.
+pub const RTS2RTS_QP_UDP_SPORT: Field = Field::new(0x151, 1);
+/// `dma_mmo_sq`: connected queue pairs copy memory.
+pub const DMA_MMO_SQ: Field = Field::new(0x153, 1);
 
 ifc! {
     /// Atomic capabilities (`mlx5_ifc_atomic_caps_bits`).

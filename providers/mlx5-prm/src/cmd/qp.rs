@@ -1,6 +1,6 @@
 //! Queue pairs: contexts and commands.
 
-use super::ifc;
+use super::{Field, ifc};
 
 ifc! {
     /// Address path (`mlx5_ifc_ads_bits`).
@@ -120,6 +120,9 @@ ifc! {
         QPC: bytes 24 + 232;
     }
 }
+
+/// Of RTS2RTS_QP: more bits like those of `opt_param_mask`. Linux's header has no name for them, rdma-core's `mlx5_ifc.h` has.
+pub const RTS2RTS_OPT_PARAM_MASK_95_32: Field = Field::new(0x840, 64);
 
 ifc! {
     /// QUERY_QP (`mlx5_ifc_query_qp_in_bits`).

@@ -1,8 +1,8 @@
 //! Capabilities: what QUERY_HCA_CAP says. Everything not named here is 0: the device lacks it.
 
 use uverbs_mlx5_prm::cmd::caps::{
-    atomic_caps, cmd_hca_cap, flow_table_nic_cap, flow_table_prop_layout,
-    per_protocol_networking_offload_caps, roce_cap,
+    DMA_MMO_SQ, LOG_DMA_MMO_MAX_SIZE, RTS2RTS_QP_UDP_SPORT, atomic_caps, cmd_hca_cap,
+    flow_table_nic_cap, flow_table_prop_layout, per_protocol_networking_offload_caps, roce_cap,
 };
 use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 
@@ -110,6 +110,7 @@ impl Firmware {
         CQE_VERSION.set(cap, 1);
         CQ_OI.set(cap, 1);
         CQ_RESIZE.set(cap, 1);
+        CQE_128_ALWAYS.set(cap, 1);
         // Memory.
         LOG_MAX_MKEY.set(cap, log2(config.max_mkey));
         LOG_MAX_MRW_SZ.set(cap, 64);
@@ -130,6 +131,9 @@ impl Firmware {
         LOG_MAX_RA_REQ_QP.set(cap, log2(config.max_rd_atomic.into()));
         LOG_MAX_RA_RES_QP.set(cap, log2(config.max_dest_rd_atomic.into()));
         LOCAL_CA_ACK_DELAY.set(cap, 4);
+        DMA_MMO_SQ.set(cap, 1);
+        LOG_DMA_MMO_MAX_SIZE.set(cap, config.max_copy.ilog2().into());
+        RTS2RTS_QP_UDP_SPORT.set(cap, 1);
         // Numbers.
         LOG_MAX_PD.set(cap, LOG_MAX_NUMBER);
         LOG_MAX_XRCD.set(cap, LOG_MAX_NUMBER);

@@ -16,6 +16,8 @@ const RESIZE: u16 = 1;
 /// `field_select` of a modification: period, count, mode, queue of events (`MLX5_MODIFY_CQ_MASK_*`). How completions are
 /// bundled is not modelled: each armed one is told at once.
 const MODERATION: u64 = 0b1011;
+/// `cqe_sz` of entries of 128 bytes that are written whole (Linux `include/linux/mlx5/cq.h`, `CQE_STRIDE_128_PAD`).
+const CQE_128_PADDED: u64 = 2;
 /// Log2 of what no device has; keeps sizes far from overflow.
 const LOG_ABSURD: u64 = 28;
 
@@ -40,7 +42,7 @@ fn pages<'a>(context: &[u8], pas: &'a [u8]) -> Place<'a> {
 fn ring(context: &[u8], place: Place<'_>) -> Result<(u8, u32, Region), Refusal> {
     let cqe_size = match cqc::CQE_SZ.get(context) {
         0 => 64,
-        1 => 128,
+        1 | CQE_128_PADDED => 128,
         _ => return Err(Refusal::param("cqe_sz")),
     };
     let log_entries = cqc::LOG_CQ_SIZE.get(context);
@@ -80,6 +82,7 @@ impl Firmware {
             doorbell_record: self.record(record_umem, cqc::DBR_ADDR.get(context))?,
             uar,
             overrun_ignore: cqc::OI.is_set(context),
+            padded: cqc::CQE_SZ.get(context) == CQE_128_PADDED,
         })?;
         self.cqs.insert(cqn, cq);
         create_cq_out::CQN.set(call.output, cqn.into());

@@ -5,7 +5,8 @@
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::qp::{
-    ads, create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out, rst2init_qp_in,
+    RTS2RTS_OPT_PARAM_MASK_95_32, ads, create_qp_in, create_qp_out, destroy_qp_in, qpc,
+    query_qp_in, query_qp_out, rst2init_qp_in,
 };
 use uverbs_mlx5_prm::cmd::umem::QPC_DBR_UMEM_ID;
 use uverbs_mlx5_prm::context::{QpState as PrmState, ServiceType};
@@ -47,6 +48,9 @@ mod optpar {
     pub(super) const ACK_TIMEOUT: u64 = 1 << 14;
     pub(super) const PRI_PORT: u64 = 1 << 16;
 }
+
+/// The UDP port, in the bits beyond these (rdma-core `mlx5_ifc.h`, `MLX5_QPC_OPT_MASK_32_UDP_SPORT`).
+const UDP_SPORT_95_32: u64 = 1 << 2;
 
 /// The fields that a bit of `opt_param_mask` brings along, of the context itself.
 const OPTIONAL: [(u64, Field); 10] = [
@@ -232,6 +236,12 @@ impl Firmware {
             let given = rst2init_qp_in::QPC.of(call.input);
             let mask = rst2init_qp_in::OPT_PARAM_MASK.get(call.input);
             merge(&mut context, given, to, mask);
+            let more = RTS2RTS_OPT_PARAM_MASK_95_32.get(call.input);
+            if to == QpTransition::RtsToRts && more & UDP_SPORT_95_32 != 0 {
+                let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(&mut *context);
+                let port = ads::UDP_SPORT.get(qpc::PRIMARY_ADDRESS_PATH.of(given));
+                ads::UDP_SPORT.set(path, port);
+            }
             self.fill(&mut attrs, &*context)?;
         }
         self.hca.modify_qp(qpn, to, &attrs)?;

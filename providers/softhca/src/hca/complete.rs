@@ -100,11 +100,11 @@ fn failed(
     push(shared, cqn, transmute!(cqe), true);
 }
 
-fn blank(uidx: u32, shared: &mut Shared) -> mlx5_cqe64 {
-    shared.ticks += 1;
+fn blank(uidx: u32, shared: &Shared) -> mlx5_cqe64 {
     let mut cqe = mlx5_cqe64::new_zeroed();
     cqe.srqn_uidx.set(uidx);
-    cqe.timestamp.set(shared.ticks);
+    // The same clock as the internal timer's, with which a driver turns it into time of day.
+    cqe.timestamp.set(shared.now.as_nanos() as u64);
     cqe
 }
 

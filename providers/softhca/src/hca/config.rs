@@ -35,6 +35,8 @@ pub struct HcaConfig {
     /// Longest message in bytes. At most 2^30: PSN comparison needs less than 2^23 packets
     /// outstanding, also at an MTU of 256.
     pub max_msg_size: u32,
+    /// Longest copy of memory to memory in bytes, a power of two. It is done at once.
+    pub max_copy: u32,
     /// RDMA READs and atomics that a QP may have outstanding as requester.
     pub max_rd_atomic: u8,
     /// RDMA READs and atomics that a QP takes as responder.
@@ -67,6 +69,7 @@ impl Default for HcaConfig {
             log_max_rq_entries: 15,
             log_max_cqes: 22,
             max_msg_size: 1 << 30,
+            max_copy: 1 << 24,
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
             packet_window: 64,

@@ -147,6 +147,8 @@ pub struct CqContext {
     pub uar: u32,
     /// cqc.oi: write over unconsumed CQEs instead of failing.
     pub overrun_ignore: bool,
+    /// An entry of 128 bytes is written whole: zeros before its 64 bytes.
+    pub padded: bool,
 }
 
 /// A send ring.

@@ -199,6 +199,9 @@ impl Cq {
         }
         let slot = u64::from(self.producer & (entries - 1)) * u64::from(self.ctx.cqe_size);
         let at = slot + u64::from(self.ctx.cqe_size) - CQE_LEN as u64;
+        if self.ctx.padded {
+            self.ctx.region.write(dma, slot, &[0; 128 - CQE_LEN][..(at - slot) as usize])?;
+        }
         let last = CQE_LEN - 1;
         self.ctx.region.write(dma, at, &cqe[..last])?;
         // The owner bit flips with each lap, 0 on the first. Its release store publishes the

@@ -130,7 +130,6 @@ impl Hca {
             events: Events::default(),
             stats: HcaStats::default(),
             now: Duration::ZERO,
-            ticks: 0,
         };
         Hca {
             shared,

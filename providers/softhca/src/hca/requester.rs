@@ -316,14 +316,14 @@ fn fetch(qp: &mut Qp, shared: &mut Shared) {
         }
         Ok(wqe) => {
             let packets = match wqe.op {
-                Op::Nop | Op::Umr => 0,
+                Op::Nop | Op::Umr | Op::Copy => 0,
                 _ if qp.ctx.service == Service::Raw => 0,
                 _ if qp.ctx.service == Service::Ud => 1,
                 _ => wqe.len.div_ceil(mtu).max(1),
             };
             let first = qp.requester.next_psn;
             qp.requester.next_psn = first + packets;
-            let executed = wqe.op != Op::Umr;
+            let executed = !matches!(wqe.op, Op::Umr | Op::Copy);
             Entry::Live(Request { wqe, first, packets, executed })
         }
         Err(bad) => {
@@ -369,11 +369,17 @@ fn execute(qp: &mut Qp, shared: &mut Shared, at: usize) -> bool {
         return true;
     }
     request.executed = true;
-    let Some(umr) = &request.wqe.umr else { return true };
-    match umr::execute(umr, who, &qp.ctx, shared) {
+    let (done, syndrome) = match &request.wqe.umr {
+        Some(umr) => {
+            let done = umr::execute(umr, who, &qp.ctx, shared);
+            (done, CqeSyndrome::MW_BIND_ERR)
+        }
+        None => (request.wqe.copy(shared, who), CqeSyndrome::LOCAL_PROT_ERR),
+    };
+    match done {
         Ok(()) => true,
         Err(fault) => {
-            let why = Failure::new(CqeSyndrome::MW_BIND_ERR, fault.vendor());
+            let why = Failure::new(syndrome, fault.vendor());
             let (index, opcode) = (request.wqe.index, request.wqe.opcode);
             qp.requester.queue[at] = Entry::Failed { index, opcode, why };
             false
@@ -514,7 +520,7 @@ fn opcode(op: Op, first: bool, last: bool) -> Opcode {
     let write = |last_of, only| pick(O::RC_WRITE_FIRST, O::RC_WRITE_MIDDLE, last_of, only);
     match op {
         // Those without packets never get here; a SEND is what they would be.
-        Op::Send | Op::Nop | Op::Umr => send(O::RC_SEND_LAST, O::RC_SEND_ONLY),
+        Op::Send | Op::Nop | Op::Umr | Op::Copy => send(O::RC_SEND_LAST, O::RC_SEND_ONLY),
         Op::SendImm(_) => send(O::RC_SEND_LAST_IMM, O::RC_SEND_ONLY_IMM),
         Op::SendInval(_) => send(O::RC_SEND_LAST_INV, O::RC_SEND_ONLY_INV),
         Op::Write { imm: None, .. } => write(O::RC_WRITE_LAST, O::RC_WRITE_ONLY),

@@ -23,8 +23,6 @@ pub(super) struct Shared {
     pub(super) events: Events,
     pub(super) stats: HcaStats,
     pub(super) now: Duration,
-    /// Source of the CQE timestamp: counts CQEs, so that runs repeat exactly.
-    pub(super) ticks: u64,
 }
 
 /// Async events not yet taken. Each is queued once, so their number is bounded by the objects.

@@ -342,6 +342,8 @@ pub(crate) struct Rig {
     pub(crate) hosts: Vec<Host>,
     pub(crate) fabric: Fabric,
     pub(crate) now: Duration,
+    /// Whether completion queues are made to write entries whole.
+    pub(crate) padded: bool,
 }
 
 /// How a test wants its QPs.
@@ -436,10 +438,11 @@ impl Rig {
                 host
             })
             .collect();
-        Rig { hosts, fabric, now: Duration::ZERO }
+        Rig { hosts, fabric, now: Duration::ZERO, padded: false }
     }
 
     pub(crate) fn cq(&mut self, host: usize, log: u8, cqe_size: u32) -> TestCq {
+        let padded = self.padded;
         let host = &mut self.hosts[host];
         let size = u64::from(cqe_size);
         let addr = host.alloc(size << log, 4096);
@@ -456,6 +459,7 @@ impl Rig {
             doorbell_record: record,
             uar: UAR,
             overrun_ignore: false,
+            padded,
         };
         let cqn = host.hca.create_cq(ctx).unwrap();
         TestCq { cqn, addr, log, record, ci: 0, size }

@@ -11,7 +11,7 @@ use crate::wire::Address;
 use uverbs_mlx5_prm::address::{DqpDct, GrhGidFl};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, mlx5_wqe_ctrl_seg};
 use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
-use uverbs_mlx5_prm::opcode::Opcode;
+use uverbs_mlx5_prm::opcode::{MLX5_OPC_MOD_MMO_DMA, Opcode};
 use uverbs_mlx5_prm::syndrome::Syndrome;
 use uverbs_mlx5_prm::wqe::{Segment as Seg, Service as PrmService, WqeView};
 use zerocopy::FromBytes;
@@ -37,6 +37,8 @@ mod vendor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Nop,
+    /// Memory of this host to memory of this host: the first piece to the second.
+    Copy,
     /// A change of a memory key; what it is stands in [`Wqe::umr`].
     Umr,
     Send,
@@ -171,6 +173,27 @@ impl Wqe {
     }
 }
 
+/// Bytes that are copied at once.
+const COPY_STEP: usize = 1 << 16;
+
+impl Wqe {
+    /// Copies the first piece to the second.
+    pub(super) fn copy(&self, shared: &Shared, who: Who) -> Result<(), KeyFault> {
+        let [Piece::Memory(from), Piece::Memory(to)] = &self.pieces[..] else {
+            return Err(KeyFault::Range);
+        };
+        let mut buf = vec![0; COPY_STEP.min(self.len as usize)];
+        let mut done = 0;
+        while done < from.len {
+            let run = (from.len - done).min(COPY_STEP as u64) as usize;
+            shared.keys.gather(&*shared.dma, who, &[*from], done, &mut buf[..run])?;
+            shared.keys.scatter(&*shared.dma, who, &[*to], done, &buf[..run])?;
+            done += run as u64;
+        }
+        Ok(())
+    }
+}
+
 impl Piece {
     fn len(&self) -> u64 {
         match self {
@@ -256,14 +279,20 @@ pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
     let atomic = matches!(op, Op::CompareSwap { .. } | Op::FetchAdd { .. });
     // A datagram is one packet (IBTA 9.8.3).
     let longest = match qp.ctx.service {
+        _ if op == Op::Copy => shared.config.max_copy,
         Service::Ud => shared.config.active_mtu.bytes(),
         _ => shared.config.max_msg_size,
     };
-    if total > longest.into() || (atomic && total < ATOMIC_LEN.into()) {
+    // No length stands for 2 GiB there (rdma-core qp.c, `mlx5_wr_memcpy`), which is too long here.
+    if total > longest.into()
+        || (op == Op::Copy && total == 0)
+        || (atomic && total < ATOMIC_LEN.into())
+    {
         return Err(length);
     }
-    let need = if op.is_fetching() { Access::LOCAL_WRITE } else { Access::empty() };
-    for piece in &pieces {
+    for (at, piece) in pieces.iter().enumerate() {
+        let is_written = op.is_fetching() || (op == Op::Copy && at == 1);
+        let need = if is_written { Access::LOCAL_WRITE } else { Access::empty() };
         if let Piece::Memory(segment) = piece
             && let Err(fault) = shared.keys.check(qp.who(), *segment, need)
         {
@@ -344,6 +373,7 @@ fn operation(view: &WqeView<'_>) -> Option<Op> {
     match (view.opcode(), raddr, atomic) {
         (Opcode::NOP, ..) => Some(Op::Nop),
         (Opcode::UMR, ..) => Some(Op::Umr),
+        (Opcode::MMO, ..) if view.ctrl().word0().opmod() == MLX5_OPC_MOD_MMO_DMA => Some(Op::Copy),
         // A large frame in segments is a frame for raw queues, and nothing for the others.
         (Opcode::SEND, ..) => Some(Op::Send),
         (Opcode::TSO, ..) if view.service() == PrmService::Raw => Some(Op::Send),
@@ -367,7 +397,8 @@ fn operation(view: &WqeView<'_>) -> Option<Op> {
 /// What each service carries (IBTA vol 1, table 33 "Operations by transport service").
 fn has_operation(service: Service, op: Op) -> bool {
     match service {
-        Service::Rc | Service::Xrc => true,
+        Service::Rc => true,
+        Service::Xrc => op != Op::Copy,
         Service::Uc => {
             matches!(op, Op::Nop | Op::Umr | Op::Send | Op::SendImm(_) | Op::Write { .. })
         }
@@ -428,6 +459,9 @@ fn payload(view: &WqeView<'_>, op: Op) -> Option<(Vec<Piece>, u64)> {
             Seg::Raddr(_) | Seg::Atomic(_) => continue,
             // What of the frame is inline there counts for nothing here.
             Seg::Eth(..) => continue,
+            // Where an engine that computes tells its result; a copy has none.
+            Seg::MmoMetadata(_) => continue,
+            Seg::Inline(_) if op == Op::Copy => return None,
             Seg::Data(data) => Piece::Memory(segment_of(data)),
             // An answer cannot go into the WQE.
             Seg::Inline(_) if op.is_fetching() => return None,
@@ -436,6 +470,13 @@ fn payload(view: &WqeView<'_>, op: Op) -> Option<(Vec<Piece>, u64)> {
         };
         total += piece.len();
         pieces.push(piece);
+    }
+    if op == Op::Copy {
+        let [from, to] = &pieces[..] else { return None };
+        total = from.len();
+        if total != to.len() {
+            return None;
+        }
     }
     Some((pieces, total))
 }

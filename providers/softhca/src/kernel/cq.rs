@@ -123,6 +123,7 @@ fn bind(
         doorbell_record: request.db_addr,
         uar: uar.index(),
         overrun_ignore: flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN != 0,
+        padded: false,
     });
     Ok((created.map_err(errno)?, uar))
 }

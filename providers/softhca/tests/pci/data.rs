@@ -139,6 +139,31 @@ fn an_error_flushes_and_a_query_tells() {
 }
 
 #[test]
+fn the_udp_port_changes_while_a_queue_pair_sends() {
+    let Pair { mut driver, qps: [a, _], .. } = pair();
+    let port = |driver: &mut Driver| {
+        let mut input = [0; 16];
+        qp::query_qp_in::QPN.set(&mut input, a.number.into());
+        let output = driver.ok(CmdOpcode::QUERY_QP, 0, &input, 272);
+        let context = qp::query_qp_out::QPC.of(&output);
+        qp::ads::UDP_SPORT.get(qp::qpc::PRIMARY_ADDRESS_PATH.of(context))
+    };
+    // As libmlx5 asks (`mlx5dv_modify_qp_udp_sport`); without its bit nothing changes.
+    let change = |driver: &mut Driver, mask: u64, to: u64| {
+        let mut input = [0; 464];
+        qp::rst2init_qp_in::QPN.set(&mut input, a.number.into());
+        qp::RTS2RTS_OPT_PARAM_MASK_95_32.set(&mut input, mask);
+        let context = qp::rst2init_qp_in::QPC.of_mut(&mut input);
+        qp::ads::UDP_SPORT.set(qp::qpc::PRIMARY_ADDRESS_PATH.of_mut(context), to);
+        driver.ok(CmdOpcode::RTS2RTS_QP, 0, &input, 16);
+    };
+    change(&mut driver, 1 << 2, 55_555);
+    assert_eq!(port(&mut driver), 55_555);
+    change(&mut driver, 1 << 1, 44_444);
+    assert_eq!(port(&mut driver), 55_555);
+}
+
+#[test]
 fn objects_in_use_stay() {
     let Pair { mut driver, eqn, cq, qps: [a, b] } = pair();
     let (cqn, qpn) = (cq::destroy_cq_in::CQN, qp::destroy_qp_in::QPN);

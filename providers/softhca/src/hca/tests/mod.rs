@@ -1,5 +1,6 @@
 //! Queue pairs against each other, from WQE to CQE.
 
+mod copy;
 mod data;
 mod errors;
 mod hostile;

@@ -211,6 +211,7 @@ fn contexts_are_checked() {
         doorbell_record: 0x100,
         uar: 0,
         overrun_ignore: false,
+        padded: false,
     };
     let bad =
         |what| move |e: HcaError| matches!(e, HcaError::BadParam { what: w, .. } if w == what);

@@ -70,11 +70,11 @@ fn rust_side() -> Vec<Module> {
         memic: device_mem_cap alloc_memic_in alloc_memic_out dealloc_memic_in;
         mkey: mkc create_mkey_in create_mkey_out destroy_mkey_in query_mkey_in query_mkey_out;
         qp: ads qpc create_qp_in create_qp_out destroy_qp_in rst2init_qp_in query_qp_in query_qp_out;
-        register: ptys_reg pmtu_reg pvlc_reg paos_reg;
+        register: ptys_reg pmtu_reg pvlc_reg paos_reg ppcnt_reg;
         rq: wq rmpc create_rmp_in create_rmp_out modify_rmp_in rmp_bitmask destroy_rmp_in query_rmp_in query_rmp_out xrc_srqc create_xrc_srq_in create_xrc_srq_out destroy_xrc_srq_in query_xrc_srq_in query_xrc_srq_out arm_xrc_srq_in;
         simple: alloc_uar_out dealloc_uar_in alloc_pd_out dealloc_pd_in alloc_xrcd_out dealloc_xrcd_in alloc_transport_domain_out dealloc_transport_domain_in create_uctx_in create_uctx_out destroy_uctx_in alloc_q_counter_out dealloc_q_counter_in;
         umem: umem create_umem_in create_umem_out destroy_umem_in;
-        vport: query_hca_vport_context_in query_hca_vport_context_out hca_vport_context query_hca_vport_gid_in query_hca_vport_gid_out query_hca_vport_pkey_in query_hca_vport_pkey_out query_vport_state_out mad_ifc_in mad_ifc_out query_vport_counter_out query_q_counter_out;
+        vport: query_hca_vport_context_in query_hca_vport_context_out hca_vport_context query_hca_vport_gid_in query_hca_vport_gid_out query_hca_vport_pkey_in query_hca_vport_pkey_out query_vport_state_out mad_ifc_in mad_ifc_out query_vport_counter_out query_q_counter_in query_q_counter_out traffic_counter;
     }
     .into()
 }

@@ -28,7 +28,10 @@ ifc! {
         LOG_MAX_RA_REQ_QP: 0x14a + 6;
         LOG_MAX_RA_RES_QP: 0x15a + 6;
         GID_TABLE_SIZE: 0x170 + 16;
+        OUT_OF_SEQ_CNT: 0x180 + 1;
         VPORT_COUNTERS: 0x181 + 1;
+        RETRANSMISSION_Q_COUNTERS: 0x182 + 1;
+        MAX_QP_CNT: 0x186 + 10;
         PKEY_TABLE_SIZE: 0x190 + 16;
         VPORT_GROUP_MANAGER: 0x1a0 + 1;
         IB_VIRT: 0x1a2 + 1;
@@ -36,6 +39,7 @@ ifc! {
         NIC_FLOW_TABLE: 0x1a6 + 1;
         DEVICE_MEMORY: 0x1a8 + 1;
         LOCAL_CA_ACK_DELAY: 0x1ab + 5;
+        ENHANCED_ERROR_Q_COUNTERS: 0x1b1 + 1;
         PORT_TYPE: 0x1b6 + 2;
         NUM_PORTS: 0x1b8 + 8;
         LOG_MAX_MSG: 0x1c3 + 5;
@@ -53,7 +57,9 @@ ifc! {
         CQ_OI: 0x220 + 1;
         CQ_RESIZE: 0x221 + 1;
         CQ_MODERATION: 0x222 + 1;
+        CQ_PERIOD_MODE_MODIFY: 0x223 + 1;
         BLOCK_LB_MC: 0x228 + 1;
+        CQ_PERIOD_START_FROM_CQE: 0x22b + 1;
         IMAICL: 0x231 + 1;
         QKV: 0x236 + 1;
         PKV: 0x237 + 1;

@@ -47,3 +47,13 @@ ifc! {
         OPER_STATUS: 0x1c + 4;
     }
 }
+
+ifc! {
+    /// PPCNT, counters of the port (`mlx5_ifc_ppcnt_reg_bits`).
+    pub mod ppcnt_reg[256] {
+        SWID: 0x0 + 8;
+        LOCAL_PORT: 0x8 + 8;
+        PNAT: 0x10 + 2;
+        GRP: 0x1a + 6;
+    }
+}

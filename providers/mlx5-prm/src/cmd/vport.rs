@@ -99,14 +99,51 @@ ifc! {
     pub mod query_vport_counter_out[528] {
         RECEIVED_IB_UNICAST: bytes 48 + 16;
         TRANSMITTED_IB_UNICAST: bytes 64 + 16;
+        RECEIVED_IB_MULTICAST: bytes 80 + 16;
+        TRANSMITTED_IB_MULTICAST: bytes 96 + 16;
+    }
+}
+
+ifc! {
+    /// Packets and their bytes (`mlx5_ifc_traffic_counter_bits`).
+    pub mod traffic_counter[16] {
+        PACKETS: 0x0 + 64;
+        OCTETS: 0x40 + 64;
+    }
+}
+
+ifc! {
+    /// QUERY_Q_COUNTER (`mlx5_ifc_query_q_counter_in_bits`).
+    pub mod query_q_counter_in[32] {
+        OTHER_VPORT: 0x40 + 1;
+        CLEAR: 0xc0 + 1;
+        AGGREGATE: 0xc1 + 1;
+        COUNTER_SET_ID: 0xf8 + 8;
     }
 }
 
 ifc! {
     /// Answer to QUERY_Q_COUNTER (`mlx5_ifc_query_q_counter_out_bits`).
     pub mod query_q_counter_out[256] {
+        RX_WRITE_REQUESTS: 0x80 + 32;
+        RX_READ_REQUESTS: 0xc0 + 32;
+        RX_ATOMIC_REQUESTS: 0x100 + 32;
+        OUT_OF_BUFFER: 0x180 + 32;
         OUT_OF_SEQUENCE: 0x1c0 + 32;
         DUPLICATE_REQUEST: 0x200 + 32;
+        RNR_NAK_RETRY_ERR: 0x240 + 32;
+        PACKET_SEQ_ERR: 0x280 + 32;
+        IMPLIED_NAK_SEQ_ERR: 0x2c0 + 32;
         LOCAL_ACK_TIMEOUT_ERR: 0x300 + 32;
+        REQ_RNR_RETRIES_EXCEEDED: 0x380 + 32;
+        RESP_LOCAL_LENGTH_ERROR: 0x3c0 + 32;
+        RESP_CQE_ERROR: 0x480 + 32;
+        REQ_CQE_ERROR: 0x4a0 + 32;
+        REQ_REMOTE_INVALID_REQUEST: 0x500 + 32;
+        REQ_REMOTE_ACCESS_ERRORS: 0x540 + 32;
+        RESP_REMOTE_ACCESS_ERRORS: 0x560 + 32;
+        REQ_TRANSPORT_RETRIES_EXCEEDED: 0x5a0 + 32;
+        RESP_CQE_FLUSH_ERROR: 0x5e0 + 32;
+        REQ_CQE_FLUSH_ERROR: 0x600 + 32;
     }
 }

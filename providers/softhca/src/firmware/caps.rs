@@ -8,7 +8,7 @@ use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 
 use super::Firmware;
 use super::call::{Call, Refusal};
-use super::simple::{MAX_STEERING, MAX_UCTX_LOG};
+use super::simple::{MAX_COUNTERS, MAX_STEERING, MAX_UCTX_LOG};
 use super::umem::MAX_UMEM;
 use super::{eq, memic, sq};
 use crate::kernel::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC};
@@ -181,6 +181,10 @@ impl Firmware {
         PAGE_REQUEST_DISABLE.set(cap, 1);
         DRIVER_VERSION.set(cap, 1);
         VPORT_COUNTERS.set(cap, 1);
+        MAX_QP_CNT.set(cap, MAX_COUNTERS.into());
+        OUT_OF_SEQ_CNT.set(cap, 1);
+        RETRANSMISSION_Q_COUNTERS.set(cap, 1);
+        ENHANCED_ERROR_Q_COUNTERS.set(cap, 1);
         DEVICE_FREQUENCY_KHZ.set(cap, FREQUENCY_KHZ);
         DEVICE_FREQUENCY_MHZ.set(cap, FREQUENCY_KHZ / 1000);
         VHCA_ID.set(cap, self.profile.number.into());

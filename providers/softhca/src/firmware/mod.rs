@@ -7,7 +7,7 @@
 //! | file | what |
 //! |---|---|
 //! | `call`, `table`, `numbers` | what a command is given, which command is whose, numbers of objects |
-//! | `life`, `pages`, `caps`, `register`, `vport` | the device as a whole and its port |
+//! | `life`, `pages`, `caps`, `register`, `vport`, `counters` | the device as a whole and its port |
 //! | `simple`, `eq`, `cq`, `qp`, `mkey`, `memic`, `rq`, `mcast` | objects |
 //! | `nic`, `sq`, `steering` | Ethernet: addresses, queues of frames, rules |
 //! | `rings`, `umem` | where queues lie |
@@ -15,6 +15,7 @@
 
 mod call;
 mod caps;
+mod counters;
 mod cq;
 mod eq;
 mod event;

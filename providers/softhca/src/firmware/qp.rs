@@ -47,13 +47,15 @@ mod optpar {
     pub(super) const RNR_RETRY: u64 = 1 << 13;
     pub(super) const ACK_TIMEOUT: u64 = 1 << 14;
     pub(super) const PRI_PORT: u64 = 1 << 16;
+    pub(super) const COUNTER_SET_ID: u64 = 1 << 25;
 }
 
 /// The UDP port, in the bits beyond these (rdma-core `mlx5_ifc.h`, `MLX5_QPC_OPT_MASK_32_UDP_SPORT`).
 const UDP_SPORT_95_32: u64 = 1 << 2;
 
 /// The fields that a bit of `opt_param_mask` brings along, of the context itself.
-const OPTIONAL: [(u64, Field); 10] = [
+const OPTIONAL: [(u64, Field); 11] = [
+    (optpar::COUNTER_SET_ID, qpc::COUNTER_SET_ID),
     (optpar::RRE, qpc::RRE),
     (optpar::RAE, qpc::RAE),
     (optpar::RWE, qpc::RWE),
@@ -169,6 +171,7 @@ impl Firmware {
             special,
             deth_sqpn: special.or((deth_sqpn != 0).then_some(deth_sqpn)),
             privileged: qpc::FRE.is_set(context),
+            counter_set: qpc::COUNTER_SET_ID.get(context) as u8,
             send_cq: qpc::CQN_SND.get32(context),
             recv_cq: qpc::CQN_RCV.get32(context),
             sq,
@@ -245,6 +248,7 @@ impl Firmware {
             self.fill(&mut attrs, &*context)?;
         }
         self.hca.modify_qp(qpn, to, &attrs)?;
+        self.hca.count_in(qpn, qpc::COUNTER_SET_ID.get(&*context) as u8)?;
         if let Some(qp) = self.qps.get_mut(&qpn) {
             match to {
                 QpTransition::ToRst => *qp.context = *qp.created,
@@ -331,7 +335,8 @@ fn merge(context: &mut [u8; qpc::SIZE], given: &[u8], to: QpTransition, mask: u6
     match to {
         QpTransition::RstToInit => {
             // Linux names none of these in the mask of this transition.
-            let needed = [qpc::PM_STATE, qpc::Q_KEY, qpc::RRE, qpc::RWE, qpc::RAE];
+            let needed =
+                [qpc::PM_STATE, qpc::Q_KEY, qpc::RRE, qpc::RWE, qpc::RAE, qpc::COUNTER_SET_ID];
             needed.into_iter().for_each(&mut take);
         }
         QpTransition::InitToRtr => {

@@ -108,8 +108,7 @@ impl Firmware {
                     *to = *from;
                 }
             }
-            // Counters of the port: nothing is counted there.
-            reg::PPCNT => {}
+            reg::PPCNT => Self::port_counters(written, read),
             _ => return Err(Refusal::param("no such register to read")),
         }
         Ok(())

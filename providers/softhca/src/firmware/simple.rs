@@ -23,6 +23,8 @@ use crate::pci::{FIRST_UAR, LAST_UAR};
 pub(super) const MAX_UCTX_LOG: u8 = 12;
 /// Numbers of 24 bits, one bit kept back.
 const MAX_NUMBER: u32 = 1 << 23;
+/// Sets of counters: their number is a byte of the queue pair's context, and 0 is none.
+pub(super) const MAX_COUNTERS: u32 = u8::MAX as u32;
 /// Objects of each kind that direct frames.
 pub(super) const MAX_STEERING: u32 = 1 << 16;
 
@@ -51,7 +53,7 @@ impl Default for Simple {
             xrcds: Numbers::new(1, MAX_NUMBER),
             tds: Numbers::new(1, MAX_NUMBER),
             uctxs: Numbers::new(1, 1 << MAX_UCTX_LOG),
-            counters: Numbers::new(1, 1 << 8),
+            counters: Numbers::new(1, MAX_COUNTERS + 1),
             tises: Numbers::new(1, MAX_STEERING),
             tirs: Numbers::new(1, MAX_STEERING),
             rqts: Numbers::new(1, MAX_STEERING),
@@ -68,6 +70,10 @@ impl Simple {
 
     pub(super) fn has_flow_table(&self, number: u32) -> bool {
         self.flow_tables.is_taken(number)
+    }
+
+    pub(super) fn has_q_counter(&self, number: u32) -> bool {
+        self.counters.is_taken(number)
     }
 
     pub(super) fn has_pd(&self, pd: u32) -> bool {
@@ -110,7 +116,7 @@ commands! {
     alloc_td alloc_transport_domain_out::TRANSPORT_DOMAIN,
         dealloc_td dealloc_transport_domain_in::TRANSPORT_DOMAIN, tds;
     create_uctx create_uctx_out::UID, destroy_uctx destroy_uctx_in::UID, uctxs;
-    alloc_q_counter alloc_q_counter_out::COUNTER_SET_ID,
+    take_q_counter alloc_q_counter_out::COUNTER_SET_ID,
         dealloc_q_counter dealloc_q_counter_in::COUNTER_SET_ID, counters;
     create_tis create_tis_out::TISN, destroy_tis destroy_tis_in::TISN, tises;
     create_tir create_tir_out::TIRN, destroy_tir destroy_tir_in::TIRN, tirs;

@@ -67,6 +67,7 @@ impl Firmware {
             special: None,
             deth_sqpn: None,
             privileged: false,
+            counter_set: 0,
         })?;
         let mut kept = Box::new([0; sqc::SIZE]);
         kept.copy_from_slice(context);

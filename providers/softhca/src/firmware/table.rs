@@ -62,8 +62,8 @@ static TABLE: &[Entry] = table! {
     QUERY_HCA_VPORT_GID query_vport_gid Enabled SHORT, SHORT;
     QUERY_HCA_VPORT_PKEY query_vport_pkey Enabled SHORT, SHORT;
     QUERY_VPORT_STATE query_vport_state Enabled SHORT, SHORT;
-    QUERY_VPORT_COUNTER zeros Enabled SHORT, vport::query_vport_counter_out::SIZE;
-    QUERY_Q_COUNTER zeros Enabled SHORT, vport::query_q_counter_out::SIZE;
+    QUERY_VPORT_COUNTER query_vport_counter Enabled SHORT, vport::query_vport_counter_out::SIZE;
+    QUERY_Q_COUNTER query_q_counter Enabled vport::query_q_counter_in::SIZE, vport::query_q_counter_out::SIZE;
     MAD_IFC mad_ifc Enabled vport::mad_ifc_in::SIZE, vport::mad_ifc_out::SIZE;
     // Numbers.
     ALLOC_UAR alloc_uar Initialized SHORT, SHORT;

@@ -90,11 +90,6 @@ impl Firmware {
         out[mad::STATUS].copy_from_slice(&mad::UNSUPPORTED.to_be_bytes());
         Ok(())
     }
-
-    /// Counters that count nothing yet.
-    pub(super) fn zeros(&mut self, _: &mut Call<'_>) -> Result<(), Refusal> {
-        Ok(())
-    }
 }
 
 fn range(index: u64, len: usize) -> Result<std::ops::Range<usize>, Refusal> {

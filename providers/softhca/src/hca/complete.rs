@@ -52,6 +52,14 @@ pub(super) fn send_done(qp: &Qp, shared: &mut Shared, index: u16, opcode: Opcode
 
 /// A send WQE that did not.
 pub(super) fn send_failed(qp: &Qp, shared: &mut Shared, index: u16, opcode: Opcode, why: Failure) {
+    let counts = qp.counts(&mut shared.counters);
+    counts.req_cqe_error += 1;
+    match why.syndrome {
+        Syndrome::WR_FLUSH_ERR => counts.req_cqe_flush_error += 1,
+        Syndrome::REMOTE_INVAL_REQ_ERR => counts.req_remote_invalid_request += 1,
+        Syndrome::REMOTE_ACCESS_ERR => counts.req_remote_access_errors += 1,
+        _ => {}
+    }
     let sop = SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn);
     failed(shared, (qp.ctx.send_cq, user_index(qp)), (CqeOpcode::REQ_ERR, sop, index), why);
 }
@@ -72,6 +80,13 @@ pub(super) fn receive_done(qp: &Qp, shared: &mut Shared, receive: &Receive, arri
 
 /// A receive WQE that did not.
 pub(super) fn receive_failed(qp: &Qp, shared: &mut Shared, receive: &Receive, why: Failure) {
+    let counts = qp.counts(&mut shared.counters);
+    counts.resp_cqe_error += 1;
+    match why.syndrome {
+        Syndrome::WR_FLUSH_ERR => counts.resp_cqe_flush_error += 1,
+        Syndrome::LOCAL_LENGTH_ERR => counts.resp_local_length_error += 1,
+        _ => {}
+    }
     let sop = SopDropQpn::ZERO.with_qpn(qp.qpn);
     let Landing { cqn, uidx, .. } = receive.landing;
     failed(shared, (cqn, uidx), (CqeOpcode::RESP_ERR, sop, receive.index), why);

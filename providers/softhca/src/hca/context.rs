@@ -240,6 +240,8 @@ pub struct QpContext {
     pub deth_sqpn: Option<u32>,
     /// A driver's own: its WQEs may give keys pages, and change what users' may not (qpc.fre).
     pub privileged: bool,
+    /// Set of counters that it is of (qpc.counter_set_id).
+    pub counter_set: u8,
 }
 
 /// How packets reach the peer.

@@ -45,6 +45,7 @@ pub(super) fn receive(
     }
     let from = qp.ctx.srq.map_or(Source::Own, Source::Shared);
     if recv::posted(qp, shared, from) == 0 {
+        qp.counts(&mut shared.counters).out_of_buffer += 1;
         return false;
     }
     let receive = match recv::take(qp, shared, from) {

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `config`, `context`, `error`, `stats`, `dma` | what the front sees |
 //! | `mkey`, `indirect` | key table, access checks, scatter and gather; keys made of parts of others |
+//! | `counters` | counts that a driver asks for |
 //! | `cq` | CQEs, arming, overrun |
 //! | `srq`, `recv` | shared receive queues, and where a message finds its receive |
 //! | `qp` | contexts and the state machine |
@@ -24,6 +25,7 @@
 
 pub mod config;
 pub mod context;
+pub mod counters;
 pub mod dma;
 pub mod error;
 pub mod indirect;
@@ -56,6 +58,7 @@ pub use context::{
     Access, AddressVector, CqContext, LinkLayer, MkeyContext, Mtu, QpAttrs, QpContext, QpState,
     QpTransition, RqContext, Service, SqContext, SrqContext, XrcSrq,
 };
+pub use counters::{PortCounters, QCounters, Traffic};
 pub use dma::{Dma, DmaFault, Region};
 pub use error::{HcaError, HcaEvent, Noun};
 pub use indirect::{Indirect, Part};
@@ -129,6 +132,7 @@ impl Hca {
             port: Port::new(wire),
             events: Events::default(),
             stats: HcaStats::default(),
+            counters: counters::Sets::default(),
             now: Duration::ZERO,
         };
         Hca {
@@ -173,6 +177,7 @@ impl Hca {
         self.shared.keys = KeyTable::default();
         self.shared.cqs = CqTable::default();
         self.shared.srqs = SrqTable::default();
+        self.shared.counters = counters::Sets::default();
         self.shared.events = Events::default();
     }
 
@@ -543,6 +548,30 @@ impl Hca {
     /// The counters.
     pub fn stats(&self) -> &HcaStats {
         &self.shared.stats
+    }
+
+    /// The counts of a set of queue pairs.
+    pub fn q_counters(&self, set: u8) -> &QCounters {
+        self.shared.counters.get(set)
+    }
+
+    /// Starts them anew, as when the number of the set is used again.
+    pub fn clear_q_counters(&mut self, set: u8) {
+        *self.shared.counters.of(set) = QCounters::default();
+    }
+
+    /// Makes a queue pair one of that set, from now on.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn count_in(&mut self, qpn: u32, set: u8) -> Result<(), HcaError> {
+        self.qps.get_mut(&qpn).ok_or(no_qp(qpn))?.ctx.counter_set = set;
+        Ok(())
+    }
+
+    /// What went through the port since the device was made.
+    pub fn port_counters(&self) -> &PortCounters {
+        self.shared.port.counters()
     }
 
     /// Hands a packet to its QP. What is not for us is dropped without an answer (IBTA 9.6).

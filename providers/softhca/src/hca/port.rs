@@ -1,5 +1,6 @@
 //! The port: the wire, and the frames that it would not take yet.
 
+use super::counters::PortCounters;
 use super::stats::HcaStats;
 use crate::wire::{Address, Frame, Wire, WireFull};
 use std::collections::HashSet;
@@ -7,6 +8,9 @@ use std::time::Duration;
 
 /// How long a frame waits for room.
 const WATCHDOG: Duration = Duration::from_millis(10);
+/// Bytes of local and global route header (IBTA 7.7, 8.3).
+const LRH: u64 = 8;
+const GRH: u64 = 40;
 
 #[derive(Debug)]
 pub(super) struct Port {
@@ -17,6 +21,7 @@ pub(super) struct Port {
     /// Ports that took nothing for [`WATCHDOG`]: what they refuse is lost until they take something.
     stuck: HashSet<Address>,
     now: Duration,
+    counters: PortCounters,
     /// Our own addresses; empty until the front says.
     pub(super) addresses: Vec<Address>,
     /// Groups joined.
@@ -26,7 +31,15 @@ pub(super) struct Port {
 impl Port {
     pub(super) fn new(wire: Box<dyn Wire>) -> Port {
         let (addresses, groups) = (Vec::new(), Vec::new());
-        Port { wire, held: None, stuck: HashSet::new(), now: Duration::ZERO, addresses, groups }
+        Port {
+            wire,
+            held: None,
+            stuck: HashSet::new(),
+            now: Duration::ZERO,
+            counters: PortCounters::default(),
+            addresses,
+            groups,
+        }
     }
 
     pub(super) fn set_addresses(&mut self, addresses: Vec<Address>) {
@@ -71,6 +84,13 @@ impl Port {
     pub(super) fn send(&mut self, frame: Frame, stats: &mut HcaStats) {
         debug_assert!(self.is_ready());
         stats.tx_packets += 1;
+        let octets = self.octets(&frame);
+        let counters = &mut self.counters;
+        let traffic = match frame.dst.is_group() {
+            true => &mut counters.tx_multicast,
+            false => &mut counters.tx_unicast,
+        };
+        traffic.count(octets);
         self.offer(frame, self.now);
     }
 
@@ -91,7 +111,25 @@ impl Port {
     }
 
     pub(super) fn receive(&mut self) -> Option<Frame> {
-        self.wire.receive()
+        let frame = self.wire.receive()?;
+        let octets = self.octets(&frame);
+        let counters = &mut self.counters;
+        let traffic = match frame.dst.is_group() {
+            true => &mut counters.rx_multicast,
+            false => &mut counters.rx_unicast,
+        };
+        traffic.count(octets);
+        Some(frame)
+    }
+
+    pub(super) fn counters(&self) -> &PortCounters {
+        &self.counters
+    }
+
+    /// Bytes that a frame has on a link of InfiniBand: its route headers are not in it here.
+    fn octets(&self, frame: &Frame) -> u64 {
+        let global = if frame.dst.lid == 0 { GRH } else { 0 };
+        frame.bytes.len() as u64 + LRH + global
     }
 
     pub(super) fn next_event(&self) -> Option<Duration> {

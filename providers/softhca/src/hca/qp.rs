@@ -2,6 +2,7 @@
 
 use super::config::HcaConfig;
 use super::context::{QpAttrs, QpContext, QpState, QpTransition, Service};
+use super::counters::{QCounters, Sets};
 use super::error::HcaError;
 use super::mkey::Who;
 use super::requester::Requester;
@@ -41,6 +42,11 @@ pub(super) struct Qp {
 }
 
 impl Qp {
+    /// The counts of its set.
+    pub(super) fn counts<'a>(&self, sets: &'a mut Sets) -> &'a mut QCounters {
+        sets.of(self.ctx.counter_set)
+    }
+
     /// On whose behalf it accesses memory of its own.
     pub(super) fn who(&self) -> Who {
         Who { pd: self.ctx.pd, qpn: self.qpn }

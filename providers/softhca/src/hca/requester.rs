@@ -215,7 +215,9 @@ pub(super) fn expire(qp: &mut Qp, shared: &mut Shared) {
         shared.stats.timeouts += 1;
         qp.requester.ack_timer = None;
         qp.requester.gap_at = None;
-        go_back(qp, shared, vendor::TIMEOUT);
+        if go_back(qp, shared, vendor::TIMEOUT) {
+            qp.counts(&mut shared.counters).local_ack_timeout_err += 1;
+        }
         qp.requester.rearm(&qp.attrs, shared.config.min_ack_timeout, now);
     }
 }
@@ -662,7 +664,9 @@ fn bad_response(qp: &mut Qp, shared: &mut Shared) {
 fn gap(qp: &mut Qp, shared: &mut Shared) {
     let oldest = qp.requester.oldest;
     if qp.requester.gap_at != Some(oldest) {
-        go_back(qp, shared, vendor::SEQUENCE);
+        if go_back(qp, shared, vendor::SEQUENCE) {
+            qp.counts(&mut shared.counters).implied_nak_seq_err += 1;
+        }
         qp.requester.gap_at = Some(oldest);
     }
 }
@@ -674,11 +678,14 @@ fn not_ready(qp: &mut Qp, shared: &mut Shared, timer: u8) {
         match requester.rnr_retries.checked_sub(1) {
             Some(left) => requester.rnr_retries = left,
             None => {
+                qp.counts(&mut shared.counters).req_rnr_retries_exceeded += 1;
                 let why = Failure::new(CqeSyndrome::RNR_RETRY_EXC_ERR, vendor::RNR);
                 return fail(qp, shared, why);
             }
         }
     }
+    qp.counts(&mut shared.counters).rnr_nak_retry_err += 1;
+    let requester = &mut qp.requester;
     requester.rnr_timer = Some(shared.now + rnr_delay(timer));
     requester.ack_timer = None;
     let oldest = requester.oldest;
@@ -690,7 +697,10 @@ fn refused(qp: &mut Qp, shared: &mut Shared, code: NakCode) {
     let syndrome = match code {
         NakCode::PSN_SEQUENCE => {
             // The peer says it once for each gap, so progress just made starts a new count.
-            return go_back(qp, shared, vendor::SEQUENCE);
+            if go_back(qp, shared, vendor::SEQUENCE) {
+                qp.counts(&mut shared.counters).packet_seq_err += 1;
+            }
+            return;
         }
         NakCode::INVALID_REQUEST => CqeSyndrome::REMOTE_INVAL_REQ_ERR,
         NakCode::REMOTE_ACCESS => CqeSyndrome::REMOTE_ACCESS_ERR,
@@ -701,15 +711,20 @@ fn refused(qp: &mut Qp, shared: &mut Shared, code: NakCode) {
 }
 
 /// Again from `oldest`, if there is a retry left (IBTA 9.7.6.1: timeouts and sequence NAKs share
-/// the counter).
-fn go_back(qp: &mut Qp, shared: &mut Shared, reason: u8) {
+/// the counter). False if there is none, and the request failed.
+fn go_back(qp: &mut Qp, shared: &mut Shared, reason: u8) -> bool {
     match qp.requester.retries.checked_sub(1) {
         Some(left) => {
             qp.requester.retries = left;
             let oldest = qp.requester.oldest;
             qp.requester.seek(oldest);
+            true
         }
-        None => fail(qp, shared, Failure::new(CqeSyndrome::TRANSPORT_RETRY_EXC_ERR, reason)),
+        None => {
+            qp.counts(&mut shared.counters).req_transport_retries_exceeded += 1;
+            fail(qp, shared, Failure::new(CqeSyndrome::TRANSPORT_RETRY_EXC_ERR, reason));
+            false
+        }
     }
 }
 

@@ -177,6 +177,7 @@ pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
     if ahead > 0 {
         // IBTA 9.7.5.2.3: a sequence error is told once.
         shared.stats.out_of_sequence += 1;
+        qp.counts(&mut shared.counters).out_of_sequence += 1;
         if !qp.responder.nak_sent {
             qp.responder.push_nak(Syndrome::Nak(NakCode::PSN_SEQUENCE));
         }
@@ -184,11 +185,13 @@ pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
     }
     if ahead < 0 {
         shared.stats.duplicates += 1;
+        qp.counts(&mut shared.counters).duplicate_request += 1;
         repeat(qp, shared, packet);
         return true;
     }
     match execute(qp, shared, packet) {
         Ok(packets) => {
+            count(qp, shared, packet);
             let responder = &mut qp.responder;
             responder.nak_sent = false;
             responder.expected = responder.expected + packets;
@@ -199,12 +202,13 @@ pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
         }
         Err(Refusal::NotReady) => {
             shared.stats.rnr_naks_sent += 1;
+            qp.counts(&mut shared.counters).out_of_buffer += 1;
             let timer = qp.attrs.min_rnr_timer;
             qp.responder.push_nak(Syndrome::RnrNak { timer });
         }
-        Err(Refusal::Told(code)) => refuse(qp, code),
+        Err(Refusal::Told(code)) => refuse(qp, shared, code),
         Err(Refusal::Fatal(code)) => {
-            refuse(qp, code);
+            refuse(qp, shared, code);
             report(qp, shared, code);
         }
     }
@@ -219,6 +223,7 @@ fn receive_unreliable(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
     qp.responder.expected = packet.psn().next();
     if lost {
         shared.stats.out_of_sequence += 1;
+        qp.counts(&mut shared.counters).out_of_sequence += 1;
     }
     if lost || starts {
         qp.responder.spare = qp.responder.abandon();
@@ -227,12 +232,18 @@ fn receive_unreliable(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
         return false;
     }
     match execute(qp, shared, packet) {
-        Ok(_) => true,
+        Ok(_) => {
+            count(qp, shared, packet);
+            true
+        }
         Err(Refusal::Told(_) | Refusal::Fatal(NakCode::REMOTE_OPERATIONAL)) => {
             qp.state = QpState::Err;
             true
         }
-        Err(Refusal::NotReady | Refusal::Fatal(_)) => {
+        Err(refusal @ (Refusal::NotReady | Refusal::Fatal(_))) => {
+            if matches!(refusal, Refusal::NotReady) {
+                qp.counts(&mut shared.counters).out_of_buffer += 1;
+            }
             qp.responder.spare = qp.responder.abandon();
             false
         }
@@ -240,7 +251,10 @@ fn receive_unreliable(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
 }
 
 /// NAK and error state (IBTA 9.9.6.3).
-fn refuse(qp: &mut Qp, code: NakCode) {
+fn refuse(qp: &mut Qp, shared: &mut Shared, code: NakCode) {
+    if code == NakCode::REMOTE_ACCESS {
+        qp.counts(&mut shared.counters).resp_remote_access_errors += 1;
+    }
     qp.responder.push_nak(Syndrome::Nak(code));
     qp.state = QpState::Err;
 }
@@ -273,6 +287,17 @@ fn note_answer(qp: &mut Qp, packet: &Packet<'_>) {
         }
     } else if packet.bth().is_ack_requested() {
         qp.responder.push_ack();
+    }
+}
+
+/// Counts a request with its first packet.
+fn count(qp: &Qp, shared: &mut Shared, packet: &Packet<'_>) {
+    let counts = qp.counts(&mut shared.counters);
+    match packet.layout().operation {
+        Operation::Write if packet.layout().position.starts() => counts.rx_write_requests += 1,
+        Operation::ReadRequest => counts.rx_read_requests += 1,
+        Operation::CompareSwap | Operation::FetchAdd => counts.rx_atomic_requests += 1,
+        _ => {}
     }
 }
 
@@ -593,7 +618,7 @@ fn fail_answer(qp: &mut Qp, shared: &mut Shared, answer: Answer, not: NotSent) {
         report(qp, shared, code);
     }
     // Also in ERR: the NAK that made it so was behind this answer and went with it.
-    refuse(qp, code);
+    refuse(qp, shared, code);
     if let Some(Answer::Nak { psn: at, .. }) = qp.responder.answers.back_mut() {
         *at = psn;
     }

@@ -1,6 +1,7 @@
 //! What all queues of a device share, apart from the queue pairs themselves.
 
 use super::config::HcaConfig;
+use super::counters::Sets;
 use super::cq::CqTable;
 use super::dma::Dma;
 use super::error::HcaEvent;
@@ -22,6 +23,7 @@ pub(super) struct Shared {
     pub(super) port: Port,
     pub(super) events: Events,
     pub(super) stats: HcaStats,
+    pub(super) counters: Sets,
     pub(super) now: Duration,
 }
 

@@ -500,6 +500,7 @@ impl Rig {
             special: setup.special,
             deth_sqpn: setup.special,
             privileged: setup.service == Service::Umr,
+            counter_set: 0,
         };
         let qpn = at.hca.create_qp(ctx).unwrap();
         let (sq_log, rq_log) = (setup.sq_log, setup.rq_log);

@@ -306,6 +306,7 @@ fn bind(
         special: None,
         deth_sqpn: None,
         privileged: false,
+        counter_set: 0,
     });
     created.map_err(errno)
 }

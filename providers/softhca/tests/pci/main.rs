@@ -2,6 +2,7 @@
 //! mlx5_core.
 
 mod bring_up;
+mod counters;
 mod data;
 mod driver;
 mod ethernet;

@@ -1,6 +1,7 @@
 //! Queue pairs against each other, from WQE to CQE.
 
 mod copy;
+mod counters;
 mod data;
 mod errors;
 mod hostile;

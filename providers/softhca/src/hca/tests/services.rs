@@ -241,6 +241,7 @@ fn ud_drops_what_nobody_waits_for() {
     assert_eq!(rig.sent(&mut a).iter().map(|got| got.kind).collect::<Vec<_>>(), [0; 3]);
     assert!(rig.got(&mut b).is_empty());
     assert_eq!(rig.hosts[1].hca.stats().bad_qkeys, 1);
+    assert_eq!(rig.hosts[1].hca.q_counters(0).out_of_buffer, 1);
     // A key with the top bit set stands for the sender's own.
     let own_key = to(&rig, 1, b.qpn, 0x8000_0000, wr);
     rig.post(&mut a, &own_key);
@@ -360,6 +361,7 @@ fn hca_context(end: &End, special: u32) -> QpContext {
         special: Some(special),
         deth_sqpn: None,
         privileged: false,
+        counter_set: 0,
     }
 }
 

@@ -32,6 +32,10 @@ named! {
         SRQ_LAST_WQE = 0x13,
         /// A shared receive queue fell below its limit.
         SRQ_RQ_LIMIT = 0x14,
+        /// A target of dynamic connections has nothing left to do.
+        DCT_DRAINED = 0x1c,
+        /// A target of dynamic connections was given another key than its own.
+        DCT_KEY_VIOLATION = 0x1d,
     }
 }
 

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::queue::{MLX5_CMD_DATA_BLOCK_SIZE, mlx5_cmd_layout, mlx5_cmd_prot_block};
 use uverbs_mlx5_prm::cmd::{
-    Block, Field, caps, cq, eq, hca, header, iseg, mcast, memic, mkey, nic, qp, register, rq,
+    Block, Field, caps, cq, dct, eq, hca, header, iseg, mcast, memic, mkey, nic, qp, register, rq,
     simple, sq, steering, umem, vport,
 };
 use uverbs_mlx5_prm::eqe::{
@@ -66,6 +66,7 @@ fn rust_side() -> Vec<Module> {
         eq: eqc create_eq_in create_eq_out destroy_eq_in query_eq_in query_eq_out;
         hca: query_pages_in query_pages_out manage_pages_in manage_pages_out query_issi_out set_issi_in query_adapter_out query_adapter_param_block teardown_hca_in query_hca_cap_out set_hca_cap_in access_register_in access_register_out set_driver_version_in query_special_contexts_out;
         iseg: initial_seg;
+        dct: dctc create_dct_in create_dct_out drain_dct_in destroy_dct_in query_dct_in query_dct_out arm_dct_in;
         mcast: attach_to_mcg_in detach_from_mcg_in;
         memic: device_mem_cap alloc_memic_in alloc_memic_out dealloc_memic_in;
         mkey: mkc create_mkey_in create_mkey_out destroy_mkey_in query_mkey_in query_mkey_out;

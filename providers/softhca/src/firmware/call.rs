@@ -59,6 +59,12 @@ impl From<HcaError> for Refusal {
             HcaError::BadHandle { noun: Noun::Srq, .. } => {
                 Self::resource("no such shared receive queue")
             }
+            HcaError::BadHandle { noun: Noun::Dct, .. } => {
+                Self::resource("no such target of dynamic connections")
+            }
+            HcaError::DctState { .. } => {
+                Self::new(CmdStatus::BAD_RES_STATE_ERR, "not for a target in this state")
+            }
             HcaError::Busy { .. } => Self::new(CmdStatus::RES_BUSY, "still in use"),
             HcaError::BadState { .. } => {
                 Self::new(CmdStatus::BAD_QP_STATE_ERR, "not from this state")

@@ -79,6 +79,7 @@ impl Firmware {
         atomic_caps::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1.set(cap, 1);
         atomic_caps::ATOMIC_OPERATIONS.set(cap, ATOMIC_OPERATIONS);
         atomic_caps::ATOMIC_SIZE_QP.set(cap, ATOMIC_SIZE);
+        atomic_caps::ATOMIC_SIZE_DC.set(cap, ATOMIC_SIZE);
     }
 
     fn roce(&self, cap: &mut [u8]) {
@@ -124,6 +125,7 @@ impl Firmware {
         UC.set(cap, 1);
         UD.set(cap, 1);
         XRC.set(cap, 1);
+        DCT.set(cap, 1);
         LOG_MAX_MCG.set(cap, log2(config.max_mcast_qp));
         MAX_QP_MCG.set(cap, config.max_mcast_qp.into());
         ATOMIC.set(cap, 1);

@@ -31,6 +31,8 @@ impl Firmware {
                 HcaEvent::SqDrained { qpn } => queue(EventType::SQ_DRAINED, qpn),
                 HcaEvent::SrqLimit { srqn } => queue(EventType::SRQ_RQ_LIMIT, srqn),
                 HcaEvent::SrqError { srqn } => queue(EventType::SRQ_CATAS_ERROR, srqn),
+                HcaEvent::DctDrained { dctn } => queue(EventType::DCT_DRAINED, dctn),
+                HcaEvent::DctKeyViolation { dctn } => queue(EventType::DCT_KEY_VIOLATION, dctn),
                 HcaEvent::LastWqeReached { qpn } => queue(EventType::SRQ_LAST_WQE, qpn),
             };
             // What nobody wants to hear is not told.

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `call`, `table`, `numbers` | what a command is given, which command is whose, numbers of objects |
 //! | `life`, `pages`, `caps`, `register`, `vport`, `counters` | the device as a whole and its port |
-//! | `simple`, `eq`, `cq`, `qp`, `mkey`, `memic`, `rq`, `mcast` | objects |
+//! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `rq`, `mcast` | objects |
 //! | `nic`, `sq`, `steering` | Ethernet: addresses, queues of frames, rules |
 //! | `rings`, `umem` | where queues lie |
 //! | `event` | what the HCA side tells, as event queue entries |
@@ -17,6 +17,7 @@ mod call;
 mod caps;
 mod counters;
 mod cq;
+mod dct;
 mod eq;
 mod event;
 mod life;
@@ -41,6 +42,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use uverbs_mlx5_prm::cmd::dct::dctc;
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::sq::{rqc, sqc};
@@ -79,6 +81,7 @@ pub(crate) struct Firmware {
     simple: Simple,
     cqs: BTreeMap<u32, cq::Cq>,
     qps: BTreeMap<u32, qp::Qp>,
+    dcts: BTreeMap<u32, Box<[u8; dctc::SIZE]>>,
     mkeys: BTreeMap<u32, mkey::Mkey>,
     rqs: BTreeMap<u32, rq::Rq>,
     sqs: BTreeMap<u32, Box<[u8; sqc::SIZE]>>,
@@ -109,6 +112,7 @@ impl Firmware {
             simple: Simple::default(),
             cqs: BTreeMap::new(),
             qps: BTreeMap::new(),
+            dcts: BTreeMap::new(),
             mkeys: BTreeMap::new(),
             rqs: BTreeMap::new(),
             sqs: BTreeMap::new(),
@@ -140,6 +144,7 @@ impl Firmware {
         self.simple = Simple::default();
         self.cqs.clear();
         self.qps.clear();
+        self.dcts.clear();
         self.mkeys.clear();
         self.rqs.clear();
         self.sqs.clear();

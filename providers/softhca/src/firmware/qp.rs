@@ -109,6 +109,7 @@ impl Firmware {
             ServiceType::UC => (Service::Uc, None),
             ServiceType::UD => (Service::Ud, None),
             ServiceType::XRC => (Service::Xrc, None),
+            ServiceType::DCI => (Service::Dci, None),
             ServiceType::QP0 => (Service::Ud, Some(0)),
             ServiceType::QP1 => (Service::Ud, Some(1)),
             ServiceType::REG_UMR => (Service::Umr, None),

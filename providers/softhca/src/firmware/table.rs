@@ -2,7 +2,7 @@
 
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::{
-    cq, eq, hca, mcast, memic, mkey, nic, qp, rq, sq, steering, umem, vport,
+    cq, dct, eq, hca, mcast, memic, mkey, nic, qp, rq, sq, steering, umem, vport,
 };
 
 use super::Firmware;
@@ -136,6 +136,12 @@ static TABLE: &[Entry] = table! {
     DESTROY_FLOW_GROUP destroy_flow_group Initialized steering::destroy_flow_group_in::SIZE, NOTHING;
     SET_FLOW_TABLE_ENTRY set_flow_entry Initialized steering::set_fte_in::SIZE, NOTHING;
     DELETE_FLOW_TABLE_ENTRY delete_flow_entry Initialized steering::delete_fte_in::SIZE, NOTHING;
+    // Dynamic connections.
+    CREATE_DCT create_dct Initialized dct::create_dct_in::SIZE, SHORT;
+    DESTROY_DCT destroy_dct Initialized SHORT, NOTHING;
+    DRAIN_DCT drain_dct Initialized SHORT, NOTHING;
+    QUERY_DCT query_dct Initialized SHORT, dct::query_dct_out::SIZE;
+    ARM_DCT_FOR_KEY_VIOLATION arm_dct Initialized SHORT, NOTHING;
     // Memory.
     CREATE_UMEM create_umem Initialized umem::create_umem_in::SIZE, SHORT;
     DESTROY_UMEM destroy_umem Initialized SHORT, NOTHING;

@@ -80,6 +80,10 @@ pub enum Service {
     Xrc,
     /// Changes of memory keys and nothing else: the driver's own queue, which may change what users may not.
     Umr,
+    /// Initiator of dynamic connections: reliable, and each WQE names its target.
+    Dci,
+    /// Target of dynamic connections. No queue pair that is made as one: [`DctContext`].
+    Dct,
     /// Whole Ethernet frames. Nobody else is on this port's Ethernet, so that what is sent leaves, completes, and is gone.
     Raw,
 }
@@ -92,6 +96,7 @@ impl Service {
             Service::Uc => Transport::Uc,
             Service::Ud => Transport::Ud,
             Service::Xrc => Transport::Xrc,
+            Service::Dci | Service::Dct => Transport::Dc,
             // It sends no packet, and none is taken for it.
             Service::Umr | Service::Raw => Transport::Cnp,
         }
@@ -99,7 +104,7 @@ impl Service {
 
     /// Whether the peer acknowledges, so that what is lost is sent again.
     pub const fn is_reliable(self) -> bool {
-        matches!(self, Service::Rc | Service::Xrc)
+        matches!(self, Service::Rc | Service::Xrc | Service::Dci | Service::Dct)
     }
 }
 
@@ -242,6 +247,45 @@ pub struct QpContext {
     pub privileged: bool,
     /// Set of counters that it is of (qpc.counter_set_id).
     pub counter_set: u8,
+}
+
+/// A target of dynamic connections: any number of initiators may send to it, each on a connection that comes and goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DctContext {
+    /// Protection domain of what is written and read; receives are the SRQ's.
+    pub pd: u32,
+    /// CQN for what arrives.
+    pub cq: u32,
+    /// SRQN to receive from.
+    pub srq: u32,
+    /// What an initiator has to know.
+    pub key: u64,
+    /// Written to `srqn_uidx` of each CQE when `cqe_version` is 1.
+    pub user_index: u32,
+    /// 0 or 1.
+    pub cqe_version: u8,
+    /// Rights of the peers: dctc.rre, rwe, rae.
+    pub access: Access,
+    /// Index into the P_Key table.
+    pub pkey_index: u16,
+    /// Path MTU, that of the initiators, too.
+    pub path_mtu: Mtu,
+    /// RNR NAK timer code (0..=31) that is asked of the peers.
+    pub min_rnr_timer: u8,
+    /// Set of counters that its connections are of (dctc.counter_set_id).
+    pub counter_set: u8,
+}
+
+/// State of a target (`MLX5_DCTC_STATE_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum DctState {
+    /// It takes messages.
+    #[default]
+    Active = 0,
+    /// It takes no more, and what it owes to its peers is not sent yet.
+    Draining = 1,
+    /// Nothing is left to do; it may be destroyed.
+    Drained = 2,
 }
 
 /// How packets reach the peer.

@@ -1,6 +1,6 @@
 //! What the HCA refuses, and what it reports by itself.
 
-use super::context::{QpState, QpTransition};
+use super::context::{DctState, QpState, QpTransition};
 use std::fmt;
 
 /// Which kind of object a number was meant to name.
@@ -14,6 +14,8 @@ pub enum Noun {
     Qp,
     /// Shared receive queue.
     Srq,
+    /// Target of dynamic connections.
+    Dct,
 }
 
 /// Why a control verb was refused. Nothing changed.
@@ -43,6 +45,11 @@ pub enum HcaError {
         /// What was asked.
         transition: QpTransition,
     },
+    /// The target is not in the state that this needs.
+    DctState {
+        /// Where it is.
+        state: DctState,
+    },
     /// More than the device has.
     Limit {
         /// Which limit, in [`HcaConfig`](super::HcaConfig)'s spelling.
@@ -69,6 +76,7 @@ impl fmt::Display for HcaError {
             HcaError::BadState { state, transition } => {
                 write!(f, "{transition:?} from state {state:?}")
             }
+            HcaError::DctState { state } => write!(f, "not for a target that is {state:?}"),
             HcaError::Limit { what, limit } => write!(f, "{what}: the device has {limit}"),
             HcaError::BadParam { what, value } => write!(f, "{what} = {value:#x} is not valid"),
         }
@@ -131,6 +139,16 @@ pub enum HcaEvent {
         /// The QP.
         qpn: u32,
     },
+    /// A target of dynamic connections has nothing left to do, as it was asked.
+    DctDrained {
+        /// The target.
+        dctn: u32,
+    },
+    /// Somebody used another key than a target's. Once for each time it is asked for.
+    DctKeyViolation {
+        /// The target.
+        dctn: u32,
+    },
 }
 
 impl HcaEvent {
@@ -140,7 +158,9 @@ impl HcaEvent {
             HcaEvent::CqCompletion { .. }
             | HcaEvent::CqError { .. }
             | HcaEvent::SrqLimit { .. }
-            | HcaEvent::SrqError { .. } => None,
+            | HcaEvent::SrqError { .. }
+            | HcaEvent::DctDrained { .. }
+            | HcaEvent::DctKeyViolation { .. } => None,
             HcaEvent::QpFatal { qpn }
             | HcaEvent::QpRequestError { qpn }
             | HcaEvent::QpAccessError { qpn }

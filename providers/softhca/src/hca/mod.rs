@@ -19,6 +19,7 @@
 //! | `wqe`, `umr` | fetching and checking work requests, and the one that changes a key |
 //! | `requester`, `responder` | the two halves of a connection (IBTA vol 1, 9.7) |
 //! | `datagram` | what arrives without a connection (IBTA vol 1, 9.8.3) |
+//! | `dct` | targets of dynamic connections |
 //! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
 //! | `port` | the wire, with back-pressure |
 //! | `pending` | what drivers left in memory, for whoever wants to look |
@@ -34,6 +35,7 @@ pub mod stats;
 mod complete;
 mod cq;
 mod datagram;
+mod dct;
 mod doorbell;
 mod flush;
 mod mkey;
@@ -55,8 +57,8 @@ mod tests;
 
 pub use config::{HcaConfig, Strictness};
 pub use context::{
-    Access, AddressVector, CqContext, LinkLayer, MkeyContext, Mtu, QpAttrs, QpContext, QpState,
-    QpTransition, RqContext, Service, SqContext, SrqContext, XrcSrq,
+    Access, AddressVector, CqContext, DctContext, DctState, LinkLayer, MkeyContext, Mtu, QpAttrs,
+    QpContext, QpState, QpTransition, RqContext, Service, SqContext, SrqContext, XrcSrq,
 };
 pub use counters::{PortCounters, QCounters, Traffic};
 pub use dma::{Dma, DmaFault, Region};
@@ -67,6 +69,7 @@ pub use stats::{Complaints, HcaStats};
 pub(crate) use umr::ANY_QPN;
 
 use self::cq::CqTable;
+use self::dct::Targets;
 use self::mkey::KeyTable;
 use self::port::Port;
 use self::qp::Qp;
@@ -96,6 +99,7 @@ const FULL_WIRE_RETRY: Duration = Duration::from_micros(10);
 pub struct Hca {
     shared: Shared,
     qps: BTreeMap<u32, Qp>,
+    targets: Targets,
     /// The QPs that receive for QPN 0 and 1.
     special: [Option<u32>; 2],
     /// QPNs by multicast GID.
@@ -134,10 +138,12 @@ impl Hca {
             stats: HcaStats::default(),
             counters: counters::Sets::default(),
             now: Duration::ZERO,
+            connections: 0,
         };
         Hca {
             shared,
             qps: BTreeMap::new(),
+            targets: Targets::default(),
             special: [None; 2],
             groups: BTreeMap::new(),
             memberships: 0,
@@ -165,6 +171,7 @@ impl Hca {
             self.shared.stats.dropped += 1;
         }
         self.qps.clear();
+        self.targets = Targets::default();
         self.special = [None; 2];
         self.groups.clear();
         self.memberships = 0;
@@ -325,7 +332,7 @@ impl Hca {
     pub fn create_qp(&mut self, ctx: QpContext) -> Result<u32, HcaError> {
         let max = self.shared.config.max_qp.min(qp::LAST_QPN - qp::FIRST_QPN);
         qp::check_context(&ctx, &self.shared.config)?;
-        if self.qps.len() as u64 >= max.into() {
+        if (self.qps.len() + self.targets.len()) as u64 >= max.into() {
             return Err(HcaError::Limit { what: "max_qp", limit: max.into() });
         }
         self.shared.cqs.get(ctx.recv_cq)?;
@@ -344,20 +351,76 @@ impl Hca {
         }
         self.shared.cqs.get_mut(ctx.send_cq)?.users += 1;
         self.shared.cqs.get_mut(ctx.recv_cq)?.users += 1;
-        // Terminates: there are more numbers than QPs.
-        let qpn = loop {
-            let qpn = self.next_qpn;
-            self.next_qpn = if qpn == qp::LAST_QPN { qp::FIRST_QPN } else { qpn + 1 };
-            if !self.qps.contains_key(&qpn) {
-                break qpn;
-            }
-        };
+        let qpn = self.free_qpn();
         if let Some(slot) = special.and_then(|at| self.special.get_mut(at)) {
             *slot = Some(qpn);
         }
         self.by_uar.entry(ctx.uar).or_default().push(qpn);
         self.qps.insert(qpn, Qp::new(qpn, ctx));
         Ok(qpn)
+    }
+
+    /// A number of neither a QP nor a target: packets are addressed to both.
+    fn free_qpn(&mut self) -> u32 {
+        // Terminates: there are more numbers than QPs and targets.
+        loop {
+            let qpn = self.next_qpn;
+            self.next_qpn = if qpn == qp::LAST_QPN { qp::FIRST_QPN } else { qpn + 1 };
+            if !self.qps.contains_key(&qpn) && !self.targets.contains(qpn) {
+                return qpn;
+            }
+        }
+    }
+
+    /// Makes a target of dynamic connections, which takes messages at once; gives the DCTN, a QPN.
+    ///
+    /// # Errors
+    /// [`HcaError::Limit`] over `max_qp`; [`HcaError::BadHandle`] for a CQ or SRQ that does not exist;
+    /// [`HcaError::BadParam`] for what the port has not.
+    pub fn create_dct(&mut self, ctx: DctContext) -> Result<u32, HcaError> {
+        let max = self.shared.config.max_qp.min(qp::LAST_QPN - qp::FIRST_QPN);
+        if (self.qps.len() + self.targets.len()) as u64 >= max.into() {
+            return Err(HcaError::Limit { what: "max_qp", limit: max.into() });
+        }
+        let dctn = self.free_qpn();
+        self.targets.create(dctn, ctx, &mut self.shared)?;
+        Ok(dctn)
+    }
+
+    /// Has a target take no more messages (DRAIN_DCT). [`HcaEvent::DctDrained`] tells when nothing is left to do.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`]; [`HcaError::DctState`] if it was asked before.
+    pub fn drain_dct(&mut self, dctn: u32) -> Result<(), HcaError> {
+        self.targets.drain(dctn, &mut self.shared)?;
+        self.enqueue(dctn);
+        Ok(())
+    }
+
+    /// Destroys a target that is drained.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`]; [`HcaError::DctState`] if it is not drained.
+    pub fn destroy_dct(&mut self, dctn: u32) -> Result<(), HcaError> {
+        self.targets.destroy(dctn, &mut self.shared)?;
+        self.runnable.retain(|&other| other != dctn);
+        Ok(())
+    }
+
+    /// State of a target, and how often another key than its own was used.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn query_dct(&self, dctn: u32) -> Result<(DctState, u32), HcaError> {
+        self.targets.query(dctn)
+    }
+
+    /// Asks for [`HcaEvent::DctKeyViolation`], once (ARM_DCT_FOR_KEY_VIOLATION).
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn arm_dct(&mut self, dctn: u32) -> Result<(), HcaError> {
+        self.targets.arm(dctn)
     }
 
     /// Destroys a QP in any state. No CQE for it is written afterwards.
@@ -586,12 +649,15 @@ impl Hca {
             qpn => qpn,
         };
         let taken = match self.qps.get_mut(&qpn) {
-            Some(qp) if !has_pkey(qp, &packet, &self.shared.config) => false,
+            None => self.targets.receive(qpn, &mut self.shared, &packet, frame),
+            Some(qp) if !has_pkey(qp.attrs.pkey_index, &packet, &self.shared.config) => false,
             Some(qp) if matches!(qp.ctx.service, Service::Umr | Service::Raw) => false,
             Some(qp) if qp.ctx.service == Service::Ud => {
                 datagram::receive(qp, &mut self.shared, &packet, frame)
             }
             Some(qp) if is_of_path(qp, frame) => match packet.layout().is_request() {
+                // An initiator has no other half.
+                true if qp.ctx.service == Service::Dci => false,
                 true => responder::receive(qp, &mut self.shared, &packet),
                 false => requester::receive(qp, &mut self.shared, &packet),
             },
@@ -610,7 +676,7 @@ impl Hca {
         let mut taken = false;
         for qpn in members {
             if let Some(qp) = self.qps.get_mut(&qpn)
-                && has_pkey(qp, packet, &self.shared.config)
+                && has_pkey(qp.attrs.pkey_index, packet, &self.shared.config)
                 && datagram::receive(qp, &mut self.shared, packet, frame)
             {
                 taken = true;
@@ -645,7 +711,11 @@ impl Hca {
     /// One turn of a QP.
     fn serve(&mut self, qpn: u32) -> bool {
         let Some(qp) = self.qps.get_mut(&qpn) else {
-            return false;
+            let turn = self.targets.serve(qpn, &mut self.shared);
+            if turn.more {
+                self.enqueue(qpn);
+            }
+            return turn.done;
         };
         qp.queued = false;
         let answers = responder::transmit(qp, &mut self.shared, PACKETS_PER_TURN);
@@ -692,6 +762,8 @@ impl Hca {
         {
             qp.queued = true;
             self.runnable.push_back(qpn);
+        } else if self.targets.queue(qpn) {
+            self.runnable.push_back(qpn);
         }
     }
 
@@ -706,6 +778,7 @@ impl Hca {
             for qpn in users {
                 self.fatal(qpn, false);
             }
+            self.targets.bury(cqn);
         }
     }
 }
@@ -720,8 +793,8 @@ struct Turn {
 }
 
 /// IBTA 9.6.1.1.1: the low 15 bits match, and not both are limited members.
-fn has_pkey(qp: &Qp, packet: &Packet<'_>, config: &HcaConfig) -> bool {
-    let ours = config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied().unwrap_or(0);
+fn has_pkey(index: u16, packet: &Packet<'_>, config: &HcaConfig) -> bool {
+    let ours = config.pkeys.get(usize::from(index)).copied().unwrap_or(0);
     let theirs = packet.bth().pkey.get();
     ours & 0x7fff == theirs & 0x7fff && (ours | theirs) & 0x8000 != 0
 }
@@ -730,7 +803,14 @@ fn has_pkey(qp: &Qp, packet: &Packet<'_>, config: &HcaConfig) -> bool {
 fn is_of_path(qp: &Qp, frame: &Frame) -> bool {
     let same =
         |a: Address, b: Address| if a.lid | b.lid != 0 { a.lid == b.lid } else { a.gid == b.gid };
-    same(frame.src, qp.attrs.path.dst) && same(frame.dst, qp.attrs.path.src)
+    let (src, dst) = match qp.ctx.service {
+        Service::Dci => match qp.requester.path() {
+            Some(path) => path,
+            None => return false,
+        },
+        _ => (qp.attrs.path.src, qp.attrs.path.dst),
+    };
+    same(frame.src, dst) && same(frame.dst, src)
 }
 
 fn no_qp(qpn: u32) -> HcaError {

@@ -216,8 +216,11 @@ pub(super) fn check_context(ctx: &QpContext, config: &HcaConfig) -> Result<(), H
             return bad("sq.region", sq.region.len());
         }
     }
-    if ctx.service == Service::Xrc && ctx.rq.is_some() {
-        return bad("xrc.rq", 1);
+    if matches!(ctx.service, Service::Xrc | Service::Dci) && ctx.rq.is_some() {
+        return bad("rq of an initiator", 1);
+    }
+    if ctx.service == Service::Dct {
+        return bad("service", 0);
     }
     if ctx.srq.is_some() && ctx.rq.is_some() {
         return bad("rq", 1);

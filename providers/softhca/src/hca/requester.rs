@@ -14,9 +14,10 @@ use super::mkey::KeyFault;
 use super::qp::Qp;
 use super::shared::Shared;
 use super::umr;
-use super::wqe::{self, Op, Wqe};
+use super::wqe::{self, Destination, Op, Wqe};
 use crate::wire::{
-    EmitError, Frame, NakCode, Opcode, Operation, Packet, PacketBuilder, Psn, Syndrome,
+    Address, DcEth, EmitError, Frame, NakCode, Opcode, Operation, Packet, PacketBuilder, Psn,
+    Syndrome, U24,
     timers::{ack_timeout, rnr_delay},
 };
 use std::collections::VecDeque;
@@ -59,6 +60,16 @@ impl Request {
     }
 }
 
+/// Whom an initiator of dynamic connections talks to: one target at a time. The next one's turn comes when everything sent is
+/// acknowledged; PSNs go on, so that what an earlier target says is late and no more.
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    to: Destination,
+    number: u32,
+    /// PSN of its first packet, which opens it, as often as it is sent.
+    first: Psn,
+}
+
 /// What waits in the queue.
 #[derive(Debug)]
 enum Entry {
@@ -94,6 +105,7 @@ pub(super) struct Requester {
     rnr_retries: u8,
     ack_timer: Option<Duration>,
     rnr_timer: Option<Duration>,
+    connection: Option<Connection>,
     /// `oldest` when a gap in the answers last made us go back; the rest of the same burst shows
     /// the same gap and must not count again.
     gap_at: Option<Psn>,
@@ -125,6 +137,11 @@ impl Requester {
     /// Forgets everything.
     pub(super) fn abandon(&mut self) {
         self.queue.clear();
+    }
+
+    /// The addresses of the dynamic connection.
+    pub(super) fn path(&self) -> Option<(Address, Address)> {
+        self.connection.map(|connection| (connection.to.src, connection.to.dst))
     }
 
     /// PSN that goes out next.
@@ -288,6 +305,13 @@ fn is_allowed(qp: &Qp, request: &Request) -> bool {
     if qp.requester.packet != 0 {
         return true;
     }
+    if qp.ctx.service == Service::Dci
+        && qp.requester.cursor != 0
+        && let Some(to) = request.wqe.to
+        && qp.requester.connection.is_none_or(|connection| connection.to != to)
+    {
+        return false;
+    }
     let fetches = request.wqe.op.is_fetching();
     if !fetches && !request.wqe.fence {
         return true;
@@ -414,7 +438,7 @@ fn send_next(qp: &mut Qp, shared: &mut Shared, window_ends: bool) -> bool {
     let offset = u64::from(packet) * u64::from(mtu);
     let left = wqe.len.saturating_sub(packet * mtu);
     // The port's MTU bounds a datagram, not a path's.
-    let most = if wqe.to.is_some() { wqe.len } else { mtu };
+    let most = if qp.ctx.service == Service::Ud { wqe.len } else { mtu };
     let len = if wqe.op.is_fetching() { 0 } else { left.min(most) };
     // An ACK now and then keeps the window moving in long messages.
     let reliable = qp.ctx.service.is_reliable();
@@ -426,8 +450,27 @@ fn send_next(qp: &mut Qp, shared: &mut Shared, window_ends: bool) -> bool {
         .pkey(pkey.unwrap_or(0xffff))
         .ack_request(ask)
         .icrc(shared.port.needs_icrc());
-    if let Some(to) = wqe.to {
-        builder = builder.deth(to.qkey, qp.ctx.deth_sqpn.unwrap_or(qp.qpn));
+    match wqe.to {
+        Some(to) if qp.ctx.service == Service::Dci => {
+            // Idle, and this was never sent: another connection, to the same target, too.
+            let idle = at == 0 && packet == 0 && psn == qp.requester.high;
+            let connection = match qp.requester.connection {
+                Some(connection) if !idle => connection,
+                _ => {
+                    shared.connections = shared.connections.wrapping_add(1);
+                    Connection { to, number: shared.connections, first: psn }
+                }
+            };
+            qp.requester.connection = Some(connection);
+            builder = builder.dceth(&DcEth {
+                key: to.dc_key.into(),
+                flags: if psn == connection.first { DcEth::CONNECT } else { 0 },
+                src_qp: U24::new(qp.qpn),
+                connection: connection.number.into(),
+            });
+        }
+        Some(to) => builder = builder.deth(to.qkey, qp.ctx.deth_sqpn.unwrap_or(qp.qpn)),
+        None => {}
     }
     if qp.ctx.service == Service::Xrc {
         builder = builder.xrceth(wqe.xrc_srqn);

@@ -261,6 +261,11 @@ fn refuse(qp: &mut Qp, shared: &mut Shared, code: NakCode) {
 
 /// The async event (IBTA 11.6.3.2): where no receive has taken the error, nothing else tells the program.
 fn report(qp: &Qp, shared: &mut Shared, code: NakCode) {
+    if qp.ctx.service == Service::Dct {
+        // One of many connections is over; no event of the driver's is about that (Linux `hw/mlx5/qpc.c`,
+        // `dct_allowed_event_types`).
+        return;
+    }
     let Shared { events, stats, .. } = shared;
     let qpn = qp.qpn;
     match code {

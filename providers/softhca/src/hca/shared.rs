@@ -25,6 +25,8 @@ pub(super) struct Shared {
     pub(super) stats: HcaStats,
     pub(super) counters: Sets,
     pub(super) now: Duration,
+    /// Dynamic connections begun. It never starts anew: a target knows by it which of two is the later one.
+    pub(super) connections: u32,
 }
 
 /// Async events not yet taken. Each is queued once, so their number is bounded by the objects.

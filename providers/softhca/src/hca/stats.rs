@@ -35,6 +35,8 @@ pub struct HcaStats {
     pub dropped: u64,
     /// Datagrams dropped for their Q_Key.
     pub bad_qkeys: u64,
+    /// Requests dropped for the key of their dynamic connection.
+    pub bad_dc_keys: u64,
     /// WQEs refused.
     pub bad_wqes: u64,
     /// CQs lost to overrun.

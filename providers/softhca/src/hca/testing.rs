@@ -137,6 +137,10 @@ impl Hca {
         self.groups.len()
     }
 
+    pub(crate) fn connections(&self) -> usize {
+        self.targets.connections()
+    }
+
     pub(crate) fn set_min_ack_timeout(&mut self, code: u8) {
         self.shared.config.min_ack_timeout = code;
     }
@@ -484,11 +488,12 @@ impl Rig {
                 region: Region::Flat { addr: sq, len: 64 << setup.sq_log },
                 log_wqebbs: setup.sq_log,
             }),
-            rq: (setup.srq.is_none() && setup.service != Service::Xrc).then_some(RqContext {
-                region: Region::Flat { addr: rq, len: rq_len },
-                log_entries: setup.rq_log,
-                stride_shift,
-            }),
+            rq: (setup.srq.is_none() && !matches!(setup.service, Service::Xrc | Service::Dci))
+                .then_some(RqContext {
+                    region: Region::Flat { addr: rq, len: rq_len },
+                    log_entries: setup.rq_log,
+                    stride_shift,
+                }),
             srq: setup.srq,
             xrcd: setup.xrcd,
             doorbell_record: record,

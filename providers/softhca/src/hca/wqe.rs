@@ -94,7 +94,7 @@ pub(super) struct Wqe {
     /// Bytes of payload, or of the answer.
     pub(super) len: u32,
     pub(super) umr: Option<Box<Umr>>,
-    /// UD: where it goes.
+    /// UD and DC: where it goes.
     pub(super) to: Option<Destination>,
     /// XRC: the SRQ at the peer.
     pub(super) xrc_srqn: u32,
@@ -102,12 +102,14 @@ pub(super) struct Wqe {
 }
 
 /// What an address vector says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Destination {
     pub(super) src: Address,
     pub(super) dst: Address,
+    /// Queue pair, or target of dynamic connections.
     pub(super) qpn: u32,
     pub(super) qkey: u32,
+    pub(super) dc_key: u64,
 }
 
 impl Wqe {
@@ -257,6 +259,7 @@ pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
         Service::Uc => PrmService::Uc,
         Service::Ud => PrmService::Ud,
         Service::Xrc => PrmService::Xrc,
+        Service::Dci | Service::Dct => PrmService::Dc,
         // Nothing leaves the host: no address, as with a connection.
         Service::Umr => PrmService::Rc,
         Service::Raw => PrmService::Raw,
@@ -266,7 +269,8 @@ pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
         .filter(|&op| has_operation(qp.ctx.service, op))
         .ok_or(qp_op(vendor::OPCODE))?;
     let (to, xrc_srqn) = address(&view, qp, shared);
-    if qp.ctx.service == Service::Ud && op != Op::Nop && to.is_none() {
+    let named = matches!(qp.ctx.service, Service::Ud | Service::Dci);
+    if named && !matches!(op, Op::Nop | Op::Umr) && to.is_none() {
         return Err(qp_op(vendor::ADDRESS));
     }
     let umr = if op == Op::Umr {
@@ -398,7 +402,7 @@ fn operation(view: &WqeView<'_>) -> Option<Op> {
 fn has_operation(service: Service, op: Op) -> bool {
     match service {
         Service::Rc => true,
-        Service::Xrc => op != Op::Copy,
+        Service::Xrc | Service::Dci | Service::Dct => op != Op::Copy,
         Service::Uc => {
             matches!(op, Op::Nop | Op::Umr | Op::Send | Op::SendImm(_) | Op::Write { .. })
         }
@@ -408,7 +412,7 @@ fn has_operation(service: Service, op: Op) -> bool {
     }
 }
 
-/// Destination of a datagram, and number of the peer's SRQ; nothing for a connection.
+/// Destination of a datagram or a dynamic connection, and number of the peer's SRQ; nothing for a connection.
 fn address(view: &WqeView<'_>, qp: &Qp, shared: &Shared) -> (Option<Destination>, u32) {
     match view.segments().next() {
         Some(Seg::Av(av)) => {
@@ -418,13 +422,12 @@ fn address(view: &WqeView<'_>, qp: &Qp, shared: &Shared) -> (Option<Destination>
             let gid = if ethernet || grh.grh() { av.rgid } else { [0; 16] };
             let dst = Address { gid, lid: if ethernet { 0 } else { av.rlid.get() } };
             let index = usize::from(grh.src_addr_index());
-            let to = destination(shared, index, dst, av.dqp_dct.get(), av.key.qkey.get(), qp);
+            let to = destination(shared, index, dst, av.dqp_dct.get(), av.dc_key(), qp);
             (Some(to), 0)
         }
         Some(Seg::BaseAv(av)) => {
             let dst = Address { gid: [0; 16], lid: av.rlid.get() };
-            let qkey = (av.key.get() >> 32) as u32;
-            (Some(destination(shared, 0, dst, av.dqp_dct.get(), qkey, qp)), 0)
+            (Some(destination(shared, 0, dst, av.dqp_dct.get(), av.key.get(), qp)), 0)
         }
         Some(Seg::Xrc(xrc)) => (None, xrc.xrc_srqn.get() & 0x00ff_ffff),
         _ => (None, 0),
@@ -436,14 +439,19 @@ fn destination(
     sgid_index: usize,
     dst: Address,
     dqp: u32,
-    qkey: u32,
+    key: u64,
     qp: &Qp,
 ) -> Destination {
     let ours = &shared.port.addresses;
     let src = ours.get(sgid_index).or(ours.first()).copied().unwrap_or_default();
+    let qpn = DqpDct(dqp).qpn();
+    if qp.ctx.service == Service::Dci {
+        return Destination { src, dst, qpn, qkey: 0, dc_key: key };
+    }
+    let qkey = (key >> 32) as u32;
     // A Q_Key with the top bit set stands for the QP's own (IBTA 3.5.3, "controlled Q_Keys").
     let qkey = if qkey >> 31 != 0 { qp.attrs.qkey } else { qkey };
-    Destination { src, dst, qpn: DqpDct(dqp).qpn(), qkey }
+    Destination { src, dst, qpn, qkey, dc_key: 0 }
 }
 
 /// The payload's pieces and bytes; None if a segment does not belong there.

@@ -343,8 +343,11 @@ impl Kernel {
                 HcaEvent::QpAccessError { qpn } => self.qp_event(qpn, ib::IB_EVENT_QP_ACCESS_ERR),
                 HcaEvent::CommEstablished { qpn } => self.qp_event(qpn, ib::IB_EVENT_COMM_EST),
                 HcaEvent::SqDrained { qpn } => self.qp_event(qpn, ib::IB_EVENT_SQ_DRAINED),
-                // This side makes no SRQs.
-                HcaEvent::SrqLimit { .. } | HcaEvent::SrqError { .. } => (None, None),
+                // This side makes neither SRQs nor targets of dynamic connections.
+                HcaEvent::SrqLimit { .. }
+                | HcaEvent::SrqError { .. }
+                | HcaEvent::DctDrained { .. }
+                | HcaEvent::DctKeyViolation { .. } => (None, None),
                 HcaEvent::LastWqeReached { qpn } => {
                     self.qp_event(qpn, ib::IB_EVENT_QP_LAST_WQE_REACHED)
                 }

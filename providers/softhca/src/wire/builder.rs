@@ -8,12 +8,12 @@ use zerocopy::{Immutable, IntoBytes};
 use super::crc::icrc;
 use super::packet::{BTH_LEN, ICRC_LEN, MAX_PAYLOAD};
 use super::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extensions, Ieth, ImmDt, Opcode, Psn, Reth, Syndrome,
-    U24, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, Extensions, Ieth, ImmDt, Opcode, Psn, Reth,
+    Syndrome, U24, XrcEth,
 };
 
-/// The most that extension headers take: those of XRC atomics.
-const MAX_EXTENSIONS: usize = 32;
+/// The most that extension headers take: those of atomics on a dynamic connection.
+const MAX_EXTENSIONS: usize = 44;
 
 // Every layout fits, the builder indexes on that.
 const _: () = {
@@ -140,6 +140,11 @@ impl PacketBuilder {
     #[must_use]
     pub fn xrceth(self, srq: u32) -> PacketBuilder {
         self.put(Extensions::XRCETH, &XrcEth { reserved: 0, srq: U24::new(srq) })
+    }
+    /// Dynamic connection header.
+    #[must_use]
+    pub fn dceth(self, header: &DcEth) -> PacketBuilder {
+        self.put(Extensions::DCETH, header)
     }
     /// Datagram header.
     #[must_use]

@@ -327,6 +327,37 @@ pub struct Ieth {
     pub rkey: U32,
 }
 
+/// Dynamic connection extended transport header, 16 bytes. It is this device's own: IBTA has no such service.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct DcEth {
+    /// The key of the target.
+    pub key: U64,
+    /// 7 connect, 6:0 reserved.
+    pub flags: u8,
+    /// The initiator.
+    pub src_qp: U24,
+    /// Number of the connection; a device counts up.
+    pub connection: U32,
+}
+
+impl DcEth {
+    /// `flags`: the first packet of its connection, which starts with this PSN.
+    pub const CONNECT: u8 = 0x80;
+}
+
 // IBTA 9.2, 9.3: the sizes the section titles give.
 const _: () = {
     assert!(size_of::<Bth>() == 12);
@@ -338,4 +369,5 @@ const _: () = {
     assert!(size_of::<AtomicAckEth>() == 8);
     assert!(size_of::<ImmDt>() == 4);
     assert!(size_of::<Ieth>() == 4);
+    assert!(size_of::<DcEth>() == 16);
 };

@@ -27,7 +27,9 @@ pub mod timers;
 pub use self::builder::{EmitError, PacketBuilder};
 pub use self::fabric::{Fabric, FabricPort, FabricStats, LinkControl};
 pub use self::faulty::{FaultControl, FaultStats, Faults, Faulty};
-pub use self::headers::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ieth, ImmDt, Reth, U24, XrcEth};
+pub use self::headers::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, Ieth, ImmDt, Reth, U24, XrcEth,
+};
 pub use self::opcode::{Extensions, Layout, Opcode, Operation, Position, Transport};
 pub use self::packet::{Packet, PacketError};
 pub use self::psn::Psn;

@@ -24,6 +24,8 @@ pub enum Transport {
     Cnp,
     /// Extended reliable connection.
     Xrc,
+    /// Dynamic connection. IBTA has none; these are opcodes that it leaves to manufacturers (vol 1, 9.2.1).
+    Dc,
 }
 
 /// What a packet is part of.
@@ -72,6 +74,7 @@ impl Transport {
             Transport::Ud => 0x60,
             Transport::Cnp => 0x80,
             Transport::Xrc => 0xa0,
+            Transport::Dc => 0xc0,
         }
     }
 }
@@ -100,7 +103,7 @@ impl Position {
 bitflags! {
     /// Extension headers, lowest bit first on the wire.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub struct Extensions: u8 {
+    pub struct Extensions: u16 {
         /// XRC shared receive queue.
         const XRCETH = 1 << 0;
         /// Datagram.
@@ -117,11 +120,13 @@ bitflags! {
         const IMMDT = 1 << 6;
         /// Invalidate.
         const IETH = 1 << 7;
+        /// Dynamic connection.
+        const DCETH = 1 << 8;
     }
 }
 
 /// Bytes of each extension header, by bit number of [`Extensions`].
-const EXTENSION_LEN: [usize; 8] = [4, 8, 16, 28, 4, 8, 4, 4];
+const EXTENSION_LEN: [usize; 9] = [4, 8, 16, 28, 4, 8, 4, 4, 16];
 
 impl Extensions {
     /// Bytes of all headers of this set.
@@ -286,6 +291,31 @@ opcodes! {
     Xrc XRC_FETCH_ADD = 0xb4, FetchAdd Only [XRCETH ATOMIC_ETH] false;
     Xrc XRC_SEND_LAST_INV = 0xb6, Send Last [XRCETH IETH] true;
     Xrc XRC_SEND_ONLY_INV = 0xb7, Send Only [XRCETH IETH] true;
+
+    // Ours: requests say from whom and on which connection, responses do not.
+    Dc DC_SEND_FIRST = 0xc0, Send First [DCETH] true;
+    Dc DC_SEND_MIDDLE = 0xc1, Send Middle [DCETH] true;
+    Dc DC_SEND_LAST = 0xc2, Send Last [DCETH] true;
+    Dc DC_SEND_LAST_IMM = 0xc3, Send Last [IMMDT DCETH] true;
+    Dc DC_SEND_ONLY = 0xc4, Send Only [DCETH] true;
+    Dc DC_SEND_ONLY_IMM = 0xc5, Send Only [IMMDT DCETH] true;
+    Dc DC_WRITE_FIRST = 0xc6, Write First [RETH DCETH] true;
+    Dc DC_WRITE_MIDDLE = 0xc7, Write Middle [DCETH] true;
+    Dc DC_WRITE_LAST = 0xc8, Write Last [DCETH] true;
+    Dc DC_WRITE_LAST_IMM = 0xc9, Write Last [IMMDT DCETH] true;
+    Dc DC_WRITE_ONLY = 0xca, Write Only [RETH DCETH] true;
+    Dc DC_WRITE_ONLY_IMM = 0xcb, Write Only [RETH IMMDT DCETH] true;
+    Dc DC_READ_REQUEST = 0xcc, ReadRequest Only [RETH DCETH] false;
+    Dc DC_READ_RESPONSE_FIRST = 0xcd, ReadResponse First [AETH] true;
+    Dc DC_READ_RESPONSE_MIDDLE = 0xce, ReadResponse Middle [] true;
+    Dc DC_READ_RESPONSE_LAST = 0xcf, ReadResponse Last [AETH] true;
+    Dc DC_READ_RESPONSE_ONLY = 0xd0, ReadResponse Only [AETH] true;
+    Dc DC_ACKNOWLEDGE = 0xd1, Acknowledge Only [AETH] false;
+    Dc DC_ATOMIC_ACKNOWLEDGE = 0xd2, AtomicAcknowledge Only [AETH ATOMIC_ACK] false;
+    Dc DC_COMPARE_SWAP = 0xd3, CompareSwap Only [ATOMIC_ETH DCETH] false;
+    Dc DC_FETCH_ADD = 0xd4, FetchAdd Only [ATOMIC_ETH DCETH] false;
+    Dc DC_SEND_LAST_INV = 0xd6, Send Last [IETH DCETH] true;
+    Dc DC_SEND_ONLY_INV = 0xd7, Send Only [IETH DCETH] true;
 }
 
 impl fmt::Debug for Opcode {

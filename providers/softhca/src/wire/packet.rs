@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::crc::icrc;
 use super::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extensions, Ieth, ImmDt, Layout, Opcode, Psn, Reth,
-    XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, Extensions, Ieth, ImmDt, Layout, Opcode, Psn,
+    Reth, XrcEth,
 };
 
 /// Bytes of the BTH.
@@ -190,6 +190,12 @@ impl<'a> Packet<'a> {
         self.extension(Extensions::IETH)
     }
 
+    /// Dynamic connection header, if the opcode has one.
+    #[must_use]
+    pub fn dceth(&self) -> Option<&'a DcEth> {
+        self.extension(Extensions::DCETH)
+    }
+
     fn extension<T>(&self, header: Extensions) -> Option<&'a T>
     where
         T: FromBytes + KnownLayout + Immutable + Unaligned,
@@ -232,6 +238,9 @@ impl fmt::Debug for Packet<'_> {
         }
         if let Some(h) = self.xrceth() {
             write!(f, " srq {:#x}", h.srq.get())?;
+        }
+        if let Some(h) = self.dceth() {
+            write!(f, " src qp {:#x} connection {}", h.src_qp.get(), h.connection)?;
         }
         write!(f, " payload {}", self.payload.len())
     }

@@ -2,7 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::wire::crc::icrc as crc_of;
-use crate::wire::{EmitError, NakCode, Operation, PacketBuilder, Position, Syndrome, Transport};
+use crate::wire::{
+    EmitError, NakCode, Operation, PacketBuilder, Position, Syndrome, Transport, U24,
+};
 
 /// Gives each header the opcode has some values made from `seed`.
 fn builder(opcode: Opcode, seed: u64) -> PacketBuilder {
@@ -19,6 +21,12 @@ fn builder(opcode: Opcode, seed: u64) -> PacketBuilder {
             Extensions::ATOMIC_ACK => builder.atomic_ack(seed),
             Extensions::IMMDT => builder.immdt(a),
             Extensions::IETH => builder.ieth(b),
+            Extensions::DCETH => builder.dceth(&DcEth {
+                key: seed.into(),
+                flags: a as u8,
+                src_qp: U24::new(b & 0xff_ffff),
+                connection: a.into(),
+            }),
             _ => builder,
         };
     }
@@ -137,16 +145,18 @@ fn opcodes_are_consistent() {
             3 => Transport::Ud,
             4 => Transport::Cnp,
             5 => Transport::Xrc,
+            6 => Transport::Dc,
             other => panic!("{opcode:?} in transport {other}"),
         };
         assert_eq!(layout.transport, transport, "{opcode:?}");
-        // UC and XRC number their operations as RC does; XRC requests have one header more.
-        if matches!(transport, Transport::Uc | Transport::Xrc) {
+        // All but datagrams number their operations as RC does; some requests have one header more.
+        if matches!(transport, Transport::Uc | Transport::Xrc | Transport::Dc) {
             let rc = Opcode(opcode.0 & 0x1f).layout().unwrap();
             assert_eq!((layout.operation, layout.position), (rc.operation, rc.position));
             assert_eq!((layout.payload, layout.is_request()), (rc.payload, rc.is_request()));
             let mut headers = rc.headers;
             headers.set(Extensions::XRCETH, transport == Transport::Xrc && rc.is_request());
+            headers.set(Extensions::DCETH, transport == Transport::Dc && rc.is_request());
             assert_eq!(layout.headers, headers, "{opcode:?}");
         }
         if layout.operation == Operation::Write {
@@ -327,6 +337,11 @@ proptest! {
             if let Some(h) = p.ieth() {
                 seen |= Extensions::IETH;
                 prop_assert_eq!(h.rkey.get(), b);
+            }
+            if let Some(h) = p.dceth() {
+                seen |= Extensions::DCETH;
+                prop_assert_eq!((h.key.get(), h.flags), (seed, a as u8));
+                prop_assert_eq!((h.src_qp.get(), h.connection.get()), (b & 0xff_ffff, a));
             }
             prop_assert_eq!(seen, layout.headers);
         }

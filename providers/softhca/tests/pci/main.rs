@@ -5,6 +5,7 @@ mod bring_up;
 mod counters;
 mod data;
 mod driver;
+mod dynamic;
 mod ethernet;
 mod host;
 mod hostile;

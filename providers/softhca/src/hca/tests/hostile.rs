@@ -3,7 +3,9 @@
 use crate::hca::dma::Dma;
 use crate::hca::testing::*;
 use crate::hca::{QpAttrs, QpState, QpTransition};
-use crate::wire::{Address, Frame, Opcode as PacketOpcode, PacketBuilder, Psn, Syndrome, Wire};
+use crate::wire::{
+    Address, DcEth, Frame, Opcode as PacketOpcode, PacketBuilder, Psn, Syndrome, U24, Wire,
+};
 use proptest::prelude::*;
 use uverbs_mlx5_prm::opcode::Opcode;
 
@@ -62,6 +64,15 @@ impl Scene {
         self.rig.run();
         let sent = self.rig.sent(a);
         assert!(sent.len() == 1 && sent[0].kind == 0, "{sent:?}");
+    }
+}
+
+fn dceth(words: [u32; 4]) -> DcEth {
+    DcEth {
+        key: u64::from(words[0]).into(),
+        flags: words[1] as u8,
+        src_qp: U24::new(words[2]),
+        connection: words[3].into(),
     }
 }
 
@@ -189,6 +200,7 @@ proptest! {
                     E::IMMDT => builder.immdt(words[2]),
                     E::IETH => builder.ieth(words[2]),
                     E::DETH => builder.deth(words[2], words[3]),
+                    E::DCETH => builder.dceth(&dceth(words)),
                     _ => builder.xrceth(words[2]),
                 };
             }

@@ -3,6 +3,7 @@
 mod copy;
 mod counters;
 mod data;
+mod dynamic;
 mod errors;
 mod hostile;
 mod lossy;

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::queue::{MLX5_CMD_DATA_BLOCK_SIZE, mlx5_cmd_layout, mlx5_cmd_prot_block};
 use uverbs_mlx5_prm::cmd::{
-    Block, Field, caps, cq, dct, eq, hca, header, iseg, mcast, memic, mkey, nic, qp, register, rq,
-    simple, sq, steering, umem, vport,
+    Block, Field, caps, cq, dct, eq, flow, hca, header, iseg, mcast, memic, mkey, nic, qp,
+    register, rq, simple, sq, steering, umem, vport,
 };
 use uverbs_mlx5_prm::eqe::{
     EventType, MLX5_PORT_CHANGE_SUBTYPE_ACTIVE, MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe,
@@ -58,10 +58,11 @@ macro_rules! modules {
 
 fn rust_side() -> Vec<Module> {
     modules! {
-        caps: cmd_hca_cap atomic_caps roce_cap per_protocol_networking_offload_caps flow_table_nic_cap flow_table_prop_layout;
+        caps: cmd_hca_cap atomic_caps roce_cap per_protocol_networking_offload_caps flow_table_nic_cap flow_table_prop_layout flow_table_fields_supported;
         nic: query_nic_vport_context_out modify_nic_vport_context_in modify_nic_vport_field_select nic_vport_context mac_address_layout set_roce_address_in roce_addr_layout;
         sq: sqc rqc create_sq_in create_sq_out modify_sq_in destroy_sq_in query_sq_in query_sq_out create_rq_in create_rq_out modify_rq_in destroy_rq_in query_rq_in query_rq_out;
-        steering: create_tis_out destroy_tis_in create_tir_out destroy_tir_in create_rqt_out destroy_rqt_in create_flow_table_out destroy_flow_table_in create_flow_group_in create_flow_group_out destroy_flow_group_in set_fte_in delete_fte_in;
+        steering: tisc create_tis_in create_tis_out destroy_tis_in tirc rx_hash_field_select create_tir_in create_tir_out modify_tir_in modify_tir_bitmask destroy_tir_in rqtc rq_num create_rqt_in create_rqt_out modify_rqt_in rqt_bitmask destroy_rqt_in;
+        flow: fte_match_set_lyr_2_4 fte_match_set_misc fte_match_param flow_table_context create_flow_table_in create_flow_table_out modify_flow_table_in destroy_flow_table_in set_flow_table_root_in create_flow_group_in create_flow_group_out destroy_flow_group_in flow_context dest_format_struct flow_counter_list set_fte_in delete_fte_in alloc_flow_counter_in alloc_flow_counter_out dealloc_flow_counter_in query_flow_counter_in query_flow_counter_out traffic_counter;
         cq: cqc create_cq_in create_cq_out destroy_cq_in query_cq_in query_cq_out modify_cq_in;
         eq: eqc create_eq_in create_eq_out destroy_eq_in query_eq_in query_eq_out;
         hca: query_pages_in query_pages_out manage_pages_in manage_pages_out query_issi_out set_issi_in query_adapter_out query_adapter_param_block teardown_hca_in query_hca_cap_out set_hca_cap_in access_register_in access_register_out set_driver_version_in query_special_contexts_out;

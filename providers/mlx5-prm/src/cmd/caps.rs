@@ -170,6 +170,7 @@ ifc! {
     /// Capabilities of one kind of flow table (`mlx5_ifc_flow_table_prop_layout_bits`).
     pub mod flow_table_prop_layout[64] {
         FT_SUPPORT: 0x0 + 1;
+        FLOW_COUNTER: 0x2 + 1;
         FLOW_MODIFY_EN: 0x3 + 1;
         MODIFY_ROOT: 0x4 + 1;
         IDENTIFIED_MISS_TABLE_MODE: 0x5 + 1;
@@ -177,7 +178,37 @@ ifc! {
         LOG_MAX_FT_SIZE: 0x22 + 6;
         MAX_FT_LEVEL: 0x38 + 8;
         LOG_MAX_FT_NUM: 0x78 + 8;
+        LOG_MAX_FLOW_COUNTER: 0x90 + 8;
         LOG_MAX_DESTINATION: 0x98 + 8;
         LOG_MAX_FLOW: 0xb8 + 8;
+        FT_FIELD_SUPPORT: bytes 32 + 16;
+    }
+}
+
+ifc! {
+    /// Which headers an entry may be about (`mlx5_ifc_flow_table_fields_supported_bits`).
+    pub mod flow_table_fields_supported[16] {
+        OUTER_DMAC: 0x0 + 1;
+        OUTER_SMAC: 0x1 + 1;
+        OUTER_ETHER_TYPE: 0x2 + 1;
+        OUTER_IP_VERSION: 0x3 + 1;
+        OUTER_FIRST_PRIO: 0x4 + 1;
+        OUTER_FIRST_CFI: 0x5 + 1;
+        OUTER_FIRST_VID: 0x6 + 1;
+        OUTER_IPV4_TTL: 0x7 + 1;
+        OUTER_SECOND_PRIO: 0x8 + 1;
+        OUTER_SECOND_CFI: 0x9 + 1;
+        OUTER_SECOND_VID: 0xa + 1;
+        OUTER_SIP: 0xc + 1;
+        OUTER_DIP: 0xd + 1;
+        OUTER_FRAG: 0xe + 1;
+        OUTER_IP_PROTOCOL: 0xf + 1;
+        OUTER_IP_ECN: 0x10 + 1;
+        OUTER_IP_DSCP: 0x11 + 1;
+        OUTER_UDP_SPORT: 0x12 + 1;
+        OUTER_UDP_DPORT: 0x13 + 1;
+        OUTER_TCP_SPORT: 0x14 + 1;
+        OUTER_TCP_DPORT: 0x15 + 1;
+        OUTER_TCP_FLAGS: 0x16 + 1;
     }
 }

@@ -6,6 +6,8 @@ ifc! {
     /// A ring (`mlx5_ifc_wq_bits`).
     pub mod wq[192] {
         WQ_TYPE: 0x0 + 4;
+        WQ_SIGNATURE: 0x4 + 1;
+        END_PADDING_MODE: 0x5 + 2;
         PAGE_OFFSET: 0x2b + 5;
         LWM: 0x30 + 16;
         PD: 0x48 + 24;

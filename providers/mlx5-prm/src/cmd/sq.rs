@@ -5,9 +5,14 @@ use super::ifc;
 ifc! {
     /// Send queue context (`mlx5_ifc_sqc_bits`).
     pub mod sqc[240] {
+        FLUSH_IN_ERROR_EN: 0x3 + 1;
+        MIN_WQE_INLINE_MODE: 0x5 + 3;
         STATE: 0x8 + 4;
+        HAIRPIN: 0xe + 1;
         USER_INDEX: 0x28 + 24;
         CQN: 0x48 + 24;
+        TIS_LST_SZ: 0x100 + 16;
+        TIS_NUM_0: 0x168 + 24;
         WQ: bytes 48 + 192;
     }
 }
@@ -15,9 +20,15 @@ ifc! {
 ifc! {
     /// Receive queue context (`mlx5_ifc_rqc_bits`).
     pub mod rqc[240] {
+        SCATTER_FCS: 0x2 + 1;
+        VSD: 0x3 + 1;
+        MEM_RQ_TYPE: 0x4 + 4;
         STATE: 0x8 + 4;
+        FLUSH_IN_ERROR_EN: 0xd + 1;
+        HAIRPIN: 0xe + 1;
         USER_INDEX: 0x28 + 24;
         CQN: 0x48 + 24;
+        COUNTER_SET_ID: 0x60 + 8;
         RMPN: 0x88 + 24;
         WQ: bytes 48 + 192;
     }
@@ -86,6 +97,7 @@ ifc! {
     pub mod modify_rq_in[272] {
         RQ_STATE: 0x40 + 4;
         RQN: 0x48 + 24;
+        MODIFY_BITMASK: 0x80 + 64;
         CTX: bytes 32 + 240;
     }
 }

@@ -2,15 +2,18 @@
 
 use uverbs_mlx5_prm::cmd::caps::{
     DMA_MMO_SQ, LOG_DMA_MMO_MAX_SIZE, RTS2RTS_QP_UDP_SPORT, atomic_caps, cmd_hca_cap,
-    flow_table_nic_cap, flow_table_prop_layout, per_protocol_networking_offload_caps, roce_cap,
+    flow_table_fields_supported, flow_table_nic_cap, flow_table_prop_layout,
+    per_protocol_networking_offload_caps, roce_cap,
 };
 use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 
 use super::Firmware;
 use super::call::{Call, Refusal};
-use super::simple::{MAX_COUNTERS, MAX_STEERING, MAX_UCTX_LOG};
+use super::simple::{MAX_COUNTERS, MAX_UCTX_LOG};
+use super::steering::{self, MAX_STEERING};
 use super::umem::MAX_UMEM;
-use super::{eq, memic, sq};
+use super::{eq, memic};
+use crate::hca::ethernet;
 use crate::kernel::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC};
 
 /// Kinds of capability (Linux `include/linux/mlx5/device.h`, `mlx5_cap_type`).
@@ -54,7 +57,7 @@ impl Firmware {
             kind::GENERAL => self.general(cap),
             kind::ATOMIC => self.atomic(cap),
             kind::DEVICE_MEMORY => memic::capabilities(cap),
-            kind::ETHERNET if self.profile.is_ethernet() => ethernet(cap),
+            kind::ETHERNET if self.profile.is_ethernet() => offloads(cap),
             kind::ROCE if self.profile.is_ethernet() => self.roce(cap),
             kind::FLOW_TABLE if self.profile.is_ethernet() => flow_table(cap),
             // Silicon answers kinds that it has nothing of with zeros.
@@ -161,8 +164,8 @@ impl Firmware {
             for field in [LOG_MAX_TIR, LOG_MAX_TIS, LOG_MAX_RQT] {
                 field.set(cap, log_steering);
             }
-            LOG_MAX_RQT_SIZE.set(cap, 11);
-            LOG_MAX_RQ.set(cap, sq::MAX_RQ.ilog2().into());
+            LOG_MAX_RQT_SIZE.set(cap, steering::LOG_MAX_RQT_SIZE.into());
+            LOG_MAX_RQ.set(cap, log2(config.max_qp));
             LOG_MAX_SQ.set(cap, log2(config.max_qp));
             LOG_MAX_TIS_PER_SQ.set(cap, 3);
             LOG_MAX_WQ_SZ.set(cap, config.log_max_wqebbs.into());
@@ -193,7 +196,7 @@ impl Firmware {
     }
 }
 
-fn ethernet(cap: &mut [u8]) {
+fn offloads(cap: &mut [u8]) {
     use per_protocol_networking_offload_caps::*;
     CSUM_CAP.set(cap, 1);
     VLAN_CAP.set(cap, 1);
@@ -210,9 +213,15 @@ fn flow_table(cap: &mut [u8]) {
     {
         able.set(cap, 1);
     }
-    MAX_FT_LEVEL.set(cap, 64);
-    LOG_MAX_FT_SIZE.set(cap, 20);
-    LOG_MAX_FT_NUM.set(cap, 16);
-    LOG_MAX_DESTINATION.set(cap, 8);
-    LOG_MAX_FLOW.set(cap, 20);
+    FLOW_COUNTER.set(cap, 1);
+    MAX_FT_LEVEL.set(cap, ethernet::MAX_LEVEL.into());
+    LOG_MAX_FT_SIZE.set(cap, ethernet::LOG_MAX_SIZE.into());
+    LOG_MAX_FT_NUM.set(cap, MAX_STEERING.ilog2().into());
+    LOG_MAX_DESTINATION.set(cap, ethernet::MAX_DESTINATIONS.ilog2().into());
+    LOG_MAX_FLOW.set(cap, ethernet::MAX_ENTRIES.ilog2().into());
+    LOG_MAX_FLOW_COUNTER.set(cap, MAX_STEERING.ilog2().into());
+    let fields = FT_FIELD_SUPPORT.of_mut(cap);
+    for (_, field) in flow_table_fields_supported::FIELDS {
+        field.set(fields, 1);
+    }
 }

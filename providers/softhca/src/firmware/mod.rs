@@ -9,7 +9,7 @@
 //! | `call`, `table`, `numbers` | what a command is given, which command is whose, numbers of objects |
 //! | `life`, `pages`, `caps`, `register`, `vport`, `counters` | the device as a whole and its port |
 //! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `rq`, `mcast` | objects |
-//! | `nic`, `sq`, `steering` | Ethernet: addresses, queues of frames, rules |
+//! | `nic`, `sq`, `steering`, `flow` | Ethernet: addresses, queues of frames, what leads to them |
 //! | `rings`, `umem` | where queues lie |
 //! | `event` | what the HCA side tells, as event queue entries |
 
@@ -20,6 +20,7 @@ mod cq;
 mod dct;
 mod eq;
 mod event;
+mod flow;
 mod life;
 mod mcast;
 mod memic;
@@ -54,6 +55,7 @@ use self::memic::Memic;
 use self::nic::Nic;
 use self::numbers::Numbers;
 use self::simple::Simple;
+use self::steering::Interfaces;
 use crate::hca::{Dma, Hca, Region};
 use crate::kernel::profile::Profile;
 use crate::pci::memic::DeviceMemory;
@@ -87,8 +89,8 @@ pub(crate) struct Firmware {
     sqs: BTreeMap<u32, Box<[u8; sqc::SIZE]>>,
     umems: BTreeMap<u32, Region>,
     umem_ids: Numbers,
-    frame_rqs: Numbers,
-    frame_rq_contexts: BTreeMap<u32, Box<[u8; rqc::SIZE]>>,
+    frame_rqs: BTreeMap<u32, Box<[u8; rqc::SIZE]>>,
+    interfaces: Interfaces,
     nic: Nic,
     memic: Memic,
     /// `atomic_req_8B_endianness_mode`, the one capability that a driver may set and this device keeps.
@@ -118,8 +120,8 @@ impl Firmware {
             sqs: BTreeMap::new(),
             umems: BTreeMap::new(),
             umem_ids: Numbers::new(1, umem::MAX_UMEM),
-            frame_rqs: Numbers::new(sq::FIRST_RQ, sq::FIRST_RQ + sq::MAX_RQ),
-            frame_rq_contexts: BTreeMap::new(),
+            frame_rqs: BTreeMap::new(),
+            interfaces: Interfaces::default(),
             nic: Nic::default(),
             memic: Memic::new(memory),
             atomic_mode: 0,
@@ -150,8 +152,8 @@ impl Firmware {
         self.sqs.clear();
         self.umems.clear();
         self.umem_ids = Numbers::new(1, umem::MAX_UMEM);
-        self.frame_rqs = Numbers::new(sq::FIRST_RQ, sq::FIRST_RQ + sq::MAX_RQ);
-        self.frame_rq_contexts.clear();
+        self.frame_rqs.clear();
+        self.interfaces = Interfaces::default();
         self.nic = Nic::default();
         self.memic.clear();
         if self.profile.is_ethernet() {

@@ -47,10 +47,16 @@ impl Firmware {
             self.nic.roce = nic_vport_context::ROCE_EN.is_set(context);
         }
         if modify_nic_vport_field_select::MTU.is_set(&select) {
-            self.nic.mtu = nic_vport_context::MTU.get(context);
+            self.set_frame_size(nic_vport_context::MTU.get(context));
         }
-        // Which frames are let in (addresses, promiscuity) makes no difference: none come.
+        // Which frames are let in (addresses, promiscuity) makes no difference: the switch floods, and the tables say.
         Ok(())
+    }
+
+    /// Bytes of the longest frame, with its check sequence.
+    pub(super) fn set_frame_size(&mut self, bytes: u64) {
+        self.nic.mtu = bytes;
+        self.hca.steering().set_frame_limit(bytes as usize);
     }
 
     /// An entry of the GID table; all zeros takes it out.

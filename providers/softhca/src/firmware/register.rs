@@ -44,7 +44,7 @@ impl Firmware {
         if call.op_mod != READ {
             return match number {
                 reg::PMTU => {
-                    self.nic.mtu = pmtu_reg::ADMIN_MTU.get(written);
+                    self.set_frame_size(pmtu_reg::ADMIN_MTU.get(written));
                     Ok(())
                 }
                 // The host's byte order, the port's administrative state: what a driver writes there changes nothing.

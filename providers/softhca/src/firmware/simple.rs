@@ -1,5 +1,5 @@
 //! Objects that are a number and nothing else: doorbell pages, protection domains, XRC domains, transport domains, users of
-//! the command interface, sets of counters, and what directs frames.
+//! the command interface, and sets of counters.
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
@@ -7,11 +7,6 @@ use uverbs_mlx5_prm::cmd::simple::{
     alloc_pd_out, alloc_q_counter_out, alloc_transport_domain_out, alloc_uar_out, alloc_xrcd_out,
     create_uctx_out, dealloc_pd_in, dealloc_q_counter_in, dealloc_transport_domain_in,
     dealloc_uar_in, dealloc_xrcd_in, destroy_uctx_in,
-};
-
-use uverbs_mlx5_prm::cmd::steering::{
-    create_flow_group_out, create_flow_table_out, create_rqt_out, create_tir_out, create_tis_out,
-    destroy_flow_group_in, destroy_flow_table_in, destroy_rqt_in, destroy_tir_in, destroy_tis_in,
 };
 
 use super::Firmware;
@@ -25,8 +20,6 @@ pub(super) const MAX_UCTX_LOG: u8 = 12;
 const MAX_NUMBER: u32 = 1 << 23;
 /// Sets of counters: their number is a byte of the queue pair's context, and 0 is none.
 pub(super) const MAX_COUNTERS: u32 = u8::MAX as u32;
-/// Objects of each kind that direct frames.
-pub(super) const MAX_STEERING: u32 = 1 << 16;
 
 /// All of them.
 #[derive(Clone, Debug)]
@@ -37,11 +30,6 @@ pub(super) struct Simple {
     tds: Numbers,
     uctxs: Numbers,
     counters: Numbers,
-    tises: Numbers,
-    tirs: Numbers,
-    rqts: Numbers,
-    flow_tables: Numbers,
-    flow_groups: Numbers,
 }
 
 impl Default for Simple {
@@ -54,11 +42,6 @@ impl Default for Simple {
             tds: Numbers::new(1, MAX_NUMBER),
             uctxs: Numbers::new(1, 1 << MAX_UCTX_LOG),
             counters: Numbers::new(1, MAX_COUNTERS + 1),
-            tises: Numbers::new(1, MAX_STEERING),
-            tirs: Numbers::new(1, MAX_STEERING),
-            rqts: Numbers::new(1, MAX_STEERING),
-            flow_tables: Numbers::new(1, MAX_STEERING),
-            flow_groups: Numbers::new(1, MAX_STEERING),
         }
     }
 }
@@ -66,10 +49,6 @@ impl Default for Simple {
 impl Simple {
     pub(super) fn has_uar(&self, uar: u32) -> bool {
         self.uars.is_taken(uar)
-    }
-
-    pub(super) fn has_flow_table(&self, number: u32) -> bool {
-        self.flow_tables.is_taken(number)
     }
 
     pub(super) fn has_q_counter(&self, number: u32) -> bool {
@@ -118,11 +97,4 @@ commands! {
     create_uctx create_uctx_out::UID, destroy_uctx destroy_uctx_in::UID, uctxs;
     take_q_counter alloc_q_counter_out::COUNTER_SET_ID,
         dealloc_q_counter dealloc_q_counter_in::COUNTER_SET_ID, counters;
-    create_tis create_tis_out::TISN, destroy_tis destroy_tis_in::TISN, tises;
-    create_tir create_tir_out::TIRN, destroy_tir destroy_tir_in::TIRN, tirs;
-    create_rqt create_rqt_out::RQTN, destroy_rqt destroy_rqt_in::RQTN, rqts;
-    create_flow_table create_flow_table_out::TABLE_ID,
-        destroy_flow_table destroy_flow_table_in::TABLE_ID, flow_tables;
-    alloc_flow_group create_flow_group_out::GROUP_ID,
-        destroy_flow_group destroy_flow_group_in::GROUP_ID, flow_groups;
 }

@@ -1,7 +1,6 @@
 //! Send queues and receive queues of frames (Linux `core/transobj.c`, `core/en_main.c`).
 //!
-//! A send queue is a queue pair of the HCA side without receive ring. Frames never arrive, so a receive queue is what was said
-//! about it.
+//! A send queue is a queue pair of the HCA side without receive ring, a receive queue one without send ring.
 
 use uverbs_mlx5_prm::cmd::rq::wq;
 use uverbs_mlx5_prm::cmd::sq::{
@@ -12,21 +11,40 @@ use uverbs_mlx5_prm::cmd::sq::{
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::rings::Pages;
-use crate::hca::{QpAttrs, QpContext, QpTransition, Service, SqContext};
+use crate::hca::ethernet::QueueOptions;
+use crate::hca::{QpAttrs, QpContext, QpTransition, RqContext, Service, SqContext};
 
-/// First number of a receive queue: queue pairs have the lower ones, and a driver finds both in one table.
-pub(super) const FIRST_RQ: u32 = 0x80_0000;
-/// Receive queues that may exist at once.
-pub(super) const MAX_RQ: u32 = 1 << 16;
 /// Bytes of a send ring's unit.
 const WQEBB: u64 = 64;
 const LOG_WQEBB: u64 = 6;
+/// Log2 of what no device has; keeps sizes far from overflow.
+const LOG_ABSURD: u64 = 20;
+/// `wq_type` of a ring whose entries are taken in turn (`MLX5_WQ_TYPE_CYCLIC`).
+const CYCLIC: u64 = 1;
+/// `mem_rq_type`: a ring of its own, or a receive memory pool (`MLX5_RQC_MEM_RQ_TYPE_*`).
+const INLINE: u64 = 0;
+const RMP: u64 = 1;
+/// `modify_bitmask` of MODIFY_RQ (`MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_*`).
+const MODIFY_VSD: u64 = 1 << 1;
+const MODIFY_COUNTER: u64 = 1 << 3;
 
 /// States of either (`MLX5_SQC_STATE_*`, `MLX5_RQC_STATE_*`).
 mod state {
+    use super::Refusal;
+    use crate::hca::{Hca, QpState};
+
     pub(super) const RST: u64 = 0;
     pub(super) const RDY: u64 = 1;
     pub(super) const ERR: u64 = 3;
+
+    /// The state that the HCA side is in, which also goes to error by itself.
+    pub(super) fn now(hca: &Hca, number: u32) -> Result<u64, Refusal> {
+        Ok(match hca.query_qp(number)?.0 {
+            QpState::Reset | QpState::Init => RST,
+            QpState::Rtr | QpState::Rts | QpState::Sqd => RDY,
+            QpState::Sqe | QpState::Err => ERR,
+        })
+    }
 }
 
 impl Firmware {
@@ -41,6 +59,20 @@ impl Firmware {
             return Err(Refusal::param("log_wq_stride"));
         }
         let log_wqebbs = wq::LOG_WQ_SZ.get(ring);
+        if log_wqebbs > LOG_ABSURD {
+            return Err(Refusal::param("log_wq_sz"));
+        }
+        if sqc::HAIRPIN.is_set(context) {
+            return Err(Refusal::param("no hairpin queues"));
+        }
+        // Which transport domain it sends for; mlx5e's queue for its own work (ICOSQ) has none.
+        let domain = match sqc::TIS_LST_SZ.get(context) {
+            0 => None,
+            _ => {
+                let domain = self.interfaces.domain(sqc::TIS_NUM_0.get32(context));
+                Some(domain.ok_or(Refusal::resource("no such TIS"))?)
+            }
+        };
         let pages = Pages {
             // The list ends the ring, which ends the context, which ends the fixed part.
             pas: call.input.get(create_sq_in::SIZE..).unwrap_or_default(),
@@ -72,6 +104,9 @@ impl Firmware {
         let mut kept = Box::new([0; sqc::SIZE]);
         kept.copy_from_slice(context);
         self.sqs.insert(sqn, kept);
+        if let Some(domain) = domain {
+            self.hca.steering().add_sender(sqn, domain);
+        }
         create_sq_out::SQN.set(call.output, sqn.into());
         Ok(())
     }
@@ -79,7 +114,7 @@ impl Firmware {
     pub(super) fn modify_sq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let sqn = modify_sq_in::SQN.get32(call.input);
         let kept = self.sqs.get_mut(&sqn).ok_or(Refusal::resource("no such send queue"))?;
-        let from = sqc::STATE.get(&kept[..]);
+        let from = state::now(&self.hca, sqn)?;
         let to = sqc::STATE.get(modify_sq_in::CTX.of(call.input));
         if modify_sq_in::SQ_STATE.get(call.input) != from {
             return Err(Refusal::param("not from this state"));
@@ -103,52 +138,132 @@ impl Firmware {
     pub(super) fn destroy_sq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let sqn = destroy_sq_in::SQN.get32(call.input);
         self.sqs.remove(&sqn).ok_or(Refusal::resource("no such send queue"))?;
+        self.hca.steering().remove_sender(sqn);
         Ok(self.hca.destroy_qp(sqn)?)
     }
 
     pub(super) fn query_sq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let sqn = query_sq_in::SQN.get32(call.input);
         let kept = self.sqs.get(&sqn).ok_or(Refusal::resource("no such send queue"))?;
-        query_sq_out::SQ_CONTEXT.of_mut(call.output).copy_from_slice(&kept[..]);
+        let out = query_sq_out::SQ_CONTEXT.of_mut(call.output);
+        out.copy_from_slice(&kept[..]);
+        sqc::STATE.set(out, state::now(&self.hca, sqn)?);
         Ok(())
     }
 
     pub(super) fn create_rq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_rq_in::CTX.of(call.input);
-        if !self.cqs.contains_key(&rqc::CQN.get32(context)) {
-            return Err(Refusal::resource("no such completion queue"));
+        let ring = rqc::WQ.of(context);
+        if rqc::HAIRPIN.is_set(context) {
+            return Err(Refusal::param("no hairpin queues"));
         }
-        let rqn = self.frame_rqs.take().ok_or(Refusal::resource("no receive queue is left"))?;
+        if rqc::SCATTER_FCS.is_set(context) || wq::WQ_SIGNATURE.is_set(ring) {
+            return Err(Refusal::param("no check sequences, no signatures"));
+        }
+        let (rq, srq) = match rqc::MEM_RQ_TYPE.get(context) {
+            INLINE => (Some(receive_ring(call.input)?), None),
+            RMP => (None, Some(rqc::RMPN.get32(context))),
+            _ => return Err(Refusal::param("mem_rq_type")),
+        };
+        let cqn = rqc::CQN.get32(context);
+        let rqn = self.hca.create_qp(QpContext {
+            service: Service::Raw,
+            pd: wq::PD.get32(ring),
+            send_cq: cqn,
+            recv_cq: cqn,
+            sq: None,
+            rq,
+            srq,
+            xrcd: 0,
+            doorbell_record: if srq.is_some() { 0 } else { wq::DBR_ADDR.get(ring) },
+            // A receive queue has a record and no doorbell.
+            uar: 0,
+            user_index: rqc::USER_INDEX.get32(context),
+            cqe_version: 1,
+            scatter_to_cqe: false,
+            sq_sig_all: false,
+            special: None,
+            deth_sqpn: None,
+            privileged: false,
+            counter_set: rqc::COUNTER_SET_ID.get(context) as u8,
+        })?;
+        let strips_vlan = !rqc::VSD.is_set(context);
+        self.hca.steering().set_queue(rqn, QueueOptions { strips_vlan });
         let mut kept = Box::new([0; rqc::SIZE]);
         kept.copy_from_slice(context);
-        self.frame_rq_contexts.insert(rqn, kept);
+        self.frame_rqs.insert(rqn, kept);
         create_rq_out::RQN.set(call.output, rqn.into());
         Ok(())
     }
 
     pub(super) fn modify_rq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let rqn = modify_rq_in::RQN.get32(call.input);
-        let kept = self.frame_rq_contexts.get_mut(&rqn);
+        let kept = self.frame_rqs.get_mut(&rqn);
         let kept = kept.ok_or(Refusal::resource("no such receive queue"))?;
-        if modify_rq_in::RQ_STATE.get(call.input) != rqc::STATE.get(&kept[..]) {
+        let from = state::now(&self.hca, rqn)?;
+        let context = modify_rq_in::CTX.of(call.input);
+        let to = rqc::STATE.get(context);
+        if modify_rq_in::RQ_STATE.get(call.input) != from {
             return Err(Refusal::param("not from this state"));
         }
-        rqc::STATE.set(&mut kept[..], rqc::STATE.get(modify_rq_in::CTX.of(call.input)));
+        let steps: &[QpTransition] = match (from, to) {
+            (state::RST, state::RDY) => &[QpTransition::RstToInit, QpTransition::InitToRtr],
+            (state::RDY, state::ERR) => &[QpTransition::ToErr],
+            (_, state::RST) => &[QpTransition::ToRst],
+            (from, to) if from == to => &[],
+            _ => return Err(Refusal::param("no such change of state")),
+        };
+        for &step in steps {
+            self.hca.modify_qp(rqn, step, &QpAttrs::default())?;
+        }
+        rqc::STATE.set(&mut kept[..], to);
+        let changes = modify_rq_in::MODIFY_BITMASK.get(call.input);
+        for (bit, field) in [(MODIFY_VSD, rqc::VSD), (MODIFY_COUNTER, rqc::COUNTER_SET_ID)] {
+            if changes & bit != 0 {
+                field.set(&mut kept[..], field.get(context));
+            }
+        }
+        self.hca.count_in(rqn, rqc::COUNTER_SET_ID.get(&kept[..]) as u8)?;
+        let strips_vlan = !rqc::VSD.is_set(&kept[..]);
+        self.hca.steering().set_queue(rqn, QueueOptions { strips_vlan });
         Ok(())
     }
 
     pub(super) fn destroy_rq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let rqn = destroy_rq_in::RQN.get32(call.input);
-        self.frame_rq_contexts.remove(&rqn).ok_or(Refusal::resource("no such receive queue"))?;
-        self.frame_rqs.give_back(rqn);
-        Ok(())
+        self.frame_rqs.remove(&rqn).ok_or(Refusal::resource("no such receive queue"))?;
+        self.hca.steering().remove_queue(rqn);
+        Ok(self.hca.destroy_qp(rqn)?)
     }
 
     pub(super) fn query_rq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let rqn = query_rq_in::RQN.get32(call.input);
-        let kept = self.frame_rq_contexts.get(&rqn);
+        let kept = self.frame_rqs.get(&rqn);
         let kept = kept.ok_or(Refusal::resource("no such receive queue"))?;
-        query_rq_out::RQ_CONTEXT.of_mut(call.output).copy_from_slice(&kept[..]);
+        let out = query_rq_out::RQ_CONTEXT.of_mut(call.output);
+        out.copy_from_slice(&kept[..]);
+        rqc::STATE.set(out, state::now(&self.hca, rqn)?);
         Ok(())
     }
+}
+
+/// The ring of a receive queue, at the end of CREATE_RQ.
+fn receive_ring(input: &[u8]) -> Result<RqContext, Refusal> {
+    let ring = rqc::WQ.of(create_rq_in::CTX.of(input));
+    // Striding ones are a capability that this device lacks.
+    if wq::WQ_TYPE.get(ring) != CYCLIC {
+        return Err(Refusal::param("wq_type"));
+    }
+    let (log_entries, stride_shift) = (wq::LOG_WQ_SZ.get(ring), wq::LOG_WQ_STRIDE.get(ring));
+    if log_entries > LOG_ABSURD {
+        return Err(Refusal::param("log_wq_sz"));
+    }
+    let pages = Pages {
+        // The list ends the ring, which ends the context, which ends the fixed part.
+        pas: input.get(create_rq_in::SIZE..).unwrap_or_default(),
+        log_page_size: wq::LOG_WQ_PG_SZ.get(ring),
+        page_offset: wq::PAGE_OFFSET.get(ring),
+    };
+    let region = pages.region(0, 1 << (log_entries + stride_shift))?;
+    Ok(RqContext { region, log_entries: log_entries as u8, stride_shift: stride_shift as u8 })
 }

@@ -2,7 +2,7 @@
 
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::{
-    cq, dct, eq, hca, mcast, memic, mkey, nic, qp, rq, sq, steering, umem, vport,
+    cq, dct, eq, flow, hca, mcast, memic, mkey, nic, qp, rq, sq, steering, umem, vport,
 };
 
 use super::Firmware;
@@ -119,23 +119,26 @@ static TABLE: &[Entry] = table! {
     MODIFY_RQ modify_rq Initialized sq::modify_rq_in::SIZE, NOTHING;
     DESTROY_RQ destroy_rq Initialized SHORT, NOTHING;
     QUERY_RQ query_rq Initialized SHORT, sq::query_rq_out::SIZE;
-    CREATE_TIS create_tis Initialized SHORT, SHORT;
+    CREATE_TIS create_tis Initialized steering::create_tis_in::SIZE, SHORT;
     MODIFY_TIS noted Initialized SHORT, NOTHING;
     DESTROY_TIS destroy_tis Initialized SHORT, NOTHING;
-    CREATE_TIR create_tir Initialized SHORT, SHORT;
-    MODIFY_TIR noted Initialized SHORT, NOTHING;
+    CREATE_TIR create_tir Initialized steering::create_tir_in::SIZE, SHORT;
+    MODIFY_TIR modify_tir Initialized steering::modify_tir_in::SIZE, NOTHING;
     DESTROY_TIR destroy_tir Initialized SHORT, NOTHING;
-    CREATE_RQT create_rqt Initialized SHORT, SHORT;
-    MODIFY_RQT noted Initialized SHORT, NOTHING;
+    CREATE_RQT create_rqt Initialized steering::create_rqt_in::SIZE, SHORT;
+    MODIFY_RQT modify_rqt Initialized steering::modify_rqt_in::SIZE, NOTHING;
     DESTROY_RQT destroy_rqt Initialized SHORT, NOTHING;
-    CREATE_FLOW_TABLE create_flow_table Initialized SHORT, SHORT;
-    MODIFY_FLOW_TABLE noted Initialized SHORT, NOTHING;
-    DESTROY_FLOW_TABLE destroy_flow_table Initialized steering::destroy_flow_table_in::SIZE, NOTHING;
-    SET_FLOW_TABLE_ROOT noted Initialized SHORT, NOTHING;
-    CREATE_FLOW_GROUP create_flow_group Initialized steering::create_flow_group_in::SIZE, SHORT;
-    DESTROY_FLOW_GROUP destroy_flow_group Initialized steering::destroy_flow_group_in::SIZE, NOTHING;
-    SET_FLOW_TABLE_ENTRY set_flow_entry Initialized steering::set_fte_in::SIZE, NOTHING;
-    DELETE_FLOW_TABLE_ENTRY delete_flow_entry Initialized steering::delete_fte_in::SIZE, NOTHING;
+    CREATE_FLOW_TABLE create_flow_table Initialized flow::create_flow_table_in::SIZE, SHORT;
+    MODIFY_FLOW_TABLE modify_flow_table Initialized flow::modify_flow_table_in::SIZE, NOTHING;
+    DESTROY_FLOW_TABLE destroy_flow_table Initialized flow::destroy_flow_table_in::SIZE, NOTHING;
+    SET_FLOW_TABLE_ROOT set_flow_table_root Initialized flow::set_flow_table_root_in::SIZE, NOTHING;
+    CREATE_FLOW_GROUP create_flow_group Initialized flow::create_flow_group_in::SIZE, SHORT;
+    DESTROY_FLOW_GROUP destroy_flow_group Initialized flow::destroy_flow_group_in::SIZE, NOTHING;
+    SET_FLOW_TABLE_ENTRY set_flow_entry Initialized flow::set_fte_in::SIZE, NOTHING;
+    DELETE_FLOW_TABLE_ENTRY delete_flow_entry Initialized flow::delete_fte_in::SIZE, NOTHING;
+    ALLOC_FLOW_COUNTER alloc_flow_counter Initialized SHORT, SHORT;
+    DEALLOC_FLOW_COUNTER dealloc_flow_counter Initialized SHORT, NOTHING;
+    QUERY_FLOW_COUNTER query_flow_counter Initialized flow::query_flow_counter_in::SIZE, SHORT;
     // Dynamic connections.
     CREATE_DCT create_dct Initialized dct::create_dct_in::SIZE, SHORT;
     DESTROY_DCT destroy_dct Initialized SHORT, NOTHING;

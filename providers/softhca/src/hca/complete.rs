@@ -115,7 +115,7 @@ fn failed(
     push(shared, cqn, transmute!(cqe), true);
 }
 
-fn blank(uidx: u32, shared: &Shared) -> mlx5_cqe64 {
+pub(super) fn blank(uidx: u32, shared: &Shared) -> mlx5_cqe64 {
     let mut cqe = mlx5_cqe64::new_zeroed();
     cqe.srqn_uidx.set(uidx);
     // The same clock as the internal timer's, with which a driver turns it into time of day.
@@ -128,7 +128,7 @@ fn user_index(qp: &Qp) -> u32 {
     if qp.ctx.cqe_version == 1 { qp.ctx.user_index & 0x00ff_ffff } else { 0 }
 }
 
-fn push(shared: &mut Shared, cqn: u32, cqe: [u8; CQE_LEN], wakes: bool) {
+pub(super) fn push(shared: &mut Shared, cqn: u32, cqe: [u8; CQE_LEN], wakes: bool) {
     let Shared { dma, cqs, events, stats, .. } = shared;
     cqs.push(&**dma, cqn, cqe, wakes, events, stats);
 }

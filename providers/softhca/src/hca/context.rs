@@ -84,7 +84,7 @@ pub enum Service {
     Dci,
     /// Target of dynamic connections. No queue pair that is made as one: [`DctContext`].
     Dct,
-    /// Whole Ethernet frames. Nobody else is on this port's Ethernet, so that what is sent leaves, completes, and is gone.
+    /// Whole Ethernet frames: a queue that sends them, or one that receives what the flow tables send there.
     Raw,
 }
 

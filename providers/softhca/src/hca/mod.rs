@@ -20,6 +20,7 @@
 //! | `requester`, `responder` | the two halves of a connection (IBTA vol 1, 9.7) |
 //! | `datagram` | what arrives without a connection (IBTA vol 1, 9.8.3) |
 //! | `dct` | targets of dynamic connections |
+//! | `ethernet` | whole frames: flow tables, receive side scaling, checksums |
 //! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
 //! | `port` | the wire, with back-pressure |
 //! | `pending` | what drivers left in memory, for whoever wants to look |
@@ -37,6 +38,7 @@ mod cq;
 mod datagram;
 mod dct;
 mod doorbell;
+pub(crate) mod ethernet;
 mod flush;
 mod mkey;
 mod pending;
@@ -70,6 +72,7 @@ pub(crate) use umr::ANY_QPN;
 
 use self::cq::CqTable;
 use self::dct::Targets;
+use self::ethernet::Steering;
 use self::mkey::KeyTable;
 use self::port::Port;
 use self::qp::Qp;
@@ -116,6 +119,8 @@ pub struct Hca {
     late: u32,
     /// QPs in ERR with a receive ring: receives posted later flush, too, and ring no doorbell.
     flushing: BTreeSet<u32>,
+    /// Which queues Ethernet frames get to.
+    steering: Steering,
 }
 
 impl Hca {
@@ -135,6 +140,7 @@ impl Hca {
             srqs: SrqTable::default(),
             port: Port::new(wire),
             events: Events::default(),
+            frames: Vec::new(),
             stats: HcaStats::default(),
             counters: counters::Sets::default(),
             now: Duration::ZERO,
@@ -153,6 +159,7 @@ impl Hca {
             timers: BTreeSet::new(),
             late: 0,
             flushing: BTreeSet::new(),
+            steering: Steering::default(),
         }
     }
 
@@ -180,6 +187,8 @@ impl Hca {
         self.runnable.clear();
         self.timers.clear();
         self.flushing.clear();
+        self.steering = Steering::default();
+        self.shared.frames.clear();
         self.next_qpn = qp::FIRST_QPN;
         self.shared.keys = KeyTable::default();
         self.shared.cqs = CqTable::default();
@@ -731,6 +740,7 @@ impl Hca {
             self.enqueue(qpn);
         }
         self.settle(qpn);
+        self.exchange();
         answers.done || requests.done || flushed.done
     }
 

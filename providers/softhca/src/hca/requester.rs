@@ -10,6 +10,7 @@ use super::Turn;
 use super::complete::{self, Failure};
 use super::context::{QpAttrs, QpState, Service};
 use super::error::HcaEvent;
+use super::ethernet::send;
 use super::mkey::KeyFault;
 use super::qp::Qp;
 use super::shared::Shared;
@@ -262,7 +263,7 @@ pub(super) fn transmit(qp: &mut Qp, shared: &mut Shared, mut budget: u32) -> Tur
             if !may_fetch(qp) {
                 break;
             }
-            if fetches == 0 {
+            if fetches == 0 || shared.frames.len() >= send::MAX_WAITING {
                 turn.more = true;
                 break;
             }
@@ -349,7 +350,7 @@ fn fetch(qp: &mut Qp, shared: &mut Shared) {
             };
             let first = qp.requester.next_psn;
             qp.requester.next_psn = first + packets;
-            let executed = !matches!(wqe.op, Op::Umr | Op::Copy);
+            let executed = !matches!(wqe.op, Op::Umr | Op::Copy) && wqe.ethernet.is_none();
             Entry::Live(Request { wqe, first, packets, executed })
         }
         Err(bad) => {
@@ -395,17 +396,19 @@ fn execute(qp: &mut Qp, shared: &mut Shared, at: usize) -> bool {
         return true;
     }
     request.executed = true;
-    let (done, syndrome) = match &request.wqe.umr {
-        Some(umr) => {
-            let done = umr::execute(umr, who, &qp.ctx, shared);
-            (done, CqeSyndrome::MW_BIND_ERR)
+    let Some(Entry::Live(request)) = qp.requester.queue.get(at) else { return false };
+    let wqe = &request.wqe;
+    let failure = |syndrome| move |fault: KeyFault| Failure::new(syndrome, fault.vendor());
+    let done = match (&wqe.umr, &wqe.ethernet) {
+        (Some(umr), _) => {
+            umr::execute(umr, who, &qp.ctx, shared).map_err(failure(CqeSyndrome::MW_BIND_ERR))
         }
-        None => (request.wqe.copy(shared, who), CqeSyndrome::LOCAL_PROT_ERR),
+        (None, Some(_)) => send::execute(qp, wqe, shared),
+        (None, None) => wqe.copy(shared, who).map_err(failure(CqeSyndrome::LOCAL_PROT_ERR)),
     };
     match done {
         Ok(()) => true,
-        Err(fault) => {
-            let why = Failure::new(syndrome, fault.vendor());
+        Err(why) => {
             let (index, opcode) = (request.wqe.index, request.wqe.opcode);
             qp.requester.queue[at] = Entry::Failed { index, opcode, why };
             false

@@ -5,6 +5,7 @@ use super::counters::Sets;
 use super::cq::CqTable;
 use super::dma::Dma;
 use super::error::HcaEvent;
+use super::ethernet::Outgoing;
 use super::mkey::KeyTable;
 use super::port::Port;
 use super::srq::SrqTable;
@@ -22,6 +23,8 @@ pub(super) struct Shared {
     pub(super) srqs: SrqTable,
     pub(super) port: Port,
     pub(super) events: Events,
+    /// Ethernet frames that left their queues and wait to be delivered, in the same turn.
+    pub(super) frames: Vec<Outgoing>,
     pub(super) stats: HcaStats,
     pub(super) counters: Sets,
     pub(super) now: Duration,

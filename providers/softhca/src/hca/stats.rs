@@ -17,6 +17,12 @@ pub struct HcaStats {
     pub tx_packets: u64,
     /// Packets taken from the wire.
     pub rx_packets: u64,
+    /// Ethernet frames that left.
+    pub tx_frames: u64,
+    /// Ethernet frames that arrived in a receive; one that went to several counts for each.
+    pub rx_frames: u64,
+    /// Ethernet frames for a queue that had no receive.
+    pub out_of_buffer: u64,
     /// Request packets sent again.
     pub retransmits: u64,
     /// ACK timeouts.

@@ -3,6 +3,7 @@
 use super::complete::Failure;
 use super::context::{Access, LinkLayer, Service, SqContext};
 use super::dma::DmaFault;
+use super::ethernet::{EthernetSend, send};
 use super::mkey::{KeyFault, Segment, Who};
 use super::qp::Qp;
 use super::shared::Shared;
@@ -94,6 +95,7 @@ pub(super) struct Wqe {
     /// Bytes of payload, or of the answer.
     pub(super) len: u32,
     pub(super) umr: Option<Box<Umr>>,
+    pub(super) ethernet: Option<Box<EthernetSend>>,
     /// UD and DC: where it goes.
     pub(super) to: Option<Destination>,
     /// XRC: the SRQ at the peer.
@@ -278,6 +280,10 @@ pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
     } else {
         None
     };
+    let ethernet = view.segments().find_map(|segment| match segment {
+        Seg::Eth(segment, header) => Some(Box::new(EthernetSend::new(segment, header, opcode))),
+        _ => None,
+    });
     let (pieces, total) = payload(&view, op).ok_or(qp_op(vendor::SEGMENTS))?;
     let length = bad(opcode, Syndrome::LOCAL_LENGTH_ERR, vendor::LENGTH);
     let atomic = matches!(op, Op::CompareSwap { .. } | Op::FetchAdd { .. });
@@ -285,6 +291,7 @@ pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
     let longest = match qp.ctx.service {
         _ if op == Op::Copy => shared.config.max_copy,
         Service::Ud => shared.config.active_mtu.bytes(),
+        Service::Raw => send::MAX_PAYLOAD,
         _ => shared.config.max_msg_size,
     };
     // No length stands for 2 GiB there (rdma-core qp.c, `mlx5_wr_memcpy`), which is too long here.
@@ -314,6 +321,7 @@ pub(super) fn fetch(qp: &mut Qp, shared: &mut Shared) -> Result<Wqe, BadWqe> {
         fence: flags.fm() >= FmCeSe::FENCE_READ_ATOMIC,
         len: if atomic { ATOMIC_LEN } else { total as u32 },
         umr,
+        ethernet,
         to,
         xrc_srqn,
         pieces,
@@ -465,7 +473,7 @@ fn payload(view: &WqeView<'_>, op: Op) -> Option<(Vec<Piece>, u64)> {
         let piece = match segment {
             Seg::Av(_) | Seg::BaseAv(_) | Seg::Xrc(_) => continue,
             Seg::Raddr(_) | Seg::Atomic(_) => continue,
-            // What of the frame is inline there counts for nothing here.
+            // The start of a frame, not of the payload.
             Seg::Eth(..) => continue,
             // Where an engine that computes tells its result; a copy has none.
             Seg::MmoMetadata(_) => continue,

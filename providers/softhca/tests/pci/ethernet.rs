@@ -2,7 +2,7 @@
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::rq::wq;
-use uverbs_mlx5_prm::cmd::{caps, hca, nic, register, sq, steering};
+use uverbs_mlx5_prm::cmd::{caps, flow, hca, nic, register, sq};
 
 use crate::data::{receive, send};
 use crate::driver::{Cq, Driver, Path};
@@ -140,18 +140,36 @@ fn frames_leave_and_complete() {
 fn rules_hang_on_tables_that_exist() {
     let mut driver = Driver::ethernet();
     let table = driver.ok(CmdOpcode::CREATE_FLOW_TABLE, 0, &[0; 64], 16);
-    let table = steering::create_flow_table_out::TABLE_ID.get(&table);
-    let mut group = vec![0; steering::create_flow_group_in::SIZE];
+    let table = flow::create_flow_table_out::TABLE_ID.get(&table);
+    let mut group = vec![0; flow::create_flow_group_in::SIZE];
     let (status, _) = driver.run(CmdOpcode::CREATE_FLOW_GROUP, 0, &group, 16);
     assert_eq!(status, CmdStatus::BAD_RES_ERR);
-    steering::create_flow_group_in::TABLE_ID.set(&mut group, table);
-    driver.ok(CmdOpcode::CREATE_FLOW_GROUP, 0, &group, 16);
-    let mut entry = vec![0; steering::set_fte_in::SIZE];
-    steering::set_fte_in::TABLE_ID.set(&mut entry, table);
-    driver.ok(CmdOpcode::SET_FLOW_TABLE_ENTRY, 0, &entry, 16);
-    let mut destroy = [0; steering::destroy_flow_table_in::SIZE];
-    steering::destroy_flow_table_in::TABLE_ID.set(&mut destroy, table);
-    driver.ok(CmdOpcode::DESTROY_FLOW_TABLE, 0, &destroy, 16);
-    let (status, _) = driver.run(CmdOpcode::SET_FLOW_TABLE_ENTRY, 0, &entry, 16);
-    assert_eq!(status, CmdStatus::BAD_RES_ERR);
+    flow::create_flow_group_in::TABLE_ID.set(&mut group, table);
+    let group = driver.ok(CmdOpcode::CREATE_FLOW_GROUP, 0, &group, 16);
+    let group = flow::create_flow_group_out::GROUP_ID.get(&group);
+    let mut entry = vec![0; flow::set_fte_in::SIZE];
+    flow::set_fte_in::TABLE_ID.set(&mut entry, table);
+    let set = |driver: &mut Driver, entry: &[u8]| {
+        driver.run(CmdOpcode::SET_FLOW_TABLE_ENTRY, 0, entry, 16).0
+    };
+    assert_eq!(set(&mut driver, &entry), CmdStatus::BAD_PARAM_ERR, "it does nothing");
+    let context = flow::set_fte_in::FLOW_CONTEXT.of_mut(&mut entry);
+    flow::flow_context::ACTION.set(context, 2);
+    assert_eq!(set(&mut driver, &entry), CmdStatus::BAD_PARAM_ERR, "of no group");
+    let context = flow::set_fte_in::FLOW_CONTEXT.of_mut(&mut entry);
+    flow::flow_context::GROUP_ID.set(context, group);
+    assert_eq!(set(&mut driver, &entry), CmdStatus::OK);
+    let mut destroy = [0; flow::destroy_flow_table_in::SIZE];
+    flow::destroy_flow_table_in::TABLE_ID.set(&mut destroy, table);
+    let remove = |driver: &mut Driver, destroy: &[u8]| {
+        driver.run(CmdOpcode::DESTROY_FLOW_TABLE, 0, destroy, 16).0
+    };
+    assert_eq!(remove(&mut driver, &destroy), CmdStatus::RES_BUSY);
+    let mut number = [0; 64];
+    flow::delete_fte_in::TABLE_ID.set(&mut number, table);
+    driver.ok(CmdOpcode::DELETE_FLOW_TABLE_ENTRY, 0, &number, 16);
+    flow::destroy_flow_group_in::GROUP_ID.set(&mut number, group);
+    driver.ok(CmdOpcode::DESTROY_FLOW_GROUP, 0, &number, 16);
+    assert_eq!(remove(&mut driver, &destroy), CmdStatus::OK);
+    assert_eq!(set(&mut driver, &entry), CmdStatus::BAD_RES_ERR);
 }

@@ -7,6 +7,7 @@ mod data;
 mod driver;
 mod dynamic;
 mod ethernet;
+mod frames;
 mod host;
 mod hostile;
 mod memory;

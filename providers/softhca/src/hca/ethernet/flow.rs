@@ -1,0 +1,193 @@
+//! Flow tables. A table has groups, each a range of entries that look at the same bits; the entry with the lowest number that
+//! matches decides, and what none matches goes where the table says (PRM "Flow Table").
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::matching::{Mask, Param};
+use super::steering::Wrong;
+
+/// Log2 of the entries of a table.
+pub(crate) const LOG_MAX_SIZE: u8 = 20;
+/// The highest level of a table: the field has no room for more, and Linux goes beyond 64.
+pub(crate) const MAX_LEVEL: u8 = u8::MAX;
+/// Destinations, and counters, of an entry.
+pub(crate) const MAX_DESTINATIONS: usize = 1 << 8;
+
+/// What becomes of a frame that no entry matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Miss {
+    /// It is gone.
+    #[default]
+    Drop,
+    Table(u32),
+}
+
+/// CREATE_FLOW_TABLE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TableContext {
+    pub(crate) level: u8,
+    pub(crate) log_size: u8,
+    pub(crate) miss: Miss,
+}
+
+/// CREATE_FLOW_GROUP.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupContext<'a> {
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    pub(crate) enable: u8,
+    pub(crate) criteria: &'a Param,
+}
+
+/// Where an entry sends a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    Table(u32),
+    Tir(u32),
+}
+
+/// SET_FLOW_TABLE_ENTRY: what happens to a frame that matches. No destination: it is dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EntryContext {
+    pub(crate) tag: u32,
+    pub(crate) destinations: Vec<Destination>,
+    pub(crate) counters: Vec<u32>,
+}
+
+/// What a change of an entry leaves alone (`modify_enable_mask`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) tag: bool,
+    pub(crate) destinations: bool,
+    pub(crate) counters: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) context: TableContext,
+    /// By first entry.
+    groups: BTreeMap<u32, Group>,
+}
+
+#[derive(Debug)]
+struct Group {
+    number: u32,
+    last: u32,
+    mask: Mask,
+    entries: BTreeMap<u32, Entry>,
+    /// Numbers of entries by what they compare with.
+    by_value: BTreeMap<Box<[u8]>, BTreeSet<u32>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    value: Box<[u8]>,
+    context: EntryContext,
+}
+
+impl Table {
+    pub(super) fn new(context: TableContext) -> Result<Table, Wrong> {
+        if context.log_size > LOG_MAX_SIZE {
+            return Err(Wrong::Param("size of a flow table"));
+        }
+        Ok(Table { context, groups: BTreeMap::new() })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    pub(super) fn add_group(
+        &mut self,
+        number: u32,
+        context: GroupContext<'_>,
+    ) -> Result<(), Wrong> {
+        let GroupContext { first, last, enable, criteria } = context;
+        if first > last || last >= 1 << self.context.log_size {
+            return Err(Wrong::Param("a flow group beyond its table"));
+        }
+        let before = self.groups.range(..=last).next_back();
+        if before.is_some_and(|(_, group)| group.last >= first) {
+            return Err(Wrong::Param("flow groups overlap"));
+        }
+        let mask = Mask::new(criteria, enable).ok_or(Wrong::Param("no such match field"))?;
+        let (entries, by_value) = (BTreeMap::new(), BTreeMap::new());
+        self.groups.insert(first, Group { number, last, mask, entries, by_value });
+        Ok(())
+    }
+
+    pub(super) fn remove_group(&mut self, number: u32) -> Result<(), Wrong> {
+        let found = self.groups.iter().find(|(_, group)| group.number == number);
+        let (&first, group) = found.ok_or(Wrong::Missing("no such flow group"))?;
+        if !group.entries.is_empty() {
+            return Err(Wrong::Busy("the flow group has entries"));
+        }
+        self.groups.remove(&first);
+        Ok(())
+    }
+
+    fn group_of(&mut self, index: u32) -> Result<&mut Group, Wrong> {
+        let before = self.groups.range_mut(..=index).next_back().map(|(_, group)| group);
+        before.filter(|group| group.last >= index).ok_or(Wrong::Missing("no such flow group"))
+    }
+
+    pub(super) fn add_entry(
+        &mut self,
+        group: u32,
+        index: u32,
+        value: &Param,
+        context: EntryContext,
+    ) -> Result<(), Wrong> {
+        let of_index = self.group_of(index)?;
+        if of_index.number != group {
+            return Err(Wrong::Param("the entry is of another flow group"));
+        }
+        if of_index.entries.contains_key(&index) {
+            return Err(Wrong::Param("there is an entry already"));
+        }
+        let value = of_index.mask.of(value);
+        of_index.by_value.entry(value.clone()).or_default().insert(index);
+        of_index.entries.insert(index, Entry { value, context });
+        Ok(())
+    }
+
+    pub(super) fn change_entry(
+        &mut self,
+        index: u32,
+        change: Change,
+        to: EntryContext,
+    ) -> Result<(), Wrong> {
+        let entry = self.group_of(index)?.entries.get_mut(&index);
+        let context = &mut entry.ok_or(Wrong::Missing("no such flow entry"))?.context;
+        if change.tag {
+            context.tag = to.tag;
+        }
+        if change.destinations {
+            context.destinations = to.destinations;
+        }
+        if change.counters {
+            context.counters = to.counters;
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove_entry(&mut self, index: u32) -> Result<(), Wrong> {
+        let group = self.group_of(index)?;
+        let entry = group.entries.remove(&index).ok_or(Wrong::Missing("no such flow entry"))?;
+        if let Some(numbers) = group.by_value.get_mut(&entry.value) {
+            numbers.remove(&index);
+            if numbers.is_empty() {
+                group.by_value.remove(&entry.value);
+            }
+        }
+        Ok(())
+    }
+
+    /// The entry that decides.
+    pub(super) fn find(&self, param: &Param) -> Option<&EntryContext> {
+        self.groups.values().find_map(|group| {
+            let index = group.by_value.get(&group.mask.of(param))?.first()?;
+            group.entries.get(index).map(|entry| &entry.context)
+        })
+    }
+}

@@ -1,0 +1,243 @@
+//! Receive side scaling: a number from a packet's addresses and ports.
+
+use super::headers::{Headers, Ip};
+
+/// Bits of `selected_fields` (Linux `include/linux/mlx5/device.h`, `MLX5_HASH_FIELD_SEL_*`).
+const SRC_IP: u32 = 1 << 0;
+const DST_IP: u32 = 1 << 1;
+const SRC_PORT: u32 = 1 << 2;
+const DST_PORT: u32 = 1 << 3;
+const IPSEC_SPI: u32 = 1 << 4;
+/// All that this device hashes.
+pub(crate) const FIELDS: u32 = SRC_IP | DST_IP | SRC_PORT | DST_PORT | IPSEC_SPI;
+
+/// How the number is made (`rx_hash_fn`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum HashFunction {
+    /// It is 0.
+    #[default]
+    None,
+    /// All bytes of the fields by exclusive or, the bits of the result in reverse order: Linux looks entries up with the bits
+    /// of their place reversed (`en/rqt.c`, `mlx5e_bits_invert`).
+    InvertedXor8,
+    /// Microsoft's "Verifying the RSS Hash Calculation".
+    Toeplitz,
+}
+
+/// Which fields, of packets of which kind (`rx_hash_field_select`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Selector {
+    pub(crate) ipv6: bool,
+    pub(crate) udp: bool,
+    pub(crate) fields: u32,
+}
+
+/// How a TIR hashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HashContext {
+    pub(crate) function: HashFunction,
+    pub(crate) symmetric: bool,
+    pub(crate) key: [u8; 40],
+    pub(crate) selector: Selector,
+}
+
+/// Number of a packet, and what of it went in, for `rss_hash_result` and `rss_hash_type` of its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Hash {
+    pub(super) value: u32,
+    pub(super) kind: u8,
+}
+
+impl HashContext {
+    pub(super) fn of(&self, headers: &Headers) -> Hash {
+        let ip = headers.ip.as_ref().filter(|ip| ip.v6 == self.selector.ipv6);
+        let Some(ip) = ip.filter(|_| self.function != HashFunction::None) else {
+            return Hash::default();
+        };
+        let (input, kind) = self.input(ip);
+        if input.is_empty() {
+            return Hash::default();
+        }
+        let value = match self.function {
+            HashFunction::None => 0,
+            HashFunction::InvertedXor8 => {
+                u32::from(input.iter().fold(0, |all: u8, byte| all ^ byte).reverse_bits())
+            }
+            HashFunction::Toeplitz => toeplitz(&self.key, &input),
+        };
+        Hash { value, kind }
+    }
+
+    /// The fields in the order of Microsoft's definition, and the type: in pairs of bits what was selected of source address,
+    /// destination address, source port, destination port (device.h, `CQE_RSS_HTYPE_IP`, `CQE_RSS_HTYPE_L4`).
+    fn input(&self, ip: &Ip) -> (Vec<u8>, u8) {
+        let has = |field: u32| self.selector.fields & field != 0;
+        let first = if ip.v6 { 0 } else { 12 };
+        let l3 = if ip.v6 { 0b10 } else { 0b01 };
+        let (src, dst) = (&ip.src[first..], &ip.dst[first..]);
+        let (mut input, mut kind) = (Vec::with_capacity(36), 0);
+        pair(&mut input, (src, dst), (has(SRC_IP), has(DST_IP)), self.symmetric);
+        kind |= if has(SRC_IP) { l3 } else { 0 } | if has(DST_IP) { l3 << 2 } else { 0 };
+        if let Some(l4) = ip.l4.filter(|l4| l4.tcp != self.selector.udp) {
+            let ports = (&l4.src.to_be_bytes()[..], &l4.dst.to_be_bytes()[..]);
+            pair(&mut input, ports, (has(SRC_PORT), has(DST_PORT)), self.symmetric);
+            let l4 = if l4.tcp { 0b01 } else { 0b10 };
+            kind |=
+                if has(SRC_PORT) { l4 << 4 } else { 0 } | if has(DST_PORT) { l4 << 6 } else { 0 };
+        }
+        if let Some(spi) = ip.spi.filter(|_| has(IPSEC_SPI)) {
+            input.extend(spi.to_be_bytes());
+            kind |= 0b11 << 6;
+        }
+        (input, kind)
+    }
+}
+
+/// Source and destination, as far as they are selected. If both are, symmetry puts their or and their exclusive or in their
+/// places (Linux uapi `ethtool.h`, `RXH_XFRM_SYM_OR_XOR`, which is what mlx5e offers).
+fn pair(input: &mut Vec<u8>, (src, dst): (&[u8], &[u8]), selected: (bool, bool), symmetric: bool) {
+    match selected {
+        (true, true) if symmetric => {
+            input.extend(src.iter().zip(dst).map(|(a, b)| a | b));
+            input.extend(src.iter().zip(dst).map(|(a, b)| a ^ b));
+        }
+        (with_src, with_dst) => {
+            input.extend_from_slice(if with_src { src } else { &[] });
+            input.extend_from_slice(if with_dst { dst } else { &[] });
+        }
+    }
+}
+
+/// For each bit of the input that is set: the 32 bits of the key that start there.
+fn toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
+    let mut window = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
+    let mut next = key[4..].iter();
+    let mut hash = 0;
+    for byte in input {
+        // Addresses and ports are 36 bytes at most, so the key lasts.
+        let coming = next.next().copied().unwrap_or_default();
+        for bit in (0..8).rev() {
+            if byte >> bit & 1 != 0 {
+                hash ^= window;
+            }
+            window = window << 1 | u32::from(coming >> bit & 1);
+        }
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::frame::Packet;
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    /// Microsoft, "Verifying the RSS Hash Calculation": the key of its examples.
+    const KEY: [u8; 40] = [
+        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
+        0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
+        0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+    ];
+
+    fn context(ipv6: bool, fields: u32) -> HashContext {
+        let selector = Selector { ipv6, udp: false, fields };
+        let function = HashFunction::Toeplitz;
+        HashContext { function, symmetric: false, key: KEY, selector }
+    }
+
+    fn hash(context: &HashContext, packet: &Packet) -> Hash {
+        context.of(&Headers::parse(&packet.bytes()))
+    }
+
+    /// The same page: destination, source, hash of addresses, hash with ports.
+    #[test]
+    fn microsofts_examples_for_ipv4() {
+        let examples = [
+            ("161.142.100.80", 1766, "66.9.149.187", 2794, 0x323e_8fc2, 0x51cc_c178),
+            ("65.69.140.83", 4739, "199.92.111.2", 14230, 0xd718_262a, 0xc626_b0ea),
+            ("12.22.207.184", 38024, "24.19.198.95", 12898, 0xd2d0_a5de, 0x5c2b_394a),
+            ("209.142.163.6", 2217, "38.27.205.30", 48228, 0x8298_9176, 0xafc7_327f),
+            ("202.188.127.2", 1303, "153.39.163.191", 44251, 0x5d18_09c5, 0x10e8_28a2),
+        ];
+        for (dst, dport, src, sport, addresses, all) in examples {
+            let (src, dst): (Ipv4Addr, Ipv4Addr) = (src.parse().unwrap(), dst.parse().unwrap());
+            let packet = Packet::tcp().v4(src.octets(), dst.octets()).ports(sport, dport);
+            let of_addresses = hash(&context(false, SRC_IP | DST_IP), &packet);
+            assert_eq!(of_addresses, Hash { value: addresses, kind: 0b0101 });
+            assert_eq!(
+                hash(&context(false, FIELDS), &packet),
+                Hash { value: all, kind: 0b0101_0101 }
+            );
+        }
+    }
+
+    #[test]
+    fn microsofts_examples_for_ipv6() {
+        let examples = [
+            ("3ffe:2501:200:3::1", 1766, "3ffe:2501:200:1fff::7", 2794, 0x2cc1_8cd5, 0x4020_7d3d),
+            ("ff02::1", 4739, "3ffe:501:8::260:97ff:fe40:efab", 14230, 0x0f0c_461c, 0xdde5_1bbf),
+            (
+                "fe80::200:f8ff:fe21:67cf",
+                38024,
+                "3ffe:1900:4545:3:200:f8ff:fe21:67cf",
+                44251,
+                0x4b61_e985,
+                0x02d1_feef,
+            ),
+        ];
+        for (dst, dport, src, sport, addresses, all) in examples {
+            let (src, dst): (Ipv6Addr, Ipv6Addr) = (src.parse().unwrap(), dst.parse().unwrap());
+            let packet = Packet::tcp().v6(src.octets(), dst.octets()).ports(sport, dport);
+            let of_addresses = hash(&context(true, SRC_IP | DST_IP), &packet);
+            assert_eq!(of_addresses, Hash { value: addresses, kind: 0b1010 });
+            assert_eq!(
+                hash(&context(true, FIELDS), &packet),
+                Hash { value: all, kind: 0b0101_1010 }
+            );
+        }
+    }
+
+    #[test]
+    fn packets_of_another_kind_have_none() {
+        let v4 = Packet::tcp().v4([1, 2, 3, 4], [5, 6, 7, 8]);
+        assert_eq!(hash(&context(true, FIELDS), &v4), Hash::default());
+        // The ports of UDP are not those of TCP; the addresses are.
+        let udp = Packet::udp().v4([1, 2, 3, 4], [5, 6, 7, 8]);
+        let of_udp = hash(&context(false, FIELDS), &udp);
+        assert_eq!(of_udp, hash(&context(false, SRC_IP | DST_IP), &v4));
+        assert_eq!(hash(&context(false, 0), &v4), Hash::default());
+    }
+
+    #[test]
+    fn an_association_of_ipsec_is_hashed() {
+        let context = context(false, SRC_IP | DST_IP | IPSEC_SPI);
+        // The index is where ports would be, so this is the first of Microsoft's examples.
+        let dst: Ipv4Addr = "161.142.100.80".parse().unwrap();
+        let src: Ipv4Addr = "66.9.149.187".parse().unwrap();
+        let packet = Packet::tcp().v4(src.octets(), dst.octets()).ports(2794, 1766).protocol(50);
+        assert_eq!(hash(&context, &packet), Hash { value: 0x51cc_c178, kind: 0b1100_0101 });
+        // Of an authentication header it is the second word.
+        let packet = packet.ports(9, 9).seq(2794 << 16 | 1766).protocol(51);
+        assert_eq!(hash(&context, &packet), Hash { value: 0x51cc_c178, kind: 0b1100_0101 });
+    }
+
+    #[test]
+    fn symmetry_is_that_of_both_directions() {
+        let mut context = context(false, FIELDS);
+        let there = Packet::tcp().v4([10, 0, 0, 1], [10, 0, 0, 7]).ports(5000, 80);
+        let back = Packet::tcp().v4([10, 0, 0, 7], [10, 0, 0, 1]).ports(80, 5000);
+        assert_ne!(hash(&context, &there).value, hash(&context, &back).value);
+        context.symmetric = true;
+        assert_eq!(hash(&context, &there), hash(&context, &back));
+        assert_ne!(hash(&context, &there).value, 0);
+    }
+
+    #[test]
+    fn exclusive_or_of_all_bytes_reversed() {
+        let mut context = context(false, FIELDS);
+        context.function = HashFunction::InvertedXor8;
+        let packet = Packet::tcp().v4([1, 0, 0, 0], [2, 0, 0, 0]).ports(0x0400, 0x0008);
+        // 1 ^ 2 ^ 4 ^ 8, read from the other end.
+        assert_eq!(hash(&context, &packet).value, 0b1111_0000);
+    }
+}

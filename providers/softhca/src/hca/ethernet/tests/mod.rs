@@ -1,0 +1,67 @@
+//! Frames and tables, without queues around them; `tests/pci/frames.rs` has these.
+
+pub(super) mod frame;
+mod graphs;
+mod matches;
+mod ways;
+
+use super::flow::{Destination, EntryContext, GroupContext, Miss, TableContext};
+use super::headers::Headers;
+use super::matching::MATCH_LEN;
+use super::rss::{HashContext, HashFunction, Selector};
+use super::steering::{QueueOptions, Steering};
+use super::tir::{Spread, TirContext};
+use frame::Packet;
+
+/// Transport domain of the sender, and of everybody else.
+const OWN: u32 = 1;
+const OTHER: u32 = 2;
+const SQN: u32 = 0x40;
+/// The first receive queue; its TIR has the same number.
+const RQN: u32 = 0x100;
+
+fn no_hash() -> HashContext {
+    let (function, selector) = (HashFunction::None, Selector::default());
+    HashContext { function, symmetric: false, key: [0; 40], selector }
+}
+
+fn tir(spread: Spread) -> TirContext {
+    let (hears_own_unicast, hears_own_multicast) = (false, false);
+    TirContext { spread, hash: no_hash(), domain: OTHER, hears_own_unicast, hears_own_multicast }
+}
+
+fn table(level: u8, miss: Miss) -> TableContext {
+    TableContext { level, log_size: 4, miss }
+}
+
+fn to(destinations: &[Destination]) -> EntryContext {
+    EntryContext { tag: 0, destinations: destinations.to_vec(), counters: Vec::new() }
+}
+
+/// A sender, eight queues with a TIR each, and table 1, empty, as the root.
+fn scene() -> Steering {
+    let mut steering = Steering::default();
+    steering.add_sender(SQN, OWN);
+    for rqn in RQN..RQN + 8 {
+        steering.set_queue(rqn, QueueOptions::default());
+        steering.set_tir(rqn, tir(Spread::Queue(rqn))).unwrap();
+    }
+    steering.add_table(1, table(1, Miss::Drop)).unwrap();
+    steering.set_root(Some(1)).unwrap();
+    steering
+}
+
+/// A group of the whole table that looks at nothing, and its first entry.
+fn catch_all(steering: &mut Steering, table: u32, destinations: &[Destination]) {
+    let criteria = &[0; MATCH_LEN];
+    let group = GroupContext { first: 0, last: 15, enable: 0, criteria };
+    steering.add_group(table, 100 + table, group).unwrap();
+    steering.add_entry(table, (100 + table, 0), criteria, to(destinations)).unwrap();
+}
+
+/// The queues that a packet gets to.
+fn reached(steering: &mut Steering, packet: &Packet) -> Vec<u32> {
+    let bytes = packet.bytes();
+    let copies = steering.route(&Headers::parse(&bytes), bytes.len(), SQN);
+    copies.iter().map(|copy| copy.rqn).collect()
+}

@@ -1,0 +1,625 @@
+//! Frames from a send queue to receive queues, by tables that were made by commands.
+
+use uverbs_mlx5_prm::cmd::flow::{self, fte_match_param, fte_match_set_lyr_2_4};
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+use uverbs_mlx5_prm::cmd::rq::wq;
+use uverbs_mlx5_prm::cmd::{nic, simple, sq, steering};
+
+use crate::driver::{Cq, Driver, with_page};
+
+/// What of a frame is in the WQE.
+const INLINE: usize = 18;
+/// Bytes of a receive.
+const ROOM: u32 = 2048;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// A send queue, a receive queue, and a TIR in front of it.
+struct Station {
+    domain: u32,
+    sqn: u32,
+    send_ring: u64,
+    record: u64,
+    sent: u32,
+    rqn: u32,
+    receive_ring: u64,
+    receive_record: u64,
+    received: u32,
+    /// Where receives put frames, and where a send takes the rest of one from.
+    buffers: u64,
+    rest: u64,
+    tirn: u32,
+    cq: Cq,
+}
+
+fn modify(driver: &mut Driver, opcode: CmdOpcode, number: u32, from: u64, to: u64) -> CmdStatus {
+    // SQs and RQs have their states in the same places.
+    let mut input = [0; sq::modify_sq_in::SIZE];
+    sq::modify_sq_in::SQN.set(&mut input, number.into());
+    sq::modify_sq_in::SQ_STATE.set(&mut input, from);
+    sq::sqc::STATE.set(sq::modify_sq_in::CTX.of_mut(&mut input), to);
+    driver.run(opcode, 0, &input, 16).0
+}
+
+fn number(output: &[u8]) -> u32 {
+    sq::create_sq_out::SQN.get32(output)
+}
+
+impl Station {
+    fn new(driver: &mut Driver, eqn: u32) -> Self {
+        let domain = driver.ok(CmdOpcode::ALLOC_TRANSPORT_DOMAIN, 0, &[0; 16], 16);
+        let domain = simple::alloc_transport_domain_out::TRANSPORT_DOMAIN.get32(&domain);
+        let mut tis = [0; steering::create_tis_in::SIZE];
+        let context = steering::create_tis_in::CTX.of_mut(&mut tis);
+        steering::tisc::TRANSPORT_DOMAIN.set(context, domain.into());
+        let tisn = number(&driver.ok(CmdOpcode::CREATE_TIS, 0, &tis, 16));
+        let cq = driver.cq(eqn);
+        let (send_ring, record) = (driver.page(), driver.page());
+        let (receive_ring, receive_record) = (driver.page(), driver.page());
+        let mut input = with_page(sq::create_sq_in::SIZE, send_ring);
+        let context = sq::create_sq_in::CTX.of_mut(&mut input);
+        sq::sqc::CQN.set(context, cq.number.into());
+        sq::sqc::USER_INDEX.set(context, 0x55);
+        sq::sqc::TIS_LST_SZ.set(context, 1);
+        sq::sqc::TIS_NUM_0.set(context, tisn.into());
+        ring(driver, sq::sqc::WQ.of_mut(context), 6, record);
+        let sqn = number(&driver.ok(CmdOpcode::CREATE_SQ, 0, &input, 16));
+        assert_eq!(modify(driver, CmdOpcode::MODIFY_SQ, sqn, 0, 1), CmdStatus::OK);
+        let rqn = receive_queue(driver, &cq, receive_ring, receive_record, true);
+        assert_eq!(modify(driver, CmdOpcode::MODIFY_RQ, rqn, 0, 1), CmdStatus::OK);
+        let tirn = tir(driver, domain, rqn);
+        let (buffers, rest) = (driver.page(), driver.page());
+        for _ in 0..15 {
+            driver.page();
+        }
+        Station {
+            domain,
+            sqn,
+            send_ring,
+            record,
+            sent: 0,
+            rqn,
+            receive_ring,
+            receive_record,
+            received: 0,
+            buffers: rest + 4096,
+            rest: buffers,
+            tirn,
+            cq,
+        }
+    }
+
+    /// Posts a receive of one segment.
+    fn post(&mut self, driver: &Driver, room: u32) {
+        let slot = u64::from(self.received % 16);
+        let mut wqe = room.to_be_bytes().to_vec();
+        wqe.extend(driver.lkey.to_be_bytes());
+        wqe.extend((self.buffers + slot * u64::from(ROOM)).to_be_bytes());
+        driver.host.write(self.receive_ring + 16 * slot, &wqe);
+        self.received += 1;
+        driver.host.write(self.receive_record, &self.received.to_be_bytes());
+    }
+
+    /// The bytes of a receive, and its completion.
+    fn arrival(&mut self, driver: &mut Driver) -> (Vec<u8>, Vec<u8>) {
+        let cqe = driver.poll(&mut self.cq);
+        assert_eq!(cqe[63] >> 4, 2, "a message came: {cqe:x?}");
+        let slot = u64::from(u16::from_be_bytes([cqe[60], cqe[61]]) % 16);
+        let len = u32::from_be_bytes(cqe[44..48].try_into().unwrap()) as usize;
+        (driver.host.read(self.buffers + slot * u64::from(ROOM), len), cqe)
+    }
+
+    /// Sends a frame and takes its completion. `flags` are those of checksums.
+    fn send(&mut self, driver: &mut Driver, frame: &[u8], flags: u8) {
+        let mut segment = [0; 32];
+        segment[4] = flags;
+        segment[13] = INLINE as u8;
+        segment[14..].copy_from_slice(&frame[..INLINE]);
+        self.send_wqe(driver, 0x0a, &segment, &frame[INLINE..]);
+        let cqe = driver.poll(&mut self.cq);
+        assert_eq!((cqe[63] >> 4, cqe[35]), (0, 0x55), "a send of ours completed: {cqe:x?}");
+    }
+
+    /// Opcode, Ethernet segment with inline header, and what follows it.
+    fn send_wqe(&mut self, driver: &mut Driver, opcode: u32, ethernet: &[u8], rest: &[u8]) {
+        driver.host.write(self.rest, rest);
+        let segments = 2 + ethernet.len() as u32 / 16;
+        let mut wqe = ((self.sent & 0xffff) << 8 | opcode).to_be_bytes().to_vec();
+        wqe.extend((self.sqn << 8 | segments).to_be_bytes());
+        wqe.extend([0, 0, 0, 8, 0, 0, 0, 0]);
+        wqe.extend(ethernet);
+        wqe.extend((rest.len() as u32).to_be_bytes());
+        wqe.extend(driver.lkey.to_be_bytes());
+        wqe.extend(self.rest.to_be_bytes());
+        // The ring has 16 units; a WQE of several may go around its end.
+        for (part, bytes) in wqe.chunks(64).enumerate() {
+            let slot = (u64::from(self.sent) + part as u64) % 16;
+            driver.host.write(self.send_ring + 64 * slot, bytes);
+        }
+        let doorbell = u64::from_be_bytes(wqe[..8].try_into().unwrap());
+        self.sent += wqe.len().div_ceil(64) as u32;
+        driver.host.write(self.record + 4, &self.sent.to_be_bytes());
+        driver.host.ring(u64::from(driver.uar) * 4096 + 0x800, doorbell);
+    }
+}
+
+/// A ring of 16.
+fn ring(driver: &Driver, queue: &mut [u8], log_stride: u64, record: u64) {
+    wq::WQ_TYPE.set(queue, 1);
+    wq::LOG_WQ_STRIDE.set(queue, log_stride);
+    wq::LOG_WQ_SZ.set(queue, 4);
+    wq::UAR_PAGE.set(queue, driver.uar.into());
+    wq::PD.set(queue, driver.pd.into());
+    wq::DBR_ADDR.set(queue, record);
+}
+
+fn receive_queue(driver: &mut Driver, cq: &Cq, at: u64, record: u64, keeps_vlan: bool) -> u32 {
+    let mut input = with_page(sq::create_rq_in::SIZE, at);
+    let context = sq::create_rq_in::CTX.of_mut(&mut input);
+    sq::rqc::CQN.set(context, cq.number.into());
+    sq::rqc::USER_INDEX.set(context, 0x66);
+    sq::rqc::VSD.set(context, keeps_vlan.into());
+    ring(driver, sq::rqc::WQ.of_mut(context), 4, record);
+    number(&driver.ok(CmdOpcode::CREATE_RQ, 0, &input, 16))
+}
+
+fn tir(driver: &mut Driver, domain: u32, rqn: u32) -> u32 {
+    let mut input = [0; steering::create_tir_in::SIZE];
+    let context = steering::create_tir_in::CTX.of_mut(&mut input);
+    steering::tirc::TRANSPORT_DOMAIN.set(context, domain.into());
+    steering::tirc::INLINE_RQN.set(context, rqn.into());
+    number(&driver.ok(CmdOpcode::CREATE_TIR, 0, &input, 16))
+}
+
+/// A table of 16 that is the root, with a group that looks at the destination's address.
+struct Table {
+    number: u32,
+    group: u32,
+}
+
+impl Table {
+    fn root(driver: &mut Driver) -> Self {
+        let mut input = [0; flow::create_flow_table_in::SIZE];
+        let context = flow::create_flow_table_in::FLOW_TABLE_CONTEXT.of_mut(&mut input);
+        flow::flow_table_context::LOG_SIZE.set(context, 4);
+        let table = number(&driver.ok(CmdOpcode::CREATE_FLOW_TABLE, 0, &input, 16));
+        let mut input = [0; flow::set_flow_table_root_in::SIZE];
+        flow::set_flow_table_root_in::TABLE_ID.set(&mut input, table.into());
+        driver.ok(CmdOpcode::SET_FLOW_TABLE_ROOT, 0, &input, 16);
+        let mut input = [0; flow::create_flow_group_in::SIZE];
+        flow::create_flow_group_in::TABLE_ID.set(&mut input, table.into());
+        flow::create_flow_group_in::END_FLOW_INDEX.set(&mut input, 15);
+        flow::create_flow_group_in::MATCH_CRITERIA_ENABLE.set(&mut input, 1);
+        let criteria = flow::create_flow_group_in::MATCH_CRITERIA.of_mut(&mut input);
+        address(criteria, [0xff; 6]);
+        let group = number(&driver.ok(CmdOpcode::CREATE_FLOW_GROUP, 0, &input, 16));
+        Table { number: table, group }
+    }
+
+    /// What goes to `dmac` goes to a TIR, if there is one, and is counted, if there is a counter.
+    fn entry(&self, index: u32, dmac: [u8; 6], tirn: Option<u32>, counter: Option<u32>) -> Vec<u8> {
+        let mut input = vec![0; flow::set_fte_in::SIZE];
+        flow::set_fte_in::TABLE_ID.set(&mut input, self.number.into());
+        flow::set_fte_in::FLOW_INDEX.set(&mut input, index.into());
+        let context = flow::set_fte_in::FLOW_CONTEXT.of_mut(&mut input);
+        flow::flow_context::GROUP_ID.set(context, self.group.into());
+        flow::flow_context::FLOW_TAG.set(context, 0xabc);
+        let (mut action, mut lists) = (2, Vec::new());
+        if let Some(tirn) = tirn {
+            action = 4;
+            flow::flow_context::DESTINATION_LIST_SIZE.set(context, 1);
+            lists.extend((2 << 24 | tirn).to_be_bytes());
+            lists.extend([0; 4]);
+        }
+        if let Some(counter) = counter {
+            action |= 8;
+            flow::flow_context::FLOW_COUNTER_LIST_SIZE.set(context, 1);
+            lists.extend(counter.to_be_bytes());
+            lists.extend([0; 4]);
+        }
+        flow::flow_context::ACTION.set(context, action);
+        address(flow::flow_context::MATCH_VALUE.of_mut(context), dmac);
+        input.extend(lists);
+        input
+    }
+
+    fn add(&self, driver: &mut Driver, index: u32, dmac: [u8; 6], station: &Station) {
+        let input = self.entry(index, dmac, Some(station.tirn), None);
+        driver.ok(CmdOpcode::SET_FLOW_TABLE_ENTRY, 0, &input, 16);
+    }
+}
+
+fn address(param: &mut [u8], mac: [u8; 6]) {
+    let outer = fte_match_param::OUTER_HEADERS.of_mut(param);
+    let [a, b, c, d, e, f] = mac.map(u64::from);
+    fte_match_set_lyr_2_4::DMAC_47_16.set(outer, a << 24 | b << 16 | c << 8 | d);
+    fte_match_set_lyr_2_4::DMAC_15_0.set(outer, e << 8 | f);
+}
+
+/// An IPv4 packet from 10.0.0.2 to 10.0.0.1, checksums zero.
+fn packet(dmac: [u8; 6], tag: Option<u16>, protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let mut l4 = vec![0x12, 0x34, 0, 53];
+    match protocol {
+        TCP => l4.extend([0, 0, 0, 9, 0, 0, 0, 0, 0x50, 0x18, 0xff, 0xff, 0, 0, 0, 0]),
+        _ => l4.extend([0, 8 + payload.len() as u8, 0, 0]),
+    }
+    l4.extend(payload);
+    let mut frame = [&dmac[..], &[2, 0, 0, 0, 0, 2]].concat();
+    if let Some(tag) = tag {
+        frame.extend([0x81, 0]);
+        frame.extend(tag.to_be_bytes());
+    }
+    frame.extend([8, 0, 0x45, 0, 0, 20 + l4.len() as u8, 0, 7, 0x40, 0, 64, protocol, 0, 0]);
+    frame.extend([10, 0, 0, 2, 10, 0, 0, 1]);
+    frame.extend(l4);
+    frame
+}
+
+/// RFC 1071, by the book: 0xffff over bytes with their checksum among them.
+fn sum(bytes: &[u8]) -> u32 {
+    let mut total: u32 = 0;
+    for pair in bytes.chunks(2) {
+        total += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+        total = (total >> 16) + (total & 0xffff);
+    }
+    total
+}
+
+const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
+const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
+const EVERYBODY: [u8; 6] = [0xff; 6];
+
+/// Two stations of domains of their own, and a table.
+fn scene() -> (Driver, Station, Station, Table) {
+    let mut driver = Driver::ethernet();
+    let eqn = driver.eq(1, 0);
+    let a = Station::new(&mut driver, eqn);
+    let b = Station::new(&mut driver, eqn);
+    let table = Table::root(&mut driver);
+    (driver, a, b, table)
+}
+
+#[test]
+fn a_frame_gets_to_whom_an_entry_names() {
+    let (mut driver, mut a, mut b, table) = scene();
+    table.add(&mut driver, 0, B, &b);
+    let data: Vec<u8> = (0..100).collect();
+    for round in 0..40 {
+        b.post(&driver, ROOM);
+        let frame = packet(B, None, UDP, &data[round..]);
+        a.send(&mut driver, &frame, 0);
+        let (got, cqe) = b.arrival(&mut driver);
+        assert_eq!(got, frame);
+        assert_eq!(cqe[35], 0x66, "user index");
+        assert_eq!(cqe[57..60], [0, 0xa, 0xbc], "flow tag");
+    }
+    // No entry for it: gone. Then one that is found again proves it.
+    b.post(&driver, ROOM);
+    a.send(&mut driver, &packet(A, None, UDP, b"nobody"), 0);
+    a.send(&mut driver, &packet(B, None, UDP, b"somebody"), 0);
+    let (got, _) = b.arrival(&mut driver);
+    assert!(got.windows(8).any(|part| part == b"somebody"));
+    // What is short is filled up to what Ethernet carries.
+    b.post(&driver, ROOM);
+    let short = packet(B, None, UDP, b"");
+    a.send(&mut driver, &short, 0);
+    let (got, _) = b.arrival(&mut driver);
+    assert_eq!((got.len(), &got[..short.len()]), (60, &short[..]));
+    assert!(got[short.len()..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn multicast_reaches_others_and_oneself_if_wanted() {
+    let (mut driver, mut a, mut b, table) = scene();
+    let mut input = table.entry(0, EVERYBODY, Some(a.tirn), None);
+    let context = flow::set_fte_in::FLOW_CONTEXT.of_mut(&mut input);
+    flow::flow_context::DESTINATION_LIST_SIZE.set(context, 2);
+    input.extend((2 << 24 | b.tirn).to_be_bytes());
+    input.extend([0; 4]);
+    driver.ok(CmdOpcode::SET_FLOW_TABLE_ENTRY, 0, &input, 16);
+    for bits in [0u64, 2, 1] {
+        let mut input = [0; steering::modify_tir_in::SIZE];
+        steering::modify_tir_in::TIRN.set(&mut input, a.tirn.into());
+        // self_lb_en of the bitmask.
+        steering::modify_tir_in::BITMASK.set(&mut input, 1 << 4);
+        let context = steering::modify_tir_in::CTX.of_mut(&mut input);
+        steering::tirc::SELF_LB_BLOCK.set(context, bits);
+        driver.ok(CmdOpcode::MODIFY_TIR, 0, &input, 16);
+        a.post(&driver, ROOM);
+        b.post(&driver, ROOM);
+        let frame = packet(EVERYBODY, None, UDP, &[bits as u8; 60]);
+        a.send(&mut driver, &frame, 0);
+        assert_eq!(b.arrival(&mut driver).0, frame);
+        if bits == 2 {
+            assert_eq!(a.arrival(&mut driver).0, frame);
+        }
+    }
+    // Nothing else came: the next completion is of the next frame.
+    let frame = packet(EVERYBODY, None, UDP, b"the last of them, and the only one for both");
+    b.send(&mut driver, &frame, 0);
+    assert_eq!(a.arrival(&mut driver).0, frame);
+    assert_ne!(a.domain, b.domain);
+}
+
+#[test]
+fn checksums_are_computed_and_verified() {
+    let (mut driver, mut a, mut b, table) = scene();
+    table.add(&mut driver, 0, B, &b);
+    let checks = |cqe: &[u8]| (cqe[28] & 7, cqe[29] >> 2 & 3, cqe[29] >> 4 & 7);
+    for (protocol, kind) in [(TCP, 4), (UDP, 2)] {
+        for payload in [&b"even"[..], b"odd bytes"] {
+            let frame = packet(B, None, protocol, payload);
+            // Asked for neither: TCP's and IPv4's are wrong, UDP has none.
+            b.post(&driver, ROOM);
+            a.send(&mut driver, &frame, 0);
+            let (_, cqe) = b.arrival(&mut driver);
+            let l4_ok = if protocol == UDP { 4 } else { 0 };
+            assert_eq!(checks(&cqe), (1 | l4_ok, 2, kind));
+            b.post(&driver, ROOM);
+            a.send(&mut driver, &frame, 0xc0);
+            let (got, cqe) = b.arrival(&mut driver);
+            assert_eq!(checks(&cqe), (7, 2, kind));
+            let ip = &got[14..frame.len()];
+            assert_eq!(sum(&ip[..20]), 0xffff);
+            let mut segment = ip[12..20].to_vec();
+            segment.extend([0, protocol, 0, (ip.len() - 20) as u8]);
+            segment.extend(&ip[20..]);
+            assert_eq!(sum(&segment), 0xffff);
+            // Of all that IP counts, for the driver.
+            let whole = u32::from(u16::from_be_bytes([cqe[20], cqe[21]]));
+            assert_eq!(whole, sum(ip));
+            // Broken on the way.
+            let mut broken = got.clone();
+            broken[frame.len() - 1] ^= 1;
+            b.post(&driver, ROOM);
+            a.send(&mut driver, &broken, 0);
+            assert_eq!(checks(&b.arrival(&mut driver).1), (3, 2, kind));
+        }
+    }
+}
+
+#[test]
+fn tags_are_inserted_and_stripped() {
+    let (mut driver, mut a, b, table) = scene();
+    let cq = Cq { ..b.cq };
+    let (at, record) = (driver.page(), driver.page());
+    let rqn = receive_queue(&mut driver, &cq, at, record, false);
+    assert_eq!(modify(&mut driver, CmdOpcode::MODIFY_RQ, rqn, 0, 1), CmdStatus::OK);
+    let tirn = tir(&mut driver, b.domain, rqn);
+    let mut b = Station { rqn, receive_ring: at, receive_record: record, tirn, cq, ..b };
+    table.add(&mut driver, 0, B, &b);
+    let plain = packet(B, None, UDP, &[7; 80]);
+    b.post(&driver, ROOM);
+    a.send(&mut driver, &packet(B, Some(0xa123), UDP, &[7; 80]), 0);
+    let (got, cqe) = b.arrival(&mut driver);
+    assert_eq!(got, plain);
+    assert_eq!((cqe[29] & 1, &cqe[30..32]), (1, &[0xa1, 0x23][..]));
+    assert_eq!(cqe[29] >> 4 & 7, 2, "what is behind the tag is seen");
+    // Without a tag there is none to strip.
+    b.post(&driver, ROOM);
+    a.send(&mut driver, &plain, 0);
+    let (got, cqe) = b.arrival(&mut driver);
+    assert_eq!((got, cqe[29] & 1), (plain.clone(), 0));
+    // Told to leave them, and to insert one: type 1 of the segment, with the tag in place of a header.
+    let mut input = [0; sq::modify_rq_in::SIZE];
+    sq::modify_rq_in::RQN.set(&mut input, rqn.into());
+    sq::modify_rq_in::RQ_STATE.set(&mut input, 1);
+    sq::modify_rq_in::MODIFY_BITMASK.set(&mut input, 2);
+    let context = sq::modify_rq_in::CTX.of_mut(&mut input);
+    sq::rqc::STATE.set(context, 1);
+    sq::rqc::VSD.set(context, 1);
+    driver.ok(CmdOpcode::MODIFY_RQ, 0, &input, 16);
+    b.post(&driver, ROOM);
+    let mut segment = [0; 16];
+    segment[12..].copy_from_slice(&[0x80, 0, 0xa1, 0x23]);
+    a.send_wqe(&mut driver, 0x0a, &segment, &plain);
+    driver.poll(&mut a.cq);
+    let (got, cqe) = b.arrival(&mut driver);
+    assert_eq!((got, cqe[29] & 1), (packet(B, Some(0xa123), UDP, &[7; 80]), 0));
+}
+
+#[test]
+fn a_large_send_is_cut() {
+    let (mut driver, mut a, mut b, table) = scene();
+    table.add(&mut driver, 0, B, &b);
+    for _ in 0..3 {
+        b.post(&driver, ROOM);
+    }
+    let header = packet(B, None, TCP, b"");
+    let mut segment = [0; 80];
+    segment[4] = 0xc0;
+    segment[6..8].copy_from_slice(&500u16.to_be_bytes());
+    segment[13] = header.len() as u8;
+    segment[14..14 + header.len()].copy_from_slice(&header);
+    let segment = &segment[..(14 + header.len()).next_multiple_of(16)];
+    let payload: Vec<u8> = (0..1300u32).map(|at| (at / 5) as u8).collect();
+    a.send_wqe(&mut driver, 0x0e, segment, &payload);
+    driver.poll(&mut a.cq);
+    let mut stream: Vec<u8> = Vec::new();
+    for number in 0..3u32 {
+        let (got, cqe) = b.arrival(&mut driver);
+        assert_eq!(cqe[28] & 7, 7, "checksums are right");
+        assert_eq!(got[38..42], (9 + 500 * number).to_be_bytes(), "sequence number");
+        assert_eq!(got[47], if number == 2 { 0x18 } else { 0x10 }, "PSH in the last");
+        stream.extend(&got[header.len()..]);
+    }
+    assert_eq!(stream, payload);
+}
+
+#[test]
+fn drops_are_counted_where_a_counter_is() {
+    let (mut driver, mut a, mut b, table) = scene();
+    let counter = driver.ok(CmdOpcode::ALLOC_FLOW_COUNTER, 0, &[0; 16], 16);
+    let counter = flow::alloc_flow_counter_out::FLOW_COUNTER_ID.get32(&counter);
+    let input = table.entry(0, B, None, Some(counter));
+    driver.ok(CmdOpcode::SET_FLOW_TABLE_ENTRY, 0, &input, 16);
+    let frame = packet(B, None, UDP, &[1; 100]);
+    b.post(&driver, ROOM);
+    for _ in 0..3 {
+        a.send(&mut driver, &frame, 0);
+    }
+    let query = |driver: &mut Driver, clear: u64| {
+        let mut input = [0; flow::query_flow_counter_in::SIZE];
+        flow::query_flow_counter_in::FLOW_COUNTER_ID.set(&mut input, counter.into());
+        flow::query_flow_counter_in::CLEAR.set(&mut input, clear);
+        let answer = driver.ok(CmdOpcode::QUERY_FLOW_COUNTER, 0, &input, 32);
+        let counted = flow::query_flow_counter_out::FLOW_STATISTICS.of(&answer);
+        (flow::traffic_counter::PACKETS.get(counted), flow::traffic_counter::OCTETS.get(counted))
+    };
+    assert_eq!(query(&mut driver, 1), (3, 3 * frame.len() as u64));
+    assert_eq!(query(&mut driver, 0), (0, 0));
+    // The entry forwards from now on.
+    let mut input = table.entry(0, B, Some(b.tirn), Some(counter));
+    flow::set_fte_in::MODIFY_ENABLE_MASK.set(&mut input, 0b1101);
+    driver.ok(CmdOpcode::SET_FLOW_TABLE_ENTRY, 1, &input, 16);
+    a.send(&mut driver, &frame, 0);
+    assert_eq!(b.arrival(&mut driver).0, frame);
+    assert_eq!(query(&mut driver, 0).0, 1);
+    let number = flow::dealloc_flow_counter_in::FLOW_COUNTER_ID;
+    assert_eq!(driver.about(CmdOpcode::DEALLOC_FLOW_COUNTER, number, counter), CmdStatus::OK);
+    assert_ne!(driver.about(CmdOpcode::DEALLOC_FLOW_COUNTER, number, counter), CmdStatus::OK);
+}
+
+#[test]
+fn a_queue_of_queues_takes_its_share() {
+    let (mut driver, mut a, mut b, table) = scene();
+    let (at, record) = (driver.page(), driver.page());
+    let second = receive_queue(&mut driver, &b.cq, at, record, true);
+    let list = |rqns: &[u32]| {
+        let mut input = vec![0; steering::create_rqt_in::SIZE];
+        let context = steering::create_rqt_in::RQT_CONTEXT.of_mut(&mut input);
+        steering::rqtc::RQT_MAX_SIZE.set(context, 4);
+        steering::rqtc::RQT_ACTUAL_SIZE.set(context, rqns.len() as u64);
+        input.extend(rqns.iter().flat_map(|rqn| rqn.to_be_bytes()));
+        input
+    };
+    let refused =
+        |driver: &mut Driver, rqns: &[u32]| driver.run(CmdOpcode::CREATE_RQT, 0, &list(rqns), 16).0;
+    assert_eq!(refused(&mut driver, &[b.rqn, 0x12345]), CmdStatus::BAD_RES_ERR);
+    assert_eq!(refused(&mut driver, &[b.rqn; 5]), CmdStatus::BAD_PARAM_ERR);
+    assert_eq!(refused(&mut driver, &[]), CmdStatus::BAD_PARAM_ERR);
+    let rqtn = number(&driver.ok(CmdOpcode::CREATE_RQT, 0, &list(&[second, b.rqn]), 16));
+    let mut input = [0; steering::create_tir_in::SIZE];
+    let context = steering::create_tir_in::CTX.of_mut(&mut input);
+    steering::tirc::TRANSPORT_DOMAIN.set(context, b.domain.into());
+    steering::tirc::DISP_TYPE.set(context, 1);
+    steering::tirc::INDIRECT_TABLE.set(context, rqtn.into());
+    steering::tirc::RX_HASH_FN.set(context, 1);
+    let fields = steering::tirc::RX_HASH_FIELD_SELECTOR_OUTER.of_mut(context);
+    // UDP over IPv4, source port.
+    fields.copy_from_slice(&(1u32 << 30 | 1 << 2).to_be_bytes());
+    b.tirn = number(&driver.ok(CmdOpcode::CREATE_TIR, 0, &input, 16));
+    table.add(&mut driver, 0, B, &b);
+    // The first queue isn't ready, so of two ports the one that goes to the second place arrives.
+    for port in [0u16, 0x80] {
+        b.post(&driver, ROOM);
+        let mut frame = packet(B, None, UDP, &[3; 60]);
+        frame[34..36].copy_from_slice(&port.to_be_bytes());
+        a.send(&mut driver, &frame, 0);
+        if port != 0 {
+            let (got, cqe) = b.arrival(&mut driver);
+            assert_eq!(got, frame);
+            // 0x80 reversed; what was hashed: the source port of UDP.
+            assert_eq!((&cqe[12..16], cqe[16]), (&[0, 0, 0, 1][..], 0b10 << 4));
+        }
+    }
+    // Both places are the queue's now.
+    let mut input = list(&[b.rqn, b.rqn]);
+    steering::modify_rqt_in::RQTN.set(&mut input, rqtn.into());
+    steering::modify_rqt_in::BITMASK.set(&mut input, 1);
+    driver.ok(CmdOpcode::MODIFY_RQT, 0, &input, 16);
+    let mut frame = packet(B, None, UDP, &[3; 60]);
+    frame[34..36].copy_from_slice(&[0, 0]);
+    a.send(&mut driver, &frame, 0);
+    assert_eq!(b.arrival(&mut driver).0, frame);
+}
+
+#[test]
+fn what_has_no_room_is_dropped_and_what_has_too_little_is_an_error() {
+    let (mut driver, mut a, mut b, table) = scene();
+    table.add(&mut driver, 0, B, &b);
+    // No receive: gone. No error either.
+    a.send(&mut driver, &packet(B, None, UDP, b"early"), 0);
+    b.post(&driver, ROOM);
+    a.send(&mut driver, &packet(B, None, UDP, b"in time"), 0);
+    assert!(b.arrival(&mut driver).0.windows(7).any(|part| part == b"in time"));
+    // Longer than what the port lets through.
+    let mut input = [0; nic::modify_nic_vport_context_in::SIZE];
+    nic::modify_nic_vport_context_in::FIELD_SELECT.set(&mut input, 1 << 6);
+    let context = nic::modify_nic_vport_context_in::NIC_VPORT_CONTEXT.of_mut(&mut input);
+    nic::nic_vport_context::MTU.set(context, 100);
+    driver.ok(CmdOpcode::MODIFY_NIC_VPORT_CONTEXT, 0, &input, 16);
+    b.post(&driver, 80);
+    a.send(&mut driver, &packet(B, None, UDP, &[5; 59]), 0);
+    // A byte more than the receive: local length error, the queue is in error and what is posted comes back.
+    a.send(&mut driver, &packet(B, None, UDP, &[6; 39]), 0);
+    let cqe = driver.poll(&mut b.cq);
+    assert_eq!((cqe[63] >> 4, cqe[55]), (14, 1), "{cqe:x?}");
+    b.post(&driver, ROOM);
+    let cqe = driver.poll(&mut b.cq);
+    assert_eq!((cqe[63] >> 4, cqe[55]), (14, 5), "{cqe:x?}");
+    let mut query = [0; 16];
+    sq::query_rq_in::RQN.set(&mut query, b.rqn.into());
+    let answer = driver.ok(CmdOpcode::QUERY_RQ, 0, &query, sq::query_rq_out::SIZE);
+    assert_eq!(sq::rqc::STATE.get(sq::query_rq_out::RQ_CONTEXT.of(&answer)), 3);
+    // Reset, and it works again.
+    assert_eq!(modify(&mut driver, CmdOpcode::MODIFY_RQ, b.rqn, 1, 0), CmdStatus::BAD_PARAM_ERR);
+    assert_eq!(modify(&mut driver, CmdOpcode::MODIFY_RQ, b.rqn, 3, 0), CmdStatus::OK);
+    driver.host.write(b.receive_record, &[0; 4]);
+    b.received = 0;
+    assert_eq!(modify(&mut driver, CmdOpcode::MODIFY_RQ, b.rqn, 0, 1), CmdStatus::OK);
+    b.post(&driver, ROOM);
+    a.send(&mut driver, &packet(B, None, UDP, b"again"), 0);
+    assert!(b.arrival(&mut driver).0.windows(5).any(|part| part == b"again"));
+}
+
+#[test]
+fn what_does_not_exist_is_refused() {
+    let (mut driver, a, b, table) = scene();
+    let set = |driver: &mut Driver, input: &[u8]| {
+        driver.run(CmdOpcode::SET_FLOW_TABLE_ENTRY, 0, input, 16).0
+    };
+    let good = table.entry(0, B, Some(b.tirn), None);
+    assert_eq!(set(&mut driver, &good[..good.len() - 8]), CmdStatus::BAD_PARAM_ERR);
+    assert_eq!(set(&mut driver, &table.entry(0, B, Some(0x777), None)), CmdStatus::BAD_RES_ERR);
+    assert_eq!(set(&mut driver, &table.entry(0, B, None, Some(9))), CmdStatus::BAD_RES_ERR);
+    for (field, value) in [
+        (flow::flow_context::ACTION, 0x4 | 0x10),
+        (flow::flow_context::ACTION, 0x4 | 0x2),
+        (flow::flow_context::EXTENDED_DESTINATION, 1),
+        (flow::flow_context::DESTINATION_LIST_SIZE, 0xff_ffff),
+        (flow::flow_context::GROUP_ID, 99),
+    ] {
+        let mut input = good.clone();
+        field.set(flow::set_fte_in::FLOW_CONTEXT.of_mut(&mut input), value);
+        assert_eq!(set(&mut driver, &input), CmdStatus::BAD_PARAM_ERR, "{field:?}");
+    }
+    assert_eq!(set(&mut driver, &good), CmdStatus::OK);
+    // Rings that are none.
+    let queue = |driver: &mut Driver, change: &dyn Fn(&mut [u8])| {
+        let mut input = with_page(sq::create_rq_in::SIZE, a.receive_ring);
+        let context = sq::create_rq_in::CTX.of_mut(&mut input);
+        sq::rqc::CQN.set(context, a.cq.number.into());
+        ring(driver, sq::rqc::WQ.of_mut(context), 4, a.receive_record);
+        change(context);
+        driver.run(CmdOpcode::CREATE_RQ, 0, &input, 16).0
+    };
+    assert_eq!(queue(&mut driver, &|_| {}), CmdStatus::OK);
+    for (field, value) in [
+        (wq::WQ_TYPE, 0),
+        (wq::WQ_TYPE, 2),
+        (wq::LOG_WQ_SZ, 31),
+        (wq::LOG_WQ_STRIDE, 15),
+        (wq::WQ_SIGNATURE, 1),
+    ] {
+        let change = |context: &mut [u8]| field.set(sq::rqc::WQ.of_mut(context), value);
+        assert_eq!(queue(&mut driver, &change), CmdStatus::BAD_PARAM_ERR, "{field:?} {value}");
+    }
+    let no_cq = |context: &mut [u8]| sq::rqc::CQN.set(context, 0xfff);
+    assert_eq!(queue(&mut driver, &no_cq), CmdStatus::BAD_RES_ERR);
+    let no_pool = |context: &mut [u8]| {
+        sq::rqc::MEM_RQ_TYPE.set(context, 1);
+        sq::rqc::RMPN.set(context, 0xfff);
+    };
+    assert_eq!(queue(&mut driver, &no_pool), CmdStatus::BAD_RES_ERR);
+}

@@ -11,8 +11,9 @@ use crate::step::Outcome;
 const QEMU_MIN: (u32, u32) = (10, 1);
 
 /// The programs of the guest, and through what they depend on, their libraries; and headers, to compile for it.
-const GUEST: [&str; 9] = [
+const GUEST: [&str; 10] = [
     "busybox-static",
+    "ethtool",
     "ibverbs-providers",
     "ibverbs-utils",
     "iproute2",

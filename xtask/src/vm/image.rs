@@ -10,9 +10,21 @@ use crate::vm::libraries::{FOLDER, Libraries};
 
 /// Folders of Debian's programs, and the beginnings of those programs' names that the guest gets.
 const PROGRAM_FOLDERS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
-const PROGRAMS: [&str; 12] = [
-    "busybox", "devlink", "ib_", "ibv_", "ip", "mckey", "python3", "rdma", "rping", "rstream",
-    "ucmatose", "udaddy",
+const PROGRAMS: [&str; 14] = [
+    "busybox",
+    "devlink",
+    "ethtool",
+    "ib_",
+    "ibv_",
+    "ip",
+    "mckey",
+    "python3",
+    "raw_ethernet_",
+    "rdma",
+    "rping",
+    "rstream",
+    "ucmatose",
+    "udaddy",
 ];
 
 /// libibverbs loads a provider for each file in the first, from the second.

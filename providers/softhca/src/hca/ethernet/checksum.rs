@@ -53,7 +53,7 @@ pub(super) fn verify(frame: &[u8], headers: &Headers) -> Verdict {
         let field = frame.get(ip.payload + UDP_FIELD..).and_then(|bytes| bytes.first_chunk());
         // None was computed (RFC 768); IPv6 doesn't allow it (RFC 8200).
         let absent = !l4.tcp && !ip.v6 && field == Some(&[0, 0]);
-        absent || segment_sum(frame, ip) == 0xffff
+        absent || !ip.cut && segment_sum(frame, ip) == 0xffff
     });
     Verdict { l3, l4 }
 }

@@ -1,4 +1,5 @@
-//! Where the headers of a frame are, and what they say. Every length in them is the sender's, so nothing is taken for granted.
+//! Where the headers of a frame are, and what they say. Every length in them is the sender's, so nothing is taken for granted;
+//! a packet that says it is longer than its frame has its headers all the same.
 
 use super::HEADER;
 
@@ -53,6 +54,8 @@ pub(super) struct Ip {
     pub(super) at: usize,
     pub(super) payload: usize,
     pub(super) end: usize,
+    /// It says that it is longer than its frame.
+    pub(super) cut: bool,
     /// An IPv4 address is the last four bytes.
     pub(super) src: [u8; 16],
     pub(super) dst: [u8; 16],
@@ -122,7 +125,7 @@ impl Ip {
         let header: &[u8; IPV4_LEN] = frame.get(at..)?.first_chunk()?;
         let len = usize::from(header[0] & 0xf) * 4;
         let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
-        if header[0] >> 4 != 4 || len < IPV4_LEN || total < len || frame.len() < at + total {
+        if header[0] >> 4 != 4 || len < IPV4_LEN || total < len || frame.len() < at + len {
             return None;
         }
         let address = |from: usize| {
@@ -136,7 +139,8 @@ impl Ip {
             v6: false,
             at,
             payload: at + len,
-            end: at + total,
+            end: frame.len().min(at + total),
+            cut: frame.len() < at + total,
             src: address(12),
             dst: address(16),
             class: header[1],
@@ -155,8 +159,9 @@ impl Ip {
     fn v6(frame: &[u8], at: usize) -> Option<Ip> {
         let header: &[u8; IPV6_LEN] = frame.get(at..)?.first_chunk()?;
         let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
-        let end = at + IPV6_LEN + payload;
-        if header[0] >> 4 != 6 || frame.len() < end {
+        let said = at + IPV6_LEN + payload;
+        let end = frame.len().min(said);
+        if header[0] >> 4 != 6 {
             return None;
         }
         let word = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
@@ -184,6 +189,7 @@ impl Ip {
             at,
             payload: next,
             end,
+            cut: end < said,
             src: header[8..24].try_into().ok()?,
             dst: header[24..40].try_into().ok()?,
             class: (word >> 20) as u8,

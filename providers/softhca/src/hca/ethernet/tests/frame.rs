@@ -20,6 +20,7 @@ pub(in super::super) struct Packet {
     seq: u32,
     flags: u16,
     payload: Vec<u8>,
+    longer: u16,
 }
 
 impl Packet {
@@ -45,6 +46,7 @@ impl Packet {
             seq: 0,
             flags: 0x10,
             payload: b"what is carried".to_vec(),
+            longer: 0,
         }
     }
 
@@ -97,6 +99,11 @@ impl Packet {
         Packet { payload: payload.to_vec(), ..self }
     }
 
+    /// Says that there is more than there is.
+    pub(in super::super) fn longer(self, longer: u16) -> Packet {
+        Packet { longer, ..self }
+    }
+
     /// With zeros for checksums.
     pub(in super::super) fn bytes(&self) -> Vec<u8> {
         let mut l4 = [self.sport.to_be_bytes(), self.dport.to_be_bytes()].concat();
@@ -119,11 +126,11 @@ impl Packet {
         if self.v6 {
             frame.extend([0x86, 0xdd]);
             frame.extend((6 << 28 | u32::from(self.class) << 20 | self.label).to_be_bytes());
-            frame.extend((l4.len() as u16).to_be_bytes());
+            frame.extend((l4.len() as u16 + self.longer).to_be_bytes());
             frame.extend([protocol, self.ttl]);
         } else {
             frame.extend([8, 0, 0x45, self.class]);
-            frame.extend((20 + l4.len() as u16).to_be_bytes());
+            frame.extend((20 + l4.len() as u16 + self.longer).to_be_bytes());
             frame.extend(Self::ID.to_be_bytes());
             frame.extend(self.fragment.to_be_bytes());
             frame.extend([self.ttl, protocol, 0, 0]);

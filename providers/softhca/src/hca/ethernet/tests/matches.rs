@@ -65,6 +65,15 @@ fn each_field_hits_and_misses() {
         (OUTER, outer::UDP_DPORT, 53, Packet::udp().ports(1, 53), Packet::udp().ports(53, 1)),
         // Ports of a fragment are not looked for: only the first has any.
         (OUTER, outer::TCP_DPORT, 0, v4().ports(1, 80).fragment(0x2000), v4().ports(1, 80)),
+        // A packet that says it is longer than its frame.
+        (OUTER, outer::TCP_DPORT, 80, v6().ports(1, 80).longer(40), v6().ports(1, 81).longer(40)),
+        (
+            OUTER,
+            outer::UDP_DPORT,
+            53,
+            Packet::udp().ports(1, 53).longer(9),
+            Packet::udp().longer(9),
+        ),
         (MISC, misc::OUTER_SECOND_PRIO, 6, two(0x8100, 0xc002), two(0x8100, 0xa002)),
         (MISC, misc::OUTER_SECOND_CFI, 1, two(0x8100, 0x1002), two(0x8100, 0x0002)),
         (MISC, misc::OUTER_SECOND_VID, 2, two(0x8100, 2), two(0x8100, 3)),

@@ -9,7 +9,7 @@ for n in 0 1; do
         [ -e "$path" ] || continue
         /usr/bin/ip addr replace 10.0.0.$((n + 1))/24 dev "${path##*/}"
         /usr/bin/ip link set "${path##*/}" up
-        # No frame goes from one to the other, so nobody answers who asks for an address.
+        # Both are in this namespace, and Linux doesn't answer itself when it asks for an address.
         /usr/bin/ip neigh replace 10.0.0.$((2 - n)) lladdr 02:ca:05:00:00:0$((2 - n)) dev "${path##*/}" nud permanent
     done
 done

@@ -576,6 +576,7 @@ impl Hca {
             self.shared.stats.rx_packets += 1;
             self.deliver(&frame);
         }
+        done |= self.listen(FRAMES_PER_STEP);
         // What a timer waits for may lie among the unread: that we were late is no loss. Yet traffic that never ends
         // must not stop the timers for ever.
         if unread && self.late < LATE_STEPS {

@@ -132,6 +132,16 @@ impl Port {
         frame.bytes.len() as u64 + LRH + global
     }
 
+    /// Sends an Ethernet frame to all others on the wire. Nobody waits for it.
+    pub(super) fn flood(&mut self, frame: &[u8]) {
+        self.wire.flood(frame);
+    }
+
+    /// The next Ethernet frame that came.
+    pub(super) fn hear(&mut self) -> Option<Vec<u8>> {
+        self.wire.hear()
+    }
+
     pub(super) fn next_event(&self) -> Option<Duration> {
         self.wire.next_event()
     }

@@ -49,6 +49,8 @@ struct Port {
     plugged: AtomicBool,
     inbox: Mutex<VecDeque<Frame>>,
     waker: OnceLock<Waker>,
+    /// Plain Ethernet frames, of which any number may be lost.
+    ethernet: Mutex<VecDeque<Vec<u8>>>,
 }
 
 #[derive(Default)]
@@ -91,6 +93,10 @@ impl Port {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn ethernet(&self) -> MutexGuard<'_, VecDeque<Vec<u8>>> {
+        self.ethernet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn is_plugged(&self) -> bool {
         self.plugged.load(Ordering::Acquire)
     }
@@ -99,7 +105,13 @@ impl Port {
     fn put(&self, inbox: &mut VecDeque<Frame>, frame: Frame, sender: &Port) {
         let sleeps = inbox.is_empty() && !std::ptr::eq(self, sender);
         inbox.push_back(frame);
-        if sleeps && let Some(waker) = self.waker.get() {
+        if sleeps {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
             waker.wake_by_ref();
         }
     }
@@ -128,6 +140,7 @@ impl Shared {
         if !plugged {
             add(&self.counters.dead_link, inbox.len());
             inbox.clear();
+            port.ethernet().clear();
         }
     }
 }
@@ -179,6 +192,7 @@ impl Fabric {
             plugged: AtomicBool::new(true),
             inbox: Mutex::default(),
             waker: OnceLock::new(),
+            ethernet: Mutex::default(),
         });
         let mut table = self.shared.write();
         let id = table.next_id;
@@ -322,6 +336,30 @@ impl Wire for FabricPort {
         let frame = self.link.port.inbox().pop_front()?;
         add(&self.link.shared.counters.delivered, 1);
         Some(frame)
+    }
+
+    fn flood(&mut self, frame: &[u8]) {
+        let LinkControl { shared, port, .. } = &self.link;
+        if !port.is_plugged() {
+            return;
+        }
+        let table = shared.read();
+        let others =
+            table.ports.values().map(|entry| &entry.port).filter(|other| !Arc::ptr_eq(other, port));
+        for other in others {
+            let mut queue = other.ethernet();
+            if other.is_plugged() && queue.len() < shared.depth {
+                let sleeps = queue.is_empty();
+                queue.push_back(frame.to_vec());
+                if sleeps {
+                    other.wake();
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self) -> Option<Vec<u8>> {
+        self.link.port.ethernet().pop_front()
     }
 
     fn set_addresses(&mut self, addresses: &[Address]) {

@@ -214,6 +214,15 @@ impl<W: Wire> Wire for Faulty<W> {
         self.inner.receive()
     }
 
+    // The faults are those of packets.
+    fn flood(&mut self, frame: &[u8]) {
+        self.inner.flood(frame);
+    }
+
+    fn hear(&mut self) -> Option<Vec<u8>> {
+        self.inner.hear()
+    }
+
     fn next_event(&self) -> Option<Duration> {
         let scheduled = self.scheduled.first_key_value().map(|((due, _), _)| {
             // Due and still here: the wire below was full.

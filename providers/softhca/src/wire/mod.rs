@@ -98,6 +98,17 @@ pub trait Wire: Send + fmt::Debug {
     /// The next frame that has arrived, if any. Never waits.
     fn receive(&mut self) -> Option<Frame>;
 
+    /// Sends a plain Ethernet frame, from its addresses to the end of its payload, to every other end. Nothing holds it back:
+    /// an end without room for it misses it. A wire that carries InfiniBand's packets alone loses it.
+    fn flood(&mut self, frame: &[u8]) {
+        let _ = frame;
+    }
+
+    /// The next plain Ethernet frame that has arrived, if any. Never waits.
+    fn hear(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Earliest time at which this wire has something to do although nothing happens to it until
     /// then (delayed frames), on the clock of [`advance`](Wire::advance); `None` when idle.
     fn next_event(&self) -> Option<Duration> {
@@ -129,6 +140,12 @@ impl<W: Wire + ?Sized> Wire for Box<W> {
     }
     fn receive(&mut self) -> Option<Frame> {
         (**self).receive()
+    }
+    fn flood(&mut self, frame: &[u8]) {
+        (**self).flood(frame);
+    }
+    fn hear(&mut self) -> Option<Vec<u8>> {
+        (**self).hear()
     }
     fn next_event(&self) -> Option<Duration> {
         (**self).next_event()

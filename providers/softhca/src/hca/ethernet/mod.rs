@@ -1,8 +1,8 @@
 //! Whole Ethernet frames: from a send queue, by flow tables, to receive queues (PRM "Ethernet", "Flow Tables").
 //!
-//! Nobody else is on the port's Ethernet. Its switch floods: whatever leaves comes to the port's own receive side, and there
-//! the tables that the driver made say which queues get it. What a transport domain sent it doesn't hear itself, unless the
-//! TIR says so.
+//! The switch floods: whatever leaves comes to all other ports on the wire and to the port's own receive side, and there the
+//! tables that the driver made say which queues get it. What a transport domain sent it doesn't hear itself, unless the TIR
+//! says so.
 //!
 //! | file | what |
 //! |---|---|
@@ -58,33 +58,51 @@ impl Hca {
         &mut self.steering
     }
 
-    /// Brings the frames that left to those who are to have them.
+    /// Brings the frames that left to the wire, and to those here who are to have them.
     pub(super) fn exchange(&mut self) {
         for mut frame in std::mem::take(&mut self.shared.frames) {
-            let limit = self.steering.frame_limit();
-            if frame.bytes.len() < HEADER || frame.bytes.len() > limit {
-                self.shared.stats.dropped += 1;
-                continue;
-            }
             if frame.bytes.len() < SHORTEST {
                 frame.bytes.resize(SHORTEST, 0);
             }
-            self.shared.stats.tx_frames += 1;
-            let headers = Headers::parse(&frame.bytes);
-            let copies = self.steering.route(&headers, frame.bytes.len(), frame.sqn);
-            if copies.is_empty() {
+            if frame.bytes.len() > self.steering.frame_limit() {
                 self.shared.stats.dropped += 1;
+                continue;
             }
-            for copy in copies {
-                let strips = self.steering.strips_vlan(copy.rqn);
-                let Some(qp) = self.qps.get_mut(&copy.rqn) else {
-                    self.shared.stats.dropped += 1;
-                    continue;
-                };
-                receive::receive(qp, &mut self.shared, &frame.bytes, &headers, copy, strips);
-                self.enqueue(copy.rqn);
-                self.settle(copy.rqn);
-            }
+            self.shared.stats.tx_frames += 1;
+            self.shared.port.flood(&frame.bytes);
+            self.arrive(&frame.bytes, Some(frame.sqn));
+        }
+    }
+
+    /// Takes what came by the wire, a bounded number of frames; whether there was any.
+    pub(super) fn listen(&mut self, most: usize) -> bool {
+        for number in 0..most {
+            let Some(frame) = self.shared.port.hear() else { return number != 0 };
+            self.arrive(&frame, None);
+        }
+        true
+    }
+
+    /// The way of a frame through the tables. `sqn` is the queue that sent it, if it is one of this device.
+    fn arrive(&mut self, frame: &[u8], sqn: Option<u32>) {
+        if !(HEADER..=self.steering.frame_limit()).contains(&frame.len()) {
+            self.shared.stats.dropped += 1;
+            return;
+        }
+        let headers = Headers::parse(frame);
+        let copies = self.steering.route(&headers, frame.len(), sqn);
+        if copies.is_empty() {
+            self.shared.stats.dropped += 1;
+        }
+        for copy in copies {
+            let strips = self.steering.strips_vlan(copy.rqn);
+            let Some(qp) = self.qps.get_mut(&copy.rqn) else {
+                self.shared.stats.dropped += 1;
+                continue;
+            };
+            receive::receive(qp, &mut self.shared, frame, &headers, copy, strips);
+            self.enqueue(copy.rqn);
+            self.settle(copy.rqn);
         }
     }
 }

@@ -271,10 +271,10 @@ impl Steering {
         Ok(())
     }
 
-    /// Who gets a frame of `len` bytes that came from send queue `sqn`. What was destroyed although something leads there
+    /// Who gets a frame of `len` bytes that came from send queue `sqn` of this device, or by the wire. What was destroyed although something leads there
     /// takes nothing.
-    pub(super) fn route(&mut self, headers: &Headers, len: usize, sqn: u32) -> Vec<Copy> {
-        let domain = self.domains.get(&sqn).copied();
+    pub(super) fn route(&mut self, headers: &Headers, len: usize, sqn: Option<u32>) -> Vec<Copy> {
+        let domain = sqn.and_then(|sqn| self.domains.get(&sqn).copied());
         let param = matching::param(headers);
         let mut copies = Vec::new();
         let mut next: Vec<_> = self.root.into_iter().map(|root| (root, 0)).collect();

@@ -134,7 +134,7 @@ proptest! {
         prop_assert!(!whole || verdict.l3 && verdict.l4);
         let mut steering = scene();
         catch_all(&mut steering, 1, &[Destination::Tir(RQN)]);
-        prop_assert_eq!(steering.route(&headers, frame.len(), SQN).len(), 1);
+        prop_assert_eq!(steering.route(&headers, frame.len(), Some(SQN)).len(), 1);
     }
 }
 

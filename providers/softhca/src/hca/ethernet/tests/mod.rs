@@ -1,9 +1,10 @@
-//! Frames and tables, without queues around them; `tests/pci/frames.rs` has these.
+//! Frames and tables, most of it without queues around them; `tests/pci/frames.rs` has these.
 
 pub(super) mod frame;
 mod graphs;
 mod matches;
 mod ways;
+mod wire;
 
 use super::flow::{Destination, EntryContext, GroupContext, Miss, TableContext};
 use super::headers::Headers;
@@ -62,6 +63,6 @@ fn catch_all(steering: &mut Steering, table: u32, destinations: &[Destination]) 
 /// The queues that a packet gets to.
 fn reached(steering: &mut Steering, packet: &Packet) -> Vec<u32> {
     let bytes = packet.bytes();
-    let copies = steering.route(&Headers::parse(&bytes), bytes.len(), SQN);
+    let copies = steering.route(&Headers::parse(&bytes), bytes.len(), Some(SQN));
     copies.iter().map(|copy| copy.rqn).collect()
 }

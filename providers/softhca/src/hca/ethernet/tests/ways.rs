@@ -88,7 +88,7 @@ fn an_entry_may_name_many_and_may_change() {
     };
     steering.add_entry(1, (1, 0), all, both.clone()).unwrap();
     let bytes = Packet::tcp().bytes();
-    let copies = steering.route(&Headers::parse(&bytes), bytes.len(), SQN);
+    let copies = steering.route(&Headers::parse(&bytes), bytes.len(), Some(SQN));
     let mut got: Vec<_> = copies.iter().map(|copy| (copy.rqn, copy.tag)).collect();
     got.sort_unstable();
     assert_eq!(got, [(RQN, 0xabcdef), (RQN + 1, 0xabcdef)]);

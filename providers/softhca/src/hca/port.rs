@@ -6,6 +6,8 @@ use crate::wire::{Address, Frame, Wire, WireFull};
 use std::collections::HashSet;
 use std::time::Duration;
 
+/// Frames dropped when everything is reset, more than a wire holds.
+const FRAMES_PER_RESET: usize = 1 << 16;
 /// How long a frame waits for room.
 const WATCHDOG: Duration = Duration::from_millis(10);
 /// Bytes of local and global route header (IBTA 7.7, 8.3).
@@ -54,6 +56,14 @@ impl Port {
 
     fn tell(&mut self) {
         self.wire.set_addresses(&[&self.addresses[..], &self.groups].concat());
+    }
+
+    /// Forgets what waits, and drops what has arrived; gives how many frames that were.
+    pub(super) fn reset(&mut self) -> u64 {
+        self.held = None;
+        self.stuck.clear();
+        let arrived = (0..FRAMES_PER_RESET).map_while(|_| self.wire.receive());
+        arrived.count() as u64
     }
 
     pub(super) fn advance(&mut self, now: Duration) {

@@ -58,3 +58,21 @@ fn a_stuck_receiver_does_not_block_others() {
     assert_eq!(sent.len(), 13);
     assert!(sent.iter().all(|cqe| cqe.kind == 0), "{sent:?}");
 }
+
+/// What a driver before the reset sent would come to its peer at any time after it: under numbers that are used again.
+#[test]
+fn a_frame_that_waits_does_not_outlive_a_reset() {
+    let fabric = Fabric::with_queue_depth(4);
+    let mut rig = Rig::on(fabric, 3, HcaConfig::default(), Faults::default(), 1);
+    let (mut end, _stuck) = rig.pair(&Setup::default());
+    let wr = Wr::new(Opcode::RDMA_WRITE).remote(DST, rig.hosts[2].key).inline(b"x");
+    for _ in 0..5 {
+        rig.post(&mut end, &wr);
+    }
+    step_others(&mut rig);
+    rig.hosts[0].hca.reset();
+    rig.hosts[2].hca.step(rig.now);
+    rig.hosts[0].hca.step(rig.now);
+    rig.hosts[2].hca.step(rig.now);
+    assert_eq!(rig.hosts[2].hca.stats().rx_packets, 4);
+}

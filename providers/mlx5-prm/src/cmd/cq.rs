@@ -69,6 +69,7 @@ ifc! {
         CQN: 0x48 + 24;
         MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT: 0x60 + 32;
         CQ_CONTEXT: bytes 16 + 64;
+        CQ_UMEM_VALID: 0x2e0 + 1;
         PAS: bytes 272 + 0;
     }
 }

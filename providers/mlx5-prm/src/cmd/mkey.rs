@@ -31,6 +31,7 @@ ifc! {
 ifc! {
     /// CREATE_MKEY (`mlx5_ifc_create_mkey_in_bits`).
     pub mod create_mkey_in[272] {
+        MKEY_UMEM_VALID: 0x61 + 1;
         MEMORY_KEY_MKEY_ENTRY: bytes 16 + 64;
         TRANSLATIONS_OCTWORD_ACTUAL_SIZE: 0x300 + 32;
         KLM_PAS_MTT: bytes 272 + 0;

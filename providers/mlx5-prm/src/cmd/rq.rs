@@ -18,6 +18,7 @@ ifc! {
         LOG_WQ_STRIDE: 0x10c + 4;
         LOG_WQ_PG_SZ: 0x113 + 5;
         LOG_WQ_SZ: 0x11b + 5;
+        WQ_UMEM_VALID: 0x121 + 1;
     }
 }
 
@@ -109,6 +110,7 @@ ifc! {
     /// CREATE_XRC_SRQ (`mlx5_ifc_create_xrc_srq_in_bits`).
     pub mod create_xrc_srq_in[272] {
         XRC_SRQ_CONTEXT_ENTRY: bytes 16 + 64;
+        XRC_SRQ_UMEM_VALID: 0x2e0 + 1;
         PAS: bytes 272 + 0;
     }
 }

@@ -12,7 +12,7 @@ use super::rings::{Pages, Place};
 use crate::hca::{CqContext, HcaError, Region};
 
 /// `op_mod` of MODIFY_CQ (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
-const RESIZE: u16 = 1;
+pub(super) const RESIZE: u16 = 1;
 /// `field_select` of a modification: period, count, mode, queue of events (`MLX5_MODIFY_CQ_MASK_*`). How completions are
 /// bundled is not modelled: each armed one is told at once.
 const MODERATION: u64 = 0b1011;
@@ -79,7 +79,7 @@ impl Firmware {
             region,
             log_entries,
             cqe_size,
-            doorbell_record: self.record(record_umem, cqc::DBR_ADDR.get(context))?,
+            doorbell_record: self.record([umem, record_umem], cqc::DBR_ADDR.get(context))?,
             uar,
             overrun_ignore: cqc::OI.is_set(context),
             padded: cqc::CQE_SZ.get(context) == CQE_128_PADDED,

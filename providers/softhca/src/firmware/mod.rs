@@ -193,6 +193,11 @@ impl Firmware {
         if self.life < entry.needs {
             return Err(Refusal::new(CmdStatus::BAD_SYS_STATE_ERR, "the device is not that far"));
         }
+        if umem::is_too_much(opcode, &call) {
+            return Err(Refusal::param(
+                "registered memory is for completion queues and queue pairs",
+            ));
+        }
         (entry.run)(self, &mut call)
     }
 

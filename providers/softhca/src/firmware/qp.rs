@@ -129,6 +129,11 @@ impl Firmware {
         let umem = umem.then(|| create_qp_in::WQ_UMEM_ID.get32(call.input));
         let record_umem = qpc::DBR_UMEM_VALID.is_set(context);
         let record_umem = record_umem.then(|| QPC_DBR_UMEM_ID.get32(context));
+        let umems = [umem, record_umem];
+        // A process's command: it is the driver that changes keys of all domains, and gives them pages by bus address.
+        if umem.is_some() && (service == Service::Umr || qpc::FRE.is_set(context)) {
+            return Err(Refusal::param("fre"));
+        }
         let rings = match umem {
             Some(id) => Place::Umem(self.umem(id)?, create_qp_in::WQ_UMEM_OFFSET.get(call.input)),
             None => Place::Pages(Pages {
@@ -177,7 +182,7 @@ impl Firmware {
             recv_cq: qpc::CQN_RCV.get32(context),
             sq,
             rq,
-            doorbell_record: self.record(record_umem, qpc::DBR_ADDR.get(context))?,
+            doorbell_record: self.record(umems, qpc::DBR_ADDR.get(context))?,
             uar,
             user_index: qpc::USER_INDEX.get32(context),
             cqe_version: 1,
@@ -187,7 +192,7 @@ impl Firmware {
         })?;
         let mut created = Box::new([0; qpc::SIZE]);
         created.copy_from_slice(context);
-        self.qps.insert(qpn, Qp { context: created.clone(), created, umems: [umem, record_umem] });
+        self.qps.insert(qpn, Qp { context: created.clone(), created, umems });
         create_qp_out::QPN.set(call.output, qpn.into());
         Ok(())
     }

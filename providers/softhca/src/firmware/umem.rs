@@ -1,11 +1,20 @@
 //! Memory that a user registered for queues which it makes by commands of its own (PRM "CREATE_UMEM"; Linux `hw/mlx5/devx.c`,
 //! `devx_umem_reg_cmd_alloc`).
+//!
+//! A command whose context a process wrote says that its rings, records and pages are such memory: Linux sets the bit in each of
+//! them (`hw/mlx5/devx.c`, `devx_set_umem_valid` and `devx_handle_mkey_create`). The addresses in such a command are that
+//! process's words, and to take them for the bus's would give it all of the machine's memory.
 
-use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
+use uverbs_mlx5_prm::cmd::cq::modify_cq_in;
+use uverbs_mlx5_prm::cmd::mkey::create_mkey_in;
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+use uverbs_mlx5_prm::cmd::rq::{create_rmp_in, create_xrc_srq_in, rmpc, wq};
+use uverbs_mlx5_prm::cmd::sq::{create_rq_in, create_sq_in, rqc, sqc};
 use uverbs_mlx5_prm::cmd::umem::{create_umem_in, create_umem_out, destroy_umem_in, umem};
 
 use super::Firmware;
 use super::call::{Call, Refusal};
+use super::cq::RESIZE;
 use crate::hca::Region;
 
 /// Log2 of the smallest page; `log_page_size` is what is beyond.
@@ -16,6 +25,23 @@ const MAX_PAGE_SHIFT: u64 = 40;
 pub(super) const MAX_UMEM: u32 = 1 << 16;
 /// Bytes of a doorbell record.
 const RECORD: u64 = 8;
+
+/// Whether a command, of the length that it needs, names such memory for what can't lie in it here: all but completion queues and
+/// queue pairs.
+pub(super) fn is_too_much(opcode: CmdOpcode, call: &Call<'_>) -> bool {
+    let input = call.input;
+    let ring = |wq: &[u8]| wq::WQ_UMEM_VALID.is_set(wq);
+    match opcode {
+        CmdOpcode::CREATE_MKEY => create_mkey_in::MKEY_UMEM_VALID.is_set(input),
+        // A change of other things has the bit, too, and no ring.
+        CmdOpcode::MODIFY_CQ => call.op_mod == RESIZE && modify_cq_in::CQ_UMEM_VALID.is_set(input),
+        CmdOpcode::CREATE_RMP => ring(rmpc::WQ.of(create_rmp_in::CTX.of(input))),
+        CmdOpcode::CREATE_RQ => ring(rqc::WQ.of(create_rq_in::CTX.of(input))),
+        CmdOpcode::CREATE_SQ => ring(sqc::WQ.of(create_sq_in::CTX.of(input))),
+        CmdOpcode::CREATE_XRC_SRQ => create_xrc_srq_in::XRC_SRQ_UMEM_VALID.is_set(input),
+        _ => false,
+    }
+}
 
 impl Firmware {
     pub(super) fn create_umem(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -66,10 +92,12 @@ impl Firmware {
     }
 
     /// Bus address of a doorbell record, which may be in registered memory: then what the context has for an address is an
-    /// offset.
-    pub(super) fn record(&self, umem: Option<u32>, addr: u64) -> Result<u64, Refusal> {
-        let Some(id) = umem else {
-            return Ok(addr);
+    /// offset. `umems` are those of the ring and of the record: both or none.
+    pub(super) fn record(&self, umems: [Option<u32>; 2], addr: u64) -> Result<u64, Refusal> {
+        let id = match umems {
+            [_, Some(id)] => id,
+            [None, None] => return Ok(addr),
+            [Some(_), None] => return Err(Refusal::param("dbr_umem_valid")),
         };
         let record = self.umem(id)?.addr_of(addr, RECORD);
         record.map_err(|_| Refusal::param("the doorbell record is not in the registered memory"))

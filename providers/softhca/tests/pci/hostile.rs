@@ -7,7 +7,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use proptest::prelude::*;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus, Delivery};
-use uverbs_mlx5_prm::cmd::{cq, eq, header, mkey, qp, rq, umem};
+use uverbs_mlx5_prm::cmd::{cq, eq, header, mkey, qp, rq, sq, umem};
 
 use crate::driver::{Driver, with_page};
 use crate::host::{BASE, Host, MEMORY, empty_file, message, words};
@@ -232,6 +232,79 @@ fn memory_that_went_away_is_a_fault_and_no_more() {
     driver.host.map(BASE, MEMORY, 0);
     alive(&mut driver);
     assert_ne!(eqn, 0);
+}
+
+/// A command of which a user wrote the context: Linux says that all its memory is what that user registered (hw/mlx5/devx.c,
+/// `devx_set_umem_valid`), so no bus address in it counts.
+#[test]
+fn what_users_command_names_no_bus_address() {
+    let mut driver = Driver::ethernet();
+    let eqn = driver.eq(1, 0);
+    let completions = driver.cq(eqn).number;
+    let page = driver.page();
+    let of = |size: usize, fill: &dyn Fn(&mut [u8])| {
+        let mut input = with_page(size, page);
+        fill(&mut input);
+        input
+    };
+    let (uar, pd) = (u64::from(driver.uar), u64::from(driver.pd));
+    let all_memory = of(mkey::create_mkey_in::SIZE, &|input| {
+        mkey::create_mkey_in::MKEY_UMEM_VALID.set(input, 1);
+        let context = mkey::create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(input);
+        mkey::mkc::LW.set(context, 1);
+        mkey::mkc::LENGTH64.set(context, 1);
+        mkey::mkc::PD.set(context, pd);
+    });
+    let ring = of(cq::create_cq_in::SIZE, &|input| {
+        cq::create_cq_in::CQ_UMEM_VALID.set(input, 1);
+        let context = cq::create_cq_in::CQ_CONTEXT.of_mut(input);
+        cq::cqc::LOG_CQ_SIZE.set(context, 4);
+        cq::cqc::UAR_PAGE.set(context, uar);
+        cq::cqc::C_EQN_OR_APU_ELEMENT.set(context, eqn.into());
+    });
+    let resized = of(cq::modify_cq_in::SIZE, &|input| {
+        cq::modify_cq_in::CQN.set(input, completions.into());
+        cq::modify_cq_in::CQ_UMEM_VALID.set(input, 1);
+    });
+    let changer = of(qp::create_qp_in::SIZE, &|input| {
+        qp::create_qp_in::WQ_UMEM_VALID.set(input, 1);
+        let context = qp::create_qp_in::QPC.of_mut(input);
+        qp::qpc::ST.set(context, 0xc);
+        qp::qpc::FRE.set(context, 1);
+        qp::qpc::UAR_PAGE.set(context, uar);
+        qp::qpc::CQN_SND.set(context, completions.into());
+        qp::qpc::CQN_RCV.set(context, completions.into());
+    });
+    let of_ring = |context: &mut [u8], at: usize| {
+        let wq = &mut context[at..];
+        rq::wq::WQ_UMEM_VALID.set(wq, 1);
+        rq::wq::PD.set(wq, pd);
+        rq::wq::LOG_WQ_SZ.set(wq, 4);
+        rq::wq::LOG_WQ_STRIDE.set(wq, 5);
+    };
+    let frames = of(sq::create_sq_in::SIZE, &|input| of_ring(input, 32 + 48));
+    let shared = of(rq::create_xrc_srq_in::SIZE, &|input| {
+        rq::create_xrc_srq_in::XRC_SRQ_UMEM_VALID.set(input, 1);
+    });
+    let mut reasons = std::collections::BTreeSet::new();
+    for (opcode, input) in [
+        (CmdOpcode::CREATE_MKEY, all_memory),
+        (CmdOpcode::MODIFY_CQ, resized),
+        (CmdOpcode::CREATE_RMP, frames.clone()),
+        (CmdOpcode::CREATE_RQ, frames.clone()),
+        (CmdOpcode::CREATE_SQ, frames),
+        (CmdOpcode::CREATE_XRC_SRQ, shared),
+    ] {
+        // Of MODIFY_CQ, a change of size.
+        let op_mod = u16::from(opcode == CmdOpcode::MODIFY_CQ);
+        let (status, output) = driver.run(opcode, op_mod, &input, 16);
+        assert_eq!(status, CmdStatus::BAD_PARAM_ERR, "{opcode}");
+        reasons.insert(header::cmd_out::SYNDROME.get(&output));
+    }
+    assert_eq!(reasons.len(), 1, "the reason is one");
+    // Completion queues and queue pairs may lie in it, but nothing was registered; and keys are the driver's to change.
+    assert_eq!(driver.run(CmdOpcode::CREATE_CQ, 0, &ring, 16).0, CmdStatus::BAD_RES_ERR);
+    assert_eq!(driver.run(CmdOpcode::CREATE_QP, 0, &changer, 16).0, CmdStatus::BAD_PARAM_ERR);
 }
 
 /// Commands with a context that has many bits to get wrong, and where it is.

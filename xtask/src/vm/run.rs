@@ -166,7 +166,6 @@ pub(crate) fn server(
     if options.keep {
         command.args(["--log", DEVICE_LOG]);
     }
-    command.arg("--socket");
     Ok(Some(command))
 }
 

@@ -48,6 +48,8 @@ impl Table {
             }
         }
         match count {
+            // A name that no test has is a slip, and no success.
+            Some(0) => Err("no test ran".to_owned()),
             Some(count) if count == table.tests.len() => Ok(table),
             Some(count) => Err(format!("{} tests of {count} ran", table.tests.len())),
             None => Err("the suite didn't say how many tests it has".to_owned()),
@@ -176,6 +178,7 @@ mod tests {
     fn a_run_is_whole() {
         for output in [
             "",
+            "count 0",
             "test a\tpass\t1\t",
             "count 2\ntest a\tpass\t1\t",
             "count 1\ntest a\tpass",

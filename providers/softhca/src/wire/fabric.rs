@@ -254,6 +254,7 @@ impl FabricPort {
     }
 
     /// Whom to wake when a frame comes from another port and nothing was there to read. Said once; later ones are ignored.
+    /// It is called amid a transmission, and must not use the fabric itself.
     pub fn set_waker(&self, waker: Waker) {
         let _ = self.link.port.waker.set(waker);
     }

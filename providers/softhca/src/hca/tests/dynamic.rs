@@ -566,6 +566,62 @@ fn connections_are_limited() {
     assert_eq!(rig.hosts[0].hca.connections(), 4096);
 }
 
+/// An initiator takes answers of whom it talks to, and no requests.
+#[test]
+fn an_initiator_has_no_other_half() {
+    let mut rig = Rig::new(2);
+    let mut target = Target::new(&mut rig, 1);
+    let mut dci = initiator(&mut rig, 0);
+    let key = rig.hosts[0].key;
+    // No receive yet: something is under way.
+    let wr = target.to(&rig, Wr::new(Opcode::SEND).inline(b"wait"));
+    rig.post(&mut dci, &wr);
+    rig.run_until(rig.now);
+    let mut stranger = Stranger::new(&rig);
+    let addresses = [rig.hosts[0].address, rig.hosts[1].address];
+    let psn = Psn::new(0x1234);
+    let ack = PacketBuilder::new(PacketOpcode::DC_ACKNOWLEDGE, dci.qpn, psn);
+    let write = PacketBuilder::new(PacketOpcode::DC_WRITE_ONLY, dci.qpn, psn);
+    let write = write.reth(IOVA + DST, key, 4).dceth(&header(1, 9));
+    for (src, packet, payload) in
+        [(stranger.address, ack.aeth(Syndrome::ACK, 1), &b""[..]), (addresses[1], write, b"evil")]
+    {
+        let mut bytes = Vec::new();
+        packet.emit(payload, &mut bytes).unwrap();
+        stranger.port.transmit(Frame { src, dst: addresses[0], bytes }).unwrap();
+    }
+    rig.run_until(rig.now);
+    assert!(rig.sent(&mut dci).is_empty());
+    assert_eq!(rig.hosts[0].get(DST, 4), [0; 4]);
+    target.receive(&mut rig, DST, 64);
+    rig.run();
+    assert_eq!((rig.sent(&mut dci)[0].kind, target.got(&mut rig).len()), (0, 1));
+}
+
+#[test]
+fn a_target_whose_completion_queue_died_is_silent_and_drains() {
+    let mut rig = Rig::new(2);
+    let (cq, srq) = (rig.cq(1, 1, 64), rig.srq(1, 4, 0, None));
+    let dctn = rig.hosts[1].hca.create_dct(context(&cq, &srq)).unwrap();
+    let mut target = Target { host: 1, dctn, key: KEY, cq, srq };
+    let mut dci = initiator(&mut rig, 0);
+    for _ in 0..4 {
+        target.receive(&mut rig, DST, 64);
+    }
+    let wr = target.to(&rig, Wr::new(Opcode::SEND).inline(b"much"));
+    for _ in 0..2 {
+        assert_eq!(run_one(&mut rig, &mut dci, &wr).kind, 0);
+    }
+    // One too many for who reads nothing.
+    run_one(&mut rig, &mut dci, &wr);
+    assert!(rig.hosts[1].events().contains(&HcaEvent::CqError { cqn: target.cq.cqn }));
+    let mut dci = initiator(&mut rig, 0);
+    assert_eq!(run_one(&mut rig, &mut dci, &wr).syndrome, syndrome::RETRIES);
+    target.drain(&mut rig).unwrap();
+    rig.run();
+    assert_eq!(target.state(&rig), DctState::Drained);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

@@ -7,7 +7,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use proptest::prelude::*;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus, Delivery};
-use uverbs_mlx5_prm::cmd::{cq, eq, header, mkey, qp, rq, sq, umem};
+use uverbs_mlx5_prm::cmd::{cq, dct, eq, header, mkey, qp, rq, sq, umem};
 
 use crate::driver::{Driver, with_page};
 use crate::host::{BASE, Host, MEMORY, empty_file, message, words};
@@ -308,7 +308,7 @@ fn what_users_command_names_no_bus_address() {
 }
 
 /// Commands with a context that has many bits to get wrong, and where it is.
-fn contexts() -> [(CmdOpcode, usize, usize); 9] {
+fn contexts() -> [(CmdOpcode, usize, usize); 10] {
     [
         (CmdOpcode::CREATE_EQ, eq::create_eq_in::SIZE, 16),
         (CmdOpcode::CREATE_CQ, cq::create_cq_in::SIZE, 16),
@@ -319,6 +319,7 @@ fn contexts() -> [(CmdOpcode, usize, usize); 9] {
         (CmdOpcode::CREATE_RMP, rq::create_rmp_in::SIZE, 32),
         (CmdOpcode::CREATE_XRC_SRQ, rq::create_xrc_srq_in::SIZE, 16),
         (CmdOpcode::CREATE_UMEM, umem::create_umem_in::SIZE, 16),
+        (CmdOpcode::CREATE_DCT, dct::create_dct_in::SIZE, 16),
     ]
 }
 
@@ -351,7 +352,7 @@ proptest! {
     /// Contexts of which some bits are wrong, on objects that exist; rings full of anything; doorbells anywhere.
     #[test]
     fn contexts_rings_and_doorbells_may_be_anything(
-        flips in prop::collection::vec((0usize..9, prop::collection::vec((any::<u16>(), any::<u8>()), 0..6)), 1..12),
+        flips in prop::collection::vec((0usize..10, prop::collection::vec((any::<u16>(), any::<u8>()), 0..6)), 1..12),
         ring in prop::collection::vec(any::<u8>(), 512),
         record: [u32; 2],
         doorbells in prop::collection::vec((0u64..32 << 20, any::<u64>()), 0..24),
@@ -361,6 +362,7 @@ proptest! {
         let cq = driver.cq(eqn);
         let qp = driver.qp(&cq);
         driver.connect(qp.number, qp.number);
+        let (srqn, ..) = driver.srq();
         for (which, flips) in flips {
             let (opcode, size, context) = contexts()[which];
             let mut input = with_page(size, BASE);
@@ -379,6 +381,12 @@ proptest! {
                     qp::qpc::CQN_RCV.set(inner, cq.number.into());
                 }
                 CmdOpcode::CREATE_MKEY => mkey::mkc::PD.set(inner, driver.pd.into()),
+                CmdOpcode::CREATE_DCT => {
+                    dct::dctc::PD.set(inner, driver.pd.into());
+                    dct::dctc::CQN.set(inner, cq.number.into());
+                    dct::dctc::SRQN_XRQN.set(inner, srqn.into());
+                    dct::dctc::MTU.set(inner, 3);
+                }
                 CmdOpcode::RST2INIT_QP => qp::rst2init_qp_in::QPN.set(&mut input, qp.number.into()),
                 CmdOpcode::MODIFY_CQ => cq::modify_cq_in::CQN.set(&mut input, cq.number.into()),
                 _ => {}

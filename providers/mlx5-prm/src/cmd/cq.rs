@@ -11,6 +11,7 @@ ifc! {
         CC: 0xb + 1;
         SCQE_BREAK_MODERATION_EN: 0xd + 1;
         OI: 0xe + 1;
+        CQ_PERIOD_MODE: 0xf + 2;
         CQE_COMP_EN: 0x11 + 1;
         ST: 0x14 + 4;
         PAGE_OFFSET: 0x54 + 6;

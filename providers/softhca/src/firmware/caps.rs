@@ -115,6 +115,9 @@ impl Firmware {
         CQ_OI.set(cap, 1);
         CQ_RESIZE.set(cap, 1);
         CQE_128_ALWAYS.set(cap, 1);
+        CQ_MODERATION.set(cap, 1);
+        CQ_PERIOD_MODE_MODIFY.set(cap, 1);
+        CQ_PERIOD_START_FROM_CQE.set(cap, 1);
         // Memory.
         LOG_MAX_MKEY.set(cap, log2(config.max_mkey));
         LOG_MAX_MRW_SZ.set(cap, 64);

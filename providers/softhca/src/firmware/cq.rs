@@ -1,5 +1,8 @@
 //! Completion queues (PRM "Completion Queue Context"; Linux `core/cq.c`, `hw/mlx5/cq.c`).
 
+use std::time::Duration;
+
+use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::cq::{
     cqc, create_cq_in, create_cq_out, destroy_cq_in, modify_cq_in, query_cq_in, query_cq_out,
 };
@@ -9,13 +12,15 @@ use uverbs_mlx5_prm::cmd::umem::{CQ_UMEM_ID, CQ_UMEM_OFFSET, CQC_DBR_UMEM_ID};
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::rings::{Pages, Place};
-use crate::hca::{CqContext, HcaError, Region};
+use crate::hca::{CqContext, HcaError, Moderation, Region};
 
 /// `op_mod` of MODIFY_CQ (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
 pub(super) const RESIZE: u16 = 1;
-/// `field_select` of a modification: period, count, mode, queue of events (`MLX5_MODIFY_CQ_MASK_*`). How completions are
-/// bundled is not modelled: each armed one is told at once.
-const MODERATION: u64 = 0b1011;
+/// `field_select` of a modification (Linux `include/linux/mlx5/cq.h`, `MLX5_CQ_MODIFY_*`), and the field of each.
+const MODERATION: [(u64, Field); 3] =
+    [(1 << 0, cqc::CQ_PERIOD), (1 << 1, cqc::CQ_MAX_COUNT), (1 << 4, cqc::CQ_PERIOD_MODE)];
+/// `cq_period_mode`: from the last completion (`MLX5_CQ_PERIOD_MODE_START_FROM_CQE`); 0 is from the last event.
+const FROM_COMPLETION: u64 = 1;
 /// `cqe_sz` of entries of 128 bytes that are written whole (Linux `include/linux/mlx5/cq.h`, `CQE_STRIDE_128_PAD`).
 const CQE_128_PADDED: u64 = 2;
 /// Log2 of what no device has; keeps sizes far from overflow.
@@ -53,6 +58,20 @@ fn ring(context: &[u8], place: Place<'_>) -> Result<(u8, u32, Region), Refusal> 
     Ok((log_entries as u8, cqe_size, region))
 }
 
+fn moderation(context: &[u8]) -> Result<Moderation, Refusal> {
+    let from_completion = match cqc::CQ_PERIOD_MODE.get(context) {
+        0 => false,
+        FROM_COMPLETION => true,
+        _ => return Err(Refusal::param("cq_period_mode")),
+    };
+    Ok(Moderation {
+        period: Duration::from_micros(cqc::CQ_PERIOD.get(context)),
+        count: cqc::CQ_MAX_COUNT.get(context) as u16,
+        from_completion,
+        solicited_breaks: cqc::SCQE_BREAK_MODERATION_EN.is_set(context),
+    })
+}
+
 impl Firmware {
     pub(super) fn create_cq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_cq_in::CQ_CONTEXT.of(call.input);
@@ -73,6 +92,7 @@ impl Firmware {
         if !self.eqs.contains(eqn) {
             return Err(Refusal::resource("no such event queue"));
         }
+        let moderation = moderation(context)?;
         let mut cq = Cq { eqn, umems: [umem, record_umem], context: [0; cqc::SIZE] };
         cq.context.copy_from_slice(context);
         let cqn = self.hca.create_cq(CqContext {
@@ -84,6 +104,7 @@ impl Firmware {
             overrun_ignore: cqc::OI.is_set(context),
             padded: cqc::CQE_SZ.get(context) == CQE_128_PADDED,
         })?;
+        self.hca.moderate_cq(cqn, moderation)?;
         self.cqs.insert(cqn, cq);
         create_cq_out::CQN.set(call.output, cqn.into());
         Ok(())
@@ -109,10 +130,16 @@ impl Firmware {
         let context = modify_cq_in::CQ_CONTEXT.of(call.input);
         if call.op_mod != RESIZE {
             let select = modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.get(call.input);
-            return match select & !MODERATION {
-                0 => Ok(()),
-                _ => Err(Refusal::param("can't be changed")),
-            };
+            if MODERATION.iter().fold(select, |left, (bit, _)| left & !bit) != 0 {
+                return Err(Refusal::param("can't be changed"));
+            }
+            let mut changed = cq.context;
+            for (_, field) in MODERATION.iter().filter(|(bit, _)| select & bit != 0) {
+                field.set(&mut changed, field.get(context));
+            }
+            self.hca.moderate_cq(cqn, moderation(&changed)?)?;
+            cq.context = changed;
+            return Ok(());
         }
         let place = pages(context, modify_cq_in::PAS.of(call.input));
         let (log_entries, cqe_size, region) = ring(context, place)?;

@@ -5,6 +5,7 @@
 use super::dma::Region;
 use super::indirect::Indirect;
 use crate::wire::{Address, Transport};
+use std::time::Duration;
 
 bitflags::bitflags! {
     /// Rights of a memory key, or of a QP as responder. Local read is always granted.
@@ -154,6 +155,19 @@ pub struct CqContext {
     pub overrun_ignore: bool,
     /// An entry of 128 bytes is written whole: zeros before its 64 bytes.
     pub padded: bool,
+}
+
+/// How completions are bundled: an event comes with so many, or after so long, whatever is first. Neither: with each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moderation {
+    /// Zero is without end (cqc.cq_period).
+    pub period: Duration,
+    /// Zero is no number (cqc.cq_max_count).
+    pub count: u16,
+    /// The period begins with the last completion, not with the last event (cqc.cq_period_mode).
+    pub from_completion: bool,
+    /// What is solicited, or an error, doesn't wait (cqc.scqe_break_moderation_en).
+    pub solicited_breaks: bool,
 }
 
 /// A send ring.

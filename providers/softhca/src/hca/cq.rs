@@ -1,11 +1,12 @@
 //! Completion queues: writing CQEs, overrun, arming.
 
-use super::context::CqContext;
+use super::context::{CqContext, Moderation};
 use super::dma::{Dma, DmaFault};
 use super::error::{HcaError, HcaEvent, Noun};
 use super::shared::Events;
 use super::stats::HcaStats;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Bytes of a CQE proper; a 128-byte slot has it at the end (mlx5dv.h, `mlx5_cqe64`).
 pub(super) const CQE_LEN: usize = 64;
@@ -31,6 +32,12 @@ pub(super) struct Cq {
     /// Producer index just behind the last CQE that a solicited arm wants.
     solicited: Option<u32>,
     armed: Option<Armed>,
+    moderation: Moderation,
+    /// Completions since the last event, and when that was.
+    untold: u32,
+    told: Duration,
+    /// When those are told, though they are few.
+    deadline: Option<Duration>,
     /// ARM record as last acted on.
     arm_seen: u32,
     /// QPs that use it; one QP with both roles counts twice.
@@ -43,6 +50,9 @@ pub(super) struct Cq {
 pub(super) struct CqTable {
     pub(super) cqs: BTreeMap<u32, Cq>,
     next: u32,
+    /// Queues that tell later.
+    timers: BTreeSet<(Duration, u32)>,
+    pub(super) now: Duration,
     pub(super) died: Vec<u32>,
 }
 
@@ -77,7 +87,9 @@ impl CqTable {
         if users != 0 {
             return Err(HcaError::Busy { noun: Noun::Cq, number: cqn, users });
         }
-        self.cqs.remove(&cqn);
+        if let Some(deadline) = self.cqs.remove(&cqn).and_then(|cq| cq.deadline) {
+            self.timers.remove(&(deadline, cqn));
+        }
         self.died.retain(|&dead| dead != cqn);
         Ok(())
     }
@@ -129,7 +141,9 @@ impl CqTable {
         match cq.write(dma, &cqe) {
             Ok(true) => {
                 stats.cqes += 1;
-                cq.after_push(wakes, events, stats);
+                let (old, now) = (cq.deadline, self.now);
+                cq.after_push(wakes, now, events, stats);
+                set_timer(&mut self.timers, cqn, old, cq.deadline);
             }
             // Full, or its memory is gone: the CQ is in error for good (IBTA 10.10.2.3
             // "CQ overrun"); the QPs that use it follow.
@@ -156,19 +170,60 @@ impl CqTable {
     ) -> bool {
         let mut known = false;
         for cq in self.cqs.values_mut().filter(|cq| cq.ctx.uar == uar) {
+            let old = cq.deadline;
             if cq.cqn == cqn {
                 known = true;
                 cq.arm_seen = high;
-                cq.arm(high, events, stats);
+                cq.arm(high, self.now, events, stats);
             } else if let Ok(word) = dma.load_u32(cq.ctx.doorbell_record + 4) {
                 let word = u32::from_be(word);
                 if word != cq.arm_seen {
                     cq.arm_seen = word;
-                    cq.arm(word, events, stats);
+                    cq.arm(word, self.now, events, stats);
                 }
             }
+            set_timer(&mut self.timers, cq.cqn, old, cq.deadline);
         }
         known
+    }
+
+    /// Bundles completions otherwise, from the next on.
+    pub(super) fn moderate(&mut self, cqn: u32, moderation: Moderation) -> Result<(), HcaError> {
+        self.get_mut(cqn)?.moderation = moderation;
+        Ok(())
+    }
+
+    /// When the next queue tells what waited.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.timers.first().map(|(when, _)| *when)
+    }
+
+    /// Tells what waited long enough.
+    pub(super) fn expire(&mut self, events: &mut Events, stats: &mut HcaStats) -> bool {
+        let mut done = false;
+        // Terminates: each turn removes a timer, and none is set.
+        while let Some(&(when, cqn)) = self.timers.first()
+            && when <= self.now
+        {
+            done = true;
+            self.timers.remove(&(when, cqn));
+            if let Some(cq) = self.cqs.get_mut(&cqn) {
+                cq.tell(self.now, events, stats);
+            }
+        }
+        done
+    }
+}
+
+fn set_timer(
+    timers: &mut BTreeSet<(Duration, u32)>,
+    cqn: u32,
+    old: Option<Duration>,
+    new: Option<Duration>,
+) {
+    if old != new {
+        old.map(|old| timers.remove(&(old, cqn)));
+        new.map(|new| timers.insert((new, cqn)));
     }
 }
 
@@ -181,6 +236,10 @@ impl Cq {
             consumer: 0,
             solicited: None,
             armed: None,
+            moderation: Moderation::default(),
+            untold: 0,
+            told: Duration::ZERO,
+            deadline: None,
             arm_seen: 0,
             users: 0,
             dead: false,
@@ -225,7 +284,14 @@ impl Cq {
         self.producer.wrapping_sub(word) & INDEX_MASK
     }
 
-    fn after_push(&mut self, solicited: bool, events: &mut Events, stats: &mut HcaStats) {
+    fn after_push(
+        &mut self,
+        solicited: bool,
+        now: Duration,
+        events: &mut Events,
+        stats: &mut HcaStats,
+    ) {
+        self.untold = self.untold.saturating_add(1);
         if solicited {
             self.solicited = Some(self.producer);
         }
@@ -235,12 +301,44 @@ impl Cq {
             None => false,
         };
         if fires {
-            self.armed = None;
-            events.push(HcaEvent::CqCompletion { cqn: self.cqn }, stats);
+            self.bundle(solicited, now, events, stats);
         }
     }
 
-    fn arm(&mut self, word: u32, events: &mut Events, stats: &mut HcaStats) {
+    /// Whether one of the last `count` CQEs is what a solicited arm waits for.
+    fn solicited_within(&self, count: u32) -> bool {
+        self.solicited.is_some_and(|at| self.producer.wrapping_sub(at) & INDEX_MASK < count)
+    }
+
+    /// There is something to tell: now, or when it is enough or late enough.
+    fn bundle(
+        &mut self,
+        solicited: bool,
+        now: Duration,
+        events: &mut Events,
+        stats: &mut HcaStats,
+    ) {
+        let Moderation { period, count, from_completion, solicited_breaks } = self.moderation;
+        let many = count != 0 && self.untold >= count.into();
+        let none = count == 0 && period.is_zero();
+        let when = match from_completion {
+            true => now + period,
+            false => self.deadline.unwrap_or(self.told + period),
+        };
+        let late = !period.is_zero() && when <= now;
+        if none || many || late || solicited && solicited_breaks {
+            self.tell(now, events, stats);
+        } else if !period.is_zero() {
+            self.deadline = Some(when);
+        }
+    }
+
+    fn tell(&mut self, now: Duration, events: &mut Events, stats: &mut HcaStats) {
+        (self.armed, self.deadline, self.untold, self.told) = (None, None, 0, now);
+        events.push(HcaEvent::CqCompletion { cqn: self.cqn }, stats);
+    }
+
+    fn arm(&mut self, word: u32, now: Duration, events: &mut Events, stats: &mut HcaStats) {
         stats.arms += 1;
         // Bit 24: only solicited completions (mlx5dv.h, MLX5_CQ_DB_REQ_NOT_SOL).
         let kind = if word & 1 << 24 != 0 { Armed::Solicited } else { Armed::Any };
@@ -252,16 +350,15 @@ impl Cq {
         let fires = pending
             && match kind {
                 Armed::Any => true,
-                Armed::Solicited => self.solicited.is_some_and(|at| {
-                    let behind = self.producer.wrapping_sub(at) & INDEX_MASK;
-                    behind < beyond
-                }),
+                Armed::Solicited => self.solicited_within(beyond),
             };
+        // Another arm asks anew, for what was not consumed.
+        self.untold = if pending { beyond } else { 0 };
+        self.deadline = None;
+        self.armed = Some(kind);
         if fires {
-            self.armed = None;
-            events.push(HcaEvent::CqCompletion { cqn: self.cqn }, stats);
-        } else {
-            self.armed = Some(kind);
+            let solicited = self.solicited_within(beyond);
+            self.bundle(solicited, now, events, stats);
         }
     }
 }

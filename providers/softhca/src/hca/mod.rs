@@ -59,8 +59,9 @@ mod tests;
 
 pub use config::{HcaConfig, Strictness};
 pub use context::{
-    Access, AddressVector, CqContext, DctContext, DctState, LinkLayer, MkeyContext, Mtu, QpAttrs,
-    QpContext, QpState, QpTransition, RqContext, Service, SqContext, SrqContext, XrcSrq,
+    Access, AddressVector, CqContext, DctContext, DctState, LinkLayer, MkeyContext, Moderation,
+    Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service, SqContext, SrqContext,
+    XrcSrq,
 };
 pub use counters::{PortCounters, QCounters, Traffic};
 pub use dma::{Dma, DmaFault, Region};
@@ -185,6 +186,7 @@ impl Hca {
         self.next_qpn = qp::FIRST_QPN;
         self.shared.keys = KeyTable::default();
         self.shared.cqs = CqTable::default();
+        self.shared.cqs.now = self.shared.now;
         self.shared.srqs = SrqTable::default();
         self.shared.counters = counters::Sets::default();
         self.shared.events = Events::default();
@@ -265,6 +267,14 @@ impl Hca {
         complete::resized(&mut self.shared, cqn);
         self.shared.cqs.get_mut(cqn)?.ctx = ctx;
         Ok(())
+    }
+
+    /// Says how a CQ bundles completions for its events.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn moderate_cq(&mut self, cqn: u32, moderation: Moderation) -> Result<(), HcaError> {
+        self.shared.cqs.moderate(cqn, moderation)
     }
 
     /// Destroys a CQ.
@@ -558,6 +568,7 @@ impl Hca {
     pub fn step(&mut self, now: Duration) -> bool {
         self.shared.now = self.shared.now.max(now);
         self.shared.port.advance(self.shared.now);
+        self.shared.cqs.now = self.shared.now;
         let mut done = self.shared.port.retry();
         let mut unread = true;
         for _ in 0..FRAMES_PER_STEP {
@@ -589,6 +600,8 @@ impl Hca {
             };
             done |= self.serve(qpn);
         }
+        let Shared { cqs, events, stats, .. } = &mut self.shared;
+        done |= cqs.expire(events, stats);
         self.bury();
         done
     }
@@ -603,7 +616,8 @@ impl Hca {
         }
         let timer = self.timers.first().map(|&(when, _)| when);
         let wire = self.shared.port.next_event();
-        timer.into_iter().chain(wire).min()
+        let late = self.shared.cqs.deadline();
+        timer.into_iter().chain(wire).chain(late).min()
     }
 
     /// The oldest async event not yet taken.

@@ -371,3 +371,58 @@ fn a_reset_leaves_nothing() {
     assert_eq!(driver.about(CmdOpcode::DESTROY_QP, qpn, a.number), CmdStatus::BAD_RES_ERR);
     assert_eq!(driver.about(CmdOpcode::DESTROY_CQ, cqn, cq.number), CmdStatus::BAD_RES_ERR);
 }
+
+/// MODIFY_CQ of what `select` names: events come with `count` completions, or after `period` microseconds.
+fn moderate(
+    driver: &mut Driver,
+    cq: &Cq,
+    select: u64,
+    (period, count, mode): (u64, u64, u64),
+) -> CmdStatus {
+    let mut input = vec![0; cq::modify_cq_in::SIZE];
+    cq::modify_cq_in::CQN.set(&mut input, cq.number.into());
+    cq::modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.set(&mut input, select);
+    let context = cq::modify_cq_in::CQ_CONTEXT.of_mut(&mut input);
+    cq::cqc::CQ_PERIOD.set(context, period);
+    cq::cqc::CQ_MAX_COUNT.set(context, count);
+    cq::cqc::CQ_PERIOD_MODE.set(context, mode);
+    driver.run(CmdOpcode::MODIFY_CQ, 0, &input, 16).0
+}
+
+#[test]
+fn events_come_in_bundles() {
+    let Pair { mut driver, eqn, mut cq, qps: [a, b] } = pair();
+    let page = driver.page();
+    let key = driver.lkey;
+    // Four completions: of two SENDs and their receives.
+    assert_eq!(moderate(&mut driver, &cq, 0b10, (0, 4, 0)), CmdStatus::OK);
+    driver.arm_cq(&cq);
+    for index in 0..2 {
+        receive(&driver, &b, index, page, 64);
+        send(&mut driver, &a, index, (key, page, 8));
+        driver.poll(&mut cq);
+        driver.poll(&mut cq);
+        // The event follows its completion.
+        driver.ok(CmdOpcode::NOP, 0, &[0; 16], 16);
+        let (_, ring, _) = driver.eqs[0];
+        assert_eq!(driver.host.read(ring + 63, 1), [u8::from(index == 0)], "after {index}");
+    }
+    assert_eq!(driver.event(eqn), (0, cq.number));
+    // A completion alone, after a while.
+    assert_eq!(moderate(&mut driver, &cq, 0b11, (2000, 100, 0)), CmdStatus::OK);
+    driver.arm_cq(&cq);
+    receive(&driver, &b, 2, page, 64);
+    send(&mut driver, &a, 2, (key, page, 8));
+    assert_eq!(driver.event(eqn), (0, cq.number));
+    // What was selected is what it says; the rest it doesn't take.
+    let mut query = [0; 16];
+    cq::query_cq_in::CQN.set(&mut query, cq.number.into());
+    let answer = driver.ok(CmdOpcode::QUERY_CQ, 0, &query, cq::query_cq_out::SIZE);
+    let context = cq::query_cq_out::CQ_CONTEXT.of(&answer);
+    assert_eq!(cq::cqc::CQ_PERIOD.get(context), 2000);
+    assert_eq!(cq::cqc::CQ_MAX_COUNT.get(context), 100);
+    for (select, mode) in [(0b100, 0), (1 << 31, 0), (1 << 4, 2), (1 << 4, 3)] {
+        let status = moderate(&mut driver, &cq, select, (1, 1, mode));
+        assert_eq!(status, CmdStatus::BAD_PARAM_ERR, "{select:#x} {mode}");
+    }
+}

@@ -7,6 +7,7 @@ mod dynamic;
 mod errors;
 mod hostile;
 mod lossy;
+mod moderation;
 mod packets;
 mod pages;
 mod pending;

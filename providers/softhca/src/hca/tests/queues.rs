@@ -11,7 +11,7 @@ use uverbs_mlx5_prm::opcode::Opcode;
 
 const DST: u64 = 0x30_0000;
 
-fn write(rig: &Rig) -> Wr {
+pub(super) fn write(rig: &Rig) -> Wr {
     Wr::new(Opcode::RDMA_WRITE).remote(DST, rig.hosts.last().unwrap().key).inline(b"x")
 }
 
@@ -49,7 +49,7 @@ fn four_cqes_fit_into_four() {
     assert!(rig.hosts[0].events().is_empty());
 }
 
-fn arm(rig: &mut Rig, cq: &TestCq, sn: u32, solicited: bool) {
+pub(super) fn arm(rig: &mut Rig, cq: &TestCq, sn: u32, solicited: bool) {
     let word = sn << 28 | u32::from(solicited) << 24 | cq.ci & 0xff_ffff;
     let host = &mut rig.hosts[0];
     host.store(cq.record + 4, word);

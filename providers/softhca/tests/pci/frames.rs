@@ -1,5 +1,6 @@
 //! Frames from a send queue to receive queues, by tables that were made by commands.
 
+use proptest::prelude::*;
 use uverbs_mlx5_prm::cmd::flow::{self, fte_match_param, fte_match_set_lyr_2_4};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::rq::wq;
@@ -622,4 +623,94 @@ fn what_does_not_exist_is_refused() {
         sq::rqc::RMPN.set(context, 0xfff);
     };
     assert_eq!(queue(&mut driver, &no_pool), CmdStatus::BAD_RES_ERR);
+}
+
+/// Commands about frames that would be done, and where what can be wrong begins.
+fn commands(driver: &Driver, a: &Station, table: &Table) -> Vec<(CmdOpcode, Vec<u8>, usize)> {
+    let about_table = |size: usize| {
+        let mut input = vec![0; size];
+        flow::delete_fte_in::TABLE_ID.set(&mut input, table.number.into());
+        input
+    };
+    let mut send = with_page(sq::create_sq_in::SIZE, a.send_ring);
+    let context = sq::create_sq_in::CTX.of_mut(&mut send);
+    sq::sqc::CQN.set(context, a.cq.number.into());
+    ring(driver, sq::sqc::WQ.of_mut(context), 6, a.record);
+    let mut receive = with_page(sq::create_rq_in::SIZE, a.receive_ring);
+    let context = sq::create_rq_in::CTX.of_mut(&mut receive);
+    sq::rqc::CQN.set(context, a.cq.number.into());
+    ring(driver, sq::rqc::WQ.of_mut(context), 4, a.receive_record);
+    let mut change = vec![0; sq::modify_rq_in::SIZE];
+    sq::modify_rq_in::RQN.set(&mut change, a.rqn.into());
+    let mut interface = vec![0; steering::create_tir_in::SIZE];
+    let context = steering::create_tir_in::CTX.of_mut(&mut interface);
+    steering::tirc::INLINE_RQN.set(context, a.rqn.into());
+    let mut own = vec![0; steering::modify_tir_in::SIZE];
+    steering::modify_tir_in::TIRN.set(&mut own, a.tirn.into());
+    let mut queues = vec![0; steering::create_rqt_in::SIZE];
+    let context = steering::create_rqt_in::RQT_CONTEXT.of_mut(&mut queues);
+    steering::rqtc::RQT_MAX_SIZE.set(context, 2);
+    steering::rqtc::RQT_ACTUAL_SIZE.set(context, 2);
+    queues.extend([a.rqn.to_be_bytes(); 2].concat());
+    vec![
+        (CmdOpcode::CREATE_SQ, send, 32),
+        (CmdOpcode::CREATE_RQ, receive, 32),
+        (CmdOpcode::MODIFY_RQ, change, 8),
+        (CmdOpcode::CREATE_TIR, interface, 32),
+        (CmdOpcode::MODIFY_TIR, own, 8),
+        (CmdOpcode::CREATE_RQT, queues, 32),
+        (CmdOpcode::CREATE_FLOW_TABLE, vec![0; flow::create_flow_table_in::SIZE], 8),
+        (CmdOpcode::MODIFY_FLOW_TABLE, about_table(flow::modify_flow_table_in::SIZE), 8),
+        (CmdOpcode::SET_FLOW_TABLE_ROOT, about_table(flow::set_flow_table_root_in::SIZE), 8),
+        (CmdOpcode::CREATE_FLOW_GROUP, about_table(flow::create_flow_group_in::SIZE), 24),
+        (CmdOpcode::SET_FLOW_TABLE_ENTRY, table.entry(1, A, Some(a.tirn), None), 24),
+        (CmdOpcode::SET_FLOW_TABLE_ENTRY, table.entry(2, B, Some(a.tirn), Some(1)), 64),
+        (CmdOpcode::DELETE_FLOW_TABLE_ENTRY, about_table(flow::delete_fte_in::SIZE), 24),
+        (CmdOpcode::QUERY_FLOW_COUNTER, vec![0; flow::query_flow_counter_in::SIZE], 8),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Commands of which some bytes are wrong, send rings full of anything, frames of anything: the function goes on, and
+    /// queues that nobody touched work.
+    #[test]
+    fn anything_about_frames_is_answered(
+        steps in prop::collection::vec(
+            (0usize..14, prop::collection::vec((any::<u16>(), any::<u8>()), 0..6), any::<u8>()),
+            1..20,
+        ),
+        wqes in prop::collection::vec(prop::collection::vec(any::<u8>(), 48), 0..8),
+        frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 19..120), 0..8),
+    ) {
+        let (mut driver, mut a, b, table) = scene();
+        driver.ok(CmdOpcode::ALLOC_FLOW_COUNTER, 0, &[0; 16], 16);
+        for (which, flips, op_mod) in steps {
+            let (opcode, mut input, from) = commands(&driver, &b, &table).swap_remove(which);
+            let len = input.len();
+            for (at, byte) in flips {
+                input[from + usize::from(at) % (len - from)] = byte;
+            }
+            driver.run(opcode, u16::from(op_mod < 64), &input, 64);
+        }
+        for frame in frames {
+            a.send(&mut driver, &frame, 0xf0);
+        }
+        // An Ethernet segment of anything, in WQEs that are sound otherwise; the queue may end in error.
+        for (number, bytes) in wqes.iter().enumerate() {
+            let opcode = if number % 2 == 0 { 0x0a } else { 0x0e };
+            a.send_wqe(&mut driver, opcode, bytes, &[7; 300]);
+        }
+        let (status, _) = driver.run(CmdOpcode::QUERY_ISSI, 0, &[0; 16], 112);
+        prop_assert_eq!(status, CmdStatus::OK);
+        let eqn = driver.eq(2, 0);
+        let (mut c, mut d) = (Station::new(&mut driver, eqn), Station::new(&mut driver, eqn));
+        let table = Table::root(&mut driver);
+        table.add(&mut driver, 0, B, &d);
+        d.post(&driver, ROOM);
+        let frame = packet(B, None, UDP, &[9; 90]);
+        c.send(&mut driver, &frame, 0);
+        prop_assert_eq!(d.arrival(&mut driver).0, frame);
+    }
 }

@@ -54,7 +54,26 @@ pub(crate) struct EntryContext {
     pub(crate) counters: Vec<u32>,
 }
 
-/// What a change of an entry leaves alone (`modify_enable_mask`).
+impl EntryContext {
+    /// Destinations and counters.
+    pub(super) fn listed(&self) -> usize {
+        self.destinations.len() + self.counters.len()
+    }
+
+    pub(super) fn change(&mut self, change: Change, to: EntryContext) {
+        if change.tag {
+            self.tag = to.tag;
+        }
+        if change.destinations {
+            self.destinations = to.destinations;
+        }
+        if change.counters {
+            self.counters = to.counters;
+        }
+    }
+}
+
+/// What a change of an entry replaces (`modify_enable_mask`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) tag: bool,
@@ -151,27 +170,13 @@ impl Table {
         Ok(())
     }
 
-    pub(super) fn change_entry(
-        &mut self,
-        index: u32,
-        change: Change,
-        to: EntryContext,
-    ) -> Result<(), Wrong> {
+    /// What an entry does.
+    pub(super) fn entry(&mut self, index: u32) -> Result<&mut EntryContext, Wrong> {
         let entry = self.group_of(index)?.entries.get_mut(&index);
-        let context = &mut entry.ok_or(Wrong::Missing("no such flow entry"))?.context;
-        if change.tag {
-            context.tag = to.tag;
-        }
-        if change.destinations {
-            context.destinations = to.destinations;
-        }
-        if change.counters {
-            context.counters = to.counters;
-        }
-        Ok(())
+        Ok(&mut entry.ok_or(Wrong::Missing("no such flow entry"))?.context)
     }
 
-    pub(super) fn remove_entry(&mut self, index: u32) -> Result<(), Wrong> {
+    pub(super) fn remove_entry(&mut self, index: u32) -> Result<EntryContext, Wrong> {
         let group = self.group_of(index)?;
         let entry = group.entries.remove(&index).ok_or(Wrong::Missing("no such flow entry"))?;
         if let Some(numbers) = group.by_value.get_mut(&entry.value) {
@@ -180,7 +185,7 @@ impl Table {
                 group.by_value.remove(&entry.value);
             }
         }
-        Ok(())
+        Ok(entry.context)
     }
 
     /// The entry that decides.

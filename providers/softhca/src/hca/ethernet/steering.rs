@@ -10,6 +10,8 @@ use super::tir::{Spread, TirContext};
 
 /// Entries of all tables together.
 pub(crate) const MAX_ENTRIES: usize = 1 << 16;
+/// Destinations and counters of all entries, and places of all tables of queues.
+const MAX_LISTED: usize = 1 << 20;
 /// Places in a table of queues.
 pub(crate) const MAX_SPREAD: usize = 1 << 11;
 /// Tables that a frame is looked up in, copies counted, and copies of it that arrive. An entry may send a frame to several
@@ -59,6 +61,8 @@ pub(crate) struct Steering {
     /// Where what arrives is looked up first.
     root: Option<u32>,
     entries: usize,
+    /// Destinations and counters of entries, and places in tables of queues.
+    listed: usize,
     counters: BTreeMap<u32, Traffic>,
     tirs: BTreeMap<u32, TirContext>,
     /// Tables of queues.
@@ -109,6 +113,8 @@ impl Steering {
         if !queues.iter().all(|rqn| self.queues.contains_key(rqn)) {
             return Err(Wrong::Missing("no such receive queue"));
         }
+        let before = self.spreads.get(&number).map_or(0, Vec::len);
+        self.list(before, queues.len())?;
         self.spreads.insert(number, queues);
         Ok(())
     }
@@ -119,7 +125,7 @@ impl Steering {
     }
 
     pub(crate) fn remove_spread(&mut self, number: u32) -> Result<(), Wrong> {
-        self.spread(number)?;
+        self.listed -= self.spread(number)?.len();
         self.spreads.remove(&number);
         Ok(())
     }
@@ -235,9 +241,14 @@ impl Steering {
         if self.entries >= MAX_ENTRIES {
             return Err(Wrong::Limit("flow entries"));
         }
-        self.table_mut(table)?.add_entry(group, index, value, context)?;
-        self.entries += 1;
-        Ok(())
+        let len = context.listed();
+        self.list(0, len)?;
+        let added = self.table_mut(table)?.add_entry(group, index, value, context);
+        match added {
+            Ok(()) => self.entries += 1,
+            Err(_) => self.listed -= len,
+        }
+        added
     }
 
     pub(crate) fn change_entry(
@@ -248,7 +259,24 @@ impl Steering {
         to: EntryContext,
     ) -> Result<(), Wrong> {
         self.check_entry(table, &to)?;
-        self.table_mut(table)?.change_entry(index, change, to)
+        let before = self.table_mut(table)?.entry(index)?.listed();
+        self.list(0, to.listed())?;
+        self.listed -= to.listed();
+        let entry = self.table_mut(table)?.entry(index)?;
+        entry.change(change, to);
+        let after = entry.listed();
+        self.listed = self.listed - before + after;
+        Ok(())
+    }
+
+    /// Counts what a list has grown by.
+    fn list(&mut self, before: usize, after: usize) -> Result<(), Wrong> {
+        let listed = self.listed - before + after;
+        if listed > MAX_LISTED {
+            return Err(Wrong::Limit("destinations"));
+        }
+        self.listed = listed;
+        Ok(())
     }
 
     fn check_entry(&self, table: u32, context: &EntryContext) -> Result<(), Wrong> {
@@ -266,8 +294,9 @@ impl Steering {
     }
 
     pub(crate) fn remove_entry(&mut self, table: u32, index: u32) -> Result<(), Wrong> {
-        self.table_mut(table)?.remove_entry(index)?;
+        let gone = self.table_mut(table)?.remove_entry(index)?;
         self.entries -= 1;
+        self.listed -= gone.listed();
         Ok(())
     }
 

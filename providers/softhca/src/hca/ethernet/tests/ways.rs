@@ -150,6 +150,40 @@ fn a_hash_spreads_flows_and_keeps_each_together() {
 }
 
 #[test]
+fn lists_have_a_bound_together_and_are_given_back() {
+    let mut steering = scene();
+    let places = || vec![RQN; MAX_SPREAD];
+    let full = (1 << 20) / MAX_SPREAD as u32;
+    for round in 0..2 {
+        for number in 0..full {
+            steering.set_spread(number, places()).unwrap();
+        }
+        // In place of one as long there is room for another, and for nothing more.
+        steering.set_spread(0, places()).unwrap();
+        assert_eq!(steering.set_spread(full, vec![RQN]), Err(Wrong::Limit("destinations")));
+        let group =
+            GroupContext { first: round, last: round, enable: 0, criteria: &[0; MATCH_LEN] };
+        steering.add_group(1, round, group).unwrap();
+        let entry = |steering: &mut Steering, count| {
+            let context = to(&vec![Destination::Tir(RQN); count]);
+            steering.add_entry(1, (round, round), &[0; MATCH_LEN], context)
+        };
+        assert_eq!(entry(&mut steering, 1), Err(Wrong::Limit("destinations")));
+        steering.set_spread(0, vec![RQN; MAX_SPREAD - 3]).unwrap();
+        assert_eq!(entry(&mut steering, 4), Err(Wrong::Limit("destinations")));
+        entry(&mut steering, 2).unwrap();
+        let change = Change { tag: false, destinations: true, counters: false };
+        steering.change_entry(1, round, change, tirs([0])).unwrap();
+        steering.set_spread(full, vec![RQN; 2]).unwrap();
+        assert_eq!(steering.set_spread(full, vec![RQN; 3]), Err(Wrong::Limit("destinations")));
+        steering.remove_entry(1, round).unwrap();
+        for number in 0..=full {
+            steering.remove_spread(number).unwrap();
+        }
+    }
+}
+
+#[test]
 fn nonsense_is_refused() {
     let mut steering = scene();
     let all = &[0; MATCH_LEN];

@@ -1,5 +1,6 @@
 # A server and its client: SERVER ARGUMENTS... -- CLIENT ARGUMENTS...
 set -e
+. /vm/ready.sh
 server=
 while [ "$1" != -- ]; do
     server="$server $1"
@@ -7,6 +8,6 @@ while [ "$1" != -- ]; do
 done
 shift
 $server &
-sleep 1
+wait_for "a server" is_served
 "$@"
 wait $!

@@ -1,6 +1,7 @@
 # A program of the C stack as server and as client, on one device: PROGRAM ARGUMENTS...
 set -e
+. /vm/ready.sh
 "$@" &
-sleep 1
+wait_for "a server" is_served
 "$@" 127.0.0.1
 wait $!

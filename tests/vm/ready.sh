@@ -1,5 +1,6 @@
 # present DEVICE: waits until an RDMA device is there. ready DEVICE: until its port is active and has two GIDs.
-# Each fails after ten seconds and says what is missing.
+# is_served: whether a server listens, for TCP or rdma_cm; nobody else in the guest does.
+# Each that waits fails after ten seconds and says what is missing.
 
 wait_for() { # what condition...
     what=$1
@@ -15,6 +16,10 @@ wait_for() { # what condition...
 is_present() { [ -d /sys/class/infiniband/$1 ] && [ -e /dev/infiniband/rdma_cm ]; }
 is_active() { grep -q ACTIVE /sys/class/infiniband/$1/ports/1/state; }
 has_gid() { ! grep -q 0000:0000:0000:0000$ /sys/class/infiniband/$1/ports/1/gids/$2; }
+is_served() {
+    grep -q ' 0A ' /proc/net/tcp /proc/net/tcp6 && return
+    /usr/bin/rdma resource show cm_id | grep -q 'state LISTEN'
+}
 
 present() { wait_for "$1" is_present $1; }
 ready() {

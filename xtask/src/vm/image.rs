@@ -10,7 +10,7 @@ use crate::vm::libraries::{FOLDER, Libraries};
 
 /// Folders of Debian's programs, and the beginnings of those programs' names that the guest gets.
 const PROGRAM_FOLDERS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
-const PROGRAMS: [&str; 14] = [
+const PROGRAMS: [&str; 15] = [
     "busybox",
     "devlink",
     "ethtool",
@@ -21,6 +21,7 @@ const PROGRAMS: [&str; 14] = [
     "python3",
     "raw_ethernet_",
     "rdma",
+    "riostream",
     "rping",
     "rstream",
     "ucmatose",

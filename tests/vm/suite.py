@@ -101,11 +101,15 @@ def say(line):
     print(line, flush=True)
 
 
+def is_wanted(name, parts):
+    return not parts or any(part in name for part in parts)
+
+
 def child(first, wanted):
     """Runs the tests from number `first` on."""
     signal.signal(signal.SIGALRM, expired)
     names = load()
-    names = {name: test for name, test in sorted(names.items()) if wanted in name}
+    names = {name: test for name, test in sorted(names.items()) if is_wanted(name, wanted)}
     say(f"count {len(names)}")
     for number, (name, test) in enumerate(names.items()):
         if number < first:
@@ -156,7 +160,7 @@ def parent(wanted):
     unpack()
     first = 0
     while True:
-        command = [sys.executable, __file__, "--child", str(first), wanted]
+        command = [sys.executable, __file__, "--child", str(first), *wanted]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
         running, ended = None, False
         for line in lines(process):
@@ -187,6 +191,6 @@ def parent(wanted):
 
 
 if sys.argv[1:2] == ["--child"]:
-    child(int(sys.argv[2]), sys.argv[3])
+    child(int(sys.argv[2]), sys.argv[3:])
 else:
-    parent(sys.argv[1] if len(sys.argv) > 1 else "")
+    parent(sys.argv[1:])

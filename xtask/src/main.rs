@@ -32,7 +32,7 @@ Chores:
             with the fixtures. Needs python3, gcc and readelf. With --bless the fixtures are
             replaced by what the headers say.
   vm        real kernels in QEMU, with our tests and the C stack's programs in them. Fetches both
-            with apt into the target folder, once; installs nothing. vm --help tells more.
+            with apt into the target folder, once (0.5 GB); installs nothing. vm --help tells more.
   counts    instructions of the data path: how many, under callgrind, and which, against the
             tables in benches/counts. Needs valgrind, or apt to fetch it into the target folder.
             With --bless the tables are replaced by what is found.
@@ -91,9 +91,41 @@ fn main() -> ExitCode {
             print!("{USAGE}");
             ExitCode::SUCCESS
         }
-        _ => {
-            eprint!("xtask: no such chore: {}\n\n{USAGE}", words.join(" "));
+        [_, "--help" | "-h"] => {
+            print!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        ref words => {
+            eprint!("xtask: {}\n\n{USAGE}", complaint(words));
             ExitCode::from(2)
         }
+    }
+}
+
+/// What is wrong with words that name no chore.
+fn complaint(words: &[&str]) -> String {
+    let is_chore = |word: &str| {
+        USAGE.lines().any(|line| {
+            let name = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' '));
+            name.is_some_and(|rest| rest.split_whitespace().next() == Some(word))
+        })
+    };
+    match *words {
+        [] => "which chore?".to_owned(),
+        [chore, ..] if !is_chore(chore) => format!("no such chore: {chore}"),
+        [chore, ref rest @ ..] => format!("{chore} doesn't take {}", rest.join(" ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::complaint;
+
+    #[test]
+    fn words_that_name_no_chore() {
+        assert_eq!(complaint(&[]), "which chore?");
+        assert_eq!(complaint(&["vn", "--world"]), "no such chore: vn");
+        assert_eq!(complaint(&["skipped,"]), "no such chore: skipped,");
+        assert_eq!(complaint(&["test", "--world", "b"]), "test doesn't take --world b");
     }
 }

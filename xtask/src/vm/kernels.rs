@@ -33,10 +33,7 @@ impl Kernel {
     ///
     /// A skip where it can't be had.
     pub(crate) fn fetch(name: &str) -> Result<Self, Outcome> {
-        if !is_name(name) {
-            let names = "6.1, 6.12, newest, or as Debian's packages, 6.12.117+deb13-amd64";
-            return Err(Outcome::Failed(format!("{name} is no kernel's name: {names}")));
-        }
+        let name = &*named(name).map_err(Outcome::Failed)?;
         let folder = base().join("kernels").join(name);
         once(&folder, &world::all_modules().join(" "), || fetch(name, &folder))?;
         let version = folder.join("version");
@@ -51,6 +48,16 @@ impl Kernel {
     pub(crate) fn series(&self) -> (u32, u32) {
         series(&self.version).unwrap_or_default()
     }
+}
+
+/// The name of a kernel.
+///
+/// # Errors
+///
+/// What a name is.
+pub(crate) fn named(name: &str) -> Result<String, String> {
+    let names = "6.1, 6.12, newest, or as Debian's packages, 6.12.117+deb13-amd64";
+    is_name(name).then(|| name.to_owned()).ok_or_else(|| format!("a kernel is {names}"))
 }
 
 /// Whether a kernel can have this name. A version is whole, since apt takes what is no package's name for a pattern, and would fetch every

@@ -15,6 +15,7 @@ mod pyverbs;
 mod run;
 mod self_test;
 mod server;
+mod summary;
 mod table;
 mod verdict;
 mod world;
@@ -26,22 +27,44 @@ use clap::Parser;
 use crate::step::{Outcome, Steps};
 use kernels::{ONE_KERNEL, USUAL};
 use kit::Kit;
+use programs::Row;
+use summary::Tally;
 use world::World;
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask vm                                        every world on every kernel
+  cargo xtask vm --world b --kernel 6.12                one world on one kernel
+  cargo xtask vm --list --world b                       what would run there
+  cargo xtask vm --world e --kernel 6.12 --test rping   programs by name
+  cargo xtask vm --world b --kernel newest --shell --test devinfo
+                                                        a shell in the guest, with the devices
+
+tests/vm/README.md tells how it works, and how to add a program.
+";
 
 /// The words of `cargo xtask vm`.
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask vm", about = "Tests in a virtual machine with a real kernel")]
+#[command(
+    name = "cargo xtask vm",
+    about = "Tests in a virtual machine with a real kernel",
+    after_help = EXAMPLES
+)]
 pub(crate) struct Options {
-    /// Which devices the machine has; every world in turn if not given.
+    /// Which devices the machine has; may be repeated. Every world in turn if not given.
     #[arg(long, value_enum)]
     world: Vec<World>,
     /// 6.1, 6.12, newest, or the version of a package linux-image-VERSION; may be repeated. All three if not given.
-    #[arg(long)]
+    #[arg(long, value_parser = kernels::named)]
     kernel: Vec<String>,
-    /// Only the programs of tests/vm/programs.txt whose name contains this.
+    /// Only the programs of tests/vm/programs.txt, or tests of the suite, whose name contains this; may be repeated.
     #[arg(long, value_name = "NAME")]
-    test: Option<String>,
-    /// Keep the image and the logs of a run that passed, and the log of the device.
+    test: Vec<String>,
+    /// Say which programs would run, and run nothing.
+    #[arg(long)]
+    list: bool,
+    /// Keep the image and the logs (target/vm/runs) of a run that passed; those of a failed one are kept in any case.
+    /// Of rdma-core's suite, the device's log, too.
     #[arg(long)]
     keep: bool,
     /// A shell in the guest after the programs, on this terminal. `exit` ends it.
@@ -51,7 +74,7 @@ pub(crate) struct Options {
     #[arg(long)]
     self_test: bool,
     /// rdma-core's own test suite instead, in world E on 6.12 if none is named, compared with tests/vm/pyverbs.
-    #[arg(long, conflicts_with_all = ["self_test", "shell"])]
+    #[arg(long, conflicts_with_all = ["self_test", "shell", "list"])]
     pyverbs: bool,
     /// What the suite comes to is noted, not compared.
     #[arg(long, requires = "pyverbs", conflicts_with = "test")]
@@ -71,9 +94,51 @@ pub(crate) fn chore(words: &[String]) -> ExitCode {
             return ExitCode::from(error.exit_code() as u8);
         }
     };
+    if options.list {
+        return list(&options);
+    }
     let mut steps = Steps::default();
-    add(&mut steps, options);
-    steps.summary()
+    let tallies = add(&mut steps, options);
+    let code = steps.summary();
+    let table = summary::table(&tallies);
+    if !table.is_empty() {
+        println!("\n{table}");
+    }
+    code
+}
+
+/// Prints the rows that would run.
+fn list(options: &Options) -> ExitCode {
+    let worlds = options.worlds();
+    let rows = match programs::read() {
+        Ok(rows) => rows,
+        Err(why) => {
+            eprintln!("vm: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    for world in worlds {
+        println!("world {}, {}:", world.letter(), world.words());
+        for row in rows.iter().filter(|row| row.is_of(world) && options.wants(row)) {
+            println!("  {:<24} {}", row.name, row.words.join(" "));
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+impl Options {
+    fn worlds(&self) -> Vec<World> {
+        match &self.world[..] {
+            [] if self.pyverbs => vec![World::E],
+            [] => World::ALL.to_vec(),
+            named => named.to_vec(),
+        }
+    }
+
+    /// Whether a row is among those that `--test` names.
+    fn wants(&self, row: &Row) -> bool {
+        self.test.is_empty() || self.test.iter().any(|part| row.name.contains(part))
+    }
 }
 
 /// What `cargo xtask test` does of it: the harness itself, world C on every kernel, the others on one, which takes long enough.
@@ -81,7 +146,8 @@ pub(crate) fn add_usual(steps: &mut Steps) {
     let options = |world, kernel: &[&str], self_test| Options {
         world: vec![world],
         kernel: kernel.iter().map(|&name| name.to_owned()).collect(),
-        test: None,
+        test: Vec::new(),
+        list: false,
         keep: false,
         shell: false,
         self_test,
@@ -95,12 +161,10 @@ pub(crate) fn add_usual(steps: &mut Steps) {
     add(steps, options(World::E, &["6.12"], false));
 }
 
-fn add(steps: &mut Steps, options: Options) {
-    let worlds = match &options.world[..] {
-        [] if options.pyverbs => vec![World::E],
-        [] => World::ALL.to_vec(),
-        named => named.to_vec(),
-    };
+/// Adds the steps, and gives what each world on each kernel came to.
+fn add(steps: &mut Steps, options: Options) -> Vec<Tally> {
+    let mut tallies = Vec::new();
+    let worlds = options.worlds();
     let kernels = match &options.kernel[..] {
         [] if options.self_test || options.pyverbs => vec![ONE_KERNEL.to_owned()],
         [] => USUAL.map(str::to_owned).to_vec(),
@@ -116,13 +180,13 @@ fn add(steps: &mut Steps, options: Options) {
         Err(outcome) => outcome,
     });
     let Some(kit) = kit else {
-        return;
+        return tallies;
     };
     if options.self_test {
         for kernel in kernels {
             steps.step(format!("vm, self-test, {kernel}"), || self_test::run(&kit, &kernel));
         }
-        return;
+        return tallies;
     }
     for world in worlds {
         for kernel in &kernels {
@@ -130,9 +194,14 @@ fn add(steps: &mut Steps, options: Options) {
             if options.pyverbs {
                 let name = format!("vm, pyverbs, {name}");
                 steps.step(name, || pyverbs::run(&kit, kernel, world, &options));
-            } else {
-                steps.step(format!("vm, {name}"), || run::world(&kit, kernel, world, &options));
+                continue;
             }
+            steps.step(format!("vm, {name}"), || {
+                let (outcome, tally) = run::world(&kit, kernel, world, &options);
+                tallies.push(tally);
+                outcome
+            });
         }
     }
+    tallies
 }

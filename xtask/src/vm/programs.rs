@@ -1,5 +1,8 @@
 //! What runs in the guest: the rows of `tests/vm/programs.txt`.
 
+use std::fs;
+
+use crate::vm::fetch::sources;
 use crate::vm::kernels::{Kernel, series};
 use crate::vm::world::World;
 
@@ -15,10 +18,14 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// Whether it runs in a world, on some kernel.
+    pub(crate) fn is_of(&self, world: World) -> bool {
+        self.worlds.contains(world.letter())
+    }
+
     /// Whether it runs there.
     pub(crate) fn is_for(&self, world: World, kernel: &Kernel) -> bool {
-        self.worlds.contains(world.letter())
-            && self.since.is_none_or(|since| kernel.series() >= since)
+        self.is_of(world) && self.since.is_none_or(|since| kernel.series() >= since)
     }
 
     /// What it needs to have built.
@@ -67,7 +74,18 @@ impl<'a> Need<'a> {
     }
 }
 
-/// Reads the table.
+/// The project's table.
+///
+/// # Errors
+///
+/// What can't be read.
+pub(crate) fn read() -> Result<Vec<Row>, String> {
+    let path = sources().join("programs.txt");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    parse(&text)
+}
+
+/// Reads a table.
 ///
 /// # Errors
 ///

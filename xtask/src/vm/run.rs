@@ -17,17 +17,27 @@ use crate::vm::kernels::Kernel;
 use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::machine::Showed;
 use crate::vm::programs::{self, Need, Row};
+use crate::vm::summary::Tally;
 use crate::vm::verdict::{Limits, Ran};
 use crate::vm::world::World;
 
 /// Runs what the table has for a world on a kernel.
-pub(crate) fn world(kit: &Kit, name: &str, world: World, options: &Options) -> Outcome {
+pub(crate) fn world(kit: &Kit, name: &str, world: World, options: &Options) -> (Outcome, Tally) {
     match run(kit, name, world, options) {
-        Ok(outcome) | Err(outcome) => outcome,
+        Ok((outcome, showed)) => (outcome, Tally::new(world, name, Some(&showed), "")),
+        Err(outcome) => {
+            let word = if matches!(outcome, Outcome::Skipped(_)) { "skipped" } else { "FAILED" };
+            (outcome, Tally::new(world, name, None, word))
+        }
     }
 }
 
-fn run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<Outcome, Outcome> {
+fn run(
+    kit: &Kit,
+    name: &str,
+    world: World,
+    options: &Options,
+) -> Result<(Outcome, Showed), Outcome> {
     let kernel = Kernel::fetch(name)?;
     let rows = rows(&kernel, world, options)?;
     let binaries = binaries::build(&rows.iter().flat_map(Row::needs).collect(), &kit.guest)?;
@@ -60,21 +70,27 @@ fn run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<Outcome
     }
     if options.keep || matches!(outcome, Outcome::Failed(_)) {
         println!("vm: logs in {}", folder.display());
+        let mut ran = showed.ran.iter().skip(usize::from(showed.has_setup));
+        if let Some(ran) = ran.find(|ran| !ran.is_success()) {
+            let letter = world.letter();
+            println!(
+                "vm: again: cargo xtask vm --world {letter} --kernel {name} --test {}",
+                ran.name
+            );
+        }
     } else {
         let _ = fs::remove_dir_all(&folder);
     }
-    Ok(outcome)
+    Ok((outcome, showed))
 }
 
 /// The rows that run, of those in the table.
 fn rows(kernel: &Kernel, world: World, options: &Options) -> Result<Vec<Row>, Outcome> {
-    let path = sources().join("programs.txt");
-    let text = fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;
-    let mut rows = programs::parse(&text).map_err(Outcome::Failed)?;
-    let wanted = options.test.as_deref().unwrap_or_default();
-    rows.retain(|row| row.is_for(world, kernel) && row.name.contains(wanted));
+    let mut rows = programs::read().map_err(Outcome::Failed)?;
+    rows.retain(|row| row.is_for(world, kernel) && options.wants(row));
     if rows.is_empty() && !options.shell {
-        let why = format!("no program's name contains {wanted:?}");
+        let why =
+            format!("no program's name contains {} (--list names them)", options.test.join(" or "));
         // Of several worlds one may have what is looked for.
         let one = options.world.len() == 1;
         return Err(if one { Outcome::Failed(why) } else { Outcome::Skipped(why) });

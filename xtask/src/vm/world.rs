@@ -25,6 +25,15 @@ impl World {
         }
     }
 
+    /// What it is, for people.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::B => "mlx5, InfiniBand",
+            Self::C => "rxe",
+            Self::E => "mlx5, Ethernet",
+        }
+    }
+
     /// The modules that are loaded, each with what it needs. One whose name ends in `?` is not in every kernel.
     pub(crate) fn modules(self) -> &'static [&'static str] {
         match self {

@@ -1,0 +1,156 @@
+//! What a run ends with: how many programs passed in each world on each kernel, and which took longest.
+
+use std::fmt::Write as _;
+
+use crate::vm::machine::Showed;
+use crate::vm::world::World;
+
+/// Programs that are named as the slowest.
+const SLOWEST: usize = 5;
+
+/// A world on a kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    world: World,
+    /// As it was asked for: `6.12`, `newest`.
+    kernel: String,
+    result: Result<Counts, &'static str>,
+}
+
+/// Of a machine that ran.
+#[derive(Clone, Debug)]
+struct Counts {
+    passed: usize,
+    all: usize,
+    /// Whether the run as a whole failed, whatever its programs did.
+    is_failure: bool,
+    /// Programs and their milliseconds.
+    took: Vec<(String, u64)>,
+}
+
+impl Tally {
+    /// Of what a machine showed; none where it never ran, for which `word` stands.
+    pub(crate) fn new(
+        world: World,
+        kernel: &str,
+        showed: Option<&Showed>,
+        word: &'static str,
+    ) -> Self {
+        let result = showed.ok_or(word).map(|showed| {
+            let ran = &showed.ran[usize::from(showed.has_setup).min(showed.ran.len())..];
+            let took = ran.iter().filter_map(|ran| Some((ran.name.clone(), ran.end?.1)));
+            Counts {
+                passed: ran.iter().filter(|ran| ran.is_success()).count(),
+                all: ran.len(),
+                is_failure: showed.failure.is_some(),
+                took: took.collect(),
+            }
+        });
+        Self { world, kernel: kernel.to_owned(), result }
+    }
+
+    fn cell(&self) -> String {
+        match &self.result {
+            Err(word) => (*word).to_owned(),
+            Ok(Counts { passed, all, is_failure: false, .. }) if passed == all => {
+                format!("{passed} of {all}")
+            }
+            Ok(Counts { passed, all, .. }) => format!("{passed} of {all} FAILED"),
+        }
+    }
+}
+
+/// Worlds by kernels, the sum, and the slowest programs; nothing where nothing ran.
+pub(crate) fn table(tallies: &[Tally]) -> String {
+    let mut kernels: Vec<&str> = Vec::new();
+    for tally in tallies {
+        if !kernels.contains(&&*tally.kernel) {
+            kernels.push(&tally.kernel);
+        }
+    }
+    let cell = |world: World, kernel: &str| {
+        let found = tallies.iter().find(|tally| tally.world == world && tally.kernel == kernel);
+        found.map_or_else(String::new, Tally::cell)
+    };
+    let width = tallies.iter().map(|tally| tally.cell().len().max(tally.kernel.len())).max();
+    let Some(width) = width else {
+        return String::new();
+    };
+    let mut text = format!("{:<30}", "programs that passed");
+    // Writing to a string can't fail.
+    for kernel in &kernels {
+        let _ = write!(text, "  {kernel:<width$}");
+    }
+    for world in World::ALL.into_iter().filter(|&world| tallies.iter().any(|t| t.world == world)) {
+        let _ = write!(text, "\nworld {}, {:<21}", world.letter(), world.words());
+        for kernel in &kernels {
+            let _ = write!(text, "  {:<width$}", cell(world, kernel));
+        }
+    }
+    let ran: Vec<(&Tally, &Counts)> =
+        tallies.iter().filter_map(|tally| Some((tally, tally.result.as_ref().ok()?))).collect();
+    let sum = |which: fn(&Counts) -> usize| ran.iter().map(|(_, counts)| which(counts)).sum();
+    let (passed, all): (usize, usize) = (sum(|counts| counts.passed), sum(|counts| counts.all));
+    let mut took: Vec<(u64, String)> = Vec::new();
+    for (tally, counts) in &ran {
+        let place = format!("{} on {}", tally.world.letter(), tally.kernel);
+        took.extend(counts.took.iter().map(|(name, ms)| (*ms, format!("{name} ({place})"))));
+    }
+    took.sort_unstable_by(|a, b| b.cmp(a));
+    let slowest = took.iter().take(SLOWEST);
+    let slowest = slowest
+        .map(|(ms, name)| format!("{name} {:.0} s", *ms as f64 / 1000.0))
+        .collect::<Vec<_>>();
+    let seconds = took.iter().map(|(ms, _)| ms).sum::<u64>() / 1000;
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let mut text = lines.join("\n");
+    if took.is_empty() {
+        return text;
+    }
+    let _ = write!(text, "\n{passed} of {all} passed, {seconds} s in all");
+    let _ = write!(text, "; the slowest: {}", slowest.join(", "));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vm::verdict::{Failure, Ran};
+    use uverbs_vm_init::report::End;
+
+    fn showed(ends: &[(&str, i32, u64)], failure: Option<Failure>) -> Showed {
+        let ran = |&(name, status, ms): &(&str, i32, u64)| Ran {
+            name: name.to_owned(),
+            output: Vec::new(),
+            end: Some((End::Exit(status), ms)),
+        };
+        Showed { ran: ends.iter().map(ran).collect(), failure, has_setup: true }
+    }
+
+    #[test]
+    fn worlds_by_kernels() {
+        let good = showed(&[("set-up", 0, 9000), ("a", 0, 1000), ("b", 0, 3000)], None);
+        let bad = showed(&[("set-up", 0, 1), ("a", 1, 2000)], None);
+        let dead = showed(&[("set-up", 0, 1), ("a", 0, 500)], Some(Failure::NoVerdict));
+        let tallies = [
+            Tally::new(World::B, "6.1", Some(&good), ""),
+            Tally::new(World::B, "newest", Some(&bad), ""),
+            Tally::new(World::E, "6.1", Some(&dead), ""),
+            Tally::new(World::E, "newest", None, "skipped"),
+        ];
+        assert_eq!(
+            table(&tallies),
+            "programs that passed            6.1            newest\n\
+             world b, mlx5, InfiniBand       2 of 2         0 of 1 FAILED\n\
+             world e, mlx5, Ethernet         1 of 1 FAILED  skipped\n\
+             3 of 4 passed, 6 s in all; the slowest: b (b on 6.1) 3 s, a (b on newest) 2 s, a (b on 6.1) 1 s, \
+             a (e on 6.1) 0 s"
+        );
+        assert_eq!(table(&[]), "");
+        let none = [Tally::new(World::C, "6.12", None, "FAILED")];
+        assert_eq!(
+            table(&none),
+            "programs that passed            6.12\nworld c, rxe                    FAILED"
+        );
+    }
+}

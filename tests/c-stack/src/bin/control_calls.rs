@@ -1,9 +1,9 @@
 //! The control path beside C's on a device of the kernel's own: every system call of both programs, phase by phase, and how long
 //! each phase takes. Ends with an error if ours makes more calls in any phase.
 //!
-//! `control-calls WHICH GID C OURS`: `all` calls are compared or `device` those on the device alone, the index of the GID that C
-//! connects by, and the two programs, `c/control.c` and `control-path`. `UVERBS_TEST_DEVICE` names the device. It runs in the
-//! machines of `cargo xtask vm`.
+//! `control-calls WHICH GID C OURS [RUNS]`: `all` calls are compared or `device` those on the device alone, the index of the GID
+//! that C connects by, the two programs, `c/control.c` and `control-path`, and how often each is timed, in alternation.
+//! `UVERBS_TEST_DEVICE` names the device. It runs in the machines of `cargo xtask vm`.
 
 #[path = "../../tests/control/files.rs"]
 mod files;
@@ -23,17 +23,23 @@ use crate::trace::Phase;
 const FURTHER: u64 = 100;
 /// As many where time is measured: each takes a millisecond in a machine that is emulated.
 const TIMED: u64 = 20;
-/// Runs of each program that are timed, in alternation. The least counts: what else the machine does only adds.
-const RUNS: usize = 7;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let [which @ ("all" | "device"), gid, c, ours] = words[..] else {
-        eprintln!("usage: control-calls all|device GID C OURS");
-        return ExitCode::from(2);
+    let [which @ ("all" | "device"), gid, c, ours, ref runs @ ..] = words[..] else {
+        return usage();
     };
-    match compare(which == "device", gid, [c, ours]) {
+    let runs = match runs {
+        [] => 0,
+        [runs] => match runs.parse() {
+            Ok(runs) => runs,
+            Err(_) => return usage(),
+        },
+        _ => return usage(),
+    };
+    let times = || if runs > 0 { times(gid, [c, ours], runs) } else { Ok(()) };
+    match compare(which == "device", gid, [c, ours]).and_then(|()| times()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("control-calls: {why}");
@@ -42,13 +48,21 @@ fn main() -> ExitCode {
     }
 }
 
+fn usage() -> ExitCode {
+    eprintln!("usage: control-calls all|device GID C OURS [RUNS]");
+    ExitCode::from(2)
+}
+
+fn command(program: &str, mode: &str, further: u64, gid: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args([mode, &further.to_string()]).env("UVERBS_TEST_GID", gid);
+    command
+}
+
+/// Prints the calls of both.
 fn compare(only_device: bool, gid: &str, programs: [&str; 2]) -> Result<(), String> {
-    let command = |program: &str, mode: &str, further: u64| {
-        let mut command = Command::new(program);
-        command.args([mode, &further.to_string()]).env("UVERBS_TEST_GID", gid);
-        command
-    };
-    let [c, ours] = programs.map(|program| trace::trace(&mut command(program, "calls", FURTHER)));
+    let [c, ours] =
+        programs.map(|program| trace::trace(&mut command(program, "calls", FURTHER, gid)));
     let (c, ours) = (c?, ours?);
     let names = |side: &[Phase]| side.iter().map(|phase| phase.name.clone()).collect::<Vec<_>>();
     if names(&c) != names(&ours) {
@@ -59,26 +73,29 @@ fn compare(only_device: bool, gid: &str, programs: [&str; 2]) -> Result<(), Stri
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     println!("Linux {}, glibc {}\n", kernel.trim(), names::libc_version());
     println!("{}\n{lists}", table::calls(&rows));
+    let more = if only_device { more_on_device } else { more };
+    if more.is_empty() { Ok(()) } else { Err(format!("more calls than C:\n{}", more.join("\n"))) }
+}
 
+/// Prints the time that each phase takes: the least of many, for what else the machine does only adds.
+fn times(gid: &str, programs: [&str; 2], runs: usize) -> Result<(), String> {
     let mut times = [Vec::new(), Vec::new()];
-    for _ in 0..RUNS {
+    for _ in 0..runs {
         for (program, times) in programs.iter().zip(&mut times) {
-            times.push(timed(&mut command(program, "times", TIMED))?);
+            times.push(timed(&mut command(program, "times", TIMED, gid))?);
         }
     }
     println!("| phase | C, us | ours, us | C / ours |\n|---|---|---|---|");
-    for (at, phase) in ours[..rows.len()].iter().enumerate() {
-        let name = title(&phase.name, TIMED);
-        if times.iter().flatten().any(|run| run.get(at).is_none_or(|(timed, _)| *timed != name)) {
-            return Err(format!("{name} was not timed"));
+    for (at, (name, _)) in times[0][0].iter().enumerate() {
+        if times.iter().flatten().any(|run| run.get(at).is_none_or(|(other, _)| other != name)) {
+            return Err(format!("{name} was not timed in each run"));
         }
-        let [c, ours] =
-            times.each_ref().map(|runs| runs.iter().map(|run| run[at].1).min().unwrap_or(0));
+        let least = |runs: &[Vec<(String, u64)>]| runs.iter().map(|run| run[at].1).min();
+        let [c, ours] = times.each_ref().map(|runs| least(runs).unwrap_or(0));
         let ratio = c as f64 / ours as f64;
         println!("| {name} | {} | {} | {ratio:.2} |", c / 1000, ours / 1000);
     }
-    let more = if only_device { more_on_device } else { more };
-    if more.is_empty() { Ok(()) } else { Err(format!("more calls than C:\n{}", more.join("\n"))) }
+    Ok(())
 }
 
 /// Nothing is left out by mistake: both did what the phases say.

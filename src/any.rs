@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use uverbs_core::attr::{DeviceAttr, PortAttr};
 use uverbs_core::context::ContextCore;
 use uverbs_core::cq::CqCore;
@@ -132,6 +133,10 @@ macro_rules! any {
                     #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
                     _ => {}
                 }
+            }
+
+            fn refused(&self) -> Option<Errno> {
+                match self { $(Self::$variant(sq) => sq.refused(),)+ }
             }
 
             fn enable(&mut self, on: bool) {

@@ -202,9 +202,7 @@ pub trait SendOps: Debug + Send {
     unsafe fn ring(&mut self, at: Self::Cursor);
 
     /// Why the kernel did not hear of what was rung last. `None` where a doorbell is a store.
-    fn refused(&self) -> Option<Errno> {
-        None
-    }
+    fn refused(&self) -> Option<Errno>;
 
     /// Allows posting (in RTS) or refuses it with [`PostError::State`], from the next [`begin`](Self::begin) on.
     fn enable(&mut self, on: bool);

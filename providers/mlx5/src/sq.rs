@@ -11,6 +11,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use uverbs_core::frame::Frame;
 use uverbs_core::provider::SendOps;
 use uverbs_core::table::{QpShared, Slots};
@@ -315,6 +316,10 @@ impl SendOps for Sq {
         self.left = at.left;
         self.count = at.count;
         self.marked = at.pi;
+    }
+
+    fn refused(&self) -> Option<Errno> {
+        None
     }
 
     fn enable(&mut self, on: bool) {

@@ -1,12 +1,15 @@
 //! `Any`: the provider that is whichever of the built-in ones the device needs.
 //!
 //! Each of its objects is an enum over the providers' own, so a call is a branch that the processor predicts, not an
-//! indirect call, and the compiler sees through it.
+//! indirect call, and the compiler sees through it: if it can keep cursors and views in registers, which it can't as soon as one
+//! provider's branch takes the address of a part. So all of the data path is inlined here, and what a provider has out of line
+//! takes cursor, view and work request by value, or a copy that it makes. Which provider a batch is of is asked of its cursor: that
+//! is in a register, too, and the queue in memory.
 //!
 //! # Safety
 //!
 //! Every unsafe method hands its caller's promise on to the same method of the provider. Cursors and queues are of
-//! one provider, since both came from the same queue.
+//! one provider, since the promise is that a cursor came from this queue: a queue of another one is not looked for.
 #![allow(unsafe_code, reason = "forwards the data path's unsafe methods, contracts unchanged")]
 
 use std::sync::Arc;
@@ -111,27 +114,37 @@ macro_rules! any {
                 op: SendOp,
                 data: Data<'_>,
             ) -> Result<u32, PostError> {
-                match (self, at) {
-                    // SAFETY: the caller's promise.
-                    $((Self::$variant(sq), AnySqCursor::$variant(at)) => unsafe { sq.post(at, wr, op, data) },)+
-                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
-                    _ => Err(PostError::State),
+                match at {
+                    $(AnySqCursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let sq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { sq.post(at, wr, op, data) }
+                    })+
                 }
             }
 
             #[inline(always)]
-            unsafe fn own(&mut self, slot: u32, frame: Frame) {
-                // SAFETY: the caller's promise.
-                match self { $(Self::$variant(sq) => unsafe { sq.own(slot, frame) },)+ }
+            unsafe fn own(&mut self, at: &AnySqCursor, slot: u32, frame: Frame) {
+                match at {
+                    $(AnySqCursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let sq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { sq.own(at, slot, frame) }
+                    })+
+                }
             }
 
             #[inline(always)]
             unsafe fn ring(&mut self, at: AnySqCursor) {
-                match (self, at) {
-                    // SAFETY: the caller's promise.
-                    $((Self::$variant(sq), AnySqCursor::$variant(at)) => unsafe { sq.ring(at) },)+
-                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
-                    _ => {}
+                match at {
+                    $(AnySqCursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let sq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { sq.ring(at) }
+                    })+
                 }
             }
 
@@ -164,27 +177,37 @@ macro_rules! any {
                 wr_id: u64,
                 list: &[Sge],
             ) -> Result<u32, PostError> {
-                match (self, at) {
-                    // SAFETY: the caller's promise.
-                    $((Self::$variant(rq), AnyRqCursor::$variant(at)) => unsafe { rq.post(at, wr_id, list) },)+
-                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
-                    _ => Err(PostError::State),
+                match at {
+                    $(AnyRqCursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let rq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { rq.post(at, wr_id, list) }
+                    })+
                 }
             }
 
             #[inline(always)]
-            unsafe fn own(&mut self, slot: u32, frame: Frame) {
-                // SAFETY: the caller's promise.
-                match self { $(Self::$variant(rq) => unsafe { rq.own(slot, frame) },)+ }
+            unsafe fn own(&mut self, at: &AnyRqCursor, slot: u32, frame: Frame) {
+                match at {
+                    $(AnyRqCursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let rq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { rq.own(at, slot, frame) }
+                    })+
+                }
             }
 
             #[inline(always)]
             unsafe fn ring(&mut self, at: AnyRqCursor) {
-                match (self, at) {
-                    // SAFETY: the caller's promise.
-                    $((Self::$variant(rq), AnyRqCursor::$variant(at)) => unsafe { rq.ring(at) },)+
-                    #[allow(unreachable_patterns, reason = "with one provider there is no other pairing")]
-                    _ => {}
+                match at {
+                    $(AnyRqCursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let rq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { rq.ring(at) }
+                    })+
                 }
             }
 
@@ -226,27 +249,27 @@ macro_rules! any {
         }
 
         impl View for AnyView<'_> {
-            #[inline]
+            #[inline(always)]
             fn result(&self) -> Result<Completed, Failure> {
                 match self { $(Self::$variant(view) => view.result(),)+ }
             }
 
-            #[inline]
+            #[inline(always)]
             fn is_recv(&self) -> bool {
                 match self { $(Self::$variant(view) => view.is_recv(),)+ }
             }
 
-            #[inline]
+            #[inline(always)]
             fn byte_len(&self) -> u32 {
                 match self { $(Self::$variant(view) => view.byte_len(),)+ }
             }
 
-            #[inline]
+            #[inline(always)]
             fn immediate(&self) -> Option<u32> {
                 match self { $(Self::$variant(view) => view.immediate(),)+ }
             }
 
-            #[inline]
+            #[inline(always)]
             fn qpn(&self) -> u32 {
                 match self { $(Self::$variant(view) => view.qpn(),)+ }
             }
@@ -255,6 +278,14 @@ macro_rules! any {
             fn decode(&self) -> Decoded {
                 match self { $(Self::$variant(view) => view.decode(),)+ }
             }
+        }
+    };
+    // The queue, of a provider that is known. Unsafe: it isn't looked whether the queue is of this one.
+    (@same $queue:ident, $variant:ident) => {
+        match $queue {
+            Self::$variant(queue) => queue,
+            #[allow(unreachable_patterns, reason = "with one provider there is no other")]
+            _ => std::hint::unreachable_unchecked(),
         }
     };
     (@queue $queue:ident, $cursor:ident, $member:ident, $ops:ident, $($variant:ident = $provider:ty),+) => {

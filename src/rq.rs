@@ -135,7 +135,7 @@ impl<P: Provider> RecvBatch<'_, P> {
         match unsafe { self.queue.rq.post(&mut self.at, id, &[whole]) } {
             Ok(slot) => {
                 // SAFETY: the slot of the post just made.
-                unsafe { self.queue.rq.own(slot, frame) };
+                unsafe { self.queue.rq.own(&self.at, slot, frame) };
                 Ok(())
             }
             Err(error) => Err(Rejected { error, frame }),

@@ -170,7 +170,7 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
         match unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::One(sge)) } {
             Ok(slot) => {
                 // SAFETY: the slot of the post just made.
-                unsafe { self.queue.sq.own(slot, frame) };
+                unsafe { self.queue.sq.own(&self.at, slot, frame) };
                 Ok(())
             }
             Err(error) => Err(Rejected { error, frame }),

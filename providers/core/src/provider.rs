@@ -191,8 +191,8 @@ pub trait SendOps: Debug + Send {
     ///
     /// # Safety
     ///
-    /// `slot` is what the last [`post`](Self::post) returned.
-    unsafe fn own(&mut self, slot: u32, frame: Frame);
+    /// `slot` is what the last [`post`](Self::post) returned, which was at this cursor.
+    unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, frame: Frame);
 
     /// Publishes everything before the cursor: doorbell record, then doorbell. Nothing happens if there is nothing new.
     ///
@@ -244,7 +244,7 @@ pub trait RecvOps: Debug + Send {
     /// # Safety
     ///
     /// As there.
-    unsafe fn own(&mut self, slot: u32, frame: Frame);
+    unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, frame: Frame);
 
     /// Publishes everything before the cursor: the doorbell record is all that a receive queue has.
     ///

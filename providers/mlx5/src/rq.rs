@@ -220,7 +220,7 @@ impl RecvOps for Rq {
     }
 
     #[inline(always)]
-    unsafe fn own(&mut self, slot: u32, frame: Frame) {
+    unsafe fn own(&mut self, _: &RecvCursor, slot: u32, frame: Frame) {
         self.marked = slot.wrapping_add(1);
         if !self.owns {
             self.owns = true;

@@ -290,7 +290,7 @@ impl SendOps for Sq {
     }
 
     #[inline(always)]
-    unsafe fn own(&mut self, slot: u32, frame: Frame) {
+    unsafe fn own(&mut self, _: &SendCursor, slot: u32, frame: Frame) {
         self.marked = slot.wrapping_add(1);
         if !self.owns {
             self.owns = true;

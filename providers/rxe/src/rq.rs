@@ -94,6 +94,26 @@ impl Rq {
         if is_before(at, self.limit) { Ok(()) } else { Err(PostError::Full) }
     }
 
+    /// Writes a receive. Out of line, and the cursor by value, as for sends.
+    ///
+    /// # Safety
+    ///
+    /// See [`RecvOps::post`]; `slot` is the cursor's.
+    #[inline(never)]
+    unsafe fn write(&mut self, slot: u32, wr_id: u64, list: &[Sge]) -> Result<u32, PostError> {
+        let size = wqe::check_list(list, self.max_sge)?;
+        if !is_before(slot, self.limit) {
+            self.make_room(slot)?;
+        }
+        let user_index = self.shared.user_index.value();
+        let token = Token { user_index, queue: Queue::Recv, index: slot }.pack();
+        // SAFETY: behind the published index and before the limit: the element is ours, and `check_list` saw that it has room.
+        unsafe { wqe::write_recv(self.ring.element(slot), token, list, size) };
+        // SAFETY: the slot is of an element that is free; this is the only poster.
+        unsafe { self.shared.recv.slots().put(slot, wr_id, slot.wrapping_add(1)) };
+        Ok(slot)
+    }
+
     /// Takes back the buffers of a batch that was not rung.
     #[cold]
     #[inline(never)]
@@ -136,31 +156,30 @@ impl RecvOps for Rq {
         RecvCursor { pi: self.pi }
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn post(
         &mut self,
         at: &mut RecvCursor,
         wr_id: u64,
         list: &[Sge],
     ) -> Result<u32, PostError> {
-        let size = wqe::check_list(list, self.max_sge)?;
-        let slot = at.pi;
-        if !is_before(slot, self.limit) {
-            self.make_room(slot)?;
-        }
-        let user_index = self.shared.user_index.value();
-        let token = Token { user_index, queue: Queue::Recv, index: slot }.pack();
-        // SAFETY: behind the published index and before the limit: the element is ours, and `check_list` saw that it has room.
-        unsafe { wqe::write_recv(self.ring.element(slot), token, list, size) };
-        let end = slot.wrapping_add(1);
-        // SAFETY: the slot is of an element that is free; this is the only poster.
-        unsafe { self.shared.recv.slots().put(slot, wr_id, end) };
-        at.pi = end;
+        // As for sends: the program's list isn't handed on.
+        let copy;
+        let list = match *list {
+            [one] => {
+                copy = [one];
+                &copy[..]
+            }
+            _ => list,
+        };
+        // SAFETY: the caller's promise.
+        let slot = unsafe { self.write(at.pi, wr_id, list) }?;
+        at.pi = slot.wrapping_add(1);
         Ok(slot)
     }
 
-    #[inline]
-    unsafe fn own(&mut self, slot: u32, frame: Frame) {
+    #[inline(always)]
+    unsafe fn own(&mut self, _: &RecvCursor, slot: u32, frame: Frame) {
         self.marked = slot.wrapping_add(1);
         self.shared.recv.will_own();
         // SAFETY: the slot of an element just written, says the caller: ours, and `begin` left no buffer in it.

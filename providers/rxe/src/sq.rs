@@ -28,6 +28,14 @@ pub struct SendCursor {
     pi: u32,
 }
 
+/// What is posted, and where.
+struct Post<'a> {
+    slot: u32,
+    wr: Wr,
+    op: SendOp,
+    data: Data<'a>,
+}
+
 /// The posting side of a send queue.
 pub struct Sq {
     ring: Ring,
@@ -133,6 +141,29 @@ impl Sq {
         if is_before(at, self.limit) { Ok(()) } else { Err(PostError::Full) }
     }
 
+    /// Writes a work request. Out of line, and of a copy: a program that posts through the enum over all providers has cursor and work request
+    /// in registers, which it couldn't if this took their addresses.
+    ///
+    /// # Safety
+    ///
+    /// See [`SendOps::post`]; the slot is the cursor's.
+    #[inline(never)]
+    unsafe fn write(&mut self, post: &Post<'_>) -> Result<u32, PostError> {
+        let Post { slot, wr, ref op, ref data } = *post;
+        let size = wqe::check(op, data, self.room)?;
+        if !is_before(slot, self.limit) {
+            self.make_room(slot)?;
+        }
+        let user_index = self.shared.user_index.value();
+        let token = Token { user_index, queue: Queue::Send, index: slot }.pack();
+        let to = self.ring.element(slot);
+        // SAFETY: behind the published index and before the limit: the element is ours, and `check` saw that it has room.
+        unsafe { wqe::write_send(to, token, wr.flags, op, data, size) };
+        // SAFETY: the slot is of an element that is free; this is the only poster.
+        unsafe { self.shared.send.slots().put(slot, wr.id, slot.wrapping_add(1)) };
+        Ok(slot)
+    }
+
     /// Takes back the buffers of a batch that was not rung.
     #[cold]
     #[inline(never)]
@@ -175,7 +206,7 @@ impl SendOps for Sq {
         SendCursor { pi: self.pi }
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn post(
         &mut self,
         at: &mut SendCursor,
@@ -183,25 +214,19 @@ impl SendOps for Sq {
         op: SendOp,
         data: Data<'_>,
     ) -> Result<u32, PostError> {
-        let size = wqe::check(&op, &data, self.room)?;
-        let slot = at.pi;
-        if !is_before(slot, self.limit) {
-            self.make_room(slot)?;
-        }
-        let user_index = self.shared.user_index.value();
-        let token = Token { user_index, queue: Queue::Send, index: slot }.pack();
-        let to = self.ring.element(slot);
-        // SAFETY: behind the published index and before the limit: the element is ours, and `check` saw that it has room.
-        unsafe { wqe::write_send(to, token, wr.flags, &op, &data, size) };
-        let end = slot.wrapping_add(1);
-        // SAFETY: the slot is of an element that is free; this is the only poster.
-        unsafe { self.shared.send.slots().put(slot, wr.id, end) };
-        at.pi = end;
+        // The program's list then isn't handed on, and needs no address where the compiler sees it.
+        let data = match data {
+            Data::List(&[one]) => Data::One(one),
+            other => other,
+        };
+        // SAFETY: the caller's promise.
+        let slot = unsafe { self.write(&Post { slot: at.pi, wr, op, data }) }?;
+        at.pi = slot.wrapping_add(1);
         Ok(slot)
     }
 
-    #[inline]
-    unsafe fn own(&mut self, slot: u32, frame: Frame) {
+    #[inline(always)]
+    unsafe fn own(&mut self, _: &SendCursor, slot: u32, frame: Frame) {
         self.marked = slot.wrapping_add(1);
         self.shared.send.will_own();
         // SAFETY: the slot of an element just written, says the caller: ours, and `begin` left no buffer in it.

@@ -286,7 +286,7 @@ fn frames_come_back_as_long_as_what_arrived() {
         // SAFETY: the cursor is the test's; no device reads the ring.
         let slot = unsafe { recvs.rq.post(&mut at, id, &[frame.sge()]) }.unwrap();
         // SAFETY: the slot of the post just made.
-        unsafe { recvs.rq.own(slot, frame) };
+        unsafe { recvs.rq.own(&at, slot, frame) };
     }
     // SAFETY: as above.
     unsafe { recvs.rq.ring(at) };

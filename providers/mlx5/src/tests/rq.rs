@@ -117,7 +117,7 @@ fn no_frame_is_lost() {
             let frame = slab.take().unwrap();
             let slot = post(&mut side, &mut at, id, &[frame.sge()]).unwrap();
             // SAFETY: the slot of the post just made.
-            unsafe { side.rq.own(slot, frame) };
+            unsafe { side.rq.own(&at, slot, frame) };
         }
         assert_eq!(free(&slab), 1);
         if rung {

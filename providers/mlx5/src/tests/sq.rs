@@ -285,7 +285,7 @@ fn no_frame_is_lost() {
             unsafe { side.sq.post(at, Wr::new(id), SendOp::Write(REMOTE), Data::One(frame.sge())) }
                 .unwrap();
         // SAFETY: the slot of the post just made.
-        unsafe { side.sq.own(slot, frame) };
+        unsafe { side.sq.own(at, slot, frame) };
     };
     // Forgotten with three frames, of which the next batch would use up one place only.
     let mut at = side.sq.begin();

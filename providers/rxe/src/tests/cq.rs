@@ -24,7 +24,7 @@ fn post(rig: &mut Rig, id: u64, recv: bool, slab: &Slab) -> bool {
         // SAFETY: no device writes it.
         let Ok(slot) = (unsafe { rig.rq.post(&mut at, id, &[data]) }) else { return false };
         // SAFETY: the slot of the post just made.
-        unsafe { rig.rq.own(slot, frame) };
+        unsafe { rig.rq.own(&at, slot, frame) };
         // SAFETY: of the last `begin`.
         unsafe { rig.rq.ring(at) };
     } else {
@@ -33,7 +33,7 @@ fn post(rig: &mut Rig, id: u64, recv: bool, slab: &Slab) -> bool {
         let posted = unsafe { rig.sq.post(&mut at, Wr::new(id), SendOp::Send, Data::One(data)) };
         let Ok(slot) = posted else { return false };
         // SAFETY: the slot of the post just made.
-        unsafe { rig.sq.own(slot, frame) };
+        unsafe { rig.sq.own(&at, slot, frame) };
         // SAFETY: of the last `begin`.
         unsafe { rig.sq.ring(at) };
     }

@@ -369,6 +369,12 @@ fn checksums_are_computed_and_verified() {
             // Of all that IP counts, for the driver.
             let whole = u32::from(u16::from_be_bytes([cqe[20], cqe[21]]));
             assert_eq!(whole, sum(ip));
+            // What is behind the packet counts for nothing.
+            b.post(&driver, ROOM);
+            a.send(&mut driver, &[&got[..], &[0xee; 7]].concat(), 0);
+            let (_, cqe) = b.arrival(&mut driver);
+            assert_eq!(checks(&cqe), (7, 2, kind));
+            assert_eq!(u32::from(u16::from_be_bytes([cqe[20], cqe[21]])), whole);
             // Broken on the way.
             let mut broken = got.clone();
             broken[frame.len() - 1] ^= 1;
@@ -550,8 +556,11 @@ fn what_has_no_room_is_dropped_and_what_has_too_little_is_an_error() {
     let context = nic::modify_nic_vport_context_in::NIC_VPORT_CONTEXT.of_mut(&mut input);
     nic::nic_vport_context::MTU.set(context, 100);
     driver.ok(CmdOpcode::MODIFY_NIC_VPORT_CONTEXT, 0, &input, 16);
-    b.post(&driver, 80);
+    b.post(&driver, ROOM);
     a.send(&mut driver, &packet(B, None, UDP, &[5; 59]), 0);
+    a.send(&mut driver, &packet(B, None, UDP, &[5; 58]), 0);
+    assert_eq!(b.arrival(&mut driver).0.len(), 100);
+    b.post(&driver, 80);
     // A byte more than the receive: local length error, the queue is in error and what is posted comes back.
     a.send(&mut driver, &packet(B, None, UDP, &[6; 39]), 0);
     let cqe = driver.poll(&mut b.cq);

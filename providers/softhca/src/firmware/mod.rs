@@ -7,7 +7,7 @@
 //! | file | what |
 //! |---|---|
 //! | `call`, `table`, `numbers` | what a command is given, which command is whose, numbers of objects |
-//! | `life`, `pages`, `caps`, `register`, `vport`, `counters` | the device as a whole and its port |
+//! | `life`, `pages`, `caps`, `register`, `vport`, `mad`, `counters` | the device as a whole and its port |
 //! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `rq`, `mcast` | objects |
 //! | `nic`, `sq`, `steering`, `flow` | Ethernet: addresses, queues of frames, what leads to them |
 //! | `rings`, `umem` | where queues lie |
@@ -22,6 +22,7 @@ mod eq;
 mod event;
 mod flow;
 mod life;
+mod mad;
 mod mcast;
 mod memic;
 mod mkey;

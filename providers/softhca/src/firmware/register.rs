@@ -34,7 +34,7 @@ const SPEED_EDR: u64 = 1 << 5;
 /// VL0 alone.
 const ONE_VL: u64 = 1;
 const UP: u64 = 1;
-const NODE_DESCRIPTION: &[u8] = b"softhca";
+pub(super) const NODE_DESCRIPTION: &[u8] = b"softhca";
 
 impl Firmware {
     pub(super) fn access_register(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {

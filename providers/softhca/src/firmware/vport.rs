@@ -1,33 +1,25 @@
-//! The port as InfiniBand virtualization shows it, and management packets (Linux `core/vport.c`, `hw/mlx5/mad.c`).
+//! The port as InfiniBand virtualization shows it (Linux `core/vport.c`).
 
 use uverbs_mlx5_prm::cmd::vport::{
-    hca_vport_context, mad_ifc_in, mad_ifc_out, query_hca_vport_context_out,
-    query_hca_vport_gid_in, query_hca_vport_gid_out, query_hca_vport_pkey_in,
-    query_hca_vport_pkey_out, query_vport_state_out,
+    hca_vport_context, query_hca_vport_context_out, query_hca_vport_gid_in,
+    query_hca_vport_gid_out, query_hca_vport_pkey_in, query_hca_vport_pkey_out,
+    query_vport_state_out,
 };
 
 use super::Firmware;
 use super::call::{Call, Refusal};
 
 /// IBTA PortInfo: PortState Active, PortPhysicalState LinkUp.
-const ACTIVE: u64 = 4;
-const LINK_UP: u64 = 5;
+pub(super) const ACTIVE: u64 = 4;
+pub(super) const LINK_UP: u64 = 5;
 /// Up, of a virtual port.
 const UP: u64 = 1;
 /// IBTA PortInfo CapabilityMask: system image GUID, communication management, client reregistration.
-const CAPABILITIES: u64 = 1 << 11 | 1 << 16 | 1 << 25;
+pub(super) const CAPABILITIES: u64 = 1 << 11 | 1 << 16 | 1 << 25;
 /// The subnet manager's LID: there is none, the port configures itself.
-const MANAGER_LID: u64 = 1;
+pub(super) const MANAGER_LID: u64 = 1;
 /// All of a table.
 const WHOLE: u64 = 0xffff;
-/// Management packets: where method and status are, the method of an answer, and what says that the device has no such
-/// attribute (IBTA vol 1, 13.4.7).
-mod mad {
-    pub(super) const METHOD: usize = 3;
-    pub(super) const STATUS: std::ops::Range<usize> = 4..6;
-    pub(super) const GET_RESP: u8 = 0x81;
-    pub(super) const UNSUPPORTED: u16 = 0x000c;
-}
 
 impl Firmware {
     pub(super) fn query_vport(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -78,16 +70,6 @@ impl Firmware {
         for (slot, index) in out.chunks_exact_mut(4).zip(range) {
             slot.copy_from_slice(&u32::from(self.profile.pkey(index as u16)).to_be_bytes());
         }
-        Ok(())
-    }
-
-    /// A management packet for the device itself. There is no agent in it: every question is answered with "no such
-    /// attribute".
-    pub(super) fn mad_ifc(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        let out = mad_ifc_out::RESPONSE_MAD_PACKET.of_mut(call.output);
-        out.copy_from_slice(mad_ifc_in::MAD.of(call.input));
-        out[mad::METHOD] = mad::GET_RESP;
-        out[mad::STATUS].copy_from_slice(&mad::UNSUPPORTED.to_be_bytes());
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ mod ethernet;
 mod frames;
 mod host;
 mod hostile;
+mod mad;
 mod memory;
 mod two;
 mod umem;

@@ -29,22 +29,26 @@ const START: u64 = 0x7000_0100;
 
 /// A key as mlx5_ib keeps them in its cache: free, of the driver's own domain, with room and no pages.
 fn cached(rig: &mut Rig, host: usize) -> u32 {
+    with_umr(rig, host, true)
+}
+
+fn with_umr(rig: &mut Rig, host: usize, umr: bool) -> u32 {
     let region = Region::Pages { page_shift: 12, offset: 0, pages: Vec::new(), len: 0 };
     let ctx = MkeyContext {
         pd: PD + 9,
         region,
         free: true,
-        umr: true,
+        umr,
         octowords: ROOM,
         ..MkeyContext::default()
     };
     rig.hosts[host].hca.create_mkey(ctx).unwrap()
 }
 
-/// The list of the pages at these places of a host's buffer, put into its memory. 0 is a page that isn't there.
+/// The list of the pages at these places of a host's buffer, put into its memory.
 fn list(rig: &mut Rig, host: usize, places: &[u64]) -> Vec<u8> {
     let bus = |at| rig.hosts[host].buf.addr_of(at, 1).unwrap();
-    let entry = |&at: &u64| if at == 0 { 0 } else { bus(at) | PRESENT };
+    let entry = |&at: &u64| bus(at) | PRESENT;
     let mut list = places.iter().flat_map(|at| entry(at).to_be_bytes()).collect::<Vec<_>>();
     list.resize(list.len().next_multiple_of(64), 0);
     rig.hosts[host].put(LIST, &list);
@@ -176,7 +180,10 @@ fn copy(change: &Change) -> Change {
 fn a_page_that_is_not_there_is_a_fault() {
     let (mut rig, mut a, mut driver) = rig();
     let key = cached(&mut rig, 1);
-    let change = register(&mut rig, 1, &[DST, 0, DST + PAGE]);
+    let mut change = register(&mut rig, 1, &[DST, DST + 2 * PAGE, DST + PAGE]);
+    // An address, but not present.
+    change.entries[15] &= !3;
+    rig.hosts[1].put(LIST, &change.entries);
     assert_eq!(apply(&mut rig, &mut driver, key, &change), 0);
     let rkey = key & !0xff | VARIANT;
     rig.hosts[1].put(DST + PAGE, &[7; 8]);
@@ -231,6 +238,10 @@ fn whose_keys_they_are() {
     let change = Change { flags: 0, ..register(&mut rig, 1, &[DST]) };
     assert_eq!(apply(&mut rig, &mut driver, region, &change), BIND_ERROR);
     assert_eq!(write(&mut rig, &mut a, IOVA, region, 8), 0);
+    let key = with_umr(&mut rig, 1, false);
+    let (_, mut driver) = rig.pair(&Setup { service: Service::Umr, ..Setup::default() });
+    let change = register(&mut rig, 1, &[DST]);
+    assert_eq!(apply(&mut rig, &mut driver, key, &change), BIND_ERROR);
 }
 
 fn change() -> impl Strategy<Value = Change> {

@@ -1,15 +1,15 @@
 # present DEVICE: waits until an RDMA device is there. ready DEVICE: until its port is active and has two GIDs.
 # is_served: whether a server listens, for TCP or rdma_cm; nobody else in the guest does.
-# Each that waits fails after ten seconds and says what is missing.
+# Each that waits fails after ten seconds, or $seconds, and says what is missing.
 
 wait_for() { # what condition...
     what=$1
     shift
-    for i in $(seq 100); do
+    for i in $(seq ${seconds:-10}0); do
         "$@" && return 0
         sleep 0.1
     done
-    echo "$what is not there after 10 s"
+    echo "$what is not there after ${seconds:-10} s"
     exit 1
 }
 

@@ -193,7 +193,9 @@ pub(super) fn execute(
     if umr.flags.check_free() && !is_free || umr.flags.check_not_free() && is_free {
         return Err(KeyFault::NoKey);
     }
-    if umr.flags.check_qpn() && old.qpn != Some(who.qpn) {
+    // A key that is nobody's is everybody's: rdma-core invalidates lists of parts with the check on
+    // (its tests, `test_mkey_list`; providers/mlx5/qp.c, `set_umr_control_seg`).
+    if umr.flags.check_qpn() && old.qpn.is_some_and(|qpn| qpn != who.qpn) {
         return Err(KeyFault::WrongQp);
     }
     let new = Changed::new(umr, old, is_free);

@@ -170,7 +170,9 @@ fn a_window_grants_what_it_names_until_it_is_invalidated() {
     let (mut c, mut d) = rig.pair(&Setup::default());
     assert_eq!(apply(&mut rig, &mut d, key, &again), 0x06, "window bind error");
     assert_eq!(rig.state(&d), QpState::Err);
-    assert_eq!(apply(&mut rig, &mut b, key, &Change::invalidate()), 0);
+    // It is nobody's, so that to ask whose it is refuses nobody.
+    let asking = Change { flags: 0x80 | 1 << 3, ..Change::invalidate() };
+    assert_eq!(apply(&mut rig, &mut b, key, &asking), 0);
     assert_eq!(write(&mut rig, &mut c, 0x5000, rkey, 8), 0x15, "its peer is in error");
     assert_eq!(write(&mut rig, &mut a, 0x5000, rkey, 8), 0x13, "remote access");
     rig.hosts[1].hca.destroy_mkey(key).unwrap();

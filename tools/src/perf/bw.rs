@@ -95,7 +95,8 @@ impl Loop<'_> {
         let posted = self.ends.iter().map(|(side, _)| side.posted()).sum();
         let (messages, ns) =
             measured.as_ref().map_or((0, 0), |(phase, _)| (phase.messages, phase.ns));
-        let own = Done { messages, ns, posted };
+        let interrupted = measured.as_ref().is_some_and(|(phase, _)| phase.stopped);
+        let own = Done { messages, ns, posted, interrupted };
         let peer = match &mut self.control {
             // The client of both tells first; a side that only serves tells when it has been served.
             Some(_) if measured.is_none() => {
@@ -105,7 +106,6 @@ impl Loop<'_> {
                 peer
             }
             Some(_) => {
-                let interrupted = measured.as_ref().is_some_and(|(phase, _)| phase.stopped);
                 let bench = if interrupted { &bench.parting() } else { bench };
                 self.done(own, bench)?;
                 let peer = self.serve(bench)?;
@@ -154,7 +154,9 @@ impl Loop<'_> {
             if let Some(meter) = &mut meter {
                 meter.add(now, sent);
             }
-            if !closing && (now >= deadline || bench.stopped()) {
+            // One whose user has had enough waits for this end, which is not to go on for as long as was wanted.
+            let enough = bench.stopped() || self.peer.is_some_and(|done| done.interrupted);
+            if !closing && (now >= deadline || enough) {
                 (closing, stopped) = (true, now < deadline);
                 self.ends.iter_mut().for_each(|(side, _)| side.close());
             }

@@ -299,6 +299,7 @@ mod tests {
             (Family::Write, "lat -D 600"),
             (Family::Read, "lat -D 600"),
             (Family::Send, "bw -D 600 -s 64 --check"),
+            (Family::Write, "bw -D 600 -s 64 -b"),
         ] {
             let enough = AtomicBool::new(false);
             let gave = thread::scope(|scope| {
@@ -308,10 +309,9 @@ mod tests {
                 });
                 both_until(&enough, family, args, args)
             });
-            let [Ok(client), Ok(Gave::Nothing)] = gave else {
-                panic!("{family:?} {args}: {gave:?}")
-            };
-            assert!(!matches!(client, Gave::Nothing), "{family:?} {args}");
+            let [Ok(client), Ok(server)] = gave else { panic!("{family:?} {args}: {gave:?}") };
+            assert_ne!(client, Gave::Nothing, "{family:?} {args}");
+            assert_eq!(server != Gave::Nothing, args.ends_with("-b"), "{family:?} {args}");
         }
     }
 

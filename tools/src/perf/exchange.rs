@@ -61,12 +61,20 @@ pub(super) struct Done {
     pub(super) ns: u64,
     /// Messages that it sent in all.
     pub(super) posted: u64,
+    /// Its user had had enough.
+    pub(super) interrupted: bool,
 }
 
 impl Done {
     fn parse(line: &str) -> Option<Self> {
-        let mut words = line.strip_prefix("done ")?.split(' ').map(|word| word.parse().ok());
-        let done = Self { messages: words.next()??, ns: words.next()??, posted: words.next()?? };
+        let mut words = line.strip_prefix("done ")?.split(' ').map(|word| word.parse::<u64>().ok());
+        let [messages, ns, posted, interrupted] = std::array::from_fn(|_| words.next().flatten());
+        let interrupted = match interrupted? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let done = Self { messages: messages?, ns: ns?, posted: posted?, interrupted };
         words.next().is_none().then_some(done)
     }
 }
@@ -279,8 +287,9 @@ impl Control {
 
     /// Says that this side has sent all that it will.
     pub(super) fn done(&mut self, done: Done, stop: &AtomicBool) -> Result<(), Error> {
-        let Done { messages, ns, posted } = done;
-        self.send(&format!("done {messages} {ns} {posted}"), Instant::now() + self.limit, stop)
+        let Done { messages, ns, posted, interrupted } = done;
+        let line = format!("done {messages} {ns} {posted} {}", u8::from(interrupted));
+        self.send(&line, Instant::now() + self.limit, stop)
     }
 
     /// Says why this side gives up. The peer may be gone: nobody wants to know then.
@@ -590,7 +599,8 @@ mod tests {
             control.ready(300, &NEVER).unwrap();
             theirs
         };
-        let (sent, back) = (Done { messages: 5, ns: 6, posted: 7 }, Done::default());
+        let (sent, back) =
+            (Done { messages: 5, ns: 6, posted: 7, interrupted: true }, Done::default());
         let said = with(
             10 * SECOND,
             |stream| {

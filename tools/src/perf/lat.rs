@@ -37,7 +37,12 @@ pub(super) fn run(ends: &mut Ends, bench: &Bench<'_>) -> Result<Option<Latency>,
         Ends::One(side, control) if side.who == Who::Client => {
             let mut client = Client { side, control };
             let latency = measure(&mut client, bench)?;
-            let done = Done { messages: latency.histogram.len(), ns: latency.ns, posted: 0 };
+            let done = Done {
+                messages: latency.histogram.len(),
+                ns: latency.ns,
+                interrupted: latency.interrupted,
+                ..Done::default()
+            };
             let bench = if latency.interrupted { &bench.parting() } else { bench };
             client.control.done(done, bench.stop)?;
             client.control.wait_done(bench.stop)?;
@@ -203,7 +208,8 @@ impl Turns for Client<'_> {
 /// The server of two processes: answers, until the client is done.
 fn serve(side: &mut Side, control: &mut Control, bench: &Bench<'_>) -> Result<(), Error> {
     let over = |control: &mut Control, answered| {
-        control.done(Done { messages: answered, ns: 0, posted: answered }, bench.stop)
+        let done = Done { messages: answered, posted: answered, ..Done::default() };
+        control.done(done, bench.stop)
     };
     if bench.shape.op.is_one_sided() {
         control.wait_done(bench.stop)?;

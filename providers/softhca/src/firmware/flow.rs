@@ -245,8 +245,9 @@ impl Firmware {
         if count > MAX_BULK || out.len() < count * traffic_counter::SIZE {
             return Err(Refusal::new(CmdStatus::BAD_OUTP_LEN_ERR, "output too short"));
         }
-        for (number, out) in (first..).zip(out.chunks_exact_mut(traffic_counter::SIZE)).take(count)
-        {
+        // Not beyond the last number that there is.
+        let numbers = (first..=u32::MAX).take(count);
+        for (number, out) in numbers.zip(out.chunks_exact_mut(traffic_counter::SIZE)) {
             let Ok(counter) = self.hca.steering().counter(number) else { continue };
             traffic_counter::PACKETS.set(out, counter.packets);
             traffic_counter::OCTETS.set(out, counter.bytes);

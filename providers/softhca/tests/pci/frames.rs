@@ -487,6 +487,20 @@ fn drops_are_counted_where_a_counter_is() {
     assert_ne!(driver.about(CmdOpcode::DEALLOC_FLOW_COUNTER, number, counter), CmdStatus::OK);
 }
 
+/// The last numbers that there are: none of them is a counter's.
+#[test]
+fn counters_at_the_end_of_all_numbers_count_nothing() {
+    let mut driver = scene().0;
+    for (first, count) in [(u32::MAX, 1), (u32::MAX - 1, 2), (u32::MAX, 4)] {
+        let mut input = [0; flow::query_flow_counter_in::SIZE];
+        flow::query_flow_counter_in::FLOW_COUNTER_ID.set(&mut input, first.into());
+        flow::query_flow_counter_in::NUM_OF_COUNTERS.set(&mut input, count);
+        let size = 16 + count as usize * 16;
+        let answer = driver.ok(CmdOpcode::QUERY_FLOW_COUNTER, 0, &input, size);
+        assert!(answer[16..].iter().all(|&byte| byte == 0));
+    }
+}
+
 #[test]
 fn a_queue_of_queues_takes_its_share() {
     let (mut driver, mut a, mut b, table) = scene();

@@ -199,9 +199,9 @@ impl Firmware {
 
     pub(super) fn destroy_qp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let qpn = destroy_qp_in::QPN.get32(call.input);
-        self.hca.destroy_qp(qpn)?;
-        self.qps.remove(&qpn);
-        Ok(())
+        // Queues of frames have numbers of the same kind, and commands of their own.
+        self.qps.remove(&qpn).ok_or(Refusal::resource("no such queue pair"))?;
+        Ok(self.hca.destroy_qp(qpn)?)
     }
 
     pub(super) fn rst2init(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {

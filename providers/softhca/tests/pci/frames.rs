@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use uverbs_mlx5_prm::cmd::flow::{self, fte_match_param, fte_match_set_lyr_2_4};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+use uverbs_mlx5_prm::cmd::qp;
 use uverbs_mlx5_prm::cmd::rq::wq;
 use uverbs_mlx5_prm::cmd::{nic, simple, sq, steering};
 
@@ -499,6 +500,21 @@ fn counters_at_the_end_of_all_numbers_count_nothing() {
         let answer = driver.ok(CmdOpcode::QUERY_FLOW_COUNTER, 0, &input, size);
         assert!(answer[16..].iter().all(|&byte| byte == 0));
     }
+}
+
+/// What destroys queue pairs destroys no queues of frames, whose numbers are of the same kind.
+#[test]
+fn queues_of_frames_are_no_queue_pairs() {
+    let (mut driver, mut a, mut b, table) = scene();
+    table.add(&mut driver, 0, B, &b);
+    for number in [a.sqn, b.rqn] {
+        let field = qp::destroy_qp_in::QPN;
+        assert_ne!(driver.about(CmdOpcode::DESTROY_QP, field, number), CmdStatus::OK);
+    }
+    let frame = packet(B, None, UDP, &[1; 100]);
+    b.post(&driver, ROOM);
+    a.send(&mut driver, &frame, 0);
+    assert_eq!(b.arrival(&mut driver).0, frame);
 }
 
 #[test]

@@ -62,8 +62,9 @@ impl Port {
     pub(super) fn reset(&mut self) -> u64 {
         self.held = None;
         self.stuck.clear();
-        let arrived = (0..FRAMES_PER_RESET).map_while(|_| self.wire.receive());
-        arrived.count() as u64
+        let arrived = (0..FRAMES_PER_RESET).map_while(|_| self.wire.receive()).count();
+        let heard = (0..FRAMES_PER_RESET).map_while(|_| self.wire.hear()).count();
+        (arrived + heard) as u64
     }
 
     pub(super) fn advance(&mut self, now: Duration) {

@@ -116,6 +116,10 @@ impl Table {
         self.groups.is_empty()
     }
 
+    pub(super) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
     pub(super) fn add_group(
         &mut self,
         number: u32,

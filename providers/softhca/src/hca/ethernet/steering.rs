@@ -17,6 +17,8 @@ pub(crate) const MAX_SPREAD: usize = 1 << 11;
 /// Tables that a frame is looked up in, copies counted, and copies of it that arrive. An entry may send a frame to several
 /// tables, and these to more, so without a bound there would be none.
 const MAX_LOOKUPS: usize = 1 << 10;
+/// Groups of those tables: as many as all tables together may have, so that only what is looked up repeatedly has less.
+const MAX_GROUPS: usize = 1 << 16;
 const MAX_COPIES: usize = 1 << 10;
 /// Bytes of the longest frame before a driver sets a size.
 const FRAME_LIMIT: usize = 10 << 10;
@@ -307,9 +309,12 @@ impl Steering {
         let param = matching::param(headers);
         let mut copies = Vec::new();
         let mut next: Vec<_> = self.root.into_iter().map(|root| (root, 0)).collect();
+        let mut groups = MAX_GROUPS;
         for _ in 0..MAX_LOOKUPS {
             let Some((number, tag)) = next.pop() else { break };
             let Some(table) = self.tables.get(&number) else { continue };
+            let Some(left) = groups.checked_sub(table.groups()) else { break };
+            groups = left;
             let Some(entry) = table.find(&param) else {
                 if let Miss::Table(miss) = table.context.miss {
                     next.push((miss, tag));

@@ -152,6 +152,24 @@ fn copies_of_copies_have_a_bound() {
     assert!(reached(&mut steering, &Packet::udp()).len() <= 1 << 10);
 }
 
+/// Every look at a group is work: a table with many of them, looked up again and again for one frame, is done with at some point.
+#[test]
+fn tables_with_many_groups_have_a_bound() {
+    const GROUPS: u32 = 1 << 12;
+    let mut steering = scene();
+    steering.add_table(2, TableContext { log_size: 12, ..table(2, Miss::Drop) }).unwrap();
+    catch_all(&mut steering, 1, &[Destination::Table(2); 200]);
+    for at in 0..GROUPS {
+        let criteria = &[0; MATCH_LEN];
+        let group = GroupContext { first: at, last: at, enable: 0, criteria };
+        steering.add_group(2, 1000 + at, group).unwrap();
+    }
+    let last = (1000 + GROUPS - 1, GROUPS - 1);
+    steering.add_entry(2, last, &[0; MATCH_LEN], to(&[Destination::Tir(RQN)])).unwrap();
+    let copies = reached(&mut steering, &Packet::udp()).len();
+    assert!((1..=16).contains(&copies), "{copies}");
+}
+
 /// A table that others lead to may go, and another with its number come, on any level.
 #[test]
 fn a_table_that_is_gone_drops_and_a_loop_made_so_ends() {

@@ -355,6 +355,6 @@ impl Steering {
                 *queues.get(hash.value as usize % queues.len())?
             }
         };
-        Some(Copy { rqn, tag, hash })
+        self.queues.contains_key(&rqn).then_some(Copy { rqn, tag, hash })
     }
 }

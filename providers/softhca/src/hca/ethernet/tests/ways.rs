@@ -183,6 +183,18 @@ fn lists_have_a_bound_together_and_are_given_back() {
     }
 }
 
+/// Its number may be that of something else some day.
+#[test]
+fn a_queue_that_is_gone_gets_nothing() {
+    let mut steering = scene();
+    steering.set_spread(1, vec![RQN]).unwrap();
+    steering.set_tir(2, tir(Spread::Table(1))).unwrap();
+    catch_all(&mut steering, 1, &[Destination::Tir(RQN), Destination::Tir(2)]);
+    assert_eq!(reached(&mut steering, &Packet::udp()), [RQN, RQN]);
+    steering.remove_queue(RQN);
+    assert_eq!(reached(&mut steering, &Packet::udp()), []);
+}
+
 #[test]
 fn nonsense_is_refused() {
     let mut steering = scene();

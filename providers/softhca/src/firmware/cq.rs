@@ -78,7 +78,7 @@ impl Firmware {
         let umem = create_cq_in::CQ_UMEM_VALID.is_set(call.input);
         let umem = umem.then(|| CQ_UMEM_ID.get32(call.input));
         let place = match umem {
-            Some(id) => Place::Umem(self.umem(id)?, CQ_UMEM_OFFSET.get(call.input)),
+            Some(id) => Place::Umem(self.writable_umem(call, id)?, CQ_UMEM_OFFSET.get(call.input)),
             None => pages(context, create_cq_in::PAS.of(call.input)),
         };
         let (log_entries, cqe_size, region) = ring(context, place)?;
@@ -99,7 +99,7 @@ impl Firmware {
             region,
             log_entries,
             cqe_size,
-            doorbell_record: self.record([umem, record_umem], cqc::DBR_ADDR.get(context))?,
+            doorbell_record: self.record(call, [umem, record_umem], cqc::DBR_ADDR.get(context))?,
             uar,
             overrun_ignore: cqc::OI.is_set(context),
             padded: cqc::CQE_SZ.get(context) == CQE_128_PADDED,

@@ -57,7 +57,7 @@ use self::nic::Nic;
 use self::numbers::Numbers;
 use self::simple::Simple;
 use self::steering::Interfaces;
-use crate::hca::{Dma, Hca, Region};
+use crate::hca::{Dma, Hca};
 use crate::kernel::profile::Profile;
 use crate::pci::memic::DeviceMemory;
 
@@ -88,7 +88,7 @@ pub(crate) struct Firmware {
     mkeys: BTreeMap<u32, mkey::Mkey>,
     rqs: BTreeMap<u32, rq::Rq>,
     sqs: BTreeMap<u32, Box<[u8; sqc::SIZE]>>,
-    umems: BTreeMap<u32, Region>,
+    umems: BTreeMap<u32, umem::Umem>,
     umem_ids: Numbers,
     frame_rqs: BTreeMap<u32, Box<[u8; rqc::SIZE]>>,
     interfaces: Interfaces,

@@ -135,7 +135,9 @@ impl Firmware {
             return Err(Refusal::param("fre"));
         }
         let rings = match umem {
-            Some(id) => Place::Umem(self.umem(id)?, create_qp_in::WQ_UMEM_OFFSET.get(call.input)),
+            Some(id) => {
+                Place::Umem(self.umem(call, id)?, create_qp_in::WQ_UMEM_OFFSET.get(call.input))
+            }
             None => Place::Pages(Pages {
                 pas: create_qp_in::PAS.of(call.input),
                 log_page_size: qpc::LOG_PAGE_SIZE.get(context),
@@ -182,7 +184,7 @@ impl Firmware {
             recv_cq: qpc::CQN_RCV.get32(context),
             sq,
             rq,
-            doorbell_record: self.record(umems, qpc::DBR_ADDR.get(context))?,
+            doorbell_record: self.record(call, umems, qpc::DBR_ADDR.get(context))?,
             uar,
             user_index: qpc::USER_INDEX.get32(context),
             cqe_version: 1,

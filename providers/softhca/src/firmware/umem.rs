@@ -6,6 +6,7 @@
 //! process's words, and to take them for the bus's would give it all of the machine's memory.
 
 use uverbs_mlx5_prm::cmd::cq::modify_cq_in;
+use uverbs_mlx5_prm::cmd::header::cmd_in;
 use uverbs_mlx5_prm::cmd::mkey::create_mkey_in;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::rq::{create_rmp_in, create_xrc_srq_in, rmpc, wq};
@@ -25,6 +26,19 @@ const MAX_PAGE_SHIFT: u64 = 40;
 pub(super) const MAX_UMEM: u32 = 1 << 16;
 /// Bytes of a doorbell record.
 const RECORD: u64 = 8;
+
+/// Whether the device may write to a page, in the low bits of its address (Linux `hw/mlx5/mlx5_ib.h`, `MLX5_IB_MTT_WRITE`).
+const WRITABLE: u64 = 1 << 1;
+
+/// A registered piece.
+#[derive(Debug)]
+pub(super) struct Umem {
+    region: Region,
+    /// The user of the command interface that registered it.
+    uid: u64,
+    /// All of its pages.
+    writable: bool,
+}
 
 /// Whether a command, of the length that it needs, names such memory for what can't lie in it here: all but completion queues and
 /// queue pairs.
@@ -60,23 +74,25 @@ impl Firmware {
         let len = (count << shift).checked_sub(offset);
         let len = len.ok_or(Refusal::param("page_offset"))?;
         let pages = list.chunks_exact(8).take(count as usize);
-        let pages = pages.filter_map(|pa| pa.try_into().ok().map(u64::from_be_bytes));
-        // The low bits say whether it may be read and written.
-        let pages = pages.map(|pa| pa & !((1 << PAGE_SHIFT) - 1)).collect();
+        let pages: Vec<_> =
+            pages.filter_map(|pa| pa.try_into().ok().map(u64::from_be_bytes)).collect();
+        let writable = pages.iter().all(|pa| pa & WRITABLE != 0);
+        let pages = pages.iter().map(|pa| pa & !((1 << PAGE_SHIFT) - 1)).collect();
         let region = Region::Pages { page_shift: shift as u8, offset, pages, len };
         if !region.is_sound() {
             return Err(Refusal::param("page_offset"));
         }
         let none = Refusal::new(CmdStatus::NO_RES_ERR, "no number is left");
         let id = self.umem_ids.take().ok_or(none)?;
-        self.umems.insert(id, region);
+        let uid = cmd_in::UID.get(call.input);
+        self.umems.insert(id, Umem { region, uid, writable });
         create_umem_out::UMEM_ID.set(call.output, id.into());
         Ok(())
     }
 
     pub(super) fn destroy_umem(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let id = destroy_umem_in::UMEM_ID.get32(call.input);
-        self.umem(id)?;
+        self.umem(call, id)?;
         let in_cqs = self.cqs.values().any(|cq| cq.umems.contains(&Some(id)));
         if in_cqs || self.qps.values().any(|qp| qp.umems.contains(&Some(id))) {
             return Err(Refusal::new(CmdStatus::RES_BUSY, "a queue lies in it"));
@@ -86,20 +102,40 @@ impl Firmware {
         Ok(())
     }
 
-    /// Registered memory by its number.
-    pub(super) fn umem(&self, id: u32) -> Result<&Region, Refusal> {
-        self.umems.get(&id).ok_or(Refusal::resource("no such registered memory"))
+    /// Registered memory by its number, for the user whose command it is: numbers are easily guessed.
+    fn registered(&self, call: &Call<'_>, id: u32) -> Result<&Umem, Refusal> {
+        let umem = self.umems.get(&id).filter(|umem| umem.uid == cmd_in::UID.get(call.input));
+        umem.ok_or(Refusal::resource("no such registered memory"))
+    }
+
+    /// The same, for what the device reads.
+    pub(super) fn umem(&self, call: &Call<'_>, id: u32) -> Result<&Region, Refusal> {
+        Ok(&self.registered(call, id)?.region)
+    }
+
+    /// For what it writes: the pages of one that was registered to be read may be anybody's.
+    pub(super) fn writable_umem(&self, call: &Call<'_>, id: u32) -> Result<&Region, Refusal> {
+        let umem = self.registered(call, id)?;
+        match umem.writable {
+            true => Ok(&umem.region),
+            false => Err(Refusal::param("the registered memory is not to be written")),
+        }
     }
 
     /// Bus address of a doorbell record, which may be in registered memory: then what the context has for an address is an
     /// offset. `umems` are those of the ring and of the record: both or none.
-    pub(super) fn record(&self, umems: [Option<u32>; 2], addr: u64) -> Result<u64, Refusal> {
+    pub(super) fn record(
+        &self,
+        call: &Call<'_>,
+        umems: [Option<u32>; 2],
+        addr: u64,
+    ) -> Result<u64, Refusal> {
         let id = match umems {
             [_, Some(id)] => id,
             [None, None] => return Ok(addr),
             [Some(_), None] => return Err(Refusal::param("dbr_umem_valid")),
         };
-        let record = self.umem(id)?.addr_of(addr, RECORD);
+        let record = self.umem(call, id)?.addr_of(addr, RECORD);
         record.map_err(|_| Refusal::param("the doorbell record is not in the registered memory"))
     }
 }

@@ -5,7 +5,7 @@ use uverbs_mlx5_prm::cmd::umem::{
     CQ_UMEM_ID, CQ_UMEM_OFFSET, CQC_DBR_UMEM_ID, QPC_DBR_UMEM_ID, create_umem_in, create_umem_out,
     destroy_umem_in, umem,
 };
-use uverbs_mlx5_prm::cmd::{Field, cq, qp};
+use uverbs_mlx5_prm::cmd::{Field, cq, header, qp};
 
 use crate::data::{receive, send};
 use crate::driver::{Cq, Driver, LOG_CQES, Qp};
@@ -180,4 +180,51 @@ fn what_lies_beyond_registered_memory_is_refused() {
     refused(&mut driver, &[(umem::NUM_OF_MTT, u64::MAX)]);
     refused(&mut driver, &[(umem::LOG_PAGE_SIZE, 29)]);
     refused(&mut driver, &[(umem::PAGE_OFFSET, 4097)]);
+}
+
+/// Memory that was registered to be read, a file's for one, has no completions written to it.
+#[test]
+fn completions_are_not_written_to_what_is_to_be_read() {
+    let mut driver = Driver::up();
+    let eqn = driver.eq(0, 0);
+    let (page, second) = (driver.page(), driver.page());
+    let mut input = registration(&[page, second], 0);
+    // Readable alone, one of the two.
+    let last = input.len() - 1;
+    input[last] = 1;
+    let id = create_umem_out::UMEM_ID.get32(&driver.ok(CmdOpcode::CREATE_UMEM, 0, &input, 16));
+    let input = cq_input(&driver, eqn, id, 0, 0xf00);
+    assert_eq!(driver.run(CmdOpcode::CREATE_CQ, 0, &input, 16).0, CmdStatus::BAD_PARAM_ERR);
+    // Requests are only read.
+    let cq = driver.cq(eqn);
+    let input = qp_input(&driver, &cq, id, 0, 0xf00);
+    assert_eq!(driver.run(CmdOpcode::CREATE_QP, 0, &input, 16).0, CmdStatus::OK);
+}
+
+/// Each user of the command interface has what it registered, and nobody else's.
+#[test]
+fn registered_memory_is_of_one_user() {
+    let mut driver = Driver::up();
+    let eqn = driver.eq(0, 0);
+    let page = driver.page();
+    let by = |mut input: Vec<u8>, uid: u64| {
+        header::cmd_in::UID.set(&mut input, uid);
+        input
+    };
+    let input = by(registration(&[page], 0), 1);
+    let id = create_umem_out::UMEM_ID.get32(&driver.ok(CmdOpcode::CREATE_UMEM, 0, &input, 16));
+    let other = driver.cq(eqn);
+    let mut gone = vec![0; destroy_umem_in::SIZE];
+    destroy_umem_in::UMEM_ID.set(&mut gone, id.into());
+    for (opcode, input) in [
+        (CmdOpcode::CREATE_CQ, cq_input(&driver, eqn, id, 0, 0xf00)),
+        (CmdOpcode::CREATE_QP, qp_input(&driver, &other, id, 0, 0xf00)),
+        (CmdOpcode::DESTROY_UMEM, gone),
+    ] {
+        let status = driver.run(opcode, 0, &by(input.clone(), 2), 16).0;
+        assert_eq!(status, CmdStatus::BAD_RES_ERR, "{opcode}");
+        if opcode != CmdOpcode::DESTROY_UMEM {
+            assert_eq!(driver.run(opcode, 0, &by(input, 1), 16).0, CmdStatus::OK, "{opcode}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ impl Firmware {
     pub(super) fn create_dct(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_dct_in::DCT_CONTEXT_ENTRY.of(call.input);
         let pd = dctc::PD.get32(context);
-        if !self.simple.has_pd(pd) {
+        if !self.simple.may_use_pd(call, pd) {
             return Err(Refusal::resource("no such protection domain"));
         }
         let mut access = Access::empty();

@@ -131,7 +131,7 @@ impl Firmware {
             // A work request fills it in.
             empty(ctx, context)?
         } else {
-            if !self.simple.has_pd(pd) {
+            if !self.simple.may_use_pd(call, pd) {
                 return Err(Refusal::resource("no such protection domain"));
             }
             let (region, len) = region(call, context, &self.memic)?;

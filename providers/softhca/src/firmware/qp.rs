@@ -122,7 +122,7 @@ impl Firmware {
         }
         let pd = qpc::PD.get32(context);
         // Linux gives the queue pair that changes keys none: keys of all domains are its business.
-        if service != Service::Umr && !self.simple.has_pd(pd) {
+        if service != Service::Umr && !self.simple.may_use_pd(call, pd) {
             return Err(Refusal::resource("no such protection domain"));
         }
         let umem = create_qp_in::WQ_UMEM_VALID.is_set(call.input);

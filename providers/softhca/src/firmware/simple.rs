@@ -1,7 +1,10 @@
 //! Objects that are a number and nothing else: doorbell pages, protection domains, XRC domains, transport domains, users of
 //! the command interface, and sets of counters.
 
+use std::collections::BTreeMap;
+
 use uverbs_mlx5_prm::cmd::Field;
+use uverbs_mlx5_prm::cmd::header::cmd_in;
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 use uverbs_mlx5_prm::cmd::simple::{
     alloc_pd_out, alloc_q_counter_out, alloc_transport_domain_out, alloc_uar_out, alloc_xrcd_out,
@@ -16,6 +19,8 @@ use crate::pci::{FIRST_UAR, LAST_UAR};
 
 /// Log2 of the users of the command interface.
 pub(super) const MAX_UCTX_LOG: u8 = 12;
+/// The user that is none: commands of the driver's own.
+const DRIVER: u64 = 0;
 /// Numbers of 24 bits, one bit kept back.
 const MAX_NUMBER: u32 = 1 << 23;
 /// Sets of counters: their number is a byte of the queue pair's context, and 0 is none.
@@ -26,6 +31,8 @@ pub(super) const MAX_COUNTERS: u32 = u8::MAX as u32;
 pub(super) struct Simple {
     uars: Numbers,
     pds: Numbers,
+    /// The users of the command interface whose protection domains these are; the others are the driver's.
+    pd_owners: BTreeMap<u32, u64>,
     xrcds: Numbers,
     tds: Numbers,
     uctxs: Numbers,
@@ -38,6 +45,7 @@ impl Default for Simple {
             // The number is the page's place in the BAR.
             uars: Numbers::new(FIRST_UAR, LAST_UAR + 1),
             pds: Numbers::new(1, MAX_NUMBER),
+            pd_owners: BTreeMap::new(),
             xrcds: Numbers::new(1, MAX_NUMBER),
             tds: Numbers::new(1, MAX_NUMBER),
             uctxs: Numbers::new(1, 1 << MAX_UCTX_LOG),
@@ -58,6 +66,13 @@ impl Simple {
     pub(super) fn has_pd(&self, pd: u32) -> bool {
         self.pds.is_taken(pd)
     }
+
+    /// Whether a command may name the domain: the driver's any, a user's its own (Linux `hw/mlx5/qp.c`, `_create_user_qp`, and
+    /// `hw/mlx5/main.c`, `mlx5_ib_alloc_pd`, say whose command it is; `hw/mlx5/devx.c` does for what a process wrote).
+    pub(super) fn may_use_pd(&self, call: &Call<'_>, pd: u32) -> bool {
+        let uid = cmd_in::UID.get(call.input);
+        self.has_pd(pd) && (uid == DRIVER || self.pd_owners.get(&pd) == Some(&uid))
+    }
 }
 
 fn take(numbers: &mut Numbers, call: &mut Call<'_>, answer: Field) -> Result<(), Refusal> {
@@ -70,6 +85,23 @@ fn give_back(numbers: &mut Numbers, call: &Call<'_>, number: Field) -> Result<()
     match numbers.give_back(number.get32(call.input)) {
         true => Ok(()),
         false => Err(Refusal::resource("no such number")),
+    }
+}
+
+impl Firmware {
+    pub(super) fn alloc_pd(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        self.take_pd(call)?;
+        let uid = cmd_in::UID.get(call.input);
+        if uid != DRIVER {
+            self.simple.pd_owners.insert(alloc_pd_out::PD.get32(call.output), uid);
+        }
+        Ok(())
+    }
+
+    pub(super) fn dealloc_pd(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        self.give_back_pd(call)?;
+        self.simple.pd_owners.remove(&dealloc_pd_in::PD.get32(call.input));
+        Ok(())
     }
 }
 
@@ -90,7 +122,7 @@ macro_rules! commands {
 
 commands! {
     alloc_uar alloc_uar_out::UAR, dealloc_uar dealloc_uar_in::UAR, uars;
-    alloc_pd alloc_pd_out::PD, dealloc_pd dealloc_pd_in::PD, pds;
+    take_pd alloc_pd_out::PD, give_back_pd dealloc_pd_in::PD, pds;
     alloc_xrcd alloc_xrcd_out::XRCD, dealloc_xrcd dealloc_xrcd_in::XRCD, xrcds;
     alloc_td alloc_transport_domain_out::TRANSPORT_DOMAIN,
         dealloc_td dealloc_transport_domain_in::TRANSPORT_DOMAIN, tds;

@@ -5,7 +5,7 @@ use uverbs_mlx5_prm::cmd::umem::{
     CQ_UMEM_ID, CQ_UMEM_OFFSET, CQC_DBR_UMEM_ID, QPC_DBR_UMEM_ID, create_umem_in, create_umem_out,
     destroy_umem_in, umem,
 };
-use uverbs_mlx5_prm::cmd::{Field, cq, header, qp};
+use uverbs_mlx5_prm::cmd::{Field, cq, header, qp, simple};
 
 use crate::data::{receive, send};
 use crate::driver::{Cq, Driver, LOG_CQES, Qp};
@@ -214,6 +214,8 @@ fn registered_memory_is_of_one_user() {
     let input = by(registration(&[page], 0), 1);
     let id = create_umem_out::UMEM_ID.get32(&driver.ok(CmdOpcode::CREATE_UMEM, 0, &input, 16));
     let other = driver.cq(eqn);
+    let pd = driver.ok(CmdOpcode::ALLOC_PD, 0, &by(vec![0; 16], 1), 16);
+    driver.pd = simple::alloc_pd_out::PD.get32(&pd);
     let mut gone = vec![0; destroy_umem_in::SIZE];
     destroy_umem_in::UMEM_ID.set(&mut gone, id.into());
     for (opcode, input) in [
@@ -227,4 +229,47 @@ fn registered_memory_is_of_one_user() {
             assert_eq!(driver.run(opcode, 0, &by(input, 1), 16).0, CmdStatus::OK, "{opcode}");
         }
     }
+}
+
+/// A user's queue pairs are in its own protection domains: with another's, they would have all the keys there.
+#[test]
+fn protection_domains_are_of_one_user() {
+    let mut driver = Driver::up();
+    let eqn = driver.eq(0, 0);
+    let cq = driver.cq(eqn);
+    let page = driver.page();
+    let by = |mut input: Vec<u8>, uid: u64| {
+        header::cmd_in::UID.set(&mut input, uid);
+        input
+    };
+    let mut pd = || {
+        simple::alloc_pd_out::PD.get32(&driver.ok(CmdOpcode::ALLOC_PD, 0, &by(vec![0; 16], 1), 16))
+    };
+    let (own, gone) = (pd(), pd());
+    let number = simple::dealloc_pd_in::PD;
+    assert_eq!(driver.about(CmdOpcode::DEALLOC_PD, number, gone), CmdStatus::OK);
+    let drivers = driver.pd;
+    for (uid, pd, status) in [
+        (1, own, CmdStatus::OK),
+        (2, own, CmdStatus::BAD_RES_ERR),
+        (1, drivers, CmdStatus::BAD_RES_ERR),
+        (1, gone, CmdStatus::BAD_RES_ERR),
+        (0, own, CmdStatus::OK),
+        (0, drivers, CmdStatus::OK),
+    ] {
+        let memory = by(registration(&[page], 0), uid);
+        let id = driver.ok(CmdOpcode::CREATE_UMEM, 0, &memory, 16);
+        let id = create_umem_out::UMEM_ID.get32(&id);
+        let mut input = by(qp_input(&driver, &cq, id, 0, 0xf00), uid);
+        qp::qpc::PD.set(qp::create_qp_in::QPC.of_mut(&mut input), pd.into());
+        assert_eq!(driver.run(CmdOpcode::CREATE_QP, 0, &input, 16).0, status, "{uid} {pd}");
+    }
+    // Its number comes again, and is the driver's now.
+    let again = simple::alloc_pd_out::PD.get32(&driver.ok(CmdOpcode::ALLOC_PD, 0, &[0; 16], 16));
+    assert_eq!(again, gone);
+    let memory = driver.ok(CmdOpcode::CREATE_UMEM, 0, &by(registration(&[page], 0), 1), 16);
+    let id = create_umem_out::UMEM_ID.get32(&memory);
+    let mut input = by(qp_input(&driver, &cq, id, 0, 0xf00), 1);
+    qp::qpc::PD.set(qp::create_qp_in::QPC.of_mut(&mut input), again.into());
+    assert_eq!(driver.run(CmdOpcode::CREATE_QP, 0, &input, 16).0, CmdStatus::BAD_RES_ERR);
 }

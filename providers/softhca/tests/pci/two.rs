@@ -141,7 +141,9 @@ fn a_function_that_nobody_uses_has_no_link() {
     let host = Host::of(server);
     assert_eq!(frame(), 1);
     let server = host.power_off();
-    assert_eq!(frame(), 2);
+    // The frame before may not have been read yet: then it was lost with the link.
+    let lost = fabric.stats().dead_link;
+    assert_eq!(frame(), lost + 1);
     drop(server);
 }
 

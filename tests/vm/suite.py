@@ -10,6 +10,7 @@ Several tests choose what they do at random. Each begins with the same seed, so 
 """
 
 import gzip
+import multiprocessing
 import os
 import random
 import select
@@ -108,6 +109,8 @@ def is_wanted(name, parts):
 def child(first, wanted):
     """Runs the tests from number `first` on."""
     signal.signal(signal.SIGALRM, expired)
+    # The suite's processes inherit what it has open. Python's default is another one since 3.14.
+    multiprocessing.set_start_method("fork")
     names = load()
     names = {name: test for name, test in sorted(names.items()) if is_wanted(name, wanted)}
     say(f"count {len(names)}")

@@ -1,5 +1,7 @@
 //! Where queues lie: page lists at the end of a command, or memory that a user registered, as regions.
 
+use uverbs_mlx5_prm::cmd::rq::wq;
+
 use super::call::Refusal;
 use crate::hca::Region;
 
@@ -42,7 +44,16 @@ pub(super) struct Pages<'a> {
     pub(super) page_offset: u64,
 }
 
-impl Pages<'_> {
+impl<'a> Pages<'a> {
+    /// Those of a work queue: the list ends the ring, which ends the context, which ends the fixed part of a command.
+    pub(super) fn of_wq(ring: &[u8], input: &'a [u8], fixed: usize) -> Self {
+        Self {
+            pas: input.get(fixed..).unwrap_or_default(),
+            log_page_size: wq::LOG_WQ_PG_SZ.get(ring),
+            page_offset: wq::PAGE_OFFSET.get(ring),
+        }
+    }
+
     /// The `len` bytes from `skip` on, counted from where the ring starts.
     pub(super) fn region(&self, skip: u64, len: u64) -> Result<Region, Refusal> {
         let shift = PAGE_SHIFT + self.log_page_size;

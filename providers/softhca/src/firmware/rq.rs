@@ -35,12 +35,7 @@ impl Firmware {
     pub(super) fn create_rmp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_rmp_in::CTX.of(call.input);
         let ring = rmpc::WQ.of(context);
-        let pages = Pages {
-            // The list ends the ring, which ends the context, which ends the fixed part.
-            pas: call.input.get(create_rmp_in::SIZE..).unwrap_or_default(),
-            log_page_size: wq::LOG_WQ_PG_SZ.get(ring),
-            page_offset: wq::PAGE_OFFSET.get(ring),
-        };
+        let pages = Pages::of_wq(ring, call.input, create_rmp_in::SIZE);
         let (log_entries, stride_shift, bytes) =
             size(wq::LOG_WQ_SZ.get(ring), wq::LOG_WQ_STRIDE.get(ring))?;
         let srqn = self.create_srq(SrqContext {

@@ -12,7 +12,7 @@ use super::Firmware;
 use super::call::{Call, Refusal};
 use super::rings::Pages;
 use crate::hca::ethernet::QueueOptions;
-use crate::hca::{QpAttrs, QpContext, QpTransition, RqContext, Service, SqContext};
+use crate::hca::{QpContext, QpTransition, RqContext, Service, SqContext};
 
 /// Bytes of a send ring's unit.
 const WQEBB: u64 = 64;
@@ -31,7 +31,7 @@ const MODIFY_COUNTER: u64 = 1 << 3;
 /// States of either (`MLX5_SQC_STATE_*`, `MLX5_RQC_STATE_*`).
 mod state {
     use super::Refusal;
-    use crate::hca::{Hca, QpState};
+    use crate::hca::{Hca, QpAttrs, QpState, QpTransition};
 
     pub(super) const RST: u64 = 0;
     pub(super) const RDY: u64 = 1;
@@ -44,6 +44,30 @@ mod state {
             QpState::Rtr | QpState::Rts | QpState::Sqd => RDY,
             QpState::Sqe | QpState::Err => ERR,
         })
+    }
+
+    /// Takes a queue from the state that the driver says it is in to another; `up` leads from reset to ready.
+    pub(super) fn change(
+        hca: &mut Hca,
+        number: u32,
+        (said, to): (u64, u64),
+        up: &[QpTransition],
+    ) -> Result<(), Refusal> {
+        let from = now(hca, number)?;
+        if said != from {
+            return Err(Refusal::param("not from this state"));
+        }
+        let steps = match (from, to) {
+            (RST, RDY) => up,
+            (RDY, ERR) => &[QpTransition::ToErr],
+            (_, RST) => &[QpTransition::ToRst],
+            (from, to) if from == to => &[],
+            _ => return Err(Refusal::param("no such change of state")),
+        };
+        for &step in steps {
+            hca.modify_qp(number, step, &QpAttrs::default())?;
+        }
+        Ok(())
     }
 }
 
@@ -73,13 +97,8 @@ impl Firmware {
                 Some(domain.ok_or(Refusal::resource("no such TIS"))?)
             }
         };
-        let pages = Pages {
-            // The list ends the ring, which ends the context, which ends the fixed part.
-            pas: call.input.get(create_sq_in::SIZE..).unwrap_or_default(),
-            log_page_size: wq::LOG_WQ_PG_SZ.get(ring),
-            page_offset: wq::PAGE_OFFSET.get(ring),
-        };
-        let region = pages.region(0, WQEBB << log_wqebbs)?;
+        let region =
+            Pages::of_wq(ring, call.input, create_sq_in::SIZE).region(0, WQEBB << log_wqebbs)?;
         let cqn = sqc::CQN.get32(context);
         let sqn = self.hca.create_qp(QpContext {
             service: Service::Raw,
@@ -114,23 +133,10 @@ impl Firmware {
     pub(super) fn modify_sq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let sqn = modify_sq_in::SQN.get32(call.input);
         let kept = self.sqs.get_mut(&sqn).ok_or(Refusal::resource("no such send queue"))?;
-        let from = state::now(&self.hca, sqn)?;
         let to = sqc::STATE.get(modify_sq_in::CTX.of(call.input));
-        if modify_sq_in::SQ_STATE.get(call.input) != from {
-            return Err(Refusal::param("not from this state"));
-        }
-        let steps: &[QpTransition] = match (from, to) {
-            (state::RST, state::RDY) => {
-                &[QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts]
-            }
-            (state::RDY, state::ERR) => &[QpTransition::ToErr],
-            (_, state::RST) => &[QpTransition::ToRst],
-            (from, to) if from == to => &[],
-            _ => return Err(Refusal::param("no such change of state")),
-        };
-        for &step in steps {
-            self.hca.modify_qp(sqn, step, &QpAttrs::default())?;
-        }
+        let said = modify_sq_in::SQ_STATE.get(call.input);
+        let up = [QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts];
+        state::change(&mut self.hca, sqn, (said, to), &up)?;
         sqc::STATE.set(&mut kept[..], to);
         Ok(())
     }
@@ -200,22 +206,11 @@ impl Firmware {
         let rqn = modify_rq_in::RQN.get32(call.input);
         let kept = self.frame_rqs.get_mut(&rqn);
         let kept = kept.ok_or(Refusal::resource("no such receive queue"))?;
-        let from = state::now(&self.hca, rqn)?;
         let context = modify_rq_in::CTX.of(call.input);
         let to = rqc::STATE.get(context);
-        if modify_rq_in::RQ_STATE.get(call.input) != from {
-            return Err(Refusal::param("not from this state"));
-        }
-        let steps: &[QpTransition] = match (from, to) {
-            (state::RST, state::RDY) => &[QpTransition::RstToInit, QpTransition::InitToRtr],
-            (state::RDY, state::ERR) => &[QpTransition::ToErr],
-            (_, state::RST) => &[QpTransition::ToRst],
-            (from, to) if from == to => &[],
-            _ => return Err(Refusal::param("no such change of state")),
-        };
-        for &step in steps {
-            self.hca.modify_qp(rqn, step, &QpAttrs::default())?;
-        }
+        let said = modify_rq_in::RQ_STATE.get(call.input);
+        let up = [QpTransition::RstToInit, QpTransition::InitToRtr];
+        state::change(&mut self.hca, rqn, (said, to), &up)?;
         rqc::STATE.set(&mut kept[..], to);
         let changes = modify_rq_in::MODIFY_BITMASK.get(call.input);
         for (bit, field) in [(MODIFY_VSD, rqc::VSD), (MODIFY_COUNTER, rqc::COUNTER_SET_ID)] {
@@ -258,12 +253,7 @@ fn receive_ring(input: &[u8]) -> Result<RqContext, Refusal> {
     if log_entries > LOG_ABSURD {
         return Err(Refusal::param("log_wq_sz"));
     }
-    let pages = Pages {
-        // The list ends the ring, which ends the context, which ends the fixed part.
-        pas: input.get(create_rq_in::SIZE..).unwrap_or_default(),
-        log_page_size: wq::LOG_WQ_PG_SZ.get(ring),
-        page_offset: wq::PAGE_OFFSET.get(ring),
-    };
-    let region = pages.region(0, 1 << (log_entries + stride_shift))?;
+    let region = Pages::of_wq(ring, input, create_rq_in::SIZE)
+        .region(0, 1 << (log_entries + stride_shift))?;
     Ok(RqContext { region, log_entries: log_entries as u8, stride_shift: stride_shift as u8 })
 }

@@ -23,8 +23,7 @@ fn a_set_counts_for_the_queue_pairs_that_name_it() {
     let set = simple::alloc_q_counter_out::COUNTER_SET_ID.get32(&answer);
     let named = |context: &mut [u8]| qp::qpc::COUNTER_SET_ID.set(context, set.into());
     let (a, b) = (driver.qp_with(&cq, named), driver.qp(&cq));
-    driver.connect(a.number, b.number);
-    driver.connect(b.number, a.number);
+    driver.join(&a, &b);
     // mlx5_ib names the set with the first transition, too; that one of zeros took a out of it (`__mlx5_ib_modify_qp`).
     let mut input = [0; qp::rst2init_qp_in::SIZE];
     qp::rst2init_qp_in::QPN.set(&mut input, a.number.into());
@@ -68,8 +67,7 @@ fn the_port_counts_packets_and_bytes() {
     let eqn = driver.eq(1, 0);
     let mut cq = driver.cq(eqn);
     let (a, b) = (driver.qp(&cq), driver.qp(&cq));
-    driver.connect(a.number, b.number);
-    driver.connect(b.number, a.number);
+    driver.join(&a, &b);
     let page = driver.page();
     receive(&driver, &b, 0, page, 4096);
     let lkey = driver.lkey;

@@ -315,8 +315,7 @@ fn a_shared_queue_gives_receives_and_tells_when_few_are_left() {
     let a = driver.qp(&cq);
     // Without a receive ring the send ring comes first.
     let b = driver.qp_with(&cq, shared);
-    driver.connect(a.number, b.number);
-    driver.connect(b.number, a.number);
+    driver.join(&a, &b);
     let (from, to) = (driver.page(), driver.page());
     for slot in 0..3u64 {
         let mut wqe = 64u32.to_be_bytes().to_vec();

@@ -346,6 +346,12 @@ impl Driver {
         }
     }
 
+    /// Two queue pairs of this port, each with the other.
+    pub(crate) fn join(&mut self, a: &Qp, b: &Qp) {
+        self.connect(a.number, b.number);
+        self.connect(b.number, a.number);
+    }
+
     /// From reset to ready to send, to queue pair `peer` of the same port.
     pub(crate) fn connect(&mut self, qpn: u32, peer: u32) {
         self.connect_to(qpn, peer, &Path::default());

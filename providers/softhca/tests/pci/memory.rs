@@ -81,8 +81,7 @@ fn a_work_request_registers_memory() {
     let eqn = driver.eq(1, 0);
     let mut cq = driver.cq(eqn);
     let (a, b) = (driver.qp(&cq), driver.qp(&cq));
-    driver.connect(a.number, b.number);
-    driver.connect(b.number, a.number);
+    driver.join(&a, &b);
     let umr = umr_queue(&mut driver, &cq, 1);
     let (status, index) = free_key(&mut driver, 1, 2);
     assert_eq!(status, CmdStatus::OK);
@@ -176,8 +175,7 @@ fn processor_and_work_requests_see_the_same_device_memory() {
     let eqn = driver.eq(1, 0);
     let mut cq = driver.cq(eqn);
     let (a, b) = (driver.qp(&cq), driver.qp(&cq));
-    driver.connect(a.number, b.number);
-    driver.connect(b.number, a.number);
+    driver.join(&a, &b);
     let (start, size) = device_memory(&mut driver);
     assert_eq!(alloc(&mut driver, start + 4096, 4160, 0), (CmdStatus::OK, start + 4096));
     let (status, key) = device_key(&mut driver, start + 4096 + 64, 4096);

@@ -97,8 +97,7 @@ fn traffic_goes_through_queues_in_registered_memory() {
         Qp { number, rq: at(rings), sq: at(rings + 256), record: third + 8 + rings / 64 }
     });
     let [a, b] = qps;
-    driver.connect(a.number, b.number);
-    driver.connect(b.number, a.number);
+    driver.join(&a, &b);
     let (from, to) = (driver.page(), driver.page());
     let key = driver.lkey;
     for round in 0..12u32 {

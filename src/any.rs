@@ -16,15 +16,16 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_core::attr::{DeviceAttr, PortAttr};
-use uverbs_core::context::ContextCore;
-use uverbs_core::cq::CqCore;
 use uverbs_core::error::Error;
-use uverbs_core::frame::Frame;
-use uverbs_core::pd::PdCore;
+use uverbs_core::memory::frame::Frame;
+use uverbs_core::objects::context::ContextCore;
+use uverbs_core::objects::cq::CqCore;
+use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::{
     ContextOps, CqInit, CqOps, Decoded, NewQp, Polled, Provider, QpInit, RecvOps, SendOps, View,
 };
-use uverbs_core::work::{Completed, Data, Failure, PostError, SendOp, Sge, Wr};
+use uverbs_core::queues::completion::{Completed, Failure};
+use uverbs_core::queues::work::{Data, PostError, SendOp, Sge, Wr};
 use uverbs_kernel_abi::driver_id;
 use uverbs_mlx5::Mlx5;
 use uverbs_rxe::Rxe;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use uverbs_core::attr::{DeviceAttr, GidEntry, GidType, LinkLayer, PortAttr};
-use uverbs_core::context::{ContextCore, unique_id};
-use uverbs_core::door::UverbsDoor;
+use uverbs_core::doors::UverbsDoor;
 use uverbs_core::error::Error;
-use uverbs_core::event::{AsyncEvent, AsyncEvents};
+use uverbs_core::objects::context::{ContextCore, unique_id};
+use uverbs_core::objects::event::{AsyncEvent, AsyncEvents};
 use uverbs_core::provider::{ContextOps, CqInit};
 
 use crate::provider::Provider;
@@ -233,7 +233,7 @@ impl<P: Provider> Context<P> {
         self.inner.random.hash_one(unique_id()) as u32 & 0xff_ffff
     }
 
-    fn uverbs(&self) -> &uverbs_core::uverbs::Uverbs {
+    fn uverbs(&self) -> &uverbs_core::commands::Uverbs {
         self.inner.provider.core().uverbs()
     }
 }

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uverbs_core::cq::CqCore;
 use uverbs_core::error::Error;
-use uverbs_core::frame::Frame;
+use uverbs_core::memory::frame::Frame;
+use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{CqOps, Decoded, Polled, View};
-use uverbs_core::work::{Completed, Failure, Status};
+use uverbs_core::queues::completion::{Completed, Failure, Status};
 
 use crate::provider::Provider;
 use crate::{Any, Gone};

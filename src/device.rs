@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use uverbs_core::context::ContextCore;
+use uverbs_core::commands::Uverbs;
 use uverbs_core::discovery;
-use uverbs_core::door::{DeviceRecord, DeviceSource};
+use uverbs_core::doors::{DeviceRecord, DeviceSource};
 use uverbs_core::error::Error;
-use uverbs_core::uverbs::Uverbs;
+use uverbs_core::objects::context::ContextCore;
 
 use crate::provider::Provider;
 use crate::{Any, Context};

@@ -56,21 +56,20 @@ pub use uverbs_core::attr::{
     InitAttr, LinkLayer, Mtu, Path, PortAttr, PortState, QpAttr, QpCap, QpState, RnrTimer, RtrAttr,
     RtsAttr,
 };
+/// The doors, for programs that bring their own, and wrappers that record or inject faults.
+pub use uverbs_core::doors;
 pub use uverbs_core::error::Error;
 #[doc(inline)]
-pub use uverbs_core::event::{AsyncElement, AsyncEvent, AsyncEventKind, AsyncEvents};
+pub use uverbs_core::memory::exposed::{ExposedMemory, OutOfRange};
 #[doc(inline)]
-pub use uverbs_core::exposed::{ExposedMemory, OutOfRange};
+pub use uverbs_core::memory::frame::{Frame, Slab};
 #[doc(inline)]
-pub use uverbs_core::frame::{Frame, Slab};
-#[doc(inline)]
-pub use uverbs_core::work::{
-    Completed, Data, Failure, PostError, Remote, SendFlags, SendOp, Sge, Status, Wr,
-};
+pub use uverbs_core::objects::event::{AsyncElement, AsyncEvent, AsyncEventKind, AsyncEvents};
 #[cfg(feature = "adversary")]
-pub use uverbs_core::{adversary, fence::DoorbellMemory};
-/// The doors, for programs that bring their own, and wrappers that record or inject faults.
-pub use uverbs_core::{door, wrap};
+pub use uverbs_core::order::{adversary, fence::DoorbellMemory};
+#[doc(inline)]
+pub use uverbs_core::queues::completion::{Completed, Failure, Status};
+pub use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 /// The provider for ConnectX: raw queue parts, raw WQEs, dumps.
 pub use uverbs_mlx5 as mlx5;
 pub use uverbs_mlx5::Mlx5;

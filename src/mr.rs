@@ -7,11 +7,11 @@
 
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::error::Error;
-use uverbs_core::exposed::ExposedMemory;
-use uverbs_core::frame::Slab;
-use uverbs_core::memory::{HUGE_PAGE, Mapping};
-use uverbs_core::mr::MrCore;
-use uverbs_core::work::Sge;
+use uverbs_core::memory::exposed::ExposedMemory;
+use uverbs_core::memory::frame::Slab;
+use uverbs_core::memory::mapping::{HUGE_PAGE, Mapping};
+use uverbs_core::objects::mr::MrCore;
+use uverbs_core::queues::work::Sge;
 
 use crate::ProtectionDomain;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uverbs_core::pd::PdCore;
+use uverbs_core::objects::pd::PdCore;
 
 /// A protection domain: queue pairs and memory that may meet. A cheap handle.
 #[derive(Clone, Debug)]

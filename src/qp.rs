@@ -12,9 +12,9 @@ use uverbs_core::attr::{
     QpAttr, QpCap, QpState, RnrTimer, RtrAttr, RtsAttr,
 };
 use uverbs_core::error::Error;
-use uverbs_core::frame::Frame;
+use uverbs_core::memory::frame::Frame;
+use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::{ContextOps, QpInit};
-use uverbs_core::qp::QpCore;
 
 use crate::provider::Provider;
 use crate::transport::{Rc, Transport};

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use uverbs_core::frame::Frame;
-use uverbs_core::work::PostError;
+use uverbs_core::memory::frame::Frame;
+use uverbs_core::queues::work::PostError;
 
 /// Why a buffer was not posted, and the buffer.
 #[derive(Debug)]

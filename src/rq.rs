@@ -9,10 +9,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use uverbs_core::error::Error;
-use uverbs_core::frame::Frame;
+use uverbs_core::memory::frame::Frame;
+use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::RecvOps;
-use uverbs_core::qp::QpCore;
-use uverbs_core::work::{PostError, Sge};
+use uverbs_core::queues::work::{PostError, Sge};
 
 use crate::provider::Provider;
 use crate::qp::Home;

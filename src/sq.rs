@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_core::error::Error;
-use uverbs_core::frame::Frame;
+use uverbs_core::memory::frame::Frame;
+use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::SendOps;
-use uverbs_core::qp::QpCore;
-use uverbs_core::work::{Data, PostError, Remote, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
 
 use crate::provider::Provider;
 use crate::transport::{Rc, Transport};

@@ -35,14 +35,14 @@ fn an_unknown_device_is_named_with_those_there_are() {
 
 /// A device whose node this process may not open.
 #[derive(Debug)]
-struct Forbidden(uverbs::door::DeviceRecord);
+struct Forbidden(uverbs::doors::DeviceRecord);
 
-impl uverbs::door::DeviceSource for Forbidden {
-    fn record(&self) -> &uverbs::door::DeviceRecord {
+impl uverbs::doors::DeviceSource for Forbidden {
+    fn record(&self) -> &uverbs::doors::DeviceRecord {
         &self.0
     }
 
-    fn open(&self) -> Result<Arc<dyn uverbs::door::UverbsDoor>, Errno> {
+    fn open(&self) -> Result<Arc<dyn uverbs::doors::UverbsDoor>, Errno> {
         Err(Errno::EACCES)
     }
 
@@ -53,7 +53,7 @@ impl uverbs::door::DeviceSource for Forbidden {
 
 #[test]
 fn no_permission_names_the_device_node() {
-    let mut record = uverbs::door::DeviceRecord::new("mlx5_0", 1);
+    let mut record = uverbs::doors::DeviceRecord::new("mlx5_0", 1);
     record.uverbs_name = "uverbs3".to_owned();
     let error = Device::from_source(Arc::new(Forbidden(record))).open().unwrap_err();
     assert_eq!(error, Error::PermissionDenied { path: "/dev/infiniband/uverbs3".to_owned() });
@@ -67,19 +67,19 @@ fn a_device_of_an_unknown_driver_is_unsupported() {
     }
     let hca = SoftHca::builder().build().unwrap();
     #[derive(Debug)]
-    struct Disguised(SoftHca, uverbs::door::DeviceRecord);
-    impl uverbs::door::DeviceSource for Disguised {
-        fn record(&self) -> &uverbs::door::DeviceRecord {
+    struct Disguised(SoftHca, uverbs::doors::DeviceRecord);
+    impl uverbs::doors::DeviceSource for Disguised {
+        fn record(&self) -> &uverbs::doors::DeviceRecord {
             &self.1
         }
-        fn open(&self) -> Result<Arc<dyn uverbs::door::UverbsDoor>, Errno> {
-            uverbs::door::DeviceSource::open(&self.0)
+        fn open(&self) -> Result<Arc<dyn uverbs::doors::UverbsDoor>, Errno> {
+            uverbs::doors::DeviceSource::open(&self.0)
         }
         fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
             self.0.pkey(port, index)
         }
     }
-    let record = uverbs::door::DeviceRecord::new("hns_0", 12);
+    let record = uverbs::doors::DeviceRecord::new("hns_0", 12);
     let error = Device::from_source(Arc::new(Disguised(hca, record))).open().unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
 }

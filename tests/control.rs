@@ -10,8 +10,8 @@ use common::{
     LIMIT, Side, impatient, is_rxe, not_on_rxe, only_on_softhca, pair, pair_with, pattern,
 };
 use nix::errno::Errno;
-use uverbs::door::{DeviceRecord, DeviceSource, UverbsDoor};
-use uverbs::wrap::{Faulty, Recorded, Recorder};
+use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs::doors::{Faulty, Recorded, Recorder};
 use uverbs::{
     AccessFlags, AsyncElement, AsyncEventKind, Data, Device, Error, GidType, LinkLayer, Local,
     Mlx5, PortState, QpState, Remote, Rxe, Sge, Status,

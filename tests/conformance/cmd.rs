@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "sends raw commands")]
 
 use nix::errno::Errno;
-use uverbs_core::door::UverbsDoor;
+use uverbs_core::doors::UverbsDoor;
 use uverbs_kernel_abi::ioctl::{
     UVERBS_ATTR_F_MANDATORY, UVERBS_ATTR_F_VALID_OUTPUT, ib_uverbs_attr, ib_uverbs_ioctl_hdr,
 };

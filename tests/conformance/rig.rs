@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_core::door::UverbsDoor;
+use uverbs_core::doors::UverbsDoor;
 use uverbs_kernel_abi::ah::ib_uverbs_create_ah;
 use uverbs_kernel_abi::ioctl::ib_uverbs_attr;
 use uverbs_kernel_abi::mlx5::*;

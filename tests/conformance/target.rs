@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_core::discovery;
-use uverbs_core::door::{DeviceSource, UverbsDoor};
+use uverbs_core::doors::{DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_MLX5, RDMA_DRIVER_RXE};
 use uverbs_softhca::{LinkLayer, SoftHca};
 

@@ -9,8 +9,8 @@ use crate::attr::QpState;
 
 /// What went wrong in a verb of the control path.
 ///
-/// Errors of posting are [`crate::work::PostError`]; a failed work request is a completion's
-/// [`crate::work::Failure`].
+/// Errors of posting are [`crate::queues::work::PostError`]; a failed work request is a completion's
+/// [`crate::queues::completion::Failure`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {

@@ -14,13 +14,14 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use crate::attr::{DeviceAttr, DoorbellMode, PortAttr, QpCap};
-use crate::context::ContextCore;
-use crate::cq::CqCore;
 use crate::error::Error;
-use crate::frame::Frame;
-use crate::pd::PdCore;
-use crate::qp::QpCore;
-use crate::work::{Completed, Data, Failure, PostError, SendOp, Sge, Wr};
+use crate::memory::frame::Frame;
+use crate::objects::context::ContextCore;
+use crate::objects::cq::CqCore;
+use crate::objects::pd::PdCore;
+use crate::objects::qp::QpCore;
+use crate::queues::completion::{Completed, Failure};
+use crate::queues::work::{Data, PostError, SendOp, Sge, Wr};
 
 /// A family of devices with one hardware interface.
 pub trait Provider: Sized + Debug + 'static {

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use memmap2::MmapRaw;
 use nix::errno::Errno;
 
-use crate::context::ContextCore;
-use crate::door::UverbsDoor;
-use crate::frame::Slab;
-use crate::memory::Mapping;
-use crate::mr::MrCore;
-use crate::pd::PdCore;
-use crate::uverbs::Uverbs;
+use crate::commands::Uverbs;
+use crate::doors::UverbsDoor;
+use crate::memory::frame::Slab;
+use crate::memory::mapping::Mapping;
+use crate::objects::context::ContextCore;
+use crate::objects::mr::MrCore;
+use crate::objects::pd::PdCore;
 
 /// Answers every ioctl with success, or with `EBUSY`, and counts.
 #[derive(Debug, Default)]

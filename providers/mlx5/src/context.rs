@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use uverbs_core::attr::{DeviceAttr, PortAttr};
-use uverbs_core::context::ContextCore;
-use uverbs_core::cq::CqCore;
 use uverbs_core::error::Error;
-use uverbs_core::memory::Dbrecs;
-use uverbs_core::pd::PdCore;
-use uverbs_core::pool::Pool;
+use uverbs_core::memory::dbrec::Dbrecs;
+use uverbs_core::memory::pool::Pool;
+use uverbs_core::objects::context::ContextCore;
+use uverbs_core::objects::cq::CqCore;
+use uverbs_core::objects::pd::PdCore;
+use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::{ContextOps, CqInit, QpInit};
-use uverbs_core::qp::QpCore;
-use uverbs_core::table::UserIndexes;
+use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::mlx5::{
     MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR, mlx5_ib_alloc_pd_resp,
     mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,

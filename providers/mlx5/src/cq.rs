@@ -18,11 +18,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use uverbs_core::cq::{CqCore, Message};
-use uverbs_core::fence;
+use uverbs_core::objects::cq::{CqCore, Message};
+use uverbs_core::order::device_memory;
+use uverbs_core::order::fence;
 use uverbs_core::provider::{CqOps, Polled};
-use uverbs_core::table::{QpShared, Slots, Taken};
-use uverbs_core::visible;
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::{Slots, Taken};
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
 
@@ -185,7 +186,7 @@ impl Cq {
     fn owned(&self, index: u32) -> Option<u8> {
         let op_own = self.at(index).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET);
         // SAFETY: in the ring, by the mask, which `core` keeps; the device's write is one of a byte at least.
-        let op_own = unsafe { visible::load_owner(op_own) };
+        let op_own = unsafe { device_memory::load_owner(op_own) };
         (op_own & MLX5_CQE_OWNER_MASK == self.turn(index)).then_some(op_own)
     }
 
@@ -383,12 +384,12 @@ impl Cq {
         let lead = self.stride() - mlx5_cqe64::SIZE;
         let (source, target) = (self.at(from).wrapping_sub(lead), self.at(to).wrapping_sub(lead));
         // SAFETY: whole entries of the ring, not the same, both the program's.
-        unsafe { visible::copy(source, target, self.stride()) };
+        unsafe { device_memory::copy(source, target, self.stride()) };
         let (at, owner) = (self.at(to).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET), self.turn(to));
         // SAFETY: as above; the last byte of the entry.
-        let op_own = unsafe { visible::load_owner(at) };
+        let op_own = unsafe { device_memory::load_owner(at) };
         // SAFETY: as above.
-        unsafe { visible::store_owner(at, op_own & !MLX5_CQE_OWNER_MASK | owner) };
+        unsafe { device_memory::store_owner(at, op_own & !MLX5_CQE_OWNER_MASK | owner) };
     }
 }
 
@@ -448,7 +449,7 @@ impl CqOps for Cq {
         let record = self.record.wrapping_add(MLX5_CQ_SET_CI);
         // The loads from the entries come before the device may write over them.
         // SAFETY: the record is valid while `core` lives, aligned, and others access it atomically, or are the device.
-        unsafe { visible::release_record(record, (self.ci & CI_MASK).to_be()) };
+        unsafe { device_memory::release_record(record, (self.ci & CI_MASK).to_be()) };
     }
 
     fn settle(&mut self) {

@@ -9,9 +9,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use uverbs_core::order::device_memory;
 use uverbs_core::provider::View;
-use uverbs_core::visible;
-use uverbs_core::work::{Completed, Failure, Status};
+use uverbs_core::queues::completion::{Completed, Failure, Status};
 use uverbs_mlx5_prm::cqe::{CqeOpcode, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
@@ -39,19 +39,19 @@ impl Entry {
     #[inline(always)]
     fn byte(self, offset: usize) -> u8 {
         // SAFETY: `offset` is that of a field; see `new`.
-        unsafe { visible::read(self.at.wrapping_add(offset)) }
+        unsafe { device_memory::read(self.at.wrapping_add(offset)) }
     }
 
     #[inline(always)]
     fn half(self, offset: usize) -> u16 {
         // SAFETY: `offset` is that of a field of this size, aligned by the layout; see `new`.
-        u16::from_be(unsafe { visible::read(self.at.wrapping_add(offset).cast::<u16>()) })
+        u16::from_be(unsafe { device_memory::read(self.at.wrapping_add(offset).cast::<u16>()) })
     }
 
     #[inline(always)]
     fn word(self, offset: usize) -> u32 {
         // SAFETY: as in `half`.
-        u32::from_be(unsafe { visible::read(self.at.wrapping_add(offset).cast::<u32>()) })
+        u32::from_be(unsafe { device_memory::read(self.at.wrapping_add(offset).cast::<u32>()) })
     }
 
     /// The user index of the queue pair.
@@ -64,7 +64,7 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn raw_uidx(self) -> u32 {
         // SAFETY: as in `half`.
-        let raw = unsafe { visible::read(self.at.wrapping_add(UIDX_OFFSET).cast::<u32>()) };
+        let raw = unsafe { device_memory::read(self.at.wrapping_add(UIDX_OFFSET).cast::<u32>()) };
         raw & NUMBER_MASK.to_be()
     }
 

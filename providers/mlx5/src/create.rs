@@ -9,15 +9,17 @@
 use std::sync::Arc;
 
 use uverbs_core::attr::QpCap;
-use uverbs_core::cmd::cq::CreateCq;
-use uverbs_core::cmd::qp::CreateQp;
-use uverbs_core::context::unique_id;
-use uverbs_core::cq::{CqCore, CqRoom};
+use uverbs_core::commands::cq::CreateCq;
+use uverbs_core::commands::qp::CreateQp;
 use uverbs_core::error::Error;
-use uverbs_core::memory::{Dbrec, Mapping};
+use uverbs_core::memory::dbrec::Dbrec;
+use uverbs_core::memory::mapping::Mapping;
+use uverbs_core::objects::context::unique_id;
+use uverbs_core::objects::cq::{CqCore, CqRoom};
+use uverbs_core::objects::qp::{QpCore, QpParts};
 use uverbs_core::provider::{CqInit, NewQp, QpInit};
-use uverbs_core::qp::{QpCore, QpParts};
-use uverbs_core::table::{QpShared, SlotTable};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq,
     mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_resp,

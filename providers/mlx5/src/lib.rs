@@ -37,8 +37,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use uverbs_core::context::ContextCore;
 use uverbs_core::error::Error;
+use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::Provider;
 
 pub use context::Context;

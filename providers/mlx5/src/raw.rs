@@ -8,7 +8,7 @@
 
 use std::fmt::Write;
 
-use uverbs_core::work::{PostError, Wr};
+use uverbs_core::queues::work::{PostError, Wr};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, MLX5_SEND_WQE_BB};
 use uverbs_mlx5_prm::print::CqeView;
 use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, Service, WqeView};

@@ -12,10 +12,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_core::frame::Frame;
+use uverbs_core::memory::frame::Frame;
 use uverbs_core::provider::SendOps;
-use uverbs_core::table::{QpShared, Slots};
-use uverbs_core::work::{Data, PostError, SendOp, Wr};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::Slots;
+use uverbs_core::queues::work::{Data, PostError, SendOp, Wr};
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
 
 use crate::doorbell::{Doorbell, Posted, store_record};

@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use memmap2::MmapRaw;
 use nix::errno::Errno;
 use uverbs_core::attr::DoorbellMode;
-use uverbs_core::context::ContextCore;
+use uverbs_core::commands::Uverbs;
 use uverbs_core::error::Error;
-use uverbs_core::uverbs::Uverbs;
+use uverbs_core::objects::context::ContextCore;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH,
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID,

@@ -10,8 +10,8 @@
 //! it held, but in the first sixteen bytes, where it is zeroed.
 #![allow(unsafe_code, reason = "writes segments into a ring by raw address")]
 
-use uverbs_core::visible;
-use uverbs_core::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
+use uverbs_core::order::device_memory;
+use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
 use uverbs_mlx5_prm::ctrl::{
     DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, MLX5_WQE_CTRL_CQ_UPDATE, MLX5_WQE_CTRL_FENCE,
     MLX5_WQE_CTRL_SOLICITED, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg,
@@ -188,7 +188,7 @@ fn remote_segment(remote: Remote) -> Words {
 #[inline(always)]
 pub(crate) unsafe fn store(to: *mut u8, words: Words) {
     // SAFETY: the caller's promise.
-    unsafe { visible::write(to.cast::<Words>(), words) };
+    unsafe { device_memory::write(to.cast::<Words>(), words) };
 }
 
 /// Writes a WQE in one piece.
@@ -280,7 +280,7 @@ unsafe fn write_inline(to: *mut u8, bytes: &[u8]) {
         return;
     }
     // SAFETY: the first 4 bytes of the place.
-    unsafe { visible::write(to.cast::<mlx5_wqe_inline_seg>(), header) };
+    unsafe { device_memory::write(to.cast::<mlx5_wqe_inline_seg>(), header) };
     // SAFETY: the place holds all bytes behind the header; they are borrowed, so not the ring's.
     unsafe { copy(to.wrapping_add(INLINE_HEADER), bytes.as_ptr(), bytes.len()) };
 }
@@ -322,7 +322,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
             unsafe { move_words::<16, 4>(to, from, [0, 16, len - 32, len - 16]) };
         }
         // SAFETY: the caller's promise.
-        _ => unsafe { visible::copy(from, to, len) },
+        _ => unsafe { device_memory::copy(from, to, len) },
     }
 }
 
@@ -341,7 +341,7 @@ unsafe fn move_words<const SIZE: usize, const COUNT: usize>(
     let words = offsets.map(|at| unsafe { from.wrapping_add(at).cast::<[u8; SIZE]>().read() });
     for (at, word) in offsets.into_iter().zip(words) {
         // SAFETY: as above.
-        unsafe { visible::write(to.wrapping_add(at).cast::<[u8; SIZE]>(), word) };
+        unsafe { device_memory::write(to.wrapping_add(at).cast::<[u8; SIZE]>(), word) };
     }
 }
 
@@ -357,11 +357,11 @@ unsafe fn write_inline_list(to: *mut u8, pieces: &[&[u8]]) {
         return;
     }
     // SAFETY: the first 4 bytes of the place. The total is at most `max_inline`.
-    unsafe { visible::write(to.cast(), mlx5_wqe_inline_seg::new(total as u32)) };
+    unsafe { device_memory::write(to.cast(), mlx5_wqe_inline_seg::new(total as u32)) };
     let mut at = to.wrapping_add(INLINE_HEADER);
     for piece in pieces {
         // SAFETY: the place holds the bytes of all pieces behind the header; they are borrowed, so not the ring's.
-        unsafe { visible::copy(piece.as_ptr(), at, piece.len()) };
+        unsafe { device_memory::copy(piece.as_ptr(), at, piece.len()) };
         at = at.wrapping_add(piece.len());
     }
 }
@@ -419,9 +419,9 @@ impl Ring {
         let room = (self.mask + 1 - (index & self.mask)) as usize * MLX5_SEND_WQE_BB;
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
         // SAFETY: up to the end of the ring.
-        unsafe { visible::copy(first.as_ptr(), self.unit(index), first.len()) };
+        unsafe { device_memory::copy(first.as_ptr(), self.unit(index), first.len()) };
         // SAFETY: the rest, from its start, which isn't longer than the ring.
-        unsafe { visible::copy(rest.as_ptr(), self.start, rest.len()) };
+        unsafe { device_memory::copy(rest.as_ptr(), self.start, rest.len()) };
     }
 
     /// Copies out up to `to.len()` bytes from the WQEBB `index` on, around the end, and not more than the ring has.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use uverbs_core::attr::{DeviceAttr, PortAttr};
-use uverbs_core::context::ContextCore;
-use uverbs_core::cq::CqCore;
 use uverbs_core::error::Error;
-use uverbs_core::pd::PdCore;
+use uverbs_core::objects::context::ContextCore;
+use uverbs_core::objects::cq::CqCore;
+use uverbs_core::objects::pd::PdCore;
+use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::{ContextOps, CqInit, QpInit};
-use uverbs_core::qp::QpCore;
-use uverbs_core::table::UserIndexes;
+use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_RXE;
 
 use crate::create::{create_cq, create_qp};

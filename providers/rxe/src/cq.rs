@@ -13,9 +13,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use uverbs_core::cq::{CqCore, Message, Roles};
+use uverbs_core::objects::cq::{CqCore, Message, Roles};
 use uverbs_core::provider::{CqOps, Polled};
-use uverbs_core::table::{QpShared, Taken};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::Taken;
 use uverbs_kernel_abi::wc::IB_WC_SUCCESS;
 
 use crate::ring::Ring;

@@ -11,10 +11,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_core::frame::Frame;
+use uverbs_core::memory::frame::Frame;
 use uverbs_core::provider::SendOps;
-use uverbs_core::table::{QpShared, SlotTable};
-use uverbs_core::work::{Data, PostError, SendOp, Wr};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::work::{Data, PostError, SendOp, Wr};
 
 use crate::kick::Kick;
 use crate::ring::Ring;

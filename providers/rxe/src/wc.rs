@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::mem::offset_of;
 
 use uverbs_core::provider::View;
-use uverbs_core::work::{Completed, Failure, Status};
+use uverbs_core::queues::completion::{Completed, Failure, Status};
 use uverbs_kernel_abi::wc as abi;
 use uverbs_kernel_abi::wc::ib_uverbs_wc;
 use zerocopy::{FromZeros, IntoBytes};

@@ -9,7 +9,7 @@
 //! Writers take an element of the ring that is the program's, and write no more than `check` allowed.
 #![allow(unsafe_code, reason = "writes work requests into a ring by raw address")]
 
-use uverbs_core::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
+use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
 use uverbs_kernel_abi::rxe::{
     rxe_dma_info, rxe_recv_wqe, rxe_send_wqe, rxe_send_wr, rxe_send_wr_atomic, rxe_send_wr_rdma,
     rxe_sge,

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use memmap2::MmapRaw;
 use nix::errno::Errno;
-use uverbs_core::door::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
 use crate::hca::{Hca, HcaConfig, HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, Strictness};

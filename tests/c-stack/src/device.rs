@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
-use uverbs_core::door::UverbsDoor;
+use uverbs_core::doors::UverbsDoor;
 use uverbs_softhca::{LinkLayer, SoftHca, SoftHcaBuilder};
 
 /// The RDMA device's name.

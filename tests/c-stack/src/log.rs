@@ -17,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 
 use memmap2::MmapRaw;
 use nix::errno::Errno;
-use uverbs_core::door::UverbsDoor;
-use uverbs_core::wrap::{Recorded, RecordedAttr, Recorder};
+use uverbs_core::doors::UverbsDoor;
+use uverbs_core::doors::{Recorded, RecordedAttr, Recorder};
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_DEVICE,
 };
@@ -109,7 +109,7 @@ fn write(line: &str) {
 
 /// A command's name: object and method in hex, with a write command's number in parentheses.
 pub(crate) fn name(command: &[u64]) -> String {
-    let Some((header, mut attrs)) = uverbs_core::ioctl::parse(command) else {
+    let Some((header, mut attrs)) = uverbs_core::commands::ioctl::parse(command) else {
         return "malformed".to_owned();
     };
     let mut name = format!("{:x}.{:x}", header.object_id, header.method_id);

@@ -22,7 +22,7 @@ use uverbs_kernel_abi::netlink::{
 };
 
 use super::Found;
-use crate::door::DeviceRecord;
+use crate::doors::DeviceRecord;
 
 /// `struct nlmsghdr`: length, type, flags, sequence number, port.
 const HEADER: usize = 16;

@@ -14,8 +14,8 @@ use uverbs_kernel_abi::driver_id::{
 };
 
 use super::Found;
-use crate::door::DeviceRecord;
-use crate::real::errno;
+use crate::doors::DeviceRecord;
+use crate::doors::kernel::errno;
 
 /// Where sysfs is: `SYSFS_PATH`, or `/sys`. The variable counts only where the process has no rights that its user
 /// lacks (uid equal to euid), as in rdma-core's `ibv_get_sysfs_path`.

@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use uverbs_core::cq::Message;
+use uverbs_core::objects::cq::Message;
 use uverbs_core::provider::{CqOps, Polled, RecvOps, SendOps, View};
-use uverbs_core::table::{QpShared, SlotTable, UserIndexes};
-use uverbs_core::work::{Completed, Data, Failure, SendOp, Sge, Status, Wr};
+use uverbs_core::queues::completion::{Completed, Failure, Status};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::user_index::UserIndexes;
+use uverbs_core::queues::work::{Data, SendOp, Sge, Wr};
 
 use super::fixture::{PollSide, RecvSide, SendSide, free, slab};
 use crate::wqe::Room;

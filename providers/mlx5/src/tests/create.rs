@@ -254,7 +254,7 @@ fn a_doorbell_page_that_is_too_short_is_refused_and_given_back() {
 fn ring_once<A, B>(mut qp: (A, crate::Sq, B)) {
     #![allow(unsafe_code, reason = "posts")]
     use uverbs_core::provider::SendOps;
-    use uverbs_core::work::{Data, SendOp, Wr};
+    use uverbs_core::queues::work::{Data, SendOp, Wr};
 
     qp.1.enable(true);
     let mut at = qp.1.begin();

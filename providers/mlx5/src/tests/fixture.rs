@@ -5,14 +5,16 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use uverbs_core::cq::{CqCore, CqRoom, Message, Roles};
-use uverbs_core::frame::Slab;
-use uverbs_core::memory::Mapping;
-use uverbs_core::mr::MrCore;
-use uverbs_core::pd::PdCore;
+use uverbs_core::memory::frame::Slab;
+use uverbs_core::memory::mapping::Mapping;
+use uverbs_core::objects::cq::{CqCore, CqRoom, Message, Roles};
+use uverbs_core::objects::mr::MrCore;
+use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::RecvOps;
 use uverbs_core::provider::SendOps;
-use uverbs_core::table::{QpShared, SlotTable, UserIndexes};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::user_index::UserIndexes;
 
 use crate::cq::{CqParts, UNWRITTEN, fill};
 use crate::doorbell::Doorbell;

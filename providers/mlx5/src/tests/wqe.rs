@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use uverbs_core::provider::SendOps;
-use uverbs_core::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::wqe::{Segment, Service, WqeView};

@@ -5,11 +5,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use uverbs_core::cq::{Message, Roles};
-use uverbs_core::frame::{Frame, Slab};
+use uverbs_core::memory::frame::{Frame, Slab};
+use uverbs_core::objects::cq::{Message, Roles};
 use uverbs_core::provider::{ContextOps, CqInit, CqOps, Provider, QpInit, RecvOps, SendOps, View};
-use uverbs_core::table::{QpShared, SlotTable, UserIndexes};
-use uverbs_core::work::{Completed, Data, SendOp, Status, Wr};
+use uverbs_core::queues::completion::{Completed, Status};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::user_index::UserIndexes;
+use uverbs_core::queues::work::{Data, SendOp, Wr};
 
 use super::kernel::Kernel;
 use super::rig::{CAP, Rig, free, wc};

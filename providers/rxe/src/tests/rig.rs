@@ -4,13 +4,13 @@
 use std::sync::{Arc, Mutex};
 
 use uverbs_core::attr::QpCap;
-use uverbs_core::frame::Slab;
-use uverbs_core::memory::Mapping;
-use uverbs_core::mr::MrCore;
-use uverbs_core::pd::PdCore;
+use uverbs_core::memory::frame::Slab;
+use uverbs_core::memory::mapping::Mapping;
+use uverbs_core::objects::mr::MrCore;
+use uverbs_core::objects::pd::PdCore;
+use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::{ContextOps, CqInit, Provider, QpInit, RecvOps, SendOps};
-use uverbs_core::qp::QpCore;
-use uverbs_core::work::{Data, PostError, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, PostError, SendOp, Sge, Wr};
 
 use super::kernel::{Kernel, Queue};
 use crate::{Cq, Rq, Rxe, Sq};

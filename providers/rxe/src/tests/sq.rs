@@ -4,7 +4,7 @@
 use nix::errno::Errno;
 use proptest::prelude::*;
 use uverbs_core::provider::{CqOps, SendOps};
-use uverbs_core::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 
 use super::rig::{CAP, Rig, free};
 use crate::wqe::{self, Room};

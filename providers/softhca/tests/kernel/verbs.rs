@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
-use uverbs_core::door::DeviceSource;
+use uverbs_core::doors::DeviceSource;
 use uverbs_kernel_abi::ah::{ib_uverbs_ah_attr, ib_uverbs_create_ah, ib_uverbs_global_route};
 use uverbs_kernel_abi::device::*;
 use uverbs_kernel_abi::event::*;

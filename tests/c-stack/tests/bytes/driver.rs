@@ -12,9 +12,9 @@ use std::ptr::with_exposed_provenance_mut;
 use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
-use uverbs::door::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs::doors::Recorder;
+use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs::softhca::{LinkLayer, SoftHca};
-use uverbs::wrap::Recorder;
 use uverbs::{
     AccessFlags, AckTimeout, Completed, CompletionQueue, Data, Device, DoorbellMode, GlobalRoute,
     InitAttr, MemoryRegion, Mlx5, Mtu, Path, QueuePair, Remote, RnrTimer, RtrAttr, RtsAttr,

@@ -1,0 +1,8 @@
+//! Memory that a device reads or writes: pages, doorbell records, frames, memory exposed to peers.
+
+pub mod dbrec;
+pub mod exposed;
+pub mod frame;
+pub mod mapping;
+pub mod memlock;
+pub mod pool;

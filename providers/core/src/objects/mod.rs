@@ -1,0 +1,8 @@
+//! The kernel's objects, as handles that own them.
+
+pub mod context;
+pub mod cq;
+pub mod event;
+pub mod mr;
+pub mod pd;
+pub mod qp;

@@ -1,0 +1,156 @@
+//! What comes back of a work request: what completed, or how it failed.
+
+use std::fmt;
+
+/// What a completion is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_wc_opcode")]
+#[non_exhaustive]
+pub enum Completed {
+    /// A SEND, with or without immediate data.
+    Send,
+    /// An RDMA WRITE, with or without immediate data.
+    Write,
+    /// An RDMA READ.
+    Read,
+    /// A compare-and-swap.
+    CompareSwap,
+    /// A fetch-and-add.
+    FetchAdd,
+    /// A receive that took a SEND.
+    Recv,
+    /// A receive that an RDMA WRITE with immediate data used up.
+    RecvWriteImm,
+    /// Something that this library doesn't post, by the device's opcode.
+    Other(u8),
+}
+
+/// How a work request failed. IBTA vol 1, 11.6.2; the names are those of `enum ibv_wc_status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_wc_status")]
+#[non_exhaustive]
+pub enum Status {
+    /// The message doesn't fit: a receive too small, or a send over the limits.
+    LocalLength,
+    /// The work request is malformed.
+    LocalQpOperation,
+    /// A local key, range or right is wrong.
+    LocalProtection,
+    /// Taken back unserved, since the queue pair failed before.
+    Flushed,
+    /// A memory window could not be bound.
+    MemoryWindowBind,
+    /// The peer answered nonsense.
+    BadResponse,
+    /// A remote access right is lacking at this side.
+    LocalAccess,
+    /// The peer found the request invalid.
+    RemoteInvalidRequest,
+    /// The peer refused the remote key, range or right.
+    RemoteAccess,
+    /// The peer could not carry it out.
+    RemoteOperation,
+    /// No answer from the peer after all retries.
+    RetryExceeded,
+    /// The peer had no receive posted after all retries.
+    RnrRetryExceeded,
+    /// The peer aborted the operation.
+    RemoteAborted,
+    /// Something else.
+    General,
+}
+
+impl Status {
+    /// What happened and what to look at, in a sentence.
+    #[must_use]
+    pub fn explain(self) -> &'static str {
+        match self {
+            Self::LocalLength => {
+                "the message was longer than the receive's scatter list, or a send was over the limit"
+            }
+            Self::LocalQpOperation => {
+                "the device found the work request malformed, or the wrong one for this queue pair"
+            }
+            Self::LocalProtection => {
+                "the local key doesn't cover the buffer, belongs to another protection domain, or lacks local write"
+            }
+            Self::Flushed => {
+                "the queue pair was in error already; the first failed completion tells why"
+            }
+            Self::MemoryWindowBind => "the memory window could not be bound",
+            Self::BadResponse => "the peer's response made no sense for the request",
+            Self::LocalAccess => "the peer wanted an access that the local region doesn't grant",
+            Self::RemoteInvalidRequest => {
+                "the peer can't take this request: its receive is too small, or it doesn't do the operation"
+            }
+            Self::RemoteAccess => {
+                "the peer refused the remote key: wrong, out of range, revoked, or without the right for this operation"
+            }
+            Self::RemoteOperation => {
+                "the peer could not carry the request out, e.g. its receive buffer's key is bad"
+            }
+            Self::RetryExceeded => {
+                "no acknowledgement came: the peer is gone, in error, unreachable, or its path attributes are wrong"
+            }
+            Self::RnrRetryExceeded => "the peer had no receive posted for too long",
+            Self::RemoteAborted => "the peer aborted the operation",
+            Self::General => "the device gave an error that has no name here; see its syndrome",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LocalLength => "local length error",
+            Self::LocalQpOperation => "local QP operation error",
+            Self::LocalProtection => "local protection error",
+            Self::Flushed => "work request flushed",
+            Self::MemoryWindowBind => "memory window bind error",
+            Self::BadResponse => "bad response error",
+            Self::LocalAccess => "local access error",
+            Self::RemoteInvalidRequest => "remote invalid request error",
+            Self::RemoteAccess => "remote access error",
+            Self::RemoteOperation => "remote operation error",
+            Self::RetryExceeded => "transport retry counter exceeded",
+            Self::RnrRetryExceeded => "receiver-not-ready retry counter exceeded",
+            Self::RemoteAborted => "remote aborted error",
+            Self::General => "general error",
+        })
+    }
+}
+
+/// A failed work request: the status, and the device's own codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Failure {
+    /// What happened.
+    pub status: Status,
+    /// The device's syndrome.
+    pub syndrome: u8,
+    /// The vendor's syndrome: what support asks for.
+    pub vendor_syndrome: u8,
+}
+
+impl Failure {
+    /// What happened and what to look at, in a sentence.
+    #[must_use]
+    #[cold]
+    pub fn explain(&self) -> &'static str {
+        self.status.explain()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} (syndrome {:#04x}, vendor {:#04x}): {}",
+            self.status,
+            self.syndrome,
+            self.vendor_syndrome,
+            self.explain()
+        )
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,6 +1,6 @@
 //! What the compiler makes of each fence, compared with the table in docs/FENCES.md; and that table with rdma-core's barriers.
 //!
-//! `fence.rs` needs nothing but core, so it is compiled alone: for this machine, and for any other whose core library is
+//! `order/fence.rs` needs nothing but core, so it is compiled alone: for this machine, and for any other whose core library is
 //! installed.
 
 use std::collections::BTreeMap;

@@ -37,6 +37,7 @@ struct Readme;
 mod any;
 mod context;
 mod cq;
+mod datagram;
 mod device;
 mod endpoint;
 mod mr;
@@ -52,9 +53,9 @@ pub mod transport;
 pub use nix::errno::Errno;
 #[doc(inline)]
 pub use uverbs_core::attr::{
-    AccessFlags, AckTimeout, DeviceAttr, DoorbellMode, Gid, GidEntry, GidType, GlobalRoute,
-    InitAttr, LinkLayer, Mtu, Path, PortAttr, PortState, QpAttr, QpCap, QpState, RnrTimer, RtrAttr,
-    RtsAttr,
+    AccessFlags, AckTimeout, AhAttr, DeviceAttr, DoorbellMode, Gid, GidEntry, GidType, GlobalRoute,
+    InitAttr, LinkLayer, Mtu, Path, PortAttr, PortState, QpAttr, QpCap, QpState, QpType, RnrTimer,
+    RtrAttr, RtsAttr, Transition, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr,
 };
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
 pub use uverbs_core::doors;
@@ -68,7 +69,7 @@ pub use uverbs_core::objects::event::{AsyncElement, AsyncEvent, AsyncEventKind, 
 #[cfg(feature = "adversary")]
 pub use uverbs_core::order::{adversary, fence::DoorbellMemory};
 #[doc(inline)]
-pub use uverbs_core::queues::completion::{Completed, Failure, Status};
+pub use uverbs_core::queues::completion::{Completed, Failure, Source, Status};
 pub use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 /// The provider for ConnectX: raw queue parts, raw WQEs, dumps.
 pub use uverbs_mlx5 as mlx5;
@@ -83,11 +84,13 @@ pub use uverbs_softhca as softhca;
 pub use any::Any;
 pub use context::{Context, LocalPort};
 pub use cq::{Burst, Completion, CompletionQueue, WorkCompletion};
+pub use datagram::{AddressHandle, Destination, GRH_LEN};
 pub use device::{Device, default_device, device, devices, open};
-pub use endpoint::{Endpoint, EndpointError};
+pub use endpoint::{DatagramEndpoint, Endpoint, EndpointError};
 pub use mr::MemoryRegion;
 pub use pd::ProtectionDomain;
 pub use qp::{Gone, Local, QueuePair, QueuePairBuilder};
 pub use rejected::Rejected;
 pub use rq::{RecvBatch, RecvQueue};
 pub use sq::{Batch, RawBatch, SendQueue};
+pub use transport::{Rc, Uc, Ud};

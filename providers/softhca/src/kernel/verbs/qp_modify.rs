@@ -15,12 +15,12 @@ use uverbs_kernel_abi::write::{
     IB_USER_VERBS_EX_CMD_MODIFY_QP,
 };
 
-use super::ioctl::Call;
-use super::mr::{access_flags, rights};
-use super::objects::Object;
-use super::write::Write;
-use super::{Device, errno, transition};
 use crate::hca::{Access, AddressVector, Mtu, QpAttrs, QpState};
+use crate::kernel::call::{Call, Write};
+use crate::kernel::state::device::{Device, errno};
+use crate::kernel::state::objects::Object;
+use crate::kernel::transition;
+use crate::kernel::verbs::mr::{access_flags, rights};
 use crate::wire::Address;
 
 /// MODIFY_QP.

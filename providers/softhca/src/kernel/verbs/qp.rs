@@ -41,6 +41,7 @@ const INVALID_BFREG: u32 = 1 << 31;
 
 /// What a client asked for, after the checks of the core and of `check_qp_type`.
 struct Asked {
+    service: Service,
     cap: ib_uverbs_qp_cap,
     user_handle: u64,
     pd: u32,
@@ -69,6 +70,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     call.device.qp_owners.insert(qpn, (call.file.id, asked.handle));
     let qp = Qp {
         qpn,
+        service: asked.service,
         pd: asked.pd,
         send_cq: asked.send_cq,
         recv_cq: asked.recv_cq,
@@ -127,10 +129,7 @@ impl Asked {
                 | IB_UVERBS_QP_CREATE_SQ_SIG_ALL,
         )?;
         check_flags(kind, flags & !IB_UVERBS_QP_CREATE_SQ_SIG_ALL)?;
-        // `check_qp_type`: transports that the HCA lacks.
-        if kind != IB_UVERBS_QPT_RC {
-            return Err(Errno::EOPNOTSUPP);
-        }
+        let service = service(kind)?;
         // `process_create_flags`: a source number is for datagrams over an Ethernet underlay.
         if call.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN) {
             return Err(Errno::EOPNOTSUPP);
@@ -138,6 +137,7 @@ impl Asked {
         Ok(Self {
             cap,
             user_handle,
+            service,
             pd,
             send_cq,
             recv_cq,
@@ -173,6 +173,16 @@ fn kind(call: &Call<'_>) -> Result<u8, Errno> {
         | IB_UVERBS_QPT_XRC_INI
         | IB_UVERBS_QPT_DRIVER => Ok(kind),
         _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `check_qp_type`: not the transports that the in-process device lacks.
+fn service(kind: u8) -> Result<Service, Errno> {
+    match kind {
+        IB_UVERBS_QPT_RC => Ok(Service::Rc),
+        IB_UVERBS_QPT_UC => Ok(Service::Uc),
+        IB_UVERBS_QPT_UD => Ok(Service::Ud),
+        _ => Err(Errno::EOPNOTSUPP),
     }
 }
 
@@ -327,7 +337,7 @@ fn bind(
     });
     let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
     let created = call.device.hca.create_qp(QpContext {
-        service: Service::Rc,
+        service: asked.service,
         pd,
         send_cq,
         recv_cq,

@@ -42,11 +42,11 @@ impl Link {
     /// `None`, and says why, where this can't be done. Each test has a number of its own.
     fn new(number: u8) -> Option<Self> {
         if !is_rxe() {
-            eprintln!("skipped: UVERBS_TEST_DEVICE names no soft-RoCE device");
+            common::skip("UVERBS_TEST_DEVICE names no soft-RoCE device");
             return None;
         }
         if !nix::unistd::geteuid().is_root() {
-            eprintln!("skipped: only root changes links");
+            common::skip("only root changes links");
             return None;
         }
         let link = Self {

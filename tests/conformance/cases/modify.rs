@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use uverbs_kernel_abi::objects::UVERBS_ATTR_CORE_OUT;
 use uverbs_kernel_abi::qp::*;
 
-use super::ah::ON_ETHERNET;
+use super::ah::{LONG_TABLE, ON_ETHERNET};
 use super::case;
 use super::mr::NO_OBJECT;
 use crate::case::{Case, World};
@@ -223,13 +223,9 @@ fn values() -> Vec<Case> {
         with("path port 0", MODIFY, 1, EINVAL, |_, qp| qp.dest.port_num = 0),
         with("path port 2", MODIFY, 1, EINVAL, |_, qp| qp.dest.port_num = 2),
         with("no GRH", path, 1, ON_ETHERNET, |_, qp| qp.dest.is_global = 0),
-        with(
-            "GID index 200",
-            path,
-            1,
-            Want::Link { ethernet: &ENODATA, infiniband: &EINVAL },
-            |_, qp| qp.dest.sgid_index = 200,
-        ),
+        with("an empty GID", path, 1, ENODATA, |rig, qp| qp.dest.sgid_index = rig.empty_gid()),
+        with("no GID", path, 1, EINVAL, |rig, qp| qp.dest.sgid_index = rig.no_gid())
+            .only(World::Mlx5, LONG_TABLE),
         with("GID of another family", RESOLVE, 1, ON_ETHERNET, |_, qp| qp.dest.dgid = [0; 16]),
         with(
             "a GID that nobody has",

@@ -67,8 +67,39 @@ fn is_name(name: &str) -> bool {
     USUAL.contains(&name) || name.ends_with("-amd64") && name.bytes().all(is_plain)
 }
 
+/// Which kernels a row of a table is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernels {
+    /// `all`.
+    All,
+    /// `6.12`: those of a series.
+    Of((u32, u32)),
+    /// `6.12+`: those of a series and later ones.
+    Since((u32, u32)),
+}
+
+impl Kernels {
+    /// Reads a table's word.
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        match word.strip_suffix('+') {
+            Some(version) => Some(Self::Since(series(version)?)),
+            None if word == "all" => Some(Self::All),
+            None => Some(Self::Of(series(word)?)),
+        }
+    }
+
+    /// Whether a kernel is among them.
+    pub(crate) fn has(self, kernel: &Kernel) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(series) => kernel.series() == series,
+            Self::Since(first) => kernel.series() >= first,
+        }
+    }
+}
+
 /// The first two numbers.
-pub(crate) fn series(version: &str) -> Option<(u32, u32)> {
+fn series(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }

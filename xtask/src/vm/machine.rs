@@ -100,7 +100,8 @@ impl Machine<'_> {
         let memory = format!("memory-backend-memfd,id=memory,size={MEMORY},share=on");
         // A panic or an oops ends the machine at once: its first message is the one that counts.
         // Under TCG, beside others, a processor may stand still for longer than the kernel thinks possible.
-        let append = "console=ttyS0 panic=-1 oops=panic mitigations=off iomem=relaxed \
+        // Then the timer seems not to work, either, to whom counts its ticks at boot (Linux `io_apic.c:timer_irq_works`).
+        let append = "console=ttyS0 panic=-1 oops=panic mitigations=off iomem=relaxed no_timer_check \
              rcupdate.rcu_cpu_stall_timeout=60 watchdog_thresh=30";
         for words in [
             ["-machine", "q35,memory-backend=memory"],

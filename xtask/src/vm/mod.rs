@@ -15,6 +15,7 @@ mod pyverbs;
 mod run;
 mod self_test;
 mod server;
+mod skips;
 mod summary;
 mod table;
 mod verdict;

@@ -16,6 +16,7 @@ use crate::vm::fetch::{sources, suite};
 use crate::vm::kernels::Kernel;
 use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::run::{judge, plan, scripts, server};
+use crate::vm::skips::Noted;
 use crate::vm::table::{Table, compared};
 use crate::vm::verdict::Limits;
 use crate::vm::world::World;
@@ -75,7 +76,7 @@ fn suite_run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<O
             println!("    {line}");
         }
     }
-    if let Outcome::Failed(why) = judge(&showed) {
+    if let Outcome::Failed(why) = judge(&showed, &Noted::default()) {
         return Ok(Outcome::Failed(why));
     }
     let found = Table::of_run(&version, &kernel.version, &output).map_err(Outcome::Failed)?;

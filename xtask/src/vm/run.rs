@@ -17,6 +17,7 @@ use crate::vm::kernels::Kernel;
 use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::machine::Showed;
 use crate::vm::programs::{self, Need, Row};
+use crate::vm::skips::{self, Noted};
 use crate::vm::summary::Tally;
 use crate::vm::verdict::{Limits, Ran};
 use crate::vm::world::World;
@@ -40,6 +41,7 @@ fn run(
 ) -> Result<(Outcome, Showed), Outcome> {
     let kernel = Kernel::fetch(name)?;
     let rows = rows(&kernel, world, options)?;
+    let noted = Noted::read(world, &kernel).map_err(Outcome::Failed)?;
     let binaries = binaries::build(&rows.iter().flat_map(Row::needs).collect(), &kit.guest)?;
     println!("vm: world {} on {}", world.letter(), kernel.version);
 
@@ -47,6 +49,7 @@ fn run(
     image.add_debian(&kit.guest).map_err(Outcome::Failed)?;
     scripts(&mut image)?;
     let plan = plan(&mut image, &rows, (&kernel, world), &binaries, options)?;
+    let left_out = rows.len() - plan.programs.len();
     let seconds = plan.programs.iter().chain(&plan.setup).map(|program| program.seconds).sum();
     let boot = Boot {
         kit,
@@ -61,7 +64,10 @@ fn run(
     };
     let folder = boot.folder();
     let showed = boot.run(tell)?;
-    let outcome = match judge(&showed) {
+    let outcome = match judge(&showed, &noted) {
+        Outcome::Counted(what) if left_out > 0 => {
+            Outcome::Counted(format!("{what} on {}, {left_out} left out", kernel.version))
+        }
         Outcome::Counted(what) => Outcome::Counted(format!("{what} on {}", kernel.version)),
         other => other,
     };
@@ -197,17 +203,14 @@ fn tell(ran: &Ran) {
         if end.is_success() { String::new() } else { format!(": {end}") }
     );
     for line in &ran.output {
-        if !end.is_success() || line.starts_with(SKIPPED) {
+        if !end.is_success() || skips::parse(line).is_some() {
             println!("            {line}");
         }
     }
 }
 
-/// How a test says that it doesn't run in a world.
-const SKIPPED: &str = "skipped";
-
-/// What the run comes to, in a line.
-pub(crate) fn judge(showed: &Showed) -> Outcome {
+/// What the run comes to, in a line. `noted` are the skips that are expected of it.
+pub(crate) fn judge(showed: &Showed, noted: &Noted) -> Outcome {
     if let Some(failure) = &showed.failure {
         let running = showed.ran.iter().rfind(|ran| ran.end.is_none());
         let running = running.map(|ran| format!(" (while {} ran)", ran.name)).unwrap_or_default();
@@ -223,8 +226,13 @@ pub(crate) fn judge(showed: &Showed) -> Outcome {
         })
         .collect();
     let count = showed.ran.len() - usize::from(showed.has_setup);
-    if failed.is_empty() {
-        return Outcome::Counted(format!("{count} of {count} programs"));
+    if !failed.is_empty() {
+        let failed = format!("{} of {count} programs: {}", failed.len(), failed.join(", "));
+        return Outcome::Failed(failed);
     }
-    Outcome::Failed(format!("{} of {count} programs: {}", failed.len(), failed.join(", ")))
+    if let Err(why) = noted.compare(&showed.ran) {
+        return Outcome::Failed(why);
+    }
+    let skips = skips::of_run(&showed.ran).len();
+    Outcome::Counted(format!("{count} of {count} programs, {skips} skips"))
 }

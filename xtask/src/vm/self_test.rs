@@ -10,6 +10,7 @@ use crate::vm::boot::Boot;
 use crate::vm::kernels::Kernel;
 use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::run::judge;
+use crate::vm::skips::Noted;
 use crate::vm::verdict::Limits;
 
 /// A guest that runs `misbehave` with each word, and how its last line begins. None is for one that must pass.
@@ -18,12 +19,13 @@ struct Case {
     last: Option<&'static str>,
 }
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 9] = [
     Case { words: &["behave", "orphan"], last: None },
     Case {
         words: &["panic", "behave", "abort", "hang"],
         last: Some("3 of 4 programs: panic (exit 101), abort (signal 6), hang (limit)"),
     },
+    Case { words: &["skip"], last: Some("skips that aren't noted: 1, first skip a::test: a reason") },
     Case { words: &["crash"], last: Some("the kernel says: ") },
     Case { words: &["warn"], last: Some("the kernel says: ") },
     Case {
@@ -49,7 +51,7 @@ fn all(kit: &Kit, name: &str) -> Result<Outcome, Outcome> {
         let name = case.words.join(" ");
         let boot = boot(kit, &kernel, case)?;
         let folder = boot.folder();
-        let told = match judge(&boot.run(|_| {})?) {
+        let told = match judge(&boot.run(|_| {})?, &Noted::default()) {
             Outcome::Failed(why) => Some(why),
             _ => None,
         };

@@ -69,6 +69,11 @@ impl World {
     }
 }
 
+/// Whether each letter of a table's word is a world's.
+pub(crate) fn are_worlds(word: &str) -> bool {
+    word.chars().all(|letter| World::ALL.iter().any(|world| world.letter() == letter))
+}
+
 /// The modules of all worlds.
 pub(crate) fn all_modules() -> Vec<&'static str> {
     World::ALL.iter().flat_map(|world| world.modules()).copied().collect()

@@ -32,6 +32,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
         "two-verdicts" => say(&format!("{}\n", Line::Verdict { passed: 1, failed: 0 })),
+        "skip" => {
+            println!("skipped: a::test: a reason");
+            ExitCode::SUCCESS
+        }
         "noise" => say("what is this\n"),
         "crash" => written("/proc/sysrq-trigger", "c"),
         // The kernel's own words, into its log.

@@ -25,7 +25,10 @@ const CASES: [Case; 9] = [
         words: &["panic", "behave", "abort", "hang"],
         last: Some("3 of 4 programs: panic (exit 101), abort (signal 6), hang (limit)"),
     },
-    Case { words: &["skip"], last: Some("skips that aren't noted: 1, first skip a::test: a reason") },
+    Case {
+        words: &["skip"],
+        last: Some("skips that aren't noted: 1, first skip a::test: a reason"),
+    },
     Case { words: &["crash"], last: Some("the kernel says: ") },
     Case { words: &["warn"], last: Some("the kernel says: ") },
     Case {

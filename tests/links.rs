@@ -1,8 +1,9 @@
-//! Devices that come, change and go: enumeration, GIDs, port events, removal in mid-traffic. On Linux's own soft-RoCE, since that can be
-//! made at will: each test makes a pair of virtual interfaces and a device on one end, and takes both away again.
+//! Devices that come, change and go: enumeration, GIDs, port events, removal in mid-traffic. On
+//! Linux's own soft-RoCE, since that can be made at will: each test makes a pair of virtual
+//! interfaces and a device on one end, and takes both away again.
 //!
-//! Needs root, `ip` and `rdma` (iproute2), and `UVERBS_TEST_DEVICE` to name a soft-RoCE device, which says that this machine is one for such
-//! tests. That device itself is left alone.
+//! Needs root, `ip` and `rdma` (iproute2), and `UVERBS_TEST_DEVICE` to name a soft-RoCE device,
+//! which says that this machine is one for such tests. That device itself is left alone.
 
 mod common;
 
@@ -192,8 +193,9 @@ fn exchange(client: &mut Side, server: &mut Side) {
     client.done();
 }
 
-/// rxe gives up no open device: `rdma link delete` waits until the last file of it is closed, and until then everything goes on (kernels
-/// 6.1 to 7.2, `rxe_verbs.c` without `disassociate_ucontext`). Where a kernel does take it away, everything ends in a typed error.
+/// rxe gives up no open device: `rdma link delete` waits until the last file of it is closed, and
+/// until then everything goes on (kernels 6.1 to 7.2, `rxe_verbs.c` without
+/// `disassociate_ucontext`). Where a kernel does take it away, everything ends in a typed error.
 #[test]
 fn a_device_that_is_deleted_in_mid_traffic_is_let_go_with_its_last_file() {
     let Some(link) = Link::new(4) else { return };
@@ -253,7 +255,8 @@ fn a_device_that_is_deleted_in_mid_traffic_is_let_go_with_its_last_file() {
     }
     drop((slab, cq, pd, context));
     drop((client, device));
-    // It waits for the last descriptor and the last mapping, so that it ends means that none was left.
+    // It waits for the last descriptor and the last mapping, so that it ends means that none was
+    // left.
     eventually("the deletion is done", || delete.try_wait().unwrap().is_some());
     assert!(delete.wait().unwrap().success());
     assert!(!std::path::Path::new(&format!("/sys/class/infiniband/{}", link.name)).exists());
@@ -266,7 +269,8 @@ fn two_devices_talk_over_a_cable() {
     let far = format!("{}p", link.name);
     must("rdma", &format!("link add {far} type rxe netdev {}p", link.interface));
     let devices = [link.device(), uverbs::device(&far).unwrap()];
-    // Within one machine only link-local addresses lead over the cable; GID 0 is that of the interface's MAC.
+    // Within one machine only link-local addresses lead over the cable; GID 0 is that of the
+    // interface's MAC.
     for (device, end) in devices.iter().zip(["", "p"]) {
         let settled = format!("-6 -o addr show dev {}{end} scope link -tentative", link.interface);
         eventually("the link-local address is settled", || !must("ip", &settled).is_empty());

@@ -1,10 +1,12 @@
-//! The driver is taken from a device in mid-traffic, as when it is unplugged: on Linux's own mlx5 drivers.
+//! The driver is taken from a device in mid-traffic, as when it is unplugged: on Linux's own mlx5
+//! drivers.
 //!
-//! mlx5_ib lets go of open devices (`disassociate_ucontext`): the kernel destroys their objects, maps a page of memory
-//! where the doorbells were (`uverbs_main.c:rdma_umap_fault`), raises DEVICE_FATAL and answers EIO to everything.
+//! mlx5_ib lets go of open devices (`disassociate_ucontext`): the kernel destroys their objects,
+//! maps a page of memory where the doorbells were (`uverbs_main.c:rdma_umap_fault`), raises
+//! DEVICE_FATAL and answers EIO to everything.
 //!
-//! Needs root, and `UVERBS_TEST_UNBIND` to name the mlx5 device that may go. `tests/vm/unbind.sh` runs one test at a
-//! time, and gives the device its driver back.
+//! Needs root, and `UVERBS_TEST_UNBIND` to name the mlx5 device that may go. `tests/vm/unbind.sh`
+//! runs one test at a time, and gives the device its driver back.
 
 mod common;
 
@@ -132,7 +134,8 @@ fn a_device_that_goes_in_mid_traffic_ends_in_typed_errors() {
         watcher.join().expect("the event came");
         end
     });
-    // Doorbells lead nowhere, so nothing completes any more. Whoever notices that the device is gone may say so.
+    // Doorbells lead nowhere, so nothing completes any more. Whoever notices that the device is
+    // gone may say so.
     match &end {
         End::Wait(Error::TimedOut { .. }) => {}
         End::Wait(error) => assert_eq!(error.errno(), Some(Errno::EIO), "{error}"),
@@ -173,7 +176,8 @@ fn a_peer_whose_device_goes_is_a_failed_completion() {
         thief.expect("it lasted").join().expect("the driver went");
         end
     });
-    // The client waits for an acknowledgement, or, if that came before the end, the server for its completion.
+    // The client waits for an acknowledgement, or, if that came before the end, the server for its
+    // completion.
     if let End::Wait(_) = &end {
         let mut batch = client.qp.batch();
         batch.send_inline(7, b"nobody hears").unwrap();

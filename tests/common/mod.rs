@@ -1,6 +1,8 @@
-//! The world that the tests run in: the embedded software HCA, or whatever device `UVERBS_TEST_DEVICE` names.
+//! The world that the tests run in: the embedded software HCA, or whatever device
+//! `UVERBS_TEST_DEVICE` names.
 //!
-//! The same tests run in every world where the device has the feature; [`skip`] states why one doesn't.
+//! The same tests run in every world where the device has the feature; [`skip`] states why one
+//! doesn't.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -34,7 +36,8 @@ pub fn soft(hca: &SoftHca) -> Device {
     Device::from(hca.clone())
 }
 
-/// Whether the device is a software HCA of this process. If not, the test is skipped for this reason.
+/// Whether the device is a software HCA of this process. If not, the test is skipped for this
+/// reason.
 pub fn only_on_softhca(why: &str) -> bool {
     let real = std::env::var_os("UVERBS_TEST_DEVICE").is_some();
     if real {
@@ -43,7 +46,8 @@ pub fn only_on_softhca(why: &str) -> bool {
     !real
 }
 
-/// Whether the device under test is Linux's soft-RoCE (`RDMA_DRIVER_RXE` of `rdma/ib_user_ioctl_verbs.h`).
+/// Whether the device under test is Linux's soft-RoCE (`RDMA_DRIVER_RXE` of
+/// `rdma/ib_user_ioctl_verbs.h`).
 pub fn is_rxe() -> bool {
     std::env::var_os("UVERBS_TEST_DEVICE").is_some() && device().record().driver_id == 14
 }

@@ -1,11 +1,11 @@
 //! Conformance of the uverbs interface: good and bad calls, and what Linux answers to each.
 //!
-//! Runs on softhca in this process, or on the kernel's device that `UVERBS_TEST_DEVICE` names; docs/CONFORMANCE.md
-//! says how the expectations were found and what they corrected.
+//! Runs on softhca in this process, or on the kernel's device that `UVERBS_TEST_DEVICE` names;
+//! docs/CONFORMANCE.md says how the expectations were found and what they corrected.
 //!
-//! `cargo test --test conformance -- [--record] [--seed N] [--programs N] [--skip TEXT]... [TEXT]...`: `--record` prints
-//! the outcome of each case instead of comparing it; texts choose cases by what their names contain, and then no random
-//! programs run unless they are asked for.
+//! `cargo test --test conformance -- [--record] [--seed N] [--programs N] [--skip TEXT]...
+//! [TEXT]...`: `--record` prints the outcome of each case instead of comparing it; texts choose
+//! cases by what their names contain, and then no random programs run unless they are asked for.
 
 mod calls;
 mod case;

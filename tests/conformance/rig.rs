@@ -1,4 +1,5 @@
-//! One open device file with a context, and good commands of every kind, for cases to send and to spoil.
+//! One open device file with a context, and good commands of every kind, for cases to send and to
+//! spoil.
 
 use std::cell::{OnceCell, RefCell};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};

@@ -1,4 +1,5 @@
-# The driver is taken from mlx5_1 by PROGRAM's tests, one at a time, and is given back after each: PROGRAM
+# The driver is taken from mlx5_1 by PROGRAM's tests, one at a time, and is given back after each:
+# PROGRAM
 set -e
 device=$(readlink -f /sys/class/infiniband/mlx5_1/device)
 device=${device##*/}

@@ -11,8 +11,8 @@ use crate::want::{EBUSY, EFAULT, EINVAL, ENOENT, Outcome, Want};
 const DESTROY: &str = "core/rdma_core.c:uobj_destroy, uverbs_destroy_uobject";
 const USED: &str = "core/uverbs_std_types.c:uverbs_free_pd and its kin";
 
-/// mlx5_ib wrote its answer to address 0, until "RDMA: Convert drivers using sizeof() to ib_respond_udata()" (after 6.19,
-/// before 7.2) has it go without room.
+/// mlx5_ib wrote its answer to address 0, until "RDMA: Convert drivers using sizeof() to
+/// ib_respond_udata()" (after 6.19, before 7.2) has it go without room.
 pub(super) const MLX5_ROOM: Want = Want::Since((7, 0), &EFAULT, &Want::Ok);
 const NO_ROOM: Want = Want::Driver { mlx5: &MLX5_ROOM, rxe: &Want::Ok };
 /// On RoCE mlx5_ib answers with the destination's MAC, and insists on room for it.

@@ -21,7 +21,8 @@ pub(super) const RESOLVE: &str =
 /// `IB_QP_ATTR_STANDARD_BITS`.
 const STANDARD: u32 = (IB_QP_DEST_QPN << 1) - 1;
 
-/// A change that works: the state before it, the request, the attributes that it needs and those that it may have.
+/// A change that works: the state before it, the request, the attributes that it needs and those
+/// that it may have.
 struct Step {
     name: &'static str,
     from: u8,
@@ -126,7 +127,8 @@ fn masks(step: &'static Step) -> impl Iterator<Item = Case> {
         let (verb, want) = match mask {
             // A change within a state needs no state to go to.
             IB_QP_STATE if step.required == IB_QP_STATE => ("without", Want::Ok),
-            // Without a state to go to, rxe asks the table only up to some version between 6.1 and 6.12.
+            // Without a state to go to, rxe asks the table only up to some version between 6.1 and
+            // 6.12.
             IB_QP_STATE => ("without", Want::Driver { mlx5: &EINVAL, rxe: &RXE_WITHOUT_STATE }),
             _ if step.required & mask != 0 => ("without", EINVAL),
             _ if step.optional & mask != 0 => ("with", Want::Ok),

@@ -1,4 +1,4 @@
-//! What runs in the guest: the rows of `tests/vm/programs.txt`.
+//! The programs that run in the guest: the rows of `tests/vm/programs.txt`.
 
 use std::fs;
 
@@ -22,23 +22,23 @@ impl Row {
         self.worlds.contains(world.letter())
     }
 
-    /// Whether it runs there.
+    /// Whether it runs in a world on a kernel.
     pub(crate) fn is_for(&self, world: World, kernel: &Kernel) -> bool {
         self.is_of(world) && self.kernels.has(kernel)
     }
 
-    /// What it needs to have built.
+    /// What must be built for it.
     pub(crate) fn needs(&self) -> impl Iterator<Item = Need<'_>> {
         self.words.iter().filter_map(|word| Need::of(word))
     }
 }
 
-/// A program that is built for the guest, where a row names it.
+/// A program that is built for the guest because a row names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need<'a> {
     /// `test:PACKAGE/TARGET`: a test of cargo's.
     Test(&'a str),
-    /// `bin:PACKAGE/TARGET`: a program of cargo's, optimised, since what isn't a test is measured.
+    /// `bin:PACKAGE/TARGET`: a program of cargo's, optimised, since it measures.
     Bin(&'a str),
     /// `c:NAME`: `tests/c-stack/c/NAME.c`, against the guest's C stack.
     C(&'a str),

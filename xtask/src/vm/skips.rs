@@ -1,4 +1,5 @@
-//! What tests left out: the lines that they print (docs/TESTING.md), beside the table `tests/vm/skips.txt`.
+//! Skipped tests: reads the lines that tests print (docs/TESTING.md), and compares them with
+//! `tests/vm/skips.txt`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +10,7 @@ use crate::vm::kernels::{Kernel, Kernels};
 use crate::vm::verdict::Ran;
 use crate::vm::world::{World, are_worlds};
 
-/// How a line begins with which a test says that it is skipped.
+/// How the line of a skipped test begins.
 const START: &str = "skipped: ";
 
 /// A test that a program skipped, or a part of one, and why.

@@ -1,5 +1,5 @@
-//! What a run ends with: programs that passed and tests that were skipped, in each world on each kernel, and which
-//! programs took longest.
+//! The tables at a run's end: programs that passed and tests that were skipped, by world and
+//! kernel, and the slowest programs.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use crate::vm::machine::Showed;
 use crate::vm::skips;
 use crate::vm::world::World;
 
-/// Programs that are named as the slowest.
+/// How many of the slowest programs are named.
 const SLOWEST: usize = 5;
 
-/// A world on a kernel.
+/// The counts of a world on a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     world: World,
@@ -19,7 +19,7 @@ pub(crate) struct Tally {
     result: Result<Counts, &'static str>,
 }
 
-/// Of a machine that ran.
+/// Counts of a machine that ran.
 #[derive(Clone, Debug)]
 struct Counts {
     passed: usize,
@@ -33,7 +33,7 @@ struct Counts {
 }
 
 impl Tally {
-    /// Of what a machine showed; none where it never ran, for which `word` stands.
+    /// Counts what a machine showed; `word` stands for one that never ran.
     pub(crate) fn new(
         world: World,
         kernel: &str,

@@ -1,4 +1,4 @@
-//! What the guest is to do, as a text file in the image: one item a line, words separated by tabs.
+//! The guest's plan, a text file in the image: one item a line, words separated by tabs.
 
 /// Where the plan is in the guest.
 pub const PATH: &str = "/vm/plan";
@@ -14,18 +14,18 @@ pub struct Program {
     pub words: Vec<String>,
 }
 
-/// What the guest is to do, in this order.
+/// The guest's plan, in the order of execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The programs' environment.
     pub environment: Vec<(String, String)>,
-    /// Files of kernel modules, each behind those that it needs.
+    /// Files of kernel modules, in the order of loading.
     pub modules: Vec<String>,
-    /// Makes the devices. If it fails nothing else is run.
+    /// Makes the devices. If it fails, nothing else runs.
     pub setup: Option<Program>,
-    /// What is run, one after the other.
+    /// The programs, run one after the other.
     pub programs: Vec<Program>,
-    /// A shell on the first serial port in the end.
+    /// Whether a shell follows, on the first serial port.
     pub shell: bool,
 }
 

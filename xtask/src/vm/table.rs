@@ -139,17 +139,24 @@ pub(crate) fn compared(noted: &Table, found: &Table, parts: &[String]) -> Outcom
     for line in &lost {
         println!("    LOST     {line}");
     }
+    let mut gained = 0;
     for (name, entry) in &found.tests {
         let before = noted.tests.get(name);
         let Entry { outcome, reason } = entry;
         if outcome == PASS && !passes(noted, name) {
             println!("    new      {name}");
+            gained += 1;
         } else if outcome != PASS && before != Some(entry) {
             println!("    {outcome:<8} {name}: {reason}");
         }
     }
-    if lost.is_empty() {
-        return Outcome::Counted(found.counts());
+    match (lost.is_empty(), gained) {
+        (true, 0) => return Outcome::Counted(found.counts()),
+        (true, _) => {
+            let note = format!("{}, {gained} of them new: note them with --bless", found.counts());
+            return Outcome::Counted(note);
+        }
+        (false, _) => {}
     }
     Outcome::Failed(format!(
         "{}, but {} of the noted passes are lost: {}",

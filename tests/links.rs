@@ -224,7 +224,7 @@ fn a_device_that_is_deleted_in_mid_traffic_is_let_go_with_its_last_file() {
     let gone = qp.destroy().unwrap();
     assert_eq!(cq.reclaim(&gone).len(), 8);
     assert_eq!(std::iter::from_fn(|| slab.take()).collect::<Vec<Frame>>().len(), 8);
-    drop((slab, cq, pd, context));
+    drop((gone, slab, cq, pd, context));
     drop((client, device));
     // It waits for the last descriptor and the last mapping, so that it ends means that none was left.
     eventually("the deletion is done", || delete.try_wait().unwrap().is_some());

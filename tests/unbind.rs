@@ -115,7 +115,10 @@ fn fatal_event(context: &Context) {
     loop {
         let event = context.async_event(LIMIT).unwrap().expect("an event tells of it");
         if event.kind == AsyncEventKind::DeviceFatal {
-            return assert_eq!(event.element, AsyncElement::Device);
+            assert_eq!(event.element, AsyncElement::Device);
+            // It is the last one.
+            assert_eq!(context.async_event(LIMIT).unwrap_err().errno(), Some(Errno::EIO));
+            return;
         }
     }
 }

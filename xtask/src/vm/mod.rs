@@ -16,7 +16,7 @@ mod pyverbs;
 mod run;
 mod self_test;
 mod server;
-mod skips;
+pub(crate) mod skips;
 mod summary;
 mod table;
 mod verdict;

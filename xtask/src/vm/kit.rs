@@ -24,7 +24,7 @@ const KVM_BEGINS: Duration = Duration::from_secs(20);
 
 /// A boot alone on two cores under TCG takes 3 s; beside other work, several times as long.
 pub(crate) const LIMITS: Limits = Limits {
-    boot: Duration::from_secs(90),
+    boot: Duration::from_secs(180),
     silence: Duration::from_secs(40),
     total: Duration::from_secs(300),
     // The driver destroys the 6000 keys that it keeps for each device one by one.

@@ -59,7 +59,8 @@ macro_rules! any {
         any!(@queue AnySq, AnySqCursor, Sq, SendOps, $($variant = $provider),+);
         any!(@queue AnyRq, AnyRqCursor, Rq, RecvOps, $($variant = $provider),+);
 
-        impl ContextOps<Any> for AnyContext {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl ContextOps<Any> for AnyContext {
             fn core(&self) -> &Arc<ContextCore> {
                 match self { $(Self::$variant(context) => context.core(),)+ }
             }
@@ -99,7 +100,8 @@ macro_rules! any {
             }
         }
 
-        impl SendOps for AnySq {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl SendOps for AnySq {
             type Cursor = AnySqCursor;
 
             #[inline(always)]
@@ -163,7 +165,8 @@ macro_rules! any {
             }
         }
 
-        impl RecvOps for AnyRq {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl RecvOps for AnyRq {
             type Cursor = AnyRqCursor;
 
             #[inline(always)]
@@ -222,7 +225,8 @@ macro_rules! any {
             }
         }
 
-        impl CqOps for AnyCq {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl CqOps for AnyCq {
             type View<'a> = AnyView<'a>;
 
             #[inline(always)]
@@ -307,7 +311,8 @@ macro_rules! any {
 
 any!(Mlx5 = Mlx5, Rxe = Rxe);
 
-impl Provider for Any {
+// SAFETY: a context makes objects of its own provider only, so what is made of one context is of one provider.
+unsafe impl Provider for Any {
     type Context = AnyContext;
     type Cq = AnyCq;
     type Sq = AnySq;

@@ -37,6 +37,7 @@ struct Readme;
 mod any;
 mod context;
 mod cq;
+mod cq_builder;
 mod device;
 mod endpoint;
 mod mr;
@@ -67,6 +68,7 @@ pub use uverbs_core::memory::frame::{Frame, Slab};
 pub use uverbs_core::objects::event::{AsyncElement, AsyncEvent, AsyncEventKind, AsyncEvents};
 #[cfg(feature = "adversary")]
 pub use uverbs_core::order::{adversary, fence::DoorbellMemory};
+pub use uverbs_core::provider::CqeSize;
 #[doc(inline)]
 pub use uverbs_core::queues::completion::{Completed, Failure, Status};
 pub use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
@@ -83,6 +85,7 @@ pub use uverbs_softhca as softhca;
 pub use any::Any;
 pub use context::{Context, LocalPort};
 pub use cq::{Burst, Completion, CompletionQueue, WorkCompletion};
+pub use cq_builder::CompletionQueueBuilder;
 pub use device::{Device, default_device, device, devices, open};
 pub use endpoint::{Endpoint, EndpointError};
 pub use mr::MemoryRegion;

@@ -185,7 +185,8 @@ impl ProtectionDomain {
         let start = addr.expose_provenance() as u64;
         // SAFETY: the caller's promise.
         let keys = unsafe { uverbs.reg_mr(self.handle(), start, len, iova, access) }?;
-        Ok(MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey))
+        // SAFETY: the kernel just made it, and nobody else has its number.
+        Ok(unsafe { MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey) })
     }
 }
 

@@ -42,13 +42,15 @@ unsafe impl UverbsDoor for YesDoor {
 pub(crate) fn domain() -> (Arc<YesDoor>, Arc<PdCore>) {
     let door = Arc::new(YesDoor::default());
     let context = ContextCore::new(Uverbs::new(door.clone(), 0));
-    (door, PdCore::new(context, 0))
+    // SAFETY: behind the door there is no object to take away from anybody.
+    (door, unsafe { PdCore::new(context, 0) })
 }
 
 /// A slab in `pd` that no device knows of.
 pub(crate) fn slab(pd: &Arc<PdCore>, frame_len: u32, count: u32) -> Slab {
     let memory = Mapping::new((frame_len * count) as usize).unwrap();
-    let region = MrCore::new(pd.clone(), 1, 0x100, 0x100);
+    // SAFETY: as in `domain`.
+    let region = unsafe { MrCore::new(pd.clone(), 1, 0x100, 0x100) };
     // SAFETY: the mapping is new, and no device knows of it.
     unsafe { Slab::new(memory, region, frame_len, count) }
 }

@@ -100,17 +100,14 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     let created = unsafe { uverbs.create_cq(&attr, &[], answer.as_mut_bytes()) }?;
     let Mapped { memory, ring } = map(uverbs, CREATE_CQ, answer.mi, size_of::<ib_uverbs_wc>())
         .inspect_err(|_| {
-            let _ = uverbs.destroy_cq(created.handle);
+            // SAFETY: it was just made, and nobody knows of it.
+            let _ = unsafe { uverbs.destroy_cq(created.handle) };
         })?;
     // The driver has a number for it, and tells it to nobody: the handle does instead.
-    let core = CqCore::new(
-        Arc::clone(&context.core),
-        created.handle,
-        created.handle,
-        CqRoom::new(init.entries, ring.mask()),
-        attr.user_handle,
-        Box::new(memory),
-    );
+    let (number, room) = (created.handle, CqRoom::new(init.entries, ring.mask()));
+    let (of, memory) = (Arc::clone(&context.core), Box::new(memory));
+    // SAFETY: the kernel just made it with this memory, and nobody else has its number.
+    let core = unsafe { CqCore::new(of, created.handle, number, room, attr.user_handle, memory) };
     // SAFETY: `core` keeps the mapping, and this poller is the first.
     let cq = unsafe { Cq::new(ring, Arc::clone(&core)) };
     Ok((core, cq))
@@ -170,7 +167,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         Ok((send, recv))
     };
     let (send, recv) = rings().inspect_err(|_: &Error| {
-        let _ = uverbs.destroy_qp(created.handle);
+        // SAFETY: it was just made, and nobody knows of it.
+        let _ = unsafe { uverbs.destroy_qp(created.handle) };
     })?;
     let cap = QpCap {
         max_send_wr: granted.max_send_wr.min(send.ring.mask()),

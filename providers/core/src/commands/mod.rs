@@ -4,7 +4,8 @@
 //! inside `DEVICE.INVOKE_WRITE`. Attributes go out in libibverbs' order (rdma-core `libibverbs/cmd_*.c`), so that
 //! the two byte streams can be compared.
 //!
-//! Verbs whose payload names memory that the device or the kernel goes on using are `unsafe`; the rest are safe.
+//! Verbs whose payload names memory that the device or the kernel goes on using are `unsafe`, and so are those that end or change an
+//! object by its number: numbers are given out anew. Verbs that only make or ask are safe.
 //!
 //! # Safety
 //!

@@ -13,7 +13,7 @@ use uverbs_core::memory::mapping::{HUGE_PAGE, Mapping};
 use uverbs_core::objects::mr::MrCore;
 use uverbs_core::queues::work::Sge;
 
-use crate::ProtectionDomain;
+use crate::{ProtectionDomain, Refused};
 
 /// Memory that you registered yourself, by address. Deregistered when dropped; the memory is yours.
 #[derive(Debug)]
@@ -71,10 +71,10 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EBUSY` while a memory window is bound to it.
+    /// The kernel's refusal, with the region, which goes on: `EBUSY` while a memory window is bound to it.
     #[doc(alias = "ibv_dereg_mr")]
-    pub fn deregister(mut self) -> Result<(), Error> {
-        self.core.deregister()
+    pub fn deregister(mut self) -> Result<(), Refused<Self>> {
+        self.core.deregister().map_err(|error| Refused { error, object: self })
     }
 }
 

@@ -19,7 +19,7 @@ use uverbs_core::provider::{ContextOps, QpInit};
 use crate::provider::Provider;
 use crate::transport::{Rc, Transport};
 use crate::{Any, Batch, CompletionQueue, Context, Endpoint, LocalPort, ProtectionDomain};
-use crate::{RecvBatch, RecvQueue, Rejected, SendQueue};
+use crate::{RecvBatch, RecvQueue, Refused, Rejected, SendQueue};
 
 /// Begins a queue pair: sizes, completion queues, doorbell mode.
 #[derive(Debug)]
@@ -525,18 +525,29 @@ impl<P: Provider> QueuePair<P> {
 
     /// Destroys it now. When the kernel has confirmed it, the buffers in flight can be had back from the completion queues.
     ///
+    /// So it is after the device was removed, too ([`AsyncEventKind::DeviceFatal`](crate::AsyncEventKind), [`Error::DeviceGone`]): nothing
+    /// completes any more, and this call and [`CompletionQueue::reclaim`] are how buffers come back. Linux has then taken the
+    /// object from the device, waits here until that is done, and confirms it (kernel `rdma_core.c:uobj_destroy`,
+    /// `rdma_lookup_get_uobject`: of a device that is gone only commands that destroy are let through).
+    ///
     /// # Errors
     ///
-    /// The kernel's refusal. Buffers and rings then stay with the device for good.
+    /// The kernel's refusal, with the queue pair, which goes on. If it is dropped then, and the kernel refuses again, its buffers and
+    /// rings stay with the device for good.
     #[doc(alias = "ibv_destroy_qp")]
-    pub fn destroy(mut self) -> Result<Gone, Error> {
-        self.whole()?;
+    #[expect(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
+    pub fn destroy(mut self) -> Result<Gone, Refused<Self>> {
+        if let Err(error) = self.whole() {
+            return Err(Refused { error, object: self });
+        }
         self.send.forget_unrung();
         self.recv.forget_unrung();
         let core = Arc::clone(self.core());
-        // SAFETY: both posting sides are here, and go with `self`.
-        unsafe { core.destroy() }?;
-        Ok(Gone { core })
+        // SAFETY: both posting sides are here, and if it succeeds they go with `self`.
+        match unsafe { core.destroy() } {
+            Ok(()) => Ok(Gone { core }),
+            Err(error) => Err(Refused { error, object: self }),
+        }
     }
 
     /// Both halves are of the same queue pair: `mem::swap` through the accessors could have mixed them.

@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, impatient, is_rxe, not_on_rxe, only_on_softhca, pair, pair_with, soft};
 use nix::errno::Errno;
@@ -470,7 +470,7 @@ fn a_wire_that_goes_dead() {
 #[test]
 fn a_wait_ends_when_its_time_is_over() {
     let (mut client, _server) = pair();
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let error = client.cq.wait(Duration::from_millis(30)).unwrap_err();
     assert!(matches!(error, Error::TimedOut { verb: "poll_cq", .. }), "{error:?}");
     assert!(started.elapsed() >= Duration::from_millis(30) && started.elapsed() < LIMIT);
@@ -487,14 +487,30 @@ fn a_device_that_is_removed_ends_in_errors_and_leaves_nothing_hanging() {
     let (mut client, server) = common::pair_on(&device, &device, &Local::default(), |qp| qp);
     let slab = client.slab(64, 2);
     client.qp.post_recv(1, slab.take().unwrap()).unwrap();
+    let waiter = std::thread::spawn({
+        let mut cq = server.cq;
+        move || {
+            let started = Instant::now();
+            (cq.wait(20 * LIMIT).unwrap_err(), started.elapsed())
+        }
+    });
+    std::thread::sleep(Duration::from_millis(50));
     hca.unplug();
+    let (error, waited) = waiter.join().unwrap();
+    assert_eq!(error, Error::DeviceGone { verb: "poll_cq" });
+    assert!(waited < LIMIT, "{waited:?}");
     let error = client.context.alloc_pd().unwrap_err();
     assert_eq!(error.errno(), Some(Errno::EIO));
     let event = client.context.async_event(LIMIT).unwrap().expect("an event tells of it");
     assert!(format!("{event:?}").contains("DeviceFatal"), "{event:?}");
-    let Side { qp, .. } = client;
-    assert_eq!(qp.destroy().unwrap_err().errno(), Some(Errno::EIO));
-    drop(server);
+    // What was in flight comes back: the kernel confirms that the queue pair is gone.
+    let Side { qp, mut cq, .. } = client;
+    let gone = qp.destroy().unwrap();
+    let frames = cq.reclaim(&gone);
+    assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1]);
+    drop(frames);
+    assert_eq!(std::iter::from_fn(|| slab.take()).collect::<Vec<_>>().len(), 2);
+    drop(server.qp);
 }
 
 #[test]

@@ -313,13 +313,50 @@ fn a_destruction_that_the_kernel_refuses_keeps_the_memory() {
     qp.post_recv(1, slab.take().unwrap()).unwrap();
     faulty.fail(QP, DESTROY, 1, Errno::EIO);
     faulty.fail(QP, DESTROY, 2, Errno::EIO);
-    let error = qp.destroy().unwrap_err();
+    let error = qp.destroy().unwrap_err().into_error();
     assert_eq!((error.verb(), error.errno()), (Some("destroy_qp"), Some(Errno::EIO)));
     assert_eq!(cq.poll_with(8, |_| ()), 0);
     drop(cq);
     let frames = [slab.take(), slab.take()];
     assert_eq!(frames.iter().flatten().count(), 1, "the one in flight stays with the device");
     drop((pd, context));
+}
+
+#[test]
+fn what_is_refused_is_given_back_and_goes_on() {
+    // UVERBS_OBJECT_QP and UVERBS_OBJECT_MR, and their destroy methods, of rdma/ib_user_ioctl_cmds.h.
+    const OBJECTS: [u16; 2] = [4, 7];
+    const DESTROY: u16 = 1;
+    let wrapped = Wrapped::new(common::device(), Faulty::new);
+    let device = Device::from_source(wrapped.clone());
+    let (mut client, server) = common::pair_on(&device, &device, &Local::default(), |qp| qp);
+    let faulty = wrapped.door();
+    for object in OBJECTS {
+        faulty.fail(object, DESTROY, 1, Errno::EBUSY);
+    }
+    let Side { qp, mut cq, pd, .. } = server;
+    let refused = qp.destroy().unwrap_err();
+    assert_eq!(refused.error.errno(), Some(Errno::EBUSY));
+    assert!(refused.to_string().starts_with("destroy_qp"), "{refused}");
+    let mut qp = refused.object;
+    let slab = pd.slab(64, 2).unwrap();
+    qp.post_recv(1, slab.take().unwrap()).unwrap();
+    qp.post_recv(2, slab.take().unwrap()).unwrap();
+    let mut batch = client.qp.batch();
+    batch.send_inline(1, b"after all").unwrap();
+    batch.ring();
+    assert_eq!(*cq.wait(LIMIT).unwrap().frame.unwrap(), *b"after all");
+    client.done();
+    let gone = qp.destroy().unwrap();
+    let ids: Vec<_> = cq.reclaim(&gone).iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids, [2]);
+    let mut page = vec![0u8; 4096];
+    // SAFETY: no work request names it, and it lives until the region is gone.
+    let region = unsafe { pd.register(page.as_mut_ptr(), 4096, AccessFlags::LOCAL_WRITE) };
+    let refused = region.unwrap().deregister().unwrap_err();
+    assert_eq!(refused.error.errno(), Some(Errno::EBUSY));
+    refused.object.deregister().unwrap();
+    assert_eq!(faulty.pending(), 0);
 }
 
 #[test]

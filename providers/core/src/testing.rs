@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use memmap2::MmapRaw;
 use nix::errno::Errno;
 
 use crate::commands::Uverbs;
 use crate::doors::UverbsDoor;
 use crate::memory::frame::Slab;
 use crate::memory::mapping::Mapping;
+use crate::memory::pages::Pages;
 use crate::objects::context::ContextCore;
 use crate::objects::mr::MrCore;
 use crate::objects::pd::PdCore;
@@ -33,7 +33,7 @@ unsafe impl UverbsDoor for YesDoor {
         if self.refuse.load(Ordering::Relaxed) { Err(Errno::EBUSY) } else { Ok(()) }
     }
 
-    fn mmap(&self, _len: usize, _offset: u64) -> Result<MmapRaw, Errno> {
+    fn mmap(&self, _len: usize, _offset: u64) -> Result<Pages, Errno> {
         Err(Errno::ENODEV)
     }
 }

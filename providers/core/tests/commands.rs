@@ -9,7 +9,6 @@
 use std::os::fd::{AsFd, IntoRawFd};
 use std::sync::Arc;
 
-use memmap2::MmapRaw;
 use nix::errno::Errno;
 use uverbs_core::Error;
 use uverbs_core::attr::{AccessFlags, Gid, GidType, Mtu};
@@ -19,6 +18,7 @@ use uverbs_core::commands::ioctl;
 use uverbs_core::commands::qp::CreateQp;
 use uverbs_core::doors::UverbsDoor;
 use uverbs_core::doors::{Faulty, Recorder};
+use uverbs_core::memory::pages::Pages;
 use uverbs_kernel_abi::ioctl::{UVERBS_ATTR_F_VALID_OUTPUT, ib_uverbs_attr};
 use uverbs_kernel_abi::qp::{ib_uverbs_modify_qp, ib_uverbs_qp_cap};
 use zerocopy::transmute;
@@ -79,8 +79,8 @@ unsafe impl UverbsDoor for FakeDevice {
         Ok(())
     }
 
-    fn mmap(&self, len: usize, _: u64) -> Result<MmapRaw, Errno> {
-        Ok(memmap2::MmapOptions::new().len(len).map_anon().unwrap().into())
+    fn mmap(&self, len: usize, _: u64) -> Result<Pages, Errno> {
+        Pages::anonymous(len)
     }
 }
 

@@ -8,13 +8,12 @@
 
 use std::sync::Arc;
 
-use memmap2::{Advice, MmapRaw};
-use nix::errno::Errno;
 use uverbs_core::attr::QpCap;
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::qp::CreateQp;
 use uverbs_core::error::Error;
+use uverbs_core::memory::pages::Pages;
 use uverbs_core::objects::context::unique_id;
 use uverbs_core::objects::cq::{CqCore, CqRoom};
 use uverbs_core::objects::qp::{QpCore, QpParts};
@@ -49,7 +48,7 @@ fn limit(verb: &'static str, what: &'static str, value: u32, limit: u32) -> Resu
 
 /// A ring that the kernel made, mapped.
 struct Mapped {
-    memory: MmapRaw,
+    memory: Pages,
     ring: Ring,
 }
 
@@ -63,11 +62,6 @@ fn map(uverbs: &Uverbs, verb: &'static str, info: mminfo, element: usize) -> Res
         .door()
         .mmap(len, info.offset)
         .map_err(|errno| Error::System { what: "mmap", errno })?;
-    // A forked child would produce into the parent's ring: shared pages stay shared.
-    memory.advise(Advice::DontFork).map_err(|error| Error::System {
-        what: "madvise",
-        errno: error.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
-    })?;
     // SAFETY: the mapping has `len` bytes, says the door, and starts at a page; whoever has the ring keeps it.
     let ring = unsafe { Ring::new(memory.as_mut_ptr(), len, element) };
     let ring = ring.map_err(|why| Error::Unsupported {
@@ -116,8 +110,8 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
 /// What the kernel may write of a queue pair.
 #[derive(Debug)]
 struct QpMemory {
-    _send: MmapRaw,
-    _recv: MmapRaw,
+    _send: Pages,
+    _recv: Pages,
 }
 
 fn check(cap: &QpCap, limits: &Limits) -> Result<(), Error> {

@@ -152,6 +152,8 @@ pub(crate) struct File {
     pub(crate) context: Option<Context>,
     pub(crate) objects: Objects,
     pub(crate) events: EventFiles,
+    /// Handles of objects that went with the device: the client has yet to destroy them.
+    pub(crate) dead: BTreeMap<u32, Destroyed>,
 }
 
 /// Async events that name a CQ, and those that name a QP.
@@ -167,7 +169,13 @@ const QP_EVENTS: &[u32] = &[
 
 impl File {
     pub(crate) fn new(id: u64) -> Self {
-        Self { id, context: None, objects: Objects::default(), events: EventFiles::default() }
+        Self {
+            id,
+            context: None,
+            objects: Objects::default(),
+            events: EventFiles::default(),
+            dead: BTreeMap::new(),
+        }
     }
 
     /// Whether GET_CONTEXT was done.
@@ -305,7 +313,7 @@ impl Kernel {
         id: u64,
         len: usize,
         offset: u64,
-    ) -> Result<memmap2::MmapRaw, Errno> {
+    ) -> Result<uverbs_core::memory::pages::Pages, Errno> {
         let file = self.files.get(&id).ok_or(Errno::EBADF)?;
         if self.device.gone {
             return Err(Errno::EIO);
@@ -395,7 +403,8 @@ impl Kernel {
         self.device.gone = true;
         for file in self.files.values_mut() {
             for handle in file.objects.teardown_order() {
-                file.abandon(&mut self.device, handle);
+                let destroyed = file.abandon(&mut self.device, handle);
+                file.dead.insert(handle, destroyed);
             }
             file.events.report_all(0, ib::IB_EVENT_DEVICE_FATAL);
             file.events.hang_up();

@@ -102,9 +102,18 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; the kernel's refusal: `EINVAL` for remote write or atomic
-    /// without local write, which is added here, or for rights that the device lacks.
+    /// [`Error::Limit`] for no bytes; [`Error::Invalid`] for [`AccessFlags::RELAXED_ORDERING`], by which
+    /// [`ExposedMemory::load`] could see a flag before what was written ahead of it; [`Error::Memlock`]; the kernel's refusal: `EINVAL`
+    /// for rights that the device lacks.
     pub fn expose(&self, len: usize, access: AccessFlags) -> Result<ExposedMemory, Error> {
+        if access.contains(AccessFlags::RELAXED_ORDERING) {
+            return Err(Error::Invalid {
+                verb: "reg_mr",
+                what: "access",
+                value: "RELAXED_ORDERING".to_owned(),
+                why: "exposed memory promises order; register the memory yourself",
+            });
+        }
         let len = bounded("length", len, isize::MAX as u64)?;
         let (memory, region) = self.allocate(len, access | AccessFlags::LOCAL_WRITE)?;
         Ok(ExposedMemory::new(memory, region, len as usize))

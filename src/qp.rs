@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use uverbs_core::attr::{
-    AccessFlags, AckTimeout, DoorbellMode, GidEntry, GlobalRoute, InitAttr, LinkLayer, Mtu, Path,
-    QpAttr, QpCap, QpState, RnrTimer, RtrAttr, RtsAttr,
+    AccessFlags, AckTimeout, AtomicCap, DoorbellMode, GidEntry, GlobalRoute, InitAttr, LinkLayer,
+    Mtu, Path, QpAttr, QpCap, QpState, RnrTimer, RtrAttr, RtsAttr,
 };
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
@@ -108,7 +108,8 @@ pub struct Local {
     pub gid_index: Option<u32>,
     /// Index into the port's partition table.
     pub pkey_index: u16,
-    /// What the peer may do with memory exposed to it.
+    /// What the peer may do with memory exposed to it: nothing, unless said otherwise. Atomics are left out on a device that has none
+    /// ([`DeviceAttr::atomic_cap`](crate::DeviceAttr)).
     pub access: AccessFlags,
     /// First PSN, 24 bits; `None` takes a random one.
     pub psn: Option<u32>,
@@ -133,23 +134,26 @@ pub struct Local {
 }
 
 impl Default for Local {
-    /// Port 1, the best GID, all remote rights, 67 ms times seven retries, and a minute-long patience with a slow receiver
-    /// by retrying for ever.
+    /// Port 1, the best GID, no remote rights, and retries that end: 67 ms times seven for an acknowledgement, and for a receive that
+    /// isn't posted six times 163.84 ms, a second in all. Who exposes memory to the peer says so:
+    ///
+    /// ```
+    /// # use uverbs::{AccessFlags, Local};
+    /// let local = Local { access: AccessFlags::REMOTE_WRITE, ..Local::default() };
+    /// ```
     fn default() -> Self {
         Self {
             port: 1,
             gid_index: None,
             pkey_index: 0,
-            access: AccessFlags::REMOTE_READ
-                | AccessFlags::REMOTE_WRITE
-                | AccessFlags::REMOTE_ATOMIC,
+            access: AccessFlags::empty(),
             psn: None,
             mtu: None,
             rd_atomic: 16,
-            min_rnr_timer: RnrTimer::DEFAULT,
+            min_rnr_timer: RnrTimer::PATIENT,
             timeout: AckTimeout::DEFAULT,
             retry_count: 7,
-            rnr_retry: 7,
+            rnr_retry: 6,
             service_level: 0,
             traffic_class: 0,
             hop_limit: 64,
@@ -456,7 +460,7 @@ impl<P: Provider> QueuePair<P> {
         self.init(&InitAttr {
             port: local.port,
             pkey_index: local.pkey_index,
-            access: local.access,
+            access: rights(local.access, device.atomic_cap),
         })?;
         let endpoint = Endpoint {
             lid: port.lid,
@@ -564,6 +568,14 @@ impl<P: Provider> QueuePair<P> {
     }
 }
 
+/// What the peer may do: what was asked for, less what the device doesn't have.
+fn rights(asked: AccessFlags, atomics: AtomicCap) -> AccessFlags {
+    match atomics {
+        AtomicCap::None => asked.difference(AccessFlags::REMOTE_ATOMIC),
+        _ => asked,
+    }
+}
+
 /// The global route to the peer, or why there is none.
 fn route(
     link: LinkLayer,
@@ -597,4 +609,17 @@ fn limit(what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Limit { verb: "modify_qp", what, value: value.into(), limit: limit.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn atomics_are_asked_for_where_there_are_some() {
+        let all = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        assert_eq!(rights(all, AtomicCap::None), AccessFlags::REMOTE_WRITE);
+        assert_eq!(rights(all, AtomicCap::Hca), all);
+        assert_eq!(rights(all, AtomicCap::Global), all);
+    }
 }

@@ -144,18 +144,29 @@ impl<P: Provider> CompletionQueue<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`].
+    /// [`Error::TimedOut`]; [`Error::DeviceGone`] as soon as the device is seen to be gone, which is asked for every few hundredths of a
+    /// second: nothing completes any more, and what is in flight comes back by [`QueuePair::destroy`](crate::QueuePair::destroy) and
+    /// [`reclaim`](Self::reclaim).
     pub fn wait(&mut self, timeout: Duration) -> Result<WorkCompletion, Error> {
         let mut one = [WorkCompletion::default()];
         let started = Instant::now();
+        let (mut look, mut gone) = (LOOK, false);
         loop {
             if self.poll_into(&mut one) == 1 {
                 let [completion] = one;
                 return Ok(completion);
             }
+            if gone {
+                // Only now: what the device had written before it went was polled first.
+                return Err(Error::DeviceGone { verb: "poll_cq" });
+            }
             let waited = started.elapsed();
             if waited >= timeout {
                 return Err(Error::TimedOut { verb: "poll_cq", waited });
+            }
+            if waited >= look {
+                gone = self.core.context().uverbs().is_gone();
+                look = waited + LOOK;
             }
             std::thread::yield_now();
         }
@@ -187,6 +198,9 @@ impl<P: Provider> CompletionQueue<P> {
         self.cq.sweep(user_index);
     }
 }
+
+/// How often a wait asks whether the device is still there.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Completions of one poll. Dropping it gives their entries back to the device.
 #[derive(Debug)]

@@ -154,7 +154,7 @@ fn an_address_that_comes_and_goes_is_a_gid_that_does_and_an_event() {
     assert_eq!((entry.kind, entry.port), (GidType::RoceV2, 1));
     assert_eq!(context.query_gid(1, entry.index).unwrap(), *entry);
     // A connection over the new address.
-    let local = Local { gid_index: Some(entry.index), ..Local::default() };
+    let local = Local { gid_index: Some(entry.index), ..common::local() };
     let (device, index) = (link.device(), entry.index);
     let (mut client, mut server) = common::pair_on(&device, &device, &local, |qp| qp);
     assert_eq!(client.endpoint.gid.unwrap().to_string(), gid);
@@ -249,7 +249,7 @@ fn two_devices_talk_over_a_cable() {
             context.query_gid(1, 0).is_ok_and(|entry| entry.kind == GidType::RoceV2)
         });
     }
-    let local = Local { gid_index: Some(0), ..Local::default() };
+    let local = Local { gid_index: Some(0), ..common::local() };
     let (mut client, mut server) = common::pair_on(&devices[0], &devices[1], &local, |qp| qp);
     assert_ne!(client.endpoint.gid, server.endpoint.gid);
     exchange(&mut client, &mut server);

@@ -16,8 +16,8 @@ use std::time::Duration;
 pub(crate) use skip::skip;
 use uverbs::softhca::SoftHca;
 use uverbs::{
-    AckTimeout, CompletionQueue, Context, Device, Endpoint, Frame, Local, ProtectionDomain,
-    QueuePair, QueuePairBuilder, Slab, WorkCompletion,
+    AccessFlags, AckTimeout, CompletionQueue, Context, Device, Endpoint, Frame, Local,
+    ProtectionDomain, QueuePair, QueuePairBuilder, RnrTimer, Slab, WorkCompletion,
 };
 
 /// No wait in a test is longer.
@@ -119,19 +119,29 @@ impl Side {
     }
 }
 
+/// A peer that may do everything, and is waited for.
+pub fn local() -> Local {
+    Local {
+        access: AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC,
+        min_rnr_timer: RnrTimer::DEFAULT,
+        rnr_retry: 7,
+        ..Local::default()
+    }
+}
+
 /// Impatient: a dead peer is noticed within a second.
 pub fn impatient() -> Local {
     Local {
         timeout: AckTimeout::from_code(12).expect("a legal code"),
         retry_count: 2,
         rnr_retry: 2,
-        ..Local::default()
+        ..local()
     }
 }
 
 /// Two connected sides of default shape.
 pub fn pair() -> (Side, Side) {
-    pair_with(&Local::default(), |builder| builder)
+    pair_with(&local(), |builder| builder)
 }
 
 /// Two connected sides on one device.

@@ -96,6 +96,16 @@ pub enum Error {
         /// How long it waited.
         waited: Duration,
     },
+    /// The device is gone: pulled out, or its driver was unloaded. Nothing completes any more.
+    DeviceGone {
+        /// The verb.
+        verb: &'static str,
+    },
+    /// The device was opened by another process: this one is a forked child of it. Nothing was asked of the device.
+    OtherProcess {
+        /// The verb.
+        verb: &'static str,
+    },
     /// The operating system refused something that is not an uverbs call (a mapping, a thread, a socket).
     System {
         /// What was tried.
@@ -113,6 +123,7 @@ impl Error {
             Self::Kernel { errno, .. } | Self::System { errno, .. } => Some(*errno),
             Self::PermissionDenied { .. } => Some(Errno::EACCES),
             Self::Memlock { .. } => Some(Errno::ENOMEM),
+            Self::DeviceGone { .. } => Some(Errno::EIO),
             _ => None,
         }
     }
@@ -134,6 +145,8 @@ impl Error {
             | Self::State { verb, .. }
             | Self::Memlock { verb, .. }
             | Self::Unsupported { verb, .. }
+            | Self::DeviceGone { verb }
+            | Self::OtherProcess { verb }
             | Self::TimedOut { verb, .. } => Some(verb),
             Self::NoSuchDevice { .. } | Self::PermissionDenied { .. } => Some("open_device"),
             Self::System { .. } => None,
@@ -193,6 +206,10 @@ impl fmt::Display for Error {
             ),
             Self::Unsupported { verb, what } => write!(f, "{verb}: {what} is not supported"),
             Self::TimedOut { verb, waited } => write!(f, "{verb}: nothing in {waited:?}"),
+            Self::DeviceGone { verb } => write!(f, "{verb}: the device is gone"),
+            Self::OtherProcess { verb } => {
+                write!(f, "{verb}: another process opened the device, of which this is a fork")
+            }
             Self::System { what, errno } => write!(f, "{what}: {errno:?} ({})", errno.desc()),
         }
     }

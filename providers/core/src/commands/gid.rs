@@ -5,6 +5,7 @@
 //! The payloads of these commands hold no address.
 #![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
 
+use nix::errno::Errno;
 use uverbs_kernel_abi::gid::ib_uverbs_gid_entry;
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX,
@@ -23,6 +24,14 @@ use crate::error::Error;
 const MAX_ENTRIES: usize = u16::MAX as usize / size_of::<ib_uverbs_gid_entry>();
 
 impl Uverbs {
+    /// Whether the device is gone: the kernel then answers every question about it with `EIO` (`ib_uverbs_get_ucontext_file`). It is
+    /// asked for a GID, which it answers from a table of its own and not from the device; any other answer is one of a device that
+    /// is there.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.query_gid_entry(1, 0).is_err_and(|error| error.errno() == Some(Errno::EIO))
+    }
+
     /// Entry `index` of `port`'s GID table.
     ///
     /// # Errors

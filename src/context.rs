@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::{DeviceAttr, GidEntry, GidType, LinkLayer, PortAttr};
 use uverbs_core::doors::UverbsDoor;
 use uverbs_core::error::Error;

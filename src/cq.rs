@@ -155,7 +155,7 @@ impl<P: Provider> CompletionQueue<P> {
             }
             let waited = started.elapsed();
             if waited >= timeout {
-                return Err(Error::TimedOut { verb: "poll_cq", waited });
+                return Err(Error::TimedOut { verb: "poll_cq", waited, why: None });
             }
             std::thread::yield_now();
         }

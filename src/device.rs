@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use uverbs_core::Errno;
 use uverbs_core::commands::Uverbs;
 use uverbs_core::discovery;
 use uverbs_core::doors::{DeviceRecord, DeviceSource};
@@ -54,7 +55,7 @@ pub fn default_device() -> Result<Device, Error> {
         let hca = uverbs_softhca::SoftHca::builder().build();
         hca.map(Device::from).map_err(|error| Error::System {
             what: "starting the software HCA",
-            errno: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(0)),
+            errno: Errno::of(&error),
         })
     }
     #[cfg(not(feature = "softhca"))]
@@ -137,7 +138,7 @@ impl Device {
     /// As [`open`](Self::open); the handshake fails if the device is not the provider's.
     pub fn open_as<P: Provider>(&self) -> Result<Context<P>, Error> {
         let door = self.source.open().map_err(|errno| match errno {
-            nix::errno::Errno::EACCES | nix::errno::Errno::EPERM => Error::PermissionDenied {
+            Errno::EACCES | Errno::EPERM => Error::PermissionDenied {
                 path: format!("/dev/infiniband/{}", self.record().uverbs_name),
             },
             errno => Error::kernel("open_device", errno),

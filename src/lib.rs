@@ -48,8 +48,6 @@ mod rq;
 mod sq;
 pub mod transport;
 
-/// What the system answers, as errors and doors carry it.
-pub use nix::errno::Errno;
 #[doc(inline)]
 pub use uverbs_core::attr::{
     AccessFlags, AckTimeout, DeviceAttr, DoorbellMode, Gid, GidEntry, GidType, GlobalRoute,
@@ -58,7 +56,10 @@ pub use uverbs_core::attr::{
 };
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
 pub use uverbs_core::doors;
-pub use uverbs_core::error::Error;
+#[doc(inline)]
+pub use uverbs_core::errno::Errno;
+#[doc(inline)]
+pub use uverbs_core::error::{EndpointError, Error, Result};
 #[doc(inline)]
 pub use uverbs_core::memory::exposed::{ExposedMemory, OutOfRange};
 #[doc(inline)]
@@ -84,7 +85,7 @@ pub use any::Any;
 pub use context::{Context, LocalPort};
 pub use cq::{Burst, Completion, CompletionQueue, WorkCompletion};
 pub use device::{Device, default_device, device, devices, open};
-pub use endpoint::{Endpoint, EndpointError};
+pub use endpoint::Endpoint;
 pub use mr::MemoryRegion;
 pub use pd::ProtectionDomain;
 pub use qp::{Gone, Local, QueuePair, QueuePairBuilder};

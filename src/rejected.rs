@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::queues::work::PostError;
 
@@ -20,10 +21,31 @@ impl fmt::Display for Rejected {
     }
 }
 
-impl std::error::Error for Rejected {}
+impl std::error::Error for Rejected {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
 
 impl From<Rejected> for PostError {
+    /// The frame goes back to its slab.
     fn from(rejected: Rejected) -> Self {
         rejected.error
+    }
+}
+
+impl From<Rejected> for Error {
+    /// The frame goes back to its slab.
+    #[cold]
+    fn from(rejected: Rejected) -> Self {
+        Self::Post(rejected.error)
+    }
+}
+
+impl From<Rejected> for std::io::Error {
+    /// The frame goes back to its slab.
+    #[cold]
+    fn from(rejected: Rejected) -> Self {
+        rejected.error.into()
     }
 }

@@ -9,7 +9,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::objects::qp::QpCore;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{LIMIT, Side, impatient, is_rxe, not_on_rxe, only_on_softhca, pair, pair_with, soft};
-use nix::errno::Errno;
+use uverbs::Errno;
 use uverbs::softhca::SoftHca;
 use uverbs::softhca::wire::Fabric;
 use uverbs::{

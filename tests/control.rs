@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use common::{
     LIMIT, Side, impatient, is_rxe, not_on_rxe, only_on_softhca, pair, pair_with, pattern,
 };
-use nix::errno::Errno;
+use uverbs::Errno;
 use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs::doors::{Faulty, Recorded, Recorder};
 use uverbs::{

@@ -11,8 +11,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use nix::errno::Errno;
-
+use crate::Errno;
 use crate::attr::{DeviceAttr, DoorbellMode, PortAttr, QpCap};
 use crate::error::Error;
 use crate::memory::frame::Frame;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use memmap2::MmapRaw;
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::DoorbellMode;
 use uverbs_core::commands::Uverbs;
 use uverbs_core::error::Error;

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use memmap2::{Advice, MmapRaw};
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::QpCap;
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::cq::CreateCq;
@@ -64,10 +64,9 @@ fn map(uverbs: &Uverbs, verb: &'static str, info: mminfo, element: usize) -> Res
         .mmap(len, info.offset)
         .map_err(|errno| Error::System { what: "mmap", errno })?;
     // A forked child would produce into the parent's ring: shared pages stay shared.
-    memory.advise(Advice::DontFork).map_err(|error| Error::System {
-        what: "madvise",
-        errno: error.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
-    })?;
+    memory
+        .advise(Advice::DontFork)
+        .map_err(|error| Error::System { what: "madvise", errno: Errno::of(&error) })?;
     // SAFETY: the mapping has `len` bytes, says the door, and starts at a page; whoever has the ring keeps it.
     let ring = unsafe { Ring::new(memory.as_mut_ptr(), len, element) };
     let ring = ring.map_err(|why| Error::Unsupported {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use memmap2::MmapRaw;
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
@@ -90,7 +90,7 @@ impl SoftHca {
     /// `ENOENT` after [`SoftHca::unplug`].
     pub fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
         let shared = Arc::clone(&self.inner.shared);
-        let file = shared.lock().open()?;
+        let file = shared.lock().open().map_err(outward)?;
         Ok(Arc::new(Door { shared, file }))
     }
 
@@ -231,6 +231,11 @@ impl DeviceSource for SoftHca {
     }
 }
 
+/// An errno as doors give it: nix is no part of their interface.
+fn outward(errno: nix::errno::Errno) -> Errno {
+    Errno::from_raw(errno as i32)
+}
+
 /// One open device file.
 struct Door {
     shared: Arc<Shared>,
@@ -244,11 +249,11 @@ unsafe impl UverbsDoor for Door {
             let device = &self.shared.lock().device;
             !device.gone && device.over_memlock(bytes).is_none()
         });
-        self.shared.lock().ioctl(self.file, command)
+        self.shared.lock().ioctl(self.file, command).map_err(outward)
     }
 
     fn mmap(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
-        self.shared.lock().mmap(self.file, len, offset)
+        self.shared.lock().mmap(self.file, len, offset).map_err(outward)
     }
 
     /// The device's own limit; the process's RLIMIT_MEMLOCK is none of its business.

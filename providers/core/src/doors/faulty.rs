@@ -9,8 +9,8 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::MmapRaw;
-use nix::errno::Errno;
 
+use crate::Errno;
 use crate::commands::ioctl;
 use crate::doors::UverbsDoor;
 

@@ -12,9 +12,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use memmap2::{MmapOptions, MmapRaw};
-use nix::errno::Errno;
 use uverbs_kernel_abi::ioctl::{RDMA_VERBS_IOCTL, ib_uverbs_ioctl_hdr};
 
+use crate::Errno;
 use crate::doors::UverbsDoor;
 
 /// An open uverbs file of the kernel.
@@ -40,8 +40,8 @@ impl KernelDoor {
             .write(true)
             .custom_flags(libc::O_CLOEXEC)
             .open(path)
-            .map_err(|error| errno(&error))?;
-        let meta = file.metadata().map_err(|error| errno(&error))?;
+            .map_err(|error| Errno::of(&error))?;
+        let meta = file.metadata().map_err(|error| Errno::of(&error))?;
         if !meta.file_type().is_char_device() || device.is_some_and(|want| want != meta.rdev()) {
             return Err(Errno::ENODEV);
         }
@@ -53,11 +53,6 @@ impl KernelDoor {
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
-
-/// The errno of a failed system call.
-pub(crate) fn errno(error: &std::io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
 // SAFETY: the kernel keeps these promises.
@@ -79,18 +74,18 @@ unsafe impl UverbsDoor for KernelDoor {
         let result = unsafe {
             libc::ioctl(self.file.as_raw_fd(), RDMA_VERBS_IOCTL as _, command.as_mut_ptr())
         };
-        Errno::result(result).map(drop)
+        if result == -1 { Err(Errno::last()) } else { Ok(()) }
     }
 
     fn mmap(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
         let mapped = MmapOptions::new().len(len).offset(offset).map_raw(&self.file);
-        mapped.map_err(|error| errno(&error))
+        mapped.map_err(|error| Errno::of(&error))
     }
 
     /// mlx5_ib gives its clock pages to no writer (`EPERM`).
     fn mmap_read_only(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
         let mapped = MmapOptions::new().len(len).offset(offset).map_raw_read_only(&self.file);
-        mapped.map_err(|error| errno(&error))
+        mapped.map_err(|error| Errno::of(&error))
     }
 
     fn raw_fd(&self) -> Option<RawFd> {

@@ -24,7 +24,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use memmap2::MmapRaw;
-use nix::errno::Errno;
+
+use crate::Errno;
 
 /// One open uverbs file, or what stands in its place.
 ///

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
-use nix::errno::Errno;
 
+use crate::Errno;
 use crate::error::Error;
 use crate::memory::pool::{self, Home};
 
@@ -96,7 +96,7 @@ pub(crate) fn map(len: usize) -> Result<MmapRaw, Error> {
 }
 
 fn system(what: &'static str, error: &std::io::Error) -> Error {
-    Error::System { what, errno: Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)) }
+    Error::System { what, errno: Errno::of(error) }
 }
 
 pub(crate) fn out_of_memory() -> Error {

@@ -4,6 +4,8 @@ use std::fmt;
 
 use bitflags::bitflags;
 
+use crate::Errno;
+
 /// A piece of registered memory as a work request names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "ibv_sge")]
@@ -158,6 +160,25 @@ pub enum PostError {
     /// The kernel refuses to look at the work requests rung last, which stand in the queue; `SendQueue::refused` has its errno. Each
     /// post asks it once more. Only where a doorbell is a command (rxe).
     Refused,
+}
+
+impl PostError {
+    /// What `ibv_post_send` and `ibv_post_recv` of mlx5 return in this case.
+    ///
+    /// `ENOMEM` for a full queue, a list too long and inline data too long; `EIO` for a device that is gone; `EAGAIN` for a doorbell
+    /// that the kernel refuses; `EINVAL` for the rest, some of which C leaves to the device.
+    #[must_use]
+    #[cold]
+    pub fn to_errno(self) -> Errno {
+        match self {
+            Self::Full | Self::TooManySges | Self::InlineTooLong => Errno::ENOMEM,
+            Self::DeviceGone => Errno::EIO,
+            Self::Refused => Errno::EAGAIN,
+            Self::State | Self::MessageTooLong | Self::BadData | Self::ForeignBuffer => {
+                Errno::EINVAL
+            }
+        }
+    }
 }
 
 impl fmt::Display for PostError {

@@ -80,7 +80,7 @@ impl fmt::Display for QpState {
 }
 
 /// Sizes of a queue pair. What the provider returns is at least what was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_qp_cap")]
 pub struct QpCap {
     /// Send work requests outstanding, each of the largest size.
@@ -122,7 +122,7 @@ pub enum DoorbellMode {
 }
 
 /// RESET to INIT. IBTA vol 1, table 91.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InitAttr {
     /// Port, from 1.
     pub port: u8,
@@ -133,7 +133,7 @@ pub struct InitAttr {
 }
 
 /// The way to the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_ah_attr")]
 pub struct Path {
     /// Destination LID (InfiniBand); 0 on RoCE.
@@ -149,7 +149,7 @@ pub struct Path {
 }
 
 /// The global part of a [`Path`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_global_route")]
 pub struct GlobalRoute {
     /// The peer's GID.
@@ -165,7 +165,7 @@ pub struct GlobalRoute {
 }
 
 /// INIT to RTR. IBTA vol 1, table 91.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RtrAttr {
     /// The peer's QP number.
     pub dest_qpn: u32,
@@ -182,7 +182,7 @@ pub struct RtrAttr {
 }
 
 /// RTR to RTS. IBTA vol 1, table 91.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RtsAttr {
     /// First PSN sent: the peer's `rq_psn`. 24 bits.
     pub sq_psn: u32,
@@ -197,7 +197,7 @@ pub struct RtsAttr {
 }
 
 /// Everything that a queue pair is set to, as the device tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_qp_attr")]
 #[non_exhaustive]
 pub struct QpAttr {

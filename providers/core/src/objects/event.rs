@@ -134,6 +134,7 @@ pub enum AsyncElement {
 /// One asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_async_event")]
+#[non_exhaustive]
 pub struct AsyncEvent {
     /// What happened.
     pub kind: AsyncEventKind,

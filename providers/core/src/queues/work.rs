@@ -7,7 +7,7 @@ use bitflags::bitflags;
 use crate::Errno;
 
 /// A piece of registered memory as a work request names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_sge")]
 pub struct Sge {
     /// Address in the region's own address space (the virtual address, unless it was registered with an iova).
@@ -19,7 +19,7 @@ pub struct Sge {
 }
 
 /// A place in the peer's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
     /// Address in the peer's region.
     pub addr: u64,
@@ -42,7 +42,7 @@ bitflags! {
 }
 
 /// Identity and flags of a work request. A plain number converts into a signaled one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Wr {
     /// Comes back in the completion.
     pub id: u64,
@@ -89,9 +89,9 @@ impl From<u64> for Wr {
 }
 
 /// What a send queue is asked to do. Immediate data is in host order; the wire carries it big-endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive, so that the compiler finds the provider that misses one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_wr_opcode")]
-#[non_exhaustive]
 pub enum SendOp {
     /// Into the peer's next receive.
     Send,
@@ -122,7 +122,7 @@ pub enum SendOp {
 }
 
 /// What a send carries, or where a READ or an atomic puts its answer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Data<'a> {
     /// Copied into the work request when it is posted; the bytes are free at once.
     Inline(&'a [u8]),

@@ -89,18 +89,22 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for an index over the table's end; the kernel's refusal: `ENODATA` or `EINVAL` for an empty entry.
+    /// [`Error::Limit`] for an index over the table's end; [`Error::EmptyGid`], which names the entries in use, for an empty entry;
+    /// the kernel's refusal.
     #[doc(alias = "ibv_query_gid")]
     #[doc(alias = "ibv_query_gid_ex")]
     pub fn query_gid(&self, port: u8, index: u32) -> Result<GidEntry, Error> {
         let refused = match self.uverbs().query_gid_entry(port, index) {
-            Err(error) if error.errno() == Some(Errno::EINVAL) => error,
+            Err(error) if matches!(error.errno(), Some(Errno::EINVAL | Errno::ENODATA)) => error,
             other => return other,
         };
-        // Only now is the table's length worth a question.
+        // Only now is the table's length worth a question, and what is in it.
         let entries = self.query_port(port)?.gid_table_len;
         if index < entries {
-            return Err(refused);
+            let used = self.query_gid_table().map_err(|_| refused)?;
+            let used = used.iter().filter(|entry| entry.port == u32::from(port));
+            let used = used.map(|entry| entry.index).collect();
+            return Err(Error::EmptyGid { port, index, used });
         }
         Err(Error::Limit {
             verb: "query_gid",
@@ -164,8 +168,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, for a port that isn't there [`Error::Kernel`] with `EINVAL`; [`Error::Limit`] for a GID index that isn't
-    /// there; [`Error::Unsupported`] on an Ethernet port without GIDs.
+    /// The kernel's refusal, for a port that isn't there [`Error::Kernel`] with `EINVAL`; [`Error::Limit`] or [`Error::EmptyGid`] for a
+    /// GID index that isn't there; [`Error::Unsupported`] on an Ethernet port without GIDs.
     pub fn local_port(&self, local: &Local) -> Result<LocalPort, Error> {
         let core = Arc::clone(self.inner.provider.core());
         let device = *self.inner.provider.device_attr();

@@ -144,7 +144,8 @@ impl<P: Provider> CompletionQueue<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`].
+    /// [`Error::TimedOut`], which says what is wrong where that can be found out: a queue pair in ERR, or more work requests than
+    /// this queue has room for.
     pub fn wait(&mut self, timeout: Duration) -> Result<WorkCompletion, Error> {
         let mut one = [WorkCompletion::default()];
         let started = Instant::now();
@@ -155,7 +156,8 @@ impl<P: Provider> CompletionQueue<P> {
             }
             let waited = started.elapsed();
             if waited >= timeout {
-                return Err(Error::TimedOut { verb: "poll_cq", waited, why: None });
+                let why = self.core.trouble();
+                return Err(Error::TimedOut { verb: "poll_cq", waited, why });
             }
             std::thread::yield_now();
         }
@@ -316,6 +318,7 @@ impl<P: Provider> Completion<'_, P> {
 
 /// A completion on its own: everything decoded.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct WorkCompletion {
     /// The number of the work request.
     pub id: u64,

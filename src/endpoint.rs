@@ -15,7 +15,7 @@ use uverbs_core::error::EndpointError;
 /// assert_eq!(endpoint.to_string(), text);
 /// # Ok::<(), uverbs::EndpointError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// LID of the port; 0 on RoCE.
     pub lid: u16,

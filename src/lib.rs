@@ -45,8 +45,10 @@ pub mod provider;
 mod qp;
 mod rejected;
 mod rq;
+mod single;
 mod sq;
 pub mod transport;
+mod unrung;
 
 #[doc(inline)]
 pub use uverbs_core::attr::{
@@ -84,6 +86,8 @@ pub use uverbs_softhca as softhca;
 pub use any::Any;
 pub use context::{Context, LocalPort};
 pub use cq::{Burst, Completion, CompletionQueue, WorkCompletion};
+#[cfg(feature = "softhca")]
+pub use device::device_or_softhca;
 pub use device::{Device, default_device, device, devices, open};
 pub use endpoint::Endpoint;
 pub use mr::MemoryRegion;

@@ -114,6 +114,15 @@ pub enum Error {
         /// What the system said.
         errno: Errno,
     },
+    /// An entry of a port's GID table is empty.
+    EmptyGid {
+        /// The port.
+        port: u8,
+        /// The entry asked for.
+        index: u32,
+        /// The port's entries that are in use.
+        used: Vec<u32>,
+    },
     /// A work request was not posted.
     Post(PostError),
     /// A work request was posted and failed.
@@ -125,7 +134,7 @@ pub enum Error {
 }
 
 /// Text that is no endpoint: which part, and what stood there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointError {
     /// The part: `qpn`.
     pub part: &'static str,
@@ -141,6 +150,7 @@ impl Error {
             Self::Kernel { errno, .. } | Self::System { errno, .. } => Some(*errno),
             Self::PermissionDenied { .. } => Some(Errno::EACCES),
             Self::Memlock { .. } => Some(Errno::ENOMEM),
+            Self::EmptyGid { .. } => Some(Errno::ENODATA),
             _ => None,
         }
     }
@@ -151,6 +161,7 @@ impl Error {
     /// |---|---|
     /// | [`Limit`](Self::Limit), [`Invalid`](Self::Invalid), [`MissingAttribute`](Self::MissingAttribute), [`State`](Self::State), [`OutOfRange`](Self::OutOfRange), [`Endpoint`](Self::Endpoint) | `EINVAL` |
     /// | [`NoSuchDevice`](Self::NoSuchDevice) | `ENODEV` |
+    /// | [`EmptyGid`](Self::EmptyGid) | `ENODATA` |
     /// | [`PermissionDenied`](Self::PermissionDenied) | `EACCES` |
     /// | [`Memlock`](Self::Memlock) | `ENOMEM` |
     /// | [`Unsupported`](Self::Unsupported) | `EOPNOTSUPP` |
@@ -168,6 +179,7 @@ impl Error {
             | Self::OutOfRange(_)
             | Self::Endpoint(_) => Errno::EINVAL,
             Self::NoSuchDevice { .. } => Errno::ENODEV,
+            Self::EmptyGid { .. } => Errno::ENODATA,
             Self::PermissionDenied { .. } => Errno::EACCES,
             Self::Memlock { .. } => Errno::ENOMEM,
             Self::Unsupported { .. } => Errno::EOPNOTSUPP,
@@ -194,6 +206,7 @@ impl Error {
             | Self::Unsupported { verb, .. }
             | Self::TimedOut { verb, .. } => Some(verb),
             Self::NoSuchDevice { .. } | Self::PermissionDenied { .. } => Some("open_device"),
+            Self::EmptyGid { .. } => Some("query_gid"),
             Self::Post(_) => Some("post"),
             Self::System { .. } | Self::Failed(_) | Self::OutOfRange(_) | Self::Endpoint(_) => None,
         }
@@ -260,6 +273,11 @@ impl fmt::Display for Error {
                 why.as_ref().map_or(Ok(()), |why| write!(f, "; {why}"))
             }
             Self::System { what, errno } => write!(f, "{what}: {errno:?} ({errno})"),
+            Self::EmptyGid { port, index, used } => {
+                let used: Vec<_> = used.iter().map(u32::to_string).collect();
+                let used = if used.is_empty() { "none".to_owned() } else { used.join(", ") };
+                write!(f, "query_gid: entry {index} of port {port} is empty; in use: {used}")
+            }
             Self::Post(error) => write!(f, "the work request was not posted: {error}"),
             Self::Failed(failure) => write!(f, "the work request failed: {failure}"),
             Self::OutOfRange(error) => error.fmt(f),

@@ -183,7 +183,7 @@ pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
         let doorbell = if cases.plain { DoorbellMode::NonCached } else { DoorbellMode::BlueFlame };
         let builder = context.queue_pair(&pd, &cq).max_send_wr(send_wr).max_send_sge(send_sge);
         let builder = builder.max_inline_data(inline).max_recv_wr(recv_wr).max_recv_sge(recv_sge);
-        let qp = builder.doorbell(doorbell).build().unwrap();
+        let qp = builder.doorbell(doorbell).overcommit().build().unwrap();
         sides.push(Side { cq, qp, sends: Vec::new(), recvs: Vec::new() });
     }
     let numbers = [sides[0].qp.qpn(), sides[1].qp.qpn()];

@@ -19,6 +19,15 @@ use crate::{Any, CompletionQueue, Device, Local, ProtectionDomain, QueuePairBuil
 
 /// An open device. A cheap handle: clones share it, and it closes when the last object made from it, a
 /// [`LocalPort`] included, is gone.
+///
+/// ```
+/// let context = uverbs::device("softhca0")?.open()?;
+/// let pd = context.alloc_pd()?;
+/// let cq = context.create_cq(256)?;
+/// let qp = context.queue_pair(&pd, &cq).build()?;
+/// println!("QP {:#x} on {}", qp.qpn(), context.device().name());
+/// # Ok::<(), uverbs::Error>(())
+/// ```
 #[doc(alias = "ibv_context")]
 #[derive(Debug)]
 pub struct Context<P: Provider = Any> {
@@ -69,6 +78,13 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// The kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// let attr = context.query_device()?;
+    /// println!("{}: {} queue pairs of {} work requests", attr.firmware(), attr.max_qp, attr.max_qp_wr);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_query_device")]
     #[doc(alias = "ibv_query_device_ex")]
     pub fn query_device(&self) -> Result<DeviceAttr, Error> {
@@ -80,6 +96,13 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// The kernel's refusal: `EINVAL` for a port that isn't there.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// let port = context.query_port(1)?;
+    /// println!("{}, {}, MTU {}", port.state, port.link_layer, port.active_mtu);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_query_port")]
     pub fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
         self.inner.provider.query_port(port)
@@ -119,6 +142,14 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// The kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// for entry in context.query_gid_table()? {
+    ///     println!("port {} index {}: {} ({})", entry.port, entry.index, entry.gid, entry.kind);
+    /// }
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_query_gid_table")]
     pub fn query_gid_table(&self) -> Result<Vec<GidEntry>, Error> {
         match self.uverbs().query_gid_table(USUAL_GIDS) {
@@ -186,6 +217,13 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// The kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// let pd = context.alloc_pd()?;
+    /// let slab = pd.slab(4096, 16)?; // memory of this domain
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
         self.inner.provider.alloc_pd().map(ProtectionDomain::new)
@@ -193,9 +231,21 @@ impl<P: Provider> Context<P> {
 
     /// Creates a completion queue for at least `entries` completions.
     ///
+    /// A queue that overruns is lost. It needs room for all that its queue pairs may have outstanding: 256 for one that takes the
+    /// [defaults](crate::QpCap), 128 sends and 128 receives.
+    ///
     /// # Errors
     ///
     /// [`Error::Limit`] for 0 entries or more than the device has; the kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let (sends, receives) = (16, 64);
+    /// let cq = context.create_cq(sends + receives)?;
+    /// let qp = context.queue_pair(&pd, &cq).max_send_wr(sends).max_recv_wr(receives).build()?;
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_create_cq")]
     pub fn create_cq(&self, entries: u32) -> Result<CompletionQueue<P>, Error> {
         let (core, cq) = self.inner.provider.create_cq(&CqInit::new(entries))?;
@@ -203,6 +253,15 @@ impl<P: Provider> Context<P> {
     }
 
     /// Begins a reliable-connected queue pair whose completions of both kinds go to `cq`.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let (sent, received) = (context.create_cq(128)?, context.create_cq(128)?);
+    /// let qp = context.queue_pair(&pd, &sent).recv_cq(&received).max_inline_data(128).build()?;
+    /// assert!(qp.cap().max_inline_data >= 128);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_create_qp")]
     pub fn queue_pair(
         &self,
@@ -216,7 +275,17 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// What reading the event file gives.
+    /// What reading the event file gives: `EIO` when the device is gone.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// use std::time::Duration;
+    ///
+    /// if let Some(event) = context.async_event(Duration::from_millis(10))? {
+    ///     println!("{:?} happened to {:?}", event.kind, event.element);
+    /// }
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_get_async_event")]
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>, Error> {
         match self.inner.events.next_within(timeout) {

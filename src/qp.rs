@@ -25,6 +25,15 @@ use crate::{RecvBatch, RecvQueue, Rejected, SendQueue};
 ///
 /// What isn't said is as in [`QpCap::default`]: 128 sends and 128 receives outstanding, each of one piece of memory, and 64 bytes
 /// inline. A completion queue that serves both kinds then needs 256 entries.
+///
+/// ```
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let mut cq = context.create_cq(256)?;
+/// let qp = context.queue_pair(&pd, &cq).max_send_wr(64).max_recv_wr(192).max_recv_sge(2).build()?;
+/// println!("the device gave {:?}", qp.cap());
+/// # Ok::<(), uverbs::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct QueuePairBuilder<P: Provider = Any> {
     context: Context<P>,
@@ -307,6 +316,26 @@ impl<P: Provider> QueuePair<P> {
     }
 
     /// The two halves, which two threads may own. The queue pair is destroyed when both are gone.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// # let endpoint = qp.prepare(&Default::default())?;
+    /// # qp.connect(&endpoint)?;
+    /// let slab = pd.slab(64, 1)?;
+    /// let (mut sends, mut receives) = qp.split();
+    /// let other = std::thread::spawn(move || {
+    ///     let posted = receives.post(1, slab.take().expect("it is new"));
+    ///     (receives, posted)
+    /// });
+    /// let (receives, posted) = other.join().expect("it doesn't panic");
+    /// posted?;
+    /// sends.post_send_inline(2, b"to myself")?;
+    /// let whole = uverbs::QueuePair::join(sends, receives).expect("they belong together");
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[must_use]
     pub fn split(self) -> (SendQueue<P>, RecvQueue<P>) {
         (self.send, self.recv)
@@ -487,7 +516,21 @@ impl<P: Provider> QueuePair<P> {
         Ok(endpoint)
     }
 
-    /// Connects to the peer: INIT to RTR to RTS. The smaller of both sides' MTUs and READ depths is used, so the peer must be given
+    /// Connects to the peer: INIT to RTR to RTS.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// let here = qp.prepare(&uverbs::Local::default())?;
+    /// // Both sides tell each other, as text, over whatever they have.
+    /// let there: uverbs::Endpoint = here.to_string().parse()?; // here the peer is itself
+    /// qp.connect(&there)?;
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    ///
+    /// The smaller of both sides' MTUs and READ depths is used, so the peer must be given
     /// this side's endpoint unchanged. If it fails on the way from RTR to RTS, the way back is a [`reset`](Self::reset).
     ///
     /// # Errors

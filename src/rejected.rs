@@ -7,6 +7,18 @@ use uverbs_core::memory::frame::Frame;
 use uverbs_core::queues::work::PostError;
 
 /// Why a buffer was not posted, and the buffer.
+///
+/// ```
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let mut cq = context.create_cq(256)?;
+/// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+/// let frame = pd.slab(64, 1)?.take().expect("it is new");
+/// let rejected = qp.post_send(1, frame).unwrap_err();
+/// println!("{rejected}"); // not connected yet
+/// let frame = rejected.frame;
+/// # Ok::<(), uverbs::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Rejected {
     /// Why.

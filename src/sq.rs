@@ -141,6 +141,22 @@ pub struct Batch<'q, P: Provider = Any, T: Transport = Rc> {
 impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     /// Publishes the batch and rings the doorbell once.
     ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// # let endpoint = qp.prepare(&Default::default())?;
+    /// # qp.connect(&endpoint)?;
+    /// # let slab = pd.slab(64, 2)?;
+    /// # for id in 0..2 { qp.post_recv(id, slab.take().unwrap())?; }
+    /// let mut batch = qp.batch();
+    /// batch.send_inline(uverbs::Wr::new(10).unsignaled(), b"first")?;
+    /// batch.send_inline(11, b"second")?; // its completion tells of both
+    /// batch.ring();
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    ///
     /// It can't fail where a doorbell is a store. Where it is a command (rxe) the kernel may refuse that: the work requests are in the queue,
     /// nothing of them completes, and the next post says so ([`PostError::Refused`], [`PostError::DeviceGone`]).
     /// [`SendQueue::refused`] tells at once.

@@ -33,6 +33,28 @@ fn an_unknown_device_is_named_with_those_there_are() {
     assert!(error.to_string().contains("mlx5_77"), "{error}");
 }
 
+#[test]
+fn without_a_device_there_is_advice_and_no_simulation() {
+    let devices = uverbs::devices().unwrap();
+    let taken = uverbs::default_device().map(|device| device.name().to_owned());
+    let or_else = uverbs::device_or_softhca().unwrap();
+    match devices.first() {
+        Some(first) => {
+            assert_eq!(taken.as_deref(), Ok(first.name()));
+            assert_eq!(or_else.name(), first.name());
+        }
+        None => {
+            let error = taken.unwrap_err();
+            let expected = Error::NoSuchDevice { name: String::new(), available: Vec::new() };
+            assert_eq!(error, expected);
+            assert!(error.to_string().contains("/dev/infiniband"), "{error}");
+            assert_eq!(or_else.name(), "softhca0");
+        }
+    }
+    assert_eq!(uverbs::device("softhca0").unwrap().name(), "softhca0");
+    assert!(uverbs::open("softhca0").is_ok());
+}
+
 /// A device whose node this process may not open.
 #[derive(Debug)]
 struct Forbidden(uverbs::doors::DeviceRecord);

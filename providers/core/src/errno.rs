@@ -9,8 +9,7 @@ use nix::errno::Errno as Known;
 /// `Debug` prints the name, `Display` the text. Numbers without a name here are numbers all the same.
 ///
 /// ```
-/// use uverbs_core::errno::Errno;
-///
+/// # use uverbs_core::errno::Errno;
 /// assert_eq!(Errno::ENOMEM.raw(), 12);
 /// assert_eq!(format!("{:?}: {0}", Errno::from_raw(22)), "EINVAL: Invalid argument");
 /// ```

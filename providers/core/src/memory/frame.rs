@@ -192,7 +192,7 @@ impl Frame {
         Sge { addr: self.addr(), len: self.bytes(), lkey: self.inner.lkey }
     }
 
-    /// The number of the protection domain it is registered in; see [`crate::objects::pd::PdCore::domain`].
+    /// The number of the protection domain it is registered in, unique in the process.
     #[inline]
     #[must_use]
     pub fn domain(&self) -> u64 {

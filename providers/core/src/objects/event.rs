@@ -189,7 +189,7 @@ pub struct AsyncEvents {
 }
 
 impl AsyncEvents {
-    /// Takes the file of [`crate::commands::Uverbs::alloc_async_fd`], and makes it non-blocking.
+    /// Takes the file that the kernel gave for them, and makes it non-blocking.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{CqOps, Decoded, Polled, View};
-use uverbs_core::queues::completion::{Completed, Failure, Status};
+use uverbs_core::queues::completion::{Completed, Failure, Source, Status};
 
 use crate::provider::Provider;
 use crate::{Any, Gone};
@@ -363,6 +363,13 @@ impl<P: Provider> Completion<'_, P> {
         self.view.qpn()
     }
 
+    /// Where a received datagram came from. Of other completions it says nothing.
+    #[inline]
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.view.source()
+    }
+
     /// Takes the buffer that was posted with it. After a receive its length is what arrived. Left here, it goes back to
     /// its slab.
     #[inline]
@@ -387,6 +394,8 @@ pub struct WorkCompletion {
     pub immediate: Option<u32>,
     /// The local queue pair's number.
     pub qpn: u32,
+    /// Where a received datagram came from. Of other completions it says nothing.
+    pub source: Source,
     /// The buffer that was posted with it.
     pub frame: Option<Frame>,
 }
@@ -402,6 +411,7 @@ impl Default for WorkCompletion {
             byte_len: 0,
             immediate: None,
             qpn: 0,
+            source: Source::default(),
             frame: None,
         }
     }
@@ -411,7 +421,7 @@ impl<P: Provider> From<Completion<'_, P>> for WorkCompletion {
     #[inline]
     fn from(completion: Completion<'_, P>) -> Self {
         let Completion { view, wr_id, frame } = completion;
-        let Decoded { result, is_recv, byte_len, immediate, qpn } = view.decode();
-        Self { id: wr_id, result, is_recv, byte_len, immediate, qpn, frame }
+        let Decoded { result, is_recv, byte_len, immediate, qpn, source } = view.decode();
+        Self { id: wr_id, result, is_recv, byte_len, immediate, qpn, source, frame }
     }
 }

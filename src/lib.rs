@@ -51,6 +51,7 @@ mod any;
 pub mod c_names;
 mod context;
 mod cq;
+mod datagram;
 mod device;
 mod endpoint;
 mod mr;
@@ -66,9 +67,9 @@ mod unrung;
 
 #[doc(inline)]
 pub use uverbs_core::attr::{
-    AccessFlags, AckTimeout, DeviceAttr, DoorbellMode, Gid, GidEntry, GidType, GlobalRoute,
-    InitAttr, LinkLayer, Mtu, Path, PortAttr, PortState, QpAttr, QpCap, QpState, RnrTimer, RtrAttr,
-    RtsAttr,
+    AccessFlags, AckTimeout, AhAttr, DeviceAttr, DoorbellMode, Gid, GidEntry, GidType, GlobalRoute,
+    InitAttr, LinkLayer, Mtu, Path, PortAttr, PortState, QpAttr, QpCap, QpState, QpType, RnrTimer,
+    RtrAttr, RtsAttr, Transition, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr,
 };
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
 pub use uverbs_core::doors;
@@ -168,7 +169,7 @@ pub use uverbs_core::objects::event::{AsyncElement, AsyncEvent, AsyncEventKind};
 #[cfg(feature = "adversary")]
 pub use uverbs_core::order::{adversary, fence::DoorbellMemory};
 #[doc(inline)]
-pub use uverbs_core::queues::completion::{Completed, Failure, Status};
+pub use uverbs_core::queues::completion::{Completed, Failure, Source, Status};
 pub use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 /// The provider for ConnectX: raw queue parts, raw WQEs, dumps.
 pub use uverbs_mlx5 as mlx5;
@@ -183,13 +184,15 @@ pub use uverbs_softhca as softhca;
 pub use any::Any;
 pub use context::{Context, LocalPort};
 pub use cq::{Burst, Completion, CompletionQueue, WorkCompletion};
+pub use datagram::{AddressHandle, Destination, GRH_LEN};
 #[cfg(feature = "softhca")]
 pub use device::device_or_softhca;
 pub use device::{Device, default_device, device, devices, open};
-pub use endpoint::Endpoint;
+pub use endpoint::{DatagramEndpoint, Endpoint};
 pub use mr::MemoryRegion;
 pub use pd::ProtectionDomain;
 pub use qp::{Gone, Local, QueuePair, QueuePairBuilder};
 pub use rejected::Rejected;
 pub use rq::{RecvBatch, RecvQueue};
 pub use sq::{Batch, RawBatch, SendQueue};
+pub use transport::{Rc, Uc, Ud};

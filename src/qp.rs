@@ -5,20 +5,25 @@
 //! A reset is passed on to the rings only after the kernel confirmed it and the completion queues were swept.
 #![allow(unsafe_code, reason = "resets the rings of a queue pair that the kernel reset")]
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use uverbs_core::attr::{
-    AccessFlags, AckTimeout, DoorbellMode, GidEntry, GlobalRoute, InitAttr, LinkLayer, Mtu, Path,
-    QpAttr, QpCap, QpState, RnrTimer, RtrAttr, RtsAttr,
+    AccessFlags, AckTimeout, AhAttr, DoorbellMode, Gid, GidEntry, GlobalRoute, InitAttr, LinkLayer,
+    Mtu, Path, QpAttr, QpCap, QpState, RnrTimer, UcRtrAttr, UdInitAttr, UdRtrAttr,
+    UnreliableRtsAttr,
 };
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::objects::qp::QpCore;
-use uverbs_core::provider::{ContextOps, QpInit};
+use uverbs_core::provider::{ContextOps, NewQp, QpInit};
 
+use crate::ProtectionDomain;
 use crate::provider::Provider;
-use crate::transport::{Rc, Transport};
-use crate::{Any, Batch, CompletionQueue, Context, Endpoint, LocalPort, ProtectionDomain};
+use crate::transport::{Connected, Rc, Transport, Uc, Ud};
+use crate::{
+    Any, Batch, CompletionQueue, Context, DatagramEndpoint, Destination, Endpoint, LocalPort,
+};
 use crate::{RecvBatch, RecvQueue, Rejected, SendQueue};
 
 /// Begins a queue pair: sizes, completion queues, doorbell mode.
@@ -35,16 +40,41 @@ use crate::{RecvBatch, RecvQueue, Rejected, SendQueue};
 /// # Ok::<(), uverbs::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct QueuePairBuilder<P: Provider = Any> {
+pub struct QueuePairBuilder<P: Provider = Any, T: Transport = Rc> {
     context: Context<P>,
     init: QpInit,
     overcommit: bool,
+    _transport: PhantomData<T>,
 }
 
 impl<P: Provider> QueuePairBuilder<P> {
     pub(crate) fn new(context: Context<P>, pd: &ProtectionDomain, cq: &CompletionQueue<P>) -> Self {
         let init = QpInit::new(Arc::clone(pd.core()), Arc::clone(cq.core()), Arc::clone(cq.core()));
-        Self { context, init, overcommit: false }
+        Self { context, init, overcommit: false, _transport: PhantomData }
+    }
+
+    /// Of an unreliable connection instead of a reliable one.
+    #[must_use]
+    #[doc(alias = "IBV_QPT_UC")]
+    pub fn uc(self) -> QueuePairBuilder<P, Uc> {
+        self.transport()
+    }
+
+    /// For unreliable datagrams instead of a reliable connection.
+    #[must_use]
+    #[doc(alias = "IBV_QPT_UD")]
+    pub fn ud(self) -> QueuePairBuilder<P, Ud> {
+        self.transport()
+    }
+}
+
+impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
+    /// Of another transport, for code that is generic over it.
+    #[must_use]
+    pub fn transport<U: Transport>(mut self) -> QueuePairBuilder<P, U> {
+        self.init.qp_type = U::TYPE;
+        let Self { context, init, overcommit, .. } = self;
+        QueuePairBuilder { context, init, overcommit, _transport: PhantomData }
     }
 
     /// Completions of receives go to another completion queue.
@@ -111,11 +141,11 @@ impl<P: Provider> QueuePairBuilder<P> {
     ///
     /// [`Error::Limit`] for sizes that the device doesn't have, or for more work requests than a completion queue has room for
     /// (see [`overcommit`](Self::overcommit)); [`Error::Invalid`] for objects of another device; the kernel's refusal.
-    pub fn build(self) -> Result<QueuePair<P>, Error> {
+    pub fn build(self) -> Result<QueuePair<P, T>, Error> {
         if !self.overcommit {
             room(&self.init)?;
         }
-        let (core, sq, rq) = self.context.provider().create_qp(&self.init)?;
+        let NewQp { core, sq, rq } = self.context.provider().create_qp(&self.init)?;
         let home = Box::new(Home { context: self.context, prepared: None });
         Ok(QueuePair {
             send: SendQueue::new(Arc::clone(&core), sq),
@@ -155,6 +185,8 @@ pub struct Local {
     pub traffic_class: u8,
     /// Hop limit.
     pub hop_limit: u8,
+    /// The Q_Key that datagrams must carry to be received; of UD alone.
+    pub qkey: u32,
 }
 
 impl Default for Local {
@@ -178,6 +210,7 @@ impl Default for Local {
             service_level: 0,
             traffic_class: 0,
             hop_limit: 64,
+            qkey: 0x1111_1111,
         }
     }
 }
@@ -198,7 +231,7 @@ struct Prepared {
     link: LinkLayer,
 }
 
-/// A reliable-connected queue pair.
+/// A queue pair, of a [transport](Transport): a reliable connection unless said otherwise.
 ///
 /// Bring it up with [`prepare`](Self::prepare) and [`connect`](Self::connect), or transition by transition with typed attributes.
 /// A transition that lacks an attribute doesn't compile:
@@ -238,7 +271,7 @@ impl Gone {
     }
 }
 
-impl<P: Provider> QueuePair<P> {
+impl<P: Provider, T: Transport> QueuePair<P, T> {
     fn core(&self) -> &Arc<QpCore> {
         self.send.core()
     }
@@ -284,7 +317,7 @@ impl<P: Provider> QueuePair<P> {
     }
 
     /// The posting side of sends.
-    pub fn send_queue(&mut self) -> &mut SendQueue<P> {
+    pub fn send_queue(&mut self) -> &mut SendQueue<P, T> {
         &mut self.send
     }
 
@@ -295,7 +328,7 @@ impl<P: Provider> QueuePair<P> {
 
     /// Begins a batch of sends.
     #[inline]
-    pub fn batch(&mut self) -> Batch<'_, P> {
+    pub fn batch(&mut self) -> Batch<'_, P, T> {
         self.send.batch()
     }
 
@@ -337,7 +370,7 @@ impl<P: Provider> QueuePair<P> {
     /// # Ok::<(), uverbs::Error>(())
     /// ```
     #[must_use]
-    pub fn split(self) -> (SendQueue<P>, RecvQueue<P>) {
+    pub fn split(self) -> (SendQueue<P, T>, RecvQueue<P>) {
         (self.send, self.recv)
     }
 
@@ -347,9 +380,9 @@ impl<P: Provider> QueuePair<P> {
     ///
     /// The halves, when they are of two queue pairs.
     pub fn join(
-        send: SendQueue<P>,
+        send: SendQueue<P, T>,
         recv: RecvQueue<P>,
-    ) -> Result<Self, (SendQueue<P>, RecvQueue<P>)> {
+    ) -> Result<Self, (SendQueue<P, T>, RecvQueue<P>)> {
         if Arc::ptr_eq(send.core(), recv.core()) {
             Ok(Self { send, recv })
         } else {
@@ -363,9 +396,9 @@ impl<P: Provider> QueuePair<P> {
     ///
     /// [`Error::State`] from another state; the kernel's refusal: `EINVAL` for a port or partition that isn't there.
     #[doc(alias = "ibv_modify_qp")]
-    pub fn init(&mut self, attr: &InitAttr) -> Result<(), Error> {
+    pub fn init(&mut self, attr: &T::Init) -> Result<(), Error> {
         self.whole()?;
-        self.core().init(attr)?;
+        self.core().bring(attr)?;
         self.recv.enable(true);
         Ok(())
     }
@@ -374,29 +407,22 @@ impl<P: Provider> QueuePair<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for numbers over 24 bits; [`Error::State`] from another state; the kernel's refusal.
+    /// [`Error::Limit`] for numbers over their field; [`Error::State`] from another state; the kernel's refusal.
     #[doc(alias = "ibv_modify_qp")]
-    pub fn ready_to_receive(&mut self, attr: &RtrAttr) -> Result<(), Error> {
+    pub fn ready_to_receive(&mut self, attr: &T::Rtr) -> Result<(), Error> {
         self.whole()?;
-        limit("destination QPN", attr.dest_qpn, 0xff_ffff)?;
-        limit("receive PSN", attr.rq_psn, 0xff_ffff)?;
-        limit("service level", attr.path.service_level.into(), 15)?;
-        limit("flow label", attr.path.grh.map_or(0, |grh| grh.flow_label), 0xf_ffff)?;
-        self.core().ready_to_receive(attr)
+        self.core().bring(attr)
     }
 
     /// RTR to RTS: sends can be posted from here on.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for counters over 7; [`Error::State`] from another state; the kernel's refusal.
+    /// [`Error::Limit`] for numbers over their field; [`Error::State`] from another state; the kernel's refusal.
     #[doc(alias = "ibv_modify_qp")]
-    pub fn ready_to_send(&mut self, attr: &RtsAttr) -> Result<(), Error> {
+    pub fn ready_to_send(&mut self, attr: &T::Rts) -> Result<(), Error> {
         self.whole()?;
-        limit("send PSN", attr.sq_psn, 0xff_ffff)?;
-        limit("retry count", attr.retry_count.into(), 7)?;
-        limit("RNR retry count", attr.rnr_retry.into(), 7)?;
-        self.core().ready_to_send(attr)?;
+        self.core().bring(attr)?;
         self.send.enable(true);
         Ok(())
     }
@@ -459,6 +485,51 @@ impl<P: Provider> QueuePair<P> {
         Ok(frames)
     }
 
+    /// Destroys it now. When the kernel has confirmed it, the buffers in flight can be had back from the completion queues.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal. Buffers and rings then stay with the device for good.
+    #[doc(alias = "ibv_destroy_qp")]
+    pub fn destroy(mut self) -> Result<Gone, Error> {
+        self.whole()?;
+        self.send.forget_unrung();
+        self.recv.forget_unrung();
+        let core = Arc::clone(self.core());
+        // SAFETY: both posting sides are here, and go with `self`.
+        unsafe { core.destroy() }?;
+        Ok(Gone { core })
+    }
+
+    /// A port of this queue pair's open device, with a GID index that commands have room for.
+    fn owns(&self, port: &LocalPort) -> Result<(), Error> {
+        if !Arc::ptr_eq(&port.core, self.recv.home.context.provider().core()) {
+            return Err(Error::Invalid {
+                verb: "modify_qp",
+                what: "port",
+                value: "of another context".to_owned(),
+                why: "a queue pair uses the ports of the open device that it was made from",
+            });
+        }
+        // The command has eight bits for it (`ib_uverbs_qp_dest::sgid_index`).
+        limit("GID index", port.gid.as_ref().map_or(0, |gid| gid.index), 255)
+    }
+
+    /// Both halves are of the same queue pair: `mem::swap` through the accessors could have mixed them.
+    fn whole(&self) -> Result<(), Error> {
+        if Arc::ptr_eq(self.send.core(), self.recv.core()) {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            verb: "modify_qp",
+            what: "receive queue",
+            value: format!("of QP {:#x}", self.recv.core().qpn()),
+            why: "both queues must be of the same queue pair",
+        })
+    }
+}
+
+impl<P: Provider, T: Connected> QueuePair<P, T> {
     /// Brings it to INIT and says what the peer must know. Receives can be posted from here on.
     ///
     /// # Errors
@@ -479,17 +550,8 @@ impl<P: Provider> QueuePair<P> {
     /// [`Error::Invalid`] for a port of another open device; [`Error::Limit`] for an MTU over the port's; the kernel's refusal.
     pub fn prepare_on(&mut self, port: &LocalPort) -> Result<Endpoint, Error> {
         self.whole()?;
-        if !Arc::ptr_eq(&port.core, self.recv.home.context.provider().core()) {
-            return Err(Error::Invalid {
-                verb: "modify_qp",
-                what: "port",
-                value: "of another context".to_owned(),
-                why: "a queue pair uses the ports of the open device that it was made from",
-            });
-        }
+        self.owns(port)?;
         let LocalPort { local, device, port, gid, .. } = port;
-        // The command has eight bits for it (`ib_uverbs_qp_dest::sgid_index`).
-        limit("GID index", gid.as_ref().map_or(0, |gid| gid.index), 255)?;
         let (mut local, gid) = (local.clone(), *gid);
         let rd_atomic = |most: u32| local.rd_atomic.min(u8::try_from(most).unwrap_or(u8::MAX));
         let (serves, asks) =
@@ -553,63 +615,97 @@ impl<P: Provider> QueuePair<P> {
 
     fn connect_prepared(&mut self, prepared: &Prepared, peer: &Endpoint) -> Result<(), Error> {
         let Prepared { local, endpoint, gid, link } = prepared;
-        let route = route(*link, gid.as_ref(), peer)?;
-        self.ready_to_receive(&RtrAttr {
+        let route = route(*link, gid.as_ref(), peer.gid)?;
+        let mtu = if peer.mtu.raw() < endpoint.mtu.raw() { peer.mtu } else { endpoint.mtu };
+        let common = UcRtrAttr {
             dest_qpn: peer.qpn,
             rq_psn: peer.psn,
-            path_mtu: if peer.mtu.raw() < endpoint.mtu.raw() { peer.mtu } else { endpoint.mtu },
-            path: Path {
-                dlid: peer.lid,
-                grh: route.map(|(dgid, sgid_index)| GlobalRoute {
-                    dgid,
-                    sgid_index,
-                    hop_limit: local.hop_limit,
-                    traffic_class: local.traffic_class,
-                    flow_label: 0,
-                }),
-                service_level: local.service_level,
-                src_path_bits: 0,
-                static_rate: 0,
-            },
-            max_dest_rd_atomic: endpoint.rd_atomic,
-            min_rnr_timer: local.min_rnr_timer,
-        })?;
-        self.ready_to_send(&RtsAttr {
-            sq_psn: endpoint.psn,
-            max_rd_atomic: local.rd_atomic.min(peer.rd_atomic),
-            timeout: local.timeout,
-            retry_count: local.retry_count,
-            rnr_retry: local.rnr_retry,
-        })
+            path_mtu: mtu,
+            path: path(local, peer.lid, route),
+        };
+        self.ready_to_receive(&T::rtr(common, local, endpoint.rd_atomic))?;
+        let asks = local.rd_atomic.min(peer.rd_atomic);
+        self.ready_to_send(&T::rts(endpoint.psn, local, asks))
     }
+}
 
-    /// Destroys it now. When the kernel has confirmed it, the buffers in flight can be had back from the completion queues.
+/// A queue pair for datagrams.
+impl<P: Provider> QueuePair<P, Ud> {
+    /// Brings it all the way to RTS, since there is no peer to wait for, and says what others must know to send to it.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal. Buffers and rings then stay with the device for good.
-    #[doc(alias = "ibv_destroy_qp")]
-    pub fn destroy(mut self) -> Result<Gone, Error> {
+    /// As for a connected queue pair's [`prepare`](QueuePair::prepare).
+    pub fn bring_up(&mut self, local: &Local) -> Result<DatagramEndpoint, Error> {
         self.whole()?;
-        self.send.forget_unrung();
-        self.recv.forget_unrung();
-        let core = Arc::clone(self.core());
-        // SAFETY: both posting sides are here, and go with `self`.
-        unsafe { core.destroy() }?;
-        Ok(Gone { core })
+        let port = self.recv.home.context.local_port(local)?;
+        self.bring_up_on(&port)
     }
 
-    /// Both halves are of the same queue pair: `mem::swap` through the accessors could have mixed them.
-    fn whole(&self) -> Result<(), Error> {
-        if Arc::ptr_eq(self.send.core(), self.recv.core()) {
-            return Ok(());
-        }
-        Err(Error::Invalid {
-            verb: "modify_qp",
-            what: "receive queue",
-            value: format!("of QP {:#x}", self.recv.core().qpn()),
-            why: "both queues must be of the same queue pair",
-        })
+    /// [`bring_up`](Self::bring_up) with a port that was looked at before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a port of another open device; the kernel's refusal.
+    pub fn bring_up_on(&mut self, port: &LocalPort) -> Result<DatagramEndpoint, Error> {
+        self.whole()?;
+        self.owns(port)?;
+        let LocalPort { local, port, gid, .. } = port;
+        let Local { port: number, pkey_index, qkey, .. } = *local;
+        let psn = local.psn.unwrap_or_else(|| self.recv.home.context.random_psn());
+        self.init(&UdInitAttr { port: number, pkey_index, qkey })?;
+        self.ready_to_receive(&UdRtrAttr)?;
+        self.ready_to_send(&UnreliableRtsAttr { sq_psn: psn })?;
+        let (lid, qpn) = (port.lid, self.qpn());
+        let endpoint = Endpoint {
+            lid,
+            qpn,
+            psn,
+            mtu: port.active_mtu,
+            rd_atomic: 0,
+            gid: gid.as_ref().map(|entry| entry.gid),
+        };
+        let (local, gid, link) = (local.clone(), *gid, port.link_layer);
+        self.recv.home.prepared = Some(Prepared { local, endpoint, gid, link });
+        Ok(DatagramEndpoint { lid, qpn, qkey, gid: endpoint.gid })
+    }
+
+    /// Where datagrams to `peer` go, from the port that this was [brought up](Self::bring_up) on. One call to the kernel on
+    /// Ethernet: keep it for many datagrams.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::State`] unless brought up; [`Error::MissingAttribute`] and [`Error::Invalid`] as for
+    /// [`connect`](QueuePair::connect); as [`Context::create_ah`].
+    pub fn destination(&self, peer: &DatagramEndpoint) -> Result<Destination<P>, Error> {
+        let Some(Prepared { local, gid, link, .. }) = &self.recv.home.prepared else {
+            return Err(Error::State {
+                verb: "create_ah",
+                state: self.state(),
+                needs: QpState::ReadyToSend,
+            });
+        };
+        let route = route(*link, gid.as_ref(), peer.gid)?;
+        let attr = AhAttr { port: local.port, path: path(local, peer.lid, route) };
+        let ah = self.recv.home.context.create_ah_of(self.core().pd(), &attr)?;
+        Ok(ah.to(peer.qpn, peer.qkey))
+    }
+}
+
+/// The way to a peer: its LID or its GID, and what this side sends with.
+fn path(local: &Local, dlid: u16, route: Option<(Gid, u8)>) -> Path {
+    Path {
+        dlid,
+        grh: route.map(|(dgid, sgid_index)| GlobalRoute {
+            dgid,
+            sgid_index,
+            hop_limit: local.hop_limit,
+            traffic_class: local.traffic_class,
+            flow_label: 0,
+        }),
+        service_level: local.service_level,
+        src_path_bits: 0,
+        static_rate: 0,
     }
 }
 
@@ -617,10 +713,10 @@ impl<P: Provider> QueuePair<P> {
 fn route(
     link: LinkLayer,
     own: Option<&GidEntry>,
-    peer: &Endpoint,
-) -> Result<Option<(uverbs_core::attr::Gid, u8)>, Error> {
+    peer: Option<Gid>,
+) -> Result<Option<(Gid, u8)>, Error> {
     let ethernet = link == LinkLayer::Ethernet;
-    match (own, peer.gid) {
+    match (own, peer) {
         (None, _) if !ethernet => Ok(None),
         (Some(_), None) | (None, _) if ethernet => Err(Error::MissingAttribute {
             verb: "connect",

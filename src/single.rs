@@ -5,14 +5,14 @@ use uverbs_core::memory::frame::Frame;
 use uverbs_core::queues::work::{PostError, Remote, Wr};
 
 use crate::provider::Provider;
-use crate::transport::Rc;
-use crate::{Batch, QueuePair, Rejected, SendQueue};
+use crate::transport::{Connected, Reliable, Transport, Ud};
+use crate::{Batch, Destination, QueuePair, Rejected, SendQueue};
 
-impl<P: Provider> SendQueue<P, Rc> {
+impl<P: Provider, T: Transport> SendQueue<P, T> {
     #[inline(always)]
     fn single<E>(
         &mut self,
-        write: impl FnOnce(&mut Batch<'_, P, Rc>) -> Result<(), E>,
+        write: impl FnOnce(&mut Batch<'_, P, T>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut batch = self.batch();
         write(&mut batch)?;
@@ -23,8 +23,8 @@ impl<P: Provider> SendQueue<P, Rc> {
 
 /// Writes each single post for a send queue, and for a queue pair whose send queue does it.
 macro_rules! singles {
-    ($($(#[$doc:meta])* $name:ident = $batch:ident($($arg:ident: $of:ty),*) or $error:ty;)*) => {
-        impl<P: Provider> SendQueue<P, Rc> {$(
+    ($kind:ident; $($(#[$doc:meta])* $name:ident = $batch:ident($($arg:ident: $of:ty),*) or $error:ty;)*) => {
+        impl<P: Provider, T: $kind> SendQueue<P, T> {$(
             $(#[$doc])*
             #[inline(always)]
             pub fn $name(&mut self, wr: impl Into<Wr>, $($arg: $of),*) -> Result<(), $error> {
@@ -32,7 +32,7 @@ macro_rules! singles {
             }
         )*}
 
-        impl<P: Provider> QueuePair<P> {$(
+        impl<P: Provider, T: $kind> QueuePair<P, T> {$(
             $(#[$doc])*
             #[inline(always)]
             pub fn $name(&mut self, wr: impl Into<Wr>, $($arg: $of),*) -> Result<(), $error> {
@@ -43,6 +43,8 @@ macro_rules! singles {
 }
 
 singles! {
+    Connected;
+
     /// Posts one SEND and rings: [`Batch::send`] in a batch of one. Several at a time cost less in one batch.
     ///
     /// # Errors
@@ -87,6 +89,24 @@ singles! {
     /// [`Rejected`] with the frame.
     post_write_imm = write_imm(frame: Frame, to: Remote, imm: u32) or Rejected;
 
+    /// Posts one SEND of copied bytes and rings: [`Batch::send_inline`] in a batch of one.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::InlineTooLong`] over the queue pair's `max_inline_data`; [`SendQueue::explain`] says by how much.
+    post_send_inline = send_inline(data: &[u8]) or PostError;
+
+    /// Posts one RDMA WRITE of copied bytes and rings: [`Batch::write_inline`] in a batch of one.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::InlineTooLong`] over the queue pair's `max_inline_data`; [`SendQueue::explain`] says by how much.
+    post_write_inline = write_inline(data: &[u8], to: Remote) or PostError;
+}
+
+singles! {
+    Reliable;
+
     /// Posts one RDMA READ and rings: [`Batch::read`] in a batch of one.
     ///
     /// # Errors
@@ -107,23 +127,9 @@ singles! {
     ///
     /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
     post_fetch_add = fetch_add(frame: Frame, remote: Remote, add: u64) or Rejected;
-
-    /// Posts one SEND of copied bytes and rings: [`Batch::send_inline`] in a batch of one.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError::InlineTooLong`] over the queue pair's `max_inline_data`; [`SendQueue::explain`] says by how much.
-    post_send_inline = send_inline(data: &[u8]) or PostError;
-
-    /// Posts one RDMA WRITE of copied bytes and rings: [`Batch::write_inline`] in a batch of one.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError::InlineTooLong`] over the queue pair's `max_inline_data`; [`SendQueue::explain`] says by how much.
-    post_write_inline = write_inline(data: &[u8], to: Remote) or PostError;
 }
 
-impl<P: Provider> SendQueue<P, Rc> {
+impl<P: Provider, T: Transport> SendQueue<P, T> {
     /// What a refused post would have needed: limit and value beside the bare reason. `asked` is what was too much of: bytes, or
     /// entries of a list.
     ///
@@ -150,5 +156,37 @@ impl<P: Provider> SendQueue<P, Rc> {
             _ => return error.into(),
         };
         Error::Limit { verb: "post_send", what, value: asked as u64, limit }
+    }
+}
+
+impl<P: Provider> SendQueue<P, Ud> {
+    /// Posts one datagram and rings: [`Batch::send_to`] in a batch of one.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame.
+    #[inline(always)]
+    pub fn post_send_to(
+        &mut self,
+        wr: impl Into<Wr>,
+        frame: Frame,
+        to: &Destination<P>,
+    ) -> Result<(), Rejected> {
+        self.single(|batch| batch.send_to(wr, frame, to))
+    }
+
+    /// Posts one datagram of copied bytes and rings: [`Batch::send_inline_to`] in a batch of one.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; [`explain`](Self::explain) has limit and value.
+    #[inline(always)]
+    pub fn post_send_inline_to(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: &[u8],
+        to: &Destination<P>,
+    ) -> Result<(), PostError> {
+        self.single(|batch| batch.send_inline_to(wr, data, to))
     }
 }

@@ -17,7 +17,7 @@ use uverbs_core::provider::SendOps;
 use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
 
 use crate::provider::Provider;
-use crate::transport::{Rc, Transport};
+use crate::transport::{Connected, Rc, Reliable, Transport};
 use crate::unrung::Unrung;
 use crate::{Any, Rejected};
 
@@ -34,10 +34,10 @@ use crate::{Any, Rejected};
 #[derive(Debug)]
 pub struct SendQueue<P: Provider = Any, T: Transport = Rc> {
     // Before `core`: its pointers go into memory that `core` keeps.
-    sq: P::Sq,
+    pub(crate) sq: P::Sq,
     core: Arc<QpCore>,
-    domain: u64,
-    unrung: Unrung,
+    pub(crate) domain: u64,
+    pub(crate) unrung: Unrung,
     // `Cell` makes it `!Sync` whatever the provider's type is.
     _transport: PhantomData<(T, std::cell::Cell<()>)>,
 }
@@ -134,8 +134,8 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
 #[derive(Debug)]
 #[must_use = "nothing is posted until `ring`"]
 pub struct Batch<'q, P: Provider = Any, T: Transport = Rc> {
-    queue: &'q mut SendQueue<P, T>,
-    at: <P::Sq as SendOps>::Cursor,
+    pub(crate) queue: &'q mut SendQueue<P, T>,
+    pub(crate) at: <P::Sq as SendOps>::Cursor,
 }
 
 impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
@@ -208,7 +208,7 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
 }
 
 /// Of the safe posts: the frame's present length is what is sent.
-impl<P: Provider> Batch<'_, P, Rc> {
+impl<P: Provider, T: Connected> Batch<'_, P, T> {
     /// SEND from a frame, which is the device's from here on:
     ///
     /// ```compile_fail,E0382
@@ -264,55 +264,6 @@ impl<P: Provider> Batch<'_, P, Rc> {
         imm: u32,
     ) -> Result<(), Rejected> {
         self.frame(wr.into(), SendOp::WriteImm(to, imm), frame.sge(), frame)
-    }
-
-    /// RDMA READ of the frame's length from the peer's memory.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejected`] with the frame.
-    #[inline(always)]
-    #[doc(alias = "IBV_WR_RDMA_READ")]
-    pub fn read(&mut self, wr: impl Into<Wr>, frame: Frame, from: Remote) -> Result<(), Rejected> {
-        self.frame(wr.into(), SendOp::Read(from), frame.sge(), frame)
-    }
-
-    /// Atomic compare-and-swap on eight aligned bytes of the peer's memory. The old value stands in the frame's first eight
-    /// bytes, in the byte order of this host.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
-    #[inline(always)]
-    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
-    pub fn compare_swap(
-        &mut self,
-        wr: impl Into<Wr>,
-        frame: Frame,
-        remote: Remote,
-        compare: u64,
-        swap: u64,
-    ) -> Result<(), Rejected> {
-        let op = SendOp::CompareSwap { remote, compare, swap };
-        self.frame(wr.into(), op, word(&frame), frame)
-    }
-
-    /// Atomic fetch-and-add on eight aligned bytes of the peer's memory. The old value stands in the frame's first eight bytes,
-    /// in the byte order of this host.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
-    #[inline(always)]
-    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
-    pub fn fetch_add(
-        &mut self,
-        wr: impl Into<Wr>,
-        frame: Frame,
-        remote: Remote,
-        add: u64,
-    ) -> Result<(), Rejected> {
-        self.frame(wr.into(), SendOp::FetchAdd { remote, add }, word(&frame), frame)
     }
 
     /// SEND of bytes that are copied into the work request: they are yours at once.
@@ -373,6 +324,65 @@ impl<P: Provider> Batch<'_, P, Rc> {
     }
 }
 
+/// Of the safe posts: what a transport without acknowledgements doesn't have.
+///
+/// ```compile_fail,E0599
+/// # fn f(batch: &mut uverbs::Batch<'_, uverbs::Any, uverbs::transport::Uc>, frame: uverbs::Frame) {
+/// let from = uverbs::Remote { addr: 0, rkey: 0 };
+/// batch.read(1, frame, from).unwrap(); // UC has no READ
+/// # }
+/// ```
+impl<P: Provider, T: Reliable> Batch<'_, P, T> {
+    /// RDMA READ of the frame's length from the peer's memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame.
+    #[inline(always)]
+    #[doc(alias = "IBV_WR_RDMA_READ")]
+    pub fn read(&mut self, wr: impl Into<Wr>, frame: Frame, from: Remote) -> Result<(), Rejected> {
+        self.frame(wr.into(), SendOp::Read(from), frame.sge(), frame)
+    }
+
+    /// Atomic compare-and-swap on eight aligned bytes of the peer's memory. The old value stands in the frame's first eight
+    /// bytes, in the byte order of this host.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
+    #[inline(always)]
+    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    pub fn compare_swap(
+        &mut self,
+        wr: impl Into<Wr>,
+        frame: Frame,
+        remote: Remote,
+        compare: u64,
+        swap: u64,
+    ) -> Result<(), Rejected> {
+        let op = SendOp::CompareSwap { remote, compare, swap };
+        self.frame(wr.into(), op, word(&frame), frame)
+    }
+
+    /// Atomic fetch-and-add on eight aligned bytes of the peer's memory. The old value stands in the frame's first eight bytes,
+    /// in the byte order of this host.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
+    #[inline(always)]
+    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    pub fn fetch_add(
+        &mut self,
+        wr: impl Into<Wr>,
+        frame: Frame,
+        remote: Remote,
+        add: u64,
+    ) -> Result<(), Rejected> {
+        self.frame(wr.into(), SendOp::FetchAdd { remote, add }, word(&frame), frame)
+    }
+}
+
 /// Where an atomic's answer goes. A frame that is too short gives a piece that the post refuses.
 #[inline(always)]
 fn word(frame: &Frame) -> Sge {
@@ -388,11 +398,11 @@ fn word(frame: &Frame) -> Sge {
 /// data is copied at once.
 #[derive(Debug)]
 pub struct RawBatch<'b, 'q, P: Provider = Any, T: Transport = Rc> {
-    batch: &'b mut Batch<'q, P, T>,
+    pub(crate) batch: &'b mut Batch<'q, P, T>,
 }
 
-impl<P: Provider, T: Transport> RawBatch<'_, '_, P, T> {
-    /// Any operation.
+impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
+    /// Any operation that the transport has; [`PostError::BadOperation`] for another one.
     ///
     /// # Safety
     ///
@@ -409,13 +419,16 @@ impl<P: Provider, T: Transport> RawBatch<'_, '_, P, T> {
         op: SendOp,
         data: Data<'_>,
     ) -> Result<(), PostError> {
+        if !T::RELIABLE && op.is_answered() {
+            return Err(PostError::BadOperation);
+        }
         let Batch { queue, at } = &mut *self.batch;
         // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
         unsafe { queue.sq.post(at, wr.into(), op, data) }.map(|_| queue.unrung.note())
     }
 }
 
-impl<P: Provider> RawBatch<'_, '_, P, Rc> {
+impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
     /// SEND.
     ///
     /// # Safety
@@ -491,7 +504,9 @@ impl<P: Provider> RawBatch<'_, '_, P, Rc> {
         // SAFETY: the caller's promise.
         unsafe { self.post(wr, SendOp::WriteImm(to, imm), data) }
     }
+}
 
+impl<P: Provider, T: Reliable> RawBatch<'_, '_, P, T> {
     /// RDMA READ into a scatter list.
     ///
     /// # Safety

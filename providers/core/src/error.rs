@@ -403,6 +403,8 @@ mod tests {
             (PostError::MessageTooLong, Errno::EINVAL),
             (PostError::BadData, Errno::EINVAL),
             (PostError::ForeignBuffer, Errno::EINVAL),
+            (PostError::ForeignAddress, Errno::EINVAL),
+            (PostError::BadOperation, Errno::EINVAL),
             (PostError::DeviceGone, Errno::EIO),
             (PostError::Refused, Errno::EAGAIN),
         ] {

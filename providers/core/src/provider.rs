@@ -12,15 +12,16 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::Errno;
-use crate::attr::{DeviceAttr, DoorbellMode, PortAttr, QpCap};
+use crate::attr::{AhAttr, DeviceAttr, DoorbellMode, PortAttr, QpCap, QpType};
 use crate::error::Error;
 use crate::memory::frame::Frame;
+use crate::objects::ah::AhCore;
 use crate::objects::context::ContextCore;
 use crate::objects::cq::CqCore;
 use crate::objects::pd::PdCore;
 use crate::objects::qp::QpCore;
-use crate::queues::completion::{Completed, Failure};
-use crate::queues::work::{Data, PostError, SendOp, Sge, Wr};
+use crate::queues::completion::{Completed, Failure, Source};
+use crate::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
 
 /// A family of devices with one hardware interface.
 pub trait Provider: Sized + Debug + 'static {
@@ -29,9 +30,11 @@ pub trait Provider: Sized + Debug + 'static {
     /// The polling side of a completion queue.
     type Cq: CqOps;
     /// The posting side of a send queue.
-    type Sq: SendOps;
+    type Sq: SendOps<Ah = Self::Ah>;
     /// The posting side of a receive queue.
     type Rq: RecvOps;
+    /// An address handle.
+    type Ah: AhOps;
 
     /// What it is called in messages.
     const NAME: &'static str;
@@ -62,10 +65,12 @@ impl CqInit {
     }
 }
 
-/// What a reliable-connected queue pair is made from.
+/// What a queue pair is made from.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QpInit {
+    /// Transport service.
+    pub qp_type: QpType,
     /// Protection domain.
     pub pd: Arc<PdCore>,
     /// Where completions of sends go.
@@ -79,10 +84,17 @@ pub struct QpInit {
 }
 
 impl QpInit {
-    /// A queue pair of the default sizes.
+    /// A reliable connection of the default sizes.
     #[must_use]
     pub fn new(pd: Arc<PdCore>, send_cq: Arc<CqCore>, recv_cq: Arc<CqCore>) -> Self {
-        Self { pd, send_cq, recv_cq, cap: QpCap::default(), doorbell: DoorbellMode::default() }
+        Self {
+            qp_type: QpType::Rc,
+            pd,
+            send_cq,
+            recv_cq,
+            cap: QpCap::default(),
+            doorbell: DoorbellMode::default(),
+        }
     }
 
     /// Whether everything is of this open device. Handles and user indexes are counted per device file: one of another file names
@@ -110,8 +122,16 @@ impl QpInit {
     }
 }
 
-/// A queue pair just made: the kernel's object, and both posting sides.
-pub type NewQp<P> = (Arc<QpCore>, <P as Provider>::Sq, <P as Provider>::Rq);
+/// A queue pair just made.
+#[derive(Debug)]
+pub struct NewQp<P: Provider> {
+    /// The kernel's object.
+    pub core: Arc<QpCore>,
+    /// The posting side of sends.
+    pub sq: P::Sq,
+    /// The posting side of receives; of size 0 where receives come from elsewhere.
+    pub rq: P::Rq,
+}
 
 /// Making things on an open device.
 pub trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
@@ -149,12 +169,26 @@ pub trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// [`Error::Limit`], or the kernel's refusal.
     fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, P::Cq), Error>;
 
-    /// Creates a reliable-connected queue pair.
+    /// Creates a queue pair.
     ///
     /// # Errors
     ///
     /// [`Error::Invalid`] for objects of another context ([`QpInit::check_context`]), [`Error::Limit`], or the kernel's refusal.
     fn create_qp(&self, init: &QpInit) -> Result<NewQp<P>, Error>;
+
+    /// Creates an address handle.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a domain of another context, or without a global route on a port that needs one; [`Error::Limit`]; the
+    /// kernel's refusal.
+    fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<P::Ah, Error>;
+}
+
+/// An address handle: where datagrams go. A cheap handle.
+pub trait AhOps: Debug + Clone + Send + Sync + 'static {
+    /// The kernel's side of it.
+    fn core(&self) -> &AhCore;
 }
 
 /// Posting sends.
@@ -164,6 +198,8 @@ pub trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
 pub trait SendOps: Debug + Send {
     /// Tentative producer position.
     type Cursor: Copy + Debug;
+    /// Where datagrams go.
+    type Ah;
 
     /// The published position. Also takes back buffers of work requests that were written and never rung.
     fn begin(&mut self) -> Self::Cursor;
@@ -184,6 +220,25 @@ pub trait SendOps: Debug + Send {
         at: &mut Self::Cursor,
         wr: Wr,
         op: SendOp,
+        data: Data<'_>,
+    ) -> Result<u32, PostError>;
+
+    /// The same to a destination, on a queue pair whose transport is connectionless. The queue holds on to the address handle until the
+    /// work request is done, where the device asks for that.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post), and the address handle is of the queue pair's protection domain.
+    ///
+    /// # Errors
+    ///
+    /// The cursor is then as before. [`PostError::BadOperation`] for anything but a SEND.
+    unsafe fn post_to(
+        &mut self,
+        at: &mut Self::Cursor,
+        wr: Wr,
+        op: SendOp,
+        to: Destination<'_, Self::Ah>,
         data: Data<'_>,
     ) -> Result<u32, PostError>;
 
@@ -292,6 +347,9 @@ pub trait View: Debug + Copy {
     /// The local queue pair.
     fn qpn(&self) -> u32;
 
+    /// Where a received datagram came from. Of other completions it says nothing.
+    fn source(&self) -> Source;
+
     /// All of it at once.
     #[inline(always)]
     fn decode(&self) -> Decoded {
@@ -301,6 +359,7 @@ pub trait View: Debug + Copy {
             byte_len: self.byte_len(),
             immediate: self.immediate(),
             qpn: self.qpn(),
+            source: self.source(),
         }
     }
 }
@@ -318,6 +377,8 @@ pub struct Decoded {
     pub immediate: Option<u32>,
     /// See [`View::qpn`].
     pub qpn: u32,
+    /// See [`View::source`].
+    pub source: Source,
 }
 
 /// Polling.

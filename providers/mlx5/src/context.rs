@@ -2,26 +2,25 @@
 
 use std::sync::Arc;
 
-use uverbs_core::attr::{DeviceAttr, PortAttr};
+use uverbs_core::attr::{AhAttr, DeviceAttr, PortAttr};
 use uverbs_core::error::Error;
 use uverbs_core::memory::dbrec::Dbrecs;
 use uverbs_core::memory::pool::Pool;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::pd::PdCore;
-use uverbs_core::objects::qp::QpCore;
-use uverbs_core::provider::{ContextOps, CqInit, QpInit};
+use uverbs_core::provider::{ContextOps, CqInit, NewQp, QpInit};
 use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR, mlx5_ib_alloc_pd_resp,
-    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,
+    MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
+    mlx5_ib_alloc_pd_resp, mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,
 };
 use zerocopy::IntoBytes;
 
 use crate::create::{CqeSize, create_cq, create_qp};
 use crate::size::Limits;
 use crate::uar::Uars;
-use crate::{Cq, Mlx5, Rq, Sq};
+use crate::{Ah, Cq, Mlx5};
 
 const VERB: &str = "open_device";
 
@@ -42,6 +41,8 @@ pub struct Context {
     pub(crate) dbrecs: Dbrecs,
     pub(crate) indexes: UserIndexes,
     pub(crate) limits: Limits,
+    /// Whether CREATE_AH answers the peer's MAC address.
+    pub(crate) tells_mac: bool,
     device: DeviceAttr,
     pub(crate) core: Arc<ContextCore>,
 }
@@ -77,6 +78,7 @@ impl Context {
             memory,
             indexes: UserIndexes::default(),
             limits: Limits::new(&answer, &device, info.num_comp_vectors),
+            tells_mac: answer.cmds_supp_uhw & MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0,
             device,
             core,
         })
@@ -124,7 +126,11 @@ impl ContextOps<Mlx5> for Context {
         create_cq(self, init, CqeSize::default())
     }
 
-    fn create_qp(&self, init: &QpInit) -> Result<(Arc<QpCore>, Sq, Rq), Error> {
+    fn create_qp(&self, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
         create_qp(self, init)
+    }
+
+    fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {
+        Ah::create(self, pd, attr)
     }
 }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use uverbs_core::attr::QpCap;
+use uverbs_core::attr::{QpCap, QpType};
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::qp::CreateQp;
 use uverbs_core::error::Error;
@@ -24,7 +24,8 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq,
     mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_resp,
 };
-use uverbs_kernel_abi::qp::{IB_UVERBS_QPT_RC, ib_uverbs_qp_cap};
+use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
+use uverbs_mlx5_prm::wqe::Service;
 use zerocopy::IntoBytes;
 
 use crate::buffer::QpMemory;
@@ -126,10 +127,10 @@ pub(crate) fn create_cq(
     Ok((core, cq))
 }
 
-/// rdma-core `verbs.c:create_qp`, for a reliable connection with a receive queue of its own.
+/// rdma-core `verbs.c:create_qp`, with a receive queue of its own.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
     init.check_context(&context.core)?;
-    let send = SendSize::new(&init.cap, &context.limits)?;
+    let send = SendSize::new(init.qp_type, &init.cap, &context.limits)?;
     let recv = RecvSize::new(&init.cap, &context.limits)?;
     let Some(user_index) = context.indexes.take() else {
         let limit = 1 << 24;
@@ -160,7 +161,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         recv_cq: init.recv_cq.handle(),
         srq: None,
         user_handle: unique_id(),
-        qp_type: IB_UVERBS_QPT_RC.into(),
+        qp_type: init.qp_type.raw(),
         // As asked for: what the rounding gave is between the rings and the caller.
         cap: ib_uverbs_qp_cap {
             max_send_wr: init.cap.max_send_wr,
@@ -209,6 +210,11 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         doorbell: memory.register.doorbell(),
         qpn: created.qpn,
         room: Room { max_sge: send.max_sge, max_inline: send.max_inline },
+        service: match init.qp_type {
+            QpType::Rc => Service::Rc,
+            QpType::Uc => Service::Uc,
+            QpType::Ud => Service::Ud,
+        },
         shared: Arc::clone(&shared),
         memory: Arc::clone(&memory) as _,
     };
@@ -227,5 +233,5 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     let sq = unsafe { Sq::new(sq) };
     // SAFETY: as above.
     let rq = unsafe { Rq::new(rq) };
-    Ok((core, sq, rq))
+    Ok(NewQp { core, sq, rq })
 }

@@ -12,6 +12,7 @@
 
 use uverbs_core::order::device_memory;
 use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
+use uverbs_mlx5_prm::address::{DqpDct, mlx5_wqe_av};
 use uverbs_mlx5_prm::ctrl::{
     DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, MLX5_WQE_CTRL_CQ_UPDATE, MLX5_WQE_CTRL_FENCE,
     MLX5_WQE_CTRL_SOLICITED, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg,
@@ -39,7 +40,31 @@ pub(crate) struct Room {
     pub(crate) max_inline: u32,
 }
 
-/// The length of a work request's WQE in units of 16 bytes, or why it can't be posted.
+/// Units of 16 bytes of a control segment and an address vector.
+const DATAGRAM_HEAD: u32 = 1 + (size_of::<mlx5_wqe_av>() / DS_BYTES) as u32;
+
+/// The length of a datagram's WQE in units of 16 bytes, or why it can't be posted.
+#[inline(always)]
+pub(crate) fn measure_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+    match op {
+        SendOp::Send | SendOp::SendImm(_) => measure_data(DATAGRAM_HEAD, data, room),
+        _ => Err(PostError::BadOperation),
+    }
+}
+
+/// The length of a WQE of `head` units before its data.
+#[inline(always)]
+fn measure_data(head: u32, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+    match data {
+        Data::Inline(bytes) => Ok(head + inline_segments(bytes.len(), room)?),
+        Data::InlineList(pieces) => Ok(head + inline_segments(total_inline(pieces), room)?),
+        Data::One(sge) if sge.len > DATA_SEG_MAX => Err(PostError::MessageTooLong),
+        Data::One(sge) => Ok(head + u32::from(sge.len != 0)),
+        Data::List(list) => Ok(head + measure_list(list, room.max_sge)?.0),
+    }
+}
+
+/// The length of a connected work request's WQE in units of 16 bytes, or why it can't be posted.
 #[inline(always)]
 pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
     let (head, answered, atomic) = match op {
@@ -50,28 +75,17 @@ pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, P
     };
     match data {
         Data::Inline(_) | Data::InlineList(_) if answered => Err(PostError::BadData),
-        Data::Inline(bytes) => Ok(head + inline_segments(bytes.len(), room)?),
-        Data::InlineList(pieces) => Ok(head + inline_segments(total_inline(pieces), room)?),
-        Data::One(sge) => {
-            if sge.len > DATA_SEG_MAX {
-                return Err(PostError::MessageTooLong);
-            }
-            if atomic && sge.len != 8 {
-                return Err(PostError::BadData);
-            }
-            Ok(head + u32::from(sge.len != 0))
-        }
-        Data::List(list) => {
-            let (count, total) = measure_list(list, room.max_sge)?;
-            if atomic && (count, total) != (1, 8) {
-                return Err(PostError::BadData);
-            }
-            Ok(head + count)
-        }
+        Data::One(sge) if atomic && sge.len != 8 => Err(PostError::BadData),
+        Data::List(list) if atomic => match measure_list(list, room.max_sge)? {
+            (1, 8) => Ok(head + 1),
+            _ => Err(PostError::BadData),
+        },
+        _ => measure_data(head, data, room),
     }
 }
 
-/// WQEBBs of a WQE that [`measure`] found so long. One piece never needs more than one, which is worth knowing beforehand.
+/// WQEBBs of a connected WQE that [`measure`] found so long. One piece behind at most three segments never needs more than one, which is worth
+/// knowing beforehand.
 #[inline(always)]
 pub(crate) fn units(ds: u32, data: &Data<'_>) -> u32 {
     match data {
@@ -178,6 +192,17 @@ fn remote_segment(remote: Remote) -> Words {
     [seg.raddr.get().to_be(), pair(seg.rkey.get(), seg.reserved.get())]
 }
 
+/// A datagram's address vector: that of the handle, with queue pair and key put in.
+#[inline(always)]
+pub(crate) fn address_vector(template: &[Words; 3], qpn: u32, qkey: u32) -> [Words; 3] {
+    let dqp = DqpDct::ZERO.with_ext(true).with_qpn(qpn);
+    let [first, rest @ ..] = *template;
+    // Key and reserved word, then destination; rate, loopback and LID are the handle's (`mlx5_wqe_av`).
+    let destination = u64::from(dqp.0) << 32;
+    let first = [pair(qkey, 0), first[1] | destination.to_be()];
+    [first, rest[0], rest[1]]
+}
+
 /// Stores one segment.
 ///
 /// # Safety
@@ -193,13 +218,26 @@ pub(crate) unsafe fn store(to: *mut u8, words: Words) {
 ///
 /// # Safety
 ///
-/// `to` is aligned to 8 bytes and valid to write as many units of 16 bytes as [`measure`] said of this operation and data;
-/// nobody else reads or writes them now.
+/// `to` is aligned to 8 bytes and valid to write as many units of 16 bytes as [`measure`] said of this operation and data, or
+/// [`measure_datagram`] where there is an address vector; nobody else reads or writes them now.
 #[inline(always)]
-pub(crate) unsafe fn write(to: *mut u8, ctrl: Words, op: &SendOp, data: &Data<'_>) {
+pub(crate) unsafe fn write(
+    to: *mut u8,
+    ctrl: Words,
+    to_peer: Option<&[Words; 3]>,
+    op: &SendOp,
+    data: &Data<'_>,
+) {
     // SAFETY: a WQE has a control segment at least.
     unsafe { store(to, ctrl) };
     let mut at = to.wrapping_add(DS_BYTES);
+    if let Some(segments) = to_peer {
+        for segment in segments {
+            // SAFETY: `measure_datagram` counted them.
+            unsafe { store(at, *segment) };
+            at = at.wrapping_add(DS_BYTES);
+        }
+    }
     let (remote, operands) = match *op {
         SendOp::Write(remote) | SendOp::WriteImm(remote, _) | SendOp::Read(remote) => {
             (Some(remote), None)
@@ -397,12 +435,13 @@ impl Ring {
         index: u32,
         ds: u32,
         ctrl: Words,
+        to_peer: Option<[Words; 3]>,
         op: SendOp,
         data: Data<'_>,
     ) {
         let mut aside = [[0u64; 2]; DS_MAX as usize];
         // SAFETY: room for the longest WQE.
-        unsafe { write(aside.as_mut_ptr().cast(), ctrl, &op, &data) };
+        unsafe { write(aside.as_mut_ptr().cast(), ctrl, to_peer.as_ref(), &op, &data) };
         let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
         // SAFETY: the caller's promise.
         unsafe { self.copy_in(index, bytes) };

@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use uverbs_core::attr::{DeviceAttr, PortAttr};
+use uverbs_core::attr::{AhAttr, DeviceAttr, PortAttr};
 use uverbs_core::error::Error;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::pd::PdCore;
-use uverbs_core::objects::qp::QpCore;
-use uverbs_core::provider::{ContextOps, CqInit, QpInit};
+use uverbs_core::provider::{ContextOps, CqInit, NewQp, QpInit};
 use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_RXE;
 
 use crate::create::{create_cq, create_qp};
-use crate::{Cq, Rq, Rxe, Sq};
+use crate::{Ah, Cq, Rxe};
 
 /// What the device can do.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +81,11 @@ impl ContextOps<Rxe> for Context {
         create_cq(self, init)
     }
 
-    fn create_qp(&self, init: &QpInit) -> Result<(Arc<QpCore>, Sq, Rq), Error> {
+    fn create_qp(&self, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
         create_qp(self, init)
+    }
+
+    fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {
+        Ah::create(self, pd, attr)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use memmap2::{Advice, MmapRaw};
 use uverbs_core::Errno;
-use uverbs_core::attr::QpCap;
+use uverbs_core::attr::{QpCap, QpType};
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::qp::CreateQp;
@@ -21,7 +21,7 @@ use uverbs_core::objects::qp::{QpCore, QpParts};
 use uverbs_core::provider::{CqInit, NewQp, QpInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
-use uverbs_kernel_abi::qp::{IB_UVERBS_QPT_RC, ib_uverbs_qp_cap};
+use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 use uverbs_kernel_abi::rxe::{mminfo, rxe_create_cq_resp, rxe_create_qp_resp};
 use uverbs_kernel_abi::wc::ib_uverbs_wc;
 use zerocopy::IntoBytes;
@@ -130,7 +130,7 @@ fn check(cap: &QpCap, limits: &Limits) -> Result<(), Error> {
     limit(CREATE_QP, "max_inline_data", cap.max_inline_data, MAX_INLINE)
 }
 
-/// rdma-core `rxe.c:rxe_create_qp`, for a reliable connection with a receive queue of its own. There is no doorbell to choose.
+/// rdma-core `rxe.c:rxe_create_qp`, with a receive queue of its own. There is no doorbell to choose.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
     init.check_context(&context.core)?;
     check(&init.cap, &context.limits)?;
@@ -144,7 +144,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         recv_cq: init.recv_cq.handle(),
         srq: None,
         user_handle: unique_id(),
-        qp_type: IB_UVERBS_QPT_RC.into(),
+        qp_type: init.qp_type.raw(),
         cap: ib_uverbs_qp_cap {
             max_send_wr: init.cap.max_send_wr,
             max_recv_wr: init.cap.max_recv_wr,
@@ -206,6 +206,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         shared: Arc::clone(&shared),
         kick: kick.clone(),
         qpn: created.qpn,
+        datagrams: init.qp_type == QpType::Ud,
         memory: Arc::clone(&memory) as _,
     };
     let rq = RqParts {
@@ -221,5 +222,5 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
     let sq = unsafe { Sq::new(sq) };
     // SAFETY: as above.
     let rq = unsafe { Rq::new(rq) };
-    Ok((core, sq, rq))
+    Ok(NewQp { core, sq, rq })
 }

@@ -1,8 +1,9 @@
-//! The uverbs provider for Linux's soft-RoCE, `rdma_rxe`: reliable connections over any Ethernet interface.
+//! The uverbs provider for Linux's soft-RoCE, `rdma_rxe`: RDMA over any Ethernet interface.
 //!
 //! | file | what |
 //! |---|---|
 //! | `context` | opening, and the limits that the driver answers |
+//! | `ah` | address handles, which the kernel keeps |
 //! | `create` | the driver's part of making completion queues and queue pairs |
 //! | `ring` | a queue that is mapped from the kernel: two indexes, and elements of one size |
 //! | `token` | which work request a completion is of: what stands in the kernel's `wr_id` |
@@ -22,6 +23,7 @@
 //! A queue pair that failed looks at its receive queue no more. Receives that are posted after that come back flushed only when
 //! a completion had already told of the failure; else when the queue pair is destroyed, as with rdma-core's provider.
 
+mod ah;
 mod context;
 mod cq;
 mod create;
@@ -42,6 +44,7 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::Provider;
 
+pub use ah::Ah;
 pub use context::Context;
 pub use cq::Cq;
 pub use rq::{RecvCursor, Rq};
@@ -57,6 +60,7 @@ impl Provider for Rxe {
     type Cq = Cq;
     type Sq = Sq;
     type Rq = Rq;
+    type Ah = Ah;
 
     const NAME: &'static str = "rxe";
 

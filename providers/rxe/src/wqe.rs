@@ -12,7 +12,7 @@
 use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
 use uverbs_kernel_abi::rxe::{
     rxe_dma_info, rxe_recv_wqe, rxe_send_wqe, rxe_send_wr, rxe_send_wr_atomic, rxe_send_wr_rdma,
-    rxe_sge,
+    rxe_send_wr_ud, rxe_sge,
 };
 use uverbs_kernel_abi::wc as abi;
 
@@ -38,6 +38,14 @@ pub(crate) struct Size {
     pub(crate) bytes: u32,
     /// Entries that have bytes; empty ones are not written.
     pub(crate) entries: u32,
+}
+
+/// Whether a datagram can be posted, and its size.
+pub(crate) fn check_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, PostError> {
+    match op {
+        SendOp::Send | SendOp::SendImm(_) => check(op, data, room),
+        _ => Err(PostError::BadOperation),
+    }
 }
 
 /// Whether a send can be posted, and its size.
@@ -114,11 +122,15 @@ pub(crate) fn send_head(
     token: u64,
     flag: SendFlags,
     op: &SendOp,
+    to: Option<rxe_send_wr_ud>,
     is_inline: bool,
     size: Size,
 ) -> rxe_send_wqe {
     let mut wr =
         rxe_send_wr { wr_id: token, send_flags: flags(flag, is_inline), ..Default::default() };
+    if let Some(to) = to {
+        wr.set_ud(to);
+    }
     let (opcode, imm, iova) = match *op {
         SendOp::Send => (abi::IB_UVERBS_WR_SEND, 0, 0),
         SendOp::SendImm(imm) => (abi::IB_UVERBS_WR_SEND_WITH_IMM, imm, 0),
@@ -160,11 +172,12 @@ pub(crate) unsafe fn write_send(
     token: u64,
     flag: SendFlags,
     op: &SendOp,
+    peer: Option<rxe_send_wr_ud>,
     data: &Data<'_>,
     size: Size,
 ) {
     let is_inline = matches!(data, Data::Inline(_) | Data::InlineList(_));
-    let head = send_head(token, flag, op, is_inline, size);
+    let head = send_head(token, flag, op, peer, is_inline, size);
     // SAFETY: an element has room for a head, and is aligned as it needs.
     unsafe { to.cast::<rxe_send_wqe>().write(head) };
     let at = to.wrapping_add(SEND_HEAD);

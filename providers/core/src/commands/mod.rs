@@ -14,6 +14,7 @@
     reason = "a raw command may carry addresses; see the contract of Command::send"
 )]
 
+pub mod ah;
 pub mod channel;
 pub mod cq;
 pub mod device;

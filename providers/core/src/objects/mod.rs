@@ -1,5 +1,6 @@
 //! The kernel's objects, as handles that own them.
 
+pub mod ah;
 pub mod context;
 pub mod cq;
 pub mod event;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_kernel_abi::qp as abi;
 
-use crate::attr::{InitAttr, Path, QpAttr, QpCap, QpState, RtrAttr, RtsAttr};
+use crate::attr::{QpAttr, QpCap, QpState, Transition};
 use crate::error::Error;
 use crate::objects::cq::{CqCore, Message, Roles};
 use crate::objects::pd::PdCore;
@@ -129,74 +129,22 @@ impl QpCore {
         self.life().state
     }
 
-    /// RESET to INIT, or INIT to INIT.
+    /// A change of state on the way up. It tells which transport it is of by its attributes, and the kernel refuses those of another one.
     ///
     /// # Errors
     ///
-    /// [`Error::State`] from another state; the kernel's refusal.
-    pub fn init(&self, attr: &InitAttr) -> Result<(), Error> {
-        let mask =
-            abi::IB_QP_STATE | abi::IB_QP_PKEY_INDEX | abi::IB_QP_PORT | abi::IB_QP_ACCESS_FLAGS;
-        let command = abi::ib_uverbs_modify_qp {
-            attr_mask: mask,
-            pkey_index: attr.pkey_index,
-            port_num: attr.port,
-            qp_access_flags: attr.access.bits(),
-            ..Default::default()
-        };
-        self.modify(QpState::Init, &[QpState::Reset, QpState::Init], command)?;
-        self.life().port = attr.port;
+    /// [`Error::Limit`] for values that have no room in their fields; [`Error::State`] from another state; the kernel's refusal.
+    pub fn bring<A: Transition>(&self, attr: &A) -> Result<(), Error> {
+        const {
+            assert!(!matches!(A::TO, QpState::Reset), "a reset must reset the rings, too");
+        }
+        attr.check()?;
+        let command = attr.command(self.life().port);
+        self.modify(A::TO, A::FROM, command)?;
+        if command.attr_mask & abi::IB_QP_PORT != 0 {
+            self.life().port = command.port_num;
+        }
         Ok(())
-    }
-
-    /// INIT to RTR.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::State`] from another state; the kernel's refusal.
-    pub fn ready_to_receive(&self, attr: &RtrAttr) -> Result<(), Error> {
-        let mask = abi::IB_QP_STATE
-            | abi::IB_QP_AV
-            | abi::IB_QP_PATH_MTU
-            | abi::IB_QP_DEST_QPN
-            | abi::IB_QP_RQ_PSN
-            | abi::IB_QP_MAX_DEST_RD_ATOMIC
-            | abi::IB_QP_MIN_RNR_TIMER;
-        let command = abi::ib_uverbs_modify_qp {
-            attr_mask: mask,
-            dest: destination(&attr.path, self.life().port),
-            path_mtu: attr.path_mtu.raw(),
-            dest_qp_num: attr.dest_qpn,
-            rq_psn: attr.rq_psn,
-            max_dest_rd_atomic: attr.max_dest_rd_atomic,
-            min_rnr_timer: attr.min_rnr_timer.code(),
-            ..Default::default()
-        };
-        self.modify(QpState::ReadyToReceive, &[QpState::Init], command)
-    }
-
-    /// RTR to RTS.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::State`] from another state; the kernel's refusal.
-    pub fn ready_to_send(&self, attr: &RtsAttr) -> Result<(), Error> {
-        let mask = abi::IB_QP_STATE
-            | abi::IB_QP_SQ_PSN
-            | abi::IB_QP_MAX_QP_RD_ATOMIC
-            | abi::IB_QP_TIMEOUT
-            | abi::IB_QP_RETRY_CNT
-            | abi::IB_QP_RNR_RETRY;
-        let command = abi::ib_uverbs_modify_qp {
-            attr_mask: mask,
-            sq_psn: attr.sq_psn,
-            max_rd_atomic: attr.max_rd_atomic,
-            timeout: attr.timeout.code(),
-            retry_cnt: attr.retry_count,
-            rnr_retry: attr.rnr_retry,
-            ..Default::default()
-        };
-        self.modify(QpState::ReadyToSend, &[QpState::ReadyToReceive], command)
     }
 
     /// Any state to ERR: what is outstanding comes back flushed, and so does what is posted from now on.
@@ -325,25 +273,4 @@ unsafe fn tell(parts: &QpParts, message: fn(Arc<QpShared>, Roles) -> Message) {
         // SAFETY: as above.
         unsafe { parts.recv_cq.tell(told) };
     }
-}
-
-/// The path as MODIFY_QP takes it.
-fn destination(path: &Path, port: u8) -> abi::ib_uverbs_qp_dest {
-    let mut dest = abi::ib_uverbs_qp_dest {
-        dlid: path.dlid,
-        sl: path.service_level,
-        src_path_bits: path.src_path_bits,
-        static_rate: path.static_rate,
-        port_num: port,
-        ..Default::default()
-    };
-    if let Some(grh) = &path.grh {
-        dest.is_global = 1;
-        dest.dgid = grh.dgid.0;
-        dest.sgid_index = grh.sgid_index;
-        dest.hop_limit = grh.hop_limit;
-        dest.traffic_class = grh.traffic_class;
-        dest.flow_label = grh.flow_label;
-    }
-    dest
 }

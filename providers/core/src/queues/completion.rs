@@ -25,6 +25,68 @@ pub enum Completed {
     Other(u8),
 }
 
+/// Where a received datagram came from: what the device took from its headers.
+///
+/// One word, decoded on demand, so that a completion which nobody asks costs no more than its copy.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Source(u64);
+
+impl Source {
+    /// From its fields: the queue pair's number, 24 bits; the service level, 4 bits; whether a GRH came; the LID.
+    #[must_use]
+    pub const fn new(qpn: u32, service_level: u8, has_grh: bool, lid: u16) -> Self {
+        let low = qpn & 0xff_ffff | (service_level as u32 & 15) << 24 | (has_grh as u32) << 28;
+        Self(low as u64 | (lid as u64) << 32)
+    }
+
+    /// From the word that a ConnectX has in its completions: LID, then GRH, service level and queue pair (PRM "CQE",
+    /// `slid` and `flags_rqpn`).
+    #[inline]
+    #[must_use]
+    pub const fn from_mlx5(word: u64) -> Self {
+        // The upper half of the LID's word is not its.
+        Self(word & 0xffff_ffff_ffff)
+    }
+
+    /// The sender's queue pair number, 24 bits.
+    #[doc(alias = "src_qp")]
+    #[must_use]
+    pub const fn qpn(self) -> u32 {
+        self.0 as u32 & 0xff_ffff
+    }
+
+    /// The service level it came with; on Ethernet the priority.
+    #[must_use]
+    pub const fn service_level(self) -> u8 {
+        (self.0 >> 24) as u8 & 15
+    }
+
+    /// Whether the first 40 bytes of the buffer hold the packet's GRH; without, they hold nothing. On RoCE there is always one: of a packet by
+    /// IPv4 its last 20 bytes are the IPv4 header.
+    #[doc(alias = "IBV_WC_GRH")]
+    #[must_use]
+    pub const fn has_grh(self) -> bool {
+        self.0 >> 28 & 3 != 0
+    }
+
+    /// The sender's LID; on RoCE it has no meaning.
+    #[must_use]
+    pub const fn lid(self) -> u16 {
+        (self.0 >> 32) as u16
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("qpn", &format_args!("{:#x}", self.qpn()))
+            .field("service_level", &self.service_level())
+            .field("has_grh", &self.has_grh())
+            .field("lid", &self.lid())
+            .finish()
+    }
+}
+
 /// How a work request failed. IBTA vol 1, 11.6.2; the names are those of `enum ibv_wc_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_wc_status")]

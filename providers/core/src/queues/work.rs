@@ -27,6 +27,27 @@ pub struct Remote {
     pub rkey: u32,
 }
 
+/// Where a datagram goes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Destination<'a, A> {
+    /// The way.
+    pub ah: &'a A,
+    /// The peer's queue pair number, 24 bits.
+    pub qpn: u32,
+    /// The Q_Key that the peer's queue pair asks for. One with the highest bit set stands for the queue pair's own (IBTA vol 1,
+    /// 10.2.5).
+    pub qkey: u32,
+}
+
+// Not derived: that would ask it of the handle, too.
+impl<A> Clone for Destination<'_, A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A> Copy for Destination<'_, A> {}
+
 bitflags! {
     /// How a send work request is carried out.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,6 +142,15 @@ pub enum SendOp {
     },
 }
 
+impl SendOp {
+    /// Whether the peer answers with data: READ and atomics, which need a reliable transport.
+    #[inline]
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+}
+
 /// What a send carries, or where a READ or an atomic puts its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Data<'a> {
@@ -155,6 +185,10 @@ pub enum PostError {
     BadData,
     /// The buffer was registered in another protection domain.
     ForeignBuffer,
+    /// The address handle is of another protection domain.
+    ForeignAddress,
+    /// The queue pair's transport doesn't have this operation, or it is a datagram's and has no destination.
+    BadOperation,
     /// The device is gone: the kernel refused to hear of the last work requests. Only where a doorbell is a command (rxe).
     DeviceGone,
     /// The kernel refuses to look at the work requests rung last, which stand in the queue; `SendQueue::refused` has its errno. Each
@@ -174,9 +208,12 @@ impl PostError {
             Self::Full | Self::TooManySges | Self::InlineTooLong => Errno::ENOMEM,
             Self::DeviceGone => Errno::EIO,
             Self::Refused => Errno::EAGAIN,
-            Self::State | Self::MessageTooLong | Self::BadData | Self::ForeignBuffer => {
-                Errno::EINVAL
-            }
+            Self::State
+            | Self::MessageTooLong
+            | Self::BadData
+            | Self::ForeignBuffer
+            | Self::ForeignAddress
+            | Self::BadOperation => Errno::EINVAL,
         }
     }
 }
@@ -191,6 +228,8 @@ impl fmt::Display for PostError {
             Self::MessageTooLong => "more bytes than a message may have (2 GiB)",
             Self::BadData => "the answer of a READ or an atomic can't be inline, and an atomic's is eight bytes long",
             Self::ForeignBuffer => "the buffer was registered in another protection domain",
+            Self::ForeignAddress => "the address handle is of another protection domain",
+            Self::BadOperation => "the queue pair's transport doesn't have this operation",
             Self::DeviceGone => "the device is gone",
             Self::Refused => "the kernel refuses to look at the work requests that were rung last",
         })

@@ -15,6 +15,7 @@ use uverbs_core::provider::SendOps;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::user_index::UserIndexes;
+use uverbs_mlx5_prm::wqe::Service;
 
 use crate::cq::{CqParts, UNWRITTEN, fill};
 use crate::doorbell::Doorbell;
@@ -127,6 +128,7 @@ impl SendSide {
             doorbell,
             qpn: QPN,
             room,
+            service: Service::Rc,
             shared: Arc::clone(&shared),
             memory: Arc::new((Arc::clone(&ring), Arc::clone(&record), Arc::clone(&register))),
         };

@@ -24,7 +24,7 @@ fn qp(context: &Context, cap: QpCap) -> Result<QpCap, Error> {
     let (cq, _poller) = context.create_cq(&CqInit::new(16)).unwrap();
     let mut init = QpInit::new(pd, Arc::clone(&cq), cq);
     init.cap = cap;
-    context.create_qp(&init).map(|(core, ..)| *core.cap())
+    context.create_qp(&init).map(|qp| *qp.core.cap())
 }
 
 #[test]

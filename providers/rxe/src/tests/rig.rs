@@ -9,7 +9,7 @@ use uverbs_core::memory::mapping::Mapping;
 use uverbs_core::objects::mr::MrCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::objects::qp::QpCore;
-use uverbs_core::provider::{ContextOps, CqInit, Provider, QpInit, RecvOps, SendOps};
+use uverbs_core::provider::{ContextOps, CqInit, NewQp, Provider, QpInit, RecvOps, SendOps};
 use uverbs_core::queues::work::{Data, PostError, SendOp, Sge, Wr};
 
 use super::kernel::{Kernel, Queue};
@@ -44,7 +44,7 @@ impl Rig {
         let (cq_core, cq) = context.create_cq(&CqInit::new(entries)).unwrap();
         let mut init = QpInit::new(Arc::clone(&pd), Arc::clone(&cq_core), cq_core);
         init.cap = CAP;
-        let (qp, mut sq, mut rq) = context.create_qp(&init).unwrap();
+        let NewQp { core: qp, mut sq, mut rq } = context.create_qp(&init).unwrap();
         sq.enable(true);
         rq.enable(true);
         let [completions, recvs, sends] = <[_; 3]>::try_from(kernel.state().made.clone()).unwrap();

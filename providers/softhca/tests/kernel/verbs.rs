@@ -292,6 +292,16 @@ fn address_handles() {
     let mut without_grh = request;
     without_grh.attr.is_global = 0;
     assert_eq!(rig.ah(&without_grh), Err(Errno::EINVAL));
+    // `mlx5_ib_create_ah`: there must be room for the MAC, 10 bytes with the length in front.
+    let (bare, _) = rig.write(IB_USER_VERBS_CMD_CREATE_AH, &request, 4);
+    assert_eq!(bare.errno(rig.door()), Errno::EINVAL);
+    for (room, outcome) in [(0, Err(Errno::EINVAL)), (9, Err(Errno::EINVAL)), (10, Ok(()))] {
+        let (cmd, _) = rig.write(IB_USER_VERBS_CMD_CREATE_AH, &request, 4);
+        let (cmd, _) = cmd.output(&rig.arena, UVERBS_ATTR_UHW_OUT, room);
+        assert_eq!(cmd.send(rig.door()).map(drop), outcome, "{room}");
+    }
+    rig.destroy(UVERBS_OBJECT_AH, 0, ah).unwrap();
+    // What was refused left nothing behind.
     rig.destroy(UVERBS_OBJECT_PD, 0, pd).unwrap();
 }
 

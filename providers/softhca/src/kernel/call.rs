@@ -1,4 +1,4 @@
-//! The ioctl: checks header and attributes against the table of methods and hands a checked view to the handler.
+//! A command under way: header and attributes are checked against the table of methods, and the handler gets a checked view.
 //!
 //! Order of the checks and their errnos are those of `drivers/infiniband/core/uverbs_ioctl.c`
 //! (`ib_uverbs_ioctl`, `ib_uverbs_cmd_verbs`, `ib_uverbs_run_method`, `uverbs_set_attr`, `uverbs_process_attr`).
@@ -12,135 +12,14 @@ use uverbs_kernel_abi::ioctl::{
 use uverbs_kernel_abi::objects::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::methods;
-use super::objects::{Destroyed, Object};
-use super::user::{PAGE_SIZE, clear_user, copy_from_user, copy_to_user, is_cleared};
-use super::{Device, File};
+use crate::kernel::attr::{Access, AttrSpec, Kind};
+use crate::kernel::state::device::Device;
+use crate::kernel::state::file::File;
+use crate::kernel::state::objects::{Destroyed, Object};
+use crate::kernel::user::{PAGE_SIZE, clear_user, copy_from_user, copy_to_user, is_cleared};
 
 const HEADER: usize = size_of::<ib_uverbs_ioctl_hdr>();
 const ATTR: usize = size_of::<ib_uverbs_attr>();
-
-/// What is to be done with an object that an attribute names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// `UVERBS_ACCESS_NEW`: the handle is an output.
-    New,
-    /// `UVERBS_ACCESS_READ`: it must exist.
-    Read,
-    /// `UVERBS_ACCESS_DESTROY`: it is destroyed before the handler runs.
-    Destroy,
-}
-
-/// Kind of an attribute (`enum uverbs_attr_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Data from user space: in the attribute up to 8 bytes, else behind the address.
-    In,
-    /// Address of a buffer for data to user space.
-    Out,
-    /// A handle of the object type.
-    Idr(u16, Access),
-    /// A file descriptor of the object type.
-    Fd(u16, Access),
-}
-
-/// One attribute that a method knows.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AttrSpec {
-    /// `UVERBS_ATTR_*` or `MLX5_IB_ATTR_*`.
-    pub(crate) id: u16,
-    pub(crate) kind: Kind,
-    /// Shortest and longest payload.
-    pub(crate) min: u16,
-    pub(crate) max: u16,
-    /// A longer payload is fine if what is beyond is zero (`zero_trailing`).
-    pub(crate) grows: bool,
-    pub(crate) mandatory: bool,
-    /// It is read when the attribute is checked, so that a bad address shows before what is wrong with those behind.
-    pub(crate) read_early: bool,
-}
-
-impl AttrSpec {
-    const fn new(id: u16, kind: Kind, min: usize, max: usize, grows: bool) -> Self {
-        assert!(min <= max && max <= u16::MAX as usize);
-        Self {
-            id,
-            kind,
-            min: min as u16,
-            max: max as u16,
-            grows,
-            mandatory: true,
-            read_early: false,
-        }
-    }
-
-    /// `UVERBS_ATTR_PTR_IN` of `UVERBS_ATTR_TYPE`: exactly so many bytes.
-    pub(crate) const fn ptr_in(id: u16, len: usize) -> Self {
-        Self::new(id, Kind::In, len, len, false)
-    }
-
-    /// `UVERBS_ATTR_PTR_IN` of `UVERBS_ATTR_MIN_SIZE`.
-    pub(crate) const fn ptr_in_min(id: u16, min: usize) -> Self {
-        Self::new(id, Kind::In, min, u16::MAX as usize, false)
-    }
-
-    /// `UVERBS_ATTR_PTR_IN` of `UVERBS_ATTR_STRUCT`: may grow with zeros.
-    pub(crate) const fn struct_in(id: u16, min: usize, len: usize) -> Self {
-        Self::new(id, Kind::In, min, len, true)
-    }
-
-    /// `UVERBS_ATTR_CONST_IN`: a number in 8 bytes.
-    pub(crate) const fn const_in(id: u16) -> Self {
-        Self::new(id, Kind::In, 8, 8, false)
-    }
-
-    /// `UVERBS_ATTR_FLAGS_IN`: bits in 4 or 8 bytes.
-    pub(crate) const fn flags_in(id: u16) -> Self {
-        Self::new(id, Kind::In, 4, 8, false)
-    }
-
-    /// `UVERBS_ATTR_PTR_OUT` of `UVERBS_ATTR_TYPE`.
-    pub(crate) const fn ptr_out(id: u16, len: usize) -> Self {
-        Self::new(id, Kind::Out, len, len, false)
-    }
-
-    /// `UVERBS_ATTR_PTR_OUT` of `UVERBS_ATTR_MIN_SIZE`.
-    pub(crate) const fn ptr_out_min(id: u16, min: usize) -> Self {
-        Self::new(id, Kind::Out, min, u16::MAX as usize, false)
-    }
-
-    /// `UVERBS_ATTR_PTR_OUT` of `UVERBS_ATTR_STRUCT`.
-    pub(crate) const fn struct_out(id: u16, min: usize, len: usize) -> Self {
-        Self::new(id, Kind::Out, min, len, true)
-    }
-
-    /// `UVERBS_ATTR_IDR`.
-    pub(crate) const fn idr(id: u16, object: u16, access: Access) -> Self {
-        Self::new(id, Kind::Idr(object, access), 0, 0, false)
-    }
-
-    /// `UVERBS_ATTR_FD`.
-    pub(crate) const fn fd(id: u16, object: u16, access: Access) -> Self {
-        Self::new(id, Kind::Fd(object, access), 0, 0, false)
-    }
-
-    /// `UVERBS_ATTR_UHW`, the driver's input.
-    pub(crate) const UHW_IN: Self = Self::ptr_in_min(UVERBS_ATTR_UHW_IN, 0).optional();
-    /// `UVERBS_ATTR_UHW`, the driver's output.
-    pub(crate) const UHW_OUT: Self = Self::ptr_out_min(UVERBS_ATTR_UHW_OUT, 0).optional();
-
-    /// `UA_ALLOC_AND_COPY`.
-    pub(crate) const fn read_early(mut self) -> Self {
-        self.read_early = true;
-        self
-    }
-
-    /// `UA_OPTIONAL`.
-    pub(crate) const fn optional(mut self) -> Self {
-        self.mandatory = false;
-        self
-    }
-}
 
 /// One method of one object.
 #[derive(Debug)]
@@ -149,6 +28,31 @@ pub(crate) struct Method {
     pub(crate) method: u16,
     pub(crate) attrs: &'static [AttrSpec],
     pub(crate) handler: fn(&mut Call<'_>) -> Result<(), Errno>,
+}
+
+/// One write command.
+#[derive(Debug)]
+pub(crate) struct Write {
+    /// `IB_USER_VERBS_CMD_*`, or `IB_USER_VERBS_EX_CMD_*` with `IB_USER_VERBS_CMD_FLAG_EXTENDED`.
+    pub(crate) command: u32,
+    /// Bytes that the request and the room for the response must have at least; 0 for extended commands, which
+    /// `uapi_create_write` (`core/uverbs_uapi.c`) gives no least sizes.
+    pub(crate) request: usize,
+    pub(crate) response: usize,
+    pub(crate) handler: fn(&mut Call<'_>) -> Result<(), Errno>,
+}
+
+/// Everything that can be asked of a device.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) methods: &'static [Method],
+    pub(crate) writes: &'static [Write],
+}
+
+impl Table {
+    fn method(&self, object: u16, method: u16) -> Option<&'static Method> {
+        self.methods.iter().find(|known| known.object == object && known.method == method)
+    }
 }
 
 /// An attribute that passed its checks.
@@ -169,6 +73,8 @@ struct Attr {
 pub(crate) struct Call<'a> {
     pub(crate) device: &'a mut Device,
     pub(crate) file: &'a mut File,
+    /// The commands that this device has.
+    pub(crate) table: &'static Table,
     words: &'a mut [u64],
     attrs: Vec<Attr>,
     /// Handles allocated by this command; freed with what is in them unless the command succeeds.
@@ -179,7 +85,12 @@ pub(crate) struct Call<'a> {
 }
 
 /// Executes one `RDMA_VERBS_IOCTL`.
-pub(crate) fn ioctl(device: &mut Device, file: &mut File, words: &mut [u64]) -> Result<(), Errno> {
+pub(crate) fn ioctl(
+    device: &mut Device,
+    file: &mut File,
+    table: &'static Table,
+    words: &mut [u64],
+) -> Result<(), Errno> {
     let bytes = words.as_bytes();
     let Ok((header, rest)) = ib_uverbs_ioctl_hdr::read_from_prefix(bytes) else {
         return Err(Errno::EFAULT);
@@ -194,7 +105,7 @@ pub(crate) fn ioctl(device: &mut Device, file: &mut File, words: &mut [u64]) -> 
     if header.driver_id != RDMA_DRIVER_MLX5 {
         return Err(Errno::EINVAL);
     }
-    let method = methods::find(header.object_id, header.method_id).ok_or(Errno::EPROTONOSUPPORT)?;
+    let method = table.method(header.object_id, header.method_id).ok_or(Errno::EPROTONOSUPPORT)?;
     if device.gone {
         // `uverbs_disassociate_api` takes the handlers away. Those of destroy methods stay, so that a client can
         // put down what it holds; with the device gone there is nothing left to put down here either.
@@ -211,6 +122,7 @@ pub(crate) fn ioctl(device: &mut Device, file: &mut File, words: &mut [u64]) -> 
     let mut call = Call {
         device,
         file,
+        table,
         words,
         attrs: Vec::with_capacity(count),
         new_handles: Vec::new(),

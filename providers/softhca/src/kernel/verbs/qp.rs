@@ -25,11 +25,11 @@ use uverbs_kernel_abi::qp::{
 };
 use zerocopy::IntoBytes;
 
-use super::errno;
-use super::ioctl::{Call, zero_extended};
-use super::objects::{Object, Qp};
-use super::profile::{MAX_RQ_DESC, MAX_SQ_DESC};
+use crate::board::profile::{MAX_RQ_DESC, MAX_SQ_DESC};
 use crate::hca::{QpContext, Region, RqContext, Service, SqContext};
+use crate::kernel::call::{Call, zero_extended};
+use crate::kernel::state::device::errno;
+use crate::kernel::state::objects::{Object, Qp};
 use crate::uar::UarPage;
 
 /// Bytes of a WQEBB.
@@ -39,10 +39,117 @@ const DEFAULT_UIDX: u32 = 0xff_ffff;
 /// `MLX5_IB_INVALID_BFREG`.
 const INVALID_BFREG: u32 = 1 << 31;
 
+/// What a client asked for, after the checks of the core and of `check_qp_type`.
+struct Asked {
+    service: Service,
+    cap: ib_uverbs_qp_cap,
+    user_handle: u64,
+    pd: u32,
+    send_cq: u32,
+    recv_cq: u32,
+    sq_sig_all: bool,
+    /// Index of the event file, if one is given.
+    event_file: Option<u32>,
+    handle: u32,
+}
+
 /// QP.CREATE.
 pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
-    let cap: ib_uverbs_qp_cap = call.input(UVERBS_ATTR_CREATE_QP_CAP)?;
-    let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_QP_USER_HANDLE)?;
+    let asked = Asked::read(call)?;
+    let request = driver_request(call)?;
+    let queues = Queues::check(call, &asked.cap, &request)?;
+    let uar = uar_page(call, &request)?;
+
+    let pinned = call.device.pin_queue(request.buf_addr, queues.bytes(), request.db_addr)?;
+    let made = bind(call, &request, &queues, &uar, &asked);
+    let qpn = made.inspect_err(|_| call.device.unpin(pinned))?;
+
+    for held in [asked.pd, asked.send_cq, asked.recv_cq] {
+        call.file.objects.hold(held);
+    }
+    call.device.qp_owners.insert(qpn, (call.file.id, asked.handle));
+    let qp = Qp {
+        qpn,
+        service: asked.service,
+        pd: asked.pd,
+        send_cq: asked.send_cq,
+        recv_cq: asked.recv_cq,
+        user_handle: asked.user_handle,
+        async_file: call.file.events.async_file(asked.event_file),
+        async_events: 0,
+        cap: queues.cap(),
+        sq_sig_all: asked.sq_sig_all,
+        port: 0,
+        pinned,
+        _uar: uar,
+    };
+    call.put_object(asked.handle, Object::Qp(Box::new(qp)));
+    answer(call, qpn, asked.cap, queues.rq_count)
+}
+
+fn answer(
+    call: &mut Call<'_>,
+    qpn: u32,
+    cap: ib_uverbs_qp_cap,
+    rq_count: u32,
+) -> Result<(), Errno> {
+    let response =
+        mlx5_ib_create_qp_resp { bfreg_index: INVALID_BFREG, ..mlx5_ib_create_qp_resp::default() };
+    call.driver_output(response.as_bytes())?;
+    // `set_rq_size` clears what a QP without receive queue was asked for.
+    let answer = match rq_count {
+        0 => ib_uverbs_qp_cap { max_recv_wr: 0, max_recv_sge: 0, ..cap },
+        _ => cap,
+    };
+    call.output_or_zero(UVERBS_ATTR_CREATE_QP_RESP_CAP, &answer)?;
+    call.output(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &qpn)
+}
+
+impl Asked {
+    fn read(call: &Call<'_>) -> Result<Self, Errno> {
+        let cap: ib_uverbs_qp_cap = call.input(UVERBS_ATTR_CREATE_QP_CAP)?;
+        let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_QP_USER_HANDLE)?;
+        let kind = kind(call)?;
+        if call.has(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE) {
+            return Err(Errno::EINVAL);
+        }
+        let pd = call.object(UVERBS_ATTR_CREATE_QP_PD_HANDLE).ok_or(Errno::ENOENT)?;
+        let send_cq = call.object(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE).ok_or(Errno::ENOENT)?;
+        let recv_cq = match call.object(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE) {
+            Some(handle) => handle,
+            None if kind == IB_UVERBS_QPT_XRC_INI => send_cq,
+            None => return Err(Errno::ENOENT),
+        };
+        let flags = call.flags(
+            UVERBS_ATTR_CREATE_QP_FLAGS,
+            IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK
+                | IB_UVERBS_QP_CREATE_SCATTER_FCS
+                | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING
+                | IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING
+                | IB_UVERBS_QP_CREATE_SQ_SIG_ALL,
+        )?;
+        check_flags(kind, flags & !IB_UVERBS_QP_CREATE_SQ_SIG_ALL)?;
+        let service = service(kind)?;
+        // `process_create_flags`: a source number is for datagrams over an Ethernet underlay.
+        if call.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        Ok(Self {
+            cap,
+            user_handle,
+            service,
+            pd,
+            send_cq,
+            recv_cq,
+            sq_sig_all: flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL != 0,
+            event_file: call.object(UVERBS_ATTR_CREATE_QP_EVENT_FD),
+            handle: call.object(UVERBS_ATTR_CREATE_QP_HANDLE).ok_or(Errno::ENOENT)?,
+        })
+    }
+}
+
+/// The kind of the queue pair, if the core knows it.
+fn kind(call: &Call<'_>) -> Result<u8, Errno> {
     let kind = call.constant(UVERBS_ATTR_CREATE_QP_TYPE, u64::from(u32::MAX))?;
     let kind = u8::try_from(kind).map_err(|_| Errno::EINVAL)?;
     match kind {
@@ -53,87 +160,30 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
                 UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
                 UVERBS_ATTR_CREATE_QP_PD_HANDLE,
             ];
-            return Err(match others.into_iter().any(|attr| call.has(attr)) {
+            Err(match others.into_iter().any(|attr| call.has(attr)) {
                 true => Errno::EINVAL,
                 false => Errno::ENOENT,
-            });
+            })
         }
         // CAP_NET_RAW is not asked for: there are no raw packets here, for nobody.
-        IB_UVERBS_QPT_RAW_PACKET => return Err(Errno::EPERM),
+        IB_UVERBS_QPT_RAW_PACKET => Err(Errno::EPERM),
         IB_UVERBS_QPT_RC
         | IB_UVERBS_QPT_UC
         | IB_UVERBS_QPT_UD
         | IB_UVERBS_QPT_XRC_INI
-        | IB_UVERBS_QPT_DRIVER => {}
-        _ => return Err(Errno::EINVAL),
+        | IB_UVERBS_QPT_DRIVER => Ok(kind),
+        _ => Err(Errno::EINVAL),
     }
-    if call.has(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE) {
-        return Err(Errno::EINVAL);
-    }
-    let pd = call.object(UVERBS_ATTR_CREATE_QP_PD_HANDLE).ok_or(Errno::ENOENT)?;
-    let send_cq = call.object(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE).ok_or(Errno::ENOENT)?;
-    let recv_cq = match call.object(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE) {
-        Some(handle) => handle,
-        None if kind == IB_UVERBS_QPT_XRC_INI => send_cq,
-        None => return Err(Errno::ENOENT),
-    };
-    let flags = call.flags(
-        UVERBS_ATTR_CREATE_QP_FLAGS,
-        IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK
-            | IB_UVERBS_QP_CREATE_SCATTER_FCS
-            | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING
-            | IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING
-            | IB_UVERBS_QP_CREATE_SQ_SIG_ALL,
-    )?;
-    let others = flags & !IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
-    check_flags(kind, others)?;
-    // `check_qp_type`: transports that the HCA lacks.
-    if kind != IB_UVERBS_QPT_RC {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    // `process_create_flags`: a source number is for datagrams over an Ethernet underlay.
-    if call.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN) {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    let request = driver_request(call)?;
-    let queues = Queues::check(call, &cap, &request)?;
-    let uar = uar_page(call, &request)?;
+}
 
-    let pinned = call.device.pin(request.buf_addr, queues.bytes(), true)?;
-    let made = bind(call, &request, &queues, &uar, [pd, send_cq, recv_cq]);
-    let qpn = made.inspect_err(|_| call.device.unpin(pinned))?;
-
-    let handle = call.object(UVERBS_ATTR_CREATE_QP_HANDLE).ok_or(Errno::ENOENT)?;
-    for held in [pd, send_cq, recv_cq] {
-        call.file.objects.hold(held);
+/// `check_qp_type`: not the transports that the in-process device lacks.
+fn service(kind: u8) -> Result<Service, Errno> {
+    match kind {
+        IB_UVERBS_QPT_RC => Ok(Service::Rc),
+        IB_UVERBS_QPT_UC => Ok(Service::Uc),
+        IB_UVERBS_QPT_UD => Ok(Service::Ud),
+        _ => Err(Errno::EOPNOTSUPP),
     }
-    call.device.qp_owners.insert(qpn, (call.file.id, handle));
-    let event_file = call.object(UVERBS_ATTR_CREATE_QP_EVENT_FD);
-    let qp = Qp {
-        qpn,
-        pd,
-        send_cq,
-        recv_cq,
-        user_handle,
-        async_file: call.file.events.async_file(event_file),
-        async_events: 0,
-        cap: queues.cap(),
-        sq_sig_all: flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL != 0,
-        port: 0,
-        pinned,
-        _uar: uar,
-    };
-    call.put_object(handle, Object::Qp(Box::new(qp)));
-    let response =
-        mlx5_ib_create_qp_resp { bfreg_index: INVALID_BFREG, ..mlx5_ib_create_qp_resp::default() };
-    call.driver_output(response.as_bytes())?;
-    // `set_rq_size` clears what a QP without receive queue was asked for.
-    let answer = match queues.rq_count {
-        0 => ib_uverbs_qp_cap { max_recv_wr: 0, max_recv_sge: 0, ..cap },
-        _ => cap,
-    };
-    call.output_or_zero(UVERBS_ATTR_CREATE_QP_RESP_CAP, &answer)?;
-    call.output(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &qpn)
 }
 
 /// `check_creation_flags`.
@@ -270,12 +320,11 @@ fn bind(
     request: &mlx5_ib_create_qp,
     queues: &Queues,
     uar: &UarPage,
-    [pd, send_cq, recv_cq]: [u32; 3],
+    asked: &Asked,
 ) -> Result<u32, Errno> {
-    call.device.check_doorbell_record(request.db_addr)?;
     let objects = &call.file.objects;
-    let (pd, send_cq, recv_cq) =
-        (objects.pd(pd)?.pdn, objects.cq(send_cq)?.cqn, objects.cq(recv_cq)?.cqn);
+    let pd = objects.pd(asked.pd)?.pdn;
+    let (send_cq, recv_cq) = (objects.cq(asked.send_cq)?.cqn, objects.cq(asked.recv_cq)?.cqn);
     // Receive queue first, send queue behind it (`qp->sq.offset`).
     let rq = queues.log_rq_entries().map(|log| RqContext {
         region: Region::Flat { addr: request.buf_addr, len: queues.rq_bytes() },
@@ -288,7 +337,7 @@ fn bind(
     });
     let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
     let created = call.device.hca.create_qp(QpContext {
-        service: Service::Rc,
+        service: asked.service,
         pd,
         send_cq,
         recv_cq,

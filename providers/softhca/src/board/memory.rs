@@ -1,15 +1,11 @@
-//! Device memory: bytes that lie in the device. The processor reaches them through the BAR, work requests through keys, and
-//! both see the same.
+//! Device memory: bytes in the device itself. The processor reaches them through the BAR, work requests through keys; both
+//! see the same bytes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::BAR0_LEN;
+use super::bar::{DEVICE_MEMORY as IN_BAR, DEVICE_MEMORY_LEN as LEN};
 use crate::hca::{Dma, DmaFault};
 
-/// Bytes; the driver's map of them has 256 pages at most (Linux `include/linux/mlx5/driver.h`, `MLX5_MAX_MEMIC_PAGES`).
-pub(crate) const LEN: u64 = 256 << 10;
-/// Where they are in BAR 0: behind the doorbell pages.
-pub(crate) const IN_BAR: u64 = BAR0_LEN - LEN;
 /// Where they are for the HCA side: higher than any address of a bus that a processor has.
 pub(crate) const ON_BUS: u64 = 1 << 63;
 
@@ -40,13 +36,13 @@ impl DeviceMemory {
     }
 
     /// A load of the processor's. False if it is one from elsewhere in the BAR.
-    pub(super) fn load(&self, bar: u64, data: &mut [u8]) -> bool {
+    pub(crate) fn load(&self, bar: u64, data: &mut [u8]) -> bool {
         let Some(offset) = bar.checked_sub(IN_BAR) else { return false };
         self.at(offset, data.len() as u64, |bytes| data.copy_from_slice(bytes)).is_some()
     }
 
     /// A store of the processor's. False if it is one to elsewhere in the BAR.
-    pub(super) fn store(&self, bar: u64, data: &[u8]) -> bool {
+    pub(crate) fn store(&self, bar: u64, data: &[u8]) -> bool {
         let Some(offset) = bar.checked_sub(IN_BAR) else { return false };
         self.at(offset, data.len() as u64, |bytes| bytes.copy_from_slice(data)).is_some()
     }
@@ -54,9 +50,9 @@ impl DeviceMemory {
 
 /// What the HCA side reaches: the host's memory, and the device's.
 #[derive(Debug)]
-pub(super) struct WithDeviceMemory {
-    pub(super) host: Arc<dyn Dma + Sync>,
-    pub(super) memory: Arc<DeviceMemory>,
+pub(crate) struct WithDeviceMemory {
+    pub(crate) host: Arc<dyn Dma + Sync>,
+    pub(crate) memory: Arc<DeviceMemory>,
 }
 
 impl WithDeviceMemory {

@@ -17,9 +17,9 @@ use uverbs_kernel_abi::port::{
 };
 use zerocopy::IntoBytes;
 
-use super::Device;
-use super::ioctl::Call;
-use super::qp_modify::gid;
+use crate::kernel::call::Call;
+use crate::kernel::state::device::Device;
+use crate::kernel::verbs::qp_modify::gid;
 
 /// `link_layer`.
 const INFINIBAND: u8 = 1;

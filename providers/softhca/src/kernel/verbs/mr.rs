@@ -18,12 +18,11 @@ use uverbs_kernel_abi::objects::{
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::errno;
-use super::ioctl::Call;
-use super::objects::{Mr, Object};
-use super::user::{PAGE_SIZE, copy_from_user};
-use super::write::Write;
 use crate::hca::{Access, MkeyContext, Region};
+use crate::kernel::call::{Call, Write};
+use crate::kernel::state::device::errno;
+use crate::kernel::state::objects::{Mr, Object};
+use crate::kernel::user::{PAGE_SIZE, copy_from_user, probe};
 
 /// REG_MR.
 pub(crate) const REG_MR: Write = Write {
@@ -207,7 +206,7 @@ pub(crate) fn fault_in(command: &[u64], worth: impl FnOnce(u64) -> bool) {
     if let Some((start, len, writable)) = announced(command)
         && len.checked_next_multiple_of(PAGE_SIZE).is_some_and(worth)
     {
-        let _ = crate::memory::probe(start, len, writable);
+        let _ = probe(start, len, writable);
     }
 }
 

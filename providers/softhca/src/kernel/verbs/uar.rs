@@ -9,11 +9,11 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC,
 };
 
-use super::File;
-use super::ioctl::Call;
-use super::objects::{Object, Uar};
-use super::profile::MAX_UARS;
-use super::user::PAGE_SIZE;
+use crate::board::profile::MAX_UARS;
+use crate::kernel::call::Call;
+use crate::kernel::state::file::File;
+use crate::kernel::state::objects::{Object, Uar};
+use crate::kernel::user::PAGE_SIZE;
 use crate::uar::UAR_SIZE;
 
 /// First mmap command of the entries that the kernel numbers itself (`MLX5_IB_MMAP_OFFSET_START`).

@@ -7,9 +7,8 @@ use uverbs_kernel_abi::pd::{ib_uverbs_alloc_pd, ib_uverbs_alloc_pd_resp};
 use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_ALLOC_PD;
 use zerocopy::IntoBytes;
 
-use super::ioctl::Call;
-use super::objects::{Object, Pd};
-use super::write::Write;
+use crate::kernel::call::{Call, Write};
+use crate::kernel::state::objects::{Object, Pd};
 
 /// ALLOC_PD.
 pub(crate) const ALLOC_PD: Write = Write {

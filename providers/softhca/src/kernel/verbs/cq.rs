@@ -17,11 +17,11 @@ use uverbs_kernel_abi::objects::{
 };
 use zerocopy::IntoBytes;
 
-use super::errno;
-use super::ioctl::{Call, zero_extended};
-use super::objects::{Cq, Object};
-use super::profile::COMP_VECTORS;
+use crate::board::profile::COMP_VECTORS;
 use crate::hca::{CqContext, Region};
+use crate::kernel::call::{Call, zero_extended};
+use crate::kernel::state::device::errno;
+use crate::kernel::state::objects::{Cq, Object};
 
 /// CQ.CREATE.
 pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
@@ -62,7 +62,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     let bytes = u64::from(entries) * u64::from(request.cqe_size);
-    let pinned = call.device.pin(request.buf_addr, bytes, true)?;
+    let pinned = call.device.pin_queue(request.buf_addr, bytes, request.db_addr)?;
     let cqn = bind(call, &request, entries, flags);
     let (cqn, uar) = cqn.inspect_err(|_| call.device.unpin(pinned))?;
 
@@ -91,7 +91,6 @@ fn bind(
     entries: u32,
     flags: u32,
 ) -> Result<Bound, Errno> {
-    call.device.check_doorbell_record(request.db_addr)?;
     // Without the flag the kernel takes the first of the static pages, of which a context with UARs on demand
     // has none (EINVAL).
     if request.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX == 0 {

@@ -9,10 +9,9 @@ use uverbs_kernel_abi::qp::ib_uverbs_qp_dest;
 use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_CREATE_AH;
 use zerocopy::IntoBytes;
 
-use super::ioctl::Call;
-use super::objects::{Ah, Object};
-use super::qp_modify::path;
-use super::write::Write;
+use crate::kernel::call::{Call, Write};
+use crate::kernel::state::objects::{Ah, Object};
+use crate::kernel::verbs::qp_modify::path;
 
 /// CREATE_AH.
 pub(crate) const CREATE_AH: Write = Write {
@@ -48,18 +47,19 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
             ..ib_uverbs_qp_dest::default()
         },
     )?;
+    // `mlx5_ib_create_ah`: on RoCE the driver tells the MAC, and there must be room for it.
+    let resolves = call.device.profile.is_ethernet();
+    let shortest = std::mem::offset_of!(mlx5_ib_create_ah_resp, reserved);
+    if resolves && call.len(UVERBS_ATTR_UHW_OUT) < shortest {
+        return Err(Errno::EINVAL);
+    }
     if call.device.ahs >= call.device.profile.max_ah {
         return Err(Errno::ENOMEM);
     }
     call.device.ahs += 1;
     call.file.objects.hold(request.pd_handle);
     call.put_object(handle, Object::Ah(Ah { pd: request.pd_handle }));
-    let room = call.len(UVERBS_ATTR_UHW_OUT);
-    if call.device.profile.is_ethernet() && room != 0 {
-        let shortest = std::mem::offset_of!(mlx5_ib_create_ah_resp, reserved);
-        if room < shortest {
-            return Err(Errno::EINVAL);
-        }
+    if resolves {
         let response = mlx5_ib_create_ah_resp {
             response_length: shortest as u32,
             dmac: mac(&attr.grh.dgid),
@@ -82,8 +82,8 @@ fn mac(gid: &[u8; 16]) -> [u8; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::board::profile::Profile;
     use crate::hca::HcaConfig;
-    use crate::kernel::profile::Profile;
 
     #[test]
     fn both_gids_of_a_device_lead_to_its_mac() {

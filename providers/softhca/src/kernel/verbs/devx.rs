@@ -4,7 +4,7 @@
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT};
 
-use super::ioctl::Call;
+use crate::kernel::call::Call;
 
 /// Bytes of `general_obj_in_cmd_hdr` and of `general_obj_out_cmd_hdr` (PRM 12.1).
 pub(crate) const HEADER: usize = 16;

@@ -15,12 +15,12 @@ use uverbs_kernel_abi::write::{
     IB_USER_VERBS_EX_CMD_MODIFY_QP,
 };
 
-use super::ioctl::Call;
-use super::mr::{access_flags, rights};
-use super::objects::Object;
-use super::write::Write;
-use super::{Device, errno, transition};
 use crate::hca::{Access, AddressVector, Mtu, QpAttrs, QpState};
+use crate::kernel::call::{Call, Write};
+use crate::kernel::state::device::{Device, errno};
+use crate::kernel::state::objects::Object;
+use crate::kernel::transition;
+use crate::kernel::verbs::mr::{access_flags, rights};
 use crate::wire::Address;
 
 /// MODIFY_QP.
@@ -72,7 +72,7 @@ fn modify_ex(call: &mut Call<'_>) -> Result<(), Errno> {
 
 fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), Errno> {
     let qp = call.file.objects.qp(request.qp_handle)?;
-    let (qpn, port) = (qp.qpn, qp.port);
+    let (qpn, port, service) = (qp.qpn, qp.port, qp.service);
     check_ports(&mut request, port)?;
     let mask = request.attr_mask;
     let (actual, mut attrs) = call.device.hca.query_qp(qpn).map_err(errno)?;
@@ -93,7 +93,7 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), E
         return Err(Errno::EINVAL);
     }
     // mlx5_ib_modify_qp
-    if !transition::is_ok(from, to, mask) {
+    if !transition::is_ok(service, from, to, mask) {
         return Err(Errno::EINVAL);
     }
     let config = call.device.hca.config();

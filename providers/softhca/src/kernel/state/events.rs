@@ -12,15 +12,10 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use nix::unistd::close;
 use uverbs_kernel_abi::event::{ib_uverbs_async_event_desc, ib_uverbs_comp_event_desc};
-use uverbs_kernel_abi::objects::{
-    UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, UVERBS_OBJECT_ASYNC_EVENT,
-};
-use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL;
+use uverbs_kernel_abi::objects::{UVERBS_OBJECT_ASYNC_EVENT, UVERBS_OBJECT_COMP_CHANNEL};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::ioctl::Call;
-use super::user::{dup_if_same, fd_identity};
-use super::write::Write;
+use crate::kernel::user::{dup_if_same, fd_identity};
 
 /// Events that wait beside a full socket; more are lost. Each object has few under way, so this is never reached
 /// but by a client that never reads.
@@ -186,11 +181,7 @@ impl EventFiles {
     /// The device is gone: who waits on a completion channel reads an end of file (the kernel says EIO,
     /// `uverbs_completion_event_file_destroy_uobj`).
     pub(crate) fn hang_up(&mut self) {
-        for file in self
-            .files
-            .values_mut()
-            .filter(|file| file.kind == uverbs_kernel_abi::objects::UVERBS_OBJECT_COMP_CHANNEL)
-        {
+        for file in self.files.values_mut().filter(|file| file.kind == UVERBS_OBJECT_COMP_CHANNEL) {
             file.flush();
             let _ = nix::sys::socket::shutdown(
                 file.ours.as_raw_fd(),
@@ -237,35 +228,6 @@ impl EventFiles {
 /// An event as read from an async file.
 pub(crate) fn async_event(element: u64, event_type: u32) -> ib_uverbs_async_event_desc {
     ib_uverbs_async_event_desc { element, event_type, reserved: 0 }
-}
-
-/// ASYNC_EVENT.ALLOC: the attribute's check has made the file already.
-pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
-    match call.has(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE) {
-        true => Ok(()),
-        false => Err(Errno::EINVAL),
-    }
-}
-
-/// CREATE_COMP_CHANNEL (`ib_uverbs_create_comp_channel`).
-pub(crate) const CREATE_COMP_CHANNEL: Write = Write {
-    command: IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL,
-    request: size_of::<uverbs_kernel_abi::cq::ib_uverbs_create_comp_channel>(),
-    response: size_of::<uverbs_kernel_abi::cq::ib_uverbs_create_comp_channel_resp>(),
-    handler: create_comp_channel,
-};
-
-fn create_comp_channel(call: &mut Call<'_>) -> Result<(), Errno> {
-    use uverbs_kernel_abi::cq::{
-        ib_uverbs_create_comp_channel, ib_uverbs_create_comp_channel_resp,
-    };
-    let _request: ib_uverbs_create_comp_channel = call.request()?;
-    if !call.file.has_context() {
-        return Err(Errno::EINVAL);
-    }
-    let file = call.new_event_file(uverbs_kernel_abi::objects::UVERBS_OBJECT_COMP_CHANNEL)?;
-    let fd = call.file.events.fd(file).ok_or(Errno::EBADF)?;
-    call.respond(&ib_uverbs_create_comp_channel_resp { fd: fd.cast_unsigned() })
 }
 
 #[cfg(test)]

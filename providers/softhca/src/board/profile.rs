@@ -48,7 +48,8 @@ pub(crate) const MAX_UARS: u32 = 1 << 10;
 /// Identity and limits of one device.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
-    /// From which the rest is made.
+    /// Number of the device; the addresses are made from it.
+    #[cfg_attr(not(feature = "pci"), expect(dead_code, reason = "VHCA_ID of the PCI function"))]
     pub(crate) number: u16,
     /// `node_guid` as a number; its bytes in network order are those of the GID.
     pub(crate) guid: u64,

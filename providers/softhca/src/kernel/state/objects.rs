@@ -9,6 +9,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 
+use crate::hca::Service;
 use crate::uar::UarPage;
 
 /// A protection domain.
@@ -47,6 +48,7 @@ pub(crate) struct Cq {
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub(crate) qpn: u32,
+    pub(crate) service: Service,
     pub(crate) pd: u32,
     pub(crate) send_cq: u32,
     pub(crate) recv_cq: u32,

@@ -7,20 +7,7 @@ use uverbs_kernel_abi::objects::{
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_COMMAND_MASK, IB_USER_VERBS_CMD_FLAG_EXTENDED};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::ioctl::{Call, zero_extended};
-use super::methods::WRITES;
-
-/// One command.
-#[derive(Debug)]
-pub(crate) struct Write {
-    /// `IB_USER_VERBS_CMD_*`, or `IB_USER_VERBS_EX_CMD_*` with `IB_USER_VERBS_CMD_FLAG_EXTENDED`.
-    pub(crate) command: u32,
-    /// Bytes that the request and the room for the response must have at least; 0 for extended commands, which
-    /// `uapi_create_write` (`core/uverbs_uapi.c`) gives no least sizes.
-    pub(crate) request: usize,
-    pub(crate) response: usize,
-    pub(crate) handler: fn(&mut Call<'_>) -> Result<(), Errno>,
-}
+use crate::kernel::call::{Call, zero_extended};
 
 /// The handler of INVOKE_WRITE (`uverbs_std_types_device.c`, `uapi_get_method`).
 pub(crate) fn invoke(call: &mut Call<'_>) -> Result<(), Errno> {
@@ -29,7 +16,8 @@ pub(crate) fn invoke(call: &mut Call<'_>) -> Result<(), Errno> {
     if command & !(IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_CMD_COMMAND_MASK) != 0 {
         return Err(Errno::EINVAL);
     }
-    let write = WRITES.iter().find(|write| write.command == command).ok_or(Errno::EOPNOTSUPP)?;
+    let write =
+        call.table.writes.iter().find(|write| write.command == command).ok_or(Errno::EOPNOTSUPP)?;
     if call.len(UVERBS_ATTR_CORE_IN) < write.request
         || call.len(UVERBS_ATTR_CORE_OUT) < write.response
     {

@@ -26,23 +26,12 @@ use uverbs_kernel_abi::write::{
 };
 use zerocopy::IntoBytes;
 
-use super::Device;
-use super::ioctl::{Call, zero_extended};
-use super::profile::{
+use crate::board::profile::{
     BF_REG_SIZE, COMP_VECTORS, FW_VER, MAX_RQ_DESC, MAX_SGE, MAX_SQ_DESC, VENDOR_ID, VENDOR_PART_ID,
 };
-use super::write::Write;
-
-/// What GET_CONTEXT agreed on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Context {
-    /// 1: CQEs name QPs by their user index.
-    pub(crate) cqe_version: u8,
-    /// DEVX commands are allowed.
-    pub(crate) devx: bool,
-    /// Doorbell registers in static pages that were announced.
-    tot_bfregs: u32,
-}
+use crate::kernel::call::{Call, Write, zero_extended};
+use crate::kernel::state::device::Device;
+use crate::kernel::state::file::Context;
 
 /// DEVICE.GET_CONTEXT.
 pub(crate) fn get_context(call: &mut Call<'_>) -> Result<(), Errno> {

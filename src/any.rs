@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::{AhAttr, DeviceAttr, PortAttr};
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;

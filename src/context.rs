@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::{DeviceAttr, GidEntry, GidType, LinkLayer, PortAttr};
 use uverbs_core::doors::UverbsDoor;
 use uverbs_core::error::Error;
@@ -20,6 +20,15 @@ use crate::{Any, CompletionQueue, CompletionQueueBuilder, Device, Local, Protect
 
 /// An open device. A cheap handle: clones share it, and it closes when the last object made from it, a
 /// [`LocalPort`] included, is gone.
+///
+/// ```
+/// let context = uverbs::device("softhca0")?.open()?;
+/// let pd = context.alloc_pd()?;
+/// let cq = context.create_cq(256)?;
+/// let qp = context.queue_pair(&pd, &cq).build()?;
+/// println!("QP {:#x} on {}", qp.qpn(), context.device().name());
+/// # Ok::<(), uverbs::Error>(())
+/// ```
 #[doc(alias = "ibv_context")]
 #[derive(Debug)]
 pub struct Context<P: Provider = Any> {
@@ -81,6 +90,13 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// The kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// let attr = context.query_device()?;
+    /// println!("{}: {} queue pairs of {} work requests", attr.firmware(), attr.max_qp, attr.max_qp_wr);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_query_device")]
     #[doc(alias = "ibv_query_device_ex")]
     pub fn query_device(&self) -> Result<DeviceAttr, Error> {
@@ -92,6 +108,13 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// The kernel's refusal: `EINVAL` for a port that isn't there.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// let port = context.query_port(1)?;
+    /// println!("{}, {}, MTU {}", port.state, port.link_layer, port.active_mtu);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_query_port")]
     pub fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
         self.inner.provider.query_port(port)
@@ -101,18 +124,22 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for an index over the table's end; the kernel's refusal: `ENODATA` or `EINVAL` for an empty entry.
+    /// [`Error::Limit`] for an index over the table's end; [`Error::EmptyGid`], which names the entries in use, for an empty entry;
+    /// the kernel's refusal.
     #[doc(alias = "ibv_query_gid")]
     #[doc(alias = "ibv_query_gid_ex")]
     pub fn query_gid(&self, port: u8, index: u32) -> Result<GidEntry, Error> {
         let refused = match self.uverbs().query_gid_entry(port, index) {
-            Err(error) if error.errno() == Some(Errno::EINVAL) => error,
+            Err(error) if matches!(error.errno(), Some(Errno::EINVAL | Errno::ENODATA)) => error,
             other => return other,
         };
-        // Only now is the table's length worth a question.
+        // Only now is the table's length worth a question, and what is in it.
         let entries = self.query_port(port)?.gid_table_len;
         if index < entries {
-            return Err(refused);
+            let used = self.query_gid_table().map_err(|_| refused)?;
+            let used = used.iter().filter(|entry| entry.port == u32::from(port));
+            let used = used.map(|entry| entry.index).collect();
+            return Err(Error::EmptyGid { port, index, used });
         }
         Err(Error::Limit {
             verb: "query_gid",
@@ -127,6 +154,14 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// The kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// for entry in context.query_gid_table()? {
+    ///     println!("port {} index {}: {} ({})", entry.port, entry.index, entry.gid, entry.kind);
+    /// }
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_query_gid_table")]
     pub fn query_gid_table(&self) -> Result<Vec<GidEntry>, Error> {
         match self.uverbs().query_gid_table(USUAL_GIDS) {
@@ -176,8 +211,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, for a port that isn't there [`Error::Kernel`] with `EINVAL`; [`Error::Limit`] for a GID index that isn't
-    /// there; [`Error::Unsupported`] on an Ethernet port without GIDs.
+    /// The kernel's refusal, for a port that isn't there [`Error::Kernel`] with `EINVAL`; [`Error::Limit`] or [`Error::EmptyGid`] for a
+    /// GID index that isn't there; [`Error::Unsupported`] on an Ethernet port without GIDs.
     pub fn local_port(&self, local: &Local) -> Result<LocalPort, Error> {
         let core = Arc::clone(self.inner.provider.core());
         let device = *self.inner.provider.device_attr();
@@ -194,6 +229,13 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// The kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// let pd = context.alloc_pd()?;
+    /// let slab = pd.slab(4096, 16)?; // memory of this domain
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
         self.inner.provider.alloc_pd().map(ProtectionDomain::new)
@@ -201,9 +243,21 @@ impl<P: Provider> Context<P> {
 
     /// Creates a completion queue for at least `entries` completions.
     ///
+    /// A queue that overruns is lost. It needs room for all that its queue pairs may have outstanding: 256 for one that takes the
+    /// [defaults](crate::QpCap), 128 sends and 128 receives.
+    ///
     /// # Errors
     ///
     /// [`Error::Limit`] for 0 entries or more than the device has; the kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let (sends, receives) = (16, 64);
+    /// let cq = context.create_cq(sends + receives)?;
+    /// let qp = context.queue_pair(&pd, &cq).max_send_wr(sends).max_recv_wr(receives).build()?;
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_create_cq")]
     pub fn create_cq(&self, entries: u32) -> Result<CompletionQueue<P>, Error> {
         self.completion_queue(entries).build()
@@ -217,6 +271,15 @@ impl<P: Provider> Context<P> {
     }
 
     /// Begins a reliable-connected queue pair whose completions of both kinds go to `cq`.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let (sent, received) = (context.create_cq(128)?, context.create_cq(128)?);
+    /// let qp = context.queue_pair(&pd, &sent).recv_cq(&received).max_inline_data(128).build()?;
+    /// assert!(qp.cap().max_inline_data >= 128);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_create_qp")]
     pub fn queue_pair(
         &self,
@@ -230,7 +293,17 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// What reading the event file gives.
+    /// What reading the event file gives: `EIO` when the device is gone.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// use std::time::Duration;
+    ///
+    /// if let Some(event) = context.async_event(Duration::from_millis(10))? {
+    ///     println!("{:?} happened to {:?}", event.kind, event.element);
+    /// }
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_get_async_event")]
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>, Error> {
         match self.inner.events.next_within(timeout) {

@@ -211,6 +211,7 @@ impl<P: Provider> Batch<'_, P, Ud> {
             Ok(slot) => {
                 // SAFETY: the slot of the post just made.
                 unsafe { self.queue.sq.own(&self.at, slot, frame) };
+                self.queue.unrung.note();
                 Ok(())
             }
             Err(error) => Err(Rejected { error, frame }),
@@ -241,6 +242,7 @@ impl<P: Provider> RawBatch<'_, '_, P, Ud> {
             return Err(PostError::ForeignAddress);
         }
         // SAFETY: the caller's promise; the cursor is of this queue's last `begin`, and the handle's domain is the queue's.
-        unsafe { queue.sq.post_to(at, wr.into(), op, to.as_work(), data) }.map(|_| ())
+        unsafe { queue.sq.post_to(at, wr.into(), op, to.as_work(), data) }
+            .map(|_| queue.unrung.note())
     }
 }

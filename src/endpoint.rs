@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use uverbs_core::attr::{Gid, Mtu};
+use uverbs_core::error::EndpointError;
 
 /// What the peer must know to connect to a queue pair. Travels as text, by whatever way the two sides have.
 ///
@@ -14,7 +15,7 @@ use uverbs_core::attr::{Gid, Mtu};
 /// assert_eq!(endpoint.to_string(), text);
 /// # Ok::<(), uverbs::EndpointError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// LID of the port; 0 on RoCE.
     pub lid: u16,
@@ -92,27 +93,6 @@ impl FromStr for DatagramEndpoint {
         })
     }
 }
-
-/// Text that is no endpoint: which part, and what stood there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndpointError {
-    /// The part: `qpn`.
-    pub part: &'static str,
-    /// What stood there; empty when the part is missing.
-    pub found: String,
-}
-
-impl fmt::Display for EndpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.found.is_empty() {
-            write!(f, "the endpoint's text has no {}", self.part)
-        } else {
-            write!(f, "the endpoint's {} can't be {:?}", self.part, self.found)
-        }
-    }
-}
-
-impl std::error::Error for EndpointError {}
 
 impl FromStr for Endpoint {
     type Err = EndpointError;

@@ -87,6 +87,17 @@ impl ProtectionDomain {
     /// # Errors
     ///
     /// [`Error::Limit`] for no frames, empty frames or more than 4 GiB a frame; [`Error::Memlock`]; the kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let slab = pd.slab(4096, 2)?;
+    /// let mut frame = slab.take().expect("both are free");
+    /// frame[..5].copy_from_slice(b"hello");
+    /// frame.set_len(5); // what a send of it carries
+    /// drop(frame); // back into the slab
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     pub fn slab(&self, frame_len: usize, count: usize) -> Result<Slab, Error> {
         let frame_len = bounded("frame length", frame_len, u64::from(u32::MAX))? as u32;
         let count = bounded("number of frames", count, u64::from(u32::MAX - 1))? as u32;
@@ -105,6 +116,18 @@ impl ProtectionDomain {
     /// [`Error::Limit`] for no bytes; [`Error::Invalid`] for [`AccessFlags::RELAXED_ORDERING`], by which
     /// [`ExposedMemory::load`] could see a flag before what was written ahead of it; [`Error::Memlock`]; the kernel's refusal: `EINVAL`
     /// for rights that the device lacks.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// use uverbs::AccessFlags;
+    ///
+    /// let counter = pd.expose(8, AccessFlags::REMOTE_ATOMIC)?;
+    /// counter.store(0, 100)?;
+    /// let place = counter.remote(0); // the peer is told address and key
+    /// println!("{:#x} under key {:#x}", place.addr, place.rkey);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     pub fn expose(&self, len: usize, access: AccessFlags) -> Result<ExposedMemory, Error> {
         if access.contains(AccessFlags::RELAXED_ORDERING) {
             return Err(Error::Invalid {
@@ -131,6 +154,17 @@ impl ProtectionDomain {
     ///
     /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; the kernel's refusal: `EFAULT` for memory that isn't mapped
     /// or, with local write, not writable; `EINVAL` for remote write or atomic without local write.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let page = Box::leak(vec![0u8; 4096].into_boxed_slice()).as_mut_ptr();
+    /// // SAFETY: the memory is never freed, and nothing refers to it.
+    /// let region = unsafe { pd.register(page, 4096, uverbs::AccessFlags::LOCAL_WRITE) }?;
+    /// let first_half = region.sge(0, 2048); // as raw posts name it
+    /// region.deregister().expect("no window is bound to it");
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_reg_mr")]
     pub unsafe fn register(
         &self,

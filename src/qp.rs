@@ -27,17 +27,30 @@ use crate::{
 use crate::{RecvBatch, RecvQueue, Refused, Rejected, SendQueue};
 
 /// Begins a queue pair: sizes, completion queues, doorbell mode.
+///
+/// What isn't said is as in [`QpCap::default`]: 128 sends and 128 receives outstanding, each of one piece of memory, and 64 bytes
+/// inline. A completion queue that serves both kinds then needs 256 entries.
+///
+/// ```
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let mut cq = context.create_cq(256)?;
+/// let qp = context.queue_pair(&pd, &cq).max_send_wr(64).max_recv_wr(192).max_recv_sge(2).build()?;
+/// println!("the device gave {:?}", qp.cap());
+/// # Ok::<(), uverbs::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct QueuePairBuilder<P: Provider = Any, T: Transport = Rc> {
     context: Context<P>,
     init: QpInit,
+    overcommit: bool,
     _transport: PhantomData<T>,
 }
 
 impl<P: Provider> QueuePairBuilder<P> {
     pub(crate) fn new(context: Context<P>, pd: &ProtectionDomain, cq: &CompletionQueue<P>) -> Self {
         let init = QpInit::new(Arc::clone(pd.core()), Arc::clone(cq.core()), Arc::clone(cq.core()));
-        Self { context, init, _transport: PhantomData }
+        Self { context, init, overcommit: false, _transport: PhantomData }
     }
 
     /// Of an unreliable connection instead of a reliable one.
@@ -60,7 +73,8 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     #[must_use]
     pub fn transport<U: Transport>(mut self) -> QueuePairBuilder<P, U> {
         self.init.qp_type = U::TYPE;
-        QueuePairBuilder { context: self.context, init: self.init, _transport: PhantomData }
+        let Self { context, init, overcommit, .. } = self;
+        QueuePairBuilder { context, init, overcommit, _transport: PhantomData }
     }
 
     /// Completions of receives go to another completion queue.
@@ -70,35 +84,35 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
         self
     }
 
-    /// Send work requests outstanding.
+    /// Send work requests outstanding: 128 unless said otherwise.
     #[must_use]
     pub fn max_send_wr(mut self, count: u32) -> Self {
         self.init.cap.max_send_wr = count;
         self
     }
 
-    /// Receive work requests outstanding.
+    /// Receive work requests outstanding: 128 unless said otherwise.
     #[must_use]
     pub fn max_recv_wr(mut self, count: u32) -> Self {
         self.init.cap.max_recv_wr = count;
         self
     }
 
-    /// Entries in a send's gather list.
+    /// Entries in a send's gather list: 1 unless said otherwise.
     #[must_use]
     pub fn max_send_sge(mut self, count: u32) -> Self {
         self.init.cap.max_send_sge = count;
         self
     }
 
-    /// Entries in a receive's scatter list.
+    /// Entries in a receive's scatter list: 1 unless said otherwise.
     #[must_use]
     pub fn max_recv_sge(mut self, count: u32) -> Self {
         self.init.cap.max_recv_sge = count;
         self
     }
 
-    /// Bytes that a send may carry in the work request itself.
+    /// Bytes that a send may carry in the work request itself: 64 unless said otherwise.
     #[must_use]
     pub fn max_inline_data(mut self, bytes: u32) -> Self {
         self.init.cap.max_inline_data = bytes;
@@ -112,13 +126,25 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
         self
     }
 
+    /// The completion queue may be smaller than this queue pair's work alone could fill. The program then sees to it that never more
+    /// work requests are outstanding than the queue has room for: unsignaled sends count, since they complete if the queue pair fails.
+    /// A completion that finds no room is lost, and the queue with it.
+    #[must_use]
+    pub fn overcommit(mut self) -> Self {
+        self.overcommit = true;
+        self
+    }
+
     /// Makes it, in RESET.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for sizes that the device doesn't have, [`Error::Invalid`] for objects of another device, and the
-    /// kernel's refusal.
+    /// [`Error::Limit`] for sizes that the device doesn't have, or for more work requests than a completion queue has room for
+    /// (see [`overcommit`](Self::overcommit)); [`Error::Invalid`] for objects of another device; the kernel's refusal.
     pub fn build(self) -> Result<QueuePair<P, T>, Error> {
+        if !self.overcommit {
+            room(&self.init)?;
+        }
         let NewQp { core, sq, rq } = self.context.provider().create_qp(&self.init)?;
         let home = Box::new(Home { context: self.context, prepared: None });
         Ok(QueuePair {
@@ -129,7 +155,7 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
 }
 
 /// How a queue pair is brought up: the local half of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Local {
     /// Port, from 1.
     pub port: u8,
@@ -327,6 +353,26 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     }
 
     /// The two halves, which two threads may own. The queue pair is destroyed when both are gone.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// # let endpoint = qp.prepare(&Default::default())?;
+    /// # qp.connect(&endpoint)?;
+    /// let slab = pd.slab(64, 1)?;
+    /// let (mut sends, mut receives) = qp.split();
+    /// let other = std::thread::spawn(move || {
+    ///     let posted = receives.post(1, slab.take().expect("it is new"));
+    ///     (receives, posted)
+    /// });
+    /// let (receives, posted) = other.join().expect("it doesn't panic");
+    /// posted?;
+    /// sends.post_send_inline(2, b"to myself")?;
+    /// let whole = uverbs::QueuePair::join(sends, receives).expect("they belong together");
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[must_use]
     pub fn split(self) -> (SendQueue<P, T>, RecvQueue<P>) {
         (self.send, self.recv)
@@ -547,19 +593,34 @@ impl<P: Provider, T: Connected> QueuePair<P, T> {
         Ok(endpoint)
     }
 
-    /// Connects to the peer: INIT to RTR to RTS. The smaller of both sides' MTUs and READ depths is used, so the peer must be given
+    /// Connects to the peer: INIT to RTR to RTS.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// let here = qp.prepare(&uverbs::Local::default())?;
+    /// // Both sides tell each other, as text, over whatever they have.
+    /// let there: uverbs::Endpoint = here.to_string().parse()?; // here the peer is itself
+    /// qp.connect(&there)?;
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    ///
+    /// The smaller of both sides' MTUs and READ depths is used, so the peer must be given
     /// this side's endpoint unchanged. If it fails on the way from RTR to RTS, the way back is a [`reset`](Self::reset).
     ///
     /// # Errors
     ///
-    /// [`Error::State`] unless [`prepare`](Self::prepare)d; [`Error::MissingAttribute`] when the peer gives no GID and this port is
+    /// [`Error::Invalid`] unless [`prepare`](Self::prepare)d; [`Error::MissingAttribute`] when the peer gives no GID and this port is
     /// Ethernet, which can't do without; [`Error::Invalid`] for a GID that can't be reached from this side's; the kernel's refusal.
     pub fn connect(&mut self, peer: &Endpoint) -> Result<(), Error> {
         let Some(prepared) = self.recv.home.prepared.take() else {
-            return Err(Error::State {
+            return Err(Error::Invalid {
                 verb: "connect",
-                state: self.state(),
-                needs: QpState::Init,
+                what: "queue pair",
+                value: format!("in {}, and not prepared", self.state()),
+                why: "`prepare` comes first: it settles this side's half of the connection",
             });
         };
         let result = self.connect_prepared(&prepared, peer);
@@ -697,6 +758,29 @@ fn route(
         }
         _ => Ok(None),
     }
+}
+
+/// Refuses work that a completion queue has no room for. Other queue pairs' work isn't counted: they may take turns.
+fn room(init: &QpInit) -> Result<(), Error> {
+    let QpCap { max_send_wr, max_recv_wr, .. } = init.cap;
+    let shared = Arc::ptr_eq(&init.send_cq, &init.recv_cq);
+    let both = max_send_wr.saturating_add(max_recv_wr);
+    let loads = if shared {
+        [(both, &init.send_cq, "max_send_wr + max_recv_wr, for the room in its completion queue,")]
+            .to_vec()
+    } else {
+        vec![
+            (max_send_wr, &init.send_cq, "max_send_wr, for the room in its completion queue,"),
+            (max_recv_wr, &init.recv_cq, "max_recv_wr, for the room in its completion queue,"),
+        ]
+    };
+    for (value, cq, what) in loads {
+        let (value, limit) = (value.into(), cq.capacity().into());
+        if value > limit {
+            return Err(Error::Limit { verb: "create_qp", what, value, limit });
+        }
+    }
+    Ok(())
 }
 
 fn limit(what: &'static str, value: u32, limit: u32) -> Result<(), Error> {

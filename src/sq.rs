@@ -9,7 +9,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::objects::qp::QpCore;
@@ -18,6 +18,7 @@ use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
 
 use crate::provider::Provider;
 use crate::transport::{Connected, Rc, Reliable, Transport};
+use crate::unrung::Unrung;
 use crate::{Any, Rejected};
 
 /// The posting side of a send queue: a unique value that one thread at a time owns.
@@ -36,6 +37,7 @@ pub struct SendQueue<P: Provider = Any, T: Transport = Rc> {
     pub(crate) sq: P::Sq,
     core: Arc<QpCore>,
     pub(crate) domain: u64,
+    pub(crate) unrung: Unrung,
     // `Cell` makes it `!Sync` whatever the provider's type is.
     _transport: PhantomData<(T, std::cell::Cell<()>)>,
 }
@@ -43,7 +45,7 @@ pub struct SendQueue<P: Provider = Any, T: Transport = Rc> {
 impl<P: Provider, T: Transport> SendQueue<P, T> {
     pub(crate) fn new(core: Arc<QpCore>, sq: P::Sq) -> Self {
         let domain = core.pd().domain();
-        Self { sq, core, domain, _transport: PhantomData }
+        Self { sq, core, domain, unrung: Unrung::default(), _transport: PhantomData }
     }
 
     pub(crate) fn core(&self) -> &Arc<QpCore> {
@@ -120,13 +122,15 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     #[inline(always)]
     #[doc(alias = "ibv_wr_start")]
     pub fn batch(&mut self) -> Batch<'_, P, T> {
+        self.unrung.begin();
         let at = self.sq.begin();
         Batch { queue: self, at }
     }
 }
 
 /// Work requests that are written but not published. Dropped or forgotten, they are as if never written; their frames go back
-/// to their slabs.
+/// to their slabs. A debug build says so once, when the next batch
+/// begins or the queue is dropped.
 #[derive(Debug)]
 #[must_use = "nothing is posted until `ring`"]
 pub struct Batch<'q, P: Provider = Any, T: Transport = Rc> {
@@ -137,12 +141,29 @@ pub struct Batch<'q, P: Provider = Any, T: Transport = Rc> {
 impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     /// Publishes the batch and rings the doorbell once.
     ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// # let endpoint = qp.prepare(&Default::default())?;
+    /// # qp.connect(&endpoint)?;
+    /// # let slab = pd.slab(64, 2)?;
+    /// # for id in 0..2 { qp.post_recv(id, slab.take().unwrap())?; }
+    /// let mut batch = qp.batch();
+    /// batch.send_inline(uverbs::Wr::new(10).unsignaled(), b"first")?;
+    /// batch.send_inline(11, b"second")?; // its completion tells of both
+    /// batch.ring();
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    ///
     /// It can't fail where a doorbell is a store. Where it is a command (rxe) the kernel may refuse that: the work requests are in the queue,
     /// nothing of them completes, and the next post says so ([`PostError::Refused`], [`PostError::DeviceGone`]).
     /// [`SendQueue::refused`] tells at once.
     #[inline(always)]
     #[doc(alias = "ibv_wr_complete")]
     pub fn ring(self) {
+        self.queue.unrung.rung();
         // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue from then on.
         unsafe { self.queue.sq.ring(self.at) };
     }
@@ -171,6 +192,7 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
             Ok(slot) => {
                 // SAFETY: the slot of the post just made.
                 unsafe { self.queue.sq.own(&self.at, slot, frame) };
+                self.queue.unrung.note();
                 Ok(())
             }
             Err(error) => Err(Rejected { error, frame }),
@@ -180,7 +202,8 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     #[inline(always)]
     fn inline(&mut self, wr: Wr, op: SendOp, data: &[u8]) -> Result<(), PostError> {
         // SAFETY: the bytes are copied now; no memory is named by key.
-        unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::Inline(data)) }.map(|_| ())
+        unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::Inline(data)) }
+            .map(|_| self.queue.unrung.note())
     }
 }
 
@@ -401,7 +424,7 @@ impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
         }
         let Batch { queue, at } = &mut *self.batch;
         // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
-        unsafe { queue.sq.post(at, wr.into(), op, data) }.map(|_| ())
+        unsafe { queue.sq.post(at, wr.into(), op, data) }.map(|_| queue.unrung.note())
     }
 }
 

@@ -22,7 +22,7 @@ fn some<const N: usize>(entries: u32) -> (Context, CompletionQueue, [QueuePair; 
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(entries).unwrap();
     let qps = std::array::from_fn(|_| {
-        let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
+        let mut qp = context.queue_pair(&pd, &cq).overcommit().build().unwrap();
         qp.init(&InitAttr { port: 1, pkey_index: 0, access: AccessFlags::empty() }).unwrap();
         qp
     });
@@ -53,7 +53,7 @@ fn the_consumer_never_passes_the_producer() {
     drop(a);
     assert_eq!(cq.poll_with(8, |_| ()), 0);
     let pd = context.alloc_pd().unwrap();
-    let mut b = context.queue_pair(&pd, &cq).build().unwrap();
+    let mut b = context.queue_pair(&pd, &cq).overcommit().build().unwrap();
     b.init(&InitAttr { port: 1, pkey_index: 0, access: AccessFlags::empty() }).unwrap();
     flush(&mut b, 2, &pd.slab(64, 1).unwrap());
     assert_eq!(cq.wait(LIMIT).unwrap().id, 2);
@@ -132,7 +132,7 @@ fn a_burst_that_posts_for_each_completion_never_overruns() {
         let mut cq = context.create_cq(entries).unwrap();
         let room = cq.capacity();
         assert!(room >= entries);
-        let mut qp = context.queue_pair(&pd, &cq).max_recv_wr(room).build().unwrap();
+        let mut qp = context.queue_pair(&pd, &cq).max_recv_wr(room).overcommit().build().unwrap();
         qp.init(&InitAttr { port: 1, pkey_index: 0, access: AccessFlags::empty() }).unwrap();
         // A queue pair in error completes each receive at once.
         qp.fail().unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, impatient, is_rxe, not_on_rxe, only_on_softhca, pair, pair_with, soft};
-use nix::errno::Errno;
+use uverbs::Errno;
 use uverbs::softhca::SoftHca;
 use uverbs::softhca::wire::Fabric;
 use uverbs::{
@@ -31,6 +31,28 @@ fn an_unknown_device_is_named_with_those_there_are() {
         assert!(error.to_string().contains(name), "{error}");
     }
     assert!(error.to_string().contains("mlx5_77"), "{error}");
+}
+
+#[test]
+fn without_a_device_there_is_advice_and_no_simulation() {
+    let devices = uverbs::devices().unwrap();
+    let taken = uverbs::default_device().map(|device| device.name().to_owned());
+    let or_else = uverbs::device_or_softhca().unwrap();
+    match devices.first() {
+        Some(first) => {
+            assert_eq!(taken.as_deref(), Ok(first.name()));
+            assert_eq!(or_else.name(), first.name());
+        }
+        None => {
+            let error = taken.unwrap_err();
+            let expected = Error::NoSuchDevice { name: String::new(), available: Vec::new() };
+            assert_eq!(error, expected);
+            assert!(error.to_string().contains("/dev/infiniband"), "{error}");
+            assert_eq!(or_else.name(), "softhca0");
+        }
+    }
+    assert_eq!(uverbs::device("softhca0").unwrap().name(), "softhca0");
+    assert!(uverbs::open("softhca0").is_ok());
 }
 
 /// A device whose node this process may not open.
@@ -99,7 +121,7 @@ fn ports_gids_and_partitions_out_of_range() {
     assert!(context.query_pkey(9, 0).is_err());
 
     let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(1).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
     let local = Local { gid_index: Some(40_000), ..common::local() };
     assert!(matches!(qp.prepare(&local), Err(Error::Limit { what: "GID index", .. })));
@@ -158,9 +180,9 @@ fn queues_of_no_size_or_of_too_much() {
     let pd = context.alloc_pd().unwrap();
     assert!(matches!(context.create_cq(0), Err(Error::Limit { verb: "create_cq", .. })));
     assert!(matches!(context.create_cq(u32::MAX), Err(Error::Limit { verb: "create_cq", .. })));
-    let cq = context.create_cq(16).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let build = |shape: &dyn Fn(uverbs::QueuePairBuilder) -> uverbs::QueuePairBuilder| {
-        shape(context.queue_pair(&pd, &cq)).build().unwrap_err()
+        shape(context.queue_pair(&pd, &cq)).overcommit().build().unwrap_err()
     };
     for error in [
         build(&|qp| qp.max_send_wr(u32::MAX)),
@@ -177,15 +199,102 @@ fn queues_of_no_size_or_of_too_much() {
 }
 
 #[test]
+fn a_completion_queue_too_small_for_the_work_is_refused_unless_asked_for() {
+    let context = common::device().open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let (small, large) = (context.create_cq(3).unwrap(), context.create_cq(128).unwrap());
+    let room = small.capacity();
+    let refused = |builder: uverbs::QueuePairBuilder, asked: u32| {
+        let error = builder.build().unwrap_err();
+        let Error::Limit { verb: "create_qp", value, limit, .. } = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!((value, limit), (u64::from(asked), u64::from(room)));
+        assert!(error.to_string().contains("completion queue"), "{error}");
+    };
+    refused(context.queue_pair(&pd, &small), 256);
+    refused(context.queue_pair(&pd, &small).max_send_wr(room).max_recv_wr(1), room + 1);
+    refused(context.queue_pair(&pd, &large).recv_cq(&small), 128);
+    refused(context.queue_pair(&pd, &small).recv_cq(&large), 128);
+    let fits = context.queue_pair(&pd, &small).max_send_wr(room - 1).max_recv_wr(1);
+    fits.build().unwrap();
+    // Each fits into the one queue alone; that both together don't is the program's to know.
+    context.queue_pair(&pd, &small).max_send_wr(room).max_recv_wr(0).build().unwrap();
+    context.queue_pair(&pd, &small).overcommit().build().unwrap();
+}
+
+#[test]
+fn a_wait_in_vain_says_what_is_wrong() {
+    let (mut client, server) = pair();
+    let none = Duration::from_millis(1);
+    let why = |error: Error| match error {
+        Error::TimedOut { verb: "poll_cq", why, .. } => why,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(why(client.cq.wait(none).unwrap_err()), None, "nothing is wrong, nothing came");
+    client.qp.fail().unwrap();
+    let said = why(client.cq.wait(none).unwrap_err()).unwrap();
+    let qpn = format!("{:#x}", client.qp.qpn());
+    assert!(said.contains("ERR") && said.contains(&qpn), "{said}");
+    drop(server);
+
+    let mut small = client.context.create_cq(3).unwrap();
+    let said = why(small.wait(none).unwrap_err()).unwrap();
+    assert!(said.contains("no queue pair"), "{said}");
+    let qp = client.context.queue_pair(&client.pd, &small).overcommit().build().unwrap();
+    let most = qp.cap().max_send_wr + qp.cap().max_recv_wr;
+    let said = why(small.wait(none).unwrap_err()).unwrap();
+    assert!(said.contains("overran") && said.contains(&most.to_string()), "{said}");
+    drop(qp);
+    let said = why(small.wait(none).unwrap_err()).unwrap();
+    assert!(said.contains("no queue pair"), "the last one is gone: {said}");
+}
+
+#[test]
+fn an_empty_gid_entry_names_those_in_use() {
+    let context = common::device().open().unwrap();
+    let used: Vec<u32> = context.query_gid_table().unwrap().iter().map(|gid| gid.index).collect();
+    let len = context.query_port(1).unwrap().gid_table_len;
+    let Some(index) = (0..len).rev().find(|index| !used.contains(index)) else {
+        eprintln!("skipped: every entry of the GID table is in use");
+        return;
+    };
+    let error = context.query_gid(1, index).unwrap_err();
+    assert_eq!(error, Error::EmptyGid { port: 1, index, used: used.clone() });
+    assert_eq!(error.errno(), Some(Errno::ENODATA));
+    assert!(used.iter().all(|used| error.to_string().contains(&used.to_string())), "{error}");
+    let local = Local { gid_index: Some(index), ..Local::default() };
+    assert_eq!(context.local_port(&local).map(drop), Err(error));
+}
+
+#[test]
+fn a_refused_post_is_explained_with_limit_and_value() {
+    let (mut client, server) = pair();
+    let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
+    let most = client.qp.cap().max_inline_data as usize;
+    let data = vec![7; most + 1];
+    client.qp.post_write_inline(1, &data[..0], memory.remote(0)).unwrap();
+    client.done();
+    let error = client.qp.post_send_inline(1, &data).unwrap_err();
+    assert_eq!(error, PostError::InlineTooLong);
+    let explained = client.qp.send_queue().explain(error, data.len());
+    let (value, limit) = (data.len() as u64, most as u64);
+    let expected = Error::Limit { verb: "post_send", what: "inline data", value, limit };
+    assert_eq!(explained, expected);
+    let explained = client.qp.send_queue().explain(PostError::State, 0);
+    assert_eq!(explained, Error::Post(PostError::State), "the rest has no number");
+}
+
+#[test]
 fn objects_of_two_contexts_dont_mix() {
     let device = common::device();
     let (one, other) = (device.open().unwrap(), device.open().unwrap());
-    let cq = one.create_cq(16).unwrap();
+    let cq = one.create_cq(256).unwrap();
     let foreign = other.alloc_pd().unwrap();
     let error = one.queue_pair(&foreign, &cq).build().unwrap_err();
     assert!(matches!(error, Error::Invalid { what: "protection domain", .. }), "{error:?}");
     let pd = one.alloc_pd().unwrap();
-    let foreign = other.create_cq(16).unwrap();
+    let foreign = other.create_cq(256).unwrap();
     let error = one.queue_pair(&pd, &cq).recv_cq(&foreign).build().unwrap_err();
     assert!(matches!(error, Error::Invalid { what: "receive completion queue", .. }), "{error:?}");
 }
@@ -194,7 +303,7 @@ fn objects_of_two_contexts_dont_mix() {
 fn posting_in_the_wrong_state() {
     let context = common::device().open().unwrap();
     let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(16).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let slab = pd.slab(64, 1).unwrap();
     let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
     assert_eq!(qp.batch().send_inline(1, b"x"), Err(PostError::State));
@@ -210,7 +319,7 @@ fn posting_in_the_wrong_state() {
 fn transitions_out_of_order_name_both_states() {
     let context = common::device().open().unwrap();
     let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(16).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
     let attr = RtrAttr {
         dest_qpn: 1,
@@ -239,7 +348,8 @@ fn transitions_out_of_order_name_both_states() {
     assert_eq!(qp.state(), QpState::Init, "refused transitions change nothing");
     let mut second = context.queue_pair(&pd, &cq).build().unwrap();
     let error = second.connect(&endpoint).unwrap_err();
-    assert!(matches!(error, Error::State { verb: "connect", .. }), "{error:?}");
+    assert!(matches!(error, Error::Invalid { verb: "connect", .. }), "{error:?}");
+    assert!(error.to_string().contains("`prepare` comes first"), "{error}");
 }
 
 #[test]
@@ -261,7 +371,7 @@ fn an_mtu_over_the_ports_is_refused_and_the_smaller_of_two_is_used() {
         let hca = SoftHca::builder().active_mtu(uverbs::softhca::Mtu::B1024).build().unwrap();
         let context = soft(&hca).open().unwrap();
         let pd = context.alloc_pd().unwrap();
-        let cq = context.create_cq(1).unwrap();
+        let cq = context.create_cq(256).unwrap();
         let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
         let error = qp.prepare(&Local { mtu: Mtu::from_bytes(4096), ..common::local() });
         let expected =

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use common::{
     LIMIT, Side, impatient, is_rxe, not_on_rxe, only_on_softhca, pair, pair_with, pattern,
 };
-use nix::errno::Errno;
+use uverbs::Errno;
 use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs::doors::{Faulty, Recorded, Recorder};
 use uverbs::{
@@ -251,7 +251,7 @@ fn connecting_asks_the_kernel_no_more_than_it_must() {
     }
     let recorder = wrapped.door();
     let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(16).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let mut qps = [0; 3].map(|_| context.queue_pair(&pd, &cq).build().unwrap());
     let link = context.query_port(1).unwrap().link_layer;
     // Object and method of each call, and an INVOKE_WRITE's command (rdma/ib_user_ioctl_cmds.h, ib_user_verbs.h).
@@ -291,7 +291,7 @@ fn a_port_of_another_open_device_is_refused() {
     let device = common::device();
     let (one, other) = (device.open().unwrap(), device.open().unwrap());
     let pd = one.alloc_pd().unwrap();
-    let cq = one.create_cq(16).unwrap();
+    let cq = one.create_cq(256).unwrap();
     let mut qp = one.queue_pair(&pd, &cq).build().unwrap();
     let error = qp.prepare_on(&other.local_port(&common::local()).unwrap()).unwrap_err();
     assert!(matches!(error, Error::Invalid { what: "port", .. }), "{error}");
@@ -370,7 +370,7 @@ fn creation_that_fails_half_way_leaves_nothing_behind() {
     let context = device.open().unwrap();
     let faulty = wrapped.door();
     let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(16).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let pinned = hca.pinned_bytes();
     for round in 0..50 {
         // QP CREATE, then CQ CREATE.
@@ -407,7 +407,7 @@ fn one_providers_types_have_its_raw_parts_and_print_wqes() {
     let device = common::device();
     let context = device.open_as::<Mlx5>().unwrap();
     let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(64).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let side = || {
         let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
         let endpoint = qp.prepare(&common::local()).unwrap();

@@ -123,9 +123,13 @@ impl Cmd {
 
 /// Sends bare words.
 pub(crate) fn send_words(door: &dyn UverbsDoor, words: &mut [u64]) -> Result<(), Errno> {
-    // SAFETY: addresses are those of client memory that outlives the file, or wild on purpose
-    // (module docs).
-    unsafe { door.ioctl(words) }
+    // SAFETY: addresses are those of client memory that outlives the file, or wild on purpose (module docs).
+    unsafe { door.ioctl(words) }.map_err(known)
+}
+
+/// A door's errno, as the cases' own calls have it.
+pub(crate) fn known(errno: uverbs_core::Errno) -> Errno {
+    Errno::from_raw(errno.raw())
 }
 
 /// The attribute of an id.

@@ -8,6 +8,7 @@ use uverbs_core::doors::{DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_MLX5, RDMA_DRIVER_RXE};
 use uverbs_softhca::{LinkLayer, SoftHca};
 
+use crate::cmd::known;
 use crate::want::{Driver, Facts, Link, Version};
 
 /// A device.
@@ -68,7 +69,7 @@ impl Target {
     }
 
     pub(crate) fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
-        self.source.open()
+        self.source.open().map_err(known)
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -16,6 +16,7 @@ pub mod attr;
 pub mod commands;
 pub mod discovery;
 pub mod doors;
+pub mod errno;
 pub mod error;
 pub mod memory;
 pub mod objects;
@@ -25,4 +26,5 @@ pub mod queues;
 #[cfg(test)]
 mod testing;
 
+pub use errno::Errno;
 pub use error::Error;

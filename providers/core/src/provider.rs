@@ -12,8 +12,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use nix::errno::Errno;
-
+use crate::Errno;
 use crate::attr::{AhAttr, DeviceAttr, DoorbellMode, PortAttr, QpCap, QpType};
 use crate::error::Error;
 use crate::memory::frame::Frame;

@@ -8,8 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use nix::errno::Errno;
-
+use crate::Errno;
 use crate::commands::Uverbs;
 use crate::doors::UverbsDoor;
 use crate::memory::frame::Slab;

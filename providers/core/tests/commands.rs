@@ -9,7 +9,7 @@
 use std::os::fd::{AsFd, IntoRawFd};
 use std::sync::Arc;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::Error;
 use uverbs_core::attr::{AccessFlags, Gid, GidType, Mtu};
 use uverbs_core::commands::Uverbs;

@@ -11,7 +11,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::shared::QpShared;

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::DoorbellMode;
 use uverbs_core::commands::Uverbs;
 use uverbs_core::error::Error;

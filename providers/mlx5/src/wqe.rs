@@ -72,7 +72,6 @@ pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, P
         SendOp::Write(_) | SendOp::WriteImm(..) => (2, false, false),
         SendOp::Read(_) => (2, true, false),
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => (3, true, true),
-        _ => return Err(PostError::BadOperation),
     };
     match data {
         Data::Inline(_) | Data::InlineList(_) if answered => Err(PostError::BadData),
@@ -142,7 +141,7 @@ fn flag_byte(flags: SendFlags) -> FmCeSe {
     FmCeSe(byte)
 }
 
-/// Opcode and immediate data. `None` can't be: [`measure`] refused it.
+/// Opcode and immediate data.
 #[inline(always)]
 fn opcode(op: &SendOp) -> (Opcode, u32) {
     match *op {
@@ -153,7 +152,6 @@ fn opcode(op: &SendOp) -> (Opcode, u32) {
         SendOp::Read(_) => (Opcode::RDMA_READ, 0),
         SendOp::CompareSwap { .. } => (Opcode::ATOMIC_CS, 0),
         SendOp::FetchAdd { .. } => (Opcode::ATOMIC_FA, 0),
-        _ => (Opcode::NOP, 0),
     }
 }
 
@@ -248,7 +246,7 @@ pub(crate) unsafe fn write(
             (Some(remote), Some(mlx5_wqe_atomic_seg::new(swap, compare)))
         }
         SendOp::FetchAdd { remote, add } => (Some(remote), Some(mlx5_wqe_atomic_seg::new(add, 0))),
-        _ => (None, None),
+        SendOp::Send | SendOp::SendImm(_) => (None, None),
     };
     if let Some(remote) = remote {
         // SAFETY: `measure` counted a second segment for these operations.

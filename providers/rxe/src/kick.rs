@@ -6,7 +6,7 @@
 //! The commands name a queue pair by its handle, and no memory.
 #![allow(unsafe_code, reason = "a raw command may carry addresses; these carry none")]
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::QpState;
 use uverbs_core::commands::Uverbs;
 use uverbs_core::error::Error;

@@ -57,7 +57,6 @@ pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, Po
         }
         SendOp::Read(_) => (true, false),
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => (true, true),
-        _ => return Err(PostError::BadOperation),
     };
     let size = match data {
         Data::Inline(_) | Data::InlineList(_) if answered => return Err(PostError::BadData),
@@ -146,8 +145,6 @@ pub(crate) fn send_head(
         SendOp::FetchAdd { remote, add } => {
             (abi::IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD, 0, set_atomic(&mut wr, remote, add, 0))
         }
-        // `check` refused it; a number that the kernel refuses in turn.
-        _ => (u32::MAX, 0, 0),
     };
     (wr.opcode, wr.ex) = (opcode, imm.to_be_bytes());
     rxe_send_wqe { wr, iova, dma: dma(size), ..Default::default() }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::memory::process::Process;
@@ -92,7 +92,7 @@ impl SoftHca {
     /// `ENOENT` after [`SoftHca::unplug`].
     pub fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
         let shared = Arc::clone(&self.inner.shared);
-        let file = shared.lock().open()?;
+        let file = shared.lock().open().map_err(outward)?;
         Ok(Arc::new(Door { shared, file, process: Process::current() }))
     }
 
@@ -234,6 +234,11 @@ impl DeviceSource for SoftHca {
     }
 }
 
+/// An errno as doors give it: nix is no part of their interface.
+fn outward(errno: nix::errno::Errno) -> Errno {
+    Errno::from_raw(errno as i32)
+}
+
 /// One open device file.
 struct Door {
     shared: Arc<Shared>,
@@ -248,11 +253,11 @@ unsafe impl UverbsDoor for Door {
             let device = &self.shared.lock().device;
             !device.gone && device.over_memlock(bytes).is_none()
         });
-        self.shared.lock().ioctl(self.file, command)
+        self.shared.lock().ioctl(self.file, command).map_err(outward)
     }
 
     fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
-        self.shared.lock().mmap(self.file, len, offset)
+        self.shared.lock().mmap(self.file, len, offset).map_err(outward)
     }
 
     /// The device's own limit; the process's RLIMIT_MEMLOCK is none of its business.

@@ -112,7 +112,7 @@ impl Drop for UarPage {
 }
 
 fn map_page(file: &OwnedFd, offset: u64) -> Result<Pages, Errno> {
-    Pages::shared(file.as_fd(), UAR_SIZE, offset)
+    Pages::shared(file.as_fd(), UAR_SIZE, offset).map_err(|errno| Errno::from_raw(errno.raw()))
 }
 
 /// The pages of a device.

@@ -46,6 +46,11 @@ fn file() -> Option<&'static File> {
     FILE.get_or_init(open).as_ref()
 }
 
+/// A door's errno, as the C side takes it.
+pub(crate) fn known(errno: uverbs_core::Errno) -> Errno {
+    Errno::from_raw(errno.raw())
+}
+
 impl Logged {
     pub(crate) fn new(fd: RawFd, door: Arc<dyn UverbsDoor>) -> Self {
         let recorder = file().map(|_| Arc::new(Recorder::new(Arc::clone(&door))));
@@ -73,7 +78,7 @@ impl Logged {
                 write(&line(self.fd, &recorded));
             }
         }
-        result
+        result.map_err(known)
     }
 
     /// One mmap, to read and, if `writes`, to write.
@@ -88,10 +93,10 @@ impl Logged {
             self.door.mmap_read_only(len, offset)
         };
         if self.recorder.is_some() {
-            let result = result.as_ref().err().map_or(0, |errno| *errno as i32);
+            let result = result.as_ref().err().map_or(0, |errno| errno.raw());
             write(&format!("fd {} mmap {len} {offset:#x} = {result}\n", self.fd));
         }
-        result
+        result.map_err(known)
     }
 }
 
@@ -133,7 +138,7 @@ pub(crate) fn line(fd: RawFd, recorded: &Recorded) -> String {
         line.push(' ');
         line.push_str(&shown(attr));
     }
-    let result = recorded.result.err().map_or(0, |errno| errno as i32);
+    let result = recorded.result.err().map_or(0, |errno| errno.raw());
     let _ = writeln!(line, " = {result}");
     line
 }

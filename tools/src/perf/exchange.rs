@@ -134,7 +134,9 @@ fn pause(
     let time = left.min(LOOK).as_millis().max(1) as u16;
     match poll(&mut files, PollTimeout::from(time)) {
         Ok(_) | Err(nix::Error::EINTR) => Ok(()),
-        Err(errno) => Err(Error::System { what: "poll", errno }),
+        Err(errno) => {
+            Err(Error::System { what: "poll", errno: uverbs::Errno::from_raw(errno as i32) })
+        }
     }
 }
 

@@ -274,10 +274,8 @@ fn meet(plan: &Plan, stop: &AtomicBool) -> Result<Option<Control>, Error> {
 fn on_interrupt(stop: &Arc<AtomicBool>) -> Result<(), Error> {
     let done = flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(stop))
         .and_then(|_| flag::register(SIGINT, Arc::clone(stop)));
-    done.map(|_| ()).map_err(|error| Error::System {
-        what: "sigaction",
-        errno: uverbs::Errno::from_raw(error.raw_os_error().unwrap_or(0)),
-    })
+    done.map(|_| ())
+        .map_err(|error| Error::System { what: "sigaction", errno: uverbs::Errno::of(&error) })
 }
 
 /// Runs this thread on one processor alone.

@@ -337,7 +337,6 @@ impl Side {
                 }
                 SendOp::FetchAdd { remote, add } => batch.fetch_add(iteration, frame, remote, add),
                 // What the library may learn later is not asked for here.
-                _ => Ok(()),
             };
             posted.map_err(PostError::from)
         } else {

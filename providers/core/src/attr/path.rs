@@ -7,7 +7,7 @@ use super::Gid;
 use crate::error::Error;
 
 /// The way to the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_ah_attr")]
 pub struct Path {
     /// Destination LID (InfiniBand); 0 on RoCE.
@@ -92,7 +92,7 @@ pub(super) fn limit(
 }
 
 /// The global part of a [`Path`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_global_route")]
 pub struct GlobalRoute {
     /// The peer's GID.
@@ -108,7 +108,7 @@ pub struct GlobalRoute {
 }
 
 /// What an address handle is made from: the port it leaves by, and the way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_ah_attr")]
 pub struct AhAttr {
     /// Port, from 1.

@@ -111,7 +111,7 @@ impl fmt::Display for QpState {
 }
 
 /// Sizes of a queue pair. What the provider returns is at least what was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_qp_cap")]
 pub struct QpCap {
     /// Send work requests outstanding, each of the largest size.
@@ -153,7 +153,7 @@ pub enum DoorbellMode {
 }
 
 /// Everything that a queue pair is set to, as the device tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_qp_attr")]
 #[non_exhaustive]
 pub struct QpAttr {

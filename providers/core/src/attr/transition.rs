@@ -33,7 +33,7 @@ pub trait Transition {
 }
 
 /// RESET to INIT, of RC and UC. IBTA vol 1, table 91.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InitAttr {
     /// Port, from 1.
     pub port: u8,
@@ -66,7 +66,7 @@ impl Transition for InitAttr {
 }
 
 /// RESET to INIT, of UD. IBTA vol 1, table 91.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UdInitAttr {
     /// Port, from 1.
     pub port: u8,
@@ -96,7 +96,7 @@ impl Transition for UdInitAttr {
 }
 
 /// INIT to RTR, of RC. IBTA vol 1, table 91.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RtrAttr {
     /// The peer's QP number.
     pub dest_qpn: u32,
@@ -135,7 +135,7 @@ impl Transition for RtrAttr {
 }
 
 /// INIT to RTR, of UC. IBTA vol 1, table 91.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UcRtrAttr {
     /// The peer's QP number.
     pub dest_qpn: u32,
@@ -185,7 +185,7 @@ impl Transition for UdRtrAttr {
 }
 
 /// RTR to RTS, of RC. IBTA vol 1, table 91.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RtsAttr {
     /// First PSN sent: the peer's `rq_psn`. 24 bits.
     pub sq_psn: u32,

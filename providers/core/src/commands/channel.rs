@@ -7,7 +7,6 @@
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-use nix::errno::Errno;
 use uverbs_kernel_abi::cq::{ib_uverbs_create_comp_channel, ib_uverbs_create_comp_channel_resp};
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, UVERBS_METHOD_ASYNC_EVENT_ALLOC,
@@ -16,6 +15,7 @@ use uverbs_kernel_abi::objects::{
 use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL;
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::Errno;
 use crate::commands::Uverbs;
 use crate::error::Error;
 

@@ -5,7 +5,6 @@
 //! The payloads of these commands hold no address.
 #![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
 
-use nix::errno::Errno;
 use uverbs_kernel_abi::gid::ib_uverbs_gid_entry;
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX,
@@ -16,6 +15,7 @@ use uverbs_kernel_abi::objects::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::Errno;
 use crate::attr::GidEntry;
 use crate::commands::Uverbs;
 use crate::error::Error;

@@ -19,13 +19,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use nix::errno::Errno;
 use uverbs_kernel_abi::ioctl::{
     UVERBS_ATTR_F_MANDATORY, UVERBS_ATTR_F_VALID_OUTPUT, ib_uverbs_attr, ib_uverbs_ioctl_hdr,
 };
 use uverbs_kernel_abi::objects::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
 use zerocopy::transmute;
 
+use crate::Errno;
 use crate::doors::UverbsDoor;
 use crate::error::Error;
 use crate::memory::process::Process;

@@ -5,7 +5,6 @@
 //! `REG_MR` gives memory to the device for as long as the region lives; [`Uverbs::reg_mr`] states what the caller owes.
 #![allow(unsafe_code, reason = "a memory region is memory that the device writes")]
 
-use nix::errno::Errno;
 use uverbs_kernel_abi::mr::{ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp};
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_DESTROY_MR_HANDLE, UVERBS_METHOD_MR_DESTROY, UVERBS_OBJECT_MR,
@@ -13,6 +12,7 @@ use uverbs_kernel_abi::objects::{
 use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_REG_MR;
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::Errno;
 use crate::attr::AccessFlags;
 use crate::commands::Uverbs;
 use crate::error::Error;

@@ -8,8 +8,7 @@
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::errno::Errno;
-
+use crate::Errno;
 use crate::commands::ioctl;
 use crate::doors::UverbsDoor;
 use crate::memory::pages::Pages;

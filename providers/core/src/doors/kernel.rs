@@ -7,13 +7,12 @@
 #![allow(unsafe_code, reason = "ioctl and mmap of a device file")]
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-
-use nix::errno::Errno;
 use uverbs_kernel_abi::ioctl::{RDMA_VERBS_IOCTL, ib_uverbs_ioctl_hdr};
 
+use crate::Errno;
 use crate::doors::UverbsDoor;
 use crate::memory::pages::Pages;
 
@@ -40,8 +39,8 @@ impl KernelDoor {
             .write(true)
             .custom_flags(libc::O_CLOEXEC)
             .open(path)
-            .map_err(|error| errno(&error))?;
-        let meta = file.metadata().map_err(|error| errno(&error))?;
+            .map_err(|error| Errno::of(&error))?;
+        let meta = file.metadata().map_err(|error| Errno::of(&error))?;
         if !meta.file_type().is_char_device() || device.is_some_and(|want| want != meta.rdev()) {
             return Err(Errno::ENODEV);
         }
@@ -55,9 +54,10 @@ impl KernelDoor {
     }
 }
 
-/// The errno of a failed system call.
-pub(crate) fn errno(error: &std::io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+impl AsFd for KernelDoor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 // SAFETY: the kernel keeps these promises.
@@ -79,7 +79,7 @@ unsafe impl UverbsDoor for KernelDoor {
         let result = unsafe {
             libc::ioctl(self.file.as_raw_fd(), RDMA_VERBS_IOCTL as _, command.as_mut_ptr())
         };
-        Errno::result(result).map(drop)
+        if result == -1 { Err(Errno::last()) } else { Ok(()) }
     }
 
     fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {

@@ -1,7 +1,7 @@
 //! The doors: everything that leaves the process on the control path goes through one of these traits.
 //!
 //! [`UverbsDoor`] is one open file of `/dev/infiniband/uverbsN`: ioctl bytes in and out, and mmap. The kernel's own
-//! (`crate::doors::kernel`) and the software HCA's implement it, and so do wrappers that record, replay or inject faults.
+//! ([`kernel`]) and the software HCA's implement it, and so do wrappers that record, replay or inject faults.
 //! The data path passes through no door: a mapped queue is plain memory and one doorbell address.
 //!
 //! # Safety
@@ -23,7 +23,7 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use nix::errno::Errno;
+use crate::Errno;
 
 use crate::memory::pages::Pages;
 

@@ -14,12 +14,12 @@ use std::os::fd::RawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::errno::Errno;
 use uverbs_kernel_abi::ioctl::{
     UVERBS_ATTR_F_VALID_OUTPUT, UVERBS_ATTR_INLINE_MAX, ib_uverbs_attr,
 };
 use uverbs_kernel_abi::objects::UVERBS_ATTR_UHW_OUT;
 
+use crate::Errno;
 use crate::commands::ioctl;
 use crate::doors::UverbsDoor;
 use crate::memory::pages::Pages;

@@ -192,7 +192,7 @@ impl Frame {
         Sge { addr: self.addr(), len: self.bytes(), lkey: self.inner.lkey }
     }
 
-    /// The number of the protection domain it is registered in; see [`crate::objects::pd::PdCore::domain`].
+    /// The number of the protection domain it is registered in, unique in the process.
     #[inline]
     #[must_use]
     pub fn domain(&self) -> u64 {
@@ -243,6 +243,20 @@ impl DerefMut for Frame {
     }
 }
 
+impl AsRef<[u8]> for Frame {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for Frame {
+    #[inline]
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
 impl Drop for Frame {
     #[inline(always)]
     fn drop(&mut self) {
@@ -286,6 +300,7 @@ unsafe impl Sync for Inner {}
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::io::Read;
     use std::sync::atomic::Ordering;
 
     use crate::testing;
@@ -316,6 +331,17 @@ mod tests {
         assert_eq!(frame.len(), 64);
         frame.set_len(3);
         assert_eq!((frame.len(), frame.sge().len), (3, 3));
+    }
+
+    #[test]
+    fn what_takes_bytes_takes_a_frame() {
+        let (_, pd) = testing::domain();
+        let mut frame = testing::slab(&pd, 64, 1).take().unwrap();
+        frame.set_len(3);
+        std::io::Cursor::new(frame.as_mut()).get_mut().copy_from_slice(b"abc");
+        let mut text = String::new();
+        std::io::Cursor::new(&frame).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "abc");
     }
 
     #[test]

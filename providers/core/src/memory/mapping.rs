@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use nix::errno::Errno;
-
+use crate::Errno;
 use crate::error::Error;
 use crate::memory::pages::Pages;
 use crate::memory::pool::{self, Home};

@@ -9,8 +9,8 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
-use nix::errno::Errno;
 
+use crate::Errno;
 use crate::memory::process::Process;
 
 /// Mapped pages: a door's (doorbells, rings), or the program's own. Reached through raw pointers only.
@@ -53,8 +53,8 @@ impl Pages {
     }
 
     fn new(map: std::io::Result<MmapRaw>) -> Result<Self, Errno> {
-        let map = map.map_err(|error| errno(&error))?;
-        map.advise(Advice::DontFork).map_err(|error| errno(&error))?;
+        let map = map.map_err(|error| Errno::of(&error))?;
+        map.advise(Advice::DontFork).map_err(|error| Errno::of(&error))?;
         Ok(Self { map: ManuallyDrop::new(map), process: Process::current() })
     }
 
@@ -96,8 +96,4 @@ impl Drop for Pages {
             unsafe { ManuallyDrop::drop(&mut self.map) };
         }
     }
-}
-
-fn errno(error: &std::io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }

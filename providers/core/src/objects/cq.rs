@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::Error;
 use crate::objects::context::ContextCore;
+use crate::objects::users::Users;
 use crate::queues::shared::QpShared;
 
 /// What the polling side is told. It looks when a poll begins or finds nothing, and at a completion of a queue pair it doesn't know.
@@ -86,6 +87,7 @@ pub struct CqCore {
     event_id: u64,
     /// Ring and doorbell record; `None` only while dropping.
     memory: Option<Box<dyn Any + Send + Sync>>,
+    users: Users,
     inbox: Mutex<Inbox>,
     waiting: AtomicBool,
 }
@@ -113,6 +115,7 @@ impl CqCore {
             room,
             event_id,
             memory: Some(memory),
+            users: Users::default(),
             inbox: Mutex::default(),
             waiting: AtomicBool::new(false),
         })
@@ -205,6 +208,11 @@ impl CqCore {
         let unread = std::mem::take(&mut inbox.messages);
         drop(inbox);
         drop(unread);
+    }
+
+    /// The queue pairs that complete here.
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {

@@ -4,12 +4,13 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
+use nix::errno::Errno as Known;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs_kernel_abi::event as abi;
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::Errno;
 use crate::error::Error;
 
 /// What happened. Numbers of `enum ib_event_type`.
@@ -133,6 +134,7 @@ pub enum AsyncElement {
 /// One asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_async_event")]
+#[non_exhaustive]
 pub struct AsyncEvent {
     /// What happened.
     pub kind: AsyncEventKind,
@@ -187,13 +189,13 @@ pub struct AsyncEvents {
 }
 
 impl AsyncEvents {
-    /// Takes the file of [`crate::commands::Uverbs::alloc_async_fd`], and makes it non-blocking.
+    /// Takes the file that the kernel gave for them, and makes it non-blocking.
     ///
     /// # Errors
     ///
     /// [`Error::System`] when that fails.
     pub fn new(file: OwnedFd) -> Result<Self, Error> {
-        let system = |errno| Error::System { what: "fcntl", errno };
+        let system = |errno| Error::System { what: "fcntl", errno: Errno::of_nix(errno) };
         let flags = fcntl(&file, FcntlArg::F_GETFL).map_err(system)?;
         let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
         fcntl(&file, FcntlArg::F_SETFL(flags)).map_err(system)?;
@@ -213,9 +215,11 @@ impl AsyncEvents {
                 Ok(len) if len == bytes.len() => return Ok(Some(AsyncEvent::from_abi(&desc))),
                 // End of file, or part of a record, which the kernel never gives.
                 Ok(_) => return Err(Error::kernel("get_async_event", Errno::EIO)),
-                Err(Errno::EAGAIN) => return Ok(None),
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Error::kernel("get_async_event", errno)),
+                Err(Known::EAGAIN) => return Ok(None),
+                Err(Known::EINTR) => {}
+                Err(errno) => {
+                    return Err(Error::kernel("get_async_event", Errno::of_nix(errno)));
+                }
             }
         }
     }
@@ -234,7 +238,8 @@ impl AsyncEvents {
             }
             let Some(left) = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
             else {
-                return Err(Error::TimedOut { verb: "get_async_event", waited: start.elapsed() });
+                let waited = start.elapsed();
+                return Err(Error::TimedOut { verb: "get_async_event", waited, why: None });
             };
             wait_readable(self.file.as_fd(), left)
                 .map_err(|errno| Error::kernel("get_async_event", errno))?;
@@ -264,8 +269,8 @@ pub fn wait_readable(file: BorrowedFd<'_>, timeout: Duration) -> Result<(), Errn
     let millis = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
     let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
     match poll(&mut [PollFd::new(file, PollFlags::POLLIN)], timeout) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(errno) => Err(errno),
+        Ok(_) | Err(Known::EINTR) => Ok(()),
+        Err(errno) => Err(Errno::of_nix(errno)),
     }
 }
 

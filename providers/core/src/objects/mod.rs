@@ -7,3 +7,4 @@ pub mod event;
 pub mod mr;
 pub mod pd;
 pub mod qp;
+mod users;

@@ -67,7 +67,12 @@ impl QpCore {
         // SAFETY: attached here and nowhere else, says the caller.
         unsafe { tell(&parts, Message::Attach) };
         let life = Mutex::new(Life { state: QpState::Reset, port: 1, destroyed: false });
-        Arc::new(Self { parts, life })
+        let core = Arc::new(Self { parts, life });
+        core.send_cq().users().add(&core);
+        if !Arc::ptr_eq(core.send_cq(), core.recv_cq()) {
+            core.recv_cq().users().add(&core);
+        }
+        core
     }
 
     /// The kernel's handle.

@@ -4,8 +4,10 @@ use std::fmt;
 
 use bitflags::bitflags;
 
+use crate::Errno;
+
 /// A piece of registered memory as a work request names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_sge")]
 pub struct Sge {
     /// Address in the region's own address space (the virtual address, unless it was registered with an iova).
@@ -17,7 +19,7 @@ pub struct Sge {
 }
 
 /// A place in the peer's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
     /// Address in the peer's region.
     pub addr: u64,
@@ -61,7 +63,7 @@ bitflags! {
 }
 
 /// Identity and flags of a work request. A plain number converts into a signaled one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Wr {
     /// Comes back in the completion.
     pub id: u64,
@@ -108,9 +110,9 @@ impl From<u64> for Wr {
 }
 
 /// What a send queue is asked to do. Immediate data is in host order; the wire carries it big-endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive, so that the compiler finds the provider that misses one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_wr_opcode")]
-#[non_exhaustive]
 pub enum SendOp {
     /// Into the peer's next receive.
     Send,
@@ -150,7 +152,7 @@ impl SendOp {
 }
 
 /// What a send carries, or where a READ or an atomic puts its answer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Data<'a> {
     /// Copied into the work request when it is posted; the bytes are free at once.
     Inline(&'a [u8]),
@@ -192,6 +194,28 @@ pub enum PostError {
     /// The kernel refuses to look at the work requests rung last, which stand in the queue; `SendQueue::refused` has its errno. Each
     /// post asks it once more. Only where a doorbell is a command (rxe).
     Refused,
+}
+
+impl PostError {
+    /// What `ibv_post_send` and `ibv_post_recv` of mlx5 return in this case.
+    ///
+    /// `ENOMEM` for a full queue, a list too long and inline data too long; `EIO` for a device that is gone; `EAGAIN` for a doorbell
+    /// that the kernel refuses; `EINVAL` for the rest, some of which C leaves to the device.
+    #[must_use]
+    #[cold]
+    pub fn to_errno(self) -> Errno {
+        match self {
+            Self::Full | Self::TooManySges | Self::InlineTooLong => Errno::ENOMEM,
+            Self::DeviceGone => Errno::EIO,
+            Self::Refused => Errno::EAGAIN,
+            Self::State
+            | Self::MessageTooLong
+            | Self::BadData
+            | Self::ForeignBuffer
+            | Self::ForeignAddress
+            | Self::BadOperation => Errno::EINVAL,
+        }
+    }
 }
 
 impl fmt::Display for PostError {

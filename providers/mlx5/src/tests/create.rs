@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::{DoorbellMode, QpCap};
 use uverbs_core::error::Error;
 use uverbs_core::provider::{ContextOps, CqInit, CqeSize, NewQp, Provider, QpInit};

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::ioctl::parse;
 use uverbs_core::doors::UverbsDoor;

@@ -241,7 +241,6 @@ fn assert_means(side: &SendSide, index: u32, wr: Wr, op: SendOp, data: Data<'_>)
             (Opcode::ATOMIC_CS, 0, Some(remote), Some((swap, compare)))
         }
         SendOp::FetchAdd { remote, add } => (Opcode::ATOMIC_FA, 0, Some(remote), Some((add, 0))),
-        _ => unreachable!(),
     };
     assert_eq!((wqe.opcode(), ctrl.imm.get()), (opcode, imm));
     let mut segments = wqe.segments().peekable();

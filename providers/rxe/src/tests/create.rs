@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::QpCap;
 use uverbs_core::commands::Uverbs;
 use uverbs_core::error::Error;

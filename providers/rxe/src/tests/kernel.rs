@@ -10,8 +10,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use uverbs_core::Errno;
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::ioctl::parse;
 use uverbs_core::doors::UverbsDoor;

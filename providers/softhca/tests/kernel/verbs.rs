@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
+use uverbs_core::Errno;
 use uverbs_core::doors::DeviceSource;
 use uverbs_kernel_abi::ah::{ib_uverbs_ah_attr, ib_uverbs_create_ah, ib_uverbs_global_route};
 use uverbs_kernel_abi::device::*;
@@ -359,7 +359,7 @@ fn unplugging_wakes_who_waits_on_a_channel() {
     let fd = rig.channel();
     let mut event = [0u8; 16];
     let mut read = || recv(fd, &mut event, MsgFlags::MSG_DONTWAIT);
-    assert_eq!(read(), Err(Errno::EAGAIN));
+    assert_eq!(read(), Err(nix::errno::Errno::EAGAIN));
     rig.hca.unplug();
     assert_eq!(read(), Ok(0), "a blocking read would wait for ever");
     nix::unistd::close(fd).unwrap();

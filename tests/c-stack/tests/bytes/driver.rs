@@ -11,7 +11,6 @@ use std::fmt::Write as _;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::{Arc, Mutex};
 
-use nix::errno::Errno;
 use uverbs::doors::Recorder;
 use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs::softhca::{LinkLayer, SoftHca};
@@ -20,6 +19,7 @@ use uverbs::{
     InitAttr, MemoryRegion, Mlx5, Mtu, Path, QueuePair, Remote, RnrTimer, RtrAttr, RtsAttr,
     SendFlags, SendOp, Sge, Wr,
 };
+use uverbs_core::Errno;
 
 use crate::script::Cases;
 use crate::{capture, log};
@@ -76,7 +76,7 @@ unsafe impl UverbsDoor for Tap {
 
     fn mmap(&self, len: usize, offset: u64) -> Result<uverbs_core::memory::pages::Pages, Errno> {
         let result = self.recorder.mmap(len, offset);
-        let errno = result.as_ref().err().map_or(0, |errno| *errno as i32);
+        let errno = result.as_ref().err().map_or(0, |errno| errno.raw());
         *self.lines.lock().unwrap() += &format!("fd 0 mmap {len} {offset:#x} = {errno}\n");
         result
     }
@@ -92,7 +92,7 @@ impl Area {
         // SAFETY: a mapping where there was none.
         let at =
             unsafe { libc::mmap(place, MEMORY, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        assert_eq!(at.expose_provenance(), BASE, "{}", Errno::last());
+        assert_eq!(at.expose_provenance(), BASE, "{}", std::io::Error::last_os_error());
         for i in 0..MEMORY {
             let byte = (i * 7 + (i >> 8) * 13 + 1) as u8;
             // SAFETY: within the mapping just made.
@@ -183,7 +183,7 @@ pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
         let doorbell = if cases.plain { DoorbellMode::NonCached } else { DoorbellMode::BlueFlame };
         let builder = context.queue_pair(&pd, &cq).max_send_wr(send_wr).max_send_sge(send_sge);
         let builder = builder.max_inline_data(inline).max_recv_wr(recv_wr).max_recv_sge(recv_sge);
-        let qp = builder.doorbell(doorbell).build().unwrap();
+        let qp = builder.doorbell(doorbell).overcommit().build().unwrap();
         sides.push(Side { cq, qp, sends: Vec::new(), recvs: Vec::new() });
     }
     let numbers = [sides[0].qp.qpn(), sides[1].qp.qpn()];

@@ -182,6 +182,9 @@ pub struct SqContext {
     pub log_wqebbs: u8,
 }
 
+/// Log2 of the bytes that a receive WQE may have: one data segment to 64 of them.
+pub(crate) const STRIDE_SHIFTS: std::ops::RangeInclusive<u8> = 4..=10;
+
 /// A receive ring.
 #[derive(Clone, Debug)]
 pub struct RqContext {

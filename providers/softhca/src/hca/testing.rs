@@ -2,9 +2,11 @@
 //! that moves only when asked.
 
 use super::*;
+use crate::wire::{Address, Wire};
 use crate::wire::{Fabric, Faults, Faulty, LinkControl};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use uverbs_mlx5_prm::cqe::{mlx5_cqe64, mlx5_err_cqe};
 use uverbs_mlx5_prm::ctrl::{FmCeSe, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg};
 use uverbs_mlx5_prm::data::{inline_bytes, mlx5_wqe_data_seg, mlx5_wqe_inline_seg};
@@ -142,7 +144,7 @@ impl Hca {
     }
 
     pub(crate) fn set_min_ack_timeout(&mut self, code: u8) {
-        self.shared.config.min_ack_timeout = code;
+        self.common.config.min_ack_timeout = code;
     }
 }
 

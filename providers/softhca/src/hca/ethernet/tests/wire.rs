@@ -80,12 +80,12 @@ fn what_arrived_before_a_reset_is_nobodys_after_it() {
     let mut rig = Rig::new(2);
     let frame = Packet::udp().to([0xff; 6]).bytes();
     for _ in 0..3 {
-        rig.hosts[0].hca.shared.port.flood(&frame);
+        rig.hosts[0].hca.common.port.flood(&frame);
     }
     let before = rig.hosts[1].hca.stats().dropped;
     rig.hosts[1].hca.reset();
     assert_eq!(rig.hosts[1].hca.stats().dropped, before + 3);
-    assert_eq!(rig.hosts[1].hca.shared.port.hear(), None);
-    rig.hosts[0].hca.shared.port.flood(&frame);
-    assert_eq!(rig.hosts[1].hca.shared.port.hear(), Some(frame));
+    assert_eq!(rig.hosts[1].hca.common.port.hear(), None);
+    rig.hosts[0].hca.common.port.flood(&frame);
+    assert_eq!(rig.hosts[1].hca.common.port.hear(), Some(frame));
 }

@@ -1,16 +1,20 @@
 //! What arrives at a datagram QP (IBTA vol 1, 9.8.3): one packet, one message, and 40 bytes about its
 //! route in front of it.
 
-use super::complete::{self, Arrival, Failure};
-use super::config::LinkLayer;
-use super::context::QpState;
-use super::mkey::Who;
-use super::qp::Qp;
-use super::recv::{self, Source};
-use super::shared::Shared;
-use crate::wire::{Address, Frame, Packet, Transport};
 use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn};
 use uverbs_mlx5_prm::syndrome::Syndrome;
+
+use crate::hca::context::{LinkLayer, QpState};
+use crate::hca::engine::complete;
+use crate::hca::engine::complete::Arrival;
+use crate::hca::engine::receives;
+use crate::hca::failure::Failure;
+use crate::hca::failure::Vendor;
+use crate::hca::state::common::Common;
+use crate::hca::state::keys::Who;
+use crate::hca::state::qp::Qp;
+use crate::hca::state::receive::Source;
+use crate::wire::{Address, Frame, Packet, Transport};
 
 /// Bytes in front of each message, whether there was a GRH or not (IBTA 11.4.1.2).
 pub(super) const GRH_BYTES: usize = 40;
@@ -25,13 +29,11 @@ const L3_IPV6: u8 = 1;
 const L3_IPV4: u8 = 2;
 /// Hops that are left: the wire counts none.
 const HOP_LIMIT: u8 = 64;
-/// Vendor syndrome of a message longer than its receive.
-const VENDOR_TOO_LONG: u8 = 0x91;
 
 /// Takes a datagram. False if it is dropped, and nobody is told (IBTA 9.8.3.1).
 pub(super) fn receive(
     qp: &mut Qp,
-    shared: &mut Shared,
+    common: &mut Common,
     packet: &Packet<'_>,
     frame: &Frame,
 ) -> bool {
@@ -40,37 +42,37 @@ pub(super) fn receive(
     }
     let Some(deth) = packet.deth() else { return false };
     if deth.qkey.get() != qp.attrs.qkey {
-        shared.stats.bad_qkeys += 1;
+        common.stats.bad_qkeys += 1;
         return false;
     }
     let from = qp.ctx.srq.map_or(Source::Own, Source::Shared);
-    if recv::posted(qp, shared, from) == 0 {
-        qp.counts(&mut shared.counters).out_of_buffer += 1;
+    if receives::posted(qp, common, from) == 0 {
+        qp.counts(&mut common.counters).out_of_buffer += 1;
         return false;
     }
-    let receive = match recv::take(qp, shared, from) {
+    let receive = match receives::take(qp, common, from) {
         Ok(receive) => receive,
         Err((receive, why)) => {
-            complete::receive_failed(qp, shared, &receive, why);
+            complete::receive_failed(qp, common, &receive, why);
             qp.state = QpState::Err;
             return true;
         }
     };
     let data = packet.payload();
     let bytes = GRH_BYTES + data.len();
-    let (grh, flags) = route(frame, shared.config.link);
+    let (grh, flags) = route(frame, common.config.link);
     let fits = bytes as u64 <= receive.room;
     let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
     let scattered = if fits {
-        let Shared { keys, dma, .. } = &*shared;
+        let Common { keys, dma, .. } = &*common;
         keys.scatter(&**dma, who, &receive.list, 0, &grh)
             .and_then(|()| keys.scatter(&**dma, who, &receive.list, GRH_BYTES as u64, data))
             .map_err(|fault| Failure::new(Syndrome::LOCAL_PROT_ERR, fault.vendor()))
     } else {
-        Err(Failure::new(Syndrome::LOCAL_LENGTH_ERR, VENDOR_TOO_LONG))
+        Err(Failure::new(Syndrome::LOCAL_LENGTH_ERR, Vendor::TOO_LONG))
     };
     if let Err(why) = scattered {
-        complete::receive_failed(qp, shared, &receive, why);
+        complete::receive_failed(qp, common, &receive, why);
         qp.state = QpState::Err;
         return true;
     }
@@ -87,7 +89,7 @@ pub(super) fn receive(
         from: flags.with_rqpn(deth.src_qp.get()),
         slid: frame.src.lid,
     };
-    complete::receive_done(qp, shared, &receive, arrival);
+    complete::receive_done(qp, common, &receive, arrival);
     true
 }
 

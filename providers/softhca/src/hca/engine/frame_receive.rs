@@ -6,15 +6,16 @@ use uverbs_mlx5_prm::cqe::{
 };
 use uverbs_mlx5_prm::syndrome::Syndrome;
 
-use super::super::complete::{self, Failure};
-use super::super::context::QpState;
-use super::super::mkey::Who;
-use super::super::qp::Qp;
-use super::super::recv::{self, Source};
-use super::super::shared::Shared;
-use super::checksum;
-use super::headers::{Headers, Ip, TAG};
-use super::steering::Copy;
+use crate::hca::context::QpState;
+use crate::hca::engine::{complete, receives};
+use crate::hca::ethernet::checksum;
+use crate::hca::ethernet::headers::{Headers, Ip, TAG};
+use crate::hca::ethernet::steering::Delivery;
+use crate::hca::failure::{Failure, Vendor};
+use crate::hca::state::common::Common;
+use crate::hca::state::keys::Who;
+use crate::hca::state::qp::Qp;
+use crate::hca::state::receive::Source;
 
 /// Kind of L4 header (Linux `include/linux/mlx5/device.h`, `CQE_L4_HDR_TYPE_*`).
 mod l4 {
@@ -28,32 +29,30 @@ mod l4 {
 const ACK: u16 = 0x10;
 /// Bytes of the addresses, behind which a tag stands.
 const ADDRESSES: usize = 12;
-/// Vendor syndrome of a frame longer than its receive.
-const VENDOR_TOO_LONG: u8 = 0x91;
 
 /// Puts a frame into the next receive, or drops it if there is none.
 pub(super) fn receive(
     qp: &mut Qp,
-    shared: &mut Shared,
+    common: &mut Common,
     frame: &[u8],
     headers: &Headers,
-    copy: Copy,
+    copy: Delivery,
     strips_vlan: bool,
 ) {
     if !qp.receives() {
-        shared.stats.dropped += 1;
+        common.stats.dropped += 1;
         return;
     }
     let from = qp.ctx.srq.map_or(Source::Own, Source::Shared);
-    if recv::posted(qp, shared, from) == 0 {
-        shared.stats.out_of_buffer += 1;
-        qp.counts(&mut shared.counters).out_of_buffer += 1;
+    if receives::posted(qp, common, from) == 0 {
+        common.stats.out_of_buffer += 1;
+        qp.counts(&mut common.counters).out_of_buffer += 1;
         return;
     }
-    let receive = match recv::take(qp, shared, from) {
+    let receive = match receives::take(qp, common, from) {
         Ok(receive) => receive,
         Err((receive, why)) => {
-            complete::receive_failed(qp, shared, &receive, why);
+            complete::receive_failed(qp, common, &receive, why);
             qp.state = QpState::Err;
             return;
         }
@@ -68,20 +67,20 @@ pub(super) fn receive(
         None => frame,
     };
     let scattered = if data.len() as u64 <= receive.room {
-        let Shared { keys, dma, .. } = &*shared;
+        let Common { keys, dma, .. } = &*common;
         let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
         let done = keys.scatter(&**dma, who, &receive.list, 0, data);
         done.map_err(|fault| Failure::new(Syndrome::LOCAL_PROT_ERR, fault.vendor()))
     } else {
-        Err(Failure::new(Syndrome::LOCAL_LENGTH_ERR, VENDOR_TOO_LONG))
+        Err(Failure::new(Syndrome::LOCAL_LENGTH_ERR, Vendor::TOO_LONG))
     };
     if let Err(why) = scattered {
-        complete::receive_failed(qp, shared, &receive, why);
+        complete::receive_failed(qp, common, &receive, why);
         qp.state = QpState::Err;
         return;
     }
-    shared.stats.rx_frames += 1;
-    let mut cqe = complete::blank(receive.landing.uidx, shared);
+    common.stats.rx_frames += 1;
+    let mut cqe = complete::blank(receive.landing.uidx, common);
     cqe.byte_cnt.set(data.len() as u32);
     cqe.wqe_counter.set(receive.index);
     // The place of the queue's number has the tag of the entry (Linux `en_tc.h`, `MLX5E_TC_FLOW_ID_MASK`; rdma-core cq.c,
@@ -104,7 +103,7 @@ pub(super) fn receive(
         let sum = checksum::sum(frame.get(ip.at..ip.end).unwrap_or_default());
         cqe.rsvd20[2..].copy_from_slice(&sum.to_be_bytes());
     }
-    complete::push(shared, receive.landing.cqn, zerocopy::transmute!(cqe), false);
+    complete::push(common, receive.landing.cqn, zerocopy::transmute!(cqe), false);
 }
 
 fn l3_kind(headers: &Headers) -> u8 {

@@ -1,15 +1,15 @@
 //! Completion queues: writing CQEs, overrun, arming.
 
-use super::context::{CqContext, Moderation};
-use super::dma::{Dma, DmaFault};
-use super::error::{HcaError, HcaEvent, Noun};
-use super::shared::Events;
-use super::stats::HcaStats;
+use crate::hca::context::{CqContext, Moderation};
+use crate::hca::dma::{Dma, DmaFault};
+use crate::hca::error::{HcaError, HcaEvent, Noun};
+use crate::hca::state::events::Events;
+use crate::hca::stats::HcaStats;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Bytes of a CQE proper; a 128-byte slot has it at the end (mlx5dv.h, `mlx5_cqe64`).
-pub(super) const CQE_LEN: usize = 64;
+pub(crate) const CQE_LEN: usize = 64;
 
 /// Consumer and producer index as records and arms carry them.
 const INDEX_MASK: u32 = 0x00ff_ffff;
@@ -22,8 +22,8 @@ enum Armed {
 }
 
 #[derive(Debug)]
-pub(super) struct Cq {
-    pub(super) ctx: CqContext,
+pub(crate) struct Cq {
+    pub(crate) ctx: CqContext,
     cqn: u32,
     /// CQEs written, modulo 2^32.
     producer: u32,
@@ -41,23 +41,23 @@ pub(super) struct Cq {
     /// ARM record as last acted on.
     arm_seen: u32,
     /// QPs that use it; one QP with both roles counts twice.
-    pub(super) users: u32,
+    pub(crate) users: u32,
     dead: bool,
 }
 
 /// All CQs, and which of them died since the device last looked.
 #[derive(Debug, Default)]
-pub(super) struct CqTable {
-    pub(super) cqs: BTreeMap<u32, Cq>,
+pub(crate) struct CqTable {
+    pub(crate) cqs: BTreeMap<u32, Cq>,
     next: u32,
     /// Queues that tell later.
     timers: BTreeSet<(Duration, u32)>,
-    pub(super) now: Duration,
-    pub(super) died: Vec<u32>,
+    pub(crate) now: Duration,
+    pub(crate) died: Vec<u32>,
 }
 
 impl CqTable {
-    pub(super) fn create(
+    pub(crate) fn create(
         &mut self,
         ctx: CqContext,
         max: u32,
@@ -82,7 +82,7 @@ impl CqTable {
         Ok(cqn)
     }
 
-    pub(super) fn destroy(&mut self, cqn: u32) -> Result<(), HcaError> {
+    pub(crate) fn destroy(&mut self, cqn: u32) -> Result<(), HcaError> {
         let users = self.get(cqn)?.users;
         if users != 0 {
             return Err(HcaError::Busy { noun: Noun::Cq, number: cqn, users });
@@ -94,16 +94,16 @@ impl CqTable {
         Ok(())
     }
 
-    pub(super) fn get(&self, cqn: u32) -> Result<&Cq, HcaError> {
+    pub(crate) fn get(&self, cqn: u32) -> Result<&Cq, HcaError> {
         self.cqs.get(&cqn).ok_or(bad_handle(cqn))
     }
 
-    pub(super) fn get_mut(&mut self, cqn: u32) -> Result<&mut Cq, HcaError> {
+    pub(crate) fn get_mut(&mut self, cqn: u32) -> Result<&mut Cq, HcaError> {
         self.cqs.get_mut(&cqn).ok_or(bad_handle(cqn))
     }
 
     /// Checks that a CQ could move to another ring.
-    pub(super) fn check_resize(
+    pub(crate) fn check_resize(
         &self,
         dma: &dyn Dma,
         cqn: u32,
@@ -122,7 +122,7 @@ impl CqTable {
 
     /// Writes one CQE; `cqe[63]` carries opcode and solicited bit, the owner bit is filled in.
     /// `wakes`: solicited or in error, what a solicited arm waits for (PRM, "CQ arm").
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         dma: &dyn Dma,
         cqn: u32,
@@ -159,7 +159,7 @@ impl CqTable {
     /// A store to the CQ doorbell of `uar`: `high` = sn << 28 | cmd << 24 | ci, as the ARM
     /// record (rdma-core cq.c, `mlx5_arm_cq`). Stores can coalesce into one, so all other CQs of
     /// the page are looked at, too. False if `cqn` is no CQ of this page.
-    pub(super) fn arm(
+    pub(crate) fn arm(
         &mut self,
         dma: &dyn Dma,
         uar: u32,
@@ -188,18 +188,18 @@ impl CqTable {
     }
 
     /// Bundles completions otherwise, from the next on.
-    pub(super) fn moderate(&mut self, cqn: u32, moderation: Moderation) -> Result<(), HcaError> {
+    pub(crate) fn moderate(&mut self, cqn: u32, moderation: Moderation) -> Result<(), HcaError> {
         self.get_mut(cqn)?.moderation = moderation;
         Ok(())
     }
 
     /// When the next queue tells what waited.
-    pub(super) fn deadline(&self) -> Option<Duration> {
+    pub(crate) fn deadline(&self) -> Option<Duration> {
         self.timers.first().map(|(when, _)| *when)
     }
 
     /// Tells what waited long enough.
-    pub(super) fn expire(&mut self, events: &mut Events, stats: &mut HcaStats) -> bool {
+    pub(crate) fn expire(&mut self, events: &mut Events, stats: &mut HcaStats) -> bool {
         let mut done = false;
         // Terminates: each turn removes a timer, and none is set.
         while let Some(&(when, cqn)) = self.timers.first()

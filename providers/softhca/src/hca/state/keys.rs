@@ -1,10 +1,12 @@
 //! Memory keys: the table, the access check, and moving bytes through them.
 
-use super::context::{Access, MkeyContext};
-use super::dma::{ABSENT, Dma, DmaFault, Region};
-use super::error::{HcaError, Noun};
-use super::indirect::Indirect;
+use crate::hca::context::{Access, MkeyContext};
+use crate::hca::dma::{ABSENT, Dma, DmaFault, Region};
+use crate::hca::error::{HcaError, Noun};
+use crate::hca::failure::Vendor;
+use crate::hca::indirect::Indirect;
 use std::collections::VecDeque;
+use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
 
 /// First index handed out. Index 1 with variant 0 would be 0x100, the lkey that ends a receive
 /// list (mlx5dv.h, `MLX5_INVALID_LKEY`); a few low ones are kept back as silicon does for its own.
@@ -21,7 +23,7 @@ const DEPTH: u32 = 4;
 
 /// Why an access by key was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyFault {
+pub(crate) enum KeyFault {
     /// No such key.
     NoKey,
     /// The key is of another protection domain.
@@ -39,16 +41,16 @@ pub(super) enum KeyFault {
 }
 
 impl KeyFault {
-    /// A number for the vendor syndrome, so that a failed CQE says which check it was.
-    pub(super) const fn vendor(self) -> u8 {
+    /// The vendor syndrome that says which check it was.
+    pub(crate) const fn vendor(self) -> Vendor {
         match self {
-            KeyFault::NoKey => 0x51,
-            KeyFault::WrongPd => 0x52,
-            KeyFault::Range => 0x53,
-            KeyFault::Right => 0x54,
-            KeyFault::Dma(_) => 0x55,
-            KeyFault::Room => 0x56,
-            KeyFault::WrongQp => 0x57,
+            KeyFault::NoKey => Vendor::NO_KEY,
+            KeyFault::WrongPd => Vendor::WRONG_PD,
+            KeyFault::Range => Vendor::RANGE,
+            KeyFault::Right => Vendor::RIGHT,
+            KeyFault::Dma(_) => Vendor::DMA,
+            KeyFault::Room => Vendor::ROOM,
+            KeyFault::WrongQp => Vendor::WRONG_QP,
         }
     }
 }
@@ -58,22 +60,28 @@ type Visitor<'a> = dyn FnMut(&Region, u64, u64, u64) -> Result<(), KeyFault> + '
 
 /// On whose behalf memory is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Who {
+pub(crate) struct Who {
     /// Protection domain.
-    pub(super) pd: u32,
+    pub(crate) pd: u32,
     /// Queue pair, local side or responder.
-    pub(super) qpn: u32,
+    pub(crate) qpn: u32,
 }
 
 /// One piece of a scatter or gather list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(crate) struct Segment {
     /// lkey or rkey.
-    pub(super) key: u32,
+    pub(crate) key: u32,
     /// Address in the key's own numbering.
-    pub(super) addr: u64,
+    pub(crate) addr: u64,
     /// Bytes.
-    pub(super) len: u64,
+    pub(crate) len: u64,
+}
+
+impl From<&mlx5_wqe_data_seg> for Segment {
+    fn from(data: &mlx5_wqe_data_seg) -> Segment {
+        Segment { key: data.lkey.get(), addr: data.addr.get(), len: data.length().into() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -86,7 +94,7 @@ struct Slot {
 
 /// All keys. A slot's variant byte changes with each use, so a stale key does not match.
 #[derive(Debug, Default)]
-pub(super) struct KeyTable {
+pub(crate) struct KeyTable {
     slots: Vec<Slot>,
     free: VecDeque<u32>,
     live: u32,
@@ -96,7 +104,7 @@ pub(super) struct KeyTable {
 
 impl KeyTable {
     /// `variant` is the driver's where the driver chooses it.
-    pub(super) fn create(
+    pub(crate) fn create(
         &mut self,
         ctx: MkeyContext,
         variant: Option<u8>,
@@ -123,7 +131,7 @@ impl KeyTable {
         Ok((slot + FIRST_INDEX) << 8 | u32::from(entry.variant))
     }
 
-    pub(super) fn modify(&mut self, key: u32, ctx: MkeyContext) -> Result<(), HcaError> {
+    pub(crate) fn modify(&mut self, key: u32, ctx: MkeyContext) -> Result<(), HcaError> {
         check_context(&ctx)?;
         let slot = self.slot(key).ok_or(bad_handle(key))?;
         let old = self.slots[slot].key.as_ref().map_or(0, entries);
@@ -134,7 +142,7 @@ impl KeyTable {
     }
 
     /// The index alone counts, as in DESTROY_MKEY: a window's variant is its owner's to change.
-    pub(super) fn destroy(&mut self, key: u32) -> Result<(), HcaError> {
+    pub(crate) fn destroy(&mut self, key: u32) -> Result<(), HcaError> {
         let slot = self.index(key).ok_or(bad_handle(key))?;
         self.entries -= self.slots[slot].key.take().as_ref().map_or(0, entries);
         self.free.push_back(slot as u32);
@@ -156,12 +164,12 @@ impl KeyTable {
     }
 
     /// The key of that number, whatever the variant, free or not.
-    pub(super) fn key_at(&self, key: u32) -> Result<&MkeyContext, KeyFault> {
+    pub(crate) fn key_at(&self, key: u32) -> Result<&MkeyContext, KeyFault> {
         let slot = self.index(key).ok_or(KeyFault::NoKey)?;
         self.slots[slot].key.as_ref().ok_or(KeyFault::NoKey)
     }
 
-    pub(super) fn is_free(&self, key: u32) -> bool {
+    pub(crate) fn is_free(&self, key: u32) -> bool {
         self.index(key).is_some_and(|slot| self.slots[slot].dead)
     }
 
@@ -173,7 +181,7 @@ impl KeyTable {
     }
 
     /// Gives a key other parts. Nothing changes on an error.
-    pub(super) fn set_parts(&mut self, key: u32, parts: Indirect) -> Result<(), KeyFault> {
+    pub(crate) fn set_parts(&mut self, key: u32, parts: Indirect) -> Result<(), KeyFault> {
         let slot = self.index(key).ok_or(KeyFault::NoKey)?;
         let old = self.slots[slot].key.as_ref().and_then(|ctx| ctx.indirect.as_ref());
         let entries = self.room(old.map_or(0, weight), weight(&parts))?;
@@ -185,7 +193,7 @@ impl KeyTable {
     }
 
     /// Puts addresses of pages into a key's list, from the `first` on. Nothing changes on an error.
-    pub(super) fn set_pages(&mut self, key: u32, first: u64, new: &[u64]) -> Result<(), KeyFault> {
+    pub(crate) fn set_pages(&mut self, key: u32, first: u64, new: &[u64]) -> Result<(), KeyFault> {
         self.stretch(key, first + new.len() as u64)?;
         if let Some(pages) = self.pages(key) {
             // In range: the list was stretched to hold them.
@@ -195,7 +203,7 @@ impl KeyTable {
     }
 
     /// Makes a key's list of pages at least as long, with pages that aren't there. Nothing changes on an error.
-    pub(super) fn stretch(&mut self, key: u32, count: u64) -> Result<(), KeyFault> {
+    pub(crate) fn stretch(&mut self, key: u32, count: u64) -> Result<(), KeyFault> {
         let old = self.pages(key).ok_or(KeyFault::Right)?.len() as u64;
         let entries = self.room(old, count.max(old))?;
         self.entries = entries;
@@ -214,7 +222,7 @@ impl KeyTable {
     }
 
     /// Changes a key in place, its variant and whether it is free. The caller checked what it becomes; its translation stays.
-    pub(super) fn change(
+    pub(crate) fn change(
         &mut self,
         key: u32,
         variant: Option<u8>,
@@ -230,7 +238,7 @@ impl KeyTable {
     }
 
     /// SEND with invalidate (IBTA 10.6.3.3): the key must allow it.
-    pub(super) fn invalidate(&mut self, who: Who, key: u32) -> Result<(), KeyFault> {
+    pub(crate) fn invalidate(&mut self, who: Who, key: u32) -> Result<(), KeyFault> {
         let allowed = self.find(who, Segment { key, addr: 0, len: 0 }, Access::empty());
         match (self.slot(key), allowed) {
             (None, _) => Err(KeyFault::NoKey),
@@ -277,7 +285,7 @@ impl KeyTable {
     }
 
     /// Checks without touching memory.
-    pub(super) fn check(&self, who: Who, segment: Segment, need: Access) -> Result<(), KeyFault> {
+    pub(crate) fn check(&self, who: Who, segment: Segment, need: Access) -> Result<(), KeyFault> {
         self.find(who, segment, need).map(|_| ())
     }
 
@@ -315,7 +323,7 @@ impl KeyTable {
         Ok(())
     }
 
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         dma: &dyn Dma,
         who: Who,
@@ -334,7 +342,7 @@ impl KeyTable {
         })
     }
 
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         dma: &dyn Dma,
         who: Who,
@@ -353,7 +361,7 @@ impl KeyTable {
     }
 
     /// Reads `buf.len()` bytes starting `offset` bytes into a gather list.
-    pub(super) fn gather(
+    pub(crate) fn gather(
         &self,
         dma: &dyn Dma,
         who: Who,
@@ -371,7 +379,7 @@ impl KeyTable {
     }
 
     /// Writes `data` starting `offset` bytes into a scatter list.
-    pub(super) fn scatter(
+    pub(crate) fn scatter(
         &self,
         dma: &dyn Dma,
         who: Who,
@@ -392,7 +400,7 @@ impl KeyTable {
     ///
     /// The word is in host order: ConnectX reports atomics of host endianness
     /// (`atomic_req_8B_endianness_mode`), so CPU and device see the same number.
-    pub(super) fn atomic(
+    pub(crate) fn atomic(
         &self,
         dma: &dyn Dma,
         who: Who,

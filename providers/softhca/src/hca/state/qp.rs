@@ -1,58 +1,57 @@
 //! Queue pairs: context, rings' counters, and the state machine (IBTA vol 1, 10.3.1).
 
-use super::config::HcaConfig;
-use super::context::{QpAttrs, QpContext, QpState, QpTransition, Service};
-use super::counters::{QCounters, Sets};
-use super::error::HcaError;
-use super::mkey::Who;
-use super::requester::Requester;
-use super::responder::Responder;
+use crate::hca::config::HcaConfig;
+use crate::hca::context::STRIDE_SHIFTS;
+use crate::hca::context::{QpAttrs, QpContext, QpState, QpTransition, Service};
+use crate::hca::counters::{QCounters, Sets};
+use crate::hca::error::HcaError;
+use crate::hca::state::keys::Who;
+use crate::hca::state::requester::Requester;
+use crate::hca::state::responder::Responder;
 use crate::wire::Psn;
 use std::time::Duration;
 
 /// Lowest QPN handed out: 0 and 1 are the management QPs, and silicon keeps the next ones, too.
-pub(super) const FIRST_QPN: u32 = 0x40;
+pub(crate) const FIRST_QPN: u32 = 0x40;
 /// QPNs are 24 bits; 0xffffff is multicast.
-pub(super) const LAST_QPN: u32 = 0x00ff_fffe;
-/// The longest send WQE: ds is 6 bits, of 16 bytes (mlx5dv.h, `mlx5_wqe_ctrl_seg`).
-pub(super) const STRIDE_SHIFTS: std::ops::RangeInclusive<u8> = 4..=10;
+pub(crate) const LAST_QPN: u32 = 0x00ff_fffe;
 
 #[derive(Debug)]
-pub(super) struct Qp {
-    pub(super) qpn: u32,
-    pub(super) ctx: QpContext,
-    pub(super) state: QpState,
-    pub(super) attrs: QpAttrs,
+pub(crate) struct Qp {
+    pub(crate) qpn: u32,
+    pub(crate) ctx: QpContext,
+    pub(crate) state: QpState,
+    pub(crate) attrs: QpAttrs,
     /// Send WQEBBs that the doorbell record has published, modulo 2^16.
-    pub(super) sq_published: u16,
+    pub(crate) sq_published: u16,
     /// Send WQEBBs fetched.
-    pub(super) sq_fetched: u16,
+    pub(crate) sq_fetched: u16,
     /// Receive WQEs taken, modulo 2^16.
-    pub(super) rq_taken: u16,
-    pub(super) requester: Requester,
-    pub(super) responder: Responder,
+    pub(crate) rq_taken: u16,
+    pub(crate) requester: Requester,
+    pub(crate) responder: Responder,
     /// In the device's list of QPs with work.
-    pub(super) queued: bool,
+    pub(crate) queued: bool,
     /// Under which time the device's timer list has it.
-    pub(super) timer: Option<Duration>,
+    pub(crate) timer: Option<Duration>,
     /// A CQ of it died, or the rings are unusable: no CQE is written any more.
-    pub(super) mute: bool,
+    pub(crate) mute: bool,
     /// In ERR: the event about the last WQE is out.
-    pub(super) last_wqe_told: bool,
+    pub(crate) last_wqe_told: bool,
 }
 
 impl Qp {
     /// The counts of its set.
-    pub(super) fn counts<'a>(&self, sets: &'a mut Sets) -> &'a mut QCounters {
+    pub(crate) fn counts<'a>(&self, sets: &'a mut Sets) -> &'a mut QCounters {
         sets.of(self.ctx.counter_set)
     }
 
     /// On whose behalf it accesses memory of its own.
-    pub(super) fn who(&self) -> Who {
+    pub(crate) fn who(&self) -> Who {
         Who { pd: self.ctx.pd, qpn: self.qpn }
     }
 
-    pub(super) fn new(qpn: u32, ctx: QpContext) -> Qp {
+    pub(crate) fn new(qpn: u32, ctx: QpContext) -> Qp {
         Qp {
             qpn,
             ctx,
@@ -71,31 +70,36 @@ impl Qp {
     }
 
     /// Payload bytes per packet.
-    pub(super) fn mtu(&self) -> u32 {
+    pub(crate) fn mtu(&self) -> u32 {
         self.attrs.path_mtu.bytes()
     }
 
     /// Whether packets of the peer are looked at (IBTA 10.3.1: RTR and on, but not ERR).
-    pub(super) fn receives(&self) -> bool {
+    pub(crate) fn receives(&self) -> bool {
         matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
     }
 
     /// Whether the send side may have packets under way.
-    pub(super) fn sends(&self) -> bool {
+    pub(crate) fn sends(&self) -> bool {
         matches!(self.state, QpState::Rts | QpState::Sqd)
     }
 
     /// Whether the send queue waits to be drained.
-    pub(super) fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.state == QpState::Sqd && self.attrs.sq_draining
     }
 
     /// Send WQEBBs published and not fetched.
-    pub(super) fn sq_pending(&self) -> u16 {
+    pub(crate) fn sq_pending(&self) -> u16 {
         self.sq_published.wrapping_sub(self.sq_fetched)
     }
 
-    pub(super) fn snapshot(&self) -> QpAttrs {
+    /// When its requester has to be looked at next.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        if self.sends() { self.requester.deadline() } else { None }
+    }
+
+    pub(crate) fn snapshot(&self) -> QpAttrs {
         let mut attrs = self.attrs;
         attrs.sq_psn = self.requester.next_psn.get();
         attrs.rq_psn = self.responder.expected.get();
@@ -104,56 +108,32 @@ impl Qp {
 
     /// Moves along one edge. Work that has to be dropped is dropped here; completions for it are
     /// the flush's business.
-    pub(super) fn modify(
+    pub(crate) fn modify(
         &mut self,
         to: QpTransition,
         attrs: &QpAttrs,
         config: &HcaConfig,
     ) -> Result<(), HcaError> {
-        use QpState::{Init, Reset, Rtr, Rts, Sqd, Sqe};
-        use QpTransition::*;
-        let allowed = match to {
-            RstToInit => self.state == Reset,
-            InitToInit | InitToRtr => self.state == Init,
-            RtrToRts => self.state == Rtr,
-            RtsToRts | RtsToSqd => self.state == Rts,
-            SqdToSqd => self.state == Sqd,
-            SqeToRts => self.state == Sqe && !self.ctx.service.is_reliable(),
-            SqdToRts => self.state == Sqd && !self.attrs.sq_draining,
-            ToErr => self.state != Reset,
-            ToRst => true,
+        use QpTransition::{
+            InitToInit, InitToRtr, RstToInit, RtrToRts, RtsToRts, RtsToSqd, SqdToRts, SqdToSqd,
+            SqeToRts, ToErr, ToRst,
         };
-        if !allowed {
+        if !self.may_go(to) {
             return Err(HcaError::BadState { state: self.state, transition: to });
         }
         if !matches!(to, ToErr | ToRst) {
             check_attrs(attrs, config, to)?;
         }
-        let old = self.attrs;
         match to {
             RstToInit | InitToInit => {
                 self.attrs = QpAttrs { sq_draining: false, ..*attrs };
-                self.state = Init;
             }
             InitToRtr => {
                 self.attrs = QpAttrs { sq_draining: false, ..*attrs };
                 self.responder = Responder::starting_at(Psn::new(attrs.rq_psn));
-                self.state = Rtr;
             }
-            RtrToRts => {
-                // What RTR fixed stays fixed.
-                self.attrs = QpAttrs {
-                    path: old.path,
-                    path_mtu: old.path_mtu,
-                    dest_qpn: old.dest_qpn,
-                    max_dest_rd_atomic: old.max_dest_rd_atomic,
-                    ..*attrs
-                };
-                self.requester = Requester::starting_at(Psn::new(attrs.sq_psn), &self.attrs);
-                self.state = Rts;
-            }
+            RtrToRts => self.start_sending(attrs),
             RtsToRts | SqeToRts => {
-                self.state = Rts;
                 self.attrs.access = attrs.access;
                 self.attrs.min_rnr_timer = attrs.min_rnr_timer;
                 self.attrs.qkey = attrs.qkey;
@@ -161,42 +141,75 @@ impl Qp {
             RtsToSqd => {
                 self.attrs.en_sqd_async_notify = attrs.en_sqd_async_notify;
                 self.attrs.sq_draining = true;
-                self.state = Sqd;
             }
-            SqdToSqd | SqdToRts => {
-                self.attrs = QpAttrs {
-                    dest_qpn: old.dest_qpn,
-                    sq_draining: old.sq_draining,
-                    path_mtu: if to == SqdToSqd { attrs.path_mtu } else { old.path_mtu },
-                    ..*attrs
-                };
-                self.requester.reset_retries(&self.attrs);
-                if to == SqdToRts {
-                    self.state = Rts;
-                }
-            }
-            ToErr => {
-                self.responder.silence();
-                self.state = QpState::Err;
-            }
-            ToRst => {
-                self.attrs = QpAttrs::default();
-                self.sq_published = 0;
-                self.sq_fetched = 0;
-                self.rq_taken = 0;
-                self.requester = Requester::default();
-                self.responder = Responder::default();
-                self.mute = false;
-                self.last_wqe_told = false;
-                self.state = Reset;
-            }
+            SqdToSqd | SqdToRts => self.change_drained(to, attrs),
+            ToErr => self.responder.silence(),
+            ToRst => self.clear(),
         }
+        self.state = match to {
+            RstToInit | InitToInit => QpState::Init,
+            InitToRtr => QpState::Rtr,
+            RtrToRts | RtsToRts | SqeToRts | SqdToRts => QpState::Rts,
+            RtsToSqd | SqdToSqd => QpState::Sqd,
+            ToErr => QpState::Err,
+            ToRst => QpState::Reset,
+        };
         Ok(())
+    }
+
+    /// Whether an edge starts where the queue pair is.
+    fn may_go(&self, to: QpTransition) -> bool {
+        match to {
+            QpTransition::RstToInit => self.state == QpState::Reset,
+            QpTransition::InitToInit | QpTransition::InitToRtr => self.state == QpState::Init,
+            QpTransition::RtrToRts => self.state == QpState::Rtr,
+            QpTransition::RtsToRts | QpTransition::RtsToSqd => self.state == QpState::Rts,
+            QpTransition::SqdToSqd => self.state == QpState::Sqd,
+            QpTransition::SqeToRts => self.state == QpState::Sqe && !self.ctx.service.is_reliable(),
+            QpTransition::SqdToRts => self.state == QpState::Sqd && !self.attrs.sq_draining,
+            QpTransition::ToErr => self.state != QpState::Reset,
+            QpTransition::ToRst => true,
+        }
+    }
+
+    fn start_sending(&mut self, attrs: &QpAttrs) {
+        // What RTR fixed stays fixed.
+        self.attrs = QpAttrs {
+            path: self.attrs.path,
+            path_mtu: self.attrs.path_mtu,
+            dest_qpn: self.attrs.dest_qpn,
+            max_dest_rd_atomic: self.attrs.max_dest_rd_atomic,
+            ..*attrs
+        };
+        self.requester = Requester::starting_at(Psn::new(attrs.sq_psn), &self.attrs);
+    }
+
+    fn change_drained(&mut self, to: QpTransition, attrs: &QpAttrs) {
+        let stays = to == QpTransition::SqdToSqd;
+        self.attrs = QpAttrs {
+            dest_qpn: self.attrs.dest_qpn,
+            sq_draining: self.attrs.sq_draining,
+            path_mtu: if stays { attrs.path_mtu } else { self.attrs.path_mtu },
+            ..*attrs
+        };
+        self.requester.reset_retries(&self.attrs);
+    }
+
+    /// As it was made.
+    fn clear(&mut self) {
+        self.attrs = QpAttrs::default();
+        self.sq_published = 0;
+        self.sq_fetched = 0;
+        self.rq_taken = 0;
+        self.requester = Requester::default();
+        self.responder = Responder::default();
+        self.mute = false;
+        self.last_wqe_told = false;
     }
 }
 
 /// The checks of CREATE_QP.
-pub(super) fn check_context(ctx: &QpContext, config: &HcaConfig) -> Result<(), HcaError> {
+pub(crate) fn check_context(ctx: &QpContext, config: &HcaConfig) -> Result<(), HcaError> {
     let bad = |what, value| Err(HcaError::BadParam { what, value });
     if ctx.scatter_to_cqe {
         return bad("scatter_to_cqe", 1);

@@ -1,14 +1,14 @@
 //! Shared receive queues: a ring of WQEs linked into a list by the driver, taken by any QP that names it
 //! (IBTA vol 1, 10.2.9; PRM, "Shared Receive Queue").
 
-use super::config::HcaConfig;
-use super::context::SrqContext;
-use super::cq::CqTable;
-use super::dma::{Dma, DmaFault};
-use super::error::{HcaError, HcaEvent, Noun};
-use super::qp::STRIDE_SHIFTS;
-use super::shared::Events;
-use super::stats::HcaStats;
+use crate::hca::config::HcaConfig;
+use crate::hca::context::STRIDE_SHIFTS;
+use crate::hca::context::SrqContext;
+use crate::hca::dma::{Dma, DmaFault};
+use crate::hca::error::{HcaError, HcaEvent, Noun};
+use crate::hca::state::cq::CqTable;
+use crate::hca::state::events::Events;
+use crate::hca::stats::HcaStats;
 use std::collections::BTreeMap;
 use uverbs_mlx5_prm::wqe::{RecvHead, RecvKind, RecvView};
 
@@ -16,28 +16,28 @@ use uverbs_mlx5_prm::wqe::{RecvHead, RecvKind, RecvView};
 const NUMBER_MASK: u32 = 0x00ff_ffff;
 
 #[derive(Debug)]
-pub(super) struct Srq {
-    pub(super) ctx: SrqContext,
+pub(crate) struct Srq {
+    pub(crate) ctx: SrqContext,
     srqn: u32,
     /// WQEs taken, modulo 2^16.
     taken: u16,
     /// Slot of the WQE that is taken next. The driver's list starts at slot 0 (rdma-core srq.c, `mlx5_alloc_srq_buf`).
     next: u16,
     /// QPs that name it.
-    pub(super) users: u32,
+    pub(crate) users: u32,
     /// Its ring could not be read; nothing is taken any more.
     dead: bool,
 }
 
 /// All shared receive queues.
 #[derive(Debug, Default)]
-pub(super) struct SrqTable {
+pub(crate) struct SrqTable {
     srqs: BTreeMap<u32, Srq>,
     next: u32,
 }
 
 impl SrqTable {
-    pub(super) fn create(
+    pub(crate) fn create(
         &mut self,
         ctx: SrqContext,
         config: &HcaConfig,
@@ -63,7 +63,7 @@ impl SrqTable {
         Ok(srqn)
     }
 
-    pub(super) fn destroy(&mut self, srqn: u32, cqs: &mut CqTable) -> Result<(), HcaError> {
+    pub(crate) fn destroy(&mut self, srqn: u32, cqs: &mut CqTable) -> Result<(), HcaError> {
         let srq = self.get(srqn)?;
         if srq.users != 0 {
             return Err(HcaError::Busy { noun: Noun::Srq, number: srqn, users: srq.users });
@@ -77,18 +77,18 @@ impl SrqTable {
         Ok(())
     }
 
-    pub(super) fn get(&self, srqn: u32) -> Result<&Srq, HcaError> {
+    pub(crate) fn get(&self, srqn: u32) -> Result<&Srq, HcaError> {
         self.srqs.get(&srqn).ok_or(HcaError::BadHandle { noun: Noun::Srq, number: srqn })
     }
 
-    pub(super) fn get_mut(&mut self, srqn: u32) -> Result<&mut Srq, HcaError> {
+    pub(crate) fn get_mut(&mut self, srqn: u32) -> Result<&mut Srq, HcaError> {
         self.srqs.get_mut(&srqn).ok_or(HcaError::BadHandle { noun: Noun::Srq, number: srqn })
     }
 }
 
 impl Srq {
     /// WQEs posted and not taken; 0 if the record runs further ahead than the ring is long.
-    pub(super) fn posted(&self, dma: &dyn Dma, stats: &mut HcaStats) -> u16 {
+    pub(crate) fn posted(&self, dma: &dyn Dma, stats: &mut HcaStats) -> u16 {
         if self.dead {
             return 0;
         }
@@ -108,7 +108,7 @@ impl Srq {
 
     /// Takes the WQE at the head of the list: its slot, and its bytes in `stride`. The caller made sure that one is
     /// posted. What follows it in the list is known only now: the driver may have moved slots about until it posted.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         dma: &dyn Dma,
         stride: &mut [u8],

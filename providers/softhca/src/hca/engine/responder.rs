@@ -6,131 +6,26 @@
 //! sends them in order as the port has room. A long READ is read from memory packet by packet as
 //! its answer leaves.
 
-use super::Turn;
-use super::complete::{self, Arrival, Failure};
-use super::context::{Access, QpState, Service};
-use super::error::HcaEvent;
-use super::mkey::{KeyFault, Segment, Who};
-use super::qp::Qp;
-use super::recv::{self, Receive, Source};
-use super::shared::Shared;
-use crate::wire::{
-    EmitError, Frame, NakCode, Opcode, Operation, Packet, PacketBuilder, Psn, Syndrome,
-};
-use std::collections::VecDeque;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn};
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
+
+use crate::hca::context::{Access, QpState, Service};
+use crate::hca::engine::complete;
+use crate::hca::engine::complete::Arrival;
+use crate::hca::engine::receives;
+use crate::hca::error::HcaEvent;
+use crate::hca::failure::{Failure, Vendor};
+use crate::hca::state::common::Common;
+use crate::hca::state::keys::{KeyFault, Segment, Who};
+use crate::hca::state::qp::Qp;
+use crate::hca::state::receive::Source;
+use crate::hca::state::responder::{Answer, Message};
+use crate::wire::{NakCode, Operation, Packet, Syndrome};
 
 /// Answers waiting, apart from those of READs and atomics, after which requests are dropped.
 const SPARE_ANSWERS: usize = 32;
 /// The longest message RETH may announce (IBTA 9.4.3, 9.4.4).
 const RDMA_MAX: u32 = 1 << 31;
-/// Vendor syndrome of a message longer than its receive.
-const VENDOR_TOO_LONG: u8 = 0x91;
-
-/// A message of several packets, under way.
-#[derive(Debug)]
-enum Message {
-    Send { receive: Receive, offset: u64 },
-    Write { va: u64, rkey: u32, len: u32, offset: u32 },
-}
-
-/// What goes back to the requester.
-#[derive(Clone, Copy, Debug)]
-enum Answer {
-    Ack {
-        psn: Psn,
-        msn: u32,
-    },
-    Nak {
-        psn: Psn,
-        syndrome: Syndrome,
-        msn: u32,
-    },
-    Atomic {
-        psn: Psn,
-        original: u64,
-        msn: u32,
-        again: bool,
-    },
-    /// `left` bytes from `va`; `begun` after the first packet.
-    Read {
-        psn: Psn,
-        who: Who,
-        va: u64,
-        rkey: u32,
-        left: u32,
-        msn: u32,
-        begun: bool,
-        again: bool,
-    },
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Responder {
-    /// The PSN that is due.
-    pub(super) expected: Psn,
-    /// Messages completed, 24 bits (IBTA 9.7.5.2.1).
-    msn: u32,
-    /// A NAK for `expected` is out; another one must not follow until it is answered.
-    nak_sent: bool,
-    message: Option<Message>,
-    /// The receive of a message whose rest was lost: the next one gets it. Unreliable connections only.
-    spare: Option<Receive>,
-    answers: VecDeque<Answer>,
-    /// Results of atomics, to be given again: executing twice would be wrong (IBTA 9.7.5.1.5).
-    atomics: VecDeque<(Psn, u64)>,
-    established: bool,
-}
-
-impl Responder {
-    pub(super) fn starting_at(psn: Psn) -> Responder {
-        Responder { expected: psn, ..Responder::default() }
-    }
-
-    /// No answer leaves any more.
-    pub(super) fn silence(&mut self) {
-        self.answers.clear();
-    }
-
-    /// Takes back the receive that a message under way holds, or held.
-    pub(super) fn abandon(&mut self) -> Option<Receive> {
-        match self.message.take() {
-            Some(Message::Send { receive, .. }) => Some(receive),
-            Some(Message::Write { .. }) | None => self.spare.take(),
-        }
-    }
-
-    fn push_ack(&mut self) {
-        let ack = Answer::Ack { psn: self.expected.offset(-1), msn: self.msn };
-        match self.answers.back_mut() {
-            // A later ACK says all that an earlier one would (IBTA 9.7.5.1.2).
-            Some(last @ Answer::Ack { .. }) => *last = ack,
-            _ => self.answers.push_back(ack),
-        }
-    }
-
-    fn push_nak(&mut self, syndrome: Syndrome) {
-        self.nak_sent = true;
-        let nak = Answer::Nak { psn: self.expected, syndrome, msn: self.msn };
-        self.answers.push_back(nak);
-    }
-
-    fn count_message(&mut self) {
-        self.msn = (self.msn + 1) & Psn::MASK;
-    }
-
-    /// READs and atomics that the requester waits for.
-    fn fetching(&self) -> usize {
-        let waiting = |answer: &&Answer| {
-            matches!(
-                answer,
-                Answer::Read { again: false, .. } | Answer::Atomic { again: false, .. }
-            )
-        };
-        self.answers.iter().filter(waiting).count()
-    }
-}
 
 /// Why a request was not executed.
 #[derive(Clone, Copy, Debug)]
@@ -156,7 +51,7 @@ fn refusal_of(fault: KeyFault) -> Refusal {
 }
 
 /// A request from the peer. False if it is dropped.
-pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> bool {
+pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> bool {
     if !qp.receives() || packet.layout().transport != qp.ctx.service.transport() {
         return false;
     }
@@ -167,31 +62,31 @@ pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
     }
     if qp.state == QpState::Rtr && !qp.responder.established {
         qp.responder.established = true;
-        let Shared { events, stats, .. } = shared;
+        let Common { events, stats, .. } = common;
         events.push(HcaEvent::CommEstablished { qpn: qp.qpn }, stats);
     }
     if !qp.ctx.service.is_reliable() {
-        return receive_unreliable(qp, shared, packet);
+        return receive_unreliable(qp, common, packet);
     }
     let ahead = packet.psn().diff(qp.responder.expected);
     if ahead > 0 {
         // IBTA 9.7.5.2.3: a sequence error is told once.
-        shared.stats.out_of_sequence += 1;
-        qp.counts(&mut shared.counters).out_of_sequence += 1;
+        common.stats.out_of_sequence += 1;
+        qp.counts(&mut common.counters).out_of_sequence += 1;
         if !qp.responder.nak_sent {
             qp.responder.push_nak(Syndrome::Nak(NakCode::PSN_SEQUENCE));
         }
         return true;
     }
     if ahead < 0 {
-        shared.stats.duplicates += 1;
-        qp.counts(&mut shared.counters).duplicate_request += 1;
-        repeat(qp, shared, packet);
+        common.stats.duplicates += 1;
+        qp.counts(&mut common.counters).duplicate_request += 1;
+        repeat(qp, common, packet);
         return true;
     }
-    match execute(qp, shared, packet) {
+    match execute(qp, common, packet) {
         Ok(packets) => {
-            count(qp, shared, packet);
+            count(qp, common, packet);
             let responder = &mut qp.responder;
             responder.nak_sent = false;
             responder.expected = responder.expected + packets;
@@ -201,15 +96,15 @@ pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
             note_answer(qp, packet);
         }
         Err(Refusal::NotReady) => {
-            shared.stats.rnr_naks_sent += 1;
-            qp.counts(&mut shared.counters).out_of_buffer += 1;
+            common.stats.rnr_naks_sent += 1;
+            qp.counts(&mut common.counters).out_of_buffer += 1;
             let timer = qp.attrs.min_rnr_timer;
             qp.responder.push_nak(Syndrome::RnrNak { timer });
         }
-        Err(Refusal::Told(code)) => refuse(qp, shared, code),
+        Err(Refusal::Told(code)) => refuse(qp, common, code),
         Err(Refusal::Fatal(code)) => {
-            refuse(qp, shared, code);
-            report(qp, shared, code);
+            refuse(qp, common, code);
+            report(qp, common, code);
         }
     }
     true
@@ -217,13 +112,13 @@ pub(super) fn receive(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
 
 /// A packet of an unreliable connection (IBTA 9.8.2.2): what is lost is lost, and the rest of its message with it. What
 /// is wrong with a request is dropped without a word; what is wrong with a receive ends the connection.
-fn receive_unreliable(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> bool {
+fn receive_unreliable(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> bool {
     let starts = packet.layout().position.starts();
     let lost = packet.psn() != qp.responder.expected;
     qp.responder.expected = packet.psn().next();
     if lost {
-        shared.stats.out_of_sequence += 1;
-        qp.counts(&mut shared.counters).out_of_sequence += 1;
+        common.stats.out_of_sequence += 1;
+        qp.counts(&mut common.counters).out_of_sequence += 1;
     }
     if lost || starts {
         qp.responder.spare = qp.responder.abandon();
@@ -231,9 +126,9 @@ fn receive_unreliable(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
     if !starts && qp.responder.message.is_none() {
         return false;
     }
-    match execute(qp, shared, packet) {
+    match execute(qp, common, packet) {
         Ok(_) => {
-            count(qp, shared, packet);
+            count(qp, common, packet);
             true
         }
         Err(Refusal::Told(_) | Refusal::Fatal(NakCode::REMOTE_OPERATIONAL)) => {
@@ -242,7 +137,7 @@ fn receive_unreliable(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
         }
         Err(refusal @ (Refusal::NotReady | Refusal::Fatal(_))) => {
             if matches!(refusal, Refusal::NotReady) {
-                qp.counts(&mut shared.counters).out_of_buffer += 1;
+                qp.counts(&mut common.counters).out_of_buffer += 1;
             }
             qp.responder.spare = qp.responder.abandon();
             false
@@ -251,22 +146,22 @@ fn receive_unreliable(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> 
 }
 
 /// NAK and error state (IBTA 9.9.6.3).
-fn refuse(qp: &mut Qp, shared: &mut Shared, code: NakCode) {
+pub(super) fn refuse(qp: &mut Qp, common: &mut Common, code: NakCode) {
     if code == NakCode::REMOTE_ACCESS {
-        qp.counts(&mut shared.counters).resp_remote_access_errors += 1;
+        qp.counts(&mut common.counters).resp_remote_access_errors += 1;
     }
     qp.responder.push_nak(Syndrome::Nak(code));
     qp.state = QpState::Err;
 }
 
 /// The async event (IBTA 11.6.3.2): where no receive has taken the error, nothing else tells the program.
-fn report(qp: &Qp, shared: &mut Shared, code: NakCode) {
+pub(super) fn report(qp: &Qp, common: &mut Common, code: NakCode) {
     if qp.ctx.service == Service::Dct {
         // One of many connections is over; no event of the driver's is about that (Linux `hw/mlx5/qpc.c`,
         // `dct_allowed_event_types`).
         return;
     }
-    let Shared { events, stats, .. } = shared;
+    let Common { events, stats, .. } = common;
     let qpn = qp.qpn;
     match code {
         NakCode::REMOTE_ACCESS => events.push(HcaEvent::QpAccessError { qpn }, stats),
@@ -296,8 +191,8 @@ fn note_answer(qp: &mut Qp, packet: &Packet<'_>) {
 }
 
 /// Counts a request with its first packet.
-fn count(qp: &Qp, shared: &mut Shared, packet: &Packet<'_>) {
-    let counts = qp.counts(&mut shared.counters);
+fn count(qp: &Qp, common: &mut Common, packet: &Packet<'_>) {
+    let counts = qp.counts(&mut common.counters);
     match packet.layout().operation {
         Operation::Write if packet.layout().position.starts() => counts.rx_write_requests += 1,
         Operation::ReadRequest => counts.rx_read_requests += 1,
@@ -307,7 +202,7 @@ fn count(qp: &Qp, shared: &mut Shared, packet: &Packet<'_>) {
 }
 
 /// Executes the request that is due; gives the PSNs that it takes.
-fn execute(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<u32, Refusal> {
+fn execute(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<u32, Refusal> {
     let layout = packet.layout();
     let starts = layout.position.starts();
     // Opcode sequence (IBTA 9.7.4.1.2): a message starts when none is under way, and goes on
@@ -321,10 +216,10 @@ fn execute(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<u32,
         return Err(INVALID);
     }
     match layout.operation {
-        Operation::Send => send(qp, shared, packet).map(|()| 1),
-        Operation::Write => write(qp, shared, packet).map(|()| 1),
-        Operation::ReadRequest => read(qp, shared, packet),
-        Operation::CompareSwap | Operation::FetchAdd => atomic(qp, shared, packet).map(|()| 1),
+        Operation::Send => send(qp, common, packet).map(|()| 1),
+        Operation::Write => write(qp, common, packet).map(|()| 1),
+        Operation::ReadRequest => read(qp, common, packet),
+        Operation::CompareSwap | Operation::FetchAdd => atomic(qp, common, packet).map(|()| 1),
         _ => Err(INVALID),
     }
 }
@@ -340,16 +235,16 @@ fn has_legal_length(qp: &Qp, packet: &Packet<'_>) -> bool {
     }
 }
 
-fn send(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Refusal> {
+fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Refusal> {
     let (receive, offset) = match qp.responder.message.take() {
         Some(Message::Send { receive, offset }) => (receive, offset),
         _ => {
-            let from = ready(qp, shared, packet)?;
+            let from = ready(qp, common, packet)?;
             let spare = qp.responder.spare.take();
-            match spare.map_or_else(|| recv::take(qp, shared, from), Ok) {
+            match spare.map_or_else(|| receives::take(qp, common, from), Ok) {
                 Ok(receive) => (receive, 0),
                 Err((receive, why)) => {
-                    complete::receive_failed(qp, shared, &receive, why);
+                    complete::receive_failed(qp, common, &receive, why);
                     return Err(OPERATIONAL);
                 }
             }
@@ -358,15 +253,15 @@ fn send(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Ref
     let data = packet.payload();
     let end = offset + data.len() as u64;
     if end > receive.room {
-        let why = Failure::new(CqeSyndrome::LOCAL_LENGTH_ERR, VENDOR_TOO_LONG);
-        complete::receive_failed(qp, shared, &receive, why);
+        let why = Failure::new(CqeSyndrome::LOCAL_LENGTH_ERR, Vendor::TOO_LONG);
+        complete::receive_failed(qp, common, &receive, why);
         return Err(Refusal::Told(NakCode::INVALID_REQUEST));
     }
     let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
-    let scattered = shared.keys.scatter(&*shared.dma, who, &receive.list, offset, data);
+    let scattered = common.keys.scatter(&*common.dma, who, &receive.list, offset, data);
     if let Err(fault) = scattered {
         let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
-        complete::receive_failed(qp, shared, &receive, why);
+        complete::receive_failed(qp, common, &receive, why);
         return Err(OPERATIONAL);
     }
     if !packet.layout().position.ends() {
@@ -379,13 +274,13 @@ fn send(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Ref
         _ => (CqeOpcode::RESP_SEND, 0),
     };
     if let Some(ieth) = packet.ieth()
-        && shared.keys.invalidate(who, ieth.rkey.get()).is_err()
+        && common.keys.invalidate(who, ieth.rkey.get()).is_err()
     {
         // The message is in memory, but not announced: the receive flushes (IBTA 9.9.6.3).
         qp.responder.message = Some(Message::Send { receive, offset: end });
         return Err(ACCESS);
     }
-    complete::receive_done(qp, shared, &receive, arrival(qp, packet, kind, end as u32, imm));
+    complete::receive_done(qp, common, &receive, arrival(qp, packet, kind, end as u32, imm));
     Ok(())
 }
 
@@ -398,30 +293,30 @@ fn arrival(qp: &Qp, packet: &Packet<'_>, kind: CqeOpcode, bytes: u32, imm: u32) 
 
 /// The ring that a message which starts takes its receive from, if no other one left it a spare; not ready if there is
 /// neither.
-fn ready(qp: &Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<Source, Refusal> {
-    let from = source(qp, shared, packet)?;
-    if qp.responder.spare.is_none() && recv::posted(qp, shared, from) == 0 {
+fn ready(qp: &Qp, common: &mut Common, packet: &Packet<'_>) -> Result<Source, Refusal> {
+    let from = source(qp, common, packet)?;
+    if qp.responder.spare.is_none() && receives::posted(qp, common, from) == 0 {
         return Err(Refusal::NotReady);
     }
     Ok(from)
 }
 
-fn source(qp: &Qp, shared: &Shared, packet: &Packet<'_>) -> Result<Source, Refusal> {
-    recv::source(qp, shared, packet).ok_or(INVALID)
+fn source(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Result<Source, Refusal> {
+    receives::source(qp, common, packet).ok_or(INVALID)
 }
 
 /// Whose keys count for a request.
-fn owner(qp: &Qp, shared: &Shared, packet: &Packet<'_>) -> Result<Who, Refusal> {
+fn owner(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Result<Who, Refusal> {
     let pd = match qp.ctx.service {
         // An XRC target is the kernel's; the SRQ belongs to who receives (IBTA annex A14).
-        Service::Xrc => recv::landing(qp, shared, source(qp, shared, packet)?).pd,
+        Service::Xrc => receives::landing(qp, common, source(qp, common, packet)?).pd,
         _ => qp.ctx.pd,
     };
     Ok(Who { pd, qpn: qp.qpn })
 }
 
-fn write(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Refusal> {
-    let who = owner(qp, shared, packet)?;
+fn write(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Refusal> {
+    let who = owner(qp, common, packet)?;
     let (va, rkey, len, offset) = match (&qp.responder.message, packet.reth()) {
         (Some(Message::Write { va, rkey, len, offset }), _) => (*va, *rkey, *len, *offset),
         (_, Some(reth)) => {
@@ -429,7 +324,7 @@ fn write(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Re
             if !qp.attrs.access.contains(Access::REMOTE_WRITE) || len > RDMA_MAX {
                 return Err(INVALID);
             }
-            check(shared, who, (va, rkey, len), Access::REMOTE_WRITE)?;
+            check(common, who, (va, rkey, len), Access::REMOTE_WRITE)?;
             (va, rkey, len, 0)
         }
         _ => return Err(INVALID),
@@ -443,27 +338,27 @@ fn write(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Re
     }
     // Before anything is written: what isn't ready comes again whole.
     let notice = match packet.immdt() {
-        Some(imm) => Some((imm.imm.get(), ready(qp, shared, packet)?)),
+        Some(imm) => Some((imm.imm.get(), ready(qp, common, packet)?)),
         None => None,
     };
     let to = (rkey, va.wrapping_add(offset.into()));
     let need = Access::REMOTE_WRITE;
-    shared.keys.write(&*shared.dma, who, to, need, data).map_err(refusal_of)?;
+    common.keys.write(&*common.dma, who, to, need, data).map_err(refusal_of)?;
     let offset = offset + data.len() as u32;
     qp.responder.message = (!ends).then_some(Message::Write { va, rkey, len, offset });
     if let Some((imm, from)) = notice {
         // Only the WQE is used up, its list is not (IBTA 9.7.5.1.1).
         let spare = qp.responder.spare.take();
-        let receive = spare.unwrap_or_else(|| recv::consume(qp, shared, from));
+        let receive = spare.unwrap_or_else(|| receives::consume(qp, common, from));
         let arrival = arrival(qp, packet, CqeOpcode::RESP_WR_IMM, len, imm);
-        complete::receive_done(qp, shared, &receive, arrival);
+        complete::receive_done(qp, common, &receive, arrival);
     }
     Ok(())
 }
 
 /// Key, domain, right and range; a request of no bytes names nothing (IBTA 9.7.4.1.4, 9.7.4.1.5).
 fn check(
-    shared: &Shared,
+    common: &Common,
     who: Who,
     (va, rkey, len): (u64, u32, u32),
     need: Access,
@@ -472,14 +367,14 @@ fn check(
         return Ok(());
     }
     let segment = Segment { key: rkey, addr: va, len: len.into() };
-    shared.keys.check(who, segment, need).map_err(refusal_of)
+    common.keys.check(who, segment, need).map_err(refusal_of)
 }
 
-fn read(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<u32, Refusal> {
+fn read(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<u32, Refusal> {
     if qp.responder.fetching() >= usize::from(qp.attrs.max_dest_rd_atomic) {
         return Err(INVALID);
     }
-    let (answer, packets) = read_answer(qp, shared, packet, false)?;
+    let (answer, packets) = read_answer(qp, common, packet, false)?;
     qp.responder.answers.push_back(answer);
     Ok(packets)
 }
@@ -487,7 +382,7 @@ fn read(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<u32, Re
 /// The answer to a READ, and the PSNs that it takes.
 fn read_answer(
     qp: &Qp,
-    shared: &Shared,
+    common: &Common,
     packet: &Packet<'_>,
     again: bool,
 ) -> Result<(Answer, u32), Refusal> {
@@ -498,14 +393,14 @@ fn read_answer(
     if !qp.attrs.access.contains(Access::REMOTE_READ) || left > RDMA_MAX {
         return Err(INVALID);
     }
-    let who = owner(qp, shared, packet)?;
-    check(shared, who, (va, rkey, left), Access::REMOTE_READ)?;
+    let who = owner(qp, common, packet)?;
+    check(common, who, (va, rkey, left), Access::REMOTE_READ)?;
     let msn = qp.responder.msn;
     let answer = Answer::Read { psn: packet.psn(), who, va, rkey, left, msn, begun: false, again };
     Ok((answer, left.div_ceil(qp.mtu()).max(1)))
 }
 
-fn atomic(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Refusal> {
+fn atomic(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Refusal> {
     let limit = usize::from(qp.attrs.max_dest_rd_atomic);
     let Some(eth) = packet.atomic_eth() else {
         return Err(INVALID);
@@ -525,8 +420,8 @@ fn atomic(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), R
         true => old,
         false => old.wrapping_add(operand),
     };
-    let (at, who) = ((eth.rkey.get(), va), owner(qp, shared, packet)?);
-    let original = shared.keys.atomic(&*shared.dma, who, at, &mut update).map_err(refusal_of)?;
+    let (at, who) = ((eth.rkey.get(), va), owner(qp, common, packet)?);
+    let original = common.keys.atomic(&*common.dma, who, at, &mut update).map_err(refusal_of)?;
     let (psn, msn) = (packet.psn(), qp.responder.msn);
     if qp.responder.atomics.len() >= limit {
         qp.responder.atomics.pop_front();
@@ -538,11 +433,11 @@ fn atomic(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), R
 
 /// A request that was executed before (IBTA 9.7.5.1.5, "duplicate request"): acknowledged again, read
 /// again, or answered from memory. It never does harm: what cannot be answered is dropped.
-fn repeat(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) {
+fn repeat(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
     match packet.layout().operation {
         Operation::Send | Operation::Write => qp.responder.push_ack(),
         Operation::ReadRequest => {
-            if let Ok((answer, packets)) = read_answer(qp, shared, packet, true) {
+            if let Ok((answer, packets)) = read_answer(qp, common, packet, true) {
                 // A part of what was asked before, and nothing beyond.
                 if !(packet.psn() + packets).is_after(qp.responder.expected) {
                     qp.responder.answers.push_back(answer);
@@ -559,126 +454,4 @@ fn repeat(qp: &mut Qp, shared: &mut Shared, packet: &Packet<'_>) {
         }
         _ => {}
     }
-}
-
-/// Sends answers, up to `budget` packets. Also in ERR: a NAK must get out.
-pub(super) fn transmit(qp: &mut Qp, shared: &mut Shared, budget: u32) -> Turn {
-    let mut turn = Turn::default();
-    for _ in 0..budget {
-        let Some(&answer) = qp.responder.answers.front() else {
-            return turn;
-        };
-        if !shared.port.is_ready() {
-            break;
-        }
-        turn.done = true;
-        match emit(qp, shared, answer) {
-            Ok((bytes, rest)) => {
-                let path = &qp.attrs.path;
-                let frame = Frame { src: path.src, dst: path.dst, bytes };
-                shared.port.send(frame, &mut shared.stats);
-                match (rest, qp.responder.answers.front_mut()) {
-                    (Some(rest), Some(front)) => *front = rest,
-                    _ => {
-                        qp.responder.answers.pop_front();
-                    }
-                }
-            }
-            // The memory went away between the check and now.
-            Err(not) => fail_answer(qp, shared, answer, not),
-        }
-    }
-    turn.more = !qp.responder.answers.is_empty();
-    turn
-}
-
-/// Why an answer was not built.
-enum NotSent {
-    Key(KeyFault),
-    Emit,
-}
-
-impl From<EmitError> for NotSent {
-    fn from(_: EmitError) -> NotSent {
-        NotSent::Emit
-    }
-}
-
-/// Replaces an answer that cannot be given, and all behind it, by a NAK for it.
-fn fail_answer(qp: &mut Qp, shared: &mut Shared, answer: Answer, not: NotSent) {
-    let (Answer::Ack { psn, .. }
-    | Answer::Nak { psn, .. }
-    | Answer::Atomic { psn, .. }
-    | Answer::Read { psn, .. }) = answer;
-    if let Answer::Read { again: true, .. } | Answer::Nak { .. } = answer {
-        qp.responder.answers.pop_front();
-        return;
-    }
-    qp.responder.answers.clear();
-    let code = match not {
-        NotSent::Key(fault) if !matches!(fault, KeyFault::Dma(_)) => NakCode::REMOTE_ACCESS,
-        _ => NakCode::REMOTE_OPERATIONAL,
-    };
-    if qp.state != QpState::Err {
-        report(qp, shared, code);
-    }
-    // Also in ERR: the NAK that made it so was behind this answer and went with it.
-    refuse(qp, shared, code);
-    if let Some(Answer::Nak { psn: at, .. }) = qp.responder.answers.back_mut() {
-        *at = psn;
-    }
-}
-
-/// One packet of an answer, and what is left of it.
-fn emit(
-    qp: &Qp,
-    shared: &mut Shared,
-    answer: Answer,
-) -> Result<(Vec<u8>, Option<Answer>), NotSent> {
-    let pkey = shared.config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied();
-    let icrc = shared.port.needs_icrc();
-    let build = |opcode: Opcode, psn| {
-        let opcode = opcode.of(qp.ctx.service.transport());
-        let builder = PacketBuilder::new(opcode, qp.attrs.dest_qpn, psn);
-        builder.pkey(pkey.unwrap_or(0xffff)).icrc(icrc)
-    };
-    let mut bytes = Vec::new();
-    let mut rest = None;
-    match answer {
-        Answer::Ack { psn, msn } => {
-            build(Opcode::RC_ACKNOWLEDGE, psn).aeth(Syndrome::ACK, msn).emit(&[], &mut bytes)?;
-        }
-        Answer::Nak { psn, syndrome, msn } => {
-            shared.stats.naks_sent += 1;
-            build(Opcode::RC_ACKNOWLEDGE, psn).aeth(syndrome, msn).emit(&[], &mut bytes)?;
-        }
-        Answer::Atomic { psn, original, msn, .. } => {
-            let builder = build(Opcode::RC_ATOMIC_ACKNOWLEDGE, psn);
-            builder.aeth(Syndrome::ACK, msn).atomic_ack(original).emit(&[], &mut bytes)?;
-        }
-        Answer::Read { psn, who, va, rkey, left, msn, begun, again } => {
-            let len = left.min(qp.mtu());
-            let ends = len == left;
-            let opcode = match (begun, ends) {
-                (false, false) => Opcode::RC_READ_RESPONSE_FIRST,
-                (true, false) => Opcode::RC_READ_RESPONSE_MIDDLE,
-                (true, true) => Opcode::RC_READ_RESPONSE_LAST,
-                (false, true) => Opcode::RC_READ_RESPONSE_ONLY,
-            };
-            let mut builder = build(opcode, psn);
-            if !begun || ends {
-                builder = builder.aeth(Syndrome::ACK, msn);
-            }
-            builder.emit_with(len as usize, &mut bytes, |payload| {
-                let need = Access::REMOTE_READ;
-                let read = shared.keys.read(&*shared.dma, who, (rkey, va), need, payload);
-                read.map_err(NotSent::Key)
-            })?;
-            if !ends {
-                let (psn, va, left) = (psn.next(), va.wrapping_add(len.into()), left - len);
-                rest = Some(Answer::Read { psn, who, va, rkey, left, msn, begun: true, again });
-            }
-        }
-    }
-    Ok((bytes, rest))
 }

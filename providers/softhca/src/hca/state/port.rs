@@ -1,7 +1,7 @@
 //! The port: the wire, and the frames that it would not take yet.
 
-use super::counters::PortCounters;
-use super::stats::HcaStats;
+use crate::hca::counters::PortCounters;
+use crate::hca::stats::HcaStats;
 use crate::wire::{Address, Frame, Wire, WireFull};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const LRH: u64 = 8;
 const GRH: u64 = 40;
 
 #[derive(Debug)]
-pub(super) struct Port {
+pub(crate) struct Port {
     wire: Box<dyn Wire>,
     /// The frame that the wire refused. While it waits nothing else is sent, so frames keep
     /// their order and memory stays bounded.
@@ -25,13 +25,13 @@ pub(super) struct Port {
     now: Duration,
     counters: PortCounters,
     /// Our own addresses; empty until the front says.
-    pub(super) addresses: Vec<Address>,
+    pub(crate) addresses: Vec<Address>,
     /// Groups joined.
     groups: Vec<Address>,
 }
 
 impl Port {
-    pub(super) fn new(wire: Box<dyn Wire>) -> Port {
+    pub(crate) fn new(wire: Box<dyn Wire>) -> Port {
         let (addresses, groups) = (Vec::new(), Vec::new());
         Port {
             wire,
@@ -44,12 +44,12 @@ impl Port {
         }
     }
 
-    pub(super) fn set_addresses(&mut self, addresses: Vec<Address>) {
+    pub(crate) fn set_addresses(&mut self, addresses: Vec<Address>) {
         self.addresses = addresses;
         self.tell();
     }
 
-    pub(super) fn set_groups(&mut self, gids: impl Iterator<Item = [u8; 16]>) {
+    pub(crate) fn set_groups(&mut self, gids: impl Iterator<Item = [u8; 16]>) {
         self.groups = gids.map(|gid| Address { gid, lid: 0 }).collect();
         self.tell();
     }
@@ -59,7 +59,7 @@ impl Port {
     }
 
     /// Forgets what waits, and drops what has arrived; gives how many frames that were.
-    pub(super) fn reset(&mut self) -> u64 {
+    pub(crate) fn reset(&mut self) -> u64 {
         self.held = None;
         self.stuck.clear();
         let arrived = (0..FRAMES_PER_RESET).map_while(|_| self.wire.receive()).count();
@@ -67,22 +67,22 @@ impl Port {
         (arrived + heard) as u64
     }
 
-    pub(super) fn advance(&mut self, now: Duration) {
+    pub(crate) fn advance(&mut self, now: Duration) {
         self.now = now;
         self.wire.advance(now);
     }
 
-    pub(super) fn needs_icrc(&self) -> bool {
+    pub(crate) fn needs_icrc(&self) -> bool {
         self.wire.needs_icrc()
     }
 
     /// Whether a frame would be taken now. Ask before building one.
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.held.is_none()
     }
 
     /// Offers the held frame again; true if it went.
-    pub(super) fn retry(&mut self) -> bool {
+    pub(crate) fn retry(&mut self) -> bool {
         match self.held.take() {
             Some((frame, since)) => {
                 self.offer(frame, since);
@@ -92,7 +92,7 @@ impl Port {
         }
     }
 
-    pub(super) fn send(&mut self, frame: Frame, stats: &mut HcaStats) {
+    pub(crate) fn send(&mut self, frame: Frame, stats: &mut HcaStats) {
         debug_assert!(self.is_ready());
         stats.tx_packets += 1;
         let octets = self.octets(&frame);
@@ -121,7 +121,7 @@ impl Port {
         }
     }
 
-    pub(super) fn receive(&mut self) -> Option<Frame> {
+    pub(crate) fn receive(&mut self) -> Option<Frame> {
         let frame = self.wire.receive()?;
         let octets = self.octets(&frame);
         let counters = &mut self.counters;
@@ -133,7 +133,7 @@ impl Port {
         Some(frame)
     }
 
-    pub(super) fn counters(&self) -> &PortCounters {
+    pub(crate) fn counters(&self) -> &PortCounters {
         &self.counters
     }
 
@@ -144,16 +144,16 @@ impl Port {
     }
 
     /// Sends an Ethernet frame to all others on the wire. Nobody waits for it.
-    pub(super) fn flood(&mut self, frame: &[u8]) {
+    pub(crate) fn flood(&mut self, frame: &[u8]) {
         self.wire.flood(frame);
     }
 
     /// The next Ethernet frame that came.
-    pub(super) fn hear(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn hear(&mut self) -> Option<Vec<u8>> {
         self.wire.hear()
     }
 
-    pub(super) fn next_event(&self) -> Option<Duration> {
+    pub(crate) fn next_event(&self) -> Option<Duration> {
         self.wire.next_event()
     }
 }

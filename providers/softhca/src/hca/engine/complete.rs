@@ -1,30 +1,17 @@
 //! Completions: what a CQE says for each kind of end (PRM, "Completion queue entry";
 //! mlx5dv.h, `mlx5_cqe64` and `mlx5_err_cqe`).
 
-use super::cq::CQE_LEN;
-use super::qp::Qp;
-use super::recv::{Landing, Receive};
-use super::shared::Shared;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
-use zerocopy::{FromZeros, transmute};
+use zerocopy::FromZeros;
+use zerocopy::transmute;
 
-/// Why something failed: the syndrome for the application, the vendor's for us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
-    pub(super) syndrome: Syndrome,
-    pub(super) vendor: u8,
-}
-
-impl Failure {
-    pub(super) const fn new(syndrome: Syndrome, vendor: u8) -> Failure {
-        Failure { syndrome, vendor }
-    }
-
-    /// The WQE was outstanding, or came, when the QP was in error.
-    pub(super) const FLUSHED: Failure = Failure::new(Syndrome::WR_FLUSH_ERR, 0xf9);
-}
+use crate::hca::failure::Failure;
+use crate::hca::state::common::Common;
+use crate::hca::state::cq::CQE_LEN;
+use crate::hca::state::qp::Qp;
+use crate::hca::state::receive::{Landing, Receive};
 
 /// A message that arrived.
 #[derive(Clone, Copy, Debug)]
@@ -41,18 +28,18 @@ pub(super) struct Arrival {
 }
 
 /// A send WQE that did its work. `bytes` counts for READ and atomics only.
-pub(super) fn send_done(qp: &Qp, shared: &mut Shared, index: u16, opcode: Opcode, bytes: u32) {
-    let mut cqe = blank(user_index(qp), shared);
+pub(super) fn send_done(qp: &Qp, common: &mut Common, index: u16, opcode: Opcode, bytes: u32) {
+    let mut cqe = blank(user_index(qp), common);
     cqe.byte_cnt.set(bytes);
     cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn).0);
     cqe.wqe_counter.set(index);
     cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::REQ.0).0;
-    push(shared, qp.ctx.send_cq, transmute!(cqe), false);
+    push(common, qp.ctx.send_cq, transmute!(cqe), false);
 }
 
 /// A send WQE that did not.
-pub(super) fn send_failed(qp: &Qp, shared: &mut Shared, index: u16, opcode: Opcode, why: Failure) {
-    let counts = qp.counts(&mut shared.counters);
+pub(super) fn send_failed(qp: &Qp, common: &mut Common, index: u16, opcode: Opcode, why: Failure) {
+    let counts = qp.counts(&mut common.counters);
     counts.req_cqe_error += 1;
     match why.syndrome {
         Syndrome::WR_FLUSH_ERR => counts.req_cqe_flush_error += 1,
@@ -61,12 +48,12 @@ pub(super) fn send_failed(qp: &Qp, shared: &mut Shared, index: u16, opcode: Opco
         _ => {}
     }
     let sop = SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn);
-    failed(shared, (qp.ctx.send_cq, user_index(qp)), (CqeOpcode::REQ_ERR, sop, index), why);
+    failed(common, (qp.ctx.send_cq, user_index(qp)), (CqeOpcode::REQ_ERR, sop, index), why);
 }
 
 /// A receive WQE that got its message.
-pub(super) fn receive_done(qp: &Qp, shared: &mut Shared, receive: &Receive, arrival: Arrival) {
-    let mut cqe = blank(receive.landing.uidx, shared);
+pub(super) fn receive_done(qp: &Qp, common: &mut Common, receive: &Receive, arrival: Arrival) {
+    let mut cqe = blank(receive.landing.uidx, common);
     cqe.byte_cnt.set(arrival.bytes);
     cqe.imm_inval_pkey.set(arrival.imm);
     cqe.flags_rqpn.set(arrival.from.0);
@@ -75,12 +62,12 @@ pub(super) fn receive_done(qp: &Qp, shared: &mut Shared, receive: &Receive, arri
     cqe.wqe_counter.set(receive.index);
     let kind = OpOwn::ZERO.with_opcode(arrival.kind.0).with_se(arrival.solicited);
     cqe.op_own = kind.0;
-    push(shared, receive.landing.cqn, transmute!(cqe), arrival.solicited);
+    push(common, receive.landing.cqn, transmute!(cqe), arrival.solicited);
 }
 
 /// A receive WQE that did not.
-pub(super) fn receive_failed(qp: &Qp, shared: &mut Shared, receive: &Receive, why: Failure) {
-    let counts = qp.counts(&mut shared.counters);
+pub(super) fn receive_failed(qp: &Qp, common: &mut Common, receive: &Receive, why: Failure) {
+    let counts = qp.counts(&mut common.counters);
     counts.resp_cqe_error += 1;
     match why.syndrome {
         Syndrome::WR_FLUSH_ERR => counts.resp_cqe_flush_error += 1,
@@ -89,37 +76,37 @@ pub(super) fn receive_failed(qp: &Qp, shared: &mut Shared, receive: &Receive, wh
     }
     let sop = SopDropQpn::ZERO.with_qpn(qp.qpn);
     let Landing { cqn, uidx, .. } = receive.landing;
-    failed(shared, (cqn, uidx), (CqeOpcode::RESP_ERR, sop, receive.index), why);
+    failed(common, (cqn, uidx), (CqeOpcode::RESP_ERR, sop, receive.index), why);
 }
 
 /// The mark at which a CQ left its old ring.
-pub(super) fn resized(shared: &mut Shared, cqn: u32) {
+pub(crate) fn resized(common: &mut Common, cqn: u32) {
     let mut cqe = mlx5_cqe64::new_zeroed();
     cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::RESIZE_CQ.0).0;
-    push(shared, cqn, transmute!(cqe), false);
+    push(common, cqn, transmute!(cqe), false);
 }
 
 fn failed(
-    shared: &mut Shared,
+    common: &mut Common,
     (cqn, uidx): (u32, u32),
     (kind, sop, index): (CqeOpcode, SopDropQpn, u16),
     why: Failure,
 ) {
     let mut cqe = mlx5_err_cqe::new_zeroed();
     cqe.srqn.set(uidx);
-    cqe.vendor_err_synd = why.vendor;
+    cqe.vendor_err_synd = why.vendor.0;
     cqe.syndrome = why.syndrome.0;
     cqe.s_wqe_opcode_qpn.set(sop.0);
     cqe.wqe_counter.set(index);
     cqe.op_own = OpOwn::ZERO.with_opcode(kind.0).0;
-    push(shared, cqn, transmute!(cqe), true);
+    push(common, cqn, transmute!(cqe), true);
 }
 
-pub(super) fn blank(uidx: u32, shared: &Shared) -> mlx5_cqe64 {
+pub(super) fn blank(uidx: u32, common: &Common) -> mlx5_cqe64 {
     let mut cqe = mlx5_cqe64::new_zeroed();
     cqe.srqn_uidx.set(uidx);
     // The same clock as the internal timer's, with which a driver turns it into time of day.
-    cqe.timestamp.set(shared.now.as_nanos() as u64);
+    cqe.timestamp.set(common.now.as_nanos() as u64);
     cqe
 }
 
@@ -128,7 +115,7 @@ fn user_index(qp: &Qp) -> u32 {
     if qp.ctx.cqe_version == 1 { qp.ctx.user_index & 0x00ff_ffff } else { 0 }
 }
 
-pub(super) fn push(shared: &mut Shared, cqn: u32, cqe: [u8; CQE_LEN], wakes: bool) {
-    let Shared { dma, cqs, events, stats, .. } = shared;
+pub(super) fn push(common: &mut Common, cqn: u32, cqe: [u8; CQE_LEN], wakes: bool) {
+    let Common { dma, cqs, events, stats, .. } = common;
     cqs.push(&**dma, cqn, cqe, wakes, events, stats);
 }

@@ -1,11 +1,10 @@
 //! User-mode memory registration: a WQE that changes a memory key (PRM, "UMR"). Memory windows, local
 //! invalidation, keys made of parts of other keys, and the pages that a driver gives a key are all this one operation.
 
-use super::context::{ANY_QPN, Access, MkeyContext, QpContext, Service};
-use super::dma::{ABSENT, Dma, Region};
-use super::indirect::{Indirect, Part};
-use super::mkey::{KeyFault, KeyTable, Segment, Who};
-use super::shared::Shared;
+use crate::hca::context::{ANY_QPN, Access, MkeyContext, QpContext, Service};
+use crate::hca::dma::{ABSENT, Dma, Region};
+use crate::hca::indirect::{Indirect, Part};
+use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
 use uverbs_mlx5_prm::umr::{
     AccessFlags, FlagsPd, MLX5_WQE_MKEY_CONTEXT_FREE,
     MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC as ATOMIC,
@@ -40,7 +39,7 @@ const USERS: u64 =
 
 /// A change, taken out of its WQE.
 #[derive(Debug)]
-pub(super) struct Umr {
+pub(crate) struct Umr {
     /// Number of the key; the variant does not matter.
     key: u32,
     flags: UmrFlags,
@@ -70,7 +69,7 @@ enum List {
 }
 
 /// Takes the change out of a WQE; None if it has not the segments of one.
-pub(super) fn parse(view: &WqeView<'_>) -> Option<Umr> {
+pub(crate) fn parse(view: &WqeView<'_>) -> Option<Umr> {
     let mut segments = view.segments();
     let Some(Seg::UmrCtrl(ctrl)) = segments.next() else { return None };
     let Some(Seg::MkeyContext(mkey)) = segments.next() else { return None };
@@ -80,10 +79,7 @@ pub(super) fn parse(view: &WqeView<'_>) -> Option<Umr> {
         (0, _) => List::None,
         (_, true) => List::Inline(inline(segments, octowords)?),
         (_, false) => match segments.next() {
-            Some(Seg::Data(data)) => {
-                let (key, addr) = (data.lkey.get(), data.addr.get());
-                List::At(Segment { key, addr, len: data.length().into() })
-            }
+            Some(Seg::Data(data)) => List::At(Segment::from(data)),
             _ => return None,
         },
     };
@@ -166,47 +162,49 @@ fn access_of(flags: AccessFlags) -> Access {
     bits.into_iter().filter(|(on, _)| *on).map(|(_, bit)| bit).collect()
 }
 
-/// Carries the change out for a queue. Nothing changes on an error.
-pub(super) fn execute(
-    umr: &Umr,
-    who: Who,
-    queue: &QpContext,
-    shared: &mut Shared,
-) -> Result<(), KeyFault> {
-    let Shared { keys, dma, .. } = shared;
-    if !queue.privileged && umr.mask & !USERS != 0 {
-        return Err(KeyFault::Right);
+impl KeyTable {
+    /// Carries a change out for a queue. Nothing changes on an error.
+    pub(crate) fn apply(
+        &mut self,
+        umr: &Umr,
+        who: Who,
+        queue: &QpContext,
+        dma: &dyn Dma,
+    ) -> Result<(), KeyFault> {
+        if !queue.privileged && umr.mask & !USERS != 0 {
+            return Err(KeyFault::Right);
+        }
+        let bytes = list(umr, who, queue, self, dma)?;
+        let old = self.key_at(umr.key)?;
+        // Linux gives its own queue of changes no domain: keys of all domains are its business.
+        if queue.service != Service::Umr && old.pd != who.pd {
+            return Err(KeyFault::WrongPd);
+        }
+        if !old.umr {
+            return Err(KeyFault::Right);
+        }
+        let is_free = self.is_free(umr.key);
+        if umr.flags.check_free() && !is_free || umr.flags.check_not_free() && is_free {
+            return Err(KeyFault::NoKey);
+        }
+        // A key that is nobody's is everybody's: rdma-core invalidates lists of parts with the check on
+        // (its tests, `test_mkey_list`; providers/mlx5/qp.c, `set_umr_control_seg`).
+        if umr.flags.check_qpn() && old.qpn.is_some_and(|qpn| qpn != who.qpn) {
+            return Err(KeyFault::WrongQp);
+        }
+        let new = Changed::new(umr, old, is_free);
+        if old.indirect.is_some() {
+            give_parts(umr, bytes.as_deref(), &new, Who { pd: new.pd, ..who }, queue, self)?;
+        } else if !queue.privileged {
+            // A registration of memory is as the driver made it; a user's queue changes windows and lists.
+            return Err(KeyFault::Right);
+        } else {
+            give_pages(umr, bytes.as_deref(), &new, self)?;
+        }
+        let variant = (umr.mask & MKEY != 0).then_some(umr.variant);
+        self.change(umr.key, variant, new.free, |key| new.put_into(key));
+        Ok(())
     }
-    let bytes = list(umr, who, queue, keys, &**dma)?;
-    let old = keys.key_at(umr.key)?;
-    // Linux gives its own queue of changes no domain: keys of all domains are its business.
-    if queue.service != Service::Umr && old.pd != who.pd {
-        return Err(KeyFault::WrongPd);
-    }
-    if !old.umr {
-        return Err(KeyFault::Right);
-    }
-    let is_free = keys.is_free(umr.key);
-    if umr.flags.check_free() && !is_free || umr.flags.check_not_free() && is_free {
-        return Err(KeyFault::NoKey);
-    }
-    // A key that is nobody's is everybody's: rdma-core invalidates lists of parts with the check on
-    // (its tests, `test_mkey_list`; providers/mlx5/qp.c, `set_umr_control_seg`).
-    if umr.flags.check_qpn() && old.qpn.is_some_and(|qpn| qpn != who.qpn) {
-        return Err(KeyFault::WrongQp);
-    }
-    let new = Changed::new(umr, old, is_free);
-    if old.indirect.is_some() {
-        give_parts(umr, bytes.as_deref(), &new, Who { pd: new.pd, ..who }, queue, keys)?;
-    } else if !queue.privileged {
-        // A registration of memory is as the driver made it; a user's queue changes windows and lists.
-        return Err(KeyFault::Right);
-    } else {
-        give_pages(umr, bytes.as_deref(), &new, keys)?;
-    }
-    let variant = (umr.mask & MKEY != 0).then_some(umr.variant);
-    keys.change(umr.key, variant, new.free, |key| new.put_into(key));
-    Ok(())
 }
 
 /// The bytes of the new list, if there is one.

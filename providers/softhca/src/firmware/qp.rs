@@ -104,17 +104,7 @@ pub(super) struct Qp {
 impl Firmware {
     pub(super) fn create_qp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_qp_in::QPC.of(call.input);
-        let (service, special) = match ServiceType(qpc::ST.get(context) as u8) {
-            ServiceType::RC => (Service::Rc, None),
-            ServiceType::UC => (Service::Uc, None),
-            ServiceType::UD => (Service::Ud, None),
-            ServiceType::XRC => (Service::Xrc, None),
-            ServiceType::DCI => (Service::Dci, None),
-            ServiceType::QP0 => (Service::Ud, Some(0)),
-            ServiceType::QP1 => (Service::Ud, Some(1)),
-            ServiceType::REG_UMR => (Service::Umr, None),
-            _ => return Err(Refusal::param("no such transport here")),
-        };
+        let (service, special) = service(context)?;
         let uar = qpc::UAR_PAGE.get32(context);
         // What sends nothing rings nothing: an XRC target has no page.
         if !qpc::NO_SQ.is_set(context) && !self.simple.has_uar(uar) {
@@ -144,32 +134,7 @@ impl Firmware {
                 page_offset: qpc::PAGE_OFFSET.get(context),
             }),
         };
-        // The receive ring first, the send ring behind it (`qp->sq.offset`).
-        let mut srq = None;
-        let (rq, rq_bytes) = match qpc::RQ_TYPE.get(context) {
-            rq_type::REGULAR => {
-                let shift = qpc::LOG_RQ_STRIDE.get(context) + STRIDE_SHIFT;
-                let log_entries = qpc::LOG_RQ_SIZE.get(context);
-                let bytes = 1 << (log_entries + shift);
-                let region = rings.region(0, bytes)?;
-                let (log_entries, stride_shift) = (log_entries as u8, shift as u8);
-                (Some(RqContext { region, log_entries, stride_shift }), bytes)
-            }
-            rq_type::SHARED => {
-                // A target of XRC receives where each packet says.
-                srq = (service != Service::Xrc).then(|| qpc::SRQN_RMPN_XRQN.get32(context));
-                (None, 0)
-            }
-            rq_type::ZERO => (None, 0),
-            _ => return Err(Refusal::param("rq_type")),
-        };
-        let sq = if qpc::NO_SQ.is_set(context) {
-            None
-        } else {
-            let log_wqebbs = qpc::LOG_SQ_SIZE.get(context);
-            let region = rings.region(rq_bytes, WQEBB << log_wqebbs)?;
-            Some(SqContext { region, log_wqebbs: log_wqebbs as u8 })
-        };
+        let (sq, rq, srq) = queues(context, service, &rings)?;
         let deth_sqpn = qpc::DETH_SQPN.get32(context);
         let qpn = self.hca.create_qp(QpContext {
             service,
@@ -335,6 +300,54 @@ impl Firmware {
         qpc::NEXT_RCV_PSN.set(out, attrs.rq_psn.into());
         Ok(())
     }
+}
+
+/// Transport service, and the special QPN if it is one.
+fn service(context: &[u8]) -> Result<(Service, Option<u32>), Refusal> {
+    Ok(match ServiceType(qpc::ST.get(context) as u8) {
+        ServiceType::RC => (Service::Rc, None),
+        ServiceType::UC => (Service::Uc, None),
+        ServiceType::UD => (Service::Ud, None),
+        ServiceType::XRC => (Service::Xrc, None),
+        ServiceType::DCI => (Service::Dci, None),
+        ServiceType::QP0 => (Service::Ud, Some(0)),
+        ServiceType::QP1 => (Service::Ud, Some(1)),
+        ServiceType::REG_UMR => (Service::Umr, None),
+        _ => return Err(Refusal::param("no such transport here")),
+    })
+}
+
+/// Send ring, receive ring, and the number of the shared receive queue.
+type Queues = (Option<SqContext>, Option<RqContext>, Option<u32>);
+
+/// The receive ring comes first, the send ring behind it (`qp->sq.offset`).
+fn queues(context: &[u8], service: Service, rings: &Place<'_>) -> Result<Queues, Refusal> {
+    let mut srq = None;
+    let (rq, rq_bytes) = match qpc::RQ_TYPE.get(context) {
+        rq_type::REGULAR => {
+            let shift = qpc::LOG_RQ_STRIDE.get(context) + STRIDE_SHIFT;
+            let log_entries = qpc::LOG_RQ_SIZE.get(context);
+            let bytes = 1 << (log_entries + shift);
+            let region = rings.region(0, bytes)?;
+            let (log_entries, stride_shift) = (log_entries as u8, shift as u8);
+            (Some(RqContext { region, log_entries, stride_shift }), bytes)
+        }
+        rq_type::SHARED => {
+            // A target of XRC receives where each packet says.
+            srq = (service != Service::Xrc).then(|| qpc::SRQN_RMPN_XRQN.get32(context));
+            (None, 0)
+        }
+        rq_type::ZERO => (None, 0),
+        _ => return Err(Refusal::param("rq_type")),
+    };
+    let sq = if qpc::NO_SQ.is_set(context) {
+        None
+    } else {
+        let log_wqebbs = qpc::LOG_SQ_SIZE.get(context);
+        let region = rings.region(rq_bytes, WQEBB << log_wqebbs)?;
+        Some(SqContext { region, log_wqebbs: log_wqebbs as u8 })
+    };
+    Ok((sq, rq, srq))
 }
 
 /// The fields that a transition is about (qp.c, `opt_mask`, and IBTA 11.2.5.2's table of what each needs).

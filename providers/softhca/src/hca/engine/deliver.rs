@@ -9,6 +9,7 @@ use crate::wire::{Address, Frame, Packet};
 
 /// Destination of every multicast packet (IBTA 9.2.5).
 const MULTICAST_QPN: u32 = 0x00ff_ffff;
+
 impl Hca {
     /// Hands a packet to its QP. What is not for us is dropped without an answer (IBTA 9.6).
     pub(super) fn deliver(&mut self, frame: &Frame) {

@@ -15,6 +15,7 @@ use crate::wire::Packet;
 
 /// Bytes of the longest receive WQE (qp.rs limits the stride).
 const RECV_MAX: usize = 1 << 10;
+
 /// The ring for this packet; None if it names an SRQ that the QP may not use (IBTA annex A14: same XRC domain).
 pub(super) fn source(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Option<Source> {
     if qp.ctx.service != Service::Xrc {

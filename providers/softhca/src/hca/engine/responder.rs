@@ -24,8 +24,6 @@ use crate::wire::{NakCode, Operation, Packet, Syndrome};
 
 /// Answers waiting, apart from those of READs and atomics, after which requests are dropped.
 const SPARE_ANSWERS: usize = 32;
-/// The longest message RETH may announce (IBTA 9.4.3, 9.4.4).
-const RDMA_MAX: u32 = 1 << 31;
 
 /// Why a request was not executed.
 #[derive(Clone, Copy, Debug)]
@@ -321,7 +319,7 @@ fn write(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Re
         (Some(Message::Write { va, rkey, len, offset }), _) => (*va, *rkey, *len, *offset),
         (_, Some(reth)) => {
             let (va, rkey, len) = (reth.va.get(), reth.rkey.get(), reth.dma_length.get());
-            if !qp.attrs.access.contains(Access::REMOTE_WRITE) || len > RDMA_MAX {
+            if !qp.attrs.access.contains(Access::REMOTE_WRITE) || len > common.config.max_msg_size {
                 return Err(INVALID);
             }
             check(common, who, (va, rkey, len), Access::REMOTE_WRITE)?;
@@ -390,7 +388,10 @@ fn read_answer(
         return Err(INVALID);
     };
     let (va, rkey, left) = (reth.va.get(), reth.rkey.get(), reth.dma_length.get());
-    if !qp.attrs.access.contains(Access::REMOTE_READ) || left > RDMA_MAX {
+    // IBTA 9.4.3 lets RETH say 2^31, which at an MTU of 256 takes half of all PSNs: older could no longer be told from newer
+    // (9.7.2). The port announces less (`max_msg_sz`; Linux `hw/mlx5/qp.c` sets qpc.log_msg_max to it), and a request for
+    // more is invalid (9.7.4.1.6).
+    if !qp.attrs.access.contains(Access::REMOTE_READ) || left > common.config.max_msg_size {
         return Err(INVALID);
     }
     let who = owner(qp, common, packet)?;

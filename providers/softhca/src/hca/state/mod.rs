@@ -5,11 +5,12 @@
 //! | `common` | what all queue pairs use in common: tables, port, events, counters |
 //! | `qp`, `requester`, `responder` | a queue pair and the two halves of its connection; the state machine |
 //! | `wqe`, `frame`, `receive` | a send WQE on its way, a frame, a receive that was taken |
-//! | `keys`, `umr` | key table, access checks, scatter and gather; the WQE that changes a key |
+//! | `keys`, `access`, `umr` | key table and checks; scatter and gather; the WQE that changes a key |
 //! | `cq`, `srq` | CQEs, arming, overrun; shared receive queues |
 //! | `dct`, `groups` | targets of dynamic connections; multicast groups |
 //! | `schedule`, `events`, `port` | who has work; events to be told; the wire, with back-pressure |
 
+pub(crate) mod access;
 pub(crate) mod common;
 pub(crate) mod cq;
 pub(crate) mod dct;

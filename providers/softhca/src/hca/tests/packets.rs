@@ -1,7 +1,7 @@
 //! One QP against a peer made of nothing but packets: what exactly goes over the wire, and when.
 
 use crate::hca::testing::*;
-use crate::hca::{Access, AddressVector, QpAttrs, QpState, QpTransition};
+use crate::hca::{Access, AddressVector, MkeyContext, Mtu, QpAttrs, QpState, QpTransition, Region};
 use crate::wire::{
     Address, Frame, NakCode, Opcode as O, Packet, PacketBuilder, Psn, Syndrome, Wire,
 };
@@ -495,4 +495,35 @@ fn traffic_does_not_stop_the_timers() {
     // 64 frames a step: with 1024 of them, the 16th step reads the last and looks at the timers all the same.
     assert_eq!(timeouts_behind(QUEUE_DEPTH, 15), 0);
     assert_eq!(timeouts_behind(QUEUE_DEPTH, 16), 1);
+}
+
+/// A READ of 2^31 bytes at the shortest MTU would take 2^23 PSNs, half of them all.
+#[test]
+fn a_read_never_spans_half_of_the_psns() {
+    const MOST: u32 = 1 << 30;
+    for (len, taken) in [(MOST, true), (MOST + 1, false), (2 * MOST, false)] {
+        let mut peer = peer_with(|setup| setup.attrs.path_mtu = Mtu::B256);
+        let host = &mut peer.rig.hosts[0];
+        let region = Region::Flat { addr: host.arena.base(), len: 2 * u64::from(MOST) };
+        let key = MkeyContext {
+            pd: PD,
+            len: region.len(),
+            access: Access::REMOTE_READ,
+            region,
+            ..MkeyContext::default()
+        };
+        let key = host.hca.create_mkey(key).unwrap();
+        let read = peer.packet(O::RC_READ_REQUEST, 0).reth(0, key, len);
+        peer.send(read, &[]);
+        peer.rig.hosts[0].hca.step(peer.rig.now);
+        let (state, attrs) = peer.rig.hosts[0].hca.query_qp(peer.end.qpn).unwrap();
+        let span = Psn::new(attrs.rq_psn).diff(Psn::new(START));
+        if taken {
+            assert_eq!((state, span), (QpState::Rts, (MOST / 256) as i32));
+        } else {
+            assert_eq!((state, span), (QpState::Err, 0), "{len}");
+            let invalid = Syndrome::Nak(NakCode::INVALID_REQUEST);
+            assert_eq!(peer.seen(), [(O::RC_ACKNOWLEDGE, 0, Some((invalid, 0)), 0)]);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use nix::errno::Errno;
 
 use crate::board::profile::Profile;
-use crate::hca::{Hca, HcaError};
+use crate::hca::{Hca, HcaError, QpContext};
 use crate::kernel::user::{PAGE_SIZE, probe};
 use crate::uar::UarSet;
 
@@ -81,6 +81,22 @@ impl Device {
         let pinned = self.pin(addr, len, true)?;
         self.check_doorbell_record(record).inspect_err(|_| self.unpin(pinned))?;
         Ok(pinned)
+    }
+
+    /// Pins the rings of a queue pair and makes it. Gives the QPN and the bytes pinned.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Device::pin_queue`] and of the firmware's CREATE_QP; nothing stays pinned then.
+    pub(crate) fn create_qp(
+        &mut self,
+        addr: u64,
+        len: u64,
+        context: QpContext,
+    ) -> Result<(u32, u64), Errno> {
+        let pinned = self.pin_queue(addr, len, context.doorbell_record)?;
+        let made = self.hca.create_qp(context).inspect_err(|_| self.unpin(pinned));
+        Ok((made.map_err(errno)?, pinned))
     }
 
     /// The memlock limit, if pinning `wanted` more bytes goes over it.

@@ -18,7 +18,7 @@ const LOG_ABSURD: u64 = 20;
 
 /// What was said about one.
 #[derive(Debug)]
-pub(super) enum Rq {
+pub(super) enum Srq {
     Rmp(Box<[u8; rmpc::SIZE]>),
     XrcSrq(Box<[u8; xrc_srqc::SIZE]>),
 }
@@ -49,7 +49,7 @@ impl Firmware {
         })?;
         let mut kept = Box::new([0; rmpc::SIZE]);
         kept.copy_from_slice(context);
-        self.rqs.insert(srqn, Rq::Rmp(kept));
+        self.srqs.insert(srqn, Srq::Rmp(kept));
         create_rmp_out::RMPN.set(call.output, srqn.into());
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Firmware {
         })?;
         let mut kept = Box::new([0; xrc_srqc::SIZE]);
         kept.copy_from_slice(context);
-        self.rqs.insert(srqn, Rq::XrcSrq(kept));
+        self.srqs.insert(srqn, Srq::XrcSrq(kept));
         create_xrc_srq_out::XRC_SRQN.set(call.output, srqn.into());
         Ok(())
     }
@@ -109,21 +109,21 @@ impl Firmware {
 
     fn destroy_srq(&mut self, number: u32) -> Result<(), Refusal> {
         self.hca.destroy_srq(number)?;
-        self.rqs.remove(&number);
+        self.srqs.remove(&number);
         Ok(())
     }
 
     /// The context of a pool.
     fn rmp(&self, number: u32) -> Result<&[u8; rmpc::SIZE], Refusal> {
-        match self.rqs.get(&number) {
-            Some(Rq::Rmp(context)) => Ok(context),
+        match self.srqs.get(&number) {
+            Some(Srq::Rmp(context)) => Ok(context),
             _ => Err(Refusal::resource("no such receive memory pool")),
         }
     }
 
     fn xrc_srq(&self, number: u32) -> Result<&[u8; xrc_srqc::SIZE], Refusal> {
-        match self.rqs.get(&number) {
-            Some(Rq::XrcSrq(context)) => Ok(context),
+        match self.srqs.get(&number) {
+            Some(Srq::XrcSrq(context)) => Ok(context),
             _ => Err(Refusal::resource("no such XRC receive queue")),
         }
     }

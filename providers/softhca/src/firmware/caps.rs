@@ -7,12 +7,11 @@ use uverbs_mlx5_prm::cmd::caps::{
 };
 use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 
-use super::Firmware;
 use super::call::{Call, Refusal};
 use super::simple::{MAX_COUNTERS, MAX_UCTX_LOG};
 use super::steering::{self, MAX_STEERING};
 use super::umem::MAX_UMEM;
-use super::{eq, memic};
+use super::{Firmware, eq, memic};
 use crate::board::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC};
 use crate::hca::ethernet;
 

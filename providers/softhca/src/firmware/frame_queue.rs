@@ -12,6 +12,7 @@ use super::Firmware;
 use super::call::{Call, Refusal};
 use super::rings::Pages;
 use crate::hca::ethernet::QueueOptions;
+use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
 use crate::hca::{QpContext, QpTransition, RqContext, Service, SqContext};
 
 /// Bytes of a send ring's unit.
@@ -31,7 +32,7 @@ const MODIFY_COUNTER: u64 = 1 << 3;
 /// States of either (`MLX5_SQC_STATE_*`, `MLX5_RQC_STATE_*`).
 mod state {
     use super::Refusal;
-    use crate::hca::{Hca, QpAttrs, QpState, QpTransition};
+    use crate::hca::{Hca, QpAttrs, QpState, QpTransition, Qpn};
 
     pub(super) const RST: u64 = 0;
     pub(super) const RDY: u64 = 1;
@@ -39,7 +40,7 @@ mod state {
 
     /// The state that the HCA side is in, which also goes to error by itself.
     pub(super) fn now(hca: &Hca, number: u32) -> Result<u64, Refusal> {
-        Ok(match hca.query_qp(number)?.0 {
+        Ok(match hca.query_qp(Qpn(number))?.0 {
             QpState::Reset | QpState::Init => RST,
             QpState::Rtr | QpState::Rts | QpState::Sqd => RDY,
             QpState::Sqe | QpState::Err => ERR,
@@ -65,7 +66,7 @@ mod state {
             _ => return Err(Refusal::param("no such change of state")),
         };
         for &step in steps {
-            hca.modify_qp(number, step, &QpAttrs::default())?;
+            hca.modify_qp(Qpn(number), step, &QpAttrs::default())?;
         }
         Ok(())
     }
@@ -102,15 +103,15 @@ impl Firmware {
         let cqn = sqc::CQN.get32(context);
         let sqn = self.hca.create_qp(QpContext {
             service: Service::Raw,
-            pd: wq::PD.get32(ring),
-            send_cq: cqn,
-            recv_cq: cqn,
+            pd: Pdn(wq::PD.get32(ring)),
+            send_cq: Cqn(cqn),
+            recv_cq: Cqn(cqn),
             sq: Some(SqContext { region, log_wqebbs: log_wqebbs as u8 }),
             rq: None,
             srq: None,
             xrcd: 0,
             doorbell_record: wq::DBR_ADDR.get(ring),
-            uar,
+            uar: UarNumber(uar),
             user_index: sqc::USER_INDEX.get32(context),
             cqe_version: 1,
             scatter_to_cqe: false,
@@ -122,11 +123,11 @@ impl Firmware {
         })?;
         let mut kept = Box::new([0; sqc::SIZE]);
         kept.copy_from_slice(context);
-        self.sqs.insert(sqn, kept);
+        self.sqs.insert(sqn.0, kept);
         if let Some(domain) = domain {
-            self.hca.steering().add_sender(sqn, domain);
+            self.hca.steering().add_sender(sqn.0, domain);
         }
-        create_sq_out::SQN.set(call.output, sqn.into());
+        create_sq_out::SQN.set(call.output, sqn.0.into());
         Ok(())
     }
 
@@ -145,7 +146,7 @@ impl Firmware {
         let sqn = destroy_sq_in::SQN.get32(call.input);
         self.sqs.remove(&sqn).ok_or(Refusal::resource("no such send queue"))?;
         self.hca.steering().remove_sender(sqn);
-        Ok(self.hca.destroy_qp(sqn)?)
+        Ok(self.hca.destroy_qp(Qpn(sqn))?)
     }
 
     pub(super) fn query_sq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -174,16 +175,16 @@ impl Firmware {
         let cqn = rqc::CQN.get32(context);
         let rqn = self.hca.create_qp(QpContext {
             service: Service::Raw,
-            pd: wq::PD.get32(ring),
-            send_cq: cqn,
-            recv_cq: cqn,
+            pd: Pdn(wq::PD.get32(ring)),
+            send_cq: Cqn(cqn),
+            recv_cq: Cqn(cqn),
             sq: None,
             rq,
-            srq,
+            srq: srq.map(Srqn),
             xrcd: 0,
             doorbell_record: if srq.is_some() { 0 } else { wq::DBR_ADDR.get(ring) },
             // A receive queue has a record and no doorbell.
-            uar: 0,
+            uar: UarNumber::default(),
             user_index: rqc::USER_INDEX.get32(context),
             cqe_version: 1,
             scatter_to_cqe: false,
@@ -194,11 +195,11 @@ impl Firmware {
             counter_set: rqc::COUNTER_SET_ID.get(context) as u8,
         })?;
         let strips_vlan = !rqc::VSD.is_set(context);
-        self.hca.steering().set_queue(rqn, QueueOptions { strips_vlan });
+        self.hca.steering().set_queue(rqn.0, QueueOptions { strips_vlan });
         let mut kept = Box::new([0; rqc::SIZE]);
         kept.copy_from_slice(context);
-        self.frame_rqs.insert(rqn, kept);
-        create_rq_out::RQN.set(call.output, rqn.into());
+        self.frame_rqs.insert(rqn.0, kept);
+        create_rq_out::RQN.set(call.output, rqn.0.into());
         Ok(())
     }
 
@@ -218,7 +219,7 @@ impl Firmware {
                 field.set(&mut kept[..], field.get(context));
             }
         }
-        self.hca.count_in(rqn, rqc::COUNTER_SET_ID.get(&kept[..]) as u8)?;
+        self.hca.count_in(Qpn(rqn), rqc::COUNTER_SET_ID.get(&kept[..]) as u8)?;
         let strips_vlan = !rqc::VSD.is_set(&kept[..]);
         self.hca.steering().set_queue(rqn, QueueOptions { strips_vlan });
         Ok(())
@@ -228,7 +229,7 @@ impl Firmware {
         let rqn = destroy_rq_in::RQN.get32(call.input);
         self.frame_rqs.remove(&rqn).ok_or(Refusal::resource("no such receive queue"))?;
         self.hca.steering().remove_queue(rqn);
-        Ok(self.hca.destroy_qp(rqn)?)
+        Ok(self.hca.destroy_qp(Qpn(rqn))?)
     }
 
     pub(super) fn query_rq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {

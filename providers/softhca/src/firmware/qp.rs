@@ -14,11 +14,12 @@ use uverbs_mlx5_prm::context::{QpState as PrmState, ServiceType};
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::rings::{Pages, Place};
+use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
 use crate::hca::{
     Access, AddressVector, Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service,
     SqContext,
 };
-use crate::wire::Address;
+use crate::wire::{Address, Psn};
 
 /// Bytes of a send ring's unit.
 const WQEBB: u64 = 64;
@@ -138,19 +139,19 @@ impl Firmware {
         let deth_sqpn = qpc::DETH_SQPN.get32(context);
         let qpn = self.hca.create_qp(QpContext {
             service,
-            pd,
-            srq,
+            pd: Pdn(pd),
+            srq: srq.map(Srqn),
             xrcd: if service == Service::Xrc { qpc::XRCD.get32(context) } else { 0 },
             special,
-            deth_sqpn: special.or((deth_sqpn != 0).then_some(deth_sqpn)),
+            deth_sqpn: special.or((deth_sqpn != 0).then_some(deth_sqpn)).map(Qpn),
             privileged: qpc::FRE.is_set(context),
             counter_set: qpc::COUNTER_SET_ID.get(context) as u8,
-            send_cq: qpc::CQN_SND.get32(context),
-            recv_cq: qpc::CQN_RCV.get32(context),
+            send_cq: Cqn(qpc::CQN_SND.get32(context)),
+            recv_cq: Cqn(qpc::CQN_RCV.get32(context)),
             sq,
             rq,
             doorbell_record: self.record(call, umems, qpc::DBR_ADDR.get(context))?,
-            uar,
+            uar: UarNumber(uar),
             user_index: qpc::USER_INDEX.get32(context),
             cqe_version: 1,
             // cs_req and cs_res are wishes; the payload always goes where the list says.
@@ -159,8 +160,8 @@ impl Firmware {
         })?;
         let mut created = Box::new([0; qpc::SIZE]);
         created.copy_from_slice(context);
-        self.qps.insert(qpn, Qp { context: created.clone(), created, umems });
-        create_qp_out::QPN.set(call.output, qpn.into());
+        self.qps.insert(qpn.0, Qp { context: created.clone(), created, umems });
+        create_qp_out::QPN.set(call.output, qpn.0.into());
         Ok(())
     }
 
@@ -168,7 +169,7 @@ impl Firmware {
         let qpn = destroy_qp_in::QPN.get32(call.input);
         // Queues of frames have numbers of the same kind, and commands of their own.
         self.qps.remove(&qpn).ok_or(Refusal::resource("no such queue pair"))?;
-        Ok(self.hca.destroy_qp(qpn)?)
+        Ok(self.hca.destroy_qp(Qpn(qpn))?)
     }
 
     pub(super) fn rst2init(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -207,7 +208,7 @@ impl Firmware {
         let qpn = rst2init_qp_in::QPN.get32(call.input);
         let qp = self.qps.get(&qpn).ok_or(Refusal::resource("no such queue pair"))?;
         let mut context = qp.context.clone();
-        let mut attrs = self.hca.query_qp(qpn)?.1;
+        let mut attrs = self.hca.query_qp(Qpn(qpn))?.1;
         if !matches!(to, QpTransition::ToErr | QpTransition::ToRst) {
             let given = rst2init_qp_in::QPC.of(call.input);
             let mask = rst2init_qp_in::OPT_PARAM_MASK.get(call.input);
@@ -220,8 +221,8 @@ impl Firmware {
             }
             self.fill(&mut attrs, &*context)?;
         }
-        self.hca.modify_qp(qpn, to, &attrs)?;
-        self.hca.count_in(qpn, qpc::COUNTER_SET_ID.get(&*context) as u8)?;
+        self.hca.modify_qp(Qpn(qpn), to, &attrs)?;
+        self.hca.count_in(Qpn(qpn), qpc::COUNTER_SET_ID.get(&*context) as u8)?;
         if let Some(qp) = self.qps.get_mut(&qpn) {
             match to {
                 QpTransition::ToRst => *qp.context = *qp.created,
@@ -246,14 +247,14 @@ impl Firmware {
         ] {
             attrs.access.set(right, field.is_set(context));
         }
-        attrs.dest_qpn = qpc::REMOTE_QPN.get32(context);
+        attrs.dest_qpn = Qpn(qpc::REMOTE_QPN.get32(context));
         attrs.path_mtu = match byte(qpc::MTU) {
             // Not told yet.
             0 => Mtu::default(),
             code => Mtu::from_code(code).ok_or(Refusal::param("mtu"))?,
         };
-        attrs.rq_psn = qpc::NEXT_RCV_PSN.get32(context);
-        attrs.sq_psn = qpc::NEXT_SEND_PSN.get32(context);
+        attrs.rq_psn = Psn::new(qpc::NEXT_RCV_PSN.get32(context));
+        attrs.sq_psn = Psn::new(qpc::NEXT_SEND_PSN.get32(context));
         attrs.max_rd_atomic = 1 << byte(qpc::LOG_SRA_MAX);
         attrs.max_dest_rd_atomic = 1 << byte(qpc::LOG_RRA_MAX);
         attrs.min_rnr_timer = byte(qpc::MIN_RNR_NAK);
@@ -292,12 +293,12 @@ impl Firmware {
     pub(super) fn query_qp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let qpn = query_qp_in::QPN.get32(call.input);
         let qp = self.qps.get(&qpn).ok_or(Refusal::resource("no such queue pair"))?;
-        let (state, attrs) = self.hca.query_qp(qpn)?;
+        let (state, attrs) = self.hca.query_qp(Qpn(qpn))?;
         let out = query_qp_out::QPC.of_mut(call.output);
         out.copy_from_slice(&*qp.context);
         qpc::STATE.set(out, code(state, attrs.sq_draining).0.into());
-        qpc::NEXT_SEND_PSN.set(out, attrs.sq_psn.into());
-        qpc::NEXT_RCV_PSN.set(out, attrs.rq_psn.into());
+        qpc::NEXT_SEND_PSN.set(out, attrs.sq_psn.get().into());
+        qpc::NEXT_RCV_PSN.set(out, attrs.rq_psn.get().into());
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use uverbs_mlx5_prm::cmd::rq::{
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::rings::Pages;
+use crate::hca::number::{Cqn, Pdn, Srqn};
 use crate::hca::{SrqContext, XrcSrq};
 
 /// `log_rq_stride` counts from 16 bytes.
@@ -39,7 +40,7 @@ impl Firmware {
         let (log_entries, stride_shift, bytes) =
             size(wq::LOG_WQ_SZ.get(ring), wq::LOG_WQ_STRIDE.get(ring))?;
         let srqn = self.create_srq(SrqContext {
-            pd: wq::PD.get32(ring),
+            pd: Pdn(wq::PD.get32(ring)),
             region: pages.region(0, bytes)?,
             log_entries,
             stride_shift,
@@ -67,7 +68,7 @@ impl Firmware {
         )?;
         let record_high = xrc_srqc::DB_RECORD_ADDR_H.get(context) << 32;
         let srqn = self.create_srq(SrqContext {
-            pd: xrc_srqc::PD.get32(context),
+            pd: Pdn(xrc_srqc::PD.get32(context)),
             region: pages.region(0, bytes)?,
             log_entries,
             stride_shift,
@@ -76,7 +77,7 @@ impl Firmware {
             limit: xrc_srqc::LWM.get(context) as u16,
             xrc: Some(XrcSrq {
                 xrcd: xrc_srqc::XRCD.get32(context),
-                cq: xrc_srqc::CQN.get32(context),
+                cq: Cqn(xrc_srqc::CQN.get32(context)),
                 user_index: xrc_srqc::USER_INDEX.get32(context),
                 cqe_version: 1,
             }),
@@ -89,10 +90,10 @@ impl Firmware {
     }
 
     fn create_srq(&mut self, context: SrqContext) -> Result<u32, Refusal> {
-        if !self.simple.has_pd(context.pd) {
+        if !self.simple.has_pd(context.pd.0) {
             return Err(Refusal::resource("no such protection domain"));
         }
-        Ok(self.hca.create_srq(context)?)
+        Ok(self.hca.create_srq(context)?.0)
     }
 
     pub(super) fn destroy_rmp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -108,7 +109,7 @@ impl Firmware {
     }
 
     fn destroy_srq(&mut self, number: u32) -> Result<(), Refusal> {
-        self.hca.destroy_srq(number)?;
+        self.hca.destroy_srq(Srqn(number))?;
         self.srqs.remove(&number);
         Ok(())
     }
@@ -135,7 +136,7 @@ impl Firmware {
         let changes = modify_rmp_in::BITMASK.get(call.input).to_be_bytes();
         if rmp_bitmask::LWM.is_set(&changes) {
             let ring = rmpc::WQ.of(modify_rmp_in::CTX.of(call.input));
-            self.hca.modify_srq(number, wq::LWM.get(ring) as u16)?;
+            self.hca.modify_srq(Srqn(number), wq::LWM.get(ring) as u16)?;
         }
         Ok(())
     }
@@ -143,12 +144,12 @@ impl Firmware {
     pub(super) fn arm_xrc_srq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let number = arm_xrc_srq_in::XRC_SRQN.get32(call.input);
         self.xrc_srq(number)?;
-        Ok(self.hca.modify_srq(number, arm_xrc_srq_in::LWM.get(call.input) as u16)?)
+        Ok(self.hca.modify_srq(Srqn(number), arm_xrc_srq_in::LWM.get(call.input) as u16)?)
     }
 
     pub(super) fn query_rmp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let number = query_rmp_in::RMPN.get32(call.input);
-        let limit = self.hca.query_srq(number)?;
+        let limit = self.hca.query_srq(Srqn(number))?;
         let out = query_rmp_out::RMP_CONTEXT.of_mut(call.output);
         out.copy_from_slice(self.rmp(number)?);
         wq::LWM.set(rmpc::WQ.of_mut(out), limit.into());
@@ -157,7 +158,7 @@ impl Firmware {
 
     pub(super) fn query_xrc_srq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let number = query_xrc_srq_in::XRC_SRQN.get32(call.input);
-        let limit = self.hca.query_srq(number)?;
+        let limit = self.hca.query_srq(Srqn(number))?;
         let out = query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY.of_mut(call.output);
         out.copy_from_slice(self.xrc_srq(number)?);
         xrc_srqc::LWM.set(out, limit.into());

@@ -9,6 +9,7 @@ use crate::hca::counters::{PortCounters, QCounters, Sets};
 use crate::hca::dma::Dma;
 use crate::hca::error::HcaEvent;
 use crate::hca::ethernet::Steering;
+use crate::hca::number::{Qpn, UarNumber};
 use crate::hca::state::common::Common;
 use crate::hca::state::cq::CqTable;
 use crate::hca::state::dct::Targets;
@@ -26,14 +27,14 @@ use crate::wire::{Address, Wire};
 #[derive(Debug)]
 pub struct Hca {
     pub(super) common: Common,
-    pub(super) qps: BTreeMap<u32, Qp>,
+    pub(super) qps: BTreeMap<Qpn, Qp>,
     pub(super) targets: Targets,
     /// The QPs that receive for QPN 0 and 1.
-    pub(super) special: [Option<u32>; 2],
+    pub(super) special: [Option<Qpn>; 2],
     pub(super) groups: Groups,
     pub(super) next_qpn: u32,
     /// QPNs by UAR page.
-    pub(super) by_uar: BTreeMap<u32, Vec<u32>>,
+    pub(super) by_uar: BTreeMap<UarNumber, Vec<Qpn>>,
     pub(super) schedule: Schedule,
     /// Which queues Ethernet frames get to.
     pub(super) steering: Steering,
@@ -138,12 +139,13 @@ impl Hca {
     }
 
     /// Queues, tables and what leads to them.
+    #[cfg(any(test, feature = "pci"))]
     pub(crate) fn steering(&mut self) -> &mut Steering {
         &mut self.steering
     }
 
     /// Gives a queue pair or a target a turn, once.
-    pub(super) fn enqueue(&mut self, qpn: u32) {
+    pub(super) fn enqueue(&mut self, qpn: Qpn) {
         match self.qps.get_mut(&qpn) {
             Some(qp) => self.schedule.enqueue(qp),
             None if self.targets.queue(qpn) => self.schedule.runnable.push_back(qpn),
@@ -152,7 +154,7 @@ impl Hca {
     }
 
     /// Brings the schedule in line with a queue pair after something happened to it.
-    pub(super) fn settle(&mut self, qpn: u32) {
+    pub(super) fn settle(&mut self, qpn: Qpn) {
         if let Some(qp) = self.qps.get_mut(&qpn) {
             self.schedule.settle(qp);
         }
@@ -160,7 +162,7 @@ impl Hca {
 
     /// Local work queue catastrophic error (IBTA 11.6.3.2). `mute`: nothing that the rings say can
     /// be believed any more, so nothing is flushed from them either.
-    pub(super) fn fatal(&mut self, qpn: u32, mute: bool) {
+    pub(super) fn fatal(&mut self, qpn: Qpn, mute: bool) {
         let Some(qp) = self.qps.get_mut(&qpn) else { return };
         if matches!(qp.state, QpState::Reset | QpState::Err) {
             return;

@@ -14,7 +14,7 @@
 //! | `device` | [`Hca`]: the parts put together |
 //! | `state` | what a queue pair, a key table, a completion queue is |
 //! | `ethernet` | frames: headers, checksums, flow tables, receive side scaling |
-//! | `config`, `context`, `error`, `stats`, `counters`, `dma`, `indirect` | what the front sees |
+//! | `config`, `context`, `error`, `stats`, `counters`, `dma`, `indirect`, `number` | what the front sees |
 //! | `failure` | syndromes of failed work |
 //! | `pending` | what drivers left in memory, for whoever wants to look |
 //!
@@ -26,6 +26,7 @@ pub mod counters;
 pub mod dma;
 pub mod error;
 pub mod indirect;
+pub mod number;
 pub mod stats;
 
 mod control;
@@ -56,5 +57,6 @@ pub use device::Hca;
 pub use dma::{Dma, DmaFault, Region};
 pub use error::{HcaError, HcaEvent, Noun};
 pub use indirect::{Indirect, Part};
+pub use number::{Cqn, Key, Pdn, Qpn, Srqn, UarNumber};
 pub use pending::{PendingCq, PendingQp, PendingRing};
 pub use stats::{Complaints, HcaStats};

@@ -47,7 +47,7 @@ impl Hca {
             let record = record(dma, qp.ctx.doorbell_record);
             let published = |word: usize| u16::from_be_bytes([record[word + 2], record[word + 3]]);
             PendingQp {
-                qpn: qp.qpn,
+                qpn: qp.qpn.0,
                 record,
                 send: qp.ctx.sq.as_ref().map(|sq| {
                     let size = (1 << sq.log_wqebbs, 64);
@@ -65,7 +65,7 @@ impl Hca {
     /// The completion queues, by number.
     pub fn pending_cqs(&self) -> Vec<PendingCq> {
         let all = self.common.cqs.cqs.iter().map(|(&cqn, cq)| PendingCq {
-            cqn,
+            cqn: cqn.0,
             record: record(&*self.common.dma, cq.ctx.doorbell_record),
         });
         all.collect()

@@ -287,7 +287,7 @@ mod tests {
     fn a_hole_reads_as_zeros_and_is_filled_by_the_next_store() {
         let memory = GuestMemory::default();
         let ours = file(4);
-        memory.map(0x1_0000, 4 * PAGE, ours.try_clone().unwrap().into(), 0).unwrap();
+        memory.map(0x1_0000, 4 * PAGE, ours.try_clone().unwrap(), 0).unwrap();
         memory.write(0x1_0000, &[7; 4 * PAGE as usize]).unwrap();
         let ours = File::from(ours);
         assert_eq!(

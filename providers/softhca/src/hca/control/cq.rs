@@ -5,6 +5,7 @@ use crate::hca::device::Hca;
 use crate::hca::dma::Region;
 use crate::hca::engine::complete;
 use crate::hca::error::{HcaError, HcaEvent};
+use crate::hca::number::Cqn;
 
 impl Hca {
     /// Makes a CQ; gives the CQN, from 1.
@@ -12,7 +13,7 @@ impl Hca {
     /// # Errors
     /// [`HcaError::Limit`] over `max_cq` or `log_max_cqes`; [`HcaError::BadParam`] for a ring
     /// that does not fit its region, or a misaligned doorbell record.
-    pub fn create_cq(&mut self, ctx: CqContext) -> Result<u32, HcaError> {
+    pub fn create_cq(&mut self, ctx: CqContext) -> Result<Cqn, HcaError> {
         let (max, log_max) = (self.common.config.max_cq, self.common.config.log_max_cqes);
         self.common.cqs.create(ctx, max, log_max)
     }
@@ -25,7 +26,7 @@ impl Hca {
     /// consumed and the mark do not fit the old ring or the new one.
     pub fn resize_cq(
         &mut self,
-        cqn: u32,
+        cqn: Cqn,
         region: Region,
         log_entries: u8,
         cqe_size: u32,
@@ -43,7 +44,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn moderate_cq(&mut self, cqn: u32, moderation: Moderation) -> Result<(), HcaError> {
+    pub fn moderate_cq(&mut self, cqn: Cqn, moderation: Moderation) -> Result<(), HcaError> {
         self.common.cqs.moderate(cqn, moderation)
     }
 
@@ -51,7 +52,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::Busy`] while a QP uses it; [`HcaError::BadHandle`].
-    pub fn destroy_cq(&mut self, cqn: u32) -> Result<(), HcaError> {
+    pub fn destroy_cq(&mut self, cqn: Cqn) -> Result<(), HcaError> {
         self.common.cqs.destroy(cqn)?;
         self.common.events.forget(|event| {
             matches!(*event, HcaEvent::CqCompletion { cqn: n } | HcaEvent::CqError { cqn: n }

@@ -3,6 +3,7 @@
 use crate::hca::context::{DctContext, DctState};
 use crate::hca::device::Hca;
 use crate::hca::error::HcaError;
+use crate::hca::number::Qpn;
 
 impl Hca {
     /// Makes a target of dynamic connections, which takes messages at once; gives the DCTN, a QPN.
@@ -10,7 +11,7 @@ impl Hca {
     /// # Errors
     /// [`HcaError::Limit`] over `max_qp`; [`HcaError::BadHandle`] for a CQ or SRQ that does not exist;
     /// [`HcaError::BadParam`] for what the port has not.
-    pub fn create_dct(&mut self, ctx: DctContext) -> Result<u32, HcaError> {
+    pub fn create_dct(&mut self, ctx: DctContext) -> Result<Qpn, HcaError> {
         self.check_room()?;
         let dctn = self.free_qpn();
         self.targets.create(dctn, ctx, &mut self.common)?;
@@ -21,7 +22,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::DctState`] if it was asked before.
-    pub fn drain_dct(&mut self, dctn: u32) -> Result<(), HcaError> {
+    pub fn drain_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
         self.targets.drain(dctn, &mut self.common)?;
         self.enqueue(dctn);
         Ok(())
@@ -31,7 +32,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::DctState`] if it is not drained.
-    pub fn destroy_dct(&mut self, dctn: u32) -> Result<(), HcaError> {
+    pub fn destroy_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
         self.targets.destroy(dctn, &mut self.common)?;
         self.schedule.forget(dctn, None);
         Ok(())
@@ -41,7 +42,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn query_dct(&self, dctn: u32) -> Result<(DctState, u32), HcaError> {
+    pub fn query_dct(&self, dctn: Qpn) -> Result<(DctState, u32), HcaError> {
         self.targets.query(dctn)
     }
 
@@ -49,7 +50,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn arm_dct(&mut self, dctn: u32) -> Result<(), HcaError> {
+    pub fn arm_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
         self.targets.arm(dctn)
     }
 }

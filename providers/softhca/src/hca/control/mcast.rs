@@ -4,6 +4,7 @@ use crate::hca::context::Service;
 use crate::hca::control::qp::no_qp;
 use crate::hca::device::Hca;
 use crate::hca::error::HcaError;
+use crate::hca::number::Qpn;
 use crate::wire::Address;
 
 impl Hca {
@@ -12,10 +13,10 @@ impl Hca {
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a GID of no group, or a QP of another service;
     /// [`HcaError::Limit`] over `max_mcast_qp`.
-    pub fn attach_mcast(&mut self, qpn: u32, gid: [u8; 16]) -> Result<(), HcaError> {
+    pub fn attach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
         let qp = self.qps.get(&qpn).ok_or(no_qp(qpn))?;
         if qp.ctx.service != Service::Ud {
-            return Err(HcaError::BadParam { what: "mcast.service", value: qpn.into() });
+            return Err(HcaError::BadParam { what: "mcast.service", value: qpn.0.into() });
         }
         if !(Address { gid, lid: 0 }).is_group() {
             return Err(HcaError::BadParam { what: "mcast.gid", value: gid[0].into() });
@@ -31,7 +32,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] if the QP is not in it.
-    pub fn detach_mcast(&mut self, qpn: u32, gid: [u8; 16]) -> Result<(), HcaError> {
+    pub fn detach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
         self.qps.get(&qpn).ok_or(no_qp(qpn))?;
         if !self.groups.leave(qpn, gid) {
             return Err(HcaError::BadParam { what: "mcast.gid", value: gid[0].into() });

@@ -3,6 +3,7 @@
 use crate::hca::context::MkeyContext;
 use crate::hca::device::Hca;
 use crate::hca::error::HcaError;
+use crate::hca::number::Key;
 
 impl Hca {
     /// Makes a key; lkey and rkey are the same number, `index << 8 | variant`.
@@ -10,7 +11,7 @@ impl Hca {
     /// # Errors
     /// [`HcaError::Limit`] over `max_mkey`; [`HcaError::BadParam`] for a region shorter than
     /// the key, or remote write or atomic rights without local write.
-    pub fn create_mkey(&mut self, ctx: MkeyContext) -> Result<u32, HcaError> {
+    pub fn create_mkey(&mut self, ctx: MkeyContext) -> Result<Key, HcaError> {
         let max = self.common.config.max_mkey;
         self.common.keys.create(ctx, None, max)
     }
@@ -19,7 +20,7 @@ impl Hca {
     ///
     /// # Errors
     /// As [`Hca::create_mkey`].
-    pub fn create_mkey_variant(&mut self, ctx: MkeyContext, variant: u8) -> Result<u32, HcaError> {
+    pub fn create_mkey_variant(&mut self, ctx: MkeyContext, variant: u8) -> Result<Key, HcaError> {
         let max = self.common.config.max_mkey;
         self.common.keys.create(ctx, Some(variant), max)
     }
@@ -28,7 +29,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`], and [`HcaError::BadParam`] as [`Hca::create_mkey`].
-    pub fn modify_mkey(&mut self, key: u32, ctx: MkeyContext) -> Result<(), HcaError> {
+    pub fn modify_mkey(&mut self, key: Key, ctx: MkeyContext) -> Result<(), HcaError> {
         self.common.keys.modify(key, ctx)
     }
 
@@ -36,7 +37,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn destroy_mkey(&mut self, key: u32) -> Result<(), HcaError> {
+    pub fn destroy_mkey(&mut self, key: Key) -> Result<(), HcaError> {
         self.common.keys.destroy(key)
     }
 }

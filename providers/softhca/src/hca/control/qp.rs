@@ -3,6 +3,7 @@
 use crate::hca::context::{QpAttrs, QpContext, QpState, QpTransition};
 use crate::hca::device::Hca;
 use crate::hca::error::{HcaError, Noun};
+use crate::hca::number::Qpn;
 use crate::hca::state::qp::{FIRST_QPN, LAST_QPN, Qp, check_context};
 
 impl Hca {
@@ -12,7 +13,7 @@ impl Hca {
     /// [`HcaError::Limit`] over `max_qp` or a ring limit; [`HcaError::BadHandle`] for a CQ that
     /// does not exist; [`HcaError::BadParam`] for rings that do not fit their regions and for
     /// what the device lacks.
-    pub fn create_qp(&mut self, ctx: QpContext) -> Result<u32, HcaError> {
+    pub fn create_qp(&mut self, ctx: QpContext) -> Result<Qpn, HcaError> {
         check_context(&ctx, &self.common.config)?;
         self.check_room()?;
         self.common.cqs.get(ctx.recv_cq)?;
@@ -50,11 +51,12 @@ impl Hca {
     }
 
     /// A number of neither a QP nor a target: packets are addressed to both.
-    pub(super) fn free_qpn(&mut self) -> u32 {
+    pub(super) fn free_qpn(&mut self) -> Qpn {
         // Terminates: there are more numbers than QPs and targets.
         loop {
-            let qpn = self.next_qpn;
-            self.next_qpn = if qpn == LAST_QPN { FIRST_QPN } else { qpn + 1 };
+            let number = self.next_qpn;
+            self.next_qpn = if number == LAST_QPN { FIRST_QPN } else { number + 1 };
+            let qpn = Qpn(number);
             if !self.qps.contains_key(&qpn) && !self.targets.contains(qpn) {
                 return qpn;
             }
@@ -65,7 +67,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn destroy_qp(&mut self, qpn: u32) -> Result<(), HcaError> {
+    pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
         let qp = self.qps.remove(&qpn).ok_or(no_qp(qpn))?;
         for cqn in [qp.ctx.send_cq, qp.ctx.recv_cq] {
             if let Ok(cq) = self.common.cqs.get_mut(cqn) {
@@ -87,7 +89,7 @@ impl Hca {
         self.groups.leave_all(qpn);
         self.common.port.set_groups(self.groups.gids());
         self.schedule.forget(qpn, qp.timer);
-        self.common.events.forget(|event| event.qpn() == Some(qpn));
+        self.common.events.forget(|event| event.qpn() == Some(qpn.0));
         Ok(())
     }
 
@@ -99,7 +101,7 @@ impl Hca {
     /// [`HcaError::BadParam`] naming the attribute; [`HcaError::BadHandle`].
     pub fn modify_qp(
         &mut self,
-        qpn: u32,
+        qpn: Qpn,
         to: QpTransition,
         attrs: &QpAttrs,
     ) -> Result<(), HcaError> {
@@ -115,7 +117,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn query_qp(&self, qpn: u32) -> Result<(QpState, QpAttrs), HcaError> {
+    pub fn query_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
         let qp = self.qps.get(&qpn).ok_or(no_qp(qpn))?;
         Ok((qp.state, qp.snapshot()))
     }
@@ -124,12 +126,12 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn count_in(&mut self, qpn: u32, set: u8) -> Result<(), HcaError> {
+    pub fn count_in(&mut self, qpn: Qpn, set: u8) -> Result<(), HcaError> {
         self.qps.get_mut(&qpn).ok_or(no_qp(qpn))?.ctx.counter_set = set;
         Ok(())
     }
 }
 
-pub(super) fn no_qp(qpn: u32) -> HcaError {
-    HcaError::BadHandle { noun: Noun::Qp, number: qpn }
+pub(super) fn no_qp(qpn: Qpn) -> HcaError {
+    HcaError::BadHandle { noun: Noun::Qp, number: qpn.0 }
 }

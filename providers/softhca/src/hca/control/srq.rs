@@ -3,6 +3,7 @@
 use crate::hca::context::SrqContext;
 use crate::hca::device::Hca;
 use crate::hca::error::{HcaError, HcaEvent};
+use crate::hca::number::Srqn;
 use crate::hca::state::common::Common;
 
 impl Hca {
@@ -11,7 +12,7 @@ impl Hca {
     /// # Errors
     /// [`HcaError::Limit`] over `max_srq` or `log_max_rq_entries`; [`HcaError::BadHandle`] for an XRC SRQ's CQ
     /// that does not exist; [`HcaError::BadParam`] for a ring that does not fit its region.
-    pub fn create_srq(&mut self, ctx: SrqContext) -> Result<u32, HcaError> {
+    pub fn create_srq(&mut self, ctx: SrqContext) -> Result<Srqn, HcaError> {
         let Common { srqs, config, cqs, .. } = &mut self.common;
         srqs.create(ctx, config, cqs)
     }
@@ -20,7 +21,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a limit above the number of WQEs.
-    pub fn modify_srq(&mut self, srqn: u32, limit: u16) -> Result<(), HcaError> {
+    pub fn modify_srq(&mut self, srqn: Srqn, limit: u16) -> Result<(), HcaError> {
         let srq = self.common.srqs.get_mut(srqn)?;
         if u32::from(limit) > 1 << srq.ctx.log_entries {
             return Err(HcaError::BadParam { what: "srq.limit", value: limit.into() });
@@ -33,7 +34,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
-    pub fn query_srq(&self, srqn: u32) -> Result<u16, HcaError> {
+    pub fn query_srq(&self, srqn: Srqn) -> Result<u16, HcaError> {
         Ok(self.common.srqs.get(srqn)?.ctx.limit)
     }
 
@@ -41,7 +42,7 @@ impl Hca {
     ///
     /// # Errors
     /// [`HcaError::Busy`] while a QP uses it; [`HcaError::BadHandle`].
-    pub fn destroy_srq(&mut self, srqn: u32) -> Result<(), HcaError> {
+    pub fn destroy_srq(&mut self, srqn: Srqn) -> Result<(), HcaError> {
         let Common { srqs, cqs, events, .. } = &mut self.common;
         srqs.destroy(srqn, cqs)?;
         events.forget(|event| {

@@ -87,7 +87,7 @@ fn emit(
     let icrc = common.port.needs_icrc();
     let build = |opcode: Opcode, psn| {
         let opcode = opcode.of(qp.ctx.service.transport());
-        let builder = PacketBuilder::new(opcode, qp.attrs.dest_qpn, psn);
+        let builder = PacketBuilder::new(opcode, qp.attrs.dest_qpn.0, psn);
         builder.pkey(pkey.unwrap_or(0xffff)).icrc(icrc)
     };
     let mut bytes = Vec::new();

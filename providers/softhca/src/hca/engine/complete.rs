@@ -4,10 +4,10 @@
 use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
-use zerocopy::FromZeros;
-use zerocopy::transmute;
+use zerocopy::{FromZeros, transmute};
 
 use crate::hca::failure::Failure;
+use crate::hca::number::Cqn;
 use crate::hca::state::common::Common;
 use crate::hca::state::cq::CQE_LEN;
 use crate::hca::state::qp::Qp;
@@ -31,7 +31,7 @@ pub(super) struct Arrival {
 pub(super) fn send_done(qp: &Qp, common: &mut Common, index: u16, opcode: Opcode, bytes: u32) {
     let mut cqe = blank(user_index(qp), common);
     cqe.byte_cnt.set(bytes);
-    cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn).0);
+    cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn.0).0);
     cqe.wqe_counter.set(index);
     cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::REQ.0).0;
     push(common, qp.ctx.send_cq, transmute!(cqe), false);
@@ -47,8 +47,8 @@ pub(super) fn send_failed(qp: &Qp, common: &mut Common, index: u16, opcode: Opco
         Syndrome::REMOTE_ACCESS_ERR => counts.req_remote_access_errors += 1,
         _ => {}
     }
-    let sop = SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn);
-    failed(common, (qp.ctx.send_cq, user_index(qp)), (CqeOpcode::REQ_ERR, sop, index), why);
+    let sop = SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn.0);
+    failed(common, (qp.ctx.send_cq.0, user_index(qp)), (CqeOpcode::REQ_ERR, sop, index), why);
 }
 
 /// A receive WQE that got its message.
@@ -58,7 +58,7 @@ pub(super) fn receive_done(qp: &Qp, common: &mut Common, receive: &Receive, arri
     cqe.imm_inval_pkey.set(arrival.imm);
     cqe.flags_rqpn.set(arrival.from.0);
     cqe.slid.set(arrival.slid);
-    cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_qpn(qp.qpn).0);
+    cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_qpn(qp.qpn.0).0);
     cqe.wqe_counter.set(receive.index);
     let kind = OpOwn::ZERO.with_opcode(arrival.kind.0).with_se(arrival.solicited);
     cqe.op_own = kind.0;
@@ -74,13 +74,13 @@ pub(super) fn receive_failed(qp: &Qp, common: &mut Common, receive: &Receive, wh
         Syndrome::LOCAL_LENGTH_ERR => counts.resp_local_length_error += 1,
         _ => {}
     }
-    let sop = SopDropQpn::ZERO.with_qpn(qp.qpn);
+    let sop = SopDropQpn::ZERO.with_qpn(qp.qpn.0);
     let Landing { cqn, uidx, .. } = receive.landing;
-    failed(common, (cqn, uidx), (CqeOpcode::RESP_ERR, sop, receive.index), why);
+    failed(common, (cqn.0, uidx), (CqeOpcode::RESP_ERR, sop, receive.index), why);
 }
 
 /// The mark at which a CQ left its old ring.
-pub(crate) fn resized(common: &mut Common, cqn: u32) {
+pub(crate) fn resized(common: &mut Common, cqn: Cqn) {
     let mut cqe = mlx5_cqe64::new_zeroed();
     cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::RESIZE_CQ.0).0;
     push(common, cqn, transmute!(cqe), false);
@@ -99,7 +99,7 @@ fn failed(
     cqe.s_wqe_opcode_qpn.set(sop.0);
     cqe.wqe_counter.set(index);
     cqe.op_own = OpOwn::ZERO.with_opcode(kind.0).0;
-    push(common, cqn, transmute!(cqe), true);
+    push(common, Cqn(cqn), transmute!(cqe), true);
 }
 
 pub(super) fn blank(uidx: u32, common: &Common) -> mlx5_cqe64 {
@@ -115,7 +115,7 @@ fn user_index(qp: &Qp) -> u32 {
     if qp.ctx.cqe_version == 1 { qp.ctx.user_index & 0x00ff_ffff } else { 0 }
 }
 
-pub(super) fn push(common: &mut Common, cqn: u32, cqe: [u8; CQE_LEN], wakes: bool) {
+pub(super) fn push(common: &mut Common, cqn: Cqn, cqe: [u8; CQE_LEN], wakes: bool) {
     let Common { dma, cqs, events, stats, .. } = common;
     cqs.push(&**dma, cqn, cqe, wakes, events, stats);
 }

@@ -5,11 +5,9 @@ use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn};
 use uverbs_mlx5_prm::syndrome::Syndrome;
 
 use crate::hca::context::{LinkLayer, QpState};
-use crate::hca::engine::complete;
 use crate::hca::engine::complete::Arrival;
-use crate::hca::engine::receives;
-use crate::hca::failure::Failure;
-use crate::hca::failure::Vendor;
+use crate::hca::engine::{complete, receives};
+use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::Who;
 use crate::hca::state::qp::Qp;

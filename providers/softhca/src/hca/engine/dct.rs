@@ -12,10 +12,10 @@
 use std::time::Duration;
 
 use crate::hca::context::{DctState, QpState};
-use crate::hca::engine::answers;
 use crate::hca::engine::turn::{PACKETS_PER_TURN, Turn, has_pkey};
-use crate::hca::engine::{flush, responder};
+use crate::hca::engine::{answers, flush, responder};
 use crate::hca::error::{HcaError, HcaEvent};
+use crate::hca::number::Qpn;
 use crate::hca::state::common::Common;
 use crate::hca::state::dct::{Connection, Targets};
 use crate::wire::{DcEth, Frame, Packet};
@@ -28,7 +28,7 @@ const CONNECTIONS_PER_TURN: usize = 32;
 const GHOST: Duration = Duration::from_secs(1);
 
 impl Targets {
-    pub(crate) fn drain(&mut self, dctn: u32, common: &mut Common) -> Result<(), HcaError> {
+    pub(crate) fn drain(&mut self, dctn: Qpn, common: &mut Common) -> Result<(), HcaError> {
         let dct = self.get_mut(dctn)?;
         if dct.state != DctState::Active {
             return Err(HcaError::DctState { state: dct.state });
@@ -40,7 +40,7 @@ impl Targets {
         Ok(())
     }
 
-    pub(crate) fn destroy(&mut self, dctn: u32, common: &mut Common) -> Result<(), HcaError> {
+    pub(crate) fn destroy(&mut self, dctn: Qpn, common: &mut Common) -> Result<(), HcaError> {
         let dct = self.get_mut(dctn)?;
         if dct.state != DctState::Drained {
             return Err(HcaError::DctState { state: dct.state });
@@ -62,7 +62,7 @@ impl Targets {
     /// A packet for a target. False if it is dropped.
     pub(super) fn receive(
         &mut self,
-        dctn: u32,
+        dctn: Qpn,
         common: &mut Common,
         packet: &Packet<'_>,
         frame: &Frame,
@@ -80,7 +80,7 @@ impl Targets {
             dct.violate(dctn, common);
             return false;
         }
-        let peer = (frame.src.lid, frame.src.gid, header.src_qp.get());
+        let peer = (frame.src.lid, frame.src.gid, Qpn(header.src_qp.get()));
         let number = header.connection.get();
         let known = dct.connections.get(&peer);
         let later = known.map(|known| number.wrapping_sub(known.number) as i32);
@@ -130,7 +130,7 @@ impl Targets {
     }
 
     /// One turn of a target: answers leave.
-    pub(super) fn serve(&mut self, dctn: u32, common: &mut Common) -> Turn {
+    pub(super) fn serve(&mut self, dctn: Qpn, common: &mut Common) -> Turn {
         let mut turn = Turn::default();
         let Some(dct) = self.dcts.get_mut(&dctn) else { return turn };
         dct.queued = false;

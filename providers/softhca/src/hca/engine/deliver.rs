@@ -4,6 +4,7 @@ use crate::hca::context::Service;
 use crate::hca::device::Hca;
 use crate::hca::engine::turn::has_pkey;
 use crate::hca::engine::{datagram, replies, responder};
+use crate::hca::number::Qpn;
 use crate::hca::state::qp::Qp;
 use crate::wire::{Address, Frame, Packet};
 
@@ -19,8 +20,8 @@ impl Hca {
         };
         let qpn = match packet.bth().dest_qp() {
             MULTICAST_QPN => return self.deliver_to_group(&packet, frame),
-            number @ 0..2 => self.special[number as usize].unwrap_or(number),
-            qpn => qpn,
+            number @ 0..2 => self.special[number as usize].unwrap_or(Qpn(number)),
+            qpn => Qpn(qpn),
         };
         let taken = match self.qps.get_mut(&qpn) {
             None => self.targets.receive(qpn, &mut self.common, &packet, frame),

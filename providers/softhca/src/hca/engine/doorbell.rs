@@ -9,6 +9,7 @@ use crate::hca::config::Strictness;
 use crate::hca::context::QpState;
 use crate::hca::device::Hca;
 use crate::hca::engine::records::take_record;
+use crate::hca::number::{Cqn, Qpn, UarNumber};
 use crate::hca::state::common::Common;
 
 /// Bytes between BlueFlame registers (mlx5_ib reports `bf_reg_size` of 512; the doorbells of a
@@ -20,13 +21,13 @@ impl Hca {
     /// big-endian number (BlueFlame: the first 8 bytes of the WQE).
     ///
     /// Stores to the same register may have coalesced into one.
-    pub fn doorbell(&mut self, uar: u32, offset: u32, value: u64) {
+    pub fn doorbell(&mut self, uar: UarNumber, offset: u32, value: u64) {
         self.common.stats.doorbells += 1;
         let (high, low) = ((value >> 32) as u32, value as u32);
         let at = offset as usize;
         if at == MLX5_CQ_DOORBELL {
             let Common { dma, cqs, events, stats, .. } = &mut self.common;
-            if !cqs.arm(&**dma, uar, low & NUMBER_MASK, high, events, stats) {
+            if !cqs.arm(&**dma, uar, Cqn(low & NUMBER_MASK), high, events, stats) {
                 stats.complaints.unknown_number += 1;
             }
         } else if is_send_doorbell(at) {
@@ -38,8 +39,8 @@ impl Hca {
 
     /// Stores into one register coalesce, so each one is a reason to look at the records of all
     /// QPs of the page, and none is needed for each WQE.
-    fn ring_send(&mut self, uar: u32, word0: OpmodIdxOpcode, word1: QpnDs) {
-        let named = word1.qpn();
+    fn ring_send(&mut self, uar: UarNumber, word0: OpmodIdxOpcode, word1: QpnDs) {
+        let named = Qpn(word1.qpn());
         let Some(of_page) = self.by_uar.get_mut(&uar).map(std::mem::take) else {
             self.common.stats.complaints.unknown_number += 1;
             return;

@@ -11,6 +11,7 @@ use crate::hca::context::{Access, LinkLayer, Service, SqContext};
 use crate::hca::dma::DmaFault;
 use crate::hca::engine::frame_send;
 use crate::hca::failure::{Failure, Vendor};
+use crate::hca::number::{Key, Qpn};
 use crate::hca::state::common::Common;
 use crate::hca::state::frame::EthernetSend;
 use crate::hca::state::qp::Qp;
@@ -70,7 +71,7 @@ fn read(
     if ctrl.word0().wqe_index() != index {
         return Err(bad(opcode, Vendor::INDEX));
     }
-    if ctrl.word1().qpn() != qp.qpn {
+    if ctrl.word1().qpn() != qp.qpn.0 {
         return Err(bad(opcode, Vendor::QPN));
     }
     if blocks == 0 || blocks > pending {
@@ -228,7 +229,7 @@ fn read_ring(sq: &SqContext, common: &Common, index: u16, buf: &mut [u8]) -> Res
 /// The operations this device has. Others, known or not to the PRM, are errors of the QP.
 fn operation(view: &WqeView<'_>) -> Option<Op> {
     let imm = view.ctrl().imm.get();
-    let raddr = view.raddr().map(|raddr| (raddr.raddr.get(), raddr.rkey.get()));
+    let raddr = view.raddr().map(|raddr| (raddr.raddr.get(), Key(raddr.rkey.get())));
     let atomic = view.segments().find_map(|segment| match segment {
         Seg::Atomic(atomic) => Some((atomic.swap_add.get(), atomic.compare.get())),
         _ => None,
@@ -241,7 +242,7 @@ fn operation(view: &WqeView<'_>) -> Option<Op> {
         (Opcode::SEND, ..) => Some(Op::Send),
         (Opcode::TSO, ..) if view.service() == PrmService::Raw => Some(Op::Send),
         (Opcode::SEND_IMM, ..) => Some(Op::SendImm(imm)),
-        (Opcode::SEND_INVAL, ..) => Some(Op::SendInval(imm)),
+        (Opcode::SEND_INVAL, ..) => Some(Op::SendInval(Key(imm))),
         (Opcode::RDMA_WRITE, Some((va, rkey)), _) => Some(Op::Write { va, rkey, imm: None }),
         (Opcode::RDMA_WRITE_IMM, Some((va, rkey)), _) => {
             Some(Op::Write { va, rkey, imm: Some(imm) })
@@ -303,7 +304,7 @@ fn destination(
 ) -> Destination {
     let ours = &common.port.addresses;
     let src = ours.get(sgid_index).or(ours.first()).copied().unwrap_or_default();
-    let qpn = DqpDct(dqp).qpn();
+    let qpn = Qpn(DqpDct(dqp).qpn());
     if qp.ctx.service == Service::Dci {
         return Destination { src, dst, qpn, qkey: 0, dc_key: key };
     }

@@ -2,11 +2,9 @@
 //! "Error state").
 
 use crate::hca::context::QpState;
-use crate::hca::engine::complete;
-use crate::hca::engine::fetch;
-use crate::hca::engine::receives;
 use crate::hca::engine::records::posted_receives;
 use crate::hca::engine::turn::Turn;
+use crate::hca::engine::{complete, fetch, receives};
 use crate::hca::failure::Failure;
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;

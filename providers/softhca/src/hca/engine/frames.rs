@@ -4,6 +4,7 @@ use crate::hca::Hca;
 use crate::hca::engine::frame_receive;
 use crate::hca::ethernet::headers::Headers;
 use crate::hca::ethernet::{HEADER, SHORTEST};
+use crate::hca::number::Qpn;
 
 impl Hca {
     /// Brings the frames that left to the wire, and to those here who are to have them.
@@ -32,25 +33,25 @@ impl Hca {
     }
 
     /// The way of a frame through the tables. `sqn` is the queue that sent it, if it is one of this device.
-    fn arrive(&mut self, frame: &[u8], sqn: Option<u32>) {
+    fn arrive(&mut self, frame: &[u8], sqn: Option<Qpn>) {
         if !(HEADER..=self.steering.frame_limit()).contains(&frame.len()) {
             self.common.stats.dropped += 1;
             return;
         }
         let headers = Headers::parse(frame);
-        let copies = self.steering.route(&headers, frame.len(), sqn);
+        let copies = self.steering.route(&headers, frame.len(), sqn.map(|sqn| sqn.0));
         if copies.is_empty() {
             self.common.stats.dropped += 1;
         }
         for copy in copies {
             let strips = self.steering.strips_vlan(copy.rqn);
-            let Some(qp) = self.qps.get_mut(&copy.rqn) else {
+            let Some(qp) = self.qps.get_mut(&Qpn(copy.rqn)) else {
                 self.common.stats.dropped += 1;
                 continue;
             };
             frame_receive::receive(qp, &mut self.common, frame, &headers, copy, strips);
-            self.enqueue(copy.rqn);
-            self.settle(copy.rqn);
+            self.enqueue(Qpn(copy.rqn));
+            self.settle(Qpn(copy.rqn));
         }
     }
 }

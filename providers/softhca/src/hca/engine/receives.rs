@@ -7,6 +7,7 @@ use uverbs_mlx5_prm::wqe::{RecvKind, RecvView};
 use crate::hca::context::{Access, RqContext, Service};
 use crate::hca::engine::records::posted_receives;
 use crate::hca::failure::{Failure, Vendor};
+use crate::hca::number::{Key, Srqn};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::{Segment, Who};
 use crate::hca::state::qp::Qp;
@@ -22,8 +23,8 @@ pub(super) fn source(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Option<So
         return Some(own(qp));
     }
     let srqn = packet.xrceth()?.srq.get();
-    let srq = common.srqs.get(srqn).ok()?;
-    (srq.ctx.xrc.is_some_and(|xrc| xrc.xrcd == qp.ctx.xrcd)).then_some(Source::Shared(srqn))
+    let srq = common.srqs.get(Srqn(srqn)).ok()?;
+    (srq.ctx.xrc.is_some_and(|xrc| xrc.xrcd == qp.ctx.xrcd)).then_some(Source::Shared(Srqn(srqn)))
 }
 
 fn own(qp: &Qp) -> Source {
@@ -40,10 +41,10 @@ pub(super) fn landing(qp: &Qp, common: &Common, from: Source) -> Landing {
         Source::Shared(srqn) => match common.srqs.get(srqn).map(|srq| &srq.ctx) {
             Ok(srq) => match srq.xrc {
                 Some(xrc) => {
-                    let uidx = if xrc.cqe_version == 1 { xrc.user_index } else { srqn };
+                    let uidx = if xrc.cqe_version == 1 { xrc.user_index } else { srqn.0 };
                     Landing { pd: srq.pd, cqn: xrc.cq, uidx: uidx & 0x00ff_ffff }
                 }
-                None => Landing { pd: srq.pd, uidx: if v1 { user_index } else { srqn }, ..mine },
+                None => Landing { pd: srq.pd, uidx: if v1 { user_index } else { srqn.0 }, ..mine },
             },
             Err(_) => mine,
         },
@@ -81,7 +82,7 @@ pub(super) fn take(
     // The list ends at the first invalid key, or with the stride (rdma-core qp.c,
     // `mlx5_post_recv`: the terminator is written only where there is room).
     let list: Vec<Segment> = (view.data().map(Segment::from))
-        .take_while(|segment| segment.key != MLX5_INVALID_LKEY)
+        .take_while(|segment| segment.key != Key(MLX5_INVALID_LKEY))
         .collect();
     for &segment in &list {
         if let Err(fault) = common.keys.check(who, segment, Access::LOCAL_WRITE) {

@@ -3,8 +3,7 @@
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
 use crate::hca::engine::requester::{complete_front, fail, go_back, retire};
-use crate::hca::failure::Failure;
-use crate::hca::failure::Vendor;
+use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::Entry;

@@ -10,14 +10,11 @@ use uverbs_mlx5_prm::opcode::Opcode as WqeOpcode;
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
 use crate::hca::context::{QpState, Service};
-use crate::hca::engine::complete;
-use crate::hca::engine::fetch;
-use crate::hca::engine::frame_send;
 use crate::hca::engine::requests::send_next;
 use crate::hca::engine::turn::Turn;
+use crate::hca::engine::{complete, fetch, frame_send};
 use crate::hca::error::HcaEvent;
-use crate::hca::failure::Failure;
-use crate::hca::failure::Vendor;
+use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
 use crate::hca::state::qp::Qp;

@@ -138,17 +138,17 @@ fn headers(
     let pkey = common.config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied();
     let opcode = opcode(wqe.op, place.first, place.last).of(qp.ctx.service.transport());
     let dest_qpn = wqe.to.map_or(qp.attrs.dest_qpn, |to| to.qpn);
-    let mut builder = PacketBuilder::new(opcode, dest_qpn, place.psn)
+    let mut builder = PacketBuilder::new(opcode, dest_qpn.0, place.psn)
         .pkey(pkey.unwrap_or(0xffff))
         .icrc(common.port.needs_icrc());
     builder = match (connection, wqe.to) {
         (Some(connection), _) => builder.dceth(&DcEth {
             key: wqe.to.map_or(0, |to| to.dc_key).into(),
             flags: if place.psn == connection.first { DcEth::CONNECT } else { 0 },
-            src_qp: U24::new(qp.qpn),
+            src_qp: U24::new(qp.qpn.0),
             connection: connection.number.into(),
         }),
-        (None, Some(to)) => builder.deth(to.qkey, qp.ctx.deth_sqpn.unwrap_or(qp.qpn)),
+        (None, Some(to)) => builder.deth(to.qkey, qp.ctx.deth_sqpn.unwrap_or(qp.qpn).0),
         (None, None) => builder,
     };
     if qp.ctx.service == Service::Xrc {
@@ -160,15 +160,17 @@ fn headers(
     }
     builder = match wqe.op {
         // A READ that is asked for again starts where its answers stopped (IBTA 9.7.5.1.5).
-        Op::Read { va, rkey } => builder.reth(va.wrapping_add(place.offset), rkey, place.left),
-        Op::Write { va, rkey, .. } if place.first => builder.reth(va, rkey, wqe.len),
-        Op::CompareSwap { va, rkey, swap, compare } => builder.atomic_eth(va, rkey, swap, compare),
-        Op::FetchAdd { va, rkey, add } => builder.atomic_eth(va, rkey, add, 0),
+        Op::Read { va, rkey } => builder.reth(va.wrapping_add(place.offset), rkey.0, place.left),
+        Op::Write { va, rkey, .. } if place.first => builder.reth(va, rkey.0, wqe.len),
+        Op::CompareSwap { va, rkey, swap, compare } => {
+            builder.atomic_eth(va, rkey.0, swap, compare)
+        }
+        Op::FetchAdd { va, rkey, add } => builder.atomic_eth(va, rkey.0, add, 0),
         _ => builder,
     };
     match wqe.op {
         Op::SendImm(imm) | Op::Write { imm: Some(imm), .. } if place.last => builder.immdt(imm),
-        Op::SendInval(rkey) if place.last => builder.ieth(rkey),
+        Op::SendInval(rkey) if place.last => builder.ieth(rkey.0),
         _ => builder,
     }
 }

@@ -10,11 +10,11 @@ use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn};
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
 use crate::hca::context::{Access, QpState, Service};
-use crate::hca::engine::complete;
 use crate::hca::engine::complete::Arrival;
-use crate::hca::engine::receives;
+use crate::hca::engine::{complete, receives};
 use crate::hca::error::HcaEvent;
 use crate::hca::failure::{Failure, Vendor};
+use crate::hca::number::Key;
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::{KeyFault, Segment, Who};
 use crate::hca::state::qp::Qp;
@@ -272,7 +272,7 @@ fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Ref
         _ => (CqeOpcode::RESP_SEND, 0),
     };
     if let Some(ieth) = packet.ieth()
-        && common.keys.invalidate(who, ieth.rkey.get()).is_err()
+        && common.keys.invalidate(who, Key(ieth.rkey.get())).is_err()
     {
         // The message is in memory, but not announced: the receive flushes (IBTA 9.9.6.3).
         qp.responder.message = Some(Message::Send { receive, offset: end });
@@ -284,7 +284,7 @@ fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Ref
 
 fn arrival(qp: &Qp, packet: &Packet<'_>, kind: CqeOpcode, bytes: u32, imm: u32) -> Arrival {
     let path = &qp.attrs.path;
-    let from = FlagsRqpn::ZERO.with_sl(path.sl & 15).with_rqpn(qp.attrs.dest_qpn);
+    let from = FlagsRqpn::ZERO.with_sl(path.sl & 15).with_rqpn(qp.attrs.dest_qpn.0);
     let solicited = packet.bth().is_solicited();
     Arrival { kind, bytes, imm, solicited, from, slid: path.dst.lid }
 }
@@ -318,11 +318,11 @@ fn write(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Re
     let (va, rkey, len, offset) = match (&qp.responder.message, packet.reth()) {
         (Some(Message::Write { va, rkey, len, offset }), _) => (*va, *rkey, *len, *offset),
         (_, Some(reth)) => {
-            let (va, rkey, len) = (reth.va.get(), reth.rkey.get(), reth.dma_length.get());
+            let (va, rkey, len) = (reth.va.get(), Key(reth.rkey.get()), reth.dma_length.get());
             if !qp.attrs.access.contains(Access::REMOTE_WRITE) || len > common.config.max_msg_size {
                 return Err(INVALID);
             }
-            check(common, who, (va, rkey, len), Access::REMOTE_WRITE)?;
+            check(common, who, (va, rkey.0, len), Access::REMOTE_WRITE)?;
             (va, rkey, len, 0)
         }
         _ => return Err(INVALID),
@@ -364,7 +364,7 @@ fn check(
     if len == 0 {
         return Ok(());
     }
-    let segment = Segment { key: rkey, addr: va, len: len.into() };
+    let segment = Segment { key: Key(rkey), addr: va, len: len.into() };
     common.keys.check(who, segment, need).map_err(refusal_of)
 }
 
@@ -387,7 +387,7 @@ fn read_answer(
     let Some(reth) = packet.reth() else {
         return Err(INVALID);
     };
-    let (va, rkey, left) = (reth.va.get(), reth.rkey.get(), reth.dma_length.get());
+    let (va, rkey, left) = (reth.va.get(), Key(reth.rkey.get()), reth.dma_length.get());
     // IBTA 9.4.3 lets RETH say 2^31, which at an MTU of 256 takes half of all PSNs: older could no longer be told from newer
     // (9.7.2). The port announces less (`max_msg_sz`; Linux `hw/mlx5/qp.c` sets qpc.log_msg_max to it), and a request for
     // more is invalid (9.7.4.1.6).
@@ -395,7 +395,7 @@ fn read_answer(
         return Err(INVALID);
     }
     let who = owner(qp, common, packet)?;
-    check(common, who, (va, rkey, left), Access::REMOTE_READ)?;
+    check(common, who, (va, rkey.0, left), Access::REMOTE_READ)?;
     let msn = qp.responder.msn;
     let answer = Answer::Read { psn: packet.psn(), who, va, rkey, left, msn, begun: false, again };
     Ok((answer, left.div_ceil(qp.mtu()).max(1)))
@@ -421,7 +421,7 @@ fn atomic(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), R
         true => old,
         false => old.wrapping_add(operand),
     };
-    let (at, who) = ((eth.rkey.get(), va), owner(qp, common, packet)?);
+    let (at, who) = ((Key(eth.rkey.get()), va), owner(qp, common, packet)?);
     let original = common.keys.atomic(&*common.dma, who, at, &mut update).map_err(refusal_of)?;
     let (psn, msn) = (packet.psn(), qp.responder.msn);
     if qp.responder.atomics.len() >= limit {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::hca::context::QpState;
 use crate::hca::device::Hca;
-use crate::hca::engine::answers;
 use crate::hca::engine::turn::PACKETS_PER_TURN;
-use crate::hca::engine::{flush, requester};
+use crate::hca::engine::{answers, flush, requester};
 use crate::hca::error::HcaEvent;
+use crate::hca::number::Qpn;
 use crate::hca::state::common::Common;
 
 /// Frames taken from the wire in one step.
@@ -96,7 +96,7 @@ impl Hca {
     }
 
     /// One turn of a QP.
-    fn serve(&mut self, qpn: u32) -> bool {
+    fn serve(&mut self, qpn: Qpn) -> bool {
         let Some(qp) = self.qps.get_mut(&qpn) else {
             let turn = self.targets.serve(qpn, &mut self.common);
             if turn.more {
@@ -126,12 +126,12 @@ impl Hca {
     /// (IBTA 11.6.3.2, CQ error; the affiliated QPs get a catastrophic error).
     fn bury(&mut self) {
         for cqn in std::mem::take(&mut self.common.cqs.died) {
-            let users: Vec<u32> = (self.qps.values())
+            let users: Vec<Qpn> = (self.qps.values())
                 .filter(|qp| qp.ctx.send_cq == cqn || qp.ctx.recv_cq == cqn)
                 .map(|qp| qp.qpn)
                 .collect();
             for qpn in users {
-                self.fatal(qpn, false);
+                self.fatal(Qpn(qpn.0), false);
             }
             self.targets.bury(cqn);
         }

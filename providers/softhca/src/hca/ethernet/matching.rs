@@ -1,6 +1,7 @@
 //! What an entry is compared with: a frame in the form of `fte_match_param`, and masks over it.
 
 use std::sync::LazyLock;
+
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{fte_match_param, fte_match_set_lyr_2_4, fte_match_set_misc};
 

@@ -2,6 +2,7 @@
 
 use crate::hca::context::Access;
 use crate::hca::dma::{Dma, Region};
+use crate::hca::number::Key;
 use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
 
 /// Keys within keys that are followed: windows on regions, lists of windows.
@@ -54,7 +55,7 @@ impl KeyTable {
         &self,
         dma: &dyn Dma,
         who: Who,
-        (key, addr): (u32, u64),
+        (key, addr): (Key, u64),
         need: Access,
         buf: &mut [u8],
     ) -> Result<(), KeyFault> {
@@ -73,7 +74,7 @@ impl KeyTable {
         &self,
         dma: &dyn Dma,
         who: Who,
-        (key, addr): (u32, u64),
+        (key, addr): (Key, u64),
         need: Access,
         data: &[u8],
     ) -> Result<(), KeyFault> {
@@ -131,7 +132,7 @@ impl KeyTable {
         &self,
         dma: &dyn Dma,
         who: Who,
-        (key, addr): (u32, u64),
+        (key, addr): (Key, u64),
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, KeyFault> {
         let segment = Segment { key, addr, len: 8 };
@@ -154,7 +155,7 @@ fn walk(
     list: &[Segment],
     mut offset: u64,
     len: usize,
-    mut each: impl FnMut(u32, u64, usize) -> Result<(), KeyFault>,
+    mut each: impl FnMut(Key, u64, usize) -> Result<(), KeyFault>,
 ) -> Result<(), KeyFault> {
     let mut left = len as u64;
     for segment in list {
@@ -178,6 +179,7 @@ fn walk(
 mod tests {
     use super::*;
     use crate::hca::context::MkeyContext;
+    use crate::hca::number::{Pdn, Qpn};
     use crate::hca::testing::Arena;
 
     #[test]
@@ -187,7 +189,7 @@ mod tests {
         let key = table
             .create(
                 MkeyContext {
-                    pd: 1,
+                    pd: Pdn(1),
                     len: 0x100,
                     access: Access::LOCAL_WRITE,
                     region: Region::Flat { addr: arena.base(), len: 0x100 },
@@ -203,16 +205,16 @@ mod tests {
             Segment { key, addr: 0x40, len: 8 },
         ];
         let data: Vec<u8> = (1..=16).collect();
-        table.scatter(&arena, Who { pd: 1, qpn: 0x40 }, &list, 0, &data[..2]).unwrap();
-        table.scatter(&arena, Who { pd: 1, qpn: 0x40 }, &list, 2, &data[2..]).unwrap();
+        table.scatter(&arena, Who { pd: Pdn(1), qpn: Qpn(0x40) }, &list, 0, &data[..2]).unwrap();
+        table.scatter(&arena, Who { pd: Pdn(1), qpn: Qpn(0x40) }, &list, 2, &data[2..]).unwrap();
         assert_eq!(arena.bytes(arena.base() + 0x80, 3), data[..3]);
         assert_eq!(arena.bytes(arena.base() + 0x10, 5), data[3..8]);
         assert_eq!(arena.bytes(arena.base() + 0x40, 8), data[8..]);
         let mut back = [0; 6];
-        table.gather(&arena, Who { pd: 1, qpn: 0x40 }, &list, 7, &mut back).unwrap();
+        table.gather(&arena, Who { pd: Pdn(1), qpn: Qpn(0x40) }, &list, 7, &mut back).unwrap();
         assert_eq!(back, data[7..13]);
         assert_eq!(
-            table.gather(&arena, Who { pd: 1, qpn: 0x40 }, &list, 11, &mut back),
+            table.gather(&arena, Who { pd: Pdn(1), qpn: Qpn(0x40) }, &list, 11, &mut back),
             Err(KeyFault::Range)
         );
     }

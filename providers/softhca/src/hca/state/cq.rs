@@ -1,12 +1,14 @@
 //! Completion queues: writing CQEs, overrun, arming.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
 use crate::hca::context::{CqContext, Moderation};
 use crate::hca::dma::{Dma, DmaFault};
 use crate::hca::error::{HcaError, HcaEvent, Noun};
+use crate::hca::number::{Cqn, UarNumber};
 use crate::hca::state::events::Events;
 use crate::hca::stats::HcaStats;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// Bytes of a CQE proper; a 128-byte slot has it at the end (mlx5dv.h, `mlx5_cqe64`).
 pub(crate) const CQE_LEN: usize = 64;
@@ -24,7 +26,7 @@ enum Armed {
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) ctx: CqContext,
-    cqn: u32,
+    cqn: Cqn,
     /// CQEs written, modulo 2^32.
     producer: u32,
     /// SET_CI as last read; read again only when the ring looks full.
@@ -48,12 +50,12 @@ pub(crate) struct Cq {
 /// All CQs, and which of them died since the device last looked.
 #[derive(Debug, Default)]
 pub(crate) struct CqTable {
-    pub(crate) cqs: BTreeMap<u32, Cq>,
+    pub(crate) cqs: BTreeMap<Cqn, Cq>,
     next: u32,
     /// Queues that tell later.
-    timers: BTreeSet<(Duration, u32)>,
+    timers: BTreeSet<(Duration, Cqn)>,
     pub(crate) now: Duration,
-    pub(crate) died: Vec<u32>,
+    pub(crate) died: Vec<Cqn>,
 }
 
 impl CqTable {
@@ -62,7 +64,7 @@ impl CqTable {
         ctx: CqContext,
         max: u32,
         log_max: u8,
-    ) -> Result<u32, HcaError> {
+    ) -> Result<Cqn, HcaError> {
         check_ring(&ctx, log_max)?;
         if ctx.doorbell_record & 7 != 0 {
             let value = ctx.doorbell_record;
@@ -74,18 +76,18 @@ impl CqTable {
         // Terminates: fewer than 2^24 - 1 numbers are taken.
         let cqn = loop {
             self.next = (self.next + 1) & INDEX_MASK;
-            if self.next != 0 && !self.cqs.contains_key(&self.next) {
-                break self.next;
+            if self.next != 0 && !self.cqs.contains_key(&Cqn(self.next)) {
+                break Cqn(self.next);
             }
         };
         self.cqs.insert(cqn, Cq::new(cqn, ctx));
         Ok(cqn)
     }
 
-    pub(crate) fn destroy(&mut self, cqn: u32) -> Result<(), HcaError> {
+    pub(crate) fn destroy(&mut self, cqn: Cqn) -> Result<(), HcaError> {
         let users = self.get(cqn)?.users;
         if users != 0 {
-            return Err(HcaError::Busy { noun: Noun::Cq, number: cqn, users });
+            return Err(HcaError::Busy { noun: Noun::Cq, number: cqn.0, users });
         }
         if let Some(deadline) = self.cqs.remove(&cqn).and_then(|cq| cq.deadline) {
             self.timers.remove(&(deadline, cqn));
@@ -94,11 +96,11 @@ impl CqTable {
         Ok(())
     }
 
-    pub(crate) fn get(&self, cqn: u32) -> Result<&Cq, HcaError> {
+    pub(crate) fn get(&self, cqn: Cqn) -> Result<&Cq, HcaError> {
         self.cqs.get(&cqn).ok_or(bad_handle(cqn))
     }
 
-    pub(crate) fn get_mut(&mut self, cqn: u32) -> Result<&mut Cq, HcaError> {
+    pub(crate) fn get_mut(&mut self, cqn: Cqn) -> Result<&mut Cq, HcaError> {
         self.cqs.get_mut(&cqn).ok_or(bad_handle(cqn))
     }
 
@@ -106,7 +108,7 @@ impl CqTable {
     pub(crate) fn check_resize(
         &self,
         dma: &dyn Dma,
-        cqn: u32,
+        cqn: Cqn,
         to: &CqContext,
         log_max: u8,
     ) -> Result<(), HcaError> {
@@ -125,7 +127,7 @@ impl CqTable {
     pub(crate) fn push(
         &mut self,
         dma: &dyn Dma,
-        cqn: u32,
+        cqn: Cqn,
         mut cqe: [u8; CQE_LEN],
         wakes: bool,
         events: &mut Events,
@@ -162,8 +164,8 @@ impl CqTable {
     pub(crate) fn arm(
         &mut self,
         dma: &dyn Dma,
-        uar: u32,
-        cqn: u32,
+        uar: UarNumber,
+        cqn: Cqn,
         high: u32,
         events: &mut Events,
         stats: &mut HcaStats,
@@ -188,7 +190,7 @@ impl CqTable {
     }
 
     /// Bundles completions otherwise, from the next on.
-    pub(crate) fn moderate(&mut self, cqn: u32, moderation: Moderation) -> Result<(), HcaError> {
+    pub(crate) fn moderate(&mut self, cqn: Cqn, moderation: Moderation) -> Result<(), HcaError> {
         self.get_mut(cqn)?.moderation = moderation;
         Ok(())
     }
@@ -216,8 +218,8 @@ impl CqTable {
 }
 
 fn set_timer(
-    timers: &mut BTreeSet<(Duration, u32)>,
-    cqn: u32,
+    timers: &mut BTreeSet<(Duration, Cqn)>,
+    cqn: Cqn,
     old: Option<Duration>,
     new: Option<Duration>,
 ) {
@@ -228,7 +230,7 @@ fn set_timer(
 }
 
 impl Cq {
-    fn new(cqn: u32, ctx: CqContext) -> Cq {
+    fn new(cqn: Cqn, ctx: CqContext) -> Cq {
         Cq {
             ctx,
             cqn,
@@ -377,6 +379,6 @@ fn check_ring(ctx: &CqContext, log_max: u8) -> Result<(), HcaError> {
     Ok(())
 }
 
-fn bad_handle(cqn: u32) -> HcaError {
-    HcaError::BadHandle { noun: Noun::Cq, number: cqn }
+fn bad_handle(cqn: Cqn) -> HcaError {
+    HcaError::BadHandle { noun: Noun::Cq, number: cqn.0 }
 }

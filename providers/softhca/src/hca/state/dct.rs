@@ -7,13 +7,14 @@ use crate::hca::context::{
     AddressVector, DctContext, DctState, QpAttrs, QpContext, QpState, Service,
 };
 use crate::hca::error::{HcaError, HcaEvent, Noun};
+use crate::hca::number::{Cqn, Qpn, UarNumber};
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::responder::Responder;
 use crate::wire::{DcEth, Frame, Packet};
 
 /// An initiator: LID, GID and QPN.
-pub(crate) type Peer = (u16, [u8; 16], u32);
+pub(crate) type Peer = (u16, [u8; 16], Qpn);
 
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -42,7 +43,7 @@ pub(crate) struct Dct {
 /// All targets.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
-    pub(crate) dcts: BTreeMap<u32, Dct>,
+    pub(crate) dcts: BTreeMap<Qpn, Dct>,
 }
 
 impl Targets {
@@ -50,13 +51,13 @@ impl Targets {
         self.dcts.len()
     }
 
-    pub(crate) fn contains(&self, dctn: u32) -> bool {
+    pub(crate) fn contains(&self, dctn: Qpn) -> bool {
         self.dcts.contains_key(&dctn)
     }
 
     pub(crate) fn create(
         &mut self,
-        dctn: u32,
+        dctn: Qpn,
         ctx: DctContext,
         common: &mut Common,
     ) -> Result<(), HcaError> {
@@ -74,7 +75,7 @@ impl Targets {
             return bad("cqe_version", ctx.cqe_version.into());
         }
         if common.srqs.get(ctx.srq)?.ctx.xrc.is_some() {
-            return bad("srq", ctx.srq.into());
+            return bad("srq", ctx.srq.0.into());
         }
         common.cqs.get_mut(ctx.cq)?.users += 1;
         common.srqs.get_mut(ctx.srq)?.users += 1;
@@ -92,23 +93,23 @@ impl Targets {
         Ok(())
     }
 
-    pub(crate) fn query(&self, dctn: u32) -> Result<(DctState, u32), HcaError> {
+    pub(crate) fn query(&self, dctn: Qpn) -> Result<(DctState, u32), HcaError> {
         let dct = self.dcts.get(&dctn).ok_or(no_dct(dctn))?;
         Ok((dct.state, dct.violations))
     }
 
-    pub(crate) fn arm(&mut self, dctn: u32) -> Result<(), HcaError> {
+    pub(crate) fn arm(&mut self, dctn: Qpn) -> Result<(), HcaError> {
         self.get_mut(dctn)?.armed = true;
         Ok(())
     }
 
     /// Whether it has to be put into the list of those with work.
-    pub(crate) fn queue(&mut self, dctn: u32) -> bool {
+    pub(crate) fn queue(&mut self, dctn: Qpn) -> bool {
         self.dcts.get_mut(&dctn).is_some_and(|dct| !std::mem::replace(&mut dct.queued, true))
     }
 
     /// Those of a CQ that died cannot complete anything.
-    pub(crate) fn bury(&mut self, cqn: u32) {
+    pub(crate) fn bury(&mut self, cqn: Cqn) {
         for dct in self.dcts.values_mut().filter(|dct| dct.ctx.cq == cqn) {
             dct.dead = true;
             dct.connections.clear();
@@ -116,7 +117,7 @@ impl Targets {
         }
     }
 
-    pub(crate) fn get_mut(&mut self, dctn: u32) -> Result<&mut Dct, HcaError> {
+    pub(crate) fn get_mut(&mut self, dctn: Qpn) -> Result<&mut Dct, HcaError> {
         self.dcts.get_mut(&dctn).ok_or(no_dct(dctn))
     }
 
@@ -127,7 +128,7 @@ impl Targets {
 }
 
 impl Dct {
-    pub(crate) fn violate(&mut self, dctn: u32, common: &mut Common) {
+    pub(crate) fn violate(&mut self, dctn: Qpn, common: &mut Common) {
         let Common { events, stats, .. } = common;
         stats.bad_dc_keys += 1;
         self.violations = self.violations.saturating_add(1);
@@ -139,7 +140,7 @@ impl Dct {
 
 impl Connection {
     pub(crate) fn new(
-        dctn: u32,
+        dctn: Qpn,
         ctx: &DctContext,
         common: &Common,
         packet: &Packet<'_>,
@@ -158,7 +159,7 @@ impl Connection {
                 srq: Some(ctx.srq),
                 xrcd: 0,
                 doorbell_record: 0,
-                uar: 0,
+                uar: UarNumber::default(),
                 user_index: ctx.user_index,
                 cqe_version: ctx.cqe_version,
                 scatter_to_cqe: false,
@@ -175,7 +176,7 @@ impl Connection {
             path: AddressVector { src: frame.dst, dst: frame.src, ..AddressVector::default() },
             path_mtu: ctx.path_mtu,
             pkey_index: ctx.pkey_index,
-            dest_qpn: header.src_qp.get(),
+            dest_qpn: Qpn(header.src_qp.get()),
             max_dest_rd_atomic: common.config.max_dest_rd_atomic,
             min_rnr_timer: ctx.min_rnr_timer,
             ..QpAttrs::default()
@@ -185,6 +186,6 @@ impl Connection {
     }
 }
 
-fn no_dct(dctn: u32) -> HcaError {
-    HcaError::BadHandle { noun: Noun::Dct, number: dctn }
+fn no_dct(dctn: Qpn) -> HcaError {
+    HcaError::BadHandle { noun: Noun::Dct, number: dctn.0 }
 }

@@ -3,10 +3,12 @@
 use uverbs_mlx5_prm::eth::{CsFlags, InlineHdrSz, mlx5_wqe_eth_seg_min};
 use uverbs_mlx5_prm::opcode::Opcode;
 
+use crate::hca::number::Qpn;
+
 /// A frame that left its send queue and waits to be delivered.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    pub(crate) sqn: u32,
+    pub(crate) sqn: Qpn,
     pub(crate) bytes: Vec<u8>,
 }
 

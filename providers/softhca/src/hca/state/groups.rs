@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::hca::error::HcaError;
+use crate::hca::number::Qpn;
 
 /// QPNs by multicast GID.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    members: BTreeMap<[u8; 16], BTreeSet<u32>>,
+    members: BTreeMap<[u8; 16], BTreeSet<Qpn>>,
     /// Of all groups together.
     memberships: u32,
 }
@@ -17,7 +18,7 @@ impl Groups {
     ///
     /// # Errors
     /// [`HcaError::Limit`] over `limit` memberships.
-    pub(crate) fn join(&mut self, qpn: u32, gid: [u8; 16], limit: u32) -> Result<bool, HcaError> {
+    pub(crate) fn join(&mut self, qpn: Qpn, gid: [u8; 16], limit: u32) -> Result<bool, HcaError> {
         if self.members.get(&gid).is_some_and(|members| members.contains(&qpn)) {
             return Ok(false);
         }
@@ -31,7 +32,7 @@ impl Groups {
     }
 
     /// Takes a queue pair out of a group. False if it was not in it.
-    pub(crate) fn leave(&mut self, qpn: u32, gid: [u8; 16]) -> bool {
+    pub(crate) fn leave(&mut self, qpn: Qpn, gid: [u8; 16]) -> bool {
         let Some(members) = self.members.get_mut(&gid) else { return false };
         let was_in = members.remove(&qpn);
         self.memberships -= u32::from(was_in);
@@ -42,7 +43,7 @@ impl Groups {
     }
 
     /// Takes a queue pair out of all groups.
-    pub(crate) fn leave_all(&mut self, qpn: u32) {
+    pub(crate) fn leave_all(&mut self, qpn: Qpn) {
         self.members.retain(|_, members| {
             self.memberships -= u32::from(members.remove(&qpn));
             !members.is_empty()
@@ -50,7 +51,7 @@ impl Groups {
     }
 
     /// The members of a group.
-    pub(crate) fn members(&self, gid: &[u8; 16]) -> Option<&BTreeSet<u32>> {
+    pub(crate) fn members(&self, gid: &[u8; 16]) -> Option<&BTreeSet<Qpn>> {
         self.members.get(gid)
     }
 

@@ -1,12 +1,15 @@
 //! Memory keys: the table and the access check; `access` moves bytes through them.
 
+use std::collections::VecDeque;
+
+use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
+
 use crate::hca::context::{Access, MkeyContext};
 use crate::hca::dma::{ABSENT, DmaFault, Region};
 use crate::hca::error::{HcaError, Noun};
 use crate::hca::failure::Vendor;
 use crate::hca::indirect::Indirect;
-use std::collections::VecDeque;
-use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
+use crate::hca::number::{Key, Pdn, Qpn};
 
 /// First index handed out. Index 1 with variant 0 would be 0x100, the lkey that ends a receive
 /// list (mlx5dv.h, `MLX5_INVALID_LKEY`); a few low ones are kept back as silicon does for its own.
@@ -56,16 +59,16 @@ impl KeyFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Who {
     /// Protection domain.
-    pub(crate) pd: u32,
+    pub(crate) pd: Pdn,
     /// Queue pair, local side or responder.
-    pub(crate) qpn: u32,
+    pub(crate) qpn: Qpn,
 }
 
 /// One piece of a scatter or gather list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     /// lkey or rkey.
-    pub(crate) key: u32,
+    pub(crate) key: Key,
     /// Address in the key's own numbering.
     pub(crate) addr: u64,
     /// Bytes.
@@ -74,7 +77,7 @@ pub(crate) struct Segment {
 
 impl From<&mlx5_wqe_data_seg> for Segment {
     fn from(data: &mlx5_wqe_data_seg) -> Segment {
-        Segment { key: data.lkey.get(), addr: data.addr.get(), len: data.length().into() }
+        Segment { key: Key(data.lkey.get()), addr: data.addr.get(), len: data.length().into() }
     }
 }
 
@@ -103,7 +106,7 @@ impl KeyTable {
         ctx: MkeyContext,
         variant: Option<u8>,
         max: u32,
-    ) -> Result<u32, HcaError> {
+    ) -> Result<Key, HcaError> {
         check_context(&ctx)?;
         if self.live >= max.min((1 << 24) - FIRST_INDEX) {
             return Err(HcaError::Limit { what: "max_mkey", limit: max.into() });
@@ -122,10 +125,10 @@ impl KeyTable {
         entry.dead = ctx.free;
         entry.key = Some(ctx);
         self.live += 1;
-        Ok((slot + FIRST_INDEX) << 8 | u32::from(entry.variant))
+        Ok(Key::new(slot + FIRST_INDEX, entry.variant))
     }
 
-    pub(crate) fn modify(&mut self, key: u32, ctx: MkeyContext) -> Result<(), HcaError> {
+    pub(crate) fn modify(&mut self, key: Key, ctx: MkeyContext) -> Result<(), HcaError> {
         check_context(&ctx)?;
         let slot = self.slot(key).ok_or(bad_handle(key))?;
         let old = self.slots[slot].key.as_ref().map_or(0, entries);
@@ -136,7 +139,7 @@ impl KeyTable {
     }
 
     /// The index alone counts, as in DESTROY_MKEY: a window's variant is its owner's to change.
-    pub(crate) fn destroy(&mut self, key: u32) -> Result<(), HcaError> {
+    pub(crate) fn destroy(&mut self, key: Key) -> Result<(), HcaError> {
         let slot = self.index(key).ok_or(bad_handle(key))?;
         self.entries -= self.slots[slot].key.take().as_ref().map_or(0, entries);
         self.free.push_back(slot as u32);
@@ -145,25 +148,25 @@ impl KeyTable {
     }
 
     /// Index of the live slot that `key` names, variant included.
-    fn slot(&self, key: u32) -> Option<usize> {
-        let slot = (key >> 8).checked_sub(FIRST_INDEX)? as usize;
+    fn slot(&self, key: Key) -> Option<usize> {
+        let slot = key.index().checked_sub(FIRST_INDEX)? as usize;
         let entry = self.slots.get(slot)?;
-        (entry.key.is_some() && entry.variant == key as u8).then_some(slot)
+        (entry.key.is_some() && entry.variant == key.variant()).then_some(slot)
     }
 
     /// Index of the live slot of that number, whatever the variant.
-    fn index(&self, key: u32) -> Option<usize> {
-        let slot = (key >> 8).checked_sub(FIRST_INDEX)? as usize;
+    fn index(&self, key: Key) -> Option<usize> {
+        let slot = key.index().checked_sub(FIRST_INDEX)? as usize;
         self.slots.get(slot)?.key.is_some().then_some(slot)
     }
 
     /// The key of that number, whatever the variant, free or not.
-    pub(crate) fn key_at(&self, key: u32) -> Result<&MkeyContext, KeyFault> {
+    pub(crate) fn key_at(&self, key: Key) -> Result<&MkeyContext, KeyFault> {
         let slot = self.index(key).ok_or(KeyFault::NoKey)?;
         self.slots[slot].key.as_ref().ok_or(KeyFault::NoKey)
     }
 
-    pub(crate) fn is_free(&self, key: u32) -> bool {
+    pub(crate) fn is_free(&self, key: Key) -> bool {
         self.index(key).is_some_and(|slot| self.slots[slot].dead)
     }
 
@@ -175,7 +178,7 @@ impl KeyTable {
     }
 
     /// Gives a key other parts. Nothing changes on an error.
-    pub(crate) fn set_parts(&mut self, key: u32, parts: Indirect) -> Result<(), KeyFault> {
+    pub(crate) fn set_parts(&mut self, key: Key, parts: Indirect) -> Result<(), KeyFault> {
         let slot = self.index(key).ok_or(KeyFault::NoKey)?;
         let old = self.slots[slot].key.as_ref().and_then(|ctx| ctx.indirect.as_ref());
         let entries = self.room(old.map_or(0, weight), weight(&parts))?;
@@ -187,7 +190,7 @@ impl KeyTable {
     }
 
     /// Puts addresses of pages into a key's list, from the `first` on. Nothing changes on an error.
-    pub(crate) fn set_pages(&mut self, key: u32, first: u64, new: &[u64]) -> Result<(), KeyFault> {
+    pub(crate) fn set_pages(&mut self, key: Key, first: u64, new: &[u64]) -> Result<(), KeyFault> {
         self.stretch(key, first + new.len() as u64)?;
         if let Some(pages) = self.pages(key) {
             // In range: the list was stretched to hold them.
@@ -197,7 +200,7 @@ impl KeyTable {
     }
 
     /// Makes a key's list of pages at least as long, with pages that aren't there. Nothing changes on an error.
-    pub(crate) fn stretch(&mut self, key: u32, count: u64) -> Result<(), KeyFault> {
+    pub(crate) fn stretch(&mut self, key: Key, count: u64) -> Result<(), KeyFault> {
         let old = self.pages(key).ok_or(KeyFault::Right)?.len() as u64;
         let entries = self.room(old, count.max(old))?;
         self.entries = entries;
@@ -207,7 +210,7 @@ impl KeyTable {
         Ok(())
     }
 
-    fn pages(&mut self, key: u32) -> Option<&mut Vec<u64>> {
+    fn pages(&mut self, key: Key) -> Option<&mut Vec<u64>> {
         let slot = self.index(key)?;
         match &mut self.slots[slot].key.as_mut()?.region {
             Region::Pages { pages, .. } => Some(pages),
@@ -218,7 +221,7 @@ impl KeyTable {
     /// Changes a key in place, its variant and whether it is free. The caller checked what it becomes; its translation stays.
     pub(crate) fn change(
         &mut self,
-        key: u32,
+        key: Key,
         variant: Option<u8>,
         free: bool,
         change: impl FnOnce(&mut MkeyContext),
@@ -232,7 +235,7 @@ impl KeyTable {
     }
 
     /// SEND with invalidate (IBTA 10.6.3.3): the key must allow it.
-    pub(crate) fn invalidate(&mut self, who: Who, key: u32) -> Result<(), KeyFault> {
+    pub(crate) fn invalidate(&mut self, who: Who, key: Key) -> Result<(), KeyFault> {
         let allowed = self.find(who, Segment { key, addr: 0, len: 0 }, Access::empty());
         match (self.slot(key), allowed) {
             (None, _) => Err(KeyFault::NoKey),
@@ -311,8 +314,8 @@ fn weight(parts: &Indirect) -> u64 {
     parts.parts().len() as u64 * PART_WEIGHT
 }
 
-fn bad_handle(key: u32) -> HcaError {
-    HcaError::BadHandle { noun: Noun::Mkey, number: key }
+fn bad_handle(key: Key) -> HcaError {
+    HcaError::BadHandle { noun: Noun::Mkey, number: key.0 }
 }
 
 #[cfg(test)]
@@ -320,7 +323,7 @@ mod tests {
     use super::*;
     use crate::hca::testing::Arena;
 
-    fn key(arena: &Arena, pd: u32, iova: u64, len: u64, access: Access) -> MkeyContext {
+    fn key(arena: &Arena, pd: Pdn, iova: u64, len: u64, access: Access) -> MkeyContext {
         MkeyContext {
             pd,
             iova,
@@ -331,24 +334,24 @@ mod tests {
         }
     }
 
-    fn who(pd: u32) -> Who {
-        Who { pd, qpn: 0x40 }
+    fn who(pd: Pdn) -> Who {
+        Who { pd, qpn: Qpn(0x40) }
     }
 
     #[test]
     fn stale_keys_do_not_match() {
         let arena = Arena::new(0x1000);
         let mut table = KeyTable::default();
-        let ctx = key(&arena, 1, 0, 64, Access::empty());
+        let ctx = key(&arena, Pdn(1), 0, 64, Access::empty());
         let first = table.create(ctx.clone(), None, 1).unwrap();
         assert!(matches!(table.create(ctx.clone(), None, 1), Err(HcaError::Limit { .. })));
         table.destroy(first).unwrap();
         let second = table.create(ctx, None, 1).unwrap();
-        assert_eq!(first >> 8, second >> 8, "the slot is used again");
+        assert_eq!(first.index(), second.index(), "the slot is used again");
         assert_ne!(first, second);
         let at = |key| Segment { key, addr: 0, len: 1 };
-        assert_eq!(table.check(who(1), at(first), Access::empty()), Err(KeyFault::NoKey));
-        assert_eq!(table.check(who(1), at(second), Access::empty()), Ok(()));
+        assert_eq!(table.check(who(Pdn(1)), at(first), Access::empty()), Err(KeyFault::NoKey));
+        assert_eq!(table.check(who(Pdn(1)), at(second), Access::empty()), Ok(()));
         // Destroying goes by the index alone.
         table.destroy(first).unwrap();
         assert!(table.destroy(second).is_err());
@@ -360,14 +363,14 @@ mod tests {
         const QUARTER: u64 = MAX_ENTRIES / 4;
         let arena = Arena::new(0x1000);
         let mut table = KeyTable::default();
-        let flat = key(&arena, 1, 0, 64, Access::empty());
+        let flat = key(&arena, Pdn(1), 0, 64, Access::empty());
         let pages = |count: u64| {
             let pages = vec![0; count as usize];
             let region = Region::Pages { page_shift: 12, offset: 0, pages, len: 64 };
             MkeyContext { region, ..flat.clone() }
         };
         let parts = |count: u64| {
-            let part = Part { len: 1, key: 0, addr: 0, stride: 0 };
+            let part = Part { len: 1, key: Key(0), addr: 0, stride: 0 };
             Indirect::new(vec![part; count as usize], 1)
         };
         let full = [(); 3].map(|()| table.create(pages(QUARTER), None, 9).unwrap());
@@ -377,7 +380,7 @@ mod tests {
         // Not one more, in any way.
         let limit = Err(HcaError::Limit { what: "mkey translations", limit: MAX_ENTRIES });
         assert_eq!(table.create(pages(1), None, 9), limit);
-        assert_eq!(table.modify(full[0], pages(QUARTER + 1)).map(|()| 0), limit);
+        assert_eq!(table.modify(full[0], pages(QUARTER + 1)).map(|()| Key(0)), limit);
         let more = parts(QUARTER / PART_WEIGHT + 1);
         assert_eq!(table.set_parts(list, more.clone()), Err(KeyFault::Room));
         table.create(flat.clone(), None, 9).unwrap();
@@ -398,14 +401,17 @@ mod tests {
         let arena = Arena::new(0x1000);
         let mut table = KeyTable::default();
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let key = table.create(key(&arena, 7, 0x1000, 64, rights), None, 8).unwrap();
+        let key = table.create(key(&arena, Pdn(7), 0x1000, 64, rights), None, 8).unwrap();
         let at = |addr, len| Segment { key, addr, len };
-        assert_eq!(table.check(who(7), at(0x1000, 64), rights), Ok(()));
-        assert_eq!(table.check(who(7), at(0x1040, 0), rights), Ok(()));
-        assert_eq!(table.check(who(8), at(0x1000, 1), rights), Err(KeyFault::WrongPd));
-        assert_eq!(table.check(who(7), at(0x1000, 1), Access::REMOTE_READ), Err(KeyFault::Right));
-        assert_eq!(table.check(who(7), at(0xfff, 1), rights), Err(KeyFault::Range));
-        assert_eq!(table.check(who(7), at(0x1000, 65), rights), Err(KeyFault::Range));
-        assert_eq!(table.check(who(7), at(0x1001, u64::MAX), rights), Err(KeyFault::Range));
+        assert_eq!(table.check(who(Pdn(7)), at(0x1000, 64), rights), Ok(()));
+        assert_eq!(table.check(who(Pdn(7)), at(0x1040, 0), rights), Ok(()));
+        assert_eq!(table.check(who(Pdn(8)), at(0x1000, 1), rights), Err(KeyFault::WrongPd));
+        assert_eq!(
+            table.check(who(Pdn(7)), at(0x1000, 1), Access::REMOTE_READ),
+            Err(KeyFault::Right)
+        );
+        assert_eq!(table.check(who(Pdn(7)), at(0xfff, 1), rights), Err(KeyFault::Range));
+        assert_eq!(table.check(who(Pdn(7)), at(0x1000, 65), rights), Err(KeyFault::Range));
+        assert_eq!(table.check(who(Pdn(7)), at(0x1001, u64::MAX), rights), Err(KeyFault::Range));
     }
 }

@@ -1,10 +1,11 @@
 //! The port: the wire, and the frames that it would not take yet.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
 use crate::hca::counters::PortCounters;
 use crate::hca::stats::HcaStats;
 use crate::wire::{Address, Frame, Wire, WireFull};
-use std::collections::HashSet;
-use std::time::Duration;
 
 /// Frames dropped when everything is reset, more than a wire holds.
 const FRAMES_PER_RESET: usize = 1 << 16;

@@ -1,15 +1,16 @@
 //! Queue pairs: context, rings' counters, and the state machine (IBTA vol 1, 10.3.1).
 
+use std::time::Duration;
+
 use crate::hca::config::HcaConfig;
-use crate::hca::context::STRIDE_SHIFTS;
-use crate::hca::context::{QpAttrs, QpContext, QpState, QpTransition, Service};
+use crate::hca::context::{QpAttrs, QpContext, QpState, QpTransition, STRIDE_SHIFTS, Service};
 use crate::hca::counters::{QCounters, Sets};
 use crate::hca::error::HcaError;
+use crate::hca::number::Qpn;
 use crate::hca::state::keys::Who;
 use crate::hca::state::requester::Requester;
 use crate::hca::state::responder::Responder;
 use crate::wire::Psn;
-use std::time::Duration;
 
 /// Lowest QPN handed out: 0 and 1 are the management QPs, and silicon keeps the next ones, too.
 pub(crate) const FIRST_QPN: u32 = 0x40;
@@ -18,7 +19,7 @@ pub(crate) const LAST_QPN: u32 = 0x00ff_fffe;
 
 #[derive(Debug)]
 pub(crate) struct Qp {
-    pub(crate) qpn: u32,
+    pub(crate) qpn: Qpn,
     pub(crate) ctx: QpContext,
     pub(crate) state: QpState,
     pub(crate) attrs: QpAttrs,
@@ -51,7 +52,7 @@ impl Qp {
         Who { pd: self.ctx.pd, qpn: self.qpn }
     }
 
-    pub(crate) fn new(qpn: u32, ctx: QpContext) -> Qp {
+    pub(crate) fn new(qpn: Qpn, ctx: QpContext) -> Qp {
         Qp {
             qpn,
             ctx,
@@ -101,8 +102,8 @@ impl Qp {
 
     pub(crate) fn snapshot(&self) -> QpAttrs {
         let mut attrs = self.attrs;
-        attrs.sq_psn = self.requester.next_psn.get();
-        attrs.rq_psn = self.responder.expected.get();
+        attrs.sq_psn = Psn::new(self.requester.next_psn.get());
+        attrs.rq_psn = Psn::new(self.responder.expected.get());
         attrs
     }
 
@@ -130,7 +131,7 @@ impl Qp {
             }
             InitToRtr => {
                 self.attrs = QpAttrs { sq_draining: false, ..*attrs };
-                self.responder = Responder::starting_at(Psn::new(attrs.rq_psn));
+                self.responder = Responder::starting_at(Psn::new(attrs.rq_psn.get()));
             }
             RtrToRts => self.start_sending(attrs),
             RtsToRts | SqeToRts => {
@@ -181,7 +182,7 @@ impl Qp {
             max_dest_rd_atomic: self.attrs.max_dest_rd_atomic,
             ..*attrs
         };
-        self.requester = Requester::starting_at(Psn::new(attrs.sq_psn), &self.attrs);
+        self.requester = Requester::starting_at(Psn::new(attrs.sq_psn.get()), &self.attrs);
     }
 
     fn change_drained(&mut self, to: QpTransition, attrs: &QpAttrs) {
@@ -269,7 +270,7 @@ fn check_attrs(attrs: &QpAttrs, config: &HcaConfig, to: QpTransition) -> Result<
         let value = attrs.path_mtu as u64;
         return Err(HcaError::BadParam { what: "path_mtu", value });
     }
-    limit("dest_qpn", attrs.dest_qpn.into(), 0x00ff_ffff)?;
+    limit("dest_qpn", attrs.dest_qpn.0.into(), 0x00ff_ffff)?;
     limit("min_rnr_timer", attrs.min_rnr_timer.into(), 31)?;
     limit("timeout", attrs.timeout.into(), 31)?;
     limit("retry_cnt", attrs.retry_cnt.into(), 7)?;

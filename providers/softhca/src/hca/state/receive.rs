@@ -1,19 +1,20 @@
 //! A receive WQE that was taken, and where it came from.
 
+use crate::hca::number::{Cqn, Pdn, Srqn};
 use crate::hca::state::keys::Segment;
 
 /// The ring that a message takes its receive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Own,
-    Shared(u32),
+    Shared(Srqn),
 }
 
 /// Who owns the memory that a message goes to, and where its completion is told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Landing {
-    pub(crate) pd: u32,
-    pub(crate) cqn: u32,
+    pub(crate) pd: Pdn,
+    pub(crate) cqn: Cqn,
     /// For `srqn_uidx` of the CQE: the SRQ number in version 0, a user index in version 1.
     pub(crate) uidx: u32,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::hca::number::Key;
 use crate::hca::state::keys::Who;
 use crate::hca::state::receive::Receive;
 use crate::wire::{Psn, Syndrome};
@@ -10,7 +11,7 @@ use crate::wire::{Psn, Syndrome};
 #[derive(Debug)]
 pub(crate) enum Message {
     Send { receive: Receive, offset: u64 },
-    Write { va: u64, rkey: u32, len: u32, offset: u32 },
+    Write { va: u64, rkey: Key, len: u32, offset: u32 },
 }
 
 /// What goes back to the requester.
@@ -36,7 +37,7 @@ pub(crate) enum Answer {
         psn: Psn,
         who: Who,
         va: u64,
-        rkey: u32,
+        rkey: Key,
         left: u32,
         msn: u32,
         begun: bool,

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::hca::context::QpState;
+use crate::hca::number::Qpn;
 use crate::hca::state::qp::Qp;
 
 /// Whose turn it is. Numbers are those of queue pairs, and in the list of those with work also of targets of dynamic
@@ -11,10 +12,10 @@ use crate::hca::state::qp::Qp;
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     /// Those with work, in the order of their turns.
-    pub(crate) runnable: VecDeque<u32>,
-    timers: BTreeSet<(Duration, u32)>,
+    pub(crate) runnable: VecDeque<Qpn>,
+    timers: BTreeSet<(Duration, Qpn)>,
     /// QPs in ERR with a receive ring: receives posted later flush, too, and ring no doorbell.
-    pub(crate) flushing: BTreeSet<u32>,
+    pub(crate) flushing: BTreeSet<Qpn>,
     /// Steps since the timers were looked at.
     pub(crate) late: u32,
 }
@@ -48,7 +49,7 @@ impl Schedule {
     }
 
     /// The first timer that is due, taken out of the list.
-    pub(crate) fn due(&mut self, now: Duration) -> Option<u32> {
+    pub(crate) fn due(&mut self, now: Duration) -> Option<Qpn> {
         let &(when, qpn) = self.timers.first().filter(|(when, _)| *when <= now)?;
         self.timers.remove(&(when, qpn));
         Some(qpn)
@@ -60,7 +61,7 @@ impl Schedule {
     }
 
     /// Forgets a queue pair or target that is destroyed.
-    pub(crate) fn forget(&mut self, number: u32, timer: Option<Duration>) {
+    pub(crate) fn forget(&mut self, number: Qpn, timer: Option<Duration>) {
         if let Some(when) = timer {
             self.timers.remove(&(when, number));
         }

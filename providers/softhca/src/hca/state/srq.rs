@@ -1,16 +1,18 @@
 //! Shared receive queues: a ring of WQEs linked into a list by the driver, taken by any QP that names it
 //! (IBTA vol 1, 10.2.9; PRM, "Shared Receive Queue").
 
+use std::collections::BTreeMap;
+
+use uverbs_mlx5_prm::wqe::{RecvHead, RecvKind, RecvView};
+
 use crate::hca::config::HcaConfig;
-use crate::hca::context::STRIDE_SHIFTS;
-use crate::hca::context::SrqContext;
+use crate::hca::context::{STRIDE_SHIFTS, SrqContext};
 use crate::hca::dma::{Dma, DmaFault};
 use crate::hca::error::{HcaError, HcaEvent, Noun};
+use crate::hca::number::Srqn;
 use crate::hca::state::cq::CqTable;
 use crate::hca::state::events::Events;
 use crate::hca::stats::HcaStats;
-use std::collections::BTreeMap;
-use uverbs_mlx5_prm::wqe::{RecvHead, RecvKind, RecvView};
 
 /// Numbers are 24 bits.
 const NUMBER_MASK: u32 = 0x00ff_ffff;
@@ -18,7 +20,7 @@ const NUMBER_MASK: u32 = 0x00ff_ffff;
 #[derive(Debug)]
 pub(crate) struct Srq {
     pub(crate) ctx: SrqContext,
-    srqn: u32,
+    srqn: Srqn,
     /// WQEs taken, modulo 2^16.
     taken: u16,
     /// Slot of the WQE that is taken next. The driver's list starts at slot 0 (rdma-core srq.c, `mlx5_alloc_srq_buf`).
@@ -32,7 +34,7 @@ pub(crate) struct Srq {
 /// All shared receive queues.
 #[derive(Debug, Default)]
 pub(crate) struct SrqTable {
-    srqs: BTreeMap<u32, Srq>,
+    srqs: BTreeMap<Srqn, Srq>,
     next: u32,
 }
 
@@ -42,7 +44,7 @@ impl SrqTable {
         ctx: SrqContext,
         config: &HcaConfig,
         cqs: &mut CqTable,
-    ) -> Result<u32, HcaError> {
+    ) -> Result<Srqn, HcaError> {
         check(&ctx, config)?;
         let max = config.max_srq.min(NUMBER_MASK - 1);
         if self.srqs.len() as u64 >= max.into() {
@@ -54,8 +56,8 @@ impl SrqTable {
         // Terminates: fewer than 2^24 - 1 numbers are taken.
         let srqn = loop {
             self.next = (self.next + 1) & NUMBER_MASK;
-            if self.next != 0 && !self.srqs.contains_key(&self.next) {
-                break self.next;
+            if self.next != 0 && !self.srqs.contains_key(&Srqn(self.next)) {
+                break Srqn(self.next);
             }
         };
         let srq = Srq { ctx, srqn, taken: 0, next: 0, users: 0, dead: false };
@@ -63,10 +65,10 @@ impl SrqTable {
         Ok(srqn)
     }
 
-    pub(crate) fn destroy(&mut self, srqn: u32, cqs: &mut CqTable) -> Result<(), HcaError> {
+    pub(crate) fn destroy(&mut self, srqn: Srqn, cqs: &mut CqTable) -> Result<(), HcaError> {
         let srq = self.get(srqn)?;
         if srq.users != 0 {
-            return Err(HcaError::Busy { noun: Noun::Srq, number: srqn, users: srq.users });
+            return Err(HcaError::Busy { noun: Noun::Srq, number: srqn.0, users: srq.users });
         }
         if let Some(xrc) = &srq.ctx.xrc
             && let Ok(cq) = cqs.get_mut(xrc.cq)
@@ -77,12 +79,12 @@ impl SrqTable {
         Ok(())
     }
 
-    pub(crate) fn get(&self, srqn: u32) -> Result<&Srq, HcaError> {
-        self.srqs.get(&srqn).ok_or(HcaError::BadHandle { noun: Noun::Srq, number: srqn })
+    pub(crate) fn get(&self, srqn: Srqn) -> Result<&Srq, HcaError> {
+        self.srqs.get(&srqn).ok_or(HcaError::BadHandle { noun: Noun::Srq, number: srqn.0 })
     }
 
-    pub(crate) fn get_mut(&mut self, srqn: u32) -> Result<&mut Srq, HcaError> {
-        self.srqs.get_mut(&srqn).ok_or(HcaError::BadHandle { noun: Noun::Srq, number: srqn })
+    pub(crate) fn get_mut(&mut self, srqn: Srqn) -> Result<&mut Srq, HcaError> {
+        self.srqs.get_mut(&srqn).ok_or(HcaError::BadHandle { noun: Noun::Srq, number: srqn.0 })
     }
 }
 

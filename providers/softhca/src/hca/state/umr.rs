@@ -1,10 +1,6 @@
 //! User-mode memory registration: a WQE that changes a memory key (PRM, "UMR"). Memory windows, local
 //! invalidation, keys made of parts of other keys, and the pages that a driver gives a key are all this one operation.
 
-use crate::hca::context::{ANY_QPN, Access, MkeyContext, QpContext, Service};
-use crate::hca::dma::{ABSENT, Dma, Region};
-use crate::hca::indirect::{Indirect, Part};
-use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
 use uverbs_mlx5_prm::umr::{
     AccessFlags, FlagsPd, MLX5_WQE_MKEY_CONTEXT_FREE,
     MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC as ATOMIC,
@@ -20,6 +16,12 @@ use uverbs_mlx5_prm::umr::{
 };
 use uverbs_mlx5_prm::wqe::{Segment as Seg, WqeView};
 use zerocopy::{FromBytes, IntoBytes};
+
+use crate::hca::context::{ANY_QPN, Access, MkeyContext, QpContext, Service};
+use crate::hca::dma::{ABSENT, Dma, Region};
+use crate::hca::indirect::{Indirect, Part};
+use crate::hca::number::{Key, Pdn, Qpn};
+use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
 
 /// Bytes of an octoword: one part of a list, or the addresses of two pages.
 const OCTOWORD: usize = 16;
@@ -41,15 +43,15 @@ const USERS: u64 =
 #[derive(Debug)]
 pub(crate) struct Umr {
     /// Number of the key; the variant does not matter.
-    key: u32,
+    key: Key,
     flags: UmrFlags,
     mask: u64,
     access: Access,
     remote_invalidate: bool,
     free: bool,
     variant: u8,
-    qpn: Option<u32>,
-    pd: u32,
+    qpn: Option<Qpn>,
+    pd: Pdn,
     start_addr: u64,
     len: u64,
     page_shift: u8,
@@ -85,15 +87,15 @@ pub(crate) fn parse(view: &WqeView<'_>) -> Option<Umr> {
     };
     let owner = QpnMkey(mkey.qpn_mkey.get());
     Some(Umr {
-        key: view.ctrl().imm.get(),
+        key: Key(view.ctrl().imm.get()),
         flags,
         mask: ctrl.mkey_mask.get(),
         access: access_of(AccessFlags(mkey.access_flags)),
         remote_invalidate: FlagsPd(mkey.flags_pd.get()).en_rinval(),
         free: mkey.free & MLX5_WQE_MKEY_CONTEXT_FREE != 0,
         variant: owner.mkey(),
-        qpn: (owner.qpn() != ANY_QPN).then_some(owner.qpn()),
-        pd: FlagsPd(mkey.flags_pd.get()).pd(),
+        qpn: (owner.qpn() != ANY_QPN).then_some(Qpn(owner.qpn())),
+        pd: Pdn(FlagsPd(mkey.flags_pd.get()).pd()),
         start_addr: mkey.start_addr.get(),
         len: mkey.len.get(),
         page_shift: mkey.log_page_size & 0x3f,
@@ -140,13 +142,13 @@ fn pages_of(bytes: &[u8]) -> Vec<u64> {
 }
 
 fn part_of(klm: &mlx5_wqe_umr_klm_seg) -> Part {
-    Part { len: klm.byte_count.get(), key: klm.mkey.get(), addr: klm.address.get(), stride: 0 }
+    Part { len: klm.byte_count.get(), key: Key(klm.mkey.get()), addr: klm.address.get(), stride: 0 }
 }
 
 fn strided_of(entry: &mlx5_wqe_umr_repeat_ent_seg) -> Part {
     Part {
         len: entry.byte_count.get().into(),
-        key: entry.memkey.get(),
+        key: Key(entry.memkey.get()),
         addr: entry.va.get(),
         stride: entry.stride.get(),
     }
@@ -229,12 +231,12 @@ fn list(
 
 /// What a key becomes, apart from its translation.
 struct Changed {
-    pd: u32,
+    pd: Pdn,
     iova: u64,
     len: u64,
     access: Access,
     remote_invalidate: bool,
-    qpn: Option<u32>,
+    qpn: Option<Qpn>,
     page_shift: u8,
     free: bool,
 }

@@ -2,6 +2,7 @@
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
+use crate::hca::number::{Key, Qpn};
 use crate::hca::state::common::Common;
 use crate::hca::state::frame::EthernetSend;
 use crate::hca::state::keys::{KeyFault, Segment, Who};
@@ -21,25 +22,25 @@ pub(crate) enum Op {
     Umr,
     Send,
     SendImm(u32),
-    SendInval(u32),
+    SendInval(Key),
     Write {
         va: u64,
-        rkey: u32,
+        rkey: Key,
         imm: Option<u32>,
     },
     Read {
         va: u64,
-        rkey: u32,
+        rkey: Key,
     },
     CompareSwap {
         va: u64,
-        rkey: u32,
+        rkey: Key,
         swap: u64,
         compare: u64,
     },
     FetchAdd {
         va: u64,
-        rkey: u32,
+        rkey: Key,
         add: u64,
     },
 }
@@ -86,7 +87,7 @@ pub(crate) struct Destination {
     pub(crate) src: Address,
     pub(crate) dst: Address,
     /// Queue pair, or target of dynamic connections.
-    pub(crate) qpn: u32,
+    pub(crate) qpn: Qpn,
     pub(crate) qkey: u32,
     pub(crate) dc_key: u64,
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use nix::errno::Errno;
 
 use crate::board::profile::Profile;
+use crate::hca::number::{Cqn, Qpn};
 use crate::hca::{Hca, HcaError, QpContext};
 use crate::kernel::user::{PAGE_SIZE, probe};
 use crate::uar::UarSet;
@@ -25,8 +26,8 @@ pub(crate) struct Device {
     pub(crate) port_up: bool,
     /// Removed: every command gets EIO.
     pub(crate) gone: bool,
-    pub(crate) cq_owners: HashMap<u32, Owner>,
-    pub(crate) qp_owners: HashMap<u32, Owner>,
+    pub(crate) cq_owners: HashMap<Cqn, Owner>,
+    pub(crate) qp_owners: HashMap<Qpn, Owner>,
 }
 
 impl Device {
@@ -96,7 +97,7 @@ impl Device {
     ) -> Result<(u32, u64), Errno> {
         let pinned = self.pin_queue(addr, len, context.doorbell_record)?;
         let made = self.hca.create_qp(context).inspect_err(|_| self.unpin(pinned));
-        Ok((made.map_err(errno)?, pinned))
+        Ok((made.map_err(errno)?.0, pinned))
     }
 
     /// The memlock limit, if pinning `wanted` more bytes goes over it.

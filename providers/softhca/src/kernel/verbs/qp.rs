@@ -26,6 +26,7 @@ use uverbs_kernel_abi::qp::{
 use zerocopy::IntoBytes;
 
 use crate::board::profile::{MAX_RQ_DESC, MAX_SQ_DESC};
+use crate::hca::number::{Qpn, UarNumber};
 use crate::hca::{QpContext, Region, RqContext, Service, SqContext};
 use crate::kernel::call::{Call, zero_extended};
 use crate::kernel::state::objects::{Object, Qp};
@@ -64,9 +65,9 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     for held in [asked.pd, asked.send_cq, asked.recv_cq] {
         call.file.objects.hold(held);
     }
-    call.device.qp_owners.insert(qpn, (call.file.id, asked.handle));
+    call.device.qp_owners.insert(Qpn(qpn), (call.file.id, asked.handle));
     let qp = Qp {
-        qpn,
+        qpn: Qpn(qpn),
         pd: asked.pd,
         send_cq: asked.send_cq,
         recv_cq: asked.recv_cq,
@@ -334,7 +335,7 @@ fn context(
         srq: None,
         xrcd: 0,
         doorbell_record: request.db_addr,
-        uar: uar.index(),
+        uar: UarNumber(uar.index()),
         user_index: request.uidx,
         cqe_version,
         scatter_to_cqe: false,

@@ -7,12 +7,11 @@ use uverbs_mlx5_prm::cmd::caps::{
 };
 use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 
-use super::Firmware;
 use super::call::{Call, Refusal};
 use super::simple::{MAX_COUNTERS, MAX_UCTX_LOG};
 use super::steering::{self, MAX_STEERING};
 use super::umem::MAX_UMEM;
-use super::{eq, memic};
+use super::{Firmware, eq, memic};
 use crate::board::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC};
 use crate::hca::ethernet;
 
@@ -95,10 +94,16 @@ impl Firmware {
     }
 
     fn general(&self, cap: &mut [u8]) {
+        self.queues(cap);
+        self.memory(cap);
+        self.transport(cap);
+        numbers_and_doorbells(cap);
+        self.port(cap);
+    }
+
+    fn queues(&self, cap: &mut [u8]) {
         use cmd_hca_cap::*;
         let config = self.hca.config();
-        let log2 = |count: u32| u64::from(count.max(1).ilog2());
-        // Queues.
         LOG_MAX_QP.set(cap, log2(config.max_qp));
         LOG_MAX_QP_SZ.set(cap, config.log_max_wqebbs.into());
         LOG_MAX_CQ.set(cap, log2(config.max_cq));
@@ -118,7 +123,11 @@ impl Firmware {
         CQ_MODERATION.set(cap, 1);
         CQ_PERIOD_MODE_MODIFY.set(cap, 1);
         CQ_PERIOD_START_FROM_CQE.set(cap, 1);
-        // Memory.
+    }
+
+    fn memory(&self, cap: &mut [u8]) {
+        use cmd_hca_cap::*;
+        let config = self.hca.config();
         LOG_MAX_MKEY.set(cap, log2(config.max_mkey));
         LOG_MAX_MRW_SZ.set(cap, 64);
         LOG_MAX_KLM_LIST_SIZE.set(cap, 22);
@@ -126,7 +135,12 @@ impl Firmware {
         UMR_EXTENDED_TRANSLATION_OFFSET.set(cap, 1);
         IMAICL.set(cap, 1);
         DEVICE_MEMORY.set(cap, 1);
-        // Transport. mlx5_ib doesn't load without XRC.
+    }
+
+    /// mlx5_ib doesn't load without XRC.
+    fn transport(&self, cap: &mut [u8]) {
+        use cmd_hca_cap::*;
+        let config = self.hca.config();
         RC.set(cap, 1);
         UC.set(cap, 1);
         UD.set(cap, 1);
@@ -142,20 +156,11 @@ impl Firmware {
         DMA_MMO_SQ.set(cap, 1);
         LOG_DMA_MMO_MAX_SIZE.set(cap, config.max_copy.ilog2().into());
         RTS2RTS_QP_UDP_SPORT.set(cap, 1);
-        // Numbers.
-        LOG_MAX_PD.set(cap, LOG_MAX_NUMBER);
-        LOG_MAX_XRCD.set(cap, LOG_MAX_NUMBER);
-        LOG_MAX_TRANSPORT_DOMAIN.set(cap, LOG_MAX_NUMBER);
-        LOG_MAX_UMEM.set(cap, MAX_UMEM.ilog2().into());
-        LOG_MAX_UCTX.set(cap, MAX_UCTX_LOG.into());
-        // Doorbells: one per page of 4 KiB, no BlueFlame.
-        UAR_4K.set(cap, 1);
-        LOG_PG_SZ.set(cap, 12);
-        NUM_OF_UARS_PER_PAGE.set(cap, 1);
-        UAR_SZ.set(cap, 5);
-        // All the same: Linux's own queue pairs ring the two halves of a register in turn (`mlx5_ib_post_send`).
-        LOG_BF_REG_SIZE.set(cap, BF_REG_SIZE.ilog2().into());
-        // The port.
+    }
+
+    fn port(&self, cap: &mut [u8]) {
+        use cmd_hca_cap::*;
+        let config = self.hca.config();
         NUM_PORTS.set(cap, 1);
         NATIVE_PORT_NUM.set(cap, 1);
         if self.profile.is_ethernet() {
@@ -227,4 +232,25 @@ fn flow_table(cap: &mut [u8]) {
     for (_, field) in flow_table_fields_supported::FIELDS {
         field.set(fields, 1);
     }
+}
+
+/// Numbers of objects. Doorbells: one per page of 4 KiB, no BlueFlame.
+fn numbers_and_doorbells(cap: &mut [u8]) {
+    use cmd_hca_cap::*;
+    LOG_MAX_PD.set(cap, LOG_MAX_NUMBER);
+    LOG_MAX_XRCD.set(cap, LOG_MAX_NUMBER);
+    LOG_MAX_TRANSPORT_DOMAIN.set(cap, LOG_MAX_NUMBER);
+    LOG_MAX_UMEM.set(cap, MAX_UMEM.ilog2().into());
+    LOG_MAX_UCTX.set(cap, MAX_UCTX_LOG.into());
+    UAR_4K.set(cap, 1);
+    LOG_PG_SZ.set(cap, 12);
+    NUM_OF_UARS_PER_PAGE.set(cap, 1);
+    UAR_SZ.set(cap, 5);
+    // All the same: Linux's own queue pairs ring the two halves of a register in turn (`mlx5_ib_post_send`).
+    LOG_BF_REG_SIZE.set(cap, BF_REG_SIZE.ilog2().into());
+}
+
+/// Log2, rounded down.
+fn log2(count: u32) -> u64 {
+    count.max(1).ilog2().into()
 }

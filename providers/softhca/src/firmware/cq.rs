@@ -12,6 +12,7 @@ use uverbs_mlx5_prm::cmd::umem::{CQ_UMEM_ID, CQ_UMEM_OFFSET, CQC_DBR_UMEM_ID};
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::rings::{Pages, Place};
+use crate::hca::number::{Cqn, UarNumber};
 use crate::hca::{CqContext, HcaError, Moderation, Region};
 
 /// `op_mod` of MODIFY_CQ (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
@@ -100,19 +101,19 @@ impl Firmware {
             log_entries,
             cqe_size,
             doorbell_record: self.record(call, [umem, record_umem], cqc::DBR_ADDR.get(context))?,
-            uar,
+            uar: UarNumber(uar),
             overrun_ignore: cqc::OI.is_set(context),
             padded: cqc::CQE_SZ.get(context) == CQE_128_PADDED,
         })?;
         self.hca.moderate_cq(cqn, moderation)?;
-        self.cqs.insert(cqn, cq);
-        create_cq_out::CQN.set(call.output, cqn.into());
+        self.cqs.insert(cqn.0, cq);
+        create_cq_out::CQN.set(call.output, cqn.0.into());
         Ok(())
     }
 
     pub(super) fn destroy_cq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let cqn = destroy_cq_in::CQN.get32(call.input);
-        self.hca.destroy_cq(cqn)?;
+        self.hca.destroy_cq(Cqn(cqn))?;
         self.cqs.remove(&cqn);
         Ok(())
     }
@@ -137,13 +138,13 @@ impl Firmware {
             for (_, field) in MODERATION.iter().filter(|(bit, _)| select & bit != 0) {
                 field.set(&mut changed, field.get(context));
             }
-            self.hca.moderate_cq(cqn, moderation(&changed)?)?;
+            self.hca.moderate_cq(Cqn(cqn), moderation(&changed)?)?;
             cq.context = changed;
             return Ok(());
         }
         let place = pages(context, modify_cq_in::PAS.of(call.input));
         let (log_entries, cqe_size, region) = ring(context, place)?;
-        let resized = self.hca.resize_cq(cqn, region, log_entries, cqe_size);
+        let resized = self.hca.resize_cq(Cqn(cqn), region, log_entries, cqe_size);
         resized.map_err(|error| match error {
             HcaError::Limit { what: "free CQEs", .. } => {
                 Refusal::new(CmdStatus::BAD_SIZE_OUTS_CQES_ERR, "completions outstanding don't fit")

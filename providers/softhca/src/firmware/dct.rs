@@ -8,6 +8,7 @@ use uverbs_mlx5_prm::cmd::dct::{
 
 use super::Firmware;
 use super::call::{Call, Refusal};
+use crate::hca::number::{Cqn, Pdn, Qpn, Srqn};
 use crate::hca::{Access, DctContext, Mtu};
 
 impl Firmware {
@@ -27,9 +28,9 @@ impl Firmware {
         }
         let byte = |field: Field| field.get(context) as u8;
         let dctn = self.hca.create_dct(DctContext {
-            pd,
-            cq: dctc::CQN.get32(context),
-            srq: dctc::SRQN_XRQN.get32(context),
+            pd: Pdn(pd),
+            cq: Cqn(dctc::CQN.get32(context)),
+            srq: Srqn(dctc::SRQN_XRQN.get32(context)),
             key: dctc::DC_ACCESS_KEY.get(context),
             user_index: dctc::USER_INDEX.get32(context),
             cqe_version: 1,
@@ -41,25 +42,25 @@ impl Firmware {
         })?;
         let mut kept = Box::new([0; dctc::SIZE]);
         kept.copy_from_slice(context);
-        self.dcts.insert(dctn, kept);
-        create_dct_out::DCTN.set(call.output, dctn.into());
+        self.dcts.insert(dctn.0, kept);
+        create_dct_out::DCTN.set(call.output, dctn.0.into());
         Ok(())
     }
 
     pub(super) fn drain_dct(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        Ok(self.hca.drain_dct(drain_dct_in::DCTN.get32(call.input))?)
+        Ok(self.hca.drain_dct(Qpn(drain_dct_in::DCTN.get32(call.input)))?)
     }
 
     pub(super) fn destroy_dct(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let dctn = destroy_dct_in::DCTN.get32(call.input);
-        self.hca.destroy_dct(dctn)?;
+        self.hca.destroy_dct(Qpn(dctn))?;
         self.dcts.remove(&dctn);
         Ok(())
     }
 
     pub(super) fn query_dct(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let dctn = query_dct_in::DCTN.get32(call.input);
-        let (state, violations) = self.hca.query_dct(dctn)?;
+        let (state, violations) = self.hca.query_dct(Qpn(dctn))?;
         let kept = self.dcts.get(&dctn).ok_or(Refusal::resource("no such target"))?;
         let out = query_dct_out::DCT_CONTEXT_ENTRY.of_mut(call.output);
         out.copy_from_slice(&**kept);
@@ -69,6 +70,6 @@ impl Firmware {
     }
 
     pub(super) fn arm_dct(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        Ok(self.hca.arm_dct(arm_dct_in::DCT_NUMBER.get32(call.input))?)
+        Ok(self.hca.arm_dct(Qpn(arm_dct_in::DCT_NUMBER.get32(call.input)))?)
     }
 }

@@ -20,20 +20,20 @@ impl Firmware {
             let queue = |kind, number| (None, mlx5_eqe::queue(kind, RES_QP, number));
             let (eqn, eqe) = match event {
                 HcaEvent::CqCompletion { cqn } => {
-                    let Some(cq) = self.cqs.get(&cqn) else { continue };
-                    (Some(cq.eqn), mlx5_eqe::completion(cqn))
+                    let Some(cq) = self.cqs.get(&cqn.0) else { continue };
+                    (Some(cq.eqn), mlx5_eqe::completion(cqn.0))
                 }
-                HcaEvent::CqError { cqn } => (None, mlx5_eqe::cq_error(cqn, CQ_OVERRUN)),
-                HcaEvent::QpFatal { qpn } => queue(EventType::WQ_CATAS_ERROR, qpn),
-                HcaEvent::QpRequestError { qpn } => queue(EventType::WQ_INVAL_REQ_ERROR, qpn),
-                HcaEvent::QpAccessError { qpn } => queue(EventType::WQ_ACCESS_ERROR, qpn),
-                HcaEvent::CommEstablished { qpn } => queue(EventType::COMM_EST, qpn),
-                HcaEvent::SqDrained { qpn } => queue(EventType::SQ_DRAINED, qpn),
-                HcaEvent::SrqLimit { srqn } => queue(EventType::SRQ_RQ_LIMIT, srqn),
-                HcaEvent::SrqError { srqn } => queue(EventType::SRQ_CATAS_ERROR, srqn),
-                HcaEvent::DctDrained { dctn } => queue(EventType::DCT_DRAINED, dctn),
-                HcaEvent::DctKeyViolation { dctn } => queue(EventType::DCT_KEY_VIOLATION, dctn),
-                HcaEvent::LastWqeReached { qpn } => queue(EventType::SRQ_LAST_WQE, qpn),
+                HcaEvent::CqError { cqn } => (None, mlx5_eqe::cq_error(cqn.0, CQ_OVERRUN)),
+                HcaEvent::QpFatal { qpn } => queue(EventType::WQ_CATAS_ERROR, qpn.0),
+                HcaEvent::QpRequestError { qpn } => queue(EventType::WQ_INVAL_REQ_ERROR, qpn.0),
+                HcaEvent::QpAccessError { qpn } => queue(EventType::WQ_ACCESS_ERROR, qpn.0),
+                HcaEvent::CommEstablished { qpn } => queue(EventType::COMM_EST, qpn.0),
+                HcaEvent::SqDrained { qpn } => queue(EventType::SQ_DRAINED, qpn.0),
+                HcaEvent::SrqLimit { srqn } => queue(EventType::SRQ_RQ_LIMIT, srqn.0),
+                HcaEvent::SrqError { srqn } => queue(EventType::SRQ_CATAS_ERROR, srqn.0),
+                HcaEvent::DctDrained { dctn } => queue(EventType::DCT_DRAINED, dctn.0),
+                HcaEvent::DctKeyViolation { dctn } => queue(EventType::DCT_KEY_VIOLATION, dctn.0),
+                HcaEvent::LastWqeReached { qpn } => queue(EventType::SRQ_LAST_WQE, qpn.0),
             };
             // What nobody wants to hear is not told.
             if let Some(eqn) = eqn.or_else(|| self.eqs.of(EventType(eqe.type_))) {

@@ -4,16 +4,17 @@ use uverbs_mlx5_prm::cmd::mcast::{attach_to_mcg_in, detach_from_mcg_in};
 
 use super::Firmware;
 use super::call::{Call, Refusal};
+use crate::hca::number::Qpn;
 
 impl Firmware {
     pub(super) fn attach(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let gid = gid(attach_to_mcg_in::MULTICAST_GID.of(call.input));
-        Ok(self.hca.attach_mcast(attach_to_mcg_in::QPN.get32(call.input), gid)?)
+        Ok(self.hca.attach_mcast(Qpn(attach_to_mcg_in::QPN.get32(call.input)), gid)?)
     }
 
     pub(super) fn detach(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let gid = gid(detach_from_mcg_in::MULTICAST_GID.of(call.input));
-        Ok(self.hca.detach_mcast(detach_from_mcg_in::QPN.get32(call.input), gid)?)
+        Ok(self.hca.detach_mcast(Qpn(detach_from_mcg_in::QPN.get32(call.input)), gid)?)
     }
 }
 

@@ -9,6 +9,7 @@ use super::call::{Call, Refusal};
 use super::memic::Memic;
 use crate::board::bar::DEVICE_MEMORY as IN_BAR;
 use crate::board::memory::ON_BUS;
+use crate::hca::number::{Key, Pdn, Qpn};
 use crate::hca::{ANY_QPN, Access, Indirect, MkeyContext, Region};
 
 /// How a key translates addresses (`MLX5_MKC_ACCESS_MODE_*`).
@@ -121,9 +122,9 @@ impl Firmware {
         let pd = mkc::PD.get32(context);
         let qpn = mkc::QPN.get32(context);
         let ctx = MkeyContext {
-            pd,
+            pd: Pdn(pd),
             remote_invalidate: mkc::EN_RINVAL.is_set(context),
-            qpn: (qpn != ANY_QPN).then_some(qpn),
+            qpn: (qpn != ANY_QPN).then_some(Qpn(qpn)),
             umr: mkc::UMR_EN.is_set(context),
             octowords: mkc::TRANSLATIONS_OCTWORD_SIZE.get32(context),
             ..MkeyContext::default()
@@ -144,9 +145,9 @@ impl Firmware {
             MkeyContext { iova, len, access: access(context), region, ..ctx }
         };
         let key = self.hca.create_mkey_variant(ctx, mkc::MKEY_7_0.get(context) as u8)?;
-        let mut mkey = Mkey { key, context: [0; mkc::SIZE] };
+        let mut mkey = Mkey { key: key.0, context: [0; mkc::SIZE] };
         mkey.context.copy_from_slice(context);
-        let index = key >> 8;
+        let index = key.index();
         self.mkeys.insert(index, mkey);
         create_mkey_out::MKEY_INDEX.set(call.output, index.into());
         Ok(())
@@ -155,7 +156,7 @@ impl Firmware {
     pub(super) fn destroy_mkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let index = destroy_mkey_in::MKEY_INDEX.get32(call.input);
         let mkey = self.mkeys.get(&index).ok_or(Refusal::resource("no such memory key"))?;
-        self.hca.destroy_mkey(mkey.key)?;
+        self.hca.destroy_mkey(Key(mkey.key))?;
         self.mkeys.remove(&index);
         Ok(())
     }

@@ -8,8 +8,8 @@
 //! |---|---|
 //! | `call`, `table`, `numbers` | what a command is given, which command is whose, numbers of objects |
 //! | `life`, `pages`, `caps`, `register`, `vport`, `mad`, `counters` | the device as a whole and its port |
-//! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `rq`, `mcast` | objects |
-//! | `nic`, `sq`, `steering`, `flow` | Ethernet: addresses, queues of frames, what leads to them |
+//! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `srq`, `mcast` | objects |
+//! | `nic`, `frame_queue`, `steering`, `flow` | Ethernet: addresses, queues of frames, what leads to them |
 //! | `rings`, `umem` | where queues lie |
 //! | `event` | what the HCA side tells, as event queue entries |
 
@@ -21,6 +21,7 @@ mod dct;
 mod eq;
 mod event;
 mod flow;
+mod frame_queue;
 mod life;
 mod mad;
 mod mcast;
@@ -32,9 +33,8 @@ mod pages;
 mod qp;
 mod register;
 mod rings;
-mod rq;
 mod simple;
-mod sq;
+mod srq;
 mod steering;
 mod table;
 mod umem;
@@ -86,7 +86,7 @@ pub(crate) struct Firmware {
     qps: BTreeMap<u32, qp::Qp>,
     dcts: BTreeMap<u32, Box<[u8; dctc::SIZE]>>,
     mkeys: BTreeMap<u32, mkey::Mkey>,
-    rqs: BTreeMap<u32, rq::Rq>,
+    srqs: BTreeMap<u32, srq::Srq>,
     sqs: BTreeMap<u32, Box<[u8; sqc::SIZE]>>,
     umems: BTreeMap<u32, umem::Umem>,
     umem_ids: Numbers,
@@ -117,7 +117,7 @@ impl Firmware {
             qps: BTreeMap::new(),
             dcts: BTreeMap::new(),
             mkeys: BTreeMap::new(),
-            rqs: BTreeMap::new(),
+            srqs: BTreeMap::new(),
             sqs: BTreeMap::new(),
             umems: BTreeMap::new(),
             umem_ids: Numbers::new(1, umem::MAX_UMEM),
@@ -149,7 +149,7 @@ impl Firmware {
         self.qps.clear();
         self.dcts.clear();
         self.mkeys.clear();
-        self.rqs.clear();
+        self.srqs.clear();
         self.sqs.clear();
         self.umems.clear();
         self.umem_ids = Numbers::new(1, umem::MAX_UMEM);

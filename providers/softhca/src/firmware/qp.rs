@@ -14,11 +14,12 @@ use uverbs_mlx5_prm::context::{QpState as PrmState, ServiceType};
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::rings::{Pages, Place};
+use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
 use crate::hca::{
     Access, AddressVector, Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service,
     SqContext,
 };
-use crate::wire::Address;
+use crate::wire::{Address, Psn};
 
 /// Bytes of a send ring's unit.
 const WQEBB: u64 = 64;
@@ -104,17 +105,7 @@ pub(super) struct Qp {
 impl Firmware {
     pub(super) fn create_qp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_qp_in::QPC.of(call.input);
-        let (service, special) = match ServiceType(qpc::ST.get(context) as u8) {
-            ServiceType::RC => (Service::Rc, None),
-            ServiceType::UC => (Service::Uc, None),
-            ServiceType::UD => (Service::Ud, None),
-            ServiceType::XRC => (Service::Xrc, None),
-            ServiceType::DCI => (Service::Dci, None),
-            ServiceType::QP0 => (Service::Ud, Some(0)),
-            ServiceType::QP1 => (Service::Ud, Some(1)),
-            ServiceType::REG_UMR => (Service::Umr, None),
-            _ => return Err(Refusal::param("no such transport here")),
-        };
+        let (service, special) = service(context)?;
         let uar = qpc::UAR_PAGE.get32(context);
         // What sends nothing rings nothing: an XRC target has no page.
         if !qpc::NO_SQ.is_set(context) && !self.simple.has_uar(uar) {
@@ -144,48 +135,23 @@ impl Firmware {
                 page_offset: qpc::PAGE_OFFSET.get(context),
             }),
         };
-        // The receive ring first, the send ring behind it (`qp->sq.offset`).
-        let mut srq = None;
-        let (rq, rq_bytes) = match qpc::RQ_TYPE.get(context) {
-            rq_type::REGULAR => {
-                let shift = qpc::LOG_RQ_STRIDE.get(context) + STRIDE_SHIFT;
-                let log_entries = qpc::LOG_RQ_SIZE.get(context);
-                let bytes = 1 << (log_entries + shift);
-                let region = rings.region(0, bytes)?;
-                let (log_entries, stride_shift) = (log_entries as u8, shift as u8);
-                (Some(RqContext { region, log_entries, stride_shift }), bytes)
-            }
-            rq_type::SHARED => {
-                // A target of XRC receives where each packet says.
-                srq = (service != Service::Xrc).then(|| qpc::SRQN_RMPN_XRQN.get32(context));
-                (None, 0)
-            }
-            rq_type::ZERO => (None, 0),
-            _ => return Err(Refusal::param("rq_type")),
-        };
-        let sq = if qpc::NO_SQ.is_set(context) {
-            None
-        } else {
-            let log_wqebbs = qpc::LOG_SQ_SIZE.get(context);
-            let region = rings.region(rq_bytes, WQEBB << log_wqebbs)?;
-            Some(SqContext { region, log_wqebbs: log_wqebbs as u8 })
-        };
+        let (sq, rq, srq) = queues(context, service, &rings)?;
         let deth_sqpn = qpc::DETH_SQPN.get32(context);
         let qpn = self.hca.create_qp(QpContext {
             service,
-            pd,
-            srq,
+            pd: Pdn(pd),
+            srq: srq.map(Srqn),
             xrcd: if service == Service::Xrc { qpc::XRCD.get32(context) } else { 0 },
             special,
-            deth_sqpn: special.or((deth_sqpn != 0).then_some(deth_sqpn)),
+            deth_sqpn: special.or((deth_sqpn != 0).then_some(deth_sqpn)).map(Qpn),
             privileged: qpc::FRE.is_set(context),
             counter_set: qpc::COUNTER_SET_ID.get(context) as u8,
-            send_cq: qpc::CQN_SND.get32(context),
-            recv_cq: qpc::CQN_RCV.get32(context),
+            send_cq: Cqn(qpc::CQN_SND.get32(context)),
+            recv_cq: Cqn(qpc::CQN_RCV.get32(context)),
             sq,
             rq,
             doorbell_record: self.record(call, umems, qpc::DBR_ADDR.get(context))?,
-            uar,
+            uar: UarNumber(uar),
             user_index: qpc::USER_INDEX.get32(context),
             cqe_version: 1,
             // cs_req and cs_res are wishes; the payload always goes where the list says.
@@ -194,8 +160,8 @@ impl Firmware {
         })?;
         let mut created = Box::new([0; qpc::SIZE]);
         created.copy_from_slice(context);
-        self.qps.insert(qpn, Qp { context: created.clone(), created, umems });
-        create_qp_out::QPN.set(call.output, qpn.into());
+        self.qps.insert(qpn.0, Qp { context: created.clone(), created, umems });
+        create_qp_out::QPN.set(call.output, qpn.0.into());
         Ok(())
     }
 
@@ -203,7 +169,7 @@ impl Firmware {
         let qpn = destroy_qp_in::QPN.get32(call.input);
         // Queues of frames have numbers of the same kind, and commands of their own.
         self.qps.remove(&qpn).ok_or(Refusal::resource("no such queue pair"))?;
-        Ok(self.hca.destroy_qp(qpn)?)
+        Ok(self.hca.destroy_qp(Qpn(qpn))?)
     }
 
     pub(super) fn rst2init(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -242,7 +208,7 @@ impl Firmware {
         let qpn = rst2init_qp_in::QPN.get32(call.input);
         let qp = self.qps.get(&qpn).ok_or(Refusal::resource("no such queue pair"))?;
         let mut context = qp.context.clone();
-        let mut attrs = self.hca.query_qp(qpn)?.1;
+        let mut attrs = self.hca.query_qp(Qpn(qpn))?.1;
         if !matches!(to, QpTransition::ToErr | QpTransition::ToRst) {
             let given = rst2init_qp_in::QPC.of(call.input);
             let mask = rst2init_qp_in::OPT_PARAM_MASK.get(call.input);
@@ -255,8 +221,8 @@ impl Firmware {
             }
             self.fill(&mut attrs, &*context)?;
         }
-        self.hca.modify_qp(qpn, to, &attrs)?;
-        self.hca.count_in(qpn, qpc::COUNTER_SET_ID.get(&*context) as u8)?;
+        self.hca.modify_qp(Qpn(qpn), to, &attrs)?;
+        self.hca.count_in(Qpn(qpn), qpc::COUNTER_SET_ID.get(&*context) as u8)?;
         if let Some(qp) = self.qps.get_mut(&qpn) {
             match to {
                 QpTransition::ToRst => *qp.context = *qp.created,
@@ -281,14 +247,14 @@ impl Firmware {
         ] {
             attrs.access.set(right, field.is_set(context));
         }
-        attrs.dest_qpn = qpc::REMOTE_QPN.get32(context);
+        attrs.dest_qpn = Qpn(qpc::REMOTE_QPN.get32(context));
         attrs.path_mtu = match byte(qpc::MTU) {
             // Not told yet.
             0 => Mtu::default(),
             code => Mtu::from_code(code).ok_or(Refusal::param("mtu"))?,
         };
-        attrs.rq_psn = qpc::NEXT_RCV_PSN.get32(context);
-        attrs.sq_psn = qpc::NEXT_SEND_PSN.get32(context);
+        attrs.rq_psn = Psn::new(qpc::NEXT_RCV_PSN.get32(context));
+        attrs.sq_psn = Psn::new(qpc::NEXT_SEND_PSN.get32(context));
         attrs.max_rd_atomic = 1 << byte(qpc::LOG_SRA_MAX);
         attrs.max_dest_rd_atomic = 1 << byte(qpc::LOG_RRA_MAX);
         attrs.min_rnr_timer = byte(qpc::MIN_RNR_NAK);
@@ -327,14 +293,62 @@ impl Firmware {
     pub(super) fn query_qp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let qpn = query_qp_in::QPN.get32(call.input);
         let qp = self.qps.get(&qpn).ok_or(Refusal::resource("no such queue pair"))?;
-        let (state, attrs) = self.hca.query_qp(qpn)?;
+        let (state, attrs) = self.hca.query_qp(Qpn(qpn))?;
         let out = query_qp_out::QPC.of_mut(call.output);
         out.copy_from_slice(&*qp.context);
         qpc::STATE.set(out, code(state, attrs.sq_draining).0.into());
-        qpc::NEXT_SEND_PSN.set(out, attrs.sq_psn.into());
-        qpc::NEXT_RCV_PSN.set(out, attrs.rq_psn.into());
+        qpc::NEXT_SEND_PSN.set(out, attrs.sq_psn.get().into());
+        qpc::NEXT_RCV_PSN.set(out, attrs.rq_psn.get().into());
         Ok(())
     }
+}
+
+/// Transport service, and the special QPN if it is one.
+fn service(context: &[u8]) -> Result<(Service, Option<u32>), Refusal> {
+    Ok(match ServiceType(qpc::ST.get(context) as u8) {
+        ServiceType::RC => (Service::Rc, None),
+        ServiceType::UC => (Service::Uc, None),
+        ServiceType::UD => (Service::Ud, None),
+        ServiceType::XRC => (Service::Xrc, None),
+        ServiceType::DCI => (Service::Dci, None),
+        ServiceType::QP0 => (Service::Ud, Some(0)),
+        ServiceType::QP1 => (Service::Ud, Some(1)),
+        ServiceType::REG_UMR => (Service::Umr, None),
+        _ => return Err(Refusal::param("no such transport here")),
+    })
+}
+
+/// Send ring, receive ring, and the number of the shared receive queue.
+type Queues = (Option<SqContext>, Option<RqContext>, Option<u32>);
+
+/// The receive ring comes first, the send ring behind it (`qp->sq.offset`).
+fn queues(context: &[u8], service: Service, rings: &Place<'_>) -> Result<Queues, Refusal> {
+    let mut srq = None;
+    let (rq, rq_bytes) = match qpc::RQ_TYPE.get(context) {
+        rq_type::REGULAR => {
+            let shift = qpc::LOG_RQ_STRIDE.get(context) + STRIDE_SHIFT;
+            let log_entries = qpc::LOG_RQ_SIZE.get(context);
+            let bytes = 1 << (log_entries + shift);
+            let region = rings.region(0, bytes)?;
+            let (log_entries, stride_shift) = (log_entries as u8, shift as u8);
+            (Some(RqContext { region, log_entries, stride_shift }), bytes)
+        }
+        rq_type::SHARED => {
+            // A target of XRC receives where each packet says.
+            srq = (service != Service::Xrc).then(|| qpc::SRQN_RMPN_XRQN.get32(context));
+            (None, 0)
+        }
+        rq_type::ZERO => (None, 0),
+        _ => return Err(Refusal::param("rq_type")),
+    };
+    let sq = if qpc::NO_SQ.is_set(context) {
+        None
+    } else {
+        let log_wqebbs = qpc::LOG_SQ_SIZE.get(context);
+        let region = rings.region(rq_bytes, WQEBB << log_wqebbs)?;
+        Some(SqContext { region, log_wqebbs: log_wqebbs as u8 })
+    };
+    Ok((sq, rq, srq))
 }
 
 /// The fields that a transition is about (qp.c, `opt_mask`, and IBTA 11.2.5.2's table of what each needs).

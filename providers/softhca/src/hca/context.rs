@@ -2,10 +2,12 @@
 //!
 //! The names follow the PRM contexts (mkc, cqc, qpc); the values are already decoded.
 
+use std::time::Duration;
+
 use super::dma::Region;
 use super::indirect::Indirect;
-use crate::wire::{Address, Transport};
-use std::time::Duration;
+use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
+use crate::wire::{Address, Psn, Transport};
 
 bitflags::bitflags! {
     /// Rights of a memory key, or of a QP as responder. Local read is always granted.
@@ -116,7 +118,7 @@ pub const ANY_QPN: u32 = 0x00ff_ffff;
 #[derive(Clone, Debug, Default)]
 pub struct MkeyContext {
     /// Protection domain.
-    pub pd: u32,
+    pub pd: Pdn,
     /// Address that WQEs and packets use for the first byte (0 for zero based).
     pub iova: u64,
     /// Bytes.
@@ -133,7 +135,7 @@ pub struct MkeyContext {
     /// There to be bound by a WQE, and of no use until then (mkc.free).
     pub free: bool,
     /// The one queue pair that may use the key, a window of type 2B; None is any (mkc.qpn).
-    pub qpn: Option<u32>,
+    pub qpn: Option<Qpn>,
     /// WQEs may change it (mkc.umr_en).
     pub umr: bool,
     /// Octowords of 16 bytes that WQEs may make the translation of: two addresses of pages each, or one part
@@ -153,7 +155,7 @@ pub struct CqContext {
     /// Bus address of 8 bytes: big-endian words SET_CI and ARM.
     pub doorbell_record: u64,
     /// UAR page whose offset 0x20 arms this CQ.
-    pub uar: u32,
+    pub uar: UarNumber,
     /// cqc.oi: write over unconsumed CQEs instead of failing.
     pub overrun_ignore: bool,
     /// An entry of 128 bytes is written whole: zeros before its 64 bytes.
@@ -182,6 +184,9 @@ pub struct SqContext {
     pub log_wqebbs: u8,
 }
 
+/// Log2 of the bytes that a receive WQE may have: one data segment to 64 of them.
+pub(crate) const STRIDE_SHIFTS: std::ops::RangeInclusive<u8> = 4..=10;
+
 /// A receive ring.
 #[derive(Clone, Debug)]
 pub struct RqContext {
@@ -197,7 +202,7 @@ pub struct RqContext {
 #[derive(Clone, Debug)]
 pub struct SrqContext {
     /// Protection domain of the buffers.
-    pub pd: u32,
+    pub pd: Pdn,
     /// The ring; starts at WQE 0, which is the head of the driver's list.
     pub region: Region,
     /// Log2 of the number of WQEs.
@@ -218,7 +223,7 @@ pub struct XrcSrq {
     /// XRC domain: only target QPs of the same one may use the SRQ.
     pub xrcd: u32,
     /// CQN for what lands here.
-    pub cq: u32,
+    pub cq: Cqn,
     /// Written to `srqn_uidx` of each CQE when `cqe_version` is 1.
     pub user_index: u32,
     /// 0 or 1.
@@ -231,23 +236,23 @@ pub struct QpContext {
     /// Transport service.
     pub service: Service,
     /// Protection domain.
-    pub pd: u32,
+    pub pd: Pdn,
     /// CQN for send completions.
-    pub send_cq: u32,
+    pub send_cq: Cqn,
     /// CQN for receive completions.
-    pub recv_cq: u32,
+    pub recv_cq: Cqn,
     /// Send ring; a QP without one sends nothing.
     pub sq: Option<SqContext>,
     /// Receive ring; a QP with neither this nor `srq` answers RNR to everything that needs a receive.
     pub rq: Option<RqContext>,
     /// SRQN to receive from, in place of `rq`.
-    pub srq: Option<u32>,
+    pub srq: Option<Srqn>,
     /// XRC domain of a target QP; 0 elsewhere.
     pub xrcd: u32,
     /// Bus address of 8 bytes: big-endian words RCV and SND.
     pub doorbell_record: u64,
     /// UAR page that rings this QP.
-    pub uar: u32,
+    pub uar: UarNumber,
     /// Written to `srqn_uidx` of each CQE when `cqe_version` is 1.
     pub user_index: u32,
     /// 0 or 1 (mlx5-abi.h, `cqe_version`).
@@ -259,7 +264,7 @@ pub struct QpContext {
     /// Receives what is addressed to this special QPN of the port, 0 or 1 (qpc.st of QP0, QP1). One QP each.
     pub special: Option<u32>,
     /// Source QPN in the datagrams that it sends, in place of its own (qpc.deth_sqpn).
-    pub deth_sqpn: Option<u32>,
+    pub deth_sqpn: Option<Qpn>,
     /// A driver's own: its WQEs may give keys pages, and change what users' may not (qpc.fre).
     pub privileged: bool,
     /// Set of counters that it is of (qpc.counter_set_id).
@@ -270,11 +275,11 @@ pub struct QpContext {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DctContext {
     /// Protection domain of what is written and read; receives are the SRQ's.
-    pub pd: u32,
+    pub pd: Pdn,
     /// CQN for what arrives.
-    pub cq: u32,
+    pub cq: Cqn,
     /// SRQN to receive from.
-    pub srq: u32,
+    pub srq: Srqn,
     /// What an initiator has to know.
     pub key: u64,
     /// Written to `srqn_uidx` of each CQE when `cqe_version` is 1.
@@ -347,15 +352,15 @@ pub struct QpAttrs {
     /// Rights of the peer: qpc.rre, rwe, rae.
     pub access: Access,
     /// QPN of the peer. From INIT2RTR on.
-    pub dest_qpn: u32,
+    pub dest_qpn: Qpn,
     /// Path to the peer. From INIT2RTR on.
     pub path: AddressVector,
     /// Path MTU. INIT2RTR.
     pub path_mtu: Mtu,
     /// INIT2RTR: first PSN expected. A query reports the next one expected.
-    pub rq_psn: u32,
+    pub rq_psn: Psn,
     /// RTR2RTS: first PSN to send. A query reports the next one.
-    pub sq_psn: u32,
+    pub sq_psn: Psn,
     /// READs and atomics outstanding as requester. RTR2RTS.
     pub max_rd_atomic: u8,
     /// READs and atomics taken as responder. INIT2RTR.

@@ -1,7 +1,9 @@
 //! What the HCA refuses, and what it reports by itself.
 
-use super::context::{DctState, QpState, QpTransition};
 use std::fmt;
+
+use super::context::{DctState, QpState, QpTransition};
+use crate::hca::number::{Cqn, Qpn, Srqn};
 
 /// Which kind of object a number was meant to name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,62 +94,62 @@ pub enum HcaEvent {
     /// An armed CQ got a CQE. Once for each arm.
     CqCompletion {
         /// The CQ.
-        cqn: u32,
+        cqn: Cqn,
     },
     /// A CQ overran; it takes no more CQEs.
     CqError {
         /// The CQ.
-        cqn: u32,
+        cqn: Cqn,
     },
     /// Local work queue catastrophic error: the rings or records cannot be used.
     QpFatal {
         /// The QP.
-        qpn: u32,
+        qpn: Qpn,
     },
     /// Invalid request local work queue error.
     QpRequestError {
         /// The QP.
-        qpn: u32,
+        qpn: Qpn,
     },
     /// Local access violation work queue error.
     QpAccessError {
         /// The QP.
-        qpn: u32,
+        qpn: Qpn,
     },
     /// First packet while in RTR.
     CommEstablished {
         /// The QP.
-        qpn: u32,
+        qpn: Qpn,
     },
     /// The send queue is drained (asked for by RTS2SQD).
     SqDrained {
         /// The QP.
-        qpn: u32,
+        qpn: Qpn,
     },
     /// Fewer WQEs are left in an SRQ than its limit. Once for each time the limit is set.
     SrqLimit {
         /// The SRQ.
-        srqn: u32,
+        srqn: Srqn,
     },
     /// An SRQ's ring could not be read; it gives no more receives.
     SrqError {
         /// The SRQ.
-        srqn: u32,
+        srqn: Srqn,
     },
     /// A QP in error took its last WQE from its SRQ, and completed it (IBTA 11.6.3.1).
     LastWqeReached {
         /// The QP.
-        qpn: u32,
+        qpn: Qpn,
     },
     /// A target of dynamic connections has nothing left to do, as it was asked.
     DctDrained {
         /// The target.
-        dctn: u32,
+        dctn: Qpn,
     },
     /// Somebody used another key than a target's. Once for each time it is asked for.
     DctKeyViolation {
         /// The target.
-        dctn: u32,
+        dctn: Qpn,
     },
 }
 
@@ -166,7 +168,7 @@ impl HcaEvent {
             | HcaEvent::QpAccessError { qpn }
             | HcaEvent::CommEstablished { qpn }
             | HcaEvent::SqDrained { qpn }
-            | HcaEvent::LastWqeReached { qpn } => Some(qpn),
+            | HcaEvent::LastWqeReached { qpn } => Some(qpn.0),
         }
     }
 }

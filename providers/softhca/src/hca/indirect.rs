@@ -1,5 +1,7 @@
 //! Keys made of parts of other keys (mkc.access_mode KLM).
 
+use crate::hca::number::Key;
+
 /// The parts, found by offset without a walk: a guest may make a list of thousands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Indirect {
@@ -15,7 +17,7 @@ pub struct Part {
     /// Bytes.
     pub len: u32,
     /// The key.
-    pub key: u32,
+    pub key: Key,
     /// Address in that key's numbering, in the first round.
     pub addr: u64,
     /// Bytes from one round to the next.
@@ -58,7 +60,7 @@ impl Indirect {
 
     /// Where the byte at `offset` is: key, address there, and bytes up to the part's end.
     #[must_use]
-    pub fn locate(&self, offset: u64) -> Option<(u32, u64, u64)> {
+    pub fn locate(&self, offset: u64) -> Option<(Key, u64, u64)> {
         let turn = offset.checked_div(self.round())?;
         if turn >= self.rounds {
             return None;
@@ -88,7 +90,7 @@ mod tests {
             rounds in 0u32..4,
         ) {
             let parts: Vec<_> = (0u32..).zip(&lens).zip(&strides)
-                .map(|((key, &len), &stride)| Part { len, key, addr: 1000 * u64::from(key), stride })
+                .map(|((key, &len), &stride)| Part { len, key: Key(key), addr: 1000 * u64::from(key), stride })
                 .collect();
             let mut walk = Vec::new();
             for round in 0..u64::from(rounds) {

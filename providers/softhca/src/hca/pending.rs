@@ -1,6 +1,6 @@
 //! What drivers have written for the device and it has not taken yet, copied out.
 
-use super::Hca;
+use super::device::Hca;
 use super::dma::{Dma, Region};
 
 /// A queue pair's rings and record.
@@ -42,12 +42,12 @@ pub struct PendingCq {
 impl Hca {
     /// The queue pairs, by number.
     pub fn pending_qps(&self) -> Vec<PendingQp> {
-        let dma = &*self.shared.dma;
+        let dma = &*self.common.dma;
         let all = self.qps.values().map(|qp| {
             let record = record(dma, qp.ctx.doorbell_record);
             let published = |word: usize| u16::from_be_bytes([record[word + 2], record[word + 3]]);
             PendingQp {
-                qpn: qp.qpn,
+                qpn: qp.qpn.0,
                 record,
                 send: qp.ctx.sq.as_ref().map(|sq| {
                     let size = (1 << sq.log_wqebbs, 64);
@@ -64,9 +64,9 @@ impl Hca {
 
     /// The completion queues, by number.
     pub fn pending_cqs(&self) -> Vec<PendingCq> {
-        let all = self.shared.cqs.cqs.iter().map(|(&cqn, cq)| PendingCq {
-            cqn,
-            record: record(&*self.shared.dma, cq.ctx.doorbell_record),
+        let all = self.common.cqs.cqs.iter().map(|(&cqn, cq)| PendingCq {
+            cqn: cqn.0,
+            record: record(&*self.common.dma, cq.ctx.doorbell_record),
         });
         all.collect()
     }

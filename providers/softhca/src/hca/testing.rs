@@ -1,16 +1,20 @@
 //! A rig for unit tests: hosts with memory, queue pairs driven by hand-written WQEs, and a clock
 //! that moves only when asked.
 
-use super::*;
-use crate::wire::{Fabric, Faults, Faulty, LinkControl};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
 use uverbs_mlx5_prm::cqe::{mlx5_cqe64, mlx5_err_cqe};
 use uverbs_mlx5_prm::ctrl::{FmCeSe, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg};
 use uverbs_mlx5_prm::data::{inline_bytes, mlx5_wqe_data_seg, mlx5_wqe_inline_seg};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::remote::{mlx5_wqe_atomic_seg, mlx5_wqe_raddr_seg};
 use zerocopy::{FromBytes, IntoBytes};
+
+use super::*;
+use crate::hca::number::{Cqn, Key, Pdn, Qpn, Srqn, UarNumber};
+use crate::wire::{Address, Fabric, Faults, Faulty, LinkControl, Psn, Wire};
 
 /// Host memory: words at made-up bus addresses.
 #[derive(Clone, Debug)]
@@ -115,8 +119,8 @@ impl Dma for Arena {
 /// Bytes of the registered buffer of each host, and the address that keys give its first byte.
 pub(crate) const BUF_LEN: u64 = 6 << 20;
 pub(crate) const IOVA: u64 = 0x7f12_3456_7000;
-pub(crate) const PD: u32 = 5;
-pub(crate) const UAR: u32 = 3;
+pub(crate) const PD: Pdn = Pdn(5);
+pub(crate) const UAR: UarNumber = UarNumber(3);
 const ARENA_LEN: usize = 8 << 20;
 
 /// One device and its memory.
@@ -127,7 +131,7 @@ pub(crate) struct Host {
     pub(crate) address: Address,
     pub(crate) link: LinkControl,
     /// Key over the buffer with all rights.
-    pub(crate) key: u32,
+    pub(crate) key: Key,
     pub(crate) buf: Region,
     next: u64,
 }
@@ -142,7 +146,7 @@ impl Hca {
     }
 
     pub(crate) fn set_min_ack_timeout(&mut self, code: u8) {
-        self.shared.config.min_ack_timeout = code;
+        self.common.config.min_ack_timeout = code;
     }
 }
 
@@ -173,7 +177,7 @@ impl Host {
     }
 
     /// Another key over the buffer.
-    pub(crate) fn key(&mut self, pd: u32, len: u64, access: Access) -> u32 {
+    pub(crate) fn key(&mut self, pd: Pdn, len: u64, access: Access) -> u32 {
         let region = self.buf.clone();
         let ctx = MkeyContext {
             pd,
@@ -184,7 +188,7 @@ impl Host {
             region,
             ..MkeyContext::default()
         };
-        self.hca.create_mkey(ctx).unwrap()
+        self.hca.create_mkey(ctx).unwrap().0
     }
 
     pub(crate) fn events(&mut self) -> Vec<HcaEvent> {
@@ -199,7 +203,7 @@ impl Host {
 /// A CQ as a driver sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct TestCq {
-    pub(crate) cqn: u32,
+    pub(crate) cqn: Cqn,
     pub(crate) addr: u64,
     pub(crate) log: u8,
     pub(crate) record: u64,
@@ -211,7 +215,7 @@ pub(crate) struct TestCq {
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     pub(crate) host: usize,
-    pub(crate) qpn: u32,
+    pub(crate) qpn: Qpn,
     pub(crate) send_cq: TestCq,
     pub(crate) recv_cq: TestCq,
     pub(crate) sq: u64,
@@ -227,7 +231,7 @@ pub(crate) struct End {
 #[derive(Clone, Debug)]
 pub(crate) struct TestSrq {
     pub(crate) host: usize,
-    pub(crate) srqn: u32,
+    pub(crate) srqn: Srqn,
     ring: u64,
     record: u64,
     posted: u16,
@@ -245,7 +249,7 @@ pub(crate) const RECV_SEGS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Got {
     pub(crate) kind: u8,
-    pub(crate) qpn: u32,
+    pub(crate) qpn: Qpn,
     pub(crate) sop: u8,
     pub(crate) counter: u16,
     pub(crate) bytes: u32,
@@ -254,7 +258,7 @@ pub(crate) struct Got {
     pub(crate) vendor: u8,
     pub(crate) solicited: bool,
     pub(crate) user_index: u32,
-    pub(crate) rqpn: u32,
+    pub(crate) rqpn: Qpn,
     /// Bits 31:24 of `flags_rqpn`.
     pub(crate) route: u8,
 }
@@ -268,7 +272,7 @@ pub(crate) struct Wr {
     pub(crate) remote: Option<(u64, u32)>,
     pub(crate) atomic: Option<(u64, u64)>,
     /// (offset in the buffer, bytes, key)
-    pub(crate) list: Vec<(u64, u32, u32)>,
+    pub(crate) list: Vec<(u64, u32, Key)>,
     pub(crate) inline: Option<Vec<u8>>,
     /// What the service wants behind the control segment.
     pub(crate) address: Vec<u8>,
@@ -298,15 +302,15 @@ impl Wr {
         self.imm = imm;
         self
     }
-    pub(crate) fn remote(mut self, offset: u64, rkey: u32) -> Wr {
-        self.remote = Some((IOVA + offset, rkey));
+    pub(crate) fn remote(mut self, offset: u64, rkey: Key) -> Wr {
+        self.remote = Some((IOVA + offset, rkey.0));
         self
     }
     pub(crate) fn atomic(mut self, swap_add: u64, compare: u64) -> Wr {
         self.atomic = Some((swap_add, compare));
         self
     }
-    pub(crate) fn seg(mut self, offset: u64, len: u32, key: u32) -> Wr {
+    pub(crate) fn seg(mut self, offset: u64, len: u32, key: Key) -> Wr {
         self.list.push((offset, len, key));
         self
     }
@@ -315,7 +319,7 @@ impl Wr {
         self
     }
 
-    pub(crate) fn bytes(&self, qpn: u32, index: u16) -> Vec<u8> {
+    pub(crate) fn bytes(&self, qpn: Qpn, index: u16) -> Vec<u8> {
         let mut body = self.address.clone();
         if let Some((va, rkey)) = self.remote {
             body.extend_from_slice(mlx5_wqe_raddr_seg::new(va, rkey).as_bytes());
@@ -330,11 +334,11 @@ impl Wr {
             body.resize(end, 0);
         }
         for &(offset, len, key) in &self.list {
-            body.extend_from_slice(mlx5_wqe_data_seg::new(len, key, IOVA + offset).as_bytes());
+            body.extend_from_slice(mlx5_wqe_data_seg::new(len, key.0, IOVA + offset).as_bytes());
         }
         let ds = body.len() / 16 + 1;
         let word0 = OpmodIdxOpcode::ZERO.with_wqe_index(index).with_opcode(self.opcode.0);
-        let word1 = QpnDs::ZERO.with_qpn(qpn).with_ds(ds as u8);
+        let word1 = QpnDs::ZERO.with_qpn(qpn.0).with_ds(ds as u8);
         let ctrl = mlx5_wqe_ctrl_seg::new(word0, word1, self.flags, self.imm);
         [ctrl.as_bytes(), &body].concat()
     }
@@ -359,9 +363,9 @@ pub(crate) struct Setup {
     pub(crate) cq_log: u8,
     pub(crate) cqe_size: u32,
     pub(crate) service: Service,
-    pub(crate) srq: Option<u32>,
+    pub(crate) srq: Option<Srqn>,
     pub(crate) xrcd: u32,
-    pub(crate) pd: u32,
+    pub(crate) pd: Pdn,
     pub(crate) special: Option<u32>,
 }
 
@@ -370,8 +374,8 @@ impl Default for Setup {
         let attrs = QpAttrs {
             access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
             path_mtu: Mtu::B1024,
-            rq_psn: 0x1234,
-            sq_psn: 0x1234,
+            rq_psn: Psn::new(0x1234),
+            sq_psn: Psn::new(0x1234),
             max_rd_atomic: 4,
             max_dest_rd_atomic: 4,
             min_rnr_timer: 1,
@@ -437,8 +441,8 @@ impl Rig {
                 let pages = (0..BUF_LEN >> 12).rev().map(|page| BASE + (page << 12)).collect();
                 let buf = Region::Pages { page_shift: 12, offset: 0, pages, len: BUF_LEN };
                 let next = BASE + BUF_LEN;
-                let mut host = Host { hca, arena, address, link, key: 0, buf, next };
-                host.key = host.key(PD, BUF_LEN, Access::all());
+                let mut host = Host { hca, arena, address, link, key: Key(0), buf, next };
+                host.key = Key(host.key(PD, BUF_LEN, Access::all()));
                 host
             })
             .collect();
@@ -503,7 +507,7 @@ impl Rig {
             scatter_to_cqe: false,
             sq_sig_all: false,
             special: setup.special,
-            deth_sqpn: setup.special,
+            deth_sqpn: setup.special.map(Qpn),
             privileged: setup.service == Service::Umr,
             counter_set: 0,
         };
@@ -516,7 +520,7 @@ impl Rig {
     pub(crate) fn connect(&mut self, end: &End, peer: (usize, u32), attrs: &QpAttrs) {
         let (src, dst) = (self.hosts[end.host].address, self.hosts[peer.0].address);
         let path = AddressVector { src, dst, ..AddressVector::default() };
-        let attrs = QpAttrs { dest_qpn: peer.1, path, ..*attrs };
+        let attrs = QpAttrs { dest_qpn: Qpn(peer.1), path, ..*attrs };
         let hca = &mut self.hosts[end.host].hca;
         for to in [QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts] {
             hca.modify_qp(end.qpn, to, &attrs).unwrap();
@@ -527,8 +531,8 @@ impl Rig {
     pub(crate) fn pair(&mut self, setup: &Setup) -> (End, End) {
         let last = self.hosts.len() - 1;
         let (a, b) = (self.end(0, setup), self.end(last, setup));
-        self.connect(&a, (last, b.qpn), &setup.attrs);
-        self.connect(&b, (0, a.qpn), &setup.attrs);
+        self.connect(&a, (last, b.qpn.0), &setup.attrs);
+        self.connect(&b, (0, a.qpn.0), &setup.attrs);
         (a, b)
     }
 
@@ -555,7 +559,7 @@ impl Rig {
         let host = &mut self.hosts[end.host];
         host.store(end.record + 4, end.posted.into());
         let index = u64::from(end.posted.wrapping_sub(1));
-        let value = index << 40 | u64::from(end.qpn) << 8 | 1;
+        let value = index << 40 | u64::from(end.qpn.0) << 8 | 1;
         host.hca.doorbell(UAR, 0x800, value);
     }
 
@@ -566,10 +570,10 @@ impl Rig {
     }
 
     /// Posts a receive of at most RECV_SEGS pieces (offset, bytes, key).
-    pub(crate) fn receive(&mut self, end: &mut End, list: &[(u64, u32, u32)]) {
+    pub(crate) fn receive(&mut self, end: &mut End, list: &[(u64, u32, Key)]) {
         let mut bytes = Vec::new();
         for &(offset, len, key) in list {
-            bytes.extend_from_slice(mlx5_wqe_data_seg::new(len, key, IOVA + offset).as_bytes());
+            bytes.extend_from_slice(mlx5_wqe_data_seg::new(len, key.0, IOVA + offset).as_bytes());
         }
         if list.len() < RECV_SEGS {
             bytes.extend_from_slice(mlx5_wqe_data_seg::TERMINATOR.as_bytes());
@@ -604,11 +608,11 @@ impl Rig {
     }
 
     /// Posts a receive; gives its slot.
-    pub(crate) fn receive_shared(&mut self, srq: &mut TestSrq, list: &[(u64, u32, u32)]) -> u16 {
+    pub(crate) fn receive_shared(&mut self, srq: &mut TestSrq, list: &[(u64, u32, Key)]) -> u16 {
         let at = srq.ring + u64::from(srq.head) * SRQ_STRIDE;
         let mut bytes = Vec::new();
         for &(offset, len, key) in list {
-            bytes.extend_from_slice(mlx5_wqe_data_seg::new(len, key, IOVA + offset).as_bytes());
+            bytes.extend_from_slice(mlx5_wqe_data_seg::new(len, key.0, IOVA + offset).as_bytes());
         }
         bytes.extend_from_slice(mlx5_wqe_data_seg::TERMINATOR.as_bytes());
         let host = &self.hosts[srq.host];
@@ -675,7 +679,7 @@ impl Rig {
         let failed = kind >= 13;
         Some(Got {
             kind,
-            qpn: cqe.sop_drop_qpn.get() & 0xff_ffff,
+            qpn: Qpn(cqe.sop_drop_qpn.get() & 0xff_ffff),
             sop: (cqe.sop_drop_qpn.get() >> 24) as u8,
             counter: cqe.wqe_counter.get(),
             bytes: if failed { 0 } else { cqe.byte_cnt.get() },
@@ -684,7 +688,7 @@ impl Rig {
             vendor: if failed { err.vendor_err_synd } else { 0 },
             solicited: op_own & 2 != 0,
             user_index: cqe.srqn_uidx.get(),
-            rqpn: cqe.flags_rqpn.get() & 0xff_ffff,
+            rqpn: Qpn(cqe.flags_rqpn.get() & 0xff_ffff),
             route: (cqe.flags_rqpn.get() >> 24) as u8,
         })
     }

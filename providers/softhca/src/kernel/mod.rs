@@ -34,6 +34,8 @@ pub(crate) use crate::board::profile;
 use self::state::device::Owner;
 use self::state::file::File;
 use crate::hca::HcaEvent;
+use crate::hca::number::Qpn;
+use crate::hca::number::UarNumber;
 
 /// The device and its open files.
 #[derive(Debug)]
@@ -99,7 +101,7 @@ impl Kernel {
         let Device { hca, uars, .. } = &mut self.device;
         uars.scan(|uar, offset, value| {
             busy = true;
-            hca.doorbell(uar, offset, value);
+            hca.doorbell(UarNumber(uar), offset, value);
         });
         busy |= self.device.hca.step(now);
         busy |= self.deliver();
@@ -141,7 +143,7 @@ impl Kernel {
         any
     }
 
-    fn qp_event(&self, qpn: u32, event_type: u32) -> (Option<&Owner>, Option<u32>) {
+    fn qp_event(&self, qpn: Qpn, event_type: u32) -> (Option<&Owner>, Option<u32>) {
         (self.device.qp_owners.get(&qpn), Some(event_type))
     }
 

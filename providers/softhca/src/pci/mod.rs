@@ -27,6 +27,7 @@ use crate::board::bar::{self, FIRST_UAR, PAGE};
 use crate::board::memory::{DeviceMemory, WithDeviceMemory};
 use crate::board::profile::Profile;
 use crate::firmware::Firmware;
+use crate::hca::number::UarNumber;
 use crate::hca::{Dma, Hca, HcaConfig, HcaStats, LinkLayer, Mtu};
 use crate::wire::{Fabric, Wire};
 
@@ -205,7 +206,7 @@ impl PciHca {
     fn doorbell(&mut self, at: u64, value: u64) {
         let (page, offset) = (at / PAGE, (at % PAGE) as u32);
         self.trace.line(format_args!("doorbell uar={page:#x} +{offset:#x} {value:#018x}"));
-        self.firmware.hca.doorbell(page as u32, offset, value);
+        self.firmware.hca.doorbell(UarNumber(page as u32), offset, value);
     }
 
     /// Runs the commands whose entries `slots` names.

@@ -11,6 +11,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 
 use crate::hca::{Dma, DmaFault};
 use crate::memory::ProcessDma;
@@ -52,6 +53,12 @@ impl GuestMemory {
         let seals = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS)?);
         if !seals.contains(SealFlag::F_SEAL_SHRINK) {
             return Err(invalid("a file that may shrink"));
+        }
+        // A hole punched into huge pages gives back their reservation, and the next access may find none: a signal, too.
+        // A hole in other memory reads as zeros and is filled by the next store (fallocate(2); Linux
+        // `Documentation/mm/hugetlbfs_reserv.rst`).
+        if fstatfs(&file)?.filesystem_type() == HUGETLBFS_MAGIC {
+            return Err(invalid("a file of huge pages"));
         }
         let end = offset.checked_add(len).ok_or(invalid("a range beyond the end"))?;
         if file.metadata()?.len() < end {
@@ -192,6 +199,7 @@ impl Dma for GuestMemory {
 
 #[cfg(test)]
 mod tests {
+    use nix::fcntl::{FallocateFlags, fallocate};
     use nix::sys::memfd::{MFdFlags, memfd_create};
     use proptest::prelude::*;
 
@@ -272,6 +280,44 @@ mod tests {
             assert!(memory.map(0, PAGE, file.into(), 0).is_err());
         }
         memory.map(0, PAGE, file(1), 0).unwrap();
+    }
+
+    /// The seals keep a client from cutting the file; punching holes they allow.
+    #[test]
+    fn a_hole_reads_as_zeros_and_is_filled_by_the_next_store() {
+        let memory = GuestMemory::default();
+        let ours = file(4);
+        memory.map(0x1_0000, 4 * PAGE, ours.try_clone().unwrap(), 0).unwrap();
+        memory.write(0x1_0000, &[7; 4 * PAGE as usize]).unwrap();
+        let ours = File::from(ours);
+        assert_eq!(
+            ours.set_len(PAGE).unwrap_err().raw_os_error(),
+            Some(libc::EPERM),
+            "it can't be cut under the mapping"
+        );
+        let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        fallocate(&ours, hole, PAGE.cast_signed(), 2 * PAGE.cast_signed()).unwrap();
+        let mut back = [1; 4 * PAGE as usize];
+        memory.read(0x1_0000, &mut back).unwrap();
+        let (first, last) = (PAGE as usize, 3 * PAGE as usize);
+        assert!(back[..first].iter().chain(&back[last..]).all(|byte| *byte == 7));
+        assert!(back[first..last].iter().all(|byte| *byte == 0));
+        memory.store_u32(0x1_0000 + PAGE, 5).unwrap();
+        assert_eq!(memory.load_u32(0x1_0000 + PAGE), Ok(5));
+        assert_eq!(memory.fetch_update_u64(0x1_0000 + 2 * PAGE, &mut |old| old + 1), Ok(0));
+    }
+
+    #[test]
+    fn files_of_huge_pages_are_refused() {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_HUGETLB;
+        let file = match memfd_create("guest", flags) {
+            Ok(file) => File::from(file),
+            Err(error) => return eprintln!("skipped: no memfd of huge pages here: {error}"),
+        };
+        file.set_len(1 << 30).unwrap();
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
+        let refused = GuestMemory::default().map(0, PAGE, file.into(), 0).unwrap_err();
+        assert_eq!(refused.to_string(), "a file of huge pages");
     }
 
     /// On a file system, where there are no seals.

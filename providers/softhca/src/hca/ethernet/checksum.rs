@@ -8,7 +8,7 @@ const TCP_FIELD: usize = 16;
 const UDP_FIELD: usize = 6;
 
 /// Sum of 16-bit words in one's complement; a last odd byte is the high one of a word.
-pub(super) fn sum(bytes: &[u8]) -> u16 {
+pub(crate) fn sum(bytes: &[u8]) -> u16 {
     let (words, rest) = bytes.as_chunks::<2>();
     let tail = rest.first().map_or(0, |&last| u64::from(last) << 8);
     // 2^48 words fit.
@@ -37,15 +37,15 @@ fn segment_sum(frame: &[u8], ip: &Ip) -> u16 {
 
 /// Which checksums are right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(crate) struct Verdict {
     /// IPv4's; IPv6 has none that could be wrong.
-    pub(super) l3: bool,
+    pub(crate) l3: bool,
     /// TCP's or UDP's.
-    pub(super) l4: bool,
+    pub(crate) l4: bool,
 }
 
 /// Looks at the checksums of a frame.
-pub(super) fn verify(frame: &[u8], headers: &Headers) -> Verdict {
+pub(crate) fn verify(frame: &[u8], headers: &Headers) -> Verdict {
     let Some(ip) = &headers.ip else { return Verdict::default() };
     let header = frame.get(ip.at..ip.payload).unwrap_or_default();
     let l3 = ip.v6 || sum(header) == 0xffff;
@@ -59,7 +59,7 @@ pub(super) fn verify(frame: &[u8], headers: &Headers) -> Verdict {
 }
 
 /// Computes checksums, whatever stands in their places.
-pub(super) fn fill(frame: &mut [u8], l3: bool, l4: bool) {
+pub(crate) fn fill(frame: &mut [u8], l3: bool, l4: bool) {
     let Some(ip) = Headers::parse(frame).ip else { return };
     if l3 && !ip.v6 {
         put(frame, ip.at + IPV4_FIELD, 0);

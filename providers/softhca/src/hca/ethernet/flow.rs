@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::matching::{Mask, Param};
-use super::steering::Wrong;
+use super::wrong::Wrong;
 
 /// Log2 of the entries of a table.
 pub(crate) const LOG_MAX_SIZE: u8 = 20;
@@ -56,11 +56,11 @@ pub(crate) struct EntryContext {
 
 impl EntryContext {
     /// Destinations and counters.
-    pub(super) fn listed(&self) -> usize {
+    pub(crate) fn listed(&self) -> usize {
         self.destinations.len() + self.counters.len()
     }
 
-    pub(super) fn change(&mut self, change: Change, to: EntryContext) {
+    pub(crate) fn change(&mut self, change: Change, to: EntryContext) {
         if change.tag {
             self.tag = to.tag;
         }
@@ -82,8 +82,8 @@ pub(crate) struct Change {
 }
 
 #[derive(Debug)]
-pub(super) struct Table {
-    pub(super) context: TableContext,
+pub(crate) struct Table {
+    pub(crate) context: TableContext,
     /// By first entry.
     groups: BTreeMap<u32, Group>,
 }
@@ -105,22 +105,22 @@ struct Entry {
 }
 
 impl Table {
-    pub(super) fn new(context: TableContext) -> Result<Table, Wrong> {
+    pub(crate) fn new(context: TableContext) -> Result<Table, Wrong> {
         if context.log_size > LOG_MAX_SIZE {
             return Err(Wrong::Param("size of a flow table"));
         }
         Ok(Table { context, groups: BTreeMap::new() })
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    pub(super) fn groups(&self) -> usize {
+    pub(crate) fn groups(&self) -> usize {
         self.groups.len()
     }
 
-    pub(super) fn add_group(
+    pub(crate) fn add_group(
         &mut self,
         number: u32,
         context: GroupContext<'_>,
@@ -139,7 +139,7 @@ impl Table {
         Ok(())
     }
 
-    pub(super) fn remove_group(&mut self, number: u32) -> Result<(), Wrong> {
+    pub(crate) fn remove_group(&mut self, number: u32) -> Result<(), Wrong> {
         let found = self.groups.iter().find(|(_, group)| group.number == number);
         let (&first, group) = found.ok_or(Wrong::Missing("no such flow group"))?;
         if !group.entries.is_empty() {
@@ -154,7 +154,7 @@ impl Table {
         before.filter(|group| group.last >= index).ok_or(Wrong::Missing("no such flow group"))
     }
 
-    pub(super) fn add_entry(
+    pub(crate) fn add_entry(
         &mut self,
         group: u32,
         index: u32,
@@ -175,12 +175,12 @@ impl Table {
     }
 
     /// What an entry does.
-    pub(super) fn entry(&mut self, index: u32) -> Result<&mut EntryContext, Wrong> {
+    pub(crate) fn entry(&mut self, index: u32) -> Result<&mut EntryContext, Wrong> {
         let entry = self.group_of(index)?.entries.get_mut(&index);
         Ok(&mut entry.ok_or(Wrong::Missing("no such flow entry"))?.context)
     }
 
-    pub(super) fn remove_entry(&mut self, index: u32) -> Result<EntryContext, Wrong> {
+    pub(crate) fn remove_entry(&mut self, index: u32) -> Result<EntryContext, Wrong> {
         let group = self.group_of(index)?;
         let entry = group.entries.remove(&index).ok_or(Wrong::Missing("no such flow entry"))?;
         if let Some(numbers) = group.by_value.get_mut(&entry.value) {
@@ -193,7 +193,7 @@ impl Table {
     }
 
     /// The entry that decides.
-    pub(super) fn find(&self, param: &Param) -> Option<&EntryContext> {
+    pub(crate) fn find(&self, param: &Param) -> Option<&EntryContext> {
         self.groups.values().find_map(|group| {
             let index = group.by_value.get(&group.mask.of(param))?.first()?;
             group.entries.get(index).map(|entry| &entry.context)

@@ -9,17 +9,17 @@ const SVLAN: u16 = 0x88a8;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 /// Protocols (IANA).
-pub(super) const TCP: u8 = 6;
-pub(super) const UDP: u8 = 17;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
 const ESP: u8 = 50;
 const AH: u8 = 51;
 /// Bytes of headers without options.
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
-pub(super) const TCP_LEN: usize = 20;
-pub(super) const UDP_LEN: usize = 8;
+pub(crate) const TCP_LEN: usize = 20;
+pub(crate) const UDP_LEN: usize = 8;
 /// Bytes of a VLAN tag.
-pub(super) const TAG: usize = 4;
+pub(crate) const TAG: usize = 4;
 /// Extension headers of IPv6 that are stepped over: hop by hop, routing, destination options (RFC 8200).
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 const FRAGMENT: u8 = 44;
@@ -28,59 +28,59 @@ const MAX_EXTENSIONS: usize = 8;
 
 /// A VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tag {
+pub(crate) struct Tag {
     /// A service provider's, else a customer's.
-    pub(super) service: bool,
+    pub(crate) service: bool,
     /// Priority, CFI and VLAN.
-    pub(super) tci: u16,
+    pub(crate) tci: u16,
 }
 
 /// An Ethernet header with up to two tags, and what follows it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Headers {
-    pub(super) dmac: [u8; 6],
-    pub(super) smac: [u8; 6],
-    pub(super) tags: [Option<Tag>; 2],
+pub(crate) struct Headers {
+    pub(crate) dmac: [u8; 6],
+    pub(crate) smac: [u8; 6],
+    pub(crate) tags: [Option<Tag>; 2],
     /// Of what follows the tags.
-    pub(super) ethertype: u16,
-    pub(super) ip: Option<Ip>,
+    pub(crate) ethertype: u16,
+    pub(crate) ip: Option<Ip>,
 }
 
 /// An IP header, extensions included.
 #[derive(Clone, Debug)]
-pub(super) struct Ip {
-    pub(super) v6: bool,
+pub(crate) struct Ip {
+    pub(crate) v6: bool,
     /// Where it starts, where what it carries starts, and where that ends.
-    pub(super) at: usize,
-    pub(super) payload: usize,
-    pub(super) end: usize,
+    pub(crate) at: usize,
+    pub(crate) payload: usize,
+    pub(crate) end: usize,
     /// It says that it is longer than its frame.
-    pub(super) cut: bool,
+    pub(crate) cut: bool,
     /// An IPv4 address is the last four bytes.
-    pub(super) src: [u8; 16],
-    pub(super) dst: [u8; 16],
+    pub(crate) src: [u8; 16],
+    pub(crate) dst: [u8; 16],
     /// DSCP and ECN.
-    pub(super) class: u8,
-    pub(super) flow_label: u32,
-    pub(super) ttl: u8,
-    pub(super) protocol: u8,
-    pub(super) fragment: bool,
-    pub(super) l4: Option<L4>,
+    pub(crate) class: u8,
+    pub(crate) flow_label: u32,
+    pub(crate) ttl: u8,
+    pub(crate) protocol: u8,
+    pub(crate) fragment: bool,
+    pub(crate) l4: Option<L4>,
     /// Index of an IPsec association (RFC 4302, RFC 4303).
-    pub(super) spi: Option<u32>,
+    pub(crate) spi: Option<u32>,
 }
 
 /// Ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct L4 {
+pub(crate) struct L4 {
     /// TCP, else UDP.
-    pub(super) tcp: bool,
-    pub(super) src: u16,
-    pub(super) dst: u16,
+    pub(crate) tcp: bool,
+    pub(crate) src: u16,
+    pub(crate) dst: u16,
     /// Flags of TCP: nine bits.
-    pub(super) flags: u16,
+    pub(crate) flags: u16,
     /// Bytes of the header.
-    pub(super) len: usize,
+    pub(crate) len: usize,
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -89,7 +89,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 
 impl Headers {
     /// Of the first 14 bytes of `frame`, and of as much as there is behind them.
-    pub(super) fn parse(frame: &[u8]) -> Headers {
+    pub(crate) fn parse(frame: &[u8]) -> Headers {
         let mut headers = Headers::default();
         let Some(start) = frame.first_chunk::<HEADER>() else { return headers };
         headers.dmac.copy_from_slice(&start[..6]);
@@ -115,7 +115,7 @@ impl Headers {
     }
 
     /// Whether it goes to one station.
-    pub(super) fn is_unicast(&self) -> bool {
+    pub(crate) fn is_unicast(&self) -> bool {
         self.dmac[0] & 1 == 0
     }
 }

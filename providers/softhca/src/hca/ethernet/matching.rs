@@ -1,6 +1,7 @@
 //! What an entry is compared with: a frame in the form of `fte_match_param`, and masks over it.
 
 use std::sync::LazyLock;
+
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{fte_match_param, fte_match_set_lyr_2_4, fte_match_set_misc};
 
@@ -10,7 +11,7 @@ use super::headers::{Headers, Tag};
 pub(crate) const MATCH_LEN: usize = fte_match_param::SIZE;
 
 /// A frame, or which bits of one count.
-pub(super) type Param = [u8; MATCH_LEN];
+pub(crate) type Param = [u8; MATCH_LEN];
 
 /// The bits that this device compares.
 static KNOWN: LazyLock<Param> = LazyLock::new(|| {
@@ -77,7 +78,7 @@ fn mac(bytes: &mut [u8], [high, low]: [Field; 2], mac: [u8; 6]) {
 }
 
 /// The frame as the tables see it. What it hasn't is zero.
-pub(super) fn param(headers: &Headers) -> Param {
+pub(crate) fn param(headers: &Headers) -> Param {
     let mut param = [0; MATCH_LEN];
     {
         use fte_match_set_lyr_2_4::*;
@@ -126,14 +127,14 @@ pub(super) fn param(headers: &Headers) -> Param {
 
 /// The bytes of a frame that a group compares, so that what it keeps of an entry is short.
 #[derive(Clone, Debug)]
-pub(super) struct Mask {
+pub(crate) struct Mask {
     bytes: Vec<(usize, u8)>,
 }
 
 impl Mask {
     /// `criteria` as the group gives them, `enable` for the parts of them that count (`match_criteria_enable`, a bit for each
     /// 64 bytes). None if one is about what this device doesn't compare.
-    pub(super) fn new(criteria: &Param, enable: u8) -> Option<Mask> {
+    pub(crate) fn new(criteria: &Param, enable: u8) -> Option<Mask> {
         let part = fte_match_param::OUTER_HEADERS.len();
         let counts =
             |at: usize| enable.checked_shr((at / part) as u32).is_some_and(|bits| bits & 1 != 0);
@@ -143,7 +144,7 @@ impl Mask {
     }
 
     /// What counts of `param`.
-    pub(super) fn of(&self, param: &Param) -> Box<[u8]> {
+    pub(crate) fn of(&self, param: &Param) -> Box<[u8]> {
         self.bytes.iter().map(|&(at, bits)| param[at] & bits).collect()
     }
 }

@@ -43,13 +43,13 @@ pub(crate) struct HashContext {
 
 /// Number of a packet, and what of it went in, for `rss_hash_result` and `rss_hash_type` of its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) struct Hash {
-    pub(super) value: u32,
-    pub(super) kind: u8,
+pub(crate) struct Hash {
+    pub(crate) value: u32,
+    pub(crate) kind: u8,
 }
 
 impl HashContext {
-    pub(super) fn of(&self, headers: &Headers) -> Hash {
+    pub(crate) fn of(&self, headers: &Headers) -> Hash {
         let ip = headers.ip.as_ref().filter(|ip| ip.v6 == self.selector.ipv6);
         let Some(ip) = ip.filter(|_| self.function != HashFunction::None) else {
             return Hash::default();

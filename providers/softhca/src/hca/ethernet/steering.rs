@@ -7,6 +7,7 @@ use super::headers::Headers;
 use super::matching::{self, Param};
 use super::rss::Hash;
 use super::tir::{Spread, TirContext};
+use super::wrong::Wrong;
 
 /// Entries of all tables together.
 pub(crate) const MAX_ENTRIES: usize = 1 << 16;
@@ -23,17 +24,6 @@ const MAX_COPIES: usize = 1 << 10;
 /// Bytes of the longest frame before a driver sets a size.
 const FRAME_LIMIT: usize = 10 << 10;
 
-/// Why something was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wrong {
-    /// There is no such thing.
-    Missing(&'static str),
-    Param(&'static str),
-    /// Something else hangs on it.
-    Busy(&'static str),
-    Limit(&'static str),
-}
-
 /// What there is to know of a receive queue beyond its ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueOptions {
@@ -43,20 +33,20 @@ pub(crate) struct QueueOptions {
 
 /// What a counter counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Traffic {
+pub(crate) struct FlowCount {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
 }
 
 /// A frame for a receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Copy {
-    pub(super) rqn: u32,
-    pub(super) tag: u32,
-    pub(super) hash: Hash,
+pub(crate) struct Delivery {
+    pub(crate) rqn: u32,
+    pub(crate) tag: u32,
+    pub(crate) hash: Hash,
 }
 
-/// See above. Numbers are the caller's.
+/// Receive steering state. The caller assigns the numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
     tables: BTreeMap<u32, Table>,
@@ -65,7 +55,7 @@ pub(crate) struct Steering {
     entries: usize,
     /// Destinations and counters of entries, and places in tables of queues.
     listed: usize,
-    counters: BTreeMap<u32, Traffic>,
+    counters: BTreeMap<u32, FlowCount>,
     tirs: BTreeMap<u32, TirContext>,
     /// Tables of queues.
     spreads: BTreeMap<u32, Vec<u32>>,
@@ -81,7 +71,7 @@ impl Steering {
         self.frame_limit = Some(bytes);
     }
 
-    pub(super) fn frame_limit(&self) -> usize {
+    pub(crate) fn frame_limit(&self) -> usize {
         self.frame_limit.unwrap_or(FRAME_LIMIT)
     }
 
@@ -103,7 +93,7 @@ impl Steering {
         self.queues.remove(&rqn);
     }
 
-    pub(super) fn strips_vlan(&self, rqn: u32) -> bool {
+    pub(crate) fn strips_vlan(&self, rqn: u32) -> bool {
         self.queues.get(&rqn).is_some_and(|options| options.strips_vlan)
     }
 
@@ -155,10 +145,10 @@ impl Steering {
     }
 
     pub(crate) fn add_counter(&mut self, number: u32) {
-        self.counters.insert(number, Traffic::default());
+        self.counters.insert(number, FlowCount::default());
     }
 
-    pub(crate) fn counter(&mut self, number: u32) -> Result<&mut Traffic, Wrong> {
+    pub(crate) fn counter(&mut self, number: u32) -> Result<&mut FlowCount, Wrong> {
         self.counters.get_mut(&number).ok_or(Wrong::Missing("no such flow counter"))
     }
 
@@ -304,7 +294,12 @@ impl Steering {
 
     /// Who gets a frame of `len` bytes that came from send queue `sqn` of this device, or by the wire. What was destroyed although something leads there
     /// takes nothing.
-    pub(super) fn route(&mut self, headers: &Headers, len: usize, sqn: Option<u32>) -> Vec<Copy> {
+    pub(crate) fn route(
+        &mut self,
+        headers: &Headers,
+        len: usize,
+        sqn: Option<u32>,
+    ) -> Vec<Delivery> {
         let domain = sqn.and_then(|sqn| self.domains.get(&sqn).copied());
         let param = matching::param(headers);
         let mut copies = Vec::new();
@@ -344,7 +339,7 @@ impl Steering {
         copies
     }
 
-    fn copy(&self, headers: &Headers, domain: Option<u32>, tir: u32, tag: u32) -> Option<Copy> {
+    fn copy(&self, headers: &Headers, domain: Option<u32>, tir: u32, tag: u32) -> Option<Delivery> {
         let tir = self.tirs.get(&tir).filter(|tir| tir.hears(domain, headers))?;
         let hash = tir.hash(headers);
         let rqn = match tir.spread {
@@ -355,6 +350,6 @@ impl Steering {
                 *queues.get(hash.value as usize % queues.len())?
             }
         };
-        self.queues.contains_key(&rqn).then_some(Copy { rqn, tag, hash })
+        self.queues.contains_key(&rqn).then_some(Delivery { rqn, tag, hash })
     }
 }

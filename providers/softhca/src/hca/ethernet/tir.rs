@@ -2,7 +2,7 @@
 
 use super::headers::Headers;
 use super::rss::{FIELDS, Hash, HashContext};
-use super::steering::Wrong;
+use super::wrong::Wrong;
 
 /// Where a TIR's frames go (`disp_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) struct TirContext {
 }
 
 impl TirContext {
-    pub(super) fn check(&self) -> Result<(), Wrong> {
+    pub(crate) fn check(&self) -> Result<(), Wrong> {
         match self.hash.selector.fields & !FIELDS {
             0 => Ok(()),
             _ => Err(Wrong::Param("no such hash field")),
@@ -34,12 +34,12 @@ impl TirContext {
     }
 
     /// Whether it takes a frame from a queue of `domain`.
-    pub(super) fn hears(&self, domain: Option<u32>, headers: &Headers) -> bool {
+    pub(crate) fn hears(&self, domain: Option<u32>, headers: &Headers) -> bool {
         domain != Some(self.domain)
             || if headers.is_unicast() { self.hears_own_unicast } else { self.hears_own_multicast }
     }
 
-    pub(super) fn hash(&self, headers: &Headers) -> Hash {
+    pub(crate) fn hash(&self, headers: &Headers) -> Hash {
         self.hash.of(headers)
     }
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use uverbs_mlx5_prm::ctrl::FmCeSe;
+use uverbs_mlx5_prm::opcode::Opcode;
+
+use crate::hca::number::{Key, Pdn};
 use crate::hca::testing::*;
 use crate::hca::{Access, Dma, HcaConfig, QpState};
 use crate::wire::Faults;
-use uverbs_mlx5_prm::ctrl::FmCeSe;
-use uverbs_mlx5_prm::opcode::Opcode;
 
 const SRC: u64 = 0x1003;
 const DST: u64 = 0x30_0005;
@@ -16,7 +18,7 @@ const OPCODE: u8 = 0x65;
 const LENGTH: u8 = 0x66;
 
 /// Offset, bytes, key.
-type Piece = (u64, u32, u32);
+type Piece = (u64, u32, Key);
 
 /// Posts a copy from the first piece to the second.
 fn post(rig: &mut Rig, end: &mut End, pieces: &[Piece], opmod: u8) {
@@ -99,17 +101,23 @@ fn copies_that_are_refused() {
     assert_eq!(wrong(&|rig| (three(rig), 1)), (2, SEGMENTS));
     assert_eq!(wrong(&|rig| (pair(key(rig), 64, 64), 2)), (2, OPCODE));
     // The target may not be written; it is of another domain; either key is nobody's.
-    let other = |pd: u32, access| {
+    let other = |pd: Pdn, access| {
         move |rig: &mut Rig| {
             let other = rig.hosts[0].key(pd, 1 << 22, access);
-            (vec![(SRC, 64, rig.hosts[0].key), (DST, 64, other)], 1)
+            (vec![(SRC, 64, rig.hosts[0].key), (DST, 64, Key(other))], 1)
         }
     };
     let pd = Setup::default().pd;
     assert_eq!(wrong(&other(pd, Access::REMOTE_READ)).0, 4);
-    assert_eq!(wrong(&other(pd + 1, Access::all())).0, 4);
-    assert_eq!(wrong(&|rig| (vec![(SRC, 64, 0x00de_ad00), (DST, 64, key(rig))], 1)).0, 4);
-    assert_eq!(wrong(&|rig| (vec![(SRC, 64, key(rig)), (DST, 64, 0x00de_ad00)], 1)).0, 4);
+    assert_eq!(wrong(&other(Pdn(pd.0 + 1), Access::all())).0, 4);
+    assert_eq!(
+        wrong(&|rig| (vec![(SRC, 64, Key(0x00de_ad00)), (DST, 64, Key(key(rig).0))], 1)).0,
+        4
+    );
+    assert_eq!(
+        wrong(&|rig| (vec![(SRC, 64, Key(key(rig).0)), (DST, 64, Key(0x00de_ad00))], 1)).0,
+        4
+    );
 }
 
 #[test]

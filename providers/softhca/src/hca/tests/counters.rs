@@ -1,9 +1,11 @@
 //! Counts that a driver asks for are of what happened.
 
+use uverbs_mlx5_prm::opcode::Opcode;
+
+use crate::hca::number::Key;
 use crate::hca::testing::*;
 use crate::hca::{HcaConfig, PortCounters, QCounters, QpTransition, Traffic};
 use crate::wire::Faults;
-use uverbs_mlx5_prm::opcode::Opcode;
 
 const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;
@@ -78,7 +80,7 @@ fn requests_that_are_refused_and_what_they_leave_behind() {
     let (mut a, mut b) = counted(&mut rig, &Setup::default());
     let near = rig.hosts[0].key;
     rig.receive(&mut b, &[]);
-    rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, 0xdead_be00).seg(SRC, 8, near));
+    rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, Key(0xdead_be00)).seg(SRC, 8, near));
     rig.post(&mut a, &Wr::new(Opcode::SEND));
     rig.run();
     let expected = QCounters {
@@ -99,7 +101,7 @@ fn requests_that_are_refused_and_what_they_leave_behind() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = counted(&mut rig, &Setup::default());
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
-    rig.receive(&mut b, &[(DST, 4, far)]);
+    rig.receive(&mut b, &[(DST, 4, Key(far.0))]);
     rig.post(&mut a, &Wr::new(Opcode::SEND).seg(SRC, 8, near));
     rig.run();
     let expected =
@@ -153,7 +155,7 @@ fn packets_and_bytes_of_the_port() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = rig.pair(&Setup::default());
     let near = rig.hosts[0].key;
-    rig.receive(&mut b, &[(DST, 4096, rig.hosts[1].key)]);
+    rig.receive(&mut b, &[(DST, 4096, Key(rig.hosts[1].key.0))]);
     rig.post(&mut a, &Wr::new(Opcode::SEND).seg(SRC, 1500, near));
     rig.run();
     // Two packets of a SEND: 12 bytes of BTH and 4 of CRC each, route headers of 8 and 40; and an ACK with 4 of AETH.

@@ -1,10 +1,12 @@
 //! Every operation moves the right bytes, whatever their number and however they lie.
 
-use crate::hca::context::Mtu;
-use crate::hca::testing::*;
-use crate::wire::Faults;
 use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
+
+use crate::hca::context::Mtu;
+use crate::hca::number::Key;
+use crate::hca::testing::*;
+use crate::wire::{Faults, Psn};
 
 const SRC: u64 = 0x1003;
 const DST: u64 = 0x30_0005;
@@ -293,10 +295,10 @@ fn send_with_invalidate() {
     let got = rig.got(&mut b);
     assert_eq!((got[0].kind, got[0].imm, got[0].bytes), (4, window, 3));
     // The key is of no use any more, and can still be destroyed.
-    rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(0, window).inline(b"x"));
+    rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(0, Key(window)).inline(b"x"));
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].syndrome, 0x13);
-    rig.hosts[1].hca.destroy_mkey(window).unwrap();
+    rig.hosts[1].hca.destroy_mkey(Key(window)).unwrap();
 }
 
 #[test]
@@ -306,8 +308,8 @@ fn all_mtus_and_psn_wrap() {
         let mut setup = Setup::default();
         setup.attrs.path_mtu = mtu;
         // The numbers wrap within the message.
-        setup.attrs.sq_psn = 0xff_fffd;
-        setup.attrs.rq_psn = 0xff_fffd;
+        setup.attrs.sq_psn = Psn::new(0xff_fffd);
+        setup.attrs.rq_psn = Psn::new(0xff_fffd);
         let (mut a, b) = rig.pair(&setup);
         let (key, remote) = (rig.hosts[0].key, rig.hosts[b.host].key);
         let data = pattern(100_001, mtu as u64);

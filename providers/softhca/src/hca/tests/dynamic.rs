@@ -1,5 +1,14 @@
 //! Dynamic connections: initiators, targets, and what goes wrong between them.
 
+use std::time::Duration;
+
+use proptest::prelude::*;
+use uverbs_mlx5_prm::address::{DqpDct, mlx5_wqe_av};
+use uverbs_mlx5_prm::opcode::Opcode;
+use zerocopy::IntoBytes;
+use zerocopy::byteorder::big_endian::U32;
+
+use crate::hca::number::{Cqn, Key, Qpn, Srqn};
 use crate::hca::testing::*;
 use crate::hca::{
     Access, DctContext, DctState, HcaConfig, HcaError, HcaEvent, Mtu, Noun, QpState, QpTransition,
@@ -8,12 +17,6 @@ use crate::hca::{
 use crate::wire::{
     Address, DcEth, Faults, Frame, Opcode as PacketOpcode, PacketBuilder, Psn, Syndrome, U24, Wire,
 };
-use proptest::prelude::*;
-use std::time::Duration;
-use uverbs_mlx5_prm::address::{DqpDct, mlx5_wqe_av};
-use uverbs_mlx5_prm::opcode::Opcode;
-use zerocopy::IntoBytes;
-use zerocopy::byteorder::big_endian::U32;
 
 const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;
@@ -33,7 +36,7 @@ mod syndrome {
 
 struct Target {
     host: usize,
-    dctn: u32,
+    dctn: Qpn,
     key: u64,
     cq: TestCq,
     srq: TestSrq,
@@ -76,7 +79,7 @@ impl Target {
     fn to(&self, rig: &Rig, mut wr: Wr) -> Wr {
         let mut av = mlx5_wqe_av::default();
         av.set_dc_key(self.key);
-        av.dqp_dct = U32::new(DqpDct::ZERO.with_ext(true).with_qpn(self.dctn).0);
+        av.dqp_dct = U32::new(DqpDct::ZERO.with_ext(true).with_qpn(self.dctn.0).0);
         av.rgid = rig.hosts[self.host].address.gid;
         wr.address = av.as_bytes().to_vec();
         wr
@@ -185,7 +188,7 @@ fn one_initiator_many_targets() {
     }
     for target in &mut targets {
         for n in 0..8 {
-            target.receive(&mut rig, DST + (u64::from(target.dctn) % 4 * 8 + n) * 4096, 4096);
+            target.receive(&mut rig, DST + (u64::from(target.dctn.0) % 4 * 8 + n) * 4096, 4096);
         }
     }
     for n in 0..32u64 {
@@ -207,7 +210,7 @@ fn one_initiator_many_targets() {
             expected.clone().collect::<Vec<_>>()
         );
         for (slot, n) in expected.enumerate() {
-            let at = DST + (u64::from(target.dctn) % 4 * 8 + slot as u64) * 4096;
+            let at = DST + (u64::from(target.dctn.0) % 4 * 8 + slot as u64) * 4096;
             assert_eq!(rig.hosts[target.host].get(at, 3000), pattern(3000, n));
         }
     }
@@ -329,7 +332,7 @@ fn an_error_ends_one_connection_and_no_other() {
     let local = rig.hosts[1].key(PD, BUF_LEN, Access::LOCAL_WRITE);
     let [bad, good] = &mut dcis;
     // No right to write there.
-    let wr = target.to(&rig, Wr::new(Opcode::RDMA_WRITE).remote(DST, local).seg(SRC, 64, key));
+    let wr = target.to(&rig, Wr::new(Opcode::RDMA_WRITE).remote(DST, Key(local)).seg(SRC, 64, key));
     rig.write_wr(bad, &wr);
     assert_eq!(run_one_then_flush(&mut rig, bad, &wr).syndrome, syndrome::REMOTE_ACCESS);
     reset(&mut rig, bad, &setup);
@@ -340,7 +343,7 @@ fn an_error_ends_one_connection_and_no_other() {
     let got = target.got(&mut rig);
     assert_eq!((got[0].kind, got[0].syndrome), (14, syndrome::LOCAL_LENGTH));
     assert_eq!(target.state(&rig), DctState::Active);
-    let about_us = |event: &HcaEvent| event.qpn() == Some(target.dctn);
+    let about_us = |event: &HcaEvent| event.qpn() == Some(target.dctn.0);
     assert!(!rig.hosts[1].events().iter().any(about_us), "the driver knows no such event");
     // The other one goes on, and so does this one after a reset.
     reset(&mut rig, bad, &setup);
@@ -399,7 +402,7 @@ fn a_drain_ends_what_is_under_way_and_is_told() {
     assert!(matches!(hca.destroy_srq(target.srq.srqn), Err(HcaError::Busy { .. })));
     assert!(matches!(hca.destroy_cq(target.cq.cqn), Err(HcaError::Busy { .. })));
     assert_eq!(hca.destroy_dct(target.dctn), Ok(()));
-    let none = Err(HcaError::BadHandle { noun: Noun::Dct, number: target.dctn });
+    let none = Err(HcaError::BadHandle { noun: Noun::Dct, number: target.dctn.0 });
     assert_eq!(hca.destroy_dct(target.dctn), none);
     assert_eq!(hca.drain_dct(target.dctn), none);
     assert_eq!(hca.destroy_srq(target.srq.srqn), Ok(()));
@@ -422,7 +425,7 @@ fn what_a_target_cannot_have() {
     ] {
         assert!(matches!(hca.create_dct(bad), Err(HcaError::BadParam { .. })), "{bad:?}");
     }
-    for bad in [DctContext { cq: 99, ..good }, DctContext { srq: 99, ..good }] {
+    for bad in [DctContext { cq: Cqn(99), ..good }, DctContext { srq: Srqn(99), ..good }] {
         assert!(matches!(hca.create_dct(bad), Err(HcaError::BadHandle { .. })), "{bad:?}");
     }
     assert_eq!(hca.destroy_srq(srq.srqn), Ok(()), "nothing was kept of what was refused");
@@ -503,7 +506,7 @@ impl Stranger {
 
     /// A message of one packet, and whether it is answered.
     fn send(&mut self, rig: &mut Rig, target: &Target, header: DcEth, psn: u32) -> bool {
-        let builder = PacketBuilder::new(PacketOpcode::DC_SEND_ONLY, target.dctn, Psn::new(psn));
+        let builder = PacketBuilder::new(PacketOpcode::DC_SEND_ONLY, target.dctn.0, Psn::new(psn));
         let mut bytes = Vec::new();
         builder.ack_request(true).dceth(&header).emit(b"abcd", &mut bytes).unwrap();
         let dst = rig.hosts[target.host].address;
@@ -580,9 +583,9 @@ fn an_initiator_has_no_other_half() {
     let mut stranger = Stranger::new(&rig);
     let addresses = [rig.hosts[0].address, rig.hosts[1].address];
     let psn = Psn::new(0x1234);
-    let ack = PacketBuilder::new(PacketOpcode::DC_ACKNOWLEDGE, dci.qpn, psn);
-    let write = PacketBuilder::new(PacketOpcode::DC_WRITE_ONLY, dci.qpn, psn);
-    let write = write.reth(IOVA + DST, key, 4).dceth(&header(1, 9));
+    let ack = PacketBuilder::new(PacketOpcode::DC_ACKNOWLEDGE, dci.qpn.0, psn);
+    let write = PacketBuilder::new(PacketOpcode::DC_WRITE_ONLY, dci.qpn.0, psn);
+    let write = write.reth(IOVA + DST, key.0, 4).dceth(&header(1, 9));
     for (src, packet, payload) in
         [(stranger.address, ack.aeth(Syndrome::ACK, 1), &b""[..]), (addresses[1], write, b"evil")]
     {
@@ -652,12 +655,12 @@ proptest! {
             let at = usize::from(bits & 1);
             let qpn = [dci.qpn, target.dctn][at];
             let psn = Psn::new(0x1234).offset(ahead);
-            let mut builder = PacketBuilder::new(opcode, qpn, psn).ack_request(bits & 2 != 0);
+            let mut builder = PacketBuilder::new(opcode, qpn.0, psn).ack_request(bits & 2 != 0);
             use crate::wire::Extensions as E;
             for it in layout.headers.iter() {
                 builder = match it {
-                    E::RETH => builder.reth(IOVA + DST, remote, len as u32),
-                    E::ATOMIC_ETH => builder.atomic_eth(IOVA + DST, remote, 1, 2),
+                    E::RETH => builder.reth(IOVA + DST, remote.0, len as u32),
+                    E::ATOMIC_ETH => builder.atomic_eth(IOVA + DST, remote.0, 1, 2),
                     E::AETH => builder.aeth(Syndrome::from_u8(words[0] as u8), words[1]),
                     E::ATOMIC_ACK => builder.atomic_ack(words[0].into()),
                     E::IMMDT => builder.immdt(words[0]),
@@ -665,7 +668,7 @@ proptest! {
                     _ => builder.dceth(&DcEth {
                         key: if bits & 4 != 0 { KEY.into() } else { u64::from(words[0]).into() },
                         flags: bits,
-                        src_qp: U24::new(if bits & 8 != 0 { dci.qpn } else { words[1] }),
+                        src_qp: U24::new(if bits & 8 != 0 { dci.qpn.0 } else { words[1] }),
                         connection: (words[2] % 4).into(),
                     }),
                 };

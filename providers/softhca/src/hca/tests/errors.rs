@@ -1,10 +1,13 @@
 //! Each way to fail has its syndrome, on the side where it belongs; the rest flushes.
 
+use std::time::Duration;
+
+use uverbs_mlx5_prm::opcode::Opcode;
+
+use crate::hca::number::{Key, Pdn};
 use crate::hca::testing::*;
 use crate::hca::{Access, HcaEvent, MkeyContext, QpState, QpTransition, Region};
 use crate::wire::Faults;
-use std::time::Duration;
-use uverbs_mlx5_prm::opcode::Opcode;
 
 const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;
@@ -56,13 +59,13 @@ fn wqe(a: &End, wr: &Wr) -> Vec<u8> {
 
 #[test]
 fn local_protection() {
-    type Spoil = fn(&mut Rig) -> (u64, u32, u32);
+    type Spoil = fn(&mut Rig) -> (u64, u32, Key);
     let spoilers: [(&str, Spoil); 5] = [
-        ("no such key", |_| (SRC, 8, 0xdead_be00)),
-        ("other PD", |rig| (SRC, 8, rig.hosts[0].key(PD + 1, BUF_LEN, Access::all()))),
-        ("before the range", |rig| (0u64.wrapping_sub(8), 8, rig.hosts[0].key)),
-        ("beyond the range", |rig| (4090, 8, rig.hosts[0].key(PD, 4096, Access::all()))),
-        ("count 0 is 2 GiB", |rig| (SRC, 0, rig.hosts[0].key)),
+        ("no such key", |_| (SRC, 8, Key(0xdead_be00))),
+        ("other PD", |rig| (SRC, 8, Key(rig.hosts[0].key(Pdn(PD.0 + 1), BUF_LEN, Access::all())))),
+        ("before the range", |rig| (0u64.wrapping_sub(8), 8, Key(rig.hosts[0].key.0))),
+        ("beyond the range", |rig| (4090, 8, Key(rig.hosts[0].key(PD, 4096, Access::all())))),
+        ("count 0 is 2 GiB", |rig| (SRC, 0, Key(rig.hosts[0].key.0))),
     ];
     for (name, spoil) in spoilers {
         let (mut rig, mut a, _b) = pair();
@@ -93,7 +96,7 @@ fn local_protection() {
 fn a_read_needs_local_write() {
     let (mut rig, mut a, _b) = pair();
     let key = rig.hosts[0].key(PD, BUF_LEN, Access::empty());
-    let wr = Wr::new(Opcode::RDMA_READ).remote(DST, rig.hosts[1].key).seg(SRC, 8, key);
+    let wr = Wr::new(Opcode::RDMA_READ).remote(DST, rig.hosts[1].key).seg(SRC, 8, Key(key));
     let bytes = wqe(&a, &wr);
     fails_with(&mut rig, &mut a, &bytes, PROT);
 }
@@ -119,7 +122,7 @@ fn memory_that_does_not_answer() {
         let (mut rig, mut a, mut b) = pair();
         let gone = rig.hosts[1].hca.create_mkey(ctx.clone()).unwrap();
         let key = rig.hosts[0].key;
-        rig.receive(&mut b, &[(0, 8, gone)]);
+        rig.receive(&mut b, &[(0, 8, Key(gone.0))]);
         let mut wr = Wr::new(opcode).seg(SRC, 8, key);
         if opcode != Opcode::SEND {
             wr = wr.remote(0, gone);
@@ -137,7 +140,7 @@ fn remote_access() {
     type Spoil = fn(&mut Rig) -> (u64, u32);
     let spoilers: [(&str, Spoil); 4] = [
         ("no such key", |_| (DST, 0xdead_be00)),
-        ("other PD", |rig| (DST, rig.hosts[1].key(PD + 1, BUF_LEN, Access::all()))),
+        ("other PD", |rig| (DST, rig.hosts[1].key(Pdn(PD.0 + 1), BUF_LEN, Access::all()))),
         ("beyond the range", |rig| (4092, rig.hosts[1].key(PD, 4096, Access::all()))),
         ("no right", |rig| (DST, rig.hosts[1].key(PD, BUF_LEN, Access::LOCAL_WRITE))),
     ];
@@ -151,11 +154,11 @@ fn remote_access() {
                 // The buffer's address is page aligned, so the operand is.
                 offset = offset.next_multiple_of(8);
             }
-            let mut wr = Wr::new(opcode).remote(offset, offset_key.1).seg(SRC, 8, key);
+            let mut wr = Wr::new(opcode).remote(offset, Key(offset_key.1)).seg(SRC, 8, key);
             if opcode == Opcode::ATOMIC_FA {
                 wr = wr.atomic(1, 0);
             }
-            rig.receive(&mut b, &[(DST, 64, rig.hosts[1].key)]);
+            rig.receive(&mut b, &[(DST, 64, Key(rig.hosts[1].key.0))]);
             let bytes = wqe(&a, &wr);
             fails_with(&mut rig, &mut a, &bytes, REM_ACCESS);
             assert_eq!(rig.state(&b), QpState::Err, "{name}");
@@ -264,8 +267,8 @@ fn a_receive_too_small() {
     for len in [9, 3000] {
         let (mut rig, mut a, mut b) = pair();
         let (key, remote) = (rig.hosts[0].key, rig.hosts[1].key);
-        rig.receive(&mut b, &[(DST, len - 1, remote)]);
-        rig.receive(&mut b, &[(DST, 64, remote)]);
+        rig.receive(&mut b, &[(DST, len - 1, Key(remote.0))]);
+        rig.receive(&mut b, &[(DST, 64, Key(remote.0))]);
         let wr = Wr::new(Opcode::SEND).seg(SRC, len, key);
         let bytes = wqe(&a, &wr);
         fails_with(&mut rig, &mut a, &bytes, INVAL_REQ);
@@ -281,7 +284,7 @@ fn a_receive_too_small() {
 fn a_receive_with_a_bad_key() {
     let (mut rig, mut a, mut b) = pair();
     let read_only = rig.hosts[1].key(PD, BUF_LEN, Access::empty());
-    rig.receive(&mut b, &[(DST, 64, read_only)]);
+    rig.receive(&mut b, &[(DST, 64, Key(read_only))]);
     let wr = Wr::new(Opcode::SEND).inline(b"data");
     let bytes = wqe(&a, &wr);
     fails_with(&mut rig, &mut a, &bytes, REM_OP);
@@ -305,7 +308,7 @@ fn not_ready_until_a_receive_comes() {
         rig.run_until(Duration::from_millis(5));
         assert!(rig.sent(&mut a).is_empty());
         assert!(rig.hosts[1].hca.stats().rnr_naks_sent > 8);
-        rig.receive(&mut b, &[(DST, 3000, remote)]);
+        rig.receive(&mut b, &[(DST, 3000, Key(remote.0))]);
         rig.run();
         assert_eq!(rig.sent(&mut a)[0].kind, 0, "{opcode:?}");
         assert_eq!(rig.got(&mut b).len(), 1);
@@ -382,11 +385,11 @@ fn memory_gone_in_the_middle_of_a_read() {
     let (mut rig, mut a, b) = pair();
     let window = rig.hosts[1].key(PD, BUF_LEN, Access::all());
     let key = rig.hosts[0].key;
-    rig.post(&mut a, &Wr::new(Opcode::RDMA_READ).remote(0, window).seg(SRC, 1 << 20, key));
+    rig.post(&mut a, &Wr::new(Opcode::RDMA_READ).remote(0, Key(window)).seg(SRC, 1 << 20, key));
     // The request, and the first answers.
     rig.hosts[0].hca.step(rig.now);
     rig.hosts[1].hca.step(rig.now);
-    rig.hosts[1].hca.destroy_mkey(window).unwrap();
+    rig.hosts[1].hca.destroy_mkey(Key(window)).unwrap();
     rig.run();
     let sent = rig.sent(&mut a);
     assert_eq!((sent.len(), sent[0].syndrome), (1, REM_ACCESS));
@@ -398,8 +401,8 @@ fn reset_and_reconnect() {
     let (mut rig, mut a, mut b) = pair();
     let setup = Setup::default();
     let remote = rig.hosts[1].key;
-    rig.receive(&mut b, &[(DST, 64, remote)]);
-    rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, 0xdead_be00).inline(b"x"));
+    rig.receive(&mut b, &[(DST, 64, Key(remote.0))]);
+    rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, Key(0xdead_be00)).inline(b"x"));
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].syndrome, REM_ACCESS);
     assert_eq!(rig.got(&mut b)[0].syndrome, FLUSH);
@@ -410,9 +413,9 @@ fn reset_and_reconnect() {
         rig.hosts[end.host].store(end.record, 0);
         rig.hosts[end.host].store(end.record + 4, 0);
     }
-    rig.connect(&a, (1, b.qpn), &setup.attrs);
-    rig.connect(&b, (0, a.qpn), &setup.attrs);
-    rig.receive(&mut b, &[(DST, 64, remote)]);
+    rig.connect(&a, (1, b.qpn.0), &setup.attrs);
+    rig.connect(&b, (0, a.qpn.0), &setup.attrs);
+    rig.receive(&mut b, &[(DST, 64, Key(remote.0))]);
     rig.post(&mut a, &Wr::new(Opcode::SEND).inline(b"again"));
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].kind, 0);

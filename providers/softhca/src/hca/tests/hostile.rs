@@ -1,13 +1,15 @@
 //! Whatever a driver writes and a peer sends: no panic, no hang, and nobody else is harmed.
 
+use proptest::prelude::*;
+use uverbs_mlx5_prm::opcode::Opcode;
+
 use crate::hca::dma::Dma;
+use crate::hca::number::{Key, UarNumber};
 use crate::hca::testing::*;
 use crate::hca::{QpAttrs, QpState, QpTransition};
 use crate::wire::{
     Address, DcEth, Frame, Opcode as PacketOpcode, PacketBuilder, Psn, Syndrome, U24, Wire,
 };
-use proptest::prelude::*;
-use uverbs_mlx5_prm::opcode::Opcode;
 
 const DST: u64 = 0x30_0000;
 const SAFE: u64 = 0x50_0000;
@@ -56,8 +58,8 @@ impl Scene {
             host.store(end.record + 4, 0);
             (end.posted, end.received) = (0, 0);
         }
-        self.rig.connect(a, (1, b.qpn), &attrs);
-        self.rig.connect(b, (0, a.qpn), &attrs);
+        self.rig.connect(a, (1, b.qpn.0), &attrs);
+        self.rig.connect(b, (0, a.qpn.0), &attrs);
         self.rig.sent(a);
         let remote = self.rig.hosts[1].key;
         self.rig.post(a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, remote).inline(b"alive"));
@@ -82,14 +84,14 @@ fn wqes() -> impl Strategy<Value = (u8, Vec<(usize, u8)>, Vec<u8>)> {
     (0u8..9, edits, prop::collection::vec(any::<u8>(), 16..1024))
 }
 
-fn sample(kind: u8, key: u32, remote: u32, noise: &[u8]) -> Option<Wr> {
+fn sample(kind: u8, key: Key, remote: u32, noise: &[u8]) -> Option<Wr> {
     let opcode = [0x0a, 0x0b, 0x01, 0x08, 0x09, 0x10, 0x11, 0x12].get(usize::from(kind))?;
     let wr = Wr::new(Opcode(*opcode)).imm(u32::from(noise[0]));
     Some(match opcode {
         0x0a | 0x0b | 0x01 => wr.seg(0x1000, 300, key).seg(0x3000, 2000, key),
-        0x08 | 0x09 => wr.remote(DST, remote).inline(&noise[..noise.len().min(60)]),
-        0x10 => wr.remote(DST, remote).seg(0x1000, 5000, key),
-        _ => wr.remote(DST, remote).atomic(1, 2).seg(0x1000, 8, key),
+        0x08 | 0x09 => wr.remote(DST, Key(remote)).inline(&noise[..noise.len().min(60)]),
+        0x10 => wr.remote(DST, Key(remote)).seg(0x1000, 5000, key),
+        _ => wr.remote(DST, Key(remote)).atomic(1, 2).seg(0x1000, 8, key),
     })
 }
 
@@ -103,7 +105,7 @@ proptest! {
         let list = [(DST, 4096, remote)];
         for (kind, edits, noise) in &posts {
             let a = &mut scene.victim.0;
-            let mut bytes = match sample(*kind, key, remote, noise) {
+            let mut bytes = match sample(*kind, key, remote.0, noise) {
                 Some(wr) => wr.bytes(a.qpn, a.posted),
                 None => noise.clone(),
             };
@@ -135,7 +137,7 @@ proptest! {
                 if keyed[seg] {
                     stride[seg * 16] = 0;
                     stride[seg * 16 + 1] = 0;
-                    stride[seg * 16 + 4..seg * 16 + 8].copy_from_slice(&remote.to_be_bytes());
+                    stride[seg * 16 + 4..seg * 16 + 8].copy_from_slice(&remote.0.to_be_bytes());
                     let at = (IOVA + DST).to_be_bytes();
                     stride[seg * 16 + 8..seg * 16 + 16].copy_from_slice(&at);
                 }
@@ -185,16 +187,16 @@ proptest! {
             let layout = opcode.layout().unwrap();
             // Three times of four the request names memory that is there.
             let aimed = bits & 6 != 0;
-            let key = if aimed { [key, remote][host] } else { words[0] };
+            let key = if aimed { [key, remote][host] } else { Key(words[0]) };
             let va = if aimed { IOVA + DST } else { u64::from(words[1]) << 17 };
             let length = if bits & 8 != 0 { len as u32 } else { words[2] };
             let psn = Psn::new(0x1234).offset(ahead);
-            let mut builder = PacketBuilder::new(opcode, qpn, psn).ack_request(bits & 16 != 0);
+            let mut builder = PacketBuilder::new(opcode, qpn.0, psn).ack_request(bits & 16 != 0);
             use crate::wire::Extensions as E;
             for header in layout.headers.iter() {
                 builder = match header {
-                    E::RETH => builder.reth(va, key, length),
-                    E::ATOMIC_ETH => builder.atomic_eth(va, key, words[3].into(), 0),
+                    E::RETH => builder.reth(va, key.0, length),
+                    E::ATOMIC_ETH => builder.atomic_eth(va, key.0, words[3].into(), 0),
                     E::AETH => builder.aeth(Syndrome::from_u8(words[3] as u8), words[2]),
                     E::ATOMIC_ACK => builder.atomic_ack(words[2].into()),
                     E::IMMDT => builder.immdt(words[2]),
@@ -238,10 +240,10 @@ proptest! {
             };
             let value = match bits & 12 {
                 0 => value,
-                4 => value & !0xff_ffff | u64::from(a.send_cq.cqn),
-                _ => value & !0xffff_ff00 | u64::from(a.qpn) << 8,
+                4 => value & !0xff_ffff | u64::from(a.send_cq.cqn.0),
+                _ => value & !0xffff_ff00 | u64::from(a.qpn.0) << 8,
             };
-            scene.rig.hosts[0].hca.doorbell(uar, offset, value);
+            scene.rig.hosts[0].hca.doorbell(UarNumber(uar), offset, value);
             scene.rig.hosts[0].hca.step(scene.rig.now);
         }
         scene.rig.run();

@@ -1,9 +1,11 @@
 //! A wire that loses, repeats, reorders and corrupts changes nothing but the time it takes.
 
-use crate::hca::HcaConfig;
-use crate::hca::testing::*;
-use crate::wire::{Fabric, Faults};
 use uverbs_mlx5_prm::opcode::Opcode;
+
+use crate::hca::HcaConfig;
+use crate::hca::number::Key;
+use crate::hca::testing::*;
+use crate::wire::{Fabric, Faults, Psn};
 
 const SRC: u64 = 0x1000;
 const DST: u64 = 0x20_0000;
@@ -13,8 +15,8 @@ const COUNTER: u64 = 0x50_0000;
 fn survives(faults: Faults, seed: u64) -> u64 {
     let mut rig = Rig::with(2, HcaConfig::default(), faults, seed);
     let mut setup = Setup::default();
-    setup.attrs.sq_psn = 0xff_ffe0;
-    setup.attrs.rq_psn = 0xff_ffe0;
+    setup.attrs.sq_psn = Psn::new(0xff_ffe0);
+    setup.attrs.rq_psn = Psn::new(0xff_ffe0);
     let (mut a, mut b) = rig.pair(&setup);
     let (key, remote) = (rig.hosts[0].key, rig.hosts[1].key);
     let total = 60u64;
@@ -27,7 +29,7 @@ fn survives(faults: Faults, seed: u64) -> u64 {
         let wr = match n % 6 {
             0 => {
                 rig.hosts[0].put(near, &data);
-                rig.receive(&mut b, &[(far, len, remote)]);
+                rig.receive(&mut b, &[(far, len, Key(remote.0))]);
                 Wr::new(Opcode::SEND).seg(near, len, key)
             }
             1 => {

@@ -1,9 +1,10 @@
 //! Completions that are told in bundles.
 
+use std::time::Duration;
+
 use super::queues::{arm, write};
 use crate::hca::testing::*;
 use crate::hca::{HcaEvent, Moderation};
-use std::time::Duration;
 
 const fn micros(count: u64) -> Duration {
     Duration::from_micros(count)

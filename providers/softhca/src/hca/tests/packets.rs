@@ -1,12 +1,15 @@
 //! One QP against a peer made of nothing but packets: what exactly goes over the wire, and when.
 
+use std::time::Duration;
+
+use uverbs_mlx5_prm::opcode::Opcode;
+
+use crate::hca::number::{Key, Qpn};
 use crate::hca::testing::*;
-use crate::hca::{Access, AddressVector, QpAttrs, QpState, QpTransition};
+use crate::hca::{Access, AddressVector, MkeyContext, Mtu, QpAttrs, QpState, QpTransition, Region};
 use crate::wire::{
     Address, Frame, NakCode, Opcode as O, Packet, PacketBuilder, Psn, Syndrome, Wire,
 };
-use std::time::Duration;
-use uverbs_mlx5_prm::opcode::Opcode;
 
 const DST: u64 = 0x30_0000;
 const PEER: Address = Address { gid: [9; 16], lid: 0 };
@@ -31,11 +34,11 @@ fn peer() -> Peer {
 fn peer_with(change: impl Fn(&mut Setup)) -> Peer {
     let mut rig = Rig::new(1);
     let mut setup = Setup::default();
-    (setup.attrs.rq_psn, setup.attrs.sq_psn) = (START, START);
+    (setup.attrs.rq_psn, setup.attrs.sq_psn) = (Psn::new(START), Psn::new(START));
     change(&mut setup);
     let end = rig.end(0, &setup);
     let path = AddressVector { src: rig.hosts[0].address, dst: PEER, ..Default::default() };
-    let attrs = QpAttrs { dest_qpn: PEER_QPN, path, ..setup.attrs };
+    let attrs = QpAttrs { dest_qpn: Qpn(PEER_QPN), path, ..setup.attrs };
     for to in [QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts] {
         rig.hosts[0].hca.modify_qp(end.qpn, to, &attrs).unwrap();
     }
@@ -45,7 +48,7 @@ fn peer_with(change: impl Fn(&mut Setup)) -> Peer {
 
 impl Peer {
     fn packet(&self, opcode: O, psn: i32) -> PacketBuilder {
-        PacketBuilder::new(opcode, self.end.qpn, Psn::new(START).offset(psn)).ack_request(true)
+        PacketBuilder::new(opcode, self.end.qpn.0, Psn::new(START).offset(psn)).ack_request(true)
     }
 
     fn send(&mut self, builder: PacketBuilder, payload: &[u8]) {
@@ -86,13 +89,13 @@ fn a_gap_is_told_once_and_the_next_one_again() {
     let key = peer.rig.hosts[0].key;
     for first in [0, 3] {
         for psn in [first + 1, first + 2, first + 1] {
-            let write = peer.packet(O::RC_WRITE_ONLY, psn).reth(IOVA + DST, key, 1);
+            let write = peer.packet(O::RC_WRITE_ONLY, psn).reth(IOVA + DST, key.0, 1);
             peer.send(write, b"x");
         }
         let nak = (O::RC_ACKNOWLEDGE, first, Some((SEQUENCE, first as u32)), 0);
         assert_eq!(peer.seen(), [nak], "from {first}");
         for psn in first..first + 3 {
-            let write = peer.packet(O::RC_WRITE_ONLY, psn).reth(IOVA + DST, key, 1);
+            let write = peer.packet(O::RC_WRITE_ONLY, psn).reth(IOVA + DST, key.0, 1);
             peer.send(write, b"x");
         }
         assert_eq!(peer.seen(), [acked(first + 2, first as u32 + 3)], "ACKs coalesce");
@@ -114,7 +117,7 @@ fn duplicates_are_acknowledged_again_and_not_executed() {
     assert_eq!(peer.rig.got(&mut peer.end).len(), 1);
     // A write that is repeated late must not undo what came after it.
     peer.rig.hosts[0].put(DST, b"new!");
-    let write = peer.packet(O::RC_WRITE_ONLY, 0).reth(IOVA + DST, key, 4);
+    let write = peer.packet(O::RC_WRITE_ONLY, 0).reth(IOVA + DST, key.0, 4);
     peer.send(write, b"old!");
     assert_eq!(peer.seen(), [acked(0, 1)]);
     assert_eq!(peer.rig.hosts[0].get(DST, 4), b"new!");
@@ -127,7 +130,7 @@ fn atomics_are_replayed() {
     let key = peer.rig.hosts[0].key;
     peer.rig.hosts[0].put_u64(DST, 40);
     for psn in [0, 1, 0, 1, 0] {
-        let add = peer.packet(O::RC_FETCH_ADD, psn).atomic_eth(IOVA + DST, key, 1, 0);
+        let add = peer.packet(O::RC_FETCH_ADD, psn).atomic_eth(IOVA + DST, key.0, 1, 0);
         peer.send(add, &[]);
         while peer.rig.hosts[0].hca.step(peer.rig.now) {}
         let frame = peer.port.receive().unwrap();
@@ -138,11 +141,11 @@ fn atomics_are_replayed() {
     assert_eq!(peer.rig.hosts[0].get_u64(DST), 42);
     // Only as many as may be outstanding are remembered.
     for psn in 2..6 {
-        let add = peer.packet(O::RC_FETCH_ADD, psn).atomic_eth(IOVA + DST, key, 1, 0);
+        let add = peer.packet(O::RC_FETCH_ADD, psn).atomic_eth(IOVA + DST, key.0, 1, 0);
         peer.send(add, &[]);
         assert_eq!(peer.seen().len(), 1);
     }
-    let forgotten = peer.packet(O::RC_FETCH_ADD, 0).atomic_eth(IOVA + DST, key, 1, 0);
+    let forgotten = peer.packet(O::RC_FETCH_ADD, 0).atomic_eth(IOVA + DST, key.0, 1, 0);
     peer.send(forgotten, &[]);
     assert_eq!(peer.seen(), []);
     assert_eq!(peer.rig.hosts[0].get_u64(DST), 46);
@@ -152,9 +155,9 @@ fn atomics_are_replayed() {
 fn reads_are_answered_in_packets_and_in_order() {
     let mut peer = peer();
     let key = peer.rig.hosts[0].key;
-    let read = peer.packet(O::RC_READ_REQUEST, 0).reth(IOVA + DST, key, 2500);
+    let read = peer.packet(O::RC_READ_REQUEST, 0).reth(IOVA + DST, key.0, 2500);
     peer.send(read, &[]);
-    let write = peer.packet(O::RC_WRITE_ONLY, 3).reth(IOVA + DST, key, 1);
+    let write = peer.packet(O::RC_WRITE_ONLY, 3).reth(IOVA + DST, key.0, 1);
     peer.send(write, b"x");
     let aeth = Some((ACK, 1));
     let first = (O::RC_READ_RESPONSE_FIRST, 0, aeth, 1024);
@@ -162,14 +165,14 @@ fn reads_are_answered_in_packets_and_in_order() {
     let last = (O::RC_READ_RESPONSE_LAST, 2, aeth, 452);
     assert_eq!(peer.seen(), [first, middle, last, acked(3, 2)]);
     // Again from the middle, as after a loss.
-    let read = peer.packet(O::RC_READ_REQUEST, 1).reth(IOVA + DST + 1024, key, 1476);
+    let read = peer.packet(O::RC_READ_REQUEST, 1).reth(IOVA + DST + 1024, key.0, 1476);
     peer.send(read, &[]);
     let seen = peer.seen();
     let kinds: Vec<_> = seen.iter().map(|s| (s.0, s.1, s.3)).collect();
     let again = [(O::RC_READ_RESPONSE_FIRST, 1, 1024), (O::RC_READ_RESPONSE_LAST, 2, 452)];
     assert_eq!(kinds, again);
     // A repeat that asks for more than there was is none.
-    let read = peer.packet(O::RC_READ_REQUEST, 2).reth(IOVA + DST, key, 4096);
+    let read = peer.packet(O::RC_READ_REQUEST, 2).reth(IOVA + DST, key.0, 4096);
     peer.send(read, &[]);
     assert_eq!(peer.seen(), []);
 }
@@ -179,7 +182,7 @@ fn too_many_reads_are_refused() {
     let mut peer = peer_with(|setup| setup.attrs.max_dest_rd_atomic = 2);
     let key = peer.rig.hosts[0].key;
     for psn in 0..3 {
-        let read = peer.packet(O::RC_READ_REQUEST, psn).reth(IOVA + DST, key, 8);
+        let read = peer.packet(O::RC_READ_REQUEST, psn).reth(IOVA + DST, key.0, 8);
         peer.send(read, &[]);
     }
     let seen = peer.seen();
@@ -211,7 +214,7 @@ fn sequences_that_no_message_has() {
         for (psn, &(opcode, len, payload)) in script.iter().enumerate() {
             let mut builder = peer.packet(opcode, psn as i32).ack_request(false);
             if opcode.layout().unwrap().headers.contains(crate::wire::Extensions::RETH) {
-                builder = builder.reth(IOVA + DST, key, len);
+                builder = builder.reth(IOVA + DST, key.0, len);
             }
             peer.send(builder, payload);
         }
@@ -355,7 +358,7 @@ fn progress_told_by_a_nak_renews_the_retries() {
     let mut peer = peer_with(|setup| setup.attrs.retry_cnt = 1);
     let key = peer.rig.hosts[0].key;
     for n in 0..4 {
-        let wr = Wr::new(Opcode::RDMA_WRITE).remote(DST, 1).seg(n * 8, 8, key);
+        let wr = Wr::new(Opcode::RDMA_WRITE).remote(DST, Key(1)).seg(n * 8, 8, key);
         peer.rig.post(&mut peer.end, &wr);
     }
     assert_eq!(peer.seen().len(), 4);
@@ -411,14 +414,14 @@ fn a_duplicate_read_of_memory_that_is_gone_does_no_harm() {
     let again = peer.packet(O::RC_READ_REQUEST, 0).reth(IOVA, key, 1 << 20);
     peer.send(again, &[]);
     peer.rig.hosts[0].hca.step(peer.rig.now);
-    peer.rig.hosts[0].hca.destroy_mkey(key).unwrap();
+    peer.rig.hosts[0].hca.destroy_mkey(Key(key)).unwrap();
     let seen = peer.seen();
     assert!(!seen.is_empty() && seen.len() < 1024, "it was cut off");
     assert!(seen.iter().all(|s| !matches!(s.2, Some((Syndrome::Nak(_), _)))), "{seen:?}");
     assert_eq!(peer.rig.state(&peer.end), QpState::Rts);
     // The connection goes on.
     let key = peer.rig.hosts[0].key;
-    let write = peer.packet(O::RC_WRITE_ONLY, 1024).reth(IOVA + DST, key, 1);
+    let write = peer.packet(O::RC_WRITE_ONLY, 1024).reth(IOVA + DST, key.0, 1);
     peer.send(write, b"x");
     assert_eq!(peer.seen(), [acked(1024, 2)]);
 }
@@ -430,7 +433,7 @@ fn a_nak_behind_a_failing_read_is_not_lost() {
     let bad = peer.packet(O::RC_WRITE_ONLY, 1024).reth(IOVA, 0xdead00, 1);
     peer.send(bad, b"x");
     peer.rig.hosts[0].hca.step(peer.rig.now);
-    peer.rig.hosts[0].hca.destroy_mkey(key).unwrap();
+    peer.rig.hosts[0].hca.destroy_mkey(Key(key)).unwrap();
     let seen = peer.seen();
     let naks = seen.iter().filter(|s| matches!(s.2, Some((Syndrome::Nak(_), _))));
     assert_eq!(naks.count(), 1, "{:?}", seen.last());
@@ -448,7 +451,7 @@ fn packets_of_strangers_are_dropped() {
     let stranger = Address { gid: [8; 16], lid: 0 };
     let mut elsewhere = peer.rig.fabric.attach(&[stranger]);
     let mut bytes = Vec::new();
-    let write = peer.packet(O::RC_WRITE_ONLY, 0).reth(IOVA + DST, key, 8);
+    let write = peer.packet(O::RC_WRITE_ONLY, 0).reth(IOVA + DST, key.0, 8);
     write.emit(b"intruder", &mut bytes).unwrap();
     elsewhere.transmit(Frame { src: stranger, dst: ours, bytes: bytes.clone() }).unwrap();
     assert_eq!(peer.seen(), []);
@@ -495,4 +498,35 @@ fn traffic_does_not_stop_the_timers() {
     // 64 frames a step: with 1024 of them, the 16th step reads the last and looks at the timers all the same.
     assert_eq!(timeouts_behind(QUEUE_DEPTH, 15), 0);
     assert_eq!(timeouts_behind(QUEUE_DEPTH, 16), 1);
+}
+
+/// A READ of 2^31 bytes at the shortest MTU would take 2^23 PSNs, half of them all.
+#[test]
+fn a_read_never_spans_half_of_the_psns() {
+    const MOST: u32 = 1 << 30;
+    for (len, taken) in [(MOST, true), (MOST + 1, false), (2 * MOST, false)] {
+        let mut peer = peer_with(|setup| setup.attrs.path_mtu = Mtu::B256);
+        let host = &mut peer.rig.hosts[0];
+        let region = Region::Flat { addr: host.arena.base(), len: 2 * u64::from(MOST) };
+        let key = MkeyContext {
+            pd: PD,
+            len: region.len(),
+            access: Access::REMOTE_READ,
+            region,
+            ..MkeyContext::default()
+        };
+        let key = host.hca.create_mkey(key).unwrap();
+        let read = peer.packet(O::RC_READ_REQUEST, 0).reth(0, key.0, len);
+        peer.send(read, &[]);
+        peer.rig.hosts[0].hca.step(peer.rig.now);
+        let (state, attrs) = peer.rig.hosts[0].hca.query_qp(peer.end.qpn).unwrap();
+        let span = Psn::new(attrs.rq_psn.get()).diff(Psn::new(START));
+        if taken {
+            assert_eq!((state, span), (QpState::Rts, (MOST / 256) as i32));
+        } else {
+            assert_eq!((state, span), (QpState::Err, 0), "{len}");
+            let invalid = Syndrome::Nak(NakCode::INVALID_REQUEST);
+            assert_eq!(peer.seen(), [(O::RC_ACKNOWLEDGE, 0, Some((invalid, 0)), 0)]);
+        }
+    }
 }

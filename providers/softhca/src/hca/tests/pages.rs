@@ -1,11 +1,13 @@
 //! Pages that a driver's WQEs give a key, and change: what mlx5_ib does to register memory, and to register it anew (Linux
 //! `hw/mlx5/umr.c`).
 
-use super::windows::{Change, DST, LW, RR, RW, SRC, apply, write};
-use crate::hca::testing::*;
-use crate::hca::{Access, MkeyContext, Region, Service};
 use proptest::prelude::*;
 use uverbs_mlx5_prm::opcode::Opcode;
+
+use super::windows::{Change, DST, LW, RR, RW, SRC, apply, write};
+use crate::hca::number::{Key, Pdn, Qpn};
+use crate::hca::testing::*;
+use crate::hca::{Access, MkeyContext, Region, Service};
 
 const PAGE: u64 = 4096;
 /// Octowords of the keys here: 16 pages.
@@ -35,14 +37,14 @@ fn cached(rig: &mut Rig, host: usize) -> u32 {
 fn with_umr(rig: &mut Rig, host: usize, umr: bool) -> u32 {
     let region = Region::Pages { page_shift: 12, offset: 0, pages: Vec::new(), len: 0 };
     let ctx = MkeyContext {
-        pd: PD + 9,
+        pd: Pdn(PD.0 + 9),
         region,
         free: true,
         umr,
         octowords: ROOM,
         ..MkeyContext::default()
     };
-    rig.hosts[host].hca.create_mkey(ctx).unwrap()
+    rig.hosts[host].hca.create_mkey(ctx).unwrap().0
 }
 
 /// The list of the pages at these places of a host's buffer, put into its memory.
@@ -67,7 +69,7 @@ fn register(rig: &mut Rig, host: usize, places: &[u64]) -> Change {
         len: (PAGE * places.len() as u64).saturating_sub(START & (PAGE - 1)),
         page_shift: 12,
         entries,
-        at: Some((lkey, IOVA + LIST)),
+        at: Some((lkey.0, IOVA + LIST)),
         ..Change::bind(0, LW | RW | RR, &[])
     }
 }
@@ -90,14 +92,14 @@ fn pages_come_in_pieces_and_are_of_use_when_all_are_there() {
     // Twelve pages, backwards: eight in the first piece, four in the second.
     let places = (0..12).map(|page| DST + PAGE * (11 - page)).collect::<Vec<_>>();
     let first = register(&mut rig, 1, &places[..8]);
-    assert_eq!(apply(&mut rig, &mut driver, key, &Change { mask: 0, ..first }), 0);
+    assert_eq!(apply(&mut rig, &mut driver, Key(key), &Change { mask: 0, ..first }), 0);
     let last = register(&mut rig, 1, &places[8..]);
     let len = 12 * PAGE - 0x100;
     let last = Change { flags: MUST_BE_FREE | OFFSET, offset: 4, len, ..last };
-    assert_eq!(apply(&mut rig, &mut driver, key, &last), 0);
+    assert_eq!(apply(&mut rig, &mut driver, Key(key), &last), 0);
     let data = pattern(len as usize, 5);
     rig.hosts[0].put(SRC, &data);
-    assert_eq!(write(&mut rig, &mut a, START, rkey, len as u32), 0);
+    assert_eq!(write(&mut rig, &mut a, START, Key(rkey), len as u32), 0);
     for (page, &at) in places.iter().enumerate() {
         let begin = page * 4096;
         let skip = if page == 0 { 0x100 } else { 0 };
@@ -105,7 +107,7 @@ fn pages_come_in_pieces_and_are_of_use_when_all_are_there() {
         assert_eq!(rig.hosts[1].get(at + skip as u64, want.len()), want, "page {page}");
     }
     // It isn't free any more.
-    assert_eq!(apply(&mut rig, &mut driver, key, &last), BIND_ERROR);
+    assert_eq!(apply(&mut rig, &mut driver, Key(key), &last), BIND_ERROR);
 }
 
 #[test]
@@ -124,10 +126,10 @@ fn larger_pages_and_lists_in_the_wqe() {
         entries: pages.iter().flat_map(|page| page.to_be_bytes()).collect(),
         ..register(&mut rig, 1, &[])
     };
-    assert_eq!(apply(&mut rig, &mut driver, key, &change), 0);
+    assert_eq!(apply(&mut rig, &mut driver, Key(key), &change), 0);
     let data = pattern(0x4000, 6);
     rig.hosts[0].put(SRC, &data);
-    assert_eq!(write(&mut rig, &mut a, 0x7000_2000, key & !0xff | VARIANT, 0x4000), 0);
+    assert_eq!(write(&mut rig, &mut a, 0x7000_2000, Key(key & !0xff | VARIANT), 0x4000), 0);
     assert_eq!(rig.hosts[1].arena.bytes(at + 0x6000, 0x2000), data[..0x2000]);
     assert_eq!(rig.hosts[1].arena.bytes(at, 0x2000), data[0x2000..]);
 }
@@ -138,8 +140,8 @@ fn registered_anew() {
     let key = cached(&mut rig, 1);
     let rkey = key & !0xff | VARIANT;
     let change = register(&mut rig, 1, &[DST]);
-    assert_eq!(apply(&mut rig, &mut driver, key, &change), 0);
-    assert_eq!(write(&mut rig, &mut a, START, rkey, 8), 0);
+    assert_eq!(apply(&mut rig, &mut driver, Key(key), &change), 0);
+    assert_eq!(write(&mut rig, &mut a, START, Key(rkey), 8), 0);
     // Another page, elsewhere; then fewer rights; then another domain; then none.
     let moved = Change {
         flags: MUST_NOT_BE_FREE,
@@ -148,28 +150,34 @@ fn registered_anew() {
         len: PAGE,
         ..register(&mut rig, 1, &[DST + PAGE])
     };
-    assert_eq!(apply(&mut rig, &mut driver, key, &moved), 0);
+    assert_eq!(apply(&mut rig, &mut driver, Key(key), &moved), 0);
     rig.hosts[0].put(SRC, b"anew");
-    assert_eq!(write(&mut rig, &mut a, 0x9000_0000, rkey, 4), 0);
+    assert_eq!(write(&mut rig, &mut a, 0x9000_0000, Key(rkey), 4), 0);
     assert_eq!(rig.hosts[1].get(DST + PAGE, 4), b"anew");
-    assert_eq!(write(&mut rig, &mut a, START, rkey, 4), 0x13, "no more there");
+    assert_eq!(write(&mut rig, &mut a, START, Key(rkey), 4), 0x13, "no more there");
     let plain = Change {
         flags: MUST_NOT_BE_FREE | INLINE,
         mask: RIGHTS,
         pd: PD,
         ..Change::bind(0, 0, &[])
     };
-    for (rights, pd, expected) in [(LW | RR, PD, 0x13), (LW | RW, PD + 1, 0x13), (LW | RW, PD, 0)] {
+    for (rights, pd, expected) in
+        [(LW | RR, PD, 0x13), (LW | RW, Pdn(PD.0 + 1), 0x13), (LW | RW, PD, 0)]
+    {
         let (mut a, _) = rig.pair(&Setup::default());
         let change = Change { access: rights, pd, entries: Vec::new(), ..copy(&plain) };
-        assert_eq!(apply(&mut rig, &mut driver, key, &change), 0);
-        assert_eq!(write(&mut rig, &mut a, 0x9000_0000, rkey, 4), expected, "{rights:#x} {pd}");
+        assert_eq!(apply(&mut rig, &mut driver, Key(key), &change), 0);
+        assert_eq!(
+            write(&mut rig, &mut a, 0x9000_0000, Key(rkey), 4),
+            expected,
+            "{rights:#x} {pd:?}"
+        );
     }
     let (mut a, _) = rig.pair(&Setup::default());
     let revoke = Change { flags: INLINE, mask: 1 << 29 | 1 << 7, free: true, ..copy(&plain) };
-    assert_eq!(apply(&mut rig, &mut driver, key, &revoke), 0);
-    assert_eq!(write(&mut rig, &mut a, 0x9000_0000, rkey, 4), 0x13, "free");
-    assert_eq!(apply(&mut rig, &mut driver, key, &plain), BIND_ERROR, "free");
+    assert_eq!(apply(&mut rig, &mut driver, Key(key), &revoke), 0);
+    assert_eq!(write(&mut rig, &mut a, 0x9000_0000, Key(rkey), 4), 0x13, "free");
+    assert_eq!(apply(&mut rig, &mut driver, Key(key), &plain), BIND_ERROR, "free");
 }
 
 fn copy(change: &Change) -> Change {
@@ -184,11 +192,11 @@ fn a_page_that_is_not_there_is_a_fault() {
     // An address, but not present.
     change.entries[15] &= !3;
     rig.hosts[1].put(LIST, &change.entries);
-    assert_eq!(apply(&mut rig, &mut driver, key, &change), 0);
+    assert_eq!(apply(&mut rig, &mut driver, Key(key), &change), 0);
     let rkey = key & !0xff | VARIANT;
     rig.hosts[1].put(DST + PAGE, &[7; 8]);
-    assert_eq!(write(&mut rig, &mut a, START + 2 * PAGE, rkey, 8), 0);
-    assert_eq!(write(&mut rig, &mut a, START + PAGE, rkey, 8), 0x14, "remote operation");
+    assert_eq!(write(&mut rig, &mut a, START + 2 * PAGE, Key(rkey), 8), 0);
+    assert_eq!(write(&mut rig, &mut a, START + PAGE, Key(rkey), 8), 0x14, "remote operation");
 }
 
 /// Each ends in a bind error, and leaves the key as it was.
@@ -198,11 +206,15 @@ fn changes_that_are_refused() {
         let (mut rig, mut a, mut driver) = rig();
         let key = cached(&mut rig, 1);
         let good = register(&mut rig, 1, &[DST]);
-        assert_eq!(apply(&mut rig, &mut driver, key, &change(copy(&good))), BIND_ERROR, "{what}");
-        assert_eq!(write(&mut rig, &mut a, START, key & !0xff | VARIANT, 8), 0x13, "{what}");
+        assert_eq!(
+            apply(&mut rig, &mut driver, Key(key), &change(copy(&good))),
+            BIND_ERROR,
+            "{what}"
+        );
+        assert_eq!(write(&mut rig, &mut a, START, Key(key & !0xff | VARIANT), 8), 0x13, "{what}");
         // The good one still goes, from another queue.
         let (_, mut driver) = rig.pair(&Setup { service: Service::Umr, ..Setup::default() });
-        assert_eq!(apply(&mut rig, &mut driver, key, &good), 0, "{what}");
+        assert_eq!(apply(&mut rig, &mut driver, Key(key), &good), 0, "{what}");
     };
     refused("beyond the room", &|good| Change { flags: good.flags | OFFSET, offset: 5, ..good });
     let far = u64::MAX >> 16;
@@ -227,12 +239,12 @@ fn changes_that_are_refused() {
 fn whose_keys_they_are() {
     // A user's queue gives no pages: they could be anywhere.
     let (mut rig, mut a, mut driver) = rig();
-    let (_, mut user) = rig.pair(&Setup { pd: PD + 9, ..Setup::default() });
+    let (_, mut user) = rig.pair(&Setup { pd: Pdn(PD.0 + 9), ..Setup::default() });
     let key = cached(&mut rig, 1);
     let mut change = register(&mut rig, 1, &[DST]);
     change.mask = 1 | 1 << 6 | ENABLE | 0xf << 18;
-    change.at = Some((rig.hosts[1].key(PD + 9, BUF_LEN, Access::all()), IOVA + LIST));
-    assert_eq!(apply(&mut rig, &mut user, key, &change), BIND_ERROR);
+    change.at = Some((rig.hosts[1].key(Pdn(PD.0 + 9), BUF_LEN, Access::all()), IOVA + LIST));
+    assert_eq!(apply(&mut rig, &mut user, Key(key), &change), BIND_ERROR);
     // Nor does the driver to a key that isn't made for it.
     let region = rig.hosts[1].key;
     let change = Change { flags: 0, ..register(&mut rig, 1, &[DST]) };
@@ -241,7 +253,7 @@ fn whose_keys_they_are() {
     let key = with_umr(&mut rig, 1, false);
     let (_, mut driver) = rig.pair(&Setup { service: Service::Umr, ..Setup::default() });
     let change = register(&mut rig, 1, &[DST]);
-    assert_eq!(apply(&mut rig, &mut driver, key, &change), BIND_ERROR);
+    assert_eq!(apply(&mut rig, &mut driver, Key(key), &change), BIND_ERROR);
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -257,8 +269,8 @@ fn change() -> impl Strategy<Value = Change> {
                 mask: if mask & 4 == 0 { mask | ENABLE | RIGHTS | PLACE } else { mask },
                 access,
                 free,
-                qpn: if qpn & 1 == 0 { 0xff_ffff } else { qpn >> 8 },
-                pd: if pd & 1 == 0 { PD } else { pd },
+                qpn: if qpn & 1 == 0 { Qpn(0xff_ffff) } else { Qpn(qpn >> 8) },
+                pd: if pd & 1 == 0 { PD } else { Pdn(pd) },
                 start,
                 len,
                 page_shift: if page_shift & 1 == 0 { 12 } else { page_shift },
@@ -283,14 +295,14 @@ proptest! {
             let (_, mut driver) = rig.pair(&Setup { service: Service::Umr, ..Setup::default() });
             if change.flags & INLINE == 0 && !change.entries.is_empty() {
                 rig.hosts[1].put(LIST, &change.entries);
-                change.at = Some((rig.hosts[1].key, IOVA + LIST));
+                change.at = Some((rig.hosts[1].key.0, IOVA + LIST));
             }
-            let end = apply(&mut rig, &mut driver, key, &change);
+            let end = apply(&mut rig, &mut driver, Key(key), &change);
             prop_assert!(end == 0 || end == BIND_ERROR, "{end:#x}");
             for at in [change.start, change.start.wrapping_add(change.len).wrapping_sub(8)] {
                 let (mut a, _) = rig.pair(&Setup::default());
                 let rkey = key & !0xff | VARIANT;
-                let end = write(&mut rig, &mut a, at, rkey, 8);
+                let end = write(&mut rig, &mut a, at, Key(rkey), 8);
                 prop_assert!(matches!(end, 0 | 0x13 | 0x14), "{end:#x}");
             }
             rig.post(&mut driver, &Wr::new(Opcode::NOP));

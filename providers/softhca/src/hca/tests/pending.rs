@@ -1,13 +1,15 @@
 //! What is posted and not yet taken, as `Hca::pending_qps` copies it out.
 
+use uverbs_mlx5_prm::opcode::Opcode;
+
+use crate::hca::number::{Key, Qpn};
 use crate::hca::testing::*;
 use crate::hca::{PendingQp, PendingRing};
-use uverbs_mlx5_prm::opcode::Opcode;
 
 const DST: u64 = 0x30_0000;
 
-fn of(rig: &Rig, qpn: u32) -> PendingQp {
-    rig.hosts[0].hca.pending_qps().into_iter().find(|qp| qp.qpn == qpn).unwrap()
+fn of(rig: &Rig, qpn: Qpn) -> PendingQp {
+    rig.hosts[0].hca.pending_qps().into_iter().find(|qp| qp.qpn == qpn.0).unwrap()
 }
 
 #[test]
@@ -40,7 +42,7 @@ fn a_ring_shows_what_its_record_published_until_it_is_taken() {
 fn a_record_ahead_of_the_ring_shows_nothing() {
     let mut rig = Rig::new(2);
     let (mut a, _b) = rig.pair(&Setup { sq_log: 2, rq_log: 1, ..Setup::default() });
-    rig.receive(&mut a, &[(0, 16, 7)]);
+    rig.receive(&mut a, &[(0, 16, Key(7))]);
     let recv = of(&rig, a.qpn).recv.unwrap();
     assert_eq!((recv.entries, recv.first, recv.bytes.len()), (2, 0, recv.entry_bytes as usize));
     assert_eq!(recv.bytes[..8], [0, 0, 0, 16, 0, 0, 0, 7]);
@@ -58,6 +60,6 @@ fn a_cq_shows_its_record() {
     rig.hosts[0].store(cq.record, 5);
     rig.hosts[0].store(cq.record + 4, 0x0102_0304);
     let seen = rig.hosts[0].hca.pending_cqs();
-    let seen = seen.iter().find(|seen| seen.cqn == cq.cqn).unwrap();
+    let seen = seen.iter().find(|seen| seen.cqn == cq.cqn.0).unwrap();
     assert_eq!(seen.record, [0, 0, 0, 5, 1, 2, 3, 4]);
 }

@@ -1,13 +1,16 @@
 //! CQs, doorbells, arms and states, apart from any data.
 
-use crate::hca::context::{CqContext, QpAttrs, QpState, QpTransition};
-use crate::hca::dma::Dma;
-use crate::hca::testing::*;
-use crate::hca::{HcaConfig, HcaError, HcaEvent, Noun, Region, Strictness};
-use crate::wire::Faults;
 use std::time::Duration;
+
 use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
+
+use crate::hca::context::{CqContext, QpAttrs, QpState, QpTransition};
+use crate::hca::dma::Dma;
+use crate::hca::number::{Cqn, UarNumber};
+use crate::hca::testing::*;
+use crate::hca::{HcaConfig, HcaError, HcaEvent, Noun, Region, Strictness};
+use crate::wire::{Faults, Psn};
 
 const DST: u64 = 0x30_0000;
 
@@ -53,7 +56,7 @@ pub(super) fn arm(rig: &mut Rig, cq: &TestCq, sn: u32, solicited: bool) {
     let word = sn << 28 | u32::from(solicited) << 24 | cq.ci & 0xff_ffff;
     let host = &mut rig.hosts[0];
     host.store(cq.record + 4, word);
-    host.hca.doorbell(UAR, 0x20, u64::from(word) << 32 | u64::from(cq.cqn));
+    host.hca.doorbell(UAR, 0x20, u64::from(word) << 32 | u64::from(cq.cqn.0));
 }
 
 #[test]
@@ -134,7 +137,7 @@ fn an_arm_behind_the_one_that_rang_is_not_lost() {
     // The device takes the store of a solicited arm when the record tells of the next arm already, for all; the store
     // of that becomes one with the store for `c`.
     rig.hosts[0].store(a.send_cq.record + 4, 1 << 28);
-    let old = u64::from(1u32 << 24) << 32 | u64::from(a.send_cq.cqn);
+    let old = u64::from(1u32 << 24) << 32 | u64::from(a.send_cq.cqn.0);
     rig.hosts[0].hca.doorbell(UAR, 0x20, old);
     arm(&mut rig, &c.send_cq, 0, false);
     let wr = write(&rig);
@@ -185,11 +188,11 @@ fn objects_in_use_stay() {
     let (a, b) = rig.pair(&Setup::default());
     let hca = &mut rig.hosts[0].hca;
     let cqn = a.send_cq.cqn;
-    let busy = HcaError::Busy { noun: Noun::Cq, number: cqn, users: 1 };
+    let busy = HcaError::Busy { noun: Noun::Cq, number: cqn.0, users: 1 };
     assert_eq!(hca.destroy_cq(cqn), Err(busy));
     hca.destroy_qp(a.qpn).unwrap();
     assert_eq!(hca.destroy_cq(cqn), Ok(()));
-    let gone = HcaError::BadHandle { noun: Noun::Cq, number: cqn };
+    let gone = HcaError::BadHandle { noun: Noun::Cq, number: cqn.0 };
     assert_eq!(hca.destroy_cq(cqn), Err(gone));
     assert!(hca.query_qp(a.qpn).is_err() && hca.destroy_qp(a.qpn).is_err());
     assert!(hca.query_qp(b.qpn).is_ok());
@@ -209,7 +212,7 @@ fn contexts_are_checked() {
         log_entries: 4,
         cqe_size: 64,
         doorbell_record: 0x100,
-        uar: 0,
+        uar: UarNumber(0),
         overrun_ignore: false,
         padded: false,
     };
@@ -221,7 +224,7 @@ fn contexts_are_checked() {
     assert!(hca.create_cq(odd).is_err_and(bad("cqe_size")));
     let skew = CqContext { doorbell_record: 0x104, ..good.clone() };
     assert!(hca.create_cq(skew).is_err_and(bad("doorbell_record")));
-    assert_eq!(hca.create_cq(good.clone()), Ok(1));
+    assert_eq!(hca.create_cq(good.clone()), Ok(Cqn(1)));
     assert!(matches!(hca.create_cq(good), Err(HcaError::Limit { what: "max_cq", limit: 1 })));
 }
 
@@ -299,8 +302,8 @@ fn queries_tell_the_next_psns() {
     let wr = write(&rig);
     rig.post(&mut a, &wr);
     rig.run();
-    assert_eq!(rig.hosts[0].hca.query_qp(a.qpn).unwrap().1.sq_psn, 0x1235);
-    assert_eq!(rig.hosts[1].hca.query_qp(b.qpn).unwrap().1.rq_psn, 0x1235);
+    assert_eq!(rig.hosts[0].hca.query_qp(a.qpn).unwrap().1.sq_psn, Psn::new(0x1235));
+    assert_eq!(rig.hosts[1].hca.query_qp(b.qpn).unwrap().1.rq_psn, Psn::new(0x1235));
     assert!(rig.hosts[1].events().is_empty(), "both were in RTS already");
 }
 
@@ -309,7 +312,7 @@ fn communication_is_established_in_rtr() {
     let mut rig = Rig::new(2);
     let setup = Setup::default();
     let (mut a, b) = (rig.end(0, &setup), rig.end(1, &setup));
-    rig.connect(&a, (1, b.qpn), &setup.attrs);
+    rig.connect(&a, (1, b.qpn.0), &setup.attrs);
     let (src, dst) = (rig.hosts[1].address, rig.hosts[0].address);
     let mut attrs = QpAttrs { dest_qpn: a.qpn, ..setup.attrs };
     (attrs.path.src, attrs.path.dst) = (src, dst);
@@ -327,7 +330,7 @@ fn communication_is_established_in_rtr() {
 fn doubtful_doorbells_are_counted() {
     let mut rig = Rig::new(2);
     let (mut a, _b) = rig.pair(&Setup::default());
-    let qpn = u64::from(a.qpn);
+    let qpn = u64::from(a.qpn.0);
     let ring = |rig: &mut Rig, offset, value| rig.hosts[0].hca.doorbell(UAR, offset, value);
     ring(&mut rig, 0x800, 0x99_9999 << 8 | 1);
     assert_eq!(rig.hosts[0].hca.stats().complaints.unknown_number, 1);
@@ -353,7 +356,7 @@ fn a_record_that_jumps_is_fatal() {
     let mut rig = Rig::new(2);
     let (mut a, _b) = rig.pair(&Setup::default());
     rig.hosts[0].store(a.record + 4, 65);
-    rig.hosts[0].hca.doorbell(UAR, 0x800, 64 << 40 | u64::from(a.qpn) << 8 | 1);
+    rig.hosts[0].hca.doorbell(UAR, 0x800, 64 << 40 | u64::from(a.qpn.0) << 8 | 1);
     rig.run();
     assert_eq!(rig.hosts[0].events(), [HcaEvent::QpFatal { qpn: a.qpn }]);
     assert!(rig.sent(&mut a).is_empty());
@@ -367,7 +370,7 @@ fn a_pedant_takes_no_early_doorbell() {
         let config = HcaConfig { strict, ..HcaConfig::default() };
         let mut rig = Rig::with(2, config, Faults::default(), 1);
         let (a, _b) = rig.pair(&Setup::default());
-        rig.hosts[0].hca.doorbell(UAR, 0x800, u64::from(a.qpn) << 8 | 2);
+        rig.hosts[0].hca.doorbell(UAR, 0x800, u64::from(a.qpn.0) << 8 | 2);
         assert_eq!(rig.state(&a), state);
     }
 }

@@ -1,13 +1,15 @@
 //! The unreliable services: connection and datagram.
 
-use crate::hca::testing::*;
-use crate::hca::{HcaConfig, HcaError, LinkLayer, QpContext, QpState, QpTransition, Service};
-use crate::wire::{Fabric, Faults};
 use uverbs_mlx5_prm::address::{DqpDct, GrhGidFl, mlx5_wqe_av};
 use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::{U16, U32};
+
+use crate::hca::number::{Key, Qpn};
+use crate::hca::testing::*;
+use crate::hca::{HcaConfig, HcaError, LinkLayer, QpContext, QpState, QpTransition, Service};
+use crate::wire::{Fabric, Faults};
 
 const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;
@@ -27,7 +29,7 @@ fn uc_moves_messages_of_any_length() {
     for size in [0usize, 1, 1024, 1025, 100_000] {
         let data = pattern(size, size as u64);
         rig.hosts[0].put(SRC, &data);
-        rig.receive(&mut b, &[(DST, size as u32 + 9, far)]);
+        rig.receive(&mut b, &[(DST, size as u32 + 9, Key(far.0))]);
         rig.receive(&mut b, &[]);
         rig.post(&mut a, &from_src(Wr::new(Opcode::SEND_IMM).imm(7), size, near));
         let wr = Wr::new(Opcode::RDMA_WRITE_IMM).imm(8).remote(DST + 0x10_0000, far);
@@ -56,7 +58,7 @@ fn uc_loses_whole_messages_and_no_receive() {
         rig.hosts[0].put(SRC + n * 4096, &pattern(size, n));
     }
     for n in 0..30 {
-        rig.receive(&mut b, &[(DST + n * 4096, size as u32, far)]);
+        rig.receive(&mut b, &[(DST + n * 4096, size as u32, Key(far.0))]);
     }
     for n in 0..count {
         let wr = Wr::new(Opcode::SEND_IMM).imm(n as u32).seg(SRC + n * 4096, size as u32, near);
@@ -86,10 +88,10 @@ fn uc_without_a_receive_drops_and_with_a_short_one_fails() {
     assert_eq!((rig.sent(&mut a).len(), rig.got(&mut b).len()), (1, 0));
     // A write where there is no right is dropped without a word.
     let key = rig.hosts[1].key(PD, BUF_LEN, crate::hca::Access::LOCAL_WRITE);
-    rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, key).seg(SRC, 64, near));
+    rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, Key(key)).seg(SRC, 64, near));
     rig.run();
     assert_eq!((rig.sent(&mut a)[0].kind, rig.state(&b)), (0, QpState::Rts));
-    rig.receive(&mut b, &[(DST, 100, far)]);
+    rig.receive(&mut b, &[(DST, 100, Key(far.0))]);
     rig.post(&mut a, &Wr::new(Opcode::SEND).seg(SRC, 101, near));
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].kind, 0);
@@ -103,7 +105,7 @@ fn uc_has_no_read() {
     let mut rig = Rig::new(2);
     let (mut a, b) = rig.pair(&setup(Service::Uc));
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
-    rig.receive(&mut a, &[(DST, 8, near)]);
+    rig.receive(&mut a, &[(DST, 8, Key(near.0))]);
     rig.post(&mut a, &Wr::new(Opcode::RDMA_READ).remote(DST, far).seg(SRC, 8, near));
     rig.post(&mut a, &Wr::new(Opcode::SEND).flags(FmCeSe::ZERO).seg(SRC, 8, near));
     rig.run();
@@ -121,16 +123,16 @@ fn uc_has_no_read() {
 }
 
 /// A message of `size` bytes; a segment of no bytes would stand for 2^31 (PRM, "Data Segment").
-fn from_src(wr: Wr, size: usize, key: u32) -> Wr {
+fn from_src(wr: Wr, size: usize, key: Key) -> Wr {
     if size == 0 { wr } else { wr.seg(SRC, size as u32, key) }
 }
 
 /// A datagram to `qpn` at `host`.
-fn to(rig: &Rig, host: usize, qpn: u32, qkey: u32, mut wr: Wr) -> Wr {
+fn to(rig: &Rig, host: usize, qpn: Qpn, qkey: u32, mut wr: Wr) -> Wr {
     let address = rig.hosts[host].address;
     let mut av = mlx5_wqe_av::default();
     av.key.qkey = U32::new(qkey);
-    av.dqp_dct = U32::new(DqpDct::ZERO.with_ext(true).with_qpn(qpn).0);
+    av.dqp_dct = U32::new(DqpDct::ZERO.with_ext(true).with_qpn(qpn.0).0);
     av.rlid = U16::new(address.lid);
     av.grh_gid_fl = U32::new(GrhGidFl::ZERO.with_grh(address.gid != [0; 16]).0);
     av.rgid = address.gid;
@@ -161,7 +163,7 @@ fn ud_carries_its_route_in_front() {
         let data = pattern(size, 3);
         rig.hosts[0].put(SRC, &data);
         rig.hosts[1].put(DST, &vec![0xee; size + 64]);
-        rig.receive(&mut b, &[(DST, 41, far), (DST + 41, size as u32 + 3, far)]);
+        rig.receive(&mut b, &[(DST, 41, Key(far.0)), (DST + 41, size as u32 + 3, Key(far.0))]);
         let wr = from_src(Wr::new(opcode).imm(0x55), size, near);
         let wr = to(&rig, 1, b.qpn, QKEY, wr);
         rig.post(&mut a, &wr);
@@ -214,7 +216,7 @@ fn ud_on_infiniband_goes_by_lid() {
     let (mut a, mut b) = datagrams(&mut rig);
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
     rig.hosts[1].put(DST, &[0xee; 40]);
-    rig.receive(&mut b, &[(DST, 64, far)]);
+    rig.receive(&mut b, &[(DST, 64, Key(far.0))]);
     let wr = to(&rig, 1, b.qpn, QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
     rig.post(&mut a, &wr);
     rig.run();
@@ -232,10 +234,10 @@ fn ud_drops_what_nobody_waits_for() {
     let no_receive = to(&rig, 1, b.qpn, QKEY, wr.clone());
     rig.post(&mut a, &no_receive);
     rig.run();
-    rig.receive(&mut b, &[(DST, 64, far)]);
+    rig.receive(&mut b, &[(DST, 64, Key(far.0))]);
     let wrong_key = to(&rig, 1, b.qpn, QKEY + 1, wr.clone());
     rig.post(&mut a, &wrong_key);
-    let nobody = to(&rig, 1, 0xff_fff0, QKEY, wr.clone());
+    let nobody = to(&rig, 1, Qpn(0xff_fff0), QKEY, wr.clone());
     rig.post(&mut a, &nobody);
     rig.run();
     assert_eq!(rig.sent(&mut a).iter().map(|got| got.kind).collect::<Vec<_>>(), [0; 3]);
@@ -263,7 +265,7 @@ fn multicast_reaches_each_member() {
         rig.hosts[1].hca.attach_mcast(end.qpn, GROUP).unwrap();
     }
     let send = |rig: &mut Rig, a: &mut End| {
-        let mut wr = to(rig, 1, 0xff_ffff, QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
+        let mut wr = to(rig, 1, Qpn(0xff_ffff), QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
         wr.address[32..].copy_from_slice(&GROUP);
         rig.post(a, &wr);
         rig.run();
@@ -271,7 +273,7 @@ fn multicast_reaches_each_member() {
     };
     for (end, at) in [(&mut b, DST), (&mut c, DST + 0x1000)] {
         for n in 0..3 {
-            rig.receive(end, &[(at + n * 64, 64, far)]);
+            rig.receive(end, &[(at + n * 64, 64, Key(far.0))]);
         }
     }
     rig.hosts[0].put(SRC, &[5; 24]);
@@ -322,12 +324,12 @@ fn special_qps_receive_and_send_under_their_number() {
         }
     }
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
-    rig.receive(&mut b, &[(DST, 64, far)]);
-    let wr = to(&rig, 1, 1, QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
+    rig.receive(&mut b, &[(DST, 64, Key(far.0))]);
+    let wr = to(&rig, 1, Qpn(1), QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
     rig.post(&mut a, &wr);
     rig.run();
     let got = rig.got(&mut b);
-    assert_eq!((got[0].qpn, got[0].rqpn), (b.qpn, 1));
+    assert_eq!((got[0].qpn, got[0].rqpn), (b.qpn, Qpn(1)));
     // One of each, and no others.
     let hca = &mut rig.hosts[1].hca;
     let ctx = |special| hca_context(&b, special);
@@ -335,7 +337,7 @@ fn special_qps_receive_and_send_under_their_number() {
     assert!(matches!(hca.create_qp(ctx(2)), Err(HcaError::BadParam { .. })));
     hca.destroy_qp(b.qpn).unwrap();
     hca.create_qp(ctx(1)).unwrap();
-    let ud = to(&rig, 1, 0, QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
+    let ud = to(&rig, 1, Qpn(0), QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
     rig.post(&mut a, &ud);
     rig.run();
     assert_eq!(rig.hosts[1].hca.stats().dropped, 1, "nobody is QP 0");
@@ -370,7 +372,7 @@ fn ud_messages_are_one_packet_and_fit() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = datagrams(&mut rig);
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
-    rig.receive(&mut b, &[(DST, 63, far)]);
+    rig.receive(&mut b, &[(DST, 63, Key(far.0))]);
     let wr = to(&rig, 1, b.qpn, QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
     rig.post(&mut a, &wr);
     rig.run();

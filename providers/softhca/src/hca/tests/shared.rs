@@ -1,10 +1,12 @@
 //! Shared receive queues: the driver's list is followed, limits are told, XRC lands where the packet says.
 
-use crate::hca::testing::*;
-use crate::hca::{HcaError, HcaEvent, QpState, QpTransition, Service, XrcSrq};
 use uverbs_mlx5_prm::address::mlx5_wqe_xrc_seg;
 use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::IntoBytes;
+
+use crate::hca::number::{Pdn, Srqn};
+use crate::hca::testing::*;
+use crate::hca::{HcaError, HcaEvent, QpState, QpTransition, Service, XrcSrq};
 
 const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;
@@ -51,8 +53,8 @@ fn several_qps_take_from_one_list() {
 fn pair_on(rig: &mut Rig, setup: &Setup) -> (End, End) {
     let sender = Setup { srq: None, ..setup.clone() };
     let (a, b) = (rig.end(0, &sender), rig.end(1, setup));
-    rig.connect(&a, (1, b.qpn), &setup.attrs);
-    rig.connect(&b, (0, a.qpn), &setup.attrs);
+    rig.connect(&a, (1, b.qpn.0), &setup.attrs);
+    rig.connect(&b, (0, a.qpn.0), &setup.attrs);
     (a, b)
 }
 
@@ -68,7 +70,10 @@ fn the_limit_is_told_once() {
     }
     let limits = |rig: &mut Rig| {
         let events = rig.hosts[1].events();
-        events.iter().filter(|e| matches!(e, HcaEvent::SrqLimit { srqn } if *srqn == 1)).count()
+        events
+            .iter()
+            .filter(|e| matches!(e, HcaEvent::SrqLimit { srqn } if *srqn == Srqn(1)))
+            .count()
     };
     for (n, told) in [(0, 0), (1, 0), (2, 1), (3, 0)] {
         let wr = hello(&rig, n);
@@ -139,15 +144,15 @@ fn xrc_pair(rig: &mut Rig, cqe_version: u8) -> (End, End, TestSrq, TestCq) {
     let srq = rig.srq(1, 3, 0, Some(xrc));
     let setup = Setup { service: Service::Xrc, xrcd: 7, ..Setup::default() };
     // A target QP is the kernel's, in the kernel's domain (Linux hw/mlx5/qp.c, `create_xrc_tgt_qp`).
-    let target = Setup { pd: PD + 1, ..setup.clone() };
+    let target = Setup { pd: Pdn(PD.0 + 1), ..setup.clone() };
     let (a, b) = (rig.end(0, &setup), rig.end(1, &target));
-    rig.connect(&a, (1, b.qpn), &setup.attrs);
-    rig.connect(&b, (0, a.qpn), &setup.attrs);
+    rig.connect(&a, (1, b.qpn.0), &setup.attrs);
+    rig.connect(&b, (0, a.qpn.0), &setup.attrs);
     (a, b, srq, cq)
 }
 
-fn for_srq(mut wr: Wr, srqn: u32) -> Wr {
-    wr.address = mlx5_wqe_xrc_seg::new(srqn).as_bytes().to_vec();
+fn for_srq(mut wr: Wr, srqn: Srqn) -> Wr {
+    wr.address = mlx5_wqe_xrc_seg::new(srqn.0).as_bytes().to_vec();
     wr
 }
 
@@ -174,7 +179,7 @@ fn xrc_lands_in_the_srq_that_the_packet_names() {
         assert_eq!(rig.sent(&mut a).iter().map(|got| got.kind).collect::<Vec<_>>(), [0; 4]);
         let got: Vec<_> = std::iter::from_fn(|| rig.poll(1, &mut cq)).collect();
         assert_eq!(got.len(), 2, "{got:?}");
-        let uidx = if version == 1 { 0xdef } else { srq.srqn };
+        let uidx = if version == 1 { 0xdef } else { srq.srqn.0 };
         assert_eq!((got[0].kind, got[0].qpn, got[0].user_index), (2, b.qpn, uidx));
         assert_eq!((got[1].kind, got[1].imm, got[1].counter), (1, 5, 1));
         assert_eq!(rig.hosts[1].get(DST, 5000), data);

@@ -1,10 +1,12 @@
 //! A port that takes nothing.
 
+use std::time::Duration;
+
+use uverbs_mlx5_prm::opcode::Opcode;
+
 use crate::hca::HcaConfig;
 use crate::hca::testing::*;
 use crate::wire::{Fabric, Faults};
-use std::time::Duration;
-use uverbs_mlx5_prm::opcode::Opcode;
 
 const DST: u64 = 0x30_0000;
 
@@ -23,8 +25,8 @@ fn a_stuck_receiver_does_not_block_others() {
     setup.attrs.timeout = 14;
     let (mut to_stuck, _stuck) = rig.pair(&setup);
     let (mut to_live, live) = (rig.end(0, &setup), rig.end(1, &setup));
-    rig.connect(&to_live, (1, live.qpn), &setup.attrs);
-    rig.connect(&live, (0, to_live.qpn), &setup.attrs);
+    rig.connect(&to_live, (1, live.qpn.0), &setup.attrs);
+    rig.connect(&live, (0, to_live.qpn.0), &setup.attrs);
     let write = |rig: &Rig, host: usize| {
         Wr::new(Opcode::RDMA_WRITE).remote(DST, rig.hosts[host].key).inline(b"x")
     };

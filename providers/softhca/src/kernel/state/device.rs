@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use nix::errno::Errno;
 
 use crate::board::profile::Profile;
-use crate::hca::{Hca, HcaError};
+use crate::hca::number::{Cqn, Qpn};
+use crate::hca::{Hca, HcaError, QpContext};
 use crate::kernel::user::{PAGE_SIZE, probe};
 use crate::uar::UarSet;
 
@@ -25,8 +26,8 @@ pub(crate) struct Device {
     pub(crate) port_up: bool,
     /// Removed: every command gets EIO.
     pub(crate) gone: bool,
-    pub(crate) cq_owners: HashMap<u32, Owner>,
-    pub(crate) qp_owners: HashMap<u32, Owner>,
+    pub(crate) cq_owners: HashMap<Cqn, Owner>,
+    pub(crate) qp_owners: HashMap<Qpn, Owner>,
 }
 
 impl Device {
@@ -81,6 +82,22 @@ impl Device {
         let pinned = self.pin(addr, len, true)?;
         self.check_doorbell_record(record).inspect_err(|_| self.unpin(pinned))?;
         Ok(pinned)
+    }
+
+    /// Pins the rings of a queue pair and makes it. Gives the QPN and the bytes pinned.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Device::pin_queue`] and of the firmware's CREATE_QP; nothing stays pinned then.
+    pub(crate) fn create_qp(
+        &mut self,
+        addr: u64,
+        len: u64,
+        context: QpContext,
+    ) -> Result<(u32, u64), Errno> {
+        let pinned = self.pin_queue(addr, len, context.doorbell_record)?;
+        let made = self.hca.create_qp(context).inspect_err(|_| self.unpin(pinned));
+        Ok((made.map_err(errno)?.0, pinned))
     }
 
     /// The memlock limit, if pinning `wanted` more bytes goes over it.

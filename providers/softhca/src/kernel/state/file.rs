@@ -78,7 +78,7 @@ impl File {
         match self.objects.remove(handle) {
             None | Some(Object::Uar(_)) => {}
             Some(Object::Pd(pd)) => {
-                device.pds.remove(&pd.pdn);
+                device.pds.remove(&pd.pdn.0);
             }
             Some(Object::Ah(ah)) => {
                 device.ahs = device.ahs.saturating_sub(1);

@@ -10,19 +10,20 @@ use nix::errno::Errno;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 
 use crate::hca::Service;
+use crate::hca::number::{Cqn, Key, Pdn, Qpn};
 use crate::uar::UarPage;
 
 /// A protection domain.
 #[derive(Debug)]
 pub(crate) struct Pd {
-    pub(crate) pdn: u32,
+    pub(crate) pdn: Pdn,
 }
 
 /// A memory region.
 #[derive(Clone, Debug)]
 pub(crate) struct Mr {
     pub(crate) pd: u32,
-    pub(crate) key: u32,
+    pub(crate) key: Key,
     pub(crate) start: u64,
     pub(crate) access_flags: u32,
     pub(crate) iova: u64,
@@ -33,7 +34,7 @@ pub(crate) struct Mr {
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct Cq {
-    pub(crate) cqn: u32,
+    pub(crate) cqn: Cqn,
     pub(crate) user_handle: u64,
     pub(crate) channel: Option<u32>,
     pub(crate) async_file: Option<u32>,
@@ -47,7 +48,7 @@ pub(crate) struct Cq {
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
-    pub(crate) qpn: u32,
+    pub(crate) qpn: Qpn,
     pub(crate) service: Service,
     pub(crate) pd: u32,
     pub(crate) send_cq: u32,
@@ -274,7 +275,7 @@ mod tests {
         let mut objects = Objects::default();
         let handle = objects.reserve(1).unwrap();
         assert_eq!(objects.check(handle, 1), Err(Errno::ENOENT));
-        objects.fill(handle, Object::Pd(Pd { pdn: 1 }));
+        objects.fill(handle, Object::Pd(Pd { pdn: Pdn(1) }));
         assert_eq!(objects.check(handle, 1), Ok(()));
         assert_eq!(objects.check(handle, 3), Err(Errno::EINVAL));
         assert_eq!(objects.check(handle + 1, 1), Err(Errno::ENOENT));

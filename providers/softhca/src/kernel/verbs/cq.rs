@@ -18,6 +18,7 @@ use uverbs_kernel_abi::objects::{
 use zerocopy::IntoBytes;
 
 use crate::board::profile::COMP_VECTORS;
+use crate::hca::number::{Cqn, UarNumber};
 use crate::hca::{CqContext, Region};
 use crate::kernel::call::{Call, zero_extended};
 use crate::kernel::state::device::errno;
@@ -66,9 +67,9 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let cqn = bind(call, &request, entries, flags);
     let (cqn, uar) = cqn.inspect_err(|_| call.device.unpin(pinned))?;
 
-    call.device.cq_owners.insert(cqn, (call.file.id, handle));
+    call.device.cq_owners.insert(Cqn(cqn), (call.file.id, handle));
     let cq = Cq {
-        cqn,
+        cqn: Cqn(cqn),
         user_handle,
         channel,
         async_file: call.file.events.async_file(event_file),
@@ -120,11 +121,11 @@ fn bind(
         log_entries: entries.trailing_zeros() as u8,
         cqe_size: request.cqe_size,
         doorbell_record: request.db_addr,
-        uar: uar.index(),
+        uar: UarNumber(uar.index()),
         overrun_ignore: flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN != 0,
         padded: false,
     });
-    Ok((created.map_err(errno)?, uar))
+    Ok((created.map_err(errno)?.0, uar))
 }
 
 /// CQ.DESTROY: the queue is gone already.

@@ -18,6 +18,7 @@ use uverbs_kernel_abi::objects::{
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::hca::number::{Key, Pdn};
 use crate::hca::{Access, MkeyContext, Region};
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::device::errno;
@@ -114,14 +115,14 @@ fn reg(call: &mut Call<'_>) -> Result<(), Errno> {
     let pinned = device.pin(request.start, request.length, writable(request.access_flags))?;
     let mut mr = Mr {
         pd: request.pd_handle,
-        key: 0,
+        key: Key::default(),
         start: request.start,
         access_flags: request.access_flags,
         iova: request.hca_va,
         len: request.length,
         pinned,
     };
-    let key = device.hca.create_mkey(mkey(&mr, pdn));
+    let key = device.hca.create_mkey(mkey(&mr, pdn.0));
     let key = key.map_err(|error| {
         device.unpin(pinned);
         errno(error)
@@ -129,7 +130,7 @@ fn reg(call: &mut Call<'_>) -> Result<(), Errno> {
     mr.key = key;
     call.file.objects.hold(request.pd_handle);
     call.put_object(handle, Object::Mr(mr));
-    call.respond(&ib_uverbs_reg_mr_resp { mr_handle: handle, lkey: key, rkey: key })
+    call.respond(&ib_uverbs_reg_mr_resp { mr_handle: handle, lkey: key.0, rkey: key.0 })
 }
 
 /// Start and device address must have the same place in their pages.
@@ -142,7 +143,7 @@ fn check_offsets(start: u64, hca_va: u64) -> Result<(), Errno> {
 
 fn mkey(mr: &Mr, pdn: u32) -> MkeyContext {
     MkeyContext {
-        pd: pdn,
+        pd: Pdn(pdn),
         // mlx5_ib leaves zero-based addresses to the provider, which asks for device address 0 itself.
         iova: mr.iova,
         len: mr.len,
@@ -187,7 +188,7 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     // New rights may need pages that can be written, so that the memory is looked at in any case.
     let device = &mut *call.device;
     mr.pinned = device.pin(mr.start, mr.len, writable(mr.access_flags))?;
-    if let Err(error) = device.hca.modify_mkey(mr.key, mkey(&mr, pdn)) {
+    if let Err(error) = device.hca.modify_mkey(mr.key, mkey(&mr, pdn.0)) {
         device.unpin(mr.pinned);
         return Err(errno(error));
     }
@@ -196,7 +197,7 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     call.file.objects.release(old_pd);
     let key = mr.key;
     call.put_object(request.mr_handle, Object::Mr(mr));
-    call.respond(&ib_uverbs_rereg_mr_resp { lkey: key, rkey: key })
+    call.respond(&ib_uverbs_rereg_mr_resp { lkey: key.0, rkey: key.0 })
 }
 
 /// Faults in what a REG_MR or REREG_MR is about to pin, if `worth` that many bytes. It runs before the command takes
@@ -254,8 +255,8 @@ pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::ENOENT);
     };
     let (key, len, iova) = (mr.key, mr.len, mr.iova);
-    call.output(UVERBS_ATTR_QUERY_MR_RESP_LKEY, &key)?;
-    call.output(UVERBS_ATTR_QUERY_MR_RESP_RKEY, &key)?;
+    call.output(UVERBS_ATTR_QUERY_MR_RESP_LKEY, &key.0)?;
+    call.output(UVERBS_ATTR_QUERY_MR_RESP_RKEY, &key.0)?;
     call.output(UVERBS_ATTR_QUERY_MR_RESP_LENGTH, &len)?;
     call.output_optional(UVERBS_ATTR_QUERY_MR_RESP_IOVA, &iova)
 }

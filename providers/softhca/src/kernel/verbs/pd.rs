@@ -7,6 +7,7 @@ use uverbs_kernel_abi::pd::{ib_uverbs_alloc_pd, ib_uverbs_alloc_pd_resp};
 use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_ALLOC_PD;
 use zerocopy::IntoBytes;
 
+use crate::hca::number::Pdn;
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::objects::{Object, Pd};
 
@@ -32,7 +33,7 @@ fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
         false => (1..=0xff_ffff).find(|pdn| !device.pds.contains(pdn)).ok_or(Errno::ENOMEM)?,
     };
     device.pds.insert(pdn);
-    call.put_object(handle, Object::Pd(Pd { pdn }));
+    call.put_object(handle, Object::Pd(Pd { pdn: Pdn(pdn) }));
     call.driver_must_output(mlx5_ib_alloc_pd_resp { pdn }.as_bytes())?;
     call.respond(&ib_uverbs_alloc_pd_resp { pd_handle: handle })
 }

@@ -26,9 +26,9 @@ use uverbs_kernel_abi::qp::{
 use zerocopy::IntoBytes;
 
 use crate::board::profile::{MAX_RQ_DESC, MAX_SQ_DESC};
+use crate::hca::number::{Qpn, UarNumber};
 use crate::hca::{QpContext, Region, RqContext, Service, SqContext};
 use crate::kernel::call::{Call, zero_extended};
-use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Qp};
 use crate::uar::UarPage;
 
@@ -60,16 +60,15 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let queues = Queues::check(call, &asked.cap, &request)?;
     let uar = uar_page(call, &request)?;
 
-    let pinned = call.device.pin_queue(request.buf_addr, queues.bytes(), request.db_addr)?;
-    let made = bind(call, &request, &queues, &uar, &asked);
-    let qpn = made.inspect_err(|_| call.device.unpin(pinned))?;
+    let context = context(call, &request, &queues, &uar, &asked)?;
+    let (qpn, pinned) = call.device.create_qp(request.buf_addr, queues.bytes(), context)?;
 
     for held in [asked.pd, asked.send_cq, asked.recv_cq] {
         call.file.objects.hold(held);
     }
-    call.device.qp_owners.insert(qpn, (call.file.id, asked.handle));
+    call.device.qp_owners.insert(Qpn(qpn), (call.file.id, asked.handle));
     let qp = Qp {
-        qpn,
+        qpn: Qpn(qpn),
         service: asked.service,
         pd: asked.pd,
         send_cq: asked.send_cq,
@@ -314,14 +313,14 @@ impl Queues {
     }
 }
 
-/// CREATE_QP of the firmware.
-fn bind(
-    call: &mut Call<'_>,
+/// What the firmware is told (`_create_user_qp`).
+fn context(
+    call: &Call<'_>,
     request: &mlx5_ib_create_qp,
     queues: &Queues,
     uar: &UarPage,
     asked: &Asked,
-) -> Result<u32, Errno> {
+) -> Result<QpContext, Errno> {
     let objects = &call.file.objects;
     let pd = objects.pd(asked.pd)?.pdn;
     let (send_cq, recv_cq) = (objects.cq(asked.send_cq)?.cqn, objects.cq(asked.recv_cq)?.cqn);
@@ -336,7 +335,7 @@ fn bind(
         log_wqebbs: queues.sq_count.trailing_zeros() as u8,
     });
     let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
-    let created = call.device.hca.create_qp(QpContext {
+    Ok(QpContext {
         service: asked.service,
         pd,
         send_cq,
@@ -346,7 +345,7 @@ fn bind(
         srq: None,
         xrcd: 0,
         doorbell_record: request.db_addr,
-        uar: uar.index(),
+        uar: UarNumber(uar.index()),
         user_index: request.uidx,
         cqe_version,
         scatter_to_cqe: false,
@@ -356,8 +355,7 @@ fn bind(
         deth_sqpn: None,
         privileged: false,
         counter_set: 0,
-    });
-    created.map_err(errno)
+    })
 }
 
 /// QP.DESTROY: the QP is gone already.

@@ -15,13 +15,14 @@ use uverbs_kernel_abi::write::{
     IB_USER_VERBS_EX_CMD_MODIFY_QP,
 };
 
+use crate::hca::number::Qpn;
 use crate::hca::{Access, AddressVector, Mtu, QpAttrs, QpState};
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::Object;
 use crate::kernel::transition;
 use crate::kernel::verbs::mr::{access_flags, rights};
-use crate::wire::Address;
+use crate::wire::{Address, Psn};
 
 /// MODIFY_QP.
 pub(crate) const MODIFY_QP: Write = Write {
@@ -175,13 +176,13 @@ fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp) {
         attrs.access = rights(request.qp_access_flags) - Access::LOCAL_WRITE;
     }
     if given(IB_QP_DEST_QPN) {
-        attrs.dest_qpn = request.dest_qp_num & MASK_24;
+        attrs.dest_qpn = Qpn(request.dest_qp_num & MASK_24);
     }
     if given(IB_QP_RQ_PSN) {
-        attrs.rq_psn = request.rq_psn & MASK_24;
+        attrs.rq_psn = Psn::new(request.rq_psn);
     }
     if given(IB_QP_SQ_PSN) {
-        attrs.sq_psn = request.sq_psn & MASK_24;
+        attrs.sq_psn = Psn::new(request.sq_psn);
     }
     if given(IB_QP_MAX_QP_RD_ATOMIC) {
         attrs.max_rd_atomic = request.max_rd_atomic;
@@ -276,9 +277,9 @@ fn query(call: &mut Call<'_>) -> Result<(), Errno> {
         max_recv_sge: qp.cap.max_recv_sge,
         max_inline_data: qp.cap.max_inline_data,
         qkey: attrs.qkey,
-        rq_psn: attrs.rq_psn,
-        sq_psn: attrs.sq_psn,
-        dest_qp_num: attrs.dest_qpn,
+        rq_psn: attrs.rq_psn.get(),
+        sq_psn: attrs.sq_psn.get(),
+        dest_qp_num: attrs.dest_qpn.0,
         qp_access_flags: access_flags(attrs.access),
         pkey_index: attrs.pkey_index,
         qp_state: state as u8,

@@ -1,7 +1,8 @@
 //! Each field of an entry: the frame that has the value, and one that differs in it alone.
 
-use uverbs_mlx5_prm::cmd::flow::fte_match_set_lyr_2_4 as outer;
-use uverbs_mlx5_prm::cmd::flow::{fte_match_param, fte_match_set_misc as misc};
+use uverbs_mlx5_prm::cmd::flow::{
+    fte_match_param, fte_match_set_lyr_2_4 as outer, fte_match_set_misc as misc,
+};
 use uverbs_mlx5_prm::cmd::{Block, Field};
 
 use super::*;

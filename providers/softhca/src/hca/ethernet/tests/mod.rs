@@ -6,13 +6,14 @@ mod matches;
 mod ways;
 mod wire;
 
+use frame::Packet;
+
 use super::flow::{Destination, EntryContext, GroupContext, Miss, TableContext};
 use super::headers::Headers;
 use super::matching::MATCH_LEN;
 use super::rss::{HashContext, HashFunction, Selector};
 use super::steering::{QueueOptions, Steering};
 use super::tir::{Spread, TirContext};
-use frame::Packet;
 
 /// Transport domain of the sender, and of everybody else.
 const OWN: u32 = 1;

@@ -1,22 +1,24 @@
 //! Frames from one device to others.
 
+use uverbs_mlx5_prm::opcode::Opcode;
+
 use super::*;
 use crate::hca::Service;
+use crate::hca::number::Key;
 use crate::hca::testing::*;
-use uverbs_mlx5_prm::opcode::Opcode;
 
 /// A queue pair for frames on a device, with a domain of its own device, to which everything leads.
 fn station(rig: &mut Rig, host: usize) -> End {
     let setup = Setup { service: Service::Raw, ..Setup::default() };
     let end = rig.end(host, &setup);
-    rig.connect(&end, (host, end.qpn), &setup.attrs);
+    rig.connect(&end, (host, end.qpn.0), &setup.attrs);
     let steering = rig.hosts[host].hca.steering();
-    steering.add_sender(end.qpn, OWN);
-    steering.set_queue(end.qpn, QueueOptions::default());
-    let own = TirContext { domain: OWN, ..tir(Spread::Queue(end.qpn)) };
-    steering.set_tir(end.qpn, own).unwrap();
+    steering.add_sender(end.qpn.0, OWN);
+    steering.set_queue(end.qpn.0, QueueOptions::default());
+    let own = TirContext { domain: OWN, ..tir(Spread::Queue(end.qpn.0)) };
+    steering.set_tir(end.qpn.0, own).unwrap();
     steering.add_table(1, table(1, Miss::Drop)).unwrap();
-    catch_all(steering, 1, &[Destination::Tir(end.qpn)]);
+    catch_all(steering, 1, &[Destination::Tir(end.qpn.0)]);
     steering.set_root(Some(1)).unwrap();
     end
 }
@@ -38,7 +40,7 @@ fn a_frame_gets_to_all_others_and_back_to_nobody() {
     let mut ends: Vec<_> = (0..3).map(|host| station(&mut rig, host)).collect();
     for end in &mut ends {
         let key = rig.hosts[end.host].key;
-        rig.receive(end, &[(0x3000, 2048, key)]);
+        rig.receive(end, &[(0x3000, 2048, Key(key.0))]);
     }
     let frame = Packet::udp().to([0xff; 6]).payload(&pattern(100, 3)).bytes();
     post(&mut rig, &mut ends[1], &frame);
@@ -69,7 +71,7 @@ fn what_nobody_has_room_for_is_lost_and_holds_nothing_back() {
     assert_eq!(rig.sent(&mut a).len(), 41);
     assert_eq!(rig.hosts[1].hca.stats().out_of_buffer, 40);
     let key = rig.hosts[1].key;
-    rig.receive(&mut b, &[(0x3000, 2048, key)]);
+    rig.receive(&mut b, &[(0x3000, 2048, Key(key.0))]);
     post(&mut rig, &mut a, &frame);
     rig.run();
     assert_eq!(rig.got(&mut b).len(), 1);
@@ -80,12 +82,12 @@ fn what_arrived_before_a_reset_is_nobodys_after_it() {
     let mut rig = Rig::new(2);
     let frame = Packet::udp().to([0xff; 6]).bytes();
     for _ in 0..3 {
-        rig.hosts[0].hca.shared.port.flood(&frame);
+        rig.hosts[0].hca.common.port.flood(&frame);
     }
     let before = rig.hosts[1].hca.stats().dropped;
     rig.hosts[1].hca.reset();
     assert_eq!(rig.hosts[1].hca.stats().dropped, before + 3);
-    assert_eq!(rig.hosts[1].hca.shared.port.hear(), None);
-    rig.hosts[0].hca.shared.port.flood(&frame);
-    assert_eq!(rig.hosts[1].hca.shared.port.hear(), Some(frame));
+    assert_eq!(rig.hosts[1].hca.common.port.hear(), None);
+    rig.hosts[0].hca.common.port.flood(&frame);
+    assert_eq!(rig.hosts[1].hca.common.port.hear(), Some(frame));
 }

@@ -1,0 +1,167 @@
+//! Shared receive queues: receive memory pools, which plain ones are, and those of XRC (Linux `hw/mlx5/srq_cmd.c`).
+
+use uverbs_mlx5_prm::cmd::rq::{
+    arm_xrc_srq_in, create_rmp_in, create_rmp_out, create_xrc_srq_in, create_xrc_srq_out,
+    destroy_rmp_in, destroy_xrc_srq_in, modify_rmp_in, query_rmp_in, query_rmp_out,
+    query_xrc_srq_in, query_xrc_srq_out, rmp_bitmask, rmpc, wq, xrc_srqc,
+};
+
+use super::Firmware;
+use super::call::{Call, Refusal};
+use super::rings::Pages;
+use crate::hca::number::{Cqn, Pdn, Srqn};
+use crate::hca::{SrqContext, XrcSrq};
+
+/// `log_rq_stride` counts from 16 bytes.
+const STRIDE_SHIFT: u64 = 4;
+/// Log2 of what no device has; keeps sizes far from overflow.
+const LOG_ABSURD: u64 = 20;
+
+/// What was said about one.
+#[derive(Debug)]
+pub(super) enum Srq {
+    Rmp(Box<[u8; rmpc::SIZE]>),
+    XrcSrq(Box<[u8; xrc_srqc::SIZE]>),
+}
+
+/// Log2 of entries and of bytes of each, and bytes of all.
+fn size(log_entries: u64, stride_shift: u64) -> Result<(u8, u8, u64), Refusal> {
+    if log_entries > LOG_ABSURD {
+        return Err(Refusal::param("log of the size of a receive queue"));
+    }
+    Ok((log_entries as u8, stride_shift as u8, 1 << (log_entries + stride_shift)))
+}
+
+impl Firmware {
+    pub(super) fn create_rmp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let context = create_rmp_in::CTX.of(call.input);
+        let ring = rmpc::WQ.of(context);
+        let pages = Pages::of_wq(ring, call.input, create_rmp_in::SIZE);
+        let (log_entries, stride_shift, bytes) =
+            size(wq::LOG_WQ_SZ.get(ring), wq::LOG_WQ_STRIDE.get(ring))?;
+        let srqn = self.create_srq(SrqContext {
+            pd: Pdn(wq::PD.get32(ring)),
+            region: pages.region(0, bytes)?,
+            log_entries,
+            stride_shift,
+            doorbell_record: wq::DBR_ADDR.get(ring),
+            limit: wq::LWM.get(ring) as u16,
+            xrc: None,
+        })?;
+        let mut kept = Box::new([0; rmpc::SIZE]);
+        kept.copy_from_slice(context);
+        self.srqs.insert(srqn, Srq::Rmp(kept));
+        create_rmp_out::RMPN.set(call.output, srqn.into());
+        Ok(())
+    }
+
+    pub(super) fn create_xrc_srq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let context = create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of(call.input);
+        let pages = Pages {
+            pas: create_xrc_srq_in::PAS.of(call.input),
+            log_page_size: xrc_srqc::LOG_PAGE_SIZE.get(context),
+            page_offset: xrc_srqc::PAGE_OFFSET.get(context),
+        };
+        let (log_entries, stride_shift, bytes) = size(
+            xrc_srqc::LOG_XRC_SRQ_SIZE.get(context),
+            xrc_srqc::LOG_RQ_STRIDE.get(context) + STRIDE_SHIFT,
+        )?;
+        let record_high = xrc_srqc::DB_RECORD_ADDR_H.get(context) << 32;
+        let srqn = self.create_srq(SrqContext {
+            pd: Pdn(xrc_srqc::PD.get32(context)),
+            region: pages.region(0, bytes)?,
+            log_entries,
+            stride_shift,
+            // The low half lacks its last two bits.
+            doorbell_record: record_high | xrc_srqc::DB_RECORD_ADDR_L.get(context) << 2,
+            limit: xrc_srqc::LWM.get(context) as u16,
+            xrc: Some(XrcSrq {
+                xrcd: xrc_srqc::XRCD.get32(context),
+                cq: Cqn(xrc_srqc::CQN.get32(context)),
+                user_index: xrc_srqc::USER_INDEX.get32(context),
+                cqe_version: 1,
+            }),
+        })?;
+        let mut kept = Box::new([0; xrc_srqc::SIZE]);
+        kept.copy_from_slice(context);
+        self.srqs.insert(srqn, Srq::XrcSrq(kept));
+        create_xrc_srq_out::XRC_SRQN.set(call.output, srqn.into());
+        Ok(())
+    }
+
+    fn create_srq(&mut self, context: SrqContext) -> Result<u32, Refusal> {
+        if !self.simple.has_pd(context.pd.0) {
+            return Err(Refusal::resource("no such protection domain"));
+        }
+        Ok(self.hca.create_srq(context)?.0)
+    }
+
+    pub(super) fn destroy_rmp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let number = destroy_rmp_in::RMPN.get32(call.input);
+        self.rmp(number)?;
+        self.destroy_srq(number)
+    }
+
+    pub(super) fn destroy_xrc_srq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let number = destroy_xrc_srq_in::XRC_SRQN.get32(call.input);
+        self.xrc_srq(number)?;
+        self.destroy_srq(number)
+    }
+
+    fn destroy_srq(&mut self, number: u32) -> Result<(), Refusal> {
+        self.hca.destroy_srq(Srqn(number))?;
+        self.srqs.remove(&number);
+        Ok(())
+    }
+
+    /// The context of a pool.
+    fn rmp(&self, number: u32) -> Result<&[u8; rmpc::SIZE], Refusal> {
+        match self.srqs.get(&number) {
+            Some(Srq::Rmp(context)) => Ok(context),
+            _ => Err(Refusal::resource("no such receive memory pool")),
+        }
+    }
+
+    fn xrc_srq(&self, number: u32) -> Result<&[u8; xrc_srqc::SIZE], Refusal> {
+        match self.srqs.get(&number) {
+            Some(Srq::XrcSrq(context)) => Ok(context),
+            _ => Err(Refusal::resource("no such XRC receive queue")),
+        }
+    }
+
+    /// MODIFY_RMP: the limit; a pool has no other state that changes (`arm_rmp_cmd`).
+    pub(super) fn modify_rmp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let number = modify_rmp_in::RMPN.get32(call.input);
+        self.rmp(number)?;
+        let changes = modify_rmp_in::BITMASK.get(call.input).to_be_bytes();
+        if rmp_bitmask::LWM.is_set(&changes) {
+            let ring = rmpc::WQ.of(modify_rmp_in::CTX.of(call.input));
+            self.hca.modify_srq(Srqn(number), wq::LWM.get(ring) as u16)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn arm_xrc_srq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let number = arm_xrc_srq_in::XRC_SRQN.get32(call.input);
+        self.xrc_srq(number)?;
+        Ok(self.hca.modify_srq(Srqn(number), arm_xrc_srq_in::LWM.get(call.input) as u16)?)
+    }
+
+    pub(super) fn query_rmp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let number = query_rmp_in::RMPN.get32(call.input);
+        let limit = self.hca.query_srq(Srqn(number))?;
+        let out = query_rmp_out::RMP_CONTEXT.of_mut(call.output);
+        out.copy_from_slice(self.rmp(number)?);
+        wq::LWM.set(rmpc::WQ.of_mut(out), limit.into());
+        Ok(())
+    }
+
+    pub(super) fn query_xrc_srq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let number = query_xrc_srq_in::XRC_SRQN.get32(call.input);
+        let limit = self.hca.query_srq(Srqn(number))?;
+        let out = query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY.of_mut(call.output);
+        out.copy_from_slice(self.xrc_srq(number)?);
+        xrc_srqc::LWM.set(out, limit.into());
+        Ok(())
+    }
+}

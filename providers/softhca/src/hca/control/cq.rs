@@ -1,0 +1,63 @@
+//! Completion queues.
+
+use crate::hca::context::{CqContext, Moderation};
+use crate::hca::device::Hca;
+use crate::hca::dma::Region;
+use crate::hca::engine::complete;
+use crate::hca::error::{HcaError, HcaEvent};
+use crate::hca::number::Cqn;
+
+impl Hca {
+    /// Makes a CQ; gives the CQN, from 1.
+    ///
+    /// # Errors
+    /// [`HcaError::Limit`] over `max_cq` or `log_max_cqes`; [`HcaError::BadParam`] for a ring
+    /// that does not fit its region, or a misaligned doorbell record.
+    pub fn create_cq(&mut self, ctx: CqContext) -> Result<Cqn, HcaError> {
+        let (max, log_max) = (self.common.config.max_cq, self.common.config.log_max_cqes);
+        self.common.cqs.create(ctx, max, log_max)
+    }
+
+    /// Moves a CQ to another ring. The last CQE in the old one is a RESIZE_CQ; the counters go
+    /// on in the new one (rdma-core cq.c, `mlx5_cq_resize_copy_cqes`).
+    ///
+    /// # Errors
+    /// As [`Hca::create_cq`], and [`HcaError::BadHandle`]; [`HcaError::Limit`] if the CQEs not yet
+    /// consumed and the mark do not fit the old ring or the new one.
+    pub fn resize_cq(
+        &mut self,
+        cqn: Cqn,
+        region: Region,
+        log_entries: u8,
+        cqe_size: u32,
+    ) -> Result<(), HcaError> {
+        let log_max = self.common.config.log_max_cqes;
+        let old = self.common.cqs.get(cqn)?.ctx.clone();
+        let ctx = CqContext { region, log_entries, cqe_size, ..old };
+        self.common.cqs.check_resize(&*self.common.dma, cqn, &ctx, log_max)?;
+        complete::resized(&mut self.common, cqn);
+        self.common.cqs.get_mut(cqn)?.ctx = ctx;
+        Ok(())
+    }
+
+    /// Says how a CQ bundles completions for its events.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn moderate_cq(&mut self, cqn: Cqn, moderation: Moderation) -> Result<(), HcaError> {
+        self.common.cqs.moderate(cqn, moderation)
+    }
+
+    /// Destroys a CQ.
+    ///
+    /// # Errors
+    /// [`HcaError::Busy`] while a QP uses it; [`HcaError::BadHandle`].
+    pub fn destroy_cq(&mut self, cqn: Cqn) -> Result<(), HcaError> {
+        self.common.cqs.destroy(cqn)?;
+        self.common.events.forget(|event| {
+            matches!(*event, HcaEvent::CqCompletion { cqn: n } | HcaEvent::CqError { cqn: n }
+                if n == cqn)
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! Targets of dynamic connections.
+
+use crate::hca::context::{DctContext, DctState};
+use crate::hca::device::Hca;
+use crate::hca::error::HcaError;
+use crate::hca::number::Qpn;
+
+impl Hca {
+    /// Makes a target of dynamic connections, which takes messages at once; gives the DCTN, a QPN.
+    ///
+    /// # Errors
+    /// [`HcaError::Limit`] over `max_qp`; [`HcaError::BadHandle`] for a CQ or SRQ that does not exist;
+    /// [`HcaError::BadParam`] for what the port has not.
+    pub fn create_dct(&mut self, ctx: DctContext) -> Result<Qpn, HcaError> {
+        self.check_room()?;
+        let dctn = self.free_qpn();
+        self.targets.create(dctn, ctx, &mut self.common)?;
+        Ok(dctn)
+    }
+
+    /// Has a target take no more messages (DRAIN_DCT). [`HcaEvent::DctDrained`] tells when nothing is left to do.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`]; [`HcaError::DctState`] if it was asked before.
+    pub fn drain_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
+        self.targets.drain(dctn, &mut self.common)?;
+        self.enqueue(dctn);
+        Ok(())
+    }
+
+    /// Destroys a target that is drained.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`]; [`HcaError::DctState`] if it is not drained.
+    pub fn destroy_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
+        self.targets.destroy(dctn, &mut self.common)?;
+        self.schedule.forget(dctn, None);
+        Ok(())
+    }
+
+    /// State of a target, and how often another key than its own was used.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn query_dct(&self, dctn: Qpn) -> Result<(DctState, u32), HcaError> {
+        self.targets.query(dctn)
+    }
+
+    /// Asks for [`HcaEvent::DctKeyViolation`], once (ARM_DCT_FOR_KEY_VIOLATION).
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn arm_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
+        self.targets.arm(dctn)
+    }
+}

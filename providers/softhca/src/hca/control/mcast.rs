@@ -1,0 +1,43 @@
+//! Membership in multicast groups.
+
+use crate::hca::context::Service;
+use crate::hca::control::qp::no_qp;
+use crate::hca::device::Hca;
+use crate::hca::error::HcaError;
+use crate::hca::number::Qpn;
+use crate::wire::Address;
+
+impl Hca {
+    /// Joins a datagram QP to a multicast group; a QP that is in it already stays (ATTACH_TO_MCG).
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a GID of no group, or a QP of another service;
+    /// [`HcaError::Limit`] over `max_mcast_qp`.
+    pub fn attach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
+        let qp = self.qps.get(&qpn).ok_or(no_qp(qpn))?;
+        if qp.ctx.service != Service::Ud {
+            return Err(HcaError::BadParam { what: "mcast.service", value: qpn.0.into() });
+        }
+        if !(Address { gid, lid: 0 }).is_group() {
+            return Err(HcaError::BadParam { what: "mcast.gid", value: gid[0].into() });
+        }
+        let limit = self.common.config.max_mcast_qp;
+        if self.groups.join(qpn, gid, limit)? {
+            self.common.port.set_groups(self.groups.gids());
+        }
+        Ok(())
+    }
+
+    /// Takes a QP out of a multicast group (DETACH_FROM_MCG).
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] if the QP is not in it.
+    pub fn detach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
+        self.qps.get(&qpn).ok_or(no_qp(qpn))?;
+        if !self.groups.leave(qpn, gid) {
+            return Err(HcaError::BadParam { what: "mcast.gid", value: gid[0].into() });
+        }
+        self.common.port.set_groups(self.groups.gids());
+        Ok(())
+    }
+}

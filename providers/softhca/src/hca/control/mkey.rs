@@ -1,0 +1,43 @@
+//! Memory keys.
+
+use crate::hca::context::MkeyContext;
+use crate::hca::device::Hca;
+use crate::hca::error::HcaError;
+use crate::hca::number::Key;
+
+impl Hca {
+    /// Makes a key; lkey and rkey are the same number, `index << 8 | variant`.
+    ///
+    /// # Errors
+    /// [`HcaError::Limit`] over `max_mkey`; [`HcaError::BadParam`] for a region shorter than
+    /// the key, or remote write or atomic rights without local write.
+    pub fn create_mkey(&mut self, ctx: MkeyContext) -> Result<Key, HcaError> {
+        let max = self.common.config.max_mkey;
+        self.common.keys.create(ctx, None, max)
+    }
+
+    /// The same with a variant of the caller's: with the command interface the driver chooses it (mkc.mkey_7_0).
+    ///
+    /// # Errors
+    /// As [`Hca::create_mkey`].
+    pub fn create_mkey_variant(&mut self, ctx: MkeyContext, variant: u8) -> Result<Key, HcaError> {
+        let max = self.common.config.max_mkey;
+        self.common.keys.create(ctx, Some(variant), max)
+    }
+
+    /// Changes a key in place (reregistration); the number stays.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`], and [`HcaError::BadParam`] as [`Hca::create_mkey`].
+    pub fn modify_mkey(&mut self, key: Key, ctx: MkeyContext) -> Result<(), HcaError> {
+        self.common.keys.modify(key, ctx)
+    }
+
+    /// Destroys a key. Work under way that uses it ends with an error.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn destroy_mkey(&mut self, key: Key) -> Result<(), HcaError> {
+        self.common.keys.destroy(key)
+    }
+}

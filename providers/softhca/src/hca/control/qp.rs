@@ -1,0 +1,137 @@
+//! Queue pairs.
+
+use crate::hca::context::{QpAttrs, QpContext, QpState, QpTransition};
+use crate::hca::device::Hca;
+use crate::hca::error::{HcaError, Noun};
+use crate::hca::number::Qpn;
+use crate::hca::state::qp::{FIRST_QPN, LAST_QPN, Qp, check_context};
+
+impl Hca {
+    /// Makes a QP in RESET; gives the QPN, from 0x40.
+    ///
+    /// # Errors
+    /// [`HcaError::Limit`] over `max_qp` or a ring limit; [`HcaError::BadHandle`] for a CQ that
+    /// does not exist; [`HcaError::BadParam`] for rings that do not fit their regions and for
+    /// what the device lacks.
+    pub fn create_qp(&mut self, ctx: QpContext) -> Result<Qpn, HcaError> {
+        check_context(&ctx, &self.common.config)?;
+        self.check_room()?;
+        self.common.cqs.get(ctx.recv_cq)?;
+        let special = ctx.special.map(|number| number as usize);
+        match special.map(|at| self.special.get(at)) {
+            None | Some(Some(None)) => {}
+            Some(Some(Some(_))) => return Err(HcaError::Limit { what: "special QPs", limit: 1 }),
+            Some(None) => {
+                let value = ctx.special.unwrap_or_default().into();
+                return Err(HcaError::BadParam { what: "special", value });
+            }
+        }
+        if let Some(srqn) = ctx.srq {
+            self.common.cqs.get(ctx.send_cq)?;
+            self.common.srqs.get_mut(srqn)?.users += 1;
+        }
+        self.common.cqs.get_mut(ctx.send_cq)?.users += 1;
+        self.common.cqs.get_mut(ctx.recv_cq)?.users += 1;
+        let qpn = self.free_qpn();
+        if let Some(slot) = special.and_then(|at| self.special.get_mut(at)) {
+            *slot = Some(qpn);
+        }
+        self.by_uar.entry(ctx.uar).or_default().push(qpn);
+        self.qps.insert(qpn, Qp::new(qpn, ctx));
+        Ok(qpn)
+    }
+
+    /// Whether there may be one more QP or target.
+    pub(super) fn check_room(&self) -> Result<(), HcaError> {
+        let max = self.common.config.max_qp.min(LAST_QPN - FIRST_QPN);
+        match (self.qps.len() + self.targets.len()) as u64 >= max.into() {
+            true => Err(HcaError::Limit { what: "max_qp", limit: max.into() }),
+            false => Ok(()),
+        }
+    }
+
+    /// A number of neither a QP nor a target: packets are addressed to both.
+    pub(super) fn free_qpn(&mut self) -> Qpn {
+        // Terminates: there are more numbers than QPs and targets.
+        loop {
+            let number = self.next_qpn;
+            self.next_qpn = if number == LAST_QPN { FIRST_QPN } else { number + 1 };
+            let qpn = Qpn(number);
+            if !self.qps.contains_key(&qpn) && !self.targets.contains(qpn) {
+                return qpn;
+            }
+        }
+    }
+
+    /// Destroys a QP in any state. No CQE for it is written afterwards.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), HcaError> {
+        let qp = self.qps.remove(&qpn).ok_or(no_qp(qpn))?;
+        for cqn in [qp.ctx.send_cq, qp.ctx.recv_cq] {
+            if let Ok(cq) = self.common.cqs.get_mut(cqn) {
+                cq.users -= 1;
+            }
+        }
+        if let Some(srq) = qp.ctx.srq.and_then(|srqn| self.common.srqs.get_mut(srqn).ok()) {
+            srq.users -= 1;
+        }
+        if let Some(of_page) = self.by_uar.get_mut(&qp.ctx.uar) {
+            of_page.retain(|&other| other != qpn);
+            if of_page.is_empty() {
+                self.by_uar.remove(&qp.ctx.uar);
+            }
+        }
+        for slot in &mut self.special {
+            slot.take_if(|special| *special == qpn);
+        }
+        self.groups.leave_all(qpn);
+        self.common.port.set_groups(self.groups.gids());
+        self.schedule.forget(qpn, qp.timer);
+        self.common.events.forget(|event| event.qpn() == Some(qpn.0));
+        Ok(())
+    }
+
+    /// Moves a QP along one edge of the state machine. `attrs` is the whole set; the fields of
+    /// [`QpAttrs`] say which transitions look at them.
+    ///
+    /// # Errors
+    /// [`HcaError::BadState`] if the edge does not start where the QP is;
+    /// [`HcaError::BadParam`] naming the attribute; [`HcaError::BadHandle`].
+    pub fn modify_qp(
+        &mut self,
+        qpn: Qpn,
+        to: QpTransition,
+        attrs: &QpAttrs,
+    ) -> Result<(), HcaError> {
+        let qp = self.qps.get_mut(&qpn).ok_or(no_qp(qpn))?;
+        qp.modify(to, attrs, &self.common.config)?;
+        // Also with nothing posted: a drain that is done at once has to be told.
+        self.enqueue(qpn);
+        self.settle(qpn);
+        Ok(())
+    }
+
+    /// State and attributes; the PSNs are the next ones.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn query_qp(&self, qpn: Qpn) -> Result<(QpState, QpAttrs), HcaError> {
+        let qp = self.qps.get(&qpn).ok_or(no_qp(qpn))?;
+        Ok((qp.state, qp.snapshot()))
+    }
+
+    /// Makes a queue pair one of that set, from now on.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn count_in(&mut self, qpn: Qpn, set: u8) -> Result<(), HcaError> {
+        self.qps.get_mut(&qpn).ok_or(no_qp(qpn))?.ctx.counter_set = set;
+        Ok(())
+    }
+}
+
+pub(super) fn no_qp(qpn: Qpn) -> HcaError {
+    HcaError::BadHandle { noun: Noun::Qp, number: qpn.0 }
+}

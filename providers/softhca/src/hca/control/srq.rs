@@ -1,0 +1,54 @@
+//! Shared receive queues.
+
+use crate::hca::context::SrqContext;
+use crate::hca::device::Hca;
+use crate::hca::error::{HcaError, HcaEvent};
+use crate::hca::number::Srqn;
+use crate::hca::state::common::Common;
+
+impl Hca {
+    /// Makes an SRQ; gives the SRQN, from 1.
+    ///
+    /// # Errors
+    /// [`HcaError::Limit`] over `max_srq` or `log_max_rq_entries`; [`HcaError::BadHandle`] for an XRC SRQ's CQ
+    /// that does not exist; [`HcaError::BadParam`] for a ring that does not fit its region.
+    pub fn create_srq(&mut self, ctx: SrqContext) -> Result<Srqn, HcaError> {
+        let Common { srqs, config, cqs, .. } = &mut self.common;
+        srqs.create(ctx, config, cqs)
+    }
+
+    /// Sets the limit of an SRQ; see [`SrqContext::limit`]. 0 disarms it.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a limit above the number of WQEs.
+    pub fn modify_srq(&mut self, srqn: Srqn, limit: u16) -> Result<(), HcaError> {
+        let srq = self.common.srqs.get_mut(srqn)?;
+        if u32::from(limit) > 1 << srq.ctx.log_entries {
+            return Err(HcaError::BadParam { what: "srq.limit", value: limit.into() });
+        }
+        srq.ctx.limit = limit;
+        Ok(())
+    }
+
+    /// The limit of an SRQ; 0 where it is not armed.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn query_srq(&self, srqn: Srqn) -> Result<u16, HcaError> {
+        Ok(self.common.srqs.get(srqn)?.ctx.limit)
+    }
+
+    /// Destroys an SRQ.
+    ///
+    /// # Errors
+    /// [`HcaError::Busy`] while a QP uses it; [`HcaError::BadHandle`].
+    pub fn destroy_srq(&mut self, srqn: Srqn) -> Result<(), HcaError> {
+        let Common { srqs, cqs, events, .. } = &mut self.common;
+        srqs.destroy(srqn, cqs)?;
+        events.forget(|event| {
+            matches!(*event, HcaEvent::SrqLimit { srqn: n } | HcaEvent::SrqError { srqn: n }
+                if n == srqn)
+        });
+        Ok(())
+    }
+}

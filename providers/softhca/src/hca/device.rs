@@ -1,0 +1,178 @@
+//! One software HCA: what it is made of, and what touches all of its parts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::hca::config::HcaConfig;
+use crate::hca::context::QpState;
+use crate::hca::counters::{PortCounters, QCounters, Sets};
+use crate::hca::dma::Dma;
+use crate::hca::error::HcaEvent;
+use crate::hca::ethernet::Steering;
+use crate::hca::number::{Qpn, UarNumber};
+use crate::hca::state::common::Common;
+use crate::hca::state::cq::CqTable;
+use crate::hca::state::dct::Targets;
+use crate::hca::state::events::Events;
+use crate::hca::state::groups::Groups;
+use crate::hca::state::keys::KeyTable;
+use crate::hca::state::port::Port;
+use crate::hca::state::qp::{FIRST_QPN, Qp};
+use crate::hca::state::schedule::Schedule;
+use crate::hca::state::srq::SrqTable;
+use crate::hca::stats::HcaStats;
+use crate::wire::{Address, Wire};
+
+/// One software HCA with one port.
+#[derive(Debug)]
+pub struct Hca {
+    pub(super) common: Common,
+    pub(super) qps: BTreeMap<Qpn, Qp>,
+    pub(super) targets: Targets,
+    /// The QPs that receive for QPN 0 and 1.
+    pub(super) special: [Option<Qpn>; 2],
+    pub(super) groups: Groups,
+    pub(super) next_qpn: u32,
+    /// QPNs by UAR page.
+    pub(super) by_uar: BTreeMap<UarNumber, Vec<Qpn>>,
+    pub(super) schedule: Schedule,
+    /// Which queues Ethernet frames get to.
+    pub(super) steering: Steering,
+}
+
+impl Hca {
+    /// A device with nothing created. `wire` is its port. Limits that the formats cannot hold
+    /// are brought down.
+    pub fn new(mut config: HcaConfig, dma: Box<dyn Dma>, wire: Box<dyn Wire>) -> Hca {
+        config.log_max_wqebbs = config.log_max_wqebbs.min(15);
+        config.log_max_rq_entries = config.log_max_rq_entries.min(15);
+        config.log_max_cqes = config.log_max_cqes.min(22);
+        config.max_msg_size = config.max_msg_size.min(1 << 30);
+        config.packet_window = config.packet_window.clamp(1, 1 << 16);
+        let common = Common {
+            config,
+            dma,
+            keys: KeyTable::default(),
+            cqs: CqTable::default(),
+            srqs: SrqTable::default(),
+            port: Port::new(wire),
+            events: Events::default(),
+            frames: Vec::new(),
+            stats: HcaStats::default(),
+            counters: Sets::default(),
+            now: Duration::ZERO,
+            connections: 0,
+        };
+        Hca {
+            common,
+            qps: BTreeMap::new(),
+            targets: Targets::default(),
+            special: [None; 2],
+            groups: Groups::default(),
+            next_qpn: FIRST_QPN,
+            by_uar: BTreeMap::new(),
+            schedule: Schedule::default(),
+            steering: Steering::default(),
+        }
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &HcaConfig {
+        &self.common.config
+    }
+
+    /// Destroys every object; addresses, counters and the clock stay. What has arrived or waits to be sent is dropped:
+    /// the numbers of the objects are used again.
+    pub fn reset(&mut self) {
+        self.common.stats.dropped += self.common.port.reset();
+        self.qps.clear();
+        self.targets = Targets::default();
+        self.special = [None; 2];
+        self.groups = Groups::default();
+        self.common.port.set_groups(std::iter::empty());
+        self.by_uar.clear();
+        self.schedule = Schedule::default();
+        self.steering = Steering::default();
+        self.common.frames.clear();
+        self.next_qpn = FIRST_QPN;
+        self.common.keys = KeyTable::default();
+        self.common.cqs = CqTable::default();
+        self.common.cqs.now = self.common.now;
+        self.common.srqs = SrqTable::default();
+        self.common.counters = Sets::default();
+        self.common.events = Events::default();
+    }
+
+    /// The port's own addresses: one for each GID, all with this LID; the LID alone if
+    /// there is no GID. The wire learns them.
+    pub fn set_addresses(&mut self, gids: &[[u8; 16]], lid: u16) {
+        let mut addresses: Vec<_> = gids.iter().map(|&gid| Address { gid, lid }).collect();
+        if addresses.is_empty() && lid != 0 {
+            addresses.push(Address { gid: [0; 16], lid });
+        }
+        self.common.port.set_addresses(addresses);
+    }
+
+    /// The oldest async event not yet taken.
+    pub fn next_event(&mut self) -> Option<HcaEvent> {
+        self.common.events.pop()
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> &HcaStats {
+        &self.common.stats
+    }
+
+    /// The counts of a set of queue pairs.
+    pub fn q_counters(&self, set: u8) -> &QCounters {
+        self.common.counters.get(set)
+    }
+
+    /// Starts them anew, as when the number of the set is used again.
+    pub fn clear_q_counters(&mut self, set: u8) {
+        *self.common.counters.of(set) = QCounters::default();
+    }
+
+    /// What went through the port since the device was made.
+    pub fn port_counters(&self) -> &PortCounters {
+        self.common.port.counters()
+    }
+
+    /// Queues, tables and what leads to them.
+    #[cfg(any(test, feature = "pci"))]
+    pub(crate) fn steering(&mut self) -> &mut Steering {
+        &mut self.steering
+    }
+
+    /// Gives a queue pair or a target a turn, once.
+    pub(super) fn enqueue(&mut self, qpn: Qpn) {
+        match self.qps.get_mut(&qpn) {
+            Some(qp) => self.schedule.enqueue(qp),
+            None if self.targets.queue(qpn) => self.schedule.runnable.push_back(qpn),
+            None => {}
+        }
+    }
+
+    /// Brings the schedule in line with a queue pair after something happened to it.
+    pub(super) fn settle(&mut self, qpn: Qpn) {
+        if let Some(qp) = self.qps.get_mut(&qpn) {
+            self.schedule.settle(qp);
+        }
+    }
+
+    /// Local work queue catastrophic error (IBTA 11.6.3.2). `mute`: nothing that the rings say can
+    /// be believed any more, so nothing is flushed from them either.
+    pub(super) fn fatal(&mut self, qpn: Qpn, mute: bool) {
+        let Some(qp) = self.qps.get_mut(&qpn) else { return };
+        if matches!(qp.state, QpState::Reset | QpState::Err) {
+            return;
+        }
+        qp.state = QpState::Err;
+        qp.mute = mute;
+        qp.responder.silence();
+        let Common { events, stats, .. } = &mut self.common;
+        events.push(HcaEvent::QpFatal { qpn }, stats);
+        self.schedule.enqueue(qp);
+        self.schedule.settle(qp);
+    }
+}

@@ -1,0 +1,121 @@
+//! Completions: what a CQE says for each kind of end (PRM, "Completion queue entry";
+//! mlx5dv.h, `mlx5_cqe64` and `mlx5_err_cqe`).
+
+use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
+use uverbs_mlx5_prm::opcode::Opcode;
+use uverbs_mlx5_prm::syndrome::Syndrome;
+use zerocopy::{FromZeros, transmute};
+
+use crate::hca::failure::Failure;
+use crate::hca::number::Cqn;
+use crate::hca::state::common::Common;
+use crate::hca::state::cq::CQE_LEN;
+use crate::hca::state::qp::Qp;
+use crate::hca::state::receive::{Landing, Receive};
+
+/// A message that arrived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) kind: CqeOpcode,
+    pub(super) bytes: u32,
+    /// Immediate data or invalidated key, 0 without.
+    pub(super) imm: u32,
+    pub(super) solicited: bool,
+    /// Who sent it.
+    pub(super) from: FlagsRqpn,
+    /// LID of the sender; 0 on Ethernet.
+    pub(super) slid: u16,
+}
+
+/// A send WQE that did its work. `bytes` counts for READ and atomics only.
+pub(super) fn send_done(qp: &Qp, common: &mut Common, index: u16, opcode: Opcode, bytes: u32) {
+    let mut cqe = blank(user_index(qp), common);
+    cqe.byte_cnt.set(bytes);
+    cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn.0).0);
+    cqe.wqe_counter.set(index);
+    cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::REQ.0).0;
+    push(common, qp.ctx.send_cq, transmute!(cqe), false);
+}
+
+/// A send WQE that did not.
+pub(super) fn send_failed(qp: &Qp, common: &mut Common, index: u16, opcode: Opcode, why: Failure) {
+    let counts = qp.counts(&mut common.counters);
+    counts.req_cqe_error += 1;
+    match why.syndrome {
+        Syndrome::WR_FLUSH_ERR => counts.req_cqe_flush_error += 1,
+        Syndrome::REMOTE_INVAL_REQ_ERR => counts.req_remote_invalid_request += 1,
+        Syndrome::REMOTE_ACCESS_ERR => counts.req_remote_access_errors += 1,
+        _ => {}
+    }
+    let sop = SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn.0);
+    failed(common, (qp.ctx.send_cq.0, user_index(qp)), (CqeOpcode::REQ_ERR, sop, index), why);
+}
+
+/// A receive WQE that got its message.
+pub(super) fn receive_done(qp: &Qp, common: &mut Common, receive: &Receive, arrival: Arrival) {
+    let mut cqe = blank(receive.landing.uidx, common);
+    cqe.byte_cnt.set(arrival.bytes);
+    cqe.imm_inval_pkey.set(arrival.imm);
+    cqe.flags_rqpn.set(arrival.from.0);
+    cqe.slid.set(arrival.slid);
+    cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_qpn(qp.qpn.0).0);
+    cqe.wqe_counter.set(receive.index);
+    let kind = OpOwn::ZERO.with_opcode(arrival.kind.0).with_se(arrival.solicited);
+    cqe.op_own = kind.0;
+    push(common, receive.landing.cqn, transmute!(cqe), arrival.solicited);
+}
+
+/// A receive WQE that did not.
+pub(super) fn receive_failed(qp: &Qp, common: &mut Common, receive: &Receive, why: Failure) {
+    let counts = qp.counts(&mut common.counters);
+    counts.resp_cqe_error += 1;
+    match why.syndrome {
+        Syndrome::WR_FLUSH_ERR => counts.resp_cqe_flush_error += 1,
+        Syndrome::LOCAL_LENGTH_ERR => counts.resp_local_length_error += 1,
+        _ => {}
+    }
+    let sop = SopDropQpn::ZERO.with_qpn(qp.qpn.0);
+    let Landing { cqn, uidx, .. } = receive.landing;
+    failed(common, (cqn.0, uidx), (CqeOpcode::RESP_ERR, sop, receive.index), why);
+}
+
+/// The mark at which a CQ left its old ring.
+pub(crate) fn resized(common: &mut Common, cqn: Cqn) {
+    let mut cqe = mlx5_cqe64::new_zeroed();
+    cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::RESIZE_CQ.0).0;
+    push(common, cqn, transmute!(cqe), false);
+}
+
+fn failed(
+    common: &mut Common,
+    (cqn, uidx): (u32, u32),
+    (kind, sop, index): (CqeOpcode, SopDropQpn, u16),
+    why: Failure,
+) {
+    let mut cqe = mlx5_err_cqe::new_zeroed();
+    cqe.srqn.set(uidx);
+    cqe.vendor_err_synd = why.vendor.0;
+    cqe.syndrome = why.syndrome.0;
+    cqe.s_wqe_opcode_qpn.set(sop.0);
+    cqe.wqe_counter.set(index);
+    cqe.op_own = OpOwn::ZERO.with_opcode(kind.0).0;
+    push(common, Cqn(cqn), transmute!(cqe), true);
+}
+
+pub(super) fn blank(uidx: u32, common: &Common) -> mlx5_cqe64 {
+    let mut cqe = mlx5_cqe64::new_zeroed();
+    cqe.srqn_uidx.set(uidx);
+    // The same clock as the internal timer's, with which a driver turns it into time of day.
+    cqe.timestamp.set(common.now.as_nanos() as u64);
+    cqe
+}
+
+/// CQE version 0 has the SRQ number there, which a send has not.
+fn user_index(qp: &Qp) -> u32 {
+    if qp.ctx.cqe_version == 1 { qp.ctx.user_index & 0x00ff_ffff } else { 0 }
+}
+
+pub(super) fn push(common: &mut Common, cqn: Cqn, cqe: [u8; CQE_LEN], wakes: bool) {
+    let Common { dma, cqs, events, stats, .. } = common;
+    cqs.push(&**dma, cqn, cqe, wakes, events, stats);
+}

@@ -1,0 +1,78 @@
+//! A packet from the wire: to which queue pair or target it goes.
+
+use crate::hca::context::Service;
+use crate::hca::device::Hca;
+use crate::hca::engine::turn::has_pkey;
+use crate::hca::engine::{datagram, replies, responder};
+use crate::hca::number::Qpn;
+use crate::hca::state::qp::Qp;
+use crate::wire::{Address, Frame, Packet};
+
+/// Destination of every multicast packet (IBTA 9.2.5).
+const MULTICAST_QPN: u32 = 0x00ff_ffff;
+
+impl Hca {
+    /// Hands a packet to its QP. What is not for us is dropped without an answer (IBTA 9.6).
+    pub(super) fn deliver(&mut self, frame: &Frame) {
+        let Ok(packet) = Packet::parse(&frame.bytes) else {
+            self.common.stats.dropped += 1;
+            return;
+        };
+        let qpn = match packet.bth().dest_qp() {
+            MULTICAST_QPN => return self.deliver_to_group(&packet, frame),
+            number @ 0..2 => self.special[number as usize].unwrap_or(Qpn(number)),
+            qpn => Qpn(qpn),
+        };
+        let taken = match self.qps.get_mut(&qpn) {
+            None => self.targets.receive(qpn, &mut self.common, &packet, frame),
+            Some(qp) if !has_pkey(qp.attrs.pkey_index, &packet, &self.common.config) => false,
+            Some(qp) if matches!(qp.ctx.service, Service::Umr | Service::Raw) => false,
+            Some(qp) if qp.ctx.service == Service::Ud => {
+                datagram::receive(qp, &mut self.common, &packet, frame)
+            }
+            Some(qp) if is_of_path(qp, frame) => match packet.layout().is_request() {
+                // An initiator has no other half.
+                true if qp.ctx.service == Service::Dci => false,
+                true => responder::receive(qp, &mut self.common, &packet),
+                false => replies::receive(qp, &mut self.common, &packet),
+            },
+            _ => false,
+        };
+        if taken {
+            self.enqueue(qpn);
+        } else {
+            self.common.stats.dropped += 1;
+        }
+    }
+
+    /// A copy for each member (IBTA 10.5.2).
+    fn deliver_to_group(&mut self, packet: &Packet<'_>, frame: &Frame) {
+        let mut taken = false;
+        for qpn in self.groups.members(&frame.dst.gid).into_iter().flatten() {
+            if let Some(qp) = self.qps.get_mut(qpn)
+                && has_pkey(qp.attrs.pkey_index, packet, &self.common.config)
+                && datagram::receive(qp, &mut self.common, packet, frame)
+            {
+                taken = true;
+                self.schedule.enqueue(qp);
+            }
+        }
+        if !taken {
+            self.common.stats.dropped += 1;
+        }
+    }
+}
+
+/// IBTA 9.6.1.2: a connection takes packets of its own path only (drivers/infiniband/sw/rxe/rxe_recv.c, `check_addr`).
+fn is_of_path(qp: &Qp, frame: &Frame) -> bool {
+    let same =
+        |a: Address, b: Address| if a.lid | b.lid != 0 { a.lid == b.lid } else { a.gid == b.gid };
+    let (src, dst) = match qp.ctx.service {
+        Service::Dci => match qp.requester.path() {
+            Some(path) => path,
+            None => return false,
+        },
+        _ => (qp.attrs.path.src, qp.attrs.path.dst),
+    };
+    same(frame.src, dst) && same(frame.dst, src)
+}

@@ -1,0 +1,350 @@
+//! Work requests: fetched from the ring, decoded, and checked.
+
+use uverbs_mlx5_prm::address::{DqpDct, GrhGidFl};
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, mlx5_wqe_ctrl_seg};
+use uverbs_mlx5_prm::opcode::{MLX5_OPC_MOD_MMO_DMA, Opcode};
+use uverbs_mlx5_prm::syndrome::Syndrome;
+use uverbs_mlx5_prm::wqe::{Segment as Seg, Service as PrmService, WqeView};
+use zerocopy::FromBytes;
+
+use crate::hca::context::{Access, LinkLayer, Service, SqContext};
+use crate::hca::dma::DmaFault;
+use crate::hca::engine::frame_send;
+use crate::hca::failure::{Failure, Vendor};
+use crate::hca::number::{Key, Qpn};
+use crate::hca::state::common::Common;
+use crate::hca::state::frame::EthernetSend;
+use crate::hca::state::qp::Qp;
+use crate::hca::state::umr;
+use crate::hca::state::wqe::{Destination, Op, Piece, Wqe};
+use crate::wire::Address;
+
+/// Bytes of the longest send WQE.
+const WQE_MAX: usize = DS_MAX as usize * DS_BYTES;
+/// Bytes of an atomic's operand and result.
+pub(super) const ATOMIC_LEN: u32 = 8;
+
+/// A send WQE that did not pass.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BadWqe {
+    pub(super) index: u16,
+    pub(super) opcode: Opcode,
+    pub(super) why: Failure,
+}
+
+/// Fetches the WQE at `qp.sq_fetched`; the caller made sure that one is published. Advances the
+/// counter by what the WQE occupies, by one WQEBB at least: a WQE that lies about its length
+/// cannot stop the ring.
+pub(super) fn fetch(qp: &mut Qp, common: &mut Common) -> Result<Wqe, BadWqe> {
+    let mut bytes = [0; WQE_MAX];
+    let (ctrl, len) = read(qp, common, &mut bytes)?;
+    decode(qp, common, &ctrl, &bytes[..len]).map_err(|why| BadWqe {
+        index: ctrl.word0().wqe_index(),
+        opcode: ctrl.opcode(),
+        why,
+    })
+}
+
+/// Reads the WQE and checks that it is what the ring has there; gives its control segment and its bytes.
+fn read(
+    qp: &mut Qp,
+    common: &mut Common,
+    bytes: &mut [u8; WQE_MAX],
+) -> Result<(mlx5_wqe_ctrl_seg, usize), BadWqe> {
+    let index = qp.sq_fetched;
+    let pending = qp.sq_pending();
+    let bad = |opcode, vendor| {
+        let why = Failure::new(Syndrome::LOCAL_QP_OP_ERR, vendor);
+        BadWqe { index, opcode, why }
+    };
+    let Some(sq) = &qp.ctx.sq else {
+        return Err(bad(Opcode::NOP, Vendor::UNREADABLE));
+    };
+    let Ok(ctrl) = read_ctrl(sq, common, index, bytes) else {
+        qp.sq_fetched = index.wrapping_add(1);
+        return Err(bad(Opcode::NOP, Vendor::UNREADABLE));
+    };
+    let blocks = blocks_of(ctrl.word1().ds());
+    qp.sq_fetched = index.wrapping_add(blocks.clamp(1, pending.max(1)));
+    common.stats.send_wqes += 1;
+    let opcode = ctrl.opcode();
+    if ctrl.word0().wqe_index() != index {
+        return Err(bad(opcode, Vendor::INDEX));
+    }
+    if ctrl.word1().qpn() != qp.qpn.0 {
+        return Err(bad(opcode, Vendor::QPN));
+    }
+    if blocks == 0 || blocks > pending {
+        return Err(bad(opcode, Vendor::SIZE));
+    }
+    let len = usize::from(ctrl.word1().ds()) * DS_BYTES;
+    match read_ring(sq, common, index, &mut bytes[..len]) {
+        Ok(()) => Ok((ctrl, len)),
+        Err(_) => Err(bad(opcode, Vendor::UNREADABLE)),
+    }
+}
+
+/// What the WQE asks for, if the queue pair may ask for that.
+fn decode(
+    qp: &Qp,
+    common: &Common,
+    ctrl: &mlx5_wqe_ctrl_seg,
+    bytes: &[u8],
+) -> Result<Wqe, Failure> {
+    let opcode = ctrl.opcode();
+    let qp_op = |vendor| Failure::new(Syndrome::LOCAL_QP_OP_ERR, vendor);
+    let view =
+        WqeView::parse(bytes, layout(qp.ctx.service)).map_err(|_| qp_op(Vendor::SEGMENTS))?;
+    let op = operation(&view)
+        .filter(|&op| has_operation(qp.ctx.service, op))
+        .ok_or(qp_op(Vendor::OPCODE))?;
+    let (to, xrc_srqn) = address(&view, qp, common);
+    let named = matches!(qp.ctx.service, Service::Ud | Service::Dci);
+    if named && !matches!(op, Op::Nop | Op::Umr) && to.is_none() {
+        return Err(qp_op(Vendor::ADDRESS));
+    }
+    let umr = match op {
+        Op::Umr => Some(Box::new(umr::parse(&view).ok_or(qp_op(Vendor::SEGMENTS))?)),
+        _ => None,
+    };
+    let ethernet = view.segments().find_map(|segment| match segment {
+        Seg::Eth(segment, header) => Some(Box::new(EthernetSend::new(segment, header, opcode))),
+        _ => None,
+    });
+    let (pieces, total) = payload(&view, op).ok_or(qp_op(Vendor::SEGMENTS))?;
+    let len = check_length(qp, common, op, total)?;
+    check_pieces(qp, common, op, &pieces)?;
+    let flags = ctrl.flags();
+    Ok(Wqe {
+        index: ctrl.word0().wqe_index(),
+        opcode,
+        op,
+        signaled: qp.ctx.sq_sig_all || flags.ce() >= FmCeSe::CE_CQE,
+        solicited: flags.se(),
+        // Smaller modes order local operations only, of which there are none.
+        fence: flags.fm() >= FmCeSe::FENCE_READ_ATOMIC,
+        len,
+        umr,
+        ethernet,
+        to,
+        xrc_srqn,
+        pieces,
+    })
+}
+
+/// How the WQEs of a service are laid out.
+fn layout(service: Service) -> PrmService {
+    match service {
+        Service::Rc => PrmService::Rc,
+        Service::Uc => PrmService::Uc,
+        Service::Ud => PrmService::Ud,
+        Service::Xrc => PrmService::Xrc,
+        Service::Dci | Service::Dct => PrmService::Dc,
+        // Nothing leaves the host: no address, as with a connection.
+        Service::Umr => PrmService::Rc,
+        Service::Raw => PrmService::Raw,
+    }
+}
+
+/// Bytes that the message has, if it is neither too long nor too short.
+fn check_length(qp: &Qp, common: &Common, op: Op, total: u64) -> Result<u32, Failure> {
+    let atomic = matches!(op, Op::CompareSwap { .. } | Op::FetchAdd { .. });
+    let longest = match qp.ctx.service {
+        _ if op == Op::Copy => common.config.max_copy,
+        // A datagram is one packet (IBTA 9.8.3).
+        Service::Ud => common.config.active_mtu.bytes(),
+        Service::Raw => frame_send::MAX_PAYLOAD,
+        _ => common.config.max_msg_size,
+    };
+    // No length stands for 2 GiB there (rdma-core qp.c, `mlx5_wr_memcpy`), which is too long here.
+    if total > longest.into()
+        || (op == Op::Copy && total == 0)
+        || (atomic && total < ATOMIC_LEN.into())
+    {
+        return Err(Failure::new(Syndrome::LOCAL_LENGTH_ERR, Vendor::LENGTH));
+    }
+    Ok(if atomic { ATOMIC_LEN } else { total as u32 })
+}
+
+/// Whether the keys of the pieces allow what is to be done with them.
+fn check_pieces(qp: &Qp, common: &Common, op: Op, pieces: &[Piece]) -> Result<(), Failure> {
+    for (at, piece) in pieces.iter().enumerate() {
+        let is_written = op.is_fetching() || (op == Op::Copy && at == 1);
+        let need = if is_written { Access::LOCAL_WRITE } else { Access::empty() };
+        if let Piece::Memory(segment) = piece
+            && let Err(fault) = common.keys.check(qp.who(), *segment, need)
+        {
+            return Err(Failure::new(Syndrome::LOCAL_PROT_ERR, fault.vendor()));
+        }
+    }
+    Ok(())
+}
+
+/// Index and opcode of the next WQE to flush, and steps over it. None of the fetch's checks: the
+/// WQE is not executed, only named.
+pub(super) fn skip(qp: &mut Qp, common: &mut Common) -> (u16, Opcode) {
+    let index = qp.sq_fetched;
+    let pending = qp.sq_pending();
+    let mut bytes = [0; WQE_MAX];
+    let ctrl = qp.ctx.sq.as_ref().and_then(|sq| read_ctrl(sq, common, index, &mut bytes).ok());
+    let (blocks, opcode) = match ctrl {
+        Some(ctrl) => (blocks_of(ctrl.word1().ds()), ctrl.opcode()),
+        None => (1, Opcode::NOP),
+    };
+    qp.sq_fetched = index.wrapping_add(blocks.clamp(1, pending.max(1)));
+    (index, opcode)
+}
+
+fn blocks_of(ds: u8) -> u16 {
+    (usize::from(ds) * DS_BYTES).div_ceil(MLX5_SEND_WQE_BB) as u16
+}
+
+fn read_ctrl(
+    sq: &SqContext,
+    common: &Common,
+    index: u16,
+    bytes: &mut [u8; WQE_MAX],
+) -> Result<mlx5_wqe_ctrl_seg, DmaFault> {
+    read_ring(sq, common, index, &mut bytes[..DS_BYTES])?;
+    let fault = DmaFault { addr: 0, len: 0 };
+    mlx5_wqe_ctrl_seg::read_from_prefix(&bytes[..]).map(|(ctrl, _)| ctrl).map_err(|_| fault)
+}
+
+/// Reads `buf` from the ring, starting at WQEBB `index` and going on at the start where the ring
+/// ends: a WQE may wrap between any two of its segments, and within inline data.
+fn read_ring(sq: &SqContext, common: &Common, index: u16, buf: &mut [u8]) -> Result<(), DmaFault> {
+    let ring = (MLX5_SEND_WQE_BB as u64) << sq.log_wqebbs;
+    let start = (u64::from(index) * MLX5_SEND_WQE_BB as u64) & (ring - 1);
+    let mut done = 0;
+    // A small ring may be passed more than once; each turn reads at least one byte.
+    while done < buf.len() {
+        let at = (start + done as u64) & (ring - 1);
+        let run = (ring - at).min((buf.len() - done) as u64) as usize;
+        sq.region.read(&*common.dma, at, &mut buf[done..done + run])?;
+        done += run;
+    }
+    Ok(())
+}
+
+/// The operations this device has. Others, known or not to the PRM, are errors of the QP.
+fn operation(view: &WqeView<'_>) -> Option<Op> {
+    let imm = view.ctrl().imm.get();
+    let raddr = view.raddr().map(|raddr| (raddr.raddr.get(), Key(raddr.rkey.get())));
+    let atomic = view.segments().find_map(|segment| match segment {
+        Seg::Atomic(atomic) => Some((atomic.swap_add.get(), atomic.compare.get())),
+        _ => None,
+    });
+    match (view.opcode(), raddr, atomic) {
+        (Opcode::NOP, ..) => Some(Op::Nop),
+        (Opcode::UMR, ..) => Some(Op::Umr),
+        (Opcode::MMO, ..) if view.ctrl().word0().opmod() == MLX5_OPC_MOD_MMO_DMA => Some(Op::Copy),
+        // A large frame in segments is a frame for raw queues, and nothing for the others.
+        (Opcode::SEND, ..) => Some(Op::Send),
+        (Opcode::TSO, ..) if view.service() == PrmService::Raw => Some(Op::Send),
+        (Opcode::SEND_IMM, ..) => Some(Op::SendImm(imm)),
+        (Opcode::SEND_INVAL, ..) => Some(Op::SendInval(Key(imm))),
+        (Opcode::RDMA_WRITE, Some((va, rkey)), _) => Some(Op::Write { va, rkey, imm: None }),
+        (Opcode::RDMA_WRITE_IMM, Some((va, rkey)), _) => {
+            Some(Op::Write { va, rkey, imm: Some(imm) })
+        }
+        (Opcode::RDMA_READ, Some((va, rkey)), _) => Some(Op::Read { va, rkey }),
+        (Opcode::ATOMIC_CS, Some((va, rkey)), Some((swap, compare))) => {
+            Some(Op::CompareSwap { va, rkey, swap, compare })
+        }
+        (Opcode::ATOMIC_FA, Some((va, rkey)), Some((add, _))) => {
+            Some(Op::FetchAdd { va, rkey, add })
+        }
+        _ => None,
+    }
+}
+
+/// What each service carries (IBTA vol 1, table 33 "Operations by transport service").
+fn has_operation(service: Service, op: Op) -> bool {
+    match service {
+        Service::Rc => true,
+        Service::Xrc | Service::Dci | Service::Dct => op != Op::Copy,
+        Service::Uc => {
+            matches!(op, Op::Nop | Op::Umr | Op::Send | Op::SendImm(_) | Op::Write { .. })
+        }
+        Service::Umr => matches!(op, Op::Nop | Op::Umr),
+        Service::Raw => matches!(op, Op::Nop | Op::Send),
+        Service::Ud => matches!(op, Op::Nop | Op::Send | Op::SendImm(_)),
+    }
+}
+
+/// Destination of a datagram or a dynamic connection, and number of the peer's SRQ; nothing for a connection.
+fn address(view: &WqeView<'_>, qp: &Qp, common: &Common) -> (Option<Destination>, u32) {
+    match view.segments().next() {
+        Some(Seg::Av(av)) => {
+            let grh = GrhGidFl(av.grh_gid_fl.get());
+            // Without a GRH the GID says nothing; Ethernet has no LID, and there is the UDP port there.
+            let ethernet = common.config.link == LinkLayer::Ethernet;
+            let gid = if ethernet || grh.grh() { av.rgid } else { [0; 16] };
+            let dst = Address { gid, lid: if ethernet { 0 } else { av.rlid.get() } };
+            let index = usize::from(grh.src_addr_index());
+            let to = destination(common, index, dst, av.dqp_dct.get(), av.dc_key(), qp);
+            (Some(to), 0)
+        }
+        Some(Seg::BaseAv(av)) => {
+            let dst = Address { gid: [0; 16], lid: av.rlid.get() };
+            (Some(destination(common, 0, dst, av.dqp_dct.get(), av.key.get(), qp)), 0)
+        }
+        Some(Seg::Xrc(xrc)) => (None, xrc.xrc_srqn.get() & 0x00ff_ffff),
+        _ => (None, 0),
+    }
+}
+
+fn destination(
+    common: &Common,
+    sgid_index: usize,
+    dst: Address,
+    dqp: u32,
+    key: u64,
+    qp: &Qp,
+) -> Destination {
+    let ours = &common.port.addresses;
+    let src = ours.get(sgid_index).or(ours.first()).copied().unwrap_or_default();
+    let qpn = Qpn(DqpDct(dqp).qpn());
+    if qp.ctx.service == Service::Dci {
+        return Destination { src, dst, qpn, qkey: 0, dc_key: key };
+    }
+    let qkey = (key >> 32) as u32;
+    // A Q_Key with the top bit set stands for the QP's own (IBTA 3.5.3, "controlled Q_Keys").
+    let qkey = if qkey >> 31 != 0 { qp.attrs.qkey } else { qkey };
+    Destination { src, dst, qpn, qkey, dc_key: 0 }
+}
+
+/// The payload's pieces and bytes; None if a segment does not belong there.
+fn payload(view: &WqeView<'_>, op: Op) -> Option<(Vec<Piece>, u64)> {
+    let mut pieces = Vec::new();
+    let mut total = 0;
+    if matches!(op, Op::Nop | Op::Umr) {
+        return Some((pieces, 0));
+    }
+    for segment in view.segments() {
+        let piece = match segment {
+            Seg::Av(_) | Seg::BaseAv(_) | Seg::Xrc(_) => continue,
+            Seg::Raddr(_) | Seg::Atomic(_) => continue,
+            // The start of a frame, not of the payload.
+            Seg::Eth(..) => continue,
+            // Where an engine that computes tells its result; a copy has none.
+            Seg::MmoMetadata(_) => continue,
+            Seg::Inline(_) if op == Op::Copy => return None,
+            Seg::Data(data) => Piece::Memory(data.into()),
+            // An answer cannot go into the WQE.
+            Seg::Inline(_) if op.is_fetching() => return None,
+            Seg::Inline(data) => Piece::Inline(data.to_vec()),
+            _ => return None,
+        };
+        total += piece.len();
+        pieces.push(piece);
+    }
+    if op == Op::Copy {
+        let [from, to] = &pieces[..] else { return None };
+        total = from.len();
+        if total != to.len() {
+            return None;
+        }
+    }
+    Some((pieces, total))
+}

@@ -1,0 +1,53 @@
+//! What an error leaves behind: everything outstanding completes as flushed (IBTA vol 1, 10.3.1,
+//! "Error state").
+
+use crate::hca::context::QpState;
+use crate::hca::engine::records::posted_receives;
+use crate::hca::engine::turn::Turn;
+use crate::hca::engine::{complete, fetch, receives};
+use crate::hca::failure::Failure;
+use crate::hca::state::common::Common;
+use crate::hca::state::qp::Qp;
+use crate::hca::state::receive::Source;
+
+/// WQEs flushed in one turn.
+const WQES_PER_TURN: usize = 64;
+
+/// Whether receives wait to be flushed.
+pub(super) fn has_receives(qp: &Qp, common: &mut Common) -> bool {
+    !qp.mute && posted_receives(qp, common) != 0
+}
+
+/// Completes WQEs of a QP in ERR, oldest first, the ones under way before the ones still in the
+/// rings. Each gets a CQE, signaled or not.
+pub(super) fn run(qp: &mut Qp, common: &mut Common) -> Turn {
+    let mut turn = Turn::default();
+    if !matches!(qp.state, QpState::Err | QpState::Sqe) {
+        return turn;
+    }
+    if qp.mute {
+        qp.requester.abandon();
+        qp.responder.abandon();
+        return turn;
+    }
+    for _ in 0..WQES_PER_TURN {
+        let receives = qp.state == QpState::Err;
+        if receives && let Some(receive) = qp.responder.abandon() {
+            complete::receive_failed(qp, common, &receive, Failure::FLUSHED);
+        } else if let Some(wqe) = qp.requester.pop() {
+            complete::send_failed(qp, common, wqe.index, wqe.opcode, Failure::FLUSHED);
+        } else if qp.sq_pending() != 0 {
+            let (index, opcode) = fetch::skip(qp, common);
+            complete::send_failed(qp, common, index, opcode, Failure::FLUSHED);
+        } else if receives && posted_receives(qp, common) != 0 {
+            // Those of an SRQ are not this QP's to flush.
+            let receive = receives::consume(qp, common, Source::Own);
+            complete::receive_failed(qp, common, &receive, Failure::FLUSHED);
+        } else {
+            return turn;
+        }
+        turn.done = true;
+    }
+    turn.more = true;
+    turn
+}

@@ -1,0 +1,41 @@
+//! A WQE of a frame queue becomes frames.
+
+use uverbs_mlx5_prm::syndrome::Syndrome;
+
+use crate::hca::ethernet::{HEADER, checksum, segment};
+use crate::hca::failure::{Failure, Vendor};
+use crate::hca::state::common::Common;
+use crate::hca::state::frame::Outgoing;
+use crate::hca::state::qp::Qp;
+use crate::hca::state::wqe::Wqe;
+
+/// Bytes that one WQE may send: `max_lso_cap` is 2^16, and the header comes on top.
+pub(crate) const MAX_PAYLOAD: u32 = 1 << 16;
+/// Frames that wait to be delivered, after which no more WQEs are executed.
+pub(crate) const MAX_WAITING: usize = 64;
+/// Bytes of the two addresses, behind which a tag goes.
+const ADDRESSES: usize = 12;
+/// Type of the tag that the device inserts.
+const CVLAN: u16 = 0x8100;
+
+/// Puts the frames of a WQE where `frames` takes them from.
+pub(crate) fn execute(qp: &Qp, wqe: &Wqe, common: &mut Common) -> Result<(), Failure> {
+    let Some(send) = &wqe.ethernet else { return Ok(()) };
+    let mut payload = vec![0; wqe.len as usize];
+    let gathered = wqe.gather(common, qp.who(), 0, &mut payload);
+    gathered.map_err(|fault| Failure::new(Syndrome::LOCAL_PROT_ERR, fault.vendor()))?;
+    let frames = match send.mss {
+        Some(mss) => segment::segments(&send.header, &payload, mss.into())
+            .ok_or(Failure::new(Syndrome::LOCAL_QP_OP_ERR, Vendor::LARGE_SEND))?,
+        None => vec![[&send.header[..], &payload].concat()],
+    };
+    for mut bytes in frames {
+        checksum::fill(&mut bytes, send.checksums.l3(), send.checksums.l4());
+        if let Some(tag) = send.tag.filter(|_| bytes.len() >= HEADER) {
+            let [[a, b], [c, d]] = [CVLAN.to_be_bytes(), tag.to_be_bytes()];
+            bytes.splice(ADDRESSES..ADDRESSES, [a, b, c, d]);
+        }
+        common.frames.push(Outgoing { sqn: qp.qpn, bytes });
+    }
+    Ok(())
+}

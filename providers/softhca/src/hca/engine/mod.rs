@@ -1,0 +1,35 @@
+//! The engine: what the device does with the state.
+//!
+//! | file | what |
+//! |---|---|
+//! | `scheduler` | a slice of work: frames from the wire, timers, turns |
+//! | `doorbell`, `records` | UAR stores and doorbell records |
+//! | `deliver` | a packet to its queue pair |
+//! | `requester`, `requests`, `replies` | WQEs become requests, responses become completions (IBTA vol 1, 9.7.3 to 9.7.6) |
+//! | `fetch` | send WQEs: read, decoded, checked |
+//! | `responder`, `answers` | requests are executed and answered (IBTA vol 1, 9.7.4, 9.7.5) |
+//! | `receives` | where a message finds its receive |
+//! | `datagram`, `dct` | datagrams (IBTA vol 1, 9.8.3), and targets of dynamic connections |
+//! | `frames`, `frame_send`, `frame_receive` | whole Ethernet frames |
+//! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
+//! | `turn` | budgets of a turn, and what it came to |
+
+mod answers;
+pub(crate) mod complete;
+mod datagram;
+pub(crate) mod dct;
+mod deliver;
+mod doorbell;
+mod fetch;
+mod flush;
+mod frame_receive;
+mod frame_send;
+mod frames;
+mod receives;
+mod records;
+mod replies;
+mod requester;
+mod requests;
+mod responder;
+mod scheduler;
+mod turn;

@@ -1,0 +1,192 @@
+//! Responses of the peer: acknowledgements, data for READs and atomics, NAKs (IBTA vol 1, 9.7.5).
+
+use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
+
+use crate::hca::engine::requester::{complete_front, fail, go_back, retire};
+use crate::hca::failure::{Failure, Vendor};
+use crate::hca::state::common::Common;
+use crate::hca::state::qp::Qp;
+use crate::hca::state::requester::Entry;
+use crate::hca::state::wqe::Op;
+use crate::wire::timers::rnr_delay;
+use crate::wire::{NakCode, Operation, Packet, Psn, Syndrome};
+
+/// Code of "retry without end" (IBTA 9.7.5.2.8).
+const RNR_FOREVER: u8 = 7;
+
+/// An answer from the responder. False if it is none of ours.
+pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> bool {
+    if !qp.sends() || packet.layout().transport != qp.ctx.service.transport() {
+        return false;
+    }
+    let psn = packet.psn();
+    let sent = qp.requester.high.diff(qp.requester.oldest).max(0) as u32;
+    if !psn.is_within(qp.requester.oldest, sent) {
+        // Late: acknowledged already. Or a ghost of an earlier connection (IBTA 9.7.5.1.2).
+        return true;
+    }
+    let before = qp.requester.oldest;
+    match (packet.layout().operation, packet.aeth().map(|aeth| aeth.syndrome())) {
+        (Operation::Acknowledge, Some(Syndrome::Ack { .. })) => {
+            if !acknowledge(qp, common, psn.next()) {
+                gap(qp, common);
+            }
+        }
+        (Operation::Acknowledge, Some(Syndrome::RnrNak { timer })) => {
+            common.stats.naks_received += 1;
+            if acknowledge(qp, common, psn) {
+                not_ready(qp, common, timer);
+            } else {
+                gap(qp, common);
+            }
+        }
+        (Operation::Acknowledge, Some(Syndrome::Nak(code))) => {
+            common.stats.naks_received += 1;
+            if !acknowledge(qp, common, psn) {
+                gap(qp, common);
+            } else {
+                refused(qp, common, code);
+            }
+        }
+        (Operation::ReadResponse | Operation::AtomicAcknowledge, _) => {
+            // An answer acknowledges all before it (IBTA 9.7.5.1.2).
+            if acknowledge(qp, common, psn) {
+                answer(qp, common, packet);
+            } else {
+                gap(qp, common);
+            }
+        }
+        _ => return false,
+    }
+    if qp.requester.oldest != before {
+        qp.requester.gap_at = None;
+        if qp.requester.cursor_psn().is_before(qp.requester.oldest) {
+            // We went back, and it turned out that less was lost.
+            let oldest = qp.requester.oldest;
+            qp.requester.seek(oldest);
+        }
+        qp.requester.rearm(&qp.attrs, common.config.min_ack_timeout, common.now);
+    }
+    retire(qp, common);
+    true
+}
+
+/// Everything before `psn` arrived. False if a READ or an atomic among it has not been answered:
+/// then its answer was lost (IBTA 9.7.5.1.3, implied NAK).
+fn acknowledge(qp: &mut Qp, common: &mut Common, psn: Psn) -> bool {
+    loop {
+        if !psn.is_after(qp.requester.oldest) {
+            return true;
+        }
+        let Some(Entry::Live(request)) = qp.requester.queue.front() else {
+            return true;
+        };
+        if request.packets == 0 {
+            complete_front(qp, common);
+            continue;
+        }
+        if request.wqe.op.is_fetching() {
+            return false;
+        }
+        let end = request.end();
+        // Progress, also that told by a NAK, starts new counts; before what the NAK asks takes from them.
+        qp.requester.reset_retries(&qp.attrs);
+        if psn.is_before(end) {
+            qp.requester.oldest = psn;
+            return true;
+        }
+        qp.requester.oldest = end;
+        complete_front(qp, common);
+    }
+}
+
+/// Data for the READ or atomic that `oldest` belongs to. The packet's PSN is `oldest`.
+fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
+    while matches!(qp.requester.queue.front(), Some(Entry::Live(r)) if r.packets == 0) {
+        complete_front(qp, common);
+    }
+    let layout = packet.layout();
+    let mtu = qp.mtu();
+    let Some(Entry::Live(request)) = qp.requester.queue.front() else {
+        return;
+    };
+    let done = qp.requester.oldest.diff(request.first).max(0) as u32;
+    let offset = done * mtu;
+    let operand;
+    let data = match (request.wqe.op, layout.operation, packet.atomic_ack()) {
+        (Op::Read { .. }, Operation::ReadResponse, _) => {
+            let data = packet.payload();
+            let ends = done + 1 == request.packets;
+            let want = request.wqe.len.saturating_sub(offset).min(mtu);
+            if data.len() != want as usize || layout.position.ends() != ends {
+                return bad_response(qp, common);
+            }
+            data
+        }
+        (Op::CompareSwap { .. } | Op::FetchAdd { .. }, Operation::AtomicAcknowledge, Some(ack)) => {
+            operand = ack.original.get().to_ne_bytes();
+            &operand[..]
+        }
+        _ => return bad_response(qp, common),
+    };
+    if let Err(fault) = request.wqe.scatter(common, qp.who(), offset.into(), data) {
+        let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
+        return fail(qp, common, why);
+    }
+    qp.requester.oldest = qp.requester.oldest.next();
+    qp.requester.reset_retries(&qp.attrs);
+}
+
+fn bad_response(qp: &mut Qp, common: &mut Common) {
+    fail(qp, common, Failure::new(CqeSyndrome::BAD_RESP_ERR, Vendor::RESPONSE));
+}
+
+/// Answers are missing: go back once for each gap.
+fn gap(qp: &mut Qp, common: &mut Common) {
+    let oldest = qp.requester.oldest;
+    if qp.requester.gap_at != Some(oldest) {
+        if go_back(qp, common, Vendor::SEQUENCE) {
+            qp.counts(&mut common.counters).implied_nak_seq_err += 1;
+        }
+        qp.requester.gap_at = Some(oldest);
+    }
+}
+
+/// RNR NAK: wait as long as the responder asks, then again from there (IBTA 9.7.5.2.8).
+fn not_ready(qp: &mut Qp, common: &mut Common, timer: u8) {
+    let requester = &mut qp.requester;
+    if qp.attrs.rnr_retry != RNR_FOREVER {
+        match requester.rnr_retries.checked_sub(1) {
+            Some(left) => requester.rnr_retries = left,
+            None => {
+                qp.counts(&mut common.counters).req_rnr_retries_exceeded += 1;
+                let why = Failure::new(CqeSyndrome::RNR_RETRY_EXC_ERR, Vendor::RNR);
+                return fail(qp, common, why);
+            }
+        }
+    }
+    qp.counts(&mut common.counters).rnr_nak_retry_err += 1;
+    let requester = &mut qp.requester;
+    requester.rnr_timer = Some(common.now + rnr_delay(timer));
+    requester.ack_timer = None;
+    let oldest = requester.oldest;
+    requester.seek(oldest);
+}
+
+/// A NAK for the request at `oldest`.
+fn refused(qp: &mut Qp, common: &mut Common, code: NakCode) {
+    let syndrome = match code {
+        NakCode::PSN_SEQUENCE => {
+            // The peer says it once for each gap, so progress just made starts a new count.
+            if go_back(qp, common, Vendor::SEQUENCE) {
+                qp.counts(&mut common.counters).packet_seq_err += 1;
+            }
+            return;
+        }
+        NakCode::INVALID_REQUEST => CqeSyndrome::REMOTE_INVAL_REQ_ERR,
+        NakCode::REMOTE_ACCESS => CqeSyndrome::REMOTE_ACCESS_ERR,
+        NakCode::REMOTE_OPERATIONAL => CqeSyndrome::REMOTE_OP_ERR,
+        _ => return bad_response(qp, common),
+    };
+    fail(qp, common, Failure::new(syndrome, Vendor::PEER));
+}

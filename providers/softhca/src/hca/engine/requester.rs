@@ -1,0 +1,294 @@
+//! The requester (IBTA vol 1, 9.7.3 to 9.7.6): WQEs become request packets, answers become
+//! completions, and what is lost is sent again. An unreliable service (9.8) is the same without the
+//! answers: what is sent counts as acknowledged.
+//!
+//! Requests wait in a queue in the order of the ring. `oldest` is the first PSN not acknowledged,
+//! `high` the first never sent; between them a cursor says what goes out next. Going back
+//! (timeout, sequence NAK, RNR) only moves the cursor: everything from there is sent again.
+
+use uverbs_mlx5_prm::opcode::Opcode as WqeOpcode;
+use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
+
+use crate::hca::context::{QpState, Service};
+use crate::hca::engine::requests::send_next;
+use crate::hca::engine::turn::Turn;
+use crate::hca::engine::{complete, fetch, frame_send};
+use crate::hca::error::HcaEvent;
+use crate::hca::failure::{Failure, Vendor};
+use crate::hca::state::common::Common;
+use crate::hca::state::keys::KeyFault;
+use crate::hca::state::qp::Qp;
+use crate::hca::state::requester::{Entry, Request, Unfinished};
+use crate::hca::state::wqe::Op;
+
+/// Requests fetched and not completed, at most.
+const REQUESTS: usize = 128;
+/// PSNs outstanding after which nothing is fetched. With the longest message (2^22 packets) on
+/// top it stays below 2^23, where PSNs could no longer be compared (IBTA 9.7.2).
+const PSN_SPAN: i32 = (1 << 22) - 1;
+
+/// Runs the timers that are due.
+pub(super) fn expire(qp: &mut Qp, common: &mut Common) {
+    if !qp.sends() {
+        return;
+    }
+    let now = common.now;
+    if qp.requester.rnr_timer.is_some_and(|when| when <= now) {
+        qp.requester.rnr_timer = None;
+    }
+    if qp.requester.ack_timer.is_some_and(|when| when <= now) {
+        common.stats.timeouts += 1;
+        qp.requester.ack_timer = None;
+        qp.requester.gap_at = None;
+        if go_back(qp, common, Vendor::TIMEOUT) {
+            qp.counts(&mut common.counters).local_ack_timeout_err += 1;
+        }
+        qp.requester.rearm(&qp.attrs, common.config.min_ack_timeout, now);
+    }
+}
+
+/// Sends what may be sent now, up to `budget` packets.
+pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Turn {
+    let mut turn = Turn::default();
+    if !qp.sends() {
+        return turn;
+    }
+    let mut in_flight = qp.requester.in_flight();
+    let window = common.config.packet_window;
+    let mut fetches = REQUESTS;
+    // Each turn sends a packet, moves the cursor, fetches, or leaves, and each of these has a bound.
+    loop {
+        turn.done |= retire(qp, common);
+        if !qp.sends() {
+            turn.more = true; // for the flush
+            break;
+        }
+        if qp.requester.rnr_timer.is_some() {
+            break;
+        }
+        if qp.requester.cursor >= qp.requester.queue.len() {
+            if !may_fetch(qp) {
+                break;
+            }
+            if fetches == 0 || common.frames.len() >= frame_send::MAX_WAITING {
+                turn.more = true;
+                break;
+            }
+            fetches -= 1;
+            fetch(qp, common);
+            turn.done = true;
+            continue;
+        }
+        let Some(Entry::Live(request)) = qp.requester.queue.get(qp.requester.cursor) else {
+            break; // a failure waits for its turn
+        };
+        if !is_allowed(qp, request) {
+            break;
+        }
+        if request.packets == 0 {
+            let at = qp.requester.cursor;
+            qp.requester.cursor += usize::from(execute(qp, common, at));
+            turn.done = true;
+            continue;
+        }
+        if in_flight >= window {
+            break;
+        }
+        if budget == 0 || !common.port.is_ready() {
+            turn.more = true;
+            break;
+        }
+        if send_next(qp, common, in_flight + 1 >= window) {
+            in_flight += 1;
+            budget -= 1;
+        }
+        turn.done = true;
+    }
+    turn.done |= note_drained(qp, common);
+    turn
+}
+
+/// Fence and the limit on READs and atomics, before the first packet of a request.
+fn is_allowed(qp: &Qp, request: &Request) -> bool {
+    if qp.requester.packet != 0 {
+        return true;
+    }
+    if qp.ctx.service == Service::Dci
+        && qp.requester.cursor != 0
+        && let Some(to) = request.wqe.to
+        && qp.requester.connection.is_none_or(|connection| connection.to != to)
+    {
+        return false;
+    }
+    let fetches = request.wqe.op.is_fetching();
+    if !fetches && !request.wqe.fence {
+        return true;
+    }
+    match qp.requester.fetching() {
+        0 => true,
+        _ if request.wqe.fence => false,
+        waiting => waiting < usize::from(qp.attrs.max_rd_atomic),
+    }
+}
+
+fn may_fetch(qp: &Qp) -> bool {
+    qp.state == QpState::Rts
+        && qp.sq_pending() != 0
+        && qp.requester.queue.len() < REQUESTS
+        && qp.requester.next_psn.diff(qp.requester.oldest) < PSN_SPAN
+}
+
+/// Moves the next WQE from the ring into the queue. The cursor is behind the last entry and so
+/// comes to point at it.
+fn fetch(qp: &mut Qp, common: &mut Common) {
+    let fetched = fetch::fetch(qp, common);
+    let mtu = qp.mtu();
+    let entry = match fetched {
+        Ok(wqe) if wqe.op.is_fetching() && qp.attrs.max_rd_atomic == 0 => {
+            let why = Failure::new(CqeSyndrome::LOCAL_QP_OP_ERR, Vendor::NO_RD_ATOMIC);
+            Entry::Failed { index: wqe.index, opcode: wqe.opcode, why }
+        }
+        Ok(wqe) => {
+            let packets = match wqe.op {
+                Op::Nop | Op::Umr | Op::Copy => 0,
+                _ if qp.ctx.service == Service::Raw => 0,
+                _ if qp.ctx.service == Service::Ud => 1,
+                _ => wqe.len.div_ceil(mtu).max(1),
+            };
+            let first = qp.requester.next_psn;
+            qp.requester.next_psn = first + packets;
+            let executed = !matches!(wqe.op, Op::Umr | Op::Copy) && wqe.ethernet.is_none();
+            Entry::Live(Request { wqe, first, packets, executed })
+        }
+        Err(bad) => {
+            common.stats.bad_wqes += 1;
+            Entry::Failed { index: bad.index, opcode: bad.opcode, why: bad.why }
+        }
+    };
+    qp.requester.queue.push_back(entry);
+    qp.requester.packet = 0;
+}
+
+/// Completes what is complete at the head of the queue, and lets a failure that got there fail.
+pub(super) fn retire(qp: &mut Qp, common: &mut Common) -> bool {
+    let mut done = false;
+    while qp.sends() {
+        match qp.requester.queue.front() {
+            Some(Entry::Live(request)) if !request.end().is_after(qp.requester.oldest) => {
+                if request.packets == 0 && qp.requester.cursor == 0 {
+                    // Not passed yet; all before it is complete, so no fence holds it.
+                    if !execute(qp, common, 0) {
+                        continue;
+                    }
+                    qp.requester.cursor = 1;
+                }
+                complete_front(qp, common);
+            }
+            Some(&Entry::Failed { index, opcode, why }) => {
+                qp.requester.drop_front();
+                fail_as(qp, common, index, opcode, why);
+            }
+            _ => break,
+        }
+        done = true;
+    }
+    done
+}
+
+/// Does what a request without packets does, once. False if it turned into a failure instead.
+fn execute(qp: &mut Qp, common: &mut Common, at: usize) -> bool {
+    let who = qp.who();
+    let Some(Entry::Live(request)) = qp.requester.queue.get_mut(at) else { return false };
+    if request.executed {
+        return true;
+    }
+    request.executed = true;
+    let Some(Entry::Live(request)) = qp.requester.queue.get(at) else { return false };
+    let wqe = &request.wqe;
+    let failure = |syndrome| move |fault: KeyFault| Failure::new(syndrome, fault.vendor());
+    let done = match (&wqe.umr, &wqe.ethernet) {
+        (Some(umr), _) => {
+            let Common { keys, dma, .. } = &mut *common;
+            keys.apply(umr, who, &qp.ctx, &**dma).map_err(failure(CqeSyndrome::MW_BIND_ERR))
+        }
+        (None, Some(_)) => frame_send::execute(qp, wqe, common),
+        (None, None) => wqe.copy(common, who).map_err(failure(CqeSyndrome::LOCAL_PROT_ERR)),
+    };
+    match done {
+        Ok(()) => true,
+        Err(why) => {
+            let (index, opcode) = (request.wqe.index, request.wqe.opcode);
+            qp.requester.queue[at] = Entry::Failed { index, opcode, why };
+            false
+        }
+    }
+}
+
+pub(super) fn complete_front(qp: &mut Qp, common: &mut Common) {
+    if let Some(Entry::Live(request)) = qp.requester.queue.front() {
+        let wqe = &request.wqe;
+        if wqe.signaled {
+            let bytes = if wqe.op.is_fetching() { wqe.len } else { 0 };
+            complete::send_done(qp, common, wqe.index, wqe.opcode, bytes);
+        }
+    }
+    qp.requester.drop_front();
+}
+
+/// Again from `oldest`, if there is a retry left (IBTA 9.7.6.1: timeouts and sequence NAKs share
+/// the counter). False if there is none, and the request failed.
+pub(super) fn go_back(qp: &mut Qp, common: &mut Common, reason: Vendor) -> bool {
+    match qp.requester.retries.checked_sub(1) {
+        Some(left) => {
+            qp.requester.retries = left;
+            let oldest = qp.requester.oldest;
+            qp.requester.seek(oldest);
+            true
+        }
+        None => {
+            qp.counts(&mut common.counters).req_transport_retries_exceeded += 1;
+            fail(qp, common, Failure::new(CqeSyndrome::TRANSPORT_RETRY_EXC_ERR, reason));
+            false
+        }
+    }
+}
+
+/// The oldest request fails; all before it are complete.
+pub(super) fn fail(qp: &mut Qp, common: &mut Common, why: Failure) {
+    while matches!(qp.requester.queue.front(), Some(Entry::Live(r)) if r.packets == 0) {
+        complete_front(qp, common);
+    }
+    if let Some(Unfinished { index, opcode }) = qp.requester.pop() {
+        fail_as(qp, common, index, opcode, why);
+    }
+}
+
+pub(super) fn fail_as(
+    qp: &mut Qp,
+    common: &mut Common,
+    index: u16,
+    opcode: WqeOpcode,
+    why: Failure,
+) {
+    complete::send_failed(qp, common, index, opcode, why);
+    if qp.ctx.service.is_reliable() {
+        qp.state = QpState::Err;
+        qp.responder.silence();
+    } else {
+        // The send queue alone fails (IBTA 10.3.1, "SQEr").
+        qp.state = QpState::Sqe;
+    }
+}
+
+/// SQD: everything sent is acknowledged (IBTA 10.3.1, "SQD state").
+fn note_drained(qp: &mut Qp, common: &mut Common) -> bool {
+    if !qp.is_draining() || !qp.requester.queue.is_empty() {
+        return false;
+    }
+    qp.attrs.sq_draining = false;
+    if qp.attrs.en_sqd_async_notify {
+        let Common { events, stats, .. } = common;
+        events.push(HcaEvent::SqDrained { qpn: qp.qpn }, stats);
+    }
+    true
+}

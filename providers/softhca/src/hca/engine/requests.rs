@@ -1,0 +1,219 @@
+//! Request packets: the packet at a requester's cursor is built from its WQE and leaves (IBTA vol 1, 9.7.3).
+
+use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
+
+use crate::hca::context::Service;
+use crate::hca::failure::{Failure, Vendor};
+use crate::hca::state::common::Common;
+use crate::hca::state::keys::KeyFault;
+use crate::hca::state::qp::Qp;
+use crate::hca::state::requester::{Connection, Entry, Request, Requester};
+use crate::hca::state::wqe::Op;
+use crate::wire::{DcEth, EmitError, Frame, Opcode, PacketBuilder, Psn, U24};
+
+/// Sends the packet at the cursor. False if the request turned into a failure instead.
+pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> bool {
+    let at = qp.requester.cursor;
+    let Some(Entry::Live(request)) = qp.requester.queue.get(at) else {
+        return false;
+    };
+    let place = Place::new(qp, request);
+    // An ACK now and then keeps the window moving in long messages.
+    let reliable = qp.ctx.service.is_reliable();
+    let unasked = qp.requester.unasked + 1;
+    let ask = reliable && (place.last || window_ends || unasked >= ack_interval(common));
+    let connection = connection(qp, common, request, &place);
+    let builder = headers(qp, common, request, &place, connection).ack_request(ask);
+    let wqe = &request.wqe;
+    let mut bytes = Vec::new();
+    let built = builder.emit_with(place.len as usize, &mut bytes, |payload| {
+        wqe.gather(common, qp.who(), place.offset, payload).map_err(NotSent::Key)
+    });
+    if let Some(connection) = connection {
+        qp.requester.connection = Some(connection);
+    }
+    if let Err(not) = built {
+        let why = match not {
+            NotSent::Key(fault) => Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor()),
+            NotSent::Emit(_) => Failure::new(CqeSyndrome::LOCAL_QP_OP_ERR, Vendor::EMIT),
+        };
+        let (index, opcode) = (wqe.index, wqe.opcode);
+        qp.requester.queue[at] = Entry::Failed { index, opcode, why };
+        qp.requester.packet = 0;
+        return false;
+    }
+    let path = &qp.attrs.path;
+    let (src, dst) = wqe.to.map_or((path.src, path.dst), |to| (to.src, to.dst));
+    let end = if wqe.op.is_fetching() { request.end() } else { place.psn.next() };
+    common.port.send(Frame { src, dst, bytes }, &mut common.stats);
+    if place.psn.is_before(qp.requester.high) {
+        common.stats.retransmits += 1;
+    }
+    qp.requester.note_sent(&place, end, ask);
+    if !reliable {
+        // Sent is done (IBTA 9.8.2.3, 9.8.3.2); a first or middle packet is not to be sent again either.
+        qp.requester.oldest = end;
+    } else if qp.requester.ack_timer.is_none() {
+        qp.requester.rearm(&qp.attrs, common.config.min_ack_timeout, common.now);
+    }
+    true
+}
+
+/// Which part of its request a packet is.
+struct Place {
+    psn: Psn,
+    first: bool,
+    last: bool,
+    /// Where its payload starts in the message, and bytes of the message from there on.
+    offset: u64,
+    left: u32,
+    /// Bytes of its payload.
+    len: u32,
+}
+
+impl Place {
+    fn new(qp: &Qp, request: &Request) -> Place {
+        let wqe = &request.wqe;
+        let packet = qp.requester.packet;
+        let mtu = qp.mtu();
+        let fetching = wqe.op.is_fetching();
+        let left = wqe.len.saturating_sub(packet * mtu);
+        // The port's MTU bounds a datagram, not a path's.
+        let most = if qp.ctx.service == Service::Ud { wqe.len } else { mtu };
+        Place {
+            psn: request.first + packet,
+            first: packet == 0,
+            last: fetching || packet + 1 == request.packets,
+            offset: u64::from(packet) * u64::from(mtu),
+            left,
+            len: if fetching { 0 } else { left.min(most) },
+        }
+    }
+}
+
+impl Requester {
+    /// Moves the cursor behind the packet that was sent; `end` is the PSN behind what it asks for.
+    fn note_sent(&mut self, place: &Place, end: Psn, ask: bool) {
+        if end.is_after(self.high) {
+            self.high = end;
+        }
+        self.unasked = if ask { 0 } else { self.unasked + 1 };
+        if place.last {
+            self.cursor += 1;
+            self.packet = 0;
+        } else {
+            self.packet += 1;
+        }
+    }
+}
+
+/// The dynamic connection that a packet belongs to; None for the other services.
+fn connection(
+    qp: &Qp,
+    common: &mut Common,
+    request: &Request,
+    place: &Place,
+) -> Option<Connection> {
+    let to = request.wqe.to.filter(|_| qp.ctx.service == Service::Dci)?;
+    // Idle, and this was never sent: another connection, to the same target, too.
+    let idle = qp.requester.cursor == 0 && place.first && place.psn == qp.requester.high;
+    match qp.requester.connection {
+        Some(connection) if !idle => Some(connection),
+        _ => {
+            common.connections = common.connections.wrapping_add(1);
+            Some(Connection { to, number: common.connections, first: place.psn })
+        }
+    }
+}
+
+/// The headers of a packet, apart from whether it asks for an acknowledgement.
+fn headers(
+    qp: &Qp,
+    common: &Common,
+    request: &Request,
+    place: &Place,
+    connection: Option<Connection>,
+) -> PacketBuilder {
+    let wqe = &request.wqe;
+    let pkey = common.config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied();
+    let opcode = opcode(wqe.op, place.first, place.last).of(qp.ctx.service.transport());
+    let dest_qpn = wqe.to.map_or(qp.attrs.dest_qpn, |to| to.qpn);
+    let mut builder = PacketBuilder::new(opcode, dest_qpn.0, place.psn)
+        .pkey(pkey.unwrap_or(0xffff))
+        .icrc(common.port.needs_icrc());
+    builder = match (connection, wqe.to) {
+        (Some(connection), _) => builder.dceth(&DcEth {
+            key: wqe.to.map_or(0, |to| to.dc_key).into(),
+            flags: if place.psn == connection.first { DcEth::CONNECT } else { 0 },
+            src_qp: U24::new(qp.qpn.0),
+            connection: connection.number.into(),
+        }),
+        (None, Some(to)) => builder.deth(to.qkey, qp.ctx.deth_sqpn.unwrap_or(qp.qpn).0),
+        (None, None) => builder,
+    };
+    if qp.ctx.service == Service::Xrc {
+        builder = builder.xrceth(wqe.xrc_srqn);
+    }
+    if place.last {
+        let notifies = !matches!(wqe.op, Op::Read { .. } | Op::Write { imm: None, .. });
+        builder = builder.solicited(wqe.solicited && notifies);
+    }
+    builder = match wqe.op {
+        // A READ that is asked for again starts where its answers stopped (IBTA 9.7.5.1.5).
+        Op::Read { va, rkey } => builder.reth(va.wrapping_add(place.offset), rkey.0, place.left),
+        Op::Write { va, rkey, .. } if place.first => builder.reth(va, rkey.0, wqe.len),
+        Op::CompareSwap { va, rkey, swap, compare } => {
+            builder.atomic_eth(va, rkey.0, swap, compare)
+        }
+        Op::FetchAdd { va, rkey, add } => builder.atomic_eth(va, rkey.0, add, 0),
+        _ => builder,
+    };
+    match wqe.op {
+        Op::SendImm(imm) | Op::Write { imm: Some(imm), .. } if place.last => builder.immdt(imm),
+        Op::SendInval(rkey) if place.last => builder.ieth(rkey.0),
+        _ => builder,
+    }
+}
+
+/// Why a packet was not built.
+enum NotSent {
+    Key(KeyFault),
+    Emit(
+        #[expect(dead_code, reason = "for the debugger: says what our builder got wrong")]
+        EmitError,
+    ),
+}
+
+impl From<EmitError> for NotSent {
+    fn from(error: EmitError) -> NotSent {
+        NotSent::Emit(error)
+    }
+}
+
+fn ack_interval(common: &Common) -> u32 {
+    (common.config.packet_window / 4).max(1)
+}
+
+fn opcode(op: Op, first: bool, last: bool) -> Opcode {
+    let pick = |first_of: Opcode, middle: Opcode, last_of: Opcode, only: Opcode| match (first, last)
+    {
+        (true, true) => only,
+        (true, false) => first_of,
+        (false, false) => middle,
+        (false, true) => last_of,
+    };
+    use Opcode as O;
+    let send = |last_of, only| pick(O::RC_SEND_FIRST, O::RC_SEND_MIDDLE, last_of, only);
+    let write = |last_of, only| pick(O::RC_WRITE_FIRST, O::RC_WRITE_MIDDLE, last_of, only);
+    match op {
+        // Those without packets never get here; a SEND is what they would be.
+        Op::Send | Op::Nop | Op::Umr | Op::Copy => send(O::RC_SEND_LAST, O::RC_SEND_ONLY),
+        Op::SendImm(_) => send(O::RC_SEND_LAST_IMM, O::RC_SEND_ONLY_IMM),
+        Op::SendInval(_) => send(O::RC_SEND_LAST_INV, O::RC_SEND_ONLY_INV),
+        Op::Write { imm: None, .. } => write(O::RC_WRITE_LAST, O::RC_WRITE_ONLY),
+        Op::Write { imm: Some(_), .. } => write(O::RC_WRITE_LAST_IMM, O::RC_WRITE_ONLY_IMM),
+        Op::Read { .. } => O::RC_READ_REQUEST,
+        Op::CompareSwap { .. } => O::RC_COMPARE_SWAP,
+        Op::FetchAdd { .. } => O::RC_FETCH_ADD,
+    }
+}

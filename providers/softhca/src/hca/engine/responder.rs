@@ -1,0 +1,458 @@
+//! The responder of a connection (IBTA vol 1, 9.7.4 and 9.7.5): request packets in order are
+//! executed, the others are answered with what puts the requester right. An unreliable connection
+//! (9.8.2.2) executes the same, and drops instead of answering.
+//!
+//! Executing and answering are apart: `receive` changes memory and notes answers, `transmit`
+//! sends them in order as the port has room. A long READ is read from memory packet by packet as
+//! its answer leaves.
+
+use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn};
+use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
+
+use crate::hca::context::{Access, QpState, Service};
+use crate::hca::engine::complete::Arrival;
+use crate::hca::engine::{complete, receives};
+use crate::hca::error::HcaEvent;
+use crate::hca::failure::{Failure, Vendor};
+use crate::hca::number::Key;
+use crate::hca::state::common::Common;
+use crate::hca::state::keys::{KeyFault, Segment, Who};
+use crate::hca::state::qp::Qp;
+use crate::hca::state::receive::Source;
+use crate::hca::state::responder::{Answer, Message};
+use crate::wire::{NakCode, Operation, Packet, Syndrome};
+
+/// Answers waiting, apart from those of READs and atomics, after which requests are dropped.
+const SPARE_ANSWERS: usize = 32;
+
+/// Why a request was not executed.
+#[derive(Clone, Copy, Debug)]
+enum Refusal {
+    /// No receive is posted; ask again later.
+    NotReady,
+    /// Class C and its like (IBTA 9.9.3): NAK, and the QP goes to error.
+    Fatal(NakCode),
+    /// Likewise, but a receive completed with the error: no async event tells it again.
+    Told(NakCode),
+}
+
+const INVALID: Refusal = Refusal::Fatal(NakCode::INVALID_REQUEST);
+const ACCESS: Refusal = Refusal::Fatal(NakCode::REMOTE_ACCESS);
+const OPERATIONAL: Refusal = Refusal::Fatal(NakCode::REMOTE_OPERATIONAL);
+
+/// A DMA fault is the responder's own trouble; all else is the requester's.
+fn refusal_of(fault: KeyFault) -> Refusal {
+    match fault {
+        KeyFault::Dma(_) => OPERATIONAL,
+        _ => ACCESS,
+    }
+}
+
+/// A request from the peer. False if it is dropped.
+pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> bool {
+    if !qp.receives() || packet.layout().transport != qp.ctx.service.transport() {
+        return false;
+    }
+    let room = SPARE_ANSWERS + 2 * usize::from(qp.attrs.max_dest_rd_atomic);
+    if qp.responder.answers.len() >= room {
+        // The wire is not taking our answers; to the requester this looks like loss.
+        return false;
+    }
+    if qp.state == QpState::Rtr && !qp.responder.established {
+        qp.responder.established = true;
+        let Common { events, stats, .. } = common;
+        events.push(HcaEvent::CommEstablished { qpn: qp.qpn }, stats);
+    }
+    if !qp.ctx.service.is_reliable() {
+        return receive_unreliable(qp, common, packet);
+    }
+    let ahead = packet.psn().diff(qp.responder.expected);
+    if ahead > 0 {
+        // IBTA 9.7.5.2.3: a sequence error is told once.
+        common.stats.out_of_sequence += 1;
+        qp.counts(&mut common.counters).out_of_sequence += 1;
+        if !qp.responder.nak_sent {
+            qp.responder.push_nak(Syndrome::Nak(NakCode::PSN_SEQUENCE));
+        }
+        return true;
+    }
+    if ahead < 0 {
+        common.stats.duplicates += 1;
+        qp.counts(&mut common.counters).duplicate_request += 1;
+        repeat(qp, common, packet);
+        return true;
+    }
+    match execute(qp, common, packet) {
+        Ok(packets) => {
+            count(qp, common, packet);
+            let responder = &mut qp.responder;
+            responder.nak_sent = false;
+            responder.expected = responder.expected + packets;
+            if packet.layout().position.ends() {
+                responder.count_message();
+            }
+            note_answer(qp, packet);
+        }
+        Err(Refusal::NotReady) => {
+            common.stats.rnr_naks_sent += 1;
+            qp.counts(&mut common.counters).out_of_buffer += 1;
+            let timer = qp.attrs.min_rnr_timer;
+            qp.responder.push_nak(Syndrome::RnrNak { timer });
+        }
+        Err(Refusal::Told(code)) => refuse(qp, common, code),
+        Err(Refusal::Fatal(code)) => {
+            refuse(qp, common, code);
+            report(qp, common, code);
+        }
+    }
+    true
+}
+
+/// A packet of an unreliable connection (IBTA 9.8.2.2): what is lost is lost, and the rest of its message with it. What
+/// is wrong with a request is dropped without a word; what is wrong with a receive ends the connection.
+fn receive_unreliable(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> bool {
+    let starts = packet.layout().position.starts();
+    let lost = packet.psn() != qp.responder.expected;
+    qp.responder.expected = packet.psn().next();
+    if lost {
+        common.stats.out_of_sequence += 1;
+        qp.counts(&mut common.counters).out_of_sequence += 1;
+    }
+    if lost || starts {
+        qp.responder.spare = qp.responder.abandon();
+    }
+    if !starts && qp.responder.message.is_none() {
+        return false;
+    }
+    match execute(qp, common, packet) {
+        Ok(_) => {
+            count(qp, common, packet);
+            true
+        }
+        Err(Refusal::Told(_) | Refusal::Fatal(NakCode::REMOTE_OPERATIONAL)) => {
+            qp.state = QpState::Err;
+            true
+        }
+        Err(refusal @ (Refusal::NotReady | Refusal::Fatal(_))) => {
+            if matches!(refusal, Refusal::NotReady) {
+                qp.counts(&mut common.counters).out_of_buffer += 1;
+            }
+            qp.responder.spare = qp.responder.abandon();
+            false
+        }
+    }
+}
+
+/// NAK and error state (IBTA 9.9.6.3).
+pub(super) fn refuse(qp: &mut Qp, common: &mut Common, code: NakCode) {
+    if code == NakCode::REMOTE_ACCESS {
+        qp.counts(&mut common.counters).resp_remote_access_errors += 1;
+    }
+    qp.responder.push_nak(Syndrome::Nak(code));
+    qp.state = QpState::Err;
+}
+
+/// The async event (IBTA 11.6.3.2): where no receive has taken the error, nothing else tells the program.
+pub(super) fn report(qp: &Qp, common: &mut Common, code: NakCode) {
+    if qp.ctx.service == Service::Dct {
+        // One of many connections is over; no event of the driver's is about that (Linux `hw/mlx5/qpc.c`,
+        // `dct_allowed_event_types`).
+        return;
+    }
+    let Common { events, stats, .. } = common;
+    let qpn = qp.qpn;
+    match code {
+        NakCode::REMOTE_ACCESS => events.push(HcaEvent::QpAccessError { qpn }, stats),
+        NakCode::INVALID_REQUEST => events.push(HcaEvent::QpRequestError { qpn }, stats),
+        // The receive's own CQE tells.
+        _ => {}
+    }
+}
+
+/// READs and atomics have their answers already; the others are acknowledged when asked.
+fn note_answer(qp: &mut Qp, packet: &Packet<'_>) {
+    let fetching = matches!(
+        packet.layout().operation,
+        Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
+    );
+    if fetching {
+        // The message count includes the message answered.
+        let msn = qp.responder.msn;
+        if let Some(Answer::Read { msn: at, .. } | Answer::Atomic { msn: at, .. }) =
+            qp.responder.answers.back_mut()
+        {
+            *at = msn;
+        }
+    } else if packet.bth().is_ack_requested() {
+        qp.responder.push_ack();
+    }
+}
+
+/// Counts a request with its first packet.
+fn count(qp: &Qp, common: &mut Common, packet: &Packet<'_>) {
+    let counts = qp.counts(&mut common.counters);
+    match packet.layout().operation {
+        Operation::Write if packet.layout().position.starts() => counts.rx_write_requests += 1,
+        Operation::ReadRequest => counts.rx_read_requests += 1,
+        Operation::CompareSwap | Operation::FetchAdd => counts.rx_atomic_requests += 1,
+        _ => {}
+    }
+}
+
+/// Executes the request that is due; gives the PSNs that it takes.
+fn execute(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<u32, Refusal> {
+    let layout = packet.layout();
+    let starts = layout.position.starts();
+    // Opcode sequence (IBTA 9.7.4.1.2): a message starts when none is under way, and goes on
+    // with its own kind.
+    let fits = match &qp.responder.message {
+        None => starts,
+        Some(Message::Send { .. }) => !starts && layout.operation == Operation::Send,
+        Some(Message::Write { .. }) => !starts && layout.operation == Operation::Write,
+    };
+    if !fits || !has_legal_length(qp, packet) {
+        return Err(INVALID);
+    }
+    match layout.operation {
+        Operation::Send => send(qp, common, packet).map(|()| 1),
+        Operation::Write => write(qp, common, packet).map(|()| 1),
+        Operation::ReadRequest => read(qp, common, packet),
+        Operation::CompareSwap | Operation::FetchAdd => atomic(qp, common, packet).map(|()| 1),
+        _ => Err(INVALID),
+    }
+}
+
+/// First and middle packets are full, a last one is not empty (IBTA 9.7.4.1.6).
+fn has_legal_length(qp: &Qp, packet: &Packet<'_>) -> bool {
+    let (len, mtu) = (packet.payload().len(), qp.mtu() as usize);
+    let position = packet.layout().position;
+    match (position.starts(), position.ends()) {
+        (_, false) => len == mtu,
+        (false, true) => (1..=mtu).contains(&len),
+        (true, true) => len <= mtu,
+    }
+}
+
+fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Refusal> {
+    let (receive, offset) = match qp.responder.message.take() {
+        Some(Message::Send { receive, offset }) => (receive, offset),
+        _ => {
+            let from = ready(qp, common, packet)?;
+            let spare = qp.responder.spare.take();
+            match spare.map_or_else(|| receives::take(qp, common, from), Ok) {
+                Ok(receive) => (receive, 0),
+                Err((receive, why)) => {
+                    complete::receive_failed(qp, common, &receive, why);
+                    return Err(OPERATIONAL);
+                }
+            }
+        }
+    };
+    let data = packet.payload();
+    let end = offset + data.len() as u64;
+    if end > receive.room {
+        let why = Failure::new(CqeSyndrome::LOCAL_LENGTH_ERR, Vendor::TOO_LONG);
+        complete::receive_failed(qp, common, &receive, why);
+        return Err(Refusal::Told(NakCode::INVALID_REQUEST));
+    }
+    let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
+    let scattered = common.keys.scatter(&*common.dma, who, &receive.list, offset, data);
+    if let Err(fault) = scattered {
+        let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
+        complete::receive_failed(qp, common, &receive, why);
+        return Err(OPERATIONAL);
+    }
+    if !packet.layout().position.ends() {
+        qp.responder.message = Some(Message::Send { receive, offset: end });
+        return Ok(());
+    }
+    let (kind, imm) = match (packet.immdt(), packet.ieth()) {
+        (Some(imm), _) => (CqeOpcode::RESP_SEND_IMM, imm.imm.get()),
+        (_, Some(ieth)) => (CqeOpcode::RESP_SEND_INV, ieth.rkey.get()),
+        _ => (CqeOpcode::RESP_SEND, 0),
+    };
+    if let Some(ieth) = packet.ieth()
+        && common.keys.invalidate(who, Key(ieth.rkey.get())).is_err()
+    {
+        // The message is in memory, but not announced: the receive flushes (IBTA 9.9.6.3).
+        qp.responder.message = Some(Message::Send { receive, offset: end });
+        return Err(ACCESS);
+    }
+    complete::receive_done(qp, common, &receive, arrival(qp, packet, kind, end as u32, imm));
+    Ok(())
+}
+
+fn arrival(qp: &Qp, packet: &Packet<'_>, kind: CqeOpcode, bytes: u32, imm: u32) -> Arrival {
+    let path = &qp.attrs.path;
+    let from = FlagsRqpn::ZERO.with_sl(path.sl & 15).with_rqpn(qp.attrs.dest_qpn.0);
+    let solicited = packet.bth().is_solicited();
+    Arrival { kind, bytes, imm, solicited, from, slid: path.dst.lid }
+}
+
+/// The ring that a message which starts takes its receive from, if no other one left it a spare; not ready if there is
+/// neither.
+fn ready(qp: &Qp, common: &mut Common, packet: &Packet<'_>) -> Result<Source, Refusal> {
+    let from = source(qp, common, packet)?;
+    if qp.responder.spare.is_none() && receives::posted(qp, common, from) == 0 {
+        return Err(Refusal::NotReady);
+    }
+    Ok(from)
+}
+
+fn source(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Result<Source, Refusal> {
+    receives::source(qp, common, packet).ok_or(INVALID)
+}
+
+/// Whose keys count for a request.
+fn owner(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Result<Who, Refusal> {
+    let pd = match qp.ctx.service {
+        // An XRC target is the kernel's; the SRQ belongs to who receives (IBTA annex A14).
+        Service::Xrc => receives::landing(qp, common, source(qp, common, packet)?).pd,
+        _ => qp.ctx.pd,
+    };
+    Ok(Who { pd, qpn: qp.qpn })
+}
+
+fn write(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Refusal> {
+    let who = owner(qp, common, packet)?;
+    let (va, rkey, len, offset) = match (&qp.responder.message, packet.reth()) {
+        (Some(Message::Write { va, rkey, len, offset }), _) => (*va, *rkey, *len, *offset),
+        (_, Some(reth)) => {
+            let (va, rkey, len) = (reth.va.get(), Key(reth.rkey.get()), reth.dma_length.get());
+            if !qp.attrs.access.contains(Access::REMOTE_WRITE) || len > common.config.max_msg_size {
+                return Err(INVALID);
+            }
+            check(common, who, (va, rkey.0, len), Access::REMOTE_WRITE)?;
+            (va, rkey, len, 0)
+        }
+        _ => return Err(INVALID),
+    };
+    let data = packet.payload();
+    let ends = packet.layout().position.ends();
+    // What RETH announced is what comes (IBTA 9.7.4.1.6).
+    let end = u64::from(offset) + data.len() as u64;
+    if end > len.into() || ends != (end == len.into()) {
+        return Err(INVALID);
+    }
+    // Before anything is written: what isn't ready comes again whole.
+    let notice = match packet.immdt() {
+        Some(imm) => Some((imm.imm.get(), ready(qp, common, packet)?)),
+        None => None,
+    };
+    let to = (rkey, va.wrapping_add(offset.into()));
+    let need = Access::REMOTE_WRITE;
+    common.keys.write(&*common.dma, who, to, need, data).map_err(refusal_of)?;
+    let offset = offset + data.len() as u32;
+    qp.responder.message = (!ends).then_some(Message::Write { va, rkey, len, offset });
+    if let Some((imm, from)) = notice {
+        // Only the WQE is used up, its list is not (IBTA 9.7.5.1.1).
+        let spare = qp.responder.spare.take();
+        let receive = spare.unwrap_or_else(|| receives::consume(qp, common, from));
+        let arrival = arrival(qp, packet, CqeOpcode::RESP_WR_IMM, len, imm);
+        complete::receive_done(qp, common, &receive, arrival);
+    }
+    Ok(())
+}
+
+/// Key, domain, right and range; a request of no bytes names nothing (IBTA 9.7.4.1.4, 9.7.4.1.5).
+fn check(
+    common: &Common,
+    who: Who,
+    (va, rkey, len): (u64, u32, u32),
+    need: Access,
+) -> Result<(), Refusal> {
+    if len == 0 {
+        return Ok(());
+    }
+    let segment = Segment { key: Key(rkey), addr: va, len: len.into() };
+    common.keys.check(who, segment, need).map_err(refusal_of)
+}
+
+fn read(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<u32, Refusal> {
+    if qp.responder.fetching() >= usize::from(qp.attrs.max_dest_rd_atomic) {
+        return Err(INVALID);
+    }
+    let (answer, packets) = read_answer(qp, common, packet, false)?;
+    qp.responder.answers.push_back(answer);
+    Ok(packets)
+}
+
+/// The answer to a READ, and the PSNs that it takes.
+fn read_answer(
+    qp: &Qp,
+    common: &Common,
+    packet: &Packet<'_>,
+    again: bool,
+) -> Result<(Answer, u32), Refusal> {
+    let Some(reth) = packet.reth() else {
+        return Err(INVALID);
+    };
+    let (va, rkey, left) = (reth.va.get(), Key(reth.rkey.get()), reth.dma_length.get());
+    // IBTA 9.4.3 lets RETH say 2^31, which at an MTU of 256 takes half of all PSNs: older could no longer be told from newer
+    // (9.7.2). The port announces less (`max_msg_sz`; Linux `hw/mlx5/qp.c` sets qpc.log_msg_max to it), and a request for
+    // more is invalid (9.7.4.1.6).
+    if !qp.attrs.access.contains(Access::REMOTE_READ) || left > common.config.max_msg_size {
+        return Err(INVALID);
+    }
+    let who = owner(qp, common, packet)?;
+    check(common, who, (va, rkey.0, left), Access::REMOTE_READ)?;
+    let msn = qp.responder.msn;
+    let answer = Answer::Read { psn: packet.psn(), who, va, rkey, left, msn, begun: false, again };
+    Ok((answer, left.div_ceil(qp.mtu()).max(1)))
+}
+
+fn atomic(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Refusal> {
+    let limit = usize::from(qp.attrs.max_dest_rd_atomic);
+    let Some(eth) = packet.atomic_eth() else {
+        return Err(INVALID);
+    };
+    let va = eth.va.get();
+    // IBTA 9.4.5: the operand is 8 bytes, aligned.
+    if !qp.attrs.access.contains(Access::REMOTE_ATOMIC)
+        || va % 8 != 0
+        || qp.responder.fetching() >= limit
+    {
+        return Err(INVALID);
+    }
+    let (operand, compare) = (eth.swap_or_add.get(), eth.compare.get());
+    let swaps = packet.layout().operation == Operation::CompareSwap;
+    let mut update = |old: u64| match swaps {
+        true if old == compare => operand,
+        true => old,
+        false => old.wrapping_add(operand),
+    };
+    let (at, who) = ((Key(eth.rkey.get()), va), owner(qp, common, packet)?);
+    let original = common.keys.atomic(&*common.dma, who, at, &mut update).map_err(refusal_of)?;
+    let (psn, msn) = (packet.psn(), qp.responder.msn);
+    if qp.responder.atomics.len() >= limit {
+        qp.responder.atomics.pop_front();
+    }
+    qp.responder.atomics.push_back((psn, original));
+    qp.responder.answers.push_back(Answer::Atomic { psn, original, msn, again: false });
+    Ok(())
+}
+
+/// A request that was executed before (IBTA 9.7.5.1.5, "duplicate request"): acknowledged again, read
+/// again, or answered from memory. It never does harm: what cannot be answered is dropped.
+fn repeat(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
+    match packet.layout().operation {
+        Operation::Send | Operation::Write => qp.responder.push_ack(),
+        Operation::ReadRequest => {
+            if let Ok((answer, packets)) = read_answer(qp, common, packet, true) {
+                // A part of what was asked before, and nothing beyond.
+                if !(packet.psn() + packets).is_after(qp.responder.expected) {
+                    qp.responder.answers.push_back(answer);
+                }
+            }
+        }
+        Operation::CompareSwap | Operation::FetchAdd => {
+            let psn = packet.psn();
+            let result = qp.responder.atomics.iter().find(|(at, _)| *at == psn);
+            if let Some(&(_, original)) = result {
+                let msn = qp.responder.msn;
+                qp.responder.answers.push_back(Answer::Atomic { psn, original, msn, again: true });
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,139 @@
+//! The device's work, slice by slice: frames from the wire, timers, turns of queue pairs.
+
+use std::time::Duration;
+
+use crate::hca::context::QpState;
+use crate::hca::device::Hca;
+use crate::hca::engine::turn::PACKETS_PER_TURN;
+use crate::hca::engine::{answers, flush, requester};
+use crate::hca::error::HcaEvent;
+use crate::hca::number::Qpn;
+use crate::hca::state::common::Common;
+
+/// Frames taken from the wire in one step.
+const FRAMES_PER_STEP: usize = 64;
+/// Steps in a row that may leave the timers alone because frames lie unread.
+const LATE_STEPS: u32 = 15;
+/// QPs served in one step.
+const QPS_PER_STEP: usize = 64;
+/// How soon to look again at a wire that was full.
+const FULL_WIRE_RETRY: Duration = Duration::from_micros(10);
+
+impl Hca {
+    /// One bounded slice of work: packets, timers, doorbelled queues. `now` is monotonic time
+    /// since the start. True if anything was done, so that another call may do more.
+    ///
+    /// Receives posted to a QP in ERR ring no doorbell, so a front calls this now and then even
+    /// when nothing seems to happen.
+    pub fn step(&mut self, now: Duration) -> bool {
+        self.common.now = self.common.now.max(now);
+        self.common.port.advance(self.common.now);
+        self.common.cqs.now = self.common.now;
+        let mut done = self.common.port.retry();
+        let mut unread = true;
+        for _ in 0..FRAMES_PER_STEP {
+            let Some(frame) = self.common.port.receive() else {
+                unread = false;
+                break;
+            };
+            done = true;
+            self.common.stats.rx_packets += 1;
+            self.deliver(&frame);
+        }
+        done |= self.listen(FRAMES_PER_STEP);
+        // Unread frames may hold the awaited ACK, so timers are deferred, LATE_STEPS times at most.
+        if unread && self.schedule.late < LATE_STEPS {
+            self.schedule.late += 1;
+        } else {
+            self.schedule.late = 0;
+            done |= self.expire();
+        }
+        for qpn in self.schedule.flushing.iter().copied().collect::<Vec<_>>() {
+            if self.qps.get(&qpn).is_some_and(|qp| flush::has_receives(qp, &mut self.common)) {
+                self.enqueue(qpn);
+            }
+        }
+        for _ in 0..QPS_PER_STEP.min(self.schedule.runnable.len()) {
+            let Some(qpn) = self.schedule.runnable.pop_front() else {
+                break;
+            };
+            done |= self.serve(qpn);
+        }
+        let Common { cqs, events, stats, .. } = &mut self.common;
+        done |= cqs.expire(events, stats);
+        self.bury();
+        done
+    }
+
+    /// When [`Hca::step`] may have work although no doorbell and no packet comes; None when idle.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        if !self.common.port.is_ready() {
+            return Some(self.common.now + FULL_WIRE_RETRY);
+        }
+        if !self.schedule.runnable.is_empty() {
+            return Some(self.common.now);
+        }
+        let timer = self.schedule.deadline();
+        let wire = self.common.port.next_event();
+        let late = self.common.cqs.deadline();
+        timer.into_iter().chain(wire).chain(late).min()
+    }
+
+    /// Runs the timers that are due.
+    fn expire(&mut self) -> bool {
+        let mut done = false;
+        // Each turn removes an entry, and a timer set anew lies in the future or is 0 long,
+        // which no timer code is.
+        while let Some(qpn) = self.schedule.due(self.common.now) {
+            done = true;
+            if let Some(qp) = self.qps.get_mut(&qpn) {
+                qp.timer = None;
+                requester::expire(qp, &mut self.common);
+                self.schedule.enqueue(qp);
+            }
+        }
+        done
+    }
+
+    /// One turn of a QP.
+    fn serve(&mut self, qpn: Qpn) -> bool {
+        let Some(qp) = self.qps.get_mut(&qpn) else {
+            let turn = self.targets.serve(qpn, &mut self.common);
+            if turn.more {
+                self.enqueue(qpn);
+            }
+            return turn.done;
+        };
+        qp.queued = false;
+        let answers = answers::transmit(qp, &mut self.common, PACKETS_PER_TURN);
+        let requests = requester::transmit(qp, &mut self.common, PACKETS_PER_TURN);
+        let flushed = flush::run(qp, &mut self.common);
+        let more = answers.more || requests.more || flushed.more;
+        if qp.state == QpState::Err && qp.ctx.srq.is_some() && !more && !qp.last_wqe_told {
+            qp.last_wqe_told = true;
+            let Common { events, stats, .. } = &mut self.common;
+            events.push(HcaEvent::LastWqeReached { qpn }, stats);
+        }
+        if more {
+            self.enqueue(qpn);
+        }
+        self.settle(qpn);
+        self.exchange();
+        answers.done || requests.done || flushed.done
+    }
+
+    /// QPs of a CQ that died cannot complete anything: they go to error without a CQE
+    /// (IBTA 11.6.3.2, CQ error; the affiliated QPs get a catastrophic error).
+    fn bury(&mut self) {
+        for cqn in std::mem::take(&mut self.common.cqs.died) {
+            let users: Vec<Qpn> = (self.qps.values())
+                .filter(|qp| qp.ctx.send_cq == cqn || qp.ctx.recv_cq == cqn)
+                .map(|qp| qp.qpn)
+                .collect();
+            for qpn in users {
+                self.fatal(Qpn(qpn.0), false);
+            }
+            self.targets.bury(cqn);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Moving bytes through memory keys: each piece is checked, and keys made of parts are followed.
+
+use crate::hca::context::Access;
+use crate::hca::dma::{Dma, Region};
+use crate::hca::number::Key;
+use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
+
+/// Keys within keys that are followed: windows on regions, lists of windows.
+const DEPTH: u32 = 4;
+
+/// Told of pieces of memory: region, offset in it, bytes of the whole that lie before, bytes.
+type Visitor<'a> = dyn FnMut(&Region, u64, u64, u64) -> Result<(), KeyFault> + 'a;
+
+impl KeyTable {
+    /// Checks without touching memory.
+    pub(crate) fn check(&self, who: Who, segment: Segment, need: Access) -> Result<(), KeyFault> {
+        self.find(who, segment, need).map(|_| ())
+    }
+
+    /// Calls `each` for the pieces of memory behind a segment, in order.
+    fn visit(
+        &self,
+        who: Who,
+        segment: Segment,
+        need: Access,
+        depth: u32,
+        each: &mut Visitor<'_>,
+    ) -> Result<(), KeyFault> {
+        let (mkey, offset) = self.find(who, segment, need)?;
+        let Some(indirect) = &mkey.indirect else {
+            return each(&mkey.region, offset, 0, segment.len);
+        };
+        // A part may be written by whoever may write the whole; who that is was checked here.
+        let writes = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let need = if need.intersects(writes) { Access::LOCAL_WRITE } else { Access::empty() };
+        let depth = depth.checked_sub(1).ok_or(KeyFault::Range)?;
+        let mut done = 0;
+        // Each turn moves on by a byte at least.
+        while done < segment.len {
+            let (key, addr, run) = indirect.locate(offset + done).ok_or(KeyFault::Range)?;
+            let len = run.min(segment.len - done);
+            self.visit(
+                who,
+                Segment { key, addr, len },
+                need,
+                depth,
+                &mut |region, at, inner, run| each(region, at, done + inner, run),
+            )?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read(
+        &self,
+        dma: &dyn Dma,
+        who: Who,
+        (key, addr): (Key, u64),
+        need: Access,
+        buf: &mut [u8],
+    ) -> Result<(), KeyFault> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let segment = Segment { key, addr, len: buf.len() as u64 };
+        self.visit(who, segment, need, DEPTH, &mut |region, offset, done, len| {
+            // In range: the pieces together are the segment, which is as long as the buffer.
+            let part = &mut buf[done as usize..(done + len) as usize];
+            region.read(dma, offset, part).map_err(KeyFault::Dma)
+        })
+    }
+
+    pub(crate) fn write(
+        &self,
+        dma: &dyn Dma,
+        who: Who,
+        (key, addr): (Key, u64),
+        need: Access,
+        data: &[u8],
+    ) -> Result<(), KeyFault> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let segment = Segment { key, addr, len: data.len() as u64 };
+        self.visit(who, segment, need, DEPTH, &mut |region, offset, done, len| {
+            let part = &data[done as usize..(done + len) as usize];
+            region.write(dma, offset, part).map_err(KeyFault::Dma)
+        })
+    }
+
+    /// Reads `buf.len()` bytes starting `offset` bytes into a gather list.
+    pub(crate) fn gather(
+        &self,
+        dma: &dyn Dma,
+        who: Who,
+        list: &[Segment],
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<(), KeyFault> {
+        let mut done = 0;
+        walk(list, offset, buf.len(), |key, addr, len| {
+            let end = done + len;
+            self.read(dma, who, (key, addr), Access::empty(), &mut buf[done..end])?;
+            done = end;
+            Ok(())
+        })
+    }
+
+    /// Writes `data` starting `offset` bytes into a scatter list.
+    pub(crate) fn scatter(
+        &self,
+        dma: &dyn Dma,
+        who: Who,
+        list: &[Segment],
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), KeyFault> {
+        let mut done = 0;
+        walk(list, offset, data.len(), |key, addr, len| {
+            let end = done + len;
+            self.write(dma, who, (key, addr), Access::LOCAL_WRITE, &data[done..end])?;
+            done = end;
+            Ok(())
+        })
+    }
+
+    /// Atomic read-modify-write of the 8 bytes at `addr`, as the responder of an atomic.
+    ///
+    /// The word is in host order: ConnectX reports atomics of host endianness
+    /// (`atomic_req_8B_endianness_mode`), so CPU and device see the same number.
+    pub(crate) fn atomic(
+        &self,
+        dma: &dyn Dma,
+        who: Who,
+        (key, addr): (Key, u64),
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, KeyFault> {
+        let segment = Segment { key, addr, len: 8 };
+        let mut original = None;
+        self.visit(who, segment, Access::REMOTE_ATOMIC, DEPTH, &mut |region, offset, _, len| {
+            // The word is in one piece: half an atomic would be none.
+            let bus =
+                region.addr_of(offset, if len == 8 { 8 } else { return Err(KeyFault::Range) });
+            let old = dma.fetch_update_u64(bus.map_err(KeyFault::Dma)?, update);
+            original = Some(old.map_err(KeyFault::Dma)?);
+            Ok(())
+        })?;
+        original.ok_or(KeyFault::Range)
+    }
+}
+
+/// Calls `each(key, addr, len)` for the pieces of `list` that cover `len` bytes from `offset`.
+/// A list that is too short is a range fault.
+fn walk(
+    list: &[Segment],
+    mut offset: u64,
+    len: usize,
+    mut each: impl FnMut(Key, u64, usize) -> Result<(), KeyFault>,
+) -> Result<(), KeyFault> {
+    let mut left = len as u64;
+    for segment in list {
+        if left == 0 {
+            break;
+        }
+        if offset >= segment.len {
+            offset -= segment.len;
+            continue;
+        }
+        let run = left.min(segment.len - offset);
+        let addr = segment.addr.checked_add(offset).ok_or(KeyFault::Range)?;
+        each(segment.key, addr, run as usize)?;
+        offset = 0;
+        left -= run;
+    }
+    if left == 0 { Ok(()) } else { Err(KeyFault::Range) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hca::context::MkeyContext;
+    use crate::hca::number::{Pdn, Qpn};
+    use crate::hca::testing::Arena;
+
+    #[test]
+    fn lists_are_walked_from_any_offset() {
+        let arena = Arena::new(0x1000);
+        let mut table = KeyTable::default();
+        let key = table
+            .create(
+                MkeyContext {
+                    pd: Pdn(1),
+                    len: 0x100,
+                    access: Access::LOCAL_WRITE,
+                    region: Region::Flat { addr: arena.base(), len: 0x100 },
+                    ..MkeyContext::default()
+                },
+                None,
+                8,
+            )
+            .unwrap();
+        let list = [
+            Segment { key, addr: 0x80, len: 3 },
+            Segment { key, addr: 0x10, len: 5 },
+            Segment { key, addr: 0x40, len: 8 },
+        ];
+        let data: Vec<u8> = (1..=16).collect();
+        table.scatter(&arena, Who { pd: Pdn(1), qpn: Qpn(0x40) }, &list, 0, &data[..2]).unwrap();
+        table.scatter(&arena, Who { pd: Pdn(1), qpn: Qpn(0x40) }, &list, 2, &data[2..]).unwrap();
+        assert_eq!(arena.bytes(arena.base() + 0x80, 3), data[..3]);
+        assert_eq!(arena.bytes(arena.base() + 0x10, 5), data[3..8]);
+        assert_eq!(arena.bytes(arena.base() + 0x40, 8), data[8..]);
+        let mut back = [0; 6];
+        table.gather(&arena, Who { pd: Pdn(1), qpn: Qpn(0x40) }, &list, 7, &mut back).unwrap();
+        assert_eq!(back, data[7..13]);
+        assert_eq!(
+            table.gather(&arena, Who { pd: Pdn(1), qpn: Qpn(0x40) }, &list, 11, &mut back),
+            Err(KeyFault::Range)
+        );
+    }
+}

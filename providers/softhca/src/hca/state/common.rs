@@ -1,0 +1,33 @@
+//! What all queue pairs of a device use in common.
+
+use std::time::Duration;
+
+use crate::hca::config::HcaConfig;
+use crate::hca::counters::Sets;
+use crate::hca::dma::Dma;
+use crate::hca::state::cq::CqTable;
+use crate::hca::state::events::Events;
+use crate::hca::state::frame::Outgoing;
+use crate::hca::state::keys::KeyTable;
+use crate::hca::state::port::Port;
+use crate::hca::state::srq::SrqTable;
+use crate::hca::stats::HcaStats;
+
+/// One field each, so that a queue pair and any of these can be borrowed at the same time.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) config: HcaConfig,
+    pub(crate) dma: Box<dyn Dma>,
+    pub(crate) keys: KeyTable,
+    pub(crate) cqs: CqTable,
+    pub(crate) srqs: SrqTable,
+    pub(crate) port: Port,
+    pub(crate) events: Events,
+    /// Ethernet frames that left their queues and wait to be delivered, in the same turn.
+    pub(crate) frames: Vec<Outgoing>,
+    pub(crate) stats: HcaStats,
+    pub(crate) counters: Sets,
+    pub(crate) now: Duration,
+    /// Dynamic connections begun. It never starts anew: a target knows by it which of two is the later one.
+    pub(crate) connections: u32,
+}

@@ -1,0 +1,384 @@
+//! Completion queues: writing CQEs, overrun, arming.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::hca::context::{CqContext, Moderation};
+use crate::hca::dma::{Dma, DmaFault};
+use crate::hca::error::{HcaError, HcaEvent, Noun};
+use crate::hca::number::{Cqn, UarNumber};
+use crate::hca::state::events::Events;
+use crate::hca::stats::HcaStats;
+
+/// Bytes of a CQE proper; a 128-byte slot has it at the end (mlx5dv.h, `mlx5_cqe64`).
+pub(crate) const CQE_LEN: usize = 64;
+
+/// Consumer and producer index as records and arms carry them.
+const INDEX_MASK: u32 = 0x00ff_ffff;
+
+/// What an arm asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Armed {
+    Any,
+    Solicited,
+}
+
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) ctx: CqContext,
+    cqn: Cqn,
+    /// CQEs written, modulo 2^32.
+    producer: u32,
+    /// SET_CI as last read; read again only when the ring looks full.
+    consumer: u32,
+    /// Producer index just behind the last CQE that a solicited arm wants.
+    solicited: Option<u32>,
+    armed: Option<Armed>,
+    moderation: Moderation,
+    /// Completions since the last event, and when that was.
+    untold: u32,
+    told: Duration,
+    /// When those are told, though they are few.
+    deadline: Option<Duration>,
+    /// ARM record as last acted on.
+    arm_seen: u32,
+    /// QPs that use it; one QP with both roles counts twice.
+    pub(crate) users: u32,
+    dead: bool,
+}
+
+/// All CQs, and which of them died since the device last looked.
+#[derive(Debug, Default)]
+pub(crate) struct CqTable {
+    pub(crate) cqs: BTreeMap<Cqn, Cq>,
+    next: u32,
+    /// Queues that tell later.
+    timers: BTreeSet<(Duration, Cqn)>,
+    pub(crate) now: Duration,
+    pub(crate) died: Vec<Cqn>,
+}
+
+impl CqTable {
+    pub(crate) fn create(
+        &mut self,
+        ctx: CqContext,
+        max: u32,
+        log_max: u8,
+    ) -> Result<Cqn, HcaError> {
+        check_ring(&ctx, log_max)?;
+        if ctx.doorbell_record & 7 != 0 {
+            let value = ctx.doorbell_record;
+            return Err(HcaError::BadParam { what: "doorbell_record", value });
+        }
+        if self.cqs.len() as u64 >= max.min(INDEX_MASK - 1).into() {
+            return Err(HcaError::Limit { what: "max_cq", limit: max.into() });
+        }
+        // Terminates: fewer than 2^24 - 1 numbers are taken.
+        let cqn = loop {
+            self.next = (self.next + 1) & INDEX_MASK;
+            if self.next != 0 && !self.cqs.contains_key(&Cqn(self.next)) {
+                break Cqn(self.next);
+            }
+        };
+        self.cqs.insert(cqn, Cq::new(cqn, ctx));
+        Ok(cqn)
+    }
+
+    pub(crate) fn destroy(&mut self, cqn: Cqn) -> Result<(), HcaError> {
+        let users = self.get(cqn)?.users;
+        if users != 0 {
+            return Err(HcaError::Busy { noun: Noun::Cq, number: cqn.0, users });
+        }
+        if let Some(deadline) = self.cqs.remove(&cqn).and_then(|cq| cq.deadline) {
+            self.timers.remove(&(deadline, cqn));
+        }
+        self.died.retain(|&dead| dead != cqn);
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, cqn: Cqn) -> Result<&Cq, HcaError> {
+        self.cqs.get(&cqn).ok_or(bad_handle(cqn))
+    }
+
+    pub(crate) fn get_mut(&mut self, cqn: Cqn) -> Result<&mut Cq, HcaError> {
+        self.cqs.get_mut(&cqn).ok_or(bad_handle(cqn))
+    }
+
+    /// Checks that a CQ could move to another ring.
+    pub(crate) fn check_resize(
+        &self,
+        dma: &dyn Dma,
+        cqn: Cqn,
+        to: &CqContext,
+        log_max: u8,
+    ) -> Result<(), HcaError> {
+        check_ring(to, log_max)?;
+        let entries = 1u32 << self.get(cqn)?.ctx.log_entries;
+        let held = self.get(cqn)?.held_now(dma);
+        // One more for the mark that ends the old ring; and all of them have to find room.
+        if held >= entries || held + 1 > 1 << to.log_entries {
+            return Err(HcaError::Limit { what: "free CQEs", limit: entries.into() });
+        }
+        Ok(())
+    }
+
+    /// Writes one CQE; `cqe[63]` carries opcode and solicited bit, the owner bit is filled in.
+    /// `wakes`: solicited or in error, what a solicited arm waits for (PRM, "CQ arm").
+    pub(crate) fn push(
+        &mut self,
+        dma: &dyn Dma,
+        cqn: Cqn,
+        mut cqe: [u8; CQE_LEN],
+        wakes: bool,
+        events: &mut Events,
+        stats: &mut HcaStats,
+    ) {
+        let Some(cq) = self.cqs.get_mut(&cqn) else {
+            return;
+        };
+        if cq.dead {
+            return;
+        }
+        cqe[CQE_LEN - 1] &= !1;
+        match cq.write(dma, &cqe) {
+            Ok(true) => {
+                stats.cqes += 1;
+                let (old, now) = (cq.deadline, self.now);
+                cq.after_push(wakes, now, events, stats);
+                set_timer(&mut self.timers, cqn, old, cq.deadline);
+            }
+            // Full, or its memory is gone: the CQ is in error for good (IBTA 10.10.2.3
+            // "CQ overrun"); the QPs that use it follow.
+            Ok(false) | Err(_) => {
+                cq.dead = true;
+                stats.cq_overruns += 1;
+                events.push(HcaEvent::CqError { cqn }, stats);
+                self.died.push(cqn);
+            }
+        }
+    }
+
+    /// A store to the CQ doorbell of `uar`: `high` = sn << 28 | cmd << 24 | ci, as the ARM
+    /// record (rdma-core cq.c, `mlx5_arm_cq`). Stores can coalesce into one, so all other CQs of
+    /// the page are looked at, too. False if `cqn` is no CQ of this page.
+    pub(crate) fn arm(
+        &mut self,
+        dma: &dyn Dma,
+        uar: UarNumber,
+        cqn: Cqn,
+        high: u32,
+        events: &mut Events,
+        stats: &mut HcaStats,
+    ) -> bool {
+        let mut known = false;
+        for cq in self.cqs.values_mut().filter(|cq| cq.ctx.uar == uar) {
+            let old = cq.deadline;
+            if cq.cqn == cqn {
+                known = true;
+                cq.arm_seen = high;
+                cq.arm(high, self.now, events, stats);
+            } else if let Ok(word) = dma.load_u32(cq.ctx.doorbell_record + 4) {
+                let word = u32::from_be(word);
+                if word != cq.arm_seen {
+                    cq.arm_seen = word;
+                    cq.arm(word, self.now, events, stats);
+                }
+            }
+            set_timer(&mut self.timers, cq.cqn, old, cq.deadline);
+        }
+        known
+    }
+
+    /// Bundles completions otherwise, from the next on.
+    pub(crate) fn moderate(&mut self, cqn: Cqn, moderation: Moderation) -> Result<(), HcaError> {
+        self.get_mut(cqn)?.moderation = moderation;
+        Ok(())
+    }
+
+    /// When the next queue tells what waited.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.timers.first().map(|(when, _)| *when)
+    }
+
+    /// Tells what waited long enough.
+    pub(crate) fn expire(&mut self, events: &mut Events, stats: &mut HcaStats) -> bool {
+        let mut done = false;
+        // Terminates: each turn removes a timer, and none is set.
+        while let Some(&(when, cqn)) = self.timers.first()
+            && when <= self.now
+        {
+            done = true;
+            self.timers.remove(&(when, cqn));
+            if let Some(cq) = self.cqs.get_mut(&cqn) {
+                cq.tell(self.now, events, stats);
+            }
+        }
+        done
+    }
+}
+
+fn set_timer(
+    timers: &mut BTreeSet<(Duration, Cqn)>,
+    cqn: Cqn,
+    old: Option<Duration>,
+    new: Option<Duration>,
+) {
+    if old != new {
+        old.map(|old| timers.remove(&(old, cqn)));
+        new.map(|new| timers.insert((new, cqn)));
+    }
+}
+
+impl Cq {
+    fn new(cqn: Cqn, ctx: CqContext) -> Cq {
+        Cq {
+            ctx,
+            cqn,
+            producer: 0,
+            consumer: 0,
+            solicited: None,
+            armed: None,
+            moderation: Moderation::default(),
+            untold: 0,
+            told: Duration::ZERO,
+            deadline: None,
+            arm_seen: 0,
+            users: 0,
+            dead: false,
+        }
+    }
+
+    /// Whether there was room, and the CQE is visible.
+    fn write(&mut self, dma: &dyn Dma, cqe: &[u8; CQE_LEN]) -> Result<bool, DmaFault> {
+        let entries = 1u32 << self.ctx.log_entries;
+        if self.held() >= entries && !self.ctx.overrun_ignore {
+            let word = u32::from_be(dma.load_u32(self.ctx.doorbell_record)?);
+            self.consumer = word & INDEX_MASK;
+            if self.held() >= entries {
+                return Ok(false);
+            }
+        }
+        let slot = u64::from(self.producer & (entries - 1)) * u64::from(self.ctx.cqe_size);
+        let at = slot + u64::from(self.ctx.cqe_size) - CQE_LEN as u64;
+        if self.ctx.padded {
+            self.ctx.region.write(dma, slot, &[0; 128 - CQE_LEN][..(at - slot) as usize])?;
+        }
+        let last = CQE_LEN - 1;
+        self.ctx.region.write(dma, at, &cqe[..last])?;
+        // The owner bit flips with each lap, 0 on the first. Its release store publishes the
+        // 63 bytes above; the partner is the driver's load of op_own followed by a read barrier
+        // (rdma-core cq.c, `get_sw_cqe` and `udma_from_device_barrier`).
+        let owner = (self.producer >> self.ctx.log_entries) as u8 & 1;
+        let bus = self.ctx.region.addr_of(at + last as u64, 1)?;
+        dma.store_u8(bus, cqe[last] | owner)?;
+        self.producer = self.producer.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// CQEs that the driver has not given back, as far as we know.
+    fn held(&self) -> u32 {
+        self.producer.wrapping_sub(self.consumer) & INDEX_MASK
+    }
+
+    /// The same, by the record as it is now.
+    fn held_now(&self, dma: &dyn Dma) -> u32 {
+        let word = dma.load_u32(self.ctx.doorbell_record).map_or(self.consumer, u32::from_be);
+        self.producer.wrapping_sub(word) & INDEX_MASK
+    }
+
+    fn after_push(
+        &mut self,
+        solicited: bool,
+        now: Duration,
+        events: &mut Events,
+        stats: &mut HcaStats,
+    ) {
+        self.untold = self.untold.saturating_add(1);
+        if solicited {
+            self.solicited = Some(self.producer);
+        }
+        let fires = match self.armed {
+            Some(Armed::Any) => true,
+            Some(Armed::Solicited) => solicited,
+            None => false,
+        };
+        if fires {
+            self.bundle(solicited, now, events, stats);
+        }
+    }
+
+    /// Whether one of the last `count` CQEs is what a solicited arm waits for.
+    fn solicited_within(&self, count: u32) -> bool {
+        self.solicited.is_some_and(|at| self.producer.wrapping_sub(at) & INDEX_MASK < count)
+    }
+
+    /// There is something to tell: now, or when it is enough or late enough.
+    fn bundle(
+        &mut self,
+        solicited: bool,
+        now: Duration,
+        events: &mut Events,
+        stats: &mut HcaStats,
+    ) {
+        let Moderation { period, count, from_completion, solicited_breaks } = self.moderation;
+        let many = count != 0 && self.untold >= count.into();
+        let none = count == 0 && period.is_zero();
+        let when = match from_completion {
+            true => now + period,
+            false => self.deadline.unwrap_or(self.told + period),
+        };
+        let late = !period.is_zero() && when <= now;
+        if none || many || late || solicited && solicited_breaks {
+            self.tell(now, events, stats);
+        } else if !period.is_zero() {
+            self.deadline = Some(when);
+        }
+    }
+
+    fn tell(&mut self, now: Duration, events: &mut Events, stats: &mut HcaStats) {
+        (self.armed, self.deadline, self.untold, self.told) = (None, None, 0, now);
+        events.push(HcaEvent::CqCompletion { cqn: self.cqn }, stats);
+    }
+
+    fn arm(&mut self, word: u32, now: Duration, events: &mut Events, stats: &mut HcaStats) {
+        stats.arms += 1;
+        // Bit 24: only solicited completions (mlx5dv.h, MLX5_CQ_DB_REQ_NOT_SOL).
+        let kind = if word & 1 << 24 != 0 { Armed::Solicited } else { Armed::Any };
+        // What came between the driver's last poll and this arm fires at once; else it would be
+        // slept through (PRM, "CQ arm"; IBTA 11.4.2.2 leaves it to the consumer to poll again).
+        let beyond = self.producer.wrapping_sub(word) & INDEX_MASK;
+        let entries = 1u32 << self.ctx.log_entries;
+        let pending = beyond != 0 && beyond <= entries;
+        let fires = pending
+            && match kind {
+                Armed::Any => true,
+                Armed::Solicited => self.solicited_within(beyond),
+            };
+        // Another arm asks anew, for what was not consumed.
+        self.untold = if pending { beyond } else { 0 };
+        self.deadline = None;
+        self.armed = Some(kind);
+        if fires {
+            let solicited = self.solicited_within(beyond);
+            self.bundle(solicited, now, events, stats);
+        }
+    }
+}
+
+fn check_ring(ctx: &CqContext, log_max: u8) -> Result<(), HcaError> {
+    if ctx.log_entries > log_max {
+        return Err(HcaError::Limit { what: "log_max_cqes", limit: log_max.into() });
+    }
+    if ctx.cqe_size != 64 && ctx.cqe_size != 128 {
+        return Err(HcaError::BadParam { what: "cqe_size", value: ctx.cqe_size.into() });
+    }
+    let need = u64::from(ctx.cqe_size) << ctx.log_entries;
+    if !ctx.region.is_sound() || ctx.region.len() < need {
+        return Err(HcaError::BadParam { what: "region", value: ctx.region.len() });
+    }
+    Ok(())
+}
+
+fn bad_handle(cqn: Cqn) -> HcaError {
+    HcaError::BadHandle { noun: Noun::Cq, number: cqn.0 }
+}

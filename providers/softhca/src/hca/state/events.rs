@@ -1,0 +1,34 @@
+//! Async events that the front has not taken yet.
+
+use std::collections::{HashSet, VecDeque};
+
+use crate::hca::error::HcaEvent;
+use crate::hca::stats::HcaStats;
+
+/// Async events not yet taken. Each is queued once, so their number is bounded by the objects.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    queue: VecDeque<HcaEvent>,
+    waiting: HashSet<HcaEvent>,
+}
+
+impl Events {
+    pub(crate) fn push(&mut self, event: HcaEvent, stats: &mut HcaStats) {
+        if self.waiting.insert(event) {
+            stats.events += 1;
+            self.queue.push_back(event);
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<HcaEvent> {
+        let event = self.queue.pop_front()?;
+        self.waiting.remove(&event);
+        Some(event)
+    }
+
+    /// Forgets the events of an object that is gone.
+    pub(crate) fn forget(&mut self, of: impl Fn(&HcaEvent) -> bool) {
+        self.queue.retain(|event| !of(event));
+        self.waiting.retain(|event| !of(event));
+    }
+}

@@ -1,0 +1,68 @@
+//! Multicast groups: which datagram queue pairs are members (IBTA vol 1, 10.5).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::hca::error::HcaError;
+use crate::hca::number::Qpn;
+
+/// QPNs by multicast GID.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    members: BTreeMap<[u8; 16], BTreeSet<Qpn>>,
+    /// Of all groups together.
+    memberships: u32,
+}
+
+impl Groups {
+    /// Makes a queue pair a member; one that is stays. True if the group is new.
+    ///
+    /// # Errors
+    /// [`HcaError::Limit`] over `limit` memberships.
+    pub(crate) fn join(&mut self, qpn: Qpn, gid: [u8; 16], limit: u32) -> Result<bool, HcaError> {
+        if self.members.get(&gid).is_some_and(|members| members.contains(&qpn)) {
+            return Ok(false);
+        }
+        if self.memberships >= limit {
+            return Err(HcaError::Limit { what: "max_mcast_qp", limit: limit.into() });
+        }
+        self.memberships += 1;
+        let members = self.members.entry(gid).or_default();
+        members.insert(qpn);
+        Ok(members.len() == 1)
+    }
+
+    /// Takes a queue pair out of a group. False if it was not in it.
+    pub(crate) fn leave(&mut self, qpn: Qpn, gid: [u8; 16]) -> bool {
+        let Some(members) = self.members.get_mut(&gid) else { return false };
+        let was_in = members.remove(&qpn);
+        self.memberships -= u32::from(was_in);
+        if members.is_empty() {
+            self.members.remove(&gid);
+        }
+        was_in
+    }
+
+    /// Takes a queue pair out of all groups.
+    pub(crate) fn leave_all(&mut self, qpn: Qpn) {
+        self.members.retain(|_, members| {
+            self.memberships -= u32::from(members.remove(&qpn));
+            !members.is_empty()
+        });
+    }
+
+    /// The members of a group.
+    pub(crate) fn members(&self, gid: &[u8; 16]) -> Option<&BTreeSet<Qpn>> {
+        self.members.get(gid)
+    }
+
+    /// The groups that have members.
+    pub(crate) fn gids(&self) -> impl Iterator<Item = [u8; 16]> {
+        self.members.keys().copied()
+    }
+
+    /// How many groups have members.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+}

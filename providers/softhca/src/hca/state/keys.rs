@@ -1,0 +1,417 @@
+//! Memory keys: the table and the access check; `access` moves bytes through them.
+
+use std::collections::VecDeque;
+
+use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
+
+use crate::hca::context::{Access, MkeyContext};
+use crate::hca::dma::{ABSENT, DmaFault, Region};
+use crate::hca::error::{HcaError, Noun};
+use crate::hca::failure::Vendor;
+use crate::hca::indirect::Indirect;
+use crate::hca::number::{Key, Pdn, Qpn};
+
+/// First index handed out. Index 1 with variant 0 would be 0x100, the lkey that ends a receive
+/// list (mlx5dv.h, `MLX5_INVALID_LKEY`); a few low ones are kept back as silicon does for its own.
+const FIRST_INDEX: u32 = 0x10;
+
+/// Addresses of pages that all keys together may hold, a part of another key counting as [`PART_WEIGHT`]: 64 GiB in pages of
+/// 4 KiB. Each of the many keys alone may have a list of megabytes, and the lists are memory of this process.
+const MAX_ENTRIES: u64 = 1 << 24;
+/// A part of a key takes as much as this many addresses.
+const PART_WEIGHT: u64 = 4;
+
+/// Why an access by key was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyFault {
+    /// No such key.
+    NoKey,
+    /// The key is of another protection domain.
+    WrongPd,
+    /// Outside of the key's range.
+    Range,
+    /// The key does not grant the right.
+    Right,
+    /// The key is bound to another queue pair.
+    WrongQp,
+    /// The translations of all keys together are too many.
+    Room,
+    /// The memory behind the key does not answer.
+    Dma(DmaFault),
+}
+
+impl KeyFault {
+    /// The vendor syndrome that says which check it was.
+    pub(crate) const fn vendor(self) -> Vendor {
+        match self {
+            KeyFault::NoKey => Vendor::NO_KEY,
+            KeyFault::WrongPd => Vendor::WRONG_PD,
+            KeyFault::Range => Vendor::RANGE,
+            KeyFault::Right => Vendor::RIGHT,
+            KeyFault::Dma(_) => Vendor::DMA,
+            KeyFault::Room => Vendor::ROOM,
+            KeyFault::WrongQp => Vendor::WRONG_QP,
+        }
+    }
+}
+
+/// On whose behalf memory is accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Who {
+    /// Protection domain.
+    pub(crate) pd: Pdn,
+    /// Queue pair, local side or responder.
+    pub(crate) qpn: Qpn,
+}
+
+/// One piece of a scatter or gather list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// lkey or rkey.
+    pub(crate) key: Key,
+    /// Address in the key's own numbering.
+    pub(crate) addr: u64,
+    /// Bytes.
+    pub(crate) len: u64,
+}
+
+impl From<&mlx5_wqe_data_seg> for Segment {
+    fn from(data: &mlx5_wqe_data_seg) -> Segment {
+        Segment { key: Key(data.lkey.get()), addr: data.addr.get(), len: data.length().into() }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    variant: u8,
+    /// Free, or invalidated: it is there to be bound anew or destroyed, and for nothing else.
+    dead: bool,
+    key: Option<MkeyContext>,
+}
+
+/// All keys. A slot's variant byte changes with each use, so a stale key does not match.
+#[derive(Debug, Default)]
+pub(crate) struct KeyTable {
+    slots: Vec<Slot>,
+    free: VecDeque<u32>,
+    live: u32,
+    /// What the live keys hold, of [`MAX_ENTRIES`].
+    entries: u64,
+}
+
+impl KeyTable {
+    /// `variant` is the driver's where the driver chooses it.
+    pub(crate) fn create(
+        &mut self,
+        ctx: MkeyContext,
+        variant: Option<u8>,
+        max: u32,
+    ) -> Result<Key, HcaError> {
+        check_context(&ctx)?;
+        if self.live >= max.min((1 << 24) - FIRST_INDEX) {
+            return Err(HcaError::Limit { what: "max_mkey", limit: max.into() });
+        }
+        self.entries = self.room(0, entries(&ctx)).map_err(|_| TOO_MANY)?;
+        // The slot that is free longest: a stale key should match nothing for as long as can be.
+        let slot = match self.free.pop_front() {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(Slot::default());
+                self.slots.len() as u32 - 1
+            }
+        };
+        let entry = &mut self.slots[slot as usize];
+        entry.variant = variant.unwrap_or(entry.variant.wrapping_add(1));
+        entry.dead = ctx.free;
+        entry.key = Some(ctx);
+        self.live += 1;
+        Ok(Key::new(slot + FIRST_INDEX, entry.variant))
+    }
+
+    pub(crate) fn modify(&mut self, key: Key, ctx: MkeyContext) -> Result<(), HcaError> {
+        check_context(&ctx)?;
+        let slot = self.slot(key).ok_or(bad_handle(key))?;
+        let old = self.slots[slot].key.as_ref().map_or(0, entries);
+        self.entries = self.room(old, entries(&ctx)).map_err(|_| TOO_MANY)?;
+        self.slots[slot].dead = false;
+        self.slots[slot].key = Some(ctx);
+        Ok(())
+    }
+
+    /// The index alone counts, as in DESTROY_MKEY: a window's variant is its owner's to change.
+    pub(crate) fn destroy(&mut self, key: Key) -> Result<(), HcaError> {
+        let slot = self.index(key).ok_or(bad_handle(key))?;
+        self.entries -= self.slots[slot].key.take().as_ref().map_or(0, entries);
+        self.free.push_back(slot as u32);
+        self.live -= 1;
+        Ok(())
+    }
+
+    /// Index of the live slot that `key` names, variant included.
+    fn slot(&self, key: Key) -> Option<usize> {
+        let slot = key.index().checked_sub(FIRST_INDEX)? as usize;
+        let entry = self.slots.get(slot)?;
+        (entry.key.is_some() && entry.variant == key.variant()).then_some(slot)
+    }
+
+    /// Index of the live slot of that number, whatever the variant.
+    fn index(&self, key: Key) -> Option<usize> {
+        let slot = key.index().checked_sub(FIRST_INDEX)? as usize;
+        self.slots.get(slot)?.key.is_some().then_some(slot)
+    }
+
+    /// The key of that number, whatever the variant, free or not.
+    pub(crate) fn key_at(&self, key: Key) -> Result<&MkeyContext, KeyFault> {
+        let slot = self.index(key).ok_or(KeyFault::NoKey)?;
+        self.slots[slot].key.as_ref().ok_or(KeyFault::NoKey)
+    }
+
+    pub(crate) fn is_free(&self, key: Key) -> bool {
+        self.index(key).is_some_and(|slot| self.slots[slot].dead)
+    }
+
+    /// What all keys hold when `new` comes for `old`.
+    fn room(&self, old: u64, new: u64) -> Result<u64, KeyFault> {
+        let entries = self.entries - old + new;
+        // What shrinks is never refused.
+        if new > old && entries > MAX_ENTRIES { Err(KeyFault::Room) } else { Ok(entries) }
+    }
+
+    /// Gives a key other parts. Nothing changes on an error.
+    pub(crate) fn set_parts(&mut self, key: Key, parts: Indirect) -> Result<(), KeyFault> {
+        let slot = self.index(key).ok_or(KeyFault::NoKey)?;
+        let old = self.slots[slot].key.as_ref().and_then(|ctx| ctx.indirect.as_ref());
+        let entries = self.room(old.map_or(0, weight), weight(&parts))?;
+        if let Some(ctx) = &mut self.slots[slot].key {
+            ctx.indirect = Some(parts);
+            self.entries = entries;
+        }
+        Ok(())
+    }
+
+    /// Puts addresses of pages into a key's list, from the `first` on. Nothing changes on an error.
+    pub(crate) fn set_pages(&mut self, key: Key, first: u64, new: &[u64]) -> Result<(), KeyFault> {
+        self.stretch(key, first + new.len() as u64)?;
+        if let Some(pages) = self.pages(key) {
+            // In range: the list was stretched to hold them.
+            pages[first as usize..][..new.len()].copy_from_slice(new);
+        }
+        Ok(())
+    }
+
+    /// Makes a key's list of pages at least as long, with pages that aren't there. Nothing changes on an error.
+    pub(crate) fn stretch(&mut self, key: Key, count: u64) -> Result<(), KeyFault> {
+        let old = self.pages(key).ok_or(KeyFault::Right)?.len() as u64;
+        let entries = self.room(old, count.max(old))?;
+        self.entries = entries;
+        if let Some(pages) = self.pages(key) {
+            pages.resize(count.max(old) as usize, ABSENT);
+        }
+        Ok(())
+    }
+
+    fn pages(&mut self, key: Key) -> Option<&mut Vec<u64>> {
+        let slot = self.index(key)?;
+        match &mut self.slots[slot].key.as_mut()?.region {
+            Region::Pages { pages, .. } => Some(pages),
+            Region::Flat { .. } => None,
+        }
+    }
+
+    /// Changes a key in place, its variant and whether it is free. The caller checked what it becomes; its translation stays.
+    pub(crate) fn change(
+        &mut self,
+        key: Key,
+        variant: Option<u8>,
+        free: bool,
+        change: impl FnOnce(&mut MkeyContext),
+    ) {
+        if let Some(slot) = self.index(key) {
+            let entry = &mut self.slots[slot];
+            entry.variant = variant.unwrap_or(entry.variant);
+            entry.dead = free;
+            entry.key.as_mut().map(change);
+        }
+    }
+
+    /// SEND with invalidate (IBTA 10.6.3.3): the key must allow it.
+    pub(crate) fn invalidate(&mut self, who: Who, key: Key) -> Result<(), KeyFault> {
+        let allowed = self.find(who, Segment { key, addr: 0, len: 0 }, Access::empty());
+        match (self.slot(key), allowed) {
+            (None, _) => Err(KeyFault::NoKey),
+            (_, Err(fault @ (KeyFault::NoKey | KeyFault::WrongPd | KeyFault::WrongQp))) => {
+                Err(fault)
+            }
+            // The range does not matter here.
+            (Some(slot), _) => {
+                let entry = &mut self.slots[slot];
+                if !entry.key.as_ref().is_some_and(|key| key.remote_invalidate) {
+                    return Err(KeyFault::Right);
+                }
+                entry.dead = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// The key and the offset of `segment` in its region, if everything allows the access.
+    pub(crate) fn find(
+        &self,
+        who: Who,
+        segment: Segment,
+        need: Access,
+    ) -> Result<(&MkeyContext, u64), KeyFault> {
+        let slot = self.slot(segment.key).ok_or(KeyFault::NoKey)?;
+        let entry = &self.slots[slot];
+        let key = entry.key.as_ref().filter(|_| !entry.dead).ok_or(KeyFault::NoKey)?;
+        if key.pd != who.pd {
+            return Err(KeyFault::WrongPd);
+        }
+        // IBTA 10.6.7.2.4: a window of type 2B is the queue pair's that bound it.
+        if key.qpn.is_some_and(|qpn| qpn != who.qpn) {
+            return Err(KeyFault::WrongQp);
+        }
+        if !key.access.contains(need) {
+            return Err(KeyFault::Right);
+        }
+        let offset = segment.addr.checked_sub(key.iova).ok_or(KeyFault::Range)?;
+        match offset.checked_add(segment.len) {
+            Some(end) if end <= key.len => Ok((key, offset)),
+            _ => Err(KeyFault::Range),
+        }
+    }
+}
+
+fn check_context(ctx: &MkeyContext) -> Result<(), HcaError> {
+    if ctx.indirect.is_some() || ctx.free {
+        // It is checked when it is bound; what a list of parts grants is theirs to allow.
+        return Ok(());
+    }
+    if !ctx.region.is_sound() || ctx.region.len() < ctx.len {
+        return Err(HcaError::BadParam { what: "region", value: ctx.region.len() });
+    }
+    // Remote write and atomics change memory for the owner, too (IBTA 10.6.3.1; uverbs refuses
+    // the pair in ib_check_mr_access).
+    let remote = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    if ctx.access.intersects(remote) && !ctx.access.contains(Access::LOCAL_WRITE) {
+        return Err(HcaError::BadParam { what: "access", value: ctx.access.bits().into() });
+    }
+    Ok(())
+}
+
+const TOO_MANY: HcaError = HcaError::Limit { what: "mkey translations", limit: MAX_ENTRIES };
+
+/// What a key holds, in addresses of pages.
+fn entries(ctx: &MkeyContext) -> u64 {
+    let pages = match &ctx.region {
+        Region::Flat { .. } => 0,
+        Region::Pages { pages, .. } => pages.len() as u64,
+    };
+    pages + ctx.indirect.as_ref().map_or(0, weight)
+}
+
+fn weight(parts: &Indirect) -> u64 {
+    parts.parts().len() as u64 * PART_WEIGHT
+}
+
+fn bad_handle(key: Key) -> HcaError {
+    HcaError::BadHandle { noun: Noun::Mkey, number: key.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hca::testing::Arena;
+
+    fn key(arena: &Arena, pd: Pdn, iova: u64, len: u64, access: Access) -> MkeyContext {
+        MkeyContext {
+            pd,
+            iova,
+            len,
+            access,
+            region: Region::Flat { addr: arena.base(), len },
+            ..MkeyContext::default()
+        }
+    }
+
+    fn who(pd: Pdn) -> Who {
+        Who { pd, qpn: Qpn(0x40) }
+    }
+
+    #[test]
+    fn stale_keys_do_not_match() {
+        let arena = Arena::new(0x1000);
+        let mut table = KeyTable::default();
+        let ctx = key(&arena, Pdn(1), 0, 64, Access::empty());
+        let first = table.create(ctx.clone(), None, 1).unwrap();
+        assert!(matches!(table.create(ctx.clone(), None, 1), Err(HcaError::Limit { .. })));
+        table.destroy(first).unwrap();
+        let second = table.create(ctx, None, 1).unwrap();
+        assert_eq!(first.index(), second.index(), "the slot is used again");
+        assert_ne!(first, second);
+        let at = |key| Segment { key, addr: 0, len: 1 };
+        assert_eq!(table.check(who(Pdn(1)), at(first), Access::empty()), Err(KeyFault::NoKey));
+        assert_eq!(table.check(who(Pdn(1)), at(second), Access::empty()), Ok(()));
+        // Destroying goes by the index alone.
+        table.destroy(first).unwrap();
+        assert!(table.destroy(second).is_err());
+    }
+
+    #[test]
+    fn translations_have_a_bound_together() {
+        use crate::hca::indirect::Part;
+        const QUARTER: u64 = MAX_ENTRIES / 4;
+        let arena = Arena::new(0x1000);
+        let mut table = KeyTable::default();
+        let flat = key(&arena, Pdn(1), 0, 64, Access::empty());
+        let pages = |count: u64| {
+            let pages = vec![0; count as usize];
+            let region = Region::Pages { page_shift: 12, offset: 0, pages, len: 64 };
+            MkeyContext { region, ..flat.clone() }
+        };
+        let parts = |count: u64| {
+            let part = Part { len: 1, key: Key(0), addr: 0, stride: 0 };
+            Indirect::new(vec![part; count as usize], 1)
+        };
+        let full = [(); 3].map(|()| table.create(pages(QUARTER), None, 9).unwrap());
+        let list = MkeyContext { indirect: Some(Indirect::default()), free: true, ..flat.clone() };
+        let list = table.create(list, None, 9).unwrap();
+        table.set_parts(list, parts(QUARTER / PART_WEIGHT)).unwrap();
+        // Not one more, in any way.
+        let limit = Err(HcaError::Limit { what: "mkey translations", limit: MAX_ENTRIES });
+        assert_eq!(table.create(pages(1), None, 9), limit);
+        assert_eq!(table.modify(full[0], pages(QUARTER + 1)).map(|()| Key(0)), limit);
+        let more = parts(QUARTER / PART_WEIGHT + 1);
+        assert_eq!(table.set_parts(list, more.clone()), Err(KeyFault::Room));
+        table.create(flat.clone(), None, 9).unwrap();
+        // What goes makes room for as much.
+        table.modify(full[0], pages(QUARTER - PART_WEIGHT)).unwrap();
+        table.set_parts(list, more).unwrap();
+        assert_eq!(table.create(pages(1), None, 9), limit);
+        table.destroy(list).unwrap();
+        table.create(pages(QUARTER), None, 9).unwrap();
+        for key in full {
+            table.destroy(key).unwrap();
+        }
+        assert_eq!(table.entries, QUARTER);
+    }
+
+    #[test]
+    fn each_check_has_its_fault() {
+        let arena = Arena::new(0x1000);
+        let mut table = KeyTable::default();
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let key = table.create(key(&arena, Pdn(7), 0x1000, 64, rights), None, 8).unwrap();
+        let at = |addr, len| Segment { key, addr, len };
+        assert_eq!(table.check(who(Pdn(7)), at(0x1000, 64), rights), Ok(()));
+        assert_eq!(table.check(who(Pdn(7)), at(0x1040, 0), rights), Ok(()));
+        assert_eq!(table.check(who(Pdn(8)), at(0x1000, 1), rights), Err(KeyFault::WrongPd));
+        assert_eq!(
+            table.check(who(Pdn(7)), at(0x1000, 1), Access::REMOTE_READ),
+            Err(KeyFault::Right)
+        );
+        assert_eq!(table.check(who(Pdn(7)), at(0xfff, 1), rights), Err(KeyFault::Range));
+        assert_eq!(table.check(who(Pdn(7)), at(0x1000, 65), rights), Err(KeyFault::Range));
+        assert_eq!(table.check(who(Pdn(7)), at(0x1001, u64::MAX), rights), Err(KeyFault::Range));
+    }
+}

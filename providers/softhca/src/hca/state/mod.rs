@@ -1,0 +1,29 @@
+//! What the device keeps: objects, tables, lists. Nothing here looks at a ring or a packet by itself; the engine does.
+//!
+//! | file | what |
+//! |---|---|
+//! | `common` | what all queue pairs use in common: tables, port, events, counters |
+//! | `qp`, `requester`, `responder` | a queue pair and the two halves of its connection; the state machine |
+//! | `wqe`, `frame`, `receive` | a send WQE on its way, a frame, a receive that was taken |
+//! | `keys`, `access`, `umr` | key table and checks; scatter and gather; the WQE that changes a key |
+//! | `cq`, `srq` | CQEs, arming, overrun; shared receive queues |
+//! | `dct`, `groups` | targets of dynamic connections; multicast groups |
+//! | `schedule`, `events`, `port` | who has work; events to be told; the wire, with back-pressure |
+
+pub(crate) mod access;
+pub(crate) mod common;
+pub(crate) mod cq;
+pub(crate) mod dct;
+pub(crate) mod events;
+pub(crate) mod frame;
+pub(crate) mod groups;
+pub(crate) mod keys;
+pub(crate) mod port;
+pub(crate) mod qp;
+pub(crate) mod receive;
+pub(crate) mod requester;
+pub(crate) mod responder;
+pub(crate) mod schedule;
+pub(crate) mod srq;
+pub(crate) mod umr;
+pub(crate) mod wqe;

@@ -1,0 +1,160 @@
+//! The port: the wire, and the frames that it would not take yet.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use crate::hca::counters::PortCounters;
+use crate::hca::stats::HcaStats;
+use crate::wire::{Address, Frame, Wire, WireFull};
+
+/// Frames dropped when everything is reset, more than a wire holds.
+const FRAMES_PER_RESET: usize = 1 << 16;
+/// How long a frame waits for room.
+const WATCHDOG: Duration = Duration::from_millis(10);
+/// Bytes of local and global route header (IBTA 7.7, 8.3).
+const LRH: u64 = 8;
+const GRH: u64 = 40;
+
+#[derive(Debug)]
+pub(crate) struct Port {
+    wire: Box<dyn Wire>,
+    /// The frame that the wire refused. While it waits nothing else is sent, so frames keep
+    /// their order and memory stays bounded.
+    held: Option<(Frame, Duration)>,
+    /// Ports that took nothing for [`WATCHDOG`]: what they refuse is lost until they take something.
+    stuck: HashSet<Address>,
+    now: Duration,
+    counters: PortCounters,
+    /// Our own addresses; empty until the front says.
+    pub(crate) addresses: Vec<Address>,
+    /// Groups joined.
+    groups: Vec<Address>,
+}
+
+impl Port {
+    pub(crate) fn new(wire: Box<dyn Wire>) -> Port {
+        let (addresses, groups) = (Vec::new(), Vec::new());
+        Port {
+            wire,
+            held: None,
+            stuck: HashSet::new(),
+            now: Duration::ZERO,
+            counters: PortCounters::default(),
+            addresses,
+            groups,
+        }
+    }
+
+    pub(crate) fn set_addresses(&mut self, addresses: Vec<Address>) {
+        self.addresses = addresses;
+        self.tell();
+    }
+
+    pub(crate) fn set_groups(&mut self, gids: impl Iterator<Item = [u8; 16]>) {
+        self.groups = gids.map(|gid| Address { gid, lid: 0 }).collect();
+        self.tell();
+    }
+
+    fn tell(&mut self) {
+        self.wire.set_addresses(&[&self.addresses[..], &self.groups].concat());
+    }
+
+    /// Forgets what waits, and drops what has arrived; gives how many frames that were.
+    pub(crate) fn reset(&mut self) -> u64 {
+        self.held = None;
+        self.stuck.clear();
+        let arrived = (0..FRAMES_PER_RESET).map_while(|_| self.wire.receive()).count();
+        let heard = (0..FRAMES_PER_RESET).map_while(|_| self.wire.hear()).count();
+        (arrived + heard) as u64
+    }
+
+    pub(crate) fn advance(&mut self, now: Duration) {
+        self.now = now;
+        self.wire.advance(now);
+    }
+
+    pub(crate) fn needs_icrc(&self) -> bool {
+        self.wire.needs_icrc()
+    }
+
+    /// Whether a frame would be taken now. Ask before building one.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.held.is_none()
+    }
+
+    /// Offers the held frame again; true if it went.
+    pub(crate) fn retry(&mut self) -> bool {
+        match self.held.take() {
+            Some((frame, since)) => {
+                self.offer(frame, since);
+                self.held.is_none()
+            }
+            None => false,
+        }
+    }
+
+    pub(crate) fn send(&mut self, frame: Frame, stats: &mut HcaStats) {
+        debug_assert!(self.is_ready());
+        stats.tx_packets += 1;
+        let octets = self.octets(&frame);
+        let counters = &mut self.counters;
+        let traffic = match frame.dst.is_group() {
+            true => &mut counters.tx_multicast,
+            false => &mut counters.tx_unicast,
+        };
+        traffic.count(octets);
+        self.offer(frame, self.now);
+    }
+
+    fn offer(&mut self, frame: Frame, since: Duration) {
+        let to = frame.dst;
+        match self.wire.transmit(frame) {
+            Ok(()) if self.stuck.is_empty() => {}
+            Ok(()) => {
+                self.stuck.remove(&to);
+            }
+            // As the PFC watchdog of a switch: one port that stands still must not stop all others for ever.
+            Err(WireFull(_)) if self.stuck.contains(&to) => {}
+            Err(WireFull(_)) if self.now.saturating_sub(since) >= WATCHDOG => {
+                self.stuck.insert(to);
+            }
+            Err(WireFull(frame)) => self.held = Some((frame, since)),
+        }
+    }
+
+    pub(crate) fn receive(&mut self) -> Option<Frame> {
+        let frame = self.wire.receive()?;
+        let octets = self.octets(&frame);
+        let counters = &mut self.counters;
+        let traffic = match frame.dst.is_group() {
+            true => &mut counters.rx_multicast,
+            false => &mut counters.rx_unicast,
+        };
+        traffic.count(octets);
+        Some(frame)
+    }
+
+    pub(crate) fn counters(&self) -> &PortCounters {
+        &self.counters
+    }
+
+    /// Bytes that a frame has on a link of InfiniBand: its route headers are not in it here.
+    fn octets(&self, frame: &Frame) -> u64 {
+        let global = if frame.dst.lid == 0 { GRH } else { 0 };
+        frame.bytes.len() as u64 + LRH + global
+    }
+
+    /// Sends an Ethernet frame to all others on the wire. Nobody waits for it.
+    pub(crate) fn flood(&mut self, frame: &[u8]) {
+        self.wire.flood(frame);
+    }
+
+    /// The next Ethernet frame that came.
+    pub(crate) fn hear(&mut self) -> Option<Vec<u8>> {
+        self.wire.hear()
+    }
+
+    pub(crate) fn next_event(&self) -> Option<Duration> {
+        self.wire.next_event()
+    }
+}

@@ -1,0 +1,281 @@
+//! Queue pairs: context, rings' counters, and the state machine (IBTA vol 1, 10.3.1).
+
+use std::time::Duration;
+
+use crate::hca::config::HcaConfig;
+use crate::hca::context::{QpAttrs, QpContext, QpState, QpTransition, STRIDE_SHIFTS, Service};
+use crate::hca::counters::{QCounters, Sets};
+use crate::hca::error::HcaError;
+use crate::hca::number::Qpn;
+use crate::hca::state::keys::Who;
+use crate::hca::state::requester::Requester;
+use crate::hca::state::responder::Responder;
+use crate::wire::Psn;
+
+/// Lowest QPN handed out: 0 and 1 are the management QPs, and silicon keeps the next ones, too.
+pub(crate) const FIRST_QPN: u32 = 0x40;
+/// QPNs are 24 bits; 0xffffff is multicast.
+pub(crate) const LAST_QPN: u32 = 0x00ff_fffe;
+
+#[derive(Debug)]
+pub(crate) struct Qp {
+    pub(crate) qpn: Qpn,
+    pub(crate) ctx: QpContext,
+    pub(crate) state: QpState,
+    pub(crate) attrs: QpAttrs,
+    /// Send WQEBBs that the doorbell record has published, modulo 2^16.
+    pub(crate) sq_published: u16,
+    /// Send WQEBBs fetched.
+    pub(crate) sq_fetched: u16,
+    /// Receive WQEs taken, modulo 2^16.
+    pub(crate) rq_taken: u16,
+    pub(crate) requester: Requester,
+    pub(crate) responder: Responder,
+    /// In the device's list of QPs with work.
+    pub(crate) queued: bool,
+    /// Under which time the device's timer list has it.
+    pub(crate) timer: Option<Duration>,
+    /// A CQ of it died, or the rings are unusable: no CQE is written any more.
+    pub(crate) mute: bool,
+    /// In ERR: the event about the last WQE is out.
+    pub(crate) last_wqe_told: bool,
+}
+
+impl Qp {
+    /// The counts of its set.
+    pub(crate) fn counts<'a>(&self, sets: &'a mut Sets) -> &'a mut QCounters {
+        sets.of(self.ctx.counter_set)
+    }
+
+    /// On whose behalf it accesses memory of its own.
+    pub(crate) fn who(&self) -> Who {
+        Who { pd: self.ctx.pd, qpn: self.qpn }
+    }
+
+    pub(crate) fn new(qpn: Qpn, ctx: QpContext) -> Qp {
+        Qp {
+            qpn,
+            ctx,
+            state: QpState::Reset,
+            attrs: QpAttrs::default(),
+            sq_published: 0,
+            sq_fetched: 0,
+            rq_taken: 0,
+            requester: Requester::default(),
+            responder: Responder::default(),
+            queued: false,
+            timer: None,
+            mute: false,
+            last_wqe_told: false,
+        }
+    }
+
+    /// Payload bytes per packet.
+    pub(crate) fn mtu(&self) -> u32 {
+        self.attrs.path_mtu.bytes()
+    }
+
+    /// Whether packets of the peer are looked at (IBTA 10.3.1: RTR and on, but not ERR).
+    pub(crate) fn receives(&self) -> bool {
+        matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
+    }
+
+    /// Whether the send side may have packets under way.
+    pub(crate) fn sends(&self) -> bool {
+        matches!(self.state, QpState::Rts | QpState::Sqd)
+    }
+
+    /// Whether the send queue waits to be drained.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.state == QpState::Sqd && self.attrs.sq_draining
+    }
+
+    /// Send WQEBBs published and not fetched.
+    pub(crate) fn sq_pending(&self) -> u16 {
+        self.sq_published.wrapping_sub(self.sq_fetched)
+    }
+
+    /// When its requester has to be looked at next.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        if self.sends() { self.requester.deadline() } else { None }
+    }
+
+    pub(crate) fn snapshot(&self) -> QpAttrs {
+        let mut attrs = self.attrs;
+        attrs.sq_psn = Psn::new(self.requester.next_psn.get());
+        attrs.rq_psn = Psn::new(self.responder.expected.get());
+        attrs
+    }
+
+    /// Moves along one edge. Work that has to be dropped is dropped here; completions for it are
+    /// the flush's business.
+    pub(crate) fn modify(
+        &mut self,
+        to: QpTransition,
+        attrs: &QpAttrs,
+        config: &HcaConfig,
+    ) -> Result<(), HcaError> {
+        use QpTransition::{
+            InitToInit, InitToRtr, RstToInit, RtrToRts, RtsToRts, RtsToSqd, SqdToRts, SqdToSqd,
+            SqeToRts, ToErr, ToRst,
+        };
+        if !self.may_go(to) {
+            return Err(HcaError::BadState { state: self.state, transition: to });
+        }
+        if !matches!(to, ToErr | ToRst) {
+            check_attrs(attrs, config, to)?;
+        }
+        match to {
+            RstToInit | InitToInit => {
+                self.attrs = QpAttrs { sq_draining: false, ..*attrs };
+            }
+            InitToRtr => {
+                self.attrs = QpAttrs { sq_draining: false, ..*attrs };
+                self.responder = Responder::starting_at(Psn::new(attrs.rq_psn.get()));
+            }
+            RtrToRts => self.start_sending(attrs),
+            RtsToRts | SqeToRts => {
+                self.attrs.access = attrs.access;
+                self.attrs.min_rnr_timer = attrs.min_rnr_timer;
+                self.attrs.qkey = attrs.qkey;
+            }
+            RtsToSqd => {
+                self.attrs.en_sqd_async_notify = attrs.en_sqd_async_notify;
+                self.attrs.sq_draining = true;
+            }
+            SqdToSqd | SqdToRts => self.change_drained(to, attrs),
+            ToErr => self.responder.silence(),
+            ToRst => self.clear(),
+        }
+        self.state = match to {
+            RstToInit | InitToInit => QpState::Init,
+            InitToRtr => QpState::Rtr,
+            RtrToRts | RtsToRts | SqeToRts | SqdToRts => QpState::Rts,
+            RtsToSqd | SqdToSqd => QpState::Sqd,
+            ToErr => QpState::Err,
+            ToRst => QpState::Reset,
+        };
+        Ok(())
+    }
+
+    /// Whether an edge starts where the queue pair is.
+    fn may_go(&self, to: QpTransition) -> bool {
+        match to {
+            QpTransition::RstToInit => self.state == QpState::Reset,
+            QpTransition::InitToInit | QpTransition::InitToRtr => self.state == QpState::Init,
+            QpTransition::RtrToRts => self.state == QpState::Rtr,
+            QpTransition::RtsToRts | QpTransition::RtsToSqd => self.state == QpState::Rts,
+            QpTransition::SqdToSqd => self.state == QpState::Sqd,
+            QpTransition::SqeToRts => self.state == QpState::Sqe && !self.ctx.service.is_reliable(),
+            QpTransition::SqdToRts => self.state == QpState::Sqd && !self.attrs.sq_draining,
+            QpTransition::ToErr => self.state != QpState::Reset,
+            QpTransition::ToRst => true,
+        }
+    }
+
+    fn start_sending(&mut self, attrs: &QpAttrs) {
+        // What RTR fixed stays fixed.
+        self.attrs = QpAttrs {
+            path: self.attrs.path,
+            path_mtu: self.attrs.path_mtu,
+            dest_qpn: self.attrs.dest_qpn,
+            max_dest_rd_atomic: self.attrs.max_dest_rd_atomic,
+            ..*attrs
+        };
+        self.requester = Requester::starting_at(Psn::new(attrs.sq_psn.get()), &self.attrs);
+    }
+
+    fn change_drained(&mut self, to: QpTransition, attrs: &QpAttrs) {
+        let stays = to == QpTransition::SqdToSqd;
+        self.attrs = QpAttrs {
+            dest_qpn: self.attrs.dest_qpn,
+            sq_draining: self.attrs.sq_draining,
+            path_mtu: if stays { attrs.path_mtu } else { self.attrs.path_mtu },
+            ..*attrs
+        };
+        self.requester.reset_retries(&self.attrs);
+    }
+
+    /// As it was made.
+    fn clear(&mut self) {
+        self.attrs = QpAttrs::default();
+        self.sq_published = 0;
+        self.sq_fetched = 0;
+        self.rq_taken = 0;
+        self.requester = Requester::default();
+        self.responder = Responder::default();
+        self.mute = false;
+        self.last_wqe_told = false;
+    }
+}
+
+/// The checks of CREATE_QP.
+pub(crate) fn check_context(ctx: &QpContext, config: &HcaConfig) -> Result<(), HcaError> {
+    let bad = |what, value| Err(HcaError::BadParam { what, value });
+    if ctx.scatter_to_cqe {
+        return bad("scatter_to_cqe", 1);
+    }
+    if ctx.cqe_version > 1 {
+        return bad("cqe_version", ctx.cqe_version.into());
+    }
+    if ctx.doorbell_record & 7 != 0 {
+        return bad("doorbell_record", ctx.doorbell_record);
+    }
+    if let Some(sq) = &ctx.sq {
+        if sq.log_wqebbs > config.log_max_wqebbs {
+            let limit = config.log_max_wqebbs.into();
+            return Err(HcaError::Limit { what: "log_max_wqebbs", limit });
+        }
+        if !sq.region.is_sound() || sq.region.len() < 64 << sq.log_wqebbs {
+            return bad("sq.region", sq.region.len());
+        }
+    }
+    if matches!(ctx.service, Service::Xrc | Service::Dci) && ctx.rq.is_some() {
+        return bad("rq of an initiator", 1);
+    }
+    if ctx.service == Service::Dct {
+        return bad("service", 0);
+    }
+    if ctx.srq.is_some() && ctx.rq.is_some() {
+        return bad("rq", 1);
+    }
+    if let Some(rq) = &ctx.rq {
+        if rq.log_entries > config.log_max_rq_entries {
+            let limit = config.log_max_rq_entries.into();
+            return Err(HcaError::Limit { what: "log_max_rq_entries", limit });
+        }
+        if !STRIDE_SHIFTS.contains(&rq.stride_shift) {
+            return bad("rq.stride_shift", rq.stride_shift.into());
+        }
+        let need = 1u64 << (rq.log_entries + rq.stride_shift);
+        if !rq.region.is_sound() || rq.region.len() < need {
+            return bad("rq.region", rq.region.len());
+        }
+    }
+    Ok(())
+}
+
+fn check_attrs(attrs: &QpAttrs, config: &HcaConfig, to: QpTransition) -> Result<(), HcaError> {
+    let limit = |what, value: u64, max: u64| {
+        if value > max { Err(HcaError::BadParam { what, value }) } else { Ok(()) }
+    };
+    if usize::from(attrs.pkey_index) >= config.pkeys.len() {
+        let value = attrs.pkey_index.into();
+        return Err(HcaError::BadParam { what: "pkey_index", value });
+    }
+    if matches!(to, QpTransition::RstToInit | QpTransition::InitToInit) {
+        return Ok(());
+    }
+    if attrs.path_mtu > config.active_mtu {
+        let value = attrs.path_mtu as u64;
+        return Err(HcaError::BadParam { what: "path_mtu", value });
+    }
+    limit("dest_qpn", attrs.dest_qpn.0.into(), 0x00ff_ffff)?;
+    limit("min_rnr_timer", attrs.min_rnr_timer.into(), 31)?;
+    limit("timeout", attrs.timeout.into(), 31)?;
+    limit("retry_cnt", attrs.retry_cnt.into(), 7)?;
+    limit("rnr_retry", attrs.rnr_retry.into(), 7)?;
+    limit("max_rd_atomic", attrs.max_rd_atomic.into(), config.max_rd_atomic.into())?;
+    let max_dest = config.max_dest_rd_atomic.into();
+    limit("max_dest_rd_atomic", attrs.max_dest_rd_atomic.into(), max_dest)
+}

@@ -1,0 +1,189 @@
+//! What a requester keeps: WQEs on their way, PSNs, timers (IBTA vol 1, 9.7.3 to 9.7.6).
+//!
+//! Requests wait in a queue in the order of the ring. `oldest` is the first PSN not acknowledged, `high` the first never
+//! sent; between them a cursor says what goes out next. Going back (timeout, sequence NAK, RNR) only moves the cursor:
+//! everything from there is sent again.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use uverbs_mlx5_prm::opcode::Opcode;
+
+use crate::hca::context::QpAttrs;
+use crate::hca::failure::Failure;
+use crate::hca::state::wqe::{Destination, Wqe};
+use crate::wire::timers::ack_timeout;
+use crate::wire::{Address, Psn};
+
+/// A WQE on its way.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) wqe: Wqe,
+    pub(crate) first: Psn,
+    /// PSNs it takes: request packets, or the answers of a READ; 0 if it sends nothing.
+    pub(crate) packets: u32,
+    /// Its local part (UMR, copy, frame) has run; true if it has none.
+    pub(crate) executed: bool,
+}
+
+impl Request {
+    pub(crate) fn end(&self) -> Psn {
+        self.first + self.packets
+    }
+}
+
+/// Whom an initiator of dynamic connections talks to: one target at a time. The next one's turn comes when everything sent is
+/// acknowledged; PSNs go on, so that what an earlier target says is late and no more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connection {
+    pub(crate) to: Destination,
+    pub(crate) number: u32,
+    /// PSN of its first packet, which opens it, as often as it is sent.
+    pub(crate) first: Psn,
+}
+
+/// What waits in the queue.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    Live(Request),
+    /// Fails when everything before it is complete.
+    Failed {
+        index: u16,
+        opcode: Opcode,
+        why: Failure,
+    },
+}
+
+/// A WQE taken back unfinished.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    pub(crate) index: u16,
+    pub(crate) opcode: Opcode,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Requester {
+    /// For the next WQE.
+    pub(crate) next_psn: Psn,
+    pub(crate) oldest: Psn,
+    pub(crate) high: Psn,
+    pub(crate) queue: VecDeque<Entry>,
+    /// Entry that sends next, and its packet.
+    pub(crate) cursor: usize,
+    pub(crate) packet: u32,
+    /// Packets sent since one asked for an ACK.
+    pub(crate) unasked: u32,
+    pub(crate) retries: u8,
+    pub(crate) rnr_retries: u8,
+    pub(crate) ack_timer: Option<Duration>,
+    pub(crate) rnr_timer: Option<Duration>,
+    pub(crate) connection: Option<Connection>,
+    /// `oldest` when a gap in the answers last made us go back; the rest of the same burst shows
+    /// the same gap and must not count again.
+    pub(crate) gap_at: Option<Psn>,
+}
+
+impl Requester {
+    pub(crate) fn starting_at(psn: Psn, attrs: &QpAttrs) -> Requester {
+        let mut requester =
+            Requester { next_psn: psn, oldest: psn, high: psn, ..Requester::default() };
+        requester.reset_retries(attrs);
+        requester
+    }
+
+    pub(crate) fn reset_retries(&mut self, attrs: &QpAttrs) {
+        self.retries = attrs.retry_cnt;
+        self.rnr_retries = attrs.rnr_retry;
+    }
+
+    /// Takes the oldest WQE back, to flush it.
+    pub(crate) fn pop(&mut self) -> Option<Unfinished> {
+        match self.queue.pop_front()? {
+            Entry::Live(request) => {
+                Some(Unfinished { index: request.wqe.index, opcode: request.wqe.opcode })
+            }
+            Entry::Failed { index, opcode, .. } => Some(Unfinished { index, opcode }),
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn abandon(&mut self) {
+        self.queue.clear();
+    }
+
+    /// The addresses of the dynamic connection.
+    pub(crate) fn path(&self) -> Option<(Address, Address)> {
+        self.connection.map(|connection| (connection.to.src, connection.to.dst))
+    }
+
+    /// When it has to be looked at next.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.ack_timer.into_iter().chain(self.rnr_timer).min()
+    }
+
+    /// PSN that goes out next.
+    pub(crate) fn cursor_psn(&self) -> Psn {
+        match self.queue.get(self.cursor) {
+            Some(Entry::Live(request)) => request.first + self.packet,
+            _ => self.next_psn,
+        }
+    }
+
+    /// Puts the cursor on `psn`, or behind everything.
+    pub(crate) fn seek(&mut self, psn: Psn) {
+        for (at, entry) in self.queue.iter().enumerate() {
+            match entry {
+                Entry::Live(request) if request.end().is_after(psn) => {
+                    self.cursor = at;
+                    self.packet = psn.diff(request.first).max(0) as u32;
+                    return;
+                }
+                Entry::Live(_) => {}
+                Entry::Failed { .. } => {
+                    self.cursor = at;
+                    self.packet = 0;
+                    return;
+                }
+            }
+        }
+        self.cursor = self.queue.len();
+        self.packet = 0;
+    }
+
+    /// Drops the oldest entry, which is complete; the cursor stays where it points.
+    pub(crate) fn drop_front(&mut self) {
+        self.queue.pop_front();
+        match self.cursor.checked_sub(1) {
+            Some(cursor) => self.cursor = cursor,
+            None => self.packet = 0,
+        }
+    }
+
+    /// Request packets on the wire and not acknowledged. A READ counts once however long its
+    /// answer is: the answers are the responder's business.
+    pub(crate) fn in_flight(&self) -> u32 {
+        let mut sum = 0;
+        for (at, entry) in self.queue.iter().enumerate().take(self.cursor + 1) {
+            let Entry::Live(request) = entry else { break };
+            let from = request.first.diff(self.oldest).min(0).unsigned_abs();
+            let sent = if at == self.cursor { self.packet } else { request.packets };
+            let packets = sent.saturating_sub(from);
+            sum += if request.wqe.op.is_fetching() { packets.min(1) } else { packets };
+        }
+        sum
+    }
+
+    /// READs and atomics sent (before the cursor) and not answered.
+    pub(crate) fn fetching(&self) -> usize {
+        let sent = self.queue.iter().take(self.cursor);
+        sent.filter(|entry| matches!(entry, Entry::Live(r) if r.wqe.op.is_fetching())).count()
+    }
+
+    /// Starts the ACK timer anew, or stops it when nothing is outstanding (IBTA 9.7.6.1.3).
+    /// `min` is the shortest timeout code the device honours.
+    pub(crate) fn rearm(&mut self, attrs: &QpAttrs, min: u8, now: Duration) {
+        let waits = self.high.is_after(self.oldest) && self.rnr_timer.is_none();
+        let code = if attrs.timeout == 0 { 0 } else { attrs.timeout.max(min) };
+        self.ack_timer = ack_timeout(code).filter(|_| waits).map(|after| now + after);
+    }
+}

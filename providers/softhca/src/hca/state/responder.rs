@@ -1,0 +1,112 @@
+//! What a responder keeps: the PSN that is due, the message under way, answers that wait (IBTA vol 1, 9.7.4, 9.7.5).
+
+use std::collections::VecDeque;
+
+use crate::hca::number::Key;
+use crate::hca::state::keys::Who;
+use crate::hca::state::receive::Receive;
+use crate::wire::{Psn, Syndrome};
+
+/// A message of several packets, under way.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Send { receive: Receive, offset: u64 },
+    Write { va: u64, rkey: Key, len: u32, offset: u32 },
+}
+
+/// What goes back to the requester.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Ack {
+        psn: Psn,
+        msn: u32,
+    },
+    Nak {
+        psn: Psn,
+        syndrome: Syndrome,
+        msn: u32,
+    },
+    Atomic {
+        psn: Psn,
+        original: u64,
+        msn: u32,
+        again: bool,
+    },
+    /// `left` bytes from `va`; `begun` after the first packet.
+    Read {
+        psn: Psn,
+        who: Who,
+        va: u64,
+        rkey: Key,
+        left: u32,
+        msn: u32,
+        begun: bool,
+        again: bool,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Responder {
+    /// The PSN that is due.
+    pub(crate) expected: Psn,
+    /// Messages completed, 24 bits (IBTA 9.7.5.2.1).
+    pub(crate) msn: u32,
+    /// A NAK for `expected` is out; another one must not follow until it is answered.
+    pub(crate) nak_sent: bool,
+    pub(crate) message: Option<Message>,
+    /// The receive of a message whose rest was lost: the next one gets it. Unreliable connections only.
+    pub(crate) spare: Option<Receive>,
+    pub(crate) answers: VecDeque<Answer>,
+    /// Results of atomics, to be given again: executing twice would be wrong (IBTA 9.7.5.1.5).
+    pub(crate) atomics: VecDeque<(Psn, u64)>,
+    pub(crate) established: bool,
+}
+
+impl Responder {
+    pub(crate) fn starting_at(psn: Psn) -> Responder {
+        Responder { expected: psn, ..Responder::default() }
+    }
+
+    /// No answer leaves any more.
+    pub(crate) fn silence(&mut self) {
+        self.answers.clear();
+    }
+
+    /// Takes back the receive that a message under way holds, or held.
+    pub(crate) fn abandon(&mut self) -> Option<Receive> {
+        match self.message.take() {
+            Some(Message::Send { receive, .. }) => Some(receive),
+            Some(Message::Write { .. }) | None => self.spare.take(),
+        }
+    }
+
+    pub(crate) fn push_ack(&mut self) {
+        let ack = Answer::Ack { psn: self.expected.offset(-1), msn: self.msn };
+        match self.answers.back_mut() {
+            // A later ACK says all that an earlier one would (IBTA 9.7.5.1.2).
+            Some(last @ Answer::Ack { .. }) => *last = ack,
+            _ => self.answers.push_back(ack),
+        }
+    }
+
+    pub(crate) fn push_nak(&mut self, syndrome: Syndrome) {
+        self.nak_sent = true;
+        let nak = Answer::Nak { psn: self.expected, syndrome, msn: self.msn };
+        self.answers.push_back(nak);
+    }
+
+    pub(crate) fn count_message(&mut self) {
+        self.msn = (self.msn + 1) & Psn::MASK;
+    }
+
+    /// READs and atomics that the requester waits for.
+    pub(crate) fn fetching(&self) -> usize {
+        let waiting = |answer: &&Answer| {
+            matches!(
+                answer,
+                Answer::Read { again: false, .. } | Answer::Atomic { again: false, .. }
+            )
+        };
+        self.answers.iter().filter(waiting).count()
+    }
+}

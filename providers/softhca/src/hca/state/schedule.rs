@@ -1,0 +1,71 @@
+//! Which queue pairs have work, and which wait for a time.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crate::hca::context::QpState;
+use crate::hca::number::Qpn;
+use crate::hca::state::qp::Qp;
+
+/// Whose turn it is. Numbers are those of queue pairs, and in the list of those with work also of targets of dynamic
+/// connections.
+#[derive(Debug, Default)]
+pub(crate) struct Schedule {
+    /// Those with work, in the order of their turns.
+    pub(crate) runnable: VecDeque<Qpn>,
+    timers: BTreeSet<(Duration, Qpn)>,
+    /// QPs in ERR with a receive ring: receives posted later flush, too, and ring no doorbell.
+    pub(crate) flushing: BTreeSet<Qpn>,
+    /// Steps since the timers were looked at.
+    pub(crate) late: u32,
+}
+
+impl Schedule {
+    /// Gives a queue pair a turn, once.
+    pub(crate) fn enqueue(&mut self, qp: &mut Qp) {
+        if !qp.queued {
+            qp.queued = true;
+            self.runnable.push_back(qp.qpn);
+        }
+    }
+
+    /// Brings the lists in line with a queue pair after something happened to it.
+    pub(crate) fn settle(&mut self, qp: &mut Qp) {
+        let when = qp.deadline();
+        if qp.timer != when {
+            if let Some(old) = qp.timer {
+                self.timers.remove(&(old, qp.qpn));
+            }
+            if let Some(new) = when {
+                self.timers.insert((new, qp.qpn));
+            }
+            qp.timer = when;
+        }
+        if qp.state == QpState::Err && qp.ctx.rq.is_some() && !qp.mute {
+            self.flushing.insert(qp.qpn);
+        } else {
+            self.flushing.remove(&qp.qpn);
+        }
+    }
+
+    /// The first timer that is due, taken out of the list.
+    pub(crate) fn due(&mut self, now: Duration) -> Option<Qpn> {
+        let &(when, qpn) = self.timers.first().filter(|(when, _)| *when <= now)?;
+        self.timers.remove(&(when, qpn));
+        Some(qpn)
+    }
+
+    /// When the next timer is due.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.timers.first().map(|&(when, _)| when)
+    }
+
+    /// Forgets a queue pair or target that is destroyed.
+    pub(crate) fn forget(&mut self, number: Qpn, timer: Option<Duration>) {
+        if let Some(when) = timer {
+            self.timers.remove(&(when, number));
+        }
+        self.flushing.remove(&number);
+        self.runnable.retain(|&other| other != number);
+    }
+}

@@ -1,0 +1,164 @@
+//! Shared receive queues: a ring of WQEs linked into a list by the driver, taken by any QP that names it
+//! (IBTA vol 1, 10.2.9; PRM, "Shared Receive Queue").
+
+use std::collections::BTreeMap;
+
+use uverbs_mlx5_prm::wqe::{RecvHead, RecvKind, RecvView};
+
+use crate::hca::config::HcaConfig;
+use crate::hca::context::{STRIDE_SHIFTS, SrqContext};
+use crate::hca::dma::{Dma, DmaFault};
+use crate::hca::error::{HcaError, HcaEvent, Noun};
+use crate::hca::number::Srqn;
+use crate::hca::state::cq::CqTable;
+use crate::hca::state::events::Events;
+use crate::hca::stats::HcaStats;
+
+/// Numbers are 24 bits.
+const NUMBER_MASK: u32 = 0x00ff_ffff;
+
+#[derive(Debug)]
+pub(crate) struct Srq {
+    pub(crate) ctx: SrqContext,
+    srqn: Srqn,
+    /// WQEs taken, modulo 2^16.
+    taken: u16,
+    /// Slot of the WQE that is taken next. The driver's list starts at slot 0 (rdma-core srq.c, `mlx5_alloc_srq_buf`).
+    next: u16,
+    /// QPs that name it.
+    pub(crate) users: u32,
+    /// Its ring could not be read; nothing is taken any more.
+    dead: bool,
+}
+
+/// All shared receive queues.
+#[derive(Debug, Default)]
+pub(crate) struct SrqTable {
+    srqs: BTreeMap<Srqn, Srq>,
+    next: u32,
+}
+
+impl SrqTable {
+    pub(crate) fn create(
+        &mut self,
+        ctx: SrqContext,
+        config: &HcaConfig,
+        cqs: &mut CqTable,
+    ) -> Result<Srqn, HcaError> {
+        check(&ctx, config)?;
+        let max = config.max_srq.min(NUMBER_MASK - 1);
+        if self.srqs.len() as u64 >= max.into() {
+            return Err(HcaError::Limit { what: "max_srq", limit: max.into() });
+        }
+        if let Some(xrc) = &ctx.xrc {
+            cqs.get_mut(xrc.cq)?.users += 1;
+        }
+        // Terminates: fewer than 2^24 - 1 numbers are taken.
+        let srqn = loop {
+            self.next = (self.next + 1) & NUMBER_MASK;
+            if self.next != 0 && !self.srqs.contains_key(&Srqn(self.next)) {
+                break Srqn(self.next);
+            }
+        };
+        let srq = Srq { ctx, srqn, taken: 0, next: 0, users: 0, dead: false };
+        self.srqs.insert(srqn, srq);
+        Ok(srqn)
+    }
+
+    pub(crate) fn destroy(&mut self, srqn: Srqn, cqs: &mut CqTable) -> Result<(), HcaError> {
+        let srq = self.get(srqn)?;
+        if srq.users != 0 {
+            return Err(HcaError::Busy { noun: Noun::Srq, number: srqn.0, users: srq.users });
+        }
+        if let Some(xrc) = &srq.ctx.xrc
+            && let Ok(cq) = cqs.get_mut(xrc.cq)
+        {
+            cq.users -= 1;
+        }
+        self.srqs.remove(&srqn);
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, srqn: Srqn) -> Result<&Srq, HcaError> {
+        self.srqs.get(&srqn).ok_or(HcaError::BadHandle { noun: Noun::Srq, number: srqn.0 })
+    }
+
+    pub(crate) fn get_mut(&mut self, srqn: Srqn) -> Result<&mut Srq, HcaError> {
+        self.srqs.get_mut(&srqn).ok_or(HcaError::BadHandle { noun: Noun::Srq, number: srqn.0 })
+    }
+}
+
+impl Srq {
+    /// WQEs posted and not taken; 0 if the record runs further ahead than the ring is long.
+    pub(crate) fn posted(&self, dma: &dyn Dma, stats: &mut HcaStats) -> u16 {
+        if self.dead {
+            return 0;
+        }
+        // The acquire load pairs with the driver's barrier between WQEs and record (rdma-core srq.c,
+        // `mlx5_post_srq_recv`: udma_to_device_barrier).
+        let Ok(word) = dma.load_u32(self.ctx.doorbell_record) else {
+            stats.complaints.record_fault += 1;
+            return 0;
+        };
+        let posted = (u32::from_be(word) as u16).wrapping_sub(self.taken);
+        if u32::from(posted) > 1 << self.ctx.log_entries {
+            stats.complaints.record_overrun += 1;
+            return 0;
+        }
+        posted
+    }
+
+    /// Takes the WQE at the head of the list: its slot, and its bytes in `stride`. The caller made sure that one is
+    /// posted. What follows it in the list is known only now: the driver may have moved slots about until it posted.
+    pub(crate) fn take(
+        &mut self,
+        dma: &dyn Dma,
+        stride: &mut [u8],
+        events: &mut Events,
+        stats: &mut HcaStats,
+    ) -> Result<u16, (u16, DmaFault)> {
+        let slot = self.next & (((1u32 << self.ctx.log_entries) - 1) as u16);
+        self.taken = self.taken.wrapping_add(1);
+        let at = u64::from(slot) * stride.len() as u64;
+        if let Err(fault) = self.ctx.region.read(dma, at, stride) {
+            self.dead = true;
+            events.push(HcaEvent::SrqError { srqn: self.srqn }, stats);
+            return Err((slot, fault));
+        }
+        if let Ok(view) = RecvView::parse(stride, RecvKind::Srq)
+            && let RecvHead::Next(next) = view.head()
+        {
+            self.next = next.next_wqe_index.get();
+        }
+        let left = self.posted(dma, stats);
+        // Told once for each time it is set (IBTA 10.2.9.4; the kernel arms it anew with every modify).
+        if self.ctx.limit != 0 && left < self.ctx.limit {
+            self.ctx.limit = 0;
+            events.push(HcaEvent::SrqLimit { srqn: self.srqn }, stats);
+        }
+        Ok(slot)
+    }
+}
+
+/// The checks of CREATE_RMP and CREATE_XRC_SRQ.
+fn check(ctx: &SrqContext, config: &HcaConfig) -> Result<(), HcaError> {
+    let bad = |what, value| Err(HcaError::BadParam { what, value });
+    if ctx.log_entries > config.log_max_rq_entries {
+        let limit = config.log_max_rq_entries.into();
+        return Err(HcaError::Limit { what: "log_max_rq_entries", limit });
+    }
+    // One segment links, so there are two at least.
+    if !STRIDE_SHIFTS.contains(&ctx.stride_shift) || ctx.stride_shift < 5 {
+        return bad("srq.stride_shift", ctx.stride_shift.into());
+    }
+    if !ctx.region.is_sound() || ctx.region.len() < 1u64 << (ctx.log_entries + ctx.stride_shift) {
+        return bad("srq.region", ctx.region.len());
+    }
+    if ctx.doorbell_record & 3 != 0 {
+        return bad("srq.doorbell_record", ctx.doorbell_record);
+    }
+    if u32::from(ctx.limit) > 1 << ctx.log_entries {
+        return bad("srq.limit", ctx.limit.into());
+    }
+    Ok(())
+}

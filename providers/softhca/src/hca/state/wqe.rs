@@ -1,0 +1,181 @@
+//! A send WQE as the engine executes it: decoded, checked, and with its payload wherever it lies.
+
+use uverbs_mlx5_prm::opcode::Opcode;
+
+use crate::hca::number::{Key, Qpn};
+use crate::hca::state::common::Common;
+use crate::hca::state::frame::EthernetSend;
+use crate::hca::state::keys::{KeyFault, Segment, Who};
+use crate::hca::state::umr::Umr;
+use crate::wire::Address;
+
+/// Bytes that are copied at once.
+const COPY_STEP: usize = 1 << 16;
+
+/// What a send WQE asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Nop,
+    /// Memory of this host to memory of this host: the first piece to the second.
+    Copy,
+    /// A change of a memory key; what it is stands in [`Wqe::umr`].
+    Umr,
+    Send,
+    SendImm(u32),
+    SendInval(Key),
+    Write {
+        va: u64,
+        rkey: Key,
+        imm: Option<u32>,
+    },
+    Read {
+        va: u64,
+        rkey: Key,
+    },
+    CompareSwap {
+        va: u64,
+        rkey: Key,
+        swap: u64,
+        compare: u64,
+    },
+    FetchAdd {
+        va: u64,
+        rkey: Key,
+        add: u64,
+    },
+}
+
+impl Op {
+    /// READ and atomics: limited in number, waited for by a fence, answered with data.
+    pub(crate) fn is_fetching(self) -> bool {
+        matches!(self, Op::Read { .. } | Op::CompareSwap { .. } | Op::FetchAdd { .. })
+    }
+}
+
+/// Part of a payload: elsewhere in memory, or in the WQE itself.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    Memory(Segment),
+    Inline(Vec<u8>),
+}
+
+/// A send WQE that passed its checks. Bounded: a WQE has at most 63 segments and 1008 bytes.
+#[derive(Debug)]
+pub(crate) struct Wqe {
+    /// Counter of its first WQEBB.
+    pub(crate) index: u16,
+    pub(crate) opcode: Opcode,
+    pub(crate) op: Op,
+    /// A CQE on success.
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    pub(crate) fence: bool,
+    /// Bytes of payload, or of the answer.
+    pub(crate) len: u32,
+    pub(crate) umr: Option<Box<Umr>>,
+    pub(crate) ethernet: Option<Box<EthernetSend>>,
+    /// UD and DC: where it goes.
+    pub(crate) to: Option<Destination>,
+    /// XRC: the SRQ at the peer.
+    pub(crate) xrc_srqn: u32,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// What an address vector says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Destination {
+    pub(crate) src: Address,
+    pub(crate) dst: Address,
+    /// Queue pair, or target of dynamic connections.
+    pub(crate) qpn: Qpn,
+    pub(crate) qkey: u32,
+    pub(crate) dc_key: u64,
+}
+
+impl Wqe {
+    /// Reads payload, `offset` bytes into it.
+    pub(crate) fn gather(
+        &self,
+        common: &Common,
+        who: Who,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<(), KeyFault> {
+        let (mut skip, mut done) = (offset, 0);
+        for piece in &self.pieces {
+            let len = piece.len();
+            if skip >= len {
+                skip -= len;
+                continue;
+            }
+            let run = (len - skip).min((buf.len() - done) as u64) as usize;
+            let into = &mut buf[done..done + run];
+            match piece {
+                Piece::Memory(segment) => {
+                    common.keys.gather(&*common.dma, who, &[*segment], skip, into)?;
+                }
+                // In range: `run` ends at or before the piece's end.
+                Piece::Inline(data) => into.copy_from_slice(&data[skip as usize..][..run]),
+            }
+            skip = 0;
+            done += run;
+            if done == buf.len() {
+                break;
+            }
+        }
+        if done == buf.len() { Ok(()) } else { Err(KeyFault::Range) }
+    }
+
+    /// Writes a part of the answer, `offset` bytes into it.
+    pub(crate) fn scatter(
+        &self,
+        common: &Common,
+        who: Who,
+        mut offset: u64,
+        mut data: &[u8],
+    ) -> Result<(), KeyFault> {
+        for piece in &self.pieces {
+            let Piece::Memory(segment) = piece else {
+                return Err(KeyFault::Range);
+            };
+            if offset >= segment.len {
+                offset -= segment.len;
+                continue;
+            }
+            let run = (segment.len - offset).min(data.len() as u64) as usize;
+            let (now, later) = data.split_at(run);
+            common.keys.scatter(&*common.dma, who, &[*segment], offset, now)?;
+            offset = 0;
+            data = later;
+            if data.is_empty() {
+                break;
+            }
+        }
+        if data.is_empty() { Ok(()) } else { Err(KeyFault::Range) }
+    }
+
+    /// Copies the first piece to the second.
+    pub(crate) fn copy(&self, common: &Common, who: Who) -> Result<(), KeyFault> {
+        let [Piece::Memory(from), Piece::Memory(to)] = &self.pieces[..] else {
+            return Err(KeyFault::Range);
+        };
+        let mut buf = vec![0; COPY_STEP.min(self.len as usize)];
+        let mut done = 0;
+        while done < from.len {
+            let run = (from.len - done).min(COPY_STEP as u64) as usize;
+            common.keys.gather(&*common.dma, who, &[*from], done, &mut buf[..run])?;
+            common.keys.scatter(&*common.dma, who, &[*to], done, &buf[..run])?;
+            done += run as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Piece {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Piece::Memory(segment) => segment.len,
+            Piece::Inline(data) => data.len() as u64,
+        }
+    }
+}

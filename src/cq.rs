@@ -166,8 +166,11 @@ impl<P: Provider> CompletionQueue<P> {
 
     /// Polls until there is a completion, for `timeout` at most. Between polls it yields the processor.
     ///
+    /// A device that is gone is noticed after a tenth of a second.
+    ///
     /// # Errors
     ///
+    /// [`Error::Kernel`] with `EIO` when the device is gone; what is in flight comes back when its queue pair is destroyed.
     /// [`Error::TimedOut`], which says what is wrong where that can be found out: a queue pair in ERR, or more work requests than
     /// this queue has room for.
     ///
@@ -191,12 +194,20 @@ impl<P: Provider> CompletionQueue<P> {
     pub fn wait(&mut self, timeout: Duration) -> Result<WorkCompletion, Error> {
         let mut one = [WorkCompletion::default()];
         let started = Instant::now();
+        let mut look = LOOK;
         loop {
             if self.poll_into(&mut one) == 1 {
                 let [completion] = one;
+                if completion.result.is_err_and(|failure| half_gone(failure.status)) {
+                    self.core.alive()?;
+                }
                 return Ok(completion);
             }
             let waited = started.elapsed();
+            if waited >= look.min(timeout) {
+                self.core.alive()?;
+                look = waited + LOOK;
+            }
             if waited >= timeout {
                 let why = self.core.trouble();
                 return Err(Error::TimedOut { verb: "poll_cq", waited, why });
@@ -243,6 +254,21 @@ impl<P: Provider> CompletionQueue<P> {
         self.cq.settle();
         self.cq.sweep(user_index);
     }
+}
+
+/// How often a wait in vain asks whether the device is still there.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Whether it may be that the kernel took memory and queues away one after the other, since the device went (kernel
+/// `uverbs_destroy_ufile_hw`): the device then finds fault with what is innocent.
+fn half_gone(status: Status) -> bool {
+    matches!(
+        status,
+        Status::LocalProtection
+            | Status::LocalQpOperation
+            | Status::RemoteOperation
+            | Status::RemoteAccess
+    )
 }
 
 /// Completions of one poll. Dropping it gives their entries back to the device.

@@ -602,6 +602,14 @@ fn a_device_that_is_removed_ends_in_errors_and_leaves_nothing_hanging() {
     assert_eq!(error.errno(), Some(Errno::EIO));
     let event = client.context.async_event(LIMIT).unwrap().expect("an event tells of it");
     assert!(format!("{event:?}").contains("DeviceFatal"), "{event:?}");
+    // A wait says so, and doesn't last until its limit.
+    let error = loop {
+        match client.cq.wait(LIMIT) {
+            Ok(flushed) => assert!(flushed.result.is_err()),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((error.verb(), error.errno()), (Some("poll_cq"), Some(Errno::EIO)), "{error}");
     let Side { qp, .. } = client;
     assert_eq!(qp.destroy().unwrap_err().errno(), Some(Errno::EIO));
     drop(server);

@@ -19,7 +19,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut client = context.queue_pair(&pd, &client_cq).build()?;
     let mut server = context.queue_pair(&pd, &server_cq).build()?;
     let client_at = client.prepare(&Local::default())?;
-    let server_at = server.prepare(&Local::default())?;
+    let access = AccessFlags::REMOTE_ATOMIC;
+    let server_at = server.prepare(&Local { access, ..Local::default() })?;
     server.connect(&client_at)?;
     client.connect(&server_at)?;
 

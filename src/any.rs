@@ -57,7 +57,8 @@ macro_rules! any {
             $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::Ah),)+
         }
 
-        impl AhOps for AnyAh {
+        // SAFETY: the provider's own promise.
+        unsafe impl AhOps for AnyAh {
             fn core(&self) -> &AhCore {
                 match self { $(Self::$variant(ah) => ah.core(),)+ }
             }
@@ -73,7 +74,8 @@ macro_rules! any {
         any!(@queue AnySq, AnySqCursor, Sq, SendOps, $($variant = $provider),+);
         any!(@queue AnyRq, AnyRqCursor, Rq, RecvOps, $($variant = $provider),+);
 
-        impl ContextOps<Any> for AnyContext {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl ContextOps<Any> for AnyContext {
             fn core(&self) -> &Arc<ContextCore> {
                 match self { $(Self::$variant(context) => context.core(),)+ }
             }
@@ -120,7 +122,8 @@ macro_rules! any {
             }
         }
 
-        impl SendOps for AnySq {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl SendOps for AnySq {
             type Cursor = AnySqCursor;
             type Ah = AnyAh;
 
@@ -211,7 +214,8 @@ macro_rules! any {
             }
         }
 
-        impl RecvOps for AnyRq {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl RecvOps for AnyRq {
             type Cursor = AnyRqCursor;
 
             #[inline(always)]
@@ -270,7 +274,8 @@ macro_rules! any {
             }
         }
 
-        impl CqOps for AnyCq {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl CqOps for AnyCq {
             type View<'a> = AnyView<'a>;
 
             #[inline(always)]
@@ -360,7 +365,8 @@ macro_rules! any {
 
 any!(Mlx5 = Mlx5, Rxe = Rxe);
 
-impl Provider for Any {
+// SAFETY: a context makes objects of its own provider only, so what is made of one context is of one provider.
+unsafe impl Provider for Any {
     type Context = AnyContext;
     type Cq = AnyCq;
     type Sq = AnySq;

@@ -12,10 +12,11 @@ use uverbs_core::doors::UverbsDoor;
 use uverbs_core::error::Error;
 use uverbs_core::objects::context::{ContextCore, unique_id};
 use uverbs_core::objects::event::{AsyncEvent, AsyncEvents};
-use uverbs_core::provider::{ContextOps, CqInit};
+use uverbs_core::provider::ContextOps;
 
+use crate::QueuePairBuilder;
 use crate::provider::Provider;
-use crate::{Any, CompletionQueue, Device, Local, ProtectionDomain, QueuePairBuilder};
+use crate::{Any, CompletionQueue, CompletionQueueBuilder, Device, Local, ProtectionDomain};
 
 /// An open device. A cheap handle: clones share it, and it closes when the last object made from it, a
 /// [`LocalPort`] included, is gone.
@@ -61,7 +62,18 @@ impl<P: Provider> Context<P> {
         &self.inner.device
     }
 
-    /// The provider's own view of the device.
+    /// The provider's own view of the device, below this API: what it makes there is for the commands and the raw queues.
+    ///
+    /// No object is ended or changed by its number without `unsafe`, since the kernel gives the number to the next one:
+    ///
+    /// ```compile_fail,E0133
+    /// use uverbs_core::provider::{ContextOps, CqInit};
+    /// fn takes_anothers_queue_pair(context: &uverbs::Context, victim: uverbs::QueuePair) {
+    ///     let (core, _cq) = context.provider().create_cq(&CqInit::new(1)).unwrap();
+    ///     // The next queue pair would get the number, and the victim's reset would be that one's.
+    ///     let _ = core.context().uverbs().destroy_qp(victim.handle());
+    /// }
+    /// ```
     #[must_use]
     pub fn provider(&self) -> &P::Context {
         &self.inner.provider
@@ -248,8 +260,14 @@ impl<P: Provider> Context<P> {
     /// ```
     #[doc(alias = "ibv_create_cq")]
     pub fn create_cq(&self, entries: u32) -> Result<CompletionQueue<P>, Error> {
-        let (core, cq) = self.inner.provider.create_cq(&CqInit::new(entries))?;
-        Ok(CompletionQueue::new(core, cq))
+        self.completion_queue(entries).build()
+    }
+
+    /// Begins a completion queue for at least `entries` completions.
+    #[doc(alias = "ibv_create_cq_ex")]
+    #[must_use]
+    pub fn completion_queue(&self, entries: u32) -> CompletionQueueBuilder<P> {
+        CompletionQueueBuilder::new(self.clone(), entries)
     }
 
     /// Begins a reliable-connected queue pair whose completions of both kinds go to `cq`.

@@ -166,13 +166,12 @@ impl<P: Provider> CompletionQueue<P> {
 
     /// Polls until there is a completion, for `timeout` at most. Between polls it yields the processor.
     ///
-    /// A device that is gone is noticed after a tenth of a second.
-    ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] with `EIO` when the device is gone; what is in flight comes back when its queue pair is destroyed.
     /// [`Error::TimedOut`], which says what is wrong where that can be found out: a queue pair in ERR, or more work requests than
-    /// this queue has room for.
+    /// this queue has room for. [`Error::DeviceGone`] as soon as the device is seen to be gone, which is asked for every few
+    /// hundredths of a second: nothing completes any more, and what is in flight comes back by
+    /// [`QueuePair::destroy`](crate::QueuePair::destroy) and [`reclaim`](Self::reclaim).
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -194,26 +193,39 @@ impl<P: Provider> CompletionQueue<P> {
     pub fn wait(&mut self, timeout: Duration) -> Result<WorkCompletion, Error> {
         let mut one = [WorkCompletion::default()];
         let started = Instant::now();
-        let mut look = LOOK;
+        let (mut look, mut gone) = (LOOK, false);
         loop {
             if self.poll_into(&mut one) == 1 {
                 let [completion] = one;
                 if completion.result.is_err_and(|failure| half_gone(failure.status)) {
-                    self.core.alive()?;
+                    self.there()?;
                 }
                 return Ok(completion);
             }
-            let waited = started.elapsed();
-            if waited >= look.min(timeout) {
-                self.core.alive()?;
-                look = waited + LOOK;
+            if gone {
+                // Only now: what the device had written before it went was polled first.
+                return Err(Error::DeviceGone { verb: "poll_cq" });
             }
+            let waited = started.elapsed();
             if waited >= timeout {
                 let why = self.core.trouble();
                 return Err(Error::TimedOut { verb: "poll_cq", waited, why });
             }
+            if waited >= look {
+                gone = self.core.context().uverbs().is_gone();
+                look = waited + LOOK;
+            }
             std::thread::yield_now();
         }
+    }
+
+    /// A failed work request may be the device's going.
+    #[cold]
+    fn there(&self) -> Result<(), Error> {
+        if self.core.context().uverbs().is_gone() {
+            return Err(Error::DeviceGone { verb: "poll_cq" });
+        }
+        Ok(())
     }
 
     /// Takes back the buffers that were in flight on a destroyed queue pair: those of its sends if they completed
@@ -256,8 +268,8 @@ impl<P: Provider> CompletionQueue<P> {
     }
 }
 
-/// How often a wait in vain asks whether the device is still there.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often a wait asks whether the device is still there.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Whether it may be that the kernel took memory and queues away one after the other, since the device went (kernel
 /// `uverbs_destroy_ufile_hw`): the device then finds fault with what is innocent.

@@ -13,7 +13,7 @@ use uverbs_core::memory::mapping::{HUGE_PAGE, Mapping};
 use uverbs_core::objects::mr::MrCore;
 use uverbs_core::queues::work::Sge;
 
-use crate::ProtectionDomain;
+use crate::{ProtectionDomain, Refused};
 
 /// Memory that you registered yourself, by address. Deregistered when dropped; the memory is yours.
 #[derive(Debug)]
@@ -71,10 +71,10 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EBUSY` while a memory window is bound to it.
+    /// The kernel's refusal, with the region, which goes on: `EBUSY` while a memory window is bound to it.
     #[doc(alias = "ibv_dereg_mr")]
-    pub fn deregister(mut self) -> Result<(), Error> {
-        self.core.deregister()
+    pub fn deregister(mut self) -> Result<(), Refused<Self>> {
+        self.core.deregister().map_err(|error| Refused { error, object: self })
     }
 }
 
@@ -113,8 +113,9 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; the kernel's refusal: `EINVAL` for remote write or atomic
-    /// without local write, which is added here, or for rights that the device lacks.
+    /// [`Error::Limit`] for no bytes; [`Error::Invalid`] for [`AccessFlags::RELAXED_ORDERING`], by which
+    /// [`ExposedMemory::load`] could see a flag before what was written ahead of it; [`Error::Memlock`]; the kernel's refusal: `EINVAL`
+    /// for rights that the device lacks.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -128,6 +129,14 @@ impl ProtectionDomain {
     /// # Ok::<(), uverbs::Error>(())
     /// ```
     pub fn expose(&self, len: usize, access: AccessFlags) -> Result<ExposedMemory, Error> {
+        if access.contains(AccessFlags::RELAXED_ORDERING) {
+            return Err(Error::Invalid {
+                verb: "reg_mr",
+                what: "access",
+                value: "RELAXED_ORDERING".to_owned(),
+                why: "exposed memory promises order; register the memory yourself",
+            });
+        }
         let len = bounded("length", len, isize::MAX as u64)?;
         let (memory, region) = self.allocate(len, access | AccessFlags::LOCAL_WRITE)?;
         Ok(ExposedMemory::new(memory, region, len as usize))
@@ -219,7 +228,8 @@ impl ProtectionDomain {
         let start = addr.expose_provenance() as u64;
         // SAFETY: the caller's promise.
         let keys = unsafe { uverbs.reg_mr(self.handle(), start, len, iova, access) }?;
-        Ok(MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey))
+        // SAFETY: the kernel just made it, and nobody else has its number.
+        Ok(unsafe { MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey) })
     }
 }
 

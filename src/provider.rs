@@ -1,4 +1,21 @@
 //! Providers, as far as a user of the library sees them: something to be generic over, and the data path's own traits.
+//!
+//! Safe posts and polls lean on a provider's word, so giving it is `unsafe`: a poller that answers with another queue's completions
+//! would hand out buffers that the device still has.
+//!
+//! ```compile_fail,E0200
+//! #[derive(Debug)]
+//! struct Liar(uverbs_mlx5::Cq);
+//! impl uverbs_core::provider::CqOps for Liar {
+//!     type View<'a> = uverbs_mlx5::Cqe<'a>;
+//!     fn next(&mut self) -> Option<uverbs_core::provider::Polled<uverbs_mlx5::Cqe<'_>>> {
+//!         self.0.next()
+//!     }
+//!     fn publish(&mut self) {}
+//!     fn settle(&mut self) {}
+//!     fn sweep(&mut self, _: u32) {}
+//! }
+//! ```
 
 use std::fmt::Debug;
 

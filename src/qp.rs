@@ -8,8 +8,9 @@
 use std::sync::Arc;
 
 use uverbs_core::attr::{
-    AccessFlags, AckTimeout, AhAttr, Gid, GidEntry, GlobalRoute, InitAttr, LinkLayer, Mtu, Path,
-    QpAttr, QpCap, QpState, RnrTimer, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr,
+    AccessFlags, AckTimeout, AhAttr, AtomicCap, Gid, GidEntry, GlobalRoute, InitAttr, LinkLayer,
+    Mtu, Path, QpAttr, QpCap, QpState, RnrTimer, UcRtrAttr, UdInitAttr, UdRtrAttr,
+    UnreliableRtsAttr,
 };
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
@@ -21,7 +22,7 @@ use crate::transport::{Connected, Rc, Transport, Ud};
 use crate::{
     Any, Batch, CompletionQueue, Context, DatagramEndpoint, Destination, Endpoint, LocalPort,
 };
-use crate::{RecvBatch, RecvQueue, Rejected, SendQueue};
+use crate::{RecvBatch, RecvQueue, Refused, Rejected, SendQueue};
 
 /// How a queue pair is brought up: the local half of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,7 +33,8 @@ pub struct Local {
     pub gid_index: Option<u32>,
     /// Index into the port's partition table.
     pub pkey_index: u16,
-    /// What the peer may do with memory exposed to it.
+    /// What the peer may do with memory exposed to it: nothing, unless said otherwise. Atomics are left out on a device that has none
+    /// ([`DeviceAttr::atomic_cap`](crate::DeviceAttr)).
     pub access: AccessFlags,
     /// First PSN, 24 bits; `None` takes a random one.
     pub psn: Option<u32>,
@@ -59,23 +61,26 @@ pub struct Local {
 }
 
 impl Default for Local {
-    /// Port 1, the best GID, all remote rights, 67 ms times seven retries, and a minute-long patience with a slow receiver
-    /// by retrying for ever.
+    /// Port 1, the best GID, no remote rights, and retries that end: 67 ms times seven for an acknowledgement, and for a receive that
+    /// isn't posted six times 163.84 ms, a second in all. Who exposes memory to the peer says so:
+    ///
+    /// ```
+    /// # use uverbs::{AccessFlags, Local};
+    /// let local = Local { access: AccessFlags::REMOTE_WRITE, ..Local::default() };
+    /// ```
     fn default() -> Self {
         Self {
             port: 1,
             gid_index: None,
             pkey_index: 0,
-            access: AccessFlags::REMOTE_READ
-                | AccessFlags::REMOTE_WRITE
-                | AccessFlags::REMOTE_ATOMIC,
+            access: AccessFlags::empty(),
             psn: None,
             mtu: None,
             rd_atomic: 16,
-            min_rnr_timer: RnrTimer::DEFAULT,
+            min_rnr_timer: RnrTimer::PATIENT,
             timeout: AckTimeout::DEFAULT,
             retry_count: 7,
-            rnr_retry: 7,
+            rnr_retry: 6,
             service_level: 0,
             traffic_class: 0,
             hop_limit: 64,
@@ -366,18 +371,29 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
 
     /// Destroys it now. When the kernel has confirmed it, the buffers in flight can be had back from the completion queues.
     ///
+    /// So it is after the device was removed, too ([`AsyncEventKind::DeviceFatal`](crate::AsyncEventKind), [`Error::DeviceGone`]): nothing
+    /// completes any more, and this call and [`CompletionQueue::reclaim`] are how buffers come back. Linux has then taken the
+    /// object from the device, waits here until that is done, and confirms it (kernel `rdma_core.c:uobj_destroy`,
+    /// `rdma_lookup_get_uobject`: of a device that is gone only commands that destroy are let through).
+    ///
     /// # Errors
     ///
-    /// The kernel's refusal. Buffers and rings then stay with the device for good.
+    /// The kernel's refusal, with the queue pair, which goes on. If it is dropped then, and the kernel refuses again, its buffers and
+    /// rings stay with the device for good.
     #[doc(alias = "ibv_destroy_qp")]
-    pub fn destroy(mut self) -> Result<Gone, Error> {
-        self.whole()?;
+    #[expect(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
+    pub fn destroy(mut self) -> Result<Gone, Refused<Self>> {
+        if let Err(error) = self.whole() {
+            return Err(Refused { error, object: self });
+        }
         self.send.forget_unrung();
         self.recv.forget_unrung();
         let core = Arc::clone(self.core());
-        // SAFETY: both posting sides are here, and go with `self`.
-        unsafe { core.destroy() }?;
-        Ok(Gone { core })
+        // SAFETY: both posting sides are here, and if it succeeds they go with `self`.
+        match unsafe { core.destroy() } {
+            Ok(()) => Ok(Gone { core }),
+            Err(error) => Err(Refused { error, object: self }),
+        }
     }
 
     /// A port of this queue pair's open device, with a GID index that commands have room for.
@@ -442,7 +458,7 @@ impl<P: Provider, T: Connected> QueuePair<P, T> {
         self.init(&InitAttr {
             port: local.port,
             pkey_index: local.pkey_index,
-            access: local.access,
+            access: rights(local.access, device.atomic_cap),
         })?;
         let endpoint = Endpoint {
             lid: port.lid,
@@ -588,6 +604,14 @@ fn path(local: &Local, dlid: u16, route: Option<(Gid, u8)>) -> Path {
     }
 }
 
+/// What the peer may do: what was asked for, less what the device doesn't have.
+fn rights(asked: AccessFlags, atomics: AtomicCap) -> AccessFlags {
+    match atomics {
+        AtomicCap::None => asked.difference(AccessFlags::REMOTE_ATOMIC),
+        _ => asked,
+    }
+}
+
 /// The global route to the peer, or why there is none.
 fn route(
     link: LinkLayer,
@@ -621,4 +645,17 @@ fn limit(what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Limit { verb: "modify_qp", what, value: value.into(), limit: limit.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn atomics_are_asked_for_where_there_are_some() {
+        let all = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        assert_eq!(rights(all, AtomicCap::None), AccessFlags::REMOTE_WRITE);
+        assert_eq!(rights(all, AtomicCap::Hca), all);
+        assert_eq!(rights(all, AtomicCap::Global), all);
+    }
 }

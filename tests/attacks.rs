@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, device, pair, pair_with};
-use uverbs::{AccessFlags, CompletionQueue, Context, Frame, InitAttr, Local, QueuePair, Slab};
+use uverbs::{AccessFlags, CompletionQueue, Context, Frame, InitAttr, QueuePair, Slab};
 
 /// Long enough for the device to do what it was told.
 const WHILE: Duration = Duration::from_millis(100);
@@ -159,7 +159,7 @@ fn a_burst_that_posts_for_each_completion_never_overruns() {
 
 #[test]
 fn as_many_sends_as_the_queue_has_never_overrun_a_completion_queue_of_that_size() {
-    let (mut client, server) = pair_with(&Local::default(), |qp| qp.max_send_wr(256));
+    let (mut client, server) = pair_with(&common::local(), |qp| qp.max_send_wr(256));
     let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
     assert!(client.qp.cap().max_send_wr <= client.cq.capacity());
     let mut batch = client.qp.batch();
@@ -214,7 +214,7 @@ fn halves_swapped_as_a_pair_take_their_context_along() {
     std::mem::swap(one.qp.send_queue(), other.qp.send_queue());
     std::mem::swap(one.qp.recv_queue(), other.qp.recv_queue());
     drop(one.qp.reset(&mut [&mut other.cq]).unwrap());
-    let endpoint = one.qp.prepare(&Local::default()).unwrap();
+    let endpoint = one.qp.prepare(&common::local()).unwrap();
     assert_eq!((endpoint.gid, endpoint.qpn), (other.endpoint.gid, other.endpoint.qpn));
 }
 

@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, impatient, is_rxe, not_on_rxe, only_on_softhca, pair, pair_with, soft};
 use uverbs::Errno;
@@ -123,9 +123,9 @@ fn ports_gids_and_partitions_out_of_range() {
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(256).unwrap();
     let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
-    let local = Local { gid_index: Some(40_000), ..Local::default() };
+    let local = Local { gid_index: Some(40_000), ..common::local() };
     assert!(matches!(qp.prepare(&local), Err(Error::Limit { what: "GID index", .. })));
-    let local = Local { port: 3, ..Local::default() };
+    let local = Local { port: 3, ..common::local() };
     assert_eq!(qp.prepare(&local).unwrap_err().errno(), Some(Errno::EINVAL));
     if not_on_rxe("it has one partition, and takes any index for it") {
         return;
@@ -310,7 +310,7 @@ fn posting_in_the_wrong_state() {
     let rejected = qp.post_recv(1, slab.take().unwrap()).unwrap_err();
     assert_eq!(rejected.error, PostError::State);
     drop(rejected);
-    qp.prepare(&Local::default()).unwrap();
+    qp.prepare(&common::local()).unwrap();
     assert_eq!(qp.batch().send_inline(1, b"x"), Err(PostError::State), "sends need RTS");
     qp.post_recv(1, slab.take().unwrap()).unwrap();
 }
@@ -332,7 +332,7 @@ fn transitions_out_of_order_name_both_states() {
     let error = qp.ready_to_receive(&attr).unwrap_err();
     let expected = Error::State { verb: "modify_qp", state: QpState::Reset, needs: QpState::Init };
     assert_eq!(error, expected);
-    let endpoint = qp.prepare(&Local::default()).unwrap();
+    let endpoint = qp.prepare(&common::local()).unwrap();
     let error = qp.ready_to_receive(&RtrAttr { dest_qpn: 1 << 24, ..attr }).unwrap_err();
     assert!(matches!(error, Error::Limit { what: "destination QPN", .. }), "{error:?}");
     if endpoint.gid.is_some() {
@@ -354,10 +354,10 @@ fn transitions_out_of_order_name_both_states() {
 
 #[test]
 fn an_mtu_over_the_ports_is_refused_and_the_smaller_of_two_is_used() {
-    let small = Local { mtu: Mtu::from_bytes(256), ..Local::default() };
+    let small = Local { mtu: Mtu::from_bytes(256), ..common::local() };
     let device = common::device();
     let mut one = Side::new(&device, &small, |qp| qp);
-    let mut other = Side::new(&device, &Local::default(), |qp| qp);
+    let mut other = Side::new(&device, &common::local(), |qp| qp);
     one.qp.connect(&other.endpoint).unwrap();
     other.qp.connect(&one.endpoint).unwrap();
     other.expect(1, 5000);
@@ -373,7 +373,7 @@ fn an_mtu_over_the_ports_is_refused_and_the_smaller_of_two_is_used() {
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(256).unwrap();
         let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
-        let error = qp.prepare(&Local { mtu: Mtu::from_bytes(4096), ..Local::default() });
+        let error = qp.prepare(&Local { mtu: Mtu::from_bytes(4096), ..common::local() });
         let expected =
             Error::Limit { verb: "modify_qp", what: "path MTU", value: 4096, limit: 1024 };
         assert_eq!(error, Err(expected));
@@ -382,7 +382,7 @@ fn an_mtu_over_the_ports_is_refused_and_the_smaller_of_two_is_used() {
 
 #[test]
 fn a_full_queue_says_so_and_has_room_again_after_polling() {
-    let (mut client, server) = pair_with(&Local::default(), |qp| qp.max_send_wr(16));
+    let (mut client, server) = pair_with(&common::local(), |qp| qp.max_send_wr(16));
     let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
     for _ in 0..10 {
         let mut batch = client.qp.batch();
@@ -580,7 +580,7 @@ fn a_wire_that_goes_dead() {
 #[test]
 fn a_wait_ends_when_its_time_is_over() {
     let (mut client, _server) = pair();
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let error = client.cq.wait(Duration::from_millis(30)).unwrap_err();
     assert!(matches!(error, Error::TimedOut { verb: "poll_cq", .. }), "{error:?}");
     assert!(started.elapsed() >= Duration::from_millis(30) && started.elapsed() < LIMIT);
@@ -594,25 +594,33 @@ fn a_device_that_is_removed_ends_in_errors_and_leaves_nothing_hanging() {
     }
     let hca = SoftHca::builder().build().unwrap();
     let device = soft(&hca);
-    let (mut client, server) = common::pair_on(&device, &device, &Local::default(), |qp| qp);
+    let (mut client, server) = common::pair_on(&device, &device, &common::local(), |qp| qp);
     let slab = client.slab(64, 2);
     client.qp.post_recv(1, slab.take().unwrap()).unwrap();
+    let waiter = std::thread::spawn({
+        let mut cq = server.cq;
+        move || {
+            let started = Instant::now();
+            (cq.wait(20 * LIMIT).unwrap_err(), started.elapsed())
+        }
+    });
+    std::thread::sleep(Duration::from_millis(50));
     hca.unplug();
+    let (error, waited) = waiter.join().unwrap();
+    assert_eq!(error, Error::DeviceGone { verb: "poll_cq" });
+    assert!(waited < LIMIT, "{waited:?}");
     let error = client.context.alloc_pd().unwrap_err();
     assert_eq!(error.errno(), Some(Errno::EIO));
     let event = client.context.async_event(LIMIT).unwrap().expect("an event tells of it");
     assert!(format!("{event:?}").contains("DeviceFatal"), "{event:?}");
-    // A wait says so, and doesn't last until its limit.
-    let error = loop {
-        match client.cq.wait(LIMIT) {
-            Ok(flushed) => assert!(flushed.result.is_err()),
-            Err(error) => break error,
-        }
-    };
-    assert_eq!((error.verb(), error.errno()), (Some("poll_cq"), Some(Errno::EIO)), "{error}");
-    let Side { qp, .. } = client;
-    assert_eq!(qp.destroy().unwrap_err().errno(), Some(Errno::EIO));
-    drop(server);
+    // What was in flight comes back: the kernel confirms that the queue pair is gone.
+    let Side { qp, mut cq, .. } = client;
+    let gone = qp.destroy().unwrap();
+    let frames = cq.reclaim(&gone);
+    assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1]);
+    drop(frames);
+    assert_eq!(std::iter::from_fn(|| slab.take()).collect::<Vec<_>>().len(), 2);
+    drop(server.qp);
 }
 
 #[test]
@@ -620,7 +628,7 @@ fn a_grh_with_everything_set_is_accepted() {
     let device = common::device();
     let (one, mut other) = {
         let local =
-            Local { traffic_class: 0xb8, hop_limit: 3, service_level: 2, ..Local::default() };
+            Local { traffic_class: 0xb8, hop_limit: 3, service_level: 2, ..common::local() };
         let side = || Side::new(&device, &local, |qp| qp);
         (side(), side())
     };
@@ -644,4 +652,32 @@ fn a_grh_with_everything_set_is_accepted() {
     };
     other.qp.ready_to_receive(&attr).unwrap();
     assert_eq!(other.qp.query().unwrap().state, QpState::ReadyToReceive);
+}
+
+#[test]
+fn the_default_gives_the_peer_no_rights_and_gives_up_on_it_in_the_end() {
+    let (mut client, server) = pair_with(&Local::default(), |qp| qp);
+    // No receive is posted.
+    let started = Instant::now();
+    let mut batch = client.qp.batch();
+    batch.send_inline(1, b"nobody listens").unwrap();
+    batch.ring();
+    assert_eq!(failed(&mut client), Status::RnrRetryExceeded);
+    assert!(started.elapsed() < LIMIT);
+    drop(server);
+    let (mut client, server) = pair_with(&Local::default(), |qp| qp);
+    let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
+    let mut batch = client.qp.batch();
+    batch.write_inline(2, b"not asked for", memory.remote(0)).unwrap();
+    batch.ring();
+    let status = failed(&mut client);
+    assert!(matches!(status, Status::RemoteAccess | Status::RemoteInvalidRequest), "{status:?}");
+}
+
+#[test]
+fn exposed_memory_promises_order_and_takes_no_flag_that_breaks_it() {
+    let (client, _server) = pair();
+    let access = AccessFlags::REMOTE_WRITE | AccessFlags::RELAXED_ORDERING;
+    let error = client.pd.expose(64, access).unwrap_err();
+    assert!(matches!(error, Error::Invalid { verb: "reg_mr", what: "access", .. }), "{error}");
 }

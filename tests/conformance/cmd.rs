@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! Commands name memory by address, wild addresses included. What is wild is answered with `EFAULT` by Linux and by
-//! softhca alike; what isn't lies in a [`Memory`] that outlives the open file.
+//! Commands name memory by address, wild addresses included. What is wild is answered with `EFAULT`
+//! by Linux and by softhca alike; what isn't lies in a [`Memory`] that outlives the open file.
 #![allow(unsafe_code, reason = "sends raw commands")]
 
 use nix::errno::Errno;
@@ -123,7 +123,8 @@ impl Cmd {
 
 /// Sends bare words.
 pub(crate) fn send_words(door: &dyn UverbsDoor, words: &mut [u64]) -> Result<(), Errno> {
-    // SAFETY: addresses are those of client memory that outlives the file, or wild on purpose (module docs).
+    // SAFETY: addresses are those of client memory that outlives the file, or wild on purpose
+    // (module docs).
     unsafe { door.ioctl(words) }.map_err(known)
 }
 

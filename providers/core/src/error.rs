@@ -107,6 +107,16 @@ pub enum Error {
         /// What was found to be wrong, where something was.
         why: Option<String>,
     },
+    /// The device is gone: pulled out, or its driver was unloaded. Nothing completes any more.
+    DeviceGone {
+        /// The verb.
+        verb: &'static str,
+    },
+    /// The device was opened by another process: this one is a forked child of it. Nothing was asked of the device.
+    OtherProcess {
+        /// The verb.
+        verb: &'static str,
+    },
     /// The operating system refused something that is not an uverbs call (a mapping, a thread, a socket).
     System {
         /// What was tried.
@@ -151,6 +161,7 @@ impl Error {
             Self::PermissionDenied { .. } => Some(Errno::EACCES),
             Self::Memlock { .. } => Some(Errno::ENOMEM),
             Self::EmptyGid { .. } => Some(Errno::ENODATA),
+            Self::DeviceGone { .. } => Some(Errno::EIO),
             _ => None,
         }
     }
@@ -162,6 +173,8 @@ impl Error {
     /// | [`Limit`](Self::Limit), [`Invalid`](Self::Invalid), [`MissingAttribute`](Self::MissingAttribute), [`State`](Self::State), [`OutOfRange`](Self::OutOfRange), [`Endpoint`](Self::Endpoint) | `EINVAL` |
     /// | [`NoSuchDevice`](Self::NoSuchDevice) | `ENODEV` |
     /// | [`EmptyGid`](Self::EmptyGid) | `ENODATA` |
+    /// | [`DeviceGone`](Self::DeviceGone) | `EIO` |
+    /// | [`OtherProcess`](Self::OtherProcess) | `EPERM` |
     /// | [`PermissionDenied`](Self::PermissionDenied) | `EACCES` |
     /// | [`Memlock`](Self::Memlock) | `ENOMEM` |
     /// | [`Unsupported`](Self::Unsupported) | `EOPNOTSUPP` |
@@ -179,6 +192,8 @@ impl Error {
             | Self::OutOfRange(_)
             | Self::Endpoint(_) => Errno::EINVAL,
             Self::NoSuchDevice { .. } => Errno::ENODEV,
+            Self::DeviceGone { .. } => Errno::EIO,
+            Self::OtherProcess { .. } => Errno::EPERM,
             Self::EmptyGid { .. } => Errno::ENODATA,
             Self::PermissionDenied { .. } => Errno::EACCES,
             Self::Memlock { .. } => Errno::ENOMEM,
@@ -204,6 +219,8 @@ impl Error {
             | Self::State { verb, .. }
             | Self::Memlock { verb, .. }
             | Self::Unsupported { verb, .. }
+            | Self::DeviceGone { verb }
+            | Self::OtherProcess { verb }
             | Self::TimedOut { verb, .. } => Some(verb),
             Self::NoSuchDevice { .. } | Self::PermissionDenied { .. } => Some("open_device"),
             Self::EmptyGid { .. } => Some("query_gid"),
@@ -271,6 +288,10 @@ impl fmt::Display for Error {
             Self::TimedOut { verb, waited, why } => {
                 write!(f, "{verb}: nothing in {waited:?}")?;
                 why.as_ref().map_or(Ok(()), |why| write!(f, "; {why}"))
+            }
+            Self::DeviceGone { verb } => write!(f, "{verb}: the device is gone"),
+            Self::OtherProcess { verb } => {
+                write!(f, "{verb}: another process opened the device, of which this is a fork")
             }
             Self::System { what, errno } => write!(f, "{what}: {errno:?} ({errno})"),
             Self::EmptyGid { port, index, used } => {

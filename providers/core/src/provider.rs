@@ -5,7 +5,8 @@
 //!
 //! # Safety
 //!
-//! The file declares unsafe methods and calls none. See each method's own section.
+//! The file declares unsafe traits and methods and calls none. Safe posts and polls lean on what an implementation answers, so each
+//! trait says what that is; see its own section, and each method's.
 #![allow(unsafe_code, reason = "posting names memory by address, so it is the caller's promise")]
 
 use std::fmt::Debug;
@@ -24,7 +25,12 @@ use crate::queues::completion::{Completed, Failure, Source};
 use crate::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
 
 /// A family of devices with one hardware interface.
-pub trait Provider: Sized + Debug + 'static {
+///
+/// # Safety
+///
+/// The parts of one implementation work together: what its [`ContextOps`] makes keeps the contracts of [`CqOps`], [`SendOps`] and
+/// [`RecvOps`] with each other. [`open`](Self::open) hands on the core that it was given.
+pub unsafe trait Provider: Sized + Debug + 'static {
     /// An open device.
     type Context: ContextOps<Self>;
     /// The polling side of a completion queue.
@@ -47,6 +53,16 @@ pub trait Provider: Sized + Debug + 'static {
     fn open(core: Arc<ContextCore>) -> Result<Self::Context, Error>;
 }
 
+/// Bytes of a completion queue's entries, where the program may choose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CqeSize {
+    /// A cache line of most processors.
+    #[default]
+    Bytes64,
+    /// For processors with lines of 128 bytes: the described bytes are the second half.
+    Bytes128,
+}
+
 /// What a completion queue is made from.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -55,13 +71,15 @@ pub struct CqInit {
     pub entries: u32,
     /// Completion vector: which of the device's interrupts events come by.
     pub comp_vector: u32,
+    /// Bytes of an entry. soft-RoCE's are its kernel's, whatever is asked for.
+    pub cqe_size: CqeSize,
 }
 
 impl CqInit {
-    /// At least `entries` completions, vector 0.
+    /// At least `entries` completions, vector 0, entries of 64 bytes.
     #[must_use]
     pub fn new(entries: u32) -> Self {
-        Self { entries, comp_vector: 0 }
+        Self { entries, comp_vector: 0, cqe_size: CqeSize::default() }
     }
 }
 
@@ -134,7 +152,15 @@ pub struct NewQp<P: Provider> {
 }
 
 /// Making things on an open device.
-pub trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
+///
+/// # Safety
+///
+/// - [`core`](Self::core) is always the same, the one that the context was opened with, and everything made here is of it.
+/// - A core and the side made with it name one kernel object: the [`Cq`](Provider::Cq) polls the ring that the kernel writes for
+///   its [`CqCore`], and [`Sq`](Provider::Sq) and [`Rq`](Provider::Rq) post to the rings, and into the slot tables
+///   ([`QpCore::shared`]), of their [`QpCore`].
+/// - Each side is handed out once, and what it reaches by pointer lives as long as it does.
+pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// The kernel's side of it.
     fn core(&self) -> &Arc<ContextCore>;
 
@@ -186,7 +212,11 @@ pub trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
 }
 
 /// An address handle: where datagrams go. A cheap handle.
-pub trait AhOps: Debug + Clone + Send + Sync + 'static {
+///
+/// # Safety
+///
+/// [`core`](Self::core) is of the protection domain that the handle was made in: a post leans on that.
+pub unsafe trait AhOps: Debug + Clone + Send + Sync + 'static {
     /// The kernel's side of it.
     fn core(&self) -> &AhCore;
 }
@@ -195,7 +225,15 @@ pub trait AhOps: Debug + Clone + Send + Sync + 'static {
 ///
 /// Work requests are written behind the published producer index, at a cursor that the caller holds. Nothing is visible
 /// to the device until [`ring`](Self::ring); a cursor that is dropped takes its work requests with it.
-pub trait SendOps: Debug + Send {
+///
+/// # Safety
+///
+/// - [`post`](Self::post) gives a slot that is free: no work request that the device may still carry out, and no buffer, is in it; and
+///   it names the memory in `data`, and no other, to the device.
+/// - [`own`](Self::own) keeps the buffer in that slot, and nothing takes it out but the work request's completion,
+///   [`begin`](Self::begin) if it was never rung, [`reset`](Self::reset), or the end of the queue pair.
+/// - The device hears of nothing that was not rung.
+pub unsafe trait SendOps: Debug + Send {
     /// Tentative producer position.
     type Cursor: Copy + Debug;
     /// Where datagrams go.
@@ -208,7 +246,7 @@ pub trait SendOps: Debug + Send {
     ///
     /// # Safety
     ///
-    /// The cursor comes from the last [`begin`](Self::begin) of this queue. If it is rung: the memory that `data` names
+    /// The queue pair is not destroyed, and the cursor comes from the last [`begin`](Self::begin) of this queue. If it is rung: the memory that `data` names
     /// by key stays registered, and for READ and atomics is not read or written by the program, until the completion
     /// is polled, the queue pair is destroyed with the kernel's confirmation, or the region is deregistered.
     ///
@@ -253,7 +291,7 @@ pub trait SendOps: Debug + Send {
     ///
     /// # Safety
     ///
-    /// The cursor comes from the last [`begin`](Self::begin), moved by [`post`](Self::post).
+    /// The queue pair is not destroyed, and the cursor comes from the last [`begin`](Self::begin), moved by [`post`](Self::post).
     unsafe fn ring(&mut self, at: Self::Cursor);
 
     /// Why the kernel did not hear of what was rung last. `None` where a doorbell is a store.
@@ -271,7 +309,11 @@ pub trait SendOps: Debug + Send {
 }
 
 /// Posting receives. The same discipline as [`SendOps`].
-pub trait RecvOps: Debug + Send {
+///
+/// # Safety
+///
+/// As for [`SendOps`].
+pub unsafe trait RecvOps: Debug + Send {
     /// Tentative producer position.
     type Cursor: Copy + Debug;
 
@@ -382,7 +424,15 @@ pub struct Decoded {
 }
 
 /// Polling.
-pub trait CqOps: Debug + Send {
+///
+/// # Safety
+///
+/// - [`next`](Self::next) gives a buffer only if the device is done with the work request that it was posted with, each at most once:
+///   of a slot that the completion names, or that is behind it in a queue which completes in order.
+/// - A slot is retired after what was in it was taken, never before its work request is over.
+/// - The entry of a view goes back to the device no sooner than the view's lifetime ends.
+/// - A queue pair's slots are touched only between the messages that attach and detach it ([`CqCore::messages`]).
+pub unsafe trait CqOps: Debug + Send {
     /// A queue entry that lives until the next call.
     type View<'a>: View
     where

@@ -97,7 +97,8 @@ impl Ah {
     }
 }
 
-impl AhOps for Ah {
+// SAFETY: `core` was made with the domain that the handle is of.
+unsafe impl AhOps for Ah {
     fn core(&self) -> &AhCore {
         &self.core
     }

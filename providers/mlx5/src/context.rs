@@ -1,4 +1,9 @@
 //! An open device: the handshake with the kernel driver, and what it said.
+//!
+//! # Safety
+//!
+//! A domain is wrapped as the kernel answers it. What a provider promises is said in `uverbs_core::provider`.
+#![allow(unsafe_code, reason = "wraps kernel objects by number, and keeps a provider's promises")]
 
 use std::sync::Arc;
 
@@ -11,13 +16,14 @@ use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::{ContextOps, CqInit, NewQp, QpInit};
 use uverbs_core::queues::user_index::UserIndexes;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::mlx5::{
     MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
     mlx5_ib_alloc_pd_resp, mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,
 };
 use zerocopy::IntoBytes;
 
-use crate::create::{CqeSize, create_cq, create_qp};
+use crate::create::{create_cq, create_qp};
 use crate::size::Limits;
 use crate::uar::Uars;
 use crate::{Ah, Cq, Mlx5};
@@ -51,6 +57,11 @@ impl Context {
     /// `GET_CONTEXT`, the device's limits, and the page that completion queues are armed through: the same commands in
     /// the same order as rdma-core `mlx5.c:mlx5_alloc_context`, less the optional ones.
     pub(crate) fn open(core: Arc<ContextCore>) -> Result<Self, Error> {
+        let driver = core.uverbs().driver_id();
+        if driver != RDMA_DRIVER_MLX5 {
+            let what = format!("a device of another driver than mlx5_ib (RDMA driver id {driver})");
+            return Err(Error::Unsupported { verb: VERB, what });
+        }
         let request = mlx5_ib_alloc_ucontext_req_v2 {
             total_num_bfregs: TOTAL_BFREGS,
             num_low_latency_bfregs: LOW_LATENCY_BFREGS,
@@ -83,22 +94,10 @@ impl Context {
             core,
         })
     }
-
-    /// Creates a completion queue with entries of the given size. [`ContextOps::create_cq`] takes 64 bytes.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn create_cq_sized(
-        &self,
-        init: &CqInit,
-        size: CqeSize,
-    ) -> Result<(Arc<CqCore>, Cq), Error> {
-        create_cq(self, init, size)
-    }
 }
 
-impl ContextOps<Mlx5> for Context {
+// SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the memory that the core keeps.
+unsafe impl ContextOps<Mlx5> for Context {
     fn core(&self) -> &Arc<ContextCore> {
         &self.core
     }
@@ -119,11 +118,12 @@ impl ContextOps<Mlx5> for Context {
         // The PD number is for raw commands only; the kernel insists on room for it.
         let mut answer = mlx5_ib_alloc_pd_resp::default();
         let handle = self.core.uverbs().alloc_pd(answer.as_mut_bytes())?;
-        Ok(PdCore::new(Arc::clone(&self.core), handle))
+        // SAFETY: the kernel just made it, and nobody else has its number.
+        Ok(unsafe { PdCore::new(Arc::clone(&self.core), handle) })
     }
 
     fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
-        create_cq(self, init, CqeSize::default())
+        create_cq(self, init)
     }
 
     fn create_qp(&self, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {

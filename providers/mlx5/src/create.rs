@@ -17,7 +17,7 @@ use uverbs_core::memory::mapping::Mapping;
 use uverbs_core::objects::context::unique_id;
 use uverbs_core::objects::cq::{CqCore, CqRoom};
 use uverbs_core::objects::qp::{QpCore, QpParts};
-use uverbs_core::provider::{CqInit, NewQp, QpInit};
+use uverbs_core::provider::{CqInit, CqeSize, NewQp, QpInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_kernel_abi::mlx5::{
@@ -37,22 +37,11 @@ use crate::uar::UarPage;
 use crate::wqe::Room;
 use crate::{Context, Cq, Mlx5, Rq, Sq};
 
-/// Bytes of a completion queue's entries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum CqeSize {
-    /// A cache line of most processors.
-    #[default]
-    Bytes64,
-    /// For processors with lines of 128 bytes: the described bytes are the second half.
-    Bytes128,
-}
-
-impl CqeSize {
-    fn shift(self) -> u32 {
-        match self {
-            Self::Bytes64 => 6,
-            Self::Bytes128 => 7,
-        }
+/// Log2 of an entry's bytes.
+fn shift_of(size: CqeSize) -> u32 {
+    match size {
+        CqeSize::Bytes64 => 6,
+        CqeSize::Bytes128 => 7,
     }
 }
 
@@ -73,14 +62,10 @@ fn arm_page(page: &UarPage) -> Result<u16, Error> {
 }
 
 /// rdma-core `verbs.c:create_cq`.
-pub(crate) fn create_cq(
-    context: &Context,
-    init: &CqInit,
-    size: CqeSize,
-) -> Result<(Arc<CqCore>, Cq), Error> {
+pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
     let entries = cq_entries(init.entries, &context.limits)?;
     check_vector(init.comp_vector, &context.limits)?;
-    let shift = size.shift();
+    let shift = shift_of(init.cqe_size);
     let page = Arc::clone(context.uars.non_cached());
     let uar_page_index = arm_page(&page)?;
     let memory = CqMemory {
@@ -113,14 +98,11 @@ pub(crate) fn create_cq(
     // SAFETY: ring and record are kept by the core object made next; both are reached by raw pointers only.
     let created = unsafe { uverbs.create_cq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
         .map_err(|error| uverbs.tell_memlock(error, memory.ring.len() as u64))?;
-    let core = CqCore::new(
-        Arc::clone(&context.core),
-        created.handle,
-        answer.cqn,
-        CqRoom::new(init.entries, entries),
-        attr.user_handle,
-        Box::new(memory),
-    );
+    let room = CqRoom::new(init.entries, entries);
+    let (of, memory) = (Arc::clone(&context.core), Box::new(memory));
+    // SAFETY: the kernel just made it with this memory, and nobody else has its number.
+    let core =
+        unsafe { CqCore::new(of, created.handle, answer.cqn, room, attr.user_handle, memory) };
     let parts = CqParts { start, entries, shift, record, core: Arc::clone(&core) };
     // SAFETY: a mapping is aligned to a page, ring and record are kept by `core`, and this poller is the first.
     let cq = unsafe { Cq::new(parts) };

@@ -47,7 +47,6 @@ pub use ah::Ah;
 pub use context::Context;
 pub use cq::Cq;
 pub use cqe::Cqe;
-pub use create::CqeSize;
 pub use raw::{CqRaw, RqRaw, SqRaw};
 pub use rq::{RecvCursor, Rq};
 pub use sq::{SendCursor, Sq};
@@ -56,7 +55,9 @@ pub use sq::{SendCursor, Sq};
 #[derive(Clone, Copy, Debug)]
 pub struct Mlx5;
 
-impl Provider for Mlx5 {
+#[allow(unsafe_code, reason = "promises that the parts of this crate belong together")]
+// SAFETY: `create` makes both sides of an object from one answer of the kernel; the files of the queues argue their own contracts.
+unsafe impl Provider for Mlx5 {
     type Context = Context;
     type Cq = Cq;
     type Sq = Sq;

@@ -1,4 +1,9 @@
 //! An open device, and its limits.
+//!
+//! # Safety
+//!
+//! A domain is wrapped as the kernel answers it. What a provider promises is said in `uverbs_core::provider`.
+#![allow(unsafe_code, reason = "wraps kernel objects by number, and keeps a provider's promises")]
 
 use std::sync::Arc;
 
@@ -55,7 +60,8 @@ impl Context {
     }
 }
 
-impl ContextOps<Rxe> for Context {
+// SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the memory that the core keeps.
+unsafe impl ContextOps<Rxe> for Context {
     fn core(&self) -> &Arc<ContextCore> {
         &self.core
     }
@@ -74,7 +80,8 @@ impl ContextOps<Rxe> for Context {
 
     fn alloc_pd(&self) -> Result<Arc<PdCore>, Error> {
         let handle = self.core.uverbs().alloc_pd(&mut [])?;
-        Ok(PdCore::new(Arc::clone(&self.core), handle))
+        // SAFETY: the kernel just made it, and nobody else has its number.
+        Ok(unsafe { PdCore::new(Arc::clone(&self.core), handle) })
     }
 
     fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {

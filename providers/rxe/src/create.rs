@@ -8,13 +8,12 @@
 
 use std::sync::Arc;
 
-use memmap2::{Advice, MmapRaw};
-use uverbs_core::Errno;
 use uverbs_core::attr::{QpCap, QpType};
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::qp::CreateQp;
 use uverbs_core::error::Error;
+use uverbs_core::memory::pages::Pages;
 use uverbs_core::objects::context::unique_id;
 use uverbs_core::objects::cq::{CqCore, CqRoom};
 use uverbs_core::objects::qp::{QpCore, QpParts};
@@ -49,7 +48,7 @@ fn limit(verb: &'static str, what: &'static str, value: u32, limit: u32) -> Resu
 
 /// A ring that the kernel made, mapped.
 struct Mapped {
-    memory: MmapRaw,
+    memory: Pages,
     ring: Ring,
 }
 
@@ -63,10 +62,6 @@ fn map(uverbs: &Uverbs, verb: &'static str, info: mminfo, element: usize) -> Res
         .door()
         .mmap(len, info.offset)
         .map_err(|errno| Error::System { what: "mmap", errno })?;
-    // A forked child would produce into the parent's ring: shared pages stay shared.
-    memory
-        .advise(Advice::DontFork)
-        .map_err(|error| Error::System { what: "madvise", errno: Errno::of(&error) })?;
     // SAFETY: the mapping has `len` bytes, says the door, and starts at a page; whoever has the ring keeps it.
     let ring = unsafe { Ring::new(memory.as_mut_ptr(), len, element) };
     let ring = ring.map_err(|why| Error::Unsupported {
@@ -99,17 +94,14 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     let created = unsafe { uverbs.create_cq(&attr, &[], answer.as_mut_bytes()) }?;
     let Mapped { memory, ring } = map(uverbs, CREATE_CQ, answer.mi, size_of::<ib_uverbs_wc>())
         .inspect_err(|_| {
-            let _ = uverbs.destroy_cq(created.handle);
+            // SAFETY: it was just made, and nobody knows of it.
+            let _ = unsafe { uverbs.destroy_cq(created.handle) };
         })?;
     // The driver has a number for it, and tells it to nobody: the handle does instead.
-    let core = CqCore::new(
-        Arc::clone(&context.core),
-        created.handle,
-        created.handle,
-        CqRoom::new(init.entries, ring.mask()),
-        attr.user_handle,
-        Box::new(memory),
-    );
+    let (number, room) = (created.handle, CqRoom::new(init.entries, ring.mask()));
+    let (of, memory) = (Arc::clone(&context.core), Box::new(memory));
+    // SAFETY: the kernel just made it with this memory, and nobody else has its number.
+    let core = unsafe { CqCore::new(of, created.handle, number, room, attr.user_handle, memory) };
     // SAFETY: `core` keeps the mapping, and this poller is the first.
     let cq = unsafe { Cq::new(ring, Arc::clone(&core)) };
     Ok((core, cq))
@@ -118,8 +110,8 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
 /// What the kernel may write of a queue pair.
 #[derive(Debug)]
 struct QpMemory {
-    _send: MmapRaw,
-    _recv: MmapRaw,
+    _send: Pages,
+    _recv: Pages,
 }
 
 fn check(cap: &QpCap, limits: &Limits) -> Result<(), Error> {
@@ -169,7 +161,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         Ok((send, recv))
     };
     let (send, recv) = rings().inspect_err(|_: &Error| {
-        let _ = uverbs.destroy_qp(created.handle);
+        // SAFETY: it was just made, and nobody knows of it.
+        let _ = unsafe { uverbs.destroy_qp(created.handle) };
     })?;
     let cap = QpCap {
         max_send_wr: granted.max_send_wr.min(send.ring.mask()),

@@ -145,7 +145,8 @@ impl Rq {
     }
 }
 
-impl RecvOps for Rq {
+// SAFETY: as for the send queue.
+unsafe impl RecvOps for Rq {
     type Cursor = RecvCursor;
 
     #[inline]

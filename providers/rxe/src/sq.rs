@@ -226,7 +226,9 @@ impl Sq {
     }
 }
 
-impl SendOps for Sq {
+// SAFETY: a post passes the check for room, so its slot is free; buffers stay in the table until the polling side, `disown` or a reset
+// takes them; the kernel learns of work requests from the producer index alone, which `ring` stores.
+unsafe impl SendOps for Sq {
     type Cursor = SendCursor;
     type Ah = Ah;
 

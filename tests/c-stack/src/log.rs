@@ -15,10 +15,10 @@ use std::io::Write as _;
 use std::os::fd::RawFd;
 use std::sync::{Arc, OnceLock};
 
-use memmap2::MmapRaw;
 use nix::errno::Errno;
 use uverbs_core::doors::UverbsDoor;
 use uverbs_core::doors::{Recorded, RecordedAttr, Recorder};
+use uverbs_core::memory::pages::Pages;
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_DEVICE,
 };
@@ -86,7 +86,7 @@ impl Logged {
     /// # Errors
     ///
     /// The errno.
-    pub(crate) fn mmap(&self, len: usize, offset: u64, writes: bool) -> Result<MmapRaw, Errno> {
+    pub(crate) fn mmap(&self, len: usize, offset: u64, writes: bool) -> Result<Pages, Errno> {
         let result = if writes {
             self.door.mmap(len, offset)
         } else {

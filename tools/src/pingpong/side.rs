@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde::Serialize;
 use uverbs::{
     AccessFlags, Completed, CompletionQueue, Context, Device, Endpoint, ExposedMemory, Frame,
-    Local, PortState, PostError, ProtectionDomain, QueuePair, Remote, SendOp, Slab,
+    Local, PortState, PostError, ProtectionDomain, QueuePair, Remote, RnrTimer, SendOp, Slab,
 };
 
 use super::args::Config;
@@ -113,7 +113,13 @@ impl Prepared {
             if config.opcode.needs_memory() { Some(pd.expose(size, rights)?) } else { None };
         let attr = context.query_device()?;
         let rd_atomic = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom).clamp(1, 16) as u8;
-        let local = Local { rd_atomic, ..Local::default() };
+        let local = Local {
+            rd_atomic,
+            access: rights,
+            rnr_retry: 7,
+            min_rnr_timer: RnrTimer::DEFAULT,
+            ..Local::default()
+        };
         let (endpoint, gid_type) = prepare(&context, &mut qp, config, local)?;
         let about = About {
             driver: crate::select::driver(device),

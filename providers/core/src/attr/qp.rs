@@ -250,6 +250,8 @@ const RNR_MICROSECONDS: [u32; 32] = [
 impl RnrTimer {
     /// 0.64 ms, the middle of the road.
     pub const DEFAULT: Self = Self(12);
+    /// 163.84 ms: six retries are a second.
+    pub const PATIENT: Self = Self(28);
 
     /// The timer with this code; `None` over 31.
     #[must_use]

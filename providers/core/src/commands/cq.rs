@@ -107,8 +107,12 @@ impl Uverbs {
     /// # Errors
     ///
     /// [`Error::Kernel`]: `EBUSY` while a queue pair still uses it.
+    ///
+    /// # Safety
+    ///
+    /// `cq` is the caller's to end: no other owner of it goes on using the number, which the kernel gives to the next object.
     #[doc(alias = "ibv_destroy_cq")]
-    pub fn destroy_cq(&self, cq: u32) -> Result<CqDestroyed, Error> {
+    pub unsafe fn destroy_cq(&self, cq: u32) -> Result<CqDestroyed, Error> {
         let mut events = ib_uverbs_destroy_cq_resp::new_zeroed();
         let command = self
             .command(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY)

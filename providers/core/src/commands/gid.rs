@@ -15,6 +15,7 @@ use uverbs_kernel_abi::objects::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::Errno;
 use crate::attr::GidEntry;
 use crate::commands::Uverbs;
 use crate::error::Error;
@@ -23,6 +24,14 @@ use crate::error::Error;
 const MAX_ENTRIES: usize = u16::MAX as usize / size_of::<ib_uverbs_gid_entry>();
 
 impl Uverbs {
+    /// Whether the device is gone: the kernel then answers every question about it with `EIO` (`ib_uverbs_get_ucontext_file`). It is
+    /// asked for a GID, which it answers from a table of its own and not from the device; any other answer is one of a device that
+    /// is there.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.query_gid_entry(1, 0).is_err_and(|error| error.errno() == Some(Errno::EIO))
+    }
+
     /// Entry `index` of `port`'s GID table.
     ///
     /// # Errors

@@ -28,6 +28,7 @@ use zerocopy::transmute;
 use crate::Errno;
 use crate::doors::UverbsDoor;
 use crate::error::Error;
+use crate::memory::process::Process;
 
 /// Attributes that one command can hold. `QP_CREATE` with all its attributes and a provider's takes 17.
 pub const MAX_ATTRS: usize = 24;
@@ -76,6 +77,8 @@ pub struct Command<'a> {
     /// Bit per attribute: the kernel answers with a handle there.
     new_handles: u32,
     fault: Option<Fault>,
+    /// Who may send it: the process that opened the device.
+    process: Process,
     buffers: PhantomData<&'a mut [u8]>,
 }
 
@@ -89,6 +92,7 @@ impl<'a> Command<'a> {
             new_fds: 0,
             new_handles: 0,
             fault: None,
+            process: Process::current(),
             buffers: PhantomData,
         };
         command.set_header(ib_uverbs_ioctl_hdr {
@@ -99,6 +103,13 @@ impl<'a> Command<'a> {
             ..Default::default()
         });
         command
+    }
+
+    /// Of a device that `process` opened.
+    #[inline]
+    pub(crate) fn of(mut self, process: Process) -> Self {
+        self.process = process;
+        self
     }
 
     #[inline]
@@ -254,7 +265,8 @@ impl<'a> Command<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] with the errno; [`Error::Limit`] for over 65,535 bytes in a buffer or [`MAX_ATTRS`]
+    /// [`Error::OtherProcess`], unsent, in a forked child of the process that opened the device; [`Error::Kernel`] with the errno;
+    /// [`Error::Limit`] for over 65,535 bytes in a buffer or [`MAX_ATTRS`]
     /// attributes, unsent.
     ///
     /// # Safety
@@ -268,6 +280,9 @@ impl<'a> Command<'a> {
         door: &dyn UverbsDoor,
         verb: &'static str,
     ) -> Result<Answer, Error> {
+        if !self.process.is_current() {
+            return Err(Error::OtherProcess { verb });
+        }
         match self.fault {
             None => {}
             Some(Fault::TooManyAttrs) => {
@@ -397,7 +412,6 @@ mod tests {
     use std::os::fd::{AsFd, IntoRawFd};
     use std::sync::Mutex;
 
-    use memmap2::MmapRaw;
     use proptest::prelude::*;
 
     use super::*;
@@ -424,7 +438,7 @@ mod tests {
             Ok(())
         }
 
-        fn mmap(&self, _: usize, _: u64) -> Result<MmapRaw, Errno> {
+        fn mmap(&self, _: usize, _: u64) -> Result<crate::memory::pages::Pages, Errno> {
             Err(Errno::ENODEV)
         }
     }

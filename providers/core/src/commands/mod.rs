@@ -4,7 +4,8 @@
 //! inside `DEVICE.INVOKE_WRITE`. Attributes go out in libibverbs' order (rdma-core `libibverbs/cmd_*.c`), so that
 //! the two byte streams can be compared.
 //!
-//! Verbs whose payload names memory that the device or the kernel goes on using are `unsafe`; the rest are safe.
+//! Verbs whose payload names memory that the device or the kernel goes on using are `unsafe`, and so are those that end or change an
+//! object by its number: numbers are given out anew. Verbs that only make or ask are safe.
 //!
 //! # Safety
 //!
@@ -36,6 +37,7 @@ use uverbs_kernel_abi::objects::{
 use crate::commands::ioctl::Command;
 use crate::doors::UverbsDoor;
 use crate::error::Error;
+use crate::memory::process::Process;
 
 /// The commands of one open device. Cloning shares the door.
 #[derive(Clone, Debug)]
@@ -44,13 +46,16 @@ pub struct Uverbs {
     driver_id: u32,
     /// `IB_UVERBS_CORE_SUPPORT_*`, from the handshake on.
     core_support: Arc<AtomicU64>,
+    /// Who opened it. A forked child shares the file, and must not end its parent's objects.
+    process: Process,
 }
 
 impl Uverbs {
-    /// Commands through `door`, to a device of driver `driver_id` (`RDMA_DRIVER_*`).
+    /// Commands through `door`, to a device of driver `driver_id` (`RDMA_DRIVER_*`), for this process: a forked child's are refused
+    /// with [`Error::OtherProcess`].
     #[must_use]
     pub fn new(door: Arc<dyn UverbsDoor>, driver_id: u32) -> Self {
-        Self { door, driver_id, core_support: Arc::default() }
+        Self { door, driver_id, core_support: Arc::default(), process: Process::current() }
     }
 
     /// The door.
@@ -77,7 +82,7 @@ impl Uverbs {
 
     /// A raw command to `method` of `object`: a provider's own, or one that has no verb here yet.
     pub fn command<'a>(&self, object: u16, method: u16) -> Command<'a> {
-        Command::new(object, method, self.driver_id)
+        Command::new(object, method, self.driver_id).of(self.process)
     }
 
     /// Sends a command of the write layout through `DEVICE.INVOKE_WRITE`. Empty slices send no attribute.

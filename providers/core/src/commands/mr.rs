@@ -74,8 +74,12 @@ impl Uverbs {
     /// # Errors
     ///
     /// [`Error::Kernel`]: `EBUSY` while a memory window is bound to it.
+    ///
+    /// # Safety
+    ///
+    /// `mr` is the caller's to end: no other owner of it goes on using the number, which the kernel gives to the next object.
     #[doc(alias = "ibv_dereg_mr")]
-    pub fn dereg_mr(&self, mr: u32) -> Result<(), Error> {
+    pub unsafe fn dereg_mr(&self, mr: u32) -> Result<(), Error> {
         let command = self
             .command(UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY)
             .handle_in(UVERBS_ATTR_DESTROY_MR_HANDLE, mr);

@@ -38,8 +38,12 @@ impl Uverbs {
     /// # Errors
     ///
     /// [`Error::Kernel`]: `EBUSY` while something still uses it.
+    ///
+    /// # Safety
+    ///
+    /// `pd` is the caller's to end: no other owner of it goes on using the number, which the kernel gives to the next object.
     #[doc(alias = "ibv_dealloc_pd")]
-    pub fn dealloc_pd(&self, pd: u32) -> Result<(), Error> {
+    pub unsafe fn dealloc_pd(&self, pd: u32) -> Result<(), Error> {
         let command = self
             .command(UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY)
             .handle_in(UVERBS_ATTR_DESTROY_PD_HANDLE, pd);

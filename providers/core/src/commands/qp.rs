@@ -122,7 +122,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// After a transition to RESET the device starts over at index 0: the caller puts the rings right before it posts.
+    /// `attr.qp_handle` is the caller's to change: the number of a queue pair that is gone may be another's. After a transition to
+    /// RESET the device starts over at index 0: the caller puts the rings right before it posts.
     #[doc(alias = "ibv_modify_qp")]
     pub unsafe fn modify_qp(&self, attr: &ib_uverbs_modify_qp) -> Result<(), Error> {
         let request = attr.as_bytes();
@@ -153,8 +154,13 @@ impl Uverbs {
     /// # Errors
     ///
     /// [`Error::Kernel`]: `EBUSY` while it is attached to a multicast group.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is the caller's to end: no other owner of it goes on using the number, which the kernel gives to the next object.
+    /// Nothing is posted or rung afterwards.
     #[doc(alias = "ibv_destroy_qp")]
-    pub fn destroy_qp(&self, qp: u32) -> Result<u32, Error> {
+    pub unsafe fn destroy_qp(&self, qp: u32) -> Result<u32, Error> {
         let mut events = ib_uverbs_destroy_qp_resp::new_zeroed();
         let command = self
             .command(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY)

@@ -8,11 +8,10 @@
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memmap2::MmapRaw;
-
 use crate::Errno;
 use crate::commands::ioctl;
 use crate::doors::UverbsDoor;
+use crate::memory::pages::Pages;
 
 /// What a fault waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,12 +97,12 @@ unsafe impl UverbsDoor for Faulty {
         unsafe { self.door.ioctl(command) }
     }
 
-    fn mmap(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
+    fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
         self.check(|trigger| trigger == Trigger::Mmap)?;
         self.door.mmap(len, offset)
     }
 
-    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
+    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
         self.check(|trigger| trigger == Trigger::Mmap)?;
         self.door.mmap_read_only(len, offset)
     }

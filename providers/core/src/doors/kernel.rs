@@ -11,11 +11,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use memmap2::{MmapOptions, MmapRaw};
 use uverbs_kernel_abi::ioctl::{RDMA_VERBS_IOCTL, ib_uverbs_ioctl_hdr};
 
 use crate::Errno;
 use crate::doors::UverbsDoor;
+use crate::memory::pages::Pages;
 
 /// An open uverbs file of the kernel.
 #[derive(Debug)]
@@ -83,15 +83,13 @@ unsafe impl UverbsDoor for KernelDoor {
         if result == -1 { Err(Errno::last()) } else { Ok(()) }
     }
 
-    fn mmap(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
-        let mapped = MmapOptions::new().len(len).offset(offset).map_raw(&self.file);
-        mapped.map_err(|error| Errno::of(&error))
+    fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
+        Pages::shared(self.file.as_fd(), len, offset)
     }
 
     /// mlx5_ib gives its clock pages to no writer (`EPERM`).
-    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
-        let mapped = MmapOptions::new().len(len).offset(offset).map_raw_read_only(&self.file);
-        mapped.map_err(|error| Errno::of(&error))
+    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
+        Pages::shared_read_only(self.file.as_fd(), len, offset)
     }
 
     fn raw_fd(&self) -> Option<RawFd> {
@@ -143,7 +141,7 @@ mod tests {
     #[test]
     fn a_page_to_read_is_no_page_to_write() {
         let door = KernelDoor::open(Path::new("/dev/zero"), None).unwrap();
-        let rights = |mapped: &MmapRaw| {
+        let rights = |mapped: &Pages| {
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
             let start = format!("{:x}-", mapped.as_ptr().addr());
             let line = maps.lines().find(|line| line.starts_with(&start)).unwrap();

@@ -23,9 +23,8 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use memmap2::MmapRaw;
-
 use crate::Errno;
+use crate::memory::pages::Pages;
 
 /// One open uverbs file, or what stands in its place.
 ///
@@ -35,7 +34,7 @@ use crate::Errno;
 ///
 /// Memory safety leans on what an implementation answers, as it does on the kernel: a destruction that it calls done is done, and
 /// the device touches the object's memory no more; a file descriptor that it hands out is new, and the caller's; a mapping is as long as was asked
-/// for, readable and writable, and stays until the `MmapRaw` is dropped. A wrapper passes these on, or makes up errors.
+/// for, readable and writable, and stays until the [`Pages`] is dropped. A wrapper passes these on, or makes up errors.
 pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
     /// Sends one `RDMA_VERBS_IOCTL`.
     ///
@@ -59,14 +58,14 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// The errno of the call.
-    fn mmap(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno>;
+    fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno>;
 
     /// The same for reading only, which may give a mapping that is writable too: clock pages.
     ///
     /// # Errors
     ///
     /// The errno of the call.
-    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
+    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
         self.mmap(len, offset)
     }
 

@@ -14,7 +14,6 @@ use std::os::fd::RawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memmap2::MmapRaw;
 use uverbs_kernel_abi::ioctl::{
     UVERBS_ATTR_F_VALID_OUTPUT, UVERBS_ATTR_INLINE_MAX, ib_uverbs_attr,
 };
@@ -23,6 +22,7 @@ use uverbs_kernel_abi::objects::UVERBS_ATTR_UHW_OUT;
 use crate::Errno;
 use crate::commands::ioctl;
 use crate::doors::UverbsDoor;
+use crate::memory::pages::Pages;
 
 /// Objects of drivers have numbers from here on (`UVERBS_ID_NS_SHIFT`, `rdma/ib_user_ioctl_cmds.h`).
 const DRIVER_OBJECTS: u16 = 1 << 12;
@@ -168,11 +168,11 @@ unsafe impl UverbsDoor for Recorder {
         result
     }
 
-    fn mmap(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
+    fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
         self.door.mmap(len, offset)
     }
 
-    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
+    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
         self.door.mmap_read_only(len, offset)
     }
 

@@ -47,6 +47,7 @@ impl Dbrecs {
     ///
     /// [`Error::System`]: `ENOMEM`.
     pub fn alloc(&self) -> Result<Dbrec, Error> {
+        self.pool.check_process()?;
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(record) = pages.iter().find_map(RecordPage::take) {
             return Ok(record);

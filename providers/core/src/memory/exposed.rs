@@ -221,7 +221,9 @@ mod tests {
 
     fn exposed(len: usize) -> ExposedMemory {
         let (_, pd) = testing::domain();
-        ExposedMemory::new(Mapping::new(len).unwrap(), MrCore::new(pd, 1, 0x100, 0x101), len)
+        // SAFETY: behind the test's door there is no region.
+        let region = unsafe { MrCore::new(pd, 1, 0x100, 0x101) };
+        ExposedMemory::new(Mapping::new(len).unwrap(), region, len)
     }
 
     #[test]

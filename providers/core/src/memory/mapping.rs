@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
-
 use crate::Errno;
 use crate::error::Error;
+use crate::memory::pages::Pages;
 use crate::memory::pool::{self, Home};
 
 /// Bytes of transparent huge pages on x86-64, and on aarch64 with pages of 4 KiB. Elsewhere the alignment is harmless.
@@ -20,7 +19,7 @@ pub const HUGE_PAGE: usize = 2 << 20;
 /// give the parent's next write a new page that the device doesn't know (rdma-core, `ibv_fork_init`).
 #[derive(Debug)]
 pub struct Mapping {
-    pages: Arc<MmapRaw>,
+    pages: Arc<Pages>,
     offset: usize,
     len: usize,
     /// Where a part of a larger mapping goes back to.
@@ -39,7 +38,7 @@ impl Mapping {
     }
 
     /// A part of a larger mapping.
-    pub(crate) fn pooled(pages: Arc<MmapRaw>, offset: usize, len: usize, home: Home) -> Self {
+    pub(crate) fn pooled(pages: Arc<Pages>, offset: usize, len: usize, home: Home) -> Self {
         Self { pages, offset, len, home: Some(home) }
     }
 
@@ -54,8 +53,7 @@ impl Mapping {
         let room = len.checked_add(HUGE_PAGE).ok_or_else(out_of_memory)?;
         let pages = map(room)?;
         let offset = pages.as_ptr().align_offset(HUGE_PAGE);
-        // A wish: EINVAL where the kernel was built without huge pages.
-        let _ = pages.advise(Advice::HugePage);
+        pages.wish_for_huge();
         Ok(Self { pages: Arc::new(pages), offset, len, home: None })
     }
 
@@ -81,22 +79,18 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if let Some(home) = &self.home {
+        // A forked child has no use for it, and its copy of the pool may be locked.
+        if let Some(home) = &self.home
+            && self.pages.are_ours()
+        {
             pool::give_back(home, &self.pages, self.offset, self.len);
         }
     }
 }
 
 /// New pages, which a fork leaves behind.
-pub(crate) fn map(len: usize) -> Result<MmapRaw, Error> {
-    let pages = MmapOptions::new().len(len).map_anon().map_err(|error| system("mmap", &error))?;
-    let pages = MmapRaw::from(pages);
-    pages.advise(Advice::DontFork).map_err(|error| system("madvise", &error))?;
-    Ok(pages)
-}
-
-fn system(what: &'static str, error: &std::io::Error) -> Error {
-    Error::System { what, errno: Errno::of(error) }
+pub(crate) fn map(len: usize) -> Result<Pages, Error> {
+    Pages::anonymous(len).map_err(|errno| Error::System { what: "mmap", errno })
 }
 
 pub(crate) fn out_of_memory() -> Error {

@@ -5,4 +5,6 @@ pub mod exposed;
 pub mod frame;
 pub mod mapping;
 pub mod memlock;
+pub mod pages;
 pub mod pool;
+pub mod process;

@@ -10,10 +10,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memmap2::MmapRaw;
-
 use crate::error::Error;
 use crate::memory::mapping::{Mapping, map, page_size, round_up};
+use crate::memory::pages::Pages;
+use crate::memory::process::Process;
 
 /// Bytes of the first mapping. Pages that are not used cost nothing but their place.
 const FIRST: usize = 256 << 10;
@@ -28,6 +28,8 @@ const IDLE: usize = 32 << 20;
 #[derive(Clone, Debug)]
 pub struct Pool {
     state: Arc<Mutex<State>>,
+    /// Whose its pages are: a forked child has none of them.
+    process: Process,
 }
 
 /// What a pooled [`Mapping`] goes back to.
@@ -42,7 +44,7 @@ pub(crate) struct State {
 /// A mapping that is handed out in parts.
 #[derive(Debug)]
 struct Chunk {
-    pages: Arc<MmapRaw>,
+    pages: Arc<Pages>,
     /// Free parts, `(start, end)`, in order, never touching each other.
     free: Vec<(usize, usize)>,
     /// Everything from here on is as the kernel gave it: zeroed, and not yet in memory.
@@ -58,7 +60,7 @@ impl Pool {
     pub fn new() -> Result<Self, Error> {
         let first = Chunk::new(round_up(FIRST, page_size())?)?;
         let state = State { chunks: vec![first], next: 2 * FIRST };
-        Ok(Self { state: Arc::new(Mutex::new(state)) })
+        Ok(Self { state: Arc::new(Mutex::new(state)), process: Process::current() })
     }
 
     /// At least `len` bytes, zeroed, rounded up to whole pages; one page for 0. They go back to the pool on drop, and keep
@@ -66,8 +68,9 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: `ENOMEM`.
+    /// [`Error::System`]: `ENOMEM`; [`Error::OtherProcess`] in a forked child of who made the pool.
     pub fn alloc(&self, len: usize) -> Result<Mapping, Error> {
+        self.check_process()?;
         let len = round_up(len.max(1), page_size())?;
         if len >= ALONE {
             return Mapping::new(len);
@@ -92,9 +95,16 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Refuses a forked child: it has none of these pages.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.process.is_current() { Ok(()) } else { Err(Error::OtherProcess { verb: "mmap" }) }
+    }
+}
+
 /// A part of a chunk.
 struct Taken {
-    pages: Arc<MmapRaw>,
+    pages: Arc<Pages>,
     start: usize,
     /// Bytes from `start` that were somebody's before.
     used: usize,
@@ -136,7 +146,7 @@ impl Chunk {
 }
 
 /// Takes back a part of `pages`.
-pub(crate) fn give_back(home: &Home, pages: &Arc<MmapRaw>, start: usize, len: usize) {
+pub(crate) fn give_back(home: &Home, pages: &Arc<Pages>, start: usize, len: usize) {
     let mut state = home.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(at) = state.chunks.iter().position(|chunk| Arc::ptr_eq(&chunk.pages, pages)) else {
         return;

@@ -3,8 +3,12 @@
 //!
 //! # Safety
 //!
-//! The file declares unsafe methods and calls none.
-#![allow(unsafe_code, reason = "what the polling side is told decides whose buffers it takes")]
+//! What the polling side is told decides whose buffers it takes: telling is unsafe. The queue is destroyed by its number, in `drop`
+//! and nowhere else.
+#![allow(
+    unsafe_code,
+    reason = "declares what the polling side is told; ends a kernel object by its number"
+)]
 
 use std::any::Any;
 use std::fmt;
@@ -89,9 +93,14 @@ pub struct CqCore {
 }
 
 impl CqCore {
-    /// Wraps the kernel's `handle`. `event_id` is the user handle that it was made with, `memory` what the device writes to, kept until the kernel confirms the destruction.
+    /// Wraps the kernel's `handle`. `event_id` is the user handle that it was made with, `memory` what the device writes to, kept
+    /// until the kernel confirms the destruction.
+    ///
+    /// # Safety
+    ///
+    /// The kernel just made this queue through `context`, with this memory, and nobody else destroys it: dropping this does.
     #[must_use]
-    pub fn new(
+    pub unsafe fn new(
         context: Arc<ContextCore>,
         handle: u32,
         cqn: u32,
@@ -189,7 +198,11 @@ impl CqCore {
     }
 
     /// The polling side is gone: messages are dropped from now on.
-    pub fn close(&self) {
+    ///
+    /// # Safety
+    ///
+    /// It is: nobody polls the queue any more.
+    pub unsafe fn close(&self) {
         let mut inbox = self.inbox();
         inbox.closed = true;
         let unread = std::mem::take(&mut inbox.messages);
@@ -207,7 +220,8 @@ impl CqCore {
     }
 
     fn destroy(&self) -> Result<(), Error> {
-        self.context.uverbs().destroy_cq(self.handle).map(|_| ())
+        // SAFETY: the queue is this object's own, says `new`; it calls this from `drop` alone.
+        unsafe { self.context.uverbs().destroy_cq(self.handle) }.map(|_| ())
     }
 }
 

@@ -1,4 +1,9 @@
 //! Memory regions.
+//!
+//! # Safety
+//!
+//! A region is deregistered by its number, once: the number is forgotten with it.
+#![allow(unsafe_code, reason = "ends a kernel object by its number")]
 
 use std::any::Any;
 use std::sync::Arc;
@@ -18,8 +23,13 @@ pub struct MrCore {
 
 impl MrCore {
     /// Wraps the kernel's `handle` and keys.
+    ///
+    /// # Safety
+    ///
+    /// The kernel just made this region in `pd`, with these keys, and nobody else deregisters it: this does, at the latest when it is
+    /// dropped.
     #[must_use]
-    pub fn new(pd: Arc<PdCore>, handle: u32, lkey: u32, rkey: u32) -> Self {
+    pub unsafe fn new(pd: Arc<PdCore>, handle: u32, lkey: u32, rkey: u32) -> Self {
         Self { pd, handle: Some(handle), lkey, rkey }
     }
 
@@ -59,7 +69,8 @@ impl MrCore {
         let Some(handle) = self.handle else {
             return Ok(());
         };
-        self.pd.context().uverbs().dereg_mr(handle)?;
+        // SAFETY: the region is this object's own, says `new`, and is deregistered here for the first time.
+        unsafe { self.pd.context().uverbs().dereg_mr(handle) }?;
         self.handle = None;
         Ok(())
     }

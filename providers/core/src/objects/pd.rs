@@ -1,4 +1,9 @@
 //! Protection domains.
+//!
+//! # Safety
+//!
+//! A domain is deallocated by its number, in `drop` and nowhere else.
+#![allow(unsafe_code, reason = "ends a kernel object by its number")]
 
 use std::sync::Arc;
 
@@ -14,8 +19,12 @@ pub struct PdCore {
 
 impl PdCore {
     /// Wraps the kernel's `handle`.
+    ///
+    /// # Safety
+    ///
+    /// The kernel just made this domain through `context`, and nobody else deallocates it: dropping this does.
     #[must_use]
-    pub fn new(context: Arc<ContextCore>, handle: u32) -> Arc<Self> {
+    pub unsafe fn new(context: Arc<ContextCore>, handle: u32) -> Arc<Self> {
         Arc::new(Self { context, handle, domain: unique_id() })
     }
 
@@ -41,6 +50,7 @@ impl PdCore {
 impl Drop for PdCore {
     fn drop(&mut self) {
         // Nothing to be done about a refusal: closing the file frees the domain.
-        let _ = self.context.uverbs().dealloc_pd(self.handle);
+        // SAFETY: the domain is this object's own, says `new`, and nothing uses it after its last holder.
+        let _ = unsafe { self.context.uverbs().dealloc_pd(self.handle) };
     }
 }

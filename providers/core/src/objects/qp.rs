@@ -61,7 +61,7 @@ impl QpCore {
     /// # Safety
     ///
     /// The parts are those that the kernel made it with, all of one context, and `shared` is new and its own, its user index of that
-    /// context's.
+    /// context's. Nobody else changes or destroys it: dropping this does.
     #[must_use]
     pub unsafe fn new(parts: QpParts) -> Arc<Self> {
         // SAFETY: attached here and nowhere else, says the caller.
@@ -221,7 +221,9 @@ impl QpCore {
         if life.destroyed {
             return Ok(());
         }
-        self.parts.pd.context().uverbs().destroy_qp(self.parts.handle)?;
+        // SAFETY: the queue pair is this object's own, says `new`, and is destroyed here for the first time; nothing is posted
+        // afterwards, says the caller.
+        unsafe { self.parts.pd.context().uverbs().destroy_qp(self.parts.handle) }?;
         life.destroyed = true;
         drop(life);
         // SAFETY: the kernel just confirmed it, for the first and only time.

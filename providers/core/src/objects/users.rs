@@ -2,9 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::Errno;
 use crate::attr::QpState;
-use crate::error::Error;
 use crate::objects::cq::CqCore;
 use crate::objects::qp::QpCore;
 
@@ -52,21 +50,6 @@ impl CqCore {
             said.push("no queue pair completes here".to_owned());
         }
         (!said.is_empty()).then(|| said.join("; "))
-    }
-
-    /// Asks whether the device is still there, by a question that needs no firmware.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Kernel`] with `EIO` when it isn't.
-    #[cold]
-    pub fn alive(&self) -> Result<(), Error> {
-        match self.context().uverbs().query_gid_entry(1, 0) {
-            Err(error) if error.errno() == Some(Errno::EIO) => {
-                Err(Error::kernel("poll_cq", Errno::EIO))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Completions that may come of a queue pair at once.

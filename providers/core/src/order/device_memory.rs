@@ -47,7 +47,12 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
 }
 
-/// Stores one word of a doorbell record, as it is to stand in memory.
+/// Stores a producer index in a doorbell record, as it is to stand in memory, behind the loads of the buffers that it hands over.
+///
+/// *Orders* all loads before it before this store; stores are [`crate::order::fence::wqe_before_record`]'s. *Partner*: the device, which
+/// may write a receive's buffer, or that of a READ or an atomic, as soon as it sees the index: what the program read there of the
+/// message before must have been read. Free on x86-64; `stlr` on aarch64, where `dmb oshst` orders stores alone. rdma-core has a plain
+/// store here (`qp.c`, `mlx5_post_recv`, `post_send_db`).
 ///
 /// # Safety
 ///
@@ -55,11 +60,11 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 #[inline(always)]
 pub unsafe fn store_record(at: *mut u32, value: u32) {
     #[cfg(feature = "adversary")]
-    if adversary::store_record(at, value, false) {
+    if adversary::store_record(at, value, adversary::Order::ProducerRelease) {
         return;
     }
     // SAFETY: the caller's promise.
-    unsafe { AtomicU32::from_ptr(at) }.store(value, Ordering::Relaxed);
+    unsafe { AtomicU32::from_ptr(at) }.store(value, Ordering::Release);
 }
 
 /// Stores a consumer index, as it is to stand in memory, behind the loads of the entries that it gives back.
@@ -74,7 +79,7 @@ pub unsafe fn store_record(at: *mut u32, value: u32) {
 #[inline(always)]
 pub unsafe fn release_record(at: *mut u32, value: u32) {
     #[cfg(feature = "adversary")]
-    if adversary::store_record(at, value, true) {
+    if adversary::store_record(at, value, adversary::Order::ConsumerRelease) {
         return;
     }
     // SAFETY: the caller's promise.

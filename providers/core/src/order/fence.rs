@@ -15,8 +15,9 @@
 //! | [`copy_flush`] | compiler | `dsb st` | full fence |
 //! | [`cqe_owner_before_body`] | compiler | `dmb oshld` | full fence |
 //!
-//! A sixth order needs no fence: the consumer index of a completion queue is stored with release
-//! ([`crate::order::device_memory::release_record`]).
+//! Two more orders need no fence: the consumer index of a completion queue is stored with release
+//! ([`crate::order::device_memory::release_record`]), and so is a producer index
+//! ([`crate::order::device_memory::store_record`]).
 //!
 //! *Why so little on x86-64.* Stores to write-back memory become visible in program order, and loads are not reordered
 //! with loads (Intel SDM vol 3A, 8.2.2; AMD APM vol 2, 7.2). A store to uncached memory is not reordered with older

@@ -252,6 +252,24 @@ impl SlotTable {
         Taken { wr_id, end, frame }
     }
 
+    /// The same, if the work request that stands there is ahead of the consumer index and ends within the ring. A slot whose work
+    /// request is over ends at or before that index.
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Self::take), if that is so.
+    #[inline(always)]
+    pub unsafe fn take_ahead(&self, index: u32) -> Option<Taken> {
+        // SAFETY: a slot of the table, by the mask; the polling side's since its completion was seen.
+        let end = unsafe { (*self.slot(index)).end };
+        // `end - tail` in 1..=units, by one comparison.
+        if end.wrapping_sub(self.tail()).wrapping_sub(1) > self.slots.mask {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        Some(unsafe { self.take(index) })
+    }
+
     /// Releases the buffers of work requests before `index` that made no completion of their own.
     ///
     /// # Safety

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use uverbs_core::Errno;
 use uverbs_core::attr::{DoorbellMode, QpCap};
 use uverbs_core::error::Error;
-use uverbs_core::provider::{ContextOps, CqInit, NewQp, Provider, QpInit};
+use uverbs_core::provider::{ContextOps, CqInit, CqeSize, NewQp, Provider, QpInit};
 use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::objects::*;
 use zerocopy::FromBytes;
 
 use super::door::{Door, Sent};
-use crate::{Context, CqeSize, Mlx5};
+use crate::{Context, Mlx5};
 
 fn open() -> (Arc<Door>, Context) {
     let door = Door::new();
@@ -77,7 +77,9 @@ fn a_kernel_that_is_too_old_is_named() {
 fn a_completion_queue() {
     let (door, context) = open();
     for (size, bytes) in [(CqeSize::Bytes64, 64), (CqeSize::Bytes128, 128)] {
-        let (core, cq) = context.create_cq_sized(&CqInit::new(100), size).unwrap();
+        let mut init = CqInit::new(100);
+        init.cqe_size = size;
+        let (core, cq) = context.create_cq(&init).unwrap();
         let sent = door.sent(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE).pop().unwrap();
         let asked: mlx5_ib_create_cq = request(&sent);
         let raw = cq.raw_parts();

@@ -55,6 +55,16 @@ impl Table {
     }
 }
 
+impl Method {
+    /// Whether it destroys an object.
+    fn destroys(&self) -> bool {
+        self.attrs.iter().any(|spec| matches!(spec.kind, Kind::Idr(_, Access::Destroy)))
+    }
+}
+
+/// Objects of drivers have numbers from here on (`UVERBS_ID_NS_SHIFT`, `rdma/ib_user_ioctl_cmds.h`).
+const DRIVER_OBJECTS: u16 = 1 << 12;
+
 /// An attribute that passed its checks.
 #[derive(Clone, Copy, Debug)]
 struct Attr {
@@ -106,9 +116,9 @@ pub(crate) fn ioctl(
         return Err(Errno::EINVAL);
     }
     let method = table.method(header.object_id, header.method_id).ok_or(Errno::EPROTONOSUPPORT)?;
-    if device.gone {
-        // `uverbs_disassociate_api` takes the handlers away. Those of destroy methods stay, so that a client can
-        // put down what it holds; with the device gone there is nothing left to put down here either.
+    if device.gone && !(header.object_id < DRIVER_OBJECTS && method.destroys()) {
+        // `uverbs_disassociate_api_pre` takes a driver's handlers away, and `rdma_lookup_get_uobject`
+        // lets no command through but those that destroy, so that a client can put down what it holds.
         return Err(Errno::EIO);
     }
     if rest.len() < ATTR * count {
@@ -149,7 +159,10 @@ impl Call<'_> {
             _ => None,
         });
         if let Some(handle) = doomed {
-            self.destroyed = Some(self.file.destroy(self.device, handle)?);
+            self.destroyed = Some(match self.file.dead.remove(&handle) {
+                Some(destroyed) => destroyed,
+                None => self.file.destroy(self.device, handle)?,
+            });
         }
         (method.handler)(self)?;
         // `ib_uverbs_run_method` assumes that the driver wrote its output. Methods of the driver's own number their
@@ -205,7 +218,9 @@ impl Call<'_> {
                 // `rdma_lookup_get_uobject` refuses negative ids, before it looks.
                 let id = i64::try_from(attr.data).map_err(|_| Errno::EINVAL)?;
                 object = u32::try_from(id).map_err(|_| Errno::ENOENT)?;
-                self.file.objects.check(object, kind)?;
+                if !self.file.dead.contains_key(&object) {
+                    self.file.objects.check(object, kind)?;
+                }
             }
             Kind::Fd(kind, Access::New) => {
                 if !self.file.has_context() {

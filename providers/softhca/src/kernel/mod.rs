@@ -82,7 +82,7 @@ impl Kernel {
         id: u64,
         len: usize,
         offset: u64,
-    ) -> Result<memmap2::MmapRaw, Errno> {
+    ) -> Result<uverbs_core::memory::pages::Pages, Errno> {
         let file = self.files.get(&id).ok_or(Errno::EBADF)?;
         if self.device.gone {
             return Err(Errno::EIO);
@@ -172,7 +172,8 @@ impl Kernel {
         self.device.gone = true;
         for file in self.files.values_mut() {
             for handle in file.objects.teardown_order() {
-                file.abandon(&mut self.device, handle);
+                let destroyed = file.abandon(&mut self.device, handle);
+                file.dead.insert(handle, destroyed);
             }
             file.events.report_all(0, ib::IB_EVENT_DEVICE_FATAL);
             file.events.hang_up();

@@ -74,7 +74,7 @@ unsafe impl UverbsDoor for Tap {
         result
     }
 
-    fn mmap(&self, len: usize, offset: u64) -> Result<memmap2::MmapRaw, Errno> {
+    fn mmap(&self, len: usize, offset: u64) -> Result<uverbs_core::memory::pages::Pages, Errno> {
         let result = self.recorder.mmap(len, offset);
         let errno = result.as_ref().err().map_or(0, |errno| errno.raw());
         *self.lines.lock().unwrap() += &format!("fd 0 mmap {len} {offset:#x} = {errno}\n");

@@ -1,7 +1,7 @@
 //! What an end is set up with, and how it is refused what its device can't do.
 
 use serde::{Deserialize, Serialize};
-use uverbs::{AccessFlags, AckTimeout, Context, Local, Mtu, PortState};
+use uverbs::{AccessFlags, AckTimeout, Context, Local, Mtu, PortState, RnrTimer};
 
 use crate::error::{BecauseOf, Error};
 use crate::perf::options::{Operation, Shape, Test};
@@ -130,6 +130,9 @@ pub(super) fn local(context: &Context, shape: &Shape) -> Result<Local, Error> {
         timeout: AckTimeout::from_code(shape.qp_timeout).unwrap_or(plain.timeout),
         service_level: shape.sl,
         traffic_class: shape.traffic_class,
+        access: AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC,
+        min_rnr_timer: RnrTimer::DEFAULT,
+        rnr_retry: 7,
         ..plain
     })
 }

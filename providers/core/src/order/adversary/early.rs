@@ -7,7 +7,7 @@ const LOADS: usize = 4096;
 #[derive(Default)]
 pub(super) struct Early {
     watched: Vec<Watched>,
-    /// Loads that nothing keeps before a consumer index yet: address and value.
+    /// Loads that nothing keeps before an index yet: address and value.
     loads: Vec<(*const u8, u8)>,
     late: u64,
 }
@@ -83,7 +83,7 @@ impl Early {
         }
     }
 
-    /// Remembers a load of an entry.
+    /// Remembers a load of an entry, or of exposed memory.
     pub(super) fn note_load(&mut self, at: *const u8, bytes: &[u8]) {
         let all = (0..).zip(bytes).map(|(offset, byte)| (at.wrapping_add(offset), *byte));
         self.loads.extend(all);

@@ -15,7 +15,7 @@
 //! - that they overlap: memory is coherent;
 //! - that both go to a non-cached doorbell page: a bus keeps those in order;
 //! - a fence between them, for the kinds of store that its text in [`crate::order::fence`] names, and no others ([`Order`]);
-//! - release, for a consumer index.
+//! - release, for a consumer index (for a producer index it keeps loads alone here).
 //!
 //! To write-back memory and to a non-cached page a store becomes visible in finite time by itself. To a write-combining page
 //! it may wait for ever, until a fence drains the buffer. The thread itself sees its stores at once.
@@ -23,9 +23,9 @@
 //! **Loads.** Since the last load fence the processor may have loaded anything early. So a load may give what stood there at
 //! that fence instead of what stands there now, each byte on its own; but never what is older than what the thread has loaded
 //! from the place, or stored to it. The byte that says whose an entry is is always loaded anew: to find it unchanged would
-//! only be to poll earlier. A load may also be late: one that neither release nor the end of the program kept before a consumer
-//! index is looked at again whenever the device has worked, and counted if it would give something else by now
-//! ([`Adversary::late_loads`]).
+//! only be to poll earlier. A load, of an entry or of exposed memory, may also be late: one that neither release nor the end of the program
+//! kept before a consumer or a producer index is looked at again whenever the device has worked, and counted if it would give
+//! something else by now ([`Adversary::late_loads`]).
 //!
 //! **The device** works in the same thread, between two accesses, when the seed says so: the caller hands over the function
 //! that makes it work for a while. It sees memory as published. So a run is a function of its seed.
@@ -41,7 +41,7 @@
 //!
 //! Not in the model: ordinary memory that the program writes through references (the bytes of a frame), which the same fences
 //! order; other threads of the program (slot tables have `Release` and `Acquire` of the language); loads that are late for a
-//! store other than a consumer index; the device's own reads and writes, which happen in order; what the device makes of a
+//! store other than to a record; the device's own reads and writes, which happen in order; what the device makes of a
 //! BlueFlame copy, since the software HCA reads the entry from the ring.
 //!
 //! # Safety
@@ -244,7 +244,7 @@ pub(crate) fn order(order: Order) {
         }
         match order {
             Order::CqeOwnerBeforeBody => state.early.fence(),
-            Order::ConsumerRelease => {}
+            Order::ConsumerRelease | Order::ProducerRelease => {}
             Order::CopyFlush => state.pending.flush_whole_blocks(),
             _ => state.pending.fence(order),
         }
@@ -304,13 +304,16 @@ unsafe fn own_view(from: *const u8, bytes: &mut [u8]) {
     with(|state| state.pending.overlay(from, bytes));
 }
 
-/// A store to a word of a doorbell record. False if there is no adversary.
-pub(crate) fn store_record(at: *mut u32, value: u32, release: bool) -> bool {
+/// A store to a word of a doorbell record, of the consumer's or of the producer's. False if there is no adversary.
+///
+/// Both keep loads before them. What the producer's does for stores is not modelled, so that its fence is seen to be needed.
+pub(crate) fn store_record(at: *mut u32, value: u32, order: Order) -> bool {
     let ours = with(|state| {
-        let release = release && state.without != Some(Order::ConsumerRelease);
-        if release {
+        let kept = state.without != Some(order);
+        if kept {
             state.early.forget_loads();
         }
+        let release = kept && order == Order::ConsumerRelease;
         state.pending.store(Class::Record, release, at.cast(), &value.to_ne_bytes());
     });
     turn();
@@ -371,6 +374,7 @@ pub(crate) fn load_bytes(at: *const u8, bytes: &mut [u8]) -> bool {
         if !load(from, &mut bytes[done..done + len], Age::SinceFence) {
             return false;
         }
+        with(|state| state.early.note_load(from, &bytes[done..done + len]));
         done += len;
     }
     done > 0

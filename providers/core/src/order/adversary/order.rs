@@ -3,7 +3,7 @@
 use super::pending::Class;
 use crate::order::fence::DoorbellMemory;
 
-/// An order that the provider asks for: the fences of [`crate::order::fence`], and the release of a consumer index.
+/// An order that the provider asks for: the fences of [`crate::order::fence`], and the releases of a consumer index and of a producer index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// [`crate::order::fence::wqe_before_record`].
@@ -18,11 +18,13 @@ pub enum Order {
     CqeOwnerBeforeBody,
     /// [`crate::order::device_memory::release_record`].
     ConsumerRelease,
+    /// [`crate::order::device_memory::store_record`].
+    ProducerRelease,
 }
 
 impl Order {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::WqeBeforeRecord,
         Self::RecordBeforeDoorbell(DoorbellMemory::NonCached),
         Self::RecordBeforeDoorbell(DoorbellMemory::WriteCombining),
@@ -30,6 +32,7 @@ impl Order {
         Self::CopyFlush,
         Self::CqeOwnerBeforeBody,
         Self::ConsumerRelease,
+        Self::ProducerRelease,
     ];
 
     /// Which pending stores it keeps before which later ones, as the text of the fence says, and whether it drains
@@ -46,7 +49,10 @@ impl Order {
             }
             Self::DoorbellFlush => (&[Combining], &[Entry, Record, NonCached, Combining], true),
             // Of whole blocks only (`Pending::flush_whole_blocks`); of loads; of one store (`Pending::store`).
-            Self::CopyFlush | Self::CqeOwnerBeforeBody | Self::ConsumerRelease => (&[], &[], false),
+            Self::CopyFlush
+            | Self::CqeOwnerBeforeBody
+            | Self::ConsumerRelease
+            | Self::ProducerRelease => (&[], &[], false),
         }
     }
 }

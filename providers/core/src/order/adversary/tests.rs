@@ -5,8 +5,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::memory::mapping::Mapping;
-use crate::order::fence;
-use crate::{mmio, visible};
+use crate::order::{device_memory, fence, mmio};
 
 const SEEDS: u64 = 300;
 
@@ -267,8 +266,8 @@ fn a_record_is_whole_and_an_entry_comes_in_pieces() {
     assert!(torn > 0);
 }
 
-/// Whether a load before a consumer index could be late enough to give what the device writes once it sees the index.
-fn is_late(publish: unsafe fn(*mut u32, u32)) -> bool {
+/// Whether a load before an index could be late enough to give what the device writes once it sees the index.
+fn is_late(without: Option<Order>, publish: unsafe fn(*mut u32, u32)) -> bool {
     let places = Rc::new(Places::new());
     let device = {
         let places = Rc::clone(&places);
@@ -280,7 +279,12 @@ fn is_late(publish: unsafe fn(*mut u32, u32)) -> bool {
         }
     };
     // SAFETY: the places outlive it.
-    let adversary = unsafe { Adversary::new(1, device) };
+    let adversary = unsafe {
+        match without {
+            None => Adversary::new(1, device),
+            Some(order) => Adversary::without(order, 1, device),
+        }
+    };
     places.hand_over(&adversary);
     // SAFETY: in the page.
     assert_eq!(unsafe { device_memory::read(places.place(Entry, false)) }, 0);
@@ -292,8 +296,13 @@ fn is_late(publish: unsafe fn(*mut u32, u32)) -> bool {
 
 #[test]
 fn release_keeps_loads_before_a_record() {
-    assert!(is_late(visible::store_record));
-    assert!(!is_late(visible::release_record));
+    for (order, publish) in [
+        (Order::ProducerRelease, device_memory::store_record as unsafe fn(_, _)),
+        (Order::ConsumerRelease, device_memory::release_record),
+    ] {
+        assert!(!is_late(None, publish), "{order:?}");
+        assert!(is_late(Some(order), publish), "{order:?}");
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! One open device file: its context, its objects, its event files, and how they end.
 
+use std::collections::BTreeMap;
+
 use nix::errno::Errno;
 use uverbs_kernel_abi::event as ib;
 use uverbs_kernel_abi::event::ib_uverbs_comp_event_desc;
@@ -26,6 +28,8 @@ pub(crate) struct File {
     pub(crate) context: Option<Context>,
     pub(crate) objects: Objects,
     pub(crate) events: EventFiles,
+    /// Handles of objects that went with the device: the client has yet to destroy them.
+    pub(crate) dead: BTreeMap<u32, Destroyed>,
 }
 
 /// Async events that name a CQ, and those that name a QP.
@@ -41,7 +45,13 @@ const QP_EVENTS: &[u32] = &[
 
 impl File {
     pub(crate) fn new(id: u64) -> Self {
-        Self { id, context: None, objects: Objects::default(), events: EventFiles::default() }
+        Self {
+            id,
+            context: None,
+            objects: Objects::default(),
+            events: EventFiles::default(),
+            dead: BTreeMap::new(),
+        }
     }
 
     /// Whether GET_CONTEXT was done.

@@ -1,7 +1,7 @@
 //! UAR objects and their mmap (`drivers/infiniband/hw/mlx5/main.c`: `UVERBS_HANDLER(MLX5_IB_METHOD_UAR_OBJ_ALLOC)`).
 
-use memmap2::MmapRaw;
 use nix::errno::Errno;
+use uverbs_core::memory::pages::Pages;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH,
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID,
@@ -50,7 +50,7 @@ pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
 /// # Errors
 ///
 /// `EINVAL` for an offset that no entry has, or another length than the entry's.
-pub(crate) fn mmap(file: &File, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
+pub(crate) fn mmap(file: &File, len: usize, offset: u64) -> Result<Pages, Errno> {
     if !file.has_context() || !offset.is_multiple_of(PAGE_SIZE) || len == 0 {
         return Err(Errno::EINVAL);
     }

@@ -172,7 +172,9 @@ impl<P: Provider> CompletionQueue<P> {
     /// second: nothing completes any more, and what is in flight comes back by [`QueuePair::destroy`](crate::QueuePair::destroy) and
     /// [`reclaim`](Self::reclaim).
     /// [`Error::TimedOut`], which says what is wrong where that can be found out: a queue pair in ERR, or more work requests than
-    /// this queue has room for.
+    /// this queue has room for. [`Error::DeviceGone`] as soon as the device is seen to be gone, which is asked for every few
+    /// hundredths of a second: nothing completes any more, and what is in flight comes back by
+    /// [`QueuePair::destroy`](crate::QueuePair::destroy) and [`reclaim`](Self::reclaim).
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -198,6 +200,9 @@ impl<P: Provider> CompletionQueue<P> {
         loop {
             if self.poll_into(&mut one) == 1 {
                 let [completion] = one;
+                if completion.result.is_err_and(|failure| half_gone(failure.status)) {
+                    self.there()?;
+                }
                 return Ok(completion);
             }
             if gone {
@@ -215,6 +220,15 @@ impl<P: Provider> CompletionQueue<P> {
             }
             std::thread::yield_now();
         }
+    }
+
+    /// A failed work request may be the device's going.
+    #[cold]
+    fn there(&self) -> Result<(), Error> {
+        if self.core.context().uverbs().is_gone() {
+            return Err(Error::DeviceGone { verb: "poll_cq" });
+        }
+        Ok(())
     }
 
     /// Takes back the buffers that were in flight on a destroyed queue pair: those of its sends if they completed
@@ -259,6 +273,18 @@ impl<P: Provider> CompletionQueue<P> {
 
 /// How often a wait asks whether the device is still there.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Whether it may be that the kernel took memory and queues away one after the other, since the device went (kernel
+/// `uverbs_destroy_ufile_hw`): the device then finds fault with what is innocent.
+fn half_gone(status: Status) -> bool {
+    matches!(
+        status,
+        Status::LocalProtection
+            | Status::LocalQpOperation
+            | Status::RemoteOperation
+            | Status::RemoteAccess
+    )
+}
 
 /// Completions of one poll. Dropping it gives their entries back to the device.
 #[derive(Debug)]

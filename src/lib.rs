@@ -48,6 +48,7 @@ compile_error!("uverbs needs a 64-bit machine: a doorbell is one 64-bit store");
 struct Readme;
 
 mod any;
+mod builder;
 pub mod c_names;
 mod context;
 mod cq;
@@ -185,6 +186,7 @@ pub use uverbs_rxe::Rxe;
 pub use uverbs_softhca as softhca;
 
 pub use any::Any;
+pub use builder::QueuePairBuilder;
 pub use context::{Context, LocalPort};
 pub use cq::{Burst, Completion, CompletionQueue, WorkCompletion};
 pub use cq_builder::CompletionQueueBuilder;
@@ -195,7 +197,7 @@ pub use device::{Device, default_device, device, devices, open};
 pub use endpoint::{DatagramEndpoint, Endpoint};
 pub use mr::MemoryRegion;
 pub use pd::ProtectionDomain;
-pub use qp::{Gone, Local, QueuePair, QueuePairBuilder};
+pub use qp::{Gone, Local, QueuePair};
 pub use refused::Refused;
 pub use rejected::Rejected;
 pub use rq::{RecvBatch, RecvQueue};

@@ -29,6 +29,12 @@ impl<T> From<Refused<T>> for Error {
     }
 }
 
+impl<T> From<Refused<T>> for std::io::Error {
+    fn from(refused: Refused<T>) -> Self {
+        refused.error.into()
+    }
+}
+
 impl<T> fmt::Display for Refused<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.error, f)

@@ -160,8 +160,8 @@ impl Error {
             Self::Kernel { errno, .. } | Self::System { errno, .. } => Some(*errno),
             Self::PermissionDenied { .. } => Some(Errno::EACCES),
             Self::Memlock { .. } => Some(Errno::ENOMEM),
-            Self::DeviceGone { .. } => Some(Errno::EIO),
             Self::EmptyGid { .. } => Some(Errno::ENODATA),
+            Self::DeviceGone { .. } => Some(Errno::EIO),
             _ => None,
         }
     }
@@ -173,11 +173,11 @@ impl Error {
     /// | [`Limit`](Self::Limit), [`Invalid`](Self::Invalid), [`MissingAttribute`](Self::MissingAttribute), [`State`](Self::State), [`OutOfRange`](Self::OutOfRange), [`Endpoint`](Self::Endpoint) | `EINVAL` |
     /// | [`NoSuchDevice`](Self::NoSuchDevice) | `ENODEV` |
     /// | [`EmptyGid`](Self::EmptyGid) | `ENODATA` |
+    /// | [`DeviceGone`](Self::DeviceGone) | `EIO` |
+    /// | [`OtherProcess`](Self::OtherProcess) | `EPERM` |
     /// | [`PermissionDenied`](Self::PermissionDenied) | `EACCES` |
     /// | [`Memlock`](Self::Memlock) | `ENOMEM` |
     /// | [`Unsupported`](Self::Unsupported) | `EOPNOTSUPP` |
-    /// | [`DeviceGone`](Self::DeviceGone) | `EIO` |
-    /// | [`OtherProcess`](Self::OtherProcess) | `EBADF` |
     /// | [`TimedOut`](Self::TimedOut) | `ETIMEDOUT` |
     /// | [`Post`](Self::Post) | [`PostError::to_errno`]: `ENOMEM` for a full queue |
     /// | [`Failed`](Self::Failed) | `ETIMEDOUT` when retries ran out, `ECANCELED` when flushed, else `EIO`; C has only the status |
@@ -192,10 +192,10 @@ impl Error {
             | Self::OutOfRange(_)
             | Self::Endpoint(_) => Errno::EINVAL,
             Self::NoSuchDevice { .. } => Errno::ENODEV,
+            Self::DeviceGone { .. } => Errno::EIO,
+            Self::OtherProcess { .. } => Errno::EPERM,
             Self::EmptyGid { .. } => Errno::ENODATA,
             Self::PermissionDenied { .. } => Errno::EACCES,
-            Self::DeviceGone { .. } => Errno::EIO,
-            Self::OtherProcess { .. } => Errno::EBADF,
             Self::Memlock { .. } => Errno::ENOMEM,
             Self::Unsupported { .. } => Errno::EOPNOTSUPP,
             Self::TimedOut { .. } => Errno::ETIMEDOUT,
@@ -285,13 +285,13 @@ impl fmt::Display for Error {
                 "{verb}: {wanted} bytes can't be pinned while RLIMIT_MEMLOCK is {limit} bytes; raise it (ulimit -l)"
             ),
             Self::Unsupported { verb, what } => write!(f, "{verb}: {what} is not supported"),
-            Self::DeviceGone { verb } => write!(f, "{verb}: the device is gone"),
-            Self::OtherProcess { verb } => {
-                write!(f, "{verb}: another process opened the device, of which this is a fork")
-            }
             Self::TimedOut { verb, waited, why } => {
                 write!(f, "{verb}: nothing in {waited:?}")?;
                 why.as_ref().map_or(Ok(()), |why| write!(f, "; {why}"))
+            }
+            Self::DeviceGone { verb } => write!(f, "{verb}: the device is gone"),
+            Self::OtherProcess { verb } => {
+                write!(f, "{verb}: another process opened the device, of which this is a fork")
             }
             Self::System { what, errno } => write!(f, "{what}: {errno:?} ({errno})"),
             Self::EmptyGid { port, index, used } => {

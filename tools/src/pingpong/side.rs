@@ -336,7 +336,6 @@ impl Side {
                     batch.compare_swap(iteration, frame, remote, compare, swap)
                 }
                 SendOp::FetchAdd { remote, add } => batch.fetch_add(iteration, frame, remote, add),
-                // What the library may learn later is not asked for here.
             };
             posted.map_err(PostError::from)
         } else {

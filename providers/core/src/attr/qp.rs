@@ -127,6 +127,7 @@ pub struct QpCap {
 }
 
 impl Default for QpCap {
+    /// 128 sends and 128 receives of one piece each, and 64 bytes inline. One completion queue for both then needs 256 entries.
     fn default() -> Self {
         Self {
             max_send_wr: 128,

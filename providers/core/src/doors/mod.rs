@@ -24,7 +24,6 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use crate::Errno;
-
 use crate::memory::pages::Pages;
 
 /// One open uverbs file, or what stands in its place.

@@ -1,0 +1,158 @@
+//! Making a queue pair: transport, sizes, completion queues.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use uverbs_core::attr::{DoorbellMode, QpCap};
+use uverbs_core::error::Error;
+use uverbs_core::objects::cq::CqCore;
+use uverbs_core::provider::{ContextOps, NewQp, QpInit};
+
+use crate::provider::Provider;
+use crate::qp::Home;
+use crate::transport::{Rc, Transport, Uc, Ud};
+use crate::{Any, CompletionQueue, Context, ProtectionDomain, QueuePair, RecvQueue, SendQueue};
+
+/// Begins a queue pair: sizes, completion queues, doorbell mode.
+///
+/// What isn't said is as in [`QpCap::default`]: 128 sends and 128 receives outstanding, each of one piece of memory, and 64 bytes
+/// inline. A completion queue that serves both kinds then needs 256 entries.
+///
+/// ```
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let mut cq = context.create_cq(256)?;
+/// let qp = context.queue_pair(&pd, &cq).max_send_wr(64).max_recv_wr(192).max_recv_sge(2).build()?;
+/// println!("the device gave {:?}", qp.cap());
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct QueuePairBuilder<P: Provider = Any, T: Transport = Rc> {
+    context: Context<P>,
+    init: QpInit,
+    overcommit: bool,
+    _transport: PhantomData<T>,
+}
+
+impl<P: Provider> QueuePairBuilder<P> {
+    pub(crate) fn new(context: Context<P>, pd: &ProtectionDomain, cq: &CompletionQueue<P>) -> Self {
+        let init = QpInit::new(Arc::clone(pd.core()), Arc::clone(cq.core()), Arc::clone(cq.core()));
+        Self { context, init, overcommit: false, _transport: PhantomData }
+    }
+
+    /// Of an unreliable connection instead of a reliable one.
+    #[must_use]
+    #[doc(alias = "IBV_QPT_UC")]
+    pub fn uc(self) -> QueuePairBuilder<P, Uc> {
+        self.transport()
+    }
+
+    /// For unreliable datagrams instead of a reliable connection.
+    #[must_use]
+    #[doc(alias = "IBV_QPT_UD")]
+    pub fn ud(self) -> QueuePairBuilder<P, Ud> {
+        self.transport()
+    }
+}
+
+impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
+    /// Of another transport, for code that is generic over it.
+    #[must_use]
+    pub fn transport<U: Transport>(mut self) -> QueuePairBuilder<P, U> {
+        self.init.qp_type = U::TYPE;
+        let Self { context, init, overcommit, .. } = self;
+        QueuePairBuilder { context, init, overcommit, _transport: PhantomData }
+    }
+
+    /// Completions of receives go to another completion queue.
+    #[must_use]
+    pub fn recv_cq(mut self, cq: &CompletionQueue<P>) -> Self {
+        self.init.recv_cq = Arc::clone(cq.core());
+        self
+    }
+
+    /// Send work requests outstanding: 128 unless said otherwise.
+    #[must_use]
+    pub fn max_send_wr(mut self, count: u32) -> Self {
+        self.init.cap.max_send_wr = count;
+        self
+    }
+
+    /// Receive work requests outstanding: 128 unless said otherwise.
+    #[must_use]
+    pub fn max_recv_wr(mut self, count: u32) -> Self {
+        self.init.cap.max_recv_wr = count;
+        self
+    }
+
+    /// Entries in a send's gather list: 1 unless said otherwise.
+    #[must_use]
+    pub fn max_send_sge(mut self, count: u32) -> Self {
+        self.init.cap.max_send_sge = count;
+        self
+    }
+
+    /// Entries in a receive's scatter list: 1 unless said otherwise.
+    #[must_use]
+    pub fn max_recv_sge(mut self, count: u32) -> Self {
+        self.init.cap.max_recv_sge = count;
+        self
+    }
+
+    /// Bytes that a send may carry in the work request itself: 64 unless said otherwise.
+    #[must_use]
+    pub fn max_inline_data(mut self, bytes: u32) -> Self {
+        self.init.cap.max_inline_data = bytes;
+        self
+    }
+
+    /// How the send queue rings: [`DoorbellMode::BlueFlame`] unless said otherwise.
+    #[must_use]
+    pub fn doorbell(mut self, mode: DoorbellMode) -> Self {
+        self.init.doorbell = mode;
+        self
+    }
+
+    /// The completion queue may be smaller than this queue pair's work alone could fill. The program then sees to it that never more
+    /// work requests are outstanding than the queue has room for: unsignaled sends count, since they complete if the queue pair fails.
+    /// A completion that finds no room is lost, and the queue with it.
+    #[must_use]
+    pub fn overcommit(mut self) -> Self {
+        self.overcommit = true;
+        self
+    }
+
+    /// Makes it, in RESET.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for sizes that the device doesn't have, or for more work requests than a completion queue has room for
+    /// (see [`overcommit`](Self::overcommit)); [`Error::Invalid`] for objects of another device; the kernel's refusal.
+    pub fn build(self) -> Result<QueuePair<P, T>, Error> {
+        if !self.overcommit {
+            room(&self.init)?;
+        }
+        let NewQp { core, sq, rq } = self.context.provider().create_qp(&self.init)?;
+        let home = Box::new(Home::new(self.context));
+        let send = SendQueue::new(Arc::clone(&core), sq);
+        Ok(QueuePair::new(send, RecvQueue::new(core, rq, home)))
+    }
+}
+
+/// Refuses work that a completion queue has no room for. Other queue pairs' work isn't counted: they may take turns.
+fn room(init: &QpInit) -> Result<(), Error> {
+    let QpCap { max_send_wr, max_recv_wr, .. } = init.cap;
+    let fits = |what, load: u32, cq: &CqCore| {
+        let (value, limit) = (load.into(), cq.capacity().into());
+        if value <= limit {
+            return Ok(());
+        }
+        Err(Error::Limit { verb: "create_qp", what, value, limit })
+    };
+    if Arc::ptr_eq(&init.send_cq, &init.recv_cq) {
+        let both = max_send_wr.saturating_add(max_recv_wr);
+        return fits("max_send_wr + max_recv_wr, of one completion queue,", both, &init.send_cq);
+    }
+    fits("max_send_wr, of its completion queue,", max_send_wr, &init.send_cq)?;
+    fits("max_recv_wr, of its completion queue,", max_recv_wr, &init.recv_cq)
+}

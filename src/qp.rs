@@ -381,7 +381,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// The kernel's refusal, with the queue pair, which goes on. If it is dropped then, and the kernel refuses again, its buffers and
     /// rings stay with the device for good.
     #[doc(alias = "ibv_destroy_qp")]
-    #[expect(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
+    #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn destroy(mut self) -> Result<Gone, Refused<Self>> {
         if let Err(error) = self.whole() {
             return Err(Refused { error, object: self });

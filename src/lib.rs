@@ -36,6 +36,12 @@
 //!
 //! At the bottom, `uverbs-kernel-abi` and `uverbs-mlx5-prm` are the kernel's and the hardware's layouts, as types alone.
 //! The software HCA is the other side of that interface, and shares with the provider nothing else.
+//!
+//! # Forking
+//!
+//! A forked child has copies of its parent's handles, and may drop them: nothing of the parent's is destroyed, sent or unmapped
+//! by that. Verbs answer [`Error::OtherProcess`]. Queues, frames and exposed memory are not inherited: a child that posts, polls or looks into
+//! a frame of its parent's is ended by a signal. A child that wants the device opens it anew.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("uverbs is an interface of Linux");

@@ -478,6 +478,8 @@ fn without_any_one_order_something_breaks() {
                 Order::RecordBeforeDoorbell(DoorbellMemory::WriteCombining)
                 | Order::DoorbellFlush
                 | Order::CopyFlush => mode == DoorbellMode::BlueFlame,
+                // Here a consumer index, released, always comes between; `adversary/tests.rs` takes this one away alone.
+                Order::ProducerRelease => false,
                 _ => true,
             };
             assert_eq!(broken > 0, used, "without {order:?}, {mode:?}");

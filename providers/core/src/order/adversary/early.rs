@@ -7,9 +7,18 @@ const LOADS: usize = 4096;
 #[derive(Default)]
 pub(super) struct Early {
     watched: Vec<Watched>,
-    /// Loads that nothing keeps before an index yet: address and value.
-    loads: Vec<(*const u8, u8)>,
+    /// Loads that nothing keeps before an index yet: address, value, and of what.
+    loads: Vec<(*const u8, u8, Of)>,
     late: u64,
+}
+
+/// What was loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    /// A completion queue entry.
+    Entry,
+    /// Exposed memory: a buffer.
+    Buffer,
 }
 
 /// Memory of the device's, and what stood there at the last load fence but for what this thread has loaded or stored since.
@@ -60,7 +69,7 @@ impl Early {
     pub(super) fn note_store(&mut self, at: *const u8, bytes: &[u8]) {
         // Nor does a load, however late, give what the thread stored behind it.
         let stored = at.addr()..at.addr() + bytes.len();
-        self.loads.retain(|(place, _)| !stored.contains(&place.addr()));
+        self.loads.retain(|(place, ..)| !stored.contains(&place.addr()));
         for watched in &mut self.watched {
             if let Some(offset) = watched.place(at, bytes.len()) {
                 watched.then[offset..][..bytes.len()].copy_from_slice(bytes);
@@ -84,8 +93,8 @@ impl Early {
     }
 
     /// Remembers a load of an entry, or of exposed memory.
-    pub(super) fn note_load(&mut self, at: *const u8, bytes: &[u8]) {
-        let all = (0..).zip(bytes).map(|(offset, byte)| (at.wrapping_add(offset), *byte));
+    pub(super) fn note_load(&mut self, at: *const u8, bytes: &[u8], of: Of) {
+        let all = (0..).zip(bytes).map(|(offset, byte)| (at.wrapping_add(offset), *byte, of));
         self.loads.extend(all);
         let over = self.loads.len().saturating_sub(LOADS);
         self.loads.drain(..over);
@@ -96,10 +105,15 @@ impl Early {
         self.loads.clear();
     }
 
+    /// Those of buffers do.
+    pub(super) fn forget_buffers(&mut self) {
+        self.loads.retain(|(.., of)| *of != Of::Buffer);
+    }
+
     /// Counts the loads that would give something else now.
     pub(super) fn look_for_late_loads(&mut self) {
         let Self { watched, loads, late } = self;
-        loads.retain(|&(at, value)| {
+        loads.retain(|&(at, value, _)| {
             let now = watched.iter().find_map(|place| Some(place.now(place.place(at, 1)?)));
             let same = now == Some(value);
             *late += u64::from(!same);

@@ -15,7 +15,7 @@
 //! - that they overlap: memory is coherent;
 //! - that both go to a non-cached doorbell page: a bus keeps those in order;
 //! - a fence between them, for the kinds of store that its text in [`crate::order::fence`] names, and no others ([`Order`]);
-//! - release, for a consumer index (for a producer index it keeps loads alone here).
+//! - release, for a consumer index (for a producer index it keeps loads of buffers alone here).
 //!
 //! To write-back memory and to a non-cached page a store becomes visible in finite time by itself. To a write-combining page
 //! it may wait for ever, until a fence drains the buffer. The thread itself sees its stores at once.
@@ -64,7 +64,7 @@ use std::marker::PhantomData;
 use zerocopy::FromBytes;
 
 use crate::order::fence::DoorbellMemory;
-use early::Early;
+use early::{Early, Of};
 pub use order::Order;
 use pending::{Class, Pending};
 use seed::Seed;
@@ -306,12 +306,15 @@ unsafe fn own_view(from: *const u8, bytes: &mut [u8]) {
 
 /// A store to a word of a doorbell record, of the consumer's or of the producer's. False if there is no adversary.
 ///
-/// Both keep loads before them. What the producer's does for stores is not modelled, so that its fence is seen to be needed.
+/// Each keeps the loads before it that it is there for. What the producer's does for stores and for loads of entries is not modelled, so
+/// that the fence and the consumer's are seen to be needed.
 pub(crate) fn store_record(at: *mut u32, value: u32, order: Order) -> bool {
     let ours = with(|state| {
         let kept = state.without != Some(order);
-        if kept {
-            state.early.forget_loads();
+        match order {
+            _ if !kept => {}
+            Order::ProducerRelease => state.early.forget_buffers(),
+            _ => state.early.forget_loads(),
         }
         let release = kept && order == Order::ConsumerRelease;
         state.pending.store(Class::Record, release, at.cast(), &value.to_ne_bytes());
@@ -361,7 +364,7 @@ pub(crate) fn load_field<T: FromBytes>(at: *const T) -> Option<T> {
     if !load(at.cast(), bytes, Age::SinceFence) {
         return None;
     }
-    with(|state| state.early.note_load(at.cast(), bytes));
+    with(|state| state.early.note_load(at.cast(), bytes, Of::Entry));
     T::read_from_bytes(bytes).ok()
 }
 
@@ -374,7 +377,7 @@ pub(crate) fn load_bytes(at: *const u8, bytes: &mut [u8]) -> bool {
         if !load(from, &mut bytes[done..done + len], Age::SinceFence) {
             return false;
         }
-        with(|state| state.early.note_load(from, &bytes[done..done + len]));
+        with(|state| state.early.note_load(from, &bytes[done..done + len], Of::Buffer));
         done += len;
     }
     done > 0

@@ -196,12 +196,13 @@ fn tell(ran: &Ran) {
     let Some((end, ms)) = ran.end else {
         return;
     };
-    let (word, seconds) = (if end.is_success() { "ok" } else { "FAILED" }, ms as f64 / 1000.0);
-    println!(
-        "{seconds:>8.1} s  {:<28} {word}{}",
-        ran.name,
-        if end.is_success() { String::new() } else { format!(": {end}") }
-    );
+    let skips = ran.output.iter().filter(|line| skips::parse(line).is_some()).count();
+    let word = match (end.is_success(), skips) {
+        (false, _) => format!("FAILED: {end}"),
+        (true, 0) => "ok".to_owned(),
+        (true, _) => format!("ok, {skips} skipped"),
+    };
+    println!("{:>8.1} s  {:<28} {word}", ms as f64 / 1000.0, ran.name);
     for line in &ran.output {
         if !end.is_success() || skips::parse(line).is_some() {
             println!("            {line}");

@@ -2,7 +2,7 @@
 
 use uverbs_kernel_abi::objects::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
 
-/// What is to be done with an object that an attribute names.
+/// How a method uses the object that an attribute names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// `UVERBS_ACCESS_NEW`: the handle is an output.
@@ -38,7 +38,8 @@ pub(crate) struct AttrSpec {
     /// A longer payload is fine if what is beyond is zero (`zero_trailing`).
     pub(crate) grows: bool,
     pub(crate) mandatory: bool,
-    /// It is read when the attribute is checked, so that a bad address shows before what is wrong with those behind.
+    /// Read when the attribute is checked, so that a bad address is reported before errors of later
+    /// attributes.
     pub(crate) read_early: bool,
 }
 

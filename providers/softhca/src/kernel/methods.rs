@@ -1,7 +1,8 @@
-//! Everything that this device can be asked: the ioctl methods with their attributes, and the write commands.
+//! The table of commands: the ioctl methods with their attributes, and the write commands.
 //!
 //! Attributes, lengths and what is mandatory are those of the `DECLARE_UVERBS_NAMED_METHOD` in
-//! `drivers/infiniband/core/uverbs_std_types_*.c` and `drivers/infiniband/hw/mlx5/{main,devx,std_types}.c`.
+//! `drivers/infiniband/core/uverbs_std_types_*.c` and
+//! `drivers/infiniband/hw/mlx5/{main,devx,std_types}.c`.
 
 use uverbs_kernel_abi::cq::ib_uverbs_destroy_cq_resp;
 use uverbs_kernel_abi::gid::ib_uverbs_gid_entry;
@@ -22,7 +23,7 @@ use crate::kernel::attr::{Access, AttrSpec as A};
 use crate::kernel::call::{Call, Method, Table, Write};
 use crate::kernel::verbs::{ah, cq, device, devx, event, mr, pd, port, qp, qp_modify, uar, write};
 
-/// The whole.
+/// All of them.
 pub(crate) static TABLE: Table = Table { methods: METHODS, writes: WRITES };
 
 /// Commands of INVOKE_WRITE.

@@ -15,9 +15,10 @@ const QUEUE_DEPTH: usize = 1024;
 
 /// An in-memory switch. Clones are the same switch.
 ///
-/// Frames between two ports keep their order and arrive or are counted as dropped. A frame to one of
-/// the sender's own addresses goes through the switch as well. A frame to a group goes to every port that
-/// has the group among its addresses, the sender's own included; a port without room misses its copy.
+/// Frames between two ports keep their order and arrive or are counted as dropped. A frame to one
+/// of the sender's own addresses goes through the switch as well. A frame to a group goes to every
+/// port that has the group among its addresses, the sender's own included; a port without room
+/// misses its copy.
 #[derive(Clone)]
 pub struct Fabric {
     shared: Arc<Shared>,
@@ -77,8 +78,8 @@ pub struct FabricStats {
     pub unknown_destination: u64,
     /// Dropped: the sender's or the receiver's link is unplugged, or its port has gone.
     pub dead_link: u64,
-    /// Copies of multicast frames that a member had no room for, or no link. Such a frame counts as sent once, and as
-    /// delivered once for each copy.
+    /// Copies of multicast frames that a member had no room for, or no link. Such a frame counts as
+    /// sent once, and as delivered once for each copy.
     pub missed_copies: u64,
 }
 
@@ -101,7 +102,8 @@ impl Port {
         self.plugged.load(Ordering::Acquire)
     }
 
-    /// Puts a frame into the queue, and wakes an HCA that may sleep: one that is not the sender itself, with nothing to read.
+    /// Puts a frame into the queue, and wakes an HCA that may sleep: one that is not the sender
+    /// itself, with nothing to read.
     fn put(&self, inbox: &mut VecDeque<Frame>, frame: Frame, sender: &Port) {
         let sleeps = inbox.is_empty() && !std::ptr::eq(self, sender);
         inbox.push_back(frame);
@@ -184,8 +186,8 @@ impl Fabric {
         Fabric { shared: Arc::new(shared) }
     }
 
-    /// A new port, plugged in, reached by each of `addresses`: by the GIDs that are not zero and the
-    /// LIDs that are not 0. An address that another port already has stays with that one.
+    /// A new port, plugged in, reached by each of `addresses`: by the GIDs that are not zero and
+    /// the LIDs that are not 0. An address that another port already has stays with that one.
     #[must_use]
     pub fn attach(&self, addresses: &[Address]) -> FabricPort {
         let port = Arc::new(Port {
@@ -253,8 +255,9 @@ impl FabricPort {
         self.link.clone()
     }
 
-    /// Whom to wake when a frame comes from another port and nothing was there to read. Said once; later ones are ignored.
-    /// It is called amid a transmission, and must not use the fabric itself.
+    /// Whom to wake when a frame comes from another port and nothing was there to read. Said once;
+    /// later ones are ignored. It is called amid a transmission, and must not use the fabric
+    /// itself.
     pub fn set_waker(&self, waker: Waker) {
         let _ = self.link.port.waker.set(waker);
     }
@@ -269,8 +272,8 @@ impl LinkControl {
 
     /// Puts the cable back.
     pub fn replug(&self) {
-        // A port that has gone stays dead: nobody would empty its queue. The lock keeps it from going
-        // in between.
+        // A port that has gone stays dead: nobody would empty its queue. The lock keeps it from
+        // going in between.
         let table = self.shared.read();
         if table.ports.contains_key(&self.id) {
             self.shared.set_plugged(&self.port, true);

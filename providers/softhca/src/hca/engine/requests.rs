@@ -1,4 +1,5 @@
-//! Request packets: the packet at a requester's cursor is built from its WQE and leaves (IBTA vol 1, 9.7.3).
+//! Request packets: the packet at a requester's cursor is built from its WQE and leaves (IBTA vol
+//! 1, 9.7.3).
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
@@ -11,7 +12,7 @@ use crate::hca::state::requester::{Connection, Entry, Request, Requester};
 use crate::hca::state::wqe::Op;
 use crate::wire::{DcEth, EmitError, Frame, Opcode, PacketBuilder, Psn, U24};
 
-/// Sends the packet at the cursor. False if the request turned into a failure instead.
+/// Sends the packet at the cursor. False if that failed, and with it the request.
 pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> bool {
     let at = qp.requester.cursor;
     let Some(Entry::Live(request)) = qp.requester.queue.get(at) else {
@@ -51,7 +52,8 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
     }
     qp.requester.note_sent(&place, end, ask);
     if !reliable {
-        // Sent is done (IBTA 9.8.2.3, 9.8.3.2); a first or middle packet is not to be sent again either.
+        // Sent is done (IBTA 9.8.2.3, 9.8.3.2); a first or middle packet is not to be sent again
+        // either.
         qp.requester.oldest = end;
     } else if qp.requester.ack_timer.is_none() {
         qp.requester.rearm(&qp.attrs, common.config.min_ack_timeout, common.now);

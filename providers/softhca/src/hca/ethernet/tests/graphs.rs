@@ -152,7 +152,8 @@ fn copies_of_copies_have_a_bound() {
     assert!(reached(&mut steering, &Packet::udp()).len() <= 1 << 10);
 }
 
-/// Every look at a group is work: a table with many of them, looked up again and again for one frame, is done with at some point.
+/// Every look at a group is work: a table with many of them, looked up again and again for one
+/// frame, is done with at some point.
 #[test]
 fn tables_with_many_groups_have_a_bound() {
     const GROUPS: u32 = 1 << 12;

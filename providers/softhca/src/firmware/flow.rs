@@ -14,7 +14,7 @@ use super::Firmware;
 use super::call::{Call, Refusal};
 use super::steering::numbered;
 use crate::hca::ethernet::{
-    Change, Destination, EntryContext, GroupContext, MATCH_LEN, MAX_DESTINATIONS, Miss,
+    Change, EntryContext, FlowDestination, GroupContext, MATCH_LEN, MAX_DESTINATIONS, Miss,
     TableContext,
 };
 
@@ -87,8 +87,8 @@ fn entry(context: &[u8], lists: &[u8]) -> Result<EntryContext, Refusal> {
     let to = to.chunks_exact(dest_format_struct::SIZE).map(|to| {
         let number = dest_format_struct::DESTINATION_ID.get32(to);
         match dest_format_struct::DESTINATION_TYPE.get(to) {
-            TO_TABLE => Ok(Destination::Table(number)),
-            TO_TIR => Ok(Destination::Tir(number)),
+            TO_TABLE => Ok(FlowDestination::Table(number)),
+            TO_TIR => Ok(FlowDestination::Tir(number)),
             _ => Err(Refusal::param("no such destination")),
         }
     });

@@ -4,7 +4,7 @@ use uverbs_kernel_abi::objects::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
 
 /// How a method uses the object that an attribute names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum Use {
     /// `UVERBS_ACCESS_NEW`: the handle is an output.
     New,
     /// `UVERBS_ACCESS_READ`: it must exist.
@@ -21,9 +21,9 @@ pub(crate) enum Kind {
     /// Address of a buffer for data to user space.
     Out,
     /// A handle of the object type.
-    Idr(u16, Access),
+    Idr(u16, Use),
     /// A file descriptor of the object type.
-    Fd(u16, Access),
+    Fd(u16, Use),
 }
 
 /// One attribute that a method knows.
@@ -98,12 +98,12 @@ impl AttrSpec {
     }
 
     /// `UVERBS_ATTR_IDR`.
-    pub(crate) const fn idr(id: u16, object: u16, access: Access) -> Self {
+    pub(crate) const fn idr(id: u16, object: u16, access: Use) -> Self {
         Self::new(id, Kind::Idr(object, access), 0, 0, false)
     }
 
     /// `UVERBS_ATTR_FD`.
-    pub(crate) const fn fd(id: u16, object: u16, access: Access) -> Self {
+    pub(crate) const fn fd(id: u16, object: u16, access: Use) -> Self {
         Self::new(id, Kind::Fd(object, access), 0, 0, false)
     }
 

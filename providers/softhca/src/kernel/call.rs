@@ -14,7 +14,7 @@ use uverbs_kernel_abi::ioctl::{
 use uverbs_kernel_abi::objects::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::kernel::attr::{Access, AttrSpec, Kind};
+use crate::kernel::attr::{AttrSpec, Kind, Use};
 use crate::kernel::state::device::Device;
 use crate::kernel::state::file::File;
 use crate::kernel::state::objects::{Destroyed, Object};
@@ -148,7 +148,7 @@ impl Call<'_> {
             }
         }
         let doomed = self.attrs.iter().find_map(|attr| match attr.kind {
-            Kind::Idr(_, Access::Destroy) => Some(attr.object),
+            Kind::Idr(_, Use::Destroy) => Some(attr.object),
             _ => None,
         });
         if let Some(handle) = doomed {
@@ -200,7 +200,7 @@ impl Call<'_> {
                 }
             }
             Kind::Idr(..) | Kind::Fd(..) if reserved || attr.len != 0 => return Err(Errno::EINVAL),
-            Kind::Idr(kind, Access::New) => {
+            Kind::Idr(kind, Use::New) => {
                 object = self.new_handle(kind)?;
                 self.set_data(index, u64::from(object));
             }
@@ -210,7 +210,7 @@ impl Call<'_> {
                 object = u32::try_from(id).map_err(|_| Errno::ENOENT)?;
                 self.file.objects.check(object, kind)?;
             }
-            Kind::Fd(kind, Access::New) => {
+            Kind::Fd(kind, Use::New) => {
                 if !self.file.has_context() {
                     return Err(Errno::EINVAL);
                 }

@@ -8,7 +8,7 @@ use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
 use crate::hca::state::qp::Qp;
-use crate::hca::state::requester::{Connection, Entry, Request, Requester};
+use crate::hca::state::requester::{DcConnection, Entry, Request, Requester};
 use crate::hca::state::wqe::Op;
 use crate::wire::{DcEth, EmitError, Frame, Opcode, PacketBuilder, Psn, U24};
 
@@ -115,7 +115,7 @@ fn connection(
     common: &mut Common,
     request: &Request,
     place: &Place,
-) -> Option<Connection> {
+) -> Option<DcConnection> {
     let to = request.wqe.to.filter(|_| qp.ctx.service == Service::Dci)?;
     // Idle, and this was never sent: another connection, to the same target, too.
     let idle = qp.requester.cursor == 0 && place.first && place.psn == qp.requester.high;
@@ -123,7 +123,7 @@ fn connection(
         Some(connection) if !idle => Some(connection),
         _ => {
             common.connections = common.connections.wrapping_add(1);
-            Some(Connection { to, number: common.connections, first: place.psn })
+            Some(DcConnection { to, number: common.connections, first: place.psn })
         }
     }
 }
@@ -134,7 +134,7 @@ fn headers(
     common: &Common,
     request: &Request,
     place: &Place,
-    connection: Option<Connection>,
+    connection: Option<DcConnection>,
 ) -> PacketBuilder {
     let wqe = &request.wqe;
     let pkey = common.config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied();

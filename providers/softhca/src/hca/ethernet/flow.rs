@@ -42,7 +42,7 @@ pub(crate) struct GroupContext<'a> {
 
 /// Where an entry sends a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Destination {
+pub(crate) enum FlowDestination {
     Table(u32),
     Tir(u32),
 }
@@ -51,7 +51,7 @@ pub(crate) enum Destination {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EntryContext {
     pub(crate) tag: u32,
-    pub(crate) destinations: Vec<Destination>,
+    pub(crate) destinations: Vec<FlowDestination>,
     pub(crate) counters: Vec<u32>,
 }
 

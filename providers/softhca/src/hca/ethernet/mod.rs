@@ -30,7 +30,7 @@ mod wrong;
 mod tests;
 
 pub(crate) use flow::{
-    Change, Destination, EntryContext, GroupContext, LOG_MAX_SIZE, MAX_DESTINATIONS, MAX_LEVEL,
+    Change, EntryContext, FlowDestination, GroupContext, LOG_MAX_SIZE, MAX_DESTINATIONS, MAX_LEVEL,
     Miss, TableContext,
 };
 pub(crate) use matching::MATCH_LEN;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::flow::{Change, Destination, EntryContext, GroupContext, Miss, Table, TableContext};
+use super::flow::{Change, EntryContext, FlowDestination, GroupContext, Miss, Table, TableContext};
 use super::headers::Headers;
 use super::matching::{self, Param};
 use super::rss::Hash;
@@ -276,8 +276,8 @@ impl Steering {
         let level = self.table(table)?.context.level;
         for destination in &context.destinations {
             match *destination {
-                Destination::Table(next) => self.check_next(level, next)?,
-                Destination::Tir(number) => self.tir(number).map(|_| ())?,
+                FlowDestination::Table(next) => self.check_next(level, next)?,
+                FlowDestination::Tir(number) => self.tir(number).map(|_| ())?,
             }
         }
         match context.counters.iter().all(|number| self.counters.contains_key(number)) {
@@ -327,10 +327,10 @@ impl Steering {
             let tag = if entry.tag == 0 { tag } else { entry.tag };
             for destination in &entry.destinations {
                 match *destination {
-                    Destination::Table(table) if next.len() < MAX_LOOKUPS => {
+                    FlowDestination::Table(table) if next.len() < MAX_LOOKUPS => {
                         next.push((table, tag))
                     }
-                    Destination::Tir(tir) if copies.len() < MAX_COPIES => {
+                    FlowDestination::Tir(tir) if copies.len() < MAX_COPIES => {
                         copies.extend(self.copy(headers, domain, tir, tag));
                     }
                     _ => {}

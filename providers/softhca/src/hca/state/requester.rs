@@ -36,7 +36,7 @@ impl Request {
 /// sent is acknowledged. PSNs go on, so that late packets of an earlier target are recognised as
 /// such.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Connection {
+pub(crate) struct DcConnection {
     pub(crate) to: Destination,
     pub(crate) number: u32,
     /// PSN of its first packet, which opens it, also when sent again.
@@ -78,7 +78,7 @@ pub(crate) struct Requester {
     pub(crate) rnr_retries: u8,
     pub(crate) ack_timer: Option<Duration>,
     pub(crate) rnr_timer: Option<Duration>,
-    pub(crate) connection: Option<Connection>,
+    pub(crate) connection: Option<DcConnection>,
     /// `oldest` when a gap in the answers last made us go back; the rest of the same burst shows
     /// the same gap and must not count again.
     pub(crate) gap_at: Option<Psn>,

@@ -1,9 +1,9 @@
 //! A software mlx5 HCA: the other side of the hardware interface.
 //!
-//! [`SoftHca`] is one device in the process. Opening it gives a door that takes the place of an open
-//! `/dev/infiniband/uverbsN`: it answers the ioctl bytes that ib_uverbs and mlx5_ib answer, and maps UAR pages. The
-//! provider then writes WQEs and doorbell records into memory and rings; the device reads them, moves data over a
-//! wire and writes CQEs.
+//! [`SoftHca`] is one device in the process. Opening it gives a door that takes the place of an
+//! open `/dev/infiniband/uverbsN`: it answers the ioctl bytes that ib_uverbs and mlx5_ib answer,
+//! and maps UAR pages. The provider then writes WQEs and doorbell records into memory and rings;
+//! the device reads them, moves data over a wire and writes CQEs.
 //!
 //! ```
 //! use uverbs_softhca::SoftHca;
@@ -19,8 +19,8 @@
 //!
 //! - the top (`SoftHca`, threads and steps) puts one device together;
 //! - `kernel` is the front in process, the kernel side: ioctls, handles, errnos;
-//! - `vfio_user`, `pci` and `firmware` are the other front, behind the feature `pci`: the same device as a PCI function
-//!   for a virtual machine, whose own kernel drives it;
+//! - `vfio_user`, `pci` and `firmware` are the other front, behind the feature `pci`: the same
+//!   device as a PCI function for a virtual machine, whose own kernel drives it;
 //! - `board` is what both fronts say of the device: identity, limits, layout of the BAR;
 //! - [`hca`] is the device: queues, keys, transport; it knows no ioctl and no process address;
 //! - [`wire`] carries packets.

@@ -1,19 +1,22 @@
 //! Process memory as the device reaches it.
 //!
-//! In process a bus address is a virtual address. The device's accesses race with the client's by nature, so data
-//! is moved in relaxed atomic words (8 bytes where aligned, single bytes at the ends): never a reference, never a
-//! plain copy that the compiler may take for exclusive. At one word per cycle that is fast enough for messages of a
-//! megabyte, and the words of an aligned CQE or record are never seen half written.
+//! In process a bus address is a virtual address. The device's accesses race with the client's by
+//! nature, so data is moved in relaxed atomic words (8 bytes where aligned, single bytes at the
+//! ends): never a reference, never a plain copy that the compiler may take for exclusive. At one
+//! word per cycle that is fast enough for messages of a megabyte, and the words of an aligned CQE
+//! or record are never seen half written.
 //!
 //! # Safety
 //!
-//! Every address that the HCA uses comes from a region that `REG_MR`, `CREATE_CQ` or `CREATE_QP` named.
-//! `kernel::user::probe` found it mapped (and writable, where it is written), and `UverbsDoor::ioctl` makes the caller promise
-//! that it stays so until the object is destroyed. Null and misaligned addresses are refused here.
+//! Every address that the HCA uses comes from a region that `REG_MR`, `CREATE_CQ` or `CREATE_QP`
+//! named. `kernel::user::probe` found it mapped (and writable, where it is written), and
+//! `UverbsDoor::ioctl` makes the caller promise that it stays so until the object is destroyed.
+//! Null and misaligned addresses are refused here.
 //!
-//! Accesses of different sizes meet here, as they do on hardware: the client may use bytes where the device uses
-//! words, and the other way round. The language's model defines no atomic accesses of mixed size to the same bytes
-//! at the same time; this leans on the machine, where aligned words and bytes are single accesses of coherent memory.
+//! Accesses of different sizes meet here, as they do on hardware: the client may use bytes where
+//! the device uses words, and the other way round. The language's model defines no atomic accesses
+//! of mixed size to the same bytes at the same time; this leans on the machine, where aligned words
+//! and bytes are single accesses of coherent memory.
 #![allow(
     unsafe_code,
     reason = "a device reaches memory by address; accesses are atomic, through raw pointers"
@@ -23,7 +26,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::hca::{Dma, DmaFault};
 
-/// No mapping is below this (`vm.mmap_min_addr` is a page at least): what is there is a null pointer with an offset.
+/// No mapping is below this (`vm.mmap_min_addr` is a page at least): what is there is a null
+/// pointer with an offset.
 const LOWEST: u64 = 4096;
 
 /// The own process's memory.
@@ -52,8 +56,8 @@ impl Dma for ProcessDma {
 
     fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
         let mut at = checked(addr, data.len(), 1)?;
-        // Whoever sees a word of this message sees the messages before it. The partner is the acquiring load of
-        // uverbs-core, src/exposed.rs `ExposedMemory::load`.
+        // Whoever sees a word of this message sees the messages before it. The partner is the
+        // acquiring load of uverbs-core, src/exposed.rs `ExposedMemory::load`.
         fence(Ordering::Release);
         let (head, rest) = data.split_at(head_len(at, data.len()));
         for byte in head {
@@ -127,8 +131,8 @@ fn head_len(at: usize, len: usize) -> usize {
 
 fn atomic_u8(at: usize) -> &'static AtomicU8 {
     let byte = std::ptr::with_exposed_provenance_mut(at);
-    // SAFETY: in a region that the client keeps mapped (module docs); bytes have no alignment. The reference is to
-    // an atomic and lives for one access.
+    // SAFETY: in a region that the client keeps mapped (module docs); bytes have no alignment. The
+    // reference is to an atomic and lives for one access.
     unsafe { AtomicU8::from_ptr(byte) }
 }
 

@@ -1,5 +1,5 @@
-//! Device memory: bytes in the device itself. The processor reaches them through the BAR, work requests through keys; both
-//! see the same bytes.
+//! Device memory: bytes in the device itself. The processor reaches them through the BAR, work
+//! requests through keys; both see the same bytes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! What the device says of itself. One struct, so that all invented facts stand in one place.
+//! Identity and limits of a device. All invented facts stand here.
 
 use crate::hca::{HcaConfig, LinkLayer, Mtu};
 
@@ -26,7 +26,8 @@ pub struct Gid {
 pub(crate) const VENDOR_ID: u32 = 0x02c9;
 /// ConnectX-6 Dx: a device of whose provider path everything here is known to be in use.
 pub(crate) const VENDOR_PART_ID: u32 = 4125;
-/// Version 99.0.1 in mlx5's encoding (`fw_rev_maj << 32 | fw_rev_min << 16 | fw_rev_sub`): no silicon has it.
+/// Version 99.0.1 in mlx5's encoding (`fw_rev_maj << 32 | fw_rev_min << 16 | fw_rev_sub`): no
+/// silicon has it.
 pub(crate) const FW_VER: u64 = 99 << 32 | 1;
 /// Completion vectors: every one is served alike.
 pub(crate) const COMP_VECTORS: u32 = 8;
@@ -63,17 +64,20 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// The `number`th device of the process: address 02:ca:05:00:xx:xx (locally administered) and 10.86.x.y.
+    /// The `number`th device of the process: address 02:ca:05:00:xx:xx (locally administered) and
+    /// 10.86.x.y.
     pub(crate) fn new(number: u16, hca: HcaConfig) -> Self {
         let [high, low] = number.to_be_bytes();
         let mac = [0x02, 0xca, 0x05, 0x00, high, low];
-        // EUI-64 as in RFC 4291 appendix A; the kernel makes RoCE's default GID so (`addrconf_ifid_eui48`).
+        // EUI-64 as in RFC 4291 appendix A; the kernel makes RoCE's default GID so
+        // (`addrconf_ifid_eui48`).
         let guid =
             u64::from_be_bytes([mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]]);
         let link_local = link_local(guid);
         let ipv4 = ipv4_mapped([10, 86, high, low]);
         let gids = match hca.link {
-            // The order in which `roce_gid_mgmt.c` fills the table: link local first, each in both versions.
+            // The order in which `roce_gid_mgmt.c` fills the table: link local first, each in both
+            // versions.
             LinkLayer::Ethernet => [link_local, ipv4]
                 .into_iter()
                 .flat_map(|gid| [GidType::RoceV1, GidType::RoceV2].map(|kind| Gid { gid, kind }))

@@ -1,4 +1,4 @@
-//! What a command is given, and how it is refused.
+//! A command's input and output, and how a command is refused.
 
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
@@ -8,12 +8,12 @@ use crate::hca::{HcaError, Noun};
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     pub(super) input: &'a [u8],
-    /// Zeroed.
+    /// Zeroed before the command runs.
     pub(super) output: &'a mut [u8],
     pub(super) op_mod: u16,
 }
 
-/// Why a command was not done. Nothing changed.
+/// Why a command was refused. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: CmdStatus,
@@ -34,8 +34,8 @@ impl Refusal {
         Self::new(CmdStatus::BAD_RES_ERR, why)
     }
 
-    /// The number that the driver prints: made from the reason (FNV-1a), so that it leads to the reason in the log, and is
-    /// the same in every run.
+    /// The syndrome, which the driver prints: a hash of the reason (FNV-1a), so that it is found in
+    /// the log and is the same in every run.
     pub(super) const fn syndrome(&self) -> u32 {
         let bytes = self.why.as_bytes();
         let mut hash = 0x811c_9dc5u32;

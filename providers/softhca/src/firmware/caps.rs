@@ -25,17 +25,17 @@ mod kind {
     pub(super) const DEVICE_MEMORY: u16 = 0xf;
 }
 
-/// `op_mod` of QUERY_HCA_CAP: kind, then whether the greatest possible value is wanted or the one in force. Here they are
-/// the same.
+/// `op_mod` of QUERY_HCA_CAP: kind, then whether the greatest possible value is wanted or the one
+/// in force. Here they are the same.
 const KIND_SHIFT: u16 = 1;
 /// Compare and swap, fetch and add (`MLX5_ATOMIC_OPS_*`).
 const ATOMIC_OPERATIONS: u64 = 0b11;
-/// Of 8 bytes.
+/// Operand size: 8 bytes.
 const ATOMIC_SIZE: u64 = 8;
 /// `port_type` of Ethernet (`MLX5_CAP_PORT_TYPE_ETH`).
 const PORT_ETHERNET: u64 = 1;
-/// `l3_type`: IPv4 and IPv6, one bit each from bit 1 on; `roce_version`: 1 and 2, one bit each (Linux `core/lib/gid.c`,
-/// `hw/mlx5/main.c`).
+/// `l3_type`: IPv4 and IPv6, one bit each from bit 1 on; `roce_version`: 1 and 2, one bit each
+/// (Linux `core/lib/gid.c`, `hw/mlx5/main.c`).
 const L3_TYPES: u64 = 0b110;
 const ROCE_VERSIONS: u64 = 0b101;
 /// UDP port of RoCEv2 (IBTA annex A17).
@@ -59,15 +59,15 @@ impl Firmware {
             kind::ETHERNET if self.profile.is_ethernet() => offloads(cap),
             kind::ROCE if self.profile.is_ethernet() => self.roce(cap),
             kind::FLOW_TABLE if self.profile.is_ethernet() => flow_table(cap),
-            // Silicon answers kinds that it has nothing of with zeros.
+            // For kinds that it lacks silicon answers zeros.
             _ => {}
         }
         Ok(())
     }
 
-    /// A driver writes back what it read, with changes. None of the general ones has a meaning for this device; of the atomic
-    /// ones only the byte order can be set, and the rest of that structure is zeros (Linux `core/main.c`,
-    /// `handle_hca_cap_atomic`).
+    /// A driver writes back what it read, with changes. None of the general ones has a meaning for
+    /// this device; of the atomic ones only the byte order can be set, and the rest of that
+    /// structure is zeros (Linux `core/main.c`, `handle_hca_cap_atomic`).
     pub(super) fn set_cap(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let cap = set_hca_cap_in::CAPABILITY.of(call.input);
         if call.op_mod >> KIND_SHIFT == kind::ATOMIC {
@@ -131,7 +131,7 @@ impl Firmware {
         LOG_MAX_MKEY.set(cap, log2(config.max_mkey));
         LOG_MAX_MRW_SZ.set(cap, 64);
         LOG_MAX_KLM_LIST_SIZE.set(cap, 22);
-        // Work requests give keys pages, as many as there are, change them, and bind windows.
+        // UMR work requests give keys their pages, change them, and bind windows.
         UMR_EXTENDED_TRANSLATION_OFFSET.set(cap, 1);
         IMAICL.set(cap, 1);
         DEVICE_MEMORY.set(cap, 1);
@@ -185,12 +185,12 @@ impl Firmware {
             LOG_MAX_CURRENT_MC_LIST.set(cap, 7);
             LOG_MAX_VLAN_LIST.set(cap, 12);
         } else {
-            // The driver asks by commands, not by management packets.
+            // The driver queries the port by commands, not by management packets.
             IB_VIRT.set(cap, 1);
             PKEY_TABLE_SIZE.set(cap, PKEYS_128);
             GID_TABLE_SIZE.set(cap, GIDS_8);
         }
-        // The rest.
+        // The clock, counters, and the number of the function.
         PAGE_REQUEST_DISABLE.set(cap, 1);
         DRIVER_VERSION.set(cap, 1);
         VPORT_COUNTERS.set(cap, 1);
@@ -246,7 +246,8 @@ fn numbers_and_doorbells(cap: &mut [u8]) {
     LOG_PG_SZ.set(cap, 12);
     NUM_OF_UARS_PER_PAGE.set(cap, 1);
     UAR_SZ.set(cap, 5);
-    // All the same: Linux's own queue pairs ring the two halves of a register in turn (`mlx5_ib_post_send`).
+    // Given nevertheless: Linux's own queue pairs ring the two halves of a register in turn
+    // (`mlx5_ib_post_send`).
     LOG_BF_REG_SIZE.set(cap, BF_REG_SIZE.ilog2().into());
 }
 

@@ -1,4 +1,4 @@
-//! Counts: sets of queue pairs, and the port (Linux `hw/mlx5/counters.c`, `hw/mlx5/mad.c`).
+//! Counters of sets of queue pairs, and of the port (Linux `hw/mlx5/counters.c`, `hw/mlx5/mad.c`).
 
 use uverbs_mlx5_prm::cmd::register::ppcnt_reg;
 use uverbs_mlx5_prm::cmd::simple::alloc_q_counter_out;
@@ -11,7 +11,7 @@ use super::call::{Call, Refusal};
 use crate::hca::Traffic;
 
 impl Firmware {
-    /// A set that begins at nothing.
+    /// ALLOC_Q_COUNTER: a set whose counts start at 0.
     pub(super) fn alloc_q_counter(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         self.take_q_counter(call)?;
         self.hca.clear_q_counters(alloc_q_counter_out::COUNTER_SET_ID.get(call.output) as u8);
@@ -77,7 +77,7 @@ impl Firmware {
         Ok(())
     }
 
-    /// PPCNT. Of what its groups count nothing happens: no symbol is wrong on this link, it never goes down, and it discards
+    /// PPCNT. All its groups are 0: this link has no symbol errors, never goes down, and discards
     /// no packet.
     pub(super) fn port_counters(written: &[u8], read: &mut [u8]) {
         for field in [ppcnt_reg::SWID, ppcnt_reg::LOCAL_PORT, ppcnt_reg::PNAT, ppcnt_reg::GRP] {

@@ -17,14 +17,17 @@ use crate::hca::{CqContext, HcaError, Moderation, Region};
 
 /// `op_mod` of MODIFY_CQ (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
 pub(super) const RESIZE: u16 = 1;
-/// `field_select` of a modification (Linux `include/linux/mlx5/cq.h`, `MLX5_CQ_MODIFY_*`), and the field of each.
+/// `field_select` of a modification (Linux `include/linux/mlx5/cq.h`, `MLX5_CQ_MODIFY_*`), and the
+/// field of each.
 const MODERATION: [(u64, Field); 3] =
     [(1 << 0, cqc::CQ_PERIOD), (1 << 1, cqc::CQ_MAX_COUNT), (1 << 4, cqc::CQ_PERIOD_MODE)];
-/// `cq_period_mode`: from the last completion (`MLX5_CQ_PERIOD_MODE_START_FROM_CQE`); 0 is from the last event.
+/// `cq_period_mode`: from the last completion (`MLX5_CQ_PERIOD_MODE_START_FROM_CQE`); 0 is from the
+/// last event.
 const FROM_COMPLETION: u64 = 1;
-/// `cqe_sz` of entries of 128 bytes that are written whole (Linux `include/linux/mlx5/cq.h`, `CQE_STRIDE_128_PAD`).
+/// `cqe_sz` of entries of 128 bytes that are written whole (Linux `include/linux/mlx5/cq.h`,
+/// `CQE_STRIDE_128_PAD`).
 const CQE_128_PADDED: u64 = 2;
-/// Log2 of what no device has; keeps sizes far from overflow.
+/// Log2 of more entries than any device has; keeps sizes far from overflow.
 const LOG_ABSURD: u64 = 28;
 
 #[derive(Debug)]
@@ -35,7 +38,7 @@ pub(super) struct Cq {
     context: [u8; cqc::SIZE],
 }
 
-/// The list at the end of a command.
+/// The page list at the end of a command.
 fn pages<'a>(context: &[u8], pas: &'a [u8]) -> Place<'a> {
     Place::Pages(Pages {
         pas,
@@ -151,7 +154,7 @@ impl Firmware {
             }
             other => other.into(),
         })?;
-        // The new ring came by a list.
+        // The new ring came as a page list.
         cq.umems[0] = None;
         for field in [cqc::CQE_SZ, cqc::LOG_CQ_SIZE, cqc::LOG_PAGE_SIZE, cqc::PAGE_OFFSET] {
             field.set(&mut cq.context, field.get(context));

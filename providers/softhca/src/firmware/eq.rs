@@ -21,8 +21,9 @@ use crate::hca::{Dma, Region};
 pub(super) const MAX_EQ: u32 = 1 << 6;
 /// Log2 of the largest event queue.
 pub(super) const LOG_MAX_EQES: u8 = 20;
-/// Events that may wait for room, of all queues together. They are of different objects, but numbers of destroyed ones may be
-/// among them. What comes on top is lost, as in a queue that overruns: its driver has taken nothing for very long.
+/// Events that may wait for room, of all queues together. They are of different objects, but
+/// numbers of destroyed ones may be among them. What comes on top is lost, as in a queue that
+/// overruns: its driver has taken nothing for very long.
 const MAX_WAITING: usize = 1 << 18;
 /// Bytes of an entry.
 const EQE_LEN: u64 = 64;
@@ -56,15 +57,15 @@ struct Eq {
     producer: u32,
     consumer: u32,
     armed: bool,
-    /// What the ring has no room for: each thing once, however often it happened.
+    /// Events that the ring has no room for, each once however often it happened.
     backlog: VecDeque<mlx5_eqe>,
     waiting: BTreeSet<[u8; EQE_LEN as usize]>,
-    /// Commands that are done and not told: one event has room for all.
+    /// Completed commands not yet reported, one bit each: one event has room for all.
     commands: u32,
 }
 
 impl EqTable {
-    /// The queue that takes async events of this type.
+    /// Number of the queue that takes async events of this type.
     pub(super) fn of(&self, kind: EventType) -> Option<u32> {
         let (word, bit) = (usize::from(kind.0 / 64), kind.0 % 64);
         self.eqs.iter().find(|(_, eq)| eq.mask[word] >> bit & 1 != 0).map(|(&eqn, _)| eqn)
@@ -100,7 +101,8 @@ impl EqTable {
         self.eqs.values().map(|eq| eq.backlog.len()).sum()
     }
 
-    /// A store into a doorbell page at `offset`. False if that is no doorbell of an event queue; which queue, the value says.
+    /// A store into a doorbell page at `offset`; the value names the queue. False if `offset` is
+    /// not an event queue's doorbell.
     pub(crate) fn ring(&mut self, dma: &dyn Dma, uar: u32, offset: u32, value: u32) -> bool {
         let arm = match offset as usize {
             EQ_DOORBELL_ARM => true,
@@ -111,13 +113,13 @@ impl EqTable {
         if let Some(eq) = self.eqs.get_mut(&doorbell.eqn().into())
             && eq.uar == uar
         {
-            // The consumer can't be ahead of the producer: what says so is nonsense.
+            // A consumer index ahead of the producer is nonsense and ignored.
             if eq.producer.wrapping_sub(doorbell.ci()) & INDEX_MASK <= 1 << eq.log_entries {
                 eq.consumer = doorbell.ci();
             }
             eq.armed |= arm;
             let wrote = eq.write(dma);
-            // What came before the arm, and was not seen by it, counts.
+            // Events that came before the arm fire it too.
             if wrote || eq.fires() {
                 raise(&mut self.interrupts, eq.vector);
             }
@@ -132,13 +134,13 @@ fn raise(interrupts: &mut Vec<u16>, vector: u16) {
     }
 }
 
-/// What tells one event from another.
+/// Identity of an event: all its bytes.
 fn key(eqe: &mlx5_eqe) -> [u8; EQE_LEN as usize] {
     zerocopy::transmute!(*eqe)
 }
 
 impl Eq {
-    /// The next event that is to be told.
+    /// The next event to write.
     fn next(&mut self) -> Option<mlx5_eqe> {
         if self.commands != 0 {
             return Some(mlx5_eqe::command(std::mem::take(&mut self.commands)));
@@ -152,20 +154,23 @@ impl Eq {
         self.producer.wrapping_sub(self.consumer) & INDEX_MASK
     }
 
-    /// Moves the backlog into the ring as far as there is room; whether that raises the interrupt.
+    /// Moves the backlog into the ring as far as there is room. True if the interrupt is to be
+    /// raised.
     fn write(&mut self, dma: &dyn Dma) -> bool {
         let entries = 1u32 << self.log_entries;
         let mut wrote = false;
         while self.held() < entries {
             let Some(mut eqe) = self.next() else { break };
             let at = u64::from(self.producer & (entries - 1)) * EQE_LEN;
-            // The owner bit flips with each lap; 0 on the first (eq.h, `next_eqe_sw`). Its release store publishes the rest.
+            // The owner bit flips with each lap; 0 on the first (eq.h, `next_eqe_sw`). Its release
+            // store publishes the rest.
             eqe.owner = (self.producer >> self.log_entries) as u8 & 1;
             let last = EQE_LEN - 1;
             let written = self.region.write(dma, at, &eqe.as_bytes()[..last as usize]);
             let owner = self.region.addr_of(at + last, 1);
             if written.is_err() || owner.and_then(|owner| dma.store_u8(owner, eqe.owner)).is_err() {
-                // The ring's memory is gone. Silicon would report a fatal error; there is nobody to report to.
+                // The ring's memory is gone. Silicon would report a fatal error; there is nobody to
+                // report to.
                 break;
             }
             self.producer = self.producer.wrapping_add(1);
@@ -174,7 +179,7 @@ impl Eq {
         wrote && self.fires()
     }
 
-    /// Takes the arm, if there is something to tell.
+    /// Disarms the queue and returns true if it is armed and not empty.
     fn fires(&mut self) -> bool {
         let fires = self.armed && self.held() != 0;
         self.armed &= !fires;

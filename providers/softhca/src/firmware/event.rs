@@ -1,4 +1,4 @@
-//! What the HCA side tells by itself, as entries of event queues.
+//! Events of the HCA side become entries of event queues.
 
 use uverbs_mlx5_prm::eqe::{EventType, mlx5_eqe};
 
@@ -11,12 +11,13 @@ const RES_QP: u8 = 0;
 const CQ_OVERRUN: u8 = 1;
 
 impl Firmware {
-    /// Moves events from the HCA side to the event queues; whether there were any.
+    /// Moves events from the HCA side to the event queues. True if there were any.
     pub(super) fn tell(&mut self) -> bool {
         let mut told = false;
         while let Some(event) = self.hca.next_event() {
             told = true;
-            // The type alone says what kind of queue it is; this field is for queue pairs against their halves.
+            // The event type already names the kind of queue; this field tells queue pairs from
+            // send and receive queues.
             let queue = |kind, number| (None, mlx5_eqe::queue(kind, RES_QP, number));
             let (eqn, eqe) = match event {
                 HcaEvent::CqCompletion { cqn } => {
@@ -35,7 +36,7 @@ impl Firmware {
                 HcaEvent::DctKeyViolation { dctn } => queue(EventType::DCT_KEY_VIOLATION, dctn.0),
                 HcaEvent::LastWqeReached { qpn } => queue(EventType::SRQ_LAST_WQE, qpn.0),
             };
-            // What nobody wants to hear is not told.
+            // No event queue takes this type.
             if let Some(eqn) = eqn.or_else(|| self.eqs.of(EventType(eqe.type_))) {
                 self.eqs.post(&*self.dma, eqn, eqe);
             }
@@ -43,14 +44,14 @@ impl Firmware {
         told
     }
 
-    /// Commands of the entries in `vector` are done.
+    /// Reports that the commands of the entries in `vector` are done.
     pub(crate) fn tell_command(&mut self, vector: u32) {
         if let Some(eqn) = self.command_eq() {
             self.eqs.post_commands(&*self.dma, eqn, vector);
         }
     }
 
-    /// The event queue that hears of commands.
+    /// Number of the event queue that takes command completions.
     pub(crate) fn command_eq(&self) -> Option<u32> {
         self.eqs.of(EventType::CMD)
     }

@@ -14,7 +14,7 @@ use super::Firmware;
 use super::call::{Call, Refusal};
 use super::steering::numbered;
 use crate::hca::ethernet::{
-    Change, Destination, EntryContext, GroupContext, MATCH_LEN, MAX_DESTINATIONS, Miss,
+    Change, EntryContext, FlowDestination, GroupContext, MATCH_LEN, MAX_DESTINATIONS, Miss,
     TableContext,
 };
 
@@ -59,7 +59,8 @@ fn miss(context: &[u8]) -> Result<Miss, Refusal> {
     }
 }
 
-/// What an entry does. `lists` is what follows the context: destinations, then counters, of the same size.
+/// What an entry does. `lists` is what follows the context: destinations, then counters, of the
+/// same size.
 fn entry(context: &[u8], lists: &[u8]) -> Result<EntryContext, Refusal> {
     let action = flow_context::ACTION.get(context);
     if action & !(DROP | FORWARD | COUNT) != 0 {
@@ -86,8 +87,8 @@ fn entry(context: &[u8], lists: &[u8]) -> Result<EntryContext, Refusal> {
     let to = to.chunks_exact(dest_format_struct::SIZE).map(|to| {
         let number = dest_format_struct::DESTINATION_ID.get32(to);
         match dest_format_struct::DESTINATION_TYPE.get(to) {
-            TO_TABLE => Ok(Destination::Table(number)),
-            TO_TIR => Ok(Destination::Tir(number)),
+            TO_TABLE => Ok(FlowDestination::Table(number)),
+            TO_TIR => Ok(FlowDestination::Tir(number)),
             _ => Err(Refusal::param("no such destination")),
         }
     });
@@ -195,7 +196,7 @@ impl Firmware {
             let bits = set_fte_in::MODIFY_ENABLE_MASK.get(call.input);
             let change = Change {
                 tag: bits & CHANGE_TAG != 0,
-                // Without an action that forwards there are none.
+                // Only an entry that forwards has destinations.
                 destinations: bits & (CHANGE_ACTION | CHANGE_DESTINATIONS) != 0,
                 counters: bits & (CHANGE_ACTION | CHANGE_COUNTERS) != 0,
             };
@@ -235,7 +236,7 @@ impl Firmware {
         Ok(())
     }
 
-    /// Numbers in a row that no counter has count as counters of nothing: the driver asks from a multiple of four on, for as
+    /// Numbers that no counter has answer 0: the driver asks from a multiple of four on, for as
     /// many as it has room for (Linux `fs_counters.c`).
     pub(super) fn query_flow_counter(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let first = query_flow_counter_in::FLOW_COUNTER_ID.get32(call.input);
@@ -245,7 +246,7 @@ impl Firmware {
         if count > MAX_BULK || out.len() < count * traffic_counter::SIZE {
             return Err(Refusal::new(CmdStatus::BAD_OUTP_LEN_ERR, "output too short"));
         }
-        // Not beyond the last number that there is.
+        // Up to the last number.
         let numbers = (first..=u32::MAX).take(count);
         for (number, out) in numbers.zip(out.chunks_exact_mut(traffic_counter::SIZE)) {
             let Ok(counter) = self.hca.steering().counter(number) else { continue };

@@ -1,6 +1,7 @@
 //! Send queues and receive queues of frames (Linux `core/transobj.c`, `core/en_main.c`).
 //!
-//! A send queue is a queue pair of the HCA side without receive ring, a receive queue one without send ring.
+//! A send queue is a queue pair of the HCA side without receive ring, a receive queue one without
+//! send ring.
 
 use uverbs_mlx5_prm::cmd::rq::wq;
 use uverbs_mlx5_prm::cmd::sq::{
@@ -18,7 +19,7 @@ use crate::hca::{QpContext, QpTransition, RqContext, Service, SqContext};
 /// Bytes of a send ring's unit.
 const WQEBB: u64 = 64;
 const LOG_WQEBB: u64 = 6;
-/// Log2 of what no device has; keeps sizes far from overflow.
+/// Log2 of more entries than any device has; keeps sizes far from overflow.
 const LOG_ABSURD: u64 = 20;
 /// `wq_type` of a ring whose entries are taken in turn (`MLX5_WQ_TYPE_CYCLIC`).
 const CYCLIC: u64 = 1;
@@ -47,7 +48,8 @@ mod state {
         })
     }
 
-    /// Takes a queue from the state that the driver says it is in to another; `up` leads from reset to ready.
+    /// Takes a queue from the state that the driver says it is in to another; `up` leads from reset
+    /// to ready.
     pub(super) fn change(
         hca: &mut Hca,
         number: u32,

@@ -1,4 +1,5 @@
-//! How far the device is: enabled, initialised; and who it is (Linux `core/main.c`, `mlx5_function_enable`).
+//! How far the driver has brought the device (enabled, initialised), and the device's identity
+//! (Linux `core/main.c`, `mlx5_function_enable`).
 
 use uverbs_mlx5_prm::cmd::hca::{
     query_adapter_out, query_adapter_param_block, query_issi_out, set_issi_in,
@@ -71,7 +72,7 @@ impl Firmware {
         Ok(())
     }
 
-    /// SET_DRIVER_VERSION, NOP and their like: said, and that is all.
+    /// SET_DRIVER_VERSION, NOP and their like: accepted without effect.
     pub(super) fn noted(&mut self, _: &mut Call<'_>) -> Result<(), Refusal> {
         Ok(())
     }

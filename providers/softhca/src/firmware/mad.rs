@@ -1,5 +1,6 @@
-//! Management packets for the device itself: the agent of the subnet's manager, which says what the port is (IBTA vol 1,
-//! 14.2.5; Linux `hw/mlx5/mad.c` asks). Nothing can be set: the port configures itself.
+//! Management packets for the device itself: the subnet management agent, which describes the port
+//! (IBTA vol 1, 14.2.5; Linux `hw/mlx5/mad.c` asks). Nothing can be set: the port configures
+//! itself.
 
 use uverbs_mlx5_prm::cmd::vport::{mad_ifc_in, mad_ifc_out};
 
@@ -9,7 +10,7 @@ use super::register::NODE_DESCRIPTION;
 use super::vport::{ACTIVE, CAPABILITIES, LINK_UP, MANAGER_LID};
 use crate::board::profile::{VENDOR_ID, VENDOR_PART_ID};
 
-/// Where what is in a packet (13.4.3, 14.2.1.1).
+/// Offsets in a packet (13.4.3, 14.2.1.1).
 mod at {
     use std::ops::Range;
 
@@ -25,7 +26,7 @@ mod at {
 const CLASSES: [u8; 2] = [0x01, 0x81];
 const GET: u8 = 0x01;
 const GET_RESP: u8 = 0x81;
-/// The device has no such attribute to get or set; there is nothing at that place of the table (13.4.7).
+/// Status: no such attribute or method; no such table entry (13.4.7).
 const UNSUPPORTED: u16 = 3 << 2;
 const INVALID: u16 = 7 << 2;
 
@@ -100,7 +101,7 @@ impl Firmware {
         }
         data[28..30].copy_from_slice(&self.profile.pkey_table_len().to_be_bytes());
         data[30..32].copy_from_slice(&(VENDOR_PART_ID as u16).to_be_bytes());
-        // The port asked, in the high byte, and who made it.
+        // LocalPortNum in the high byte, VendorID below.
         data[36..40].copy_from_slice(&(1 << 24 | VENDOR_ID).to_be_bytes());
     }
 

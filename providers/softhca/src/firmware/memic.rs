@@ -1,4 +1,4 @@
-//! Device memory: who has which pages of it (Linux `hw/mlx5/dm.c`).
+//! Device memory: which pieces are given out (Linux `hw/mlx5/dm.c`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use super::call::{Call, Refusal};
 use crate::board::bar::{DEVICE_MEMORY as IN_BAR, DEVICE_MEMORY_LEN as LEN};
 use crate::board::memory::DeviceMemory;
 
-/// Least bytes and their multiples, and the greatest alignment, in such units (Linux `MLX5_MEMIC_BASE_SIZE`).
+/// Granularity of lengths, and the greatest alignment, in such units (Linux
+/// `MLX5_MEMIC_BASE_SIZE`).
 const UNIT: u64 = 64;
 const LOG_MAX_ALIGNMENT: u64 = 6;
 
@@ -21,7 +22,7 @@ const LOG_MAX_ALIGNMENT: u64 = 6;
 #[derive(Debug)]
 pub(super) struct Memic {
     memory: Arc<DeviceMemory>,
-    /// Bytes by their place in the BAR.
+    /// Length of each piece, by its place in the BAR.
     taken: BTreeMap<u64, u64>,
 }
 
@@ -36,7 +37,7 @@ impl Memic {
         self.memory.clear(0, LEN);
     }
 
-    /// Whether all of this lies in one piece.
+    /// Whether the whole range lies in one piece.
     pub(super) fn holds(&self, start: u64, len: u64) -> bool {
         let piece = self.taken.range(..=start).next_back();
         piece.zip(start.checked_add(len)).is_some_and(|((at, size), end)| end <= at + size)
@@ -57,7 +58,7 @@ pub(super) fn capabilities(cap: &mut [u8]) {
 }
 
 impl Firmware {
-    /// The driver says where there may be room, and tries the next page when there is none.
+    /// ALLOC_MEMIC: the driver names a range to search, and tries the next page if it is full.
     pub(super) fn alloc_memic(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let start = alloc_memic_in::RANGE_START_ADDR.get(call.input);
         let range = alloc_memic_in::RANGE_SIZE.get(call.input);

@@ -61,7 +61,7 @@ fn access_mode(context: &[u8]) -> u64 {
     mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context)
 }
 
-/// A key that is free: it has a kind and room, and nothing in it.
+/// A free key: it has a kind and room for translations, but none yet.
 fn empty(key: MkeyContext, context: &[u8]) -> Result<MkeyContext, Refusal> {
     let page_shift = mkc::LOG_PAGE_SIZE.get(context);
     match access_mode(context) {
@@ -83,7 +83,7 @@ fn region(call: &Call<'_>, context: &[u8], memic: &Memic) -> Result<(Region, u64
     let len = mkc::LEN.get(context);
     match access_mode(context) {
         mode::PA => {
-            // Bus addresses as they are, which end where the device's own memory begins.
+            // Bus addresses, used as they are; they end below the device's own memory.
             let len = if endless { ON_BUS.saturating_sub(start) } else { len };
             if start.checked_add(len).is_none_or(|end| end > ON_BUS) {
                 return Err(Refusal::param("no such bus addresses"));
@@ -138,7 +138,8 @@ impl Firmware {
             }
             let (region, len) = region(call, context, &self.memic)?;
             let iova = match access_mode(context) {
-                // Counted from its own beginning (rdma-core `mlx5_reg_dm_mr`: zero based, always).
+                // Addresses are relative to the key's start (rdma-core `mlx5_reg_dm_mr`: zero
+                // based, always).
                 mode::MEMIC => 0,
                 _ => mkc::START_ADDR.get(context),
             };

@@ -1,17 +1,18 @@
-//! The firmware of the PCI device: commands of the mlx5 command interface become calls of the HCA side.
+//! The firmware of the PCI device: commands of the mlx5 command interface become calls of the HCA
+//! side.
 //!
-//! One file for each noun, and in it the commands about it. A command sees its input as bytes of the length that the driver
-//! gave and writes its output into zeroed bytes; [`Firmware::execute`] has made sure that both are as long as the command's
-//! fixed part. Everything in the input is the guest's and may be anything.
+//! One file per noun with its commands. A command sees its input as bytes of the length that the
+//! driver gave and writes its output into zeroed bytes; [`Firmware::execute`] checked that both are
+//! as long as the command's fixed part. Everything in the input is the guest's and may be anything.
 //!
 //! | file | what |
 //! |---|---|
-//! | `call`, `table`, `numbers` | what a command is given, which command is whose, numbers of objects |
-//! | `life`, `pages`, `caps`, `register`, `vport`, `mad`, `counters` | the device as a whole and its port |
+//! | `call`, `table`, `numbers` | a command, the table of commands, numbers of objects |
+//! | `life`, `pages`, `caps`, `register`, `vport`, `mad`, `counters` | the device and its port |
 //! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `srq`, `mcast` | objects |
-//! | `nic`, `frame_queue`, `steering`, `flow` | Ethernet: addresses, queues of frames, what leads to them |
+//! | `nic`, `frame_queue`, `steering`, `flow` | Ethernet: addresses, queues, flow tables |
 //! | `rings`, `umem` | where queues lie |
-//! | `event` | what the HCA side tells, as event queue entries |
+//! | `event` | events of the HCA side as event queue entries |
 
 mod call;
 mod caps;
@@ -79,7 +80,7 @@ pub(crate) struct Firmware {
     dma: Arc<dyn Dma + Sync>,
     profile: Profile,
     life: Life,
-    /// Pages that the driver gave. Nothing is in them: this device keeps its state elsewhere.
+    /// Pages that the driver lent. They stay empty: this device keeps its state elsewhere.
     pages: Vec<u64>,
     simple: Simple,
     cqs: BTreeMap<u32, cq::Cq>,
@@ -94,7 +95,8 @@ pub(crate) struct Firmware {
     interfaces: Interfaces,
     nic: Nic,
     memic: Memic,
-    /// `atomic_req_8B_endianness_mode`, the one capability that a driver may set and this device keeps.
+    /// `atomic_req_8B_endianness_mode`, the one capability that a driver may set and this device
+    /// keeps.
     atomic_mode: u64,
 }
 
@@ -140,7 +142,7 @@ impl Firmware {
         self.atomic_mode = 0;
     }
 
-    /// Destroys what a driver made and did not destroy.
+    /// Destroys all objects that a driver left.
     fn drop_objects(&mut self) {
         self.hca.reset();
         self.eqs = EqTable::default();
@@ -158,7 +160,7 @@ impl Firmware {
         self.nic = Nic::default();
         self.memic.clear();
         if self.profile.is_ethernet() {
-            // The driver fills the table; InfiniBand's is the port's own.
+            // On Ethernet the driver fills the GID table; on InfiniBand it is the port's own.
             self.profile.gids.clear();
             self.publish_addresses();
         }
@@ -202,7 +204,7 @@ impl Firmware {
         (entry.run)(self, &mut call)
     }
 
-    /// One slice of work of the HCA side, and of telling about it.
+    /// One slice of the HCA side's work; its events go to the event queues.
     pub(crate) fn step(&mut self, now: Duration) -> bool {
         let busy = self.hca.step(now);
         let told = self.tell();

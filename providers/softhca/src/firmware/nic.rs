@@ -1,4 +1,4 @@
-//! The port as a network card shows it, and RoCE's GID table (Linux `core/vport.c`, `core/lib/gid.c`).
+//! The Ethernet port (MAC, MTU), and RoCE's GID table (Linux `core/vport.c`, `core/lib/gid.c`).
 
 use uverbs_mlx5_prm::cmd::nic::{
     mac_address_layout, modify_nic_vport_context_in, modify_nic_vport_field_select,
@@ -12,7 +12,7 @@ use crate::board::profile::{Gid, GidType};
 /// `roce_version` of an entry: 2 is RoCE over UDP (`MLX5_ROCE_VERSION_*`).
 const ROCE_V2: u64 = 2;
 
-/// What a driver set.
+/// The settings that a driver made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Nic {
     roce: bool,
@@ -49,7 +49,8 @@ impl Firmware {
         if modify_nic_vport_field_select::MTU.is_set(&select) {
             self.set_frame_size(nic_vport_context::MTU.get(context));
         }
-        // Which frames are let in (addresses, promiscuity) makes no difference: the switch floods, and the tables say.
+        // Address and promiscuity filters have no effect: the switch floods, and the flow tables
+        // decide.
         Ok(())
     }
 

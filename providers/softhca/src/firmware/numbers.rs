@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-/// Hands out numbers of a range, the lowest free one first, so that UAR pages (whose number is an offset in the BAR) don't
-/// run out however long a driver stays.
+/// Hands out numbers of a range, the lowest free one first, so that UAR pages (whose number is an
+/// offset in the BAR) don't run out however long a driver stays.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     first: u32,
     end: u32,
-    /// All from here on are free.
+    /// All numbers from here on are free.
     fresh: u32,
     returned: BTreeSet<u32>,
 }

@@ -1,5 +1,6 @@
-//! Pages that the driver lends the device (Linux `core/pagealloc.c`). Silicon keeps its tables in them; this device keeps
-//! nothing there, but asks for some and gives the same ones back, so that the driver's side of it is in use.
+//! Pages that the driver lends the device (Linux `core/pagealloc.c`). Silicon keeps its tables in
+//! them; this device keeps nothing there, but asks for some and gives the same ones back, so that
+//! the driver's side of it is in use.
 
 use uverbs_mlx5_prm::cmd::hca::{
     manage_pages_in, manage_pages_out, query_pages_in, query_pages_out,
@@ -11,11 +12,12 @@ use super::call::{Call, Refusal};
 /// Pages wanted before SET_HCA_CAP, and before INIT_HCA.
 const BOOT_PAGES: usize = 16;
 const INIT_PAGES: usize = 64;
-/// Pages that are kept at most: a driver gives only what it is asked for.
+/// Most pages that are kept: a driver gives only what it is asked for.
 const MAX_PAGES: usize = 1 << 16;
 const PAGE: u64 = 4096;
 
-/// `op_mod` of QUERY_PAGES and MANAGE_PAGES (pagealloc.c, `MLX5_BOOT_PAGES`, `MLX5_PAGES_GIVE`, ...).
+/// `op_mod` of QUERY_PAGES and MANAGE_PAGES (pagealloc.c, `MLX5_BOOT_PAGES`, `MLX5_PAGES_GIVE`,
+/// ...).
 mod op {
     pub(super) const BOOT: u16 = 1;
     pub(super) const INIT: u16 = 2;

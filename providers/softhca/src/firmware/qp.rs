@@ -1,7 +1,8 @@
 //! Queue pairs (PRM "Queue Pair Context"; Linux `hw/mlx5/qp.c`, `hw/mlx5/qpc.c`).
 //!
-//! The context that the driver gave is kept, and each transition changes the fields that it is about: those it needs, and
-//! those that `opt_param_mask` names. What the HCA side is told, and what QUERY_QP answers, is read from there.
+//! The context that the driver gave is kept, and each transition changes the fields that it is
+//! about: those it needs, and those that `opt_param_mask` names. The HCA side's attributes and
+//! QUERY_QP's answer are read from it.
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::qp::{
@@ -51,7 +52,8 @@ mod optpar {
     pub(super) const COUNTER_SET_ID: u64 = 1 << 25;
 }
 
-/// The UDP port, in the bits beyond these (rdma-core `mlx5_ifc.h`, `MLX5_QPC_OPT_MASK_32_UDP_SPORT`).
+/// The UDP port, in the bits beyond these (rdma-core `mlx5_ifc.h`,
+/// `MLX5_QPC_OPT_MASK_32_UDP_SPORT`).
 const UDP_SPORT_95_32: u64 = 1 << 2;
 
 /// The fields that a bit of `opt_param_mask` brings along, of the context itself.
@@ -68,13 +70,14 @@ const OPTIONAL: [(u64, Field); 11] = [
     (optpar::RETRY_COUNT, qpc::RETRY_COUNT),
     (optpar::RNR_RETRY, qpc::RNR_RETRY),
 ];
-/// The same, of the primary path.
+/// The same for fields of the primary path.
 const OPTIONAL_PATH: [(u64, Field); 3] = [
     (optpar::PKEY_INDEX, ads::PKEY_INDEX),
     (optpar::ACK_TIMEOUT, ads::ACK_TIMEOUT),
     (optpar::PRI_PORT, ads::VHCA_PORT_NUM),
 ];
-/// Where to: the path without the P_Key index, the port and the timeout, which come at other times.
+/// The destination fields of the path: all but P_Key index, port and timeout, which other bits
+/// bring.
 const PATH: [Field; 15] = [
     ads::FL,
     ads::GRH,
@@ -121,7 +124,8 @@ impl Firmware {
         let record_umem = qpc::DBR_UMEM_VALID.is_set(context);
         let record_umem = record_umem.then(|| QPC_DBR_UMEM_ID.get32(context));
         let umems = [umem, record_umem];
-        // A process's command: it is the driver that changes keys of all domains, and gives them pages by bus address.
+        // A process's command: it is the driver that changes keys of all domains, and gives them
+        // pages by bus address.
         if umem.is_some() && (service == Service::Umr || qpc::FRE.is_set(context)) {
             return Err(Refusal::param("fre"));
         }
@@ -351,7 +355,8 @@ fn queues(context: &[u8], service: Service, rings: &Place<'_>) -> Result<Queues,
     Ok((sq, rq, srq))
 }
 
-/// The fields that a transition is about (qp.c, `opt_mask`, and IBTA 11.2.5.2's table of what each needs).
+/// The fields that a transition is about (qp.c, `opt_mask`, and IBTA 11.2.5.2's table of what each
+/// needs).
 fn merge(context: &mut [u8; qpc::SIZE], given: &[u8], to: QpTransition, mask: u64) {
     let mut take = |field: Field| field.set(context, field.get(given));
     match to {

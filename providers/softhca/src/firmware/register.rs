@@ -47,7 +47,8 @@ impl Firmware {
                     self.set_frame_size(pmtu_reg::ADMIN_MTU.get(written));
                     Ok(())
                 }
-                // The host's byte order, the port's administrative state: what a driver writes there changes nothing.
+                // The host's byte order, the port's administrative state: what a driver writes
+                // there changes nothing.
                 reg::HOST_ENDIANNESS | reg::PAOS | reg::NODE_DESC => Ok(()),
                 _ => Err(Refusal::param("no such register to write")),
             };

@@ -1,4 +1,5 @@
-//! Where queues lie: page lists at the end of a command, or memory that a user registered, as regions.
+//! Where queues lie: page lists at the end of a command, or memory that a user registered, as
+//! regions.
 
 use uverbs_mlx5_prm::cmd::rq::wq;
 
@@ -7,7 +8,8 @@ use crate::hca::Region;
 
 /// Log2 of the smallest page.
 const PAGE_SHIFT: u64 = 12;
-/// Log2 of the largest page that a context can name and a list of at least one page makes sense with.
+/// Log2 of the largest page that a context can name and a list of at least one page makes sense
+/// with.
 const MAX_PAGE_SHIFT: u64 = 40;
 /// A page's offset is counted in 64ths of the page.
 const OFFSET_UNITS: u64 = 64;
@@ -45,7 +47,8 @@ pub(super) struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    /// Those of a work queue: the list ends the ring, which ends the context, which ends the fixed part of a command.
+    /// Those of a work queue: the list ends the ring, which ends the context, which ends the fixed
+    /// part of a command.
     pub(super) fn of_wq(ring: &[u8], input: &'a [u8], fixed: usize) -> Self {
         Self {
             pas: input.get(fixed..).unwrap_or_default(),

@@ -1,5 +1,5 @@
-//! Objects that are a number and nothing else: doorbell pages, protection domains, XRC domains, transport domains, users of
-//! the command interface, and sets of counters.
+//! Objects that are a number and nothing else: doorbell pages, protection domains, XRC domains,
+//! transport domains, users of the command interface, and sets of counters.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,8 @@ pub(super) const MAX_COUNTERS: u32 = u8::MAX as u32;
 pub(super) struct Simple {
     uars: Numbers,
     pds: Numbers,
-    /// The users of the command interface whose protection domains these are; the others are the driver's.
+    /// The users of the command interface whose protection domains these are; the others are the
+    /// driver's.
     pd_owners: BTreeMap<u32, u64>,
     xrcds: Numbers,
     tds: Numbers,
@@ -67,8 +68,9 @@ impl Simple {
         self.pds.is_taken(pd)
     }
 
-    /// Whether a command may name the domain: the driver's any, a user's its own (Linux `hw/mlx5/qp.c`, `_create_user_qp`, and
-    /// `hw/mlx5/main.c`, `mlx5_ib_alloc_pd`, say whose command it is; `hw/mlx5/devx.c` does for what a process wrote).
+    /// Whether a command may name the domain: the driver's any, a user's its own (Linux
+    /// `hw/mlx5/qp.c`, `_create_user_qp`, and `hw/mlx5/main.c`, `mlx5_ib_alloc_pd`, say whose
+    /// command it is; `hw/mlx5/devx.c` does for what a process wrote).
     pub(super) fn may_use_pd(&self, call: &Call<'_>, pd: u32) -> bool {
         let uid = cmd_in::UID.get(call.input);
         self.has_pd(pd) && (uid == DRIVER || self.pd_owners.get(&pd) == Some(&uid))

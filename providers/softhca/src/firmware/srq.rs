@@ -1,4 +1,5 @@
-//! Shared receive queues: receive memory pools, which plain ones are, and those of XRC (Linux `hw/mlx5/srq_cmd.c`).
+//! Shared receive queues: receive memory pools, which plain ones are, and those of XRC (Linux
+//! `hw/mlx5/srq_cmd.c`).
 
 use uverbs_mlx5_prm::cmd::rq::{
     arm_xrc_srq_in, create_rmp_in, create_rmp_out, create_xrc_srq_in, create_xrc_srq_out,
@@ -14,10 +15,10 @@ use crate::hca::{SrqContext, XrcSrq};
 
 /// `log_rq_stride` counts from 16 bytes.
 const STRIDE_SHIFT: u64 = 4;
-/// Log2 of what no device has; keeps sizes far from overflow.
+/// Log2 of more entries than any device has; keeps sizes far from overflow.
 const LOG_ABSURD: u64 = 20;
 
-/// What was said about one.
+/// The context that the driver gave.
 #[derive(Debug)]
 pub(super) enum Srq {
     Rmp(Box<[u8; rmpc::SIZE]>),

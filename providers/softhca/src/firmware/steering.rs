@@ -1,5 +1,5 @@
-//! Transport interfaces and tables of receive queues (Linux `core/transobj.c`, `core/en/tir.c`, `core/en/rqt.c`,
-//! `hw/mlx5/qp.c`).
+//! Transport interfaces and tables of receive queues (Linux `core/transobj.c`, `core/en/tir.c`,
+//! `core/en/rqt.c`, `hw/mlx5/qp.c`).
 
 use std::collections::BTreeMap;
 

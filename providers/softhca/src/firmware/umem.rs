@@ -1,9 +1,10 @@
-//! Memory that a user registered for queues which it makes by commands of its own (PRM "CREATE_UMEM"; Linux `hw/mlx5/devx.c`,
-//! `devx_umem_reg_cmd_alloc`).
+//! Memory that a process registered for the queues that it makes by its own commands (PRM
+//! "CREATE_UMEM"; Linux `hw/mlx5/devx.c`, `devx_umem_reg_cmd_alloc`).
 //!
-//! A command whose context a process wrote says that its rings, records and pages are such memory: Linux sets the bit in each of
-//! them (`hw/mlx5/devx.c`, `devx_set_umem_valid` and `devx_handle_mkey_create`). The addresses in such a command are that
-//! process's words, and to take them for the bus's would give it all of the machine's memory.
+//! A command whose context a process wrote says that its rings, records and pages are such memory:
+//! Linux sets the bit in each of them (`hw/mlx5/devx.c`, `devx_set_umem_valid` and
+//! `devx_handle_mkey_create`). The addresses in such a command are that process's words, and to
+//! take them for the bus's would give it all of the machine's memory.
 
 use uverbs_mlx5_prm::cmd::cq::modify_cq_in;
 use uverbs_mlx5_prm::cmd::header::cmd_in;
@@ -18,7 +19,7 @@ use super::call::{Call, Refusal};
 use super::cq::RESIZE;
 use crate::hca::Region;
 
-/// Log2 of the smallest page; `log_page_size` is what is beyond.
+/// Log2 of the smallest page; `log_page_size` counts from it.
 const PAGE_SHIFT: u64 = 12;
 /// Log2 of the largest; no command has so many pages that their bytes overflow.
 const MAX_PAGE_SHIFT: u64 = 40;
@@ -27,7 +28,8 @@ pub(super) const MAX_UMEM: u32 = 1 << 16;
 /// Bytes of a doorbell record.
 const RECORD: u64 = 8;
 
-/// Whether the device may write to a page, in the low bits of its address (Linux `hw/mlx5/mlx5_ib.h`, `MLX5_IB_MTT_WRITE`).
+/// Whether the device may write to a page, in the low bits of its address (Linux
+/// `hw/mlx5/mlx5_ib.h`, `MLX5_IB_MTT_WRITE`).
 const WRITABLE: u64 = 1 << 1;
 
 /// A registered piece.
@@ -36,18 +38,18 @@ pub(super) struct Umem {
     region: Region,
     /// The user of the command interface that registered it.
     uid: u64,
-    /// All of its pages.
+    /// Its pages, in order.
     writable: bool,
 }
 
-/// Whether a command, of the length that it needs, names such memory for what can't lie in it here: all but completion queues and
-/// queue pairs.
+/// Whether a command, of the length that it needs, names such memory for what can't lie in it here:
+/// all but completion queues and queue pairs.
 pub(super) fn is_too_much(opcode: CmdOpcode, call: &Call<'_>) -> bool {
     let input = call.input;
     let ring = |wq: &[u8]| wq::WQ_UMEM_VALID.is_set(wq);
     match opcode {
         CmdOpcode::CREATE_MKEY => create_mkey_in::MKEY_UMEM_VALID.is_set(input),
-        // A change of other things has the bit, too, and no ring.
+        // A modification without a new ring has the bit as well.
         CmdOpcode::MODIFY_CQ => call.op_mod == RESIZE && modify_cq_in::CQ_UMEM_VALID.is_set(input),
         CmdOpcode::CREATE_RMP => ring(rmpc::WQ.of(create_rmp_in::CTX.of(input))),
         CmdOpcode::CREATE_RQ => ring(rqc::WQ.of(create_rq_in::CTX.of(input))),
@@ -102,18 +104,20 @@ impl Firmware {
         Ok(())
     }
 
-    /// Registered memory by its number, for the user whose command it is: numbers are easily guessed.
+    /// Registered memory by number, if it belongs to the user whose command it is: numbers are
+    /// easily guessed.
     fn registered(&self, call: &Call<'_>, id: u32) -> Result<&Umem, Refusal> {
         let umem = self.umems.get(&id).filter(|umem| umem.uid == cmd_in::UID.get(call.input));
         umem.ok_or(Refusal::resource("no such registered memory"))
     }
 
-    /// The same, for what the device reads.
+    /// The same, for memory that the device reads.
     pub(super) fn umem(&self, call: &Call<'_>, id: u32) -> Result<&Region, Refusal> {
         Ok(&self.registered(call, id)?.region)
     }
 
-    /// For what it writes: the pages of one that was registered to be read may be anybody's.
+    /// The same, for memory that it writes: read-only registrations may be of pages that others
+    /// own.
     pub(super) fn writable_umem(&self, call: &Call<'_>, id: u32) -> Result<&Region, Refusal> {
         let umem = self.registered(call, id)?;
         match umem.writable {
@@ -122,8 +126,9 @@ impl Firmware {
         }
     }
 
-    /// Bus address of a doorbell record, which may be in registered memory: then what the context has for an address is an
-    /// offset. `umems` are those of the ring and of the record: both or none.
+    /// Bus address of a doorbell record, which may be in registered memory: then what the context
+    /// has for an address is an offset. `umems` are those of the ring and of the record: both or
+    /// none.
     pub(super) fn record(
         &self,
         call: &Call<'_>,

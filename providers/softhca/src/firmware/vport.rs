@@ -12,13 +12,14 @@ use super::call::{Call, Refusal};
 /// IBTA PortInfo: PortState Active, PortPhysicalState LinkUp.
 pub(super) const ACTIVE: u64 = 4;
 pub(super) const LINK_UP: u64 = 5;
-/// Up, of a virtual port.
+/// State of a virtual port: up.
 const UP: u64 = 1;
-/// IBTA PortInfo CapabilityMask: system image GUID, communication management, client reregistration.
+/// IBTA PortInfo CapabilityMask: system image GUID, communication management, client
+/// reregistration.
 pub(super) const CAPABILITIES: u64 = 1 << 11 | 1 << 16 | 1 << 25;
 /// The subnet manager's LID: there is none, the port configures itself.
 pub(super) const MANAGER_LID: u64 = 1;
-/// All of a table.
+/// Index that asks for the whole table.
 const WHOLE: u64 = 0xffff;
 
 impl Firmware {

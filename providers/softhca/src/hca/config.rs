@@ -1,4 +1,4 @@
-//! What one device can do: its limits and the kind of its port.
+//! Limits of one device, and the kind of its port.
 
 pub use super::context::{LinkLayer, Mtu};
 
@@ -12,7 +12,7 @@ pub enum Strictness {
     Pedantic,
 }
 
-/// Limits and facts of one device. Everything that a guest can make grow has a bound here.
+/// Limits of one device. Everything that a guest can make grow has a bound here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HcaConfig {
     /// QPs that may exist at once.
@@ -53,7 +53,7 @@ pub struct HcaConfig {
     pub active_mtu: Mtu,
     /// The P_Key table of the port.
     pub pkeys: Vec<u16>,
-    /// See [`Strictness`].
+    /// What happens on doubtful behaviour.
     pub strict: Strictness,
 }
 

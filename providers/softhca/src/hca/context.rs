@@ -1,4 +1,4 @@
-//! What the kernel side hands the HCA when it creates or changes an object.
+//! What a front hands the HCA when it creates or changes an object.
 //!
 //! The names follow the PRM contexts (mkc, cqc, qpc); the values are already decoded.
 
@@ -79,20 +79,23 @@ pub enum Service {
     Uc,
     /// Unreliable datagram: each WQE names its destination, a message is one packet.
     Ud,
-    /// Extended reliable connection: each WQE names the SRQ at the peer. An initiator has a send ring, a target none.
+    /// Extended reliable connection: each WQE names the SRQ at the peer. An initiator has a send
+    /// ring, a target none.
     Xrc,
-    /// Changes of memory keys and nothing else: the driver's own queue, which may change what users may not.
+    /// Changes of memory keys and nothing else: the driver's own queue, which may change what users
+    /// may not.
     Umr,
     /// Initiator of dynamic connections: reliable, and each WQE names its target.
     Dci,
-    /// Target of dynamic connections. No queue pair that is made as one: [`DctContext`].
+    /// Target of dynamic connections; made from a [`DctContext`], not as a queue pair.
     Dct,
-    /// Whole Ethernet frames: a queue that sends them, or one that receives what the flow tables send there.
+    /// Whole Ethernet frames: a queue that sends them, or one that receives what the flow tables
+    /// send there.
     Raw,
 }
 
 impl Service {
-    /// What its packets are marked as.
+    /// Transport of its packets.
     pub const fn transport(self) -> Transport {
         match self {
             Service::Rc => Transport::Rc,
@@ -100,7 +103,7 @@ impl Service {
             Service::Ud => Transport::Ud,
             Service::Xrc => Transport::Xrc,
             Service::Dci | Service::Dct => Transport::Dc,
-            // It sends no packet, and none is taken for it.
+            // They send and receive no InfiniBand packets.
             Service::Umr | Service::Raw => Transport::Cnp,
         }
     }
@@ -130,16 +133,16 @@ pub struct MkeyContext {
     pub remote_invalidate: bool,
     /// Where the bytes are. Offset 0 of the region is `iova`; at least `len` bytes.
     pub region: Region,
-    /// In place of `region`: parts of other keys.
+    /// Parts of other keys, in place of `region`.
     pub indirect: Option<Indirect>,
-    /// There to be bound by a WQE, and of no use until then (mkc.free).
+    /// Free: unusable until a WQE binds it (mkc.free).
     pub free: bool,
     /// The one queue pair that may use the key, a window of type 2B; None is any (mkc.qpn).
     pub qpn: Option<Qpn>,
     /// WQEs may change it (mkc.umr_en).
     pub umr: bool,
-    /// Octowords of 16 bytes that WQEs may make the translation of: two addresses of pages each, or one part
-    /// (mkc.translations_octword_size).
+    /// Octowords of 16 bytes that WQEs may make the translation of: two addresses of pages each, or
+    /// one part (mkc.translations_octword_size).
     pub octowords: u32,
 }
 
@@ -162,16 +165,17 @@ pub struct CqContext {
     pub padded: bool,
 }
 
-/// How completions are bundled: an event comes with so many, or after so long, whatever is first. Neither: with each.
+/// How completions are bundled: an event after `count` completions or after `period`, whichever is
+/// first. If both are 0, every completion raises an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation {
-    /// Zero is without end (cqc.cq_period).
+    /// 0 disables the period (cqc.cq_period).
     pub period: Duration,
-    /// Zero is no number (cqc.cq_max_count).
+    /// 0 disables the count (cqc.cq_max_count).
     pub count: u16,
     /// The period begins with the last completion, not with the last event (cqc.cq_period_mode).
     pub from_completion: bool,
-    /// What is solicited, or an error, doesn't wait (cqc.scqe_break_moderation_en).
+    /// Solicited completions and errors raise an event at once (cqc.scqe_break_moderation_en).
     pub solicited_breaks: bool,
 }
 
@@ -211,13 +215,14 @@ pub struct SrqContext {
     pub stride_shift: u8,
     /// Bus address of 4 bytes: big-endian counter of WQEs posted.
     pub doorbell_record: u64,
-    /// Fewer WQEs than this left: [`HcaEvent::SrqLimit`](super::HcaEvent::SrqLimit), once. 0: never.
+    /// Fewer WQEs than this left: [`HcaEvent::SrqLimit`](super::HcaEvent::SrqLimit), once. 0:
+    /// never.
     pub limit: u16,
     /// For XRC.
     pub xrc: Option<XrcSrq>,
 }
 
-/// What an SRQ for XRC has of its own.
+/// Additions of an SRQ for XRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcSrq {
     /// XRC domain: only target QPs of the same one may use the SRQ.
@@ -243,7 +248,8 @@ pub struct QpContext {
     pub recv_cq: Cqn,
     /// Send ring; a QP without one sends nothing.
     pub sq: Option<SqContext>,
-    /// Receive ring; a QP with neither this nor `srq` answers RNR to everything that needs a receive.
+    /// Receive ring; a QP with neither this nor `srq` answers RNR to everything that needs a
+    /// receive.
     pub rq: Option<RqContext>,
     /// SRQN to receive from, in place of `rq`.
     pub srq: Option<Srqn>,
@@ -261,17 +267,20 @@ pub struct QpContext {
     pub scatter_to_cqe: bool,
     /// Every send makes a CQE whatever its control segment asks.
     pub sq_sig_all: bool,
-    /// Receives what is addressed to this special QPN of the port, 0 or 1 (qpc.st of QP0, QP1). One QP each.
+    /// Receives what is addressed to this special QPN of the port, 0 or 1 (qpc.st of QP0, QP1). One
+    /// QP each.
     pub special: Option<u32>,
     /// Source QPN in the datagrams that it sends, in place of its own (qpc.deth_sqpn).
     pub deth_sqpn: Option<Qpn>,
-    /// A driver's own: its WQEs may give keys pages, and change what users' may not (qpc.fre).
+    /// A driver's queue: its WQEs may give keys pages, and change what users' WQEs may not
+    /// (qpc.fre).
     pub privileged: bool,
     /// Set of counters that it is of (qpc.counter_set_id).
     pub counter_set: u8,
 }
 
-/// A target of dynamic connections: any number of initiators may send to it, each on a connection that comes and goes.
+/// A target of dynamic connections: any number of initiators may send to it, each on a connection
+/// that comes and goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DctContext {
     /// Protection domain of what is written and read; receives are the SRQ's.
@@ -280,7 +289,7 @@ pub struct DctContext {
     pub cq: Cqn,
     /// SRQN to receive from.
     pub srq: Srqn,
-    /// What an initiator has to know.
+    /// DC access key, which each packet must carry.
     pub key: u64,
     /// Written to `srqn_uidx` of each CQE when `cqe_version` is 1.
     pub user_index: u32,
@@ -304,9 +313,9 @@ pub enum DctState {
     /// It takes messages.
     #[default]
     Active = 0,
-    /// It takes no more, and what it owes to its peers is not sent yet.
+    /// It takes no more messages; answers are still to be sent.
     Draining = 1,
-    /// Nothing is left to do; it may be destroyed.
+    /// All answers are sent; it may be destroyed.
     Drained = 2,
 }
 
@@ -337,7 +346,7 @@ pub struct AddressVector {
     pub port: u8,
 }
 
-/// What a modify changes and a query reports.
+/// Attributes that a modify changes and a query reports.
 ///
 /// A modify takes the whole set: start from [`Hca::query_qp`](super::Hca::query_qp) and change
 /// what the caller's mask names. Which of them a transition looks at is said per field.

@@ -1,36 +1,36 @@
-//! What a driver may ask the device to have counted: for sets of queue pairs (PRM "Q counters"), and for the port.
+//! Counters that a driver can query: of sets of queue pairs (PRM "Q counters"), and of the port.
 
-/// Counts of the queue pairs that are of one set. The names are those of the answer to QUERY_Q_COUNTER; what each means,
-/// NVIDIA says in "Understanding mlx5 Linux Counters".
+/// Counts of one set of queue pairs. The names are those of QUERY_Q_COUNTER; NVIDIA's
+/// "Understanding mlx5 Linux Counters" explains each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QCounters {
-    /// RDMA WRITE requests that came.
+    /// RDMA WRITE requests received.
     pub rx_write_requests: u64,
-    /// RDMA READ requests that came.
+    /// RDMA READ requests received.
     pub rx_read_requests: u64,
-    /// Atomic requests that came.
+    /// Atomic requests received.
     pub rx_atomic_requests: u64,
     /// Messages that found no receive.
     pub out_of_buffer: u64,
-    /// Packets that came too early.
+    /// Packets received ahead of the expected PSN.
     pub out_of_sequence: u64,
-    /// Request packets that came twice.
+    /// Request packets received twice.
     pub duplicate_request: u64,
-    /// "Not ready" that came, and left retries over.
+    /// RNR NAKs received with retries left.
     pub rnr_nak_retry_err: u64,
-    /// NAKs for a gap that came, and left retries over.
+    /// Sequence NAKs received with retries left.
     pub packet_seq_err: u64,
-    /// Acknowledgements that showed that an answer was lost.
+    /// Acknowledgements that imply a lost READ or atomic response.
     pub implied_nak_seq_err: u64,
-    /// Times that no acknowledgement came in time, and retries were left.
+    /// ACK timeouts with retries left.
     pub local_ack_timeout_err: u64,
-    /// "Not ready" that left no retries.
+    /// RNR NAKs received with no retries left.
     pub req_rnr_retries_exceeded: u64,
     /// Messages longer than their receive.
     pub resp_local_length_error: u64,
-    /// Receives that ended in an error.
+    /// Receives completed with an error.
     pub resp_cqe_error: u64,
-    /// Sends that ended in an error.
+    /// Sends completed with an error.
     pub req_cqe_error: u64,
     /// Requests that the peer found invalid.
     pub req_remote_invalid_request: u64,
@@ -38,7 +38,7 @@ pub struct QCounters {
     pub req_remote_access_errors: u64,
     /// Requests that were refused here for want of rights.
     pub resp_remote_access_errors: u64,
-    /// Times that no acknowledgement came, and no retries were left.
+    /// ACK timeouts and sequence NAKs with no retries left.
     pub req_transport_retries_exceeded: u64,
     /// Receives that were flushed.
     pub resp_cqe_flush_error: u64,
@@ -46,7 +46,7 @@ pub struct QCounters {
     pub req_cqe_flush_error: u64,
 }
 
-/// Sets, by number; 0 is that of queue pairs which are of none.
+/// Number of sets; set 0 is that of queue pairs without one.
 const SETS: usize = 256;
 
 /// All sets.
@@ -74,7 +74,8 @@ impl Sets {
 pub struct Traffic {
     /// Packets.
     pub packets: u64,
-    /// Bytes from the local route header to the invariant CRC, both included (IBTA 16.1.4.1, PortXmitData).
+    /// Bytes from the local route header to the invariant CRC, both included (IBTA 16.1.4.1,
+    /// PortXmitData).
     pub octets: u64,
 }
 
@@ -85,15 +86,15 @@ impl Traffic {
     }
 }
 
-/// What went through the port.
+/// Traffic through the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
-    /// To one receiver, that came.
+    /// Unicast, received.
     pub rx_unicast: Traffic,
-    /// To one receiver, that left.
+    /// Unicast, sent.
     pub tx_unicast: Traffic,
-    /// To a group, that came.
+    /// Multicast, received.
     pub rx_multicast: Traffic,
-    /// To a group, that left.
+    /// Multicast, sent.
     pub tx_multicast: Traffic,
 }

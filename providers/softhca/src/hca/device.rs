@@ -81,8 +81,8 @@ impl Hca {
         &self.common.config
     }
 
-    /// Destroys every object; addresses, counters and the clock stay. What has arrived or waits to be sent is dropped:
-    /// the numbers of the objects are used again.
+    /// Destroys every object; addresses, counters and the clock stay. What has arrived or waits to
+    /// be sent is dropped: the numbers of the objects are used again.
     pub fn reset(&mut self) {
         self.common.stats.dropped += self.common.port.reset();
         self.qps.clear();

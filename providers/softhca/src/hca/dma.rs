@@ -25,7 +25,7 @@ impl fmt::Display for DmaFault {
 
 impl std::error::Error for DmaFault {}
 
-/// What the device can reach of the host.
+/// Access to host memory.
 pub trait Dma: Send + fmt::Debug {
     /// Copies `buf.len()` bytes from `addr`. No order among the bytes.
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault>;
@@ -99,7 +99,7 @@ pub enum Region {
     },
 }
 
-/// In place of the address of a page that is not there; no page begins at it.
+/// Stands for a page that is not there; no page has this address.
 pub const ABSENT: u64 = u64::MAX;
 
 impl Default for Region {

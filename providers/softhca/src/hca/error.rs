@@ -1,4 +1,4 @@
-//! What the HCA refuses, and what it reports by itself.
+//! Errors of control verbs, and async events.
 
 use std::fmt;
 
@@ -52,14 +52,14 @@ pub enum HcaError {
         /// Where it is.
         state: DctState,
     },
-    /// More than the device has.
+    /// A limit of the device is exceeded.
     Limit {
         /// Which limit, in [`HcaConfig`](super::HcaConfig)'s spelling.
         what: &'static str,
         /// The limit.
         limit: u64,
     },
-    /// A value that makes no sense.
+    /// An invalid value.
     BadParam {
         /// The field, in the context's spelling.
         what: &'static str,
@@ -87,7 +87,7 @@ impl fmt::Display for HcaError {
 
 impl std::error::Error for HcaError {}
 
-/// What the device tells without being asked: what an EQ would carry.
+/// Async events, as an event queue would carry them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HcaEvent {
@@ -141,12 +141,12 @@ pub enum HcaEvent {
         /// The QP.
         qpn: Qpn,
     },
-    /// A target of dynamic connections has nothing left to do, as it was asked.
+    /// A draining target of dynamic connections has sent all answers.
     DctDrained {
         /// The target.
         dctn: Qpn,
     },
-    /// Somebody used another key than a target's. Once for each time it is asked for.
+    /// A packet carried another key than the target's. Told once for each arm.
     DctKeyViolation {
         /// The target.
         dctn: Qpn,

@@ -25,7 +25,8 @@ pub struct Part {
 }
 
 impl Indirect {
-    /// All parts in turn, `rounds` times, each moved on by its stride every time. A plain list is one round.
+    /// All parts in turn, `rounds` times, each moved on by its stride every time. A plain list is
+    /// one round.
     #[must_use]
     pub fn new(parts: Vec<Part>, rounds: u32) -> Indirect {
         let mut end = 0;
@@ -90,7 +91,10 @@ mod tests {
             rounds in 0u32..4,
         ) {
             let parts: Vec<_> = (0u32..).zip(&lens).zip(&strides)
-                .map(|((key, &len), &stride)| Part { len, key: Key(key), addr: 1000 * u64::from(key), stride })
+                .map(|((key, &len), &stride)| {
+                    let addr = 1000 * u64::from(key);
+                    Part { len, key: Key(key), addr, stride }
+                })
                 .collect();
             let mut walk = Vec::new();
             for round in 0..u64::from(rounds) {

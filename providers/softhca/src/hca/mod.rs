@@ -1,9 +1,9 @@
 //! The HCA side: queue pairs, completion queues, keys, transport.
 //!
-//! It reads the WQEs and doorbell records that a driver left in memory, moves data in packets
-//! over a [`Wire`](crate::wire::Wire), and writes CQEs. It knows no ioctl and no process address: memory is reached
-//! through [`Dma`] only, so the same code stands behind the in-process kernel side and behind a
-//! PCI command interface.
+//! It reads the WQEs and doorbell records that a driver left in memory, moves data in packets over
+//! a [`Wire`](crate::wire::Wire), and writes CQEs. It knows no ioctl and no process address: memory
+//! is reached through [`Dma`] only, so the same code stands behind the in-process kernel side and
+//! behind a PCI command interface.
 //!
 //! It is single threaded, [`Send`], and deterministic: time comes from [`Hca::step`] only.
 //!
@@ -14,11 +14,13 @@
 //! | `device` | [`Hca`]: the parts put together |
 //! | `state` | what a queue pair, a key table, a completion queue is |
 //! | `ethernet` | frames: headers, checksums, flow tables, receive side scaling |
-//! | `config`, `context`, `error`, `stats`, `counters`, `dma`, `indirect`, `number` | what the front sees |
+//! | `config`, `context`, `error`, `dma`, `indirect`, `number` | what the front sees |
+//! | `stats`, `counters` | counts, for the front to read |
 //! | `failure` | syndromes of failed work |
 //! | `pending` | what drivers left in memory, for whoever wants to look |
 //!
-//! `control` and `engine` use `device`, that uses `state`, and all of them what the front sees; never the other way round.
+//! `control` and `engine` use `device`, that uses `state`, and all of them what the front sees;
+//! never the other way round.
 
 pub mod config;
 pub mod context;

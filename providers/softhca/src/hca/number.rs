@@ -17,7 +17,8 @@ macro_rules! number {
 }
 
 number! {
-    /// A queue pair, a queue of frames, or a target of dynamic connections: packets are addressed to any of them. 24 bits.
+    /// A queue pair, a queue of frames, or a target of dynamic connections: packets are addressed
+    /// to any of them. 24 bits.
     Qpn
 }
 number! {
@@ -37,7 +38,8 @@ number! {
     UarNumber
 }
 number! {
-    /// A memory key, local or remote: the index of its context, and a variant byte that tells one use of it from the next.
+    /// A memory key, local or remote: the index of its context, and a variant byte that tells one
+    /// use of it from the next.
     Key
 }
 

@@ -1,4 +1,4 @@
-//! What drivers have written for the device and it has not taken yet, copied out.
+//! Copies of what drivers have posted and the device has not fetched yet.
 
 use super::device::Hca;
 use super::dma::{Dma, Region};
@@ -16,7 +16,7 @@ pub struct PendingQp {
     pub recv: Option<PendingRing>,
 }
 
-/// A ring, and of its contents what the record published and the device has not fetched.
+/// A ring, and the entries that the record published and the device has not fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingRing {
     /// Entries of the ring.
@@ -25,8 +25,8 @@ pub struct PendingRing {
     pub entry_bytes: u32,
     /// Counter of the first pending entry: how many came before it, modulo 2^16.
     pub first: u16,
-    /// The pending entries in a row, however they lie around the end of the ring. Empty where the record runs further
-    /// ahead than the ring is long, or memory can't be read.
+    /// The pending entries in a row, however they lie around the end of the ring. Empty where the
+    /// record runs further ahead than the ring is long, or memory can't be read.
     pub bytes: Vec<u8>,
 }
 
@@ -72,7 +72,7 @@ impl Hca {
     }
 }
 
-/// Zeros where it can't be read.
+/// The record; zeros if it can't be read.
 fn record(dma: &dyn Dma, addr: u64) -> [u8; 8] {
     // Word by word, as the driver stores it.
     let word = |addr| dma.load_u32(addr).unwrap_or_default().to_ne_bytes();

@@ -1,6 +1,6 @@
-//! Counters: what the device did, and what it did not like.
+//! Counters: what the device did, and doubtful behaviour that it saw.
 
-/// Counters since the device was made. All wrap never in practice.
+/// Counters since the device was made. None wraps in practice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HcaStats {
     /// Doorbells that the front passed on.
@@ -49,7 +49,7 @@ pub struct HcaStats {
     pub cq_overruns: u64,
     /// Async events queued.
     pub events: u64,
-    /// What a pedant minds, by kind.
+    /// Doubtful behaviour, by kind.
     pub complaints: Complaints,
 }
 
@@ -64,7 +64,7 @@ pub struct Complaints {
     pub record_overrun: u64,
     /// A doorbell whose ds field is 0.
     pub bad_ds: u64,
-    /// A doorbell at an offset that is none.
+    /// A doorbell at an offset that has no register.
     pub unknown_offset: u64,
     /// A doorbell record that could not be read.
     pub record_fault: u64,

@@ -227,7 +227,8 @@ pub(crate) struct End {
     pub(crate) record: u64,
 }
 
-/// An SRQ as a driver sees it: a list of free slots, taken from the head and given back at the tail.
+/// An SRQ as a driver sees it: a list of free slots, taken from the head and given back at the
+/// tail.
 #[derive(Clone, Debug)]
 pub(crate) struct TestSrq {
     pub(crate) host: usize,
@@ -425,7 +426,8 @@ impl Rig {
                 let address = Address { gid, lid: 0 };
                 let port = fabric.attach(&[address]);
                 let link = port.link_control();
-                // The faulty wire has a queue of its own; without faults the port's are what fills up.
+                // The faulty wire has a queue of its own; without faults the port's are what fills
+                // up.
                 let wire: Box<dyn Wire> = match faults == Faults::default() {
                     true => Box::new(port),
                     false => Box::new(Faulty::new(port, seed + n as u64, faults)),

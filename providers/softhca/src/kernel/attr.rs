@@ -2,9 +2,9 @@
 
 use uverbs_kernel_abi::objects::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
 
-/// What is to be done with an object that an attribute names.
+/// How a method uses the object that an attribute names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum Use {
     /// `UVERBS_ACCESS_NEW`: the handle is an output.
     New,
     /// `UVERBS_ACCESS_READ`: it must exist.
@@ -21,9 +21,9 @@ pub(crate) enum Kind {
     /// Address of a buffer for data to user space.
     Out,
     /// A handle of the object type.
-    Idr(u16, Access),
+    Idr(u16, Use),
     /// A file descriptor of the object type.
-    Fd(u16, Access),
+    Fd(u16, Use),
 }
 
 /// One attribute that a method knows.
@@ -38,7 +38,8 @@ pub(crate) struct AttrSpec {
     /// A longer payload is fine if what is beyond is zero (`zero_trailing`).
     pub(crate) grows: bool,
     pub(crate) mandatory: bool,
-    /// It is read when the attribute is checked, so that a bad address shows before what is wrong with those behind.
+    /// Read when the attribute is checked, so that a bad address is reported before errors of later
+    /// attributes.
     pub(crate) read_early: bool,
 }
 
@@ -97,12 +98,12 @@ impl AttrSpec {
     }
 
     /// `UVERBS_ATTR_IDR`.
-    pub(crate) const fn idr(id: u16, object: u16, access: Access) -> Self {
+    pub(crate) const fn idr(id: u16, object: u16, access: Use) -> Self {
         Self::new(id, Kind::Idr(object, access), 0, 0, false)
     }
 
     /// `UVERBS_ATTR_FD`.
-    pub(crate) const fn fd(id: u16, object: u16, access: Access) -> Self {
+    pub(crate) const fn fd(id: u16, object: u16, access: Use) -> Self {
         Self::new(id, Kind::Fd(object, access), 0, 0, false)
     }
 

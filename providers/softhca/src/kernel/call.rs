@@ -1,7 +1,9 @@
-//! A command under way: header and attributes are checked against the table of methods, and the handler gets a checked view.
+//! A command under way: header and attributes are checked against the table of methods, and the
+//! handler gets a checked view.
 //!
 //! Order of the checks and their errnos are those of `drivers/infiniband/core/uverbs_ioctl.c`
-//! (`ib_uverbs_ioctl`, `ib_uverbs_cmd_verbs`, `ib_uverbs_run_method`, `uverbs_set_attr`, `uverbs_process_attr`).
+//! (`ib_uverbs_ioctl`, `ib_uverbs_cmd_verbs`, `ib_uverbs_run_method`, `uverbs_set_attr`,
+//! `uverbs_process_attr`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
@@ -12,7 +14,7 @@ use uverbs_kernel_abi::ioctl::{
 use uverbs_kernel_abi::objects::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::kernel::attr::{Access, AttrSpec, Kind};
+use crate::kernel::attr::{AttrSpec, Kind, Use};
 use crate::kernel::state::device::Device;
 use crate::kernel::state::file::File;
 use crate::kernel::state::objects::{Destroyed, Object};
@@ -35,14 +37,14 @@ pub(crate) struct Method {
 pub(crate) struct Write {
     /// `IB_USER_VERBS_CMD_*`, or `IB_USER_VERBS_EX_CMD_*` with `IB_USER_VERBS_CMD_FLAG_EXTENDED`.
     pub(crate) command: u32,
-    /// Bytes that the request and the room for the response must have at least; 0 for extended commands, which
-    /// `uapi_create_write` (`core/uverbs_uapi.c`) gives no least sizes.
+    /// Bytes that the request and the room for the response must have at least; 0 for extended
+    /// commands, which `uapi_create_write` (`core/uverbs_uapi.c`) gives no least sizes.
     pub(crate) request: usize,
     pub(crate) response: usize,
     pub(crate) handler: fn(&mut Call<'_>) -> Result<(), Errno>,
 }
 
-/// Everything that can be asked of a device.
+/// All methods and write commands of a device.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) methods: &'static [Method],
@@ -90,7 +92,7 @@ pub(crate) struct Call<'a> {
     /// Handles allocated by this command; freed with what is in them unless the command succeeds.
     new_handles: Vec<u32>,
     new_event_files: Vec<u32>,
-    /// What a destroy method destroyed.
+    /// Event counts of the object that a destroy method destroyed.
     pub(crate) destroyed: Option<Destroyed>,
 }
 
@@ -155,7 +157,7 @@ impl Call<'_> {
             }
         }
         let doomed = self.attrs.iter().find_map(|attr| match attr.kind {
-            Kind::Idr(_, Access::Destroy) => Some(attr.object),
+            Kind::Idr(_, Use::Destroy) => Some(attr.object),
             _ => None,
         });
         if let Some(handle) = doomed {
@@ -165,8 +167,8 @@ impl Call<'_> {
             });
         }
         (method.handler)(self)?;
-        // `ib_uverbs_run_method` assumes that the driver wrote its output. Methods of the driver's own number their
-        // attributes from the same id on, so the kind has to be looked at as well.
+        // `ib_uverbs_run_method` assumes that the driver wrote its output. Methods of the driver's
+        // own number their attributes from the same id on, so the kind has to be looked at as well.
         if let Some(attr) = self.attr(UVERBS_ATTR_UHW_OUT)
             && attr.kind == Kind::Out
         {
@@ -210,7 +212,7 @@ impl Call<'_> {
                 }
             }
             Kind::Idr(..) | Kind::Fd(..) if reserved || attr.len != 0 => return Err(Errno::EINVAL),
-            Kind::Idr(kind, Access::New) => {
+            Kind::Idr(kind, Use::New) => {
                 object = self.new_handle(kind)?;
                 self.set_data(index, u64::from(object));
             }
@@ -222,7 +224,7 @@ impl Call<'_> {
                     self.file.objects.check(object, kind)?;
                 }
             }
-            Kind::Fd(kind, Access::New) => {
+            Kind::Fd(kind, Use::New) => {
                 if !self.file.has_context() {
                     return Err(Errno::EINVAL);
                 }
@@ -323,7 +325,8 @@ impl Call<'_> {
         Ok(Some(bytes))
     }
 
-    /// A mandatory input as a struct: shorter input is continued with zeros (`uverbs_copy_from_or_zero`).
+    /// A mandatory input as a struct: shorter input is continued with zeros
+    /// (`uverbs_copy_from_or_zero`).
     pub(crate) fn input<T: FromBytes + IntoBytes>(&self, id: u16) -> Result<T, Errno> {
         let bytes = self.bytes(id)?.ok_or(Errno::ENOENT)?;
         Ok(zero_extended(&bytes))
@@ -408,8 +411,8 @@ impl Call<'_> {
         }
     }
 
-    /// An answer of the driver's that the client must have room for: without any, `ib_copy_to_udata` writes to
-    /// address 0. (Kernels after 6.19 go without.)
+    /// An answer of the driver's that the client must have room for: without any,
+    /// `ib_copy_to_udata` writes to address 0. (Kernels after 6.19 go without.)
     pub(crate) fn driver_must_output(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         match self.output_bytes(UVERBS_ATTR_UHW_OUT, bytes) {
             Err(Errno::ENOENT) => Err(Errno::EFAULT),

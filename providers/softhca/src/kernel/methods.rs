@@ -1,7 +1,8 @@
-//! Everything that this device can be asked: the ioctl methods with their attributes, and the write commands.
+//! The table of commands: the ioctl methods with their attributes, and the write commands.
 //!
 //! Attributes, lengths and what is mandatory are those of the `DECLARE_UVERBS_NAMED_METHOD` in
-//! `drivers/infiniband/core/uverbs_std_types_*.c` and `drivers/infiniband/hw/mlx5/{main,devx,std_types}.c`.
+//! `drivers/infiniband/core/uverbs_std_types_*.c` and
+//! `drivers/infiniband/hw/mlx5/{main,devx,std_types}.c`.
 
 use uverbs_kernel_abi::cq::ib_uverbs_destroy_cq_resp;
 use uverbs_kernel_abi::gid::ib_uverbs_gid_entry;
@@ -18,11 +19,11 @@ use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::port::ib_uverbs_query_port_resp_ex;
 use uverbs_kernel_abi::qp::{ib_uverbs_destroy_qp_resp, ib_uverbs_qp_cap};
 
-use crate::kernel::attr::{Access, AttrSpec as A};
+use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method, Table, Write};
 use crate::kernel::verbs::{ah, cq, device, devx, event, mr, pd, port, qp, qp_modify, uar, write};
 
-/// The whole.
+/// All of them.
 pub(crate) static TABLE: Table = Table { methods: METHODS, writes: WRITES };
 
 /// Commands of INVOKE_WRITE.
@@ -132,30 +133,30 @@ static METHODS: &[Method] = &[
         attrs: &[A::fd(
             UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE,
             UVERBS_OBJECT_ASYNC_EVENT,
-            Access::New,
+            Use::New,
         )],
         handler: event::alloc,
     },
     destroy(
         UVERBS_OBJECT_PD,
         UVERBS_METHOD_PD_DESTROY,
-        &[A::idr(UVERBS_ATTR_DESTROY_PD_HANDLE, UVERBS_OBJECT_PD, Access::Destroy)],
+        &[A::idr(UVERBS_ATTR_DESTROY_PD_HANDLE, UVERBS_OBJECT_PD, Use::Destroy)],
     ),
     destroy(
         UVERBS_OBJECT_AH,
         UVERBS_METHOD_AH_DESTROY,
-        &[A::idr(UVERBS_ATTR_DESTROY_AH_HANDLE, UVERBS_OBJECT_AH, Access::Destroy)],
+        &[A::idr(UVERBS_ATTR_DESTROY_AH_HANDLE, UVERBS_OBJECT_AH, Use::Destroy)],
     ),
     destroy(
         UVERBS_OBJECT_MR,
         UVERBS_METHOD_MR_DESTROY,
-        &[A::idr(UVERBS_ATTR_DESTROY_MR_HANDLE, UVERBS_OBJECT_MR, Access::Destroy)],
+        &[A::idr(UVERBS_ATTR_DESTROY_MR_HANDLE, UVERBS_OBJECT_MR, Use::Destroy)],
     ),
     Method {
         object: UVERBS_OBJECT_MR,
         method: UVERBS_METHOD_QUERY_MR,
         attrs: &[
-            A::idr(UVERBS_ATTR_QUERY_MR_HANDLE, UVERBS_OBJECT_MR, Access::Read),
+            A::idr(UVERBS_ATTR_QUERY_MR_HANDLE, UVERBS_OBJECT_MR, Use::Read),
             A::ptr_out(UVERBS_ATTR_QUERY_MR_RESP_LKEY, 4),
             A::ptr_out(UVERBS_ATTR_QUERY_MR_RESP_RKEY, 4),
             A::ptr_out(UVERBS_ATTR_QUERY_MR_RESP_LENGTH, 8),
@@ -167,16 +168,15 @@ static METHODS: &[Method] = &[
         object: UVERBS_OBJECT_CQ,
         method: UVERBS_METHOD_CQ_CREATE,
         attrs: &[
-            A::idr(UVERBS_ATTR_CREATE_CQ_HANDLE, UVERBS_OBJECT_CQ, Access::New),
+            A::idr(UVERBS_ATTR_CREATE_CQ_HANDLE, UVERBS_OBJECT_CQ, Use::New),
             A::ptr_in(UVERBS_ATTR_CREATE_CQ_CQE, 4),
             A::ptr_in(UVERBS_ATTR_CREATE_CQ_USER_HANDLE, 8),
-            A::fd(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, UVERBS_OBJECT_COMP_CHANNEL, Access::Read)
+            A::fd(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, UVERBS_OBJECT_COMP_CHANNEL, Use::Read)
                 .optional(),
             A::ptr_in(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 4),
             A::flags_in(UVERBS_ATTR_CREATE_CQ_FLAGS).optional(),
             A::ptr_out(UVERBS_ATTR_CREATE_CQ_RESP_CQE, 4),
-            A::fd(UVERBS_ATTR_CREATE_CQ_EVENT_FD, UVERBS_OBJECT_ASYNC_EVENT, Access::Read)
-                .optional(),
+            A::fd(UVERBS_ATTR_CREATE_CQ_EVENT_FD, UVERBS_OBJECT_ASYNC_EVENT, Use::Read).optional(),
             A::UHW_IN,
             A::UHW_OUT,
         ],
@@ -186,7 +186,7 @@ static METHODS: &[Method] = &[
         object: UVERBS_OBJECT_CQ,
         method: UVERBS_METHOD_CQ_DESTROY,
         attrs: &[
-            A::idr(UVERBS_ATTR_DESTROY_CQ_HANDLE, UVERBS_OBJECT_CQ, Access::Destroy),
+            A::idr(UVERBS_ATTR_DESTROY_CQ_HANDLE, UVERBS_OBJECT_CQ, Use::Destroy),
             A::ptr_out(UVERBS_ATTR_DESTROY_CQ_RESP, size_of::<ib_uverbs_destroy_cq_resp>()),
         ],
         handler: cq::destroy,
@@ -195,13 +195,13 @@ static METHODS: &[Method] = &[
         object: UVERBS_OBJECT_QP,
         method: UVERBS_METHOD_QP_CREATE,
         attrs: &[
-            A::idr(UVERBS_ATTR_CREATE_QP_HANDLE, UVERBS_OBJECT_QP, Access::New),
-            A::idr(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, UVERBS_OBJECT_XRCD, Access::Read).optional(),
-            A::idr(UVERBS_ATTR_CREATE_QP_PD_HANDLE, UVERBS_OBJECT_PD, Access::Read).optional(),
-            A::idr(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, UVERBS_OBJECT_SRQ, Access::Read).optional(),
-            A::idr(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, UVERBS_OBJECT_CQ, Access::Read).optional(),
-            A::idr(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, UVERBS_OBJECT_CQ, Access::Read).optional(),
-            A::idr(UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE, UVERBS_OBJECT_RWQ_IND_TBL, Access::Read)
+            A::idr(UVERBS_ATTR_CREATE_QP_HANDLE, UVERBS_OBJECT_QP, Use::New),
+            A::idr(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, UVERBS_OBJECT_XRCD, Use::Read).optional(),
+            A::idr(UVERBS_ATTR_CREATE_QP_PD_HANDLE, UVERBS_OBJECT_PD, Use::Read).optional(),
+            A::idr(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, UVERBS_OBJECT_SRQ, Use::Read).optional(),
+            A::idr(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, UVERBS_OBJECT_CQ, Use::Read).optional(),
+            A::idr(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, UVERBS_OBJECT_CQ, Use::Read).optional(),
+            A::idr(UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE, UVERBS_OBJECT_RWQ_IND_TBL, Use::Read)
                 .optional(),
             A::ptr_in(UVERBS_ATTR_CREATE_QP_USER_HANDLE, 8),
             A::struct_in(
@@ -212,8 +212,7 @@ static METHODS: &[Method] = &[
             A::const_in(UVERBS_ATTR_CREATE_QP_TYPE),
             A::flags_in(UVERBS_ATTR_CREATE_QP_FLAGS).optional(),
             A::ptr_in(UVERBS_ATTR_CREATE_QP_SOURCE_QPN, 4).optional(),
-            A::fd(UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_OBJECT_ASYNC_EVENT, Access::Read)
-                .optional(),
+            A::fd(UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_OBJECT_ASYNC_EVENT, Use::Read).optional(),
             A::struct_out(
                 UVERBS_ATTR_CREATE_QP_RESP_CAP,
                 size_of::<ib_uverbs_qp_cap>(),
@@ -229,7 +228,7 @@ static METHODS: &[Method] = &[
         object: UVERBS_OBJECT_QP,
         method: UVERBS_METHOD_QP_DESTROY,
         attrs: &[
-            A::idr(UVERBS_ATTR_DESTROY_QP_HANDLE, UVERBS_OBJECT_QP, Access::Destroy),
+            A::idr(UVERBS_ATTR_DESTROY_QP_HANDLE, UVERBS_OBJECT_QP, Use::Destroy),
             A::ptr_out(UVERBS_ATTR_DESTROY_QP_RESP, size_of::<ib_uverbs_destroy_qp_resp>()),
         ],
         handler: qp::destroy,
@@ -238,7 +237,7 @@ static METHODS: &[Method] = &[
         object: MLX5_IB_OBJECT_UAR,
         method: MLX5_IB_METHOD_UAR_OBJ_ALLOC,
         attrs: &[
-            A::idr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_OBJECT_UAR, Access::New),
+            A::idr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_OBJECT_UAR, Use::New),
             A::const_in(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE),
             A::ptr_out(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, 8),
             A::ptr_out(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, 4),
@@ -249,7 +248,7 @@ static METHODS: &[Method] = &[
     destroy(
         MLX5_IB_OBJECT_UAR,
         MLX5_IB_METHOD_UAR_OBJ_DESTROY,
-        &[A::idr(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, MLX5_IB_OBJECT_UAR, Access::Destroy)],
+        &[A::idr(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, MLX5_IB_OBJECT_UAR, Use::Destroy)],
     ),
     Method {
         object: MLX5_IB_OBJECT_DEVX,

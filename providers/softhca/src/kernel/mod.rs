@@ -1,17 +1,19 @@
-//! The kernel side: answers the ioctl bytes that ib_uverbs and mlx5_ib answer, with the same errnos.
+//! The kernel side: answers the ioctl bytes that ib_uverbs and mlx5_ib answer, with the same
+//! errnos.
 //!
 //! | file | what | in Linux |
 //! |---|---|---|
-//! | `methods` | the table: every method and write command of this device | `core/uverbs_std_types_*.c` |
+//! | `methods` | the table of methods and write commands | `core/uverbs_std_types_*.c` |
 //! | `verbs` | the commands, one noun each | `core/`, `hw/mlx5/` |
-//! | `call` | one command: header and attributes, checked against the table | `core/uverbs_ioctl.c` |
+//! | `call` | one command, checked against the table | `core/uverbs_ioctl.c` |
 //! | `attr` | what an attribute may be | `include/rdma/uverbs_ioctl.h` |
 //! | `transition` | which changes of a QP are allowed | `core/verbs.c` |
-//! | `state` | the device, open files, handles, event files | `core/rdma_core.c`, `core/uverbs_main.c` |
+//! | `state` | device, open files, handles, event files | `core/rdma_core.c`, `uverbs_main.c` |
 //! | `user` | copies from and to the caller, and pinning | `include/linux/uaccess.h` |
 //!
-//! Top to bottom; each uses only those below it. Where kernel versions differ the answers are those of Linux 6.15 and of
-//! the stable series since mid-2025. `tests/conformance` of the workspace compares them with the kernel's own.
+//! Top to bottom; each uses only those below it. Where kernel versions differ the answers are those
+//! of Linux 6.15 and of the stable series since mid-2025. `tests/conformance` of the workspace
+//! compares them with the kernel's own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -166,7 +168,8 @@ impl Kernel {
         }
     }
 
-    /// The device is pulled out (`ib_uverbs_remove_one`): all objects go, each async file gets DEVICE_FATAL.
+    /// The device is pulled out (`ib_uverbs_remove_one`): all objects go, each async file gets
+    /// DEVICE_FATAL.
     pub(crate) fn unplug(&mut self) {
         if self.device.gone {
             return;

@@ -1,5 +1,5 @@
-//! Which changes of a QP are allowed (`ib_modify_qp_is_ok` and its table in `drivers/infiniband/core/verbs.c`,
-//! `optab` in `__mlx5_ib_modify_qp`).
+//! Which changes of a QP are allowed (`ib_modify_qp_is_ok` and its table in
+//! `drivers/infiniband/core/verbs.c`, `optab` in `__mlx5_ib_modify_qp`).
 
 use uverbs_kernel_abi::qp::{
     IB_QP_ACCESS_FLAGS, IB_QP_ALT_PATH, IB_QP_AV, IB_QP_CUR_STATE, IB_QP_DEST_QPN,
@@ -127,8 +127,8 @@ pub(crate) fn is_ok(service: Service, from: QpState, to: QpState, mask: u32) -> 
     mask & required == required && mask & !(required | optional | IB_QP_STATE) == 0
 }
 
-/// The firmware command for a change; `None` where mlx5 has none although the table above allows it: its `optab`
-/// knows neither a way into SQD nor a change within.
+/// The firmware command for a change; `None` where mlx5 has none although the table above allows
+/// it: its `optab` knows neither a way into SQD nor a change within.
 pub(crate) fn command(from: QpState, to: QpState) -> Option<QpTransition> {
     Some(match (from, to) {
         (_, QpState::Reset) => QpTransition::ToRst,

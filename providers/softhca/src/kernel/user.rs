@@ -1,17 +1,20 @@
-//! The caller's memory and file descriptors, as the kernel reaches them: `copy_from_user` and its kin.
+//! The caller's memory and file descriptors, as the kernel reaches them: `copy_from_user` and its
+//! kin.
 //!
-//! Addresses come out of ioctl attributes and may be anything, so they are never dereferenced here: the copies go
-//! through `process_vm_readv` and `process_vm_writev` on the own process, which answer `EFAULT` where a load would
-//! kill the process. The kernel's own functions of these names (`include/linux/uaccess.h`) do the same.
+//! Addresses come out of ioctl attributes and may be anything, so they are never dereferenced here:
+//! the copies go through `process_vm_readv` and `process_vm_writev` on the own process, which
+//! answer `EFAULT` where a load would kill the process. The kernel's own functions of these names
+//! (`include/linux/uaccess.h`) do the same.
 //!
 //! # Safety
 //!
-//! Where those two calls are refused (`ENOSYS`, `EPERM` under a sandbox) the copy is a plain one. Then the promise
-//! of `UverbsDoor::ioctl`, that each attribute names valid memory, is all there is. `fstat` takes a number and
-//! writes to a local buffer.
+//! Where those two calls are refused (`ENOSYS`, `EPERM` under a sandbox) the copy is a plain one.
+//! Then the promise of `UverbsDoor::ioctl`, that each attribute names valid memory, is all there
+//! is. `fstat` takes a number and writes to a local buffer;
+//! `madvise` populates pages and changes no content.
 #![allow(
     unsafe_code,
-    reason = "the fallback copies from and to an address that the caller vouched for; fstat of a bare number"
+    reason = "a fallback copies from and to addresses that the caller vouched for; fstat, madvise"
 )]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -41,8 +44,9 @@ pub(crate) fn copy_from_user(addr: u64, buf: &mut [u8]) -> Result<(), Errno> {
         Ok(n) if n == len => Ok(()),
         Err(Errno::ENOSYS | Errno::EPERM) => {
             let source = std::ptr::with_exposed_provenance::<u8>(base);
-            // SAFETY: `UverbsDoor::ioctl` makes the caller promise that input addresses are readable for their
-            // length and not written meanwhile; `buf` is ours, so the two do not overlap.
+            // SAFETY: `UverbsDoor::ioctl` makes the caller promise that input addresses are
+            // readable for their length and not written meanwhile; `buf` is ours, so the two do not
+            // overlap.
             unsafe { std::ptr::copy_nonoverlapping(source, buf.as_mut_ptr(), len) };
             Ok(())
         }
@@ -84,7 +88,8 @@ pub(crate) fn clear_user(addr: u64, len: usize) -> Result<(), Errno> {
     copy_to_user(addr, &vec![0; len])
 }
 
-/// `ib_is_buffer_cleared`: whether `len` bytes are readable and all zero. Unreadable counts as not cleared.
+/// `ib_is_buffer_cleared`: whether `len` bytes are readable and all zero. Unreadable counts as not
+/// cleared.
 pub(crate) fn is_cleared(addr: u64, len: usize) -> bool {
     let mut bytes = vec![0; len];
     copy_from_user(addr, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0)
@@ -95,7 +100,8 @@ pub(crate) fn is_cleared(addr: u64, len: usize) -> bool {
 ///
 /// # Errors
 ///
-/// `EINVAL` when the range wraps or covers no page, `EFAULT` when a page is not mapped or not writable as asked.
+/// `EINVAL` when the range wraps or covers no page, `EFAULT` when a page is not mapped or not
+/// writable as asked.
 pub(crate) fn probe(addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
     let end = addr.checked_add(len).ok_or(Errno::EINVAL)?;
     let end = end.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::EINVAL)?;
@@ -104,7 +110,8 @@ pub(crate) fn probe(addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
     if bytes == 0 {
         return Err(Errno::EINVAL);
     }
-    // The limit of user addresses on every 64-bit Linux is below this; what lies beyond cannot be mapped.
+    // The limit of user addresses on every 64-bit Linux is below this; what lies beyond cannot be
+    // mapped.
     let (Ok(first), Ok(count)) = (usize::try_from(start), usize::try_from(bytes)) else {
         return Err(Errno::EFAULT);
     };
@@ -126,8 +133,8 @@ pub(crate) fn probe(addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
     }
 }
 
-/// The same, one byte of each page. Writing back the byte just read could undo a client's store, so that
-/// writability is only looked up in `/proc/self/maps`.
+/// The same, one byte of each page. Writing back the byte just read could undo a client's store, so
+/// that writability is only looked up in `/proc/self/maps`.
 fn probe_pages(start: u64, end: u64, writable: bool) -> Result<(), Errno> {
     let mut page = start;
     while page < end {
@@ -171,8 +178,8 @@ fn maps_writable(start: u64, end: u64) -> bool {
 
 /// Device and inode behind a descriptor number of the process; `None` when it is not open.
 ///
-/// The kernel compares `file->f_op`; the inode of a socket tells the same, also for a duplicated descriptor and
-/// after the number was closed and used again.
+/// The kernel compares `file->f_op`; the inode of a socket tells the same, also for a duplicated
+/// descriptor and after the number was closed and used again.
 pub(crate) fn fd_identity(fd: RawFd) -> Option<(u64, u64)> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: fstat writes one `stat` or nothing; any number is allowed.
@@ -187,7 +194,8 @@ pub(crate) fn fd_identity(fd: RawFd) -> Option<(u64, u64)> {
 
 /// A second descriptor for `fd`, if that is still the file of the given identity.
 ///
-/// Duplicating first leaves no gap in which another thread could close the number and open something else under it.
+/// Duplicating first leaves no gap in which another thread could close the number and open
+/// something else under it.
 pub(crate) fn dup_if_same(fd: RawFd, identity: (u64, u64)) -> Option<OwnedFd> {
     // SAFETY: F_DUPFD_CLOEXEC touches no memory; any number is allowed.
     let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };

@@ -26,7 +26,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Reads the entry at bus address `at` with all its mailboxes. None if the device doesn't own it, or it can't be read.
+    /// Reads the entry at bus address `at` with all its mailboxes. None if the device doesn't own
+    /// it, or it can't be read.
     pub(super) fn read(dma: &dyn Dma, at: u64) -> Option<Result<Self, Delivery>> {
         let mut layout = mlx5_cmd_layout::new_zeroed();
         dma.read(at, layout.as_mut_bytes()).ok()?;
@@ -42,7 +43,7 @@ impl Entry {
         })
     }
 
-    /// Bytes that the driver has room for.
+    /// Bytes of output that the driver has room for.
     pub(super) fn output_len(&self) -> usize {
         // `read_input` has compared it.
         self.layout.outlen.get() as usize
@@ -86,7 +87,7 @@ fn read_input(dma: &dyn Dma, layout: &mlx5_cmd_layout) -> Result<Vec<u8>, Delive
     let mut input = layout.in_[..len.min(INLINE_BYTES)].to_vec();
     let mut at = layout.in_ptr.get();
     let mut number = 0;
-    // Ends however the mailboxes are linked: each adds to the input, whose length is bounded.
+    // Terminates however the mailboxes are linked: each adds to the input, whose length is bounded.
     while input.len() < len {
         let block = mailbox(dma, at, (number, layout.token), Delivery::IN_PTR_ALIGN_ERR)?;
         let part = (len - input.len()).min(MLX5_CMD_DATA_BLOCK_SIZE);
@@ -97,7 +98,7 @@ fn read_input(dma: &dyn Dma, layout: &mlx5_cmd_layout) -> Result<Vec<u8>, Delive
     Ok(input)
 }
 
-/// Reads a mailbox and looks whether it is the one that is due.
+/// Reads a mailbox and checks that it is the next one.
 fn mailbox(
     dma: &dyn Dma,
     at: u64,
@@ -118,7 +119,7 @@ fn mailbox(
     Ok(block)
 }
 
-/// Memory that doesn't answer.
+/// Delivery status for memory that doesn't answer.
 fn unreachable(_: DmaFault) -> Delivery {
     Delivery::FW_ERR
 }

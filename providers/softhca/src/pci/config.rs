@@ -1,4 +1,5 @@
-//! PCI configuration space: a type 0 header with one 64-bit BAR and one capability, MSI-X (PCI Local Bus 3.0, 6.1 and 6.8.2).
+//! PCI configuration space: a type 0 header with one 64-bit BAR and one capability, MSI-X (PCI
+//! Local Bus 3.0, 6.1 and 6.8.2).
 
 use crate::board::bar::{BAR0_LEN, MSIX_PBA, MSIX_TABLE, VECTORS};
 
@@ -7,7 +8,7 @@ pub(crate) const CONFIG_LEN: usize = 256;
 
 /// Vendor: Mellanox.
 const VENDOR_ID: u16 = 0x15b3;
-/// ConnectX-6 Dx, which the in-process device says to be, too.
+/// ConnectX-6 Dx, as the in-process device.
 const DEVICE_ID: u16 = 0x101d;
 const REVISION: u8 = 0;
 /// Network controller: Ethernet, InfiniBand.
@@ -35,7 +36,7 @@ mod at {
     pub(super) const MSIX: usize = 0x40;
 }
 
-/// The space, and which of its bits a host may write.
+/// The space, and a mask of the bits that a host may write.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigSpace {
     bytes: [u8; CONFIG_LEN],

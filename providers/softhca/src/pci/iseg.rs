@@ -1,5 +1,6 @@
-//! The initialization segment: the first pages of the BAR, where a driver finds the command queue's doorbell and the
-//! device's health (PRM "Initialization Segment"; Linux `include/linux/mlx5/device.h`, `mlx5_init_seg`).
+//! The initialization segment: the first pages of the BAR, where a driver finds the command queue's
+//! doorbell and the device's health (PRM "Initialization Segment"; Linux
+//! `include/linux/mlx5/device.h`, `mlx5_init_seg`).
 
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ mod at {
     pub(super) const HEALTH_COUNTER: u64 = 0x1010;
 }
 
-/// What a driver wrote there.
+/// The fields that a driver wrote.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InitSegment {
     cmdq_high: u32,
@@ -40,13 +41,13 @@ pub(super) struct InitSegment {
 }
 
 impl InitSegment {
-    /// Bus address of the command queue; 0 before a driver said it.
+    /// Bus address of the command queue; 0 until the driver writes it.
     pub(super) fn command_queue(&self) -> u64 {
         u64::from(self.cmdq_high) << 32 | u64::from(self.cmdq_low & CMDQ_L)
     }
 
-    /// The 32-bit register at `offset`, as a number; what isn't there is 0. In particular the device is never busy
-    /// initializing, and healthy.
+    /// The 32-bit register at `offset`, as a number; 0 where there is none. So the device is never
+    /// busy initializing, and healthy.
     pub(super) fn read(&self, offset: u64, now: Duration) -> u32 {
         let timer = now.as_nanos() as u64;
         let [major, minor, sub] = [FW_VER >> 32, FW_VER >> 16 & 0xffff, FW_VER & 0xffff];

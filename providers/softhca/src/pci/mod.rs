@@ -1,9 +1,10 @@
-//! The software HCA as a PCI function: configuration space, BAR and interrupts around the same HCA side that stands behind
-//! the in-process device.
+//! The software HCA as a PCI function: configuration space, BAR and interrupts around the same HCA
+//! side that stands behind the in-process device.
 //!
-//! [`PciHca`] knows neither the host nor how it is reached: reads and writes of configuration space and BAR come in by calls,
-//! memory is reached through a [`Dma`], and interrupts are collected for whoever serves the function
-//! ([`crate::vfio_user`] does, for QEMU). A driver's view of it is a ConnectX: Linux's mlx5_core and mlx5_ib bind to it.
+//! [`PciHca`] knows neither the host nor how it is reached: reads and writes of configuration space
+//! and BAR come in by calls, memory is reached through a [`Dma`], and interrupts are collected for
+//! whoever serves the function ([`crate::vfio_user`] does, for QEMU). A driver's view of it is a
+//! ConnectX: Linux's mlx5_core and mlx5_ib bind to it.
 //!
 //! | BAR 0 | what |
 //! |---|---|
@@ -38,10 +39,10 @@ pub const VECTORS: u16 = bar::VECTORS;
 /// Bytes of configuration space.
 pub const CONFIG_LEN: u64 = config::CONFIG_LEN as u64;
 
-/// What a function is to be like.
+/// Options of a function.
 #[derive(Clone, Debug)]
 pub struct PciOptions {
-    /// Makes its GUID, LID and addresses; from 1.
+    /// Number from which its GUID, LID and addresses are made; from 1.
     pub number: u16,
     /// Kind of its port.
     pub link: LinkLayer,
@@ -70,7 +71,8 @@ pub struct PciHca {
 }
 
 impl PciHca {
-    /// A function as after power-on, its port on `wire`; `None` is a fabric of its own, on which it reaches itself.
+    /// A function as after power-on, its port on `wire`; `None` is a fabric of its own, on which it
+    /// reaches itself.
     #[must_use]
     pub fn new(
         options: &PciOptions,
@@ -118,7 +120,7 @@ impl PciHca {
         self.half = None;
     }
 
-    /// Tells the time since start; it never goes back.
+    /// Sets the time since start; it never goes back.
     pub fn advance(&mut self, now: Duration) {
         self.trace.now = self.trace.now.max(now);
     }
@@ -133,7 +135,7 @@ impl PciHca {
         self.config.write(offset, data);
     }
 
-    /// Reads BAR 0. Registers have 4 bytes, device memory any; all else is 0.
+    /// Reads BAR 0. Registers are read in 4 bytes, device memory in any length; all else is 0.
     pub fn bar_read(&self, offset: u64, data: &mut [u8]) {
         if self.memory.load(offset, data) {
             return;
@@ -153,8 +155,8 @@ impl PciHca {
         }
     }
 
-    /// Writes BAR 0: aligned stores of 4 or 8 bytes, or several of them in a row, and any to device memory. Others have no
-    /// meaning.
+    /// Writes BAR 0: aligned stores of 4 or 8 bytes, or several in a row, and any to device memory.
+    /// Others are ignored.
     pub fn bar_write(&mut self, offset: u64, data: &[u8]) {
         if self.memory.store(offset, data) {
             return;
@@ -197,7 +199,7 @@ impl PciHca {
 
     fn store_8(&mut self, at: u64, value: u64) {
         let (page, offset) = (at / PAGE, (at % PAGE) as u32);
-        // A doorbell of an event queue has 4 bytes; one that is written with its neighbour counts all the same.
+        // An event queue's doorbell has 4 bytes; a store of 8 bytes counts as well.
         if !self.firmware.eqs.ring(&*self.dma, page as u32, offset, (value >> 32) as u32) {
             self.doorbell(at, value);
         }
@@ -243,20 +245,21 @@ impl PciHca {
         if delivery != uverbs_mlx5_prm::cmd::opcode::Delivery::OK {
             self.trace.line(format_args!("cmd {slot:2} answer not delivered: {delivery}"));
         }
-        // The command that makes the queue of such events, and the one that takes it away, are polled (Linux `core/eq.c`,
-        // `create_async_eqs`: mlx5_cmd_use_events comes after).
+        // The commands that create and destroy the event queue for commands are polled (Linux
+        // `core/eq.c`, `create_async_eqs`: mlx5_cmd_use_events comes after).
         if told.is_some() && told == self.firmware.command_eq() {
             self.firmware.tell_command(1 << slot);
         }
     }
 
-    /// One bounded slice of work of the device: packets, timers, queues. True if anything was done, so that another call may
-    /// do more.
+    /// One bounded slice of work of the device: packets, timers, queues. True if anything was done,
+    /// so that another call may do more.
     pub fn step(&mut self) -> bool {
         self.firmware.step(self.trace.now)
     }
 
-    /// When [`PciHca::step`] may have work although nothing comes in, on the clock of [`PciHca::advance`].
+    /// When [`PciHca::step`] may have work although nothing comes in, on the clock of
+    /// [`PciHca::advance`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.firmware.hca.next_deadline()

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Where the log's lines go.
 pub type Sink = Box<dyn FnMut(fmt::Arguments<'_>) + Send>;
 
-/// Gives each line the time, if anybody listens.
+/// Writes lines with the time in front, if there is a sink.
 #[derive(Default)]
 pub(crate) struct Trace {
     sink: Option<Sink>,

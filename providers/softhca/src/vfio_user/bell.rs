@@ -1,4 +1,4 @@
-//! What wakes a server that waits for its client when a frame comes from another device.
+//! A bell that wakes a server when a frame comes from another device while it waits for its client.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,9 +16,9 @@ impl Bell {
         Ok(Self(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?))
     }
 
-    /// Until it is rung again.
+    /// Silences it until it is rung again.
     pub(super) fn silence(&self) {
-        // Nothing to read: it was silent.
+        // It was silent: there is nothing to read.
         let _ = self.0.read();
     }
 }
@@ -35,7 +35,7 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A count at its end can be read, too.
+        // A saturated count is readable, too.
         let _ = self.0.write(1);
     }
 }

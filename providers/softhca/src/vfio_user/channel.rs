@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! The one unsafe operation takes ownership of descriptors that arrived in a message: the kernel has just opened them for this
-//! process, and only the control message names them.
+//! The one unsafe operation takes ownership of descriptors that arrived in a message: the kernel
+//! has just opened them for this process, and only the control message names them.
 #![allow(unsafe_code, reason = "descriptors arrive as numbers")]
 
 use std::io::{self, IoSliceMut, Read, Write};
@@ -19,15 +19,16 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::message::Header;
 
-/// How long a message may take from its first byte to its last, and an answer to be taken.
+/// Time limit for a message from its first byte to its last, and for the client to take an answer.
 const MESSAGE: Duration = Duration::from_secs(10);
 /// Descriptors that a message may bring (QEMU's own limit is 16).
 const MAX_FDS: usize = 16;
-/// Descriptors that the kernel delivers at once (linux/net/scm.h, `SCM_MAX_FD`), made even so that nothing is padded.
+/// Descriptors that the kernel delivers at once (linux/net/scm.h, `SCM_MAX_FD`), made even so that
+/// nothing is padded.
 const ROOM_FDS: usize = 253 + 1;
 
-/// A control message as the kernel writes it (`struct cmsghdr` and its data), with room for all that can come: descriptors
-/// are open here however many are wanted, so each must be seen.
+/// A control message as the kernel writes it (`struct cmsghdr` and its data), with room for all
+/// that can come: descriptors are open here however many are wanted, so each must be seen.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Control {
@@ -38,8 +39,8 @@ struct Control {
 }
 
 impl Control {
-    /// Takes what a call of `recvmsg` has put here. Also after MSG_CTRUNC, as when this process may open no more: the length
-    /// says how many there are.
+    /// Takes the descriptors that `recvmsg` put here. The length says how many there are, also
+    /// after MSG_CTRUNC (as when this process may open no more).
     fn take(self) -> Vec<OwnedFd> {
         if (self.level, self.kind) != (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
             return Vec::new();
@@ -108,7 +109,7 @@ impl Channel {
         Ok(())
     }
 
-    /// What to do after `error`: waits until the socket is ready if that is all there is to it.
+    /// Handles an error: waits until the socket is ready if that is all it asks for.
     fn wait(&self, error: io::Error, what: PollFlags, until: Instant) -> io::Result<()> {
         match error.kind() {
             io::ErrorKind::Interrupted => return Ok(()),
@@ -126,7 +127,8 @@ impl Channel {
         }
     }
 
-    /// Fills `buf` with the start of a message, and takes the descriptors that come with it. None at the end.
+    /// Fills `buf` with the start of a message, and takes the descriptors that come with it. None
+    /// at the end.
     fn start(&self, buf: &mut [u8], until: Instant) -> io::Result<Option<Vec<OwnedFd>>> {
         let mut fds = Vec::new();
         let mut done = 0;

@@ -1,8 +1,9 @@
 //! The guest's memory: pieces of files that the client passed, mapped here.
 //!
-//! An access reaches memory only through a mapping that covers it, so nothing a guest writes leads elsewhere. The pieces are
-//! mapped until the client takes them back. A file must be a memfd that can't shrink: touching what lies behind the end of a
-//! file is a signal, not an error, and its owner could cut it at any time.
+//! An access reaches memory only through a mapping that covers it, so nothing a guest writes leads
+//! elsewhere. The pieces are mapped until the client takes them back. A file must be a memfd that
+//! can't shrink: touching what lies behind the end of a file is a signal, not an error, and its
+//! owner could cut it at any time.
 
 use std::fs::File;
 use std::io;
@@ -16,10 +17,10 @@ use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use crate::hca::{Dma, DmaFault};
 use crate::memory::ProcessDma;
 
-/// Mappings at once; QEMU has a few dozen.
+/// Most mappings at once; QEMU has a few dozen.
 const MAX_MAPPINGS: usize = 4096;
 
-/// Guest physical addresses and what is there.
+/// The guest's physical memory: mappings by address.
 #[derive(Debug, Default)]
 pub struct GuestMemory {
     /// By address, none overlapping another.
@@ -42,21 +43,22 @@ impl Mapping {
 }
 
 impl GuestMemory {
-    /// Maps `len` bytes of `file` from `offset` on at guest address `iova`. What was there goes; on an error it stays.
+    /// Maps `len` bytes of `file` from `offset` on at guest address `iova`. What was there goes; on
+    /// an error it stays.
     pub(super) fn map(&self, iova: u64, len: u64, file: OwnedFd, offset: u64) -> io::Result<()> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let size = usize::try_from(len).ok().filter(|size| *size != 0);
         let size = size.ok_or(invalid("an empty range"))?;
         iova.checked_add(len).ok_or(invalid("a range beyond the end"))?;
         let file = File::from(file);
-        // Before the length is looked at. What has no seals at all (a file of a file system) is an error of fcntl.
+        // Checked before the length. A file without seals (on a file system) makes fcntl fail.
         let seals = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS)?);
         if !seals.contains(SealFlag::F_SEAL_SHRINK) {
             return Err(invalid("a file that may shrink"));
         }
-        // A hole punched into huge pages gives back their reservation, and the next access may find none: a signal, too.
-        // A hole in other memory reads as zeros and is filled by the next store (fallocate(2); Linux
-        // `Documentation/mm/hugetlbfs_reserv.rst`).
+        // A hole punched into huge pages gives back their reservation, and the next access may find
+        // none: a signal, too. A hole in other memory reads as zeros and is filled by the next
+        // store (fallocate(2); Linux `Documentation/mm/hugetlbfs_reserv.rst`).
         if fstatfs(&file)?.filesystem_type() == HUGETLBFS_MAGIC {
             return Err(invalid("a file of huge pages"));
         }
@@ -118,7 +120,8 @@ impl GuestMemory {
         self.mappings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `each(process address, place in the access, bytes)` for the pieces of an access. The mappings stay while it runs.
+    /// Calls `each(process address, place in the access, bytes)` for the pieces of an access. The
+    /// mappings stay while it runs.
     fn walk(
         &self,
         addr: u64,
@@ -257,7 +260,8 @@ mod tests {
             let file = whole.try_clone().unwrap();
             memory.map(page * PAGE, PAGE, file, 0).unwrap();
         }
-        // Into the middle of one that is there, which would be three, and cut out of it, which would be two.
+        // Into the middle of one that is there, which would be three, and cut out of it, which
+        // would be two.
         let part = |len| memory.map(0x10, len, whole.try_clone().unwrap(), 0);
         assert!(part(0x10).is_err());
         assert!(memory.unmap(0x10, 0x10).is_err());

@@ -1,5 +1,5 @@
-//! Messages of the vfio-user protocol (QEMU `docs/interop/vfio-user.rst`): all numbers in the host's byte order, since both
-//! ends are on one machine.
+//! Messages of the vfio-user protocol (QEMU `docs/interop/vfio-user.rst`): all numbers in the
+//! host's byte order, since both ends are on one machine.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -26,10 +26,11 @@ pub(super) mod flag {
     pub(crate) const ERROR: u32 = 1 << 5;
 }
 
-/// Bytes that a client may transfer at once (what a server offers that names no `max_data_xfer_size`).
+/// Bytes that a client may transfer at once (what a server offers that names no
+/// `max_data_xfer_size`).
 pub(super) const MAX_TRANSFER: u32 = 1 << 20;
 
-/// Bytes of the longest message that is taken: a transfer, and what stands before it.
+/// Bytes of the longest message that is taken: headers and a transfer.
 pub(super) const MAX_MESSAGE: usize = MAX_TRANSFER as usize + 4096;
 
 macro_rules! message {
@@ -42,7 +43,7 @@ macro_rules! message {
 }
 
 message! {
-    /// In front of every message.
+    /// Header of every message.
     Header { id: u16, command: u16, size: u32, flags: u32, error: u32, }
 }
 
@@ -90,7 +91,7 @@ message! {
 }
 
 impl Header {
-    /// Bytes that follow, if the message can be one.
+    /// Bytes of the body; None for a length that no message has.
     pub(super) fn body(&self) -> Option<usize> {
         let size = usize::try_from(self.size).ok()?;
         let body = size.checked_sub(size_of::<Self>())?;

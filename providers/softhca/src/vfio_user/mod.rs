@@ -1,8 +1,9 @@
-//! Serving a [`PciHca`] over vfio-user: QEMU (10.1 and newer, `-device vfio-user-pci`) plugs it into a guest, whose own
-//! drivers bind to it.
+//! Serving a [`PciHca`] over vfio-user: QEMU (10.1 and newer, `-device vfio-user-pci`) plugs it
+//! into a guest, whose own drivers bind to it.
 //!
-//! One client at a time, one thread: it answers messages, and works as the device between them. Everything is trapped: each
-//! register and doorbell that the guest touches is a message. Nothing here needs privileges.
+//! One client at a time, one thread: it answers messages, and does the device's work between them.
+//! Everything is trapped: each register and doorbell that the guest touches is a message. Nothing
+//! here needs privileges.
 //!
 //! Several functions, each served by a thread of its own, may share a wire ([`Server::on`]).
 
@@ -24,12 +25,12 @@ use self::session::Session;
 use crate::pci::{PciHca, PciOptions, Sink};
 use crate::wire::{Fabric, LinkControl};
 
-/// A function and who may use it.
+/// A function and its one client.
 #[derive(Debug)]
 pub struct Server {
     hca: PciHca,
     memory: Arc<GuestMemory>,
-    /// In while a client is there.
+    /// Plugged in while a client is there.
     cable: LinkControl,
     /// Rings when a frame comes.
     bell: Arc<Bell>,
@@ -68,12 +69,13 @@ impl Server {
         self.hca.log_to(sink);
     }
 
-    /// Takes the next client from `listener` and serves it until it leaves. Afterwards the function is as after power-on.
+    /// Takes the next client from `listener` and serves it until it leaves. Afterwards the function
+    /// is as after power-on.
     ///
     /// # Errors
     ///
-    /// What `accept` says, and what ends a session other than the client's leaving: a message that is none, a message that
-    /// stops in the middle.
+    /// The error of `accept`; a malformed or truncated message. A client that leaves between
+    /// messages is no error.
     pub fn serve_one(&mut self, listener: &UnixListener) -> io::Result<()> {
         let (socket, _) = listener.accept()?;
         self.cable.replug();

@@ -20,7 +20,8 @@ use super::message::{
 };
 use crate::pci::{BAR0_LEN, CONFIG_LEN, PciHca, VECTORS};
 
-/// Longest sleep: receives posted to a queue pair in error ring no doorbell, so the device looks now and then.
+/// Longest sleep: receives posted to a queue pair in error ring no doorbell, so the device looks
+/// now and then.
 const IDLE: Duration = Duration::from_millis(5);
 /// Slices of the device's work between two looks at the socket.
 const SLICES: usize = 64;
@@ -73,7 +74,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Works as the device; whether there is more to do.
+    /// Does the device's work. True if there is more to do.
     fn work(&mut self) -> bool {
         let mut busy = true;
         for _ in 0..SLICES {
@@ -91,12 +92,12 @@ impl<'a> Session<'a> {
         busy
     }
 
-    /// Waits for a message, a frame, or for the device to have other work; whether there is a message.
+    /// Waits for a message, a frame, or a deadline of the device. True if there is a message.
     fn wait(&self, busy: bool) -> io::Result<bool> {
         let now = self.start.elapsed();
         let due = self.hca.next_deadline().map_or(IDLE, |when| when.saturating_sub(now));
         let timeout = if busy { Duration::ZERO } else { due.min(IDLE) };
-        // In milliseconds; what is due within one is waited for awake.
+        // Milliseconds; a deadline within one is polled for.
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO);
         let mut fds =
             [self.channel.as_fd(), self.bell.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
@@ -104,7 +105,7 @@ impl<'a> Session<'a> {
             Ok(_) => {
                 let [message, frame] = fds.map(|fd| fd.any().unwrap_or(true));
                 if frame {
-                    // Before the frames are looked at, so that the next one rings again.
+                    // Silenced before the frames are read, so that the next one rings again.
                     self.bell.silence();
                 }
                 Ok(message)
@@ -184,7 +185,7 @@ impl<'a> Session<'a> {
 
     fn dma_map(&mut self, body: &[u8], fds: &mut Vec<OwnedFd>) -> Result<Vec<u8>, Errno> {
         let (map, _) = parse::<DmaMap>(body)?;
-        // Without a descriptor it is memory of other devices, which this one doesn't reach.
+        // A range without a descriptor is memory of other devices; this one doesn't reach it.
         if let Some(file) = fds.pop() {
             let mapped = self.memory.map(map.address, map.size, file, map.offset);
             mapped.map_err(|_| Errno::EINVAL)?;
@@ -195,7 +196,7 @@ impl<'a> Session<'a> {
     fn set_irqs(&mut self, body: &[u8], fds: &mut Vec<OwnedFd>) -> Result<Vec<u8>, Errno> {
         let (set, _) = parse::<IrqSet>(body)?;
         if set.index != index::MSIX {
-            // The others have no vectors: there is nothing to switch.
+            // Only MSI-X has vectors here.
             return match set.count {
                 0 => Ok(Vec::new()),
                 _ => Err(Errno::EINVAL),
@@ -207,7 +208,7 @@ impl<'a> Session<'a> {
         }
         let range = set.start as usize..end as usize;
         if set.flags & DATA_EVENTFD != 0 {
-            // A vector without a descriptor is switched off; the first message has none at all.
+            // A vector without a descriptor is switched off; QEMU's first message has none at all.
             for fd in &*fds {
                 never_blocks(fd)?;
             }
@@ -251,15 +252,16 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Makes writes to a descriptor of the client's fail where they would wait: one thread serves everything.
+/// Makes writes to a descriptor of the client's fail where they would wait: one thread serves
+/// everything.
 fn never_blocks(fd: &OwnedFd) -> Result<(), Errno> {
     let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map(drop)
 }
 
-/// Signals an event. One that takes nothing more is up already.
+/// Signals an event. A full counter is signalled already.
 fn raise(event: &OwnedFd) {
-    // The flag is the client's, too, which may have cleared it again.
+    // The client shares the flag and may have cleared it.
     let mut fds = [PollFd::new(event.as_fd(), PollFlags::POLLOUT)];
     let room = poll(&mut fds, PollTimeout::ZERO).is_ok()
         && fds[0].revents().is_some_and(|ready| ready.contains(PollFlags::POLLOUT));

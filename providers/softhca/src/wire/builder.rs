@@ -130,7 +130,8 @@ impl PacketBuilder {
         self.bth.congestion = bits & (Bth::FECN | Bth::BECN);
         self
     }
-    /// Whether to compute the ICRC; 0 stands in its place otherwise. See [`super::Wire::needs_icrc`].
+    /// Whether to compute the ICRC; 0 stands in its place otherwise. See
+    /// [`super::Wire::needs_icrc`].
     #[must_use]
     pub fn icrc(mut self, on: bool) -> PacketBuilder {
         self.icrc = on;
@@ -213,11 +214,12 @@ impl PacketBuilder {
         })
     }
 
-    /// Writes the packet into `out` with a payload of `len` bytes that `fill` writes in place. `fill`
-    /// has to write all of it: what is there before is arbitrary.
+    /// Writes the packet into `out` with a payload of `len` bytes that `fill` writes in place.
+    /// `fill` has to write all of it: what is there before is arbitrary.
     ///
     /// # Errors
-    /// [`EmitError`] as in [`emit`](PacketBuilder::emit), or what `fill` returns; `out` is empty then.
+    /// [`EmitError`] as in [`emit`](PacketBuilder::emit), or what `fill` returns; `out` is empty
+    /// then.
     pub fn emit_with<E: From<EmitError>>(
         &self,
         len: usize,

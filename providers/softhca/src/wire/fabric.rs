@@ -15,15 +15,16 @@ const QUEUE_DEPTH: usize = 1024;
 
 /// An in-memory switch. Clones are the same switch.
 ///
-/// Frames between two ports keep their order and arrive or are counted as dropped. A frame to one of
-/// the sender's own addresses goes through the switch as well. A frame to a group goes to every port that
-/// has the group among its addresses, the sender's own included; a port without room misses its copy.
+/// Frames between two ports keep their order and arrive or are counted as dropped. A frame to one
+/// of the sender's own addresses goes through the switch as well. A frame to a group goes to every
+/// port that has the group among its addresses, the sender's own included; a port without room
+/// misses its copy.
 #[derive(Clone)]
 pub struct Fabric {
-    shared: Arc<Shared>,
+    switch: Arc<Switch>,
 }
 
-struct Shared {
+struct Switch {
     table: RwLock<Table>,
     depth: usize,
     counters: Counters,
@@ -77,8 +78,8 @@ pub struct FabricStats {
     pub unknown_destination: u64,
     /// Dropped: the sender's or the receiver's link is unplugged, or its port has gone.
     pub dead_link: u64,
-    /// Copies of multicast frames that a member had no room for, or no link. Such a frame counts as sent once, and as
-    /// delivered once for each copy.
+    /// Copies of multicast frames that a member had no room for, or no link. Such a frame counts as
+    /// sent once, and as delivered once for each copy.
     pub missed_copies: u64,
 }
 
@@ -101,7 +102,8 @@ impl Port {
         self.plugged.load(Ordering::Acquire)
     }
 
-    /// Puts a frame into the queue, and wakes an HCA that may sleep: one that is not the sender itself, with nothing to read.
+    /// Puts a frame into the queue, and wakes an HCA that may sleep: one that is not the sender
+    /// itself, with nothing to read.
     fn put(&self, inbox: &mut VecDeque<Frame>, frame: Frame, sender: &Port) {
         let sleeps = inbox.is_empty() && !std::ptr::eq(self, sender);
         inbox.push_back(frame);
@@ -117,7 +119,7 @@ impl Port {
     }
 }
 
-impl Shared {
+impl Switch {
     fn read(&self) -> RwLockReadGuard<'_, Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -179,13 +181,13 @@ impl Fabric {
     /// A switch whose ports each hold up to `depth` frames (at least 1) for their HCA.
     #[must_use]
     pub fn with_queue_depth(depth: usize) -> Fabric {
-        let shared =
-            Shared { table: RwLock::default(), depth: depth.max(1), counters: Counters::default() };
-        Fabric { shared: Arc::new(shared) }
+        let switch =
+            Switch { table: RwLock::default(), depth: depth.max(1), counters: Counters::default() };
+        Fabric { switch: Arc::new(switch) }
     }
 
-    /// A new port, plugged in, reached by each of `addresses`: by the GIDs that are not zero and the
-    /// LIDs that are not 0. An address that another port already has stays with that one.
+    /// A new port, plugged in, reached by each of `addresses`: by the GIDs that are not zero and
+    /// the LIDs that are not 0. An address that another port already has stays with that one.
     #[must_use]
     pub fn attach(&self, addresses: &[Address]) -> FabricPort {
         let port = Arc::new(Port {
@@ -194,19 +196,19 @@ impl Fabric {
             waker: OnceLock::new(),
             ethernet: Mutex::default(),
         });
-        let mut table = self.shared.write();
+        let mut table = self.switch.write();
         let id = table.next_id;
         table.next_id += 1;
         table.ports.insert(id, Entry { addresses: addresses.to_vec(), port: port.clone() });
         table.rebuild();
         drop(table);
-        FabricPort { link: LinkControl { shared: self.shared.clone(), port, id } }
+        FabricPort { link: LinkControl { switch: self.switch.clone(), port, id } }
     }
 
     /// What has happened to frames so far.
     #[must_use]
     pub fn stats(&self) -> FabricStats {
-        let counters = &self.shared.counters;
+        let counters = &self.switch.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         FabricStats {
             sent: get(&counters.sent),
@@ -227,7 +229,7 @@ impl Default for Fabric {
 
 impl fmt::Debug for Fabric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ports = self.shared.read().ports.len();
+        let ports = self.switch.read().ports.len();
         f.debug_struct("Fabric").field("ports", &ports).field("stats", &self.stats()).finish()
     }
 }
@@ -241,7 +243,7 @@ pub struct FabricPort {
 /// outlives the port and then does nothing.
 #[derive(Clone)]
 pub struct LinkControl {
-    shared: Arc<Shared>,
+    switch: Arc<Switch>,
     port: Arc<Port>,
     id: u64,
 }
@@ -253,8 +255,9 @@ impl FabricPort {
         self.link.clone()
     }
 
-    /// Whom to wake when a frame comes from another port and nothing was there to read. Said once; later ones are ignored.
-    /// It is called amid a transmission, and must not use the fabric itself.
+    /// Whom to wake when a frame comes from another port and nothing was there to read. Said once;
+    /// later ones are ignored. It is called amid a transmission, and must not use the fabric
+    /// itself.
     pub fn set_waker(&self, waker: Waker) {
         let _ = self.link.port.waker.set(waker);
     }
@@ -264,16 +267,16 @@ impl LinkControl {
     /// Pulls the cable: what waits for this port is lost, and so is what it or others send until
     /// [`replug`](LinkControl::replug). Senders are not told.
     pub fn unplug(&self) {
-        self.shared.set_plugged(&self.port, false);
+        self.switch.set_plugged(&self.port, false);
     }
 
     /// Puts the cable back.
     pub fn replug(&self) {
-        // A port that has gone stays dead: nobody would empty its queue. The lock keeps it from going
-        // in between.
-        let table = self.shared.read();
+        // A port that has gone stays dead: nobody would empty its queue. The lock keeps it from
+        // going in between.
+        let table = self.switch.read();
         if table.ports.contains_key(&self.id) {
-            self.shared.set_plugged(&self.port, true);
+            self.switch.set_plugged(&self.port, true);
         }
     }
 
@@ -285,20 +288,20 @@ impl LinkControl {
 
     /// Replaces the port's addresses.
     pub fn set_addresses(&self, addresses: &[Address]) {
-        self.shared.set_addresses(self.id, addresses);
+        self.switch.set_addresses(self.id, addresses);
     }
 }
 
 impl Wire for FabricPort {
     fn transmit(&mut self, frame: Frame) -> Result<(), WireFull> {
-        let LinkControl { shared, port, .. } = &self.link;
-        let counters = &shared.counters;
+        let LinkControl { switch, port, .. } = &self.link;
+        let counters = &switch.counters;
         if !port.is_plugged() {
             add(&counters.sent, 1);
             add(&counters.dead_link, 1);
             return Ok(());
         }
-        let table = shared.read();
+        let table = switch.read();
         if frame.dst.is_group() {
             add(&counters.sent, 1);
             let Some(members) = table.by_group.get(&frame.dst.gid) else {
@@ -307,7 +310,7 @@ impl Wire for FabricPort {
             };
             for member in members {
                 let mut inbox = member.inbox();
-                if member.is_plugged() && inbox.len() < shared.depth {
+                if member.is_plugged() && inbox.len() < switch.depth {
                     member.put(&mut inbox, frame.clone(), port);
                 } else {
                     add(&counters.missed_copies, 1);
@@ -323,7 +326,7 @@ impl Wire for FabricPort {
         let mut inbox = target.inbox();
         if !target.is_plugged() {
             add(&counters.dead_link, 1);
-        } else if inbox.len() >= shared.depth {
+        } else if inbox.len() >= switch.depth {
             add(&counters.refused, 1);
             return Err(WireFull(frame));
         } else {
@@ -335,21 +338,21 @@ impl Wire for FabricPort {
 
     fn receive(&mut self) -> Option<Frame> {
         let frame = self.link.port.inbox().pop_front()?;
-        add(&self.link.shared.counters.delivered, 1);
+        add(&self.link.switch.counters.delivered, 1);
         Some(frame)
     }
 
     fn flood(&mut self, frame: &[u8]) {
-        let LinkControl { shared, port, .. } = &self.link;
+        let LinkControl { switch, port, .. } = &self.link;
         if !port.is_plugged() {
             return;
         }
-        let table = shared.read();
+        let table = switch.read();
         let others =
             table.ports.values().map(|entry| &entry.port).filter(|other| !Arc::ptr_eq(other, port));
         for other in others {
             let mut queue = other.ethernet();
-            if other.is_plugged() && queue.len() < shared.depth {
+            if other.is_plugged() && queue.len() < switch.depth {
                 let sleeps = queue.is_empty();
                 queue.push_back(frame.to_vec());
                 if sleeps {
@@ -370,12 +373,12 @@ impl Wire for FabricPort {
 
 impl Drop for FabricPort {
     fn drop(&mut self) {
-        let LinkControl { shared, port, id } = &self.link;
-        let mut table = shared.write();
+        let LinkControl { switch, port, id } = &self.link;
+        let mut table = switch.write();
         table.ports.remove(id);
         table.rebuild();
         // Still under the table lock, for replug().
-        shared.set_plugged(port, false);
+        switch.set_plugged(port, false);
     }
 }
 

@@ -1,4 +1,5 @@
-//! A wire with faults: loses, repeats, reorders, corrupts and delays, the same way for the same seed.
+//! A wire with faults: loses, repeats, reorders, corrupts and delays, the same way for the same
+//! seed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -83,8 +84,8 @@ impl FaultControl {
 /// Puts faults on what is sent into another wire. What is received comes through untouched: each
 /// direction has its own sender, and its own `Faulty` if it is to be bad too.
 ///
-/// Same seed, same faults and same calls give the same frames at the same times. Each fault draws its
-/// dice whether or not it is on, so that turning one off leaves the others where they were.
+/// Same seed, same faults and same calls give the same frames at the same times. Each fault draws
+/// its dice whether or not it is on, so that turning one off leaves the others where they were.
 pub struct Faulty<W> {
     inner: W,
     dice: Dice,

@@ -327,7 +327,8 @@ pub struct Ieth {
     pub rkey: U32,
 }
 
-/// Dynamic connection extended transport header, 16 bytes. It is this device's own: IBTA has no such service.
+/// Dynamic connection extended transport header, 16 bytes. It is this device's own: IBTA has no
+/// such service.
 #[derive(
     Clone,
     Copy,

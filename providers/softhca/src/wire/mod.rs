@@ -6,7 +6,8 @@
 //! that leaves the process builds the encapsulation it needs.
 //!
 //! - Two views of a packet: [`Packet`] in [`packet`] for bytes that came in, [`PacketBuilder`] in
-//!   [`builder`] for bytes that go out. [`headers`], [`opcode`], [`syndrome`], [`psn`] and [`crc`] are its nouns.
+//!   [`builder`] for bytes that go out. [`headers`], [`opcode`], [`syndrome`], [`psn`] and [`crc`]
+//!   are its nouns.
 //! - [`fabric`]: the in-memory switch. [`faulty`]: a wire with seeded faults around another.
 //! - [`timers`]: the times that travel as small codes.
 
@@ -49,8 +50,8 @@ pub struct Address {
 }
 
 impl Address {
-    /// Whether it names a multicast group: a multicast GID (IBTA 4.1.1), or a mapped IPv4 multicast address
-    /// (RoCEv2, annex A17.9.1).
+    /// Whether it names a multicast group: a multicast GID (IBTA 4.1.1), or a mapped IPv4 multicast
+    /// address (RoCEv2, annex A17.9.1).
     #[must_use]
     pub const fn is_group(&self) -> bool {
         match &self.gid {
@@ -74,8 +75,8 @@ pub struct Frame {
 
 /// The wire has no room now; the frame comes back.
 ///
-/// This is link level flow control (InfiniBand credits, Ethernet PFC), not loss: the sender keeps the
-/// frame and offers it again later.
+/// This is link level flow control (InfiniBand credits, Ethernet PFC), not loss: the sender keeps
+/// the frame and offers it again later.
 #[derive(Debug)]
 pub struct WireFull(pub Frame);
 
@@ -98,8 +99,9 @@ pub trait Wire: Send + fmt::Debug {
     /// The next frame that has arrived, if any. Never waits.
     fn receive(&mut self) -> Option<Frame>;
 
-    /// Sends a plain Ethernet frame, from its addresses to the end of its payload, to every other end. Nothing holds it back:
-    /// an end without room for it misses it. A wire that carries InfiniBand's packets alone loses it.
+    /// Sends a plain Ethernet frame, from its addresses to the end of its payload, to every other
+    /// end. Nothing holds it back: an end without room for it misses it. A wire that carries
+    /// InfiniBand's packets alone loses it.
     fn flood(&mut self, frame: &[u8]) {
         let _ = frame;
     }
@@ -120,14 +122,14 @@ pub trait Wire: Send + fmt::Debug {
         let _ = now;
     }
 
-    /// Replaces the addresses under which this end is reached, multicast groups that it joined among
-    /// them. A wire that has no say in routing ignores it.
+    /// Replaces the addresses under which this end is reached, multicast groups that it joined
+    /// among them. A wire that has no say in routing ignores it.
     fn set_addresses(&mut self, addresses: &[Address]) {
         let _ = addresses;
     }
 
-    /// Whether bytes may arrive other than they were sent. Only then is it worth the sender's time to
-    /// compute the ICRC ([`PacketBuilder::icrc`]); without it the field is 0, which
+    /// Whether bytes may arrive other than they were sent. Only then is it worth the sender's time
+    /// to compute the ICRC ([`PacketBuilder::icrc`]); without it the field is 0, which
     /// [`Packet::parse`] takes as "none computed".
     fn needs_icrc(&self) -> bool {
         false

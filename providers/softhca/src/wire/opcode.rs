@@ -1,5 +1,5 @@
-//! BTH opcodes and what follows each (IBTA vol 1, 9.2.1 "OpCode and extension headers"; the same table
-//! is `rxe_opcode[]` in the kernel's `drivers/infiniband/sw/rxe/rxe_opcode.c`).
+//! BTH opcodes and what follows each (IBTA vol 1, 9.2.1 "OpCode and extension headers"; the same
+//! table is `rxe_opcode[]` in the kernel's `drivers/infiniband/sw/rxe/rxe_opcode.c`).
 
 use std::fmt;
 
@@ -24,7 +24,8 @@ pub enum Transport {
     Cnp,
     /// Extended reliable connection.
     Xrc,
-    /// Dynamic connection. IBTA has none; these are opcodes that it leaves to manufacturers (vol 1, 9.2.1).
+    /// Dynamic connection. IBTA has none; these are opcodes that it leaves to manufacturers (vol 1,
+    /// 9.2.1).
     Dc,
 }
 
@@ -198,7 +199,8 @@ macro_rules! opcodes {
             /// What the opcode says about its packet.
             ///
             /// # Errors
-            /// [`PacketError::UnknownOpcode`] when IBTA reserves it or this device does not know it.
+            /// [`PacketError::UnknownOpcode`] when IBTA reserves it or this device does not know
+            /// it.
             #[inline]
             pub const fn layout(self) -> Result<Layout, PacketError> {
                 match self.0 {

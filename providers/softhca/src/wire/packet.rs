@@ -83,7 +83,8 @@ impl<'a> Packet<'a> {
     /// Reads a packet. Any bytes are allowed.
     ///
     /// An ICRC of 0 stands for "none computed", what a sender puts on a wire that cannot corrupt
-    /// ([`super::Wire::needs_icrc`]). No single wrong bit makes another ICRC 0 and harms the packet too.
+    /// ([`super::Wire::needs_icrc`]). No single wrong bit makes another ICRC 0 and harms the packet
+    /// too.
     ///
     /// # Errors
     /// [`PacketError`] says what is wrong with the bytes.

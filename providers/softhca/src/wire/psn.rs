@@ -6,7 +6,8 @@ use std::ops::Add;
 /// A packet sequence number (IBTA vol 1, 9.2 BTH and 9.7.1).
 ///
 /// There is no total order on numbers that wrap, so there is no `Ord`: two PSNs compare by their
-/// signed distance, which has a meaning as long as they are within half the space (2^23) of each other.
+/// signed distance, which has a meaning as long as they are within half the space (2^23) of each
+/// other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Psn(u32);
 

@@ -17,8 +17,8 @@ use uverbs_kernel_abi::write::*;
 use uverbs_softhca::{SoftHca, SoftHcaBuilder};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Client memory: mapped once, given out in pieces, never freed. The device and the test both touch it, so it is
-/// reached by volatile accesses only.
+/// Client memory: mapped once, given out in pieces, never freed. The device and the test both touch
+/// it, so it is reached by volatile accesses only.
 #[derive(Debug)]
 pub(crate) struct Arena {
     base: u64,
@@ -163,8 +163,8 @@ impl Cmd {
     /// Sends it; gives the attributes as they came back.
     pub(crate) fn send(&self, door: &dyn UverbsDoor) -> Result<Vec<ib_uverbs_attr>, Errno> {
         let mut words = self.words();
-        // SAFETY: addresses are those of the arena, which stays mapped, or wild on purpose; the software device
-        // answers these with EFAULT.
+        // SAFETY: addresses are those of the arena, which stays mapped, or wild on purpose; the
+        // software device answers these with EFAULT.
         unsafe { door.ioctl(&mut words) }?;
         let bytes = words.as_bytes();
         Ok(bytes[24..]

@@ -352,7 +352,8 @@ fn links_and_unplugging_are_told() {
     nix::unistd::close(fd).unwrap();
 }
 
-/// Linux wakes it with EIO (`uverbs_completion_event_file_destroy_uobj`); here it reads the end of the file.
+/// Linux wakes it with EIO (`uverbs_completion_event_file_destroy_uobj`); here it reads the end of
+/// the file.
 #[test]
 fn unplugging_wakes_who_waits_on_a_channel() {
     let rig = Rig::new();
@@ -402,8 +403,8 @@ fn resident(addr: u64, pages: usize) -> Vec<bool> {
     seen.iter().map(|page| page & 1 != 0).collect()
 }
 
-/// The handler refuses the unknown PD before it looks at the memory, so whoever faulted it in did it before, and
-/// without the lock.
+/// The handler refuses the unknown PD before it looks at the memory, so whoever faulted it in did
+/// it before, and without the lock.
 #[test]
 fn memory_is_faulted_in_before_the_device_is_locked() {
     let rig = Rig::with(SoftHca::builder().stepped().memlock_limit(4 * 4096));

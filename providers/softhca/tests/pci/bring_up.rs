@@ -1,4 +1,5 @@
-//! The function as a driver meets it: configuration space, initialization segment, first commands, teardown.
+//! The function as a driver meets it: configuration space, initialization segment, first commands,
+//! teardown.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{caps, hca, header, simple, vport};

@@ -24,7 +24,8 @@ fn a_set_counts_for_the_queue_pairs_that_name_it() {
     let named = |context: &mut [u8]| qp::qpc::COUNTER_SET_ID.set(context, set.into());
     let (a, b) = (driver.qp_with(&cq, named), driver.qp(&cq));
     driver.join(&a, &b);
-    // mlx5_ib names the set with the first transition, too; that one of zeros took a out of it (`__mlx5_ib_modify_qp`).
+    // mlx5_ib names the set with the first transition, too; that one of zeros took a out of it
+    // (`__mlx5_ib_modify_qp`).
     let mut input = [0; qp::rst2init_qp_in::SIZE];
     qp::rst2init_qp_in::QPN.set(&mut input, a.number.into());
     qp::rst2init_qp_in::OPT_PARAM_MASK.set(&mut input, 1 << 25);
@@ -78,7 +79,8 @@ fn the_port_counts_packets_and_bytes() {
     let answer = driver.ok(CmdOpcode::QUERY_VPORT_COUNTER, 0, &[0; 32], len);
     use vport::query_vport_counter_out as out;
     for (block, expected) in [
-        // A SEND and its acknowledgement, with a local route header each: 8 + 12 + 100 + 4, and 8 + 12 + 4 + 4.
+        // A SEND and its acknowledgement, with a local route header each: 8 + 12 + 100 + 4, and 8 +
+        // 12 + 4 + 4.
         (out::TRANSMITTED_IB_UNICAST, (2, 152)),
         (out::RECEIVED_IB_UNICAST, (2, 152)),
         (out::TRANSMITTED_IB_MULTICAST, (0, 0)),

@@ -371,7 +371,8 @@ fn a_reset_leaves_nothing() {
     assert_eq!(driver.about(CmdOpcode::DESTROY_CQ, cqn, cq.number), CmdStatus::BAD_RES_ERR);
 }
 
-/// MODIFY_CQ of what `select` names: events come with `count` completions, or after `period` microseconds.
+/// MODIFY_CQ of what `select` names: events come with `count` completions, or after `period`
+/// microseconds.
 fn moderate(
     driver: &mut Driver,
     cq: &Cq,

@@ -1,4 +1,5 @@
-//! What mlx5_core is to the function, reduced: commands through the queue, and the objects that a queue pair needs.
+//! What mlx5_core is to the function, reduced: commands through the queue, and the objects that a
+//! queue pair needs.
 
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
@@ -316,7 +317,8 @@ impl Driver {
         Qp { number, rq, sq: rq + 256, record }
     }
 
-    /// A shared receive queue of 16 WQEs of 32 bytes, linked one after the other: number, ring, record.
+    /// A shared receive queue of 16 WQEs of 32 bytes, linked one after the other: number, ring,
+    /// record.
     pub(crate) fn srq(&mut self) -> (u32, u64, u64) {
         let (ring, record) = (self.page(), self.page());
         for slot in 0..16u64 {

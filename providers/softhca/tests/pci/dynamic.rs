@@ -1,4 +1,5 @@
-//! Dynamic connections by commands: targets are made, drained and destroyed, and initiators reach them.
+//! Dynamic connections by commands: targets are made, drained and destroyed, and initiators reach
+//! them.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{caps, dct, hca, qp, rq};

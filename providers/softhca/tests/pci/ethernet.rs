@@ -106,7 +106,8 @@ fn frames_leave_and_complete() {
     };
     assert_eq!(change(&mut driver, 1, 3), CmdStatus::BAD_PARAM_ERR, "it is not there yet");
     assert_eq!(change(&mut driver, 0, 1), CmdStatus::OK);
-    // A NOP, as mlx5e posts to wake its receive queues; then a frame: Ethernet segment with 18 bytes inline, and the rest.
+    // A NOP, as mlx5e posts to wake its receive queues; then a frame: Ethernet segment with 18
+    // bytes inline, and the rest.
     let mut wqes = Vec::new();
     wqes.extend(0u32.to_be_bytes());
     wqes.extend((sqn << 8 | 1).to_be_bytes());

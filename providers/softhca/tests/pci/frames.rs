@@ -408,7 +408,8 @@ fn tags_are_inserted_and_stripped() {
     a.send(&mut driver, &plain, 0);
     let (got, cqe) = b.arrival(&mut driver);
     assert_eq!((got, cqe[29] & 1), (plain.clone(), 0));
-    // Told to leave them, and to insert one: type 1 of the segment, with the tag in place of a header.
+    // Told to leave them, and to insert one: type 1 of the segment, with the tag in place of a
+    // header.
     let mut input = [0; sq::modify_rq_in::SIZE];
     sq::modify_rq_in::RQN.set(&mut input, rqn.into());
     sq::modify_rq_in::RQ_STATE.set(&mut input, 1);
@@ -591,7 +592,8 @@ fn what_has_no_room_is_dropped_and_what_has_too_little_is_an_error() {
     a.send(&mut driver, &packet(B, None, UDP, &[5; 58]), 0);
     assert_eq!(b.arrival(&mut driver).0.len(), 100);
     b.post(&driver, 80);
-    // A byte more than the receive: local length error, the queue is in error and what is posted comes back.
+    // A byte more than the receive: local length error, the queue is in error and what is posted
+    // comes back.
     a.send(&mut driver, &packet(B, None, UDP, &[6; 39]), 0);
     let cqe = driver.poll(&mut b.cq);
     assert_eq!((cqe[63] >> 4, cqe[55]), (14, 1), "{cqe:x?}");
@@ -712,8 +714,8 @@ fn commands(driver: &Driver, a: &Station, table: &Table) -> Vec<(CmdOpcode, Vec<
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Commands of which some bytes are wrong, send rings full of anything, frames of anything: the function goes on, and
-    /// queues that nobody touched work.
+    /// Commands of which some bytes are wrong, send rings full of anything, frames of anything: the
+    /// function goes on, and queues that nobody touched work.
     #[test]
     fn anything_about_frames_is_answered(
         steps in prop::collection::vec(
@@ -736,7 +738,8 @@ proptest! {
         for frame in frames {
             a.send(&mut driver, &frame, 0xf0);
         }
-        // An Ethernet segment of anything, in WQEs that are sound otherwise; the queue may end in error.
+        // An Ethernet segment of anything, in WQEs that are sound otherwise; the queue may end in
+        // error.
         for (number, bytes) in wqes.iter().enumerate() {
             let opcode = if number % 2 == 0 { 0x0a } else { 0x0e };
             a.send_wqe(&mut driver, opcode, bytes, &[7; 300]);

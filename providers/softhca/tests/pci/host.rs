@@ -1,4 +1,5 @@
-//! What QEMU is to the function: a vfio-user client that shares its memory and passes register accesses on.
+//! What QEMU is to the function: a vfio-user client that shares its memory and passes register
+//! accesses on.
 
 use std::fs::File;
 use std::io::{Read, Write};

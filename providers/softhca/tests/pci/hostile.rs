@@ -234,8 +234,8 @@ fn memory_that_went_away_is_a_fault_and_no_more() {
     assert_ne!(eqn, 0);
 }
 
-/// A command of which a user wrote the context: Linux says that all its memory is what that user registered (hw/mlx5/devx.c,
-/// `devx_set_umem_valid`), so no bus address in it counts.
+/// A command of which a user wrote the context: Linux says that all its memory is what that user
+/// registered (hw/mlx5/devx.c, `devx_set_umem_valid`), so no bus address in it counts.
 #[test]
 fn what_users_command_names_no_bus_address() {
     let mut driver = Driver::ethernet();
@@ -302,7 +302,8 @@ fn what_users_command_names_no_bus_address() {
         reasons.insert(header::cmd_out::SYNDROME.get(&output));
     }
     assert_eq!(reasons.len(), 1, "the reason is one");
-    // Completion queues and queue pairs may lie in it, but nothing was registered; and keys are the driver's to change.
+    // Completion queues and queue pairs may lie in it, but nothing was registered; and keys are the
+    // driver's to change.
     assert_eq!(driver.run(CmdOpcode::CREATE_CQ, 0, &ring, 16).0, CmdStatus::BAD_RES_ERR);
     assert_eq!(driver.run(CmdOpcode::CREATE_QP, 0, &changer, 16).0, CmdStatus::BAD_PARAM_ERR);
 }
@@ -349,7 +350,8 @@ proptest! {
         alive(&mut driver);
     }
 
-    /// Contexts of which some bits are wrong, on objects that exist; rings full of anything; doorbells anywhere.
+    /// Contexts of which some bits are wrong, on objects that exist; rings full of anything;
+    /// doorbells anywhere.
     #[test]
     fn contexts_rings_and_doorbells_may_be_anything(
         flips in prop::collection::vec((0usize..10, prop::collection::vec((any::<u16>(), any::<u8>()), 0..6)), 1..12),

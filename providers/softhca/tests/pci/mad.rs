@@ -1,4 +1,5 @@
-//! What the agent in the device answers, at the places where Linux reads it (`hw/mlx5/mad.c`, `mlx5_query_mad_ifc_*`).
+//! What the agent in the device answers, at the places where Linux reads it (`hw/mlx5/mad.c`,
+//! `mlx5_query_mad_ifc_*`).
 
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::vport;
@@ -78,7 +79,8 @@ fn tables_come_in_blocks_and_end() {
         let (status, data) = ask(&mut driver, 1, GET, attribute, modifier);
         assert_eq!((status, data), (0x1c, vec![0; 64]), "{attribute:#x} {modifier}");
     }
-    // No such attribute, method or class. The first is what mlx5_ib asks when it starts (`mlx5_query_ext_port_caps`).
+    // No such attribute, method or class. The first is what mlx5_ib asks when it starts
+    // (`mlx5_query_ext_port_caps`).
     for (class, method, attribute) in
         [(1, GET, 0xff90), (1, SET, 0x15), (1, GET, 0x20), (4, GET, 0x12)]
     {

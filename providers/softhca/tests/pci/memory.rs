@@ -22,8 +22,8 @@ fn free_key(driver: &mut Driver, mode: u64, octowords: u32) -> (CmdStatus, u32) 
     (status, mkey::create_mkey_out::MKEY_INDEX.get32(&output))
 }
 
-/// Gives a key the pages that lie at `list`, enables it for `len` bytes at `start`, and rings: the `index`th WQE of three
-/// blocks, which Linux's `mlx5r_umr_update_mr_pas` posts.
+/// Gives a key the pages that lie at `list`, enables it for `len` bytes at `start`, and rings: the
+/// `index`th WQE of three blocks, which Linux's `mlx5r_umr_update_mr_pas` posts.
 fn give_pages(
     driver: &mut Driver,
     umr: &Qp,

@@ -63,7 +63,8 @@ fn message(from: &mut End, to: &mut End, index: u32, data: &[u8]) {
     assert_eq!(to.driver.host.read(to.page, data.len()), data);
 }
 
-/// The code of the shortest wait: with eight tries a peer that is gone is noticed within a few hundred milliseconds.
+/// The code of the shortest wait: with eight tries a peer that is gone is noticed within a few
+/// hundred milliseconds.
 const SHORT: u64 = 12;
 const LONG: u64 = 18;
 
@@ -81,7 +82,8 @@ fn messages_go_from_one_to_the_other() {
         took.push(start.elapsed());
         message(&mut b, &mut a, round, &[!round as u8; 100]);
     }
-    // A device that sleeps is woken: it would look by itself after five milliseconds, the other likewise for the answer.
+    // A device that sleeps is woken: it would look by itself after five milliseconds, the other
+    // likewise for the answer.
     took.sort();
     assert!(took[10] < Duration::from_micros(2500), "{took:?}");
     assert_eq!(fabric.stats().unknown_destination, 0);

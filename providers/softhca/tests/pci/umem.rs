@@ -230,7 +230,8 @@ fn registered_memory_is_of_one_user() {
     }
 }
 
-/// A user's queue pairs are in its own protection domains: with another's, they would have all the keys there.
+/// A user's queue pairs are in its own protection domains: with another's, they would have all the
+/// keys there.
 #[test]
 fn protection_domains_are_of_one_user() {
     let mut driver = Driver::up();

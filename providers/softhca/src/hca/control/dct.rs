@@ -9,8 +9,8 @@ impl Hca {
     /// Makes a target of dynamic connections, which takes messages at once; gives the DCTN, a QPN.
     ///
     /// # Errors
-    /// [`HcaError::Limit`] over `max_qp`; [`HcaError::BadHandle`] for a CQ or SRQ that does not exist;
-    /// [`HcaError::BadParam`] for what the port has not.
+    /// [`HcaError::Limit`] over `max_qp`; [`HcaError::BadHandle`] for a CQ or SRQ that does not
+    /// exist; [`HcaError::BadParam`] for what the port has not.
     pub fn create_dct(&mut self, ctx: DctContext) -> Result<Qpn, HcaError> {
         self.check_room()?;
         let dctn = self.free_qpn();
@@ -18,7 +18,8 @@ impl Hca {
         Ok(dctn)
     }
 
-    /// Has a target take no more messages (DRAIN_DCT). [`HcaEvent::DctDrained`] tells when nothing is left to do.
+    /// Stops a target: it takes no more messages (DRAIN_DCT).
+    /// [`HcaEvent::DctDrained`](crate::hca::HcaEvent::DctDrained) tells when all answers are sent.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::DctState`] if it was asked before.
@@ -46,7 +47,8 @@ impl Hca {
         self.targets.query(dctn)
     }
 
-    /// Asks for [`HcaEvent::DctKeyViolation`], once (ARM_DCT_FOR_KEY_VIOLATION).
+    /// Asks for one [`HcaEvent::DctKeyViolation`](crate::hca::HcaEvent::DctKeyViolation)
+    /// (ARM_DCT_FOR_KEY_VIOLATION).
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].

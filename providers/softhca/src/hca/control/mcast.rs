@@ -11,8 +11,8 @@ impl Hca {
     /// Joins a datagram QP to a multicast group; a QP that is in it already stays (ATTACH_TO_MCG).
     ///
     /// # Errors
-    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a GID of no group, or a QP of another service;
-    /// [`HcaError::Limit`] over `max_mcast_qp`.
+    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a GID of no group, or a QP of another
+    /// service; [`HcaError::Limit`] over `max_mcast_qp`.
     pub fn attach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
         let qp = self.qps.get(&qpn).ok_or(no_qp(qpn))?;
         if qp.ctx.service != Service::Ud {

@@ -16,7 +16,8 @@ impl Hca {
         self.common.keys.create(ctx, None, max)
     }
 
-    /// The same with a variant of the caller's: with the command interface the driver chooses it (mkc.mkey_7_0).
+    /// The same with a variant of the caller's: with the command interface the driver chooses it
+    /// (mkc.mkey_7_0).
     ///
     /// # Errors
     /// As [`Hca::create_mkey`].

@@ -10,8 +10,9 @@ impl Hca {
     /// Makes an SRQ; gives the SRQN, from 1.
     ///
     /// # Errors
-    /// [`HcaError::Limit`] over `max_srq` or `log_max_rq_entries`; [`HcaError::BadHandle`] for an XRC SRQ's CQ
-    /// that does not exist; [`HcaError::BadParam`] for a ring that does not fit its region.
+    /// [`HcaError::Limit`] over `max_srq` or `log_max_rq_entries`; [`HcaError::BadHandle`] for an
+    /// XRC SRQ's CQ that does not exist; [`HcaError::BadParam`] for a ring that does not fit its
+    /// region.
     pub fn create_srq(&mut self, ctx: SrqContext) -> Result<Srqn, HcaError> {
         let Common { srqs, config, cqs, .. } = &mut self.common;
         srqs.create(ctx, config, cqs)

@@ -1,4 +1,5 @@
-//! Answers of a responder leave in order, as the port has room. A long READ is read from memory packet by packet.
+//! Answers of a responder leave in order, as the port has room. A long READ is read from memory
+//! packet by packet.
 
 use crate::hca::context::{Access, QpState};
 use crate::hca::engine::responder::{refuse, report};
@@ -32,7 +33,7 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
                     }
                 }
             }
-            // The memory went away between the check and now.
+            // The memory was deregistered after the check.
             Err(not) => fail_answer(qp, common, answer, not),
         }
     }
@@ -77,7 +78,7 @@ fn fail_answer(qp: &mut Qp, common: &mut Common, answer: Answer, not: NotSent) {
     }
 }
 
-/// One packet of an answer, and what is left of it.
+/// Builds one packet of an answer; gives its bytes, and the rest of the answer.
 fn emit(
     qp: &Qp,
     common: &mut Common,

@@ -1,4 +1,4 @@
-//! Completions: what a CQE says for each kind of end (PRM, "Completion queue entry";
+//! Completions: the CQE of each outcome (PRM, "Completion queue entry";
 //! mlx5dv.h, `mlx5_cqe64` and `mlx5_err_cqe`).
 
 use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
@@ -27,7 +27,7 @@ pub(super) struct Arrival {
     pub(super) slid: u16,
 }
 
-/// A send WQE that did its work. `bytes` counts for READ and atomics only.
+/// A send WQE that succeeded. `bytes` counts for READ and atomics only.
 pub(super) fn send_done(qp: &Qp, common: &mut Common, index: u16, opcode: Opcode, bytes: u32) {
     let mut cqe = blank(user_index(qp), common);
     cqe.byte_cnt.set(bytes);
@@ -37,7 +37,7 @@ pub(super) fn send_done(qp: &Qp, common: &mut Common, index: u16, opcode: Opcode
     push(common, qp.ctx.send_cq, transmute!(cqe), false);
 }
 
-/// A send WQE that did not.
+/// A send WQE that failed.
 pub(super) fn send_failed(qp: &Qp, common: &mut Common, index: u16, opcode: Opcode, why: Failure) {
     let counts = qp.counts(&mut common.counters);
     counts.req_cqe_error += 1;
@@ -51,7 +51,7 @@ pub(super) fn send_failed(qp: &Qp, common: &mut Common, index: u16, opcode: Opco
     failed(common, (qp.ctx.send_cq.0, user_index(qp)), (CqeOpcode::REQ_ERR, sop, index), why);
 }
 
-/// A receive WQE that got its message.
+/// A receive WQE that took a message.
 pub(super) fn receive_done(qp: &Qp, common: &mut Common, receive: &Receive, arrival: Arrival) {
     let mut cqe = blank(receive.landing.uidx, common);
     cqe.byte_cnt.set(arrival.bytes);
@@ -65,7 +65,7 @@ pub(super) fn receive_done(qp: &Qp, common: &mut Common, receive: &Receive, arri
     push(common, receive.landing.cqn, transmute!(cqe), arrival.solicited);
 }
 
-/// A receive WQE that did not.
+/// A receive WQE that failed.
 pub(super) fn receive_failed(qp: &Qp, common: &mut Common, receive: &Receive, why: Failure) {
     let counts = qp.counts(&mut common.counters);
     counts.resp_cqe_error += 1;
@@ -79,7 +79,7 @@ pub(super) fn receive_failed(qp: &Qp, common: &mut Common, receive: &Receive, wh
     failed(common, (cqn.0, uidx), (CqeOpcode::RESP_ERR, sop, receive.index), why);
 }
 
-/// The mark at which a CQ left its old ring.
+/// RESIZE_CQ, the last CQE in the old ring of a CQ.
 pub(crate) fn resized(common: &mut Common, cqn: Cqn) {
     let mut cqe = mlx5_cqe64::new_zeroed();
     cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::RESIZE_CQ.0).0;
@@ -110,7 +110,7 @@ pub(super) fn blank(uidx: u32, common: &Common) -> mlx5_cqe64 {
     cqe
 }
 
-/// CQE version 0 has the SRQ number there, which a send has not.
+/// User index of the CQE. In version 0 the field is the SRQ number, which a send lacks.
 fn user_index(qp: &Qp) -> u32 {
     if qp.ctx.cqe_version == 1 { qp.ctx.user_index & 0x00ff_ffff } else { 0 }
 }

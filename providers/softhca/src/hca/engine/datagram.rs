@@ -1,4 +1,4 @@
-//! What arrives at a datagram QP (IBTA vol 1, 9.8.3): one packet, one message, and 40 bytes about its
+//! Datagrams at a UD QP (IBTA vol 1, 9.8.3): one packet, one message, and 40 bytes about its
 //! route in front of it.
 
 use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn};
@@ -16,19 +16,20 @@ use crate::wire::{Address, Frame, Packet, Transport};
 
 /// Bytes in front of each message, whether there was a GRH or not (IBTA 11.4.1.2).
 pub(super) const GRH_BYTES: usize = 40;
-/// GRH "next header": an InfiniBand transport header (IBTA 8.3); UDP in its place on RoCEv2 (annex A17).
+/// GRH "next header": an InfiniBand transport header (IBTA 8.3); UDP in its place on RoCEv2 (annex
+/// A17).
 const NEXT_IBA: u8 = 0x1b;
 const NEXT_UDP: u8 = 17;
 /// UDP and InfiniBand headers between an IP header and what we count as the packet.
 const UDP_BYTES: usize = 8;
-/// Kind of L3 header in bits 25:24 of `flags_rqpn`, on Ethernet (Linux drivers/infiniband/hw/mlx5/mlx5_ib.h,
-/// `MLX5_CQE_ROCE_L3_HEADER_TYPE_*`).
+/// Kind of L3 header in bits 25:24 of `flags_rqpn`, on Ethernet (Linux
+/// drivers/infiniband/hw/mlx5/mlx5_ib.h, `MLX5_CQE_ROCE_L3_HEADER_TYPE_*`).
 const L3_IPV6: u8 = 1;
 const L3_IPV4: u8 = 2;
 /// Hops that are left: the wire counts none.
 const HOP_LIMIT: u8 = 64;
 
-/// Takes a datagram. False if it is dropped, and nobody is told (IBTA 9.8.3.1).
+/// Takes a datagram. False if it is dropped silently (IBTA 9.8.3.1).
 pub(super) fn receive(
     qp: &mut Qp,
     common: &mut Common,
@@ -76,7 +77,7 @@ pub(super) fn receive(
     }
     let (kind, imm) = match packet.immdt() {
         Some(imm) => (CqeOpcode::RESP_SEND_IMM, imm.imm.get()),
-        // Without an immediate value the P_Key stands there (mlx5dv.h, `imm_inval_pkey`).
+        // Without immediate data the field is the P_Key (mlx5dv.h, `imm_inval_pkey`).
         None => (CqeOpcode::RESP_SEND, packet.bth().pkey.get().into()),
     };
     let arrival = Arrival {

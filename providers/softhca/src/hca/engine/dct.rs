@@ -1,13 +1,16 @@
-//! Targets of dynamic connections (DC). The service is Mellanox's and not IBTA's, and how it looks on their wire is not
-//! public, so the packets are this device's own; what they do is what a reliable connection does (IBTA vol 1, 9.7).
+//! Targets of dynamic connections (DC). The service is Mellanox's and not IBTA's, and how it looks
+//! on their wire is not public, so the packets are this device's own; what they do is what a
+//! reliable connection does (IBTA vol 1, 9.7).
 //!
-//! An initiator opens a connection when it has something to send and nothing under way, or turns to another target: its
-//! first packet says so, and each one has the key, the initiator, and the connection's number, which grows. A target
-//! keeps one connection for each initiator, which is a responder like any other. Of two numbers the later one counts; the
-//! first packet of the same one again is a repetition, which does no harm.
+//! An initiator opens a connection when it has something to send and nothing under way, or turns to
+//! another target: its first packet says so, and each one has the key, the initiator, and the
+//! connection's number, which grows. A target keeps one connection for each initiator, which is a
+//! responder like any other. Of two numbers the later one counts; the first packet of the same one
+//! again is a repetition, which does no harm.
 //!
-//! A wrong key is met with silence, as a wrong Q_Key is (IBTA 9.8.3), so that an initiator sees what it sees when there is no
-//! target: retries exceeded. An error ends the connection on which it happened; the target goes on for all others.
+//! A wrong key is met with silence, as a wrong Q_Key is (IBTA 9.8.3), so that an initiator sees
+//! what it sees when there is no target: retries exceeded. An error ends the connection on which it
+//! happened; the target goes on for all others.
 
 use std::time::Duration;
 
@@ -20,11 +23,13 @@ use crate::hca::state::common::Common;
 use crate::hca::state::dct::{Connection, Targets};
 use crate::wire::{DcEth, Frame, Packet};
 
-/// Connections that all targets keep together. One more, and the one that was quiet for longest is forgotten.
+/// Connections that all targets keep together. One more, and the one that was quiet for longest is
+/// forgotten.
 const MAX_CONNECTIONS: usize = 1 << 12;
 /// Connections served in one turn.
 const CONNECTIONS_PER_TURN: usize = 32;
-/// A packet of an earlier connection is not older than this, unless the initiator's device began to count anew.
+/// A packet of an earlier connection is not older than this, unless the initiator's device began to
+/// count anew.
 const GHOST: Duration = Duration::from_secs(1);
 
 impl Targets {
@@ -68,7 +73,7 @@ impl Targets {
         frame: &Frame,
     ) -> bool {
         let Some(dct) = self.dcts.get_mut(&dctn) else { return false };
-        // What is no request of an initiator is for others.
+        // Only requests of initiators have this header.
         let Some(header) = packet.dceth() else { return false };
         if dct.state != DctState::Active
             || dct.dead
@@ -87,7 +92,7 @@ impl Targets {
         if later != Some(0) {
             let ghost = later.is_some_and(|later| later < 0)
                 && known.is_some_and(|known| common.now.saturating_sub(known.seen) < GHOST);
-            // Of a connection whose beginning was lost nothing is known; it comes again.
+            // The start of the connection was lost; the initiator sends it again.
             if ghost || header.flags & DcEth::CONNECT == 0 {
                 return false;
             }
@@ -112,7 +117,7 @@ impl Targets {
         true
     }
 
-    /// Keeps to the limit.
+    /// Forgets the connection that was quiet longest if there are too many.
     fn forget_one(&mut self, common: &mut Common) {
         if self.connections() <= MAX_CONNECTIONS {
             return;
@@ -158,7 +163,7 @@ impl Targets {
 }
 
 impl Connection {
-    /// Takes no more; what is to be answered still is.
+    /// Takes no more requests; pending answers are still sent.
     fn end(&mut self, common: &mut Common) {
         self.qp.state = QpState::Err;
         self.flush(common);

@@ -63,7 +63,8 @@ impl Hca {
     }
 }
 
-/// IBTA 9.6.1.2: a connection takes packets of its own path only (drivers/infiniband/sw/rxe/rxe_recv.c, `check_addr`).
+/// IBTA 9.6.1.2: a connection takes packets of its own path only
+/// (drivers/infiniband/sw/rxe/rxe_recv.c, `check_addr`).
 fn is_of_path(qp: &Qp, frame: &Frame) -> bool {
     let same =
         |a: Address, b: Address| if a.lid | b.lid != 0 { a.lid == b.lid } else { a.gid == b.gid };

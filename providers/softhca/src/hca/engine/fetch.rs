@@ -45,7 +45,8 @@ pub(super) fn fetch(qp: &mut Qp, common: &mut Common) -> Result<Wqe, BadWqe> {
     })
 }
 
-/// Reads the WQE and checks that it is what the ring has there; gives its control segment and its bytes.
+/// Reads the WQE and checks that it is what the ring has there; gives its control segment and its
+/// bytes.
 fn read(
     qp: &mut Qp,
     common: &mut Common,
@@ -272,12 +273,14 @@ fn has_operation(service: Service, op: Op) -> bool {
     }
 }
 
-/// Destination of a datagram or a dynamic connection, and number of the peer's SRQ; nothing for a connection.
+/// Destination of a datagram or a dynamic connection, and number of the peer's SRQ; nothing for a
+/// connection.
 fn address(view: &WqeView<'_>, qp: &Qp, common: &Common) -> (Option<Destination>, u32) {
     match view.segments().next() {
         Some(Seg::Av(av)) => {
             let grh = GrhGidFl(av.grh_gid_fl.get());
-            // Without a GRH the GID says nothing; Ethernet has no LID, and there is the UDP port there.
+            // Without a GRH the GID says nothing; Ethernet has no LID, and there is the UDP port
+            // there.
             let ethernet = common.config.link == LinkLayer::Ethernet;
             let gid = if ethernet || grh.grh() { av.rgid } else { [0; 16] };
             let dst = Address { gid, lid: if ethernet { 0 } else { av.rlid.get() } };

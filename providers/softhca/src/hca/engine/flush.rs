@@ -1,4 +1,4 @@
-//! What an error leaves behind: everything outstanding completes as flushed (IBTA vol 1, 10.3.1,
+//! Flushing after an error: everything outstanding completes as flushed (IBTA vol 1, 10.3.1,
 //! "Error state").
 
 use crate::hca::context::QpState;

@@ -1,4 +1,4 @@
-//! A frame at a receive queue.
+//! A frame into a receive WQE, and its CQE.
 
 use uverbs_mlx5_prm::cqe::{
     CqeOpcode, HdsIpExt, L4HdrType, MLX5_CQE_L3_HDR_TYPE_IPV4, MLX5_CQE_L3_HDR_TYPE_IPV6,
@@ -83,7 +83,7 @@ pub(super) fn receive(
     let mut cqe = complete::blank(receive.landing.uidx, common);
     cqe.byte_cnt.set(data.len() as u32);
     cqe.wqe_counter.set(receive.index);
-    // The place of the queue's number has the tag of the entry (Linux `en_tc.h`, `MLX5E_TC_FLOW_ID_MASK`; rdma-core cq.c,
+    // The QPN field carries the flow tag (Linux `en_tc.h`, `MLX5E_TC_FLOW_ID_MASK`; rdma-core cq.c,
     // `mlx5_cq_read_flow_tag`).
     cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_qpn(copy.tag).0);
     cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::RESP_SEND.0).0;
@@ -99,7 +99,8 @@ pub(super) fn receive(
         cqe.vlan_info.set(tag.tci);
     }
     if let Some(ip) = &headers.ip {
-        // `check_sum`: of the IP header and all it carries, padding not counted (Linux en_rx.c, `mlx5e_handle_csum`).
+        // `check_sum`: of the IP header and all it carries, padding not counted (Linux en_rx.c,
+        // `mlx5e_handle_csum`).
         let sum = checksum::sum(frame.get(ip.at..ip.end).unwrap_or_default());
         cqe.rsvd20[2..].copy_from_slice(&sum.to_be_bytes());
     }

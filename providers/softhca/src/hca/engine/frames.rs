@@ -1,4 +1,5 @@
-//! The way of Ethernet frames: out of the send queues, to the wire, and through the flow tables into receive queues.
+//! Ethernet frames on their way: out of the send queues, to the wire, and through the flow tables
+//! into receive queues.
 
 use crate::hca::Hca;
 use crate::hca::engine::frame_receive;
@@ -7,7 +8,8 @@ use crate::hca::ethernet::{HEADER, SHORTEST};
 use crate::hca::number::Qpn;
 
 impl Hca {
-    /// Brings the frames that left to the wire, and to those here who are to have them.
+    /// Delivers the frames that left their queues: to the wire, and to this device's own receive
+    /// queues.
     pub(super) fn exchange(&mut self) {
         for mut frame in std::mem::take(&mut self.common.frames) {
             if frame.bytes.len() < SHORTEST {
@@ -23,7 +25,7 @@ impl Hca {
         }
     }
 
-    /// Takes what came by the wire, a bounded number of frames; whether there was any.
+    /// Takes frames from the wire, at most `most`. True if there were any.
     pub(super) fn listen(&mut self, most: usize) -> bool {
         for number in 0..most {
             let Some(frame) = self.common.port.hear() else { return number != 0 };
@@ -32,7 +34,8 @@ impl Hca {
         true
     }
 
-    /// The way of a frame through the tables. `sqn` is the queue that sent it, if it is one of this device.
+    /// Routes a frame through the flow tables. `sqn` is the queue that sent it, if it is one of
+    /// this device.
     fn arrive(&mut self, frame: &[u8], sqn: Option<Qpn>) {
         if !(HEADER..=self.steering.frame_limit()).contains(&frame.len()) {
             self.common.stats.dropped += 1;

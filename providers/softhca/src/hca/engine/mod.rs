@@ -5,7 +5,7 @@
 //! | `scheduler` | a slice of work: frames from the wire, timers, turns |
 //! | `doorbell`, `records` | UAR stores and doorbell records |
 //! | `deliver` | a packet to its queue pair |
-//! | `requester`, `requests`, `replies` | WQEs become requests, responses become completions (IBTA vol 1, 9.7.3 to 9.7.6) |
+//! | `requester`, `requests`, `replies` | requests and their responses (IBTA vol 1, 9.7.3 to 9.7.6) |
 //! | `fetch` | send WQEs: read, decoded, checked |
 //! | `responder`, `answers` | requests are executed and answered (IBTA vol 1, 9.7.4, 9.7.5) |
 //! | `receives` | where a message finds its receive |

@@ -1,4 +1,4 @@
-//! Where messages land: in a QP's own receive ring, or in a shared one.
+//! Receive WQEs: taken from a QP's own ring, or from a shared one.
 
 use uverbs_mlx5_prm::data::MLX5_INVALID_LKEY;
 use uverbs_mlx5_prm::syndrome::Syndrome;
@@ -17,7 +17,8 @@ use crate::wire::Packet;
 /// Bytes of the longest receive WQE (qp.rs limits the stride).
 const RECV_MAX: usize = 1 << 10;
 
-/// The ring for this packet; None if it names an SRQ that the QP may not use (IBTA annex A14: same XRC domain).
+/// The ring for this packet; None if it names an SRQ that the QP may not use (IBTA annex A14: same
+/// XRC domain).
 pub(super) fn source(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Option<Source> {
     if qp.ctx.service != Service::Xrc {
         return Some(own(qp));
@@ -31,7 +32,8 @@ fn own(qp: &Qp) -> Source {
     qp.ctx.srq.map_or(Source::Own, Source::Shared)
 }
 
-/// Domain, CQ and name of what lands there. An XRC target QP has none of its own: those of the SRQ count.
+/// Protection domain, CQ and user index for what is received. An XRC target QP takes them from the
+/// SRQ.
 pub(super) fn landing(qp: &Qp, common: &Common, from: Source) -> Landing {
     let mine = Landing { pd: qp.ctx.pd, cqn: qp.ctx.recv_cq, uidx: 0 };
     let v1 = qp.ctx.cqe_version == 1;
@@ -62,7 +64,7 @@ pub(super) fn posted(qp: &Qp, common: &mut Common, from: Source) -> u16 {
     }
 }
 
-/// Takes the next receive WQE; the caller made sure that one is posted. The error names the WQE,
+/// Takes the next receive WQE; the caller checked that one is posted. An error carries the WQE,
 /// which is used up either way.
 pub(super) fn take(
     qp: &mut Qp,
@@ -93,7 +95,8 @@ pub(super) fn take(
     Ok(Receive { index, list, room, landing })
 }
 
-/// Uses up the next receive WQE without its list: what an immediate value takes (IBTA 9.7.5.1.1), or a flush.
+/// Uses up the next receive WQE without its list: for RDMA WRITE with immediate (IBTA 9.7.5.1.1),
+/// or a flush.
 pub(super) fn consume(qp: &mut Qp, common: &mut Common, from: Source) -> Receive {
     let landing = landing(qp, common, from);
     let index = match from {
@@ -111,7 +114,7 @@ fn step(qp: &mut Qp, common: &mut Common) -> u16 {
     index
 }
 
-/// The WQE's name, and its bytes if they could be read.
+/// The WQE's index, and its bytes if they could be read.
 fn fetch<'a>(
     qp: &mut Qp,
     common: &mut Common,

@@ -24,8 +24,8 @@ pub(crate) fn take_record(qp: &mut Qp, common: &mut Common) -> bool {
     true
 }
 
-/// Receive WQEs posted to a QP's own ring and not taken, as the RCV record says now; 0 if the record runs further
-/// ahead than the ring is long: which of them are good cannot be known.
+/// Receive WQEs posted to a QP's own ring and not taken, as the RCV record says now; 0 if the
+/// record runs further ahead than the ring is long: which of them are good cannot be known.
 pub(super) fn posted_receives(qp: &Qp, common: &mut Common) -> u16 {
     let Some(rq) = &qp.ctx.rq else { return 0 };
     // The acquire load pairs with the driver's barrier between WQEs and record (rdma-core qp.c,

@@ -14,7 +14,7 @@ use crate::wire::{NakCode, Operation, Packet, Psn, Syndrome};
 /// Code of "retry without end" (IBTA 9.7.5.2.8).
 const RNR_FOREVER: u8 = 7;
 
-/// An answer from the responder. False if it is none of ours.
+/// A response from the peer. False if it is not for this queue pair.
 pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> bool {
     if !qp.sends() || packet.layout().transport != qp.ctx.service.transport() {
         return false;
@@ -61,7 +61,7 @@ pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> 
     if qp.requester.oldest != before {
         qp.requester.gap_at = None;
         if qp.requester.cursor_psn().is_before(qp.requester.oldest) {
-            // We went back, and it turned out that less was lost.
+            // Went back too far: less was lost.
             let oldest = qp.requester.oldest;
             qp.requester.seek(oldest);
         }
@@ -89,7 +89,8 @@ fn acknowledge(qp: &mut Qp, common: &mut Common, psn: Psn) -> bool {
             return false;
         }
         let end = request.end();
-        // Progress, also that told by a NAK, starts new counts; before what the NAK asks takes from them.
+        // Progress, also that told by a NAK, starts new counts; before what the NAK asks takes from
+        // them.
         qp.requester.reset_retries(&qp.attrs);
         if psn.is_before(end) {
             qp.requester.oldest = psn;
@@ -141,7 +142,7 @@ fn bad_response(qp: &mut Qp, common: &mut Common) {
     fail(qp, common, Failure::new(CqeSyndrome::BAD_RESP_ERR, Vendor::RESPONSE));
 }
 
-/// Answers are missing: go back once for each gap.
+/// Responses are missing: goes back once for each gap.
 fn gap(qp: &mut Qp, common: &mut Common) {
     let oldest = qp.requester.oldest;
     if qp.requester.gap_at != Some(oldest) {
@@ -152,7 +153,7 @@ fn gap(qp: &mut Qp, common: &mut Common) {
     }
 }
 
-/// RNR NAK: wait as long as the responder asks, then again from there (IBTA 9.7.5.2.8).
+/// RNR NAK: waits as long as the responder asks, then sends again from there (IBTA 9.7.5.2.8).
 fn not_ready(qp: &mut Qp, common: &mut Common, timer: u8) {
     let requester = &mut qp.requester;
     if qp.attrs.rnr_retry != RNR_FOREVER {

@@ -2,9 +2,7 @@
 //! completions, and what is lost is sent again. An unreliable service (9.8) is the same without the
 //! answers: what is sent counts as acknowledged.
 //!
-//! Requests wait in a queue in the order of the ring. `oldest` is the first PSN not acknowledged,
-//! `high` the first never sent; between them a cursor says what goes out next. Going back
-//! (timeout, sequence NAK, RNR) only moves the cursor: everything from there is sent again.
+//! `requests` builds the packets, `replies` takes the answers.
 
 use uverbs_mlx5_prm::opcode::Opcode as WqeOpcode;
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
@@ -56,7 +54,8 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
     let mut in_flight = qp.requester.in_flight();
     let window = common.config.packet_window;
     let mut fetches = REQUESTS;
-    // Each turn sends a packet, moves the cursor, fetches, or leaves, and each of these has a bound.
+    // Each turn sends a packet, moves the cursor, fetches, or leaves, and each of these has a
+    // bound.
     loop {
         turn.done |= retire(qp, common);
         if !qp.sends() {
@@ -169,7 +168,8 @@ fn fetch(qp: &mut Qp, common: &mut Common) {
     qp.requester.packet = 0;
 }
 
-/// Completes what is complete at the head of the queue, and lets a failure that got there fail.
+/// Completes the requests at the head of the queue that are acknowledged; a failure that got there
+/// fails.
 pub(super) fn retire(qp: &mut Qp, common: &mut Common) -> bool {
     let mut done = false;
     while qp.sends() {
@@ -195,7 +195,7 @@ pub(super) fn retire(qp: &mut Qp, common: &mut Common) -> bool {
     done
 }
 
-/// Does what a request without packets does, once. False if it turned into a failure instead.
+/// Runs the local part of a request (UMR, copy, frame), once. False if that failed.
 fn execute(qp: &mut Qp, common: &mut Common, at: usize) -> bool {
     let who = qp.who();
     let Some(Entry::Live(request)) = qp.requester.queue.get_mut(at) else { return false };

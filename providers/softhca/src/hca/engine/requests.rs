@@ -1,4 +1,5 @@
-//! Request packets: the packet at a requester's cursor is built from its WQE and leaves (IBTA vol 1, 9.7.3).
+//! Request packets: the packet at a requester's cursor is built from its WQE and leaves (IBTA vol
+//! 1, 9.7.3).
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
@@ -7,11 +8,11 @@ use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
 use crate::hca::state::qp::Qp;
-use crate::hca::state::requester::{Connection, Entry, Request, Requester};
+use crate::hca::state::requester::{DcConnection, Entry, Request, Requester};
 use crate::hca::state::wqe::Op;
 use crate::wire::{DcEth, EmitError, Frame, Opcode, PacketBuilder, Psn, U24};
 
-/// Sends the packet at the cursor. False if the request turned into a failure instead.
+/// Sends the packet at the cursor. False if that failed, and with it the request.
 pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> bool {
     let at = qp.requester.cursor;
     let Some(Entry::Live(request)) = qp.requester.queue.get(at) else {
@@ -51,7 +52,8 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
     }
     qp.requester.note_sent(&place, end, ask);
     if !reliable {
-        // Sent is done (IBTA 9.8.2.3, 9.8.3.2); a first or middle packet is not to be sent again either.
+        // Sent is done (IBTA 9.8.2.3, 9.8.3.2); a first or middle packet is not to be sent again
+        // either.
         qp.requester.oldest = end;
     } else if qp.requester.ack_timer.is_none() {
         qp.requester.rearm(&qp.attrs, common.config.min_ack_timeout, common.now);
@@ -113,7 +115,7 @@ fn connection(
     common: &mut Common,
     request: &Request,
     place: &Place,
-) -> Option<Connection> {
+) -> Option<DcConnection> {
     let to = request.wqe.to.filter(|_| qp.ctx.service == Service::Dci)?;
     // Idle, and this was never sent: another connection, to the same target, too.
     let idle = qp.requester.cursor == 0 && place.first && place.psn == qp.requester.high;
@@ -121,7 +123,7 @@ fn connection(
         Some(connection) if !idle => Some(connection),
         _ => {
             common.connections = common.connections.wrapping_add(1);
-            Some(Connection { to, number: common.connections, first: place.psn })
+            Some(DcConnection { to, number: common.connections, first: place.psn })
         }
     }
 }
@@ -132,7 +134,7 @@ fn headers(
     common: &Common,
     request: &Request,
     place: &Place,
-    connection: Option<Connection>,
+    connection: Option<DcConnection>,
 ) -> PacketBuilder {
     let wqe = &request.wqe;
     let pkey = common.config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied();

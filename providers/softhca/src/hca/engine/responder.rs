@@ -1,5 +1,5 @@
 //! The responder of a connection (IBTA vol 1, 9.7.4 and 9.7.5): request packets in order are
-//! executed, the others are answered with what puts the requester right. An unreliable connection
+//! executed, the others get the answer that lets the requester recover. An unreliable connection
 //! (9.8.2.2) executes the same, and drops instead of answering.
 //!
 //! Executing and answering are apart: `receive` changes memory and notes answers, `transmit`
@@ -55,7 +55,7 @@ pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> 
     }
     let room = SPARE_ANSWERS + 2 * usize::from(qp.attrs.max_dest_rd_atomic);
     if qp.responder.answers.len() >= room {
-        // The wire is not taking our answers; to the requester this looks like loss.
+        // The wire takes no answers: drop the request, which the requester sees as loss.
         return false;
     }
     if qp.state == QpState::Rtr && !qp.responder.established {
@@ -108,8 +108,9 @@ pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> 
     true
 }
 
-/// A packet of an unreliable connection (IBTA 9.8.2.2): what is lost is lost, and the rest of its message with it. What
-/// is wrong with a request is dropped without a word; what is wrong with a receive ends the connection.
+/// A packet of an unreliable connection (IBTA 9.8.2.2): what is lost is lost, and the rest of its
+/// message with it. What is wrong with a request is dropped without a word; what is wrong with a
+/// receive ends the connection.
 fn receive_unreliable(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> bool {
     let starts = packet.layout().position.starts();
     let lost = packet.psn() != qp.responder.expected;
@@ -143,7 +144,7 @@ fn receive_unreliable(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> 
     }
 }
 
-/// NAK and error state (IBTA 9.9.6.3).
+/// Sends a NAK and goes to the error state (IBTA 9.9.6.3).
 pub(super) fn refuse(qp: &mut Qp, common: &mut Common, code: NakCode) {
     if code == NakCode::REMOTE_ACCESS {
         qp.counts(&mut common.counters).resp_remote_access_errors += 1;
@@ -152,11 +153,12 @@ pub(super) fn refuse(qp: &mut Qp, common: &mut Common, code: NakCode) {
     qp.state = QpState::Err;
 }
 
-/// The async event (IBTA 11.6.3.2): where no receive has taken the error, nothing else tells the program.
+/// The async event (IBTA 11.6.3.2): where no receive has taken the error, nothing else tells the
+/// program.
 pub(super) fn report(qp: &Qp, common: &mut Common, code: NakCode) {
     if qp.ctx.service == Service::Dct {
-        // One of many connections is over; no event of the driver's is about that (Linux `hw/mlx5/qpc.c`,
-        // `dct_allowed_event_types`).
+        // One of many connections is over; no event of the driver's is about that (Linux
+        // `hw/mlx5/qpc.c`, `dct_allowed_event_types`).
         return;
     }
     let Common { events, stats, .. } = common;
@@ -289,8 +291,8 @@ fn arrival(qp: &Qp, packet: &Packet<'_>, kind: CqeOpcode, bytes: u32, imm: u32) 
     Arrival { kind, bytes, imm, solicited, from, slid: path.dst.lid }
 }
 
-/// The ring that a message which starts takes its receive from, if no other one left it a spare; not ready if there is
-/// neither.
+/// The ring that a message which starts takes its receive from, if no other one left it a spare;
+/// not ready if there is neither.
 fn ready(qp: &Qp, common: &mut Common, packet: &Packet<'_>) -> Result<Source, Refusal> {
     let from = source(qp, common, packet)?;
     if qp.responder.spare.is_none() && receives::posted(qp, common, from) == 0 {
@@ -303,7 +305,7 @@ fn source(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Result<Source, Refus
     receives::source(qp, common, packet).ok_or(INVALID)
 }
 
-/// Whose keys count for a request.
+/// The protection domain and queue pair whose keys a request may use.
 fn owner(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Result<Who, Refusal> {
     let pd = match qp.ctx.service {
         // An XRC target is the kernel's; the SRQ belongs to who receives (IBTA annex A14).
@@ -388,9 +390,9 @@ fn read_answer(
         return Err(INVALID);
     };
     let (va, rkey, left) = (reth.va.get(), Key(reth.rkey.get()), reth.dma_length.get());
-    // IBTA 9.4.3 lets RETH say 2^31, which at an MTU of 256 takes half of all PSNs: older could no longer be told from newer
-    // (9.7.2). The port announces less (`max_msg_sz`; Linux `hw/mlx5/qp.c` sets qpc.log_msg_max to it), and a request for
-    // more is invalid (9.7.4.1.6).
+    // IBTA 9.4.3 lets RETH say 2^31, which at an MTU of 256 takes half of all PSNs: older could no
+    // longer be told from newer (9.7.2). The port announces less (`max_msg_sz`; Linux
+    // `hw/mlx5/qp.c` sets qpc.log_msg_max to it), and a request for more is invalid (9.7.4.1.6).
     if !qp.attrs.access.contains(Access::REMOTE_READ) || left > common.config.max_msg_size {
         return Err(INVALID);
     }
@@ -432,8 +434,8 @@ fn atomic(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), R
     Ok(())
 }
 
-/// A request that was executed before (IBTA 9.7.5.1.5, "duplicate request"): acknowledged again, read
-/// again, or answered from memory. It never does harm: what cannot be answered is dropped.
+/// A request that was executed before (IBTA 9.7.5.1.5, "duplicate request"): acknowledged again,
+/// read again, or answered from memory. It never does harm: what cannot be answered is dropped.
 fn repeat(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
     match packet.layout().operation {
         Operation::Send | Operation::Write => qp.responder.push_ack(),

@@ -1,11 +1,11 @@
-//! A turn of a queue pair, and what each packet is checked for.
+//! The result of a turn of a queue pair, and the P_Key check of each packet.
 
 use crate::hca::config::HcaConfig;
 use crate::wire::Packet;
 
 /// Packets that a QP sends, of either kind, when its turn comes.
 pub(crate) const PACKETS_PER_TURN: u32 = 32;
-/// What a turn came to.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turn {
     /// Something was done.

@@ -1,4 +1,5 @@
-//! The Internet checksum (RFC 1071) of headers and segments: verified in what arrives, computed in what leaves if the WQE asks.
+//! The Internet checksum (RFC 1071) of headers and segments: verified in what arrives, computed in
+//! what leaves if the WQE asks.
 
 use super::headers::{Headers, Ip, TCP};
 
@@ -23,8 +24,8 @@ fn fold(mut total: u64) -> u16 {
     total as u16
 }
 
-/// What the segment is summed with: addresses, length, protocol (RFC 768, RFC 8200 section 8.1). An IPv4 address has twelve
-/// zeros in front of it, which add nothing.
+/// The pseudo header: addresses, length, protocol (RFC 768, RFC 8200 section 8.1). An IPv4 address
+/// has twelve zeros in front of it, which add nothing.
 fn pseudo(ip: &Ip) -> u64 {
     let len = (ip.end - ip.payload) as u64;
     u64::from(sum(&ip.src)) + u64::from(sum(&ip.dst)) + len + u64::from(ip.protocol)
@@ -44,21 +45,21 @@ pub(crate) struct Verdict {
     pub(crate) l4: bool,
 }
 
-/// Looks at the checksums of a frame.
+/// Verifies the checksums of a frame.
 pub(crate) fn verify(frame: &[u8], headers: &Headers) -> Verdict {
     let Some(ip) = &headers.ip else { return Verdict::default() };
     let header = frame.get(ip.at..ip.payload).unwrap_or_default();
     let l3 = ip.v6 || sum(header) == 0xffff;
     let l4 = ip.l4.is_some_and(|l4| {
         let field = frame.get(ip.payload + UDP_FIELD..).and_then(|bytes| bytes.first_chunk());
-        // None was computed (RFC 768); IPv6 doesn't allow it (RFC 8200).
+        // 0: the sender computed none (RFC 768); IPv6 doesn't allow it (RFC 8200).
         let absent = !l4.tcp && !ip.v6 && field == Some(&[0, 0]);
         absent || !ip.cut && segment_sum(frame, ip) == 0xffff
     });
     Verdict { l3, l4 }
 }
 
-/// Computes checksums, whatever stands in their places.
+/// Computes the checksums and writes them over whatever is there.
 pub(crate) fn fill(frame: &mut [u8], l3: bool, l4: bool) {
     let Some(ip) = Headers::parse(frame).ip else { return };
     if l3 && !ip.v6 {
@@ -70,7 +71,7 @@ pub(crate) fn fill(frame: &mut [u8], l3: bool, l4: bool) {
         let at = ip.payload + if ip.protocol == TCP { TCP_FIELD } else { UDP_FIELD };
         put(frame, at, 0);
         let value = match !segment_sum(frame, &ip) {
-            // Zero would say that there is none (RFC 768).
+            // 0 would mean "none" (RFC 768).
             0 if ip.protocol != TCP => 0xffff,
             value => value,
         };
@@ -95,7 +96,8 @@ mod tests {
         assert_eq!(sum(&[0xff, 0xff, 0x80]), 0x8000);
     }
 
-    /// A header with a checksum known from elsewhere: RFC 1071's errata and most textbooks have 45 00 00 73 ... b8 61.
+    /// A header with a checksum known from elsewhere: RFC 1071's errata and most textbooks have 45
+    /// 00 00 73 ... b8 61.
     #[test]
     fn a_header_that_is_known() {
         let mut header = vec![

@@ -1,5 +1,6 @@
-//! Flow tables. A table has groups, each a range of entries that look at the same bits; the entry with the lowest number that
-//! matches decides, and what none matches goes where the table says (PRM "Flow Table").
+//! Flow tables. A table has groups, each a range of entries that look at the same bits; the entry
+//! with the lowest number that matches decides, and what none matches goes where the table says
+//! (PRM "Flow Table").
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +14,10 @@ pub(crate) const MAX_LEVEL: u8 = u8::MAX;
 /// Destinations, and counters, of an entry.
 pub(crate) const MAX_DESTINATIONS: usize = 1 << 8;
 
-/// What becomes of a frame that no entry matches.
+/// What happens to a frame that no entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Miss {
-    /// It is gone.
+    /// It is dropped.
     #[default]
     Drop,
     Table(u32),
@@ -41,7 +42,7 @@ pub(crate) struct GroupContext<'a> {
 
 /// Where an entry sends a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Destination {
+pub(crate) enum FlowDestination {
     Table(u32),
     Tir(u32),
 }
@@ -50,7 +51,7 @@ pub(crate) enum Destination {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EntryContext {
     pub(crate) tag: u32,
-    pub(crate) destinations: Vec<Destination>,
+    pub(crate) destinations: Vec<FlowDestination>,
     pub(crate) counters: Vec<u32>,
 }
 
@@ -94,7 +95,7 @@ struct Group {
     last: u32,
     mask: Mask,
     entries: BTreeMap<u32, Entry>,
-    /// Numbers of entries by what they compare with.
+    /// Numbers of entries by the value that they match.
     by_value: BTreeMap<Box<[u8]>, BTreeSet<u32>>,
 }
 
@@ -192,7 +193,7 @@ impl Table {
         Ok(entry.context)
     }
 
-    /// The entry that decides.
+    /// The matching entry with the lowest number.
     pub(crate) fn find(&self, param: &Param) -> Option<&EntryContext> {
         self.groups.values().find_map(|group| {
             let index = group.by_value.get(&group.mask.of(param))?.first()?;

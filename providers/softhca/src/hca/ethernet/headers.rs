@@ -1,5 +1,5 @@
-//! Where the headers of a frame are, and what they say. Every length in them is the sender's, so nothing is taken for granted;
-//! a packet that says it is longer than its frame has its headers all the same.
+//! Where the headers of a frame are, and what they say. The sender wrote every length, so each is
+//! checked; a packet that says it is longer than its frame has its headers all the same.
 
 use super::HEADER;
 
@@ -20,16 +20,17 @@ pub(crate) const TCP_LEN: usize = 20;
 pub(crate) const UDP_LEN: usize = 8;
 /// Bytes of a VLAN tag.
 pub(crate) const TAG: usize = 4;
-/// Extension headers of IPv6 that are stepped over: hop by hop, routing, destination options (RFC 8200).
+/// Extension headers of IPv6 that are stepped over: hop by hop, routing, destination options (RFC
+/// 8200).
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 const FRAGMENT: u8 = 44;
-/// How many of them.
+/// Most extension headers that are stepped over.
 const MAX_EXTENSIONS: usize = 8;
 
 /// A VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
-    /// A service provider's, else a customer's.
+    /// A service provider's tag; else a customer's.
     pub(crate) service: bool,
     /// Priority, CFI and VLAN.
     pub(crate) tci: u16,
@@ -41,7 +42,7 @@ pub(crate) struct Headers {
     pub(crate) dmac: [u8; 6],
     pub(crate) smac: [u8; 6],
     pub(crate) tags: [Option<Tag>; 2],
-    /// Of what follows the tags.
+    /// Type of what follows the tags.
     pub(crate) ethertype: u16,
     pub(crate) ip: Option<Ip>,
 }
@@ -73,7 +74,7 @@ pub(crate) struct Ip {
 /// Ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct L4 {
-    /// TCP, else UDP.
+    /// TCP; else UDP.
     pub(crate) tcp: bool,
     pub(crate) src: u16,
     pub(crate) dst: u16,
@@ -88,7 +89,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 impl Headers {
-    /// Of the first 14 bytes of `frame`, and of as much as there is behind them.
+    /// Parses the first 14 bytes of `frame`, and as many headers as follow.
     pub(crate) fn parse(frame: &[u8]) -> Headers {
         let mut headers = Headers::default();
         let Some(start) = frame.first_chunk::<HEADER>() else { return headers };
@@ -215,7 +216,7 @@ impl Ip {
         (!self.fragment).then_some(u32::from_be_bytes(*bytes))
     }
 
-    /// Of a datagram that is whole.
+    /// TCP and UDP headers, of an unfragmented datagram.
     fn ports(&self, frame: &[u8]) -> Option<L4> {
         let bytes = frame.get(self.payload..self.end)?;
         if self.fragment {

@@ -10,7 +10,7 @@ use super::headers::{Headers, Tag};
 /// Bytes of `fte_match_param`.
 pub(crate) const MATCH_LEN: usize = fte_match_param::SIZE;
 
-/// A frame, or which bits of one count.
+/// A frame's fields, or a mask over them.
 pub(crate) type Param = [u8; MATCH_LEN];
 
 /// The bits that this device compares.
@@ -77,7 +77,7 @@ fn mac(bytes: &mut [u8], [high, low]: [Field; 2], mac: [u8; 6]) {
     low.set(bytes, u16::from_be_bytes([e, f]).into());
 }
 
-/// The frame as the tables see it. What it hasn't is zero.
+/// A frame as the tables see it. Fields that it lacks are 0.
 pub(crate) fn param(headers: &Headers) -> Param {
     let mut param = [0; MATCH_LEN];
     {
@@ -132,8 +132,9 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
-    /// `criteria` as the group gives them, `enable` for the parts of them that count (`match_criteria_enable`, a bit for each
-    /// 64 bytes). None if one is about what this device doesn't compare.
+    /// `criteria` as the group gives them, `enable` for the parts of them that count
+    /// (`match_criteria_enable`, a bit for each 64 bytes). None if one is about what this device
+    /// doesn't compare.
     pub(crate) fn new(criteria: &Param, enable: u8) -> Option<Mask> {
         let part = fte_match_param::OUTER_HEADERS.len();
         let counts =
@@ -143,7 +144,7 @@ impl Mask {
         bytes.iter().all(|&(at, bits)| bits & !KNOWN[at] == 0).then_some(Mask { bytes })
     }
 
-    /// What counts of `param`.
+    /// `param` under the mask.
     pub(crate) fn of(&self, param: &Param) -> Box<[u8]> {
         self.bytes.iter().map(|&(at, bits)| param[at] & bits).collect()
     }

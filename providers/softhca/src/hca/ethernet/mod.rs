@@ -1,18 +1,19 @@
-//! Whole Ethernet frames: from a send queue, by flow tables, to receive queues (PRM "Ethernet", "Flow Tables").
+//! Whole Ethernet frames: from a send queue, by flow tables, to receive queues (PRM "Ethernet",
+//! "Flow Tables").
 //!
-//! The switch floods: whatever leaves comes to all other ports on the wire and to the port's own receive side, and there the
-//! tables that the driver made say which queues get it. What a transport domain sent it doesn't hear itself, unless the TIR
-//! says so.
+//! The switch floods: whatever leaves comes to all other ports on the wire and to the port's own
+//! receive side, and there the tables that the driver made say which queues get it. What a
+//! transport domain sent it doesn't hear itself, unless the TIR says so.
 //!
-//! Here is what makes no use of queue pairs; `engine` brings the frames.
+//! Nothing here knows queue pairs; `engine::frames` brings the frames.
 //!
 //! | file | what |
 //! |---|---|
-//! | `headers`, `checksum` | what is in a frame |
+//! | `headers`, `checksum` | headers of a frame, and their checksums |
 //! | `segment` | one large send as many frames |
 //! | `flow`, `matching` | tables, groups, entries; what an entry is compared with |
 //! | `tir`, `rss` | which of several queues |
-//! | `steering` | all of these, and the way of a frame through them |
+//! | `steering` | all of these, and the route of a frame through them |
 //! | `wrong` | why a change of them is refused |
 
 pub(crate) mod checksum;
@@ -29,7 +30,7 @@ mod wrong;
 mod tests;
 
 pub(crate) use flow::{
-    Change, Destination, EntryContext, GroupContext, LOG_MAX_SIZE, MAX_DESTINATIONS, MAX_LEVEL,
+    Change, EntryContext, FlowDestination, GroupContext, LOG_MAX_SIZE, MAX_DESTINATIONS, MAX_LEVEL,
     Miss, TableContext,
 };
 pub(crate) use matching::MATCH_LEN;
@@ -38,7 +39,8 @@ pub(crate) use steering::{MAX_ENTRIES, QueueOptions, Steering};
 pub(crate) use tir::{Spread, TirContext};
 pub(crate) use wrong::Wrong;
 
-/// Bytes of the shortest frame, without its check sequence (IEEE 802.3, 4A.4.2); shorter ones are padded.
+/// Bytes of the shortest frame, without its check sequence (IEEE 802.3, 4A.4.2); shorter ones are
+/// padded.
 pub(crate) const SHORTEST: usize = 60;
 /// Bytes of addresses and type.
 pub(crate) const HEADER: usize = 14;

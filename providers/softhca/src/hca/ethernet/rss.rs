@@ -8,17 +8,17 @@ const DST_IP: u32 = 1 << 1;
 const SRC_PORT: u32 = 1 << 2;
 const DST_PORT: u32 = 1 << 3;
 const IPSEC_SPI: u32 = 1 << 4;
-/// All that this device hashes.
+/// All the fields that this device can hash.
 pub(crate) const FIELDS: u32 = SRC_IP | DST_IP | SRC_PORT | DST_PORT | IPSEC_SPI;
 
-/// How the number is made (`rx_hash_fn`).
+/// The hash function (`rx_hash_fn`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum HashFunction {
-    /// It is 0.
+    /// Always 0.
     #[default]
     None,
-    /// All bytes of the fields by exclusive or, the bits of the result in reverse order: Linux looks entries up with the bits
-    /// of their place reversed (`en/rqt.c`, `mlx5e_bits_invert`).
+    /// All bytes of the fields by exclusive or, the bits of the result in reverse order: Linux
+    /// looks entries up with the bits of their place reversed (`en/rqt.c`, `mlx5e_bits_invert`).
     InvertedXor8,
     /// Microsoft's "Verifying the RSS Hash Calculation".
     Toeplitz,
@@ -41,7 +41,8 @@ pub(crate) struct HashContext {
     pub(crate) selector: Selector,
 }
 
-/// Number of a packet, and what of it went in, for `rss_hash_result` and `rss_hash_type` of its completion.
+/// Number of a packet, and what of it went in, for `rss_hash_result` and `rss_hash_type` of its
+/// completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Hash {
     pub(crate) value: u32,
@@ -68,8 +69,9 @@ impl HashContext {
         Hash { value, kind }
     }
 
-    /// The fields in the order of Microsoft's definition, and the type: in pairs of bits what was selected of source address,
-    /// destination address, source port, destination port (device.h, `CQE_RSS_HTYPE_IP`, `CQE_RSS_HTYPE_L4`).
+    /// The fields in the order of Microsoft's definition, and the type: in pairs of bits what was
+    /// selected of source address, destination address, source port, destination port (device.h,
+    /// `CQE_RSS_HTYPE_IP`, `CQE_RSS_HTYPE_L4`).
     fn input(&self, ip: &Ip) -> (Vec<u8>, u8) {
         let has = |field: u32| self.selector.fields & field != 0;
         let first = if ip.v6 { 0 } else { 12 };
@@ -93,8 +95,9 @@ impl HashContext {
     }
 }
 
-/// Source and destination, as far as they are selected. If both are, symmetry puts their or and their exclusive or in their
-/// places (Linux uapi `ethtool.h`, `RXH_XFRM_SYM_OR_XOR`, which is what mlx5e offers).
+/// Source and destination, as far as they are selected. If both are, symmetry puts their or and
+/// their exclusive or in their places (Linux uapi `ethtool.h`, `RXH_XFRM_SYM_OR_XOR`, which is what
+/// mlx5e offers).
 fn pair(input: &mut Vec<u8>, (src, dst): (&[u8], &[u8]), selected: (bool, bool), symmetric: bool) {
     match selected {
         (true, true) if symmetric => {

@@ -4,7 +4,8 @@ use super::headers::{Headers, TCP, UDP};
 
 /// Frames of one WQE.
 pub(crate) const MAX_FRAMES: usize = 1 << 10;
-/// Flags of TCP that the last frame alone carries, and those of the first alone (RFC 9293, RFC 3168).
+/// Flags of TCP that the last frame alone carries, and those of the first alone (RFC 9293, RFC
+/// 3168).
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 /// Where things are in their headers.
@@ -16,8 +17,8 @@ const TCP_SEQ: usize = 4;
 const TCP_FLAGS: usize = 13;
 const UDP_LEN: usize = 4;
 
-/// Each `mss` bytes of `payload` behind a copy of `header`, in which lengths, numbers and flags are set right. None if there is
-/// no TCP or UDP header whole in it, or if it comes to too many.
+/// Each `mss` bytes of `payload` behind a copy of `header`, in which lengths, numbers and flags are
+/// set right. None if there is no TCP or UDP header whole in it, or if it comes to too many.
 pub(crate) fn segments(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<Vec<u8>>> {
     if mss == 0 || payload.is_empty() || payload.len().div_ceil(mss) > MAX_FRAMES {
         return None;

@@ -1,8 +1,8 @@
-//! Everything that says which receive queues a frame gets to, and its way through it.
+//! Receive steering: flow tables, TIRs, queues, and the route of a frame through them.
 
 use std::collections::BTreeMap;
 
-use super::flow::{Change, Destination, EntryContext, GroupContext, Miss, Table, TableContext};
+use super::flow::{Change, EntryContext, FlowDestination, GroupContext, Miss, Table, TableContext};
 use super::headers::Headers;
 use super::matching::{self, Param};
 use super::rss::Hash;
@@ -15,23 +15,24 @@ pub(crate) const MAX_ENTRIES: usize = 1 << 16;
 const MAX_LISTED: usize = 1 << 20;
 /// Places in a table of queues.
 pub(crate) const MAX_SPREAD: usize = 1 << 11;
-/// Tables that a frame is looked up in, copies counted, and copies of it that arrive. An entry may send a frame to several
-/// tables, and these to more, so without a bound there would be none.
+/// Tables that a frame is looked up in, copies counted, and copies of it that arrive. An entry may
+/// send a frame to several tables, and these to more, so without a bound there would be none.
 const MAX_LOOKUPS: usize = 1 << 10;
-/// Groups of those tables: as many as all tables together may have, so that only what is looked up repeatedly has less.
+/// Groups of those tables: as many as all tables together may have, so that only what is looked up
+/// repeatedly has less.
 const MAX_GROUPS: usize = 1 << 16;
 const MAX_COPIES: usize = 1 << 10;
 /// Bytes of the longest frame before a driver sets a size.
 const FRAME_LIMIT: usize = 10 << 10;
 
-/// What there is to know of a receive queue beyond its ring.
+/// Options of a receive queue beyond its ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueOptions {
     /// The outer VLAN tag goes into the completion in place of the buffer.
     pub(crate) strips_vlan: bool,
 }
 
-/// What a counter counted.
+/// Count of a flow counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FlowCount {
     pub(crate) packets: u64,
@@ -50,7 +51,7 @@ pub(crate) struct Delivery {
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
     tables: BTreeMap<u32, Table>,
-    /// Where what arrives is looked up first.
+    /// The table in which an arriving frame is looked up first.
     root: Option<u32>,
     entries: usize,
     /// Destinations and counters of entries, and places in tables of queues.
@@ -275,8 +276,8 @@ impl Steering {
         let level = self.table(table)?.context.level;
         for destination in &context.destinations {
             match *destination {
-                Destination::Table(next) => self.check_next(level, next)?,
-                Destination::Tir(number) => self.tir(number).map(|_| ())?,
+                FlowDestination::Table(next) => self.check_next(level, next)?,
+                FlowDestination::Tir(number) => self.tir(number).map(|_| ())?,
             }
         }
         match context.counters.iter().all(|number| self.counters.contains_key(number)) {
@@ -292,8 +293,8 @@ impl Steering {
         Ok(())
     }
 
-    /// Who gets a frame of `len` bytes that came from send queue `sqn` of this device, or by the wire. What was destroyed although something leads there
-    /// takes nothing.
+    /// The receive queues that get a frame of `len` bytes, which came from send queue `sqn` of this
+    /// device or by the wire. A destroyed table or queue takes nothing.
     pub(crate) fn route(
         &mut self,
         headers: &Headers,
@@ -326,10 +327,10 @@ impl Steering {
             let tag = if entry.tag == 0 { tag } else { entry.tag };
             for destination in &entry.destinations {
                 match *destination {
-                    Destination::Table(table) if next.len() < MAX_LOOKUPS => {
+                    FlowDestination::Table(table) if next.len() < MAX_LOOKUPS => {
                         next.push((table, tag))
                     }
-                    Destination::Tir(tir) if copies.len() < MAX_COPIES => {
+                    FlowDestination::Tir(tir) if copies.len() < MAX_COPIES => {
                         copies.extend(self.copy(headers, domain, tir, tag));
                     }
                     _ => {}

@@ -1,4 +1,5 @@
-//! Transport interfaces, receive: where the tables end, and one queue or many begin.
+//! Transport interface receive (TIR): the end of the flow tables, which leads to one queue or to
+//! many.
 
 use super::headers::Headers;
 use super::rss::{FIELDS, Hash, HashContext};
@@ -18,9 +19,10 @@ pub(crate) struct TirContext {
     pub(crate) spread: Spread,
     pub(crate) hash: HashContext,
     pub(crate) domain: u32,
-    /// Whether it gets frames, to one station or to many, from the queues of its own domain (`self_lb_block`: whoever wants
-    /// these sets the bit; mlx5e does to test its loopback, mlx5_ib for `MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_*`, and a TIR that is
-    /// modified with zeros there is one that doesn't hear itself, Linux `core/en_common.c`).
+    /// Whether it gets frames, to one station or to many, from the queues of its own domain
+    /// (`self_lb_block`: whoever wants these sets the bit; mlx5e does to test its loopback, mlx5_ib
+    /// for `MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_*`, and a TIR that is modified with zeros there is one
+    /// that doesn't hear itself, Linux `core/en_common.c`).
     pub(crate) hears_own_unicast: bool,
     pub(crate) hears_own_multicast: bool,
 }

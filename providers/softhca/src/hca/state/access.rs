@@ -8,7 +8,7 @@ use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
 /// Keys within keys that are followed: windows on regions, lists of windows.
 const DEPTH: u32 = 4;
 
-/// Told of pieces of memory: region, offset in it, bytes of the whole that lie before, bytes.
+/// Called for each piece of memory: region, offset in it, offset in the whole access, bytes.
 type Visitor<'a> = dyn FnMut(&Region, u64, u64, u64) -> Result<(), KeyFault> + 'a;
 
 impl KeyTable {

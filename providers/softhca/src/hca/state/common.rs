@@ -28,6 +28,7 @@ pub(crate) struct Common {
     pub(crate) stats: HcaStats,
     pub(crate) counters: Sets,
     pub(crate) now: Duration,
-    /// Dynamic connections begun. It never starts anew: a target knows by it which of two is the later one.
+    /// Dynamic connections begun. It never starts anew: a target knows by it which of two is the
+    /// later one.
     pub(crate) connections: u32,
 }

@@ -16,7 +16,7 @@ pub(crate) const CQE_LEN: usize = 64;
 /// Consumer and producer index as records and arms carry them.
 const INDEX_MASK: u32 = 0x00ff_ffff;
 
-/// What an arm asks for.
+/// Which completions an arm waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Armed {
     Any,
@@ -35,10 +35,10 @@ pub(crate) struct Cq {
     solicited: Option<u32>,
     armed: Option<Armed>,
     moderation: Moderation,
-    /// Completions since the last event, and when that was.
+    /// Completions since the last event, and the time of that event.
     untold: u32,
     told: Duration,
-    /// When those are told, though they are few.
+    /// When the period ends and they are told.
     deadline: Option<Duration>,
     /// ARM record as last acted on.
     arm_seen: u32,
@@ -52,7 +52,7 @@ pub(crate) struct Cq {
 pub(crate) struct CqTable {
     pub(crate) cqs: BTreeMap<Cqn, Cq>,
     next: u32,
-    /// Queues that tell later.
+    /// Queues whose period runs.
     timers: BTreeSet<(Duration, Cqn)>,
     pub(crate) now: Duration,
     pub(crate) died: Vec<Cqn>,
@@ -189,18 +189,18 @@ impl CqTable {
         known
     }
 
-    /// Bundles completions otherwise, from the next on.
+    /// Changes the moderation, from the next completion on.
     pub(crate) fn moderate(&mut self, cqn: Cqn, moderation: Moderation) -> Result<(), HcaError> {
         self.get_mut(cqn)?.moderation = moderation;
         Ok(())
     }
 
-    /// When the next queue tells what waited.
+    /// When the next period ends.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         self.timers.first().map(|(when, _)| *when)
     }
 
-    /// Tells what waited long enough.
+    /// Raises the events whose period has ended.
     pub(crate) fn expire(&mut self, events: &mut Events, stats: &mut HcaStats) -> bool {
         let mut done = false;
         // Terminates: each turn removes a timer, and none is set.
@@ -275,12 +275,12 @@ impl Cq {
         Ok(true)
     }
 
-    /// CQEs that the driver has not given back, as far as we know.
+    /// CQEs not consumed, by the consumer index as last read.
     fn held(&self) -> u32 {
         self.producer.wrapping_sub(self.consumer) & INDEX_MASK
     }
 
-    /// The same, by the record as it is now.
+    /// CQEs not consumed, by the record as it is now.
     fn held_now(&self, dma: &dyn Dma) -> u32 {
         let word = dma.load_u32(self.ctx.doorbell_record).map_or(self.consumer, u32::from_be);
         self.producer.wrapping_sub(word) & INDEX_MASK
@@ -312,7 +312,8 @@ impl Cq {
         self.solicited.is_some_and(|at| self.producer.wrapping_sub(at) & INDEX_MASK < count)
     }
 
-    /// There is something to tell: now, or when it is enough or late enough.
+    /// A completion that the arm waits for: raises the event now, or when count or period is
+    /// reached.
     fn bundle(
         &mut self,
         solicited: bool,

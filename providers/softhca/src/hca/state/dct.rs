@@ -1,4 +1,5 @@
-//! Targets of dynamic connections and the connections that each keeps; `engine::dct` says how they work.
+//! Targets of dynamic connections and the connections that each keeps; `engine::dct` says how they
+//! work.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -21,7 +22,7 @@ pub(crate) struct Connection {
     pub(crate) number: u32,
     /// When a packet came last.
     pub(crate) seen: Duration,
-    /// The responder and what it needs; there are no rings.
+    /// The responder and its context; it has no rings.
     pub(crate) qp: Qp,
 }
 
@@ -30,7 +31,7 @@ pub(crate) struct Dct {
     pub(crate) ctx: DctContext,
     pub(crate) state: DctState,
     pub(crate) connections: BTreeMap<Peer, Connection>,
-    /// Those with answers to send, in the order of their turns, each once.
+    /// Connections with answers to send, in the order of their turns, each once.
     pub(crate) ready: VecDeque<Peer>,
     /// In the device's list of those with work.
     pub(crate) queued: bool,
@@ -103,12 +104,12 @@ impl Targets {
         Ok(())
     }
 
-    /// Whether it has to be put into the list of those with work.
+    /// Marks it as queued. True if it was not, and has to be put into the list of those with work.
     pub(crate) fn queue(&mut self, dctn: Qpn) -> bool {
         self.dcts.get_mut(&dctn).is_some_and(|dct| !std::mem::replace(&mut dct.queued, true))
     }
 
-    /// Those of a CQ that died cannot complete anything.
+    /// Stops the targets of a CQ that died: they can complete nothing.
     pub(crate) fn bury(&mut self, cqn: Cqn) {
         for dct in self.dcts.values_mut().filter(|dct| dct.ctx.cq == cqn) {
             dct.dead = true;
@@ -121,7 +122,7 @@ impl Targets {
         self.dcts.get_mut(&dctn).ok_or(no_dct(dctn))
     }
 
-    /// Of all targets.
+    /// Connections of all targets.
     pub(crate) fn connections(&self) -> usize {
         self.dcts.values().map(|dct| dct.connections.len()).sum()
     }

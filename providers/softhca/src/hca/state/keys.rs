@@ -15,8 +15,9 @@ use crate::hca::number::{Key, Pdn, Qpn};
 /// list (mlx5dv.h, `MLX5_INVALID_LKEY`); a few low ones are kept back as silicon does for its own.
 const FIRST_INDEX: u32 = 0x10;
 
-/// Addresses of pages that all keys together may hold, a part of another key counting as [`PART_WEIGHT`]: 64 GiB in pages of
-/// 4 KiB. Each of the many keys alone may have a list of megabytes, and the lists are memory of this process.
+/// Addresses of pages that all keys together may hold, a part of another key counting as
+/// [`PART_WEIGHT`]: 64 GiB in pages of 4 KiB. Each of the many keys alone may have a list of
+/// megabytes, and the lists are memory of this process.
 const MAX_ENTRIES: u64 = 1 << 24;
 /// A part of a key takes as much as this many addresses.
 const PART_WEIGHT: u64 = 4;
@@ -55,7 +56,7 @@ impl KeyFault {
     }
 }
 
-/// On whose behalf memory is accessed.
+/// The protection domain and queue pair for which memory is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Who {
     /// Protection domain.
@@ -84,7 +85,7 @@ impl From<&mlx5_wqe_data_seg> for Segment {
 #[derive(Debug, Default)]
 struct Slot {
     variant: u8,
-    /// Free, or invalidated: it is there to be bound anew or destroyed, and for nothing else.
+    /// Free, or invalidated: it can be bound anew or destroyed, and nothing else.
     dead: bool,
     key: Option<MkeyContext>,
 }
@@ -95,7 +96,7 @@ pub(crate) struct KeyTable {
     slots: Vec<Slot>,
     free: VecDeque<u32>,
     live: u32,
-    /// What the live keys hold, of [`MAX_ENTRIES`].
+    /// Entries that the live keys hold, of [`MAX_ENTRIES`].
     entries: u64,
 }
 
@@ -138,7 +139,8 @@ impl KeyTable {
         Ok(())
     }
 
-    /// The index alone counts, as in DESTROY_MKEY: a window's variant is its owner's to change.
+    /// Goes by the index alone, as DESTROY_MKEY does: a window's owner may have changed the
+    /// variant.
     pub(crate) fn destroy(&mut self, key: Key) -> Result<(), HcaError> {
         let slot = self.index(key).ok_or(bad_handle(key))?;
         self.entries -= self.slots[slot].key.take().as_ref().map_or(0, entries);
@@ -170,10 +172,10 @@ impl KeyTable {
         self.index(key).is_some_and(|slot| self.slots[slot].dead)
     }
 
-    /// What all keys hold when `new` comes for `old`.
+    /// Entries of all keys after `old` ones are replaced by `new` ones.
     fn room(&self, old: u64, new: u64) -> Result<u64, KeyFault> {
         let entries = self.entries - old + new;
-        // What shrinks is never refused.
+        // Shrinking is never refused.
         if new > old && entries > MAX_ENTRIES { Err(KeyFault::Room) } else { Ok(entries) }
     }
 
@@ -199,7 +201,8 @@ impl KeyTable {
         Ok(())
     }
 
-    /// Makes a key's list of pages at least as long, with pages that aren't there. Nothing changes on an error.
+    /// Makes a key's list of pages at least as long, with pages that aren't there. Nothing changes
+    /// on an error.
     pub(crate) fn stretch(&mut self, key: Key, count: u64) -> Result<(), KeyFault> {
         let old = self.pages(key).ok_or(KeyFault::Right)?.len() as u64;
         let entries = self.room(old, count.max(old))?;
@@ -218,7 +221,8 @@ impl KeyTable {
         }
     }
 
-    /// Changes a key in place, its variant and whether it is free. The caller checked what it becomes; its translation stays.
+    /// Changes a key in place, its variant and whether it is free. The caller checked what it
+    /// becomes; its translation stays.
     pub(crate) fn change(
         &mut self,
         key: Key,
@@ -301,7 +305,7 @@ fn check_context(ctx: &MkeyContext) -> Result<(), HcaError> {
 
 const TOO_MANY: HcaError = HcaError::Limit { what: "mkey translations", limit: MAX_ENTRIES };
 
-/// What a key holds, in addresses of pages.
+/// Entries of a key: page addresses, and parts by their weight.
 fn entries(ctx: &MkeyContext) -> u64 {
     let pages = match &ctx.region {
         Region::Flat { .. } => 0,

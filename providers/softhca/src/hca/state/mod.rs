@@ -1,11 +1,12 @@
-//! What the device keeps: objects, tables, lists. Nothing here looks at a ring or a packet by itself; the engine does.
+//! What the device keeps: objects, tables, lists. Nothing here looks at a ring or a packet by
+//! itself; the engine does.
 //!
 //! | file | what |
 //! |---|---|
 //! | `common` | what all queue pairs use in common: tables, port, events, counters |
-//! | `qp`, `requester`, `responder` | a queue pair and the two halves of its connection; the state machine |
+//! | `qp`, `requester`, `responder` | a queue pair, its state machine, and its two halves |
 //! | `wqe`, `frame`, `receive` | a send WQE on its way, a frame, a receive that was taken |
-//! | `keys`, `access`, `umr` | key table and checks; scatter and gather; the WQE that changes a key |
+//! | `keys`, `access`, `umr` | key table; scatter and gather; the WQE that changes a key |
 //! | `cq`, `srq` | CQEs, arming, overrun; shared receive queues |
 //! | `dct`, `groups` | targets of dynamic connections; multicast groups |
 //! | `schedule`, `events`, `port` | who has work; events to be told; the wire, with back-pressure |

@@ -1,4 +1,4 @@
-//! The port: the wire, and the frames that it would not take yet.
+//! The port: the wire, back-pressure and counters.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -21,7 +21,8 @@ pub(crate) struct Port {
     /// The frame that the wire refused. While it waits nothing else is sent, so frames keep
     /// their order and memory stays bounded.
     held: Option<(Frame, Duration)>,
-    /// Ports that took nothing for [`WATCHDOG`]: what they refuse is lost until they take something.
+    /// Ports that took nothing for [`WATCHDOG`]: what they refuse is lost until they take
+    /// something.
     stuck: HashSet<Address>,
     now: Duration,
     counters: PortCounters,
@@ -113,7 +114,8 @@ impl Port {
             Ok(()) => {
                 self.stuck.remove(&to);
             }
-            // As the PFC watchdog of a switch: one port that stands still must not stop all others for ever.
+            // As the PFC watchdog of a switch: one port that stands still must not stop all others
+            // for ever.
             Err(WireFull(_)) if self.stuck.contains(&to) => {}
             Err(WireFull(_)) if self.now.saturating_sub(since) >= WATCHDOG => {
                 self.stuck.insert(to);

@@ -33,7 +33,7 @@ pub(crate) struct Qp {
     pub(crate) responder: Responder,
     /// In the device's list of QPs with work.
     pub(crate) queued: bool,
-    /// Under which time the device's timer list has it.
+    /// Its time in the device's timer list.
     pub(crate) timer: Option<Duration>,
     /// A CQ of it died, or the rings are unusable: no CQE is written any more.
     pub(crate) mute: bool,
@@ -47,7 +47,7 @@ impl Qp {
         sets.of(self.ctx.counter_set)
     }
 
-    /// On whose behalf it accesses memory of its own.
+    /// The identity with which it accesses local memory.
     pub(crate) fn who(&self) -> Who {
         Who { pd: self.ctx.pd, qpn: self.qpn }
     }

@@ -1,8 +1,8 @@
 //! What a requester keeps: WQEs on their way, PSNs, timers (IBTA vol 1, 9.7.3 to 9.7.6).
 //!
-//! Requests wait in a queue in the order of the ring. `oldest` is the first PSN not acknowledged, `high` the first never
-//! sent; between them a cursor says what goes out next. Going back (timeout, sequence NAK, RNR) only moves the cursor:
-//! everything from there is sent again.
+//! Requests wait in a queue in the order of the ring. `oldest` is the first PSN not acknowledged,
+//! `high` the first never sent; between them a cursor says what goes out next. Going back (timeout,
+//! sequence NAK, RNR) only moves the cursor: everything from there is sent again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,17 +32,18 @@ impl Request {
     }
 }
 
-/// Whom an initiator of dynamic connections talks to: one target at a time. The next one's turn comes when everything sent is
-/// acknowledged; PSNs go on, so that what an earlier target says is late and no more.
+/// The connection of a DC initiator: one target at a time. It turns to the next one when everything
+/// sent is acknowledged. PSNs go on, so that late packets of an earlier target are recognised as
+/// such.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Connection {
+pub(crate) struct DcConnection {
     pub(crate) to: Destination,
     pub(crate) number: u32,
-    /// PSN of its first packet, which opens it, as often as it is sent.
+    /// PSN of its first packet, which opens it, also when sent again.
     pub(crate) first: Psn,
 }
 
-/// What waits in the queue.
+/// An entry of the queue.
 #[derive(Debug)]
 pub(crate) enum Entry {
     Live(Request),
@@ -77,7 +78,7 @@ pub(crate) struct Requester {
     pub(crate) rnr_retries: u8,
     pub(crate) ack_timer: Option<Duration>,
     pub(crate) rnr_timer: Option<Duration>,
-    pub(crate) connection: Option<Connection>,
+    pub(crate) connection: Option<DcConnection>,
     /// `oldest` when a gap in the answers last made us go back; the rest of the same burst shows
     /// the same gap and must not count again.
     pub(crate) gap_at: Option<Psn>,
@@ -106,7 +107,7 @@ impl Requester {
         }
     }
 
-    /// Forgets everything.
+    /// Drops all requests.
     pub(crate) fn abandon(&mut self) {
         self.queue.clear();
     }

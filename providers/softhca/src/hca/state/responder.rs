@@ -1,4 +1,5 @@
-//! What a responder keeps: the PSN that is due, the message under way, answers that wait (IBTA vol 1, 9.7.4, 9.7.5).
+//! What a responder keeps: the PSN that is due, the message under way, answers that wait (IBTA vol
+//! 1, 9.7.4, 9.7.5).
 
 use std::collections::VecDeque;
 
@@ -14,7 +15,7 @@ pub(crate) enum Message {
     Write { va: u64, rkey: Key, len: u32, offset: u32 },
 }
 
-/// What goes back to the requester.
+/// An answer to the requester.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Ack {
@@ -54,7 +55,8 @@ pub(crate) struct Responder {
     /// A NAK for `expected` is out; another one must not follow until it is answered.
     pub(crate) nak_sent: bool,
     pub(crate) message: Option<Message>,
-    /// The receive of a message whose rest was lost: the next one gets it. Unreliable connections only.
+    /// The receive of a message whose rest was lost: the next one gets it. Unreliable connections
+    /// only.
     pub(crate) spare: Option<Receive>,
     pub(crate) answers: VecDeque<Answer>,
     /// Results of atomics, to be given again: executing twice would be wrong (IBTA 9.7.5.1.5).
@@ -67,12 +69,12 @@ impl Responder {
         Responder { expected: psn, ..Responder::default() }
     }
 
-    /// No answer leaves any more.
+    /// Drops all answers.
     pub(crate) fn silence(&mut self) {
         self.answers.clear();
     }
 
-    /// Takes back the receive that a message under way holds, or held.
+    /// Takes back the receive of a message under way, or the spare one.
     pub(crate) fn abandon(&mut self) -> Option<Receive> {
         match self.message.take() {
             Some(Message::Send { receive, .. }) => Some(receive),

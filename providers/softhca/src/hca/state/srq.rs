@@ -1,5 +1,5 @@
-//! Shared receive queues: a ring of WQEs linked into a list by the driver, taken by any QP that names it
-//! (IBTA vol 1, 10.2.9; PRM, "Shared Receive Queue").
+//! Shared receive queues: a ring of WQEs linked into a list by the driver, taken by any QP that
+//! names it (IBTA vol 1, 10.2.9; PRM, "Shared Receive Queue").
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,8 @@ pub(crate) struct Srq {
     srqn: Srqn,
     /// WQEs taken, modulo 2^16.
     taken: u16,
-    /// Slot of the WQE that is taken next. The driver's list starts at slot 0 (rdma-core srq.c, `mlx5_alloc_srq_buf`).
+    /// Slot of the WQE that is taken next. The driver's list starts at slot 0 (rdma-core srq.c,
+    /// `mlx5_alloc_srq_buf`).
     next: u16,
     /// QPs that name it.
     pub(crate) users: u32,
@@ -94,8 +95,8 @@ impl Srq {
         if self.dead {
             return 0;
         }
-        // The acquire load pairs with the driver's barrier between WQEs and record (rdma-core srq.c,
-        // `mlx5_post_srq_recv`: udma_to_device_barrier).
+        // The acquire load pairs with the driver's barrier between WQEs and record (rdma-core
+        // srq.c, `mlx5_post_srq_recv`: udma_to_device_barrier).
         let Ok(word) = dma.load_u32(self.ctx.doorbell_record) else {
             stats.complaints.record_fault += 1;
             return 0;
@@ -108,8 +109,9 @@ impl Srq {
         posted
     }
 
-    /// Takes the WQE at the head of the list: its slot, and its bytes in `stride`. The caller made sure that one is
-    /// posted. What follows it in the list is known only now: the driver may have moved slots about until it posted.
+    /// Takes the WQE at the head of the list: its slot, and its bytes in `stride`. The caller made
+    /// sure that one is posted. The link to the next WQE is read only now: the driver may change it
+    /// until it posts.
     pub(crate) fn take(
         &mut self,
         dma: &dyn Dma,
@@ -131,7 +133,8 @@ impl Srq {
             self.next = next.next_wqe_index.get();
         }
         let left = self.posted(dma, stats);
-        // Told once for each time it is set (IBTA 10.2.9.4; the kernel arms it anew with every modify).
+        // Told once for each time it is set (IBTA 10.2.9.4; the kernel arms it anew with every
+        // modify).
         if self.ctx.limit != 0 && left < self.ctx.limit {
             self.ctx.limit = 0;
             events.push(HcaEvent::SrqLimit { srqn: self.srqn }, stats);

@@ -1,5 +1,6 @@
-//! User-mode memory registration: a WQE that changes a memory key (PRM, "UMR"). Memory windows, local
-//! invalidation, keys made of parts of other keys, and the pages that a driver gives a key are all this one operation.
+//! User-mode memory registration: a WQE that changes a memory key (PRM, "UMR"). Memory windows,
+//! local invalidation, keys made of parts of other keys, and the pages that a driver gives a key
+//! are all this one operation.
 
 use uverbs_mlx5_prm::umr::{
     AccessFlags, FlagsPd, MLX5_WQE_MKEY_CONTEXT_FREE,
@@ -26,16 +27,17 @@ use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
 /// Bytes of an octoword: one part of a list, or the addresses of two pages.
 const OCTOWORD: usize = 16;
 const PER_OCTOWORD: u64 = 2;
-/// Translations are kept in units of so many octowords (Linux hw/mlx5/umr.h, `MLX5_IB_UMR_XLT_ALIGNMENT`).
+/// Translations are kept in units of so many octowords (Linux hw/mlx5/umr.h,
+/// `MLX5_IB_UMR_XLT_ALIGNMENT`).
 const UNIT: u64 = 4;
-/// Low bits of a page's entry: the device may read it, and write it (Linux include/linux/mlx5/device.h, `MLX5_EN_RD`,
-/// `MLX5_EN_WR`).
+/// Low bits of a page's entry: the device may read it, and write it (Linux
+/// include/linux/mlx5/device.h, `MLX5_EN_RD`, `MLX5_EN_WR`).
 const PRESENT: u64 = 0b11;
 /// Low bits that are no address.
 const FLAGS: u64 = (1 << 12) - 1;
 /// Log2 of pages that a key may have.
 const PAGE_SHIFTS: std::ops::RangeInclusive<u8> = 12..=40;
-/// What any user's queue may change; the rest is the driver's.
+/// Fields that any user's queue may change; others only the driver's.
 const USERS: u64 =
     LEN | START_ADDR | MKEY | LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | ATOMIC | FREE | QPN;
 
@@ -61,7 +63,7 @@ pub(crate) struct Umr {
     list: List,
 }
 
-/// The new translation, as bytes: what they mean, the key says.
+/// The new translation, as bytes; the key says whether they are parts or pages.
 #[derive(Debug)]
 enum List {
     None,
@@ -178,7 +180,7 @@ impl KeyTable {
         }
         let bytes = list(umr, who, queue, self, dma)?;
         let old = self.key_at(umr.key)?;
-        // Linux gives its own queue of changes no domain: keys of all domains are its business.
+        // Linux gives its UMR queue no protection domain: it changes keys of all.
         if queue.service != Service::Umr && old.pd != who.pd {
             return Err(KeyFault::WrongPd);
         }
@@ -189,8 +191,9 @@ impl KeyTable {
         if umr.flags.check_free() && !is_free || umr.flags.check_not_free() && is_free {
             return Err(KeyFault::NoKey);
         }
-        // A key that is nobody's is everybody's: rdma-core invalidates lists of parts with the check on
-        // (its tests, `test_mkey_list`; providers/mlx5/qp.c, `set_umr_control_seg`).
+        // A key bound to no queue pair may be changed by any: rdma-core invalidates lists of parts
+        // with the check on (its tests, `test_mkey_list`; providers/mlx5/qp.c,
+        // `set_umr_control_seg`).
         if umr.flags.check_qpn() && old.qpn.is_some_and(|qpn| qpn != who.qpn) {
             return Err(KeyFault::WrongQp);
         }
@@ -198,7 +201,8 @@ impl KeyTable {
         if old.indirect.is_some() {
             give_parts(umr, bytes.as_deref(), &new, Who { pd: new.pd, ..who }, queue, self)?;
         } else if !queue.privileged {
-            // A registration of memory is as the driver made it; a user's queue changes windows and lists.
+            // A registration of memory is as the driver made it; a user's queue changes windows and
+            // lists.
             return Err(KeyFault::Right);
         } else {
             give_pages(umr, bytes.as_deref(), &new, self)?;
@@ -229,7 +233,7 @@ fn list(
     Ok(Some(bytes))
 }
 
-/// What a key becomes, apart from its translation.
+/// The fields of a key after the change, apart from its translation.
 struct Changed {
     pd: Pdn,
     iova: u64,
@@ -288,7 +292,8 @@ impl Changed {
     }
 }
 
-/// The parts of a key that has such, if the WQE has new ones. Those that it keeps are checked against what else changed.
+/// Gives an indirect key new parts, if the WQE has some; kept ones are checked against the other
+/// changes.
 fn give_parts(
     umr: &Umr,
     bytes: Option<&[u8]>,
@@ -308,7 +313,8 @@ fn give_parts(
     if parts.is_some_and(|parts| parts.parts().len() as u64 > room(old)) {
         return Err(KeyFault::Range);
     }
-    // The driver moves keys to domains where their parts follow; each access looks at the parts anyway.
+    // The driver moves keys to domains where their parts follow; each access looks at the parts
+    // anyway.
     let moves = queue.service == Service::Umr && given.is_none();
     let frees = umr.mask & FREE != 0 && umr.free;
     match parts {
@@ -321,7 +327,7 @@ fn give_parts(
     }
 }
 
-/// Pages of a key that has such. Those that no WQE gave aren't there, and to reach one is a fault.
+/// Gives a key pages. A page that no WQE gave is absent, and an access to it is a fault.
 fn give_pages(
     umr: &Umr,
     bytes: Option<&[u8]>,
@@ -340,7 +346,7 @@ fn give_pages(
     if need.max(last) > room {
         return Err(KeyFault::Range);
     }
-    // All the room at once, so that nothing is changed if there isn't enough.
+    // All the room is taken at once, so that nothing changes if there is too little.
     keys.stretch(umr.key, need.max(last))?;
     match pages.is_empty() {
         true => Ok(()),
@@ -353,8 +359,8 @@ fn room(key: &MkeyContext) -> u64 {
     u64::from(key.octowords).next_multiple_of(UNIT)
 }
 
-/// Every part must be a key of the same domain, and one that may be written where the whole may be (IBTA 10.6.7.2.3: a
-/// window grants no more than its region).
+/// Every part must be a key of the same domain, and one that may be written where the whole may be
+/// (IBTA 10.6.7.2.3: a window grants no more than its region).
 fn check_parts(
     keys: &KeyTable,
     parts: &Indirect,

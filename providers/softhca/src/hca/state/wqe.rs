@@ -74,14 +74,14 @@ pub(crate) struct Wqe {
     pub(crate) len: u32,
     pub(crate) umr: Option<Box<Umr>>,
     pub(crate) ethernet: Option<Box<EthernetSend>>,
-    /// UD and DC: where it goes.
+    /// UD and DC: the destination.
     pub(crate) to: Option<Destination>,
     /// XRC: the SRQ at the peer.
     pub(crate) xrc_srqn: u32,
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// What an address vector says.
+/// Destination of a datagram or of a dynamic connection, from the address vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Destination {
     pub(crate) src: Address,

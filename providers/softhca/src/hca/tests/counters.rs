@@ -158,7 +158,8 @@ fn packets_and_bytes_of_the_port() {
     rig.receive(&mut b, &[(DST, 4096, Key(rig.hosts[1].key.0))]);
     rig.post(&mut a, &Wr::new(Opcode::SEND).seg(SRC, 1500, near));
     rig.run();
-    // Two packets of a SEND: 12 bytes of BTH and 4 of CRC each, route headers of 8 and 40; and an ACK with 4 of AETH.
+    // Two packets of a SEND: 12 bytes of BTH and 4 of CRC each, route headers of 8 and 40; and an
+    // ACK with 4 of AETH.
     let request = Traffic { packets: 2, octets: 1500 + 2 * (8 + 40 + 12 + 4) };
     let ack = Traffic { packets: 1, octets: 8 + 40 + 12 + 4 + 4 };
     let expected = PortCounters { tx_unicast: request, rx_unicast: ack, ..PortCounters::default() };

@@ -444,7 +444,8 @@ fn what_a_target_cannot_have() {
     assert_eq!(again, Err(HcaError::Limit { what: "max_qp", limit: 1 }));
 }
 
-/// Loss, repetition and disorder: each message and each atomic happens once, whichever target it is for.
+/// Loss, repetition and disorder: each message and each atomic happens once, whichever target it is
+/// for.
 #[test]
 fn a_bad_wire_costs_time_alone() {
     let mut resent = 0;

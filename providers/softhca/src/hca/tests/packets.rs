@@ -463,7 +463,8 @@ fn packets_of_strangers_are_dropped() {
     assert_eq!(peer.rig.hosts[0].get(DST, 8), b"intruder");
 }
 
-/// Posts a write and lets its ACK come behind `noise` frames; gives the timeouts that `steps` steps see after it is due.
+/// Posts a write and lets its ACK come behind `noise` frames; gives the timeouts that `steps` steps
+/// see after it is due.
 fn timeouts_behind(noise: usize, steps: usize) -> u64 {
     let mut peer = peer();
     let key = peer.rig.hosts[0].key;
@@ -495,7 +496,8 @@ fn an_ack_that_lies_unread_is_not_lost() {
 
 #[test]
 fn traffic_does_not_stop_the_timers() {
-    // 64 frames a step: with 1024 of them, the 16th step reads the last and looks at the timers all the same.
+    // 64 frames a step: with 1024 of them, the 16th step reads the last and looks at the timers all
+    // the same.
     assert_eq!(timeouts_behind(QUEUE_DEPTH, 15), 0);
     assert_eq!(timeouts_behind(QUEUE_DEPTH, 16), 1);
 }

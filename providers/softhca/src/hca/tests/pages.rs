@@ -1,5 +1,5 @@
-//! Pages that a driver's WQEs give a key, and change: what mlx5_ib does to register memory, and to register it anew (Linux
-//! `hw/mlx5/umr.c`).
+//! Pages that a driver's WQEs give a key, and change: what mlx5_ib does to register memory, and to
+//! register it anew (Linux `hw/mlx5/umr.c`).
 
 use proptest::prelude::*;
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -21,7 +21,8 @@ const PRESENT: u64 = 3;
 const ENABLE: u64 = 1 << 13 | 1 << 29;
 const RIGHTS: u64 = 1 << 7 | 0x1f << 17;
 const PLACE: u64 = 1 | 1 << 1 | 1 << 6;
-/// `MLX5_UMR_CHECK_NOT_FREE`, `MLX5_UMR_CHECK_FREE`, `MLX5_UMR_TRANSLATION_OFFSET_EN`, `MLX5_UMR_INLINE`.
+/// `MLX5_UMR_CHECK_NOT_FREE`, `MLX5_UMR_CHECK_FREE`, `MLX5_UMR_TRANSLATION_OFFSET_EN`,
+/// `MLX5_UMR_INLINE`.
 const MUST_BE_FREE: u8 = 1 << 5;
 const MUST_NOT_BE_FREE: u8 = 1 << 6;
 const OFFSET: u8 = 1 << 4;
@@ -29,7 +30,8 @@ const INLINE: u8 = 1 << 7;
 const BIND_ERROR: u8 = 0x06;
 const START: u64 = 0x7000_0100;
 
-/// A key as mlx5_ib keeps them in its cache: free, of the driver's own domain, with room and no pages.
+/// A key as mlx5_ib keeps them in its cache: free, of the driver's own domain, with room and no
+/// pages.
 fn cached(rig: &mut Rig, host: usize) -> u32 {
     with_umr(rig, host, true)
 }
@@ -286,7 +288,8 @@ fn change() -> impl Strategy<Value = Change> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the changes are: each completes, and what the key then says is carried out or refused.
+    /// Whatever the changes are: each completes, and what the key then says is carried out or
+    /// refused.
     #[test]
     fn nonsense_ends(changes in proptest::collection::vec(change(), 1..8), parts in any::<bool>()) {
         let mut rig = Rig::new(2);

@@ -134,8 +134,8 @@ fn an_arm_behind_the_one_that_rang_is_not_lost() {
     let mut rig = Rig::new(1);
     let (mut a, _b) = rig.pair(&Setup::default());
     let (c, _d) = rig.pair(&Setup::default());
-    // The device takes the store of a solicited arm when the record tells of the next arm already, for all; the store
-    // of that becomes one with the store for `c`.
+    // The device takes the store of a solicited arm when the record tells of the next arm already,
+    // for all; the store of that becomes one with the store for `c`.
     rig.hosts[0].store(a.send_cq.record + 4, 1 << 28);
     let old = u64::from(1u32 << 24) << 32 | u64::from(a.send_cq.cqn.0);
     rig.hosts[0].hca.doorbell(UAR, 0x20, old);

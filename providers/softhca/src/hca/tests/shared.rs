@@ -1,4 +1,5 @@
-//! Shared receive queues: the driver's list is followed, limits are told, XRC lands where the packet says.
+//! Shared receive queues: the driver's list is followed, limits are told, XRC lands where the
+//! packet says.
 
 use uverbs_mlx5_prm::address::mlx5_wqe_xrc_seg;
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -24,7 +25,8 @@ fn several_qps_take_from_one_list() {
     let setup = Setup { srq: Some(srq.srqn), ..Setup::default() };
     let mut ends: Vec<_> = (0..3).map(|_| pair_on(&mut rig, &setup)).collect();
     let key = rig.hosts[1].key;
-    // Longer than the ring, and slots come back in another order than they went: only the links say what is next.
+    // Longer than the ring, and slots come back in another order than they went: only the links say
+    // what is next.
     let mut free = Vec::new();
     for n in 0..40u64 {
         if free.len() > 3 {
@@ -49,7 +51,8 @@ fn several_qps_take_from_one_list() {
     }
 }
 
-/// A QP without anything of its own to receive with on the last host, connected to one on the first.
+/// A QP without anything of its own to receive with on the last host, connected to one on the
+/// first.
 fn pair_on(rig: &mut Rig, setup: &Setup) -> (End, End) {
     let sender = Setup { srq: None, ..setup.clone() };
     let (a, b) = (rig.end(0, &sender), rig.end(1, setup));
@@ -143,7 +146,8 @@ fn xrc_pair(rig: &mut Rig, cqe_version: u8) -> (End, End, TestSrq, TestCq) {
     let xrc = XrcSrq { xrcd: 7, cq: cq.cqn, user_index: 0xdef, cqe_version };
     let srq = rig.srq(1, 3, 0, Some(xrc));
     let setup = Setup { service: Service::Xrc, xrcd: 7, ..Setup::default() };
-    // A target QP is the kernel's, in the kernel's domain (Linux hw/mlx5/qp.c, `create_xrc_tgt_qp`).
+    // A target QP is the kernel's, in the kernel's domain (Linux hw/mlx5/qp.c,
+    // `create_xrc_tgt_qp`).
     let target = Setup { pd: Pdn(PD.0 + 1), ..setup.clone() };
     let (a, b) = (rig.end(0, &setup), rig.end(1, &target));
     rig.connect(&a, (1, b.qpn.0), &setup.attrs);

@@ -61,7 +61,8 @@ fn a_stuck_receiver_does_not_block_others() {
     assert!(sent.iter().all(|cqe| cqe.kind == 0), "{sent:?}");
 }
 
-/// What a driver before the reset sent would come to its peer at any time after it: under numbers that are used again.
+/// What a driver before the reset sent would come to its peer at any time after it: under numbers
+/// that are used again.
 #[test]
 fn a_frame_that_waits_does_not_outlive_a_reset() {
     let fabric = Fabric::with_queue_depth(4);

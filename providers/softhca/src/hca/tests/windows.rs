@@ -15,7 +15,8 @@ use crate::hca::{Access, Indirect, MkeyContext, QpState, Service};
 
 pub(super) const SRC: u64 = 0x1000;
 pub(super) const DST: u64 = 0x30_0000;
-/// Bits of the mask, as Linux's include/linux/mlx5/qp.h numbers them: length, start, variant, QPN, rights, free.
+/// Bits of the mask, as Linux's include/linux/mlx5/qp.h numbers them: length, start, variant, QPN,
+/// rights, free.
 const BIND: u64 = 1 | 1 << 6 | 1 << 13 | 1 << 14 | 0xf << 18 | 1 << 29;
 const PD_BIT: u64 = 1 << 7;
 /// Access flags of a WQE's key context: local read, local write, remote read, remote write.
@@ -236,7 +237,8 @@ fn binds_that_reach_too_far() {
         let change = make(&mut rig);
         assert_eq!(apply(&mut rig, &mut b, Key(key), &change), 0x06);
     };
-    // Beyond the region; a key of nobody; another domain; a region that may not be written; longer than its parts.
+    // Beyond the region; a key of nobody; another domain; a region that may not be written; longer
+    // than its parts.
     refused(&|rig| Change::bind(0, RW, &[(101, Key(rig.hosts[0].key.0), IOVA + BUF_LEN - 100)]));
     refused(&|_| Change::bind(0, RW, &[(8, Key(0xdead_be00), IOVA)]));
     refused(&|rig| {
@@ -462,7 +464,8 @@ fn a_window_of_a_queue_pair_is_that_ones_alone() {
         assert_eq!(rig.sent(&mut c)[0].syndrome, 0x13, "{opcode:?}");
     }
     assert_eq!(rig.hosts[1].get(DST, 64), [0xee; 64]);
-    // Nor may it take the window away, where the WQE says whose it must be (rdma-core qp.c, `set_umr_control_seg`).
+    // Nor may it take the window away, where the WQE says whose it must be (rdma-core qp.c,
+    // `set_umr_control_seg`).
     let invalidate = Change { flags: 0x80 | CHECK_QPN, ..Change::invalidate() };
     let (_, mut d) = rig.pair(&Setup::default());
     assert_eq!(apply(&mut rig, &mut d, Key(key), &invalidate), 0x06);

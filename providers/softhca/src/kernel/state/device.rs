@@ -77,7 +77,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of [`Device::pin`] and of [`Device::check_doorbell_record`]; nothing stays pinned then.
+    /// Those of [`Device::pin`] and of [`Device::check_doorbell_record`]; nothing stays pinned
+    /// then.
     pub(crate) fn pin_queue(&mut self, addr: u64, len: u64, record: u64) -> Result<u64, Errno> {
         let pinned = self.pin(addr, len, true)?;
         self.check_doorbell_record(record).inspect_err(|_| self.unpin(pinned))?;
@@ -124,8 +125,8 @@ impl Device {
     }
 }
 
-/// The errno of a firmware command that failed (`mlx5_cmd_check`, `cmd_status_to_err`): LIM_ERR is `ENOMEM`,
-/// RES_BUSY `EBUSY`, the others `EINVAL`.
+/// The errno of a firmware command that failed (`mlx5_cmd_check`, `cmd_status_to_err`): LIM_ERR is
+/// `ENOMEM`, RES_BUSY `EBUSY`, the others `EINVAL`.
 pub(crate) fn errno(error: HcaError) -> Errno {
     match error {
         HcaError::Limit { .. } => Errno::ENOMEM,

@@ -1,9 +1,10 @@
-//! Event files: completion channels and async event files (`drivers/infiniband/core/uverbs_main.c`).
+//! Event files: completion channels and async event files
+//! (`drivers/infiniband/core/uverbs_main.c`).
 //!
-//! A file is a pair of connected SEQPACKET sockets, of which the client has one: like the kernel's, its `read`
-//! gives one whole event, it can be polled and made non-blocking, and a number passed back is known by its inode.
-//! Events that the client has not read yet can be taken back when their object goes, as the kernel does
-//! (`ib_uverbs_release_ucq`, `ib_uverbs_release_uevent`).
+//! A file is a pair of connected SEQPACKET sockets, of which the client has one: like the kernel's,
+//! its `read` gives one whole event, it can be polled and made non-blocking, and a number passed
+//! back is known by its inode. Events that the client has not read yet can be taken back when their
+//! object goes, as the kernel does (`ib_uverbs_release_ucq`, `ib_uverbs_release_uevent`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -17,8 +18,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::kernel::user::{dup_if_same, fd_identity};
 
-/// Events that wait beside a full socket; more are lost. Each object has few under way, so this is never reached
-/// but by a client that never reads.
+/// Events that wait beside a full socket; more are lost. Each object has few under way, so this is
+/// never reached but by a client that never reads.
 const BACKLOG: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -178,8 +179,8 @@ impl EventFiles {
         }
     }
 
-    /// The device is gone: who waits on a completion channel reads an end of file (the kernel says EIO,
-    /// `uverbs_completion_event_file_destroy_uobj`).
+    /// The device is gone: who waits on a completion channel reads an end of file (the kernel says
+    /// EIO, `uverbs_completion_event_file_destroy_uobj`).
     pub(crate) fn hang_up(&mut self) {
         for file in self.files.values_mut().filter(|file| file.kind == UVERBS_OBJECT_COMP_CHANNEL) {
             file.flush();
@@ -205,7 +206,8 @@ impl EventFiles {
         })
     }
 
-    /// Takes back unread async events of an object; `types` are those that name objects of its kind.
+    /// Takes back unread async events of an object; `types` are those that name objects of its
+    /// kind.
     pub(crate) fn retract_async(
         &mut self,
         number: Option<u32>,

@@ -74,7 +74,8 @@ impl File {
     /// Frees a handle and destroys what is behind it, if anything.
     pub(crate) fn abandon(&mut self, device: &mut Device, handle: u32) -> Destroyed {
         let mut destroyed = Destroyed::default();
-        // The HCA's refusals are not looked at: it does not know of an object that the table has just given up.
+        // The HCA's refusals are not looked at: it does not know of an object that the table has
+        // just given up.
         match self.objects.remove(handle) {
             None | Some(Object::Uar(_)) => {}
             Some(Object::Pd(pd)) => {
@@ -129,7 +130,8 @@ impl File {
         }
     }
 
-    /// Something happened to a CQ or QP (`ib_uverbs_cq_event_handler`, `ib_uverbs_qp_event_handler`).
+    /// Something happened to a CQ or QP (`ib_uverbs_cq_event_handler`,
+    /// `ib_uverbs_qp_event_handler`).
     pub(crate) fn async_event(&mut self, handle: u32, event_type: u32) {
         let (file, element, count) = match self.objects.get_mut(handle) {
             Some(Object::Cq(cq)) => (cq.async_file, cq.user_handle, &mut cq.async_events),

@@ -1,4 +1,5 @@
-//! What the kernel side keeps: the device, open files, handles, event files. No command is known here.
+//! What the kernel side keeps: the device, open files, handles, event files. No command is known
+//! here.
 
 pub(crate) mod device;
 pub(crate) mod events;

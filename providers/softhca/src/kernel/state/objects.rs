@@ -1,7 +1,7 @@
 //! The objects of one open device file and their handles (`drivers/infiniband/core/rdma_core.c`).
 //!
-//! All kinds share one space of handles. They are given out lowest first from 0, and again after they were freed:
-//! `alloc_begin_idr_uobject` uses an xarray (`XA_FLAGS_ALLOC`).
+//! All kinds share one space of handles. They are given out lowest first from 0, and again after
+//! they were freed: `alloc_begin_idr_uobject` uses an xarray (`XA_FLAGS_ALLOC`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub(crate) struct Uar {
     pub(crate) mmap_page: u64,
 }
 
-/// What a handle stands for.
+/// The object behind a handle.
 #[derive(Debug)]
 pub(crate) enum Object {
     Pd(Pd),
@@ -89,7 +89,7 @@ pub(crate) enum Object {
     Uar(Uar),
 }
 
-/// What the owner of a destroyed object is told: the events it must have acknowledged.
+/// Answer of a destruction: events that were reported, which the owner must acknowledge.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Destroyed {
     pub(crate) comp_events: u32,
@@ -145,7 +145,8 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// `ENOENT` when it names none, `EINVAL` when it names another kind (`rdma_lookup_get_uobject`).
+    /// `ENOENT` when it names none, `EINVAL` when it names another kind
+    /// (`rdma_lookup_get_uobject`).
     pub(crate) fn check(&self, handle: u32, kind: u16) -> Result<(), Errno> {
         match self.slots.get(&handle) {
             Some(slot) if slot.object.is_none() => Err(Errno::ENOENT),
@@ -189,7 +190,8 @@ impl Objects {
         slot.object
     }
 
-    /// All handles, in the order in which their objects can be destroyed: users before what they use.
+    /// All handles, in the order in which their objects can be destroyed: users before what they
+    /// use.
     pub(crate) fn teardown_order(&self) -> Vec<u32> {
         let mut handles = self
             .slots
@@ -212,8 +214,9 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// Those of [`Objects::check`]: since Linux 6.15, and in the stable series since mid-2025, `uobj_get_obj_read` says
-    /// what `rdma_lookup_get_uobject` found. It was `EINVAL` for all before.
+    /// Those of [`Objects::check`]: since Linux 6.15, and in the stable series since mid-2025,
+    /// `uobj_get_obj_read` says what `rdma_lookup_get_uobject` found. It was `EINVAL` for all
+    /// before.
     pub(crate) fn pd(&self, handle: u32) -> Result<&Pd, Errno> {
         match self.get(handle) {
             Some(Object::Pd(pd)) => Ok(pd),

@@ -1,5 +1,5 @@
-//! Address handles (`ib_uverbs_create_ah`, `mlx5_ib_create_ah`): providers ask for one on RoCE to learn the
-//! destination's MAC.
+//! Address handles (`ib_uverbs_create_ah`, `mlx5_ib_create_ah`): providers ask for one on RoCE to
+//! learn the destination's MAC.
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::ah::{ib_uverbs_create_ah, ib_uverbs_create_ah_resp};
@@ -70,8 +70,8 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&ib_uverbs_create_ah_resp { ah_handle: handle })
 }
 
-/// The MAC of a peer. Software devices have no neighbour table: a link-local GID holds it (`rdma_get_ll_mac`), for an
-/// IPv4 address one is made up in the way of `Profile`.
+/// The MAC of a peer. Software devices have no neighbour table: a link-local GID holds it
+/// (`rdma_get_ll_mac`), for an IPv4 address one is made up in the way of `Profile`.
 fn mac(gid: &[u8; 16]) -> [u8; 6] {
     match gid {
         [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, _, _, d, e, f] => [a ^ 2, *b, *c, *d, *e, *f],

@@ -1,4 +1,5 @@
-//! Completion queues (`uverbs_std_types_cq.c`; `mlx5_ib_create_cq` and `create_cq_user` in `hw/mlx5/cq.c`).
+//! Completion queues (`uverbs_std_types_cq.c`; `mlx5_ib_create_cq` and `create_cq_user` in
+//! `hw/mlx5/cq.c`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::cq::{
@@ -45,7 +46,8 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     if asked > limit {
         return Err(Errno::EINVAL);
     }
-    // One more than asked, rounded up: the client's `cqe` counts what fits without filling the ring.
+    // One more than asked, rounded up: the client's `cqe` counts what fits without filling the
+    // ring.
     let entries = (asked + 1).next_power_of_two();
     if entries > limit {
         return Err(Errno::EINVAL);
@@ -92,8 +94,8 @@ fn bind(
     entries: u32,
     flags: u32,
 ) -> Result<Bound, Errno> {
-    // Without the flag the kernel takes the first of the static pages, of which a context with UARs on demand
-    // has none (EINVAL).
+    // Without the flag the kernel takes the first of the static pages, of which a context with UARs
+    // on demand has none (EINVAL).
     if request.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX == 0 {
         return Err(Errno::EINVAL);
     }

@@ -1,5 +1,5 @@
-//! Opening a context and asking for device attributes (`uverbs_std_types_device.c`; `mlx5_ib_alloc_ucontext` and
-//! `mlx5_ib_query_device` in `hw/mlx5/main.c`).
+//! Opening a context and asking for device attributes (`uverbs_std_types_device.c`;
+//! `mlx5_ib_alloc_ucontext` and `mlx5_ib_query_device` in `hw/mlx5/main.c`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::device::{
@@ -63,8 +63,9 @@ pub(crate) fn get_context(call: &mut Call<'_>) -> Result<(), Errno> {
     if total != 0 && request.num_low_latency_bfregs > total - 1 {
         return Err(Errno::EINVAL);
     }
-    // A context with UARs on demand has no static ones. Any other is told what it asked for, as by the kernel
-    // (`calc_total_bfregs`), but its pages cannot be mapped: this device has pages on demand only.
+    // A context with UARs on demand has no static ones. Any other is told what it asked for, as by
+    // the kernel (`calc_total_bfregs`), but its pages cannot be mapped: this device has pages on
+    // demand only.
     let tot_bfregs = match request.lib_caps & MLX5_LIB_CAP_DYN_UAR {
         0 if total == 0 => return Err(Errno::EINVAL),
         0 if total > 512 => return Err(Errno::ENOMEM),
@@ -165,7 +166,8 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
     if call.has(UVERBS_ATTR_UHW_IN) && call.driver_input()?.iter().any(|byte| *byte != 0) {
         return Err(Errno::EINVAL);
     }
-    // No offloads: segmentation, hashing, compression, pacing, parsing, striding and tunnels are all absent.
+    // No offloads: segmentation, hashing, compression, pacing, parsing, striding and tunnels are
+    // all absent.
     let driver = mlx5_ib_query_device_resp {
         response_length: room.min(size_of::<mlx5_ib_query_device_resp>()) as u32,
         ..mlx5_ib_query_device_resp::default()

@@ -1,5 +1,5 @@
-//! DEVX general commands (`UVERBS_HANDLER(MLX5_IB_METHOD_DEVX_OTHER)` in `hw/mlx5/devx.c`): providers ask for
-//! capabilities in this way when they open a device.
+//! DEVX general commands (`UVERBS_HANDLER(MLX5_IB_METHOD_DEVX_OTHER)` in `hw/mlx5/devx.c`):
+//! providers ask for capabilities in this way when they open a device.
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT};
@@ -12,8 +12,8 @@ pub(crate) const HEADER: usize = 16;
 /// `MLX5_CMD_OP_QUERY_HCA_CAP`.
 const QUERY_HCA_CAP: u16 = 0x100;
 
-/// DEVX.OTHER: QUERY_HCA_CAP says that no optional capability is there; the kernel refuses commands that are not
-/// general ones, and so are all others refused here.
+/// DEVX.OTHER: QUERY_HCA_CAP says that no optional capability is there; the kernel refuses commands
+/// that are not general ones, and so are all others refused here.
 pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
     match call.file.context {
         Some(context) if context.devx => {}

@@ -1,5 +1,5 @@
-//! Making event files: ASYNC_EVENT.ALLOC and completion channels (`drivers/infiniband/core/uverbs_std_types_async_fd.c`,
-//! `uverbs_cmd.c`).
+//! Making event files: ASYNC_EVENT.ALLOC and completion channels
+//! (`drivers/infiniband/core/uverbs_std_types_async_fd.c`, `uverbs_cmd.c`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::cq::{ib_uverbs_create_comp_channel, ib_uverbs_create_comp_channel_resp};

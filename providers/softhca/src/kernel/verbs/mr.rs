@@ -41,7 +41,8 @@ pub(crate) const REREG_MR: Write = Write {
     handler: rereg,
 };
 
-/// `IB_ACCESS_FLUSH_GLOBAL` and `IB_ACCESS_FLUSH_PERSISTENT`, which the core knows and mlx5 refuses.
+/// `IB_ACCESS_FLUSH_GLOBAL` and `IB_ACCESS_FLUSH_PERSISTENT`, which the core knows and mlx5
+/// refuses.
 const FLUSH: u32 = 3 << 8;
 
 /// `IB_ACCESS_SUPPORTED`.
@@ -144,7 +145,8 @@ fn check_offsets(start: u64, hca_va: u64) -> Result<(), Errno> {
 fn mkey(mr: &Mr, pdn: u32) -> MkeyContext {
     MkeyContext {
         pd: Pdn(pdn),
-        // mlx5_ib leaves zero-based addresses to the provider, which asks for device address 0 itself.
+        // mlx5_ib leaves zero-based addresses to the provider, which asks for device address 0
+        // itself.
         iova: mr.iova,
         len: mr.len,
         access: rights(mr.access_flags),
@@ -154,7 +156,8 @@ fn mkey(mr: &Mr, pdn: u32) -> MkeyContext {
     }
 }
 
-/// `ib_uverbs_rereg_mr` and `mlx5_ib_rereg_user_mr`. mlx5_ib may give the region another key; here it keeps its own.
+/// `ib_uverbs_rereg_mr` and `mlx5_ib_rereg_user_mr`. mlx5_ib may give the region another key; here
+/// it keeps its own.
 fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     let request: ib_uverbs_rereg_mr = call.request()?;
     if request.flags == 0 {
@@ -200,9 +203,10 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&ib_uverbs_rereg_mr_resp { lkey: key.0, rkey: key.0 })
 }
 
-/// Faults in what a REG_MR or REREG_MR is about to pin, if `worth` that many bytes. It runs before the command takes
-/// the device's lock: the pages of a gigabyte take longer than peers wait for an ACK, and with the pages there the
-/// probe under the lock is short. Nothing is decided here; what is wrong with the command, its handler says.
+/// Faults in what a REG_MR or REREG_MR is about to pin, if `worth` that many bytes. It runs before
+/// the command takes the device's lock: the pages of a gigabyte take longer than peers wait for an
+/// ACK, and with the pages there the probe under the lock is short. Nothing is decided here; what
+/// is wrong with the command, its handler says.
 pub(crate) fn fault_in(command: &[u64], worth: impl FnOnce(u64) -> bool) {
     if let Some((start, len, writable)) = announced(command)
         && len.checked_next_multiple_of(PAGE_SIZE).is_some_and(worth)

@@ -1,5 +1,5 @@
-//! Ports and their GID tables (`uverbs_std_types_device.c`; `mlx5_query_port_roce` and `mlx5_query_hca_port` in
-//! `hw/mlx5/main.c`).
+//! Ports and their GID tables (`uverbs_std_types_device.c`; `mlx5_query_port_roce` and
+//! `mlx5_query_hca_port` in `hw/mlx5/main.c`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::gid::ib_uverbs_gid_entry;

@@ -1,4 +1,5 @@
-//! Queue pairs: creation and destruction (`uverbs_std_types_qp.c`; `mlx5_ib_create_qp` in `hw/mlx5/qp.c`).
+//! Queue pairs: creation and destruction (`uverbs_std_types_qp.c`; `mlx5_ib_create_qp` in
+//! `hw/mlx5/qp.c`).
 
 use std::sync::Arc;
 
@@ -197,7 +198,8 @@ fn check_flags(kind: u8, flags: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The driver's request (`process_udata_size`, `check_ucmd_data`, `process_vendor_flags`, `get_qp_uidx`).
+/// The driver's request (`process_udata_size`, `check_ucmd_data`, `process_vendor_flags`,
+/// `get_qp_uidx`).
 fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp, Errno> {
     // Clients before enhanced connection establishment end here.
     let shortest = std::mem::offset_of!(mlx5_ib_create_qp, ece_options);
@@ -233,7 +235,8 @@ fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp, Errno> {
 /// The page that rings the QP (`_create_user_qp`).
 fn uar_page(call: &Call<'_>, request: &mlx5_ib_create_qp) -> Result<Arc<UarPage>, Errno> {
     let by_page = MLX5_QP_FLAG_UAR_PAGE_INDEX;
-    // A register chosen by index, or by the kernel, needs static pages; a context with UARs on demand has none.
+    // A register chosen by index, or by the kernel, needs static pages; a context with UARs on
+    // demand has none.
     if request.flags & (by_page | MLX5_QP_FLAG_BFREG_INDEX) != by_page {
         return Err(Errno::EINVAL);
     }
@@ -276,8 +279,8 @@ impl Queues {
         Ok(Self { sq_count, rq_count, rq_shift })
     }
 
-    /// Log2 of the entries that the firmware is told: `rq_count` need be no power of two, and is cut to one
-    /// (`log_rq_size` in `_create_user_qp`).
+    /// Log2 of the entries that the firmware is told: `rq_count` need be no power of two, and is
+    /// cut to one (`log_rq_size` in `_create_user_qp`).
     fn log_rq_entries(&self) -> Option<u32> {
         self.rq_count.checked_ilog2()
     }
@@ -300,7 +303,8 @@ impl Queues {
         receives + self.sq_bytes()
     }
 
-    /// What QUERY_QP tells (`mlx5_ib_query_qp`): the send side of a user's QP is known to its provider alone.
+    /// What QUERY_QP tells (`mlx5_ib_query_qp`): the send side of a user's QP is known to its
+    /// provider alone.
     fn cap(&self) -> ib_uverbs_qp_cap {
         ib_uverbs_qp_cap {
             max_recv_wr: self.rq_count,

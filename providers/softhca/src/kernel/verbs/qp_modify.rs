@@ -1,5 +1,6 @@
-//! Queue pairs: changing and asking (`modify_qp` and `ib_uverbs_query_qp` in `core/uverbs_cmd.c`, `_ib_modify_qp` in
-//! `core/verbs.c`, `mlx5_ib_modify_qp`, `mlx5_set_path` and `mlx5_ib_query_qp` in `hw/mlx5/qp.c`).
+//! Queue pairs: changing and asking (`modify_qp` and `ib_uverbs_query_qp` in `core/uverbs_cmd.c`,
+//! `_ib_modify_qp` in `core/verbs.c`, `mlx5_ib_modify_qp`, `mlx5_set_path` and `mlx5_ib_query_qp`
+//! in `hw/mlx5/qp.c`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::qp::{
@@ -158,8 +159,8 @@ fn check_ports(request: &mut ib_uverbs_modify_qp, current: u8) -> Result<(), Err
     Ok(())
 }
 
-/// Takes over what the mask names. Fields of fewer bits than their byte are cut as `MLX5_SET` cuts them, without an
-/// error; so are PSNs (`_ib_modify_qp`).
+/// Takes over what the mask names. Fields of fewer bits than their byte are cut as `MLX5_SET` cuts
+/// them, without an error; so are PSNs (`_ib_modify_qp`).
 fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp) {
     let given = |bit: u32| request.attr_mask & bit != 0;
     if given(IB_QP_QKEY) {
@@ -210,8 +211,8 @@ fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp) {
 ///
 /// # Errors
 ///
-/// `EINVAL` without GRH on Ethernet, with a GID index outside the table, or with GIDs of two address families;
-/// `ENODATA` for an empty entry (`rdma_get_gid_attr`).
+/// `EINVAL` without GRH on Ethernet, with a GID index outside the table, or with GIDs of two
+/// address families; `ENODATA` for an empty entry (`rdma_get_gid_attr`).
 pub(crate) fn path(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<AddressVector, Errno> {
     let profile = &device.profile;
     let global = dest.is_global != 0;
@@ -244,8 +245,9 @@ pub(crate) fn path(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<AddressV
     })
 }
 
-/// A destination's MAC is found by asking the network (`ib_resolve_unicast_gid_dmac`, `rdma_resolve_ip`): from an IPv4
-/// address there is no way to one that isn't. Multicast addresses hold their MAC themselves.
+/// A destination's MAC is found by asking the network (`ib_resolve_unicast_gid_dmac`,
+/// `rdma_resolve_ip`): from an IPv4 address there is no way to one that isn't. Multicast addresses
+/// hold their MAC themselves.
 fn check_families(src: &[u8; 16], dst: &[u8; 16]) -> Result<(), Errno> {
     let is_ipv4 = |gid: &[u8; 16]| gid.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
     match dst[0] == 0xff || is_ipv4(src) == is_ipv4(dst) {

@@ -1,4 +1,5 @@
-//! UAR objects and their mmap (`drivers/infiniband/hw/mlx5/main.c`: `UVERBS_HANDLER(MLX5_IB_METHOD_UAR_OBJ_ALLOC)`).
+//! UAR objects and their mmap (`drivers/infiniband/hw/mlx5/main.c`:
+//! `UVERBS_HANDLER(MLX5_IB_METHOD_UAR_OBJ_ALLOC)`).
 
 use nix::errno::Errno;
 use uverbs_core::memory::pages::Pages;
@@ -28,7 +29,8 @@ fn mmap_page(index: u64) -> u64 {
 /// UAR.ALLOC.
 pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     let kind = call.constant(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, u64::from(u32::MAX))?;
-    // Both kinds are plain memory here; the difference is the client's mapping attribute on silicon.
+    // Both kinds are plain memory here; the difference is the client's mapping attribute on
+    // silicon.
     if kind != u64::from(MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF)
         && kind != u64::from(MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
     {

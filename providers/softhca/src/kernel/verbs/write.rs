@@ -27,7 +27,8 @@ pub(crate) fn invoke(call: &mut Call<'_>) -> Result<(), Errno> {
 }
 
 impl Call<'_> {
-    /// `uverbs_request`: the request; a shorter one is continued with zeros, a longer one must end in zeros.
+    /// `uverbs_request`: the request; a shorter one is continued with zeros, a longer one must end
+    /// in zeros.
     ///
     /// # Errors
     ///

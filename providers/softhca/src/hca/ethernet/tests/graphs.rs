@@ -59,8 +59,8 @@ fn apply(steering: &mut Steering, step: &Step) {
         }
         Step::Entry(number, index, destinations) => {
             let destination = |(is_table, number)| match is_table {
-                true => Destination::Table(number),
-                false => Destination::Tir(number),
+                true => FlowDestination::Table(number),
+                false => FlowDestination::Tir(number),
             };
             let context = to(&destinations.into_iter().map(destination).collect::<Vec<_>>());
             // In whichever group it falls.
@@ -133,7 +133,7 @@ proptest! {
         let verdict = checksum::verify(&frame, &Headers::parse(&frame));
         prop_assert!(!whole || verdict.l3 && verdict.l4);
         let mut steering = scene();
-        catch_all(&mut steering, 1, &[Destination::Tir(RQN)]);
+        catch_all(&mut steering, 1, &[FlowDestination::Tir(RQN)]);
         prop_assert_eq!(steering.route(&headers, frame.len(), Some(SQN)).len(), 1);
     }
 }
@@ -146,26 +146,27 @@ fn copies_of_copies_have_a_bound() {
         steering.add_table(number, table(number as u8, Miss::Drop)).unwrap();
     }
     for number in 1..60 {
-        catch_all(&mut steering, number, &[Destination::Table(number + 1); 200]);
+        catch_all(&mut steering, number, &[FlowDestination::Table(number + 1); 200]);
     }
-    catch_all(&mut steering, 60, &[Destination::Tir(RQN); 200]);
+    catch_all(&mut steering, 60, &[FlowDestination::Tir(RQN); 200]);
     assert!(reached(&mut steering, &Packet::udp()).len() <= 1 << 10);
 }
 
-/// Every look at a group is work: a table with many of them, looked up again and again for one frame, is done with at some point.
+/// Every look at a group is work: a table with many of them, looked up again and again for one
+/// frame, is done with at some point.
 #[test]
 fn tables_with_many_groups_have_a_bound() {
     const GROUPS: u32 = 1 << 12;
     let mut steering = scene();
     steering.add_table(2, TableContext { log_size: 12, ..table(2, Miss::Drop) }).unwrap();
-    catch_all(&mut steering, 1, &[Destination::Table(2); 200]);
+    catch_all(&mut steering, 1, &[FlowDestination::Table(2); 200]);
     for at in 0..GROUPS {
         let criteria = &[0; MATCH_LEN];
         let group = GroupContext { first: at, last: at, enable: 0, criteria };
         steering.add_group(2, 1000 + at, group).unwrap();
     }
     let last = (1000 + GROUPS - 1, GROUPS - 1);
-    steering.add_entry(2, last, &[0; MATCH_LEN], to(&[Destination::Tir(RQN)])).unwrap();
+    steering.add_entry(2, last, &[0; MATCH_LEN], to(&[FlowDestination::Tir(RQN)])).unwrap();
     let copies = reached(&mut steering, &Packet::udp()).len();
     assert!((1..=16).contains(&copies), "{copies}");
 }
@@ -175,7 +176,7 @@ fn tables_with_many_groups_have_a_bound() {
 fn a_table_that_is_gone_drops_and_a_loop_made_so_ends() {
     let mut steering = scene();
     steering.add_table(2, table(2, Miss::Drop)).unwrap();
-    catch_all(&mut steering, 1, &[Destination::Table(2)]);
+    catch_all(&mut steering, 1, &[FlowDestination::Table(2)]);
     steering.remove_table(2).unwrap();
     assert_eq!(reached(&mut steering, &Packet::udp()), []);
     steering.add_table(2, table(0, Miss::Table(1))).unwrap();

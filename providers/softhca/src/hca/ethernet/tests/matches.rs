@@ -22,7 +22,7 @@ fn compares(criteria: &[u8; MATCH_LEN], wanted: &[u8; MATCH_LEN], packet: &Packe
     let mut steering = scene();
     let group = GroupContext { first: 0, last: 15, enable: 0b11, criteria };
     steering.add_group(1, 1, group).unwrap();
-    steering.add_entry(1, (1, 3), wanted, to(&[Destination::Tir(RQN)])).unwrap();
+    steering.add_entry(1, (1, 3), wanted, to(&[FlowDestination::Tir(RQN)])).unwrap();
     match reached(&mut steering, packet)[..] {
         [RQN] => true,
         [] => false,

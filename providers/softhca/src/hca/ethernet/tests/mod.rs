@@ -8,7 +8,7 @@ mod wire;
 
 use frame::Packet;
 
-use super::flow::{Destination, EntryContext, GroupContext, Miss, TableContext};
+use super::flow::{EntryContext, FlowDestination, GroupContext, Miss, TableContext};
 use super::headers::Headers;
 use super::matching::MATCH_LEN;
 use super::rss::{HashContext, HashFunction, Selector};
@@ -36,7 +36,7 @@ fn table(level: u8, miss: Miss) -> TableContext {
     TableContext { level, log_size: 4, miss }
 }
 
-fn to(destinations: &[Destination]) -> EntryContext {
+fn to(destinations: &[FlowDestination]) -> EntryContext {
     EntryContext { tag: 0, destinations: destinations.to_vec(), counters: Vec::new() }
 }
 
@@ -54,7 +54,7 @@ fn scene() -> Steering {
 }
 
 /// A group of the whole table that looks at nothing, and its first entry.
-fn catch_all(steering: &mut Steering, table: u32, destinations: &[Destination]) {
+fn catch_all(steering: &mut Steering, table: u32, destinations: &[FlowDestination]) {
     let criteria = &[0; MATCH_LEN];
     let group = GroupContext { first: 0, last: 15, enable: 0, criteria };
     steering.add_group(table, 100 + table, group).unwrap();

@@ -15,14 +15,14 @@ fn criteria(field: uverbs_mlx5_prm::cmd::Field, value: u64) -> [u8; MATCH_LEN] {
 }
 
 fn tirs<const N: usize>(numbers: [u32; N]) -> EntryContext {
-    to(&numbers.map(|number| Destination::Tir(RQN + number)))
+    to(&numbers.map(|number| FlowDestination::Tir(RQN + number)))
 }
 
 #[test]
 fn without_tables_and_without_entries_frames_are_gone() {
     let mut steering = scene();
     assert_eq!(reached(&mut steering, &Packet::tcp()), []);
-    catch_all(&mut steering, 1, &[Destination::Tir(RQN)]);
+    catch_all(&mut steering, 1, &[FlowDestination::Tir(RQN)]);
     assert_eq!(reached(&mut steering, &Packet::tcp()), [RQN]);
     steering.set_root(None).unwrap();
     assert_eq!(reached(&mut steering, &Packet::tcp()), []);
@@ -55,7 +55,7 @@ fn the_first_entry_that_matches_decides() {
 fn a_miss_goes_on_where_the_table_says() {
     let mut steering = scene();
     steering.add_table(2, table(2, Miss::Drop)).unwrap();
-    catch_all(&mut steering, 2, &[Destination::Tir(RQN + 1)]);
+    catch_all(&mut steering, 2, &[FlowDestination::Tir(RQN + 1)]);
     let mask = criteria(outer::IP_PROTOCOL, 0xff);
     let group = GroupContext { first: 0, last: 0, enable: 1, criteria: &mask };
     steering.add_group(1, 1, group).unwrap();
@@ -69,7 +69,7 @@ fn a_miss_goes_on_where_the_table_says() {
     assert_eq!(steering.set_miss(2, Miss::Table(1)), up);
     assert_eq!(steering.set_miss(2, Miss::Table(2)), up);
     assert_eq!(steering.set_miss(2, Miss::Table(9)), Err(Wrong::Missing("no such flow table")));
-    let back = to(&[Destination::Table(1)]);
+    let back = to(&[FlowDestination::Table(1)]);
     assert_eq!(steering.add_entry(2, (102, 1), &[0; MATCH_LEN], back), up);
 }
 
@@ -78,13 +78,13 @@ fn an_entry_may_name_many_and_may_change() {
     let mut steering = scene();
     steering.add_counter(1);
     steering.add_table(2, table(2, Miss::Drop)).unwrap();
-    catch_all(&mut steering, 2, &[Destination::Tir(RQN + 1)]);
+    catch_all(&mut steering, 2, &[FlowDestination::Tir(RQN + 1)]);
     let all = &[0; MATCH_LEN];
     let group = GroupContext { first: 0, last: 0, enable: 0, criteria: all };
     steering.add_group(1, 1, group).unwrap();
     let both = EntryContext {
         tag: 0xabcdef,
-        destinations: vec![Destination::Table(2), Destination::Tir(RQN)],
+        destinations: vec![FlowDestination::Table(2), FlowDestination::Tir(RQN)],
         counters: vec![1],
     };
     steering.add_entry(1, (1, 0), all, both.clone()).unwrap();
@@ -100,14 +100,14 @@ fn an_entry_may_name_many_and_may_change() {
     assert_eq!(reached(&mut steering, &Packet::tcp()), []);
     // Dropped, and counted still.
     assert_eq!(steering.counter(1).unwrap().packets, 2);
-    let nobody = to(&[Destination::Tir(99)]);
+    let nobody = to(&[FlowDestination::Tir(99)]);
     assert_eq!(steering.change_entry(1, 0, change, nobody), Err(Wrong::Missing("no such TIR")));
 }
 
 #[test]
 fn nobody_hears_itself_unless_it_wants_to() {
     let mut steering = scene();
-    catch_all(&mut steering, 1, &[Destination::Tir(RQN), Destination::Tir(RQN + 1)]);
+    catch_all(&mut steering, 1, &[FlowDestination::Tir(RQN), FlowDestination::Tir(RQN + 1)]);
     let own = TirContext { domain: OWN, ..tir(Spread::Queue(RQN + 1)) };
     let (unicast, multicast) = (Packet::tcp(), Packet::tcp().to([0xff; 6]));
     for (uc, mc) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -132,7 +132,7 @@ fn a_hash_spreads_flows_and_keeps_each_together() {
         selector: Selector { ipv6: false, udp: true, fields: FIELDS },
     };
     steering.set_tir(RQN, TirContext { hash, ..tir(Spread::Table(1)) }).unwrap();
-    catch_all(&mut steering, 1, &[Destination::Tir(RQN)]);
+    catch_all(&mut steering, 1, &[FlowDestination::Tir(RQN)]);
     let mut counts = [0; 4];
     for port in 0..400 {
         let packet = Packet::udp().ports(port, 4791);
@@ -166,7 +166,7 @@ fn lists_have_a_bound_together_and_are_given_back() {
             GroupContext { first: round, last: round, enable: 0, criteria: &[0; MATCH_LEN] };
         steering.add_group(1, round, group).unwrap();
         let entry = |steering: &mut Steering, count| {
-            let context = to(&vec![Destination::Tir(RQN); count]);
+            let context = to(&vec![FlowDestination::Tir(RQN); count]);
             steering.add_entry(1, (round, round), &[0; MATCH_LEN], context)
         };
         assert_eq!(entry(&mut steering, 1), Err(Wrong::Limit("destinations")));
@@ -190,7 +190,7 @@ fn a_queue_that_is_gone_gets_nothing() {
     let mut steering = scene();
     steering.set_spread(1, vec![RQN]).unwrap();
     steering.set_tir(2, tir(Spread::Table(1))).unwrap();
-    catch_all(&mut steering, 1, &[Destination::Tir(RQN), Destination::Tir(2)]);
+    catch_all(&mut steering, 1, &[FlowDestination::Tir(RQN), FlowDestination::Tir(2)]);
     assert_eq!(reached(&mut steering, &Packet::udp()), [RQN, RQN]);
     steering.remove_queue(RQN);
     assert_eq!(reached(&mut steering, &Packet::udp()), []);

@@ -18,7 +18,7 @@ fn station(rig: &mut Rig, host: usize) -> End {
     let own = TirContext { domain: OWN, ..tir(Spread::Queue(end.qpn.0)) };
     steering.set_tir(end.qpn.0, own).unwrap();
     steering.add_table(1, table(1, Miss::Drop)).unwrap();
-    catch_all(steering, 1, &[Destination::Tir(end.qpn.0)]);
+    catch_all(steering, 1, &[FlowDestination::Tir(end.qpn.0)]);
     steering.set_root(Some(1)).unwrap();
     end
 }

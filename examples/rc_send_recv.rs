@@ -5,9 +5,10 @@ use uverbs::{Completed, Local};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The machine's first RDMA device, or the software HCA that comes with the library.
-    let context = uverbs::default_device()?.open()?;
+    let context = uverbs::device_or_softhca()?.open()?;
     let pd = context.alloc_pd()?;
-    let mut cq = context.create_cq(16)?;
+    // Room for all that two queue pairs may have outstanding: 128 sends and 128 receives each.
+    let mut cq = context.create_cq(512)?;
     let mut client = context.queue_pair(&pd, &cq).build()?;
     let mut server = context.queue_pair(&pd, &cq).build()?;
 
@@ -23,9 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut message = slab.take().ok_or("no free frame")?;
     message[..5].copy_from_slice(b"hello");
     message.set_len(5);
-    let mut batch = client.batch();
-    batch.send(2, message)?;
-    batch.ring(); // the device sees nothing before this
+    client.post_send(2, message)?;
 
     for _ in 0..2 {
         let done = cq.wait(Duration::from_secs(5))?;

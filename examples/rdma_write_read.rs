@@ -11,15 +11,17 @@ use uverbs::{AccessFlags, Completed, Local};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let device = uverbs::default_device()?;
+    let device = uverbs::device_or_softhca()?;
     let context = device.open()?;
     let pd = context.alloc_pd()?;
-    let mut client_cq = context.create_cq(16)?;
-    let server_cq = context.create_cq(16)?;
+    let mut client_cq = context.create_cq(256)?;
+    let server_cq = context.create_cq(256)?;
     let mut client = context.queue_pair(&pd, &client_cq).build()?;
     let mut server = context.queue_pair(&pd, &server_cq).build()?;
     let client_at = client.prepare(&Local::default())?;
-    let server_at = server.prepare(&Local::default())?;
+    // What the peer may do at all; the memory below has rights of its own.
+    let access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+    let server_at = server.prepare(&Local { access, ..Local::default() })?;
     server.connect(&client_at)?;
     client.connect(&server_at)?;
 

@@ -14,17 +14,20 @@
 
 use std::sync::Arc;
 
-use nix::errno::Errno;
-use uverbs_core::attr::{DeviceAttr, PortAttr};
-use uverbs_core::context::ContextCore;
-use uverbs_core::cq::CqCore;
+use uverbs_core::Errno;
+use uverbs_core::attr::{AhAttr, DeviceAttr, PortAttr};
 use uverbs_core::error::Error;
-use uverbs_core::frame::Frame;
-use uverbs_core::pd::PdCore;
+use uverbs_core::memory::frame::Frame;
+use uverbs_core::objects::ah::AhCore;
+use uverbs_core::objects::context::ContextCore;
+use uverbs_core::objects::cq::CqCore;
+use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::{
-    ContextOps, CqInit, CqOps, Decoded, NewQp, Polled, Provider, QpInit, RecvOps, SendOps, View,
+    AhOps, ContextOps, CqInit, CqOps, Decoded, NewQp, Polled, Provider, QpInit, RecvOps, SendOps,
+    View,
 };
-use uverbs_core::work::{Completed, Data, Failure, PostError, SendOp, Sge, Wr};
+use uverbs_core::queues::completion::{Completed, Failure, Source};
+use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
 use uverbs_kernel_abi::driver_id;
 use uverbs_mlx5::Mlx5;
 use uverbs_rxe::Rxe;
@@ -48,6 +51,19 @@ macro_rules! any {
             $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::Cq),)+
         }
 
+        /// An address handle of any provider.
+        #[derive(Clone, Debug)]
+        pub enum AnyAh {
+            $(#[doc = concat!("Of ", stringify!($variant), ".")] $variant(<$provider as Provider>::Ah),)+
+        }
+
+        // SAFETY: the provider's own promise.
+        unsafe impl AhOps for AnyAh {
+            fn core(&self) -> &AhCore {
+                match self { $(Self::$variant(ah) => ah.core(),)+ }
+            }
+        }
+
         /// A completion queue entry of any provider.
         #[derive(Clone, Copy, Debug)]
         pub enum AnyView<'a> {
@@ -58,7 +74,8 @@ macro_rules! any {
         any!(@queue AnySq, AnySqCursor, Sq, SendOps, $($variant = $provider),+);
         any!(@queue AnyRq, AnyRqCursor, Rq, RecvOps, $($variant = $provider),+);
 
-        impl ContextOps<Any> for AnyContext {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl ContextOps<Any> for AnyContext {
             fn core(&self) -> &Arc<ContextCore> {
                 match self { $(Self::$variant(context) => context.core(),)+ }
             }
@@ -91,15 +108,24 @@ macro_rules! any {
             fn create_qp(&self, init: &QpInit) -> Result<NewQp<Any>, Error> {
                 match self {
                     $(Self::$variant(context) => {
-                        let (core, sq, rq) = context.create_qp(init)?;
-                        Ok((core, AnySq::$variant(sq), AnyRq::$variant(rq)))
+                        let NewQp { core, sq, rq } = context.create_qp(init)?;
+                        let (sq, rq) = (AnySq::$variant(sq), AnyRq::$variant(rq));
+                        Ok(NewQp { core, sq, rq })
                     })+
+                }
+            }
+
+            fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<AnyAh, Error> {
+                match self {
+                    $(Self::$variant(context) => context.create_ah(pd, attr).map(AnyAh::$variant),)+
                 }
             }
         }
 
-        impl SendOps for AnySq {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl SendOps for AnySq {
             type Cursor = AnySqCursor;
+            type Ah = AnyAh;
 
             #[inline(always)]
             fn begin(&mut self) -> AnySqCursor {
@@ -120,6 +146,32 @@ macro_rules! any {
                         let sq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller's promise.
                         unsafe { sq.post(at, wr, op, data) }
+                    })+
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn post_to(
+                &mut self,
+                at: &mut AnySqCursor,
+                wr: Wr,
+                op: SendOp,
+                to: Destination<'_, AnyAh>,
+                data: Data<'_>,
+            ) -> Result<u32, PostError> {
+                match at {
+                    $(AnySqCursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let sq = unsafe { any!(@same self, $variant) };
+                        let ah = match to.ah {
+                            AnyAh::$variant(ah) => ah,
+                            #[allow(unreachable_patterns, reason = "with one provider there is no other")]
+                            // SAFETY: of the queue's protection domain, says the caller, and so of its provider.
+                            _ => unsafe { std::hint::unreachable_unchecked() },
+                        };
+                        let to = Destination { ah, qpn: to.qpn, qkey: to.qkey };
+                        // SAFETY: the caller's promise.
+                        unsafe { sq.post_to(at, wr, op, to, data) }
                     })+
                 }
             }
@@ -162,7 +214,8 @@ macro_rules! any {
             }
         }
 
-        impl RecvOps for AnyRq {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl RecvOps for AnyRq {
             type Cursor = AnyRqCursor;
 
             #[inline(always)]
@@ -221,7 +274,8 @@ macro_rules! any {
             }
         }
 
-        impl CqOps for AnyCq {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl CqOps for AnyCq {
             type View<'a> = AnyView<'a>;
 
             #[inline(always)]
@@ -275,6 +329,11 @@ macro_rules! any {
             }
 
             #[inline(always)]
+            fn source(&self) -> Source {
+                match self { $(Self::$variant(view) => view.source(),)+ }
+            }
+
+            #[inline(always)]
             fn decode(&self) -> Decoded {
                 match self { $(Self::$variant(view) => view.decode(),)+ }
             }
@@ -306,11 +365,13 @@ macro_rules! any {
 
 any!(Mlx5 = Mlx5, Rxe = Rxe);
 
-impl Provider for Any {
+// SAFETY: a context makes objects of its own provider only, so what is made of one context is of one provider.
+unsafe impl Provider for Any {
     type Context = AnyContext;
     type Cq = AnyCq;
     type Sq = AnySq;
     type Rq = AnyRq;
+    type Ah = AnyAh;
 
     const NAME: &'static str = "any";
 

@@ -6,19 +6,29 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::{DeviceAttr, GidEntry, GidType, LinkLayer, PortAttr};
-use uverbs_core::context::{ContextCore, unique_id};
-use uverbs_core::door::UverbsDoor;
+use uverbs_core::doors::UverbsDoor;
 use uverbs_core::error::Error;
-use uverbs_core::event::{AsyncEvent, AsyncEvents};
-use uverbs_core::provider::{ContextOps, CqInit};
+use uverbs_core::objects::context::{ContextCore, unique_id};
+use uverbs_core::objects::event::{AsyncEvent, AsyncEvents};
+use uverbs_core::provider::ContextOps;
 
+use crate::QueuePairBuilder;
 use crate::provider::Provider;
-use crate::{Any, CompletionQueue, Device, Local, ProtectionDomain, QueuePairBuilder};
+use crate::{Any, CompletionQueue, CompletionQueueBuilder, Device, Local, ProtectionDomain};
 
 /// An open device. A cheap handle: clones share it, and it closes when the last object made from it, a
 /// [`LocalPort`] included, is gone.
+///
+/// ```
+/// let context = uverbs::device("softhca0")?.open()?;
+/// let pd = context.alloc_pd()?;
+/// let cq = context.create_cq(256)?;
+/// let qp = context.queue_pair(&pd, &cq).build()?;
+/// println!("QP {:#x} on {}", qp.qpn(), context.device().name());
+/// # Ok::<(), uverbs::Error>(())
+/// ```
 #[doc(alias = "ibv_context")]
 #[derive(Debug)]
 pub struct Context<P: Provider = Any> {
@@ -52,7 +62,18 @@ impl<P: Provider> Context<P> {
         &self.inner.device
     }
 
-    /// The provider's own view of the device.
+    /// The provider's own view of the device, below this API: what it makes there is for the commands and the raw queues.
+    ///
+    /// No object is ended or changed by its number without `unsafe`, since the kernel gives the number to the next one:
+    ///
+    /// ```compile_fail,E0133
+    /// use uverbs_core::provider::{ContextOps, CqInit};
+    /// fn takes_anothers_queue_pair(context: &uverbs::Context, victim: uverbs::QueuePair) {
+    ///     let (core, _cq) = context.provider().create_cq(&CqInit::new(1)).unwrap();
+    ///     // The next queue pair would get the number, and the victim's reset would be that one's.
+    ///     let _ = core.context().uverbs().destroy_qp(victim.handle());
+    /// }
+    /// ```
     #[must_use]
     pub fn provider(&self) -> &P::Context {
         &self.inner.provider
@@ -69,6 +90,13 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// The kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// let attr = context.query_device()?;
+    /// println!("{}: {} queue pairs of {} work requests", attr.firmware(), attr.max_qp, attr.max_qp_wr);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_query_device")]
     #[doc(alias = "ibv_query_device_ex")]
     pub fn query_device(&self) -> Result<DeviceAttr, Error> {
@@ -80,6 +108,13 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// The kernel's refusal: `EINVAL` for a port that isn't there.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// let port = context.query_port(1)?;
+    /// println!("{}, {}, MTU {}", port.state, port.link_layer, port.active_mtu);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_query_port")]
     pub fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
         self.inner.provider.query_port(port)
@@ -89,18 +124,22 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for an index over the table's end; the kernel's refusal: `ENODATA` or `EINVAL` for an empty entry.
+    /// [`Error::Limit`] for an index over the table's end; [`Error::EmptyGid`], which names the entries in use, for an empty entry;
+    /// the kernel's refusal.
     #[doc(alias = "ibv_query_gid")]
     #[doc(alias = "ibv_query_gid_ex")]
     pub fn query_gid(&self, port: u8, index: u32) -> Result<GidEntry, Error> {
         let refused = match self.uverbs().query_gid_entry(port, index) {
-            Err(error) if error.errno() == Some(Errno::EINVAL) => error,
+            Err(error) if matches!(error.errno(), Some(Errno::EINVAL | Errno::ENODATA)) => error,
             other => return other,
         };
-        // Only now is the table's length worth a question.
+        // Only now is the table's length worth a question, and what is in it.
         let entries = self.query_port(port)?.gid_table_len;
         if index < entries {
-            return Err(refused);
+            let used = self.query_gid_table().map_err(|_| refused)?;
+            let used = used.iter().filter(|entry| entry.port == u32::from(port));
+            let used = used.map(|entry| entry.index).collect();
+            return Err(Error::EmptyGid { port, index, used });
         }
         Err(Error::Limit {
             verb: "query_gid",
@@ -115,6 +154,14 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// The kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// for entry in context.query_gid_table()? {
+    ///     println!("port {} index {}: {} ({})", entry.port, entry.index, entry.gid, entry.kind);
+    /// }
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_query_gid_table")]
     pub fn query_gid_table(&self) -> Result<Vec<GidEntry>, Error> {
         match self.uverbs().query_gid_table(USUAL_GIDS) {
@@ -164,8 +211,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, for a port that isn't there [`Error::Kernel`] with `EINVAL`; [`Error::Limit`] for a GID index that isn't
-    /// there; [`Error::Unsupported`] on an Ethernet port without GIDs.
+    /// The kernel's refusal, for a port that isn't there [`Error::Kernel`] with `EINVAL`; [`Error::Limit`] or [`Error::EmptyGid`] for a
+    /// GID index that isn't there; [`Error::Unsupported`] on an Ethernet port without GIDs.
     pub fn local_port(&self, local: &Local) -> Result<LocalPort, Error> {
         let core = Arc::clone(self.inner.provider.core());
         let device = *self.inner.provider.device_attr();
@@ -182,6 +229,13 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// The kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// let pd = context.alloc_pd()?;
+    /// let slab = pd.slab(4096, 16)?; // memory of this domain
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
         self.inner.provider.alloc_pd().map(ProtectionDomain::new)
@@ -189,16 +243,43 @@ impl<P: Provider> Context<P> {
 
     /// Creates a completion queue for at least `entries` completions.
     ///
+    /// A queue that overruns is lost. It needs room for all that its queue pairs may have outstanding: 256 for one that takes the
+    /// [defaults](crate::QpCap), 128 sends and 128 receives.
+    ///
     /// # Errors
     ///
     /// [`Error::Limit`] for 0 entries or more than the device has; the kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let (sends, receives) = (16, 64);
+    /// let cq = context.create_cq(sends + receives)?;
+    /// let qp = context.queue_pair(&pd, &cq).max_send_wr(sends).max_recv_wr(receives).build()?;
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_create_cq")]
     pub fn create_cq(&self, entries: u32) -> Result<CompletionQueue<P>, Error> {
-        let (core, cq) = self.inner.provider.create_cq(&CqInit::new(entries))?;
-        Ok(CompletionQueue::new(core, cq))
+        self.completion_queue(entries).build()
+    }
+
+    /// Begins a completion queue for at least `entries` completions.
+    #[doc(alias = "ibv_create_cq_ex")]
+    #[must_use]
+    pub fn completion_queue(&self, entries: u32) -> CompletionQueueBuilder<P> {
+        CompletionQueueBuilder::new(self.clone(), entries)
     }
 
     /// Begins a reliable-connected queue pair whose completions of both kinds go to `cq`.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let (sent, received) = (context.create_cq(128)?, context.create_cq(128)?);
+    /// let qp = context.queue_pair(&pd, &sent).recv_cq(&received).max_inline_data(128).build()?;
+    /// assert!(qp.cap().max_inline_data >= 128);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_create_qp")]
     pub fn queue_pair(
         &self,
@@ -212,7 +293,17 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// What reading the event file gives.
+    /// What reading the event file gives: `EIO` when the device is gone.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// use std::time::Duration;
+    ///
+    /// if let Some(event) = context.async_event(Duration::from_millis(10))? {
+    ///     println!("{:?} happened to {:?}", event.kind, event.element);
+    /// }
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_get_async_event")]
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>, Error> {
         match self.inner.events.next_within(timeout) {
@@ -233,7 +324,7 @@ impl<P: Provider> Context<P> {
         self.inner.random.hash_one(unique_id()) as u32 & 0xff_ffff
     }
 
-    fn uverbs(&self) -> &uverbs_core::uverbs::Uverbs {
+    fn uverbs(&self) -> &uverbs_core::commands::Uverbs {
         self.inner.provider.core().uverbs()
     }
 }

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uverbs_core::cq::CqCore;
 use uverbs_core::error::Error;
-use uverbs_core::frame::Frame;
+use uverbs_core::memory::frame::Frame;
+use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{CqOps, Decoded, Polled, View};
-use uverbs_core::work::{Completed, Failure, Status};
+use uverbs_core::queues::completion::{Completed, Failure, Source, Status};
 
 use crate::provider::Provider;
 use crate::{Any, Gone};
@@ -118,6 +118,15 @@ impl<P: Provider> CompletionQueue<P> {
     }
 
     /// Calls `each` for up to `budget` completions and returns how many there were.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// let count = cq.poll_with(32, |completion| println!("{} is done", completion.id()));
+    /// assert_eq!(count, 0, "nothing was posted");
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[inline]
     pub fn poll_with(&mut self, budget: usize, mut each: impl FnMut(Completion<'_, P>)) -> usize {
         let mut burst = self.poll(budget);
@@ -128,6 +137,21 @@ impl<P: Provider> CompletionQueue<P> {
     }
 
     /// Fills `to` from the front and returns how many completions there were.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// use uverbs::WorkCompletion;
+    ///
+    /// let mut done: [WorkCompletion; 16] = Default::default();
+    /// let count = cq.poll_into(&mut done);
+    /// for completion in &mut done[..count] {
+    ///     completion.result?;
+    ///     drop(completion.frame.take());
+    /// }
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[inline]
     pub fn poll_into(&mut self, to: &mut [WorkCompletion]) -> usize {
         let mut count = 0;
@@ -144,18 +168,50 @@ impl<P: Provider> CompletionQueue<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`].
+    /// [`Error::TimedOut`]; [`Error::DeviceGone`] as soon as the device is seen to be gone, which is asked for every few hundredths of a
+    /// second: nothing completes any more, and what is in flight comes back by [`QueuePair::destroy`](crate::QueuePair::destroy) and
+    /// [`reclaim`](Self::reclaim).
+    /// [`Error::TimedOut`], which says what is wrong where that can be found out: a queue pair in ERR, or more work requests than
+    /// this queue has room for.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// # let endpoint = qp.prepare(&Default::default())?;
+    /// # qp.connect(&endpoint)?;
+    /// use std::time::Duration;
+    ///
+    /// qp.post_recv(1, pd.slab(64, 1)?.take().expect("it is new"))?;
+    /// qp.post_send_inline(2, b"to myself")?;
+    /// for _ in 0..2 {
+    ///     let done = cq.wait(Duration::from_secs(20))?;
+    ///     println!("{}: {:?}", done.id, done.result?);
+    /// }
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     pub fn wait(&mut self, timeout: Duration) -> Result<WorkCompletion, Error> {
         let mut one = [WorkCompletion::default()];
         let started = Instant::now();
+        let (mut look, mut gone) = (LOOK, false);
         loop {
             if self.poll_into(&mut one) == 1 {
                 let [completion] = one;
                 return Ok(completion);
             }
+            if gone {
+                // Only now: what the device had written before it went was polled first.
+                return Err(Error::DeviceGone { verb: "poll_cq" });
+            }
             let waited = started.elapsed();
             if waited >= timeout {
-                return Err(Error::TimedOut { verb: "poll_cq", waited });
+                let why = self.core.trouble();
+                return Err(Error::TimedOut { verb: "poll_cq", waited, why });
+            }
+            if waited >= look {
+                gone = self.core.context().uverbs().is_gone();
+                look = waited + LOOK;
             }
             std::thread::yield_now();
         }
@@ -165,6 +221,19 @@ impl<P: Provider> CompletionQueue<P> {
     /// here, those of its receives if they did. Its completions that were not polled yet are dropped.
     ///
     /// Each comes with the number of its work request. The second call for the same queue pair finds nothing.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// qp.prepare(&uverbs::Local::default())?;
+    /// qp.post_recv(7, pd.slab(64, 1)?.take().expect("it is new"))?;
+    /// let gone = qp.destroy().expect("the kernel lets go of it");
+    /// let frames = cq.reclaim(&gone);
+    /// assert_eq!(frames[0].0, 7);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     pub fn reclaim(&mut self, gone: &Gone) -> Vec<(u64, Frame)> {
         self.cq.settle();
         let mut frames = Vec::new();
@@ -187,6 +256,9 @@ impl<P: Provider> CompletionQueue<P> {
         self.cq.sweep(user_index);
     }
 }
+
+/// How often a wait asks whether the device is still there.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Completions of one poll. Dropping it gives their entries back to the device.
 #[derive(Debug)]
@@ -306,6 +378,13 @@ impl<P: Provider> Completion<'_, P> {
         self.view.qpn()
     }
 
+    /// Where a received datagram came from. Of other completions it says nothing.
+    #[inline]
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.view.source()
+    }
+
     /// Takes the buffer that was posted with it. After a receive its length is what arrived. Left here, it goes back to
     /// its slab.
     #[inline]
@@ -316,6 +395,7 @@ impl<P: Provider> Completion<'_, P> {
 
 /// A completion on its own: everything decoded.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct WorkCompletion {
     /// The number of the work request.
     pub id: u64,
@@ -329,6 +409,8 @@ pub struct WorkCompletion {
     pub immediate: Option<u32>,
     /// The local queue pair's number.
     pub qpn: u32,
+    /// Where a received datagram came from. Of other completions it says nothing.
+    pub source: Source,
     /// The buffer that was posted with it.
     pub frame: Option<Frame>,
 }
@@ -344,6 +426,7 @@ impl Default for WorkCompletion {
             byte_len: 0,
             immediate: None,
             qpn: 0,
+            source: Source::default(),
             frame: None,
         }
     }
@@ -353,7 +436,7 @@ impl<P: Provider> From<Completion<'_, P>> for WorkCompletion {
     #[inline]
     fn from(completion: Completion<'_, P>) -> Self {
         let Completion { view, wr_id, frame } = completion;
-        let Decoded { result, is_recv, byte_len, immediate, qpn } = view.decode();
-        Self { id: wr_id, result, is_recv, byte_len, immediate, qpn, frame }
+        let Decoded { result, is_recv, byte_len, immediate, qpn, source } = view.decode();
+        Self { id: wr_id, result, is_recv, byte_len, immediate, qpn, source, frame }
     }
 }

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use uverbs_core::context::ContextCore;
+use uverbs_core::Errno;
+use uverbs_core::commands::Uverbs;
 use uverbs_core::discovery;
-use uverbs_core::door::{DeviceRecord, DeviceSource};
+use uverbs_core::doors::{DeviceRecord, DeviceSource};
 use uverbs_core::error::Error;
-use uverbs_core::uverbs::Uverbs;
+use uverbs_core::objects::context::ContextCore;
 
 use crate::provider::Provider;
 use crate::{Any, Context};
@@ -40,39 +41,79 @@ pub fn devices() -> Result<Vec<Device>, Error> {
     Ok(found.into_iter().map(|source| Device { source: Arc::new(source) }).collect())
 }
 
-/// The first RDMA device of this machine; where it has none, a new software HCA (feature `softhca`).
+/// The first RDMA device of this machine.
+///
+/// A machine without one, or a container from which `/dev/infiniband` is hidden, is an error here: a simulation doesn't take the
+/// place of hardware unasked. [`device_or_softhca`] asks for that, and [`device`] takes the software HCA by its name.
 ///
 /// # Errors
 ///
-/// As [`devices`]; [`Error::NoSuchDevice`] where there is none, without the feature.
+/// As [`devices`]; [`Error::NoSuchDevice`] where there is none.
+///
+/// ```no_run
+/// let context = uverbs::default_device()?.open()?;
+/// # Ok::<(), uverbs::Error>(())
+/// ```
 pub fn default_device() -> Result<Device, Error> {
-    if let Some(device) = devices()?.into_iter().next() {
-        return Ok(device);
-    }
-    #[cfg(feature = "softhca")]
-    {
-        let hca = uverbs_softhca::SoftHca::builder().build();
-        hca.map(Device::from).map_err(|error| Error::System {
-            what: "starting the software HCA",
-            errno: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(0)),
-        })
-    }
-    #[cfg(not(feature = "softhca"))]
-    Err(Error::NoSuchDevice { name: "any".to_owned(), available: Vec::new() })
+    let first = devices()?.into_iter().next();
+    first.ok_or(Error::NoSuchDevice { name: String::new(), available: Vec::new() })
 }
 
-/// The device with this name: `mlx5_0`.
+/// The first RDMA device of this machine, or the software HCA where there is none: for examples, tests, and programs that say which
+/// they took ([`Device::name`]).
+///
+/// # Errors
+///
+/// As [`devices`]; [`Error::System`] if the software HCA's thread or memory can't be had.
+///
+/// ```
+/// let device = uverbs::device_or_softhca()?;
+/// println!("this is {}", device.name());
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+#[cfg(feature = "softhca")]
+pub fn device_or_softhca() -> Result<Device, Error> {
+    match default_device() {
+        Err(Error::NoSuchDevice { .. }) => softhca(),
+        found => found,
+    }
+}
+
+/// The device with this name: `mlx5_0`, or `softhca0` for the software HCA (feature `softhca`).
 ///
 /// # Errors
 ///
 /// [`Error::NoSuchDevice`] with the names there are.
+///
+/// ```
+/// let context = uverbs::device("softhca0")?.open()?;
+/// # Ok::<(), uverbs::Error>(())
+/// ```
 pub fn device(name: &str) -> Result<Device, Error> {
     let devices = devices()?;
-    devices.iter().find(|device| device.name() == name).cloned().ok_or_else(|| {
-        Error::NoSuchDevice {
-            name: name.to_owned(),
-            available: devices.iter().map(|device| device.name().to_owned()).collect(),
-        }
+    if let Some(found) = devices.iter().find(|device| device.name() == name) {
+        return Ok(found.clone());
+    }
+    #[cfg(feature = "softhca")]
+    if name == SOFTHCA {
+        return softhca();
+    }
+    Err(Error::NoSuchDevice {
+        name: name.to_owned(),
+        available: devices.iter().map(|device| device.name().to_owned()).collect(),
+    })
+}
+
+/// The software HCA's name.
+#[cfg(feature = "softhca")]
+const SOFTHCA: &str = "softhca0";
+
+#[cfg(feature = "softhca")]
+fn softhca() -> Result<Device, Error> {
+    let hca = uverbs_softhca::SoftHca::builder().name(SOFTHCA).build();
+    hca.map(Device::from).map_err(|error| Error::System {
+        what: "starting the software HCA",
+        errno: Errno::of(&error),
     })
 }
 
@@ -137,7 +178,7 @@ impl Device {
     /// As [`open`](Self::open); the handshake fails if the device is not the provider's.
     pub fn open_as<P: Provider>(&self) -> Result<Context<P>, Error> {
         let door = self.source.open().map_err(|errno| match errno {
-            nix::errno::Errno::EACCES | nix::errno::Errno::EPERM => Error::PermissionDenied {
+            Errno::EACCES | Errno::EPERM => Error::PermissionDenied {
                 path: format!("/dev/infiniband/{}", self.record().uverbs_name),
             },
             errno => Error::kernel("open_device", errno),

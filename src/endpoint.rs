@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use uverbs_core::attr::{Gid, Mtu};
+use uverbs_core::error::EndpointError;
 
 /// What the peer must know to connect to a queue pair. Travels as text, by whatever way the two sides have.
 ///
@@ -14,7 +15,7 @@ use uverbs_core::attr::{Gid, Mtu};
 /// assert_eq!(endpoint.to_string(), text);
 /// # Ok::<(), uverbs::EndpointError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// LID of the port; 0 on RoCE.
     pub lid: u16,
@@ -48,65 +49,94 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Text that is no endpoint: which part, and what stood there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndpointError {
-    /// The part: `qpn`.
-    pub part: &'static str,
-    /// What stood there; empty when the part is missing.
-    pub found: String,
+/// What a peer must know to send datagrams to a queue pair. Travels as text, as an [`Endpoint`] does.
+///
+/// ```
+/// let text = "lid=0x0000 qpn=0x00002a qkey=0x11111111 gid=::ffff:10.0.0.1";
+/// let endpoint: uverbs::DatagramEndpoint = text.parse()?;
+/// assert_eq!((endpoint.qpn, endpoint.qkey), (42, 0x1111_1111));
+/// assert_eq!(endpoint.to_string(), text);
+/// # Ok::<(), uverbs::EndpointError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DatagramEndpoint {
+    /// LID of the port; 0 on RoCE.
+    pub lid: u16,
+    /// Queue pair number, 24 bits.
+    pub qpn: u32,
+    /// The Q_Key that it asks for.
+    pub qkey: u32,
+    /// Its GID; `None` on InfiniBand within a subnet.
+    pub gid: Option<Gid>,
 }
 
-impl fmt::Display for EndpointError {
+impl fmt::Display for DatagramEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.found.is_empty() {
-            write!(f, "the endpoint's text has no {}", self.part)
-        } else {
-            write!(f, "the endpoint's {} can't be {:?}", self.part, self.found)
+        let Self { lid, qpn, qkey, gid } = self;
+        write!(f, "lid={lid:#06x} qpn={qpn:#08x} qkey={qkey:#010x} gid=")?;
+        match gid {
+            Some(gid) => gid.fmt(f),
+            None => f.write_str("none"),
         }
     }
 }
 
-impl std::error::Error for EndpointError {}
+impl FromStr for DatagramEndpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        Ok(Self {
+            lid: number(text, "lid", 0xffff)? as u16,
+            qpn: number(text, "qpn", 0xff_ffff)?,
+            qkey: number(text, "qkey", u32::MAX)?,
+            gid: gid(text)?,
+        })
+    }
+}
 
 impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let part = |name: &'static str| {
-            text.split_whitespace()
-                .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-                .ok_or(EndpointError { part: name, found: String::new() })
-        };
-        let number = |name: &'static str, max: u32| {
-            let found = part(name)?;
-            let value = match found.strip_prefix("0x") {
-                Some(hex) => u32::from_str_radix(hex, 16),
-                None => found.parse(),
-            };
-            value
-                .ok()
-                .filter(|value| *value <= max)
-                .ok_or_else(|| EndpointError { part: name, found: found.to_owned() })
-        };
-        let mtu = number("mtu", 4096)?;
-        let gid = match part("gid")? {
-            "none" => None,
-            found => Some(
-                found
-                    .parse::<Gid>()
-                    .map_err(|_| EndpointError { part: "gid", found: found.to_owned() })?,
-            ),
-        };
+        let mtu = number(text, "mtu", 4096)?;
         Ok(Self {
-            lid: number("lid", 0xffff)? as u16,
-            qpn: number("qpn", 0xff_ffff)?,
-            psn: number("psn", 0xff_ffff)?,
+            lid: number(text, "lid", 0xffff)? as u16,
+            qpn: number(text, "qpn", 0xff_ffff)?,
+            psn: number(text, "psn", 0xff_ffff)?,
             mtu: Mtu::from_bytes(mtu)
                 .ok_or(EndpointError { part: "mtu", found: mtu.to_string() })?,
-            rd_atomic: number("rd_atomic", 255)? as u8,
-            gid,
+            rd_atomic: number(text, "rd_atomic", 255)? as u8,
+            gid: gid(text)?,
         })
+    }
+}
+
+/// What stands behind `name=`.
+fn part<'t>(text: &'t str, name: &'static str) -> Result<&'t str, EndpointError> {
+    text.split_whitespace()
+        .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+        .ok_or(EndpointError { part: name, found: String::new() })
+}
+
+fn number(text: &str, name: &'static str, max: u32) -> Result<u32, EndpointError> {
+    let found = part(text, name)?;
+    let value = match found.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => found.parse(),
+    };
+    value
+        .ok()
+        .filter(|value| *value <= max)
+        .ok_or_else(|| EndpointError { part: name, found: found.to_owned() })
+}
+
+fn gid(text: &str) -> Result<Option<Gid>, EndpointError> {
+    match part(text, "gid")? {
+        "none" => Ok(None),
+        found => found
+            .parse()
+            .map(Some)
+            .map_err(|_| EndpointError { part: "gid", found: found.to_owned() }),
     }
 }
 
@@ -128,8 +158,18 @@ mod tests {
         }
 
         #[test]
+        fn datagram_text_round_trip(
+            lid: u16, qpn in 0..1u32 << 24, qkey: u32,
+            gid in proptest::option::of(any::<[u8; 16]>()),
+        ) {
+            let endpoint = DatagramEndpoint { lid, qpn, qkey, gid: gid.map(Gid) };
+            prop_assert_eq!(endpoint.to_string().parse::<DatagramEndpoint>(), Ok(endpoint));
+        }
+
+        #[test]
         fn any_text_is_an_endpoint_or_an_error(text in ".{0,120}") {
             let _ = text.parse::<Endpoint>();
+            let _ = text.parse::<DatagramEndpoint>();
         }
     }
 

@@ -11,6 +11,19 @@
     doc = concat!("```\n", include_str!("../examples/rc_send_recv.rs"), "```")
 )]
 //!
+//! # Which memory
+//!
+//! | memory | for what | who may touch it |
+//! |---|---|---|
+//! | [`ProtectionDomain::slab`]: frames | messages to send and receive; what WRITE, READ and atomics carry | program or device in turn: a post moves the [`Frame`] in, its completion gives it back |
+//! | [`ProtectionDomain::expose`] | what peers read, write or change by RDMA | both at any time, so the program copies in and out of [`ExposedMemory`] |
+//! | [`ProtectionDomain::register`] | memory that the program already has | the program sees to it, and so it is `unsafe`, as posts by address are ([`Batch::raw`]) |
+//! | inline data ([`Batch::send_inline`]) | messages of some tens of bytes | copied when posted |
+//!
+//! # Coming from C
+//!
+//! [`c_names`] lists the calls of libibverbs and what they are here; a search for a C name finds its place, too.
+//!
 //! # The layers
 //!
 //! This crate is the API: one verbs noun a file, cold objects as cheap handles, hot ones as unique values.
@@ -35,42 +48,132 @@ compile_error!("uverbs needs a 64-bit machine: a doorbell is one 64-bit store");
 struct Readme;
 
 mod any;
+pub mod c_names;
 mod context;
 mod cq;
+mod cq_builder;
+mod datagram;
 mod device;
 mod endpoint;
 mod mr;
 mod pd;
 pub mod provider;
 mod qp;
+mod refused;
 mod rejected;
 mod rq;
+mod single;
 mod sq;
 pub mod transport;
+mod unrung;
 
-/// What the system answers, as errors and doors carry it.
-pub use nix::errno::Errno;
 #[doc(inline)]
 pub use uverbs_core::attr::{
-    AccessFlags, AckTimeout, DeviceAttr, DoorbellMode, Gid, GidEntry, GidType, GlobalRoute,
-    InitAttr, LinkLayer, Mtu, Path, PortAttr, PortState, QpAttr, QpCap, QpState, RnrTimer, RtrAttr,
-    RtsAttr,
+    AccessFlags, AckTimeout, AhAttr, DeviceAttr, DoorbellMode, Gid, GidEntry, GidType, GlobalRoute,
+    InitAttr, LinkLayer, Mtu, Path, PortAttr, PortState, QpAttr, QpCap, QpState, QpType, RnrTimer,
+    RtrAttr, RtsAttr, Transition, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr,
 };
-pub use uverbs_core::error::Error;
-#[doc(inline)]
-pub use uverbs_core::event::{AsyncElement, AsyncEvent, AsyncEventKind, AsyncEvents};
-#[doc(inline)]
-pub use uverbs_core::exposed::{ExposedMemory, OutOfRange};
-#[doc(inline)]
-pub use uverbs_core::frame::{Frame, Slab};
-#[doc(inline)]
-pub use uverbs_core::work::{
-    Completed, Data, Failure, PostError, Remote, SendFlags, SendOp, Sge, Status, Wr,
-};
-#[cfg(feature = "adversary")]
-pub use uverbs_core::{adversary, fence::DoorbellMemory};
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
-pub use uverbs_core::{door, wrap};
+pub use uverbs_core::doors;
+#[doc(inline)]
+pub use uverbs_core::errno::Errno;
+/// A result whose error is [`Error`], unless another is named: `?` takes the small errors of the data path, too.
+///
+/// ```
+/// fn ping(qp: &mut uverbs::QueuePair, peer: &str) -> uverbs::Result<()> {
+///     qp.prepare(&uverbs::Local::default())?;
+///     qp.connect(&peer.parse()?)?; // an EndpointError
+///     qp.post_send_inline(1, b"ping")?; // a PostError
+///     Ok(())
+/// }
+/// ```
+#[doc(inline)]
+pub use uverbs_core::error::Result;
+#[doc(inline)]
+pub use uverbs_core::error::{EndpointError, Error};
+/// Memory exposed to peers, by [`ProtectionDomain::expose`].
+///
+/// ```
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// let memory = pd.expose(4096, uverbs::AccessFlags::REMOTE_WRITE)?;
+/// memory.write(100, b"before the peer writes")?;
+/// let mut copy = [0; 6];
+/// memory.read(100, &mut copy)?;
+/// assert_eq!(&copy, b"before");
+/// assert!(memory.read(4095, &mut copy).is_err(), "over the end");
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+///
+#[doc(inline)]
+pub use uverbs_core::memory::exposed::ExposedMemory;
+#[doc(inline)]
+pub use uverbs_core::memory::exposed::OutOfRange;
+/// Registered memory to send from and receive into, from a [`Slab`].
+///
+/// ```
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let mut cq = context.create_cq(256)?;
+/// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+/// # let endpoint = qp.prepare(&Default::default())?;
+/// # qp.connect(&endpoint)?;
+/// # let slab = pd.slab(64, 2)?;
+/// qp.post_recv(1, slab.take().expect("free"))?;
+/// let mut frame = slab.take().expect("free");
+/// frame[..4].copy_from_slice(b"ping");
+/// frame.set_len(4);
+/// qp.post_send(2, frame)?; // moved: the device's until the completion
+/// for _ in 0..2 {
+///     let done = cq.wait(std::time::Duration::from_secs(20))?;
+///     done.result?;
+///     let frame = done.frame.expect("each was posted with one");
+///     assert_eq!(&frame[..], b"ping");
+/// }
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+///
+#[doc(inline)]
+pub use uverbs_core::memory::frame::Frame;
+/// Frames of one size, by [`ProtectionDomain::slab`].
+///
+/// ```
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// let slab = pd.slab(2048, 3)?;
+/// let frames: Vec<_> = std::iter::from_fn(|| slab.take()).collect();
+/// assert_eq!(frames.len(), 3);
+/// drop(frames);
+/// assert!(slab.take().is_some(), "what is dropped is free again");
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+///
+#[doc(inline)]
+pub use uverbs_core::memory::frame::Slab;
+/// The file of a device's asynchronous events, by [`Context::async_events`]. It can be polled with others:
+///
+/// ```
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// use std::os::fd::AsFd;
+///
+/// let events = context.async_events();
+/// let file = events.as_fd(); // for poll, epoll or a reactor
+/// if let Some(event) = events.try_next()? {
+///     println!("{:?}", event.kind);
+/// }
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+///
+#[doc(inline)]
+pub use uverbs_core::objects::event::AsyncEvents;
+#[doc(inline)]
+pub use uverbs_core::objects::event::{AsyncElement, AsyncEvent, AsyncEventKind};
+#[cfg(feature = "adversary")]
+pub use uverbs_core::order::{adversary, fence::DoorbellMemory};
+pub use uverbs_core::provider::CqeSize;
+#[doc(inline)]
+pub use uverbs_core::queues::completion::{Completed, Failure, Source, Status};
+pub use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 /// The provider for ConnectX: raw queue parts, raw WQEs, dumps.
 pub use uverbs_mlx5 as mlx5;
 pub use uverbs_mlx5::Mlx5;
@@ -84,11 +187,17 @@ pub use uverbs_softhca as softhca;
 pub use any::Any;
 pub use context::{Context, LocalPort};
 pub use cq::{Burst, Completion, CompletionQueue, WorkCompletion};
+pub use cq_builder::CompletionQueueBuilder;
+pub use datagram::{AddressHandle, Destination, GRH_LEN};
+#[cfg(feature = "softhca")]
+pub use device::device_or_softhca;
 pub use device::{Device, default_device, device, devices, open};
-pub use endpoint::{Endpoint, EndpointError};
+pub use endpoint::{DatagramEndpoint, Endpoint};
 pub use mr::MemoryRegion;
 pub use pd::ProtectionDomain;
 pub use qp::{Gone, Local, QueuePair, QueuePairBuilder};
+pub use refused::Refused;
 pub use rejected::Rejected;
 pub use rq::{RecvBatch, RecvQueue};
 pub use sq::{Batch, RawBatch, SendQueue};
+pub use transport::{Rc, Uc, Ud};

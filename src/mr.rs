@@ -7,13 +7,13 @@
 
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::error::Error;
-use uverbs_core::exposed::ExposedMemory;
-use uverbs_core::frame::Slab;
-use uverbs_core::memory::{HUGE_PAGE, Mapping};
-use uverbs_core::mr::MrCore;
-use uverbs_core::work::Sge;
+use uverbs_core::memory::exposed::ExposedMemory;
+use uverbs_core::memory::frame::Slab;
+use uverbs_core::memory::mapping::{HUGE_PAGE, Mapping};
+use uverbs_core::objects::mr::MrCore;
+use uverbs_core::queues::work::Sge;
 
-use crate::ProtectionDomain;
+use crate::{ProtectionDomain, Refused};
 
 /// Memory that you registered yourself, by address. Deregistered when dropped; the memory is yours.
 #[derive(Debug)]
@@ -71,10 +71,10 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EBUSY` while a memory window is bound to it.
+    /// The kernel's refusal, with the region, which goes on: `EBUSY` while a memory window is bound to it.
     #[doc(alias = "ibv_dereg_mr")]
-    pub fn deregister(mut self) -> Result<(), Error> {
-        self.core.deregister()
+    pub fn deregister(mut self) -> Result<(), Refused<Self>> {
+        self.core.deregister().map_err(|error| Refused { error, object: self })
     }
 }
 
@@ -87,6 +87,17 @@ impl ProtectionDomain {
     /// # Errors
     ///
     /// [`Error::Limit`] for no frames, empty frames or more than 4 GiB a frame; [`Error::Memlock`]; the kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let slab = pd.slab(4096, 2)?;
+    /// let mut frame = slab.take().expect("both are free");
+    /// frame[..5].copy_from_slice(b"hello");
+    /// frame.set_len(5); // what a send of it carries
+    /// drop(frame); // back into the slab
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     pub fn slab(&self, frame_len: usize, count: usize) -> Result<Slab, Error> {
         let frame_len = bounded("frame length", frame_len, u64::from(u32::MAX))? as u32;
         let count = bounded("number of frames", count, u64::from(u32::MAX - 1))? as u32;
@@ -102,9 +113,30 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; the kernel's refusal: `EINVAL` for remote write or atomic
-    /// without local write, which is added here, or for rights that the device lacks.
+    /// [`Error::Limit`] for no bytes; [`Error::Invalid`] for [`AccessFlags::RELAXED_ORDERING`], by which
+    /// [`ExposedMemory::load`] could see a flag before what was written ahead of it; [`Error::Memlock`]; the kernel's refusal: `EINVAL`
+    /// for rights that the device lacks.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// use uverbs::AccessFlags;
+    ///
+    /// let counter = pd.expose(8, AccessFlags::REMOTE_ATOMIC)?;
+    /// counter.store(0, 100)?;
+    /// let place = counter.remote(0); // the peer is told address and key
+    /// println!("{:#x} under key {:#x}", place.addr, place.rkey);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     pub fn expose(&self, len: usize, access: AccessFlags) -> Result<ExposedMemory, Error> {
+        if access.contains(AccessFlags::RELAXED_ORDERING) {
+            return Err(Error::Invalid {
+                verb: "reg_mr",
+                what: "access",
+                value: "RELAXED_ORDERING".to_owned(),
+                why: "exposed memory promises order; register the memory yourself",
+            });
+        }
         let len = bounded("length", len, isize::MAX as u64)?;
         let (memory, region) = self.allocate(len, access | AccessFlags::LOCAL_WRITE)?;
         Ok(ExposedMemory::new(memory, region, len as usize))
@@ -122,6 +154,17 @@ impl ProtectionDomain {
     ///
     /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; the kernel's refusal: `EFAULT` for memory that isn't mapped
     /// or, with local write, not writable; `EINVAL` for remote write or atomic without local write.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let page = Box::leak(vec![0u8; 4096].into_boxed_slice()).as_mut_ptr();
+    /// // SAFETY: the memory is never freed, and nothing refers to it.
+    /// let region = unsafe { pd.register(page, 4096, uverbs::AccessFlags::LOCAL_WRITE) }?;
+    /// let first_half = region.sge(0, 2048); // as raw posts name it
+    /// region.deregister().expect("no window is bound to it");
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_reg_mr")]
     pub unsafe fn register(
         &self,
@@ -185,7 +228,8 @@ impl ProtectionDomain {
         let start = addr.expose_provenance() as u64;
         // SAFETY: the caller's promise.
         let keys = unsafe { uverbs.reg_mr(self.handle(), start, len, iova, access) }?;
-        Ok(MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey))
+        // SAFETY: the kernel just made it, and nobody else has its number.
+        Ok(unsafe { MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey) })
     }
 }
 

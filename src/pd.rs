@@ -2,9 +2,17 @@
 
 use std::sync::Arc;
 
-use uverbs_core::pd::PdCore;
+use uverbs_core::objects::pd::PdCore;
 
 /// A protection domain: queue pairs and memory that may meet. A cheap handle.
+///
+/// ```
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// let pd = context.alloc_pd()?;
+/// let frames = pd.slab(2048, 64)?; // to send from and receive into
+/// let shared = pd.expose(4096, uverbs::AccessFlags::REMOTE_READ)?; // for peers to read
+/// # Ok::<(), uverbs::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_pd")]
 pub struct ProtectionDomain {

@@ -1,13 +1,30 @@
 //! Providers, as far as a user of the library sees them: something to be generic over, and the data path's own traits.
+//!
+//! Safe posts and polls lean on a provider's word, so giving it is `unsafe`: a poller that answers with another queue's completions
+//! would hand out buffers that the device still has.
+//!
+//! ```compile_fail,E0200
+//! #[derive(Debug)]
+//! struct Liar(uverbs_mlx5::Cq);
+//! impl uverbs_core::provider::CqOps for Liar {
+//!     type View<'a> = uverbs_mlx5::Cqe<'a>;
+//!     fn next(&mut self) -> Option<uverbs_core::provider::Polled<uverbs_mlx5::Cqe<'_>>> {
+//!         self.0.next()
+//!     }
+//!     fn publish(&mut self) {}
+//!     fn settle(&mut self) {}
+//!     fn sweep(&mut self, _: u32) {}
+//! }
+//! ```
 
 use std::fmt::Debug;
 
 use uverbs_core::provider::Provider as Contract;
 
-pub use crate::any::{AnyContext, AnyCq, AnyRq, AnySq, AnyView};
+pub use crate::any::{AnyAh, AnyContext, AnyCq, AnyRq, AnySq, AnyView};
 /// The data path's traits, for what [`SendQueue::provider_mut`](crate::SendQueue::provider_mut) and its like give. No promise of
 /// stability.
-pub use uverbs_core::provider::{CqInit, CqOps, RecvOps, SendOps, View};
+pub use uverbs_core::provider::{AhOps, CqInit, CqOps, RecvOps, SendOps, View};
 
 /// A family of devices with one hardware interface: something to be generic over.
 ///

@@ -5,33 +5,76 @@
 //! A reset is passed on to the rings only after the kernel confirmed it and the completion queues were swept.
 #![allow(unsafe_code, reason = "resets the rings of a queue pair that the kernel reset")]
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use uverbs_core::attr::{
-    AccessFlags, AckTimeout, DoorbellMode, GidEntry, GlobalRoute, InitAttr, LinkLayer, Mtu, Path,
-    QpAttr, QpCap, QpState, RnrTimer, RtrAttr, RtsAttr,
+    AccessFlags, AckTimeout, AhAttr, AtomicCap, DoorbellMode, Gid, GidEntry, GlobalRoute, InitAttr,
+    LinkLayer, Mtu, Path, QpAttr, QpCap, QpState, RnrTimer, UcRtrAttr, UdInitAttr, UdRtrAttr,
+    UnreliableRtsAttr,
 };
 use uverbs_core::error::Error;
-use uverbs_core::frame::Frame;
-use uverbs_core::provider::{ContextOps, QpInit};
-use uverbs_core::qp::QpCore;
+use uverbs_core::memory::frame::Frame;
+use uverbs_core::objects::qp::QpCore;
+use uverbs_core::provider::{ContextOps, NewQp, QpInit};
 
+use crate::ProtectionDomain;
 use crate::provider::Provider;
-use crate::transport::{Rc, Transport};
-use crate::{Any, Batch, CompletionQueue, Context, Endpoint, LocalPort, ProtectionDomain};
-use crate::{RecvBatch, RecvQueue, Rejected, SendQueue};
+use crate::transport::{Connected, Rc, Transport, Uc, Ud};
+use crate::{
+    Any, Batch, CompletionQueue, Context, DatagramEndpoint, Destination, Endpoint, LocalPort,
+};
+use crate::{RecvBatch, RecvQueue, Refused, Rejected, SendQueue};
 
 /// Begins a queue pair: sizes, completion queues, doorbell mode.
+///
+/// What isn't said is as in [`QpCap::default`]: 128 sends and 128 receives outstanding, each of one piece of memory, and 64 bytes
+/// inline. A completion queue that serves both kinds then needs 256 entries.
+///
+/// ```
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let mut cq = context.create_cq(256)?;
+/// let qp = context.queue_pair(&pd, &cq).max_send_wr(64).max_recv_wr(192).max_recv_sge(2).build()?;
+/// println!("the device gave {:?}", qp.cap());
+/// # Ok::<(), uverbs::Error>(())
+/// ```
 #[derive(Debug)]
-pub struct QueuePairBuilder<P: Provider = Any> {
+pub struct QueuePairBuilder<P: Provider = Any, T: Transport = Rc> {
     context: Context<P>,
     init: QpInit,
+    overcommit: bool,
+    _transport: PhantomData<T>,
 }
 
 impl<P: Provider> QueuePairBuilder<P> {
     pub(crate) fn new(context: Context<P>, pd: &ProtectionDomain, cq: &CompletionQueue<P>) -> Self {
         let init = QpInit::new(Arc::clone(pd.core()), Arc::clone(cq.core()), Arc::clone(cq.core()));
-        Self { context, init }
+        Self { context, init, overcommit: false, _transport: PhantomData }
+    }
+
+    /// Of an unreliable connection instead of a reliable one.
+    #[must_use]
+    #[doc(alias = "IBV_QPT_UC")]
+    pub fn uc(self) -> QueuePairBuilder<P, Uc> {
+        self.transport()
+    }
+
+    /// For unreliable datagrams instead of a reliable connection.
+    #[must_use]
+    #[doc(alias = "IBV_QPT_UD")]
+    pub fn ud(self) -> QueuePairBuilder<P, Ud> {
+        self.transport()
+    }
+}
+
+impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
+    /// Of another transport, for code that is generic over it.
+    #[must_use]
+    pub fn transport<U: Transport>(mut self) -> QueuePairBuilder<P, U> {
+        self.init.qp_type = U::TYPE;
+        let Self { context, init, overcommit, .. } = self;
+        QueuePairBuilder { context, init, overcommit, _transport: PhantomData }
     }
 
     /// Completions of receives go to another completion queue.
@@ -41,35 +84,35 @@ impl<P: Provider> QueuePairBuilder<P> {
         self
     }
 
-    /// Send work requests outstanding.
+    /// Send work requests outstanding: 128 unless said otherwise.
     #[must_use]
     pub fn max_send_wr(mut self, count: u32) -> Self {
         self.init.cap.max_send_wr = count;
         self
     }
 
-    /// Receive work requests outstanding.
+    /// Receive work requests outstanding: 128 unless said otherwise.
     #[must_use]
     pub fn max_recv_wr(mut self, count: u32) -> Self {
         self.init.cap.max_recv_wr = count;
         self
     }
 
-    /// Entries in a send's gather list.
+    /// Entries in a send's gather list: 1 unless said otherwise.
     #[must_use]
     pub fn max_send_sge(mut self, count: u32) -> Self {
         self.init.cap.max_send_sge = count;
         self
     }
 
-    /// Entries in a receive's scatter list.
+    /// Entries in a receive's scatter list: 1 unless said otherwise.
     #[must_use]
     pub fn max_recv_sge(mut self, count: u32) -> Self {
         self.init.cap.max_recv_sge = count;
         self
     }
 
-    /// Bytes that a send may carry in the work request itself.
+    /// Bytes that a send may carry in the work request itself: 64 unless said otherwise.
     #[must_use]
     pub fn max_inline_data(mut self, bytes: u32) -> Self {
         self.init.cap.max_inline_data = bytes;
@@ -83,14 +126,26 @@ impl<P: Provider> QueuePairBuilder<P> {
         self
     }
 
+    /// The completion queue may be smaller than this queue pair's work alone could fill. The program then sees to it that never more
+    /// work requests are outstanding than the queue has room for: unsignaled sends count, since they complete if the queue pair fails.
+    /// A completion that finds no room is lost, and the queue with it.
+    #[must_use]
+    pub fn overcommit(mut self) -> Self {
+        self.overcommit = true;
+        self
+    }
+
     /// Makes it, in RESET.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for sizes that the device doesn't have, [`Error::Invalid`] for objects of another device, and the
-    /// kernel's refusal.
-    pub fn build(self) -> Result<QueuePair<P>, Error> {
-        let (core, sq, rq) = self.context.provider().create_qp(&self.init)?;
+    /// [`Error::Limit`] for sizes that the device doesn't have, or for more work requests than a completion queue has room for
+    /// (see [`overcommit`](Self::overcommit)); [`Error::Invalid`] for objects of another device; the kernel's refusal.
+    pub fn build(self) -> Result<QueuePair<P, T>, Error> {
+        if !self.overcommit {
+            room(&self.init)?;
+        }
+        let NewQp { core, sq, rq } = self.context.provider().create_qp(&self.init)?;
         let home = Box::new(Home { context: self.context, prepared: None });
         Ok(QueuePair {
             send: SendQueue::new(Arc::clone(&core), sq),
@@ -100,7 +155,7 @@ impl<P: Provider> QueuePairBuilder<P> {
 }
 
 /// How a queue pair is brought up: the local half of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Local {
     /// Port, from 1.
     pub port: u8,
@@ -108,7 +163,8 @@ pub struct Local {
     pub gid_index: Option<u32>,
     /// Index into the port's partition table.
     pub pkey_index: u16,
-    /// What the peer may do with memory exposed to it.
+    /// What the peer may do with memory exposed to it: nothing, unless said otherwise. Atomics are left out on a device that has none
+    /// ([`DeviceAttr::atomic_cap`](crate::DeviceAttr)).
     pub access: AccessFlags,
     /// First PSN, 24 bits; `None` takes a random one.
     pub psn: Option<u32>,
@@ -130,29 +186,35 @@ pub struct Local {
     pub traffic_class: u8,
     /// Hop limit.
     pub hop_limit: u8,
+    /// The Q_Key that datagrams must carry to be received; of UD alone.
+    pub qkey: u32,
 }
 
 impl Default for Local {
-    /// Port 1, the best GID, all remote rights, 67 ms times seven retries, and a minute-long patience with a slow receiver
-    /// by retrying for ever.
+    /// Port 1, the best GID, no remote rights, and retries that end: 67 ms times seven for an acknowledgement, and for a receive that
+    /// isn't posted six times 163.84 ms, a second in all. Who exposes memory to the peer says so:
+    ///
+    /// ```
+    /// # use uverbs::{AccessFlags, Local};
+    /// let local = Local { access: AccessFlags::REMOTE_WRITE, ..Local::default() };
+    /// ```
     fn default() -> Self {
         Self {
             port: 1,
             gid_index: None,
             pkey_index: 0,
-            access: AccessFlags::REMOTE_READ
-                | AccessFlags::REMOTE_WRITE
-                | AccessFlags::REMOTE_ATOMIC,
+            access: AccessFlags::empty(),
             psn: None,
             mtu: None,
             rd_atomic: 16,
-            min_rnr_timer: RnrTimer::DEFAULT,
+            min_rnr_timer: RnrTimer::PATIENT,
             timeout: AckTimeout::DEFAULT,
             retry_count: 7,
-            rnr_retry: 7,
+            rnr_retry: 6,
             service_level: 0,
             traffic_class: 0,
             hop_limit: 64,
+            qkey: 0x1111_1111,
         }
     }
 }
@@ -173,7 +235,7 @@ struct Prepared {
     link: LinkLayer,
 }
 
-/// A reliable-connected queue pair.
+/// A queue pair, of a [transport](Transport): a reliable connection unless said otherwise.
 ///
 /// Bring it up with [`prepare`](Self::prepare) and [`connect`](Self::connect), or transition by transition with typed attributes.
 /// A transition that lacks an attribute doesn't compile:
@@ -213,7 +275,7 @@ impl Gone {
     }
 }
 
-impl<P: Provider> QueuePair<P> {
+impl<P: Provider, T: Transport> QueuePair<P, T> {
     fn core(&self) -> &Arc<QpCore> {
         self.send.core()
     }
@@ -259,7 +321,7 @@ impl<P: Provider> QueuePair<P> {
     }
 
     /// The posting side of sends.
-    pub fn send_queue(&mut self) -> &mut SendQueue<P> {
+    pub fn send_queue(&mut self) -> &mut SendQueue<P, T> {
         &mut self.send
     }
 
@@ -270,7 +332,7 @@ impl<P: Provider> QueuePair<P> {
 
     /// Begins a batch of sends.
     #[inline]
-    pub fn batch(&mut self) -> Batch<'_, P> {
+    pub fn batch(&mut self) -> Batch<'_, P, T> {
         self.send.batch()
     }
 
@@ -291,8 +353,28 @@ impl<P: Provider> QueuePair<P> {
     }
 
     /// The two halves, which two threads may own. The queue pair is destroyed when both are gone.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// # let endpoint = qp.prepare(&Default::default())?;
+    /// # qp.connect(&endpoint)?;
+    /// let slab = pd.slab(64, 1)?;
+    /// let (mut sends, mut receives) = qp.split();
+    /// let other = std::thread::spawn(move || {
+    ///     let posted = receives.post(1, slab.take().expect("it is new"));
+    ///     (receives, posted)
+    /// });
+    /// let (receives, posted) = other.join().expect("it doesn't panic");
+    /// posted?;
+    /// sends.post_send_inline(2, b"to myself")?;
+    /// let whole = uverbs::QueuePair::join(sends, receives).expect("they belong together");
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     #[must_use]
-    pub fn split(self) -> (SendQueue<P>, RecvQueue<P>) {
+    pub fn split(self) -> (SendQueue<P, T>, RecvQueue<P>) {
         (self.send, self.recv)
     }
 
@@ -302,9 +384,9 @@ impl<P: Provider> QueuePair<P> {
     ///
     /// The halves, when they are of two queue pairs.
     pub fn join(
-        send: SendQueue<P>,
+        send: SendQueue<P, T>,
         recv: RecvQueue<P>,
-    ) -> Result<Self, (SendQueue<P>, RecvQueue<P>)> {
+    ) -> Result<Self, (SendQueue<P, T>, RecvQueue<P>)> {
         if Arc::ptr_eq(send.core(), recv.core()) {
             Ok(Self { send, recv })
         } else {
@@ -318,9 +400,9 @@ impl<P: Provider> QueuePair<P> {
     ///
     /// [`Error::State`] from another state; the kernel's refusal: `EINVAL` for a port or partition that isn't there.
     #[doc(alias = "ibv_modify_qp")]
-    pub fn init(&mut self, attr: &InitAttr) -> Result<(), Error> {
+    pub fn init(&mut self, attr: &T::Init) -> Result<(), Error> {
         self.whole()?;
-        self.core().init(attr)?;
+        self.core().bring(attr)?;
         self.recv.enable(true);
         Ok(())
     }
@@ -329,29 +411,22 @@ impl<P: Provider> QueuePair<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for numbers over 24 bits; [`Error::State`] from another state; the kernel's refusal.
+    /// [`Error::Limit`] for numbers over their field; [`Error::State`] from another state; the kernel's refusal.
     #[doc(alias = "ibv_modify_qp")]
-    pub fn ready_to_receive(&mut self, attr: &RtrAttr) -> Result<(), Error> {
+    pub fn ready_to_receive(&mut self, attr: &T::Rtr) -> Result<(), Error> {
         self.whole()?;
-        limit("destination QPN", attr.dest_qpn, 0xff_ffff)?;
-        limit("receive PSN", attr.rq_psn, 0xff_ffff)?;
-        limit("service level", attr.path.service_level.into(), 15)?;
-        limit("flow label", attr.path.grh.map_or(0, |grh| grh.flow_label), 0xf_ffff)?;
-        self.core().ready_to_receive(attr)
+        self.core().bring(attr)
     }
 
     /// RTR to RTS: sends can be posted from here on.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for counters over 7; [`Error::State`] from another state; the kernel's refusal.
+    /// [`Error::Limit`] for numbers over their field; [`Error::State`] from another state; the kernel's refusal.
     #[doc(alias = "ibv_modify_qp")]
-    pub fn ready_to_send(&mut self, attr: &RtsAttr) -> Result<(), Error> {
+    pub fn ready_to_send(&mut self, attr: &T::Rts) -> Result<(), Error> {
         self.whole()?;
-        limit("send PSN", attr.sq_psn, 0xff_ffff)?;
-        limit("retry count", attr.retry_count.into(), 7)?;
-        limit("RNR retry count", attr.rnr_retry.into(), 7)?;
-        self.core().ready_to_send(attr)?;
+        self.core().bring(attr)?;
         self.send.enable(true);
         Ok(())
     }
@@ -414,6 +489,62 @@ impl<P: Provider> QueuePair<P> {
         Ok(frames)
     }
 
+    /// Destroys it now. When the kernel has confirmed it, the buffers in flight can be had back from the completion queues.
+    ///
+    /// So it is after the device was removed, too ([`AsyncEventKind::DeviceFatal`](crate::AsyncEventKind), [`Error::DeviceGone`]): nothing
+    /// completes any more, and this call and [`CompletionQueue::reclaim`] are how buffers come back. Linux has then taken the
+    /// object from the device, waits here until that is done, and confirms it (kernel `rdma_core.c:uobj_destroy`,
+    /// `rdma_lookup_get_uobject`: of a device that is gone only commands that destroy are let through).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, with the queue pair, which goes on. If it is dropped then, and the kernel refuses again, its buffers and
+    /// rings stay with the device for good.
+    #[doc(alias = "ibv_destroy_qp")]
+    #[expect(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
+    pub fn destroy(mut self) -> Result<Gone, Refused<Self>> {
+        if let Err(error) = self.whole() {
+            return Err(Refused { error, object: self });
+        }
+        self.send.forget_unrung();
+        self.recv.forget_unrung();
+        let core = Arc::clone(self.core());
+        // SAFETY: both posting sides are here, and if it succeeds they go with `self`.
+        match unsafe { core.destroy() } {
+            Ok(()) => Ok(Gone { core }),
+            Err(error) => Err(Refused { error, object: self }),
+        }
+    }
+
+    /// A port of this queue pair's open device, with a GID index that commands have room for.
+    fn owns(&self, port: &LocalPort) -> Result<(), Error> {
+        if !Arc::ptr_eq(&port.core, self.recv.home.context.provider().core()) {
+            return Err(Error::Invalid {
+                verb: "modify_qp",
+                what: "port",
+                value: "of another context".to_owned(),
+                why: "a queue pair uses the ports of the open device that it was made from",
+            });
+        }
+        // The command has eight bits for it (`ib_uverbs_qp_dest::sgid_index`).
+        limit("GID index", port.gid.as_ref().map_or(0, |gid| gid.index), 255)
+    }
+
+    /// Both halves are of the same queue pair: `mem::swap` through the accessors could have mixed them.
+    fn whole(&self) -> Result<(), Error> {
+        if Arc::ptr_eq(self.send.core(), self.recv.core()) {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            verb: "modify_qp",
+            what: "receive queue",
+            value: format!("of QP {:#x}", self.recv.core().qpn()),
+            why: "both queues must be of the same queue pair",
+        })
+    }
+}
+
+impl<P: Provider, T: Connected> QueuePair<P, T> {
     /// Brings it to INIT and says what the peer must know. Receives can be posted from here on.
     ///
     /// # Errors
@@ -434,17 +565,8 @@ impl<P: Provider> QueuePair<P> {
     /// [`Error::Invalid`] for a port of another open device; [`Error::Limit`] for an MTU over the port's; the kernel's refusal.
     pub fn prepare_on(&mut self, port: &LocalPort) -> Result<Endpoint, Error> {
         self.whole()?;
-        if !Arc::ptr_eq(&port.core, self.recv.home.context.provider().core()) {
-            return Err(Error::Invalid {
-                verb: "modify_qp",
-                what: "port",
-                value: "of another context".to_owned(),
-                why: "a queue pair uses the ports of the open device that it was made from",
-            });
-        }
+        self.owns(port)?;
         let LocalPort { local, device, port, gid, .. } = port;
-        // The command has eight bits for it (`ib_uverbs_qp_dest::sgid_index`).
-        limit("GID index", gid.as_ref().map_or(0, |gid| gid.index), 255)?;
         let (mut local, gid) = (local.clone(), *gid);
         let rd_atomic = |most: u32| local.rd_atomic.min(u8::try_from(most).unwrap_or(u8::MAX));
         let (serves, asks) =
@@ -456,7 +578,7 @@ impl<P: Provider> QueuePair<P> {
         self.init(&InitAttr {
             port: local.port,
             pkey_index: local.pkey_index,
-            access: local.access,
+            access: rights(local.access, device.atomic_cap),
         })?;
         let endpoint = Endpoint {
             lid: port.lid,
@@ -471,19 +593,34 @@ impl<P: Provider> QueuePair<P> {
         Ok(endpoint)
     }
 
-    /// Connects to the peer: INIT to RTR to RTS. The smaller of both sides' MTUs and READ depths is used, so the peer must be given
+    /// Connects to the peer: INIT to RTR to RTS.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// let here = qp.prepare(&uverbs::Local::default())?;
+    /// // Both sides tell each other, as text, over whatever they have.
+    /// let there: uverbs::Endpoint = here.to_string().parse()?; // here the peer is itself
+    /// qp.connect(&there)?;
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    ///
+    /// The smaller of both sides' MTUs and READ depths is used, so the peer must be given
     /// this side's endpoint unchanged. If it fails on the way from RTR to RTS, the way back is a [`reset`](Self::reset).
     ///
     /// # Errors
     ///
-    /// [`Error::State`] unless [`prepare`](Self::prepare)d; [`Error::MissingAttribute`] when the peer gives no GID and this port is
+    /// [`Error::Invalid`] unless [`prepare`](Self::prepare)d; [`Error::MissingAttribute`] when the peer gives no GID and this port is
     /// Ethernet, which can't do without; [`Error::Invalid`] for a GID that can't be reached from this side's; the kernel's refusal.
     pub fn connect(&mut self, peer: &Endpoint) -> Result<(), Error> {
         let Some(prepared) = self.recv.home.prepared.take() else {
-            return Err(Error::State {
+            return Err(Error::Invalid {
                 verb: "connect",
-                state: self.state(),
-                needs: QpState::Init,
+                what: "queue pair",
+                value: format!("in {}, and not prepared", self.state()),
+                why: "`prepare` comes first: it settles this side's half of the connection",
             });
         };
         let result = self.connect_prepared(&prepared, peer);
@@ -493,63 +630,105 @@ impl<P: Provider> QueuePair<P> {
 
     fn connect_prepared(&mut self, prepared: &Prepared, peer: &Endpoint) -> Result<(), Error> {
         let Prepared { local, endpoint, gid, link } = prepared;
-        let route = route(*link, gid.as_ref(), peer)?;
-        self.ready_to_receive(&RtrAttr {
+        let route = route(*link, gid.as_ref(), peer.gid)?;
+        let mtu = if peer.mtu.raw() < endpoint.mtu.raw() { peer.mtu } else { endpoint.mtu };
+        let common = UcRtrAttr {
             dest_qpn: peer.qpn,
             rq_psn: peer.psn,
-            path_mtu: if peer.mtu.raw() < endpoint.mtu.raw() { peer.mtu } else { endpoint.mtu },
-            path: Path {
-                dlid: peer.lid,
-                grh: route.map(|(dgid, sgid_index)| GlobalRoute {
-                    dgid,
-                    sgid_index,
-                    hop_limit: local.hop_limit,
-                    traffic_class: local.traffic_class,
-                    flow_label: 0,
-                }),
-                service_level: local.service_level,
-                src_path_bits: 0,
-                static_rate: 0,
-            },
-            max_dest_rd_atomic: endpoint.rd_atomic,
-            min_rnr_timer: local.min_rnr_timer,
-        })?;
-        self.ready_to_send(&RtsAttr {
-            sq_psn: endpoint.psn,
-            max_rd_atomic: local.rd_atomic.min(peer.rd_atomic),
-            timeout: local.timeout,
-            retry_count: local.retry_count,
-            rnr_retry: local.rnr_retry,
-        })
+            path_mtu: mtu,
+            path: path(local, peer.lid, route),
+        };
+        self.ready_to_receive(&T::rtr(common, local, endpoint.rd_atomic))?;
+        let asks = local.rd_atomic.min(peer.rd_atomic);
+        self.ready_to_send(&T::rts(endpoint.psn, local, asks))
     }
+}
 
-    /// Destroys it now. When the kernel has confirmed it, the buffers in flight can be had back from the completion queues.
+/// A queue pair for datagrams.
+impl<P: Provider> QueuePair<P, Ud> {
+    /// Brings it all the way to RTS, since there is no peer to wait for, and says what others must know to send to it.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal. Buffers and rings then stay with the device for good.
-    #[doc(alias = "ibv_destroy_qp")]
-    pub fn destroy(mut self) -> Result<Gone, Error> {
+    /// As for a connected queue pair's [`prepare`](QueuePair::prepare).
+    pub fn bring_up(&mut self, local: &Local) -> Result<DatagramEndpoint, Error> {
         self.whole()?;
-        self.send.forget_unrung();
-        self.recv.forget_unrung();
-        let core = Arc::clone(self.core());
-        // SAFETY: both posting sides are here, and go with `self`.
-        unsafe { core.destroy() }?;
-        Ok(Gone { core })
+        let port = self.recv.home.context.local_port(local)?;
+        self.bring_up_on(&port)
     }
 
-    /// Both halves are of the same queue pair: `mem::swap` through the accessors could have mixed them.
-    fn whole(&self) -> Result<(), Error> {
-        if Arc::ptr_eq(self.send.core(), self.recv.core()) {
-            return Ok(());
-        }
-        Err(Error::Invalid {
-            verb: "modify_qp",
-            what: "receive queue",
-            value: format!("of QP {:#x}", self.recv.core().qpn()),
-            why: "both queues must be of the same queue pair",
-        })
+    /// [`bring_up`](Self::bring_up) with a port that was looked at before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a port of another open device; the kernel's refusal.
+    pub fn bring_up_on(&mut self, port: &LocalPort) -> Result<DatagramEndpoint, Error> {
+        self.whole()?;
+        self.owns(port)?;
+        let LocalPort { local, port, gid, .. } = port;
+        let Local { port: number, pkey_index, qkey, .. } = *local;
+        let psn = local.psn.unwrap_or_else(|| self.recv.home.context.random_psn());
+        self.init(&UdInitAttr { port: number, pkey_index, qkey })?;
+        self.ready_to_receive(&UdRtrAttr)?;
+        self.ready_to_send(&UnreliableRtsAttr { sq_psn: psn })?;
+        let (lid, qpn) = (port.lid, self.qpn());
+        let endpoint = Endpoint {
+            lid,
+            qpn,
+            psn,
+            mtu: port.active_mtu,
+            rd_atomic: 0,
+            gid: gid.as_ref().map(|entry| entry.gid),
+        };
+        let (local, gid, link) = (local.clone(), *gid, port.link_layer);
+        self.recv.home.prepared = Some(Prepared { local, endpoint, gid, link });
+        Ok(DatagramEndpoint { lid, qpn, qkey, gid: endpoint.gid })
+    }
+
+    /// Where datagrams to `peer` go, from the port that this was [brought up](Self::bring_up) on. One call to the kernel on
+    /// Ethernet: keep it for many datagrams.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::State`] unless brought up; [`Error::MissingAttribute`] and [`Error::Invalid`] as for
+    /// [`connect`](QueuePair::connect); as [`Context::create_ah`].
+    pub fn destination(&self, peer: &DatagramEndpoint) -> Result<Destination<P>, Error> {
+        let Some(Prepared { local, gid, link, .. }) = &self.recv.home.prepared else {
+            return Err(Error::State {
+                verb: "create_ah",
+                state: self.state(),
+                needs: QpState::ReadyToSend,
+            });
+        };
+        let route = route(*link, gid.as_ref(), peer.gid)?;
+        let attr = AhAttr { port: local.port, path: path(local, peer.lid, route) };
+        let ah = self.recv.home.context.create_ah_of(self.core().pd(), &attr)?;
+        Ok(ah.to(peer.qpn, peer.qkey))
+    }
+}
+
+/// The way to a peer: its LID or its GID, and what this side sends with.
+fn path(local: &Local, dlid: u16, route: Option<(Gid, u8)>) -> Path {
+    Path {
+        dlid,
+        grh: route.map(|(dgid, sgid_index)| GlobalRoute {
+            dgid,
+            sgid_index,
+            hop_limit: local.hop_limit,
+            traffic_class: local.traffic_class,
+            flow_label: 0,
+        }),
+        service_level: local.service_level,
+        src_path_bits: 0,
+        static_rate: 0,
+    }
+}
+
+/// What the peer may do: what was asked for, less what the device doesn't have.
+fn rights(asked: AccessFlags, atomics: AtomicCap) -> AccessFlags {
+    match atomics {
+        AtomicCap::None => asked.difference(AccessFlags::REMOTE_ATOMIC),
+        _ => asked,
     }
 }
 
@@ -557,10 +736,10 @@ impl<P: Provider> QueuePair<P> {
 fn route(
     link: LinkLayer,
     own: Option<&GidEntry>,
-    peer: &Endpoint,
-) -> Result<Option<(uverbs_core::attr::Gid, u8)>, Error> {
+    peer: Option<Gid>,
+) -> Result<Option<(Gid, u8)>, Error> {
     let ethernet = link == LinkLayer::Ethernet;
-    match (own, peer.gid) {
+    match (own, peer) {
         (None, _) if !ethernet => Ok(None),
         (Some(_), None) | (None, _) if ethernet => Err(Error::MissingAttribute {
             verb: "connect",
@@ -581,9 +760,45 @@ fn route(
     }
 }
 
+/// Refuses work that a completion queue has no room for. Other queue pairs' work isn't counted: they may take turns.
+fn room(init: &QpInit) -> Result<(), Error> {
+    let QpCap { max_send_wr, max_recv_wr, .. } = init.cap;
+    let shared = Arc::ptr_eq(&init.send_cq, &init.recv_cq);
+    let both = max_send_wr.saturating_add(max_recv_wr);
+    let loads = if shared {
+        [(both, &init.send_cq, "max_send_wr + max_recv_wr, for the room in its completion queue,")]
+            .to_vec()
+    } else {
+        vec![
+            (max_send_wr, &init.send_cq, "max_send_wr, for the room in its completion queue,"),
+            (max_recv_wr, &init.recv_cq, "max_recv_wr, for the room in its completion queue,"),
+        ]
+    };
+    for (value, cq, what) in loads {
+        let (value, limit) = (value.into(), cq.capacity().into());
+        if value > limit {
+            return Err(Error::Limit { verb: "create_qp", what, value, limit });
+        }
+    }
+    Ok(())
+}
+
 fn limit(what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
     if value <= limit {
         return Ok(());
     }
     Err(Error::Limit { verb: "modify_qp", what, value: value.into(), limit: limit.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn atomics_are_asked_for_where_there_are_some() {
+        let all = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        assert_eq!(rights(all, AtomicCap::None), AccessFlags::REMOTE_WRITE);
+        assert_eq!(rights(all, AtomicCap::Hca), all);
+        assert_eq!(rights(all, AtomicCap::Global), all);
+    }
 }

@@ -9,13 +9,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use uverbs_core::error::Error;
-use uverbs_core::frame::Frame;
+use uverbs_core::memory::frame::Frame;
+use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::RecvOps;
-use uverbs_core::qp::QpCore;
-use uverbs_core::work::{PostError, Sge};
+use uverbs_core::queues::work::{PostError, Sge};
 
 use crate::provider::Provider;
 use crate::qp::Home;
+use crate::unrung::Unrung;
 use crate::{Any, Rejected};
 
 /// The posting side of a receive queue: a unique value that one thread at a time owns.
@@ -25,6 +26,7 @@ pub struct RecvQueue<P: Provider = Any> {
     rq: P::Rq,
     core: Arc<QpCore>,
     domain: u64,
+    unrung: Unrung,
     /// What the whole queue pair needs and neither half: kept here, so that halves that are swapped take it along.
     pub(crate) home: Box<Home<P>>,
     // `Cell` makes it `!Sync` whatever the provider's type is.
@@ -34,7 +36,7 @@ pub struct RecvQueue<P: Provider = Any> {
 impl<P: Provider> RecvQueue<P> {
     pub(crate) fn new(core: Arc<QpCore>, rq: P::Rq, home: Box<Home<P>>) -> Self {
         let domain = core.pd().domain();
-        Self { rq, core, domain, home, _unshared: PhantomData }
+        Self { rq, core, domain, unrung: Unrung::default(), home, _unshared: PhantomData }
     }
 
     pub(crate) fn core(&self) -> &Arc<QpCore> {
@@ -91,6 +93,7 @@ impl<P: Provider> RecvQueue<P> {
     /// Begins a batch. The device sees none of it before [`RecvBatch::ring`].
     #[inline(always)]
     pub fn batch(&mut self) -> RecvBatch<'_, P> {
+        self.unrung.begin();
         let at = self.rq.begin();
         RecvBatch { queue: self, at }
     }
@@ -136,6 +139,7 @@ impl<P: Provider> RecvBatch<'_, P> {
             Ok(slot) => {
                 // SAFETY: the slot of the post just made.
                 unsafe { self.queue.rq.own(&self.at, slot, frame) };
+                self.queue.unrung.note();
                 Ok(())
             }
             Err(error) => Err(Rejected { error, frame }),
@@ -155,12 +159,13 @@ impl<P: Provider> RecvBatch<'_, P> {
     #[inline(always)]
     pub unsafe fn post_raw(&mut self, id: u64, list: &[Sge]) -> Result<(), PostError> {
         // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
-        unsafe { self.queue.rq.post(&mut self.at, id, list) }.map(|_| ())
+        unsafe { self.queue.rq.post(&mut self.at, id, list) }.map(|_| self.queue.unrung.note())
     }
 
     /// Publishes the batch.
     #[inline(always)]
     pub fn ring(self) {
+        self.queue.unrung.rung();
         // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue from then on.
         unsafe { self.queue.rq.ring(self.at) };
     }

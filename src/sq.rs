@@ -9,15 +9,16 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::error::Error;
-use uverbs_core::frame::Frame;
+use uverbs_core::memory::frame::Frame;
+use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::SendOps;
-use uverbs_core::qp::QpCore;
-use uverbs_core::work::{Data, PostError, Remote, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
 
 use crate::provider::Provider;
-use crate::transport::{Rc, Transport};
+use crate::transport::{Connected, Rc, Reliable, Transport};
+use crate::unrung::Unrung;
 use crate::{Any, Rejected};
 
 /// The posting side of a send queue: a unique value that one thread at a time owns.
@@ -33,9 +34,10 @@ use crate::{Any, Rejected};
 #[derive(Debug)]
 pub struct SendQueue<P: Provider = Any, T: Transport = Rc> {
     // Before `core`: its pointers go into memory that `core` keeps.
-    sq: P::Sq,
+    pub(crate) sq: P::Sq,
     core: Arc<QpCore>,
-    domain: u64,
+    pub(crate) domain: u64,
+    pub(crate) unrung: Unrung,
     // `Cell` makes it `!Sync` whatever the provider's type is.
     _transport: PhantomData<(T, std::cell::Cell<()>)>,
 }
@@ -43,7 +45,7 @@ pub struct SendQueue<P: Provider = Any, T: Transport = Rc> {
 impl<P: Provider, T: Transport> SendQueue<P, T> {
     pub(crate) fn new(core: Arc<QpCore>, sq: P::Sq) -> Self {
         let domain = core.pd().domain();
-        Self { sq, core, domain, _transport: PhantomData }
+        Self { sq, core, domain, unrung: Unrung::default(), _transport: PhantomData }
     }
 
     pub(crate) fn core(&self) -> &Arc<QpCore> {
@@ -120,22 +122,40 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     #[inline(always)]
     #[doc(alias = "ibv_wr_start")]
     pub fn batch(&mut self) -> Batch<'_, P, T> {
+        self.unrung.begin();
         let at = self.sq.begin();
         Batch { queue: self, at }
     }
 }
 
 /// Work requests that are written but not published. Dropped or forgotten, they are as if never written; their frames go back
-/// to their slabs.
+/// to their slabs. A debug build says so once, when the next batch
+/// begins or the queue is dropped.
 #[derive(Debug)]
 #[must_use = "nothing is posted until `ring`"]
 pub struct Batch<'q, P: Provider = Any, T: Transport = Rc> {
-    queue: &'q mut SendQueue<P, T>,
-    at: <P::Sq as SendOps>::Cursor,
+    pub(crate) queue: &'q mut SendQueue<P, T>,
+    pub(crate) at: <P::Sq as SendOps>::Cursor,
 }
 
 impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     /// Publishes the batch and rings the doorbell once.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// # let endpoint = qp.prepare(&Default::default())?;
+    /// # qp.connect(&endpoint)?;
+    /// # let slab = pd.slab(64, 2)?;
+    /// # for id in 0..2 { qp.post_recv(id, slab.take().unwrap())?; }
+    /// let mut batch = qp.batch();
+    /// batch.send_inline(uverbs::Wr::new(10).unsignaled(), b"first")?;
+    /// batch.send_inline(11, b"second")?; // its completion tells of both
+    /// batch.ring();
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
     ///
     /// It can't fail where a doorbell is a store. Where it is a command (rxe) the kernel may refuse that: the work requests are in the queue,
     /// nothing of them completes, and the next post says so ([`PostError::Refused`], [`PostError::DeviceGone`]).
@@ -143,6 +163,7 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     #[inline(always)]
     #[doc(alias = "ibv_wr_complete")]
     pub fn ring(self) {
+        self.queue.unrung.rung();
         // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue from then on.
         unsafe { self.queue.sq.ring(self.at) };
     }
@@ -171,6 +192,7 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
             Ok(slot) => {
                 // SAFETY: the slot of the post just made.
                 unsafe { self.queue.sq.own(&self.at, slot, frame) };
+                self.queue.unrung.note();
                 Ok(())
             }
             Err(error) => Err(Rejected { error, frame }),
@@ -180,12 +202,13 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     #[inline(always)]
     fn inline(&mut self, wr: Wr, op: SendOp, data: &[u8]) -> Result<(), PostError> {
         // SAFETY: the bytes are copied now; no memory is named by key.
-        unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::Inline(data)) }.map(|_| ())
+        unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::Inline(data)) }
+            .map(|_| self.queue.unrung.note())
     }
 }
 
 /// Of the safe posts: the frame's present length is what is sent.
-impl<P: Provider> Batch<'_, P, Rc> {
+impl<P: Provider, T: Connected> Batch<'_, P, T> {
     /// SEND from a frame, which is the device's from here on:
     ///
     /// ```compile_fail,E0382
@@ -241,55 +264,6 @@ impl<P: Provider> Batch<'_, P, Rc> {
         imm: u32,
     ) -> Result<(), Rejected> {
         self.frame(wr.into(), SendOp::WriteImm(to, imm), frame.sge(), frame)
-    }
-
-    /// RDMA READ of the frame's length from the peer's memory.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejected`] with the frame.
-    #[inline(always)]
-    #[doc(alias = "IBV_WR_RDMA_READ")]
-    pub fn read(&mut self, wr: impl Into<Wr>, frame: Frame, from: Remote) -> Result<(), Rejected> {
-        self.frame(wr.into(), SendOp::Read(from), frame.sge(), frame)
-    }
-
-    /// Atomic compare-and-swap on eight aligned bytes of the peer's memory. The old value stands in the frame's first eight
-    /// bytes, in the byte order of this host.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
-    #[inline(always)]
-    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
-    pub fn compare_swap(
-        &mut self,
-        wr: impl Into<Wr>,
-        frame: Frame,
-        remote: Remote,
-        compare: u64,
-        swap: u64,
-    ) -> Result<(), Rejected> {
-        let op = SendOp::CompareSwap { remote, compare, swap };
-        self.frame(wr.into(), op, word(&frame), frame)
-    }
-
-    /// Atomic fetch-and-add on eight aligned bytes of the peer's memory. The old value stands in the frame's first eight bytes,
-    /// in the byte order of this host.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
-    #[inline(always)]
-    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
-    pub fn fetch_add(
-        &mut self,
-        wr: impl Into<Wr>,
-        frame: Frame,
-        remote: Remote,
-        add: u64,
-    ) -> Result<(), Rejected> {
-        self.frame(wr.into(), SendOp::FetchAdd { remote, add }, word(&frame), frame)
     }
 
     /// SEND of bytes that are copied into the work request: they are yours at once.
@@ -350,6 +324,65 @@ impl<P: Provider> Batch<'_, P, Rc> {
     }
 }
 
+/// Of the safe posts: what a transport without acknowledgements doesn't have.
+///
+/// ```compile_fail,E0599
+/// # fn f(batch: &mut uverbs::Batch<'_, uverbs::Any, uverbs::transport::Uc>, frame: uverbs::Frame) {
+/// let from = uverbs::Remote { addr: 0, rkey: 0 };
+/// batch.read(1, frame, from).unwrap(); // UC has no READ
+/// # }
+/// ```
+impl<P: Provider, T: Reliable> Batch<'_, P, T> {
+    /// RDMA READ of the frame's length from the peer's memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame.
+    #[inline(always)]
+    #[doc(alias = "IBV_WR_RDMA_READ")]
+    pub fn read(&mut self, wr: impl Into<Wr>, frame: Frame, from: Remote) -> Result<(), Rejected> {
+        self.frame(wr.into(), SendOp::Read(from), frame.sge(), frame)
+    }
+
+    /// Atomic compare-and-swap on eight aligned bytes of the peer's memory. The old value stands in the frame's first eight
+    /// bytes, in the byte order of this host.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
+    #[inline(always)]
+    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    pub fn compare_swap(
+        &mut self,
+        wr: impl Into<Wr>,
+        frame: Frame,
+        remote: Remote,
+        compare: u64,
+        swap: u64,
+    ) -> Result<(), Rejected> {
+        let op = SendOp::CompareSwap { remote, compare, swap };
+        self.frame(wr.into(), op, word(&frame), frame)
+    }
+
+    /// Atomic fetch-and-add on eight aligned bytes of the peer's memory. The old value stands in the frame's first eight bytes,
+    /// in the byte order of this host.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
+    #[inline(always)]
+    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    pub fn fetch_add(
+        &mut self,
+        wr: impl Into<Wr>,
+        frame: Frame,
+        remote: Remote,
+        add: u64,
+    ) -> Result<(), Rejected> {
+        self.frame(wr.into(), SendOp::FetchAdd { remote, add }, word(&frame), frame)
+    }
+}
+
 /// Where an atomic's answer goes. A frame that is too short gives a piece that the post refuses.
 #[inline(always)]
 fn word(frame: &Frame) -> Sge {
@@ -365,11 +398,11 @@ fn word(frame: &Frame) -> Sge {
 /// data is copied at once.
 #[derive(Debug)]
 pub struct RawBatch<'b, 'q, P: Provider = Any, T: Transport = Rc> {
-    batch: &'b mut Batch<'q, P, T>,
+    pub(crate) batch: &'b mut Batch<'q, P, T>,
 }
 
-impl<P: Provider, T: Transport> RawBatch<'_, '_, P, T> {
-    /// Any operation.
+impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
+    /// Any operation that the transport has; [`PostError::BadOperation`] for another one.
     ///
     /// # Safety
     ///
@@ -386,13 +419,16 @@ impl<P: Provider, T: Transport> RawBatch<'_, '_, P, T> {
         op: SendOp,
         data: Data<'_>,
     ) -> Result<(), PostError> {
+        if !T::RELIABLE && op.is_answered() {
+            return Err(PostError::BadOperation);
+        }
         let Batch { queue, at } = &mut *self.batch;
         // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
-        unsafe { queue.sq.post(at, wr.into(), op, data) }.map(|_| ())
+        unsafe { queue.sq.post(at, wr.into(), op, data) }.map(|_| queue.unrung.note())
     }
 }
 
-impl<P: Provider> RawBatch<'_, '_, P, Rc> {
+impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
     /// SEND.
     ///
     /// # Safety
@@ -468,7 +504,9 @@ impl<P: Provider> RawBatch<'_, '_, P, Rc> {
         // SAFETY: the caller's promise.
         unsafe { self.post(wr, SendOp::WriteImm(to, imm), data) }
     }
+}
 
+impl<P: Provider, T: Reliable> RawBatch<'_, '_, P, T> {
     /// RDMA READ into a scatter list.
     ///
     /// # Safety

@@ -2,15 +2,59 @@
 
 use std::fmt::Debug;
 
+use uverbs_core::attr::{
+    InitAttr, QpType, RtrAttr, RtsAttr, Transition, UcRtrAttr, UdInitAttr, UdRtrAttr,
+    UnreliableRtsAttr,
+};
+
+use crate::qp::Local;
+use crate::{DatagramEndpoint, Endpoint};
+
 mod sealed {
     pub trait Sealed {}
 }
 
 /// A transport service. Sealed: the transports are those that InfiniBand has.
+///
+/// | | [`Rc`] | [`Uc`] | [`Ud`] |
+/// |---|---|---|---|
+/// | connected to one peer | yes | yes | no: each post names its [destination](crate::Destination) |
+/// | acknowledged, repeated, in order | yes | no: what is lost is lost | no |
+/// | SEND | yes | yes | yes, up to the path's MTU |
+/// | RDMA WRITE | yes | yes | no |
+/// | RDMA READ, atomics | yes | no | no |
+///
+/// IBTA vol 1, 9.6 and table 36.
 pub trait Transport: sealed::Sealed + Debug + Send + Sync + 'static {
     /// What it is called in messages.
     const NAME: &'static str;
+    /// What the kernel is asked for.
+    const TYPE: QpType;
+    /// What RESET to INIT needs.
+    type Init: Transition;
+    /// What INIT to RTR needs.
+    type Rtr: Transition;
+    /// What RTR to RTS needs.
+    type Rts: Transition;
+    /// What a peer must know to reach a queue pair.
+    type Endpoint;
 }
+
+/// A transport with one peer. Sealed, as [`Transport`] is.
+pub trait Connected: Transport<Init = InitAttr, Endpoint = Endpoint> {
+    /// Whether peers acknowledge, and so answer.
+    #[doc(hidden)]
+    const RELIABLE: bool;
+    /// What INIT to RTR needs, out of what every connected transport needs.
+    #[doc(hidden)]
+    fn rtr(common: UcRtrAttr, local: &Local, serves: u8) -> Self::Rtr;
+    /// What RTR to RTS needs.
+    #[doc(hidden)]
+    fn rts(sq_psn: u32, local: &Local, asks: u8) -> Self::Rts;
+}
+
+/// A transport that acknowledges, and so has READs and atomics. Sealed, as [`Transport`] is.
+pub trait Reliable: Connected {}
 
 /// Reliable connection: acknowledged, in order, with RDMA and atomics.
 #[doc(alias = "IBV_QPT_RC")]
@@ -21,4 +65,76 @@ impl sealed::Sealed for Rc {}
 
 impl Transport for Rc {
     const NAME: &'static str = "RC";
+    const TYPE: QpType = QpType::Rc;
+    type Init = InitAttr;
+    type Rtr = RtrAttr;
+    type Rts = RtsAttr;
+    type Endpoint = Endpoint;
+}
+
+impl Connected for Rc {
+    const RELIABLE: bool = true;
+
+    fn rtr(common: UcRtrAttr, local: &Local, serves: u8) -> RtrAttr {
+        let UcRtrAttr { dest_qpn, rq_psn, path_mtu, path } = common;
+        let min_rnr_timer = local.min_rnr_timer;
+        RtrAttr { dest_qpn, rq_psn, path_mtu, path, max_dest_rd_atomic: serves, min_rnr_timer }
+    }
+
+    fn rts(sq_psn: u32, local: &Local, asks: u8) -> RtsAttr {
+        RtsAttr {
+            sq_psn,
+            max_rd_atomic: asks,
+            timeout: local.timeout,
+            retry_count: local.retry_count,
+            rnr_retry: local.rnr_retry,
+        }
+    }
+}
+
+impl Reliable for Rc {}
+
+/// Unreliable connection: one peer, SEND and RDMA WRITE, nothing acknowledged. A message that loses a packet is dropped as a whole, and
+/// nobody is told.
+#[doc(alias = "IBV_QPT_UC")]
+#[derive(Debug)]
+pub enum Uc {}
+
+impl sealed::Sealed for Uc {}
+
+impl Transport for Uc {
+    const NAME: &'static str = "UC";
+    const TYPE: QpType = QpType::Uc;
+    type Init = InitAttr;
+    type Rtr = UcRtrAttr;
+    type Rts = UnreliableRtsAttr;
+    type Endpoint = Endpoint;
+}
+
+impl Connected for Uc {
+    const RELIABLE: bool = false;
+
+    fn rtr(common: UcRtrAttr, _: &Local, _: u8) -> UcRtrAttr {
+        common
+    }
+
+    fn rts(sq_psn: u32, _: &Local, _: u8) -> UnreliableRtsAttr {
+        UnreliableRtsAttr { sq_psn }
+    }
+}
+
+/// Unreliable datagram: any peer, one packet a message, nothing acknowledged.
+#[doc(alias = "IBV_QPT_UD")]
+#[derive(Debug)]
+pub enum Ud {}
+
+impl sealed::Sealed for Ud {}
+
+impl Transport for Ud {
+    const NAME: &'static str = "UD";
+    const TYPE: QpType = QpType::Ud;
+    type Init = UdInitAttr;
+    type Rtr = UdRtrAttr;
+    type Rts = UnreliableRtsAttr;
+    type Endpoint = DatagramEndpoint;
 }

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, device, pair, pair_with};
-use uverbs::{AccessFlags, CompletionQueue, Context, Frame, InitAttr, Local, QueuePair, Slab};
+use uverbs::{AccessFlags, CompletionQueue, Context, Frame, InitAttr, QueuePair, Slab};
 
 /// Long enough for the device to do what it was told.
 const WHILE: Duration = Duration::from_millis(100);
@@ -22,7 +22,7 @@ fn some<const N: usize>(entries: u32) -> (Context, CompletionQueue, [QueuePair; 
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(entries).unwrap();
     let qps = std::array::from_fn(|_| {
-        let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
+        let mut qp = context.queue_pair(&pd, &cq).overcommit().build().unwrap();
         qp.init(&InitAttr { port: 1, pkey_index: 0, access: AccessFlags::empty() }).unwrap();
         qp
     });
@@ -53,7 +53,7 @@ fn the_consumer_never_passes_the_producer() {
     drop(a);
     assert_eq!(cq.poll_with(8, |_| ()), 0);
     let pd = context.alloc_pd().unwrap();
-    let mut b = context.queue_pair(&pd, &cq).build().unwrap();
+    let mut b = context.queue_pair(&pd, &cq).overcommit().build().unwrap();
     b.init(&InitAttr { port: 1, pkey_index: 0, access: AccessFlags::empty() }).unwrap();
     flush(&mut b, 2, &pd.slab(64, 1).unwrap());
     assert_eq!(cq.wait(LIMIT).unwrap().id, 2);
@@ -132,7 +132,7 @@ fn a_burst_that_posts_for_each_completion_never_overruns() {
         let mut cq = context.create_cq(entries).unwrap();
         let room = cq.capacity();
         assert!(room >= entries);
-        let mut qp = context.queue_pair(&pd, &cq).max_recv_wr(room).build().unwrap();
+        let mut qp = context.queue_pair(&pd, &cq).max_recv_wr(room).overcommit().build().unwrap();
         qp.init(&InitAttr { port: 1, pkey_index: 0, access: AccessFlags::empty() }).unwrap();
         // A queue pair in error completes each receive at once.
         qp.fail().unwrap();
@@ -159,7 +159,7 @@ fn a_burst_that_posts_for_each_completion_never_overruns() {
 
 #[test]
 fn as_many_sends_as_the_queue_has_never_overrun_a_completion_queue_of_that_size() {
-    let (mut client, server) = pair_with(&Local::default(), |qp| qp.max_send_wr(256));
+    let (mut client, server) = pair_with(&common::local(), |qp| qp.max_send_wr(256));
     let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
     assert!(client.qp.cap().max_send_wr <= client.cq.capacity());
     let mut batch = client.qp.batch();
@@ -214,7 +214,7 @@ fn halves_swapped_as_a_pair_take_their_context_along() {
     std::mem::swap(one.qp.send_queue(), other.qp.send_queue());
     std::mem::swap(one.qp.recv_queue(), other.qp.recv_queue());
     drop(one.qp.reset(&mut [&mut other.cq]).unwrap());
-    let endpoint = one.qp.prepare(&Local::default()).unwrap();
+    let endpoint = one.qp.prepare(&common::local()).unwrap();
     assert_eq!((endpoint.gid, endpoint.qpn), (other.endpoint.gid, other.endpoint.qpn));
 }
 

@@ -4,10 +4,10 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, impatient, is_rxe, not_on_rxe, only_on_softhca, pair, pair_with, soft};
-use nix::errno::Errno;
+use uverbs::Errno;
 use uverbs::softhca::SoftHca;
 use uverbs::softhca::wire::Fabric;
 use uverbs::{
@@ -33,16 +33,38 @@ fn an_unknown_device_is_named_with_those_there_are() {
     assert!(error.to_string().contains("mlx5_77"), "{error}");
 }
 
+#[test]
+fn without_a_device_there_is_advice_and_no_simulation() {
+    let devices = uverbs::devices().unwrap();
+    let taken = uverbs::default_device().map(|device| device.name().to_owned());
+    let or_else = uverbs::device_or_softhca().unwrap();
+    match devices.first() {
+        Some(first) => {
+            assert_eq!(taken.as_deref(), Ok(first.name()));
+            assert_eq!(or_else.name(), first.name());
+        }
+        None => {
+            let error = taken.unwrap_err();
+            let expected = Error::NoSuchDevice { name: String::new(), available: Vec::new() };
+            assert_eq!(error, expected);
+            assert!(error.to_string().contains("/dev/infiniband"), "{error}");
+            assert_eq!(or_else.name(), "softhca0");
+        }
+    }
+    assert_eq!(uverbs::device("softhca0").unwrap().name(), "softhca0");
+    assert!(uverbs::open("softhca0").is_ok());
+}
+
 /// A device whose node this process may not open.
 #[derive(Debug)]
-struct Forbidden(uverbs::door::DeviceRecord);
+struct Forbidden(uverbs::doors::DeviceRecord);
 
-impl uverbs::door::DeviceSource for Forbidden {
-    fn record(&self) -> &uverbs::door::DeviceRecord {
+impl uverbs::doors::DeviceSource for Forbidden {
+    fn record(&self) -> &uverbs::doors::DeviceRecord {
         &self.0
     }
 
-    fn open(&self) -> Result<Arc<dyn uverbs::door::UverbsDoor>, Errno> {
+    fn open(&self) -> Result<Arc<dyn uverbs::doors::UverbsDoor>, Errno> {
         Err(Errno::EACCES)
     }
 
@@ -53,7 +75,7 @@ impl uverbs::door::DeviceSource for Forbidden {
 
 #[test]
 fn no_permission_names_the_device_node() {
-    let mut record = uverbs::door::DeviceRecord::new("mlx5_0", 1);
+    let mut record = uverbs::doors::DeviceRecord::new("mlx5_0", 1);
     record.uverbs_name = "uverbs3".to_owned();
     let error = Device::from_source(Arc::new(Forbidden(record))).open().unwrap_err();
     assert_eq!(error, Error::PermissionDenied { path: "/dev/infiniband/uverbs3".to_owned() });
@@ -67,19 +89,19 @@ fn a_device_of_an_unknown_driver_is_unsupported() {
     }
     let hca = SoftHca::builder().build().unwrap();
     #[derive(Debug)]
-    struct Disguised(SoftHca, uverbs::door::DeviceRecord);
-    impl uverbs::door::DeviceSource for Disguised {
-        fn record(&self) -> &uverbs::door::DeviceRecord {
+    struct Disguised(SoftHca, uverbs::doors::DeviceRecord);
+    impl uverbs::doors::DeviceSource for Disguised {
+        fn record(&self) -> &uverbs::doors::DeviceRecord {
             &self.1
         }
-        fn open(&self) -> Result<Arc<dyn uverbs::door::UverbsDoor>, Errno> {
-            uverbs::door::DeviceSource::open(&self.0)
+        fn open(&self) -> Result<Arc<dyn uverbs::doors::UverbsDoor>, Errno> {
+            uverbs::doors::DeviceSource::open(&self.0)
         }
         fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
             self.0.pkey(port, index)
         }
     }
-    let record = uverbs::door::DeviceRecord::new("hns_0", 12);
+    let record = uverbs::doors::DeviceRecord::new("hns_0", 12);
     let error = Device::from_source(Arc::new(Disguised(hca, record))).open().unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
 }
@@ -99,11 +121,11 @@ fn ports_gids_and_partitions_out_of_range() {
     assert!(context.query_pkey(9, 0).is_err());
 
     let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(1).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
-    let local = Local { gid_index: Some(40_000), ..Local::default() };
+    let local = Local { gid_index: Some(40_000), ..common::local() };
     assert!(matches!(qp.prepare(&local), Err(Error::Limit { what: "GID index", .. })));
-    let local = Local { port: 3, ..Local::default() };
+    let local = Local { port: 3, ..common::local() };
     assert_eq!(qp.prepare(&local).unwrap_err().errno(), Some(Errno::EINVAL));
     if not_on_rxe("it has one partition, and takes any index for it") {
         return;
@@ -158,9 +180,9 @@ fn queues_of_no_size_or_of_too_much() {
     let pd = context.alloc_pd().unwrap();
     assert!(matches!(context.create_cq(0), Err(Error::Limit { verb: "create_cq", .. })));
     assert!(matches!(context.create_cq(u32::MAX), Err(Error::Limit { verb: "create_cq", .. })));
-    let cq = context.create_cq(16).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let build = |shape: &dyn Fn(uverbs::QueuePairBuilder) -> uverbs::QueuePairBuilder| {
-        shape(context.queue_pair(&pd, &cq)).build().unwrap_err()
+        shape(context.queue_pair(&pd, &cq)).overcommit().build().unwrap_err()
     };
     for error in [
         build(&|qp| qp.max_send_wr(u32::MAX)),
@@ -177,15 +199,102 @@ fn queues_of_no_size_or_of_too_much() {
 }
 
 #[test]
+fn a_completion_queue_too_small_for_the_work_is_refused_unless_asked_for() {
+    let context = common::device().open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let (small, large) = (context.create_cq(3).unwrap(), context.create_cq(128).unwrap());
+    let room = small.capacity();
+    let refused = |builder: uverbs::QueuePairBuilder, asked: u32| {
+        let error = builder.build().unwrap_err();
+        let Error::Limit { verb: "create_qp", value, limit, .. } = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!((value, limit), (u64::from(asked), u64::from(room)));
+        assert!(error.to_string().contains("completion queue"), "{error}");
+    };
+    refused(context.queue_pair(&pd, &small), 256);
+    refused(context.queue_pair(&pd, &small).max_send_wr(room).max_recv_wr(1), room + 1);
+    refused(context.queue_pair(&pd, &large).recv_cq(&small), 128);
+    refused(context.queue_pair(&pd, &small).recv_cq(&large), 128);
+    let fits = context.queue_pair(&pd, &small).max_send_wr(room - 1).max_recv_wr(1);
+    fits.build().unwrap();
+    // Each fits into the one queue alone; that both together don't is the program's to know.
+    context.queue_pair(&pd, &small).max_send_wr(room).max_recv_wr(0).build().unwrap();
+    context.queue_pair(&pd, &small).overcommit().build().unwrap();
+}
+
+#[test]
+fn a_wait_in_vain_says_what_is_wrong() {
+    let (mut client, server) = pair();
+    let none = Duration::from_millis(1);
+    let why = |error: Error| match error {
+        Error::TimedOut { verb: "poll_cq", why, .. } => why,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(why(client.cq.wait(none).unwrap_err()), None, "nothing is wrong, nothing came");
+    client.qp.fail().unwrap();
+    let said = why(client.cq.wait(none).unwrap_err()).unwrap();
+    let qpn = format!("{:#x}", client.qp.qpn());
+    assert!(said.contains("ERR") && said.contains(&qpn), "{said}");
+    drop(server);
+
+    let mut small = client.context.create_cq(3).unwrap();
+    let said = why(small.wait(none).unwrap_err()).unwrap();
+    assert!(said.contains("no queue pair"), "{said}");
+    let qp = client.context.queue_pair(&client.pd, &small).overcommit().build().unwrap();
+    let most = qp.cap().max_send_wr + qp.cap().max_recv_wr;
+    let said = why(small.wait(none).unwrap_err()).unwrap();
+    assert!(said.contains("overran") && said.contains(&most.to_string()), "{said}");
+    drop(qp);
+    let said = why(small.wait(none).unwrap_err()).unwrap();
+    assert!(said.contains("no queue pair"), "the last one is gone: {said}");
+}
+
+#[test]
+fn an_empty_gid_entry_names_those_in_use() {
+    let context = common::device().open().unwrap();
+    let used: Vec<u32> = context.query_gid_table().unwrap().iter().map(|gid| gid.index).collect();
+    let len = context.query_port(1).unwrap().gid_table_len;
+    let Some(index) = (0..len).rev().find(|index| !used.contains(index)) else {
+        eprintln!("skipped: every entry of the GID table is in use");
+        return;
+    };
+    let error = context.query_gid(1, index).unwrap_err();
+    assert_eq!(error, Error::EmptyGid { port: 1, index, used: used.clone() });
+    assert_eq!(error.errno(), Some(Errno::ENODATA));
+    assert!(used.iter().all(|used| error.to_string().contains(&used.to_string())), "{error}");
+    let local = Local { gid_index: Some(index), ..Local::default() };
+    assert_eq!(context.local_port(&local).map(drop), Err(error));
+}
+
+#[test]
+fn a_refused_post_is_explained_with_limit_and_value() {
+    let (mut client, server) = pair();
+    let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
+    let most = client.qp.cap().max_inline_data as usize;
+    let data = vec![7; most + 1];
+    client.qp.post_write_inline(1, &data[..0], memory.remote(0)).unwrap();
+    client.done();
+    let error = client.qp.post_send_inline(1, &data).unwrap_err();
+    assert_eq!(error, PostError::InlineTooLong);
+    let explained = client.qp.send_queue().explain(error, data.len());
+    let (value, limit) = (data.len() as u64, most as u64);
+    let expected = Error::Limit { verb: "post_send", what: "inline data", value, limit };
+    assert_eq!(explained, expected);
+    let explained = client.qp.send_queue().explain(PostError::State, 0);
+    assert_eq!(explained, Error::Post(PostError::State), "the rest has no number");
+}
+
+#[test]
 fn objects_of_two_contexts_dont_mix() {
     let device = common::device();
     let (one, other) = (device.open().unwrap(), device.open().unwrap());
-    let cq = one.create_cq(16).unwrap();
+    let cq = one.create_cq(256).unwrap();
     let foreign = other.alloc_pd().unwrap();
     let error = one.queue_pair(&foreign, &cq).build().unwrap_err();
     assert!(matches!(error, Error::Invalid { what: "protection domain", .. }), "{error:?}");
     let pd = one.alloc_pd().unwrap();
-    let foreign = other.create_cq(16).unwrap();
+    let foreign = other.create_cq(256).unwrap();
     let error = one.queue_pair(&pd, &cq).recv_cq(&foreign).build().unwrap_err();
     assert!(matches!(error, Error::Invalid { what: "receive completion queue", .. }), "{error:?}");
 }
@@ -194,14 +303,14 @@ fn objects_of_two_contexts_dont_mix() {
 fn posting_in_the_wrong_state() {
     let context = common::device().open().unwrap();
     let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(16).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let slab = pd.slab(64, 1).unwrap();
     let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
     assert_eq!(qp.batch().send_inline(1, b"x"), Err(PostError::State));
     let rejected = qp.post_recv(1, slab.take().unwrap()).unwrap_err();
     assert_eq!(rejected.error, PostError::State);
     drop(rejected);
-    qp.prepare(&Local::default()).unwrap();
+    qp.prepare(&common::local()).unwrap();
     assert_eq!(qp.batch().send_inline(1, b"x"), Err(PostError::State), "sends need RTS");
     qp.post_recv(1, slab.take().unwrap()).unwrap();
 }
@@ -210,7 +319,7 @@ fn posting_in_the_wrong_state() {
 fn transitions_out_of_order_name_both_states() {
     let context = common::device().open().unwrap();
     let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(16).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
     let attr = RtrAttr {
         dest_qpn: 1,
@@ -223,7 +332,7 @@ fn transitions_out_of_order_name_both_states() {
     let error = qp.ready_to_receive(&attr).unwrap_err();
     let expected = Error::State { verb: "modify_qp", state: QpState::Reset, needs: QpState::Init };
     assert_eq!(error, expected);
-    let endpoint = qp.prepare(&Local::default()).unwrap();
+    let endpoint = qp.prepare(&common::local()).unwrap();
     let error = qp.ready_to_receive(&RtrAttr { dest_qpn: 1 << 24, ..attr }).unwrap_err();
     assert!(matches!(error, Error::Limit { what: "destination QPN", .. }), "{error:?}");
     if endpoint.gid.is_some() {
@@ -239,15 +348,16 @@ fn transitions_out_of_order_name_both_states() {
     assert_eq!(qp.state(), QpState::Init, "refused transitions change nothing");
     let mut second = context.queue_pair(&pd, &cq).build().unwrap();
     let error = second.connect(&endpoint).unwrap_err();
-    assert!(matches!(error, Error::State { verb: "connect", .. }), "{error:?}");
+    assert!(matches!(error, Error::Invalid { verb: "connect", .. }), "{error:?}");
+    assert!(error.to_string().contains("`prepare` comes first"), "{error}");
 }
 
 #[test]
 fn an_mtu_over_the_ports_is_refused_and_the_smaller_of_two_is_used() {
-    let small = Local { mtu: Mtu::from_bytes(256), ..Local::default() };
+    let small = Local { mtu: Mtu::from_bytes(256), ..common::local() };
     let device = common::device();
     let mut one = Side::new(&device, &small, |qp| qp);
-    let mut other = Side::new(&device, &Local::default(), |qp| qp);
+    let mut other = Side::new(&device, &common::local(), |qp| qp);
     one.qp.connect(&other.endpoint).unwrap();
     other.qp.connect(&one.endpoint).unwrap();
     other.expect(1, 5000);
@@ -261,9 +371,9 @@ fn an_mtu_over_the_ports_is_refused_and_the_smaller_of_two_is_used() {
         let hca = SoftHca::builder().active_mtu(uverbs::softhca::Mtu::B1024).build().unwrap();
         let context = soft(&hca).open().unwrap();
         let pd = context.alloc_pd().unwrap();
-        let cq = context.create_cq(1).unwrap();
+        let cq = context.create_cq(256).unwrap();
         let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
-        let error = qp.prepare(&Local { mtu: Mtu::from_bytes(4096), ..Local::default() });
+        let error = qp.prepare(&Local { mtu: Mtu::from_bytes(4096), ..common::local() });
         let expected =
             Error::Limit { verb: "modify_qp", what: "path MTU", value: 4096, limit: 1024 };
         assert_eq!(error, Err(expected));
@@ -272,7 +382,7 @@ fn an_mtu_over_the_ports_is_refused_and_the_smaller_of_two_is_used() {
 
 #[test]
 fn a_full_queue_says_so_and_has_room_again_after_polling() {
-    let (mut client, server) = pair_with(&Local::default(), |qp| qp.max_send_wr(16));
+    let (mut client, server) = pair_with(&common::local(), |qp| qp.max_send_wr(16));
     let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
     for _ in 0..10 {
         let mut batch = client.qp.batch();
@@ -470,7 +580,7 @@ fn a_wire_that_goes_dead() {
 #[test]
 fn a_wait_ends_when_its_time_is_over() {
     let (mut client, _server) = pair();
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let error = client.cq.wait(Duration::from_millis(30)).unwrap_err();
     assert!(matches!(error, Error::TimedOut { verb: "poll_cq", .. }), "{error:?}");
     assert!(started.elapsed() >= Duration::from_millis(30) && started.elapsed() < LIMIT);
@@ -484,17 +594,33 @@ fn a_device_that_is_removed_ends_in_errors_and_leaves_nothing_hanging() {
     }
     let hca = SoftHca::builder().build().unwrap();
     let device = soft(&hca);
-    let (mut client, server) = common::pair_on(&device, &device, &Local::default(), |qp| qp);
+    let (mut client, server) = common::pair_on(&device, &device, &common::local(), |qp| qp);
     let slab = client.slab(64, 2);
     client.qp.post_recv(1, slab.take().unwrap()).unwrap();
+    let waiter = std::thread::spawn({
+        let mut cq = server.cq;
+        move || {
+            let started = Instant::now();
+            (cq.wait(20 * LIMIT).unwrap_err(), started.elapsed())
+        }
+    });
+    std::thread::sleep(Duration::from_millis(50));
     hca.unplug();
+    let (error, waited) = waiter.join().unwrap();
+    assert_eq!(error, Error::DeviceGone { verb: "poll_cq" });
+    assert!(waited < LIMIT, "{waited:?}");
     let error = client.context.alloc_pd().unwrap_err();
     assert_eq!(error.errno(), Some(Errno::EIO));
     let event = client.context.async_event(LIMIT).unwrap().expect("an event tells of it");
     assert!(format!("{event:?}").contains("DeviceFatal"), "{event:?}");
-    let Side { qp, .. } = client;
-    assert_eq!(qp.destroy().unwrap_err().errno(), Some(Errno::EIO));
-    drop(server);
+    // What was in flight comes back: the kernel confirms that the queue pair is gone.
+    let Side { qp, mut cq, .. } = client;
+    let gone = qp.destroy().unwrap();
+    let frames = cq.reclaim(&gone);
+    assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1]);
+    drop(frames);
+    assert_eq!(std::iter::from_fn(|| slab.take()).collect::<Vec<_>>().len(), 2);
+    drop(server.qp);
 }
 
 #[test]
@@ -502,7 +628,7 @@ fn a_grh_with_everything_set_is_accepted() {
     let device = common::device();
     let (one, mut other) = {
         let local =
-            Local { traffic_class: 0xb8, hop_limit: 3, service_level: 2, ..Local::default() };
+            Local { traffic_class: 0xb8, hop_limit: 3, service_level: 2, ..common::local() };
         let side = || Side::new(&device, &local, |qp| qp);
         (side(), side())
     };
@@ -526,4 +652,32 @@ fn a_grh_with_everything_set_is_accepted() {
     };
     other.qp.ready_to_receive(&attr).unwrap();
     assert_eq!(other.qp.query().unwrap().state, QpState::ReadyToReceive);
+}
+
+#[test]
+fn the_default_gives_the_peer_no_rights_and_gives_up_on_it_in_the_end() {
+    let (mut client, server) = pair_with(&Local::default(), |qp| qp);
+    // No receive is posted.
+    let started = Instant::now();
+    let mut batch = client.qp.batch();
+    batch.send_inline(1, b"nobody listens").unwrap();
+    batch.ring();
+    assert_eq!(failed(&mut client), Status::RnrRetryExceeded);
+    assert!(started.elapsed() < LIMIT);
+    drop(server);
+    let (mut client, server) = pair_with(&Local::default(), |qp| qp);
+    let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
+    let mut batch = client.qp.batch();
+    batch.write_inline(2, b"not asked for", memory.remote(0)).unwrap();
+    batch.ring();
+    let status = failed(&mut client);
+    assert!(matches!(status, Status::RemoteAccess | Status::RemoteInvalidRequest), "{status:?}");
+}
+
+#[test]
+fn exposed_memory_promises_order_and_takes_no_flag_that_breaks_it() {
+    let (client, _server) = pair();
+    let access = AccessFlags::REMOTE_WRITE | AccessFlags::RELAXED_ORDERING;
+    let error = client.pd.expose(64, access).unwrap_err();
+    assert!(matches!(error, Error::Invalid { verb: "reg_mr", what: "access", .. }), "{error}");
 }

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use common::{
     LIMIT, Side, impatient, is_rxe, not_on_rxe, only_on_softhca, pair, pair_with, pattern,
 };
-use nix::errno::Errno;
-use uverbs::door::{DeviceRecord, DeviceSource, UverbsDoor};
-use uverbs::wrap::{Faulty, Recorded, Recorder};
+use uverbs::Errno;
+use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs::doors::{Faulty, Recorded, Recorder};
 use uverbs::{
     AccessFlags, AsyncElement, AsyncEventKind, Data, Device, Error, GidType, LinkLayer, Local,
     Mlx5, PortState, QpState, Remote, Rxe, Sge, Status,
@@ -57,7 +57,7 @@ fn an_infiniband_port_needs_no_gid() {
     let link = uverbs::softhca::LinkLayer::InfiniBand;
     let hca = uverbs::softhca::SoftHca::builder().link(link).build().unwrap();
     let device = common::soft(&hca);
-    let (mut client, mut server) = common::pair_on(&device, &device, &Local::default(), |qp| qp);
+    let (mut client, mut server) = common::pair_on(&device, &device, &common::local(), |qp| qp);
     assert_eq!(client.endpoint.gid, None);
     assert_ne!(client.endpoint.lid, 0);
     server.expect(1, 5000);
@@ -116,7 +116,7 @@ fn a_queue_pair_tells_what_it_was_set_to() {
         retry_count: 5,
         rnr_retry: 3,
         psn: Some(0x12_3456),
-        ..Local::default()
+        ..common::local()
     };
     let (client, server) = pair_with(&local, |qp| qp);
     let attr = client.qp.query().unwrap();
@@ -212,9 +212,9 @@ impl<W: UverbsDoor + 'static> DeviceSource for Wrapped<W> {
 fn posting_and_polling_pass_no_door() {
     let wrapped = Wrapped::new(common::device(), Recorder::new);
     let device = Device::from_source(wrapped.clone());
-    let mut server = Side::new(&device, &Local::default(), |qp| qp);
+    let mut server = Side::new(&device, &common::local(), |qp| qp);
     drop(wrapped.door());
-    let mut client = Side::new(&device, &Local::default(), |qp| qp);
+    let mut client = Side::new(&device, &common::local(), |qp| qp);
     let recorder = wrapped.door();
     client.qp.connect(&server.endpoint).unwrap();
     server.qp.connect(&client.endpoint).unwrap();
@@ -246,12 +246,12 @@ fn connecting_asks_the_kernel_no_more_than_it_must() {
     let wrapped = Wrapped::new(common::device(), Recorder::new);
     let context = Device::from_source(wrapped.clone()).open().unwrap();
     if context.device().record().driver_id != RDMA_DRIVER_MLX5 {
-        eprintln!("skipped: the calls counted are those of a ConnectX");
+        common::skip("the calls counted are those of a ConnectX");
         return;
     }
     let recorder = wrapped.door();
     let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(16).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let mut qps = [0; 3].map(|_| context.queue_pair(&pd, &cq).build().unwrap());
     let link = context.query_port(1).unwrap().link_layer;
     // Object and method of each call, and an INVOKE_WRITE's command (rdma/ib_user_ioctl_cmds.h, ib_user_verbs.h).
@@ -269,13 +269,13 @@ fn connecting_asks_the_kernel_no_more_than_it_must() {
         _ => vec![QUERY_PORT],
     };
     calls();
-    let here = qps[0].prepare(&Local::default()).unwrap();
+    let here = qps[0].prepare(&common::local()).unwrap();
     assert_eq!(calls(), [looked(QUERY_GID_TABLE), vec![MODIFY_QP]].concat());
     qps[0].connect(&here).unwrap();
     assert_eq!(calls(), [MODIFY_QP; 2]);
     // A port that was looked at before serves any number of queue pairs.
     let gid_index = (link == LinkLayer::Ethernet).then_some(0);
-    let local = Local { gid_index, ..Local::default() };
+    let local = Local { gid_index, ..common::local() };
     let port = context.local_port(&local).unwrap();
     assert_eq!(calls(), looked(QUERY_GID_ENTRY));
     assert_eq!(port.gid().map(|entry| entry.index), gid_index);
@@ -291,12 +291,12 @@ fn a_port_of_another_open_device_is_refused() {
     let device = common::device();
     let (one, other) = (device.open().unwrap(), device.open().unwrap());
     let pd = one.alloc_pd().unwrap();
-    let cq = one.create_cq(16).unwrap();
+    let cq = one.create_cq(256).unwrap();
     let mut qp = one.queue_pair(&pd, &cq).build().unwrap();
-    let error = qp.prepare_on(&other.local_port(&Local::default()).unwrap()).unwrap_err();
+    let error = qp.prepare_on(&other.local_port(&common::local()).unwrap()).unwrap_err();
     assert!(matches!(error, Error::Invalid { what: "port", .. }), "{error}");
     assert_eq!(qp.state(), QpState::Reset);
-    let none = Local { port: 200, ..Local::default() };
+    let none = Local { port: 200, ..common::local() };
     assert_eq!(one.local_port(&none).unwrap_err().verb(), Some("query_port"));
 }
 
@@ -307,19 +307,56 @@ fn a_destruction_that_the_kernel_refuses_keeps_the_memory() {
     const DESTROY: u16 = 1;
     let wrapped = Wrapped::new(common::device(), Faulty::new);
     let device = Device::from_source(wrapped.clone());
-    let Side { mut qp, mut cq, pd, context, .. } = Side::new(&device, &Local::default(), |qp| qp);
+    let Side { mut qp, mut cq, pd, context, .. } = Side::new(&device, &common::local(), |qp| qp);
     let faulty = wrapped.door();
     let slab = pd.slab(64, 2).unwrap();
     qp.post_recv(1, slab.take().unwrap()).unwrap();
     faulty.fail(QP, DESTROY, 1, Errno::EIO);
     faulty.fail(QP, DESTROY, 2, Errno::EIO);
-    let error = qp.destroy().unwrap_err();
+    let error = qp.destroy().unwrap_err().into_error();
     assert_eq!((error.verb(), error.errno()), (Some("destroy_qp"), Some(Errno::EIO)));
     assert_eq!(cq.poll_with(8, |_| ()), 0);
     drop(cq);
     let frames = [slab.take(), slab.take()];
     assert_eq!(frames.iter().flatten().count(), 1, "the one in flight stays with the device");
     drop((pd, context));
+}
+
+#[test]
+fn what_is_refused_is_given_back_and_goes_on() {
+    // UVERBS_OBJECT_QP and UVERBS_OBJECT_MR, and their destroy methods, of rdma/ib_user_ioctl_cmds.h.
+    const OBJECTS: [u16; 2] = [4, 7];
+    const DESTROY: u16 = 1;
+    let wrapped = Wrapped::new(common::device(), Faulty::new);
+    let device = Device::from_source(wrapped.clone());
+    let (mut client, server) = common::pair_on(&device, &device, &common::local(), |qp| qp);
+    let faulty = wrapped.door();
+    for object in OBJECTS {
+        faulty.fail(object, DESTROY, 1, Errno::EBUSY);
+    }
+    let Side { qp, mut cq, pd, .. } = server;
+    let refused = qp.destroy().unwrap_err();
+    assert_eq!(refused.error.errno(), Some(Errno::EBUSY));
+    assert!(refused.to_string().starts_with("destroy_qp"), "{refused}");
+    let mut qp = refused.object;
+    let slab = pd.slab(64, 2).unwrap();
+    qp.post_recv(1, slab.take().unwrap()).unwrap();
+    qp.post_recv(2, slab.take().unwrap()).unwrap();
+    let mut batch = client.qp.batch();
+    batch.send_inline(1, b"after all").unwrap();
+    batch.ring();
+    assert_eq!(*cq.wait(LIMIT).unwrap().frame.unwrap(), *b"after all");
+    client.done();
+    let gone = qp.destroy().unwrap();
+    let ids: Vec<_> = cq.reclaim(&gone).iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids, [2]);
+    let mut page = vec![0u8; 4096];
+    // SAFETY: no work request names it, and it lives until the region is gone.
+    let region = unsafe { pd.register(page.as_mut_ptr(), 4096, AccessFlags::LOCAL_WRITE) };
+    let refused = region.unwrap().deregister().unwrap_err();
+    assert_eq!(refused.error.errno(), Some(Errno::EBUSY));
+    refused.object.deregister().unwrap();
+    assert_eq!(faulty.pending(), 0);
 }
 
 #[test]
@@ -333,7 +370,7 @@ fn creation_that_fails_half_way_leaves_nothing_behind() {
     let context = device.open().unwrap();
     let faulty = wrapped.door();
     let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(16).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let pinned = hca.pinned_bytes();
     for round in 0..50 {
         // QP CREATE, then CQ CREATE.
@@ -370,10 +407,10 @@ fn one_providers_types_have_its_raw_parts_and_print_wqes() {
     let device = common::device();
     let context = device.open_as::<Mlx5>().unwrap();
     let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(64).unwrap();
+    let cq = context.create_cq(256).unwrap();
     let side = || {
         let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
-        let endpoint = qp.prepare(&Local::default()).unwrap();
+        let endpoint = qp.prepare(&common::local()).unwrap();
         (qp, endpoint)
     };
     let ((mut one, here), (mut other, there)) = (side(), side());

@@ -156,7 +156,7 @@ fn posting_and_polling_make_no_system_call() {
     if !is_child() {
         let status = child("posting_and_polling_make_no_system_call");
         if status.code() == Some(WELL + 1) {
-            eprintln!("skipped: no seccomp on this system");
+            common::skip("no seccomp on this system");
             return;
         }
         assert_eq!(status.code(), Some(WELL), "{status}");

@@ -193,7 +193,9 @@ impl Run {
         let mut sides = [Side::new(&context, mode), Side::new(&context, mode)];
         // Nothing is left to chance but what the seed decides; and who finds no receive comes back soon.
         let min_rnr_timer = RnrTimer::at_least(10);
-        let local = Local { psn: Some(0), min_rnr_timer, ..Local::default() };
+        let access =
+            AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        let local = Local { psn: Some(0), min_rnr_timer, access, rnr_retry: 7, ..Local::default() };
         let ends = sides.each_mut().map(|side| side.qp.prepare(&local).expect("prepare"));
         let [one, other] = &mut sides;
         one.qp.connect(&ends[1]).expect("connect");

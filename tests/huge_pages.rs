@@ -30,7 +30,7 @@ fn large_memory_is_aligned_to_huge_pages_and_asks_for_them() {
         assert_eq!(addr % (2 << 20), 0, "{addr:#x}");
     }
     if !fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
-        eprintln!("skipped: this kernel has no transparent huge pages to ask for");
+        common::skip("this kernel has no transparent huge pages to ask for");
         return;
     }
     let asks = |addr| flags(addr).split(' ').any(|flag| flag == "hg");

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{LIMIT, Side, impatient, pair, pair_with, pattern};
-use uverbs::{AccessFlags, Batch, Completed, Frame, Local, PostError, QueuePair, Slab, Status};
+use uverbs::{AccessFlags, Batch, Completed, Frame, PostError, QueuePair, Slab, Status};
 
 /// How many frames are free, leaving them so.
 fn free(slab: &Slab) -> usize {
@@ -75,7 +75,7 @@ fn a_burst_that_is_forgotten_repeats_no_completion() {
 
 #[test]
 fn frames_in_flight_come_back_from_a_destroyed_queue_pair() {
-    let (client, server) = pair_with(&Local::default(), |qp| qp.max_recv_wr(16));
+    let (client, server) = pair_with(&common::local(), |qp| qp.max_recv_wr(16));
     let Side { mut qp, mut cq, pd, .. } = server;
     let slab = pd.slab(64, 8).unwrap();
     for id in 0..8 {
@@ -326,7 +326,7 @@ fn a_reset_forgets_sends_that_the_peer_never_took() {
         for side in [&mut client, &mut server] {
             let Side { qp, cq, endpoint, .. } = side;
             drop(qp.reset(&mut [cq]).unwrap());
-            *endpoint = qp.prepare(&Local::default()).unwrap();
+            *endpoint = qp.prepare(&common::local()).unwrap();
         }
         client.qp.connect(&server.endpoint).unwrap();
         server.qp.connect(&client.endpoint).unwrap();
@@ -342,7 +342,7 @@ fn a_reset_forgets_sends_that_the_peer_never_took() {
 #[test]
 fn a_reset_queue_pair_starts_over() {
     let device = common::device();
-    let (mut client, mut server) = common::pair_on(&device, &device, &Local::default(), |qp| qp);
+    let (mut client, mut server) = common::pair_on(&device, &device, &common::local(), |qp| qp);
     for round in 0..3u8 {
         // Leave something unpolled and something in flight.
         server.expect(0, 64);
@@ -360,8 +360,8 @@ fn a_reset_queue_pair_starts_over() {
         assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1]);
         reset(&mut client);
         assert_eq!(client.cq.poll_with(8, |_| ()) + server.cq.poll_with(8, |_| ()), 0);
-        client.endpoint = client.qp.prepare(&Local::default()).unwrap();
-        server.endpoint = server.qp.prepare(&Local::default()).unwrap();
+        client.endpoint = client.qp.prepare(&common::local()).unwrap();
+        server.endpoint = server.qp.prepare(&common::local()).unwrap();
         client.qp.connect(&server.endpoint).unwrap();
         server.qp.connect(&client.endpoint).unwrap();
     }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Side, pair, pair_with, pattern};
-use uverbs::{AccessFlags, Completed, Data, DoorbellMode, ExposedMemory, Local, Sge, Wr};
+use uverbs::{AccessFlags, Completed, Data, DoorbellMode, ExposedMemory, Sge, Wr};
 
 /// Around nothing, one packet, several packets, and many.
 const SIZES: [usize; 12] = [0, 1, 15, 16, 17, 255, 4095, 4096, 4097, 8192, 65_537, 1 << 20];
@@ -129,7 +129,7 @@ fn atomics_return_the_old_value_and_change_it_once() {
 
 #[test]
 fn inline_data_of_every_length_is_copied_when_posted() {
-    let (mut client, mut server) = pair_with(&Local::default(), |qp| qp.max_inline_data(200));
+    let (mut client, mut server) = pair_with(&common::local(), |qp| qp.max_inline_data(200));
     let limit = client.qp.cap().max_inline_data as usize;
     assert!(limit >= 200);
     let memory = exposed(&server, 4096);
@@ -157,7 +157,7 @@ fn inline_data_of_every_length_is_copied_when_posted() {
 fn gather_and_scatter_lists_of_every_length_pass_the_rings_end() {
     const MAX: usize = 6;
     let (mut client, mut server) =
-        pair_with(&Local::default(), |qp| qp.max_send_wr(8).max_send_sge(6).max_recv_sge(6));
+        pair_with(&common::local(), |qp| qp.max_send_wr(8).max_send_sge(6).max_recv_sge(6));
     let (out, into) = (exposed(&client, 4096), exposed(&server, 4096));
     out.write(0, &pattern(4096, 5)).unwrap();
     for round in 0..64 {
@@ -244,7 +244,7 @@ fn chains_with_unsignaled_and_fenced_requests_complete_in_order() {
 #[test]
 fn both_doorbell_modes_and_long_batches_reach_the_device() {
     for mode in [DoorbellMode::BlueFlame, DoorbellMode::NonCached] {
-        let (mut client, server) = pair_with(&Local::default(), |qp| qp.doorbell(mode));
+        let (mut client, server) = pair_with(&common::local(), |qp| qp.doorbell(mode));
         let memory = exposed(&server, 8 * 1024);
         let mut sent = 0u64;
         for len in [1u64, 2, 31, 32, 1, 1, 64, 100] {

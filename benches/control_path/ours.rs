@@ -78,7 +78,7 @@ impl Ours {
             Step::CreateQp => {
                 for cq in &self.cqs[..count] {
                     let qp = context.queue_pair(&self.pds[0], cq).max_send_wr(128).max_recv_wr(128);
-                    self.qps.push(qp.max_inline_data(64).build()?);
+                    self.qps.push(qp.max_inline_data(64).overcommit().build()?);
                 }
             }
             Step::ConnectQp => {

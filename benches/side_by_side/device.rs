@@ -16,6 +16,8 @@ pub(crate) struct CqRing {
     entries: u32,
     stride: usize,
     pi: u32,
+    /// Receives completed: what the device counts them by.
+    received: u16,
 }
 
 /// What a completion tells.
@@ -29,7 +31,7 @@ pub(crate) enum Event {
 
 impl CqRing {
     pub(crate) fn new(buf: *mut u8, entries: u32, stride: usize) -> Self {
-        Self { buf, entries, stride, pi: 0 }
+        Self { buf, entries, stride, pi: 0, received: 0 }
     }
 
     /// The 64 described bytes of the entry with this free-running index.
@@ -49,7 +51,10 @@ impl CqRing {
         cqe.srqn_uidx = uidx.into();
         let (opcode, sop, counter) = match event {
             Event::Send(index) => (CqeOpcode::REQ, Opcode::SEND.0, index as u16),
-            Event::Recv => (CqeOpcode::RESP_SEND, 0, 0),
+            Event::Recv => {
+                self.received = self.received.wrapping_add(1);
+                (CqeOpcode::RESP_SEND, 0, self.received.wrapping_sub(1))
+            }
         };
         cqe.sop_drop_qpn = (u32::from(sop) << 24 | qpn).into();
         cqe.wqe_counter = counter.into();

@@ -317,6 +317,7 @@ impl<P: Bench> Side<P> {
                 .max_send_sge(shape.sges)
                 .max_inline_data(if shape.sges > 1 { 64 } else { 0 })
                 .doorbell(shape.doorbell)
+                .overcommit()
                 .build()?;
             let endpoint = qp.prepare(&Local::default())?;
             qp.connect(&endpoint)?;

@@ -1,18 +1,23 @@
-//! The world that the tests run in: the embedded software HCA, or whatever device `UVERBS_TEST_DEVICE` names.
+//! The world that the tests run in: the embedded software HCA, or whatever device
+//! `UVERBS_TEST_DEVICE` names.
 //!
-//! The same tests run in every world where the device has the feature; [`skip`] states why one doesn't.
+//! The same tests run in every world where the device has the feature; [`skip`] states why one
+//! doesn't.
 #![allow(
     dead_code,
     unreachable_pub,
     reason = "each test binary includes this file and uses its part"
 )]
 
+mod skip;
+
 use std::time::Duration;
 
+pub(crate) use skip::skip;
 use uverbs::softhca::SoftHca;
 use uverbs::{
-    AckTimeout, CompletionQueue, Context, Device, Endpoint, Frame, Local, ProtectionDomain,
-    QueuePair, QueuePairBuilder, Slab, WorkCompletion,
+    AccessFlags, AckTimeout, CompletionQueue, Context, Device, Endpoint, Frame, Local,
+    ProtectionDomain, QueuePair, QueuePairBuilder, RnrTimer, Slab, WorkCompletion,
 };
 
 /// No wait in a test is longer.
@@ -31,25 +36,27 @@ pub fn soft(hca: &SoftHca) -> Device {
     Device::from(hca.clone())
 }
 
-/// Says why a test doesn't run in this world, and whether that is so.
+/// Whether the device is a software HCA of this process. If not, the test is skipped for this
+/// reason.
 pub fn only_on_softhca(why: &str) -> bool {
     let real = std::env::var_os("UVERBS_TEST_DEVICE").is_some();
     if real {
-        eprintln!("skipped: {why}");
+        skip(why);
     }
     !real
 }
 
-/// Whether the device under test is Linux's soft-RoCE (`RDMA_DRIVER_RXE` of `rdma/ib_user_ioctl_verbs.h`).
+/// Whether the device under test is Linux's soft-RoCE (`RDMA_DRIVER_RXE` of
+/// `rdma/ib_user_ioctl_verbs.h`).
 pub fn is_rxe() -> bool {
     std::env::var_os("UVERBS_TEST_DEVICE").is_some() && device().record().driver_id == 14
 }
 
-/// Says why a test, or the rest of it, doesn't run on soft-RoCE, and whether that is so.
+/// Whether the device is soft-RoCE. If so, the test, or its rest, is skipped for this reason.
 pub fn not_on_rxe(why: &str) -> bool {
     let rxe = is_rxe();
     if rxe {
-        eprintln!("skipped on rxe: {why}");
+        skip(why);
     }
     rxe
 }
@@ -112,19 +119,29 @@ impl Side {
     }
 }
 
+/// A peer that may do everything, and is waited for.
+pub fn local() -> Local {
+    Local {
+        access: AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC,
+        min_rnr_timer: RnrTimer::DEFAULT,
+        rnr_retry: 7,
+        ..Local::default()
+    }
+}
+
 /// Impatient: a dead peer is noticed within a second.
 pub fn impatient() -> Local {
     Local {
         timeout: AckTimeout::from_code(12).expect("a legal code"),
         retry_count: 2,
         rnr_retry: 2,
-        ..Local::default()
+        ..local()
     }
 }
 
 /// Two connected sides of default shape.
 pub fn pair() -> (Side, Side) {
-    pair_with(&Local::default(), |builder| builder)
+    pair_with(&local(), |builder| builder)
 }
 
 /// Two connected sides on one device.

@@ -1,5 +1,6 @@
-//! The methods that the project uses: a command that works, and the attributes as Linux declares them
-//! (`DECLARE_UVERBS_NAMED_METHOD` in `drivers/infiniband/core/uverbs_std_types_*.c`, and mlx5_ib's own).
+//! The methods that the project uses: a command that works, and the attributes as Linux declares
+//! them (`DECLARE_UVERBS_NAMED_METHOD` in `drivers/infiniband/core/uverbs_std_types_*.c`, and
+//! mlx5_ib's own).
 
 use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::objects::*;
@@ -27,7 +28,8 @@ const fn unless(absent: Want, id: u16, kind: crate::sweep::Kind) -> Attr {
 /// Room of a write command's response, which its handler wants to be of a size.
 const RESPONSE: Attr = unless(ENOSPC, UVERBS_ATTR_CORE_OUT, OutFrom(0));
 const REQUEST: Attr = unless(ENOSPC, UVERBS_ATTR_CORE_IN, InFrom(4));
-/// Extended commands have no least sizes: `uapi_create_write` (`core/uverbs_uapi.c`) takes them over from others only.
+/// Extended commands have no least sizes: `uapi_create_write` (`core/uverbs_uapi.c`) takes them
+/// over from others only.
 const REQUEST_EX: Attr = optional(UVERBS_ATTR_CORE_IN, InFrom(4));
 const RESPONSE_EX: Attr = optional(UVERBS_ATTR_CORE_OUT, OutFrom(0));
 const COMMAND: Attr = attr(UVERBS_ATTR_WRITE_CMD, Const);

@@ -2,12 +2,12 @@
 //!
 //! # Safety
 //!
-//! Commands name memory by address, wild addresses included. What is wild is answered with `EFAULT` by Linux and by
-//! softhca alike; what isn't lies in a [`Memory`] that outlives the open file.
+//! Commands name memory by address, wild addresses included. What is wild is answered with `EFAULT`
+//! by Linux and by softhca alike; what isn't lies in a [`Memory`] that outlives the open file.
 #![allow(unsafe_code, reason = "sends raw commands")]
 
 use nix::errno::Errno;
-use uverbs_core::door::UverbsDoor;
+use uverbs_core::doors::UverbsDoor;
 use uverbs_kernel_abi::ioctl::{
     UVERBS_ATTR_F_MANDATORY, UVERBS_ATTR_F_VALID_OUTPUT, ib_uverbs_attr, ib_uverbs_ioctl_hdr,
 };
@@ -124,7 +124,12 @@ impl Cmd {
 /// Sends bare words.
 pub(crate) fn send_words(door: &dyn UverbsDoor, words: &mut [u64]) -> Result<(), Errno> {
     // SAFETY: addresses are those of client memory that outlives the file, or wild on purpose (module docs).
-    unsafe { door.ioctl(words) }
+    unsafe { door.ioctl(words) }.map_err(known)
+}
+
+/// A door's errno, as the cases' own calls have it.
+pub(crate) fn known(errno: uverbs_core::Errno) -> Errno {
+    Errno::from_raw(errno.raw())
 }
 
 /// The attribute of an id.

@@ -1,11 +1,11 @@
 //! Conformance of the uverbs interface: good and bad calls, and what Linux answers to each.
 //!
-//! Runs on softhca in this process, or on the kernel's device that `UVERBS_TEST_DEVICE` names; docs/CONFORMANCE.md
-//! says how the expectations were found and what they corrected.
+//! Runs on softhca in this process, or on the kernel's device that `UVERBS_TEST_DEVICE` names;
+//! docs/CONFORMANCE.md says how the expectations were found and what they corrected.
 //!
-//! `cargo test --test conformance -- [--record] [--seed N] [--programs N] [--skip TEXT]... [TEXT]...`: `--record` prints
-//! the outcome of each case instead of comparing it; texts choose cases by what their names contain, and then no random
-//! programs run unless they are asked for.
+//! `cargo test --test conformance -- [--record] [--seed N] [--programs N] [--skip TEXT]...
+//! [TEXT]...`: `--record` prints the outcome of each case instead of comparing it; texts choose
+//! cases by what their names contain, and then no random programs run unless they are asked for.
 
 mod calls;
 mod case;
@@ -18,6 +18,7 @@ mod sweep;
 mod target;
 mod want;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use crate::case::Case;
@@ -85,10 +86,10 @@ fn run(options: &Options, target: &Target) -> Result<(), String> {
     let mut cases = sweep::cases();
     cases.extend(cases::all());
     cases.retain(|case| options.wants(case));
-    let (mut good, mut bad, mut skipped) = (0, 0, 0);
+    let (mut good, mut bad, mut skipped) = (0, 0, BTreeMap::<&str, usize>::new());
     for case in &cases {
         if let Some(why) = case.skipped(target) {
-            skipped += 1;
+            *skipped.entry(why).or_default() += 1;
             if options.record {
                 println!("{case}: not asked: {why}");
             }
@@ -110,7 +111,12 @@ fn run(options: &Options, target: &Target) -> Result<(), String> {
             (true, false) => {}
         }
     }
-    println!("{}: {good} cases as expected, {bad} not, {skipped} not asked", target.name());
+    let left_out: usize = skipped.values().sum();
+    println!("{}: {good} cases as expected, {bad} not, {left_out} not asked", target.name());
+    if !options.record {
+        // In the form that docs/TESTING.md has for skipped tests.
+        skipped.keys().for_each(|why| println!("skipped: conformance: {why}"));
+    }
     let programs = options.programs.unwrap_or(match options.texts.is_empty() {
         true => PROGRAMS,
         false => 0,

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! One anonymous mapping, unmapped when the file is closed and no device can touch it any more. It is reached by
-//! volatile accesses inside its bounds, since a kernel or a device writes there, too.
+//! One anonymous mapping, unmapped when the file is closed and no device can touch it any more. It
+//! is reached by volatile accesses inside its bounds, since a kernel or a device writes there, too.
 #![allow(unsafe_code, reason = "maps memory, and reads and writes it by address")]
 
 use std::cell::Cell;

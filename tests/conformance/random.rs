@@ -1,9 +1,11 @@
-//! Seeded programs of random calls: good ones of every method, spoilt in ways whose outcome the uverbs core decides.
+//! Seeded programs of random calls: good ones of every method, spoilt in ways whose outcome the
+//! uverbs core decides.
 //!
-//! On a real kernel each program runs twice in this process, side by side: on the kernel's device and on softhca. Every
-//! step must have the same outcome on both, down to the handles that are given out and the attributes that are marked
-//! as written; of mlx5_ib the driver's own parts are spoilt as well. Without a real device softhca runs alone: it must
-//! neither panic nor hang nor keep anything.
+//! On a real kernel each program runs twice in this process, side by side: on the kernel's device
+//! and on softhca. Every step must have the same outcome on both, down to the handles that are
+//! given out and the attributes that are marked as written; of mlx5_ib the driver's own parts are
+//! spoilt as well. Without a real device softhca runs alone: it must neither panic nor hang nor
+//! keep anything.
 
 use uverbs_kernel_abi::ioctl::ib_uverbs_attr;
 use uverbs_kernel_abi::objects::{
@@ -47,9 +49,11 @@ impl Dice {
     }
 }
 
-/// Fields of a write command's request that the core decides on: offset, bytes, values worth trying.
+/// Fields of a write command's request that the core decides on: offset, bytes, values worth
+/// trying.
 fn fields(name: &str) -> &'static [(usize, usize, &'static [u64])] {
-    // Handle 0 is a different object on the two sides (mlx5 has a doorbell page there), so that none names it.
+    // Handle 0 is a different object on the two sides (mlx5 has a doorbell page there), so that
+    // none names it.
     const HANDLES: &[u64] = &[1, 2, 3, 4, 5, 6, 7, 12, 999, 0xffff_ffff];
     match name {
         "REG_MR" => &[
@@ -86,7 +90,8 @@ fn step(
     let call = dice.pick(calls);
     let mut cmd = (call.make)(rig);
     let mut text = call.name.to_owned();
-    // Whether the driver wants room for its answer depends on the kernel's version, which softhca has none of.
+    // Whether the driver wants room for its answer depends on the kernel's version, which softhca
+    // has none of.
     let driver = |id: u16| match id {
         UVERBS_ATTR_UHW_IN => !all,
         UVERBS_ATTR_UHW_OUT => true,
@@ -226,8 +231,8 @@ fn furnished(target: &Target) -> Result<Rig, String> {
     Ok(rig)
 }
 
-/// Runs `count` programs from `seed` on; gives the number of steps and of those that were refused, or tells of the first
-/// that went wrong.
+/// Runs `count` programs from `seed` on; gives the number of steps and of those that were refused,
+/// or tells of the first that went wrong.
 pub(crate) fn run(
     target: &Target,
     seed: u64,

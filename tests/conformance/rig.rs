@@ -1,16 +1,18 @@
-//! One open device file with a context, and good commands of every kind, for cases to send and to spoil.
+//! One open device file with a context, and good commands of every kind, for cases to send and to
+//! spoil.
 
 use std::cell::{OnceCell, RefCell};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_core::door::UverbsDoor;
+use uverbs_core::doors::UverbsDoor;
 use uverbs_kernel_abi::ah::ib_uverbs_create_ah;
 use uverbs_kernel_abi::ioctl::ib_uverbs_attr;
 use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::mr::*;
 use uverbs_kernel_abi::objects::*;
+use uverbs_kernel_abi::port::ib_uverbs_query_port_resp;
 use uverbs_kernel_abi::qp::*;
 use uverbs_kernel_abi::rxe::{rxe_create_cq_resp, rxe_create_qp_resp};
 use uverbs_kernel_abi::write::*;
@@ -546,6 +548,27 @@ impl Rig {
             .input(&self.memory, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, &0u32)
             .output(&self.memory, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, 16 * 32)
             .output(&self.memory, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, 8)
+    }
+
+    /// How many GIDs the port's table has room for.
+    pub(crate) fn gid_table_len(&self) -> u32 {
+        let cmd = self
+            .cmd(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT)
+            .constant(UVERBS_ATTR_QUERY_PORT_PORT_NUM, 1)
+            .output(&self.memory, UVERBS_ATTR_QUERY_PORT_RESP, 48);
+        self.send(&cmd).expect("QUERY_PORT");
+        let port: ib_uverbs_query_port_resp = self.answer(&cmd, UVERBS_ATTR_QUERY_PORT_RESP);
+        port.gid_tbl_len
+    }
+
+    /// The last index of the GID table that a path can name, which nobody uses.
+    pub(crate) fn empty_gid(&self) -> u8 {
+        u8::try_from(self.gid_table_len() - 1).unwrap_or(u8::MAX)
+    }
+
+    /// The first index beyond the GID table, for a path.
+    pub(crate) fn no_gid(&self) -> u8 {
+        u8::try_from(self.gid_table_len()).expect("a table that an index of 8 bits reaches beyond")
     }
 
     /// A GID of the port and its index: the last of the table, which is an IPv4 address in RoCE v2.

@@ -1,8 +1,10 @@
-//! Every attribute of every method, spoilt in every way that the ioctl's own rules tell the outcome of.
+//! Every attribute of every method, spoilt in every way that the ioctl's own rules tell the outcome
+//! of.
 //!
 //! The rules are those of `uverbs_set_attr`, `uverbs_process_attr` and `ib_uverbs_run_method`
-//! (`drivers/infiniband/core/uverbs_ioctl.c`) and of `rdma_lookup_get_uobject` (`core/rdma_core.c`). A handler that
-//! looks at an attribute itself, or that doesn't, is named in the method's exceptions.
+//! (`drivers/infiniband/core/uverbs_ioctl.c`) and of `rdma_lookup_get_uobject`
+//! (`core/rdma_core.c`). A handler that looks at an attribute itself, or that doesn't, is named in
+//! the method's exceptions.
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::ioctl::ib_uverbs_attr;
@@ -24,7 +26,8 @@ pub(crate) enum Kind {
     In,
     /// `UVERBS_ATTR_PTR_IN` of `UVERBS_ATTR_STRUCT`: may be longer if the rest is zero.
     InGrows,
-    /// `UVERBS_ATTR_PTR_IN` of `UVERBS_ATTR_MIN_SIZE`; the length is the handler's business above the given one.
+    /// `UVERBS_ATTR_PTR_IN` of `UVERBS_ATTR_MIN_SIZE`; the length is the handler's business above
+    /// the given one.
     InFrom(u16),
     /// `UVERBS_ATTR_CONST_IN`.
     Const,
@@ -415,7 +418,8 @@ fn of(call: &'static Call) -> Vec<Case> {
         cases.push(call.case(format!("{id:#x} absent"), absent, move |rig, cmd| {
             call.send(rig, &cmd.without(id))
         }));
-        // Lengths matter to the choice of spoilings only in that short inputs travel in the attribute itself.
+        // Lengths matter to the choice of spoilings only in that short inputs travel in the
+        // attribute itself.
         for long in [false, true] {
             for spoiling in spoilings(attr.kind, if long { 9 } else { 8 }) {
                 let Spoiling { name, want, change } = spoiling;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_core::discovery;
-use uverbs_core::door::{DeviceSource, UverbsDoor};
+use uverbs_core::doors::{DeviceSource, UverbsDoor};
 use uverbs_kernel_abi::driver_id::{RDMA_DRIVER_MLX5, RDMA_DRIVER_RXE};
 use uverbs_softhca::{LinkLayer, SoftHca};
 
+use crate::cmd::known;
 use crate::want::{Driver, Facts, Link, Version};
 
 /// A device.
@@ -58,7 +59,8 @@ impl Target {
         Ok(Self { source: Arc::new(device), facts, soft: None })
     }
 
-    /// Those that the environment asks for: a device of the kernel's, or software HCAs with either link.
+    /// Those that the environment asks for: a device of the kernel's, or software HCAs with either
+    /// link.
     pub(crate) fn from_env() -> Result<Vec<Self>, String> {
         match std::env::var("UVERBS_TEST_DEVICE") {
             Ok(name) => Ok(vec![Self::kernel(&name)?]),
@@ -67,7 +69,7 @@ impl Target {
     }
 
     pub(crate) fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
-        self.source.open()
+        self.source.open().map_err(known)
     }
 
     pub(crate) fn name(&self) -> &str {

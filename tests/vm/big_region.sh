@@ -1,4 +1,5 @@
-# A region of 128 MiB, registered by the driver in several pieces, and all of it there and back, compared.
+# A region of 128 MiB, registered by the driver in several pieces, and all of it there and back,
+# compared.
 set -e
 . /vm/ready.sh
 pingpong="ibv_rc_pingpong -d mlx5_0 -e -c -n 2 -s 134217728"

@@ -1,5 +1,5 @@
-# One of perftest's programs for raw Ethernet as server and as client, on one port: PROGRAM ARGUMENTS... The server's flow rule
-# is about the address that the client sends to.
+# One of perftest's programs for raw Ethernet as server and as client, on one port: PROGRAM
+# ARGUMENTS... The server's flow rule is about the address that the client sends to.
 set -e
 here=02:00:00:00:00:01
 there=02:00:00:00:00:02

@@ -1,4 +1,5 @@
-# ibv_rc_pingpong between two devices: FROM TO GID-INDEX. Sleeping in poll (-e): two busy pollers starve each other.
+# ibv_rc_pingpong between two devices: FROM TO GID-INDEX. Sleeping in poll (-e): two busy pollers
+# starve each other.
 set -e
 . /vm/ready.sh
 ibv_rc_pingpong -e -n 100 -d $1 -g $3 &

@@ -1,6 +1,7 @@
-# present DEVICE: waits until an RDMA device is there. ready DEVICE: until its port is active and has two GIDs.
-# is_served: whether a server listens, for TCP or rdma_cm; nobody else in the guest does.
-# Each that waits fails after ten seconds, or $seconds, and says what is missing.
+# present DEVICE: waits until an RDMA device is there.
+# ready DEVICE: waits until its port is active and has two GIDs.
+# is_served: whether a server listens, for TCP or rdma_cm; no other program in the guest does.
+# What waits fails after ten seconds, or $seconds, and says what is missing.
 
 wait_for() { # what condition...
     what=$1

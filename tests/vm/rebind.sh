@@ -1,5 +1,5 @@
-# Takes the driver from mlx5_1 and gives it back: mlx5_0 goes on meanwhile, and then they reach each other again.
-# PROGRAM ARGUMENTS... is what runs.
+# Takes the driver from mlx5_1 and gives it back: mlx5_0 goes on meanwhile, and then they reach each
+# other again. It runs PROGRAM ARGUMENTS...
 set -e
 device=$(readlink -f /sys/class/infiniband/mlx5_1/device)
 device=${device##*/}

@@ -1,5 +1,5 @@
-# Worlds B and E: mlx5_0 and mlx5_1, which the software HCA serves, on one wire. Network devices, if they have any, are set up,
-# and so have GIDs.
+# Worlds B and E: mlx5_0 and mlx5_1, which the software HCA serves, on one wire. Network devices, if
+# they have any, are set up, and so have GIDs.
 set -e
 . /vm/ready.sh
 /usr/bin/ip link set lo up

@@ -1,6 +1,6 @@
-# World C: rxe0 and rxe1 at the two ends of a veth pair, in one network namespace. IPv4 reaches from a device to itself,
-# IPv6 link-local addresses from one to the other.
-# (In busybox's shell its own applets come before /usr/bin: hence the paths.)
+# World C: rxe0 and rxe1 at the two ends of a veth pair, in one network namespace. IPv4 reaches from
+# a device to itself, IPv6 link-local addresses from one to the other. (In busybox's shell its own
+# applets come before /usr/bin: hence the paths.)
 set -e
 # A link-local address is there at once.
 echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad

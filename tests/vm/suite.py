@@ -2,11 +2,12 @@
 
     test NAME<tab>OUTCOME<tab>MILLISECONDS<tab>REASON
 
-The outcomes are pass, skip, fail (an assertion), error (any other exception), timeout and crash. Behind one that is neither
-pass nor skip follow the exception's lines, each behind "| ". A child runs the tests one by one; if it dies, or is silent for
-longer than any test may take, the test that ran is said to have crashed or timed out, and another child goes on behind it.
+The outcomes are pass, skip, fail (an assertion), error (any other exception), timeout and crash. Except
+for pass and skip, the exception's lines follow, each with "| " in front. A child runs the tests one by
+one. If it dies, or is silent for longer than a test may take, the running test counts as crashed or
+timed out, and another child runs the tests after it.
 
-Several tests choose what they do at random. Each begins with the same seed, so they choose the same in every run.
+Some tests choose at random what they do. Each is seeded by its name, so it chooses the same in every run.
 """
 
 import gzip
@@ -32,11 +33,11 @@ LINES = 40
 
 
 class Limit(BaseException):
-    """A test ran for too long. No test's own handler of exceptions is to catch it."""
+    """A test ran for too long. Not an Exception, so that no test's own handler catches it."""
 
 
 def unpack():
-    """Debian compresses the larger files."""
+    """Copies the suite; Debian compresses its larger files."""
     os.makedirs(TESTS)
     for name in os.listdir(DEBIAN):
         path = os.path.join(DEBIAN, name)
@@ -66,7 +67,7 @@ def load():
 
 
 class Result(unittest.TestResult):
-    """What one test comes to. A part that went wrong makes the whole go wrong."""
+    """One test's outcome. If a part of it (a subtest) fails, it fails."""
 
     def __init__(self):
         super().__init__()
@@ -139,7 +140,7 @@ def report(name, outcome, seconds, reason):
 
 
 def lines(process):
-    """The child's lines, until it ends or is silent for too long. It may leave children of its own, which have the pipe."""
+    """The child's lines, until it ends or is silent for too long. Its own children may still have the pipe."""
     pending = b""
     heard = time.monotonic()
     pipe = process.stdout.fileno()
@@ -159,7 +160,7 @@ def lines(process):
 
 
 def parent(wanted):
-    """Starts children until all tests have run. What they print besides is left out."""
+    """Starts children until all tests have run. Passes on the tests' lines only."""
     unpack()
     first = 0
     while True:

@@ -18,9 +18,6 @@ pub(crate) fn watch() -> Result<Arc<AtomicBool>, Error> {
         .and_then(|_| flag::register(SIGINT, Arc::clone(&stop)));
     match done {
         Ok(_) => Ok(stop),
-        Err(error) => Err(Error::System {
-            what: "sigaction",
-            errno: uverbs::Errno::from_raw(error.raw_os_error().unwrap_or(0)),
-        }),
+        Err(error) => Err(Error::System { what: "sigaction", errno: uverbs::Errno::of(&error) }),
     }
 }

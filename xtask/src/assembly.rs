@@ -47,9 +47,9 @@ const ENDS: [&str; 4] = [
     // Queue pairs came or went: an inbox behind a lock, and a table that grows.
     "uverbs_mlx5::cq::Cq::learn",
     // A frame that nobody wants goes back to its slab, which all threads share; the last one may free it.
-    "uverbs_core::frame::give_back",
+    "uverbs_core::memory::frame::give_back",
     // Frames of unsignaled work requests go back to theirs.
-    "uverbs_core::table::SlotTable::pass_over",
+    "uverbs_core::queues::slots::SlotTable::pass_over",
 ];
 /// What exits may use beside each other, and hot functions may not.
 const COLD: [&str; 3] = ["memcpy", "memset", "memmove"];

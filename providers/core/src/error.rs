@@ -1,16 +1,25 @@
-//! Errors of the control path. Each names the verb, and carries the limit and the value or the errno.
+//! Errors. Those of the control path name the verb, and carry the limit and the value or the errno; those of the data path convert
+//! into them.
 
 use std::fmt;
 use std::time::Duration;
 
-use nix::errno::Errno;
-
+use crate::Errno;
 use crate::attr::QpState;
+use crate::memory::exposed::OutOfRange;
+use crate::queues::completion::{Failure, Status};
+use crate::queues::work::PostError;
 
-/// What went wrong in a verb of the control path.
+/// A result whose error is [`Error`], unless another is named.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong.
 ///
-/// Errors of posting are [`crate::work::PostError`]; a failed work request is a completion's
-/// [`crate::work::Failure`].
+/// Verbs of the control path return it. The data path has small errors of its own ([`PostError`], [`Failure`],
+/// [`OutOfRange`]), and each converts into this one, so `?` works on all of them in a function that returns
+/// [`Result`]. This one converts into [`std::io::Error`], which keeps it as its source.
+///
+/// [`to_errno`](Self::to_errno) gives what a C program would find in `errno`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -61,9 +70,9 @@ pub enum Error {
         /// The state it needs.
         needs: QpState,
     },
-    /// No device has this name.
+    /// No device has this name, or there is none at all.
     NoSuchDevice {
-        /// The name asked for.
+        /// The name asked for; empty where any device would have done.
         name: String,
         /// The names there are.
         available: Vec<String>,
@@ -95,6 +104,18 @@ pub enum Error {
         verb: &'static str,
         /// How long it waited.
         waited: Duration,
+        /// What was found to be wrong, where something was.
+        why: Option<String>,
+    },
+    /// The device is gone: pulled out, or its driver was unloaded. Nothing completes any more.
+    DeviceGone {
+        /// The verb.
+        verb: &'static str,
+    },
+    /// The device was opened by another process: this one is a forked child of it. Nothing was asked of the device.
+    OtherProcess {
+        /// The verb.
+        verb: &'static str,
     },
     /// The operating system refused something that is not an uverbs call (a mapping, a thread, a socket).
     System {
@@ -103,6 +124,32 @@ pub enum Error {
         /// What the system said.
         errno: Errno,
     },
+    /// An entry of a port's GID table is empty.
+    EmptyGid {
+        /// The port.
+        port: u8,
+        /// The entry asked for.
+        index: u32,
+        /// The port's entries that are in use.
+        used: Vec<u32>,
+    },
+    /// A work request was not posted.
+    Post(PostError),
+    /// A work request was posted and failed.
+    Failed(Failure),
+    /// A place outside of exposed memory.
+    OutOfRange(OutOfRange),
+    /// Text that is no endpoint.
+    Endpoint(EndpointError),
+}
+
+/// Text that is no endpoint: which part, and what stood there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EndpointError {
+    /// The part: `qpn`.
+    pub part: &'static str,
+    /// What stood there; empty when the part is missing.
+    pub found: String,
 }
 
 impl Error {
@@ -113,14 +160,52 @@ impl Error {
             Self::Kernel { errno, .. } | Self::System { errno, .. } => Some(*errno),
             Self::PermissionDenied { .. } => Some(Errno::EACCES),
             Self::Memlock { .. } => Some(Errno::ENOMEM),
+            Self::DeviceGone { .. } => Some(Errno::EIO),
+            Self::EmptyGid { .. } => Some(Errno::ENODATA),
             _ => None,
         }
     }
 
-    /// The errno as a number, as [`std::io::Error::raw_os_error`] gives it.
+    /// The errno: the system's where it gave one, else what libibverbs and its providers return in that case.
+    ///
+    /// | error | errno |
+    /// |---|---|
+    /// | [`Limit`](Self::Limit), [`Invalid`](Self::Invalid), [`MissingAttribute`](Self::MissingAttribute), [`State`](Self::State), [`OutOfRange`](Self::OutOfRange), [`Endpoint`](Self::Endpoint) | `EINVAL` |
+    /// | [`NoSuchDevice`](Self::NoSuchDevice) | `ENODEV` |
+    /// | [`EmptyGid`](Self::EmptyGid) | `ENODATA` |
+    /// | [`PermissionDenied`](Self::PermissionDenied) | `EACCES` |
+    /// | [`Memlock`](Self::Memlock) | `ENOMEM` |
+    /// | [`Unsupported`](Self::Unsupported) | `EOPNOTSUPP` |
+    /// | [`DeviceGone`](Self::DeviceGone) | `EIO` |
+    /// | [`OtherProcess`](Self::OtherProcess) | `EBADF` |
+    /// | [`TimedOut`](Self::TimedOut) | `ETIMEDOUT` |
+    /// | [`Post`](Self::Post) | [`PostError::to_errno`]: `ENOMEM` for a full queue |
+    /// | [`Failed`](Self::Failed) | `ETIMEDOUT` when retries ran out, `ECANCELED` when flushed, else `EIO`; C has only the status |
     #[must_use]
-    pub fn raw_os_error(&self) -> Option<i32> {
-        self.errno().map(|errno| errno as i32)
+    pub fn to_errno(&self) -> Errno {
+        match self {
+            Self::Kernel { errno, .. } | Self::System { errno, .. } => *errno,
+            Self::Limit { .. }
+            | Self::Invalid { .. }
+            | Self::MissingAttribute { .. }
+            | Self::State { .. }
+            | Self::OutOfRange(_)
+            | Self::Endpoint(_) => Errno::EINVAL,
+            Self::NoSuchDevice { .. } => Errno::ENODEV,
+            Self::EmptyGid { .. } => Errno::ENODATA,
+            Self::PermissionDenied { .. } => Errno::EACCES,
+            Self::DeviceGone { .. } => Errno::EIO,
+            Self::OtherProcess { .. } => Errno::EBADF,
+            Self::Memlock { .. } => Errno::ENOMEM,
+            Self::Unsupported { .. } => Errno::EOPNOTSUPP,
+            Self::TimedOut { .. } => Errno::ETIMEDOUT,
+            Self::Post(error) => error.to_errno(),
+            Self::Failed(failure) => match failure.status {
+                Status::RetryExceeded | Status::RnrRetryExceeded => Errno::ETIMEDOUT,
+                Status::Flushed => Errno::ECANCELED,
+                _ => Errno::EIO,
+            },
+        }
     }
 
     /// The verb that failed, where it was one.
@@ -134,9 +219,13 @@ impl Error {
             | Self::State { verb, .. }
             | Self::Memlock { verb, .. }
             | Self::Unsupported { verb, .. }
+            | Self::DeviceGone { verb }
+            | Self::OtherProcess { verb }
             | Self::TimedOut { verb, .. } => Some(verb),
             Self::NoSuchDevice { .. } | Self::PermissionDenied { .. } => Some("open_device"),
-            Self::System { .. } => None,
+            Self::EmptyGid { .. } => Some("query_gid"),
+            Self::Post(_) => Some("post"),
+            Self::System { .. } | Self::Failed(_) | Self::OutOfRange(_) | Self::Endpoint(_) => None,
         }
     }
 
@@ -162,7 +251,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kernel { verb, errno, hint } => {
-                write!(f, "{verb}: the kernel refused it with {errno:?} ({})", errno.desc())?;
+                write!(f, "{verb}: the kernel refused it with {errno:?} ({errno})")?;
                 hint.map_or(Ok(()), |hint| write!(f, "; {hint}"))
             }
             Self::Limit { verb, what, value, limit } => {
@@ -178,6 +267,10 @@ impl fmt::Display for Error {
             Self::State { verb, state, needs } => {
                 write!(f, "{verb}: the queue pair is in {state}, and must be in {needs}")
             }
+            Self::NoSuchDevice { name, .. } if name.is_empty() => f.write_str(
+                "no RDMA device: the kernel has none, or /dev/infiniband is hidden from this process; \
+                 the software HCA is asked for by name (softhca0)",
+            ),
             Self::NoSuchDevice { name, available } if available.is_empty() => {
                 write!(f, "no RDMA device `{name}`: this machine has none")
             }
@@ -192,26 +285,166 @@ impl fmt::Display for Error {
                 "{verb}: {wanted} bytes can't be pinned while RLIMIT_MEMLOCK is {limit} bytes; raise it (ulimit -l)"
             ),
             Self::Unsupported { verb, what } => write!(f, "{verb}: {what} is not supported"),
-            Self::TimedOut { verb, waited } => write!(f, "{verb}: nothing in {waited:?}"),
-            Self::System { what, errno } => write!(f, "{what}: {errno:?} ({})", errno.desc()),
+            Self::DeviceGone { verb } => write!(f, "{verb}: the device is gone"),
+            Self::OtherProcess { verb } => {
+                write!(f, "{verb}: another process opened the device, of which this is a fork")
+            }
+            Self::TimedOut { verb, waited, why } => {
+                write!(f, "{verb}: nothing in {waited:?}")?;
+                why.as_ref().map_or(Ok(()), |why| write!(f, "; {why}"))
+            }
+            Self::System { what, errno } => write!(f, "{what}: {errno:?} ({errno})"),
+            Self::EmptyGid { port, index, used } => {
+                let used: Vec<_> = used.iter().map(u32::to_string).collect();
+                let used = if used.is_empty() { "none".to_owned() } else { used.join(", ") };
+                write!(f, "query_gid: entry {index} of port {port} is empty; in use: {used}")
+            }
+            Self::Post(error) => write!(f, "the work request was not posted: {error}"),
+            Self::Failed(failure) => write!(f, "the work request failed: {failure}"),
+            Self::OutOfRange(error) => error.fmt(f),
+            Self::Endpoint(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Kernel { errno, .. } | Self::System { errno, .. } => Some(errno),
+            Self::Post(error) => Some(error),
+            Self::Failed(failure) => Some(failure),
+            Self::OutOfRange(error) => Some(error),
+            Self::Endpoint(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for EndpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.found.is_empty() {
+            write!(f, "the endpoint's text has no {}", self.part)
+        } else {
+            write!(f, "the endpoint's {} can't be {:?}", self.part, self.found)
+        }
+    }
+}
+
+impl std::error::Error for EndpointError {}
+
+/// Each small error is a variant of [`Error`], and through it an [`std::io::Error`].
+macro_rules! compose {
+    ($($variant:ident: $small:ty,)*) => {$(
+        impl From<$small> for Error {
+            #[cold]
+            fn from(error: $small) -> Self {
+                Self::$variant(error)
+            }
+        }
+
+        impl From<$small> for std::io::Error {
+            #[cold]
+            fn from(error: $small) -> Self {
+                Error::from(error).into()
+            }
+        }
+    )*};
+}
+
+compose! {
+    Post: PostError,
+    Failed: Failure,
+    OutOfRange: OutOfRange,
+    Endpoint: EndpointError,
+}
 
 impl From<Error> for std::io::Error {
+    /// The kind is that of [`Error::to_errno`]; a full queue is `WouldBlock`.
     fn from(error: Error) -> Self {
         let kind = match &error {
             Error::NoSuchDevice { .. } => std::io::ErrorKind::NotFound,
-            Error::PermissionDenied { .. } => std::io::ErrorKind::PermissionDenied,
-            Error::TimedOut { .. } => std::io::ErrorKind::TimedOut,
-            Error::Unsupported { .. } => std::io::ErrorKind::Unsupported,
-            Error::Kernel { .. } | Error::System { .. } | Error::Memlock { .. } => {
-                std::io::ErrorKind::Other
-            }
-            _ => std::io::ErrorKind::InvalidInput,
+            Error::Post(PostError::Full) => std::io::ErrorKind::WouldBlock,
+            error => Self::from(error.to_errno()).kind(),
         };
         Self::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    /// What a function of a program looks like that does a bit of everything.
+    fn program(step: u32) -> Result<()> {
+        let failure =
+            Failure { status: Status::RnrRetryExceeded, syndrome: 0x16, vendor_syndrome: 0 };
+        match step {
+            0 => Err(PostError::Full)?,
+            1 => Err(failure)?,
+            2 => Err(OutOfRange { offset: 60, wanted: 8, len: 64 })?,
+            3 => Err(EndpointError { part: "qpn", found: String::new() })?,
+            _ => Err(Error::kernel("create_qp", Errno::ENOSPC)),
+        }
+    }
+
+    #[test]
+    fn small_errors_become_the_large_one_and_stay_its_source() {
+        let expected = [
+            (Errno::ENOMEM, ErrorKind::WouldBlock, "poll its completions"),
+            (Errno::ETIMEDOUT, ErrorKind::TimedOut, "receiver-not-ready"),
+            (Errno::EINVAL, ErrorKind::InvalidInput, "8 bytes at offset 60"),
+            (Errno::EINVAL, ErrorKind::InvalidInput, "has no qpn"),
+            (Errno::ENOSPC, ErrorKind::StorageFull, "No space left"),
+        ];
+        for (step, (errno, kind, text)) in (0..).zip(expected) {
+            let error = program(step).unwrap_err();
+            assert_eq!(error.to_errno(), errno, "{error:?}");
+            assert!(error.to_string().contains(text), "{error}");
+            let source = error.source().expect("a cause").to_string();
+            assert!(error.to_string().contains(&source), "{error}: {source}");
+            let io = std::io::Error::from(error.clone());
+            assert_eq!((io.kind(), io.to_string()), (kind, error.to_string()));
+            let inner = io.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+            assert_eq!(inner, Some(&error));
+        }
+        let io = std::io::Error::from(PostError::Full);
+        assert_eq!(io.kind(), ErrorKind::WouldBlock, "without a detour, too");
+    }
+
+    #[test]
+    fn every_refusal_to_post_has_cs_errno() {
+        for (error, errno) in [
+            (PostError::Full, Errno::ENOMEM),
+            (PostError::State, Errno::EINVAL),
+            (PostError::TooManySges, Errno::ENOMEM),
+            (PostError::InlineTooLong, Errno::ENOMEM),
+            (PostError::MessageTooLong, Errno::EINVAL),
+            (PostError::BadData, Errno::EINVAL),
+            (PostError::ForeignBuffer, Errno::EINVAL),
+            (PostError::ForeignAddress, Errno::EINVAL),
+            (PostError::BadOperation, Errno::EINVAL),
+            (PostError::DeviceGone, Errno::EIO),
+            (PostError::Refused, Errno::EAGAIN),
+        ] {
+            assert_eq!(Error::from(error).to_errno(), errno);
+        }
+    }
+
+    #[test]
+    fn a_wait_in_vain_says_why_where_it_is_known() {
+        let waited = Duration::from_secs(5);
+        let error = Error::TimedOut { verb: "poll_cq", waited, why: Some("it overran".to_owned()) };
+        assert_eq!(error.to_string(), "poll_cq: nothing in 5s; it overran");
+    }
+
+    #[test]
+    fn no_device_at_all_comes_with_advice() {
+        let none = Error::NoSuchDevice { name: String::new(), available: Vec::new() };
+        assert!(none.to_string().contains("/dev/infiniband"), "{none}");
+        assert!(none.to_string().contains("softhca0"), "{none}");
+        assert_eq!(none.to_errno(), Errno::ENODEV);
     }
 }

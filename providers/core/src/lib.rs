@@ -1,34 +1,30 @@
 //! The contract between uverbs and its providers, and the doors to the kernel.
+//!
+//! | folder | what |
+//! |---|---|
+//! | [`doors`] | one open uverbs file: the kernel's, and wrappers that record or inject faults |
+//! | [`commands`] | the verbs, packed as ioctls that leave through a door |
+//! | [`discovery`] | which devices there are: RDMA netlink, then sysfs |
+//! | [`attr`] | attributes of devices, ports and queue pairs, typed |
+//! | [`objects`] | the kernel's objects, as handles that own them |
+//! | [`memory`] | memory that a device reads or writes |
+//! | [`queues`] | work requests, completions, and the slots between them |
+//! | [`order`] | fences, and accesses that a device sees |
+//! | [`provider`] | what a provider implements |
 
-#[cfg(feature = "adversary")]
-pub mod adversary;
 pub mod attr;
-pub mod cmd;
-pub mod context;
-pub mod cq;
+pub mod commands;
 pub mod discovery;
-pub mod door;
+pub mod doors;
+pub mod errno;
 pub mod error;
-pub mod event;
-pub mod exposed;
-pub mod fence;
-pub mod frame;
-pub mod ioctl;
-pub mod memlock;
 pub mod memory;
-pub mod mmio;
-pub mod mr;
-pub mod pd;
-pub mod pool;
+pub mod objects;
+pub mod order;
 pub mod provider;
-pub mod qp;
-pub mod real;
-pub mod table;
+pub mod queues;
 #[cfg(test)]
 mod testing;
-pub mod uverbs;
-pub mod visible;
-pub mod work;
-pub mod wrap;
 
+pub use errno::Errno;
 pub use error::Error;

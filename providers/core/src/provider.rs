@@ -5,33 +5,42 @@
 //!
 //! # Safety
 //!
-//! The file declares unsafe methods and calls none. See each method's own section.
+//! The file declares unsafe traits and methods and calls none. Safe posts and polls lean on what an implementation answers, so each
+//! trait says what that is; see its own section, and each method's.
 #![allow(unsafe_code, reason = "posting names memory by address, so it is the caller's promise")]
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use nix::errno::Errno;
-
-use crate::attr::{DeviceAttr, DoorbellMode, PortAttr, QpCap};
-use crate::context::ContextCore;
-use crate::cq::CqCore;
+use crate::Errno;
+use crate::attr::{AhAttr, DeviceAttr, DoorbellMode, PortAttr, QpCap, QpType};
 use crate::error::Error;
-use crate::frame::Frame;
-use crate::pd::PdCore;
-use crate::qp::QpCore;
-use crate::work::{Completed, Data, Failure, PostError, SendOp, Sge, Wr};
+use crate::memory::frame::Frame;
+use crate::objects::ah::AhCore;
+use crate::objects::context::ContextCore;
+use crate::objects::cq::CqCore;
+use crate::objects::pd::PdCore;
+use crate::objects::qp::QpCore;
+use crate::queues::completion::{Completed, Failure, Source};
+use crate::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
 
 /// A family of devices with one hardware interface.
-pub trait Provider: Sized + Debug + 'static {
+///
+/// # Safety
+///
+/// The parts of one implementation work together: what its [`ContextOps`] makes keeps the contracts of [`CqOps`], [`SendOps`] and
+/// [`RecvOps`] with each other. [`open`](Self::open) hands on the core that it was given.
+pub unsafe trait Provider: Sized + Debug + 'static {
     /// An open device.
     type Context: ContextOps<Self>;
     /// The polling side of a completion queue.
     type Cq: CqOps;
     /// The posting side of a send queue.
-    type Sq: SendOps;
+    type Sq: SendOps<Ah = Self::Ah>;
     /// The posting side of a receive queue.
     type Rq: RecvOps;
+    /// An address handle.
+    type Ah: AhOps;
 
     /// What it is called in messages.
     const NAME: &'static str;
@@ -44,6 +53,16 @@ pub trait Provider: Sized + Debug + 'static {
     fn open(core: Arc<ContextCore>) -> Result<Self::Context, Error>;
 }
 
+/// Bytes of a completion queue's entries, where the program may choose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CqeSize {
+    /// A cache line of most processors.
+    #[default]
+    Bytes64,
+    /// For processors with lines of 128 bytes: the described bytes are the second half.
+    Bytes128,
+}
+
 /// What a completion queue is made from.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -52,20 +71,24 @@ pub struct CqInit {
     pub entries: u32,
     /// Completion vector: which of the device's interrupts events come by.
     pub comp_vector: u32,
+    /// Bytes of an entry. soft-RoCE's are its kernel's, whatever is asked for.
+    pub cqe_size: CqeSize,
 }
 
 impl CqInit {
-    /// At least `entries` completions, vector 0.
+    /// At least `entries` completions, vector 0, entries of 64 bytes.
     #[must_use]
     pub fn new(entries: u32) -> Self {
-        Self { entries, comp_vector: 0 }
+        Self { entries, comp_vector: 0, cqe_size: CqeSize::default() }
     }
 }
 
-/// What a reliable-connected queue pair is made from.
+/// What a queue pair is made from.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QpInit {
+    /// Transport service.
+    pub qp_type: QpType,
     /// Protection domain.
     pub pd: Arc<PdCore>,
     /// Where completions of sends go.
@@ -79,10 +102,17 @@ pub struct QpInit {
 }
 
 impl QpInit {
-    /// A queue pair of the default sizes.
+    /// A reliable connection of the default sizes.
     #[must_use]
     pub fn new(pd: Arc<PdCore>, send_cq: Arc<CqCore>, recv_cq: Arc<CqCore>) -> Self {
-        Self { pd, send_cq, recv_cq, cap: QpCap::default(), doorbell: DoorbellMode::default() }
+        Self {
+            qp_type: QpType::Rc,
+            pd,
+            send_cq,
+            recv_cq,
+            cap: QpCap::default(),
+            doorbell: DoorbellMode::default(),
+        }
     }
 
     /// Whether everything is of this open device. Handles and user indexes are counted per device file: one of another file names
@@ -110,11 +140,27 @@ impl QpInit {
     }
 }
 
-/// A queue pair just made: the kernel's object, and both posting sides.
-pub type NewQp<P> = (Arc<QpCore>, <P as Provider>::Sq, <P as Provider>::Rq);
+/// A queue pair just made.
+#[derive(Debug)]
+pub struct NewQp<P: Provider> {
+    /// The kernel's object.
+    pub core: Arc<QpCore>,
+    /// The posting side of sends.
+    pub sq: P::Sq,
+    /// The posting side of receives; of size 0 where receives come from elsewhere.
+    pub rq: P::Rq,
+}
 
 /// Making things on an open device.
-pub trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
+///
+/// # Safety
+///
+/// - [`core`](Self::core) is always the same, the one that the context was opened with, and everything made here is of it.
+/// - A core and the side made with it name one kernel object: the [`Cq`](Provider::Cq) polls the ring that the kernel writes for
+///   its [`CqCore`], and [`Sq`](Provider::Sq) and [`Rq`](Provider::Rq) post to the rings, and into the slot tables
+///   ([`QpCore::shared`]), of their [`QpCore`].
+/// - Each side is handed out once, and what it reaches by pointer lives as long as it does.
+pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// The kernel's side of it.
     fn core(&self) -> &Arc<ContextCore>;
 
@@ -149,21 +195,49 @@ pub trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// [`Error::Limit`], or the kernel's refusal.
     fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, P::Cq), Error>;
 
-    /// Creates a reliable-connected queue pair.
+    /// Creates a queue pair.
     ///
     /// # Errors
     ///
     /// [`Error::Invalid`] for objects of another context ([`QpInit::check_context`]), [`Error::Limit`], or the kernel's refusal.
     fn create_qp(&self, init: &QpInit) -> Result<NewQp<P>, Error>;
+
+    /// Creates an address handle.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a domain of another context, or without a global route on a port that needs one; [`Error::Limit`]; the
+    /// kernel's refusal.
+    fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<P::Ah, Error>;
+}
+
+/// An address handle: where datagrams go. A cheap handle.
+///
+/// # Safety
+///
+/// [`core`](Self::core) is of the protection domain that the handle was made in: a post leans on that.
+pub unsafe trait AhOps: Debug + Clone + Send + Sync + 'static {
+    /// The kernel's side of it.
+    fn core(&self) -> &AhCore;
 }
 
 /// Posting sends.
 ///
 /// Work requests are written behind the published producer index, at a cursor that the caller holds. Nothing is visible
 /// to the device until [`ring`](Self::ring); a cursor that is dropped takes its work requests with it.
-pub trait SendOps: Debug + Send {
+///
+/// # Safety
+///
+/// - [`post`](Self::post) gives a slot that is free: no work request that the device may still carry out, and no buffer, is in it; and
+///   it names the memory in `data`, and no other, to the device.
+/// - [`own`](Self::own) keeps the buffer in that slot, and nothing takes it out but the work request's completion,
+///   [`begin`](Self::begin) if it was never rung, [`reset`](Self::reset), or the end of the queue pair.
+/// - The device hears of nothing that was not rung.
+pub unsafe trait SendOps: Debug + Send {
     /// Tentative producer position.
     type Cursor: Copy + Debug;
+    /// Where datagrams go.
+    type Ah;
 
     /// The published position. Also takes back buffers of work requests that were written and never rung.
     fn begin(&mut self) -> Self::Cursor;
@@ -172,7 +246,7 @@ pub trait SendOps: Debug + Send {
     ///
     /// # Safety
     ///
-    /// The cursor comes from the last [`begin`](Self::begin) of this queue. If it is rung: the memory that `data` names
+    /// The queue pair is not destroyed, and the cursor comes from the last [`begin`](Self::begin) of this queue. If it is rung: the memory that `data` names
     /// by key stays registered, and for READ and atomics is not read or written by the program, until the completion
     /// is polled, the queue pair is destroyed with the kernel's confirmation, or the region is deregistered.
     ///
@@ -187,6 +261,25 @@ pub trait SendOps: Debug + Send {
         data: Data<'_>,
     ) -> Result<u32, PostError>;
 
+    /// The same to a destination, on a queue pair whose transport is connectionless. The queue holds on to the address handle until the
+    /// work request is done, where the device asks for that.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post), and the address handle is of the queue pair's protection domain.
+    ///
+    /// # Errors
+    ///
+    /// The cursor is then as before. [`PostError::BadOperation`] for anything but a SEND.
+    unsafe fn post_to(
+        &mut self,
+        at: &mut Self::Cursor,
+        wr: Wr,
+        op: SendOp,
+        to: Destination<'_, Self::Ah>,
+        data: Data<'_>,
+    ) -> Result<u32, PostError>;
+
     /// Puts a buffer into the slot of a work request that was just written; its completion gives it back.
     ///
     /// # Safety
@@ -198,7 +291,7 @@ pub trait SendOps: Debug + Send {
     ///
     /// # Safety
     ///
-    /// The cursor comes from the last [`begin`](Self::begin), moved by [`post`](Self::post).
+    /// The queue pair is not destroyed, and the cursor comes from the last [`begin`](Self::begin), moved by [`post`](Self::post).
     unsafe fn ring(&mut self, at: Self::Cursor);
 
     /// Why the kernel did not hear of what was rung last. `None` where a doorbell is a store.
@@ -216,7 +309,11 @@ pub trait SendOps: Debug + Send {
 }
 
 /// Posting receives. The same discipline as [`SendOps`].
-pub trait RecvOps: Debug + Send {
+///
+/// # Safety
+///
+/// As for [`SendOps`].
+pub unsafe trait RecvOps: Debug + Send {
     /// Tentative producer position.
     type Cursor: Copy + Debug;
 
@@ -292,6 +389,9 @@ pub trait View: Debug + Copy {
     /// The local queue pair.
     fn qpn(&self) -> u32;
 
+    /// Where a received datagram came from. Of other completions it says nothing.
+    fn source(&self) -> Source;
+
     /// All of it at once.
     #[inline(always)]
     fn decode(&self) -> Decoded {
@@ -301,6 +401,7 @@ pub trait View: Debug + Copy {
             byte_len: self.byte_len(),
             immediate: self.immediate(),
             qpn: self.qpn(),
+            source: self.source(),
         }
     }
 }
@@ -318,10 +419,20 @@ pub struct Decoded {
     pub immediate: Option<u32>,
     /// See [`View::qpn`].
     pub qpn: u32,
+    /// See [`View::source`].
+    pub source: Source,
 }
 
 /// Polling.
-pub trait CqOps: Debug + Send {
+///
+/// # Safety
+///
+/// - [`next`](Self::next) gives a buffer only if the device is done with the work request that it was posted with, each at most once:
+///   of a slot that the completion names, or that is behind it in a queue which completes in order.
+/// - A slot is retired after what was in it was taken, never before its work request is over.
+/// - The entry of a view goes back to the device no sooner than the view's lifetime ends.
+/// - A queue pair's slots are touched only between the messages that attach and detach it ([`CqCore::messages`]).
+pub unsafe trait CqOps: Debug + Send {
     /// A queue entry that lives until the next call.
     type View<'a>: View
     where

@@ -8,16 +8,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use memmap2::MmapRaw;
-use nix::errno::Errno;
-
-use crate::context::ContextCore;
-use crate::door::UverbsDoor;
-use crate::frame::Slab;
-use crate::memory::Mapping;
-use crate::mr::MrCore;
-use crate::pd::PdCore;
-use crate::uverbs::Uverbs;
+use crate::Errno;
+use crate::commands::Uverbs;
+use crate::doors::UverbsDoor;
+use crate::memory::frame::Slab;
+use crate::memory::mapping::Mapping;
+use crate::memory::pages::Pages;
+use crate::objects::context::ContextCore;
+use crate::objects::mr::MrCore;
+use crate::objects::pd::PdCore;
 
 /// Answers every ioctl with success, or with `EBUSY`, and counts.
 #[derive(Debug, Default)]
@@ -33,7 +32,7 @@ unsafe impl UverbsDoor for YesDoor {
         if self.refuse.load(Ordering::Relaxed) { Err(Errno::EBUSY) } else { Ok(()) }
     }
 
-    fn mmap(&self, _len: usize, _offset: u64) -> Result<MmapRaw, Errno> {
+    fn mmap(&self, _len: usize, _offset: u64) -> Result<Pages, Errno> {
         Err(Errno::ENODEV)
     }
 }
@@ -42,13 +41,15 @@ unsafe impl UverbsDoor for YesDoor {
 pub(crate) fn domain() -> (Arc<YesDoor>, Arc<PdCore>) {
     let door = Arc::new(YesDoor::default());
     let context = ContextCore::new(Uverbs::new(door.clone(), 0));
-    (door, PdCore::new(context, 0))
+    // SAFETY: behind the door there is no object to take away from anybody.
+    (door, unsafe { PdCore::new(context, 0) })
 }
 
 /// A slab in `pd` that no device knows of.
 pub(crate) fn slab(pd: &Arc<PdCore>, frame_len: u32, count: u32) -> Slab {
     let memory = Mapping::new((frame_len * count) as usize).unwrap();
-    let region = MrCore::new(pd.clone(), 1, 0x100, 0x100);
+    // SAFETY: as in `domain`.
+    let region = unsafe { MrCore::new(pd.clone(), 1, 0x100, 0x100) };
     // SAFETY: the mapping is new, and no device knows of it.
     unsafe { Slab::new(memory, region, frame_len, count) }
 }

@@ -9,15 +9,16 @@
 use std::os::fd::{AsFd, IntoRawFd};
 use std::sync::Arc;
 
-use memmap2::MmapRaw;
-use nix::errno::Errno;
+use uverbs_core::Errno;
+use uverbs_core::Error;
 use uverbs_core::attr::{AccessFlags, Gid, GidType, Mtu};
-use uverbs_core::cmd::cq::CreateCq;
-use uverbs_core::cmd::qp::CreateQp;
-use uverbs_core::door::UverbsDoor;
-use uverbs_core::uverbs::Uverbs;
-use uverbs_core::wrap::{Faulty, Recorder};
-use uverbs_core::{Error, ioctl};
+use uverbs_core::commands::Uverbs;
+use uverbs_core::commands::cq::CreateCq;
+use uverbs_core::commands::ioctl;
+use uverbs_core::commands::qp::CreateQp;
+use uverbs_core::doors::UverbsDoor;
+use uverbs_core::doors::{Faulty, Recorder};
+use uverbs_core::memory::pages::Pages;
 use uverbs_kernel_abi::ioctl::{UVERBS_ATTR_F_VALID_OUTPUT, ib_uverbs_attr};
 use uverbs_kernel_abi::qp::{ib_uverbs_modify_qp, ib_uverbs_qp_cap};
 use zerocopy::transmute;
@@ -78,8 +79,8 @@ unsafe impl UverbsDoor for FakeDevice {
         Ok(())
     }
 
-    fn mmap(&self, len: usize, _: u64) -> Result<MmapRaw, Errno> {
-        Ok(memmap2::MmapOptions::new().len(len).map_anon().unwrap().into())
+    fn mmap(&self, len: usize, _: u64) -> Result<Pages, Errno> {
+        Pages::anonymous(len)
     }
 }
 
@@ -159,14 +160,16 @@ fn attributes_go_out_in_libibverbs_order() {
     unsafe { uverbs.invoke_write("resize_cq", 19, &[0; 16], &mut [0; 8], &[0; 16], &mut [0; 4]) }
         .unwrap();
     assert_eq!(line(&log), "0.0(0x13) 2:8 0:16 1:8> 1000:16 1001:4> = ok");
-    uverbs.dealloc_pd(1).unwrap();
+    // SAFETY: the fake has no objects, here and below.
+    unsafe { uverbs.dealloc_pd(1) }.unwrap();
     assert_eq!(line(&log), "1.0 0:idr = ok");
 
     // SAFETY: the fake registers nothing.
     let keys = unsafe { uverbs.reg_mr(1, 0x1000, 4096, 0x1000, AccessFlags::LOCAL_WRITE) }.unwrap();
     assert_eq!(line(&log), "0.0(0x9) 2:8 0:40 1:12> = ok");
     assert_eq!(keys.rkey, 0x0101_0101);
-    uverbs.dereg_mr(keys.handle).unwrap();
+    // SAFETY: as above.
+    unsafe { uverbs.dereg_mr(keys.handle) }.unwrap();
     assert_eq!(line(&log), "7.1 0:idr = ok");
 
     // SAFETY: the fake follows no address in a payload.
@@ -176,7 +179,8 @@ fn attributes_go_out_in_libibverbs_order() {
     assert_eq!((cq.handle, cq.entries), (0x70, 0x0101_0101));
     create(create_cq(false, 1));
     assert_eq!(line(&log), "3.0 0:idr 6:4> 1:4 2:8 4:4 7:idr 5:4 1000:32 1001:8> = ok");
-    let events = uverbs.destroy_cq(cq.handle).unwrap();
+    // SAFETY: as above.
+    let events = unsafe { uverbs.destroy_cq(cq.handle) }.unwrap();
     assert_eq!(line(&log), "3.1 1:8> 0:idr = ok");
     assert_eq!((events.comp_events, events.async_events), (0x0101_0101, 0x0101_0101));
 
@@ -198,7 +202,8 @@ fn attributes_go_out_in_libibverbs_order() {
     assert_eq!(line(&log), "0.0(0x1a) 2:8 0:112 = ok");
     assert_eq!(uverbs.query_qp(qp.handle, 1).unwrap().qkey, 0x0101_0101);
     assert_eq!(line(&log), "0.0(0x19) 2:8 0:16 1:128> = ok");
-    assert_eq!(uverbs.destroy_qp(qp.handle).unwrap(), 0x0101_0101);
+    // SAFETY: as above.
+    assert_eq!(unsafe { uverbs.destroy_qp(qp.handle) }.unwrap(), 0x0101_0101);
     assert_eq!(line(&log), "4.1 1:4> 0:idr = ok");
 }
 
@@ -271,10 +276,13 @@ fn faults_come_at_the_chosen_call_and_once() {
     faulty.fail_write(0x1a, 1, Errno::EINVAL);
     faulty.fail_mmap(2, Errno::ENOMEM);
 
-    assert!(uverbs.destroy_cq(1).is_ok());
-    assert!(uverbs.destroy_qp(1).is_ok());
-    assert_eq!(uverbs.destroy_cq(1), Err(Error::kernel("destroy_cq", Errno::EBUSY)));
-    assert!(uverbs.destroy_cq(1).is_ok());
+    // SAFETY: the fake has no objects.
+    let destroy_cq = || unsafe { uverbs.destroy_cq(1) };
+    assert!(destroy_cq().is_ok());
+    // SAFETY: as above.
+    assert!(unsafe { uverbs.destroy_qp(1) }.is_ok());
+    assert_eq!(destroy_cq(), Err(Error::kernel("destroy_cq", Errno::EBUSY)));
+    assert!(destroy_cq().is_ok());
     assert_eq!(
         // SAFETY: there is no queue pair.
         unsafe { uverbs.modify_qp(&ib_uverbs_modify_qp::default()) },
@@ -294,7 +302,8 @@ fn two_faults_at_one_call_count_both() {
     let uverbs = Uverbs::new(faulty.clone(), 1);
     faulty.fail(3, 1, 1, Errno::EBUSY);
     faulty.fail(3, 1, 2, Errno::EIO);
-    let errno = || uverbs.destroy_cq(1).err().and_then(|error| error.errno());
+    // SAFETY: the fake has no objects.
+    let errno = || unsafe { uverbs.destroy_cq(1) }.err().and_then(|error| error.errno());
     assert_eq!([errno(), errno(), errno()], [Some(Errno::EBUSY), Some(Errno::EIO), None]);
 }
 

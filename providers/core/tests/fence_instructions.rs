@@ -1,11 +1,16 @@
 //! What the compiler makes of each fence, compared with the table in docs/FENCES.md; and that table with rdma-core's barriers.
 //!
-//! `fence.rs` needs nothing but core, so it is compiled alone: for this machine, and for any other whose core library is
+//! `order/fence.rs` needs nothing but core, so it is compiled alone: for this machine, and for any other whose core library is
 //! installed.
+
+#[path = "../../../tests/common/skip.rs"]
+mod skip;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use skip::skip;
 
 /// rdma-core, `util/udma_barrier.h`: name, x86-64, aarch64. An empty string is a barrier to the compiler.
 const RDMA_CORE: [(&str, &str, &str); 4] = [
@@ -137,7 +142,7 @@ fn check_if_installed(target: &str, architecture: usize) {
     if is_installed(target) {
         check(target, architecture);
     } else {
-        eprintln!("skipped: no core library for {target} here (rustup target add {target})");
+        skip(&format!("no core library for {target} here (rustup target add {target})"));
     }
 }
 

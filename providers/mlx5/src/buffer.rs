@@ -1,7 +1,8 @@
 //! Where a queue pair's rings lie: one buffer, the receive queue first, the send queue right after it.
 
 use uverbs_core::error::Error;
-use uverbs_core::memory::{Dbrec, Mapping};
+use uverbs_core::memory::dbrec::Dbrec;
+use uverbs_core::memory::mapping::Mapping;
 
 use crate::Context;
 use crate::size::{RecvSize, SendSize};

@@ -1,27 +1,32 @@
 //! An open device: the handshake with the kernel driver, and what it said.
+//!
+//! # Safety
+//!
+//! A domain is wrapped as the kernel answers it. What a provider promises is said in `uverbs_core::provider`.
+#![allow(unsafe_code, reason = "wraps kernel objects by number, and keeps a provider's promises")]
 
 use std::sync::Arc;
 
-use uverbs_core::attr::{DeviceAttr, PortAttr};
-use uverbs_core::context::ContextCore;
-use uverbs_core::cq::CqCore;
+use uverbs_core::attr::{AhAttr, DeviceAttr, PortAttr};
 use uverbs_core::error::Error;
-use uverbs_core::memory::Dbrecs;
-use uverbs_core::pd::PdCore;
-use uverbs_core::pool::Pool;
-use uverbs_core::provider::{ContextOps, CqInit, QpInit};
-use uverbs_core::qp::QpCore;
-use uverbs_core::table::UserIndexes;
+use uverbs_core::memory::dbrec::Dbrecs;
+use uverbs_core::memory::pool::Pool;
+use uverbs_core::objects::context::ContextCore;
+use uverbs_core::objects::cq::CqCore;
+use uverbs_core::objects::pd::PdCore;
+use uverbs_core::provider::{ContextOps, CqInit, NewQp, QpInit};
+use uverbs_core::queues::user_index::UserIndexes;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR, mlx5_ib_alloc_pd_resp,
-    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,
+    MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
+    mlx5_ib_alloc_pd_resp, mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,
 };
 use zerocopy::IntoBytes;
 
-use crate::create::{CqeSize, create_cq, create_qp};
+use crate::create::{create_cq, create_qp};
 use crate::size::Limits;
 use crate::uar::Uars;
-use crate::{Cq, Mlx5, Rq, Sq};
+use crate::{Ah, Cq, Mlx5};
 
 const VERB: &str = "open_device";
 
@@ -42,6 +47,8 @@ pub struct Context {
     pub(crate) dbrecs: Dbrecs,
     pub(crate) indexes: UserIndexes,
     pub(crate) limits: Limits,
+    /// Whether CREATE_AH answers the peer's MAC address.
+    pub(crate) tells_mac: bool,
     device: DeviceAttr,
     pub(crate) core: Arc<ContextCore>,
 }
@@ -50,6 +57,11 @@ impl Context {
     /// `GET_CONTEXT`, the device's limits, and the page that completion queues are armed through: the same commands in
     /// the same order as rdma-core `mlx5.c:mlx5_alloc_context`, less the optional ones.
     pub(crate) fn open(core: Arc<ContextCore>) -> Result<Self, Error> {
+        let driver = core.uverbs().driver_id();
+        if driver != RDMA_DRIVER_MLX5 {
+            let what = format!("a device of another driver than mlx5_ib (RDMA driver id {driver})");
+            return Err(Error::Unsupported { verb: VERB, what });
+        }
         let request = mlx5_ib_alloc_ucontext_req_v2 {
             total_num_bfregs: TOTAL_BFREGS,
             num_low_latency_bfregs: LOW_LATENCY_BFREGS,
@@ -77,26 +89,15 @@ impl Context {
             memory,
             indexes: UserIndexes::default(),
             limits: Limits::new(&answer, &device, info.num_comp_vectors),
+            tells_mac: answer.cmds_supp_uhw & MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0,
             device,
             core,
         })
     }
-
-    /// Creates a completion queue with entries of the given size. [`ContextOps::create_cq`] takes 64 bytes.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn create_cq_sized(
-        &self,
-        init: &CqInit,
-        size: CqeSize,
-    ) -> Result<(Arc<CqCore>, Cq), Error> {
-        create_cq(self, init, size)
-    }
 }
 
-impl ContextOps<Mlx5> for Context {
+// SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the memory that the core keeps.
+unsafe impl ContextOps<Mlx5> for Context {
     fn core(&self) -> &Arc<ContextCore> {
         &self.core
     }
@@ -117,14 +118,19 @@ impl ContextOps<Mlx5> for Context {
         // The PD number is for raw commands only; the kernel insists on room for it.
         let mut answer = mlx5_ib_alloc_pd_resp::default();
         let handle = self.core.uverbs().alloc_pd(answer.as_mut_bytes())?;
-        Ok(PdCore::new(Arc::clone(&self.core), handle))
+        // SAFETY: the kernel just made it, and nobody else has its number.
+        Ok(unsafe { PdCore::new(Arc::clone(&self.core), handle) })
     }
 
     fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
-        create_cq(self, init, CqeSize::default())
+        create_cq(self, init)
     }
 
-    fn create_qp(&self, init: &QpInit) -> Result<(Arc<QpCore>, Sq, Rq), Error> {
+    fn create_qp(&self, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
         create_qp(self, init)
+    }
+
+    fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {
+        Ah::create(self, pd, attr)
     }
 }

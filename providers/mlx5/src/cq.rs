@@ -18,11 +18,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use uverbs_core::cq::{CqCore, Message};
-use uverbs_core::fence;
+use uverbs_core::objects::cq::{CqCore, Message};
+use uverbs_core::order::device_memory;
+use uverbs_core::order::fence;
 use uverbs_core::provider::{CqOps, Polled};
-use uverbs_core::table::{QpShared, Slots, Taken};
-use uverbs_core::visible;
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::{Slots, Taken};
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
 
@@ -135,8 +136,8 @@ impl Cq {
         self.ci = index;
     }
 
-    /// Entries that were skipped: of a queue pair that is not known here, or of a kind that this library never asks for. Not 0
-    /// means that the device did something unexpected.
+    /// Entries that were skipped: of a queue pair that is not known here, of a kind that this library never asks for, or of a work
+    /// request that is not outstanding. Not 0 means that the device did something unexpected.
     #[must_use]
     pub fn strays(&self) -> u64 {
         self.strays
@@ -185,7 +186,7 @@ impl Cq {
     fn owned(&self, index: u32) -> Option<u8> {
         let op_own = self.at(index).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET);
         // SAFETY: in the ring, by the mask, which `core` keeps; the device's write is one of a byte at least.
-        let op_own = unsafe { visible::load_owner(op_own) };
+        let op_own = unsafe { device_memory::load_owner(op_own) };
         (op_own & MLX5_CQE_OWNER_MASK == self.turn(index)).then_some(op_own)
     }
 
@@ -264,14 +265,13 @@ impl Cq {
         }
     }
 
-    /// Takes the work request that the next entry says was done.
+    /// Takes the work request that the next entry says was done; `None` if it names none that is outstanding.
     ///
     /// # Safety
     ///
     /// The entry is the program's, tells of success, and `know` has just found its queue pair.
     #[inline(always)]
-    unsafe fn succeed<'a>(&mut self, entry: Entry, op_own: u8) -> Polled<Cqe<'a>> {
-        self.ci = self.ci.wrapping_add(1);
+    unsafe fn succeed<'a>(&mut self, entry: Entry, op_own: u8) -> Option<Polled<Cqe<'a>>> {
         // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, for which the caller's view is over.
         let view = unsafe { Cqe::new(entry, op_own) };
         let opcode = CqeOpcode(OpOwn(op_own).opcode());
@@ -279,17 +279,19 @@ impl Cq {
         let shared = unsafe { &*self.last };
         if opcode == CqeOpcode::REQ {
             // SAFETY: the device completed this send; this is the only poller.
-            let Taken { wr_id, frame, .. } = unsafe { take_send(shared, entry) };
-            return Polled { view, wr_id, frame };
+            let Taken { wr_id, frame, .. } = unsafe { take_send(shared, entry) }?;
+            self.ci = self.ci.wrapping_add(1);
+            return Some(Polled { view, wr_id, frame });
         }
         // SAFETY: the device completed the oldest receive; this is the only poller.
-        let Taken { wr_id, mut frame, .. } = unsafe { take_recv(shared) };
+        let Taken { wr_id, mut frame, .. } = unsafe { take_recv(shared, entry) }?;
+        self.ci = self.ci.wrapping_add(1);
         if let Some(frame) = &mut frame {
             // A WRITE with immediate data went elsewhere, and used up the receive.
             let into = opcode != CqeOpcode::RESP_WR_IMM;
             frame.set_len(if into { entry.byte_count() as usize } else { 0 });
         }
-        Polled { view, wr_id, frame }
+        Some(Polled { view, wr_id, frame })
     }
 
     /// The next completion where it is a failure, or of a queue pair that isn't known yet; or nothing, after what is nobody's
@@ -307,9 +309,12 @@ impl Cq {
                 self.learn();
                 continue;
             }
-            if opcode.0 <= CqeOpcode::RESP_SEND_INV.0 && self.know(entry) {
+            if opcode.0 <= CqeOpcode::RESP_SEND_INV.0
+                && self.know(entry)
                 // SAFETY: a success, and the queue pair that it names was just looked up.
-                return Some(unsafe { self.succeed(entry, op_own) });
+                && let Some(polled) = unsafe { self.succeed(entry, op_own) }
+            {
+                return Some(polled);
             }
             match self.odd(opcode, entry) {
                 Odd::Failed(Taken { wr_id, frame, .. }) => {
@@ -343,13 +348,20 @@ impl Cq {
         }
         // SAFETY: `know` said that `last` is in the table, which isn't changed until the next call.
         let shared = unsafe { &*self.last };
-        if opcode == CqeOpcode::REQ_ERR {
+        let taken = if opcode == CqeOpcode::REQ_ERR {
             // SAFETY: the device completed this send, with an error; this is the only poller.
-            Odd::Failed(unsafe { take_send(shared, entry) })
+            unsafe { take_send(shared, entry) }
         } else {
             // SAFETY: the device completed the oldest receive, with an error; this is the only poller.
-            Odd::Failed(unsafe { take_recv(shared) })
-        }
+            unsafe { take_recv(shared, entry) }
+        };
+        taken.map_or_else(
+            || {
+                self.strays += 1;
+                Odd::Stray
+            },
+            Odd::Failed,
+        )
     }
 
     /// Drops the entries for which `gone` holds, and closes the gaps: older entries move towards the newest, so that the consumer
@@ -383,45 +395,52 @@ impl Cq {
         let lead = self.stride() - mlx5_cqe64::SIZE;
         let (source, target) = (self.at(from).wrapping_sub(lead), self.at(to).wrapping_sub(lead));
         // SAFETY: whole entries of the ring, not the same, both the program's.
-        unsafe { visible::copy(source, target, self.stride()) };
+        unsafe { device_memory::copy(source, target, self.stride()) };
         let (at, owner) = (self.at(to).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET), self.turn(to));
         // SAFETY: as above; the last byte of the entry.
-        let op_own = unsafe { visible::load_owner(at) };
+        let op_own = unsafe { device_memory::load_owner(at) };
         // SAFETY: as above.
-        unsafe { visible::store_owner(at, op_own & !MLX5_CQE_OWNER_MASK | owner) };
+        unsafe { device_memory::store_owner(at, op_own & !MLX5_CQE_OWNER_MASK | owner) };
     }
 }
 
-/// Takes and retires the send that an entry is of.
+/// Takes and retires the send that an entry is of; `None` if no send that is outstanding starts there, as after a completion that came
+/// twice: what stands in the slot of one that is over ends at or before the consumer index.
 ///
 /// # Safety
 ///
 /// The device completed it, and the caller is the only poller.
 #[inline(always)]
-unsafe fn take_send(shared: &QpShared, entry: Entry) -> Taken {
+unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
     // SAFETY: the caller's promise. The table has a slot at least, whatever the queue has.
-    let taken = unsafe { shared.send.take(entry.wqe_counter().into()) };
+    let taken = unsafe { shared.send.take_ahead(entry.wqe_counter().into()) }?;
     // SAFETY: and it was just taken.
     unsafe { shared.send.retire(taken.end) };
-    taken
+    Some(taken)
 }
 
-/// Takes and retires the oldest receive: a receive queue completes in order.
+/// Takes and retires the oldest receive: a receive queue completes in order. `None` if the entry is of another one, as after a
+/// completion that came twice. The device counts a queue pair's own receives modulo 65536 (Linux's mlx5e finds its receives by the
+/// same field, `en_rx.c:mlx5e_handle_rx_cqe`).
 ///
 /// # Safety
 ///
 /// The device completed it, and the caller is the only poller.
 #[inline(always)]
-unsafe fn take_recv(shared: &QpShared) -> Taken {
+unsafe fn take_recv(shared: &QpShared, entry: Entry) -> Option<Taken> {
     let index = shared.recv.tail();
+    if entry.wqe_counter() != index as u16 {
+        return None;
+    }
     // SAFETY: the caller's promise. The table has a slot at least, whatever the queue has.
     let taken = unsafe { shared.recv.take(index) };
     // SAFETY: and it was just taken.
     unsafe { shared.recv.retire(index.wrapping_add(1)) };
-    taken
+    Some(taken)
 }
 
-impl CqOps for Cq {
+// SAFETY: a slot is taken when an entry of the ring says that its work request is over, and retired behind that; see the file's head.
+unsafe impl CqOps for Cq {
     type View<'a> = Cqe<'a>;
 
     #[inline(always)]
@@ -436,9 +455,12 @@ impl CqOps for Cq {
         let entry = self.entry(self.ci);
         fence::cqe_owner_before_body();
         let opcode = CqeOpcode(OpOwn(op_own).opcode());
-        if opcode.0 <= CqeOpcode::RESP_SEND_INV.0 && self.know(entry) {
+        if opcode.0 <= CqeOpcode::RESP_SEND_INV.0
+            && self.know(entry)
             // SAFETY: a success, and the queue pair that it names was just looked up.
-            return Some(unsafe { self.succeed(entry, op_own) });
+            && let Some(polled) = unsafe { self.succeed(entry, op_own) }
+        {
+            return Some(polled);
         }
         self.next_odd()
     }
@@ -448,7 +470,7 @@ impl CqOps for Cq {
         let record = self.record.wrapping_add(MLX5_CQ_SET_CI);
         // The loads from the entries come before the device may write over them.
         // SAFETY: the record is valid while `core` lives, aligned, and others access it atomically, or are the device.
-        unsafe { visible::release_record(record, (self.ci & CI_MASK).to_be()) };
+        unsafe { device_memory::release_record(record, (self.ci & CI_MASK).to_be()) };
     }
 
     fn settle(&mut self) {
@@ -463,7 +485,8 @@ impl CqOps for Cq {
 impl Drop for Cq {
     fn drop(&mut self) {
         // Nobody will look any more: what is told from now on is dropped, so that buffers go back to their slabs.
-        self.core.close();
+        // SAFETY: this is the one polling side, and it ends here.
+        unsafe { self.core.close() };
     }
 }
 

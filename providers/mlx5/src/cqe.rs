@@ -8,17 +8,18 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::offset_of;
 
+use uverbs_core::order::device_memory;
 use uverbs_core::provider::View;
-use uverbs_core::visible;
-use uverbs_core::work::{Completed, Failure, Status};
+use uverbs_core::queues::completion::{Completed, Failure, Source, Status};
 use uverbs_mlx5_prm::cqe::{CqeOpcode, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
 use zerocopy::FromZeros;
 
 /// Offset of the user index: the same field in a good and in a failed entry.
-const UIDX_OFFSET: usize = std::mem::offset_of!(mlx5_cqe64, srqn_uidx);
+const UIDX_OFFSET: usize = offset_of!(mlx5_cqe64, srqn_uidx);
 const NUMBER_MASK: u32 = 0x00ff_ffff;
 
 /// The 64 described bytes of an entry that is the program's.
@@ -39,19 +40,19 @@ impl Entry {
     #[inline(always)]
     fn byte(self, offset: usize) -> u8 {
         // SAFETY: `offset` is that of a field; see `new`.
-        unsafe { visible::read(self.at.wrapping_add(offset)) }
+        unsafe { device_memory::read(self.at.wrapping_add(offset)) }
     }
 
     #[inline(always)]
     fn half(self, offset: usize) -> u16 {
         // SAFETY: `offset` is that of a field of this size, aligned by the layout; see `new`.
-        u16::from_be(unsafe { visible::read(self.at.wrapping_add(offset).cast::<u16>()) })
+        u16::from_be(unsafe { device_memory::read(self.at.wrapping_add(offset).cast::<u16>()) })
     }
 
     #[inline(always)]
     fn word(self, offset: usize) -> u32 {
         // SAFETY: as in `half`.
-        u32::from_be(unsafe { visible::read(self.at.wrapping_add(offset).cast::<u32>()) })
+        u32::from_be(unsafe { device_memory::read(self.at.wrapping_add(offset).cast::<u32>()) })
     }
 
     /// The user index of the queue pair.
@@ -64,7 +65,7 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn raw_uidx(self) -> u32 {
         // SAFETY: as in `half`.
-        let raw = unsafe { visible::read(self.at.wrapping_add(UIDX_OFFSET).cast::<u32>()) };
+        let raw = unsafe { device_memory::read(self.at.wrapping_add(UIDX_OFFSET).cast::<u32>()) };
         raw & NUMBER_MASK.to_be()
     }
 
@@ -95,6 +96,15 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn byte_count(self) -> u32 {
         self.word(mlx5_cqe64::BYTE_CNT_OFFSET)
+    }
+
+    /// Sender's LID, GRH, service level and queue pair.
+    #[inline(always)]
+    pub(crate) fn source(self) -> Source {
+        let word = |offset| u64::from(self.word(offset));
+        // The LID is the second half of its word.
+        const LID: usize = offset_of!(mlx5_cqe64, slid) - 2;
+        Source::from_mlx5(word(LID) << 32 | word(offset_of!(mlx5_cqe64, flags_rqpn)))
     }
 
     /// A copy of all of it, for printing.
@@ -221,6 +231,11 @@ impl View for Cqe<'_> {
     #[inline]
     fn qpn(&self) -> u32 {
         self.entry.qpn()
+    }
+
+    #[inline]
+    fn source(&self) -> Source {
+        self.entry.source()
     }
 }
 

@@ -8,21 +8,24 @@
 
 use std::sync::Arc;
 
-use uverbs_core::attr::QpCap;
-use uverbs_core::cmd::cq::CreateCq;
-use uverbs_core::cmd::qp::CreateQp;
-use uverbs_core::context::unique_id;
-use uverbs_core::cq::{CqCore, CqRoom};
+use uverbs_core::attr::{QpCap, QpType};
+use uverbs_core::commands::cq::CreateCq;
+use uverbs_core::commands::qp::CreateQp;
 use uverbs_core::error::Error;
-use uverbs_core::memory::{Dbrec, Mapping};
-use uverbs_core::provider::{CqInit, NewQp, QpInit};
-use uverbs_core::qp::{QpCore, QpParts};
-use uverbs_core::table::{QpShared, SlotTable};
+use uverbs_core::memory::dbrec::Dbrec;
+use uverbs_core::memory::mapping::Mapping;
+use uverbs_core::objects::context::unique_id;
+use uverbs_core::objects::cq::{CqCore, CqRoom};
+use uverbs_core::objects::qp::{QpCore, QpParts};
+use uverbs_core::provider::{CqInit, CqeSize, NewQp, QpInit};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq,
     mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_resp,
 };
-use uverbs_kernel_abi::qp::{IB_UVERBS_QPT_RC, ib_uverbs_qp_cap};
+use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
+use uverbs_mlx5_prm::wqe::Service;
 use zerocopy::IntoBytes;
 
 use crate::buffer::QpMemory;
@@ -34,22 +37,11 @@ use crate::uar::UarPage;
 use crate::wqe::Room;
 use crate::{Context, Cq, Mlx5, Rq, Sq};
 
-/// Bytes of a completion queue's entries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum CqeSize {
-    /// A cache line of most processors.
-    #[default]
-    Bytes64,
-    /// For processors with lines of 128 bytes: the described bytes are the second half.
-    Bytes128,
-}
-
-impl CqeSize {
-    fn shift(self) -> u32 {
-        match self {
-            Self::Bytes64 => 6,
-            Self::Bytes128 => 7,
-        }
+/// Log2 of an entry's bytes.
+fn shift_of(size: CqeSize) -> u32 {
+    match size {
+        CqeSize::Bytes64 => 6,
+        CqeSize::Bytes128 => 7,
     }
 }
 
@@ -70,14 +62,10 @@ fn arm_page(page: &UarPage) -> Result<u16, Error> {
 }
 
 /// rdma-core `verbs.c:create_cq`.
-pub(crate) fn create_cq(
-    context: &Context,
-    init: &CqInit,
-    size: CqeSize,
-) -> Result<(Arc<CqCore>, Cq), Error> {
+pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
     let entries = cq_entries(init.entries, &context.limits)?;
     check_vector(init.comp_vector, &context.limits)?;
-    let shift = size.shift();
+    let shift = shift_of(init.cqe_size);
     let page = Arc::clone(context.uars.non_cached());
     let uar_page_index = arm_page(&page)?;
     let memory = CqMemory {
@@ -110,24 +98,21 @@ pub(crate) fn create_cq(
     // SAFETY: ring and record are kept by the core object made next; both are reached by raw pointers only.
     let created = unsafe { uverbs.create_cq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
         .map_err(|error| uverbs.tell_memlock(error, memory.ring.len() as u64))?;
-    let core = CqCore::new(
-        Arc::clone(&context.core),
-        created.handle,
-        answer.cqn,
-        CqRoom::new(init.entries, entries),
-        attr.user_handle,
-        Box::new(memory),
-    );
+    let room = CqRoom::new(init.entries, entries);
+    let (of, memory) = (Arc::clone(&context.core), Box::new(memory));
+    // SAFETY: the kernel just made it with this memory, and nobody else has its number.
+    let core =
+        unsafe { CqCore::new(of, created.handle, answer.cqn, room, attr.user_handle, memory) };
     let parts = CqParts { start, entries, shift, record, core: Arc::clone(&core) };
     // SAFETY: a mapping is aligned to a page, ring and record are kept by `core`, and this poller is the first.
     let cq = unsafe { Cq::new(parts) };
     Ok((core, cq))
 }
 
-/// rdma-core `verbs.c:create_qp`, for a reliable connection with a receive queue of its own.
+/// rdma-core `verbs.c:create_qp`, with a receive queue of its own.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
     init.check_context(&context.core)?;
-    let send = SendSize::new(&init.cap, &context.limits)?;
+    let send = SendSize::new(init.qp_type, &init.cap, &context.limits)?;
     let recv = RecvSize::new(&init.cap, &context.limits)?;
     let Some(user_index) = context.indexes.take() else {
         let limit = 1 << 24;
@@ -158,7 +143,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         recv_cq: init.recv_cq.handle(),
         srq: None,
         user_handle: unique_id(),
-        qp_type: IB_UVERBS_QPT_RC.into(),
+        qp_type: init.qp_type.raw(),
         // As asked for: what the rounding gave is between the rings and the caller.
         cap: ib_uverbs_qp_cap {
             max_send_wr: init.cap.max_send_wr,
@@ -207,6 +192,11 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         doorbell: memory.register.doorbell(),
         qpn: created.qpn,
         room: Room { max_sge: send.max_sge, max_inline: send.max_inline },
+        service: match init.qp_type {
+            QpType::Rc => Service::Rc,
+            QpType::Uc => Service::Uc,
+            QpType::Ud => Service::Ud,
+        },
         shared: Arc::clone(&shared),
         memory: Arc::clone(&memory) as _,
     };
@@ -225,5 +215,5 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     let sq = unsafe { Sq::new(sq) };
     // SAFETY: as above.
     let rq = unsafe { Rq::new(rq) };
-    Ok((core, sq, rq))
+    Ok(NewQp { core, sq, rq })
 }

@@ -12,8 +12,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use uverbs_core::fence::{self, DoorbellMemory};
-use uverbs_core::{mmio, visible};
+use uverbs_core::order::fence::{self, DoorbellMemory};
+use uverbs_core::order::{device_memory, mmio};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
 use uverbs_mlx5_prm::doorbell::WQE_COUNTER_MASK;
 
@@ -146,7 +146,7 @@ pub(crate) unsafe fn store_record(record: *mut u32, word: usize, counter: u32) {
     note(Step::WqeBeforeRecord);
     let value = counter & WQE_COUNTER_MASK;
     // SAFETY: the caller's promise; a record is aligned to 8 bytes.
-    unsafe { visible::store_record(record.wrapping_add(word), value.to_be()) };
+    unsafe { device_memory::store_record(record.wrapping_add(word), value.to_be()) };
     note(Step::Record { word, value });
 }
 

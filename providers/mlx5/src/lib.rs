@@ -1,4 +1,4 @@
-//! The uverbs provider for ConnectX (mlx5): queues, doorbells, WQEs, CQEs. Reliable connections.
+//! The uverbs provider for ConnectX (mlx5): queues, doorbells, WQEs, CQEs.
 //!
 //! | file | what |
 //! |---|---|
@@ -6,6 +6,7 @@
 //! | `uar` | doorbell pages: BlueFlame registers that one queue owns, and one non-cached page that all may use |
 //! | `size`, `buffer` | how large rings are, and where they lie |
 //! | `create` | the driver's part of making completion queues and queue pairs |
+//! | `ah` | address vectors of datagrams |
 //! | `wqe`, `doorbell`, `sq` | a send work request, its way to the device, and the queue of them |
 //! | `rq` | the queue of receives |
 //! | `cqe`, `cq` | a completion, and the queue of them |
@@ -19,6 +20,7 @@
 //! nothing is left of the choices between them. It allocates nothing, takes no lock, does no atomic read-modify-write, and
 //! leaves its common path only where the ring wraps, looks full, or a work request failed.
 
+mod ah;
 mod buffer;
 mod context;
 mod cq;
@@ -37,14 +39,14 @@ mod tests;
 
 use std::sync::Arc;
 
-use uverbs_core::context::ContextCore;
 use uverbs_core::error::Error;
+use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::Provider;
 
+pub use ah::Ah;
 pub use context::Context;
 pub use cq::Cq;
 pub use cqe::Cqe;
-pub use create::CqeSize;
 pub use raw::{CqRaw, RqRaw, SqRaw};
 pub use rq::{RecvCursor, Rq};
 pub use sq::{SendCursor, Sq};
@@ -53,11 +55,14 @@ pub use sq::{SendCursor, Sq};
 #[derive(Clone, Copy, Debug)]
 pub struct Mlx5;
 
-impl Provider for Mlx5 {
+#[allow(unsafe_code, reason = "promises that the parts of this crate belong together")]
+// SAFETY: `create` makes both sides of an object from one answer of the kernel; the files of the queues argue their own contracts.
+unsafe impl Provider for Mlx5 {
     type Context = Context;
     type Cq = Cq;
     type Sq = Sq;
     type Rq = Rq;
+    type Ah = Ah;
 
     const NAME: &'static str = "mlx5";
 

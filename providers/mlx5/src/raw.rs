@@ -8,10 +8,10 @@
 
 use std::fmt::Write;
 
-use uverbs_core::work::{PostError, Wr};
+use uverbs_core::queues::work::{PostError, Wr};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, MLX5_SEND_WQE_BB};
 use uverbs_mlx5_prm::print::CqeView;
-use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, Service, WqeView};
+use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, WqeView};
 
 use crate::doorbell::Posted;
 use crate::sq::SendCursor;
@@ -158,7 +158,7 @@ impl Sq {
         let mut bytes = [0; DS_MAX as usize * DS_BYTES];
         // SAFETY: the ring is kept by this queue, whose poster is the only one to write it and is borrowed.
         let bytes = unsafe { self.ring_memory().copy_out(index, &mut bytes) };
-        match WqeView::parse(bytes, Service::Rc) {
+        match WqeView::parse(bytes, self.service()) {
             Ok(wqe) => wqe.to_string(),
             Err(error) => {
                 let first = bytes.get(..MLX5_SEND_WQE_BB).unwrap_or_default();

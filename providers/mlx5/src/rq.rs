@@ -10,10 +10,11 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use uverbs_core::frame::Frame;
+use uverbs_core::memory::frame::Frame;
 use uverbs_core::provider::RecvOps;
-use uverbs_core::table::{QpShared, Slots};
-use uverbs_core::work::{PostError, Sge};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::Slots;
+use uverbs_core::queues::work::{PostError, Sge};
 use uverbs_mlx5_prm::ctrl::DS_BYTES;
 use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
 use uverbs_mlx5_prm::doorbell::MLX5_RCV_DBR;
@@ -174,7 +175,8 @@ impl Rq {
     }
 }
 
-impl RecvOps for Rq {
+// SAFETY: as for the send queue.
+unsafe impl RecvOps for Rq {
     type Cursor = RecvCursor;
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! How large rings are.
 
-use uverbs_core::attr::{DeviceAttr, QpCap};
+use uverbs_core::attr::{DeviceAttr, QpCap, QpType};
 use uverbs_core::error::Error;
 use uverbs_kernel_abi::mlx5::mlx5_ib_alloc_ucontext_resp;
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, MLX5_SEND_WQE_BB};
@@ -9,8 +9,10 @@ use uverbs_mlx5_prm::data::{INLINE_HEADER, inline_bytes};
 const CREATE_QP: &str = "create_qp";
 const CREATE_CQ: &str = "create_cq";
 
-/// Bytes before the data of a WQE that carries or names a payload: control and remote address segment.
+/// Bytes before the data of a connected WQE that carries or names a payload: control and remote address segment.
 const HEAD: u32 = 2 * DS_BYTES as u32;
+/// The same of a datagram: control segment and address vector.
+const DATAGRAM_HEAD: u32 = 4 * DS_BYTES as u32;
 /// Bytes of an atomic's WQE: control, remote address, operands, one data segment.
 const ATOMIC: u32 = 4 * DS_BYTES as u32;
 const UNIT: u32 = MLX5_SEND_WQE_BB as u32;
@@ -91,25 +93,30 @@ impl SendSize {
     ///
     /// rdma-core `verbs.c:mlx5_calc_send_wqe` counts an atomic's or a UMR's head before every payload, 128 bytes
     /// more than a WRITE has; the device doesn't ask for that.
-    pub(crate) fn new(cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
+    pub(crate) fn new(qp_type: QpType, cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
         if cap.max_send_wr == 0 {
             return Ok(Self::default());
         }
-        let room = limits.send_bytes.saturating_sub(HEAD);
+        let (head, least) = match qp_type {
+            QpType::Rc => (HEAD, ATOMIC),
+            QpType::Uc => (HEAD, HEAD),
+            QpType::Ud => (DATAGRAM_HEAD, DATAGRAM_HEAD),
+        };
+        let room = limits.send_bytes.saturating_sub(head);
         let inline_limit = room.saturating_sub(INLINE_HEADER as u32);
         check("max_send_sge", cap.max_send_sge, limits.sge.min(room / SEGMENT))?;
         check("max_inline_data", cap.max_inline_data, inline_limit)?;
-        let gather = HEAD + cap.max_send_sge * SEGMENT;
+        let gather = head + cap.max_send_sge * SEGMENT;
         let inline = match cap.max_inline_data {
             0 => 0,
-            bytes => HEAD + inline_bytes(bytes as usize) as u32,
+            bytes => head + inline_bytes(bytes as usize) as u32,
         };
-        let wqe = gather.max(inline).max(ATOMIC).next_multiple_of(UNIT);
+        let wqe = gather.max(inline).max(least).next_multiple_of(UNIT);
         let per_wqe = wqe / UNIT;
         check("max_send_wr", cap.max_send_wr, limits.send_units / per_wqe)?;
         // No overflow: the product isn't over `send_units`.
         let units = (cap.max_send_wr * per_wqe).next_power_of_two();
-        let payload = wqe.min(limits.send_bytes).saturating_sub(HEAD);
+        let payload = wqe.min(limits.send_bytes).saturating_sub(head);
         Ok(Self {
             units,
             max_wr: units / per_wqe,
@@ -206,11 +213,11 @@ mod tests {
 
     #[test]
     fn rounding_is_given_to_the_caller() {
-        let size = SendSize::new(&cap(16, 1, 0), &LIMITS).unwrap();
+        let size = SendSize::new(QpType::Rc, &cap(16, 1, 0), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 16, max_wr: 16, max_sge: 2, max_inline: 28 });
-        let size = SendSize::new(&cap(16, 1, 29), &LIMITS).unwrap();
+        let size = SendSize::new(QpType::Rc, &cap(16, 1, 29), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 32, max_wr: 16, max_sge: 6, max_inline: 92 });
-        let size = SendSize::new(&cap(100, 4, 128), &LIMITS).unwrap();
+        let size = SendSize::new(QpType::Rc, &cap(100, 4, 128), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 512, max_wr: 170, max_sge: 10, max_inline: 156 });
         let size = RecvSize::new(&cap(1, 1, 0), &LIMITS).unwrap();
         assert_eq!(size, RecvSize { entries: 4, shift: 4, max_sge: 1 });
@@ -220,7 +227,7 @@ mod tests {
 
     #[test]
     fn no_requests_no_queue() {
-        assert_eq!(SendSize::new(&cap(0, 99, 9999), &LIMITS), Ok(SendSize::default()));
+        assert_eq!(SendSize::new(QpType::Rc, &cap(0, 99, 9999), &LIMITS), Ok(SendSize::default()));
         assert_eq!(RecvSize::new(&cap(0, 99, 9999), &LIMITS), Ok(RecvSize::default()));
     }
 
@@ -230,7 +237,7 @@ mod tests {
             Error::Limit { what, limit, .. } => (what, limit),
             other => panic!("{other}"),
         };
-        let send = |cap| limit(SendSize::new(&cap, &LIMITS).unwrap_err());
+        let send = |cap| limit(SendSize::new(QpType::Rc, &cap, &LIMITS).unwrap_err());
         assert_eq!(send(cap(1, 31, 0)), ("max_send_sge", 30));
         assert_eq!(send(cap(1, 1, 973)), ("max_inline_data", 972));
         assert_eq!(send(cap(32769, 1, 0)), ("max_send_wr", 32768));
@@ -252,7 +259,7 @@ mod tests {
         fn grants_are_enough(wr in 1u32..40_000, sge in 0u32..40, inline in 0u32..1100) {
             let mut cap = cap(wr, sge, inline);
             let size = loop {
-                match SendSize::new(&cap, &LIMITS) {
+                match SendSize::new(QpType::Rc, &cap, &LIMITS) {
                     Ok(size) => break size,
                     Err(Error::Limit { what, value, limit, .. }) => {
                         prop_assert!(limit < value);

@@ -11,15 +11,18 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use nix::errno::Errno;
-use uverbs_core::frame::Frame;
+use uverbs_core::Errno;
+use uverbs_core::memory::frame::Frame;
 use uverbs_core::provider::SendOps;
-use uverbs_core::table::{QpShared, Slots};
-use uverbs_core::work::{Data, PostError, SendOp, Wr};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::Slots;
+use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Wr};
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
+use uverbs_mlx5_prm::wqe::Service;
 
+use crate::Ah;
 use crate::doorbell::{Doorbell, Posted, store_record};
-use crate::wqe::{self, Ring, Room};
+use crate::wqe::{self, Ring, Room, Words};
 
 /// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +74,8 @@ pub struct Sq {
     /// completion queues are sized by that.
     count_limit: u32,
     max_wr: u32,
+    /// Which segments its WQEs have.
+    service: Service,
     /// Keeps ring, record and register mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
@@ -92,6 +97,7 @@ pub(crate) struct SqParts {
     pub(crate) doorbell: Doorbell,
     pub(crate) qpn: u32,
     pub(crate) room: Room,
+    pub(crate) service: Service,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) memory: Arc<dyn Any + Send + Sync>,
 }
@@ -123,6 +129,7 @@ impl Sq {
             retired: 0,
             count_limit: parts.max_wr,
             max_wr: parts.max_wr,
+            service: parts.service,
             _memory: parts.memory,
         }
     }
@@ -155,6 +162,10 @@ impl Sq {
 
     pub(crate) fn qpn(&self) -> u32 {
         self.qpn_shifted >> 8
+    }
+
+    pub(crate) fn service(&self) -> Service {
+        self.service
     }
 
     pub(crate) fn shared(&self) -> &QpShared {
@@ -230,6 +241,38 @@ impl Sq {
         slot
     }
 
+    /// Writes a WQE of `ds` units of 16 bytes at the cursor, and moves it. Returns the slot.
+    ///
+    /// # Safety
+    ///
+    /// The cursor is this queue's, and `measure` or `measure_datagram` said `ds` of the operation and its data.
+    #[inline(always)]
+    unsafe fn write(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        (ds, units): (u32, u32),
+        to_peer: Option<[Words; 3]>,
+        op: SendOp,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        self.reserve(at, units)?;
+        // Once: behind a store to the ring the compiler would load them anew.
+        let (ring, slots) = (self.ring_memory(), self.slots);
+        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
+        let to = ring.unit(at.pi);
+        if ring.wraps(at.pi, units) {
+            // SAFETY: `reserve` found room for `ds` units, none of them the device's; what was measured is at most what the room allows.
+            unsafe { ring.write_wrapped(at.pi, ds, ctrl, to_peer, op, data) };
+        } else {
+            // SAFETY: as above, and they are in one piece.
+            unsafe { wqe::write(to, ctrl, to_peer.as_ref(), &op, &data) };
+        }
+        let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
+        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
+        Ok(unsafe { Self::note(slots, at, wr.id, last) })
+    }
+
     /// Takes back the buffers of a batch that was not rung.
     #[cold]
     #[inline(never)]
@@ -245,8 +288,11 @@ impl Sq {
     }
 }
 
-impl SendOps for Sq {
+// SAFETY: a post passes the check for room, so its slot is free; buffers stay in the table until the polling side, `disown` or a reset
+// takes them; the device learns of WQEs from the record alone, which `ring` stores.
+unsafe impl SendOps for Sq {
     type Cursor = SendCursor;
+    type Ah = Ah;
 
     #[inline(always)]
     fn begin(&mut self) -> SendCursor {
@@ -271,22 +317,26 @@ impl SendOps for Sq {
         data: Data<'_>,
     ) -> Result<u32, PostError> {
         let ds = wqe::measure(&op, &data, self.room)?;
-        let units = wqe::units(ds, &data);
-        self.reserve(at, units)?;
-        // Once: behind a store to the ring the compiler would load them anew.
-        let (ring, slots) = (self.ring_memory(), self.slots);
-        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
-        let to = ring.unit(at.pi);
-        if ring.wraps(at.pi, units) {
-            // SAFETY: `reserve` found room for `ds` units, none of them the device's; `measure` is at most what the room allows.
-            unsafe { ring.write_wrapped(at.pi, ds, ctrl, op, data) };
-        } else {
-            // SAFETY: as above, and they are in one piece.
-            unsafe { wqe::write(to, ctrl, &op, &data) };
-        }
-        let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
-        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
-        Ok(unsafe { Self::note(slots, at, wr.id, last) })
+        let size = (ds, wqe::units(ds, &data));
+        // SAFETY: the caller's promise, and it was just measured.
+        unsafe { self.write(at, wr, size, None, op, data) }
+    }
+
+    #[inline(always)]
+    unsafe fn post_to(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        op: SendOp,
+        to: Destination<'_, Ah>,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        let ds = wqe::measure_datagram(&op, &data, self.room)?;
+        let size = (ds, ds.div_ceil(wqe::DS_PER_UNIT));
+        // The device reads the vector out of the WQE: the handle isn't looked at again.
+        let to_peer = wqe::address_vector(to.ah.template(), to.qpn, to.qkey);
+        // SAFETY: the caller's promise, and it was just measured.
+        unsafe { self.write(at, wr, size, Some(to_peer), op, data) }
     }
 
     #[inline(always)]

@@ -13,12 +13,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use memmap2::MmapRaw;
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::DoorbellMode;
-use uverbs_core::context::ContextCore;
+use uverbs_core::commands::Uverbs;
 use uverbs_core::error::Error;
-use uverbs_core::uverbs::Uverbs;
+use uverbs_core::memory::pages::Pages;
+use uverbs_core::objects::context::ContextCore;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH,
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID,
@@ -43,7 +43,7 @@ const ALLOC: &str = "alloc_uar";
 pub(crate) struct UarPage {
     /// Number of the first UAR in it, as commands name it.
     page_id: u32,
-    memory: MmapRaw,
+    memory: Pages,
 }
 
 impl UarPage {

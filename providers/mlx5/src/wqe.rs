@@ -10,8 +10,9 @@
 //! it held, but in the first sixteen bytes, where it is zeroed.
 #![allow(unsafe_code, reason = "writes segments into a ring by raw address")]
 
-use uverbs_core::visible;
-use uverbs_core::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
+use uverbs_core::order::device_memory;
+use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
+use uverbs_mlx5_prm::address::{DqpDct, mlx5_wqe_av};
 use uverbs_mlx5_prm::ctrl::{
     DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, MLX5_WQE_CTRL_CQ_UPDATE, MLX5_WQE_CTRL_FENCE,
     MLX5_WQE_CTRL_SOLICITED, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg,
@@ -39,7 +40,31 @@ pub(crate) struct Room {
     pub(crate) max_inline: u32,
 }
 
-/// The length of a work request's WQE in units of 16 bytes, or why it can't be posted.
+/// Units of 16 bytes of a control segment and an address vector.
+const DATAGRAM_HEAD: u32 = 1 + (size_of::<mlx5_wqe_av>() / DS_BYTES) as u32;
+
+/// The length of a datagram's WQE in units of 16 bytes, or why it can't be posted.
+#[inline(always)]
+pub(crate) fn measure_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+    match op {
+        SendOp::Send | SendOp::SendImm(_) => measure_data(DATAGRAM_HEAD, data, room),
+        _ => Err(PostError::BadOperation),
+    }
+}
+
+/// The length of a WQE of `head` units before its data.
+#[inline(always)]
+fn measure_data(head: u32, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+    match data {
+        Data::Inline(bytes) => Ok(head + inline_segments(bytes.len(), room)?),
+        Data::InlineList(pieces) => Ok(head + inline_segments(total_inline(pieces), room)?),
+        Data::One(sge) if sge.len > DATA_SEG_MAX => Err(PostError::MessageTooLong),
+        Data::One(sge) => Ok(head + u32::from(sge.len != 0)),
+        Data::List(list) => Ok(head + measure_list(list, room.max_sge)?.0),
+    }
+}
+
+/// The length of a connected work request's WQE in units of 16 bytes, or why it can't be posted.
 #[inline(always)]
 pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
     let (head, answered, atomic) = match op {
@@ -47,32 +72,20 @@ pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, P
         SendOp::Write(_) | SendOp::WriteImm(..) => (2, false, false),
         SendOp::Read(_) => (2, true, false),
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => (3, true, true),
-        _ => return Err(PostError::BadData),
     };
     match data {
         Data::Inline(_) | Data::InlineList(_) if answered => Err(PostError::BadData),
-        Data::Inline(bytes) => Ok(head + inline_segments(bytes.len(), room)?),
-        Data::InlineList(pieces) => Ok(head + inline_segments(total_inline(pieces), room)?),
-        Data::One(sge) => {
-            if sge.len > DATA_SEG_MAX {
-                return Err(PostError::MessageTooLong);
-            }
-            if atomic && sge.len != 8 {
-                return Err(PostError::BadData);
-            }
-            Ok(head + u32::from(sge.len != 0))
-        }
-        Data::List(list) => {
-            let (count, total) = measure_list(list, room.max_sge)?;
-            if atomic && (count, total) != (1, 8) {
-                return Err(PostError::BadData);
-            }
-            Ok(head + count)
-        }
+        Data::One(sge) if atomic && sge.len != 8 => Err(PostError::BadData),
+        Data::List(list) if atomic => match measure_list(list, room.max_sge)? {
+            (1, 8) => Ok(head + 1),
+            _ => Err(PostError::BadData),
+        },
+        _ => measure_data(head, data, room),
     }
 }
 
-/// WQEBBs of a WQE that [`measure`] found so long. One piece never needs more than one, which is worth knowing beforehand.
+/// WQEBBs of a connected WQE that [`measure`] found so long. One piece behind at most three segments never needs more than one, which is worth
+/// knowing beforehand.
 #[inline(always)]
 pub(crate) fn units(ds: u32, data: &Data<'_>) -> u32 {
     match data {
@@ -128,7 +141,7 @@ fn flag_byte(flags: SendFlags) -> FmCeSe {
     FmCeSe(byte)
 }
 
-/// Opcode and immediate data. `None` can't be: [`measure`] refused it.
+/// Opcode and immediate data.
 #[inline(always)]
 fn opcode(op: &SendOp) -> (Opcode, u32) {
     match *op {
@@ -139,7 +152,6 @@ fn opcode(op: &SendOp) -> (Opcode, u32) {
         SendOp::Read(_) => (Opcode::RDMA_READ, 0),
         SendOp::CompareSwap { .. } => (Opcode::ATOMIC_CS, 0),
         SendOp::FetchAdd { .. } => (Opcode::ATOMIC_FA, 0),
-        _ => (Opcode::NOP, 0),
     }
 }
 
@@ -180,6 +192,17 @@ fn remote_segment(remote: Remote) -> Words {
     [seg.raddr.get().to_be(), pair(seg.rkey.get(), seg.reserved.get())]
 }
 
+/// A datagram's address vector: that of the handle, with queue pair and key put in.
+#[inline(always)]
+pub(crate) fn address_vector(template: &[Words; 3], qpn: u32, qkey: u32) -> [Words; 3] {
+    let dqp = DqpDct::ZERO.with_ext(true).with_qpn(qpn);
+    let [first, rest @ ..] = *template;
+    // Key and reserved word, then destination; rate, loopback and LID are the handle's (`mlx5_wqe_av`).
+    let destination = u64::from(dqp.0) << 32;
+    let first = [pair(qkey, 0), first[1] | destination.to_be()];
+    [first, rest[0], rest[1]]
+}
+
 /// Stores one segment.
 ///
 /// # Safety
@@ -188,20 +211,33 @@ fn remote_segment(remote: Remote) -> Words {
 #[inline(always)]
 pub(crate) unsafe fn store(to: *mut u8, words: Words) {
     // SAFETY: the caller's promise.
-    unsafe { visible::write(to.cast::<Words>(), words) };
+    unsafe { device_memory::write(to.cast::<Words>(), words) };
 }
 
 /// Writes a WQE in one piece.
 ///
 /// # Safety
 ///
-/// `to` is aligned to 8 bytes and valid to write as many units of 16 bytes as [`measure`] said of this operation and data;
-/// nobody else reads or writes them now.
+/// `to` is aligned to 8 bytes and valid to write as many units of 16 bytes as [`measure`] said of this operation and data, or
+/// [`measure_datagram`] where there is an address vector; nobody else reads or writes them now.
 #[inline(always)]
-pub(crate) unsafe fn write(to: *mut u8, ctrl: Words, op: &SendOp, data: &Data<'_>) {
+pub(crate) unsafe fn write(
+    to: *mut u8,
+    ctrl: Words,
+    to_peer: Option<&[Words; 3]>,
+    op: &SendOp,
+    data: &Data<'_>,
+) {
     // SAFETY: a WQE has a control segment at least.
     unsafe { store(to, ctrl) };
     let mut at = to.wrapping_add(DS_BYTES);
+    if let Some(segments) = to_peer {
+        for segment in segments {
+            // SAFETY: `measure_datagram` counted them.
+            unsafe { store(at, *segment) };
+            at = at.wrapping_add(DS_BYTES);
+        }
+    }
     let (remote, operands) = match *op {
         SendOp::Write(remote) | SendOp::WriteImm(remote, _) | SendOp::Read(remote) => {
             (Some(remote), None)
@@ -210,7 +246,7 @@ pub(crate) unsafe fn write(to: *mut u8, ctrl: Words, op: &SendOp, data: &Data<'_
             (Some(remote), Some(mlx5_wqe_atomic_seg::new(swap, compare)))
         }
         SendOp::FetchAdd { remote, add } => (Some(remote), Some(mlx5_wqe_atomic_seg::new(add, 0))),
-        _ => (None, None),
+        SendOp::Send | SendOp::SendImm(_) => (None, None),
     };
     if let Some(remote) = remote {
         // SAFETY: `measure` counted a second segment for these operations.
@@ -280,7 +316,7 @@ unsafe fn write_inline(to: *mut u8, bytes: &[u8]) {
         return;
     }
     // SAFETY: the first 4 bytes of the place.
-    unsafe { visible::write(to.cast::<mlx5_wqe_inline_seg>(), header) };
+    unsafe { device_memory::write(to.cast::<mlx5_wqe_inline_seg>(), header) };
     // SAFETY: the place holds all bytes behind the header; they are borrowed, so not the ring's.
     unsafe { copy(to.wrapping_add(INLINE_HEADER), bytes.as_ptr(), bytes.len()) };
 }
@@ -322,7 +358,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
             unsafe { move_words::<16, 4>(to, from, [0, 16, len - 32, len - 16]) };
         }
         // SAFETY: the caller's promise.
-        _ => unsafe { visible::copy(from, to, len) },
+        _ => unsafe { device_memory::copy(from, to, len) },
     }
 }
 
@@ -341,7 +377,7 @@ unsafe fn move_words<const SIZE: usize, const COUNT: usize>(
     let words = offsets.map(|at| unsafe { from.wrapping_add(at).cast::<[u8; SIZE]>().read() });
     for (at, word) in offsets.into_iter().zip(words) {
         // SAFETY: as above.
-        unsafe { visible::write(to.wrapping_add(at).cast::<[u8; SIZE]>(), word) };
+        unsafe { device_memory::write(to.wrapping_add(at).cast::<[u8; SIZE]>(), word) };
     }
 }
 
@@ -357,11 +393,11 @@ unsafe fn write_inline_list(to: *mut u8, pieces: &[&[u8]]) {
         return;
     }
     // SAFETY: the first 4 bytes of the place. The total is at most `max_inline`.
-    unsafe { visible::write(to.cast(), mlx5_wqe_inline_seg::new(total as u32)) };
+    unsafe { device_memory::write(to.cast(), mlx5_wqe_inline_seg::new(total as u32)) };
     let mut at = to.wrapping_add(INLINE_HEADER);
     for piece in pieces {
         // SAFETY: the place holds the bytes of all pieces behind the header; they are borrowed, so not the ring's.
-        unsafe { visible::copy(piece.as_ptr(), at, piece.len()) };
+        unsafe { device_memory::copy(piece.as_ptr(), at, piece.len()) };
         at = at.wrapping_add(piece.len());
     }
 }
@@ -399,12 +435,13 @@ impl Ring {
         index: u32,
         ds: u32,
         ctrl: Words,
+        to_peer: Option<[Words; 3]>,
         op: SendOp,
         data: Data<'_>,
     ) {
         let mut aside = [[0u64; 2]; DS_MAX as usize];
         // SAFETY: room for the longest WQE.
-        unsafe { write(aside.as_mut_ptr().cast(), ctrl, &op, &data) };
+        unsafe { write(aside.as_mut_ptr().cast(), ctrl, to_peer.as_ref(), &op, &data) };
         let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
         // SAFETY: the caller's promise.
         unsafe { self.copy_in(index, bytes) };
@@ -419,9 +456,9 @@ impl Ring {
         let room = (self.mask + 1 - (index & self.mask)) as usize * MLX5_SEND_WQE_BB;
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
         // SAFETY: up to the end of the ring.
-        unsafe { visible::copy(first.as_ptr(), self.unit(index), first.len()) };
+        unsafe { device_memory::copy(first.as_ptr(), self.unit(index), first.len()) };
         // SAFETY: the rest, from its start, which isn't longer than the ring.
-        unsafe { visible::copy(rest.as_ptr(), self.start, rest.len()) };
+        unsafe { device_memory::copy(rest.as_ptr(), self.start, rest.len()) };
     }
 
     /// Copies out up to `to.len()` bytes from the WQEBB `index` on, around the end, and not more than the ring has.

@@ -1,19 +1,23 @@
 //! An open device, and its limits.
+//!
+//! # Safety
+//!
+//! A domain is wrapped as the kernel answers it. What a provider promises is said in `uverbs_core::provider`.
+#![allow(unsafe_code, reason = "wraps kernel objects by number, and keeps a provider's promises")]
 
 use std::sync::Arc;
 
-use uverbs_core::attr::{DeviceAttr, PortAttr};
-use uverbs_core::context::ContextCore;
-use uverbs_core::cq::CqCore;
+use uverbs_core::attr::{AhAttr, DeviceAttr, PortAttr};
 use uverbs_core::error::Error;
-use uverbs_core::pd::PdCore;
-use uverbs_core::provider::{ContextOps, CqInit, QpInit};
-use uverbs_core::qp::QpCore;
-use uverbs_core::table::UserIndexes;
+use uverbs_core::objects::context::ContextCore;
+use uverbs_core::objects::cq::CqCore;
+use uverbs_core::objects::pd::PdCore;
+use uverbs_core::provider::{ContextOps, CqInit, NewQp, QpInit};
+use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_RXE;
 
 use crate::create::{create_cq, create_qp};
-use crate::{Cq, Rq, Rxe, Sq};
+use crate::{Ah, Cq, Rxe};
 
 /// What the device can do.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +60,8 @@ impl Context {
     }
 }
 
-impl ContextOps<Rxe> for Context {
+// SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the memory that the core keeps.
+unsafe impl ContextOps<Rxe> for Context {
     fn core(&self) -> &Arc<ContextCore> {
         &self.core
     }
@@ -75,14 +80,19 @@ impl ContextOps<Rxe> for Context {
 
     fn alloc_pd(&self) -> Result<Arc<PdCore>, Error> {
         let handle = self.core.uverbs().alloc_pd(&mut [])?;
-        Ok(PdCore::new(Arc::clone(&self.core), handle))
+        // SAFETY: the kernel just made it, and nobody else has its number.
+        Ok(unsafe { PdCore::new(Arc::clone(&self.core), handle) })
     }
 
     fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
         create_cq(self, init)
     }
 
-    fn create_qp(&self, init: &QpInit) -> Result<(Arc<QpCore>, Sq, Rq), Error> {
+    fn create_qp(&self, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
         create_qp(self, init)
+    }
+
+    fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {
+        Ah::create(self, pd, attr)
     }
 }

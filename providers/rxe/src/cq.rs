@@ -13,9 +13,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use uverbs_core::cq::{CqCore, Message, Roles};
+use uverbs_core::objects::cq::{CqCore, Message, Roles};
 use uverbs_core::provider::{CqOps, Polled};
-use uverbs_core::table::{QpShared, Taken};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::Taken;
 use uverbs_kernel_abi::wc::IB_WC_SUCCESS;
 
 use crate::ring::Ring;
@@ -186,7 +187,8 @@ impl Cq {
     }
 }
 
-impl CqOps for Cq {
+// SAFETY: a slot is taken when an entry of the ring says that its work request is over, and retired behind that; see the file's head.
+unsafe impl CqOps for Cq {
     type View<'a> = Wc<'a>;
 
     #[inline]
@@ -235,7 +237,8 @@ impl CqOps for Cq {
 impl Drop for Cq {
     fn drop(&mut self) {
         // Nobody will look any more: what is told from now on is dropped, so that buffers go back to their slabs.
-        self.core.close();
+        // SAFETY: this is the one polling side, and it ends here.
+        unsafe { self.core.close() };
     }
 }
 

@@ -8,19 +8,19 @@
 
 use std::sync::Arc;
 
-use memmap2::{Advice, MmapRaw};
-use nix::errno::Errno;
-use uverbs_core::attr::QpCap;
-use uverbs_core::cmd::cq::CreateCq;
-use uverbs_core::cmd::qp::CreateQp;
-use uverbs_core::context::unique_id;
-use uverbs_core::cq::{CqCore, CqRoom};
+use uverbs_core::attr::{QpCap, QpType};
+use uverbs_core::commands::Uverbs;
+use uverbs_core::commands::cq::CreateCq;
+use uverbs_core::commands::qp::CreateQp;
 use uverbs_core::error::Error;
+use uverbs_core::memory::pages::Pages;
+use uverbs_core::objects::context::unique_id;
+use uverbs_core::objects::cq::{CqCore, CqRoom};
+use uverbs_core::objects::qp::{QpCore, QpParts};
 use uverbs_core::provider::{CqInit, NewQp, QpInit};
-use uverbs_core::qp::{QpCore, QpParts};
-use uverbs_core::table::{QpShared, SlotTable};
-use uverbs_core::uverbs::Uverbs;
-use uverbs_kernel_abi::qp::{IB_UVERBS_QPT_RC, ib_uverbs_qp_cap};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
+use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 use uverbs_kernel_abi::rxe::{mminfo, rxe_create_cq_resp, rxe_create_qp_resp};
 use uverbs_kernel_abi::wc::ib_uverbs_wc;
 use zerocopy::IntoBytes;
@@ -48,7 +48,7 @@ fn limit(verb: &'static str, what: &'static str, value: u32, limit: u32) -> Resu
 
 /// A ring that the kernel made, mapped.
 struct Mapped {
-    memory: MmapRaw,
+    memory: Pages,
     ring: Ring,
 }
 
@@ -62,11 +62,6 @@ fn map(uverbs: &Uverbs, verb: &'static str, info: mminfo, element: usize) -> Res
         .door()
         .mmap(len, info.offset)
         .map_err(|errno| Error::System { what: "mmap", errno })?;
-    // A forked child would produce into the parent's ring: shared pages stay shared.
-    memory.advise(Advice::DontFork).map_err(|error| Error::System {
-        what: "madvise",
-        errno: error.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
-    })?;
     // SAFETY: the mapping has `len` bytes, says the door, and starts at a page; whoever has the ring keeps it.
     let ring = unsafe { Ring::new(memory.as_mut_ptr(), len, element) };
     let ring = ring.map_err(|why| Error::Unsupported {
@@ -99,17 +94,14 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     let created = unsafe { uverbs.create_cq(&attr, &[], answer.as_mut_bytes()) }?;
     let Mapped { memory, ring } = map(uverbs, CREATE_CQ, answer.mi, size_of::<ib_uverbs_wc>())
         .inspect_err(|_| {
-            let _ = uverbs.destroy_cq(created.handle);
+            // SAFETY: it was just made, and nobody knows of it.
+            let _ = unsafe { uverbs.destroy_cq(created.handle) };
         })?;
     // The driver has a number for it, and tells it to nobody: the handle does instead.
-    let core = CqCore::new(
-        Arc::clone(&context.core),
-        created.handle,
-        created.handle,
-        CqRoom::new(init.entries, ring.mask()),
-        attr.user_handle,
-        Box::new(memory),
-    );
+    let (number, room) = (created.handle, CqRoom::new(init.entries, ring.mask()));
+    let (of, memory) = (Arc::clone(&context.core), Box::new(memory));
+    // SAFETY: the kernel just made it with this memory, and nobody else has its number.
+    let core = unsafe { CqCore::new(of, created.handle, number, room, attr.user_handle, memory) };
     // SAFETY: `core` keeps the mapping, and this poller is the first.
     let cq = unsafe { Cq::new(ring, Arc::clone(&core)) };
     Ok((core, cq))
@@ -118,8 +110,8 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
 /// What the kernel may write of a queue pair.
 #[derive(Debug)]
 struct QpMemory {
-    _send: MmapRaw,
-    _recv: MmapRaw,
+    _send: Pages,
+    _recv: Pages,
 }
 
 fn check(cap: &QpCap, limits: &Limits) -> Result<(), Error> {
@@ -130,7 +122,7 @@ fn check(cap: &QpCap, limits: &Limits) -> Result<(), Error> {
     limit(CREATE_QP, "max_inline_data", cap.max_inline_data, MAX_INLINE)
 }
 
-/// rdma-core `rxe.c:rxe_create_qp`, for a reliable connection with a receive queue of its own. There is no doorbell to choose.
+/// rdma-core `rxe.c:rxe_create_qp`, with a receive queue of its own. There is no doorbell to choose.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
     init.check_context(&context.core)?;
     check(&init.cap, &context.limits)?;
@@ -144,7 +136,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         recv_cq: init.recv_cq.handle(),
         srq: None,
         user_handle: unique_id(),
-        qp_type: IB_UVERBS_QPT_RC.into(),
+        qp_type: init.qp_type.raw(),
         cap: ib_uverbs_qp_cap {
             max_send_wr: init.cap.max_send_wr,
             max_recv_wr: init.cap.max_recv_wr,
@@ -169,7 +161,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         Ok((send, recv))
     };
     let (send, recv) = rings().inspect_err(|_: &Error| {
-        let _ = uverbs.destroy_qp(created.handle);
+        // SAFETY: it was just made, and nobody knows of it.
+        let _ = unsafe { uverbs.destroy_qp(created.handle) };
     })?;
     let cap = QpCap {
         max_send_wr: granted.max_send_wr.min(send.ring.mask()),
@@ -206,6 +199,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         shared: Arc::clone(&shared),
         kick: kick.clone(),
         qpn: created.qpn,
+        datagrams: init.qp_type == QpType::Ud,
         memory: Arc::clone(&memory) as _,
     };
     let rq = RqParts {
@@ -221,5 +215,5 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
     let sq = unsafe { Sq::new(sq) };
     // SAFETY: as above.
     let rq = unsafe { Rq::new(rq) };
-    Ok((core, sq, rq))
+    Ok(NewQp { core, sq, rq })
 }

@@ -6,10 +6,10 @@
 //! The commands name a queue pair by its handle, and no memory.
 #![allow(unsafe_code, reason = "a raw command may carry addresses; these carry none")]
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::QpState;
+use uverbs_core::commands::Uverbs;
 use uverbs_core::error::Error;
-use uverbs_core::uverbs::Uverbs;
 use uverbs_kernel_abi::qp::{IB_QP_STATE, ib_uverbs_modify_qp};
 use uverbs_kernel_abi::wc::{ib_uverbs_post_send, ib_uverbs_post_send_resp, ib_uverbs_send_wr};
 use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_POST_SEND;

@@ -1,8 +1,9 @@
-//! The uverbs provider for Linux's soft-RoCE, `rdma_rxe`: reliable connections over any Ethernet interface.
+//! The uverbs provider for Linux's soft-RoCE, `rdma_rxe`: RDMA over any Ethernet interface.
 //!
 //! | file | what |
 //! |---|---|
 //! | `context` | opening, and the limits that the driver answers |
+//! | `ah` | address handles, which the kernel keeps |
 //! | `create` | the driver's part of making completion queues and queue pairs |
 //! | `ring` | a queue that is mapped from the kernel: two indexes, and elements of one size |
 //! | `token` | which work request a completion is of: what stands in the kernel's `wr_id` |
@@ -22,6 +23,7 @@
 //! A queue pair that failed looks at its receive queue no more. Receives that are posted after that come back flushed only when
 //! a completion had already told of the failure; else when the queue pair is destroyed, as with rdma-core's provider.
 
+mod ah;
 mod context;
 mod cq;
 mod create;
@@ -38,10 +40,11 @@ mod tests;
 
 use std::sync::Arc;
 
-use uverbs_core::context::ContextCore;
 use uverbs_core::error::Error;
+use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::Provider;
 
+pub use ah::Ah;
 pub use context::Context;
 pub use cq::Cq;
 pub use rq::{RecvCursor, Rq};
@@ -52,11 +55,14 @@ pub use wc::Wc;
 #[derive(Clone, Copy, Debug)]
 pub struct Rxe;
 
-impl Provider for Rxe {
+#[allow(unsafe_code, reason = "promises that the parts of this crate belong together")]
+// SAFETY: `create` makes both sides of an object from one answer of the kernel; the files of the queues argue their own contracts.
+unsafe impl Provider for Rxe {
     type Context = Context;
     type Cq = Cq;
     type Sq = Sq;
     type Rq = Rq;
+    type Ah = Ah;
 
     const NAME: &'static str = "rxe";
 

@@ -9,10 +9,10 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use uverbs_core::frame::Frame;
+use uverbs_core::memory::frame::Frame;
 use uverbs_core::provider::RecvOps;
-use uverbs_core::table::QpShared;
-use uverbs_core::work::{PostError, Sge};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::work::{PostError, Sge};
 
 use crate::kick::Kick;
 use crate::ring::Ring;
@@ -145,7 +145,8 @@ impl Rq {
     }
 }
 
-impl RecvOps for Rq {
+// SAFETY: as for the send queue.
+unsafe impl RecvOps for Rq {
     type Cursor = RecvCursor;
 
     #[inline]

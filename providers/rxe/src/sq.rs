@@ -10,12 +10,16 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use nix::errno::Errno;
-use uverbs_core::frame::Frame;
+use uverbs_core::Errno;
+use uverbs_core::memory::frame::Frame;
 use uverbs_core::provider::SendOps;
-use uverbs_core::table::{QpShared, SlotTable};
-use uverbs_core::work::{Data, PostError, SendOp, Wr};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Wr};
 
+use uverbs_kernel_abi::rxe::rxe_send_wr_ud;
+
+use crate::Ah;
 use crate::kick::Kick;
 use crate::ring::Ring;
 use crate::token::{Queue, Token};
@@ -33,6 +37,7 @@ struct Post<'a> {
     slot: u32,
     wr: Wr,
     op: SendOp,
+    to: Option<Destination<'a, Ah>>,
     data: Data<'a>,
 }
 
@@ -53,6 +58,9 @@ pub struct Sq {
     /// Why the kernel did not look when it was last told to.
     refused: Option<Errno>,
     qpn: u32,
+    /// The address handle that each element names: the kernel looks it up when it sends. Kept until the element is written anew. Empty
+    /// where the transport has no datagrams.
+    handles: Box<[Option<Ah>]>,
     /// Keeps the ring mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
@@ -69,6 +77,8 @@ pub(crate) struct SqParts {
     pub(crate) shared: Arc<QpShared>,
     pub(crate) kick: Kick,
     pub(crate) qpn: u32,
+    /// Whether each work request has a destination of its own.
+    pub(crate) datagrams: bool,
     pub(crate) memory: Arc<dyn Any + Send + Sync>,
 }
 
@@ -99,7 +109,9 @@ impl Sq {
     ///
     /// The ring is valid while `memory` lives, its elements have `room`, and nobody else produces into it. The table of sends has as many slots.
     pub(crate) unsafe fn new(parts: SqParts) -> Self {
+        let handles = if parts.datagrams { parts.ring.mask() as usize + 1 } else { 0 };
         Self {
+            handles: (0..handles).map(|_| None).collect(),
             ring: parts.ring,
             pi: 0,
             limit: 0,
@@ -149,16 +161,35 @@ impl Sq {
     /// See [`SendOps::post`]; the slot is the cursor's.
     #[inline(never)]
     unsafe fn write(&mut self, post: &Post<'_>) -> Result<u32, PostError> {
-        let Post { slot, wr, ref op, ref data } = *post;
-        let size = wqe::check(op, data, self.room)?;
+        let Post { slot, wr, ref op, to, ref data } = *post;
+        let size = match to {
+            Some(_) => wqe::check_datagram(op, data, self.room)?,
+            None => wqe::check(op, data, self.room)?,
+        };
+        // One has a place for handles exactly if it sends datagrams.
+        if to.is_some() == self.handles.is_empty() {
+            return Err(PostError::BadOperation);
+        }
         if !is_before(slot, self.limit) {
             self.make_room(slot)?;
         }
         let user_index = self.shared.user_index.value();
         let token = Token { user_index, queue: Queue::Send, index: slot }.pack();
+        let peer = to.map(|to| {
+            let place = self.handles.get_mut((slot & self.ring.mask()) as usize);
+            if let Some(place) = place {
+                *place = Some(to.ah.clone());
+            }
+            rxe_send_wr_ud {
+                remote_qpn: to.qpn,
+                remote_qkey: to.qkey,
+                ah_num: to.ah.number(),
+                ..Default::default()
+            }
+        });
         let to = self.ring.element(slot);
         // SAFETY: behind the published index and before the limit: the element is ours, and `check` saw that it has room.
-        unsafe { wqe::write_send(to, token, wr.flags, op, data, size) };
+        unsafe { wqe::write_send(to, token, wr.flags, op, peer, data, size) };
         // SAFETY: the slot is of an element that is free; this is the only poster.
         unsafe { self.shared.send.slots().put(slot, wr.id, slot.wrapping_add(1)) };
         Ok(slot)
@@ -195,8 +226,11 @@ impl Sq {
     }
 }
 
-impl SendOps for Sq {
+// SAFETY: a post passes the check for room, so its slot is free; buffers stay in the table until the polling side, `disown` or a reset
+// takes them; the kernel learns of work requests from the producer index alone, which `ring` stores.
+unsafe impl SendOps for Sq {
     type Cursor = SendCursor;
+    type Ah = Ah;
 
     #[inline]
     fn begin(&mut self) -> SendCursor {
@@ -220,7 +254,22 @@ impl SendOps for Sq {
             other => other,
         };
         // SAFETY: the caller's promise.
-        let slot = unsafe { self.write(&Post { slot: at.pi, wr, op, data }) }?;
+        let slot = unsafe { self.write(&Post { slot: at.pi, wr, op, to: None, data }) }?;
+        at.pi = slot.wrapping_add(1);
+        Ok(slot)
+    }
+
+    #[inline(always)]
+    unsafe fn post_to(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        op: SendOp,
+        to: Destination<'_, Ah>,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        // SAFETY: the caller's promise.
+        let slot = unsafe { self.write(&Post { slot: at.pi, wr, op, to: Some(to), data }) }?;
         at.pi = slot.wrapping_add(1);
         Ok(slot)
     }
@@ -270,6 +319,7 @@ impl SendOps for Sq {
         // SAFETY: as above.
         unsafe { self.shared.send.retire(self.pi) };
         (self.limit, self.marked, self.enabled, self.refused) = (self.pi, self.pi, false, None);
+        self.handles.fill(None);
     }
 }
 

@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::mem::offset_of;
 
 use uverbs_core::provider::View;
-use uverbs_core::work::{Completed, Failure, Status};
+use uverbs_core::queues::completion::{Completed, Failure, Source, Status};
 use uverbs_kernel_abi::wc as abi;
 use uverbs_kernel_abi::wc::ib_uverbs_wc;
 use zerocopy::{FromZeros, IntoBytes};
@@ -185,6 +185,14 @@ impl View for Wc<'_> {
     #[inline]
     fn qpn(&self) -> u32 {
         self.entry.word(offset_of!(ib_uverbs_wc, qp_num))
+    }
+
+    /// RoCE has no LID, and the kernel tells no priority.
+    #[inline]
+    fn source(&self) -> Source {
+        let flags = self.entry.word(offset_of!(ib_uverbs_wc, wc_flags));
+        let qpn = self.entry.word(offset_of!(ib_uverbs_wc, src_qp));
+        Source::new(qpn, 0, flags & abi::IB_WC_GRH != 0, 0)
     }
 }
 

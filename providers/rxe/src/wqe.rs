@@ -9,10 +9,10 @@
 //! Writers take an element of the ring that is the program's, and write no more than `check` allowed.
 #![allow(unsafe_code, reason = "writes work requests into a ring by raw address")]
 
-use uverbs_core::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
+use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
 use uverbs_kernel_abi::rxe::{
     rxe_dma_info, rxe_recv_wqe, rxe_send_wqe, rxe_send_wr, rxe_send_wr_atomic, rxe_send_wr_rdma,
-    rxe_sge,
+    rxe_send_wr_ud, rxe_sge,
 };
 use uverbs_kernel_abi::wc as abi;
 
@@ -40,6 +40,14 @@ pub(crate) struct Size {
     pub(crate) entries: u32,
 }
 
+/// Whether a datagram can be posted, and its size.
+pub(crate) fn check_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, PostError> {
+    match op {
+        SendOp::Send | SendOp::SendImm(_) => check(op, data, room),
+        _ => Err(PostError::BadOperation),
+    }
+}
+
 /// Whether a send can be posted, and its size.
 #[inline]
 pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, PostError> {
@@ -49,7 +57,6 @@ pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, Po
         }
         SendOp::Read(_) => (true, false),
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => (true, true),
-        _ => return Err(PostError::BadData),
     };
     let size = match data {
         Data::Inline(_) | Data::InlineList(_) if answered => return Err(PostError::BadData),
@@ -115,11 +122,15 @@ pub(crate) fn send_head(
     token: u64,
     flag: SendFlags,
     op: &SendOp,
+    to: Option<rxe_send_wr_ud>,
     is_inline: bool,
     size: Size,
 ) -> rxe_send_wqe {
     let mut wr =
         rxe_send_wr { wr_id: token, send_flags: flags(flag, is_inline), ..Default::default() };
+    if let Some(to) = to {
+        wr.set_ud(to);
+    }
     let (opcode, imm, iova) = match *op {
         SendOp::Send => (abi::IB_UVERBS_WR_SEND, 0, 0),
         SendOp::SendImm(imm) => (abi::IB_UVERBS_WR_SEND_WITH_IMM, imm, 0),
@@ -134,8 +145,6 @@ pub(crate) fn send_head(
         SendOp::FetchAdd { remote, add } => {
             (abi::IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD, 0, set_atomic(&mut wr, remote, add, 0))
         }
-        // `check` refused it; a number that the kernel refuses in turn.
-        _ => (u32::MAX, 0, 0),
     };
     (wr.opcode, wr.ex) = (opcode, imm.to_be_bytes());
     rxe_send_wqe { wr, iova, dma: dma(size), ..Default::default() }
@@ -163,11 +172,12 @@ pub(crate) unsafe fn write_send(
     token: u64,
     flag: SendFlags,
     op: &SendOp,
+    peer: Option<rxe_send_wr_ud>,
     data: &Data<'_>,
     size: Size,
 ) {
     let is_inline = matches!(data, Data::Inline(_) | Data::InlineList(_));
-    let head = send_head(token, flag, op, is_inline, size);
+    let head = send_head(token, flag, op, peer, is_inline, size);
     // SAFETY: an element has room for a head, and is aligned as it needs.
     unsafe { to.cast::<rxe_send_wqe>().write(head) };
     let at = to.wrapping_add(SEND_HEAD);

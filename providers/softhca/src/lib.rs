@@ -15,26 +15,31 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The strata, none of which knows the ones below:
+//! Top to bottom; each uses only those below it:
 //!
 //! - the top (`SoftHca`, threads and steps) puts one device together;
-//! - `kernel` is the kernel side: ioctls, handles, errnos;
-//! - [`pci`], its `firmware` and [`vfio_user`] are the other front: the same device as a PCI function for a virtual machine,
-//!   whose own kernel drives it;
+//! - `kernel` is the front in process, the kernel side: ioctls, handles, errnos;
+//! - `vfio_user`, `pci` and `firmware` are the other front, behind the feature `pci`: the same device as a PCI function
+//!   for a virtual machine, whose own kernel drives it;
+//! - `board` is what both fronts say of the device: identity, limits, layout of the BAR;
 //! - [`hca`] is the device: queues, keys, transport; it knows no ioctl and no process address;
 //! - [`wire`] carries packets.
 
+mod board;
+#[cfg(feature = "pci")]
 mod firmware;
 pub mod hca;
 mod kernel;
 mod memory;
+#[cfg(feature = "pci")]
 pub mod pci;
 mod run;
 mod softhca;
 mod uar;
+#[cfg(feature = "pci")]
 pub mod vfio_user;
 pub mod wire;
 
+pub use board::profile::{Gid, GidType};
 pub use hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing, Strictness};
-pub use kernel::profile::{Gid, GidType};
 pub use softhca::{Pending, PortInfo, SoftHca, SoftHcaBuilder};

@@ -15,9 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use memmap2::MmapRaw;
-use nix::errno::Errno;
-use uverbs_core::door::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs_core::Errno;
+use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs_core::memory::pages::Pages;
+use uverbs_core::memory::process::Process;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
 use crate::hca::{Hca, HcaConfig, HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, Strictness};
@@ -44,6 +45,7 @@ struct Inner {
     record: DeviceRecord,
     /// The port's end of the fabric; `None` on a wire of the caller's.
     link: Option<LinkControl>,
+    process: Process,
 }
 
 /// What the port tells.
@@ -90,8 +92,8 @@ impl SoftHca {
     /// `ENOENT` after [`SoftHca::unplug`].
     pub fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
         let shared = Arc::clone(&self.inner.shared);
-        let file = shared.lock().open()?;
-        Ok(Arc::new(Door { shared, file }))
+        let file = shared.lock().open().map_err(outward)?;
+        Ok(Arc::new(Door { shared, file, process: Process::current() }))
     }
 
     /// One slice of the device's work; true if anything was done. Meant for stepped devices, allowed for others.
@@ -124,7 +126,8 @@ impl SoftHca {
         if kernel.device.gone { None } else { kernel.device.hca.next_deadline() }
     }
 
-    /// Pulls the device out: its objects go, async event files get `DEVICE_FATAL`, every later ioctl gets `EIO`.
+    /// Pulls the device out: its objects go, async event files get `DEVICE_FATAL`. Later ioctls get `EIO`, but for those
+    /// that destroy what a client holds.
     pub fn unplug(&self) {
         if let Some(link) = &self.inner.link {
             link.unplug();
@@ -231,10 +234,16 @@ impl DeviceSource for SoftHca {
     }
 }
 
+/// An errno as doors give it: nix is no part of their interface.
+fn outward(errno: nix::errno::Errno) -> Errno {
+    Errno::from_raw(errno as i32)
+}
+
 /// One open device file.
 struct Door {
     shared: Arc<Shared>,
     file: u64,
+    process: Process,
 }
 
 // SAFETY: the HCA drops its hold on memory before it answers; descriptors and mappings are made for the caller.
@@ -244,11 +253,11 @@ unsafe impl UverbsDoor for Door {
             let device = &self.shared.lock().device;
             !device.gone && device.over_memlock(bytes).is_none()
         });
-        self.shared.lock().ioctl(self.file, command)
+        self.shared.lock().ioctl(self.file, command).map_err(outward)
     }
 
-    fn mmap(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
-        self.shared.lock().mmap(self.file, len, offset)
+    fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
+        self.shared.lock().mmap(self.file, len, offset).map_err(outward)
     }
 
     /// The device's own limit; the process's RLIMIT_MEMLOCK is none of its business.
@@ -257,9 +266,27 @@ unsafe impl UverbsDoor for Door {
     }
 }
 
+/// In a forked child: what it has of the device is a copy without a thread, perhaps locked for good, and the memory that the device
+/// reached isn't there. It is left as it is.
+fn leave(shared: &Arc<Shared>) {
+    std::mem::forget(Arc::clone(shared));
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.process.is_current() {
+            leave(&self.shared);
+        }
+    }
+}
+
 impl Drop for Door {
     fn drop(&mut self) {
-        self.shared.lock().close(self.file);
+        if self.process.is_current() {
+            self.shared.lock().close(self.file);
+        } else {
+            leave(&self.shared);
+        }
     }
 }
 
@@ -420,7 +447,7 @@ impl SoftHcaBuilder {
         if !self.stepped {
             run::spawn(&name, Arc::downgrade(&shared))?;
         }
-        Ok(SoftHca { inner: Arc::new(Inner { shared, record, link }) })
+        Ok(SoftHca { inner: Arc::new(Inner { shared, record, link, process: Process::current() }) })
     }
 }
 

@@ -10,15 +10,16 @@
 #![allow(unsafe_code, reason = "atomic access through the raw pointer of a shared mapping")]
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use memmap2::{MmapOptions, MmapRaw};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
+use uverbs_core::memory::pages::Pages;
+use uverbs_core::memory::process::Process;
 
 /// Bytes of a UAR page (`MLX5_ADAPTER_PAGE_SIZE`).
 pub(crate) const UAR_SIZE: usize = 4096;
@@ -37,7 +38,8 @@ pub(crate) struct UarPage {
     /// The device's memfd, and where in it the page is.
     file: Arc<OwnedFd>,
     offset: u64,
-    map: MmapRaw,
+    map: Pages,
+    process: Process,
 }
 
 impl UarPage {
@@ -45,7 +47,7 @@ impl UarPage {
         let end = offset.checked_add(UAR_SIZE as u64).and_then(|end| i64::try_from(end).ok());
         ftruncate(&file, end.ok_or(Errno::ENOMEM)?)?;
         let map = map_page(&file, offset)?;
-        Ok(Self { index, file, offset, map })
+        Ok(Self { index, file, offset, map, process: Process::current() })
     }
 
     /// The number by which CREATE_CQ, CREATE_QP and the HCA name the page.
@@ -54,7 +56,7 @@ impl UarPage {
     }
 
     /// Maps the page once more, for the client.
-    pub(crate) fn map(&self) -> Result<MmapRaw, Errno> {
+    pub(crate) fn map(&self) -> Result<Pages, Errno> {
         map_page(&self.file, self.offset)
     }
 
@@ -100,17 +102,17 @@ impl UarPage {
 impl Drop for UarPage {
     /// Gives the memory back; the place in the file stays empty. Failing leaves a page in use until the device ends.
     fn drop(&mut self) {
+        // A forked child shares the file with the parent, which goes on using it.
+        if !self.process.is_current() {
+            return;
+        }
         let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let _ = fallocate(&self.file, hole, self.offset.cast_signed(), UAR_SIZE as i64);
     }
 }
 
-fn map_page(file: &OwnedFd, offset: u64) -> Result<MmapRaw, Errno> {
-    MmapOptions::new()
-        .len(UAR_SIZE)
-        .offset(offset)
-        .map_raw(file.as_raw_fd())
-        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::ENOMEM)))
+fn map_page(file: &OwnedFd, offset: u64) -> Result<Pages, Errno> {
+    Pages::shared(file.as_fd(), UAR_SIZE, offset).map_err(|errno| Errno::from_raw(errno.raw()))
 }
 
 /// The pages of a device.
@@ -177,7 +179,7 @@ impl UarSet {
 mod tests {
     use super::*;
 
-    fn store(map: &MmapRaw, offset: usize, value: u64) {
+    fn store(map: &Pages, offset: usize, value: u64) {
         assert!(offset + 8 <= map.len());
         // SAFETY: checked just above.
         let word = unsafe { map.as_mut_ptr().add(offset) }.cast::<u64>();

@@ -3,8 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
-use uverbs_core::door::UverbsDoor;
+use uverbs_core::doors::UverbsDoor;
 use uverbs_softhca::{LinkLayer, SoftHca, SoftHcaBuilder};
+
+use crate::log::known;
 
 /// The RDMA device's name.
 pub(crate) const NAME: &str = "softhca0";
@@ -65,5 +67,5 @@ pub(crate) fn get() -> Option<&'static SoftHca> {
 ///
 /// `EIO` where it can't be made, or what opening gives.
 pub(crate) fn open() -> Result<Arc<dyn UverbsDoor>, Errno> {
-    get().ok_or(Errno::EIO)?.open()
+    get().ok_or(Errno::EIO)?.open().map_err(known)
 }

@@ -15,10 +15,10 @@ use std::io::Write as _;
 use std::os::fd::RawFd;
 use std::sync::{Arc, OnceLock};
 
-use memmap2::MmapRaw;
 use nix::errno::Errno;
-use uverbs_core::door::UverbsDoor;
-use uverbs_core::wrap::{Recorded, RecordedAttr, Recorder};
+use uverbs_core::doors::UverbsDoor;
+use uverbs_core::doors::{Recorded, RecordedAttr, Recorder};
+use uverbs_core::memory::pages::Pages;
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_DEVICE,
 };
@@ -44,6 +44,11 @@ fn file() -> Option<&'static File> {
         }
     };
     FILE.get_or_init(open).as_ref()
+}
+
+/// A door's errno, as the C side takes it.
+pub(crate) fn known(errno: uverbs_core::Errno) -> Errno {
+    Errno::from_raw(errno.raw())
 }
 
 impl Logged {
@@ -73,7 +78,7 @@ impl Logged {
                 write(&line(self.fd, &recorded));
             }
         }
-        result
+        result.map_err(known)
     }
 
     /// One mmap, to read and, if `writes`, to write.
@@ -81,17 +86,17 @@ impl Logged {
     /// # Errors
     ///
     /// The errno.
-    pub(crate) fn mmap(&self, len: usize, offset: u64, writes: bool) -> Result<MmapRaw, Errno> {
+    pub(crate) fn mmap(&self, len: usize, offset: u64, writes: bool) -> Result<Pages, Errno> {
         let result = if writes {
             self.door.mmap(len, offset)
         } else {
             self.door.mmap_read_only(len, offset)
         };
         if self.recorder.is_some() {
-            let result = result.as_ref().err().map_or(0, |errno| *errno as i32);
+            let result = result.as_ref().err().map_or(0, |errno| errno.raw());
             write(&format!("fd {} mmap {len} {offset:#x} = {result}\n", self.fd));
         }
-        result
+        result.map_err(known)
     }
 }
 
@@ -109,7 +114,7 @@ fn write(line: &str) {
 
 /// A command's name: object and method in hex, with a write command's number in parentheses.
 pub(crate) fn name(command: &[u64]) -> String {
-    let Some((header, mut attrs)) = uverbs_core::ioctl::parse(command) else {
+    let Some((header, mut attrs)) = uverbs_core::commands::ioctl::parse(command) else {
         return "malformed".to_owned();
     };
     let mut name = format!("{:x}.{:x}", header.object_id, header.method_id);
@@ -133,7 +138,7 @@ pub(crate) fn line(fd: RawFd, recorded: &Recorded) -> String {
         line.push(' ');
         line.push_str(&shown(attr));
     }
-    let result = recorded.result.err().map_or(0, |errno| errno as i32);
+    let result = recorded.result.err().map_or(0, |errno| errno.raw());
     let _ = writeln!(line, " = {result}");
     line
 }

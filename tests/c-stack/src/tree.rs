@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use uverbs_core::door::DeviceSource;
+use uverbs_core::doors::DeviceSource;
 use uverbs_softhca::{GidType, SoftHca};
 
 use crate::device::{NAME, NODE, Settings};

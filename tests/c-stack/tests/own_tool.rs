@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// The command line, built by `cargo xtask judge`, or a stated skip.
 fn tool(args: &[&str]) -> Option<Command> {
     let Some(path) = std::env::var_os("UVERBS_TOOL").filter(|path| !path.is_empty()) else {
-        eprintln!("skipped: UVERBS_TOOL is not set (`cargo xtask judge` sets it)");
+        common::skip("UVERBS_TOOL is not set (`cargo xtask judge` sets it)");
         return None;
     };
     let mut command = common::preloaded(Path::new(&path));

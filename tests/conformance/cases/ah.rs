@@ -5,7 +5,7 @@ use uverbs_kernel_abi::ah::ib_uverbs_create_ah;
 use super::case;
 use super::modify::RESOLVE;
 use super::mr::NO_OBJECT;
-use crate::case::Case;
+use crate::case::{Case, World};
 use crate::rig::Rig;
 use crate::want::{EINVAL, ENODATA, Want};
 
@@ -14,6 +14,9 @@ const PATH: &str = "core/verbs.c:rdma_fill_sgid_attr, rdma_check_ah_attr";
 
 /// InfiniBand routes by LID, and looks at no GID.
 pub(super) const ON_ETHERNET: Want = Want::Link { ethernet: &EINVAL, infiniband: &Want::Ok };
+
+/// Why rxe isn't asked for a GID beyond its table.
+pub(super) const LONG_TABLE: &str = "its GID table is longer than an index of 8 bits can say";
 
 pub(super) fn cases() -> Vec<Case> {
     let with = |name, source, want, change: fn(&Rig, &mut ib_uverbs_create_ah)| {
@@ -39,12 +42,9 @@ pub(super) fn cases() -> Vec<Case> {
             (ah.pd_handle, ah.attr.is_global) = (999, 0);
         }),
         with("no GRH", PATH, ON_ETHERNET, |_, ah| ah.attr.is_global = 0),
-        with(
-            "GID index 200",
-            PATH,
-            Want::Link { ethernet: &ENODATA, infiniband: &EINVAL },
-            |_, ah| ah.attr.grh.sgid_index = 200,
-        ),
+        with("an empty GID", PATH, ENODATA, |rig, ah| ah.attr.grh.sgid_index = rig.empty_gid()),
+        with("no GID", PATH, EINVAL, |rig, ah| ah.attr.grh.sgid_index = rig.no_gid())
+            .only(World::Mlx5, LONG_TABLE),
         with("GID of another family", RESOLVE, ON_ETHERNET, |_, ah| ah.attr.grh.dgid = [0; 16]),
         with("GID of another family, link local", RESOLVE, ON_ETHERNET, |_, ah| {
             ah.attr.grh.dgid = [0; 16];

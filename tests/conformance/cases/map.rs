@@ -5,6 +5,7 @@ use uverbs_kernel_abi::rxe::mminfo;
 
 use super::{bare, case};
 use crate::case::{Case, World};
+use crate::cmd::known;
 use crate::rig::Rig;
 use crate::want::{Driver, EINVAL, Outcome, Want};
 
@@ -25,7 +26,7 @@ fn area(rig: &Rig) -> (u64, usize) {
 }
 
 fn map(rig: &Rig, len: usize, offset: u64) -> Outcome {
-    rig.door().mmap(len, offset).map(|map| (map.len() == len).to_string())
+    rig.door().mmap(len, offset).map_err(known).map(|map| (map.len() == len).to_string())
 }
 
 pub(super) fn cases() -> Vec<Case> {
@@ -58,14 +59,14 @@ pub(super) fn cases() -> Vec<Case> {
             Want::Driver { mlx5: &Want::Is("true"), rxe: &EINVAL },
             |rig| {
                 let (offset, len) = area(rig);
-                let _first = rig.door().mmap(len, offset)?;
+                let _first = rig.door().mmap(len, offset).map_err(known)?;
                 map(rig, len, offset)
             },
         ),
         case("mappings", "outlives the file", MMAP, Want::Ok, |rig| {
             let other = Rig::new(&rig.target)?;
             let (offset, len) = area(&other);
-            let map = other.door().mmap(len, offset)?;
+            let map = other.door().mmap(len, offset).map_err(known)?;
             drop(other);
             Ok((map.len() == len).to_string())
         }),

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use uverbs_kernel_abi::objects::UVERBS_ATTR_CORE_OUT;
 use uverbs_kernel_abi::qp::*;
 
-use super::ah::ON_ETHERNET;
+use super::ah::{LONG_TABLE, ON_ETHERNET};
 use super::case;
 use super::mr::NO_OBJECT;
 use crate::case::{Case, World};
@@ -21,7 +21,8 @@ pub(super) const RESOLVE: &str =
 /// `IB_QP_ATTR_STANDARD_BITS`.
 const STANDARD: u32 = (IB_QP_DEST_QPN << 1) - 1;
 
-/// A change that works: the state before it, the request, the attributes that it needs and those that it may have.
+/// A change that works: the state before it, the request, the attributes that it needs and those
+/// that it may have.
 struct Step {
     name: &'static str,
     from: u8,
@@ -126,7 +127,8 @@ fn masks(step: &'static Step) -> impl Iterator<Item = Case> {
         let (verb, want) = match mask {
             // A change within a state needs no state to go to.
             IB_QP_STATE if step.required == IB_QP_STATE => ("without", Want::Ok),
-            // Without a state to go to, rxe asks the table only up to some version between 6.1 and 6.12.
+            // Without a state to go to, rxe asks the table only up to some version between 6.1 and
+            // 6.12.
             IB_QP_STATE => ("without", Want::Driver { mlx5: &EINVAL, rxe: &RXE_WITHOUT_STATE }),
             _ if step.required & mask != 0 => ("without", EINVAL),
             _ if step.optional & mask != 0 => ("with", Want::Ok),
@@ -223,13 +225,9 @@ fn values() -> Vec<Case> {
         with("path port 0", MODIFY, 1, EINVAL, |_, qp| qp.dest.port_num = 0),
         with("path port 2", MODIFY, 1, EINVAL, |_, qp| qp.dest.port_num = 2),
         with("no GRH", path, 1, ON_ETHERNET, |_, qp| qp.dest.is_global = 0),
-        with(
-            "GID index 200",
-            path,
-            1,
-            Want::Link { ethernet: &ENODATA, infiniband: &EINVAL },
-            |_, qp| qp.dest.sgid_index = 200,
-        ),
+        with("an empty GID", path, 1, ENODATA, |rig, qp| qp.dest.sgid_index = rig.empty_gid()),
+        with("no GID", path, 1, EINVAL, |rig, qp| qp.dest.sgid_index = rig.no_gid())
+            .only(World::Mlx5, LONG_TABLE),
         with("GID of another family", RESOLVE, 1, ON_ETHERNET, |_, qp| qp.dest.dgid = [0; 16]),
         with(
             "a GID that nobody has",

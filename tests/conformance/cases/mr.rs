@@ -109,12 +109,14 @@ fn registrations() -> Vec<Case> {
         access(IB_UVERBS_ACCESS_REMOTE_WRITE, EINVAL),
         access(IB_UVERBS_ACCESS_REMOTE_ATOMIC, EINVAL),
         access(IB_UVERBS_ACCESS_MW_BIND | 1, Want::Ok),
-        // rxe refuses what it doesn't know since it has RXE_ACCESS_SUPPORTED_MR: at 6.12, not at 6.1.
+        // rxe refuses what it doesn't know since it has RXE_ACCESS_SUPPORTED_MR: at 6.12, not at
+        // 6.1.
         access(IB_UVERBS_ACCESS_ZERO_BASED | 1, driver(&Want::Ok, &RXE_REFUSES)),
         access(IB_UVERBS_ACCESS_HUGETLB | 1, driver(&Want::Ok, &RXE_REFUSES)),
         // EINVAL at 6.1, EOPNOTSUPP at 6.12; rxe has on-demand paging at 7.2.
         access(IB_UVERBS_ACCESS_ON_DEMAND | 1, driver(&NO_PAGING, &RXE_PAGING)),
-        // The flags of FLUSH are of Linux 6.2; rxe has the global one, and the other for persistent memory.
+        // The flags of FLUSH are of Linux 6.2; rxe has the global one, and the other for persistent
+        // memory.
         access(1 << 8 | 1, driver(&NO_FLUSH, &Want::Since((6, 2), &EINVAL, &Want::Ok))),
         access(1 << 9 | 1, driver(&NO_FLUSH, &EINVAL)),
         access(1 << 10 | 1, EINVAL),
@@ -148,8 +150,9 @@ fn registrations() -> Vec<Case> {
     ]
 }
 
-/// `uobj_get_obj_read` told nothing but that it failed, until commit 81f8f7454ad9 ("RDMA/uverbs: Propagate errors from
-/// rdma_lookup_get_uobject()") of Linux 6.15, which the stable series took over in mid-2025.
+/// `uobj_get_obj_read` told nothing but that it failed, until commit 81f8f7454ad9 ("RDMA/uverbs:
+/// Propagate errors from rdma_lookup_get_uobject()") of Linux 6.15, which the stable series took
+/// over in mid-2025.
 pub(super) const NO_OBJECT: Want = Want::Since((6, 15), &Want::Either(&EINVAL, &ENOENT), &ENOENT);
 
 // Which errno a device without a feature gives, by version; measured at 6.1, 6.12 and 7.2.

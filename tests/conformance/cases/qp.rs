@@ -199,7 +199,8 @@ fn driver_data() -> Vec<Case> {
             rig.run(&rig.create_qp().edit(UVERBS_ATTR_UHW_IN, |attr| attr.len = 47))
         })
         .only(World::Mlx5, "the driver's data"),
-        // A device that has them, and a program that may, get as far as the driver's data, which is another's.
+        // A device that has them, and a program that may, get as far as the driver's data, which is
+        // another's.
         case(
             "queue pairs",
             "raw packets",

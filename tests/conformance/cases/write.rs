@@ -1,5 +1,5 @@
-//! The old interface: commands by write(2) on the device file. No door has it, so that only a real kernel is asked:
-//! what these say is why INVOKE_WRITE's checks are as they are.
+//! The old interface: commands by write(2) on the device file. No door has it, so that only a real
+//! kernel is asked: what these say is why INVOKE_WRITE's checks are as they are.
 #![allow(unsafe_code, reason = "writes to a descriptor by number")]
 
 use std::os::fd::BorrowedFd;

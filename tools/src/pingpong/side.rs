@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 use uverbs::{
     AccessFlags, Completed, CompletionQueue, Context, Device, Endpoint, ExposedMemory, Frame,
-    Local, PostError, ProtectionDomain, QueuePair, Remote, SendOp, Slab,
+    Local, PostError, ProtectionDomain, QueuePair, Remote, RnrTimer, SendOp, Slab,
 };
 
 use super::args::Config;
@@ -108,7 +108,14 @@ impl Prepared {
             if config.opcode.needs_memory() { Some(pd.expose(size, rights)?) } else { None };
         let attr = context.query_device()?;
         let rd_atomic = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom).clamp(1, 16) as u8;
-        let local = Local { rd_atomic, timeout: ack_timeout(embedded), ..Local::default() };
+        let local = Local {
+            rd_atomic,
+            timeout: ack_timeout(embedded),
+            access: rights,
+            rnr_retry: 7,
+            min_rnr_timer: RnrTimer::DEFAULT,
+            ..Local::default()
+        };
         let endpoint = prepare(&mut qp, config, gid_index, local)?;
         place.mtu = endpoint.mtu.bytes();
         let about = About {
@@ -273,7 +280,6 @@ impl Side {
                 }
                 SendOp::FetchAdd { remote, add } => batch.fetch_add(iteration, frame, remote, add),
                 // What the library may learn later is not asked for here.
-                _ => Ok(()),
             };
             posted.map_err(PostError::from)
         } else {

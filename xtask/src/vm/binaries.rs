@@ -14,7 +14,7 @@ use crate::vm::fetch::{base, sources};
 use crate::vm::libraries::FOLDER;
 use crate::vm::programs::Need;
 
-/// Where cargo put what.
+/// What was built, and where it is.
 pub(crate) struct Binaries {
     /// Tests by package and target: `uverbs/rc_data`.
     tests: BTreeMap<String, PathBuf>,
@@ -92,7 +92,8 @@ fn targets(mut command: Command, kind: &str, names: &[&str]) -> Result<Vec<Artif
     built(command)
 }
 
-/// A program of `tests/c-stack/c`, with the guest's headers and libraries; none where there is no gcc.
+/// Compiles a program of `tests/c-stack/c` with the guest's headers and libraries; `None` without
+/// gcc.
 fn compiled(name: &str, guest: &Path) -> Result<Option<PathBuf>, Outcome> {
     let folder = base().join("c");
     create(&folder)?;
@@ -101,7 +102,7 @@ fn compiled(name: &str, guest: &Path) -> Result<Option<PathBuf>, Outcome> {
     let mut gcc = Command::new("gcc");
     gcc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"]).arg(guest.join("usr/include"));
     gcc.arg(&source).arg("-o").arg(&to);
-    // What the library itself links to is found in the guest.
+    // The guest has the libraries that this one needs.
     gcc.arg("-L").arg(guest.join(FOLDER)).args(["-l:libibverbs.so.1"]);
     gcc.arg("-Wl,--allow-shlib-undefined").stdin(Stdio::null());
     match gcc.status() {
@@ -129,7 +130,7 @@ pub(crate) fn build_init() -> Result<BTreeMap<String, PathBuf>, Outcome> {
     Ok(artifacts.into_iter().map(|artifact| (artifact.target, artifact.file)).collect())
 }
 
-/// The program without what only a debugger reads, which is most of it; as it is where there is no `strip`.
+/// A copy without debug information, which is most of a program; a whole copy without `strip`.
 ///
 /// # Errors
 ///
@@ -159,7 +160,7 @@ struct Artifact {
     file: PathBuf,
 }
 
-/// Runs a cargo command and collects what can be executed of what it built.
+/// Runs a cargo command and collects the executables that it built.
 fn built(mut command: Command) -> Result<Vec<Artifact>, Outcome> {
     command.args(["--quiet", "--message-format", "json-render-diagnostics"]);
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
@@ -182,7 +183,8 @@ fn artifact(line: &str) -> Option<Artifact> {
     })
 }
 
-/// `uverbs-tools` of `path+file:///home/me/uverbs/tools#uverbs-tools@0.1.0`; without a name there, the folder's.
+/// The package's name in cargo's identifier, the folder's if it has none: `uverbs-tools` of
+/// `path+file:///home/me/uverbs/tools#uverbs-tools@0.1.0`.
 fn package(id: &str) -> Option<&str> {
     let (path, rest) = id.rsplit_once('#')?;
     match rest.split_once('@') {
@@ -191,7 +193,7 @@ fn package(id: &str) -> Option<&str> {
     }
 }
 
-/// The compiler's own platform.
+/// The platform that the compiler runs on.
 fn host() -> Result<String, Outcome> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("-vV").stdin(Stdio::null()).output();

@@ -1,4 +1,4 @@
-//! One boot, from its parts: the image is written, the device's server started, the machine watched.
+//! One boot: writes the image, starts the device's server, and watches the machine.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub(crate) struct Boot<'a> {
     pub(crate) kit: &'a Kit,
     pub(crate) accel: Accel,
     pub(crate) kernel: &'a Kernel,
-    /// Of the run's folder.
+    /// The run's folder has this name.
     pub(crate) name: String,
     pub(crate) image: Image,
     pub(crate) plan: Plan,
@@ -30,12 +30,12 @@ pub(crate) struct Boot<'a> {
 }
 
 impl Boot<'_> {
-    /// Where the run's image and logs are.
+    /// The folder of the run's image and logs.
     pub(crate) fn folder(&self) -> PathBuf {
         base().join("runs").join(&self.name)
     }
 
-    /// Boots and tells of each program that ends.
+    /// Boots, and calls `ended` for each program that ends.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! The initial file system's format: cpio's "newc" (Linux, Documentation/driver-api/early-userspace/buffer-format.rst).
+//! The initial file system's format: cpio's "newc" (Linux,
+//! Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use std::io::{Result, Write};
 
@@ -42,7 +43,8 @@ impl<W: Write> Archive<W> {
         let size = u32::try_from(bytes.len()).map_err(too_long)?;
         let name_size = u32::try_from(path.len() + 1).map_err(too_long)?;
         let links = 1;
-        // ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor, namesize, check
+        // ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor,
+        // namesize, check
         let fields = [self.count, mode, 0, 0, links, 0, size, 0, 0, 0, 0, name_size, 0];
         self.out.write_all(b"070701")?;
         for field in fields {

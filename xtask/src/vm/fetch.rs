@@ -1,4 +1,4 @@
-//! What a run needs from Debian besides a kernel: QEMU, and the programs of the guest.
+//! What a run needs from Debian besides a kernel: QEMU and the guest's programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use crate::step::Outcome;
 /// The first QEMU that has `vfio-user-pci`.
 const QEMU_MIN: (u32, u32) = (10, 1);
 
-/// The programs of the guest, and through what they depend on, their libraries; and headers, to compile for it.
+/// The guest's programs, which bring their libraries, and headers to compile programs for it.
 const GUEST: [&str; 10] = [
     "busybox-static",
     "ethtool",
@@ -24,10 +24,11 @@ const GUEST: [&str; 10] = [
     "rdmacm-utils",
 ];
 
-/// What rdma-core's own test suite needs besides: the suite, which is Python's. scapy builds and reads the suite's frames.
+/// rdma-core's own test suite, which is in Python, and scapy, with which it builds and reads
+/// frames.
 const SUITE: [&str; 2] = ["python3-pyverbs", "python3-scapy"];
 
-/// Where everything of this chore is.
+/// The folder for everything of this chore.
 pub(crate) fn base() -> PathBuf {
     target().join("vm")
 }
@@ -50,16 +51,16 @@ pub(crate) fn trixie() -> Result<Apt, Outcome> {
     Apt::of_suites(&base().join("apt/trixie"), &archives)
 }
 
-/// Debian as it grows: the newest rdma-core.
+/// Debian's unstable release: the newest rdma-core.
 fn sid() -> Result<Apt, Outcome> {
     let archives = [Archive { name: "debian", suites: &["sid"] }];
     Apt::of_suites(&base().join("apt/sid"), &archives)
 }
 
-/// What is newer than Debian 13.
+/// Debian 13's suite with newer packages.
 pub(crate) const BACKPORTS: &str = "trixie-backports";
 
-/// QEMU, run from the folder it was unpacked to, by its own loader with its own libraries.
+/// QEMU, which runs from the folder it was unpacked to, with its own loader and libraries.
 pub(crate) struct Qemu {
     root: PathBuf,
     version: (u32, u32),
@@ -94,7 +95,7 @@ impl Qemu {
         Ok(qemu)
     }
 
-    /// Whether it can be told to end when whoever started it has gone.
+    /// Whether it has the option to end with its parent.
     pub(crate) fn exits_with_parent(&self) -> bool {
         self.version >= (10, 2)
     }
@@ -123,8 +124,8 @@ pub(crate) fn guest() -> Result<PathBuf, Outcome> {
     unpacked("guest", &GUEST, bookworm)
 }
 
-/// The folder into which rdma-core's test suite is unpacked, with the programs of a guest as new as it is; fetches them
-/// unless they are there.
+/// The folder into which rdma-core's test suite and guest programs of the same release are
+/// unpacked; fetches them unless they are there.
 pub(crate) fn suite() -> Result<PathBuf, Outcome> {
     unpacked("pyverbs", &[&GUEST[..], &SUITE].concat(), sid)
 }
@@ -147,7 +148,7 @@ fn unpacked(
     Ok(root)
 }
 
-/// The project's folder of what runs in the guest.
+/// The folder of the project's scripts and tables for guests.
 pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/vm")
 }

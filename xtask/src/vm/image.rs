@@ -1,4 +1,4 @@
-//! The guest's initial file system: the first process, the plan, modules, programs and their libraries.
+//! The guest's initial file system: first process, plan, modules, programs and their libraries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::vm::cpio::Archive;
 use crate::vm::libraries::{FOLDER, Libraries};
 
-/// Folders of Debian's programs, and the beginnings of those programs' names that the guest gets.
+/// Folders of Debian's programs, and how the names of those begin that the guest gets.
 const PROGRAM_FOLDERS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
 const PROGRAMS: [&str; 15] = [
     "busybox",
@@ -28,7 +28,7 @@ const PROGRAMS: [&str; 15] = [
     "udaddy",
 ];
 
-/// libibverbs loads a provider for each file in the first, from the second.
+/// libibverbs loads a provider for each file in the first folder, from the second.
 const PROVIDERS: [&str; 2] = ["etc/libibverbs.d", "usr/lib/x86_64-linux-gnu/libibverbs"];
 /// The providers of devices that a guest can have.
 const WANTED: [&str; 2] = ["mlx5", "rxe"];

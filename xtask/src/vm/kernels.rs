@@ -1,4 +1,5 @@
-//! Debian's kernels: found by what the archive names that day, unpacked to a kernel and the modules that are used.
+//! Debian's kernels: asks the archive for the current one of a series, and unpacks it with the
+//! modules that are used.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,10 @@ use crate::vm::fetch::{BACKPORTS, base, bookworm, trixie};
 use crate::vm::modules::Tree;
 use crate::vm::world;
 
-/// The kernels that are run where none is named: the provider's oldest here, Debian 13's, and the newest there is.
+/// The kernels of a run that names none: the oldest that is tested, Debian 13's, and the newest.
 pub(crate) const USUAL: [&str; 3] = ["6.1", "6.12", "newest"];
 
-/// Where one kernel will do.
+/// The kernel of chores that need one.
 pub(crate) const ONE_KERNEL: &str = "6.12";
 
 /// The package that names the current kernel of a release.
@@ -60,20 +61,51 @@ pub(crate) fn named(name: &str) -> Result<String, String> {
     is_name(name).then(|| name.to_owned()).ok_or_else(|| format!("a kernel is {names}"))
 }
 
-/// Whether a kernel can have this name. A version is whole, since apt takes what is no package's name for a pattern, and would fetch every
-/// package of a series, debug information and all.
+/// Whether a kernel can have this name. A version must be complete: apt takes a part of a package's
+/// name for a pattern, and would fetch every package of the series, debug information included.
 fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".+-_~".contains(&byte);
     USUAL.contains(&name) || name.ends_with("-amd64") && name.bytes().all(is_plain)
 }
 
+/// Which kernels a row of a table is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernels {
+    /// `all`.
+    All,
+    /// `6.12`: those of a series.
+    Of((u32, u32)),
+    /// `6.12+`: those of a series and later ones.
+    Since((u32, u32)),
+}
+
+impl Kernels {
+    /// Reads a table's word.
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        match word.strip_suffix('+') {
+            Some(version) => Some(Self::Since(series(version)?)),
+            None if word == "all" => Some(Self::All),
+            None => Some(Self::Of(series(word)?)),
+        }
+    }
+
+    /// Whether a kernel is among them.
+    pub(crate) fn has(self, kernel: &Kernel) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(series) => kernel.series() == series,
+            Self::Since(first) => kernel.series() >= first,
+        }
+    }
+}
+
 /// The first two numbers.
-pub(crate) fn series(version: &str) -> Option<(u32, u32)> {
+fn series(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// The apt that has a kernel, and the kernel's version.
+/// Finds the release that has a kernel, and the kernel's version.
 fn find(name: &str) -> Result<(Apt, String), Outcome> {
     println!("vm: fetching kernel {name}");
     let updated = |apt: Apt| {
@@ -102,7 +134,7 @@ fn find(name: &str) -> Result<(Apt, String), Outcome> {
     }
 }
 
-/// Fetches a kernel's packages and leaves of them what is used.
+/// Fetches a kernel's packages and keeps the files that are used.
 fn fetch(name: &str, folder: &Path) -> Result<(), Outcome> {
     let (apt, version) = find(name)?;
     // From Linux 7 on Debian splits a kernel: the image package is empty and depends on the others.
@@ -122,7 +154,7 @@ fn fetch(name: &str, folder: &Path) -> Result<(), Outcome> {
     kept
 }
 
-/// Copies the kernel and the modules that any world wants, decompressed.
+/// Copies the kernel, and the modules of all worlds, decompressed.
 fn keep(unpacked: &Path, version: &str, folder: &Path) -> Result<(), Outcome> {
     let there = |choices: [String; 2]| {
         let found = choices.iter().map(|choice| unpacked.join(choice)).find(|path| path.exists());

@@ -1,4 +1,5 @@
-//! What every boot needs, made ready once.
+//! What every boot needs, prepared once: QEMU, the guest's programs and first process, the
+//! accelerator.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -18,25 +19,25 @@ use crate::vm::kernels::Kernel;
 use crate::vm::machine::Accel;
 use crate::vm::verdict::Limits;
 
-/// A machine that can't begin under KVM is given up after this, once.
+/// How long the machine that tries KVM may take to start.
 const KVM_BEGINS: Duration = Duration::from_secs(20);
 
-/// A boot takes 3 s alone on two cores under TCG; there may be others.
+/// A boot alone on two cores under TCG takes 3 s; beside other work, several times as long.
 pub(crate) const LIMITS: Limits = Limits {
-    boot: Duration::from_secs(90),
+    boot: Duration::from_secs(180),
     silence: Duration::from_secs(40),
     total: Duration::from_secs(300),
     // The driver destroys the 6000 keys that it keeps for each device one by one.
     stop: Duration::from_secs(120),
 };
 
-/// QEMU, the guest's programs and first process, and what accelerates it.
+/// See the module.
 pub(crate) struct Kit {
     pub(crate) qemu: Qemu,
     pub(crate) guest: PathBuf,
     pub(crate) init: BTreeMap<String, PathBuf>,
     pub(crate) accel: Accel,
-    /// Two runs at a time would overwrite each other's files.
+    /// Keeps other runs away, which would overwrite these files.
     _lock: Flock<File>,
 }
 
@@ -63,7 +64,7 @@ impl Kit {
         Ok(kit)
     }
 
-    /// An image with the first process and nothing else.
+    /// An image with the first process and `misbehave` only.
     pub(crate) fn bare(&self) -> Result<Image, Outcome> {
         let mut image = Image::default();
         image.program("init", &self.init["init"]).map_err(Outcome::Failed)?;
@@ -71,8 +72,9 @@ impl Kit {
         Ok(image)
     }
 
-    /// KVM if a guest really runs under it: that the device can be opened says little inside of another machine. The
-    /// answer holds until the machine is booted.
+    /// KVM if a guest really boots under it, else TCG. Opening `/dev/kvm` may succeed in a machine
+    /// where no guest runs, so this boots one; the answer is kept until this machine is booted
+    /// again.
     fn accel(&self, kernel: &str) -> Result<Accel, Outcome> {
         if OpenOptions::new().read(true).write(true).open("/dev/kvm").is_err() {
             return Ok(Accel::Tcg);

@@ -31,8 +31,8 @@ pub(crate) struct Libraries {
 }
 
 impl Libraries {
-    /// The guest's libraries are Debian's. Programs that were built here may want a later C library than that: then this
-    /// machine's is taken, which runs Debian's programs as well.
+    /// The guest gets Debian's libraries. If this machine's C library is later, it gets that one:
+    /// programs built here may need it, and Debian's programs run with it, too.
     pub(crate) fn new(root: &Path) -> Self {
         let below = |root: &Path| -> Vec<PathBuf> {
             ["lib/x86_64-linux-gnu", FOLDER, "lib64", "usr/lib64", "lib", "usr/lib"]
@@ -72,7 +72,7 @@ impl Libraries {
     }
 }
 
-/// Never the entry itself if it is a link to an absolute path: that leads out of the unpacked packages.
+/// Leaves out links to absolute paths: they lead out of the unpacked packages.
 fn find(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
     let mut paths = folders.iter().map(|folder| folder.join(name));
     paths.find(|path| {
@@ -92,7 +92,8 @@ fn needed(file: &Path) -> Result<Vec<String>, String> {
     Ok(elf.libraries.iter().copied().chain(loader).map(str::to_owned).collect())
 }
 
-/// glibc says its version in words: `GNU C Library (Debian GLIBC 2.36-9+deb12u13) stable release version 2.36.`
+/// The version in glibc's text: `GNU C Library (Debian GLIBC 2.36-9+deb12u13) stable release
+/// version 2.36.`
 fn version(folders: &[PathBuf]) -> Option<(u32, u32)> {
     let bytes = fs::read(find(folders, "libc.so.6")?).ok()?;
     let words = b"stable release version ";

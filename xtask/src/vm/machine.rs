@@ -1,4 +1,4 @@
-//! The machine: QEMU is started, listened to, and stopped, and what it showed becomes a verdict.
+//! The machine: starts QEMU, reads its ports, stops it, and forms the verdict.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,12 +13,12 @@ use crate::vm::verdict::{Failure, Limits, Ran, Verdict};
 
 /// How often the ports are looked at.
 const STEP: Duration = Duration::from_millis(20);
-/// What follows a complaint of the kernel (registers, the trace) is worth this wait.
+/// How long to read on after a complaint of the kernel: registers and the trace follow it.
 const AFTERMATH: Duration = Duration::from_secs(2);
-/// More than most tests need, and not much of a machine.
+/// The guest's memory.
 const MEMORY: &str = "1024M";
 
-/// What runs the guest's instructions.
+/// How QEMU executes the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accel {
     Kvm,
@@ -48,10 +48,10 @@ pub(crate) struct Showed {
     pub(crate) has_setup: bool,
 }
 
-/// The kernel's log, the results, and QEMU's own complaints, as files in the run's folder.
+/// Files of a run: the kernel's log, the results, QEMU's own messages.
 pub(crate) const LOGS: [&str; 3] = ["dmesg.log", "results.log", "qemu.log"];
 
-/// Kills what it holds when it goes.
+/// A process that is killed on drop.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -62,7 +62,7 @@ impl Drop for Killed {
 }
 
 impl Machine<'_> {
-    /// Boots, waits for the end, and tells of each program that ends.
+    /// Boots, waits for the end, and calls `ended` for each program that ends.
     pub(crate) fn boot(mut self, mut ended: impl FnMut(&Ran)) -> Showed {
         let mut verdict = Verdict::default();
         match self.start() {
@@ -99,8 +99,10 @@ impl Machine<'_> {
         // The memory is shared, so that a device's server can map it.
         let memory = format!("memory-backend-memfd,id=memory,size={MEMORY},share=on");
         // A panic or an oops ends the machine at once: its first message is the one that counts.
-        // Under TCG, beside others, a processor may stand still for longer than the kernel thinks possible.
-        let append = "console=ttyS0 panic=-1 oops=panic mitigations=off iomem=relaxed \
+        // Beside other work a virtual processor may stand still for seconds. So stalls and lockups
+        // have longer limits, and the kernel doesn't count the timer's ticks at boot
+        // (`io_apic.c:timer_irq_works` panics if there are few).
+        let append = "console=ttyS0 panic=-1 oops=panic mitigations=off iomem=relaxed no_timer_check \
              rcupdate.rcu_cpu_stall_timeout=60 watchdog_thresh=30";
         for words in [
             ["-machine", "q35,memory-backend=memory"],
@@ -140,7 +142,7 @@ impl Machine<'_> {
         let mut said = None;
         let mut lost: Option<Instant> = None;
         loop {
-            // Asked before the logs are read: what it wrote before it ended is read below.
+            // Before the logs are read, so that what it wrote last is read below.
             let status = qemu.try_wait();
             let [log, results, own] = &mut tails;
             for line in log.lines() {
@@ -167,7 +169,7 @@ impl Machine<'_> {
                 }
                 Err(error) => return verdict.fail(Failure::Qemu(error.to_string())),
             }
-            // The server ends when QEMU goes, so only while the guest has more to do.
+            // The server ends with QEMU, so its end is a failure only before the verdict.
             if !verdict.is_said()
                 && let Some(why) = self.server.as_mut().and_then(Server::ended)
             {
@@ -191,7 +193,7 @@ impl Machine<'_> {
     }
 }
 
-/// A file that grows.
+/// Reads a file that grows.
 struct Tail {
     path: PathBuf,
     file: Option<File>,
@@ -204,7 +206,7 @@ impl Tail {
         Self { path, file: None, pending: Vec::new() }
     }
 
-    /// The lines that became whole.
+    /// The lines that were completed since the last call.
     fn lines(&mut self) -> Vec<String> {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();

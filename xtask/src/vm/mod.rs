@@ -1,4 +1,5 @@
-//! `cargo xtask vm`: real kernels in QEMU, with our tests and the C stack's programs in them (`tests/vm/README.md`).
+//! `cargo xtask vm`: runs our tests and the C stack's programs on real kernels in QEMU
+//! (`tests/vm/README.md`).
 
 mod binaries;
 mod boot;
@@ -15,6 +16,7 @@ mod pyverbs;
 mod run;
 mod self_test;
 mod server;
+pub(crate) mod skips;
 mod summary;
 mod table;
 mod verdict;
@@ -47,32 +49,35 @@ tests/vm/README.md tells how it works, and how to add a program.
 #[derive(Debug, Args)]
 #[command(about = "Run tests in virtual machines with real kernels", after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Which devices the machine has; may be repeated. Every world in turn if not given.
+    /// The machine's devices; may be repeated. Every world in turn if not given.
     #[arg(long, value_enum)]
     world: Vec<World>,
-    /// 6.1, 6.12, newest, or the version of a package linux-image-VERSION; may be repeated. All three if not given.
+    /// 6.1, 6.12, newest, or the VERSION of a package linux-image-VERSION; may be repeated. The
+    /// first three if not given.
     #[arg(long, value_parser = kernels::named)]
     kernel: Vec<String>,
-    /// Only the programs of tests/vm/programs.txt, or tests of the suite, whose name contains this; may be repeated.
+    /// Only programs of tests/vm/programs.txt (with --pyverbs, tests) whose name contains this; may
+    /// be repeated.
     #[arg(long, value_name = "NAME")]
     test: Vec<String>,
-    /// Say which programs would run, and run nothing.
+    /// List the programs, and run nothing.
     #[arg(long)]
     list: bool,
-    /// Keep the image and the logs (target/vm/runs) of a run that passed; those of a failed one are kept in any case.
-    /// Of rdma-core's suite, the device's log, too.
+    /// Keep the image and the logs (target/vm/runs) of a run that passed, and the device's log of
+    /// commands. A failed run's logs are always kept.
     #[arg(long)]
     keep: bool,
     /// A shell in the guest after the programs, on this terminal. `exit` ends it.
     #[arg(long)]
     shell: bool,
-    /// Have guests misbehave in every way that the harness must notice, instead.
+    /// Test the harness instead: boot guests that misbehave, each of which it must notice.
     #[arg(long)]
     self_test: bool,
-    /// rdma-core's own test suite instead, in world E on 6.12 if none is named, compared with tests/vm/pyverbs.
+    /// Run rdma-core's own test suite instead, and compare with tests/vm/pyverbs. World E on 6.12
+    /// if not given.
     #[arg(long, conflicts_with_all = ["self_test", "shell", "list"])]
     pyverbs: bool,
-    /// What the suite comes to is noted, not compared.
+    /// Write the suite's outcomes to tests/vm/pyverbs instead of comparing them.
     #[arg(long, requires = "pyverbs", conflicts_with = "test")]
     bless: bool,
     /// More arguments for each program.
@@ -123,13 +128,14 @@ impl Options {
         }
     }
 
-    /// Whether a row is among those that `--test` names.
+    /// Whether `--test` names a row.
     fn wants(&self, row: &Row) -> bool {
         self.test.is_empty() || self.test.iter().any(|part| row.name.contains(part))
     }
 }
 
-/// What `cargo xtask test` does of it: the harness itself, world C on every kernel, the others on one, which takes long enough.
+/// The part of it that `cargo xtask test` runs: the self-test, world C on every kernel, worlds B
+/// and E on one, since those take longer.
 pub(crate) fn add_usual(steps: &mut Steps) {
     let options = |world, kernel: &[&str], self_test| Options {
         world: vec![world],
@@ -149,7 +155,7 @@ pub(crate) fn add_usual(steps: &mut Steps) {
     add(steps, options(World::E, &["6.12"], false));
 }
 
-/// Adds the steps, and gives what each world on each kernel came to.
+/// Runs the steps, and returns the counts of each world on each kernel.
 fn add(steps: &mut Steps, options: Options) -> Vec<Tally> {
     let mut tallies = Vec::new();
     let worlds = options.worlds();

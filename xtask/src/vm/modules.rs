@@ -1,5 +1,5 @@
-//! Kernel modules: which there are, what each needs, in which order they load. depmod and modprobe, as far as they are
-//! wanted here.
+//! Kernel modules: which exist, what each depends on, in which order they load. Does what depmod
+//! and modprobe do, as far as it is needed here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Reads which modules are below a folder, and which `modules.builtin` names.
+    /// Lists the modules below a folder, and those that `modules.builtin` names.
     ///
     /// # Errors
     ///
@@ -49,7 +49,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The modules and all that they need, each behind what it needs. One whose name ends in `?` need not be there.
+    /// The modules and their dependencies, in the order of loading. One whose name ends in `?` is
+    /// optional.
     ///
     /// # Errors
     ///
@@ -77,7 +78,7 @@ impl Tree {
         seen: &mut BTreeSet<String>,
         order: &mut Vec<Module>,
     ) -> Result<(), String> {
-        // A name is seen before those that it needs: a circle, which there must not be, ends here.
+        // Marked before its dependencies are followed, so that a circle of dependencies ends here.
         if self.builtin.contains(name) || !seen.insert(name.to_owned()) {
             return Ok(());
         }
@@ -92,7 +93,7 @@ impl Tree {
     }
 }
 
-/// A module's name from its file's. The kernel takes - for _.
+/// A module's name from its file's. To the kernel - is _.
 fn module(file: &str) -> Option<String> {
     let name = file.strip_suffix(".ko").or_else(|| file.strip_suffix(".ko.xz"))?;
     Some(name.replace('-', "_"))

@@ -1,17 +1,16 @@
-//! What runs in the guest: the rows of `tests/vm/programs.txt`.
+//! The programs that run in the guest: the rows of `tests/vm/programs.txt`.
 
 use std::fs;
 
 use crate::vm::fetch::sources;
-use crate::vm::kernels::{Kernel, series};
-use crate::vm::world::World;
+use crate::vm::kernels::{Kernel, Kernels};
+use crate::vm::world::{World, are_worlds};
 
 /// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     worlds: String,
-    /// The first series of kernels that it runs on.
-    since: Option<(u32, u32)>,
+    kernels: Kernels,
     pub(crate) seconds: u64,
     pub(crate) name: String,
     pub(crate) words: Vec<String>,
@@ -23,23 +22,23 @@ impl Row {
         self.worlds.contains(world.letter())
     }
 
-    /// Whether it runs there.
+    /// Whether it runs in a world on a kernel.
     pub(crate) fn is_for(&self, world: World, kernel: &Kernel) -> bool {
-        self.is_of(world) && self.since.is_none_or(|since| kernel.series() >= since)
+        self.is_of(world) && self.kernels.has(kernel)
     }
 
-    /// What it needs to have built.
+    /// What must be built for it.
     pub(crate) fn needs(&self) -> impl Iterator<Item = Need<'_>> {
         self.words.iter().filter_map(|word| Need::of(word))
     }
 }
 
-/// A program that is built for the guest, where a row names it.
+/// A program that is built for the guest because a row names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need<'a> {
     /// `test:PACKAGE/TARGET`: a test of cargo's.
     Test(&'a str),
-    /// `bin:PACKAGE/TARGET`: a program of cargo's, optimised, since what isn't a test is measured.
+    /// `bin:PACKAGE/TARGET`: a program of cargo's, optimised, since it measures.
     Bin(&'a str),
     /// `c:NAME`: `tests/c-stack/c/NAME.c`, against the guest's C stack.
     C(&'a str),
@@ -99,18 +98,12 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Row>, String> {
 fn row(line: &str) -> Option<Row> {
     let mut words = line.split_whitespace().map(str::to_owned);
     let worlds = words.next()?;
-    if !worlds.chars().all(|letter| World::ALL.iter().any(|world| world.letter() == letter)) {
+    if !are_worlds(&worlds) {
         return None;
     }
-    let since = words.next()?;
-    let since = match since.strip_suffix('+') {
-        Some(version) => Some(series(version)?),
-        None if since == "all" => None,
-        None => return None,
-    };
     let row = Row {
         worlds,
-        since,
+        kernels: Kernels::parse(&words.next()?)?,
         seconds: words.next()?.parse().ok()?,
         name: words.next()?,
         words: words.collect(),
@@ -129,7 +122,7 @@ mod tests {
         let rows = parse("# nothing\n\n bc 6.12+ 20 rc-data test:uverbs/rc_data --show-output\n");
         let rows = rows.expect("a row");
         assert!(rows[0].needs().eq([Need::Test("uverbs/rc_data")]));
-        assert_eq!((rows[0].seconds, rows[0].since), (20, Some((6, 12))));
+        assert_eq!((rows[0].seconds, rows[0].kernels), (20, Kernels::Since((6, 12))));
         assert_eq!(rows[0].words, ["test:uverbs/rc_data", "--show-output"]);
     }
 

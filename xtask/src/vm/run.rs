@@ -1,4 +1,4 @@
-//! A world on a kernel: the image is put together, booted, and judged.
+//! A world on a kernel: builds the image, boots it, and judges the run.
 
 use std::fs;
 use std::process::Command;
@@ -17,11 +17,12 @@ use crate::vm::kernels::Kernel;
 use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::machine::Showed;
 use crate::vm::programs::{self, Need, Row};
+use crate::vm::skips::{self, Noted};
 use crate::vm::summary::Tally;
 use crate::vm::verdict::{Limits, Ran};
 use crate::vm::world::World;
 
-/// Runs what the table has for a world on a kernel.
+/// Runs the table's programs for a world on a kernel.
 pub(crate) fn world(kit: &Kit, name: &str, world: World, options: &Options) -> (Outcome, Tally) {
     match run(kit, name, world, options) {
         Ok((outcome, showed)) => (outcome, Tally::new(world, name, Some(&showed), "")),
@@ -40,6 +41,7 @@ fn run(
 ) -> Result<(Outcome, Showed), Outcome> {
     let kernel = Kernel::fetch(name)?;
     let rows = rows(&kernel, world, options)?;
+    let noted = Noted::read(world, &kernel).map_err(Outcome::Failed)?;
     let binaries = binaries::build(&rows.iter().flat_map(Row::needs).collect(), &kit.guest)?;
     println!("vm: world {} on {}", world.letter(), kernel.version);
 
@@ -47,6 +49,7 @@ fn run(
     image.add_debian(&kit.guest).map_err(Outcome::Failed)?;
     scripts(&mut image)?;
     let plan = plan(&mut image, &rows, (&kernel, world), &binaries, options)?;
+    let left_out = rows.len() - plan.programs.len();
     let seconds = plan.programs.iter().chain(&plan.setup).map(|program| program.seconds).sum();
     let boot = Boot {
         kit,
@@ -56,12 +59,15 @@ fn run(
         image,
         plan,
         server: server(world, &binaries, options)?,
-        // No program takes longer than its limit, but for the time to tidy up behind it.
+        // Every program ends at its limit; the rest is for cleaning up behind programs.
         limits: Limits { total: LIMITS.total + Duration::from_secs(seconds), ..LIMITS },
     };
     let folder = boot.folder();
     let showed = boot.run(tell)?;
-    let outcome = match judge(&showed) {
+    let outcome = match judge(&showed, &noted) {
+        Outcome::Counted(what) if left_out > 0 => {
+            Outcome::Counted(format!("{what} on {}, {left_out} left out", kernel.version))
+        }
         Outcome::Counted(what) => Outcome::Counted(format!("{what} on {}", kernel.version)),
         other => other,
     };
@@ -84,14 +90,14 @@ fn run(
     Ok((outcome, showed))
 }
 
-/// The rows that run, of those in the table.
+/// The table's rows that run.
 fn rows(kernel: &Kernel, world: World, options: &Options) -> Result<Vec<Row>, Outcome> {
     let mut rows = programs::read().map_err(Outcome::Failed)?;
     rows.retain(|row| row.is_for(world, kernel) && options.wants(row));
     if rows.is_empty() && !options.shell {
         let why =
             format!("no program's name contains {} (--list names them)", options.test.join(" or "));
-        // Of several worlds one may have what is looked for.
+        // With several worlds, another one may have the program.
         let one = options.world.len() == 1;
         return Err(if one { Outcome::Failed(why) } else { Outcome::Skipped(why) });
     }
@@ -101,7 +107,7 @@ fn rows(kernel: &Kernel, world: World, options: &Options) -> Result<Vec<Row>, Ou
     Ok(rows)
 }
 
-/// The scripts beside the table, in /vm.
+/// Adds the scripts beside the table, as /vm/NAME.
 pub(crate) fn scripts(image: &mut Image) -> Result<(), Outcome> {
     let folder = sources();
     let entries = fs::read_dir(&folder).map_err(|error| failed(&folder, &error))?;
@@ -114,7 +120,7 @@ pub(crate) fn scripts(image: &mut Image) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// What the guest is to do; what that needs goes into the image.
+/// Makes the guest's plan, and adds the files that it needs to the image.
 pub(crate) fn plan(
     image: &mut Image,
     rows: &[Row],
@@ -165,10 +171,10 @@ pub(crate) fn plan(
     Ok(plan)
 }
 
-/// What the device was asked and did, in the run's folder.
+/// The device's log of commands, in the run's folder.
 const DEVICE_LOG: &str = "device.log";
 
-/// What serves the world's device.
+/// The command that serves the world's devices, if it needs one.
 pub(crate) fn server(
     world: World,
     binaries: &Binaries,
@@ -185,7 +191,7 @@ pub(crate) fn server(
     Ok(Some(command))
 }
 
-/// A line for each program that ended; what it printed, if it failed; why it left something out.
+/// Prints a line for a program that ended, its output if it failed, and the tests that it skipped.
 fn tell(ran: &Ran) {
     let Some((end, ms)) = ran.end else {
         return;
@@ -197,17 +203,14 @@ fn tell(ran: &Ran) {
         if end.is_success() { String::new() } else { format!(": {end}") }
     );
     for line in &ran.output {
-        if !end.is_success() || line.starts_with(SKIPPED) {
+        if !end.is_success() || skips::parse(line).is_some() {
             println!("            {line}");
         }
     }
 }
 
-/// How a test says that it doesn't run in a world.
-const SKIPPED: &str = "skipped";
-
-/// What the run comes to, in a line.
-pub(crate) fn judge(showed: &Showed) -> Outcome {
+/// The outcome of a run, in a line. `noted` are the expected skips.
+pub(crate) fn judge(showed: &Showed, noted: &Noted) -> Outcome {
     if let Some(failure) = &showed.failure {
         let running = showed.ran.iter().rfind(|ran| ran.end.is_none());
         let running = running.map(|ran| format!(" (while {} ran)", ran.name)).unwrap_or_default();
@@ -223,8 +226,13 @@ pub(crate) fn judge(showed: &Showed) -> Outcome {
         })
         .collect();
     let count = showed.ran.len() - usize::from(showed.has_setup);
-    if failed.is_empty() {
-        return Outcome::Counted(format!("{count} of {count} programs"));
+    if !failed.is_empty() {
+        let failed = format!("{} of {count} programs: {}", failed.len(), failed.join(", "));
+        return Outcome::Failed(failed);
     }
-    Outcome::Failed(format!("{} of {count} programs: {}", failed.len(), failed.join(", ")))
+    if let Err(why) = noted.compare(&showed.ran) {
+        return Outcome::Failed(why);
+    }
+    let skips = skips::of_run(&showed.ran).len();
+    Outcome::Counted(format!("{count} of {count} programs, {skips} skips"))
 }

@@ -1,4 +1,4 @@
-//! The harness is shown to fail: guests that do what they must not, and what it has to say of each.
+//! Tests the harness: boots guests that misbehave, and checks what it says of each.
 
 use std::fs;
 use std::time::Duration;
@@ -10,19 +10,25 @@ use crate::vm::boot::Boot;
 use crate::vm::kernels::Kernel;
 use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::run::judge;
+use crate::vm::skips::Noted;
 use crate::vm::verdict::Limits;
 
-/// A guest that runs `misbehave` with each word, and how its last line begins. None is for one that must pass.
+/// A guest that runs `misbehave` with each word, and how the run's last line must begin; `None` if
+/// it must pass.
 struct Case {
     words: &'static [&'static str],
     last: Option<&'static str>,
 }
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 9] = [
     Case { words: &["behave", "orphan"], last: None },
     Case {
         words: &["panic", "behave", "abort", "hang"],
         last: Some("3 of 4 programs: panic (exit 101), abort (signal 6), hang (limit)"),
+    },
+    Case {
+        words: &["skip"],
+        last: Some("skips that aren't noted: 1, first skip a::test: a reason"),
     },
     Case { words: &["crash"], last: Some("the kernel says: ") },
     Case { words: &["warn"], last: Some("the kernel says: ") },
@@ -49,7 +55,7 @@ fn all(kit: &Kit, name: &str) -> Result<Outcome, Outcome> {
         let name = case.words.join(" ");
         let boot = boot(kit, &kernel, case)?;
         let folder = boot.folder();
-        let told = match judge(&boot.run(|_| {})?) {
+        let told = match judge(&boot.run(|_| {})?, &Noted::default()) {
             Outcome::Failed(why) => Some(why),
             _ => None,
         };
@@ -80,7 +86,7 @@ fn boot<'a>(kit: &'a Kit, kernel: &'a Kernel, case: &Case) -> Result<Boot<'a>, O
     let mut plan = Plan::default();
     for &word in case.words {
         let words = vec!["/vm/misbehave".to_owned(), word.to_owned()];
-        // Only one of them lasts so long, but for those that end the run.
+        // `hang` reaches its limit. Others end sooner, or end the run.
         let seconds = if word == "hang" { 2 } else { 30 };
         plan.programs.push(Program { name: word.to_owned(), seconds, words });
     }

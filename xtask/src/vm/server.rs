@@ -8,19 +8,20 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take to listen.
 const LISTEN: Duration = Duration::from_secs(10);
-/// One for each device. In the run's folder, where QEMU and the server run: the whole path could be too long for a socket's
-/// address.
+/// The sockets, one for each device, in the run's folder. QEMU and the server run in that folder,
+/// since a whole path may be too long for a socket's address.
 const SOCKETS: [&str; 2] = ["0.sock", "1.sock"];
-/// What it prints.
+/// The server's output, in the run's folder.
 pub(crate) const LOG: &str = "server.log";
 
-/// A running server. It is killed when this goes.
+/// A running server, which is killed on drop.
 pub(crate) struct Server {
     child: Child,
 }
 
 impl Server {
-    /// Starts a server, which gets the sockets' paths as its last words, and waits until it listens on all.
+    /// Starts a server with the sockets' paths as its last words, and waits until it listens on
+    /// all.
     ///
     /// # Errors
     ///

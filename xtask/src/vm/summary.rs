@@ -1,14 +1,16 @@
-//! What a run ends with: how many programs passed in each world on each kernel, and which took longest.
+//! The tables at a run's end: programs that passed and tests that were skipped, by world and
+//! kernel, and the slowest programs.
 
 use std::fmt::Write as _;
 
 use crate::vm::machine::Showed;
+use crate::vm::skips;
 use crate::vm::world::World;
 
-/// Programs that are named as the slowest.
+/// How many of the slowest programs are named.
 const SLOWEST: usize = 5;
 
-/// A world on a kernel.
+/// The counts of a world on a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     world: World,
@@ -17,11 +19,13 @@ pub(crate) struct Tally {
     result: Result<Counts, &'static str>,
 }
 
-/// Of a machine that ran.
+/// Counts of a machine that ran.
 #[derive(Clone, Debug)]
 struct Counts {
     passed: usize,
     all: usize,
+    /// Of tests, inside programs.
+    skipped: usize,
     /// Whether the run as a whole failed, whatever its programs did.
     is_failure: bool,
     /// Programs and their milliseconds.
@@ -29,7 +33,7 @@ struct Counts {
 }
 
 impl Tally {
-    /// Of what a machine showed; none where it never ran, for which `word` stands.
+    /// Counts what a machine showed; `word` stands for one that never ran.
     pub(crate) fn new(
         world: World,
         kernel: &str,
@@ -42,6 +46,7 @@ impl Tally {
             Counts {
                 passed: ran.iter().filter(|ran| ran.is_success()).count(),
                 all: ran.len(),
+                skipped: skips::of_run(ran).len(),
                 is_failure: showed.failure.is_some(),
                 took: took.collect(),
             }
@@ -49,7 +54,8 @@ impl Tally {
         Self { world, kernel: kernel.to_owned(), result }
     }
 
-    fn cell(&self) -> String {
+    /// Programs that passed.
+    fn passed(&self) -> String {
         match &self.result {
             Err(word) => (*word).to_owned(),
             Ok(Counts { passed, all, is_failure: false, .. }) if passed == all => {
@@ -58,39 +64,65 @@ impl Tally {
             Ok(Counts { passed, all, .. }) => format!("{passed} of {all} FAILED"),
         }
     }
+
+    /// Tests that were skipped.
+    fn skipped(&self) -> String {
+        self.result.as_ref().map_or_else(|_| String::new(), |counts| counts.skipped.to_string())
+    }
 }
 
 /// Worlds by kernels, the sum, and the slowest programs; nothing where nothing ran.
 pub(crate) fn table(tallies: &[Tally]) -> String {
+    if tallies.is_empty() {
+        return String::new();
+    }
+    let mut text = grid("programs that passed", tallies, Tally::passed);
+    if tallies.iter().all(|tally| tally.result.is_err()) {
+        return text;
+    }
+    text.push('\n');
+    text.push_str(&grid("tests that were skipped", tallies, Tally::skipped));
+    text.push('\n');
+    text.push_str(&times(tallies));
+    text
+}
+
+/// Worlds by kernels, under a title.
+fn grid(title: &str, tallies: &[Tally], cell: fn(&Tally) -> String) -> String {
     let mut kernels: Vec<&str> = Vec::new();
     for tally in tallies {
         if !kernels.contains(&&*tally.kernel) {
             kernels.push(&tally.kernel);
         }
     }
-    let cell = |world: World, kernel: &str| {
+    let at = |world: World, kernel: &str| {
         let found = tallies.iter().find(|tally| tally.world == world && tally.kernel == kernel);
-        found.map_or_else(String::new, Tally::cell)
+        found.map_or_else(String::new, cell)
     };
-    let width = tallies.iter().map(|tally| tally.cell().len().max(tally.kernel.len())).max();
-    let Some(width) = width else {
-        return String::new();
-    };
-    let mut text = format!("{:<30}", "programs that passed");
+    let width = tallies.iter().map(|tally| cell(tally).len().max(tally.kernel.len())).max();
+    let width = width.unwrap_or_default();
+    let mut lines = vec![format!("{title:<30}")];
     // Writing to a string can't fail.
     for kernel in &kernels {
-        let _ = write!(text, "  {kernel:<width$}");
+        let _ = write!(lines[0], "  {kernel:<width$}");
     }
     for world in World::ALL.into_iter().filter(|&world| tallies.iter().any(|t| t.world == world)) {
-        let _ = write!(text, "\nworld {}, {:<21}", world.letter(), world.words());
+        let mut line = format!("world {}, {:<21}", world.letter(), world.words());
         for kernel in &kernels {
-            let _ = write!(text, "  {:<width$}", cell(world, kernel));
+            let _ = write!(line, "  {:<width$}", at(world, kernel));
         }
+        lines.push(line);
     }
+    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+}
+
+/// The sum, and the slowest programs.
+fn times(tallies: &[Tally]) -> String {
     let ran: Vec<(&Tally, &Counts)> =
         tallies.iter().filter_map(|tally| Some((tally, tally.result.as_ref().ok()?))).collect();
     let sum = |which: fn(&Counts) -> usize| ran.iter().map(|(_, counts)| which(counts)).sum();
     let (passed, all): (usize, usize) = (sum(|counts| counts.passed), sum(|counts| counts.all));
+    let skipped: usize = sum(|counts| counts.skipped);
     let mut took: Vec<(u64, String)> = Vec::new();
     for (tally, counts) in &ran {
         let place = format!("{} on {}", tally.world.letter(), tally.kernel);
@@ -98,18 +130,13 @@ pub(crate) fn table(tallies: &[Tally]) -> String {
     }
     took.sort_unstable_by(|a, b| b.cmp(a));
     let slowest = took.iter().take(SLOWEST);
-    let slowest = slowest
-        .map(|(ms, name)| format!("{name} {:.0} s", *ms as f64 / 1000.0))
-        .collect::<Vec<_>>();
+    let slowest: Vec<String> =
+        slowest.map(|(ms, name)| format!("{name} {:.0} s", *ms as f64 / 1000.0)).collect();
     let seconds = took.iter().map(|(ms, _)| ms).sum::<u64>() / 1000;
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
-    let mut text = lines.join("\n");
-    if took.is_empty() {
-        return text;
-    }
-    let _ = write!(text, "\n{passed} of {all} passed, {seconds} s in all");
-    let _ = write!(text, "; the slowest: {}", slowest.join(", "));
-    text
+    format!(
+        "{passed} of {all} programs passed, {skipped} tests skipped, {seconds} s in all; the slowest: {}",
+        slowest.join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -121,7 +148,7 @@ mod tests {
     fn showed(ends: &[(&str, i32, u64)], failure: Option<Failure>) -> Showed {
         let ran = |&(name, status, ms): &(&str, i32, u64)| Ran {
             name: name.to_owned(),
-            output: Vec::new(),
+            output: vec!["skipped: a::b: no such device".to_owned()],
             end: Some((End::Exit(status), ms)),
         };
         Showed { ran: ends.iter().map(ran).collect(), failure, has_setup: true }
@@ -143,8 +170,11 @@ mod tests {
             "programs that passed            6.1            newest\n\
              world b, mlx5, InfiniBand       2 of 2         0 of 1 FAILED\n\
              world e, mlx5, Ethernet         1 of 1 FAILED  skipped\n\
-             3 of 4 passed, 6 s in all; the slowest: b (b on 6.1) 3 s, a (b on newest) 2 s, a (b on 6.1) 1 s, \
-             a (e on 6.1) 0 s"
+             tests that were skipped         6.1     newest\n\
+             world b, mlx5, InfiniBand       2       1\n\
+             world e, mlx5, Ethernet         1\n\
+             3 of 4 programs passed, 4 tests skipped, 6 s in all; the slowest: b (b on 6.1) 3 s, \
+             a (b on newest) 2 s, a (b on 6.1) 1 s, a (e on 6.1) 0 s"
         );
         assert_eq!(table(&[]), "");
         let none = [Tally::new(World::C, "6.12", None, "FAILED")];

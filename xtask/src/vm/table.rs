@@ -1,13 +1,13 @@
-//! What each test of rdma-core's suite came to: `tests/vm/pyverbs/*.tsv`, and a run's lines.
+//! Outcomes of rdma-core's suite: the tables `tests/vm/pyverbs/*.tsv`, and a run's lines.
 
 use std::collections::BTreeMap;
 
 use crate::step::Outcome;
 
-/// What passes, as `tests/vm/suite.py` says it.
+/// The outcome of a test that passed (`tests/vm/suite.py`).
 const PASS: &str = "pass";
 
-/// A test's outcome, and why it is no pass.
+/// A test's outcome, and the reason if it isn't a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     outcome: String,
@@ -48,7 +48,7 @@ impl Table {
             }
         }
         match count {
-            // A name that no test has is a slip, and no success.
+            // A `--test` that matches no test is a mistake.
             Some(0) => Err("no test ran".to_owned()),
             Some(count) if count == table.tests.len() => Ok(table),
             Some(count) => Err(format!("{} tests of {count} ran", table.tests.len())),
@@ -109,7 +109,8 @@ impl Table {
     }
 }
 
-/// A reason without what differs from run to run: addresses, times. No number that says something has as many digits.
+/// A reason without addresses and times, which differ from run to run. Numbers with more than five
+/// digits are taken for such.
 fn plain(reason: &str) -> String {
     let varies = |word: &str| {
         word.starts_with("0x7f") || word.bytes().filter(u8::is_ascii_digit).count() > 5
@@ -118,7 +119,9 @@ fn plain(reason: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// A run beside what is noted: a test that passed and no longer does is a failure. Only tests whose name contains one of `parts` ran, all if there are none.
+/// Compares a run with the table: fails if a test is noted as passed and didn't pass, and names
+/// those that pass now. Only tests whose name contains one of `parts` ran, or all if there are
+/// none.
 pub(crate) fn compared(noted: &Table, found: &Table, parts: &[String]) -> Outcome {
     let mut lost = Vec::new();
     let runs = |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part));
@@ -136,17 +139,24 @@ pub(crate) fn compared(noted: &Table, found: &Table, parts: &[String]) -> Outcom
     for line in &lost {
         println!("    LOST     {line}");
     }
+    let mut gained = 0;
     for (name, entry) in &found.tests {
         let before = noted.tests.get(name);
         let Entry { outcome, reason } = entry;
         if outcome == PASS && !passes(noted, name) {
             println!("    new      {name}");
+            gained += 1;
         } else if outcome != PASS && before != Some(entry) {
             println!("    {outcome:<8} {name}: {reason}");
         }
     }
-    if lost.is_empty() {
-        return Outcome::Counted(found.counts());
+    match (lost.is_empty(), gained) {
+        (true, 0) => return Outcome::Counted(found.counts()),
+        (true, _) => {
+            let note = format!("{}, {gained} of them new: note them with --bless", found.counts());
+            return Outcome::Counted(note);
+        }
+        (false, _) => {}
     }
     Outcome::Failed(format!(
         "{}, but {} of the noted passes are lost: {}",
@@ -203,7 +213,7 @@ mod tests {
         for other in ["skip", "fail", "error", "timeout", "crash"] {
             assert!(outcome(&OUTPUT.replace("pass", other), "65.0", ""), "{other}");
         }
-        // Not run, by a run of all or of some; gone with another version.
+        // Not run, by a run of all tests or of some; not there in another version.
         let rest = "count 1\ntest a.B.two\tskip\t1\tno such";
         assert!(outcome(rest, "65.0", ""));
         assert!(!outcome(rest, "65.0", "two"));

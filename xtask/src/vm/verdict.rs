@@ -1,5 +1,6 @@
-//! What a run of the machine proves: exactly one verdict, which agrees with the programs' ends, from a kernel that
-//! complained of nothing, in time. Anything else is a failure with its reason.
+//! Judges a run of the machine. It passes with exactly one verdict, which agrees with how the
+//! programs ended, within the limits of time, and without a complaint of the kernel. Anything else
+//! is a failure with its reason.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,18 +23,18 @@ pub(crate) struct Limits {
 /// Why a run failed as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The kernel's own line.
+    /// The kernel complained; its line.
     Kernel(String),
     NoVerdict,
     TwoVerdicts,
-    /// The verdict's counts, and those of the programs that ended.
+    /// The verdict's counts differ from those of the programs that ended.
     Disagreement {
         said: (usize, usize),
         seen: (usize, usize),
     },
-    /// What the guest could not go on after.
+    /// The guest gave up, for this reason.
     Trouble(String),
-    /// A line on the results port that isn't one.
+    /// A malformed line on the results port.
     Noise(String),
     NoBoot(Duration),
     Silence(Duration),
@@ -41,7 +42,7 @@ pub(crate) enum Failure {
     NoStop(Duration),
     /// QEMU ended otherwise than by the guest's power-off.
     Qemu(String),
-    /// What serves the device ended, or never began.
+    /// The device's server ended, or never started.
     Server(String),
 }
 
@@ -79,7 +80,7 @@ pub(crate) struct Ran {
     pub(crate) end: Option<(End, u64)>,
 }
 
-/// What a run showed so far.
+/// What is known of a run so far.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) ran: Vec<Ran>,
@@ -90,7 +91,7 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Takes a line of the results port, and says whether a program just ended.
+    /// Takes a line of the results port. Returns the program that it ended, if any.
     pub(crate) fn result(&mut self, text: &str) -> Option<&Ran> {
         let Some(line) = Line::parse(text) else {
             self.fail(Failure::Noise(text.to_owned()));
@@ -128,12 +129,12 @@ impl Verdict {
         }
     }
 
-    /// The first failure is the one that is told.
+    /// Notes a failure. Only the first one is reported.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
     }
 
-    /// Whether nothing that comes later can make it better.
+    /// Whether the run has failed already.
     pub(crate) fn is_lost(&self) -> bool {
         self.failure.is_some()
     }
@@ -169,10 +170,11 @@ impl Verdict {
         }
     }
 
-    /// The end of the run: what failed as a whole, if anything. Programs that failed are no failure of the run; a
-    /// disagreement about them is. `besides` counts the set-up, which no verdict does.
+    /// Ends the run: returns why it failed as a whole, if it did. Failed programs are no such
+    /// failure; a verdict that doesn't count them is. The first `besides` programs are the set-up,
+    /// which the verdict doesn't count.
     pub(crate) fn close(&mut self, besides: usize) -> Option<Failure> {
-        // A kernel that complained explains all the rest.
+        // A complaint of the kernel explains the other failures.
         if let Some(line) = self.kernel.take() {
             return Some(Failure::Kernel(line));
         }
@@ -195,7 +197,7 @@ impl Ran {
     }
 }
 
-/// What no kernel may say in a run, at the beginning of a message.
+/// Beginnings of kernel messages that fail a run.
 const COMPLAINTS: [&str; 16] = [
     "WARNING: ",
     "BUG: ",
@@ -215,7 +217,7 @@ const COMPLAINTS: [&str; 16] = [
     "INFO: task ",
 ];
 
-/// Whether a line of the kernel's log says that something is wrong with it.
+/// Whether a line of the kernel's log is a complaint.
 fn is_complaint(line: &str) -> bool {
     let message = message(line);
     COMPLAINTS.iter().any(|start| message.starts_with(start))
@@ -225,7 +227,7 @@ fn is_complaint(line: &str) -> bool {
         || message.contains("self-detected stall")
 }
 
-/// What follows `[    1.234567] `, and behind that the caller's `[   T12] `, and a subsystem's prefix of lockups.
+/// A line without its time `[    1.234567] `, its caller `[   T12] ` and the prefix of lockups.
 fn message(line: &str) -> &str {
     let mut rest = line.trim();
     while let Some((_, after)) = rest.strip_prefix('[').and_then(|inside| inside.split_once(']')) {

@@ -1,4 +1,5 @@
-//! The worlds that a machine can be: which modules it loads, which script makes its devices, what serves them.
+//! The worlds: each with its modules, the script that makes its devices, and the server that they
+//! need.
 
 use clap::ValueEnum;
 
@@ -25,7 +26,7 @@ impl World {
         }
     }
 
-    /// What it is, for people.
+    /// Driver and link, for people.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::B => "mlx5, InfiniBand",
@@ -34,11 +35,13 @@ impl World {
         }
     }
 
-    /// The modules that are loaded, each with what it needs. One whose name ends in `?` is not in every kernel.
+    /// The modules to load, without their dependencies. One whose name ends in `?` is not in every
+    /// kernel.
     pub(crate) fn modules(self) -> &'static [&'static str] {
         match self {
             Self::B | Self::E => &["mlx5_ib", "ib_uverbs", "rdma_ucm"],
-            // rxe asks the crypto layer for crc32 by name, so no dependency says it. From Linux 6.16 on it doesn't.
+            // Up to Linux 6.15 rxe asks the crypto layer for crc32 by name, which is no dependency
+            // of the module.
             Self::C => &["veth", "crc32_generic?", "ib_uverbs", "rdma_ucm", "rdma_rxe"],
         }
     }
@@ -59,7 +62,7 @@ impl World {
         }
     }
 
-    /// The words of our command line that serve the devices, but for their sockets.
+    /// The words of our command line that serve the devices, without their sockets.
     pub(crate) fn server(self) -> Option<&'static [&'static str]> {
         match self {
             Self::B => Some(&["softhca", "serve"]),
@@ -67,6 +70,11 @@ impl World {
             Self::E => Some(&["softhca", "serve", "--port", "eth"]),
         }
     }
+}
+
+/// Whether each letter of a table's word is a world's.
+pub(crate) fn are_worlds(word: &str) -> bool {
+    word.chars().all(|letter| World::ALL.iter().any(|world| world.letter() == letter))
 }
 
 /// The modules of all worlds.

@@ -160,8 +160,9 @@ impl fmt::Display for AtomicCap {
 }
 
 /// On-demand paging.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_odp_caps")]
+#[non_exhaustive]
 pub struct OdpCaps {
     /// There is on-demand paging.
     pub supported: bool,
@@ -178,8 +179,9 @@ pub struct OdpCaps {
 }
 
 /// Receive side scaling.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_rss_caps")]
+#[non_exhaustive]
 pub struct RssCaps {
     /// Bit n: queue pairs of type n (`IB_UVERBS_QPT_*`).
     pub supported_qpts: u32,
@@ -190,8 +192,9 @@ pub struct RssCaps {
 }
 
 /// Tag matching.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_tm_caps")]
+#[non_exhaustive]
 pub struct TmCaps {
     /// Bytes of a rendezvous request's header.
     pub max_rndv_hdr_size: u32,
@@ -208,8 +211,9 @@ pub struct TmCaps {
 /// Limits and capabilities of a device.
 ///
 /// Limits that a driver derives itself (packet pacing, TSO, striding receive queues) are in its own response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_device_attr_ex")]
+#[non_exhaustive]
 pub struct DeviceAttr {
     /// Firmware version in the vendor's encoding; [`Self::firmware`] prints it.
     pub fw_ver: u64,

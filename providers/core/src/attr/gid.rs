@@ -153,8 +153,9 @@ impl fmt::Display for GidType {
 }
 
 /// One entry of a port's GID table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_gid_entry")]
+#[non_exhaustive]
 pub struct GidEntry {
     /// The GID.
     pub gid: Gid,

@@ -73,8 +73,9 @@ bitflags! {
 }
 
 /// State and limits of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_port_attr")]
+#[non_exhaustive]
 pub struct PortAttr {
     /// State of the link.
     pub state: PortState,

@@ -1,13 +1,44 @@
-//! Queue pair attributes: states, capacities, and what each transition needs.
-//!
-//! A transition's mandatory attributes are the fields of its struct, so one that is missing doesn't compile; what
-//! InfiniBand leaves optional has a default and a builder method. IBTA vol 1, 11.2.5.2, tables 91 and 92.
+//! Queue pair attributes: types, states, capacities, timers, and what the device tells of them.
 
 use std::fmt;
 
 use uverbs_kernel_abi::qp as abi;
 
-use super::{AccessFlags, Gid, Mtu};
+use super::{AccessFlags, Gid, GlobalRoute, Mtu, Path};
+
+/// The transport service of a queue pair. IBTA vol 1, 9.6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_qp_type")]
+pub enum QpType {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+}
+
+impl QpType {
+    /// The kernel's number, `IB_UVERBS_QPT_*`.
+    #[must_use]
+    pub const fn raw(self) -> u32 {
+        match self {
+            Self::Rc => abi::IB_UVERBS_QPT_RC as u32,
+            Self::Uc => abi::IB_UVERBS_QPT_UC as u32,
+            Self::Ud => abi::IB_UVERBS_QPT_UD as u32,
+        }
+    }
+}
+
+impl fmt::Display for QpType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+        })
+    }
+}
 
 /// State of a queue pair. IBTA vol 1, 10.3.1; numbers of `enum ib_qp_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +111,7 @@ impl fmt::Display for QpState {
 }
 
 /// Sizes of a queue pair. What the provider returns is at least what was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_qp_cap")]
 pub struct QpCap {
     /// Send work requests outstanding, each of the largest size.
@@ -121,83 +152,8 @@ pub enum DoorbellMode {
     NonCached,
 }
 
-/// RESET to INIT. IBTA vol 1, table 91.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InitAttr {
-    /// Port, from 1.
-    pub port: u8,
-    /// Index into the port's P_Key table; 0 is the default partition.
-    pub pkey_index: u16,
-    /// What the peer may do: remote read, write, atomic.
-    pub access: AccessFlags,
-}
-
-/// The way to the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[doc(alias = "ibv_ah_attr")]
-pub struct Path {
-    /// Destination LID (InfiniBand); 0 on RoCE.
-    pub dlid: u16,
-    /// Global route: needed on RoCE and between subnets.
-    pub grh: Option<GlobalRoute>,
-    /// Service level, 0 to 15.
-    pub service_level: u8,
-    /// Source path bits, for a port with several LIDs.
-    pub src_path_bits: u8,
-    /// Static rate, `enum ibv_rate`; 0 is the port's own.
-    pub static_rate: u8,
-}
-
-/// The global part of a [`Path`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[doc(alias = "ibv_global_route")]
-pub struct GlobalRoute {
-    /// The peer's GID.
-    pub dgid: Gid,
-    /// Index into the own port's GID table.
-    pub sgid_index: u8,
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// Traffic class (DSCP and ECN on RoCE v2).
-    pub traffic_class: u8,
-    /// Flow label, 20 bits.
-    pub flow_label: u32,
-}
-
-/// INIT to RTR. IBTA vol 1, table 91.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RtrAttr {
-    /// The peer's QP number.
-    pub dest_qpn: u32,
-    /// PSN expected first: the peer's `sq_psn`. 24 bits.
-    pub rq_psn: u32,
-    /// Largest packet payload, the same on both sides.
-    pub path_mtu: Mtu,
-    /// The way to the peer.
-    pub path: Path,
-    /// READs and atomics the peer may have outstanding here.
-    pub max_dest_rd_atomic: u8,
-    /// How long the peer shall wait when no receive is posted.
-    pub min_rnr_timer: RnrTimer,
-}
-
-/// RTR to RTS. IBTA vol 1, table 91.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RtsAttr {
-    /// First PSN sent: the peer's `rq_psn`. 24 bits.
-    pub sq_psn: u32,
-    /// READs and atomics outstanding at the peer.
-    pub max_rd_atomic: u8,
-    /// How long to wait for an acknowledgement.
-    pub timeout: AckTimeout,
-    /// Retries after a timeout or a sequence error, 0 to 7.
-    pub retry_count: u8,
-    /// Retries after receiver-not-ready, 0 to 6; 7 is for ever.
-    pub rnr_retry: u8,
-}
-
 /// Everything that a queue pair is set to, as the device tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_qp_attr")]
 #[non_exhaustive]
 pub struct QpAttr {
@@ -293,6 +249,8 @@ const RNR_MICROSECONDS: [u32; 32] = [
 impl RnrTimer {
     /// 0.64 ms, the middle of the road.
     pub const DEFAULT: Self = Self(12);
+    /// 163.84 ms: six retries are a second.
+    pub const PATIENT: Self = Self(28);
 
     /// The timer with this code; `None` over 31.
     #[must_use]

@@ -9,12 +9,12 @@ pub mod sysfs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::errno::Errno;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_UNKNOWN;
 
-use crate::door::{DeviceRecord, DeviceSource, UverbsDoor};
+use crate::Errno;
+use crate::doors::kernel::KernelDoor;
+use crate::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use crate::error::Error;
-use crate::real::KernelDoor;
 
 /// Where the device nodes are.
 const DEV_DIR: &str = "/dev/infiniband";

@@ -22,7 +22,7 @@ use uverbs_kernel_abi::netlink::{
 };
 
 use super::Found;
-use crate::door::DeviceRecord;
+use crate::doors::DeviceRecord;
 
 /// `struct nlmsghdr`: length, type, flags, sequence number, port.
 const HEADER: usize = 16;
@@ -171,7 +171,11 @@ fn decode_dev(dev: u64) -> u64 {
 /// # Errors
 ///
 /// `EPROTONOSUPPORT` without RDMA netlink; else the errno of the socket or of the kernel's answer; `ETIMEDOUT`.
-pub fn list() -> Result<Vec<Found>, Errno> {
+pub fn list() -> Result<Vec<Found>, crate::Errno> {
+    dump().map_err(crate::Errno::of_nix)
+}
+
+fn dump() -> Result<Vec<Found>, Errno> {
     let mut link = Link::open()?;
     let mut devices = Vec::new();
     let request = Request::new(RDMA_NLDEV_CMD_GET, NLM_F_ACK | NLM_F_DUMP, link.next_sequence());

@@ -7,15 +7,14 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
 use uverbs_kernel_abi::driver_id::{
     RDMA_DRIVER_BNXT_RE, RDMA_DRIVER_EFA, RDMA_DRIVER_ERDMA, RDMA_DRIVER_HNS, RDMA_DRIVER_IRDMA,
     RDMA_DRIVER_MLX4, RDMA_DRIVER_MLX5, RDMA_DRIVER_RXE, RDMA_DRIVER_SIW, RDMA_DRIVER_UNKNOWN,
 };
 
 use super::Found;
-use crate::door::DeviceRecord;
-use crate::real::errno;
+use crate::Errno;
+use crate::doors::DeviceRecord;
 
 /// Where sysfs is: `SYSFS_PATH`, or `/sys`. The variable counts only where the process has no rights that its user
 /// lacks (uid equal to euid), as in rdma-core's `ibv_get_sysfs_path`.
@@ -41,13 +40,13 @@ pub fn ibdev(root: &Path, name: &str) -> PathBuf {
 ///
 /// The errno; `EINVAL` where it isn't text.
 pub fn read(path: &Path) -> Result<String, Errno> {
-    let mut file = File::open(path).map_err(|error| errno(&error))?;
+    let mut file = File::open(path).map_err(|error| Errno::of(&error))?;
     let mut page = [0; 4096];
     // The first read gives all there is (kernel `fs/kernfs/file.c`, `kernfs_file_read_iter`).
     let len = loop {
         match file.read(&mut page) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            result => break result.map_err(|error| errno(&error))?,
+            result => break result.map_err(|error| Errno::of(&error))?,
         }
     };
     let text = str::from_utf8(&page[..len]).map_err(|_| Errno::EINVAL)?;
@@ -63,7 +62,7 @@ pub fn list(root: &Path) -> Result<Vec<Found>, Errno> {
     let entries = match std::fs::read_dir(root.join("class/infiniband_verbs")) {
         Ok(entries) => entries,
         Err(error) => {
-            return match errno(&error) {
+            return match Errno::of(&error) {
                 Errno::ENOENT | Errno::ENOTDIR => Ok(Vec::new()),
                 other => Err(other),
             };

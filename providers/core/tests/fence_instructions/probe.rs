@@ -4,7 +4,7 @@
 
 extern crate core as std;
 
-#[path = "../../src/fence.rs"]
+#[path = "../../src/order/fence.rs"]
 mod fence;
 
 use fence::DoorbellMemory::{NonCached, WriteCombining};

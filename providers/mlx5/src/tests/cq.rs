@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use uverbs_core::cq::Message;
+use uverbs_core::objects::cq::Message;
 use uverbs_core::provider::{CqOps, Polled, RecvOps, SendOps, View};
-use uverbs_core::table::{QpShared, SlotTable, UserIndexes};
-use uverbs_core::work::{Completed, Data, Failure, SendOp, Sge, Status, Wr};
+use uverbs_core::queues::completion::{Completed, Failure, Status};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::user_index::UserIndexes;
+use uverbs_core::queues::work::{Data, SendOp, Sge, Wr};
 
 use super::fixture::{PollSide, RecvSide, SendSide, free, slab};
 use crate::wqe::Room;
@@ -136,8 +139,8 @@ fn every_kind() {
             (4, Completed::Recv, None),
         ];
         for (at, (opcode, completed, imm)) in receives.into_iter().enumerate() {
-            // The counter of a receive is not looked at: they complete in order.
-            side.complete(Cqe::new(opcode, uidx).bytes(5000).imm(0x0102_0304).counter(77).0);
+            let cqe = Cqe::new(opcode, uidx).bytes(5000).imm(0x0102_0304);
+            side.complete(cqe.counter(at as u16).0);
             assert_eq!(
                 poll(&mut side),
                 Some((200 + at as u64, Ok(completed), true, 5000, imm, QPN))
@@ -176,7 +179,7 @@ fn failures_carry_status_and_both_syndromes() {
         let cqe = Cqe::new(REQ_ERR, uidx).error(syndrome, 0x93).sop(0x10).imm(9).counter(at as u16);
         side.complete(cqe.0);
         assert_eq!(poll(&mut side), Some((100 + at as u64, Err(failure), false, 0, None, QPN)));
-        side.complete(Cqe::new(RESP_ERR, uidx).error(syndrome, 0x93).0);
+        side.complete(Cqe::new(RESP_ERR, uidx).error(syndrome, 0x93).counter(at as u16).0);
         assert_eq!(poll(&mut side), Some((200 + at as u64, Err(failure), true, 0, None, QPN)));
     }
     assert_eq!((qp.send.retired(), qp.recv.retired()), (15, 15));
@@ -188,13 +191,17 @@ fn ownership_changes_with_every_turn() {
     let qp = posted(&UserIndexes::default(), 4);
     side.attach(&qp);
     let uidx = qp.user_index.value();
+    let mut next = 0u32;
     for round in 0..50u32 {
         // A burst of one to four; what was there from the turn before is not taken for new.
         let burst = round % 4 + 1;
-        for i in 0..burst {
-            side.complete(Cqe::new(REQ, uidx).sop(8).counter((round + i) as u16 & 3).0);
+        let expected: Vec<u64> = (next..next + burst).map(u64::from).collect();
+        for at in next..next + burst {
+            // SAFETY: the test is the only poster, and all before are polled.
+            unsafe { qp.send.slots().put(at, at.into(), at + 1) };
+            side.complete(Cqe::new(REQ, uidx).sop(8).counter(at as u16).0);
         }
-        let expected: Vec<u64> = (0..burst).map(|i| 100 + u64::from((round + i) & 3)).collect();
+        next += burst;
         assert_eq!(ids(&mut side), expected, "round {round}");
         side.cq.publish();
         assert_eq!(side.consumer_record(), side.pi);
@@ -206,8 +213,8 @@ fn the_consumer_index_is_published_on_request_and_has_24_bits() {
     let mut side = PollSide::new(4, 6);
     let qp = posted(&UserIndexes::default(), 4);
     side.attach(&qp);
-    for _ in 0..3 {
-        side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).0);
+    for at in 0..3 {
+        side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).counter(at).0);
     }
     assert_eq!(ids(&mut side).len(), 3);
     assert_eq!((side.consumer_record(), side.cq.raw_parts().consumer), (0, 3));
@@ -223,9 +230,9 @@ fn indexes_run_over_24_and_32_bits() {
         side.attach(&qp);
         side.cq.start_at(start);
         side.pi = start;
-        for _ in 0..16 {
+        for at in 0..16 {
             assert_eq!(poll(&mut side), None);
-            side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).0);
+            side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).counter(at).0);
             assert_eq!(ids(&mut side).len(), 1);
             side.cq.publish();
             assert_eq!(side.consumer_record(), side.pi & 0xff_ffff);
@@ -235,13 +242,13 @@ fn indexes_run_over_24_and_32_bits() {
         side.attach(&qp);
         side.cq.start_at(start);
         side.pi = start;
-        for _ in 0..6 {
-            side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).0);
+        for at in 16..22 {
+            side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).counter(at).0);
             assert_eq!(ids(&mut side).len(), 1);
         }
         let (uidx, other) = (qp.user_index.value(), qp.user_index.value() + 1);
-        for uidx in [other, uidx, other, uidx] {
-            side.complete(Cqe::new(RESP_SEND, uidx).0);
+        for (uidx, at) in [(other, 22), (uidx, 22), (other, 23), (uidx, 23)] {
+            side.complete(Cqe::new(RESP_SEND, uidx).counter(at).0);
         }
         side.cq.sweep(other);
         assert_eq!(ids(&mut side).len(), 2);
@@ -292,12 +299,12 @@ fn frames_come_back_as_long_as_what_arrived() {
     unsafe { recvs.rq.ring(at) };
     let uidx = recvs.shared.user_index.value();
     side.complete(Cqe::new(RESP_SEND, uidx).bytes(10).0);
-    side.complete(Cqe::new(RESP_SEND_IMM, uidx).bytes(0).0);
+    side.complete(Cqe::new(RESP_SEND_IMM, uidx).bytes(0).counter(1).0);
     // These bytes went to the peer's choice of memory, not into the frame.
-    side.complete(Cqe::new(RESP_WR_IMM, uidx).bytes(33).0);
+    side.complete(Cqe::new(RESP_WR_IMM, uidx).bytes(33).counter(2).0);
     // More than the frame holds: a device that lies must not make a longer slice.
-    side.complete(Cqe::new(RESP_SEND, uidx).bytes(u32::MAX).0);
-    side.complete(Cqe::new(RESP_ERR, uidx).bytes(3).error(5, 0).0);
+    side.complete(Cqe::new(RESP_SEND, uidx).bytes(u32::MAX).counter(3).0);
+    side.complete(Cqe::new(RESP_ERR, uidx).bytes(3).error(5, 0).counter(4).0);
     let lens: Vec<usize> =
         std::iter::from_fn(|| side.cq.next().map(|polled| polled.frame.unwrap().len()))
             .take(100)
@@ -331,6 +338,102 @@ fn what_is_not_ours_is_passed_over_and_counted() {
     assert_eq!(side.cq.strays(), 5);
 }
 
+/// A receive that was completed may be posted anew, with a frame that the device now writes to.
+#[test]
+#[cfg_attr(miri, ignore = "frames are in mapped memory")]
+fn a_receive_completion_that_comes_twice_takes_no_frame() {
+    let slab = slab(64, 4);
+    let mut recvs = RecvSide::new(4, 4, 1);
+    let mut side = PollSide::new(16, 6);
+    side.attach(&recvs.shared);
+    let uidx = recvs.shared.user_index.value();
+    let mut post = |id| {
+        let mut at = recvs.rq.begin();
+        let frame = slab.take().unwrap();
+        // SAFETY: the cursor is the test's; no device reads the ring.
+        let slot = unsafe { recvs.rq.post(&mut at, id, &[frame.sge()]) }.unwrap();
+        // SAFETY: the slot of the post just made.
+        unsafe { recvs.rq.own(&at, slot, frame) };
+        // SAFETY: as above.
+        unsafe { recvs.rq.ring(at) };
+    };
+    (0..4).for_each(&mut post);
+    side.complete(Cqe::new(RESP_SEND, uidx).counter(0).0);
+    // Again; of a receive ahead of its turn, a whole ring ahead, and below; as a failure.
+    side.complete(Cqe::new(RESP_SEND, uidx).counter(0).0);
+    for counter in [2, 5, u16::MAX] {
+        side.complete(Cqe::new(RESP_SEND, uidx).counter(counter).0);
+    }
+    side.complete(Cqe::new(RESP_ERR, uidx).error(5, 0).counter(0).0);
+    side.complete(Cqe::new(RESP_SEND, uidx).counter(1).0);
+    let mut frames = Vec::new();
+    while let Some(Polled { wr_id, frame, .. }) = side.cq.next() {
+        frames.push((wr_id, frame.unwrap()));
+    }
+    assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(side.cq.strays(), 5);
+    // The counter is of sixteen bits: it goes around with the queue.
+    drop(frames);
+    post(4);
+    for at in 2..5 {
+        side.complete(Cqe::new(RESP_SEND, uidx).counter(at).0);
+    }
+    assert_eq!(ids(&mut side), [2, 3, 4]);
+}
+
+#[test]
+fn a_receive_counter_goes_around_with_the_queue() {
+    let mut side = PollSide::new(4, 6);
+    let qp = posted(&UserIndexes::default(), 4);
+    side.attach(&qp);
+    // SAFETY: one thread plays all sides.
+    unsafe { qp.recv.retire(0x1_fffe) };
+    for counter in [0xfffe, 0xffff, 0, 1] {
+        side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).counter(counter).0);
+    }
+    assert_eq!(ids(&mut side).len(), 4);
+    assert_eq!((side.cq.strays(), qp.recv.retired()), (0, 0x2_0002));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "frames are in mapped memory")]
+fn a_send_completion_that_comes_twice_takes_no_frame() {
+    let slab = slab(64, 4);
+    let mut sends = SendSide::new(4, Room { max_sge: 1, max_inline: 28 }, true);
+    let mut side = PollSide::new(16, 6);
+    side.attach(&sends.shared);
+    let uidx = sends.shared.user_index.value();
+    let mut post = |id| {
+        let mut at = sends.sq.begin();
+        let frame = slab.take().unwrap();
+        let data = Data::One(frame.sge());
+        // SAFETY: the cursor is the test's; no device reads the ring.
+        let slot = unsafe { sends.sq.post(&mut at, Wr::new(id), SendOp::Send, data) }.unwrap();
+        // SAFETY: the slot of the post just made.
+        unsafe { sends.sq.own(&at, slot, frame) };
+        // SAFETY: as above.
+        unsafe { sends.sq.ring(at) };
+    };
+    (0..4).for_each(&mut post);
+    side.complete(Cqe::new(REQ, uidx).counter(1).0);
+    // Again, and of the one before, which went with it; as a failure; of a WQEBB that the ring has one turn later.
+    side.complete(Cqe::new(REQ, uidx).counter(1).0);
+    side.complete(Cqe::new(REQ, uidx).counter(0).0);
+    side.complete(Cqe::new(REQ_ERR, uidx).error(5, 0).counter(1).0);
+    side.complete(Cqe::new(REQ, uidx).counter(5).0);
+    let Polled { wr_id, frame, .. } = side.cq.next().unwrap();
+    assert_eq!((wr_id, frame.is_some()), (1, true));
+    drop(frame);
+    assert!(side.cq.next().is_none());
+    assert_eq!((side.cq.strays(), sends.shared.send.retired()), (4, 2));
+    // The device still has two: neither of the two that are free is theirs.
+    assert_eq!(free(&slab), 2);
+    post(4);
+    side.complete(Cqe::new(REQ, uidx).counter(4).0);
+    assert_eq!(ids(&mut side), [4]);
+    assert_eq!(free(&slab), 4);
+}
+
 #[test]
 fn a_ring_full_of_strays_ends() {
     let mut side = PollSide::new(4, 6);
@@ -353,8 +456,8 @@ fn a_detached_queue_pair_s_completions_are_dropped_and_the_others_stay_in_order(
             let (gone, stays) = (posted(&indexes, 64), posted(&indexes, 64));
             side.attach(&gone);
             side.attach(&stays);
-            for _ in 0..start {
-                side.complete(Cqe::new(RESP_SEND, gone.user_index.value()).0);
+            for at in 0..start {
+                side.complete(Cqe::new(RESP_SEND, gone.user_index.value()).counter(at as u16).0);
                 assert!(poll(&mut side).is_some());
             }
             side.cq.publish();
@@ -454,7 +557,7 @@ fn many_queue_pairs_in_turn() {
     }
     for round in 0..4 {
         for qp in qps.iter().rev() {
-            side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).0);
+            side.complete(Cqe::new(RESP_SEND, qp.user_index.value()).counter(round as u16).0);
             assert_eq!(ids(&mut side), [200 + round]);
         }
     }

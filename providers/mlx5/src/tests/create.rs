@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::{DoorbellMode, QpCap};
 use uverbs_core::error::Error;
-use uverbs_core::provider::{ContextOps, CqInit, Provider, QpInit};
+use uverbs_core::provider::{ContextOps, CqInit, CqeSize, NewQp, Provider, QpInit};
 use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::objects::*;
 use zerocopy::FromBytes;
 
 use super::door::{Door, Sent};
-use crate::{Context, CqeSize, Mlx5};
+use crate::{Context, Mlx5};
 
 fn open() -> (Arc<Door>, Context) {
     let door = Door::new();
@@ -77,7 +77,9 @@ fn a_kernel_that_is_too_old_is_named() {
 fn a_completion_queue() {
     let (door, context) = open();
     for (size, bytes) in [(CqeSize::Bytes64, 64), (CqeSize::Bytes128, 128)] {
-        let (core, cq) = context.create_cq_sized(&CqInit::new(100), size).unwrap();
+        let mut init = CqInit::new(100);
+        init.cqe_size = size;
+        let (core, cq) = context.create_cq(&init).unwrap();
         let sent = door.sent(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE).pop().unwrap();
         let asked: mlx5_ib_create_cq = request(&sent);
         let raw = cq.raw_parts();
@@ -127,7 +129,7 @@ fn a_queue_pair() {
         max_inline_data: 29,
     };
     let init = qp_init(&context, cap, DoorbellMode::BlueFlame);
-    let (core, sq, rq) = context.create_qp(&init).unwrap();
+    let NewQp { core, sq, rq } = context.create_qp(&init).unwrap();
     let sent = door.sent(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE).pop().unwrap();
     let asked: mlx5_ib_create_qp = request(&sent);
     let (send, recv) = (sq.raw_parts(), rq.raw_parts());
@@ -177,9 +179,9 @@ fn registers_are_dedicated_recycled_and_remember_their_half() {
     let (first, second, third) = (make(), make(), make());
     // The non-cached page, and two registers in each other one.
     assert_eq!(pages(), 3);
-    let offset = |qp: &(_, crate::Sq, _)| qp.1.raw_parts().uar.addr() % 4096;
+    let offset = |qp: &NewQp<Mlx5>| qp.sq.raw_parts().uar.addr() % 4096;
     assert_eq!([offset(&first), offset(&second), offset(&third)], [0x800, 0xa00, 0x800]);
-    let used = first.1.raw_parts().uar;
+    let used = first.sq.raw_parts().uar;
     ring_once(first);
     drop((second, third));
     // First in, first out: the fourth register is still new, then the first comes again.
@@ -187,7 +189,7 @@ fn registers_are_dedicated_recycled_and_remember_their_half() {
     assert_eq!(offset(&fourth), 0xa00);
     let again = make();
     assert_eq!(pages(), 3);
-    assert_eq!(again.1.raw_parts().uar.addr(), used.addr() + 0x100);
+    assert_eq!(again.sq.raw_parts().uar.addr(), used.addr() + 0x100);
     drop((context, fourth, again, init));
     let order: Vec<_> = door.sent.lock().unwrap().iter().rev().take(2).map(|s| s.object).collect();
     assert!(!order.contains(&UVERBS_OBJECT_QP));
@@ -201,7 +203,7 @@ fn queues_beyond_the_registers_ring_on_the_non_cached_page() {
     let mut qps: Vec<_> = (0..20).map(|_| context.create_qp(&init).unwrap()).collect();
     let pages = || door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC).len();
     assert_eq!(pages(), 1 + 8, "16 registers, two a page");
-    let uar = |qp: &(_, crate::Sq, _)| qp.1.raw_parts().uar.addr();
+    let uar = |qp: &NewQp<Mlx5>| qp.sq.raw_parts().uar.addr();
     let own: HashSet<_> = qps[..16].iter().map(uar).collect();
     assert_eq!(own.len(), 16);
     let shared: HashSet<_> = qps[16..].iter().map(uar).collect();
@@ -229,13 +231,13 @@ fn a_host_with_larger_pages_gets_all_registers_of_a_page() {
     let qps: Vec<_> = (0..9).map(|_| context.create_qp(&init).unwrap()).collect();
     let pages = door.pages.lock().unwrap().clone();
     assert_eq!(pages.len(), 3);
-    let start = qps[0].1.raw_parts().uar.addr() - 0x800;
+    let start = qps[0].sq.raw_parts().uar.addr() - 0x800;
     let sent = door.sent(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE);
     for (at, (qp, sent)) in qps.iter().zip(&sent).take(8).enumerate() {
         let asked: mlx5_ib_create_qp = request(sent);
         assert_eq!(asked.bfreg_index, pages[1] + at as u32 / 2);
         let offset = at / 2 * 4096 + 0x800 + at % 2 * 0x200;
-        assert_eq!(qp.1.raw_parts().uar.addr() - start, offset);
+        assert_eq!(qp.sq.raw_parts().uar.addr() - start, offset);
     }
     assert_eq!(request::<mlx5_ib_create_qp>(&sent[8]).bfreg_index, pages[2]);
 }
@@ -251,17 +253,17 @@ fn a_doorbell_page_that_is_too_short_is_refused_and_given_back() {
 }
 
 /// Posts one send, and drops the queue pair.
-fn ring_once<A, B>(mut qp: (A, crate::Sq, B)) {
+fn ring_once(mut qp: NewQp<Mlx5>) {
     #![allow(unsafe_code, reason = "posts")]
     use uverbs_core::provider::SendOps;
-    use uverbs_core::work::{Data, SendOp, Wr};
+    use uverbs_core::queues::work::{Data, SendOp, Wr};
 
-    qp.1.enable(true);
-    let mut at = qp.1.begin();
+    qp.sq.enable(true);
+    let mut at = qp.sq.begin();
     // SAFETY: no memory is named, and there is no device.
-    unsafe { qp.1.post(&mut at, Wr::new(1), SendOp::Send, Data::Inline(b"x")) }.unwrap();
+    unsafe { qp.sq.post(&mut at, Wr::new(1), SendOp::Send, Data::Inline(b"x")) }.unwrap();
     // SAFETY: as above.
-    unsafe { qp.1.ring(at) };
+    unsafe { qp.sq.ring(at) };
 }
 
 #[test]
@@ -274,8 +276,8 @@ fn without_blue_flame_the_non_cached_page_is_taken() {
     };
     let (one, two) = (context.create_qp(&init).unwrap(), context.create_qp(&init).unwrap());
     assert_eq!(asked(&door).bfreg_index, context.uars.non_cached().page_id());
-    assert_eq!(one.1.raw_parts().uar, two.1.raw_parts().uar);
-    assert_eq!(one.1.raw_parts().uar.addr() % 4096, 0x800);
+    assert_eq!(one.sq.raw_parts().uar, two.sq.raw_parts().uar);
+    assert_eq!(one.sq.raw_parts().uar.addr() % 4096, 0x800);
     assert_eq!(door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC).len(), 1);
     // A host that can't combine writes.
     let init = qp_init(&context, QpCap::default(), DoorbellMode::BlueFlame);
@@ -310,7 +312,7 @@ fn refusals_of_a_queue_pair_give_everything_back() {
     assert_eq!((error.verb(), error.errno()), (Some("create_qp"), Some(Errno::ENOMEM)));
     door.answers.lock().unwrap().refuse.clear();
     // Index 0 and the register are free again.
-    let (core, ..) = context.create_qp(&init).unwrap();
+    let NewQp { core, .. } = context.create_qp(&init).unwrap();
     assert_eq!(core.shared().user_index.value(), 0);
     assert_eq!(door.sent(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC).len(), 2);
 }
@@ -320,7 +322,7 @@ fn refusals_of_a_queue_pair_give_everything_back() {
 fn queues_of_no_size() {
     let (door, context) = open();
     let cap = QpCap { max_send_wr: 0, max_recv_wr: 0, ..QpCap::default() };
-    let (core, sq, rq) =
+    let NewQp { core, sq, rq } =
         context.create_qp(&qp_init(&context, cap, DoorbellMode::BlueFlame)).unwrap();
     let sent = door.sent(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE).pop().unwrap();
     let asked: mlx5_ib_create_qp = request(&sent);

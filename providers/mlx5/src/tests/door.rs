@@ -7,12 +7,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use memmap2::{MmapOptions, MmapRaw};
-use nix::errno::Errno;
-use uverbs_core::context::ContextCore;
-use uverbs_core::door::UverbsDoor;
-use uverbs_core::ioctl::parse;
-use uverbs_core::uverbs::Uverbs;
+use uverbs_core::Errno;
+use uverbs_core::commands::Uverbs;
+use uverbs_core::commands::ioctl::parse;
+use uverbs_core::doors::UverbsDoor;
+use uverbs_core::memory::pages::Pages;
+use uverbs_core::objects::context::ContextCore;
 use uverbs_kernel_abi::device::ib_uverbs_ex_query_device_resp;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::mlx5::*;
@@ -199,7 +199,7 @@ unsafe impl UverbsDoor for Door {
         Ok(())
     }
 
-    fn mmap(&self, len: usize, _offset: u64) -> Result<MmapRaw, Errno> {
-        MmapOptions::new().len(len).map_anon().map(MmapRaw::from).map_err(|_| Errno::ENOMEM)
+    fn mmap(&self, len: usize, _offset: u64) -> Result<Pages, Errno> {
+        Pages::anonymous(len)
     }
 }

@@ -5,14 +5,17 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use uverbs_core::cq::{CqCore, CqRoom, Message, Roles};
-use uverbs_core::frame::Slab;
-use uverbs_core::memory::Mapping;
-use uverbs_core::mr::MrCore;
-use uverbs_core::pd::PdCore;
+use uverbs_core::memory::frame::Slab;
+use uverbs_core::memory::mapping::Mapping;
+use uverbs_core::objects::cq::{CqCore, CqRoom, Message, Roles};
+use uverbs_core::objects::mr::MrCore;
+use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::RecvOps;
 use uverbs_core::provider::SendOps;
-use uverbs_core::table::{QpShared, SlotTable, UserIndexes};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::user_index::UserIndexes;
+use uverbs_mlx5_prm::wqe::Service;
 
 use crate::cq::{CqParts, UNWRITTEN, fill};
 use crate::doorbell::Doorbell;
@@ -125,6 +128,7 @@ impl SendSide {
             doorbell,
             qpn: QPN,
             room,
+            service: Service::Rc,
             shared: Arc::clone(&shared),
             memory: Arc::new((Arc::clone(&ring), Arc::clone(&record), Arc::clone(&register))),
         };
@@ -214,8 +218,9 @@ impl PollSide {
         let ring = Arc::new(Heap::new((entries as usize) << shift));
         let record = Arc::new(Heap::new(64));
         let memory = Box::new((Arc::clone(&ring), Arc::clone(&record)));
-        let core =
-            CqCore::new(Door::new().core(), 1, 0x777, CqRoom::new(entries - 1, entries), 0, memory);
+        let (of, room) = (Door::new().core(), CqRoom::new(entries - 1, entries));
+        // SAFETY: behind the test's door there is no queue to take away from anybody.
+        let core = unsafe { CqCore::new(of, 1, 0x777, room, 0, memory) };
         // SAFETY: as long as the ring.
         unsafe { fill(ring.at(0), entries, shift) };
         let parts = CqParts {
@@ -256,8 +261,10 @@ impl PollSide {
 
 /// Frames that no device knows of. Their memory is mapped, so this is not for Miri.
 pub(crate) fn slab(frame_len: u32, count: u32) -> Slab {
-    let pd = PdCore::new(Door::new().core(), 1);
-    let region = MrCore::new(pd, 1, 0x1100, 0x1100);
+    // SAFETY: behind the test's door there is nothing to take away from anybody.
+    let pd = unsafe { PdCore::new(Door::new().core(), 1) };
+    // SAFETY: as above.
+    let region = unsafe { MrCore::new(pd, 1, 0x1100, 0x1100) };
     let memory = Mapping::new(frame_len as usize * count as usize).unwrap();
     // SAFETY: new and zeroed, and no device knows of it.
     unsafe { Slab::new(memory, region, frame_len, count) }

@@ -1,9 +1,9 @@
 //! Send queues: cursors, room, doorbells.
 #![allow(unsafe_code, reason = "posts")]
 
-use uverbs_core::fence::DoorbellMemory;
+use uverbs_core::order::fence::DoorbellMemory;
 use uverbs_core::provider::SendOps;
-use uverbs_core::work::{Data, PostError, Remote, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
 use uverbs_mlx5_prm::opcode::Opcode;
 
 use super::fixture::{HALF, SendSide, free, slab};

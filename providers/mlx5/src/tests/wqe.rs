@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use uverbs_core::provider::SendOps;
-use uverbs_core::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::wqe::{Segment, Service, WqeView};
@@ -241,7 +241,6 @@ fn assert_means(side: &SendSide, index: u32, wr: Wr, op: SendOp, data: Data<'_>)
             (Opcode::ATOMIC_CS, 0, Some(remote), Some((swap, compare)))
         }
         SendOp::FetchAdd { remote, add } => (Opcode::ATOMIC_FA, 0, Some(remote), Some((add, 0))),
-        _ => unreachable!(),
     };
     assert_eq!((wqe.opcode(), ctrl.imm.get()), (opcode, imm));
     let mut segments = wqe.segments().peekable();

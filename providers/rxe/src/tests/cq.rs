@@ -5,11 +5,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use uverbs_core::cq::{Message, Roles};
-use uverbs_core::frame::{Frame, Slab};
-use uverbs_core::provider::{ContextOps, CqInit, CqOps, Provider, QpInit, RecvOps, SendOps, View};
-use uverbs_core::table::{QpShared, SlotTable, UserIndexes};
-use uverbs_core::work::{Completed, Data, SendOp, Status, Wr};
+use uverbs_core::memory::frame::{Frame, Slab};
+use uverbs_core::objects::cq::{Message, Roles};
+use uverbs_core::provider::{
+    ContextOps, CqInit, CqOps, NewQp, Provider, QpInit, RecvOps, SendOps, View,
+};
+use uverbs_core::queues::completion::{Completed, Status};
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::user_index::UserIndexes;
+use uverbs_core::queues::work::{Data, SendOp, Wr};
 
 use super::kernel::Kernel;
 use super::rig::{CAP, Rig, free, wc};
@@ -223,7 +228,7 @@ fn a_completion_in_the_other_queues_ring_is_skipped() {
     let (recv_core, mut recv_cq) = context.create_cq(&CqInit::new(15)).unwrap();
     let mut init = QpInit::new(pd, send_core, recv_core);
     init.cap = CAP;
-    let (_qp, mut sq, mut rq) = context.create_qp(&init).unwrap();
+    let NewQp { core: _qp, mut sq, mut rq } = context.create_qp(&init).unwrap();
     sq.enable(true);
     rq.enable(true);
     let mut at = rq.begin();

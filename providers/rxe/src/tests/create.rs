@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_core::attr::QpCap;
+use uverbs_core::commands::Uverbs;
 use uverbs_core::error::Error;
 use uverbs_core::provider::{ContextOps, CqInit, Provider, QpInit};
-use uverbs_core::uverbs::Uverbs;
 use uverbs_kernel_abi::objects::{UVERBS_OBJECT_CQ, UVERBS_OBJECT_QP};
 
 use super::kernel::Kernel;
@@ -24,7 +24,7 @@ fn qp(context: &Context, cap: QpCap) -> Result<QpCap, Error> {
     let (cq, _poller) = context.create_cq(&CqInit::new(16)).unwrap();
     let mut init = QpInit::new(pd, Arc::clone(&cq), cq);
     init.cap = cap;
-    context.create_qp(&init).map(|(core, ..)| *core.cap())
+    context.create_qp(&init).map(|qp| *qp.core.cap())
 }
 
 #[test]
@@ -153,7 +153,8 @@ fn a_queue_that_cant_be_mapped_is_an_error() {
 fn another_drivers_device_is_refused() {
     let kernel = Arc::new(Kernel::default());
     for driver in [0, 1] {
-        let core = uverbs_core::context::ContextCore::new(Uverbs::new(kernel.clone(), driver));
+        let core =
+            uverbs_core::objects::context::ContextCore::new(Uverbs::new(kernel.clone(), driver));
         assert!(matches!(Rxe::open(core), Err(Error::Unsupported { verb: "open_device", .. })));
     }
 }

@@ -6,16 +6,17 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memmap2::{MmapOptions, MmapRaw};
-use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use uverbs_core::context::ContextCore;
-use uverbs_core::door::UverbsDoor;
-use uverbs_core::ioctl::parse;
-use uverbs_core::uverbs::Uverbs;
+use uverbs_core::Errno;
+use uverbs_core::commands::Uverbs;
+use uverbs_core::commands::ioctl::parse;
+use uverbs_core::doors::UverbsDoor;
+use uverbs_core::memory::pages::Pages;
+use uverbs_core::objects::context::ContextCore;
 use uverbs_kernel_abi::device::ib_uverbs_ex_query_device_resp;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_RXE;
 use uverbs_kernel_abi::objects::*;
@@ -30,7 +31,7 @@ const DATA: usize = 384;
 #[derive(Debug)]
 pub(crate) struct Queue {
     file: File,
-    memory: MmapRaw,
+    memory: Pages,
     slots: u32,
     shift: u32,
     /// The index that is the kernel's own: producer of a completion queue, consumer of the others.
@@ -45,7 +46,7 @@ impl Queue {
         let size = DATA + ((slots as usize) << shift);
         let file = File::from(memfd_create(c"queue", MFdFlags::MFD_CLOEXEC).unwrap());
         file.set_len(size.next_multiple_of(4096) as u64).unwrap();
-        let memory = MmapOptions::new().len(size).map_raw(&file).unwrap();
+        let memory = Pages::shared(file.as_fd(), size, 0).unwrap();
         let queue = Self { file, memory, slots, shift, own: 0 };
         queue.poke(0, shift);
         queue.poke(MASK, slots - 1);
@@ -287,7 +288,7 @@ unsafe impl UverbsDoor for Kernel {
         Ok(())
     }
 
-    fn mmap(&self, len: usize, offset: u64) -> Result<MmapRaw, Errno> {
+    fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
         let state = self.state();
         if state.refuse_mmap {
             return Err(Errno::EAGAIN);
@@ -297,6 +298,6 @@ unsafe impl UverbsDoor for Kernel {
         if len > queue.memory.len() {
             return Err(Errno::EINVAL);
         }
-        MmapOptions::new().len(len).map_raw(&queue.file).map_err(|_| Errno::ENOMEM)
+        Pages::shared(queue.file.as_fd(), len, 0)
     }
 }

@@ -4,13 +4,13 @@
 use std::sync::{Arc, Mutex};
 
 use uverbs_core::attr::QpCap;
-use uverbs_core::frame::Slab;
-use uverbs_core::memory::Mapping;
-use uverbs_core::mr::MrCore;
-use uverbs_core::pd::PdCore;
-use uverbs_core::provider::{ContextOps, CqInit, Provider, QpInit, RecvOps, SendOps};
-use uverbs_core::qp::QpCore;
-use uverbs_core::work::{Data, PostError, SendOp, Sge, Wr};
+use uverbs_core::memory::frame::Slab;
+use uverbs_core::memory::mapping::Mapping;
+use uverbs_core::objects::mr::MrCore;
+use uverbs_core::objects::pd::PdCore;
+use uverbs_core::objects::qp::QpCore;
+use uverbs_core::provider::{ContextOps, CqInit, NewQp, Provider, QpInit, RecvOps, SendOps};
+use uverbs_core::queues::work::{Data, PostError, SendOp, Sge, Wr};
 
 use super::kernel::{Kernel, Queue};
 use crate::{Cq, Rq, Rxe, Sq};
@@ -44,7 +44,7 @@ impl Rig {
         let (cq_core, cq) = context.create_cq(&CqInit::new(entries)).unwrap();
         let mut init = QpInit::new(Arc::clone(&pd), Arc::clone(&cq_core), cq_core);
         init.cap = CAP;
-        let (qp, mut sq, mut rq) = context.create_qp(&init).unwrap();
+        let NewQp { core: qp, mut sq, mut rq } = context.create_qp(&init).unwrap();
         sq.enable(true);
         rq.enable(true);
         let [completions, recvs, sends] = <[_; 3]>::try_from(kernel.state().made.clone()).unwrap();
@@ -62,7 +62,8 @@ impl Rig {
     }
 
     pub(crate) fn slab(&self, frame_len: u32, count: u32) -> Slab {
-        let region = MrCore::new(Arc::clone(&self.pd), 1, 0x1100, 0x1100);
+        // SAFETY: behind the test's door nothing is deregistered.
+        let region = unsafe { MrCore::new(Arc::clone(&self.pd), 1, 0x1100, 0x1100) };
         let memory = Mapping::new(frame_len as usize * count as usize).unwrap();
         // SAFETY: new and zeroed, and no device knows of it.
         unsafe { Slab::new(memory, region, frame_len, count) }

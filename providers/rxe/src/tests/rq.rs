@@ -2,7 +2,8 @@
 #![allow(unsafe_code, reason = "posts, which is unsafe, to a ring that no device reads")]
 
 use uverbs_core::provider::{CqOps, View};
-use uverbs_core::work::{PostError, Sge, Status};
+use uverbs_core::queues::completion::Status;
+use uverbs_core::queues::work::{PostError, Sge};
 
 use super::rig::Rig;
 

@@ -1,10 +1,10 @@
 //! Send queues: what stands in the ring, and what the kernel is told.
 #![allow(unsafe_code, reason = "posts, which is unsafe, to a ring that no device reads")]
 
-use nix::errno::Errno;
 use proptest::prelude::*;
+use uverbs_core::Errno;
 use uverbs_core::provider::{CqOps, SendOps};
-use uverbs_core::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 
 use super::rig::{CAP, Rig, free};
 use crate::wqe::{self, Room};

@@ -13,8 +13,8 @@ use super::simple::{MAX_COUNTERS, MAX_UCTX_LOG};
 use super::steering::{self, MAX_STEERING};
 use super::umem::MAX_UMEM;
 use super::{eq, memic};
+use crate::board::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC};
 use crate::hca::ethernet;
-use crate::kernel::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC};
 
 /// Kinds of capability (Linux `include/linux/mlx5/device.h`, `mlx5_cap_type`).
 mod kind {

@@ -14,8 +14,8 @@ use super::Firmware;
 use super::call::{Call, Refusal};
 use super::numbers::Numbers;
 use super::rings::Pages;
+use crate::board::bar::VECTORS;
 use crate::hca::{Dma, Region};
-use crate::pci::VECTORS;
 
 /// Event queues that may exist at once: the number is a byte of the doorbell.
 pub(super) const MAX_EQ: u32 = 1 << 6;

@@ -6,7 +6,7 @@ use uverbs_mlx5_prm::cmd::hca::{
 
 use super::Firmware;
 use super::call::{Call, Refusal};
-use crate::kernel::profile::VENDOR_ID;
+use crate::board::profile::VENDOR_ID;
 
 /// Version of the interface between software and firmware: the one that mlx5_core asks for.
 const ISSI: u64 = 1;

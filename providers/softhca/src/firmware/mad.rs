@@ -7,7 +7,7 @@ use super::Firmware;
 use super::call::{Call, Refusal};
 use super::register::NODE_DESCRIPTION;
 use super::vport::{ACTIVE, CAPABILITIES, LINK_UP, MANAGER_LID};
-use crate::kernel::profile::{VENDOR_ID, VENDOR_PART_ID};
+use crate::board::profile::{VENDOR_ID, VENDOR_PART_ID};
 
 /// Where what is in a packet (13.4.3, 14.2.1.1).
 mod at {

@@ -10,7 +10,8 @@ use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
 use super::Firmware;
 use super::call::{Call, Refusal};
-use crate::pci::memic::{DeviceMemory, IN_BAR, LEN};
+use crate::board::bar::{DEVICE_MEMORY as IN_BAR, DEVICE_MEMORY_LEN as LEN};
+use crate::board::memory::DeviceMemory;
 
 /// Least bytes and their multiples, and the greatest alignment, in such units (Linux `MLX5_MEMIC_BASE_SIZE`).
 const UNIT: u64 = 64;

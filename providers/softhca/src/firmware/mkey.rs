@@ -7,8 +7,9 @@ use uverbs_mlx5_prm::cmd::mkey::{
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::memic::Memic;
+use crate::board::bar::DEVICE_MEMORY as IN_BAR;
+use crate::board::memory::ON_BUS;
 use crate::hca::{ANY_QPN, Access, Indirect, MkeyContext, Region};
-use crate::pci::memic::{IN_BAR, ON_BUS};
 
 /// How a key translates addresses (`MLX5_MKC_ACCESS_MODE_*`).
 mod mode {

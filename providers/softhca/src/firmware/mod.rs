@@ -57,9 +57,9 @@ use self::nic::Nic;
 use self::numbers::Numbers;
 use self::simple::Simple;
 use self::steering::Interfaces;
+use crate::board::memory::DeviceMemory;
+use crate::board::profile::Profile;
 use crate::hca::{Dma, Hca};
-use crate::kernel::profile::Profile;
-use crate::pci::memic::DeviceMemory;
 
 /// How a command ended, for the command queue and for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

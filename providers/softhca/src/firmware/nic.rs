@@ -7,7 +7,7 @@ use uverbs_mlx5_prm::cmd::nic::{
 
 use super::Firmware;
 use super::call::{Call, Refusal};
-use crate::kernel::profile::{Gid, GidType};
+use crate::board::profile::{Gid, GidType};
 
 /// `roce_version` of an entry: 2 is RoCE over UDP (`MLX5_ROCE_VERSION_*`).
 const ROCE_V2: u64 = 2;

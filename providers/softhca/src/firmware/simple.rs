@@ -15,7 +15,7 @@ use uverbs_mlx5_prm::cmd::simple::{
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::numbers::Numbers;
-use crate::pci::{FIRST_UAR, LAST_UAR};
+use crate::board::bar::{FIRST_UAR, LAST_UAR};
 
 /// Log2 of the users of the command interface.
 pub(super) const MAX_UCTX_LOG: u8 = 12;

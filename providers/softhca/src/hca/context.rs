@@ -109,6 +109,9 @@ impl Service {
     }
 }
 
+/// mkc.qpn of a key that every queue pair may use.
+pub const ANY_QPN: u32 = 0x00ff_ffff;
+
 /// A memory key: which bytes, for whom, with which rights.
 #[derive(Clone, Debug, Default)]
 pub struct MkeyContext {

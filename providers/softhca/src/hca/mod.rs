@@ -38,6 +38,10 @@ mod cq;
 mod datagram;
 mod dct;
 mod doorbell;
+#[cfg_attr(
+    not(feature = "pci"),
+    allow(dead_code, unused_imports, reason = "flow tables are made through the PCI front alone")
+)]
 pub(crate) mod ethernet;
 mod flush;
 mod mkey;
@@ -59,9 +63,9 @@ mod tests;
 
 pub use config::{HcaConfig, Strictness};
 pub use context::{
-    Access, AddressVector, CqContext, DctContext, DctState, LinkLayer, MkeyContext, Moderation,
-    Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service, SqContext, SrqContext,
-    XrcSrq,
+    ANY_QPN, Access, AddressVector, CqContext, DctContext, DctState, LinkLayer, MkeyContext,
+    Moderation, Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service, SqContext,
+    SrqContext, XrcSrq,
 };
 pub use counters::{PortCounters, QCounters, Traffic};
 pub use dma::{Dma, DmaFault, Region};
@@ -69,7 +73,6 @@ pub use error::{HcaError, HcaEvent, Noun};
 pub use indirect::{Indirect, Part};
 pub use pending::{PendingCq, PendingQp, PendingRing};
 pub use stats::{Complaints, HcaStats};
-pub(crate) use umr::ANY_QPN;
 
 use self::cq::CqTable;
 use self::dct::Targets;

@@ -1,7 +1,7 @@
 //! User-mode memory registration: a WQE that changes a memory key (PRM, "UMR"). Memory windows, local
 //! invalidation, keys made of parts of other keys, and the pages that a driver gives a key are all this one operation.
 
-use super::context::{Access, MkeyContext, QpContext, Service};
+use super::context::{ANY_QPN, Access, MkeyContext, QpContext, Service};
 use super::dma::{ABSENT, Dma, Region};
 use super::indirect::{Indirect, Part};
 use super::mkey::{KeyFault, KeyTable, Segment, Who};
@@ -106,9 +106,6 @@ pub(super) fn parse(view: &WqeView<'_>) -> Option<Umr> {
         list,
     })
 }
-
-/// mkc.qpn of a key that all may use.
-pub(crate) const ANY_QPN: u32 = 0x00ff_ffff;
 
 fn inline<'a>(segments: impl Iterator<Item = Seg<'a>>, octowords: usize) -> Option<Vec<u8>> {
     let mut list = Vec::new();

@@ -18,12 +18,15 @@ use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::port::ib_uverbs_query_port_resp_ex;
 use uverbs_kernel_abi::qp::{ib_uverbs_destroy_qp_resp, ib_uverbs_qp_cap};
 
-use super::ioctl::{Access, AttrSpec as A, Call, Method};
-use super::write::Write;
-use super::{ah, cq, device, devx, event, mr, pd, port, qp, qp_modify, uar, write};
+use crate::kernel::attr::{Access, AttrSpec as A};
+use crate::kernel::call::{Call, Method, Table, Write};
+use crate::kernel::verbs::{ah, cq, device, devx, event, mr, pd, port, qp, qp_modify, uar, write};
+
+/// The whole.
+pub(crate) static TABLE: Table = Table { methods: METHODS, writes: WRITES };
 
 /// Commands of INVOKE_WRITE.
-pub(crate) const WRITES: &[Write] = &[
+const WRITES: &[Write] = &[
     device::QUERY_DEVICE,
     device::EX_QUERY_DEVICE,
     pd::ALLOC_PD,
@@ -36,11 +39,6 @@ pub(crate) const WRITES: &[Write] = &[
     qp_modify::QUERY_QP,
 ];
 
-/// Finds a method.
-pub(crate) fn find(object: u16, method: u16) -> Option<&'static Method> {
-    METHODS.iter().find(|known| known.object == object && known.method == method)
-}
-
 /// The handler of methods whose destroy attribute does all (`DECLARE_UVERBS_NAMED_METHOD_DESTROY`).
 fn done(_: &mut Call<'_>) -> Result<(), nix::errno::Errno> {
     Ok(())
@@ -51,7 +49,7 @@ const fn destroy(object: u16, method: u16, attrs: &'static [A]) -> Method {
 }
 
 /// Methods of the ioctl.
-pub(crate) static METHODS: &[Method] = &[
+static METHODS: &[Method] = &[
     Method {
         object: UVERBS_OBJECT_DEVICE,
         method: UVERBS_METHOD_INVOKE_WRITE,

@@ -5,15 +5,56 @@ use uverbs_kernel_abi::qp::{
     IB_QP_ACCESS_FLAGS, IB_QP_ALT_PATH, IB_QP_AV, IB_QP_CUR_STATE, IB_QP_DEST_QPN,
     IB_QP_EN_SQD_ASYNC_NOTIFY, IB_QP_MAX_DEST_RD_ATOMIC, IB_QP_MAX_QP_RD_ATOMIC,
     IB_QP_MIN_RNR_TIMER, IB_QP_PATH_MIG_STATE, IB_QP_PATH_MTU, IB_QP_PKEY_INDEX, IB_QP_PORT,
-    IB_QP_RETRY_CNT, IB_QP_RNR_RETRY, IB_QP_RQ_PSN, IB_QP_SQ_PSN, IB_QP_STATE, IB_QP_TIMEOUT,
+    IB_QP_QKEY, IB_QP_RETRY_CNT, IB_QP_RNR_RETRY, IB_QP_RQ_PSN, IB_QP_SQ_PSN, IB_QP_STATE,
+    IB_QP_TIMEOUT,
 };
 
-use crate::hca::{QpState, QpTransition};
+use crate::hca::{QpState, QpTransition, Service};
 
-/// Attributes that an RC QP must and may be given from one state to the next; `None` where there is no way.
-///
-/// (From, to, required, optional.)
-const RC: &[(QpState, QpState, u32, u32)] = &[
+/// From, to, required, optional.
+type Row = (QpState, QpState, u32, u32);
+
+/// Attributes that a UC QP must and may be given from one state to the next.
+const UC: &[Row] = &[
+    (QpState::Reset, QpState::Init, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0),
+    (QpState::Init, QpState::Init, 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS),
+    (
+        QpState::Init,
+        QpState::Rtr,
+        IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_RQ_PSN,
+        IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX,
+    ),
+    (QpState::Rtr, QpState::Rts, IB_QP_SQ_PSN, UC_RTS_OPTIONAL),
+    (QpState::Rts, QpState::Rts, 0, UC_RTS_OPTIONAL),
+    (QpState::Rts, QpState::Sqd, 0, IB_QP_EN_SQD_ASYNC_NOTIFY),
+    (QpState::Sqd, QpState::Rts, 0, UC_RTS_OPTIONAL),
+    (
+        QpState::Sqd,
+        QpState::Sqd,
+        0,
+        IB_QP_AV | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PATH_MIG_STATE,
+    ),
+    (QpState::Sqe, QpState::Rts, 0, IB_QP_CUR_STATE | IB_QP_ACCESS_FLAGS),
+];
+
+const UC_RTS_OPTIONAL: u32 =
+    IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PATH_MIG_STATE;
+
+/// The same for a UD QP.
+const UD: &[Row] = &[
+    (QpState::Reset, QpState::Init, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY, 0),
+    (QpState::Init, QpState::Init, 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY),
+    (QpState::Init, QpState::Rtr, 0, IB_QP_PKEY_INDEX | IB_QP_QKEY),
+    (QpState::Rtr, QpState::Rts, IB_QP_SQ_PSN, IB_QP_CUR_STATE | IB_QP_QKEY),
+    (QpState::Rts, QpState::Rts, 0, IB_QP_CUR_STATE | IB_QP_QKEY),
+    (QpState::Rts, QpState::Sqd, 0, IB_QP_EN_SQD_ASYNC_NOTIFY),
+    (QpState::Sqd, QpState::Rts, 0, IB_QP_CUR_STATE | IB_QP_QKEY),
+    (QpState::Sqd, QpState::Sqd, 0, IB_QP_PKEY_INDEX | IB_QP_QKEY),
+    (QpState::Sqe, QpState::Rts, 0, IB_QP_CUR_STATE | IB_QP_QKEY),
+];
+
+/// The same for an RC QP.
+const RC: &[Row] = &[
     (QpState::Reset, QpState::Init, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0),
     (QpState::Init, QpState::Init, 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS),
     (
@@ -61,8 +102,13 @@ const RTS_OPTIONAL: u32 = IB_QP_CUR_STATE
     | IB_QP_MIN_RNR_TIMER
     | IB_QP_PATH_MIG_STATE;
 
-/// `ib_modify_qp_is_ok` for an RC QP.
-pub(crate) fn is_ok(from: QpState, to: QpState, mask: u32) -> bool {
+/// `ib_modify_qp_is_ok`.
+pub(crate) fn is_ok(service: Service, from: QpState, to: QpState, mask: u32) -> bool {
+    let rows = match service {
+        Service::Uc => UC,
+        Service::Ud => UD,
+        _ => RC,
+    };
     if mask & IB_QP_CUR_STATE != 0
         && !matches!(from, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
     {
@@ -73,7 +119,7 @@ pub(crate) fn is_ok(from: QpState, to: QpState, mask: u32) -> bool {
         // Not from RESET: there is nothing that could fail.
         (QpState::Reset, QpState::Err) => return false,
         (_, QpState::Err) => (0, 0),
-        _ => match RC.iter().find(|row| (row.0, row.1) == (from, to)) {
+        _ => match rows.iter().find(|row| (row.0, row.1) == (from, to)) {
             Some(&(_, _, required, optional)) => (required, optional),
             None => return false,
         },
@@ -93,6 +139,7 @@ pub(crate) fn command(from: QpState, to: QpState) -> Option<QpTransition> {
         (QpState::Rtr, QpState::Rts) => QpTransition::RtrToRts,
         (QpState::Rts, QpState::Rts) => QpTransition::RtsToRts,
         (QpState::Sqd, QpState::Rts) => QpTransition::SqdToRts,
+        (QpState::Sqe, QpState::Rts) => QpTransition::SqeToRts,
         _ => return None,
     })
 }
@@ -117,29 +164,30 @@ mod tests {
 
     #[test]
     fn required_attributes_are_required_and_others_refused() {
-        for &(from, to, required, optional) in RC {
-            assert!(is_ok(from, to, required | IB_QP_STATE), "{from:?} {to:?}");
+        let tables = [(Service::Rc, RC), (Service::Uc, UC), (Service::Ud, UD)];
+        for (service, row) in tables.iter().flat_map(|(of, rows)| rows.iter().map(|row| (*of, row)))
+        {
+            let &(from, to, required, optional) = row;
+            let is_ok = |mask| is_ok(service, from, to, mask);
+            assert!(is_ok(required | IB_QP_STATE), "{service:?} {from:?} {to:?}");
             let known = required | optional | IB_QP_STATE;
             for bit in (0..32).map(|bit| 1u32 << bit) {
                 if required & bit != 0 {
-                    assert!(!is_ok(from, to, required & !bit), "{from:?} {to:?} {bit:#x}");
+                    assert!(!is_ok(required & !bit), "{service:?} {from:?} {to:?} {bit:#x}");
                 }
-                assert_eq!(
-                    is_ok(from, to, required | bit),
-                    known & bit != 0,
-                    "{from:?} {to:?} {bit:#x}"
-                );
+                let allowed = known & bit != 0;
+                assert_eq!(is_ok(required | bit), allowed, "{service:?} {from:?} {to:?} {bit:#x}");
             }
         }
     }
 
     #[test]
     fn ways_that_do_not_exist() {
-        assert!(!is_ok(QpState::Reset, QpState::Rtr, IB_QP_STATE));
-        assert!(!is_ok(QpState::Reset, QpState::Err, IB_QP_STATE));
-        assert!(!is_ok(QpState::Err, QpState::Rts, IB_QP_STATE));
-        assert!(!is_ok(QpState::Init, QpState::Init, IB_QP_CUR_STATE));
-        assert!(is_ok(QpState::Err, QpState::Reset, IB_QP_STATE));
+        assert!(!is_ok(Service::Rc, QpState::Reset, QpState::Rtr, IB_QP_STATE));
+        assert!(!is_ok(Service::Rc, QpState::Reset, QpState::Err, IB_QP_STATE));
+        assert!(!is_ok(Service::Rc, QpState::Err, QpState::Rts, IB_QP_STATE));
+        assert!(!is_ok(Service::Rc, QpState::Init, QpState::Init, IB_QP_CUR_STATE));
+        assert!(is_ok(Service::Rc, QpState::Err, QpState::Reset, IB_QP_STATE));
         assert_eq!(command(QpState::Rts, QpState::Sqd), None);
         for code in 0..=u8::MAX {
             assert_eq!(state(code).map(|state| state as u8), (code < 7).then_some(code));

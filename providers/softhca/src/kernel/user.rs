@@ -90,6 +90,85 @@ pub(crate) fn is_cleared(addr: u64, len: usize) -> bool {
     copy_from_user(addr, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0)
 }
 
+/// Checks a range that is about to be pinned, faulting its pages in, as `ib_umem_get` does with
+/// `pin_user_pages_fast`. Gives the number of bytes pinned: whole pages.
+///
+/// # Errors
+///
+/// `EINVAL` when the range wraps or covers no page, `EFAULT` when a page is not mapped or not writable as asked.
+pub(crate) fn probe(addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
+    let end = addr.checked_add(len).ok_or(Errno::EINVAL)?;
+    let end = end.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::EINVAL)?;
+    let start = addr & !(PAGE_SIZE - 1);
+    let bytes = end - start;
+    if bytes == 0 {
+        return Err(Errno::EINVAL);
+    }
+    // The limit of user addresses on every 64-bit Linux is below this; what lies beyond cannot be mapped.
+    let (Ok(first), Ok(count)) = (usize::try_from(start), usize::try_from(bytes)) else {
+        return Err(Errno::EFAULT);
+    };
+    let advice = if writable { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+    loop {
+        let first = std::ptr::with_exposed_provenance_mut(first);
+        // SAFETY: populating faults pages in and changes no content, whatever the range.
+        let rc = unsafe { libc::madvise(first, count, advice) };
+        if rc == 0 {
+            return Ok(bytes);
+        }
+        match Errno::last() {
+            Errno::EINTR | Errno::EAGAIN => {}
+            // Before Linux 5.14 the advice is unknown; special mappings refuse it too.
+            Errno::EINVAL => return probe_pages(start, end, writable).map(|()| bytes),
+            // ENOMEM says unmapped, EFAULT no right, EHWPOISON a broken page.
+            _ => return Err(Errno::EFAULT),
+        }
+    }
+}
+
+/// The same, one byte of each page. Writing back the byte just read could undo a client's store, so that
+/// writability is only looked up in `/proc/self/maps`.
+fn probe_pages(start: u64, end: u64, writable: bool) -> Result<(), Errno> {
+    let mut page = start;
+    while page < end {
+        let mut byte = [0];
+        copy_from_user(page, &mut byte)?;
+        page += PAGE_SIZE;
+    }
+    if writable && !maps_writable(start, end) {
+        return Err(Errno::EFAULT);
+    }
+    Ok(())
+}
+
+fn maps_writable(start: u64, end: u64) -> bool {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
+        // Without /proc the write itself would tell; trust the caller as the module docs say.
+        return copy_to_user(start, &[]).is_ok();
+    };
+    let mut at = start;
+    for line in maps.lines() {
+        let Some((range, rest)) = line.split_once(' ') else {
+            continue;
+        };
+        let Some((low, high)) = range.split_once('-') else {
+            continue;
+        };
+        let low = u64::from_str_radix(low, 16).unwrap_or(u64::MAX);
+        let high = u64::from_str_radix(high, 16).unwrap_or(0);
+        if low <= at && at < high {
+            if rest.as_bytes().get(1) != Some(&b'w') {
+                return false;
+            }
+            at = high;
+        }
+        if at >= end {
+            return true;
+        }
+    }
+    false
+}
+
 /// Device and inode behind a descriptor number of the process; `None` when it is not open.
 ///
 /// The kernel compares `file->f_op`; the inode of a socket tells the same, also for a duplicated descriptor and
@@ -166,5 +245,29 @@ mod tests {
         assert_eq!(fd_identity(a), fd_identity(b));
         assert_eq!(fd_identity(-1), None);
         assert_eq!(fd_identity(1 << 30), None);
+    }
+
+    #[test]
+    fn probing() {
+        static CONSTANT: [u8; 4096] = [1; 4096];
+        let mut memory = vec![0u8; 3 * 4096];
+        let base = memory.as_mut_ptr().expose_provenance() as u64;
+        assert!(probe(base, 3 * 4096, true).unwrap() >= 3 * 4096);
+        assert_eq!(probe(base & !4095, 4096, true), Ok(4096));
+        assert_eq!(probe(0x10, 8, false), Err(Errno::EFAULT));
+        assert_eq!(probe(0, 0, false), Err(Errno::EINVAL));
+        assert_eq!(probe(u64::MAX - 10, 20, false), Err(Errno::EINVAL));
+        assert_eq!(probe(u64::MAX - 10, 5, false), Err(Errno::EINVAL));
+        assert_eq!(probe(0xffff_8000_0000_0000, 4096, false), Err(Errno::EFAULT));
+        let constant = CONSTANT.as_ptr().expose_provenance() as u64;
+        assert_eq!(probe(constant, 1, false), Ok(4096));
+        assert_eq!(probe(constant, 1, true), Err(Errno::EFAULT));
+        // The way of older kernels comes to the same answers.
+        assert_eq!(probe_pages(base & !4095, (base & !4095) + 4096, true), Ok(()));
+        assert_eq!(
+            probe_pages(constant & !4095, (constant & !4095) + 4096, true),
+            Err(Errno::EFAULT)
+        );
+        assert_eq!(probe_pages(4096, 8192, false), Err(Errno::EFAULT));
     }
 }

@@ -1,6 +1,6 @@
 //! PCI configuration space: a type 0 header with one 64-bit BAR and one capability, MSI-X (PCI Local Bus 3.0, 6.1 and 6.8.2).
 
-use super::{BAR0_LEN, MSIX_PBA, MSIX_TABLE, VECTORS};
+use crate::board::bar::{BAR0_LEN, MSIX_PBA, MSIX_TABLE, VECTORS};
 
 /// Bytes of the space.
 pub(crate) const CONFIG_LEN: usize = 256;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::kernel::profile::FW_VER;
+use crate::board::profile::FW_VER;
 
 /// Version of the command interface (Linux `core/cmd.c`, `CMD_IF_REV`).
 const CMDIF_REV: u32 = 5;

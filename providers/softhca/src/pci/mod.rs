@@ -15,36 +15,27 @@
 mod cmdq;
 mod config;
 mod iseg;
-pub(crate) mod memic;
 mod trace;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use uverbs_mlx5_prm::doorbell::MLX5_ADAPTER_PAGE_SIZE;
-
 use self::config::ConfigSpace;
-use self::memic::{DeviceMemory, WithDeviceMemory};
 pub use self::trace::Sink;
 use self::trace::Trace;
+use crate::board::bar::{self, FIRST_UAR, PAGE};
+use crate::board::memory::{DeviceMemory, WithDeviceMemory};
+use crate::board::profile::Profile;
 use crate::firmware::Firmware;
 use crate::hca::{Dma, Hca, HcaConfig, HcaStats, LinkLayer, Mtu};
-use crate::kernel::profile::Profile;
 use crate::wire::{Fabric, Wire};
 
 /// Bytes of BAR 0.
-pub const BAR0_LEN: u64 = 32 << 20;
+pub const BAR0_LEN: u64 = bar::BAR0_LEN;
 /// MSI-X vectors.
-pub const VECTORS: u16 = 64;
+pub const VECTORS: u16 = bar::VECTORS;
 /// Bytes of configuration space.
 pub const CONFIG_LEN: u64 = config::CONFIG_LEN as u64;
-/// Offset of the MSI-X table in BAR 0, and of its pending bits. The host keeps both.
-pub(crate) const MSIX_TABLE: u64 = 0x2000;
-pub(crate) const MSIX_PBA: u64 = 0x3000;
-/// Numbers of doorbell pages.
-pub(crate) const FIRST_UAR: u32 = 0x10;
-pub(crate) const LAST_UAR: u32 = (memic::IN_BAR / PAGE) as u32 - 1;
-const PAGE: u64 = MLX5_ADAPTER_PAGE_SIZE as u64;
 
 /// What a function is to be like.
 #[derive(Clone, Debug)]

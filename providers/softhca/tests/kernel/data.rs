@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memmap2::MmapRaw;
 use uverbs_kernel_abi::cq::ib_uverbs_destroy_cq_resp;
 use uverbs_kernel_abi::event::*;
 use uverbs_kernel_abi::objects::*;
@@ -25,7 +24,7 @@ struct Loop {
     rig: Rig,
     cq: CqRings,
     qp: QpRings,
-    uar: MmapRaw,
+    uar: uverbs_core::memory::pages::Pages,
     lkey: u32,
     data: u64,
 }

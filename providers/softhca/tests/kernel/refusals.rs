@@ -1,6 +1,6 @@
 //! What is refused, and with which errno.
 
-use nix::errno::Errno;
+use uverbs_core::Errno;
 use uverbs_kernel_abi::cq::*;
 use uverbs_kernel_abi::ioctl::{UVERBS_ATTR_F_MANDATORY, UVERBS_ATTR_F_VALID_OUTPUT};
 use uverbs_kernel_abi::mlx5::*;

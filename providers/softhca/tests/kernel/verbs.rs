@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
-use uverbs_core::door::DeviceSource;
+use uverbs_core::Errno;
+use uverbs_core::doors::DeviceSource;
 use uverbs_kernel_abi::ah::{ib_uverbs_ah_attr, ib_uverbs_create_ah, ib_uverbs_global_route};
 use uverbs_kernel_abi::device::*;
 use uverbs_kernel_abi::event::*;
@@ -292,6 +292,16 @@ fn address_handles() {
     let mut without_grh = request;
     without_grh.attr.is_global = 0;
     assert_eq!(rig.ah(&without_grh), Err(Errno::EINVAL));
+    // `mlx5_ib_create_ah`: there must be room for the MAC, 10 bytes with the length in front.
+    let (bare, _) = rig.write(IB_USER_VERBS_CMD_CREATE_AH, &request, 4);
+    assert_eq!(bare.errno(rig.door()), Errno::EINVAL);
+    for (room, outcome) in [(0, Err(Errno::EINVAL)), (9, Err(Errno::EINVAL)), (10, Ok(()))] {
+        let (cmd, _) = rig.write(IB_USER_VERBS_CMD_CREATE_AH, &request, 4);
+        let (cmd, _) = cmd.output(&rig.arena, UVERBS_ATTR_UHW_OUT, room);
+        assert_eq!(cmd.send(rig.door()).map(drop), outcome, "{room}");
+    }
+    rig.destroy(UVERBS_OBJECT_AH, 0, ah).unwrap();
+    // What was refused left nothing behind.
     rig.destroy(UVERBS_OBJECT_PD, 0, pd).unwrap();
 }
 
@@ -349,7 +359,7 @@ fn unplugging_wakes_who_waits_on_a_channel() {
     let fd = rig.channel();
     let mut event = [0u8; 16];
     let mut read = || recv(fd, &mut event, MsgFlags::MSG_DONTWAIT);
-    assert_eq!(read(), Err(Errno::EAGAIN));
+    assert_eq!(read(), Err(nix::errno::Errno::EAGAIN));
     rig.hca.unplug();
     assert_eq!(read(), Ok(0), "a blocking read would wait for ever");
     nix::unistd::close(fd).unwrap();

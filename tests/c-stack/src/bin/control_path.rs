@@ -86,7 +86,7 @@ impl Objects {
         let cq = self.cqs[at].as_ref().ok_or("no completion queue")?;
         let builder = self.context.queue_pair(&self.pd, cq).max_send_wr(128).max_recv_wr(128);
         let builder = builder.max_send_sge(1).max_recv_sge(1).max_inline_data(64);
-        self.qps[at] = Some(builder.build()?);
+        self.qps[at] = Some(builder.overcommit().build()?);
         Ok(())
     }
 

@@ -11,15 +11,15 @@ use std::fmt::Write as _;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::{Arc, Mutex};
 
-use nix::errno::Errno;
-use uverbs::door::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs::doors::Recorder;
+use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs::softhca::{LinkLayer, SoftHca};
-use uverbs::wrap::Recorder;
 use uverbs::{
     AccessFlags, AckTimeout, Completed, CompletionQueue, Data, Device, DoorbellMode, GlobalRoute,
     InitAttr, MemoryRegion, Mlx5, Mtu, Path, QueuePair, Remote, RnrTimer, RtrAttr, RtsAttr,
     SendFlags, SendOp, Sge, Wr,
 };
+use uverbs_core::Errno;
 
 use crate::script::Cases;
 use crate::{capture, log};
@@ -74,9 +74,9 @@ unsafe impl UverbsDoor for Tap {
         result
     }
 
-    fn mmap(&self, len: usize, offset: u64) -> Result<memmap2::MmapRaw, Errno> {
+    fn mmap(&self, len: usize, offset: u64) -> Result<uverbs_core::memory::pages::Pages, Errno> {
         let result = self.recorder.mmap(len, offset);
-        let errno = result.as_ref().err().map_or(0, |errno| *errno as i32);
+        let errno = result.as_ref().err().map_or(0, |errno| errno.raw());
         *self.lines.lock().unwrap() += &format!("fd 0 mmap {len} {offset:#x} = {errno}\n");
         result
     }
@@ -92,7 +92,7 @@ impl Area {
         // SAFETY: a mapping where there was none.
         let at =
             unsafe { libc::mmap(place, MEMORY, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        assert_eq!(at.expose_provenance(), BASE, "{}", Errno::last());
+        assert_eq!(at.expose_provenance(), BASE, "{}", std::io::Error::last_os_error());
         for i in 0..MEMORY {
             let byte = (i * 7 + (i >> 8) * 13 + 1) as u8;
             // SAFETY: within the mapping just made.
@@ -183,7 +183,7 @@ pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
         let doorbell = if cases.plain { DoorbellMode::NonCached } else { DoorbellMode::BlueFlame };
         let builder = context.queue_pair(&pd, &cq).max_send_wr(send_wr).max_send_sge(send_sge);
         let builder = builder.max_inline_data(inline).max_recv_wr(recv_wr).max_recv_sge(recv_sge);
-        let qp = builder.doorbell(doorbell).build().unwrap();
+        let qp = builder.doorbell(doorbell).overcommit().build().unwrap();
         sides.push(Side { cq, qp, sends: Vec::new(), recvs: Vec::new() });
     }
     let numbers = [sides[0].qp.qpn(), sides[1].qp.qpn()];

@@ -1,10 +1,15 @@
 //! Running C programs of an unpacked distribution on the preloaded software HCA.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+#[path = "../../../common/skip.rs"]
+mod skip;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+pub(crate) use skip::skip;
 
 /// No program here may run longer, on a busy machine and without optimisation.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -19,7 +24,7 @@ pub(crate) struct CStack {
 /// The C stack, or a stated skip.
 pub(crate) fn c_stack() -> Option<CStack> {
     let Some(root) = std::env::var_os("UVERBS_DEBIAN_ROOT").filter(|root| !root.is_empty()) else {
-        eprintln!("skipped: UVERBS_DEBIAN_ROOT is not set (`cargo xtask judge` sets it)");
+        skip("UVERBS_DEBIAN_ROOT is not set (`cargo xtask judge` sets it)");
         return None;
     };
     let root = PathBuf::from(root);
@@ -103,7 +108,7 @@ impl CStack {
         compiler.arg("-L").arg(&self.libraries).args(args);
         match compiler.spawn() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                eprintln!("skipped: no gcc here");
+                skip("no gcc here");
                 None
             }
             Err(error) => panic!("{compiler:?}: {error}"),

@@ -85,7 +85,7 @@ fn counted(stack: &CStack) -> Option<(Vec<Phase>, Vec<Phase>)> {
     match (theirs, ours) {
         (Ok(theirs), Ok(ours)) => Some((theirs, ours)),
         (Err(why), _) | (_, Err(why)) => {
-            eprintln!("skipped: {why}");
+            common::skip(&why);
             None
         }
     }

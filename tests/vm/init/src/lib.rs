@@ -1,5 +1,5 @@
-//! What the test machine and its host tell each other: a [`plan`] goes in with the image, [`report`] lines come out of
-//! the second serial port.
+//! What the test machine and its host exchange: the image brings the [`plan`], and [`report`] lines
+//! come out of the second serial port.
 
 pub mod plan;
 pub mod report;

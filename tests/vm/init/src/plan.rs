@@ -1,10 +1,12 @@
-//! What the guest is to do, as a text file in the image: one item a line, words separated by tabs.
+//! The guest's plan, a JSON file in the image.
+
+use serde::{Deserialize, Serialize};
 
 /// Where the plan is in the guest.
 pub const PATH: &str = "/vm/plan";
 
 /// A program with its arguments and its limit of time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// What it is called in reports.
     pub name: String,
@@ -14,82 +16,38 @@ pub struct Program {
     pub words: Vec<String>,
 }
 
-/// What the guest is to do, in this order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The guest's plan, in the order of execution.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The programs' environment.
     pub environment: Vec<(String, String)>,
-    /// Files of kernel modules, each behind those that it needs.
+    /// Files of kernel modules, in the order of loading.
     pub modules: Vec<String>,
-    /// Makes the devices. If it fails nothing else is run.
+    /// Makes the devices. If it fails, nothing else runs.
     pub setup: Option<Program>,
-    /// What is run, one after the other.
+    /// The programs, run one after the other.
     pub programs: Vec<Program>,
-    /// A shell on the first serial port in the end.
+    /// Whether a shell follows, on the first serial port.
     pub shell: bool,
 }
 
 impl Plan {
-    /// The plan as text.
+    /// The plan as JSON.
     ///
     /// # Errors
     ///
-    /// A word that has a tab or a line's end in it.
+    /// What can't be written as JSON.
     pub fn to_text(&self) -> Result<String, String> {
-        let mut text = String::new();
-        let mut line = |words: &[&str]| {
-            if let Some(bad) = words.iter().find(|word| word.contains(['\t', '\n', '\r'])) {
-                return Err(format!("no tab and no line's end may be in {bad:?}"));
-            }
-            text.push_str(&words.join("\t"));
-            text.push('\n');
-            Ok(())
-        };
-        for (key, value) in &self.environment {
-            line(&["env", key, value])?;
-        }
-        for module in &self.modules {
-            line(&["module", module])?;
-        }
-        let setup = self.setup.iter().map(|program| ("setup", program));
-        for (kind, program) in setup.chain(self.programs.iter().map(|program| ("run", program))) {
-            let seconds = program.seconds.to_string();
-            let words = program.words.iter().map(String::as_str);
-            line(&[kind, &program.name, &seconds].into_iter().chain(words).collect::<Vec<_>>())?;
-        }
-        if self.shell {
-            line(&["shell"])?;
-        }
-        Ok(text)
+        serde_json::to_string_pretty(self).map_err(|error| error.to_string())
     }
 
     /// Reads a plan.
     ///
     /// # Errors
     ///
-    /// The line that can't be read.
+    /// What is wrong, and in which line.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut plan = Self::default();
-        for line in text.lines() {
-            let words: Vec<&str> = line.split('\t').collect();
-            match words[..] {
-                ["env", key, value] => plan.environment.push((key.to_owned(), value.to_owned())),
-                ["module", path] => plan.modules.push(path.to_owned()),
-                ["shell"] => plan.shell = true,
-                [kind @ ("setup" | "run"), name, seconds, ref words @ ..] if !words.is_empty() => {
-                    let seconds = seconds.parse().map_err(|_| format!("{line:?}: no limit"))?;
-                    let words = words.iter().map(|&word| word.to_owned()).collect();
-                    let program = Program { name: name.to_owned(), seconds, words };
-                    if kind == "setup" {
-                        plan.setup = Some(program);
-                    } else {
-                        plan.programs.push(program);
-                    }
-                }
-                _ => return Err(format!("{line:?}: no such item")),
-            }
-        }
-        Ok(plan)
+        serde_json::from_str(text).map_err(|error| format!("{PATH}: {error}"))
     }
 }
 
@@ -99,7 +57,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn word() -> impl Strategy<Value = String> {
-        "[^\t\n\r]{0,12}"
+        "\\PC{0,12}|[\t\n\r\"\\\\]{0,3}"
     }
 
     fn program() -> impl Strategy<Value = Program> {
@@ -119,19 +77,13 @@ mod tests {
             shell: bool,
         ) {
             let plan = Plan { environment, modules, setup, programs, shell };
-            let text = plan.to_text().expect("no tab in any word");
+            let text = plan.to_text().expect("JSON");
             prop_assert_eq!(Plan::parse(&text), Ok(plan));
         }
 
         #[test]
-        fn any_text_is_a_plan_or_an_error(text in "\\PC{0,200}|((run|setup|env)\t?){0,8}[0-9]{0,3}") {
+        fn any_text_is_a_plan_or_an_error(text in "\\PC{0,200}|[\\[{\"a-z:,0-9}\\]]{0,40}") {
             let _ = Plan::parse(&text);
         }
-    }
-
-    #[test]
-    fn a_tab_is_refused() {
-        let modules = vec!["a\tb".to_owned()];
-        assert!(Plan { modules, ..Plan::default() }.to_text().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What the guest says on the results port: one line each, never mixed with the kernel's log.
+//! The lines that the guest writes to the results port, apart from the kernel's log.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub const PORT: &str = "/dev/ttyS1";
 pub enum End {
     /// By itself, with this status.
     Exit(i32),
-    /// By a signal that nobody here sent.
+    /// By a signal, not one of the harness.
     Signal(i32),
     /// It was killed at its limit.
     Limit,
@@ -36,9 +36,9 @@ impl fmt::Display for End {
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// The first process runs.
+    /// The first process has started.
     Hello,
-    /// It still does; once a second.
+    /// It still runs; once a second.
     Alive,
     /// A program starts.
     Start(String),
@@ -46,7 +46,7 @@ pub enum Line {
     Out(String),
     /// The running program ended, after so many milliseconds.
     End(End, u64),
-    /// Something that the guest can't go on after: a module, the plan, the set-up.
+    /// Why the guest gave up: a module, the plan, the set-up.
     Trouble(String),
     /// The last line: how many programs passed and failed.
     Verdict {
@@ -73,7 +73,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// What would end the line early is shown as a space.
+/// The text with spaces for control characters, which could end the line.
 fn one_line(text: &str) -> String {
     text.replace(|c: char| c.is_control() && c != '\t', " ")
 }

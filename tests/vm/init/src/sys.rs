@@ -1,10 +1,10 @@
-//! The few system calls of a first process that nix has behind features which nobody else here wants: with those, cargo
-//! would build nix and all that uses it once with them and once without.
+//! System calls of a first process. nix has them behind features that no other crate here uses;
+//! with those, cargo would build nix and its users twice.
 //!
 //! # Safety
 //!
-//! Each call gets null-terminated strings, descriptors and structures that live until it returns, or numbers alone. None
-//! touches this process's memory otherwise.
+//! Each call gets null-terminated strings, descriptors and structures that live until it returns,
+//! or numbers alone. None touches this process's memory otherwise.
 #![allow(unsafe_code, reason = "system calls")]
 
 use std::ffi::{CStr, CString, c_int};
@@ -33,7 +33,7 @@ pub fn load_module(file: &File) -> Result<()> {
     if result == 0 { Ok(()) } else { Err(Error::last_os_error()) }
 }
 
-/// Kills every process but this one, which has to be the first: others may not kill all.
+/// Kills every process but this one, which must be the first: only that may kill all.
 pub fn kill_all() {
     // SAFETY: numbers only. There may be nobody to kill.
     unsafe { libc::kill(-1, libc::SIGKILL) };
@@ -43,7 +43,7 @@ pub fn kill_all() {
 ///
 /// # Errors
 ///
-/// That is all it returns with.
+/// It returns only if that failed.
 pub fn power_off() -> Error {
     // SAFETY: a number.
     unsafe { libc::reboot(libc::RB_POWER_OFF) };

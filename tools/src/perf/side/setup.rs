@@ -1,7 +1,7 @@
 //! What an end is set up with, and how it is refused what its device can't do.
 
 use serde::{Deserialize, Serialize};
-use uverbs::{AccessFlags, AckTimeout, Context, Local, Mtu};
+use uverbs::{AccessFlags, AckTimeout, Context, Local, Mtu, RnrTimer};
 
 use crate::doorbell::Rings;
 use crate::error::{BecauseOf, Error};
@@ -77,6 +77,9 @@ pub(super) fn local(
         timeout: timeout.unwrap_or(ack_timeout(embedded)),
         service_level: shape.sl,
         traffic_class: shape.traffic_class,
+        access: AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC,
+        min_rnr_timer: RnrTimer::DEFAULT,
+        rnr_retry: 7,
         ..plain
     })
 }

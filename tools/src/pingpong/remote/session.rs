@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use uverbs::{
     AccessFlags, Completed, CompletionQueue, Device, Endpoint, Frame, Local, Mtu, PostError,
-    QueuePair, WorkCompletion,
+    QueuePair, RnrTimer, WorkCompletion,
 };
 
 use super::address::Address;
@@ -82,6 +82,8 @@ impl<'a> Session<'a> {
             access: AccessFlags::empty(),
             // Both sides have to agree on it, and the C program has one.
             rd_atomic: 1,
+            rnr_retry: 7,
+            min_rnr_timer: RnrTimer::DEFAULT,
             service_level: remote.service_level,
             ..Local::default()
         };

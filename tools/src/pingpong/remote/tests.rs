@@ -214,10 +214,10 @@ fn a_client_that_only_sends_ends_the_server() {
     // It has no receive for the answer, which its HCA therefore puts off for ever, and sends what nobody waits for.
     let context = other.open().unwrap();
     let pd = context.alloc_pd().unwrap();
-    let mut cq = context.create_cq(64).unwrap();
+    let mut cq = context.create_cq(65).unwrap();
     let qp = context.queue_pair(&pd, &cq).max_send_wr(64).max_recv_wr(1).max_inline_data(16);
     let mut qp = qp.build().unwrap();
-    let own = qp.prepare(&Local { rd_atomic: 1, ..Local::default() }).unwrap();
+    let own = qp.prepare(&Local { rd_atomic: 1, rnr_retry: 7, ..Local::default() }).unwrap();
     let Endpoint { lid, qpn, psn, gid, .. } = own;
     std::thread::scope(|scope| {
         let server = scope.spawn(|| {

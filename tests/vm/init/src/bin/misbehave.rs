@@ -1,4 +1,4 @@
-//! Everything that a guest must not do, each of which the harness must notice: `cargo xtask vm --self-test`.
+//! Does what a guest must not do. The harness must notice each: `cargo xtask vm --self-test`.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use uverbs_vm_init::report::{Line, PORT};
 use uverbs_vm_init::sys;
 
-/// Longer than anybody waits here.
+/// Longer than any limit.
 const LONG: Duration = Duration::from_secs(3600);
 
 fn main() -> ExitCode {
@@ -32,6 +32,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
         "two-verdicts" => say(&format!("{}\n", Line::Verdict { passed: 1, failed: 0 })),
+        "skip" => {
+            println!("skipped: a::test: a reason");
+            ExitCode::SUCCESS
+        }
         "noise" => say("what is this\n"),
         "crash" => written("/proc/sysrq-trigger", "c"),
         // The kernel's own words, into its log.
@@ -46,7 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes to the results port, which is the first process's alone.
+/// Writes to the results port, which only the first process may do.
 fn say(text: &str) -> ExitCode {
     written(PORT, text)
 }
@@ -57,7 +61,7 @@ fn written(path: &str, text: &str) -> ExitCode {
     ExitCode::from(u8::from(done.is_err()))
 }
 
-/// Stops the results port: the first process can say nothing more.
+/// Stops the results port, so that the first process can report nothing more.
 fn silence() -> ExitCode {
     let file = OpenOptions::new().write(true).open(PORT);
     let done = file.and_then(|file| sys::stop_output(&file));

@@ -1,6 +1,7 @@
-//! The first process of the test machine: mounts, loads modules, runs what the plan names, reports, powers off.
+//! The first process of the test machine: mounts file systems, loads modules, runs the plan's
+//! programs, reports, powers off.
 //!
-//! It is linked statically, so that it runs whatever the image lacks, and says so.
+//! It is linked statically, so that it runs, and can report what is missing, in any image.
 
 mod port;
 mod run;
@@ -17,7 +18,7 @@ use uverbs_vm_init::sys;
 
 use port::Port;
 
-/// Where, which kind, and whether the machine can do without.
+/// Place and kind of each file system, and whether it is optional.
 const MOUNTS: [(&str, &CStr, bool); 8] = [
     ("/proc", c"proc", false),
     ("/sys", c"sysfs", false),
@@ -38,7 +39,7 @@ fn main() {
             }
             port.drain();
         }
-        // Without the port there is nobody to tell: the host notices that there is no verdict.
+        // Without the port nothing can be reported. The host notices that there is no verdict.
         Err(why) => eprintln!("init: {why}"),
     }
     eprintln!("init: power off: {}", sys::power_off());

@@ -6,7 +6,7 @@ use std::io::Write;
 use uverbs_vm_init::report::{Line, PORT};
 use uverbs_vm_init::sys;
 
-/// Nobody but this process writes here.
+/// The results port, which only this process writes to.
 pub(crate) struct Port(File);
 
 impl Port {
@@ -18,12 +18,12 @@ impl Port {
         Ok(Self(file))
     }
 
-    /// Says a line. What can't be said is missed by the host.
+    /// Writes a line. If that fails, the host misses the line.
     pub(crate) fn say(&mut self, line: &Line) {
         let _ = self.0.write_all(format!("{line}\n").as_bytes());
     }
 
-    /// Waits until everything is out.
+    /// Waits until everything is sent.
     pub(crate) fn drain(&self) {
         let _ = sys::drain(&self.0);
     }

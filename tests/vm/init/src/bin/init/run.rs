@@ -1,4 +1,5 @@
-//! One program: started, listened to, killed at its limit, reaped with all that it left behind.
+//! Runs one program: starts it, passes its output on, kills it at its limit, and reaps it and all
+//! that it left behind.
 
 use std::io::{PipeReader, Read, pipe};
 use std::os::fd::AsFd;
@@ -16,13 +17,13 @@ use uverbs_vm_init::sys;
 
 use crate::port::Port;
 
-/// How long the poll waits, and so how late the end of a quiet program is noticed.
+/// How long a poll waits; the end of a quiet program is noticed so much later.
 const STEP_MS: u16 = 20;
-/// How often the host hears that the guest lives.
+/// How often the guest reports that it is alive.
 const ALIVE: Duration = Duration::from_secs(1);
-/// How long a process that was killed may take to go.
+/// How long a killed process may take to end.
 const GONE: Duration = Duration::from_secs(60);
-/// More than this of one program's output isn't passed on: the port does some 100 kB a second.
+/// How much of one program's output is passed on: the port sends about 100 kB a second.
 const OUTPUT_MAX: usize = 512 * 1024;
 /// A longer line is cut in pieces.
 const LINE_MAX: usize = 4096;
@@ -72,7 +73,7 @@ fn start(program: &Program, environment: &[(String, String)]) -> Result<(Pid, Pi
     Ok((Pid::from_raw(child.id() as i32), reader))
 }
 
-/// Waits for a program's end; meanwhile passes on what it prints.
+/// Passes on what a program prints until it ends.
 fn watch(port: &mut Port, pid: Pid, output: &mut Output, started: Instant, limit: Duration) -> End {
     let mut alive = Instant::now();
     loop {
@@ -99,7 +100,7 @@ fn watch(port: &mut Port, pid: Pid, output: &mut Output, started: Instant, limit
     }
 }
 
-/// Reaps whoever is dead, orphans too, and says how `pid` ended if it is among them.
+/// Reaps all dead processes, orphans included, and returns how `pid` ended if it is among them.
 fn reaped(pid: Pid) -> Option<End> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -107,14 +108,15 @@ fn reaped(pid: Pid) -> Option<End> {
             Ok(WaitStatus::Signaled(who, signal, _)) if who == pid => {
                 return Some(End::Signal(signal as i32));
             }
-            // None are left, or none is dead.
+            // No process is left, or none is dead.
             Ok(WaitStatus::StillAlive) | Err(_) => return None,
             Ok(_) => {}
         }
     }
 }
 
-/// Reaps all. The kernel may have much to tidy up for a process that was killed; one that never goes hangs there.
+/// Reaps all processes. The kernel may have much to clean up for a killed one; one that never ends
+/// hangs in there.
 fn reap(port: &mut Port) -> Result<(), String> {
     let started = Instant::now();
     let mut alive = started;
@@ -134,7 +136,7 @@ fn reap(port: &mut Port) -> Result<(), String> {
     Ok(())
 }
 
-/// What a program prints.
+/// A program's output.
 struct Output {
     reader: PipeReader,
     /// The beginning of a line.
@@ -144,7 +146,7 @@ struct Output {
 }
 
 impl Output {
-    /// Passes on what is there, and says whether that was anything.
+    /// Passes on what is there; returns whether that was anything.
     fn read(&mut self, port: &mut Port) -> bool {
         let mut bytes = [0; 4096];
         let count = self.reader.read(&mut bytes).unwrap_or_default();
@@ -169,7 +171,7 @@ impl Output {
         self.pending.clear();
     }
 
-    /// The last line may have no end, and what was left out is said.
+    /// Passes on a last line without an end, and reports how much was left out.
     fn close(&mut self, port: &mut Port) {
         while self.read(port) {}
         if !self.pending.is_empty() {

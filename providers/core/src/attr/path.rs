@@ -1,0 +1,118 @@
+//! The way to a peer: of a connected queue pair, or of an address handle.
+
+use uverbs_kernel_abi::ah::{ib_uverbs_ah_attr, ib_uverbs_global_route};
+use uverbs_kernel_abi::qp::ib_uverbs_qp_dest;
+
+use super::Gid;
+use crate::error::Error;
+
+/// The way to the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_ah_attr")]
+pub struct Path {
+    /// Destination LID (InfiniBand); 0 on RoCE.
+    pub dlid: u16,
+    /// Global route: needed on RoCE and between subnets.
+    pub grh: Option<GlobalRoute>,
+    /// Service level, 0 to 15.
+    pub service_level: u8,
+    /// Source path bits, for a port with several LIDs.
+    pub src_path_bits: u8,
+    /// Static rate, `enum ibv_rate`; 0 is the port's own.
+    pub static_rate: u8,
+}
+
+impl Path {
+    /// Refuses what the wire has no bits for. IBTA vol 1, 7.7 (LRH) and 8.3 (GRH).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] with the field's limit.
+    pub fn check(&self, verb: &'static str) -> Result<(), Error> {
+        limit(verb, "service level", self.service_level.into(), 15)?;
+        limit(verb, "flow label", self.grh.map_or(0, |grh| grh.flow_label), 0xf_ffff)
+    }
+
+    /// As MODIFY_QP takes it.
+    pub(crate) fn to_dest(self, port: u8) -> ib_uverbs_qp_dest {
+        let mut dest = ib_uverbs_qp_dest {
+            dlid: self.dlid,
+            sl: self.service_level,
+            src_path_bits: self.src_path_bits,
+            static_rate: self.static_rate,
+            port_num: port,
+            ..Default::default()
+        };
+        if let Some(grh) = &self.grh {
+            dest.is_global = 1;
+            dest.dgid = grh.dgid.0;
+            dest.sgid_index = grh.sgid_index;
+            dest.hop_limit = grh.hop_limit;
+            dest.traffic_class = grh.traffic_class;
+            dest.flow_label = grh.flow_label;
+        }
+        dest
+    }
+
+    /// As CREATE_AH takes it.
+    pub(crate) fn to_ah(self, port: u8) -> ib_uverbs_ah_attr {
+        let grh =
+            self.grh.map_or_else(ib_uverbs_global_route::default, |grh| ib_uverbs_global_route {
+                dgid: grh.dgid.0,
+                flow_label: grh.flow_label,
+                sgid_index: grh.sgid_index,
+                hop_limit: grh.hop_limit,
+                traffic_class: grh.traffic_class,
+                reserved: 0,
+            });
+        ib_uverbs_ah_attr {
+            grh,
+            dlid: self.dlid,
+            sl: self.service_level,
+            src_path_bits: self.src_path_bits,
+            static_rate: self.static_rate,
+            is_global: self.grh.is_some().into(),
+            port_num: port,
+            reserved: 0,
+        }
+    }
+}
+
+/// Refuses a value over its limit.
+pub(super) fn limit(
+    verb: &'static str,
+    what: &'static str,
+    value: u32,
+    limit: u32,
+) -> Result<(), Error> {
+    if value <= limit {
+        return Ok(());
+    }
+    Err(Error::Limit { verb, what, value: value.into(), limit: limit.into() })
+}
+
+/// The global part of a [`Path`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_global_route")]
+pub struct GlobalRoute {
+    /// The peer's GID.
+    pub dgid: Gid,
+    /// Index into the own port's GID table.
+    pub sgid_index: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Traffic class (DSCP and ECN on RoCE v2).
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+}
+
+/// What an address handle is made from: the port it leaves by, and the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_ah_attr")]
+pub struct AhAttr {
+    /// Port, from 1.
+    pub port: u8,
+    /// The way to the peer.
+    pub path: Path,
+}

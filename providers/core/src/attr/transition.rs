@@ -1,0 +1,265 @@
+//! What each change of a queue pair's state needs, for each transport.
+//!
+//! The mandatory attributes are the fields of its struct, so one that is missing doesn't compile. IBTA vol 1, 11.2.5.2,
+//! tables 91 and 92; kernel `ib_verbs.c`, `qp_state_table`.
+
+use uverbs_kernel_abi::qp as abi;
+
+use super::path::limit;
+use super::{AccessFlags, AckTimeout, Mtu, Path, QpState, RnrTimer};
+use crate::error::Error;
+
+const MODIFY_QP: &str = "modify_qp";
+/// PSNs and queue pair numbers have 24 bits.
+const BITS_24: u32 = 0xff_ffff;
+
+/// A change of state: where it leads, from where, and what goes into the command.
+pub trait Transition {
+    /// The state it leads to.
+    const TO: QpState;
+    /// The states that it starts from; the first is the usual one.
+    const FROM: &'static [QpState];
+
+    /// Refuses values that have no room in their fields.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`].
+    fn check(&self) -> Result<(), Error>;
+
+    /// The command's attributes and their mask. `port` is the one that INIT named, which RTR must name again (kernel
+    /// `uverbs_cmd.c`, `modify_qp`).
+    fn command(&self, port: u8) -> abi::ib_uverbs_modify_qp;
+}
+
+/// RESET to INIT, of RC and UC. IBTA vol 1, table 91.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InitAttr {
+    /// Port, from 1.
+    pub port: u8,
+    /// Index into the port's P_Key table; 0 is the default partition.
+    pub pkey_index: u16,
+    /// What the peer may do: remote read, write, atomic.
+    pub access: AccessFlags,
+}
+
+impl Transition for InitAttr {
+    const TO: QpState = QpState::Init;
+    const FROM: &'static [QpState] = &[QpState::Reset, QpState::Init];
+
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        abi::ib_uverbs_modify_qp {
+            attr_mask: abi::IB_QP_STATE
+                | abi::IB_QP_PKEY_INDEX
+                | abi::IB_QP_PORT
+                | abi::IB_QP_ACCESS_FLAGS,
+            pkey_index: self.pkey_index,
+            port_num: self.port,
+            qp_access_flags: self.access.bits(),
+            ..Default::default()
+        }
+    }
+}
+
+/// RESET to INIT, of UD. IBTA vol 1, table 91.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UdInitAttr {
+    /// Port, from 1.
+    pub port: u8,
+    /// Index into the port's P_Key table; 0 is the default partition.
+    pub pkey_index: u16,
+    /// The Q_Key that a datagram must carry to be received.
+    pub qkey: u32,
+}
+
+impl Transition for UdInitAttr {
+    const TO: QpState = QpState::Init;
+    const FROM: &'static [QpState] = &[QpState::Reset, QpState::Init];
+
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        abi::ib_uverbs_modify_qp {
+            attr_mask: abi::IB_QP_STATE | abi::IB_QP_PKEY_INDEX | abi::IB_QP_PORT | abi::IB_QP_QKEY,
+            pkey_index: self.pkey_index,
+            port_num: self.port,
+            qkey: self.qkey,
+            ..Default::default()
+        }
+    }
+}
+
+/// INIT to RTR, of RC. IBTA vol 1, table 91.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RtrAttr {
+    /// The peer's QP number.
+    pub dest_qpn: u32,
+    /// PSN expected first: the peer's `sq_psn`. 24 bits.
+    pub rq_psn: u32,
+    /// Largest packet payload, the same on both sides.
+    pub path_mtu: Mtu,
+    /// The way to the peer.
+    pub path: Path,
+    /// READs and atomics the peer may have outstanding here.
+    pub max_dest_rd_atomic: u8,
+    /// How long the peer shall wait when no receive is posted.
+    pub min_rnr_timer: RnrTimer,
+}
+
+impl Transition for RtrAttr {
+    const TO: QpState = QpState::ReadyToReceive;
+    const FROM: &'static [QpState] = &[QpState::Init];
+
+    fn check(&self) -> Result<(), Error> {
+        check_peer(self.dest_qpn, self.rq_psn, &self.path)
+    }
+
+    fn command(&self, port: u8) -> abi::ib_uverbs_modify_qp {
+        abi::ib_uverbs_modify_qp {
+            attr_mask: CONNECTED_RTR | abi::IB_QP_MAX_DEST_RD_ATOMIC | abi::IB_QP_MIN_RNR_TIMER,
+            dest: self.path.to_dest(port),
+            path_mtu: self.path_mtu.raw(),
+            dest_qp_num: self.dest_qpn,
+            rq_psn: self.rq_psn,
+            max_dest_rd_atomic: self.max_dest_rd_atomic,
+            min_rnr_timer: self.min_rnr_timer.code(),
+            ..Default::default()
+        }
+    }
+}
+
+/// INIT to RTR, of UC. IBTA vol 1, table 91.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UcRtrAttr {
+    /// The peer's QP number.
+    pub dest_qpn: u32,
+    /// PSN expected first: the peer's `sq_psn`. 24 bits.
+    pub rq_psn: u32,
+    /// Largest packet payload, the same on both sides.
+    pub path_mtu: Mtu,
+    /// The way to the peer.
+    pub path: Path,
+}
+
+impl Transition for UcRtrAttr {
+    const TO: QpState = QpState::ReadyToReceive;
+    const FROM: &'static [QpState] = &[QpState::Init];
+
+    fn check(&self) -> Result<(), Error> {
+        check_peer(self.dest_qpn, self.rq_psn, &self.path)
+    }
+
+    fn command(&self, port: u8) -> abi::ib_uverbs_modify_qp {
+        abi::ib_uverbs_modify_qp {
+            attr_mask: CONNECTED_RTR,
+            dest: self.path.to_dest(port),
+            path_mtu: self.path_mtu.raw(),
+            dest_qp_num: self.dest_qpn,
+            rq_psn: self.rq_psn,
+            ..Default::default()
+        }
+    }
+}
+
+/// INIT to RTR, of UD: there is no peer to name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UdRtrAttr;
+
+impl Transition for UdRtrAttr {
+    const TO: QpState = QpState::ReadyToReceive;
+    const FROM: &'static [QpState] = &[QpState::Init];
+
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() }
+    }
+}
+
+/// RTR to RTS, of RC. IBTA vol 1, table 91.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RtsAttr {
+    /// First PSN sent: the peer's `rq_psn`. 24 bits.
+    pub sq_psn: u32,
+    /// READs and atomics outstanding at the peer.
+    pub max_rd_atomic: u8,
+    /// How long to wait for an acknowledgement.
+    pub timeout: AckTimeout,
+    /// Retries after a timeout or a sequence error, 0 to 7.
+    pub retry_count: u8,
+    /// Retries after receiver-not-ready, 0 to 6; 7 is for ever.
+    pub rnr_retry: u8,
+}
+
+impl Transition for RtsAttr {
+    const TO: QpState = QpState::ReadyToSend;
+    const FROM: &'static [QpState] = &[QpState::ReadyToReceive];
+
+    fn check(&self) -> Result<(), Error> {
+        limit(MODIFY_QP, "send PSN", self.sq_psn, BITS_24)?;
+        limit(MODIFY_QP, "retry count", self.retry_count.into(), 7)?;
+        limit(MODIFY_QP, "RNR retry count", self.rnr_retry.into(), 7)
+    }
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        abi::ib_uverbs_modify_qp {
+            attr_mask: abi::IB_QP_STATE
+                | abi::IB_QP_SQ_PSN
+                | abi::IB_QP_MAX_QP_RD_ATOMIC
+                | abi::IB_QP_TIMEOUT
+                | abi::IB_QP_RETRY_CNT
+                | abi::IB_QP_RNR_RETRY,
+            sq_psn: self.sq_psn,
+            max_rd_atomic: self.max_rd_atomic,
+            timeout: self.timeout.code(),
+            retry_cnt: self.retry_count,
+            rnr_retry: self.rnr_retry,
+            ..Default::default()
+        }
+    }
+}
+
+/// RTR to RTS, of UC and UD: nothing is acknowledged, so there is nothing to wait for or to retry. IBTA vol 1, table 91.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnreliableRtsAttr {
+    /// First PSN sent; of UC the peer's `rq_psn`. 24 bits.
+    pub sq_psn: u32,
+}
+
+impl Transition for UnreliableRtsAttr {
+    const TO: QpState = QpState::ReadyToSend;
+    const FROM: &'static [QpState] = &[QpState::ReadyToReceive];
+
+    fn check(&self) -> Result<(), Error> {
+        limit(MODIFY_QP, "send PSN", self.sq_psn, BITS_24)
+    }
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        abi::ib_uverbs_modify_qp {
+            attr_mask: abi::IB_QP_STATE | abi::IB_QP_SQ_PSN,
+            sq_psn: self.sq_psn,
+            ..Default::default()
+        }
+    }
+}
+
+/// What RTR of every connected transport names.
+const CONNECTED_RTR: u32 = abi::IB_QP_STATE
+    | abi::IB_QP_AV
+    | abi::IB_QP_PATH_MTU
+    | abi::IB_QP_DEST_QPN
+    | abi::IB_QP_RQ_PSN;
+
+fn check_peer(dest_qpn: u32, rq_psn: u32, path: &Path) -> Result<(), Error> {
+    limit(MODIFY_QP, "destination QPN", dest_qpn, BITS_24)?;
+    limit(MODIFY_QP, "receive PSN", rq_psn, BITS_24)?;
+    path.check(MODIFY_QP)
+}

@@ -1,0 +1,128 @@
+//! Completion queues: `CQ_CREATE`, `CQ_DESTROY`.
+//!
+//! # Safety
+//!
+//! A driver's request names the queue's memory; [`Uverbs::create_cq`] states what the caller owes.
+#![allow(unsafe_code, reason = "a completion queue is memory that the device writes")]
+
+use std::os::fd::BorrowedFd;
+
+use uverbs_kernel_abi::cq::ib_uverbs_destroy_cq_resp;
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR,
+    UVERBS_ATTR_CREATE_CQ_CQE, UVERBS_ATTR_CREATE_CQ_EVENT_FD, UVERBS_ATTR_CREATE_CQ_FLAGS,
+    UVERBS_ATTR_CREATE_CQ_HANDLE, UVERBS_ATTR_CREATE_CQ_RESP_CQE,
+    UVERBS_ATTR_CREATE_CQ_USER_HANDLE, UVERBS_ATTR_DESTROY_CQ_HANDLE, UVERBS_ATTR_DESTROY_CQ_RESP,
+    UVERBS_METHOD_CQ_CREATE, UVERBS_METHOD_CQ_DESTROY, UVERBS_OBJECT_CQ,
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::commands::Uverbs;
+use crate::error::Error;
+
+/// What a completion queue is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateCq<'a> {
+    /// Entries, as the driver counts them (mlx5: one less than the ring's).
+    pub entries: u32,
+    /// Comes back in completion and asynchronous events.
+    pub user_handle: u64,
+    /// Completion vector, below the context's count.
+    pub comp_vector: u32,
+    /// The completion channel to report to.
+    pub channel: Option<BorrowedFd<'a>>,
+    /// The file that its asynchronous events go to; the context's own where `None`.
+    pub event_fd: Option<BorrowedFd<'a>>,
+    /// `IB_UVERBS_CQ_FLAGS_*`; 0 sends no attribute.
+    pub flags: u32,
+}
+
+/// A completion queue as the kernel made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CqCreated {
+    /// Handle.
+    pub handle: u32,
+    /// Entries, at least those asked for.
+    pub entries: u32,
+}
+
+/// Events that the kernel had delivered for a completion queue when it destroyed it.
+///
+/// Readers of the channel wait until they have seen so many, so that no event names a queue that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CqDestroyed {
+    /// Completion events.
+    pub comp_events: u32,
+    /// Asynchronous events.
+    pub async_events: u32,
+}
+
+impl Uverbs {
+    /// Makes a completion queue. `uhw` is the driver's request and room for its response.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` for a vector or a size out of range, `ENOMEM`, `EFAULT`.
+    ///
+    /// # Safety
+    ///
+    /// Memory that `uhw_in` names (ring, doorbell record) stays mapped, and is reached through raw pointers only,
+    /// until [`Self::destroy_cq`] has succeeded or the file is closed.
+    #[doc(alias = "ibv_create_cq")]
+    pub unsafe fn create_cq(
+        &self,
+        attr: &CreateCq<'_>,
+        uhw_in: &[u8],
+        uhw_out: &mut [u8],
+    ) -> Result<CqCreated, Error> {
+        let mut entries = [0; 4];
+        let mut command = self
+            .command(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE)
+            .handle_new(UVERBS_ATTR_CREATE_CQ_HANDLE)
+            .output(UVERBS_ATTR_CREATE_CQ_RESP_CQE, &mut entries)
+            .number(UVERBS_ATTR_CREATE_CQ_CQE, attr.entries)
+            .constant(UVERBS_ATTR_CREATE_CQ_USER_HANDLE, attr.user_handle);
+        if let Some(channel) = attr.channel {
+            command = command.fd_in(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, channel);
+        }
+        command = command.number(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, attr.comp_vector);
+        if let Some(event_fd) = attr.event_fd {
+            // Optional: it came with kernel 5.6, and an older one reports to the context's own file.
+            command = command.fd_in(UVERBS_ATTR_CREATE_CQ_EVENT_FD, event_fd).optional();
+        }
+        if attr.flags != 0 {
+            command = command.number(UVERBS_ATTR_CREATE_CQ_FLAGS, attr.flags);
+        }
+        command = command.uhw_in(uhw_in).uhw_out(uhw_out);
+        // SAFETY: the memory in `uhw_in` is the caller's promise.
+        let answer = unsafe { command.send(&**self.door(), "create_cq") }?;
+        Ok(CqCreated {
+            handle: answer.handle(UVERBS_ATTR_CREATE_CQ_HANDLE)?,
+            entries: u32::from_ne_bytes(entries),
+        })
+    }
+
+    /// Ends a completion queue. When it returns, the device no longer writes the ring.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EBUSY` while a queue pair still uses it.
+    ///
+    /// # Safety
+    ///
+    /// `cq` is the caller's to end: no other owner of it goes on using the number, which the kernel gives to the next object.
+    #[doc(alias = "ibv_destroy_cq")]
+    pub unsafe fn destroy_cq(&self, cq: u32) -> Result<CqDestroyed, Error> {
+        let mut events = ib_uverbs_destroy_cq_resp::new_zeroed();
+        let command = self
+            .command(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY)
+            .output(UVERBS_ATTR_DESTROY_CQ_RESP, events.as_mut_bytes())
+            .handle_in(UVERBS_ATTR_DESTROY_CQ_HANDLE, cq);
+        // SAFETY: the input is a handle.
+        unsafe { command.send(&**self.door(), "destroy_cq") }?;
+        Ok(CqDestroyed {
+            comp_events: events.comp_events_reported,
+            async_events: events.async_events_reported,
+        })
+    }
+}

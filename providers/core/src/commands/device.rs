@@ -1,0 +1,87 @@
+//! Context and device: `GET_CONTEXT`, extended `QUERY_DEVICE`, `QUERY_PORT`.
+//!
+//! # Safety
+//!
+//! The payloads of these commands hold no address.
+#![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
+
+use uverbs_kernel_abi::device::{ib_uverbs_ex_query_device, ib_uverbs_ex_query_device_resp};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
+    UVERBS_ATTR_QUERY_PORT_PORT_NUM, UVERBS_ATTR_QUERY_PORT_RESP, UVERBS_METHOD_GET_CONTEXT,
+    UVERBS_METHOD_QUERY_PORT, UVERBS_OBJECT_DEVICE,
+};
+use uverbs_kernel_abi::port::ib_uverbs_query_port_resp_ex;
+use uverbs_kernel_abi::write::{
+    IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::attr::{DeviceAttr, PortAttr};
+use crate::commands::Uverbs;
+use crate::error::Error;
+
+/// What `GET_CONTEXT` answers for every driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextInfo {
+    /// Completion vectors: a completion queue's is below this.
+    pub num_comp_vectors: u32,
+    /// `IB_UVERBS_CORE_SUPPORT_*`.
+    pub core_support: u64,
+}
+
+impl Uverbs {
+    /// Makes the file's context: the first command, once. `uhw` is the driver's request and room for its response.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` when the context exists or the driver refuses its request.
+    #[doc(alias = "ibv_open_device")]
+    pub fn get_context(&self, uhw_in: &[u8], uhw_out: &mut [u8]) -> Result<ContextInfo, Error> {
+        let (mut vectors, mut support) = ([0; 4], [0; 8]);
+        let command = self
+            .command(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT)
+            .output(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, &mut vectors)
+            .output(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, &mut support)
+            .uhw_in(uhw_in)
+            .uhw_out(uhw_out);
+        // SAFETY: no driver's alloc_ucontext request holds an address (mlx5, rxe: rdma/*-abi.h).
+        unsafe { command.send(&**self.door(), "open_device") }?;
+        let core_support = u64::from_ne_bytes(support);
+        self.set_core_support(core_support);
+        Ok(ContextInfo { num_comp_vectors: u32::from_ne_bytes(vectors), core_support })
+    }
+
+    /// What the device can do. `uhw_out` takes the driver's part.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    #[doc(alias = "ibv_query_device_ex")]
+    pub fn query_device_ex(&self, uhw_out: &mut [u8]) -> Result<DeviceAttr, Error> {
+        let request = ib_uverbs_ex_query_device::default();
+        let mut answer = ib_uverbs_ex_query_device_resp::new_zeroed();
+        let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
+        let command = IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_QUERY_DEVICE;
+        // SAFETY: the request is a mask of zeroes.
+        unsafe { self.invoke_write("query_device", command, request, out, &[], uhw_out) }?;
+        Ok(DeviceAttr::from_abi(&answer))
+    }
+
+    /// The state of `port`, from 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` when there is no such port.
+    #[doc(alias = "ibv_query_port")]
+    pub fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
+        let mut answer = ib_uverbs_query_port_resp_ex::new_zeroed();
+        let command = self
+            .command(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT)
+            .constant(UVERBS_ATTR_QUERY_PORT_PORT_NUM, u64::from(port))
+            .output(UVERBS_ATTR_QUERY_PORT_RESP, answer.as_mut_bytes());
+        // SAFETY: the only input is a port number.
+        unsafe { command.send(&**self.door(), "query_port") }?;
+        Ok(PortAttr::from_abi(&answer))
+    }
+}

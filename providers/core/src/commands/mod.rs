@@ -1,0 +1,125 @@
+//! [`Uverbs`]: the commands of one open device. One file per noun in `crate::commands` adds its verbs.
+//!
+//! Where the kernel has a verb as an ioctl method of its own, that is sent; for the rest the old write layout travels
+//! inside `DEVICE.INVOKE_WRITE`. Attributes go out in libibverbs' order (rdma-core `libibverbs/cmd_*.c`), so that
+//! the two byte streams can be compared.
+//!
+//! Verbs whose payload names memory that the device or the kernel goes on using are `unsafe`, and so are those that end or change an
+//! object by its number: numbers are given out anew. Verbs that only make or ask are safe.
+//!
+//! # Safety
+//!
+//! [`Uverbs::invoke_write`] passes on the contract of [`Command::send`].
+#![allow(
+    unsafe_code,
+    reason = "a raw command may carry addresses; see the contract of Command::send"
+)]
+
+pub mod ah;
+pub mod channel;
+pub mod cq;
+pub mod device;
+pub mod gid;
+pub mod ioctl;
+pub mod mr;
+pub mod pd;
+pub mod qp;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uverbs_kernel_abi::device::IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE,
+    UVERBS_OBJECT_DEVICE,
+};
+
+use crate::commands::ioctl::Command;
+use crate::doors::UverbsDoor;
+use crate::error::Error;
+use crate::memory::process::Process;
+
+/// The commands of one open device. Cloning shares the door.
+#[derive(Clone, Debug)]
+pub struct Uverbs {
+    door: Arc<dyn UverbsDoor>,
+    driver_id: u32,
+    /// `IB_UVERBS_CORE_SUPPORT_*`, from the handshake on.
+    core_support: Arc<AtomicU64>,
+    /// Who opened it. A forked child shares the file, and must not end its parent's objects.
+    process: Process,
+}
+
+impl Uverbs {
+    /// Commands through `door`, to a device of driver `driver_id` (`RDMA_DRIVER_*`), for this process: a forked child's are refused
+    /// with [`Error::OtherProcess`].
+    #[must_use]
+    pub fn new(door: Arc<dyn UverbsDoor>, driver_id: u32) -> Self {
+        Self { door, driver_id, core_support: Arc::default(), process: Process::current() }
+    }
+
+    /// The door.
+    #[must_use]
+    pub fn door(&self) -> &Arc<dyn UverbsDoor> {
+        &self.door
+    }
+
+    /// `RDMA_DRIVER_*`, which each command carries.
+    #[must_use]
+    pub fn driver_id(&self) -> u32 {
+        self.driver_id
+    }
+
+    /// Whether the kernel skips access flags of the optional range that a device lacks; older ones refuse them.
+    pub(crate) fn skips_optional_access(&self) -> bool {
+        self.core_support.load(Ordering::Relaxed) & IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS != 0
+    }
+
+    /// Notes what GET_CONTEXT told.
+    pub(crate) fn set_core_support(&self, flags: u64) {
+        self.core_support.store(flags, Ordering::Relaxed);
+    }
+
+    /// A raw command to `method` of `object`: a provider's own, or one that has no verb here yet.
+    pub fn command<'a>(&self, object: u16, method: u16) -> Command<'a> {
+        Command::new(object, method, self.driver_id).of(self.process)
+    }
+
+    /// Sends a command of the write layout through `DEVICE.INVOKE_WRITE`. Empty slices send no attribute.
+    ///
+    /// `command` is `IB_USER_VERBS_CMD_*`, or `IB_USER_VERBS_EX_CMD_*` with
+    /// `IB_USER_VERBS_CMD_FLAG_EXTENDED`. `core_in` and `core_out` are
+    /// the kernel's structs without the command header; their `response` field is not used on this way.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] with the errno.
+    ///
+    /// # Safety
+    ///
+    /// As [`Command::send`]: memory that a payload names stays valid while the kernel or the device uses it.
+    #[inline]
+    pub unsafe fn invoke_write(
+        &self,
+        verb: &'static str,
+        command: u32,
+        core_in: &[u8],
+        core_out: &mut [u8],
+        uhw_in: &[u8],
+        uhw_out: &mut [u8],
+    ) -> Result<(), Error> {
+        let mut out = self
+            .command(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE)
+            .constant(UVERBS_ATTR_WRITE_CMD, u64::from(command));
+        if !core_in.is_empty() {
+            out = out.input(UVERBS_ATTR_CORE_IN, core_in);
+        }
+        if !core_out.is_empty() {
+            out = out.output(UVERBS_ATTR_CORE_OUT, core_out);
+        }
+        out = out.uhw_in(uhw_in).uhw_out(uhw_out);
+        // SAFETY: the caller's own promise.
+        unsafe { out.send(&*self.door, verb) }?;
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! Memory regions: `REG_MR`, `MR_DESTROY`.
+//!
+//! # Safety
+//!
+//! `REG_MR` gives memory to the device for as long as the region lives; [`Uverbs::reg_mr`] states what the caller owes.
+#![allow(unsafe_code, reason = "a memory region is memory that the device writes")]
+
+use uverbs_kernel_abi::mr::{ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_DESTROY_MR_HANDLE, UVERBS_METHOD_MR_DESTROY, UVERBS_OBJECT_MR,
+};
+use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_REG_MR;
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::Errno;
+use crate::attr::AccessFlags;
+use crate::commands::Uverbs;
+use crate::error::Error;
+
+/// A memory region's handle and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MrKeys {
+    /// Handle, for [`Uverbs::dereg_mr`].
+    pub handle: u32,
+    /// Key for own work requests.
+    pub lkey: u32,
+    /// Key for the peer's.
+    pub rkey: u32,
+}
+
+impl Uverbs {
+    /// Registers `len` bytes at `addr`, which the device will know as `iova`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Memlock`] when the pages can't be pinned under `RLIMIT_MEMLOCK`; [`Error::Kernel`]: `EFAULT` when they
+    /// are not mapped, or not writable as `access` wants, `EINVAL` for a combination of rights that makes no sense
+    /// (remote write or atomics without local write).
+    ///
+    /// # Safety
+    ///
+    /// Until the region is deregistered, or the file closed, the device may read the range, and write it as `access`
+    /// and the work requests allow: no Rust reference to it may be live while that can happen, and it stays mapped.
+    #[doc(alias = "ibv_reg_mr_iova")]
+    pub unsafe fn reg_mr(
+        &self,
+        pd: u32,
+        addr: u64,
+        len: u64,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<MrKeys, Error> {
+        let access = if self.skips_optional_access() { access } else { access.without_optional() };
+        let request = ib_uverbs_reg_mr {
+            response: 0,
+            start: addr,
+            length: len,
+            hca_va: iova,
+            pd_handle: pd,
+            access_flags: access.bits(),
+        };
+        let mut answer = ib_uverbs_reg_mr_resp::new_zeroed();
+        let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
+        // SAFETY: the range is the caller's promise.
+        unsafe {
+            self.invoke_write("reg_mr", IB_USER_VERBS_CMD_REG_MR, request, out, &[], &mut [])
+        }
+        .map_err(|error| self.tell_memlock(error, len))?;
+        Ok(MrKeys { handle: answer.mr_handle, lkey: answer.lkey, rkey: answer.rkey })
+    }
+
+    /// Ends a memory region. When it returns, the device no longer touches the memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EBUSY` while a memory window is bound to it.
+    ///
+    /// # Safety
+    ///
+    /// `mr` is the caller's to end: no other owner of it goes on using the number, which the kernel gives to the next object.
+    #[doc(alias = "ibv_dereg_mr")]
+    pub unsafe fn dereg_mr(&self, mr: u32) -> Result<(), Error> {
+        let command = self
+            .command(UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY)
+            .handle_in(UVERBS_ATTR_DESTROY_MR_HANDLE, mr);
+        // SAFETY: the input is a handle.
+        unsafe { command.send(&**self.door(), "dereg_mr") }?;
+        Ok(())
+    }
+
+    /// `ENOMEM` of a command that pins `wanted` bytes, told apart: the kernel (`ib_umem_get`) gives it over
+    /// `RLIMIT_MEMLOCK`, and elsewhere for want of memory.
+    #[must_use]
+    pub fn tell_memlock(&self, error: Error, wanted: u64) -> Error {
+        match error {
+            Error::Kernel { verb, errno: Errno::ENOMEM, .. } => self
+                .door()
+                .memlock(wanted)
+                .map_or(error, |limit| Error::Memlock { verb, wanted, limit }),
+            error => error,
+        }
+    }
+}

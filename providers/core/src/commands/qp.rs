@@ -1,0 +1,173 @@
+//! Queue pairs: `QP_CREATE`, `MODIFY_QP`, `QUERY_QP`, `QP_DESTROY`.
+//!
+//! # Safety
+//!
+//! A driver's request names the queue's memory; [`Uverbs::create_qp`] states what the caller owes.
+#![allow(unsafe_code, reason = "a queue pair is memory that the device reads and writes")]
+
+use std::os::fd::BorrowedFd;
+
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_ATTR_CREATE_QP_FLAGS,
+    UVERBS_ATTR_CREATE_QP_HANDLE, UVERBS_ATTR_CREATE_QP_PD_HANDLE,
+    UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, UVERBS_ATTR_CREATE_QP_RESP_CAP,
+    UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
+    UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, UVERBS_ATTR_CREATE_QP_TYPE,
+    UVERBS_ATTR_CREATE_QP_USER_HANDLE, UVERBS_ATTR_DESTROY_QP_HANDLE, UVERBS_ATTR_DESTROY_QP_RESP,
+    UVERBS_METHOD_QP_CREATE, UVERBS_METHOD_QP_DESTROY, UVERBS_OBJECT_QP,
+};
+use uverbs_kernel_abi::qp::{
+    ib_uverbs_destroy_qp_resp, ib_uverbs_modify_qp, ib_uverbs_qp_cap, ib_uverbs_query_qp,
+    ib_uverbs_query_qp_resp,
+};
+use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_MODIFY_QP, IB_USER_VERBS_CMD_QUERY_QP};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::commands::Uverbs;
+use crate::error::Error;
+
+/// What a queue pair is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateQp<'a> {
+    /// Protection domain.
+    pub pd: u32,
+    /// Completion queue of sends.
+    pub send_cq: u32,
+    /// Completion queue of receives.
+    pub recv_cq: u32,
+    /// Shared receive queue, in place of an own one.
+    pub srq: Option<u32>,
+    /// Comes back in asynchronous events.
+    pub user_handle: u64,
+    /// `IB_UVERBS_QPT_*`.
+    pub qp_type: u32,
+    /// Sizes.
+    pub cap: ib_uverbs_qp_cap,
+    /// `IB_UVERBS_QP_CREATE_*`; 0 sends no attribute.
+    pub create_flags: u32,
+    /// The file that its asynchronous events go to; the context's own where `None`.
+    pub event_fd: Option<BorrowedFd<'a>>,
+}
+
+/// A queue pair as the kernel made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpCreated {
+    /// Handle.
+    pub handle: u32,
+    /// Number on the wire, 24 bits.
+    pub qpn: u32,
+    /// Sizes, at least those asked for.
+    pub cap: ib_uverbs_qp_cap,
+}
+
+impl Uverbs {
+    /// Makes a queue pair in state RESET. `uhw` is the driver's request and room for its response.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` for sizes out of range, `EOPNOTSUPP` for a type the device lacks, `ENOMEM`,
+    /// `EFAULT`.
+    ///
+    /// # Safety
+    ///
+    /// Memory that `uhw_in` names (rings, doorbell record) stays mapped, and is reached through raw pointers only,
+    /// until [`Self::destroy_qp`] has succeeded or the file is closed.
+    #[doc(alias = "ibv_create_qp")]
+    pub unsafe fn create_qp(
+        &self,
+        attr: &CreateQp<'_>,
+        uhw_in: &[u8],
+        uhw_out: &mut [u8],
+    ) -> Result<QpCreated, Error> {
+        let mut cap = ib_uverbs_qp_cap::new_zeroed();
+        let mut qpn = [0; 4];
+        let mut command = self
+            .command(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE)
+            .handle_in(UVERBS_ATTR_CREATE_QP_PD_HANDLE, attr.pd)
+            .handle_in(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, attr.send_cq)
+            .handle_in(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, attr.recv_cq)
+            .handle_new(UVERBS_ATTR_CREATE_QP_HANDLE)
+            .constant(UVERBS_ATTR_CREATE_QP_TYPE, u64::from(attr.qp_type))
+            .constant(UVERBS_ATTR_CREATE_QP_USER_HANDLE, attr.user_handle)
+            .input(UVERBS_ATTR_CREATE_QP_CAP, attr.cap.as_bytes());
+        if let Some(event_fd) = attr.event_fd {
+            command = command.fd_in(UVERBS_ATTR_CREATE_QP_EVENT_FD, event_fd);
+        }
+        if attr.create_flags != 0 {
+            command = command.number(UVERBS_ATTR_CREATE_QP_FLAGS, attr.create_flags);
+        }
+        if let Some(srq) = attr.srq {
+            command = command.handle_in(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, srq);
+        }
+        command = command
+            .output(UVERBS_ATTR_CREATE_QP_RESP_CAP, cap.as_mut_bytes())
+            .output(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &mut qpn)
+            .uhw_in(uhw_in)
+            .uhw_out(uhw_out);
+        // SAFETY: the memory in `uhw_in` is the caller's promise.
+        let answer = unsafe { command.send(&**self.door(), "create_qp") }?;
+        Ok(QpCreated {
+            handle: answer.handle(UVERBS_ATTR_CREATE_QP_HANDLE)?,
+            qpn: u32::from_ne_bytes(qpn),
+            cap,
+        })
+    }
+
+    /// Changes the attributes that `attr.attr_mask` names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` for a transition or a combination of attributes that InfiniBand doesn't have,
+    /// `ENODEV` or `EINVAL` for a source GID that can't be used, `ETIMEDOUT` when the peer's MAC can't be resolved.
+    ///
+    /// # Safety
+    ///
+    /// `attr.qp_handle` is the caller's to change: the number of a queue pair that is gone may be another's. After a transition to
+    /// RESET the device starts over at index 0: the caller puts the rings right before it posts.
+    #[doc(alias = "ibv_modify_qp")]
+    pub unsafe fn modify_qp(&self, attr: &ib_uverbs_modify_qp) -> Result<(), Error> {
+        let request = attr.as_bytes();
+        let command = IB_USER_VERBS_CMD_MODIFY_QP;
+        // SAFETY: the request holds numbers, no address.
+        unsafe { self.invoke_write("modify_qp", command, request, &mut [], &[], &mut []) }
+    }
+
+    /// The attributes that `attr_mask` (`IB_QP_*`) names; drivers answer more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    #[doc(alias = "ibv_query_qp")]
+    pub fn query_qp(&self, qp: u32, attr_mask: u32) -> Result<ib_uverbs_query_qp_resp, Error> {
+        let request = ib_uverbs_query_qp { response: 0, qp_handle: qp, attr_mask };
+        let mut answer = ib_uverbs_query_qp_resp::new_zeroed();
+        let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
+        let command = IB_USER_VERBS_CMD_QUERY_QP;
+        // SAFETY: the request holds a handle and a mask; `response` is not used on this way.
+        unsafe { self.invoke_write("query_qp", command, request, out, &[], &mut []) }?;
+        Ok(answer)
+    }
+
+    /// Ends a queue pair, and answers how many asynchronous events the kernel had delivered for it. When it returns,
+    /// the device no longer touches its rings, nor the memory of its outstanding work requests.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EBUSY` while it is attached to a multicast group.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is the caller's to end: no other owner of it goes on using the number, which the kernel gives to the next object.
+    /// Nothing is posted or rung afterwards.
+    #[doc(alias = "ibv_destroy_qp")]
+    pub unsafe fn destroy_qp(&self, qp: u32) -> Result<u32, Error> {
+        let mut events = ib_uverbs_destroy_qp_resp::new_zeroed();
+        let command = self
+            .command(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY)
+            .output(UVERBS_ATTR_DESTROY_QP_RESP, events.as_mut_bytes())
+            .handle_in(UVERBS_ATTR_DESTROY_QP_HANDLE, qp);
+        // SAFETY: the input is a handle.
+        unsafe { command.send(&**self.door(), "destroy_qp") }?;
+        Ok(events.events_reported)
+    }
+}

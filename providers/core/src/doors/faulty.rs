@@ -1,0 +1,113 @@
+//! A door that answers chosen commands with an errno, unsent: to see what a program does when the kernel says no.
+//!
+//! # Safety
+//!
+//! The one unsafe call hands on the caller's own promise.
+#![allow(unsafe_code, reason = "forwards an unsafe method of the door")]
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::Errno;
+use crate::commands::ioctl;
+use crate::doors::UverbsDoor;
+use crate::memory::pages::Pages;
+
+/// What a fault waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trigger {
+    Method { object: u16, method: u16 },
+    Write { command: u32 },
+    Mmap,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fault {
+    trigger: Trigger,
+    /// Calls that still pass before the fault.
+    pass: u32,
+    errno: Errno,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Faulty {
+    door: Arc<dyn UverbsDoor>,
+    faults: Mutex<Vec<Fault>>,
+}
+
+impl Faulty {
+    /// Around `door`, without faults as yet.
+    #[must_use]
+    pub fn new(door: Arc<dyn UverbsDoor>) -> Self {
+        Self { door, faults: Mutex::default() }
+    }
+
+    /// The `nth` call from now, counted from 1, to `method` of `object` gets `errno`, once. 0 is taken for 1.
+    pub fn fail(&self, object: u16, method: u16, nth: u32, errno: Errno) {
+        self.add(Trigger::Method { object, method }, nth, errno);
+    }
+
+    /// The same for a command of the write layout: `IB_USER_VERBS_CMD_*`, with the flag of extended ones.
+    pub fn fail_write(&self, command: u32, nth: u32, errno: Errno) {
+        self.add(Trigger::Write { command }, nth, errno);
+    }
+
+    /// The same for mappings.
+    pub fn fail_mmap(&self, nth: u32, errno: Errno) {
+        self.add(Trigger::Mmap, nth, errno);
+    }
+
+    /// Faults that have not come to pass.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn add(&self, trigger: Trigger, nth: u32, errno: Errno) {
+        let fault = Fault { trigger, pass: nth.saturating_sub(1), errno };
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+    }
+
+    /// Counts a call down on all faults that wait for it, and gives the errno of the first that is due.
+    fn check(&self, is_it: impl Fn(Trigger) -> bool) -> Result<(), Errno> {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = faults.iter().position(|fault| is_it(fault.trigger) && fault.pass == 0);
+        for fault in faults.iter_mut().filter(|fault| is_it(fault.trigger)) {
+            fault.pass = fault.pass.saturating_sub(1);
+        }
+        due.map_or(Ok(()), |due| Err(faults.remove(due).errno))
+    }
+}
+
+// SAFETY: passes everything on, or answers with an error.
+unsafe impl UverbsDoor for Faulty {
+    unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
+        if let Some((header, _)) = ioctl::parse(command) {
+            let write = super::write_command(command);
+            self.check(|trigger| match trigger {
+                Trigger::Method { object, method } => {
+                    (object, method) == (header.object_id, header.method_id)
+                }
+                Trigger::Write { command } => write == Some(command),
+                Trigger::Mmap => false,
+            })?;
+        }
+        // SAFETY: the caller's own promise.
+        unsafe { self.door.ioctl(command) }
+    }
+
+    fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
+        self.check(|trigger| trigger == Trigger::Mmap)?;
+        self.door.mmap(len, offset)
+    }
+
+    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
+        self.check(|trigger| trigger == Trigger::Mmap)?;
+        self.door.mmap_read_only(len, offset)
+    }
+
+    fn raw_fd(&self) -> Option<RawFd> {
+        self.door.raw_fd()
+    }
+}

@@ -1,0 +1,153 @@
+//! The doors: everything that leaves the process on the control path goes through one of these traits.
+//!
+//! [`UverbsDoor`] is one open file of `/dev/infiniband/uverbsN`: ioctl bytes in and out, and mmap. The kernel's own
+//! ([`kernel`]) and the software HCA's implement it, and so do wrappers that record, replay or inject faults.
+//! The data path passes through no door: a mapped queue is plain memory and one doorbell address.
+//!
+//! # Safety
+//!
+//! The file declares one `unsafe fn` and calls none.
+#![allow(
+    unsafe_code,
+    reason = "an ioctl's attributes carry addresses, so sending one is the caller's promise"
+)]
+
+pub mod faulty;
+pub mod kernel;
+pub mod recorder;
+
+pub use faulty::Faulty;
+pub use recorder::{Recorded, RecordedAttr, Recorder};
+
+use std::fmt;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use crate::Errno;
+
+use crate::memory::pages::Pages;
+
+/// One open uverbs file, or what stands in its place.
+///
+/// Dropping the last handle closes the file; the kernel then frees every object made through it.
+///
+/// # Safety
+///
+/// Memory safety leans on what an implementation answers, as it does on the kernel: a destruction that it calls done is done, and
+/// the device touches the object's memory no more; a file descriptor that it hands out is new, and the caller's; a mapping is as long as was asked
+/// for, readable and writable, and stays until the [`Pages`] is dropped. A wrapper passes these on, or makes up errors.
+pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
+    /// Sends one `RDMA_VERBS_IOCTL`.
+    ///
+    /// `command` starts with an `ib_uverbs_ioctl_hdr` whose `length` is the number of bytes to read and write:
+    /// the header and its attributes. Words, not bytes, since the kernel wants 8-byte alignment. On return the
+    /// kernel's answers (handles, file descriptors, `UVERBS_ATTR_F_VALID_OUTPUT`) stand in `command`.
+    ///
+    /// # Safety
+    ///
+    /// Each attribute that carries an address names memory that is valid for its length: to read for inputs, to
+    /// write for outputs, and not borrowed elsewhere until the call returns. Memory that the command registers
+    /// (`REG_MR`, queue buffers, doorbell records) stays mapped until the object is destroyed.
+    ///
+    /// # Errors
+    ///
+    /// The errno of the call.
+    unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno>;
+
+    /// Maps `len` bytes of the file at `offset`, readable and writable, shared: doorbell pages, rings.
+    ///
+    /// # Errors
+    ///
+    /// The errno of the call.
+    fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno>;
+
+    /// The same for reading only, which may give a mapping that is writable too: clock pages.
+    ///
+    /// # Errors
+    ///
+    /// The errno of the call.
+    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
+        self.mmap(len, offset)
+    }
+
+    /// The file descriptor, where there is one.
+    fn raw_fd(&self) -> Option<RawFd> {
+        None
+    }
+
+    /// The limit in bytes, if pinning `wanted` more through this file goes over it: why the kernel answers `ENOMEM`.
+    fn memlock(&self, wanted: u64) -> Option<u64> {
+        crate::memory::memlock::exceeded(wanted)
+    }
+}
+
+/// What is known of a device before it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceRecord {
+    /// The kernel's name of the RDMA device: `mlx5_0`, `rxe0`.
+    pub name: String,
+    /// The kernel's name of the character device: `uverbs0`. Empty for a device without one.
+    pub uverbs_name: String,
+    /// Index of the device in RDMA netlink; `None` when sysfs told of it.
+    pub index: Option<u32>,
+    /// Node GUID, in the order it is printed (most significant byte first). 0 when not known.
+    pub node_guid: u64,
+    /// `RDMA_NODE_*`: 1 channel adapter, 2 switch, 3 router, 4 RNIC… 0 when not known.
+    pub node_type: u8,
+    /// `RDMA_DRIVER_*` (`rdma/ib_user_ioctl_verbs.h`): which provider speaks to it. 0 when not known.
+    pub driver_id: u32,
+    /// The kernel driver's uverbs ABI version.
+    pub abi_version: u32,
+    /// Number of ports. 0 when not known.
+    pub port_count: u32,
+}
+
+impl DeviceRecord {
+    /// A record with the name and the driver; the rest is not known.
+    #[must_use]
+    pub fn new(name: impl Into<String>, driver_id: u32) -> Self {
+        Self {
+            name: name.into(),
+            uverbs_name: String::new(),
+            index: None,
+            node_guid: 0,
+            node_type: 0,
+            driver_id,
+            abi_version: 1,
+            port_count: 0,
+        }
+    }
+}
+
+/// A device that can be opened: the kernel's, or a software one.
+pub trait DeviceSource: Send + Sync + fmt::Debug {
+    /// What is known of it.
+    fn record(&self) -> &DeviceRecord;
+
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// `EACCES` without permission on the device node, `ENOENT` or `ENODEV` when the device is gone.
+    fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno>;
+
+    /// The partition key at `index` of `port` (from 1). The kernel tells it through sysfs only.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` or `ENOENT` when port or index is out of range.
+    fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno>;
+}
+
+/// The command number of an `INVOKE_WRITE`, `None` for other methods.
+fn write_command(words: &[u64]) -> Option<u32> {
+    use uverbs_kernel_abi::objects::{
+        UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_DEVICE,
+    };
+    let (header, mut attrs) = crate::commands::ioctl::parse(words)?;
+    if (header.object_id, header.method_id) != (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE) {
+        return None;
+    }
+    attrs.find(|attr| attr.attr_id == UVERBS_ATTR_WRITE_CMD).map(|attr| attr.data as u32)
+}

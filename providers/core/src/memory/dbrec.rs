@@ -1,0 +1,181 @@
+//! Doorbell records: eight bytes each, out of pages that many queues share.
+//!
+//! # Safety
+//!
+//! One unsafe operation: zeroing a doorbell record that nobody else has.
+#![allow(unsafe_code, reason = "zeroes a doorbell record through its raw pointer")]
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::Error;
+use crate::memory::mapping::{Mapping, out_of_memory, page_size};
+use crate::memory::pool::Pool;
+
+/// Bytes from one doorbell record to the next: each has a cache line of its own, so that queues of different threads
+/// don't share one.
+const RECORD_STRIDE: usize = 64;
+
+/// Bytes of a doorbell record: two big-endian words, receive counter and send counter (mlx5 PRM, "Doorbell Records").
+pub const RECORD_BYTES: usize = 8;
+
+/// A pool of doorbell records. Cold path: it locks. Cloning shares the pool.
+///
+/// Records come out of whole pages, since a driver maps a record's page for the device, and many records can share one.
+#[derive(Clone, Debug)]
+pub struct Dbrecs {
+    pool: Pool,
+    pages: Arc<Mutex<Vec<Arc<RecordPage>>>>,
+}
+
+#[derive(Debug)]
+struct RecordPage {
+    memory: Mapping,
+    /// Numbers of the records that are free.
+    free: Mutex<Vec<usize>>,
+}
+
+impl Dbrecs {
+    /// Records in pages of `pool`.
+    #[must_use]
+    pub fn new(pool: &Pool) -> Self {
+        Self { pool: pool.clone(), pages: Arc::default() }
+    }
+
+    /// A record, zeroed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: `ENOMEM`.
+    pub fn alloc(&self) -> Result<Dbrec, Error> {
+        self.pool.check_process()?;
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(record) = pages.iter().find_map(RecordPage::take) {
+            return Ok(record);
+        }
+        let memory = self.pool.alloc(page_size())?;
+        // From the end, so that the first is taken first.
+        let free = (0..memory.len() / RECORD_STRIDE).rev().collect();
+        let page = Arc::new(RecordPage { memory, free: Mutex::new(free) });
+        let record = RecordPage::take(&page).ok_or_else(out_of_memory)?;
+        pages.push(page);
+        Ok(record)
+    }
+
+    /// Pages the pool holds.
+    #[cfg(test)]
+    fn page_count(&self) -> usize {
+        self.pages.lock().unwrap().len()
+    }
+}
+
+impl RecordPage {
+    fn take(self: &Arc<Self>) -> Option<Dbrec> {
+        let index = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        let record = Dbrec { page: Arc::clone(self), index };
+        // SAFETY: the index is below the page's number of records, so the eight bytes are in the mapping, and aligned;
+        // it was free, so no queue uses them.
+        unsafe { record.ptr().cast::<u64>().write_volatile(0) };
+        Some(record)
+    }
+}
+
+/// A doorbell record. It keeps its page mapped, and goes back to the pool on drop: after the queue is destroyed.
+#[derive(Debug)]
+pub struct Dbrec {
+    page: Arc<RecordPage>,
+    index: usize,
+}
+
+impl Dbrec {
+    /// Its two words, [`RECORD_BYTES`] bytes, alone in a cache line. Valid for reads and writes while this lives.
+    #[must_use]
+    pub fn ptr(&self) -> *mut u32 {
+        self.page.memory.ptr().wrapping_add(self.index * RECORD_STRIDE).cast()
+    }
+
+    /// Its address, as commands carry it.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.page.memory.addr() + (self.index * RECORD_STRIDE) as u64
+    }
+}
+
+impl Drop for Dbrec {
+    fn drop(&mut self) {
+        self.page.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Memory may have to be kept until a file is closed, by whichever thread does that.
+    const _: fn() = || {
+        fn is_send<T: Send + Sync + 'static>() {}
+        is_send::<Dbrec>();
+    };
+
+    #[test]
+    fn a_record_outlives_the_pool_and_comes_back_zeroed() {
+        let pool = Dbrecs::new(&Pool::new().unwrap());
+        let record = pool.alloc().unwrap();
+        let first = record.ptr();
+        // SAFETY: the record's first word.
+        unsafe { first.write_volatile(0xffff_ffff) };
+        drop(record);
+        let record = pool.alloc().unwrap();
+        assert_eq!(record.ptr(), first);
+        // SAFETY: the record's first word.
+        assert_eq!(unsafe { first.read_volatile() }, 0);
+        drop(pool);
+        // SAFETY: the record keeps its page.
+        unsafe { first.write_volatile(1) };
+    }
+
+    #[test]
+    fn threads_share_a_pool() {
+        let pool = Dbrecs::new(&Pool::new().unwrap());
+        let all: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let pool = pool.clone();
+                    scope.spawn(move || (0..100).map(|_| pool.alloc().unwrap()).collect::<Vec<_>>())
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let addrs: HashSet<_> = all.iter().map(Dbrec::addr).collect();
+        assert_eq!(addrs.len(), 400);
+        assert_eq!(pool.page_count(), 400usize.div_ceil(page_size() / RECORD_STRIDE));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Any order of taking and giving back: records in use are all different, each in a cache line of its own, and
+        /// the pool grows only when it is empty.
+        #[test]
+        fn records_in_use_are_distinct(steps in proptest::collection::vec((any::<bool>(), 0usize..200), 1..300)) {
+            let pool = Dbrecs::new(&Pool::new().unwrap());
+            let (mut held, mut most) = (Vec::new(), 0usize);
+            for (take, at) in steps {
+                if take || held.is_empty() {
+                    held.push(pool.alloc().unwrap());
+                } else {
+                    let at = at % held.len();
+                    held.swap_remove(at);
+                }
+                most = most.max(held.len());
+                let lines: HashSet<_> = held.iter().map(|record: &Dbrec| record.addr() / 64).collect();
+                prop_assert_eq!(lines.len(), held.len());
+                prop_assert!(held.iter().all(|record| record.addr() % 64 == 0));
+                prop_assert_eq!(pool.page_count(), most.div_ceil(page_size() / RECORD_STRIDE));
+            }
+        }
+    }
+}

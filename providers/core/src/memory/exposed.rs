@@ -1,0 +1,263 @@
+//! Memory that a peer can reach: never lent as a slice, since the peer reads and writes it behind the compiler's back.
+#![allow(unsafe_code, reason = "reads and writes a raw mapping that others write too")]
+//!
+//! # Safety
+//!
+//! Each access is an atomic load or store of a byte or a word, within the mapping, and no reference to the bytes is ever made. To the
+//! memory model a peer is a thread that does the same, with accesses of sizes of its own. Atomic accesses of different sizes to the same
+//! bytes are outside what the language's model defines when they race; the machine defines them (each is single-copy atomic), and a device
+//! on a bus is the same case. This file leans on that, as every verbs program does.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::memory::mapping::Mapping;
+use crate::objects::mr::MrCore;
+use crate::queues::work::{Remote, Sge};
+
+/// Registered memory that a peer may read, write or do atomics on, by what rights it was exposed with.
+///
+/// The program copies in and out. A copy is not one access: while a peer writes, it may see some of the new bytes and
+/// some of the old. An aligned word ([`load`](Self::load), [`store`](Self::store)) is one access.
+pub struct ExposedMemory {
+    region: ManuallyDrop<MrCore>,
+    memory: ManuallyDrop<Mapping>,
+    len: usize,
+}
+
+/// An access past the end of exposed memory, or of a word that isn't aligned to eight bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfRange {
+    /// Where it began.
+    pub offset: usize,
+    /// How many bytes it wanted.
+    pub wanted: usize,
+    /// How many bytes there are.
+    pub len: usize,
+}
+
+impl fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { offset, wanted, len } = self;
+        write!(f, "{wanted} bytes at offset {offset} of exposed memory that has {len}")?;
+        if *wanted == 8 && !offset.is_multiple_of(8) {
+            write!(f, " (words are aligned to 8)")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl std::error::Error for OutOfRange {}
+
+impl ExposedMemory {
+    /// `len` bytes of `memory`, registered as `region`.
+    ///
+    /// # Panics
+    ///
+    /// When the memory is shorter than `len`: the caller allocated it.
+    #[must_use]
+    pub fn new(memory: Mapping, region: MrCore, len: usize) -> Self {
+        assert!(len <= memory.len());
+        Self { region: ManuallyDrop::new(region), memory: ManuallyDrop::new(memory), len }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Remote key: what the peer needs, with [`addr`](Self::addr).
+    #[must_use]
+    pub fn rkey(&self) -> u32 {
+        self.region.rkey()
+    }
+
+    /// Address of the first byte, as the peer names it.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.memory.ptr().expose_provenance() as u64
+    }
+
+    /// The place at `offset`, as the peer names it. The device checks the range when it is used.
+    #[must_use]
+    pub fn remote(&self, offset: usize) -> Remote {
+        Remote { addr: self.addr().wrapping_add(offset as u64), rkey: self.rkey() }
+    }
+
+    /// `len` bytes from `offset` for this side's own raw posts.
+    #[must_use]
+    pub fn sge(&self, offset: usize, len: u32) -> Sge {
+        Sge { addr: self.addr().wrapping_add(offset as u64), len, lkey: self.region.lkey() }
+    }
+
+    /// Copies out.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfRange`]; nothing is copied.
+    pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), OutOfRange> {
+        self.check(offset, to.len())?;
+        #[cfg(feature = "adversary")]
+        if crate::order::adversary::load_bytes(self.memory.ptr().wrapping_add(offset), to) {
+            return Ok(());
+        }
+        for (index, byte) in to.iter_mut().enumerate() {
+            *byte = self.byte(offset + index).load(Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Copies in.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfRange`]; nothing is copied.
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), OutOfRange> {
+        self.check(offset, from.len())?;
+        #[cfg(feature = "adversary")]
+        if crate::order::adversary::store(self.memory.ptr().wrapping_add(offset), from) {
+            return Ok(());
+        }
+        for (index, byte) in from.iter().enumerate() {
+            self.byte(offset + index).store(*byte, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Loads an aligned word, in host order. What was written before it by the same peer in earlier messages is seen after it.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfRange`], also when `offset` is not a multiple of 8.
+    pub fn load(&self, offset: usize) -> Result<u64, OutOfRange> {
+        let word = self.word(offset)?;
+        #[cfg(feature = "adversary")]
+        if let Some(value) = crate::order::adversary::load_acquire(word.as_ptr()) {
+            return Ok(value);
+        }
+        Ok(word.load(Ordering::Acquire))
+    }
+
+    /// Stores an aligned word, in host order.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfRange`], also when `offset` is not a multiple of 8.
+    pub fn store(&self, offset: usize, value: u64) -> Result<(), OutOfRange> {
+        let word = self.word(offset)?;
+        #[cfg(feature = "adversary")]
+        if crate::order::adversary::store_release(word.as_ptr(), value) {
+            return Ok(());
+        }
+        word.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    fn check(&self, offset: usize, wanted: usize) -> Result<(), OutOfRange> {
+        if offset <= self.len && wanted <= self.len - offset {
+            Ok(())
+        } else {
+            Err(OutOfRange { offset, wanted, len: self.len })
+        }
+    }
+
+    /// PANIC: none; callers checked the range.
+    fn byte(&self, offset: usize) -> &AtomicU8 {
+        debug_assert!(offset < self.len);
+        let pointer = self.memory.ptr().wrapping_add(offset);
+        // SAFETY: within the mapping (callers checked), which lives as long as `self`; atomics may be shared with writers.
+        unsafe { AtomicU8::from_ptr(pointer) }
+    }
+
+    fn word(&self, offset: usize) -> Result<&AtomicU64, OutOfRange> {
+        self.check(offset, 8)?;
+        if !offset.is_multiple_of(8) {
+            return Err(OutOfRange { offset, wanted: 8, len: self.len });
+        }
+        let pointer = self.memory.ptr().wrapping_add(offset).cast::<u64>();
+        // SAFETY: within the mapping and aligned, both just checked (the mapping is page-aligned); it lives as long as `self`.
+        Ok(unsafe { AtomicU64::from_ptr(pointer) })
+    }
+}
+
+impl Drop for ExposedMemory {
+    fn drop(&mut self) {
+        // SAFETY: Drop runs once, and nothing uses the field after it.
+        let region = unsafe { ManuallyDrop::take(&mut self.region) };
+        // SAFETY: as above.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        region.retire(memory);
+    }
+}
+
+impl fmt::Debug for ExposedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExposedMemory")
+            .field("addr", &format_args!("{:#x}", self.addr()))
+            .field("len", &self.len)
+            .field("rkey", &format_args!("{:#x}", self.rkey()))
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: plain memory of the process, reached by atomic accesses only.
+unsafe impl Send for ExposedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for ExposedMemory {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    fn exposed(len: usize) -> ExposedMemory {
+        let (_, pd) = testing::domain();
+        // SAFETY: behind the test's door there is no region.
+        let region = unsafe { MrCore::new(pd, 1, 0x100, 0x101) };
+        ExposedMemory::new(Mapping::new(len).unwrap(), region, len)
+    }
+
+    #[test]
+    fn copies_in_and_out_within_the_range_only() {
+        let memory = exposed(100);
+        memory.write(90, &[1; 10]).unwrap();
+        let mut bytes = [0; 11];
+        memory.read(89, &mut bytes).unwrap();
+        assert_eq!(bytes, [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(
+            memory.write(91, &[2; 10]),
+            Err(OutOfRange { offset: 91, wanted: 10, len: 100 })
+        );
+        assert!(memory.read(usize::MAX, &mut bytes).is_err());
+        assert!(memory.read(101, &mut []).is_err());
+        assert!(memory.read(100, &mut []).is_ok());
+    }
+
+    #[test]
+    fn words_are_aligned_and_in_host_order() {
+        let memory = exposed(24);
+        memory.store(8, 0x0102_0304_0506_0708).unwrap();
+        let mut bytes = [0; 8];
+        memory.read(8, &mut bytes).unwrap();
+        assert_eq!(u64::from_ne_bytes(bytes), 0x0102_0304_0506_0708);
+        assert_eq!(memory.load(8), Ok(0x0102_0304_0506_0708));
+        assert!(memory.load(4).is_err());
+        assert!(memory.load(24).is_err());
+    }
+
+    #[test]
+    fn a_place_is_named_by_address_and_key() {
+        let memory = exposed(24);
+        let Remote { addr, rkey } = memory.remote(8);
+        assert_eq!((addr, rkey), (memory.addr() + 8, 0x101));
+    }
+}

@@ -1,0 +1,169 @@
+//! Memory that is shared with a device: whole pages of the program's own.
+//!
+//! The memory is reached through raw pointers only. No reference into it is ever made here, so that what the device
+//! writes behind the compiler's back breaks no rule of the language.
+
+use std::sync::Arc;
+
+use crate::Errno;
+use crate::error::Error;
+use crate::memory::pages::Pages;
+use crate::memory::pool::{self, Home};
+
+/// Bytes of transparent huge pages on x86-64, and on aarch64 with pages of 4 KiB. Elsewhere the alignment is harmless.
+pub const HUGE_PAGE: usize = 2 << 20;
+
+/// Pages of zeroed memory of our own: unmapped on drop, or given back to their [`Pool`](crate::memory::pool::Pool).
+///
+/// They are not inherited across `fork` (`MADV_DONTFORK`): while pages are pinned for a device, copy-on-write would
+/// give the parent's next write a new page that the device doesn't know (rdma-core, `ibv_fork_init`).
+#[derive(Debug)]
+pub struct Mapping {
+    pages: Arc<Pages>,
+    offset: usize,
+    len: usize,
+    /// Where a part of a larger mapping goes back to.
+    home: Option<Home>,
+}
+
+impl Mapping {
+    /// At least `len` bytes, rounded up to whole pages; one page for 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: `ENOMEM`.
+    pub fn new(len: usize) -> Result<Self, Error> {
+        let len = round_up(len.max(1), page_size())?;
+        Ok(Self { pages: Arc::new(map(len)?), offset: 0, len, home: None })
+    }
+
+    /// A part of a larger mapping.
+    pub(crate) fn pooled(pages: Arc<Pages>, offset: usize, len: usize, home: Home) -> Self {
+        Self { pages, offset, len, home: Some(home) }
+    }
+
+    /// The same, aligned for huge pages and with the wish to have them (`MADV_HUGEPAGE`): fewer translations for
+    /// processor and device. A kernel without them gives ordinary pages.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: `ENOMEM`.
+    pub fn huge(len: usize) -> Result<Self, Error> {
+        let len = round_up(len.max(1), HUGE_PAGE)?;
+        let room = len.checked_add(HUGE_PAGE).ok_or_else(out_of_memory)?;
+        let pages = map(room)?;
+        let offset = pages.as_ptr().align_offset(HUGE_PAGE);
+        pages.wish_for_huge();
+        Ok(Self { pages: Arc::new(pages), offset, len, home: None })
+    }
+
+    /// The first byte; aligned to a page. Valid for reads and writes of [`Self::len`] bytes while the mapping lives.
+    #[must_use]
+    pub fn ptr(&self) -> *mut u8 {
+        self.pages.as_mut_ptr().wrapping_add(self.offset)
+    }
+
+    /// The first byte's address, as commands carry it. The device of the software HCA may reach the memory through it.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.ptr().expose_provenance() as u64
+    }
+
+    /// Bytes: what was asked for, rounded up.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // A forked child has no use for it, and its copy of the pool may be locked.
+        if let Some(home) = &self.home
+            && self.pages.are_ours()
+        {
+            pool::give_back(home, &self.pages, self.offset, self.len);
+        }
+    }
+}
+
+/// New pages, which a fork leaves behind.
+pub(crate) fn map(len: usize) -> Result<Pages, Error> {
+    Pages::anonymous(len).map_err(|errno| Error::System { what: "mmap", errno })
+}
+
+pub(crate) fn out_of_memory() -> Error {
+    Error::System { what: "mmap", errno: Errno::ENOMEM }
+}
+
+/// `unit` is a power of two. No object may be larger than `isize::MAX`.
+pub(crate) fn round_up(len: usize, unit: usize) -> Result<usize, Error> {
+    len.checked_next_multiple_of(unit)
+        .filter(|&len| isize::try_from(len).is_ok())
+        .ok_or_else(out_of_memory)
+}
+
+/// Bytes of a page.
+#[must_use]
+pub fn page_size() -> usize {
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
+    size.ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(4096)
+}
+
+#[cfg(test)]
+#[allow(unsafe_code, reason = "the tests touch what they mapped")]
+mod tests {
+    use super::*;
+
+    /// Memory may have to be kept until a file is closed, by whichever thread does that.
+    const _: fn() = || {
+        fn is_send<T: Send + Sync + 'static>() {}
+        is_send::<Mapping>();
+    };
+
+    fn read(at: *mut u8) -> u8 {
+        // SAFETY: the tests pass addresses within a mapping that lives.
+        unsafe { at.read_volatile() }
+    }
+
+    #[test]
+    fn pages_are_whole_aligned_zeroed_and_writable() {
+        for (asked, huge) in [(0, false), (1, false), (4096, false), (5000, false), (1, true)] {
+            let unit = if huge { HUGE_PAGE } else { page_size() };
+            let memory = if huge { Mapping::huge(asked) } else { Mapping::new(asked) }.unwrap();
+            assert_eq!(memory.len(), asked.max(1).next_multiple_of(unit));
+            assert_eq!(memory.addr() as usize % unit, 0);
+            let last = memory.ptr().wrapping_add(memory.len() - 1);
+            assert_eq!((read(memory.ptr()), read(last)), (0, 0));
+            // SAFETY: the last byte of the mapping.
+            unsafe { last.write_volatile(7) };
+            assert_eq!(read(last), 7);
+        }
+    }
+
+    #[test]
+    fn pages_stay_behind_on_fork() {
+        let memory = Mapping::new(3 * page_size()).unwrap();
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = memory.addr();
+        // The kernel may join neighbours, so look for the area that holds ours.
+        let mut lines = smaps.lines().skip_while(|line| {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            !range.is_some_and(|(from, to)| {
+                let hex = |text| u64::from_str_radix(text, 16).ok();
+                hex(from).is_some_and(|from| from <= start) && hex(to).is_some_and(|to| start < to)
+            })
+        });
+        let flags = lines.find(|line| line.starts_with("VmFlags:")).unwrap();
+        assert!(flags.split(' ').any(|flag| flag == "dc"), "{flags}");
+    }
+
+    #[test]
+    fn what_can_not_be_had_is_an_error() {
+        for len in [usize::MAX, isize::MAX as usize, usize::MAX - 4096] {
+            assert_eq!(Mapping::new(len).unwrap_err().errno(), Some(Errno::ENOMEM), "{len:#x}");
+            assert_eq!(Mapping::huge(len).unwrap_err().errno(), Some(Errno::ENOMEM), "{len:#x}");
+        }
+    }
+}

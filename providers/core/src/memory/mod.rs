@@ -1,0 +1,10 @@
+//! Memory that a device reads or writes: pages, doorbell records, frames, memory exposed to peers.
+
+pub mod dbrec;
+pub mod exposed;
+pub mod frame;
+pub mod mapping;
+pub mod memlock;
+pub mod pages;
+pub mod pool;
+pub mod process;

@@ -1,0 +1,99 @@
+//! Mapped pages, which are unmapped by the process that mapped them and by no other.
+//!
+//! # Safety
+//!
+//! One unsafe operation: unmapping, once.
+#![allow(unsafe_code, reason = "unmaps in drop, in one process only")]
+
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+
+use crate::Errno;
+use crate::memory::process::Process;
+
+/// Mapped pages: a door's (doorbells, rings), or the program's own. Reached through raw pointers only.
+///
+/// A forked child doesn't inherit them (`MADV_DONTFORK`), so what is at their place there is the child's own. Dropped by
+/// another process than the one that mapped them, they are left alone.
+#[derive(Debug)]
+pub struct Pages {
+    // Taken in Drop.
+    map: ManuallyDrop<MmapRaw>,
+    process: Process,
+}
+
+impl Pages {
+    /// `len` bytes of zeroed memory, readable and writable.
+    ///
+    /// # Errors
+    ///
+    /// The errno of `mmap` or `madvise`.
+    pub fn anonymous(len: usize) -> Result<Self, Errno> {
+        Self::new(MmapOptions::new().len(len).map_anon().map(MmapRaw::from))
+    }
+
+    /// `len` bytes of `file` at `offset`, shared, readable and writable.
+    ///
+    /// # Errors
+    ///
+    /// The errno of `mmap` or `madvise`.
+    pub fn shared(file: BorrowedFd<'_>, len: usize, offset: u64) -> Result<Self, Errno> {
+        Self::new(MmapOptions::new().len(len).offset(offset).map_raw(file.as_raw_fd()))
+    }
+
+    /// The same, for reading only.
+    ///
+    /// # Errors
+    ///
+    /// The errno of `mmap` or `madvise`.
+    pub fn shared_read_only(file: BorrowedFd<'_>, len: usize, offset: u64) -> Result<Self, Errno> {
+        Self::new(MmapOptions::new().len(len).offset(offset).map_raw_read_only(file.as_raw_fd()))
+    }
+
+    fn new(map: std::io::Result<MmapRaw>) -> Result<Self, Errno> {
+        let map = map.map_err(|error| Errno::of(&error))?;
+        map.advise(Advice::DontFork).map_err(|error| Errno::of(&error))?;
+        Ok(Self { map: ManuallyDrop::new(map), process: Process::current() })
+    }
+
+    /// The first byte. Valid while this lives, in the process that mapped it.
+    #[must_use]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.map.as_ptr()
+    }
+
+    /// The same, to write to.
+    #[must_use]
+    pub fn as_mut_ptr(&self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    /// Bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Whether this process mapped them.
+    pub(crate) fn are_ours(&self) -> bool {
+        self.process.is_current()
+    }
+
+    /// A wish for huge pages: the kernel may have none.
+    pub(crate) fn wish_for_huge(&self) {
+        // EINVAL where the kernel was built without huge pages.
+        let _ = self.map.advise(Advice::HugePage);
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if self.are_ours() {
+            // SAFETY: Drop runs once, and nothing uses the field after it.
+            unsafe { ManuallyDrop::drop(&mut self.map) };
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Which process something belongs to: after a `fork`, a child holds copies of all that its parent made.
+//!
+//! # Safety
+//!
+//! One page, mapped once and never unmapped, of which one word is used, atomically.
+#![allow(unsafe_code, reason = "a page that the kernel empties in a forked child")]
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+
+/// A process, as its own memory tells it: a child that was forked is another one, and so is its child.
+///
+/// Process ids don't tell: they are given out anew, and in a new namespace a child has a small one again. So one page is emptied
+/// by the kernel when the process forks (`MADV_WIPEONFORK`, Linux 4.14), and whoever finds it empty takes the next number. The
+/// counter of numbers is inherited, so none of an ancestor's is taken again. Where the kernel lacks that, it is the process id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process(u64);
+
+impl Process {
+    /// This one.
+    #[must_use]
+    pub fn current() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let Some(mark) = mark() else { return Self(std::process::id().into()) };
+        let seen = mark.load(Ordering::Relaxed);
+        if seen != 0 {
+            return Self(seen);
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        // Of threads that come here at once one is first.
+        match mark.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => Self(number),
+            Err(first) => Self(first),
+        }
+    }
+
+    /// Whether it is the one that asks.
+    #[inline]
+    #[must_use]
+    pub fn is_current(self) -> bool {
+        self == Self::current()
+    }
+}
+
+/// The word that is 0 in a process that has just been forked.
+fn mark() -> Option<&'static AtomicU64> {
+    static MARK: OnceLock<Option<&'static AtomicU64>> = OnceLock::new();
+    *MARK.get_or_init(|| {
+        if cfg!(miri) {
+            return None;
+        }
+        let page = MmapRaw::from(MmapOptions::new().len(size_of::<u64>()).map_anon().ok()?);
+        let at = page.as_mut_ptr();
+        // SAFETY: whole pages of a mapping that is new.
+        let wiped = unsafe { libc::madvise(at.cast(), page.len(), libc::MADV_WIPEONFORK) };
+        if wiped != 0 {
+            return None;
+        }
+        // Never unmapped.
+        std::mem::forget(page);
+        // SAFETY: aligned to a page, zeroed, there for good, and reached through this alone.
+        Some(unsafe { AtomicU64::from_ptr(at.cast()) })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::wait::{WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, fork};
+
+    use super::*;
+
+    /// Runs `child` in a forked child; whether it answered yes.
+    fn in_child(child: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child calls nothing that another thread of the parent could have locked.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => {
+                let code = i32::from(!child());
+                // SAFETY: ends the child at once, with no destructors of the parent's.
+                unsafe { libc::_exit(code) }
+            }
+            ForkResult::Parent { child } => {
+                matches!(waitpid(child, None).unwrap(), WaitStatus::Exited(_, 0))
+            }
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "forks")]
+    fn a_child_is_another_process_and_so_is_its_child() {
+        let parent = Process::current();
+        assert!(parent.is_current());
+        assert!(in_child(|| {
+            let child = Process::current();
+            let apart = child != parent && child.is_current() && !parent.is_current();
+            apart && in_child(|| !parent.is_current() && !child.is_current())
+        }));
+        assert!(parent.is_current());
+    }
+}

@@ -1,0 +1,48 @@
+//! The cold objects' handles: an open device. Everything made from it holds it, so it closes last.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::commands::Uverbs;
+
+/// An open device, as the kernel sees it.
+pub struct ContextCore {
+    uverbs: Uverbs,
+}
+
+impl ContextCore {
+    /// Wraps an open device.
+    #[must_use]
+    pub fn new(uverbs: Uverbs) -> Arc<Self> {
+        Arc::new(Self { uverbs })
+    }
+
+    /// The commands.
+    #[must_use]
+    pub fn uverbs(&self) -> &Uverbs {
+        &self.uverbs
+    }
+
+    /// Gives up memory that the device may still use, since the kernel refused to destroy its object.
+    ///
+    /// It is leaked: nothing here can know when the last descriptor of the file is closed, which is what would end the object.
+    /// The kernel refuses when the device is being removed, or when something else uses the object; neither goes on for long.
+    pub fn bury<M: Any + Send>(&self, memory: M) {
+        std::mem::forget(memory);
+    }
+}
+
+impl fmt::Debug for ContextCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ContextCore").field("door", self.uverbs().door()).finish_non_exhaustive()
+    }
+}
+
+/// A number that no other object of this process has: user handles of kernel objects, identities of domains.
+#[must_use]
+pub fn unique_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}

@@ -1,0 +1,246 @@
+//! The cold side of completion queues: the kernel's object, and the inbox through which the polling side learns of queue
+//! pairs that come and go.
+//!
+//! # Safety
+//!
+//! What the polling side is told decides whose buffers it takes: telling is unsafe. The queue is destroyed by its number, in `drop`
+//! and nowhere else.
+#![allow(
+    unsafe_code,
+    reason = "declares what the polling side is told; ends a kernel object by its number"
+)]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::Error;
+use crate::objects::context::ContextCore;
+use crate::objects::users::Users;
+use crate::queues::shared::QpShared;
+
+/// What the polling side is told. It looks when a poll begins or finds nothing, and at a completion of a queue pair it doesn't know.
+#[derive(Debug)]
+pub enum Message {
+    /// Completions of these queues of a queue pair will come here.
+    Attach(Arc<QpShared>, Roles),
+    /// The kernel confirmed that the queue pair is gone: drop what is left of it. Its user index is free for others once this is
+    /// dropped.
+    Detach(Arc<QpShared>),
+}
+
+/// What a completion queue is to a queue pair: which queues' completions come to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roles {
+    /// The send queue's.
+    pub send: bool,
+    /// The receive queue's.
+    pub recv: bool,
+}
+
+/// Messages, until nobody will read them.
+#[derive(Debug, Default)]
+struct Inbox {
+    messages: Vec<Message>,
+    closed: bool,
+}
+
+/// How many entries a ring has, and how many of them work requests may count on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CqRoom {
+    capacity: u32,
+    lag: u32,
+}
+
+impl CqRoom {
+    /// A ring of `entries` for a program that asked for `asked` of them, which are fewer.
+    ///
+    /// Within a burst a completion's work request is over, and another one may be posted, before the entry goes back to the device. What is
+    /// not promised to work requests is room for such entries: they are given back when there are that many.
+    #[must_use]
+    pub fn new(asked: u32, entries: u32) -> Self {
+        // A quarter is enough for a store to be nothing beside what it is for.
+        let capacity = asked.max(entries - entries / 4).min(entries.saturating_sub(1));
+        Self { capacity, lag: (entries - capacity).max(1) }
+    }
+
+    /// Completions that work requests may count on.
+    #[must_use]
+    pub fn capacity(self) -> u32 {
+        self.capacity
+    }
+
+    /// Completions handed out after which entries go back to the device; at least 1.
+    #[must_use]
+    pub fn lag(self) -> u32 {
+        self.lag
+    }
+}
+
+/// A completion queue: the kernel's object and the memory that the device writes to.
+pub struct CqCore {
+    context: Arc<ContextCore>,
+    handle: u32,
+    cqn: u32,
+    room: CqRoom,
+    event_id: u64,
+    /// Ring and doorbell record; `None` only while dropping.
+    memory: Option<Box<dyn Any + Send + Sync>>,
+    users: Users,
+    inbox: Mutex<Inbox>,
+    waiting: AtomicBool,
+}
+
+impl CqCore {
+    /// Wraps the kernel's `handle`. `event_id` is the user handle that it was made with, `memory` what the device writes to, kept
+    /// until the kernel confirms the destruction.
+    ///
+    /// # Safety
+    ///
+    /// The kernel just made this queue through `context`, with this memory, and nobody else destroys it: dropping this does.
+    #[must_use]
+    pub unsafe fn new(
+        context: Arc<ContextCore>,
+        handle: u32,
+        cqn: u32,
+        room: CqRoom,
+        event_id: u64,
+        memory: Box<dyn Any + Send + Sync>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            context,
+            handle,
+            cqn,
+            room,
+            event_id,
+            memory: Some(memory),
+            users: Users::default(),
+            inbox: Mutex::default(),
+            waiting: AtomicBool::new(false),
+        })
+    }
+
+    /// The device it is of.
+    #[must_use]
+    pub fn context(&self) -> &Arc<ContextCore> {
+        &self.context
+    }
+
+    /// The kernel's handle.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// The device's number; where the driver tells it to nobody (rxe), the kernel's handle once more.
+    #[must_use]
+    pub fn cqn(&self) -> u32 {
+        self.cqn
+    }
+
+    /// Completions that work requests may count on.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.room.capacity()
+    }
+
+    /// See [`CqRoom::lag`].
+    #[inline]
+    #[must_use]
+    pub fn lag(&self) -> u32 {
+        self.room.lag()
+    }
+
+    /// What asynchronous events name it by.
+    #[must_use]
+    pub fn event_id(&self) -> u64 {
+        self.event_id
+    }
+
+    /// Leaves a message for the polling side.
+    ///
+    /// # Safety
+    ///
+    /// A queue pair is attached once, to the completion queues that the kernel made it with, and detached after the kernel confirmed
+    /// its destruction: the polling side takes buffers by what it is told here.
+    pub unsafe fn tell(&self, message: Message) {
+        let mut inbox = self.inbox();
+        if inbox.closed {
+            drop(inbox);
+            // Dropped here, without the lock: this may free buffers.
+            drop(message);
+            return;
+        }
+        inbox.messages.push(message);
+        // Release: pairs with the Acquire in `has_messages`. The lock orders the contents; this only says that there are some.
+        self.waiting.store(true, Ordering::Release);
+    }
+
+    /// Whether there may be messages: one load.
+    #[inline]
+    #[must_use]
+    pub fn has_messages(&self) -> bool {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Takes the messages, oldest first.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the polling side, and does what they say.
+    #[cold]
+    #[must_use]
+    pub unsafe fn messages(&self) -> Vec<Message> {
+        let mut inbox = self.inbox();
+        self.waiting.store(false, Ordering::Relaxed);
+        std::mem::take(&mut inbox.messages)
+    }
+
+    /// The polling side is gone: messages are dropped from now on.
+    ///
+    /// # Safety
+    ///
+    /// It is: nobody polls the queue any more.
+    pub unsafe fn close(&self) {
+        let mut inbox = self.inbox();
+        inbox.closed = true;
+        let unread = std::mem::take(&mut inbox.messages);
+        drop(inbox);
+        drop(unread);
+    }
+
+    /// The queue pairs that complete here.
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn destroy(&self) -> Result<(), Error> {
+        // SAFETY: the queue is this object's own, says `new`; it calls this from `drop` alone.
+        unsafe { self.context.uverbs().destroy_cq(self.handle) }.map(|_| ())
+    }
+}
+
+impl Drop for CqCore {
+    fn drop(&mut self) {
+        if self.destroy().is_err()
+            && let Some(memory) = self.memory.take()
+        {
+            self.context.bury(memory);
+        }
+    }
+}
+
+impl fmt::Debug for CqCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CqCore")
+            .field("handle", &self.handle)
+            .field("cqn", &self.cqn)
+            .field("room", &self.room)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,346 @@
+//! Asynchronous events: what the device tells of without being asked. IBTA vol 1, 11.6.3.
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno as Known;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use uverbs_kernel_abi::event as abi;
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::Errno;
+use crate::error::Error;
+
+/// What happened. Numbers of `enum ib_event_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_event_type")]
+#[non_exhaustive]
+pub enum AsyncEventKind {
+    /// A completion queue overflowed, or failed.
+    CqError,
+    /// A queue pair failed, and can't even report it as a completion.
+    QpFatal,
+    /// A queue pair took an invalid request.
+    QpRequestError,
+    /// A peer wanted an access that it has no right to.
+    QpAccessError,
+    /// A packet came for a queue pair that is ready to receive: the connection stands.
+    CommunicationEstablished,
+    /// A send queue that was to be drained is.
+    SendQueueDrained,
+    /// The connection moved to its alternate path.
+    PathMigrated,
+    /// It could not.
+    PathMigrationError,
+    /// The device failed.
+    DeviceFatal,
+    /// A port's link came up.
+    PortActive,
+    /// A port's link went down.
+    PortError,
+    /// A port's LID changed.
+    LidChange,
+    /// A port's P_Key table changed.
+    PkeyChange,
+    /// The subnet manager changed.
+    SmChange,
+    /// A shared receive queue failed.
+    SrqError,
+    /// A shared receive queue fell below its limit.
+    SrqLimitReached,
+    /// A queue pair in error has taken its last receive from the shared queue.
+    LastWqeReached,
+    /// The subnet manager wants registrations renewed.
+    ClientReregister,
+    /// A port's GID table changed.
+    GidChange,
+    /// A work queue failed.
+    WqFatal,
+    /// A port's speed changed.
+    SpeedChange,
+    /// A number this library doesn't know.
+    Unknown(u32),
+}
+
+/// Each kind with its number.
+const KINDS: [(u32, AsyncEventKind); 21] = [
+    (abi::IB_EVENT_CQ_ERR, AsyncEventKind::CqError),
+    (abi::IB_EVENT_QP_FATAL, AsyncEventKind::QpFatal),
+    (abi::IB_EVENT_QP_REQ_ERR, AsyncEventKind::QpRequestError),
+    (abi::IB_EVENT_QP_ACCESS_ERR, AsyncEventKind::QpAccessError),
+    (abi::IB_EVENT_COMM_EST, AsyncEventKind::CommunicationEstablished),
+    (abi::IB_EVENT_SQ_DRAINED, AsyncEventKind::SendQueueDrained),
+    (abi::IB_EVENT_PATH_MIG, AsyncEventKind::PathMigrated),
+    (abi::IB_EVENT_PATH_MIG_ERR, AsyncEventKind::PathMigrationError),
+    (abi::IB_EVENT_DEVICE_FATAL, AsyncEventKind::DeviceFatal),
+    (abi::IB_EVENT_PORT_ACTIVE, AsyncEventKind::PortActive),
+    (abi::IB_EVENT_PORT_ERR, AsyncEventKind::PortError),
+    (abi::IB_EVENT_LID_CHANGE, AsyncEventKind::LidChange),
+    (abi::IB_EVENT_PKEY_CHANGE, AsyncEventKind::PkeyChange),
+    (abi::IB_EVENT_SM_CHANGE, AsyncEventKind::SmChange),
+    (abi::IB_EVENT_SRQ_ERR, AsyncEventKind::SrqError),
+    (abi::IB_EVENT_SRQ_LIMIT_REACHED, AsyncEventKind::SrqLimitReached),
+    (abi::IB_EVENT_QP_LAST_WQE_REACHED, AsyncEventKind::LastWqeReached),
+    (abi::IB_EVENT_CLIENT_REREGISTER, AsyncEventKind::ClientReregister),
+    (abi::IB_EVENT_GID_CHANGE, AsyncEventKind::GidChange),
+    (abi::IB_EVENT_WQ_FATAL, AsyncEventKind::WqFatal),
+    (abi::IB_EVENT_DEVICE_SPEED_CHANGE, AsyncEventKind::SpeedChange),
+];
+
+impl AsyncEventKind {
+    /// The kind with the kernel's number, `IB_EVENT_*`.
+    #[must_use]
+    pub fn from_raw(raw: u32) -> Self {
+        KINDS
+            .iter()
+            .find(|(number, _)| *number == raw)
+            .map_or(Self::Unknown(raw), |&(_, kind)| kind)
+    }
+
+    /// The kernel's number.
+    #[must_use]
+    pub fn raw(self) -> u32 {
+        match self {
+            Self::Unknown(raw) => raw,
+            known => {
+                KINDS.iter().find(|(_, kind)| *kind == known).map_or(u32::MAX, |&(raw, _)| raw)
+            }
+        }
+    }
+}
+
+/// What it happened to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AsyncElement {
+    /// A completion queue, by its `user_handle`.
+    Cq(u64),
+    /// A queue pair, by its `user_handle`.
+    Qp(u64),
+    /// A shared receive queue, by its `user_handle`.
+    Srq(u64),
+    /// A work queue, by its `user_handle`.
+    Wq(u64),
+    /// A port, from 1.
+    Port(u64),
+    /// The whole device.
+    Device,
+    /// Of a kind this library doesn't know, the number as it came.
+    Unknown(u64),
+}
+
+/// One asynchronous event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_async_event")]
+#[non_exhaustive]
+pub struct AsyncEvent {
+    /// What happened.
+    pub kind: AsyncEventKind,
+    /// To what.
+    pub element: AsyncElement,
+}
+
+impl AsyncEvent {
+    /// From what the kernel gave. Which kind of element an event has: rdma-core `libibverbs/device.c`,
+    /// `ibv_get_async_event`.
+    #[must_use]
+    pub fn from_abi(desc: &abi::ib_uverbs_async_event_desc) -> Self {
+        use AsyncEventKind as K;
+        let kind = K::from_raw(desc.event_type);
+        let element = match kind {
+            K::CqError => AsyncElement::Cq(desc.element),
+            K::QpFatal
+            | K::QpRequestError
+            | K::QpAccessError
+            | K::CommunicationEstablished
+            | K::SendQueueDrained
+            | K::PathMigrated
+            | K::PathMigrationError
+            | K::LastWqeReached => AsyncElement::Qp(desc.element),
+            K::SrqError | K::SrqLimitReached => AsyncElement::Srq(desc.element),
+            K::WqFatal => AsyncElement::Wq(desc.element),
+            K::DeviceFatal => AsyncElement::Device,
+            K::PortActive
+            | K::PortError
+            | K::LidChange
+            | K::PkeyChange
+            | K::SmChange
+            | K::ClientReregister
+            | K::GidChange
+            | K::SpeedChange => AsyncElement::Port(desc.element),
+            K::Unknown(_) => AsyncElement::Unknown(desc.element),
+        };
+        Self { kind, element }
+    }
+}
+
+impl fmt::Display for AsyncEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {:?}", self.kind, self.element)
+    }
+}
+
+/// The file that a device's asynchronous events are read from.
+#[derive(Debug)]
+pub struct AsyncEvents {
+    file: OwnedFd,
+}
+
+impl AsyncEvents {
+    /// Takes the file that the kernel gave for them, and makes it non-blocking.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] when that fails.
+    pub fn new(file: OwnedFd) -> Result<Self, Error> {
+        let system = |errno| Error::System { what: "fcntl", errno: Errno::of_nix(errno) };
+        let flags = fcntl(&file, FcntlArg::F_GETFL).map_err(system)?;
+        let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
+        fcntl(&file, FcntlArg::F_SETFL(flags)).map_err(system)?;
+        Ok(Self { file })
+    }
+
+    /// The next event, if there is one now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EIO` when the device is gone.
+    pub fn try_next(&self) -> Result<Option<AsyncEvent>, Error> {
+        let mut desc = abi::ib_uverbs_async_event_desc::new_zeroed();
+        let bytes = desc.as_mut_bytes();
+        loop {
+            match nix::unistd::read(&self.file, bytes) {
+                Ok(len) if len == bytes.len() => return Ok(Some(AsyncEvent::from_abi(&desc))),
+                // End of file, or part of a record, which the kernel never gives.
+                Ok(_) => return Err(Error::kernel("get_async_event", Errno::EIO)),
+                Err(Known::EAGAIN) => return Ok(None),
+                Err(Known::EINTR) => {}
+                Err(errno) => {
+                    return Err(Error::kernel("get_async_event", Errno::of_nix(errno)));
+                }
+            }
+        }
+    }
+
+    /// The next event, waited for no longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`]; [`Error::Kernel`] as [`Self::try_next`].
+    #[doc(alias = "ibv_get_async_event")]
+    pub fn next_within(&self, timeout: Duration) -> Result<AsyncEvent, Error> {
+        let start = Instant::now();
+        loop {
+            if let Some(event) = self.try_next()? {
+                return Ok(event);
+            }
+            let Some(left) = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
+            else {
+                let waited = start.elapsed();
+                return Err(Error::TimedOut { verb: "get_async_event", waited, why: None });
+            };
+            wait_readable(self.file.as_fd(), left)
+                .map_err(|errno| Error::kernel("get_async_event", errno))?;
+        }
+    }
+}
+
+impl AsFd for AsyncEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl AsRawFd for AsyncEvents {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+/// Waits until `file` can be read, no longer than about `timeout`; may return before. The caller looks again.
+///
+/// # Errors
+///
+/// The errno of `poll`, other than `EINTR`.
+pub fn wait_readable(file: BorrowedFd<'_>, timeout: Duration) -> Result<(), Errno> {
+    // Rounded up, so that the last fraction of a millisecond is slept and not spun away.
+    let millis = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
+    let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
+    match poll(&mut [PollFd::new(file, PollFlags::POLLIN)], timeout) {
+        Ok(_) | Err(Known::EINTR) => Ok(()),
+        Err(errno) => Err(Errno::of_nix(errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pipe() -> (AsyncEvents, OwnedFd) {
+        let (read, write) = nix::unistd::pipe().unwrap();
+        (AsyncEvents::new(read).unwrap(), write)
+    }
+
+    #[test]
+    fn events_are_read_whole_and_in_order() {
+        let (events, write) = pipe();
+        assert_eq!(events.try_next().unwrap(), None);
+        #[rustfmt::skip]
+        let bytes = [
+            [42u64.to_ne_bytes(), [0; 8]].concat(), // element, event_type CQ_ERR, reserved
+            [1u64.to_ne_bytes(), (9u64.to_le()).to_ne_bytes()].concat(), // port 1, PORT_ACTIVE
+        ]
+        .concat();
+        nix::unistd::write(&write, &bytes).unwrap();
+        let next = || events.try_next().unwrap().map(|event| (event.kind, event.element));
+        assert_eq!(next(), Some((AsyncEventKind::CqError, AsyncElement::Cq(42))));
+        if cfg!(target_endian = "little") {
+            assert_eq!(next(), Some((AsyncEventKind::PortActive, AsyncElement::Port(1))));
+            assert_eq!(next(), None);
+        }
+    }
+
+    #[test]
+    fn a_wait_ends() {
+        let (events, write) = pipe();
+        let wait = Duration::from_millis(20);
+        let start = Instant::now();
+        assert!(matches!(events.next_within(wait), Err(Error::TimedOut { .. })));
+        assert!(start.elapsed() >= wait);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(wait);
+                let desc = abi::ib_uverbs_async_event_desc { event_type: 8, ..Default::default() };
+                nix::unistd::write(&write, desc.as_bytes()).unwrap();
+            });
+            let event = events.next_within(Duration::from_secs(30)).unwrap();
+            assert_eq!(event.element, AsyncElement::Device);
+        });
+    }
+
+    #[test]
+    fn the_end_of_the_file_is_an_error_and_not_a_loop() {
+        let (events, write) = pipe();
+        nix::unistd::write(&write, &[0; 5]).unwrap();
+        drop(write);
+        let eio = Error::kernel("get_async_event", Errno::EIO);
+        assert_eq!(events.try_next(), Err(eio.clone()));
+        assert_eq!(events.next_within(Duration::from_secs(30)), Err(eio));
+    }
+
+    proptest! {
+        #[test]
+        fn any_event_survives(element: u64, event_type: u32) {
+            for event_type in [event_type, event_type % 32] {
+                let desc = abi::ib_uverbs_async_event_desc { element, event_type, reserved: 0 };
+                let event = AsyncEvent::from_abi(&desc);
+                prop_assert_eq!(event.kind.raw(), event_type);
+                prop_assert_eq!(event.element == AsyncElement::Unknown(element), event_type > 20);
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The kernel's objects, as handles that own them.
+
+pub mod ah;
+pub mod context;
+pub mod cq;
+pub mod event;
+pub mod mr;
+pub mod pd;
+pub mod qp;
+mod users;

@@ -1,0 +1,278 @@
+//! The cold side of queue pairs: the kernel's object, its state, and what must outlive it.
+//!
+//! # Safety
+//!
+//! What is told to the completion queues decides whose buffers they take, and a reset or a destruction whether the rings still mean
+//! what they say. Both are done here at the one right moment, or are the caller's promise.
+#![allow(unsafe_code, reason = "the kernel's object and the rings must agree")]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use uverbs_kernel_abi::qp as abi;
+
+use crate::attr::{QpAttr, QpCap, QpState, Transition};
+use crate::error::Error;
+use crate::objects::cq::{CqCore, Message, Roles};
+use crate::objects::pd::PdCore;
+use crate::queues::shared::QpShared;
+
+/// What a queue pair is made of, gathered by the provider.
+#[expect(missing_debug_implementations, reason = "moved into QpCore at once, which has one")]
+pub struct QpParts {
+    /// The kernel's handle.
+    pub handle: u32,
+    /// The device's number.
+    pub qpn: u32,
+    /// The user handle that it was made with: what asynchronous events name it by.
+    pub event_id: u64,
+    /// What the device granted.
+    pub cap: QpCap,
+    /// The protection domain.
+    pub pd: Arc<PdCore>,
+    /// Where completions of sends go.
+    pub send_cq: Arc<CqCore>,
+    /// Where completions of receives go.
+    pub recv_cq: Arc<CqCore>,
+    /// What posting and polling share.
+    pub shared: Arc<QpShared>,
+    /// Rings and doorbell records: what the device reads, kept until the kernel confirms the destruction.
+    pub memory: Box<dyn Any + Send + Sync>,
+}
+
+/// A queue pair: the kernel's object. Destroyed when the last holder is gone, or before by [`destroy`](Self::destroy).
+pub struct QpCore {
+    parts: QpParts,
+    life: Mutex<Life>,
+}
+
+/// What only one caller at a time may look at.
+struct Life {
+    state: QpState,
+    /// The port that INIT named; RTR's path must name it again (kernel `uverbs_cmd.c:modify_qp`).
+    port: u8,
+    destroyed: bool,
+}
+
+impl QpCore {
+    /// Wraps a queue pair that the kernel just made, and tells its completion queues.
+    ///
+    /// # Safety
+    ///
+    /// The parts are those that the kernel made it with, all of one context, and `shared` is new and its own, its user index of that
+    /// context's. Nobody else changes or destroys it: dropping this does.
+    #[must_use]
+    pub unsafe fn new(parts: QpParts) -> Arc<Self> {
+        // SAFETY: attached here and nowhere else, says the caller.
+        unsafe { tell(&parts, Message::Attach) };
+        let life = Mutex::new(Life { state: QpState::Reset, port: 1, destroyed: false });
+        let core = Arc::new(Self { parts, life });
+        core.send_cq().users().add(&core);
+        if !Arc::ptr_eq(core.send_cq(), core.recv_cq()) {
+            core.recv_cq().users().add(&core);
+        }
+        core
+    }
+
+    /// The kernel's handle.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.parts.handle
+    }
+
+    /// The queue pair's number: 24 bits.
+    #[must_use]
+    pub fn qpn(&self) -> u32 {
+        self.parts.qpn
+    }
+
+    /// What asynchronous events name it by.
+    #[must_use]
+    pub fn event_id(&self) -> u64 {
+        self.parts.event_id
+    }
+
+    /// What the device granted.
+    #[must_use]
+    pub fn cap(&self) -> &QpCap {
+        &self.parts.cap
+    }
+
+    /// The protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &Arc<PdCore> {
+        &self.parts.pd
+    }
+
+    /// Where completions of sends go.
+    #[must_use]
+    pub fn send_cq(&self) -> &Arc<CqCore> {
+        &self.parts.send_cq
+    }
+
+    /// Where completions of receives go.
+    #[must_use]
+    pub fn recv_cq(&self) -> &Arc<CqCore> {
+        &self.parts.recv_cq
+    }
+
+    /// What posting and polling share.
+    #[must_use]
+    pub fn shared(&self) -> &Arc<QpShared> {
+        &self.parts.shared
+    }
+
+    /// The state it was last brought to. The device may have gone to ERR since; [`query`](Self::query) asks it.
+    #[must_use]
+    pub fn state(&self) -> QpState {
+        self.life().state
+    }
+
+    /// A change of state on the way up. It tells which transport it is of by its attributes, and the kernel refuses those of another one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for values that have no room in their fields; [`Error::State`] from another state; the kernel's refusal.
+    pub fn bring<A: Transition>(&self, attr: &A) -> Result<(), Error> {
+        const {
+            assert!(!matches!(A::TO, QpState::Reset), "a reset must reset the rings, too");
+        }
+        attr.check()?;
+        let command = attr.command(self.life().port);
+        self.modify(A::TO, A::FROM, command)?;
+        if command.attr_mask & abi::IB_QP_PORT != 0 {
+            self.life().port = command.port_num;
+        }
+        Ok(())
+    }
+
+    /// Any state to ERR: what is outstanding comes back flushed, and so does what is posted from now on.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal. On soft-RoCE the next post then asks again.
+    pub fn fail(&self) -> Result<(), Error> {
+        // Before the command, so that who posts meanwhile knows: soft-RoCE's kernel flushes what it finds once, and for what comes
+        // later it must be told.
+        self.parts.shared.send.fail();
+        self.parts.shared.recv.fail();
+        let command =
+            abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
+        self.modify(QpState::Error, &[], command)
+    }
+
+    /// Any state to RESET: what is outstanding is forgotten.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    ///
+    /// # Safety
+    ///
+    /// The caller puts the rings right before it posts: the device starts over at index 0, and would carry out again what stands there.
+    pub unsafe fn reset(&self) -> Result<(), Error> {
+        let command =
+            abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
+        self.modify(QpState::Reset, &[], command)
+    }
+
+    /// Asks the device what it is set to.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn query(&self) -> Result<QpAttr, Error> {
+        // Every attribute before IB_QP_RATE_LIMIT, which the answer has no field for.
+        let mask = abi::IB_QP_RATE_LIMIT - 1;
+        let answer = self.parts.pd.context().uverbs().query_qp(self.parts.handle, mask)?;
+        Ok(QpAttr::from_abi(&answer, self.parts.cap))
+    }
+
+    fn modify(
+        &self,
+        to: QpState,
+        from: &[QpState],
+        mut command: abi::ib_uverbs_modify_qp,
+    ) -> Result<(), Error> {
+        let mut life = self.life();
+        if !from.is_empty() && !from.contains(&life.state) {
+            return Err(Error::State { verb: "modify_qp", state: life.state, needs: from[0] });
+        }
+        command.qp_handle = self.parts.handle;
+        command.qp_state = to.raw() as u8;
+        // SAFETY: the one transition that the rings must follow, to RESET, is the unsafe function's.
+        unsafe { self.parts.pd.context().uverbs().modify_qp(&command) }?;
+        life.state = to;
+        Ok(())
+    }
+
+    /// Destroys it now. Once only: a second call does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal; the queue pair then goes on.
+    ///
+    /// # Safety
+    ///
+    /// Nothing is posted or rung afterwards: its number and its doorbell may be another's by then.
+    pub unsafe fn destroy(&self) -> Result<(), Error> {
+        let mut life = self.life();
+        if life.destroyed {
+            return Ok(());
+        }
+        // SAFETY: the queue pair is this object's own, says `new`, and is destroyed here for the first time; nothing is posted
+        // afterwards, says the caller.
+        unsafe { self.parts.pd.context().uverbs().destroy_qp(self.parts.handle) }?;
+        life.destroyed = true;
+        drop(life);
+        // SAFETY: the kernel just confirmed it, for the first and only time.
+        unsafe { tell(&self.parts, |shared, _| Message::Detach(shared)) };
+        Ok(())
+    }
+
+    fn life(&self) -> std::sync::MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for QpCore {
+    fn drop(&mut self) {
+        // SAFETY: the posting sides hold this, so they are gone.
+        if unsafe { self.destroy() }.is_err() {
+            let memory = std::mem::replace(&mut self.parts.memory, Box::new(()));
+            let context = self.parts.pd.context();
+            context.bury(memory);
+            // Buffers in flight stay with the device for good: a leak, not a use after free.
+            std::mem::forget(Arc::clone(&self.parts.shared));
+        }
+    }
+}
+
+impl fmt::Debug for QpCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QpCore")
+            .field("handle", &self.parts.handle)
+            .field("qpn", &format_args!("{:#x}", self.parts.qpn))
+            .field("state", &self.state())
+            .field("cap", &self.parts.cap)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Tells the completion queues, each once.
+///
+/// # Safety
+///
+/// As for [`CqCore::tell`].
+unsafe fn tell(parts: &QpParts, message: fn(Arc<QpShared>, Roles) -> Message) {
+    let same = Arc::ptr_eq(&parts.send_cq, &parts.recv_cq);
+    let told = message(Arc::clone(&parts.shared), Roles { send: true, recv: same });
+    // SAFETY: the caller's promise.
+    unsafe { parts.send_cq.tell(told) };
+    if !same {
+        let told = message(Arc::clone(&parts.shared), Roles { send: false, recv: true });
+        // SAFETY: as above.
+        unsafe { parts.recv_cq.tell(told) };
+    }
+}

@@ -1,0 +1,113 @@
+//! Loads: what the processor may have loaded early, and what it may load late.
+
+/// Loads that are remembered, at most.
+const LOADS: usize = 4096;
+
+/// What may be loaded, and how old.
+#[derive(Default)]
+pub(super) struct Early {
+    watched: Vec<Watched>,
+    /// Loads that nothing keeps before an index yet: address and value.
+    loads: Vec<(*const u8, u8)>,
+    late: u64,
+}
+
+/// Memory of the device's, and what stood there at the last load fence but for what this thread has loaded or stored since.
+struct Watched {
+    at: *mut u8,
+    then: Vec<u8>,
+}
+
+impl Watched {
+    /// Where `len` bytes at `at` are in it.
+    fn place(&self, at: *const u8, len: usize) -> Option<usize> {
+        let offset = at.addr().checked_sub(self.at.addr())?;
+        (offset.checked_add(len)? <= self.then.len()).then_some(offset)
+    }
+
+    fn now(&self, offset: usize) -> u8 {
+        // SAFETY: within the memory that `watch` was promised.
+        unsafe { self.at.wrapping_add(offset).read_volatile() }
+    }
+
+    fn fence(&mut self) {
+        let words = self.at.cast::<u64>();
+        for (index, then) in self.then.as_chunks_mut().0.iter_mut().enumerate() {
+            // SAFETY: as above; `watch` was given whole words.
+            *then = unsafe { words.wrapping_add(index).read_volatile() }.to_ne_bytes();
+        }
+    }
+}
+
+impl Early {
+    /// Both whole words.
+    pub(super) fn watch(&mut self, at: *mut u8, len: usize) {
+        let mut watched = Watched { at, then: vec![0; len] };
+        watched.fence();
+        self.watched.push(watched);
+    }
+
+    pub(super) fn is_watched(&self, at: *const u8, len: usize) -> bool {
+        self.watched.iter().any(|watched| watched.place(at, len).is_some())
+    }
+
+    /// Loads behind come after loads before.
+    pub(super) fn fence(&mut self) {
+        self.watched.iter_mut().for_each(Watched::fence);
+    }
+
+    /// Nothing older than a store of the thread's own is loaded from its place any more.
+    pub(super) fn note_store(&mut self, at: *const u8, bytes: &[u8]) {
+        // Nor does a load, however late, give what the thread stored behind it.
+        let stored = at.addr()..at.addr() + bytes.len();
+        self.loads.retain(|(place, _)| !stored.contains(&place.addr()));
+        for watched in &mut self.watched {
+            if let Some(offset) = watched.place(at, bytes.len()) {
+                watched.then[offset..][..bytes.len()].copy_from_slice(bytes);
+            }
+        }
+    }
+
+    /// Loads what stands there now, or what stood there then.
+    pub(super) fn load(&mut self, at: *const u8, bytes: &mut [u8], old: bool) {
+        for watched in &mut self.watched {
+            if let Some(offset) = watched.place(at, bytes.len()) {
+                for (offset, byte) in (offset..).zip(&mut *bytes) {
+                    if !old {
+                        watched.then[offset] = watched.now(offset);
+                    }
+                    *byte = watched.then[offset];
+                }
+                return;
+            }
+        }
+    }
+
+    /// Remembers a load of an entry, or of exposed memory.
+    pub(super) fn note_load(&mut self, at: *const u8, bytes: &[u8]) {
+        let all = (0..).zip(bytes).map(|(offset, byte)| (at.wrapping_add(offset), *byte));
+        self.loads.extend(all);
+        let over = self.loads.len().saturating_sub(LOADS);
+        self.loads.drain(..over);
+    }
+
+    /// All loads so far come before what follows.
+    pub(super) fn forget_loads(&mut self) {
+        self.loads.clear();
+    }
+
+    /// Counts the loads that would give something else now.
+    pub(super) fn look_for_late_loads(&mut self) {
+        let Self { watched, loads, late } = self;
+        loads.retain(|&(at, value)| {
+            let now = watched.iter().find_map(|place| Some(place.now(place.place(at, 1)?)));
+            let same = now == Some(value);
+            *late += u64::from(!same);
+            same
+        });
+    }
+
+    pub(super) fn late_loads(&self) -> u64 {
+        self.late
+    }
+}

@@ -1,0 +1,58 @@
+//! The orders that can be taken away.
+
+use super::pending::Class;
+use crate::order::fence::DoorbellMemory;
+
+/// An order that the provider asks for: the fences of [`crate::order::fence`], and the releases of a consumer index and of a producer index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// [`crate::order::fence::wqe_before_record`].
+    WqeBeforeRecord,
+    /// [`crate::order::fence::record_before_doorbell`].
+    RecordBeforeDoorbell(DoorbellMemory),
+    /// [`crate::order::fence::doorbell_flush`], behind a write-combining page.
+    DoorbellFlush,
+    /// [`crate::order::fence::copy_flush`].
+    CopyFlush,
+    /// [`crate::order::fence::cqe_owner_before_body`].
+    CqeOwnerBeforeBody,
+    /// [`crate::order::device_memory::release_record`].
+    ConsumerRelease,
+    /// [`crate::order::device_memory::store_record`].
+    ProducerRelease,
+}
+
+impl Order {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::WqeBeforeRecord,
+        Self::RecordBeforeDoorbell(DoorbellMemory::NonCached),
+        Self::RecordBeforeDoorbell(DoorbellMemory::WriteCombining),
+        Self::DoorbellFlush,
+        Self::CopyFlush,
+        Self::CqeOwnerBeforeBody,
+        Self::ConsumerRelease,
+        Self::ProducerRelease,
+    ];
+
+    /// Which pending stores it keeps before which later ones, as the text of the fence says, and whether it drains
+    /// write-combining buffers.
+    pub(super) fn stores(self) -> (&'static [Class], &'static [Class], bool) {
+        use Class::{Combining, Entry, NonCached, Record};
+        match self {
+            Self::WqeBeforeRecord => (&[Entry, Record], &[Record], false),
+            Self::RecordBeforeDoorbell(DoorbellMemory::NonCached) => {
+                (&[Entry, Record], &[NonCached], false)
+            }
+            Self::RecordBeforeDoorbell(DoorbellMemory::WriteCombining) => {
+                (&[Entry, Record, NonCached, Combining], &[Combining], true)
+            }
+            Self::DoorbellFlush => (&[Combining], &[Entry, Record, NonCached, Combining], true),
+            // Of whole blocks only (`Pending::flush_whole_blocks`); of loads; of one store (`Pending::store`).
+            Self::CopyFlush
+            | Self::CqeOwnerBeforeBody
+            | Self::ConsumerRelease
+            | Self::ProducerRelease => (&[], &[], false),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Stores to a doorbell page.
+//!
+//! Each store is volatile and of eight bytes, so that it is one transaction on the bus and none is dropped, doubled or
+//! merged by the compiler. Order against other memory is [`crate::order::fence`]'s.
+//!
+//! # Safety
+//!
+//! The addresses are the caller's promise; each function states it.
+#![allow(unsafe_code, reason = "device pages are reached by raw address")]
+
+#[cfg(feature = "adversary")]
+use crate::order::adversary;
+
+/// Bytes of a work queue basic block, the unit of a BlueFlame copy.
+pub const BLOCK: usize = 64;
+
+/// Stores `value` big-endian at `at`: a doorbell of mlx5 (PRM, "Doorbell": the first eight bytes of the WQE).
+///
+/// # Safety
+///
+/// `at` is aligned to eight bytes and valid for an eight-byte volatile write.
+#[inline(always)]
+pub unsafe fn write64_be(at: *mut u64, value: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { write64_raw(at, value.to_be()) };
+}
+
+/// Stores the eight bytes as they stand in memory: the first bytes of a WQE that is already in wire order.
+///
+/// # Safety
+///
+/// `at` is aligned to eight bytes and valid for an eight-byte volatile write.
+#[inline(always)]
+pub unsafe fn write64_raw(at: *mut u64, value: u64) {
+    #[cfg(feature = "adversary")]
+    if adversary::store_doorbell(at, value) {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { at.write_volatile(value) };
+}
+
+/// Copies `blocks` blocks of 64 bytes to a BlueFlame register, in rising order, by eight-byte stores.
+///
+/// On write-combining memory the eight stores of a block leave as one 64-byte transaction (when nothing evicts the
+/// buffer between; the device copes with parts). The order makes the block's first bytes, which name the WQE, go first
+/// where they are not combined. rdma-core: `util/mmio.h`, `mmio_memcpy_x64`.
+///
+/// # Safety
+///
+/// `to` and `from` are aligned to eight bytes; `blocks` times 64 bytes are valid to write at `to` and to read at
+/// `from`, and don't overlap. `from` is written by no other thread meanwhile.
+#[inline(always)]
+pub unsafe fn copy_blocks(to: *mut u64, from: *const u64, blocks: usize) {
+    const WORDS: usize = BLOCK / size_of::<u64>();
+    for word in 0..blocks * WORDS {
+        // SAFETY: in bounds of `from`, by the caller's promise.
+        let source = unsafe { from.add(word) };
+        // SAFETY: aligned and valid, by the caller's promise.
+        #[cfg(not(feature = "adversary"))]
+        let value = unsafe { source.read_volatile() };
+        #[cfg(feature = "adversary")]
+        // SAFETY: as above.
+        let value = unsafe { adversary::own_word(source) };
+        // SAFETY: in bounds of `to`, by the caller's promise.
+        let target = unsafe { to.add(word) };
+        // SAFETY: aligned and valid, by the caller's promise.
+        unsafe { write64_raw(target, value) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doorbell_is_big_endian() {
+        let mut page = [0u64; 2];
+        // SAFETY: an aligned local array.
+        unsafe { write64_be(page.as_mut_ptr(), 0x0102_0304_0506_0708) };
+        assert_eq!(page[0].to_ne_bytes(), [1, 2, 3, 4, 5, 6, 7, 8]);
+        // SAFETY: an aligned local array.
+        unsafe { write64_raw(page.as_mut_ptr(), 7) };
+        assert_eq!(page, [7, 0]);
+    }
+
+    #[test]
+    fn whole_blocks_are_copied_and_no_more() {
+        let from: [u64; 24] = std::array::from_fn(|i| i as u64 + 1);
+        for blocks in 0..=2 {
+            let mut to = [0u64; 24];
+            // SAFETY: both arrays hold three blocks.
+            unsafe { copy_blocks(to.as_mut_ptr(), from.as_ptr(), blocks) };
+            assert_eq!(to[..8 * blocks], from[..8 * blocks]);
+            assert!(to[8 * blocks..].iter().all(|&word| word == 0));
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! What posting and polling share: work requests, completions, and the slots between them.
+
+pub mod completion;
+pub mod shared;
+pub mod slots;
+pub mod user_index;
+pub mod work;

@@ -1,0 +1,602 @@
+//! What a queue pair's posting side and its polling side share: one slot per work request, and how far the device got.
+//!
+//! # Safety
+//!
+//! The two sides may be two threads and take no lock. A slot belongs to the posting side until its work request is
+//! published to the device, and to the polling side from its completion on; [`SlotTable::retire`] gives it back. The
+//! device stands between: it completes only what was published to it, and it is published after the slot is written.
+//! Publishing (a fence and a store that the device reads) and completing (a load and a fence) order the two
+//! threads' accesses to the slot through the device, as a message through a third thread would; `retired` is
+//! the Release/Acquire pair that orders them on the way back. One field of a slot, the count of posts, is the posting side's
+//! alone. A table has `mask + 1` slots and frames for as long as it lives, so an index under the mask needs no check.
+#![allow(unsafe_code, reason = "two threads share slots that change hands through the device")]
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::memory::frame::Frame;
+
+/// One work request: whose it is and where it ends. Sixteen bytes, four to a cache line: its buffer is in a list of its own,
+/// which queues that own none never touch.
+struct Slot {
+    wr_id: u64,
+    /// The producer index after this work request, in ring units.
+    end: u32,
+    /// The posting side's own: how many work requests were posted up to the one that ends with this unit.
+    posted: u32,
+}
+
+const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Option<Frame>>() == 16);
+
+/// What a completion finds in its slot.
+#[derive(Debug)]
+pub struct Taken {
+    /// The work request's number.
+    pub wr_id: u64,
+    /// The producer index after it.
+    pub end: u32,
+    /// The buffer that was posted with it.
+    pub frame: Option<Frame>,
+}
+
+/// Where slots and frames lie: what posting and polling each keep at hand, so that neither reads the other's cache lines.
+///
+/// Valid while the table lives that it is [of](SlotTable::slots).
+#[derive(Clone, Copy, Debug)]
+pub struct Slots {
+    slots: *const UnsafeCell<Slot>,
+    frames: *const UnsafeCell<Option<Frame>>,
+    mask: u32,
+}
+
+impl Slots {
+    /// Slots less one.
+    #[inline(always)]
+    #[must_use]
+    pub fn mask(self) -> u32 {
+        self.mask
+    }
+
+    #[inline(always)]
+    fn slot(self, index: u32) -> *mut Slot {
+        UnsafeCell::raw_get(self.slots.wrapping_add((index & self.mask) as usize))
+    }
+
+    /// Where the buffer of the slot at `index` is kept.
+    #[inline(always)]
+    fn frame(self, index: u32) -> *mut Option<Frame> {
+        UnsafeCell::raw_get(self.frames.wrapping_add((index & self.mask) as usize))
+    }
+
+    /// Brings the slot at `index` into the cache. A hint, for either side, a while before.
+    #[inline(always)]
+    pub fn prefetch(self, index: u32) {
+        prefetch(self.slot(index));
+    }
+
+    /// Notes a work request that starts at ring unit `index` and ends before `end`. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// The table lives. The slot is the posting side's: free, or tentatively written and not published. The caller is the
+    /// only poster.
+    #[inline(always)]
+    pub unsafe fn put(self, index: u32, wr_id: u64, end: u32) {
+        // SAFETY: a slot of the table, by the mask. It is ours, says the caller; nobody else looks at it.
+        let slot = unsafe { &mut *self.slot(index) };
+        slot.wr_id = wr_id;
+        slot.end = end;
+    }
+
+    /// The same, and notes how many work requests were posted in all, for [`SlotTable::counted`]. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](Self::put), of all slots from `index` to `end`.
+    #[inline(always)]
+    pub unsafe fn put_counted(self, index: u32, wr_id: u64, end: u32, posted: u32) {
+        let last = end.wrapping_sub(1);
+        if last == index {
+            // SAFETY: as in `put`.
+            let slot = unsafe { &mut *self.slot(index) };
+            *slot = Slot { wr_id, end, posted };
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.put(index, wr_id, end) };
+        // SAFETY: the slot is ours, says the caller, and the polling side never looks at this field.
+        unsafe { (*self.slot(last)).posted = posted };
+    }
+
+    /// Puts the buffer into a slot that was just written by [`put`](Self::put). Posting side, which has called
+    /// [`SlotTable::will_own`] before.
+    ///
+    /// # Safety
+    ///
+    /// As for `put`, and the slot holds no buffer.
+    #[inline(always)]
+    pub unsafe fn own(self, index: u32, frame: Frame) {
+        // SAFETY: a place in the table, by the mask, and ours, says the caller; nobody else looks at it.
+        unsafe { self.frame(index).write(Some(frame)) };
+    }
+}
+
+/// The slots of one work queue: as many as the ring has units (WQEBBs of a send queue, entries of a receive queue),
+/// a power of two.
+///
+/// Its first cache line is the polling side's: all that a completion needs to find its slot. The posting side has [`Slots`] of its own, and
+/// looks here when the ring seems full.
+#[repr(C, align(64))]
+pub struct SlotTable {
+    /// The consumer index, free running. Written by the polling side, read by the posting side when the ring looks full.
+    retired: AtomicU32,
+    /// Set before the first owned post: then completions look for buffers in the slots they pass over.
+    owns: AtomicBool,
+    /// Set when a completion told that the queue pair failed, or the program made it fail.
+    failed: AtomicBool,
+    /// Two boxes of `mask + 1`, made in `new` and freed in `drop`.
+    slots: Slots,
+    /// The published producer index, free running, where the provider notes it: one whose doorbell costs so much that it may share
+    /// the line. Written by the posting side.
+    published: AtomicU32,
+}
+
+const _: () = assert!(std::mem::offset_of!(SlotTable, slots) + size_of::<Slots>() <= 64);
+
+// SAFETY: slots change hands as the module's text says; each method names the side that may call it.
+unsafe impl Sync for SlotTable {}
+// SAFETY: frames and numbers may be sent.
+unsafe impl Send for SlotTable {}
+
+impl SlotTable {
+    /// A table for a ring of `units`, a power of two, or 0 for no queue: that has one slot, so that no completion, however wrong,
+    /// finds a table without.
+    ///
+    /// # Panics
+    ///
+    /// When `units` is neither: the provider computed it.
+    #[must_use]
+    pub fn new(units: u32) -> Self {
+        assert!(units == 0 || units.is_power_of_two());
+        let count = units.max(1);
+        let empty = || UnsafeCell::new(Slot { wr_id: 0, end: 0, posted: 0 });
+        let slots: Box<[UnsafeCell<Slot>]> = (0..count).map(|_| empty()).collect();
+        let frames: Box<[UnsafeCell<Option<Frame>>]> =
+            (0..count).map(|_| UnsafeCell::new(None)).collect();
+        Self {
+            retired: AtomicU32::new(0),
+            owns: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            slots: Slots {
+                slots: Box::into_raw(slots).cast(),
+                frames: Box::into_raw(frames).cast(),
+                mask: count - 1,
+            },
+            published: AtomicU32::new(0),
+        }
+    }
+
+    /// Ring units.
+    #[inline]
+    #[must_use]
+    pub fn units(&self) -> u32 {
+        self.slots.mask + 1
+    }
+
+    /// Where the slots are, for the posting side.
+    #[must_use]
+    pub fn slots(&self) -> Slots {
+        self.slots
+    }
+
+    #[inline(always)]
+    fn slot(&self, index: u32) -> *mut Slot {
+        self.slots.slot(index)
+    }
+
+    /// Where the buffer of the slot at `index` is kept.
+    #[inline(always)]
+    fn frame(&self, index: u32) -> *mut Option<Frame> {
+        self.slots.frame(index)
+    }
+
+    /// Takes the buffer out of a slot.
+    ///
+    /// # Safety
+    ///
+    /// The caller may write the slot.
+    #[inline(always)]
+    unsafe fn take_frame(&self, index: u32) -> Option<Frame> {
+        // SAFETY: the frame's place belongs to whom the slot does.
+        unsafe { &mut *self.frame(index) }.take()
+    }
+
+    /// Says that buffers will be [put](Slots::own) into slots. Posting side, before the first one; once is enough.
+    pub fn will_own(&self) {
+        // Relaxed: read by the polling side only after a completion of a slot that was written behind this.
+        self.owns.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the buffer back out of a slot, if it holds one. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// As for `put`.
+    pub unsafe fn disown(&self, index: u32) -> Option<Frame> {
+        // SAFETY: the slot is ours, says the caller.
+        unsafe { self.take_frame(index) }
+    }
+
+    /// Takes what the work request that starts at ring unit `index` left, and releases buffers of earlier, unsignaled
+    /// ones back to their slabs. Polling side. Then call [`retire`](Self::retire) with [`Taken::end`].
+    ///
+    /// # Safety
+    ///
+    /// The device completed this work request, and the caller is the only poller of this queue.
+    #[inline(always)]
+    pub unsafe fn take(&self, index: u32) -> Taken {
+        // SAFETY: the slot is the polling side's since its completion was seen.
+        let Slot { wr_id, end, .. } = unsafe { &*self.slot(index) };
+        let (wr_id, end) = (*wr_id, *end);
+        let frame = if self.owns.load(Ordering::Relaxed) {
+            if (self.tail() ^ index) & self.slots.mask != 0 {
+                // SAFETY: the caller's promise holds for all slots up to this one: work requests of a queue complete in order.
+                unsafe { self.pass_over(index) };
+            }
+            // SAFETY: the slot is the polling side's.
+            unsafe { self.take_frame(index) }
+        } else {
+            None
+        };
+        Taken { wr_id, end, frame }
+    }
+
+    /// The same, if the work request that stands there is ahead of the consumer index and ends within the ring. A slot whose work
+    /// request is over ends at or before that index.
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Self::take), if that is so.
+    #[inline(always)]
+    pub unsafe fn take_ahead(&self, index: u32) -> Option<Taken> {
+        // SAFETY: a slot of the table, by the mask; the polling side's since its completion was seen.
+        let end = unsafe { (*self.slot(index)).end };
+        // `end - tail` in 1..=units, by one comparison.
+        if end.wrapping_sub(self.tail()).wrapping_sub(1) > self.slots.mask {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        Some(unsafe { self.take(index) })
+    }
+
+    /// Releases the buffers of work requests before `index` that made no completion of their own.
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Self::take).
+    #[inline(never)]
+    unsafe fn pass_over(&self, index: u32) {
+        let mut at = self.tail();
+        // Bounded: a slot's `end` is ahead of it, and the ring has `units` units.
+        for _ in 0..self.units() {
+            if (at ^ index) & self.slots.mask == 0 {
+                return;
+            }
+            // SAFETY: this slot's work request was published before the completed one.
+            let frame = unsafe { self.take_frame(at) };
+            // SAFETY: as above.
+            at = unsafe { (*self.slot(at)).end };
+            drop(frame);
+        }
+    }
+
+    /// The consumer index as the polling side knows it: the next receive to complete, in a queue that completes in order.
+    #[inline]
+    #[must_use]
+    pub fn tail(&self) -> u32 {
+        self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Brings what [`take`](Self::take) and [`retire`](Self::retire) use into the cache, all but the slot. Polling side, a
+    /// while before.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        prefetch(&raw const self.retired);
+    }
+
+    /// Gives the slots before `end` back to the posting side. Polling side.
+    ///
+    /// # Safety
+    ///
+    /// The device completed what was posted there, and the slots were [taken](Self::take) or passed over. The caller is the only
+    /// poller of this queue.
+    #[inline]
+    pub unsafe fn retire(&self, end: u32) {
+        // Release: pairs with the Acquire in `retired`; what the poller read of the slots stays before it.
+        self.retired.store(end, Ordering::Release);
+    }
+
+    /// How far the polling side got. Posting side.
+    #[inline]
+    #[must_use]
+    pub fn retired(&self) -> u32 {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// Notes how far the device may look, just before it may: for providers whose polling side checks what a completion names, and takes
+    /// the slots before `end`. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// The slots before `end` were [written](Slots::put) and are the device's from now on. The caller is the only poster.
+    #[inline]
+    pub unsafe fn publish(&self, end: u32) {
+        // Release: pairs with the Acquire in `published`; the slots before `end` were written before it.
+        self.published.store(end, Ordering::Release);
+    }
+
+    /// Whether the work request that starts at ring unit `index` is the device's: published, and not retired. Polling side.
+    #[inline]
+    #[must_use]
+    pub fn is_in_flight(&self, index: u32) -> bool {
+        let tail = self.tail();
+        index.wrapping_sub(tail) < self.published.load(Ordering::Acquire).wrapping_sub(tail)
+    }
+
+    /// Notes that the queue pair failed, or is about to. Anyone: a hint, by which no slot changes hands.
+    #[cold]
+    pub fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a completion told that the queue pair failed, or the program made it fail. A hint: nothing else is ordered by it.
+    #[inline]
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// How many work requests were posted up to the one that ended before `end`, if it was [`put_counted`](Slots::put_counted); 0
+    /// in a table that is new or was reset. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// The work request that ended there is retired, and no other one was put there since. The caller is the only poster.
+    #[must_use]
+    pub unsafe fn counted(&self, end: u32) -> u32 {
+        // SAFETY: the slot is the poster's again, says the caller.
+        unsafe { (*self.slot(end.wrapping_sub(1))).posted }
+    }
+
+    /// Takes all buffers still in the table, in ring order from the consumer index, with their work request's number.
+    ///
+    /// # Safety
+    ///
+    /// The device is done with the queue (the kernel confirmed its destruction or its reset), and the caller is the only
+    /// one to use the table now.
+    pub unsafe fn reclaim(&self) -> Vec<(u64, Frame)> {
+        let start = self.tail();
+        let mut frames = Vec::new();
+        for offset in 0..self.units() {
+            let index = start.wrapping_add(offset);
+            // SAFETY: the caller is alone with the table.
+            if let Some(frame) = unsafe { self.take_frame(index) } {
+                // SAFETY: as above.
+                frames.push((unsafe { (*self.slot(index)).wr_id }, frame));
+            }
+        }
+        frames
+    }
+
+    /// Starts over at index 0, as the device does after a reset; buffers still in the table go back to their slabs.
+    ///
+    /// # Safety
+    ///
+    /// As for [`reclaim`](Self::reclaim).
+    pub unsafe fn reset(&self) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { self.reclaim() });
+        self.failed.store(false, Ordering::Relaxed);
+        self.published.store(0, Ordering::Release);
+        // SAFETY: the caller is alone with the table.
+        unsafe { (*self.slot(self.slots.mask)).posted = 0 };
+        self.retired.store(0, Ordering::Release);
+    }
+}
+
+/// A hint that this will be needed soon; where the language has no name for it, nothing.
+#[inline(always)]
+fn prefetch<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint: no address faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
+impl Drop for SlotTable {
+    fn drop(&mut self) {
+        let frames: *const UnsafeCell<Option<Frame>> = self.slots.frames;
+        let frames = std::ptr::slice_from_raw_parts_mut(frames.cast_mut(), self.units() as usize);
+        let slots =
+            std::ptr::slice_from_raw_parts_mut(self.slots.slots.cast_mut(), self.units() as usize);
+        // SAFETY: from `Box::into_raw` of as many, in `new`; no one else uses the table. Buffers go back to their slabs.
+        drop(unsafe { Box::from_raw(frames) });
+        // SAFETY: as above.
+        drop(unsafe { Box::from_raw(slots) });
+    }
+}
+
+impl fmt::Debug for SlotTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotTable")
+            .field("units", &self.units())
+            .field("retired", &self.tail())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    /// Posts a work request of `units` at `at`, with a frame if there is one, and returns where it ends.
+    fn post(table: &SlotTable, at: u32, units: u32, id: u64, frame: Option<Frame>) -> u32 {
+        let end = at.wrapping_add(units);
+        // SAFETY: one thread plays both sides, and the tests post only into free slots.
+        unsafe { table.slots().put(at, id, end) };
+        if let Some(frame) = frame {
+            table.will_own();
+            // SAFETY: as above.
+            unsafe { table.slots().own(at, frame) };
+        }
+        end
+    }
+
+    fn complete(table: &SlotTable, at: u32) -> Taken {
+        // SAFETY: one thread plays both sides; the tests complete what they posted.
+        let taken = unsafe { table.take(at) };
+        // SAFETY: one thread plays both sides.
+        unsafe { table.retire(taken.end) };
+        taken
+    }
+
+    #[test]
+    fn a_completion_finds_its_number_and_gives_the_frame_back_once() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 2);
+        let table = SlotTable::new(4);
+        let end = post(&table, 0, 1, 7, slab.take());
+        let taken = complete(&table, 0);
+        assert_eq!((taken.wr_id, taken.end, taken.frame.is_some()), (7, end, true));
+        assert!(complete(&table, 0).frame.is_none(), "taken once");
+        assert_eq!(table.retired(), 1);
+    }
+
+    #[test]
+    fn a_completion_releases_the_frames_of_unsignaled_work_before_it() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 3);
+        let table = SlotTable::new(8);
+        // Across the end of the ring, and with work requests of several units.
+        let mut at = 6u32;
+        // SAFETY: one thread plays both sides.
+        unsafe { table.retire(at) };
+        let mut last = 0;
+        for (id, units) in [(1, 1), (2, 3), (3, 2)] {
+            last = at;
+            at = post(&table, at, units, id, slab.take());
+        }
+        assert!(slab.take().is_none());
+        let taken = complete(&table, last);
+        assert_eq!((taken.wr_id, taken.end), (3, 12));
+        let free = [slab.take(), slab.take(), slab.take()];
+        assert_eq!(
+            free.iter().flatten().count(),
+            2,
+            "two came back to the slab, one with the completion"
+        );
+    }
+
+    #[test]
+    fn what_was_posted_is_counted_where_it_ended() {
+        let table = SlotTable::new(8);
+        // SAFETY: one thread plays both sides, and posts only into free slots.
+        assert_eq!(unsafe { table.counted(0) }, 0, "new");
+        // Of one unit and of several, around the end of the ring.
+        let mut at = 0u32;
+        for (posted, units) in (1..).zip([1, 3, 1, 2, 4, 1]) {
+            let end = at.wrapping_add(units);
+            // SAFETY: as above.
+            unsafe { table.slots().put_counted(at, u64::from(posted) + 70, end, posted) };
+            // SAFETY: one thread plays both sides; what was posted is completed.
+            let taken = unsafe { table.take(at) };
+            assert_eq!((taken.wr_id, taken.end), (u64::from(posted) + 70, end));
+            // SAFETY: as above.
+            unsafe { table.retire(end) };
+            // SAFETY: retired, and nothing was put there since.
+            assert_eq!(unsafe { table.counted(end) }, posted);
+            at = end;
+        }
+        // SAFETY: one thread, alone with the table.
+        unsafe { table.reset() };
+        // SAFETY: as above.
+        assert_eq!(unsafe { table.counted(0) }, 0, "reset");
+    }
+
+    #[test]
+    fn indexes_wrap_around() {
+        let table = SlotTable::new(4);
+        let start = u32::MAX - 1;
+        // SAFETY: one thread plays both sides.
+        unsafe { table.retire(start) };
+        let mut at = start;
+        for id in 0..6 {
+            let end = post(&table, at, 1, id, None);
+            assert_eq!(complete(&table, at).wr_id, id);
+            at = end;
+        }
+        assert_eq!(table.retired(), start.wrapping_add(6));
+    }
+
+    #[test]
+    fn reclaim_gives_all_frames_in_order() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 4);
+        let table = SlotTable::new(4);
+        let mut at = 0;
+        for id in 0..6 {
+            let frame = if id < 3 { None } else { slab.take() };
+            let end = post(&table, at, 1, id, frame);
+            if id < 3 {
+                complete(&table, at);
+            }
+            at = end;
+        }
+        // SAFETY: one thread plays both sides.
+        let frames = unsafe { table.reclaim() };
+        assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [3, 4, 5]);
+        // SAFETY: as above.
+        assert!(unsafe { table.reclaim() }.is_empty());
+    }
+
+    #[test]
+    fn only_what_is_published_and_not_retired_is_in_flight() {
+        let table = SlotTable::new(4);
+        let start = u32::MAX - 1;
+        // SAFETY: one thread plays both sides.
+        unsafe { table.retire(start) };
+        // SAFETY: nothing takes the slots.
+        unsafe { table.publish(start) };
+        assert!((0..8).all(|ahead| !table.is_in_flight(start.wrapping_add(ahead))));
+        // SAFETY: as above.
+        unsafe { table.publish(start.wrapping_add(3)) };
+        let seen: Vec<_> = (0..8).map(|at| table.is_in_flight(start.wrapping_add(at))).collect();
+        assert_eq!(seen, [true, true, true, false, false, false, false, false]);
+        // SAFETY: as above.
+        unsafe { table.retire(start.wrapping_add(2)) };
+        let seen: Vec<_> = (0..4).map(|at| table.is_in_flight(start.wrapping_add(at))).collect();
+        assert_eq!(seen, [false, false, true, false]);
+        table.fail();
+        assert!(table.has_failed());
+        // SAFETY: one thread, alone with the table.
+        unsafe { table.reset() };
+        assert!(!table.has_failed() && !table.is_in_flight(0));
+    }
+
+    #[test]
+    fn a_dropped_table_frees_its_frames() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 1);
+        let table = SlotTable::new(4);
+        post(&table, 0, 1, 0, slab.take());
+        assert!(slab.take().is_none());
+        drop(table);
+        assert!(slab.take().is_some());
+    }
+}

@@ -1,0 +1,239 @@
+//! Work requests: what is posted.
+
+use std::fmt;
+
+use bitflags::bitflags;
+
+use crate::Errno;
+
+/// A piece of registered memory as a work request names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_sge")]
+pub struct Sge {
+    /// Address in the region's own address space (the virtual address, unless it was registered with an iova).
+    pub addr: u64,
+    /// Bytes. 0 is legal.
+    pub len: u32,
+    /// Local key of the region.
+    pub lkey: u32,
+}
+
+/// A place in the peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Remote {
+    /// Address in the peer's region.
+    pub addr: u64,
+    /// Remote key of the peer's region.
+    pub rkey: u32,
+}
+
+/// Where a datagram goes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Destination<'a, A> {
+    /// The way.
+    pub ah: &'a A,
+    /// The peer's queue pair number, 24 bits.
+    pub qpn: u32,
+    /// The Q_Key that the peer's queue pair asks for. One with the highest bit set stands for the queue pair's own (IBTA vol 1,
+    /// 10.2.5).
+    pub qkey: u32,
+}
+
+// Not derived: that would ask it of the handle, too.
+impl<A> Clone for Destination<'_, A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A> Copy for Destination<'_, A> {}
+
+bitflags! {
+    /// How a send work request is carried out.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[doc(alias = "ibv_send_flags")]
+    pub struct SendFlags: u8 {
+        /// A completion tells of success. Failure always makes one.
+        const SIGNALED = 1;
+        /// Begins only after all READs and atomics posted before it are complete. IBTA vol 1, 10.8.3.3.
+        const FENCE = 2;
+        /// Raises a solicited event at the peer.
+        const SOLICITED = 4;
+    }
+}
+
+/// Identity and flags of a work request. A plain number converts into a signaled one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Wr {
+    /// Comes back in the completion.
+    pub id: u64,
+    /// How it is carried out.
+    pub flags: SendFlags,
+}
+
+impl Wr {
+    /// A signaled work request.
+    #[inline]
+    #[must_use]
+    pub const fn new(id: u64) -> Self {
+        Self { id, flags: SendFlags::SIGNALED }
+    }
+
+    /// No completion on success. A later signaled one on the same queue retires it too; a frame that was posted with it then goes back
+    /// to its slab, not to the caller, so what a READ brought is lost with it.
+    #[inline]
+    #[must_use]
+    pub const fn unsignaled(self) -> Self {
+        Self { flags: self.flags.difference(SendFlags::SIGNALED), ..self }
+    }
+
+    /// Waits for the READs and atomics before it.
+    #[inline]
+    #[must_use]
+    pub const fn fenced(self) -> Self {
+        Self { flags: self.flags.union(SendFlags::FENCE), ..self }
+    }
+
+    /// Raises a solicited event at the peer.
+    #[inline]
+    #[must_use]
+    pub const fn solicited(self) -> Self {
+        Self { flags: self.flags.union(SendFlags::SOLICITED), ..self }
+    }
+}
+
+impl From<u64> for Wr {
+    #[inline]
+    fn from(id: u64) -> Self {
+        Self::new(id)
+    }
+}
+
+/// What a send queue is asked to do. Immediate data is in host order; the wire carries it big-endian.
+// Exhaustive, so that the compiler finds the provider that misses one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_wr_opcode")]
+pub enum SendOp {
+    /// Into the peer's next receive.
+    Send,
+    /// The same, with immediate data.
+    SendImm(u32),
+    /// Into the peer's memory, without its knowing.
+    Write(Remote),
+    /// The same, and consumes a receive to tell of it.
+    WriteImm(Remote, u32),
+    /// From the peer's memory.
+    Read(Remote),
+    /// Compares eight bytes of the peer's memory, swaps them if equal; the old value comes back.
+    CompareSwap {
+        /// Where, aligned to eight bytes.
+        remote: Remote,
+        /// Compared with.
+        compare: u64,
+        /// Stored if equal.
+        swap: u64,
+    },
+    /// Adds to eight bytes of the peer's memory; the old value comes back.
+    FetchAdd {
+        /// Where, aligned to eight bytes.
+        remote: Remote,
+        /// Added, wrapping.
+        add: u64,
+    },
+}
+
+impl SendOp {
+    /// Whether the peer answers with data: READ and atomics, which need a reliable transport.
+    #[inline]
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+}
+
+/// What a send carries, or where a READ or an atomic puts its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Data<'a> {
+    /// Copied into the work request when it is posted; the bytes are free at once.
+    Inline(&'a [u8]),
+    /// The same, gathered from several places.
+    InlineList(&'a [&'a [u8]]),
+    /// One piece of registered memory.
+    One(Sge),
+    /// A gather (or for READ a scatter) list.
+    List(&'a [Sge]),
+}
+
+/// Why a work request was not posted. The queue is as it was before.
+// As wide as what a post gives: a result of both is then two registers. With one byte the compiler makes one word of both, and
+// shifts them in and out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum PostError {
+    /// No room: poll completions first, and signal now and then.
+    Full,
+    /// The queue pair isn't in a state for this: sends need RTS, receives INIT or later.
+    State,
+    /// The list has more entries than the queue was made for.
+    TooManySges,
+    /// More inline bytes than the queue was made for.
+    InlineTooLong,
+    /// More bytes than a message may have.
+    MessageTooLong,
+    /// READs and atomics have an answer, so they can't be inline; atomics need eight bytes for it.
+    BadData,
+    /// The buffer was registered in another protection domain.
+    ForeignBuffer,
+    /// The address handle is of another protection domain.
+    ForeignAddress,
+    /// The queue pair's transport doesn't have this operation, or it is a datagram's and has no destination.
+    BadOperation,
+    /// The device is gone: the kernel refused to hear of the last work requests. Only where a doorbell is a command (rxe).
+    DeviceGone,
+    /// The kernel refuses to look at the work requests rung last, which stand in the queue; `SendQueue::refused` has its errno. Each
+    /// post asks it once more. Only where a doorbell is a command (rxe).
+    Refused,
+}
+
+impl PostError {
+    /// What `ibv_post_send` and `ibv_post_recv` of mlx5 return in this case.
+    ///
+    /// `ENOMEM` for a full queue, a list too long and inline data too long; `EIO` for a device that is gone; `EAGAIN` for a doorbell
+    /// that the kernel refuses; `EINVAL` for the rest, some of which C leaves to the device.
+    #[must_use]
+    #[cold]
+    pub fn to_errno(self) -> Errno {
+        match self {
+            Self::Full | Self::TooManySges | Self::InlineTooLong => Errno::ENOMEM,
+            Self::DeviceGone => Errno::EIO,
+            Self::Refused => Errno::EAGAIN,
+            Self::State
+            | Self::MessageTooLong
+            | Self::BadData
+            | Self::ForeignBuffer
+            | Self::ForeignAddress
+            | Self::BadOperation => Errno::EINVAL,
+        }
+    }
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "the queue is full: poll its completions, and signal at least one request per queue length",
+            Self::State => "the queue pair is not ready: sends need RTS, receives need INIT",
+            Self::TooManySges => "more scatter/gather entries than the queue was made for",
+            Self::InlineTooLong => "more inline bytes than the queue was made for",
+            Self::MessageTooLong => "more bytes than a message may have (2 GiB)",
+            Self::BadData => "the answer of a READ or an atomic can't be inline, and an atomic's is eight bytes long",
+            Self::ForeignBuffer => "the buffer was registered in another protection domain",
+            Self::ForeignAddress => "the address handle is of another protection domain",
+            Self::BadOperation => "the queue pair's transport doesn't have this operation",
+            Self::DeviceGone => "the device is gone",
+            Self::Refused => "the kernel refuses to look at the work requests that were rung last",
+        })
+    }
+}
+
+impl std::error::Error for PostError {}

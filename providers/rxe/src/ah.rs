@@ -1,0 +1,70 @@
+//! Address handles: the kernel keeps the address, and a work request names it by number.
+//!
+//! # Safety
+//!
+//! The kernel's handle goes to the core object that alone destroys it.
+#![allow(unsafe_code, reason = "wraps a handle that the kernel just made")]
+
+use std::sync::Arc;
+
+use uverbs_core::attr::AhAttr;
+use uverbs_core::error::Error;
+use uverbs_core::objects::ah::AhCore;
+use uverbs_core::objects::pd::PdCore;
+use uverbs_core::provider::AhOps;
+use uverbs_kernel_abi::rxe::rxe_create_ah_resp;
+use zerocopy::IntoBytes;
+
+use crate::Context;
+
+const CREATE_AH: &str = "create_ah";
+
+/// An address handle. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct Ah {
+    number: u32,
+    core: Arc<AhCore>,
+}
+
+impl Ah {
+    /// rdma-core `rxe.c:rxe_create_ah`.
+    pub(crate) fn create(
+        context: &Context,
+        pd: &Arc<PdCore>,
+        attr: &AhAttr,
+    ) -> Result<Self, Error> {
+        if !Arc::ptr_eq(pd.context(), &context.core) {
+            return Err(Error::Invalid {
+                verb: CREATE_AH,
+                what: "protection domain",
+                value: "of another context".to_owned(),
+                why: "an address handle is of the open device whose queue pairs use it",
+            });
+        }
+        if attr.path.grh.is_none() {
+            let attribute = "a global route (RoCE has no other)";
+            return Err(Error::MissingAttribute { verb: CREATE_AH, attribute });
+        }
+        let mut answer = rxe_create_ah_resp::default();
+        let handle = context.core.uverbs().create_ah(pd.handle(), attr, answer.as_mut_bytes())?;
+        // SAFETY: the kernel just made the handle, and only this destroys it.
+        let core = Arc::new(unsafe { AhCore::new(Arc::clone(pd), Some(handle)) });
+        if answer.ah_num == 0 {
+            let what = "a kernel whose address handles have no number (before Linux 5.15)";
+            return Err(Error::Unsupported { verb: CREATE_AH, what: what.to_owned() });
+        }
+        Ok(Self { number: answer.ah_num, core })
+    }
+
+    /// What work requests name it by.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+// SAFETY: `core` was made with the domain that the handle is of.
+unsafe impl AhOps for Ah {
+    fn core(&self) -> &AhCore {
+        &self.core
+    }
+}

@@ -1,0 +1,21 @@
+//! What stands where in BAR 0 of the PCI function, and how many vectors and doorbell pages it has.
+
+use uverbs_mlx5_prm::doorbell::MLX5_ADAPTER_PAGE_SIZE;
+
+/// Bytes of BAR 0.
+pub(crate) const BAR0_LEN: u64 = 32 << 20;
+/// MSI-X vectors.
+pub(crate) const VECTORS: u16 = 64;
+/// Offset of the MSI-X table in BAR 0, and of its pending bits. The host keeps both.
+pub(crate) const MSIX_TABLE: u64 = 0x2000;
+pub(crate) const MSIX_PBA: u64 = 0x3000;
+/// Bytes of a doorbell page.
+pub(crate) const PAGE: u64 = MLX5_ADAPTER_PAGE_SIZE as u64;
+/// Numbers of doorbell pages: a page's offset / [`PAGE`].
+pub(crate) const FIRST_UAR: u32 = 0x10;
+pub(crate) const LAST_UAR: u32 = (DEVICE_MEMORY / PAGE) as u32 - 1;
+/// Bytes of device memory; the driver's map of them has 256 pages at most (Linux `include/linux/mlx5/driver.h`,
+/// `MLX5_MAX_MEMIC_PAGES`).
+pub(crate) const DEVICE_MEMORY_LEN: u64 = 256 << 10;
+/// Where device memory starts: behind the doorbell pages.
+pub(crate) const DEVICE_MEMORY: u64 = BAR0_LEN - DEVICE_MEMORY_LEN;

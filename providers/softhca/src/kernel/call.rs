@@ -1,0 +1,460 @@
+//! A command under way: header and attributes are checked against the table of methods, and the handler gets a checked view.
+//!
+//! Order of the checks and their errnos are those of `drivers/infiniband/core/uverbs_ioctl.c`
+//! (`ib_uverbs_ioctl`, `ib_uverbs_cmd_verbs`, `ib_uverbs_run_method`, `uverbs_set_attr`, `uverbs_process_attr`).
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
+use uverbs_kernel_abi::ioctl::{
+    UVERBS_ATTR_F_MANDATORY, UVERBS_ATTR_F_VALID_OUTPUT, UVERBS_ATTR_INLINE_MAX, ib_uverbs_attr,
+    ib_uverbs_ioctl_hdr,
+};
+use uverbs_kernel_abi::objects::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::kernel::attr::{Access, AttrSpec, Kind};
+use crate::kernel::state::device::Device;
+use crate::kernel::state::file::File;
+use crate::kernel::state::objects::{Destroyed, Object};
+use crate::kernel::user::{PAGE_SIZE, clear_user, copy_from_user, copy_to_user, is_cleared};
+
+const HEADER: usize = size_of::<ib_uverbs_ioctl_hdr>();
+const ATTR: usize = size_of::<ib_uverbs_attr>();
+
+/// One method of one object.
+#[derive(Debug)]
+pub(crate) struct Method {
+    pub(crate) object: u16,
+    pub(crate) method: u16,
+    pub(crate) attrs: &'static [AttrSpec],
+    pub(crate) handler: fn(&mut Call<'_>) -> Result<(), Errno>,
+}
+
+/// One write command.
+#[derive(Debug)]
+pub(crate) struct Write {
+    /// `IB_USER_VERBS_CMD_*`, or `IB_USER_VERBS_EX_CMD_*` with `IB_USER_VERBS_CMD_FLAG_EXTENDED`.
+    pub(crate) command: u32,
+    /// Bytes that the request and the room for the response must have at least; 0 for extended commands, which
+    /// `uapi_create_write` (`core/uverbs_uapi.c`) gives no least sizes.
+    pub(crate) request: usize,
+    pub(crate) response: usize,
+    pub(crate) handler: fn(&mut Call<'_>) -> Result<(), Errno>,
+}
+
+/// Everything that can be asked of a device.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) methods: &'static [Method],
+    pub(crate) writes: &'static [Write],
+}
+
+impl Table {
+    fn method(&self, object: u16, method: u16) -> Option<&'static Method> {
+        self.methods.iter().find(|known| known.object == object && known.method == method)
+    }
+}
+
+impl Method {
+    /// Whether it destroys an object.
+    fn destroys(&self) -> bool {
+        self.attrs.iter().any(|spec| matches!(spec.kind, Kind::Idr(_, Access::Destroy)))
+    }
+}
+
+/// Objects of drivers have numbers from here on (`UVERBS_ID_NS_SHIFT`, `rdma/ib_user_ioctl_cmds.h`).
+const DRIVER_OBJECTS: u16 = 1 << 12;
+
+/// An attribute that passed its checks.
+#[derive(Clone, Copy, Debug)]
+struct Attr {
+    id: u16,
+    kind: Kind,
+    len: u16,
+    data: u64,
+    /// Place in the command.
+    index: usize,
+    /// The handle of an IDR attribute; index in the file's table of event files for an FD.
+    object: u32,
+}
+
+/// A command under way.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) device: &'a mut Device,
+    pub(crate) file: &'a mut File,
+    /// The commands that this device has.
+    pub(crate) table: &'static Table,
+    words: &'a mut [u64],
+    attrs: Vec<Attr>,
+    /// Handles allocated by this command; freed with what is in them unless the command succeeds.
+    new_handles: Vec<u32>,
+    new_event_files: Vec<u32>,
+    /// What a destroy method destroyed.
+    pub(crate) destroyed: Option<Destroyed>,
+}
+
+/// Executes one `RDMA_VERBS_IOCTL`.
+pub(crate) fn ioctl(
+    device: &mut Device,
+    file: &mut File,
+    table: &'static Table,
+    words: &mut [u64],
+) -> Result<(), Errno> {
+    let bytes = words.as_bytes();
+    let Ok((header, rest)) = ib_uverbs_ioctl_hdr::read_from_prefix(bytes) else {
+        return Err(Errno::EFAULT);
+    };
+    let count = usize::from(header.num_attrs);
+    if u64::from(header.length) > PAGE_SIZE || usize::from(header.length) != HEADER + ATTR * count {
+        return Err(Errno::EINVAL);
+    }
+    if header.reserved1 != 0 || header.reserved2 != 0 {
+        return Err(Errno::EPROTONOSUPPORT);
+    }
+    if header.driver_id != RDMA_DRIVER_MLX5 {
+        return Err(Errno::EINVAL);
+    }
+    let method = table.method(header.object_id, header.method_id).ok_or(Errno::EPROTONOSUPPORT)?;
+    if device.gone && !(header.object_id < DRIVER_OBJECTS && method.destroys()) {
+        // `uverbs_disassociate_api_pre` takes a driver's handlers away, and `rdma_lookup_get_uobject`
+        // lets no command through but those that destroy, so that a client can put down what it holds.
+        return Err(Errno::EIO);
+    }
+    if rest.len() < ATTR * count {
+        return Err(Errno::EFAULT);
+    }
+    let given = rest
+        .chunks_exact(ATTR)
+        .take(count)
+        .filter_map(|bytes| ib_uverbs_attr::read_from_bytes(bytes).ok())
+        .collect::<Vec<_>>();
+    let mut call = Call {
+        device,
+        file,
+        table,
+        words,
+        attrs: Vec::with_capacity(count),
+        new_handles: Vec::new(),
+        new_event_files: Vec::new(),
+        destroyed: None,
+    };
+    let result = call.run(method, &given);
+    call.finish(result.is_ok());
+    result
+}
+
+impl Call<'_> {
+    fn run(&mut self, method: &'static Method, given: &[ib_uverbs_attr]) -> Result<(), Errno> {
+        for (index, attr) in given.iter().enumerate() {
+            self.take_attr(method, index, attr)?;
+        }
+        for spec in method.attrs {
+            if spec.mandatory && !self.has(spec.id) {
+                return Err(Errno::EINVAL);
+            }
+        }
+        let doomed = self.attrs.iter().find_map(|attr| match attr.kind {
+            Kind::Idr(_, Access::Destroy) => Some(attr.object),
+            _ => None,
+        });
+        if let Some(handle) = doomed {
+            self.destroyed = Some(match self.file.dead.remove(&handle) {
+                Some(destroyed) => destroyed,
+                None => self.file.destroy(self.device, handle)?,
+            });
+        }
+        (method.handler)(self)?;
+        // `ib_uverbs_run_method` assumes that the driver wrote its output. Methods of the driver's own number their
+        // attributes from the same id on, so the kind has to be looked at as well.
+        if let Some(attr) = self.attr(UVERBS_ATTR_UHW_OUT)
+            && attr.kind == Kind::Out
+        {
+            self.set_output(attr.index);
+        }
+        Ok(())
+    }
+
+    /// `uverbs_set_attr` and `uverbs_process_attr`.
+    fn take_attr(
+        &mut self,
+        method: &'static Method,
+        index: usize,
+        attr: &ib_uverbs_attr,
+    ) -> Result<(), Errno> {
+        let Some(spec) = method.attrs.iter().find(|spec| spec.id == attr.attr_id) else {
+            return match attr.flags & UVERBS_ATTR_F_MANDATORY {
+                0 => Ok(()),
+                _ => Err(Errno::EPROTONOSUPPORT),
+            };
+        };
+        if self.has(spec.id) {
+            return Err(Errno::EINVAL);
+        }
+        let reserved = attr.attr_data != [0, 0];
+        let mut object = 0;
+        match spec.kind {
+            Kind::In | Kind::Out => {
+                if spec.kind == Kind::In
+                    && attr.len > spec.max
+                    && spec.grows
+                    && !tail_cleared(spec, attr)
+                {
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                if attr.len < spec.min || (!spec.grows && attr.len > spec.max) || reserved {
+                    return Err(Errno::EINVAL);
+                }
+                if spec.read_early && attr.len > UVERBS_ATTR_INLINE_MAX {
+                    copy_from_user(attr.data, &mut vec![0; usize::from(attr.len)])?;
+                }
+            }
+            Kind::Idr(..) | Kind::Fd(..) if reserved || attr.len != 0 => return Err(Errno::EINVAL),
+            Kind::Idr(kind, Access::New) => {
+                object = self.new_handle(kind)?;
+                self.set_data(index, u64::from(object));
+            }
+            Kind::Idr(kind, _) => {
+                // `rdma_lookup_get_uobject` refuses negative ids, before it looks.
+                let id = i64::try_from(attr.data).map_err(|_| Errno::EINVAL)?;
+                object = u32::try_from(id).map_err(|_| Errno::ENOENT)?;
+                if !self.file.dead.contains_key(&object) {
+                    self.file.objects.check(object, kind)?;
+                }
+            }
+            Kind::Fd(kind, Access::New) => {
+                if !self.file.has_context() {
+                    return Err(Errno::EINVAL);
+                }
+                object = self.file.events.open(kind)?;
+                self.new_event_files.push(object);
+                let fd = self.file.events.fd(object).ok_or(Errno::EBADF)?;
+                self.set_data(index, u64::from(fd.cast_unsigned()));
+            }
+            Kind::Fd(kind, _) => object = self.file.events.lookup(attr.data_s64(), kind)?,
+        }
+        self.attrs.push(Attr {
+            id: spec.id,
+            kind: spec.kind,
+            len: attr.len,
+            data: attr.data,
+            index,
+            object,
+        });
+        Ok(())
+    }
+
+    /// `bundle_destroy`: keeps what the command made, or takes it back.
+    fn finish(&mut self, commit: bool) {
+        if commit {
+            for file in self.new_event_files.drain(..) {
+                self.file.events.commit(file);
+            }
+            return;
+        }
+        for handle in self.new_handles.drain(..) {
+            self.file.abandon(self.device, handle);
+        }
+        for file in self.new_event_files.drain(..) {
+            self.file.events.abandon(file);
+        }
+    }
+
+    fn attr(&self, id: u16) -> Option<Attr> {
+        self.attrs.iter().find(|attr| attr.id == id).copied()
+    }
+
+    /// `uverbs_attr_is_valid`.
+    pub(crate) fn has(&self, id: u16) -> bool {
+        self.attr(id).is_some()
+    }
+
+    /// Length of an attribute's payload; 0 when it is absent.
+    pub(crate) fn len(&self, id: u16) -> usize {
+        self.attr(id).map_or(0, |attr| usize::from(attr.len))
+    }
+
+    /// Handle that an IDR attribute names, or the event file of an FD attribute.
+    pub(crate) fn object(&self, id: u16) -> Option<u32> {
+        self.attr(id).map(|attr| attr.object)
+    }
+
+    /// Allocates a handle (`rdma_alloc_begin_uobject`), for objects that a write command makes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` before GET_CONTEXT (`ib_uverbs_get_ucontext_file`).
+    pub(crate) fn new_handle(&mut self, kind: u16) -> Result<u32, Errno> {
+        if !self.file.has_context() {
+            return Err(Errno::EINVAL);
+        }
+        let handle = self.file.objects.reserve(kind)?;
+        self.new_handles.push(handle);
+        Ok(handle)
+    }
+
+    /// Gives a new event file (CREATE_COMP_CHANNEL) to the command.
+    pub(crate) fn new_event_file(&mut self, kind: u16) -> Result<u32, Errno> {
+        let file = self.file.events.open(kind)?;
+        self.new_event_files.push(file);
+        Ok(file)
+    }
+
+    /// Puts an object behind a handle of this command.
+    pub(crate) fn put_object(&mut self, handle: u32, object: Object) {
+        self.file.objects.fill(handle, object);
+    }
+
+    /// The payload of an input; `None` when the attribute is absent.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`.
+    pub(crate) fn bytes(&self, id: u16) -> Result<Option<Vec<u8>>, Errno> {
+        let Some(attr) = self.attr(id) else {
+            return Ok(None);
+        };
+        let len = usize::from(attr.len);
+        if attr.len <= UVERBS_ATTR_INLINE_MAX {
+            return Ok(attr.data.as_bytes().get(..len).map(<[u8]>::to_vec));
+        }
+        let mut bytes = vec![0; len];
+        copy_from_user(attr.data, &mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// A mandatory input as a struct: shorter input is continued with zeros (`uverbs_copy_from_or_zero`).
+    pub(crate) fn input<T: FromBytes + IntoBytes>(&self, id: u16) -> Result<T, Errno> {
+        let bytes = self.bytes(id)?.ok_or(Errno::ENOENT)?;
+        Ok(zero_extended(&bytes))
+    }
+
+    /// `_uverbs_get_const`: a number between 0 and `max`.
+    pub(crate) fn constant(&self, id: u16, max: u64) -> Result<u64, Errno> {
+        let attr = self.attr(id).ok_or(Errno::ENOENT)?;
+        match attr.data {
+            value if value <= max => Ok(value),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// `uverbs_get_flags32`: an absent attribute is 0.
+    pub(crate) fn flags(&self, id: u16, allowed: u32) -> Result<u32, Errno> {
+        let Some(attr) = self.attr(id) else {
+            return Ok(0);
+        };
+        let value = match attr.len {
+            8 => attr.data,
+            4 => u64::from(zero_extended::<u32>(&attr.data.as_bytes()[..4])),
+            _ => return Err(Errno::EINVAL),
+        };
+        if value & !u64::from(allowed) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        u32::try_from(value).map_err(|_| Errno::EINVAL)
+    }
+
+    /// `uverbs_copy_to`: as much of the value as the buffer holds.
+    pub(crate) fn output<T: IntoBytes + Immutable>(
+        &mut self,
+        id: u16,
+        value: &T,
+    ) -> Result<(), Errno> {
+        self.output_bytes(id, value.as_bytes())
+    }
+
+    /// `uverbs_copy_to` for an optional output: its absence is no error (`IS_UVERBS_COPY_ERR`).
+    pub(crate) fn output_optional<T: IntoBytes + Immutable>(
+        &mut self,
+        id: u16,
+        value: &T,
+    ) -> Result<(), Errno> {
+        match self.output(id, value) {
+            Err(Errno::ENOENT) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// `uverbs_copy_to_struct_or_zero`: what the buffer holds beyond the value is cleared.
+    pub(crate) fn output_or_zero<T: IntoBytes + Immutable>(
+        &mut self,
+        id: u16,
+        value: &T,
+    ) -> Result<(), Errno> {
+        let attr = self.attr(id).ok_or(Errno::ENOENT)?;
+        let size = size_of::<T>();
+        let len = usize::from(attr.len);
+        if size < len {
+            let tail = attr.data.checked_add(size as u64).ok_or(Errno::EFAULT)?;
+            clear_user(tail, len - size)?;
+        }
+        self.output(id, value)
+    }
+
+    /// As [`Call::output`], for bytes.
+    pub(crate) fn output_bytes(&mut self, id: u16, bytes: &[u8]) -> Result<(), Errno> {
+        let attr = self.attr(id).ok_or(Errno::ENOENT)?;
+        let len = usize::from(attr.len).min(bytes.len());
+        copy_to_user(attr.data, &bytes[..len])?;
+        self.set_output(attr.index);
+        Ok(())
+    }
+
+    /// The driver's answer (`ib_copy_to_udata`), cut to the client's buffer; nothing without one.
+    pub(crate) fn driver_output(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        match self.output_bytes(UVERBS_ATTR_UHW_OUT, bytes) {
+            Err(Errno::ENOENT) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// An answer of the driver's that the client must have room for: without any, `ib_copy_to_udata` writes to
+    /// address 0. (Kernels after 6.19 go without.)
+    pub(crate) fn driver_must_output(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        match self.output_bytes(UVERBS_ATTR_UHW_OUT, bytes) {
+            Err(Errno::ENOENT) => Err(Errno::EFAULT),
+            other => other,
+        }
+    }
+
+    /// The driver's input; empty without one.
+    pub(crate) fn driver_input(&self) -> Result<Vec<u8>, Errno> {
+        Ok(self.bytes(UVERBS_ATTR_UHW_IN)?.unwrap_or_default())
+    }
+
+    fn set_output(&mut self, index: usize) {
+        let at = HEADER + ATTR * index + 4;
+        if let Some(flags) = self.words.as_mut_bytes().get_mut(at..at + 2) {
+            let value = u16::from_ne_bytes([flags[0], flags[1]]) | UVERBS_ATTR_F_VALID_OUTPUT;
+            flags.copy_from_slice(&value.to_ne_bytes());
+        }
+    }
+
+    fn set_data(&mut self, index: usize, value: u64) {
+        let at = HEADER + ATTR * index + 8;
+        if let Some(data) = self.words.as_mut_bytes().get_mut(at..at + 8) {
+            data.copy_from_slice(&value.to_ne_bytes());
+        }
+    }
+}
+
+/// Reads a struct from bytes that may be too few; the missing ones are zero, surplus is ignored.
+pub(crate) fn zero_extended<T: FromBytes + IntoBytes>(bytes: &[u8]) -> T {
+    let mut value = T::new_zeroed();
+    let len = bytes.len().min(size_of::<T>());
+    value.as_mut_bytes()[..len].copy_from_slice(&bytes[..len]);
+    value
+}
+
+/// `uverbs_is_attr_cleared`: whether the payload is zero beyond what this kernel knows.
+fn tail_cleared(spec: &AttrSpec, attr: &ib_uverbs_attr) -> bool {
+    let known = usize::from(spec.max);
+    let len = usize::from(attr.len);
+    if attr.len > UVERBS_ATTR_INLINE_MAX {
+        return attr
+            .data
+            .checked_add(known as u64)
+            .is_some_and(|tail| is_cleared(tail, len - known));
+    }
+    attr.data.as_bytes()[known..len].iter().all(|byte| *byte == 0)
+}

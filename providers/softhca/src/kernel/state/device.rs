@@ -1,0 +1,118 @@
+//! The device: what all open files share, and the memory that it holds pinned.
+
+use std::collections::{BTreeSet, HashMap};
+
+use nix::errno::Errno;
+
+use crate::board::profile::Profile;
+use crate::hca::{Hca, HcaError};
+use crate::kernel::user::{PAGE_SIZE, probe};
+use crate::uar::UarSet;
+
+/// Who made a QP or CQ: file and handle.
+pub(crate) type Owner = (u64, u32);
+
+/// The device: what all open files share.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) profile: Profile,
+    pub(crate) hca: Hca,
+    pub(crate) uars: UarSet,
+    pub(crate) pds: BTreeSet<u32>,
+    pub(crate) ahs: u32,
+    /// Bytes pinned, against `Profile::memlock`.
+    pub(crate) pinned: u64,
+    pub(crate) port_up: bool,
+    /// Removed: every command gets EIO.
+    pub(crate) gone: bool,
+    pub(crate) cq_owners: HashMap<u32, Owner>,
+    pub(crate) qp_owners: HashMap<u32, Owner>,
+}
+
+impl Device {
+    pub(crate) fn new(profile: Profile, hca: Hca) -> Self {
+        Self {
+            profile,
+            hca,
+            uars: UarSet::default(),
+            pds: BTreeSet::new(),
+            ahs: 0,
+            pinned: 0,
+            port_up: true,
+            gone: false,
+            cq_owners: HashMap::new(),
+            qp_owners: HashMap::new(),
+        }
+    }
+
+    /// Pins client memory (`ib_umem_get`): probes it, then counts it. Gives the bytes counted.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`probe`]; `ENOMEM` over the memlock limit.
+    pub(crate) fn pin(&mut self, addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
+        // The limit is looked at first, as in the kernel; a wild length is not worth faulting in.
+        let count = len.div_ceil(PAGE_SIZE);
+        let pages = count.saturating_mul(PAGE_SIZE);
+        if count > u64::from(u32::MAX) {
+            return Err(Errno::EINVAL);
+        }
+        if self.over_memlock(pages).is_some() {
+            // What `ib_umem_get` checks before the limit stays before it.
+            return Err(match addr.checked_add(len) {
+                Some(_) => Errno::ENOMEM,
+                None => Errno::EINVAL,
+            });
+        }
+        let bytes = probe(addr, len, writable)?;
+        if self.over_memlock(bytes).is_some() {
+            return Err(Errno::ENOMEM);
+        }
+        self.pinned += bytes;
+        Ok(bytes)
+    }
+
+    /// Pins what a queue needs: its buffer, and the doorbell record. Gives the bytes counted.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Device::pin`] and of [`Device::check_doorbell_record`]; nothing stays pinned then.
+    pub(crate) fn pin_queue(&mut self, addr: u64, len: u64, record: u64) -> Result<u64, Errno> {
+        let pinned = self.pin(addr, len, true)?;
+        self.check_doorbell_record(record).inspect_err(|_| self.unpin(pinned))?;
+        Ok(pinned)
+    }
+
+    /// The memlock limit, if pinning `wanted` more bytes goes over it.
+    pub(crate) fn over_memlock(&self, wanted: u64) -> Option<u64> {
+        let limit = self.profile.memlock;
+        (self.pinned.saturating_add(wanted) > limit).then_some(limit)
+    }
+
+    /// Gives back what [`Device::pin`] counted.
+    pub(crate) fn unpin(&mut self, bytes: u64) {
+        self.pinned = self.pinned.saturating_sub(bytes);
+    }
+
+    /// Checks a doorbell record: 8 aligned bytes (`mlx5_ib_db_map_user` pins the page).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when misaligned (firmware's answer), `EFAULT` when not mapped.
+    fn check_doorbell_record(&self, addr: u64) -> Result<(), Errno> {
+        if !addr.is_multiple_of(8) {
+            return Err(Errno::EINVAL);
+        }
+        probe(addr, 8, false).map(drop)
+    }
+}
+
+/// The errno of a firmware command that failed (`mlx5_cmd_check`, `cmd_status_to_err`): LIM_ERR is `ENOMEM`,
+/// RES_BUSY `EBUSY`, the others `EINVAL`.
+pub(crate) fn errno(error: HcaError) -> Errno {
+    match error {
+        HcaError::Limit { .. } => Errno::ENOMEM,
+        HcaError::Busy { .. } => Errno::EBUSY,
+        _ => Errno::EINVAL,
+    }
+}

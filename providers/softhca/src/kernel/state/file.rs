@@ -1,0 +1,143 @@
+//! One open device file: its context, its objects, its event files, and how they end.
+
+use std::collections::BTreeMap;
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::event as ib;
+use uverbs_kernel_abi::event::ib_uverbs_comp_event_desc;
+
+use crate::kernel::state::device::Device;
+use crate::kernel::state::events::{EventFiles, async_event};
+use crate::kernel::state::objects::{Destroyed, Object, Objects};
+
+/// What GET_CONTEXT agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context {
+    /// 1: CQEs name QPs by their user index.
+    pub(crate) cqe_version: u8,
+    /// DEVX commands are allowed.
+    pub(crate) devx: bool,
+    /// Doorbell registers in static pages that were announced.
+    pub(crate) tot_bfregs: u32,
+}
+
+/// One open device file (`struct ib_uverbs_file`).
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) id: u64,
+    pub(crate) context: Option<Context>,
+    pub(crate) objects: Objects,
+    pub(crate) events: EventFiles,
+    /// Handles of objects that went with the device: the client has yet to destroy them.
+    pub(crate) dead: BTreeMap<u32, Destroyed>,
+}
+
+/// Async events that name a CQ, and those that name a QP.
+const CQ_EVENTS: &[u32] = &[ib::IB_EVENT_CQ_ERR];
+const QP_EVENTS: &[u32] = &[
+    ib::IB_EVENT_QP_FATAL,
+    ib::IB_EVENT_QP_REQ_ERR,
+    ib::IB_EVENT_QP_ACCESS_ERR,
+    ib::IB_EVENT_COMM_EST,
+    ib::IB_EVENT_SQ_DRAINED,
+    ib::IB_EVENT_QP_LAST_WQE_REACHED,
+];
+
+impl File {
+    pub(crate) fn new(id: u64) -> Self {
+        Self {
+            id,
+            context: None,
+            objects: Objects::default(),
+            events: EventFiles::default(),
+            dead: BTreeMap::new(),
+        }
+    }
+
+    /// Whether GET_CONTEXT was done.
+    pub(crate) fn has_context(&self) -> bool {
+        self.context.is_some()
+    }
+
+    /// Destroys an object on the client's request (`uobj_destroy`).
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while others use it.
+    pub(crate) fn destroy(&mut self, device: &mut Device, handle: u32) -> Result<Destroyed, Errno> {
+        if self.objects.users(handle) > 0 {
+            return Err(Errno::EBUSY);
+        }
+        Ok(self.abandon(device, handle))
+    }
+
+    /// Frees a handle and destroys what is behind it, if anything.
+    pub(crate) fn abandon(&mut self, device: &mut Device, handle: u32) -> Destroyed {
+        let mut destroyed = Destroyed::default();
+        // The HCA's refusals are not looked at: it does not know of an object that the table has just given up.
+        match self.objects.remove(handle) {
+            None | Some(Object::Uar(_)) => {}
+            Some(Object::Pd(pd)) => {
+                device.pds.remove(&pd.pdn);
+            }
+            Some(Object::Ah(ah)) => {
+                device.ahs = device.ahs.saturating_sub(1);
+                self.objects.release(ah.pd);
+            }
+            Some(Object::Mr(mr)) => {
+                let _ = device.hca.destroy_mkey(mr.key);
+                device.unpin(mr.pinned);
+                self.objects.release(mr.pd);
+            }
+            Some(Object::Cq(cq)) => {
+                let _ = device.hca.destroy_cq(cq.cqn);
+                device.cq_owners.remove(&cq.cqn);
+                device.unpin(cq.pinned);
+                let comp = self.events.retract_completions(cq.channel, cq.user_handle);
+                let other = self.events.retract_async(cq.async_file, cq.user_handle, CQ_EVENTS);
+                destroyed.comp_events = cq.comp_events.saturating_sub(comp);
+                destroyed.async_events = cq.async_events.saturating_sub(other);
+            }
+            Some(Object::Qp(qp)) => {
+                let _ = device.hca.destroy_qp(qp.qpn);
+                device.qp_owners.remove(&qp.qpn);
+                device.unpin(qp.pinned);
+                for held in [qp.pd, qp.send_cq, qp.recv_cq] {
+                    self.objects.release(held);
+                }
+                let other = self.events.retract_async(qp.async_file, qp.user_handle, QP_EVENTS);
+                destroyed.async_events = qp.async_events.saturating_sub(other);
+            }
+        }
+        destroyed
+    }
+
+    /// Frees everything (`uverbs_destroy_ufile_hw`).
+    pub(crate) fn close(mut self, device: &mut Device) {
+        for handle in self.objects.teardown_order() {
+            self.abandon(device, handle);
+        }
+    }
+
+    /// An armed CQ got a completion (`ib_uverbs_comp_handler`).
+    pub(crate) fn completion(&mut self, handle: u32) {
+        if let Some(Object::Cq(cq)) = self.objects.get_mut(handle) {
+            let event = ib_uverbs_comp_event_desc { cq_handle: cq.user_handle };
+            if self.events.report(cq.channel, &event) {
+                cq.comp_events += 1;
+            }
+        }
+    }
+
+    /// Something happened to a CQ or QP (`ib_uverbs_cq_event_handler`, `ib_uverbs_qp_event_handler`).
+    pub(crate) fn async_event(&mut self, handle: u32, event_type: u32) {
+        let (file, element, count) = match self.objects.get_mut(handle) {
+            Some(Object::Cq(cq)) => (cq.async_file, cq.user_handle, &mut cq.async_events),
+            Some(Object::Qp(qp)) => (qp.async_file, qp.user_handle, &mut qp.async_events),
+            _ => return,
+        };
+        if self.events.report(file, &async_event(element, event_type)) {
+            *count += 1;
+        }
+    }
+}

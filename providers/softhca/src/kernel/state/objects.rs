@@ -1,0 +1,282 @@
+//! The objects of one open device file and their handles (`drivers/infiniband/core/rdma_core.c`).
+//!
+//! All kinds share one space of handles. They are given out lowest first from 0, and again after they were freed:
+//! `alloc_begin_idr_uobject` uses an xarray (`XA_FLAGS_ALLOC`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
+
+use crate::hca::Service;
+use crate::uar::UarPage;
+
+/// A protection domain.
+#[derive(Debug)]
+pub(crate) struct Pd {
+    pub(crate) pdn: u32,
+}
+
+/// A memory region.
+#[derive(Clone, Debug)]
+pub(crate) struct Mr {
+    pub(crate) pd: u32,
+    pub(crate) key: u32,
+    pub(crate) start: u64,
+    pub(crate) access_flags: u32,
+    pub(crate) iova: u64,
+    pub(crate) len: u64,
+    pub(crate) pinned: u64,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) cqn: u32,
+    pub(crate) user_handle: u64,
+    pub(crate) channel: Option<u32>,
+    pub(crate) async_file: Option<u32>,
+    pub(crate) comp_events: u32,
+    pub(crate) async_events: u32,
+    pub(crate) pinned: u64,
+    /// Keeps the page that arms it.
+    pub(crate) _uar: Arc<UarPage>,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct Qp {
+    pub(crate) qpn: u32,
+    pub(crate) service: Service,
+    pub(crate) pd: u32,
+    pub(crate) send_cq: u32,
+    pub(crate) recv_cq: u32,
+    pub(crate) user_handle: u64,
+    pub(crate) async_file: Option<u32>,
+    pub(crate) async_events: u32,
+    pub(crate) cap: ib_uverbs_qp_cap,
+    pub(crate) sq_sig_all: bool,
+    pub(crate) port: u8,
+    pub(crate) pinned: u64,
+    /// Keeps the page that rings it.
+    pub(crate) _uar: Arc<UarPage>,
+}
+
+/// An address handle.
+#[derive(Debug)]
+pub(crate) struct Ah {
+    pub(crate) pd: u32,
+}
+
+/// A UAR page.
+#[derive(Debug)]
+pub(crate) struct Uar {
+    pub(crate) page: Arc<UarPage>,
+    /// Offset for mmap, in pages.
+    pub(crate) mmap_page: u64,
+}
+
+/// What a handle stands for.
+#[derive(Debug)]
+pub(crate) enum Object {
+    Pd(Pd),
+    Mr(Mr),
+    Cq(Cq),
+    Qp(Box<Qp>),
+    Ah(Ah),
+    Uar(Uar),
+}
+
+/// What the owner of a destroyed object is told: the events it must have acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Destroyed {
+    pub(crate) comp_events: u32,
+    pub(crate) async_events: u32,
+}
+
+#[derive(Debug)]
+struct Slot {
+    kind: u16,
+    /// `None` while the command that allocated the handle is under way.
+    object: Option<Object>,
+    /// `usecnt`: objects that refer to this one.
+    users: u32,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    slots: BTreeMap<u32, Slot>,
+    /// No handle below this is free.
+    lowest: u32,
+}
+
+impl Objects {
+    /// Allocates a handle.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when there are no more (`xa_alloc` says `EBUSY`; neither is ever reached).
+    pub(crate) fn reserve(&mut self, kind: u16) -> Result<u32, Errno> {
+        let taken = self.slots.range(self.lowest..);
+        let mut handle = self.lowest;
+        for (next, _) in taken {
+            if *next != handle {
+                break;
+            }
+            handle = handle.checked_add(1).ok_or(Errno::ENOSPC)?;
+        }
+        self.lowest = handle;
+        let slot = Slot { kind, object: None, users: 0 };
+        self.slots.insert(handle, slot);
+        Ok(handle)
+    }
+
+    /// Puts the object behind a reserved handle.
+    pub(crate) fn fill(&mut self, handle: u32, object: Object) {
+        if let Some(slot) = self.slots.get_mut(&handle) {
+            slot.object = Some(object);
+        }
+    }
+
+    /// Checks that a handle names an object of a kind.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` when it names none, `EINVAL` when it names another kind (`rdma_lookup_get_uobject`).
+    pub(crate) fn check(&self, handle: u32, kind: u16) -> Result<(), Errno> {
+        match self.slots.get(&handle) {
+            Some(slot) if slot.object.is_none() => Err(Errno::ENOENT),
+            Some(slot) if slot.kind == kind => Ok(()),
+            Some(_) => Err(Errno::EINVAL),
+            None => Err(Errno::ENOENT),
+        }
+    }
+
+    pub(crate) fn get(&self, handle: u32) -> Option<&Object> {
+        self.slots.get(&handle)?.object.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, handle: u32) -> Option<&mut Object> {
+        self.slots.get_mut(&handle)?.object.as_mut()
+    }
+
+    /// Users of an object.
+    pub(crate) fn users(&self, handle: u32) -> u32 {
+        self.slots.get(&handle).map_or(0, |slot| slot.users)
+    }
+
+    /// Counts one more user.
+    pub(crate) fn hold(&mut self, handle: u32) {
+        if let Some(slot) = self.slots.get_mut(&handle) {
+            slot.users += 1;
+        }
+    }
+
+    /// Counts one user less.
+    pub(crate) fn release(&mut self, handle: u32) {
+        if let Some(slot) = self.slots.get_mut(&handle) {
+            slot.users = slot.users.saturating_sub(1);
+        }
+    }
+
+    /// Frees a handle and gives back what was behind it.
+    pub(crate) fn remove(&mut self, handle: u32) -> Option<Object> {
+        let slot = self.slots.remove(&handle)?;
+        self.lowest = self.lowest.min(handle);
+        slot.object
+    }
+
+    /// All handles, in the order in which their objects can be destroyed: users before what they use.
+    pub(crate) fn teardown_order(&self) -> Vec<u32> {
+        let mut handles = self
+            .slots
+            .iter()
+            .map(|(handle, slot)| {
+                let rank = match slot.object {
+                    Some(Object::Qp(_) | Object::Ah(_) | Object::Mr(_)) | None => 0,
+                    Some(Object::Cq(_)) => 1,
+                    Some(Object::Uar(_)) => 2,
+                    Some(Object::Pd(_)) => 3,
+                };
+                (rank, *handle)
+            })
+            .collect::<Vec<_>>();
+        handles.sort_unstable();
+        handles.into_iter().map(|(_, handle)| handle).collect()
+    }
+
+    /// The PD behind a handle of a write command.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Objects::check`]: since Linux 6.15, and in the stable series since mid-2025, `uobj_get_obj_read` says
+    /// what `rdma_lookup_get_uobject` found. It was `EINVAL` for all before.
+    pub(crate) fn pd(&self, handle: u32) -> Result<&Pd, Errno> {
+        match self.get(handle) {
+            Some(Object::Pd(pd)) => Ok(pd),
+            Some(_) => Err(Errno::EINVAL),
+            None => Err(Errno::ENOENT),
+        }
+    }
+
+    /// The CQ behind a handle; errors as [`Objects::pd`].
+    pub(crate) fn cq(&self, handle: u32) -> Result<&Cq, Errno> {
+        match self.get(handle) {
+            Some(Object::Cq(cq)) => Ok(cq),
+            Some(_) => Err(Errno::EINVAL),
+            None => Err(Errno::ENOENT),
+        }
+    }
+
+    /// The QP behind a handle; errors as [`Objects::pd`].
+    pub(crate) fn qp(&self, handle: u32) -> Result<&Qp, Errno> {
+        match self.get(handle) {
+            Some(Object::Qp(qp)) => Ok(qp),
+            Some(_) => Err(Errno::EINVAL),
+            None => Err(Errno::ENOENT),
+        }
+    }
+
+    /// The UAR page of an index that CREATE_CQ or CREATE_QP named.
+    pub(crate) fn uar_page(&self, index: u32) -> Option<Arc<UarPage>> {
+        self.uars().find(|uar| uar.page.index() == index).map(|uar| Arc::clone(&uar.page))
+    }
+
+    /// Every UAR object.
+    pub(crate) fn uars(&self) -> impl Iterator<Item = &Uar> {
+        self.slots.values().filter_map(|slot| match &slot.object {
+            Some(Object::Uar(uar)) => Some(uar),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_start_at_zero_and_the_lowest_is_used_again() {
+        let mut objects = Objects::default();
+        let handles = (0..4).map(|_| objects.reserve(1).unwrap()).collect::<Vec<_>>();
+        assert_eq!(handles, [0, 1, 2, 3]);
+        objects.remove(2);
+        objects.remove(1);
+        assert_eq!(objects.reserve(1), Ok(1));
+        assert_eq!(objects.reserve(1), Ok(2));
+        assert_eq!(objects.reserve(1), Ok(4));
+    }
+
+    #[test]
+    fn a_handle_names_one_kind() {
+        let mut objects = Objects::default();
+        let handle = objects.reserve(1).unwrap();
+        assert_eq!(objects.check(handle, 1), Err(Errno::ENOENT));
+        objects.fill(handle, Object::Pd(Pd { pdn: 1 }));
+        assert_eq!(objects.check(handle, 1), Ok(()));
+        assert_eq!(objects.check(handle, 3), Err(Errno::EINVAL));
+        assert_eq!(objects.check(handle + 1, 1), Err(Errno::ENOENT));
+    }
+}

@@ -1,0 +1,94 @@
+//! Address handles (`ib_uverbs_create_ah`, `mlx5_ib_create_ah`): providers ask for one on RoCE to learn the
+//! destination's MAC.
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::ah::{ib_uverbs_create_ah, ib_uverbs_create_ah_resp};
+use uverbs_kernel_abi::mlx5::mlx5_ib_create_ah_resp;
+use uverbs_kernel_abi::objects::{UVERBS_ATTR_UHW_OUT, UVERBS_OBJECT_AH};
+use uverbs_kernel_abi::qp::ib_uverbs_qp_dest;
+use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_CREATE_AH;
+use zerocopy::IntoBytes;
+
+use crate::kernel::call::{Call, Write};
+use crate::kernel::state::objects::{Ah, Object};
+use crate::kernel::verbs::qp_modify::path;
+
+/// CREATE_AH.
+pub(crate) const CREATE_AH: Write = Write {
+    command: IB_USER_VERBS_CMD_CREATE_AH,
+    request: size_of::<ib_uverbs_create_ah>(),
+    response: size_of::<ib_uverbs_create_ah_resp>(),
+    handler: create,
+};
+
+fn create(call: &mut Call<'_>) -> Result<(), Errno> {
+    let request: ib_uverbs_create_ah = call.request()?;
+    let handle = call.new_handle(UVERBS_OBJECT_AH)?;
+    let attr = &request.attr;
+    if attr.port_num != 1 {
+        return Err(Errno::EINVAL);
+    }
+    call.file.objects.pd(request.pd_handle)?;
+    // The checks of a path are those of modify_qp.
+    path(
+        call.device,
+        &ib_uverbs_qp_dest {
+            dgid: attr.grh.dgid,
+            flow_label: attr.grh.flow_label,
+            dlid: attr.dlid,
+            sgid_index: attr.grh.sgid_index,
+            hop_limit: attr.grh.hop_limit,
+            traffic_class: attr.grh.traffic_class,
+            sl: attr.sl,
+            src_path_bits: attr.src_path_bits,
+            static_rate: attr.static_rate,
+            is_global: attr.is_global,
+            port_num: attr.port_num,
+            ..ib_uverbs_qp_dest::default()
+        },
+    )?;
+    // `mlx5_ib_create_ah`: on RoCE the driver tells the MAC, and there must be room for it.
+    let resolves = call.device.profile.is_ethernet();
+    let shortest = std::mem::offset_of!(mlx5_ib_create_ah_resp, reserved);
+    if resolves && call.len(UVERBS_ATTR_UHW_OUT) < shortest {
+        return Err(Errno::EINVAL);
+    }
+    if call.device.ahs >= call.device.profile.max_ah {
+        return Err(Errno::ENOMEM);
+    }
+    call.device.ahs += 1;
+    call.file.objects.hold(request.pd_handle);
+    call.put_object(handle, Object::Ah(Ah { pd: request.pd_handle }));
+    if resolves {
+        let response = mlx5_ib_create_ah_resp {
+            response_length: shortest as u32,
+            dmac: mac(&attr.grh.dgid),
+            reserved: [0; 6],
+        };
+        call.driver_output(&response.as_bytes()[..shortest])?;
+    }
+    call.respond(&ib_uverbs_create_ah_resp { ah_handle: handle })
+}
+
+/// The MAC of a peer. Software devices have no neighbour table: a link-local GID holds it (`rdma_get_ll_mac`), for an
+/// IPv4 address one is made up in the way of `Profile`.
+fn mac(gid: &[u8; 16]) -> [u8; 6] {
+    match gid {
+        [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, _, _, d, e, f] => [a ^ 2, *b, *c, *d, *e, *f],
+        [.., c, d] => [0x02, 0xca, 0x05, 0x00, *c, *d],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::profile::Profile;
+    use crate::hca::HcaConfig;
+
+    #[test]
+    fn both_gids_of_a_device_lead_to_its_mac() {
+        let profile = Profile::new(0x0304, HcaConfig::default());
+        let macs = profile.gids.iter().map(|gid| mac(&gid.gid)).collect::<Vec<_>>();
+        assert_eq!(macs, [[0x02, 0xca, 0x05, 0x00, 3, 4]; 4]);
+    }
+}

@@ -1,0 +1,138 @@
+//! Completion queues (`uverbs_std_types_cq.c`; `mlx5_ib_create_cq` and `create_cq_user` in `hw/mlx5/cq.c`).
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::cq::{
+    IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN, IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION,
+    ib_uverbs_destroy_cq_resp,
+};
+use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD, MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS,
+    MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, mlx5_ib_create_cq,
+};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR,
+    UVERBS_ATTR_CREATE_CQ_CQE, UVERBS_ATTR_CREATE_CQ_EVENT_FD, UVERBS_ATTR_CREATE_CQ_FLAGS,
+    UVERBS_ATTR_CREATE_CQ_HANDLE, UVERBS_ATTR_CREATE_CQ_RESP_CQE,
+    UVERBS_ATTR_CREATE_CQ_USER_HANDLE, UVERBS_ATTR_DESTROY_CQ_RESP,
+};
+use zerocopy::IntoBytes;
+
+use crate::board::profile::COMP_VECTORS;
+use crate::hca::{CqContext, Region};
+use crate::kernel::call::{Call, zero_extended};
+use crate::kernel::state::device::errno;
+use crate::kernel::state::objects::{Cq, Object};
+
+/// CQ.CREATE.
+pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
+    let comp_vector: u32 = call.input(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR)?;
+    let asked: u32 = call.input(UVERBS_ATTR_CREATE_CQ_CQE)?;
+    let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_CQ_USER_HANDLE)?;
+    let flags = call.flags(
+        UVERBS_ATTR_CREATE_CQ_FLAGS,
+        IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN,
+    )?;
+    if comp_vector >= COMP_VECTORS {
+        return Err(Errno::EINVAL);
+    }
+    let handle = call.object(UVERBS_ATTR_CREATE_CQ_HANDLE).ok_or(Errno::ENOENT)?;
+    let channel = call.object(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL);
+    let event_file = call.object(UVERBS_ATTR_CREATE_CQ_EVENT_FD);
+
+    // mlx5_ib_create_cq
+    let limit = 1u32 << call.device.hca.config().log_max_cqes;
+    if asked > limit {
+        return Err(Errno::EINVAL);
+    }
+    // One more than asked, rounded up: the client's `cqe` counts what fits without filling the ring.
+    let entries = (asked + 1).next_power_of_two();
+    if entries > limit {
+        return Err(Errno::EINVAL);
+    }
+
+    // create_cq_user
+    let request: mlx5_ib_create_cq = zero_extended(&call.driver_input()?);
+    let known = MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD
+        | MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX
+        | MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS;
+    if request.flags & !known != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if !matches!(request.cqe_size, 64 | 128) || request.reserved0 != 0 || request.reserved1 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let bytes = u64::from(entries) * u64::from(request.cqe_size);
+    let pinned = call.device.pin_queue(request.buf_addr, bytes, request.db_addr)?;
+    let cqn = bind(call, &request, entries, flags);
+    let (cqn, uar) = cqn.inspect_err(|_| call.device.unpin(pinned))?;
+
+    call.device.cq_owners.insert(cqn, (call.file.id, handle));
+    let cq = Cq {
+        cqn,
+        user_handle,
+        channel,
+        async_file: call.file.events.async_file(event_file),
+        comp_events: 0,
+        async_events: 0,
+        pinned,
+        _uar: uar,
+    };
+    call.put_object(handle, Object::Cq(cq));
+    call.driver_must_output(cqn.as_bytes())?;
+    call.output(UVERBS_ATTR_CREATE_CQ_RESP_CQE, &(entries - 1))
+}
+
+type Bound = (u32, std::sync::Arc<crate::uar::UarPage>);
+
+/// The part of `create_cq_user` behind the pinned buffer.
+fn bind(
+    call: &mut Call<'_>,
+    request: &mlx5_ib_create_cq,
+    entries: u32,
+    flags: u32,
+) -> Result<Bound, Errno> {
+    // Without the flag the kernel takes the first of the static pages, of which a context with UARs on demand
+    // has none (EINVAL).
+    if request.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX == 0 {
+        return Err(Errno::EINVAL);
+    }
+    // A page of another context is refused by firmware (uid mismatch: BAD_RES).
+    let uar = call.file.objects.uar_page(u32::from(request.uar_page_index)).ok_or(Errno::EINVAL)?;
+    if request.cqe_comp_en != 0 {
+        // `cqe_compression` is no capability of this device.
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if request.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD != 0 {
+        // Nor is `cqe_128_always`; with 64-byte entries the flag makes no sense at all.
+        return Err(match request.cqe_size {
+            128 => Errno::EOPNOTSUPP,
+            _ => Errno::EINVAL,
+        });
+    }
+    if request.flags & MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let created = call.device.hca.create_cq(CqContext {
+        region: Region::Flat {
+            addr: request.buf_addr,
+            len: u64::from(entries) * u64::from(request.cqe_size),
+        },
+        log_entries: entries.trailing_zeros() as u8,
+        cqe_size: request.cqe_size,
+        doorbell_record: request.db_addr,
+        uar: uar.index(),
+        overrun_ignore: flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN != 0,
+        padded: false,
+    });
+    Ok((created.map_err(errno)?, uar))
+}
+
+/// CQ.DESTROY: the queue is gone already.
+pub(crate) fn destroy(call: &mut Call<'_>) -> Result<(), Errno> {
+    let destroyed = call.destroyed.unwrap_or_default();
+    let response = ib_uverbs_destroy_cq_resp {
+        comp_events_reported: destroyed.comp_events,
+        async_events_reported: destroyed.async_events,
+    };
+    call.output(UVERBS_ATTR_DESTROY_CQ_RESP, &response)
+}

@@ -1,0 +1,223 @@
+//! Opening a context and asking for device attributes (`uverbs_std_types_device.c`; `mlx5_ib_alloc_ucontext` and
+//! `mlx5_ib_query_device` in `hw/mlx5/main.c`).
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::device::{
+    IB_ATOMIC_HCA, IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS, IB_UVERBS_DEVICE_BAD_PKEY_CNTR,
+    IB_UVERBS_DEVICE_BAD_QKEY_CNTR, IB_UVERBS_DEVICE_CHANGE_PHY_PORT,
+    IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT, IB_UVERBS_DEVICE_RC_RNR_NAK_GEN,
+    IB_UVERBS_DEVICE_SYS_IMAGE_GUID, ib_uverbs_ex_query_device, ib_uverbs_ex_query_device_resp,
+    ib_uverbs_query_device, ib_uverbs_query_device_resp,
+};
+use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_ALLOC_UCTX_DEVX, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_LIB_CAP_DYN_UAR,
+    MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE,
+    MLX5_USER_INLINE_MODE_NONE, mlx5_ib_alloc_ucontext_req, mlx5_ib_alloc_ucontext_req_v2,
+    mlx5_ib_alloc_ucontext_resp, mlx5_ib_query_device_resp,
+};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
+    UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS,
+    UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT,
+};
+use uverbs_kernel_abi::write::{
+    IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_QUERY_DEVICE,
+    IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
+};
+use zerocopy::IntoBytes;
+
+use crate::board::profile::{
+    BF_REG_SIZE, COMP_VECTORS, FW_VER, MAX_RQ_DESC, MAX_SGE, MAX_SQ_DESC, VENDOR_ID, VENDOR_PART_ID,
+};
+use crate::kernel::call::{Call, Write, zero_extended};
+use crate::kernel::state::device::Device;
+use crate::kernel::state::file::Context;
+
+/// DEVICE.GET_CONTEXT.
+pub(crate) fn get_context(call: &mut Call<'_>) -> Result<(), Errno> {
+    call.output_optional(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, &COMP_VECTORS)?;
+    call.output_optional(
+        UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT,
+        &IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS,
+    )?;
+    // ib_alloc_ucontext
+    if call.file.has_context() {
+        return Err(Errno::EINVAL);
+    }
+    let bytes = call.driver_input()?;
+    let shortest = std::mem::offset_of!(mlx5_ib_alloc_ucontext_req_v2, max_cqe_version);
+    if bytes.len() != size_of::<mlx5_ib_alloc_ucontext_req>() && bytes.len() < shortest {
+        return Err(Errno::EINVAL);
+    }
+    let request: mlx5_ib_alloc_ucontext_req_v2 = zero_extended(&bytes);
+    if request.flags & !MLX5_IB_ALLOC_UCTX_DEVX != 0
+        || request.comp_mask != 0
+        || request.reserved0 != 0
+        || request.reserved1 != 0
+        || request.reserved2 != 0
+    {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    // `MLX5_NON_FP_BFREGS_PER_UAR`: registers come in pairs.
+    let total = request.total_num_bfregs.checked_next_multiple_of(2).ok_or(Errno::ENOMEM)?;
+    if total != 0 && request.num_low_latency_bfregs > total - 1 {
+        return Err(Errno::EINVAL);
+    }
+    // A context with UARs on demand has no static ones. Any other is told what it asked for, as by the kernel
+    // (`calc_total_bfregs`), but its pages cannot be mapped: this device has pages on demand only.
+    let tot_bfregs = match request.lib_caps & MLX5_LIB_CAP_DYN_UAR {
+        0 if total == 0 => return Err(Errno::EINVAL),
+        0 if total > 512 => return Err(Errno::ENOMEM),
+        0 => total,
+        _ => 0,
+    };
+    let context = Context {
+        cqe_version: request.max_cqe_version.min(1),
+        devx: request.flags & MLX5_IB_ALLOC_UCTX_DEVX != 0,
+        tot_bfregs,
+    };
+    let mut response = context_response(call.device, &context);
+    let len = call.len(UVERBS_ATTR_UHW_OUT).min(size_of_val(&response));
+    response.response_length = len as u32;
+    call.driver_output(response.as_bytes())?;
+    call.file.context = Some(context);
+    Ok(())
+}
+
+/// `set_ucontext_resp`.
+fn context_response(device: &Device, context: &Context) -> mlx5_ib_alloc_ucontext_resp {
+    let config = device.hca.config();
+    mlx5_ib_alloc_ucontext_resp {
+        qp_tab_size: config.max_qp.checked_next_power_of_two().unwrap_or(1 << 31),
+        bf_reg_size: BF_REG_SIZE,
+        tot_bfregs: context.tot_bfregs,
+        cache_line_size: 64,
+        max_sq_desc_sz: MAX_SQ_DESC,
+        max_rq_desc_sz: MAX_RQ_DESC,
+        max_send_wqebb: 1 << config.log_max_wqebbs,
+        max_recv_wr: 1 << config.log_max_rq_entries,
+        max_srq_recv_wr: 1 << config.log_max_rq_entries,
+        num_ports: 1,
+        response_length: size_of::<mlx5_ib_alloc_ucontext_resp>() as u32,
+        cqe_version: context.cqe_version,
+        cmds_supp_uhw: MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
+        eth_min_inline: match device.profile.is_ethernet() {
+            true => MLX5_USER_INLINE_MODE_NONE,
+            false => 0,
+        },
+        log_uar_size: 12,
+        num_uars_per_page: 1,
+        ..mlx5_ib_alloc_ucontext_resp::default()
+    }
+}
+
+/// DEVICE.QUERY_CONTEXT, for clients that import a context.
+pub(crate) fn query_context(call: &mut Call<'_>) -> Result<(), Errno> {
+    let context = call.file.context.ok_or(Errno::EINVAL)?;
+    call.output_optional(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, &COMP_VECTORS)?;
+    call.output_optional(
+        UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT,
+        &IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS,
+    )?;
+    let response = context_response(call.device, &context);
+    call.output_or_zero(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, &response)
+}
+
+/// QUERY_DEVICE.
+pub(crate) const QUERY_DEVICE: Write = Write {
+    command: IB_USER_VERBS_CMD_QUERY_DEVICE,
+    request: size_of::<ib_uverbs_query_device>(),
+    response: size_of::<ib_uverbs_query_device_resp>(),
+    handler: query,
+};
+
+/// Extended QUERY_DEVICE; request and response may be of any length.
+pub(crate) const EX_QUERY_DEVICE: Write = Write {
+    command: IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
+    request: 0,
+    response: 0,
+    handler: query_ex,
+};
+
+fn query(call: &mut Call<'_>) -> Result<(), Errno> {
+    if !call.file.has_context() {
+        return Err(Errno::EINVAL);
+    }
+    let _request: ib_uverbs_query_device = call.request()?;
+    let response = attributes(call.device);
+    call.respond(&response)
+}
+
+fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
+    if !call.file.has_context() {
+        return Err(Errno::EINVAL);
+    }
+    let request: ib_uverbs_ex_query_device = call.request()?;
+    if request.comp_mask != 0 || request.reserved != 0 {
+        return Err(Errno::EINVAL);
+    }
+    // mlx5_ib_query_device
+    let room = call.len(UVERBS_ATTR_UHW_OUT);
+    let shortest = std::mem::offset_of!(mlx5_ib_query_device_resp, tso_caps);
+    if call.has(UVERBS_ATTR_UHW_OUT) && room != 0 && room < shortest {
+        return Err(Errno::EINVAL);
+    }
+    if call.has(UVERBS_ATTR_UHW_IN) && call.driver_input()?.iter().any(|byte| *byte != 0) {
+        return Err(Errno::EINVAL);
+    }
+    // No offloads: segmentation, hashing, compression, pacing, parsing, striding and tunnels are all absent.
+    let driver = mlx5_ib_query_device_resp {
+        response_length: room.min(size_of::<mlx5_ib_query_device_resp>()) as u32,
+        ..mlx5_ib_query_device_resp::default()
+    };
+    call.driver_output(driver.as_bytes())?;
+    let base = attributes(call.device);
+    let response = ib_uverbs_ex_query_device_resp {
+        base,
+        response_length: call.response_length::<ib_uverbs_ex_query_device_resp>(),
+        device_cap_flags_ex: u64::from(base.device_cap_flags),
+        ..ib_uverbs_ex_query_device_resp::default()
+    };
+    call.respond(&response)
+}
+
+/// `copy_query_dev_fields` of what `mlx5_ib_query_device` fills in.
+fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
+    let config = device.hca.config();
+    let profile = &device.profile;
+    let flags = IB_UVERBS_DEVICE_CHANGE_PHY_PORT
+        | IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT
+        | IB_UVERBS_DEVICE_SYS_IMAGE_GUID
+        | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN
+        | IB_UVERBS_DEVICE_BAD_PKEY_CNTR
+        | IB_UVERBS_DEVICE_BAD_QKEY_CNTR;
+    ib_uverbs_query_device_resp {
+        fw_ver: FW_VER,
+        node_guid: profile.guid.into(),
+        sys_image_guid: profile.guid.into(),
+        max_mr_size: u64::MAX,
+        page_size_cap: !0xfff,
+        vendor_id: VENDOR_ID,
+        vendor_part_id: VENDOR_PART_ID,
+        hw_ver: 0,
+        max_qp: config.max_qp,
+        max_qp_wr: 1 << config.log_max_wqebbs,
+        device_cap_flags: flags as u32,
+        max_sge: MAX_SGE,
+        max_sge_rd: MAX_SGE,
+        max_cq: config.max_cq,
+        max_cqe: (1 << config.log_max_cqes) - 1,
+        max_mr: config.max_mkey,
+        max_pd: profile.max_pd,
+        max_qp_rd_atom: u32::from(config.max_dest_rd_atomic),
+        max_res_rd_atom: config.max_qp.saturating_mul(u32::from(config.max_dest_rd_atomic)),
+        max_qp_init_rd_atom: u32::from(config.max_rd_atomic),
+        atomic_cap: IB_ATOMIC_HCA,
+        max_ah: profile.max_ah,
+        max_pkeys: profile.pkey_table_len(),
+        // 4.096 us * 2^16: what mlx5 tells of ConnectX-6.
+        local_ca_ack_delay: 16,
+        phys_port_cnt: 1,
+        ..ib_uverbs_query_device_resp::default()
+    }
+}

@@ -1,0 +1,14 @@
+//! The commands, one noun each. Each checks what it was given as Linux does, and changes the state.
+
+pub(crate) mod ah;
+pub(crate) mod cq;
+pub(crate) mod device;
+pub(crate) mod devx;
+pub(crate) mod event;
+pub(crate) mod mr;
+pub(crate) mod pd;
+pub(crate) mod port;
+pub(crate) mod qp;
+pub(crate) mod qp_modify;
+pub(crate) mod uar;
+pub(crate) mod write;

@@ -1,0 +1,278 @@
+//! Memory regions (`ib_uverbs_reg_mr`, `mlx5_ib_reg_user_mr`).
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::ioctl::{ib_uverbs_attr, ib_uverbs_ioctl_hdr};
+use uverbs_kernel_abi::mr::{
+    IB_MR_REREG_ACCESS, IB_MR_REREG_PD, IB_MR_REREG_TRANS, IB_UVERBS_ACCESS_HUGETLB,
+    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_MW_BIND, IB_UVERBS_ACCESS_ON_DEMAND,
+    IB_UVERBS_ACCESS_OPTIONAL_RANGE, IB_UVERBS_ACCESS_REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_READ,
+    IB_UVERBS_ACCESS_REMOTE_WRITE, IB_UVERBS_ACCESS_ZERO_BASED, ib_uverbs_reg_mr,
+    ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp,
+};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_CORE_IN, UVERBS_ATTR_QUERY_MR_HANDLE, UVERBS_ATTR_QUERY_MR_RESP_IOVA,
+    UVERBS_ATTR_QUERY_MR_RESP_LENGTH, UVERBS_ATTR_QUERY_MR_RESP_LKEY,
+    UVERBS_ATTR_QUERY_MR_RESP_RKEY, UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE,
+    UVERBS_OBJECT_DEVICE, UVERBS_OBJECT_MR,
+};
+use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::hca::{Access, MkeyContext, Region};
+use crate::kernel::call::{Call, Write};
+use crate::kernel::state::device::errno;
+use crate::kernel::state::objects::{Mr, Object};
+use crate::kernel::user::{PAGE_SIZE, copy_from_user, probe};
+
+/// REG_MR.
+pub(crate) const REG_MR: Write = Write {
+    command: IB_USER_VERBS_CMD_REG_MR,
+    request: size_of::<ib_uverbs_reg_mr>(),
+    response: size_of::<ib_uverbs_reg_mr_resp>(),
+    handler: reg,
+};
+
+/// REREG_MR.
+pub(crate) const REREG_MR: Write = Write {
+    command: IB_USER_VERBS_CMD_REREG_MR,
+    request: size_of::<ib_uverbs_rereg_mr>(),
+    response: size_of::<ib_uverbs_rereg_mr_resp>(),
+    handler: rereg,
+};
+
+/// `IB_ACCESS_FLUSH_GLOBAL` and `IB_ACCESS_FLUSH_PERSISTENT`, which the core knows and mlx5 refuses.
+const FLUSH: u32 = 3 << 8;
+
+/// `IB_ACCESS_SUPPORTED`.
+const SUPPORTED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
+    | IB_UVERBS_ACCESS_REMOTE_WRITE
+    | IB_UVERBS_ACCESS_REMOTE_READ
+    | IB_UVERBS_ACCESS_REMOTE_ATOMIC
+    | IB_UVERBS_ACCESS_MW_BIND
+    | IB_UVERBS_ACCESS_ZERO_BASED
+    | IB_UVERBS_ACCESS_ON_DEMAND
+    | IB_UVERBS_ACCESS_HUGETLB
+    | FLUSH
+    | IB_UVERBS_ACCESS_OPTIONAL_RANGE;
+
+/// `ib_check_mr_access`.
+fn check_access(flags: u32) -> Result<(), Errno> {
+    let remote = IB_UVERBS_ACCESS_REMOTE_ATOMIC | IB_UVERBS_ACCESS_REMOTE_WRITE;
+    if flags & remote != 0 && flags & IB_UVERBS_ACCESS_LOCAL_WRITE == 0 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & !SUPPORTED != 0 {
+        return Err(Errno::EINVAL);
+    }
+    // Neither on-demand paging nor flush is a capability of this device.
+    if flags & (IB_UVERBS_ACCESS_ON_DEMAND | FLUSH) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(())
+}
+
+/// `ib_access_writable`: which rights need writable pages.
+fn writable(flags: u32) -> bool {
+    flags
+        & (IB_UVERBS_ACCESS_LOCAL_WRITE
+            | IB_UVERBS_ACCESS_REMOTE_WRITE
+            | IB_UVERBS_ACCESS_REMOTE_ATOMIC
+            | IB_UVERBS_ACCESS_MW_BIND)
+        != 0
+}
+
+/// The rights as the HCA knows them, also for a QP's.
+pub(crate) fn rights(flags: u32) -> Access {
+    let mut access = Access::empty();
+    access.set(Access::LOCAL_WRITE, flags & IB_UVERBS_ACCESS_LOCAL_WRITE != 0);
+    access.set(Access::REMOTE_WRITE, flags & IB_UVERBS_ACCESS_REMOTE_WRITE != 0);
+    access.set(Access::REMOTE_READ, flags & IB_UVERBS_ACCESS_REMOTE_READ != 0);
+    access.set(Access::REMOTE_ATOMIC, flags & IB_UVERBS_ACCESS_REMOTE_ATOMIC != 0);
+    access
+}
+
+/// And back, for queries.
+pub(crate) fn access_flags(access: Access) -> u32 {
+    [
+        (Access::LOCAL_WRITE, IB_UVERBS_ACCESS_LOCAL_WRITE),
+        (Access::REMOTE_WRITE, IB_UVERBS_ACCESS_REMOTE_WRITE),
+        (Access::REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_READ),
+        (Access::REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_ATOMIC),
+    ]
+    .into_iter()
+    .filter(|(right, _)| access.contains(*right))
+    .fold(0, |flags, (_, flag)| flags | flag)
+}
+
+fn reg(call: &mut Call<'_>) -> Result<(), Errno> {
+    let request: ib_uverbs_reg_mr = call.request()?;
+    check_offsets(request.start, request.hca_va)?;
+    let handle = call.new_handle(UVERBS_OBJECT_MR)?;
+    check_access(request.access_flags)?;
+    let pdn = call.file.objects.pd(request.pd_handle)?.pdn;
+    let device = &mut *call.device;
+    let pinned = device.pin(request.start, request.length, writable(request.access_flags))?;
+    let mut mr = Mr {
+        pd: request.pd_handle,
+        key: 0,
+        start: request.start,
+        access_flags: request.access_flags,
+        iova: request.hca_va,
+        len: request.length,
+        pinned,
+    };
+    let key = device.hca.create_mkey(mkey(&mr, pdn));
+    let key = key.map_err(|error| {
+        device.unpin(pinned);
+        errno(error)
+    })?;
+    mr.key = key;
+    call.file.objects.hold(request.pd_handle);
+    call.put_object(handle, Object::Mr(mr));
+    call.respond(&ib_uverbs_reg_mr_resp { mr_handle: handle, lkey: key, rkey: key })
+}
+
+/// Start and device address must have the same place in their pages.
+fn check_offsets(start: u64, hca_va: u64) -> Result<(), Errno> {
+    match start % PAGE_SIZE == hca_va % PAGE_SIZE {
+        true => Ok(()),
+        false => Err(Errno::EINVAL),
+    }
+}
+
+fn mkey(mr: &Mr, pdn: u32) -> MkeyContext {
+    MkeyContext {
+        pd: pdn,
+        // mlx5_ib leaves zero-based addresses to the provider, which asks for device address 0 itself.
+        iova: mr.iova,
+        len: mr.len,
+        access: rights(mr.access_flags),
+        // mlx5_ib leaves remote_invalidate clear in the keys of user memory.
+        region: Region::Flat { addr: mr.start, len: mr.len },
+        ..MkeyContext::default()
+    }
+}
+
+/// `ib_uverbs_rereg_mr` and `mlx5_ib_rereg_user_mr`. mlx5_ib may give the region another key; here it keeps its own.
+fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
+    let request: ib_uverbs_rereg_mr = call.request()?;
+    if request.flags == 0 {
+        return Err(Errno::EINVAL);
+    }
+    if request.flags & !(IB_MR_REREG_TRANS | IB_MR_REREG_PD | IB_MR_REREG_ACCESS) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let given = |flag: u32| request.flags & flag != 0;
+    if given(IB_MR_REREG_TRANS) {
+        check_offsets(request.start, request.hca_va)?;
+    }
+    let objects = &call.file.objects;
+    objects.check(request.mr_handle, UVERBS_OBJECT_MR)?;
+    let Some(Object::Mr(old)) = objects.get(request.mr_handle) else {
+        return Err(Errno::ENOENT);
+    };
+    let mut mr = old.clone();
+    if given(IB_MR_REREG_ACCESS) {
+        check_access(request.access_flags)?;
+        mr.access_flags = request.access_flags;
+    }
+    if given(IB_MR_REREG_PD) {
+        mr.pd = request.pd_handle;
+    }
+    if given(IB_MR_REREG_TRANS) {
+        (mr.start, mr.iova, mr.len) = (request.start, request.hca_va, request.length);
+    }
+    let pdn = objects.pd(mr.pd)?.pdn;
+    let (old_pd, old_pinned) = (old.pd, old.pinned);
+    // New rights may need pages that can be written, so that the memory is looked at in any case.
+    let device = &mut *call.device;
+    mr.pinned = device.pin(mr.start, mr.len, writable(mr.access_flags))?;
+    if let Err(error) = device.hca.modify_mkey(mr.key, mkey(&mr, pdn)) {
+        device.unpin(mr.pinned);
+        return Err(errno(error));
+    }
+    device.unpin(old_pinned);
+    call.file.objects.hold(mr.pd);
+    call.file.objects.release(old_pd);
+    let key = mr.key;
+    call.put_object(request.mr_handle, Object::Mr(mr));
+    call.respond(&ib_uverbs_rereg_mr_resp { lkey: key, rkey: key })
+}
+
+/// Faults in what a REG_MR or REREG_MR is about to pin, if `worth` that many bytes. It runs before the command takes
+/// the device's lock: the pages of a gigabyte take longer than peers wait for an ACK, and with the pages there the
+/// probe under the lock is short. Nothing is decided here; what is wrong with the command, its handler says.
+pub(crate) fn fault_in(command: &[u64], worth: impl FnOnce(u64) -> bool) {
+    if let Some((start, len, writable)) = announced(command)
+        && len.checked_next_multiple_of(PAGE_SIZE).is_some_and(worth)
+    {
+        let _ = probe(start, len, writable);
+    }
+}
+
+/// Start, length and whether it is to be writable, of the range that a command is about to pin.
+fn announced(command: &[u64]) -> Option<(u64, u64, bool)> {
+    let (header, rest) = ib_uverbs_ioctl_hdr::read_from_prefix(command.as_bytes()).ok()?;
+    if (header.object_id, header.method_id) != (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE) {
+        return None;
+    }
+    let attr = |id: u16| {
+        let attrs = rest.chunks_exact(size_of::<ib_uverbs_attr>()).take(header.num_attrs.into());
+        let mut attrs = attrs.filter_map(|bytes| ib_uverbs_attr::read_from_bytes(bytes).ok());
+        attrs.find(|attr| attr.attr_id == id)
+    };
+    let request = attr(UVERBS_ATTR_CORE_IN)?;
+    match u32::try_from(attr(UVERBS_ATTR_WRITE_CMD)?.data).ok()? {
+        IB_USER_VERBS_CMD_REG_MR => {
+            let request: ib_uverbs_reg_mr = peek(&request)?;
+            Some((request.start, request.length, writable(request.access_flags)))
+        }
+        IB_USER_VERBS_CMD_REREG_MR => {
+            let request: ib_uverbs_rereg_mr = peek(&request)?;
+            let given = |flag: u32| request.flags & flag != 0;
+            // Rights that stay as they are stand in the region, which is behind the lock.
+            let writable = given(IB_MR_REREG_ACCESS) && writable(request.access_flags);
+            given(IB_MR_REREG_TRANS).then_some((request.start, request.length, writable))
+        }
+        _ => None,
+    }
+}
+
+fn peek<T: FromBytes + IntoBytes>(attr: &ib_uverbs_attr) -> Option<T> {
+    let mut request = T::new_zeroed();
+    if usize::from(attr.len) < size_of::<T>() {
+        return None;
+    }
+    copy_from_user(attr.data, request.as_mut_bytes()).ok()?;
+    Some(request)
+}
+
+/// MR.QUERY_MR (`uverbs_std_types_mr.c`).
+pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
+    let handle = call.object(UVERBS_ATTR_QUERY_MR_HANDLE).ok_or(Errno::ENOENT)?;
+    let Some(Object::Mr(mr)) = call.file.objects.get(handle) else {
+        return Err(Errno::ENOENT);
+    };
+    let (key, len, iova) = (mr.key, mr.len, mr.iova);
+    call.output(UVERBS_ATTR_QUERY_MR_RESP_LKEY, &key)?;
+    call.output(UVERBS_ATTR_QUERY_MR_RESP_RKEY, &key)?;
+    call.output(UVERBS_ATTR_QUERY_MR_RESP_LENGTH, &len)?;
+    call.output_optional(UVERBS_ATTR_QUERY_MR_RESP_IOVA, &iova)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_and_flags() {
+        assert_eq!(check_access(IB_UVERBS_ACCESS_REMOTE_WRITE), Err(Errno::EINVAL));
+        assert_eq!(check_access(IB_UVERBS_ACCESS_REMOTE_READ), Ok(()));
+        assert_eq!(check_access(1 << 15), Err(Errno::EINVAL));
+        assert_eq!(check_access(1 << 29), Ok(()));
+        assert_eq!(check_access(IB_UVERBS_ACCESS_ON_DEMAND), Err(Errno::EOPNOTSUPP));
+        for flags in 0..16 {
+            assert_eq!(access_flags(rights(flags)), flags);
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Queue pairs: creation and destruction (`uverbs_std_types_qp.c`; `mlx5_ib_create_qp` in `hw/mlx5/qp.c`).
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::mlx5::{
+    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_BFREG_INDEX, MLX5_QP_FLAG_SCATTER_CQE,
+    MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp, mlx5_ib_create_qp_resp,
+};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_ATTR_CREATE_QP_FLAGS,
+    UVERBS_ATTR_CREATE_QP_HANDLE, UVERBS_ATTR_CREATE_QP_PD_HANDLE,
+    UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, UVERBS_ATTR_CREATE_QP_RESP_CAP,
+    UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
+    UVERBS_ATTR_CREATE_QP_SOURCE_QPN, UVERBS_ATTR_CREATE_QP_TYPE,
+    UVERBS_ATTR_CREATE_QP_USER_HANDLE, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE,
+    UVERBS_ATTR_DESTROY_QP_RESP,
+};
+use uverbs_kernel_abi::qp::{
+    IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK, IB_UVERBS_QP_CREATE_CVLAN_STRIPPING,
+    IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING, IB_UVERBS_QP_CREATE_SCATTER_FCS,
+    IB_UVERBS_QP_CREATE_SQ_SIG_ALL, IB_UVERBS_QPT_DRIVER, IB_UVERBS_QPT_RAW_PACKET,
+    IB_UVERBS_QPT_RC, IB_UVERBS_QPT_UC, IB_UVERBS_QPT_UD, IB_UVERBS_QPT_XRC_INI,
+    IB_UVERBS_QPT_XRC_TGT, ib_uverbs_destroy_qp_resp, ib_uverbs_qp_cap,
+};
+use zerocopy::IntoBytes;
+
+use crate::board::profile::{MAX_RQ_DESC, MAX_SQ_DESC};
+use crate::hca::{QpContext, Region, RqContext, Service, SqContext};
+use crate::kernel::call::{Call, zero_extended};
+use crate::kernel::state::device::errno;
+use crate::kernel::state::objects::{Object, Qp};
+use crate::uar::UarPage;
+
+/// Bytes of a WQEBB.
+const WQEBB: u64 = 64;
+/// `MLX5_IB_DEFAULT_UIDX`: no user index.
+const DEFAULT_UIDX: u32 = 0xff_ffff;
+/// `MLX5_IB_INVALID_BFREG`.
+const INVALID_BFREG: u32 = 1 << 31;
+
+/// What a client asked for, after the checks of the core and of `check_qp_type`.
+struct Asked {
+    service: Service,
+    cap: ib_uverbs_qp_cap,
+    user_handle: u64,
+    pd: u32,
+    send_cq: u32,
+    recv_cq: u32,
+    sq_sig_all: bool,
+    /// Index of the event file, if one is given.
+    event_file: Option<u32>,
+    handle: u32,
+}
+
+/// QP.CREATE.
+pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
+    let asked = Asked::read(call)?;
+    let request = driver_request(call)?;
+    let queues = Queues::check(call, &asked.cap, &request)?;
+    let uar = uar_page(call, &request)?;
+
+    let pinned = call.device.pin_queue(request.buf_addr, queues.bytes(), request.db_addr)?;
+    let made = bind(call, &request, &queues, &uar, &asked);
+    let qpn = made.inspect_err(|_| call.device.unpin(pinned))?;
+
+    for held in [asked.pd, asked.send_cq, asked.recv_cq] {
+        call.file.objects.hold(held);
+    }
+    call.device.qp_owners.insert(qpn, (call.file.id, asked.handle));
+    let qp = Qp {
+        qpn,
+        service: asked.service,
+        pd: asked.pd,
+        send_cq: asked.send_cq,
+        recv_cq: asked.recv_cq,
+        user_handle: asked.user_handle,
+        async_file: call.file.events.async_file(asked.event_file),
+        async_events: 0,
+        cap: queues.cap(),
+        sq_sig_all: asked.sq_sig_all,
+        port: 0,
+        pinned,
+        _uar: uar,
+    };
+    call.put_object(asked.handle, Object::Qp(Box::new(qp)));
+    answer(call, qpn, asked.cap, queues.rq_count)
+}
+
+fn answer(
+    call: &mut Call<'_>,
+    qpn: u32,
+    cap: ib_uverbs_qp_cap,
+    rq_count: u32,
+) -> Result<(), Errno> {
+    let response =
+        mlx5_ib_create_qp_resp { bfreg_index: INVALID_BFREG, ..mlx5_ib_create_qp_resp::default() };
+    call.driver_output(response.as_bytes())?;
+    // `set_rq_size` clears what a QP without receive queue was asked for.
+    let answer = match rq_count {
+        0 => ib_uverbs_qp_cap { max_recv_wr: 0, max_recv_sge: 0, ..cap },
+        _ => cap,
+    };
+    call.output_or_zero(UVERBS_ATTR_CREATE_QP_RESP_CAP, &answer)?;
+    call.output(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &qpn)
+}
+
+impl Asked {
+    fn read(call: &Call<'_>) -> Result<Self, Errno> {
+        let cap: ib_uverbs_qp_cap = call.input(UVERBS_ATTR_CREATE_QP_CAP)?;
+        let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_QP_USER_HANDLE)?;
+        let kind = kind(call)?;
+        if call.has(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE) {
+            return Err(Errno::EINVAL);
+        }
+        let pd = call.object(UVERBS_ATTR_CREATE_QP_PD_HANDLE).ok_or(Errno::ENOENT)?;
+        let send_cq = call.object(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE).ok_or(Errno::ENOENT)?;
+        let recv_cq = match call.object(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE) {
+            Some(handle) => handle,
+            None if kind == IB_UVERBS_QPT_XRC_INI => send_cq,
+            None => return Err(Errno::ENOENT),
+        };
+        let flags = call.flags(
+            UVERBS_ATTR_CREATE_QP_FLAGS,
+            IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK
+                | IB_UVERBS_QP_CREATE_SCATTER_FCS
+                | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING
+                | IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING
+                | IB_UVERBS_QP_CREATE_SQ_SIG_ALL,
+        )?;
+        check_flags(kind, flags & !IB_UVERBS_QP_CREATE_SQ_SIG_ALL)?;
+        let service = service(kind)?;
+        // `process_create_flags`: a source number is for datagrams over an Ethernet underlay.
+        if call.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        Ok(Self {
+            cap,
+            user_handle,
+            service,
+            pd,
+            send_cq,
+            recv_cq,
+            sq_sig_all: flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL != 0,
+            event_file: call.object(UVERBS_ATTR_CREATE_QP_EVENT_FD),
+            handle: call.object(UVERBS_ATTR_CREATE_QP_HANDLE).ok_or(Errno::ENOENT)?,
+        })
+    }
+}
+
+/// The kind of the queue pair, if the core knows it.
+fn kind(call: &Call<'_>) -> Result<u8, Errno> {
+    let kind = call.constant(UVERBS_ATTR_CREATE_QP_TYPE, u64::from(u32::MAX))?;
+    let kind = u8::try_from(kind).map_err(|_| Errno::EINVAL)?;
+    match kind {
+        // Would need an XRC domain, of which this device has none.
+        IB_UVERBS_QPT_XRC_TGT => {
+            let others = [
+                UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE,
+                UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
+                UVERBS_ATTR_CREATE_QP_PD_HANDLE,
+            ];
+            Err(match others.into_iter().any(|attr| call.has(attr)) {
+                true => Errno::EINVAL,
+                false => Errno::ENOENT,
+            })
+        }
+        // CAP_NET_RAW is not asked for: there are no raw packets here, for nobody.
+        IB_UVERBS_QPT_RAW_PACKET => Err(Errno::EPERM),
+        IB_UVERBS_QPT_RC
+        | IB_UVERBS_QPT_UC
+        | IB_UVERBS_QPT_UD
+        | IB_UVERBS_QPT_XRC_INI
+        | IB_UVERBS_QPT_DRIVER => Ok(kind),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `check_qp_type`: not the transports that the in-process device lacks.
+fn service(kind: u8) -> Result<Service, Errno> {
+    match kind {
+        IB_UVERBS_QPT_RC => Ok(Service::Rc),
+        IB_UVERBS_QPT_UC => Ok(Service::Uc),
+        IB_UVERBS_QPT_UD => Ok(Service::Ud),
+        _ => Err(Errno::EOPNOTSUPP),
+    }
+}
+
+/// `check_creation_flags`.
+fn check_flags(kind: u8, flags: u32) -> Result<(), Errno> {
+    if flags == 0 || kind == IB_UVERBS_QPT_DRIVER {
+        return Ok(());
+    }
+    let raw_only = IB_UVERBS_QP_CREATE_SCATTER_FCS | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING;
+    if kind != IB_UVERBS_QPT_UD || flags & raw_only != 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// The driver's request (`process_udata_size`, `check_ucmd_data`, `process_vendor_flags`, `get_qp_uidx`).
+fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp, Errno> {
+    // Clients before enhanced connection establishment end here.
+    let shortest = std::mem::offset_of!(mlx5_ib_create_qp, ece_options);
+    let bytes = call.driver_input()?;
+    if bytes.len() < shortest {
+        return Err(Errno::EINVAL);
+    }
+    if let Some(tail) = bytes.get(size_of::<mlx5_ib_create_qp>()..)
+        && tail.iter().any(|byte| *byte != 0)
+    {
+        return Err(Errno::EINVAL);
+    }
+    let request: mlx5_ib_create_qp = zero_extended(&bytes);
+    // Scatter to CQE is a wish that the kernel drops without a word where the device cannot.
+    let known = MLX5_QP_FLAG_SCATTER_CQE
+        | MLX5_QP_FLAG_ALLOW_SCATTER_CQE
+        | MLX5_QP_FLAG_BFREG_INDEX
+        | MLX5_QP_FLAG_UAR_PAGE_INDEX;
+    if request.flags & !known != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
+    let fits = match cqe_version {
+        0 => request.uidx == DEFAULT_UIDX,
+        _ => request.uidx < DEFAULT_UIDX,
+    };
+    match fits {
+        true => Ok(request),
+        false => Err(Errno::EINVAL),
+    }
+}
+
+/// The page that rings the QP (`_create_user_qp`).
+fn uar_page(call: &Call<'_>, request: &mlx5_ib_create_qp) -> Result<Arc<UarPage>, Errno> {
+    let by_page = MLX5_QP_FLAG_UAR_PAGE_INDEX;
+    // A register chosen by index, or by the kernel, needs static pages; a context with UARs on demand has none.
+    if request.flags & (by_page | MLX5_QP_FLAG_BFREG_INDEX) != by_page {
+        return Err(Errno::EINVAL);
+    }
+    call.file.objects.uar_page(request.bfreg_index).ok_or(Errno::EINVAL)
+}
+
+/// Sizes of the queues, checked.
+struct Queues {
+    sq_count: u32,
+    rq_count: u32,
+    rq_shift: u32,
+}
+
+impl Queues {
+    /// `set_rq_size`, `set_user_buf_size`, and what firmware checks behind them.
+    fn check(
+        call: &Call<'_>,
+        cap: &ib_uverbs_qp_cap,
+        request: &mlx5_ib_create_qp,
+    ) -> Result<Self, Errno> {
+        let config = call.device.hca.config();
+        let most_recv = 1u32 << config.log_max_rq_entries;
+        let most_send = 1u32 << config.log_max_wqebbs;
+        if cap.max_recv_wr > most_recv {
+            return Err(Errno::EINVAL);
+        }
+        let (sq_count, rq_count, rq_shift) =
+            (request.sq_wqe_count, request.rq_wqe_count, request.rq_wqe_shift);
+        if rq_count != 0 {
+            let largest = u32::from(MAX_RQ_DESC).trailing_zeros();
+            if rq_count > most_recv || !(4..=largest).contains(&rq_shift) {
+                return Err(Errno::EINVAL);
+            }
+        }
+        if sq_count != 0 && (!sq_count.is_power_of_two() || sq_count > most_send) {
+            return Err(Errno::EINVAL);
+        }
+        // A send request must fit the ring: `MAX_SQ_DESC` is 16 WQEBBs, so no further check is due.
+        const { assert!(MAX_SQ_DESC as u64 == 16 * WQEBB) };
+        Ok(Self { sq_count, rq_count, rq_shift })
+    }
+
+    /// Log2 of the entries that the firmware is told: `rq_count` need be no power of two, and is cut to one
+    /// (`log_rq_size` in `_create_user_qp`).
+    fn log_rq_entries(&self) -> Option<u32> {
+        self.rq_count.checked_ilog2()
+    }
+
+    /// Bytes of the receive queue as the device has it.
+    fn rq_bytes(&self) -> u64 {
+        self.log_rq_entries().map_or(0, |log| 1 << (log + self.rq_shift))
+    }
+
+    fn sq_bytes(&self) -> u64 {
+        u64::from(self.sq_count) * WQEBB
+    }
+
+    /// Bytes that are pinned (`set_user_buf_size`).
+    fn bytes(&self) -> u64 {
+        let receives = match self.rq_count {
+            0 => 0,
+            count => u64::from(count) << self.rq_shift,
+        };
+        receives + self.sq_bytes()
+    }
+
+    /// What QUERY_QP tells (`mlx5_ib_query_qp`): the send side of a user's QP is known to its provider alone.
+    fn cap(&self) -> ib_uverbs_qp_cap {
+        ib_uverbs_qp_cap {
+            max_recv_wr: self.rq_count,
+            max_recv_sge: match self.rq_count {
+                0 => 0,
+                _ => (1 << self.rq_shift) / 16,
+            },
+            ..ib_uverbs_qp_cap::default()
+        }
+    }
+}
+
+/// CREATE_QP of the firmware.
+fn bind(
+    call: &mut Call<'_>,
+    request: &mlx5_ib_create_qp,
+    queues: &Queues,
+    uar: &UarPage,
+    asked: &Asked,
+) -> Result<u32, Errno> {
+    let objects = &call.file.objects;
+    let pd = objects.pd(asked.pd)?.pdn;
+    let (send_cq, recv_cq) = (objects.cq(asked.send_cq)?.cqn, objects.cq(asked.recv_cq)?.cqn);
+    // Receive queue first, send queue behind it (`qp->sq.offset`).
+    let rq = queues.log_rq_entries().map(|log| RqContext {
+        region: Region::Flat { addr: request.buf_addr, len: queues.rq_bytes() },
+        log_entries: log as u8,
+        stride_shift: queues.rq_shift as u8,
+    });
+    let sq = (queues.sq_count != 0).then(|| SqContext {
+        region: Region::Flat { addr: request.buf_addr + queues.rq_bytes(), len: queues.sq_bytes() },
+        log_wqebbs: queues.sq_count.trailing_zeros() as u8,
+    });
+    let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
+    let created = call.device.hca.create_qp(QpContext {
+        service: asked.service,
+        pd,
+        send_cq,
+        recv_cq,
+        sq,
+        rq,
+        srq: None,
+        xrcd: 0,
+        doorbell_record: request.db_addr,
+        uar: uar.index(),
+        user_index: request.uidx,
+        cqe_version,
+        scatter_to_cqe: false,
+        // mlx5_ib tells the hardware nothing of SQ_SIG_ALL: the provider sets the bit in each WQE.
+        sq_sig_all: false,
+        special: None,
+        deth_sqpn: None,
+        privileged: false,
+        counter_set: 0,
+    });
+    created.map_err(errno)
+}
+
+/// QP.DESTROY: the QP is gone already.
+pub(crate) fn destroy(call: &mut Call<'_>) -> Result<(), Errno> {
+    let response = ib_uverbs_destroy_qp_resp {
+        events_reported: call.destroyed.unwrap_or_default().async_events,
+    };
+    call.output(UVERBS_ATTR_DESTROY_QP_RESP, &response)
+}

@@ -1,0 +1,317 @@
+//! Queue pairs: changing and asking (`modify_qp` and `ib_uverbs_query_qp` in `core/uverbs_cmd.c`, `_ib_modify_qp` in
+//! `core/verbs.c`, `mlx5_ib_modify_qp`, `mlx5_set_path` and `mlx5_ib_query_qp` in `hw/mlx5/qp.c`).
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::qp::{
+    IB_MIG_MIGRATED, IB_QP_ACCESS_FLAGS, IB_QP_ALT_PATH, IB_QP_AV, IB_QP_CUR_STATE, IB_QP_DEST_QPN,
+    IB_QP_EN_SQD_ASYNC_NOTIFY, IB_QP_MAX_DEST_RD_ATOMIC, IB_QP_MAX_QP_RD_ATOMIC,
+    IB_QP_MIN_RNR_TIMER, IB_QP_PATH_MTU, IB_QP_PKEY_INDEX, IB_QP_PORT, IB_QP_QKEY,
+    IB_QP_RATE_LIMIT, IB_QP_RETRY_CNT, IB_QP_RNR_RETRY, IB_QP_RQ_PSN, IB_QP_SQ_PSN, IB_QP_STATE,
+    IB_QP_TIMEOUT, ib_uverbs_ex_modify_qp, ib_uverbs_ex_modify_qp_resp, ib_uverbs_modify_qp,
+    ib_uverbs_qp_dest, ib_uverbs_query_qp, ib_uverbs_query_qp_resp,
+};
+use uverbs_kernel_abi::write::{
+    IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_MODIFY_QP, IB_USER_VERBS_CMD_QUERY_QP,
+    IB_USER_VERBS_EX_CMD_MODIFY_QP,
+};
+
+use crate::hca::{Access, AddressVector, Mtu, QpAttrs, QpState};
+use crate::kernel::call::{Call, Write};
+use crate::kernel::state::device::{Device, errno};
+use crate::kernel::state::objects::Object;
+use crate::kernel::transition;
+use crate::kernel::verbs::mr::{access_flags, rights};
+use crate::wire::Address;
+
+/// MODIFY_QP.
+pub(crate) const MODIFY_QP: Write = Write {
+    command: IB_USER_VERBS_CMD_MODIFY_QP,
+    request: size_of::<ib_uverbs_modify_qp>(),
+    response: 0,
+    handler: modify,
+};
+
+/// Extended MODIFY_QP.
+pub(crate) const EX_MODIFY_QP: Write = Write {
+    command: IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_MODIFY_QP,
+    request: 0,
+    response: 0,
+    handler: modify_ex,
+};
+
+/// QUERY_QP.
+pub(crate) const QUERY_QP: Write = Write {
+    command: IB_USER_VERBS_CMD_QUERY_QP,
+    request: size_of::<ib_uverbs_query_qp>(),
+    response: size_of::<ib_uverbs_query_qp_resp>(),
+    handler: query,
+};
+
+/// `IB_QP_ATTR_STANDARD_BITS`: up to and with DEST_QPN.
+const STANDARD: u32 = (IB_QP_DEST_QPN << 1) - 1;
+/// Bits of PSNs and QPNs.
+const MASK_24: u32 = 0xff_ffff;
+
+fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
+    let request: ib_uverbs_modify_qp = call.request()?;
+    if request.attr_mask & !STANDARD != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    change(call, request)
+}
+
+fn modify_ex(call: &mut Call<'_>) -> Result<(), Errno> {
+    let request: ib_uverbs_ex_modify_qp = call.request()?;
+    if request.base.attr_mask & !(STANDARD | IB_QP_RATE_LIMIT) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    change(call, request.base)?;
+    let response_length = call.response_length::<ib_uverbs_ex_modify_qp_resp>();
+    call.respond(&ib_uverbs_ex_modify_qp_resp { comp_mask: 0, response_length })
+}
+
+fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), Errno> {
+    let qp = call.file.objects.qp(request.qp_handle)?;
+    let (qpn, port, service) = (qp.qpn, qp.port, qp.service);
+    check_ports(&mut request, port)?;
+    let mask = request.attr_mask;
+    let (actual, mut attrs) = call.device.hca.query_qp(qpn).map_err(errno)?;
+    let from = match mask & IB_QP_CUR_STATE {
+        0 => actual,
+        _ => transition::state(request.cur_qp_state).ok_or(Errno::EINVAL)?,
+    };
+    let to = match mask & IB_QP_STATE {
+        0 => from,
+        _ => transition::state(request.qp_state).ok_or(Errno::EINVAL)?,
+    };
+    // _ib_modify_qp looks at the paths before the driver looks at the rest.
+    if mask & IB_QP_AV != 0 {
+        attrs.path = path(call.device, &request.dest)?;
+    }
+    if mask & IB_QP_ALT_PATH != 0 {
+        // RoCE has no path migration; for InfiniBand this device lacks it (`apm` capability).
+        return Err(Errno::EINVAL);
+    }
+    // mlx5_ib_modify_qp
+    if !transition::is_ok(service, from, to, mask) {
+        return Err(Errno::EINVAL);
+    }
+    let config = call.device.hca.config();
+    if mask & IB_QP_PKEY_INDEX != 0 && request.pkey_index >= call.device.profile.pkey_table_len()
+        || mask & IB_QP_MAX_QP_RD_ATOMIC != 0 && request.max_rd_atomic > config.max_rd_atomic
+        || mask & IB_QP_MAX_DEST_RD_ATOMIC != 0
+            && request.max_dest_rd_atomic > config.max_dest_rd_atomic
+    {
+        return Err(Errno::EINVAL);
+    }
+    if from == QpState::Reset && to == QpState::Reset {
+        return Ok(());
+    }
+    let command = transition::command(from, to).ok_or(Errno::EINVAL)?;
+    if mask & IB_QP_PATH_MTU != 0 {
+        let mtu = Mtu::from_code(request.path_mtu).ok_or(Errno::EINVAL)?;
+        // mlx5_ib passes on what is an MTU at all; above the port's it is firmware that refuses.
+        if mtu > call.device.profile.active_mtu() {
+            return Err(Errno::EINVAL);
+        }
+        attrs.path_mtu = mtu;
+    }
+    apply(&mut attrs, &request);
+    call.device.hca.modify_qp(qpn, command, &attrs).map_err(errno)?;
+    if mask & IB_QP_PORT != 0
+        && let Some(Object::Qp(qp)) = call.file.objects.get_mut(request.qp_handle)
+    {
+        qp.port = request.port_num;
+    }
+    Ok(())
+}
+
+/// The checks of ports and states at the head of `modify_qp`. The device has port 1 only.
+fn check_ports(request: &mut ib_uverbs_modify_qp, current: u8) -> Result<(), Errno> {
+    let mask = request.attr_mask;
+    if mask & IB_QP_PORT != 0 && request.port_num != 1 {
+        return Err(Errno::EINVAL);
+    }
+    if mask & IB_QP_AV != 0 {
+        if request.dest.port_num != 1 {
+            return Err(Errno::EINVAL);
+        }
+        if mask & IB_QP_STATE != 0 && request.qp_state == QpState::Rtr as u8 {
+            if request.dest.port_num != current {
+                return Err(Errno::EINVAL);
+            }
+        } else if mask & IB_QP_PORT == 0 {
+            request.attr_mask |= IB_QP_PORT;
+            request.port_num = request.dest.port_num;
+        }
+    }
+    if mask & IB_QP_ALT_PATH != 0 && (request.alt_port_num != 1 || request.alt_dest.port_num != 1) {
+        return Err(Errno::EINVAL);
+    }
+    let last = QpState::Err as u8;
+    if mask & IB_QP_CUR_STATE != 0 && request.cur_qp_state > last
+        || mask & IB_QP_STATE != 0 && request.qp_state > last
+    {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Takes over what the mask names. Fields of fewer bits than their byte are cut as `MLX5_SET` cuts them, without an
+/// error; so are PSNs (`_ib_modify_qp`).
+fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp) {
+    let given = |bit: u32| request.attr_mask & bit != 0;
+    if given(IB_QP_QKEY) {
+        attrs.qkey = request.qkey;
+    }
+    if given(IB_QP_PKEY_INDEX) {
+        attrs.pkey_index = request.pkey_index;
+    }
+    if given(IB_QP_PORT) {
+        attrs.port = request.port_num;
+    }
+    if given(IB_QP_ACCESS_FLAGS) {
+        // A QP context has bits for the three remote rights alone (`rre`, `rwe`, `rae`).
+        attrs.access = rights(request.qp_access_flags) - Access::LOCAL_WRITE;
+    }
+    if given(IB_QP_DEST_QPN) {
+        attrs.dest_qpn = request.dest_qp_num & MASK_24;
+    }
+    if given(IB_QP_RQ_PSN) {
+        attrs.rq_psn = request.rq_psn & MASK_24;
+    }
+    if given(IB_QP_SQ_PSN) {
+        attrs.sq_psn = request.sq_psn & MASK_24;
+    }
+    if given(IB_QP_MAX_QP_RD_ATOMIC) {
+        attrs.max_rd_atomic = request.max_rd_atomic;
+    }
+    if given(IB_QP_MAX_DEST_RD_ATOMIC) {
+        attrs.max_dest_rd_atomic = request.max_dest_rd_atomic;
+    }
+    if given(IB_QP_MIN_RNR_TIMER) {
+        attrs.min_rnr_timer = request.min_rnr_timer & 0x1f;
+    }
+    if given(IB_QP_TIMEOUT) {
+        attrs.timeout = request.timeout & 0x1f;
+    }
+    if given(IB_QP_RETRY_CNT) {
+        attrs.retry_cnt = request.retry_cnt & 7;
+    }
+    if given(IB_QP_RNR_RETRY) {
+        attrs.rnr_retry = request.rnr_retry & 7;
+    }
+    attrs.en_sqd_async_notify =
+        given(IB_QP_EN_SQD_ASYNC_NOTIFY) && request.en_sqd_async_notify != 0;
+}
+
+/// A path (`rdma_fill_sgid_attr`, `rdma_check_ah_attr`, `mlx5_set_path`).
+///
+/// # Errors
+///
+/// `EINVAL` without GRH on Ethernet, with a GID index outside the table, or with GIDs of two address families;
+/// `ENODATA` for an empty entry (`rdma_get_gid_attr`).
+pub(crate) fn path(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<AddressVector, Errno> {
+    let profile = &device.profile;
+    let global = dest.is_global != 0;
+    if profile.is_ethernet() && !global {
+        return Err(Errno::EINVAL);
+    }
+    let (src_gid, dst_gid) = match global {
+        false => ([0; 16], [0; 16]),
+        true => (gid(device, u32::from(dest.sgid_index))?, dest.dgid),
+    };
+    if profile.is_ethernet() {
+        check_families(&src_gid, &dst_gid)?;
+    }
+    let dst_lid = match profile.is_ethernet() {
+        true => 0,
+        false => dest.dlid,
+    };
+    Ok(AddressVector {
+        src: Address { gid: src_gid, lid: profile.lid },
+        dst: Address { gid: dst_gid, lid: dst_lid },
+        sgid_index: dest.sgid_index,
+        is_global: global,
+        sl: dest.sl & 0xf,
+        hop_limit: dest.hop_limit,
+        traffic_class: dest.traffic_class,
+        flow_label: dest.flow_label & 0xf_ffff,
+        static_rate: dest.static_rate,
+        src_path_bits: dest.src_path_bits & 0x7f,
+        port: dest.port_num,
+    })
+}
+
+/// A destination's MAC is found by asking the network (`ib_resolve_unicast_gid_dmac`, `rdma_resolve_ip`): from an IPv4
+/// address there is no way to one that isn't. Multicast addresses hold their MAC themselves.
+fn check_families(src: &[u8; 16], dst: &[u8; 16]) -> Result<(), Errno> {
+    let is_ipv4 = |gid: &[u8; 16]| gid.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+    match dst[0] == 0xff || is_ipv4(src) == is_ipv4(dst) {
+        true => Ok(()),
+        false => Err(Errno::EINVAL),
+    }
+}
+
+/// `rdma_get_gid_attr`.
+pub(crate) fn gid(device: &Device, index: u32) -> Result<[u8; 16], Errno> {
+    if index >= device.profile.gid_table_len() {
+        return Err(Errno::EINVAL);
+    }
+    match device.profile.gids.get(index as usize) {
+        Some(entry) => Ok(entry.gid),
+        None => Err(Errno::ENODATA),
+    }
+}
+
+fn query(call: &mut Call<'_>) -> Result<(), Errno> {
+    let request: ib_uverbs_query_qp = call.request()?;
+    let qp = call.file.objects.qp(request.qp_handle)?;
+    let (state, attrs) = call.device.hca.query_qp(qp.qpn).map_err(errno)?;
+    let response = ib_uverbs_query_qp_resp {
+        dest: destination(&attrs.path),
+        max_send_wr: qp.cap.max_send_wr,
+        max_recv_wr: qp.cap.max_recv_wr,
+        max_send_sge: qp.cap.max_send_sge,
+        max_recv_sge: qp.cap.max_recv_sge,
+        max_inline_data: qp.cap.max_inline_data,
+        qkey: attrs.qkey,
+        rq_psn: attrs.rq_psn,
+        sq_psn: attrs.sq_psn,
+        dest_qp_num: attrs.dest_qpn,
+        qp_access_flags: access_flags(attrs.access),
+        pkey_index: attrs.pkey_index,
+        qp_state: state as u8,
+        cur_qp_state: state as u8,
+        path_mtu: attrs.path_mtu as u8,
+        path_mig_state: IB_MIG_MIGRATED,
+        sq_draining: u8::from(attrs.sq_draining),
+        max_rd_atomic: attrs.max_rd_atomic,
+        max_dest_rd_atomic: attrs.max_dest_rd_atomic,
+        min_rnr_timer: attrs.min_rnr_timer,
+        port_num: attrs.port,
+        timeout: attrs.timeout,
+        retry_cnt: attrs.retry_cnt,
+        rnr_retry: attrs.rnr_retry,
+        sq_sig_all: u8::from(qp.sq_sig_all),
+        ..ib_uverbs_query_qp_resp::default()
+    };
+    call.respond(&response)
+}
+
+fn destination(path: &AddressVector) -> ib_uverbs_qp_dest {
+    ib_uverbs_qp_dest {
+        dgid: path.dst.gid,
+        flow_label: path.flow_label,
+        dlid: path.dst.lid,
+        reserved: 0,
+        sgid_index: path.sgid_index,
+        hop_limit: path.hop_limit,
+        traffic_class: path.traffic_class,
+        sl: path.sl,
+        src_path_bits: path.src_path_bits,
+        static_rate: path.static_rate,
+        is_global: u8::from(path.is_global),
+        port_num: path.port,
+    }
+}

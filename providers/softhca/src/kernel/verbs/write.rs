@@ -1,0 +1,59 @@
+//! Write commands: those that have no ioctl method of their own travel through DEVICE.INVOKE_WRITE.
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_WRITE_CMD,
+};
+use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_COMMAND_MASK, IB_USER_VERBS_CMD_FLAG_EXTENDED};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::kernel::call::{Call, zero_extended};
+
+/// The handler of INVOKE_WRITE (`uverbs_std_types_device.c`, `uapi_get_method`).
+pub(crate) fn invoke(call: &mut Call<'_>) -> Result<(), Errno> {
+    let command = call.constant(UVERBS_ATTR_WRITE_CMD, u64::from(u32::MAX))?;
+    let command = u32::try_from(command).map_err(|_| Errno::EINVAL)?;
+    if command & !(IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_CMD_COMMAND_MASK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let write =
+        call.table.writes.iter().find(|write| write.command == command).ok_or(Errno::EOPNOTSUPP)?;
+    if call.len(UVERBS_ATTR_CORE_IN) < write.request
+        || call.len(UVERBS_ATTR_CORE_OUT) < write.response
+    {
+        return Err(Errno::ENOSPC);
+    }
+    (write.handler)(call)
+}
+
+impl Call<'_> {
+    /// `uverbs_request`: the request; a shorter one is continued with zeros, a longer one must end in zeros.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`, `EOPNOTSUPP`.
+    pub(crate) fn request<T: FromBytes + IntoBytes>(&self) -> Result<T, Errno> {
+        let bytes = self.bytes(UVERBS_ATTR_CORE_IN)?.unwrap_or_default();
+        match bytes.get(size_of::<T>()..) {
+            Some(tail) if tail.iter().any(|byte| *byte != 0) => Err(Errno::EOPNOTSUPP),
+            _ => Ok(zero_extended(&bytes)),
+        }
+    }
+
+    /// `uverbs_response`: the response, cut to its buffer; what the buffer has beyond is cleared.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`.
+    pub(crate) fn respond<T: IntoBytes + Immutable>(&mut self, response: &T) -> Result<(), Errno> {
+        match self.output_or_zero(UVERBS_ATTR_CORE_OUT, response) {
+            Err(Errno::ENOENT) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// `uverbs_response_length`: what of a response of type `T` the buffer takes.
+    pub(crate) fn response_length<T>(&self) -> u32 {
+        self.len(UVERBS_ATTR_CORE_OUT).min(size_of::<T>()) as u32
+    }
+}

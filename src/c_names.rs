@@ -1,0 +1,42 @@
+//! libibverbs's names, and what they are here. This module holds a table and nothing else.
+//!
+//! | C | here |
+//! |---|---|
+//! | `ibv_get_device_list`, `ibv_free_device_list` | [`devices`](crate::devices); a [`Device`](crate::Device) is dropped |
+//! | `ibv_get_device_name`, `ibv_get_device_guid` | [`Device::name`](crate::Device::name), [`Device::node_guid`](crate::Device::node_guid) |
+//! | `ibv_open_device`, `ibv_close_device` | [`Device::open`](crate::Device::open), [`open`](crate::open); a [`Context`](crate::Context) is dropped |
+//! | `ibv_query_device`, `ibv_query_device_ex` | [`Context::query_device`](crate::Context::query_device) |
+//! | `ibv_query_port` | [`Context::query_port`](crate::Context::query_port) |
+//! | `ibv_query_gid`, `ibv_query_gid_ex` | [`Context::query_gid`](crate::Context::query_gid) |
+//! | `ibv_query_gid_table` | [`Context::query_gid_table`](crate::Context::query_gid_table); [`Context::best_gid`](crate::Context::best_gid) chooses |
+//! | `ibv_query_pkey` | [`Context::query_pkey`](crate::Context::query_pkey) |
+//! | `ibv_get_async_event`, `async_fd` | [`Context::async_event`](crate::Context::async_event), [`AsyncEvents`](crate::AsyncEvents) |
+//! | `ibv_ack_async_event` | not needed: events name objects by number |
+//! | `ibv_alloc_pd`, `ibv_dealloc_pd` | [`Context::alloc_pd`](crate::Context::alloc_pd); dropped |
+//! | `ibv_reg_mr`, `ibv_reg_mr_iova` | [`ProtectionDomain::slab`](crate::ProtectionDomain::slab), [`expose`](crate::ProtectionDomain::expose), [`register`](crate::ProtectionDomain::register), [`register_at`](crate::ProtectionDomain::register_at) |
+//! | `ibv_dereg_mr` | [`MemoryRegion::deregister`](crate::MemoryRegion::deregister), or dropped |
+//! | `struct ibv_sge` | a [`Frame`](crate::Frame); [`Sge`](crate::Sge) in raw posts |
+//! | `ibv_create_cq`, `ibv_destroy_cq` | [`Context::create_cq`](crate::Context::create_cq); dropped |
+//! | `ibv_poll_cq` | [`CompletionQueue::poll_into`](crate::CompletionQueue::poll_into), [`poll_with`](crate::CompletionQueue::poll_with) |
+//! | `ibv_start_poll`, `ibv_next_poll`, `ibv_end_poll` | [`CompletionQueue::poll`](crate::CompletionQueue::poll), [`Burst::next`](crate::Burst::next); the burst is dropped |
+//! | `ibv_wc_read_*`, `struct ibv_wc` | [`Completion`](crate::Completion), [`WorkCompletion`](crate::WorkCompletion) |
+//! | `ibv_wc_status_str` | `Display` of [`Failure`](crate::Failure), [`Status::explain`](crate::Status::explain) |
+//! | `ibv_create_qp`, `ibv_create_qp_ex` | [`Context::queue_pair`](crate::Context::queue_pair), [`QueuePairBuilder`](crate::QueuePairBuilder) |
+//! | `ibv_modify_qp` | [`QueuePair::prepare`](crate::QueuePair::prepare) and [`connect`](crate::QueuePair::connect), or [`init`](crate::QueuePair::init), [`ready_to_receive`](crate::QueuePair::ready_to_receive), [`ready_to_send`](crate::QueuePair::ready_to_send), [`fail`](crate::QueuePair::fail), [`reset`](crate::QueuePair::reset) |
+//! | `ibv_query_qp` | [`QueuePair::query`](crate::QueuePair::query) |
+//! | `ibv_destroy_qp` | [`QueuePair::destroy`](crate::QueuePair::destroy), or dropped; [`CompletionQueue::reclaim`](crate::CompletionQueue::reclaim) gives frames back |
+//! | `ibv_post_send` | [`QueuePair::post_send`](crate::QueuePair::post_send) and its like; [`RawBatch::post`](crate::RawBatch::post) by address and key |
+//! | `ibv_wr_start`, `ibv_wr_complete` | [`QueuePair::batch`](crate::QueuePair::batch), [`Batch::ring`](crate::Batch::ring) |
+//! | `ibv_wr_abort` | drop the [`Batch`](crate::Batch) |
+//! | `ibv_wr_send`, `ibv_wr_send_imm` | [`Batch::send`](crate::Batch::send), [`send_imm`](crate::Batch::send_imm) |
+//! | `ibv_wr_rdma_write`, `ibv_wr_rdma_write_imm` | [`Batch::write`](crate::Batch::write), [`write_imm`](crate::Batch::write_imm) |
+//! | `ibv_wr_rdma_read` | [`Batch::read`](crate::Batch::read) |
+//! | `ibv_wr_atomic_cmp_swp`, `ibv_wr_atomic_fetch_add` | [`Batch::compare_swap`](crate::Batch::compare_swap), [`fetch_add`](crate::Batch::fetch_add) |
+//! | `ibv_wr_set_inline_data` | [`Batch::send_inline`](crate::Batch::send_inline), [`write_inline`](crate::Batch::write_inline) |
+//! | `IBV_SEND_SIGNALED`, `_FENCE`, `_SOLICITED` | [`Wr`](crate::Wr): signaled unless [`unsignaled`](crate::Wr::unsignaled), [`fenced`](crate::Wr::fenced), [`solicited`](crate::Wr::solicited) |
+//! | `ibv_post_recv` | [`QueuePair::post_recv`](crate::QueuePair::post_recv), [`RecvBatch::post`](crate::RecvBatch::post) |
+//! | `errno` | [`Error::to_errno`](crate::Error::to_errno), [`PostError::to_errno`](crate::PostError::to_errno) |
+//! | `struct ibv_device_attr`, `ibv_port_attr`, `ibv_qp_attr`, `ibv_qp_cap` | [`DeviceAttr`](crate::DeviceAttr), [`PortAttr`](crate::PortAttr), [`QpAttr`](crate::QpAttr), [`QpCap`](crate::QpCap) |
+//! | the text that `ibv_rc_pingpong` exchanges | [`Endpoint`](crate::Endpoint) |
+//!
+//! What libibverbs has and this library has not yet, and where they differ, is in `docs/PARITY.md` of the repository.

@@ -1,0 +1,51 @@
+//! Making completion queues.
+
+use uverbs_core::error::Error;
+use uverbs_core::provider::{ContextOps, CqInit, CqeSize};
+
+use crate::provider::Provider;
+use crate::{Any, CompletionQueue, Context};
+
+/// Begins a completion queue: its room, its vector, the size of its entries.
+///
+/// ```no_run
+/// # fn f(context: &uverbs::Context) -> Result<(), uverbs::Error> {
+/// let cq = context.completion_queue(256).vector(1).entry_size(uverbs::CqeSize::Bytes128).build()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct CompletionQueueBuilder<P: Provider = Any> {
+    context: Context<P>,
+    init: CqInit,
+}
+
+impl<P: Provider> CompletionQueueBuilder<P> {
+    pub(crate) fn new(context: Context<P>, entries: u32) -> Self {
+        Self { context, init: CqInit::new(entries) }
+    }
+
+    /// Completion vector: which of the device's interrupts its events come by. 0 unless said otherwise.
+    #[must_use]
+    pub fn vector(mut self, vector: u32) -> Self {
+        self.init.comp_vector = vector;
+        self
+    }
+
+    /// Bytes of an entry: 64 unless said otherwise. soft-RoCE's are its kernel's, whatever is asked for.
+    #[must_use]
+    pub fn entry_size(mut self, size: CqeSize) -> Self {
+        self.init.cqe_size = size;
+        self
+    }
+
+    /// Makes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for 0 entries or more than the device has, and for a vector that it lacks; the kernel's refusal.
+    #[doc(alias = "ibv_create_cq_ex")]
+    pub fn build(self) -> Result<CompletionQueue<P>, Error> {
+        let (core, cq) = self.context.provider().create_cq(&self.init)?;
+        Ok(CompletionQueue::new(core, cq))
+    }
+}

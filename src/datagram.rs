@@ -1,0 +1,248 @@
+//! Datagrams: address handles, destinations, and sends to them.
+//!
+//! # Safety
+//!
+//! As in the send queue's file: safe posts move a frame in or copy, raw posts hand on the caller's promise. Each looks first whether
+//! the address handle is of the queue pair's protection domain, which is what a provider leans on.
+#![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has raw posts of its own")]
+
+use std::sync::Arc;
+
+use uverbs_core::attr::AhAttr;
+use uverbs_core::error::Error;
+use uverbs_core::memory::frame::Frame;
+use uverbs_core::objects::pd::PdCore;
+use uverbs_core::provider::{AhOps, ContextOps, SendOps};
+use uverbs_core::queues::work::{self, Data, PostError, SendOp, Wr};
+
+use crate::provider::Provider;
+use crate::transport::Ud;
+use crate::{Any, Batch, Context, ProtectionDomain, RawBatch, Rejected};
+
+/// Bytes before the data of every received datagram: room for the packet's GRH, whether or not there is one. A receive buffer has so
+/// many bytes more than the longest message.
+#[doc(alias = "ib_grh")]
+pub const GRH_LEN: usize = 40;
+
+/// An address handle: the way to a port, for datagrams. A cheap handle; clones share it.
+#[derive(Debug)]
+#[doc(alias = "ibv_ah")]
+pub struct AddressHandle<P: Provider = Any> {
+    ah: P::Ah,
+    domain: u64,
+}
+
+// Not derived: that would ask it of the provider, too.
+impl<P: Provider> Clone for AddressHandle<P> {
+    fn clone(&self) -> Self {
+        Self { ah: self.ah.clone(), domain: self.domain }
+    }
+}
+
+impl<P: Provider> AddressHandle<P> {
+    /// A queue pair behind this handle.
+    #[must_use]
+    pub fn to(&self, qpn: u32, qkey: u32) -> Destination<P> {
+        Destination { ah: self.clone(), qpn, qkey }
+    }
+
+    /// The provider's own handle.
+    #[must_use]
+    pub fn provider(&self) -> &P::Ah {
+        &self.ah
+    }
+}
+
+/// Where a datagram goes: the way, the queue pair at its end, and the key that this one asks for.
+#[derive(Debug)]
+pub struct Destination<P: Provider = Any> {
+    ah: AddressHandle<P>,
+    qpn: u32,
+    qkey: u32,
+}
+
+impl<P: Provider> Clone for Destination<P> {
+    fn clone(&self) -> Self {
+        Self { ah: self.ah.clone(), qpn: self.qpn, qkey: self.qkey }
+    }
+}
+
+impl<P: Provider> Destination<P> {
+    /// The way.
+    #[must_use]
+    pub fn address_handle(&self) -> &AddressHandle<P> {
+        &self.ah
+    }
+
+    /// The queue pair's number.
+    #[must_use]
+    pub fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    /// The Q_Key that datagrams carry.
+    #[must_use]
+    pub fn qkey(&self) -> u32 {
+        self.qkey
+    }
+
+    #[inline(always)]
+    fn as_work(&self) -> work::Destination<'_, P::Ah> {
+        work::Destination { ah: &self.ah.ah, qpn: self.qpn, qkey: self.qkey }
+    }
+}
+
+impl<P: Provider> Context<P> {
+    /// Makes an address handle: the way out of a port, to a peer's port.
+    ///
+    /// [`QueuePair::destination`](crate::QueuePair::destination) makes one from what the peer said of itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a protection domain of another open device; [`Error::MissingAttribute`] without a global route on a port that
+    /// needs one; [`Error::Limit`] for values over their field; the kernel's refusal: `EINVAL` for a port or a GID index that isn't
+    /// there, `EHOSTUNREACH` or `ETIMEDOUT` for a peer whose MAC address can't be found.
+    #[doc(alias = "ibv_create_ah")]
+    pub fn create_ah(
+        &self,
+        pd: &ProtectionDomain,
+        attr: &AhAttr,
+    ) -> Result<AddressHandle<P>, Error> {
+        self.create_ah_of(pd.core(), attr)
+    }
+
+    pub(crate) fn create_ah_of(
+        &self,
+        pd: &Arc<PdCore>,
+        attr: &AhAttr,
+    ) -> Result<AddressHandle<P>, Error> {
+        let ah = self.provider().create_ah(pd, attr)?;
+        let domain = ah.core().pd().domain();
+        Ok(AddressHandle { ah, domain })
+    }
+}
+
+/// Of the safe posts: the frame's present length is what is sent, in one packet. More than the path's MTU fails with a
+/// [local length error](crate::Status::LocalLength), or is dropped.
+impl<P: Provider> Batch<'_, P, Ud> {
+    /// SEND of a frame to a destination.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame.
+    #[inline(always)]
+    #[doc(alias = "ibv_wr_set_ud_addr")]
+    pub fn send_to(
+        &mut self,
+        wr: impl Into<Wr>,
+        frame: Frame,
+        to: &Destination<P>,
+    ) -> Result<(), Rejected> {
+        self.frame_to(wr.into(), SendOp::Send, frame, to)
+    }
+
+    /// SEND with immediate data of a frame to a destination.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with the frame.
+    #[inline(always)]
+    pub fn send_imm_to(
+        &mut self,
+        wr: impl Into<Wr>,
+        frame: Frame,
+        imm: u32,
+        to: &Destination<P>,
+    ) -> Result<(), Rejected> {
+        self.frame_to(wr.into(), SendOp::SendImm(imm), frame, to)
+    }
+
+    /// SEND of bytes that are copied into the work request: they are yours at once.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::InlineTooLong`] over the queue pair's `max_inline_data`.
+    #[inline(always)]
+    pub fn send_inline_to(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: &[u8],
+        to: &Destination<P>,
+    ) -> Result<(), PostError> {
+        // SAFETY: the bytes are copied now; no memory is named by key.
+        unsafe { self.raw().post_to(wr, SendOp::Send, Data::Inline(data), to) }
+    }
+
+    /// SEND with immediate data of copied bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_inline_to`](Self::send_inline_to).
+    #[inline(always)]
+    pub fn send_imm_inline_to(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: &[u8],
+        imm: u32,
+        to: &Destination<P>,
+    ) -> Result<(), PostError> {
+        // SAFETY: as in `send_inline_to`.
+        unsafe { self.raw().post_to(wr, SendOp::SendImm(imm), Data::Inline(data), to) }
+    }
+
+    #[inline(always)]
+    fn frame_to(
+        &mut self,
+        wr: Wr,
+        op: SendOp,
+        frame: Frame,
+        to: &Destination<P>,
+    ) -> Result<(), Rejected> {
+        if frame.domain() != self.queue.domain {
+            return Err(Rejected { error: PostError::ForeignBuffer, frame });
+        }
+        if to.ah.domain != self.queue.domain {
+            return Err(Rejected { error: PostError::ForeignAddress, frame });
+        }
+        let (data, to) = (Data::One(frame.sge()), to.as_work());
+        // SAFETY: the memory is the frame's, registered as long as the frame lives; the frame moves into the slot of this work
+        // request, so no one reads or writes it until completion or destruction gives it back. The handle's domain is the queue's.
+        match unsafe { self.queue.sq.post_to(&mut self.at, wr, op, to, data) } {
+            Ok(slot) => {
+                // SAFETY: the slot of the post just made.
+                unsafe { self.queue.sq.own(&self.at, slot, frame) };
+                self.queue.unrung.note();
+                Ok(())
+            }
+            Err(error) => Err(Rejected { error, frame }),
+        }
+    }
+}
+
+impl<P: Provider> RawBatch<'_, '_, P, Ud> {
+    /// SEND, or SEND with immediate data, to a destination; [`PostError::BadOperation`] for another operation.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline(always)]
+    pub unsafe fn post_to(
+        &mut self,
+        wr: impl Into<Wr>,
+        op: SendOp,
+        data: Data<'_>,
+        to: &Destination<P>,
+    ) -> Result<(), PostError> {
+        let Batch { queue, at, .. } = &mut *self.batch;
+        if to.ah.domain != queue.domain {
+            return Err(PostError::ForeignAddress);
+        }
+        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`, and the handle's domain is the queue's.
+        unsafe { queue.sq.post_to(at, wr.into(), op, to.as_work(), data) }
+            .map(|_| queue.unrung.note())
+    }
+}

@@ -1,0 +1,59 @@
+//! A batch that was written and never rung: debug builds say so once.
+
+/// Counts what the last batch of a queue wrote, in debug builds; nothing at all in others.
+///
+/// It is the queue's and not the batch's, which has no destructor. So it speaks when the next batch begins or the queue is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Unrung {
+    #[cfg(debug_assertions)]
+    written: u32,
+}
+
+impl Unrung {
+    /// A batch begins.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self) {
+        #[cfg(debug_assertions)]
+        self.complain();
+    }
+
+    /// One more work request is written.
+    #[inline(always)]
+    pub(crate) fn note(&mut self) {
+        #[cfg(debug_assertions)]
+        {
+            self.written += 1;
+        }
+    }
+
+    /// The batch is rung.
+    #[inline(always)]
+    pub(crate) fn rung(&mut self) {
+        #[cfg(debug_assertions)]
+        {
+            self.written = 0;
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    fn complain(&mut self) {
+        static SAID: std::sync::Once = std::sync::Once::new();
+        let written = std::mem::take(&mut self.written);
+        // A program that unwinds leaves batches behind on purpose.
+        if written > 0 && !std::thread::panicking() {
+            SAID.call_once(|| {
+                eprintln!(
+                    "uverbs: a batch of {written} work requests was dropped without ring(), so the device never saw them \
+                     (debug builds say this once)"
+                );
+            });
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Unrung {
+    fn drop(&mut self) {
+        self.complain();
+    }
+}

@@ -12,11 +12,11 @@ packets=$(count counters/port_xmit_packets)
 words=$(count counters/port_xmit_data)
 errors=$(count hw_counters/req_cqe_error)
 # Each side does so many, and verifies the others.
-uverbs pingpong -d "$1" -o write -n 100 -w 0
+uverbs pingpong -d "$1" --opcode write -n 100 --warmup 0
 differs hw_counters/rx_write_requests "$writes" 200
-uverbs pingpong -d "$1" -o fetch-add -n 50 -w 0
+uverbs pingpong -d "$1" --opcode fetch-add -n 50 --warmup 0
 differs hw_counters/rx_atomic_requests "$atomics" 100
-uverbs pingpong -d "$1" -o read -n 30 -w 0
+uverbs pingpong -d "$1" --opcode read -n 30 --warmup 0
 differs hw_counters/rx_read_requests "$reads" 60
 differs hw_counters/rx_write_requests "$writes" 200
 differs hw_counters/req_cqe_error "$errors" 0

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let (devices, embedded) = select::all()?;
     let devices = devices.iter().map(|device| row(device, embedded)).collect();
     let listing = Listing { devices };
-    if args.json { output::json(&listing) } else { output::print(&listing.table()) }
+    if args.json { output::json(&listing) } else { output::print(&listing.table(output::width())) }
 }
 
 fn row(device: &Device, embedded: bool) -> Row {
@@ -82,38 +82,45 @@ fn ports(device: &Device) -> Result<Vec<Port>, uverbs::Error> {
 }
 
 impl Listing {
-    fn table(&self) -> String {
-        let name_len = self.devices.iter().map(|row| row.name.len()).max().unwrap_or(0).max(8);
-        let mut text = format!(
-            "    {:name_len$}  {:16}  {:10}  port  {:12}  link layer\n",
-            "device", "node GUID", "driver", "state"
-        );
-        let rule = |len| "-".repeat(len);
-        // Writing to a string can't fail.
-        let _ = writeln!(
-            text,
-            "    {}  {}  {}  ----  {}  ----------",
-            rule(name_len),
-            rule(16),
-            rule(10),
-            rule(12)
-        );
+    /// A line for each port. At a narrow terminal the columns are no wider than what is in them.
+    fn table(&self, width: usize) -> String {
+        let heads = ["device", "node GUID", "driver", "port", "state", "link layer", ""];
+        let mut rows = vec![heads.map(str::to_owned)];
         for row in &self.devices {
             let unknown = Port { port: 1, state: "?".to_owned(), link_layer: "?".to_owned() };
             let ports = if row.ports.is_empty() { &[unknown] } else { &row.ports[..] };
-            for port in ports {
-                let _ = writeln!(
-                    text,
-                    "    {:name_len$}  {:16}  {:10}  {:>4}  {:12}  {}{}",
-                    row.name,
-                    row.node_guid,
-                    row.driver,
-                    port.port,
-                    port.state,
-                    port.link_layer,
-                    if row.embedded { "  (embedded)" } else { "" }
-                );
+            let embedded = if row.embedded { "(embedded)" } else { "" };
+            rows.extend(ports.iter().map(|port| {
+                let Port { port, state, link_layer } = port;
+                let (name, guid, driver) =
+                    (row.name.clone(), row.node_guid.clone(), row.driver.clone());
+                let (state, link_layer) = (state.clone(), link_layer.clone());
+                [name, guid, driver, port.to_string(), state, link_layer, embedded.to_owned()]
+            }));
+        }
+        // With room, as ibv_devices(1) has it.
+        let (indent, least) = match width {
+            0..80 => (0, [0; 7]),
+            _ => (4, [8, 16, 10, 4, 12, 10, 0]),
+        };
+        let longest = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+        let widths: [usize; 7] = std::array::from_fn(|column| longest(column).max(least[column]));
+        let rule: [String; 7] = std::array::from_fn(|column| match column {
+            6 => String::new(),
+            _ => "-".repeat(widths[column]),
+        });
+        rows.insert(1, rule);
+        let mut text = String::new();
+        for row in &rows {
+            let mut line = " ".repeat(indent);
+            for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+                // Writing to a string can't fail, here and below.
+                let _ = match column {
+                    3 => write!(line, "{cell:>width$}  "),
+                    _ => write!(line, "{cell:width$}  "),
+                };
             }
+            let _ = writeln!(text, "{}", line.trim_end());
         }
         text
     }

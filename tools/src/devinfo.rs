@@ -27,8 +27,8 @@ pub(crate) struct Args {
     #[arg(short = 'd', long, value_name = "NAME")]
     device: Option<String>,
     /// The port, from 1; all of them without it
-    #[arg(short = 'i', long, value_name = "PORT")]
-    port: Option<u8>,
+    #[arg(short = 'i', long, visible_alias = "port", value_name = "PORT")]
+    ib_port: Option<u8>,
     /// Everything: all limits, the GID table with its types, the P_Key table
     #[arg(short, long)]
     verbose: bool,
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 fn info(device: &Device, args: &Args) -> Result<Info, Error> {
     let context = device.open()?;
     let attr = context.query_device()?;
-    let wanted = match args.port {
+    let wanted = match args.ib_port {
         Some(port) if port == 0 || port > attr.phys_port_count => {
             return Err(Error::Argument {
                 option: "--port",

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use uverbs::{Failure, OutOfRange, PostError};
 
-use crate::pingpong::{ExchangeError, Mismatch, WrongWord};
+use crate::pingpong::ExchangeError;
+use crate::tcp::TcpError;
+use crate::verify::{Mismatch, WrongWord};
 
 /// Exit status of a failure at run time.
 pub(crate) const FAILED: u8 = 1;
@@ -39,8 +41,10 @@ pub(crate) enum Error {
     Word(WrongWord),
     /// An access outside exposed memory: an error of this program.
     Exposed(OutOfRange),
-    /// The other process, or the way to it.
+    /// The other process said something unexpected, or nothing.
     Peer(String),
+    /// The way to the other process.
+    Tcp(TcpError),
     /// A file that could not be read or written, or a socket that could not be served.
     File { path: PathBuf, error: io::Error },
     /// A file that is not what it has to be.
@@ -87,6 +91,7 @@ impl fmt::Display for Error {
             Self::Word(wrong) => wrong.fmt(f),
             Self::Exposed(error) => error.fmt(f),
             Self::Peer(what) => f.write_str(what),
+            Self::Tcp(error) => error.fmt(f),
             Self::File { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Record { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Plot(why) => write!(f, "drawing the plot: {why}"),
@@ -113,6 +118,12 @@ impl From<OutOfRange> for Error {
 impl From<ExchangeError> for Error {
     fn from(error: ExchangeError) -> Self {
         Self::Peer(error.to_string())
+    }
+}
+
+impl From<TcpError> for Error {
+    fn from(error: TcpError) -> Self {
+        Self::Tcp(error)
     }
 }
 

@@ -7,8 +7,10 @@ use serde::Serialize;
 
 /// Rows that a histogram has at most.
 const ROWS: usize = 18;
-/// Cells of the longest bar. A row is then 72 columns wide.
+/// Cells of the longest bar, where there is room.
 const BAR: usize = 40;
+/// Columns of a row besides its bar.
+const BESIDES: usize = 32;
 
 /// Buckets per decade, as the preferred numbers of IEC 60063, from fine to coarse: evenly spaced on a logarithmic
 /// scale, and two digits each.
@@ -77,13 +79,17 @@ fn edges(series: &[u64], min: u64, max: u64) -> Vec<Bucket> {
     }
 }
 
-/// Draws the buckets, a row each, no wider than 80 columns.
-pub(crate) fn draw(buckets: &[Bucket], utf8: bool) -> String {
+/// Draws the buckets, a row each, in 72 columns or in as many as there are.
+pub(crate) fn draw(buckets: &[Bucket], utf8: bool, width: usize) -> String {
+    let cells = width.saturating_sub(BESIDES).clamp(8, BAR);
     let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0).max(1);
     let all = buckets.iter().map(|bucket| bucket.count).sum::<u64>().max(1);
     let mut text = String::new();
     for bucket in buckets {
-        let bar = if utf8 { blocks(bucket.count, most) } else { hashes(bucket.count, most) };
+        let bar = match utf8 {
+            true => blocks(bucket.count, most, cells),
+            false => hashes(bucket.count, most, cells),
+        };
         let edge = if utf8 { '│' } else { '|' };
         let percent = 100.0 * bucket.count as f64 / all as f64;
         let count = if bucket.count == 0 {
@@ -93,21 +99,21 @@ pub(crate) fn draw(buckets: &[Bucket], utf8: bool) -> String {
         };
         let from = duration(bucket.from_ns, utf8);
         // Writing to a string can't fail.
-        let _ = writeln!(text, "{}", format!("{from:>8} {edge}{bar:<BAR$}{count}").trim_end());
+        let _ = writeln!(text, "{}", format!("{from:>8} {edge}{bar:<cells$}{count}").trim_end());
     }
     text
 }
 
 /// A bar in eighths of a cell. What is not nothing shows at least an eighth.
-fn blocks(count: u64, most: u64) -> String {
+fn blocks(count: u64, most: u64, cells: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = scaled(count, most, 8 * BAR as u64) as usize;
+    let eighths = scaled(count, most, 8 * cells as u64) as usize;
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
 /// A bar in whole cells; a dot for what is too little for one.
-fn hashes(count: u64, most: u64) -> String {
-    match (u128::from(count) * BAR as u128 / u128::from(most)) as usize {
+fn hashes(count: u64, most: u64, cells: usize) -> String {
+    match (u128::from(count) * cells as u128 / u128::from(most)) as usize {
         0 if count > 0 => ".".to_owned(),
         cells => "#".repeat(cells),
     }
@@ -171,10 +177,10 @@ mod tests {
                 let inside = |v: &&u64| (bucket.from_ns..bucket.to_ns).contains(*v);
                 prop_assert_eq!(bucket.count, values.iter().filter(inside).count() as u64);
             }
-            for utf8 in [true, false] {
-                let text = draw(&buckets, utf8);
+            for (utf8, width) in [(true, 80), (false, 80), (true, 60), (false, 60)] {
+                let text = draw(&buckets, utf8, width);
                 prop_assert_eq!(text.lines().count(), buckets.len());
-                prop_assert!(text.lines().all(|line| line.chars().count() <= 80), "{}", text);
+                prop_assert!(text.lines().all(|line| line.chars().count() <= width), "{}", text);
                 prop_assert!(utf8 || text.is_ascii());
             }
         }
@@ -183,7 +189,7 @@ mod tests {
     #[test]
     fn a_drawing() {
         let recorded = record(&[[4_800; 40].as_slice(), &[5_200; 10], &[9_000]].concat());
-        let text = draw(&buckets(&recorded), false);
+        let text = draw(&buckets(&recorded), false, usize::MAX);
         let rows: Vec<_> = text.lines().collect();
         let full = "#".repeat(40);
         assert_eq!(rows[0], format!(" 4.70 us |{full}        40   78.43 %"));
@@ -202,7 +208,7 @@ mod tests {
     #[test]
     fn nothing_recorded_is_no_row() {
         assert_eq!(buckets(&record(&[])), []);
-        assert_eq!(draw(&[], true), "");
+        assert_eq!(draw(&[], true, 80), "");
     }
 
     #[test]

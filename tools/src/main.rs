@@ -1,19 +1,27 @@
-//! The `uverbs` command line: what RDMA devices are here, what they can do, and whether data goes through them unharmed.
+//! The `uverbs` command line: lists RDMA devices, says what they can do, and sends verified and timed
+//! messages through them.
 
 mod devices;
 mod devinfo;
+mod doorbell;
 mod error;
+mod foreign;
 mod histogram;
+mod interrupt;
 mod output;
 mod perf;
 mod pingpong;
 mod progress;
 mod select;
+mod setup;
 mod softhca;
+mod tcp;
+mod units;
+mod verify;
 
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use crate::error::{Error, USAGE};
@@ -31,8 +39,9 @@ use crate::error::{Error, USAGE};
     1  a failure at run time: data that arrived changed, a silent peer, a refused call\n  \
     2  bad arguments, or no device of that name\n\n\
     ENVIRONMENT:\n  \
-    SYSFS_PATH              where sysfs is mounted, if not on /sys\n  \
-    LC_ALL, LC_CTYPE, LANG  an UTF-8 locale gives finer bars in histograms")]
+    SYSFS_PATH  where sysfs is mounted, if not on /sys\n  \
+    COLUMNS     columns of a report that doesn't go to a terminal\n  \
+    LANG        a UTF-8 locale gives finer bars; LC_ALL and LC_CTYPE come first")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -86,10 +95,21 @@ fn refuse(error: &clap::Error) -> ExitCode {
             ExitCode::from(USAGE)
         }
         _ => {
-            output::complain(&one_line(&error.to_string()));
+            output::complain(&complaint(error, &std::env::args().collect::<Vec<_>>()));
             ExitCode::from(USAGE)
         }
     }
+}
+
+/// What is wrong with the words of a command line.
+fn complaint(error: &clap::Error, words: &[String]) -> String {
+    let command = words.get(1).map_or("", String::as_str);
+    let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) => Some(option),
+        _ => None,
+    };
+    let instead = unknown.and_then(|option| foreign::instead(command, option));
+    instead.unwrap_or_else(|| one_line(&error.to_string()))
 }
 
 /// The part of clap's text that says what is wrong, on one line.
@@ -110,6 +130,47 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Every option that is said not to be here is not.
+    #[test]
+    fn options_of_other_programs_are_named() {
+        for (words, says) in [
+            ("perf write lat -e", "-e is perftest's, and not in uverbs perf: completions are"),
+            ("perf write bw --run_infinitely", "use --duration SECONDS"),
+            ("perf send bw --rate_limit=5", "--rate_limit is perftest's"),
+            ("pingpong -l 3", "-l is ibv_rc_pingpong's, and not in uverbs pingpong: use -S"),
+            ("pingpong --ts", "--ts is ibv_rc_pingpong's"),
+            ("pingpong --sise 3", "'--sise'"),
+        ] {
+            let words: Vec<String> = "uverbs "
+                .chars()
+                .chain(words.chars())
+                .collect::<String>()
+                .split(' ')
+                .map(str::to_owned)
+                .collect();
+            let said = complaint(&Cli::try_parse_from(&words).unwrap_err(), &words);
+            assert!(said.contains(says) && !said.contains('\n'), "{words:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_letter_means_the_same_everywhere() {
+        let mut meanings = std::collections::BTreeMap::new();
+        let cli = Cli::command();
+        let perf = cli.find_subcommand("perf").unwrap().get_subcommands();
+        let commands = cli.get_subcommands().filter(|command| command.get_name() != "perf");
+        for command in commands.chain(perf) {
+            for option in command.get_arguments() {
+                let letters = option.get_short_and_visible_aliases().unwrap_or_default();
+                for letter in letters {
+                    let id = meanings.entry(letter).or_insert(option.get_id());
+                    assert_eq!(*id, option.get_id(), "-{letter} of {}", command.get_name());
+                }
+            }
+        }
+        assert!(meanings.len() > 15, "{meanings:?}");
     }
 
     #[test]

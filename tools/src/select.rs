@@ -58,31 +58,21 @@ pub(crate) fn two(name: Option<&str>, quiet: bool) -> Result<Two, Error> {
     two_embedded()
 }
 
-/// A device that another process can reach: the one named, or the machine's first.
-pub(crate) fn of_this_machine(name: Option<&str>) -> Result<Device, Error> {
-    let embedded = |value: &str| {
-        Error::Argument {
-        option: "--device",
-        value: value.to_owned(),
-        why: "the software HCA lives in one process, where no other reaches it; without --server and \
-              HOST both sides are in this one"
-            .to_owned(),
+/// A device that another process can reach: the one named, or the machine's first. The software HCA
+/// lives in one process.
+pub(crate) fn reachable(name: Option<&str>) -> Result<Two, Error> {
+    let two = two(name, true)?;
+    if two.embedded {
+        let value = name.unwrap_or("softhca, since there is no RDMA device here");
+        return Err(Error::Argument {
+            option: "--device",
+            value: value.to_owned(),
+            why: "the software HCA lives inside one process, and no other reaches it; without \
+                  --server and HOST both sides are in this one"
+                .to_owned(),
+        });
     }
-    };
-    match name {
-        None => {
-            let first = uverbs::devices()?.into_iter().next();
-            first.ok_or_else(|| embedded("softhca (there is no RDMA device here)"))
-        }
-        Some(name) => match uverbs::device(name) {
-            Err(uverbs::Error::NoSuchDevice { .. })
-                if name == "softhca" || EMBEDDED.contains(&name) =>
-            {
-                Err(embedded(name))
-            }
-            other => Ok(other?),
-        },
-    }
+    Ok(two)
 }
 
 fn named(name: &str) -> Result<Two, Error> {

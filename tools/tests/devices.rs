@@ -13,7 +13,7 @@ fn has_devices() -> bool {
 #[test]
 fn without_a_device_the_embedded_one_is_listed() {
     if has_devices() {
-        eprintln!("skipped: this machine has RDMA devices");
+        common::skip("this machine has RDMA devices");
         return;
     }
     let run = uverbs(&["devices"]).ok();
@@ -142,7 +142,7 @@ fn a_full_disk_is_an_error() {
 #[test]
 fn a_wrong_sysfs_is_no_device() {
     if has_devices() {
-        eprintln!("skipped: RDMA netlink tells of this machine's devices without sysfs");
+        common::skip("RDMA netlink tells of this machine's devices without sysfs");
         return;
     }
     let done = run(command(&["devices", "--json"]).env("SYSFS_PATH", "/nonexistent")).ok();

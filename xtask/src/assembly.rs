@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
+use goblin::elf::sym::STT_FUNC;
+use goblin::elf::{Elf, Reloc};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Formatter, Instruction, Mnemonic, NasmFormatter, OpKind,
     Register, SymbolResolver, SymbolResult,
 };
-use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};
 use rustc_demangle::demangle;
 
 use crate::counts::{compiler, other_compiler};
@@ -138,32 +139,35 @@ struct Code<'a> {
     functions: BTreeMap<u64, Function>,
     /// What the dynamic linker puts where: calls to other libraries, and some to our own functions, go by these places.
     slots: BTreeMap<u64, String>,
-    file: object::File<'a>,
+    elf: Elf<'a>,
+    bytes: &'a [u8],
 }
 
 impl<'a> Code<'a> {
     fn new(bytes: &'a [u8]) -> Result<Self, String> {
-        let file = object::File::parse(bytes).map_err(|error| error.to_string())?;
+        let elf = Elf::parse(bytes).map_err(|error| error.to_string())?;
         let mut functions = BTreeMap::new();
-        for symbol in file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text) {
-            let name = format!("{:#}", demangle(symbol.name().unwrap_or_default()));
-            functions.insert(symbol.address(), Function { name, size: symbol.size() });
+        for symbol in elf.syms.iter().filter(|symbol| symbol.st_type() == STT_FUNC) {
+            let name = elf.strtab.get_at(symbol.st_name).unwrap_or_default();
+            let name = format!("{:#}", demangle(name));
+            functions.insert(symbol.st_value, Function { name, size: symbol.st_size });
         }
-        let mut slots = BTreeMap::new();
-        let symbols = file.dynamic_symbol_table();
-        for (at, relocation) in file.dynamic_relocations().into_iter().flatten() {
-            let name = match relocation.target() {
-                RelocationTarget::Symbol(index) => symbols
-                    .as_ref()
-                    .and_then(|table| object::ObjectSymbolTable::symbol_by_index(table, index).ok())
-                    .and_then(|symbol| symbol.name().ok().map(str::to_owned)),
-                _ => functions
-                    .get(&(relocation.addend() as u64))
-                    .map(|function: &Function| function.name.clone()),
-            };
-            slots.insert(at, name.unwrap_or_else(|| "?".to_owned()));
-        }
-        Ok(Self { functions, slots, file })
+        let target = |relocation: &Reloc| {
+            if relocation.r_sym == 0 {
+                let at = relocation.r_addend.unwrap_or_default() as u64;
+                return functions.get(&at).map(|function: &Function| function.name.clone());
+            }
+            let symbol = elf.dynsyms.get(relocation.r_sym)?;
+            elf.dynstrtab.get_at(symbol.st_name).map(str::to_owned)
+        };
+        let relocations = elf.dynrelas.iter().chain(elf.dynrels.iter()).chain(elf.pltrelocs.iter());
+        let slots = relocations
+            .map(|relocation| {
+                let name = target(&relocation).unwrap_or_else(|| "?".to_owned());
+                (relocation.r_offset, name)
+            })
+            .collect();
+        Ok(Self { functions, slots, elf, bytes })
     }
 
     /// Listings of the functions whose names begin so, by the rest of their names.
@@ -307,12 +311,19 @@ impl<'a> Code<'a> {
         size: u64,
     ) -> Result<(Vec<Instruction>, std::ops::Range<u64>), String> {
         let range = at..at + size;
-        let bytes = self
-            .file
-            .sections()
-            .find_map(|section| section.data_range(at, size).ok().flatten())
-            .ok_or_else(|| format!("no code at {at:#x}"))?;
+        let bytes = self.code(&range).ok_or_else(|| format!("no code at {at:#x}"))?;
         Ok((Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).iter().collect(), range))
+    }
+
+    /// The bytes that are loaded at these addresses.
+    fn code(&self, range: &std::ops::Range<u64>) -> Option<&'a [u8]> {
+        let sections = &self.elf.section_headers;
+        let section = sections.iter().find(|section| {
+            let all = section.vm_range();
+            section.is_alloc() && all.start as u64 <= range.start && range.end <= all.end as u64
+        })?;
+        let from = section.file_range()?.start + (range.start - section.sh_addr) as usize;
+        self.bytes.get(from..from + (range.end - range.start) as usize)
     }
 
     /// A function's instructions: places in it as labels, functions by name, the rest by section.
@@ -338,11 +349,12 @@ impl<'a> Code<'a> {
                 .collect(),
             slots: self.slots.clone(),
             sections: self
-                .file
-                .sections()
+                .elf
+                .section_headers
+                .iter()
                 .map(|section| {
-                    let name = section.name().unwrap_or("?").to_owned();
-                    (section.address()..section.address() + section.size(), name)
+                    let name = self.elf.shdr_strtab.get_at(section.sh_name).unwrap_or("?");
+                    (section.sh_addr..section.sh_addr + section.sh_size, name.to_owned())
                 })
                 .collect(),
         };

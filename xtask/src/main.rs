@@ -7,6 +7,7 @@ mod debian;
 mod fences;
 mod judge;
 mod layouts;
+mod package;
 mod step;
 mod test;
 mod tree;
@@ -14,118 +15,122 @@ mod vm;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "\
-cargo xtask CHORE
+use clap::{Parser, Subcommand};
 
-Chores:
-  test      format, lints, documentation, tests, and the tools as a user runs them.
-            Installs nothing and needs no privileges; a step whose tool is missing is
-            skipped, and says so.
-  judge     the C stack (libibverbs, libmlx5), unmodified, on the software HCA. Fetches
-            Debian's packages with apt into the target folder, once; installs nothing.
-            Before that, layouts.
-  fences    traffic over a memory that keeps no order but what fences ask for, and the
-            instructions on aarch64, if the toolchain has that machine's core library.
-  fetch     Debian's packages of the C stack, as judge does, and no more. The last line is the
-            folder that they are in.
-  layouts   the tables of layouts and constants, made again from the C headers and compared
-            with the fixtures. Needs python3, gcc and readelf. With --bless the fixtures are
-            replaced by what the headers say.
-  vm        real kernels in QEMU, with our tests and the C stack's programs in them. Fetches both
-            with apt into the target folder, once (0.5 GB); installs nothing. vm --help tells more.
-  counts    instructions of the data path: how many, under callgrind, and which, against the
-            tables in benches/counts. Needs valgrind, or apt to fetch it into the target folder.
-            With --bless the tables are replaced by what is found.
-  help      this text
-";
+use step::{Outcome, Steps};
 
-fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["test"] => test::run_all(),
-        ["judge"] => {
-            let mut steps = step::Steps::default();
-            steps.step("layouts", layouts::check);
-            steps.step("judge", judge::judge);
-            steps.summary()
-        }
-        ["fences"] => {
-            let mut steps = step::Steps::default();
-            steps.step("fences", fences::order);
-            steps.step("fences, aarch64", fences::aarch64);
-            steps.summary()
-        }
-        ["fetch"] => match debian::root() {
-            Ok(root) => {
-                println!("{}", root.display());
-                ExitCode::SUCCESS
-            }
-            Err(step::Outcome::Skipped(why) | step::Outcome::Failed(why)) => {
-                eprintln!("fetch: {why}");
-                ExitCode::FAILURE
-            }
-            Err(_) => ExitCode::FAILURE,
-        },
-        ["layouts"] => {
-            let mut steps = step::Steps::default();
-            steps.step("layouts", layouts::check);
-            steps.summary()
-        }
-        ["layouts", "--bless"] => {
-            let mut steps = step::Steps::default();
-            steps.step("layouts, blessed", layouts::bless);
-            steps.summary()
-        }
-        ["vm", ..] => vm::chore(&words[1..]),
-        ["counts"] => {
-            let mut steps = step::Steps::default();
-            counts::steps(&mut steps, false);
-            steps.summary()
-        }
-        ["counts", "--bless"] => {
-            let mut steps = step::Steps::default();
-            counts::steps(&mut steps, true);
-            steps.summary()
-        }
-        ["help" | "--help" | "-h"] => {
-            print!("{USAGE}");
-            ExitCode::SUCCESS
-        }
-        [_, "--help" | "-h"] => {
-            print!("{USAGE}");
-            ExitCode::SUCCESS
-        }
-        ref words => {
-            eprint!("xtask: {}\n\n{USAGE}", complaint(words));
-            ExitCode::from(2)
-        }
-    }
+/// Project chores.
+///
+/// `cargo xtask test` decides whether a change is good. No chore needs privileges or installs
+/// anything; what is fetched goes to the target folder.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
 }
 
-/// What is wrong with words that name no chore.
-fn complaint(words: &[&str]) -> String {
-    let is_chore = |word: &str| {
-        USAGE.lines().any(|line| {
-            let name = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' '));
-            name.is_some_and(|rest| rest.split_whitespace().next() == Some(word))
-        })
-    };
-    match *words {
-        [] => "which chore?".to_owned(),
-        [chore, ..] if !is_chore(chore) => format!("no such chore: {chore}"),
-        [chore, ref rest @ ..] => format!("{chore} doesn't take {}", rest.join(" ")),
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Run every check: format, lints, documentation, tests, the C stack, real kernels.
+    ///
+    /// A step whose tool is missing is skipped, and says so; so does a test that can't run here. The
+    /// last lines count both.
+    Test {
+        /// Run what takes under three minutes on two cores when little changed: format, lints, and
+        /// the tests but for softhca's random and faulty input and the command line's own.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Run the unmodified C stack (libibverbs, libmlx5) on the software HCA.
+    ///
+    /// Fetches Debian's packages with apt, once. The layouts are compared first.
+    Judge,
+    /// Run traffic over a memory that keeps no order but what fences ask for.
+    ///
+    /// Then compares the instructions on aarch64, if the toolchain has that machine's core library.
+    Fences,
+    /// Fetch Debian's packages of the C stack, and print their folder in the last line.
+    Fetch,
+    /// Make the tables of layouts and constants again from the C headers, and compare them.
+    ///
+    /// Needs python3, gcc and readelf.
+    Layouts {
+        /// Replace the fixtures by what the headers say.
+        #[arg(long)]
+        bless: bool,
+    },
+    Vm(vm::Options),
+    /// Compare the data path's instructions, and how many they are, with benches/counts.
+    ///
+    /// Needs valgrind, or apt to fetch it.
+    Counts {
+        /// Replace the tables by what is found.
+        #[arg(long)]
+        bless: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let mut steps = Steps::default();
+    match Cli::parse().chore {
+        Chore::Test { quick: false } => test::all(&mut steps),
+        Chore::Test { quick: true } => test::quick(&mut steps),
+        Chore::Judge => {
+            steps.step("layouts", layouts::check);
+            steps.step("judge", judge::judge);
+        }
+        Chore::Fences => {
+            steps.step("fences", fences::order);
+            steps.step("fences, aarch64", fences::aarch64);
+        }
+        Chore::Fetch => return fetch(),
+        Chore::Layouts { bless: false } => steps.step("layouts", layouts::check),
+        Chore::Layouts { bless: true } => steps.step("layouts, blessed", layouts::bless),
+        Chore::Vm(options) => return vm::chore(options),
+        Chore::Counts { bless } => counts::steps(&mut steps, bless),
+    }
+    steps.summary()
+}
+
+fn fetch() -> ExitCode {
+    match debian::root() {
+        Ok(root) => {
+            println!("{}", root.display());
+            ExitCode::SUCCESS
+        }
+        Err(Outcome::Skipped(why) | Outcome::Failed(why)) => {
+            eprintln!("fetch: {why}");
+            ExitCode::FAILURE
+        }
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::complaint;
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    use super::*;
 
     #[test]
-    fn words_that_name_no_chore() {
-        assert_eq!(complaint(&[]), "which chore?");
-        assert_eq!(complaint(&["vn", "--world"]), "no such chore: vn");
-        assert_eq!(complaint(&["skipped,"]), "no such chore: skipped,");
-        assert_eq!(complaint(&["test", "--world", "b"]), "test doesn't take --world b");
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_chore_has_a_help_and_takes_no_stray_word() {
+        let chores = Cli::command();
+        for chore in chores.get_subcommands() {
+            let name = chore.get_name();
+            let help = Cli::try_parse_from(["xtask", name, "--help"]).unwrap_err();
+            assert_eq!(help.kind(), ErrorKind::DisplayHelp, "{name}");
+            assert!(help.to_string().contains(&format!("Usage: cargo xtask {name}")), "{help}");
+            let stray = Cli::try_parse_from(["xtask", name, "stray"]).unwrap_err();
+            assert!(stray.to_string().contains("'stray'"), "{stray}");
+        }
+        assert!(Cli::try_parse_from(["xtask"]).is_err());
+        assert!(Cli::try_parse_from(["xtask", "vn"]).unwrap_err().to_string().contains("'vn'"));
     }
 }

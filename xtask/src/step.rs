@@ -1,8 +1,14 @@
 //! Steps: a command with a name and a limit of time, and the summary of many.
 
-use std::process::{Command, ExitCode, Stdio};
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// Tests that said they were skipped, as `TEST: REASON`, in all steps so far.
+static SKIPPED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// How a step ended.
 #[derive(Clone)]
@@ -51,7 +57,15 @@ impl Steps {
                 Outcome::Skipped(_) => skipped += 1,
             }
         }
-        println!("\nsteps: {passed} passed, {failed} failed, {skipped} skipped");
+        let tests = SKIPPED.lock().unwrap_or_else(PoisonError::into_inner);
+        if !tests.is_empty() {
+            println!("\ntests that can't run here:");
+            tests.iter().for_each(|test| println!("  {test}"));
+        }
+        let count = tests.len();
+        println!(
+            "\nsteps: {passed} passed, {failed} failed, {skipped} skipped; tests skipped: {count}"
+        );
         ExitCode::from(u8::from(failed > 0))
     }
 }
@@ -66,10 +80,49 @@ pub(crate) fn cargo(words: &[&str]) -> Command {
 /// Runs a command to its end, or kills it after `limit`.
 pub(crate) fn run(mut command: Command, limit: Duration) -> Outcome {
     let shown = format!("{command:?}");
-    let mut child = match command.stdin(Stdio::null()).spawn() {
+    match command.stdin(Stdio::null()).spawn() {
+        Ok(child) => wait(child, limit),
+        Err(error) => Outcome::Failed(format!("{shown}: {error}")),
+    }
+}
+
+/// Runs tests as [`run`] does, and notes those that skip themselves: each says so by a line
+/// `skipped: TEST: REASON` on standard error.
+pub(crate) fn run_tests(mut command: Command, limit: Duration) -> Outcome {
+    let shown = format!("{command:?}");
+    let mut child = match command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn() {
         Ok(child) => child,
         Err(error) => return Outcome::Failed(format!("{shown}: {error}")),
     };
+    let reader = child.stderr.take().map(|stderr| thread::spawn(|| skips(stderr, io::stderr())));
+    let outcome = wait(child, limit);
+    // What was killed may have left a process that keeps the pipe open.
+    let reader = reader.filter(|reader| matches!(outcome, Outcome::Passed) || reader.is_finished());
+    if let Some(Ok(skips)) = reader.map(thread::JoinHandle::join) {
+        SKIPPED.lock().unwrap_or_else(PoisonError::into_inner).extend(skips);
+    }
+    outcome
+}
+
+/// Passes lines on, and gives those that tell of a skipped test.
+fn skips(from: impl Read, mut to: impl Write) -> Vec<String> {
+    let mut lines = BufReader::new(from);
+    let (mut line, mut skips) = (Vec::new(), Vec::new());
+    while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+        skips.extend(skip_in(&String::from_utf8_lossy(&line)));
+        let _ = to.write_all(&line);
+        line.clear();
+    }
+    skips
+}
+
+/// `TEST: REASON` of a line `skipped: TEST: REASON`.
+fn skip_in(line: &str) -> Option<String> {
+    let said = line.trim_end().strip_prefix("skipped: ")?;
+    said.contains(": ").then(|| said.to_owned())
+}
+
+fn wait(mut child: Child, limit: Duration) -> Outcome {
     let started = Instant::now();
     loop {
         match child.try_wait() {
@@ -83,5 +136,21 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> Outcome {
             Ok(None) => thread::sleep(Duration::from_millis(50)),
             Err(error) => return Outcome::Failed(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipped_tests_are_noted() {
+        assert_eq!(skip_in("skipped: links: not root\n"), Some("links: not root".to_owned()));
+        assert_eq!(skip_in("skipped: 3\n"), None);
+        assert_eq!(skip_in("test a ... ok\n"), None);
+        let said = "test b ... \nskipped: a::b: no tea: none\nok\nskipped: c";
+        let mut passed_on = Vec::new();
+        assert_eq!(skips(said.as_bytes(), &mut passed_on), ["a::b: no tea: none"]);
+        assert_eq!(passed_on, said.as_bytes());
     }
 }

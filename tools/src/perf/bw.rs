@@ -8,7 +8,7 @@ use super::meter::Meter;
 use super::options::Operation;
 use super::side::Side;
 use crate::error::Error;
-use crate::pingpong::verify::Who;
+use crate::verify::Who;
 
 /// What a run gave.
 pub(super) struct Bandwidth {
@@ -293,10 +293,10 @@ mod tests {
     use clap::Parser;
 
     use super::super::clock::Clock;
-    use super::super::exchange::Listener;
     use super::super::options::{Family, Options, Shape};
     use super::*;
     use crate::select;
+    use crate::tcp::{Listener, Stream};
 
     /// Messages that the client has sent before the server looks for the first time: many polls of a [`Side`], all of them busy.
     const FLOOD: u64 = 700;
@@ -316,10 +316,10 @@ mod tests {
     fn flooded(args: &str, server: impl FnOnce(&mut Ends, &Bench<'_>, &AtomicBool)) -> u64 {
         let clock = Clock::new();
         let (never, stop) = (AtomicBool::new(false), AtomicBool::new(false));
-        let limit = Duration::from_secs(20);
+        let limit = Duration::from_secs(60);
         let devices = select::two(Some("softhca"), true).unwrap();
-        let theirs = shape(&format!("{args} -s 64 -w 0 -r 1"));
-        let mine = shape(&format!("{args} -s 64 -w 0 -r {FLOOD} --timeout 0.000001"));
+        let theirs = shape(&format!("{args} -s 64 --warmup 0 -r 1"));
+        let mine = shape(&format!("{args} -s 64 --warmup 0 -r {FLOOD} --timeout 0.000001"));
         let bench = |shape, stop| Bench {
             shape,
             size: 64,
@@ -327,12 +327,13 @@ mod tests {
             stop,
             embedded: true,
             quiet: true,
+            part: "",
         };
         let listener = Listener::bind(0).unwrap();
         let port = listener.port();
         thread::scope(|scope| {
             let client = scope.spawn(|| {
-                let control = Control::connect("127.0.0.1", port, limit).unwrap();
+                let control = Control::new(Stream::connect("127.0.0.1", port, limit).unwrap());
                 let bench = bench(&theirs, &never);
                 let mut ends = Ends::one(Who::Client, &devices, control, &bench).unwrap();
                 let Ends::One(side, _) = &mut ends else { unreachable!("one end") };
@@ -343,7 +344,7 @@ mod tests {
                 }
                 ends
             });
-            let control = listener.accept(limit, limit, &never).unwrap();
+            let control = Control::new(listener.accept(limit, limit, &never).unwrap());
             let bench = bench(&mine, &stop);
             let mut ends = Ends::one(Who::Server, &devices, control, &bench).unwrap();
             let _client = client.join().unwrap();

@@ -45,7 +45,102 @@ pub(super) struct Curve {
     pub(super) width: u32,
 }
 
+/// What is drawn over sizes, of each result.
+type Figure = fn(&Measured) -> Option<f64>;
+
 impl Chart {
+    /// Of a whole run: its one size in detail, or all of them over size.
+    pub(super) fn of_run(name: String, run: &Record) -> Result<Option<Self>, Error> {
+        let shape = &run.parameters;
+        match &run.results[..] {
+            [] => Ok(None),
+            [one] => {
+                let title = format!("{} {}, {} bytes", shape.op, shape.test, one.size);
+                Self::new(title, &[(name, run, one)])
+            }
+            all => {
+                let of = |figure: Figure| {
+                    let points = all.iter().filter_map(|one| Some((one.size, figure(one)?)));
+                    points.collect::<Vec<_>>()
+                };
+                let curves = match shape.test {
+                    Test::Lat => vec![("p50".to_owned(), of(p50)), ("p99".to_owned(), of(p99))],
+                    Test::Bw => vec![(name, of(rate))],
+                };
+                let title = format!("{} {} over size", shape.op, shape.test);
+                Ok(Self::over_sizes(title, shape.test, curves))
+            }
+        }
+    }
+
+    /// Of two runs: one size of both in detail, or medians or rates over the sizes of both.
+    pub(super) fn of_two(
+        names: [String; 2],
+        runs: [&Record; 2],
+        pairs: &[(&Measured, &Measured)],
+    ) -> Result<Option<Self>, Error> {
+        let shape = &runs[0].parameters;
+        let [a, b] = names;
+        match pairs {
+            [] => Ok(None),
+            [(of_a, of_b)] => {
+                let title = format!("{} {}, {} bytes", shape.op, shape.test, of_a.size);
+                Self::new(title, &[(a, runs[0], of_a), (b, runs[1], of_b)])
+            }
+            pairs => {
+                let (figure, what): (Figure, _) = match shape.test {
+                    Test::Lat => (p50, ", p50"),
+                    Test::Bw => (rate, ""),
+                };
+                let point = |one: &Measured| Some((one.size, figure(one)?));
+                let curves = vec![
+                    (format!("{a}{what}"), pairs.iter().filter_map(|two| point(two.0)).collect()),
+                    (format!("{b}{what}"), pairs.iter().filter_map(|two| point(two.1)).collect()),
+                ];
+                let title = format!("{} {} over size", shape.op, shape.test);
+                Ok(Self::over_sizes(title, shape.test, curves))
+            }
+        }
+    }
+
+    fn over_sizes(
+        title: String,
+        test: Test,
+        curves: Vec<(String, Vec<(u32, f64)>)>,
+    ) -> Option<Self> {
+        let points = || curves.iter().flat_map(|(_, points)| points);
+        let (least, most) =
+            (points().map(|point| point.0).min()?, points().map(|point| point.0).max()?);
+        let values = || points().map(|point| point.1);
+        let top = values().fold(0.0, f64::max);
+        let y = match test {
+            Test::Lat => {
+                let bottom = values().fold(f64::INFINITY, f64::min);
+                logarithmic(bottom.max(1.0).log10(), top.max(1.0).log10())
+            }
+            Test::Bw => linear("Gb/s", top),
+        };
+        let high = |value: f64| if test == Test::Lat { value.max(1.0).log10() } else { value };
+        let curve = |(name, points): (String, Vec<(u32, f64)>)| Curve {
+            name,
+            points: points
+                .iter()
+                .map(|(size, value)| (f64::from(*size).log2(), high(*value)))
+                .collect(),
+            width: 2,
+        };
+        Some(Self {
+            title,
+            x: sizes(least, most),
+            y,
+            curves: curves
+                .into_iter()
+                .map(curve)
+                .filter(|curve| !curve.points.is_empty())
+                .collect(),
+        })
+    }
+
     /// Of one size of each recording. `None` when there is nothing to draw.
     pub(super) fn new(
         title: String,
@@ -113,6 +208,42 @@ fn rates(measured: &Measured) -> Vec<(f64, f64)> {
         [(from, rate(count)), (from + width, rate(count))]
     };
     bandwidth.intervals.iter().enumerate().flat_map(step).collect()
+}
+
+fn p50(measured: &Measured) -> Option<f64> {
+    measured
+        .latency
+        .as_ref()
+        .filter(|latency| latency.samples > 0)
+        .map(|latency| latency.p50 as f64)
+}
+
+fn p99(measured: &Measured) -> Option<f64> {
+    let latency = measured.latency.as_ref();
+    latency.filter(|latency| latency.samples > 0).map(|latency| latency.p99 as f64)
+}
+
+/// Gb/s.
+fn rate(measured: &Measured) -> Option<f64> {
+    measured.bandwidth.as_ref().map(|bandwidth| bandwidth.bytes_per_s * 8.0 / 1e9)
+}
+
+/// Sizes on a logarithmic axis, a tick for every other power of two, or for each of few.
+fn sizes(least: u32, most: u32) -> Axis {
+    let (from, to) = (f64::from(least).log2(), f64::from(most).log2());
+    let to = if to > from { to } else { from + 1.0 };
+    let step = if to - from > 8.0 { 3 } else { 1 };
+    let ticks = (from.ceil() as u32..=to as u32).step_by(step);
+    let tick = |power: u32| {
+        let text = match power {
+            0..10 => format!("{}", 1u64 << power),
+            10..20 => format!("{}K", 1u64 << (power - 10)),
+            20..30 => format!("{}M", 1u64 << (power - 20)),
+            _ => format!("{}G", 1u64 << (power - 30)),
+        };
+        (f64::from(power), text)
+    };
+    Axis { name: "bytes", from, to, ticks: ticks.map(tick).collect() }
 }
 
 fn nines(most: f64) -> Axis {
@@ -207,6 +338,14 @@ mod tests {
             ["0", "0.2", "0.4", "0.6", "0.8", "1", "1.2", "1.4"]
         );
         assert_eq!(texts(&nines(3.0)), ["min", "50%", "90%", "99%", "99.9%"]);
+    }
+
+    #[test]
+    fn sizes_are_an_axis() {
+        assert_eq!(texts(&sizes(2, 64)), ["2", "4", "8", "16", "32", "64"]);
+        assert_eq!(texts(&sizes(2, 8 << 20)), ["2", "16", "128", "1K", "8K", "64K", "512K", "4M"]);
+        let axis = sizes(8, 8);
+        assert!(axis.from < axis.to);
     }
 
     proptest! {

@@ -16,9 +16,9 @@ use crate::output;
 
 /// Compare two recorded runs.
 ///
-/// Prints what differs between the two in machine, device and parameters, then for each size that both have the percentiles (lat) or
-/// the rates (bw) with the ratio of B to A, and plots both. It judges nothing: how far two runs of the same
-/// program are apart on this machine is for you to measure first.
+/// Prints what differs between the two in machine, device and parameters. Then, for each size that
+/// both have, the percentiles (lat) or the rates (bw) with the ratio of B to A, and a plot of both. It
+/// judges nothing: measure first how far two runs of the same program are apart on this machine.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 EXAMPLES:\n  \
@@ -32,12 +32,12 @@ pub(crate) struct Args {
     /// The second, whose figures are divided by the first one's
     b: PathBuf,
     /// Only this size
-    #[arg(short, long, value_name = "BYTES", value_parser = crate::pingpong::args::parse_size)]
+    #[arg(short, long, value_name = "BYTES", value_parser = crate::units::parse_size)]
     size: Option<u64>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-    /// Plot both curves as SVG; of several sizes the largest that both have
+    /// Plot both as SVG: one size in detail, several over size
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// The same as PNG
@@ -102,19 +102,9 @@ pub(super) fn run(args: &Args) -> Result<(), Error> {
         .filter(wanted)
         .filter_map(|of_a| Some((of_a, b.results.iter().find(|of_b| of_b.size == of_a.size)?)))
         .collect();
-    let Some(&(of_a, of_b)) = pairs.last() else {
-        let sizes = |record: &Record| {
-            let sizes = record.results.iter().map(|measured| measured.size.to_string());
-            sizes.collect::<Vec<_>>().join(", ")
-        };
-        return refuse(format!(
-            "no size in common{}: {} has {}, this one {}",
-            args.size.map_or(String::new(), |size| format!(" that is {size}")),
-            args.a.display(),
-            sizes(&a),
-            sizes(&b)
-        ));
-    };
+    if pairs.is_empty() {
+        return refuse(no_common_size(args, &a, &b));
+    }
     let keepers = (keeper(args.svg.as_deref())?, keeper(args.png.as_deref())?);
     let size =
         |(of_a, of_b): &(&Measured, &Measured)| Size { size: of_a.size, rows: rows(of_a, of_b) };
@@ -126,11 +116,8 @@ pub(super) fn run(args: &Args) -> Result<(), Error> {
         differences: differences(&a, &b),
         sizes: pairs.iter().map(size).collect(),
     };
-    let names = [&args.a, &args.b].map(|path| short(path));
-    let title = format!("{} {}, {} bytes", first.op, first.test, of_a.size);
-    let [name_a, name_b] = names;
-    let named = [(format!("A: {name_a}"), &a, of_a), (format!("B: {name_b}"), &b, of_b)];
-    let chart = Chart::new(title, &named)?;
+    let names = [format!("A: {}", short(&args.a)), format!("B: {}", short(&args.b))];
+    let chart = Chart::of_two(names, [&a, &b], &pairs)?;
     if let Some(chart) = &chart {
         if let Some(keeper) = keepers.0 {
             keeper.keep(&draw::svg(chart)?)?;
@@ -146,9 +133,23 @@ pub(super) fn run(args: &Args) -> Result<(), Error> {
     let mut text = comparison.text(utf8);
     if let Some(chart) = chart.filter(|_| args.plot || std::io::stdout().is_terminal()) {
         text.push('\n');
-        text.push_str(&plot::draw(&chart, utf8));
+        text.push_str(&plot::draw(&chart, utf8, output::width()));
     }
     output::print(&text)
+}
+
+fn no_common_size(args: &Args, a: &Record, b: &Record) -> String {
+    let sizes = |record: &Record| {
+        let sizes = record.results.iter().map(|measured| measured.size.to_string());
+        sizes.collect::<Vec<_>>().join(", ")
+    };
+    format!(
+        "no size in common{}: {} has {}, this one {}",
+        args.size.map_or(String::new(), |size| format!(" that is {size}")),
+        args.a.display(),
+        sizes(a),
+        sizes(b)
+    )
 }
 
 fn keeper(path: Option<&Path>) -> Result<Option<Keeper>, Error> {

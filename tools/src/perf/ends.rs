@@ -10,9 +10,9 @@ use super::exchange::{Control, Done};
 use super::options::Shape;
 use super::side::{About, Prepared, Side};
 use crate::error::Error;
-use crate::pingpong::verify::Who;
-use crate::progress::Progress;
+use crate::progress::{Length, Progress};
 use crate::select::Two;
+use crate::verify::Who;
 
 /// Fruitless polls between two looks at the clock, at the other process, and for why nothing comes.
 const PATIENCE: u32 = 256;
@@ -41,6 +41,8 @@ pub(super) struct Bench<'a> {
     /// The device is software in this process, and needs processor time of its own.
     pub(super) embedded: bool,
     pub(super) quiet: bool,
+    /// Which part of a run of several sizes this is.
+    pub(super) part: &'a str,
 }
 
 impl Ends {
@@ -155,7 +157,7 @@ impl Bench<'_> {
     }
 }
 
-/// What is done ten times a second: the bar, the sign of life. Costs a comparison else.
+/// What is done ten times a second, and costs a comparison otherwise: the bar and the sign of life.
 pub(super) struct Ticker {
     progress: Progress,
     every: u64,
@@ -163,11 +165,14 @@ pub(super) struct Ticker {
 }
 
 impl Ticker {
+    /// `messages` are 0 for an end that only serves.
     pub(super) fn new(bench: &Bench<'_>, messages: u64) -> Self {
-        let progress = match bench.shape.duration() {
-            Some(time) => Progress::new(time.as_millis() as u64, "ms", bench.quiet),
-            None => Progress::new(messages, "messages", bench.quiet),
+        let length = match bench.shape.duration() {
+            _ if messages == 0 => Length::Unknown,
+            Some(time) => Length::Time(time.as_millis() as u64),
+            None => Length::Count(messages, "messages"),
         };
+        let progress = Progress::new(length, bench.part, bench.quiet);
         let every = bench.clock.ticks(TICK).max(1);
         Self { progress, every, next: bench.clock.now().saturating_add(every) }
     }
@@ -197,11 +202,11 @@ mod tests {
 
     use clap::Parser;
 
-    use super::super::exchange::Listener;
     use super::super::options::{Family, Options, Test};
     use super::super::{bw, lat};
     use super::*;
     use crate::select;
+    use crate::tcp::{Listener, Stream};
 
     #[derive(Debug, Parser)]
     struct Only {
@@ -225,7 +230,8 @@ mod tests {
         stop: &AtomicBool,
     ) -> Result<Gave, Error> {
         let clock = Clock::new();
-        let bench = Bench { shape, size, clock: &clock, stop, embedded: true, quiet: true };
+        let bench =
+            Bench { shape, size, clock: &clock, stop, embedded: true, quiet: true, part: "" };
         let mut ends = Ends::one(who, devices, control, &bench)?;
         Ok(match shape.test {
             Test::Lat => match lat::run(&mut ends, &bench)? {
@@ -259,16 +265,18 @@ mod tests {
         let (mine, theirs) = (plan(client_args), plan(server_args));
         let devices = select::two(Some("softhca"), true).unwrap();
         let stop = AtomicBool::new(false);
-        let limit = Duration::from_secs(20);
+        let limit = Duration::from_secs(60);
         let listener = Listener::bind(0).unwrap();
         let port = listener.port();
         let text = |gave: Result<Gave, Error>| gave.map_err(|error| error.to_string());
         thread::scope(|scope| {
             let server = scope.spawn(|| {
-                let control = listener.accept(limit, limit, &stop)?;
+                let control = Control::new(listener.accept(limit, limit, &stop)?);
                 end(Who::Server, &devices, control, &theirs.shape, theirs.sizes[0], &stop)
             });
-            let client = Control::connect("127.0.0.1", port, limit).and_then(|control| {
+            let client = Stream::connect("127.0.0.1", port, limit).map_err(Error::from);
+            let client = client.and_then(|stream| {
+                let control = Control::new(stream);
                 end(Who::Client, &devices, control, &mine.shape, mine.sizes[0], enough)
             });
             [text(client), text(server.join().unwrap())]
@@ -286,6 +294,7 @@ mod tests {
             stop: &stop,
             embedded: true,
             quiet: true,
+            part: "",
         };
         let wait = || bench.wait(&mut (), 1, "all", |()| Ok(true), |()| Ok(None)).unwrap();
         assert_eq!(wait(), Waited::Came);
@@ -318,13 +327,13 @@ mod tests {
     #[test]
     fn two_ends_measure_latency() {
         for (family, args) in [
-            (Family::Write, "lat -n 200 -w 10 -s 100"),
-            (Family::Write, "lat -n 200 -w 10 -s 5000 --check"),
-            (Family::Send, "lat -n 200 -w 10 -s 100 --check"),
-            (Family::Send, "lat -n 200 -w 10 -s 5000 -I 0"),
-            (Family::Read, "lat -n 200 -w 10 -s 5000 --check"),
-            (Family::Atomic, "lat -n 200 -w 10 --check"),
-            (Family::Atomic, "lat -n 200 -w 10 --check -A cas"),
+            (Family::Write, "lat -n 200 --warmup 10 -s 100"),
+            (Family::Write, "lat -n 200 --warmup 10 -s 5000 --check"),
+            (Family::Send, "lat -n 200 --warmup 10 -s 100 --check"),
+            (Family::Send, "lat -n 200 --warmup 10 -s 5000 -I 0"),
+            (Family::Read, "lat -n 200 --warmup 10 -s 5000 --check"),
+            (Family::Atomic, "lat -n 200 --warmup 10 --check"),
+            (Family::Atomic, "lat -n 200 --warmup 10 --check -A cas"),
         ] {
             let gave = both(family, args, args);
             assert_eq!(gave, [Ok(Gave::Samples(200)), Ok(Gave::Nothing)], "{family:?} {args}");
@@ -334,12 +343,12 @@ mod tests {
     #[test]
     fn two_ends_measure_bandwidth() {
         for (family, args, own, back) in [
-            (Family::Write, "bw -n 500 -w 10 -s 5000 --check", 500, 0),
-            (Family::Write, "bw -n 500 -w 10 -s 100 -I 128 -b --check -q 3", 1500, 1500),
-            (Family::Send, "bw -n 500 -w 10 -s 5000 --check -q 2", 1000, 0),
-            (Family::Send, "bw -n 500 -w 10 -s 64 -b -r 700 --check", 500, 500),
-            (Family::Read, "bw -n 500 -w 10 -s 5000 --check -b", 500, 500),
-            (Family::Atomic, "bw -n 500 -w 10 --check -q 2 -A cas", 1000, 0),
+            (Family::Write, "bw -n 500 --warmup 10 -s 5000 --check", 500, 0),
+            (Family::Write, "bw -n 500 --warmup 10 -s 100 -I 128 -b --check -q 3", 1500, 1500),
+            (Family::Send, "bw -n 500 --warmup 10 -s 5000 --check -q 2", 1000, 0),
+            (Family::Send, "bw -n 500 --warmup 10 -s 64 -b -r 700 --check", 500, 500),
+            (Family::Read, "bw -n 500 --warmup 10 -s 5000 --check -b", 500, 500),
+            (Family::Atomic, "bw -n 500 --warmup 10 --check -q 2 -A cas", 1000, 0),
         ] {
             let served = match back {
                 0 => Gave::Nothing,

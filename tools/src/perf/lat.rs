@@ -9,7 +9,7 @@ use super::ends::{Bench, Ends, Pair, Ticker, Waited};
 use super::exchange::{Control, Done};
 use super::side::Side;
 use crate::error::Error;
-use crate::pingpong::verify::Who;
+use crate::verify::Who;
 
 /// Longest time that is told from longer ones.
 const LONGEST_NS: u64 = 3_600_000_000_000;
@@ -70,7 +70,7 @@ fn measure(ends: &mut impl Turns, bench: &Bench<'_>) -> Result<Latency, Error> {
     let halves = if shape.op.is_one_sided() { 1 } else { 2 };
     let last = shape.iters.map(|iters| iters.saturating_add(shape.warmup));
     let length = shape.duration().map(|time| clock.ticks(time));
-    let mut ticker = Ticker::new(bench, last.unwrap_or(0));
+    let mut ticker = Ticker::new(bench, last.unwrap_or(u64::MAX));
     let mut begun = clock.now();
     let mut now = begun;
     let mut interrupted = false;

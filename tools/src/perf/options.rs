@@ -6,22 +6,23 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use uverbs::{AckTimeout, Mtu};
+use uverbs::Mtu;
 
+pub(super) use super::shape::{Family, Operation, Plan, Role, Shape};
+use crate::doorbell::Doorbell;
 use crate::error::Error;
-use crate::pingpong::args::{Doorbell, parse_bytes, parse_mtu, parse_size, parse_timeout};
+use crate::tcp;
+use crate::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 
-/// The port that perftest listens on, too.
-const TCP_PORT: u16 = 18515;
 /// Memory that the default receive depth keeps within.
-const RECEIVE_BYTES: u64 = 64 << 20;
+pub(super) const RECEIVE_BYTES: u64 = 64 << 20;
 /// Memory for receives that is never gone over.
 const RECEIVE_BYTES_MAX: u64 = 4 << 30;
 /// Sizes of `--all`, as powers of two: perftest's.
 const ALL: std::ops::RangeInclusive<u32> = 1..=23;
 /// What perftest takes when nothing is said.
 const TX_DEPTH: u32 = 128;
-const RX_DEPTH: u32 = 512;
+pub(super) const RX_DEPTH: u32 = 512;
 const CQ_MOD: u32 = 100;
 
 /// One measurement, after its operation was named.
@@ -40,23 +41,29 @@ pub(crate) struct Options {
     server: bool,
 
     /// TCP port of the server, by which both ends find each other
-    #[arg(short = 'p', long, value_name = "PORT", default_value_t = TCP_PORT)]
-    tcp_port: u16,
+    #[arg(short, long, value_name = "PORT", default_value_t = tcp::PORT)]
+    port: u16,
 
     /// Seconds that a server waits for its client
     #[arg(long, value_name = "SECONDS", default_value = "60", allow_negative_numbers = true, value_parser = parse_timeout)]
     wait: Duration,
 
     /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA [default: the first]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     device: Option<String>,
 
     /// Port of the device, from 1
-    #[arg(short = 'i', long = "port", value_name = "PORT", default_value_t = 1)]
-    port: u8,
+    #[arg(short, long, value_name = "PORT", default_value_t = 1)]
+    ib_port: u8,
 
     /// Index into the port's GID table [default: RoCE v2 over IPv4 if there is one]
-    #[arg(short = 'x', long, value_name = "I")]
+    #[arg(
+        short = 'x',
+        visible_short_alias = 'g',
+        long,
+        visible_alias = "gid-idx",
+        value_name = "I"
+    )]
     gid_index: Option<u32>,
 
     /// Bytes of a message [default: lat 2, bw 64K; an atomic has always 8]
@@ -75,12 +82,12 @@ pub(crate) struct Options {
     #[arg(short = 'D', long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_timeout)]
     duration: Option<Duration>,
 
-    /// Messages before those, not measured [default: a tenth of --iters, 1000 at most]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1 << 40))]
+    /// Messages to warm up with, not measured [default: a tenth of --iters, 1000 at most]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     warmup: Option<u64>,
 
     /// Carry messages of up to so many bytes in the work request [default: lat 220, bw 0]
-    #[arg(short = 'I', long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(short = 'I', long, visible_alias = "inline_size", value_name = "BYTES", value_parser = parse_bytes)]
     inline: Option<u64>,
 
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the port's]
@@ -88,7 +95,7 @@ pub(crate) struct Options {
     mtu: Option<Mtu>,
 
     /// Which atomic
-    #[arg(short = 'A', long, value_enum)]
+    #[arg(short = 'A', long, visible_alias = "atomic_type", value_enum)]
     atomic_type: Option<Atomic>,
 
     /// READs or atomics that are under way at a time, on each queue pair [default: 16, or what the device has]
@@ -104,7 +111,7 @@ pub(crate) struct Options {
     rx_depth: Option<u32>,
 
     /// bw: queue pairs
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    #[arg(short, long, visible_alias = "qp", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16384))]
     qps: u32,
 
     /// bw: a completion for each so many messages, not for all [default: 100, but no more than --tx-depth]
@@ -112,7 +119,7 @@ pub(crate) struct Options {
     cq_mod: Option<u32>,
 
     /// bw: messages that are posted with one doorbell [default: 1]
-    #[arg(short = 'l', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'l', long, visible_alias = "post_list", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     post_list: Option<u32>,
 
     /// bw: both ends send
@@ -120,15 +127,16 @@ pub(crate) struct Options {
     bidirectional: bool,
 
     /// Acknowledgement timeout of the queue pairs: 4.096 us times two to this, 0 for never
-    #[arg(short = 'u', long, value_name = "CODE", default_value_t = AckTimeout::DEFAULT.code(), value_parser = clap::value_parser!(u8).range(..32))]
-    qp_timeout: u8,
+    /// [default: 14; on the software HCA 19]
+    #[arg(short = 'u', long, value_name = "CODE", value_parser = clap::value_parser!(u8).range(..32))]
+    qp_timeout: Option<u8>,
 
     /// Service level
     #[arg(short = 'S', long, value_name = "SL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..16))]
     sl: u8,
 
     /// Traffic class (DSCP and ECN on RoCE v2)
-    #[arg(short = 'T', long, value_name = "CLASS", default_value_t = 0)]
+    #[arg(short = 'T', long, visible_aliases = ["tclass", "tos"], value_name = "CLASS", default_value_t = 0)]
     traffic_class: u8,
 
     /// Connection: RC is what there is
@@ -143,7 +151,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
 
-    /// Never yield the processor between polls; only on the software HCA is that not so anyway
+    /// Never yield between polls (default on real devices)
     #[arg(long)]
     busy: bool,
 
@@ -160,10 +168,10 @@ pub(crate) struct Options {
     json: bool,
 
     /// Record the run: write that document to a file, whole or not at all
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "out_json_file", value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// Plot percentiles (lat) or the rate over time (bw) as SVG
+    /// Plot percentiles (lat) or the rate over time (bw), with --all both over size, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
@@ -179,7 +187,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "plot")]
     quiet: bool,
 
-    /// Accepted for scripts that were written for perftest, and ignored: no check of CPU frequencies is made here
+    /// Ignored, for scripts that were written for perftest: no check of CPU frequencies is made
     #[arg(short = 'F', long = "CPU-freq")]
     freq: bool,
 }
@@ -205,135 +213,6 @@ pub(super) enum Atomic {
     /// Compares the peer's word with what it has to be, and swaps in the next
     #[value(aliases = ["CMP_AND_SWAP", "cas"])]
     CompareSwap,
-}
-
-/// The operation that is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Operation {
-    Write,
-    Read,
-    Send,
-    FetchAdd,
-    CompareSwap,
-}
-
-impl Operation {
-    pub(super) fn is_atomic(self) -> bool {
-        matches!(self, Self::FetchAdd | Self::CompareSwap)
-    }
-
-    /// Has an answer, and needs nothing of the peer's program.
-    pub(super) fn is_one_sided(self) -> bool {
-        self.is_atomic() || self == Self::Read
-    }
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Write => "write",
-            Self::Read => "read",
-            Self::Send => "send",
-            Self::FetchAdd => "fetch-add",
-            Self::CompareSwap => "compare-swap",
-        })
-    }
-}
-
-impl fmt::Display for Test {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Lat => "lat",
-            Self::Bw => "bw",
-        })
-    }
-}
-
-/// The operation as the command line names it; which atomic is an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
-    Write,
-    Read,
-    Send,
-    Atomic,
-}
-
-/// Where the two ends are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    Both,
-    Server { port: u16, wait: Duration },
-    Client { host: String, port: u16 },
-}
-
-/// What is to be done, with all defaults filled in that need no device. The sizes are apart, since the rest is the same for each.
-#[derive(Clone, Debug)]
-pub(super) struct Plan {
-    pub(super) sizes: Vec<u32>,
-    pub(super) shape: Shape,
-    pub(super) role: Role,
-    pub(super) device: Option<String>,
-    pub(super) json: bool,
-    pub(super) out: Option<PathBuf>,
-    pub(super) svg: Option<PathBuf>,
-    pub(super) png: Option<PathBuf>,
-    pub(super) plot: bool,
-    pub(super) quiet: bool,
-}
-
-/// All of a measurement but its size.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Shape {
-    pub(super) op: Operation,
-    pub(super) test: Test,
-    /// Messages on each queue pair, or a time.
-    pub(super) iters: Option<u64>,
-    pub(super) duration_s: Option<f64>,
-    pub(super) warmup: u64,
-    /// Largest message that goes inline. 0 for operations that have an answer.
-    pub(super) inline: u32,
-    pub(super) qps: u32,
-    pub(super) tx_depth: u32,
-    /// As asked for; `None` takes what fits, by size.
-    pub(super) rx_depth: Option<u32>,
-    pub(super) cq_mod: u32,
-    pub(super) post_list: u32,
-    pub(super) outs: Option<u8>,
-    pub(super) bidirectional: bool,
-    pub(super) port: u8,
-    pub(super) gid_index: Option<u32>,
-    /// Bytes.
-    pub(super) mtu: Option<u32>,
-    pub(super) qp_timeout: u8,
-    pub(super) sl: u8,
-    pub(super) traffic_class: u8,
-    #[serde(with = "doorbell")]
-    pub(super) doorbell: Doorbell,
-    pub(super) cpu: Option<usize>,
-    pub(super) busy: bool,
-    pub(super) check: bool,
-    pub(super) timeout_s: f64,
-}
-
-impl Shape {
-    pub(super) fn timeout(&self) -> Duration {
-        Duration::try_from_secs_f64(self.timeout_s).unwrap_or(Duration::from_secs(10))
-    }
-
-    pub(super) fn duration(&self) -> Option<Duration> {
-        self.duration_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-    }
-
-    /// Receives of a queue pair for messages of this size.
-    pub(super) fn receives(&self, size: u32) -> u32 {
-        if self.op != Operation::Send {
-            // None is ever used up, but a queue has at least one.
-            return 1;
-        }
-        let fitting = RECEIVE_BYTES / (u64::from(size) * u64::from(self.qps)).max(1);
-        self.rx_depth.unwrap_or((fitting as u32).clamp(1, RX_DEPTH))
-    }
 }
 
 impl Options {
@@ -387,7 +266,7 @@ impl Options {
             post_list,
             outs: self.outs,
             bidirectional: self.bidirectional,
-            port: self.port,
+            port: self.ib_port,
             gid_index: self.gid_index,
             mtu: self.mtu.and_then(Mtu::bytes),
             qp_timeout: self.qp_timeout,
@@ -487,10 +366,10 @@ impl Options {
             if self.json {
                 return refuse("--json", "given", "the client measures and records");
             }
-            return Ok(Role::Server { port: self.tcp_port, wait: self.wait });
+            return Ok(Role::Server { port: self.port, wait: self.wait });
         }
         Ok(match &self.host {
-            Some(host) => Role::Client { host: host.clone(), port: self.tcp_port },
+            Some(host) => Role::Client { host: host.clone(), port: self.port },
             None => Role::Both,
         })
     }
@@ -498,23 +377,6 @@ impl Options {
 
 fn refuse<T>(option: &'static str, value: impl fmt::Display, why: &str) -> Result<T, Error> {
     Err(Error::Argument { option, value: value.to_string(), why: why.to_owned() })
-}
-
-/// The doorbell mode by the name that the command line has for it.
-mod doorbell {
-    use clap::ValueEnum;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
-
-    use crate::pingpong::args::Doorbell;
-
-    pub(super) fn serialize<S: Serializer>(mode: &Doorbell, to: S) -> Result<S::Ok, S::Error> {
-        mode.to_string().serialize(to)
-    }
-
-    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Doorbell, D::Error> {
-        let text = String::deserialize(from)?;
-        Doorbell::from_str(&text, false).map_err(D::Error::custom)
-    }
 }
 
 #[cfg(test)]
@@ -547,7 +409,7 @@ mod tests {
         assert_eq!((shape.port, shape.gid_index, shape.iters), (2, Some(3), Some(5)));
         assert_eq!((shape.tx_depth, shape.qps, shape.inline), (64, 4, 32));
         assert_eq!((shape.cq_mod, shape.post_list, shape.mtu), (16, 8, Some(1024)));
-        assert_eq!((shape.qp_timeout, shape.sl, shape.bidirectional), (10, 3, true));
+        assert_eq!((shape.qp_timeout, shape.sl, shape.bidirectional), (Some(10), 3, true));
     }
 
     #[test]

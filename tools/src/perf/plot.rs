@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use super::chart::Chart;
 
-/// Cells of the drawing area.
+/// Cells of the drawing area, where there is room.
 const COLUMNS: usize = 60;
 const ROWS: usize = 14;
-/// Columns left of it. With it a line has 76.
+/// Columns left of it.
 const MARGIN: usize = 14;
 /// A dot of a braille cell by its column and row, as bits of U+2800.
 const DOTS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
@@ -15,12 +15,14 @@ const DOTS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
 const MARKS: [char; 2] = ['*', 'o'];
 const TOGETHER: char = '#';
 
-/// Draws a chart: with braille dots where the locale has them, with marks elsewhere, or for the second of two curves.
-pub(super) fn draw(chart: &Chart, utf8: bool) -> String {
-    let mut cells = vec![[0u8; 2]; COLUMNS * ROWS];
+/// Draws a chart: with braille dots where the locale has them, with marks elsewhere, or for the second
+/// of two curves.
+pub(super) fn draw(chart: &Chart, utf8: bool, width: usize) -> String {
+    let columns = width.saturating_sub(MARGIN + 1).clamp(20, COLUMNS);
+    let mut cells = vec![[0u8; 2]; columns * ROWS];
     // Each curve on a grid of dots, two by four to a cell.
     for (curve, which) in chart.curves.iter().zip(0..2) {
-        let (width, height) = (COLUMNS * 2 - 1, ROWS * 4 - 1);
+        let (width, height) = (columns * 2 - 1, ROWS * 4 - 1);
         let place = |value: f64, from: f64, to: f64, steps: usize| {
             let share = ((value - from) / (to - from)).clamp(0.0, 1.0);
             (share * steps as f64).round() as usize
@@ -30,7 +32,7 @@ pub(super) fn draw(chart: &Chart, utf8: bool) -> String {
             let x = place(x, chart.x.from, chart.x.to, width);
             let y = height - place(y, chart.y.from, chart.y.to, height);
             for (x, y) in between(last.unwrap_or((x, y)), (x, y)) {
-                cells[y / 4 * COLUMNS + x / 2][which] |= DOTS[x % 2][y % 4];
+                cells[y / 4 * columns + x / 2][which] |= DOTS[x % 2][y % 4];
             }
             last = Some((x, y));
         }
@@ -41,12 +43,12 @@ pub(super) fn draw(chart: &Chart, utf8: bool) -> String {
         let label = label(chart, row);
         let edge = if utf8 { '│' } else { '|' };
         let line: String =
-            cells[row * COLUMNS..][..COLUMNS].iter().map(|cell| mark(*cell, utf8)).collect();
+            cells[row * columns..][..columns].iter().map(|cell| mark(*cell, utf8)).collect();
         let _ = writeln!(text, "{label:>width$} {edge}{}", line.trim_end(), width = MARGIN - 2);
     }
     let (corner, rule) = if utf8 { ('└', "─") } else { ('+', "-") };
-    let _ = writeln!(text, "{:>MARGIN$}{}", corner, rule.repeat(COLUMNS));
-    let _ = writeln!(text, "{}", ticks(chart));
+    let _ = writeln!(text, "{:>MARGIN$}{}", corner, rule.repeat(columns));
+    let _ = writeln!(text, "{}", ticks(chart, columns, width));
     if chart.curves.len() > 1 {
         for (curve, which) in chart.curves.iter().zip(0..2) {
             let mut cell = [0; 2];
@@ -88,22 +90,28 @@ fn label(chart: &Chart, row: usize) -> &str {
     tick.map_or("", |(_, text)| text.as_str())
 }
 
-/// The line of ticks under the drawing. What would run into its neighbour is left out.
-fn ticks(chart: &Chart) -> String {
+/// The line of ticks under the drawing, and the axis' name behind it or in a line of its own. What would
+/// run into its neighbour is left out.
+fn ticks(chart: &Chart, columns: usize, width: usize) -> String {
     let axis = &chart.x;
     let mut line = " ".repeat(MARGIN);
     for (value, text) in &axis.ticks {
         let share = (value - axis.from) / (axis.to - axis.from);
-        let middle = MARGIN + (share * COLUMNS as f64) as usize;
-        let start = middle.saturating_sub(text.chars().count() / 2);
+        let middle = MARGIN + (share * columns as f64) as usize;
+        let length = text.chars().count();
+        let start = middle.saturating_sub(length / 2).min(width.saturating_sub(length));
         let used = line.trim_end().chars().count();
-        if start > used && start + text.chars().count() <= MARGIN + COLUMNS + 6 {
+        if start > used && start + length <= MARGIN + columns + 6 {
             line.truncate(line.trim_end().len());
             line.push_str(&" ".repeat(start - used));
             line.push_str(text);
         }
     }
-    format!("{}  {}", line.trim_end(), axis.name)
+    let line = line.trim_end();
+    match line.chars().count() + 2 + axis.name.len() <= width {
+        true => format!("{line}  {}", axis.name),
+        false => format!("{line}\n{:>1$}", axis.name, MARGIN + columns),
+    }
 }
 
 #[cfg(test)]
@@ -139,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_rising_line_rises() {
-        let text = draw(&chart(1), false);
+        let text = draw(&chart(1), false, usize::MAX);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), ROWS + 3);
         assert!(text.is_ascii() && lines.iter().all(|line| line.len() <= 90), "{text}");
@@ -153,14 +161,21 @@ mod tests {
     }
 
     #[test]
+    fn a_narrow_drawing_fits() {
+        let text = draw(&chart(2), true, 60);
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        assert!(text.contains("percentile"), "{text}");
+    }
+
+    #[test]
     fn two_lines_are_told_apart_and_meet() {
-        let text = draw(&chart(2), false);
+        let text = draw(&chart(2), false, usize::MAX);
         let (drawing, legend) = text.split_at(text.find("percentile").unwrap());
         for mark in ['*', 'o', '#'] {
             assert!(drawing.contains(mark), "{text}");
         }
         assert!(legend.contains("* slope 0.5") && legend.contains("o slope 0"), "{text}");
-        let utf8 = draw(&chart(2), true);
+        let utf8 = draw(&chart(2), true, usize::MAX);
         assert!(utf8.contains('⣠') || utf8.contains('⡠') || utf8.contains('⠔'), "{utf8}");
     }
 }

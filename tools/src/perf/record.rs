@@ -11,6 +11,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tempfile::NamedTempFile;
 
 use super::machine::Machine;
 use super::options::{Shape, Test};
@@ -310,34 +311,40 @@ fn method(shape: &Shape, two_processes: bool) -> Vec<String> {
 /// A file that appears whole, or not at all.
 pub(super) struct Keeper {
     path: PathBuf,
-    file: tempfile::NamedTempFile,
 }
 
 impl Keeper {
-    /// Opens it beside its place: what can't be written is known before anything is measured.
+    /// Makes a temporary file beside its place and removes it: what can't be written is known before
+    /// anything is measured, and a program that is killed meanwhile leaves nothing.
     pub(super) fn new(path: &Path) -> Result<Self, Error> {
-        let failed = |error| Error::File { path: path.to_owned(), error };
+        let keeper = Self { path: path.to_owned() };
         if path.is_dir() {
-            return Err(failed(io::ErrorKind::IsADirectory.into()));
+            return Err(keeper.failed(io::ErrorKind::IsADirectory.into()));
         }
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let file = tempfile::Builder::new()
+        keeper.temporary().and_then(NamedTempFile::close).map_err(|error| keeper.failed(error))?;
+        Ok(keeper)
+    }
+
+    /// Writes it and puts it into its place.
+    pub(super) fn keep(self, bytes: &[u8]) -> Result<(), Error> {
+        let kept = self.temporary().and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.as_file().sync_all()?;
+            file.persist(&self.path).map_err(|error| error.error)
+        });
+        kept.map(drop).map_err(|error| self.failed(error))
+    }
+
+    fn temporary(&self) -> io::Result<NamedTempFile> {
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        tempfile::Builder::new()
             .prefix(".uverbs-perf-")
             // As any new file: the umask takes its part.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(parent.unwrap_or(Path::new(".")))
-            .map_err(failed)?;
-        Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Writes it and puts it into its place.
-    pub(super) fn keep(mut self, bytes: &[u8]) -> Result<(), Error> {
-        let path = self.path;
-        let written = self.file.write_all(bytes).and_then(|()| self.file.as_file().sync_all());
-        let kept = written.and_then(|()| match self.file.persist(&path) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.error),
-        });
-        kept.map_err(|error| Error::File { path, error })
+    fn failed(&self, error: io::Error) -> Error {
+        Error::File { path: self.path.clone(), error }
     }
 }

@@ -4,13 +4,12 @@ use std::fmt::Write;
 
 use super::options::{Shape, Test};
 use super::record::{Bandwidth, Latency, Measured, Record};
-use super::side::About;
 use crate::histogram::{duration, three};
 
 /// What is being measured, and on what.
 pub(super) fn header(record: &Record, utf8: bool) -> String {
     let shape = &record.parameters;
-    let Shape { op, test, doorbell, .. } = shape;
+    let Shape { op, test, .. } = shape;
     let of = match (test, op.is_one_sided()) {
         (Test::Bw, _) if shape.bidirectional => "messages both ways",
         (Test::Bw, _) => "messages one way",
@@ -20,13 +19,14 @@ pub(super) fn header(record: &Record, utf8: bool) -> String {
     let mut text = format!("{op} {test} over RC, {of}, {}\n", record.ends_in);
     // Writing to a string can't fail, here and below.
     for about in &record.ends {
-        let _ = writeln!(text, "  {:9}  {}", about.end, end(about));
+        let _ = writeln!(text, "  {:9}  {}", about.end, about.place.line());
     }
     let length = match (shape.iters, shape.duration_s) {
         (Some(iters), _) => format!("{iters} messages"),
         (None, seconds) => format!("{} s", seconds.unwrap_or(0.0)),
     };
-    let mtu = record.ends.first().and_then(|about| about.mtu);
+    let mtu = record.ends.first().and_then(|about| about.place.mtu);
+    let doorbell = record.ends.first().map_or(String::new(), |about| about.rings.to_string());
     let mtu = mtu.map_or("?".to_owned(), |mtu| mtu.to_string());
     let _ = writeln!(
         text,
@@ -70,66 +70,100 @@ pub(super) fn header(record: &Record, utf8: bool) -> String {
     text
 }
 
-fn end(about: &About) -> String {
-    let mut line = format!("{} port {}, {}", about.device, about.port, about.link_layer);
-    if let (Some(gid), Some(kind)) = (&about.gid, &about.gid_type) {
-        let _ = write!(line, ", {gid} ({kind})");
-    }
-    line
+/// A column of the table: its head and its width. Where a terminal is too narrow for all, the ones
+/// without `narrow` are left out.
+struct Column {
+    head: &'static str,
+    cells: usize,
+    narrow: bool,
 }
 
-/// The heads of the lines.
-pub(super) fn columns(test: Test) -> String {
+const fn column(head: &'static str, cells: usize, narrow: bool) -> Column {
+    Column { head, cells, narrow }
+}
+
+const LATENCY: [Column; 12] = [
+    column("#bytes", 8, true),
+    column("samples", 10, true),
+    column("min", 8, true),
+    column("p50", 8, true),
+    column("p90", 8, false),
+    column("p99", 8, true),
+    column("p99.9", 8, true),
+    column("p99.99", 8, false),
+    column("p99.999", 8, false),
+    column("max", 8, true),
+    column("mean", 8, false),
+    column("stdev", 8, false),
+];
+
+const BANDWIDTH: [Column; 9] = [
+    column("#bytes", 8, true),
+    column("messages", 12, true),
+    column("MB/s", 11, true),
+    column("Gb/s", 9, true),
+    column("Mmsg/s", 10, true),
+    column("slowest", 11, false),
+    column("median", 8, true),
+    column("fastest", 8, false),
+    column("interval", 12, false),
+];
+
+fn table(test: Test) -> &'static [Column] {
     match test {
-        Test::Lat => {
-            let names =
-                ["min", "p50", "p90", "p99", "p99.9", "p99.99", "p99.999", "max", "mean", "stdev"];
-            let names = names.map(|name| format!("{name:>8}")).concat();
-            format!("{:>8}{:>10}{names}\n", "#bytes", "samples")
-        }
-        Test::Bw => format!(
-            "{:>8}{:>12}{:>11}{:>9}{:>10}   {:>8}{:>8}{:>8}{:>12}\n",
-            "#bytes",
-            "messages",
-            "MB/s",
-            "Gb/s",
-            "Mmsg/s",
-            "slowest",
-            "median",
-            "fastest",
-            "interval"
-        ),
+        Test::Lat => &LATENCY,
+        Test::Bw => &BANDWIDTH,
     }
 }
 
-/// The line of one size.
-pub(super) fn row(measured: &Measured, utf8: bool) -> String {
-    let mut text = match (&measured.latency, &measured.bandwidth) {
-        (Some(latency), _) => latency_row(measured.size, latency, utf8),
-        (_, Some(bandwidth)) => bandwidth_row(measured, bandwidth, utf8),
-        _ => String::new(),
-    };
+/// Whether all columns fit.
+fn fits(test: Test, width: usize) -> bool {
+    table(test).iter().map(|column| column.cells).sum::<usize>() <= width
+}
+
+/// One line of the table.
+fn line(test: Test, width: usize, cells: &[String]) -> String {
+    let all = fits(test, width);
+    let mut text = String::new();
+    for (Column { cells: room, narrow, .. }, cell) in table(test).iter().zip(cells) {
+        if all || *narrow {
+            let _ = write!(text, "{cell:>room$}");
+        }
+    }
     text.push('\n');
     text
 }
 
-fn latency_row(size: u32, latency: &Latency, utf8: bool) -> String {
-    let mut text = format!("{size:>8}{:>10}", latency.samples);
+/// The heads of the columns.
+pub(super) fn columns(test: Test, width: usize) -> String {
+    let heads: Vec<String> = table(test).iter().map(|column| column.head.to_owned()).collect();
+    line(test, width, &heads)
+}
+
+/// The line of one size.
+pub(super) fn row(measured: &Measured, utf8: bool, width: usize) -> String {
+    match (&measured.latency, &measured.bandwidth) {
+        (Some(latency), _) => line(Test::Lat, width, &latency_cells(measured.size, latency, utf8)),
+        (_, Some(bandwidth)) => line(Test::Bw, width, &bandwidth_cells(measured, bandwidth, utf8)),
+        _ => String::new(),
+    }
+}
+
+fn latency_cells(size: u32, latency: &Latency, utf8: bool) -> Vec<String> {
+    let mut cells = vec![size.to_string(), latency.samples.to_string()];
     let none = latency.samples == 0;
     for (_, value, needs) in latency.rows() {
         // A percentile that no sample is above would be the largest one under another name.
         let short = none || latency.samples < needs;
-        let cell = if short { "-".to_owned() } else { duration(value, utf8) };
-        let _ = write!(text, "{cell:>8}");
+        cells.push(if short { "-".to_owned() } else { duration(value, utf8) });
     }
     for value in [latency.mean, latency.stdev] {
-        let cell = if none { "-".to_owned() } else { duration(value.round() as u64, utf8) };
-        let _ = write!(text, "{cell:>8}");
+        cells.push(if none { "-".to_owned() } else { duration(value.round() as u64, utf8) });
     }
-    text
+    cells
 }
 
-fn bandwidth_row(measured: &Measured, bandwidth: &Bandwidth, utf8: bool) -> String {
+fn bandwidth_cells(measured: &Measured, bandwidth: &Bandwidth, utf8: bool) -> Vec<String> {
     let Measured { size, messages, .. } = measured;
     let gbits = |messages_per_s: f64| messages_per_s * f64::from(*size) * 8.0 / 1e9;
     let cell = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| figure(gbits(rate)));
@@ -137,15 +171,17 @@ fn bandwidth_row(measured: &Measured, bandwidth: &Bandwidth, utf8: bool) -> Stri
         0 => "-".to_owned(),
         _ => duration(bandwidth.interval_ns, utf8),
     };
-    format!(
-        "{size:>8}{messages:>12}{:>11}{:>9}{:>10}   {:>8}{:>8}{:>8}{interval:>12}",
+    vec![
+        size.to_string(),
+        messages.to_string(),
         figure(bandwidth.bytes_per_s / 1e6),
         figure(gbits(bandwidth.messages_per_s)),
         figure(bandwidth.messages_per_s / 1e6),
         cell(bandwidth.slowest),
         cell(bandwidth.median),
         cell(bandwidth.fastest),
-    )
+        interval,
+    ]
 }
 
 /// Three digits at least, however small.
@@ -154,7 +190,7 @@ fn figure(value: f64) -> String {
 }
 
 /// What has to be said behind the lines.
-pub(super) fn footer(record: &Record) -> String {
+pub(super) fn footer(record: &Record, width: usize) -> String {
     let mut text = String::new();
     if record.parameters.test == Test::Bw {
         text.push_str("\nslowest, median and fastest interval in Gb/s");
@@ -166,8 +202,31 @@ pub(super) fn footer(record: &Record) -> String {
         }
         text.push('\n');
     }
+    let test = record.parameters.test;
+    if !fits(test, width) {
+        let left_out = table(test).iter().filter(|column| !column.narrow).map(|column| column.head);
+        let left_out = left_out.collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "\nleft out, for want of columns: {left_out} (--json has all)");
+    }
     if record.interrupted {
         text.push_str("\ninterrupted: the figures are of what was measured until then\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_table_fits() {
+        for test in [Test::Lat, Test::Bw] {
+            let all: Vec<String> = table(test).iter().map(|_| "1".to_owned()).collect();
+            let (wide, narrow) = (line(test, usize::MAX, &all), line(test, 60, &all));
+            assert_eq!(wide.split_whitespace().count(), all.len());
+            assert!(narrow.trim_end().len() <= 60, "{narrow}");
+            assert!(narrow.split_whitespace().count() > 5);
+            assert_eq!(columns(test, 60).trim_end().len(), narrow.trim_end().len());
+        }
+    }
 }

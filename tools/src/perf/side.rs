@@ -13,16 +13,17 @@ mod lat;
 mod setup;
 
 use uverbs::{
-    AccessFlags, CompletionQueue, Device, Endpoint, ExposedMemory, PostError, QueuePair, Remote,
-    SendOp, Sge,
+    AccessFlags, CompletionQueue, Context, Device, Endpoint, ExposedMemory, Local, PostError,
+    ProtectionDomain, QueuePair, Remote, SendOp, Sge,
 };
 
 use self::lat::Turn;
 pub(super) use self::setup::About;
-use self::setup::{about, blame, local, rights, shown};
+use self::setup::{blame, local, rights, wanted};
 use super::options::{Operation, Shape};
+use crate::doorbell::Rings;
 use crate::error::{BecauseOf, Error};
-use crate::pingpong::verify::{Pattern, Who};
+use crate::verify::{Pattern, Who};
 
 /// Messages of two queue pairs share no cache line.
 const ALIGN: usize = 64;
@@ -72,6 +73,40 @@ struct Memory {
     receives: Option<ExposedMemory>,
 }
 
+impl Memory {
+    fn new(pd: &ProtectionDomain, who: Who, shape: &Shape, size: u32) -> Result<Self, Error> {
+        let stride = (size as usize).next_multiple_of(ALIGN);
+        let lines = stride * shape.qps as usize;
+        let receives = match shape.op {
+            Operation::Send => {
+                let bytes = lines * shape.receives(size) as usize;
+                Some(pd.expose(bytes, AccessFlags::empty())?)
+            }
+            _ => None,
+        };
+        Ok(Self {
+            stride,
+            outgoing: pd.expose(lines, AccessFlags::empty())?,
+            incoming: pd.expose(lines, rights(shape, who))?,
+            receives,
+        })
+    }
+}
+
+/// Room for all completions of all queue pairs.
+fn completion_queue(context: &Context, shape: &Shape, size: u32) -> Result<CompletionQueue, Error> {
+    let receives = shape.receives(size);
+    let each = shape.tx_depth.saturating_add(receives);
+    let (option, value) = if shape.qps > 1 {
+        ("--qps", shape.qps)
+    } else if receives > shape.tx_depth {
+        ("--rx-depth", receives)
+    } else {
+        ("--tx-depth", shape.tx_depth)
+    };
+    context.create_cq(each.saturating_mul(shape.qps)).because_of(option, value)
+}
+
 /// What the peer must know of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hand {
@@ -94,36 +129,22 @@ impl Prepared {
         size: u32,
     ) -> Result<Self, Error> {
         let context = device.open()?;
-        let about = about(&context, who, embedded, shape, size)?;
-        let receives = shape.receives(size);
+        let (gid_index, place) = wanted(shape, size).find(&context, embedded)?;
         let pd = context.alloc_pd()?;
-        let each = shape.tx_depth.saturating_add(receives);
-        let (option, value) = if shape.qps > 1 {
-            ("--qps", shape.qps)
-        } else if receives > shape.tx_depth {
-            ("--rx-depth", receives)
-        } else {
-            ("--tx-depth", shape.tx_depth)
-        };
-        let cq = context.create_cq(each.saturating_mul(shape.qps)).because_of(option, value)?;
-        let stride = (size as usize).next_multiple_of(ALIGN);
-        let lines = shape.qps as usize;
-        let memory = Memory {
-            stride,
-            outgoing: pd.expose(stride * lines, AccessFlags::empty())?,
-            incoming: pd.expose(stride * lines, rights(shape, who))?,
-            receives: match shape.op {
-                Operation::Send => {
-                    Some(pd.expose(stride * lines * receives as usize, AccessFlags::empty())?)
-                }
-                _ => None,
-            },
-        };
+        let cq = completion_queue(&context, shape, size)?;
         let inline = (size <= shape.inline).then(|| vec![0; size as usize]);
-        let mut side = Side {
-            lines: Vec::with_capacity(lines),
+        let about = About {
+            end: who.to_string(),
+            place,
+            max_send_wr: 0,
+            max_recv_wr: 0,
+            max_inline_data: 0,
+            rings: Rings::default(),
+        };
+        let side = Side {
+            lines: Vec::with_capacity(shape.qps as usize),
             cq,
-            memory,
+            memory: Memory::new(&pd, who, shape, size)?,
             who,
             shape: shape.clone(),
             size,
@@ -133,39 +154,56 @@ impl Prepared {
             received: 0,
             about,
         };
-        let local = local(&context, shape)?;
-        let mut hands = Vec::with_capacity(lines);
-        for at in 0..lines {
-            let qp = context
-                .queue_pair(&pd, &side.cq)
-                .max_send_wr(shape.tx_depth)
-                .max_recv_wr(receives)
-                .max_inline_data(shape.inline)
-                .doorbell(shape.doorbell.mode())
-                .build();
-            let mut qp = qp.map_err(|error| blame(error, shape))?;
-            let endpoint = qp.prepare(&local).because_of("--gid-index", shown(shape.gid_index))?;
-            let remote = side.memory.incoming.remote(at * stride);
-            hands.push(Hand { endpoint, memory: remote });
-            side.lines.push(Line {
-                qp,
-                number: at as u32,
-                local: side.memory.outgoing.sge(at * stride, size),
-                remote: Remote { addr: 0, rkey: 0 },
-                todo: 0,
-                posted: 0,
-                outstanding: 0,
-                silent: 0,
-            });
+        let mut prepared = Self { side, hands: Vec::with_capacity(shape.qps as usize) };
+        let local = local(&context, shape, gid_index, embedded)?;
+        for at in 0..shape.qps {
+            prepared.add_line(&context, &pd, at, &local)?;
         }
+        let Self { side, hands } = &mut prepared;
+        side.about.rings =
+            Rings::of(&context, &pd, side.lines.iter_mut().map(|line| &mut line.qp))?;
         if let (Some(line), Some(hand)) = (side.lines.first(), hands.first()) {
             let cap = line.qp.cap();
             side.about.max_send_wr = cap.max_send_wr;
             side.about.max_recv_wr = cap.max_recv_wr;
             side.about.max_inline_data = cap.max_inline_data;
-            side.about.mtu = hand.endpoint.mtu.bytes();
+            side.about.place.mtu = hand.endpoint.mtu.bytes();
         }
-        Ok(Self { side, hands })
+        Ok(prepared)
+    }
+
+    /// A queue pair more, in INIT.
+    fn add_line(
+        &mut self,
+        context: &Context,
+        pd: &ProtectionDomain,
+        number: u32,
+        local: &Local,
+    ) -> Result<(), Error> {
+        let Self { side, hands } = self;
+        let shape = &side.shape;
+        let qp = context
+            .queue_pair(pd, &side.cq)
+            .max_send_wr(shape.tx_depth)
+            .max_recv_wr(shape.receives(side.size))
+            .max_inline_data(shape.inline)
+            .doorbell(shape.doorbell.mode())
+            .build();
+        let mut qp = qp.map_err(|error| blame(error, shape))?;
+        let endpoint = qp.prepare(local)?;
+        let at = number as usize * side.memory.stride;
+        hands.push(Hand { endpoint, memory: side.memory.incoming.remote(at) });
+        side.lines.push(Line {
+            qp,
+            number,
+            local: side.memory.outgoing.sge(at, side.size),
+            remote: Remote { addr: 0, rkey: 0 },
+            todo: 0,
+            posted: 0,
+            outstanding: 0,
+            silent: 0,
+        });
+        Ok(())
     }
 
     /// Connects each queue pair with the peer's of the same number, which has as many.

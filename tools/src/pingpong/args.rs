@@ -5,46 +5,53 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Serialize;
-use uverbs::{DoorbellMode, Mtu};
+use uverbs::Mtu;
 
 use super::remote::{Remote, Role};
+use crate::doorbell::Doorbell;
 use crate::error::Error;
+use crate::tcp;
+use crate::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 
 /// Send verified messages to and fro, and measure how long they take.
 ///
-/// Client and server are two reliable-connected (RC) queue pairs in this process, driven by one thread: two software
-/// HCAs on one fabric where the machine has no RDMA device, or two queue pairs of one device in loopback.
+/// Client and server are two reliable-connected (RC) queue pairs in this process, driven by one
+/// thread: two software HCAs on one fabric where the machine has no RDMA device, or two queue pairs
+/// of one device in loopback.
 ///
-/// Every byte of every message is filled with a pattern that depends on the iteration, the side it comes from and its
-/// offset, and is checked when it has arrived. The first byte that differs ends the run with exit status 1 and is
-/// named, with what was wanted and what was there. Filling and checking are not in the times measured.
+/// Every byte of every message is checked on arrival. Its value depends on the iteration, the side
+/// it comes from and its offset. The first byte that differs is named, and ends the run with exit
+/// status 1. Filling and checking are not in the times measured.
 ///
-/// Latencies: for send, send-imm, write and write-imm half the round trip, from before the ping is posted until the
-/// pong has been seen, by its completion or, for write, by polling the message's last byte (which then carries the
-/// iteration's number) in memory. For read, compare-swap and fetch-add the time of one operation, from before it is
-/// posted until its completion has been polled; each side does its own.
+/// Latencies are half the round trip for send, send-imm, write and write-imm: from before the ping
+/// is posted until the pong has been seen, by its completion or, for write, by its last byte in
+/// memory. For read, compare-swap and fetch-add they are the time of one operation, from before it
+/// is posted until its completion has been polled; each side does its own.
+///
+/// With --server or HOST the two sides are two processes, and either may be ibv_rc_pingpong. Both
+/// must be given the same --size, --mtu and --iters. Messages are then SENDs, as many bytes come
+/// back as were sent, and the defaults are that program's.
+///
+/// Ctrl-C ends the run, and what was measured until then is reported.
 #[derive(Debug, clap::Args)]
-///
-/// With --server or HOST the two sides are two processes, and either may be `ibv_rc_pingpong`: the options of that program
-/// are the same here, and both sides must be given the same --size, --mtu and --iters. Messages are then SENDs, as
-/// many bytes come back as were sent, and the defaults are that program's.
 #[command(after_long_help = "\
 UNITS:\n  \
-    Sizes are bytes; K, M and G stand for 2^10, 2^20 and 2^30. In reports, kB, MB, GB and Gb/s\n  \
-    are powers of ten. Times in JSON are nanoseconds.\n\n\
+    Sizes are bytes; K, M and G stand for 2^10, 2^20 and 2^30. In reports, kB, MB, GB and Gb/s are \
+    powers of ten. Times in JSON are nanoseconds.\n\n\
 EXAMPLES:\n  \
     uverbs pingpong\n  \
     uverbs pingpong --opcode write --size 1M --iters 1000\n  \
     uverbs pingpong --device mlx5_0 --gid-index 3 --inline 64\n  \
-    uverbs pingpong --opcode fetch-add --json | jq .latency.p99\n  \
-    uverbs pingpong --server -d mlx5_0 -g 3           (ibv_rc_pingpong -d mlx5_0 -g 3)\n  \
-    uverbs pingpong -d mlx5_0 -g 3 192.0.2.7          (ibv_rc_pingpong -d mlx5_0 -g 3 192.0.2.7)\n\n\
+    uverbs pingpong --opcode fetch-add --json | jq .latency.p99\n\n\
+WITH ibv_rc_pingpong ON THE OTHER SIDE:\n  \
+    uverbs pingpong --server -d mlx5_0 -g 3\n  \
+    ibv_rc_pingpong -d mlx5_0 -g 3 192.0.2.7\n\n\
 EXIT STATUS:\n  \
-    0  all messages arrived unharmed\n  \
+    0  all messages arrived unharmed, also when Ctrl-C ended the run\n  \
     1  one did not, the peer fell silent or made no sense, or a call was refused\n  \
     2  bad arguments, no such device, or arguments that the device can't do")]
 pub(crate) struct Args {
-    /// The other side: name or address of the machine where the server waits
+    /// The server's name or address; without it and without --server both sides are in this process
     #[arg(conflicts_with = "server")]
     host: Option<String>,
 
@@ -57,7 +64,7 @@ pub(crate) struct Args {
     port: Option<u16>,
 
     /// What is done
-    #[arg(short, long, value_enum, default_value_t = Opcode::Send)]
+    #[arg(long, value_enum, default_value_t = Opcode::Send)]
     opcode: Opcode,
 
     /// Bytes of a message, such as 64, 4K or 1M; an atomic has always 8 [default: 64; with another process 4096]
@@ -69,11 +76,11 @@ pub(crate) struct Args {
     iters: Option<u64>,
 
     /// Iterations before those, verified but not measured [default: a tenth of --iters, 1000 at most]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1 << 40))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     warmup: Option<u64>,
 
     /// Carry messages of up to so many bytes in the work request itself; 0 never does [default: 64]
-    #[arg(short = 'I', long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(short = 'I', long, visible_alias = "inline_size", value_name = "BYTES", value_parser = parse_bytes)]
     inline: Option<u64>,
 
     /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA [default: the first]
@@ -81,11 +88,17 @@ pub(crate) struct Args {
     device: Option<String>,
 
     /// Port of the device, from 1
-    #[arg(short, long, default_value_t = 1)]
+    #[arg(short, long, value_name = "PORT", default_value_t = 1)]
     ib_port: u8,
 
     /// Index into the port's GID table [default: RoCE v2 over IPv4 if there is one]
-    #[arg(short = 'g', short_alias = 'x', long, visible_alias = "gid-idx", value_name = "I")]
+    #[arg(
+        short = 'x',
+        visible_short_alias = 'g',
+        long,
+        visible_alias = "gid-idx",
+        value_name = "I"
+    )]
     gid_index: Option<u32>,
 
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the port's; with another process 1024]
@@ -97,16 +110,12 @@ pub(crate) struct Args {
     rx_depth: Option<u32>,
 
     /// Service level, 0 to 15, with another process [default: 0]
-    #[arg(short = 'l', long, value_name = "SL", value_parser = clap::value_parser!(u8).range(..=15))]
+    #[arg(short = 'S', long, value_name = "SL", value_parser = clap::value_parser!(u8).range(..=15))]
     sl: Option<u8>,
 
     /// With another process: check the first byte of each page of each message; the client must be told, too
-    #[arg(short = 'c', long)]
+    #[arg(long)]
     chk: bool,
-
-    /// Not there yet: sleep on events
-    #[arg(short = 'e', long, hide = true)]
-    events: bool,
 
     /// Seconds that the server waits for a client [default: 600]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_timeout)]
@@ -117,7 +126,7 @@ pub(crate) struct Args {
     doorbell: Doorbell,
 
     /// Seconds to wait for a message; fractions are fine
-    #[arg(short, long, value_name = "SECONDS", default_value = "10", allow_negative_numbers = true, value_parser = parse_timeout)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", allow_negative_numbers = true, value_parser = parse_timeout)]
     timeout: Duration,
 
     /// Print one JSON object, and nothing else, on stdout
@@ -125,7 +134,7 @@ pub(crate) struct Args {
     json: bool,
 
     /// Print the result only: no header, no histogram, no progress, no note about the device
-    #[arg(short, long)]
+    #[arg(long)]
     quiet: bool,
 }
 
@@ -182,33 +191,6 @@ impl fmt::Display for Opcode {
             Self::Read => "read",
             Self::CompareSwap => "compare-swap",
             Self::FetchAdd => "fetch-add",
-        })
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Doorbell {
-    /// Small posts are copied into a write-combining register: least latency
-    Blueflame,
-    /// An eight-byte store to a non-cached page
-    NonCached,
-}
-
-impl Doorbell {
-    pub(crate) fn mode(self) -> DoorbellMode {
-        match self {
-            Self::Blueflame => DoorbellMode::BlueFlame,
-            Self::NonCached => DoorbellMode::NonCached,
-        }
-    }
-}
-
-impl fmt::Display for Doorbell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Blueflame => "blueflame",
-            Self::NonCached => "non-cached",
         })
     }
 }
@@ -314,10 +296,6 @@ impl Args {
         let refuse = |option, value: &dyn fmt::Display, why: &str| {
             Err(Error::Argument { option, value: value.to_string(), why: why.to_owned() })
         };
-        if self.events {
-            let why = "this library has no completion channels yet; leave it out, the peer doesn't notice";
-            return refuse("--events", &"", why);
-        }
         if !self.is_remote() {
             let why = "only with --server or HOST";
             return match self {
@@ -343,7 +321,7 @@ impl Args {
         let role = self.host.clone().map_or(Role::Server, |host| Role::Client { host });
         Ok(Some(Remote {
             role,
-            port: self.port.unwrap_or(18515),
+            port: self.port.unwrap_or(tcp::PORT),
             service_level: self.sl.unwrap_or(0),
             check: self.chk,
             wait: self.wait.unwrap_or(Duration::from_secs(600)),
@@ -351,52 +329,9 @@ impl Args {
     }
 }
 
-/// Bytes, with K, M or G behind them or without.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let upper = text.trim().to_ascii_uppercase();
-    let (digits, shift) = match upper.strip_suffix("IB").unwrap_or(&upper) {
-        with if with.ends_with('K') => (&with[..with.len() - 1], 10),
-        with if with.ends_with('M') => (&with[..with.len() - 1], 20),
-        with if with.ends_with('G') => (&with[..with.len() - 1], 30),
-        with => (with, 0),
-    };
-    let number: u64 = digits.parse().map_err(|_| "bytes are like 64, 4K, 1M or 1G".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "more bytes than 64 bits count".to_owned())
-}
-
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    match parse_bytes(text)? {
-        0 => {
-            Err("a message has at least 1 byte here, so that there is something to verify"
-                .to_owned())
-        }
-        size => Ok(size),
-    }
-}
-
-pub(crate) fn parse_mtu(text: &str) -> Result<Mtu, String> {
-    let bytes = parse_bytes(text)?;
-    let mtu = u32::try_from(bytes).ok().and_then(Mtu::from_bytes);
-    mtu.ok_or_else(|| "an MTU is 256, 512, 1024, 2048 or 4096".to_owned())
-}
-
-/// Longest timeout. A day.
-const TIMEOUT_MAX: f64 = 86_400.0;
-
-pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "seconds are like 10 or 0.5".to_owned())?;
-    if seconds > 0.0 && seconds <= TIMEOUT_MAX {
-        // Rounds to nanoseconds, and can't fail in this range.
-        Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
-    } else {
-        Err(format!("must be over 0 and at most {TIMEOUT_MAX}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use proptest::prelude::*;
 
     use super::*;
 
@@ -409,18 +344,6 @@ mod tests {
     fn config(args: &[&str]) -> Result<Config, String> {
         let only = Only::try_parse_from(std::iter::once("pingpong").chain(args.iter().copied()));
         only.map_err(|error| error.to_string())?.args.config().map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn sizes() {
-        for (text, bytes) in
-            [("1", 1), ("4K", 4096), ("1m", 1 << 20), ("1MiB", 1 << 20), ("2G", 1 << 31), ("0", 0)]
-        {
-            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
-        }
-        for text in ["", "K", "-1", "1.5K", "4KB", "1 M x", "99999999999G", "iB"] {
-            assert!(parse_bytes(text).is_err(), "{text}");
-        }
     }
 
     #[test]
@@ -451,21 +374,6 @@ mod tests {
         ] {
             let error = config(args).unwrap_err();
             assert!(error.contains(says), "{args:?}: {error}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_bytes_or_an_error(text in "[0-9kKmMgGiIbB. -]{0,12}|.{0,8}") {
-            let _ = parse_bytes(&text);
-            let _ = parse_mtu(&text);
-            let _ = parse_timeout(&text);
-        }
-
-        #[test]
-        fn numbers_are_themselves(number in 0u64..1 << 34) {
-            prop_assert_eq!(parse_bytes(&number.to_string()), Ok(number));
-            prop_assert_eq!(parse_bytes(&format!("{number}K")), Ok(number << 10));
         }
     }
 }

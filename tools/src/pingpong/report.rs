@@ -20,6 +20,8 @@ pub(super) struct Report {
     server: About,
     /// True, or there is no report.
     verified: bool,
+    /// Ended early, by Ctrl-C: the figures are of what was measured until then.
+    interrupted: bool,
     counts: Counts,
     latency: Latency,
     rates: Rates,
@@ -68,7 +70,7 @@ struct Time {
 }
 
 impl Report {
-    pub(super) fn new(config: &Config, pair: &Pair, outcome: &Outcome) -> Self {
+    pub(super) fn new(config: &Config, pair: &Pair<'_>, outcome: &Outcome) -> Self {
         let clocked = outcome.clocked.as_secs_f64().max(1e-9);
         let size = u64::from(config.size);
         let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -80,6 +82,7 @@ impl Report {
             client: pair.client.about.clone(),
             server: pair.server.about.clone(),
             verified: true,
+            interrupted: outcome.interrupted,
             counts: Counts {
                 measured: outcome.measured,
                 verified: outcome.verified,
@@ -92,22 +95,30 @@ impl Report {
         }
     }
 
-    /// For people. No line is wider than 80 columns, unless a name makes it so.
-    pub(super) fn text(&self, quiet: bool, utf8: bool) -> String {
+    /// For people, at a terminal of that width.
+    pub(super) fn text(&self, quiet: bool, utf8: bool, width: usize) -> String {
         let mut text = String::new();
         if !quiet {
             self.header(&mut text);
         }
         self.result(&mut text, utf8);
-        if !quiet {
+        if self.interrupted {
+            let of = self.config.iters + self.config.warmup;
+            let _ = writeln!(
+                text,
+                "\ninterrupted after {} of {of} iterations: the figures are of what was measured until then",
+                self.counts.verified / 2
+            );
+        }
+        if !quiet && !self.histogram.is_empty() {
             text.push('\n');
-            text.push_str(&histogram::draw(&self.histogram, utf8));
+            text.push_str(&histogram::draw(&self.histogram, utf8, width));
         }
         text
     }
 
     fn header(&self, text: &mut String) {
-        let Config { opcode, size, iters, warmup, inline, rx_depth, doorbell, .. } = &self.config;
+        let Config { opcode, size, iters, warmup, inline, rx_depth, .. } = &self.config;
         // Writing to a string can't fail, here and below.
         let _ = writeln!(
             text,
@@ -116,12 +127,8 @@ impl Report {
         for (who, about) in [("client", &self.client), ("server", &self.server)] {
             let _ = writeln!(text, "  {who:9}  {}", about.line());
         }
-        // Soft-RoCE has one doorbell, whatever was asked for.
-        let doorbell = match self.client.driver.as_str() {
-            "rxe" => "system call".to_owned(),
-            _ => doorbell.to_string(),
-        };
-        let mtu = self.client.mtu.map_or("?".to_owned(), |mtu| mtu.to_string());
+        let doorbell = self.client.rings;
+        let mtu = self.client.place.mtu.map_or("?".to_owned(), |mtu| mtu.to_string());
         let _ = writeln!(
             text,
             "  {:9}  MTU {mtu}, inline up to {inline}, {rx_depth} receives, doorbell {doorbell}\n",
@@ -161,9 +168,10 @@ impl Report {
         let names = ["min", "p50", "p99", "p99.9", "p99.99", "max"];
         let values =
             [latency.min, latency.p50, latency.p99, latency.p99_9, latency.p99_99, latency.max];
+        let cell = |value| if samples == 0 { "-".to_owned() } else { duration(value, utf8) };
         let heads = names.map(|name| format!("{name:>9}")).concat();
-        let cells = values.map(|value| format!("{:>9}", duration(value, utf8))).concat();
-        let _ = writeln!(text, "           {heads}\n           {cells}");
+        let cells = values.map(|value| format!("{:>9}", cell(value))).concat();
+        let _ = writeln!(text, " {heads}\n {cells}");
     }
 }
 
@@ -191,14 +199,9 @@ impl Latency {
 
 impl About {
     fn line(&self) -> String {
-        let mut line = format!("{} port {}, {}", self.device, self.port, self.link_layer);
-        match (&self.gid, &self.gid_type) {
-            (Some(gid), Some(kind)) => {
-                let _ = write!(line, ", {gid} ({kind})");
-            }
-            _ => {
-                let _ = write!(line, ", LID {:#06x}", self.lid);
-            }
+        let mut line = self.place.line();
+        if self.place.gid.is_none() {
+            let _ = write!(line, ", LID {:#06x}", self.lid);
         }
         let _ = write!(line, ", QP {:#08x}", self.qpn);
         line

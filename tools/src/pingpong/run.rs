@@ -7,9 +7,9 @@ use uverbs::{Completed, SendOp};
 
 use super::args::{Config, Opcode};
 use super::side::{Arrived, Pair, Side};
-use super::verify::{Pattern, Who, WrongWord, mix};
 use crate::error::Error;
-use crate::progress::Progress;
+use crate::progress::{Length, Progress};
+use crate::verify::{Pattern, Who, WrongWord, mix};
 
 /// What a run gave.
 pub(super) struct Outcome {
@@ -23,13 +23,15 @@ pub(super) struct Outcome {
     pub(super) clocked: Duration,
     /// The time that all took, with everything.
     pub(super) wall: Duration,
+    /// Ended early, by Ctrl-C.
+    pub(super) interrupted: bool,
 }
 
 /// Runs all iterations; the first thing that is wrong ends it.
-pub(super) fn run(pair: &mut Pair, config: &Config) -> Result<Outcome, Error> {
+pub(super) fn run(pair: &mut Pair<'_>, config: &Config) -> Result<Outcome, Error> {
     let started = Instant::now();
     let total = config.warmup + config.iters;
-    let mut progress = Progress::new(total, "iterations", config.quiet);
+    let mut progress = Progress::new(Length::Count(total, "iterations"), "", config.quiet);
     let mut words = Words::default();
     if config.opcode.is_atomic() {
         for who in [Who::Client, Who::Server] {
@@ -51,56 +53,86 @@ pub(super) fn run(pair: &mut Pair, config: &Config) -> Result<Outcome, Error> {
             what: format!("a latency of {ns} ns was not recorded: {error}"),
         })
     };
+    let (mut measured, mut verified) = (0, 0);
     for iteration in 1..=total {
-        let measured = iteration > config.warmup;
-        if config.opcode.is_one_sided() {
-            for who in [Who::Client, Who::Server] {
-                let time = match config.opcode {
-                    Opcode::Read => read(pair, config, iteration, who)?,
-                    _ => atomic(pair, config, iteration, who, &mut words)?,
-                };
-                if measured {
-                    record(time, 1)?;
-                }
-            }
-        } else {
-            let time = round_trip(pair, config, iteration)?;
-            if measured {
-                record(time, 2)?;
+        let times = match once(pair, config, iteration, &mut words)? {
+            Some(times) if !pair.is_stopped() => times,
+            _ => break,
+        };
+        verified += 2;
+        if iteration > config.warmup {
+            measured += 2;
+            match times {
+                Times::RoundTrip(time) => record(time, 2)?,
+                Times::Each(both) => both.into_iter().try_for_each(|time| record(time, 1))?,
             }
         }
         progress.tick(iteration, Instant::now());
     }
     drop(progress);
-    Ok(Outcome {
-        latency,
-        measured: 2 * config.iters,
-        verified: 2 * total,
-        clocked,
-        wall: started.elapsed(),
-    })
+    let (interrupted, wall) = (pair.is_stopped(), started.elapsed());
+    Ok(Outcome { latency, measured, verified, clocked, wall, interrupted })
+}
+
+/// What one iteration took.
+enum Times {
+    RoundTrip(Duration),
+    /// The client's operation, and the server's.
+    Each([Duration; 2]),
+}
+
+/// One iteration. `None` after Ctrl-C.
+fn once(
+    pair: &mut Pair<'_>,
+    config: &Config,
+    iteration: u64,
+    words: &mut Words,
+) -> Result<Option<Times>, Error> {
+    if !config.opcode.is_one_sided() {
+        return Ok(round_trip(pair, config, iteration)?.map(Times::RoundTrip));
+    }
+    let mut each = [Duration::ZERO; 2];
+    for (time, who) in each.iter_mut().zip([Who::Client, Who::Server]) {
+        let done = match config.opcode {
+            Opcode::Read => read(pair, config, iteration, who)?,
+            _ => atomic(pair, config, iteration, who, words)?,
+        };
+        let Some(done) = done else { return Ok(None) };
+        *time = done;
+    }
+    Ok(Some(Times::Each(each)))
 }
 
 /// A ping and a pong. Gives the time from before the ping's post until the pong was seen.
-fn round_trip(pair: &mut Pair, config: &Config, iteration: u64) -> Result<Duration, Error> {
+fn round_trip(
+    pair: &mut Pair<'_>,
+    config: &Config,
+    iteration: u64,
+) -> Result<Option<Duration>, Error> {
     for who in [Who::Client, Who::Server] {
         let message = message(config, iteration, who);
         pair.side(who).fill(&message, iteration)?;
     }
     let start = Instant::now();
-    pass(pair, config, iteration, Who::Client)?;
-    pass(pair, config, iteration, Who::Server)?;
+    for who in [Who::Client, Who::Server] {
+        if !pass(pair, config, iteration, who)? {
+            return Ok(None);
+        }
+    }
     let time = start.elapsed();
     // Acknowledged is placed: from here on nothing of this iteration moves.
-    pair.wait(iteration, "an acknowledgement", |pair| {
+    let acknowledged = pair.wait(iteration, "an acknowledgement", |pair| {
         pair.client.poll(iteration)?;
         pair.server.poll(iteration)?;
         Ok(pair.client.sent().is_some() && pair.server.sent().is_some())
     })?;
+    if !acknowledged {
+        return Ok(None);
+    }
     for who in [Who::Client, Who::Server] {
         check(pair.side(who), config, iteration)?;
     }
-    Ok(time)
+    Ok(Some(time))
 }
 
 /// What a side sends.
@@ -116,7 +148,7 @@ fn immediate(iteration: u64, from: Who) -> u32 {
 }
 
 /// One side sends; the other sees it.
-fn pass(pair: &mut Pair, config: &Config, iteration: u64, from: Who) -> Result<(), Error> {
+fn pass(pair: &mut Pair<'_>, config: &Config, iteration: u64, from: Who) -> Result<bool, Error> {
     let sender = pair.side(from);
     let imm = immediate(iteration, from);
     let op = match config.opcode {
@@ -194,12 +226,19 @@ fn check_arrival(
 }
 
 /// One side reads the other's memory.
-fn read(pair: &mut Pair, config: &Config, iteration: u64, by: Who) -> Result<Duration, Error> {
+fn read(
+    pair: &mut Pair<'_>,
+    config: &Config,
+    iteration: u64,
+    by: Who,
+) -> Result<Option<Duration>, Error> {
     let message = Pattern::new(iteration, by.other());
     pair.side(by.other()).expose(&message, iteration)?;
     let from = pair.side(by).remote()?;
     let time = operate(pair, iteration, by, SendOp::Read(from), Completed::Read, config.size)?;
-    message.check(pair.side(by).answer(iteration)?)?;
+    if time.is_some() {
+        message.check(pair.side(by).answer(iteration)?)?;
+    }
     Ok(time)
 }
 
@@ -228,12 +267,12 @@ impl Words {
 
 /// One side does an atomic on the other's memory; the word's old value and its new one are checked.
 fn atomic(
-    pair: &mut Pair,
+    pair: &mut Pair<'_>,
     config: &Config,
     iteration: u64,
     by: Who,
     words: &mut Words,
-) -> Result<Duration, Error> {
+) -> Result<Option<Duration>, Error> {
     let of = by.other();
     let old = words.of(of);
     let random = mix(iteration << 1 | u64::from(by == Who::Server));
@@ -249,6 +288,9 @@ fn atomic(
         (op, Completed::CompareSwap, if equal { random } else { old })
     };
     let time = operate(pair, iteration, by, op, kind, 8)?;
+    if time.is_none() {
+        return Ok(None);
+    }
     words.set(of, new);
     let answer = pair.side(by).answer(iteration)?;
     let got = answer.first_chunk().map_or(!old, |bytes| u64::from_ne_bytes(*bytes));
@@ -264,17 +306,17 @@ fn expect(iteration: u64, what: &'static str, of: Who, wanted: u64, got: u64) ->
 
 /// Posts a one-sided operation and waits for its completion. Gives the time in between.
 fn operate(
-    pair: &mut Pair,
+    pair: &mut Pair<'_>,
     iteration: u64,
     by: Who,
     op: SendOp,
     kind: Completed,
     len: u32,
-) -> Result<Duration, Error> {
+) -> Result<Option<Duration>, Error> {
     let start = Instant::now();
     pair.side(by).post(iteration, op)?;
     let mut sent = None;
-    pair.wait(iteration, "an answer", |pair| {
+    let came = pair.wait(iteration, "an answer", |pair| {
         let side = pair.side(by);
         side.poll(iteration)?;
         sent = side.sent();
@@ -282,7 +324,8 @@ fn operate(
     })?;
     let time = start.elapsed();
     match sent {
-        Some(sent) if sent.kind == kind && sent.len == len => Ok(time),
+        _ if !came => Ok(None),
+        Some(sent) if sent.kind == kind && sent.len == len => Ok(Some(time)),
         sent => {
             let sent = sent.map(|sent| (sent.kind, sent.len));
             let what =

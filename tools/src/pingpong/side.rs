@@ -1,19 +1,22 @@
 //! The two sides: queue pairs that are connected, with their buffers, and what waits for them to be heard of.
 
 use std::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::yield_now;
 use std::time::Instant;
 
 use serde::Serialize;
 use uverbs::{
     AccessFlags, Completed, CompletionQueue, Context, Device, Endpoint, ExposedMemory, Frame,
-    Local, PortState, PostError, ProtectionDomain, QueuePair, Remote, RnrTimer, SendOp, Slab,
+    Local, PostError, ProtectionDomain, QueuePair, Remote, RnrTimer, SendOp, Slab,
 };
 
 use super::args::Config;
-use super::verify::{Pattern, Who};
+use crate::doorbell::Rings;
 use crate::error::{BecauseOf, Error};
 use crate::select::Two;
+use crate::setup::{Place, Wanted, ack_timeout};
+use crate::verify::{Pattern, Who};
 
 /// Empty polls between two looks at the clock and at the other side.
 const PATIENCE: u32 = 64;
@@ -63,21 +66,14 @@ pub(super) struct Sent {
 /// What a report says of a side.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct About {
-    pub(super) device: String,
-    pub(super) driver: String,
-    pub(super) firmware: String,
-    pub(super) embedded: bool,
-    pub(super) port: u8,
-    pub(super) link_layer: String,
+    #[serde(flatten)]
+    pub(super) place: Place,
     pub(super) lid: u16,
-    pub(super) gid: Option<String>,
-    pub(super) gid_type: Option<String>,
     pub(super) qpn: u32,
     pub(super) psn: u32,
-    /// Bytes; what the connection uses.
-    pub(super) mtu: Option<u32>,
     /// Bytes; what the device granted.
     pub(super) max_inline_data: u32,
+    pub(super) rings: Rings,
 }
 
 /// A side before it is connected.
@@ -90,8 +86,7 @@ struct Prepared {
 impl Prepared {
     fn new(who: Who, device: &Device, embedded: bool, config: &Config) -> Result<Self, Error> {
         let context = device.open()?;
-        let firmware = context.query_device()?.firmware();
-        let link_layer = check(&context, config)?;
+        let (gid_index, mut place) = wanted(config).find(&context, embedded)?;
         let pd = context.alloc_pd()?;
         let (cq, mut qp) = make(&context, &pd, config)?;
         let size = config.size as usize;
@@ -115,26 +110,21 @@ impl Prepared {
         let rd_atomic = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom).clamp(1, 16) as u8;
         let local = Local {
             rd_atomic,
+            timeout: ack_timeout(embedded),
             access: rights,
             rnr_retry: 7,
             min_rnr_timer: RnrTimer::DEFAULT,
             ..Local::default()
         };
-        let (endpoint, gid_type) = prepare(&context, &mut qp, config, local)?;
+        let endpoint = prepare(&mut qp, config, gid_index, local)?;
+        place.mtu = endpoint.mtu.bytes();
         let about = About {
-            driver: crate::select::driver(device),
-            device: device.name().to_owned(),
-            firmware,
-            embedded,
-            port: config.port,
-            link_layer,
+            place,
             lid: endpoint.lid,
-            gid: endpoint.gid.map(|gid| gid.to_string()),
-            gid_type,
             qpn: endpoint.qpn,
             psn: endpoint.psn,
-            mtu: endpoint.mtu.bytes(),
             max_inline_data: qp.cap().max_inline_data,
+            rings: Rings::of(&context, &pd, std::iter::once(&mut qp))?,
         };
         let side = Side {
             who,
@@ -193,72 +183,25 @@ pub(super) fn make(
     }
 }
 
-/// Refuses what this device or port can't do, by the option's name, before anything is made. Gives the link layer.
-pub(super) fn check(context: &Context, config: &Config) -> Result<String, Error> {
-    let refuse = |option, value: String, why: String| Err(Error::Argument { option, value, why });
-    let name = context.device().name();
-    let attr = context.query_device()?;
-    if config.port == 0 || config.port > attr.phys_port_count {
-        let why = format!("{name} has ports 1 to {}", attr.phys_port_count);
-        return refuse("--ib-port", config.port.to_string(), why);
+/// What the options ask of the device.
+pub(super) fn wanted(config: &Config) -> Wanted {
+    Wanted {
+        port: config.port,
+        gid_index: config.gid_index,
+        mtu: config.mtu,
+        size: config.size,
+        atomics: config.opcode.is_atomic(),
     }
-    if config.opcode.is_atomic() && attr.atomic_cap.raw() == 0 {
-        return refuse("--opcode", config.opcode.to_string(), format!("{name} has no atomics"));
-    }
-    let port = context.query_port(config.port)?;
-    if port.state != PortState::Active {
-        return Err(Error::Verb(uverbs::Error::Invalid {
-            verb: "query_port",
-            what: "the port's state",
-            value: port.state.to_string(),
-            why: "nothing can be sent until its link is up",
-        }));
-    }
-    if config.size > port.max_message_size {
-        let why = format!("a message of {name} has at most {} bytes", port.max_message_size);
-        return refuse("--size", config.size.to_string(), why);
-    }
-    if let Some(mtu) = config.mtu.filter(|mtu| mtu.raw() > port.active_mtu.raw()) {
-        let why = format!("the port's MTU is {}", port.active_mtu);
-        return refuse("--mtu", mtu.to_string(), why);
-    }
-    if let Some(index) = config.gid_index.filter(|index| *index >= port.gid_table_len) {
-        let why = format!("the port's GID table has {} entries, from 0", port.gid_table_len);
-        return refuse("--gid-index", index.to_string(), why);
-    }
-    Ok(port.link_layer.to_string())
 }
 
-/// Brings the queue pair to INIT, with port, GID and MTU as the options want them. Gives also what kind of GID was taken.
+/// Brings the queue pair to INIT, with port, GID and MTU as the options want them.
 pub(super) fn prepare(
-    context: &Context,
     qp: &mut QueuePair,
     config: &Config,
+    gid_index: Option<u32>,
     local: Local,
-) -> Result<(Endpoint, Option<String>), Error> {
-    let gid = match config.gid_index {
-        Some(index) => {
-            let entry = context.query_gid(config.port, index).because_of("--gid-index", index)?;
-            if entry.gid.is_zero() {
-                let why = "this entry of the port's GID table is empty".to_owned();
-                return Err(Error::Argument {
-                    option: "--gid-index",
-                    value: index.to_string(),
-                    why,
-                });
-            }
-            Some(entry)
-        }
-        None => context.best_gid(config.port)?,
-    };
-    let local = Local {
-        port: config.port,
-        gid_index: gid.map(|entry| entry.index),
-        mtu: config.mtu,
-        ..local
-    };
-    let endpoint = qp.prepare(&local)?;
-    Ok((endpoint, gid.map(|entry| entry.kind.to_string())))
+) -> Result<Endpoint, Error> {
+    Ok(qp.prepare(&Local { port: config.port, gid_index, mtu: config.mtu, ..local })?)
 }
 
 impl Side {
@@ -407,16 +350,22 @@ impl Side {
 }
 
 /// Both sides.
-pub(super) struct Pair {
+pub(super) struct Pair<'a> {
     pub(super) client: Side,
     pub(super) server: Side,
     embedded: bool,
     timeout: std::time::Duration,
+    /// Set by Ctrl-C.
+    stop: &'a AtomicBool,
 }
 
-impl Pair {
+impl<'a> Pair<'a> {
     /// Opens the devices, makes both queue pairs, and connects them.
-    pub(super) fn connect(devices: &Two, config: &Config) -> Result<Self, Error> {
+    pub(super) fn connect(
+        devices: &Two,
+        config: &Config,
+        stop: &'a AtomicBool,
+    ) -> Result<Self, Error> {
         let Two { client, server, embedded } = devices;
         let client = Prepared::new(Who::Client, client, *embedded, config)?;
         let server = Prepared::new(Who::Server, server, *embedded, config)?;
@@ -429,6 +378,7 @@ impl Pair {
             client: client.connect(&endpoints.1, memories.1)?,
             embedded: *embedded,
             timeout: config.timeout,
+            stop,
         })
     }
 
@@ -439,14 +389,18 @@ impl Pair {
         }
     }
 
-    /// Polls until `done`, for the time limit of a message at most.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Polls until `done`, for the time limit of a message at most. After Ctrl-C gives `false`.
     #[inline]
     pub(super) fn wait(
         &mut self,
         iteration: u64,
         what: &'static str,
         mut done: impl FnMut(&mut Self) -> Result<bool, Error>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let mut idle = 0u32;
         let mut since = None;
         while !done(self)? {
@@ -455,6 +409,9 @@ impl Pair {
                 // Why nothing comes may stand in the other side's completions.
                 self.client.poll(iteration)?;
                 self.server.poll(iteration)?;
+                if self.is_stopped() {
+                    return Ok(false);
+                }
                 let waited = since.get_or_insert_with(Instant::now).elapsed();
                 if waited >= self.timeout {
                     return Err(Error::Silence { iteration, what, waited });
@@ -463,6 +420,6 @@ impl Pair {
             // A software HCA needs this processor, perhaps; a real one doesn't.
             if self.embedded { yield_now() } else { spin_loop() }
         }
-        Ok(())
+        Ok(true)
     }
 }

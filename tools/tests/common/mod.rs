@@ -1,8 +1,15 @@
 //! Runs the built binary, with a limit on its time.
+#![allow(dead_code, reason = "each test binary includes this file and uses its part")]
+
+#[path = "../../../tests/common/skip.rs"]
+mod skip;
 
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+#[allow(unused_imports, reason = "as above")]
+pub(crate) use skip::skip;
 
 /// No run here may be longer, on a busy machine and without optimisation.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -62,6 +69,29 @@ pub(crate) fn run(command: &mut Command) -> Run {
         stdout: out.join().unwrap().unwrap(),
         stderr: err.join().unwrap().unwrap(),
     }
+}
+
+/// Waits until the program catches SIGINT: before that it would die of the signal.
+pub(crate) fn wait_for_handler(child: &Child) {
+    let started = Instant::now();
+    let caught = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("SigCgt:")).unwrap();
+        let mask = u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
+        mask & 1 << (2 - 1) != 0
+    };
+    while !caught() {
+        assert!(started.elapsed() < LIMIT);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Presses Ctrl-C, so long after the program can be interrupted.
+pub(crate) fn interrupt(child: &Child, after: Duration) {
+    wait_for_handler(child);
+    std::thread::sleep(after);
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
 }
 
 impl Run {

@@ -24,7 +24,7 @@ mod world;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
 
 use crate::step::{Outcome, Steps};
 use kernels::{ONE_KERNEL, USUAL};
@@ -45,13 +45,9 @@ Examples:
 tests/vm/README.md tells how it works, and how to add a program.
 ";
 
-/// The command line of `cargo xtask vm`.
-#[derive(Debug, Parser)]
-#[command(
-    name = "cargo xtask vm",
-    about = "Tests in a virtual machine with a real kernel",
-    after_help = EXAMPLES
-)]
+/// The options of `cargo xtask vm`.
+#[derive(Debug, Args)]
+#[command(about = "Run tests in virtual machines with real kernels", after_help = EXAMPLES)]
 pub(crate) struct Options {
     /// The machine's devices; may be repeated. Every world in turn if not given.
     #[arg(long, value_enum)]
@@ -89,16 +85,8 @@ pub(crate) struct Options {
     words: Vec<String>,
 }
 
-/// Runs the chore; `words` follow its name.
-pub(crate) fn chore(words: &[String]) -> ExitCode {
-    let name = "cargo xtask vm".to_owned();
-    let options = match Options::try_parse_from([name].iter().chain(words)) {
-        Ok(options) => options,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(error.exit_code() as u8);
-        }
-    };
+/// The chore.
+pub(crate) fn chore(options: Options) -> ExitCode {
     if options.list {
         return list(&options);
     }

@@ -8,7 +8,7 @@ use uverbs::{Completed, Data, Wr};
 use super::{Side, failed, id, operation, wrong_arrival};
 use crate::error::Error;
 use crate::perf::options::Operation;
-use crate::pingpong::verify::{Pattern, Who};
+use crate::verify::{Pattern, Who};
 
 /// What is known of the one message under way.
 #[derive(Default)]
@@ -170,7 +170,7 @@ impl Side {
         if got == wanted {
             return Ok(());
         }
-        Err(crate::pingpong::WrongWord {
+        Err(crate::verify::WrongWord {
             iteration,
             what: "the old value",
             of: self.who.other(),

@@ -1,5 +1,5 @@
-//! With another process, in the words and the order of `ibv_rc_pingpong` (rdma-core `libibverbs/examples/rc_pingpong.c`), so that
-//! either side may be that program.
+//! A ping-pong with another process, which may be `ibv_rc_pingpong`: the exchange has that program's
+//! words and order (rdma-core `libibverbs/examples/rc_pingpong.c`).
 
 mod address;
 mod exchange;
@@ -8,16 +8,16 @@ mod session;
 
 pub(crate) use exchange::ExchangeError;
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use uverbs::Device;
-
 use self::address::Address;
-use self::exchange::{Listener, Peer};
+use self::exchange::Peer;
 use self::report::Report;
 use self::session::{Outcome, Session};
 use super::args::Config;
 use crate::error::Error;
+use crate::tcp::{Listener, Stream, TcpError};
 use crate::{output, select};
 
 /// Which side this is.
@@ -43,23 +43,20 @@ pub(crate) struct Remote {
 }
 
 /// A run with another process.
-pub(super) fn run(config: &Config, remote: &Remote) -> Result<(), Error> {
-    let device = select::of_this_machine(config.device.as_deref())?;
+pub(super) fn run(config: &Config, remote: &Remote, stop: &AtomicBool) -> Result<(), Error> {
+    let device = select::reachable(config.device.as_deref())?.client;
     let tell = |whose: &str, address: &Address| {
         if config.quiet || config.json {
             return Ok(());
         }
         output::print(&format!("{whose} {address}\n"))
     };
+    let session = Session::new(&device, config, remote, stop)?;
     let done = match &remote.role {
-        Role::Server => serve(&device, config, remote, Listener::bind(remote.port)?, tell)?,
-        Role::Client { host } => call(
-            &device,
-            config,
-            remote,
-            || Peer::connect(host, remote.port, config.timeout),
-            tell,
-        )?,
+        Role::Server => serve(session, Listener::bind(remote.port)?, tell)?,
+        Role::Client { host } => {
+            call(session, || Stream::connect(host, remote.port, config.timeout), tell)?
+        }
     };
     let report = Report::new(config, remote, &done);
     if config.json { output::json(&report) } else { output::print(&report.text()) }
@@ -75,15 +72,14 @@ struct Done {
 
 /// The server's side. `tell` is told each address as soon as it is known.
 fn serve(
-    device: &Device,
-    config: &Config,
-    remote: &Remote,
+    mut session: Session<'_>,
     listener: Listener,
     tell: impl Fn(&str, &Address) -> Result<(), Error>,
 ) -> Result<Done, Error> {
-    let mut session = Session::new(device, config, remote)?;
     tell("local  ", session.address())?;
-    let mut client = listener.accept(remote.wait, config.timeout)?;
+    let Session { config, remote, stop, .. } = session;
+    let stream = listener.accept(remote.wait, config.timeout, stop)?;
+    let mut client = Peer::new(stream, stop);
     let peer = client.read_address()?;
     tell("remote ", &peer)?;
     // Before the answer: the client's first message must find the queue pair ready.
@@ -91,27 +87,24 @@ fn serve(
     client.write_address(session.address())?;
     client.read_done()?;
     let outcome = session.run()?;
-    Ok(Done { device: device.name().to_owned(), own: *session.address(), peer, outcome })
+    Ok(Done { device: session.device().to_owned(), own: *session.address(), peer, outcome })
 }
 
 /// The client's side.
 fn call(
-    device: &Device,
-    config: &Config,
-    remote: &Remote,
-    connect: impl FnOnce() -> Result<Peer, ExchangeError>,
+    mut session: Session<'_>,
+    connect: impl FnOnce() -> Result<Stream, TcpError>,
     tell: impl Fn(&str, &Address) -> Result<(), Error>,
 ) -> Result<Done, Error> {
-    let mut session = Session::new(device, config, remote)?;
     tell("local  ", session.address())?;
-    let mut server = connect()?;
+    let mut server = Peer::new(connect()?, session.stop);
     server.write_address(session.address())?;
     let peer = server.read_address()?;
     tell("remote ", &peer)?;
     server.write_done()?;
     session.connect(&peer)?;
     let outcome = session.run()?;
-    Ok(Done { device: device.name().to_owned(), own: *session.address(), peer, outcome })
+    Ok(Done { device: session.device().to_owned(), own: *session.address(), peer, outcome })
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ pub(super) struct Report {
     remote: Place,
     /// Whether the page starts of each message were looked at.
     checked: bool,
+    /// Ended early, by Ctrl-C: the figures are of what was measured until then.
+    interrupted: bool,
     iterations: u64,
     /// Both directions.
     bytes: u64,
@@ -64,6 +66,7 @@ impl Report {
             local: Place::new(&done.own),
             remote: Place::new(&done.peer),
             checked: remote.check,
+            interrupted: outcome.interrupted,
             iterations: outcome.iters,
             bytes,
             time_ns: u64::try_from(outcome.time.as_nanos()).unwrap_or(u64::MAX),
@@ -75,8 +78,12 @@ impl Report {
     /// For people. The addresses were told before.
     pub(super) fn text(&self) -> String {
         let seconds = self.time_ns as f64 / 1e9;
+        let interrupted = match self.interrupted {
+            true => "interrupted: the figures are of what was measured until then\n",
+            false => "",
+        };
         format!(
-            "{} bytes in {seconds:.2} seconds = {:.2} Mbit/sec\n{} iters in {seconds:.2} seconds = {:.2} usec/iter\n",
+            "{interrupted}{} bytes in {seconds:.2} seconds = {:.2} Mbit/sec\n{} iters in {seconds:.2} seconds = {:.2} usec/iter\n",
             self.bytes,
             self.bits_per_s / 1e6,
             self.iterations,

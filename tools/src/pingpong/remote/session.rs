@@ -4,6 +4,7 @@
 //! server answers; receives are posted anew when one is left (`rc_pingpong.c:parse_single_wc`). What goes back is what came.
 
 use std::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use super::{Remote, Role};
 use crate::error::Error;
 use crate::pingpong::args::Config;
 use crate::pingpong::side;
-use crate::pingpong::verify::{Mismatch, Who};
+use crate::verify::{Mismatch, Who};
 
 /// What the C program fills its buffer with.
 const FILL: u8 = 0x7b;
@@ -34,16 +35,21 @@ const SPARE: u32 = 2;
 /// How a run went.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
-    /// Messages in each direction.
+    /// Messages that went in each direction.
     pub(super) iters: u64,
     /// From before the first message until the last had come and gone.
     pub(super) time: Duration,
+    /// Ended early, by Ctrl-C.
+    pub(super) interrupted: bool,
 }
 
 /// One side.
 pub(super) struct Session<'a> {
-    config: &'a Config,
-    remote: &'a Remote,
+    pub(super) config: &'a Config,
+    pub(super) remote: &'a Remote,
+    /// Set by Ctrl-C.
+    pub(super) stop: &'a AtomicBool,
+    device: String,
     qp: QueuePair,
     cq: CompletionQueue,
     mtu: Mtu,
@@ -64,9 +70,10 @@ impl<'a> Session<'a> {
         device: &Device,
         config: &'a Config,
         remote: &'a Remote,
+        stop: &'a AtomicBool,
     ) -> Result<Self, Error> {
         let context = device.open()?;
-        side::check(&context, config)?;
+        let (gid_index, _) = side::wanted(config).find(&context, false)?;
         let pd = context.alloc_pd()?;
         let (cq, mut qp) = side::make(&context, &pd, config)?;
         let slab = pd.slab(config.size as usize, (config.rx_depth + SPARE) as usize)?;
@@ -80,13 +87,15 @@ impl<'a> Session<'a> {
             service_level: remote.service_level,
             ..Local::default()
         };
-        let (Endpoint { lid, qpn, psn, mtu, gid, .. }, _) =
-            side::prepare(&context, &mut qp, config, local)?;
+        let Endpoint { lid, qpn, psn, mtu, gid, .. } =
+            side::prepare(&mut qp, config, gid_index, local)?;
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
         let page = page.ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(4096);
         let mut session = Self {
             config,
             remote,
+            stop,
+            device: device.name().to_owned(),
             qp,
             cq,
             mtu,
@@ -105,6 +114,11 @@ impl<'a> Session<'a> {
     /// Where it is.
     pub(super) fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// The device's name.
+    pub(super) fn device(&self) -> &str {
+        &self.device
     }
 
     /// Connects it. The C program says nothing of its MTU: both sides are given the same.
@@ -157,13 +171,17 @@ impl<'a> Session<'a> {
                     (send_is_out, answer_is_due) = (true, true);
                 }
             }
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
             if progress {
                 idle_since = None;
             } else {
                 self.idle(&mut idle_since, answer_is_due)?;
             }
         }
-        Ok(Outcome { iters, time: started.elapsed() })
+        let both = self.sent.min(self.received);
+        Ok(Outcome { iters: both, time: started.elapsed(), interrupted: both < iters })
     }
 
     fn is_client(&self) -> bool {

@@ -8,10 +8,15 @@ use std::time::Instant;
 use clap::Parser;
 use uverbs::softhca::wire::Fabric;
 use uverbs::softhca::{LinkLayer, SoftHca};
-use uverbs::{Endpoint, Local};
+use uverbs::{Device, Endpoint, Local};
 
 use super::*;
 use crate::pingpong::args::Args;
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// No run here may be longer, on a busy machine and without optimisation.
+const LIMIT: Duration = Duration::from_secs(100);
 
 #[derive(Debug, Parser)]
 struct Only {
@@ -51,10 +56,12 @@ fn both(link: LinkLayer, client: &[&str], server: &[&str]) -> [Result<Done, Erro
     let quiet = |_: &str, _: &Address| Ok(());
     std::thread::scope(|scope| {
         let (config, remote) = (&server_config, &server);
-        let server = scope.spawn(move || serve(&other, config, remote, listener, quiet));
+        let server = scope
+            .spawn(move || serve(Session::new(&other, config, remote, &NEVER)?, listener, quiet));
         let limit = client_config.timeout;
-        let connect = || Peer::connect("localhost", port, limit);
-        [call(&one, &client_config, &client, connect, quiet), server.join().unwrap()]
+        let connect = || Stream::connect("localhost", port, limit);
+        let session = Session::new(&one, &client_config, &client, &NEVER);
+        [session.and_then(|session| call(session, connect, quiet)), server.join().unwrap()]
     })
 }
 
@@ -66,9 +73,9 @@ fn both_roles_meet() {
             &["-s", "1", "-n", "100"],
             &["-s", "64", "-n", "100", "-I", "64"],
             &["-s", "65", "-n", "100", "-I", "64"],
-            &["-s", "100K", "-n", "20", "-m", "4096", "-c"],
+            &["-s", "100K", "-n", "20", "-m", "4096", "--chk"],
             &["-r", "1", "-n", "50"],
-            &["-r", "2", "-n", "50", "-l", "3"],
+            &["-r", "2", "-n", "50", "-S", "3"],
             &["-r", "3", "-n", "1"],
             &["-g", "0", "-n", "10", "--chk"],
             &["--doorbell", "non-cached", "-n", "10", "-m", "256"],
@@ -96,7 +103,7 @@ fn defaults_are_the_c_programs() {
     assert_eq!((config.size, config.iters, config.rx_depth), (4096, 1000, 500));
     assert_eq!(config.mtu.and_then(uverbs::Mtu::bytes), Some(1024));
     assert_eq!((remote.port, remote.service_level, remote.check), (18515, 0, false));
-    let words = "-p 7000 -d mlx5_0 -i 2 -s 8192 -m 2048 -r 100 -n 5 -l 3 -g 1 192.0.2.7 -c";
+    let words = "-p 7000 -d mlx5_0 -i 2 -s 8192 -m 2048 -r 100 -n 5 -S 3 -g 1 192.0.2.7 --chk";
     let (config, remote) = parse(&words.split(' ').collect::<Vec<_>>());
     assert_eq!((config.port, config.size, config.rx_depth, config.iters), (2, 8192, 100, 5));
     assert_eq!((config.device.as_deref(), config.gid_index), (Some("mlx5_0"), Some(1)));
@@ -114,7 +121,6 @@ fn options_of_the_other_form_are_refused() {
         (&["--server", "--opcode", "read"], "--opcode read: with another process"),
         (&["--server", "--warmup", "5"], "--warmup 5: "),
         (&["host", "--wait", "5"], "--wait 5: only a server waits"),
-        (&["host", "-e"], "completion channels"),
     ] {
         let args = Only::try_parse_from(["pingpong"].iter().chain(args)).unwrap().args;
         let error = args.remote().unwrap_err().to_string();
@@ -135,7 +141,8 @@ fn what_does_not_match_is_an_error_that_says_so() {
     assert!(client.contains("the message to the server failed"), "{client}");
     assert!(server.contains("the receive of the client's message failed"), "{server}");
     // Who checks page starts must be sent such.
-    let [_, server] = both(LinkLayer::Ethernet, &["-n", "2", "--timeout", "3"], &["-n", "2", "-c"]);
+    let [_, server] =
+        both(LinkLayer::Ethernet, &["-n", "2", "--timeout", "3"], &["-n", "2", "--chk"]);
     let error = server.err().unwrap().to_string();
     assert!(
         error.contains("data of the client is wrong at offset 0: wanted 0x00, got 0x7b"),
@@ -153,8 +160,9 @@ fn server_against(args: &[&str], client: impl FnOnce(TcpStream)) -> String {
     let listener = Listener::bind(0).unwrap();
     let port = listener.port();
     let done = std::thread::scope(|scope| {
-        let serve = || serve(&device, &config, &remote, listener, |_, _| Ok(()));
-        let server = scope.spawn(serve);
+        let server = scope.spawn(|| {
+            serve(Session::new(&device, &config, &remote, &NEVER)?, listener, |_, _| Ok(()))
+        });
         client(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap());
         server.join().unwrap()
     });
@@ -171,23 +179,26 @@ fn a_client_that_makes_no_sense_ends_the_server() {
         assert!(Address::decode(&answer).unwrap().gid.is_some());
         stream.write_all(last).unwrap();
     };
-    let short = &["--timeout", "0.2"];
+    let short = &["--timeout", "2"];
     let error = server_against(&[], |mut stream| stream.write_all(&[b'!'; 80]).unwrap());
     assert!(error.contains("doesn't speak as ibv_rc_pingpong does: its LID"), "{error}");
     let error = server_against(&[], drop);
-    assert!(error.contains("closed the connection before the peer's address: 0 bytes"), "{error}");
+    assert!(
+        error.contains("the peer's address did not come (0 bytes of 52): the client closed"),
+        "{error}"
+    );
     let error = server_against(&[], |stream| answered(stream, b"dune\0"));
     assert!(error.contains("`dune\\x00` in place of `done`"), "{error}");
     let error = server_against(short, |stream| {
         answered(stream, b"");
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(4));
     });
     assert!(error.contains("closed the connection") || error.contains("--timeout"), "{error}");
     // All well over TCP, and then nothing more.
     let started = Instant::now();
     let error = server_against(short, |stream| answered(stream, b"done\0"));
     assert!(error.contains("iteration 1: the client's message did not come within"), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < LIMIT);
     // A GID that isn't one: IB's, of a program that was started without --gid-idx.
     let none = b"0001:000123:abcdef:00000000000000000000000000000000\0";
     let error = server_against(&[], |mut stream| stream.write_all(none).unwrap());
@@ -209,15 +220,18 @@ fn a_client_that_only_sends_ends_the_server() {
     let own = qp.prepare(&Local { rd_atomic: 1, rnr_retry: 7, ..Local::default() }).unwrap();
     let Endpoint { lid, qpn, psn, gid, .. } = own;
     std::thread::scope(|scope| {
-        let server = scope.spawn(|| serve(&device, &config, &remote, listener, |_, _| Ok(())));
-        let mut peer = Peer::connect("localhost", port, Duration::from_secs(30)).unwrap();
+        let server = scope.spawn(|| {
+            serve(Session::new(&device, &config, &remote, &NEVER)?, listener, |_, _| Ok(()))
+        });
+        let stream = Stream::connect("localhost", port, Duration::from_secs(30)).unwrap();
+        let mut peer = Peer::new(stream, &NEVER);
         peer.write_address(&Address { lid, qpn, psn, gid }).unwrap();
         let Address { lid, qpn, psn, gid } = peer.read_address().unwrap();
         qp.connect(&Endpoint { lid, qpn, psn, gid, ..own }).unwrap();
         peer.write_done().unwrap();
         let started = Instant::now();
         while !server.is_finished() {
-            assert!(started.elapsed() < Duration::from_secs(15), "it serves for ever");
+            assert!(started.elapsed() < LIMIT, "it serves for ever");
             let mut batch = qp.batch();
             // Full, when nobody is there any more to acknowledge.
             let _ = batch.send_inline(1, &[0; 16]);
@@ -232,6 +246,41 @@ fn a_client_that_only_sends_ends_the_server() {
 }
 
 #[test]
+fn a_run_that_is_interrupted_tells_what_it_measured() {
+    let [device, other] = two(LinkLayer::Ethernet);
+    let (config, remote) = parse(&["localhost", "-n", "1000000000"]);
+    let (server_config, server_remote) = parse(&["--server", "-n", "1000000000"]);
+    let listener = Listener::bind(0).unwrap();
+    let port = listener.port();
+    let stop = AtomicBool::new(false);
+    let done = std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let session = Session::new(&other, &server_config, &server_remote, &stop)?;
+            serve(session, listener, |_, _| Ok(()))
+        });
+        let connect = || Stream::connect("localhost", port, config.timeout);
+        let session = Session::new(&device, &config, &remote, &stop).unwrap();
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(500));
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        // It may come before the two have met: then that is what both say.
+        let client = call(session, connect, |_, _| Ok(()));
+        [client, server.join().unwrap()]
+    });
+    for done in done {
+        match done {
+            Ok(done) => {
+                assert!(done.outcome.interrupted && done.outcome.iters < 1_000_000_000);
+                let text = Report::new(&config, &remote, &done).text();
+                assert!(text.starts_with("interrupted: "), "{text}");
+            }
+            Err(error) => assert!(error.to_string().contains("interrupted"), "{error}"),
+        }
+    }
+}
+
+#[test]
 fn a_server_that_vanishes_ends_the_client() {
     let [device, other] = two(LinkLayer::Ethernet);
     let (config, remote) = parse(&["localhost", "-n", "1000000", "--timeout", "3"]);
@@ -240,10 +289,13 @@ fn a_server_that_vanishes_ends_the_client() {
     let port = listener.port();
     let error = std::thread::scope(|scope| {
         // Does its fifty messages, and is gone with its queue pair.
-        let serve = || serve(&other, &server_config, &server_remote, listener, |_, _| Ok(()));
-        let server = scope.spawn(serve);
-        let connect = || Peer::connect("localhost", port, config.timeout);
-        let client = call(&device, &config, &remote, connect, |_, _| Ok(()));
+        let server = scope.spawn(|| {
+            let session = Session::new(&other, &server_config, &server_remote, &NEVER)?;
+            serve(session, listener, |_, _| Ok(()))
+        });
+        let connect = || Stream::connect("localhost", port, config.timeout);
+        let session = Session::new(&device, &config, &remote, &NEVER).unwrap();
+        let client = call(session, connect, |_, _| Ok(()));
         assert!(server.join().unwrap().is_ok());
         client.err().unwrap().to_string()
     });

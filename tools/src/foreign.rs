@@ -1,0 +1,96 @@
+//! Options of perftest and of `ibv_*_pingpong` that are not here: an error names the program that has
+//! them, and what to use instead.
+
+/// An option's names, and what a user of it does here.
+type Foreign = (&'static [&'static str], &'static str);
+
+/// perftest's, besides those that are here under the same name (`perftest_parameters.c`).
+const PERFTEST: &[Foreign] = &[
+    (&["-e", "--events"], "completions are polled; leave it out"),
+    (&["-X", "--vector"], "completions are polled, so no completion vector is used; leave it out"),
+    (&["-R", "--rdma_cm", "-z", "--comm_rdma_cm"], "the two ends meet over TCP; leave it out"),
+    (&["-w", "--limit_bw", "-y", "--limit_msgrate"], "there is no limit of the rate"),
+    (&["--burst_size", "--typical_pkt_size"], "there is no limit of the rate"),
+    (&["--rate_limit", "--rate_limit_type", "--rate_units"], "there is no limit of the rate"),
+    (&["-f", "--margin"], "use --warmup N; the time of --duration begins after it"),
+    (&["--perform_warm_up"], "each run begins with a warm-up; use --warmup N for its length"),
+    (&["--run_infinitely"], "use --duration SECONDS; Ctrl-C ends a run with its report"),
+    (&["-N", "--noPeak"], "the rate is always sampled over time; leave it out"),
+    (&["-C", "--report-cycles"], "times are nanoseconds"),
+    (&["-H", "--report-histogram", "--report-histogrm"], "use --json or --out, with all samples"),
+    (&["-U", "--report-unsorted"], "use --json or --out, with all samples in a histogram"),
+    (&["--report_gbits"], "both MB/s and Gb/s are reported; leave it out"),
+    (&["--report-both", "--report-per-port"], "use --json, which tells of both directions"),
+    (&["--output"], "use --json and jq"),
+    (&["--out_json"], "use --json, or --out FILE"),
+    (&["-W", "--report-counters"], "use `rdma statistic`"),
+    (&["--cpu_util"], "use perf or pidstat beside it"),
+    (&["--mcg", "-M", "--MGID"], "there is no multicast: RC is what there is"),
+    (&["-O", "--dualport"], "use two runs, each with its --ib-port"),
+    (&["-L", "--hop_limit"], "the hop limit is the library's default, 64"),
+    (&["--flow_label", "--dlid", "--pkey_index"], "addresses follow from the port and the GID"),
+    (&["--retry_count"], "the count is the library's default; --qp-timeout sets the time of one"),
+    (&["--use-srq"], "each queue pair has receives of its own"),
+    (&["--recv_post_list"], "receives are posted one by one"),
+    (&["--inline_recv"], "receives are never inline"),
+    (&["--mr_per_qp", "--use_hugepages"], "memory is registered once, in huge pages where it can"),
+    (&["--mmap", "--mmap-offset", "--odp", "--use-null-mr"], "messages are in plain memory"),
+    (&["--write_with_imm", "--send_with_imm"], "use `uverbs pingpong --opcode write-imm`"),
+    (&["--data_validation", "--data_validation_debug"], "use --check"),
+    (&["--payload_file_path"], "contents are a pattern; --check verifies them"),
+    (&["--pin_cores", "--cpu_id"], "use --cpu N"),
+    (&["--numa_node", "--disable_numa"], "use --cpu N, or numactl"),
+    (&["--ipv6", "--ipv6-addr", "--bind_source_ip"], "HOST may be an IPv6 address; leave it out"),
+    (&["--force-link", "--reversed", "--dont_xchg_versions"], "leave it out"),
+    (&["--tcp", "--wait_destroy", "--use_old_post_send", "--no_lock"], "leave it out"),
+    (&["--latency_gap"], "the next message follows at once"),
+    (&["--disable_pcie_relaxed"], "ordering is relaxed nowhere; leave it out"),
+];
+
+/// `ibv_rc_pingpong`'s (`rc_pingpong.c`). What is there under another letter says so.
+const PINGPONG: &[Foreign] = &[
+    (&["-e", "--events"], "completions are polled; leave it out, the peer doesn't notice"),
+    (&["-l"], "use -S or --sl"),
+    (&["-c"], "use --chk"),
+    (&["-o", "--odp", "-O", "--iodp", "-P", "--prefetch"], "memory is registered at once"),
+    (&["-t", "--ts"], "completions carry no times; latencies are reported anyway"),
+    (&["-j", "--dm"], "messages are in host memory"),
+    (&["-N", "--new_send"], "leave it out, the peer doesn't notice"),
+];
+
+/// Says what to do instead of an option that this command has not, but a program that it resembles.
+pub(crate) fn instead(command: &str, option: &str) -> Option<String> {
+    let option = option.split('=').next().unwrap_or(option);
+    let (table, program) = match command {
+        "perf" => (PERFTEST, "perftest"),
+        "pingpong" => (PINGPONG, "ibv_rc_pingpong"),
+        _ => return None,
+    };
+    let (_, hint) = table.iter().find(|(names, _)| names.contains(&option))?;
+    Some(format!("{option} is {program}'s, and not in uverbs {command}: {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_is_told_by_any_of_its_names() {
+        let said = instead("perf", "--run_infinitely").unwrap();
+        assert!(said.starts_with("--run_infinitely is perftest's, and not in uverbs perf: use "));
+        assert!(instead("perf", "--limit_bw=5").unwrap().starts_with("--limit_bw is"));
+        assert!(instead("pingpong", "-e").unwrap().contains("ibv_rc_pingpong's"));
+        assert_eq!(instead("perf", "--sise"), None);
+        assert_eq!(instead("devices", "-e"), None);
+    }
+
+    /// No name is in a table twice.
+    #[test]
+    fn every_name_has_one_answer() {
+        for table in [PERFTEST, PINGPONG] {
+            let names: Vec<_> = table.iter().flat_map(|(names, _)| names.iter()).collect();
+            let set: std::collections::BTreeSet<_> = names.iter().collect();
+            assert_eq!(names.len(), set.len());
+        }
+    }
+}

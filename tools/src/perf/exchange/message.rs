@@ -1,0 +1,119 @@
+//! What two processes tell each other: JSON, a message a line.
+
+use serde::{Deserialize, Serialize};
+use uverbs::{Endpoint, Remote};
+
+use crate::perf::side::Hand;
+
+/// Bytes of a line. A queue pair's has 250.
+pub(super) const LINE: usize = 1024;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Message {
+    /// Both begin with it.
+    Hello(Hello),
+    /// Where one queue pair is.
+    Qp(Qp),
+    /// This side can be sent to.
+    Ready,
+    /// A sign of life.
+    Alive,
+    /// This side has sent all that it will.
+    Done(Done),
+    /// This side gives up, and why.
+    Failed(String),
+}
+
+/// What a side is about to measure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Hello {
+    pub(super) program: String,
+    /// Changes when the messages do.
+    pub(super) version: u32,
+    /// What both sides must have in common: options and their values.
+    #[serde(default)]
+    pub(super) terms: Vec<(String, String)>,
+}
+
+/// Where a queue pair is, and the memory that the peer may use.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Qp {
+    pub(super) number: usize,
+    addr: u64,
+    rkey: u32,
+    /// As the library writes it.
+    endpoint: String,
+}
+
+/// How a side ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::perf) struct Done {
+    /// Messages that it sent, in the measured time.
+    pub(in crate::perf) messages: u64,
+    pub(in crate::perf) ns: u64,
+    /// Messages that it sent in all.
+    pub(in crate::perf) posted: u64,
+    /// Its user pressed Ctrl-C.
+    pub(in crate::perf) interrupted: bool,
+}
+
+impl Message {
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice(line).ok()
+    }
+
+    /// The line, with its end.
+    pub(super) fn line(&self) -> Vec<u8> {
+        // Structs of numbers and text always have a JSON form.
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+}
+
+impl Qp {
+    pub(super) fn new(number: usize, hand: &Hand) -> Self {
+        let Hand { endpoint, memory: Remote { addr, rkey } } = *hand;
+        Self { number, addr, rkey, endpoint: endpoint.to_string() }
+    }
+
+    /// The same as the library has it.
+    pub(super) fn hand(&self) -> Result<Hand, String> {
+        let endpoint: Endpoint = self.endpoint.parse().map_err(|error| format!("{error}"))?;
+        Ok(Hand { endpoint, memory: Remote { addr: self.addr, rkey: self.rkey } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use uverbs::{Gid, Mtu};
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn hands_survive_their_text(
+            qpn in 0u32..1 << 24, psn in 0u32..1 << 24, addr: u64, rkey: u32, number in 0usize..1 << 16,
+        ) {
+            let gid = Some(Gid([9; 16]));
+            let endpoint = Endpoint { lid: 0, qpn, psn, mtu: Mtu::Mtu1024, rd_atomic: 4, gid };
+            let hand = Hand { endpoint, memory: Remote { addr, rkey } };
+            let line = Message::Qp(Qp::new(number, &hand)).line();
+            prop_assert!(line.len() < LINE / 2 && line.ends_with(b"\n"));
+            let Some(Message::Qp(qp)) = Message::parse(&line) else { panic!("{line:?}") };
+            prop_assert_eq!((qp.number, qp.hand()), (number, Ok(hand)));
+        }
+
+        #[test]
+        fn any_line_is_something_or_nothing(line in "(\\{\"(qp|done|hello|failed)\":)?.{0,80}") {
+            if let Some(Message::Qp(qp)) = Message::parse(line.as_bytes()) {
+                let _ = qp.hand();
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! How two processes find each other: messages over TCP, a JSON line each.
+//!
+//! Both sides say what they are about to measure, and go on only if it is the same. Then the client
+//! says where its queue pairs are, the server answers likewise, and both say `ready`. During the run
+//! there is a sign of life twice a second, and at the end `done`, or `failed` and why.
+
+mod message;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+pub(super) use message::Done;
+use message::{Hello, LINE, Message, Qp};
+
+use super::options::Shape;
+use super::side::Hand;
+use crate::error::Error;
+use crate::tcp::{Stream, TcpError, check};
+use crate::verify::Who;
+
+const PROGRAM: &str = "uverbs perf";
+const VERSION: u32 = 2;
+/// Time between two signs of life.
+const BEAT: Duration = Duration::from_millis(500);
+/// No wait for a sign of life is shorter, whatever is asked for.
+const SILENCE_MIN: Duration = Duration::from_secs(2);
+/// Time between two looks at the peer while nothing else is to be done.
+const LOOK: Duration = Duration::from_millis(100);
+/// Messages that are looked at before something else has its turn: eight seconds of signs of life.
+const HEARD: usize = 16;
+/// What bringing up a queue pair may take the peer.
+const PER_QP: Duration = Duration::from_millis(10);
+
+/// The connection to the other process.
+#[derive(Debug)]
+pub(super) struct Control {
+    stream: Stream,
+    peer: Who,
+    limit: Duration,
+    /// What was read and is no whole line yet, or not looked at.
+    pending: Vec<u8>,
+    heard: Instant,
+    beaten: Instant,
+}
+
+impl Control {
+    pub(super) fn new(stream: Stream) -> Self {
+        let (peer, limit, now) = (stream.peer, stream.limit, Instant::now());
+        Self { stream, peer, limit, pending: Vec::new(), heard: now, beaten: now }
+    }
+
+    /// Both sides say what they measure. What differs is an error on both, with the option's name.
+    pub(super) fn agree(
+        &mut self,
+        shape: &Shape,
+        size: u32,
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
+        let deadline = self.stream.deadline();
+        let own = terms(shape, size);
+        let hello = Hello { program: PROGRAM.to_owned(), version: VERSION, terms: own.clone() };
+        self.send(&Message::Hello(hello), deadline, stop)?;
+        let hello = match self.message(deadline, stop)? {
+            Message::Hello(hello) if hello.program == PROGRAM => hello,
+            other => return Err(self.nonsense(&other.line())),
+        };
+        let peer = self.peer;
+        if hello.version != VERSION {
+            return Err(Error::Peer(format!(
+                "the {peer} is another version of `uverbs perf`: it speaks {}, this one {VERSION}",
+                hello.version
+            )));
+        }
+        match differences(&own, &hello.terms) {
+            differs if differs.is_empty() => Ok(()),
+            differs => Err(Error::Peer(format!(
+                "the {peer} measures something else: {}",
+                differs.join(", ")
+            ))),
+        }
+    }
+
+    /// Both sides say where their queue pairs are.
+    pub(super) fn swap(&mut self, own: &[Hand], stop: &AtomicBool) -> Result<Vec<Hand>, Error> {
+        let deadline =
+            self.stream.deadline() + PER_QP * u32::try_from(own.len()).unwrap_or(u32::MAX);
+        // One after the other: together they might fill both buffers, and neither would read.
+        if self.peer == Who::Server {
+            self.send_hands(own, deadline, stop)?;
+            return self.read_hands(own.len(), deadline, stop);
+        }
+        let theirs = self.read_hands(own.len(), deadline, stop)?;
+        self.send_hands(own, deadline, stop)?;
+        Ok(theirs)
+    }
+
+    fn send_hands(
+        &mut self,
+        own: &[Hand],
+        deadline: Instant,
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
+        let mut hands = own.iter().enumerate();
+        hands.try_for_each(|(at, hand)| self.send(&Message::Qp(Qp::new(at, hand)), deadline, stop))
+    }
+
+    fn read_hands(
+        &mut self,
+        count: usize,
+        deadline: Instant,
+        stop: &AtomicBool,
+    ) -> Result<Vec<Hand>, Error> {
+        let mut hands = Vec::with_capacity(count);
+        for at in 0..count {
+            let qp = match self.message(deadline, stop)? {
+                Message::Qp(qp) => qp,
+                other => return Err(self.nonsense(&other.line())),
+            };
+            let hand = match qp.number == at {
+                true => qp.hand(),
+                false => Err(format!("it has another number, {}", qp.number)),
+            };
+            let peer = self.peer;
+            let wrong = |why| Error::Peer(format!("the {peer}'s queue pair {at}: {why}"));
+            hands.push(hand.map_err(wrong)?);
+        }
+        Ok(hands)
+    }
+
+    /// Says that this side can be sent to, and waits until the other one can.
+    pub(super) fn ready(&mut self, qps: u32, stop: &AtomicBool) -> Result<(), Error> {
+        let deadline = self.stream.deadline() + PER_QP * qps;
+        self.send(&Message::Ready, deadline, stop)?;
+        match self.message(deadline, stop)? {
+            Message::Ready => Ok(()),
+            other => Err(self.nonsense(&other.line())),
+        }
+    }
+
+    /// Says that this side has sent all that it will.
+    pub(super) fn done(&mut self, done: Done, stop: &AtomicBool) -> Result<(), Error> {
+        let deadline = self.stream.deadline();
+        self.send(&Message::Done(done), deadline, stop)
+    }
+
+    /// Says why this side gives up. The peer may be gone: nobody wants to know then.
+    pub(super) fn give_up(&mut self, error: &Error) {
+        let never = AtomicBool::new(false);
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let _ = self.send(&Message::Failed(plain(&error.to_string())), deadline, &never);
+    }
+
+    /// A sign of life, if one is due. Never waits.
+    pub(super) fn beat(&mut self) -> Result<(), Error> {
+        if self.beaten.elapsed() < BEAT {
+            return Ok(());
+        }
+        self.beaten = Instant::now();
+        // Part of a line would be nonsense to the peer; it goes as a whole, or the buffer is full
+        // and the peer hears enough.
+        self.stream.send_some(&Message::Alive.line())?;
+        Ok(())
+    }
+
+    /// What the peer said meanwhile. Never waits; a peer that says nothing for too long is an error.
+    pub(super) fn hear(&mut self) -> Result<Option<Done>, Error> {
+        let mut read = false;
+        // One read and so many lines: a peer that never stops talking must not keep this one.
+        for _ in 0..HEARD {
+            let Some(message) = self.take()? else {
+                if !read && self.stream.fill(&mut self.pending, LINE)? {
+                    read = true;
+                    continue;
+                }
+                break;
+            };
+            self.heard = Instant::now();
+            match message {
+                Message::Alive => {}
+                Message::Done(done) => return Ok(Some(done)),
+                other => return Err(self.nonsense(&other.line())),
+            }
+        }
+        let limit = self.limit.max(SILENCE_MIN);
+        match self.heard.elapsed() > limit {
+            true => Err(TcpError::Silent { peer: self.peer, limit }.into()),
+            false => Ok(None),
+        }
+    }
+
+    /// Waits until the peer is done, and shows signs of life meanwhile.
+    pub(super) fn wait_done(&mut self, stop: &AtomicBool) -> Result<Done, Error> {
+        loop {
+            if let Some(done) = self.hear()? {
+                return Ok(done);
+            }
+            self.beat()?;
+            self.stream.wait(Instant::now() + LOOK, stop)?;
+        }
+    }
+
+    /// The silence begins now: what came before was not the peer's turn.
+    pub(super) fn start(&mut self) {
+        self.heard = Instant::now();
+    }
+
+    fn send(
+        &mut self,
+        message: &Message,
+        deadline: Instant,
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
+        Ok(self.stream.send(&message.line(), deadline, stop)?)
+    }
+
+    /// The next message that is more than a sign of life.
+    fn message(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<Message, Error> {
+        loop {
+            match self.take()? {
+                // It may go on with this for ever, and there would always be something to read.
+                Some(Message::Alive) => {
+                    check(stop)?;
+                    if Instant::now() >= deadline {
+                        return Err(self.only_alive());
+                    }
+                }
+                Some(message) => return Ok(message),
+                None if self.stream.fill(&mut self.pending, LINE)? => {}
+                None => self.stream.wait(deadline, stop)?,
+            }
+        }
+    }
+
+    /// The next message, if one is here. That the peer gave up is an error.
+    fn take(&mut self) -> Result<Option<Message>, Error> {
+        let end = self.pending.iter().position(|byte| *byte == b'\n');
+        let line: Vec<u8> = match end {
+            Some(end) if end < LINE => self.pending.drain(..=end).collect(),
+            None if self.pending.len() <= LINE => return Ok(None),
+            _ => return Err(self.nonsense(&self.pending)),
+        };
+        match Message::parse(&line) {
+            Some(Message::Failed(why)) => {
+                Err(Error::Peer(format!("the {} failed: {}", self.peer, plain(&why))))
+            }
+            Some(message) => Ok(Some(message)),
+            None => Err(self.nonsense(&line)),
+        }
+    }
+
+    #[cold]
+    fn only_alive(&self) -> Error {
+        let (peer, seconds) = (self.peer, self.limit.as_secs_f64());
+        Error::Peer(format!("the {peer} said only that it lives for {seconds} s (--timeout)"))
+    }
+
+    #[cold]
+    fn nonsense(&self, line: &[u8]) -> Error {
+        let line = quoted(String::from_utf8_lossy(line).trim_end_matches('\n'));
+        Error::Peer(format!("the {} doesn't speak as `uverbs perf` does: {line}", self.peer))
+    }
+}
+
+/// What both sides must have in common, by the options' names.
+fn terms(shape: &Shape, size: u32) -> Vec<(String, String)> {
+    [
+        ("operation", shape.op.to_string()),
+        ("test", shape.test.to_string()),
+        ("--size", size.to_string()),
+        ("--qps", shape.qps.to_string()),
+        ("--bidirectional", shape.bidirectional.to_string()),
+        ("--check", shape.check.to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+fn differences(own: &[(String, String)], theirs: &[(String, String)]) -> Vec<String> {
+    let value = |of: &[(String, String)], name: &str| {
+        of.iter().find(|(other, _)| other == name).map(|(_, value)| plain(value))
+    };
+    let missing = || "nothing".to_owned();
+    let mut differs = Vec::new();
+    for (name, ours) in own {
+        let their = value(theirs, name).unwrap_or_else(missing);
+        if their != *ours {
+            differs.push(format!("{name} {ours} here and {their} there"));
+        }
+    }
+    let more = theirs.iter().filter(|(name, _)| value(own, name).is_none());
+    differs.extend(more.map(|(name, _)| format!("{} there only", plain(name))));
+    differs
+}
+
+/// What a stranger sent, so that it can be shown: short, and nothing that moves a cursor.
+fn plain(text: &str) -> String {
+    let short: String = text.chars().take(200).collect();
+    short.escape_debug().to_string()
+}
+
+fn quoted(text: &str) -> String {
+    let short: String = text.chars().take(40).collect();
+    let dots = if short.len() < text.len() { "..." } else { "" };
+    format!("{short:?}{dots}")
+}

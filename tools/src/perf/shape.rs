@@ -1,0 +1,139 @@
+//! What is measured, with all defaults filled in that need no device.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::options::{RECEIVE_BYTES, RX_DEPTH, Test};
+use crate::doorbell::Doorbell;
+
+/// The operation that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Operation {
+    Write,
+    Read,
+    Send,
+    FetchAdd,
+    CompareSwap,
+}
+
+impl Operation {
+    pub(super) fn is_atomic(self) -> bool {
+        matches!(self, Self::FetchAdd | Self::CompareSwap)
+    }
+
+    /// Has an answer, and needs nothing of the peer's program.
+    pub(super) fn is_one_sided(self) -> bool {
+        self.is_atomic() || self == Self::Read
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Send => "send",
+            Self::FetchAdd => "fetch-add",
+            Self::CompareSwap => "compare-swap",
+        })
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lat => "lat",
+            Self::Bw => "bw",
+        })
+    }
+}
+
+/// The operation as the command line names it; which atomic is an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Write,
+    Read,
+    Send,
+    Atomic,
+}
+
+/// Where the two ends are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Both,
+    Server { port: u16, wait: Duration },
+    Client { host: String, port: u16 },
+}
+
+/// What is to be done, with all defaults filled in that need no device. The sizes are apart, since the rest is the same for each.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) sizes: Vec<u32>,
+    pub(super) shape: Shape,
+    pub(super) role: Role,
+    pub(super) device: Option<String>,
+    pub(super) json: bool,
+    pub(super) out: Option<PathBuf>,
+    pub(super) svg: Option<PathBuf>,
+    pub(super) png: Option<PathBuf>,
+    pub(super) plot: bool,
+    pub(super) quiet: bool,
+}
+
+/// All of a measurement but its size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Shape {
+    pub(super) op: Operation,
+    pub(super) test: Test,
+    /// Messages on each queue pair, or a time.
+    pub(super) iters: Option<u64>,
+    pub(super) duration_s: Option<f64>,
+    pub(super) warmup: u64,
+    /// Largest message that goes inline. 0 for operations that have an answer.
+    pub(super) inline: u32,
+    pub(super) qps: u32,
+    pub(super) tx_depth: u32,
+    /// As asked for; `None` takes what fits, by size.
+    pub(super) rx_depth: Option<u32>,
+    pub(super) cq_mod: u32,
+    pub(super) post_list: u32,
+    pub(super) outs: Option<u8>,
+    pub(super) bidirectional: bool,
+    pub(super) port: u8,
+    pub(super) gid_index: Option<u32>,
+    /// Bytes.
+    pub(super) mtu: Option<u32>,
+    /// As asked for; `None` takes what fits the device.
+    pub(super) qp_timeout: Option<u8>,
+    pub(super) sl: u8,
+    pub(super) traffic_class: u8,
+    pub(super) doorbell: Doorbell,
+    pub(super) cpu: Option<usize>,
+    pub(super) busy: bool,
+    pub(super) check: bool,
+    pub(super) timeout_s: f64,
+}
+
+impl Shape {
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::try_from_secs_f64(self.timeout_s).unwrap_or(Duration::from_secs(10))
+    }
+
+    pub(super) fn duration(&self) -> Option<Duration> {
+        self.duration_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    }
+
+    /// Receives of a queue pair for messages of this size.
+    pub(super) fn receives(&self, size: u32) -> u32 {
+        if self.op != Operation::Send {
+            // None is ever used up, but a queue has at least one.
+            return 1;
+        }
+        let fitting = RECEIVE_BYTES / (u64::from(size) * u64::from(self.qps)).max(1);
+        self.rx_depth.unwrap_or((fitting as u32).clamp(1, RX_DEPTH))
+    }
+}

@@ -1,0 +1,121 @@
+//! What a device and a port must be able to do before anything is made, by the options' names; and
+//! what reports tell of them.
+
+use serde::{Deserialize, Serialize};
+use uverbs::{AckTimeout, Context, Mtu, PortState};
+
+use crate::error::{BecauseOf, Error};
+use crate::select;
+
+/// What the options ask of a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) port: u8,
+    pub(crate) gid_index: Option<u32>,
+    pub(crate) mtu: Option<Mtu>,
+    /// Bytes of a message.
+    pub(crate) size: u32,
+    pub(crate) atomics: bool,
+}
+
+/// What a report says of a device and its port.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) device: String,
+    pub(crate) driver: String,
+    pub(crate) firmware: String,
+    pub(crate) embedded: bool,
+    pub(crate) port: u8,
+    pub(crate) link_layer: String,
+    pub(crate) gid: Option<String>,
+    pub(crate) gid_type: Option<String>,
+    /// Bytes; what the connection uses. `None` until there is a queue pair.
+    pub(crate) mtu: Option<u32>,
+}
+
+impl Place {
+    /// For people: device, port, and where the port is.
+    pub(crate) fn line(&self) -> String {
+        let Self { device, port, link_layer, .. } = self;
+        match (&self.gid, &self.gid_type) {
+            (Some(gid), Some(kind)) => {
+                format!("{device} port {port}, {link_layer}, {gid} ({kind})")
+            }
+            _ => format!("{device} port {port}, {link_layer}"),
+        }
+    }
+}
+
+/// Acknowledgement timeout of a queue pair on the software HCA: 2 s. Nothing is lost in a process' own
+/// memory; a late acknowledgement only means that its thread waits for a processor.
+const PATIENT: u8 = 19;
+
+/// The acknowledgement timeout where none was asked for.
+pub(crate) fn ack_timeout(embedded: bool) -> AckTimeout {
+    AckTimeout::from_code(PATIENT).filter(|_| embedded).unwrap_or(AckTimeout::DEFAULT)
+}
+
+/// The index of the GID to use, if the port needs one, and what is told of the place.
+pub(crate) type Found = (Option<u32>, Place);
+
+impl Wanted {
+    /// Refuses what the device or its port can't do.
+    pub(crate) fn find(&self, context: &Context, embedded: bool) -> Result<Found, Error> {
+        let refuse =
+            |option, value: String, why: String| Err(Error::Argument { option, value, why });
+        let name = context.device().name();
+        let device = context.query_device()?;
+        if self.port == 0 || self.port > device.phys_port_count {
+            let why = format!("{name} has ports 1 to {}", device.phys_port_count);
+            return refuse("--ib-port", self.port.to_string(), why);
+        }
+        if self.atomics && device.atomic_cap.raw() == 0 {
+            return refuse("--device", name.to_owned(), "it has no atomics".to_owned());
+        }
+        let port = context.query_port(self.port)?;
+        if port.state != PortState::Active {
+            return Err(Error::Verb(uverbs::Error::Invalid {
+                verb: "query_port",
+                what: "the port's state",
+                value: port.state.to_string(),
+                why: "nothing can be sent until its link is up",
+            }));
+        }
+        if self.size > port.max_message_size {
+            let why = format!("a message of {name} has at most {} bytes", port.max_message_size);
+            return refuse("--size", self.size.to_string(), why);
+        }
+        if let Some(mtu) = self.mtu.filter(|mtu| mtu.raw() > port.active_mtu.raw()) {
+            let why = format!("the port's MTU is {}", port.active_mtu);
+            return refuse("--mtu", mtu.to_string(), why);
+        }
+        let gid = match self.gid_index {
+            Some(index) if index >= port.gid_table_len => {
+                let why =
+                    format!("the port's GID table has {} entries, from 0", port.gid_table_len);
+                return refuse("--gid-index", index.to_string(), why);
+            }
+            Some(index) => {
+                let entry = context.query_gid(self.port, index).because_of("--gid-index", index)?;
+                if entry.gid.is_zero() {
+                    let why = "this entry of the port's GID table is empty".to_owned();
+                    return refuse("--gid-index", index.to_string(), why);
+                }
+                Some(entry)
+            }
+            None => context.best_gid(self.port)?,
+        };
+        let place = Place {
+            device: name.to_owned(),
+            driver: select::driver(context.device()),
+            firmware: device.firmware(),
+            embedded,
+            port: self.port,
+            link_layer: port.link_layer.to_string(),
+            gid: gid.map(|entry| entry.gid.to_string()),
+            gid_type: gid.map(|entry| entry.kind.to_string()),
+            mtu: None,
+        };
+        Ok((gid.map(|entry| entry.index), place))
+    }
+}

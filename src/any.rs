@@ -208,6 +208,15 @@ macro_rules! any {
                 match self { $(Self::$variant(sq) => sq.enable(on),)+ }
             }
 
+            unsafe fn stay(&mut self) {
+                // SAFETY: the caller's promise.
+                match self { $(Self::$variant(sq) => unsafe { sq.stay() },)+ }
+            }
+
+            fn leave(&mut self) {
+                match self { $(Self::$variant(sq) => sq.leave(),)+ }
+            }
+
             unsafe fn reset(&mut self) {
                 // SAFETY: the caller's promise.
                 match self { $(Self::$variant(sq) => unsafe { sq.reset() },)+ }

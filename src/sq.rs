@@ -124,7 +124,7 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     pub fn batch(&mut self) -> Batch<'_, P, T> {
         self.unrung.begin();
         let at = self.sq.begin();
-        Batch { queue: self, at }
+        Batch { queue: self, at, _thread: PhantomData }
     }
 }
 
@@ -136,6 +136,8 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
 pub struct Batch<'q, P: Provider = Any, T: Transport = Rc> {
     pub(crate) queue: &'q mut SendQueue<P, T>,
     pub(crate) at: <P::Sq as SendOps>::Cursor,
+    // Not `Send`: a queue that stays on its thread (`OnThread`) is rung there.
+    _thread: PhantomData<*const ()>,
 }
 
 impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
@@ -422,7 +424,7 @@ impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
         if !T::RELIABLE && op.is_answered() {
             return Err(PostError::BadOperation);
         }
-        let Batch { queue, at } = &mut *self.batch;
+        let Batch { queue, at, .. } = &mut *self.batch;
         // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
         unsafe { queue.sq.post(at, wr.into(), op, data) }.map(|_| queue.unrung.note())
     }

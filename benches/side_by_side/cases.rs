@@ -97,16 +97,25 @@ struct Variant {
 /// Names of our variants, by provider and by what is called.
 struct Names {
     raw: &'static str,
+    /// With the queue kept on its thread.
+    stays: &'static str,
     non_cached: &'static str,
     owned: &'static str,
     burst: &'static str,
     into: &'static str,
 }
 
-const MONO: Names =
-    Names { raw: "raw", non_cached: "raw_nc", owned: "owned", burst: "burst", into: "into" };
+const MONO: Names = Names {
+    raw: "raw",
+    stays: "raw_stays",
+    non_cached: "raw_nc",
+    owned: "owned",
+    burst: "burst",
+    into: "into",
+};
 const ANY: Names = Names {
     raw: "any",
+    stays: "any_stays",
     non_cached: "any_nc",
     owned: "any_owned",
     burst: "any_burst",
@@ -352,6 +361,14 @@ fn posts<P: Bench, O: Op + 'static, const N: usize>(
         (ticks, POSTS as usize)
     });
     variants.push(Variant { name: names.raw, round });
+    let mut raw = side(context, shape(units));
+    raw.stay();
+    let round: Round = Box::new(move |clock| {
+        let ticks = clock.time(|| raw.post_raw::<O, N>(POSTS as usize / N));
+        raw.retire_sends(POSTS, O::UNITS);
+        (ticks, POSTS as usize)
+    });
+    variants.push(Variant { name: names.stays, round });
     let doorbell = DoorbellMode::NonCached;
     let mut raw = side(context, Shape { doorbell, ..shape(units) });
     let round: Round = Box::new(move |clock| {

@@ -351,6 +351,15 @@ impl<P: Bench> Side<P> {
         })
     }
 
+    /// Keeps the send queues on this thread, as `SendQueue::stay_on_thread` does.
+    #[allow(dead_code, reason = "another benchmark includes this file, too")]
+    pub(crate) fn stay(&mut self) {
+        for qp in &mut self.qps {
+            // SAFETY: a benchmark has one thread, and the queue is left as it is otherwise.
+            unsafe { qp.send_queue().provider_mut().stay() };
+        }
+    }
+
     /// The device's word that the last send of a queue pair is done.
     pub(crate) fn complete_send(&mut self, qp: usize, index: u32) {
         let (uidx, qpn) = self.numbers[qp];

@@ -300,6 +300,17 @@ pub unsafe trait SendOps: Debug + Send {
     /// Allows posting (in RTS) or refuses it with [`PostError::State`], from the next [`begin`](Self::begin) on.
     fn enable(&mut self, on: bool);
 
+    /// From now on one thread rings, so what it left in its processor's write-combining buffer is drained by its own next fence
+    /// ([`crate::order::fence::copy_flush`]). A queue whose doorbells need none ignores it.
+    ///
+    /// # Safety
+    ///
+    /// Until [`leave`](Self::leave) only the calling thread rings, and drops the queue.
+    unsafe fn stay(&mut self) {}
+
+    /// Ends what [`stay`](Self::stay) began: drains what is left, and any thread may ring.
+    fn leave(&mut self) {}
+
     /// Starts over at index 0, as the device does after a reset.
     ///
     /// # Safety

@@ -27,6 +27,9 @@ pub(crate) enum Doorbell {
         /// Offset of the half that comes next: 0 or `half_bytes`.
         half: u32,
         half_bytes: u32,
+        /// Whether a copied WQE is drained at once: a queue may go to another thread, whose fences don't drain this
+        /// processor's buffer.
+        flush: bool,
         /// Where `half` is left for the register's next owner.
         leave: Arc<AtomicU32>,
     },
@@ -62,7 +65,7 @@ impl Doorbell {
     pub(crate) fn blue_flame(register: *mut u8, half_bytes: u32, leave: Arc<AtomicU32>) -> Self {
         debug_assert!(half_bytes as usize >= MLX5_SEND_WQE_BB);
         let half = leave.load(Ordering::Relaxed);
-        Self::BlueFlame { register, half, half_bytes, leave }
+        Self::BlueFlame { register, half, half_bytes, flush: true, leave }
     }
 
     pub(crate) fn non_cached(register: *mut u64) -> Self {
@@ -77,6 +80,23 @@ impl Doorbell {
         }
     }
 
+    /// One thread rings from now on: see [`SendOps::stay`](uverbs_core::provider::SendOps::stay).
+    pub(crate) fn stay(&mut self) {
+        if let Self::BlueFlame { flush, .. } = self {
+            *flush = false;
+        }
+    }
+
+    /// Any thread may ring: drains what this one left behind.
+    pub(crate) fn leave(&mut self) {
+        if let Self::BlueFlame { flush, .. } = self
+            && !*flush
+        {
+            *flush = true;
+            doorbell_flush();
+        }
+    }
+
     /// Tells the device of what the record tells of. `last` is the last WQE, and if it is the `only` new one it goes along
     /// (BlueFlame), read from `ring` of `mask + 1` WQEBBs. rdma-core: `qp.c:post_send_db`, whose rule for when to copy this is.
     ///
@@ -87,7 +107,7 @@ impl Doorbell {
     #[inline(always)]
     pub(crate) unsafe fn ring(&mut self, last: Posted, only: bool, ring: *const u8, mask: u32) {
         match self {
-            Self::BlueFlame { register, half, half_bytes, .. } => {
+            Self::BlueFlame { register, half, half_bytes, flush, .. } => {
                 record_before_doorbell(DoorbellMemory::WriteCombining);
                 let to: *mut u64 = register.wrapping_add(*half as usize).cast();
                 let blocks = last.units;
@@ -105,7 +125,11 @@ impl Doorbell {
                         unsafe { mmio::copy_blocks(to, from, 1) };
                     }
                     note(Step::Copied { offset: *half, blocks });
-                    copy_flush();
+                    if *flush {
+                        doorbell_flush();
+                    } else {
+                        copy_flush();
+                    }
                 } else {
                     // SAFETY: a register is aligned, and valid by the caller's promise.
                     unsafe { mmio::write64_raw(to, last.head) };
@@ -127,6 +151,8 @@ impl Doorbell {
 
 impl Drop for Doorbell {
     fn drop(&mut self) {
+        // The register's next owner may be another thread.
+        Self::leave(self);
         if let Self::BlueFlame { half, leave, .. } = self {
             // Relaxed: the register goes back under a lock, later.
             leave.store(*half, Ordering::Relaxed);

@@ -378,6 +378,14 @@ unsafe impl SendOps for Sq {
         self.left = 0;
     }
 
+    unsafe fn stay(&mut self) {
+        self.doorbell.stay();
+    }
+
+    fn leave(&mut self) {
+        self.doorbell.leave();
+    }
+
     unsafe fn reset(&mut self) {
         // SAFETY: the caller's promise: device and polling side are done with the queue.
         unsafe { self.shared.send.reset() };

@@ -120,11 +120,12 @@ pub fn doorbell_flush(memory: DoorbellMemory) {
     }
 }
 
-/// After whole 64-byte blocks were copied to a write-combining doorbell page.
+/// After whole 64-byte blocks were copied to a write-combining doorbell page, by a thread that rings the next doorbell there, too.
 ///
-/// *Orders* the BlueFlame copy before later doorbells, as [`doorbell_flush`] does, and no partly filled block. *Partner*: the device's BlueFlame
-/// buffer, which takes a WQE whole or falls back to reading it from memory, and whose halves alternate: the copy of the
-/// next WQE must not combine with this one.
+/// *Orders* the BlueFlame copy before later doorbells of the same processor, as [`doorbell_flush`] does, and no partly filled block.
+/// *Partner*: the device's BlueFlame buffer, which takes a WQE whole or falls back to reading it from memory, and whose halves
+/// alternate: the copy of the next WQE must not combine with this one. A queue that may be rung by another thread next needs
+/// [`doorbell_flush`]: what is left in this processor's buffer no other one drains.
 ///
 /// On x86-64 this costs no instruction. A write-combining buffer that is full goes out by itself, since there is
 /// nothing more to combine (SDM vol 3A, 11.3.1; AMD APM vol 2, 7.4.1), and the next doorbell's

@@ -46,6 +46,23 @@ fn head(side: &SendSide, index: u32) -> u64 {
 }
 
 #[test]
+fn a_queue_that_stays_leaves_the_drain_to_its_next_doorbell_or_to_its_end() {
+    let mut side = SendSide::new(16, ROOM, true);
+    // SAFETY: the test has one thread.
+    unsafe { side.sq.stay() };
+    assert_eq!(one(&mut side, 2).last(), Some(&Step::CopyFlush));
+    side.sq.leave();
+    assert_eq!(steps(), [Step::Flush], "what is left is drained");
+    assert_eq!(one(&mut side, 2).last(), Some(&Step::Flush));
+    side.sq.leave();
+    assert_eq!(steps(), [], "once");
+    // SAFETY: as above.
+    unsafe { side.sq.stay() };
+    drop(side);
+    assert_eq!(steps(), [Step::Flush], "the register's next owner finds nothing in the buffer");
+}
+
+#[test]
 fn blue_flame_copies_a_lone_wqe_between_fences_and_halves_take_turns() {
     let mut side = SendSide::new(16, ROOM, true);
     let mut index = 0;
@@ -61,7 +78,7 @@ fn blue_flame_copies_a_lone_wqe_between_fences_and_halves_take_turns() {
                 Step::Record { word: 1, value: end },
                 Step::RecordBeforeDoorbell(DoorbellMemory::WriteCombining),
                 Step::Copied { offset, blocks },
-                Step::CopyFlush,
+                Step::Flush,
             ]
         );
         // The copy is the WQE, in whole blocks, and nothing else is touched; the fourth one wraps.

@@ -60,7 +60,7 @@ impl Table {
 impl Method {
     /// Whether it destroys an object.
     fn destroys(&self) -> bool {
-        self.attrs.iter().any(|spec| matches!(spec.kind, Kind::Idr(_, Access::Destroy)))
+        self.attrs.iter().any(|spec| matches!(spec.kind, Kind::Idr(_, Use::Destroy)))
     }
 }
 

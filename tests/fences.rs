@@ -500,7 +500,8 @@ fn without_any_one_order_something_breaks() {
                 Order::RecordBeforeDoorbell(DoorbellMemory::WriteCombining)
                 | Order::DoorbellFlush => way != Way::NonCached,
                 Order::CopyFlush => way == Way::Staying,
-                // Here a consumer index, released, always comes between; `adversary/tests.rs` takes this one away alone.
+                // This program writes over each buffer itself before it posts it again;
+                // `adversary/tests.rs` has one that doesn't.
                 Order::ProducerRelease => false,
                 _ => true,
             };

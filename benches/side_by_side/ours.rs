@@ -9,7 +9,7 @@
 use std::hint::black_box;
 
 use uverbs::mlx5::{Cq, Mlx5, Sq};
-use uverbs::provider::{AnyCq, AnySq, Provider};
+use uverbs::provider::{AnyCq, AnySq, Provider, SendOps as _};
 use uverbs::{
     AccessFlags, Any, Batch, Completion, CompletionQueue, Context, Data, DoorbellMode,
     ExposedMemory, Frame, Local, PostError, ProtectionDomain, QueuePair, Rejected, Remote, SendOp,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use uverbs_core::attr::{DeviceAttr, PortAttr};
 use uverbs_core::error::Error;
-use uverbs_core::memory::frame::Frame;
+use uverbs_core::memory::registered::Held;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::pd::PdCore;
@@ -126,13 +126,13 @@ macro_rules! any {
             }
 
             #[inline(always)]
-            unsafe fn own(&mut self, at: &AnySqCursor, slot: u32, frame: Frame) {
+            unsafe fn own(&mut self, at: &AnySqCursor, slot: u32, held: Held) {
                 match at {
                     $(AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller's promise.
-                        unsafe { sq.own(at, slot, frame) }
+                        unsafe { sq.own(at, slot, held) }
                     })+
                 }
             }
@@ -189,13 +189,13 @@ macro_rules! any {
             }
 
             #[inline(always)]
-            unsafe fn own(&mut self, at: &AnyRqCursor, slot: u32, frame: Frame) {
+            unsafe fn own(&mut self, at: &AnyRqCursor, slot: u32, held: Held) {
                 match at {
                     $(AnyRqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let rq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller's promise.
-                        unsafe { rq.own(at, slot, frame) }
+                        unsafe { rq.own(at, slot, held) }
                     })+
                 }
             }

@@ -60,9 +60,13 @@ pub use uverbs_core::attr::{
 pub use uverbs_core::doors;
 pub use uverbs_core::error::Error;
 #[doc(inline)]
-pub use uverbs_core::memory::exposed::{ExposedMemory, OutOfRange};
+pub use uverbs_core::memory::exposed::{ExposedMemory, ExposedPart, OutOfRange};
 #[doc(inline)]
 pub use uverbs_core::memory::frame::{Frame, Slab};
+#[doc(inline)]
+pub use uverbs_core::memory::post::{Chain, Part, Room, Source, Target};
+#[doc(inline)]
+pub use uverbs_core::memory::shared::SharedFrame;
 #[doc(inline)]
 pub use uverbs_core::objects::event::{AsyncElement, AsyncEvent, AsyncEventKind, AsyncEvents};
 #[cfg(feature = "adversary")]

@@ -5,25 +5,25 @@ use std::fmt;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::queues::work::PostError;
 
-/// Why a buffer was not posted, and the buffer.
+/// Why something was not posted, and what it was: a frame, a shared frame, or a part of exposed memory.
 #[derive(Debug)]
-pub struct Rejected {
+pub struct Rejected<D = Frame> {
     /// Why.
     pub error: PostError,
-    /// The buffer, yours again.
-    pub frame: Frame,
+    /// What was to be posted, yours again.
+    pub data: D,
 }
 
-impl fmt::Display for Rejected {
+impl<D> fmt::Display for Rejected<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl std::error::Error for Rejected {}
+impl<D: fmt::Debug> std::error::Error for Rejected<D> {}
 
-impl From<Rejected> for PostError {
-    fn from(rejected: Rejected) -> Self {
+impl<D> From<Rejected<D>> for PostError {
+    fn from(rejected: Rejected<D>) -> Self {
         rejected.error
     }
 }

@@ -16,6 +16,7 @@ use nix::errno::Errno;
 use crate::attr::{DeviceAttr, DoorbellMode, PortAttr, QpCap};
 use crate::error::Error;
 use crate::memory::frame::Frame;
+use crate::memory::registered::Held;
 use crate::objects::context::ContextCore;
 use crate::objects::cq::CqCore;
 use crate::objects::pd::PdCore;
@@ -193,7 +194,7 @@ pub trait SendOps: Debug + Send {
     /// # Safety
     ///
     /// `slot` is what the last [`post`](Self::post) returned, which was at this cursor.
-    unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, frame: Frame);
+    unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, held: Held);
 
     /// Publishes everything before the cursor: doorbell record, then doorbell. Nothing happens if there is nothing new.
     ///
@@ -245,7 +246,7 @@ pub trait RecvOps: Debug + Send {
     /// # Safety
     ///
     /// As there.
-    unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, frame: Frame);
+    unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, held: Held);
 
     /// Publishes everything before the cursor: the doorbell record is all that a receive queue has.
     ///

@@ -6,3 +6,6 @@ pub mod frame;
 pub mod mapping;
 pub mod memlock;
 pub mod pool;
+pub mod post;
+pub mod registered;
+pub mod shared;

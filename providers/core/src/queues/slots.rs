@@ -13,9 +13,15 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use crate::memory::frame::Frame;
+use crate::memory::registered::Held;
+
+/// What a table's slots hold besides numbers: frames of the program's, ...
+const FRAMES: u8 = 1;
+/// ... and what is only lent to the device.
+const LENT: u8 = 2;
 
 /// One work request: whose it is and where it ends. Sixteen bytes, four to a cache line: its buffer is in a list of its own,
 /// which queues that own none never touch.
@@ -27,7 +33,7 @@ struct Slot {
     posted: u32,
 }
 
-const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Option<Frame>>() == 16);
+const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Option<Held>>() == 16);
 
 /// What a completion finds in its slot.
 #[derive(Debug)]
@@ -36,7 +42,7 @@ pub struct Taken {
     pub wr_id: u64,
     /// The producer index after it.
     pub end: u32,
-    /// The buffer that was posted with it.
+    /// The buffer that was posted with it; what was only lent to the device is let go, and is none.
     pub frame: Option<Frame>,
 }
 
@@ -46,7 +52,7 @@ pub struct Taken {
 #[derive(Clone, Copy, Debug)]
 pub struct Slots {
     slots: *const UnsafeCell<Slot>,
-    frames: *const UnsafeCell<Option<Frame>>,
+    frames: *const UnsafeCell<Option<Held>>,
     mask: u32,
 }
 
@@ -65,7 +71,7 @@ impl Slots {
 
     /// Where the buffer of the slot at `index` is kept.
     #[inline(always)]
-    fn frame(self, index: u32) -> *mut Option<Frame> {
+    fn frame(self, index: u32) -> *mut Option<Held> {
         UnsafeCell::raw_get(self.frames.wrapping_add((index & self.mask) as usize))
     }
 
@@ -114,11 +120,11 @@ impl Slots {
     ///
     /// # Safety
     ///
-    /// As for `put`, and the slot holds no buffer.
+    /// As for `put`, the slot holds nothing, and before what is [lent](Held::is_lent) [`SlotTable::will_lend`] was called.
     #[inline(always)]
-    pub unsafe fn own(self, index: u32, frame: Frame) {
+    pub unsafe fn own(self, index: u32, held: Held) {
         // SAFETY: a place in the table, by the mask, and ours, says the caller; nobody else looks at it.
-        unsafe { self.frame(index).write(Some(frame)) };
+        unsafe { self.frame(index).write(Some(held)) };
     }
 }
 
@@ -131,8 +137,8 @@ impl Slots {
 pub struct SlotTable {
     /// The consumer index, free running. Written by the polling side, read by the posting side when the ring looks full.
     retired: AtomicU32,
-    /// Set before the first owned post: then completions look for buffers in the slots they pass over.
-    owns: AtomicBool,
+    /// Set before the first post that a slot holds something for: then completions look for that in the slots they pass over.
+    owns: AtomicU8,
     /// Set when a completion told that the queue pair failed, or the program made it fail.
     failed: AtomicBool,
     /// Two boxes of `mask + 1`, made in `new` and freed in `drop`.
@@ -162,11 +168,11 @@ impl SlotTable {
         let count = units.max(1);
         let empty = || UnsafeCell::new(Slot { wr_id: 0, end: 0, posted: 0 });
         let slots: Box<[UnsafeCell<Slot>]> = (0..count).map(|_| empty()).collect();
-        let frames: Box<[UnsafeCell<Option<Frame>>]> =
+        let frames: Box<[UnsafeCell<Option<Held>>]> =
             (0..count).map(|_| UnsafeCell::new(None)).collect();
         Self {
             retired: AtomicU32::new(0),
-            owns: AtomicBool::new(false),
+            owns: AtomicU8::new(0),
             failed: AtomicBool::new(false),
             slots: Slots {
                 slots: Box::into_raw(slots).cast(),
@@ -197,25 +203,33 @@ impl SlotTable {
 
     /// Where the buffer of the slot at `index` is kept.
     #[inline(always)]
-    fn frame(&self, index: u32) -> *mut Option<Frame> {
+    fn frame(&self, index: u32) -> *mut Option<Held> {
         self.slots.frame(index)
     }
 
-    /// Takes the buffer out of a slot.
+    /// Takes out of a slot what it holds.
     ///
     /// # Safety
     ///
     /// The caller may write the slot.
     #[inline(always)]
-    unsafe fn take_frame(&self, index: u32) -> Option<Frame> {
+    unsafe fn take_held(&self, index: u32) -> Option<Held> {
         // SAFETY: the frame's place belongs to whom the slot does.
         unsafe { &mut *self.frame(index) }.take()
     }
 
-    /// Says that buffers will be [put](Slots::own) into slots. Posting side, before the first one; once is enough.
+    /// Says that frames will be [put](Slots::own) into slots. Posting side, before the first one; once is enough.
     pub fn will_own(&self) {
-        // Relaxed: read by the polling side only after a completion of a slot that was written behind this.
-        self.owns.store(true, Ordering::Relaxed);
+        // Relaxed: read by the polling side only after a completion of a slot that was written behind this; the poster alone writes.
+        if self.owns.load(Ordering::Relaxed) == 0 {
+            self.owns.store(FRAMES, Ordering::Relaxed);
+        }
+    }
+
+    /// The same, and that some of what is put there is [lent](Held::is_lent), and not to be handed out. Before the first such one.
+    #[cold]
+    pub fn will_lend(&self) {
+        self.owns.store(FRAMES | LENT, Ordering::Relaxed);
     }
 
     /// Takes the buffer back out of a slot, if it holds one. Posting side.
@@ -223,9 +237,9 @@ impl SlotTable {
     /// # Safety
     ///
     /// As for `put`.
-    pub unsafe fn disown(&self, index: u32) -> Option<Frame> {
+    pub unsafe fn disown(&self, index: u32) -> Option<Held> {
         // SAFETY: the slot is ours, says the caller.
-        unsafe { self.take_frame(index) }
+        unsafe { self.take_held(index) }
     }
 
     /// Takes what the work request that starts at ring unit `index` left, and releases buffers of earlier, unsignaled
@@ -239,20 +253,24 @@ impl SlotTable {
         // SAFETY: the slot is the polling side's since its completion was seen.
         let Slot { wr_id, end, .. } = unsafe { &*self.slot(index) };
         let (wr_id, end) = (*wr_id, *end);
-        let frame = if self.owns.load(Ordering::Relaxed) {
-            if (self.tail() ^ index) & self.slots.mask != 0 {
+        let owns = u32::from(self.owns.load(Ordering::Relaxed));
+        let frame = if owns != 0 {
+            // One branch for both, that a queue of frames alone, each signaled, never takes.
+            if (self.tail() ^ index) & self.slots.mask | owns & u32::from(LENT) != 0 {
                 // SAFETY: the caller's promise holds for all slots up to this one: work requests of a queue complete in order.
                 unsafe { self.pass_over(index) };
             }
             // SAFETY: the slot is the polling side's.
-            unsafe { self.take_frame(index) }
+            let held = unsafe { self.take_held(index) };
+            // SAFETY: whoever puts what is lent into a table says so before, and it was let go above.
+            held.map(|held| unsafe { held.into_owned_frame() })
         } else {
             None
         };
         Taken { wr_id, end, frame }
     }
 
-    /// Releases the buffers of work requests before `index` that made no completion of their own.
+    /// Releases what work requests before `index` hold that made no completion of their own, and what this one holds if it is only lent.
     ///
     /// # Safety
     ///
@@ -263,13 +281,18 @@ impl SlotTable {
         // Bounded: a slot's `end` is ahead of it, and the ring has `units` units.
         for _ in 0..self.units() {
             if (at ^ index) & self.slots.mask == 0 {
-                return;
+                break;
             }
             // SAFETY: this slot's work request was published before the completed one.
-            let frame = unsafe { self.take_frame(at) };
+            let held = unsafe { self.take_held(at) };
             // SAFETY: as above.
             at = unsafe { (*self.slot(at)).end };
-            drop(frame);
+            drop(held);
+        }
+        // SAFETY: as above; its place in the table.
+        let held = unsafe { &mut *self.frame(index) };
+        if held.as_ref().is_some_and(Held::is_lent) {
+            drop(held.take());
         }
     }
 
@@ -363,7 +386,8 @@ impl SlotTable {
         for offset in 0..self.units() {
             let index = start.wrapping_add(offset);
             // SAFETY: the caller is alone with the table.
-            if let Some(frame) = unsafe { self.take_frame(index) } {
+            let held = unsafe { self.take_held(index) };
+            if let Some(frame) = held.and_then(Held::into_frame) {
                 // SAFETY: as above.
                 frames.push((unsafe { (*self.slot(index)).wr_id }, frame));
             }
@@ -402,7 +426,7 @@ fn prefetch<T>(at: *const T) {
 
 impl Drop for SlotTable {
     fn drop(&mut self) {
-        let frames: *const UnsafeCell<Option<Frame>> = self.slots.frames;
+        let frames: *const UnsafeCell<Option<Held>> = self.slots.frames;
         let frames = std::ptr::slice_from_raw_parts_mut(frames.cast_mut(), self.units() as usize);
         let slots =
             std::ptr::slice_from_raw_parts_mut(self.slots.slots.cast_mut(), self.units() as usize);
@@ -435,7 +459,7 @@ mod tests {
         if let Some(frame) = frame {
             table.will_own();
             // SAFETY: as above.
-            unsafe { table.slots().own(at, frame) };
+            unsafe { table.slots().own(at, frame.into_held()) };
         }
         end
     }

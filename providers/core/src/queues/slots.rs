@@ -13,15 +13,10 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
-
-/// What a table's slots hold besides numbers: frames of the program's, ...
-const FRAMES: u8 = 1;
-/// ... and what is only lent to the device.
-const LENT: u8 = 2;
 
 /// One work request: whose it is and where it ends. Sixteen bytes, four to a cache line: its buffer is in a list of its own,
 /// which queues that own none never touch.
@@ -137,8 +132,10 @@ impl Slots {
 pub struct SlotTable {
     /// The consumer index, free running. Written by the polling side, read by the posting side when the ring looks full.
     retired: AtomicU32,
+    /// 1 from before the first post of what is only lent: then completions look whether it is that. A word, to be tested beside indexes.
+    lends: AtomicU32,
     /// Set before the first post that a slot holds something for: then completions look for that in the slots they pass over.
-    owns: AtomicU8,
+    owns: AtomicBool,
     /// Set when a completion told that the queue pair failed, or the program made it fail.
     failed: AtomicBool,
     /// Two boxes of `mask + 1`, made in `new` and freed in `drop`.
@@ -172,7 +169,8 @@ impl SlotTable {
             (0..count).map(|_| UnsafeCell::new(None)).collect();
         Self {
             retired: AtomicU32::new(0),
-            owns: AtomicU8::new(0),
+            lends: AtomicU32::new(0),
+            owns: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             slots: Slots {
                 slots: Box::into_raw(slots).cast(),
@@ -220,16 +218,16 @@ impl SlotTable {
 
     /// Says that frames will be [put](Slots::own) into slots. Posting side, before the first one; once is enough.
     pub fn will_own(&self) {
-        // Relaxed: read by the polling side only after a completion of a slot that was written behind this; the poster alone writes.
-        if self.owns.load(Ordering::Relaxed) == 0 {
-            self.owns.store(FRAMES, Ordering::Relaxed);
-        }
+        // Relaxed: read by the polling side only after a completion of a slot that was written behind this.
+        self.owns.store(true, Ordering::Relaxed);
     }
 
     /// The same, and that some of what is put there is [lent](Held::is_lent), and not to be handed out. Before the first such one.
     #[cold]
     pub fn will_lend(&self) {
-        self.owns.store(FRAMES | LENT, Ordering::Relaxed);
+        // Relaxed: as above.
+        self.lends.store(1, Ordering::Relaxed);
+        self.will_own();
     }
 
     /// Takes the buffer back out of a slot, if it holds one. Posting side.
@@ -253,10 +251,10 @@ impl SlotTable {
         // SAFETY: the slot is the polling side's since its completion was seen.
         let Slot { wr_id, end, .. } = unsafe { &*self.slot(index) };
         let (wr_id, end) = (*wr_id, *end);
-        let owns = u32::from(self.owns.load(Ordering::Relaxed));
-        let frame = if owns != 0 {
+        let frame = if self.owns.load(Ordering::Relaxed) {
             // One branch for both, that a queue of frames alone, each signaled, never takes.
-            if (self.tail() ^ index) & self.slots.mask | owns & u32::from(LENT) != 0 {
+            let passed = (self.tail() ^ index) & self.slots.mask;
+            if passed | self.lends.load(Ordering::Relaxed) != 0 {
                 // SAFETY: the caller's promise holds for all slots up to this one: work requests of a queue complete in order.
                 unsafe { self.pass_over(index) };
             }
@@ -482,6 +480,29 @@ mod tests {
         assert_eq!((taken.wr_id, taken.end, taken.frame.is_some()), (7, end, true));
         assert!(complete(&table, 0).frame.is_none(), "taken once");
         assert_eq!(table.retired(), 1);
+    }
+
+    #[test]
+    fn what_is_lent_never_comes_out_as_a_frame() {
+        let (_, pd) = testing::domain();
+        // Also where there is one slot, and among frames.
+        for units in [1, 8] {
+            let slab = testing::slab(&pd, 64, 2);
+            let table = SlotTable::new(units);
+            let shared = slab.take().unwrap().share();
+            let mut at = 0;
+            for id in 0..3 {
+                // SAFETY: one thread plays both sides, and the slot is free.
+                unsafe { table.slots().put(at, id, at + 1) };
+                table.will_lend();
+                // SAFETY: as above.
+                unsafe { table.slots().own(at, shared.clone().into_held()) };
+                assert!(complete(&table, at).frame.is_none(), "{units} units");
+                at = post(&table, at + 1, 1, id, slab.take());
+                assert!(complete(&table, at - 1).frame.is_some(), "{units} units");
+            }
+            assert!(shared.try_into_frame().is_ok(), "all handles were let go");
+        }
     }
 
     #[test]

@@ -294,7 +294,6 @@ fn a_shared_frame_is_never_got_writable_from_a_queue() {
     batch.ring();
     let mut batch = client.qp.batch();
     batch.send(4, shared.clone()).unwrap();
-    std::mem::forget(batch);
     let gone = client.qp.destroy().unwrap();
     assert!(client.cq.reclaim(&gone).is_empty());
     assert!(shared.try_into_frame().is_ok(), "all handles came back");

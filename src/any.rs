@@ -17,7 +17,7 @@ use std::sync::Arc;
 use uverbs_core::Errno;
 use uverbs_core::attr::{AhAttr, DeviceAttr, PortAttr};
 use uverbs_core::error::Error;
-use uverbs_core::memory::frame::Frame;
+use uverbs_core::memory::registered::Held;
 use uverbs_core::objects::ah::AhCore;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
@@ -26,7 +26,7 @@ use uverbs_core::provider::{
     AhOps, ContextOps, CqInit, CqOps, Decoded, NewQp, Polled, Provider, QpInit, RecvOps, SendOps,
     View,
 };
-use uverbs_core::queues::completion::{Completed, Failure, Source};
+use uverbs_core::queues::completion::{Completed, Failure, Sender};
 use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
 use uverbs_kernel_abi::driver_id;
 use uverbs_mlx5::Mlx5;
@@ -177,13 +177,13 @@ macro_rules! any {
             }
 
             #[inline(always)]
-            unsafe fn own(&mut self, at: &AnySqCursor, slot: u32, frame: Frame) {
+            unsafe fn own(&mut self, at: &AnySqCursor, slot: u32, held: Held) {
                 match at {
                     $(AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller's promise.
-                        unsafe { sq.own(at, slot, frame) }
+                        unsafe { sq.own(at, slot, held) }
                     })+
                 }
             }
@@ -250,13 +250,13 @@ macro_rules! any {
             }
 
             #[inline(always)]
-            unsafe fn own(&mut self, at: &AnyRqCursor, slot: u32, frame: Frame) {
+            unsafe fn own(&mut self, at: &AnyRqCursor, slot: u32, held: Held) {
                 match at {
                     $(AnyRqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let rq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller's promise.
-                        unsafe { rq.own(at, slot, frame) }
+                        unsafe { rq.own(at, slot, held) }
                     })+
                 }
             }
@@ -338,8 +338,8 @@ macro_rules! any {
             }
 
             #[inline(always)]
-            fn source(&self) -> Source {
-                match self { $(Self::$variant(view) => view.source(),)+ }
+            fn sender(&self) -> Sender {
+                match self { $(Self::$variant(view) => view.sender(),)+ }
             }
 
             #[inline(always)]

@@ -12,7 +12,7 @@ use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{CqOps, Decoded, Polled, View};
-use uverbs_core::queues::completion::{Completed, Failure, Source, Status};
+use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 
 use crate::provider::Provider;
 use crate::{Any, Gone};
@@ -407,8 +407,8 @@ impl<P: Provider> Completion<'_, P> {
     /// Where a received datagram came from. Of other completions it says nothing.
     #[inline]
     #[must_use]
-    pub fn source(&self) -> Source {
-        self.view.source()
+    pub fn sender(&self) -> Sender {
+        self.view.sender()
     }
 
     /// Takes the buffer that was posted with it. After a receive its length is what arrived. Left here, it goes back to
@@ -436,7 +436,7 @@ pub struct WorkCompletion {
     /// The local queue pair's number.
     pub qpn: u32,
     /// Where a received datagram came from. Of other completions it says nothing.
-    pub source: Source,
+    pub sender: Sender,
     /// The buffer that was posted with it.
     pub frame: Option<Frame>,
 }
@@ -452,7 +452,7 @@ impl Default for WorkCompletion {
             byte_len: 0,
             immediate: None,
             qpn: 0,
-            source: Source::default(),
+            sender: Sender::default(),
             frame: None,
         }
     }
@@ -462,7 +462,7 @@ impl<P: Provider> From<Completion<'_, P>> for WorkCompletion {
     #[inline]
     fn from(completion: Completion<'_, P>) -> Self {
         let Completion { view, wr_id, frame } = completion;
-        let Decoded { result, is_recv, byte_len, immediate, qpn, source } = view.decode();
-        Self { id: wr_id, result, is_recv, byte_len, immediate, qpn, source, frame }
+        let Decoded { result, is_recv, byte_len, immediate, qpn, sender } = view.decode();
+        Self { id: wr_id, result, is_recv, byte_len, immediate, qpn, sender, frame }
     }
 }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use uverbs_core::attr::AhAttr;
 use uverbs_core::error::Error;
-use uverbs_core::memory::frame::Frame;
+use uverbs_core::memory::post::{MOST_PIECES, Source};
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::{AhOps, ContextOps, SendOps};
-use uverbs_core::queues::work::{self, Data, PostError, SendOp, Wr};
+use uverbs_core::queues::work::{self, Data, PostError, SendOp, Sge, Wr};
 
 use crate::provider::Provider;
 use crate::transport::Ud;
@@ -125,36 +125,36 @@ impl<P: Provider> Context<P> {
 /// Of the safe posts: the frame's present length is what is sent, in one packet. More than the path's MTU fails with a
 /// [local length error](crate::Status::LocalLength), or is dropped.
 impl<P: Provider> Batch<'_, P, Ud> {
-    /// SEND of a frame to a destination.
+    /// SEND of a frame, or of what else a [`Source`] is, to a destination.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
+    /// [`Rejected`] with what was to be posted.
     #[inline(always)]
     #[doc(alias = "ibv_wr_set_ud_addr")]
-    pub fn send_to(
+    pub fn send_to<D: Source>(
         &mut self,
         wr: impl Into<Wr>,
-        frame: Frame,
+        data: D,
         to: &Destination<P>,
-    ) -> Result<(), Rejected> {
-        self.frame_to(wr.into(), SendOp::Send, frame, to)
+    ) -> Result<(), Rejected<D>> {
+        self.data_to(wr.into(), SendOp::Send, data, to)
     }
 
-    /// SEND with immediate data of a frame to a destination.
+    /// The same with immediate data.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
+    /// [`Rejected`] with what was to be posted.
     #[inline(always)]
-    pub fn send_imm_to(
+    pub fn send_imm_to<D: Source>(
         &mut self,
         wr: impl Into<Wr>,
-        frame: Frame,
+        data: D,
         imm: u32,
         to: &Destination<P>,
-    ) -> Result<(), Rejected> {
-        self.frame_to(wr.into(), SendOp::SendImm(imm), frame, to)
+    ) -> Result<(), Rejected<D>> {
+        self.data_to(wr.into(), SendOp::SendImm(imm), data, to)
     }
 
     /// SEND of bytes that are copied into the work request: they are yours at once.
@@ -191,30 +191,40 @@ impl<P: Provider> Batch<'_, P, Ud> {
     }
 
     #[inline(always)]
-    fn frame_to(
+    fn data_to<D: Source>(
         &mut self,
         wr: Wr,
         op: SendOp,
-        frame: Frame,
+        data: D,
         to: &Destination<P>,
-    ) -> Result<(), Rejected> {
-        if frame.domain() != self.queue.domain {
-            return Err(Rejected { error: PostError::ForeignBuffer, frame });
+    ) -> Result<(), Rejected<D>> {
+        if data.domain() != self.queue.domain {
+            return Err(Rejected { error: PostError::ForeignBuffer, data });
         }
         if to.ah.domain != self.queue.domain {
-            return Err(Rejected { error: PostError::ForeignAddress, frame });
+            return Err(Rejected { error: PostError::ForeignAddress, data });
         }
-        let (data, to) = (Data::One(frame.sge()), to.as_work());
-        // SAFETY: the memory is the frame's, registered as long as the frame lives; the frame moves into the slot of this work
-        // request, so no one reads or writes it until completion or destruction gives it back. The handle's domain is the queue's.
-        match unsafe { self.queue.sq.post_to(&mut self.at, wr, op, to, data) } {
+        let (sq, to) = (&mut self.queue.sq, to.as_work());
+        let posted = if D::LIST {
+            let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
+            data.pieces(&mut list).and_then(|list| {
+                // SAFETY: as below, of each piece.
+                unsafe { sq.post_to(&mut self.at, wr, op, to, Data::List(list)) }
+            })
+        } else {
+            let one = Data::One(data.first());
+            // SAFETY: the memory is registered for as long as what holds it lives, which moves into the slot of this work request
+            // and stays until completion or destruction. The handle's domain is the queue's.
+            unsafe { sq.post_to(&mut self.at, wr, op, to, one) }
+        };
+        match posted {
             Ok(slot) => {
                 // SAFETY: the slot of the post just made.
-                unsafe { self.queue.sq.own(&self.at, slot, frame) };
+                unsafe { self.queue.sq.own(&self.at, slot, data.hold()) };
                 self.queue.unrung.note();
                 Ok(())
             }
-            Err(error) => Err(Rejected { error, frame }),
+            Err(error) => Err(Rejected { error, data }),
         }
     }
 }

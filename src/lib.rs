@@ -85,16 +85,6 @@ pub use uverbs_core::attr::{
 pub use uverbs_core::doors;
 #[doc(inline)]
 pub use uverbs_core::errno::Errno;
-/// A result whose error is [`Error`], unless another is named: `?` takes the small errors of the data path, too.
-///
-/// ```
-/// fn ping(qp: &mut uverbs::QueuePair, peer: &str) -> uverbs::Result<()> {
-///     qp.prepare(&uverbs::Local::default())?;
-///     qp.connect(&peer.parse()?)?; // an EndpointError
-///     qp.post_send_inline(1, b"ping")?; // a PostError
-///     Ok(())
-/// }
-/// ```
 #[doc(inline)]
 pub use uverbs_core::error::Result;
 #[doc(inline)]
@@ -115,6 +105,17 @@ pub use uverbs_core::error::{EndpointError, Error};
 ///
 #[doc(inline)]
 pub use uverbs_core::memory::exposed::ExposedMemory;
+/// A result whose error is [`Error`], unless another is named: `?` takes the small errors of the data path, too.
+///
+/// ```
+/// fn ping(qp: &mut uverbs::QueuePair, peer: &str) -> uverbs::Result<()> {
+///     qp.prepare(&uverbs::Local::default())?;
+///     qp.connect(&peer.parse()?)?; // an EndpointError
+///     qp.post_send_inline(1, b"ping")?; // a PostError
+///     Ok(())
+/// }
+/// ```
+pub use uverbs_core::memory::exposed::ExposedPart;
 #[doc(inline)]
 pub use uverbs_core::memory::exposed::OutOfRange;
 /// Registered memory to send from and receive into, from a [`Slab`].
@@ -158,6 +159,10 @@ pub use uverbs_core::memory::frame::Frame;
 ///
 #[doc(inline)]
 pub use uverbs_core::memory::frame::Slab;
+#[doc(inline)]
+pub use uverbs_core::memory::post::{Chain, Part, Room, Source, Target};
+#[doc(inline)]
+pub use uverbs_core::memory::shared::SharedFrame;
 /// The file of a device's asynchronous events, by [`Context::async_events`]. It can be polled with others:
 ///
 /// ```
@@ -180,7 +185,7 @@ pub use uverbs_core::objects::event::{AsyncElement, AsyncEvent, AsyncEventKind};
 pub use uverbs_core::order::{adversary, fence::DoorbellMemory};
 pub use uverbs_core::provider::CqeSize;
 #[doc(inline)]
-pub use uverbs_core::queues::completion::{Completed, Failure, Source, Status};
+pub use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 pub use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 /// The provider for ConnectX: raw queue parts, raw WQEs, dumps.
 pub use uverbs_mlx5 as mlx5;

@@ -14,6 +14,7 @@ use uverbs_core::attr::{
 };
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
+use uverbs_core::memory::post::Room;
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::ContextOps;
 
@@ -222,14 +223,14 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.recv.batch()
     }
 
-    /// Posts one frame to receive into.
+    /// Posts one receive: a frame, a chain of them, or a part of exposed memory.
     ///
     /// # Errors
     ///
     /// As [`RecvBatch::post`].
     #[inline]
-    pub fn post_recv(&mut self, id: u64, frame: Frame) -> Result<(), Rejected> {
-        self.recv.post(id, frame)
+    pub fn post_recv<D: Room>(&mut self, id: u64, into: D) -> Result<(), Rejected<D>> {
+        self.recv.post(id, into)
     }
 
     /// The two halves, which two threads may own. The queue pair is destroyed when both are gone.

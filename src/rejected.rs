@@ -6,7 +6,7 @@ use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::queues::work::PostError;
 
-/// Why a buffer was not posted, and the buffer.
+/// Why something was not posted, and what it was: a frame, a shared frame, or a part of exposed memory.
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;
@@ -16,48 +16,48 @@ use uverbs_core::queues::work::PostError;
 /// let frame = pd.slab(64, 1)?.take().expect("it is new");
 /// let rejected = qp.post_send(1, frame).unwrap_err();
 /// println!("{rejected}"); // not connected yet
-/// let frame = rejected.frame;
+/// let frame = rejected.data;
 /// # Ok::<(), uverbs::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Rejected {
+pub struct Rejected<D = Frame> {
     /// Why.
     pub error: PostError,
-    /// The buffer, yours again.
-    pub frame: Frame,
+    /// What was to be posted, yours again.
+    pub data: D,
 }
 
-impl fmt::Display for Rejected {
+impl<D> fmt::Display for Rejected<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl std::error::Error for Rejected {
+impl<D: fmt::Debug> std::error::Error for Rejected<D> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.error)
     }
 }
 
-impl From<Rejected> for PostError {
-    /// The frame goes back to its slab.
-    fn from(rejected: Rejected) -> Self {
+impl<D> From<Rejected<D>> for PostError {
+    /// What was to be posted is dropped: a frame goes back to its slab.
+    fn from(rejected: Rejected<D>) -> Self {
         rejected.error
     }
 }
 
-impl From<Rejected> for Error {
-    /// The frame goes back to its slab.
+impl<D> From<Rejected<D>> for Error {
+    /// What was to be posted is dropped: a frame goes back to its slab.
     #[cold]
-    fn from(rejected: Rejected) -> Self {
+    fn from(rejected: Rejected<D>) -> Self {
         Self::Post(rejected.error)
     }
 }
 
-impl From<Rejected> for std::io::Error {
-    /// The frame goes back to its slab.
+impl<D> From<Rejected<D>> for std::io::Error {
+    /// What was to be posted is dropped: a frame goes back to its slab.
     #[cold]
-    fn from(rejected: Rejected) -> Self {
+    fn from(rejected: Rejected<D>) -> Self {
         rejected.error.into()
     }
 }

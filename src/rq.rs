@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use uverbs_core::error::Error;
-use uverbs_core::memory::frame::Frame;
+use uverbs_core::memory::post::{MOST_PIECES, Room};
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::RecvOps;
 use uverbs_core::queues::work::{PostError, Sge};
@@ -98,15 +98,15 @@ impl<P: Provider> RecvQueue<P> {
         RecvBatch { queue: self, at }
     }
 
-    /// Posts one frame, of its full capacity: a batch of one.
+    /// Posts one receive: a batch of one.
     ///
     /// # Errors
     ///
     /// As [`RecvBatch::post`].
     #[inline(always)]
-    pub fn post(&mut self, id: u64, frame: Frame) -> Result<(), Rejected> {
+    pub fn post<D: Room>(&mut self, id: u64, into: D) -> Result<(), Rejected<D>> {
         let mut batch = self.batch();
-        batch.post(id, frame)?;
+        batch.post(id, into)?;
         batch.ring();
         Ok(())
     }
@@ -121,28 +121,36 @@ pub struct RecvBatch<'q, P: Provider = Any> {
 }
 
 impl<P: Provider> RecvBatch<'_, P> {
-    /// Posts a frame, of its full capacity. The completion gives it back, its length what arrived.
+    /// Posts a [`Frame`](crate::Frame), of its full capacity, or [a chain of them](crate::Frame::chain), which a message fills one after the
+    /// other. The completion gives it back, its length what arrived. Or posts a [part of exposed memory](crate::ExposedMemory::part),
+    /// of which only the completion's length tells.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
+    /// [`Rejected`] with what was to be posted, frames at their full length.
     #[inline(always)]
     #[doc(alias = "ibv_post_recv")]
-    pub fn post(&mut self, id: u64, frame: Frame) -> Result<(), Rejected> {
-        if frame.domain() != self.queue.domain {
-            return Err(Rejected { error: PostError::ForeignBuffer, frame });
+    pub fn post<D: Room>(&mut self, id: u64, mut into: D) -> Result<(), Rejected<D>> {
+        if into.domain() != self.queue.domain {
+            return Err(Rejected { error: PostError::ForeignBuffer, data: into });
         }
-        let whole = Sge { len: frame.capacity() as u32, ..frame.sge() };
-        // SAFETY: the memory is the frame's, registered as long as the frame lives; the frame moves into the slot of this work
-        // request, so no one reads or writes it until completion or destruction gives it back.
-        match unsafe { self.queue.rq.post(&mut self.at, id, &[whole]) } {
+        into.open();
+        if D::LIST {
+            let (at, done) = pieces(self.queue, self.at, id, into);
+            self.at = at;
+            return done;
+        }
+        let one = into.first();
+        // SAFETY: the memory is registered for as long as what holds it lives, and it is the device's to write as `Room` promises;
+        // what holds it moves into the slot of this work request, and stays until completion or destruction.
+        match unsafe { self.queue.rq.post(&mut self.at, id, &[one]) } {
             Ok(slot) => {
                 // SAFETY: the slot of the post just made.
-                unsafe { self.queue.rq.own(&self.at, slot, frame) };
+                unsafe { self.queue.rq.own(&self.at, slot, into.hold()) };
                 self.queue.unrung.note();
                 Ok(())
             }
-            Err(error) => Err(Rejected { error, frame }),
+            Err(error) => Err(Rejected { error, data: into }),
         }
     }
 
@@ -170,3 +178,29 @@ impl<P: Provider> RecvBatch<'_, P> {
         unsafe { self.queue.rq.ring(self.at) };
     }
 }
+
+/// Posts a chain of frames. By value: the batch stays in registers.
+#[inline(never)]
+fn pieces<P: Provider, D: Room>(
+    queue: &mut RecvQueue<P>,
+    mut at: Cursor<P>,
+    id: u64,
+    mut into: D,
+) -> (Cursor<P>, Result<(), Rejected<D>>) {
+    let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
+    let posted = into.pieces(&mut list).and_then(|list| {
+        // SAFETY: as in `RecvBatch::post`, of each piece.
+        unsafe { queue.rq.post(&mut at, id, list) }
+    });
+    match posted {
+        Ok(slot) => {
+            into.close();
+            // SAFETY: the slot of the post just made.
+            unsafe { queue.rq.own(&at, slot, into.hold()) };
+            (at, Ok(()))
+        }
+        Err(error) => (at, Err(Rejected { error, data: into })),
+    }
+}
+
+type Cursor<P> = <<P as uverbs_core::provider::Provider>::Rq as RecvOps>::Cursor;

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! Safe posts name only memory of a frame that moves into the queue's table, or copy inline. The cursor of a batch comes
+//! Safe posts name only memory that is held by what moves into the queue's table, or copy inline. The cursor of a batch comes
 //! from `begin`, and the batch borrows the queue, so nothing else moves it meanwhile. Raw posts hand on the caller's promise.
 #![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has raw posts of its own")]
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
-use uverbs_core::memory::frame::Frame;
+use uverbs_core::memory::post::{MOST_PIECES, Source, Target};
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
@@ -182,22 +182,50 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
         RawBatch { batch: self }
     }
 
-    /// Posts a frame, which its completion gives back.
+    /// Posts a frame, which its completion gives back, or what else there is.
     #[inline(always)]
-    fn frame(&mut self, wr: Wr, op: SendOp, sge: Sge, frame: Frame) -> Result<(), Rejected> {
-        if frame.domain() != self.queue.domain {
-            return Err(Rejected { error: PostError::ForeignBuffer, frame });
+    fn data<D: Source>(&mut self, wr: Wr, op: SendOp, data: D) -> Result<(), Rejected<D>> {
+        if data.domain() != self.queue.domain {
+            return Err(Rejected { error: PostError::ForeignBuffer, data });
         }
-        // SAFETY: the memory is the frame's, registered as long as the frame lives; the frame moves into the slot of this work
-        // request, so no one reads or writes it until completion or destruction gives it back.
-        match unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::One(sge)) } {
+        if D::LIST {
+            let (at, done) = pieces(self.queue, self.at, wr, op, data);
+            self.at = at;
+            return done;
+        }
+        let one = data.first();
+        self.piece(wr, op, one, data)
+    }
+
+    /// Posts an atomic, whose answer goes to the first eight bytes. Of what is too short the post refuses a piece.
+    #[inline(always)]
+    fn atomic<D: Target>(&mut self, wr: Wr, op: SendOp, data: D) -> Result<(), Rejected<D>> {
+        if data.domain() != self.queue.domain {
+            return Err(Rejected { error: PostError::ForeignBuffer, data });
+        }
+        let first = data.first();
+        self.piece(wr, op, Sge { len: first.len.min(8), ..first }, data)
+    }
+
+    /// Posts a piece of `data`, which is of the queue's domain.
+    #[inline(always)]
+    fn piece<D: Source>(
+        &mut self,
+        wr: Wr,
+        op: SendOp,
+        piece: Sge,
+        data: D,
+    ) -> Result<(), Rejected<D>> {
+        // SAFETY: the memory is registered for as long as what holds it lives, and it is the device's to use as the two traits
+        // promise; what holds it moves into the slot of this work request, and stays until completion or destruction.
+        match unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::One(piece)) } {
             Ok(slot) => {
                 // SAFETY: the slot of the post just made.
-                unsafe { self.queue.sq.own(&self.at, slot, frame) };
+                unsafe { self.queue.sq.own(&self.at, slot, data.hold()) };
                 self.queue.unrung.note();
                 Ok(())
             }
-            Err(error) => Err(Rejected { error, frame }),
+            Err(error) => Err(Rejected { error, data }),
         }
     }
 
@@ -209,7 +237,40 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     }
 }
 
-/// Of the safe posts: the frame's present length is what is sent.
+/// Posts a chain of frames. By value: the batch stays in registers.
+#[inline(never)]
+fn pieces<P: Provider, T: Transport, D: Source>(
+    queue: &mut SendQueue<P, T>,
+    mut at: Cursor<P>,
+    wr: Wr,
+    op: SendOp,
+    data: D,
+) -> (Cursor<P>, Result<(), Rejected<D>>) {
+    let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
+    let posted = data.pieces(&mut list).and_then(|list| {
+        // SAFETY: as in `Batch::piece`, of each piece.
+        unsafe { queue.sq.post(&mut at, wr, op, Data::List(list)) }
+    });
+    match posted {
+        Ok(slot) => {
+            // SAFETY: the slot of the post just made.
+            unsafe { queue.sq.own(&at, slot, data.hold()) };
+            queue.unrung.note();
+            (at, Ok(()))
+        }
+        Err(error) => (at, Err(Rejected { error, data })),
+    }
+}
+
+type Cursor<P> = <<P as uverbs_core::provider::Provider>::Sq as SendOps>::Cursor;
+
+/// The safe posts. They take
+///
+/// - a [`Frame`](crate::Frame), [a part of one](crate::Frame::part) or [a chain of them](crate::Frame::chain), which the completion
+///   gives back;
+/// - a [`SharedFrame`](crate::SharedFrame), a part of one or a chain, to send or write: any number of handles may be posted, and
+///   the completions give nothing back;
+/// - a [part of exposed memory](crate::ExposedMemory::part), also for answers; the completion gives nothing back.
 impl<P: Provider, T: Connected> Batch<'_, P, T> {
     /// SEND from a frame, which is the device's from here on:
     ///
@@ -222,50 +283,60 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
+    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_SEND")]
-    pub fn send(&mut self, wr: impl Into<Wr>, frame: Frame) -> Result<(), Rejected> {
-        self.frame(wr.into(), SendOp::Send, frame.sge(), frame)
+    pub fn send<D: Source>(&mut self, wr: impl Into<Wr>, data: D) -> Result<(), Rejected<D>> {
+        self.data(wr.into(), SendOp::Send, data)
     }
 
     /// SEND with immediate data from a frame.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
+    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
-    pub fn send_imm(&mut self, wr: impl Into<Wr>, frame: Frame, imm: u32) -> Result<(), Rejected> {
-        self.frame(wr.into(), SendOp::SendImm(imm), frame.sge(), frame)
+    pub fn send_imm<D: Source>(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: D,
+        imm: u32,
+    ) -> Result<(), Rejected<D>> {
+        self.data(wr.into(), SendOp::SendImm(imm), data)
     }
 
     /// RDMA WRITE from a frame to the peer's memory.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
+    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
-    pub fn write(&mut self, wr: impl Into<Wr>, frame: Frame, to: Remote) -> Result<(), Rejected> {
-        self.frame(wr.into(), SendOp::Write(to), frame.sge(), frame)
+    pub fn write<D: Source>(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: D,
+        to: Remote,
+    ) -> Result<(), Rejected<D>> {
+        self.data(wr.into(), SendOp::Write(to), data)
     }
 
     /// RDMA WRITE with immediate data, which uses up one of the peer's receives.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
+    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
-    pub fn write_imm(
+    pub fn write_imm<D: Source>(
         &mut self,
         wr: impl Into<Wr>,
-        frame: Frame,
+        data: D,
         to: Remote,
         imm: u32,
-    ) -> Result<(), Rejected> {
-        self.frame(wr.into(), SendOp::WriteImm(to, imm), frame.sge(), frame)
+    ) -> Result<(), Rejected<D>> {
+        self.data(wr.into(), SendOp::WriteImm(to, imm), data)
     }
 
     /// SEND of bytes that are copied into the work request: they are yours at once.
@@ -335,61 +406,59 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
 /// # }
 /// ```
 impl<P: Provider, T: Reliable> Batch<'_, P, T> {
-    /// RDMA READ of the frame's length from the peer's memory.
+    /// RDMA READ of as many bytes as `into` has from the peer's memory.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame.
+    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_READ")]
-    pub fn read(&mut self, wr: impl Into<Wr>, frame: Frame, from: Remote) -> Result<(), Rejected> {
-        self.frame(wr.into(), SendOp::Read(from), frame.sge(), frame)
+    pub fn read<D: Target>(
+        &mut self,
+        wr: impl Into<Wr>,
+        into: D,
+        from: Remote,
+    ) -> Result<(), Rejected<D>> {
+        self.data(wr.into(), SendOp::Read(from), into)
     }
 
-    /// Atomic compare-and-swap on eight aligned bytes of the peer's memory. The old value stands in the frame's first eight
-    /// bytes, in the byte order of this host.
+    /// Atomic compare-and-swap on eight aligned bytes of the peer's memory. The old value stands in the first eight bytes
+    /// of `into`, in the byte order of this host.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
+    /// [`Rejected`] with `into`: [`PostError::BadData`] for what is shorter than 8 bytes.
     #[inline(always)]
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
-    pub fn compare_swap(
+    pub fn compare_swap<D: Target>(
         &mut self,
         wr: impl Into<Wr>,
-        frame: Frame,
+        into: D,
         remote: Remote,
         compare: u64,
         swap: u64,
-    ) -> Result<(), Rejected> {
+    ) -> Result<(), Rejected<D>> {
         let op = SendOp::CompareSwap { remote, compare, swap };
-        self.frame(wr.into(), op, word(&frame), frame)
+        self.atomic(wr.into(), op, into)
     }
 
-    /// Atomic fetch-and-add on eight aligned bytes of the peer's memory. The old value stands in the frame's first eight bytes,
-    /// in the byte order of this host.
+    /// Atomic fetch-and-add on eight aligned bytes of the peer's memory. The old value stands in the first eight bytes of
+    /// `into`, in the byte order of this host.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with the frame: [`PostError::BadData`] for one shorter than 8 bytes.
+    /// [`Rejected`] with `into`: [`PostError::BadData`] for what is shorter than 8 bytes.
     #[inline(always)]
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
-    pub fn fetch_add(
+    pub fn fetch_add<D: Target>(
         &mut self,
         wr: impl Into<Wr>,
-        frame: Frame,
+        into: D,
         remote: Remote,
         add: u64,
-    ) -> Result<(), Rejected> {
-        self.frame(wr.into(), SendOp::FetchAdd { remote, add }, word(&frame), frame)
+    ) -> Result<(), Rejected<D>> {
+        self.atomic(wr.into(), SendOp::FetchAdd { remote, add }, into)
     }
-}
-
-/// Where an atomic's answer goes. A frame that is too short gives a piece that the post refuses.
-#[inline(always)]
-fn word(frame: &Frame) -> Sge {
-    let sge = frame.sge();
-    Sge { len: sge.len.min(8), ..sge }
 }
 
 /// Raw posts of a batch: memory is named by address and key, and keeping it alive is the caller's part.

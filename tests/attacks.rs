@@ -7,7 +7,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, device, pair, pair_with};
-use uverbs::{AccessFlags, CompletionQueue, Context, Frame, InitAttr, QueuePair, Slab};
+use uverbs::{
+    AccessFlags, CompletionQueue, Context, Frame, InitAttr, QueuePair, SharedFrame, Slab,
+};
 
 /// Long enough for the device to do what it was told.
 const WHILE: Duration = Duration::from_millis(100);
@@ -270,4 +272,45 @@ fn exposed_memory_may_go_while_a_peer_writes_to_it() {
         }
         assert!(others.iter().all(|&byte| byte == 0), "the device wrote into others' memory");
     }
+}
+
+#[test]
+fn a_shared_frame_is_never_got_writable_from_a_queue() {
+    let (mut client, mut server) = pair();
+    let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
+    let slab = client.slab(64, 1);
+    let shared = slab.take().unwrap().share();
+    // By a completion, after a failure, from a batch that is forgotten, and from a queue pair that is destroyed.
+    let mut batch = client.qp.batch();
+    batch.write(0, shared.clone(), memory.remote(0)).unwrap();
+    batch.write(1, shared.clone(), memory.remote(1 << 30)).unwrap();
+    batch.send(2, shared.clone()).unwrap();
+    batch.ring();
+    for _ in 0..3 {
+        assert!(client.wait().frame.is_none());
+    }
+    let mut batch = client.qp.batch();
+    batch.send(3, shared.clone()).unwrap();
+    batch.ring();
+    let mut batch = client.qp.batch();
+    batch.send(4, shared.clone()).unwrap();
+    let gone = client.qp.destroy().unwrap();
+    assert!(client.cq.reclaim(&gone).is_empty());
+    assert!(shared.try_into_frame().is_ok(), "all handles came back");
+    server.qp.fail().unwrap();
+}
+
+#[test]
+fn a_handle_that_was_forgotten_keeps_its_frame_from_everybody() {
+    let (client, _server) = pair();
+    let slab = client.slab(64, 2);
+    let shared = slab.take().unwrap().share();
+    std::mem::forget(shared.clone());
+    let shared: SharedFrame = shared.try_into_frame().unwrap_err();
+    let bytes = shared.to_vec();
+    drop(shared);
+    let mut other = slab.take().unwrap();
+    other.fill(9);
+    assert!(slab.take().is_none());
+    assert_eq!(bytes, [0; 64]);
 }

@@ -256,7 +256,7 @@ fn a_buffer_of_another_domain_is_refused_and_given_back() {
     let mut batch = client.qp.batch();
     let rejected = batch.send(1, frame).unwrap_err();
     assert_eq!(rejected.error, PostError::ForeignBuffer);
-    assert_eq!(*rejected.frame, pattern(8, 3)[..]);
+    assert_eq!(*rejected.data, pattern(8, 3)[..]);
 }
 
 #[test]

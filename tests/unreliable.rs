@@ -159,14 +159,14 @@ fn datagrams_arrive_with_their_source_behind_40_bytes() {
             let received = other.done();
             assert_eq!((received.id, received.result), (5, Ok(Completed::Recv)));
             assert_eq!((received.byte_len as usize, received.immediate), (GRH_LEN + size, imm));
-            assert_eq!(received.source.qpn(), one.qp.qpn());
-            assert_eq!(received.source.has_grh(), at[0].gid.is_some());
+            assert_eq!(received.sender.qpn(), one.qp.qpn());
+            assert_eq!(received.sender.has_grh(), at[0].gid.is_some());
             if at[0].gid.is_none() {
-                assert_eq!(received.source.lid(), at[0].lid);
+                assert_eq!(received.sender.lid(), at[0].lid);
             }
             let frame = received.frame.unwrap();
             assert!(frame[GRH_LEN..] == pattern(size, seed)[..], "{size} bytes differ");
-            if let (Some(from), true) = (at[0].gid, received.source.has_grh()) {
+            if let (Some(from), true) = (at[0].gid, received.sender.has_grh()) {
                 // IPv6 and InfiniBand have the sender's GID in bytes 8 to 24, IPv4 its address in the header at 20.
                 let there = if from.is_ipv4_mapped() { &frame[32..36] } else { &frame[8..24] };
                 assert!(from.0.ends_with(there), "{from} isn't in {there:x?}");

@@ -22,7 +22,7 @@ use crate::step::Outcome;
 /// Where the functions are that are looked at.
 const HOT: &str = "counts::hot::";
 /// What the single-owner path may call, each on a branch that is not the common one. They are looked at, too.
-const EXITS: [&str; 9] = [
+const EXITS: [&str; 10] = [
     // The ring looks full: how far did the polling side get?
     "uverbs_mlx5::sq::Sq::make_room",
     "uverbs_mlx5::rq::Rq::make_room",
@@ -31,6 +31,8 @@ const EXITS: [&str; 9] = [
     "uverbs_mlx5::rq::Rq::disown",
     // A WQE of several WQEBBs that goes over the ring's end.
     "uverbs_mlx5::wqe::Ring::write_wrapped",
+    // A receive filled more than one frame.
+    "uverbs_core::memory::registered::Registered::spread",
     // A failure, or a completion of a queue pair that isn't known.
     "uverbs_mlx5::cq::Cq::next_odd",
     "uverbs_mlx5::cqe::Cqe::failure",
@@ -47,8 +49,8 @@ const ENDS: [&str; 4] = [
     // Queue pairs came or went: an inbox behind a lock, and a table that grows.
     "uverbs_mlx5::cq::Cq::learn",
     // A frame that nobody wants goes back to its slab, which all threads share; the last one may free it.
-    "uverbs_core::memory::frame::give_back",
-    // Frames of unsignaled work requests go back to theirs.
+    "uverbs_core::memory::registered::give_back",
+    // Frames of unsignaled work requests go back to theirs, and so do shared ones.
     "uverbs_core::queues::slots::SlotTable::pass_over",
 ];
 /// What exits may use beside each other, and hot functions may not.

@@ -21,10 +21,10 @@
     cmovb ecx,eax
     mov esi,0x10
     sub esi,ecx
-    xor r12d,r12d
+    mov qword [rsp+0x30],0
     mov [rsp+0xC],ecx
     test ecx,ecx
-    je .19
+    je .7
 .2:
     mov [rsp+0x18],rsi
 .3:
@@ -42,11 +42,9 @@
     sete dl
     cmp dl,dil
     je .25
-    movzx ecx,cl
-    mov [rsp],rcx
-    cmp cl,0x50
-    mov [rsp+0x30],r12
-    jae .21
+    movzx r15d,cl
+    cmp r15b,0x50
+    jae .20
     add rbp,rax
     mov eax,[rbp+0x20]
     mov ecx,0xFFFFFF00
@@ -57,12 +55,12 @@
     mov edx,eax
     bswap edx
     cmp rcx,rdx
-    jbe .21
+    jbe .20
     mov rsi,[rbx+0x38]
     shl rdx,5
     mov rdx,[rsi+rdx]
     test rdx,rdx
-    je .21
+    je .20
     add rdx,0x40
     mov [rbx+0x14],eax
     mov [rbx+0x18],rdx
@@ -72,130 +70,57 @@
     call qword [rel uverbs_mlx5::cq::Cq::look_ahead]
 .4:
     inc dword [rbx+8]
-    mov rax,[rsp]
-    shr eax,4
-    mov [rsp],rax
-    mov r13,[rbx+0x18]
-    je .7
-    lea rdi,[r13+0x40]
-    mov r15d,[r13+0x40]
-    mov rdx,[r13+0x48]
-    mov ecx,[r13+0x58]
+    shr r15d,4
+    mov r14,[rbx+0x18]
+    je .8
+    lea rdi,[r14+0x40]
+    mov r13d,[r14+0x40]
+    mov rdx,[r14+0x50]
+    mov ecx,[r14+0x60]
     mov eax,ecx
-    and eax,r15d
+    and eax,r13d
     mov rsi,rax
     shl rsi,4
     mov rdx,[rdx+rsi]
     mov [rsp+0x10],rdx
-    movzx edx,byte [r13+0x44]
+    movzx edx,byte [r14+0x48]
     test dl,dl
-    je .9
-    mov edx,[rdi]
-    xor edx,r15d
-    test edx,ecx
-    je .5
-    mov esi,r15d
-    call qword [rel uverbs_core::table::SlotTable::pass_over]
-    mov eax,[r13+0x58]
-    and eax,r15d
-.5:
-    mov rcx,[r13+0x50]
-    shl rax,4
-    mov r14,[rcx+rax]
-    mov r12,[rcx+rax+8]
-    mov qword [rcx+rax],0
-    inc r15d
-    mov [r13+0x40],r15d
-    test r14,r14
     je .10
+    mov edx,[r14+0x40]
+    xor edx,r13d
+    and edx,ecx
+    mov ecx,[r14+0x44]
+    or ecx,edx
+    je .5
+    mov esi,r13d
+    call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
+    mov eax,[r14+0x60]
+    and eax,r13d
+.5:
+    mov rcx,[r14+0x58]
+    shl rax,4
+    mov r12,[rcx+rax]
+    mov rsi,[rcx+rax+8]
+    mov qword [rcx+rax],0
+    inc r13d
+    mov [r14+0x40],r13d
+    test r12,r12
+    je .11
     xor eax,eax
-    cmp byte [rsp],1
+    cmp r15b,1
     je .6
     mov eax,[rbp+0x2C]
     bswap eax
+    cmp eax,[r12+0x18]
+    ja .21
 .6:
-    mov ecx,[r14+0x18]
-    cmp ecx,eax
-    cmovb eax,ecx
     mov rcx,0xFFFFFFFF00000000
-    and r12,rcx
-    or r12,rax
-    jmp .13
-.7:
-    movzx eax,word [rbp+0x3C]
-    rol ax,8
-    movzx r14d,ax
-    mov rdx,[r13+8]
-    mov ecx,[r13+0x18]
-    mov eax,ecx
-    and eax,r14d
-    mov esi,eax
-    shl esi,4
-    mov rdi,[rdx+rsi]
-    mov [rsp+0x10],rdi
-    mov r15d,[rdx+rsi+8]
-    movzx edx,byte [r13+4]
-    test dl,dl
-    je .11
-    mov edx,[r13]
-    xor edx,r14d
-    test edx,ecx
-    je .8
-    mov rdi,r13
-    mov esi,r14d
-    call qword [rel uverbs_core::table::SlotTable::pass_over]
-    and r14d,[r13+0x18]
-    mov rax,r14
-.8:
-    mov rcx,[r13+0x10]
-    shl eax,4
-    mov r14,[rcx+rax]
-    mov r12,[rcx+rax+8]
-    mov qword [rcx+rax],0
-    jmp .12
-.9:
-    inc r15d
-    mov [rdi],r15d
-.10:
-    xor r14d,r14d
-    jmp .13
-.11:
-    xor r14d,r14d
-.12:
-    mov [r13],r15d
-.13:
+    and rsi,rcx
+    mov r14d,eax
+    or r14,rsi
     mov rcx,[rsp+0x10]
-.14:
-    mov rax,[rsp+0x20]
-    add [rax],rcx
-    movzx eax,byte [rsp]
-    lea ecx,[rax-1]
-    cmp ecx,4
-    jae .20
-.15:
-    mov eax,[rbp+0x2C]
-    bswap eax
-.16:
-    mov rcx,[rsp+0x20]
-    add [rcx+8],rax
-.17:
-    test r14,r14
-    je .18
-    add r14,0x10
-    shr r12,0x20
-    mov rdi,r14
-    mov esi,r12d
-    call qword [rel uverbs_core::frame::give_back]
-.18:
-    mov ecx,[rsp+0xC]
-    dec ecx
-    mov r12,[rsp+0x30]
-    inc r12
-    mov rsi,[rsp+0x18]
-    mov [rsp+0xC],ecx
-    test ecx,ecx
-    jne .2
-.19:
+    jmp .14
+.7:
     test rsi,rsi
     je .26
     mov rdi,rbx
@@ -206,34 +131,116 @@
     mov eax,[rsp+0xC]
     sub [rsp+0x18],rax
     jmp .3
-.20:
+.8:
+    movzx eax,word [rbp+0x3C]
+    rol ax,8
+    movzx r12d,ax
+    mov rdx,[r14+0x10]
+    mov ecx,[r14+0x20]
+    mov eax,ecx
+    and eax,r12d
+    mov esi,eax
+    shl esi,4
+    mov rdi,[rdx+rsi]
+    mov [rsp+0x10],rdi
+    mov r13d,[rdx+rsi+8]
+    movzx edx,byte [r14+8]
+    test dl,dl
+    je .12
+    mov edx,[r14]
+    xor edx,r12d
+    and edx,ecx
+    mov ecx,[r14+4]
+    or ecx,edx
+    je .9
+    mov rdi,r14
+    mov esi,r12d
+    call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
+    and r12d,[r14+0x20]
+    mov rax,r12
+.9:
+    mov rcx,[r14+0x18]
+    shl eax,4
+    mov r12,[rcx+rax]
+    mov rdx,[rcx+rax+8]
+    mov qword [rcx+rax],0
+    jmp .13
+.10:
+    inc r13d
+    mov [rdi],r13d
+.11:
+    xor r12d,r12d
+    mov rcx,[rsp+0x10]
+    jmp .14
+.12:
+    xor r12d,r12d
+.13:
+    mov [r14],r13d
+    mov rcx,[rsp+0x10]
+    mov r14,rdx
+.14:
+    mov rax,[rsp+0x20]
+    add [rax],rcx
+    movzx eax,r15b
+    lea ecx,[rax-1]
+    cmp ecx,4
+    jae .19
+.15:
+    mov eax,[rbp+0x2C]
+    bswap eax
+.16:
+    mov rcx,[rsp+0x20]
+    add [rcx+8],rax
+.17:
+    test r12,r12
+    je .18
+    add r12,0x10
+    mov rdi,r12
+    mov rsi,r14
+    call qword [rel uverbs_core::memory::registered::give_back]
+.18:
+    mov ecx,[rsp+0xC]
+    dec ecx
+    inc qword [rsp+0x30]
+    mov rsi,[rsp+0x18]
+    mov [rsp+0xC],ecx
+    test ecx,ecx
+    jne .2
+    jmp .7
+.19:
     test eax,eax
     jne .22
     mov eax,[rbp+0x38]
     jmp .17
-.21:
+.20:
     lea rdi,[rsp+0x38]
     mov rsi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::next_odd]
     cmp byte [rsp+0x38],0
     je .26
-    mov r14,[rsp+0x50]
+    mov r12,[rsp+0x50]
     mov rbp,[rsp+0x40]
-    mov rax,[rsp+0x48]
-    mov [rsp],rax
-    mov r12,[rsp+0x58]
+    mov r15,[rsp+0x48]
+    mov r14,[rsp+0x58]
     mov rcx,[rsp+0x60]
     jmp .14
+.21:
+    lea r13,[r12+0x10]
+    mov rdi,r13
+    mov r14,rsi
+    mov edx,eax
+    call qword [rel uverbs_core::memory::registered::Registered::spread]
+    mov rsi,r14
+    jmp .6
 .22:
     mov rdi,rbp
-    mov rsi,[rsp]
+    mov rsi,r15
     call qword [rel uverbs_mlx5::cqe::Cqe::failure]
     cmp al,0xE
     jne .23
-    mov rax,[rsp]
-    cmp al,0xD
+    cmp r15b,0xD
     je .17
-    movzx eax,al
+    movzx eax,r15b
     cmp eax,0xE
     jne .15
     xor eax,eax
@@ -257,7 +264,7 @@
     mov rcx,[rbx+0x20]
     bswap eax
     mov [rcx],eax
-    mov rax,r12
+    mov rax,[rsp+0x30]
     add rsp,0x68
     pop rbx
     pop r12
@@ -270,19 +277,22 @@
     mov rdi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::learn]
     jmp .26
+    jmp .29
+    mov r15,rax
+    test r12,r12
+    je .30
+    add r12,0x10
+    mov rdi,r12
     jmp .28
     mov r15,rax
-    test r14,r14
-    je .29
-    add r14,0x10
-    shr r12,0x20
-    mov rdi,r14
-    mov esi,r12d
-    call qword [rel uverbs_core::frame::give_back]
-    jmp .29
+    mov rdi,r13
 .28:
-    mov r15,rax
+    mov rsi,r14
+    call qword [rel uverbs_core::memory::registered::give_back]
+    jmp .30
 .29:
+    mov r15,rax
+.30:
     mov rax,[rbx+0x20]
     mov ecx,0xFFFFFF
     and ecx,[rbx+8]

@@ -5,7 +5,7 @@
     push r13
     push r12
     push rbx
-    sub rsp,0x38
+    sub rsp,0x28
     mov r14,r8
     mov r15,rcx
     mov r13,rdx
@@ -14,7 +14,7 @@
     cmp r12d,[rsi+0x20]
     jne .12
 .1:
-    mov [rsp+0x30],r13
+    mov [rsp+0x20],r13
     mov rax,[r15+0x20]
     mov edx,6
     cmp rax,[rsi+0xC8]
@@ -29,50 +29,51 @@
 .3:
     mov eax,[rsi+0x24]
     mov r11d,[rsi+0x28]
-    mov rdx,r14
-    shr rdx,0x20
-    mov ebp,[r15+0x18]
-    imul rbp,rdx
-    add rbp,[r15+0x10]
-    mov ecx,[r15+0x1C]
-    mov [rsp+0x28],rcx
+    mov rcx,r14
+    shr rcx,0x20
+    and ecx,0xFFFFFFF
+    mov r13d,[r15+0x18]
+    mov edx,[r15+0x1C]
+    mov [rsp+0x18],rdx
+    imul r13,rcx
+    add r13,[r15+0x10]
     cmp r14d,1
-    mov r13d,2
-    sbb r13d,0
+    mov ebp,2
+    sbb ebp,0
     test eax,eax
     je .13
     dec eax
 .4:
-    or r13d,[rsi+0x2C]
+    or ebp,[rsi+0x2C]
     mov rcx,[rsi]
     movzx edx,r12w
     shl edx,8
     or edx,0xA
     shl rdx,0x20
-    or r13,rdx
-    bswap r13
+    or rbp,rdx
+    bswap rbp
     mov r8,[rsi+8]
     mov r9d,[rsi+0x18]
     and r9d,r12d
     mov rdx,r9
     shl rdx,6
-    mov [rcx+rdx],r13
+    mov [rcx+rdx],rbp
     mov qword [rcx+rdx+8],0x8000000
     test r14d,r14d
     je .5
-    bswap rbp
+    bswap r13
     mov edi,r14d
     and edi,0x7FFFFFFF
     shl rdi,0x20
-    add rdi,[rsp+0x28]
+    add rdi,[rsp+0x18]
     bswap rdi
     mov [rcx+rdx+0x10],rdi
-    mov [rcx+rdx+0x18],rbp
+    mov [rcx+rdx+0x18],r13
 .5:
     inc r11d
     lea edi,[r12+1]
     shl r9,4
-    mov r10,[rsp+0x30]
+    mov r10,[rsp+0x20]
     mov [r8+r9],r10
     mov [r8+r9+8],edi
     mov [r8+r9+0xC],r11d
@@ -81,7 +82,7 @@
     jne .6
     mov byte [rsi+0x3C],1
     mov r8,[rsi+0x60]
-    mov byte [r8+0x44],1
+    mov byte [r8+0x48],1
 .6:
     mov r8,[rsi+0x10]
     and r12d,[rsi+0x18]
@@ -118,10 +119,10 @@
     jmp .9
 .7:
     mov rcx,[rsi+0x50]
-    mov [rcx],r13
+    mov [rcx],rbp
     jmp .10
 .8:
-    mov [r8+r9],r13
+    mov [r8+r9],rbp
     sfence
 .9:
     mov ecx,[rsi+0x5C]
@@ -135,7 +136,7 @@
 .11:
     mov [rbx+0x10],edx
     mov rax,rbx
-    add rsp,0x38
+    add rsp,0x28
     pop rbx
     pop r12
     pop r13
@@ -151,13 +152,12 @@
     mov r12d,[r12+0x20]
     jmp .1
 .13:
-    mov [rsp+0x10],rdx
     lea rax,[r15+0x10]
-    mov [rsp+0x20],rax
-    mov [rsp+0x18],rsi
+    mov [rsp+0x10],rax
+    mov [rsp+8],rsi
     mov rdi,rsi
     mov esi,r12d
-    mov [rsp+0xC],r11d
+    mov [rsp+4],r11d
     mov edx,r11d
     mov ecx,1
     call qword [rel uverbs_mlx5::sq::Sq::make_room]
@@ -165,27 +165,25 @@
     je .14
     xor eax,eax
     cmp edx,9
-    mov rsi,[rsp+0x18]
-    mov r11d,[rsp+0xC]
+    mov rsi,[rsp+8]
+    mov r11d,[rsp+4]
     jne .2
     jmp .4
 .14:
     mov eax,edx
-    mov rsi,[rsp+0x18]
-    mov r11d,[rsp+0xC]
+    mov rsi,[rsp+8]
+    mov r11d,[rsp+4]
     jmp .4
-    mov rdi,[rsp+0x20]
+    mov rdi,[rsp+0x10]
     mov rbx,rax
-    mov rsi,[rsp+0x10]
-    call qword [rel uverbs_core::frame::give_back]
+    mov rsi,r14
+    call qword [rel uverbs_core::memory::registered::give_back]
     mov rdi,rbx
     call _Unwind_Resume
     mov rbx,rax
     add r15,0x10
-    shr r14,0x20
-    mov [rsp+0x10],r14
     mov rdi,r15
-    mov rsi,[rsp+0x10]
-    call qword [rel uverbs_core::frame::give_back]
+    mov rsi,r14
+    call qword [rel uverbs_core::memory::registered::give_back]
     mov rdi,rbx
     call _Unwind_Resume

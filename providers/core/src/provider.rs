@@ -16,12 +16,13 @@ use crate::Errno;
 use crate::attr::{AhAttr, DeviceAttr, DoorbellMode, PortAttr, QpCap, QpType};
 use crate::error::Error;
 use crate::memory::frame::Frame;
+use crate::memory::registered::Held;
 use crate::objects::ah::AhCore;
 use crate::objects::context::ContextCore;
 use crate::objects::cq::CqCore;
 use crate::objects::pd::PdCore;
 use crate::objects::qp::QpCore;
-use crate::queues::completion::{Completed, Failure, Source};
+use crate::queues::completion::{Completed, Failure, Sender};
 use crate::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
 
 /// A family of devices with one hardware interface.
@@ -285,7 +286,7 @@ pub unsafe trait SendOps: Debug + Send {
     /// # Safety
     ///
     /// `slot` is what the last [`post`](Self::post) returned, which was at this cursor.
-    unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, frame: Frame);
+    unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, held: Held);
 
     /// Publishes everything before the cursor: doorbell record, then doorbell. Nothing happens if there is nothing new.
     ///
@@ -352,7 +353,7 @@ pub unsafe trait RecvOps: Debug + Send {
     /// # Safety
     ///
     /// As there.
-    unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, frame: Frame);
+    unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, held: Held);
 
     /// Publishes everything before the cursor: the doorbell record is all that a receive queue has.
     ///
@@ -401,7 +402,7 @@ pub trait View: Debug + Copy {
     fn qpn(&self) -> u32;
 
     /// Where a received datagram came from. Of other completions it says nothing.
-    fn source(&self) -> Source;
+    fn sender(&self) -> Sender;
 
     /// All of it at once.
     #[inline(always)]
@@ -412,7 +413,7 @@ pub trait View: Debug + Copy {
             byte_len: self.byte_len(),
             immediate: self.immediate(),
             qpn: self.qpn(),
-            source: self.source(),
+            sender: self.sender(),
         }
     }
 }
@@ -430,8 +431,8 @@ pub struct Decoded {
     pub immediate: Option<u32>,
     /// See [`View::qpn`].
     pub qpn: u32,
-    /// See [`View::source`].
-    pub source: Source,
+    /// See [`View::sender`].
+    pub sender: Sender,
 }
 
 /// Polling.

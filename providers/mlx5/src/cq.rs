@@ -289,7 +289,7 @@ impl Cq {
         if let Some(frame) = &mut frame {
             // A WRITE with immediate data went elsewhere, and used up the receive.
             let into = opcode != CqeOpcode::RESP_WR_IMM;
-            frame.set_len(if into { entry.byte_count() as usize } else { 0 });
+            frame.arrived(if into { entry.byte_count() } else { 0 });
         }
         Some(Polled { view, wr_id, frame })
     }

@@ -12,7 +12,7 @@ use std::mem::offset_of;
 
 use uverbs_core::order::device_memory;
 use uverbs_core::provider::View;
-use uverbs_core::queues::completion::{Completed, Failure, Source, Status};
+use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 use uverbs_mlx5_prm::cqe::{CqeOpcode, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
@@ -100,11 +100,11 @@ impl Entry {
 
     /// Sender's LID, GRH, service level and queue pair.
     #[inline(always)]
-    pub(crate) fn source(self) -> Source {
+    pub(crate) fn sender(self) -> Sender {
         let word = |offset| u64::from(self.word(offset));
         // The LID is the second half of its word.
         const LID: usize = offset_of!(mlx5_cqe64, slid) - 2;
-        Source::from_mlx5(word(LID) << 32 | word(offset_of!(mlx5_cqe64, flags_rqpn)))
+        Sender::from_mlx5(word(LID) << 32 | word(offset_of!(mlx5_cqe64, flags_rqpn)))
     }
 
     /// A copy of all of it, for printing.
@@ -234,8 +234,8 @@ impl View for Cqe<'_> {
     }
 
     #[inline]
-    fn source(&self) -> Source {
-        self.entry.source()
+    fn sender(&self) -> Sender {
+        self.entry.sender()
     }
 }
 

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use uverbs_core::Errno;
-use uverbs_core::memory::frame::Frame;
+use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Slots;
@@ -340,14 +340,17 @@ unsafe impl SendOps for Sq {
     }
 
     #[inline(always)]
-    unsafe fn own(&mut self, _: &SendCursor, slot: u32, frame: Frame) {
+    unsafe fn own(&mut self, _: &SendCursor, slot: u32, held: Held) {
         self.marked = slot.wrapping_add(1);
+        if held.is_lent() {
+            self.shared.send.will_lend();
+        }
         if !self.owns {
             self.owns = true;
             self.shared.send.will_own();
         }
         // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` left no buffer in it.
-        unsafe { self.slots.own(slot, frame) };
+        unsafe { self.slots.own(slot, held) };
     }
 
     #[inline(always)]

@@ -152,7 +152,7 @@ impl Cq {
             && let Some(frame) = &mut taken.frame
         {
             let into = took_send(entry.opcode());
-            frame.set_len(if into { entry.byte_len() as usize } else { 0 });
+            frame.arrived(if into { entry.byte_len() } else { 0 });
         }
         Some(taken)
     }

@@ -9,7 +9,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use uverbs_core::memory::frame::Frame;
+use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::RecvOps;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::work::{PostError, Sge};
@@ -180,11 +180,14 @@ unsafe impl RecvOps for Rq {
     }
 
     #[inline(always)]
-    unsafe fn own(&mut self, _: &RecvCursor, slot: u32, frame: Frame) {
+    unsafe fn own(&mut self, _: &RecvCursor, slot: u32, held: Held) {
         self.marked = slot.wrapping_add(1);
+        if held.is_lent() {
+            self.shared.recv.will_lend();
+        }
         self.shared.recv.will_own();
         // SAFETY: the slot of an element just written, says the caller: ours, and `begin` left no buffer in it.
-        unsafe { self.shared.recv.slots().own(slot, frame) };
+        unsafe { self.shared.recv.slots().own(slot, held) };
     }
 
     #[inline]

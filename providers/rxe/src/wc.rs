@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::mem::offset_of;
 
 use uverbs_core::provider::View;
-use uverbs_core::queues::completion::{Completed, Failure, Source, Status};
+use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 use uverbs_kernel_abi::wc as abi;
 use uverbs_kernel_abi::wc::ib_uverbs_wc;
 use zerocopy::{FromZeros, IntoBytes};
@@ -189,10 +189,10 @@ impl View for Wc<'_> {
 
     /// RoCE has no LID, and the kernel tells no priority.
     #[inline]
-    fn source(&self) -> Source {
+    fn sender(&self) -> Sender {
         let flags = self.entry.word(offset_of!(ib_uverbs_wc, wc_flags));
         let qpn = self.entry.word(offset_of!(ib_uverbs_wc, src_qp));
-        Source::new(qpn, 0, flags & abi::IB_WC_GRH != 0, 0)
+        Sender::new(qpn, 0, flags & abi::IB_WC_GRH != 0, 0)
     }
 }
 

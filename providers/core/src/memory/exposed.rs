@@ -9,10 +9,11 @@
 //! on a bus is the same case. This file leans on that, as every verbs program does.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::memory::mapping::Mapping;
+use crate::memory::registered::{Held, Registered};
 use crate::objects::mr::MrCore;
 use crate::queues::work::{Remote, Sge};
 
@@ -20,10 +21,39 @@ use crate::queues::work::{Remote, Sge};
 ///
 /// The program copies in and out. A copy is not one access: while a peer writes, it may see some of the new bytes and
 /// some of the old. An aligned word ([`load`](Self::load), [`store`](Self::store)) is one access.
+///
+/// Cheap to clone. It is deregistered and freed when the last handle is gone, and no post that a [`part`](Self::part) of it went into is
+/// outstanding.
+#[derive(Clone)]
 pub struct ExposedMemory {
-    region: ManuallyDrop<MrCore>,
-    memory: ManuallyDrop<Mapping>,
+    memory: Arc<Registered>,
     len: usize,
+}
+
+/// A part of exposed memory, to be posted: sent from, read into, or received into. Nobody has it alone, not even meanwhile: the program
+/// and its peers may read and write it.
+#[derive(Clone, Debug)]
+pub struct ExposedPart {
+    memory: ExposedMemory,
+    offset: usize,
+    len: u32,
+}
+
+impl ExposedPart {
+    #[inline(always)]
+    pub(crate) fn sge(&self) -> Sge {
+        self.memory.sge(self.offset, self.len)
+    }
+
+    #[inline(always)]
+    pub(crate) fn domain(&self) -> u64 {
+        self.memory.memory.domain
+    }
+
+    #[inline(always)]
+    pub(crate) fn into_held(self) -> Held {
+        Held::exposed(self.memory.memory)
+    }
 }
 
 /// An access past the end of exposed memory, or of a word that isn't aligned to eight bytes.
@@ -60,7 +90,7 @@ impl ExposedMemory {
     #[must_use]
     pub fn new(memory: Mapping, region: MrCore, len: usize) -> Self {
         assert!(len <= memory.len());
-        Self { region: ManuallyDrop::new(region), memory: ManuallyDrop::new(memory), len }
+        Self { memory: Registered::new(memory, region, 0, 0), len }
     }
 
     /// Bytes.
@@ -78,13 +108,13 @@ impl ExposedMemory {
     /// Remote key: what the peer needs, with [`addr`](Self::addr).
     #[must_use]
     pub fn rkey(&self) -> u32 {
-        self.region.rkey()
+        self.memory.rkey
     }
 
     /// Address of the first byte, as the peer names it.
     #[must_use]
     pub fn addr(&self) -> u64 {
-        self.memory.ptr().expose_provenance() as u64
+        self.memory.base.expose_provenance() as u64
     }
 
     /// The place at `offset`, as the peer names it. The device checks the range when it is used.
@@ -96,7 +126,19 @@ impl ExposedMemory {
     /// `len` bytes from `offset` for this side's own raw posts.
     #[must_use]
     pub fn sge(&self, offset: usize, len: u32) -> Sge {
-        Sge { addr: self.addr().wrapping_add(offset as u64), len, lkey: self.region.lkey() }
+        Sge { addr: self.addr().wrapping_add(offset as u64), len, lkey: self.memory.lkey }
+    }
+
+    /// `len` bytes from `offset`, to be posted. It keeps the memory.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfRange`].
+    pub fn part(&self, offset: usize, len: usize) -> Result<ExposedPart, OutOfRange> {
+        self.check(offset, len)?;
+        // Posts refuse what is longer than a message.
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        Ok(ExposedPart { memory: self.clone(), offset, len })
     }
 
     /// Copies out.
@@ -107,7 +149,7 @@ impl ExposedMemory {
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), OutOfRange> {
         self.check(offset, to.len())?;
         #[cfg(feature = "adversary")]
-        if crate::order::adversary::load_bytes(self.memory.ptr().wrapping_add(offset), to) {
+        if crate::order::adversary::load_bytes(self.memory.base.wrapping_add(offset), to) {
             return Ok(());
         }
         for (index, byte) in to.iter_mut().enumerate() {
@@ -124,7 +166,7 @@ impl ExposedMemory {
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), OutOfRange> {
         self.check(offset, from.len())?;
         #[cfg(feature = "adversary")]
-        if crate::order::adversary::store(self.memory.ptr().wrapping_add(offset), from) {
+        if crate::order::adversary::store(self.memory.base.wrapping_add(offset), from) {
             return Ok(());
         }
         for (index, byte) in from.iter().enumerate() {
@@ -173,7 +215,7 @@ impl ExposedMemory {
     /// PANIC: none; callers checked the range.
     fn byte(&self, offset: usize) -> &AtomicU8 {
         debug_assert!(offset < self.len);
-        let pointer = self.memory.ptr().wrapping_add(offset);
+        let pointer = self.memory.base.wrapping_add(offset);
         // SAFETY: within the mapping (callers checked), which lives as long as `self`; atomics may be shared with writers.
         unsafe { AtomicU8::from_ptr(pointer) }
     }
@@ -183,19 +225,9 @@ impl ExposedMemory {
         if !offset.is_multiple_of(8) {
             return Err(OutOfRange { offset, wanted: 8, len: self.len });
         }
-        let pointer = self.memory.ptr().wrapping_add(offset).cast::<u64>();
+        let pointer = self.memory.base.wrapping_add(offset).cast::<u64>();
         // SAFETY: within the mapping and aligned, both just checked (the mapping is page-aligned); it lives as long as `self`.
         Ok(unsafe { AtomicU64::from_ptr(pointer) })
-    }
-}
-
-impl Drop for ExposedMemory {
-    fn drop(&mut self) {
-        // SAFETY: Drop runs once, and nothing uses the field after it.
-        let region = unsafe { ManuallyDrop::take(&mut self.region) };
-        // SAFETY: as above.
-        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        region.retire(memory);
     }
 }
 
@@ -208,11 +240,6 @@ impl fmt::Debug for ExposedMemory {
             .finish_non_exhaustive()
     }
 }
-
-// SAFETY: plain memory of the process, reached by atomic accesses only.
-unsafe impl Send for ExposedMemory {}
-// SAFETY: as above.
-unsafe impl Sync for ExposedMemory {}
 
 #[cfg(test)]
 mod tests {

@@ -7,44 +7,25 @@
 //! are unsafe, and it is registered without remote rights, so no peer can reach it. Posting moves the frame into
 //! the queue; completion or the destruction of the queue pair gives it back. A frame holds no reference into the
 //! memory while the device has it, only an index.
-#![allow(unsafe_code, reason = "frames are slices of a raw mapping, and move between threads")]
+#![allow(unsafe_code, reason = "frames are slices of a raw mapping")]
 
 use std::fmt;
-use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, RangeBounds};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::memory::mapping::Mapping;
+use crate::memory::post::{Chain, Part};
+use crate::memory::registered::{CHAINED, Held, Registered};
+use crate::memory::shared::SharedFrame;
 use crate::objects::mr::MrCore;
 use crate::queues::work::Sge;
-
-/// Marks the end of the free list.
-const NONE: u32 = u32::MAX;
 
 /// A pool of registered frames of one size: one mapping, one memory region.
 ///
 /// Cheap to clone. The memory is freed, after the kernel let go of it, when the last frame and the last handle are gone.
 #[derive(Clone)]
 pub struct Slab {
-    inner: Arc<Inner>,
-}
-
-#[repr(C)]
-struct Inner {
-    // What a post asks of each frame, side by side.
-    base: *mut u8,
-    frame_len: u32,
-    lkey: u32,
-    domain: u64,
-    // Both are taken in Drop: the region first, then, if the kernel agreed, the memory.
-    region: ManuallyDrop<MrCore>,
-    memory: ManuallyDrop<Mapping>,
-    count: u32,
-    /// Head of the free list: index in the low half, a counter against ABA in the high half.
-    head: AtomicU64,
-    /// Successor of each free frame.
-    next: Box<[AtomicU32]>,
+    memory: Arc<Registered>,
 }
 
 impl Slab {
@@ -57,169 +38,192 @@ impl Slab {
     ///
     /// # Panics
     ///
-    /// When the frames don't fit into the memory: the caller has computed both.
+    /// When the frames don't fit into the memory, or are more than [`MOST_FRAMES`](crate::memory::registered::MOST_FRAMES): the
+    /// caller has computed both.
     #[must_use]
     pub unsafe fn new(memory: Mapping, region: MrCore, frame_len: u32, count: u32) -> Self {
-        assert!(count < NONE && u64::from(frame_len) * u64::from(count) <= memory.len() as u64);
-        let next = (1..=count)
-            .map(|next| AtomicU32::new(if next == count { NONE } else { next }))
-            .collect();
-        let head = AtomicU64::new(u64::from(if count == 0 { NONE } else { 0 }));
-        Self {
-            inner: Arc::new(Inner {
-                base: memory.ptr(),
-                frame_len,
-                lkey: region.lkey(),
-                domain: region.domain(),
-                region: ManuallyDrop::new(region),
-                memory: ManuallyDrop::new(memory),
-                count,
-                head,
-                next,
-            }),
-        }
+        Self { memory: Registered::new(memory, region, frame_len, count) }
     }
 
     /// Takes a free frame, of full length; `None` when all are in use. Its bytes are those it was last left with.
     #[must_use]
     pub fn take(&self) -> Option<Frame> {
-        let index = self.inner.pop()?;
-        let place = u64::from(index) << 32 | u64::from(self.inner.frame_len);
-        Some(Frame { inner: ManuallyDrop::new(Arc::clone(&self.inner)), place })
+        let index = self.memory.pop()?;
+        Some(Frame::of(Held::new(Arc::clone(&self.memory), index)))
     }
 
     /// Bytes in a frame.
     #[must_use]
     pub fn frame_len(&self) -> u32 {
-        self.inner.frame_len
+        self.memory.frame_len
     }
 
     /// Frames in all.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.inner.count
+        self.memory.count()
     }
 
     /// The region's local key, for raw posts.
     #[must_use]
     pub fn lkey(&self) -> u32 {
-        self.inner.lkey
+        self.memory.lkey
     }
 }
 
 impl fmt::Debug for Slab {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slab")
-            .field("frame_len", &self.inner.frame_len)
-            .field("count", &self.inner.count)
+            .field("frame_len", &self.frame_len())
+            .field("count", &self.count())
             .finish_non_exhaustive()
-    }
-}
-
-impl Inner {
-    fn pop(&self) -> Option<u32> {
-        // Acquire: pairs with the Release in `push`, so that the last owner's stores into the frame are seen.
-        let mut head = self.head.load(Ordering::Acquire);
-        loop {
-            let index = head as u32;
-            if index == NONE {
-                return None;
-            }
-            let next = self.next[index as usize].load(Ordering::Relaxed);
-            let new = (head >> 32).wrapping_add(1) << 32 | u64::from(next);
-            match self.head.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Some(index),
-                Err(now) => head = now,
-            }
-        }
-    }
-
-    fn push(&self, index: u32) {
-        // There is always one: the index is a frame's. A check that panics has no place in what drops frames.
-        let Some(next) = self.next.get(index as usize) else { return };
-        let mut head = self.head.load(Ordering::Relaxed);
-        loop {
-            next.store(head as u32, Ordering::Relaxed);
-            let new = (head >> 32).wrapping_add(1) << 32 | u64::from(index);
-            match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // SAFETY: Drop runs once, and nothing uses the field after it.
-        let region = unsafe { ManuallyDrop::take(&mut self.region) };
-        // SAFETY: as above.
-        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        region.retire(memory);
     }
 }
 
 /// A piece of registered memory that the program owns: reads and writes as a byte slice.
 ///
 /// Move it into a post, and its completion gives it back. Dropped, it goes back to its [`Slab`].
+///
+/// A post takes the frame, as long as it is; [a part of it](Self::part); or [the chain](Self::chain) of it and the frames that were
+/// [appended](Self::append), as one message. Whichever: what is not posted comes along, and the completion gives all of it back.
+#[repr(transparent)]
 pub struct Frame {
-    // Taken in Drop.
-    inner: ManuallyDrop<Arc<Inner>>,
-    /// Index in the high half, length in the low half. One word: a frame then moves as two of eight bytes. As two halves it is
-    /// stored in two pieces and loaded in one, which waits until the stores have left the processor.
-    place: u64,
+    held: Held,
 }
 
 impl Frame {
+    /// What was found to be a frame.
+    #[inline(always)]
+    pub(crate) fn of(held: Held) -> Self {
+        Self { held }
+    }
+
+    #[inline(always)]
+    pub(crate) fn into_held(self) -> Held {
+        // SAFETY: what is lent is never made a frame. Whoever asks need not ask then.
+        unsafe { std::hint::assert_unchecked(!self.held.is_lent()) };
+        self.held
+    }
+
+    #[inline(always)]
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
+    }
+
     /// Bytes it can hold.
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.inner.frame_len as usize
+        self.held.memory().frame_len as usize
     }
 
     /// Sets the length: what is sent, and what the slice shows. Longer than the capacity is cut to it.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
-        let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.inner.frame_len);
-        self.place = u64::from(self.index()) << 32 | u64::from(len);
+        let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.held.memory().frame_len);
+        self.held.set_bytes(len);
+    }
+
+    /// To post these bytes of it alone, without moving any. What is not there is left out.
+    ///
+    /// `frame.part(40..)` is a received datagram without the 40 bytes that stand before it.
+    #[inline(always)]
+    #[must_use]
+    pub fn part(self, range: impl RangeBounds<usize>) -> Part {
+        Part::new(range, self.held.bytes(), self)
+    }
+
+    /// To post it and all frames that follow it as one message.
+    #[inline(always)]
+    #[must_use]
+    pub fn chain(self) -> Chain {
+        Chain { of: self }
+    }
+
+    /// Its length is its capacity, and so is that of all that follow it.
+    pub(crate) fn open_chain(&mut self) {
+        let mut next = Some(self);
+        while let Some(frame) = next {
+            frame.set_len(usize::MAX);
+            next = frame.rest_mut();
+        }
+    }
+
+    /// Those that follow it have no bytes.
+    pub(crate) fn close_rest(&mut self) {
+        let mut next = self.rest_mut();
+        while let Some(frame) = next {
+            frame.set_len(0);
+            next = frame.rest_mut();
+        }
+    }
+
+    /// Chains `other`, with what follows it, to the end of what follows this one.
+    pub fn append(&mut self, other: Self) {
+        let mut last = self;
+        while last.held.place() & CHAINED != 0 {
+            match last.held.rest_mut() {
+                Some(rest) => last = rest,
+                None => return,
+            }
+        }
+        last.held.replace_rest(Some(other));
+    }
+
+    /// Takes off what follows it.
+    pub fn detach(&mut self) -> Option<Self> {
+        if self.held.place() & CHAINED == 0 {
+            return None;
+        }
+        self.held.replace_rest(None)
+    }
+
+    /// The frame that follows.
+    #[must_use]
+    pub fn rest(&self) -> Option<&Self> {
+        self.held.rest()
+    }
+
+    /// The same, to be written.
+    pub fn rest_mut(&mut self) -> Option<&mut Self> {
+        self.held.rest_mut()
+    }
+
+    /// It, and those that follow it.
+    pub fn pieces(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |piece| piece.rest())
+    }
+
+    /// Bytes of it and those that follow it.
+    #[must_use]
+    pub fn total_len(&self) -> usize {
+        self.pieces().map(|piece| piece.held.bytes() as usize).sum()
+    }
+
+    /// Sets the length to what a receive brought; what is over goes to those that follow it, which have no length yet. For providers.
+    #[inline(always)]
+    pub fn arrived(&mut self, len: u32) {
+        self.held.arrived(len);
+    }
+
+    /// Lends it, with what follows it, to any number of posts: read only, until all handles are gone.
+    #[must_use]
+    pub fn share(self) -> SharedFrame {
+        SharedFrame::new(self)
     }
 
     /// Where it is in memory and under which key, with the present length. For raw posts.
     #[inline]
     #[must_use]
     pub fn sge(&self) -> Sge {
-        Sge { addr: self.addr(), len: self.bytes(), lkey: self.inner.lkey }
+        self.held.sge()
     }
 
     /// The number of the protection domain it is registered in, unique in the process.
     #[inline]
     #[must_use]
     pub fn domain(&self) -> u64 {
-        self.inner.domain
-    }
-
-    /// Which frame of its slab it is.
-    #[inline(always)]
-    fn index(&self) -> u32 {
-        (self.place >> 32) as u32
-    }
-
-    /// Its length.
-    #[inline(always)]
-    fn bytes(&self) -> u32 {
-        self.place as u32
-    }
-
-    #[inline]
-    fn addr(&self) -> u64 {
-        self.pointer().expose_provenance() as u64
-    }
-
-    #[inline]
-    fn pointer(&self) -> *mut u8 {
-        let offset = self.index() as usize * self.inner.frame_len as usize;
-        self.inner.base.wrapping_add(offset)
+        self.held.memory().domain
     }
 }
 
@@ -228,10 +232,9 @@ impl Deref for Frame {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the frame lies in the mapping (index < count, checked in `Slab::new`; len <= frame_len), which
-        // `inner` keeps alive and which is initialised; this frame is the only way to these bytes, and the device
-        // doesn't have it, since posting would have moved it away.
-        unsafe { std::slice::from_raw_parts(self.pointer(), self.bytes() as usize) }
+        // SAFETY: the frame lies in the mapping (index < count, checked in `Registered::new`; len <= frame_len), which `held` keeps alive and which is initialised; this frame is the only way to these bytes, and the
+        // device doesn't have it, since posting would have moved it away.
+        unsafe { std::slice::from_raw_parts(self.held.pointer(), self.held.bytes() as usize) }
     }
 }
 
@@ -239,7 +242,7 @@ impl DerefMut for Frame {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` makes the access unique.
-        unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.bytes() as usize) }
+        unsafe { std::slice::from_raw_parts_mut(self.held.pointer(), self.held.bytes() as usize) }
     }
 }
 
@@ -257,45 +260,16 @@ impl AsMut<[u8]> for Frame {
     }
 }
 
-impl Drop for Frame {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: Drop runs once, and nothing uses the field after it.
-        let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
-        // SAFETY: the pointer is a reference that is counted, and that nothing else has now.
-        unsafe { give_back(Arc::into_raw(inner), self.index()) };
-    }
-}
-
-/// Puts a frame back into its slab. One call by value, out of line: a drop so small is inlined into a program's clean-up code,
-/// too. One that isn't takes the address of whatever holds the frame, and a completion would have to live in memory.
-///
-/// `extern "C"`: it doesn't unwind, so those who drop frames need no clean-up code for that case.
-///
-/// # Safety
-///
-/// `slab` is of [`Arc::into_raw`], and the caller gives up that reference.
-#[inline(never)]
-unsafe extern "C" fn give_back(slab: *const Inner, index: u32) {
-    // SAFETY: the caller's promise.
-    let slab = unsafe { Arc::from_raw(slab) };
-    slab.push(index);
-}
-
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frame")
-            .field("index", &self.index())
-            .field("len", &self.bytes())
-            .field("capacity", &self.inner.frame_len)
+            .field("index", &self.held.index())
+            .field("len", &self.held.bytes())
+            .field("capacity", &self.capacity())
+            .field("rest", &self.rest())
             .finish_non_exhaustive()
     }
 }
-
-// SAFETY: the raw mapping inside is plain memory of the process; the free list is atomic.
-unsafe impl Send for Inner {}
-// SAFETY: as above; bytes are reached only through the one `Frame` of each index.
-unsafe impl Sync for Inner {}
 
 #[cfg(test)]
 mod tests {
@@ -303,6 +277,9 @@ mod tests {
     use std::io::Read;
     use std::sync::atomic::Ordering;
 
+    use proptest::prelude::*;
+
+    use super::Frame;
     use crate::testing;
 
     #[test]
@@ -391,5 +368,59 @@ mod tests {
             }
         });
         assert_eq!(std::iter::from_fn(|| slab.take().map(std::mem::forget)).count(), 8);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 64 }))]
+
+        /// A chain shows what its frames show, in the order they were appended; a length is spread in that
+        /// order; and taken apart or dropped, each frame comes back once.
+        #[test]
+        fn chains_are_their_frames_in_order(
+            lens in proptest::collection::vec(0usize..20, 1..12),
+            len in 0usize..200,
+            cut in 0usize..12,
+        ) {
+            let (_, pd) = testing::domain();
+            let slab = testing::slab(&pd, 16, 12);
+            let mut model: Vec<Vec<u8>> = Vec::new();
+            let mut head: Option<Frame> = None;
+            for (at, set) in lens.iter().enumerate() {
+                let mut frame = slab.take().unwrap();
+                for (place, byte) in frame.iter_mut().enumerate() {
+                    *byte = (at * 16 + place) as u8;
+                }
+                frame.set_len(*set);
+                model.push(frame.to_vec());
+                match &mut head {
+                    Some(head) => head.append(frame),
+                    None => head = Some(frame),
+                }
+            }
+            let mut head = head.unwrap();
+            prop_assert_eq!(head.pieces().map(|piece| piece.to_vec()).collect::<Vec<_>>(), model.clone());
+            prop_assert_eq!(head.total_len(), model.concat().len());
+            head.close_rest();
+            head.arrived(len as u32);
+            let mut left = len;
+            for piece in head.pieces() {
+                prop_assert_eq!(piece.len(), left.min(16));
+                left -= piece.len();
+            }
+            // Cut somewhere: two chains, of all the frames.
+            let mut at = &mut head;
+            for _ in 0..cut.min(model.len() - 1) {
+                at = at.rest_mut().unwrap();
+            }
+            let tail = at.detach();
+            let counted = head.pieces().count() + tail.as_ref().map_or(0, |tail| tail.pieces().count());
+            prop_assert_eq!(counted, model.len());
+            drop(head);
+            let rest = tail.as_ref().map_or(0, |tail| tail.pieces().count());
+            let free: Vec<_> = std::iter::from_fn(|| slab.take()).collect();
+            prop_assert_eq!(free.len(), 12 - rest);
+            drop((free, tail));
+            prop_assert_eq!(std::iter::from_fn(|| slab.take()).collect::<Vec<_>>().len(), 12);
+        }
     }
 }

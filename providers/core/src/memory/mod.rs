@@ -7,4 +7,7 @@ pub mod mapping;
 pub mod memlock;
 pub mod pages;
 pub mod pool;
+pub mod post;
 pub mod process;
+pub mod registered;
+pub mod shared;

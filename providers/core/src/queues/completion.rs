@@ -29,9 +29,9 @@ pub enum Completed {
 ///
 /// One word, decoded on demand, so that a completion which nobody asks costs no more than its copy.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Source(u64);
+pub struct Sender(u64);
 
-impl Source {
+impl Sender {
     /// From its fields: the queue pair's number, 24 bits; the service level, 4 bits; whether a GRH came; the LID.
     #[must_use]
     pub const fn new(qpn: u32, service_level: u8, has_grh: bool, lid: u16) -> Self {
@@ -76,9 +76,9 @@ impl Source {
     }
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source")
+        f.debug_struct("Sender")
             .field("qpn", &format_args!("{:#x}", self.qpn()))
             .field("service_level", &self.service_level())
             .field("has_grh", &self.has_grh())

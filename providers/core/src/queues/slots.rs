@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::memory::frame::Frame;
+use crate::memory::registered::Held;
 
 /// One work request: whose it is and where it ends. Sixteen bytes, four to a cache line: its buffer is in a list of its own,
 /// which queues that own none never touch.
@@ -27,7 +28,7 @@ struct Slot {
     posted: u32,
 }
 
-const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Option<Frame>>() == 16);
+const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Option<Held>>() == 16);
 
 /// What a completion finds in its slot.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub struct Taken {
     pub wr_id: u64,
     /// The producer index after it.
     pub end: u32,
-    /// The buffer that was posted with it.
+    /// The buffer that was posted with it; what was only lent to the device is let go, and is none.
     pub frame: Option<Frame>,
 }
 
@@ -46,7 +47,7 @@ pub struct Taken {
 #[derive(Clone, Copy, Debug)]
 pub struct Slots {
     slots: *const UnsafeCell<Slot>,
-    frames: *const UnsafeCell<Option<Frame>>,
+    frames: *const UnsafeCell<Option<Held>>,
     mask: u32,
 }
 
@@ -65,7 +66,7 @@ impl Slots {
 
     /// Where the buffer of the slot at `index` is kept.
     #[inline(always)]
-    fn frame(self, index: u32) -> *mut Option<Frame> {
+    fn frame(self, index: u32) -> *mut Option<Held> {
         UnsafeCell::raw_get(self.frames.wrapping_add((index & self.mask) as usize))
     }
 
@@ -114,11 +115,11 @@ impl Slots {
     ///
     /// # Safety
     ///
-    /// As for `put`, and the slot holds no buffer.
+    /// As for `put`, the slot holds nothing, and before what is [lent](Held::is_lent) [`SlotTable::will_lend`] was called.
     #[inline(always)]
-    pub unsafe fn own(self, index: u32, frame: Frame) {
+    pub unsafe fn own(self, index: u32, held: Held) {
         // SAFETY: a place in the table, by the mask, and ours, says the caller; nobody else looks at it.
-        unsafe { self.frame(index).write(Some(frame)) };
+        unsafe { self.frame(index).write(Some(held)) };
     }
 }
 
@@ -131,7 +132,9 @@ impl Slots {
 pub struct SlotTable {
     /// The consumer index, free running. Written by the polling side, read by the posting side when the ring looks full.
     retired: AtomicU32,
-    /// Set before the first owned post: then completions look for buffers in the slots they pass over.
+    /// 1 from before the first post of what is only lent: then completions look whether it is that. A word, to be tested beside indexes.
+    lends: AtomicU32,
+    /// Set before the first post that a slot holds something for: then completions look for that in the slots they pass over.
     owns: AtomicBool,
     /// Set when a completion told that the queue pair failed, or the program made it fail.
     failed: AtomicBool,
@@ -162,10 +165,11 @@ impl SlotTable {
         let count = units.max(1);
         let empty = || UnsafeCell::new(Slot { wr_id: 0, end: 0, posted: 0 });
         let slots: Box<[UnsafeCell<Slot>]> = (0..count).map(|_| empty()).collect();
-        let frames: Box<[UnsafeCell<Option<Frame>>]> =
+        let frames: Box<[UnsafeCell<Option<Held>>]> =
             (0..count).map(|_| UnsafeCell::new(None)).collect();
         Self {
             retired: AtomicU32::new(0),
+            lends: AtomicU32::new(0),
             owns: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             slots: Slots {
@@ -197,25 +201,33 @@ impl SlotTable {
 
     /// Where the buffer of the slot at `index` is kept.
     #[inline(always)]
-    fn frame(&self, index: u32) -> *mut Option<Frame> {
+    fn frame(&self, index: u32) -> *mut Option<Held> {
         self.slots.frame(index)
     }
 
-    /// Takes the buffer out of a slot.
+    /// Takes out of a slot what it holds.
     ///
     /// # Safety
     ///
     /// The caller may write the slot.
     #[inline(always)]
-    unsafe fn take_frame(&self, index: u32) -> Option<Frame> {
+    unsafe fn take_held(&self, index: u32) -> Option<Held> {
         // SAFETY: the frame's place belongs to whom the slot does.
         unsafe { &mut *self.frame(index) }.take()
     }
 
-    /// Says that buffers will be [put](Slots::own) into slots. Posting side, before the first one; once is enough.
+    /// Says that frames will be [put](Slots::own) into slots. Posting side, before the first one; once is enough.
     pub fn will_own(&self) {
         // Relaxed: read by the polling side only after a completion of a slot that was written behind this.
         self.owns.store(true, Ordering::Relaxed);
+    }
+
+    /// The same, and that some of what is put there is [lent](Held::is_lent), and not to be handed out. Before the first such one.
+    #[cold]
+    pub fn will_lend(&self) {
+        // Relaxed: as above.
+        self.lends.store(1, Ordering::Relaxed);
+        self.will_own();
     }
 
     /// Takes the buffer back out of a slot, if it holds one. Posting side.
@@ -223,9 +235,9 @@ impl SlotTable {
     /// # Safety
     ///
     /// As for `put`.
-    pub unsafe fn disown(&self, index: u32) -> Option<Frame> {
+    pub unsafe fn disown(&self, index: u32) -> Option<Held> {
         // SAFETY: the slot is ours, says the caller.
-        unsafe { self.take_frame(index) }
+        unsafe { self.take_held(index) }
     }
 
     /// Takes what the work request that starts at ring unit `index` left, and releases buffers of earlier, unsignaled
@@ -240,12 +252,16 @@ impl SlotTable {
         let Slot { wr_id, end, .. } = unsafe { &*self.slot(index) };
         let (wr_id, end) = (*wr_id, *end);
         let frame = if self.owns.load(Ordering::Relaxed) {
-            if (self.tail() ^ index) & self.slots.mask != 0 {
+            // One branch for both, that a queue of frames alone, each signaled, never takes.
+            let passed = (self.tail() ^ index) & self.slots.mask;
+            if passed | self.lends.load(Ordering::Relaxed) != 0 {
                 // SAFETY: the caller's promise holds for all slots up to this one: work requests of a queue complete in order.
                 unsafe { self.pass_over(index) };
             }
             // SAFETY: the slot is the polling side's.
-            unsafe { self.take_frame(index) }
+            let held = unsafe { self.take_held(index) };
+            // SAFETY: whoever puts what is lent into a table says so before, and it was let go above.
+            held.map(|held| unsafe { held.into_owned_frame() })
         } else {
             None
         };
@@ -270,7 +286,7 @@ impl SlotTable {
         Some(unsafe { self.take(index) })
     }
 
-    /// Releases the buffers of work requests before `index` that made no completion of their own.
+    /// Releases what work requests before `index` hold that made no completion of their own, and what this one holds if it is only lent.
     ///
     /// # Safety
     ///
@@ -281,13 +297,18 @@ impl SlotTable {
         // Bounded: a slot's `end` is ahead of it, and the ring has `units` units.
         for _ in 0..self.units() {
             if (at ^ index) & self.slots.mask == 0 {
-                return;
+                break;
             }
             // SAFETY: this slot's work request was published before the completed one.
-            let frame = unsafe { self.take_frame(at) };
+            let held = unsafe { self.take_held(at) };
             // SAFETY: as above.
             at = unsafe { (*self.slot(at)).end };
-            drop(frame);
+            drop(held);
+        }
+        // SAFETY: as above; its place in the table.
+        let held = unsafe { &mut *self.frame(index) };
+        if held.as_ref().is_some_and(Held::is_lent) {
+            drop(held.take());
         }
     }
 
@@ -381,7 +402,8 @@ impl SlotTable {
         for offset in 0..self.units() {
             let index = start.wrapping_add(offset);
             // SAFETY: the caller is alone with the table.
-            if let Some(frame) = unsafe { self.take_frame(index) } {
+            let held = unsafe { self.take_held(index) };
+            if let Some(frame) = held.and_then(Held::into_frame) {
                 // SAFETY: as above.
                 frames.push((unsafe { (*self.slot(index)).wr_id }, frame));
             }
@@ -420,7 +442,7 @@ fn prefetch<T>(at: *const T) {
 
 impl Drop for SlotTable {
     fn drop(&mut self) {
-        let frames: *const UnsafeCell<Option<Frame>> = self.slots.frames;
+        let frames: *const UnsafeCell<Option<Held>> = self.slots.frames;
         let frames = std::ptr::slice_from_raw_parts_mut(frames.cast_mut(), self.units() as usize);
         let slots =
             std::ptr::slice_from_raw_parts_mut(self.slots.slots.cast_mut(), self.units() as usize);
@@ -453,7 +475,7 @@ mod tests {
         if let Some(frame) = frame {
             table.will_own();
             // SAFETY: as above.
-            unsafe { table.slots().own(at, frame) };
+            unsafe { table.slots().own(at, frame.into_held()) };
         }
         end
     }
@@ -476,6 +498,29 @@ mod tests {
         assert_eq!((taken.wr_id, taken.end, taken.frame.is_some()), (7, end, true));
         assert!(complete(&table, 0).frame.is_none(), "taken once");
         assert_eq!(table.retired(), 1);
+    }
+
+    #[test]
+    fn what_is_lent_never_comes_out_as_a_frame() {
+        let (_, pd) = testing::domain();
+        // Also where there is one slot, and among frames.
+        for units in [1, 8] {
+            let slab = testing::slab(&pd, 64, 2);
+            let table = SlotTable::new(units);
+            let shared = slab.take().unwrap().share();
+            let mut at = 0;
+            for id in 0..3 {
+                // SAFETY: one thread plays both sides, and the slot is free.
+                unsafe { table.slots().put(at, id, at + 1) };
+                table.will_lend();
+                // SAFETY: as above.
+                unsafe { table.slots().own(at, shared.clone().into_held()) };
+                assert!(complete(&table, at).frame.is_none(), "{units} units");
+                at = post(&table, at + 1, 1, id, slab.take());
+                assert!(complete(&table, at - 1).frame.is_some(), "{units} units");
+            }
+            assert!(shared.try_into_frame().is_ok(), "all handles were let go");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use uverbs_core::memory::post::Source;
 use uverbs_core::objects::cq::Message;
 use uverbs_core::provider::{CqOps, Polled, RecvOps, SendOps, View};
 use uverbs_core::queues::completion::{Completed, Failure, Status};
@@ -293,7 +294,7 @@ fn frames_come_back_as_long_as_what_arrived() {
         // SAFETY: the cursor is the test's; no device reads the ring.
         let slot = unsafe { recvs.rq.post(&mut at, id, &[frame.sge()]) }.unwrap();
         // SAFETY: the slot of the post just made.
-        unsafe { recvs.rq.own(&at, slot, frame) };
+        unsafe { recvs.rq.own(&at, slot, frame.hold()) };
     }
     // SAFETY: as above.
     unsafe { recvs.rq.ring(at) };
@@ -353,7 +354,7 @@ fn a_receive_completion_that_comes_twice_takes_no_frame() {
         // SAFETY: the cursor is the test's; no device reads the ring.
         let slot = unsafe { recvs.rq.post(&mut at, id, &[frame.sge()]) }.unwrap();
         // SAFETY: the slot of the post just made.
-        unsafe { recvs.rq.own(&at, slot, frame) };
+        unsafe { recvs.rq.own(&at, slot, frame.hold()) };
         // SAFETY: as above.
         unsafe { recvs.rq.ring(at) };
     };
@@ -410,7 +411,7 @@ fn a_send_completion_that_comes_twice_takes_no_frame() {
         // SAFETY: the cursor is the test's; no device reads the ring.
         let slot = unsafe { sends.sq.post(&mut at, Wr::new(id), SendOp::Send, data) }.unwrap();
         // SAFETY: the slot of the post just made.
-        unsafe { sends.sq.own(&at, slot, frame) };
+        unsafe { sends.sq.own(&at, slot, frame.hold()) };
         // SAFETY: as above.
         unsafe { sends.sq.ring(at) };
     };

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "posts")]
 
 use proptest::prelude::*;
+use uverbs_core::memory::post::Source;
 use uverbs_core::provider::RecvOps;
 use uverbs_core::queues::work::{PostError, Sge};
 use uverbs_mlx5_prm::wqe::{RecvKind, RecvView};
@@ -117,7 +118,7 @@ fn no_frame_is_lost() {
             let frame = slab.take().unwrap();
             let slot = post(&mut side, &mut at, id, &[frame.sge()]).unwrap();
             // SAFETY: the slot of the post just made.
-            unsafe { side.rq.own(&at, slot, frame) };
+            unsafe { side.rq.own(&at, slot, frame.hold()) };
         }
         assert_eq!(free(&slab), 1);
         if rung {

@@ -1,6 +1,7 @@
 //! Send queues: cursors, room, doorbells.
 #![allow(unsafe_code, reason = "posts")]
 
+use uverbs_core::memory::post::Source;
 use uverbs_core::order::fence::DoorbellMemory;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
@@ -302,7 +303,7 @@ fn no_frame_is_lost() {
             unsafe { side.sq.post(at, Wr::new(id), SendOp::Write(REMOTE), Data::One(frame.sge())) }
                 .unwrap();
         // SAFETY: the slot of the post just made.
-        unsafe { side.sq.own(at, slot, frame) };
+        unsafe { side.sq.own(at, slot, frame.hold()) };
     };
     // Forgotten with three frames, of which the next batch would use up one place only.
     let mut at = side.sq.begin();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use uverbs_core::memory::frame::{Frame, Slab};
+use uverbs_core::memory::post::Source;
 use uverbs_core::objects::cq::{Message, Roles};
 use uverbs_core::provider::{
     ContextOps, CqInit, CqOps, NewQp, Provider, QpInit, RecvOps, SendOps, View,
@@ -29,7 +30,7 @@ fn post(rig: &mut Rig, id: u64, recv: bool, slab: &Slab) -> bool {
         // SAFETY: no device writes it.
         let Ok(slot) = (unsafe { rig.rq.post(&mut at, id, &[data]) }) else { return false };
         // SAFETY: the slot of the post just made.
-        unsafe { rig.rq.own(&at, slot, frame) };
+        unsafe { rig.rq.own(&at, slot, frame.hold()) };
         // SAFETY: of the last `begin`.
         unsafe { rig.rq.ring(at) };
     } else {
@@ -38,7 +39,7 @@ fn post(rig: &mut Rig, id: u64, recv: bool, slab: &Slab) -> bool {
         let posted = unsafe { rig.sq.post(&mut at, Wr::new(id), SendOp::Send, Data::One(data)) };
         let Ok(slot) = posted else { return false };
         // SAFETY: the slot of the post just made.
-        unsafe { rig.sq.own(&at, slot, frame) };
+        unsafe { rig.sq.own(&at, slot, frame.hold()) };
         // SAFETY: of the last `begin`.
         unsafe { rig.sq.ring(at) };
     }

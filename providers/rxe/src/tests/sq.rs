@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use uverbs_core::Errno;
+use uverbs_core::memory::post::Source;
 use uverbs_core::provider::{CqOps, SendOps};
 use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 
@@ -145,7 +146,7 @@ fn a_batch_that_is_not_rung_gives_its_frames_back() {
         // SAFETY: no device reads it.
         let slot = unsafe { rig.sq.post(&mut at, Wr::new(id), SendOp::Send, data) }.unwrap();
         // SAFETY: the slot of the post just made.
-        unsafe { rig.sq.own(&at, slot, frame) };
+        unsafe { rig.sq.own(&at, slot, frame.hold()) };
     }
     assert_eq!(free(&slab), 0);
     let _ = rig.sq.begin();
@@ -325,7 +326,7 @@ proptest! {
             match unsafe { rig.sq.post(&mut at, Wr::new(1), SendOp::Send, data) } {
                 Ok(slot) => {
                     // SAFETY: the slot of the post just made.
-                    unsafe { rig.sq.own(&at, slot, frame) };
+                    unsafe { rig.sq.own(&at, slot, frame.hold()) };
                     posted += 1;
                 }
                 Err(error) => prop_assert_eq!(error, PostError::Full),

@@ -1,0 +1,227 @@
+//! What safe posts take: frames, shared frames, parts and chains of them, and parts of exposed memory.
+//!
+//! # Safety
+//!
+//! The file declares unsafe traits and implements them for these. Each names only memory that what it is held by keeps registered, and
+//! that nobody but the device, or only readers, have until that is dropped; exposed memory is reached by atomic accesses alone.
+#![allow(unsafe_code, reason = "who implements these promises what a device may do")]
+
+use std::ops::{Bound, RangeBounds};
+
+use crate::memory::exposed::ExposedPart;
+use crate::memory::frame::Frame;
+use crate::memory::registered::Held;
+use crate::memory::shared::SharedFrame;
+use crate::queues::work::{PostError, Sge};
+
+/// Pieces that a safe post looks at. No device takes more in a work request.
+pub const MOST_PIECES: usize = 32;
+
+/// Room for the pieces of one post.
+pub type Pieces = [Sge; MOST_PIECES];
+
+/// Some bytes of a frame or a shared frame, to be posted. The rest of it comes along.
+#[derive(Debug)]
+pub struct Part<D = Frame> {
+    /// All of it.
+    pub of: D,
+    start: u32,
+    len: u32,
+}
+
+impl<D> Part<D> {
+    /// The bytes in `range` of the first `len`.
+    #[inline(always)]
+    pub(crate) fn new(range: impl RangeBounds<usize>, len: u32, of: D) -> Self {
+        let cut = |at: usize| u32::try_from(at).unwrap_or(u32::MAX).min(len);
+        let start = match range.start_bound() {
+            Bound::Included(at) => cut(*at),
+            Bound::Excluded(at) => cut(at.saturating_add(1)),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(at) => cut(at.saturating_add(1)),
+            Bound::Excluded(at) => cut(*at),
+            Bound::Unbounded => len,
+        };
+        Self { of, start, len: end.saturating_sub(start) }
+    }
+
+    #[inline(always)]
+    fn cut(&self, sge: Sge) -> Sge {
+        Sge { addr: sge.addr.wrapping_add(self.start.into()), len: self.len, ..sge }
+    }
+}
+
+/// A frame or a shared frame and all that follow it, to be posted as one message.
+#[derive(Debug)]
+pub struct Chain<D = Frame> {
+    /// The first frame, and with it the rest.
+    pub of: D,
+}
+
+/// What a post can send.
+///
+/// # Safety
+///
+/// The pieces are registered in the domain that is named, and may be read by the device until what [`hold`](Self::hold) gives is dropped:
+/// meanwhile nobody frees them, or writes them but by atomic accesses.
+pub unsafe trait Source: Sized {
+    /// Whether there may be more than one piece.
+    const LIST: bool = false;
+
+    /// The protection domain of the first piece.
+    fn domain(&self) -> u64;
+
+    /// The first piece.
+    fn first(&self) -> Sge;
+
+    /// All pieces; those in another domain than the first one's are refused.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::TooManySges`], [`PostError::ForeignBuffer`].
+    fn pieces<'a>(&self, to: &'a mut Pieces) -> Result<&'a [Sge], PostError> {
+        to[0] = self.first();
+        Ok(&to[..1])
+    }
+
+    /// What keeps it until the completion.
+    fn hold(self) -> Held;
+}
+
+/// What the device may also write: where the answer of a READ or an atomic goes.
+///
+/// # Safety
+///
+/// As for [`Source`], and nobody reads the pieces either but by atomic accesses.
+pub unsafe trait Target: Source {}
+
+/// What a receive can fill.
+///
+/// # Safety
+///
+/// As for [`Target`].
+pub unsafe trait Room: Target {
+    /// Makes it as long as it can be.
+    fn open(&mut self);
+
+    /// After the post: all but the first piece have no bytes until the completion says so.
+    fn close(&mut self) {}
+}
+
+/// The same for a frame and a shared one, whole, in part or chained.
+macro_rules! source {
+    ($type:ty, $self:ident => $held:expr, $first:expr, $hold:expr) => {
+        source!($type, $self => $held, $first, $hold,);
+    };
+    ($type:ty, $self:ident => $held:expr, $first:expr, $hold:expr, $($list:item)*) => {
+        // SAFETY: a frame is the only way to its bytes, and so are those that follow it: what holds it has them, and nothing else. A
+        // shared one, and those that follow it, nobody writes while a handle lives, and what holds it is one.
+        unsafe impl Source for $type {
+            #[inline(always)]
+            fn domain(&$self) -> u64 {
+                $held.memory().domain
+            }
+
+            #[inline(always)]
+            fn first(&$self) -> Sge {
+                $first
+            }
+
+            #[inline(always)]
+            fn hold($self) -> Held {
+                $hold
+            }
+
+            $($list)*
+        }
+    };
+}
+
+source!(Frame, self => self.held(), self.held().sge(), self.into_held());
+source!(SharedFrame, self => self.held(), self.held().sge(), self.into_held());
+source!(Part<Frame>, self => self.of.held(), self.cut(self.of.held().sge()), self.of.into_held());
+source!(Part<SharedFrame>, self => self.of.held(), self.cut(self.of.held().sge()), self.of.into_held());
+source!(Chain<Frame>, self => self.of.held(), self.of.held().sge(), self.of.into_held(),
+    const LIST: bool = true;
+    fn pieces<'a>(&self, to: &'a mut Pieces) -> Result<&'a [Sge], PostError> {
+        chain(self.of.held(), to)
+    }
+);
+source!(Chain<SharedFrame>, self => self.of.held(), self.of.held().sge(), self.of.into_held(),
+    const LIST: bool = true;
+    fn pieces<'a>(&self, to: &'a mut Pieces) -> Result<&'a [Sge], PostError> {
+        chain(self.of.held(), to)
+    }
+);
+
+// SAFETY: nobody has what was moved away.
+unsafe impl Target for Frame {}
+// SAFETY: as above.
+unsafe impl Target for Part<Frame> {}
+// SAFETY: as above.
+unsafe impl Target for Chain<Frame> {}
+
+// SAFETY: as above; a frame's whole capacity is its own.
+unsafe impl Room for Frame {
+    #[inline(always)]
+    fn open(&mut self) {
+        self.set_len(usize::MAX);
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Room for Chain<Frame> {
+    fn open(&mut self) {
+        self.of.open_chain();
+    }
+
+    fn close(&mut self) {
+        self.of.close_rest();
+    }
+}
+
+// SAFETY: exposed memory is reached by atomic accesses only, and what holds it keeps it registered.
+unsafe impl Source for ExposedPart {
+    #[inline(always)]
+    fn domain(&self) -> u64 {
+        self.domain()
+    }
+
+    #[inline(always)]
+    fn first(&self) -> Sge {
+        self.sge()
+    }
+
+    #[inline(always)]
+    fn hold(self) -> Held {
+        self.into_held()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Target for ExposedPart {}
+
+// SAFETY: as above.
+unsafe impl Room for ExposedPart {
+    #[inline(always)]
+    fn open(&mut self) {}
+}
+
+/// The pieces of a frame and of what follows it.
+fn chain<'a>(first: &Held, to: &'a mut Pieces) -> Result<&'a [Sge], PostError> {
+    let domain = first.memory().domain;
+    to[0] = first.sge();
+    let mut count = 1;
+    let mut next = first.rest();
+    while let Some(frame) = next {
+        if frame.domain() != domain {
+            return Err(PostError::ForeignBuffer);
+        }
+        *to.get_mut(count).ok_or(PostError::TooManySges)? = frame.sge();
+        count += 1;
+        next = frame.rest();
+    }
+    Ok(&to[..count])
+}

@@ -1,0 +1,404 @@
+//! Registered memory that is kept for as long as anybody may use it: frames, exposed memory, and what work requests hold.
+//!
+//! # Safety
+//!
+//! Each frame of a slab has a cell beside it. Its first word is atomic: the free list's, or a count of handles. The rest belongs to
+//! whoever owns the frame, as the frame's bytes do; while the frame is shared it is read only.
+#![allow(unsafe_code, reason = "memory and its cells change hands with frames")]
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::memory::frame::Frame;
+use crate::memory::mapping::Mapping;
+use crate::objects::mr::MrCore;
+use crate::queues::work::Sge;
+
+/// Marks the end of the free list.
+const NONE: u32 = u32::MAX;
+
+/// Frames in a slab at most: what [`INDEX`] has room for.
+pub const MOST_FRAMES: u32 = 1 << 28;
+
+// A place is one word, so that what holds it moves as two words of eight bytes. As two halves it would be stored in two pieces
+// and loaded in one, which waits until the stores have left the processor. Its low half is a length.
+/// Where a place has its frame's index.
+const INDEX: u32 = 32;
+/// Another frame follows; it is in the cell.
+pub(crate) const CHAINED: u64 = 1 << 61;
+/// Exposed memory, and no frame. Always with [`LENT`].
+const EXPOSED: u64 = 1 << 62;
+/// Not the program's alone: never to be handed out as a frame. The highest bit, which is tested most cheaply.
+pub(crate) const LENT: u64 = 1 << 63;
+/// Any of them: not a plain frame.
+pub(crate) const SPECIAL: u64 = CHAINED | EXPOSED | LENT;
+
+/// A mapping, its region, and the frames it is cut into; exposed memory has none.
+#[repr(C)]
+pub(crate) struct Registered {
+    // What a post asks of each frame, side by side.
+    pub(crate) base: *mut u8,
+    pub(crate) frame_len: u32,
+    pub(crate) lkey: u32,
+    pub(crate) domain: u64,
+    pub(crate) rkey: u32,
+    // Both are taken in Drop: the region first, then, if the kernel agreed, the memory.
+    region: ManuallyDrop<MrCore>,
+    memory: ManuallyDrop<Mapping>,
+    /// Head of the free list: index in the low half, a counter against ABA in the high half.
+    head: AtomicU64,
+    cells: Box<[Cell]>,
+}
+
+/// What there is of a frame beside its bytes.
+struct Cell {
+    /// While it is free, its successor in the free list; while it is shared, how many handles there are.
+    next: AtomicU32,
+    /// The frame that follows, with [`CHAINED`]; `None` without.
+    link: UnsafeCell<Option<Frame>>,
+}
+
+impl Registered {
+    /// `memory`, registered as `region`, cut into `count` frames of `frame_len` bytes.
+    ///
+    /// # Panics
+    ///
+    /// When the frames don't fit into the memory: the caller has computed both.
+    pub(crate) fn new(memory: Mapping, region: MrCore, frame_len: u32, count: u32) -> Arc<Self> {
+        assert!(count <= MOST_FRAMES);
+        assert!(u64::from(frame_len) * u64::from(count) <= memory.len() as u64);
+        let cell = |next| Cell {
+            next: AtomicU32::new(if next == count { NONE } else { next }),
+            link: UnsafeCell::new(None),
+        };
+        Arc::new(Self {
+            base: memory.ptr(),
+            frame_len,
+            lkey: region.lkey(),
+            domain: region.domain(),
+            rkey: region.rkey(),
+            region: ManuallyDrop::new(region),
+            memory: ManuallyDrop::new(memory),
+            head: AtomicU64::new(u64::from(if count == 0 { NONE } else { 0 })),
+            cells: (1..=count).map(cell).collect(),
+        })
+    }
+
+    /// Frames in all.
+    pub(crate) fn count(&self) -> u32 {
+        self.cells.len() as u32
+    }
+
+    pub(crate) fn pop(&self) -> Option<u32> {
+        // Acquire: pairs with the Release in `push`, so that the last owner's stores into frame and cell are seen.
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            let index = head as u32;
+            // A frame that another thread takes meanwhile may have a count here: the exchange below then fails.
+            let next = self.cells.get(index as usize)?.next.load(Ordering::Relaxed);
+            let new = (head >> 32).wrapping_add(1) << 32 | u64::from(next);
+            match self.head.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Some(index),
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Spreads a length over the frame at `place` and those that follow it. Gives the first one's share, which is all it has room for.
+    ///
+    /// # Safety
+    ///
+    /// The frame is the caller's alone.
+    #[cold]
+    #[inline(never)]
+    unsafe fn spread(&self, place: u64, len: u32) -> u32 {
+        let Some(cell) = self.cells.get(index(place) as usize) else { return 0 };
+        let mut left = len - len.min(self.frame_len);
+        // SAFETY: the caller's promise.
+        let mut next = unsafe { (*cell.link.get()).as_mut() };
+        while let Some(frame) = next {
+            frame.set_len(left as usize);
+            left -= frame.len() as u32;
+            next = frame.rest_mut();
+        }
+        len.min(self.frame_len)
+    }
+
+    /// Puts back what `place` names, and gives what follows it.
+    ///
+    /// # Safety
+    ///
+    /// The caller gives up what `place` names.
+    unsafe fn put_back(&self, place: u64) -> Option<(*const Self, u64)> {
+        if place & EXPOSED != 0 {
+            return None;
+        }
+        let cell = self.cells.get(index(place) as usize)?;
+        if place & LENT != 0 {
+            // Release, and Acquire for the last one: whatever others read of the frame is done.
+            if cell.next.fetch_sub(1, Ordering::Release) != 1 {
+                return None;
+            }
+            fence(Ordering::Acquire);
+        }
+        let mut rest = None;
+        if place & CHAINED != 0 {
+            // SAFETY: the frame is the caller's alone, and so is its cell.
+            rest = unsafe { (*cell.link.get()).take() };
+        }
+        self.push(index(place));
+        let rest = ManuallyDrop::new(rest?.into_held());
+        Some((Arc::as_ptr(&rest.memory), rest.place))
+    }
+
+    fn push(&self, index: u32) {
+        // There is always one: the index is a frame's. A check that panics has no place in what drops frames.
+        let Some(cell) = self.cells.get(index as usize) else { return };
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            cell.next.store(head as u32, Ordering::Relaxed);
+            let new = (head >> 32).wrapping_add(1) << 32 | u64::from(index);
+            match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: Drop runs once, and nothing uses the field after it.
+        let region = unsafe { ManuallyDrop::take(&mut self.region) };
+        // SAFETY: as above.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        region.retire(memory);
+    }
+}
+
+// SAFETY: the raw mapping inside is plain memory of the process; the free list is atomic, cells go with their frames.
+unsafe impl Send for Registered {}
+// SAFETY: as above; bytes and cells are reached only through the one `Frame` of each index, or read only through handles that share it.
+unsafe impl Sync for Registered {}
+
+/// What a work request holds until its completion: a frame with all that follows it, a handle of a shared one, or one of exposed
+/// memory. Two words. Dropped, it is given back, whatever it is.
+pub struct Held {
+    // Taken in Drop.
+    memory: ManuallyDrop<Arc<Registered>>,
+    /// Marks, index, length.
+    place: u64,
+}
+
+const _: () = assert!(size_of::<Option<Held>>() == 16);
+
+impl Held {
+    /// Frame `index`, which was just [popped](Registered::pop), of full length.
+    pub(crate) fn new(memory: Arc<Registered>, index: u32) -> Self {
+        let place = u64::from(index) << INDEX | u64::from(memory.frame_len);
+        Self { memory: ManuallyDrop::new(memory), place }
+    }
+
+    /// Keeps exposed memory.
+    #[inline(always)]
+    pub(crate) fn exposed(memory: Arc<Registered>) -> Self {
+        Self { memory: ManuallyDrop::new(memory), place: LENT | EXPOSED }
+    }
+
+    /// The frame, if that is what it is; what is only lent to the device is let go.
+    #[inline(always)]
+    #[must_use]
+    pub fn into_frame(self) -> Option<Frame> {
+        // What is dropped here is dropped by one call by value.
+        if self.place & LENT == 0 { Some(Frame::of(self)) } else { None }
+    }
+
+    /// The same, where nothing is lent.
+    ///
+    /// # Safety
+    ///
+    /// It is not [lent](Self::is_lent).
+    #[inline(always)]
+    pub(crate) unsafe fn into_owned_frame(self) -> Frame {
+        debug_assert!(!self.is_lent());
+        Frame::of(self)
+    }
+
+    #[inline(always)]
+    pub(crate) fn memory(&self) -> &Arc<Registered> {
+        &self.memory
+    }
+
+    #[inline(always)]
+    pub(crate) fn place(&self) -> u64 {
+        self.place
+    }
+
+    /// Its length.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> u32 {
+        self.place as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_bytes(&mut self, len: u32) {
+        self.place = self.place >> INDEX << INDEX | u64::from(len);
+    }
+
+    pub(crate) fn mark(&mut self, marks: u64, on: bool) {
+        self.place = if on { self.place | marks } else { self.place & !marks };
+    }
+
+    /// Which frame of its slab it is.
+    #[inline(always)]
+    pub(crate) fn index(&self) -> u32 {
+        index(self.place)
+    }
+
+    /// Its first byte.
+    #[inline(always)]
+    pub(crate) fn pointer(&self) -> *mut u8 {
+        let offset = self.index() as usize * self.memory.frame_len as usize;
+        self.memory.base.wrapping_add(offset)
+    }
+
+    /// As a work request names it.
+    #[inline(always)]
+    pub(crate) fn sge(&self) -> Sge {
+        let addr = self.pointer().expose_provenance() as u64;
+        Sge { addr, len: self.bytes(), lkey: self.memory.lkey }
+    }
+
+    /// Whether it is only lent to the device: no frame to hand out.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        self.place & LENT != 0
+    }
+
+    /// Spreads a length over it and those that follow it, which have none yet.
+    #[inline(always)]
+    pub(crate) fn arrived(&mut self, len: u32) {
+        let mut first = len;
+        if len > self.memory.frame_len {
+            // By value: the frame stays in registers.
+            // SAFETY: a frame's place, and the caller has it alone.
+            first = unsafe { self.memory.spread(self.place, len) };
+        }
+        self.set_bytes(first);
+    }
+
+    /// The frame that follows.
+    pub(crate) fn rest(&self) -> Option<&Frame> {
+        if self.place & CHAINED == 0 {
+            return None;
+        }
+        // SAFETY: the cell is this frame's, or of one that is shared and that nobody writes; the reference lives no longer than what
+        // owns the cell.
+        self.cell().and_then(|cell| unsafe { (*cell.link.get()).as_ref() })
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn rest_mut(&mut self) -> Option<&mut Frame> {
+        if self.place & (CHAINED | LENT) != CHAINED {
+            return None;
+        }
+        // SAFETY: the frame is unique, and so the cell is its own; `&mut self` makes the access unique.
+        self.cell().and_then(|cell| unsafe { (*cell.link.get()).as_mut() })
+    }
+
+    /// Makes `rest` what follows, and gives what did.
+    pub(crate) fn replace_rest(&mut self, rest: Option<Frame>) -> Option<Frame> {
+        debug_assert!(self.place & LENT == 0);
+        let follows = rest.is_some();
+        // SAFETY: as in `rest_mut`.
+        let before = self.cell().and_then(|cell| unsafe { (*cell.link.get()).take() });
+        if let Some(cell) = self.cell() {
+            // SAFETY: as above; nothing is dropped here, the place is empty.
+            unsafe { *cell.link.get() = rest };
+            self.mark(CHAINED, follows);
+        }
+        before
+    }
+
+    /// Another reference to the same. The caller has counted it, if it is a shared frame.
+    pub(crate) fn again(&self) -> Self {
+        debug_assert!(self.place & LENT != 0);
+        Self { memory: self.memory.clone(), place: self.place }
+    }
+
+    /// The count of handles of a shared frame.
+    pub(crate) fn handles(&self) -> Option<&AtomicU32> {
+        self.cell().map(|cell| &cell.next)
+    }
+
+    fn cell(&self) -> Option<&Cell> {
+        self.memory.cells.get(self.index() as usize)
+    }
+}
+
+/// The index in a place.
+#[inline(always)]
+fn index(place: u64) -> u32 {
+    (place >> INDEX) as u32 & (MOST_FRAMES - 1)
+}
+
+impl Drop for Held {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: Drop runs once, and nothing uses the field after it.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        // SAFETY: the pointer is a reference that is counted, and that nothing else has now; so is what the place says.
+        unsafe { give_back(Arc::into_raw(memory), self.place) };
+    }
+}
+
+/// Gives back what was held. One call by value, out of line: a drop so small is inlined into a program's clean-up code,
+/// too. One that isn't takes the address of whatever holds the frame, and a completion would have to live in memory.
+///
+/// `extern "C"`: it doesn't unwind, so those who drop frames need no clean-up code for that case.
+///
+/// # Safety
+///
+/// `memory` is of [`Arc::into_raw`], and the caller gives up that reference, and what `place` names of it.
+#[inline(never)]
+unsafe extern "C" fn give_back(memory: *const Registered, place: u64) {
+    if place & SPECIAL != 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { give_back_special(memory, place) };
+    }
+    // SAFETY: the caller's promise.
+    let memory = unsafe { Arc::from_raw(memory) };
+    memory.push(index(place));
+}
+
+/// The same for all but plain frames. A loop: a chain may be longer than the stack is deep.
+///
+/// # Safety
+///
+/// As for [`give_back`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn give_back_special(memory: *const Registered, place: u64) {
+    let mut next = Some((memory, place));
+    while let Some((memory, place)) = next {
+        // SAFETY: the caller's promise, or of what followed.
+        let memory = unsafe { Arc::from_raw(memory) };
+        // SAFETY: as above.
+        next = unsafe { memory.put_back(place) };
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("exposed", &(self.place & EXPOSED != 0))
+            .field("shared", &(self.place & (EXPOSED | LENT) == LENT))
+            .field("index", &self.index())
+            .field("len", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}

@@ -14,7 +14,7 @@ use crate::vm::Options;
 use crate::vm::binaries;
 use crate::vm::boot::Boot;
 use crate::vm::fetch::{sources, suite};
-use crate::vm::kernels::{Kernel, USUAL};
+use crate::vm::kernels::Kernel;
 use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::run::{judge, plan, scripts, server};
 use crate::vm::skips::Noted;
@@ -92,8 +92,6 @@ fn suite_run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<O
     }
     let noted = match fs::read_to_string(&path) {
         Ok(text) => Table::parse(&text).map_err(Outcome::Failed)?,
-        // The usual kernels have theirs in every world.
-        Err(error) if USUAL.contains(&name) => return Err(failed(&path, &error)),
         Err(_) => {
             println!("vm: no table for this kernel in this world: --bless writes it");
             Table::default()

@@ -15,6 +15,8 @@ const USED: &str = "core/uverbs_std_types.c:uverbs_free_pd and its kin";
 /// before 7.2) has it go without room.
 pub(super) const MLX5_ROOM: Want = Want::Since((7, 0), &EFAULT, &Want::Ok);
 const NO_ROOM: Want = Want::Driver { mlx5: &MLX5_ROOM, rxe: &Want::Ok };
+/// On RoCE mlx5_ib answers with the destination's MAC, and insists on room for it.
+const ROOM_ON_ETHERNET: Want = Want::Link { ethernet: &EINVAL, infiniband: &Want::Ok };
 
 pub(super) fn cases() -> Vec<Case> {
     let with =
@@ -78,7 +80,7 @@ pub(super) fn cases() -> Vec<Case> {
         with(
             "an address handle without room for the driver",
             "hw/mlx5/ah.c:mlx5_ib_create_ah; sw/rxe/rxe_verbs.c:rxe_create_ah",
-            Want::Ok,
+            Want::Driver { mlx5: &ROOM_ON_ETHERNET, rxe: &Want::Ok },
             |rig| {
                 let cmd = rig.create_ah(&rig.create_ah_request());
                 rig.run(&cmd.without(UVERBS_ATTR_UHW_OUT))

@@ -1,4 +1,4 @@
-//! What stands where in BAR 0 of the PCI function, and how many vectors and doorbell pages it has.
+//! Layout of BAR 0 of the PCI function, and its numbers of vectors and doorbell pages.
 
 use uverbs_mlx5_prm::doorbell::MLX5_ADAPTER_PAGE_SIZE;
 

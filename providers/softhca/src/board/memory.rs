@@ -48,7 +48,7 @@ impl DeviceMemory {
     }
 }
 
-/// What the HCA side reaches: the host's memory, and the device's.
+/// The memory that the HCA side reaches: the host's, and the device's.
 #[derive(Debug)]
 pub(crate) struct WithDeviceMemory {
     pub(crate) host: Arc<dyn Dma + Sync>,

@@ -110,12 +110,12 @@ impl Firmware {
         let context = create_qp_in::QPC.of(call.input);
         let (service, special) = service(context)?;
         let uar = qpc::UAR_PAGE.get32(context);
-        // What sends nothing rings nothing: an XRC target has no page.
+        // Only a queue pair with a send ring needs a doorbell page: an XRC target has none.
         if !qpc::NO_SQ.is_set(context) && !self.simple.has_uar(uar) {
             return Err(Refusal::resource("no such doorbell page"));
         }
         let pd = qpc::PD.get32(context);
-        // Linux gives the queue pair that changes keys none: keys of all domains are its business.
+        // Linux gives its UMR queue no protection domain: it changes keys of all.
         if service != Service::Umr && !self.simple.may_use_pd(call, pd) {
             return Err(Refusal::resource("no such protection domain"));
         }
@@ -158,7 +158,7 @@ impl Firmware {
             uar: UarNumber(uar),
             user_index: qpc::USER_INDEX.get32(context),
             cqe_version: 1,
-            // cs_req and cs_res are wishes; the payload always goes where the list says.
+            // cs_req and cs_res are optional: the payload always goes where the list says.
             scatter_to_cqe: false,
             sq_sig_all: false,
         })?;
@@ -236,7 +236,7 @@ impl Firmware {
         Ok(())
     }
 
-    /// What the HCA side is to know of a context.
+    /// The HCA side's attributes, out of a context.
     fn fill(&self, attrs: &mut QpAttrs, context: &[u8]) -> Result<(), Refusal> {
         let path = qpc::PRIMARY_ADDRESS_PATH.of(context);
         let byte = |field: Field| field.get(context) as u8;

@@ -19,7 +19,7 @@ use crate::board::bar::{FIRST_UAR, LAST_UAR};
 
 /// Log2 of the users of the command interface.
 pub(super) const MAX_UCTX_LOG: u8 = 12;
-/// The user that is none: commands of the driver's own.
+/// User number of the driver's own commands.
 const DRIVER: u64 = 0;
 /// Numbers of 24 bits, one bit kept back.
 const MAX_NUMBER: u32 = 1 << 23;

@@ -17,7 +17,7 @@ const UP: u64 = 1;
 /// IBTA PortInfo CapabilityMask: system image GUID, communication management, client
 /// reregistration.
 pub(super) const CAPABILITIES: u64 = 1 << 11 | 1 << 16 | 1 << 25;
-/// The subnet manager's LID: there is none, the port configures itself.
+/// LID of the subnet manager. The port configures itself, so none is there.
 pub(super) const MANAGER_LID: u64 = 1;
 /// Index that asks for the whole table.
 const WHOLE: u64 = 0xffff;

@@ -299,7 +299,7 @@ pub struct DctContext {
     pub access: Access,
     /// Index into the P_Key table.
     pub pkey_index: u16,
-    /// Path MTU, that of the initiators, too.
+    /// Path MTU, also of the initiators.
     pub path_mtu: Mtu,
     /// RNR NAK timer code (0..=31) that is asked of the peers.
     pub min_rnr_timer: u8,

@@ -133,7 +133,7 @@ impl Hca {
         *self.common.counters.of(set) = QCounters::default();
     }
 
-    /// What went through the port since the device was made.
+    /// Traffic through the port since the device was made.
     pub fn port_counters(&self) -> &PortCounters {
         self.common.port.counters()
     }

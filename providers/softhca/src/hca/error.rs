@@ -44,7 +44,7 @@ pub enum HcaError {
     BadState {
         /// Where the QP is.
         state: QpState,
-        /// What was asked.
+        /// The transition that was asked for.
         transition: QpTransition,
     },
     /// The target is not in the state that this needs.

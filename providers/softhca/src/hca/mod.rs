@@ -17,7 +17,7 @@
 //! | `config`, `context`, `error`, `dma`, `indirect`, `number` | what the front sees |
 //! | `stats`, `counters` | counts, for the front to read |
 //! | `failure` | syndromes of failed work |
-//! | `pending` | what drivers left in memory, for whoever wants to look |
+//! | `pending` | copies of what drivers posted, for tests and tools |
 //!
 //! `control` and `engine` use `device`, that uses `state`, and all of them what the front sees;
 //! never the other way round.

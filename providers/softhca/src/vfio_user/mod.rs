@@ -43,7 +43,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// What the system says when it has no descriptor left.
+    /// The system's error when no descriptor is left.
     pub fn new(options: &PciOptions) -> io::Result<Self> {
         Self::on(&Fabric::default(), options)
     }

@@ -64,7 +64,7 @@ struct Counters {
     missed_copies: AtomicU64,
 }
 
-/// What a fabric has done with frames. `sent` is the sum of the others but `refused` and what is
+/// Counts of frames through a fabric. `sent` is the sum of the others but `refused` and what is
 /// queued now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FabricStats {
@@ -205,7 +205,7 @@ impl Fabric {
         FabricPort { link: LinkControl { switch: self.switch.clone(), port, id } }
     }
 
-    /// What has happened to frames so far.
+    /// The counts so far.
     #[must_use]
     pub fn stats(&self) -> FabricStats {
         let counters = &self.switch.counters;

@@ -35,7 +35,7 @@ pub struct Faults {
     pub jitter: Duration,
 }
 
-/// What a faulty wire has done.
+/// Counts of a faulty wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultStats {
     /// Frames taken from the sender.
@@ -74,7 +74,7 @@ impl FaultControl {
         self.lock().0
     }
 
-    /// What was done so far.
+    /// The counts so far.
     #[must_use]
     pub fn stats(&self) -> FaultStats {
         self.lock().1

@@ -65,7 +65,7 @@ impl fmt::Debug for U24 {
 )]
 #[repr(C)]
 pub struct Bth {
-    /// What follows and what is meant.
+    /// Opcode: transport, operation, and the headers that follow.
     pub opcode: u8,
     /// 7 solicited event, 6 migration request, 5:4 pad count, 3:0 transport header version.
     pub flags: u8,

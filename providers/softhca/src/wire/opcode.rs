@@ -29,7 +29,7 @@ pub enum Transport {
     Dc,
 }
 
-/// What a packet is part of.
+/// The operation that a packet is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// SEND, with immediate or invalidate where the headers say so.
@@ -57,7 +57,7 @@ pub enum Operation {
 pub enum Position {
     /// The first of several.
     First,
-    /// Neither first nor last.
+    /// Between first and last.
     Middle,
     /// The last of several.
     Last,
@@ -155,12 +155,12 @@ impl Extensions {
     }
 }
 
-/// What an opcode says about its packet.
+/// Properties of a packet by its opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The transport service.
     pub transport: Transport,
-    /// What the packet is part of.
+    /// The operation that the packet is part of.
     pub operation: Operation,
     /// Where in its message it stands.
     pub position: Position,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What an acknowledgement says. Bits 6:5 of the byte are the kind, 4:0 its value.
+/// Syndrome of an acknowledgement. Bits 6:5 of the byte are the kind, 4:0 its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Syndrome {
     /// Positive acknowledgement. `credits` is the encoded credit count, below 32;

@@ -1,4 +1,4 @@
-//! What is refused, and with which errno.
+//! Commands that are refused, and their errnos.
 
 use uverbs_core::Errno;
 use uverbs_kernel_abi::cq::*;

@@ -1,4 +1,4 @@
-//! What works.
+//! Commands that succeed.
 
 use std::time::{Duration, Instant};
 

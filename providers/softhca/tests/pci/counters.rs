@@ -1,4 +1,4 @@
-//! What a driver reads of counts.
+//! Counters as a driver reads them.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{hca, qp, register, simple, vport};

@@ -85,7 +85,7 @@ fn read(
     }
 }
 
-/// What the WQE asks for, if the queue pair may ask for that.
+/// Decodes the WQE and checks that the queue pair may ask for this.
 fn decode(
     qp: &Qp,
     common: &Common,
@@ -259,7 +259,7 @@ fn operation(view: &WqeView<'_>) -> Option<Op> {
     }
 }
 
-/// What each service carries (IBTA vol 1, table 33 "Operations by transport service").
+/// Whether a service has an operation (IBTA vol 1, table 33 "Operations by transport service").
 fn has_operation(service: Service, op: Op) -> bool {
     match service {
         Service::Rc => true,

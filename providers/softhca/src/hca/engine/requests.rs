@@ -117,7 +117,7 @@ fn connection(
     place: &Place,
 ) -> Option<DcConnection> {
     let to = request.wqe.to.filter(|_| qp.ctx.service == Service::Dci)?;
-    // Idle, and this was never sent: another connection, to the same target, too.
+    // Idle, and this was never sent: open a new connection, even to the same target.
     let idle = qp.requester.cursor == 0 && place.first && place.psn == qp.requester.high;
     match qp.requester.connection {
         Some(connection) if !idle => Some(connection),

@@ -331,7 +331,7 @@ fn write(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Re
     };
     let data = packet.payload();
     let ends = packet.layout().position.ends();
-    // What RETH announced is what comes (IBTA 9.7.4.1.6).
+    // The payload must have the length that RETH announced (IBTA 9.7.4.1.6).
     let end = u64::from(offset) + data.len() as u64;
     if end > len.into() || ends != (end == len.into()) {
         return Err(INVALID);

@@ -115,9 +115,9 @@ impl Hca {
             events.push(HcaEvent::LastWqeReached { qpn }, stats);
         }
         if more {
-            self.enqueue(qpn);
+            self.schedule.enqueue(qp);
         }
-        self.settle(qpn);
+        self.schedule.settle(qp);
         self.exchange();
         answers.done || requests.done || flushed.done
     }
@@ -131,7 +131,7 @@ impl Hca {
                 .map(|qp| qp.qpn)
                 .collect();
             for qpn in users {
-                self.fatal(Qpn(qpn.0), false);
+                self.fatal(qpn, false);
             }
             self.targets.bury(cqn);
         }

@@ -5,6 +5,7 @@ use crate::wire::Packet;
 
 /// Packets that a QP sends, of either kind, when its turn comes.
 pub(crate) const PACKETS_PER_TURN: u32 = 32;
+
 /// Result of a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turn {

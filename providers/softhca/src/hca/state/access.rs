@@ -30,7 +30,7 @@ impl KeyTable {
         let Some(indirect) = &mkey.indirect else {
             return each(&mkey.region, offset, 0, segment.len);
         };
-        // A part may be written by whoever may write the whole; who that is was checked here.
+        // Remote rights were checked on the whole; the part only has to be writable.
         let writes = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let need = if need.intersects(writes) { Access::LOCAL_WRITE } else { Access::empty() };
         let depth = depth.checked_sub(1).ok_or(KeyFault::Range)?;

@@ -1,4 +1,4 @@
-//! What all queue pairs of a device use in common.
+//! The parts of a device that all its queue pairs use.
 
 use std::time::Duration;
 

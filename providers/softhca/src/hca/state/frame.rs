@@ -12,7 +12,7 @@ pub(crate) struct Outgoing {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What an Ethernet segment says.
+/// The Ethernet segment of a send WQE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EthernetSend {
     /// The start of the frame.

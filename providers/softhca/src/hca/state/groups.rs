@@ -9,7 +9,7 @@ use crate::hca::number::Qpn;
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     members: BTreeMap<[u8; 16], BTreeSet<Qpn>>,
-    /// Of all groups together.
+    /// Memberships of all groups together.
     memberships: u32,
 }
 

@@ -388,7 +388,7 @@ mod tests {
         let more = parts(QUARTER / PART_WEIGHT + 1);
         assert_eq!(table.set_parts(list, more.clone()), Err(KeyFault::Room));
         table.create(flat.clone(), None, 9).unwrap();
-        // What goes makes room for as much.
+        // What is removed makes room for as much.
         table.modify(full[0], pages(QUARTER - PART_WEIGHT)).unwrap();
         table.set_parts(list, more).unwrap();
         assert_eq!(table.create(pages(1), None, 9), limit);

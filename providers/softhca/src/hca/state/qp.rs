@@ -12,7 +12,7 @@ use crate::hca::state::requester::Requester;
 use crate::hca::state::responder::Responder;
 use crate::wire::Psn;
 
-/// Lowest QPN handed out: 0 and 1 are the management QPs, and silicon keeps the next ones, too.
+/// Lowest QPN handed out: 0 and 1 are the management QPs, and silicon reserves the next ones.
 pub(crate) const FIRST_QPN: u32 = 0x40;
 /// QPNs are 24 bits; 0xffffff is multicast.
 pub(crate) const LAST_QPN: u32 = 0x00ff_fffe;
@@ -174,7 +174,7 @@ impl Qp {
     }
 
     fn start_sending(&mut self, attrs: &QpAttrs) {
-        // What RTR fixed stays fixed.
+        // RTR2RTS can't change what INIT2RTR set.
         self.attrs = QpAttrs {
             path: self.attrs.path,
             path_mtu: self.attrs.path_mtu,

@@ -7,7 +7,7 @@ use crate::hca::context::QpState;
 use crate::hca::number::Qpn;
 use crate::hca::state::qp::Qp;
 
-/// Whose turn it is. Numbers are those of queue pairs, and in the list of those with work also of
+/// Turns and timers. Numbers are those of queue pairs, and in the list of those with work also of
 /// targets of dynamic connections.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {

@@ -12,7 +12,7 @@ use crate::wire::Address;
 /// Bytes that are copied at once.
 const COPY_STEP: usize = 1 << 16;
 
-/// What a send WQE asks for.
+/// Operation of a send WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Nop,

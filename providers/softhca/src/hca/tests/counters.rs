@@ -101,7 +101,7 @@ fn requests_that_are_refused_and_what_they_leave_behind() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = counted(&mut rig, &Setup::default());
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
-    rig.receive(&mut b, &[(DST, 4, Key(far.0))]);
+    rig.receive(&mut b, &[(DST, 4, far)]);
     rig.post(&mut a, &Wr::new(Opcode::SEND).seg(SRC, 8, near));
     rig.run();
     let expected =

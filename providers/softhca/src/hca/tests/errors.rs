@@ -122,7 +122,7 @@ fn memory_that_does_not_answer() {
         let (mut rig, mut a, mut b) = pair();
         let gone = rig.hosts[1].hca.create_mkey(ctx.clone()).unwrap();
         let key = rig.hosts[0].key;
-        rig.receive(&mut b, &[(0, 8, Key(gone.0))]);
+        rig.receive(&mut b, &[(0, 8, gone)]);
         let mut wr = Wr::new(opcode).seg(SRC, 8, key);
         if opcode != Opcode::SEND {
             wr = wr.remote(0, gone);
@@ -267,8 +267,8 @@ fn a_receive_too_small() {
     for len in [9, 3000] {
         let (mut rig, mut a, mut b) = pair();
         let (key, remote) = (rig.hosts[0].key, rig.hosts[1].key);
-        rig.receive(&mut b, &[(DST, len - 1, Key(remote.0))]);
-        rig.receive(&mut b, &[(DST, 64, Key(remote.0))]);
+        rig.receive(&mut b, &[(DST, len - 1, remote)]);
+        rig.receive(&mut b, &[(DST, 64, remote)]);
         let wr = Wr::new(Opcode::SEND).seg(SRC, len, key);
         let bytes = wqe(&a, &wr);
         fails_with(&mut rig, &mut a, &bytes, INVAL_REQ);
@@ -308,7 +308,7 @@ fn not_ready_until_a_receive_comes() {
         rig.run_until(Duration::from_millis(5));
         assert!(rig.sent(&mut a).is_empty());
         assert!(rig.hosts[1].hca.stats().rnr_naks_sent > 8);
-        rig.receive(&mut b, &[(DST, 3000, Key(remote.0))]);
+        rig.receive(&mut b, &[(DST, 3000, remote)]);
         rig.run();
         assert_eq!(rig.sent(&mut a)[0].kind, 0, "{opcode:?}");
         assert_eq!(rig.got(&mut b).len(), 1);
@@ -401,7 +401,7 @@ fn reset_and_reconnect() {
     let (mut rig, mut a, mut b) = pair();
     let setup = Setup::default();
     let remote = rig.hosts[1].key;
-    rig.receive(&mut b, &[(DST, 64, Key(remote.0))]);
+    rig.receive(&mut b, &[(DST, 64, remote)]);
     rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, Key(0xdead_be00)).inline(b"x"));
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].syndrome, REM_ACCESS);
@@ -415,7 +415,7 @@ fn reset_and_reconnect() {
     }
     rig.connect(&a, (1, b.qpn.0), &setup.attrs);
     rig.connect(&b, (0, a.qpn.0), &setup.attrs);
-    rig.receive(&mut b, &[(DST, 64, Key(remote.0))]);
+    rig.receive(&mut b, &[(DST, 64, remote)]);
     rig.post(&mut a, &Wr::new(Opcode::SEND).inline(b"again"));
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].kind, 0);

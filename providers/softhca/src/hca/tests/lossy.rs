@@ -3,7 +3,6 @@
 use uverbs_mlx5_prm::opcode::Opcode;
 
 use crate::hca::HcaConfig;
-use crate::hca::number::Key;
 use crate::hca::testing::*;
 use crate::wire::{Fabric, Faults, Psn};
 
@@ -29,7 +28,7 @@ fn survives(faults: Faults, seed: u64) -> u64 {
         let wr = match n % 6 {
             0 => {
                 rig.hosts[0].put(near, &data);
-                rig.receive(&mut b, &[(far, len, Key(remote.0))]);
+                rig.receive(&mut b, &[(far, len, remote)]);
                 Wr::new(Opcode::SEND).seg(near, len, key)
             }
             1 => {

@@ -29,7 +29,7 @@ fn uc_moves_messages_of_any_length() {
     for size in [0usize, 1, 1024, 1025, 100_000] {
         let data = pattern(size, size as u64);
         rig.hosts[0].put(SRC, &data);
-        rig.receive(&mut b, &[(DST, size as u32 + 9, Key(far.0))]);
+        rig.receive(&mut b, &[(DST, size as u32 + 9, far)]);
         rig.receive(&mut b, &[]);
         rig.post(&mut a, &from_src(Wr::new(Opcode::SEND_IMM).imm(7), size, near));
         let wr = Wr::new(Opcode::RDMA_WRITE_IMM).imm(8).remote(DST + 0x10_0000, far);
@@ -58,7 +58,7 @@ fn uc_loses_whole_messages_and_no_receive() {
         rig.hosts[0].put(SRC + n * 4096, &pattern(size, n));
     }
     for n in 0..30 {
-        rig.receive(&mut b, &[(DST + n * 4096, size as u32, Key(far.0))]);
+        rig.receive(&mut b, &[(DST + n * 4096, size as u32, far)]);
     }
     for n in 0..count {
         let wr = Wr::new(Opcode::SEND_IMM).imm(n as u32).seg(SRC + n * 4096, size as u32, near);
@@ -91,7 +91,7 @@ fn uc_without_a_receive_drops_and_with_a_short_one_fails() {
     rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, Key(key)).seg(SRC, 64, near));
     rig.run();
     assert_eq!((rig.sent(&mut a)[0].kind, rig.state(&b)), (0, QpState::Rts));
-    rig.receive(&mut b, &[(DST, 100, Key(far.0))]);
+    rig.receive(&mut b, &[(DST, 100, far)]);
     rig.post(&mut a, &Wr::new(Opcode::SEND).seg(SRC, 101, near));
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].kind, 0);
@@ -105,7 +105,7 @@ fn uc_has_no_read() {
     let mut rig = Rig::new(2);
     let (mut a, b) = rig.pair(&setup(Service::Uc));
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
-    rig.receive(&mut a, &[(DST, 8, Key(near.0))]);
+    rig.receive(&mut a, &[(DST, 8, near)]);
     rig.post(&mut a, &Wr::new(Opcode::RDMA_READ).remote(DST, far).seg(SRC, 8, near));
     rig.post(&mut a, &Wr::new(Opcode::SEND).flags(FmCeSe::ZERO).seg(SRC, 8, near));
     rig.run();
@@ -163,7 +163,7 @@ fn ud_carries_its_route_in_front() {
         let data = pattern(size, 3);
         rig.hosts[0].put(SRC, &data);
         rig.hosts[1].put(DST, &vec![0xee; size + 64]);
-        rig.receive(&mut b, &[(DST, 41, Key(far.0)), (DST + 41, size as u32 + 3, Key(far.0))]);
+        rig.receive(&mut b, &[(DST, 41, far), (DST + 41, size as u32 + 3, far)]);
         let wr = from_src(Wr::new(opcode).imm(0x55), size, near);
         let wr = to(&rig, 1, b.qpn, QKEY, wr);
         rig.post(&mut a, &wr);
@@ -216,7 +216,7 @@ fn ud_on_infiniband_goes_by_lid() {
     let (mut a, mut b) = datagrams(&mut rig);
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
     rig.hosts[1].put(DST, &[0xee; 40]);
-    rig.receive(&mut b, &[(DST, 64, Key(far.0))]);
+    rig.receive(&mut b, &[(DST, 64, far)]);
     let wr = to(&rig, 1, b.qpn, QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
     rig.post(&mut a, &wr);
     rig.run();
@@ -234,7 +234,7 @@ fn ud_drops_what_nobody_waits_for() {
     let no_receive = to(&rig, 1, b.qpn, QKEY, wr.clone());
     rig.post(&mut a, &no_receive);
     rig.run();
-    rig.receive(&mut b, &[(DST, 64, Key(far.0))]);
+    rig.receive(&mut b, &[(DST, 64, far)]);
     let wrong_key = to(&rig, 1, b.qpn, QKEY + 1, wr.clone());
     rig.post(&mut a, &wrong_key);
     let nobody = to(&rig, 1, Qpn(0xff_fff0), QKEY, wr.clone());
@@ -273,7 +273,7 @@ fn multicast_reaches_each_member() {
     };
     for (end, at) in [(&mut b, DST), (&mut c, DST + 0x1000)] {
         for n in 0..3 {
-            rig.receive(end, &[(at + n * 64, 64, Key(far.0))]);
+            rig.receive(end, &[(at + n * 64, 64, far)]);
         }
     }
     rig.hosts[0].put(SRC, &[5; 24]);
@@ -324,7 +324,7 @@ fn special_qps_receive_and_send_under_their_number() {
         }
     }
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
-    rig.receive(&mut b, &[(DST, 64, Key(far.0))]);
+    rig.receive(&mut b, &[(DST, 64, far)]);
     let wr = to(&rig, 1, Qpn(1), QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
     rig.post(&mut a, &wr);
     rig.run();
@@ -372,7 +372,7 @@ fn ud_messages_are_one_packet_and_fit() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = datagrams(&mut rig);
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
-    rig.receive(&mut b, &[(DST, 63, Key(far.0))]);
+    rig.receive(&mut b, &[(DST, 63, far)]);
     let wr = to(&rig, 1, b.qpn, QKEY, Wr::new(Opcode::SEND).seg(SRC, 24, near));
     rig.post(&mut a, &wr);
     rig.run();

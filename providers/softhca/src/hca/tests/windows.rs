@@ -159,12 +159,7 @@ fn a_window_grants_what_it_names_until_it_is_invalidated() {
     let key = window(&mut rig, 1);
     let base = rig.hosts[1].key;
     assert_eq!(
-        apply(
-            &mut rig,
-            &mut b,
-            Key(key),
-            &Change::bind(0x5000, RW, &[(100, Key(base.0), IOVA + DST)])
-        ),
+        apply(&mut rig, &mut b, Key(key), &Change::bind(0x5000, RW, &[(100, base, IOVA + DST)])),
         0
     );
     let rkey = key & !0xff | 0x77;
@@ -174,7 +169,7 @@ fn a_window_grants_what_it_names_until_it_is_invalidated() {
     assert_eq!(rig.hosts[1].get(DST + 10, 90), pattern(100, 1)[..90]);
     assert_eq!(rig.hosts[1].get(DST + 100, 20), [0xee; 20]);
     // A bound window can't be bound over, where the WQE says so.
-    let again = Change::bind(0, RW, &[(8, Key(base.0), IOVA)]);
+    let again = Change::bind(0, RW, &[(8, base, IOVA)]);
     let (mut c, mut d) = rig.pair(&Setup::default());
     assert_eq!(apply(&mut rig, &mut d, Key(key), &again), 0x06, "window bind error");
     assert_eq!(rig.state(&d), QpState::Err);
@@ -198,7 +193,7 @@ fn beyond_a_window_and_against_its_rights() {
         let (mut a, mut b) = rig.pair(&Setup::default());
         let key = window(&mut rig, 1);
         let base = rig.hosts[1].key;
-        let bind = Change::bind(0x5000, rights, &[(100, Key(base.0), IOVA + DST)]);
+        let bind = Change::bind(0x5000, rights, &[(100, base, IOVA + DST)]);
         assert_eq!(apply(&mut rig, &mut b, Key(key), &bind), 0);
         let rkey = key & !0xff | variant;
         assert_eq!(
@@ -215,7 +210,7 @@ fn a_window_ends_by_a_send_with_invalidate() {
     let (mut a, mut b) = rig.pair(&Setup::default());
     let key = window(&mut rig, 1);
     let base = rig.hosts[1].key;
-    let bind = Change::bind(0, RW, &[(64, Key(base.0), IOVA + DST)]);
+    let bind = Change::bind(0, RW, &[(64, base, IOVA + DST)]);
     assert_eq!(apply(&mut rig, &mut b, Key(key), &bind), 0);
     let rkey = key & !0xff | 0x77;
     rig.receive(&mut b, &[]);
@@ -252,7 +247,7 @@ fn binds_that_reach_too_far() {
     let mut rig = Rig::new(1);
     let (_, mut b) = rig.pair(&Setup { pd: Pdn(PD.0 + 1), ..Setup::default() });
     let (key, foreign) = (window(&mut rig, 0), rig.hosts[0].key);
-    let bind = Change::bind(0, RW, &[(8, Key(foreign.0), IOVA)]);
+    let bind = Change::bind(0, RW, &[(8, foreign, IOVA)]);
     assert_eq!(apply(&mut rig, &mut b, Key(key), &bind), 0x06);
     // A registration, whose memory the kernel found to be read-only.
     let mut rig = Rig::new(1);
@@ -294,7 +289,7 @@ fn a_key_of_many_parts_gathers_and_scatters() {
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].kind, 0);
     assert_eq!(rig.hosts[0].get(SRC + 0x8000, 4990), data[7..4997]);
-    rig.receive(&mut a, &[(SRC + 0x10000, 5000, Key(near.0))]);
+    rig.receive(&mut a, &[(SRC + 0x10000, 5000, near)]);
     let bytes = {
         let mut wr = Wr::new(Opcode::SEND).seg(0, 5000, Key(rkey)).bytes(b.qpn, b.posted);
         wr[24..32].copy_from_slice(&0u64.to_be_bytes());
@@ -376,7 +371,7 @@ fn a_key_within_itself_ends() {
     let (mut a, mut b) = rig.pair(&Setup::default());
     let (key, base) = (window(&mut rig, 1), rig.hosts[1].key);
     assert_eq!(
-        apply(&mut rig, &mut b, Key(key), &Change::bind(0, LW | RW, &[(64, Key(base.0), IOVA)])),
+        apply(&mut rig, &mut b, Key(key), &Change::bind(0, LW | RW, &[(64, base, IOVA)])),
         0
     );
     let own = key & !0xff | 0x77;
@@ -394,7 +389,7 @@ fn a_change_behind_what_is_sent_again_happens_once() {
     rig.hosts[1].link.unplug();
     rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, far).seg(SRC, 8, near));
     // Binding what is bound would fail.
-    let bytes = Change::bind(0, LW, &[(64, Key(near.0), IOVA + SRC)]).bytes(&a, Key(key));
+    let bytes = Change::bind(0, LW, &[(64, near, IOVA + SRC)]).bytes(&a, Key(key));
     rig.write_wqe(&mut a, &bytes);
     rig.ring(&a);
     rig.run_until(std::time::Duration::from_micros(2500));
@@ -411,7 +406,7 @@ fn a_fenced_change_waits_for_reads_and_happens_once() {
     let (mut a, _b) = rig.pair(&Setup::default());
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
     let key = window(&mut rig, 0);
-    let bind = Change::bind(0, LW, &[(4096, Key(near.0), IOVA + SRC)]);
+    let bind = Change::bind(0, LW, &[(4096, near, IOVA + SRC)]);
     assert_eq!(apply(&mut rig, &mut a, Key(key), &bind), 0);
     // The READ scatters through the window that the next WQE takes away.
     rig.hosts[1].put(DST, &pattern(4096, 2));
@@ -440,7 +435,7 @@ fn a_window_of_a_queue_pair_is_that_ones_alone() {
     let (mut a, mut b) = rig.pair(&Setup::default());
     let key = window(&mut rig, 1);
     let base = rig.hosts[1].key;
-    let bind = Change { qpn: b.qpn, ..Change::bind(0, RW | RR, &[(64, Key(base.0), IOVA + DST)]) };
+    let bind = Change { qpn: b.qpn, ..Change::bind(0, RW | RR, &[(64, base, IOVA + DST)]) };
     assert_eq!(apply(&mut rig, &mut b, Key(key), &bind), 0);
     let rkey = key & !0xff | 0x77;
     rig.hosts[0].put(SRC, &pattern(64, 3));

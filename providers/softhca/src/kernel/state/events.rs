@@ -99,7 +99,7 @@ impl EventFiles {
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub(crate) fn open(&mut self, kind: u16) -> Result<u32, Errno> {
-        // What the client has closed since is of no use any more.
+        // Files that the client has closed are forgotten.
         self.files.retain(|_, file| !file.is_closed());
         let flags = SockFlag::SOCK_CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;

@@ -10,7 +10,7 @@ use crate::kernel::state::device::Device;
 use crate::kernel::state::events::{EventFiles, async_event};
 use crate::kernel::state::objects::{Destroyed, Object, Objects};
 
-/// What GET_CONTEXT agreed on.
+/// The outcome of GET_CONTEXT.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
     /// 1: CQEs name QPs by their user index.

@@ -77,7 +77,7 @@ pub(crate) fn attributes(device: &Device) -> ib_uverbs_query_port_resp {
             port_cap_flags: IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP,
             link_layer: INFINIBAND,
             lid: profile.lid,
-            // A subnet manager of that LID is thought of; nobody talks to it.
+            // LID of an imaginary subnet manager; nobody talks to it.
             sm_lid: 1,
             max_vl_num: 4,
             subnet_timeout: 18,

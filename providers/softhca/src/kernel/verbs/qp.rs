@@ -40,7 +40,7 @@ const DEFAULT_UIDX: u32 = 0xff_ffff;
 /// `MLX5_IB_INVALID_BFREG`.
 const INVALID_BFREG: u32 = 1 << 31;
 
-/// What a client asked for, after the checks of the core and of `check_qp_type`.
+/// A client's request after the checks of the core and of `check_qp_type`.
 struct Asked {
     service: Service,
     cap: ib_uverbs_qp_cap,
@@ -165,7 +165,7 @@ fn kind(call: &Call<'_>) -> Result<u8, Errno> {
                 false => Errno::ENOENT,
             })
         }
-        // CAP_NET_RAW is not asked for: there are no raw packets here, for nobody.
+        // CAP_NET_RAW is not checked: this device has no raw packets.
         IB_UVERBS_QPT_RAW_PACKET => Err(Errno::EPERM),
         IB_UVERBS_QPT_RC
         | IB_UVERBS_QPT_UC
@@ -317,7 +317,7 @@ impl Queues {
     }
 }
 
-/// What the firmware is told (`_create_user_qp`).
+/// The context that the firmware gets (`_create_user_qp`).
 fn context(
     call: &Call<'_>,
     request: &mlx5_ib_create_qp,

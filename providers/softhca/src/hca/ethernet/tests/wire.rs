@@ -4,7 +4,6 @@ use uverbs_mlx5_prm::opcode::Opcode;
 
 use super::*;
 use crate::hca::Service;
-use crate::hca::number::Key;
 use crate::hca::testing::*;
 
 /// A queue pair for frames on a device, with a domain of its own device, to which everything leads.
@@ -40,7 +39,7 @@ fn a_frame_gets_to_all_others_and_back_to_nobody() {
     let mut ends: Vec<_> = (0..3).map(|host| station(&mut rig, host)).collect();
     for end in &mut ends {
         let key = rig.hosts[end.host].key;
-        rig.receive(end, &[(0x3000, 2048, Key(key.0))]);
+        rig.receive(end, &[(0x3000, 2048, key)]);
     }
     let frame = Packet::udp().to([0xff; 6]).payload(&pattern(100, 3)).bytes();
     post(&mut rig, &mut ends[1], &frame);
@@ -71,7 +70,7 @@ fn what_nobody_has_room_for_is_lost_and_holds_nothing_back() {
     assert_eq!(rig.sent(&mut a).len(), 41);
     assert_eq!(rig.hosts[1].hca.stats().out_of_buffer, 40);
     let key = rig.hosts[1].key;
-    rig.receive(&mut b, &[(0x3000, 2048, Key(key.0))]);
+    rig.receive(&mut b, &[(0x3000, 2048, key)]);
     post(&mut rig, &mut a, &frame);
     rig.run();
     assert_eq!(rig.got(&mut b).len(), 1);

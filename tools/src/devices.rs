@@ -84,12 +84,15 @@ fn ports(device: &Device) -> Result<Vec<Port>, uverbs::Error> {
 impl Listing {
     /// A line for each port. At a narrow terminal the columns are no wider than what is in them.
     fn table(&self, width: usize) -> String {
-        let heads = ["device", "node GUID", "driver", "port", "state", "link layer", ""];
+        // With room, as ibv_devices(1) has it; else as narrow as what is in it.
+        let wide = width >= 80;
+        let link = if wide { "link layer" } else { "link" };
+        let heads = ["device", "node GUID", "driver", "port", "state", link, ""];
         let mut rows = vec![heads.map(str::to_owned)];
         for row in &self.devices {
             let unknown = Port { port: 1, state: "?".to_owned(), link_layer: "?".to_owned() };
             let ports = if row.ports.is_empty() { &[unknown] } else { &row.ports[..] };
-            let embedded = if row.embedded { "(embedded)" } else { "" };
+            let embedded = if row.embedded && wide { "(embedded)" } else { "" };
             rows.extend(ports.iter().map(|port| {
                 let Port { port, state, link_layer } = port;
                 let (name, guid, driver) =
@@ -98,10 +101,9 @@ impl Listing {
                 [name, guid, driver, port.to_string(), state, link_layer, embedded.to_owned()]
             }));
         }
-        // With room, as ibv_devices(1) has it.
-        let (indent, least) = match width {
-            0..80 => (0, [0; 7]),
-            _ => (4, [8, 16, 10, 4, 12, 10, 0]),
+        let (indent, gap, least) = match wide {
+            false => ("", " ", [0; 7]),
+            true => ("    ", "  ", [8, 16, 10, 4, 12, 10, 0]),
         };
         let longest = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
         let widths: [usize; 7] = std::array::from_fn(|column| longest(column).max(least[column]));
@@ -112,12 +114,12 @@ impl Listing {
         rows.insert(1, rule);
         let mut text = String::new();
         for row in &rows {
-            let mut line = " ".repeat(indent);
+            let mut line = indent.to_owned();
             for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
                 // Writing to a string can't fail, here and below.
                 let _ = match column {
-                    3 => write!(line, "{cell:>width$}  "),
-                    _ => write!(line, "{cell:width$}  "),
+                    3 => write!(line, "{cell:>width$}{gap}"),
+                    _ => write!(line, "{cell:width$}{gap}"),
                 };
             }
             let _ = writeln!(text, "{}", line.trim_end());

@@ -161,6 +161,7 @@ impl<T> BecauseOf<T> for Result<T, uverbs::Error> {
             }
             uverbs::Error::Limit { .. }
             | uverbs::Error::Invalid { .. }
+            | uverbs::Error::EmptyGid { .. }
             | uverbs::Error::Kernel { .. }
             | uverbs::Error::Unsupported { .. } => {
                 Error::Refused { option, value: value.to_string(), error }

@@ -96,12 +96,7 @@ impl Wanted {
                 return refuse("--gid-index", index.to_string(), why);
             }
             Some(index) => {
-                let entry = context.query_gid(self.port, index).because_of("--gid-index", index)?;
-                if entry.gid.is_zero() {
-                    let why = "this entry of the port's GID table is empty".to_owned();
-                    return refuse("--gid-index", index.to_string(), why);
-                }
-                Some(entry)
+                Some(context.query_gid(self.port, index).because_of("--gid-index", index)?)
             }
             None => context.best_gid(self.port)?,
         };

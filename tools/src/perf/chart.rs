@@ -300,7 +300,7 @@ fn until(name: &'static str, most: f64) -> Axis {
 
 /// A tick's number: no more digits than it needs.
 fn short(value: f64) -> String {
-    if value < 0.01 {
+    if value < 0.1 {
         return format!("{value:.1e}");
     }
     let text = three(value);

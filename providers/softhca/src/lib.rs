@@ -25,16 +25,20 @@
 //! - [`wire`] carries packets.
 
 mod firmware;
+mod guard;
 pub mod hca;
+mod idle;
 mod kernel;
 mod memory;
 pub mod pci;
 mod run;
+mod sleep;
 mod softhca;
 mod uar;
 pub mod vfio_user;
 pub mod wire;
 
 pub use hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing, Strictness};
+pub use idle::Idle;
 pub use kernel::profile::{Gid, GidType};
 pub use softhca::{Pending, PortInfo, SoftHca, SoftHcaBuilder};

@@ -3,6 +3,7 @@
 //! On silicon a store into the mapped BAR page is an event. Here the page is one of a memfd, mapped once by the device
 //! and once more by whoever maps the door's file, and the device takes what it finds: it swaps each doorbell word with 0.
 //! Two stores into one register between two looks become one, which is why the HCA also reads the doorbell records.
+//! While the device's thread sleeps, a [`Guard`] makes stores into the clients' mappings wake it.
 //!
 //! # Safety
 //!
@@ -12,13 +13,15 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
+
+use crate::guard::{Guard, Guarded};
 
 /// Bytes of a UAR page (`MLX5_ADAPTER_PAGE_SIZE`).
 pub(crate) const UAR_SIZE: usize = 4096;
@@ -38,14 +41,33 @@ pub(crate) struct UarPage {
     file: Arc<OwnedFd>,
     offset: u64,
     map: MmapRaw,
+    guard: Option<Arc<Guard>>,
+    clients: Mutex<Clients>,
+}
+
+/// The clients' mappings of a page.
+#[derive(Debug, Default)]
+struct Clients {
+    guarded: Vec<Guarded>,
+    /// One could not be registered: stores through it wake nobody.
+    unguarded: bool,
 }
 
 impl UarPage {
-    fn new(index: u32, file: Arc<OwnedFd>, offset: u64) -> Result<Self, Errno> {
+    fn new(
+        index: u32,
+        file: Arc<OwnedFd>,
+        offset: u64,
+        guard: Option<Arc<Guard>>,
+    ) -> Result<Self, Errno> {
         let end = offset.checked_add(UAR_SIZE as u64).and_then(|end| i64::try_from(end).ok());
         ftruncate(&file, end.ok_or(Errno::ENOMEM)?)?;
         let map = map_page(&file, offset)?;
-        Ok(Self { index, file, offset, map })
+        Ok(Self { index, file, offset, map, guard, clients: Mutex::default() })
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number by which CREATE_CQ, CREATE_QP and the HCA name the page.
@@ -55,7 +77,32 @@ impl UarPage {
 
     /// Maps the page once more, for the client.
     pub(crate) fn map(&self) -> Result<MmapRaw, Errno> {
-        map_page(&self.file, self.offset)
+        let map = map_page(&self.file, self.offset)?;
+        if let Some(guard) = &self.guard {
+            let mut clients = self.clients();
+            match guard.register(map.as_mut_ptr().addr(), map.len()) {
+                Ok(guarded) => clients.guarded.push(guarded),
+                Err(_) => clients.unguarded = true,
+            }
+        }
+        Ok(map)
+    }
+
+    /// Makes stores of clients wake the device. False if some can't: of a mapping that was moved, or that couldn't be
+    /// registered. A client unmaps its page before it frees it, which for that while looks the same.
+    fn protect(&self) -> bool {
+        let Some(guard) = &self.guard else { return false };
+        let mut clients = self.clients();
+        // All of them, not up to the first that fails.
+        let failed = clients.guarded.iter_mut().filter_map(|one| guard.protect(one).err()).count();
+        failed == 0 && !clients.unguarded
+    }
+
+    /// Lets stores pass again.
+    fn release(&self) {
+        if let Some(guard) = &self.guard {
+            self.clients().guarded.iter_mut().for_each(|one| guard.release(one));
+        }
     }
 
     /// Takes each doorbell that was rung since the last look: byte offset, and the 8 bytes as a big-endian number.
@@ -100,6 +147,7 @@ impl UarPage {
 impl Drop for UarPage {
     /// Gives the memory back; the place in the file stays empty. Failing leaves a page in use until the device ends.
     fn drop(&mut self) {
+        self.release();
         let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let _ = fallocate(&self.file, hole, self.offset.cast_signed(), UAR_SIZE as i64);
     }
@@ -126,9 +174,26 @@ pub(crate) struct UarSet {
     /// Places given out so far.
     places: u64,
     pages: BTreeMap<u32, Weak<UarPage>>,
+    guard: Option<Arc<Guard>>,
 }
 
 impl UarSet {
+    /// Pages whose clients' stores can wake the device.
+    pub(crate) fn guarded(guard: Arc<Guard>) -> Self {
+        Self { guard: Some(guard), ..Self::default() }
+    }
+
+    /// Makes stores into any page wake the device. False if some can't.
+    pub(crate) fn protect(&self) -> bool {
+        let pages = self.pages.values().filter_map(Weak::upgrade);
+        pages.filter(|page| !page.protect()).count() == 0
+    }
+
+    /// Lets stores pass again.
+    pub(crate) fn release(&self) {
+        self.pages.values().filter_map(Weak::upgrade).for_each(|page| page.release());
+    }
+
     /// Allocates a page, with the lowest index that is free.
     ///
     /// # Errors
@@ -146,7 +211,8 @@ impl UarSet {
             None => Arc::new(memfd_create(c"softhca-uar", MFdFlags::MFD_CLOEXEC)?),
         };
         self.file = Some(Arc::clone(&file));
-        let page = Arc::new(UarPage::new(index, file, self.places * UAR_SIZE as u64)?);
+        let offset = self.places * UAR_SIZE as u64;
+        let page = Arc::new(UarPage::new(index, file, offset, self.guard.clone())?);
         self.places += 1;
         self.pages.insert(index, Arc::downgrade(&page));
         Ok(page)

@@ -620,6 +620,11 @@ impl Hca {
         timer.into_iter().chain(wire).chain(late).min()
     }
 
+    /// Whether memory has to be looked at for which no doorbell rings: receives posted to a QP in ERR.
+    pub(crate) fn needs_looks(&self) -> bool {
+        !self.flushing.is_empty()
+    }
+
     /// The oldest async event not yet taken.
     pub fn next_event(&mut self) -> Option<HcaEvent> {
         self.shared.events.pop()

@@ -366,6 +366,11 @@ impl Wire for FabricPort {
     fn set_addresses(&mut self, addresses: &[Address]) {
         self.link.set_addresses(addresses);
     }
+
+    fn set_waker(&mut self, waker: Waker) -> bool {
+        FabricPort::set_waker(self, waker);
+        true
+    }
 }
 
 impl Drop for FabricPort {

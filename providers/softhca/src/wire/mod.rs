@@ -11,6 +11,7 @@
 //! - [`timers`]: the times that travel as small codes.
 
 use std::fmt;
+use std::task::Waker;
 use std::time::Duration;
 
 pub mod builder;
@@ -126,6 +127,13 @@ pub trait Wire: Send + fmt::Debug {
         let _ = addresses;
     }
 
+    /// Whom to wake when something arrives from another end and nothing was there to read. Said once. False if this wire
+    /// wakes nobody; then its HCA looks now and then.
+    fn set_waker(&mut self, waker: Waker) -> bool {
+        let _ = waker;
+        false
+    }
+
     /// Whether bytes may arrive other than they were sent. Only then is it worth the sender's time to
     /// compute the ICRC ([`PacketBuilder::icrc`]); without it the field is 0, which
     /// [`Packet::parse`] takes as "none computed".
@@ -155,6 +163,9 @@ impl<W: Wire + ?Sized> Wire for Box<W> {
     }
     fn set_addresses(&mut self, addresses: &[Address]) {
         (**self).set_addresses(addresses);
+    }
+    fn set_waker(&mut self, waker: Waker) -> bool {
+        (**self).set_waker(waker)
     }
     fn needs_icrc(&self) -> bool {
         (**self).needs_icrc()

@@ -23,6 +23,7 @@
 //! | `ethernet` | whole frames: flow tables, receive side scaling, checksums |
 //! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
 //! | `port` | the wire, with back-pressure |
+//! | `patience` | timers that wait for a peer without processor time |
 //! | `pending` | what drivers left in memory, for whoever wants to look |
 
 pub mod config;
@@ -41,6 +42,7 @@ mod doorbell;
 pub(crate) mod ethernet;
 mod flush;
 mod mkey;
+mod patience;
 mod pending;
 mod port;
 mod qp;
@@ -620,7 +622,8 @@ impl Hca {
         timer.into_iter().chain(wire).chain(late).min()
     }
 
-    /// Whether memory has to be looked at for which no doorbell rings: receives posted to a QP in ERR.
+    /// Whether memory has to be looked at for which no doorbell rings: receives posted to a QP in
+    /// ERR.
     pub(crate) fn needs_looks(&self) -> bool {
         !self.flushing.is_empty()
     }
@@ -713,16 +716,20 @@ impl Hca {
     /// Runs the timers that are due.
     fn expire(&mut self) -> bool {
         let mut done = false;
-        // Each turn removes an entry, and a timer set anew lies in the future or is 0 long,
-        // which no timer code is.
+        // Each turn removes an entry, and a timer set anew or put off lies in the future; none is 0
+        // long.
         while let Some(&(when, qpn)) = self.timers.first() {
             if when > self.shared.now {
                 break;
             }
-            done = true;
             self.timers.remove(&(when, qpn));
             if let Some(qp) = self.qps.get_mut(&qpn) {
-                qp.timer = None;
+                qp.timer = patience::later(qp, &self.shared);
+                if let Some(later) = qp.timer {
+                    self.timers.insert((later, qpn));
+                    continue;
+                }
+                done = true;
                 requester::expire(qp, &mut self.shared);
                 self.enqueue(qpn);
             }

@@ -153,6 +153,16 @@ impl Port {
         self.wire.hear()
     }
 
+    /// See [`Wire::mark`].
+    pub(super) fn mark(&self, to: Address) -> Option<u64> {
+        self.wire.mark(to)
+    }
+
+    /// See [`Wire::is_past`].
+    pub(super) fn is_past(&self, to: Address, mark: u64) -> bool {
+        self.wire.is_past(to, mark)
+    }
+
     pub(super) fn next_event(&self) -> Option<Duration> {
         self.wire.next_event()
     }

@@ -5,6 +5,7 @@ use super::context::{QpAttrs, QpContext, QpState, QpTransition, Service};
 use super::counters::{QCounters, Sets};
 use super::error::HcaError;
 use super::mkey::Who;
+use super::patience::Overdue;
 use super::requester::Requester;
 use super::responder::Responder;
 use crate::wire::Psn;
@@ -35,6 +36,8 @@ pub(super) struct Qp {
     pub(super) queued: bool,
     /// Under which time the device's timer list has it.
     pub(super) timer: Option<Duration>,
+    /// A timer that waits for the peer.
+    pub(super) overdue: Option<Overdue>,
     /// A CQ of it died, or the rings are unusable: no CQE is written any more.
     pub(super) mute: bool,
     /// In ERR: the event about the last WQE is out.
@@ -65,6 +68,7 @@ impl Qp {
             responder: Responder::default(),
             queued: false,
             timer: None,
+            overdue: None,
             mute: false,
             last_wqe_told: false,
         }

@@ -220,6 +220,11 @@ pub(super) fn deadline(qp: &Qp) -> Option<Duration> {
     qp.requester.ack_timer.into_iter().chain(qp.requester.rnr_timer).min()
 }
 
+/// When an acknowledgement is late.
+pub(super) fn ack_deadline(qp: &Qp) -> Option<Duration> {
+    qp.requester.ack_timer.filter(|_| qp.sends())
+}
+
 /// Runs the timers that are due.
 pub(super) fn expire(qp: &mut Qp, shared: &mut Shared) {
     if !qp.sends() {

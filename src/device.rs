@@ -40,7 +40,9 @@ pub fn devices() -> Result<Vec<Device>, Error> {
     Ok(found.into_iter().map(|source| Device { source: Arc::new(source) }).collect())
 }
 
-/// The first RDMA device of this machine; where it has none, a new software HCA (feature `softhca`).
+/// The first RDMA device of this machine; where it has none, the process's software HCA `softhca0`
+/// (feature `softhca`). That is the same device for all who ask, so that their queue pairs reach
+/// each other.
 ///
 /// # Errors
 ///
@@ -49,30 +51,42 @@ pub fn default_device() -> Result<Device, Error> {
     if let Some(device) = devices()?.into_iter().next() {
         return Ok(device);
     }
-    #[cfg(feature = "softhca")]
-    {
-        let hca = uverbs_softhca::SoftHca::builder().build();
-        hca.map(Device::from).map_err(|error| Error::System {
-            what: "starting the software HCA",
-            errno: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(0)),
-        })
-    }
-    #[cfg(not(feature = "softhca"))]
-    Err(Error::NoSuchDevice { name: "any".to_owned(), available: Vec::new() })
+    embedded("softhca0").unwrap_or_else(|| {
+        Err(Error::NoSuchDevice { name: "any".to_owned(), available: Vec::new() })
+    })
 }
 
-/// The device with this name: `mlx5_0`.
+/// The process's own software HCA of that name, if there is such a name.
+#[cfg(feature = "softhca")]
+fn embedded(name: &str) -> Option<Result<Device, Error>> {
+    let hca = uverbs_softhca::SoftHca::embedded(name)?;
+    Some(hca.map(Device::from).map_err(|error| Error::System {
+        what: "starting the software HCA",
+        errno: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(0)),
+    }))
+}
+
+#[cfg(not(feature = "softhca"))]
+fn embedded(_: &str) -> Option<Result<Device, Error>> {
+    None
+}
+
+/// The device with this name: `mlx5_0`. Where this machine has none of that name, `softhca0` (or
+/// `softhca`) and `softhca1` are the process's software HCAs, on one fabric (feature `softhca`).
 ///
 /// # Errors
 ///
 /// [`Error::NoSuchDevice`] with the names there are.
 pub fn device(name: &str) -> Result<Device, Error> {
     let devices = devices()?;
-    devices.iter().find(|device| device.name() == name).cloned().ok_or_else(|| {
-        Error::NoSuchDevice {
+    if let Some(device) = devices.iter().find(|device| device.name() == name) {
+        return Ok(device.clone());
+    }
+    embedded(name).unwrap_or_else(|| {
+        Err(Error::NoSuchDevice {
             name: name.to_owned(),
             available: devices.iter().map(|device| device.name().to_owned()).collect(),
-        }
+        })
     })
 }
 

@@ -24,6 +24,7 @@
 //! - [`hca`] is the device: queues, keys, transport; it knows no ioctl and no process address;
 //! - [`wire`] carries packets.
 
+mod embedded;
 mod firmware;
 mod guard;
 pub mod hca;

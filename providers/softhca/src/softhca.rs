@@ -40,10 +40,10 @@ const NODE_TYPE_CA: u8 = 1;
 /// A software HCA. Clones name the same device; it ends with the last of them and of its doors.
 #[derive(Clone)]
 pub struct SoftHca {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     shared: Arc<Shared>,
     record: DeviceRecord,
     /// The port's end of the fabric; `None` on a wire of the caller's.
@@ -180,8 +180,8 @@ impl SoftHca {
         self.inner.shared.lock().device.uars.clear();
     }
 
-    /// Whether a doorbell wakes the device's thread at once ([`Idle::protect`]). Otherwise the first message behind an idle
-    /// time waits for the thread's next look, [`Idle::look`] at most.
+    /// Whether a doorbell wakes the device's thread at once ([`Idle::protect`]). Otherwise the
+    /// first message behind an idle time waits for the thread's next look, [`Idle::look`] at most.
     #[must_use]
     pub fn is_woken_by_doorbells(&self) -> bool {
         self.inner.woken_by_stores
@@ -214,6 +214,12 @@ impl SoftHca {
     #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
         self.inner.shared.lock().device.pinned
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("record", &self.record).finish_non_exhaustive()
     }
 }
 
@@ -329,7 +335,8 @@ impl SoftHcaBuilder {
         self
     }
 
-    /// What its thread does while there is no work: spins, yields, sleeps. See [`Idle`] for the defaults.
+    /// What its thread does while there is no work: spins, yields, sleeps. See [`Idle`] for the
+    /// defaults.
     pub fn idle(mut self, change: impl FnOnce(&mut Idle)) -> Self {
         change(&mut self.idle);
         self

@@ -1,24 +1,28 @@
-//! Write protection of doorbell pages while the device sleeps, so that the client's first store wakes it.
+//! Write protection of doorbell pages while the device sleeps, so that the client's first store
+//! wakes it.
 //!
-//! A client's mapping is registered with a userfaultfd (Linux's `Documentation/admin-guide/mm/userfaultfd.rst`). While it
-//! is protected a store into it stops its thread inside the page fault, and the descriptor can be read. Lifting the
-//! protection lets the thread make the store again: no store is lost, and none is made twice. Loads don't fault.
+//! A client's mapping is registered with a userfaultfd (Linux's
+//! `Documentation/admin-guide/mm/userfaultfd.rst`). While it is protected a store into it stops its
+//! thread inside the page fault, and the descriptor can be read. Lifting the protection lets the
+//! thread make the store again: no store is lost, and none is made twice. Loads don't fault.
 //!
-//! No store slips by when a page is protected: the kernel flushes the translations of all processors before the call
-//! returns, after which every earlier store is in the page. So the device protects, looks at the page again, and then sleeps.
+//! No store slips by when a page is protected: the kernel flushes the translations of all
+//! processors before the call returns, after which every earlier store is in the page. So the
+//! device protects, looks at the page again, and then sleeps.
 //!
-//! The descriptor is of the kind that handles faults of user mode alone (`UFFD_USER_MODE_ONLY`, Linux 5.11), which needs
-//! no privilege. Write protection of shared memory came with Linux 5.19. Containers may refuse the call (seccomp); then there
-//! is no guard.
+//! The descriptor is of the kind that handles faults of user mode alone (`UFFD_USER_MODE_ONLY`,
+//! Linux 5.11), which needs no privilege. Write protection of shared memory came with Linux 5.19.
+//! Containers may refuse the call (seccomp); then there is no guard.
 //!
-//! A child after `fork` inherits neither registration nor protection (without `UFFD_FEATURE_EVENT_FORK`): its stores go
-//! to the page. The last thing that a device does is to lift all protection, so that nothing depends on when the
-//! descriptor's last copy is closed.
+//! A child after `fork` inherits neither registration nor protection (without
+//! `UFFD_FEATURE_EVENT_FORK`): its stores go to the page. The last thing that a device does is to
+//! lift all protection, so that nothing depends on when the descriptor's last copy is closed.
 //!
 //! # Safety
 //!
-//! Four system calls with structs of the kernel's layout. None reads or writes the memory of the range; they change
-//! whether stores into it fault. A range is one that this process mapped for a doorbell page, as long as its claim stands.
+//! Four system calls with structs of the kernel's layout. None reads or writes the memory of the
+//! range; they change whether stores into it fault. A range is one that this process mapped for a
+//! doorbell page, as long as its claim stands.
 #![allow(unsafe_code, reason = "userfaultfd has no safe names")]
 
 use std::collections::BTreeMap;
@@ -65,8 +69,8 @@ mod uapi {
 
 /// Mappings by address, each with the number of its claim.
 ///
-/// A client unmaps a page without telling us, and its address may then be that of another device's page. The kernel
-/// doesn't mind whose descriptor protects a range; this does.
+/// A client unmaps a page without telling us, and its address may then be that of another device's
+/// page. The kernel doesn't mind whose descriptor protects a range; this does.
 static CLAIMS: Mutex<Claims> = Mutex::new(Claims { last: 0, by_address: BTreeMap::new() });
 
 #[derive(Debug)]
@@ -154,6 +158,15 @@ impl Guard {
         }
     }
 
+    /// Whether a mapping is still where it was registered, and has bytes of that range.
+    pub(crate) fn is_in(&self, mapping: &Guarded, addr: u64, len: u64) -> bool {
+        let start = mapping.address as u64;
+        let overlaps = addr < start + mapping.len as u64 && start < addr.saturating_add(len);
+        // The client may have unmapped it; the kernel knows. What is set stays as it is.
+        let mode = if mapping.protected { uapi::UFFDIO_WRITEPROTECT_MODE_WP } else { 0 };
+        overlaps && self.set(mapping, mode).is_ok()
+    }
+
     fn set(&self, mapping: &Guarded, mode: u64) -> Result<(), Errno> {
         let claims = claims();
         if claims.by_address.get(&mapping.address) != Some(&mapping.claim) {
@@ -181,3 +194,7 @@ impl Drop for Guarded {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "guard_tests.rs"]
+mod tests;

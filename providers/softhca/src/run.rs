@@ -10,8 +10,9 @@
 //! | a timer, a frame that the wire delays | the length of the sleep |
 //! | the end of the last handle | `Drop` of [`Shared`] |
 //!
-//! A posted receive rings nothing: its record is read when a message comes. Receives of a queue pair in the error state are
-//! the exception, since they flush at once; while there is such a queue pair the thread looks now and then.
+//! A posted receive rings nothing: its record is read when a message comes. Receives of a queue
+//! pair in the error state are the exception, since they flush at once; while there is such a queue
+//! pair the thread looks now and then.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -27,17 +28,19 @@ use crate::sleep::Sleeper;
 
 /// Slices between two looks at whether anybody still holds the device.
 const BURST: usize = 256;
-/// The first sleep where nothing wakes the thread. Each one that finds nothing is followed by one of twice the length.
+/// The first sleep where nothing wakes the thread. Each one that finds nothing is followed by one
+/// of twice the length.
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 /// Shortest sleep: a timer that is due and waits for something else is looked at so often.
 const SHORTEST: Duration = Duration::from_micros(10);
-/// Longest sleep. Nothing needs a look sooner; it is the limit that every wait has.
-const LONGEST: Duration = Duration::from_millis(100);
 /// How much later than asked for the kernel may end a sleep. Its default is 50 microseconds.
 const SLACK_NS: libc::c_ulong = 1_000;
-/// A yield that takes longer went to somebody who computes or polls without end. Yielding again would give that one
-/// slice after slice (milliseconds), while a thread that sleeps is run as soon as it is woken.
+/// A yield that takes longer went to somebody who computes or polls without end. Yielding again
+/// would give that one slice after slice (milliseconds), while a thread that sleeps is run as soon
+/// as it is woken.
 const LATE_YIELD: Duration = Duration::from_micros(100);
+/// How long the thread stays awake for the store that woke it.
+const STORE: Duration = Duration::from_millis(20);
 /// Longest time that the thread gives way to ioctls.
 const GIVE_WAY: Duration = Duration::from_millis(1);
 
@@ -189,6 +192,8 @@ impl Thread {
         let mut look = FIRST_LOOK;
         let mut protected = false;
         let mut busy_processor = false;
+        let mut store_waits = false;
+        let may_sleep_early = self.guard.is_some() && self.idle.awake != Duration::MAX;
         while let Some(shared) = self.device.upgrade() {
             // While pages are protected not more than a slice at a time: a client may stand still.
             if if protected { shared.step() } else { shared.burst() } {
@@ -197,11 +202,23 @@ impl Thread {
                 }
                 idle_since = Instant::now();
                 look = FIRST_LOOK;
+                store_waits = false;
                 continue;
             }
             let idle = idle_since.elapsed();
-            if protected || idle >= self.idle.awake || std::mem::take(&mut busy_processor) {
-                protected = self.sleep(shared, look);
+            let tired = idle >= self.idle.awake || std::mem::take(&mut busy_processor);
+            if store_waits && idle < STORE {
+                // The client has been woken, but may not have run yet: to protect again would stop
+                // it again.
+                drop(shared);
+                thread::yield_now();
+                continue;
+            }
+            if protected || tired {
+                (protected, store_waits) = self.sleep(shared, look);
+                if store_waits {
+                    idle_since = Instant::now();
+                }
                 look = (look * 2).min(self.idle.look.max(FIRST_LOOK));
                 continue;
             }
@@ -214,14 +231,15 @@ impl Thread {
             } else {
                 let start = Instant::now();
                 thread::yield_now();
-                busy_processor = start.elapsed() > LATE_YIELD;
+                busy_processor = may_sleep_early && start.elapsed() > LATE_YIELD;
             }
         }
     }
 
-    /// Sleeps, if there is nothing to do; for `look` at most if something may come that wakes nobody. Gives whether pages
-    /// are protected now.
-    fn sleep(&self, shared: Arc<Shared>, look: Duration) -> bool {
+    /// Sleeps, if there is nothing to do; for `look` at most if something may come that wakes
+    /// nobody. Gives whether pages are protected now, and whether a client is about to make the
+    /// store that woke it.
+    fn sleep(&self, shared: Arc<Shared>, look: Duration) -> (bool, bool) {
         self.sleeper.lie_down();
         let mut kernel = shared.lock();
         let protect = self.guard.is_some() && !kernel.device.gone;
@@ -230,22 +248,23 @@ impl Thread {
         if shared.slice(&mut kernel, true) {
             self.sleeper.get_up();
             kernel.device.uars.release();
-            return false;
+            return (false, false);
         }
         let blind = !kernel.device.gone && (!guarded || !self.wire_wakes || kernel.needs_looks());
         let due = kernel.next_deadline().map(|when| when.saturating_sub(shared.now()));
         drop(kernel);
         drop(shared);
-        let limit = if blind { look.min(LONGEST) } else { LONGEST };
+        let longest = self.idle.longest.max(SHORTEST);
+        let limit = if blind { look.min(longest) } else { longest };
         let limit = due.map_or(limit, |due| due.clamp(SHORTEST, limit));
         let guard = self.guard.as_deref().map(AsFd::as_fd);
         if !self.sleeper.wait(guard, limit) {
-            return protect;
+            return (protect, false);
         }
         // A client's store waits: before anything else.
         if let Some(shared) = self.device.upgrade() {
             shared.lock().device.uars.release();
         }
-        false
+        (false, true)
     }
 }

@@ -13,9 +13,10 @@ use nix::sys::time::TimeSpec;
 
 /// The bed of one thread.
 ///
-/// The thread says that it [lies down](Sleeper::lie_down), looks once more at all that it works on, and then
-/// [waits](Sleeper::wait). Whoever brings work does so under a lock that this look takes as well, and wakes the thread
-/// afterwards: either the look finds the work, or the waker finds the thread lying.
+/// The thread says that it [lies down](Sleeper::lie_down), looks once more at all that it works on,
+/// and then [waits](Sleeper::wait). Whoever brings work does so under a lock that this look takes
+/// as well, and wakes the thread afterwards: either the look finds the work, or the waker finds the
+/// thread lying.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     asleep: AtomicBool,
@@ -38,7 +39,8 @@ impl Sleeper {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Sleeps until somebody rings, `other` can be read, or `limit` is over. Gives whether `other` can be read.
+    /// Sleeps until somebody rings, `other` can be read, or `limit` is over. Gives whether `other`
+    /// can be read.
     pub(crate) fn wait(&self, other: Option<BorrowedFd<'_>>, limit: Duration) -> bool {
         let bell = PollFd::new(self.bell.as_fd(), PollFlags::POLLIN);
         let other = other.map(|fd| PollFd::new(fd, PollFlags::POLLIN));

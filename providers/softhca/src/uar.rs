@@ -1,9 +1,10 @@
 //! UAR pages: where the client stores doorbells and the device looks for them.
 //!
-//! On silicon a store into the mapped BAR page is an event. Here the page is one of a memfd, mapped once by the device
-//! and once more by whoever maps the door's file, and the device takes what it finds: it swaps each doorbell word with 0.
-//! Two stores into one register between two looks become one, which is why the HCA also reads the doorbell records.
-//! While the device's thread sleeps, a [`Guard`] makes stores into the clients' mappings wake it.
+//! On silicon a store into the mapped BAR page is an event. Here the page is one of a memfd, mapped
+//! once by the device and once more by whoever maps the door's file, and the device takes what it
+//! finds: it swaps each doorbell word with 0. Two stores into one register between two looks become
+//! one, which is why the HCA also reads the doorbell records. While the device's thread sleeps, a
+//! [`Guard`] makes stores into the clients' mappings wake it.
 //!
 //! # Safety
 //!
@@ -88,8 +89,9 @@ impl UarPage {
         Ok(map)
     }
 
-    /// Makes stores of clients wake the device. False if some can't: of a mapping that was moved, or that couldn't be
-    /// registered. A client unmaps its page before it frees it, which for that while looks the same.
+    /// Makes stores of clients wake the device. False if some can't: of a mapping that was moved,
+    /// or that couldn't be registered. A client unmaps its page before it frees it, which for that
+    /// while looks the same.
     fn protect(&self) -> bool {
         let Some(guard) = &self.guard else { return false };
         let mut clients = self.clients();
@@ -187,6 +189,13 @@ impl UarSet {
     pub(crate) fn protect(&self) -> bool {
         let pages = self.pages.values().filter_map(Weak::upgrade);
         pages.filter(|page| !page.protect()).count() == 0
+    }
+
+    /// Whether a client has one of the pages mapped somewhere in `len` bytes from `addr` on.
+    pub(crate) fn is_mapped_in(&self, addr: u64, len: u64) -> bool {
+        let Some(guard) = &self.guard else { return false };
+        let mut pages = self.pages.values().filter_map(Weak::upgrade);
+        pages.any(|page| page.clients().guarded.iter().any(|one| guard.is_in(one, addr, len)))
     }
 
     /// Lets stores pass again.

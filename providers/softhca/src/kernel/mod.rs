@@ -103,6 +103,11 @@ impl Device {
                 None => Errno::EINVAL,
             });
         }
+        // A device's registers can't be pinned (`pin_user_pages` refuses VM_IO). Here the device
+        // itself would stop at its first store into a page that it protects.
+        if self.uars.is_mapped_in(addr, len) {
+            return Err(Errno::EFAULT);
+        }
         let bytes = crate::memory::probe(addr, len, writable)?;
         if self.over_memlock(bytes).is_some() {
             return Err(Errno::ENOMEM);
@@ -375,8 +380,8 @@ impl Kernel {
         }
     }
 
-    /// Whether something may have to be done of which nothing tells: events that didn't fit their sockets, receives of
-    /// queue pairs in ERR.
+    /// Whether something may have to be done of which nothing tells: events that didn't fit their
+    /// sockets, receives of queue pairs in ERR.
     pub(crate) fn needs_looks(&self) -> bool {
         let full = self.files.values().any(|file| file.events.has_backlog());
         !self.device.gone && (full || self.device.hca.needs_looks())

@@ -1,10 +1,11 @@
-//! What the software HCA's thread costs its client: latency, rate, idle time and waking, beside TCP on loopback.
-//! `cargo bench --bench wake`, half a minute
+//! What the software HCA's thread costs its client: latency, rate, idle time and waking, beside TCP
+//! on loopback. `cargo bench --bench wake`, half a minute
 //!
-//! Each case runs on one processor and on two, in a process of its own. `--quick` takes fewer rounds; `--spin`, `--awake`
-//! and `--look` (all in microseconds) and `--blind` (no page protection) change the device's pace. Lines for machines:
-//! `ratio NAME_<processors> VALUE`, TCP's figure over softhca's for times and softhca's over TCP's for rates, so that more
-//! than 1 is better than TCP.
+//! Each case runs on one processor and on two, in a process of its own. `--quick` takes fewer
+//! rounds; `--spin`, `--awake` and `--look` (all in microseconds) and `--blind` (no page
+//! protection) change the device's pace. Lines for machines: `ratio NAME_<processors> VALUE`, TCP's
+//! figure over softhca's for times and softhca's over TCP's for rates, so that more than 1 is
+//! better than TCP.
 
 mod soft;
 mod system;

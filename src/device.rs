@@ -74,12 +74,28 @@ pub fn default_device() -> Result<Device, Error> {
 #[cfg(feature = "softhca")]
 pub fn device_or_softhca() -> Result<Device, Error> {
     match default_device() {
-        Err(Error::NoSuchDevice { .. }) => softhca(),
+        Err(Error::NoSuchDevice { .. }) => embedded("softhca0").unwrap_or_else(default_device),
         found => found,
     }
 }
 
-/// The device with this name: `mlx5_0`, or `softhca0` for the software HCA (feature `softhca`).
+/// The process's own software HCA of that name, if there is such a name.
+#[cfg(feature = "softhca")]
+fn embedded(name: &str) -> Option<Result<Device, Error>> {
+    let hca = uverbs_softhca::SoftHca::embedded(name)?;
+    Some(hca.map(Device::from).map_err(|error| Error::System {
+        what: "starting the software HCA",
+        errno: Errno::of(&error),
+    }))
+}
+
+#[cfg(not(feature = "softhca"))]
+fn embedded(_: &str) -> Option<Result<Device, Error>> {
+    None
+}
+
+/// The device with this name: `mlx5_0`. Where this machine has none of that name, `softhca0` (or
+/// `softhca`) and `softhca1` are the process's software HCAs, on one fabric (feature `softhca`).
 ///
 /// # Errors
 ///
@@ -91,29 +107,14 @@ pub fn device_or_softhca() -> Result<Device, Error> {
 /// ```
 pub fn device(name: &str) -> Result<Device, Error> {
     let devices = devices()?;
-    if let Some(found) = devices.iter().find(|device| device.name() == name) {
-        return Ok(found.clone());
+    if let Some(device) = devices.iter().find(|device| device.name() == name) {
+        return Ok(device.clone());
     }
-    #[cfg(feature = "softhca")]
-    if name == SOFTHCA {
-        return softhca();
-    }
-    Err(Error::NoSuchDevice {
-        name: name.to_owned(),
-        available: devices.iter().map(|device| device.name().to_owned()).collect(),
-    })
-}
-
-/// The software HCA's name.
-#[cfg(feature = "softhca")]
-const SOFTHCA: &str = "softhca0";
-
-#[cfg(feature = "softhca")]
-fn softhca() -> Result<Device, Error> {
-    let hca = uverbs_softhca::SoftHca::builder().name(SOFTHCA).build();
-    hca.map(Device::from).map_err(|error| Error::System {
-        what: "starting the software HCA",
-        errno: Errno::of(&error),
+    embedded(name).unwrap_or_else(|| {
+        Err(Error::NoSuchDevice {
+            name: name.to_owned(),
+            available: devices.iter().map(|device| device.name().to_owned()).collect(),
+        })
     })
 }
 

@@ -1,10 +1,9 @@
 //! Which device a command works on: one of the machine's, or the embedded software HCA where there is none.
 
-use std::sync::Arc;
+use std::io;
 
 use uverbs::Device;
 use uverbs::softhca::SoftHca;
-use uverbs::softhca::wire::Fabric;
 
 use crate::error::Error;
 use crate::output;
@@ -76,7 +75,7 @@ pub(crate) fn reachable(name: Option<&str>) -> Result<Two, Error> {
 }
 
 fn named(name: &str) -> Result<Two, Error> {
-    match uverbs::device(name) {
+    match of_kernel(name) {
         Ok(device) => Ok(loopback(device)),
         // A device of the machine comes first, should one have that name.
         Err(uverbs::Error::NoSuchDevice { .. }) if name == "softhca" => two_embedded(),
@@ -102,14 +101,22 @@ fn two_embedded() -> Result<Two, Error> {
     Ok(Two { client, server, embedded: true })
 }
 
-/// Two software HCAs with a cable between them. A device lives as long as its handle or an open door.
+/// The process's two software HCAs, on one fabric.
 fn embedded() -> Result<[Device; 2], Error> {
-    let fabric = Fabric::default();
-    let make = |name| {
-        let hca = SoftHca::builder().name(name).fabric(&fabric).build();
-        hca.map(|hca| Device::from_source(Arc::new(hca))).map_err(Error::Embedded)
+    let get = |name| {
+        let made = SoftHca::embedded(name).unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
+        made.map(Device::from).map_err(Error::Embedded)
     };
-    Ok([make(EMBEDDED[0])?, make(EMBEDDED[1])?])
+    Ok([get(EMBEDDED[0])?, get(EMBEDDED[1])?])
+}
+
+/// The machine's device of that name; none of the embedded ones.
+fn of_kernel(name: &str) -> Result<Device, uverbs::Error> {
+    let devices = uverbs::devices()?;
+    devices.iter().find(|device| device.name() == name).cloned().ok_or_else(|| {
+        let available = devices.iter().map(|device| device.name().to_owned()).collect();
+        uverbs::Error::NoSuchDevice { name: name.to_owned(), available }
+    })
 }
 
 /// The kernel driver's name, by `enum rdma_driver_id` (`rdma/ib_user_ioctl_verbs.h`).

@@ -26,14 +26,18 @@
 //! - [`wire`] carries packets.
 
 mod board;
+mod embedded;
 #[cfg(feature = "pci")]
 mod firmware;
+mod guard;
 pub mod hca;
+mod idle;
 mod kernel;
 mod memory;
 #[cfg(feature = "pci")]
 pub mod pci;
 mod run;
+mod sleep;
 mod softhca;
 mod uar;
 #[cfg(feature = "pci")]
@@ -42,4 +46,5 @@ pub mod wire;
 
 pub use board::profile::{Gid, GidType};
 pub use hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing, Strictness};
+pub use idle::Idle;
 pub use softhca::{Pending, PortInfo, SoftHca, SoftHcaBuilder};

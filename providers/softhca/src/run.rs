@@ -1,20 +1,46 @@
 //! Who makes the device work: a thread of its own, or the test that steps it.
+//!
+//! What wakes a thread that sleeps:
+//!
+//! | what | how |
+//! |---|---|
+//! | a doorbell | the store faults on a page that is write-protected meanwhile ([`crate::guard`]) |
+//! | a command, a page that is mapped, a door that is closed | [`Shared::change`] |
+//! | a frame of another device | the wire's waker ([`crate::wire::Wire::set_waker`]) |
+//! | a timer, a frame that the wire delays | the length of the sleep |
+//! | the end of the last handle | `Drop` of [`Shared`] |
+//!
+//! A posted receive rings nothing: its record is read when a message comes. Receives of a queue
+//! pair in the error state are the exception, since they flush at once; while there is such a queue
+//! pair the thread looks now and then.
 
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::guard::Guard;
+use crate::idle::Idle;
 use crate::kernel::Kernel;
+use crate::sleep::Sleeper;
 
 /// Slices between two looks at whether anybody still holds the device.
 const BURST: usize = 256;
-/// Idle time after which the thread stops spinning, and after which it stops yielding.
-const SPIN: Duration = Duration::from_micros(20);
-const YIELD: Duration = Duration::from_millis(1);
-/// Shortest and longest sleep.
-const SLEEP_MIN: Duration = Duration::from_micros(20);
-const SLEEP_MAX: Duration = Duration::from_micros(200);
+/// The first sleep where nothing wakes the thread. Each one that finds nothing is followed by one
+/// of twice the length.
+const FIRST_LOOK: Duration = Duration::from_micros(20);
+/// Shortest sleep: a timer that is due and waits for something else is looked at so often.
+const SHORTEST: Duration = Duration::from_micros(10);
+/// How much later than asked for the kernel may end a sleep. Its default is 50 microseconds.
+const SLACK_NS: libc::c_ulong = 1_000;
+/// A yield that takes longer went to somebody who computes or polls without end. Yielding again
+/// would give that one slice after slice (milliseconds), while a thread that sleeps is run as soon
+/// as it is woken.
+const LATE_YIELD: Duration = Duration::from_micros(100);
+/// How long the thread stays awake for the store that woke it.
+const STORE: Duration = Duration::from_millis(20);
 /// Longest time that the thread gives way to ioctls.
 const GIVE_WAY: Duration = Duration::from_millis(1);
 
@@ -33,18 +59,34 @@ pub(crate) struct Shared {
     /// Callers that want the lock. The mutex is not fair, and the device's thread takes it all the time.
     waiting: AtomicUsize,
     clock: Clock,
+    /// The device's thread; a stepped device has none.
+    sleeper: Option<Arc<Sleeper>>,
 }
 
 impl Shared {
-    pub(crate) fn new(kernel: Kernel, stepped: bool) -> Self {
-        let clock = match stepped {
-            true => Clock::Virtual(AtomicU64::new(0)),
-            false => Clock::Real(Instant::now()),
+    /// A device whose thread sleeps in `sleeper`; one that is stepped without.
+    pub(crate) fn new(kernel: Kernel, sleeper: Option<Arc<Sleeper>>) -> Self {
+        let clock = match sleeper {
+            None => Clock::Virtual(AtomicU64::new(0)),
+            Some(_) => Clock::Real(Instant::now()),
         };
-        Self { kernel: Mutex::new(kernel), waiting: AtomicUsize::new(0), clock }
+        Self { kernel: Mutex::new(kernel), waiting: AtomicUsize::new(0), clock, sleeper }
     }
 
-    /// The device, for a caller.
+    /// Does something to the device that may give it work, and wakes it.
+    pub(crate) fn change<R>(&self, act: impl FnOnce(&mut Kernel) -> R) -> R {
+        let result = act(&mut self.lock());
+        self.wake();
+        result
+    }
+
+    fn wake(&self) {
+        if let Some(sleeper) = &self.sleeper {
+            sleeper.wake();
+        }
+    }
+
+    /// The device, for a caller that gives it no work.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Kernel> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         // Nothing that holds the lock panics; if it did, the tables would still be whole enough to be closed.
@@ -111,41 +153,118 @@ impl Shared {
     }
 }
 
+impl Drop for Shared {
+    /// The thread ends.
+    fn drop(&mut self) {
+        self.wake();
+    }
+}
+
 /// Starts the device's thread. It ends when nobody holds the device any more.
 ///
 /// # Errors
 ///
 /// What the system says when there are no more threads.
-pub(crate) fn spawn(name: &str, device: Weak<Shared>) -> std::io::Result<()> {
+pub(crate) fn spawn(name: &str, thread: Thread) -> io::Result<()> {
     thread::Builder::new()
         // A thread's name can't hold a NUL.
         .name(format!("softhca-{name}").replace('\0', "?"))
-        .spawn(move || run(&device))
+        .spawn(move || thread.run())
         .map(drop)
 }
 
-fn run(device: &Weak<Shared>) {
-    let mut idle_since = Instant::now();
-    let mut sleep = SLEEP_MIN;
-    while let Some(shared) = device.upgrade() {
-        let busy = shared.burst();
-        // Not held while idling, so that the last handle's drop ends this loop.
-        drop(shared);
-        if busy {
-            idle_since = Instant::now();
-            sleep = SLEEP_MIN;
-            continue;
-        }
-        let idle = idle_since.elapsed();
-        if idle < SPIN {
-            for _ in 0..32 {
-                std::hint::spin_loop();
+/// The device's thread.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) device: Weak<Shared>,
+    pub(crate) sleeper: Arc<Sleeper>,
+    pub(crate) guard: Option<Arc<Guard>>,
+    pub(crate) idle: Idle,
+    /// Whether the wire wakes the thread when a frame comes.
+    pub(crate) wire_wakes: bool,
+}
+
+impl Thread {
+    fn run(self) {
+        // Refused, timers are 50 microseconds late.
+        let _ = nix::sys::prctl::set_timerslack(SLACK_NS);
+        let mut idle_since = Instant::now();
+        let mut look = FIRST_LOOK;
+        let mut protected = false;
+        let mut busy_processor = false;
+        let mut store_waits = false;
+        let may_sleep_early = self.guard.is_some() && self.idle.awake != Duration::MAX;
+        while let Some(shared) = self.device.upgrade() {
+            // While pages are protected not more than a slice at a time: a client may stand still.
+            if if protected { shared.step() } else { shared.burst() } {
+                if std::mem::take(&mut protected) {
+                    shared.lock().device.uars.release();
+                }
+                idle_since = Instant::now();
+                look = FIRST_LOOK;
+                store_waits = false;
+                continue;
             }
-        } else if idle < YIELD {
-            thread::yield_now();
-        } else {
-            thread::sleep(sleep);
-            sleep = (sleep * 2).min(SLEEP_MAX);
+            let idle = idle_since.elapsed();
+            let tired = idle >= self.idle.awake || std::mem::take(&mut busy_processor);
+            if store_waits && idle < STORE {
+                // The client has been woken, but may not have run yet: to protect again would stop
+                // it again.
+                drop(shared);
+                thread::yield_now();
+                continue;
+            }
+            if protected || tired {
+                (protected, store_waits) = self.sleep(shared, look);
+                if store_waits {
+                    idle_since = Instant::now();
+                }
+                look = (look * 2).min(self.idle.look.max(FIRST_LOOK));
+                continue;
+            }
+            // Not held while idling, so that the last handle's drop ends this loop.
+            drop(shared);
+            if idle < self.idle.spin {
+                for _ in 0..32 {
+                    std::hint::spin_loop();
+                }
+            } else {
+                let start = Instant::now();
+                thread::yield_now();
+                busy_processor = may_sleep_early && start.elapsed() > LATE_YIELD;
+            }
         }
+    }
+
+    /// Sleeps, if there is nothing to do; for `look` at most if something may come that wakes
+    /// nobody. Gives whether pages are protected now, and whether a client is about to make the
+    /// store that woke it.
+    fn sleep(&self, shared: Arc<Shared>, look: Duration) -> (bool, bool) {
+        self.sleeper.lie_down();
+        let mut kernel = shared.lock();
+        let protect = self.guard.is_some() && !kernel.device.gone;
+        let guarded = protect && kernel.device.uars.protect();
+        // What was stored before it was protected, or brought before the sleeper lay down.
+        if shared.slice(&mut kernel, true) {
+            self.sleeper.get_up();
+            kernel.device.uars.release();
+            return (false, false);
+        }
+        let blind = !kernel.device.gone && (!guarded || !self.wire_wakes || kernel.needs_looks());
+        let due = kernel.next_deadline().map(|when| when.saturating_sub(shared.now()));
+        drop(kernel);
+        drop(shared);
+        let longest = self.idle.longest.max(SHORTEST);
+        let limit = if blind { look.min(longest) } else { longest };
+        let limit = due.map_or(limit, |due| due.clamp(SHORTEST, limit));
+        let guard = self.guard.as_deref().map(AsFd::as_fd);
+        if !self.sleeper.wait(guard, limit) {
+            return (protect, false);
+        }
+        // A client's store waits: before anything else.
+        if let Some(shared) = self.device.upgrade() {
+            shared.lock().device.uars.release();
+        }
+        (false, true)
     }
 }

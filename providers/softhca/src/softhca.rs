@@ -21,11 +21,15 @@ use uverbs_core::memory::pages::Pages;
 use uverbs_core::memory::process::Process;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
+use crate::guard::Guard;
 use crate::hca::{Hca, HcaConfig, HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, Strictness};
+use crate::idle::Idle;
 use crate::kernel::profile::{Gid, Profile};
 use crate::kernel::{Device, Kernel, mr, port};
 use crate::memory::ProcessDma;
-use crate::run::{self, Shared};
+use crate::run::{self, Shared, Thread};
+use crate::sleep::Sleeper;
+use crate::uar::UarSet;
 use crate::wire::{Address, Fabric, LinkControl, Wire};
 
 /// Devices are numbered in the process; the number makes their addresses.
@@ -37,15 +41,16 @@ const NODE_TYPE_CA: u8 = 1;
 /// A software HCA. Clones name the same device; it ends with the last of them and of its doors.
 #[derive(Clone)]
 pub struct SoftHca {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     shared: Arc<Shared>,
     record: DeviceRecord,
     /// The port's end of the fabric; `None` on a wire of the caller's.
     link: Option<LinkControl>,
     process: Process,
+    woken_by_stores: bool,
 }
 
 /// What the port tells.
@@ -92,7 +97,7 @@ impl SoftHca {
     /// `ENOENT` after [`SoftHca::unplug`].
     pub fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
         let shared = Arc::clone(&self.inner.shared);
-        let file = shared.lock().open().map_err(outward)?;
+        let file = shared.change(Kernel::open).map_err(outward)?;
         Ok(Arc::new(Door { shared, file, process: Process::current() }))
     }
 
@@ -122,8 +127,7 @@ impl SoftHca {
     /// [`SoftHca::now`]. `None` once it is unplugged.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
-        let kernel = self.inner.shared.lock();
-        if kernel.device.gone { None } else { kernel.device.hca.next_deadline() }
+        self.inner.shared.lock().next_deadline()
     }
 
     /// Pulls the device out: its objects go, async event files get `DEVICE_FATAL`. Later ioctls get `EIO`, but for those
@@ -132,7 +136,7 @@ impl SoftHca {
         if let Some(link) = &self.inner.link {
             link.unplug();
         }
-        self.inner.shared.lock().unplug();
+        self.inner.shared.change(Kernel::unplug);
     }
 
     /// Takes the link down: packets are lost, the port says so (`PORT_ERR`). On a wire of the caller's
@@ -141,19 +145,20 @@ impl SoftHca {
         if let Some(link) = &self.inner.link {
             link.unplug();
         }
-        self.inner.shared.lock().set_link(false);
+        self.inner.shared.change(|kernel| kernel.set_link(false));
     }
 
     /// Brings the link back up (`PORT_ACTIVE`).
     pub fn link_up(&self) {
-        let mut kernel = self.inner.shared.lock();
-        if kernel.device.gone {
-            return;
-        }
-        if let Some(link) = &self.inner.link {
-            link.replug();
-        }
-        kernel.set_link(true);
+        self.inner.shared.change(|kernel| {
+            if kernel.device.gone {
+                return;
+            }
+            if let Some(link) = &self.inner.link {
+                link.replug();
+            }
+            kernel.set_link(true);
+        });
     }
 
     /// The counters.
@@ -176,6 +181,13 @@ impl SoftHca {
     /// BlueFlame write stores behind the doorbell stays in the page otherwise, and would show in [`SoftHca::pending`] again.
     pub fn clear_uars(&self) {
         self.inner.shared.lock().device.uars.clear();
+    }
+
+    /// Whether a doorbell wakes the device's thread at once ([`Idle::protect`]). Otherwise the
+    /// first message behind an idle time waits for the thread's next look, [`Idle::look`] at most.
+    #[must_use]
+    pub fn is_woken_by_doorbells(&self) -> bool {
+        self.inner.woken_by_stores
     }
 
     /// The used entries of the GID table, by index.
@@ -205,6 +217,12 @@ impl SoftHca {
     #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
         self.inner.shared.lock().device.pinned
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("record", &self.record).finish_non_exhaustive()
     }
 }
 
@@ -253,11 +271,11 @@ unsafe impl UverbsDoor for Door {
             let device = &self.shared.lock().device;
             !device.gone && device.over_memlock(bytes).is_none()
         });
-        self.shared.lock().ioctl(self.file, command).map_err(outward)
+        self.shared.change(|kernel| kernel.ioctl(self.file, command)).map_err(outward)
     }
 
     fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
-        self.shared.lock().mmap(self.file, len, offset).map_err(outward)
+        self.shared.change(|kernel| kernel.mmap(self.file, len, offset)).map_err(outward)
     }
 
     /// The device's own limit; the process's RLIMIT_MEMLOCK is none of its business.
@@ -283,7 +301,7 @@ impl Drop for Inner {
 impl Drop for Door {
     fn drop(&mut self) {
         if self.process.is_current() {
-            self.shared.lock().close(self.file);
+            self.shared.change(|kernel| kernel.close(self.file));
         } else {
             leave(&self.shared);
         }
@@ -305,6 +323,7 @@ pub struct SoftHcaBuilder {
     hca: HcaConfig,
     active_mtu: Option<Mtu>,
     stepped: bool,
+    idle: Idle,
     memlock: Option<u64>,
     max_pd: Option<u32>,
     fabric: Option<Fabric>,
@@ -340,6 +359,13 @@ impl SoftHcaBuilder {
     /// No thread: the device works in [`SoftHca::step`] only, and its clock stands until [`SoftHca::advance`].
     pub fn stepped(mut self) -> Self {
         self.stepped = true;
+        self
+    }
+
+    /// What its thread does while there is no work: spins, yields, sleeps. See [`Idle`] for the
+    /// defaults.
+    pub fn idle(mut self, change: impl FnOnce(&mut Idle)) -> Self {
+        change(&mut self.idle);
         self
     }
 
@@ -426,13 +452,18 @@ impl SoftHcaBuilder {
         profile.hca.pkeys.resize(usize::from(profile.pkey_table_len()), 0);
         profile.memlock = self.memlock.unwrap_or(profile.memlock);
         profile.max_pd = self.max_pd.unwrap_or(profile.max_pd);
-        let (wire, link): (Box<dyn Wire>, _) = match self.wire {
+        let (mut wire, link): (Box<dyn Wire>, _) = match self.wire {
             Some(wire) => (wire, None),
             None => {
                 let port = self.fabric.unwrap_or_default().attach(&addresses(&profile));
                 let link = port.link_control();
                 (Box::new(port), Some(link))
             }
+        };
+        let sleeper = if self.stepped { None } else { Some(Arc::new(Sleeper::new()?)) };
+        let wire_wakes = match &sleeper {
+            Some(sleeper) => wire.set_waker(Arc::clone(sleeper).into()),
+            None => false,
         };
         let mut hca = Hca::new(profile.hca.clone(), Box::new(ProcessDma), wire);
         let gids = profile.gids.iter().map(|gid| gid.gid).collect::<Vec<_>>();
@@ -442,12 +473,19 @@ impl SoftHcaBuilder {
         record.node_guid = profile.guid;
         record.node_type = NODE_TYPE_CA;
         record.port_count = 1;
-        let kernel = Kernel::new(Device::new(profile, hca));
-        let shared = Arc::new(Shared::new(kernel, self.stepped));
-        if !self.stepped {
-            run::spawn(&name, Arc::downgrade(&shared))?;
+        let mut device = Device::new(profile, hca);
+        // Refused, the thread looks at the pages now and then.
+        let guard = if self.stepped || !self.idle.protect { None } else { Guard::new().ok() };
+        let guard = guard.map(Arc::new);
+        device.uars = guard.clone().map_or_else(UarSet::default, UarSet::guarded);
+        let woken_by_stores = guard.is_some();
+        let shared = Arc::new(Shared::new(Kernel::new(device), sleeper.clone()));
+        if let Some(sleeper) = sleeper {
+            let (device, idle) = (Arc::downgrade(&shared), self.idle);
+            run::spawn(&name, Thread { device, sleeper, guard, idle, wire_wakes })?;
         }
-        Ok(SoftHca { inner: Arc::new(Inner { shared, record, link, process: Process::current() }) })
+        let process = Process::current();
+        Ok(SoftHca { inner: Arc::new(Inner { shared, record, link, process, woken_by_stores }) })
     }
 }
 

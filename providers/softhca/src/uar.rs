@@ -1,8 +1,10 @@
 //! UAR pages: where the client stores doorbells and the device looks for them.
 //!
-//! On silicon a store into the mapped BAR page is an event. Here the page is one of a memfd, mapped once by the device
-//! and once more by whoever maps the door's file, and the device takes what it finds: it swaps each doorbell word with 0.
-//! Two stores into one register between two looks become one, which is why the HCA also reads the doorbell records.
+//! On silicon a store into the mapped BAR page is an event. Here the page is one of a memfd, mapped
+//! once by the device and once more by whoever maps the door's file, and the device takes what it
+//! finds: it swaps each doorbell word with 0. Two stores into one register between two looks become
+//! one, which is why the HCA also reads the doorbell records. While the device's thread sleeps, a
+//! [`Guard`] makes stores into the clients' mappings wake it.
 //!
 //! # Safety
 //!
@@ -12,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -20,6 +22,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::memory::process::Process;
+
+use crate::guard::{Guard, Guarded};
 
 /// Bytes of a UAR page (`MLX5_ADAPTER_PAGE_SIZE`).
 pub(crate) const UAR_SIZE: usize = 4096;
@@ -40,14 +44,34 @@ pub(crate) struct UarPage {
     offset: u64,
     map: Pages,
     process: Process,
+    guard: Option<Arc<Guard>>,
+    clients: Mutex<Clients>,
+}
+
+/// The clients' mappings of a page.
+#[derive(Debug, Default)]
+struct Clients {
+    guarded: Vec<Guarded>,
+    /// One could not be registered: stores through it wake nobody.
+    unguarded: bool,
 }
 
 impl UarPage {
-    fn new(index: u32, file: Arc<OwnedFd>, offset: u64) -> Result<Self, Errno> {
+    fn new(
+        index: u32,
+        file: Arc<OwnedFd>,
+        offset: u64,
+        guard: Option<Arc<Guard>>,
+    ) -> Result<Self, Errno> {
         let end = offset.checked_add(UAR_SIZE as u64).and_then(|end| i64::try_from(end).ok());
         ftruncate(&file, end.ok_or(Errno::ENOMEM)?)?;
         let map = map_page(&file, offset)?;
-        Ok(Self { index, file, offset, map, process: Process::current() })
+        let process = Process::current();
+        Ok(Self { index, file, offset, map, process, guard, clients: Mutex::default() })
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number by which CREATE_CQ, CREATE_QP and the HCA name the page.
@@ -57,7 +81,33 @@ impl UarPage {
 
     /// Maps the page once more, for the client.
     pub(crate) fn map(&self) -> Result<Pages, Errno> {
-        map_page(&self.file, self.offset)
+        let map = map_page(&self.file, self.offset)?;
+        if let Some(guard) = &self.guard {
+            let mut clients = self.clients();
+            match guard.register(map.as_mut_ptr().addr(), map.len()) {
+                Ok(guarded) => clients.guarded.push(guarded),
+                Err(_) => clients.unguarded = true,
+            }
+        }
+        Ok(map)
+    }
+
+    /// Makes stores of clients wake the device. False if some can't: of a mapping that was moved,
+    /// or that couldn't be registered. A client unmaps its page before it frees it, which for that
+    /// while looks the same.
+    fn protect(&self) -> bool {
+        let Some(guard) = &self.guard else { return false };
+        let mut clients = self.clients();
+        // All of them, not up to the first that fails.
+        let failed = clients.guarded.iter_mut().filter_map(|one| guard.protect(one).err()).count();
+        failed == 0 && !clients.unguarded
+    }
+
+    /// Lets stores pass again.
+    fn release(&self) {
+        if let Some(guard) = &self.guard {
+            self.clients().guarded.iter_mut().for_each(|one| guard.release(one));
+        }
     }
 
     /// Takes each doorbell that was rung since the last look: byte offset, and the 8 bytes as a big-endian number.
@@ -106,6 +156,7 @@ impl Drop for UarPage {
         if !self.process.is_current() {
             return;
         }
+        self.release();
         let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let _ = fallocate(&self.file, hole, self.offset.cast_signed(), UAR_SIZE as i64);
     }
@@ -128,9 +179,33 @@ pub(crate) struct UarSet {
     /// Places given out so far.
     places: u64,
     pages: BTreeMap<u32, Weak<UarPage>>,
+    guard: Option<Arc<Guard>>,
 }
 
 impl UarSet {
+    /// Pages whose clients' stores can wake the device.
+    pub(crate) fn guarded(guard: Arc<Guard>) -> Self {
+        Self { guard: Some(guard), ..Self::default() }
+    }
+
+    /// Makes stores into any page wake the device. False if some can't.
+    pub(crate) fn protect(&self) -> bool {
+        let pages = self.pages.values().filter_map(Weak::upgrade);
+        pages.filter(|page| !page.protect()).count() == 0
+    }
+
+    /// Whether a client has one of the pages mapped somewhere in `len` bytes from `addr` on.
+    pub(crate) fn is_mapped_in(&self, addr: u64, len: u64) -> bool {
+        let Some(guard) = &self.guard else { return false };
+        let mut pages = self.pages.values().filter_map(Weak::upgrade);
+        pages.any(|page| page.clients().guarded.iter().any(|one| guard.is_in(one, addr, len)))
+    }
+
+    /// Lets stores pass again.
+    pub(crate) fn release(&self) {
+        self.pages.values().filter_map(Weak::upgrade).for_each(|page| page.release());
+    }
+
     /// Allocates a page, with the lowest index that is free.
     ///
     /// # Errors
@@ -148,7 +223,8 @@ impl UarSet {
             None => Arc::new(memfd_create(c"softhca-uar", MFdFlags::MFD_CLOEXEC)?),
         };
         self.file = Some(Arc::clone(&file));
-        let page = Arc::new(UarPage::new(index, file, self.places * UAR_SIZE as u64)?);
+        let offset = self.places * UAR_SIZE as u64;
+        let page = Arc::new(UarPage::new(index, file, offset, self.guard.clone())?);
         self.places += 1;
         self.pages.insert(index, Arc::downgrade(&page));
         Ok(page)

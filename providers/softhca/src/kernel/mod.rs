@@ -156,6 +156,18 @@ impl Kernel {
         }
     }
 
+    /// Whether something may have to be done of which nothing tells: events that didn't fit their
+    /// sockets, receives of queue pairs in ERR.
+    pub(crate) fn needs_looks(&self) -> bool {
+        let full = self.files.values().any(|file| file.events.has_backlog());
+        !self.device.gone && (full || self.device.hca.needs_looks())
+    }
+
+    /// When the device has something to do by itself.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        if self.device.gone { None } else { self.device.hca.next_deadline() }
+    }
+
     /// The link went up or down.
     pub(crate) fn set_link(&mut self, up: bool) {
         if self.device.port_up == up || self.device.gone {

@@ -7,6 +7,7 @@ use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 use std::task::Waker;
+use std::time::Duration;
 
 use super::{Address, Frame, Wire, WireFull};
 
@@ -50,6 +51,11 @@ struct Port {
     plugged: AtomicBool,
     inbox: Mutex<VecDeque<Frame>>,
     waker: OnceLock<Waker>,
+    /// Frames that came, that were handed out or dropped, and that were handed out before the HCA's
+    /// last step: it has answered those.
+    came: AtomicU64,
+    taken: AtomicU64,
+    answered: AtomicU64,
     /// Plain Ethernet frames, of which any number may be lost.
     ethernet: Mutex<VecDeque<Vec<u8>>>,
 }
@@ -107,6 +113,7 @@ impl Port {
     fn put(&self, inbox: &mut VecDeque<Frame>, frame: Frame, sender: &Port) {
         let sleeps = inbox.is_empty() && !std::ptr::eq(self, sender);
         inbox.push_back(frame);
+        add(&self.came, 1);
         if sleeps {
             self.wake();
         }
@@ -141,6 +148,7 @@ impl Switch {
         port.plugged.store(plugged, Ordering::Release);
         if !plugged {
             add(&self.counters.dead_link, inbox.len());
+            add(&port.taken, inbox.len());
             inbox.clear();
             port.ethernet().clear();
         }
@@ -194,6 +202,9 @@ impl Fabric {
             plugged: AtomicBool::new(true),
             inbox: Mutex::default(),
             waker: OnceLock::new(),
+            came: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             ethernet: Mutex::default(),
         });
         let mut table = self.switch.write();
@@ -339,6 +350,7 @@ impl Wire for FabricPort {
     fn receive(&mut self) -> Option<Frame> {
         let frame = self.link.port.inbox().pop_front()?;
         add(&self.link.switch.counters.delivered, 1);
+        add(&self.link.port.taken, 1);
         Some(frame)
     }
 
@@ -368,6 +380,31 @@ impl Wire for FabricPort {
 
     fn set_addresses(&mut self, addresses: &[Address]) {
         self.link.set_addresses(addresses);
+    }
+
+    /// A step begins: what was handed out before it is dealt with.
+    fn advance(&mut self, _: Duration) {
+        let port = &self.link.port;
+        // Release pairs with `is_past`: the answers are in their inboxes.
+        port.answered.store(port.taken.load(Ordering::Relaxed), Ordering::Release);
+    }
+
+    /// `None` for a port without a waker, which nobody has promised to read.
+    fn mark(&self, to: Address) -> Option<u64> {
+        let table = self.link.switch.read();
+        let port = table.route(to).filter(|port| port.is_plugged() && port.waker.get().is_some());
+        port.map(|port| port.came.load(Ordering::Acquire))
+    }
+
+    fn is_past(&self, to: Address, mark: u64) -> bool {
+        let table = self.link.switch.read();
+        let port = table.route(to).filter(|port| port.is_plugged());
+        port.is_none_or(|port| port.answered.load(Ordering::Acquire) >= mark)
+    }
+
+    fn set_waker(&mut self, waker: Waker) -> bool {
+        FabricPort::set_waker(self, waker);
+        true
     }
 }
 

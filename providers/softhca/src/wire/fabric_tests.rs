@@ -210,7 +210,7 @@ fn threads_share_a_fabric() {
             })
         })
         .collect();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
     let mut expected = [0u32; 3];
     while expected != [0, FRAMES, FRAMES] {
         assert!(std::time::Instant::now() < deadline, "stuck at {expected:?}");

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use super::{Address, Frame, Wire, WireFull};
@@ -239,6 +240,11 @@ impl<W: Wire> Wire for Faulty<W> {
         let now = self.now;
         self.release(|held| held.due.saturating_add(HOLD_LIMIT) <= now);
         self.pump();
+    }
+
+    // Frames that it delays are its `next_event`.
+    fn set_waker(&mut self, waker: Waker) -> bool {
+        self.inner.set_waker(waker)
     }
 
     fn set_addresses(&mut self, addresses: &[Address]) {

@@ -12,6 +12,7 @@
 //! - [`timers`]: the times that travel as small codes.
 
 use std::fmt;
+use std::task::Waker;
 use std::time::Duration;
 
 pub mod builder;
@@ -128,6 +129,27 @@ pub trait Wire: Send + fmt::Debug {
         let _ = addresses;
     }
 
+    /// Whom to wake when something arrives from another end and nothing was there to read. Said
+    /// once. False if this wire wakes nobody; then its HCA looks now and then.
+    fn set_waker(&mut self, waker: Waker) -> bool {
+        let _ = waker;
+        false
+    }
+
+    /// A mark behind all that was ever sent to the end with this address; `None` where nobody knows
+    /// how far that end is, or whether anybody will read there.
+    fn mark(&self, to: Address) -> Option<u64> {
+        let _ = to;
+        None
+    }
+
+    /// Whether the end with this address has read, and answered, all that was sent to it before
+    /// `mark`.
+    fn is_past(&self, to: Address, mark: u64) -> bool {
+        let _ = (to, mark);
+        true
+    }
+
     /// Whether bytes may arrive other than they were sent. Only then is it worth the sender's time
     /// to compute the ICRC ([`PacketBuilder::icrc`]); without it the field is 0, which
     /// [`Packet::parse`] takes as "none computed".
@@ -157,6 +179,15 @@ impl<W: Wire + ?Sized> Wire for Box<W> {
     }
     fn set_addresses(&mut self, addresses: &[Address]) {
         (**self).set_addresses(addresses);
+    }
+    fn set_waker(&mut self, waker: Waker) -> bool {
+        (**self).set_waker(waker)
+    }
+    fn mark(&self, to: Address) -> Option<u64> {
+        (**self).mark(to)
+    }
+    fn is_past(&self, to: Address, mark: u64) -> bool {
+        (**self).is_past(to, mark)
     }
     fn needs_icrc(&self) -> bool {
         (**self).needs_icrc()

@@ -12,6 +12,7 @@
 //! | `datagram`, `dct` | datagrams (IBTA vol 1, 9.8.3), and targets of dynamic connections |
 //! | `frames`, `frame_send`, `frame_receive` | whole Ethernet frames |
 //! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
+//! | `patience` | timers that wait for a peer without processor time |
 //! | `turn` | budgets of a turn, and what it came to |
 
 mod answers;
@@ -25,6 +26,7 @@ mod flush;
 mod frame_receive;
 mod frame_send;
 mod frames;
+mod patience;
 mod receives;
 mod records;
 mod replies;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::hca::context::QpState;
 use crate::hca::device::Hca;
 use crate::hca::engine::turn::PACKETS_PER_TURN;
-use crate::hca::engine::{answers, flush, requester};
+use crate::hca::engine::{answers, flush, patience, requester};
 use crate::hca::error::HcaEvent;
 use crate::hca::number::Qpn;
 use crate::hca::state::common::Common;
@@ -79,15 +79,25 @@ impl Hca {
         timer.into_iter().chain(wire).chain(late).min()
     }
 
+    /// Whether memory has to be looked at for which no doorbell rings: receives posted to a QP in
+    /// ERR.
+    pub(crate) fn needs_looks(&self) -> bool {
+        !self.schedule.flushing.is_empty()
+    }
+
     /// Runs the timers that are due.
     fn expire(&mut self) -> bool {
         let mut done = false;
-        // Each turn removes an entry, and a timer set anew lies in the future or is 0 long,
-        // which no timer code is.
+        // Each turn removes an entry, and a timer set anew or put off lies in the future; none is
+        // 0 long.
         while let Some(qpn) = self.schedule.due(self.common.now) {
-            done = true;
             if let Some(qp) = self.qps.get_mut(&qpn) {
                 qp.timer = None;
+                if let Some(later) = patience::later(qp, &self.common) {
+                    self.schedule.put_off(qp, later);
+                    continue;
+                }
+                done = true;
                 requester::expire(qp, &mut self.common);
                 self.schedule.enqueue(qp);
             }

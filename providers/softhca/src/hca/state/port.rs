@@ -156,6 +156,16 @@ impl Port {
         self.wire.hear()
     }
 
+    /// See [`Wire::mark`].
+    pub(crate) fn mark(&self, to: Address) -> Option<u64> {
+        self.wire.mark(to)
+    }
+
+    /// See [`Wire::is_past`].
+    pub(crate) fn is_past(&self, to: Address, mark: u64) -> bool {
+        self.wire.is_past(to, mark)
+    }
+
     pub(crate) fn next_event(&self) -> Option<Duration> {
         self.wire.next_event()
     }

@@ -17,6 +17,15 @@ pub(crate) const FIRST_QPN: u32 = 0x40;
 /// QPNs are 24 bits; 0xffffff is multicast.
 pub(crate) const LAST_QPN: u32 = 0x00ff_fffe;
 
+/// An acknowledgement timer that is due and waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overdue {
+    /// Which timer.
+    pub(crate) due: Duration,
+    /// What the peer has to get past; `None` once it has.
+    pub(crate) mark: Option<u64>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub(crate) qpn: Qpn,
@@ -35,6 +44,8 @@ pub(crate) struct Qp {
     pub(crate) queued: bool,
     /// Its time in the device's timer list.
     pub(crate) timer: Option<Duration>,
+    /// A timer that waits for the peer.
+    pub(crate) overdue: Option<Overdue>,
     /// A CQ of it died, or the rings are unusable: no CQE is written any more.
     pub(crate) mute: bool,
     /// In ERR: the event about the last WQE is out.
@@ -65,6 +76,7 @@ impl Qp {
             responder: Responder::default(),
             queued: false,
             timer: None,
+            overdue: None,
             mute: false,
             last_wqe_told: false,
         }
@@ -93,6 +105,11 @@ impl Qp {
     /// Send WQEBBs published and not fetched.
     pub(crate) fn sq_pending(&self) -> u16 {
         self.sq_published.wrapping_sub(self.sq_fetched)
+    }
+
+    /// When an acknowledgement is late.
+    pub(crate) fn ack_deadline(&self) -> Option<Duration> {
+        self.requester.ack_timer.filter(|_| self.sends())
     }
 
     /// When its requester has to be looked at next.

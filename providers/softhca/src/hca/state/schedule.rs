@@ -55,6 +55,12 @@ impl Schedule {
         Some(qpn)
     }
 
+    /// Puts a timer off that is due and waits for the peer.
+    pub(crate) fn put_off(&mut self, qp: &mut Qp, later: Duration) {
+        self.timers.insert((later, qp.qpn));
+        qp.timer = Some(later);
+    }
+
     /// When the next timer is due.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         self.timers.first().map(|&(when, _)| when)

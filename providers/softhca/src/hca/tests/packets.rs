@@ -10,6 +10,7 @@ use crate::hca::{Access, AddressVector, MkeyContext, Mtu, QpAttrs, QpState, QpTr
 use crate::wire::{
     Address, Frame, NakCode, Opcode as O, Packet, PacketBuilder, Psn, Syndrome, Wire,
 };
+use std::task::Waker;
 
 const DST: u64 = 0x30_0000;
 const PEER: Address = Address { gid: [9; 16], lid: 0 };
@@ -531,4 +532,54 @@ fn a_read_never_spans_half_of_the_psns() {
             assert_eq!(peer.seen(), [(O::RC_ACKNOWLEDGE, 0, Some((invalid, 0)), 0)]);
         }
     }
+}
+
+/// A write before a peer that has promised to read and hasn't, a while after the acknowledgement
+/// was due.
+fn unread() -> Peer {
+    let mut peer = peer();
+    assert!(peer.port.set_waker(Waker::noop().clone()));
+    let key = peer.rig.hosts[0].key;
+    peer.rig.post(&mut peer.end, &Wr::new(Opcode::RDMA_WRITE).remote(DST, key).seg(0, 8, key));
+    for _ in 0..100 {
+        while peer.rig.hosts[0].hca.step(peer.rig.now) {}
+        peer.rig.now += Duration::from_millis(50);
+    }
+    assert_eq!(peer.rig.hosts[0].hca.stats().timeouts, 0);
+    peer
+}
+
+/// Steps, some milliseconds long, and gives the timeouts so far.
+fn timeouts_after(peer: &mut Peer, millis: u64) -> u64 {
+    for _ in 0..millis {
+        peer.rig.now += Duration::from_millis(1);
+        peer.rig.hosts[0].hca.step(peer.rig.now);
+    }
+    peer.rig.hosts[0].hca.stats().timeouts
+}
+
+#[test]
+fn a_peer_without_processor_time_costs_no_retry() {
+    let mut peer = unread();
+    assert_eq!(peer.port.receive().map(|frame| frame.dst), Some(PEER));
+    // Read, but the peer's step isn't over.
+    assert_eq!(timeouts_after(&mut peer, 100), 0);
+    peer.port.advance(Duration::ZERO);
+    peer.ack(ACK, 0);
+    assert_eq!(timeouts_after(&mut peer, 100), 0);
+    assert_eq!(peer.rig.sent(&mut peer.end).len(), 1);
+}
+
+#[test]
+fn a_peer_that_read_and_says_nothing_costs_one() {
+    let mut peer = unread();
+    assert!(peer.port.receive().is_some());
+    peer.port.advance(Duration::ZERO);
+    assert_eq!(timeouts_after(&mut peer, 3), 1);
+}
+
+#[test]
+fn patience_ends() {
+    let mut peer = unread();
+    assert_eq!(timeouts_after(&mut peer, 6_000), 1);
 }

@@ -65,6 +65,11 @@ impl Device {
                 None => Errno::EINVAL,
             });
         }
+        // A device's registers can't be pinned (`pin_user_pages` refuses VM_IO). Here the device
+        // itself would stop at its first store into a page that it protects.
+        if self.uars.is_mapped_in(addr, len) {
+            return Err(Errno::EFAULT);
+        }
         let bytes = probe(addr, len, writable)?;
         if self.over_memlock(bytes).is_some() {
             return Err(Errno::ENOMEM);

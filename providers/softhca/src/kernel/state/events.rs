@@ -198,6 +198,11 @@ impl EventFiles {
         }
     }
 
+    /// Whether some event still waits for room.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.files.values().any(|file| !file.backlog.is_empty())
+    }
+
     /// Takes back unread completion events of a CQ.
     pub(crate) fn retract_completions(&mut self, number: Option<u32>, user_handle: u64) -> u32 {
         self.retract(number, |event| {

@@ -1,0 +1,200 @@
+//! Write protection of doorbell pages while the device sleeps, so that the client's first store
+//! wakes it.
+//!
+//! A client's mapping is registered with a userfaultfd (Linux's
+//! `Documentation/admin-guide/mm/userfaultfd.rst`). While it is protected a store into it stops its
+//! thread inside the page fault, and the descriptor can be read. Lifting the protection lets the
+//! thread make the store again: no store is lost, and none is made twice. Loads don't fault.
+//!
+//! No store slips by when a page is protected: the kernel flushes the translations of all
+//! processors before the call returns, after which every earlier store is in the page. So the
+//! device protects, looks at the page again, and then sleeps.
+//!
+//! The descriptor is of the kind that handles faults of user mode alone (`UFFD_USER_MODE_ONLY`,
+//! Linux 5.11), which needs no privilege. Write protection of shared memory came with Linux 5.19.
+//! Containers may refuse the call (seccomp); then there is no guard.
+//!
+//! A child after `fork` inherits neither registration nor protection (without
+//! `UFFD_FEATURE_EVENT_FORK`): its stores go to the page. The last thing that a device does is to
+//! lift all protection, so that nothing depends on when the descriptor's last copy is closed.
+//!
+//! # Safety
+//!
+//! Four system calls with structs of the kernel's layout. None reads or writes the memory of the
+//! range; they change whether stores into it fault. A range is one that this process mapped for a
+//! doorbell page, as long as its claim stands.
+#![allow(unsafe_code, reason = "userfaultfd has no safe names")]
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+
+/// linux/userfaultfd.h
+mod uapi {
+    pub(super) const UFFD_USER_MODE_ONLY: i32 = 1;
+    pub(super) const UFFD_API: u64 = 0xaa;
+    pub(super) const UFFD_FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+    pub(super) const UFFD_FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
+    pub(super) const UFFDIO_REGISTER_MODE_WP: u64 = 1 << 1;
+    pub(super) const UFFDIO_WRITEPROTECT_MODE_WP: u64 = 1 << 0;
+
+    #[repr(C)]
+    pub(super) struct uffdio_api {
+        pub(super) api: u64,
+        pub(super) features: u64,
+        pub(super) ioctls: u64,
+    }
+
+    #[repr(C)]
+    pub(super) struct uffdio_register {
+        pub(super) start: u64,
+        pub(super) len: u64,
+        pub(super) mode: u64,
+        pub(super) ioctls: u64,
+    }
+
+    #[repr(C)]
+    pub(super) struct uffdio_writeprotect {
+        pub(super) start: u64,
+        pub(super) len: u64,
+        pub(super) mode: u64,
+    }
+
+    nix::ioctl_readwrite!(api, 0xaa, 0x3f, uffdio_api);
+    nix::ioctl_readwrite!(register, 0xaa, 0x00, uffdio_register);
+    nix::ioctl_readwrite!(writeprotect, 0xaa, 0x06, uffdio_writeprotect);
+}
+
+/// Mappings by address, each with the number of its claim.
+///
+/// A client unmaps a page without telling us, and its address may then be that of another device's
+/// page. The kernel doesn't mind whose descriptor protects a range; this does.
+static CLAIMS: Mutex<Claims> = Mutex::new(Claims { last: 0, by_address: BTreeMap::new() });
+
+#[derive(Debug)]
+struct Claims {
+    last: u64,
+    by_address: BTreeMap<usize, u64>,
+}
+
+fn claims() -> MutexGuard<'static, Claims> {
+    CLAIMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A descriptor that client mappings are registered with.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    fd: OwnedFd,
+}
+
+/// A client's mapping of a doorbell page.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    address: usize,
+    len: usize,
+    claim: u64,
+    protected: bool,
+}
+
+impl Guard {
+    /// # Errors
+    ///
+    /// `ENOSYS`, `EPERM` or `EINVAL` where the system has no such thing, or not for us.
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | uapi::UFFD_USER_MODE_ONLY;
+        // SAFETY: the call takes a number.
+        let fd = Errno::result(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) })?;
+        // SAFETY: the call's answer is a new descriptor, which nobody else has.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let features = uapi::UFFD_FEATURE_PAGEFAULT_FLAG_WP | uapi::UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+        let mut api = uapi::uffdio_api { api: uapi::UFFD_API, features, ioctls: 0 };
+        // SAFETY: the struct is the command's, and lives over the call.
+        unsafe { uapi::api(fd.as_raw_fd(), &raw mut api) }?;
+        Ok(Self { fd })
+    }
+
+    /// Registers a mapping of shared memory that was just made.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal; then the mapping is as it was.
+    pub(crate) fn register(&self, address: usize, len: usize) -> Result<Guarded, Errno> {
+        let mut claims = claims();
+        let mut range = uapi::uffdio_register {
+            start: address as u64,
+            len: len as u64,
+            mode: uapi::UFFDIO_REGISTER_MODE_WP,
+            ioctls: 0,
+        };
+        // SAFETY: the struct is the command's, and lives over the call.
+        unsafe { uapi::register(self.fd.as_raw_fd(), &raw mut range) }?;
+        claims.last += 1;
+        let claim = claims.last;
+        claims.by_address.insert(address, claim);
+        Ok(Guarded { address, len, claim, protected: false })
+    }
+
+    /// Makes stores into a mapping fault.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if it is no longer there, or no longer the one that was registered.
+    pub(crate) fn protect(&self, mapping: &mut Guarded) -> Result<(), Errno> {
+        if !mapping.protected {
+            self.set(mapping, uapi::UFFDIO_WRITEPROTECT_MODE_WP)?;
+            mapping.protected = true;
+        }
+        Ok(())
+    }
+
+    /// Lets stores into a mapping pass, those that wait among them.
+    pub(crate) fn release(&self, mapping: &mut Guarded) {
+        if mapping.protected {
+            mapping.protected = false;
+            // A mapping that is no longer there holds nobody up.
+            let _ = self.set(mapping, 0);
+        }
+    }
+
+    /// Whether a mapping is still where it was registered, and has bytes of that range.
+    pub(crate) fn is_in(&self, mapping: &Guarded, addr: u64, len: u64) -> bool {
+        let start = mapping.address as u64;
+        let overlaps = addr < start + mapping.len as u64 && start < addr.saturating_add(len);
+        // The client may have unmapped it; the kernel knows. What is set stays as it is.
+        let mode = if mapping.protected { uapi::UFFDIO_WRITEPROTECT_MODE_WP } else { 0 };
+        overlaps && self.set(mapping, mode).is_ok()
+    }
+
+    fn set(&self, mapping: &Guarded, mode: u64) -> Result<(), Errno> {
+        let claims = claims();
+        if claims.by_address.get(&mapping.address) != Some(&mapping.claim) {
+            return Err(Errno::ENOENT);
+        }
+        let (start, len) = (mapping.address as u64, mapping.len as u64);
+        let mut range = uapi::uffdio_writeprotect { start, len, mode };
+        // SAFETY: the struct is the command's, and lives over the call.
+        unsafe { uapi::writeprotect(self.fd.as_raw_fd(), &raw mut range) }.map(drop)
+    }
+}
+
+impl AsFd for Guard {
+    /// Can be read while a store waits.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let mut claims = claims();
+        if claims.by_address.get(&self.address) == Some(&self.claim) {
+            claims.by_address.remove(&self.address);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "guard_tests.rs"]
+mod tests;

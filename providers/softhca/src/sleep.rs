@@ -1,0 +1,128 @@
+//! How the device's thread sleeps, and who wakes it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
+
+/// The bed of one thread.
+///
+/// The thread says that it [lies down](Sleeper::lie_down), looks once more at all that it works on,
+/// and then [waits](Sleeper::wait). Whoever brings work does so under a lock that this look takes
+/// as well, and wakes the thread afterwards: either the look finds the work, or the waker finds the
+/// thread lying.
+#[derive(Debug)]
+pub(crate) struct Sleeper {
+    asleep: AtomicBool,
+    bell: EventFd,
+}
+
+impl Sleeper {
+    pub(crate) fn new() -> io::Result<Self> {
+        let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+        Ok(Self { asleep: AtomicBool::new(false), bell: EventFd::from_flags(flags)? })
+    }
+
+    /// From here on wakers ring.
+    pub(crate) fn lie_down(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
+    }
+
+    /// From here on they don't.
+    pub(crate) fn get_up(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// Sleeps until somebody rings, `other` can be read, or `limit` is over. Gives whether `other`
+    /// can be read.
+    pub(crate) fn wait(&self, other: Option<BorrowedFd<'_>>, limit: Duration) -> bool {
+        let bell = PollFd::new(self.bell.as_fd(), PollFlags::POLLIN);
+        let other = other.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let mut fds = [bell].into_iter().chain(other).collect::<Vec<_>>();
+        // A signal ends the sleep early, which is no harm.
+        let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(limit)), None);
+        self.get_up();
+        let [rung, other] = [0, 1].map(|at| fds.get(at).and_then(PollFd::any).unwrap_or(false));
+        if rung {
+            let _ = self.bell.read();
+        }
+        other
+    }
+
+    /// Wakes the thread, if it sleeps or is about to.
+    pub(crate) fn wake(&self) {
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            // A count at its end can be read, too.
+            let _ = self.bell.write(1);
+        }
+    }
+}
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        Sleeper::wake(&self);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        Sleeper::wake(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_waker_between_lying_down_and_waiting_is_not_lost() {
+        let sleeper = Sleeper::new().unwrap();
+        sleeper.lie_down();
+        sleeper.wake();
+        let start = Instant::now();
+        sleeper.wait(None, LONG);
+        assert!(start.elapsed() < LONG);
+    }
+
+    #[test]
+    fn a_waker_ends_the_sleep_of_another_thread() {
+        let sleeper = Arc::new(Sleeper::new().unwrap());
+        sleeper.lie_down();
+        let other = Arc::clone(&sleeper);
+        let waker = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(5));
+            Wake::wake(other);
+        });
+        let start = Instant::now();
+        sleeper.wait(None, LONG);
+        assert!(start.elapsed() < LONG);
+        waker.join().unwrap();
+    }
+
+    #[test]
+    fn nobody_rings_for_a_thread_that_is_up() {
+        let sleeper = Sleeper::new().unwrap();
+        sleeper.wake();
+        assert!(sleeper.bell.read().is_err());
+        sleeper.lie_down();
+        sleeper.get_up();
+        sleeper.wake();
+        assert!(sleeper.bell.read().is_err());
+    }
+
+    #[test]
+    fn the_limit_ends_the_sleep() {
+        let sleeper = Sleeper::new().unwrap();
+        sleeper.lie_down();
+        assert!(!sleeper.wait(None, Duration::from_millis(1)));
+    }
+}

@@ -60,6 +60,10 @@ enum Chore {
         #[arg(long)]
         bless: bool,
     },
+    /// Pack every published crate, and look into the packages for licences and README.
+    ///
+    /// Builds and sends nothing.
+    Packages,
     Vm(vm::Options),
     /// Compare the data path's instructions, and how many they are, with benches/counts.
     ///
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         Chore::Fetch => return fetch(),
         Chore::Layouts { bless: false } => steps.step("layouts", layouts::check),
         Chore::Layouts { bless: true } => steps.step("layouts, blessed", layouts::bless),
+        Chore::Packages => steps.step("packages", package::check),
         Chore::Vm(options) => return vm::chore(options),
         Chore::Counts { bless } => counts::steps(&mut steps, bless),
     }

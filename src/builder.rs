@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use uverbs_core::attr::{DoorbellMode, QpCap};
+use uverbs_core::attr::{DoorbellMode, QpCap, SendOpSet};
 use uverbs_core::error::Error;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{ContextOps, NewQp, QpInit};
@@ -103,6 +103,15 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     #[must_use]
     pub fn max_inline_data(mut self, bytes: u32) -> Self {
         self.init.cap.max_inline_data = bytes;
+        self
+    }
+
+    /// What the send queue is made for: all that the transport has, unless said otherwise. With
+    /// [`SendOpSet::REKEY`] there is room for as many work requests that rewrite keys; without
+    /// [`SendOpSet::ATOMIC`] smaller rings may do.
+    #[must_use]
+    pub fn send_ops(mut self, ops: SendOpSet) -> Self {
+        self.init.send_ops = Some(ops);
         self
     }
 

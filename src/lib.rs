@@ -79,7 +79,7 @@ mod unrung;
 pub use uverbs_core::attr::{
     AccessFlags, AckTimeout, AhAttr, DeviceAttr, DoorbellMode, Gid, GidEntry, GidType, GlobalRoute,
     InitAttr, LinkLayer, Mtu, Path, PortAttr, PortState, QpAttr, QpCap, QpState, QpType, RnrTimer,
-    RtrAttr, RtsAttr, Transition, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr,
+    RtrAttr, RtsAttr, SendOpSet, Transition, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr,
 };
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
 pub use uverbs_core::doors;
@@ -210,6 +210,13 @@ pub use endpoint::{DatagramEndpoint, Endpoint};
 pub use mr::MemoryRegion;
 pub use on_thread::OnThread;
 pub use pd::ProtectionDomain;
+/// A queue pair of a reliable connection.
+pub type RcQueuePair<P = Any> = QueuePair<P, Rc>;
+/// A queue pair of an unreliable connection.
+pub type UcQueuePair<P = Any> = QueuePair<P, Uc>;
+/// A queue pair for datagrams.
+pub type UdQueuePair<P = Any> = QueuePair<P, Ud>;
+
 pub use qp::{Gone, Local, QueuePair};
 pub use refused::Refused;
 pub use rejected::Rejected;

@@ -12,7 +12,7 @@ use std::process::{Command, ExitStatus};
 
 use common::{Side, device, is_rxe, pair, pair_on, soft};
 use uverbs::softhca::SoftHca;
-use uverbs::{AccessFlags, ExposedMemory, Frame, Local, Wr};
+use uverbs::{AccessFlags, ExposedMemory, Frame, Wr};
 
 /// What the child ends with if all went well.
 const WELL: i32 = 42;
@@ -221,7 +221,7 @@ fn posting_and_polling_meet_no_page_fault() {
     let awake = || SoftHca::builder().idle(|idle| idle.protect = false).build().expect("a device");
     let real = std::env::var_os("UVERBS_TEST_DEVICE").is_some();
     let device = if real { device() } else { soft(&awake()) };
-    work_on(pair_on(&device, &device, &Local::default(), |builder| builder), |rounds| {
+    work_on(pair_on(&device, &device, &common::local(), |builder| builder), |rounds| {
         // The system may take a page away at any time to see whether it is used (NUMA balancing, reclaim). What the library does it
         // does in each of these.
         let mut faults = || {

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Side, pair, pair_with, pattern};
 use uverbs::{
-    AccessFlags, Completed, ExposedMemory, Frame, Local, PostError, ProtectionDomain,
-    QueuePairBuilder, Slab, Wr,
+    AccessFlags, Completed, ExposedMemory, Frame, PostError, ProtectionDomain, QueuePairBuilder,
+    Slab, Wr,
 };
 
 fn free(slab: &Slab) -> usize {
@@ -36,7 +36,7 @@ fn bytes(frame: &Frame) -> Vec<u8> {
 
 fn lists() -> (Side, Side) {
     let shape = |qp: QueuePairBuilder| qp.max_send_sge(4).max_recv_sge(4);
-    pair_with(&Local::default(), shape)
+    pair_with(&common::local(), shape)
 }
 
 /// All of exposed memory.

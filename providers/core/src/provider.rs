@@ -13,7 +13,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::Errno;
-use crate::attr::{AhAttr, DeviceAttr, DoorbellMode, PortAttr, QpCap, QpType};
+use crate::attr::{AhAttr, DeviceAttr, DoorbellMode, PortAttr, QpCap, QpType, SendOpSet};
 use crate::error::Error;
 use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
@@ -98,6 +98,8 @@ pub struct QpInit {
     pub recv_cq: Arc<CqCore>,
     /// Sizes.
     pub cap: QpCap,
+    /// What the send queue is made for; `None` is all that the transport has.
+    pub send_ops: Option<SendOpSet>,
     /// How the send queue rings.
     pub doorbell: DoorbellMode,
 }
@@ -112,6 +114,7 @@ impl QpInit {
             send_cq,
             recv_cq,
             cap: QpCap::default(),
+            send_ops: None,
             doorbell: DoorbellMode::default(),
         }
     }

@@ -112,7 +112,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
 /// rdma-core `verbs.c:create_qp`, with a receive queue of its own.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
     init.check_context(&context.core)?;
-    let send = SendSize::new(init.qp_type, &init.cap, &context.limits)?;
+    let send = SendSize::new(init.qp_type, init.send_ops, &init.cap, &context.limits)?;
     let recv = RecvSize::new(&init.cap, &context.limits)?;
     let Some(user_index) = context.indexes.take() else {
         let limit = 1 << 24;

@@ -1,6 +1,6 @@
 //! How large rings are.
 
-use uverbs_core::attr::{DeviceAttr, QpCap, QpType};
+use uverbs_core::attr::{DeviceAttr, QpCap, QpType, SendOpSet};
 use uverbs_core::error::Error;
 use uverbs_kernel_abi::mlx5::mlx5_ib_alloc_ucontext_resp;
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, MLX5_SEND_WQE_BB};
@@ -15,6 +15,9 @@ const HEAD: u32 = 2 * DS_BYTES as u32;
 const DATAGRAM_HEAD: u32 = 4 * DS_BYTES as u32;
 /// Bytes of an atomic's WQE: control, remote address, operands, one data segment.
 const ATOMIC: u32 = 4 * DS_BYTES as u32;
+/// Bytes of a WQE that binds a window or invalidates or rewrites a key: control, UMR control, key context, and a WQEBB of list
+/// (rdma-core `verbs.c:_sq_overhead`).
+const REKEY: u32 = 3 * MLX5_SEND_WQE_BB as u32;
 const UNIT: u32 = MLX5_SEND_WQE_BB as u32;
 const SEGMENT: u32 = DS_BYTES as u32;
 /// Counters in WQEs and doorbell records have 16 bits. Half of that is the largest ring there is (`log_max_qp_sz`),
@@ -93,14 +96,24 @@ impl SendSize {
     ///
     /// rdma-core `verbs.c:mlx5_calc_send_wqe` counts an atomic's or a UMR's head before every payload, 128 bytes
     /// more than a WRITE has; the device doesn't ask for that.
-    pub(crate) fn new(qp_type: QpType, cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
+    pub(crate) fn new(
+        qp_type: QpType,
+        ops: Option<SendOpSet>,
+        cap: &QpCap,
+        limits: &Limits,
+    ) -> Result<Self, Error> {
         if cap.max_send_wr == 0 {
             return Ok(Self::default());
         }
-        let (head, least) = match qp_type {
-            QpType::Rc => (HEAD, ATOMIC),
-            QpType::Uc => (HEAD, HEAD),
-            QpType::Ud => (DATAGRAM_HEAD, DATAGRAM_HEAD),
+        let ops = ops.unwrap_or(SendOpSet::of(qp_type));
+        // What fits a WQE is reckoned with the transport's longest head, whatever the queue is made for.
+        let head = if qp_type == QpType::Ud { DATAGRAM_HEAD } else { HEAD };
+        let least = if ops.contains(SendOpSet::REKEY) {
+            REKEY
+        } else if ops.contains(SendOpSet::ATOMIC) {
+            ATOMIC
+        } else {
+            head
         };
         let room = limits.send_bytes.saturating_sub(head);
         let inline_limit = room.saturating_sub(INLINE_HEADER as u32);
@@ -213,11 +226,11 @@ mod tests {
 
     #[test]
     fn rounding_is_given_to_the_caller() {
-        let size = SendSize::new(QpType::Rc, &cap(16, 1, 0), &LIMITS).unwrap();
+        let size = SendSize::new(QpType::Rc, None, &cap(16, 1, 0), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 16, max_wr: 16, max_sge: 2, max_inline: 28 });
-        let size = SendSize::new(QpType::Rc, &cap(16, 1, 29), &LIMITS).unwrap();
+        let size = SendSize::new(QpType::Rc, None, &cap(16, 1, 29), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 32, max_wr: 16, max_sge: 6, max_inline: 92 });
-        let size = SendSize::new(QpType::Rc, &cap(100, 4, 128), &LIMITS).unwrap();
+        let size = SendSize::new(QpType::Rc, None, &cap(100, 4, 128), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 512, max_wr: 170, max_sge: 10, max_inline: 156 });
         let size = RecvSize::new(&cap(1, 1, 0), &LIMITS).unwrap();
         assert_eq!(size, RecvSize { entries: 4, shift: 4, max_sge: 1 });
@@ -226,8 +239,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_queue_is_made_for_has_room() {
+        let of = |qp_type, ops| SendSize::new(qp_type, ops, &cap(16, 1, 0), &LIMITS).unwrap();
+        let rekey = of(QpType::Rc, Some(SendOpSet::of(QpType::Rc) | SendOpSet::REKEY));
+        assert_eq!((rekey.units, rekey.max_wr), (64, 21), "three WQEBBs each");
+        assert_eq!(of(QpType::Uc, None), of(QpType::Rc, Some(SendOpSet::SEND)));
+        // Control and address vector take one WQEBB, and one piece of data begins another.
+        let datagrams = of(QpType::Ud, None);
+        assert_eq!((datagrams.units, datagrams.max_wr, datagrams.max_sge), (32, 16, 4));
+    }
+
+    #[test]
     fn no_requests_no_queue() {
-        assert_eq!(SendSize::new(QpType::Rc, &cap(0, 99, 9999), &LIMITS), Ok(SendSize::default()));
+        assert_eq!(
+            SendSize::new(QpType::Rc, None, &cap(0, 99, 9999), &LIMITS),
+            Ok(SendSize::default())
+        );
         assert_eq!(RecvSize::new(&cap(0, 99, 9999), &LIMITS), Ok(RecvSize::default()));
     }
 
@@ -237,7 +264,7 @@ mod tests {
             Error::Limit { what, limit, .. } => (what, limit),
             other => panic!("{other}"),
         };
-        let send = |cap| limit(SendSize::new(QpType::Rc, &cap, &LIMITS).unwrap_err());
+        let send = |cap| limit(SendSize::new(QpType::Rc, None, &cap, &LIMITS).unwrap_err());
         assert_eq!(send(cap(1, 31, 0)), ("max_send_sge", 30));
         assert_eq!(send(cap(1, 1, 973)), ("max_inline_data", 972));
         assert_eq!(send(cap(32769, 1, 0)), ("max_send_wr", 32768));
@@ -259,7 +286,7 @@ mod tests {
         fn grants_are_enough(wr in 1u32..40_000, sge in 0u32..40, inline in 0u32..1100) {
             let mut cap = cap(wr, sge, inline);
             let size = loop {
-                match SendSize::new(QpType::Rc, &cap, &LIMITS) {
+                match SendSize::new(QpType::Rc, None, &cap, &LIMITS) {
                     Ok(size) => break size,
                     Err(Error::Limit { what, value, limit, .. }) => {
                         prop_assert!(limit < value);

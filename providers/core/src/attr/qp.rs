@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bitflags::bitflags;
 use uverbs_kernel_abi::qp as abi;
 
 use super::{AccessFlags, Gid, GlobalRoute, Mtu, Path};
@@ -135,6 +136,37 @@ impl Default for QpCap {
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_data: 64,
+        }
+    }
+}
+
+bitflags! {
+    /// What a send queue is made for: the longest of these decides how much of the ring each work request may take, so that
+    /// `max_send_wr` of them fit, whichever they are.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[doc(alias = "ibv_qp_create_send_ops_flags")]
+    pub struct SendOpSet: u32 {
+        /// SEND, with or without immediate data.
+        const SEND = 1;
+        /// RDMA WRITE, with or without immediate data.
+        const WRITE = 1 << 1;
+        /// RDMA READ.
+        const READ = 1 << 2;
+        /// Compare-and-swap, fetch-and-add.
+        const ATOMIC = 1 << 3;
+        /// Memory windows bound, keys invalidated or rewritten, by work requests of the program's own making: three WQEBBs on mlx5.
+        const REKEY = 1 << 4;
+    }
+}
+
+impl SendOpSet {
+    /// What a transport has, and this library posts.
+    #[must_use]
+    pub const fn of(qp_type: QpType) -> Self {
+        match qp_type {
+            QpType::Rc => Self::SEND.union(Self::WRITE).union(Self::READ).union(Self::ATOMIC),
+            QpType::Uc => Self::SEND.union(Self::WRITE),
+            QpType::Ud => Self::SEND,
         }
     }
 }

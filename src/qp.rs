@@ -7,109 +7,30 @@
 
 use std::sync::Arc;
 
-use uverbs_core::attr::{
-    AccessFlags, AckTimeout, AhAttr, AtomicCap, Gid, GidEntry, GlobalRoute, InitAttr, LinkLayer,
-    Mtu, Path, QpAttr, QpCap, QpState, RnrTimer, UcRtrAttr, UdInitAttr, UdRtrAttr,
-    UnreliableRtsAttr,
-};
+use uverbs_core::attr::{QpAttr, QpCap, QpState};
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::memory::post::Room;
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::ContextOps;
 
+use crate::connect::{Prepared, limit};
 use crate::provider::Provider;
-use crate::transport::{Connected, Rc, Transport, Ud};
-use crate::{
-    Any, Batch, CompletionQueue, Context, DatagramEndpoint, Destination, Endpoint, LocalPort,
-};
+use crate::transport::{Rc, Transport};
+use crate::{Any, Batch, CompletionQueue, Context, LocalPort};
 use crate::{RecvBatch, RecvQueue, Refused, Rejected, SendQueue};
-
-/// How a queue pair is brought up: the local half of a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Local {
-    /// Port, from 1.
-    pub port: u8,
-    /// Index into the port's GID table; `None` takes [`Context::best_gid`].
-    pub gid_index: Option<u32>,
-    /// Index into the port's partition table.
-    pub pkey_index: u16,
-    /// What the peer may do with memory exposed to it: nothing, unless said otherwise. Atomics are left out on a device that has none
-    /// ([`DeviceAttr::atomic_cap`](crate::DeviceAttr)).
-    pub access: AccessFlags,
-    /// First PSN, 24 bits; `None` takes a random one.
-    pub psn: Option<u32>,
-    /// Largest packet payload; `None` takes the port's.
-    pub mtu: Option<Mtu>,
-    /// READs and atomics outstanding in each direction, as far as the device has them.
-    pub rd_atomic: u8,
-    /// How long the peer shall wait when no receive is posted.
-    pub min_rnr_timer: RnrTimer,
-    /// How long to wait for an acknowledgement.
-    pub timeout: AckTimeout,
-    /// Retries after a timeout or a sequence error, 0 to 7.
-    pub retry_count: u8,
-    /// Retries after receiver-not-ready, 0 to 6; 7 is for ever.
-    pub rnr_retry: u8,
-    /// Service level, 0 to 15.
-    pub service_level: u8,
-    /// Traffic class (DSCP and ECN on RoCE v2).
-    pub traffic_class: u8,
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// The Q_Key that datagrams must carry to be received; of UD alone.
-    pub qkey: u32,
-}
-
-impl Default for Local {
-    /// Port 1, the best GID, no remote rights, and retries that end: 67 ms times seven for an acknowledgement, and for a receive that
-    /// isn't posted six times 163.84 ms, a second in all. Who exposes memory to the peer says so:
-    ///
-    /// ```
-    /// # use uverbs::{AccessFlags, Local};
-    /// let local = Local { access: AccessFlags::REMOTE_WRITE, ..Local::default() };
-    /// ```
-    fn default() -> Self {
-        Self {
-            port: 1,
-            gid_index: None,
-            pkey_index: 0,
-            access: AccessFlags::empty(),
-            psn: None,
-            mtu: None,
-            rd_atomic: 16,
-            min_rnr_timer: RnrTimer::PATIENT,
-            timeout: AckTimeout::DEFAULT,
-            retry_count: 7,
-            rnr_retry: 6,
-            service_level: 0,
-            traffic_class: 0,
-            hop_limit: 64,
-            qkey: 0x1111_1111,
-        }
-    }
-}
 
 /// What the whole queue pair needs besides its halves.
 #[derive(Debug)]
 pub(crate) struct Home<P: Provider> {
-    context: Context<P>,
-    prepared: Option<Prepared>,
+    pub(crate) context: Context<P>,
+    pub(crate) prepared: Option<Prepared>,
 }
 
 impl<P: Provider> Home<P> {
     pub(crate) fn new(context: Context<P>) -> Self {
         Self { context, prepared: None }
     }
-}
-
-/// What [`QueuePair::prepare`] settled, for [`QueuePair::connect`].
-#[derive(Debug)]
-struct Prepared {
-    local: Local,
-    endpoint: Endpoint,
-    gid: Option<GidEntry>,
-    link: LinkLayer,
 }
 
 /// A queue pair, of a [transport](Transport): a reliable connection unless said otherwise.
@@ -130,7 +51,7 @@ struct Prepared {
 #[doc(alias = "ibv_qp")]
 pub struct QueuePair<P: Provider = Any, T: Transport = Rc> {
     send: SendQueue<P, T>,
-    recv: RecvQueue<P>,
+    pub(crate) recv: RecvQueue<P>,
 }
 
 /// A queue pair that the kernel confirmed as destroyed; [`CompletionQueue::reclaim`] gives its buffers back.
@@ -157,7 +78,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         Self { send, recv }
     }
 
-    fn core(&self) -> &Arc<QpCore> {
+    pub(crate) fn core(&self) -> &Arc<QpCore> {
         self.send.core()
     }
 
@@ -398,7 +319,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     }
 
     /// A port of this queue pair's open device, with a GID index that commands have room for.
-    fn owns(&self, port: &LocalPort) -> Result<(), Error> {
+    pub(crate) fn owns(&self, port: &LocalPort) -> Result<(), Error> {
         if !Arc::ptr_eq(&port.core, self.recv.home.context.provider().core()) {
             return Err(Error::Invalid {
                 verb: "modify_qp",
@@ -412,7 +333,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     }
 
     /// Both halves are of the same queue pair: `mem::swap` through the accessors could have mixed them.
-    fn whole(&self) -> Result<(), Error> {
+    pub(crate) fn whole(&self) -> Result<(), Error> {
         if Arc::ptr_eq(self.send.core(), self.recv.core()) {
             return Ok(());
         }
@@ -422,241 +343,5 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
             value: format!("of QP {:#x}", self.recv.core().qpn()),
             why: "both queues must be of the same queue pair",
         })
-    }
-}
-
-impl<P: Provider, T: Connected> QueuePair<P, T> {
-    /// Brings it to INIT and says what the peer must know. Receives can be posted from here on.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Limit`] for a GID index or a port that isn't there, an MTU over the port's; [`Error::Unsupported`] on an Ethernet port
-    /// without GIDs; the kernel's refusal.
-    pub fn prepare(&mut self, local: &Local) -> Result<Endpoint, Error> {
-        self.whole()?;
-        let port = self.recv.home.context.local_port(local)?;
-        self.prepare_on(&port)
-    }
-
-    /// [`prepare`](Self::prepare) with a port that was looked at before: for many queue pairs on one port. The kernel is asked
-    /// nothing; a port that has changed since shows in `connect`, or in a peer that can't be reached.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] for a port of another open device; [`Error::Limit`] for an MTU over the port's; the kernel's refusal.
-    pub fn prepare_on(&mut self, port: &LocalPort) -> Result<Endpoint, Error> {
-        self.whole()?;
-        self.owns(port)?;
-        let LocalPort { local, device, port, gid, .. } = port;
-        let (mut local, gid) = (local.clone(), *gid);
-        let rd_atomic = |most: u32| local.rd_atomic.min(u8::try_from(most).unwrap_or(u8::MAX));
-        let (serves, asks) =
-            (rd_atomic(device.max_qp_rd_atom), rd_atomic(device.max_qp_init_rd_atom));
-        local.rd_atomic = asks;
-        let mtu = local.mtu.unwrap_or(port.active_mtu);
-        limit("path MTU", mtu.bytes().unwrap_or(0), port.active_mtu.bytes().unwrap_or(0))?;
-        limit("first PSN", local.psn.unwrap_or(0), 0xff_ffff)?;
-        self.init(&InitAttr {
-            port: local.port,
-            pkey_index: local.pkey_index,
-            access: rights(local.access, device.atomic_cap),
-        })?;
-        let endpoint = Endpoint {
-            lid: port.lid,
-            qpn: self.qpn(),
-            psn: local.psn.unwrap_or_else(|| self.recv.home.context.random_psn()),
-            mtu,
-            rd_atomic: serves,
-            gid: gid.as_ref().map(|entry| entry.gid),
-        };
-        let link = port.link_layer;
-        self.recv.home.prepared = Some(Prepared { local, endpoint, gid, link });
-        Ok(endpoint)
-    }
-
-    /// Connects to the peer: INIT to RTR to RTS.
-    ///
-    /// ```
-    /// # let context = uverbs::device("softhca0")?.open()?;
-    /// # let pd = context.alloc_pd()?;
-    /// # let mut cq = context.create_cq(256)?;
-    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// let here = qp.prepare(&uverbs::Local::default())?;
-    /// // Both sides tell each other, as text, over whatever they have.
-    /// let there: uverbs::Endpoint = here.to_string().parse()?; // here the peer is itself
-    /// qp.connect(&there)?;
-    /// # Ok::<(), uverbs::Error>(())
-    /// ```
-    ///
-    /// The smaller of both sides' MTUs and READ depths is used, so the peer must be given
-    /// this side's endpoint unchanged. If it fails on the way from RTR to RTS, the way back is a [`reset`](Self::reset).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] unless [`prepare`](Self::prepare)d; [`Error::MissingAttribute`] when the peer gives no GID and this port is
-    /// Ethernet, which can't do without; [`Error::Invalid`] for a GID that can't be reached from this side's; the kernel's refusal.
-    pub fn connect(&mut self, peer: &Endpoint) -> Result<(), Error> {
-        let Some(prepared) = self.recv.home.prepared.take() else {
-            return Err(Error::Invalid {
-                verb: "connect",
-                what: "queue pair",
-                value: format!("in {}, and not prepared", self.state()),
-                why: "`prepare` comes first: it settles this side's half of the connection",
-            });
-        };
-        let result = self.connect_prepared(&prepared, peer);
-        self.recv.home.prepared = Some(prepared);
-        result
-    }
-
-    fn connect_prepared(&mut self, prepared: &Prepared, peer: &Endpoint) -> Result<(), Error> {
-        let Prepared { local, endpoint, gid, link } = prepared;
-        let route = route(*link, gid.as_ref(), peer.gid)?;
-        let mtu = if peer.mtu.raw() < endpoint.mtu.raw() { peer.mtu } else { endpoint.mtu };
-        let common = UcRtrAttr {
-            dest_qpn: peer.qpn,
-            rq_psn: peer.psn,
-            path_mtu: mtu,
-            path: path(local, peer.lid, route),
-        };
-        self.ready_to_receive(&T::rtr(common, local, endpoint.rd_atomic))?;
-        let asks = local.rd_atomic.min(peer.rd_atomic);
-        self.ready_to_send(&T::rts(endpoint.psn, local, asks))
-    }
-}
-
-/// A queue pair for datagrams.
-impl<P: Provider> QueuePair<P, Ud> {
-    /// Brings it all the way to RTS, since there is no peer to wait for, and says what others must know to send to it.
-    ///
-    /// # Errors
-    ///
-    /// As for a connected queue pair's [`prepare`](QueuePair::prepare).
-    pub fn bring_up(&mut self, local: &Local) -> Result<DatagramEndpoint, Error> {
-        self.whole()?;
-        let port = self.recv.home.context.local_port(local)?;
-        self.bring_up_on(&port)
-    }
-
-    /// [`bring_up`](Self::bring_up) with a port that was looked at before.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] for a port of another open device; the kernel's refusal.
-    pub fn bring_up_on(&mut self, port: &LocalPort) -> Result<DatagramEndpoint, Error> {
-        self.whole()?;
-        self.owns(port)?;
-        let LocalPort { local, port, gid, .. } = port;
-        let Local { port: number, pkey_index, qkey, .. } = *local;
-        let psn = local.psn.unwrap_or_else(|| self.recv.home.context.random_psn());
-        self.init(&UdInitAttr { port: number, pkey_index, qkey })?;
-        self.ready_to_receive(&UdRtrAttr)?;
-        self.ready_to_send(&UnreliableRtsAttr { sq_psn: psn })?;
-        let (lid, qpn) = (port.lid, self.qpn());
-        let endpoint = Endpoint {
-            lid,
-            qpn,
-            psn,
-            mtu: port.active_mtu,
-            rd_atomic: 0,
-            gid: gid.as_ref().map(|entry| entry.gid),
-        };
-        let (local, gid, link) = (local.clone(), *gid, port.link_layer);
-        self.recv.home.prepared = Some(Prepared { local, endpoint, gid, link });
-        Ok(DatagramEndpoint { lid, qpn, qkey, gid: endpoint.gid })
-    }
-
-    /// Where datagrams to `peer` go, from the port that this was [brought up](Self::bring_up) on. One call to the kernel on
-    /// Ethernet: keep it for many datagrams.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::State`] unless brought up; [`Error::MissingAttribute`] and [`Error::Invalid`] as for
-    /// [`connect`](QueuePair::connect); as [`Context::create_ah`].
-    pub fn destination(&self, peer: &DatagramEndpoint) -> Result<Destination<P>, Error> {
-        let Some(Prepared { local, gid, link, .. }) = &self.recv.home.prepared else {
-            return Err(Error::State {
-                verb: "create_ah",
-                state: self.state(),
-                needs: QpState::ReadyToSend,
-            });
-        };
-        let route = route(*link, gid.as_ref(), peer.gid)?;
-        let attr = AhAttr { port: local.port, path: path(local, peer.lid, route) };
-        let ah = self.recv.home.context.create_ah_of(self.core().pd(), &attr)?;
-        Ok(ah.to(peer.qpn, peer.qkey))
-    }
-}
-
-/// The way to a peer: its LID or its GID, and what this side sends with.
-fn path(local: &Local, dlid: u16, route: Option<(Gid, u8)>) -> Path {
-    Path {
-        dlid,
-        grh: route.map(|(dgid, sgid_index)| GlobalRoute {
-            dgid,
-            sgid_index,
-            hop_limit: local.hop_limit,
-            traffic_class: local.traffic_class,
-            flow_label: 0,
-        }),
-        service_level: local.service_level,
-        src_path_bits: 0,
-        static_rate: 0,
-    }
-}
-
-/// What the peer may do: what was asked for, less what the device doesn't have.
-fn rights(asked: AccessFlags, atomics: AtomicCap) -> AccessFlags {
-    match atomics {
-        AtomicCap::None => asked.difference(AccessFlags::REMOTE_ATOMIC),
-        _ => asked,
-    }
-}
-
-/// The global route to the peer, or why there is none.
-fn route(
-    link: LinkLayer,
-    own: Option<&GidEntry>,
-    peer: Option<Gid>,
-) -> Result<Option<(Gid, u8)>, Error> {
-    let ethernet = link == LinkLayer::Ethernet;
-    match (own, peer) {
-        (None, _) if !ethernet => Ok(None),
-        (Some(_), None) | (None, _) if ethernet => Err(Error::MissingAttribute {
-            verb: "connect",
-            attribute: "the peer's GID (RoCE has no route without)",
-        }),
-        (Some(own), Some(dgid)) => {
-            if ethernet && own.gid.is_ipv4_mapped() != dgid.is_ipv4_mapped() {
-                return Err(Error::Invalid {
-                    verb: "connect",
-                    what: "the peer's GID",
-                    value: format!("{dgid}, from {}", own.gid),
-                    why: "an IPv4 GID reaches only IPv4 GIDs, and an IPv6 GID only IPv6 ones",
-                });
-            }
-            Ok(Some((dgid, own.index as u8)))
-        }
-        _ => Ok(None),
-    }
-}
-
-fn limit(what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
-    if value <= limit {
-        return Ok(());
-    }
-    Err(Error::Limit { verb: "modify_qp", what, value: value.into(), limit: limit.into() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn atomics_are_asked_for_where_there_are_some() {
-        let all = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-        assert_eq!(rights(all, AtomicCap::None), AccessFlags::REMOTE_WRITE);
-        assert_eq!(rights(all, AtomicCap::Hca), all);
-        assert_eq!(rights(all, AtomicCap::Global), all);
     }
 }

@@ -7,8 +7,7 @@ use uverbs_core::attr::{
     UnreliableRtsAttr,
 };
 
-use crate::qp::Local;
-use crate::{DatagramEndpoint, Endpoint};
+use crate::{DatagramEndpoint, Endpoint, Local};
 
 mod sealed {
     pub trait Sealed {}

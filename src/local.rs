@@ -1,0 +1,68 @@
+//! The local half of a connection: what a queue pair is brought up with.
+
+use uverbs_core::attr::{AccessFlags, AckTimeout, Mtu, RnrTimer};
+
+/// How a queue pair is brought up: the local half of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Local {
+    /// Port, from 1.
+    pub port: u8,
+    /// Index into the port's GID table; `None` takes [`Context::best_gid`].
+    pub gid_index: Option<u32>,
+    /// Index into the port's partition table.
+    pub pkey_index: u16,
+    /// What the peer may do with memory exposed to it: nothing, unless said otherwise. Atomics are left out on a device that has none
+    /// ([`DeviceAttr::atomic_cap`](crate::DeviceAttr)).
+    pub access: AccessFlags,
+    /// First PSN, 24 bits; `None` takes a random one.
+    pub psn: Option<u32>,
+    /// Largest packet payload; `None` takes the port's.
+    pub mtu: Option<Mtu>,
+    /// READs and atomics outstanding in each direction, as far as the device has them.
+    pub rd_atomic: u8,
+    /// How long the peer shall wait when no receive is posted.
+    pub min_rnr_timer: RnrTimer,
+    /// How long to wait for an acknowledgement.
+    pub timeout: AckTimeout,
+    /// Retries after a timeout or a sequence error, 0 to 7.
+    pub retry_count: u8,
+    /// Retries after receiver-not-ready, 0 to 6; 7 is for ever.
+    pub rnr_retry: u8,
+    /// Service level, 0 to 15.
+    pub service_level: u8,
+    /// Traffic class (DSCP and ECN on RoCE v2).
+    pub traffic_class: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// The Q_Key that datagrams must carry to be received; of UD alone.
+    pub qkey: u32,
+}
+
+impl Default for Local {
+    /// Port 1, the best GID, no remote rights, and retries that end: 67 ms times seven for an acknowledgement, and for a receive that
+    /// isn't posted six times 163.84 ms, a second in all. Who exposes memory to the peer says so:
+    ///
+    /// ```
+    /// # use uverbs::{AccessFlags, Local};
+    /// let local = Local { access: AccessFlags::REMOTE_WRITE, ..Local::default() };
+    /// ```
+    fn default() -> Self {
+        Self {
+            port: 1,
+            gid_index: None,
+            pkey_index: 0,
+            access: AccessFlags::empty(),
+            psn: None,
+            mtu: None,
+            rd_atomic: 16,
+            min_rnr_timer: RnrTimer::PATIENT,
+            timeout: AckTimeout::DEFAULT,
+            retry_count: 7,
+            rnr_retry: 6,
+            service_level: 0,
+            traffic_class: 0,
+            hop_limit: 64,
+            qkey: 0x1111_1111,
+        }
+    }
+}

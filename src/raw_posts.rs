@@ -1,0 +1,195 @@
+//! Raw posts: memory is named by address and key.
+//!
+//! # Safety
+//!
+//! Each post hands on the caller's promise. The cursor is the batch's, which borrows the queue.
+#![allow(unsafe_code, reason = "posts that are the caller's promise")]
+
+use uverbs_core::provider::SendOps;
+use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
+
+use crate::provider::Provider;
+use crate::transport::{Connected, Rc, Reliable, Transport};
+use crate::{Any, Batch};
+
+/// Raw posts of a batch: memory is named by address and key, and keeping it alive is the caller's part.
+///
+/// The contract of every method here: if the batch is rung, the local memory that `data` names by key stays registered, and is
+/// not written by the program (nor read, for READ and atomics, to which the device writes), until the completion of this
+/// or a later work request of the queue was polled, or the queue pair was destroyed, or the region deregistered. Inline
+/// data is copied at once.
+#[derive(Debug)]
+pub struct RawBatch<'b, 'q, P: Provider = Any, T: Transport = Rc> {
+    pub(crate) batch: &'b mut Batch<'q, P, T>,
+}
+
+impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
+    /// Any operation that the transport has; [`PostError::BadOperation`] for another one.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline(always)]
+    #[doc(alias = "ibv_post_send")]
+    pub unsafe fn post(
+        &mut self,
+        wr: impl Into<Wr>,
+        op: SendOp,
+        data: Data<'_>,
+    ) -> Result<(), PostError> {
+        if !T::RELIABLE && op.is_answered() {
+            return Err(PostError::BadOperation);
+        }
+        let Batch { queue, at, .. } = &mut *self.batch;
+        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
+        unsafe { queue.sq.post(at, wr.into(), op, data) }.map(|_| queue.unrung.note())
+    }
+}
+
+impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
+    /// SEND.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn send(&mut self, wr: impl Into<Wr>, data: Data<'_>) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, SendOp::Send, data) }
+    }
+
+    /// SEND with immediate data.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn send_imm(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: Data<'_>,
+        imm: u32,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, SendOp::SendImm(imm), data) }
+    }
+
+    /// RDMA WRITE.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn write(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: Data<'_>,
+        to: Remote,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, SendOp::Write(to), data) }
+    }
+
+    /// RDMA WRITE with immediate data.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn write_imm(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: Data<'_>,
+        to: Remote,
+        imm: u32,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, SendOp::WriteImm(to, imm), data) }
+    }
+}
+
+impl<P: Provider, T: Reliable> RawBatch<'_, '_, P, T> {
+    /// RDMA READ into a scatter list.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn read(
+        &mut self,
+        wr: impl Into<Wr>,
+        into: &[Sge],
+        from: Remote,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, SendOp::Read(from), Data::List(into)) }
+    }
+
+    /// Atomic compare-and-swap; the old value goes to `into`, of eight bytes.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn compare_swap(
+        &mut self,
+        wr: impl Into<Wr>,
+        into: Sge,
+        remote: Remote,
+        compare: u64,
+        swap: u64,
+    ) -> Result<(), PostError> {
+        let op = SendOp::CompareSwap { remote, compare, swap };
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, op, Data::One(into)) }
+    }
+
+    /// Atomic fetch-and-add; the old value goes to `into`, of eight bytes.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`].
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn fetch_add(
+        &mut self,
+        wr: impl Into<Wr>,
+        into: Sge,
+        remote: Remote,
+        add: u64,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(wr, SendOp::FetchAdd { remote, add }, Data::One(into)) }
+    }
+}

@@ -86,8 +86,10 @@ impl Side {
         let builder = builder.max_send_sge(2).max_recv_sge(2).max_inline_data(INLINE as u32);
         let mut qp = builder.doorbell(way.doorbell()).build().expect("create_qp");
         if way == Way::Staying {
-            // SAFETY: the test's one thread rings, and the queue is left as it is otherwise.
-            unsafe { qp.send_queue().provider_mut().stay() };
+            // SAFETY: the queue is left as it is otherwise.
+            let sq = unsafe { qp.send_queue().provider_mut() };
+            // SAFETY: the test's one thread rings.
+            unsafe { sq.stay() };
         }
         let access =
             AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;

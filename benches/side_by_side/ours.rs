@@ -355,8 +355,10 @@ impl<P: Bench> Side<P> {
     #[allow(dead_code, reason = "another benchmark includes this file, too")]
     pub(crate) fn stay(&mut self) {
         for qp in &mut self.qps {
-            // SAFETY: a benchmark has one thread, and the queue is left as it is otherwise.
-            unsafe { qp.send_queue().provider_mut().stay() };
+            // SAFETY: the queue is left as it is otherwise.
+            let sq = unsafe { qp.send_queue().provider_mut() };
+            // SAFETY: a benchmark has one thread.
+            unsafe { sq.stay() };
         }
     }
 

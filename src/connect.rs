@@ -166,7 +166,7 @@ impl<P: Provider> QueuePair<P, Ud> {
     /// # Errors
     ///
     /// [`Error::State`] unless brought up; [`Error::MissingAttribute`] and [`Error::Invalid`] as for
-    /// [`connect`](QueuePair::connect); as [`Context::create_ah`].
+    /// [`connect`](QueuePair::connect); as [`Context::create_ah`](crate::Context::create_ah).
     pub fn destination(&self, peer: &DatagramEndpoint) -> Result<Destination<P>, Error> {
         let Some(Prepared { local, gid, link, .. }) = &self.recv.home.prepared else {
             return Err(Error::State {

@@ -7,7 +7,7 @@ use uverbs_core::attr::{AccessFlags, AckTimeout, Mtu, RnrTimer};
 pub struct Local {
     /// Port, from 1.
     pub port: u8,
-    /// Index into the port's GID table; `None` takes [`Context::best_gid`].
+    /// Index into the port's GID table; `None` takes [`Context::best_gid`](crate::Context::best_gid).
     pub gid_index: Option<u32>,
     /// Index into the port's partition table.
     pub pkey_index: u16,

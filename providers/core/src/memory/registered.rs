@@ -20,7 +20,7 @@ use crate::queues::work::Sge;
 /// Marks the end of the free list.
 const NONE: u32 = u32::MAX;
 
-/// Frames in a slab at most: what [`INDEX`] has room for.
+/// Frames in a slab at most: what its index has room for.
 pub const MOST_FRAMES: u32 = 1 << 28;
 
 // A place is one word, so that what holds it moves as two words of eight bytes. As two halves it would be stored in two pieces

@@ -6,26 +6,26 @@
     push r12
     push rbx
     sub rsp,0x68
-    mov [rsp+0x20],rsi
+    mov [rsp+0x10],rsi
     mov rbx,rdi
     mov rax,[rdi+0x80]
-    movzx eax,byte [rax+0x68]
+    movzx eax,byte [rax+0x88]
     test al,al
-    jne .24
+    jne .27
 .1:
     mov rax,[rbx+0x80]
     mov eax,[rax+0x1C]
     cmp eax,0x10
     mov ecx,0x10
-    mov [rsp+0x2C],eax
+    mov [rsp+0x34],eax
     cmovb ecx,eax
     mov esi,0x10
-    sub esi,ecx
-    mov qword [rsp+0x30],0
     mov [rsp+0xC],ecx
-    test ecx,ecx
-    je .7
+    sub esi,ecx
+    mov qword [rsp+0x28],0
 .2:
+    cmp dword [rsp+0xC],0
+    je .7
     mov [rsp+0x18],rsi
 .3:
     mov edx,[rbx+8]
@@ -41,10 +41,10 @@
     test esi,edx
     sete dl
     cmp dl,dil
-    je .25
+    je .28
     movzx r15d,cl
     cmp r15b,0x50
-    jae .20
+    jae .10
     add rbp,rax
     mov eax,[rbp+0x20]
     mov ecx,0xFFFFFF00
@@ -55,12 +55,12 @@
     mov edx,eax
     bswap edx
     cmp rcx,rdx
-    jbe .20
+    jbe .10
     mov rsi,[rbx+0x38]
     shl rdx,5
     mov rdx,[rsi+rdx]
     test rdx,rdx
-    je .20
+    je .10
     add rdx,0x40
     mov [rbx+0x14],eax
     mov [rbx+0x18],rdx
@@ -69,12 +69,15 @@
     mov rdi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::look_ahead]
 .4:
-    inc dword [rbx+8]
     shr r15d,4
     mov r14,[rbx+0x18]
     je .8
-    lea rdi,[r14+0x40]
     mov r13d,[r14+0x40]
+    movzx eax,word [rbp+0x3C]
+    rol ax,8
+    cmp ax,r13w
+    jne .9
+    lea rdi,[r14+0x40]
     mov rdx,[r14+0x50]
     mov ecx,[r14+0x60]
     mov eax,ecx
@@ -82,10 +85,10 @@
     mov rsi,rax
     shl rsi,4
     mov rdx,[rdx+rsi]
-    mov [rsp+0x10],rdx
+    mov [rsp+0x20],rdx
     movzx edx,byte [r14+0x48]
     test dl,dl
-    je .10
+    je .12
     mov edx,[r14+0x40]
     xor edx,r13d
     and edx,ecx
@@ -104,28 +107,28 @@
     mov qword [rcx+rax],0
     inc r13d
     mov [r14+0x40],r13d
+    inc dword [rbx+8]
     test r12,r12
-    je .11
+    je .13
     xor eax,eax
     cmp r15b,1
     je .6
     mov eax,[rbp+0x2C]
     bswap eax
     cmp eax,[r12+0x18]
-    ja .21
+    ja .25
 .6:
     mov rcx,0xFFFFFFFF00000000
     and rsi,rcx
     mov r14d,eax
     or r14,rsi
-    mov rcx,[rsp+0x10]
     jmp .14
 .7:
     test rsi,rsi
-    je .26
+    je .29
     mov rdi,rbx
     mov [rsp+0x18],rsi
-    mov edx,[rsp+0x2C]
+    mov edx,[rsp+0x34]
     call uverbs::cq::go_on
     mov [rsp+0xC],eax
     mov eax,[rsp+0xC]
@@ -134,97 +137,124 @@
 .8:
     movzx eax,word [rbp+0x3C]
     rol ax,8
-    movzx r12d,ax
+    movzx r15d,ax
     mov rdx,[r14+0x10]
     mov ecx,[r14+0x20]
     mov eax,ecx
-    and eax,r12d
+    and eax,r15d
     mov esi,eax
     shl esi,4
-    mov rdi,[rdx+rsi]
-    mov [rsp+0x10],rdi
     mov r13d,[rdx+rsi+8]
-    movzx edx,byte [r14+8]
-    test dl,dl
-    je .12
-    mov edx,[r14]
-    xor edx,r12d
-    and edx,ecx
-    mov ecx,[r14+4]
-    or ecx,edx
-    je .9
-    mov rdi,r14
-    mov esi,r12d
-    call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
-    and r12d,[r14+0x20]
-    mov rax,r12
+    mov edi,[r14]
+    not edi
+    add edi,r13d
+    cmp edi,ecx
+    jbe .11
 .9:
-    mov rcx,[r14+0x18]
-    shl eax,4
-    mov r12,[rcx+rax]
-    mov rdx,[rcx+rax+8]
-    mov qword [rcx+rax],0
-    jmp .13
+    mov qword [rsp+0x38],0
 .10:
-    inc r13d
-    mov [rdi],r13d
-.11:
-    xor r12d,r12d
-    mov rcx,[rsp+0x10]
-    jmp .14
-.12:
-    xor r12d,r12d
-.13:
-    mov [r14],r13d
-    mov rcx,[rsp+0x10]
-    mov r14,rdx
-.14:
-    mov rax,[rsp+0x20]
-    add [rax],rcx
-    movzx eax,r15b
-    lea ecx,[rax-1]
-    cmp ecx,4
-    jae .19
-.15:
-    mov eax,[rbp+0x2C]
-    bswap eax
-.16:
-    mov rcx,[rsp+0x20]
-    add [rcx+8],rax
-.17:
-    test r12,r12
-    je .18
-    add r12,0x10
-    mov rdi,r12
-    mov rsi,r14
-    call qword [rel uverbs_core::memory::registered::give_back]
-.18:
-    mov ecx,[rsp+0xC]
-    dec ecx
-    inc qword [rsp+0x30]
-    mov rsi,[rsp+0x18]
-    mov [rsp+0xC],ecx
-    test ecx,ecx
-    jne .2
-    jmp .7
-.19:
-    test eax,eax
-    jne .22
-    mov eax,[rbp+0x38]
-    jmp .17
-.20:
     lea rdi,[rsp+0x38]
     mov rsi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::next_odd]
     cmp byte [rsp+0x38],0
-    je .26
+    je .29
     mov r12,[rsp+0x50]
     mov rbp,[rsp+0x40]
     mov r15,[rsp+0x48]
     mov r14,[rsp+0x58]
     mov rcx,[rsp+0x60]
-    jmp .14
+    jmp .15
+.11:
+    add rdx,rsi
+    mov r12,[rdx]
+    movzx edx,byte [r14+8]
+    test dl,dl
+    je .19
+    mov edx,[r14]
+    xor edx,r15d
+    and edx,ecx
+    mov ecx,[r14+4]
+    or ecx,edx
+    je .20
+    mov rdi,r14
+    mov esi,r15d
+    call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
+    mov rsi,r12
+    and r15d,[r14+0x20]
+    mov rax,r15
+    jmp .21
+.12:
+    inc r13d
+    mov [rdi],r13d
+    inc dword [rbx+8]
+.13:
+    xor r12d,r12d
+.14:
+    mov rcx,[rsp+0x20]
+.15:
+    dec dword [rsp+0xC]
+    mov rax,[rsp+0x10]
+    add [rax],rcx
+    inc qword [rsp+0x28]
+    movzx eax,r15b
+    lea ecx,[rax-1]
+    cmp ecx,4
+    jae .24
+.16:
+    mov eax,[rbp+0x2C]
+    bswap eax
+.17:
+    mov rcx,[rsp+0x10]
+    add [rcx+8],rax
+.18:
+    test r12,r12
+    mov rsi,[rsp+0x18]
+    je .2
+    add r12,0x10
+    mov rdi,r12
+    mov rsi,r14
+    call qword [rel uverbs_core::memory::registered::give_back]
+    mov rsi,[rsp+0x18]
+    jmp .2
+.19:
+    mov rsi,r12
+    xor r12d,r12d
+    jmp .22
+.20:
+    mov rsi,r12
 .21:
+    mov rcx,[r14+0x18]
+    shl eax,4
+    mov r12,[rcx+rax]
+    mov rdx,[rcx+rax+8]
+    mov qword [rcx+rax],0
+.22:
+    mov [r14],r13d
+    inc dword [rbx+8]
+    dec dword [rsp+0xC]
+    inc qword [rsp+0x28]
+    mov rax,[rsp+0x10]
+    add [rax],rsi
+    mov r14,rdx
+.23:
+    mov eax,[rbp+0x38]
+    jmp .18
+.24:
+    test eax,eax
+    je .23
+    mov rdi,rbp
+    mov rsi,r15
+    call qword [rel uverbs_mlx5::cqe::Cqe::failure]
+    cmp al,0xE
+    jne .26
+    cmp r15b,0xD
+    je .18
+    movzx eax,r15b
+    cmp eax,0xE
+    jne .16
+    xor eax,eax
+    jmp .17
+.25:
     lea r13,[r12+0x10]
     mov rdi,r13
     mov r14,rsi
@@ -232,39 +262,26 @@
     call qword [rel uverbs_core::memory::registered::Registered::spread]
     mov rsi,r14
     jmp .6
-.22:
-    mov rdi,rbp
-    mov rsi,r15
-    call qword [rel uverbs_mlx5::cqe::Cqe::failure]
-    cmp al,0xE
-    jne .23
-    cmp r15b,0xD
-    je .17
-    movzx eax,r15b
-    cmp eax,0xE
-    jne .15
-    xor eax,eax
-    jmp .16
-.23:
-    mov rax,[rsp+0x20]
+.26:
+    mov rax,[rsp+0x10]
     inc qword [rax+0x10]
-    jmp .17
-.24:
+    jmp .18
+.27:
     mov rdi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::learn]
     jmp .1
-.25:
+.28:
     mov rax,[rbx+0x28]
-    movzx eax,byte [rax+0x68]
+    movzx eax,byte [rax+0x88]
     test al,al
-    jne .27
-.26:
+    jne .30
+.29:
     mov eax,0xFFFFFF
     and eax,[rbx+8]
     mov rcx,[rbx+0x20]
     bswap eax
     mov [rcx],eax
-    mov rax,[rsp+0x30]
+    mov rax,[rsp+0x28]
     add rsp,0x68
     pop rbx
     pop r12
@@ -273,26 +290,26 @@
     pop r15
     pop rbp
     ret
-.27:
+.30:
     mov rdi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::learn]
-    jmp .26
     jmp .29
+    jmp .32
     mov r15,rax
     test r12,r12
-    je .30
+    je .33
     add r12,0x10
     mov rdi,r12
-    jmp .28
+    jmp .31
     mov r15,rax
     mov rdi,r13
-.28:
+.31:
     mov rsi,r14
     call qword [rel uverbs_core::memory::registered::give_back]
-    jmp .30
-.29:
+    jmp .33
+.32:
     mov r15,rax
-.30:
+.33:
     mov rax,[rbx+0x20]
     mov ecx,0xFFFFFF
     and ecx,[rbx+8]

@@ -9,9 +9,9 @@
     mov [rsp+0x20],rsi
     mov eax,[rdi+0x38]
     cmp eax,[rdi+0x20]
-    jne .18
+    jne .19
     test rcx,rcx
-    je .16
+    je .17
 .1:
     mov esi,[rdi+0x24]
     mov r11d,[rdi+0x28]
@@ -27,13 +27,13 @@
     mov r15,[rdx-8]
     mov eax,4
     cmp r15d,0x80000000
-    ja .17
+    ja .18
     mov r13,[rdx-0x10]
     cmp r15d,1
     mov r12d,1
     sbb r12d,0xFFFFFFFF
     test esi,esi
-    je .19
+    je .20
     dec esi
 .3:
     or r12d,[rdi+0x2C]
@@ -74,37 +74,16 @@
     mov [r9+r10+8],edx
     mov [r9+r10+0xC],r11d
     cmp edx,[rsp+0xC]
-    je .16
+    je .17
     mov r8,[rdi+0x40]
     movzx r9d,dx
     bswap r9d
     mov [r8+4],r9d
-    cmp qword [rdi+0x48],0
-    je .12
-    sfence
-    mov r8,[rdi+0x50]
-    mov r9d,[rdi+0x58]
-    cmp r14d,[rsp+0xC]
-    jne .13
-    test r15d,r15d
-    je .13
-    mov r10,[rax+rcx]
-    mov [r8+r9],r10
-    mov r10,[rax+rcx+8]
-    mov [r8+r9+8],r10
-    mov r10,[rax+rcx+0x10]
-    mov [r8+r9+0x10],r10
-    mov r10,[rax+rcx+0x18]
-    mov [r8+r9+0x18],r10
-    mov r10,[rax+rcx+0x20]
-    mov [r8+r9+0x20],r10
-    mov r10,[rax+rcx+0x28]
-    mov [r8+r9+0x28],r10
-    mov r10,[rax+rcx+0x30]
-    mov [r8+r9+0x30],r10
-    mov rax,[rax+rcx+0x38]
-    mov [r8+r9+0x38],rax
-    jmp .14
+    cmp byte [rdi+0x48],1
+    jne .12
+    mov rax,[rdi+0x50]
+    mov [rax],r12
+    jmp .16
 .5:
     lea rcx,[rdx+r9]
     add rcx,0xFFFFFFFFFFFFFFF0
@@ -181,12 +160,12 @@
     test cl,1
     je .10
     xor esi,esi
-    cmp eax,9
+    cmp eax,0xB
     mov rdi,[rsp+0x10]
     mov rdx,[rsp+0x18]
     mov r11d,[rsp+8]
     je .8
-    jmp .17
+    jmp .18
 .10:
     mov esi,eax
     mov rdi,[rsp+0x10]
@@ -195,25 +174,49 @@
     jmp .8
 .11:
     mov eax,4
-    jmp .17
+    jmp .18
 .12:
-    mov rax,[rdi+0x50]
-    mov [rax],r12
+    sfence
+    mov r8,[rdi+0x58]
+    mov r9d,[rdi+0x4C]
+    cmp r14d,[rsp+0xC]
+    jne .13
+    test r15d,r15d
+    je .13
+    mov r10,[rax+rcx]
+    mov [r8+r9],r10
+    mov r10,[rax+rcx+8]
+    mov [r8+r9+8],r10
+    mov r10,[rax+rcx+0x10]
+    mov [r8+r9+0x10],r10
+    mov r10,[rax+rcx+0x18]
+    mov [r8+r9+0x18],r10
+    mov r10,[rax+rcx+0x20]
+    mov [r8+r9+0x20],r10
+    mov r10,[rax+rcx+0x28]
+    mov [r8+r9+0x28],r10
+    mov r10,[rax+rcx+0x30]
+    mov [r8+r9+0x30],r10
+    mov rax,[rax+rcx+0x38]
+    mov [r8+r9+0x38],rax
+    cmp byte [rdi+0x49],0
+    jne .14
     jmp .15
 .13:
     mov [r8+r9],r12
-    sfence
 .14:
-    mov eax,[rdi+0x5C]
-    xor [rdi+0x58],eax
+    sfence
 .15:
+    mov eax,[rdi+0x50]
+    xor [rdi+0x4C],eax
+.16:
     mov [rdi+0x20],edx
     mov [rdi+0x24],esi
     mov [rdi+0x28],r11d
     mov [rdi+0x38],edx
-.16:
-    mov eax,9
 .17:
+    mov eax,0xB
+.18:
     add rsp,0x38
     pop rbx
     pop r12
@@ -222,7 +225,7 @@
     pop r15
     pop rbp
     ret
-.18:
+.19:
     mov rbx,rdi
     mov r12,rdx
     mov r14,rcx
@@ -233,8 +236,8 @@
     mov eax,[rbx+0x20]
     test rcx,rcx
     jne .1
-    jmp .16
-.19:
+    jmp .17
+.20:
     mov rbp,rdi
     mov esi,r14d
     mov ebx,r11d
@@ -244,14 +247,14 @@
     mov ecx,eax
     mov eax,edx
     test cl,1
-    je .20
+    je .21
     xor esi,esi
-    cmp eax,9
+    cmp eax,0xB
     mov rdi,rbp
     mov r11d,ebx
     je .3
-    jmp .17
-.20:
+    jmp .18
+.21:
     mov esi,eax
     mov rdi,rbp
     mov r11d,ebx

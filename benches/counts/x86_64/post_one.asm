@@ -8,11 +8,11 @@
     push rax
     mov ebx,[rdi+0x38]
     cmp ebx,[rdi+0x20]
-    jne .9
+    jne .10
     mov r14,[rdx+8]
     mov eax,4
     cmp r14d,0x80000000
-    ja .8
+    ja .9
 .1:
     mov ecx,[rdi+0x24]
     mov ebp,[rdi+0x28]
@@ -21,7 +21,7 @@
     mov r15d,2
     sbb r15d,0
     test ecx,ecx
-    je .10
+    je .11
     dec ecx
 .2:
     or r15d,[rdi+0x2C]
@@ -60,11 +60,16 @@
     movzx r8d,bx
     bswap r8d
     mov [rsi+4],r8d
-    cmp qword [rdi+0x48],0
-    je .4
+    movzx esi,byte [rdi+0x48]
+    cmp sil,1
+    jne .4
+    mov rax,[rdi+0x50]
+    mov [rax],r15
+    jmp .8
+.4:
     sfence
-    mov rsi,[rdi+0x50]
-    mov r8d,[rdi+0x58]
+    mov rsi,[rdi+0x58]
+    mov r8d,[rdi+0x4C]
     test r14d,r14d
     je .5
     mov r9,[rax+rdx]
@@ -83,24 +88,23 @@
     mov [rsi+r8+0x30],r9
     mov rax,[rax+rdx+0x38]
     mov [rsi+r8+0x38],rax
-    jmp .6
-.4:
-    mov rax,[rdi+0x50]
-    mov [rax],r15
+    cmp byte [rdi+0x49],0
+    jne .6
     jmp .7
 .5:
     mov [rsi+r8],r15
-    sfence
 .6:
-    mov eax,[rdi+0x5C]
-    xor [rdi+0x58],eax
+    sfence
 .7:
+    mov eax,[rdi+0x50]
+    xor [rdi+0x4C],eax
+.8:
     mov [rdi+0x20],ebx
     mov [rdi+0x24],ecx
     mov [rdi+0x28],ebp
     mov [rdi+0x38],ebx
-    mov eax,9
-.8:
+    mov eax,0xB
+.9:
     add rsp,8
     pop rbx
     pop r12
@@ -109,7 +113,7 @@
     pop r15
     pop rbp
     ret
-.9:
+.10:
     mov rbx,rdi
     mov r14,rsi
     mov r15,rdx
@@ -122,8 +126,8 @@
     mov eax,4
     cmp r14d,0x80000000
     jbe .1
-    jmp .8
-.10:
+    jmp .9
+.11:
     mov [rsp],rsi
     mov r13,rdi
     mov esi,ebx
@@ -133,14 +137,14 @@
     mov ecx,eax
     mov eax,edx
     test cl,1
-    je .11
+    je .12
     xor ecx,ecx
-    cmp eax,9
+    cmp eax,0xB
     mov rdi,r13
     mov rsi,[rsp]
     je .2
-    jmp .8
-.11:
+    jmp .9
+.12:
     mov ecx,eax
     mov rdi,r13
     mov rsi,[rsp]

@@ -5,7 +5,7 @@
     mov eax,[rdi+0x28]
     mov r14d,[rdi+0x34]
     cmp eax,r14d
-    je .8
+    je .10
     mov rcx,[rdi]
     mov rbx,[rdi+8]
     mov r9,[rdi+0x10]
@@ -17,13 +17,18 @@
     movzx r8d,ax
     bswap r8d
     mov [rdi+4],r8d
-    cmp qword [rcx+0x48],0
-    je .1
+    movzx edi,byte [rcx+0x48]
+    cmp dil,1
+    jne .1
+    mov rdx,[rcx+0x50]
+    mov [rdx],rbx
+    jmp .9
+.1:
     mov rdi,[rcx]
     mov r8d,[rcx+0x18]
     sfence
-    mov r10,[rcx+0x50]
-    mov r11d,[rcx+0x58]
+    mov r10,[rcx+0x58]
+    mov r11d,[rcx+0x4C]
     cmp esi,1
     jne .2
     cmp edx,r14d
@@ -32,21 +37,17 @@
     setae bpl
     test r14b,bpl
     jne .3
-    jmp .5
-.1:
-    mov rdx,[rcx+0x50]
-    mov [rdx],rbx
-    jmp .7
+    jmp .6
 .2:
     cmp edx,r14d
-    jne .5
+    jne .6
     cmp ebp,2
-    jb .5
+    jb .6
     shl ebp,4
-    cmp ebp,[rcx+0x5C]
-    ja .5
+    cmp ebp,[rcx+0x50]
+    ja .6
     test rsi,rsi
-    je .6
+    je .5
 .3:
     mov rbx,[r9]
     mov [r10+r11],rbx
@@ -65,7 +66,7 @@
     mov r9,[r9+0x38]
     mov [r10+r11+0x38],r9
     cmp esi,1
-    je .6
+    je .5
     dec rsi
     lea r9,[r11+r10]
     add r9,0x78
@@ -94,19 +95,23 @@
     inc edx
     dec rsi
     jne .4
-    jmp .6
 .5:
-    mov [r10+r11],rbx
-    sfence
+    cmp byte [rcx+0x49],0
+    jne .7
+    jmp .8
 .6:
-    mov edx,[rcx+0x5C]
-    xor [rcx+0x58],edx
+    mov [r10+r11],rbx
 .7:
+    sfence
+.8:
+    mov edx,[rcx+0x50]
+    xor [rcx+0x4C],edx
+.9:
     mov [rcx+0x20],eax
     pshufd xmm0,xmm0,0xE1
     movq [rcx+0x24],xmm0
     mov [rcx+0x38],eax
-.8:
+.10:
     pop rbx
     pop r14
     pop rbp

@@ -12,7 +12,7 @@
     mov rbx,rdi
     mov r12d,[rsi+0x38]
     cmp r12d,[rsi+0x20]
-    jne .12
+    jne .13
 .1:
     mov [rsp+0x20],r13
     mov rax,[r15+0x20]
@@ -25,7 +25,7 @@
 .2:
     mov [rbx],r15
     mov [rbx+8],r14
-    jmp .11
+    jmp .12
 .3:
     mov eax,[rsi+0x24]
     mov r11d,[rsi+0x28]
@@ -41,7 +41,7 @@
     mov ebp,2
     sbb ebp,0
     test eax,eax
-    je .13
+    je .14
     dec eax
 .4:
     or ebp,[rsi+0x2C]
@@ -81,7 +81,7 @@
     cmp byte [rsi+0x3C],0
     jne .6
     mov byte [rsi+0x3C],1
-    mov r8,[rsi+0x60]
+    mov r8,[rsi+0x68]
     mov byte [r8+0x48],1
 .6:
     mov r8,[rsi+0x10]
@@ -93,11 +93,16 @@
     movzx r9d,di
     bswap r9d
     mov [r8+4],r9d
-    cmp qword [rsi+0x48],0
-    je .7
+    movzx r8d,byte [rsi+0x48]
+    cmp r8b,1
+    jne .7
+    mov rcx,[rsi+0x50]
+    mov [rcx],rbp
+    jmp .11
+.7:
     sfence
-    mov r8,[rsi+0x50]
-    mov r9d,[rsi+0x58]
+    mov r8,[rsi+0x58]
+    mov r9d,[rsi+0x4C]
     test r14d,r14d
     je .8
     mov r10,[rcx+rdx]
@@ -116,24 +121,23 @@
     mov [r8+r9+0x30],r10
     mov rcx,[rcx+rdx+0x38]
     mov [r8+r9+0x38],rcx
-    jmp .9
-.7:
-    mov rcx,[rsi+0x50]
-    mov [rcx],rbp
+    cmp byte [rsi+0x49],0
+    jne .9
     jmp .10
 .8:
     mov [r8+r9],rbp
-    sfence
 .9:
-    mov ecx,[rsi+0x5C]
-    xor [rsi+0x58],ecx
+    sfence
 .10:
+    mov ecx,[rsi+0x50]
+    xor [rsi+0x4C],ecx
+.11:
     mov [rsi+0x20],edi
     mov [rsi+0x24],eax
     mov [rsi+0x28],r11d
     mov [rsi+0x38],edi
-    mov edx,9
-.11:
+    mov edx,0xB
+.12:
     mov [rbx+0x10],edx
     mov rax,rbx
     add rsp,0x28
@@ -144,14 +148,14 @@
     pop r15
     pop rbp
     ret
-.12:
+.13:
     mov r12,rsi
     mov rdi,rsi
     call qword [rel uverbs_mlx5::sq::Sq::disown]
     mov rsi,r12
     mov r12d,[r12+0x20]
     jmp .1
-.13:
+.14:
     lea rax,[r15+0x10]
     mov [rsp+0x10],rax
     mov [rsp+8],rsi
@@ -162,14 +166,14 @@
     mov ecx,1
     call qword [rel uverbs_mlx5::sq::Sq::make_room]
     test al,1
-    je .14
+    je .15
     xor eax,eax
-    cmp edx,9
+    cmp edx,0xB
     mov rsi,[rsp+8]
     mov r11d,[rsp+4]
     jne .2
     jmp .4
-.14:
+.15:
     mov eax,edx
     mov rsi,[rsp+8]
     mov r11d,[rsp+4]

@@ -164,5 +164,5 @@ fn our_bytes_are_libmlx5s_bytes() {
         mutations::of_commands(&mut table, &theirs, &ours);
     }
     // A change that drops cases must say so here.
-    assert!(total.cases >= 4000, "{total:?}");
+    assert!(total.cases >= 14_000, "{total:?}");
 }

@@ -12,6 +12,7 @@
 #![allow(unsafe_code, reason = "posts by key, to ring alone")]
 
 mod callgrind;
+mod datagrams;
 #[path = "../side_by_side/device.rs"]
 #[expect(dead_code, reason = "what makes lines cold is for the clock")]
 mod device;
@@ -55,6 +56,7 @@ fn main() {
     provider(&mono, "");
     provider(&any, "any_");
     functions(&mono);
+    datagrams::all();
     if !callgrind::is_counting() {
         println!("all cases ran; `cargo xtask counts` counts them");
     }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use uverbs_core::attr::{AhAttr, GidType, GlobalRoute, LinkLayer};
+use uverbs_core::attr::{AhAttr, GidType, GlobalRoute};
 use uverbs_core::error::Error;
 use uverbs_core::objects::ah::AhCore;
 use uverbs_core::objects::context::unique_id;
@@ -46,7 +46,6 @@ impl Ah {
         pd: &Arc<PdCore>,
         attr: &AhAttr,
     ) -> Result<Self, Error> {
-        let uverbs = context.core.uverbs();
         if !Arc::ptr_eq(pd.context(), &context.core) {
             return Err(Error::Invalid {
                 verb: CREATE_AH,
@@ -56,30 +55,28 @@ impl Ah {
             });
         }
         attr.path.check(CREATE_AH)?;
-        let port = uverbs.query_port(attr.port)?;
+        let port = context.port(attr.port)?;
         if port.grh_required && attr.path.grh.is_none() {
             let attribute = "a global route (RoCE, and this port, need one)";
             return Err(Error::MissingAttribute { verb: CREATE_AH, attribute });
         }
         let mut vector = mlx5_wqe_av::default();
-        let ethernet = port.link_layer == LinkLayer::Ethernet;
         if let Some(grh) = &attr.path.grh {
-            route(&mut vector, grh, !ethernet);
+            route(&mut vector, grh, !port.ethernet);
         }
         let rate = RATES.get(usize::from(attr.path.static_rate)).copied().unwrap_or(0);
         let rate = StatRateSl::ZERO.with_stat_rate(rate);
         let mut handle = None;
-        if ethernet {
+        if port.ethernet {
             // The priority, one bit up (rdma-core `verbs.c:mlx5_create_ah`).
             vector.stat_rate_sl = rate.with_sl((attr.path.service_level & 7) << 1).0;
+            if let Some(grh) = &attr.path.grh
+                && gid_type(context, attr.port, grh)? == GidType::RoceV2
+            {
+                vector.rlid = udp_port(grh.flow_label, unique_id()).into();
+            }
             let (made, mac) = resolve(context, pd, attr)?;
             (handle, vector.rmac) = (Some(made), mac);
-            let version = attr.path.grh.map(|grh| gid_type(context, attr.port, &grh));
-            if version.transpose().inspect_err(|_| forget(context, made))? == Some(GidType::RoceV2)
-            {
-                let label = attr.path.grh.map_or(0, |grh| grh.flow_label);
-                vector.rlid = udp_port(label, unique_id()).into();
-            }
         } else {
             vector.stat_rate_sl = rate.with_sl(attr.path.service_level).0;
             vector.fl_mlid = FlMlid::ZERO.with_mlid(attr.path.src_path_bits & 0x7f).0;
@@ -127,12 +124,6 @@ fn resolve(context: &Context, pd: &PdCore, attr: &AhAttr) -> Result<(u32, [u8; 6
     let uverbs = context.core.uverbs();
     let handle = uverbs.create_ah(pd.handle(), attr, answer.as_mut_bytes())?;
     Ok((handle, answer.dmac))
-}
-
-/// Destroys a handle that can't be used.
-fn forget(context: &Context, handle: u32) {
-    // SAFETY: just made, and given to nobody.
-    let _ = unsafe { context.core.uverbs().destroy_ah(handle) };
 }
 
 fn gid_type(context: &Context, port: u8, grh: &GlobalRoute) -> Result<GidType, Error> {

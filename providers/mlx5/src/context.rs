@@ -5,9 +5,9 @@
 //! A domain is wrapped as the kernel answers it. What a provider promises is said in `uverbs_core::provider`.
 #![allow(unsafe_code, reason = "wraps kernel objects by number, and keeps a provider's promises")]
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use uverbs_core::attr::{AhAttr, DeviceAttr, PortAttr};
+use uverbs_core::attr::{AhAttr, DeviceAttr, LinkLayer, PortAttr};
 use uverbs_core::error::Error;
 use uverbs_core::memory::dbrec::Dbrecs;
 use uverbs_core::memory::pool::Pool;
@@ -38,6 +38,13 @@ const LOW_LATENCY_BFREGS: u32 = 4;
 /// Completions carry the user index.
 const CQE_VERSION: u8 = 1;
 
+/// What address handles must know of a port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Port {
+    pub(crate) ethernet: bool,
+    pub(crate) grh_required: bool,
+}
+
 /// An open ConnectX.
 #[derive(Debug)]
 pub struct Context {
@@ -50,6 +57,8 @@ pub struct Context {
     /// Whether CREATE_AH answers the peer's MAC address.
     pub(crate) tells_mac: bool,
     device: DeviceAttr,
+    /// Each port, once it was asked for.
+    ports: Box<[OnceLock<Port>]>,
     pub(crate) core: Arc<ContextCore>,
 }
 
@@ -90,9 +99,22 @@ impl Context {
             indexes: UserIndexes::default(),
             limits: Limits::new(&answer, &device, info.num_comp_vectors),
             tells_mac: answer.cmds_supp_uhw & MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0,
+            ports: vec![OnceLock::new(); device.phys_port_count.into()].into(),
             device,
             core,
         })
+    }
+
+    /// A port, by number from 1. The kernel is asked once: rdma-core asks when the device is opened, and keeps the answer
+    /// (`mlx5.c:mlx5_set_context`, `cached_link_layer`).
+    pub(crate) fn port(&self, number: u8) -> Result<Port, Error> {
+        let slot = self.ports.get(usize::from(number).wrapping_sub(1));
+        if let Some(port) = slot.and_then(OnceLock::get) {
+            return Ok(*port);
+        }
+        let PortAttr { link_layer, grh_required, .. } = self.core.uverbs().query_port(number)?;
+        let port = Port { ethernet: link_layer == LinkLayer::Ethernet, grh_required };
+        Ok(*slot.map_or(&port, |slot| slot.get_or_init(|| port)))
     }
 }
 

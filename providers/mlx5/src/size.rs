@@ -232,6 +232,18 @@ mod tests {
         assert_eq!(size, SendSize { units: 32, max_wr: 16, max_sge: 6, max_inline: 92 });
         let size = SendSize::new(QpType::Rc, None, &cap(100, 4, 128), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 512, max_wr: 170, max_sge: 10, max_inline: 156 });
+        // UC has no atomics, and so needs a WQEBB no more than RC does.
+        let size = SendSize::new(QpType::Uc, None, &cap(16, 1, 0), &LIMITS).unwrap();
+        assert_eq!(size, SendSize { units: 16, max_wr: 16, max_sge: 2, max_inline: 28 });
+        let size = SendSize::new(QpType::Uc, None, &cap(16, 4, 140), &LIMITS).unwrap();
+        assert_eq!(size, SendSize { units: 64, max_wr: 21, max_sge: 10, max_inline: 156 });
+        // A datagram's head is a WQEBB of its own.
+        let size = SendSize::new(QpType::Ud, None, &cap(16, 0, 0), &LIMITS).unwrap();
+        assert_eq!(size, SendSize { units: 16, max_wr: 16, max_sge: 0, max_inline: 0 });
+        let size = SendSize::new(QpType::Ud, None, &cap(16, 1, 0), &LIMITS).unwrap();
+        assert_eq!(size, SendSize { units: 32, max_wr: 16, max_sge: 4, max_inline: 60 });
+        let size = SendSize::new(QpType::Ud, None, &cap(16, 1, 61), &LIMITS).unwrap();
+        assert_eq!(size, SendSize { units: 64, max_wr: 21, max_sge: 8, max_inline: 124 });
         let size = RecvSize::new(&cap(1, 1, 0), &LIMITS).unwrap();
         assert_eq!(size, RecvSize { entries: 4, shift: 4, max_sge: 1 });
         let size = RecvSize::new(&cap(100, 3, 0), &LIMITS).unwrap();
@@ -269,6 +281,10 @@ mod tests {
         assert_eq!(send(cap(1, 1, 973)), ("max_inline_data", 972));
         assert_eq!(send(cap(32769, 1, 0)), ("max_send_wr", 32768));
         assert_eq!(send(cap(u32::MAX, 1, 64)), ("max_send_wr", 16384));
+        let datagram = |cap| limit(SendSize::new(QpType::Ud, None, &cap, &LIMITS).unwrap_err());
+        assert_eq!(datagram(cap(1, 31, 0)), ("max_send_sge", 30));
+        assert_eq!(datagram(cap(1, 1, 941)), ("max_inline_data", 940));
+        assert_eq!(datagram(cap(u32::MAX, 1, 0)), ("max_send_wr", 16384));
         let recv = |cap| limit(RecvSize::new(&cap, &LIMITS).unwrap_err());
         assert_eq!(recv(cap(1, u32::MAX, 0)), ("max_recv_sge", 30));
         assert_eq!(recv(cap(u32::MAX, 1, 0)), ("max_recv_wr", 32768));
@@ -283,10 +299,13 @@ mod tests {
 
         /// What is granted is at least what was asked for, and what is refused is granted at the limit named.
         #[test]
-        fn grants_are_enough(wr in 1u32..40_000, sge in 0u32..40, inline in 0u32..1100) {
+        fn grants_are_enough(
+            wr in 1u32..40_000, sge in 0u32..40, inline in 0u32..1100, which in 0..3usize,
+        ) {
             let mut cap = cap(wr, sge, inline);
+            let (kind, head) = [(QpType::Rc, 32), (QpType::Uc, 32), (QpType::Ud, 64)][which];
             let size = loop {
-                match SendSize::new(QpType::Rc, None, &cap, &LIMITS) {
+                match SendSize::new(kind, None, &cap, &LIMITS) {
                     Ok(size) => break size,
                     Err(Error::Limit { what, value, limit, .. }) => {
                         prop_assert!(limit < value);
@@ -302,7 +321,11 @@ mod tests {
             prop_assert!(size.units.is_power_of_two() && size.units <= LIMITS.send_units);
             prop_assert!(size.max_wr >= cap.max_send_wr);
             prop_assert!(size.max_sge >= cap.max_send_sge && size.max_inline >= cap.max_inline_data);
-            let largest = (32 + 16 * size.max_sge).max(32 + inline_bytes(size.max_inline as usize) as u32);
+            let inline = match size.max_inline as usize {
+                0 => head,
+                bytes => head + inline_bytes(bytes) as u32,
+            };
+            let largest = (head + 16 * size.max_sge).max(inline);
             prop_assert!(largest <= 1008);
             prop_assert!(largest.max(64).div_ceil(64) * size.max_wr <= size.units);
         }

@@ -241,6 +241,40 @@ impl Sq {
         slot
     }
 
+    /// Writes a WQE of `ds` units of 16 bytes at the cursor, and moves it. Returns the slot.
+    ///
+    /// It can't fail: with a result in two layers the compiler tests it once more, and a post takes a fifth longer.
+    ///
+    /// # Safety
+    ///
+    /// The cursor is this queue's, `measure` or `measure_datagram` said `ds` of the operation and its data, and `reserve` found
+    /// room for its `units`.
+    #[inline(always)]
+    unsafe fn write(
+        &self,
+        at: &mut SendCursor,
+        wr: Wr,
+        (ds, units): (u32, u32),
+        to_peer: Option<[Words; 3]>,
+        op: SendOp,
+        data: Data<'_>,
+    ) -> u32 {
+        // Once: behind a store to the ring the compiler would load them anew.
+        let (ring, slots) = (self.ring_memory(), self.slots);
+        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
+        let to = ring.unit(at.pi);
+        if ring.wraps(at.pi, units) {
+            // SAFETY: `reserve` found room, says the caller, so no WQEBB is the device's; what was measured is at most what the room allows.
+            unsafe { ring.write_wrapped(at.pi, ds, ctrl, to_peer, op, data) };
+        } else {
+            // SAFETY: as above, and they are in one piece.
+            unsafe { wqe::write(to, ctrl, to_peer.as_ref(), &op, &data) };
+        }
+        let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
+        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
+        unsafe { Self::note(slots, at, wr.id, last) }
+    }
+
     /// Takes back the buffers of a batch that was not rung.
     #[cold]
     #[inline(never)]
@@ -254,30 +288,6 @@ impl Sq {
         }
         self.marked = self.pi;
     }
-}
-
-/// Writes a WQE of `ds` units of 16 bytes at the cursor, and moves it. Gives the slot.
-///
-/// A macro: as a function its `Result` isn't folded into the caller's, which costs ten instructions a post.
-macro_rules! write_wqe {
-    ($queue:ident, $at:ident, $wr:ident, $ds:ident, $units:ident, $peer:expr, $op:ident, $data:ident) => {{
-        $queue.reserve($at, $units)?;
-        // Once: behind a store to the ring the compiler would load them anew.
-        let (ring, slots) = ($queue.ring_memory(), $queue.slots);
-        let ctrl = wqe::ctrl(&$op, $at.pi, $queue.qpn_ds($ds), $wr.flags);
-        let to = ring.unit($at.pi);
-        let peer: Option<[Words; 3]> = $peer;
-        if ring.wraps($at.pi, $units) {
-            // SAFETY: `reserve` found room for `ds` units, none of them the device's; what was measured is at most what the room allows.
-            unsafe { ring.write_wrapped($at.pi, $ds, ctrl, peer, $op, $data) };
-        } else {
-            // SAFETY: as above, and they are in one piece.
-            unsafe { wqe::write(to, ctrl, peer.as_ref(), &$op, &$data) };
-        }
-        let last = Posted { head: ctrl[0], at: to, first: $at.pi, ds: $ds, units: $units };
-        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
-        Ok(unsafe { Self::note(slots, $at, $wr.id, last) })
-    }};
 }
 
 // SAFETY: a post passes the check for room, so its slot is free; buffers stay in the table until the polling side, `disown` or a reset
@@ -310,7 +320,9 @@ unsafe impl SendOps for Sq {
     ) -> Result<u32, PostError> {
         let ds = wqe::measure(&op, &data, self.room)?;
         let units = wqe::units(ds, &data);
-        write_wqe!(self, at, wr, ds, units, None, op, data)
+        self.reserve(at, units)?;
+        // SAFETY: the caller's promise; it was just measured, and there is room.
+        Ok(unsafe { self.write(at, wr, (ds, units), None, op, data) })
     }
 
     #[inline(always)]
@@ -324,9 +336,11 @@ unsafe impl SendOps for Sq {
     ) -> Result<u32, PostError> {
         let ds = wqe::measure_datagram(&op, &data, self.room)?;
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
+        self.reserve(at, units)?;
         // The device reads the vector out of the WQE: the handle isn't looked at again.
-        let peer = Some(wqe::address_vector(to.ah.template(), to.qpn, to.qkey));
-        write_wqe!(self, at, wr, ds, units, peer, op, data)
+        let to_peer = wqe::address_vector(to.ah.template(), to.qpn, to.qkey);
+        // SAFETY: as in `post`.
+        Ok(unsafe { self.write(at, wr, (ds, units), Some(to_peer), op, data) })
     }
 
     #[inline(always)]

@@ -24,7 +24,7 @@ void uverbs_softhca_mark(const char *name) __attribute__((weak));
 int uverbs_softhca_settle(void) __attribute__((weak));
 int uverbs_softhca_place(uint32_t qpn, uint32_t *ring, uint32_t *next) __attribute__((weak));
 
-enum { MEMORY = 1 << 20, WRS = 64, SGES = 32, CQES = 511, CHUNK = 2 };
+enum { MEMORY = 1 << 20, WRS = 64, SGES = 32, CQES = 511, CHUNK = 2, ADDRESSES = 16, QKEY = 0x1ee7c0de };
 
 /* The same address on both sides, so that nothing in a WQE has to be left out of the comparison. */
 static uint8_t *const BASE = (uint8_t *)0x2000000000;
@@ -34,6 +34,12 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_mr *mr;
 static uint64_t next_id = 1;
+static enum ibv_qp_type type = IBV_QPT_RC;
+
+/* Where datagrams go: what is asked for, and the handles. */
+static struct ibv_ah_attr ah_attrs[ADDRESSES];
+static struct ibv_ah *ahs[ADDRESSES];
+static int ah_count;
 
 struct side {
 	struct ibv_cq *cq;
@@ -73,7 +79,7 @@ static void phase(const char *name)
 static void poll_all(void)
 {
 	struct ibv_wc wc;
-	char line[160], immediate[16];
+	char line[160], immediate[16], source[64];
 	int got;
 
 	for (int s = 0; s < 2; s++) {
@@ -86,8 +92,13 @@ static void poll_all(void)
 				snprintf(immediate, sizeof(immediate), "%x", ntohl(wc.imm_data));
 			if (wc.status == IBV_WC_SUCCESS && wc.opcode != IBV_WC_SEND && wc.opcode != IBV_WC_RDMA_WRITE)
 				bytes = wc.byte_len;
-			snprintf(line, sizeof(line), "wc %c %" PRIu64 " status %d opcode %d bytes %u imm %s qp %x", 'A' + s,
-				 wc.wr_id, wc.status, wc.status ? -1 : (int)wc.opcode, bytes, immediate, wc.qp_num);
+			*source = 0;
+			if (type == IBV_QPT_UD && wc.opcode & IBV_WC_RECV)
+				snprintf(source, sizeof(source), " from %x sl %x lid %x grh %d", wc.src_qp, wc.sl, wc.slid,
+					 !!(wc.wc_flags & IBV_WC_GRH));
+			snprintf(line, sizeof(line), "wc %c %" PRIu64 " status %d opcode %d bytes %u imm %s qp %x%s", 'A' + s,
+				 wc.wr_id, wc.status, wc.status ? -1 : (int)wc.opcode, bytes, immediate, wc.qp_num,
+				 source);
 			NEED(!uverbs_softhca_note(line), "note");
 		}
 		NEED(!got, "ibv_poll_cq");
@@ -132,6 +143,8 @@ static void post_wr_api(struct side *side)
 		default:
 			die("bytes: opcode %d", wr->opcode);
 		}
+		if (type == IBV_QPT_UD)
+			ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
 		if (wr->send_flags & IBV_SEND_INLINE) {
 			for (int k = 0; k < wr->num_sge; k++) {
 				pieces[k].addr = (void *)(uintptr_t)wr->sg_list[k].addr;
@@ -194,6 +207,15 @@ static int parse_sges(struct ibv_sge *list)
 	return count;
 }
 
+/* To the queue pair's peer. */
+static void set_destination(struct side *side, struct ibv_send_wr *wr, int address, uint32_t qkey)
+{
+	NEED(address < ah_count, "address");
+	wr->wr.ud.ah = ahs[address];
+	wr->wr.ud.remote_qpn = sides[side == sides].qp->qp_num;
+	wr->wr.ud.remote_qkey = qkey;
+}
+
 static void add_send(struct side *side)
 {
 	static const struct {
@@ -212,7 +234,9 @@ static void add_send(struct side *side)
 	struct ibv_sge *list = side->send_sges[side->send_count];
 	char *word = strtok(NULL, " ");
 	uint64_t remote = 0, a = 0, b = 0;
+	uint32_t qkey = QKEY;
 	unsigned int op;
+	int address = 0;
 
 	NEED(word && side->send_count < WRS, "send");
 	memset(wr, 0, sizeof(*wr));
@@ -241,6 +265,10 @@ static void add_send(struct side *side)
 			a = strtoull(value + 1, NULL, 0);
 		else if (!strncmp(word, "b=", 2))
 			b = strtoull(value + 1, NULL, 0);
+		else if (!strncmp(word, "ah=", 3))
+			address = atoi(value + 1);
+		else if (!strncmp(word, "qkey=", 5))
+			qkey = strtoul(value + 1, NULL, 0);
 		else if (!strcmp(word, "sge") || !strcmp(word, "inline")) {
 			if (*word == 'i')
 				wr->send_flags |= IBV_SEND_INLINE;
@@ -249,7 +277,9 @@ static void add_send(struct side *side)
 		} else
 			die("bytes: what is %s", word);
 	}
-	if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+	if (type == IBV_QPT_UD) {
+		set_destination(side, wr, address, qkey);
+	} else if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		wr->wr.atomic.remote_addr = remote;
 		wr->wr.atomic.rkey = mr->rkey;
 		wr->wr.atomic.compare_add = a;
@@ -273,7 +303,7 @@ static void add_recv(struct side *side)
 	side->recv_count++;
 }
 
-/* Writes of nothing, a WQEBB each. */
+/* Writes of nothing, a WQEBB each; datagrams of nothing that nobody takes, since their key is wrong. */
 static void fill(struct side *side, uint32_t count)
 {
 	while (count) {
@@ -281,10 +311,15 @@ static void fill(struct side *side, uint32_t count)
 			struct ibv_send_wr *wr = &side->sends[side->send_count++];
 
 			memset(wr, 0, sizeof(*wr));
-			wr->opcode = IBV_WR_RDMA_WRITE;
 			wr->send_flags = IBV_SEND_SIGNALED;
-			wr->wr.rdma.remote_addr = (uintptr_t)BASE;
-			wr->wr.rdma.rkey = mr->rkey;
+			if (type == IBV_QPT_UD) {
+				wr->opcode = IBV_WR_SEND;
+				set_destination(side, wr, 0, QKEY ^ 1);
+			} else {
+				wr->opcode = IBV_WR_RDMA_WRITE;
+				wr->wr.rdma.remote_addr = (uintptr_t)BASE;
+				wr->wr.rdma.rkey = mr->rkey;
+			}
 			wr->sg_list = side->send_sges[0];
 		}
 		ring_sends(side);
@@ -313,6 +348,95 @@ static void modify(struct side *side, struct ibv_qp_attr attr, int mask)
 	NEED(!(errno = ibv_modify_qp(side->qp, &attr, mask)), "ibv_modify_qp");
 }
 
+/* To RTS, with the attributes that the transport has (IBTA vol 1, table 91). */
+static void bring_up(int s, const struct ibv_port_attr *port, union ibv_gid gid)
+{
+	int init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT, rtr = IBV_QP_STATE, rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
+
+	init |= type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+	if (type != IBV_QPT_UD)
+		rtr |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	if (type == IBV_QPT_RC) {
+		rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		rts |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+	}
+	phase("init");
+	modify(&sides[s],
+	       (struct ibv_qp_attr){
+		       .qp_state = IBV_QPS_INIT,
+		       .pkey_index = 0,
+		       .port_num = 1,
+		       .qkey = QKEY,
+		       .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+	       },
+	       init);
+	phase("ready_to_receive");
+	modify(&sides[s],
+	       (struct ibv_qp_attr){
+		       .qp_state = IBV_QPS_RTR,
+		       .path_mtu = IBV_MTU_1024,
+		       .dest_qp_num = sides[!s].qp->qp_num,
+		       .rq_psn = 0x123456,
+		       .max_dest_rd_atomic = 4,
+		       .min_rnr_timer = 12,
+		       .ah_attr = {
+			       .grh = { .dgid = gid, .flow_label = 0x54321, .sgid_index = 0, .hop_limit = 64,
+					.traffic_class = 0x60 },
+			       .dlid = port->lid,
+			       .sl = 3,
+			       .is_global = 1,
+			       .port_num = 1,
+		       },
+	       },
+	       rtr);
+	phase("ready_to_send");
+	modify(&sides[s],
+	       (struct ibv_qp_attr){
+		       .qp_state = IBV_QPS_RTS,
+		       .sq_psn = 0x123456,
+		       .max_rd_atomic = 4,
+		       .timeout = 14,
+		       .retry_cnt = 7,
+		       .rnr_retry = 6,
+	       },
+	       rts);
+}
+
+/* `address index=1 flow=0x54321 …`, without `index` no global route. */
+static void add_address(void)
+{
+	struct ibv_ah_attr *attr = &ah_attrs[ah_count];
+	char *word;
+
+	NEED(ah_count++ < ADDRESSES, "address");
+	attr->port_num = 1;
+	while ((word = strtok(NULL, " "))) {
+		char *equals = strchr(word, '=');
+		uint32_t value;
+
+		NEED(equals, word);
+		value = strtoul(equals + 1, NULL, 0);
+		*equals = 0;
+		if (!strcmp(word, "index")) {
+			attr->is_global = 1;
+			attr->grh.sgid_index = value;
+		} else if (!strcmp(word, "flow"))
+			attr->grh.flow_label = value;
+		else if (!strcmp(word, "hops"))
+			attr->grh.hop_limit = value;
+		else if (!strcmp(word, "class"))
+			attr->grh.traffic_class = value;
+		else if (!strcmp(word, "sl"))
+			attr->sl = value;
+		else if (!strcmp(word, "bits"))
+			attr->src_path_bits = value;
+		else if (!strcmp(word, "rate"))
+			attr->static_rate = value;
+		else
+			die("bytes: what is %s", word);
+	}
+}
+
 static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int recv_sge)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -329,6 +453,13 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 	NEED(!ibv_query_port(context, 1, &port), "ibv_query_port");
 	phase("query_gid");
 	NEED(!ibv_query_gid(context, 1, 0, &gid), "ibv_query_gid");
+	for (int i = 0; i < ah_count; i++) {
+		struct ibv_ah_attr *attr = &ah_attrs[i];
+
+		attr->dlid = port.lid;
+		if (attr->is_global)
+			NEED(!ibv_query_gid(context, 1, attr->grh.sgid_index, &attr->grh.dgid), "ibv_query_gid");
+	}
 	phase("alloc_pd");
 	NEED(pd = ibv_alloc_pd(context), "ibv_alloc_pd");
 	phase("reg_mr");
@@ -348,7 +479,7 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		phase(s ? "create_qp B" : "create_qp A");
 		memset(&init, 0, sizeof(init));
 		init.send_cq = init.recv_cq = sides[s].cq;
-		init.qp_type = IBV_QPT_RC;
+		init.qp_type = type;
 		init.cap.max_send_wr = send_wr;
 		init.cap.max_send_sge = send_sge;
 		init.cap.max_inline_data = max_inline;
@@ -357,60 +488,24 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		if (wr_api) {
 			init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 			init.pd = pd;
-			init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-					      IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-					      IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-					      IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+			init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+			if (type != IBV_QPT_UD)
+				init.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+			if (type == IBV_QPT_RC)
+				init.send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+						       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 			sides[s].qp = ibv_create_qp_ex(context, &init);
 		} else {
 			sides[s].qp = ibv_create_qp(pd, (struct ibv_qp_init_attr *)&init);
 		}
 		NEED(sides[s].qp, "ibv_create_qp");
 	}
-	for (int s = 0; s < 2; s++) {
-		phase("init");
-		modify(&sides[s],
-		       (struct ibv_qp_attr){
-			       .qp_state = IBV_QPS_INIT,
-			       .pkey_index = 0,
-			       .port_num = 1,
-			       .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-						  IBV_ACCESS_REMOTE_ATOMIC,
-		       },
-		       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-		phase("ready_to_receive");
-		modify(&sides[s],
-		       (struct ibv_qp_attr){
-			       .qp_state = IBV_QPS_RTR,
-			       .path_mtu = IBV_MTU_1024,
-			       .dest_qp_num = sides[!s].qp->qp_num,
-			       .rq_psn = 0x123456,
-			       .max_dest_rd_atomic = 4,
-			       .min_rnr_timer = 12,
-			       .ah_attr = {
-				       .grh = { .dgid = gid, .flow_label = 0x54321, .sgid_index = 0, .hop_limit = 64,
-						.traffic_class = 0x60 },
-				       .dlid = port.lid,
-				       .sl = 3,
-				       .is_global = 1,
-				       .port_num = 1,
-			       },
-		       },
-		       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-		phase("ready_to_send");
-		modify(&sides[s],
-		       (struct ibv_qp_attr){
-			       .qp_state = IBV_QPS_RTS,
-			       .sq_psn = 0x123456,
-			       .max_rd_atomic = 4,
-			       .timeout = 14,
-			       .retry_cnt = 7,
-			       .rnr_retry = 6,
-		       },
-		       IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-			       IBV_QP_RNR_RETRY);
-	}
+	for (int s = 0; s < 2; s++)
+		bring_up(s, &port, gid);
+	if (ah_count)
+		phase("create_ah");
+	for (int i = 0; i < ah_count; i++)
+		NEED(ahs[i] = ibv_create_ah(pd, &ah_attrs[i]), "ibv_create_ah");
 	phase("query_qp");
 	for (int s = 0; s < 2; s++)
 		NEED(!ibv_query_qp(sides[s].qp, &attr, IBV_QP_RATE_LIMIT - 1, (struct ibv_qp_init_attr *)&init), "ibv_query_qp");
@@ -425,6 +520,10 @@ static void tear_down(void)
 	phase("fail");
 	for (int s = 0; s < 2; s++)
 		modify(&sides[s], (struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR }, IBV_QP_STATE);
+	if (ah_count)
+		phase("destroy_ah");
+	for (int i = 0; i < ah_count; i++)
+		NEED(!ibv_destroy_ah(ahs[i]), "ibv_destroy_ah");
 	phase("destroy_qp");
 	for (int s = 0; s < 2; s++)
 		NEED(!ibv_destroy_qp(sides[s].qp), "ibv_destroy_qp");
@@ -462,7 +561,13 @@ int main(int argc, char **argv)
 			continue;
 		}
 		word = strtok(line, " ");
-		if (!strcmp(word, "sizes")) {
+		if (!strcmp(word, "transport")) {
+			word = strtok(NULL, " ");
+			NEED(word, "transport");
+			type = !strcmp(word, "ud") ? IBV_QPT_UD : !strcmp(word, "uc") ? IBV_QPT_UC : IBV_QPT_RC;
+		} else if (!strcmp(word, "address")) {
+			add_address();
+		} else if (!strcmp(word, "sizes")) {
 			for (int i = 0; i < 5; i++) {
 				word = strtok(NULL, " ");
 				NEED(word, "sizes");

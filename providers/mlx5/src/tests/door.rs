@@ -15,10 +15,17 @@ use uverbs_core::memory::pages::Pages;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_kernel_abi::device::ib_uverbs_ex_query_device_resp;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
+use uverbs_kernel_abi::gid::{IB_UVERBS_GID_TYPE_ROCE_V2, ib_uverbs_gid_entry};
 use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::objects::*;
-use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_ALLOC_PD, IB_USER_VERBS_EX_CMD_QUERY_DEVICE};
+use uverbs_kernel_abi::port::ib_uverbs_query_port_resp_ex;
+use uverbs_kernel_abi::write::{
+    IB_USER_VERBS_CMD_ALLOC_PD, IB_USER_VERBS_CMD_CREATE_AH, IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
+};
 use zerocopy::{FromZeros, IntoBytes};
+
+/// Of every peer.
+pub(crate) const MAC: [u8; 6] = [0x02, 0xca, 0x05, 0x0a, 0x0b, 0x0c];
 
 /// A command as it came: object, method, and each attribute's bytes (of up to eight: those in the attribute).
 #[derive(Clone, Debug)]
@@ -46,6 +53,8 @@ pub(crate) struct Answers {
     pub(crate) page_id: u32,
     /// Bytes of a page.
     pub(crate) page_bytes: u32,
+    /// Of every port: 1 InfiniBand, 2 Ethernet, which has GIDs of RoCE v2 only.
+    pub(crate) link_layer: u8,
     /// Refused from now on.
     pub(crate) refuse: Vec<(u16, u16, Errno)>,
 }
@@ -69,6 +78,7 @@ impl Door {
             max_send_wqebb: 32768,
             max_recv_wr: 32768,
             cqe_version: 1,
+            cmds_supp_uhw: MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
             log_uar_size: 12,
             num_uars_per_page: 1,
             ..Default::default()
@@ -78,6 +88,7 @@ impl Door {
                 context,
                 page_id: 0x40,
                 page_bytes: 4096,
+                link_layer: 2,
                 refuse: Vec::new(),
             }),
             sent: Mutex::default(),
@@ -160,10 +171,27 @@ unsafe impl UverbsDoor for Door {
                         let mut device = ib_uverbs_ex_query_device_resp::new_zeroed();
                         device.base.max_cqe = (1 << 22) - 1;
                         device.base.max_sge = 30;
+                        device.base.phys_port_cnt = 1;
                         answer(UVERBS_ATTR_CORE_OUT, device.as_bytes());
+                    }
+                    IB_USER_VERBS_CMD_CREATE_AH => {
+                        answer(UVERBS_ATTR_CORE_OUT, &self.number().to_ne_bytes());
+                        let mut told = mlx5_ib_create_ah_resp::new_zeroed();
+                        told.dmac = MAC;
+                        answer(UVERBS_ATTR_UHW_OUT, told.as_bytes());
                     }
                     other => panic!("write command {other}"),
                 }
+            }
+            (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT) => {
+                let mut port = ib_uverbs_query_port_resp_ex::new_zeroed();
+                port.legacy_resp.link_layer = answers.link_layer;
+                answer(UVERBS_ATTR_QUERY_PORT_RESP, port.as_bytes());
+            }
+            (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY) => {
+                let mut entry = ib_uverbs_gid_entry::new_zeroed();
+                entry.gid_type = IB_UVERBS_GID_TYPE_ROCE_V2;
+                answer(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, entry.as_bytes());
             }
             (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC) => {
                 new_handle = Some(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE);

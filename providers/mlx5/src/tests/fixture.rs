@@ -101,15 +101,20 @@ pub(crate) struct SendSide {
 
 impl SendSide {
     pub(crate) fn new(units: u32, room: Room, blue_flame: bool) -> Self {
-        Self::made(units, units, room, blue_flame)
+        Self::made(units, units, room, blue_flame, Service::Rc)
     }
 
     /// One that is made for fewer requests than it has WQEBBs.
     pub(crate) fn with_max_wr(units: u32, max_wr: u32, room: Room) -> Self {
-        Self::made(units, max_wr, room, true)
+        Self::made(units, max_wr, room, true, Service::Rc)
     }
 
-    fn made(units: u32, max_wr: u32, room: Room, blue_flame: bool) -> Self {
+    /// One for datagrams.
+    pub(crate) fn of_datagrams(units: u32, room: Room) -> Self {
+        Self::made(units, units, room, true, Service::Ud)
+    }
+
+    fn made(units: u32, max_wr: u32, room: Room, blue_flame: bool, service: Service) -> Self {
         let ring = Arc::new(Heap::new(units as usize * 64 + 2 * GUARD));
         ring.write(0, &[GUARD_BYTE; GUARD]);
         ring.write(GUARD + units as usize * 64, &[GUARD_BYTE; GUARD]);
@@ -128,7 +133,7 @@ impl SendSide {
             doorbell,
             qpn: QPN,
             room,
-            service: Service::Rc,
+            service,
             shared: Arc::clone(&shared),
             memory: Arc::new((Arc::clone(&ring), Arc::clone(&record), Arc::clone(&register))),
         };

@@ -4,6 +4,7 @@
 
 mod cq;
 mod create;
+mod datagram;
 mod door;
 mod fixture;
 mod rq;

@@ -15,7 +15,7 @@ const ROOM: Room = Room { max_sge: 8, max_inline: 220 };
 const REMOTE: Remote = Remote { addr: 0x1122_3344_5566_7788, rkey: 0x99aa_bbcc };
 
 /// Sixteen bytes of every line: hexadecimal up to the bar, the field names behind it.
-fn golden(table: &str) -> Vec<u8> {
+pub(super) fn golden(table: &str) -> Vec<u8> {
     let lines = table.lines().filter_map(|line| line.split('|').next());
     lines
         .flat_map(str::split_whitespace)

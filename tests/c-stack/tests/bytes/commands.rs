@@ -93,6 +93,27 @@ const CREATE_CQ: &[Field] = &[
     ("reserved", 26, 6),
 ];
 
+/// `struct ib_uverbs_create_ah`.
+const CREATE_AH: &[Field] = &[
+    ("*response", 0, 8),
+    ("*user_handle", 8, 8),
+    ("pd_handle", 16, 4),
+    ("reserved", 20, 4),
+    ("dgid", 24, 16),
+    ("flow_label", 40, 4),
+    ("sgid_index", 44, 1),
+    ("hop_limit", 45, 1),
+    ("traffic_class", 46, 1),
+    ("grh.reserved", 47, 1),
+    ("dlid", 48, 2),
+    ("sl", 50, 1),
+    ("src_path_bits", 51, 1),
+    ("static_rate", 52, 1),
+    ("is_global", 53, 1),
+    ("port_num", 54, 1),
+    ("attr.reserved", 55, 1),
+];
+
 /// `struct ib_uverbs_qp_cap`.
 const CAP: &[Field] = &[
     ("max_send_wr", 0, 4),
@@ -129,6 +150,7 @@ fn fields(command: &str, attr: u16) -> &'static [Field] {
             ("access_flags", 36, 4),
         ],
         ("0.0(0x1a)", 0) => MODIFY_QP,
+        ("0.0(0x5)", 0) => CREATE_AH,
         ("3.0", 2) => &[("*user_handle", 0, 8)],
         ("3.0", 0x1000) => CREATE_CQ,
         ("4.0", 7) => &[("*user_handle", 0, 8)],

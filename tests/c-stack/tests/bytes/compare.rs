@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, Service, WqeView};
 
-use crate::record::{Case, Ring, meaning, recv_meaning, wqe_bytes, wqes};
+use crate::record::{Case, Ring, chose_port, meaning, recv_meaning, wqe_bytes, wqes};
 
 /// One difference.
 #[derive(Debug)]
@@ -53,8 +53,10 @@ pub(crate) fn captures(
     theirs: &[Case],
     ours: &[Case],
     immediates: bool,
+    service: Service,
 ) -> (Vec<Difference>, Counts) {
-    let mut all = Comparison { immediates, ..Comparison::default() };
+    let (case, differences, counts) = (String::new(), Vec::new(), Counts::default());
+    let mut all = Comparison { case, immediates, service, differences, counts };
     if theirs.len() != ours.len() {
         all.differs("cases", || format!("{} / {} captures", theirs.len(), ours.len()));
     }
@@ -66,10 +68,10 @@ pub(crate) fn captures(
     (all.differences, all.counts)
 }
 
-#[derive(Default)]
 struct Comparison {
     case: String,
     immediates: bool,
+    service: Service,
     differences: Vec<Difference>,
     counts: Counts,
 }
@@ -144,8 +146,16 @@ impl Comparison {
         }
         for (theirs, ours) in theirs.into_iter().zip(ours) {
             self.counts.wqes += 1;
-            self.bytes("send WQE", Kind::Send, theirs, ours, &meaning(theirs, self.immediates));
+            self.send("send WQE", theirs, ours);
         }
+    }
+
+    /// Compares a send WQE. A UDP port that each side chose is a port on both.
+    fn send(&mut self, key: &str, theirs: &[u8], ours: &[u8]) {
+        if chose_port(theirs, self.service) != chose_port(ours, self.service) {
+            self.differs("UDP source port", || dump(theirs, ours));
+        }
+        self.bytes(key, Kind::Send, theirs, ours, &meaning(theirs, self.immediates, self.service));
     }
 
     /// Compares what means something on the first side; lengths differ visibly.
@@ -160,8 +170,9 @@ impl Comparison {
         let same = |range: &Range<usize>| theirs.get(range.clone()) == ours.get(range.clone());
         self.counts.bytes += ranges.iter().map(ExactSizeIterator::len).sum::<usize>();
         if theirs.len() != ours.len() || !ranges.iter().all(same) {
+            let service = self.service;
             self.differs(key, || {
-                format!("{}\n{}", dump(theirs, ours), decoded(kind, theirs, ours))
+                format!("{}\n{}", dump(theirs, ours), decoded(kind, service, theirs, ours))
             });
         }
     }
@@ -186,13 +197,7 @@ impl Comparison {
             } else if copy(theirs) {
                 let len = wqe_bytes(theirs).min(theirs.len());
                 let (theirs, ours) = (&theirs[..len], &ours[..len.min(ours.len())]);
-                self.bytes(
-                    "BlueFlame",
-                    Kind::Send,
-                    theirs,
-                    ours,
-                    &meaning(theirs, self.immediates),
-                );
+                self.send("BlueFlame", theirs, ours);
             } else {
                 self.bytes("doorbell", Kind::Bytes, &theirs[..8], &ours[..8], whole(&(0..8)));
             }
@@ -244,9 +249,9 @@ pub(crate) fn dump(theirs: &[u8], ours: &[u8]) -> String {
     text
 }
 
-fn decoded(kind: Kind, theirs: &[u8], ours: &[u8]) -> String {
+fn decoded(kind: Kind, service: Service, theirs: &[u8], ours: &[u8]) -> String {
     let one = |bytes: &[u8]| match kind {
-        Kind::Send => WqeView::parse(bytes, Service::Rc).map(|wqe| wqe.to_string()),
+        Kind::Send => WqeView::parse(bytes, service).map(|wqe| wqe.to_string()),
         Kind::Recv => RecvView::parse(bytes, RecvKind::Rq).map(|wqe| wqe.to_string()),
         Kind::Bytes => Ok(String::new()),
     };

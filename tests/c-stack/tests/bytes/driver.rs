@@ -14,14 +14,15 @@ use std::sync::{Arc, Mutex};
 use uverbs::doors::Recorder;
 use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs::softhca::{LinkLayer, SoftHca};
+use uverbs::transport::{Rc, Uc, Ud};
 use uverbs::{
-    AccessFlags, AckTimeout, Completed, CompletionQueue, Data, Device, DoorbellMode, GlobalRoute,
-    InitAttr, MemoryRegion, Mlx5, Mtu, Path, QueuePair, Remote, RnrTimer, RtrAttr, RtsAttr,
-    SendFlags, SendOp, Sge, Wr,
+    AccessFlags, AddressHandle, AhAttr, Completed, CompletionQueue, Data, Device, DoorbellMode,
+    Gid, GlobalRoute, MemoryRegion, Mlx5, Path, QueuePair, Remote, SendFlags, SendOp, Sge, Wr,
 };
 use uverbs_core::Errno;
 
 use crate::script::Cases;
+use crate::transports::{QKEY, RDMA, Spoken};
 use crate::{capture, log};
 
 const BASE: usize = 0x20_0000_0000;
@@ -127,18 +128,23 @@ struct Send {
     op: SendOp,
     inline: bool,
     list: Vec<Sge>,
+    /// Of a datagram: which address, and the key.
+    address: usize,
+    qkey: u32,
 }
 
-struct Side {
+struct Side<T: Spoken> {
     cq: CompletionQueue<Mlx5>,
-    qp: QueuePair<Mlx5>,
+    qp: QueuePair<Mlx5, T>,
+    peer: u32,
     sends: Vec<Send>,
     recvs: Vec<(u64, Vec<Sge>)>,
 }
 
-struct Driver {
+struct Driver<T: Spoken> {
     device: SoftHca,
-    sides: Vec<Side>,
+    sides: Vec<Side<T>>,
+    addresses: Vec<AddressHandle<Mlx5>>,
     region: MemoryRegion,
     next_id: u64,
     /// The forms of [`Data`] for lists, also for one piece.
@@ -148,6 +154,15 @@ struct Driver {
 
 /// Runs our script of a case file. `lists`: posts single pieces as lists of one.
 pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
+    match cases.transport.as_str() {
+        "rc" => run_as::<Rc>(cases, lists),
+        "uc" => run_as::<Uc>(cases, lists),
+        "ud" => run_as::<Ud>(cases, lists),
+        other => panic!("{other}"),
+    }
+}
+
+fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     let area = Area::new();
     let link = if cases.infiniband { LinkLayer::InfiniBand } else { LinkLayer::Ethernet };
     let hca = SoftHca::builder().name("softhca0").number(1).link(link).stepped().build().unwrap();
@@ -157,7 +172,9 @@ pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
 
     let script = cases.script("ours");
     let mut script = script.lines();
-    let sizes: Vec<u32> = script.next().unwrap()["sizes ".len()..]
+    let sizes: Vec<u32> = script
+        .find_map(|line| line.strip_prefix("sizes "))
+        .unwrap()
         .split(' ')
         .map(|size| size.parse().unwrap())
         .collect();
@@ -168,12 +185,15 @@ pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
     let port = context.query_port(1).unwrap();
     phase("query_gid");
     let gid = context.query_gid(1, 0).unwrap().gid;
+    let mut attrs: Vec<_> = cases.addresses.iter().map(|words| address(words, port.lid)).collect();
+    for grh in attrs.iter_mut().filter_map(|attr| attr.path.grh.as_mut()) {
+        grh.dgid = context.query_gid(1, grh.sgid_index.into()).unwrap().gid;
+    }
     phase("alloc_pd");
     let pd = context.alloc_pd().unwrap();
     phase("reg_mr");
-    let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
     // SAFETY: the area outlives the region, and there are no references into it.
-    let region = unsafe { pd.register(Area::byte(0), MEMORY, remote | AccessFlags::LOCAL_WRITE) };
+    let region = unsafe { pd.register(Area::byte(0), MEMORY, RDMA | AccessFlags::LOCAL_WRITE) };
     let region = region.unwrap();
     phase("create_cq");
     let cqs = [0, 1].map(|_| context.create_cq(CQES).unwrap());
@@ -183,13 +203,15 @@ pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
         let doorbell = if cases.plain { DoorbellMode::NonCached } else { DoorbellMode::BlueFlame };
         let builder = context.queue_pair(&pd, &cq).max_send_wr(send_wr).max_send_sge(send_sge);
         let builder = builder.max_inline_data(inline).max_recv_wr(recv_wr).max_recv_sge(recv_sge);
-        let qp = builder.doorbell(doorbell).overcommit().build().unwrap();
-        sides.push(Side { cq, qp, sends: Vec::new(), recvs: Vec::new() });
+        let builder = builder.transport::<T>().doorbell(doorbell).overcommit();
+        let qp = builder.build().unwrap();
+        sides.push(Side { cq, qp, peer: 0, sends: Vec::new(), recvs: Vec::new() });
     }
     let numbers = [sides[0].qp.qpn(), sides[1].qp.qpn()];
     for (side, peer) in sides.iter_mut().zip([numbers[1], numbers[0]]) {
+        side.peer = peer;
         phase("init");
-        side.qp.init(&InitAttr { port: 1, pkey_index: 0, access: remote }).unwrap();
+        side.qp.init(&T::init()).unwrap();
         phase("ready_to_receive");
         let grh = GlobalRoute {
             dgid: gid,
@@ -205,32 +227,22 @@ pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
             src_path_bits: 0,
             static_rate: 0,
         };
-        let rtr = RtrAttr {
-            dest_qpn: peer,
-            rq_psn: 0x12_3456,
-            path_mtu: Mtu::from_raw(3),
-            path,
-            max_dest_rd_atomic: 4,
-            min_rnr_timer: RnrTimer::from_code(12).unwrap(),
-        };
-        side.qp.ready_to_receive(&rtr).unwrap();
+        side.qp.ready_to_receive(&T::rtr(peer, path)).unwrap();
         phase("ready_to_send");
-        let rts = RtsAttr {
-            sq_psn: 0x12_3456,
-            max_rd_atomic: 4,
-            timeout: AckTimeout::from_code(14).unwrap(),
-            retry_count: 7,
-            rnr_retry: 6,
-        };
-        side.qp.ready_to_send(&rts).unwrap();
+        side.qp.ready_to_send(&T::rts()).unwrap();
     }
+    if !attrs.is_empty() {
+        phase("create_ah");
+    }
+    let addresses =
+        attrs.iter().map(|attr| context.create_ah(&pd, attr).unwrap()).collect::<Vec<_>>();
     phase("query_qp");
     for side in &sides {
         side.qp.query().unwrap();
     }
     phase("cases");
     let captures = String::new();
-    let mut driver = Driver { device: hca, sides, region, next_id: 1, lists, captures };
+    let mut driver = Driver { device: hca, sides, addresses, region, next_id: 1, lists, captures };
     let mut name = "";
     for line in script {
         match line.strip_prefix("case ") {
@@ -238,11 +250,17 @@ pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
             None => driver.statement(line, name),
         }
     }
-    let Driver { sides, region, mut captures, .. } = driver;
+    let Driver { sides, addresses, region, mut captures, .. } = driver;
     let mut sides = sides;
     phase("fail");
     for side in &mut sides {
         side.qp.fail().unwrap();
+    }
+    if !attrs.is_empty() {
+        phase("destroy_ah");
+    }
+    for handle in addresses {
+        drop(handle);
     }
     phase("destroy_qp");
     let mut cqs = Vec::new();
@@ -263,6 +281,36 @@ pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
     Output { captures, commands }
 }
 
+/// An address of a case file; without `index` it has no global route, whose GID is filled in later.
+fn address(words: &str, lid: u16) -> AhAttr {
+    let mut grh = GlobalRoute {
+        dgid: Gid::default(),
+        sgid_index: 0,
+        hop_limit: 0,
+        traffic_class: 0,
+        flow_label: 0,
+    };
+    let mut path =
+        Path { dlid: lid, grh: None, service_level: 0, src_path_bits: 0, static_rate: 0 };
+    let mut global = false;
+    for word in words.split(' ') {
+        let (name, value) = word.split_once('=').unwrap();
+        let value = number(value);
+        match name {
+            "index" => (global, grh.sgid_index) = (true, value as u8),
+            "flow" => grh.flow_label = value as u32,
+            "hops" => grh.hop_limit = value as u8,
+            "class" => grh.traffic_class = value as u8,
+            "sl" => path.service_level = value as u8,
+            "bits" => path.src_path_bits = value as u8,
+            "rate" => path.static_rate = value as u8,
+            _ => panic!("{word}"),
+        }
+    }
+    path.grh = global.then_some(grh);
+    AhAttr { port: 1, path }
+}
+
 fn number(text: &str) -> u64 {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -271,7 +319,7 @@ fn number(text: &str) -> u64 {
     parsed.unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-impl Driver {
+impl<T: Spoken> Driver<T> {
     fn statement(&mut self, line: &str, name: &str) {
         let mut words = line.split(' ');
         let verb = words.next().unwrap();
@@ -323,12 +371,15 @@ impl Driver {
         let mut remote = Remote { addr: BASE as u64, rkey: self.region.rkey() };
         let (mut imm, mut a, mut b) = (0, 0, 0);
         let (mut inline, mut list) = (false, Vec::new());
+        let (mut address, mut qkey) = (0, QKEY);
         while let Some(word) = words.next() {
             match word.split_once('=') {
                 Some(("imm", value)) => imm = number(value) as u32,
                 Some(("to", value)) => remote.addr = BASE as u64 + number(value),
                 Some(("a", value)) => a = number(value),
                 Some(("b", value)) => b = number(value),
+                Some(("ah", value)) => address = number(value) as usize,
+                Some(("qkey", value)) => qkey = number(value) as u32,
                 _ => match word {
                     "unsignaled" => wr.flags.remove(SendFlags::SIGNALED),
                     "fence" => wr.flags.insert(SendFlags::FENCE),
@@ -351,12 +402,12 @@ impl Driver {
             "faa" => SendOp::FetchAdd { remote, add: a },
             _ => panic!("{op}"),
         };
-        Send { wr, op, inline, list }
+        Send { wr, op, inline, list, address, qkey }
     }
 
     /// Publishes what was sent and received. A refusal is noted, so that it shows beside what libmlx5 did.
     fn ring(&mut self, side: usize) {
-        let Self { lists, captures, sides, .. } = self;
+        let Self { lists, captures, sides, addresses, .. } = self;
         let side = &mut sides[side];
         if !side.recvs.is_empty() {
             let mut batch = side.qp.recv_batch();
@@ -379,8 +430,9 @@ impl Driver {
                     (true, _, [one]) if !*lists => Data::Inline(one),
                     (true, _, list) => Data::InlineList(list),
                 };
+                let to = addresses.get(send.address).map(|to| to.to(side.peer, send.qkey));
                 // SAFETY: the area stays registered.
-                if let Err(error) = unsafe { batch.raw().post(send.wr, send.op, data) } {
+                if let Err(error) = unsafe { T::post(&mut batch, send.wr, send.op, data, to) } {
                     let _ = writeln!(captures, "send {}: {error}", send.wr.id);
                 }
             }
@@ -388,13 +440,20 @@ impl Driver {
         }
     }
 
-    /// Writes of nothing, a WQEBB each.
+    /// Writes of nothing, a WQEBB each; datagrams of nothing that nobody takes, since their key is wrong.
     fn fill(&mut self, side: usize, mut count: u32) {
         let remote = Remote { addr: BASE as u64, rkey: self.region.rkey() };
         while count > 0 {
             for _ in 0..CHUNK.min(count) {
-                let (op, list) = (SendOp::Write(remote), Vec::new());
-                self.sides[side].sends.push(Send { wr: Wr::new(0), op, inline: false, list });
+                let op = if T::DATAGRAMS { SendOp::Send } else { SendOp::Write(remote) };
+                self.sides[side].sends.push(Send {
+                    wr: Wr::new(0),
+                    op,
+                    inline: false,
+                    list: Vec::new(),
+                    address: 0,
+                    qkey: QKEY ^ 1,
+                });
                 count -= 1;
             }
             self.ring(side);
@@ -420,9 +479,19 @@ impl Driver {
                 };
                 let bytes = if counts { completion.byte_len() } else { 0 };
                 let imm = completion.immediate().map_or("-".to_owned(), |imm| format!("{imm:x}"));
+                let source = match (T::DATAGRAMS, completion.source()) {
+                    (true, from) if opcode >= 128 => format!(
+                        " from {:x} sl {:x} lid {:x} grh {}",
+                        from.qpn(),
+                        from.service_level(),
+                        from.lid(),
+                        u8::from(from.has_grh())
+                    ),
+                    _ => String::new(),
+                };
                 let _ = writeln!(
                     self.captures,
-                    "wc {name} {} status {status} opcode {opcode} bytes {bytes} imm {imm} qp {:x}",
+                    "wc {name} {} status {status} opcode {opcode} bytes {bytes} imm {imm} qp {:x}{source}",
                     completion.id(),
                     completion.qpn()
                 );

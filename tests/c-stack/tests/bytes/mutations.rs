@@ -1,8 +1,11 @@
 //! Changes to our side's record, one at a time: the comparison must report each.
 
+use uverbs_mlx5_prm::wqe::Service;
+
 use crate::commands::{self, Phase};
+use crate::compare::Difference;
 use crate::differences::Table;
-use crate::record::Case;
+use crate::record::{Case, LID, VECTOR, chose_port, meaning, wqe_bytes};
 use crate::{Side, compared};
 
 /// A change to one case; false where the case has nothing to change.
@@ -37,7 +40,7 @@ const MUTATIONS: &[Mutation] = &[
     ("a byte of inline data", "send WQE", |case| {
         // The last one that means something.
         let Some(bytes) = wqe(case) else { return false };
-        let end = crate::record::meaning(&bytes[..crate::record::wqe_bytes(bytes)], true);
+        let end = meaning(&bytes[..wqe_bytes(bytes)], true, Service::Rc);
         let Some(last) = end.last().filter(|range| range.start == 32) else { return false };
         bytes[last.end - 1] ^= 1;
         true
@@ -113,14 +116,7 @@ pub(crate) fn are_all_found(table: &mut Table, theirs: &Side, ours: &Side) {
                 continue;
             }
             tried += 1;
-            let way = ours.way.clone();
-            let one = |case: &Case| Side {
-                way: way.clone(),
-                cases: vec![case.clone()],
-                commands: Vec::new(),
-            };
-            let (found, _) = compared(&one(&theirs.cases[at]), &one(&changed));
-            let (_, found) = table.sort(found);
+            let found = unexpected(table, [theirs, ours], at, changed);
             assert!(
                 found.iter().any(|difference| difference.key == key),
                 "{name} in {:?} was not found as {key:?}: {found:#?}",
@@ -129,11 +125,58 @@ pub(crate) fn are_all_found(table: &mut Table, theirs: &Side, ours: &Side) {
         }
         assert!(tried > 0, "no case for: {name}");
     }
-    of_commands(table, theirs, ours);
+}
+
+/// Each byte of the address vectors of up to a hundred cases. Of a UDP port of the sender's choice only that it is one is compared.
+pub(crate) fn of_address_vectors(table: &mut Table, theirs: &Side, ours: &Side) {
+    let (mut vectors, mut ports) = (0, 0);
+    for (at, case) in ours.cases.iter().enumerate().rev() {
+        let Some(wqe) = wqe(&mut case.clone()).map(|bytes| bytes[..VECTOR.end].to_vec()) else {
+            continue;
+        };
+        let chose = chose_port(&wqe, ours.service);
+        for byte in VECTOR {
+            let (bit, key) = match (chose && LID.contains(&byte), byte == LID.start) {
+                (false, _) => (1, "send WQE"),
+                (true, true) => (0x80, "UDP source port"),
+                (true, false) => continue,
+            };
+            let mut changed = case.clone();
+            flip(&mut changed, byte, bit);
+            let found = unexpected(table, [theirs, ours], at, changed);
+            assert!(
+                found.iter().any(|difference| difference.key == key),
+                "byte {byte} in {:?} was not found as {key:?}: {found:#?}",
+                case.name
+            );
+        }
+        *(if chose { &mut ports } else { &mut vectors }) += 1;
+        if vectors + ports == 100 {
+            break;
+        }
+    }
+    assert!(vectors > 20 && ports > 5, "{vectors} {ports}");
+}
+
+/// What is found that isn't in the table, with our case `at` changed.
+fn unexpected(
+    table: &mut Table,
+    [theirs, ours]: [&Side; 2],
+    at: usize,
+    changed: Case,
+) -> Vec<Difference> {
+    let one = |case: Case| Side {
+        way: ours.way.clone(),
+        service: ours.service,
+        cases: vec![case],
+        commands: Vec::new(),
+    };
+    let (found, _) = compared(&one(theirs.cases[at].clone()), &one(changed));
+    table.sort(found).1
 }
 
 /// Every command left out, every attribute left out, every byte of every attribute changed.
-fn of_commands(table: &mut Table, theirs: &Side, ours: &Side) {
+pub(crate) fn of_commands(table: &mut Table, theirs: &Side, ours: &Side) {
     let mut tried = 0;
     for (theirs, ours) in theirs.commands.iter().zip(&ours.commands) {
         let mut count = |ours: &Phase| {

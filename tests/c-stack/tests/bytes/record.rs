@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use uverbs_mlx5_prm::wqe::Service;
+
 /// Bytes of one half of a BlueFlame register.
 pub(crate) const HALF: usize = 256;
 
@@ -101,11 +103,23 @@ pub(crate) fn wqes(ring: &Ring) -> Vec<&[u8]> {
     all
 }
 
+/// Where a datagram's address vector stands (`struct mlx5_wqe_av`).
+pub(crate) const VECTOR: Range<usize> = 16..64;
+/// Its LID; of RoCE v2 the packet's UDP source port.
+pub(crate) const LID: Range<usize> = 30..32;
+
+/// Whether a datagram's sender chose the UDP source port (0xc000 and up): its flow label is 0, and gives none. libmlx5 takes a random one.
+pub(crate) fn chose_port(wqe: &[u8], service: Service) -> bool {
+    let lid = wqe.get(LID).map_or(0, |lid| u16::from_be_bytes([lid[0], lid[1]]));
+    service == Service::Ud && word(wqe, 44) & 0xf_ffff == 0 && lid >= 0xc000
+}
+
 /// Which bytes of a send WQE mean something: not what is left over behind inline data, nor (`all` is false) the
-/// immediate of an operation that has none, which `ibv_wr_*` of libmlx5 leaves as it was.
-pub(crate) fn meaning(wqe: &[u8], all: bool) -> Vec<Range<usize>> {
+/// immediate of an operation that has none, which `ibv_wr_*` of libmlx5 leaves as it was, nor a UDP port of the sender's choice.
+pub(crate) fn meaning(wqe: &[u8], all: bool, service: Service) -> Vec<Range<usize>> {
     let opcode = word(wqe, 0) & 0xff;
     let (head, operands) = match opcode {
+        _ if service == Service::Ud => (VECTOR.end, VECTOR.end),
         // RDMA_WRITE, RDMA_WRITE_IMM, RDMA_READ: a remote address.
         0x08 | 0x09 | 0x10 => (32, 32),
         // ATOMIC_CS: and operands. ATOMIC_FA: one operand of two, and libmlx5 leaves the other one as it was.
@@ -117,6 +131,10 @@ pub(crate) fn meaning(wqe: &[u8], all: bool) -> Vec<Range<usize>> {
     let immediate = all || matches!(opcode, 0x01 | 0x09 | 0x0b);
     let ctrl = if immediate { 16 } else { 12 };
     let mut ranges = vec![0..ctrl, 16..operands.min(wqe.len())];
+    if chose_port(wqe, service) {
+        ranges[1].end = LID.start;
+        ranges.push(LID.end..operands.min(wqe.len()));
+    }
     let mut at = head;
     while at + 16 <= wqe.len() {
         let count = word(wqe, at);

@@ -16,6 +16,10 @@ pub(crate) struct Cases {
     pub(crate) plain: bool,
     /// An InfiniBand port; Ethernet otherwise.
     pub(crate) infiniband: bool,
+    /// `rc`, `uc` or `ud`.
+    pub(crate) transport: String,
+    /// Where datagrams go, in words `name=value`.
+    pub(crate) addresses: Vec<String>,
     sizes: Vec<(String, String)>,
     /// Name and statements.
     cases: Vec<(String, Vec<String>)>,
@@ -25,8 +29,16 @@ impl Cases {
     pub(crate) fn read(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).unwrap();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let (env, sizes, cases) = (Vec::new(), Vec::new(), Vec::new());
-        let mut all = Self { name, env, plain: false, infiniband: false, sizes, cases };
+        let mut all = Self {
+            name,
+            env: Vec::new(),
+            plain: false,
+            infiniband: false,
+            transport: "rc".to_owned(),
+            addresses: Vec::new(),
+            sizes: Vec::new(),
+            cases: Vec::new(),
+        };
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             if let Some(env) = line.strip_prefix("env ") {
                 let (name, value) = env.split_once('=').unwrap();
@@ -34,6 +46,10 @@ impl Cases {
             } else if let Some(sizes) = line.strip_prefix("sizes ") {
                 let (who, sizes) = sizes.split_once(' ').unwrap();
                 all.sizes.push((who.to_owned(), sizes.to_owned()));
+            } else if let Some(transport) = line.strip_prefix("transport ") {
+                transport.clone_into(&mut all.transport);
+            } else if let Some(address) = line.strip_prefix("address ") {
+                all.addresses.push(address.to_owned());
             } else if line == "doorbell plain" {
                 all.plain = true;
             } else if line == "link ib" {
@@ -58,7 +74,11 @@ impl Cases {
     /// The script for one party, a statement a line.
     pub(crate) fn script(&self, who: &str) -> String {
         let (_, sizes) = self.sizes.iter().find(|(name, _)| name == who).unwrap();
-        let mut script = format!("sizes {sizes}\n");
+        let mut script = format!("transport {}\n", self.transport);
+        for address in &self.addresses {
+            script += &format!("address {address}\n");
+        }
+        script += &format!("sizes {sizes}\n");
         for (name, statements) in &self.cases {
             script += &format!("case {name}\n{}\nend\n", statements.join("\n"));
         }

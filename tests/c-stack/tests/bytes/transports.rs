@@ -1,0 +1,136 @@
+//! What differs between transports: the attributes of transitions, and where a post goes.
+#![allow(unsafe_code, reason = "raw posts")]
+
+use uverbs::transport::{Rc, Transport, Uc, Ud};
+use uverbs::{
+    AccessFlags, AckTimeout, Batch, Data, Destination, InitAttr, Mlx5, Mtu, Path, PostError,
+    RnrTimer, RtrAttr, RtsAttr, SendOp, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr, Wr,
+};
+
+/// The Q_Key of both queue pairs.
+pub(crate) const QKEY: u32 = 0x1ee7_c0de;
+
+/// What peers may do.
+pub(crate) const RDMA: AccessFlags =
+    AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
+
+const PSN: u32 = 0x12_3456;
+const MTU: Mtu = Mtu::from_raw(3);
+
+/// A transport that scripts run on.
+pub(crate) trait Spoken: Transport {
+    /// Whether each post names its destination.
+    const DATAGRAMS: bool;
+    fn init() -> Self::Init;
+    fn rtr(peer: u32, path: Path) -> Self::Rtr;
+    fn rts() -> Self::Rts;
+    /// Posts; `to` is for datagrams.
+    ///
+    /// # Safety
+    ///
+    /// As [`uverbs::RawBatch`].
+    unsafe fn post(
+        batch: &mut Batch<'_, Mlx5, Self>,
+        wr: Wr,
+        op: SendOp,
+        data: Data<'_>,
+        to: Option<Destination<Mlx5>>,
+    ) -> Result<(), PostError>
+    where
+        Self: Sized;
+}
+
+impl Spoken for Rc {
+    const DATAGRAMS: bool = false;
+
+    fn init() -> InitAttr {
+        InitAttr { port: 1, pkey_index: 0, access: RDMA }
+    }
+
+    fn rtr(dest_qpn: u32, path: Path) -> RtrAttr {
+        RtrAttr {
+            dest_qpn,
+            rq_psn: PSN,
+            path_mtu: MTU,
+            path,
+            max_dest_rd_atomic: 4,
+            min_rnr_timer: RnrTimer::from_code(12).unwrap(),
+        }
+    }
+
+    fn rts() -> RtsAttr {
+        RtsAttr {
+            sq_psn: PSN,
+            max_rd_atomic: 4,
+            timeout: AckTimeout::from_code(14).unwrap(),
+            retry_count: 7,
+            rnr_retry: 6,
+        }
+    }
+
+    unsafe fn post(
+        batch: &mut Batch<'_, Mlx5, Self>,
+        wr: Wr,
+        op: SendOp,
+        data: Data<'_>,
+        _: Option<Destination<Mlx5>>,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { batch.raw().post(wr, op, data) }
+    }
+}
+
+impl Spoken for Uc {
+    const DATAGRAMS: bool = false;
+
+    fn init() -> InitAttr {
+        Rc::init()
+    }
+
+    fn rtr(dest_qpn: u32, path: Path) -> UcRtrAttr {
+        UcRtrAttr { dest_qpn, rq_psn: PSN, path_mtu: MTU, path }
+    }
+
+    fn rts() -> UnreliableRtsAttr {
+        UnreliableRtsAttr { sq_psn: PSN }
+    }
+
+    unsafe fn post(
+        batch: &mut Batch<'_, Mlx5, Self>,
+        wr: Wr,
+        op: SendOp,
+        data: Data<'_>,
+        _: Option<Destination<Mlx5>>,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { batch.raw().post(wr, op, data) }
+    }
+}
+
+impl Spoken for Ud {
+    const DATAGRAMS: bool = true;
+
+    fn init() -> UdInitAttr {
+        UdInitAttr { port: 1, pkey_index: 0, qkey: QKEY }
+    }
+
+    fn rtr(_: u32, _: Path) -> UdRtrAttr {
+        UdRtrAttr
+    }
+
+    fn rts() -> UnreliableRtsAttr {
+        UnreliableRtsAttr { sq_psn: PSN }
+    }
+
+    unsafe fn post(
+        batch: &mut Batch<'_, Mlx5, Self>,
+        wr: Wr,
+        op: SendOp,
+        data: Data<'_>,
+        to: Option<Destination<Mlx5>>,
+    ) -> Result<(), PostError> {
+        let to = to.expect("a case file of datagrams has addresses");
+        // SAFETY: the caller's promise.
+        unsafe { batch.raw().post_to(wr, op, data, &to) }
+    }
+}

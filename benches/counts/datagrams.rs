@@ -67,7 +67,7 @@ fn poll_datagrams(
     let mut burst = queue.poll(16);
     while let Some(mut completion) = burst.next() {
         got += 1;
-        seen.ids += u64::from(completion.source().qpn());
+        seen.ids += u64::from(completion.sender().qpn());
         if completion.result().is_err() {
             seen.failed += 1;
         }

@@ -226,7 +226,7 @@ fn blue_flame_copies_both_wqebbs_also_around_the_end() {
                 Step::Record { word: 1, value: start + 2 },
                 Step::RecordBeforeDoorbell(DoorbellMemory::WriteCombining),
                 Step::Copied { offset: 0, blocks: 2 },
-                Step::CopyFlush,
+                Step::Flush,
             ]
         );
         assert_eq!(side.register.read(0, 128), side.bytes(start, 128));

@@ -479,7 +479,7 @@ impl<T: Spoken> Driver<T> {
                 };
                 let bytes = if counts { completion.byte_len() } else { 0 };
                 let imm = completion.immediate().map_or("-".to_owned(), |imm| format!("{imm:x}"));
-                let source = match (T::DATAGRAMS, completion.source()) {
+                let source = match (T::DATAGRAMS, completion.sender()) {
                     (true, from) if opcode >= 128 => format!(
                         " from {:x} sl {:x} lid {:x} grh {}",
                         from.qpn(),

@@ -22,6 +22,7 @@
 //! | `ibv_wc_read_*`, `struct ibv_wc` | [`Completion`](crate::Completion), [`WorkCompletion`](crate::WorkCompletion) |
 //! | `ibv_wc_status_str` | `Display` of [`Failure`](crate::Failure), [`Status::explain`](crate::Status::explain) |
 //! | `ibv_create_qp`, `ibv_create_qp_ex` | [`Context::queue_pair`](crate::Context::queue_pair), [`QueuePairBuilder`](crate::QueuePairBuilder) |
+//! | `ibv_create_ah`, `ibv_wr_set_ud_addr` | [`Context::create_ah`](crate::Context::create_ah), [`QueuePair::destination`](crate::QueuePair::destination), [`Batch::send_to`](crate::Batch::send_to) |
 //! | `ibv_modify_qp` | [`QueuePair::prepare`](crate::QueuePair::prepare) and [`connect`](crate::QueuePair::connect), or [`init`](crate::QueuePair::init), [`ready_to_receive`](crate::QueuePair::ready_to_receive), [`ready_to_send`](crate::QueuePair::ready_to_send), [`fail`](crate::QueuePair::fail), [`reset`](crate::QueuePair::reset) |
 //! | `ibv_query_qp` | [`QueuePair::query`](crate::QueuePair::query) |
 //! | `ibv_destroy_qp` | [`QueuePair::destroy`](crate::QueuePair::destroy), or dropped; [`CompletionQueue::reclaim`](crate::CompletionQueue::reclaim) gives frames back |

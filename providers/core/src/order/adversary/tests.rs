@@ -278,9 +278,12 @@ fn is_late(order: Order, kept: bool, publish: unsafe fn(*mut u32, u32)) -> bool 
             }
         }
     };
-    // SAFETY: the places outlive it.
-    let adversary = unsafe {
-        if kept { Adversary::new(1, device) } else { Adversary::without(order, 1, device) }
+    let adversary = if kept {
+        // SAFETY: the places outlive it.
+        unsafe { Adversary::new(1, device) }
+    } else {
+        // SAFETY: as above.
+        unsafe { Adversary::without(order, 1, device) }
     };
     places.hand_over(&adversary);
     if order == Order::ProducerRelease {

@@ -46,20 +46,10 @@ impl Ah {
         pd: &Arc<PdCore>,
         attr: &AhAttr,
     ) -> Result<Self, Error> {
-        if !Arc::ptr_eq(pd.context(), &context.core) {
-            return Err(Error::Invalid {
-                verb: CREATE_AH,
-                what: "protection domain",
-                value: "of another context".to_owned(),
-                why: "an address handle is of the open device whose queue pairs use it",
-            });
-        }
+        AhCore::check_domain(&context.core, pd)?;
         attr.path.check(CREATE_AH)?;
         let port = context.port(attr.port)?;
-        if port.grh_required && attr.path.grh.is_none() {
-            let attribute = "a global route (RoCE, and this port, need one)";
-            return Err(Error::MissingAttribute { verb: CREATE_AH, attribute });
-        }
+        attr.check_route(port.grh_required)?;
         let mut vector = mlx5_wqe_av::default();
         if let Some(grh) = &attr.path.grh {
             route(&mut vector, grh, !port.ethernet);

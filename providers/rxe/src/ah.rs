@@ -33,18 +33,8 @@ impl Ah {
         pd: &Arc<PdCore>,
         attr: &AhAttr,
     ) -> Result<Self, Error> {
-        if !Arc::ptr_eq(pd.context(), &context.core) {
-            return Err(Error::Invalid {
-                verb: CREATE_AH,
-                what: "protection domain",
-                value: "of another context".to_owned(),
-                why: "an address handle is of the open device whose queue pairs use it",
-            });
-        }
-        if attr.path.grh.is_none() {
-            let attribute = "a global route (RoCE has no other)";
-            return Err(Error::MissingAttribute { verb: CREATE_AH, attribute });
-        }
+        AhCore::check_domain(&context.core, pd)?;
+        attr.check_route(true)?;
         let mut answer = rxe_create_ah_resp::default();
         let handle = context.core.uverbs().create_ah(pd.handle(), attr, answer.as_mut_bytes())?;
         // SAFETY: the kernel just made the handle, and only this destroys it.

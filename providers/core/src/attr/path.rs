@@ -116,3 +116,18 @@ pub struct AhAttr {
     /// The way to the peer.
     pub path: Path,
 }
+
+impl AhAttr {
+    /// Refuses a way without a global route by a port that needs one, as every port of RoCE does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MissingAttribute`].
+    pub fn check_route(&self, required: bool) -> Result<(), Error> {
+        if self.path.grh.is_some() || !required {
+            return Ok(());
+        }
+        let attribute = "a global route (RoCE, and this port, need one)";
+        Err(Error::MissingAttribute { verb: "create_ah", attribute })
+    }
+}

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use crate::error::Error;
+use crate::objects::context::ContextCore;
 use crate::objects::pd::PdCore;
 
 /// An address handle that the kernel knows; destroyed when the last holder is gone.
@@ -18,6 +20,23 @@ pub struct AhCore {
 }
 
 impl AhCore {
+    /// Refuses a domain of another open device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`].
+    pub fn check_domain(context: &Arc<ContextCore>, pd: &PdCore) -> Result<(), Error> {
+        if Arc::ptr_eq(pd.context(), context) {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            verb: "create_ah",
+            what: "protection domain",
+            value: "of another context".to_owned(),
+            why: "an address handle is of the open device whose queue pairs use it",
+        })
+    }
+
     /// Wraps the kernel's `handle`, if there is one.
     ///
     /// # Safety

@@ -89,6 +89,8 @@ pub use uverbs_core::doors;
 #[doc(inline)]
 pub use uverbs_core::errno::Errno;
 #[doc(inline)]
+pub use uverbs_core::error::OutOfRange;
+#[doc(inline)]
 pub use uverbs_core::error::Result;
 #[doc(inline)]
 pub use uverbs_core::error::{EndpointError, Error};
@@ -119,8 +121,6 @@ pub use uverbs_core::memory::exposed::ExposedMemory;
 /// }
 /// ```
 pub use uverbs_core::memory::exposed::ExposedPart;
-#[doc(inline)]
-pub use uverbs_core::memory::exposed::OutOfRange;
 /// Registered memory to send from and receive into, from a [`Slab`].
 ///
 /// ```

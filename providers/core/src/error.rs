@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::Errno;
 use crate::attr::QpState;
-use crate::memory::exposed::OutOfRange;
 use crate::queues::completion::{Failure, Status};
 use crate::queues::work::PostError;
 
@@ -369,6 +368,31 @@ impl From<Error> for std::io::Error {
         Self::new(kind, error)
     }
 }
+
+/// An access past the end of exposed memory, or of a word that isn't aligned to eight bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfRange {
+    /// Where it began.
+    pub offset: usize,
+    /// How many bytes it wanted.
+    pub wanted: usize,
+    /// How many bytes there are.
+    pub len: usize,
+}
+
+impl fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { offset, wanted, len } = self;
+        write!(f, "{wanted} bytes at offset {offset} of exposed memory that has {len}")?;
+        if *wanted == 8 && !offset.is_multiple_of(8) {
+            write!(f, " (words are aligned to 8)")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl std::error::Error for OutOfRange {}
 
 #[cfg(test)]
 mod tests {

@@ -14,9 +14,9 @@ use uverbs_core::Error;
 use uverbs_core::attr::{AccessFlags, Gid, GidType, Mtu};
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::cq::CreateCq;
-use uverbs_core::commands::ioctl;
 use uverbs_core::commands::qp::CreateQp;
 use uverbs_core::doors::UverbsDoor;
+use uverbs_core::doors::words;
 use uverbs_core::doors::{Faulty, Recorder};
 use uverbs_core::memory::pages::Pages;
 use uverbs_kernel_abi::ioctl::{UVERBS_ATTR_F_VALID_OUTPUT, ib_uverbs_attr};
@@ -28,7 +28,7 @@ use zerocopy::transmute;
 struct FakeDevice;
 
 fn attrs_of(command: &[u64]) -> impl Iterator<Item = ib_uverbs_attr> + '_ {
-    ioctl::parse(command).into_iter().flat_map(|(_, attrs)| attrs)
+    words::parse(command).into_iter().flat_map(|(_, attrs)| attrs)
 }
 
 /// Which attributes of a method are outputs, new handles and new descriptors.
@@ -50,7 +50,7 @@ fn directions(object: u16, method: u16) -> (&'static [u16], &'static [u16], &'st
 // SAFETY: no device is behind it, and nothing is handed out.
 unsafe impl UverbsDoor for FakeDevice {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
-        let (header, attrs) = ioctl::parse(command).ok_or(Errno::EINVAL)?;
+        let (header, attrs) = words::parse(command).ok_or(Errno::EINVAL)?;
         let (outputs, handles, fds) = directions(header.object_id, header.method_id);
         // CREATE_COMP_CHANNEL has its descriptor in a response.
         let channel = attrs_of(command)

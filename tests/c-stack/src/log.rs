@@ -114,7 +114,7 @@ fn write(line: &str) {
 
 /// A command's name: object and method in hex, with a write command's number in parentheses.
 pub(crate) fn name(command: &[u64]) -> String {
-    let Some((header, mut attrs)) = uverbs_core::commands::ioctl::parse(command) else {
+    let Some((header, mut attrs)) = uverbs_core::doors::words::parse(command) else {
         return "malformed".to_owned();
     };
     let mut name = format!("{:x}.{:x}", header.object_id, header.method_id);

@@ -64,11 +64,16 @@ fn it_exchanges_addresses_with_the_c_program() {
         let number = port.to_string();
         let options =
             ["-p", &number, "-d", "softhca0", "-i", "1", "-s", "8192", "-m", "2048", "-r", "20"];
-        let options = [&options[..], &["-n", "10", "-l", "2", "-g", "3", "-c"]].concat();
+        let options = [&options[..], &["-n", "10", "-g", "3"]].concat();
         let Some(mut ours) = tool(&["pingpong", "--timeout", "5"]) else { return };
         let mut theirs = stack.program("ibv_rc_pingpong");
-        ours.args(&options).env("UVERBS_SOFTHCA_NUMBER", "1");
-        theirs.args(&options).env("UVERBS_SOFTHCA_NUMBER", "2").env("UVERBS_SOFTHCA_LINES", "1");
+        // Letters that mean something else in perftest are long options of ours.
+        ours.args(&options).args(["--sl", "2", "--chk"]).env("UVERBS_SOFTHCA_NUMBER", "1");
+        theirs
+            .args(&options)
+            .args(["-l", "2", "-c"])
+            .env("UVERBS_SOFTHCA_NUMBER", "2")
+            .env("UVERBS_SOFTHCA_LINES", "1");
         let (server, client) =
             if ours_serves { (&mut ours, &mut theirs) } else { (&mut theirs, &mut ours) };
         if ours_serves {

@@ -27,38 +27,14 @@ use zerocopy::transmute;
 
 use crate::Errno;
 use crate::doors::UverbsDoor;
+use crate::doors::words::{ATTR_WORDS, HEADER_WORDS, attrs_of};
 use crate::error::Error;
 use crate::memory::process::Process;
 
 /// Attributes that one command can hold. `QP_CREATE` with all its attributes and a provider's takes 17.
 pub const MAX_ATTRS: usize = 24;
 
-/// Words of an `ib_uverbs_ioctl_hdr`.
-const HEADER_WORDS: usize = 3;
-/// Words of an `ib_uverbs_attr`.
-const ATTR_WORDS: usize = 2;
 const WORDS: usize = HEADER_WORDS + ATTR_WORDS * MAX_ATTRS;
-
-/// The attributes of a whole command as it was, or would be, sent; `None` when the words are cut short or contradict
-/// themselves.
-///
-/// The kernel wants `length` to be exactly header plus attributes (`ib_uverbs_ioctl`), and so does this.
-#[must_use]
-pub fn parse(
-    words: &[u64],
-) -> Option<(ib_uverbs_ioctl_hdr, impl ExactSizeIterator<Item = ib_uverbs_attr> + '_)> {
-    let head: [u64; HEADER_WORDS] = words.get(..HEADER_WORDS)?.try_into().ok()?;
-    let header: ib_uverbs_ioctl_hdr = transmute!(head);
-    let end = HEADER_WORDS + ATTR_WORDS * usize::from(header.num_attrs);
-    if usize::from(header.length) != end * size_of::<u64>() {
-        return None;
-    }
-    Some((header, attrs_of(words.get(HEADER_WORDS..end)?)))
-}
-
-fn attrs_of(words: &[u64]) -> impl ExactSizeIterator<Item = ib_uverbs_attr> + '_ {
-    words.chunks_exact(ATTR_WORDS).map(|pair| transmute!([pair[0], pair[1]]))
-}
 
 /// Why a command can't be sent; found when it is.
 #[derive(Clone, Copy, Debug)]
@@ -415,6 +391,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::doors::words::parse;
 
     const DRIVER: u32 = 0x0102_0304;
 

@@ -9,8 +9,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Errno;
-use crate::commands::ioctl;
-use crate::doors::UverbsDoor;
+use crate::doors::{UverbsDoor, words};
 use crate::memory::pages::Pages;
 
 /// What a fault waits for.
@@ -83,7 +82,7 @@ impl Faulty {
 // SAFETY: passes everything on, or answers with an error.
 unsafe impl UverbsDoor for Faulty {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
-        if let Some((header, _)) = ioctl::parse(command) {
+        if let Some((header, _)) = words::parse(command) {
             let write = super::write_command(command);
             self.check(|trigger| match trigger {
                 Trigger::Method { object, method } => {

@@ -15,6 +15,7 @@
 pub mod faulty;
 pub mod kernel;
 pub mod recorder;
+pub mod words;
 
 pub use faulty::Faulty;
 pub use recorder::{Recorded, RecordedAttr, Recorder};
@@ -140,11 +141,11 @@ pub trait DeviceSource: Send + Sync + fmt::Debug {
 }
 
 /// The command number of an `INVOKE_WRITE`, `None` for other methods.
-fn write_command(words: &[u64]) -> Option<u32> {
+fn write_command(command: &[u64]) -> Option<u32> {
     use uverbs_kernel_abi::objects::{
         UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_DEVICE,
     };
-    let (header, mut attrs) = crate::commands::ioctl::parse(words)?;
+    let (header, mut attrs) = words::parse(command)?;
     if (header.object_id, header.method_id) != (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE) {
         return None;
     }

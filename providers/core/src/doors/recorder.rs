@@ -20,8 +20,7 @@ use uverbs_kernel_abi::ioctl::{
 use uverbs_kernel_abi::objects::UVERBS_ATTR_UHW_OUT;
 
 use crate::Errno;
-use crate::commands::ioctl;
-use crate::doors::UverbsDoor;
+use crate::doors::{UverbsDoor, words};
 use crate::memory::pages::Pages;
 
 /// Objects of drivers have numbers from here on (`UVERBS_ID_NS_SHIFT`, `rdma/ib_user_ioctl_cmds.h`).
@@ -141,14 +140,14 @@ impl Recorder {
 // SAFETY: passes everything on.
 unsafe impl UverbsDoor for Recorder {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
-        let before: Option<(_, Vec<_>)> = ioctl::parse(command).map(|(header, attrs)| {
+        let before: Option<(_, Vec<_>)> = words::parse(command).map(|(header, attrs)| {
             let sent = |attr: ib_uverbs_attr| (attr, self.sent(header.object_id, &attr));
             (header, attrs.map(sent).collect())
         });
         let write_command = super::write_command(command);
         // SAFETY: the caller's own promise.
         let result = unsafe { self.door.ioctl(command) };
-        if let (Some((header, before)), Some((_, after))) = (before, ioctl::parse(command)) {
+        if let (Some((header, before)), Some((_, after))) = (before, words::parse(command)) {
             let attrs = before.into_iter().zip(after).map(|((before, sent), after)| RecordedAttr {
                 before,
                 after,

@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use crate::error::OutOfRange;
 use crate::memory::mapping::Mapping;
 use crate::memory::registered::{Held, Registered};
 use crate::objects::mr::MrCore;
@@ -55,31 +56,6 @@ impl ExposedPart {
         Held::exposed(self.memory.memory)
     }
 }
-
-/// An access past the end of exposed memory, or of a word that isn't aligned to eight bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfRange {
-    /// Where it began.
-    pub offset: usize,
-    /// How many bytes it wanted.
-    pub wanted: usize,
-    /// How many bytes there are.
-    pub len: usize,
-}
-
-impl fmt::Display for OutOfRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { offset, wanted, len } = self;
-        write!(f, "{wanted} bytes at offset {offset} of exposed memory that has {len}")?;
-        if *wanted == 8 && !offset.is_multiple_of(8) {
-            write!(f, " (words are aligned to 8)")
-        } else {
-            Ok(())
-        }
-    }
-}
-
-impl std::error::Error for OutOfRange {}
 
 impl ExposedMemory {
     /// `len` bytes of `memory`, registered as `region`.

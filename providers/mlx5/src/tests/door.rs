@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use uverbs_core::Errno;
 use uverbs_core::commands::Uverbs;
-use uverbs_core::commands::ioctl::parse;
 use uverbs_core::doors::UverbsDoor;
+use uverbs_core::doors::words::parse;
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_kernel_abi::device::ib_uverbs_ex_query_device_resp;

@@ -112,7 +112,7 @@ fn command(memory: &File, address: u64) -> String {
     bytes.resize(length, 0);
     memory.read_exact_at(&mut bytes, address).unwrap();
     let words: Vec<u64> = bytes.as_chunks().0.iter().copied().map(u64::from_ne_bytes).collect();
-    let (header, mut attrs) = uverbs_core::commands::ioctl::parse(&words).expect("a command");
+    let (header, mut attrs) = uverbs_core::doors::words::parse(&words).expect("a command");
     let name = format!("{:x}.{:x}", header.object_id, header.method_id);
     if (header.object_id, header.method_id) == (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE)
         && let Some(attr) = attrs.find(|attr| attr.attr_id == UVERBS_ATTR_WRITE_CMD)

@@ -1,0 +1,29 @@
+//! The words of an ioctl command: what passes through a door, taken apart.
+
+use uverbs_kernel_abi::ioctl::{ib_uverbs_attr, ib_uverbs_ioctl_hdr};
+use zerocopy::transmute;
+
+/// Words of an `ib_uverbs_ioctl_hdr`.
+pub(crate) const HEADER_WORDS: usize = 3;
+/// Words of an `ib_uverbs_attr`.
+pub(crate) const ATTR_WORDS: usize = 2;
+/// The attributes of a whole command as it was, or would be, sent; `None` when the words are cut short or contradict
+/// themselves.
+///
+/// The kernel wants `length` to be exactly header plus attributes (`ib_uverbs_ioctl`), and so does this.
+#[must_use]
+pub fn parse(
+    words: &[u64],
+) -> Option<(ib_uverbs_ioctl_hdr, impl ExactSizeIterator<Item = ib_uverbs_attr> + '_)> {
+    let head: [u64; HEADER_WORDS] = words.get(..HEADER_WORDS)?.try_into().ok()?;
+    let header: ib_uverbs_ioctl_hdr = transmute!(head);
+    let end = HEADER_WORDS + ATTR_WORDS * usize::from(header.num_attrs);
+    if usize::from(header.length) != end * size_of::<u64>() {
+        return None;
+    }
+    Some((header, attrs_of(words.get(HEADER_WORDS..end)?)))
+}
+
+pub(crate) fn attrs_of(words: &[u64]) -> impl ExactSizeIterator<Item = ib_uverbs_attr> + '_ {
+    words.chunks_exact(ATTR_WORDS).map(|pair| transmute!([pair[0], pair[1]]))
+}

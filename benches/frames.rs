@@ -1,8 +1,9 @@
 //! What huge pages are worth to a program that touches many frames: `cargo bench --bench frames`
 //!
-//! The same 65536 frames of 4 KiB, as one slab of 256 MiB, which is in huge pages if the kernel has some, and as 256 slabs of
-//! 1 MiB, which never are. A line of each frame is written, in an order that no prefetcher knows. Blocks alternate; medians
-//! with 5th and 95th percentile, and their ratio.
+//! The same 65536 frames of 4 KiB, as one slab of 256 MiB, which is in huge pages if the kernel has
+//! some, and as 256 slabs of 1 MiB, which never are. A line of each frame is written, in an order
+//! that no prefetcher knows. Blocks alternate; medians with 5th and 95th percentile, and their
+//! ratio.
 
 use std::hint::black_box;
 use std::time::Instant;

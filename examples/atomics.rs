@@ -1,4 +1,5 @@
-//! Atomics: a ticket counter and a lock in the server's memory, which a client takes without the server's doing.
+//! Atomics: a ticket counter and a lock in the server's memory, which a client takes without the
+//! server's doing.
 //!
 //! `cargo run --example atomics`
 
@@ -24,7 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     server.connect(&client_at)?;
     client.connect(&server_at)?;
 
-    // Two words of the server: tickets at offset 0, a lock at offset 8. An atomic's word is aligned to eight bytes.
+    // Two words of the server: tickets at offset 0, a lock at offset 8. An atomic's word is aligned
+    // to eight bytes.
     let memory = pd.expose(16, AccessFlags::REMOTE_ATOMIC)?;
     memory.store(0, 100)?;
     let (tickets, lock) = (memory.remote(0), memory.remote(8));
@@ -58,7 +60,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Waits for the atomic's completion. Gives the word as it was before, and the frame for the next one.
+/// Waits for the atomic's completion. Gives the word as it was before, and the frame for the next
+/// one.
 fn old_value(cq: &mut CompletionQueue) -> Result<(u64, Frame), Box<dyn Error>> {
     let completion = cq.wait(PATIENCE)?;
     completion.result?;

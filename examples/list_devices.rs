@@ -1,4 +1,5 @@
-//! Lists the RDMA devices of this machine with their ports, or the embedded software HCA where there is none.
+//! Lists the RDMA devices of this machine with their ports, or the embedded software HCA where
+//! there is none.
 //!
 //! `cargo run --example list_devices`
 
@@ -15,7 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         devices.push(Device::from_source(Arc::new(SoftHca::builder().build()?)));
     }
     for device in &devices {
-        // Name and GUID are known before a device is opened, which needs access to its node under /dev/infiniband.
+        // Name and GUID are known before a device is opened, which needs access to its node under
+        // /dev/infiniband.
         println!("{}  node GUID {:016x}", device.name(), device.node_guid());
         let context = match device.open() {
             Ok(context) => context,

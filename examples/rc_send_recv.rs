@@ -1,4 +1,5 @@
-//! One message over a reliable connection: the hello world of RDMA. `cargo run --example rc_send_recv`
+//! One message over a reliable connection: the hello world of RDMA. `cargo run --example
+//! rc_send_recv`
 
 use std::time::Duration;
 use uverbs::{Completed, Local};
@@ -12,13 +13,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut client = context.queue_pair(&pd, &cq).build()?;
     let mut server = context.queue_pair(&pd, &cq).build()?;
 
-    // Each side says where it is. Between two processes this travels as text, by whatever way there is.
+    // Each side says where it is. Between two processes this travels as text, by whatever way there
+    // is.
     let client_at = client.prepare(&Local::default())?;
     let server_at = server.prepare(&Local::default())?;
     server.connect(&client_at)?;
     client.connect(&server_at)?;
 
-    // Memory that the device may use, in frames. One that is posted is the device's until it completes.
+    // Memory that the device may use, in frames. One that is posted is the device's until it
+    // completes.
     let slab = pd.slab(4096, 2)?;
     server.post_recv(1, slab.take().ok_or("no free frame")?)?;
     let mut message = slab.take().ok_or("no free frame")?;

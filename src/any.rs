@@ -1,15 +1,17 @@
 //! `Any`: the provider that is whichever of the built-in ones the device needs.
 //!
-//! Each of its objects is an enum over the providers' own, so a call is a branch that the processor predicts, not an
-//! indirect call, and the compiler sees through it: if it can keep cursors and views in registers, which it can't as soon as one
-//! provider's branch takes the address of a part. So all of the data path is inlined here, and what a provider has out of line
-//! takes cursor, view and work request by value, or a copy that it makes. Which provider a batch is of is asked of its cursor: that
-//! is in a register, too, and the queue in memory.
+//! Each of its objects is an enum over the providers' own, so a call is a branch that the processor
+//! predicts, not an indirect call, and the compiler sees through it: if it can keep cursors and
+//! views in registers, which it can't as soon as one provider's branch takes the address of a part.
+//! So all of the data path is inlined here, and what a provider has out of line takes cursor, view
+//! and work request by value, or a copy that it makes. Which provider a batch is of is asked of its
+//! cursor: that is in a register, too, and the queue in memory.
 //!
 //! # Safety
 //!
-//! Every unsafe method hands its caller's promise on to the same method of the provider. Cursors and queues are of
-//! one provider, since the promise is that a cursor came from this queue: a queue of another one is not looked for.
+//! Every unsafe method hands its caller's promise on to the same method of the provider. Cursors
+//! and queues are of one provider, since the promise is that a cursor came from this queue: a queue
+//! of another one is not looked for.
 #![allow(unsafe_code, reason = "forwards the data path's unsafe methods, contracts unchanged")]
 
 use std::sync::Arc;
@@ -166,7 +168,8 @@ macro_rules! any {
                         let ah = match to.ah {
                             AnyAh::$variant(ah) => ah,
                             #[allow(unreachable_patterns, reason = "with one provider there is no other")]
-                            // SAFETY: of the queue's protection domain, says the caller, and so of its provider.
+                            // SAFETY: of the queue's protection domain, says the caller, and so of
+                            // its provider.
                             _ => unsafe { std::hint::unreachable_unchecked() },
                         };
                         let to = Destination { ah, qpn: to.qpn, qkey: to.qkey };
@@ -348,7 +351,8 @@ macro_rules! any {
             }
         }
     };
-    // The queue, of a provider that is known. Unsafe: it isn't looked whether the queue is of this one.
+    // The queue, of a provider that is known. Unsafe: it isn't looked whether the queue is of this
+    // one.
     (@same $queue:ident, $variant:ident) => {
         match $queue {
             Self::$variant(queue) => queue,
@@ -374,7 +378,8 @@ macro_rules! any {
 
 any!(Mlx5 = Mlx5, Rxe = Rxe);
 
-// SAFETY: a context makes objects of its own provider only, so what is made of one context is of one provider.
+// SAFETY: a context makes objects of its own provider only, so what is made of one context is of
+// one provider.
 unsafe impl Provider for Any {
     type Context = AnyContext;
     type Cq = AnyCq;

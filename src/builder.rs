@@ -15,8 +15,9 @@ use crate::{Any, CompletionQueue, Context, ProtectionDomain, QueuePair, RecvQueu
 
 /// Begins a queue pair: sizes, completion queues, doorbell mode.
 ///
-/// What isn't said is as in [`QpCap::default`]: 128 sends and 128 receives outstanding, each of one piece of memory, and 64 bytes
-/// inline. A completion queue that serves both kinds then needs 256 entries.
+/// What isn't said is as in [`QpCap::default`]: 128 sends and 128 receives outstanding, each of one
+/// piece of memory, and 64 bytes inline. A completion queue that serves both kinds then needs 256
+/// entries.
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;
@@ -122,9 +123,10 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
         self
     }
 
-    /// The completion queue may be smaller than this queue pair's work alone could fill. The program then sees to it that never more
-    /// work requests are outstanding than the queue has room for: unsignaled sends count, since they complete if the queue pair fails.
-    /// A completion that finds no room is lost, and the queue with it.
+    /// The completion queue may be smaller than this queue pair's work alone could fill. The
+    /// program then sees to it that never more work requests are outstanding than the queue has
+    /// room for: unsignaled sends count, since they complete if the queue pair fails. A completion
+    /// that finds no room is lost, and the queue with it.
     #[must_use]
     pub fn overcommit(mut self) -> Self {
         self.overcommit = true;
@@ -135,8 +137,9 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for sizes that the device doesn't have, or for more work requests than a completion queue has room for
-    /// (see [`overcommit`](Self::overcommit)); [`Error::Invalid`] for objects of another device; the kernel's refusal.
+    /// [`Error::Limit`] for sizes that the device doesn't have, or for more work requests than a
+    /// completion queue has room for (see [`overcommit`](Self::overcommit)); [`Error::Invalid`] for
+    /// objects of another device; the kernel's refusal.
     pub fn build(self) -> Result<QueuePair<P, T>, Error> {
         if !self.overcommit {
             room(&self.init)?;
@@ -148,7 +151,8 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     }
 }
 
-/// Refuses work that a completion queue has no room for. Other queue pairs' work isn't counted: they may take turns.
+/// Refuses work that a completion queue has no room for. Other queue pairs' work isn't counted:
+/// they may take turns.
 fn room(init: &QpInit) -> Result<(), Error> {
     let QpCap { max_send_wr, max_recv_wr, .. } = init.cap;
     let fits = |what, load: u32, cq: &CqCore| {

@@ -40,4 +40,5 @@
 //! | `struct ibv_device_attr`, `ibv_port_attr`, `ibv_qp_attr`, `ibv_qp_cap` | [`DeviceAttr`](crate::DeviceAttr), [`PortAttr`](crate::PortAttr), [`QpAttr`](crate::QpAttr), [`QpCap`](crate::QpCap) |
 //! | the text that `ibv_rc_pingpong` exchanges | [`Endpoint`](crate::Endpoint) |
 //!
-//! What libibverbs has and this library has not yet, and where they differ, is in `docs/PARITY.md` of the repository.
+//! What libibverbs has and this library has not yet, and where they differ, is in `docs/PARITY.md`
+//! of the repository.

@@ -24,20 +24,22 @@ impl<P: Provider, T: Connected> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for a GID index or a port that isn't there, an MTU over the port's; [`Error::Unsupported`] on an Ethernet port
-    /// without GIDs; the kernel's refusal.
+    /// [`Error::Limit`] for a GID index or a port that isn't there, an MTU over the port's;
+    /// [`Error::Unsupported`] on an Ethernet port without GIDs; the kernel's refusal.
     pub fn prepare(&mut self, local: &Local) -> Result<Endpoint, Error> {
         self.whole()?;
         let port = self.recv.home.context.local_port(local)?;
         self.prepare_on(&port)
     }
 
-    /// [`prepare`](Self::prepare) with a port that was looked at before: for many queue pairs on one port. The kernel is asked
-    /// nothing; a port that has changed since shows in `connect`, or in a peer that can't be reached.
+    /// [`prepare`](Self::prepare) with a port that was looked at before: for many queue pairs on
+    /// one port. The kernel is asked nothing; a port that has changed since shows in `connect`, or
+    /// in a peer that can't be reached.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a port of another open device; [`Error::Limit`] for an MTU over the port's; the kernel's refusal.
+    /// [`Error::Invalid`] for a port of another open device; [`Error::Limit`] for an MTU over the
+    /// port's; the kernel's refusal.
     pub fn prepare_on(&mut self, port: &LocalPort) -> Result<Endpoint, Error> {
         self.whole()?;
         self.owns(port)?;
@@ -82,13 +84,15 @@ impl<P: Provider, T: Connected> QueuePair<P, T> {
     /// # Ok::<(), uverbs::Error>(())
     /// ```
     ///
-    /// The smaller of both sides' MTUs and READ depths is used, so the peer must be given
-    /// this side's endpoint unchanged. If it fails on the way from RTR to RTS, the way back is a [`reset`](Self::reset).
+    /// The smaller of both sides' MTUs and READ depths is used, so the peer must be given this
+    /// side's endpoint unchanged. If it fails on the way from RTR to RTS, the way back is a
+    /// [`reset`](Self::reset).
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] unless [`prepare`](Self::prepare)d; [`Error::MissingAttribute`] when the peer gives no GID and this port is
-    /// Ethernet, which can't do without; [`Error::Invalid`] for a GID that can't be reached from this side's; the kernel's refusal.
+    /// [`Error::Invalid`] unless [`prepare`](Self::prepare)d; [`Error::MissingAttribute`] when the
+    /// peer gives no GID and this port is Ethernet, which can't do without; [`Error::Invalid`] for
+    /// a GID that can't be reached from this side's; the kernel's refusal.
     pub fn connect(&mut self, peer: &Endpoint) -> Result<(), Error> {
         let Some(prepared) = self.recv.home.prepared.take() else {
             return Err(Error::Invalid {
@@ -121,7 +125,8 @@ impl<P: Provider, T: Connected> QueuePair<P, T> {
 
 /// A queue pair for datagrams.
 impl<P: Provider> QueuePair<P, Ud> {
-    /// Brings it all the way to RTS, since there is no peer to wait for, and says what others must know to send to it.
+    /// Brings it all the way to RTS, since there is no peer to wait for, and says what others must
+    /// know to send to it.
     ///
     /// # Errors
     ///
@@ -160,13 +165,13 @@ impl<P: Provider> QueuePair<P, Ud> {
         Ok(DatagramEndpoint { lid, qpn, qkey, gid: endpoint.gid })
     }
 
-    /// Where datagrams to `peer` go, from the port that this was [brought up](Self::bring_up) on. One call to the kernel on
-    /// Ethernet: keep it for many datagrams.
+    /// Where datagrams to `peer` go, from the port that this was [brought up](Self::bring_up) on.
+    /// One call to the kernel on Ethernet: keep it for many datagrams.
     ///
     /// # Errors
     ///
-    /// [`Error::State`] unless brought up; [`Error::MissingAttribute`] and [`Error::Invalid`] as for
-    /// [`connect`](QueuePair::connect); as [`Context::create_ah`](crate::Context::create_ah).
+    /// [`Error::State`] unless brought up; [`Error::MissingAttribute`] and [`Error::Invalid`] as
+    /// for [`connect`](QueuePair::connect); as [`Context::create_ah`](crate::Context::create_ah).
     pub fn destination(&self, peer: &DatagramEndpoint) -> Result<Destination<P>, Error> {
         let Some(Prepared { local, gid, link, .. }) = &self.recv.home.prepared else {
             return Err(Error::State {

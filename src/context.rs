@@ -18,8 +18,8 @@ use crate::QueuePairBuilder;
 use crate::provider::Provider;
 use crate::{Any, CompletionQueue, CompletionQueueBuilder, Device, Local, ProtectionDomain};
 
-/// An open device. A cheap handle: clones share it, and it closes when the last object made from it, a
-/// [`LocalPort`] included, is gone.
+/// An open device. A cheap handle: clones share it, and it closes when the last object made from
+/// it, a [`LocalPort`] included, is gone.
 ///
 /// ```
 /// let context = uverbs::device("softhca0")?.open()?;
@@ -62,9 +62,11 @@ impl<P: Provider> Context<P> {
         &self.inner.device
     }
 
-    /// The provider's own view of the device, below this API: what it makes there is for the commands and the raw queues.
+    /// The provider's own view of the device, below this API: what it makes there is for the
+    /// commands and the raw queues.
     ///
-    /// No object is ended or changed by its number without `unsafe`, since the kernel gives the number to the next one:
+    /// No object is ended or changed by its number without `unsafe`, since the kernel gives the
+    /// number to the next one:
     ///
     /// ```compile_fail,E0133
     /// use uverbs_core::provider::{ContextOps, CqInit};
@@ -124,8 +126,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for an index over the table's end; [`Error::EmptyGid`], which names the entries in use, for an empty entry;
-    /// the kernel's refusal.
+    /// [`Error::Limit`] for an index over the table's end; [`Error::EmptyGid`], which names the
+    /// entries in use, for an empty entry; the kernel's refusal.
     #[doc(alias = "ibv_query_gid")]
     #[doc(alias = "ibv_query_gid_ex")]
     pub fn query_gid(&self, port: u8, index: u32) -> Result<GidEntry, Error> {
@@ -183,7 +185,8 @@ impl<P: Provider> Context<P> {
         pkey.map_err(|errno| Error::kernel("query_pkey", errno))
     }
 
-    /// The GID that a peer most likely reaches: RoCE v2 over an IPv4 address, then RoCE v2, then whatever there is.
+    /// The GID that a peer most likely reaches: RoCE v2 over an IPv4 address, then RoCE v2, then
+    /// whatever there is.
     ///
     /// `None` on an InfiniBand port, which needs no GID within its subnet.
     ///
@@ -206,13 +209,15 @@ impl<P: Provider> Context<P> {
         })
     }
 
-    /// What `local` means on this device now: the port's state, and the GID. [`QueuePair::prepare_on`](crate::QueuePair::prepare_on)
-    /// brings up any number of queue pairs with it, and asks the kernel nothing more.
+    /// What `local` means on this device now: the port's state, and the GID.
+    /// [`QueuePair::prepare_on`](crate::QueuePair::prepare_on) brings up any number of queue pairs
+    /// with it, and asks the kernel nothing more.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, for a port that isn't there [`Error::Kernel`] with `EINVAL`; [`Error::Limit`] or [`Error::EmptyGid`] for a
-    /// GID index that isn't there; [`Error::Unsupported`] on an Ethernet port without GIDs.
+    /// The kernel's refusal, for a port that isn't there [`Error::Kernel`] with `EINVAL`;
+    /// [`Error::Limit`] or [`Error::EmptyGid`] for a GID index that isn't there;
+    /// [`Error::Unsupported`] on an Ethernet port without GIDs.
     pub fn local_port(&self, local: &Local) -> Result<LocalPort, Error> {
         let core = Arc::clone(self.inner.provider.core());
         let device = *self.inner.provider.device_attr();
@@ -243,8 +248,9 @@ impl<P: Provider> Context<P> {
 
     /// Creates a completion queue for at least `entries` completions.
     ///
-    /// A queue that overruns is lost. It needs room for all that its queue pairs may have outstanding: 256 for one that takes the
-    /// [defaults](crate::QpCap), 128 sends and 128 receives.
+    /// A queue that overruns is lost. It needs room for all that its queue pairs may have
+    /// outstanding: 256 for one that takes the [defaults](crate::QpCap), 128 sends and 128
+    /// receives.
     ///
     /// # Errors
     ///
@@ -319,7 +325,8 @@ impl<P: Provider> Context<P> {
         &self.inner.events
     }
 
-    /// 24 random bits: a connection that reuses a number must not take an old one's packets for its own.
+    /// 24 random bits: a connection that reuses a number must not take an old one's packets for its
+    /// own.
     pub(crate) fn random_psn(&self) -> u32 {
         self.inner.random.hash_one(unique_id()) as u32 & 0xff_ffff
     }
@@ -332,8 +339,8 @@ impl<P: Provider> Context<P> {
 /// GIDs that are asked for at first: more than a port of a machine with few addresses has.
 const USUAL_GIDS: usize = 256;
 
-/// A port and the GID on it, as they were when [`Context::local_port`] asked; with the [`Local`] that it was asked with. It keeps the
-/// device open, as every object made from it does.
+/// A port and the GID on it, as they were when [`Context::local_port`] asked; with the [`Local`]
+/// that it was asked with. It keeps the device open, as every object made from it does.
 #[derive(Clone, Debug)]
 pub struct LocalPort {
     pub(crate) core: Arc<ContextCore>,

@@ -17,9 +17,11 @@ use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 use crate::provider::Provider;
 use crate::{Any, Gone};
 
-/// A completion queue's polling side: a unique value. Whoever owns it polls, with no lock and no system call.
+/// A completion queue's polling side: a unique value. Whoever owns it polls, with no lock and no
+/// system call.
 ///
-/// The kernel's object lives until the last queue pair that completes to it is gone, even if this is dropped before.
+/// The kernel's object lives until the last queue pair that completes to it is gone, even if this
+/// is dropped before.
 #[derive(Debug)]
 #[doc(alias = "ibv_cq")]
 pub struct CompletionQueue<P: Provider = Any> {
@@ -51,8 +53,9 @@ impl<P: Provider> CompletionQueue<P> {
 
     /// Work requests whose completions it has room for: at least what was asked for.
     ///
-    /// A completion that finds it full is lost, and with it the queue and every queue pair that completes to it. It has room for the
-    /// worst case if it holds the `max_send_wr` and `max_recv_wr` that were [granted](crate::QueuePair::cap), of all its queue pairs.
+    /// A completion that finds it full is lost, and with it the queue and every queue pair that
+    /// completes to it. It has room for the worst case if it holds the `max_send_wr` and
+    /// `max_recv_wr` that were [granted](crate::QueuePair::cap), of all its queue pairs.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.core.capacity()
@@ -108,7 +111,8 @@ impl<P: Provider> CompletionQueue<P> {
     #[doc(alias = "ibv_start_poll")]
     pub fn poll(&mut self, budget: usize) -> Burst<'_, P> {
         if self.core.has_messages() {
-            // Also where there is always something to poll: buffers of queue pairs that are gone wait to be freed.
+            // Also where there is always something to poll: buffers of queue pairs that are gone
+            // wait to be freed.
             self.cq.settle();
         }
         // Entries go back early in a long burst, or the device would run out of them.
@@ -164,15 +168,17 @@ impl<P: Provider> CompletionQueue<P> {
         count
     }
 
-    /// Polls until there is a completion, for `timeout` at most. Between polls it yields the processor.
+    /// Polls until there is a completion, for `timeout` at most. Between polls it yields the
+    /// processor.
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`]; [`Error::DeviceGone`] as soon as the device is seen to be gone, which is asked for every few hundredths of a
-    /// second: nothing completes any more, and what is in flight comes back by [`QueuePair::destroy`](crate::QueuePair::destroy) and
-    /// [`reclaim`](Self::reclaim).
-    /// [`Error::TimedOut`], which says what is wrong where that can be found out: a queue pair in ERR, or more work requests than
-    /// this queue has room for. [`Error::DeviceGone`] as soon as the device is seen to be gone, which is asked for every few
+    /// [`Error::TimedOut`]; [`Error::DeviceGone`] as soon as the device is seen to be gone, which
+    /// is asked for every few hundredths of a second: nothing completes any more, and what is in
+    /// flight comes back by [`QueuePair::destroy`](crate::QueuePair::destroy) and
+    /// [`reclaim`](Self::reclaim). [`Error::TimedOut`], which says what is wrong where that can be
+    /// found out: a queue pair in ERR, or more work requests than this queue has room for.
+    /// [`Error::DeviceGone`] as soon as the device is seen to be gone, which is asked for every few
     /// hundredths of a second: nothing completes any more, and what is in flight comes back by
     /// [`QueuePair::destroy`](crate::QueuePair::destroy) and [`reclaim`](Self::reclaim).
     ///
@@ -231,10 +237,12 @@ impl<P: Provider> CompletionQueue<P> {
         Ok(())
     }
 
-    /// Takes back the buffers that were in flight on a destroyed queue pair: those of its sends if they completed
-    /// here, those of its receives if they did. Its completions that were not polled yet are dropped.
+    /// Takes back the buffers that were in flight on a destroyed queue pair: those of its sends if
+    /// they completed here, those of its receives if they did. Its completions that were not polled
+    /// yet are dropped.
     ///
-    /// Each comes with the number of its work request. The second call for the same queue pair finds nothing.
+    /// Each comes with the number of its work request. The second call for the same queue pair
+    /// finds nothing.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -253,8 +261,8 @@ impl<P: Provider> CompletionQueue<P> {
         let mut frames = Vec::new();
         let core = gone.core();
         if Arc::ptr_eq(core.send_cq(), &self.core) {
-            // SAFETY: `Gone` says that the kernel confirmed the destruction and that the posting side is no more; this is
-            // the polling side, and `&mut self` makes it unique.
+            // SAFETY: `Gone` says that the kernel confirmed the destruction and that the posting
+            // side is no more; this is the polling side, and `&mut self` makes it unique.
             frames.append(&mut unsafe { core.shared().send.reclaim() });
         }
         if Arc::ptr_eq(core.recv_cq(), &self.core) {
@@ -274,8 +282,9 @@ impl<P: Provider> CompletionQueue<P> {
 /// How often a wait asks whether the device is still there.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Whether it may be that the kernel took memory and queues away one after the other, since the device went (kernel
-/// `uverbs_destroy_ufile_hw`): the device then finds fault with what is innocent.
+/// Whether it may be that the kernel took memory and queues away one after the other, since the
+/// device went (kernel `uverbs_destroy_ufile_hw`): the device then finds fault with what is
+/// innocent.
 fn half_gone(status: Status) -> bool {
     matches!(
         status,
@@ -370,7 +379,8 @@ impl<P: Provider> Completion<'_, P> {
     ///
     /// # Errors
     ///
-    /// How it failed. The queue pair is then in error, and what else is outstanding comes back flushed.
+    /// How it failed. The queue pair is then in error, and what else is outstanding comes back
+    /// flushed.
     #[inline]
     pub fn result(&self) -> Result<Completed, Failure> {
         self.view.result()
@@ -411,8 +421,8 @@ impl<P: Provider> Completion<'_, P> {
         self.view.sender()
     }
 
-    /// Takes the buffer that was posted with it. After a receive its length is what arrived. Left here, it goes back to
-    /// its slab.
+    /// Takes the buffer that was posted with it. After a receive its length is what arrived. Left
+    /// here, it goes back to its slab.
     #[inline]
     pub fn take_frame(&mut self) -> Option<Frame> {
         self.frame.take()

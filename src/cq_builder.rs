@@ -24,14 +24,16 @@ impl<P: Provider> CompletionQueueBuilder<P> {
         Self { context, init: CqInit::new(entries) }
     }
 
-    /// Completion vector: which of the device's interrupts its events come by. 0 unless said otherwise.
+    /// Completion vector: which of the device's interrupts its events come by. 0 unless said
+    /// otherwise.
     #[must_use]
     pub fn vector(mut self, vector: u32) -> Self {
         self.init.comp_vector = vector;
         self
     }
 
-    /// Bytes of an entry: 64 unless said otherwise. soft-RoCE's are its kernel's, whatever is asked for.
+    /// Bytes of an entry: 64 unless said otherwise. soft-RoCE's are its kernel's, whatever is asked
+    /// for.
     #[must_use]
     pub fn entry_size(mut self, size: CqeSize) -> Self {
         self.init.cqe_size = size;
@@ -42,7 +44,8 @@ impl<P: Provider> CompletionQueueBuilder<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for 0 entries or more than the device has, and for a vector that it lacks; the kernel's refusal.
+    /// [`Error::Limit`] for 0 entries or more than the device has, and for a vector that it lacks;
+    /// the kernel's refusal.
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn build(self) -> Result<CompletionQueue<P>, Error> {
         let (core, cq) = self.context.provider().create_cq(&self.init)?;

@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! As in the send queue's file: safe posts move a frame in or copy, raw posts hand on the caller's promise. Each looks first whether
-//! the address handle is of the queue pair's protection domain, which is what a provider leans on.
+//! As in the send queue's file: safe posts move a frame in or copy, raw posts hand on the caller's
+//! promise. Each looks first whether the address handle is of the queue pair's protection domain,
+//! which is what a provider leans on.
 #![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has raw posts of its own")]
 
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use crate::provider::Provider;
 use crate::transport::Ud;
 use crate::{Any, Batch, Context, ProtectionDomain, RawBatch, Rejected};
 
-/// Bytes before the data of every received datagram: room for the packet's GRH, whether or not there is one. A receive buffer has so
-/// many bytes more than the longest message.
+/// Bytes before the data of every received datagram: room for the packet's GRH, whether or not
+/// there is one. A receive buffer has so many bytes more than the longest message.
 #[doc(alias = "ib_grh")]
 pub const GRH_LEN: usize = 40;
 
@@ -95,13 +96,16 @@ impl<P: Provider> Destination<P> {
 impl<P: Provider> Context<P> {
     /// Makes an address handle: the way out of a port, to a peer's port.
     ///
-    /// [`QueuePair::destination`](crate::QueuePair::destination) makes one from what the peer said of itself.
+    /// [`QueuePair::destination`](crate::QueuePair::destination) makes one from what the peer said
+    /// of itself.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a protection domain of another open device; [`Error::MissingAttribute`] without a global route on a port that
-    /// needs one; [`Error::Limit`] for values over their field; the kernel's refusal: `EINVAL` for a port or a GID index that isn't
-    /// there, `EHOSTUNREACH` or `ETIMEDOUT` for a peer whose MAC address can't be found.
+    /// [`Error::Invalid`] for a protection domain of another open device;
+    /// [`Error::MissingAttribute`] without a global route on a port that needs one;
+    /// [`Error::Limit`] for values over their field; the kernel's refusal: `EINVAL` for a port or a
+    /// GID index that isn't there, `EHOSTUNREACH` or `ETIMEDOUT` for a peer whose MAC address can't
+    /// be found.
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(
         &self,
@@ -122,8 +126,8 @@ impl<P: Provider> Context<P> {
     }
 }
 
-/// Of the safe posts: the frame's present length is what is sent, in one packet. More than the path's MTU fails with a
-/// [local length error](crate::Status::LocalLength), or is dropped.
+/// Of the safe posts: the frame's present length is what is sent, in one packet. More than the
+/// path's MTU fails with a [local length error](crate::Status::LocalLength), or is dropped.
 impl<P: Provider> Batch<'_, P, Ud> {
     /// SEND of a frame, or of what else a [`Source`] is, to a destination.
     ///
@@ -213,8 +217,9 @@ impl<P: Provider> Batch<'_, P, Ud> {
             })
         } else {
             let one = Data::One(data.first());
-            // SAFETY: the memory is registered for as long as what holds it lives, which moves into the slot of this work request
-            // and stays until completion or destruction. The handle's domain is the queue's.
+            // SAFETY: the memory is registered for as long as what holds it lives, which moves into
+            // the slot of this work request and stays until completion or destruction. The handle's
+            // domain is the queue's.
             unsafe { sq.post_to(&mut self.at, wr, op, to, one) }
         };
         match posted {
@@ -230,7 +235,8 @@ impl<P: Provider> Batch<'_, P, Ud> {
 }
 
 impl<P: Provider> RawBatch<'_, '_, P, Ud> {
-    /// SEND, or SEND with immediate data, to a destination; [`PostError::BadOperation`] for another operation.
+    /// SEND, or SEND with immediate data, to a destination; [`PostError::BadOperation`] for another
+    /// operation.
     ///
     /// # Safety
     ///
@@ -251,7 +257,8 @@ impl<P: Provider> RawBatch<'_, '_, P, Ud> {
         if to.ah.domain != queue.domain {
             return Err(PostError::ForeignAddress);
         }
-        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`, and the handle's domain is the queue's.
+        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`, and the
+        // handle's domain is the queue's.
         unsafe { queue.sq.post_to(at, wr.into(), op, to.as_work(), data) }
             .map(|_| queue.unrung.note())
     }

@@ -22,8 +22,9 @@ pub struct Device {
 
 /// The RDMA devices of this machine, in the kernel's order. Empty where there are none.
 ///
-/// RDMA netlink tells of them; where it is missing or refused, sysfs does (under `SYSFS_PATH` if that is set). A device
-/// without a usable `/dev/infiniband/uverbsN` is left out, as containers hide it.
+/// RDMA netlink tells of them; where it is missing or refused, sysfs does (under `SYSFS_PATH` if
+/// that is set). A device without a usable `/dev/infiniband/uverbsN` is left out, as containers
+/// hide it.
 ///
 /// # Errors
 ///
@@ -43,8 +44,9 @@ pub fn devices() -> Result<Vec<Device>, Error> {
 
 /// The first RDMA device of this machine.
 ///
-/// A machine without one, or a container from which `/dev/infiniband` is hidden, is an error here: a simulation doesn't take the
-/// place of hardware unasked. [`device_or_softhca`] asks for that, and [`device`] takes the software HCA by its name.
+/// A machine without one, or a container from which `/dev/infiniband` is hidden, is an error here:
+/// a simulation doesn't take the place of hardware unasked. [`device_or_softhca`] asks for that,
+/// and [`device`] takes the software HCA by its name.
 ///
 /// # Errors
 ///
@@ -59,8 +61,8 @@ pub fn default_device() -> Result<Device, Error> {
     first.ok_or(Error::NoSuchDevice { name: String::new(), available: Vec::new() })
 }
 
-/// The first RDMA device of this machine, or the software HCA where there is none: for examples, tests, and programs that say which
-/// they took ([`Device::name`]).
+/// The first RDMA device of this machine, or the software HCA where there is none: for examples,
+/// tests, and programs that say which they took ([`Device::name`]).
 ///
 /// # Errors
 ///
@@ -165,14 +167,16 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::PermissionDenied`] without access to the device node, [`Error::Unsupported`] for a driver that no
-    /// provider speaks to or that is too old (mlx5: Linux 5.8), and the kernel's refusal.
+    /// [`Error::PermissionDenied`] without access to the device node, [`Error::Unsupported`] for a
+    /// driver that no provider speaks to or that is too old (mlx5: Linux 5.8), and the kernel's
+    /// refusal.
     #[doc(alias = "ibv_open_device")]
     pub fn open(&self) -> Result<Context, Error> {
         self.open_as::<Any>()
     }
 
-    /// Opens it with one provider: the types are then that provider's own, with its extensions, and nothing is dispatched.
+    /// Opens it with one provider: the types are then that provider's own, with its extensions, and
+    /// nothing is dispatched.
     ///
     /// # Errors
     ///

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use uverbs_core::attr::{Gid, Mtu};
 use uverbs_core::error::EndpointError;
 
-/// What the peer must know to connect to a queue pair. Travels as text, by whatever way the two sides have.
+/// What the peer must know to connect to a queue pair. Travels as text, by whatever way the two
+/// sides have.
 ///
 /// ```
 /// let text = "lid=0x0001 qpn=0x00002a psn=0x1b2c3d mtu=4096 rd_atomic=16 gid=fe80::1";
@@ -49,7 +50,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// What a peer must know to send datagrams to a queue pair. Travels as text, as an [`Endpoint`] does.
+/// What a peer must know to send datagrams to a queue pair. Travels as text, as an [`Endpoint`]
+/// does.
 ///
 /// ```
 /// let text = "lid=0x0000 qpn=0x00002a qkey=0x11111111 gid=::ffff:10.0.0.1";

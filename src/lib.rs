@@ -1,8 +1,9 @@
 //! RDMA verbs for Rust with no C underneath.
 //!
-//! uverbs talks to the kernel's `/dev/infiniband/uverbsN` itself, maps doorbell pages, builds work queue entries and parses
-//! completions itself. There is no libibverbs, no provider to load, no header and no C compiler in it. Where a machine has no
-//! RDMA device, the same program runs on a software HCA that comes with the library (feature `softhca`, on by default).
+//! uverbs talks to the kernel's `/dev/infiniband/uverbsN` itself, maps doorbell pages, builds work
+//! queue entries and parses completions itself. There is no libibverbs, no provider to load, no
+//! header and no C compiler in it. Where a machine has no RDMA device, the same program runs on a
+//! software HCA that comes with the library (feature `softhca`, on by default).
 //!
 //! # Quick start
 //!
@@ -22,26 +23,31 @@
 //!
 //! # Coming from C
 //!
-//! [`c_names`] lists the calls of libibverbs and what they are here; a search for a C name finds its place, too.
+//! [`c_names`] lists the calls of libibverbs and what they are here; a search for a C name finds
+//! its place, too.
 //!
 //! # The layers
 //!
-//! This crate is the API: one verbs noun a file, cold objects as cheap handles, hot ones as unique values.
+//! This crate is the API: one verbs noun a file, cold objects as cheap handles, hot ones as unique
+//! values.
 //!
-//! Below it, a provider speaks to one family of devices: `uverbs-mlx5` to ConnectX, `uverbs-rxe` to Linux's
-//! soft-RoCE. Types have the provider as a parameter,
-//! [`Any`] by default, which is an enum over all; [`Device::open_as`] gives the types of one provider.
+//! Below it, a provider speaks to one family of devices: `uverbs-mlx5` to ConnectX, `uverbs-rxe` to
+//! Linux's soft-RoCE. Types have the provider as a parameter, [`Any`] by default, which is an enum
+//! over all; [`Device::open_as`] gives the types of one provider.
 //!
-//! Below those, `uverbs-core` is the contract between both, and the doors through which everything leaves the process.
+//! Below those, `uverbs-core` is the contract between both, and the doors through which everything
+//! leaves the process.
 //!
-//! At the bottom, `uverbs-kernel-abi` and `uverbs-mlx5-prm` are the kernel's and the hardware's layouts, as types alone.
-//! The software HCA is the other side of that interface, and shares with the provider nothing else.
+//! At the bottom, `uverbs-kernel-abi` and `uverbs-mlx5-prm` are the kernel's and the hardware's
+//! layouts, as types alone. The software HCA is the other side of that interface, and shares with
+//! the provider nothing else.
 //!
 //! # Forking
 //!
-//! A forked child has copies of its parent's handles, and may drop them: nothing of the parent's is destroyed, sent or unmapped
-//! by that. Verbs answer [`Error::OtherProcess`]. Queues, frames and exposed memory are not inherited: a child that posts, polls or looks into
-//! a frame of its parent's is ended by a signal. A child that wants the device opens it anew.
+//! A forked child has copies of its parent's handles, and may drop them: nothing of the parent's is
+//! destroyed, sent or unmapped by that. Verbs answer [`Error::OtherProcess`]. Queues, frames and
+//! exposed memory are not inherited: a child that posts, polls or looks into a frame of its
+//! parent's is ended by a signal. A child that wants the device opens it anew.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("uverbs is an interface of Linux");
@@ -110,7 +116,8 @@ pub use uverbs_core::error::{EndpointError, Error};
 ///
 #[doc(inline)]
 pub use uverbs_core::memory::exposed::ExposedMemory;
-/// A result whose error is [`Error`], unless another is named: `?` takes the small errors of the data path, too.
+/// A result whose error is [`Error`], unless another is named: `?` takes the small errors of the
+/// data path, too.
 ///
 /// ```
 /// fn ping(qp: &mut uverbs::QueuePair, peer: &str) -> uverbs::Result<()> {
@@ -166,7 +173,8 @@ pub use uverbs_core::memory::frame::Slab;
 pub use uverbs_core::memory::post::{Chain, Part, Room, Source, Target};
 #[doc(inline)]
 pub use uverbs_core::memory::shared::SharedFrame;
-/// The file of a device's asynchronous events, by [`Context::async_events`]. It can be polled with others:
+/// The file of a device's asynchronous events, by [`Context::async_events`]. It can be polled with
+/// others:
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;

@@ -7,12 +7,13 @@ use uverbs_core::attr::{AccessFlags, AckTimeout, Mtu, RnrTimer};
 pub struct Local {
     /// Port, from 1.
     pub port: u8,
-    /// Index into the port's GID table; `None` takes [`Context::best_gid`](crate::Context::best_gid).
+    /// Index into the port's GID table; `None` takes
+    /// [`Context::best_gid`](crate::Context::best_gid).
     pub gid_index: Option<u32>,
     /// Index into the port's partition table.
     pub pkey_index: u16,
-    /// What the peer may do with memory exposed to it: nothing, unless said otherwise. Atomics are left out on a device that has none
-    /// ([`DeviceAttr::atomic_cap`](crate::DeviceAttr)).
+    /// What the peer may do with memory exposed to it: nothing, unless said otherwise. Atomics are
+    /// left out on a device that has none ([`DeviceAttr::atomic_cap`](crate::DeviceAttr)).
     pub access: AccessFlags,
     /// First PSN, 24 bits; `None` takes a random one.
     pub psn: Option<u32>,
@@ -39,8 +40,9 @@ pub struct Local {
 }
 
 impl Default for Local {
-    /// Port 1, the best GID, no remote rights, and retries that end: 67 ms times seven for an acknowledgement, and for a receive that
-    /// isn't posted six times 163.84 ms, a second in all. Who exposes memory to the peer says so:
+    /// Port 1, the best GID, no remote rights, and retries that end: 67 ms times seven for an
+    /// acknowledgement, and for a receive that isn't posted six times 163.84 ms, a second in all.
+    /// Who exposes memory to the peer says so:
     ///
     /// ```
     /// # use uverbs::{AccessFlags, Local};

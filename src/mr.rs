@@ -1,9 +1,11 @@
-//! Memory regions, of three kinds: frames that move into posts, memory exposed to peers, and whatever you register yourself.
+//! Memory regions, of three kinds: frames that move into posts, memory exposed to peers, and
+//! whatever you register yourself.
 #![allow(unsafe_code, reason = "registering memory hands it to the device by address")]
 //!
 //! # Safety
 //!
-//! The safe functions register only mappings that they made, which live until the kernel has deregistered them.
+//! The safe functions register only mappings that they made, which live until the kernel has
+//! deregistered them.
 
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::error::Error;
@@ -72,7 +74,8 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the region, which goes on: `EBUSY` while a memory window is bound to it.
+    /// The kernel's refusal, with the region, which goes on: `EBUSY` while a memory window is bound
+    /// to it.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn deregister(mut self) -> Result<(), Refused<Self>> {
         self.core.deregister().map_err(|error| Refused { error, object: self })
@@ -80,14 +83,17 @@ impl MemoryRegion {
 }
 
 impl ProtectionDomain {
-    /// Registers `count` frames of `frame_len` bytes each, to be moved into posts. Zeroed, page-aligned as a whole; from 2 MiB on in
-    /// huge pages, where the kernel has some to give (`transparent_hugepage` on `madvise` or `always`).
+    /// Registers `count` frames of `frame_len` bytes each, to be moved into posts. Zeroed,
+    /// page-aligned as a whole; from 2 MiB on in huge pages, where the kernel has some to give
+    /// (`transparent_hugepage` on `madvise` or `always`).
     ///
-    /// The memory can be reached by the device for this process's own work requests only: no peer gets a right to it.
+    /// The memory can be reached by the device for this process's own work requests only: no peer
+    /// gets a right to it.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for no frames, empty frames, more than 4 GiB a frame or more than 2^28 frames; [`Error::Memlock`]; the kernel's refusal.
+    /// [`Error::Limit`] for no frames, empty frames, more than 4 GiB a frame or more than 2^28
+    /// frames; [`Error::Memlock`]; the kernel's refusal.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -104,19 +110,19 @@ impl ProtectionDomain {
         let count = bounded("number of frames", count, u64::from(MOST_FRAMES))? as u32;
         let (memory, region) =
             self.allocate(u64::from(frame_len) * u64::from(count), AccessFlags::LOCAL_WRITE)?;
-        // SAFETY: the mapping is new and zeroed, only the slab gets it, and the region was just made to cover
-        // it, with local rights only.
+        // SAFETY: the mapping is new and zeroed, only the slab gets it, and the region was just
+        // made to cover it, with local rights only.
         Ok(unsafe { Slab::new(memory, region, frame_len, count) })
     }
 
-    /// Allocates and registers `len` bytes that a peer may reach with the rights in `access`. Zeroed, page-aligned; in huge pages as a
-    /// [slab](Self::slab) is.
+    /// Allocates and registers `len` bytes that a peer may reach with the rights in `access`.
+    /// Zeroed, page-aligned; in huge pages as a [slab](Self::slab) is.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for no bytes; [`Error::Invalid`] for [`AccessFlags::RELAXED_ORDERING`], by which
-    /// [`ExposedMemory::load`] could see a flag before what was written ahead of it; [`Error::Memlock`]; the kernel's refusal: `EINVAL`
-    /// for rights that the device lacks.
+    /// [`Error::Limit`] for no bytes; [`Error::Invalid`] for [`AccessFlags::RELAXED_ORDERING`], by
+    /// which [`ExposedMemory::load`] could see a flag before what was written ahead of it;
+    /// [`Error::Memlock`]; the kernel's refusal: `EINVAL` for rights that the device lacks.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -147,14 +153,16 @@ impl ProtectionDomain {
     ///
     /// # Safety
     ///
-    /// The memory stays mapped until the region is deregistered: by [`MemoryRegion::deregister`], which says so, or by dropping it, which
-    /// can't say that the kernel refused. While the device may write to it, for a work
-    /// request in flight or for as long as a peer has its remote key, nothing holds a reference to those bytes.
+    /// The memory stays mapped until the region is deregistered: by [`MemoryRegion::deregister`],
+    /// which says so, or by dropping it, which can't say that the kernel refused. While the device
+    /// may write to it, for a work request in flight or for as long as a peer has its remote key,
+    /// nothing holds a reference to those bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; the kernel's refusal: `EFAULT` for memory that isn't mapped
-    /// or, with local write, not writable; `EINVAL` for remote write or atomic without local write.
+    /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; the kernel's refusal: `EFAULT` for memory
+    /// that isn't mapped or, with local write, not writable; `EINVAL` for remote write or atomic
+    /// without local write.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -186,7 +194,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// As for [`register`](Self::register), and `EINVAL` when `addr` and `iova` differ within a page.
+    /// As for [`register`](Self::register), and `EINVAL` when `addr` and `iova` differ within a
+    /// page.
     #[doc(alias = "ibv_reg_mr_iova")]
     pub unsafe fn register_at(
         &self,
@@ -203,12 +212,14 @@ impl ProtectionDomain {
 
     fn allocate(&self, len: u64, access: AccessFlags) -> Result<(Mapping, MrCore), Error> {
         let len = bounded("length", len as usize, isize::MAX as u64)?;
-        // Translations are what large memory costs, in the processor's TLB and in the device's, whose region is made of the
-        // largest pages that the kernel finds (drivers/infiniband/core/umem.c, ib_umem_find_best_pgsz).
+        // Translations are what large memory costs, in the processor's TLB and in the device's,
+        // whose region is made of the largest pages that the kernel finds
+        // (drivers/infiniband/core/umem.c, ib_umem_find_best_pgsz).
         let large = len >= HUGE_PAGE as u64;
         let memory = if large { Mapping::huge(len as usize) } else { Mapping::new(len as usize) }?;
         let iova = memory.ptr().expose_provenance() as u64;
-        // SAFETY: the mapping is ours; whoever gets it frees it only after the region (Slab, ExposedMemory).
+        // SAFETY: the mapping is ours; whoever gets it frees it only after the region (Slab,
+        // ExposedMemory).
         let region = unsafe { self.pin(memory.ptr(), len, iova, access) }?;
         Ok((memory, region))
     }

@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! The provider may leave a fence out while one thread rings. The wrapper is neither `Send` nor `Sync`, gives out no `&mut` of the
-//! queue (which could be sent), and a batch can't be sent; so its thread is the only one to ring until it is unwrapped or dropped.
+//! The provider may leave a fence out while one thread rings. The wrapper is neither `Send` nor
+//! `Sync`, gives out no `&mut` of the queue (which could be sent), and a batch can't be sent; so
+//! its thread is the only one to ring until it is unwrapped or dropped.
 #![allow(unsafe_code, reason = "tells the provider that one thread rings")]
 
 use std::marker::PhantomData;
@@ -17,9 +18,10 @@ use crate::{Any, Batch, SendQueue};
 
 /// A send queue that one thread keeps: [`SendQueue::stay_on_thread`] makes it.
 ///
-/// A WQE that is copied to a BlueFlame register sits in a buffer of the processor until it is full or drained. For a queue
-/// that may be handed to another thread each copy is drained at once (`sfence`, some nanoseconds on x86-64); a queue that stays leaves that to its
-/// next doorbell. Elsewhere, and with other doorbells, nothing is different.
+/// A WQE that is copied to a BlueFlame register sits in a buffer of the processor until it is full
+/// or drained. For a queue that may be handed to another thread each copy is drained at once
+/// (`sfence`, some nanoseconds on x86-64); a queue that stays leaves that to its next doorbell.
+/// Elsewhere, and with other doorbells, nothing is different.
 ///
 /// It can't be sent to another thread:
 ///
@@ -36,7 +38,8 @@ pub struct OnThread<P: Provider = Any, T: Transport = Rc> {
 }
 
 impl<P: Provider, T: Transport> SendQueue<P, T> {
-    /// Keeps the queue on this thread, which spares a fence for each WQE that is copied to the doorbell register.
+    /// Keeps the queue on this thread, which spares a fence for each WQE that is copied to the
+    /// doorbell register.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;

@@ -1,7 +1,8 @@
-//! Providers, as far as a user of the library sees them: something to be generic over, and the data path's own traits.
+//! Providers, as far as a user of the library sees them: something to be generic over, and the data
+//! path's own traits.
 //!
-//! Safe posts and polls lean on a provider's word, so giving it is `unsafe`: a poller that answers with another queue's completions
-//! would hand out buffers that the device still has.
+//! Safe posts and polls lean on a provider's word, so giving it is `unsafe`: a poller that answers
+//! with another queue's completions would hand out buffers that the device still has.
 //!
 //! ```compile_fail,E0200
 //! #[derive(Debug)]
@@ -22,13 +23,14 @@ use std::fmt::Debug;
 use uverbs_core::provider::Provider as Contract;
 
 pub use crate::any::{AnyAh, AnyContext, AnyCq, AnyRq, AnySq, AnyView};
-/// The data path's traits, for what [`SendQueue::provider_mut`](crate::SendQueue::provider_mut) and its like give. No promise of
-/// stability.
+/// The data path's traits, for what [`SendQueue::provider_mut`](crate::SendQueue::provider_mut) and
+/// its like give. No promise of stability.
 pub use uverbs_core::provider::{AhOps, CqInit, CqOps, RecvOps, SendOps, View};
 
 /// A family of devices with one hardware interface: something to be generic over.
 ///
-/// [`Any`](crate::Any) is the provider that is whichever the device needs. The built-in providers are the only ones that can be opened.
+/// [`Any`](crate::Any) is the provider that is whichever the device needs. The built-in providers
+/// are the only ones that can be opened.
 pub trait Provider: Contract + Debug {}
 
 impl<P: Contract> Provider for P {}

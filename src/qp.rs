@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! A reset is passed on to the rings only after the kernel confirmed it and the completion queues were swept.
+//! A reset is passed on to the rings only after the kernel confirmed it and the completion queues
+//! were swept.
 #![allow(unsafe_code, reason = "resets the rings of a queue pair that the kernel reset")]
 
 use std::sync::Arc;
@@ -35,8 +36,8 @@ impl<P: Provider> Home<P> {
 
 /// A queue pair, of a [transport](Transport): a reliable connection unless said otherwise.
 ///
-/// Bring it up with [`prepare`](Self::prepare) and [`connect`](Self::connect), or transition by transition with typed attributes.
-/// A transition that lacks an attribute doesn't compile:
+/// Bring it up with [`prepare`](Self::prepare) and [`connect`](Self::connect), or transition by
+/// transition with typed attributes. A transition that lacks an attribute doesn't compile:
 ///
 /// ```compile_fail,E0063
 /// # use uverbs::{InitAttr, QueuePair};
@@ -45,8 +46,8 @@ impl<P: Provider> Home<P> {
 /// # Ok(()) }
 /// ```
 ///
-/// Dropping it (or both its halves) destroys it; frames in flight go back to their slabs when the completion queue is polled next,
-/// or dropped. Leaking it leaks its memory and never frees it.
+/// Dropping it (or both its halves) destroys it; frames in flight go back to their slabs when the
+/// completion queue is polled next, or dropped. Leaking it leaks its memory and never frees it.
 #[derive(Debug)]
 #[doc(alias = "ibv_qp")]
 pub struct QueuePair<P: Provider = Any, T: Transport = Rc> {
@@ -54,7 +55,8 @@ pub struct QueuePair<P: Provider = Any, T: Transport = Rc> {
     pub(crate) recv: RecvQueue<P>,
 }
 
-/// A queue pair that the kernel confirmed as destroyed; [`CompletionQueue::reclaim`] gives its buffers back.
+/// A queue pair that the kernel confirmed as destroyed; [`CompletionQueue::reclaim`] gives its
+/// buffers back.
 #[derive(Debug)]
 #[must_use = "its buffers come back through `CompletionQueue::reclaim`"]
 pub struct Gone {
@@ -200,7 +202,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::State`] from another state; the kernel's refusal: `EINVAL` for a port or partition that isn't there.
+    /// [`Error::State`] from another state; the kernel's refusal: `EINVAL` for a port or partition
+    /// that isn't there.
     #[doc(alias = "ibv_modify_qp")]
     pub fn init(&mut self, attr: &T::Init) -> Result<(), Error> {
         self.whole()?;
@@ -213,7 +216,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for numbers over their field; [`Error::State`] from another state; the kernel's refusal.
+    /// [`Error::Limit`] for numbers over their field; [`Error::State`] from another state; the
+    /// kernel's refusal.
     #[doc(alias = "ibv_modify_qp")]
     pub fn ready_to_receive(&mut self, attr: &T::Rtr) -> Result<(), Error> {
         self.whole()?;
@@ -224,7 +228,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for numbers over their field; [`Error::State`] from another state; the kernel's refusal.
+    /// [`Error::Limit`] for numbers over their field; [`Error::State`] from another state; the
+    /// kernel's refusal.
     #[doc(alias = "ibv_modify_qp")]
     pub fn ready_to_send(&mut self, attr: &T::Rts) -> Result<(), Error> {
         self.whole()?;
@@ -243,12 +248,14 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.core().fail()
     }
 
-    /// To RESET: everything outstanding is forgotten, completions not yet polled included. The buffers come back with their work
-    /// requests' numbers. `cqs` are its completion queues; others among them are left alone.
+    /// To RESET: everything outstanding is forgotten, completions not yet polled included. The
+    /// buffers come back with their work requests' numbers. `cqs` are its completion queues; others
+    /// among them are left alone.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] when one of its completion queues is not among `cqs`; the kernel's refusal.
+    /// [`Error::Invalid`] when one of its completion queues is not among `cqs`; the kernel's
+    /// refusal.
     pub fn reset(
         &mut self,
         cqs: &mut [&mut CompletionQueue<P>],
@@ -280,7 +287,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
                 cq.sweep(core.shared().user_index.value());
             }
         }
-        // SAFETY: the kernel confirmed the reset; `&mut self` is the posting side, `&mut` of the completion queues the polling side.
+        // SAFETY: the kernel confirmed the reset; `&mut self` is the posting side, `&mut` of the
+        // completion queues the polling side.
         let mut frames = unsafe { core.shared().send.reclaim() };
         // SAFETY: as above.
         frames.append(&mut unsafe { core.shared().recv.reclaim() });
@@ -291,17 +299,20 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         Ok(frames)
     }
 
-    /// Destroys it now. When the kernel has confirmed it, the buffers in flight can be had back from the completion queues.
+    /// Destroys it now. When the kernel has confirmed it, the buffers in flight can be had back
+    /// from the completion queues.
     ///
-    /// So it is after the device was removed, too ([`AsyncEventKind::DeviceFatal`](crate::AsyncEventKind), [`Error::DeviceGone`]): nothing
-    /// completes any more, and this call and [`CompletionQueue::reclaim`] are how buffers come back. Linux has then taken the
-    /// object from the device, waits here until that is done, and confirms it (kernel `rdma_core.c:uobj_destroy`,
-    /// `rdma_lookup_get_uobject`: of a device that is gone only commands that destroy are let through).
+    /// So it is after the device was removed, too
+    /// ([`AsyncEventKind::DeviceFatal`](crate::AsyncEventKind), [`Error::DeviceGone`]): nothing
+    /// completes any more, and this call and [`CompletionQueue::reclaim`] are how buffers come
+    /// back. Linux has then taken the object from the device, waits here until that is done, and
+    /// confirms it (kernel `rdma_core.c:uobj_destroy`, `rdma_lookup_get_uobject`: of a device that
+    /// is gone only commands that destroy are let through).
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the queue pair, which goes on. If it is dropped then, and the kernel refuses again, its buffers and
-    /// rings stay with the device for good.
+    /// The kernel's refusal, with the queue pair, which goes on. If it is dropped then, and the
+    /// kernel refuses again, its buffers and rings stay with the device for good.
     #[doc(alias = "ibv_destroy_qp")]
     #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn destroy(mut self) -> Result<Gone, Refused<Self>> {
@@ -332,7 +343,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         limit("GID index", port.gid.as_ref().map_or(0, |gid| gid.index), 255)
     }
 
-    /// Both halves are of the same queue pair: `mem::swap` through the accessors could have mixed them.
+    /// Both halves are of the same queue pair: `mem::swap` through the accessors could have mixed
+    /// them.
     pub(crate) fn whole(&self) -> Result<(), Error> {
         if Arc::ptr_eq(self.send.core(), self.recv.core()) {
             return Ok(());

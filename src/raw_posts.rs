@@ -12,12 +12,14 @@ use crate::provider::Provider;
 use crate::transport::{Connected, Rc, Reliable, Transport};
 use crate::{Any, Batch};
 
-/// Raw posts of a batch: memory is named by address and key, and keeping it alive is the caller's part.
+/// Raw posts of a batch: memory is named by address and key, and keeping it alive is the caller's
+/// part.
 ///
-/// The contract of every method here: if the batch is rung, the local memory that `data` names by key stays registered, and is
-/// not written by the program (nor read, for READ and atomics, to which the device writes), until the completion of this
-/// or a later work request of the queue was polled, or the queue pair was destroyed, or the region deregistered. Inline
-/// data is copied at once.
+/// The contract of every method here: if the batch is rung, the local memory that `data` names by
+/// key stays registered, and is not written by the program (nor read, for READ and atomics, to
+/// which the device writes), until the completion of this or a later work request of the queue was
+/// polled, or the queue pair was destroyed, or the region deregistered. Inline data is copied at
+/// once.
 #[derive(Debug)]
 pub struct RawBatch<'b, 'q, P: Provider = Any, T: Transport = Rc> {
     pub(crate) batch: &'b mut Batch<'q, P, T>,

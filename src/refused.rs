@@ -4,8 +4,8 @@ use std::fmt;
 
 use uverbs_core::error::Error;
 
-/// A refusal to destroy, with the object, which goes on as before: `EBUSY` while a multicast group or a memory window uses it is
-/// ordinary, and it can be tried again.
+/// A refusal to destroy, with the object, which goes on as before: `EBUSY` while a multicast group
+/// or a memory window uses it is ordinary, and it can be tried again.
 ///
 /// `?` makes an [`Error`] of it, and drops the object.
 pub struct Refused<T> {

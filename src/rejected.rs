@@ -6,7 +6,8 @@ use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::queues::work::PostError;
 
-/// Why something was not posted, and what it was: a frame, a shared frame, or a part of exposed memory.
+/// Why something was not posted, and what it was: a frame, a shared frame, or a part of exposed
+/// memory.
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;

@@ -27,7 +27,8 @@ pub struct RecvQueue<P: Provider = Any> {
     core: Arc<QpCore>,
     domain: u64,
     unrung: Unrung,
-    /// What the whole queue pair needs and neither half: kept here, so that halves that are swapped take it along.
+    /// What the whole queue pair needs and neither half: kept here, so that halves that are swapped
+    /// take it along.
     pub(crate) home: Box<Home<P>>,
     // `Cell` makes it `!Sync` whatever the provider's type is.
     _unshared: PhantomData<std::cell::Cell<()>>,
@@ -121,9 +122,10 @@ pub struct RecvBatch<'q, P: Provider = Any> {
 }
 
 impl<P: Provider> RecvBatch<'_, P> {
-    /// Posts a [`Frame`](crate::Frame), of its full capacity, or [a chain of them](crate::Frame::chain), which a message fills one after the
-    /// other. The completion gives it back, its length what arrived. Or posts a [part of exposed memory](crate::ExposedMemory::part),
-    /// of which only the completion's length tells.
+    /// Posts a [`Frame`](crate::Frame), of its full capacity, or [a chain of
+    /// them](crate::Frame::chain), which a message fills one after the other. The completion gives
+    /// it back, its length what arrived. Or posts a [part of exposed
+    /// memory](crate::ExposedMemory::part), of which only the completion's length tells.
     ///
     /// # Errors
     ///
@@ -141,8 +143,9 @@ impl<P: Provider> RecvBatch<'_, P> {
             return done;
         }
         let one = into.first();
-        // SAFETY: the memory is registered for as long as what holds it lives, and it is the device's to write as `Room` promises;
-        // what holds it moves into the slot of this work request, and stays until completion or destruction.
+        // SAFETY: the memory is registered for as long as what holds it lives, and it is the
+        // device's to write as `Room` promises; what holds it moves into the slot of this work
+        // request, and stays until completion or destruction.
         match unsafe { self.queue.rq.post(&mut self.at, id, &[one]) } {
             Ok(slot) => {
                 // SAFETY: the slot of the post just made.
@@ -158,8 +161,9 @@ impl<P: Provider> RecvBatch<'_, P> {
     ///
     /// # Safety
     ///
-    /// If the batch is rung: the memory that `list` names stays registered, and is neither read nor written by the program,
-    /// until the completion was polled, or the queue pair was destroyed, or the region deregistered.
+    /// If the batch is rung: the memory that `list` names stays registered, and is neither read nor
+    /// written by the program, until the completion was polled, or the queue pair was destroyed, or
+    /// the region deregistered.
     ///
     /// # Errors
     ///
@@ -174,7 +178,8 @@ impl<P: Provider> RecvBatch<'_, P> {
     #[inline(always)]
     pub fn ring(self) {
         self.queue.unrung.rung();
-        // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue from then on.
+        // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue
+        // from then on.
         unsafe { self.queue.rq.ring(self.at) };
     }
 }

@@ -45,7 +45,8 @@ macro_rules! singles {
 singles! {
     Connected;
 
-    /// Posts one SEND and rings: [`Batch::send`] in a batch of one. Several at a time cost less in one batch.
+    /// Posts one SEND and rings: [`Batch::send`] in a batch of one. Several at a time cost less in
+    /// one batch.
     ///
     /// # Errors
     ///
@@ -93,14 +94,16 @@ singles! {
     ///
     /// # Errors
     ///
-    /// [`PostError::InlineTooLong`] over the queue pair's `max_inline_data`; [`SendQueue::explain`] says by how much.
+    /// [`PostError::InlineTooLong`] over the queue pair's `max_inline_data`; [`SendQueue::explain`]
+    /// says by how much.
     post_send_inline = send_inline(data: &[u8]) or PostError;
 
     /// Posts one RDMA WRITE of copied bytes and rings: [`Batch::write_inline`] in a batch of one.
     ///
     /// # Errors
     ///
-    /// [`PostError::InlineTooLong`] over the queue pair's `max_inline_data`; [`SendQueue::explain`] says by how much.
+    /// [`PostError::InlineTooLong`] over the queue pair's `max_inline_data`; [`SendQueue::explain`]
+    /// says by how much.
     post_write_inline = write_inline(data: &[u8], to: Remote) or PostError;
 }
 
@@ -130,8 +133,8 @@ singles! {
 }
 
 impl<P: Provider, T: Transport> SendQueue<P, T> {
-    /// What a refused post would have needed: limit and value beside the bare reason. `asked` is what was too much of: bytes, or
-    /// entries of a list.
+    /// What a refused post would have needed: limit and value beside the bare reason. `asked` is
+    /// what was too much of: bytes, or entries of a list.
     ///
     /// A post itself says only why, in one word, since it is on the fast path.
     ///

@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! Safe posts name only memory that is held by what moves into the queue's table, or copy inline. The cursor of a batch comes
-//! from `begin`, and the batch borrows the queue, so nothing else moves it meanwhile. Raw posts hand on the caller's promise.
+//! Safe posts name only memory that is held by what moves into the queue's table, or copy inline.
+//! The cursor of a batch comes from `begin`, and the batch borrows the queue, so nothing else moves
+//! it meanwhile. Raw posts hand on the caller's promise.
 #![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has raw posts of its own")]
 
 use std::marker::PhantomData;
@@ -30,7 +31,8 @@ use crate::{Any, RawBatch, Rejected};
 /// shared::<uverbs::SendQueue>();
 /// ```
 ///
-/// To share one, put it into a lock: that is a different type, and the single owner pays nothing for it.
+/// To share one, put it into a lock: that is a different type, and the single owner pays nothing
+/// for it.
 #[derive(Debug)]
 pub struct SendQueue<P: Provider = Any, T: Transport = Rc> {
     // Before `core`: its pointers go into memory that `core` keeps.
@@ -67,8 +69,9 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
         self.core.fail()
     }
 
-    /// Why the kernel refused to look at the work requests that were rung last, where a doorbell is a command (rxe): until it listens,
-    /// posts are [`PostError::Refused`], or [`PostError::DeviceGone`] after `EIO` and `ENODEV`. `None` otherwise.
+    /// Why the kernel refused to look at the work requests that were rung last, where a doorbell is
+    /// a command (rxe): until it listens, posts are [`PostError::Refused`], or
+    /// [`PostError::DeviceGone`] after `EIO` and `ENODEV`. `None` otherwise.
     #[must_use]
     pub fn refused(&self) -> Option<Errno> {
         self.sq.refused()
@@ -84,8 +87,8 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     ///
     /// # Safety
     ///
-    /// What is posted through it is the caller's to get right, and the queue is left consistent: not swapped for another
-    /// one, its indexes moved only by what was posted.
+    /// What is posted through it is the caller's to get right, and the queue is left consistent:
+    /// not swapped for another one, its indexes moved only by what was posted.
     pub unsafe fn provider_mut(&mut self) -> &mut P::Sq {
         &mut self.sq
     }
@@ -128,8 +131,8 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     }
 }
 
-/// Work requests that are written but not published. Dropped or forgotten, they are as if never written; their frames go back
-/// to their slabs. A debug build says so once, when the next batch
+/// Work requests that are written but not published. Dropped or forgotten, they are as if never
+/// written; their frames go back to their slabs. A debug build says so once, when the next batch
 /// begins or the queue is dropped.
 #[derive(Debug)]
 #[must_use = "nothing is posted until `ring`"]
@@ -159,14 +162,16 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     /// # Ok::<(), uverbs::Error>(())
     /// ```
     ///
-    /// It can't fail where a doorbell is a store. Where it is a command (rxe) the kernel may refuse that: the work requests are in the queue,
-    /// nothing of them completes, and the next post says so ([`PostError::Refused`], [`PostError::DeviceGone`]).
-    /// [`SendQueue::refused`] tells at once.
+    /// It can't fail where a doorbell is a store. Where it is a command (rxe) the kernel may refuse
+    /// that: the work requests are in the queue, nothing of them completes, and the next post says
+    /// so ([`PostError::Refused`], [`PostError::DeviceGone`]). [`SendQueue::refused`] tells at
+    /// once.
     #[inline(always)]
     #[doc(alias = "ibv_wr_complete")]
     pub fn ring(self) {
         self.queue.unrung.rung();
-        // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue from then on.
+        // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue
+        // from then on.
         unsafe { self.queue.sq.ring(self.at) };
     }
 
@@ -197,7 +202,8 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
         self.piece(wr, op, one, data)
     }
 
-    /// Posts an atomic, whose answer goes to the first eight bytes. Of what is too short the post refuses a piece.
+    /// Posts an atomic, whose answer goes to the first eight bytes. Of what is too short the post
+    /// refuses a piece.
     #[inline(always)]
     fn atomic<D: Target>(&mut self, wr: Wr, op: SendOp, data: D) -> Result<(), Rejected<D>> {
         if data.domain() != self.queue.domain {
@@ -216,8 +222,9 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
         piece: Sge,
         data: D,
     ) -> Result<(), Rejected<D>> {
-        // SAFETY: the memory is registered for as long as what holds it lives, and it is the device's to use as the two traits
-        // promise; what holds it moves into the slot of this work request, and stays until completion or destruction.
+        // SAFETY: the memory is registered for as long as what holds it lives, and it is the
+        // device's to use as the two traits promise; what holds it moves into the slot of this work
+        // request, and stays until completion or destruction.
         match unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::One(piece)) } {
             Ok(slot) => {
                 // SAFETY: the slot of the post just made.
@@ -266,11 +273,12 @@ type Cursor<P> = <<P as uverbs_core::provider::Provider>::Sq as SendOps>::Cursor
 
 /// The safe posts. They take
 ///
-/// - a [`Frame`](crate::Frame), [a part of one](crate::Frame::part) or [a chain of them](crate::Frame::chain), which the completion
-///   gives back;
-/// - a [`SharedFrame`](crate::SharedFrame), a part of one or a chain, to send or write: any number of handles may be posted, and
-///   the completions give nothing back;
-/// - a [part of exposed memory](crate::ExposedMemory::part), also for answers; the completion gives nothing back.
+/// - a [`Frame`](crate::Frame), [a part of one](crate::Frame::part) or [a chain of
+///   them](crate::Frame::chain), which the completion gives back;
+/// - a [`SharedFrame`](crate::SharedFrame), a part of one or a chain, to send or write: any number
+///   of handles may be posted, and the completions give nothing back;
+/// - a [part of exposed memory](crate::ExposedMemory::part), also for answers; the completion gives
+///   nothing back.
 impl<P: Provider, T: Connected> Batch<'_, P, T> {
     /// SEND from a frame, which is the device's from here on:
     ///
@@ -283,7 +291,8 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more frames than the queue was made for.
+    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more
+    /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_SEND")]
     pub fn send<D: Source>(&mut self, wr: impl Into<Wr>, data: D) -> Result<(), Rejected<D>> {
@@ -294,7 +303,8 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more frames than the queue was made for.
+    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more
+    /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     pub fn send_imm<D: Source>(
@@ -310,7 +320,8 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more frames than the queue was made for.
+    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more
+    /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     pub fn write<D: Source>(
@@ -326,7 +337,8 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more frames than the queue was made for.
+    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more
+    /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     pub fn write_imm<D: Source>(
@@ -410,7 +422,8 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more frames than the queue was made for.
+    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more
+    /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_READ")]
     pub fn read<D: Target>(
@@ -422,8 +435,8 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
         self.data(wr.into(), SendOp::Read(from), into)
     }
 
-    /// Atomic compare-and-swap on eight aligned bytes of the peer's memory. The old value stands in the first eight bytes
-    /// of `into`, in the byte order of this host.
+    /// Atomic compare-and-swap on eight aligned bytes of the peer's memory. The old value stands in
+    /// the first eight bytes of `into`, in the byte order of this host.
     ///
     /// # Errors
     ///
@@ -442,8 +455,8 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
         self.atomic(wr.into(), op, into)
     }
 
-    /// Atomic fetch-and-add on eight aligned bytes of the peer's memory. The old value stands in the first eight bytes of
-    /// `into`, in the byte order of this host.
+    /// Atomic fetch-and-add on eight aligned bytes of the peer's memory. The old value stands in
+    /// the first eight bytes of `into`, in the byte order of this host.
     ///
     /// # Errors
     ///

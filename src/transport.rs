@@ -93,8 +93,8 @@ impl Connected for Rc {
 
 impl Reliable for Rc {}
 
-/// Unreliable connection: one peer, SEND and RDMA WRITE, nothing acknowledged. A message that loses a packet is dropped as a whole, and
-/// nobody is told.
+/// Unreliable connection: one peer, SEND and RDMA WRITE, nothing acknowledged. A message that loses
+/// a packet is dropped as a whole, and nobody is told.
 #[doc(alias = "IBV_QPT_UC")]
 #[derive(Debug)]
 pub enum Uc {}

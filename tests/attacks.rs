@@ -1,4 +1,5 @@
-//! Safe programs that try to get at memory which the device has, to lose completions, or to keep frames from coming back.
+//! Safe programs that try to get at memory which the device has, to lose completions, or to keep
+//! frames from coming back.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -63,7 +64,8 @@ fn the_consumer_never_passes_the_producer() {
 
 #[test]
 fn an_entry_stays_the_programs_while_its_completion_lives() {
-    // A ring of two entries, full; learning that `a` is gone frees one, and `c` has a completion for it.
+    // A ring of two entries, full; learning that `a` is gone frees one, and `c` has a completion
+    // for it.
     let (_context, mut cq, [mut a, mut b, mut c], slab) = some(1);
     flush(&mut b, 0, &slab);
     flush(&mut a, 1, &slab);
@@ -280,7 +282,8 @@ fn a_shared_frame_is_never_got_writable_from_a_queue() {
     let memory = server.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
     let slab = client.slab(64, 1);
     let shared = slab.take().unwrap().share();
-    // By a completion, after a failure, from a batch that is forgotten, and from a queue pair that is destroyed.
+    // By a completion, after a failure, from a batch that is forgotten, and from a queue pair that
+    // is destroyed.
     let mut batch = client.qp.batch();
     batch.write(0, shared.clone(), memory.remote(0)).unwrap();
     batch.write(1, shared.clone(), memory.remote(1 << 30)).unwrap();

@@ -1,4 +1,5 @@
-//! Wrong input, dead peers, full queues: each ends in a typed error that says what was wrong, and nothing is lost.
+//! Wrong input, dead peers, full queues: each ends in a typed error that says what was wrong, and
+//! nothing is lost.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
 mod common;
@@ -503,7 +504,8 @@ fn wrong_local_keys_and_ranges() {
         batch.ring();
         let status = failed(&mut client);
         if is_rxe() {
-            // rxe's requester forgets why: 6.1 calls it an operation error, 6.12 and 7.2 flush it with the rest.
+            // rxe's requester forgets why: 6.1 calls it an operation error, 6.12 and 7.2 flush it
+            // with the rest.
             let vague = [Status::LocalProtection, Status::LocalQpOperation, Status::Flushed];
             assert!(vague.contains(&status), "case {case}: {status:?}");
         } else {
@@ -521,7 +523,8 @@ fn a_message_longer_than_the_receive() {
     batch.ring();
     let statuses = (failed(&mut client), failed(&mut server));
     if is_rxe() {
-        // Its responder finds the list at an end while it copies (`rxe_resp.c:send_data_in`), which it calls a malformed request.
+        // Its responder finds the list at an end while it copies (`rxe_resp.c:send_data_in`), which
+        // it calls a malformed request.
         assert_eq!(statuses, (Status::RemoteOperation, Status::LocalQpOperation));
     } else {
         assert_eq!(statuses, (Status::RemoteInvalidRequest, Status::LocalLength));

@@ -1,4 +1,5 @@
-//! The control path: what a device tells of itself, registration, events, and the ways around the library.
+//! The control path: what a device tells of itself, registration, events, and the ways around the
+//! library.
 #![allow(unsafe_code, reason = "raw posts and registrations are part of what is tested")]
 
 mod common;
@@ -231,7 +232,8 @@ fn posting_and_polling_pass_no_door() {
     }
     let calls: Vec<Recorded> = recorder.take();
     if is_rxe() {
-        // Its doorbell is a command, once for each batch of sends. Posting receives and polling are not.
+        // Its doorbell is a command, once for each batch of sends. Posting receives and polling are
+        // not.
         let commands: Vec<_> = calls.iter().map(|call| call.write_command).collect();
         assert_eq!(commands, [Some(uverbs_kernel_abi::write::IB_USER_VERBS_CMD_POST_SEND); 100]);
         return;
@@ -254,7 +256,8 @@ fn connecting_asks_the_kernel_no_more_than_it_must() {
     let cq = context.create_cq(256).unwrap();
     let mut qps = [0; 3].map(|_| context.queue_pair(&pd, &cq).build().unwrap());
     let link = context.query_port(1).unwrap().link_layer;
-    // Object and method of each call, and an INVOKE_WRITE's command (rdma/ib_user_ioctl_cmds.h, ib_user_verbs.h).
+    // Object and method of each call, and an INVOKE_WRITE's command (rdma/ib_user_ioctl_cmds.h,
+    // ib_user_verbs.h).
     let calls = || {
         let calls = recorder.take();
         let name = |call: &Recorded| (call.object, call.method, call.write_command);
@@ -324,7 +327,8 @@ fn a_destruction_that_the_kernel_refuses_keeps_the_memory() {
 
 #[test]
 fn what_is_refused_is_given_back_and_goes_on() {
-    // UVERBS_OBJECT_QP and UVERBS_OBJECT_MR, and their destroy methods, of rdma/ib_user_ioctl_cmds.h.
+    // UVERBS_OBJECT_QP and UVERBS_OBJECT_MR, and their destroy methods, of
+    // rdma/ib_user_ioctl_cmds.h.
     const OBJECTS: [u16; 2] = [4, 7];
     const DESTROY: u16 = 1;
     let wrapped = Wrapped::new(common::device(), Faulty::new);

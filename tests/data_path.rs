@@ -1,6 +1,8 @@
-//! Nothing hidden: once it is set up, posting and polling make no system call, allocate nothing and meet no page fault.
+//! Nothing hidden: once it is set up, posting and polling make no system call, allocate nothing and
+//! meet no page fault.
 //!
-//! The work is done in a process of its own, under a seccomp filter that kills it at any system call but its end.
+//! The work is done in a process of its own, under a seccomp filter that kills it at any system
+//! call but its end.
 #![allow(unsafe_code, reason = "installs a seccomp filter, and counts allocations")]
 
 mod common;
@@ -44,7 +46,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One round of everything: a SEND that is received, a WRITE, a READ, an atomic, unsignaled and inline ones among them; the three ways of polling.
+/// One round of everything: a SEND that is received, a WRITE, a READ, an atomic, unsignaled and
+/// inline ones among them; the three ways of polling.
 fn round(
     client: &mut Side,
     server: &mut Side,
@@ -104,8 +107,8 @@ fn work_on((mut client, mut server): (Side, Side), checked: impl FnOnce(&mut dyn
     checked(&mut || rounds(300));
 }
 
-/// Kills the process at any system call of this thread but `exit_group`, and on soft-RoCE `ioctl`, which is how a send queue rings
-/// there. False where the system has no seccomp.
+/// Kills the process at any system call of this thread but `exit_group`, and on soft-RoCE `ioctl`,
+/// which is how a send queue rings there. False where the system has no seccomp.
 fn forbid_system_calls() -> bool {
     const fn statement(code: u32, k: u32) -> libc::sock_filter {
         libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
@@ -222,8 +225,8 @@ fn posting_and_polling_meet_no_page_fault() {
     let real = std::env::var_os("UVERBS_TEST_DEVICE").is_some();
     let device = if real { device() } else { soft(&awake()) };
     work_on(pair_on(&device, &device, &common::local(), |builder| builder), |rounds| {
-        // The system may take a page away at any time to see whether it is used (NUMA balancing, reclaim). What the library does it
-        // does in each of these.
+        // The system may take a page away at any time to see whether it is used (NUMA balancing,
+        // reclaim). What the library does it does in each of these.
         let mut faults = || {
             let before = page_faults();
             rounds();

@@ -1,5 +1,5 @@
-//! Every fence is needed and none is missing: traffic over a memory that keeps no order but what was asked for
-//! (docs/FENCES.md), with all orders kept, and with each one taken away.
+//! Every fence is needed and none is missing: traffic over a memory that keeps no order but what
+//! was asked for (docs/FENCES.md), with all orders kept, and with each one taken away.
 #![allow(
     unsafe_code,
     reason = "posts by address, so that no reference to what the device writes exists"
@@ -30,7 +30,8 @@ const INLINE: usize = 64;
 /// Polls that find nothing before work is given up for lost.
 const PATIENCE: usize = 300;
 
-/// Offsets in each side's memory of places of [`PLACE`] bytes, one for each work request of a phase.
+/// Offsets in each side's memory of places of [`PLACE`] bytes, one for each work request of a
+/// phase.
 const PLACE: usize = 128;
 const SOURCE: usize = 0;
 const TARGET: usize = 0x400;
@@ -106,8 +107,8 @@ impl Side {
         let exposed = std::ptr::with_exposed_provenance_mut(self.memory.addr() as usize);
         let [one, other] = cqs.map(|cq| (cq.buf, cq.bytes));
         for (at, len) in [(sq.buf, sq.bytes), (rq.buf, rq.bytes), one, other, (exposed, MEMORY)] {
-            // SAFETY: the queues and the memory outlive the adversary (`Run` drops it first), and are reached by raw
-            // pointers and atomics only.
+            // SAFETY: the queues and the memory outlive the adversary (`Run` drops it first), and
+            // are reached by raw pointers and atomics only.
             unsafe { adversary.watch(at, len) };
         }
     }
@@ -198,7 +199,8 @@ impl Run {
         // Of one context, so that both queue pairs ring the same non-cached page.
         let context = Device::from(hca.clone()).open_as::<Mlx5>().expect("open");
         let mut sides = [Side::new(&context, way), Side::new(&context, way)];
-        // Nothing is left to chance but what the seed decides; and who finds no receive comes back soon.
+        // Nothing is left to chance but what the seed decides; and who finds no receive comes back
+        // soon.
         let min_rnr_timer = RnrTimer::at_least(10);
         let access =
             AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
@@ -213,7 +215,8 @@ impl Run {
             device.advance(Duration::from_micros(2));
         };
         let adversary = match without {
-            // SAFETY: all queues are this thread's, and work requests name memory by address that only atomics reach.
+            // SAFETY: all queues are this thread's, and work requests name memory by address that
+            // only atomics reach.
             Some(order) => unsafe { Adversary::without(order, seed, work) },
             // SAFETY: as above.
             None => unsafe { Adversary::new(seed, work) },
@@ -234,7 +237,8 @@ impl Run {
         Ok(self.sides.each_mut().map(Side::turns).as_flattened().iter().copied().min().unwrap_or(0))
     }
 
-    /// Some batches of one side, with the other side's receives, not waited for between; then all that must come of them.
+    /// Some batches of one side, with the other side's receives, not waited for between; then all
+    /// that must come of them.
     fn phase(&mut self, from: usize) -> Result<(), Found> {
         let mut requests: Vec<Request> = Vec::new();
         for _ in 0..1 + self.choices.below(4) {
@@ -245,7 +249,8 @@ impl Run {
                 .collect();
             if count != 0 {
                 let receives = requests.iter().filter(|it| it.takes_receive()).count();
-                // The receives may be late: then the peer asks to be tried again, and takes one the moment it is there.
+                // The receives may be late: then the peer asks to be tried again, and takes one the
+                // moment it is there.
                 let late = self.choices.below(2) == 0;
                 if late {
                     self.post(from, &batch)?;
@@ -321,7 +326,8 @@ impl Run {
         }
         let mut receives = side.qp.recv_batch();
         for (place, list) in places().zip(&lists) {
-            // SAFETY: the memory is registered while the side lives, and only atomic accesses reach it.
+            // SAFETY: the memory is registered while the side lives, and only atomic accesses reach
+            // it.
             unsafe { receives.post_raw(place as u64, list) }.map_err(|_| Found::Refused)?;
         }
         receives.ring();
@@ -406,7 +412,8 @@ impl Run {
         if holds { Ok(()) } else { Err(Found::Contents) }
     }
 
-    /// The next completion, which must be the one wanted: number, what was done, bytes, immediate data.
+    /// The next completion, which must be the one wanted: number, what was done, bytes, immediate
+    /// data.
     fn wait(
         &mut self,
         side: usize,

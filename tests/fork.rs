@@ -15,9 +15,11 @@ use uverbs::{AccessFlags, Error};
 /// Seconds until a child that hangs is ended.
 const PATIENCE: u32 = 60;
 
-/// Runs `child` in a forked child: 0 is well. It prints nothing and doesn't panic, since other threads may have held locks.
+/// Runs `child` in a forked child: 0 is well. It prints nothing and doesn't panic, since other
+/// threads may have held locks.
 fn in_child(child: impl FnOnce() -> i32) {
-    // SAFETY: only this thread goes on in the child, which allocates (glibc keeps its locks usable) and takes no other lock.
+    // SAFETY: only this thread goes on in the child, which allocates (glibc keeps its locks usable)
+    // and takes no other lock.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             // SAFETY: a system call by numbers.

@@ -193,7 +193,8 @@ fn exchange(client: &mut Side, server: &mut Side) {
     client.done();
 }
 
-/// Whether rxe gives up open devices (`disassociate_ucontext`): on 7.3.4 it does, up to 7.2 it didn't.
+/// Whether rxe gives up open devices (`disassociate_ucontext`): on 7.3.4 it does, up to 7.2 it
+/// didn't.
 fn gives_up_open_devices() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
@@ -216,9 +217,9 @@ fn try_exchange(client: &mut Side, server: &mut Side, id: u64, frame: Frame) -> 
     Ok(())
 }
 
-/// Up to Linux 7.2 rxe gives up no open device: `rdma link delete` waits until the last file of it is
-/// closed, and until then everything goes on. Later kernels take it away, and everything ends in a typed
-/// error, as with mlx5 (`tests/unbind.rs`).
+/// Up to Linux 7.2 rxe gives up no open device: `rdma link delete` waits until the last file of it
+/// is closed, and until then everything goes on. Later kernels take it away, and everything ends in
+/// a typed error, as with mlx5 (`tests/unbind.rs`).
 #[test]
 fn a_device_that_is_deleted_in_mid_traffic_is_let_go_with_its_last_file() {
     let Some(link) = Link::new(4) else { return };
@@ -264,7 +265,8 @@ fn a_device_that_is_deleted_in_mid_traffic_is_let_go_with_its_last_file() {
         drop((gone, slab, cq, pd, context));
         drop((client, device));
     }
-    // Up to 7.2 it waits for the last descriptor and mapping, so that it ends means that none is left.
+    // Up to 7.2 it waits for the last descriptor and mapping, so that it ends means that none is
+    // left.
     eventually("the deletion is done", || delete.try_wait().unwrap().is_some());
     assert!(delete.wait().unwrap().success());
     assert!(!std::path::Path::new(&format!("/sys/class/infiniband/{}", link.name)).exists());

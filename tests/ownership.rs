@@ -1,5 +1,5 @@
-//! Who owns what when: leaks, early drops, destruction with work in flight. Nothing here may lose memory that comes back, or
-//! give back memory that the device still has.
+//! Who owns what when: leaks, early drops, destruction with work in flight. Nothing here may lose
+//! memory that comes back, or give back memory that the device still has.
 
 mod common;
 
@@ -308,7 +308,8 @@ fn what_is_posted_after_the_failure_of_an_idle_queue_pair_is_flushed() {
 
 #[test]
 fn a_reset_forgets_sends_that_the_peer_never_took() {
-    // 3 of 40 runs on Linux 7.2. Whether rxe's timers of before the reset do it, or we, isn't known yet.
+    // 3 of 40 runs on Linux 7.2. Whether rxe's timers of before the reset do it, or we, isn't known
+    // yet.
     if common::not_on_rxe(
         "reset in the middle of RNR retries, a connection now and then carries nothing afterwards",
     ) {

@@ -167,7 +167,8 @@ fn datagrams_arrive_with_their_source_behind_40_bytes() {
             let frame = received.frame.unwrap();
             assert!(frame[GRH_LEN..] == pattern(size, seed)[..], "{size} bytes differ");
             if let (Some(from), true) = (at[0].gid, received.sender.has_grh()) {
-                // IPv6 and InfiniBand have the sender's GID in bytes 8 to 24, IPv4 its address in the header at 20.
+                // IPv6 and InfiniBand have the sender's GID in bytes 8 to 24, IPv4 its address in
+                // the header at 20.
                 let there = if from.is_ipv4_mapped() { &frame[32..36] } else { &frame[8..24] };
                 assert!(from.0.ends_with(there), "{from} isn't in {there:x?}");
             }

@@ -1,10 +1,12 @@
 //! The control path beside the C stack's, as time: one process, one device, in alternation.
 //!
-//! `cargo bench --bench control_path`, with `-- --quick` for a look. `docs/CONTROL-PATH.md` has the numbers and what they mean; how
-//! many calls and how much memory is counted by `tests/c-stack/tests/control`.
+//! `cargo bench --bench control_path`, with `-- --quick` for a look. `docs/CONTROL-PATH.md` has the
+//! numbers and what they mean; how many calls and how much memory is counted by
+//! `tests/c-stack/tests/control`.
 //!
-//! The device is the software HCA that `tests/c-stack` puts in the kernel's place, for both: ours reaches it by the real
-//! door, as C does. What it takes to answer is the same for both, is told apart, and says nothing of a real kernel.
+//! The device is the software HCA that `tests/c-stack` puts in the kernel's place, for both: ours
+//! reaches it by the real door, as C does. What it takes to answer is the same for both, is told
+//! apart, and says nothing of a real kernel.
 //!
 //! # Safety
 //!
@@ -126,7 +128,8 @@ fn symbol(library: *mut c_void, name: &str) -> *mut c_void {
 /// Nanoseconds that the device in this process has taken so far; 0 where nobody counts.
 fn device_time() -> impl Fn() -> u64 {
     let found = symbol(libc::RTLD_DEFAULT, "uverbs_softhca_nanoseconds");
-    // SAFETY: null is `None`; else the function of that name in `tests/c-stack`, whose signature this is.
+    // SAFETY: null is `None`; else the function of that name in `tests/c-stack`, whose signature
+    // this is.
     let found =
         unsafe { std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn() -> u64>>(found) };
     // SAFETY: reads a number.

@@ -1,11 +1,13 @@
 //! What the program tells callgrind: where to count, and what the count is of.
 //!
-//! A request is a sequence of instructions that does nothing on a processor and that valgrind knows (`valgrind.h`,
-//! `__SPECIAL_INSTRUCTION_PREAMBLE`; the numbers are `callgrind.h`'s). Outside of valgrind it costs a nanosecond.
+//! A request is a sequence of instructions that does nothing on a processor and that valgrind knows
+//! (`valgrind.h`, `__SPECIAL_INSTRUCTION_PREAMBLE`; the numbers are `callgrind.h`'s). Outside of
+//! valgrind it costs a nanosecond.
 //!
 //! # Safety
 //!
-//! The instructions change no register but the result's; valgrind reads the words of the request, and a text that ends with 0.
+//! The instructions change no register but the result's; valgrind reads the words of the request,
+//! and a text that ends with 0.
 #![allow(unsafe_code, reason = "valgrind is spoken to by instructions that have no other name")]
 
 use std::ffi::CString;
@@ -22,7 +24,8 @@ const RUNNING_ON_VALGRIND: u64 = 0x1001;
 fn request(code: u64, argument: u64) -> u64 {
     let words = [code, argument, 0, 0, 0, 0];
     let mut result = 0;
-    // SAFETY: the rotations add up to 128 bits, and a register is exchanged with itself. Under valgrind the six words are read.
+    // SAFETY: the rotations add up to 128 bits, and a register is exchanged with itself. Under
+    // valgrind the six words are read.
     unsafe {
         std::arch::asm!(
             "rol rdi, 3",

@@ -1,4 +1,5 @@
-//! The data path as a program calls it, one function each, so that its machine code can be looked at.
+//! The data path as a program calls it, one function each, so that its machine code can be looked
+//! at.
 //!
 //! `cargo xtask counts` takes these functions out of this program and compares them with `x86_64/`.
 //!

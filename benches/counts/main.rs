@@ -1,10 +1,12 @@
 //! Instructions per operation of the data path, and the machine code that they are.
 //!
-//! `cargo xtask counts` runs this program under callgrind and compares what it counts with `instructions.tsv`; and it
-//! takes the functions of `hot.rs` out of it and compares them with `x86_64/`. Run by itself it does everything once and counts nothing;
-//! with `--path` it prints where it is.
+//! `cargo xtask counts` runs this program under callgrind and compares what it counts with
+//! `instructions.tsv`; and it takes the functions of `hot.rs` out of it and compares them with
+//! `x86_64/`. Run by itself it does everything once and counts nothing; with `--path` it prints
+//! where it is.
 //!
-//! Objects and device are those of `side_by_side`: the device is null, and the harness writes completions.
+//! Objects and device are those of `side_by_side`: the device is null, and the harness writes
+//! completions.
 //!
 //! # Safety
 //!
@@ -29,7 +31,8 @@ use crate::ours::{Atomic, Bench, Gather4, Op, PAYLOAD, Read, Send64, Shape, Side
 
 /// Work requests or completions in a round.
 const OPS: u32 = 64;
-/// Rounds before those that are counted, and those. Together they go around the rings, so that the ends are in the counts.
+/// Rounds before those that are counted, and those. Together they go around the rings, so that the
+/// ends are in the counts.
 const WARM: u32 = 4;
 const ROUNDS: u32 = 16;
 
@@ -62,7 +65,8 @@ fn main() {
     }
 }
 
-/// Counts rounds of `ops` operations each: prepares, does what is counted, clears up. The name takes along what to divide by.
+/// Counts rounds of `ops` operations each: prepares, does what is counted, clears up. The name
+/// takes along what to divide by.
 fn count<S>(
     name: &str,
     ops: u32,
@@ -262,7 +266,8 @@ fn functions(context: &Context<Mlx5>) {
             |_| (),
         );
     }
-    // Behind one work request the BlueFlame register gets it whole, behind two its first eight bytes.
+    // Behind one work request the BlueFlame register gets it whole, behind two its first eight
+    // bytes.
     ring("ring_of_1 function", &mut side(context), 1);
     ring("ring_of_2 function", &mut side(context), 2);
 }

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! The shim's functions have the signatures given here, and are called with a side that it made and that is never freed. Its
-//! completion queue's ring is written by the harness between polls.
+//! The shim's functions have the signatures given here, and are called with a side that it made and
+//! that is never freed. Its completion queue's ring is written by the harness between polls.
 #![allow(unsafe_code, reason = "calls C by address")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -64,8 +64,8 @@ fn text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// What completions name a context's queue pair by: they are numbered from 0, and the last place of each table of 4096 stays
-/// empty (rdma-core `mlx5.c:mlx5_store_uidx`).
+/// What completions name a context's queue pair by: they are numbered from 0, and the last place of
+/// each table of 4096 stays empty (rdma-core `mlx5.c:mlx5_store_uidx`).
 fn user_index(at: u32) -> u32 {
     at / 4095 * 4096 + at % 4095
 }

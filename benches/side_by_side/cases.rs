@@ -36,7 +36,8 @@ pub(crate) const CASES: [&str; 20] = [
 
 /// Work requests between two looks at the clock, in the cases that post.
 const POSTS: u32 = 32;
-/// What libibverbs is asked for. Its ring, 16 KiB, then tells how large ours is made; it fits a first-level cache.
+/// What libibverbs is asked for. Its ring, 16 KiB, then tells how large ours is made; it fits a
+/// first-level cache.
 const DEPTH: u32 = 32;
 /// The ring where there is no C stack to compare with: what it would have.
 const UNITS: u32 = 256;
@@ -162,7 +163,8 @@ pub(crate) fn run(plan: &Plan, shim: Option<&Path>, each: &mut dyn FnMut(&Sample
     }
 }
 
-/// Block by block, one variant after the other, so that whatever slows the machine down slows all of them.
+/// Block by block, one variant after the other, so that whatever slows the machine down slows all
+/// of them.
 fn measure_all(
     variants: &mut [Variant],
     plan: &Plan,

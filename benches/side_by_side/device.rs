@@ -63,7 +63,8 @@ impl CqRing {
         cqe.op_own = opcode.0 << 4 | turn;
         let to = self.entry(self.pi);
         let bytes = cqe.as_bytes();
-        // SAFETY: an entry of the ring, which its owner keeps; it polls in this thread, and not now.
+        // SAFETY: an entry of the ring, which its owner keeps; it polls in this thread, and not
+        // now.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         self.pi = self.pi.wrapping_add(1);
     }

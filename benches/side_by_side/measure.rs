@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! Reads the time stamp counter, flushes a cache line of memory that the caller owns, and asks the system for a processor.
+//! Reads the time stamp counter, flushes a cache line of memory that the caller owns, and asks the
+//! system for a processor.
 #![allow(
     unsafe_code,
     reason = "time stamp counter, cache flush and processor affinity have no safe names"
@@ -24,7 +25,8 @@ mod ticks {
 
     #[inline(always)]
     pub(super) fn start() -> u64 {
-        // SAFETY: in every x86-64 processor, as the next ones. What came before is done, and nothing that follows has begun.
+        // SAFETY: in every x86-64 processor, as the next ones. What came before is done, and
+        // nothing that follows has begun.
         unsafe { _mm_mfence() };
         // SAFETY: as above.
         unsafe { _mm_lfence() };
@@ -38,7 +40,8 @@ mod ticks {
     #[inline(always)]
     pub(super) fn stop() -> u64 {
         let mut aux = 0;
-        // SAFETY: in every x86-64 processor of the last fifteen years; it waits for what came before.
+        // SAFETY: in every x86-64 processor of the last fifteen years; it waits for what came
+        // before.
         let now = unsafe { __rdtscp(&mut aux) };
         // SAFETY: as in `start`.
         unsafe { _mm_lfence() };

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! The device never looks at what is posted, so the promises about its accesses hold of themselves. Completions are written
-//! by the harness, for work requests that were posted.
+//! The device never looks at what is posted, so the promises about its accesses hold of themselves.
+//! Completions are written by the harness, for work requests that were posted.
 #![allow(unsafe_code, reason = "raw posts are what is measured")]
 
 use std::hint::black_box;
@@ -300,7 +300,8 @@ pub(crate) struct Side<P: Bench> {
 impl<P: Bench> Side<P> {
     pub(crate) fn new(context: &Context<P>, shape: Shape) -> Result<Self, uverbs::Error> {
         let pd = context.alloc_pd()?;
-        // Three quarters of the ring: with more, entries would go back to the device in steps smaller than a burst.
+        // Three quarters of the ring: with more, entries would go back to the device in steps
+        // smaller than a burst.
         let cq = context.create_cq(shape.cqes - shape.cqes / 4)?;
         let memory = pd.expose(
             LINES as usize * PAYLOAD as usize,

@@ -1,4 +1,5 @@
-//! What the C half needs: Debian's packages unpacked, the shim compiled, the library that puts a software HCA under it.
+//! What the C half needs: Debian's packages unpacked, the shim compiled, the library that puts a
+//! software HCA under it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,8 @@ fn target() -> Result<PathBuf, String> {
     program.ancestors().nth(3).map(Path::to_path_buf).ok_or_else(|| "no target folder".to_owned())
 }
 
-/// The folder with the unpacked packages: what the environment names, or what the project's chores fetched.
+/// The folder with the unpacked packages: what the environment names, or what the project's chores
+/// fetched.
 fn debian() -> Result<PathBuf, String> {
     let is_there = |root: &PathBuf| root.join("usr/include/infiniband/verbs.h").exists();
     let named = std::env::var_os("UVERBS_DEBIAN_ROOT").filter(|root| !root.is_empty());
@@ -79,7 +81,8 @@ impl CStack {
         let mut compiler = Command::new("gcc");
         compiler.args(["-O3", "-Wall", "-shared", "-fPIC", "-I"]).arg(root.join("usr/include"));
         compiler.arg(manifest().join(source)).arg("-o").arg(&shim);
-        // Linked to libmlx5, so that it registers itself with libibverbs, which looks for it where it isn't installed.
+        // Linked to libmlx5, so that it registers itself with libibverbs, which looks for it where
+        // it isn't installed.
         compiler.arg("-L").arg(&libraries).args([
             "-Wl,--no-as-needed,--allow-shlib-undefined",
             "-lmlx5",

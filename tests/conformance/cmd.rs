@@ -123,7 +123,8 @@ impl Cmd {
 
 /// Sends bare words.
 pub(crate) fn send_words(door: &dyn UverbsDoor, words: &mut [u64]) -> Result<(), Errno> {
-    // SAFETY: addresses are those of client memory that outlives the file, or wild on purpose (module docs).
+    // SAFETY: addresses are those of client memory that outlives the file, or wild on purpose
+    // (module docs).
     unsafe { door.ioctl(words) }.map_err(known)
 }
 

@@ -10,12 +10,12 @@ use crate::{output, select};
 
 /// List the RDMA devices.
 ///
-/// One line for each port: the device's name and node GUID, as ibv_devices(1) prints them, the kernel driver, the
-/// port, its state and its link layer. State and link layer are `?` for a device that can't be opened, with the
-/// reason on stderr.
+/// One line for each port: the device's name and node GUID, as ibv_devices(1) prints them, the
+/// kernel driver, the port, its state and its link layer. State and link layer are `?` for a device
+/// that can't be opened, with the reason on stderr.
 ///
-/// Where there is no RDMA device, a line on stderr says so, and the embedded software HCA is listed, on which the
-/// other commands then work.
+/// Where there is no RDMA device, a line on stderr says so, and the embedded software HCA is
+/// listed, on which the other commands then work.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "EXAMPLES:\n  \
     uverbs devices\n  \

@@ -1,4 +1,5 @@
-//! `uverbs devinfo`: what a device and its ports are and can do, under the names that `ibv_devinfo` gives them.
+//! `uverbs devinfo`: what a device and its ports are and can do, under the names that `ibv_devinfo`
+//! gives them.
 
 use std::fmt::{Display, Write};
 
@@ -10,12 +11,12 @@ use crate::{output, select};
 
 /// Show what devices and their ports are and can do.
 ///
-/// Fields have the names that ibv_devinfo(1) gives them. Without -d, all devices are shown; where there is no RDMA
-/// device, the embedded software HCA.
+/// Fields have the names that ibv_devinfo(1) gives them. Without -d, all devices are shown; where
+/// there is no RDMA device, the embedded software HCA.
 ///
-/// Units: max_mr_size, max_msg_sz, MTUs and device memory are bytes; hca_core_clock is kHz; page_size_cap is a mask
-/// whose bit n stands for pages of 2^n bytes; local_ca_ack_delay and subnet_timeout are exponents of two times 4.096
-/// microseconds.
+/// Units: max_mr_size, max_msg_sz, MTUs and device memory are bytes; hca_core_clock is kHz;
+/// page_size_cap is a mask whose bit n stands for pages of 2^n bytes; local_ca_ack_delay and
+/// subnet_timeout are exponents of two times 4.096 microseconds.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "EXAMPLES:\n  \
     uverbs devinfo\n  \
@@ -169,7 +170,8 @@ macro_rules! bit_names {
 }
 
 fn device_fields(device: &Device, attr: &DeviceAttr) -> Vec<Field> {
-    // `RDMA_NODE_RNIC` is iWARP; channel adapters, and what doesn't say, are InfiniBand's (RoCE included).
+    // `RDMA_NODE_RNIC` is iWARP; channel adapters, and what doesn't say, are InfiniBand's (RoCE
+    // included).
     let (transport, number) =
         if device.record().node_type == 4 { ("iWARP", 1) } else { ("InfiniBand", 0) };
     vec![

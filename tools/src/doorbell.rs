@@ -28,8 +28,8 @@ impl Doorbell {
     }
 }
 
-/// Queue pairs by how they ring. A device without BlueFlame, or with all its registers in use, gives
-/// the non-cached page instead.
+/// Queue pairs by how they ring. A device without BlueFlame, or with all its registers in use,
+/// gives the non-cached page instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rings {
     pub(crate) blueflame: u32,

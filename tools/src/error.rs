@@ -149,7 +149,8 @@ const ARGUMENTS: [uverbs::Errno; 4] = [
 
 /// Names the option that a refusal is about.
 pub(crate) trait BecauseOf<T> {
-    /// An error becomes one of this option's argument, unless it is of the running system (permissions, memory).
+    /// An error becomes one of this option's argument, unless it is of the running system
+    /// (permissions, memory).
     fn because_of(self, option: &'static str, value: impl fmt::Display) -> Result<T, Error>;
 }
 

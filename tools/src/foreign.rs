@@ -1,5 +1,5 @@
-//! Options of perftest and of `ibv_*_pingpong` that are not here: an error names the program that has
-//! them, and what to use instead.
+//! Options of perftest and of `ibv_*_pingpong` that are not here: an error names the program that
+//! has them, and what to use instead.
 
 /// An option's names, and what a user of it does here.
 type Foreign = (&'static [&'static str], &'static str);

@@ -1,4 +1,5 @@
-//! Latencies as a person reads them: units, and a histogram with logarithmic buckets for the terminal.
+//! Latencies as a person reads them: units, and a histogram with logarithmic buckets for the
+//! terminal.
 
 use std::fmt::Write;
 
@@ -12,8 +13,8 @@ const BAR: usize = 40;
 /// Columns of a row besides its bar.
 const BESIDES: usize = 32;
 
-/// Buckets per decade, as the preferred numbers of IEC 60063, from fine to coarse: evenly spaced on a logarithmic
-/// scale, and two digits each.
+/// Buckets per decade, as the preferred numbers of IEC 60063, from fine to coarse: evenly spaced on
+/// a logarithmic scale, and two digits each.
 const SERIES: [&[u64]; 5] = [
     &[
         10, 11, 12, 13, 15, 16, 18, 20, 22, 24, 27, 30, 33, 36, 39, 43, 47, 51, 56, 62, 68, 75, 82,
@@ -38,7 +39,8 @@ pub(crate) fn buckets(recorded: &Histogram<u64>) -> Vec<Bucket> {
     if recorded.is_empty() {
         return Vec::new();
     }
-    // The recorder rounds to cells, and a cell may lie across an edge: its lower end stands for it, everywhere.
+    // The recorder rounds to cells, and a cell may lie across an edge: its lower end stands for it,
+    // everywhere.
     let (min, max) = (recorded.min(), recorded.lowest_equivalent(recorded.max()));
     let mut buckets = Vec::new();
     for series in SERIES {

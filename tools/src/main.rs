@@ -1,5 +1,5 @@
-//! The `uverbs` command line: lists RDMA devices, says what they can do, and sends verified and timed
-//! messages through them.
+//! The `uverbs` command line: lists RDMA devices, says what they can do, and sends verified and
+//! timed messages through them.
 
 mod devices;
 mod devinfo;
@@ -81,7 +81,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version are printed as clap lays them out; an error becomes one line, as all errors here are.
+/// Help and version are printed as clap lays them out; an error becomes one line, as all errors
+/// here are.
 fn refuse(error: &clap::Error) -> ExitCode {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     match error.kind() {

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// Columns that stdout has: the terminal's, or those that `COLUMNS` names. Without either a line may
-/// be as long as it likes.
+/// Columns that stdout has: the terminal's, or those that `COLUMNS` names. Without either a line
+/// may be as long as it likes.
 pub(crate) fn width() -> usize {
     let stdout = io::stdout();
     let terminal = terminal_size_of(&stdout).filter(|_| stdout.is_terminal());
@@ -69,7 +69,8 @@ pub(crate) fn json(report: &impl Serialize) -> Result<(), Error> {
     write(&(text + "\n"))
 }
 
-/// Writes one line to stderr, headed by the program's name. If stderr is closed, nobody wants to know.
+/// Writes one line to stderr, headed by the program's name. If stderr is closed, nobody wants to
+/// know.
 pub(crate) fn complain(what: &impl Display) {
     let line = what.to_string().replace('\n', " ");
     let _ = writeln!(io::stderr().lock(), "uverbs: {line}");

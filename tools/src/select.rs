@@ -1,4 +1,5 @@
-//! Which device a command works on: one of the machine's, or the embedded software HCA where there is none.
+//! Which device a command works on: one of the machine's, or the embedded software HCA where there
+//! is none.
 
 use std::io;
 
@@ -23,7 +24,8 @@ pub(crate) struct Two {
     pub(crate) embedded: bool,
 }
 
-/// The machine's RDMA devices; where it has none, the embedded one, and a line on stderr that says so.
+/// The machine's RDMA devices; where it has none, the embedded one, and a line on stderr that says
+/// so.
 pub(crate) fn all() -> Result<(Vec<Device>, bool), Error> {
     let devices = uverbs::devices()?;
     if !devices.is_empty() {
@@ -42,8 +44,8 @@ pub(crate) fn named_or_all(name: Option<&str>) -> Result<Vec<Device>, Error> {
     }
 }
 
-/// The devices for the two sides: two queue pairs of the named device (without a name, of the machine's first), or two
-/// software HCAs on one fabric.
+/// The devices for the two sides: two queue pairs of the named device (without a name, of the
+/// machine's first), or two software HCAs on one fabric.
 pub(crate) fn two(name: Option<&str>, quiet: bool) -> Result<Two, Error> {
     if let Some(name) = name {
         return named(name);

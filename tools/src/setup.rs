@@ -46,8 +46,8 @@ impl Place {
     }
 }
 
-/// Acknowledgement timeout of a queue pair on the software HCA: 2 s. Nothing is lost in a process' own
-/// memory; a late acknowledgement only means that its thread waits for a processor.
+/// Acknowledgement timeout of a queue pair on the software HCA: 2 s. Nothing is lost in a process'
+/// own memory; a late acknowledgement only means that its thread waits for a processor.
 const PATIENT: u8 = 19;
 
 /// The acknowledgement timeout where none was asked for.

@@ -18,7 +18,8 @@ use crate::output;
 
 /// From a client that could not be served to the next.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The greatest number of a device, which is the greatest LID of a port (IBTA vol 1, 4.1.3: what follows is multicast).
+/// The greatest number of a device, which is the greatest LID of a port (IBTA vol 1, 4.1.3: what
+/// follows is multicast).
 const LAST: u16 = 0xbfff;
 
 /// Serve the software HCA to a virtual machine.
@@ -35,12 +36,13 @@ enum Command {
 
 /// Serve the software HCA as a PCI device over vfio-user.
 ///
-/// QEMU 10.1 and newer plugs it into a guest, whose own mlx5_core and mlx5_ib bind to it. The guest's memory must be shared
-/// (-object memory-backend-memfd,...,share=on). Nothing here needs privileges. Without --once, the next client is served when
-/// one has left; the device is then as after power-on.
+/// QEMU 10.1 and newer plugs it into a guest, whose own mlx5_core and mlx5_ib bind to it. The
+/// guest's memory must be shared (-object memory-backend-memfd,...,share=on). Nothing here needs
+/// privileges. Without --once, the next client is served when one has left; the device is then as
+/// after power-on.
 ///
-/// Several --socket are as many devices on one wire, in one guest or in several. Each is served, reset and left by itself, and
-/// its link is down while nobody is there.
+/// Several --socket are as many devices on one wire, in one guest or in several. Each is served,
+/// reset and left by itself, and its link is down while nobody is there.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "EXAMPLES:\n  \
     uverbs softhca serve --socket /tmp/hca.sock --log /tmp/hca.log\n  \
@@ -57,8 +59,8 @@ struct Serve {
     /// Makes its GUID, LID and MAC address; each further device has the next
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(LAST)))]
     number: u16,
-    /// Write a line for every command, doorbell and interrupt; - is standard error. Of several devices each line begins with
-    /// the number of its own
+    /// Write a line for every command, doorbell and interrupt; - is standard error. Of several
+    /// devices each line begins with the number of its own
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Serve one client of each device and end

@@ -1,4 +1,5 @@
-//! Connections between two processes that measure together. Every wait has a limit and ends at Ctrl-C.
+//! Connections between two processes that measure together. Every wait has a limit and ends at
+//! Ctrl-C.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};

@@ -30,8 +30,8 @@ impl fmt::Display for Who {
     }
 }
 
-/// The contents of one message: each byte follows from iteration, side and offset, so that one that is stale, of the
-/// other side, or displaced, is found.
+/// The contents of one message: each byte follows from iteration, side and offset, so that one that
+/// is stale, of the other side, or displaced, is found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pattern {
     iteration: u64,
@@ -190,7 +190,8 @@ mod tests {
             prop_assert_eq!(pattern.check(&message), Err(mismatch));
         }
 
-        /// Another iteration's message, the other side's, and one displaced by a byte or a word, are found.
+        /// Another iteration's message, the other side's, and one displaced by a byte or a word,
+        /// are found.
         #[test]
         fn the_wrong_message_is_found(iteration in 0u64..1 << 40, len in 24usize..300, shift in 1usize..9) {
             let right = Pattern::new(iteration, Who::Client);

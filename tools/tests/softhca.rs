@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 /// Every wait ends here.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A client waits, and the server may not open one descriptor more: it says so now and then, and takes no processor for it.
+/// A client waits, and the server may not open one descriptor more: it says so now and then, and
+/// takes no processor for it.
 #[test]
 fn a_server_without_descriptors_is_quiet() {
     let dir = tempfile::tempdir().unwrap();
@@ -31,7 +32,8 @@ fn a_server_without_descriptors_is_quiet() {
     assert!((1..=15).contains(&said.lines().count()), "{}", said.lines().count());
 }
 
-/// Two devices: each takes its client, each line of the log says whose it is, and with `--once` the end is that of both.
+/// Two devices: each takes its client, each line of the log says whose it is, and with `--once` the
+/// end is that of both.
 #[test]
 fn a_server_of_two_devices_serves_both() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
 //! Debian packages without installing any: an apt of our own, below the target folder.
 //!
-//! apt keeps its lists, its cache and its log in a folder of ours, takes proxies, keys and mirrors from the machine's
-//! configuration, and runs none of the hooks that stand there. To it nothing is installed. It needs no privileges.
+//! apt keeps its lists, its cache and its log in a folder of ours, takes proxies, keys and mirrors
+//! from the machine's configuration, and runs none of the hooks that stand there. To it nothing is
+//! installed. It needs no privileges.
 
 use std::fs;
 use std::io::IsTerminal;
@@ -121,7 +122,8 @@ impl Apt {
     ///
     /// # Errors
     ///
-    /// A skip that says what apt couldn't give. apt compares each package with the signed list's hash.
+    /// A skip that says what apt couldn't give. apt compares each package with the signed list's
+    /// hash.
     pub(crate) fn download(&self, packages: &[&str], debs: &Path) -> Result<(), Outcome> {
         let _ = fs::remove_dir_all(debs);
         create(debs)?;
@@ -130,7 +132,8 @@ impl Apt {
         given(run(command, FETCH), packages)
     }
 
-    /// Fetches packages and all that they depend on, into a folder that it names. `release` is preferred to others.
+    /// Fetches packages and all that they depend on, into a folder that it names. `release` is
+    /// preferred to others.
     ///
     /// # Errors
     ///
@@ -176,7 +179,8 @@ fn given(outcome: Outcome, packages: &[&str]) -> Result<(), Outcome> {
     }
 }
 
-/// Unpacks every package in `debs` to `root`. It is there as a whole or not at all, whatever interrupts it.
+/// Unpacks every package in `debs` to `root`. It is there as a whole or not at all, whatever
+/// interrupts it.
 ///
 /// # Errors
 ///

@@ -1,8 +1,9 @@
 //! The machine code of the data path: what is in it, and whether it changed.
 //!
-//! Looks at the functions of `benches/counts/hot.rs` in the program as it was built. Two questions. Whether anything is in there
-//! that must not be: this holds for every compiler. And whether they are the instructions that were looked at last: those stand in
-//! `benches/counts/x86_64`, for one compiler.
+//! Looks at the functions of `benches/counts/hot.rs` in the program as it was built. Two questions.
+//! Whether anything is in there that must not be: this holds for every compiler. And whether they
+//! are the instructions that were looked at last: those stand in `benches/counts/x86_64`, for one
+//! compiler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -21,7 +22,8 @@ use crate::step::Outcome;
 
 /// Where the functions are that are looked at.
 const HOT: &str = "counts::hot::";
-/// What the single-owner path may call, each on a branch that is not the common one. They are looked at, too.
+/// What the single-owner path may call, each on a branch that is not the common one. They are
+/// looked at, too.
 const EXITS: [&str; 10] = [
     // The ring looks full: how far did the polling side get?
     "uverbs_mlx5::sq::Sq::make_room",
@@ -43,12 +45,13 @@ const EXITS: [&str; 10] = [
 ];
 /// Where looking ends: what these do is not for a single owner.
 const ENDS: [&str; 4] = [
-    // Should `learn` run out of memory, what is held is dropped on the way out. The others don't panic, which is looked at here, but
-    // the compiler doesn't know.
+    // Should `learn` run out of memory, what is held is dropped on the way out. The others don't
+    // panic, which is looked at here, but the compiler doesn't know.
     "_Unwind_Resume",
     // Queue pairs came or went: an inbox behind a lock, and a table that grows.
     "uverbs_mlx5::cq::Cq::learn",
-    // A frame that nobody wants goes back to its slab, which all threads share; the last one may free it.
+    // A frame that nobody wants goes back to its slab, which all threads share; the last one may
+    // free it.
     "uverbs_core::memory::registered::give_back",
     // Frames of unsignaled work requests go back to theirs, and so do shared ones.
     "uverbs_core::queues::slots::SlotTable::pass_over",
@@ -56,7 +59,8 @@ const ENDS: [&str; 4] = [
 /// What exits may use beside each other, and hot functions may not.
 const COLD: [&str; 3] = ["memcpy", "memset", "memmove"];
 
-/// Checks the program's hot functions, and compares them with the folder's files, or replaces these.
+/// Checks the program's hot functions, and compares them with the folder's files, or replaces
+/// these.
 pub(crate) fn check(program: &Path, folder: &Path, bless: bool) -> Outcome {
     let outcome =
         std::fs::read(program).map_err(|error| format!("{}: {error}", program.display())).and_then(
@@ -139,7 +143,8 @@ struct Function {
 /// A program's code.
 struct Code<'a> {
     functions: BTreeMap<u64, Function>,
-    /// What the dynamic linker puts where: calls to other libraries, and some to our own functions, go by these places.
+    /// What the dynamic linker puts where: calls to other libraries, and some to our own functions,
+    /// go by these places.
     slots: BTreeMap<u64, String>,
     elf: Elf<'a>,
     bytes: &'a [u8],

@@ -1,7 +1,8 @@
 //! `cargo xtask counts`: what the data path costs in instructions, and which instructions they are.
 //!
-//! Time is noisy, and a count isn't: callgrind's is the same at each run, to the instruction. So an unwanted branch, a bounds check or a
-//! call that comes in shows, however small. Counts hold for one compiler; with another one the comparison is skipped.
+//! Time is noisy, and a count isn't: callgrind's is the same at each run, to the instruction. So an
+//! unwanted branch, a bounds check or a call that comes in shows, however small. Counts hold for
+//! one compiler; with another one the comparison is skipped.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -137,7 +138,8 @@ fn measure(program: &Path) -> Result<Table, Outcome> {
     parse(&text).map_err(Outcome::Failed)
 }
 
-/// Callgrind's file: parts, each with what caused it to be written, which is our name, and the sum of what was counted.
+/// Callgrind's file: parts, each with what caused it to be written, which is our name, and the sum
+/// of what was counted.
 fn parse(text: &str) -> Result<Table, String> {
     let mut table = Table::new();
     let mut name = None;

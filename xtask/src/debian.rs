@@ -1,4 +1,5 @@
-//! The C stack as Debian builds it: packages fetched with the machine's own apt, unpacked below the target folder.
+//! The C stack as Debian builds it: packages fetched with the machine's own apt, unpacked below the
+//! target folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,8 @@ use std::sync::OnceLock;
 use crate::apt::{Apt, once, unpack};
 use crate::step::Outcome;
 
-/// What is fetched: libibverbs, libmlx5 and their programs and headers, what these link to, and the kernel's headers.
+/// What is fetched: libibverbs, libmlx5 and their programs and headers, what these link to, and the
+/// kernel's headers.
 const PACKAGES: [&str; 8] = [
     "ibverbs-providers",
     "ibverbs-utils",
@@ -27,12 +29,13 @@ pub(crate) fn target() -> PathBuf {
     fs::canonicalize(&path).unwrap_or(path)
 }
 
-/// The folder into which the packages are unpacked; the first call fetches them, later ones find them there. What could
-/// not be had is not asked for again.
+/// The folder into which the packages are unpacked; the first call fetches them, later ones find
+/// them there. What could not be had is not asked for again.
 ///
 /// # Errors
 ///
-/// A skip where there is no apt or it reaches no mirror, a failure where the packages can't be unpacked.
+/// A skip where there is no apt or it reaches no mirror, a failure where the packages can't be
+/// unpacked.
 pub(crate) fn root() -> Result<PathBuf, Outcome> {
     static ROOT: OnceLock<Result<PathBuf, Outcome>> = OnceLock::new();
     ROOT.get_or_init(|| unpacked(&target().join("debian"), &PACKAGES)).clone()

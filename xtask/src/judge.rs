@@ -7,7 +7,8 @@ use crate::step::{Outcome, cargo, run, run_tests};
 
 const MINUTES: Duration = Duration::from_secs(60);
 
-/// Fetches the C stack, builds what is preloaded and our command line, and runs the tests in `tests/c-stack`.
+/// Fetches the C stack, builds what is preloaded and our command line, and runs the tests in
+/// `tests/c-stack`.
 pub(crate) fn judge() -> Outcome {
     if !cfg!(target_os = "linux") {
         return Outcome::Skipped("the C stack is Linux's".to_owned());

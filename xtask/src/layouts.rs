@@ -1,5 +1,5 @@
-//! `cargo xtask layouts`: the tables of layouts and constants, made again from the C headers of the day and compared with
-//! those that the tests of `kernel-abi` and `mlx5-prm` read.
+//! `cargo xtask layouts`: the tables of layouts and constants, made again from the C headers of the
+//! day and compared with those that the tests of `kernel-abi` and `mlx5-prm` read.
 
 mod table;
 
@@ -48,7 +48,8 @@ impl Source {
     }
 }
 
-/// A table: the fixture's folder and file, what its headers are, and the file of rows that these need not have.
+/// A table: the fixture's folder and file, what its headers are, and the file of rows that these
+/// need not have.
 struct Compared {
     package: &'static str,
     file: &'static str,
@@ -216,7 +217,8 @@ fn of_this_machine(include: &Path) -> Option<PathBuf> {
     folders.find(|path| path.join("asm/types.h").is_file())
 }
 
-/// As `6.1.187`. Updates of one series differ, too: Debian's 6.1.192 has attributes that 6.1.187 lacks.
+/// As `6.1.187`. Updates of one series differ, too: Debian's 6.1.192 has attributes that 6.1.187
+/// lacks.
 fn linux_version(root: &Path) -> Option<String> {
     let text = fs::read_to_string(root.join("usr/include/linux/version.h")).ok()?;
     let number = |name: &str| {

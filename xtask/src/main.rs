@@ -34,8 +34,8 @@ struct Cli {
 enum Chore {
     /// Run every check: format, lints, documentation, tests, the C stack, real kernels.
     ///
-    /// A step whose tool is missing is skipped, and says so; so does a test that can't run here. The
-    /// last lines count both.
+    /// A step whose tool is missing is skipped, and says so; so does a test that can't run here.
+    /// The last lines count both.
     Test {
         /// Run what takes under three minutes on two cores when little changed: format, lints, and
         /// the tests but for softhca's random and faulty input and the command line's own.

@@ -2,7 +2,8 @@
 
 use crate::step::{Outcome, cargo};
 
-/// What the root crate may bring in: its own members, the six packages it is allowed, and what those bring.
+/// What the root crate may bring in: its own members, the six packages it is allowed, and what
+/// those bring.
 const ALLOWED: [&str; 20] = [
     // Ours.
     "uverbs",

@@ -6,7 +6,8 @@ use nix::errno::Errno as Known;
 
 /// An error number, as `errno` holds it after a failed call.
 ///
-/// `Debug` prints the name, `Display` the text. Numbers without a name here are numbers all the same.
+/// `Debug` prints the name, `Display` the text. Numbers without a name here are numbers all the
+/// same.
 ///
 /// ```
 /// # use uverbs_core::errno::Errno;

@@ -1,5 +1,5 @@
-//! Errors. Those of the control path name the verb, and carry the limit and the value or the errno; those of the data path convert
-//! into them.
+//! Errors. Those of the control path name the verb, and carry the limit and the value or the errno;
+//! those of the data path convert into them.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,9 +14,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong.
 ///
-/// Verbs of the control path return it. The data path has small errors of its own ([`PostError`], [`Failure`],
-/// [`OutOfRange`]), and each converts into this one, so `?` works on all of them in a function that returns
-/// [`Result`]. This one converts into [`std::io::Error`], which keeps it as its source.
+/// Verbs of the control path return it. The data path has small errors of its own ([`PostError`],
+/// [`Failure`], [`OutOfRange`]), and each converts into this one, so `?` works on all of them in a
+/// function that returns [`Result`]. This one converts into [`std::io::Error`], which keeps it as
+/// its source.
 ///
 /// [`to_errno`](Self::to_errno) gives what a C program would find in `errno`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,12 +112,14 @@ pub enum Error {
         /// The verb.
         verb: &'static str,
     },
-    /// The device was opened by another process: this one is a forked child of it. Nothing was asked of the device.
+    /// The device was opened by another process: this one is a forked child of it. Nothing was
+    /// asked of the device.
     OtherProcess {
         /// The verb.
         verb: &'static str,
     },
-    /// The operating system refused something that is not an uverbs call (a mapping, a thread, a socket).
+    /// The operating system refused something that is not an uverbs call (a mapping, a thread, a
+    /// socket).
     System {
         /// What was tried.
         what: &'static str,
@@ -165,7 +168,8 @@ impl Error {
         }
     }
 
-    /// The errno: the system's where it gave one, else what libibverbs and its providers return in that case.
+    /// The errno: the system's where it gave one, else what libibverbs and its providers return in
+    /// that case.
     ///
     /// | error | errno |
     /// |---|---|

@@ -1,12 +1,13 @@
 //! What a provider is: the traits between the public API and the drivers of each kind of device.
 //!
-//! The cold traits are about making things; [`SendOps`], [`RecvOps`] and [`CqOps`] are the data path and are inlined
-//! through: the API is generic over the provider, or uses the enum over all of them, never `dyn`.
+//! The cold traits are about making things; [`SendOps`], [`RecvOps`] and [`CqOps`] are the data
+//! path and are inlined through: the API is generic over the provider, or uses the enum over all of
+//! them, never `dyn`.
 //!
 //! # Safety
 //!
-//! The file declares unsafe traits and methods and calls none. Safe posts and polls lean on what an implementation answers, so each
-//! trait says what that is; see its own section, and each method's.
+//! The file declares unsafe traits and methods and calls none. Safe posts and polls lean on what an
+//! implementation answers, so each trait says what that is; see its own section, and each method's.
 #![allow(unsafe_code, reason = "posting names memory by address, so it is the caller's promise")]
 
 use std::fmt::Debug;
@@ -29,8 +30,9 @@ use crate::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
 ///
 /// # Safety
 ///
-/// The parts of one implementation work together: what its [`ContextOps`] makes keeps the contracts of [`CqOps`], [`SendOps`] and
-/// [`RecvOps`] with each other. [`open`](Self::open) hands on the core that it was given.
+/// The parts of one implementation work together: what its [`ContextOps`] makes keeps the contracts
+/// of [`CqOps`], [`SendOps`] and [`RecvOps`] with each other. [`open`](Self::open) hands on the
+/// core that it was given.
 pub unsafe trait Provider: Sized + Debug + 'static {
     /// An open device.
     type Context: ContextOps<Self>;
@@ -119,8 +121,8 @@ impl QpInit {
         }
     }
 
-    /// Whether everything is of this open device. Handles and user indexes are counted per device file: one of another file names
-    /// something else there.
+    /// Whether everything is of this open device. Handles and user indexes are counted per device
+    /// file: one of another file names something else there.
     ///
     /// # Errors
     ///
@@ -159,10 +161,12 @@ pub struct NewQp<P: Provider> {
 ///
 /// # Safety
 ///
-/// - [`core`](Self::core) is always the same, the one that the context was opened with, and everything made here is of it.
-/// - A core and the side made with it name one kernel object: the [`Cq`](Provider::Cq) polls the ring that the kernel writes for
-///   its [`CqCore`], and [`Sq`](Provider::Sq) and [`Rq`](Provider::Rq) post to the rings, and into the slot tables
-///   ([`QpCore::shared`]), of their [`QpCore`].
+/// - [`core`](Self::core) is always the same, the one that the context was opened with, and
+///   everything made here is of it.
+/// - A core and the side made with it name one kernel object: the [`Cq`](Provider::Cq) polls the
+///   ring that the kernel writes for its [`CqCore`], and [`Sq`](Provider::Sq) and
+///   [`Rq`](Provider::Rq) post to the rings, and into the slot tables ([`QpCore::shared`]), of
+///   their [`QpCore`].
 /// - Each side is handed out once, and what it reaches by pointer lives as long as it does.
 pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// The kernel's side of it.
@@ -175,7 +179,8 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// The kernel's refusal.
     fn query_device(&self) -> Result<DeviceAttr, Error>;
 
-    /// Capabilities and limits as they were when the device was opened. They change only with firmware or driver.
+    /// Capabilities and limits as they were when the device was opened. They change only with
+    /// firmware or driver.
     fn device_attr(&self) -> &DeviceAttr;
 
     /// State of a port, from 1.
@@ -203,15 +208,16 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for objects of another context ([`QpInit::check_context`]), [`Error::Limit`], or the kernel's refusal.
+    /// [`Error::Invalid`] for objects of another context ([`QpInit::check_context`]),
+    /// [`Error::Limit`], or the kernel's refusal.
     fn create_qp(&self, init: &QpInit) -> Result<NewQp<P>, Error>;
 
     /// Creates an address handle.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a domain of another context, or without a global route on a port that needs one; [`Error::Limit`]; the
-    /// kernel's refusal.
+    /// [`Error::Invalid`] for a domain of another context, or without a global route on a port that
+    /// needs one; [`Error::Limit`]; the kernel's refusal.
     fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<P::Ah, Error>;
 }
 
@@ -219,7 +225,8 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
 ///
 /// # Safety
 ///
-/// [`core`](Self::core) is of the protection domain that the handle was made in: a post leans on that.
+/// [`core`](Self::core) is of the protection domain that the handle was made in: a post leans on
+/// that.
 pub unsafe trait AhOps: Debug + Clone + Send + Sync + 'static {
     /// The kernel's side of it.
     fn core(&self) -> &AhCore;
@@ -227,15 +234,18 @@ pub unsafe trait AhOps: Debug + Clone + Send + Sync + 'static {
 
 /// Posting sends.
 ///
-/// Work requests are written behind the published producer index, at a cursor that the caller holds. Nothing is visible
-/// to the device until [`ring`](Self::ring); a cursor that is dropped takes its work requests with it.
+/// Work requests are written behind the published producer index, at a cursor that the caller
+/// holds. Nothing is visible to the device until [`ring`](Self::ring); a cursor that is dropped
+/// takes its work requests with it.
 ///
 /// # Safety
 ///
-/// - [`post`](Self::post) gives a slot that is free: no work request that the device may still carry out, and no buffer, is in it; and
-///   it names the memory in `data`, and no other, to the device.
-/// - [`own`](Self::own) keeps the buffer in that slot, and nothing takes it out but the work request's completion,
-///   [`begin`](Self::begin) if it was never rung, [`reset`](Self::reset), or the end of the queue pair.
+/// - [`post`](Self::post) gives a slot that is free: no work request that the device may still
+///   carry out, and no buffer, is in it; and it names the memory in `data`, and no other, to the
+///   device.
+/// - [`own`](Self::own) keeps the buffer in that slot, and nothing takes it out but the work
+///   request's completion, [`begin`](Self::begin) if it was never rung, [`reset`](Self::reset), or
+///   the end of the queue pair.
 /// - The device hears of nothing that was not rung.
 pub unsafe trait SendOps: Debug + Send {
     /// Tentative producer position.
@@ -243,16 +253,19 @@ pub unsafe trait SendOps: Debug + Send {
     /// Where datagrams go.
     type Ah;
 
-    /// The published position. Also takes back buffers of work requests that were written and never rung.
+    /// The published position. Also takes back buffers of work requests that were written and never
+    /// rung.
     fn begin(&mut self) -> Self::Cursor;
 
-    /// Writes one work request at the cursor and moves it. Returns the slot, for [`own`](Self::own).
+    /// Writes one work request at the cursor and moves it. Returns the slot, for
+    /// [`own`](Self::own).
     ///
     /// # Safety
     ///
-    /// The queue pair is not destroyed, and the cursor comes from the last [`begin`](Self::begin) of this queue. If it is rung: the memory that `data` names
-    /// by key stays registered, and for READ and atomics is not read or written by the program, until the completion
-    /// is polled, the queue pair is destroyed with the kernel's confirmation, or the region is deregistered.
+    /// The queue pair is not destroyed, and the cursor comes from the last [`begin`](Self::begin)
+    /// of this queue. If it is rung: the memory that `data` names by key stays registered, and for
+    /// READ and atomics is not read or written by the program, until the completion is polled, the
+    /// queue pair is destroyed with the kernel's confirmation, or the region is deregistered.
     ///
     /// # Errors
     ///
@@ -265,12 +278,14 @@ pub unsafe trait SendOps: Debug + Send {
         data: Data<'_>,
     ) -> Result<u32, PostError>;
 
-    /// The same to a destination, on a queue pair whose transport is connectionless. The queue holds on to the address handle until the
-    /// work request is done, where the device asks for that.
+    /// The same to a destination, on a queue pair whose transport is connectionless. The queue
+    /// holds on to the address handle until the work request is done, where the device asks for
+    /// that.
     ///
     /// # Safety
     ///
-    /// As for [`post`](Self::post), and the address handle is of the queue pair's protection domain.
+    /// As for [`post`](Self::post), and the address handle is of the queue pair's protection
+    /// domain.
     ///
     /// # Errors
     ///
@@ -284,28 +299,33 @@ pub unsafe trait SendOps: Debug + Send {
         data: Data<'_>,
     ) -> Result<u32, PostError>;
 
-    /// Puts a buffer into the slot of a work request that was just written; its completion gives it back.
+    /// Puts a buffer into the slot of a work request that was just written; its completion gives it
+    /// back.
     ///
     /// # Safety
     ///
     /// `slot` is what the last [`post`](Self::post) returned, which was at this cursor.
     unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, held: Held);
 
-    /// Publishes everything before the cursor: doorbell record, then doorbell. Nothing happens if there is nothing new.
+    /// Publishes everything before the cursor: doorbell record, then doorbell. Nothing happens if
+    /// there is nothing new.
     ///
     /// # Safety
     ///
-    /// The queue pair is not destroyed, and the cursor comes from the last [`begin`](Self::begin), moved by [`post`](Self::post).
+    /// The queue pair is not destroyed, and the cursor comes from the last [`begin`](Self::begin),
+    /// moved by [`post`](Self::post).
     unsafe fn ring(&mut self, at: Self::Cursor);
 
     /// Why the kernel did not hear of what was rung last. `None` where a doorbell is a store.
     fn refused(&self) -> Option<Errno>;
 
-    /// Allows posting (in RTS) or refuses it with [`PostError::State`], from the next [`begin`](Self::begin) on.
+    /// Allows posting (in RTS) or refuses it with [`PostError::State`], from the next
+    /// [`begin`](Self::begin) on.
     fn enable(&mut self, on: bool);
 
-    /// From now on one thread rings, so what it left in its processor's write-combining buffer is drained by its own next fence
-    /// ([`crate::order::fence::copy_flush`]). A queue whose doorbells need none ignores it.
+    /// From now on one thread rings, so what it left in its processor's write-combining buffer is
+    /// drained by its own next fence ([`crate::order::fence::copy_flush`]). A queue whose doorbells
+    /// need none ignores it.
     ///
     /// # Safety
     ///
@@ -319,7 +339,8 @@ pub unsafe trait SendOps: Debug + Send {
     ///
     /// # Safety
     ///
-    /// The kernel confirmed the reset, and no completion of this queue is left in its completion queue.
+    /// The kernel confirmed the reset, and no completion of this queue is left in its completion
+    /// queue.
     unsafe fn reset(&mut self);
 }
 
@@ -365,7 +386,8 @@ pub unsafe trait RecvOps: Debug + Send {
     /// As for [`SendOps::ring`].
     unsafe fn ring(&mut self, at: Self::Cursor);
 
-    /// Allows posting (from INIT on) or refuses it with [`PostError::State`], from the next [`begin`](Self::begin) on.
+    /// Allows posting (from INIT on) or refuses it with [`PostError::State`], from the next
+    /// [`begin`](Self::begin) on.
     fn enable(&mut self, on: bool);
 
     /// See [`SendOps::reset`].
@@ -376,7 +398,8 @@ pub unsafe trait RecvOps: Debug + Send {
     unsafe fn reset(&mut self);
 }
 
-/// A completion as the polling side hands it on: already retired, its queue entry not yet given back.
+/// A completion as the polling side hands it on: already retired, its queue entry not yet given
+/// back.
 #[derive(Debug)]
 pub struct Polled<V> {
     /// The queue entry, decoded on demand.
@@ -442,27 +465,32 @@ pub struct Decoded {
 ///
 /// # Safety
 ///
-/// - [`next`](Self::next) gives a buffer only if the device is done with the work request that it was posted with, each at most once:
-///   of a slot that the completion names, or that is behind it in a queue which completes in order.
+/// - [`next`](Self::next) gives a buffer only if the device is done with the work request that it
+///   was posted with, each at most once: of a slot that the completion names, or that is behind it
+///   in a queue which completes in order.
 /// - A slot is retired after what was in it was taken, never before its work request is over.
 /// - The entry of a view goes back to the device no sooner than the view's lifetime ends.
-/// - A queue pair's slots are touched only between the messages that attach and detach it ([`CqCore::messages`]).
+/// - A queue pair's slots are touched only between the messages that attach and detach it
+///   ([`CqCore::messages`]).
 pub unsafe trait CqOps: Debug + Send {
     /// A queue entry that lives until the next call.
     type View<'a>: View
     where
         Self: 'a;
 
-    /// The next completion, if there is one; its work request is retired. The entry goes back to the device at
-    /// [`publish`](Self::publish), which is this call's own when it gives nothing but skipped entries.
+    /// The next completion, if there is one; its work request is retired. The entry goes back to
+    /// the device at [`publish`](Self::publish), which is this call's own when it gives nothing but
+    /// skipped entries.
     fn next(&mut self) -> Option<Polled<Self::View<'_>>>;
 
     /// Tells the device how far was polled: the consumer index in the doorbell record.
     fn publish(&mut self);
 
-    /// Learns of queue pairs that came, and drops what is left of those that went, their completions included.
+    /// Learns of queue pairs that came, and drops what is left of those that went, their
+    /// completions included.
     fn settle(&mut self);
 
-    /// Drops the completions of the queue pair with this user index, which was just reset and stays attached.
+    /// Drops the completions of the queue pair with this user index, which was just reset and stays
+    /// attached.
     fn sweep(&mut self, user_index: u32);
 }

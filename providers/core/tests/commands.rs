@@ -1,6 +1,7 @@
 //! The commands as they go out, against what libibverbs 44 sends, and the wrappers around a door.
 //!
-//! The expected lines are the attributes in wire order: id, and length in bytes; `idr` is a handle or descriptor.
+//! The expected lines are the attributes in wire order: id, and length in bytes; `idr` is a handle
+//! or descriptor.
 #![allow(
     unsafe_code,
     reason = "the fake device reads and writes through the addresses of a command, as the kernel does"
@@ -23,7 +24,8 @@ use uverbs_kernel_abi::ioctl::{UVERBS_ATTR_F_VALID_OUTPUT, ib_uverbs_attr};
 use uverbs_kernel_abi::qp::{ib_uverbs_modify_qp, ib_uverbs_qp_cap};
 use zerocopy::transmute;
 
-/// Answers each command: outputs are filled with the byte 1, then 2…, handles are 0x70, descriptors are new pipes.
+/// Answers each command: outputs are filled with the byte 1, then 2…, handles are 0x70, descriptors
+/// are new pipes.
 #[derive(Debug, Default)]
 struct FakeDevice;
 

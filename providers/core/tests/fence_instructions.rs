@@ -1,7 +1,8 @@
-//! What the compiler makes of each fence, compared with the table in docs/FENCES.md; and that table with rdma-core's barriers.
+//! What the compiler makes of each fence, compared with the table in docs/FENCES.md; and that table
+//! with rdma-core's barriers.
 //!
-//! `order/fence.rs` needs nothing but core, so it is compiled alone: for this machine, and for any other whose core library is
-//! installed.
+//! `order/fence.rs` needs nothing but core, so it is compiled alone: for this machine, and for any
+//! other whose core library is installed.
 
 #[path = "../../../tests/common/skip.rs"]
 mod skip;
@@ -12,7 +13,8 @@ use std::process::Command;
 
 use skip::skip;
 
-/// rdma-core, `util/udma_barrier.h`: name, x86-64, aarch64. An empty string is a barrier to the compiler.
+/// rdma-core, `util/udma_barrier.h`: name, x86-64, aarch64. An empty string is a barrier to the
+/// compiler.
 const RDMA_CORE: [(&str, &str, &str); 4] = [
     ("udma_to_device_barrier", "", "dmb oshst"),
     ("udma_from_device_barrier", "lfence", "dmb oshld"),
@@ -23,8 +25,8 @@ const RDMA_CORE: [(&str, &str, &str); 4] = [
 /// What the instructions are that this looks for, by their first letters.
 const FENCES: [&str; 8] = ["sfence", "lfence", "mfence", "lock", "xchg", "dmb", "dsb", "isb"];
 
-/// A row of the table: the operation as the probe names it, rdma-core's macro, and the instructions on x86-64 and on aarch64,
-/// without and with `conservative-fences`.
+/// A row of the table: the operation as the probe names it, rdma-core's macro, and the instructions
+/// on x86-64 and on aarch64, without and with `conservative-fences`.
 struct Row {
     name: String,
     macro_name: String,
@@ -59,7 +61,8 @@ fn table() -> Vec<Row> {
 fn rustc() -> Command {
     let named = ["UVERBS_CROSS_RUSTC", "RUSTC"].into_iter().find_map(std::env::var_os);
     let mut command = Command::new(named.unwrap_or_else(|| "rustc".into()));
-    // Cargo's names this toolchain's libraries, by which a compiler would find this toolchain's core libraries.
+    // Cargo's names this toolchain's libraries, by which a compiler would find this toolchain's
+    // core libraries.
     command.env_remove("LD_LIBRARY_PATH");
     command
 }

@@ -1,7 +1,7 @@
 //! Completion queue entries.
 //!
-//! The device writes the last 64 bytes of an entry, `op_own` last: a reader that finds the owner bit
-//! it expects there may read the rest. An entry of 128 bytes has its 64 described bytes second.
+//! The device writes the last 64 bytes of an entry, `op_own` last: a reader that finds the owner
+//! bit it expects there may read the rest. An entry of 128 bytes has its 64 described bytes second.
 
 use crate::bits::{bits, layout, named};
 use crate::opcode::Opcode;

@@ -144,8 +144,8 @@ impl mlx5_wqe_ctrl_seg {
     }
 }
 
-/// Signature of `bytes`: complement of the xor of all of them. The bytes of a WQE with the signature
-/// field set to this value (computed over zero) have signature 0.
+/// Signature of `bytes`: complement of the xor of all of them. The bytes of a WQE with the
+/// signature field set to this value (computed over zero) have signature 0.
 #[must_use]
 pub fn signature(bytes: &[u8]) -> u8 {
     !bytes.iter().fold(0, |sum, byte| sum ^ byte)

@@ -44,16 +44,16 @@ pub const MLX5_CQ_DB_REQ_NOT_SOL: u32 = 1 << 24;
 /// CQ arm command: next entry.
 pub const MLX5_CQ_DB_REQ_NOT: u32 = 0 << 24;
 
-/// Offset on the UAR page of BlueFlame register `n`, of `bf_reg_size` bytes each (from the context).
-/// The register has two halves, used in turn: see [`bf_toggle`].
+/// Offset on the UAR page of BlueFlame register `n`, of `bf_reg_size` bytes each (from the
+/// context). The register has two halves, used in turn: see [`bf_toggle`].
 #[inline]
 #[must_use]
 pub const fn bfreg_offset(n: usize, bf_reg_size: usize) -> usize {
     MLX5_BF_OFFSET + n * bf_reg_size
 }
 
-/// Offset of the other half within a BlueFlame register: 0 and half its size take turns, so that the
-/// write of one WQE is not combined with the next.
+/// Offset of the other half within a BlueFlame register: 0 and half its size take turns, so that
+/// the write of one WQE is not combined with the next.
 #[inline]
 #[must_use]
 pub const fn bf_toggle(offset: usize, bf_reg_size: usize) -> usize {

@@ -1,4 +1,5 @@
-//! Event queue entries: what the device tells without being asked (Linux `include/linux/mlx5/device.h`, `mlx5_eqe`).
+//! Event queue entries: what the device tells without being asked (Linux
+//! `include/linux/mlx5/device.h`, `mlx5_eqe`).
 
 use crate::bits::{layout, named};
 use zerocopy::byteorder::big_endian::U32;
@@ -83,8 +84,8 @@ impl mlx5_eqe {
         eqe
     }
 
-    /// An event of a queue pair or shared receive queue (`mlx5_eqe_qp_srq`); `resource` is `MLX5_RES_*` and 0 for queue
-    /// pairs.
+    /// An event of a queue pair or shared receive queue (`mlx5_eqe_qp_srq`); `resource` is
+    /// `MLX5_RES_*` and 0 for queue pairs.
     #[must_use]
     pub fn queue(kind: EventType, resource: u8, number: u32) -> Self {
         let mut eqe = Self::new(kind);

@@ -95,7 +95,8 @@ pub const fn eth_bytes(size: u16) -> usize {
 }
 
 layout! {
-    /// Pad between address vector and Ethernet segment of an IPoIB underlay queue (rdma-core wqe.h).
+    /// Pad between address vector and Ethernet segment of an IPoIB underlay queue (rdma-core
+    /// wqe.h).
     pub struct mlx5_wqe_eth_pad[16] {
         /// Zero.
         pub rsvd0: [u8; 16],

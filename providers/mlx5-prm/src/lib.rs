@@ -2,13 +2,14 @@
 //! doorbells), what a device writes and a driver reads (CQEs).
 //!
 //! Layouts alone, no logic: the crate serves a driver and a software device that otherwise share
-//! nothing. C names are kept, so a name from `mlx5dv.h` or the Ethernet Adapters PRM leads here, and
-//! every structure is checked against the C headers field by field (`tests/layout.rs`).
+//! nothing. C names are kept, so a name from `mlx5dv.h` or the Ethernet Adapters PRM leads here,
+//! and every structure is checked against the C headers field by field (`tests/layout.rs`).
 //!
 //! - Structures hold big-endian fields of alignment 1 and can be viewed in, or copied to, any bytes
 //!   (zerocopy). Fields packed into a word have their own type: `mlx5_wqe_ctrl_seg::word0` gives
 //!   [`ctrl::OpmodIdxOpcode`], whose getters and builders carry the manual's names.
-//! - Numbers with names ([`opcode::Opcode`], [`syndrome::Syndrome`], ...) keep values that have none.
+//! - Numbers with names ([`opcode::Opcode`], [`syndrome::Syndrome`], ...) keep values that have
+//!   none.
 //! - [`wqe::WqeView`] finds the segments of a WQE, [`wqe::RecvView`] those of a receive WQE,
 //!   [`print::CqeView`] the form of a completion. All three print every field.
 //!

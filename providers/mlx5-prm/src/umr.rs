@@ -5,7 +5,8 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
 /// `flags` value: the translation follows in the WQE.
 pub const MLX5_WQE_UMR_CTRL_FLAG_INLINE: u8 = 1 << 7;
-/// `flags` value: fail if the mkey is free (Linux include/linux/mlx5/device.h, `MLX5_UMR_CHECK_FREE`).
+/// `flags` value: fail if the mkey is free (Linux include/linux/mlx5/device.h,
+/// `MLX5_UMR_CHECK_FREE`).
 pub const MLX5_WQE_UMR_CTRL_FLAG_CHECK_NOT_FREE: u8 = 1 << 6;
 /// `flags` value: fail if the mkey is not free.
 pub const MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE: u8 = 1 << 5;
@@ -16,7 +17,8 @@ pub const MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN: u8 = 1 << 3;
 
 /// `mkey_mask` bit: length.
 pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN: u64 = 1 << 0;
-/// `mkey_mask` bit: log2 of the page size (this and the next as Linux include/linux/mlx5/device.h, `MLX5_MKEY_MASK_*`).
+/// `mkey_mask` bit: log2 of the page size (this and the next as Linux include/linux/mlx5/device.h,
+/// `MLX5_MKEY_MASK_*`).
 pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_PAGE_SIZE: u64 = 1 << 1;
 /// `mkey_mask` bit: protection domain.
 pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_PD: u64 = 1 << 7;
@@ -147,8 +149,8 @@ impl mlx5_wqe_umr_ctrl_seg {
         self.translation_offset
     }
 
-    /// Octoword that the translation starts at, all 48 bits: the upper ones are the first word of `rsvd1` (Linux
-    /// include/linux/mlx5/qp.h, `mlx5_wqe_umr_ctrl_seg`: `xlt_offset_47_16`).
+    /// Octoword that the translation starts at, all 48 bits: the upper ones are the first word of
+    /// `rsvd1` (Linux include/linux/mlx5/qp.h, `mlx5_wqe_umr_ctrl_seg`: `xlt_offset_47_16`).
     #[inline]
     #[must_use]
     pub const fn translation_offset_48(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! WQEs as bytes: where each segment is.
 //!
-//! A WQE does not say which segments it has; opcode, transport and a few flags do. The rules are those
-//! of the PRM's "Send WQE Construction Summary" and of rdma-core (`qp.c`, `_mlx5_post_send`).
+//! A WQE does not say which segments it has; opcode, transport and a few flags do. The rules are
+//! those of the PRM's "Send WQE Construction Summary" and of rdma-core (`qp.c`, `_mlx5_post_send`).
 
 use crate::address::{DqpDct, mlx5_base_av, mlx5_wqe_av, mlx5_wqe_xrc_seg};
 use crate::ctrl::{DS_BYTES, mlx5_wqe_ctrl_seg};

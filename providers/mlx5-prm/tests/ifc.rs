@@ -119,7 +119,8 @@ fn what_only_users_know_is_where_they_have_it() {
     let rust = fields.map(|(name, field)| format!("{name} {} {}", field.bit(), field.width()));
     let text = include_str!("fixtures/ifc_users.tsv").replace('\t', " ");
     assert_eq!(text.lines().collect::<Vec<_>>(), rust);
-    // Counted by hand along rdma-core's `tests/mlx5_prm_structs.py`: `CreateCqIn` behind its context, `SwCqc`.
+    // Counted by hand along rdma-core's `tests/mlx5_prm_structs.py`: `CreateCqIn` behind its
+    // context, `SwCqc`.
     let at = |field: Field| (field.bit() / 8, field.width());
     assert_eq!(at(umem::CQ_UMEM_OFFSET), (16 + 64, 64));
     assert_eq!(at(umem::CQ_UMEM_ID), (16 + 64 + 8, 32));

@@ -22,11 +22,12 @@ use crate::wqe::Words;
 
 const CREATE_AH: &str = "create_ah";
 
-/// The lowest UDP source port of RoCE v2 (IBTA annex A17; kernel `ib_addr.h`, `IB_ROCE_UDP_ENCAP_VALID_PORT_MIN`).
+/// The lowest UDP source port of RoCE v2 (IBTA annex A17; kernel `ib_addr.h`,
+/// `IB_ROCE_UDP_ENCAP_VALID_PORT_MIN`).
 const FIRST_PORT: u16 = 0xc000;
 
-/// The device's code for each of `enum ib_rate`: the next one that it has; 0 is the port's own (rdma-core `verbs.c`,
-/// `ib_to_mlx5_rate_table`; PRM "Address Vector", `stat_rate`).
+/// The device's code for each of `enum ib_rate`: the next one that it has; 0 is the port's own
+/// (rdma-core `verbs.c`, `ib_to_mlx5_rate_table`; PRM "Address Vector", `stat_rate`).
 const RATES: [u8; 23] =
     [0, 0, 7, 8, 9, 10, 11, 12, 13, 14, 15, 11, 13, 15, 0, 9, 15, 0, 0, 9, 13, 0, 0];
 
@@ -39,8 +40,8 @@ pub struct Ah {
 }
 
 impl Ah {
-    /// Lays out the vector. On Ethernet the kernel finds the peer's MAC address (rdma-core `verbs.c:mlx5_create_ah`); on InfiniBand
-    /// it isn't asked.
+    /// Lays out the vector. On Ethernet the kernel finds the peer's MAC address (rdma-core
+    /// `verbs.c:mlx5_create_ah`); on InfiniBand it isn't asked.
     pub(crate) fn create(
         context: &Context,
         pd: &Arc<PdCore>,
@@ -91,7 +92,8 @@ unsafe impl AhOps for Ah {
     }
 }
 
-/// The GRH's fields. `says` is the bit that one goes along, which Ethernet has for granted and reserves.
+/// The GRH's fields. `says` is the bit that one goes along, which Ethernet has for granted and
+/// reserves.
 fn route(vector: &mut mlx5_wqe_av, grh: &GlobalRoute, says: bool) {
     vector.tclass = grh.traffic_class;
     vector.hop_limit = grh.hop_limit;
@@ -120,8 +122,8 @@ fn gid_type(context: &Context, port: u8, grh: &GlobalRoute) -> Result<GidType, E
     Ok(context.core.uverbs().query_gid_entry(port, grh.sgid_index.into())?.kind)
 }
 
-/// The UDP source port, by which routers choose among equal paths: from the flow label where there is one, else another one for each
-/// handle (rdma-core takes a random one).
+/// The UDP source port, by which routers choose among equal paths: from the flow label where there
+/// is one, else another one for each handle (rdma-core takes a random one).
 fn udp_port(flow_label: u32, handle: u64) -> u16 {
     let folded = match flow_label {
         // Fibonacci hashing spreads small numbers over the port's bits.

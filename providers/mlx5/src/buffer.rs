@@ -1,4 +1,5 @@
-//! Where a queue pair's rings lie: one buffer, the receive queue first, the send queue right after it.
+//! Where a queue pair's rings lie: one buffer, the receive queue first, the send queue right after
+//! it.
 
 use uverbs_core::error::Error;
 use uverbs_core::memory::dbrec::Dbrec;
@@ -8,12 +9,13 @@ use crate::Context;
 use crate::size::{RecvSize, SendSize};
 use crate::uar::Register;
 
-/// What the device reads of a queue pair, and the doorbell register that tells it to. Kept until the kernel confirmed the
-/// destruction, and while a posting side lives.
+/// What the device reads of a queue pair, and the doorbell register that tells it to. Kept until
+/// the kernel confirmed the destruction, and while a posting side lives.
 #[derive(Debug)]
 pub(crate) struct QpMemory {
     rings: Mapping,
-    /// Offset of the send queue: the kernel computes the same from count and shift (mlx5_ib `qp.c:set_user_buf_size`).
+    /// Offset of the send queue: the kernel computes the same from count and shift (mlx5_ib
+    /// `qp.c:set_user_buf_size`).
     send_offset: usize,
     pub(crate) record: Dbrec,
     pub(crate) register: Register,

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! A domain is wrapped as the kernel answers it. What a provider promises is said in `uverbs_core::provider`.
+//! A domain is wrapped as the kernel answers it. What a provider promises is said in
+//! `uverbs_core::provider`.
 #![allow(unsafe_code, reason = "wraps kernel objects by number, and keeps a provider's promises")]
 
 use std::sync::{Arc, OnceLock};
@@ -30,8 +31,9 @@ use crate::{Ah, Cq, Mlx5};
 
 const VERB: &str = "open_device";
 
-/// Doorbell registers asked for, and those of low latency among them: rdma-core's defaults. A kernel with dynamic UARs
-/// ignores them and an older one needs them, to get as far as to be refused with a reason.
+/// Doorbell registers asked for, and those of low latency among them: rdma-core's defaults. A
+/// kernel with dynamic UARs ignores them and an older one needs them, to get as far as to be
+/// refused with a reason.
 const TOTAL_BFREGS: u32 = 16;
 const LOW_LATENCY_BFREGS: u32 = 4;
 
@@ -63,8 +65,9 @@ pub struct Context {
 }
 
 impl Context {
-    /// `GET_CONTEXT`, the device's limits, and the page that completion queues are armed through: the same commands in
-    /// the same order as rdma-core `mlx5.c:mlx5_alloc_context`, less the optional ones.
+    /// `GET_CONTEXT`, the device's limits, and the page that completion queues are armed through:
+    /// the same commands in the same order as rdma-core `mlx5.c:mlx5_alloc_context`, less the
+    /// optional ones.
     pub(crate) fn open(core: Arc<ContextCore>) -> Result<Self, Error> {
         let driver = core.uverbs().driver_id();
         if driver != RDMA_DRIVER_MLX5 {
@@ -105,8 +108,8 @@ impl Context {
         })
     }
 
-    /// A port, by number from 1. The kernel is asked once: rdma-core asks when the device is opened, and keeps the answer
-    /// (`mlx5.c:mlx5_set_context`, `cached_link_layer`).
+    /// A port, by number from 1. The kernel is asked once: rdma-core asks when the device is
+    /// opened, and keeps the answer (`mlx5.c:mlx5_set_context`, `cached_link_layer`).
     pub(crate) fn port(&self, number: u8) -> Result<Port, Error> {
         let slot = self.ports.get(usize::from(number).wrapping_sub(1));
         if let Some(port) = slot.and_then(OnceLock::get) {
@@ -118,7 +121,8 @@ impl Context {
     }
 }
 
-// SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the memory that the core keeps.
+// SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the
+// memory that the core keeps.
 unsafe impl ContextOps<Mlx5> for Context {
     fn core(&self) -> &Arc<ContextCore> {
         &self.core

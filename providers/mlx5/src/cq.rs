@@ -1,14 +1,16 @@
 //! Completion queues.
 //!
-//! The device writes an entry and its last byte last: opcode and ownership bit, which changes with every turn around the
-//! ring. A new ring is filled with a bit that the first turn doesn't expect, so the bit alone tells.
+//! The device writes an entry and its last byte last: opcode and ownership bit, which changes with
+//! every turn around the ring. A new ring is filled with a bit that the first turn doesn't expect,
+//! so the bit alone tells.
 //!
 //! # Safety
 //!
-//! A [`Cq`] is the only poller, and holds on to the memory that its pointers go to. An entry is the program's from the load
-//! of its ownership bit on (a fence keeps the other loads behind) until the consumer index passes it. The entry names its
-//! queue pair by user index, and the table holds on to the queue pairs in it; the pointer of the last one is dropped with
-//! its place in the table. Which slot a completion means is the device's word: that it names a published work request is
+//! A [`Cq`] is the only poller, and holds on to the memory that its pointers go to. An entry is the
+//! program's from the load of its ownership bit on (a fence keeps the other loads behind) until the
+//! consumer index passes it. The entry names its queue pair by user index, and the table holds on
+//! to the queue pairs in it; the pointer of the last one is dropped with its place in the table.
+//! Which slot a completion means is the device's word: that it names a published work request is
 //! what makes taking the slot sound.
 #![allow(
     unsafe_code,
@@ -29,8 +31,9 @@ use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
 
 use crate::cqe::{Cqe, Entry};
 
-/// What a ring is filled with: no opcode, and the ownership bit that the first turn doesn't expect. rdma-core writes 0xf0 and
-/// looks at the opcode of every entry; with the bit set it need not be looked at.
+/// What a ring is filled with: no opcode, and the ownership bit that the first turn doesn't expect.
+/// rdma-core writes 0xf0 and looks at the opcode of every entry; with the bit set it need not be
+/// looked at.
 pub(crate) const UNWRITTEN: u8 = CqeOpcode::INVALID.0 << 4 | MLX5_CQE_OWNER_MASK;
 
 /// Queue pairs up to which what polling needs of them stays in a first-level cache by itself.
@@ -70,7 +73,8 @@ struct Known {
     sends: Slots,
 }
 
-// SAFETY: `start` and `record` go to memory that `core` keeps, `last` into `table`; this is the only one to poll.
+// SAFETY: `start` and `record` go to memory that `core` keeps, `last` into `table`; this is the
+// only one to poll.
 unsafe impl Send for Cq {}
 
 /// What a completion queue is made from.
@@ -100,7 +104,8 @@ enum Odd {
 ///
 /// # Safety
 ///
-/// `entries` times two to the `shift` bytes are valid to write at `start`, and the device doesn't know them yet.
+/// `entries` times two to the `shift` bytes are valid to write at `start`, and the device doesn't
+/// know them yet.
 pub(crate) unsafe fn fill(start: *mut u8, entries: u32, shift: u32) {
     for entry in 1..=entries as usize {
         let last = start.wrapping_add((entry << shift) - 1);
@@ -114,7 +119,8 @@ impl Cq {
     ///
     /// # Safety
     ///
-    /// `start` is aligned to an entry. Ring, which was [`fill`]ed, and record are valid while `core` lives. Nobody else polls.
+    /// `start` is aligned to an entry. Ring, which was [`fill`]ed, and record are valid while
+    /// `core` lives. Nobody else polls.
     pub(crate) unsafe fn new(parts: CqParts) -> Self {
         Self {
             start: parts.start.wrapping_add((1 << parts.shift) - mlx5_cqe64::SIZE),
@@ -136,8 +142,9 @@ impl Cq {
         self.ci = index;
     }
 
-    /// Entries that were skipped: of a queue pair that is not known here, of a kind that this library never asks for, or of a work
-    /// request that is not outstanding. Not 0 means that the device did something unexpected.
+    /// Entries that were skipped: of a queue pair that is not known here, of a kind that this
+    /// library never asks for, or of a work request that is not outstanding. Not 0 means that the
+    /// device did something unexpected.
     #[must_use]
     pub fn strays(&self) -> u64 {
         self.strays
@@ -185,12 +192,14 @@ impl Cq {
     #[inline(always)]
     fn owned(&self, index: u32) -> Option<u8> {
         let op_own = self.at(index).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET);
-        // SAFETY: in the ring, by the mask, which `core` keeps; the device's write is one of a byte at least.
+        // SAFETY: in the ring, by the mask, which `core` keeps; the device's write is one of a byte
+        // at least.
         let op_own = unsafe { device_memory::load_owner(op_own) };
         (op_own & MLX5_CQE_OWNER_MASK == self.turn(index)).then_some(op_own)
     }
 
-    /// The ownership bit of entries that belong to the program: the lowest bit of the number of the turn.
+    /// The ownership bit of entries that belong to the program: the lowest bit of the number of the
+    /// turn.
     #[inline(always)]
     fn turn(&self, index: u32) -> u8 {
         u8::from(index & self.size != 0)
@@ -215,8 +224,9 @@ impl Cq {
         true
     }
 
-    /// Starts to bring into the cache what an entry further on will need: with thousands of queue pairs each completion is one of a
-    /// queue pair that was not looked at for long. Hints only: whatever stands there, nothing is done but that.
+    /// Starts to bring into the cache what an entry further on will need: with thousands of queue
+    /// pairs each completion is one of a queue pair that was not looked at for long. Hints only:
+    /// whatever stands there, nothing is done but that.
     #[inline(never)]
     fn look_ahead(&self) {
         let entry = self.entry(self.ci.wrapping_add(FAR));
@@ -246,13 +256,13 @@ impl Cq {
                     if self.table.len() <= index {
                         self.table.resize_with(index + 1, || None);
                     }
-                    // One that is there stays: work requests in flight lean on it. An index is given out anew only after the detachment
-                    // was read, so none is there.
+                    // One that is there stays: work requests in flight lean on it. An index is
+                    // given out anew only after the detachment was read, so none is there.
                     self.table[index].get_or_insert(Known { sends: shared.send.slots(), shared });
                 }
                 Message::Detach(shared) => {
-                    // By user index: the kernel may have given the number to a new queue pair already, but the index is
-                    // its own while `shared` lives.
+                    // By user index: the kernel may have given the number to a new queue pair
+                    // already, but the index is its own while `shared` lives.
                     let uidx = shared.user_index.value();
                     self.sweep_where(|entry| entry.uidx() == uidx);
                     if let Some(place) = self.table.get_mut(uidx as usize)
@@ -265,14 +275,16 @@ impl Cq {
         }
     }
 
-    /// Takes the work request that the next entry says was done; `None` if it names none that is outstanding.
+    /// Takes the work request that the next entry says was done; `None` if it names none that is
+    /// outstanding.
     ///
     /// # Safety
     ///
     /// The entry is the program's, tells of success, and `know` has just found its queue pair.
     #[inline(always)]
     unsafe fn succeed<'a>(&mut self, entry: Entry, op_own: u8) -> Option<Polled<Cqe<'a>>> {
-        // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, for which the caller's view is over.
+        // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, for
+        // which the caller's view is over.
         let view = unsafe { Cqe::new(entry, op_own) };
         let opcode = CqeOpcode(OpOwn(op_own).opcode());
         // SAFETY: `know` said that `last` is in the table, which isn't changed until the next call.
@@ -294,8 +306,8 @@ impl Cq {
         Some(Polled { view, wr_id, frame })
     }
 
-    /// The next completion where it is a failure, or of a queue pair that isn't known yet; or nothing, after what is nobody's
-    /// was skipped.
+    /// The next completion where it is a failure, or of a queue pair that isn't known yet; or
+    /// nothing, after what is nobody's was skipped.
     #[cold]
     #[inline(never)]
     fn next_odd(&mut self) -> Option<Polled<Cqe<'_>>> {
@@ -322,7 +334,8 @@ impl Cq {
                     let view = unsafe { Cqe::new(entry, op_own) };
                     return Some(Polled { view, wr_id, frame });
                 }
-                // A ring full of them at most, then it is the caller's turn: whatever the device does, this ends.
+                // A ring full of them at most, then it is the caller's turn: whatever the device
+                // does, this ends.
                 Odd::Stray if strays + 1 < self.size => strays += 1,
                 Odd::Stray | Odd::Unwritten => break,
             }
@@ -333,7 +346,8 @@ impl Cq {
         None
     }
 
-    /// Failures, and what isn't ours: the next entry is the program's, and is no success of a queue pair that is known.
+    /// Failures, and what isn't ours: the next entry is the program's, and is no success of a queue
+    /// pair that is known.
     #[cold]
     #[inline(never)]
     fn odd(&mut self, opcode: CqeOpcode, entry: Entry) -> Odd {
@@ -352,7 +366,8 @@ impl Cq {
             // SAFETY: the device completed this send, with an error; this is the only poller.
             unsafe { take_send(shared, entry) }
         } else {
-            // SAFETY: the device completed the oldest receive, with an error; this is the only poller.
+            // SAFETY: the device completed the oldest receive, with an error; this is the only
+            // poller.
             unsafe { take_recv(shared, entry) }
         };
         taken.map_or_else(
@@ -364,12 +379,14 @@ impl Cq {
         )
     }
 
-    /// Drops the entries for which `gone` holds, and closes the gaps: older entries move towards the newest, so that the consumer
-    /// index jumps over the gap (rdma-core `cq.c:__mlx5_cq_clean`). An ownership bit belongs to the place, not to the entry.
+    /// Drops the entries for which `gone` holds, and closes the gaps: older entries move towards
+    /// the newest, so that the consumer index jumps over the gap (rdma-core
+    /// `cq.c:__mlx5_cq_clean`). An ownership bit belongs to the place, not to the entry.
     fn sweep_where(&mut self, gone: impl Fn(Entry) -> bool) {
         let is_there = |op_own| CqeOpcode(OpOwn(op_own).opcode()) != CqeOpcode::INVALID;
         let mut end = self.ci;
-        // What comes after this is of other queue pairs: the kernel has confirmed that those to be swept are still.
+        // What comes after this is of other queue pairs: the kernel has confirmed that those to be
+        // swept are still.
         while end.wrapping_sub(self.ci) < self.size && self.owned(end).is_some_and(is_there) {
             end = end.wrapping_add(1);
         }
@@ -404,8 +421,9 @@ impl Cq {
     }
 }
 
-/// Takes and retires the send that an entry is of; `None` if no send that is outstanding starts there, as after a completion that came
-/// twice: what stands in the slot of one that is over ends at or before the consumer index.
+/// Takes and retires the send that an entry is of; `None` if no send that is outstanding starts
+/// there, as after a completion that came twice: what stands in the slot of one that is over ends
+/// at or before the consumer index.
 ///
 /// # Safety
 ///
@@ -419,9 +437,10 @@ unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
     Some(taken)
 }
 
-/// Takes and retires the oldest receive: a receive queue completes in order. `None` if the entry is of another one, as after a
-/// completion that came twice. The device counts a queue pair's own receives modulo 65536 (Linux's mlx5e finds its receives by the
-/// same field, `en_rx.c:mlx5e_handle_rx_cqe`).
+/// Takes and retires the oldest receive: a receive queue completes in order. `None` if the entry is
+/// of another one, as after a completion that came twice. The device counts a queue pair's own
+/// receives modulo 65536 (Linux's mlx5e finds its receives by the same field,
+/// `en_rx.c:mlx5e_handle_rx_cqe`).
 ///
 /// # Safety
 ///
@@ -439,7 +458,8 @@ unsafe fn take_recv(shared: &QpShared, entry: Entry) -> Option<Taken> {
     Some(taken)
 }
 
-// SAFETY: a slot is taken when an entry of the ring says that its work request is over, and retired behind that; see the file's head.
+// SAFETY: a slot is taken when an entry of the ring says that its work request is over, and retired
+// behind that; see the file's head.
 unsafe impl CqOps for Cq {
     type View<'a> = Cqe<'a>;
 
@@ -468,8 +488,8 @@ unsafe impl CqOps for Cq {
     #[inline]
     fn publish(&mut self) {
         let record = self.record.wrapping_add(MLX5_CQ_SET_CI);
-        // The loads from the entries come before the device may write over them.
-        // SAFETY: the record is valid while `core` lives, aligned, and others access it atomically, or are the device.
+        // The loads from the entries come before the device may write over them. SAFETY: the record
+        // is valid while `core` lives, aligned, and others access it atomically, or are the device.
         unsafe { device_memory::release_record(record, (self.ci & CI_MASK).to_be()) };
     }
 
@@ -484,8 +504,8 @@ unsafe impl CqOps for Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // Nobody will look any more: what is told from now on is dropped, so that buffers go back to their slabs.
-        // SAFETY: this is the one polling side, and it ends here.
+        // Nobody will look any more: what is told from now on is dropped, so that buffers go back
+        // to their slabs. SAFETY: this is the one polling side, and it ends here.
         unsafe { self.core.close() };
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! An entry is read through a raw pointer, by volatile loads: it is the program's from the moment its ownership bit was seen until
-//! the consumer index is published, which the view's lifetime keeps from happening meanwhile.
+//! An entry is read through a raw pointer, by volatile loads: it is the program's from the moment
+//! its ownership bit was seen until the consumer index is published, which the view's lifetime
+//! keeps from happening meanwhile.
 #![allow(unsafe_code, reason = "reads entries that the device wrote, by raw address")]
 
 use std::fmt;
@@ -31,7 +32,8 @@ pub(crate) struct Entry {
 impl Entry {
     /// # Safety
     ///
-    /// `at` is aligned to 64 bytes and valid to read 64 bytes while the entry or a view of it is used.
+    /// `at` is aligned to 64 bytes and valid to read 64 bytes while the entry or a view of it is
+    /// used.
     #[inline(always)]
     pub(crate) unsafe fn new(at: *const u8) -> Self {
         Self { at }
@@ -123,8 +125,9 @@ impl Entry {
 #[derive(Clone, Copy)]
 pub struct Cqe<'a> {
     entry: Entry,
-    /// Its opcode, as wide as a pointer: a struct around this has then no padding, and the compiler keeps its parts in
-    /// registers. With padding it moves parts and padding as one, through memory, by loads that no store forwards to.
+    /// Its opcode, as wide as a pointer: a struct around this has then no padding, and the compiler
+    /// keeps its parts in registers. With padding it moves parts and padding as one, through
+    /// memory, by loads that no store forwards to.
     opcode: usize,
     _queue: PhantomData<&'a ()>,
 }
@@ -154,7 +157,8 @@ impl<'a> Cqe<'a> {
         Opcode(self.entry.sop_drop_qpn().sop())
     }
 
-    /// PRM "Completion with Error"; the mapping is IBTA's, as in rdma-core `cq.c:mlx5_handle_error_cqe`.
+    /// PRM "Completion with Error"; the mapping is IBTA's, as in rdma-core
+    /// `cq.c:mlx5_handle_error_cqe`.
     #[cold]
     #[inline(never)]
     fn failure(self) -> Failure {

@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! Commands name rings and records by address. Both are kept by the core object, which frees them only when the kernel confirmed
-//! the object's destruction, or buries them; and by the queue sides, which reach them through raw pointers only.
+//! Commands name rings and records by address. Both are kept by the core object, which frees them
+//! only when the kernel confirmed the object's destruction, or buries them; and by the queue sides,
+//! which reach them through raw pointers only.
 #![allow(unsafe_code, reason = "hands ring memory to the device, and to the queue that owns it")]
 
 use std::sync::Arc;
@@ -95,7 +96,8 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         flags: 0,
     };
     let uverbs = context.core.uverbs();
-    // SAFETY: ring and record are kept by the core object made next; both are reached by raw pointers only.
+    // SAFETY: ring and record are kept by the core object made next; both are reached by raw
+    // pointers only.
     let created = unsafe { uverbs.create_cq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
         .map_err(|error| uverbs.tell_memlock(error, memory.ring.len() as u64))?;
     let room = CqRoom::new(init.entries, entries);
@@ -104,7 +106,8 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     let core =
         unsafe { CqCore::new(of, created.handle, answer.cqn, room, attr.user_handle, memory) };
     let parts = CqParts { start, entries, shift, record, core: Arc::clone(&core) };
-    // SAFETY: a mapping is aligned to a page, ring and record are kept by `core`, and this poller is the first.
+    // SAFETY: a mapping is aligned to a page, ring and record are kept by `core`, and this poller
+    // is the first.
     let cq = unsafe { Cq::new(parts) };
     Ok((core, cq))
 }
@@ -156,7 +159,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         event_fd: None,
     };
     let uverbs = context.core.uverbs();
-    // SAFETY: rings and record are kept by the core object made next; both are reached by raw pointers only.
+    // SAFETY: rings and record are kept by the core object made next; both are reached by raw
+    // pointers only.
     let created = unsafe { uverbs.create_qp(&attr, request.as_bytes(), answer.as_mut_bytes()) }
         .map_err(|error| uverbs.tell_memlock(error, memory.len() as u64))?;
     let shared = Arc::new(QpShared {
@@ -182,7 +186,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         shared: Arc::clone(&shared),
         memory: Box::new(Arc::clone(&memory)),
     };
-    // SAFETY: the kernel just made it from these, which were checked to be of `context`, and `shared` is new.
+    // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
+    // `shared` is new.
     let core = unsafe { QpCore::new(parts) };
     let sq = SqParts {
         start: memory.send(),
@@ -210,8 +215,9 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         shared,
         memory,
     };
-    // SAFETY: the rings are laid out as the sizes say, in a mapping, which is aligned to a page; the receive queue in front has a
-    // multiple of 64 bytes. `memory` keeps all. The tables have as many slots, and this poster is the first.
+    // SAFETY: the rings are laid out as the sizes say, in a mapping, which is aligned to a page;
+    // the receive queue in front has a multiple of 64 bytes. `memory` keeps all. The tables have as
+    // many slots, and this poster is the first.
     let sq = unsafe { Sq::new(sq) };
     // SAFETY: as above.
     let rq = unsafe { Rq::new(rq) };

@@ -1,9 +1,11 @@
-//! The way of a posted work request to the device: doorbell record, then doorbell, with the fences between.
+//! The way of a posted work request to the device: doorbell record, then doorbell, with the fences
+//! between.
 //!
 //! # Safety
 //!
-//! Record and register are raw addresses, kept valid by the queue that rings. The record is stored to atomically, since
-//! the device may read it at any time; the register only ever by volatile eight-byte stores.
+//! Record and register are raw addresses, kept valid by the queue that rings. The record is stored
+//! to atomically, since the device may read it at any time; the register only ever by volatile
+//! eight-byte stores.
 #![allow(
     unsafe_code,
     reason = "doorbell records and registers are raw addresses that the device watches"
@@ -27,8 +29,8 @@ pub(crate) enum Doorbell {
         /// Offset of the half that comes next: 0 or `half_bytes`.
         half: u32,
         half_bytes: u32,
-        /// Whether a copied WQE is drained at once: a queue may go to another thread, whose fences don't drain this
-        /// processor's buffer.
+        /// Whether a copied WQE is drained at once: a queue may go to another thread, whose fences
+        /// don't drain this processor's buffer.
         flush: bool,
         /// Where `half` is left for the register's next owner.
         leave: Arc<AtomicU32>,
@@ -97,13 +99,14 @@ impl Doorbell {
         }
     }
 
-    /// Tells the device of what the record tells of. `last` is the last WQE, and if it is the `only` new one it goes along
-    /// (BlueFlame), read from `ring` of `mask + 1` WQEBBs. rdma-core: `qp.c:post_send_db`, whose rule for when to copy this is.
+    /// Tells the device of what the record tells of. `last` is the last WQE, and if it is the
+    /// `only` new one it goes along (BlueFlame), read from `ring` of `mask + 1` WQEBBs. rdma-core:
+    /// `qp.c:post_send_db`, whose rule for when to copy this is.
     ///
     /// # Safety
     ///
-    /// The register is mapped, and for BlueFlame no other queue's. `last` lies in the ring, which is valid to read and which no
-    /// other thread writes.
+    /// The register is mapped, and for BlueFlame no other queue's. `last` lies in the ring, which
+    /// is valid to read and which no other thread writes.
     #[inline(always)]
     pub(crate) unsafe fn ring(&mut self, last: Posted, only: bool, ring: *const u8, mask: u32) {
         match self {
@@ -121,7 +124,8 @@ impl Doorbell {
                         let next = ring.wrapping_add(unit * MLX5_SEND_WQE_BB);
                         let from = if block == 0 { last.at } else { next }.cast();
                         let to = to.wrapping_add(block as usize * (mmio::BLOCK / size_of::<u64>()));
-                        // SAFETY: 64 bytes of the half, since all blocks fit it; 64 bytes of the ring: the WQE's first, or one whose number is masked.
+                        // SAFETY: 64 bytes of the half, since all blocks fit it; 64 bytes of the
+                        // ring: the WQE's first, or one whose number is masked.
                         unsafe { mmio::copy_blocks(to, from, 1) };
                     }
                     note(Step::Copied { offset: *half, blocks });
@@ -164,8 +168,8 @@ impl Drop for Doorbell {
 ///
 /// # Safety
 ///
-/// `record` has two words and `word` is 0 or 1; it is valid while the queue lives, and other accesses to it are atomic, or the
-/// device's.
+/// `record` has two words and `word` is 0 or 1; it is valid while the queue lives, and other
+/// accesses to it are atomic, or the device's.
 #[inline(always)]
 pub(crate) unsafe fn store_record(record: *mut u32, word: usize, counter: u32) {
     fence::wqe_before_record();

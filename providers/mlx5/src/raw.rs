@@ -1,9 +1,10 @@
-//! The way past the library, for research: addresses of rings, records and registers, WQEs by hand, and a printer.
+//! The way past the library, for research: addresses of rings, records and registers, WQEs by hand,
+//! and a printer.
 //!
 //! # Safety
 //!
-//! Addresses are handed out as raw pointers; what is done with them is the caller's to answer for. Printing copies a slot
-//! first, and reads only what lies in the ring.
+//! Addresses are handed out as raw pointers; what is done with them is the caller's to answer for.
+//! Printing copies a slot first, and reads only what lies in the ring.
 #![allow(unsafe_code, reason = "hands out raw addresses, and writes WQEs that the caller composed")]
 
 use std::fmt::Write;
@@ -106,17 +107,20 @@ impl Sq {
         }
     }
 
-    /// Writes a WQE of the caller's segments behind a control segment that this makes, and moves the cursor. Returns the slot.
-    /// It is published by [`ring`](uverbs_core::provider::SendOps::ring), as others are.
+    /// Writes a WQE of the caller's segments behind a control segment that this makes, and moves
+    /// the cursor. Returns the slot. It is published by
+    /// [`ring`](uverbs_core::provider::SendOps::ring), as others are.
     ///
     /// # Errors
     ///
-    /// [`PostError::Full`], [`PostError::State`]; [`PostError::MessageTooLong`] for more than 62 segments, or more than the ring.
+    /// [`PostError::Full`], [`PostError::State`]; [`PostError::MessageTooLong`] for more than 62
+    /// segments, or more than the ring.
     ///
     /// # Safety
     ///
-    /// As for [`post`](uverbs_core::provider::SendOps::post), and the device will do what the segments say: with memory that they
-    /// name, with keys that they change, and for ever with those.
+    /// As for [`post`](uverbs_core::provider::SendOps::post), and the device will do what the
+    /// segments say: with memory that they name, with keys that they change, and for ever with
+    /// those.
     #[doc(alias = "mlx5dv_wr_raw_wqe")]
     pub unsafe fn post_segments(
         &mut self,
@@ -140,7 +144,8 @@ impl Sq {
             *to = *from;
         }
         let bytes = bytes.as_flattened().get(..ds as usize * DS_BYTES).unwrap_or_default();
-        // SAFETY: `reserve` found room for `ds` units, none of them the device's, so they are no more than the ring.
+        // SAFETY: `reserve` found room for `ds` units, none of them the device's, so they are no
+        // more than the ring.
         unsafe { self.ring_memory().copy_in(at.pi, bytes) };
         let to = self.ring_memory().unit(at.pi);
         let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
@@ -148,15 +153,16 @@ impl Sq {
         Ok(unsafe { Self::note(self.slots(), at, wr.id, last) })
     }
 
-    /// The WQE that begins at a WQEBB, field by field. `index` is taken modulo the ring. What was never a WQE's beginning prints as
-    /// bytes.
+    /// The WQE that begins at a WQEBB, field by field. `index` is taken modulo the ring. What was
+    /// never a WQE's beginning prints as bytes.
     #[must_use]
     pub fn dump(&self, index: u32) -> String {
         if self.units() == 0 {
             return "no send queue".to_owned();
         }
         let mut bytes = [0; DS_MAX as usize * DS_BYTES];
-        // SAFETY: the ring is kept by this queue, whose poster is the only one to write it and is borrowed.
+        // SAFETY: the ring is kept by this queue, whose poster is the only one to write it and is
+        // borrowed.
         let bytes = unsafe { self.ring_memory().copy_out(index, &mut bytes) };
         match WqeView::parse(bytes, self.service()) {
             Ok(wqe) => wqe.to_string(),
@@ -189,7 +195,8 @@ impl Rq {
             return "no receive queue".to_owned();
         }
         let mut bytes = vec![0; self.stride()];
-        // SAFETY: a whole WQE of the ring, which this queue keeps and whose only writer is borrowed.
+        // SAFETY: a whole WQE of the ring, which this queue keeps and whose only writer is
+        // borrowed.
         unsafe {
             std::ptr::copy_nonoverlapping(self.entry(index), bytes.as_mut_ptr(), bytes.len());
         }
@@ -214,8 +221,8 @@ impl Cq {
         }
     }
 
-    /// An entry, field by field, whoever owns it. `index` is taken modulo the ring. The device may write it meanwhile: then some
-    /// bytes are new and some are old.
+    /// An entry, field by field, whoever owns it. `index` is taken modulo the ring. The device may
+    /// write it meanwhile: then some bytes are new and some are old.
     #[must_use]
     pub fn dump(&self, index: u32) -> String {
         CqeView::new(&self.entry(index).copy()).to_string()

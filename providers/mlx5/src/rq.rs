@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! As for send queues: the only poster, writing behind the published index and within the ring's size. A receive WQE is a
-//! power of two of bytes, so none wraps.
+//! As for send queues: the only poster, writing behind the published index and within the ring's
+//! size. A receive WQE is a power of two of bytes, so none wraps.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use std::any::Any;
@@ -44,10 +44,12 @@ pub struct Rq {
     stride: u32,
     /// Published producer index, free running. The device knows its low 16 bits.
     pi: u32,
-    /// WQEs that may be posted without a look at what is outstanding; 0 while posting isn't allowed.
+    /// WQEs that may be posted without a look at what is outstanding; 0 while posting isn't
+    /// allowed.
     left: u32,
     max_sge: u32,
-    /// One past the highest WQE that may hold a buffer; the producer index unless a batch was forgotten.
+    /// One past the highest WQE that may hold a buffer; the producer index unless a batch was
+    /// forgotten.
     marked: u32,
     /// Whether the polling side knows that there are buffers.
     owns: bool,
@@ -64,7 +66,8 @@ pub struct Rq {
     _memory: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the pointers go to memory that `_memory` keeps, and this is the only one to post through them.
+// SAFETY: the pointers go to memory that `_memory` keeps, and this is the only one to post through
+// them.
 unsafe impl Send for Rq {}
 
 /// What a receive queue is made from.
@@ -88,8 +91,8 @@ impl Rq {
     ///
     /// # Safety
     ///
-    /// `start` is aligned to 16 bytes. Ring and record are valid while `memory` lives. Nobody else posts. The table of receives
-    /// has as many slots as the ring has entries, or one for none.
+    /// `start` is aligned to 16 bytes. Ring and record are valid while `memory` lives. Nobody else
+    /// posts. The table of receives has as many slots as the ring has entries, or one for none.
     pub(crate) unsafe fn new(parts: RqParts) -> Self {
         Self {
             start: parts.start,
@@ -167,7 +170,8 @@ impl Rq {
         let mut index = self.pi;
         // Bounded by the ring: `own` marks slots that a post reserved.
         while index != self.marked && index.wrapping_sub(self.pi) < self.entries {
-            // SAFETY: behind the published index, and what is written there passed the check for room: the slot is ours.
+            // SAFETY: behind the published index, and what is written there passed the check for
+            // room: the slot is ours.
             drop(unsafe { self.shared.recv.disown(index) });
             index = index.wrapping_add(1);
         }
@@ -231,7 +235,8 @@ unsafe impl RecvOps for Rq {
             self.owns = true;
             self.shared.recv.will_own();
         }
-        // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` left no buffer in it.
+        // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` left no buffer
+        // in it.
         unsafe { self.slots.own(slot, held) };
     }
 

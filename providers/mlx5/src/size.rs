@@ -9,19 +9,20 @@ use uverbs_mlx5_prm::data::{INLINE_HEADER, inline_bytes};
 const CREATE_QP: &str = "create_qp";
 const CREATE_CQ: &str = "create_cq";
 
-/// Bytes before the data of a connected WQE that carries or names a payload: control and remote address segment.
+/// Bytes before the data of a connected WQE that carries or names a payload: control and remote
+/// address segment.
 const HEAD: u32 = 2 * DS_BYTES as u32;
 /// The same of a datagram: control segment and address vector.
 const DATAGRAM_HEAD: u32 = 4 * DS_BYTES as u32;
 /// Bytes of an atomic's WQE: control, remote address, operands, one data segment.
 const ATOMIC: u32 = 4 * DS_BYTES as u32;
-/// Bytes of a WQE that binds a window or invalidates or rewrites a key: control, UMR control, key context, and a WQEBB of list
-/// (rdma-core `verbs.c:_sq_overhead`).
+/// Bytes of a WQE that binds a window or invalidates or rewrites a key: control, UMR control, key
+/// context, and a WQEBB of list (rdma-core `verbs.c:_sq_overhead`).
 const REKEY: u32 = 3 * MLX5_SEND_WQE_BB as u32;
 const UNIT: u32 = MLX5_SEND_WQE_BB as u32;
 const SEGMENT: u32 = DS_BYTES as u32;
-/// Counters in WQEs and doorbell records have 16 bits. Half of that is the largest ring there is (`log_max_qp_sz`),
-/// and it keeps a full ring apart from an empty one.
+/// Counters in WQEs and doorbell records have 16 bits. Half of that is the largest ring there is
+/// (`log_max_qp_sz`), and it keeps a full ring apart from an empty one.
 const MAX_RING: u32 = 1 << 15;
 /// Completion queues' indexes have 24 bits.
 const MAX_CQE: u32 = 1 << 24;
@@ -91,11 +92,11 @@ pub(crate) struct SendSize {
 }
 
 impl SendSize {
-    /// A WQE is as long as its longest form: a gather list or inline data behind control and remote address, or an
-    /// atomic. What the rounding up to WQEBBs leaves is given to the caller.
+    /// A WQE is as long as its longest form: a gather list or inline data behind control and remote
+    /// address, or an atomic. What the rounding up to WQEBBs leaves is given to the caller.
     ///
-    /// rdma-core `verbs.c:mlx5_calc_send_wqe` counts an atomic's or a UMR's head before every payload, 128 bytes
-    /// more than a WRITE has; the device doesn't ask for that.
+    /// rdma-core `verbs.c:mlx5_calc_send_wqe` counts an atomic's or a UMR's head before every
+    /// payload, 128 bytes more than a WRITE has; the device doesn't ask for that.
     pub(crate) fn new(
         qp_type: QpType,
         ops: Option<SendOpSet>,
@@ -106,7 +107,8 @@ impl SendSize {
             return Ok(Self::default());
         }
         let ops = ops.unwrap_or(SendOpSet::of(qp_type));
-        // What fits a WQE is reckoned with the transport's longest head, whatever the queue is made for.
+        // What fits a WQE is reckoned with the transport's longest head, whatever the queue is made
+        // for.
         let head = if qp_type == QpType::Ud { DATAGRAM_HEAD } else { HEAD };
         let least = if ops.contains(SendOpSet::REKEY) {
             REKEY
@@ -155,8 +157,8 @@ pub(crate) struct RecvSize {
 }
 
 impl RecvSize {
-    /// rdma-core `verbs.c:mlx5_calc_rq_size`: WQEs of a power of two of bytes, 64 bytes at least in all, so that the
-    /// send queue behind starts at a WQEBB.
+    /// rdma-core `verbs.c:mlx5_calc_rq_size`: WQEs of a power of two of bytes, 64 bytes at least in
+    /// all, so that the send queue behind starts at a WQEBB.
     pub(crate) fn new(cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
         if cap.max_recv_wr == 0 {
             return Ok(Self::default());
@@ -177,8 +179,8 @@ impl RecvSize {
     }
 }
 
-/// Entries of the ring for `entries` completions, a power of two: one more at least than the kernel is told of (rdma-core
-/// `verbs.c:create_cq`).
+/// Entries of the ring for `entries` completions, a power of two: one more at least than the kernel
+/// is told of (rdma-core `verbs.c:create_cq`).
 pub(crate) fn cq_entries(entries: u32, limits: &Limits) -> Result<u32, Error> {
     let limit = limits.cqe;
     if entries == 0 || entries > limit {
@@ -297,7 +299,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// What is granted is at least what was asked for, and what is refused is granted at the limit named.
+        /// What is granted is at least what was asked for, and what is refused is granted at the
+        /// limit named.
         #[test]
         fn grants_are_enough(
             wr in 1u32..40_000, sge in 0u32..40, inline in 0u32..1100, which in 0..3usize,

@@ -2,9 +2,10 @@
 //!
 //! # Safety
 //!
-//! A [`Sq`] is the only poster of its queue, and holds on to the memory that its pointers go to. WQEBBs between the
-//! retired and the published index are the device's to read; it writes WQEs behind the published one only, and the
-//! check against the ring's size keeps it from coming around to what the device has not finished. The slots are `shared`'s.
+//! A [`Sq`] is the only poster of its queue, and holds on to the memory that its pointers go to.
+//! WQEBBs between the retired and the published index are the device's to read; it writes WQEs
+//! behind the published one only, and the check against the ring's size keeps it from coming around
+//! to what the device has not finished. The slots are `shared`'s.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use std::any::Any;
@@ -48,14 +49,16 @@ pub struct Sq {
     slots: Slots,
     /// Published producer index in WQEBBs, free running. The device knows its low 16 bits.
     pi: u32,
-    /// WQEBBs that may be posted without a look at what is outstanding; 0 while posting isn't allowed.
+    /// WQEBBs that may be posted without a look at what is outstanding; 0 while posting isn't
+    /// allowed.
     left: u32,
     /// Work requests published; free running.
     count: u32,
     /// The queue's number, where a control segment has it.
     qpn_shifted: u32,
     room: Room,
-    /// One past the highest WQEBB that may hold a buffer; the producer index unless a batch was forgotten.
+    /// One past the highest WQEBB that may hold a buffer; the producer index unless a batch was
+    /// forgotten.
     marked: u32,
     /// Whether the polling side knows that there are buffers.
     owns: bool,
@@ -70,8 +73,8 @@ pub struct Sq {
     limit: u32,
     /// The consumer index, as last looked up.
     retired: u32,
-    /// Where `count` must stop, by what was looked up: small work requests must not be more than the queue was made for, since
-    /// completion queues are sized by that.
+    /// Where `count` must stop, by what was looked up: small work requests must not be more than
+    /// the queue was made for, since completion queues are sized by that.
     count_limit: u32,
     max_wr: u32,
     /// Which segments its WQEs have.
@@ -80,7 +83,8 @@ pub struct Sq {
     _memory: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the pointers go to memory that `_memory` keeps, and this is the only one to post through them.
+// SAFETY: the pointers go to memory that `_memory` keeps, and this is the only one to post through
+// them.
 unsafe impl Send for Sq {}
 
 const _: () = assert!(std::mem::offset_of!(Sq, shared) <= 128);
@@ -107,8 +111,9 @@ impl Sq {
     ///
     /// # Safety
     ///
-    /// `start` is aligned to 64 bytes. Ring, record and register are valid while `memory` lives. Nobody else posts. The table of
-    /// sends has as many slots as the ring has units, or one for none.
+    /// `start` is aligned to 64 bytes. Ring, record and register are valid while `memory` lives.
+    /// Nobody else posts. The table of sends has as many slots as the ring has units, or one for
+    /// none.
     pub(crate) unsafe fn new(parts: SqParts) -> Self {
         Self {
             start: parts.start,
@@ -196,16 +201,18 @@ impl Sq {
         unsafe { self.shared.send.retire(index) };
     }
 
-    /// What is left behind one more work request that ends before `end`, for what was looked up: WQEBBs, and work requests.
+    /// What is left behind one more work request that ends before `end`, for what was looked up:
+    /// WQEBBs, and work requests.
     fn left(&self, count: u32, end: u32) -> Option<u32> {
         let units = self.limit.checked_sub(end.wrapping_sub(self.retired))?;
         let requests = self.count_limit.wrapping_sub(count.wrapping_add(1));
-        // A work request has a WQEBB at least: as many WQEBBs as work requests are left are no more work requests than these.
+        // A work request has a WQEBB at least: as many WQEBBs as work requests are left are no more
+        // work requests than these.
         (requests < self.max_wr).then(|| units.min(requests))
     }
 
-    /// Looks up how far the polling side got, if it must. Gives what is left behind a work request of `units` at the cursor, whose
-    /// parts it takes by value: it stays in registers.
+    /// Looks up how far the polling side got, if it must. Gives what is left behind a work request
+    /// of `units` at the cursor, whose parts it takes by value: it stays in registers.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, pi: u32, count: u32, units: u32) -> Result<u32, PostError> {
@@ -218,7 +225,8 @@ impl Sq {
         }
         let retired = self.shared.send.retired();
         if retired != self.retired {
-            // SAFETY: what ends there is retired; and nothing was put there since, for which there was no room before this look.
+            // SAFETY: what ends there is retired; and nothing was put there since, for which there
+            // was no room before this look.
             self.count_limit =
                 unsafe { self.shared.send.counted(retired) }.wrapping_add(self.max_wr);
         }
@@ -226,11 +234,13 @@ impl Sq {
         self.left(count, end).ok_or(PostError::Full)
     }
 
-    /// Notes the work request whose WQE was just written, and moves the cursor over it. Returns its slot.
+    /// Notes the work request whose WQE was just written, and moves the cursor over it. Returns its
+    /// slot.
     ///
     /// # Safety
     ///
-    /// `slots` are this queue's. The WQEBBs of `last`, which begins at the cursor, are free, and this is the only poster.
+    /// `slots` are this queue's. The WQEBBs of `last`, which begins at the cursor, are free, and
+    /// this is the only poster.
     #[inline(always)]
     pub(crate) unsafe fn note(slots: Slots, at: &mut SendCursor, wr_id: u64, last: Posted) -> u32 {
         let (slot, count) = (at.pi, at.count.wrapping_add(1));
@@ -243,12 +253,13 @@ impl Sq {
 
     /// Writes a WQE of `ds` units of 16 bytes at the cursor, and moves it. Returns the slot.
     ///
-    /// It can't fail: with a result in two layers the compiler tests it once more, and a post takes a fifth longer.
+    /// It can't fail: with a result in two layers the compiler tests it once more, and a post takes
+    /// a fifth longer.
     ///
     /// # Safety
     ///
-    /// The cursor is this queue's, `measure` or `measure_datagram` said `ds` of the operation and its data, and `reserve` found
-    /// room for its `units`.
+    /// The cursor is this queue's, `measure` or `measure_datagram` said `ds` of the operation and
+    /// its data, and `reserve` found room for its `units`.
     #[inline(always)]
     unsafe fn write(
         &self,
@@ -264,7 +275,8 @@ impl Sq {
         let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
         let to = ring.unit(at.pi);
         if ring.wraps(at.pi, units) {
-            // SAFETY: `reserve` found room, says the caller, so no WQEBB is the device's; what was measured is at most what the room allows.
+            // SAFETY: `reserve` found room, says the caller, so no WQEBB is the device's; what was
+            // measured is at most what the room allows.
             unsafe { ring.write_wrapped(at.pi, ds, ctrl, to_peer, op, data) };
         } else {
             // SAFETY: as above, and they are in one piece.
@@ -282,7 +294,8 @@ impl Sq {
         let mut index = self.pi;
         // Bounded by the ring: `own` marks slots that a post reserved.
         while index != self.marked && index.wrapping_sub(self.pi) < self.units {
-            // SAFETY: behind the published index, and what is written there passed the check for room: the slot is ours.
+            // SAFETY: behind the published index, and what is written there passed the check for
+            // room: the slot is ours.
             drop(unsafe { self.shared.send.disown(index) });
             index = index.wrapping_add(1);
         }
@@ -290,8 +303,9 @@ impl Sq {
     }
 }
 
-// SAFETY: a post passes the check for room, so its slot is free; buffers stay in the table until the polling side, `disown` or a reset
-// takes them; the device learns of WQEs from the record alone, which `ring` stores.
+// SAFETY: a post passes the check for room, so its slot is free; buffers stay in the table until
+// the polling side, `disown` or a reset takes them; the device learns of WQEs from the record
+// alone, which `ring` stores.
 unsafe impl SendOps for Sq {
     type Cursor = SendCursor;
     type Ah = Ah;
@@ -353,7 +367,8 @@ unsafe impl SendOps for Sq {
             self.owns = true;
             self.shared.send.will_own();
         }
-        // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` left no buffer in it.
+        // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` left no buffer
+        // in it.
         unsafe { self.slots.own(slot, held) };
     }
 

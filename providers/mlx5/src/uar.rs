@@ -1,8 +1,10 @@
-//! Doorbell pages (UARs): BlueFlame registers that one queue owns, and one non-cached page that all may use.
+//! Doorbell pages (UARs): BlueFlame registers that one queue owns, and one non-cached page that all
+//! may use.
 //!
-//! A UAR page has two BlueFlame registers for users, each with two halves that take turns (PRM "UAR Page Format"; rdma-core
-//! `verbs.c:mlx5_insert_dyn_uuars`). No register is ever given to two queues, so ringing takes no lock. The
-//! non-cached page has no such state: an eight-byte store is one bus transaction, whoever makes it.
+//! A UAR page has two BlueFlame registers for users, each with two halves that take turns (PRM "UAR
+//! Page Format"; rdma-core `verbs.c:mlx5_insert_dyn_uuars`). No register is ever given to two
+//! queues, so ringing takes no lock. The non-cached page has no such state: an eight-byte store is
+//! one bus transaction, whoever makes it.
 //!
 //! # Safety
 //!
@@ -37,8 +39,8 @@ const ALLOC: &str = "alloc_uar";
 
 /// A mapped page, or on a host with larger pages several UARs in one.
 ///
-/// A context keeps its pages until it is closed, and closing the file is what gives them back to the device: there is no command
-/// for each.
+/// A context keeps its pages until it is closed, and closing the file is what gives them back to
+/// the device: there is no command for each.
 #[derive(Debug)]
 pub(crate) struct UarPage {
     /// Number of the first UAR in it, as commands name it.
@@ -57,7 +59,8 @@ impl UarPage {
             .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &mut offset)
             .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &mut length)
             .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &mut page_id);
-        // SAFETY: the inputs are a constant and a place for a handle; the outputs are plain numbers.
+        // SAFETY: the inputs are a constant and a place for a handle; the outputs are plain
+        // numbers.
         let answer = unsafe { command.send(&**uverbs.door(), ALLOC) }?;
         let handle = answer.handle(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)?;
         let length = u32::from_ne_bytes(length) as usize;
@@ -120,15 +123,16 @@ pub(crate) struct Uars {
 /// The BlueFlame registers of a context.
 #[derive(Debug, Default)]
 struct Registers {
-    /// First in, first out, as in rdma-core: a register rests as long as possible before another queue gets it.
+    /// First in, first out, as in rdma-core: a register rests as long as possible before another
+    /// queue gets it.
     free: VecDeque<Free>,
     /// How many there are, free or not.
     count: usize,
 }
 
-/// BlueFlame registers that a context takes at most, which is what rdma-core takes by default (`MLX5_TOTAL_UUARS`): pages
-/// are a resource of the device. There, queues beyond share registers and a lock; here they ring on the non-cached page, which takes
-/// none.
+/// BlueFlame registers that a context takes at most, which is what rdma-core takes by default
+/// (`MLX5_TOTAL_UUARS`): pages are a resource of the device. There, queues beyond share registers
+/// and a lock; here they ring on the non-cached page, which takes none.
 const REGISTERS: usize = 16;
 
 impl Uars {
@@ -157,8 +161,9 @@ impl Uars {
         &self.non_cached
     }
 
-    /// A register for one queue. A device without BlueFlame, or a host without write-combining (`EOPNOTSUPP`), gives the
-    /// non-cached page whatever was asked for; so does one whose registers are all in use.
+    /// A register for one queue. A device without BlueFlame, or a host without write-combining
+    /// (`EOPNOTSUPP`), gives the non-cached page whatever was asked for; so does one whose
+    /// registers are all in use.
     pub(crate) fn register(&self, mode: DoorbellMode) -> Result<Register, Error> {
         match mode {
             DoorbellMode::BlueFlame if self.register_bytes as usize >= 2 * MLX5_SEND_WQE_BB => {
@@ -228,7 +233,8 @@ enum Kind {
         uar: u32,
         offset: usize,
         half_bytes: u32,
-        /// Written when the queue is dropped: which half comes next belongs to the register, not to the queue.
+        /// Written when the queue is dropped: which half comes next belongs to the register, not to
+        /// the queue.
         half: Arc<AtomicU32>,
         home: Arc<Mutex<Registers>>,
     },

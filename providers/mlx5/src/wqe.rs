@@ -1,13 +1,14 @@
 //! A send work request as the device reads it: control segment, remote address, operands, data.
 //!
-//! Segments are stored whole, sixteen bytes as two words, into memory that is the program's until the doorbell record covers it.
-//! Words made in registers, so that a BlueFlame copy, which reads words, finds each in one store and the processor can
-//! forward it; a segment's struct stored as such becomes a store for each field.
+//! Segments are stored whole, sixteen bytes as two words, into memory that is the program's until
+//! the doorbell record covers it. Words made in registers, so that a BlueFlame copy, which reads
+//! words, finds each in one store and the processor can forward it; a segment's struct stored as
+//! such becomes a store for each field.
 //!
 //! # Safety
 //!
-//! Writers take a place of so many bytes as [`measure`] said, and write nothing behind; padding of inline data keeps what
-//! it held, but in the first sixteen bytes, where it is zeroed.
+//! Writers take a place of so many bytes as [`measure`] said, and write nothing behind; padding of
+//! inline data keeps what it held, but in the first sixteen bytes, where it is zeroed.
 #![allow(unsafe_code, reason = "writes segments into a ring by raw address")]
 
 use uverbs_core::order::device_memory;
@@ -84,8 +85,8 @@ pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, P
     }
 }
 
-/// WQEBBs of a connected WQE that [`measure`] found so long. One piece behind at most three segments never needs more than one, which is worth
-/// knowing beforehand.
+/// WQEBBs of a connected WQE that [`measure`] found so long. One piece behind at most three
+/// segments never needs more than one, which is worth knowing beforehand.
 #[inline(always)]
 pub(crate) fn units(ds: u32, data: &Data<'_>) -> u32 {
     match data {
@@ -107,7 +108,8 @@ fn total_inline(pieces: &[&[u8]]) -> usize {
     pieces.iter().fold(0, |total: usize, piece| total.saturating_add(piece.len()))
 }
 
-/// Entries of a list that have bytes, and how many bytes in all. Empty ones are not written, as in rdma-core.
+/// Entries of a list that have bytes, and how many bytes in all. Empty ones are not written, as in
+/// rdma-core.
 #[inline]
 pub(crate) fn measure_list(list: &[Sge], max_sge: u32) -> Result<(u32, u64), PostError> {
     if list.len() > max_sge as usize {
@@ -197,7 +199,8 @@ fn remote_segment(remote: Remote) -> Words {
 pub(crate) fn address_vector(template: &[Words; 3], qpn: u32, qkey: u32) -> [Words; 3] {
     let dqp = DqpDct::ZERO.with_ext(true).with_qpn(qpn);
     let [first, rest @ ..] = *template;
-    // Key and reserved word, then destination; rate, loopback and LID are the handle's (`mlx5_wqe_av`).
+    // Key and reserved word, then destination; rate, loopback and LID are the handle's
+    // (`mlx5_wqe_av`).
     let destination = u64::from(dqp.0) << 32;
     let first = [pair(qkey, 0), first[1] | destination.to_be()];
     [first, rest[0], rest[1]]
@@ -218,8 +221,9 @@ pub(crate) unsafe fn store(to: *mut u8, words: Words) {
 ///
 /// # Safety
 ///
-/// `to` is aligned to 8 bytes and valid to write as many units of 16 bytes as [`measure`] said of this operation and data, or
-/// [`measure_datagram`] where there is an address vector; nobody else reads or writes them now.
+/// `to` is aligned to 8 bytes and valid to write as many units of 16 bytes as [`measure`] said of
+/// this operation and data, or [`measure_datagram`] where there is an address vector; nobody else
+/// reads or writes them now.
 #[inline(always)]
 pub(crate) unsafe fn write(
     to: *mut u8,
@@ -300,7 +304,8 @@ unsafe fn write_list(mut at: *mut u8, list: &[Sge]) {
 ///
 /// # Safety
 ///
-/// `to` is aligned to 8 bytes and valid to write header and bytes, rounded up to 16; nobody else reads or writes them now.
+/// `to` is aligned to 8 bytes and valid to write header and bytes, rounded up to 16; nobody else
+/// reads or writes them now.
 #[inline(always)]
 unsafe fn write_inline(to: *mut u8, bytes: &[u8]) {
     if bytes.is_empty() {
@@ -362,7 +367,8 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Copies words of `SIZE` bytes at these offsets: loads first, so that they don't wait for the stores.
+/// Copies words of `SIZE` bytes at these offsets: loads first, so that they don't wait for the
+/// stores.
 ///
 /// # Safety
 ///
@@ -396,7 +402,8 @@ unsafe fn write_inline_list(to: *mut u8, pieces: &[&[u8]]) {
     unsafe { device_memory::write(to.cast(), mlx5_wqe_inline_seg::new(total as u32)) };
     let mut at = to.wrapping_add(INLINE_HEADER);
     for piece in pieces {
-        // SAFETY: the place holds the bytes of all pieces behind the header; they are borrowed, so not the ring's.
+        // SAFETY: the place holds the bytes of all pieces behind the header; they are borrowed, so
+        // not the ring's.
         unsafe { device_memory::copy(piece.as_ptr(), at, piece.len()) };
         at = at.wrapping_add(piece.len());
     }
@@ -427,7 +434,8 @@ impl Ring {
     ///
     /// # Safety
     ///
-    /// As [`write`], for `ds` units of 16 bytes from the WQEBB `index` on, around the end, and `ds` is at most [`DS_MAX`].
+    /// As [`write`], for `ds` units of 16 bytes from the WQEBB `index` on, around the end, and `ds`
+    /// is at most [`DS_MAX`].
     #[cold]
     #[inline(never)]
     pub(crate) unsafe fn write_wrapped(
@@ -451,7 +459,8 @@ impl Ring {
     ///
     /// # Safety
     ///
-    /// The ring is valid to write, nobody else reads or writes the place now, and it is no longer than the ring.
+    /// The ring is valid to write, nobody else reads or writes the place now, and it is no longer
+    /// than the ring.
     pub(crate) unsafe fn copy_in(self, index: u32, bytes: &[u8]) {
         let room = (self.mask + 1 - (index & self.mask)) as usize * MLX5_SEND_WQE_BB;
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
@@ -461,7 +470,8 @@ impl Ring {
         unsafe { device_memory::copy(rest.as_ptr(), self.start, rest.len()) };
     }
 
-    /// Copies out up to `to.len()` bytes from the WQEBB `index` on, around the end, and not more than the ring has.
+    /// Copies out up to `to.len()` bytes from the WQEBB `index` on, around the end, and not more
+    /// than the ring has.
     ///
     /// # Safety
     ///

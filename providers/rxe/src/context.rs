@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! A domain is wrapped as the kernel answers it. What a provider promises is said in `uverbs_core::provider`.
+//! A domain is wrapped as the kernel answers it. What a provider promises is said in
+//! `uverbs_core::provider`.
 #![allow(unsafe_code, reason = "wraps kernel objects by number, and keeps a provider's promises")]
 
 use std::sync::Arc;
@@ -39,8 +40,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// `GET_CONTEXT`, to which the driver has nothing to add, and the device's limits. Nothing in that shakes hands, so another
-    /// driver's device is told by its number.
+    /// `GET_CONTEXT`, to which the driver has nothing to add, and the device's limits. Nothing in
+    /// that shakes hands, so another driver's device is told by its number.
     pub(crate) fn open(core: Arc<ContextCore>) -> Result<Self, Error> {
         let driver = core.uverbs().driver_id();
         if driver != RDMA_DRIVER_RXE {
@@ -60,7 +61,8 @@ impl Context {
     }
 }
 
-// SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the memory that the core keeps.
+// SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the
+// memory that the core keeps.
 unsafe impl ContextOps<Rxe> for Context {
     fn core(&self) -> &Arc<ContextCore> {
         &self.core

@@ -2,9 +2,10 @@
 //!
 //! # Safety
 //!
-//! A [`Cq`] is the only consumer of its ring, and `core` keeps the mapping. A completion takes a slot only if its token names a queue
-//! of a queue pair that completes here, and a work request that is published and not retired; so whatever stands in the ring, no slot is
-//! taken that the posting side may write. Which of those in flight a completion names is the kernel's word.
+//! A [`Cq`] is the only consumer of its ring, and `core` keeps the mapping. A completion takes a
+//! slot only if its token names a queue of a queue pair that completes here, and a work request
+//! that is published and not retired; so whatever stands in the ring, no slot is taken that the
+//! posting side may write. Which of those in flight a completion names is the kernel's word.
 #![allow(
     unsafe_code,
     reason = "reads a ring that the kernel writes, and takes buffers by what it says"
@@ -49,13 +50,15 @@ unsafe impl Send for Cq {}
 impl Cq {
     /// # Safety
     ///
-    /// The ring is valid while `core` lives, its elements have room for an `ib_uverbs_wc`, and nobody else consumes from it.
+    /// The ring is valid while `core` lives, its elements have room for an `ib_uverbs_wc`, and
+    /// nobody else consumes from it.
     pub(crate) unsafe fn new(ring: Ring, core: Arc<CqCore>) -> Self {
         Self { ring, ci: 0, seen: 0, table: Vec::new(), strays: 0, core }
     }
 
-    /// Completions that were skipped, since they are of no work request in flight on a queue pair known here. Not 0 means that
-    /// the kernel, or whatever else writes to the ring, did something unexpected.
+    /// Completions that were skipped, since they are of no work request in flight on a queue pair
+    /// known here. Not 0 means that the kernel, or whatever else writes to the ring, did something
+    /// unexpected.
     #[must_use]
     pub fn strays(&self) -> u64 {
         self.strays
@@ -106,8 +109,8 @@ impl Cq {
                     if self.table.len() <= index {
                         self.table.resize_with(index + 1, || None);
                     }
-                    // One that is there stays: work requests in flight lean on it. An index is given out anew only after the detachment
-                    // was read, so none is there.
+                    // One that is there stays: work requests in flight lean on it. An index is
+                    // given out anew only after the detachment was read, so none is there.
                     self.table[index].get_or_insert(Known { shared, roles });
                 }
                 Message::Detach(shared) => {
@@ -145,7 +148,8 @@ impl Cq {
         // SAFETY: it was just taken, and those before it passed over.
         unsafe { slots.retire(end) };
         if entry.status() != IB_WC_SUCCESS {
-            // A failure takes the whole queue pair along: what is posted from now on needs a kick of its own.
+            // A failure takes the whole queue pair along: what is posted from now on needs a kick
+            // of its own.
             shared.send.fail();
             shared.recv.fail();
         } else if token.queue == Queue::Recv
@@ -157,8 +161,8 @@ impl Cq {
         Some(taken)
     }
 
-    /// Drops the entries for which `gone` holds, and closes the gaps: older entries move towards the newest, so that the consumer
-    /// index jumps over the gap.
+    /// Drops the entries for which `gone` holds, and closes the gaps: older entries move towards
+    /// the newest, so that the consumer index jumps over the gap.
     fn sweep_where(&mut self, gone: impl Fn(Entry) -> bool) {
         self.seen = self.ring.produced();
         let mask = self.ring.mask();
@@ -170,7 +174,8 @@ impl Cq {
                 freed += 1;
             } else if freed != 0 {
                 let (from, to) = (index, index.wrapping_add(freed));
-                // SAFETY: whole elements of the ring, not the same, both between consumer and producer index: the program's.
+                // SAFETY: whole elements of the ring, not the same, both between consumer and
+                // producer index: the program's.
                 unsafe {
                     std::ptr::copy_nonoverlapping(
                         self.ring.element(from),
@@ -187,13 +192,15 @@ impl Cq {
     }
 }
 
-// SAFETY: a slot is taken when an entry of the ring says that its work request is over, and retired behind that; see the file's head.
+// SAFETY: a slot is taken when an entry of the ring says that its work request is over, and retired
+// behind that; see the file's head.
 unsafe impl CqOps for Cq {
     type View<'a> = Wc<'a>;
 
     #[inline]
     fn next(&mut self) -> Option<Polled<Wc<'_>>> {
-        // A ring full of strays at most, then it is the caller's turn: whatever stands there, this ends.
+        // A ring full of strays at most, then it is the caller's turn: whatever stands there, this
+        // ends.
         for _ in 0..=self.ring.mask() {
             if !self.is_ready() {
                 if self.core.has_messages() {
@@ -211,7 +218,8 @@ unsafe impl CqOps for Cq {
             let taken = self.take(token, entry);
             self.ci = self.next_index(self.ci);
             if let Some(Taken { wr_id, frame, .. }) = taken {
-                // SAFETY: the entry is given back by `publish` at the earliest, for which the caller's view is over.
+                // SAFETY: the entry is given back by `publish` at the earliest, for which the
+                // caller's view is over.
                 let view = unsafe { Wc::new(entry, token.queue == Queue::Recv) };
                 return Some(Polled { view, wr_id, frame });
             }
@@ -236,8 +244,8 @@ unsafe impl CqOps for Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // Nobody will look any more: what is told from now on is dropped, so that buffers go back to their slabs.
-        // SAFETY: this is the one polling side, and it ends here.
+        // Nobody will look any more: what is told from now on is dropped, so that buffers go back
+        // to their slabs. SAFETY: this is the one polling side, and it ends here.
         unsafe { self.core.close() };
     }
 }

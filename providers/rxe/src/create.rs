@@ -1,9 +1,11 @@
-//! Making completion queues and queue pairs: the kernel makes the rings, and says where to map them.
+//! Making completion queues and queue pairs: the kernel makes the rings, and says where to map
+//! them.
 //!
 //! # Safety
 //!
-//! The commands name no memory of ours. A mapping is kept by the core object until the kernel confirmed the object's destruction, or
-//! buried; and by the queue sides, which reach it through raw pointers only.
+//! The commands name no memory of ours. A mapping is kept by the core object until the kernel
+//! confirmed the object's destruction, or buried; and by the queue sides, which reach it through
+//! raw pointers only.
 #![allow(unsafe_code, reason = "makes queues of rings that the kernel maps")]
 
 use std::sync::Arc;
@@ -36,7 +38,8 @@ use crate::{Context, Cq, Rq, Rxe, Sq};
 const CREATE_CQ: &str = "create_cq";
 const CREATE_QP: &str = "create_qp";
 
-/// Inline bytes at most: a send element has 720 bytes, less its head (kernel `rxe_param.h`, `RXE_MAX_WQE_SIZE`).
+/// Inline bytes at most: a send element has 720 bytes, less its head (kernel `rxe_param.h`,
+/// `RXE_MAX_WQE_SIZE`).
 const MAX_INLINE: u32 = 720 - SEND_HEAD as u32;
 
 fn limit(verb: &'static str, what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
@@ -62,7 +65,8 @@ fn map(uverbs: &Uverbs, verb: &'static str, info: mminfo, element: usize) -> Res
         .door()
         .mmap(len, info.offset)
         .map_err(|errno| Error::System { what: "mmap", errno })?;
-    // SAFETY: the mapping has `len` bytes, says the door, and starts at a page; whoever has the ring keeps it.
+    // SAFETY: the mapping has `len` bytes, says the door, and starts at a page; whoever has the
+    // ring keeps it.
     let ring = unsafe { Ring::new(memory.as_mut_ptr(), len, element) };
     let ring = ring.map_err(|why| Error::Unsupported {
         verb,
@@ -77,7 +81,8 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     if init.entries == 0 {
         return Err(Error::Limit { verb: CREATE_CQ, what: "entries", value: 0, limit: 1 });
     }
-    // One more than asked for: a ring of the kernel's keeps one entry empty, and one is for the completion at hand.
+    // One more than asked for: a ring of the kernel's keeps one entry empty, and one is for the
+    // completion at hand.
     limit(CREATE_CQ, "entries", init.entries, cqe.saturating_sub(1))?;
     limit(CREATE_CQ, "comp_vector", init.comp_vector, vectors.saturating_sub(1))?;
     let mut answer = rxe_create_cq_resp::default();
@@ -122,7 +127,8 @@ fn check(cap: &QpCap, limits: &Limits) -> Result<(), Error> {
     limit(CREATE_QP, "max_inline_data", cap.max_inline_data, MAX_INLINE)
 }
 
-/// rdma-core `rxe.c:rxe_create_qp`, with a receive queue of its own. There is no doorbell to choose.
+/// rdma-core `rxe.c:rxe_create_qp`, with a receive queue of its own. There is no doorbell to
+/// choose.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
     init.check_context(&context.core)?;
     check(&init.cap, &context.limits)?;
@@ -190,7 +196,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         shared: Arc::clone(&shared),
         memory: Box::new(Arc::clone(&memory)),
     };
-    // SAFETY: the kernel just made it from these, which were checked to be of `context`, and `shared` is new.
+    // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
+    // `shared` is new.
     let core = unsafe { QpCore::new(parts) };
     let sq = SqParts {
         ring: send_ring,
@@ -211,7 +218,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         qpn: created.qpn,
         memory,
     };
-    // SAFETY: `memory` keeps the ring, whose elements were checked to have this room. The table has as many slots, and this poster is the first.
+    // SAFETY: `memory` keeps the ring, whose elements were checked to have this room. The table has
+    // as many slots, and this poster is the first.
     let sq = unsafe { Sq::new(sq) };
     // SAFETY: as above.
     let rq = unsafe { Rq::new(rq) };

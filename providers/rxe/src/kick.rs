@@ -1,5 +1,6 @@
-//! The doorbell, which is a system call: by a `POST_SEND` that has no work requests in it the kernel looks at the ring (kernel
-//! `rxe_verbs.c:rxe_post_send`, rdma-core `rxe.c:post_send_db`). It goes through the door, as every command does.
+//! The doorbell, which is a system call: by a `POST_SEND` that has no work requests in it the
+//! kernel looks at the ring (kernel `rxe_verbs.c:rxe_post_send`, rdma-core `rxe.c:post_send_db`).
+//! It goes through the door, as every command does.
 //!
 //! # Safety
 //!
@@ -30,9 +31,11 @@ impl Kick {
         Self { uverbs, qp }
     }
 
-    /// At both queues of a queue pair that is in error, by bringing it there once more: the kernel flushes what it finds (kernel
-    /// `rxe_qp.c:rxe_qp_error`). It takes no `POST_RECV` from user space, and before 6.10 its `POST_SEND` wakes the requester alone,
-    /// which leaves a queue pair in error as it is: the completer flushes (kernel `rxe_req.c:rxe_requester`, `rxe_comp.c:rxe_completer`).
+    /// At both queues of a queue pair that is in error, by bringing it there once more: the kernel
+    /// flushes what it finds (kernel `rxe_qp.c:rxe_qp_error`). It takes no `POST_RECV` from user
+    /// space, and before 6.10 its `POST_SEND` wakes the requester alone, which leaves a queue pair
+    /// in error as it is: the completer flushes (kernel `rxe_req.c:rxe_requester`,
+    /// `rxe_comp.c:rxe_completer`).
     #[cold]
     pub(crate) fn flush(&self) -> Result<(), Errno> {
         let command = ib_uverbs_modify_qp {

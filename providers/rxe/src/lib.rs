@@ -11,17 +11,20 @@
 //! | `kick` | the doorbell, which is a system call |
 //! | `wc`, `cq` | a completion, and the queue of them |
 //!
-//! Layouts are the kernel's `rdma_user_rxe.h`; what an index means and who stores it with which order is said by the kernel's
-//! `drivers/infiniband/sw/rxe/rxe_queue.h`, and the calls are those of rdma-core's `providers/rxe`.
+//! Layouts are the kernel's `rdma_user_rxe.h`; what an index means and who stores it with which
+//! order is said by the kernel's `drivers/infiniband/sw/rxe/rxe_queue.h`, and the calls are those
+//! of rdma-core's `providers/rxe`.
 //!
 //! # What is different from hardware
 //!
-//! The device is a piece of the kernel, and has no doorbell register. Ringing a send queue stores the producer index and then makes
-//! **one system call** for the whole batch (`POST_SEND` with no work requests in it), by which the kernel looks. Posting receives and polling
-//! are loads and stores alone. So batches pay here even more than on a ConnectX.
+//! The device is a piece of the kernel, and has no doorbell register. Ringing a send queue stores
+//! the producer index and then makes **one system call** for the whole batch (`POST_SEND` with no
+//! work requests in it), by which the kernel looks. Posting receives and polling are loads and
+//! stores alone. So batches pay here even more than on a ConnectX.
 //!
-//! A queue pair that failed looks at its receive queue no more. Receives that are posted after that come back flushed only when
-//! a completion had already told of the failure; else when the queue pair is destroyed, as with rdma-core's provider.
+//! A queue pair that failed looks at its receive queue no more. Receives that are posted after that
+//! come back flushed only when a completion had already told of the failure; else when the queue
+//! pair is destroyed, as with rdma-core's provider.
 
 mod ah;
 mod context;
@@ -56,7 +59,8 @@ pub use wc::Wc;
 pub struct Rxe;
 
 #[allow(unsafe_code, reason = "promises that the parts of this crate belong together")]
-// SAFETY: `create` makes both sides of an object from one answer of the kernel; the files of the queues argue their own contracts.
+// SAFETY: `create` makes both sides of an object from one answer of the kernel; the files of the
+// queues argue their own contracts.
 unsafe impl Provider for Rxe {
     type Context = Context;
     type Cq = Cq;

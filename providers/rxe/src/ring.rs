@@ -1,14 +1,16 @@
 //! A queue that program and kernel share: a page of indexes, and elements of one size behind it.
 //!
-//! Each index has one writer. The program produces into send and receive queues and consumes completion queues; the kernel does the
-//! other half. An index is kept within the ring, and a ring that has one element less than slots is full (kernel `rxe_queue.h`). The kernel
-//! stores its index with release and loads the other with acquire, and so does this, so that an element is whole
+//! Each index has one writer. The program produces into send and receive queues and consumes
+//! completion queues; the kernel does the other half. An index is kept within the ring, and a ring
+//! that has one element less than slots is full (kernel `rxe_queue.h`). The kernel stores its index
+//! with release and loads the other with acquire, and so does this, so that an element is whole
 //! when the index covers it, and free when the index passed it.
 //!
 //! # Safety
 //!
-//! Sizes are read once, checked against the mapping, and kept here: what stands in the mapping later leads nowhere outside. Indexes are
-//! masked whenever they are read. No reference into the mapping is made but to the two indexes, which are accessed atomically.
+//! Sizes are read once, checked against the mapping, and kept here: what stands in the mapping
+//! later leads nowhere outside. Indexes are masked whenever they are read. No reference into the
+//! mapping is made but to the two indexes, which are accessed atomically.
 #![allow(unsafe_code, reason = "loads and stores in memory that the kernel shares")]
 
 use std::mem::offset_of;
@@ -47,7 +49,8 @@ impl Ring {
     ///
     /// # Safety
     ///
-    /// The mapping is valid to read and write, and aligned to a page, for as long as the ring is used.
+    /// The mapping is valid to read and write, and aligned to a page, for as long as the ring is
+    /// used.
     pub(crate) unsafe fn new(
         start: *mut u8,
         len: usize,
@@ -109,26 +112,29 @@ impl Ring {
         self.index(offset_of!(rxe_queue_buf, consumer_index))
     }
 
-    /// The kernel's producer index. Acquire: elements before it are whole (its partner is `queue_advance_producer`).
+    /// The kernel's producer index. Acquire: elements before it are whole (its partner is
+    /// `queue_advance_producer`).
     #[inline(always)]
     pub(crate) fn produced(&self) -> u32 {
         self.producer_index().load(Ordering::Acquire) & self.mask
     }
 
-    /// The kernel's consumer index. Acquire: what is before it, the kernel has left (its partner is `queue_advance_consumer`).
+    /// The kernel's consumer index. Acquire: what is before it, the kernel has left (its partner is
+    /// `queue_advance_consumer`).
     #[inline(always)]
     pub(crate) fn consumed(&self) -> u32 {
         self.consumer_index().load(Ordering::Acquire) & self.mask
     }
 
-    /// Publishes the elements before a free-running index. Release: they are written before (its partner is
-    /// `queue_get_producer`).
+    /// Publishes the elements before a free-running index. Release: they are written before (its
+    /// partner is `queue_get_producer`).
     #[inline(always)]
     pub(crate) fn produce(&self, end: u32) {
         self.producer_index().store(end & self.mask, Ordering::Release);
     }
 
-    /// Gives the elements before a free-running index back. Release: they are read before (its partner is `queue_full`).
+    /// Gives the elements before a free-running index back. Release: they are read before (its
+    /// partner is `queue_full`).
     #[inline(always)]
     pub(crate) fn consume(&self, end: u32) {
         self.consumer_index().store(end & self.mask, Ordering::Release);

@@ -1,4 +1,5 @@
-//! Receive queues. The kernel looks at the producer index when a packet comes, so publishing is a store.
+//! Receive queues. The kernel looks at the producer index when a packet comes, so publishing is a
+//! store.
 //!
 //! # Safety
 //!
@@ -32,12 +33,14 @@ pub struct Rq {
     ring: Ring,
     /// Published producer index, free running.
     pi: u32,
-    /// Where writing must stop, by what was looked up: free running. The published index while posting isn't allowed.
+    /// Where writing must stop, by what was looked up: free running. The published index while
+    /// posting isn't allowed.
     limit: u32,
     enabled: bool,
     max_sge: u32,
     max_wr: u32,
-    /// One past the highest element that may hold a buffer; the producer index unless a batch was forgotten.
+    /// One past the highest element that may hold a buffer; the producer index unless a batch was
+    /// forgotten.
     marked: u32,
     shared: Arc<QpShared>,
     kick: Kick,
@@ -66,8 +69,8 @@ impl Rq {
     ///
     /// # Safety
     ///
-    /// The ring is valid while `memory` lives, its elements have room for `max_sge` entries, and nobody else produces into it. The table
-    /// of receives has as many slots.
+    /// The ring is valid while `memory` lives, its elements have room for `max_sge` entries, and
+    /// nobody else produces into it. The table of receives has as many slots.
     pub(crate) unsafe fn new(parts: RqParts) -> Self {
         Self {
             ring: parts.ring,
@@ -107,7 +110,8 @@ impl Rq {
         }
         let user_index = self.shared.user_index.value();
         let token = Token { user_index, queue: Queue::Recv, index: slot }.pack();
-        // SAFETY: behind the published index and before the limit: the element is ours, and `check_list` saw that it has room.
+        // SAFETY: behind the published index and before the limit: the element is ours, and
+        // `check_list` saw that it has room.
         unsafe { wqe::write_recv(self.ring.element(slot), token, list, size) };
         // SAFETY: the slot is of an element that is free; this is the only poster.
         unsafe { self.shared.recv.slots().put(slot, wr_id, slot.wrapping_add(1)) };
@@ -121,7 +125,8 @@ impl Rq {
         let mut index = self.pi;
         // Bounded by the ring: `own` marks slots that a post reserved.
         while index != self.marked && index.wrapping_sub(self.pi) <= self.ring.mask() {
-            // SAFETY: behind the published index, and what is written there passed the check for room: the slot is ours.
+            // SAFETY: behind the published index, and what is written there passed the check for
+            // room: the slot is ours.
             drop(unsafe { self.shared.recv.disown(index) });
             index = index.wrapping_add(1);
         }
@@ -186,7 +191,8 @@ unsafe impl RecvOps for Rq {
             self.shared.recv.will_lend();
         }
         self.shared.recv.will_own();
-        // SAFETY: the slot of an element just written, says the caller: ours, and `begin` left no buffer in it.
+        // SAFETY: the slot of an element just written, says the caller: ours, and `begin` left no
+        // buffer in it.
         unsafe { self.shared.recv.slots().own(slot, held) };
     }
 
@@ -200,8 +206,8 @@ unsafe impl RecvOps for Rq {
         unsafe { self.shared.recv.publish(at.pi) };
         self.ring.produce(at.pi);
         if self.shared.recv.has_failed() {
-            // No packet will make the kernel look any more. A refusal means that nothing ever will: the buffers come back when the
-            // queue pair is destroyed.
+            // No packet will make the kernel look any more. A refusal means that nothing ever will:
+            // the buffers come back when the queue pair is destroyed.
             let _ = self.kick.flush();
         }
     }

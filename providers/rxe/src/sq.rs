@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! A [`Sq`] is the only producer of its ring, and holds on to the mapping. It writes behind the published index only, and neither
-//! where the kernel's consumer index says that it still reads, nor where a slot is not retired.
+//! A [`Sq`] is the only producer of its ring, and holds on to the mapping. It writes behind the
+//! published index only, and neither where the kernel's consumer index says that it still reads,
+//! nor where a slot is not retired.
 #![allow(unsafe_code, reason = "writes work requests into a ring that the kernel reads")]
 
 use std::any::Any;
@@ -46,20 +47,22 @@ pub struct Sq {
     ring: Ring,
     /// Published producer index, free running.
     pi: u32,
-    /// Where writing must stop, by what was looked up: free running. The published index while posting isn't allowed.
+    /// Where writing must stop, by what was looked up: free running. The published index while
+    /// posting isn't allowed.
     limit: u32,
     enabled: bool,
     room: Room,
     max_wr: u32,
-    /// One past the highest element that may hold a buffer; the producer index unless a batch was forgotten.
+    /// One past the highest element that may hold a buffer; the producer index unless a batch was
+    /// forgotten.
     marked: u32,
     shared: Arc<QpShared>,
     kick: Kick,
     /// Why the kernel did not look when it was last told to.
     refused: Option<Errno>,
     qpn: u32,
-    /// The address handle that each element names: the kernel looks it up when it sends. Kept until the element is written anew. Empty
-    /// where the transport has no datagrams.
+    /// The address handle that each element names: the kernel looks it up when it sends. Kept until
+    /// the element is written anew. Empty where the transport has no datagrams.
     handles: Box<[Option<Ah>]>,
     /// Keeps the ring mapped.
     _memory: Arc<dyn Any + Send + Sync>,
@@ -82,8 +85,9 @@ pub(crate) struct SqParts {
     pub(crate) memory: Arc<dyn Any + Send + Sync>,
 }
 
-/// Where writing must stop: neither over what is not retired, nor over what the kernel has not left, which may be less: it posts a
-/// flushed completion before it moves its index (kernel `rxe_comp.c:flush_send_queue`). `pi` is the published index.
+/// Where writing must stop: neither over what is not retired, nor over what the kernel has not
+/// left, which may be less: it posts a flushed completion before it moves its index (kernel
+/// `rxe_comp.c:flush_send_queue`). `pi` is the published index.
 pub(crate) fn limit(ring: &Ring, table: &SlotTable, pi: u32, max_wr: u32) -> u32 {
     let used = pi.wrapping_sub(ring.consumed()) & ring.mask();
     let by_ring = ring.mask() - used;
@@ -107,7 +111,8 @@ impl Sq {
     ///
     /// # Safety
     ///
-    /// The ring is valid while `memory` lives, its elements have `room`, and nobody else produces into it. The table of sends has as many slots.
+    /// The ring is valid while `memory` lives, its elements have `room`, and nobody else produces
+    /// into it. The table of sends has as many slots.
     pub(crate) unsafe fn new(parts: SqParts) -> Self {
         let handles = if parts.datagrams { parts.ring.mask() as usize + 1 } else { 0 };
         Self {
@@ -153,8 +158,9 @@ impl Sq {
         if is_before(at, self.limit) { Ok(()) } else { Err(PostError::Full) }
     }
 
-    /// Writes a work request. Out of line, and of a copy: a program that posts through the enum over all providers has cursor and work request
-    /// in registers, which it couldn't if this took their addresses.
+    /// Writes a work request. Out of line, and of a copy: a program that posts through the enum
+    /// over all providers has cursor and work request in registers, which it couldn't if this took
+    /// their addresses.
     ///
     /// # Safety
     ///
@@ -188,7 +194,8 @@ impl Sq {
             }
         });
         let to = self.ring.element(slot);
-        // SAFETY: behind the published index and before the limit: the element is ours, and `check` saw that it has room.
+        // SAFETY: behind the published index and before the limit: the element is ours, and `check`
+        // saw that it has room.
         unsafe { wqe::write_send(to, token, wr.flags, op, peer, data, size) };
         // SAFETY: the slot is of an element that is free; this is the only poster.
         unsafe { self.shared.send.slots().put(slot, wr.id, slot.wrapping_add(1)) };
@@ -202,7 +209,8 @@ impl Sq {
         let mut index = self.pi;
         // Bounded by the ring: `own` marks slots that a post reserved.
         while index != self.marked && index.wrapping_sub(self.pi) <= self.ring.mask() {
-            // SAFETY: behind the published index, and what is written there passed the check for room: the slot is ours.
+            // SAFETY: behind the published index, and what is written there passed the check for
+            // room: the slot is ours.
             drop(unsafe { self.shared.send.disown(index) });
             index = index.wrapping_add(1);
         }
@@ -226,8 +234,9 @@ impl Sq {
     }
 }
 
-// SAFETY: a post passes the check for room, so its slot is free; buffers stay in the table until the polling side, `disown` or a reset
-// takes them; the kernel learns of work requests from the producer index alone, which `ring` stores.
+// SAFETY: a post passes the check for room, so its slot is free; buffers stay in the table until
+// the polling side, `disown` or a reset takes them; the kernel learns of work requests from the
+// producer index alone, which `ring` stores.
 unsafe impl SendOps for Sq {
     type Cursor = SendCursor;
     type Ah = Ah;
@@ -281,7 +290,8 @@ unsafe impl SendOps for Sq {
             self.shared.send.will_lend();
         }
         self.shared.send.will_own();
-        // SAFETY: the slot of an element just written, says the caller: ours, and `begin` left no buffer in it.
+        // SAFETY: the slot of an element just written, says the caller: ours, and `begin` left no
+        // buffer in it.
         unsafe { self.shared.send.slots().own(slot, held) };
     }
 
@@ -312,8 +322,8 @@ unsafe impl SendOps for Sq {
         self.limit = self.pi;
     }
 
-    /// The kernel drains the ring and goes on where it stands, not at index 0 (kernel `rxe_qp.c:rxe_qp_reset`,
-    /// `rxe_queue.c:rxe_queue_reset`), and so does this.
+    /// The kernel drains the ring and goes on where it stands, not at index 0 (kernel
+    /// `rxe_qp.c:rxe_qp_reset`, `rxe_queue.c:rxe_queue_reset`), and so does this.
     unsafe fn reset(&mut self) {
         // SAFETY: the caller's promise: device and polling side are done with the queue.
         unsafe { self.shared.send.reset() };

@@ -1,8 +1,9 @@
-//! What stands in the `wr_id` of the kernel's queues: not the program's number, but which slot of which queue it is.
+//! What stands in the `wr_id` of the kernel's queues: not the program's number, but which slot of
+//! which queue it is.
 //!
-//! The kernel hands `wr_id` through untouched, and of a failed completion it says nothing else than queue pair and status: not even
-//! whether it is of a send (kernel `rxe_comp.c:make_send_cqe`, `rxe_resp.c:flush_recv_wqe`). The program's own number waits in
-//! the slot.
+//! The kernel hands `wr_id` through untouched, and of a failed completion it says nothing else than
+//! queue pair and status: not even whether it is of a send (kernel `rxe_comp.c:make_send_cqe`,
+//! `rxe_resp.c:flush_recv_wqe`). The program's own number waits in the slot.
 
 /// Queue pair, queue and slot of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

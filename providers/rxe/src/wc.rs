@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! An element is read through a raw pointer, by volatile loads: it is the program's from the moment the kernel's producer index
-//! passed it until the consumer index is published, which the view's lifetime keeps from happening meanwhile.
+//! An element is read through a raw pointer, by volatile loads: it is the program's from the moment
+//! the kernel's producer index passed it until the consumer index is published, which the view's
+//! lifetime keeps from happening meanwhile.
 #![allow(unsafe_code, reason = "reads completions that the kernel wrote, by raw address")]
 
 use std::fmt;
@@ -29,7 +30,8 @@ pub(crate) struct Entry {
 impl Entry {
     /// # Safety
     ///
-    /// `at` is aligned to 8 bytes and valid to read an `ib_uverbs_wc` while the entry or a view of it is used.
+    /// `at` is aligned to 8 bytes and valid to read an `ib_uverbs_wc` while the entry or a view of
+    /// it is used.
     #[inline(always)]
     pub(crate) unsafe fn new(at: *const u8) -> Self {
         Self { at }
@@ -119,7 +121,8 @@ impl Wc<'_> {
     }
 }
 
-/// `enum ib_wc_status`. What rxe can't give (datagram domains, end-to-end contexts) is general, as is what has no name.
+/// `enum ib_wc_status`. What rxe can't give (datagram domains, end-to-end contexts) is general, as
+/// is what has no name.
 fn status_of(status: u32) -> Status {
     match status {
         abi::IB_WC_LOC_LEN_ERR => Status::LocalLength,

@@ -1,12 +1,13 @@
-//! Work requests as the kernel reads them: a head, then the scatter list or the inline data, which share the space
-//! (`rdma_user_rxe.h`; rdma-core `rxe.c:init_send_wqe`).
+//! Work requests as the kernel reads them: a head, then the scatter list or the inline data, which
+//! share the space (`rdma_user_rxe.h`; rdma-core `rxe.c:init_send_wqe`).
 //!
-//! The kernel keeps its progress in the element itself, so an element is written whole each time, and is never looked at while the
-//! kernel has it.
+//! The kernel keeps its progress in the element itself, so an element is written whole each time,
+//! and is never looked at while the kernel has it.
 //!
 //! # Safety
 //!
-//! Writers take an element of the ring that is the program's, and write no more than `check` allowed.
+//! Writers take an element of the ring that is the program's, and write no more than `check`
+//! allowed.
 #![allow(unsafe_code, reason = "writes work requests into a ring by raw address")]
 
 use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
@@ -16,8 +17,8 @@ use uverbs_kernel_abi::rxe::{
 };
 use uverbs_kernel_abi::wc as abi;
 
-/// The longest message, in bytes: one less than IBTA's (vol 1, 9.7.7), since the kernel keeps lengths in an `int` (kernel
-/// `rxe_req.c:rxe_requester`). It checks its own users' messages only.
+/// The longest message, in bytes: one less than IBTA's (vol 1, 9.7.7), since the kernel keeps
+/// lengths in an `int` (kernel `rxe_req.c:rxe_requester`). It checks its own users' messages only.
 const MAX_MESSAGE: u64 = (1 << 31) - 1;
 /// Where a send's list or inline data begins.
 pub(crate) const SEND_HEAD: usize = size_of::<rxe_send_wqe>();
@@ -166,7 +167,8 @@ fn set_atomic(wr: &mut rxe_send_wr, remote: Remote, compare_add: u64, swap: u64)
 ///
 /// # Safety
 ///
-/// `to` is an element of a ring that the program may write, aligned to eight bytes, of a queue with this `size`'s room.
+/// `to` is an element of a ring that the program may write, aligned to eight bytes, of a queue with
+/// this `size`'s room.
 pub(crate) unsafe fn write_send(
     to: *mut u8,
     token: u64,

@@ -56,7 +56,8 @@ enum Clock {
 #[derive(Debug)]
 pub(crate) struct Shared {
     kernel: Mutex<Kernel>,
-    /// Callers that want the lock. The mutex is not fair, and the device's thread takes it all the time.
+    /// Callers that want the lock. The mutex is not fair, and the device's thread takes it all the
+    /// time.
     waiting: AtomicUsize,
     clock: Clock,
     /// The device's thread; a stepped device has none.
@@ -89,7 +90,8 @@ impl Shared {
     /// The device, for a caller that gives it no work.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Kernel> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // Nothing that holds the lock panics; if it did, the tables would still be whole enough to be closed.
+        // Nothing that holds the lock panics; if it did, the tables would still be whole enough to
+        // be closed.
         let guard = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         guard
@@ -119,7 +121,8 @@ impl Shared {
         self.slice(&mut kernel, true)
     }
 
-    /// One slice of work, and where it is the last for now, another try of the events that did not fit.
+    /// One slice of work, and where it is the last for now, another try of the events that did not
+    /// fit.
     fn slice(&self, kernel: &mut Kernel, last: bool) -> bool {
         let busy = kernel.step(self.now());
         if last || !busy {

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! [`UverbsDoor::ioctl`] is an `unsafe fn` whose promises are the caller's; this file passes them on to
-//! `kernel::user` and `memory`, which say how they use them.
+//! [`UverbsDoor::ioctl`] is an `unsafe fn` whose promises are the caller's; this file passes them
+//! on to `kernel::user` and `memory`, which say how they use them.
 #![allow(
     unsafe_code,
     reason = "implements a trait with an unsafe method; has no unsafe block of its own"
@@ -89,8 +89,8 @@ impl SoftHca {
         SoftHcaBuilder::default()
     }
 
-    /// Opens the device, as `open("/dev/infiniband/uverbsN")` does. Dropping the door frees all that was made
-    /// through it.
+    /// Opens the device, as `open("/dev/infiniband/uverbsN")` does. Dropping the door frees all
+    /// that was made through it.
     ///
     /// # Errors
     ///
@@ -101,13 +101,14 @@ impl SoftHca {
         Ok(Arc::new(Door { shared, file, process: Process::current() }))
     }
 
-    /// One slice of the device's work; true if anything was done. Meant for stepped devices, allowed for others.
+    /// One slice of the device's work; true if anything was done. Meant for stepped devices,
+    /// allowed for others.
     pub fn step(&self) -> bool {
         self.inner.shared.step()
     }
 
-    /// Steps until there is nothing to do now, at most `max` times. Gives the number of steps that did something;
-    /// `max` means that there may be more. Time stands still meanwhile.
+    /// Steps until there is nothing to do now, at most `max` times. Gives the number of steps that
+    /// did something; `max` means that there may be more. Time stands still meanwhile.
     pub fn step_until_idle(&self, max: usize) -> usize {
         (0..max).take_while(|_| self.step()).count()
     }
@@ -123,15 +124,15 @@ impl SoftHca {
         self.inner.shared.now()
     }
 
-    /// When an idle device will have something to do by itself (timers, delayed packets), on the clock of
-    /// [`SoftHca::now`]. `None` once it is unplugged.
+    /// When an idle device will have something to do by itself (timers, delayed packets), on the
+    /// clock of [`SoftHca::now`]. `None` once it is unplugged.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.inner.shared.lock().next_deadline()
     }
 
-    /// Pulls the device out: its objects go, async event files get `DEVICE_FATAL`. Later ioctls get `EIO`, but for those
-    /// that destroy what a client holds.
+    /// Pulls the device out: its objects go, async event files get `DEVICE_FATAL`. Later ioctls get
+    /// `EIO`, but for those that destroy what a client holds.
     pub fn unplug(&self) {
         if let Some(link) = &self.inner.link {
             link.unplug();
@@ -139,8 +140,9 @@ impl SoftHca {
         self.inner.shared.change(Kernel::unplug);
     }
 
-    /// Takes the link down: packets are lost, the port says so (`PORT_ERR`). On a wire of the caller's
-    /// ([`SoftHcaBuilder::wire`]) only the port's state changes; what is lost there is the wire's business.
+    /// Takes the link down: packets are lost, the port says so (`PORT_ERR`). On a wire of the
+    /// caller's ([`SoftHcaBuilder::wire`]) only the port's state changes; what is lost there is the
+    /// wire's business.
     pub fn link_down(&self) {
         if let Some(link) = &self.inner.link {
             link.unplug();
@@ -167,9 +169,9 @@ impl SoftHca {
         self.inner.shared.lock().device.hca.stats().clone()
     }
 
-    /// What clients have written for the device and it has not taken: rings, doorbell records, doorbell pages. Looking
-    /// changes nothing. Of a stepped device it is all that was written since the last step; from a running one it is
-    /// whatever is there.
+    /// What clients have written for the device and it has not taken: rings, doorbell records,
+    /// doorbell pages. Looking changes nothing. Of a stepped device it is all that was written
+    /// since the last step; from a running one it is whatever is there.
     #[must_use]
     pub fn pending(&self) -> Pending {
         let kernel = self.inner.shared.lock();
@@ -177,8 +179,9 @@ impl SoftHca {
         Pending { qps: hca.pending_qps(), cqs: hca.pending_cqs(), uars: uars.contents() }
     }
 
-    /// Zeroes the doorbell pages. A doorbell that the device has not seen yet is lost, so step it before. What a
-    /// BlueFlame write stores behind the doorbell stays in the page otherwise, and would show in [`SoftHca::pending`] again.
+    /// Zeroes the doorbell pages. A doorbell that the device has not seen yet is lost, so step it
+    /// before. What a BlueFlame write stores behind the doorbell stays in the page otherwise, and
+    /// would show in [`SoftHca::pending`] again.
     pub fn clear_uars(&self) {
         self.inner.shared.lock().device.uars.clear();
     }
@@ -264,7 +267,8 @@ struct Door {
     process: Process,
 }
 
-// SAFETY: the HCA drops its hold on memory before it answers; descriptors and mappings are made for the caller.
+// SAFETY: the HCA drops its hold on memory before it answers; descriptors and mappings are made for
+// the caller.
 unsafe impl UverbsDoor for Door {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
         mr::fault_in(command, |bytes| {
@@ -284,8 +288,8 @@ unsafe impl UverbsDoor for Door {
     }
 }
 
-/// In a forked child: what it has of the device is a copy without a thread, perhaps locked for good, and the memory that the device
-/// reached isn't there. It is left as it is.
+/// In a forked child: what it has of the device is a copy without a thread, perhaps locked for
+/// good, and the memory that the device reached isn't there. It is left as it is.
 fn leave(shared: &Arc<Shared>) {
     std::mem::forget(Arc::clone(shared));
 }
@@ -314,7 +318,8 @@ impl fmt::Debug for Door {
     }
 }
 
-/// Describes a device. The defaults: Ethernet, MTU 4096, the HCA's own limits, a thread, a fabric of its own.
+/// Describes a device. The defaults: Ethernet, MTU 4096, the HCA's own limits, a thread, a fabric
+/// of its own.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct SoftHcaBuilder {
@@ -337,8 +342,9 @@ impl SoftHcaBuilder {
         self
     }
 
-    /// The number that makes its GUID and addresses, from 1; without one the devices of a process count up. Give one
-    /// where devices of several processes meet on a wire, or where the GUID has to be known beforehand.
+    /// The number that makes its GUID and addresses, from 1; without one the devices of a process
+    /// count up. Give one where devices of several processes meet on a wire, or where the GUID has
+    /// to be known beforehand.
     pub fn number(mut self, number: u16) -> Self {
         self.number = Some(number);
         self
@@ -356,7 +362,8 @@ impl SoftHcaBuilder {
         self
     }
 
-    /// No thread: the device works in [`SoftHca::step`] only, and its clock stands until [`SoftHca::advance`].
+    /// No thread: the device works in [`SoftHca::step`] only, and its clock stands until
+    /// [`SoftHca::advance`].
     pub fn stepped(mut self) -> Self {
         self.stepped = true;
         self
@@ -381,7 +388,8 @@ impl SoftHcaBuilder {
         self
     }
 
-    /// Bytes of memory that may be pinned, in whole pages; more gives `ENOMEM`. Without it there is no limit.
+    /// Bytes of memory that may be pinned, in whole pages; more gives `ENOMEM`. Without it there is
+    /// no limit.
     pub fn memlock_limit(mut self, bytes: u64) -> Self {
         self.memlock = Some(bytes);
         self
@@ -417,7 +425,8 @@ impl SoftHcaBuilder {
         self
     }
 
-    /// WQEBBs of the largest send queue and WQEs of the largest receive queue; rounded up to a power of two.
+    /// WQEBBs of the largest send queue and WQEs of the largest receive queue; rounded up to a
+    /// power of two.
     pub fn max_qp_wr(mut self, limit: u32) -> Self {
         self.hca.log_max_wqebbs = log2_up(limit);
         self.hca.log_max_rq_entries = log2_up(limit);

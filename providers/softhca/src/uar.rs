@@ -8,7 +8,8 @@
 //!
 //! # Safety
 //!
-//! The client stores into these pages at any time. They are reached through `AtomicU64` only, within the mapping.
+//! The client stores into these pages at any time. They are reached through `AtomicU64` only,
+//! within the mapping.
 #![allow(unsafe_code, reason = "atomic access through the raw pointer of a shared mapping")]
 
 use std::collections::BTreeMap;
@@ -28,8 +29,9 @@ use crate::guard::{Guard, Guarded};
 /// Bytes of a UAR page (`MLX5_ADAPTER_PAGE_SIZE`).
 pub(crate) const UAR_SIZE: usize = 4096;
 
-/// Doorbell words of a UAR page: the CQ doorbell (`MLX5_CQ_DOORBELL`, 0x20), and two BlueFlame registers of 512
-/// bytes from 0x800 on (`MLX5_BF_OFFSET`), each with two halves that the client uses in turn.
+/// Doorbell words of a UAR page: the CQ doorbell (`MLX5_CQ_DOORBELL`, 0x20), and two BlueFlame
+/// registers of 512 bytes from 0x800 on (`MLX5_BF_OFFSET`), each with two halves that the client
+/// uses in turn.
 const DOORBELLS: [u32; 5] = [0x20, 0x800, 0x900, 0xa00, 0xb00];
 
 /// Indices start here: a ConnectX keeps the first pages of its BAR for itself.
@@ -110,13 +112,15 @@ impl UarPage {
         }
     }
 
-    /// Takes each doorbell that was rung since the last look: byte offset, and the 8 bytes as a big-endian number.
+    /// Takes each doorbell that was rung since the last look: byte offset, and the 8 bytes as a
+    /// big-endian number.
     pub(crate) fn scan(&self, mut ring: impl FnMut(u32, u64)) {
         for offset in DOORBELLS {
             let word = self.word(offset);
             // A look before the swap keeps the line shared while nobody rings.
             if word.load(Ordering::Relaxed) != 0 {
-                // Acquire pairs with the client's release of the WQE and of the doorbell record before its store.
+                // Acquire pairs with the client's release of the WQE and of the doorbell record
+                // before its store.
                 let value = word.swap(0, Ordering::Acquire);
                 if value != 0 {
                     ring(offset, u64::from_be(value));
@@ -143,14 +147,16 @@ impl UarPage {
         let start = self.map.as_mut_ptr();
         // SAFETY: all callers' offsets are below the 4096 bytes of the mapping.
         let word = unsafe { start.add(offset as usize) }.cast::<u64>();
-        // SAFETY: the mapping starts on a page and the offsets are multiples of 8, so the word is aligned; it lives
-        // as long as `self.map`, and is never accessed other than atomically on this side.
+        // SAFETY: the mapping starts on a page and the offsets are multiples of 8, so the word is
+        // aligned; it lives as long as `self.map`, and is never accessed other than atomically on
+        // this side.
         unsafe { AtomicU64::from_ptr(word) }
     }
 }
 
 impl Drop for UarPage {
-    /// Gives the memory back; the place in the file stays empty. Failing leaves a page in use until the device ends.
+    /// Gives the memory back; the place in the file stays empty. Failing leaves a page in use until
+    /// the device ends.
     fn drop(&mut self) {
         // A forked child shares the file with the parent, which goes on using it.
         if !self.process.is_current() {
@@ -168,11 +174,11 @@ fn map_page(file: &OwnedFd, offset: u64) -> Result<Pages, Errno> {
 
 /// The pages of a device.
 ///
-/// A page lives as long as somebody holds it: its uverbs object, or a QP or CQ that rings through it. mlx5_ib keeps
-/// it likewise until the last mapping goes (`mlx5_ib_mmap_free`).
-/// All are in one memfd, so that a page costs no descriptor. Indices are used again, places in the file are not: a
-/// client may still have a page mapped that it freed, and what it stores there must not ring for the next owner of
-/// the index. The file is sparse, so that places cost nothing.
+/// A page lives as long as somebody holds it: its uverbs object, or a QP or CQ that rings through
+/// it. mlx5_ib keeps it likewise until the last mapping goes (`mlx5_ib_mmap_free`). All are in one
+/// memfd, so that a page costs no descriptor. Indices are used again, places in the file are not: a
+/// client may still have a page mapped that it freed, and what it stores there must not ring for
+/// the next owner of the index. The file is sparse, so that places cost nothing.
 #[derive(Debug, Default)]
 pub(crate) struct UarSet {
     file: Option<Arc<OwnedFd>>,
@@ -210,7 +216,8 @@ impl UarSet {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` when `limit` pages exist (firmware's ALLOC_UAR answers LIM_ERR), or what memfd and mmap say.
+    /// `ENOMEM` when `limit` pages exist (firmware's ALLOC_UAR answers LIM_ERR), or what memfd and
+    /// mmap say.
     pub(crate) fn alloc(&mut self, limit: u32) -> Result<Arc<UarPage>, Errno> {
         self.pages.retain(|_, page| page.strong_count() > 0);
         if self.pages.len() >= limit as usize {

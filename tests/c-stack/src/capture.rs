@@ -1,4 +1,5 @@
-//! What stands in rings, records and doorbell pages, as text: one writer for both sides of a comparison.
+//! What stands in rings, records and doorbell pages, as text: one writer for both sides of a
+//! comparison.
 //!
 //! ```text
 //! case inline 17 at 3

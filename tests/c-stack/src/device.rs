@@ -18,7 +18,8 @@ pub(crate) const NODE: &str = "uverbs0";
 pub(crate) struct Settings {
     pub(crate) link: LinkLayer,
     pub(crate) number: u16,
-    /// No thread: commands are answered, queues are left alone. For what times the client's side of the data path.
+    /// No thread: commands are answered, queues are left alone. For what times the client's side of
+    /// the data path.
     pub(crate) stepped: bool,
 }
 

@@ -1,4 +1,5 @@
-//! What a C program that knows of this library can ask of the device under it: to show what is pending, and to work.
+//! What a C program that knows of this library can ask of the device under it: to show what is
+//! pending, and to work.
 //!
 //! The program declares these functions weak, so that it also runs without the library.
 //!
@@ -76,7 +77,8 @@ extern "C" fn uverbs_softhca_pinned() -> u64 {
     device::get().map_or(0, uverbs_softhca::SoftHca::pinned_bytes)
 }
 
-/// Length of a queue pair's send ring in WQEBBs, and the counter of the next one. 0, or -1 for no such ring.
+/// Length of a queue pair's send ring in WQEBBs, and the counter of the next one. 0, or -1 for no
+/// such ring.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uverbs_softhca_place(qpn: u32, ring: *mut u32, next: *mut u32) -> c_int {
     let Some((entries, counter)) = device::get().and_then(|device| capture::place(device, qpn))

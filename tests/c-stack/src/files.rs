@@ -1,8 +1,9 @@
 //! Descriptors of the device: which numbers are ours, and the door behind each.
 //!
-//! A descriptor is a real one, of [`STAND_IN`]: a character device, so that `fstat` tells what the client wants to see,
-//! and one that can't be mapped, so that an mmap that slips past the hooks fails. Whether a number is ours is one atomic
-//! load, since every `close` and `write` of the process asks.
+//! A descriptor is a real one, of [`STAND_IN`]: a character device, so that `fstat` tells what the
+//! client wants to see, and one that can't be mapped, so that an mmap that slips past the hooks
+//! fails. Whether a number is ours is one atomic load, since every `close` and `write` of the
+//! process asks.
 
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;

@@ -2,10 +2,10 @@
 //!
 //! # Safety
 //!
-//! Each function has the C signature of the one it hides, and passes its arguments on untouched unless they mean the
-//! device. `open`, `openat` and `ioctl` are variadic in C; here they take the one argument that may follow, which the
-//! calling conventions of Linux on x86-64 and AArch64 pass alike. Paths are read as C strings, as libc would; buffers are
-//! reached as `user` does.
+//! Each function has the C signature of the one it hides, and passes its arguments on untouched
+//! unless they mean the device. `open`, `openat` and `ioctl` are variadic in C; here they take the
+//! one argument that may follow, which the calling conventions of Linux on x86-64 and AArch64 pass
+//! alike. Paths are read as C strings, as libc would; buffers are reached as `user` does.
 #![allow(unsafe_code, reason = "takes the place of C functions, which deal in raw pointers")]
 
 use std::ffi::{CStr, c_void};
@@ -259,7 +259,8 @@ fn command(fd: c_int, address: usize) -> Result<(), Errno> {
     let length = usize::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
     if (HEADER..=MOST_BYTES).contains(&length) {
         let mut all = vec![0; length];
-        // Attributes that can't be read are missing, which the device answers in the order of its checks.
+        // Attributes that can't be read are missing, which the device answers in the order of its
+        // checks.
         if user::read(address, &mut all).is_ok() {
             bytes = all;
         }
@@ -268,8 +269,8 @@ fn command(fd: c_int, address: usize) -> Result<(), Errno> {
     let mut words = bytes.as_chunks().0.iter().copied().map(u64::from_ne_bytes).collect::<Vec<_>>();
     let before = words.clone();
     inside.is(format_args!("ioctl {}", log::name(&words)));
-    // SAFETY: the addresses in the command are the program's, with the promises that it owes the kernel; softhca
-    // reaches them as `copy_from_user` would.
+    // SAFETY: the addresses in the command are the program's, with the promises that it owes the
+    // kernel; softhca reaches them as `copy_from_user` would.
     let result = unsafe { door.ioctl(&mut words) };
     for (at, (new, old)) in words.iter().zip(&before).enumerate() {
         if new != old {

@@ -1,9 +1,10 @@
 //! The software HCA under unmodified C programs.
 //!
-//! Preloaded (`LD_PRELOAD=libuverbs_c_stack.so`), this library takes the place of `/dev/infiniband/uverbs0`: it writes a
-//! sysfs tree that shows one ConnectX, points `SYSFS_PATH` at it, and answers what the process then does with the device
-//! node out of a [`SoftHca`](uverbs_softhca::SoftHca) in the same process. Nothing else of the process changes; the
-//! machine's own RDMA devices are out of its sight.
+//! Preloaded (`LD_PRELOAD=libuverbs_c_stack.so`), this library takes the place of
+//! `/dev/infiniband/uverbs0`: it writes a sysfs tree that shows one ConnectX, points `SYSFS_PATH`
+//! at it, and answers what the process then does with the device node out of a
+//! [`SoftHca`](uverbs_softhca::SoftHca) in the same process. Nothing else of the process changes;
+//! the machine's own RDMA devices are out of its sight.
 //!
 //! | file | what |
 //! |---|---|
@@ -30,10 +31,11 @@
 //! | `UVERBS_SOFTHCA_LINES` | set: what the program prints is written out line by line, also into a pipe |
 //! | `UVERBS_SOFTHCA_MARKED`, `UVERBS_SOFTHCA_TIMED` | set: calls are marked for a tracer, the time in here is counted (`trace`) |
 //!
-//! Limits. A descriptor that was duplicated (`dup`, `fcntl`, `SCM_RIGHTS`) is `/dev/null` and nothing else; so is what
-//! is left after `dup2` onto the device's, or after `close_range`. After a fork the child must not use the device (the
-//! thread that serves it lives in the parent): every command and every mmap gives `EIO` there. The legacy `write()`
-//! commands are not answered (`EOPNOTSUPP`). Programs that make system calls without libc are not seen.
+//! Limits. A descriptor that was duplicated (`dup`, `fcntl`, `SCM_RIGHTS`) is `/dev/null` and
+//! nothing else; so is what is left after `dup2` onto the device's, or after `close_range`. After a
+//! fork the child must not use the device (the thread that serves it lives in the parent): every
+//! command and every mmap gives `EIO` there. The legacy `write()` commands are not answered
+//! (`EOPNOTSUPP`). Programs that make system calls without libc are not seen.
 
 mod capture;
 mod device;

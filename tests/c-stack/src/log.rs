@@ -1,8 +1,8 @@
 //! The record: a line for each command, to be compared with another stack's.
 //!
-//! `fd 4 3.0 0:idr=1 6:out4=ff010000 1:in4=... = 0`: object and method in hex (with a write command's number in
-//! parentheses), then each attribute in wire order: id in hex, direction and length, payload bytes; at the end 0 or an
-//! errno. A payload that can't be read is `?`.
+//! `fd 4 3.0 0:idr=1 6:out4=ff010000 1:in4=... = 0`: object and method in hex (with a write
+//! command's number in parentheses), then each attribute in wire order: id in hex, direction and
+//! length, payload bytes; at the end 0 or an errno. A payload that can't be read is `?`.
 //!
 //! # Safety
 //!

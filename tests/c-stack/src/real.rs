@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! `dlsym(RTLD_NEXT)` gives the next object's function of the same name. The signatures are those of the manual; on
-//! Linux every libc has them.
+//! `dlsym(RTLD_NEXT)` gives the next object's function of the same name. The signatures are those
+//! of the manual; on Linux every libc has them.
 #![allow(unsafe_code, reason = "functions found by name are transmuted to their C signatures")]
 
 use std::ffi::{CStr, c_void};
@@ -49,7 +49,8 @@ macro_rules! symbols {
             };
             static SYMBOL: Symbol = Symbol::new(NAME);
             let address = SYMBOL.address();
-            // SAFETY: null is `None`; anything else is libc's function of that name, whose C signature this is.
+            // SAFETY: null is `None`; anything else is libc's function of that name, whose C
+            // signature this is.
             unsafe { std::mem::transmute::<*mut c_void, Option<$kind>>(address) }
         }
     )*};

@@ -1,4 +1,5 @@
-//! The sysfs tree: what libibverbs and libmlx5 read of it (`libibverbs/init.c`, `sysfs.c`, `cmd_device.c`).
+//! The sysfs tree: what libibverbs and libmlx5 read of it (`libibverbs/init.c`, `sysfs.c`,
+//! `cmd_device.c`).
 //!
 //! Attributes: kernel `Documentation/ABI/stable/sysfs-class-infiniband`.
 
@@ -12,7 +13,8 @@ use uverbs_softhca::{GidType, SoftHca};
 use crate::device::{NAME, NODE, Settings};
 use crate::files::STAND_IN_NUMBER;
 
-/// PCI identity of the device that softhca plays, as QUERY_DEVICE tells it: Mellanox, ConnectX-6 Dx.
+/// PCI identity of the device that softhca plays, as QUERY_DEVICE tells it: Mellanox, ConnectX-6
+/// Dx.
 const PCI: (u32, u32) = (0x15b3, 0x101d);
 
 /// Writes the tree of the device below `root`.

@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //!
-//! Copies go through `process_vm_readv` and `process_vm_writev` on the own process, which answer `EFAULT` where a load
-//! would kill it. Where these calls are refused (`ENOSYS`, `EPERM` under a sandbox) the copy is a plain one, and the
-//! program's pointers have to be right.
+//! Copies go through `process_vm_readv` and `process_vm_writev` on the own process, which answer
+//! `EFAULT` where a load would kill it. Where these calls are refused (`ENOSYS`, `EPERM` under a
+//! sandbox) the copy is a plain one, and the program's pointers have to be right.
 #![allow(unsafe_code, reason = "the fallback copies from and to addresses that the program gave")]
 
 use std::io::{IoSlice, IoSliceMut};

@@ -1,5 +1,5 @@
-//! `ibv_devices` and `ibv_devinfo` on the preloaded device, compared field by field with what our own library says of
-//! the same device.
+//! `ibv_devices` and `ibv_devinfo` on the preloaded device, compared field by field with what our
+//! own library says of the same device.
 
 mod common;
 
@@ -8,8 +8,9 @@ use std::sync::Arc;
 use uverbs::softhca::{LinkLayer, SoftHca};
 use uverbs::{Context, Device, DeviceAttr, Gid, GidType, PortAttr};
 
-/// Lines that `ibv_devinfo -v` prints and our library has no field for: what mlx5's provider derives of its driver's
-/// own answer, which softhca leaves at 0, and the number of completion vectors of GET_CONTEXT.
+/// Lines that `ibv_devinfo -v` prints and our library has no field for: what mlx5's provider
+/// derives of its driver's own answer, which softhca leaves at 0, and the number of completion
+/// vectors of GET_CONTEXT.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("tso_caps", ""),
     ("max_tso", "0"),
@@ -210,7 +211,8 @@ fn gid_fields(expected: &mut Expected, context: &Context) {
     }
 }
 
-/// What our library says, in `ibv_devinfo`'s words. The same device as the preloaded one, which has number 1.
+/// What our library says, in `ibv_devinfo`'s words. The same device as the preloaded one, which has
+/// number 1.
 fn expected(link: LinkLayer, verbose: bool) -> Vec<(String, String)> {
     let device = SoftHca::builder().name("softhca0").number(1).link(link).build().unwrap();
     let context = Device::from_source(Arc::new(device)).open().unwrap();

@@ -1,5 +1,6 @@
-//! Our own command line on the preloaded device: it takes it for the kernel's, so discovery in sysfs and the real door
-//! (`open`, `ioctl` and `mmap` of a device node) are at work, which no test in process reaches.
+//! Our own command line on the preloaded device: it takes it for the kernel's, so discovery in
+//! sysfs and the real door (`open`, `ioctl` and `mmap` of a device node) are at work, which no test
+//! in process reaches.
 
 mod common;
 
@@ -42,7 +43,8 @@ fn it_moves_data() {
 /// How long a side of the ping-pong may run: the C server waits for ever.
 const LIMIT: Duration = Duration::from_secs(12);
 
-/// Whether a server listens to a TCP port: state 0A, at an address `00000000:48B3` (proc(5), `/proc/net/tcp`).
+/// Whether a server listens to a TCP port: state 0A, at an address `00000000:48B3` (proc(5),
+/// `/proc/net/tcp`).
 fn is_listened_to(port: u16) -> bool {
     let end = format!(":{port:04X}");
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
@@ -55,8 +57,8 @@ fn is_listened_to(port: u16) -> bool {
     })
 }
 
-/// `ibv_rc_pingpong` and our `pingpong` in both roles: the exchange over TCP. Each process has a device of its own, so no message can
-/// arrive behind it; in a machine with a real device it does.
+/// `ibv_rc_pingpong` and our `pingpong` in both roles: the exchange over TCP. Each process has a
+/// device of its own, so no message can arrive behind it; in a machine with a real device it does.
 #[test]
 fn it_exchanges_addresses_with_the_c_program() {
     let Some(stack) = common::c_stack() else { return };
@@ -82,7 +84,8 @@ fn it_exchanges_addresses_with_the_c_program() {
         client.arg("127.0.0.1");
         let (server, client) = std::thread::scope(|scope| {
             let server = scope.spawn(|| common::run_limited(server, LIMIT));
-            // The C client doesn't wait for a server, and a look by connecting would be taken for a client.
+            // The C client doesn't wait for a server, and a look by connecting would be taken for a
+            // client.
             let started = Instant::now();
             while !is_listened_to(port) && started.elapsed() < LIMIT {
                 std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,5 @@
-//! Reliable connections from C, through libibverbs and libmlx5, in the modes that change what libmlx5 writes.
+//! Reliable connections from C, through libibverbs and libmlx5, in the modes that change what
+//! libmlx5 writes.
 
 mod common;
 
@@ -43,7 +44,8 @@ fn every_command_is_recorded() {
     common::run(stack.command(&program).env("UVERBS_SOFTHCA_LOG", &log)).checks(CHECKS);
     let text = std::fs::read_to_string(&log).unwrap();
     let has = |part: &str| text.lines().any(|line| line.contains(part));
-    // GET_CONTEXT, the mmap of a UAR page, REG_MR, CQ.CREATE, QP.CREATE, MODIFY_QP and QP.DESTROY of Linux's numbers.
+    // GET_CONTEXT, the mmap of a UAR page, REG_MR, CQ.CREATE, QP.CREATE, MODIFY_QP and QP.DESTROY
+    // of Linux's numbers.
     for part in
         [" 0.3 ", " mmap 4096 0x900000 = 0", " 0.0(0x9) ", " 3.0 ", " 4.0 ", " 0.0(0x1a) ", " 4.1 "]
     {

@@ -1,4 +1,5 @@
-//! Bandwidth and message rate: as many messages outstanding as allowed, and how many were complete in each interval.
+//! Bandwidth and message rate: as many messages outstanding as allowed, and how many were complete
+//! in each interval.
 
 use std::time::{Duration, Instant};
 
@@ -98,7 +99,8 @@ impl Loop<'_> {
         let interrupted = measured.as_ref().is_some_and(|(phase, _)| phase.stopped);
         let own = Done { messages, ns, posted, interrupted };
         let peer = match &mut self.control {
-            // The client of both tells first; a side that only serves tells when it has been served.
+            // The client of both tells first; a side that only serves tells when it has been
+            // served.
             Some(_) if measured.is_none() => {
                 let peer = self.serve(bench)?;
                 self.verify()?;
@@ -154,7 +156,8 @@ impl Loop<'_> {
             if let Some(meter) = &mut meter {
                 meter.add(now, sent);
             }
-            // One whose user has had enough waits for this end, which is not to go on for as long as was wanted.
+            // One whose user has had enough waits for this end, which is not to go on for as long
+            // as was wanted.
             let enough = bench.stopped() || self.peer.is_some_and(|done| done.interrupted);
             if !closing && (now >= deadline || enough) {
                 (closing, stopped) = (true, now < deadline);
@@ -166,7 +169,8 @@ impl Loop<'_> {
             if self.ends.iter().all(|(side, part)| !part.active || side.is_done()) {
                 return Ok(Phase { messages: sum, ns: clock.ns(start, last), stopped });
             }
-            // What comes from the other end is no progress of this one. Another thread's clock may be behind by a little.
+            // What comes from the other end is no progress of this one. Another thread's clock may
+            // be behind by a little.
             if now.saturating_sub(last) > patience {
                 let waited = Duration::from_nanos(clock.ns(last, now));
                 return Err(Error::Silence { iteration: sum, what: "a completion", waited });
@@ -214,8 +218,8 @@ impl Loop<'_> {
         }
     }
 
-    /// Serves the other process until it is done, and all that it sent is here. A peer that never stops sending must not keep this
-    /// one: nothing here waits for a poll that finds nothing.
+    /// Serves the other process until it is done, and all that it sent is here. A peer that never
+    /// stops sending must not keep this one: nothing here waits for a poll that finds nothing.
     fn serve(&mut self, bench: &Bench<'_>) -> Result<Done, Error> {
         let mut ticker = Ticker::new(bench, 0);
         let mut since = None;
@@ -274,7 +278,8 @@ impl Loop<'_> {
     fn verify(&mut self) -> Result<(), Error> {
         let active: Vec<bool> = self.ends.iter().map(|(_, part)| part.active).collect();
         for (at, (side, part)) in self.ends.iter_mut().enumerate() {
-            // The other end: here it is the other of the two; over there it sends when this one doesn't, or both do.
+            // The other end: here it is the other of the two; over there it sends when this one
+            // doesn't, or both do.
             let peer = match active.len() {
                 2 => active[1 - at],
                 _ => self.peer.is_some_and(|done| done.posted > 0),
@@ -298,7 +303,8 @@ mod tests {
     use crate::select;
     use crate::tcp::{Listener, Stream};
 
-    /// Messages that the client has sent before the server looks for the first time: many polls of a [`Side`], all of them busy.
+    /// Messages that the client has sent before the server looks for the first time: many polls of
+    /// a [`Side`], all of them busy.
     const FLOOD: u64 = 700;
 
     #[derive(Debug, Parser)]
@@ -312,7 +318,8 @@ mod tests {
         Only::parse_from(words).options.plan(Family::Send).unwrap().shape
     }
 
-    /// A server whose client has sent without end, as it seems to it. Gives how many messages it had taken when it was over.
+    /// A server whose client has sent without end, as it seems to it. Gives how many messages it
+    /// had taken when it was over.
     fn flooded(args: &str, server: impl FnOnce(&mut Ends, &Bench<'_>, &AtomicBool)) -> u64 {
         let clock = Clock::new();
         let (never, stop) = (AtomicBool::new(false), AtomicBool::new(false));

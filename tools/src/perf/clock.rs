@@ -1,4 +1,5 @@
-//! The clock of the measuring loops: the time stamp counter where it can be trusted, `clock_gettime` elsewhere.
+//! The clock of the measuring loops: the time stamp counter where it can be trusted,
+//! `clock_gettime` elsewhere.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ pub(super) struct About {
     /// `tsc` or `clock_gettime`.
     pub(super) source: String,
     pub(super) ticks_per_us: f64,
-    /// Between two readings with nothing in between, at the median. Part of every latency; nothing is taken off.
+    /// Between two readings with nothing in between, at the median. Part of every latency; nothing
+    /// is taken off.
     pub(super) cost_ns: f64,
 }
 
@@ -29,7 +31,8 @@ impl Clock {
     pub(super) fn new() -> Self {
         let inner = quanta::Clock::new();
         let ns = inner.delta_as_nanos(0, 1 << 40);
-        // quanta takes `clock_gettime`, in nanoseconds, unless the processor says that its counter is invariant.
+        // quanta takes `clock_gettime`, in nanoseconds, unless the processor says that its counter
+        // is invariant.
         let source = if ns == 1 << 40 { "clock_gettime" } else { "tsc" };
         let ticks_per_us = (1u64 << 40) as f64 * 1e3 / ns.max(1) as f64;
         let mut clock =
@@ -79,7 +82,8 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         let (end, real) = (clock.now(), since.elapsed().as_nanos() as f64);
         let ns = clock.ns(start, end) as f64;
-        // The two pairs of readings are not at the same moments: another thread may have run in between.
+        // The two pairs of readings are not at the same moments: another thread may have run in
+        // between.
         assert!(
             ns > 19e6 && ns < real * 1.5,
             "{ns} ns by {:?}, {real} by the system",

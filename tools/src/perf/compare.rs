@@ -17,8 +17,8 @@ use crate::output;
 /// Compare two recorded runs.
 ///
 /// Prints what differs between the two in machine, device and parameters. Then, for each size that
-/// both have, the percentiles (lat) or the rates (bw) with the ratio of B to A, and a plot of both. It
-/// judges nothing: measure first how far two runs of the same program are apart on this machine.
+/// both have, the percentiles (lat) or the rates (bw) with the ratio of B to A, and a plot of both.
+/// It judges nothing: measure first how far two runs of the same program are apart on this machine.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 EXAMPLES:\n  \

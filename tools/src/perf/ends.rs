@@ -1,4 +1,5 @@
-//! Both ends in this process, or one of them and a connection to the other; and how one waits for what the other does.
+//! Both ends in this process, or one of them and a connection to the other; and how one waits for
+//! what the other does.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,7 +109,8 @@ impl Bench<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// For the words at the end of a run that the user has ended: what was measured is reported. A second Ctrl-C ends the program.
+    /// For the words at the end of a run that the user has ended: what was measured is reported. A
+    /// second Ctrl-C ends the program.
     pub(super) fn parting(&self) -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);
         Self { stop: &NEVER, ..*self }
@@ -121,7 +123,8 @@ impl Bench<'_> {
         if self.embedded && !self.shape.busy { yield_now() } else { spin_loop() }
     }
 
-    /// Polls `ends` until `came`, for the time limit at most. Now and then `look` says whether there is a reason why nothing comes.
+    /// Polls `ends` until `came`, for the time limit at most. Now and then `look` says whether
+    /// there is a reason why nothing comes.
     #[inline]
     pub(super) fn wait<E>(
         &self,
@@ -195,7 +198,8 @@ impl Ticker {
     }
 }
 
-/// Two processes can't meet on the software HCA; two threads can. All but the process is as it is there.
+/// Two processes can't meet on the software HCA; two threads can. All but the process is as it is
+/// there.
 #[cfg(test)]
 mod tests {
     use std::thread;

@@ -1,7 +1,8 @@
 //! Latency: one message at a time, each one timed.
 //!
-//! It is a closed loop: the next message is posted when the last one is done with. A stall is one long sample, and not as many as
-//! would have been sent meanwhile at a fixed rate (coordinated omission).
+//! It is a closed loop: the next message is posted when the last one is done with. A stall is one
+//! long sample, and not as many as would have been sent meanwhile at a fixed rate (coordinated
+//! omission).
 
 use hdrhistogram::Histogram;
 
@@ -30,7 +31,8 @@ pub(super) fn recorder() -> Result<Histogram<u64>, Error> {
         .map_err(|error| Error::Unexpected { iteration: 0, what: format!("no histogram: {error}") })
 }
 
-/// Runs one size. The server of two processes measures nothing: it answers until the client is done.
+/// Runs one size. The server of two processes measures nothing: it answers until the client is
+/// done.
 pub(super) fn run(ends: &mut Ends, bench: &Bench<'_>) -> Result<Option<Latency>, Error> {
     match ends {
         Ends::Both(pair) => measure(pair, bench).map(Some),
@@ -236,7 +238,8 @@ fn serve(side: &mut Side, control: &mut Control, bench: &Bench<'_>) -> Result<()
             Waited::Done(_) => return over(ends.1, iteration - 1),
             Waited::Stopped => return interrupted(),
         }
-        // What a WRITE brought is overwritten by the next, which may come as soon as this one is answered.
+        // What a WRITE brought is overwritten by the next, which may come as soon as this one is
+        // answered.
         ends.0.verify(iteration)?;
         ends.0.post(iteration)?;
         let came = bench.wait(

@@ -8,7 +8,8 @@ use super::clock::Clock;
 const SLOTS: usize = 1024;
 /// The shortest interval.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// Signals that an interval has on average, at least: below that the rate would show how seldom one looks.
+/// Signals that an interval has on average, at least: below that the rate would show how seldom one
+/// looks.
 const SIGNALS: u64 = 16;
 /// Intervals that are left, however few that signals make.
 const FEWEST: usize = 8;
@@ -88,7 +89,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// However long it takes, what was counted in whole intervals is in them, and none is longer than needed by twice.
+        /// However long it takes, what was counted in whole intervals is in them, and none is
+        /// longer than needed by twice.
         #[test]
         fn nothing_is_lost(steps in proptest::collection::vec((1u64..4_000, 0u64..50), 1..2_000)) {
             let clock = Clock::new();

@@ -48,7 +48,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", default_value = "60", allow_negative_numbers = true, value_parser = parse_timeout)]
     wait: Duration,
 
-    /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA [default: the first]
+    /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA [default:
+    /// the first]
     #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     device: Option<String>,
 
@@ -98,7 +99,8 @@ pub(crate) struct Options {
     #[arg(short = 'A', long, visible_alias = "atomic_type", value_enum)]
     atomic_type: Option<Atomic>,
 
-    /// READs or atomics that are under way at a time, on each queue pair [default: 16, or what the device has]
+    /// READs or atomics that are under way at a time, on each queue pair [default: 16, or what the
+    /// device has]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     outs: Option<u8>,
 
@@ -106,7 +108,8 @@ pub(crate) struct Options {
     #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     tx_depth: Option<u32>,
 
-    /// send: receives that are kept posted on each queue pair [default: 512, or what fits into 64 MiB]
+    /// send: receives that are kept posted on each queue pair [default: 512, or what fits into 64
+    /// MiB]
     #[arg(short = 'r', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rx_depth: Option<u32>,
 
@@ -114,7 +117,8 @@ pub(crate) struct Options {
     #[arg(short, long, visible_alias = "qp", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16384))]
     qps: u32,
 
-    /// bw: a completion for each so many messages, not for all [default: 100, but no more than --tx-depth]
+    /// bw: a completion for each so many messages, not for all [default: 100, but no more than
+    /// --tx-depth]
     #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cq_mod: Option<u32>,
 
@@ -147,7 +151,8 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value_t = Doorbell::Blueflame)]
     doorbell: Doorbell,
 
-    /// Run the measuring thread on this processor alone. The software HCA's own threads are not moved
+    /// Run the measuring thread on this processor alone. The software HCA's own threads are not
+    /// moved
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
 
@@ -155,7 +160,8 @@ pub(crate) struct Options {
     #[arg(long)]
     busy: bool,
 
-    /// Verify contents, too, not only completions: lat each message, bw what is there at the end (send: each message)
+    /// Verify contents, too, not only completions: lat each message, bw what is there at the end
+    /// (send: each message)
     #[arg(long)]
     check: bool,
 
@@ -196,7 +202,8 @@ pub(crate) struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Test {
-    /// Latency, of each message, one at a time: ib_write_lat, ib_read_lat, ib_send_lat, ib_atomic_lat
+    /// Latency, of each message, one at a time: ib_write_lat, ib_read_lat, ib_send_lat,
+    /// ib_atomic_lat
     #[value(alias = "latency")]
     Lat,
     /// Bandwidth and message rate, with many outstanding: ib_write_bw and so on

@@ -15,8 +15,8 @@ const DOTS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
 const MARKS: [char; 2] = ['*', 'o'];
 const TOGETHER: char = '#';
 
-/// Draws a chart: with braille dots where the locale has them, with marks elsewhere, or for the second
-/// of two curves.
+/// Draws a chart: with braille dots where the locale has them, with marks elsewhere, or for the
+/// second of two curves.
 pub(super) fn draw(chart: &Chart, utf8: bool, width: usize) -> String {
     let columns = width.saturating_sub(MARGIN + 1).clamp(20, COLUMNS);
     let mut cells = vec![[0u8; 2]; columns * ROWS];
@@ -90,8 +90,8 @@ fn label(chart: &Chart, row: usize) -> &str {
     tick.map_or("", |(_, text)| text.as_str())
 }
 
-/// The line of ticks under the drawing, and the axis' name behind it or in a line of its own. What would
-/// run into its neighbour is left out.
+/// The line of ticks under the drawing, and the axis' name behind it or in a line of its own. What
+/// would run into its neighbour is left out.
 fn ticks(chart: &Chart, columns: usize, width: usize) -> String {
     let axis = &chart.x;
     let mut line = " ".repeat(MARGIN);

@@ -1,4 +1,5 @@
-//! A run as a document: everything that is known of it, to be kept, and to be compared with another.
+//! A run as a document: everything that is known of it, to be kept, and to be compared with
+//! another.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Cursor, Write};
@@ -314,8 +315,8 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Makes a temporary file beside its place and removes it: what can't be written is known before
-    /// anything is measured, and a program that is killed meanwhile leaves nothing.
+    /// Makes a temporary file beside its place and removes it: what can't be written is known
+    /// before anything is measured, and a program that is killed meanwhile leaves nothing.
     pub(super) fn new(path: &Path) -> Result<Self, Error> {
         let keeper = Self { path: path.to_owned() };
         if path.is_dir() {

@@ -69,7 +69,8 @@ pub(super) enum Role {
     Client { host: String, port: u16 },
 }
 
-/// What is to be done, with all defaults filled in that need no device. The sizes are apart, since the rest is the same for each.
+/// What is to be done, with all defaults filled in that need no device. The sizes are apart, since
+/// the rest is the same for each.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) sizes: Vec<u32>,

@@ -2,10 +2,12 @@
 //!
 //! # Safety
 //!
-//! Posts are raw, since all messages of a queue pair go from one place in memory, as perftest's do, and a frame is in one post
-//! at a time. The contract of raw posts is that the memory stays registered and is left alone until the completion. All of it is
-//! [`ExposedMemory`] that the side owns and that is dropped after its queue pairs; the program reaches it by atomic accesses
-//! only, so that even a message that is overwritten on its way is a wrong measurement and no undefined behaviour.
+//! Posts are raw, since all messages of a queue pair go from one place in memory, as perftest's do,
+//! and a frame is in one post at a time. The contract of raw posts is that the memory stays
+//! registered and is left alone until the completion. All of it is [`ExposedMemory`] that the side
+//! owns and that is dropped after its queue pairs; the program reaches it by atomic accesses only,
+//! so that even a message that is overwritten on its way is a wrong measurement and no undefined
+//! behaviour.
 #![allow(unsafe_code, reason = "posts by address and key")]
 
 mod bw;
@@ -256,7 +258,8 @@ impl Side {
         let place = line as usize * receives as usize + slot as usize;
         let sge = memory.sge(place * self.memory.stride, self.size);
         let mut batch = to.qp.recv_batch();
-        // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a reference to it.
+        // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a
+        // reference to it.
         let posted = unsafe { batch.post_raw(id(line, slot), &[sge]) };
         posted.map_err(|error| not_posted(self.who, "a receive", self.received, error))?;
         batch.ring();
@@ -268,7 +271,8 @@ impl Side {
     }
 }
 
-/// A work request's number: its queue pair, and for a send how many messages its completion tells of, for a receive its place.
+/// A work request's number: its queue pair, and for a send how many messages its completion tells
+/// of, for a receive its place.
 #[inline]
 fn id(line: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(line)

@@ -67,7 +67,8 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Opcode::Send)]
     opcode: Opcode,
 
-    /// Bytes of a message, such as 64, 4K or 1M; an atomic has always 8 [default: 64; with another process 4096]
+    /// Bytes of a message, such as 64, 4K or 1M; an atomic has always 8 [default: 64; with another
+    /// process 4096]
     #[arg(short, long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
 
@@ -75,7 +76,8 @@ pub(crate) struct Args {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     iters: Option<u64>,
 
-    /// Iterations before those, verified but not measured [default: a tenth of --iters, 1000 at most]
+    /// Iterations before those, verified but not measured [default: a tenth of --iters, 1000 at
+    /// most]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     warmup: Option<u64>,
 
@@ -83,7 +85,8 @@ pub(crate) struct Args {
     #[arg(short = 'I', long, visible_alias = "inline_size", value_name = "BYTES", value_parser = parse_bytes)]
     inline: Option<u64>,
 
-    /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA [default: the first]
+    /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA [default:
+    /// the first]
     #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     device: Option<String>,
 
@@ -105,7 +108,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "BYTES", value_parser = parse_mtu)]
     mtu: Option<Mtu>,
 
-    /// Receives that each side keeps posted [default: 16, or as many as fit into 64 MiB; with another process 500]
+    /// Receives that each side keeps posted [default: 16, or as many as fit into 64 MiB; with
+    /// another process 500]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rx_depth: Option<u32>,
 
@@ -113,7 +117,8 @@ pub(crate) struct Args {
     #[arg(short = 'S', long, value_name = "SL", value_parser = clap::value_parser!(u8).range(..=15))]
     sl: Option<u8>,
 
-    /// With another process: check the first byte of each page of each message; the client must be told, too
+    /// With another process: check the first byte of each page of each message; the client must be
+    /// told, too
     #[arg(long)]
     chk: bool,
 
@@ -247,7 +252,8 @@ impl Args {
         if opcode.is_atomic() && size != 8 {
             return refuse("--size", size, "an atomic has 8 bytes, neither less nor more");
         }
-        // 31 bits: the byte count of a completion and of a DMA segment (IBTA vol 1, 9.7.7: 2^31 at most).
+        // 31 bits: the byte count of a completion and of a DMA segment (IBTA vol 1, 9.7.7: 2^31 at
+        // most).
         let Some(size) = u32::try_from(size).ok().filter(|size| *size <= 1 << 31) else {
             return refuse("--size", size, "a message has at most 2147483648 bytes (2G)");
         };
@@ -291,7 +297,8 @@ impl Args {
         self.server || self.host.is_some()
     }
 
-    /// What the form with another process needs; `None` for both sides in this one. Options of the other form are refused.
+    /// What the form with another process needs; `None` for both sides in this one. Options of the
+    /// other form are refused.
     pub(super) fn remote(&self) -> Result<Option<Remote>, Error> {
         let refuse = |option, value: &dyn fmt::Display, why: &str| {
             Err(Error::Argument { option, value: value.to_string(), why: why.to_owned() })

@@ -138,7 +138,8 @@ fn round_trip(
 /// What a side sends.
 fn message(config: &Config, iteration: u64, from: Who) -> Pattern {
     let pattern = Pattern::new(iteration, from);
-    // The receiver of a plain WRITE polls for the last byte, which therefore differs from the last iteration's.
+    // The receiver of a plain WRITE polls for the last byte, which therefore differs from the last
+    // iteration's.
     if config.opcode == Opcode::Write { pattern.ending_with(iteration as u8) } else { pattern }
 }
 

@@ -1,4 +1,5 @@
-//! The two sides: queue pairs that are connected, with their buffers, and what waits for them to be heard of.
+//! The two sides: queue pairs that are connected, with their buffers, and what waits for them to be
+//! heard of.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +30,8 @@ pub(super) struct Side {
     pub(super) qp: QueuePair,
     cq: CompletionQueue,
     outgoing: Outgoing,
-    /// What the peer writes to or reads from; its first byte is what the peer's [`Self::peer`] names.
+    /// What the peer writes to or reads from; its first byte is what the peer's [`Self::peer`]
+    /// names.
     memory: Option<ExposedMemory>,
     peer: Option<Remote>,
     /// A receive that completed, until it is taken.
@@ -342,7 +344,8 @@ impl Side {
         self.sent
     }
 
-    /// Something that the order of calls brings about is missing: an error of this program, reported and not panicked over.
+    /// Something that the order of calls brings about is missing: an error of this program,
+    /// reported and not panicked over.
     #[cold]
     fn absent(&self, what: &str, iteration: u64) -> Error {
         Error::Unexpected { iteration, what: format!("{what} of the {} is not there", self.who) }

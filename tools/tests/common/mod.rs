@@ -108,7 +108,8 @@ impl Run {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Failed with this status, nothing on stdout, and one line on stderr, headed by the program's name, which is given.
+    /// Failed with this status, nothing on stdout, and one line on stderr, headed by the program's
+    /// name, which is given.
     #[track_caller]
     pub(crate) fn complaint(&self, status: i32) -> &str {
         assert_eq!(self.status, Some(status), "{self:?}");

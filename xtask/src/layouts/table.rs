@@ -17,7 +17,8 @@ const COUNTS: [&str; 5] = [
 /// Names that later headers gave up. They were helpers, and nothing that the kernel is sent.
 const WITHDRAWN: [&str; 2] = ["UVERBS_UDATA_DRIVER_DATA_FLAG", "UVERBS_UDATA_DRIVER_DATA_NS"];
 
-/// Structure and field, with an empty field for the structure as a whole; or a constant, which has no field.
+/// Structure and field, with an empty field for the structure as a whole; or a constant, which has
+/// no field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     name: String,
@@ -68,8 +69,8 @@ impl std::fmt::Display for Value {
 pub(crate) struct Table(BTreeMap<Key, Value>);
 
 impl Table {
-    /// Reads a file: `struct field offset size` (the field `-` or empty: the whole) or `name value`, with tabs
-    /// between, and maybe a line of titles.
+    /// Reads a file: `struct field offset size` (the field `-` or empty: the whole) or `name
+    /// value`, with tabs between, and maybe a line of titles.
     ///
     /// # Errors
     ///
@@ -132,9 +133,9 @@ pub(crate) struct Report {
     pub(crate) constants: usize,
 }
 
-/// Compares a fixture with what the headers say. `besides` are rows known from elsewhere: headers need not have them,
-/// and if they do, then with these values. `extends`: versions may add to a structure, at its end or in reserved bytes,
-/// as the kernel does with its answers.
+/// Compares a fixture with what the headers say. `besides` are rows known from elsewhere: headers
+/// need not have them, and if they do, then with these values. `extends`: versions may add to a
+/// structure, at its end or in reserved bytes, as the kernel does with its answers.
 pub(crate) fn compare(
     fixture: &Table,
     besides: &Table,

@@ -4,13 +4,15 @@ use bitflags::bitflags;
 use uverbs_kernel_abi::mr as abi;
 
 bitflags! {
-    /// What may be done with a memory region, or through a queue pair by its peer. Local read is always granted.
+    /// What may be done with a memory region, or through a queue pair by its peer. Local read is
+    /// always granted.
     ///
     /// IBTA vol 1, 10.6.3.1; numbers of `enum ib_uverbs_access_flags`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[doc(alias = "ibv_access_flags")]
     pub struct AccessFlags: u32 {
-        /// The device may write for own work requests: receives, and the results of READs and atomics.
+        /// The device may write for own work requests: receives, and the results of READs and
+        /// atomics.
         const LOCAL_WRITE = abi::IB_UVERBS_ACCESS_LOCAL_WRITE;
         /// The peer may write. Needs [`Self::LOCAL_WRITE`] on a region.
         const REMOTE_WRITE = abi::IB_UVERBS_ACCESS_REMOTE_WRITE;
@@ -26,7 +28,8 @@ bitflags! {
         const ON_DEMAND = abi::IB_UVERBS_ACCESS_ON_DEMAND;
         /// The region is in huge pages (on demand only).
         const HUGETLB = abi::IB_UVERBS_ACCESS_HUGETLB;
-        /// The device may write out of order (PCI relaxed ordering). Optional: skipped by a device without it.
+        /// The device may write out of order (PCI relaxed ordering). Optional: skipped by a device
+        /// without it.
         const RELAXED_ORDERING = abi::IB_UVERBS_ACCESS_RELAXED_ORDERING;
         /// Rights that a newer kernel has.
         const _ = !0;
@@ -36,8 +39,8 @@ bitflags! {
 impl AccessFlags {
     /// The flags without those that a device may skip.
     ///
-    /// For a kernel whose context doesn't say `IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS`: it would refuse them
-    /// (rdma-core `libibverbs/verbs.c`, `ibv_reg_mr_iova2`).
+    /// For a kernel whose context doesn't say `IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS`: it would
+    /// refuse them (rdma-core `libibverbs/verbs.c`, `ibv_reg_mr_iova2`).
     #[must_use]
     pub const fn without_optional(self) -> Self {
         Self::from_bits_retain(self.bits() & !abi::IB_UVERBS_ACCESS_OPTIONAL_RANGE)

@@ -210,7 +210,8 @@ pub struct TmCaps {
 
 /// Limits and capabilities of a device.
 ///
-/// Limits that a driver derives itself (packet pacing, TSO, striding receive queues) are in its own response.
+/// Limits that a driver derives itself (packet pacing, TSO, striding receive queues) are in its own
+/// response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_device_attr_ex")]
 #[non_exhaustive]
@@ -398,8 +399,8 @@ impl DeviceAttr {
         }
     }
 
-    /// The firmware version as Mellanox' drivers encode it: 32 bits major, 16 minor, 16 sub (rdma-core
-    /// `providers/mlx5/verbs.c`, `mlx5_query_device_ex`).
+    /// The firmware version as Mellanox' drivers encode it: 32 bits major, 16 minor, 16 sub
+    /// (rdma-core `providers/mlx5/verbs.c`, `mlx5_query_device_ex`).
     #[must_use]
     pub fn firmware(&self) -> String {
         let v = self.fw_ver;

@@ -1,4 +1,5 @@
-//! What a link is and does: MTU, layer, state, width, speed. Each is a number of the manual; unknown ones survive.
+//! What a link is and does: MTU, layer, state, width, speed. Each is a number of the manual;
+//! unknown ones survive.
 
 use std::fmt;
 

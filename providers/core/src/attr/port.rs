@@ -129,8 +129,8 @@ impl PortAttr {
     pub fn from_abi(answer: &abi::ib_uverbs_query_port_resp_ex) -> Self {
         let port = &answer.legacy_resp;
         let link_layer = LinkLayer::from_raw(port.link_layer);
-        // The old field is a byte and cannot hold XDR (256), so newer kernels put a wider one into what were
-        // reserved bytes (`active_speed_ex`); an older one leaves them 0.
+        // The old field is a byte and cannot hold XDR (256), so newer kernels put a wider one into
+        // what were reserved bytes (`active_speed_ex`); an older one leaves them 0.
         let [_, _, speed_ex @ ..] = answer.reserved;
         let speed_ex = u32::from_ne_bytes(speed_ex);
         let speed = if speed_ex == 0 { u32::from(port.active_speed) } else { speed_ex };

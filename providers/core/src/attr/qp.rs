@@ -128,7 +128,8 @@ pub struct QpCap {
 }
 
 impl Default for QpCap {
-    /// 128 sends and 128 receives of one piece each, and 64 bytes inline. One completion queue for both then needs 256 entries.
+    /// 128 sends and 128 receives of one piece each, and 64 bytes inline. One completion queue for
+    /// both then needs 256 entries.
     fn default() -> Self {
         Self {
             max_send_wr: 128,
@@ -141,8 +142,8 @@ impl Default for QpCap {
 }
 
 bitflags! {
-    /// What a send queue is made for: the longest of these decides how much of the ring each work request may take, so that
-    /// `max_send_wr` of them fit, whichever they are.
+    /// What a send queue is made for: the longest of these decides how much of the ring each work
+    /// request may take, so that `max_send_wr` of them fit, whichever they are.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[doc(alias = "ibv_qp_create_send_ops_flags")]
     pub struct SendOpSet: u32 {
@@ -154,7 +155,8 @@ bitflags! {
         const READ = 1 << 2;
         /// Compare-and-swap, fetch-and-add.
         const ATOMIC = 1 << 3;
-        /// Memory windows bound, keys invalidated or rewritten, by work requests of the program's own making: three WQEBBs on mlx5.
+        /// Memory windows bound, keys invalidated or rewritten, by work requests of the program's
+        /// own making: three WQEBBs on mlx5.
         const REKEY = 1 << 4;
     }
 }
@@ -171,17 +173,19 @@ impl SendOpSet {
     }
 }
 
-/// How the send queue rings its doorbell. Soft-RoCE has one way only, a system call, and takes either.
+/// How the send queue rings its doorbell. Soft-RoCE has one way only, a system call, and takes
+/// either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DoorbellMode {
-    /// The queue owns a write-combining register; a lone small post is copied into it whole (BlueFlame), which
-    /// spares the device a read of the WQE: least latency. An open device has a few registers (mlx5: 16); queues made while
-    /// all are taken ring as with [`NonCached`](Self::NonCached).
+    /// The queue owns a write-combining register; a lone small post is copied into it whole
+    /// (BlueFlame), which spares the device a read of the WQE: least latency. An open device has a
+    /// few registers (mlx5: 16); queues made while all are taken ring as with
+    /// [`NonCached`](Self::NonCached).
     #[default]
     BlueFlame,
-    /// An eight-byte store to a non-cached page, shared with other queues, and no fence behind it: least work per
-    /// post when posts are batched.
+    /// An eight-byte store to a non-cached page, shared with other queues, and no fence behind it:
+    /// least work per post when posts are batched.
     NonCached,
 }
 
@@ -227,7 +231,8 @@ pub struct QpAttr {
 }
 
 impl QpAttr {
-    /// From QUERY_QP's answer. The kernel doesn't know the sizes of a queue that user space laid out, so `cap` is the caller's.
+    /// From QUERY_QP's answer. The kernel doesn't know the sizes of a queue that user space laid
+    /// out, so `cap` is the caller's.
     #[must_use]
     pub fn from_abi(answer: &abi::ib_uverbs_query_qp_resp, cap: QpCap) -> Self {
         let dest = &answer.dest;
@@ -320,7 +325,8 @@ impl fmt::Debug for RnrTimer {
 
 /// Acknowledgement timeout: 4.096 µs times two to the code. IBTA vol 1, 9.7.6.1.3.
 ///
-/// The code 0 means no timeout at all: a lost packet then hangs the queue pair for ever, so it has a name of its own.
+/// The code 0 means no timeout at all: a lost packet then hangs the queue pair for ever, so it has
+/// a name of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AckTimeout(u8);
 

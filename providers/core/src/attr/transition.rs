@@ -1,7 +1,7 @@
 //! What each change of a queue pair's state needs, for each transport.
 //!
-//! The mandatory attributes are the fields of its struct, so one that is missing doesn't compile. IBTA vol 1, 11.2.5.2,
-//! tables 91 and 92; kernel `ib_verbs.c`, `qp_state_table`.
+//! The mandatory attributes are the fields of its struct, so one that is missing doesn't compile.
+//! IBTA vol 1, 11.2.5.2, tables 91 and 92; kernel `ib_verbs.c`, `qp_state_table`.
 
 use uverbs_kernel_abi::qp as abi;
 
@@ -27,8 +27,8 @@ pub trait Transition {
     /// [`Error::Limit`].
     fn check(&self) -> Result<(), Error>;
 
-    /// The command's attributes and their mask. `port` is the one that INIT named, which RTR must name again (kernel
-    /// `uverbs_cmd.c`, `modify_qp`).
+    /// The command's attributes and their mask. `port` is the one that INIT named, which RTR must
+    /// name again (kernel `uverbs_cmd.c`, `modify_qp`).
     fn command(&self, port: u8) -> abi::ib_uverbs_modify_qp;
 }
 
@@ -227,7 +227,8 @@ impl Transition for RtsAttr {
     }
 }
 
-/// RTR to RTS, of UC and UD: nothing is acknowledged, so there is nothing to wait for or to retry. IBTA vol 1, table 91.
+/// RTR to RTS, of UC and UD: nothing is acknowledged, so there is nothing to wait for or to retry.
+/// IBTA vol 1, table 91.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnreliableRtsAttr {
     /// First PSN sent; of UC the peer's `rq_psn`. 24 bits.

@@ -17,14 +17,14 @@ use crate::commands::Uverbs;
 use crate::error::Error;
 
 impl Uverbs {
-    /// Makes an address handle and answers its number. `uhw_out` takes the driver's part: mlx5 the peer's MAC address, rxe the
-    /// number that work requests name it by.
+    /// Makes an address handle and answers its number. `uhw_out` takes the driver's part: mlx5 the
+    /// peer's MAC address, rxe the number that work requests name it by.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for values that have no room in their fields. [`Error::Kernel`]: `EINVAL` for a port or a GID index that isn't
-    /// there, or without a global route on Ethernet; `EHOSTUNREACH`, `ENETUNREACH` or `ETIMEDOUT` when the peer's MAC address can't be
-    /// found.
+    /// [`Error::Limit`] for values that have no room in their fields. [`Error::Kernel`]: `EINVAL`
+    /// for a port or a GID index that isn't there, or without a global route on Ethernet;
+    /// `EHOSTUNREACH`, `ENETUNREACH` or `ETIMEDOUT` when the peer's MAC address can't be found.
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, pd: u32, attr: &AhAttr, uhw_out: &mut [u8]) -> Result<u32, Error> {
         attr.path.check("create_ah")?;
@@ -49,7 +49,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// The handle is the caller's, and nothing names it any more: neither another destruction nor a work request in flight.
+    /// The handle is the caller's, and nothing names it any more: neither another destruction nor a
+    /// work request in flight.
     #[doc(alias = "ibv_destroy_ah")]
     pub unsafe fn destroy_ah(&self, ah: u32) -> Result<(), Error> {
         let command = self

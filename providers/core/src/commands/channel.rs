@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! The payloads of these commands hold no address. A descriptor in a response is taken into ownership.
+//! The payloads of these commands hold no address. A descriptor in a response is taken into
+//! ownership.
 #![allow(unsafe_code, reason = "ioctls, and a descriptor that comes as a number")]
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};

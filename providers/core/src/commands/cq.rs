@@ -48,7 +48,8 @@ pub struct CqCreated {
 
 /// Events that the kernel had delivered for a completion queue when it destroyed it.
 ///
-/// Readers of the channel wait until they have seen so many, so that no event names a queue that is gone.
+/// Readers of the channel wait until they have seen so many, so that no event names a queue that is
+/// gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqDestroyed {
     /// Completion events.
@@ -66,8 +67,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// Memory that `uhw_in` names (ring, doorbell record) stays mapped, and is reached through raw pointers only,
-    /// until [`Self::destroy_cq`] has succeeded or the file is closed.
+    /// Memory that `uhw_in` names (ring, doorbell record) stays mapped, and is reached through raw
+    /// pointers only, until [`Self::destroy_cq`] has succeeded or the file is closed.
     #[doc(alias = "ibv_create_cq")]
     pub unsafe fn create_cq(
         &self,
@@ -87,7 +88,8 @@ impl Uverbs {
         }
         command = command.number(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, attr.comp_vector);
         if let Some(event_fd) = attr.event_fd {
-            // Optional: it came with kernel 5.6, and an older one reports to the context's own file.
+            // Optional: it came with kernel 5.6, and an older one reports to the context's own
+            // file.
             command = command.fd_in(UVERBS_ATTR_CREATE_CQ_EVENT_FD, event_fd).optional();
         }
         if attr.flags != 0 {
@@ -110,7 +112,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `cq` is the caller's to end: no other owner of it goes on using the number, which the kernel gives to the next object.
+    /// `cq` is the caller's to end: no other owner of it goes on using the number, which the kernel
+    /// gives to the next object.
     #[doc(alias = "ibv_destroy_cq")]
     pub unsafe fn destroy_cq(&self, cq: u32) -> Result<CqDestroyed, Error> {
         let mut events = ib_uverbs_destroy_cq_resp::new_zeroed();

@@ -31,7 +31,8 @@ pub struct ContextInfo {
 }
 
 impl Uverbs {
-    /// Makes the file's context: the first command, once. `uhw` is the driver's request and room for its response.
+    /// Makes the file's context: the first command, once. `uhw` is the driver's request and room
+    /// for its response.
     ///
     /// # Errors
     ///

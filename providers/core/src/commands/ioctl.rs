@@ -1,15 +1,18 @@
-//! The encoder of uverbs ioctl commands: a header and up to [`MAX_ATTRS`] attributes, in place, with no heap.
+//! The encoder of uverbs ioctl commands: a header and up to [`MAX_ATTRS`] attributes, in place,
+//! with no heap.
 //!
-//! A command is an `ib_uverbs_ioctl_hdr` of 24 bytes and then one `ib_uverbs_attr` of 16 bytes for each attribute.
-//! Inputs of up to eight bytes stand in the attribute itself, longer ones and all outputs are named by address
-//! (kernel `drivers/infiniband/core/uverbs_ioctl.c`, `uverbs_process_attr`). A [`Command`] borrows every buffer that
-//! it names, so the addresses can't outlive it.
+//! A command is an `ib_uverbs_ioctl_hdr` of 24 bytes and then one `ib_uverbs_attr` of 16 bytes for
+//! each attribute. Inputs of up to eight bytes stand in the attribute itself, longer ones and all
+//! outputs are named by address (kernel `drivers/infiniband/core/uverbs_ioctl.c`,
+//! `uverbs_process_attr`). A [`Command`] borrows every buffer that it names, so the addresses can't
+//! outlive it.
 //!
 //! # Safety
 //!
-//! Sending hands addresses to the kernel. Those of the attributes are proven by the borrows. Addresses *inside* a
-//! payload (`REG_MR`'s range, a provider's queue buffers) are numbers to this file, so [`Command::send`] is unsafe and
-//! leaves them to its caller. The other unsafe operation takes ownership of a new file descriptor.
+//! Sending hands addresses to the kernel. Those of the attributes are proven by the borrows.
+//! Addresses *inside* a payload (`REG_MR`'s range, a provider's queue buffers) are numbers to this
+//! file, so [`Command::send`] is unsafe and leaves them to its caller. The other unsafe operation
+//! takes ownership of a new file descriptor.
 #![allow(
     unsafe_code,
     reason = "ioctl payloads may carry addresses, and descriptors in answers come as numbers"
@@ -31,7 +34,8 @@ use crate::doors::words::{ATTR_WORDS, HEADER_WORDS, attrs_of};
 use crate::error::Error;
 use crate::memory::process::Process;
 
-/// Attributes that one command can hold. `QP_CREATE` with all its attributes and a provider's takes 17.
+/// Attributes that one command can hold. `QP_CREATE` with all its attributes and a provider's takes
+/// 17.
 pub const MAX_ATTRS: usize = 24;
 
 const WORDS: usize = HEADER_WORDS + ATTR_WORDS * MAX_ATTRS;
@@ -59,7 +63,8 @@ pub struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// Calls `method` (`UVERBS_METHOD_*`) of `object` (`UVERBS_OBJECT_*`) on a device of driver `driver_id`.
+    /// Calls `method` (`UVERBS_METHOD_*`) of `object` (`UVERBS_OBJECT_*`) on a device of driver
+    /// `driver_id`.
     #[inline]
     pub fn new(object: u16, method: u16, driver_id: u32) -> Self {
         let mut command = Self {
@@ -134,7 +139,8 @@ impl<'a> Command<'a> {
         self.words[HEADER_WORDS + ATTR_WORDS * index..][..ATTR_WORDS].copy_from_slice(&words);
     }
 
-    /// An input: in the attribute itself up to eight bytes, else by address. `UVERBS_ATTR_TYPE_PTR_IN`.
+    /// An input: in the attribute itself up to eight bytes, else by address.
+    /// `UVERBS_ATTR_TYPE_PTR_IN`.
     #[inline]
     pub fn input(mut self, id: u16, bytes: &'a [u8]) -> Self {
         let data = if bytes.len() <= size_of::<u64>() {
@@ -147,7 +153,8 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// An output, always by address. `UVERBS_ATTR_TYPE_PTR_OUT`. The kernel writes at most its length.
+    /// An output, always by address. `UVERBS_ATTR_TYPE_PTR_OUT`. The kernel writes at most its
+    /// length.
     #[inline]
     pub fn output(mut self, id: u16, bytes: &'a mut [u8]) -> Self {
         let len = bytes.len();
@@ -200,7 +207,8 @@ impl<'a> Command<'a> {
 
     /// Makes the last attribute optional: an older kernel skips it instead of refusing the command.
     ///
-    /// Places for new objects stay mandatory, else a skipped one would read as handle or descriptor 0.
+    /// Places for new objects stay mandatory, else a skipped one would read as handle or descriptor
+    /// 0.
     pub fn optional(mut self) -> Self {
         if let Some(last) = self.attrs.checked_sub(1)
             && (self.new_fds | self.new_handles) & (1 << last) == 0
@@ -241,15 +249,16 @@ impl<'a> Command<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherProcess`], unsent, in a forked child of the process that opened the device; [`Error::Kernel`] with the errno;
-    /// [`Error::Limit`] for over 65,535 bytes in a buffer or [`MAX_ATTRS`]
-    /// attributes, unsent.
+    /// [`Error::OtherProcess`], unsent, in a forked child of the process that opened the device;
+    /// [`Error::Kernel`] with the errno; [`Error::Limit`] for over 65,535 bytes in a buffer or
+    /// [`MAX_ATTRS`] attributes, unsent.
     ///
     /// # Safety
     ///
-    /// The attributes' own addresses are proven by the borrows. Where a *payload* holds an address (memory to
-    /// register, queue buffers, doorbell records), that memory is valid, mapped, and not given to safe code as
-    /// ordinary memory, from now until the object that the command makes is destroyed.
+    /// The attributes' own addresses are proven by the borrows. Where a *payload* holds an address
+    /// (memory to register, queue buffers, doorbell records), that memory is valid, mapped, and not
+    /// given to safe code as ordinary memory, from now until the object that the command makes is
+    /// destroyed.
     #[inline]
     pub unsafe fn send(
         mut self,
@@ -273,9 +282,9 @@ impl<'a> Command<'a> {
         let words = &mut self.words[..HEADER_WORDS + ATTR_WORDS * self.attrs];
         #[cfg(feature = "adversary")]
         crate::order::adversary::system_call();
-        // SAFETY: each attribute with an address was pushed by `input` or `output` from a slice that is borrowed for
-        // 'a, shared or exclusively as the direction needs, and `self` holds 'a until the call has returned.
-        // What payloads point to is this function's own contract.
+        // SAFETY: each attribute with an address was pushed by `input` or `output` from a slice
+        // that is borrowed for 'a, shared or exclusively as the direction needs, and `self` holds
+        // 'a until the call has returned. What payloads point to is this function's own contract.
         unsafe { door.ioctl(words) }.map_err(|errno| Error::kernel(verb, errno))?;
         Ok(Answer {
             words: self.words,
@@ -354,7 +363,8 @@ impl Answer {
         owned(attr.data).ok_or_else(|| Error::kernel(self.verb, Errno::EBADF))
     }
 
-    /// Whether the kernel wrote the output `id`. Mandatory outputs of a command that succeeded are always written.
+    /// Whether the kernel wrote the output `id`. Mandatory outputs of a command that succeeded are
+    /// always written.
     #[must_use]
     pub fn is_written(&self, id: u16) -> bool {
         self.find(id).is_some_and(|(_, attr)| attr.flags & UVERBS_ATTR_F_VALID_OUTPUT != 0)
@@ -364,8 +374,9 @@ impl Answer {
 /// The descriptor that the kernel put into an attribute; `None` for what can't be one.
 fn owned(data: u64) -> Option<OwnedFd> {
     let fd = RawFd::try_from(data.cast_signed()).ok().filter(|&fd| fd >= 0)?;
-    // SAFETY: the command succeeded, so the door put a new descriptor there (`UVERBS_ATTR_FD`, access NEW), close on
-    // exec and ours alone; the callers clear the attribute's bit, so it is taken once.
+    // SAFETY: the command succeeded, so the door put a new descriptor there (`UVERBS_ATTR_FD`,
+    // access NEW), close on exec and ours alone; the callers clear the attribute's bit, so it is
+    // taken once.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,11 +1,12 @@
 //! [`Uverbs`]: the commands of one open device. One file per noun in `crate::commands` adds its verbs.
 //!
-//! Where the kernel has a verb as an ioctl method of its own, that is sent; for the rest the old write layout travels
-//! inside `DEVICE.INVOKE_WRITE`. Attributes go out in libibverbs' order (rdma-core `libibverbs/cmd_*.c`), so that
-//! the two byte streams can be compared.
+//! Where the kernel has a verb as an ioctl method of its own, that is sent; for the rest the old
+//! write layout travels inside `DEVICE.INVOKE_WRITE`. Attributes go out in libibverbs' order
+//! (rdma-core `libibverbs/cmd_*.c`), so that the two byte streams can be compared.
 //!
-//! Verbs whose payload names memory that the device or the kernel goes on using are `unsafe`, and so are those that end or change an
-//! object by its number: numbers are given out anew. Verbs that only make or ask are safe.
+//! Verbs whose payload names memory that the device or the kernel goes on using are `unsafe`, and
+//! so are those that end or change an object by its number: numbers are given out anew. Verbs that
+//! only make or ask are safe.
 //!
 //! # Safety
 //!
@@ -51,8 +52,8 @@ pub struct Uverbs {
 }
 
 impl Uverbs {
-    /// Commands through `door`, to a device of driver `driver_id` (`RDMA_DRIVER_*`), for this process: a forked child's are refused
-    /// with [`Error::OtherProcess`].
+    /// Commands through `door`, to a device of driver `driver_id` (`RDMA_DRIVER_*`), for this
+    /// process: a forked child's are refused with [`Error::OtherProcess`].
     #[must_use]
     pub fn new(door: Arc<dyn UverbsDoor>, driver_id: u32) -> Self {
         Self { door, driver_id, core_support: Arc::default(), process: Process::current() }
@@ -70,7 +71,8 @@ impl Uverbs {
         self.driver_id
     }
 
-    /// Whether the kernel skips access flags of the optional range that a device lacks; older ones refuse them.
+    /// Whether the kernel skips access flags of the optional range that a device lacks; older ones
+    /// refuse them.
     pub(crate) fn skips_optional_access(&self) -> bool {
         self.core_support.load(Ordering::Relaxed) & IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS != 0
     }
@@ -85,11 +87,12 @@ impl Uverbs {
         Command::new(object, method, self.driver_id).of(self.process)
     }
 
-    /// Sends a command of the write layout through `DEVICE.INVOKE_WRITE`. Empty slices send no attribute.
+    /// Sends a command of the write layout through `DEVICE.INVOKE_WRITE`. Empty slices send no
+    /// attribute.
     ///
     /// `command` is `IB_USER_VERBS_CMD_*`, or `IB_USER_VERBS_EX_CMD_*` with
-    /// `IB_USER_VERBS_CMD_FLAG_EXTENDED`. `core_in` and `core_out` are
-    /// the kernel's structs without the command header; their `response` field is not used on this way.
+    /// `IB_USER_VERBS_CMD_FLAG_EXTENDED`. `core_in` and `core_out` are the kernel's structs without
+    /// the command header; their `response` field is not used on this way.
     ///
     /// # Errors
     ///
@@ -97,7 +100,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// As [`Command::send`]: memory that a payload names stays valid while the kernel or the device uses it.
+    /// As [`Command::send`]: memory that a payload names stays valid while the kernel or the device
+    /// uses it.
     #[inline]
     pub unsafe fn invoke_write(
         &self,

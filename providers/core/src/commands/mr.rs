@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! `REG_MR` gives memory to the device for as long as the region lives; [`Uverbs::reg_mr`] states what the caller owes.
+//! `REG_MR` gives memory to the device for as long as the region lives; [`Uverbs::reg_mr`] states
+//! what the caller owes.
 #![allow(unsafe_code, reason = "a memory region is memory that the device writes")]
 
 use uverbs_kernel_abi::mr::{ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp};
@@ -33,14 +34,15 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Memlock`] when the pages can't be pinned under `RLIMIT_MEMLOCK`; [`Error::Kernel`]: `EFAULT` when they
-    /// are not mapped, or not writable as `access` wants, `EINVAL` for a combination of rights that makes no sense
-    /// (remote write or atomics without local write).
+    /// [`Error::Memlock`] when the pages can't be pinned under `RLIMIT_MEMLOCK`; [`Error::Kernel`]:
+    /// `EFAULT` when they are not mapped, or not writable as `access` wants, `EINVAL` for a
+    /// combination of rights that makes no sense (remote write or atomics without local write).
     ///
     /// # Safety
     ///
-    /// Until the region is deregistered, or the file closed, the device may read the range, and write it as `access`
-    /// and the work requests allow: no Rust reference to it may be live while that can happen, and it stays mapped.
+    /// Until the region is deregistered, or the file closed, the device may read the range, and
+    /// write it as `access` and the work requests allow: no Rust reference to it may be live while
+    /// that can happen, and it stays mapped.
     #[doc(alias = "ibv_reg_mr_iova")]
     pub unsafe fn reg_mr(
         &self,
@@ -77,7 +79,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `mr` is the caller's to end: no other owner of it goes on using the number, which the kernel gives to the next object.
+    /// `mr` is the caller's to end: no other owner of it goes on using the number, which the kernel
+    /// gives to the next object.
     #[doc(alias = "ibv_dereg_mr")]
     pub unsafe fn dereg_mr(&self, mr: u32) -> Result<(), Error> {
         let command = self
@@ -88,8 +91,8 @@ impl Uverbs {
         Ok(())
     }
 
-    /// `ENOMEM` of a command that pins `wanted` bytes, told apart: the kernel (`ib_umem_get`) gives it over
-    /// `RLIMIT_MEMLOCK`, and elsewhere for want of memory.
+    /// `ENOMEM` of a command that pins `wanted` bytes, told apart: the kernel (`ib_umem_get`) gives
+    /// it over `RLIMIT_MEMLOCK`, and elsewhere for want of memory.
     #[must_use]
     pub fn tell_memlock(&self, error: Error, wanted: u64) -> Error {
         match error {

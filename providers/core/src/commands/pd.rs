@@ -16,7 +16,8 @@ use crate::commands::Uverbs;
 use crate::error::Error;
 
 impl Uverbs {
-    /// Makes a protection domain and answers its handle. `uhw_out` takes the driver's part (mlx5: the PD number).
+    /// Makes a protection domain and answers its handle. `uhw_out` takes the driver's part (mlx5:
+    /// the PD number).
     ///
     /// # Errors
     ///
@@ -41,7 +42,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `pd` is the caller's to end: no other owner of it goes on using the number, which the kernel gives to the next object.
+    /// `pd` is the caller's to end: no other owner of it goes on using the number, which the kernel
+    /// gives to the next object.
     #[doc(alias = "ibv_dealloc_pd")]
     pub unsafe fn dealloc_pd(&self, pd: u32) -> Result<(), Error> {
         let command = self

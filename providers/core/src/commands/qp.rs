@@ -70,8 +70,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// Memory that `uhw_in` names (rings, doorbell record) stays mapped, and is reached through raw pointers only,
-    /// until [`Self::destroy_qp`] has succeeded or the file is closed.
+    /// Memory that `uhw_in` names (rings, doorbell record) stays mapped, and is reached through raw
+    /// pointers only, until [`Self::destroy_qp`] has succeeded or the file is closed.
     #[doc(alias = "ibv_create_qp")]
     pub unsafe fn create_qp(
         &self,
@@ -118,12 +118,14 @@ impl Uverbs {
     /// # Errors
     ///
     /// [`Error::Kernel`]: `EINVAL` for a transition or a combination of attributes that InfiniBand doesn't have,
-    /// `ENODEV` or `EINVAL` for a source GID that can't be used, `ETIMEDOUT` when the peer's MAC can't be resolved.
+    /// `ENODEV` or `EINVAL` for a source GID that can't be used, `ETIMEDOUT` when the peer's MAC
+    /// can't be resolved.
     ///
     /// # Safety
     ///
-    /// `attr.qp_handle` is the caller's to change: the number of a queue pair that is gone may be another's. After a transition to
-    /// RESET the device starts over at index 0: the caller puts the rings right before it posts.
+    /// `attr.qp_handle` is the caller's to change: the number of a queue pair that is gone may be
+    /// another's. After a transition to RESET the device starts over at index 0: the caller puts
+    /// the rings right before it posts.
     #[doc(alias = "ibv_modify_qp")]
     pub unsafe fn modify_qp(&self, attr: &ib_uverbs_modify_qp) -> Result<(), Error> {
         let request = attr.as_bytes();
@@ -148,8 +150,9 @@ impl Uverbs {
         Ok(answer)
     }
 
-    /// Ends a queue pair, and answers how many asynchronous events the kernel had delivered for it. When it returns,
-    /// the device no longer touches its rings, nor the memory of its outstanding work requests.
+    /// Ends a queue pair, and answers how many asynchronous events the kernel had delivered for it.
+    /// When it returns, the device no longer touches its rings, nor the memory of its outstanding
+    /// work requests.
     ///
     /// # Errors
     ///
@@ -157,8 +160,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `qp` is the caller's to end: no other owner of it goes on using the number, which the kernel gives to the next object.
-    /// Nothing is posted or rung afterwards.
+    /// `qp` is the caller's to end: no other owner of it goes on using the number, which the kernel
+    /// gives to the next object. Nothing is posted or rung afterwards.
     #[doc(alias = "ibv_destroy_qp")]
     pub unsafe fn destroy_qp(&self, qp: u32) -> Result<u32, Error> {
         let mut events = ib_uverbs_destroy_qp_resp::new_zeroed();

@@ -1,7 +1,7 @@
 //! Finding the kernel's RDMA devices: RDMA netlink first, sysfs where netlink doesn't answer.
 //!
-//! As rdma-core does (`libibverbs/init.c`, `ibdev_nl.c`): netlink shows only the devices of this network namespace, and
-//! its question for the character device loads `ib_uverbs`.
+//! As rdma-core does (`libibverbs/init.c`, `ibdev_nl.c`): netlink shows only the devices of this
+//! network namespace, and its question for the character device loads `ib_uverbs`.
 
 pub mod netlink;
 pub mod sysfs;
@@ -45,8 +45,8 @@ impl KernelDevice {
         sysfs::read(&sysfs::ibdev(&self.sysfs, &self.record.name).join(path))
     }
 
-    /// Whether the node is another device's by now: the kernel gives name and number of a node out anew. Asked with the node open,
-    /// for then they stay.
+    /// Whether the node is another device's by now: the kernel gives name and number of a node out
+    /// anew. Asked with the node open, for then they stay.
     fn is_another(&self) -> bool {
         let ibdev = format!("class/infiniband_verbs/{}/ibdev", self.record.uverbs_name);
         sysfs::read(&self.sysfs.join(ibdev)).is_ok_and(|name| name != self.record.name)
@@ -82,10 +82,11 @@ pub struct Found {
     pub rdev: Option<u64>,
 }
 
-/// The kernel's devices that this process can see, in the order of their netlink index, or else of their number.
+/// The kernel's devices that this process can see, in the order of their netlink index, or else of
+/// their number.
 ///
-/// A device whose node is not in `/dev/infiniband` is left out: in a container that is how a device is withheld. None
-/// at all is an empty list.
+/// A device whose node is not in `/dev/infiniband` is left out: in a container that is how a device
+/// is withheld. None at all is an empty list.
 ///
 /// # Errors
 ///
@@ -109,7 +110,8 @@ fn is_complete(device: &Found) -> bool {
     !device.record.uverbs_name.is_empty() && device.record.driver_id != RDMA_DRIVER_UNKNOWN
 }
 
-/// Adds what only sysfs tells: the character device of kernels before 5.3, and the driver where netlink names none.
+/// Adds what only sysfs tells: the character device of kernels before 5.3, and the driver where
+/// netlink names none.
 fn complete(mut devices: Vec<Found>, of_sysfs: &[Found]) -> Vec<Found> {
     for device in &mut devices {
         let Some(other) = of_sysfs.iter().find(|other| other.record.name == device.record.name)

@@ -1,8 +1,9 @@
 //! RDMA netlink: the messages, and the two questions that discovery asks.
 //!
-//! `RDMA_NLDEV_CMD_GET` as a dump lists the devices of this network namespace; `RDMA_NLDEV_CMD_GET_CHARDEV` with the
-//! type `uverbs` tells a device's node and driver (kernel `drivers/infiniband/core/nldev.c`). Message format: RFC 3549
-//! section 2.3.2, netlink(7). Every wait has a limit.
+//! `RDMA_NLDEV_CMD_GET` as a dump lists the devices of this network namespace;
+//! `RDMA_NLDEV_CMD_GET_CHARDEV` with the type `uverbs` tells a device's node and driver (kernel
+//! `drivers/infiniband/core/nldev.c`). Message format: RFC 3549 section 2.3.2, netlink(7). Every
+//! wait has a limit.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -137,7 +138,8 @@ fn string(body: &[u8], id: u16) -> Option<String> {
     String::from_utf8(text.to_vec()).ok().filter(|text| !text.is_empty())
 }
 
-/// The device that a message of the dump describes. Needs what rdma-core needs (`find_sysfs_devs_nl_cb`).
+/// The device that a message of the dump describes. Needs what rdma-core needs
+/// (`find_sysfs_devs_nl_cb`).
 fn device(body: &[u8]) -> Option<Found> {
     let mut record = DeviceRecord::new(string(body, RDMA_NLDEV_ATTR_DEV_NAME)?, 0);
     record.index = Some(number(body, RDMA_NLDEV_ATTR_DEV_INDEX)?.try_into().ok()?);
@@ -148,7 +150,8 @@ fn device(body: &[u8]) -> Option<Found> {
     Some(Found { record, rdev: None })
 }
 
-/// Adds what the character device's message tells. Leaves the device as it is where something is missing.
+/// Adds what the character device's message tells. Leaves the device as it is where something is
+/// missing.
 fn add_chardev(found: &mut Found, body: &[u8]) -> Option<()> {
     let name = string(body, RDMA_NLDEV_ATTR_CHARDEV_NAME)?;
     let dev = number(body, RDMA_NLDEV_ATTR_CHARDEV)?;
@@ -170,7 +173,8 @@ fn decode_dev(dev: u64) -> u64 {
 ///
 /// # Errors
 ///
-/// `EPROTONOSUPPORT` without RDMA netlink; else the errno of the socket or of the kernel's answer; `ETIMEDOUT`.
+/// `EPROTONOSUPPORT` without RDMA netlink; else the errno of the socket or of the kernel's answer;
+/// `ETIMEDOUT`.
 pub fn list() -> Result<Vec<Found>, crate::Errno> {
     dump().map_err(crate::Errno::of_nix)
 }
@@ -185,7 +189,8 @@ fn dump() -> Result<Vec<Found>, Errno> {
         let request = Request::new(RDMA_NLDEV_CMD_GET_CHARDEV, NLM_F_ACK, link.next_sequence())
             .attr(RDMA_NLDEV_ATTR_DEV_INDEX, &index.to_ne_bytes())
             .attr(RDMA_NLDEV_ATTR_CHARDEV_TYPE, b"uverbs\0");
-        // A refusal leaves the character device to sysfs; a kernel that doesn't answer is asked no more.
+        // A refusal leaves the character device to sysfs; a kernel that doesn't answer is asked no
+        // more.
         let asked = link.ask(&request, |body| {
             let _ = add_chardev(found, body);
         });
@@ -221,7 +226,8 @@ impl Link {
         self.sequence
     }
 
-    /// Sends a request and gives each message of its answer to `each`, until the kernel says that it is done.
+    /// Sends a request and gives each message of its answer to `each`, until the kernel says that
+    /// it is done.
     fn ask(&mut self, request: &Request, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
         let deadline = Instant::now() + PATIENCE;
         send(self.socket.as_raw_fd(), &request.0, MsgFlags::empty())?;
@@ -248,7 +254,8 @@ fn answer(bytes: &[u8], sequence: u32, each: &mut impl FnMut(&[u8])) -> Result<b
     for message in messages(bytes).filter(|message| message.sequence == sequence) {
         match message.kind {
             NLMSG_DONE | NLMSG_ERROR => {
-                // Both start with an errno, negative, or 0 for success (a dump's end, an acknowledgement).
+                // Both start with an errno, negative, or 0 for success (a dump's end, an
+                // acknowledgement).
                 let error = u32_at(message.body, 0).unwrap_or(0).cast_signed();
                 return match error {
                     0 => Ok(true),

@@ -16,8 +16,8 @@ use super::Found;
 use crate::Errno;
 use crate::doors::DeviceRecord;
 
-/// Where sysfs is: `SYSFS_PATH`, or `/sys`. The variable counts only where the process has no rights that its user
-/// lacks (uid equal to euid), as in rdma-core's `ibv_get_sysfs_path`.
+/// Where sysfs is: `SYSFS_PATH`, or `/sys`. The variable counts only where the process has no
+/// rights that its user lacks (uid equal to euid), as in rdma-core's `ibv_get_sysfs_path`.
 #[must_use]
 pub fn root() -> PathBuf {
     let trusted = nix::unistd::getuid() == nix::unistd::geteuid();
@@ -130,7 +130,8 @@ const DRIVERS: [(&str, u32); 9] = [
     ("siw", RDMA_DRIVER_SIW),
 ];
 
-/// The driver of the device underneath, or, for software devices, which have none, by the usual start of their names.
+/// The driver of the device underneath, or, for software devices, which have none, by the usual
+/// start of their names.
 fn driver_id(folder: &Path, verbs: &Path, name: &str) -> u32 {
     let by_prefix = |text: &str| {
         DRIVERS.iter().find(|(prefix, _)| text.starts_with(prefix)).map(|&(_, driver)| driver)

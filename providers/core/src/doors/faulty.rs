@@ -1,4 +1,5 @@
-//! A door that answers chosen commands with an errno, unsent: to see what a program does when the kernel says no.
+//! A door that answers chosen commands with an errno, unsent: to see what a program does when the
+//! kernel says no.
 //!
 //! # Safety
 //!
@@ -42,12 +43,14 @@ impl Faulty {
         Self { door, faults: Mutex::default() }
     }
 
-    /// The `nth` call from now, counted from 1, to `method` of `object` gets `errno`, once. 0 is taken for 1.
+    /// The `nth` call from now, counted from 1, to `method` of `object` gets `errno`, once. 0 is
+    /// taken for 1.
     pub fn fail(&self, object: u16, method: u16, nth: u32, errno: Errno) {
         self.add(Trigger::Method { object, method }, nth, errno);
     }
 
-    /// The same for a command of the write layout: `IB_USER_VERBS_CMD_*`, with the flag of extended ones.
+    /// The same for a command of the write layout: `IB_USER_VERBS_CMD_*`, with the flag of extended
+    /// ones.
     pub fn fail_write(&self, command: u32, nth: u32, errno: Errno) {
         self.add(Trigger::Write { command }, nth, errno);
     }
@@ -68,7 +71,8 @@ impl Faulty {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
     }
 
-    /// Counts a call down on all faults that wait for it, and gives the errno of the first that is due.
+    /// Counts a call down on all faults that wait for it, and gives the errno of the first that is
+    /// due.
     fn check(&self, is_it: impl Fn(Trigger) -> bool) -> Result<(), Errno> {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         let due = faults.iter().position(|fault| is_it(fault.trigger) && fault.pass == 0);

@@ -1,9 +1,10 @@
-//! The kernel's own door: `/dev/infiniband/uverbsN` through libc's symbols, so that strace and interposers see it.
+//! The kernel's own door: `/dev/infiniband/uverbsN` through libc's symbols, so that strace and
+//! interposers see it.
 //!
 //! # Safety
 //!
-//! `ioctl` is variadic C; what its argument may be is the trait's contract, which the caller owes. The other calls take
-//! no pointer of ours that outlives them.
+//! `ioctl` is variadic C; what its argument may be is the trait's contract, which the caller owes.
+//! The other calls take no pointer of ours that outlives them.
 #![allow(unsafe_code, reason = "ioctl and mmap of a device file")]
 
 use std::fs::{File, OpenOptions};
@@ -26,13 +27,14 @@ pub struct KernelDoor {
 impl KernelDoor {
     /// Opens the device node at `path`, close-on-exec.
     ///
-    /// `device` is the number it must have (`st_rdev`), where it is known: names are given out anew after a device
-    /// goes, so the name alone may open another one (rdma-core `libibverbs/open_cdev.c`).
+    /// `device` is the number it must have (`st_rdev`), where it is known: names are given out anew
+    /// after a device goes, so the name alone may open another one (rdma-core
+    /// `libibverbs/open_cdev.c`).
     ///
     /// # Errors
     ///
-    /// `EACCES` or `EPERM` without read and write permission, `ENOENT` without the node, `ENODEV` or `ENXIO` when it
-    /// is not the device meant, or none.
+    /// `EACCES` or `EPERM` without read and write permission, `ENOENT` without the node, `ENODEV`
+    /// or `ENXIO` when it is not the device meant, or none.
     pub fn open(path: &Path, device: Option<u64>) -> Result<Self, Errno> {
         let file = OpenOptions::new()
             .read(true)
@@ -62,9 +64,10 @@ impl AsFd for KernelDoor {
 
 // SAFETY: the kernel keeps these promises.
 unsafe impl UverbsDoor for KernelDoor {
-    /// `EINTR` goes up to the caller: a command is not restarted, since the kernel may have carried part of it out.
-    /// The kernel gives it only where a signal ended a wait before anything was done or kept (`down_read_killable`
-    /// waits only end with the process), so it is not to be expected.
+    /// `EINTR` goes up to the caller: a command is not restarted, since the kernel may have carried
+    /// part of it out. The kernel gives it only where a signal ended a wait before anything was
+    /// done or kept (`down_read_killable` waits only end with the process), so it is not to be
+    /// expected.
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
         // The kernel reads and writes as many bytes as the header says: never past the slice.
         if size_of_val(command) < size_of::<ib_uverbs_ioctl_hdr>() {
@@ -74,8 +77,9 @@ unsafe impl UverbsDoor for KernelDoor {
         if usize::from(u16::from_ne_bytes([low, high])) > size_of_val(command) {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: the argument is a command that is valid to read and write for its length, as just checked, and what
-        // its attributes point to is the caller's promise. The kernel keeps no pointer to the command itself.
+        // SAFETY: the argument is a command that is valid to read and write for its length, as just
+        // checked, and what its attributes point to is the caller's promise. The kernel keeps no
+        // pointer to the command itself.
         let result = unsafe {
             libc::ioctl(self.file.as_raw_fd(), RDMA_VERBS_IOCTL as _, command.as_mut_ptr())
         };

@@ -1,8 +1,10 @@
-//! The doors: everything that leaves the process on the control path goes through one of these traits.
+//! The doors: everything that leaves the process on the control path goes through one of these
+//! traits.
 //!
-//! [`UverbsDoor`] is one open file of `/dev/infiniband/uverbsN`: ioctl bytes in and out, and mmap. The kernel's own
-//! ([`kernel`]) and the software HCA's implement it, and so do wrappers that record, replay or inject faults.
-//! The data path passes through no door: a mapped queue is plain memory and one doorbell address.
+//! [`UverbsDoor`] is one open file of `/dev/infiniband/uverbsN`: ioctl bytes in and out, and mmap.
+//! The kernel's own ([`kernel`]) and the software HCA's implement it, and so do wrappers that
+//! record, replay or inject faults. The data path passes through no door: a mapped queue is plain
+//! memory and one doorbell address.
 //!
 //! # Safety
 //!
@@ -33,28 +35,33 @@ use crate::memory::pages::Pages;
 ///
 /// # Safety
 ///
-/// Memory safety leans on what an implementation answers, as it does on the kernel: a destruction that it calls done is done, and
-/// the device touches the object's memory no more; a file descriptor that it hands out is new, and the caller's; a mapping is as long as was asked
-/// for, readable and writable, and stays until the [`Pages`] is dropped. A wrapper passes these on, or makes up errors.
+/// Memory safety leans on what an implementation answers, as it does on the kernel: a destruction
+/// that it calls done is done, and the device touches the object's memory no more; a file
+/// descriptor that it hands out is new, and the caller's; a mapping is as long as was asked for,
+/// readable and writable, and stays until the [`Pages`] is dropped. A wrapper passes these on, or
+/// makes up errors.
 pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
     /// Sends one `RDMA_VERBS_IOCTL`.
     ///
-    /// `command` starts with an `ib_uverbs_ioctl_hdr` whose `length` is the number of bytes to read and write:
-    /// the header and its attributes. Words, not bytes, since the kernel wants 8-byte alignment. On return the
-    /// kernel's answers (handles, file descriptors, `UVERBS_ATTR_F_VALID_OUTPUT`) stand in `command`.
+    /// `command` starts with an `ib_uverbs_ioctl_hdr` whose `length` is the number of bytes to read
+    /// and write: the header and its attributes. Words, not bytes, since the kernel wants 8-byte
+    /// alignment. On return the kernel's answers (handles, file descriptors,
+    /// `UVERBS_ATTR_F_VALID_OUTPUT`) stand in `command`.
     ///
     /// # Safety
     ///
-    /// Each attribute that carries an address names memory that is valid for its length: to read for inputs, to
-    /// write for outputs, and not borrowed elsewhere until the call returns. Memory that the command registers
-    /// (`REG_MR`, queue buffers, doorbell records) stays mapped until the object is destroyed.
+    /// Each attribute that carries an address names memory that is valid for its length: to read
+    /// for inputs, to write for outputs, and not borrowed elsewhere until the call returns. Memory
+    /// that the command registers (`REG_MR`, queue buffers, doorbell records) stays mapped until
+    /// the object is destroyed.
     ///
     /// # Errors
     ///
     /// The errno of the call.
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno>;
 
-    /// Maps `len` bytes of the file at `offset`, readable and writable, shared: doorbell pages, rings.
+    /// Maps `len` bytes of the file at `offset`, readable and writable, shared: doorbell pages,
+    /// rings.
     ///
     /// # Errors
     ///
@@ -75,7 +82,8 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
         None
     }
 
-    /// The limit in bytes, if pinning `wanted` more through this file goes over it: why the kernel answers `ENOMEM`.
+    /// The limit in bytes, if pinning `wanted` more through this file goes over it: why the kernel
+    /// answers `ENOMEM`.
     fn memlock(&self, wanted: u64) -> Option<u64> {
         crate::memory::memlock::exceeded(wanted)
     }
@@ -95,7 +103,8 @@ pub struct DeviceRecord {
     pub node_guid: u64,
     /// `RDMA_NODE_*`: 1 channel adapter, 2 switch, 3 router, 4 RNIC… 0 when not known.
     pub node_type: u8,
-    /// `RDMA_DRIVER_*` (`rdma/ib_user_ioctl_verbs.h`): which provider speaks to it. 0 when not known.
+    /// `RDMA_DRIVER_*` (`rdma/ib_user_ioctl_verbs.h`): which provider speaks to it. 0 when not
+    /// known.
     pub driver_id: u32,
     /// The kernel driver's uverbs ABI version.
     pub abi_version: u32,
@@ -129,7 +138,8 @@ pub trait DeviceSource: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// `EACCES` without permission on the device node, `ENOENT` or `ENODEV` when the device is gone.
+    /// `EACCES` without permission on the device node, `ENOENT` or `ENODEV` when the device is
+    /// gone.
     fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno>;
 
     /// The partition key at `index` of `port` (from 1). The kernel tells it through sysfs only.

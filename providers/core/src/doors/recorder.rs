@@ -1,7 +1,9 @@
-//! A door that keeps what passes: each ioctl with its attributes and their payloads, before and after.
+//! A door that keeps what passes: each ioctl with its attributes and their payloads, before and
+//! after.
 //!
-//! Payloads are read through `/proc/self/mem`, so that a wrong address in a command becomes a payload that is missing
-//! and not a crash; where that file can't be opened, all payloads by address are missing.
+//! Payloads are read through `/proc/self/mem`, so that a wrong address in a command becomes a
+//! payload that is missing and not a crash; where that file can't be opened, all payloads by
+//! address are missing.
 //!
 //! # Safety
 //!
@@ -23,7 +25,8 @@ use crate::Errno;
 use crate::doors::{UverbsDoor, words};
 use crate::memory::pages::Pages;
 
-/// Objects of drivers have numbers from here on (`UVERBS_ID_NS_SHIFT`, `rdma/ib_user_ioctl_cmds.h`).
+/// Objects of drivers have numbers from here on (`UVERBS_ID_NS_SHIFT`,
+/// `rdma/ib_user_ioctl_cmds.h`).
 const DRIVER_OBJECTS: u16 = 1 << 12;
 
 /// One attribute of a recorded command.
@@ -31,11 +34,14 @@ const DRIVER_OBJECTS: u16 = 1 << 12;
 pub struct RecordedAttr {
     /// As it was sent.
     pub before: ib_uverbs_attr,
-    /// As it came back: a new handle or descriptor in `data`, `UVERBS_ATTR_F_VALID_OUTPUT` in `flags`.
+    /// As it came back: a new handle or descriptor in `data`, `UVERBS_ATTR_F_VALID_OUTPUT` in
+    /// `flags`.
     pub after: ib_uverbs_attr,
-    /// The payload as it was sent: inline bytes, or those at the address. `None` for handles and descriptors.
+    /// The payload as it was sent: inline bytes, or those at the address. `None` for handles and
+    /// descriptors.
     ///
-    /// An output of up to eight bytes can't be told from an inline input before the call; its address stands here.
+    /// An output of up to eight bytes can't be told from an inline input before the call; its
+    /// address stands here.
     pub sent: Option<Vec<u8>>,
     /// The payload of an output after the call; `None` for what was not written.
     pub received: Option<Vec<u8>>,
@@ -67,7 +73,8 @@ impl Recorded {
 }
 
 impl fmt::Display for Recorded {
-    /// `4.0 2:idr 9:8 d:20> = ok`: object, method, then id and bytes in hex and decimal; `>` marks outputs.
+    /// `4.0 2:idr 9:8 d:20> = ok`: object, method, then id and bytes in hex and decimal; `>` marks
+    /// outputs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}.{:x}", self.object, self.method)?;
         if let Some(command) = self.write_command {
@@ -119,8 +126,8 @@ impl Recorder {
     }
 
     fn sent(&self, object: u16, attr: &ib_uverbs_attr) -> Option<Vec<u8>> {
-        // The core's methods have one output that is known by its id. Those of a driver give that id to attributes of
-        // their own.
+        // The core's methods have one output that is known by its id. Those of a driver give that
+        // id to attributes of their own.
         let is_output = attr.attr_id == UVERBS_ATTR_UHW_OUT && object < DRIVER_OBJECTS;
         if attr.len == 0 {
             None

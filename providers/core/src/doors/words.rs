@@ -7,10 +7,11 @@ use zerocopy::transmute;
 pub(crate) const HEADER_WORDS: usize = 3;
 /// Words of an `ib_uverbs_attr`.
 pub(crate) const ATTR_WORDS: usize = 2;
-/// The attributes of a whole command as it was, or would be, sent; `None` when the words are cut short or contradict
-/// themselves.
+/// The attributes of a whole command as it was, or would be, sent; `None` when the words are cut
+/// short or contradict themselves.
 ///
-/// The kernel wants `length` to be exactly header plus attributes (`ib_uverbs_ioctl`), and so does this.
+/// The kernel wants `length` to be exactly header plus attributes (`ib_uverbs_ioctl`), and so does
+/// this.
 #[must_use]
 pub fn parse(
     words: &[u64],

@@ -11,16 +11,18 @@ use crate::error::Error;
 use crate::memory::mapping::{Mapping, out_of_memory, page_size};
 use crate::memory::pool::Pool;
 
-/// Bytes from one doorbell record to the next: each has a cache line of its own, so that queues of different threads
-/// don't share one.
+/// Bytes from one doorbell record to the next: each has a cache line of its own, so that queues of
+/// different threads don't share one.
 const RECORD_STRIDE: usize = 64;
 
-/// Bytes of a doorbell record: two big-endian words, receive counter and send counter (mlx5 PRM, "Doorbell Records").
+/// Bytes of a doorbell record: two big-endian words, receive counter and send counter (mlx5 PRM,
+/// "Doorbell Records").
 pub const RECORD_BYTES: usize = 8;
 
 /// A pool of doorbell records. Cold path: it locks. Cloning shares the pool.
 ///
-/// Records come out of whole pages, since a driver maps a record's page for the device, and many records can share one.
+/// Records come out of whole pages, since a driver maps a record's page for the device, and many
+/// records can share one.
 #[derive(Clone, Debug)]
 pub struct Dbrecs {
     pool: Pool,
@@ -72,14 +74,15 @@ impl RecordPage {
     fn take(self: &Arc<Self>) -> Option<Dbrec> {
         let index = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
         let record = Dbrec { page: Arc::clone(self), index };
-        // SAFETY: the index is below the page's number of records, so the eight bytes are in the mapping, and aligned;
-        // it was free, so no queue uses them.
+        // SAFETY: the index is below the page's number of records, so the eight bytes are in the
+        // mapping, and aligned; it was free, so no queue uses them.
         unsafe { record.ptr().cast::<u64>().write_volatile(0) };
         Some(record)
     }
 }
 
-/// A doorbell record. It keeps its page mapped, and goes back to the pool on drop: after the queue is destroyed.
+/// A doorbell record. It keeps its page mapped, and goes back to the pool on drop: after the queue
+/// is destroyed.
 #[derive(Debug)]
 pub struct Dbrec {
     page: Arc<RecordPage>,
@@ -87,7 +90,8 @@ pub struct Dbrec {
 }
 
 impl Dbrec {
-    /// Its two words, [`RECORD_BYTES`] bytes, alone in a cache line. Valid for reads and writes while this lives.
+    /// Its two words, [`RECORD_BYTES`] bytes, alone in a cache line. Valid for reads and writes
+    /// while this lives.
     #[must_use]
     pub fn ptr(&self) -> *mut u32 {
         self.page.memory.ptr().wrapping_add(self.index * RECORD_STRIDE).cast()
@@ -157,8 +161,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Any order of taking and giving back: records in use are all different, each in a cache line of its own, and
-        /// the pool grows only when it is empty.
+        /// Any order of taking and giving back: records in use are all different, each in a cache
+        /// line of its own, and the pool grows only when it is empty.
         #[test]
         fn records_in_use_are_distinct(steps in proptest::collection::vec((any::<bool>(), 0usize..200), 1..300)) {
             let pool = Dbrecs::new(&Pool::new().unwrap());

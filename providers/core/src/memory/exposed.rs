@@ -1,12 +1,15 @@
-//! Memory that a peer can reach: never lent as a slice, since the peer reads and writes it behind the compiler's back.
+//! Memory that a peer can reach: never lent as a slice, since the peer reads and writes it behind
+//! the compiler's back.
 #![allow(unsafe_code, reason = "reads and writes a raw mapping that others write too")]
 //!
 //! # Safety
 //!
-//! Each access is an atomic load or store of a byte or a word, within the mapping, and no reference to the bytes is ever made. To the
-//! memory model a peer is a thread that does the same, with accesses of sizes of its own. Atomic accesses of different sizes to the same
-//! bytes are outside what the language's model defines when they race; the machine defines them (each is single-copy atomic), and a device
-//! on a bus is the same case. This file leans on that, as every verbs program does.
+//! Each access is an atomic load or store of a byte or a word, within the mapping, and no reference
+//! to the bytes is ever made. To the memory model a peer is a thread that does the same, with
+//! accesses of sizes of its own. Atomic accesses of different sizes to the same bytes are outside
+//! what the language's model defines when they race; the machine defines them (each is single-copy
+//! atomic), and a device on a bus is the same case. This file leans on that, as every verbs program
+//! does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,21 +21,23 @@ use crate::memory::registered::{Held, Registered};
 use crate::objects::mr::MrCore;
 use crate::queues::work::{Remote, Sge};
 
-/// Registered memory that a peer may read, write or do atomics on, by what rights it was exposed with.
+/// Registered memory that a peer may read, write or do atomics on, by what rights it was exposed
+/// with.
 ///
-/// The program copies in and out. A copy is not one access: while a peer writes, it may see some of the new bytes and
-/// some of the old. An aligned word ([`load`](Self::load), [`store`](Self::store)) is one access.
+/// The program copies in and out. A copy is not one access: while a peer writes, it may see some of
+/// the new bytes and some of the old. An aligned word ([`load`](Self::load),
+/// [`store`](Self::store)) is one access.
 ///
-/// Cheap to clone. It is deregistered and freed when the last handle is gone, and no post that a [`part`](Self::part) of it went into is
-/// outstanding.
+/// Cheap to clone. It is deregistered and freed when the last handle is gone, and no post that a
+/// [`part`](Self::part) of it went into is outstanding.
 #[derive(Clone)]
 pub struct ExposedMemory {
     memory: Arc<Registered>,
     len: usize,
 }
 
-/// A part of exposed memory, to be posted: sent from, read into, or received into. Nobody has it alone, not even meanwhile: the program
-/// and its peers may read and write it.
+/// A part of exposed memory, to be posted: sent from, read into, or received into. Nobody has it
+/// alone, not even meanwhile: the program and its peers may read and write it.
 #[derive(Clone, Debug)]
 pub struct ExposedPart {
     memory: ExposedMemory,
@@ -151,7 +156,8 @@ impl ExposedMemory {
         Ok(())
     }
 
-    /// Loads an aligned word, in host order. What was written before it by the same peer in earlier messages is seen after it.
+    /// Loads an aligned word, in host order. What was written before it by the same peer in earlier
+    /// messages is seen after it.
     ///
     /// # Errors
     ///
@@ -192,7 +198,8 @@ impl ExposedMemory {
     fn byte(&self, offset: usize) -> &AtomicU8 {
         debug_assert!(offset < self.len);
         let pointer = self.memory.base.wrapping_add(offset);
-        // SAFETY: within the mapping (callers checked), which lives as long as `self`; atomics may be shared with writers.
+        // SAFETY: within the mapping (callers checked), which lives as long as `self`; atomics may
+        // be shared with writers.
         unsafe { AtomicU8::from_ptr(pointer) }
     }
 
@@ -202,7 +209,8 @@ impl ExposedMemory {
             return Err(OutOfRange { offset, wanted: 8, len: self.len });
         }
         let pointer = self.memory.base.wrapping_add(offset).cast::<u64>();
-        // SAFETY: within the mapping and aligned, both just checked (the mapping is page-aligned); it lives as long as `self`.
+        // SAFETY: within the mapping and aligned, both just checked (the mapping is page-aligned);
+        // it lives as long as `self`.
         Ok(unsafe { AtomicU64::from_ptr(pointer) })
     }
 }

@@ -1,12 +1,14 @@
-//! Registered memory that is lent out in frames: a frame is either the program's or the device's, never both.
+//! Registered memory that is lent out in frames: a frame is either the program's or the device's,
+//! never both.
 //!
 //! # Safety
 //!
-//! A slab is one mapping, cut into frames of equal size. Each index is handed out once, so a [`Frame`] that the
-//! program holds is the only way to its bytes: the region's keys never leave the crate except through raw posts, which
-//! are unsafe, and it is registered without remote rights, so no peer can reach it. Posting moves the frame into
-//! the queue; completion or the destruction of the queue pair gives it back. A frame holds no reference into the
-//! memory while the device has it, only an index.
+//! A slab is one mapping, cut into frames of equal size. Each index is handed out once, so a
+//! [`Frame`] that the program holds is the only way to its bytes: the region's keys never leave the
+//! crate except through raw posts, which are unsafe, and it is registered without remote rights, so
+//! no peer can reach it. Posting moves the frame into the queue; completion or the destruction of
+//! the queue pair gives it back. A frame holds no reference into the memory while the device has
+//! it, only an index.
 #![allow(unsafe_code, reason = "frames are slices of a raw mapping")]
 
 use std::fmt;
@@ -22,7 +24,8 @@ use crate::queues::work::Sge;
 
 /// A pool of registered frames of one size: one mapping, one memory region.
 ///
-/// Cheap to clone. The memory is freed, after the kernel let go of it, when the last frame and the last handle are gone.
+/// Cheap to clone. The memory is freed, after the kernel let go of it, when the last frame and the
+/// last handle are gone.
 #[derive(Clone)]
 pub struct Slab {
     memory: Arc<Registered>,
@@ -33,19 +36,20 @@ impl Slab {
     ///
     /// # Safety
     ///
-    /// `memory` is zeroed or otherwise initialised, nothing else reads or writes it, and `region` covers exactly this
-    /// memory at its virtual address, with local rights only.
+    /// `memory` is zeroed or otherwise initialised, nothing else reads or writes it, and `region`
+    /// covers exactly this memory at its virtual address, with local rights only.
     ///
     /// # Panics
     ///
-    /// When the frames don't fit into the memory, or are more than [`MOST_FRAMES`](crate::memory::registered::MOST_FRAMES): the
-    /// caller has computed both.
+    /// When the frames don't fit into the memory, or are more than
+    /// [`MOST_FRAMES`](crate::memory::registered::MOST_FRAMES): the caller has computed both.
     #[must_use]
     pub unsafe fn new(memory: Mapping, region: MrCore, frame_len: u32, count: u32) -> Self {
         Self { memory: Registered::new(memory, region, frame_len, count) }
     }
 
-    /// Takes a free frame, of full length; `None` when all are in use. Its bytes are those it was last left with.
+    /// Takes a free frame, of full length; `None` when all are in use. Its bytes are those it was
+    /// last left with.
     #[must_use]
     pub fn take(&self) -> Option<Frame> {
         let index = self.memory.pop()?;
@@ -84,8 +88,9 @@ impl fmt::Debug for Slab {
 ///
 /// Move it into a post, and its completion gives it back. Dropped, it goes back to its [`Slab`].
 ///
-/// A post takes the frame, as long as it is; [a part of it](Self::part); or [the chain](Self::chain) of it and the frames that were
-/// [appended](Self::append), as one message. Whichever: what is not posted comes along, and the completion gives all of it back.
+/// A post takes the frame, as long as it is; [a part of it](Self::part); or [the
+/// chain](Self::chain) of it and the frames that were [appended](Self::append), as one message.
+/// Whichever: what is not posted comes along, and the completion gives all of it back.
 #[repr(transparent)]
 pub struct Frame {
     held: Held,
@@ -117,7 +122,8 @@ impl Frame {
         self.held.memory().frame_len as usize
     }
 
-    /// Sets the length: what is sent, and what the slice shows. Longer than the capacity is cut to it.
+    /// Sets the length: what is sent, and what the slice shows. Longer than the capacity is cut to
+    /// it.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
         let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.held.memory().frame_len);
@@ -200,13 +206,15 @@ impl Frame {
         self.pieces().map(|piece| piece.held.bytes() as usize).sum()
     }
 
-    /// Sets the length to what a receive brought; what is over goes to those that follow it, which have no length yet. For providers.
+    /// Sets the length to what a receive brought; what is over goes to those that follow it, which
+    /// have no length yet. For providers.
     #[inline(always)]
     pub fn arrived(&mut self, len: u32) {
         self.held.arrived(len);
     }
 
-    /// Lends it, with what follows it, to any number of posts: read only, until all handles are gone.
+    /// Lends it, with what follows it, to any number of posts: read only, until all handles are
+    /// gone.
     #[must_use]
     pub fn share(self) -> SharedFrame {
         SharedFrame::new(self)
@@ -373,8 +381,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 64 }))]
 
-        /// A chain shows what its frames show, in the order they were appended; a length is spread in that
-        /// order; and taken apart or dropped, each frame comes back once.
+        /// A chain shows what its frames show, in the order they were appended; a length is spread
+        /// in that order; and taken apart or dropped, each frame comes back once.
         #[test]
         fn chains_are_their_frames_in_order(
             lens in proptest::collection::vec(0usize..20, 1..12),

@@ -1,7 +1,7 @@
 //! Memory that is shared with a device: whole pages of the program's own.
 //!
-//! The memory is reached through raw pointers only. No reference into it is ever made here, so that what the device
-//! writes behind the compiler's back breaks no rule of the language.
+//! The memory is reached through raw pointers only. No reference into it is ever made here, so that
+//! what the device writes behind the compiler's back breaks no rule of the language.
 
 use std::sync::Arc;
 
@@ -10,13 +10,16 @@ use crate::error::Error;
 use crate::memory::pages::Pages;
 use crate::memory::pool::{self, Home};
 
-/// Bytes of transparent huge pages on x86-64, and on aarch64 with pages of 4 KiB. Elsewhere the alignment is harmless.
+/// Bytes of transparent huge pages on x86-64, and on aarch64 with pages of 4 KiB. Elsewhere the
+/// alignment is harmless.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// Pages of zeroed memory of our own: unmapped on drop, or given back to their [`Pool`](crate::memory::pool::Pool).
+/// Pages of zeroed memory of our own: unmapped on drop, or given back to their
+/// [`Pool`](crate::memory::pool::Pool).
 ///
-/// They are not inherited across `fork` (`MADV_DONTFORK`): while pages are pinned for a device, copy-on-write would
-/// give the parent's next write a new page that the device doesn't know (rdma-core, `ibv_fork_init`).
+/// They are not inherited across `fork` (`MADV_DONTFORK`): while pages are pinned for a device,
+/// copy-on-write would give the parent's next write a new page that the device doesn't know
+/// (rdma-core, `ibv_fork_init`).
 #[derive(Debug)]
 pub struct Mapping {
     pages: Arc<Pages>,
@@ -42,8 +45,8 @@ impl Mapping {
         Self { pages, offset, len, home: Some(home) }
     }
 
-    /// The same, aligned for huge pages and with the wish to have them (`MADV_HUGEPAGE`): fewer translations for
-    /// processor and device. A kernel without them gives ordinary pages.
+    /// The same, aligned for huge pages and with the wish to have them (`MADV_HUGEPAGE`): fewer
+    /// translations for processor and device. A kernel without them gives ordinary pages.
     ///
     /// # Errors
     ///
@@ -57,13 +60,15 @@ impl Mapping {
         Ok(Self { pages: Arc::new(pages), offset, len, home: None })
     }
 
-    /// The first byte; aligned to a page. Valid for reads and writes of [`Self::len`] bytes while the mapping lives.
+    /// The first byte; aligned to a page. Valid for reads and writes of [`Self::len`] bytes while
+    /// the mapping lives.
     #[must_use]
     pub fn ptr(&self) -> *mut u8 {
         self.pages.as_mut_ptr().wrapping_add(self.offset)
     }
 
-    /// The first byte's address, as commands carry it. The device of the software HCA may reach the memory through it.
+    /// The first byte's address, as commands carry it. The device of the software HCA may reach the
+    /// memory through it.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.ptr().expose_provenance() as u64

@@ -2,8 +2,8 @@
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
-/// The limit in bytes, if pinning `wanted` more goes over it. The kernel (`ib_umem_get`) lets `CAP_IPC_LOCK` pass; a caller that has
-/// it doesn't come here, since it got no `ENOMEM` for this.
+/// The limit in bytes, if pinning `wanted` more goes over it. The kernel (`ib_umem_get`) lets
+/// `CAP_IPC_LOCK` pass; a caller that has it doesn't come here, since it got no `ENOMEM` for this.
 #[must_use]
 pub fn exceeded(wanted: u64) -> Option<u64> {
     let (limit, _) = getrlimit(Resource::RLIMIT_MEMLOCK).ok()?;

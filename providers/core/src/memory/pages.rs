@@ -13,10 +13,11 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 use crate::Errno;
 use crate::memory::process::Process;
 
-/// Mapped pages: a door's (doorbells, rings), or the program's own. Reached through raw pointers only.
+/// Mapped pages: a door's (doorbells, rings), or the program's own. Reached through raw pointers
+/// only.
 ///
-/// A forked child doesn't inherit them (`MADV_DONTFORK`), so what is at their place there is the child's own. Dropped by
-/// another process than the one that mapped them, they are left alone.
+/// A forked child doesn't inherit them (`MADV_DONTFORK`), so what is at their place there is the
+/// child's own. Dropped by another process than the one that mapped them, they are left alone.
 #[derive(Debug)]
 pub struct Pages {
     // Taken in Drop.

@@ -1,7 +1,8 @@
 //! Queue memory of an open device: a few large mappings, handed out in whole pages.
 //!
-//! A mapping of its own costs each queue three system calls (`mmap`, `madvise`, `munmap`) and page-table work. C takes queues
-//! from the heap, which asks the kernel now and then (rdma-core `mlx5/buf.c:mlx5_alloc_buf`); so does this.
+//! A mapping of its own costs each queue three system calls (`mmap`, `madvise`, `munmap`) and
+//! page-table work. C takes queues from the heap, which asks the kernel now and then (rdma-core
+//! `mlx5/buf.c:mlx5_alloc_buf`); so does this.
 //!
 //! # Safety
 //!
@@ -63,8 +64,8 @@ impl Pool {
         Ok(Self { state: Arc::new(Mutex::new(state)), process: Process::current() })
     }
 
-    /// At least `len` bytes, zeroed, rounded up to whole pages; one page for 0. They go back to the pool on drop, and keep
-    /// their mapping when the pool goes first.
+    /// At least `len` bytes, zeroed, rounded up to whole pages; one page for 0. They go back to the
+    /// pool on drop, and keep their mapping when the pool goes first.
     ///
     /// # Errors
     ///
@@ -89,7 +90,8 @@ impl Pool {
         };
         drop(state);
         let Taken { pages, start, used } = taken;
-        // SAFETY: `used` bytes from `start` are within the mapping, and were free: no queue, and so no device, uses them.
+        // SAFETY: `used` bytes from `start` are within the mapping, and were free: no queue, and so
+        // no device, uses them.
         unsafe { pages.as_mut_ptr().wrapping_add(start).write_bytes(0, used) };
         Ok(Mapping::pooled(pages, start, len, Arc::clone(&self.state)))
     }
@@ -231,7 +233,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Any order of taking and giving back: parts in use don't overlap, come zeroed, and in the end everything is free again.
+        /// Any order of taking and giving back: parts in use don't overlap, come zeroed, and in the
+        /// end everything is free again.
         #[test]
         fn parts_are_distinct_and_zeroed(steps in proptest::collection::vec((0usize..40, any::<u8>()), 1..80)) {
             let pool = Pool::new().unwrap();

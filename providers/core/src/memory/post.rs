@@ -1,9 +1,11 @@
-//! What safe posts take: frames, shared frames, parts and chains of them, and parts of exposed memory.
+//! What safe posts take: frames, shared frames, parts and chains of them, and parts of exposed
+//! memory.
 //!
 //! # Safety
 //!
-//! The file declares unsafe traits and implements them for these. Each names only memory that what it is held by keeps registered, and
-//! that nobody but the device, or only readers, have until that is dropped; exposed memory is reached by atomic accesses alone.
+//! The file declares unsafe traits and implements them for these. Each names only memory that what
+//! it is held by keeps registered, and that nobody but the device, or only readers, have until that
+//! is dropped; exposed memory is reached by atomic accesses alone.
 #![allow(unsafe_code, reason = "who implements these promises what a device may do")]
 
 use std::ops::{Bound, RangeBounds};
@@ -64,8 +66,9 @@ pub struct Chain<D = Frame> {
 ///
 /// # Safety
 ///
-/// The pieces are registered in the domain that is named, and may be read by the device until what [`hold`](Self::hold) gives is dropped:
-/// meanwhile nobody frees them, or writes them but by atomic accesses.
+/// The pieces are registered in the domain that is named, and may be read by the device until what
+/// [`hold`](Self::hold) gives is dropped: meanwhile nobody frees them, or writes them but by atomic
+/// accesses.
 pub unsafe trait Source: Sized {
     /// Whether there may be more than one piece.
     const LIST: bool = false;
@@ -116,8 +119,9 @@ macro_rules! source {
         source!($type, $self => $held, $first, $hold,);
     };
     ($type:ty, $self:ident => $held:expr, $first:expr, $hold:expr, $($list:item)*) => {
-        // SAFETY: a frame is the only way to its bytes, and so are those that follow it: what holds it has them, and nothing else. A
-        // shared one, and those that follow it, nobody writes while a handle lives, and what holds it is one.
+        // SAFETY: a frame is the only way to its bytes, and so are those that follow it: what holds
+        // it has them, and nothing else. A shared one, and those that follow it, nobody writes
+        // while a handle lives, and what holds it is one.
         unsafe impl Source for $type {
             #[inline(always)]
             fn domain(&$self) -> u64 {

@@ -1,4 +1,5 @@
-//! Which process something belongs to: after a `fork`, a child holds copies of all that its parent made.
+//! Which process something belongs to: after a `fork`, a child holds copies of all that its parent
+//! made.
 //!
 //! # Safety
 //!
@@ -10,11 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// A process, as its own memory tells it: a child that was forked is another one, and so is its child.
+/// A process, as its own memory tells it: a child that was forked is another one, and so is its
+/// child.
 ///
-/// Process ids don't tell: they are given out anew, and in a new namespace a child has a small one again. So one page is emptied
-/// by the kernel when the process forks (`MADV_WIPEONFORK`, Linux 4.14), and whoever finds it empty takes the next number. The
-/// counter of numbers is inherited, so none of an ancestor's is taken again. Where the kernel lacks that, it is the process id.
+/// Process ids don't tell: they are given out anew, and in a new namespace a child has a small one
+/// again. So one page is emptied by the kernel when the process forks (`MADV_WIPEONFORK`, Linux
+/// 4.14), and whoever finds it empty takes the next number. The counter of numbers is inherited, so
+/// none of an ancestor's is taken again. Where the kernel lacks that, it is the process id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u64);
 

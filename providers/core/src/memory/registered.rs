@@ -1,9 +1,11 @@
-//! Registered memory that is kept for as long as anybody may use it: frames, exposed memory, and what work requests hold.
+//! Registered memory that is kept for as long as anybody may use it: frames, exposed memory, and
+//! what work requests hold.
 //!
 //! # Safety
 //!
-//! Each frame of a slab has a cell beside it. Its first word is atomic: the free list's, or a count of handles. The rest belongs to
-//! whoever owns the frame, as the frame's bytes do; while the frame is shared it is read only.
+//! Each frame of a slab has a cell beside it. Its first word is atomic: the free list's, or a count
+//! of handles. The rest belongs to whoever owns the frame, as the frame's bytes do; while the frame
+//! is shared it is read only.
 #![allow(unsafe_code, reason = "memory and its cells change hands with frames")]
 
 use std::cell::UnsafeCell;
@@ -23,15 +25,17 @@ const NONE: u32 = u32::MAX;
 /// Frames in a slab at most: what its index has room for.
 pub const MOST_FRAMES: u32 = 1 << 28;
 
-// A place is one word, so that what holds it moves as two words of eight bytes. As two halves it would be stored in two pieces
-// and loaded in one, which waits until the stores have left the processor. Its low half is a length.
+// A place is one word, so that what holds it moves as two words of eight bytes. As two halves it
+// would be stored in two pieces and loaded in one, which waits until the stores have left the
+// processor. Its low half is a length.
 /// Where a place has its frame's index.
 const INDEX: u32 = 32;
 /// Another frame follows; it is in the cell.
 pub(crate) const CHAINED: u64 = 1 << 61;
 /// Exposed memory, and no frame. Always with [`LENT`].
 const EXPOSED: u64 = 1 << 62;
-/// Not the program's alone: never to be handed out as a frame. The highest bit, which is tested most cheaply.
+/// Not the program's alone: never to be handed out as a frame. The highest bit, which is tested
+/// most cheaply.
 pub(crate) const LENT: u64 = 1 << 63;
 /// Any of them: not a plain frame.
 pub(crate) const SPECIAL: u64 = CHAINED | EXPOSED | LENT;
@@ -55,7 +59,8 @@ pub(crate) struct Registered {
 
 /// What there is of a frame beside its bytes.
 struct Cell {
-    /// While it is free, its successor in the free list; while it is shared, how many handles there are.
+    /// While it is free, its successor in the free list; while it is shared, how many handles there
+    /// are.
     next: AtomicU32,
     /// The frame that follows, with [`CHAINED`]; `None` without.
     link: UnsafeCell<Option<Frame>>,
@@ -93,11 +98,13 @@ impl Registered {
     }
 
     pub(crate) fn pop(&self) -> Option<u32> {
-        // Acquire: pairs with the Release in `push`, so that the last owner's stores into frame and cell are seen.
+        // Acquire: pairs with the Release in `push`, so that the last owner's stores into frame and
+        // cell are seen.
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let index = head as u32;
-            // A frame that another thread takes meanwhile may have a count here: the exchange below then fails.
+            // A frame that another thread takes meanwhile may have a count here: the exchange below
+            // then fails.
             let next = self.cells.get(index as usize)?.next.load(Ordering::Relaxed);
             let new = (head >> 32).wrapping_add(1) << 32 | u64::from(next);
             match self.head.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
@@ -107,7 +114,8 @@ impl Registered {
         }
     }
 
-    /// Spreads a length over the frame at `place` and those that follow it. Gives the first one's share, which is all it has room for.
+    /// Spreads a length over the frame at `place` and those that follow it. Gives the first one's
+    /// share, which is all it has room for.
     ///
     /// # Safety
     ///
@@ -155,7 +163,8 @@ impl Registered {
     }
 
     fn push(&self, index: u32) {
-        // There is always one: the index is a frame's. A check that panics has no place in what drops frames.
+        // There is always one: the index is a frame's. A check that panics has no place in what
+        // drops frames.
         let Some(cell) = self.cells.get(index as usize) else { return };
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -179,13 +188,15 @@ impl Drop for Registered {
     }
 }
 
-// SAFETY: the raw mapping inside is plain memory of the process; the free list is atomic, cells go with their frames.
+// SAFETY: the raw mapping inside is plain memory of the process; the free list is atomic, cells go
+// with their frames.
 unsafe impl Send for Registered {}
-// SAFETY: as above; bytes and cells are reached only through the one `Frame` of each index, or read only through handles that share it.
+// SAFETY: as above; bytes and cells are reached only through the one `Frame` of each index, or read
+// only through handles that share it.
 unsafe impl Sync for Registered {}
 
-/// What a work request holds until its completion: a frame with all that follows it, a handle of a shared one, or one of exposed
-/// memory. Two words. Dropped, it is given back, whatever it is.
+/// What a work request holds until its completion: a frame with all that follows it, a handle of a
+/// shared one, or one of exposed memory. Two words. Dropped, it is given back, whatever it is.
 pub struct Held {
     // Taken in Drop.
     memory: ManuallyDrop<Arc<Registered>>,
@@ -296,8 +307,8 @@ impl Held {
         if self.place & CHAINED == 0 {
             return None;
         }
-        // SAFETY: the cell is this frame's, or of one that is shared and that nobody writes; the reference lives no longer than what
-        // owns the cell.
+        // SAFETY: the cell is this frame's, or of one that is shared and that nobody writes; the
+        // reference lives no longer than what owns the cell.
         self.cell().and_then(|cell| unsafe { (*cell.link.get()).as_ref() })
     }
 
@@ -306,7 +317,8 @@ impl Held {
         if self.place & (CHAINED | LENT) != CHAINED {
             return None;
         }
-        // SAFETY: the frame is unique, and so the cell is its own; `&mut self` makes the access unique.
+        // SAFETY: the frame is unique, and so the cell is its own; `&mut self` makes the access
+        // unique.
         self.cell().and_then(|cell| unsafe { (*cell.link.get()).as_mut() })
     }
 
@@ -351,19 +363,22 @@ impl Drop for Held {
     fn drop(&mut self) {
         // SAFETY: Drop runs once, and nothing uses the field after it.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        // SAFETY: the pointer is a reference that is counted, and that nothing else has now; so is what the place says.
+        // SAFETY: the pointer is a reference that is counted, and that nothing else has now; so is
+        // what the place says.
         unsafe { give_back(Arc::into_raw(memory), self.place) };
     }
 }
 
-/// Gives back what was held. One call by value, out of line: a drop so small is inlined into a program's clean-up code,
-/// too. One that isn't takes the address of whatever holds the frame, and a completion would have to live in memory.
+/// Gives back what was held. One call by value, out of line: a drop so small is inlined into a
+/// program's clean-up code, too. One that isn't takes the address of whatever holds the frame, and
+/// a completion would have to live in memory.
 ///
 /// `extern "C"`: it doesn't unwind, so those who drop frames need no clean-up code for that case.
 ///
 /// # Safety
 ///
-/// `memory` is of [`Arc::into_raw`], and the caller gives up that reference, and what `place` names of it.
+/// `memory` is of [`Arc::into_raw`], and the caller gives up that reference, and what `place` names
+/// of it.
 #[inline(never)]
 unsafe extern "C" fn give_back(memory: *const Registered, place: u64) {
     if place & SPECIAL != 0 {

@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! Handles are counted in the frame's cell. While there is one nobody writes the frame or its cell: a handle gives `&[u8]`, and is posted
-//! only where the device reads. The handle that finds itself the only one may become the frame again.
+//! Handles are counted in the frame's cell. While there is one nobody writes the frame or its cell:
+//! a handle gives `&[u8]`, and is posted only where the device reads. The handle that finds itself
+//! the only one may become the frame again.
 #![allow(unsafe_code, reason = "several handles read the same raw memory")]
 
 use std::fmt;
@@ -14,7 +15,8 @@ use crate::memory::frame::Frame;
 use crate::memory::post::{Chain, Part};
 use crate::memory::registered::{Held, LENT};
 
-/// A frame, with what follows it, that is only read: each clone can be posted, also on several queue pairs at once.
+/// A frame, with what follows it, that is only read: each clone can be posted, also on several
+/// queue pairs at once.
 ///
 /// A post takes a handle, and its completion drops that. When all are gone the frame is free again.
 pub struct SharedFrame {
@@ -38,7 +40,8 @@ impl SharedFrame {
     ///
     /// The handle, if there are others: clones, or posts that are not completed.
     pub fn try_into_frame(mut self) -> Result<Frame, Self> {
-        // Acquire: pairs with the Release of those that were dropped; what they read, they have read.
+        // Acquire: pairs with the Release of those that were dropped; what they read, they have
+        // read.
         if self.held.handles().is_some_and(|handles| handles.load(Ordering::Acquire) == 1) {
             self.held.mark(LENT, false);
             Ok(Frame::of(self.held))
@@ -82,7 +85,8 @@ impl Clone for SharedFrame {
         if let Some(handles) = self.held.handles() {
             // Relaxed: who clones has a handle, so the count can't come to 0 meanwhile.
             if handles.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
-                // So many were forgotten, and a count that overflows would free what is in use. `Arc` does the same.
+                // So many were forgotten, and a count that overflows would free what is in use.
+                // `Arc` does the same.
                 std::process::abort();
             }
         }
@@ -95,7 +99,8 @@ impl Deref for SharedFrame {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: as of a frame; nobody writes these bytes while a handle lives, neither program nor device.
+        // SAFETY: as of a frame; nobody writes these bytes while a handle lives, neither program
+        // nor device.
         unsafe { std::slice::from_raw_parts(self.held.pointer(), self.held.bytes() as usize) }
     }
 }
@@ -181,7 +186,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 64 }))]
 
-        /// Handles may come and go in any order: the frame is free when the last one is gone, not before.
+        /// Handles may come and go in any order: the frame is free when the last one is gone, not
+        /// before.
         #[test]
         fn a_frame_is_free_when_all_handles_are_gone(steps in proptest::collection::vec(any::<u8>(), 1..60)) {
             let (_, pd) = testing::domain();

@@ -63,8 +63,8 @@ impl AhCore {
 impl Drop for AhCore {
     fn drop(&mut self) {
         if let Some(handle) = self.handle {
-            // Nothing to be done about a refusal: closing the file frees it.
-            // SAFETY: made for this, and destroyed here alone; work requests that name it hold on to it.
+            // Nothing to be done about a refusal: closing the file frees it. SAFETY: made for this,
+            // and destroyed here alone; work requests that name it hold on to it.
             let _ = unsafe { self.pd.context().uverbs().destroy_ah(handle) };
         }
     }

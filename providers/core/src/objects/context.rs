@@ -25,10 +25,12 @@ impl ContextCore {
         &self.uverbs
     }
 
-    /// Gives up memory that the device may still use, since the kernel refused to destroy its object.
+    /// Gives up memory that the device may still use, since the kernel refused to destroy its
+    /// object.
     ///
-    /// It is leaked: nothing here can know when the last descriptor of the file is closed, which is what would end the object.
-    /// The kernel refuses when the device is being removed, or when something else uses the object; neither goes on for long.
+    /// It is leaked: nothing here can know when the last descriptor of the file is closed, which is
+    /// what would end the object. The kernel refuses when the device is being removed, or when
+    /// something else uses the object; neither goes on for long.
     pub fn bury<M: Any + Send>(&self, memory: M) {
         std::mem::forget(memory);
     }
@@ -40,7 +42,8 @@ impl fmt::Debug for ContextCore {
     }
 }
 
-/// A number that no other object of this process has: user handles of kernel objects, identities of domains.
+/// A number that no other object of this process has: user handles of kernel objects, identities of
+/// domains.
 #[must_use]
 pub fn unique_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);

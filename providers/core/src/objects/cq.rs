@@ -1,10 +1,10 @@
-//! The cold side of completion queues: the kernel's object, and the inbox through which the polling side learns of queue
-//! pairs that come and go.
+//! The cold side of completion queues: the kernel's object, and the inbox through which the polling
+//! side learns of queue pairs that come and go.
 //!
 //! # Safety
 //!
-//! What the polling side is told decides whose buffers it takes: telling is unsafe. The queue is destroyed by its number, in `drop`
-//! and nowhere else.
+//! What the polling side is told decides whose buffers it takes: telling is unsafe. The queue is
+//! destroyed by its number, in `drop` and nowhere else.
 #![allow(
     unsafe_code,
     reason = "declares what the polling side is told; ends a kernel object by its number"
@@ -20,13 +20,14 @@ use crate::objects::context::ContextCore;
 use crate::objects::users::Users;
 use crate::queues::shared::QpShared;
 
-/// What the polling side is told. It looks when a poll begins or finds nothing, and at a completion of a queue pair it doesn't know.
+/// What the polling side is told. It looks when a poll begins or finds nothing, and at a completion
+/// of a queue pair it doesn't know.
 #[derive(Debug)]
 pub enum Message {
     /// Completions of these queues of a queue pair will come here.
     Attach(Arc<QpShared>, Roles),
-    /// The kernel confirmed that the queue pair is gone: drop what is left of it. Its user index is free for others once this is
-    /// dropped.
+    /// The kernel confirmed that the queue pair is gone: drop what is left of it. Its user index is
+    /// free for others once this is dropped.
     Detach(Arc<QpShared>),
 }
 
@@ -56,8 +57,9 @@ pub struct CqRoom {
 impl CqRoom {
     /// A ring of `entries` for a program that asked for `asked` of them, which are fewer.
     ///
-    /// Within a burst a completion's work request is over, and another one may be posted, before the entry goes back to the device. What is
-    /// not promised to work requests is room for such entries: they are given back when there are that many.
+    /// Within a burst a completion's work request is over, and another one may be posted, before
+    /// the entry goes back to the device. What is not promised to work requests is room for such
+    /// entries: they are given back when there are that many.
     #[must_use]
     pub fn new(asked: u32, entries: u32) -> Self {
         // A quarter is enough for a store to be nothing beside what it is for.
@@ -93,12 +95,13 @@ pub struct CqCore {
 }
 
 impl CqCore {
-    /// Wraps the kernel's `handle`. `event_id` is the user handle that it was made with, `memory` what the device writes to, kept
-    /// until the kernel confirms the destruction.
+    /// Wraps the kernel's `handle`. `event_id` is the user handle that it was made with, `memory`
+    /// what the device writes to, kept until the kernel confirms the destruction.
     ///
     /// # Safety
     ///
-    /// The kernel just made this queue through `context`, with this memory, and nobody else destroys it: dropping this does.
+    /// The kernel just made this queue through `context`, with this memory, and nobody else
+    /// destroys it: dropping this does.
     #[must_use]
     pub unsafe fn new(
         context: Arc<ContextCore>,
@@ -133,7 +136,8 @@ impl CqCore {
         self.handle
     }
 
-    /// The device's number; where the driver tells it to nobody (rxe), the kernel's handle once more.
+    /// The device's number; where the driver tells it to nobody (rxe), the kernel's handle once
+    /// more.
     #[must_use]
     pub fn cqn(&self) -> u32 {
         self.cqn
@@ -162,8 +166,9 @@ impl CqCore {
     ///
     /// # Safety
     ///
-    /// A queue pair is attached once, to the completion queues that the kernel made it with, and detached after the kernel confirmed
-    /// its destruction: the polling side takes buffers by what it is told here.
+    /// A queue pair is attached once, to the completion queues that the kernel made it with, and
+    /// detached after the kernel confirmed its destruction: the polling side takes buffers by what
+    /// it is told here.
     pub unsafe fn tell(&self, message: Message) {
         let mut inbox = self.inbox();
         if inbox.closed {
@@ -173,7 +178,8 @@ impl CqCore {
             return;
         }
         inbox.messages.push(message);
-        // Release: pairs with the Acquire in `has_messages`. The lock orders the contents; this only says that there are some.
+        // Release: pairs with the Acquire in `has_messages`. The lock orders the contents; this
+        // only says that there are some.
         self.waiting.store(true, Ordering::Release);
     }
 

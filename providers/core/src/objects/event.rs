@@ -143,8 +143,8 @@ pub struct AsyncEvent {
 }
 
 impl AsyncEvent {
-    /// From what the kernel gave. Which kind of element an event has: rdma-core `libibverbs/device.c`,
-    /// `ibv_get_async_event`.
+    /// From what the kernel gave. Which kind of element an event has: rdma-core
+    /// `libibverbs/device.c`, `ibv_get_async_event`.
     #[must_use]
     pub fn from_abi(desc: &abi::ib_uverbs_async_event_desc) -> Self {
         use AsyncEventKind as K;
@@ -259,7 +259,8 @@ impl AsRawFd for AsyncEvents {
     }
 }
 
-/// Waits until `file` can be read, no longer than about `timeout`; may return before. The caller looks again.
+/// Waits until `file` can be read, no longer than about `timeout`; may return before. The caller
+/// looks again.
 ///
 /// # Errors
 ///

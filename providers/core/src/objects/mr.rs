@@ -26,8 +26,8 @@ impl MrCore {
     ///
     /// # Safety
     ///
-    /// The kernel just made this region in `pd`, with these keys, and nobody else deregisters it: this does, at the latest when it is
-    /// dropped.
+    /// The kernel just made this region in `pd`, with these keys, and nobody else deregisters it:
+    /// this does, at the latest when it is dropped.
     #[must_use]
     pub unsafe fn new(pd: Arc<PdCore>, handle: u32, lkey: u32, rkey: u32) -> Self {
         Self { pd, handle: Some(handle), lkey, rkey }
@@ -64,12 +64,14 @@ impl MrCore {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, e.g. `EBUSY` while a memory window is bound to it; it then stays registered.
+    /// The kernel's refusal, e.g. `EBUSY` while a memory window is bound to it; it then stays
+    /// registered.
     pub fn deregister(&mut self) -> Result<(), Error> {
         let Some(handle) = self.handle else {
             return Ok(());
         };
-        // SAFETY: the region is this object's own, says `new`, and is deregistered here for the first time.
+        // SAFETY: the region is this object's own, says `new`, and is deregistered here for the
+        // first time.
         unsafe { self.pd.context().uverbs().dereg_mr(handle) }?;
         self.handle = None;
         Ok(())

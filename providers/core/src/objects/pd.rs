@@ -22,7 +22,8 @@ impl PdCore {
     ///
     /// # Safety
     ///
-    /// The kernel just made this domain through `context`, and nobody else deallocates it: dropping this does.
+    /// The kernel just made this domain through `context`, and nobody else deallocates it: dropping
+    /// this does.
     #[must_use]
     pub unsafe fn new(context: Arc<ContextCore>, handle: u32) -> Arc<Self> {
         Arc::new(Self { context, handle, domain: unique_id() })
@@ -49,8 +50,8 @@ impl PdCore {
 
 impl Drop for PdCore {
     fn drop(&mut self) {
-        // Nothing to be done about a refusal: closing the file frees the domain.
-        // SAFETY: the domain is this object's own, says `new`, and nothing uses it after its last holder.
+        // Nothing to be done about a refusal: closing the file frees the domain. SAFETY: the domain
+        // is this object's own, says `new`, and nothing uses it after its last holder.
         let _ = unsafe { self.context.uverbs().dealloc_pd(self.handle) };
     }
 }

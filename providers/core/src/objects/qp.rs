@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! What is told to the completion queues decides whose buffers they take, and a reset or a destruction whether the rings still mean
-//! what they say. Both are done here at the one right moment, or are the caller's promise.
+//! What is told to the completion queues decides whose buffers they take, and a reset or a
+//! destruction whether the rings still mean what they say. Both are done here at the one right
+//! moment, or are the caller's promise.
 #![allow(unsafe_code, reason = "the kernel's object and the rings must agree")]
 
 use std::any::Any;
@@ -37,11 +38,13 @@ pub struct QpParts {
     pub recv_cq: Arc<CqCore>,
     /// What posting and polling share.
     pub shared: Arc<QpShared>,
-    /// Rings and doorbell records: what the device reads, kept until the kernel confirms the destruction.
+    /// Rings and doorbell records: what the device reads, kept until the kernel confirms the
+    /// destruction.
     pub memory: Box<dyn Any + Send + Sync>,
 }
 
-/// A queue pair: the kernel's object. Destroyed when the last holder is gone, or before by [`destroy`](Self::destroy).
+/// A queue pair: the kernel's object. Destroyed when the last holder is gone, or before by
+/// [`destroy`](Self::destroy).
 pub struct QpCore {
     parts: QpParts,
     life: Mutex<Life>,
@@ -60,8 +63,9 @@ impl QpCore {
     ///
     /// # Safety
     ///
-    /// The parts are those that the kernel made it with, all of one context, and `shared` is new and its own, its user index of that
-    /// context's. Nobody else changes or destroys it: dropping this does.
+    /// The parts are those that the kernel made it with, all of one context, and `shared` is new
+    /// and its own, its user index of that context's. Nobody else changes or destroys it: dropping
+    /// this does.
     #[must_use]
     pub unsafe fn new(parts: QpParts) -> Arc<Self> {
         // SAFETY: attached here and nowhere else, says the caller.
@@ -123,17 +127,20 @@ impl QpCore {
         &self.parts.shared
     }
 
-    /// The state it was last brought to. The device may have gone to ERR since; [`query`](Self::query) asks it.
+    /// The state it was last brought to. The device may have gone to ERR since;
+    /// [`query`](Self::query) asks it.
     #[must_use]
     pub fn state(&self) -> QpState {
         self.life().state
     }
 
-    /// A change of state on the way up. It tells which transport it is of by its attributes, and the kernel refuses those of another one.
+    /// A change of state on the way up. It tells which transport it is of by its attributes, and
+    /// the kernel refuses those of another one.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for values that have no room in their fields; [`Error::State`] from another state; the kernel's refusal.
+    /// [`Error::Limit`] for values that have no room in their fields; [`Error::State`] from another
+    /// state; the kernel's refusal.
     pub fn bring<A: Transition>(&self, attr: &A) -> Result<(), Error> {
         const {
             assert!(!matches!(A::TO, QpState::Reset), "a reset must reset the rings, too");
@@ -147,14 +154,15 @@ impl QpCore {
         Ok(())
     }
 
-    /// Any state to ERR: what is outstanding comes back flushed, and so does what is posted from now on.
+    /// Any state to ERR: what is outstanding comes back flushed, and so does what is posted from
+    /// now on.
     ///
     /// # Errors
     ///
     /// The kernel's refusal. On soft-RoCE the next post then asks again.
     pub fn fail(&self) -> Result<(), Error> {
-        // Before the command, so that who posts meanwhile knows: soft-RoCE's kernel flushes what it finds once, and for what comes
-        // later it must be told.
+        // Before the command, so that who posts meanwhile knows: soft-RoCE's kernel flushes what it
+        // finds once, and for what comes later it must be told.
         self.parts.shared.send.fail();
         self.parts.shared.recv.fail();
         let command =
@@ -170,7 +178,8 @@ impl QpCore {
     ///
     /// # Safety
     ///
-    /// The caller puts the rings right before it posts: the device starts over at index 0, and would carry out again what stands there.
+    /// The caller puts the rings right before it posts: the device starts over at index 0, and
+    /// would carry out again what stands there.
     pub unsafe fn reset(&self) -> Result<(), Error> {
         let command =
             abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
@@ -201,7 +210,8 @@ impl QpCore {
         }
         command.qp_handle = self.parts.handle;
         command.qp_state = to.raw() as u8;
-        // SAFETY: the one transition that the rings must follow, to RESET, is the unsafe function's.
+        // SAFETY: the one transition that the rings must follow, to RESET, is the unsafe
+        // function's.
         unsafe { self.parts.pd.context().uverbs().modify_qp(&command) }?;
         life.state = to;
         Ok(())
@@ -221,8 +231,8 @@ impl QpCore {
         if life.destroyed {
             return Ok(());
         }
-        // SAFETY: the queue pair is this object's own, says `new`, and is destroyed here for the first time; nothing is posted
-        // afterwards, says the caller.
+        // SAFETY: the queue pair is this object's own, says `new`, and is destroyed here for the
+        // first time; nothing is posted afterwards, says the caller.
         unsafe { self.parts.pd.context().uverbs().destroy_qp(self.parts.handle) }?;
         life.destroyed = true;
         drop(life);

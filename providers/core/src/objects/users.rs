@@ -27,8 +27,8 @@ impl Users {
 }
 
 impl CqCore {
-    /// Why no completion comes, if its queue pairs or their sizes tell. Asks the kernel for each queue pair's state: for a wait
-    /// that was in vain.
+    /// Why no completion comes, if its queue pairs or their sizes tell. Asks the kernel for each
+    /// queue pair's state: for a wait that was in vain.
     #[cold]
     #[must_use]
     pub fn trouble(&self) -> Option<String> {

@@ -1,8 +1,10 @@
-//! Stores that a device may see and loads of what it writes, in host memory; those to doorbell pages are in [`crate::order::mmio`].
+//! Stores that a device may see and loads of what it writes, in host memory; those to doorbell
+//! pages are in [`crate::order::mmio`].
 //!
-//! Each function is the one access that it is named after, and costs nothing else. They have names so that all of them go
-//! through here: under the feature `adversary`, for tests alone, `crate::order::adversary` decides when a store becomes visible and
-//! how old a load may be, within what [`crate::order::fence`] forbids.
+//! Each function is the one access that it is named after, and costs nothing else. They have names
+//! so that all of them go through here: under the feature `adversary`, for tests alone,
+//! `crate::order::adversary` decides when a store becomes visible and how old a load may be, within
+//! what [`crate::order::fence`] forbids.
 //!
 //! # Safety
 //!
@@ -35,7 +37,8 @@ pub unsafe fn write<T: IntoBytes + Immutable>(to: *mut T, value: T) {
 ///
 /// # Safety
 ///
-/// As for [`std::ptr::copy_nonoverlapping`]; nobody else writes the bytes at `from` or uses those at `to` now.
+/// As for [`std::ptr::copy_nonoverlapping`]; nobody else writes the bytes at `from` or uses those
+/// at `to` now.
 #[inline(always)]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(feature = "adversary")]
@@ -47,12 +50,15 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
 }
 
-/// Stores a producer index in a doorbell record, as it is to stand in memory, behind the loads of the buffers that it hands over.
+/// Stores a producer index in a doorbell record, as it is to stand in memory, behind the loads of
+/// the buffers that it hands over.
 ///
-/// *Orders* all loads before it before this store; stores are [`crate::order::fence::wqe_before_record`]'s. *Partner*: the device, which
-/// may write a receive's buffer, or that of a READ or an atomic, as soon as it sees the index: what the program read there of the
-/// message before must have been read. Free on x86-64; `stlr` on aarch64, where `dmb oshst` orders stores alone. rdma-core has a plain
-/// store here (`qp.c`, `mlx5_post_recv`, `post_send_db`).
+/// *Orders* all loads before it before this store; stores are
+/// [`crate::order::fence::wqe_before_record`]'s. *Partner*: the device, which may write a receive's
+/// buffer, or that of a READ or an atomic, as soon as it sees the index: what the program read
+/// there of the message before must have been read. Free on x86-64; `stlr` on aarch64, where `dmb
+/// oshst` orders stores alone. rdma-core has a plain store here (`qp.c`, `mlx5_post_recv`,
+/// `post_send_db`).
 ///
 /// # Safety
 ///
@@ -67,11 +73,13 @@ pub unsafe fn store_record(at: *mut u32, value: u32) {
     unsafe { AtomicU32::from_ptr(at) }.store(value, Ordering::Release);
 }
 
-/// Stores a consumer index, as it is to stand in memory, behind the loads of the entries that it gives back.
+/// Stores a consumer index, as it is to stand in memory, behind the loads of the entries that it
+/// gives back.
 ///
-/// *Orders* all loads and stores before it before this store. *Partner*: the device, which may write new entries over those as
-/// soon as it sees the index. Free on x86-64; `stlr` on aarch64. rdma-core has a plain store here, and a barrier only where it
-/// moved entries (`cq.c`, `__mlx5_cq_clean`).
+/// *Orders* all loads and stores before it before this store. *Partner*: the device, which may
+/// write new entries over those as soon as it sees the index. Free on x86-64; `stlr` on aarch64.
+/// rdma-core has a plain store here, and a barrier only where it moved entries (`cq.c`,
+/// `__mlx5_cq_clean`).
 ///
 /// # Safety
 ///

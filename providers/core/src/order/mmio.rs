@@ -1,7 +1,8 @@
 //! Stores to a doorbell page.
 //!
-//! Each store is volatile and of eight bytes, so that it is one transaction on the bus and none is dropped, doubled or
-//! merged by the compiler. Order against other memory is [`crate::order::fence`]'s.
+//! Each store is volatile and of eight bytes, so that it is one transaction on the bus and none is
+//! dropped, doubled or merged by the compiler. Order against other memory is
+//! [`crate::order::fence`]'s.
 //!
 //! # Safety
 //!
@@ -14,7 +15,8 @@ use crate::order::adversary;
 /// Bytes of a work queue basic block, the unit of a BlueFlame copy.
 pub const BLOCK: usize = 64;
 
-/// Stores `value` big-endian at `at`: a doorbell of mlx5 (PRM, "Doorbell": the first eight bytes of the WQE).
+/// Stores `value` big-endian at `at`: a doorbell of mlx5 (PRM, "Doorbell": the first eight bytes of
+/// the WQE).
 ///
 /// # Safety
 ///
@@ -25,7 +27,8 @@ pub unsafe fn write64_be(at: *mut u64, value: u64) {
     unsafe { write64_raw(at, value.to_be()) };
 }
 
-/// Stores the eight bytes as they stand in memory: the first bytes of a WQE that is already in wire order.
+/// Stores the eight bytes as they stand in memory: the first bytes of a WQE that is already in wire
+/// order.
 ///
 /// # Safety
 ///
@@ -40,16 +43,18 @@ pub unsafe fn write64_raw(at: *mut u64, value: u64) {
     unsafe { at.write_volatile(value) };
 }
 
-/// Copies `blocks` blocks of 64 bytes to a BlueFlame register, in rising order, by eight-byte stores.
+/// Copies `blocks` blocks of 64 bytes to a BlueFlame register, in rising order, by eight-byte
+/// stores.
 ///
-/// On write-combining memory the eight stores of a block leave as one 64-byte transaction (when nothing evicts the
-/// buffer between; the device copes with parts). The order makes the block's first bytes, which name the WQE, go first
-/// where they are not combined. rdma-core: `util/mmio.h`, `mmio_memcpy_x64`.
+/// On write-combining memory the eight stores of a block leave as one 64-byte transaction (when
+/// nothing evicts the buffer between; the device copes with parts). The order makes the block's
+/// first bytes, which name the WQE, go first where they are not combined. rdma-core: `util/mmio.h`,
+/// `mmio_memcpy_x64`.
 ///
 /// # Safety
 ///
-/// `to` and `from` are aligned to eight bytes; `blocks` times 64 bytes are valid to write at `to` and to read at
-/// `from`, and don't overlap. `from` is written by no other thread meanwhile.
+/// `to` and `from` are aligned to eight bytes; `blocks` times 64 bytes are valid to write at `to`
+/// and to read at `from`, and don't overlap. `from` is written by no other thread meanwhile.
 #[inline(always)]
 pub unsafe fn copy_blocks(to: *mut u64, from: *const u64, blocks: usize) {
     const WORDS: usize = BLOCK / size_of::<u64>();

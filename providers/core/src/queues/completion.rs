@@ -32,15 +32,16 @@ pub enum Completed {
 pub struct Sender(u64);
 
 impl Sender {
-    /// From its fields: the queue pair's number, 24 bits; the service level, 4 bits; whether a GRH came; the LID.
+    /// From its fields: the queue pair's number, 24 bits; the service level, 4 bits; whether a GRH
+    /// came; the LID.
     #[must_use]
     pub const fn new(qpn: u32, service_level: u8, has_grh: bool, lid: u16) -> Self {
         let low = qpn & 0xff_ffff | (service_level as u32 & 15) << 24 | (has_grh as u32) << 28;
         Self(low as u64 | (lid as u64) << 32)
     }
 
-    /// From the word that a ConnectX has in its completions: LID, then GRH, service level and queue pair (PRM "CQE",
-    /// `slid` and `flags_rqpn`).
+    /// From the word that a ConnectX has in its completions: LID, then GRH, service level and queue
+    /// pair (PRM "CQE", `slid` and `flags_rqpn`).
     #[inline]
     #[must_use]
     pub const fn from_mlx5(word: u64) -> Self {
@@ -61,8 +62,8 @@ impl Sender {
         (self.0 >> 24) as u8 & 15
     }
 
-    /// Whether the first 40 bytes of the buffer hold the packet's GRH; without, they hold nothing. On RoCE there is always one: of a packet by
-    /// IPv4 its last 20 bytes are the IPv4 header.
+    /// Whether the first 40 bytes of the buffer hold the packet's GRH; without, they hold nothing.
+    /// On RoCE there is always one: of a packet by IPv4 its last 20 bytes are the IPv4 header.
     #[doc(alias = "IBV_WC_GRH")]
     #[must_use]
     pub const fn has_grh(self) -> bool {

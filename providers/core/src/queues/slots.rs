@@ -1,14 +1,17 @@
-//! What a queue pair's posting side and its polling side share: one slot per work request, and how far the device got.
+//! What a queue pair's posting side and its polling side share: one slot per work request, and how
+//! far the device got.
 //!
 //! # Safety
 //!
-//! The two sides may be two threads and take no lock. A slot belongs to the posting side until its work request is
-//! published to the device, and to the polling side from its completion on; [`SlotTable::retire`] gives it back. The
-//! device stands between: it completes only what was published to it, and it is published after the slot is written.
-//! Publishing (a fence and a store that the device reads) and completing (a load and a fence) order the two
-//! threads' accesses to the slot through the device, as a message through a third thread would; `retired` is
-//! the Release/Acquire pair that orders them on the way back. One field of a slot, the count of posts, is the posting side's
-//! alone. A table has `mask + 1` slots and frames for as long as it lives, so an index under the mask needs no check.
+//! The two sides may be two threads and take no lock. A slot belongs to the posting side until its
+//! work request is published to the device, and to the polling side from its completion on;
+//! [`SlotTable::retire`] gives it back. The device stands between: it completes only what was
+//! published to it, and it is published after the slot is written. Publishing (a fence and a store
+//! that the device reads) and completing (a load and a fence) order the two threads' accesses to
+//! the slot through the device, as a message through a third thread would; `retired` is the
+//! Release/Acquire pair that orders them on the way back. One field of a slot, the count of posts,
+//! is the posting side's alone. A table has `mask + 1` slots and frames for as long as it lives, so
+//! an index under the mask needs no check.
 #![allow(unsafe_code, reason = "two threads share slots that change hands through the device")]
 
 use std::cell::UnsafeCell;
@@ -18,13 +21,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
 
-/// One work request: whose it is and where it ends. Sixteen bytes, four to a cache line: its buffer is in a list of its own,
-/// which queues that own none never touch.
+/// One work request: whose it is and where it ends. Sixteen bytes, four to a cache line: its buffer
+/// is in a list of its own, which queues that own none never touch.
 struct Slot {
     wr_id: u64,
     /// The producer index after this work request, in ring units.
     end: u32,
-    /// The posting side's own: how many work requests were posted up to the one that ends with this unit.
+    /// The posting side's own: how many work requests were posted up to the one that ends with this
+    /// unit.
     posted: u32,
 }
 
@@ -41,7 +45,8 @@ pub struct Taken {
     pub frame: Option<Frame>,
 }
 
-/// Where slots and frames lie: what posting and polling each keep at hand, so that neither reads the other's cache lines.
+/// Where slots and frames lie: what posting and polling each keep at hand, so that neither reads
+/// the other's cache lines.
 ///
 /// Valid while the table lives that it is [of](SlotTable::slots).
 #[derive(Clone, Copy, Debug)]
@@ -80,17 +85,19 @@ impl Slots {
     ///
     /// # Safety
     ///
-    /// The table lives. The slot is the posting side's: free, or tentatively written and not published. The caller is the
-    /// only poster.
+    /// The table lives. The slot is the posting side's: free, or tentatively written and not
+    /// published. The caller is the only poster.
     #[inline(always)]
     pub unsafe fn put(self, index: u32, wr_id: u64, end: u32) {
-        // SAFETY: a slot of the table, by the mask. It is ours, says the caller; nobody else looks at it.
+        // SAFETY: a slot of the table, by the mask. It is ours, says the caller; nobody else looks
+        // at it.
         let slot = unsafe { &mut *self.slot(index) };
         slot.wr_id = wr_id;
         slot.end = end;
     }
 
-    /// The same, and notes how many work requests were posted in all, for [`SlotTable::counted`]. Posting side.
+    /// The same, and notes how many work requests were posted in all, for [`SlotTable::counted`].
+    /// Posting side.
     ///
     /// # Safety
     ///
@@ -106,55 +113,62 @@ impl Slots {
         }
         // SAFETY: the caller's promise.
         unsafe { self.put(index, wr_id, end) };
-        // SAFETY: the slot is ours, says the caller, and the polling side never looks at this field.
+        // SAFETY: the slot is ours, says the caller, and the polling side never looks at this
+        // field.
         unsafe { (*self.slot(last)).posted = posted };
     }
 
-    /// Puts the buffer into a slot that was just written by [`put`](Self::put). Posting side, which has called
-    /// [`SlotTable::will_own`] before.
+    /// Puts the buffer into a slot that was just written by [`put`](Self::put). Posting side, which
+    /// has called [`SlotTable::will_own`] before.
     ///
     /// # Safety
     ///
-    /// As for `put`, the slot holds nothing, and before what is [lent](Held::is_lent) [`SlotTable::will_lend`] was called.
+    /// As for `put`, the slot holds nothing, and before what is [lent](Held::is_lent)
+    /// [`SlotTable::will_lend`] was called.
     #[inline(always)]
     pub unsafe fn own(self, index: u32, held: Held) {
-        // SAFETY: a place in the table, by the mask, and ours, says the caller; nobody else looks at it.
+        // SAFETY: a place in the table, by the mask, and ours, says the caller; nobody else looks
+        // at it.
         unsafe { self.frame(index).write(Some(held)) };
     }
 }
 
-/// The slots of one work queue: as many as the ring has units (WQEBBs of a send queue, entries of a receive queue),
-/// a power of two.
+/// The slots of one work queue: as many as the ring has units (WQEBBs of a send queue, entries of a
+/// receive queue), a power of two.
 ///
-/// Its first cache line is the polling side's: all that a completion needs to find its slot. The posting side has [`Slots`] of its own, and
-/// looks here when the ring seems full.
+/// Its first cache line is the polling side's: all that a completion needs to find its slot. The
+/// posting side has [`Slots`] of its own, and looks here when the ring seems full.
 #[repr(C, align(64))]
 pub struct SlotTable {
-    /// The consumer index, free running. Written by the polling side, read by the posting side when the ring looks full.
+    /// The consumer index, free running. Written by the polling side, read by the posting side when
+    /// the ring looks full.
     retired: AtomicU32,
-    /// 1 from before the first post of what is only lent: then completions look whether it is that. A word, to be tested beside indexes.
+    /// 1 from before the first post of what is only lent: then completions look whether it is that.
+    /// A word, to be tested beside indexes.
     lends: AtomicU32,
-    /// Set before the first post that a slot holds something for: then completions look for that in the slots they pass over.
+    /// Set before the first post that a slot holds something for: then completions look for that in
+    /// the slots they pass over.
     owns: AtomicBool,
     /// Set when a completion told that the queue pair failed, or the program made it fail.
     failed: AtomicBool,
     /// Two boxes of `mask + 1`, made in `new` and freed in `drop`.
     slots: Slots,
-    /// The published producer index, free running, where the provider notes it: one whose doorbell costs so much that it may share
-    /// the line. Written by the posting side.
+    /// The published producer index, free running, where the provider notes it: one whose doorbell
+    /// costs so much that it may share the line. Written by the posting side.
     published: AtomicU32,
 }
 
 const _: () = assert!(std::mem::offset_of!(SlotTable, slots) + size_of::<Slots>() <= 64);
 
-// SAFETY: slots change hands as the module's text says; each method names the side that may call it.
+// SAFETY: slots change hands as the module's text says; each method names the side that may call
+// it.
 unsafe impl Sync for SlotTable {}
 // SAFETY: frames and numbers may be sent.
 unsafe impl Send for SlotTable {}
 
 impl SlotTable {
-    /// A table for a ring of `units`, a power of two, or 0 for no queue: that has one slot, so that no completion, however wrong,
-    /// finds a table without.
+    /// A table for a ring of `units`, a power of two, or 0 for no queue: that has one slot, so that
+    /// no completion, however wrong, finds a table without.
     ///
     /// # Panics
     ///
@@ -216,13 +230,16 @@ impl SlotTable {
         unsafe { &mut *self.frame(index) }.take()
     }
 
-    /// Says that frames will be [put](Slots::own) into slots. Posting side, before the first one; once is enough.
+    /// Says that frames will be [put](Slots::own) into slots. Posting side, before the first one;
+    /// once is enough.
     pub fn will_own(&self) {
-        // Relaxed: read by the polling side only after a completion of a slot that was written behind this.
+        // Relaxed: read by the polling side only after a completion of a slot that was written
+        // behind this.
         self.owns.store(true, Ordering::Relaxed);
     }
 
-    /// The same, and that some of what is put there is [lent](Held::is_lent), and not to be handed out. Before the first such one.
+    /// The same, and that some of what is put there is [lent](Held::is_lent), and not to be handed
+    /// out. Before the first such one.
     #[cold]
     pub fn will_lend(&self) {
         // Relaxed: as above.
@@ -240,8 +257,9 @@ impl SlotTable {
         unsafe { self.take_held(index) }
     }
 
-    /// Takes what the work request that starts at ring unit `index` left, and releases buffers of earlier, unsignaled
-    /// ones back to their slabs. Polling side. Then call [`retire`](Self::retire) with [`Taken::end`].
+    /// Takes what the work request that starts at ring unit `index` left, and releases buffers of
+    /// earlier, unsignaled ones back to their slabs. Polling side. Then call
+    /// [`retire`](Self::retire) with [`Taken::end`].
     ///
     /// # Safety
     ///
@@ -255,12 +273,14 @@ impl SlotTable {
             // One branch for both, that a queue of frames alone, each signaled, never takes.
             let passed = (self.tail() ^ index) & self.slots.mask;
             if passed | self.lends.load(Ordering::Relaxed) != 0 {
-                // SAFETY: the caller's promise holds for all slots up to this one: work requests of a queue complete in order.
+                // SAFETY: the caller's promise holds for all slots up to this one: work requests of
+                // a queue complete in order.
                 unsafe { self.pass_over(index) };
             }
             // SAFETY: the slot is the polling side's.
             let held = unsafe { self.take_held(index) };
-            // SAFETY: whoever puts what is lent into a table says so before, and it was let go above.
+            // SAFETY: whoever puts what is lent into a table says so before, and it was let go
+            // above.
             held.map(|held| unsafe { held.into_owned_frame() })
         } else {
             None
@@ -268,15 +288,16 @@ impl SlotTable {
         Taken { wr_id, end, frame }
     }
 
-    /// The same, if the work request that stands there is ahead of the consumer index and ends within the ring. A slot whose work
-    /// request is over ends at or before that index.
+    /// The same, if the work request that stands there is ahead of the consumer index and ends
+    /// within the ring. A slot whose work request is over ends at or before that index.
     ///
     /// # Safety
     ///
     /// As for [`take`](Self::take), if that is so.
     #[inline(always)]
     pub unsafe fn take_ahead(&self, index: u32) -> Option<Taken> {
-        // SAFETY: a slot of the table, by the mask; the polling side's since its completion was seen.
+        // SAFETY: a slot of the table, by the mask; the polling side's since its completion was
+        // seen.
         let end = unsafe { (*self.slot(index)).end };
         // `end - tail` in 1..=units, by one comparison.
         if end.wrapping_sub(self.tail()).wrapping_sub(1) > self.slots.mask {
@@ -286,7 +307,8 @@ impl SlotTable {
         Some(unsafe { self.take(index) })
     }
 
-    /// Releases what work requests before `index` hold that made no completion of their own, and what this one holds if it is only lent.
+    /// Releases what work requests before `index` hold that made no completion of their own, and
+    /// what this one holds if it is only lent.
     ///
     /// # Safety
     ///
@@ -312,15 +334,16 @@ impl SlotTable {
         }
     }
 
-    /// The consumer index as the polling side knows it: the next receive to complete, in a queue that completes in order.
+    /// The consumer index as the polling side knows it: the next receive to complete, in a queue
+    /// that completes in order.
     #[inline]
     #[must_use]
     pub fn tail(&self) -> u32 {
         self.retired.load(Ordering::Relaxed)
     }
 
-    /// Brings what [`take`](Self::take) and [`retire`](Self::retire) use into the cache, all but the slot. Polling side, a
-    /// while before.
+    /// Brings what [`take`](Self::take) and [`retire`](Self::retire) use into the cache, all but
+    /// the slot. Polling side, a while before.
     #[inline(always)]
     pub fn prefetch(&self) {
         prefetch(&raw const self.retired);
@@ -330,11 +353,12 @@ impl SlotTable {
     ///
     /// # Safety
     ///
-    /// The device completed what was posted there, and the slots were [taken](Self::take) or passed over. The caller is the only
-    /// poller of this queue.
+    /// The device completed what was posted there, and the slots were [taken](Self::take) or passed
+    /// over. The caller is the only poller of this queue.
     #[inline]
     pub unsafe fn retire(&self, end: u32) {
-        // Release: pairs with the Acquire in `retired`; what the poller read of the slots stays before it.
+        // Release: pairs with the Acquire in `retired`; what the poller read of the slots stays
+        // before it.
         self.retired.store(end, Ordering::Release);
     }
 
@@ -345,19 +369,22 @@ impl SlotTable {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// Notes how far the device may look, just before it may: for providers whose polling side checks what a completion names, and takes
-    /// the slots before `end`. Posting side.
+    /// Notes how far the device may look, just before it may: for providers whose polling side
+    /// checks what a completion names, and takes the slots before `end`. Posting side.
     ///
     /// # Safety
     ///
-    /// The slots before `end` were [written](Slots::put) and are the device's from now on. The caller is the only poster.
+    /// The slots before `end` were [written](Slots::put) and are the device's from now on. The
+    /// caller is the only poster.
     #[inline]
     pub unsafe fn publish(&self, end: u32) {
-        // Release: pairs with the Acquire in `published`; the slots before `end` were written before it.
+        // Release: pairs with the Acquire in `published`; the slots before `end` were written
+        // before it.
         self.published.store(end, Ordering::Release);
     }
 
-    /// Whether the work request that starts at ring unit `index` is the device's: published, and not retired. Polling side.
+    /// Whether the work request that starts at ring unit `index` is the device's: published, and
+    /// not retired. Polling side.
     #[inline]
     #[must_use]
     pub fn is_in_flight(&self, index: u32) -> bool {
@@ -365,37 +392,41 @@ impl SlotTable {
         index.wrapping_sub(tail) < self.published.load(Ordering::Acquire).wrapping_sub(tail)
     }
 
-    /// Notes that the queue pair failed, or is about to. Anyone: a hint, by which no slot changes hands.
+    /// Notes that the queue pair failed, or is about to. Anyone: a hint, by which no slot changes
+    /// hands.
     #[cold]
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a completion told that the queue pair failed, or the program made it fail. A hint: nothing else is ordered by it.
+    /// Whether a completion told that the queue pair failed, or the program made it fail. A hint:
+    /// nothing else is ordered by it.
     #[inline]
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// How many work requests were posted up to the one that ended before `end`, if it was [`put_counted`](Slots::put_counted); 0
-    /// in a table that is new or was reset. Posting side.
+    /// How many work requests were posted up to the one that ended before `end`, if it was
+    /// [`put_counted`](Slots::put_counted); 0 in a table that is new or was reset. Posting side.
     ///
     /// # Safety
     ///
-    /// The work request that ended there is retired, and no other one was put there since. The caller is the only poster.
+    /// The work request that ended there is retired, and no other one was put there since. The
+    /// caller is the only poster.
     #[must_use]
     pub unsafe fn counted(&self, end: u32) -> u32 {
         // SAFETY: the slot is the poster's again, says the caller.
         unsafe { (*self.slot(end.wrapping_sub(1))).posted }
     }
 
-    /// Takes all buffers still in the table, in ring order from the consumer index, with their work request's number.
+    /// Takes all buffers still in the table, in ring order from the consumer index, with their work
+    /// request's number.
     ///
     /// # Safety
     ///
-    /// The device is done with the queue (the kernel confirmed its destruction or its reset), and the caller is the only
-    /// one to use the table now.
+    /// The device is done with the queue (the kernel confirmed its destruction or its reset), and
+    /// the caller is the only one to use the table now.
     pub unsafe fn reclaim(&self) -> Vec<(u64, Frame)> {
         let start = self.tail();
         let mut frames = Vec::new();
@@ -411,7 +442,8 @@ impl SlotTable {
         frames
     }
 
-    /// Starts over at index 0, as the device does after a reset; buffers still in the table go back to their slabs.
+    /// Starts over at index 0, as the device does after a reset; buffers still in the table go back
+    /// to their slabs.
     ///
     /// # Safety
     ///
@@ -446,7 +478,8 @@ impl Drop for SlotTable {
         let frames = std::ptr::slice_from_raw_parts_mut(frames.cast_mut(), self.units() as usize);
         let slots =
             std::ptr::slice_from_raw_parts_mut(self.slots.slots.cast_mut(), self.units() as usize);
-        // SAFETY: from `Box::into_raw` of as many, in `new`; no one else uses the table. Buffers go back to their slabs.
+        // SAFETY: from `Box::into_raw` of as many, in `new`; no one else uses the table. Buffers go
+        // back to their slabs.
         drop(unsafe { Box::from_raw(frames) });
         // SAFETY: as above.
         drop(unsafe { Box::from_raw(slots) });
@@ -467,7 +500,8 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    /// Posts a work request of `units` at `at`, with a frame if there is one, and returns where it ends.
+    /// Posts a work request of `units` at `at`, with a frame if there is one, and returns where it
+    /// ends.
     fn post(table: &SlotTable, at: u32, units: u32, id: u64, frame: Option<Frame>) -> u32 {
         let end = at.wrapping_add(units);
         // SAFETY: one thread plays both sides, and the tests post only into free slots.

@@ -10,7 +10,8 @@ use crate::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_sge")]
 pub struct Sge {
-    /// Address in the region's own address space (the virtual address, unless it was registered with an iova).
+    /// Address in the region's own address space (the virtual address, unless it was registered
+    /// with an iova).
     pub addr: u64,
     /// Bytes. 0 is legal.
     pub len: u32,
@@ -34,8 +35,8 @@ pub struct Destination<'a, A> {
     pub ah: &'a A,
     /// The peer's queue pair number, 24 bits.
     pub qpn: u32,
-    /// The Q_Key that the peer's queue pair asks for. One with the highest bit set stands for the queue pair's own (IBTA vol 1,
-    /// 10.2.5).
+    /// The Q_Key that the peer's queue pair asks for. One with the highest bit set stands for the
+    /// queue pair's own (IBTA vol 1, 10.2.5).
     pub qkey: u32,
 }
 
@@ -55,7 +56,8 @@ bitflags! {
     pub struct SendFlags: u8 {
         /// A completion tells of success. Failure always makes one.
         const SIGNALED = 1;
-        /// Begins only after all READs and atomics posted before it are complete. IBTA vol 1, 10.8.3.3.
+        /// Begins only after all READs and atomics posted before it are complete. IBTA vol 1,
+        /// 10.8.3.3.
         const FENCE = 2;
         /// Raises a solicited event at the peer.
         const SOLICITED = 4;
@@ -79,8 +81,9 @@ impl Wr {
         Self { id, flags: SendFlags::SIGNALED }
     }
 
-    /// No completion on success. A later signaled one on the same queue retires it too; a frame that was posted with it then goes back
-    /// to its slab, not to the caller, so what a READ brought is lost with it.
+    /// No completion on success. A later signaled one on the same queue retires it too; a frame
+    /// that was posted with it then goes back to its slab, not to the caller, so what a READ
+    /// brought is lost with it.
     #[inline]
     #[must_use]
     pub const fn unsignaled(self) -> Self {
@@ -109,7 +112,8 @@ impl From<u64> for Wr {
     }
 }
 
-/// What a send queue is asked to do. Immediate data is in host order; the wire carries it big-endian.
+/// What a send queue is asked to do. Immediate data is in host order; the wire carries it
+/// big-endian.
 // Exhaustive, so that the compiler finds the provider that misses one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_wr_opcode")]
@@ -165,8 +169,8 @@ pub enum Data<'a> {
 }
 
 /// Why a work request was not posted. The queue is as it was before.
-// As wide as what a post gives: a result of both is then two registers. With one byte the compiler makes one word of both, and
-// shifts them in and out.
+// As wide as what a post gives: a result of both is then two registers. With one byte the compiler
+// makes one word of both, and shifts them in and out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[non_exhaustive]
@@ -187,20 +191,24 @@ pub enum PostError {
     ForeignBuffer,
     /// The address handle is of another protection domain.
     ForeignAddress,
-    /// The queue pair's transport doesn't have this operation, or it is a datagram's and has no destination.
+    /// The queue pair's transport doesn't have this operation, or it is a datagram's and has no
+    /// destination.
     BadOperation,
-    /// The device is gone: the kernel refused to hear of the last work requests. Only where a doorbell is a command (rxe).
+    /// The device is gone: the kernel refused to hear of the last work requests. Only where a
+    /// doorbell is a command (rxe).
     DeviceGone,
-    /// The kernel refuses to look at the work requests rung last, which stand in the queue; `SendQueue::refused` has its errno. Each
-    /// post asks it once more. Only where a doorbell is a command (rxe).
+    /// The kernel refuses to look at the work requests rung last, which stand in the queue;
+    /// `SendQueue::refused` has its errno. Each post asks it once more. Only where a doorbell is a
+    /// command (rxe).
     Refused,
 }
 
 impl PostError {
     /// What `ibv_post_send` and `ibv_post_recv` of mlx5 return in this case.
     ///
-    /// `ENOMEM` for a full queue, a list too long and inline data too long; `EIO` for a device that is gone; `EAGAIN` for a doorbell
-    /// that the kernel refuses; `EINVAL` for the rest, some of which C leaves to the device.
+    /// `ENOMEM` for a full queue, a list too long and inline data too long; `EIO` for a device that
+    /// is gone; `EAGAIN` for a doorbell that the kernel refuses; `EINVAL` for the rest, some of
+    /// which C leaves to the device.
     #[must_use]
     #[cold]
     pub fn to_errno(self) -> Errno {

@@ -1,4 +1,5 @@
-//! Each fence between two accesses that the compiler would join without it. Compiled by the test beside it, never run.
+//! Each fence between two accesses that the compiler would join without it. Compiled by the test
+//! beside it, never run.
 #![no_std]
 #![allow(missing_docs)]
 

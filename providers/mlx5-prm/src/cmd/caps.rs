@@ -116,7 +116,8 @@ ifc! {
     }
 }
 
-// General capabilities that Linux's header has no names for, since only users ask for them: rdma-core's `mlx5_ifc.h` has.
+// General capabilities that Linux's header has no names for, since only users ask for them:
+// rdma-core's `mlx5_ifc.h` has.
 
 /// `log_dma_mmo_max_size`: the longest copy of memory.
 pub const LOG_DMA_MMO_MAX_SIZE: Field = Field::new(0x6b, 5);

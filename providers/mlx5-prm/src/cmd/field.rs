@@ -1,4 +1,5 @@
-//! Bit fields over bytes, numbered as the manual numbers them: bit 0 is the highest of the first byte.
+//! Bit fields over bytes, numbered as the manual numbers them: bit 0 is the highest of the first
+//! byte.
 
 /// Up to 64 bits at any place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,8 +51,8 @@ impl Field {
         self.get(bytes) != 0
     }
 
-    /// Replaces the value in `bytes`. Bits that the field has no room for are dropped, and so is what would lie beyond the
-    /// end of `bytes`.
+    /// Replaces the value in `bytes`. Bits that the field has no room for are dropped, and so is
+    /// what would lie beyond the end of `bytes`.
     pub fn set(self, bytes: &mut [u8], value: u64) {
         let (first, last) = self.span();
         let mask = self.mask() << self.shift();
@@ -134,8 +135,9 @@ pub(crate) const fn check(end: usize, size: usize) {
     assert!(end <= size, "it lies beyond the structure");
 }
 
-/// Declares the fields (`NAME: bit + width`) and blocks (`NAME: bytes offset + length`) of a structure of `mlx5_ifc.h`, its
-/// size in bytes after the name. A field beyond the size doesn't compile.
+/// Declares the fields (`NAME: bit + width`) and blocks (`NAME: bytes offset + length`) of a
+/// structure of `mlx5_ifc.h`, its size in bytes after the name. A field beyond the size doesn't
+/// compile.
 macro_rules! ifc {
     (
         $(#[$meta:meta])*

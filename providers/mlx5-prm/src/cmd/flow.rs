@@ -3,8 +3,8 @@
 use super::ifc;
 
 ifc! {
-    /// Headers from Ethernet to TCP and UDP (`mlx5_ifc_fte_match_set_lyr_2_4_bits`). An IPv4 address is the last four of its
-    /// sixteen bytes.
+    /// Headers from Ethernet to TCP and UDP (`mlx5_ifc_fte_match_set_lyr_2_4_bits`). An IPv4
+    /// address is the last four of its sixteen bytes.
     pub mod fte_match_set_lyr_2_4[64] {
         SMAC_47_16: 0x0 + 32;
         SMAC_15_0: 0x20 + 16;
@@ -48,7 +48,8 @@ ifc! {
 }
 
 ifc! {
-    /// All that a frame is compared with, or which bits of it count (`mlx5_ifc_fte_match_param_bits`).
+    /// All that a frame is compared with, or which bits of it count
+    /// (`mlx5_ifc_fte_match_param_bits`).
     pub mod fte_match_param[512] {
         OUTER_HEADERS: bytes 0 + 64;
         MISC_PARAMETERS: bytes 64 + 64;
@@ -146,7 +147,8 @@ ifc! {
 }
 
 ifc! {
-    /// An entry; lists of [`dest_format_struct`] and then of [`flow_counter_list`] follow (`mlx5_ifc_flow_context_bits`).
+    /// An entry; lists of [`dest_format_struct`] and then of [`flow_counter_list`] follow
+    /// (`mlx5_ifc_flow_context_bits`).
     pub mod flow_context[768] {
         GROUP_ID: 0x20 + 32;
         FLOW_TAG: 0x48 + 24;
@@ -227,7 +229,8 @@ ifc! {
 }
 
 ifc! {
-    /// Answer to QUERY_FLOW_COUNTER; a list of [`traffic_counter`] (`mlx5_ifc_query_flow_counter_out_bits`).
+    /// Answer to QUERY_FLOW_COUNTER; a list of [`traffic_counter`]
+    /// (`mlx5_ifc_query_flow_counter_out_bits`).
     pub mod query_flow_counter_out[16] {
         FLOW_STATISTICS: bytes 16 + 0;
     }

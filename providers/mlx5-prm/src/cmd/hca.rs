@@ -35,7 +35,8 @@ ifc! {
 }
 
 ifc! {
-    /// Answer to QUERY_ISSI: versions of the interface between software and firmware (`mlx5_ifc_query_issi_out_bits`).
+    /// Answer to QUERY_ISSI: versions of the interface between software and firmware
+    /// (`mlx5_ifc_query_issi_out_bits`).
     pub mod query_issi_out[112] {
         CURRENT_ISSI: 0x50 + 16;
         SUPPORTED_ISSI_DW0: 0x360 + 32;

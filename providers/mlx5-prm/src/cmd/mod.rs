@@ -1,9 +1,10 @@
-//! The command interface: how a driver asks the device to make, change and destroy objects (PRM "Command Interface"; Linux
-//! `include/linux/mlx5/mlx5_ifc.h`).
+//! The command interface: how a driver asks the device to make, change and destroy objects (PRM
+//! "Command Interface"; Linux `include/linux/mlx5/mlx5_ifc.h`).
 //!
-//! Inputs, outputs and contexts are bit fields that follow no byte, so each is a module of [`Field`]s and [`Block`]s over
-//! any bytes, with the names of `mlx5_ifc.h` in capitals: what C writes as `MLX5_GET(qpc, p, mtu)` is
-//! `qpc::MTU.get(p)`. A structure inside another is a block: `create_qp_in::QPC.of(input)`.
+//! Inputs, outputs and contexts are bit fields that follow no byte, so each is a module of
+//! [`Field`]s and [`Block`]s over any bytes, with the names of `mlx5_ifc.h` in capitals: what C
+//! writes as `MLX5_GET(qpc, p, mtu)` is `qpc::MTU.get(p)`. A structure inside another is a block:
+//! `create_qp_in::QPC.of(input)`.
 //!
 //! | file | what |
 //! |---|---|

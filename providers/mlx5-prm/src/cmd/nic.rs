@@ -18,7 +18,8 @@ ifc! {
 }
 
 ifc! {
-    /// Which fields MODIFY_NIC_VPORT_CONTEXT changes (`mlx5_ifc_modify_nic_vport_field_select_bits`).
+    /// Which fields MODIFY_NIC_VPORT_CONTEXT changes
+    /// (`mlx5_ifc_modify_nic_vport_field_select_bits`).
     pub mod modify_nic_vport_field_select[4] {
         MTU: 0x19 + 1;
         PROMISC: 0x1b + 1;

@@ -3,8 +3,8 @@
 use crate::bits::named;
 
 named! {
-    /// Command (Linux `include/linux/mlx5/mlx5_ifc.h`, `MLX5_CMD_OP_*`). The two names that start with a digit there start
-    /// with `TO_` here.
+    /// Command (Linux `include/linux/mlx5/mlx5_ifc.h`, `MLX5_CMD_OP_*`). The two names that start
+    /// with a digit there start with `TO_` here.
     pub struct CmdOpcode(u16) {
         /// `MLX5_CMD_OP_QUERY_HCA_CAP`.
         QUERY_HCA_CAP = 0x100,
@@ -452,8 +452,8 @@ named! {
 }
 
 named! {
-    /// Whether a command reached the device whole (Linux `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`,
-    /// `MLX5_CMD_DELIVERY_STAT_*`).
+    /// Whether a command reached the device whole (Linux
+    /// `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`, `MLX5_CMD_DELIVERY_STAT_*`).
     pub struct Delivery(u8) {
         /// It did.
         OK = 0x0,

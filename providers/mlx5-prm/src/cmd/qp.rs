@@ -121,7 +121,8 @@ ifc! {
     }
 }
 
-/// Of RTS2RTS_QP: more bits like those of `opt_param_mask`. Linux's header has no name for them, rdma-core's `mlx5_ifc.h` has.
+/// Of RTS2RTS_QP: more bits like those of `opt_param_mask`. Linux's header has no name for them,
+/// rdma-core's `mlx5_ifc.h` has.
 pub const RTS2RTS_OPT_PARAM_MASK_95_32: Field = Field::new(0x840, 64);
 
 ifc! {

@@ -1,5 +1,5 @@
-//! How commands travel: the entries of the command queue, and the mailboxes behind them (Linux `include/linux/mlx5/device.h`
-//! and `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`).
+//! How commands travel: the entries of the command queue, and the mailboxes behind them (Linux
+//! `include/linux/mlx5/device.h` and `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`).
 
 use crate::bits::{bits, layout};
 use zerocopy::byteorder::big_endian::{U32, U64};

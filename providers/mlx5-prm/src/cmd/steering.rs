@@ -1,4 +1,5 @@
-//! Where frames come from and where they end: transport interfaces of either direction, and tables of receive queues.
+//! Where frames come from and where they end: transport interfaces of either direction, and tables
+//! of receive queues.
 
 use super::ifc;
 
@@ -33,7 +34,8 @@ ifc! {
 }
 
 ifc! {
-    /// Transport interface, receive: which queues, and how one of them is chosen (`mlx5_ifc_tirc_bits`).
+    /// Transport interface, receive: which queues, and how one of them is chosen
+    /// (`mlx5_ifc_tirc_bits`).
     pub mod tirc[240] {
         DISP_TYPE: 0x20 + 4;
         TLS_EN: 0x24 + 1;

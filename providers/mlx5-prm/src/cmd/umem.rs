@@ -34,14 +34,15 @@ ifc! {
     }
 }
 
-// What Linux's header has no names for, since only users fill it in: rdma-core's `tests/mlx5_prm_structs.py` has (`CreateCqIn`,
-// `SwCqc`, `SwQpc`).
+// What Linux's header has no names for, since only users fill it in: rdma-core's
+// `tests/mlx5_prm_structs.py` has (`CreateCqIn`, `SwCqc`, `SwQpc`).
 
 /// Of CREATE_CQ: where in the registered memory the ring begins.
 pub const CQ_UMEM_OFFSET: Field = Field::new(0x280, 64);
 /// Of CREATE_CQ: the registered memory.
 pub const CQ_UMEM_ID: Field = Field::new(0x2c0, 32);
-/// Of a completion queue's context: the memory of the doorbell record, whose address is an offset then.
+/// Of a completion queue's context: the memory of the doorbell record, whose address is an offset
+/// then.
 pub const CQC_DBR_UMEM_ID: Field = Field::new(0x20, 32);
 /// Of a queue pair's context: the same.
 pub const QPC_DBR_UMEM_ID: Field = Field::new(0x720, 32);

@@ -68,7 +68,8 @@ impl Cqe {
     }
 }
 
-/// A queue pair's shared part with everything posted: send `i` of one WQEBB has number `100 + i`, receive `i` has `200 + i`.
+/// A queue pair's shared part with everything posted: send `i` of one WQEBB has number `100 + i`,
+/// receive `i` has `200 + i`.
 fn posted(indexes: &UserIndexes, units: u32) -> Arc<QpShared> {
     let shared = Arc::new(QpShared {
         user_index: indexes.take().unwrap(),
@@ -417,7 +418,8 @@ fn a_send_completion_that_comes_twice_takes_no_frame() {
     };
     (0..4).for_each(&mut post);
     side.complete(Cqe::new(REQ, uidx).counter(1).0);
-    // Again, and of the one before, which went with it; as a failure; of a WQEBB that the ring has one turn later.
+    // Again, and of the one before, which went with it; as a failure; of a WQEBB that the ring has
+    // one turn later.
     side.complete(Cqe::new(REQ, uidx).counter(1).0);
     side.complete(Cqe::new(REQ, uidx).counter(0).0);
     side.complete(Cqe::new(REQ_ERR, uidx).error(5, 0).counter(1).0);
@@ -473,7 +475,8 @@ fn a_detached_queue_pair_s_completions_are_dropped_and_the_others_stay_in_order(
             side.cq.settle();
             assert_eq!(side.consumer_record(), start + 4);
             assert_eq!(ids(&mut side), [101, 104, 105]);
-            // Its index is free again, and the entries that were moved over are not taken for new ones later.
+            // Its index is free again, and the entries that were moved over are not taken for new
+            // ones later.
             assert_eq!(indexes.take().unwrap().value(), a);
             for at in 10..30u16 {
                 side.complete(Cqe::new(REQ, b).counter(at).0);

@@ -47,7 +47,8 @@ fn handles<const N: usize>(link_layer: u8, paths: [Path; N]) -> (Arc<Door>, [Ah;
 fn post(side: &mut SendSide, ah: &Ah, op: SendOp, data: Data<'_>) -> Result<u32, PostError> {
     let mut at = side.sq.begin();
     let to = Destination { ah, qpn: 0xab_cdef, qkey: 0x8765_4321 };
-    // SAFETY: the cursor is new; no device reads the ring, and the handle is of no domain that matters.
+    // SAFETY: the cursor is new; no device reads the ring, and the handle is of no domain that
+    // matters.
     let slot = unsafe { side.sq.post_to(&mut at, Wr::new(1), op, to, data) }?;
     // SAFETY: as above.
     unsafe { side.sq.ring(at) };
@@ -141,7 +142,8 @@ fn on_ethernet_the_kernel_finds_the_mac() {
     assert_eq!(asked, 1, "the port was asked for by the first handle alone");
 }
 
-/// Posts at ring position `start`, on a stained ring, and compares what a parser finds; what is behind stays stained.
+/// Posts at ring position `start`, on a stained ring, and compares what a parser finds; what is
+/// behind stays stained.
 #[track_caller]
 fn check(ah: &Ah, start: u32, op: SendOp, data: Data<'_>) {
     let mut side = SendSide::of_datagrams(8, ROOM);

@@ -27,7 +27,8 @@ use zerocopy::{FromZeros, IntoBytes};
 /// Of every peer.
 pub(crate) const MAC: [u8; 6] = [0x02, 0xca, 0x05, 0x0a, 0x0b, 0x0c];
 
-/// A command as it came: object, method, and each attribute's bytes (of up to eight: those in the attribute).
+/// A command as it came: object, method, and each attribute's bytes (of up to eight: those in the
+/// attribute).
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) object: u16,

@@ -1,4 +1,5 @@
-//! Queues over heap memory and behind a door that only answers, and what they write and read, byte by byte.
+//! Queues over heap memory and behind a door that only answers, and what they write and read, byte
+//! by byte.
 //!
 //! Those over heap memory make no system call, so Miri can run them.
 

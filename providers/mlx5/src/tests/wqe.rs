@@ -287,7 +287,8 @@ fn ops() -> Vec<SendOp> {
     ]
 }
 
-/// Posts at ring position `start`, on a stained ring, and compares what is there; what is behind stays stained.
+/// Posts at ring position `start`, on a stained ring, and compares what is there; what is behind
+/// stays stained.
 #[track_caller]
 fn check(units: u32, start: u32, wr: Wr, op: SendOp, data: Data<'_>) {
     let mut side = SendSide::new(units, ROOM, false);
@@ -425,7 +426,8 @@ fn with_data<R>(payload: &Payload, act: impl FnOnce(Data<'_>) -> R) -> R {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 128 }))]
 
-    /// Batches of any work requests, one after the other around the ring: what is published parses to what was asked.
+    /// Batches of any work requests, one after the other around the ring: what is published parses
+    /// to what was asked.
     #[test]
     fn what_is_posted_is_what_is_read(
         batches in proptest::collection::vec(

@@ -309,7 +309,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Any interleaving, from any point of the rings: every completion is seen once, in order, with its own frame.
+    /// Any interleaving, from any point of the rings: every completion is seen once, in order, with
+    /// its own frame.
     #[test]
     fn every_completion_comes_once_and_in_order(
         start: u32,
@@ -362,7 +363,8 @@ proptest! {
         prop_assert_eq!(free(&slab), 16 - held);
     }
 
-    /// Whatever stands in the ring and its indexes: polling ends, gives no frame twice and none that is not in flight.
+    /// Whatever stands in the ring and its indexes: polling ends, gives no frame twice and none
+    /// that is not in flight.
     #[test]
     fn a_hostile_ring_gives_nothing_that_is_not_in_flight(
         rounds in proptest::collection::vec(

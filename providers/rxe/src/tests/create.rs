@@ -40,7 +40,8 @@ fn the_kernels_rounding_is_given_to_the_caller() {
     assert_eq!((granted.max_send_wr, granted.max_recv_wr), (0, 0));
 }
 
-/// User indexes are counted per context: the first of one would take the place of the first of another.
+/// User indexes are counted per context: the first of one would take the place of the first of
+/// another.
 #[test]
 fn objects_of_another_context_are_refused() {
     let (kernel, context) = open();

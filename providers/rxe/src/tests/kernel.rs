@@ -1,7 +1,8 @@
 //! The kernel's part: a door that makes queues, and the other side of them.
 //!
-//! Written after the kernel's `rxe_queue.h` and `rxe_queue.c`, with numbers of its own and not the provider's types: what the program
-//! produces, this consumes by a private index that it publishes, and the other way round; an index that it loads is masked.
+//! Written after the kernel's `rxe_queue.h` and `rxe_queue.c`, with numbers of its own and not the
+//! provider's types: what the program produces, this consumes by a private index that it publishes,
+//! and the other way round; an index that it loads is masked.
 #![allow(unsafe_code, reason = "shares memory with the provider, as the kernel does")]
 
 use std::collections::HashMap;
@@ -39,7 +40,8 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// `rxe_queue_init`: one slot more than elements, rounded up, and elements of a cache line at least.
+    /// `rxe_queue_init`: one slot more than elements, rounded up, and elements of a cache line at
+    /// least.
     fn new(elements: u32, bytes: u32) -> Self {
         let slots = (elements + 1).next_power_of_two();
         let shift = bytes.max(64).next_power_of_two().ilog2();

@@ -93,8 +93,8 @@ impl Rig {
         Ok(slot)
     }
 
-    /// Takes the oldest send, and completes it (kernel `do_complete`: the index moves first). `None` without one; whether the
-    /// completion found room.
+    /// Takes the oldest send, and completes it (kernel `do_complete`: the index moves first).
+    /// `None` without one; whether the completion found room.
     pub(crate) fn complete_send(&self, status: u32, opcode: u32) -> Option<bool> {
         let mut sends = self.sends.lock().unwrap();
         let wqe = sends.head()?;

@@ -263,7 +263,8 @@ fn any_data() -> impl Strategy<Value = (Vec<u32>, Option<Vec<u8>>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever is posted, wherever the ring stands: the kernel reads what was meant, element after element.
+    /// Whatever is posted, wherever the ring stands: the kernel reads what was meant, element after
+    /// element.
     #[test]
     fn the_kernel_reads_what_was_posted(
         start: u32,
@@ -311,7 +312,8 @@ proptest! {
         prop_assert_eq!(rig.cq.strays(), 0);
     }
 
-    /// Whatever index the kernel's side shows, no slot is used twice, and the queue says that it is full in time.
+    /// Whatever index the kernel's side shows, no slot is used twice, and the queue says that it is
+    /// full in time.
     #[test]
     fn a_wild_consumer_index_overwrites_nothing(indexes in proptest::collection::vec(any::<u32>(), 40)) {
         let mut rig = Rig::new(15);

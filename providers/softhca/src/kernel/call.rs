@@ -64,7 +64,8 @@ impl Method {
     }
 }
 
-/// Objects of drivers have numbers from here on (`UVERBS_ID_NS_SHIFT`, `rdma/ib_user_ioctl_cmds.h`).
+/// Objects of drivers have numbers from here on (`UVERBS_ID_NS_SHIFT`,
+/// `rdma/ib_user_ioctl_cmds.h`).
 const DRIVER_OBJECTS: u16 = 1 << 12;
 
 /// An attribute that passed its checks.
@@ -119,8 +120,9 @@ pub(crate) fn ioctl(
     }
     let method = table.method(header.object_id, header.method_id).ok_or(Errno::EPROTONOSUPPORT)?;
     if device.gone && !(header.object_id < DRIVER_OBJECTS && method.destroys()) {
-        // `uverbs_disassociate_api_pre` takes a driver's handlers away, and `rdma_lookup_get_uobject`
-        // lets no command through but those that destroy, so that a client can put down what it holds.
+        // `uverbs_disassociate_api_pre` takes a driver's handlers away, and
+        // `rdma_lookup_get_uobject` lets no command through but those that destroy, so that a
+        // client can put down what it holds.
         return Err(Errno::EIO);
     }
     if rest.len() < ATTR * count {

@@ -1,9 +1,11 @@
-//! The control path beside C's on a device of the kernel's own: every system call of both programs, phase by phase, and how long
-//! each phase takes. Ends with an error if ours makes more calls in any phase.
+//! The control path beside C's on a device of the kernel's own: every system call of both programs,
+//! phase by phase, and how long each phase takes. Ends with an error if ours makes more calls in
+//! any phase.
 //!
-//! `control-calls WHICH GID C OURS [RUNS]`: `all` calls are compared or `device` those on the device alone, the index of the GID
-//! that C connects by, the two programs, `c/control.c` and `control-path`, and how often each is timed, in alternation.
-//! `UVERBS_TEST_DEVICE` names the device. It runs in the machines of `cargo xtask vm`.
+//! `control-calls WHICH GID C OURS [RUNS]`: `all` calls are compared or `device` those on the
+//! device alone, the index of the GID that C connects by, the two programs, `c/control.c` and
+//! `control-path`, and how often each is timed, in alternation. `UVERBS_TEST_DEVICE` names the
+//! device. It runs in the machines of `cargo xtask vm`.
 
 #[path = "../../tests/control/files.rs"]
 mod files;
@@ -77,7 +79,8 @@ fn compare(only_device: bool, gid: &str, programs: [&str; 2]) -> Result<(), Stri
     if more.is_empty() { Ok(()) } else { Err(format!("more calls than C:\n{}", more.join("\n"))) }
 }
 
-/// Prints the time that each phase takes: the least of many, for what else the machine does only adds.
+/// Prints the time that each phase takes: the least of many, for what else the machine does only
+/// adds.
 fn times(gid: &str, programs: [&str; 2], runs: usize) -> Result<(), String> {
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..runs {

@@ -1,14 +1,15 @@
-//! The control path from Rust, for a tracer (`tests/control`): what it does between two phase marks is counted. The twin of
-//! `c/control.c`, with the same calls in the same order.
+//! The control path from Rust, for a tracer (`tests/control`): what it does between two phase marks
+//! is counted. The twin of `c/control.c`, with the same calls in the same order.
 //!
-//! `control-path calls N`: one of each object, then N further ones, and all taken down. `control-path times N`: the same without
-//! marks, and in the end how many nanoseconds each phase took. `control-path memory N`: N of each, for `c/heap.c`.
-//! `UVERBS_TEST_DEVICE` names the device, else it is the first.
+//! `control-path calls N`: one of each object, then N further ones, and all taken down.
+//! `control-path times N`: the same without marks, and in the end how many nanoseconds each phase
+//! took. `control-path memory N`: N of each, for `c/heap.c`. `UVERBS_TEST_DEVICE` names the device,
+//! else it is the first.
 //!
 //! # Safety
 //!
-//! A mark is a buffer and its length. The registered area is leaked, and nothing is posted. The function for reports is
-//! `c/heap.c`'s.
+//! A mark is a buffer and its length. The registered area is leaked, and nothing is posted. The
+//! function for reports is `c/heap.c`'s.
 #![allow(unsafe_code, reason = "marks, a registration by address, and a function found by name")]
 
 use std::ffi::{CString, c_char};

@@ -22,7 +22,8 @@ pub(crate) struct Attr {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A field of a payload: name, where, bytes. `*` before the name: an address in the process, which is left out.
+/// A field of a payload: name, where, bytes. `*` before the name: an address in the process, which
+/// is left out.
 type Field = (&'static str, usize, usize);
 
 /// `struct ib_uverbs_modify_qp`.

@@ -177,7 +177,8 @@ impl Comparison {
         }
     }
 
-    /// What doorbell pages hold. The first eight bytes of a half are the doorbell; if there is more, it is a WQE.
+    /// What doorbell pages hold. The first eight bytes of a half are the doorbell; if there is
+    /// more, it is a WQE.
     fn registers(&mut self, theirs: &Case, ours: &Case) {
         if !theirs.registers.keys().eq(ours.registers.keys()) {
             self.differs("doorbell's place", || {
@@ -204,7 +205,8 @@ impl Comparison {
         }
     }
 
-    /// Each side for itself: a doorbell is the head of a pending WQE, a BlueFlame write its WQEBBs and nothing behind.
+    /// Each side for itself: a doorbell is the head of a pending WQE, a BlueFlame write its WQEBBs
+    /// and nothing behind.
     fn doorbells(&mut self, case: &Case, who: &str) {
         for register in case.registers.values() {
             let all = case.sends.values().flat_map(|ring| {

@@ -1,10 +1,10 @@
-//! Carries out a script through our provider, on a stepped software HCA in this process: the twin of `c/bytes.c`, with
-//! the same calls in the same order.
+//! Carries out a script through our provider, on a stepped software HCA in this process: the twin
+//! of `c/bytes.c`, with the same calls in the same order.
 //!
 //! # Safety
 //!
-//! Work requests name the one registered area, which is mapped by this file, reached through raw pointers only, and
-//! unmapped after everything else is gone. The device works only between posts.
+//! Work requests name the one registered area, which is mapped by this file, reached through raw
+//! pointers only, and unmapped after everything else is gone. The device works only between posts.
 #![allow(unsafe_code, reason = "raw posts, and memory at a fixed address")]
 
 use std::fmt::Write as _;
@@ -405,7 +405,8 @@ impl<T: Spoken> Driver<T> {
         Send { wr, op, inline, list, address, qkey }
     }
 
-    /// Publishes what was sent and received. A refusal is noted, so that it shows beside what libmlx5 did.
+    /// Publishes what was sent and received. A refusal is noted, so that it shows beside what
+    /// libmlx5 did.
     fn ring(&mut self, side: usize) {
         let Self { lists, captures, sides, addresses, .. } = self;
         let side = &mut sides[side];
@@ -440,7 +441,8 @@ impl<T: Spoken> Driver<T> {
         }
     }
 
-    /// Writes of nothing, a WQEBB each; datagrams of nothing that nobody takes, since their key is wrong.
+    /// Writes of nothing, a WQEBB each; datagrams of nothing that nobody takes, since their key is
+    /// wrong.
     fn fill(&mut self, side: usize, mut count: u32) {
         let remote = Remote { addr: BASE as u64, rkey: self.region.rkey() };
         while count > 0 {

@@ -1,10 +1,12 @@
-//! Byte for byte: the same verbs calls through libibverbs with libmlx5 and through our provider, on stepped software
-//! HCAs, and everything compared that reaches kernel and device: rings, doorbell records, doorbell pages, completions,
-//! commands.
+//! Byte for byte: the same verbs calls through libibverbs with libmlx5 and through our provider, on
+//! stepped software HCAs, and everything compared that reaches kernel and device: rings, doorbell
+//! records, doorbell pages, completions, commands.
 //!
-//! What differs on purpose stands in `differences.txt` with its reason; the comparison knows that and no more.
+//! What differs on purpose stands in `differences.txt` with its reason; the comparison knows that
+//! and no more.
 //!
-//! Left out: the order of stores, which memory doesn't tell afterwards (`providers/mlx5` has tests of its own for that).
+//! Left out: the order of stores, which memory doesn't tell afterwards (`providers/mlx5` has tests
+//! of its own for that).
 
 #[path = "../../src/capture.rs"]
 mod capture;

@@ -127,7 +127,8 @@ pub(crate) fn are_all_found(table: &mut Table, theirs: &Side, ours: &Side) {
     }
 }
 
-/// Each byte of the address vectors of up to a hundred cases. Of a UDP port of the sender's choice only that it is one is compared.
+/// Each byte of the address vectors of up to a hundred cases. Of a UDP port of the sender's choice
+/// only that it is one is compared.
 pub(crate) fn of_address_vectors(table: &mut Table, theirs: &Side, ours: &Side) {
     let (mut vectors, mut ports) = (0, 0);
     for (at, case) in ours.cases.iter().enumerate().rev() {

@@ -108,21 +108,24 @@ pub(crate) const VECTOR: Range<usize> = 16..64;
 /// Its LID; of RoCE v2 the packet's UDP source port.
 pub(crate) const LID: Range<usize> = 30..32;
 
-/// Whether a datagram's sender chose the UDP source port (0xc000 and up): its flow label is 0, and gives none. libmlx5 takes a random one.
+/// Whether a datagram's sender chose the UDP source port (0xc000 and up): its flow label is 0, and
+/// gives none. libmlx5 takes a random one.
 pub(crate) fn chose_port(wqe: &[u8], service: Service) -> bool {
     let lid = wqe.get(LID).map_or(0, |lid| u16::from_be_bytes([lid[0], lid[1]]));
     service == Service::Ud && word(wqe, 44) & 0xf_ffff == 0 && lid >= 0xc000
 }
 
-/// Which bytes of a send WQE mean something: not what is left over behind inline data, nor (`all` is false) the
-/// immediate of an operation that has none, which `ibv_wr_*` of libmlx5 leaves as it was, nor a UDP port of the sender's choice.
+/// Which bytes of a send WQE mean something: not what is left over behind inline data, nor (`all`
+/// is false) the immediate of an operation that has none, which `ibv_wr_*` of libmlx5 leaves as it
+/// was, nor a UDP port of the sender's choice.
 pub(crate) fn meaning(wqe: &[u8], all: bool, service: Service) -> Vec<Range<usize>> {
     let opcode = word(wqe, 0) & 0xff;
     let (head, operands) = match opcode {
         _ if service == Service::Ud => (VECTOR.end, VECTOR.end),
         // RDMA_WRITE, RDMA_WRITE_IMM, RDMA_READ: a remote address.
         0x08 | 0x09 | 0x10 => (32, 32),
-        // ATOMIC_CS: and operands. ATOMIC_FA: one operand of two, and libmlx5 leaves the other one as it was.
+        // ATOMIC_CS: and operands. ATOMIC_FA: one operand of two, and libmlx5 leaves the other one
+        // as it was.
         0x11 => (48, 48),
         0x12 => (48, 40),
         _ => (16, 16),

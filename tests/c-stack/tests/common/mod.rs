@@ -37,7 +37,8 @@ pub(crate) fn c_stack() -> Option<CStack> {
     Some(CStack { root, libraries })
 }
 
-/// The library to preload. Cargo puts it beside the test, or, when it is a target of its own, a folder up.
+/// The library to preload. Cargo puts it beside the test, or, when it is a target of its own, a
+/// folder up.
 pub(crate) fn preload() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folders = test.ancestors().skip(1).take(2);
@@ -76,8 +77,8 @@ impl CStack {
         let triplet = self.libraries.file_name().unwrap();
         let libraries =
             std::env::join_paths([&self.libraries, &self.root.join("lib").join(triplet)]).unwrap();
-        // libibverbs looks for providers where it was installed, which it isn't; an absolute name without its suffix
-        // is taken as it is (`libibverbs/dynamic_driver.c`).
+        // libibverbs looks for providers where it was installed, which it isn't; an absolute name
+        // without its suffix is taken as it is (`libibverbs/dynamic_driver.c`).
         let provider = self.libraries.join("libibverbs/libmlx5");
         command.env("LD_LIBRARY_PATH", libraries).env("RDMAV_DRIVERS", provider);
         command.env("IBV_SHOW_WARNINGS", "1").env("LC_ALL", "C");

@@ -1,5 +1,5 @@
-//! Which calls go to the kernel's own RDMA devices: those on descriptors of `/dev/infiniband/*` and of RDMA netlink, by name as
-//! the preloaded library gives them (`src/log.rs`).
+//! Which calls go to the kernel's own RDMA devices: those on descriptors of `/dev/infiniband/*` and
+//! of RDMA netlink, by name as the preloaded library gives them (`src/log.rs`).
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,8 +1,9 @@
-//! The control path beside C's: every system call of both, phase by phase, and the memory of queues. Ours may in no phase
-//! make more calls than libibverbs with libmlx5, and `docs/CONTROL-PATH.md` says what was counted.
+//! The control path beside C's: every system call of both, phase by phase, and the memory of
+//! queues. Ours may in no phase make more calls than libibverbs with libmlx5, and
+//! `docs/CONTROL-PATH.md` says what was counted.
 //!
-//! Both programs (`c/control.c`, `src/bin/control_path.rs`) run on the preloaded software HCA, whose own calls don't count, under
-//! a tracer. `UVERBS_BLESS=1` writes the document's tables anew.
+//! Both programs (`c/control.c`, `src/bin/control_path.rs`) run on the preloaded software HCA,
+//! whose own calls don't count, under a tracer. `UVERBS_BLESS=1` writes the document's tables anew.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -24,8 +25,8 @@ use trace::Phase;
 const FURTHER: u64 = 100;
 /// Objects of each kind whose memory is counted.
 const MANY: u64 = 1000;
-/// How far the document's bytes may be off, as a share and in bytes: types change with each version of this library and of the
-/// compiler.
+/// How far the document's bytes may be off, as a share and in bytes: types change with each version
+/// of this library and of the compiler.
 const TOLERANCE: (f64, f64) = (0.1, 64.0);
 
 fn ours() -> Command {
@@ -36,7 +37,8 @@ fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/CONTROL-PATH.md")
 }
 
-/// The part of the document between the marks of this name; or, if the environment says so, has it be `text`.
+/// The part of the document between the marks of this name; or, if the environment says so, has it
+/// be `text`.
 fn documented(name: &str, text: &str) -> String {
     let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
     static DOCUMENT: Mutex<()> = Mutex::new(());
@@ -119,7 +121,8 @@ fn no_phase_makes_more_calls_than_c() {
 
     let text = format!("{table}\n```text\n{lists}```\n");
     let present = documented("calls", &text);
-    // Another glibc reads files and grows its heap in another way; what stands above holds all the same.
+    // Another glibc reads files and grows its heap in another way; what stands above holds all the
+    // same.
     if present.contains(&format!("with {}.\n", versions(&stack))) {
         let (present, text) = (without_memory(&present), without_memory(&text));
         assert_eq!(

@@ -5,8 +5,8 @@
 //! One function of glibc, which gives a static C string.
 #![allow(unsafe_code, reason = "asks glibc for its version")]
 
-/// Methods by object and method, in hex, with the number of a write command: `rdma/ib_user_ioctl_cmds.h`, `ib_user_verbs.h`,
-/// `mlx5_user_ioctl_cmds.h`.
+/// Methods by object and method, in hex, with the number of a write command:
+/// `rdma/ib_user_ioctl_cmds.h`, `ib_user_verbs.h`, `mlx5_user_ioctl_cmds.h`.
 const METHODS: [(&str, &str); 19] = [
     ("0.0(0x1)", "QUERY_DEVICE"),
     ("0.0(0x3)", "ALLOC_PD"),

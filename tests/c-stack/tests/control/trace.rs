@@ -1,5 +1,5 @@
-//! Every system call of a child, by phase: a tracer (ptrace) that follows the marks of `src/trace.rs`, and where the device is the
-//! kernel's own, its descriptors.
+//! Every system call of a child, by phase: a tracer (ptrace) that follows the marks of
+//! `src/trace.rs`, and where the device is the kernel's own, its descriptors.
 //!
 //! # Safety
 //!
@@ -110,7 +110,8 @@ impl Tracer {
             self.memory.read_exact_at(&mut text, args[1]).unwrap();
             self.mark(str::from_utf8(&text).unwrap());
         } else if number == libc::SYS_fcntl && args[1] as libc::c_int == libc::F_GETFD {
-            // Rust's standard library asks so whether a descriptor that it closes is open, in debug builds only.
+            // Rust's standard library asks so whether a descriptor that it closes is open, in debug
+            // builds only.
         } else if self.inside == 0 {
             let name = name(number);
             match self.files.call(number, args, &name, &self.memory) {

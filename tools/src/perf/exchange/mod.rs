@@ -1,8 +1,8 @@
 //! How two processes find each other: messages over TCP, a JSON line each.
 //!
 //! Both sides say what they are about to measure, and go on only if it is the same. Then the client
-//! says where its queue pairs are, the server answers likewise, and both say `ready`. During the run
-//! there is a sign of life twice a second, and at the end `done`, or `failed` and why.
+//! says where its queue pairs are, the server answers likewise, and both say `ready`. During the
+//! run there is a sign of life twice a second, and at the end `done`, or `failed` and why.
 
 mod message;
 #[cfg(test)]
@@ -164,7 +164,8 @@ impl Control {
         Ok(())
     }
 
-    /// What the peer said meanwhile. Never waits; a peer that says nothing for too long is an error.
+    /// What the peer said meanwhile. Never waits; a peer that says nothing for too long is an
+    /// error.
     pub(super) fn hear(&mut self) -> Result<Option<Done>, Error> {
         let mut read = false;
         // One read and so many lines: a peer that never stops talking must not keep this one.

@@ -38,8 +38,8 @@ impl Side {
         self.lines.iter().all(|line| line.todo == 0 && line.outstanding == 0)
     }
 
-    /// Polls once, gives receives back, and posts what there is room for. Gives the messages that are known to be complete now, and
-    /// whether anything was done.
+    /// Polls once, gives receives back, and posts what there is room for. Gives the messages that
+    /// are known to be complete now, and whether anything was done.
     #[inline]
     pub(in crate::perf) fn pump(&mut self, so_far: u64) -> Result<(u64, bool), Error> {
         let (sent, mut busy) = self.collect(so_far)?;
@@ -100,7 +100,8 @@ impl Side {
         Ok(Pattern::new(0, self.who.other()).check(&self.copy)?)
     }
 
-    /// After a run: what is in memory is what was sent. `writes` says that the peer wrote here, `reads` that this side has read.
+    /// After a run: what is in memory is what was sent. `writes` says that the peer wrote here,
+    /// `reads` that this side has read.
     pub(in crate::perf) fn verify_end(
         &mut self,
         active: bool,
@@ -139,7 +140,8 @@ fn post_some(line: &mut Line, shape: &Shape, inline: Option<&[u8]>) -> Result<bo
     for at in 1..=wanted {
         line.todo -= 1;
         line.silent += 1;
-        // The last of all tells, and so does the last before there is no room: nothing else would ever make some.
+        // The last of all tells, and so does the last before there is no room: nothing else would
+        // ever make some.
         let tells = line.silent >= shape.cq_mod
             || line.todo == 0
             || (at == wanted && room - at < shape.post_list);
@@ -150,7 +152,8 @@ fn post_some(line: &mut Line, shape: &Shape, inline: Option<&[u8]>) -> Result<bo
             Some(inline) => Data::Inline(inline),
             None => Data::One(line.local),
         };
-        // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a reference to it.
+        // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a
+        // reference to it.
         unsafe { batch.raw().post(wr, op, data) }?;
         line.posted += 1;
         if tells {

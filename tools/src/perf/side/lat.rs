@@ -15,7 +15,8 @@ use crate::verify::{Pattern, Who};
 pub(super) struct Turn {
     /// Own work request completed.
     sent: bool,
-    /// The receive that the peer's message took, when it has been polled: perhaps before anybody waits for it.
+    /// The receive that the peer's message took, when it has been polled: perhaps before anybody
+    /// waits for it.
     arrived: Option<u32>,
     /// The same, when it has been seen.
     held: Option<u32>,
@@ -64,7 +65,8 @@ impl Side {
         };
         line.posted += 1;
         let mut batch = line.qp.batch();
-        // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a reference to it.
+        // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a
+        // reference to it.
         let posted = unsafe { batch.raw().post(Wr::new(id(0, 1)), op, data) };
         match posted {
             Ok(()) => batch.ring(),
@@ -73,7 +75,8 @@ impl Side {
         Ok(())
     }
 
-    /// Whether what this side waits for is there: the peer's message, or for what is one-sided the answer.
+    /// Whether what this side waits for is there: the peer's message, or for what is one-sided the
+    /// answer.
     #[inline]
     pub(in crate::perf) fn seen(&mut self, iteration: u64) -> Result<bool, Error> {
         match self.shape.op {
@@ -131,7 +134,8 @@ impl Side {
         if !self.shape.check {
             return Ok(());
         }
-        // The message was seen by a relaxed load or by a completion; what is read of it is read after.
+        // The message was seen by a relaxed load or by a completion; what is read of it is read
+        // after.
         fence(Ordering::Acquire);
         let stride = self.memory.stride;
         let (memory, at) = match self.shape.op {
@@ -161,7 +165,8 @@ impl Side {
         }
     }
 
-    /// The old value that the last atomic of a queue pair brought: all before it, and nothing else, changed the word.
+    /// The old value that the last atomic of a queue pair brought: all before it, and nothing else,
+    /// changed the word.
     pub(super) fn verify_word(&self, line: usize, iteration: u64) -> Result<(), Error> {
         // None at all, when it was interrupted early.
         let posted = self.lines.get(line).map_or(0, |line| line.posted);

@@ -1,5 +1,6 @@
-//! What the two sides tell each other, as `ibv_rc_pingpong` writes it: `0012:000040:1b2c3d:00000000000000000000ffff0a000001`, LID,
-//! QPN, PSN and GID in hex, and the NUL that ends a C string (rdma-core `libibverbs/examples/rc_pingpong.c`,
+//! What the two sides tell each other, as `ibv_rc_pingpong` writes it:
+//! `0012:000040:1b2c3d:00000000000000000000ffff0a000001`, LID, QPN, PSN and GID in hex, and the NUL
+//! that ends a C string (rdma-core `libibverbs/examples/rc_pingpong.c`,
 //! `pingpong.c:gid_to_wire_gid`).
 
 use std::fmt;

@@ -1,6 +1,7 @@
 //! The exchange of addresses with the other process, in the order of `ibv_rc_pingpong`: the client
 //! writes its address, the server connects its queue pair and writes its own, the client answers
-//! `done`, and the connection is closed (`rc_pingpong.c:pp_client_exch_dest`, `pp_server_exch_dest`).
+//! `done`, and the connection is closed (`rc_pingpong.c:pp_client_exch_dest`,
+//! `pp_server_exch_dest`).
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
@@ -126,7 +127,8 @@ mod tests {
         Peer::new(listener.accept(LONG, limit, &NEVER).unwrap(), &NEVER)
     }
 
-    /// A server that runs `serve` on its one client, and a client that does `call` with the raw connection.
+    /// A server that runs `serve` on its one client, and a client that does `call` with the raw
+    /// connection.
     fn between<T: Send>(
         limit: Duration,
         serve: impl FnOnce(Peer<'static>) -> T + Send,

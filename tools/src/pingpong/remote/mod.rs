@@ -1,5 +1,5 @@
-//! A ping-pong with another process, which may be `ibv_rc_pingpong`: the exchange has that program's
-//! words and order (rdma-core `libibverbs/examples/rc_pingpong.c`).
+//! A ping-pong with another process, which may be `ibv_rc_pingpong`: the exchange has that
+//! program's words and order (rdma-core `libibverbs/examples/rc_pingpong.c`).
 
 mod address;
 mod exchange;

@@ -1,7 +1,8 @@
 //! One side of a ping-pong with another process: its queue pair, its buffers, and the messages.
 //!
-//! As in the C program a side sends when its last message is out and the peer's has come, so the client begins and the
-//! server answers; receives are posted anew when one is left (`rc_pingpong.c:parse_single_wc`). What goes back is what came.
+//! As in the C program a side sends when its last message is out and the peer's has come, so the
+//! client begins and the server answers; receives are posted anew when one is left
+//! (`rc_pingpong.c:parse_single_wc`). What goes back is what came.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -154,7 +155,8 @@ impl<'a> Session<'a> {
         while self.sent < iters || self.received < iters {
             let mut completions: [WorkCompletion; 2] = Default::default();
             let count = self.cq.poll_into(&mut completions);
-            // A message that isn't due is no progress: a peer that sends without end must not keep this side.
+            // A message that isn't due is no progress: a peer that sends without end must not keep
+            // this side.
             let mut progress = false;
             for completion in completions.into_iter().take(count) {
                 if completion.is_recv {

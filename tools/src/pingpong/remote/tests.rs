@@ -132,7 +132,8 @@ fn options_of_the_other_form_are_refused() {
 
 #[test]
 fn what_does_not_match_is_an_error_that_says_so() {
-    // A short message is seen by the receiver; a long one does not fit, which its queue pair takes badly.
+    // A short message is seen by the receiver; a long one does not fit, which its queue pair takes
+    // badly.
     let [_, server] = both(LinkLayer::Ethernet, &["-s", "100", "--timeout", "3"], &["-s", "200"]);
     let error = server.err().unwrap().to_string();
     assert!(error.contains("100 bytes, not a message of 200 (--size"), "{error}");
@@ -211,7 +212,8 @@ fn a_client_that_only_sends_ends_the_server() {
     let (config, remote) = parse(&["--server", "-s", "16", "--timeout", "1"]);
     let listener = Listener::bind(0).unwrap();
     let port = listener.port();
-    // It has no receive for the answer, which its HCA therefore puts off for ever, and sends what nobody waits for.
+    // It has no receive for the answer, which its HCA therefore puts off for ever, and sends what
+    // nobody waits for.
     let context = other.open().unwrap();
     let pd = context.alloc_pd().unwrap();
     let mut cq = context.create_cq(65).unwrap();

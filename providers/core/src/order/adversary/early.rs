@@ -21,7 +21,8 @@ pub(super) enum Of {
     Buffer,
 }
 
-/// Memory of the device's, and what stood there at the last load fence but for what this thread has loaded or stored since.
+/// Memory of the device's, and what stood there at the last load fence but for what this thread has
+/// loaded or stored since.
 struct Watched {
     at: *mut u8,
     then: Vec<u8>,

@@ -1,53 +1,65 @@
-//! A memory as disorderly as the fences allow, for tests: the feature `adversary`, which no release build has.
+//! A memory as disorderly as the fences allow, for tests: the feature `adversary`, which no release
+//! build has.
 //!
-//! A processor that keeps more order than a program asks for hides a missing fence. x86-64 does, for all but write-combining
-//! memory; a simulator without a memory of its own does. So here is one that keeps none but what was asked for.
+//! A processor that keeps more order than a program asks for hides a missing fence. x86-64 does,
+//! for all but write-combining memory; a simulator without a memory of its own does. So here is one
+//! that keeps none but what was asked for.
 //!
 //! # The model
 //!
-//! An [`Adversary`] rules over one thread. While it lives, what the thread stores through [`crate::order::device_memory`] and
-//! [`crate::order::mmio`] goes to a list of pending stores, and what it loads there may be old.
+//! An [`Adversary`] rules over one thread. While it lives, what the thread stores through
+//! [`crate::order::device_memory`] and [`crate::order::mmio`] goes to a list of pending stores, and
+//! what it loads there may be old.
 //!
-//! **Stores.** A pending store is published, that is written to memory, at a moment that the seed chooses, before or after
-//! any other one. Stores to entries are in pieces of eight bytes or fewer, published one by one. A record is one piece, and so is
-//! a doorbell. What keeps two pending stores in order is:
+//! **Stores.** A pending store is published, that is written to memory, at a moment that the seed
+//! chooses, before or after any other one. Stores to entries are in pieces of eight bytes or fewer,
+//! published one by one. A record is one piece, and so is a doorbell. What keeps two pending stores
+//! in order is:
 //!
 //! - that they overlap: memory is coherent;
 //! - that both go to a non-cached doorbell page: a bus keeps those in order;
-//! - a fence between them, for the kinds of store that its text in [`crate::order::fence`] names, and no others ([`Order`]);
+//! - a fence between them, for the kinds of store that its text in [`crate::order::fence`] names,
+//!   and no others ([`Order`]);
 //! - release, for a consumer index (for a producer index it keeps loads of buffers alone here).
 //!
-//! To write-back memory and to a non-cached page a store becomes visible in finite time by itself. To a write-combining page
-//! it may wait for ever, until a fence drains the buffer. The thread itself sees its stores at once.
+//! To write-back memory and to a non-cached page a store becomes visible in finite time by itself.
+//! To a write-combining page it may wait for ever, until a fence drains the buffer. The thread
+//! itself sees its stores at once.
 //!
-//! **Loads.** Since the last load fence the processor may have loaded anything early. So a load may give what stood there at
-//! that fence instead of what stands there now, each byte on its own; but never what is older than what the thread has loaded
-//! from the place, or stored to it. The byte that says whose an entry is is always loaded anew: to find it unchanged would
-//! only be to poll earlier. A load, of an entry or of exposed memory, may also be late: one that neither release nor the end of the program
-//! kept before a consumer or a producer index is looked at again whenever the device has worked, and counted if it would give
-//! something else by now ([`Adversary::late_loads`]).
+//! **Loads.** Since the last load fence the processor may have loaded anything early. So a load may
+//! give what stood there at that fence instead of what stands there now, each byte on its own; but
+//! never what is older than what the thread has loaded from the place, or stored to it. The byte
+//! that says whose an entry is is always loaded anew: to find it unchanged would only be to poll
+//! earlier. A load, of an entry or of exposed memory, may also be late: one that neither release
+//! nor the end of the program kept before a consumer or a producer index is looked at again
+//! whenever the device has worked, and counted if it would give something else by now
+//! ([`Adversary::late_loads`]).
 //!
-//! **The device** works in the same thread, between two accesses, when the seed says so: the caller hands over the function
-//! that makes it work for a while. It sees memory as published. So a run is a function of its seed.
+//! **The device** works in the same thread, between two accesses, when the seed says so: the caller
+//! hands over the function that makes it work for a while. It sees memory as published. So a run is
+//! a function of its seed.
 //!
-//! **A system call** orders everything before everything behind it, as the kernel's locks do, and its own barriers before it
-//! tells a device anything. The control path needs no fences of ours, and gets no adversary.
+//! **A system call** orders everything before everything behind it, as the kernel's locks do, and
+//! its own barriers before it tells a device anything. The control path needs no fences of ours,
+//! and gets no adversary.
 //!
 //! # What it is for, and what it is not
 //!
-//! It allows more than x86-64 does (total store order would forbid nearly all of it) and as much as aarch64 and write-combining
-//! memory do, so what holds here holds on both. [`Adversary::without`] takes one order away: a test that still passes then doesn't
-//! need that fence, or doesn't test it.
+//! It allows more than x86-64 does (total store order would forbid nearly all of it) and as much as
+//! aarch64 and write-combining memory do, so what holds here holds on both. [`Adversary::without`]
+//! takes one order away: a test that still passes then doesn't need that fence, or doesn't test it.
 //!
-//! Not in the model: ordinary memory that the program writes through references (the bytes of a frame), which the same fences
-//! order; other threads of the program (slot tables have `Release` and `Acquire` of the language); loads that are late for a
-//! store other than to a record; the device's own reads and writes, which happen in order; what the device makes of a
-//! BlueFlame copy, since the software HCA reads the entry from the ring.
+//! Not in the model: ordinary memory that the program writes through references (the bytes of a
+//! frame), which the same fences order; other threads of the program (slot tables have `Release`
+//! and `Acquire` of the language); loads that are late for a store other than to a record; the
+//! device's own reads and writes, which happen in order; what the device makes of a BlueFlame copy,
+//! since the software HCA reads the entry from the ring.
 //!
 //! # Safety
 //!
-//! Pending stores hold addresses. They are valid as long as what they belong to exists, and that ends by a system call of the same
-//! thread, before which all is published, or later than the adversary: the caller's promise. So is watched memory.
+//! Pending stores hold addresses. They are valid as long as what they belong to exists, and that
+//! ends by a system call of the same thread, before which all is published, or later than the
+//! adversary: the caller's promise. So is watched memory.
 #![allow(unsafe_code, reason = "publishes stores to memory that only their caller knows")]
 
 mod early;
@@ -92,7 +104,8 @@ struct State {
     pending: Pending,
     early: Early,
     without: Option<Order>,
-    /// Per mille, drawn from the seed: how often a turn publishes, how often the device works, how often a load is old.
+    /// Per mille, drawn from the seed: how often a turn publishes, how often the device works, how
+    /// often a load is old.
     publish: u64,
     work: u64,
     old: u64,
@@ -108,13 +121,13 @@ pub struct Adversary {
 }
 
 impl Adversary {
-    /// Begins. `device` makes the device work for a moment; it is called between accesses, and must not access what is watched
-    /// through this library itself.
+    /// Begins. `device` makes the device work for a moment; it is called between accesses, and must
+    /// not access what is watched through this library itself.
     ///
     /// # Safety
     ///
-    /// Queues and memory that this thread uses meanwhile are destroyed by this thread, or later: what they belong to must
-    /// not end while stores to it are pending.
+    /// Queues and memory that this thread uses meanwhile are destroyed by this thread, or later:
+    /// what they belong to must not end while stores to it are pending.
     ///
     /// # Panics
     ///
@@ -123,12 +136,14 @@ impl Adversary {
         Self::install(seed, None, device)
     }
 
-    /// The same, with one order not kept, whatever the program asks for. What the device makes of memory is then no longer what the
-    /// program meant: it must have posted addresses only, of memory that nobody holds references to.
+    /// The same, with one order not kept, whatever the program asks for. What the device makes of
+    /// memory is then no longer what the program meant: it must have posted addresses only, of
+    /// memory that nobody holds references to.
     ///
     /// # Safety
     ///
-    /// As for [`new`](Self::new), and what the device writes, wherever its keys let it, is memory that only atomics reach.
+    /// As for [`new`](Self::new), and what the device writes, wherever its keys let it, is memory
+    /// that only atomics reach.
     ///
     /// # Panics
     ///
@@ -156,12 +171,13 @@ impl Adversary {
         Self { _thread: PhantomData }
     }
 
-    /// Takes in memory that the device reads or writes: a ring, exposed memory. Stores to entries elsewhere are no concern of
-    /// the device's, and are made at once; so are loads.
+    /// Takes in memory that the device reads or writes: a ring, exposed memory. Stores to entries
+    /// elsewhere are no concern of the device's, and are made at once; so are loads.
     ///
     /// # Safety
     ///
-    /// The bytes stay valid to read and write while this lives, and nobody holds a reference to them.
+    /// The bytes stay valid to read and write while this lives, and nobody holds a reference to
+    /// them.
     ///
     /// # Panics
     ///
@@ -171,7 +187,8 @@ impl Adversary {
         with(|state| state.early.watch(at, len));
     }
 
-    /// Says of which type the page around a doorbell register is. One that was never named is non-cached.
+    /// Says of which type the page around a doorbell register is. One that was never named is
+    /// non-cached.
     pub fn doorbell_page(&self, register: *mut u64, memory: DoorbellMemory) {
         with(|state| state.pending.set_page(register, memory));
     }
@@ -184,7 +201,8 @@ impl Adversary {
         work();
     }
 
-    /// Loads that would have given something else, had they been late, because nothing kept them before a consumer index.
+    /// Loads that would have given something else, had they been late, because nothing kept them
+    /// before a consumer index.
     #[must_use]
     pub fn late_loads(&self) -> u64 {
         with(|state| state.early.late_loads()).unwrap_or_default()
@@ -304,10 +322,11 @@ unsafe fn own_view(from: *const u8, bytes: &mut [u8]) {
     with(|state| state.pending.overlay(from, bytes));
 }
 
-/// A store to a word of a doorbell record, of the consumer's or of the producer's. False if there is no adversary.
+/// A store to a word of a doorbell record, of the consumer's or of the producer's. False if there
+/// is no adversary.
 ///
-/// Each keeps the loads before it that it is there for. What the producer's does for stores and for loads of entries is not modelled, so
-/// that the fence and the consumer's are seen to be needed.
+/// Each keeps the loads before it that it is there for. What the producer's does for stores and for
+/// loads of entries is not modelled, so that the fence and the consumer's are seen to be needed.
 pub(crate) fn store_record(at: *mut u32, value: u32, order: Order) -> bool {
     let ours = with(|state| {
         let kept = state.without != Some(order);

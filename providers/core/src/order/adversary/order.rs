@@ -3,7 +3,8 @@
 use super::pending::Class;
 use crate::order::fence::DoorbellMemory;
 
-/// An order that the provider asks for: the fences of [`crate::order::fence`], and the releases of a consumer index and of a producer index.
+/// An order that the provider asks for: the fences of [`crate::order::fence`], and the releases of
+/// a consumer index and of a producer index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// [`crate::order::fence::wqe_before_record`].
@@ -35,8 +36,8 @@ impl Order {
         Self::ProducerRelease,
     ];
 
-    /// Which pending stores it keeps before which later ones, as the text of the fence says, and whether it drains
-    /// write-combining buffers.
+    /// Which pending stores it keeps before which later ones, as the text of the fence says, and
+    /// whether it drains write-combining buffers.
     pub(super) fn stores(self) -> (&'static [Class], &'static [Class], bool) {
         use Class::{Combining, Entry, NonCached, Record};
         match self {
@@ -48,7 +49,8 @@ impl Order {
                 (&[Entry, Record, NonCached, Combining], &[Combining], true)
             }
             Self::DoorbellFlush => (&[Combining], &[Entry, Record, NonCached, Combining], true),
-            // Of whole blocks only (`Pending::flush_whole_blocks`); of loads; of one store (`Pending::store`).
+            // Of whole blocks only (`Pending::flush_whole_blocks`); of loads; of one store
+            // (`Pending::store`).
             Self::CopyFlush
             | Self::CqeOwnerBeforeBody
             | Self::ConsumerRelease

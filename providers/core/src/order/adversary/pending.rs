@@ -179,7 +179,8 @@ impl Pending {
         self.lines.retain(|_, words| *words != u8::MAX);
     }
 
-    /// Publishes a store of the seed's choice, among those that become visible by themselves. False if there is none.
+    /// Publishes a store of the seed's choice, among those that become visible by themselves. False
+    /// if there is none.
     pub(super) fn publish_one(&mut self, seed: &mut Seed) -> bool {
         let free = |store: &Store| !store.held;
         let count = self.stores.iter().filter(|store| free(store)).count();

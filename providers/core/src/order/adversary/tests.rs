@@ -266,7 +266,8 @@ fn a_record_is_whole_and_an_entry_comes_in_pieces() {
     assert!(torn > 0);
 }
 
-/// Whether a load before an index could be late enough to give what the device writes once it sees the index.
+/// Whether a load before an index could be late enough to give what the device writes once it sees
+/// the index.
 fn is_late(order: Order, kept: bool, publish: unsafe fn(*mut u32, u32)) -> bool {
     let places = Rc::new(Places::new());
     let device = {

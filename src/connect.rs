@@ -148,6 +148,7 @@ impl<P: Provider> QueuePair<P, Ud> {
         let LocalPort { local, port, gid, .. } = port;
         let Local { port: number, pkey_index, qkey, .. } = *local;
         let psn = local.psn.unwrap_or_else(|| self.recv.home.context.random_psn());
+        limit("first PSN", psn, 0xff_ffff)?;
         self.init(&UdInitAttr { port: number, pkey_index, qkey })?;
         self.ready_to_receive(&UdRtrAttr)?;
         self.ready_to_send(&UnreliableRtsAttr { sq_psn: psn })?;

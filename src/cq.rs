@@ -176,8 +176,10 @@ impl<P: Provider> CompletionQueue<P> {
     /// [`Error::TimedOut`]; [`Error::DeviceGone`] as soon as the device is seen to be gone, which
     /// is asked for every few hundredths of a second: nothing completes any more, and what is in
     /// flight comes back by [`QueuePair::destroy`](crate::QueuePair::destroy) and
-    /// [`reclaim`](Self::reclaim). [`Error::TimedOut`], which says what is wrong where that can be
-    /// found out: a queue pair in ERR, or more work requests than this queue has room for.
+    /// [`reclaim`](Self::reclaim). A failure by which a driver that is being unbound takes a work
+    /// request along is told as `DeviceGone`, too; its frame goes back to its slab. `TimedOut` says
+    /// what is wrong where that can be found out: a queue pair in ERR, or more work requests than
+    /// this queue has room for.
     /// [`Error::DeviceGone`] as soon as the device is seen to be gone, which is asked for every few
     /// hundredths of a second: nothing completes any more, and what is in flight comes back by
     /// [`QueuePair::destroy`](crate::QueuePair::destroy) and [`reclaim`](Self::reclaim).

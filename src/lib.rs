@@ -96,7 +96,17 @@ pub use uverbs_core::doors;
 pub use uverbs_core::errno::Errno;
 #[doc(inline)]
 pub use uverbs_core::error::OutOfRange;
-#[doc(inline)]
+/// A result whose error is [`Error`], unless another is named: `?` takes the small errors of the
+/// data path, too.
+///
+/// ```
+/// fn ping(qp: &mut uverbs::QueuePair, peer: &str) -> uverbs::Result<()> {
+///     qp.prepare(&uverbs::Local::default())?;
+///     qp.connect(&peer.parse()?)?; // an EndpointError
+///     qp.post_send_inline(1, b"ping")?; // a PostError
+///     Ok(())
+/// }
+/// ```
 pub use uverbs_core::error::Result;
 #[doc(inline)]
 pub use uverbs_core::error::{EndpointError, Error};
@@ -116,17 +126,7 @@ pub use uverbs_core::error::{EndpointError, Error};
 ///
 #[doc(inline)]
 pub use uverbs_core::memory::exposed::ExposedMemory;
-/// A result whose error is [`Error`], unless another is named: `?` takes the small errors of the
-/// data path, too.
-///
-/// ```
-/// fn ping(qp: &mut uverbs::QueuePair, peer: &str) -> uverbs::Result<()> {
-///     qp.prepare(&uverbs::Local::default())?;
-///     qp.connect(&peer.parse()?)?; // an EndpointError
-///     qp.post_send_inline(1, b"ping")?; // a PostError
-///     Ok(())
-/// }
-/// ```
+#[doc(inline)]
 pub use uverbs_core::memory::exposed::ExposedPart;
 /// Registered memory to send from and receive into, from a [`Slab`].
 ///

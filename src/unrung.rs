@@ -1,5 +1,8 @@
 //! A batch that was written and never rung: debug builds say so once.
 
+#[cfg(debug_assertions)]
+use std::io::Write as _;
+
 /// Counts what the last batch of a queue wrote, in debug builds; nothing at all in others.
 ///
 /// It is the queue's and not the batch's, which has no destructor. So it speaks when the next batch
@@ -43,7 +46,9 @@ impl Unrung {
         // A program that unwinds leaves batches behind on purpose.
         if written > 0 && !std::thread::panicking() {
             SAID.call_once(|| {
-                eprintln!(
+                // Not `eprintln!`: a closed stderr must not panic a drop.
+                let _ = writeln!(
+                    std::io::stderr(),
                     "uverbs: a batch of {written} work requests was dropped without ring(), so the device never saw them \
                      (debug builds say this once)"
                 );

@@ -88,7 +88,7 @@
     mov [rsp+0x20],rdx
     movzx edx,byte [r14+0x48]
     test dl,dl
-    je .12
+    je .11
     mov edx,[r14+0x40]
     xor edx,r13d
     and edx,ecx
@@ -109,7 +109,7 @@
     mov [r14+0x40],r13d
     inc dword [rbx+8]
     test r12,r12
-    je .13
+    je .12
     xor eax,eax
     cmp r15b,1
     je .6
@@ -122,7 +122,7 @@
     and rsi,rcx
     mov r14d,eax
     or r14,rsi
-    jmp .14
+    jmp .13
 .7:
     test rsi,rsi
     je .29
@@ -137,9 +137,17 @@
 .8:
     movzx eax,word [rbp+0x3C]
     rol ax,8
+    mov ecx,[r14]
+    sub eax,ecx
+    movzx eax,ax
+    mov ecx,[r14+0x20]
+    lea edx,[rcx+1]
+    cmp edx,eax
+    jbe .9
+    movzx eax,word [rbp+0x3C]
+    rol ax,8
     movzx r15d,ax
     mov rdx,[r14+0x10]
-    mov ecx,[r14+0x20]
     mov eax,ecx
     and eax,r15d
     mov esi,eax
@@ -149,7 +157,7 @@
     not edi
     add edi,r13d
     cmp edi,ecx
-    jbe .11
+    jbe .19
 .9:
     mov qword [rsp+0x38],0
 .10:
@@ -163,35 +171,16 @@
     mov r15,[rsp+0x48]
     mov r14,[rsp+0x58]
     mov rcx,[rsp+0x60]
-    jmp .15
+    jmp .14
 .11:
-    add rdx,rsi
-    mov r12,[rdx]
-    movzx edx,byte [r14+8]
-    test dl,dl
-    je .19
-    mov edx,[r14]
-    xor edx,r15d
-    and edx,ecx
-    mov ecx,[r14+4]
-    or ecx,edx
-    je .20
-    mov rdi,r14
-    mov esi,r15d
-    call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
-    mov rsi,r12
-    and r15d,[r14+0x20]
-    mov rax,r15
-    jmp .21
-.12:
     inc r13d
     mov [rdi],r13d
     inc dword [rbx+8]
-.13:
+.12:
     xor r12d,r12d
-.14:
+.13:
     mov rcx,[rsp+0x20]
-.15:
+.14:
     dec dword [rsp+0xC]
     mov rax,[rsp+0x10]
     add [rax],rcx
@@ -199,14 +188,14 @@
     movzx eax,r15b
     lea ecx,[rax-1]
     cmp ecx,4
-    jae .24
-.16:
+    jae .18
+.15:
     mov eax,[rbp+0x2C]
     bswap eax
-.17:
+.16:
     mov rcx,[rsp+0x10]
     add [rcx+8],rax
-.18:
+.17:
     test r12,r12
     mov rsi,[rsp+0x18]
     je .2
@@ -216,19 +205,53 @@
     call qword [rel uverbs_core::memory::registered::give_back]
     mov rsi,[rsp+0x18]
     jmp .2
+.18:
+    test eax,eax
+    je .24
+    mov rdi,rbp
+    mov rsi,r15
+    call qword [rel uverbs_mlx5::cqe::Cqe::failure]
+    cmp al,0xE
+    jne .26
+    cmp r15b,0xD
+    je .17
+    movzx eax,r15b
+    cmp eax,0xE
+    jne .15
+    xor eax,eax
+    jmp .16
 .19:
+    add rdx,rsi
+    mov r12,[rdx]
+    movzx edx,byte [r14+8]
+    test dl,dl
+    je .20
+    mov edx,[r14]
+    xor edx,r15d
+    and edx,ecx
+    mov ecx,[r14+4]
+    or ecx,edx
+    je .21
+    mov rdi,r14
+    mov esi,r15d
+    call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
     mov rsi,r12
-    xor r12d,r12d
+    and r15d,[r14+0x20]
+    mov rax,r15
     jmp .22
 .20:
     mov rsi,r12
+    xor r12d,r12d
+    jmp .23
 .21:
+    mov rsi,r12
+.22:
     mov rcx,[r14+0x18]
     shl eax,4
     mov r12,[rcx+rax]
     mov rdx,[rcx+rax+8]
     mov qword [rcx+rax],0
-.22:
+.23:
     mov [r14],r13d
     inc dword [rbx+8]
     dec dword [rsp+0xC]
@@ -236,23 +259,8 @@
     mov rax,[rsp+0x10]
     add [rax],rsi
     mov r14,rdx
-.23:
-    mov eax,[rbp+0x38]
-    jmp .18
 .24:
-    test eax,eax
-    je .23
-    mov rdi,rbp
-    mov rsi,r15
-    call qword [rel uverbs_mlx5::cqe::Cqe::failure]
-    cmp al,0xE
-    jne .26
-    cmp r15b,0xD
-    je .18
-    movzx eax,r15b
-    cmp eax,0xE
-    jne .16
-    xor eax,eax
+    mov eax,[rbp+0x38]
     jmp .17
 .25:
     lea r13,[r12+0x10]
@@ -265,7 +273,7 @@
 .26:
     mov rax,[rsp+0x10]
     inc qword [rax+0x10]
-    jmp .18
+    jmp .17
 .27:
     mov rdi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::learn]

@@ -430,6 +430,12 @@ impl Cq {
 /// The device completed it, and the caller is the only poller.
 #[inline(always)]
 unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
+    // The counter has 16 bits, of which a slot's place takes some: one that is behind the consumer index
+    // is of a completion that came before.
+    let ahead = entry.wqe_counter().wrapping_sub(shared.send.tail() as u16);
+    if u32::from(ahead) >= shared.send.units() {
+        return None;
+    }
     // SAFETY: the caller's promise. The table has a slot at least, whatever the queue has.
     let taken = unsafe { shared.send.take_ahead(entry.wqe_counter().into()) }?;
     // SAFETY: and it was just taken.

@@ -121,7 +121,8 @@ impl SendSize {
         let inline_limit = room.saturating_sub(INLINE_HEADER as u32);
         check("max_send_sge", cap.max_send_sge, limits.sge.min(room / SEGMENT))?;
         check("max_inline_data", cap.max_inline_data, inline_limit)?;
-        let gather = head + cap.max_send_sge * SEGMENT;
+        // A datagram of one piece begins a WQEBB of its own, so a queue has room for it, asked for or not.
+        let gather = head + cap.max_send_sge.max(1) * SEGMENT;
         let inline = match cap.max_inline_data {
             0 => 0,
             bytes => head + inline_bytes(bytes as usize) as u32,
@@ -239,9 +240,10 @@ mod tests {
         assert_eq!(size, SendSize { units: 16, max_wr: 16, max_sge: 2, max_inline: 28 });
         let size = SendSize::new(QpType::Uc, None, &cap(16, 4, 140), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 64, max_wr: 21, max_sge: 10, max_inline: 156 });
-        // A datagram's head is a WQEBB of its own.
+        // A datagram's head is a WQEBB of its own, and there is room for a piece behind it in any
+        // case: a frame can always be posted.
         let size = SendSize::new(QpType::Ud, None, &cap(16, 0, 0), &LIMITS).unwrap();
-        assert_eq!(size, SendSize { units: 16, max_wr: 16, max_sge: 0, max_inline: 0 });
+        assert_eq!(size, SendSize { units: 32, max_wr: 16, max_sge: 4, max_inline: 60 });
         let size = SendSize::new(QpType::Ud, None, &cap(16, 1, 0), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 32, max_wr: 16, max_sge: 4, max_inline: 60 });
         let size = SendSize::new(QpType::Ud, None, &cap(16, 1, 61), &LIMITS).unwrap();

@@ -31,7 +31,7 @@ use crate::context::Limits;
 use crate::kick::Kick;
 use crate::ring::Ring;
 use crate::rq::RqParts;
-use crate::sq::SqParts;
+use crate::sq::{Attic, SqParts};
 use crate::wqe::{RECV_HEAD, Room, SEND_HEAD, SGE};
 use crate::{Context, Cq, Rq, Rxe, Sq};
 
@@ -117,6 +117,8 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
 struct QpMemory {
     _send: Pages,
     _recv: Pages,
+    /// Address handles that the send queue left.
+    _attic: Attic,
 }
 
 fn check(cap: &QpCap, limits: &Limits) -> Result<(), Error> {
@@ -183,7 +185,9 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         recv: SlotTable::new(recv.ring.mask() + 1),
     });
     let (send_ring, recv_ring) = (send.ring, recv.ring);
-    let memory = Arc::new(QpMemory { _send: send.memory, _recv: recv.memory });
+    let attic = Attic::default();
+    let memory =
+        Arc::new(QpMemory { _send: send.memory, _recv: recv.memory, _attic: Arc::clone(&attic) });
     let kick = Kick::new(uverbs.clone(), created.handle);
     let parts = QpParts {
         handle: created.handle,
@@ -207,6 +211,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         kick: kick.clone(),
         qpn: created.qpn,
         datagrams: init.qp_type == QpType::Ud,
+        attic,
         memory: Arc::clone(&memory) as _,
     };
     let rq = RqParts {

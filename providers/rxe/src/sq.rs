@@ -9,7 +9,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_core::Errno;
 use uverbs_core::memory::registered::Held;
@@ -63,13 +63,21 @@ pub struct Sq {
     qpn: u32,
     /// The address handle that each element names: the kernel looks it up when it sends. Kept until
     /// the element is written anew. Empty where the transport has no datagrams.
-    handles: Box<[Option<Ah>]>,
+    handles: Handles,
+    /// Where they go when the queue is dropped before its queue pair.
+    attic: Attic,
     /// Keeps the ring mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
 
 // SAFETY: the ring is memory that `_memory` keeps, and this is the only one to produce into it.
 unsafe impl Send for Sq {}
+
+/// The address handles that elements name.
+type Handles = Box<[Option<Ah>]>;
+
+/// Keeps handles until the kernel destroyed the queue pair, whose work requests may still name them.
+pub(crate) type Attic = Arc<Mutex<Handles>>;
 
 /// What a send queue is made from.
 pub(crate) struct SqParts {
@@ -82,6 +90,7 @@ pub(crate) struct SqParts {
     pub(crate) qpn: u32,
     /// Whether each work request has a destination of its own.
     pub(crate) datagrams: bool,
+    pub(crate) attic: Attic,
     pub(crate) memory: Arc<dyn Any + Send + Sync>,
 }
 
@@ -117,6 +126,7 @@ impl Sq {
         let handles = if parts.datagrams { parts.ring.mask() as usize + 1 } else { 0 };
         Self {
             handles: (0..handles).map(|_| None).collect(),
+            attic: parts.attic,
             ring: parts.ring,
             pi: 0,
             limit: 0,
@@ -333,6 +343,13 @@ unsafe impl SendOps for Sq {
         unsafe { self.shared.send.retire(self.pi) };
         (self.limit, self.marked, self.enabled, self.refused) = (self.pi, self.pi, false, None);
         self.handles.fill(None);
+    }
+}
+
+impl Drop for Sq {
+    fn drop(&mut self) {
+        let handles = std::mem::take(&mut self.handles);
+        *self.attic.lock().unwrap_or_else(PoisonError::into_inner) = handles;
     }
 }
 

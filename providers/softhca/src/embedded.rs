@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use uverbs_core::memory::process::Process;
+
 use crate::softhca::{Inner, SoftHca};
 use crate::wire::Fabric;
 
@@ -11,12 +13,14 @@ const NAMES: [&str; 2] = ["softhca0", "softhca1"];
 
 /// What the process has made so far. A device ends with its last handle, the fabric never.
 static EMBEDDED: Mutex<Embedded> =
-    Mutex::new(Embedded { fabric: None, devices: [Weak::new(), Weak::new()] });
+    Mutex::new(Embedded { fabric: None, devices: [Weak::new(), Weak::new()], process: None });
 
 #[derive(Debug)]
 struct Embedded {
     fabric: Option<Fabric>,
     devices: [Weak<Inner>; 2],
+    /// Whose they are: a forked child begins anew.
+    process: Option<Process>,
 }
 
 impl SoftHca {
@@ -35,6 +39,13 @@ impl SoftHca {
         let name = if name == "softhca" { NAMES[0] } else { name };
         let at = NAMES.iter().position(|known| *known == name)?;
         let mut embedded = EMBEDDED.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = Process::current();
+        if embedded.process.is_some_and(|made| made != process) {
+            // What was inherited has no thread; it is left as it is.
+            std::mem::forget(embedded.fabric.take());
+            embedded.devices = [Weak::new(), Weak::new()];
+        }
+        embedded.process = Some(process);
         if let Some(inner) = embedded.devices[at].upgrade() {
             return Some(Ok(Self { inner }));
         }

@@ -25,6 +25,7 @@ use crate::guard::Guard;
 use crate::idle::Idle;
 use crate::kernel::Kernel;
 use crate::sleep::Sleeper;
+use nix::sys::signal::SigSet;
 
 /// Slices between two looks at whether anybody still holds the device.
 const BURST: usize = 256;
@@ -187,8 +188,25 @@ pub(crate) struct Thread {
     pub(crate) wire_wakes: bool,
 }
 
+/// Longest sleep, whatever was asked for: what `ppoll` takes.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Lets clients' stores pass when the device's thread ends, by a panic, too: nobody else would.
+struct Release(Weak<Shared>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.lock().device.uars.release();
+        }
+    }
+}
+
 impl Thread {
     fn run(self) {
+        // A handler of the program's that stores a doorbell here would wait for this thread.
+        let _ = SigSet::all().thread_block();
+        let _release = Release(Weak::clone(&self.device));
         // Refused, timers are 50 microseconds late.
         let _ = nix::sys::prctl::set_timerslack(SLACK_NS);
         let mut idle_since = Instant::now();
@@ -222,7 +240,7 @@ impl Thread {
                 if store_waits {
                     idle_since = Instant::now();
                 }
-                look = (look * 2).min(self.idle.look.max(FIRST_LOOK));
+                look = look.saturating_mul(2).min(self.idle.look.max(FIRST_LOOK));
                 continue;
             }
             // Not held while idling, so that the last handle's drop ends this loop.
@@ -257,7 +275,7 @@ impl Thread {
         let due = kernel.next_deadline().map(|when| when.saturating_sub(shared.now()));
         drop(kernel);
         drop(shared);
-        let longest = self.idle.longest.max(SHORTEST);
+        let longest = self.idle.longest.clamp(SHORTEST, LONGEST);
         let limit = if blind { look.min(longest) } else { longest };
         let limit = due.map_or(limit, |due| due.clamp(SHORTEST, limit));
         let guard = self.guard.as_deref().map(AsFd::as_fd);

@@ -96,6 +96,10 @@ impl SoftHca {
     ///
     /// `ENOENT` after [`SoftHca::unplug`].
     pub fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
+        // A forked child has a copy without a thread.
+        if !self.inner.process.is_current() {
+            return Err(Errno::ENODEV);
+        }
         let shared = Arc::clone(&self.inner.shared);
         let file = shared.change(Kernel::open).map_err(outward)?;
         Ok(Arc::new(Door { shared, file, process: Process::current() }))

@@ -80,7 +80,7 @@ impl Pool {
         let taken = match state.chunks.iter_mut().find_map(|chunk| chunk.take(len)) {
             Some(taken) => taken,
             None => {
-                let size = round_up(state.next, page_size())?;
+                let size = round_up(state.next.max(len), page_size())?;
                 let mut chunk = Chunk::new(size)?;
                 let taken = chunk.take(len).ok_or_else(crate::memory::mapping::out_of_memory)?;
                 state.chunks.push(chunk);

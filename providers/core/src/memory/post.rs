@@ -25,8 +25,8 @@ pub type Pieces = [Sge; MOST_PIECES];
 /// Some bytes of a frame or a shared frame, to be posted. The rest of it comes along.
 #[derive(Debug)]
 pub struct Part<D = Frame> {
-    /// All of it.
-    pub of: D,
+    // Private: the range was cut to this frame's length, and to no other's.
+    of: D,
     start: u32,
     len: u32,
 }
@@ -47,6 +47,20 @@ impl<D> Part<D> {
             Bound::Unbounded => len,
         };
         Self { of, start, len: end.saturating_sub(start) }
+    }
+
+    /// All of it.
+    ///
+    /// Another frame can't be put in its place, whose length the range was not cut to:
+    ///
+    /// ```compile_fail,E0616
+    /// # fn f(mut part: uverbs_core::memory::post::Part, other: uverbs_core::memory::frame::Frame) {
+    /// part.of = other;
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn into_whole(self) -> D {
+        self.of
     }
 
     #[inline(always)]

@@ -432,6 +432,10 @@ fn a_send_completion_that_comes_twice_takes_no_frame() {
     // The device still has two: neither of the two that are free is theirs.
     assert_eq!(free(&slab), 2);
     post(4);
+    // The slot is another work request's by now.
+    side.complete(Cqe::new(REQ, uidx).counter(0).0);
+    assert_eq!(ids(&mut side), []);
+    assert_eq!(free(&slab), 1);
     side.complete(Cqe::new(REQ, uidx).counter(4).0);
     assert_eq!(ids(&mut side), [4]);
     assert_eq!(free(&slab), 4);

@@ -45,9 +45,13 @@
 //! # Forking
 //!
 //! A forked child has copies of its parent's handles, and may drop them: nothing of the parent's is
-//! destroyed, sent or unmapped by that. Verbs answer [`Error::OtherProcess`]. Queues, frames and
-//! exposed memory are not inherited: a child that posts, polls or looks into a frame of its
-//! parent's is ended by a signal. A child that wants the device opens it anew.
+//! destroyed, sent or unmapped by that. Verbs answer [`Error::OtherProcess`]. A child that wants the
+//! device opens it anew.
+//!
+//! More than dropping must not be done with them. The memory of queues, frames and exposed memory
+//! isn't inherited: who posts, polls or looks into a frame there is ended by a signal, or, once the
+//! child has mapped memory of its own at that place, reads and writes that. Whoever calls `fork`,
+//! which is unsafe, answers for this.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("uverbs is an interface of Linux");

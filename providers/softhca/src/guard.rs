@@ -15,7 +15,7 @@
 //! Containers may refuse the call (seccomp); then there is no guard.
 //!
 //! A child after `fork` inherits neither registration nor protection (without
-//! `UFFD_FEATURE_EVENT_FORK`): its stores go to the page. The last thing that a device does is to
+//! `UFFD_FEATURE_EVENT_FORK`), nor the page itself. The last thing that a device does is to
 //! lift all protection, so that nothing depends on when the descriptor's last copy is closed.
 //!
 //! # Safety

@@ -102,26 +102,13 @@ impl Firmware {
         };
         let region =
             Pages::of_wq(ring, call.input, create_sq_in::SIZE).region(0, WQEBB << log_wqebbs)?;
-        let cqn = sqc::CQN.get32(context);
+        let (pd, cq) = (Pdn(wq::PD.get32(ring)), Cqn(sqc::CQN.get32(context)));
         let sqn = self.hca.create_qp(QpContext {
-            service: Service::Raw,
-            pd: Pdn(wq::PD.get32(ring)),
-            send_cq: Cqn(cqn),
-            recv_cq: Cqn(cqn),
             sq: Some(SqContext { region, log_wqebbs: log_wqebbs as u8 }),
-            rq: None,
-            srq: None,
-            xrcd: 0,
             doorbell_record: wq::DBR_ADDR.get(ring),
             uar: UarNumber(uar),
             user_index: sqc::USER_INDEX.get32(context),
-            cqe_version: 1,
-            scatter_to_cqe: false,
-            sq_sig_all: false,
-            special: None,
-            deth_sqpn: None,
-            privileged: false,
-            counter_set: 0,
+            ..QpContext::bare(Service::Raw, pd, cq)
         })?;
         let mut kept = Box::new([0; sqc::SIZE]);
         kept.copy_from_slice(context);
@@ -174,27 +161,15 @@ impl Firmware {
             RMP => (None, Some(rqc::RMPN.get32(context))),
             _ => return Err(Refusal::param("mem_rq_type")),
         };
-        let cqn = rqc::CQN.get32(context);
+        let (pd, cq) = (Pdn(wq::PD.get32(ring)), Cqn(rqc::CQN.get32(context)));
+        // A receive queue has a record and no doorbell.
         let rqn = self.hca.create_qp(QpContext {
-            service: Service::Raw,
-            pd: Pdn(wq::PD.get32(ring)),
-            send_cq: Cqn(cqn),
-            recv_cq: Cqn(cqn),
-            sq: None,
             rq,
             srq: srq.map(Srqn),
-            xrcd: 0,
             doorbell_record: if srq.is_some() { 0 } else { wq::DBR_ADDR.get(ring) },
-            // A receive queue has a record and no doorbell.
-            uar: UarNumber::default(),
             user_index: rqc::USER_INDEX.get32(context),
-            cqe_version: 1,
-            scatter_to_cqe: false,
-            sq_sig_all: false,
-            special: None,
-            deth_sqpn: None,
-            privileged: false,
             counter_set: rqc::COUNTER_SET_ID.get(context) as u8,
+            ..QpContext::bare(Service::Raw, pd, cq)
         })?;
         let strips_vlan = !rqc::VSD.is_set(context);
         self.hca.steering().set_queue(rqn.0, QueueOptions { strips_vlan });

@@ -279,6 +279,32 @@ pub struct QpContext {
     pub counter_set: u8,
 }
 
+impl QpContext {
+    /// A queue pair without rings, doorbells and options, whose CQEs are of version 1.
+    pub fn bare(service: Service, pd: Pdn, cq: Cqn) -> Self {
+        Self {
+            service,
+            pd,
+            send_cq: cq,
+            recv_cq: cq,
+            sq: None,
+            rq: None,
+            srq: None,
+            xrcd: 0,
+            doorbell_record: 0,
+            uar: UarNumber::default(),
+            user_index: 0,
+            cqe_version: 1,
+            scatter_to_cqe: false,
+            sq_sig_all: false,
+            special: None,
+            deth_sqpn: None,
+            privileged: false,
+            counter_set: 0,
+        }
+    }
+}
+
 /// A target of dynamic connections: any number of initiators may send to it, each on a connection
 /// that comes and goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::hca::context::{
     AddressVector, DctContext, DctState, QpAttrs, QpContext, QpState, Service,
 };
 use crate::hca::error::{HcaError, HcaEvent, Noun};
-use crate::hca::number::{Cqn, Qpn, UarNumber};
+use crate::hca::number::{Cqn, Qpn};
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::responder::Responder;
@@ -151,24 +151,11 @@ impl Connection {
         let mut qp = Qp::new(
             dctn,
             QpContext {
-                service: Service::Dct,
-                pd: ctx.pd,
-                send_cq: ctx.cq,
-                recv_cq: ctx.cq,
-                sq: None,
-                rq: None,
                 srq: Some(ctx.srq),
-                xrcd: 0,
-                doorbell_record: 0,
-                uar: UarNumber::default(),
                 user_index: ctx.user_index,
                 cqe_version: ctx.cqe_version,
-                scatter_to_cqe: false,
-                sq_sig_all: false,
-                special: None,
-                deth_sqpn: None,
-                privileged: false,
                 counter_set: ctx.counter_set,
+                ..QpContext::bare(Service::Dct, ctx.pd, ctx.cq)
             },
         );
         qp.state = QpState::Rts;

@@ -346,24 +346,11 @@ fn special_qps_receive_and_send_under_their_number() {
 /// A QP without rings.
 fn hca_context(end: &End, special: u32) -> QpContext {
     QpContext {
-        service: Service::Ud,
-        pd: PD,
-        send_cq: end.send_cq.cqn,
         recv_cq: end.recv_cq.cqn,
-        sq: None,
-        rq: None,
-        srq: None,
-        xrcd: 0,
         doorbell_record: end.record,
         uar: UAR,
-        user_index: 0,
-        cqe_version: 1,
-        scatter_to_cqe: false,
-        sq_sig_all: false,
         special: Some(special),
-        deth_sqpn: None,
-        privileged: false,
-        counter_set: 0,
+        ..QpContext::bare(Service::Ud, PD, end.send_cq.cqn)
     }
 }
 

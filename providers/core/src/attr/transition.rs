@@ -25,7 +25,9 @@ pub trait Transition {
     /// # Errors
     ///
     /// [`Error::Limit`].
-    fn check(&self) -> Result<(), Error>;
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// The command's attributes and their mask. `port` is the one that INIT named, which RTR must
     /// name again (kernel `uverbs_cmd.c`, `modify_qp`).
@@ -46,10 +48,6 @@ pub struct InitAttr {
 impl Transition for InitAttr {
     const TO: QpState = QpState::Init;
     const FROM: &'static [QpState] = &[QpState::Reset, QpState::Init];
-
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
 
     fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
         abi::ib_uverbs_modify_qp {
@@ -79,10 +77,6 @@ pub struct UdInitAttr {
 impl Transition for UdInitAttr {
     const TO: QpState = QpState::Init;
     const FROM: &'static [QpState] = &[QpState::Reset, QpState::Init];
-
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
 
     fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
         abi::ib_uverbs_modify_qp {
@@ -174,10 +168,6 @@ pub struct UdRtrAttr;
 impl Transition for UdRtrAttr {
     const TO: QpState = QpState::ReadyToReceive;
     const FROM: &'static [QpState] = &[QpState::Init];
-
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
 
     fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
         abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() }

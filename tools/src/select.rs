@@ -15,6 +15,29 @@ const EMBEDDED: [&str; 2] = ["softhca0", "softhca1"];
 /// Said once, where the embedded one is used.
 const NONE_HERE: &str = "no RDMA device here, using the embedded software HCA (softhca)";
 
+/// Options that name a device, a port and a GID.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PortArgs {
+    /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA [default:
+    /// the first]
+    #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
+    pub(crate) device: Option<String>,
+
+    /// Port of the device, from 1
+    #[arg(short, long, value_name = "PORT", default_value_t = 1)]
+    pub(crate) ib_port: u8,
+
+    /// Index into the port's GID table [default: RoCE v2 over IPv4 if there is one]
+    #[arg(
+        short = 'x',
+        visible_short_alias = 'g',
+        long,
+        visible_alias = "gid-idx",
+        value_name = "I"
+    )]
+    pub(crate) gid_index: Option<u32>,
+}
+
 /// Devices for the two sides of a connection.
 #[derive(Debug)]
 pub(crate) struct Two {

@@ -11,6 +11,7 @@ use uverbs::Mtu;
 pub(super) use super::shape::{Family, Operation, Plan, Role, Shape};
 use crate::doorbell::Doorbell;
 use crate::error::Error;
+use crate::select::PortArgs;
 use crate::tcp;
 use crate::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 
@@ -48,24 +49,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", default_value = "60", allow_negative_numbers = true, value_parser = parse_timeout)]
     wait: Duration,
 
-    /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA [default:
-    /// the first]
-    #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
-    device: Option<String>,
-
-    /// Port of the device, from 1
-    #[arg(short, long, value_name = "PORT", default_value_t = 1)]
-    ib_port: u8,
-
-    /// Index into the port's GID table [default: RoCE v2 over IPv4 if there is one]
-    #[arg(
-        short = 'x',
-        visible_short_alias = 'g',
-        long,
-        visible_alias = "gid-idx",
-        value_name = "I"
-    )]
-    gid_index: Option<u32>,
+    #[command(flatten)]
+    at: PortArgs,
 
     /// Bytes of a message [default: lat 2, bw 64K; an atomic has always 8]
     #[arg(short, long, value_name = "BYTES", value_parser = parse_size, conflicts_with = "all")]
@@ -273,8 +258,8 @@ impl Options {
             post_list,
             outs: self.outs,
             bidirectional: self.bidirectional,
-            port: self.ib_port,
-            gid_index: self.gid_index,
+            port: self.at.ib_port,
+            gid_index: self.at.gid_index,
             mtu: self.mtu.and_then(Mtu::bytes),
             qp_timeout: self.qp_timeout,
             sl: self.sl,
@@ -289,7 +274,7 @@ impl Options {
             sizes,
             shape,
             role,
-            device: self.device.clone(),
+            device: self.at.device.clone(),
             json: self.json,
             out: self.out.clone(),
             svg: self.svg.clone(),

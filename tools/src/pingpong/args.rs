@@ -10,6 +10,7 @@ use uverbs::Mtu;
 use super::remote::{Remote, Role};
 use crate::doorbell::Doorbell;
 use crate::error::Error;
+use crate::select::PortArgs;
 use crate::tcp;
 use crate::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 
@@ -85,24 +86,8 @@ pub(crate) struct Args {
     #[arg(short = 'I', long, visible_alias = "inline_size", value_name = "BYTES", value_parser = parse_bytes)]
     inline: Option<u64>,
 
-    /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA [default:
-    /// the first]
-    #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
-    device: Option<String>,
-
-    /// Port of the device, from 1
-    #[arg(short, long, value_name = "PORT", default_value_t = 1)]
-    ib_port: u8,
-
-    /// Index into the port's GID table [default: RoCE v2 over IPv4 if there is one]
-    #[arg(
-        short = 'x',
-        visible_short_alias = 'g',
-        long,
-        visible_alias = "gid-idx",
-        value_name = "I"
-    )]
-    gid_index: Option<u32>,
+    #[command(flatten)]
+    at: PortArgs,
 
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the port's; with another process 1024]
     #[arg(short, long, value_name = "BYTES", value_parser = parse_mtu)]
@@ -280,13 +265,13 @@ impl Args {
             iters,
             warmup: self.warmup.unwrap_or(warmup),
             inline,
-            port: self.ib_port,
-            gid_index: self.gid_index,
+            port: self.at.ib_port,
+            gid_index: self.at.gid_index,
             mtu: self.mtu.or(if remote { Mtu::from_bytes(1024) } else { None }),
             rx_depth: self.rx_depth.unwrap_or(fitting as u32),
             doorbell: self.doorbell,
             timeout: self.timeout,
-            device: self.device.clone(),
+            device: self.at.device.clone(),
             json: self.json,
             quiet: self.quiet,
         })

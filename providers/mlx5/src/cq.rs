@@ -430,8 +430,8 @@ impl Cq {
 /// The device completed it, and the caller is the only poller.
 #[inline(always)]
 unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
-    // The counter has 16 bits, of which a slot's place takes some: one that is behind the consumer index
-    // is of a completion that came before.
+    // A counter behind the consumer index is of a completion that came before. The counter has 16
+    // bits, of which a slot's place takes some.
     let ahead = entry.wqe_counter().wrapping_sub(shared.send.tail() as u16);
     if u32::from(ahead) >= shared.send.units() {
         return None;

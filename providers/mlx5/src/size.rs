@@ -121,7 +121,7 @@ impl SendSize {
         let inline_limit = room.saturating_sub(INLINE_HEADER as u32);
         check("max_send_sge", cap.max_send_sge, limits.sge.min(room / SEGMENT))?;
         check("max_inline_data", cap.max_inline_data, inline_limit)?;
-        // A datagram of one piece begins a WQEBB of its own, so a queue has room for it, asked for or not.
+        // A datagram of one piece begins a WQEBB of its own, so a queue always has room for one.
         let gather = head + cap.max_send_sge.max(1) * SEGMENT;
         let inline = match cap.max_inline_data {
             0 => 0,

@@ -76,7 +76,7 @@ unsafe impl Send for Sq {}
 /// The address handles that elements name.
 type Handles = Box<[Option<Ah>]>;
 
-/// Keeps handles until the kernel destroyed the queue pair, whose work requests may still name them.
+/// Keeps handles until the kernel has destroyed the queue pair: work requests may still name them.
 pub(crate) type Attic = Arc<Mutex<Handles>>;
 
 /// What a send queue is made from.

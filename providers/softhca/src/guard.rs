@@ -112,7 +112,7 @@ impl Guard {
         let mut api = uapi::uffdio_api { api: uapi::UFFD_API, features, ioctls: 0 };
         // SAFETY: the struct is the command's, and lives over the call.
         unsafe { uapi::api(fd.as_raw_fd(), &raw mut api) }?;
-        // An architecture without write protection takes the question and leaves it out of the answer.
+        // An architecture without write protection answers the call without the feature.
         if api.features & features != features {
             return Err(Errno::EINVAL);
         }

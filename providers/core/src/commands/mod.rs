@@ -1,4 +1,4 @@
-//! [`Uverbs`]: the commands of one open device. One file per noun in `crate::commands` adds its verbs.
+//! [`Uverbs`]: the commands of one open device. One file per noun adds its verbs.
 //!
 //! Where the kernel has a verb as an ioctl method of its own, that is sent; for the rest the old
 //! write layout travels inside `DEVICE.INVOKE_WRITE`. Attributes go out in libibverbs' order

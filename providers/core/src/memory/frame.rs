@@ -240,8 +240,10 @@ impl Deref for Frame {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the frame lies in the mapping (index < count, checked in `Registered::new`; len <= frame_len), which `held` keeps alive and which is initialised; this frame is the only way to these bytes, and the
-        // device doesn't have it, since posting would have moved it away.
+        // SAFETY: the frame lies in the mapping (index < count, checked in `Registered::new`;
+        // len <= frame_len), which `held` keeps alive and which is initialised; this frame is the
+        // only way to these bytes, and the device doesn't have it, since posting would have moved
+        // it away.
         unsafe { std::slice::from_raw_parts(self.held.pointer(), self.held.bytes() as usize) }
     }
 }

@@ -217,7 +217,8 @@ impl Thread {
         let may_sleep_early = self.guard.is_some() && self.idle.awake != Duration::MAX;
         while let Some(shared) = self.device.upgrade() {
             // While pages are protected not more than a slice at a time: a client may stand still.
-            if if protected { shared.step() } else { shared.burst() } {
+            let worked = if protected { shared.step() } else { shared.burst() };
+            if worked {
                 if std::mem::take(&mut protected) {
                     shared.lock().device.uars.release();
                 }

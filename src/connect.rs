@@ -50,8 +50,13 @@ impl<P: Provider, T: Connected> QueuePair<P, T> {
             (rd_atomic(device.max_qp_rd_atom), rd_atomic(device.max_qp_init_rd_atom));
         local.rd_atomic = asks;
         let mtu = local.mtu.unwrap_or(port.active_mtu);
-        limit("path MTU", mtu.bytes().unwrap_or(0), port.active_mtu.bytes().unwrap_or(0))?;
-        limit("first PSN", local.psn.unwrap_or(0), 0xff_ffff)?;
+        Error::limit(
+            "modify_qp",
+            "path MTU",
+            mtu.bytes().unwrap_or(0),
+            port.active_mtu.bytes().unwrap_or(0),
+        )?;
+        Error::limit("modify_qp", "first PSN", local.psn.unwrap_or(0), 0xff_ffff)?;
         self.init(&InitAttr {
             port: local.port,
             pkey_index: local.pkey_index,
@@ -148,7 +153,7 @@ impl<P: Provider> QueuePair<P, Ud> {
         let LocalPort { local, port, gid, .. } = port;
         let Local { port: number, pkey_index, qkey, .. } = *local;
         let psn = local.psn.unwrap_or_else(|| self.recv.home.context.random_psn());
-        limit("first PSN", psn, 0xff_ffff)?;
+        Error::limit("modify_qp", "first PSN", psn, 0xff_ffff)?;
         self.init(&UdInitAttr { port: number, pkey_index, qkey })?;
         self.ready_to_receive(&UdRtrAttr)?;
         self.ready_to_send(&UnreliableRtsAttr { sq_psn: psn })?;
@@ -239,13 +244,6 @@ fn route(
         }
         _ => Ok(None),
     }
-}
-
-pub(crate) fn limit(what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
-    if value <= limit {
-        return Ok(());
-    }
-    Err(Error::Limit { verb: "modify_qp", what, value: value.into(), limit: limit.into() })
 }
 
 #[cfg(test)]

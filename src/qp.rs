@@ -15,7 +15,7 @@ use uverbs_core::memory::post::Room;
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::ContextOps;
 
-use crate::connect::{Prepared, limit};
+use crate::connect::Prepared;
 use crate::provider::Provider;
 use crate::transport::{Rc, Transport};
 use crate::{Any, Batch, CompletionQueue, Context, LocalPort};
@@ -340,7 +340,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
             });
         }
         // The command has eight bits for it (`ib_uverbs_qp_dest::sgid_index`).
-        limit("GID index", port.gid.as_ref().map_or(0, |gid| gid.index), 255)
+        Error::limit("modify_qp", "GID index", port.gid.as_ref().map_or(0, |gid| gid.index), 255)
     }
 
     /// Both halves are of the same queue pair: `mem::swap` through the accessors could have mixed

@@ -248,6 +248,24 @@ impl Error {
         };
         Self::Kernel { verb, errno, hint }
     }
+
+    /// Refuses a value over its limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Limit`](Self::Limit).
+    #[doc(hidden)]
+    pub fn limit(
+        verb: &'static str,
+        what: &'static str,
+        value: u32,
+        limit: u32,
+    ) -> Result<(), Self> {
+        if value <= limit {
+            return Ok(());
+        }
+        Err(Self::Limit { verb, what, value: value.into(), limit: limit.into() })
+    }
 }
 
 impl fmt::Display for Error {

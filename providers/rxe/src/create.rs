@@ -42,13 +42,6 @@ const CREATE_QP: &str = "create_qp";
 /// `RXE_MAX_WQE_SIZE`).
 const MAX_INLINE: u32 = 720 - SEND_HEAD as u32;
 
-fn limit(verb: &'static str, what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
-    if value <= limit {
-        return Ok(());
-    }
-    Err(Error::Limit { verb, what, value: value.into(), limit: limit.into() })
-}
-
 /// A ring that the kernel made, mapped.
 struct Mapped {
     memory: Pages,
@@ -83,8 +76,8 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     }
     // One more than asked for: a ring of the kernel's keeps one entry empty, and one is for the
     // completion at hand.
-    limit(CREATE_CQ, "entries", init.entries, cqe.saturating_sub(1))?;
-    limit(CREATE_CQ, "comp_vector", init.comp_vector, vectors.saturating_sub(1))?;
+    Error::limit(CREATE_CQ, "entries", init.entries, cqe.saturating_sub(1))?;
+    Error::limit(CREATE_CQ, "comp_vector", init.comp_vector, vectors.saturating_sub(1))?;
     let mut answer = rxe_create_cq_resp::default();
     let attr = CreateCq {
         entries: init.entries + 1,
@@ -122,11 +115,11 @@ struct QpMemory {
 }
 
 fn check(cap: &QpCap, limits: &Limits) -> Result<(), Error> {
-    limit(CREATE_QP, "max_send_wr", cap.max_send_wr, limits.qp_wr)?;
-    limit(CREATE_QP, "max_recv_wr", cap.max_recv_wr, limits.qp_wr)?;
-    limit(CREATE_QP, "max_send_sge", cap.max_send_sge, limits.sge)?;
-    limit(CREATE_QP, "max_recv_sge", cap.max_recv_sge, limits.sge)?;
-    limit(CREATE_QP, "max_inline_data", cap.max_inline_data, MAX_INLINE)
+    Error::limit(CREATE_QP, "max_send_wr", cap.max_send_wr, limits.qp_wr)?;
+    Error::limit(CREATE_QP, "max_recv_wr", cap.max_recv_wr, limits.qp_wr)?;
+    Error::limit(CREATE_QP, "max_send_sge", cap.max_send_sge, limits.sge)?;
+    Error::limit(CREATE_QP, "max_recv_sge", cap.max_recv_sge, limits.sge)?;
+    Error::limit(CREATE_QP, "max_inline_data", cap.max_inline_data, MAX_INLINE)
 }
 
 /// rdma-core `rxe.c:rxe_create_qp`, with a receive queue of its own. There is no doorbell to

@@ -29,8 +29,8 @@ impl Path {
     ///
     /// [`Error::Limit`] with the field's limit.
     pub fn check(&self, verb: &'static str) -> Result<(), Error> {
-        limit(verb, "service level", self.service_level.into(), 15)?;
-        limit(verb, "flow label", self.grh.map_or(0, |grh| grh.flow_label), 0xf_ffff)
+        Error::limit(verb, "service level", self.service_level.into(), 15)?;
+        Error::limit(verb, "flow label", self.grh.map_or(0, |grh| grh.flow_label), 0xf_ffff)
     }
 
     /// As MODIFY_QP takes it.
@@ -76,19 +76,6 @@ impl Path {
             reserved: 0,
         }
     }
-}
-
-/// Refuses a value over its limit.
-pub(super) fn limit(
-    verb: &'static str,
-    what: &'static str,
-    value: u32,
-    limit: u32,
-) -> Result<(), Error> {
-    if value <= limit {
-        return Ok(());
-    }
-    Err(Error::Limit { verb, what, value: value.into(), limit: limit.into() })
 }
 
 /// The global part of a [`Path`].

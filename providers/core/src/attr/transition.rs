@@ -5,7 +5,6 @@
 
 use uverbs_kernel_abi::qp as abi;
 
-use super::path::limit;
 use super::{AccessFlags, AckTimeout, Mtu, Path, QpState, RnrTimer};
 use crate::error::Error;
 
@@ -194,9 +193,9 @@ impl Transition for RtsAttr {
     const FROM: &'static [QpState] = &[QpState::ReadyToReceive];
 
     fn check(&self) -> Result<(), Error> {
-        limit(MODIFY_QP, "send PSN", self.sq_psn, BITS_24)?;
-        limit(MODIFY_QP, "retry count", self.retry_count.into(), 7)?;
-        limit(MODIFY_QP, "RNR retry count", self.rnr_retry.into(), 7)
+        Error::limit(MODIFY_QP, "send PSN", self.sq_psn, BITS_24)?;
+        Error::limit(MODIFY_QP, "retry count", self.retry_count.into(), 7)?;
+        Error::limit(MODIFY_QP, "RNR retry count", self.rnr_retry.into(), 7)
     }
 
     fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
@@ -230,7 +229,7 @@ impl Transition for UnreliableRtsAttr {
     const FROM: &'static [QpState] = &[QpState::ReadyToReceive];
 
     fn check(&self) -> Result<(), Error> {
-        limit(MODIFY_QP, "send PSN", self.sq_psn, BITS_24)
+        Error::limit(MODIFY_QP, "send PSN", self.sq_psn, BITS_24)
     }
 
     fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
@@ -250,7 +249,7 @@ const CONNECTED_RTR: u32 = abi::IB_QP_STATE
     | abi::IB_QP_RQ_PSN;
 
 fn check_peer(dest_qpn: u32, rq_psn: u32, path: &Path) -> Result<(), Error> {
-    limit(MODIFY_QP, "destination QPN", dest_qpn, BITS_24)?;
-    limit(MODIFY_QP, "receive PSN", rq_psn, BITS_24)?;
+    Error::limit(MODIFY_QP, "destination QPN", dest_qpn, BITS_24)?;
+    Error::limit(MODIFY_QP, "receive PSN", rq_psn, BITS_24)?;
     path.check(MODIFY_QP)
 }

@@ -45,8 +45,8 @@
 //! # Forking
 //!
 //! A forked child has copies of its parent's handles, and may drop them: nothing of the parent's is
-//! destroyed, sent or unmapped by that. Verbs answer [`Error::OtherProcess`]. A child that wants the
-//! device opens it anew.
+//! destroyed, sent or unmapped by that. Verbs answer [`Error::OtherProcess`]. A child that wants
+//! the device opens it anew.
 //!
 //! More than dropping must not be done with them. The memory of queues, frames and exposed memory
 //! isn't inherited: who posts, polls or looks into a frame there is ended by a signal, or, once the

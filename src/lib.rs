@@ -197,7 +197,7 @@ pub use uverbs_core::objects::event::AsyncEvents;
 #[doc(inline)]
 pub use uverbs_core::objects::event::{AsyncElement, AsyncEvent, AsyncEventKind};
 #[cfg(feature = "adversary")]
-pub use uverbs_core::order::{adversary, fence::DoorbellMemory};
+pub use uverbs_core::order::{adversary, doorbell_memory::DoorbellMemory};
 pub use uverbs_core::provider::CqeSize;
 #[doc(inline)]
 pub use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};

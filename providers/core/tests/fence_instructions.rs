@@ -1,8 +1,8 @@
 //! What the compiler makes of each fence, compared with the table in docs/FENCES.md; and that table
 //! with rdma-core's barriers.
 //!
-//! `order/fence.rs` needs nothing but core, so it is compiled alone: for this machine, and for any
-//! other whose core library is installed.
+//! `order/fence.rs` and what it imports need nothing but the core library, so they are compiled
+//! alone: for this machine, and for any other whose core library is installed.
 
 #[path = "../../../tests/common/skip.rs"]
 mod skip;

@@ -14,7 +14,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use uverbs_core::order::fence::{self, DoorbellMemory};
+use uverbs_core::order::doorbell_memory::DoorbellMemory;
+use uverbs_core::order::fence;
 use uverbs_core::order::{device_memory, mmio};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
 use uverbs_mlx5_prm::doorbell::WQE_COUNTER_MASK;

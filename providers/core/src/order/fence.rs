@@ -52,15 +52,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 #[cfg(feature = "adversary")]
 use crate::order::adversary::{self, Order};
-
-/// How a doorbell page is mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DoorbellMemory {
-    /// Uncached: each store goes out by itself, in order.
-    NonCached,
-    /// Write-combining: stores gather in a buffer and drain when they like.
-    WriteCombining,
-}
+use crate::order::doorbell_memory::DoorbellMemory;
 
 /// After the WQE's stores, before the store of the doorbell record.
 ///

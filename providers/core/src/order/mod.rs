@@ -3,5 +3,6 @@
 #[cfg(feature = "adversary")]
 pub mod adversary;
 pub mod device_memory;
+pub mod doorbell_memory;
 pub mod fence;
 pub mod mmio;

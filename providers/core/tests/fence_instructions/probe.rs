@@ -5,10 +5,14 @@
 
 extern crate core as std;
 
-#[path = "../../src/order/fence.rs"]
-mod fence;
+#[path = "../../src/order"]
+mod order {
+    pub mod doorbell_memory;
+    pub mod fence;
+}
 
-use fence::DoorbellMemory::{NonCached, WriteCombining};
+use order::doorbell_memory::DoorbellMemory::{NonCached, WriteCombining};
+use order::fence;
 
 macro_rules! between_stores {
     ($($number:literal $name:ident: $fence:expr;)*) => {$(

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use uverbs_core::attr::{AhAttr, Gid, GlobalRoute, Path};
-use uverbs_core::order::fence::DoorbellMemory;
+use uverbs_core::order::doorbell_memory::DoorbellMemory;
 use uverbs_core::provider::{ContextOps, Provider, SendOps};
 use uverbs_core::queues::work::{Data, Destination, PostError, Remote, SendOp, Sge, Wr};
 use uverbs_kernel_abi::objects::*;

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "posts")]
 
 use uverbs_core::memory::post::Source;
-use uverbs_core::order::fence::DoorbellMemory;
+use uverbs_core::order::doorbell_memory::DoorbellMemory;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
 use uverbs_mlx5_prm::opcode::Opcode;

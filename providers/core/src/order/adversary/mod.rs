@@ -75,10 +75,11 @@ use std::marker::PhantomData;
 
 use zerocopy::FromBytes;
 
-use crate::order::fence::DoorbellMemory;
+use crate::order::doorbell_memory::DoorbellMemory;
 use early::{Early, Of};
+use order::Class;
 pub use order::Order;
-use pending::{Class, Pending};
+use pending::Pending;
 use seed::Seed;
 
 /// How old a loaded value may be.

@@ -1,7 +1,22 @@
-//! The orders that can be taken away.
+//! The orders that can be taken away, and the classes of stores that they order.
 
-use super::pending::Class;
-use crate::order::fence::DoorbellMemory;
+use crate::order::doorbell_memory::DoorbellMemory;
+
+/// What a store goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// An entry of a ring, or a payload.
+    Entry,
+    /// A doorbell record.
+    Record,
+    /// A non-cached doorbell page.
+    NonCached,
+    /// A write-combining doorbell page.
+    Combining,
+}
+
+/// How many there are.
+pub(super) const CLASSES: usize = 4;
 
 /// An order that the provider asks for: the fences of [`crate::order::fence`], and the releases of
 /// a consumer index and of a producer index.

@@ -3,30 +3,15 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use super::order::Order;
+use super::order::{CLASSES, Class, Order};
 use super::seed::Seed;
-use crate::order::fence::DoorbellMemory;
+use crate::order::doorbell_memory::DoorbellMemory;
 
 /// Pending stores, at most: a store buffer is finite.
 const MOST: usize = 256;
 /// Bytes of a write-combining buffer.
 const LINE: usize = 64;
 const PAGE: usize = 4096;
-
-/// What a store goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
-    /// An entry of a ring, or a payload.
-    Entry,
-    /// A doorbell record.
-    Record,
-    /// A non-cached doorbell page.
-    NonCached,
-    /// A write-combining doorbell page.
-    Combining,
-}
-
-const CLASSES: usize = 4;
 
 #[derive(Debug)]
 struct Store {

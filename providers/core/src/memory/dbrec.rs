@@ -8,7 +8,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Error;
-use crate::memory::mapping::{Mapping, out_of_memory, page_size};
+use crate::memory::mapping::Mapping;
+use crate::memory::pages::{out_of_memory, page_size};
 use crate::memory::pool::Pool;
 
 /// Bytes from one doorbell record to the next: each has a cache line of its own, so that queues of

@@ -12,13 +12,11 @@
 #![allow(unsafe_code, reason = "frames are slices of a raw mapping")]
 
 use std::fmt;
-use std::ops::{Deref, DerefMut, RangeBounds};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::memory::mapping::Mapping;
-use crate::memory::post::{Chain, Part};
 use crate::memory::registered::{CHAINED, Held, Registered};
-use crate::memory::shared::SharedFrame;
 use crate::objects::mr::MrCore;
 use crate::queues::work::Sge;
 
@@ -115,6 +113,20 @@ impl Frame {
         &self.held
     }
 
+    /// The same for what follows a frame, which is always one.
+    #[inline(always)]
+    pub(crate) fn of_ref(held: &Held) -> &Self {
+        // SAFETY: a frame is a `Held` and nothing more (`repr(transparent)`).
+        unsafe { &*std::ptr::from_ref(held).cast() }
+    }
+
+    /// The same, to be written.
+    #[inline(always)]
+    fn of_mut(held: &mut Held) -> &mut Self {
+        // SAFETY: as in `of_ref`; what the caller swaps in is a frame, too.
+        unsafe { &mut *std::ptr::from_mut(held).cast() }
+    }
+
     /// Bytes it can hold.
     #[inline]
     #[must_use]
@@ -128,22 +140,6 @@ impl Frame {
     pub fn set_len(&mut self, len: usize) {
         let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.held.memory().frame_len);
         self.held.set_bytes(len);
-    }
-
-    /// To post these bytes of it alone, without moving any. What is not there is left out.
-    ///
-    /// `frame.part(40..)` is a received datagram without the 40 bytes that stand before it.
-    #[inline(always)]
-    #[must_use]
-    pub fn part(self, range: impl RangeBounds<usize>) -> Part {
-        Part::new(range, self.held.bytes(), self)
-    }
-
-    /// To post it and all frames that follow it as one message.
-    #[inline(always)]
-    #[must_use]
-    pub fn chain(self) -> Chain {
-        Chain { of: self }
     }
 
     /// Its length is its capacity, and so is that of all that follow it.
@@ -169,11 +165,11 @@ impl Frame {
         let mut last = self;
         while last.held.place() & CHAINED != 0 {
             match last.held.rest_mut() {
-                Some(rest) => last = rest,
+                Some(rest) => last = Self::of_mut(rest),
                 None => return,
             }
         }
-        last.held.replace_rest(Some(other));
+        last.held.replace_rest(Some(other.into_held()));
     }
 
     /// Takes off what follows it.
@@ -181,18 +177,18 @@ impl Frame {
         if self.held.place() & CHAINED == 0 {
             return None;
         }
-        self.held.replace_rest(None)
+        self.held.replace_rest(None).map(Self::of)
     }
 
     /// The frame that follows.
     #[must_use]
     pub fn rest(&self) -> Option<&Self> {
-        self.held.rest()
+        self.held.rest().map(Self::of_ref)
     }
 
     /// The same, to be written.
     pub fn rest_mut(&mut self) -> Option<&mut Self> {
-        self.held.rest_mut()
+        self.held.rest_mut().map(Self::of_mut)
     }
 
     /// It, and those that follow it.
@@ -213,13 +209,6 @@ impl Frame {
         self.held.arrived(len);
     }
 
-    /// Lends it, with what follows it, to any number of posts: read only, until all handles are
-    /// gone.
-    #[must_use]
-    pub fn share(self) -> SharedFrame {
-        SharedFrame::new(self)
-    }
-
     /// Where it is in memory and under which key, with the present length. For raw posts.
     #[inline]
     #[must_use]
@@ -232,6 +221,27 @@ impl Frame {
     #[must_use]
     pub fn domain(&self) -> u64 {
         self.held.memory().domain
+    }
+}
+
+impl Held {
+    /// The frame, if that is what it is; what is only lent to the device is let go.
+    #[inline(always)]
+    #[must_use]
+    pub fn into_frame(self) -> Option<Frame> {
+        // What is dropped here is dropped by one call by value.
+        if !self.is_lent() { Some(Frame::of(self)) } else { None }
+    }
+
+    /// The same, where nothing is lent.
+    ///
+    /// # Safety
+    ///
+    /// It is not [lent](Self::is_lent).
+    #[inline(always)]
+    pub(crate) unsafe fn into_owned_frame(self) -> Frame {
+        debug_assert!(!self.is_lent());
+        Frame::of(self)
     }
 }
 

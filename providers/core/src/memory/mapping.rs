@@ -3,12 +3,11 @@
 //! The memory is reached through raw pointers only. No reference into it is ever made here, so that
 //! what the device writes behind the compiler's back breaks no rule of the language.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::Errno;
 use crate::error::Error;
-use crate::memory::pages::Pages;
-use crate::memory::pool::{self, Home};
+use crate::memory::chunks::Chunks;
+use crate::memory::pages::{Pages, out_of_memory, page_size, round_up};
 
 /// Bytes of transparent huge pages on x86-64, and on aarch64 with pages of 4 KiB. Elsewhere the
 /// alignment is harmless.
@@ -26,7 +25,7 @@ pub struct Mapping {
     offset: usize,
     len: usize,
     /// Where a part of a larger mapping goes back to.
-    home: Option<Home>,
+    home: Option<Arc<Mutex<Chunks>>>,
 }
 
 impl Mapping {
@@ -37,11 +36,16 @@ impl Mapping {
     /// [`Error::System`]: `ENOMEM`.
     pub fn new(len: usize) -> Result<Self, Error> {
         let len = round_up(len.max(1), page_size())?;
-        Ok(Self { pages: Arc::new(map(len)?), offset: 0, len, home: None })
+        Ok(Self { pages: Arc::new(Pages::zeroed(len)?), offset: 0, len, home: None })
     }
 
     /// A part of a larger mapping.
-    pub(crate) fn pooled(pages: Arc<Pages>, offset: usize, len: usize, home: Home) -> Self {
+    pub(super) fn pooled(
+        pages: Arc<Pages>,
+        offset: usize,
+        len: usize,
+        home: Arc<Mutex<Chunks>>,
+    ) -> Self {
         Self { pages, offset, len, home: Some(home) }
     }
 
@@ -54,7 +58,7 @@ impl Mapping {
     pub fn huge(len: usize) -> Result<Self, Error> {
         let len = round_up(len.max(1), HUGE_PAGE)?;
         let room = len.checked_add(HUGE_PAGE).ok_or_else(out_of_memory)?;
-        let pages = map(room)?;
+        let pages = Pages::zeroed(room)?;
         let offset = pages.as_ptr().align_offset(HUGE_PAGE);
         pages.wish_for_huge();
         Ok(Self { pages: Arc::new(pages), offset, len, home: None })
@@ -88,38 +92,17 @@ impl Drop for Mapping {
         if let Some(home) = &self.home
             && self.pages.are_ours()
         {
-            pool::give_back(home, &self.pages, self.offset, self.len);
+            let mut chunks = home.lock().unwrap_or_else(PoisonError::into_inner);
+            chunks.give_back(&self.pages, self.offset, self.len);
         }
     }
-}
-
-/// New pages, which a fork leaves behind.
-pub(crate) fn map(len: usize) -> Result<Pages, Error> {
-    Pages::anonymous(len).map_err(|errno| Error::System { what: "mmap", errno })
-}
-
-pub(crate) fn out_of_memory() -> Error {
-    Error::System { what: "mmap", errno: Errno::ENOMEM }
-}
-
-/// `unit` is a power of two. No object may be larger than `isize::MAX`.
-pub(crate) fn round_up(len: usize, unit: usize) -> Result<usize, Error> {
-    len.checked_next_multiple_of(unit)
-        .filter(|&len| isize::try_from(len).is_ok())
-        .ok_or_else(out_of_memory)
-}
-
-/// Bytes of a page.
-#[must_use]
-pub fn page_size() -> usize {
-    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    size.ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(4096)
 }
 
 #[cfg(test)]
 #[allow(unsafe_code, reason = "the tests touch what they mapped")]
 mod tests {
     use super::*;
+    use crate::Errno;
 
     /// Memory may have to be kept until a file is closed, by whichever thread does that.
     const _: fn() = || {

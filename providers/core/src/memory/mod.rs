@@ -1,5 +1,6 @@
 //! Memory that a device reads or writes: pages, doorbell records, frames, memory exposed to peers.
 
+mod chunks;
 pub mod dbrec;
 pub mod exposed;
 pub mod frame;

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use crate::Errno;
+use crate::error::Error;
 use crate::memory::process::Process;
 
 /// Mapped pages: a door's (doorbells, rings), or the program's own. Reached through raw pointers
@@ -33,6 +34,11 @@ impl Pages {
     /// The errno of `mmap` or `madvise`.
     pub fn anonymous(len: usize) -> Result<Self, Errno> {
         Self::new(MmapOptions::new().len(len).map_anon().map(MmapRaw::from))
+    }
+
+    /// The same, with the library's error.
+    pub(super) fn zeroed(len: usize) -> Result<Self, Error> {
+        Self::anonymous(len).map_err(|errno| Error::System { what: "mmap", errno })
     }
 
     /// `len` bytes of `file` at `offset`, shared, readable and writable.
@@ -97,4 +103,22 @@ impl Drop for Pages {
             unsafe { ManuallyDrop::drop(&mut self.map) };
         }
     }
+}
+
+pub(crate) fn out_of_memory() -> Error {
+    Error::System { what: "mmap", errno: Errno::ENOMEM }
+}
+
+/// `unit` is a power of two. No object may be larger than `isize::MAX`.
+pub(crate) fn round_up(len: usize, unit: usize) -> Result<usize, Error> {
+    len.checked_next_multiple_of(unit)
+        .filter(|&len| isize::try_from(len).is_ok())
+        .ok_or_else(out_of_memory)
+}
+
+/// Bytes of a page.
+#[must_use]
+pub fn page_size() -> usize {
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
+    size.ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(4096)
 }

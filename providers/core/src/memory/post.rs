@@ -34,7 +34,7 @@ pub struct Part<D = Frame> {
 impl<D> Part<D> {
     /// The bytes in `range` of the first `len`.
     #[inline(always)]
-    pub(crate) fn new(range: impl RangeBounds<usize>, len: u32, of: D) -> Self {
+    fn new(range: impl RangeBounds<usize>, len: u32, of: D) -> Self {
         let cut = |at: usize| u32::try_from(at).unwrap_or(u32::MAX).min(len);
         let start = match range.start_bound() {
             Bound::Included(at) => cut(*at),
@@ -74,6 +74,40 @@ impl<D> Part<D> {
 pub struct Chain<D = Frame> {
     /// The first frame, and with it the rest.
     pub of: D,
+}
+
+impl Frame {
+    /// To post these bytes of it alone, without moving any. What is not there is left out.
+    ///
+    /// `frame.part(40..)` is a received datagram without the 40 bytes that stand before it.
+    #[inline(always)]
+    #[must_use]
+    pub fn part(self, range: impl RangeBounds<usize>) -> Part {
+        Part::new(range, self.held().bytes(), self)
+    }
+
+    /// To post it and all frames that follow it as one message.
+    #[inline(always)]
+    #[must_use]
+    pub fn chain(self) -> Chain {
+        Chain { of: self }
+    }
+}
+
+impl SharedFrame {
+    /// To post these bytes of it alone; see [`Frame::part`].
+    #[inline(always)]
+    #[must_use]
+    pub fn part(self, range: impl RangeBounds<usize>) -> Part<Self> {
+        Part::new(range, self.held().bytes(), self)
+    }
+
+    /// To post it and all frames that follow it as one message.
+    #[inline(always)]
+    #[must_use]
+    pub fn chain(self) -> Chain<Self> {
+        Chain { of: self }
+    }
 }
 
 /// What a post can send.
@@ -234,7 +268,7 @@ fn chain<'a>(first: &Held, to: &'a mut Pieces) -> Result<&'a [Sge], PostError> {
     let mut count = 1;
     let mut next = first.rest();
     while let Some(frame) = next {
-        if frame.domain() != domain {
+        if frame.memory().domain != domain {
             return Err(PostError::ForeignBuffer);
         }
         *to.get_mut(count).ok_or(PostError::TooManySges)? = frame.sge();

@@ -14,7 +14,6 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::memory::frame::Frame;
 use crate::memory::mapping::Mapping;
 use crate::objects::mr::MrCore;
 use crate::queues::work::Sge;
@@ -62,8 +61,8 @@ struct Cell {
     /// While it is free, its successor in the free list; while it is shared, how many handles there
     /// are.
     next: AtomicU32,
-    /// The frame that follows, with [`CHAINED`]; `None` without.
-    link: UnsafeCell<Option<Frame>>,
+    /// The frame that follows, with [`CHAINED`]; `None` without. Never lent.
+    link: UnsafeCell<Option<Held>>,
 }
 
 impl Registered {
@@ -127,10 +126,11 @@ impl Registered {
         let mut left = len - len.min(self.frame_len);
         // SAFETY: the caller's promise.
         let mut next = unsafe { (*cell.link.get()).as_mut() };
-        while let Some(frame) = next {
-            frame.set_len(left as usize);
-            left -= frame.len() as u32;
-            next = frame.rest_mut();
+        while let Some(held) = next {
+            let len = left.min(held.memory.frame_len);
+            held.set_bytes(len);
+            left -= len;
+            next = held.rest_mut();
         }
         len.min(self.frame_len)
     }
@@ -158,7 +158,7 @@ impl Registered {
             rest = unsafe { (*cell.link.get()).take() };
         }
         self.push(index(place));
-        let rest = ManuallyDrop::new(rest?.into_held());
+        let rest = ManuallyDrop::new(rest?);
         Some((Arc::as_ptr(&rest.memory), rest.place))
     }
 
@@ -217,25 +217,6 @@ impl Held {
     #[inline(always)]
     pub(crate) fn exposed(memory: Arc<Registered>) -> Self {
         Self { memory: ManuallyDrop::new(memory), place: LENT | EXPOSED }
-    }
-
-    /// The frame, if that is what it is; what is only lent to the device is let go.
-    #[inline(always)]
-    #[must_use]
-    pub fn into_frame(self) -> Option<Frame> {
-        // What is dropped here is dropped by one call by value.
-        if self.place & LENT == 0 { Some(Frame::of(self)) } else { None }
-    }
-
-    /// The same, where nothing is lent.
-    ///
-    /// # Safety
-    ///
-    /// It is not [lent](Self::is_lent).
-    #[inline(always)]
-    pub(crate) unsafe fn into_owned_frame(self) -> Frame {
-        debug_assert!(!self.is_lent());
-        Frame::of(self)
     }
 
     #[inline(always)]
@@ -303,7 +284,7 @@ impl Held {
     }
 
     /// The frame that follows.
-    pub(crate) fn rest(&self) -> Option<&Frame> {
+    pub(crate) fn rest(&self) -> Option<&Self> {
         if self.place & CHAINED == 0 {
             return None;
         }
@@ -313,7 +294,7 @@ impl Held {
     }
 
     /// The same, to be changed.
-    pub(crate) fn rest_mut(&mut self) -> Option<&mut Frame> {
+    pub(crate) fn rest_mut(&mut self) -> Option<&mut Self> {
         if self.place & (CHAINED | LENT) != CHAINED {
             return None;
         }
@@ -323,7 +304,7 @@ impl Held {
     }
 
     /// Makes `rest` what follows, and gives what did.
-    pub(crate) fn replace_rest(&mut self, rest: Option<Frame>) -> Option<Frame> {
+    pub(crate) fn replace_rest(&mut self, rest: Option<Self>) -> Option<Self> {
         debug_assert!(self.place & LENT == 0);
         let follows = rest.is_some();
         // SAFETY: as in `rest_mut`.

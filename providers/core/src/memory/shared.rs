@@ -8,11 +8,10 @@
 #![allow(unsafe_code, reason = "several handles read the same raw memory")]
 
 use std::fmt;
-use std::ops::{Deref, RangeBounds};
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
 use crate::memory::frame::Frame;
-use crate::memory::post::{Chain, Part};
 use crate::memory::registered::{Held, LENT};
 
 /// A frame, with what follows it, that is only read: each clone can be posted, also on several
@@ -21,6 +20,15 @@ use crate::memory::registered::{Held, LENT};
 /// A post takes a handle, and its completion drops that. When all are gone the frame is free again.
 pub struct SharedFrame {
     held: Held,
+}
+
+impl Frame {
+    /// Lends it, with what follows it, to any number of posts: read only, until all handles are
+    /// gone.
+    #[must_use]
+    pub fn share(self) -> SharedFrame {
+        SharedFrame::new(self)
+    }
 }
 
 impl SharedFrame {
@@ -50,24 +58,10 @@ impl SharedFrame {
         }
     }
 
-    /// To post these bytes of it alone; see [`Frame::part`].
-    #[inline(always)]
-    #[must_use]
-    pub fn part(self, range: impl RangeBounds<usize>) -> Part<Self> {
-        Part::new(range, self.held.bytes(), self)
-    }
-
-    /// To post it and all frames that follow it as one message.
-    #[inline(always)]
-    #[must_use]
-    pub fn chain(self) -> Chain<Self> {
-        Chain { of: self }
-    }
-
     /// The frame that follows.
     #[must_use]
     pub fn rest(&self) -> Option<&Frame> {
-        self.held.rest()
+        self.held.rest().map(Frame::of_ref)
     }
 
     pub(crate) fn held(&self) -> &Held {

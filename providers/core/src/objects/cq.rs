@@ -216,6 +216,14 @@ impl CqCore {
         drop(unread);
     }
 
+    /// Why no completion comes, if its queue pairs or their sizes tell. Asks the kernel for each
+    /// queue pair's state: for a wait that was in vain.
+    #[cold]
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.users.trouble(self.capacity())
+    }
+
     /// The queue pairs that complete here.
     pub(crate) fn users(&self) -> &Users {
         &self.users

@@ -17,6 +17,7 @@ use crate::attr::{QpAttr, QpCap, QpState, Transition};
 use crate::error::Error;
 use crate::objects::cq::{CqCore, Message, Roles};
 use crate::objects::pd::PdCore;
+use crate::objects::users::User;
 use crate::queues::shared::QpShared;
 
 /// What a queue pair is made of, gathered by the provider.
@@ -48,6 +49,9 @@ pub struct QpParts {
 pub struct QpCore {
     parts: QpParts,
     life: Mutex<Life>,
+    /// What the completion queues know it by, for as long as it lives.
+    #[expect(dead_code, reason = "kept for those who hold it weakly")]
+    user: Arc<User>,
 }
 
 /// What only one caller at a time may look at.
@@ -71,12 +75,16 @@ impl QpCore {
         // SAFETY: attached here and nowhere else, says the caller.
         unsafe { tell(&parts, Message::Attach) };
         let life = Mutex::new(Life { state: QpState::Reset, port: 1, destroyed: false });
-        let core = Arc::new(Self { parts, life });
-        core.send_cq().users().add(&core);
-        if !Arc::ptr_eq(core.send_cq(), core.recv_cq()) {
-            core.recv_cq().users().add(&core);
+        let context = Arc::clone(parts.pd.context());
+        let user = Arc::new(User { context, handle: parts.handle, qpn: parts.qpn });
+        let QpCap { max_send_wr: sends, max_recv_wr: receives, .. } = parts.cap;
+        if Arc::ptr_eq(&parts.send_cq, &parts.recv_cq) {
+            parts.send_cq.users().add(&user, sends.saturating_add(receives));
+        } else {
+            parts.send_cq.users().add(&user, sends);
+            parts.recv_cq.users().add(&user, receives);
         }
-        core
+        Arc::new(Self { parts, life, user })
     }
 
     /// The kernel's handle.

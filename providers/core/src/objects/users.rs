@@ -1,46 +1,70 @@
-//! The queue pairs that complete to a completion queue: who is asked when nothing comes.
+//! The queue pairs that complete to a completion queue: asked why a wait ended without a completion.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use uverbs_kernel_abi::qp as abi;
+
 use crate::attr::QpState;
-use crate::objects::cq::CqCore;
-use crate::objects::qp::QpCore;
+use crate::objects::context::ContextCore;
 
-/// Queue pairs of a completion queue, alive or not.
-#[derive(Debug, Default)]
-pub(crate) struct Users(Mutex<Vec<Weak<QpCore>>>);
+/// A queue pair, as its completion queues know it. The queue pair owns it.
+#[derive(Debug)]
+pub(crate) struct User {
+    /// The device it is of.
+    pub(crate) context: Arc<ContextCore>,
+    /// The kernel's handle.
+    pub(crate) handle: u32,
+    /// The queue pair's number.
+    pub(crate) qpn: u32,
+}
 
-impl Users {
-    /// One more. Those that are gone are dropped when the list would have to grow.
-    pub(crate) fn add(&self, queue_pair: &Arc<QpCore>) {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if users.len() == users.capacity() {
-            users.retain(|user| user.strong_count() > 0);
-        }
-        users.push(Arc::downgrade(queue_pair));
-    }
-
-    fn alive(&self) -> Vec<Arc<QpCore>> {
-        let users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        users.iter().filter_map(Weak::upgrade).collect()
+impl User {
+    /// Whether it is in ERR. Asks the kernel.
+    fn is_failed(&self) -> bool {
+        let answer = self.context.uverbs().query_qp(self.handle, abi::IB_QP_STATE);
+        answer.is_ok_and(|attr| QpState::from_raw(attr.qp_state.into()) == QpState::Error)
     }
 }
 
-impl CqCore {
-    /// Why no completion comes, if its queue pairs or their sizes tell. Asks the kernel for each
-    /// queue pair's state: for a wait that was in vain.
-    #[cold]
-    #[must_use]
-    pub fn trouble(&self) -> Option<String> {
-        let users = self.users().alive();
-        let failed: Vec<_> = users.iter().filter(|user| is_failed(user)).map(qpn).collect();
-        let room = u64::from(self.capacity());
-        let most: u64 = users.iter().map(|user| self.load(user)).sum();
+/// A user, and how many completions may come of it at once.
+#[derive(Debug)]
+struct Entry {
+    user: Weak<User>,
+    most: u32,
+}
+
+/// Queue pairs of a completion queue, alive or not.
+#[derive(Debug, Default)]
+pub(crate) struct Users(Mutex<Vec<Entry>>);
+
+impl Users {
+    /// One more, with up to `most` completions at once. Those that are gone are dropped when the
+    /// list would have to grow.
+    pub(crate) fn add(&self, user: &Arc<User>, most: u32) {
+        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if users.len() == users.capacity() {
+            users.retain(|entry| entry.user.strong_count() > 0);
+        }
+        users.push(Entry { user: Arc::downgrade(user), most });
+    }
+
+    fn alive(&self) -> Vec<(Arc<User>, u32)> {
+        let users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        users.iter().filter_map(|entry| Some((entry.user.upgrade()?, entry.most))).collect()
+    }
+
+    /// Why no completion comes to a queue with room for `room`, if its queue pairs or their sizes
+    /// tell.
+    pub(crate) fn trouble(&self, room: u32) -> Option<String> {
+        let users = self.alive();
+        let failed = users.iter().filter(|(user, _)| user.is_failed());
+        let failed: Vec<_> = failed.map(|(user, _)| format!("{:#x}", user.qpn)).collect();
+        let most: u64 = users.iter().map(|(_, most)| u64::from(*most)).sum();
         let mut said = Vec::new();
         if !failed.is_empty() {
             said.push(format!("in ERR: queue pair {}", failed.join(", ")));
         }
-        if most > room {
+        if most > u64::from(room) {
             said.push(format!(
                 "its queue pairs may have {most} work requests outstanding and the completion queue has room for {room}: \
                  it overran if they had"
@@ -51,20 +75,4 @@ impl CqCore {
         }
         (!said.is_empty()).then(|| said.join("; "))
     }
-
-    /// Completions that may come of a queue pair at once.
-    fn load(&self, queue_pair: &QpCore) -> u64 {
-        let here = |cq: &CqCore| std::ptr::eq(cq, self);
-        let sends = if here(queue_pair.send_cq()) { queue_pair.cap().max_send_wr } else { 0 };
-        let receives = if here(queue_pair.recv_cq()) { queue_pair.cap().max_recv_wr } else { 0 };
-        u64::from(sends) + u64::from(receives)
-    }
-}
-
-fn is_failed(queue_pair: &Arc<QpCore>) -> bool {
-    queue_pair.query().is_ok_and(|attr| attr.state == QpState::Error)
-}
-
-fn qpn(queue_pair: &Arc<QpCore>) -> String {
-    format!("{:#x}", queue_pair.qpn())
 }

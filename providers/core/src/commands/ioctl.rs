@@ -11,34 +11,22 @@
 //!
 //! Sending hands addresses to the kernel. Those of the attributes are proven by the borrows.
 //! Addresses *inside* a payload (`REG_MR`'s range, a provider's queue buffers) are numbers to this
-//! file, so [`Command::send`] is unsafe and leaves them to its caller. The other unsafe operation
-//! takes ownership of a new file descriptor.
-#![allow(
-    unsafe_code,
-    reason = "ioctl payloads may carry addresses, and descriptors in answers come as numbers"
-)]
+//! file, so [`Command::send`] is unsafe and leaves them to its caller.
+#![allow(unsafe_code, reason = "ioctl payloads may carry addresses")]
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
-use uverbs_kernel_abi::ioctl::{
-    UVERBS_ATTR_F_MANDATORY, UVERBS_ATTR_F_VALID_OUTPUT, ib_uverbs_attr, ib_uverbs_ioctl_hdr,
-};
+use uverbs_kernel_abi::ioctl::{UVERBS_ATTR_F_MANDATORY, ib_uverbs_attr, ib_uverbs_ioctl_hdr};
 use uverbs_kernel_abi::objects::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
 use zerocopy::transmute;
 
-use crate::Errno;
+use crate::commands::answer::{Answer, MAX_ATTRS, WORDS};
 use crate::doors::UverbsDoor;
 use crate::doors::words::{ATTR_WORDS, HEADER_WORDS, attrs_of};
 use crate::error::Error;
 use crate::memory::process::Process;
-
-/// Attributes that one command can hold. `QP_CREATE` with all its attributes and a provider's takes
-/// 17.
-pub const MAX_ATTRS: usize = 24;
-
-const WORDS: usize = HEADER_WORDS + ATTR_WORDS * MAX_ATTRS;
 
 /// Why a command can't be sent; found when it is.
 #[derive(Clone, Copy, Debug)]
@@ -314,85 +302,6 @@ fn inline(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(data)
 }
 
-/// What the kernel wrote back into a command. Descriptors not taken are closed.
-#[derive(Debug)]
-pub struct Answer {
-    words: [u64; WORDS],
-    attrs: usize,
-    new_fds: u32,
-    new_handles: u32,
-    verb: &'static str,
-}
-
-impl Answer {
-    fn attrs(&self) -> impl Iterator<Item = (usize, ib_uverbs_attr)> + '_ {
-        attrs_of(&self.words[HEADER_WORDS..]).take(self.attrs).enumerate()
-    }
-
-    fn find(&self, id: u16) -> Option<(usize, ib_uverbs_attr)> {
-        self.attrs().find(|(_, attr)| attr.attr_id == id)
-    }
-
-    fn missing(&self, id: u16) -> Error {
-        Error::Unsupported { verb: self.verb, what: format!("an answer in attribute {id:#x}") }
-    }
-
-    /// The handle of the new object in attribute `id`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] when the command asked for none there.
-    pub fn handle(&self, id: u16) -> Result<u32, Error> {
-        match self.find(id) {
-            Some((at, attr)) if self.new_handles & (1 << at) != 0 => Ok(attr.data as u32),
-            _ => Err(self.missing(id)),
-        }
-    }
-
-    /// The new descriptor in attribute `id`, once.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] when the command asked for none there, or it was taken.
-    pub fn take_fd(&mut self, id: u16) -> Result<OwnedFd, Error> {
-        let (at, attr) = self.find(id).ok_or_else(|| self.missing(id))?;
-        if self.new_fds & (1 << at) == 0 {
-            return Err(self.missing(id));
-        }
-        self.new_fds &= !(1 << at);
-        owned(attr.data).ok_or_else(|| Error::kernel(self.verb, Errno::EBADF))
-    }
-
-    /// Whether the kernel wrote the output `id`. Mandatory outputs of a command that succeeded are
-    /// always written.
-    #[must_use]
-    pub fn is_written(&self, id: u16) -> bool {
-        self.find(id).is_some_and(|(_, attr)| attr.flags & UVERBS_ATTR_F_VALID_OUTPUT != 0)
-    }
-}
-
-/// The descriptor that the kernel put into an attribute; `None` for what can't be one.
-fn owned(data: u64) -> Option<OwnedFd> {
-    let fd = RawFd::try_from(data.cast_signed()).ok().filter(|&fd| fd >= 0)?;
-    // SAFETY: the command succeeded, so the door put a new descriptor there (`UVERBS_ATTR_FD`,
-    // access NEW), close on exec and ours alone; the callers clear the attribute's bit, so it is
-    // taken once.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        if self.new_fds == 0 {
-            return;
-        }
-        for (at, attr) in self.attrs() {
-            if self.new_fds & (1 << at) != 0 {
-                drop(owned(attr.data));
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{PipeWriter, Write};
@@ -402,6 +311,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Errno;
     use crate::doors::words::parse;
 
     const DRIVER: u32 = 0x0102_0304;

@@ -17,6 +17,7 @@
 )]
 
 pub mod ah;
+pub mod answer;
 pub mod channel;
 pub mod cq;
 pub mod device;

@@ -18,17 +18,8 @@ use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_RXE;
 
 use crate::create::{create_cq, create_qp};
+use crate::limits::Limits;
 use crate::{Ah, Cq, Rxe};
-
-/// What the device can do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) qp_wr: u32,
-    pub(crate) sge: u32,
-    pub(crate) cqe: u32,
-    /// Completion vectors.
-    pub(crate) vectors: u32,
-}
 
 /// An open soft-RoCE device.
 #[derive(Debug)]

@@ -27,8 +27,8 @@ use uverbs_kernel_abi::rxe::{mminfo, rxe_create_cq_resp, rxe_create_qp_resp};
 use uverbs_kernel_abi::wc::ib_uverbs_wc;
 use zerocopy::IntoBytes;
 
-use crate::context::Limits;
 use crate::kick::Kick;
+use crate::limits::Limits;
 use crate::ring::Ring;
 use crate::rq::RqParts;
 use crate::sq::{Attic, SqParts};

@@ -31,6 +31,7 @@ mod context;
 mod cq;
 mod create;
 mod kick;
+mod limits;
 mod ring;
 mod rq;
 mod sq;

@@ -1,0 +1,11 @@
+//! What a soft-RoCE device can do.
+
+/// What the device can do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) qp_wr: u32,
+    pub(crate) sge: u32,
+    pub(crate) cqe: u32,
+    /// Completion vectors.
+    pub(crate) vectors: u32,
+}

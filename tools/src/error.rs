@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use uverbs::{Failure, OutOfRange, PostError};
 
-use crate::pingpong::ExchangeError;
 use crate::tcp::TcpError;
 use crate::verify::{Mismatch, WrongWord};
 
@@ -112,12 +111,6 @@ impl From<uverbs::Error> for Error {
 impl From<OutOfRange> for Error {
     fn from(error: OutOfRange) -> Self {
         Self::Exposed(error)
-    }
-}
-
-impl From<ExchangeError> for Error {
-    fn from(error: ExchangeError) -> Self {
-        Self::Peer(error.to_string())
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::ends::{Bench, Ends, Ticker};
 use super::exchange::{Control, Done};
 use super::meter::Meter;
-use super::options::Operation;
+use super::shape::Operation;
 use super::side::Side;
 use crate::error::Error;
 use crate::verify::Who;
@@ -298,7 +298,8 @@ mod tests {
     use clap::Parser;
 
     use super::super::clock::Clock;
-    use super::super::options::{Family, Options, Shape};
+    use super::super::options::Options;
+    use super::super::shape::{Family, Shape};
     use super::*;
     use crate::select;
     use crate::tcp::{Listener, Stream};

@@ -2,8 +2,8 @@
 
 use hdrhistogram::Histogram;
 
-use super::options::Test;
 use super::record::{Measured, Record};
+use super::shape::Test;
 use crate::error::Error;
 use crate::histogram::{duration, three};
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::clock::Clock;
 use super::exchange::{Control, Done};
-use super::options::Shape;
+use super::shape::Shape;
 use super::side::{About, Prepared, Side};
 use crate::error::Error;
 use crate::progress::{Length, Progress};
@@ -206,7 +206,8 @@ mod tests {
 
     use clap::Parser;
 
-    use super::super::options::{Family, Options, Test};
+    use super::super::options::Options;
+    use super::super::shape::{Family, Test};
     use super::super::{bw, lat};
     use super::*;
     use crate::select;

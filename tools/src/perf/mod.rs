@@ -33,8 +33,9 @@ use chart::Chart;
 use clock::Clock;
 use ends::{Bench, Ends};
 use exchange::Control;
-use options::{Family, Options, Plan, Role, Test};
+use options::Options;
 use record::{Keeper, Measured, Record};
+use shape::{Family, Plan, Role, Test};
 
 /// Measure latency, bandwidth and message rate, record them, and compare recordings.
 ///

@@ -5,25 +5,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 use uverbs::Mtu;
 
-pub(super) use super::shape::{Family, Operation, Plan, Role, Shape};
+use super::shape::{Family, Operation, Plan, Role, Shape, Test};
 use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::select::PortArgs;
 use crate::tcp;
 use crate::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 
-/// Memory that the default receive depth keeps within.
-pub(super) const RECEIVE_BYTES: u64 = 64 << 20;
 /// Memory for receives that is never gone over.
 const RECEIVE_BYTES_MAX: u64 = 4 << 30;
 /// Sizes of `--all`, as powers of two: perftest's.
 const ALL: std::ops::RangeInclusive<u32> = 1..=23;
 /// What perftest takes when nothing is said.
 const TX_DEPTH: u32 = 128;
-pub(super) const RX_DEPTH: u32 = 512;
 const CQ_MOD: u32 = 100;
 
 /// One measurement, after its operation was named.
@@ -181,19 +177,6 @@ pub(crate) struct Options {
     /// Ignored, for scripts that were written for perftest: no check of CPU frequencies is made
     #[arg(short = 'F', long = "CPU-freq")]
     freq: bool,
-}
-
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Test {
-    /// Latency, of each message, one at a time: ib_write_lat, ib_read_lat, ib_send_lat,
-    /// ib_atomic_lat
-    #[value(alias = "latency")]
-    Lat,
-    /// Bandwidth and message rate, with many outstanding: ib_write_bw and so on
-    #[value(aliases = ["bandwidth", "rate"])]
-    Bw,
 }
 
 /// Which atomic.

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 
 use super::machine::Machine;
-use super::options::{Shape, Test};
+use super::shape::{Shape, Test};
 use super::{bw, clock, lat, side};
 use crate::error::Error;
 
@@ -300,7 +300,7 @@ fn method(shape: &Shape, two_processes: bool) -> Vec<String> {
             let more = if two_processes { ", except the peer's" } else { "" };
             says.push(format!("checking contents is not in the samples{more}"));
         }
-    } else if shape.check && shape.op == super::options::Operation::Send {
+    } else if shape.check && shape.op == super::shape::Operation::Send {
         says.push("the time includes checking each message".to_owned());
     }
     if !two_processes {

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::options::{Shape, Test};
 use super::record::{Bandwidth, Latency, Measured, Record};
+use super::shape::{Shape, Test};
 use crate::histogram::{duration, three};
 
 /// What is being measured, and on what.

@@ -4,10 +4,28 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::options::{RECEIVE_BYTES, RX_DEPTH, Test};
 use crate::doorbell::Doorbell;
+
+/// Memory that the default receive depth keeps within.
+const RECEIVE_BYTES: u64 = 64 << 20;
+/// Receives that perftest keeps posted when nothing is said.
+const RX_DEPTH: u32 = 512;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Test {
+    /// Latency, of each message, one at a time: ib_write_lat, ib_read_lat, ib_send_lat,
+    /// ib_atomic_lat
+    #[value(alias = "latency")]
+    Lat,
+    /// Bandwidth and message rate, with many outstanding: ib_write_bw and so on
+    #[value(aliases = ["bandwidth", "rate"])]
+    Bw,
+}
 
 /// The operation that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,7 +22,7 @@ use uverbs::{
 use self::lat::Turn;
 pub(super) use self::setup::About;
 use self::setup::{blame, local, rights, wanted};
-use super::options::{Operation, Shape};
+use super::shape::{Operation, Shape};
 use crate::doorbell::Rings;
 use crate::error::{BecauseOf, Error};
 use crate::verify::{Pattern, Who};
@@ -313,7 +313,8 @@ fn wrong_arrival(who: Who, iteration: u64, len: u32, size: u32) -> Error {
 mod tests {
     use clap::Parser;
 
-    use super::super::options::{Family, Options};
+    use super::super::options::Options;
+    use super::super::shape::Family;
     use super::*;
     use crate::select;
 

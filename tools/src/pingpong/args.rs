@@ -3,11 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use clap::ValueEnum;
-use serde::Serialize;
 use uverbs::Mtu;
 
-use super::remote::{Remote, Role};
+use super::config::{Config, Opcode, Remote, Role};
 use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::select::PortArgs;
@@ -126,96 +124,6 @@ pub(crate) struct Args {
     /// Print the result only: no header, no histogram, no progress, no note about the device
     #[arg(long)]
     quiet: bool,
-}
-
-/// What is done in an iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Opcode {
-    /// SEND into the peer's receive
-    Send,
-    /// SEND with immediate data, which is checked, too
-    SendImm,
-    /// RDMA WRITE; the peer polls its memory
-    Write,
-    /// RDMA WRITE with immediate data, which tells the peer
-    WriteImm,
-    /// RDMA READ, of each side from the other
-    Read,
-    /// Atomic compare-and-swap; every fourth is one that must not swap
-    #[value(alias = "cas")]
-    CompareSwap,
-    /// Atomic fetch-and-add
-    #[value(aliases = ["atomic", "faa"])]
-    FetchAdd,
-}
-
-impl Opcode {
-    pub(crate) fn is_atomic(self) -> bool {
-        matches!(self, Self::CompareSwap | Self::FetchAdd)
-    }
-
-    /// Done by one side on the other's memory, without the other's doing.
-    pub(crate) fn is_one_sided(self) -> bool {
-        self.is_atomic() || self == Self::Read
-    }
-
-    /// The peer's memory is reached by address.
-    pub(crate) fn needs_memory(self) -> bool {
-        !matches!(self, Self::Send | Self::SendImm)
-    }
-
-    /// The peer's receives are used up.
-    pub(crate) fn needs_receives(self) -> bool {
-        matches!(self, Self::Send | Self::SendImm | Self::WriteImm)
-    }
-}
-
-impl fmt::Display for Opcode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Send => "send",
-            Self::SendImm => "send-imm",
-            Self::Write => "write",
-            Self::WriteImm => "write-imm",
-            Self::Read => "read",
-            Self::CompareSwap => "compare-swap",
-            Self::FetchAdd => "fetch-add",
-        })
-    }
-}
-
-/// What is to be done, with all defaults filled in that need no device.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Config {
-    pub(crate) opcode: Opcode,
-    pub(crate) size: u32,
-    pub(crate) iters: u64,
-    pub(crate) warmup: u64,
-    /// Largest message that goes inline. 0 for operations that have an answer.
-    pub(crate) inline: u32,
-    pub(crate) port: u8,
-    pub(crate) gid_index: Option<u32>,
-    #[serde(serialize_with = "mtu_bytes")]
-    pub(crate) mtu: Option<Mtu>,
-    pub(crate) rx_depth: u32,
-    pub(crate) doorbell: Doorbell,
-    #[serde(rename = "timeout_ns", serialize_with = "nanoseconds")]
-    pub(crate) timeout: Duration,
-    #[serde(skip)]
-    pub(crate) device: Option<String>,
-    #[serde(skip)]
-    pub(crate) json: bool,
-    #[serde(skip)]
-    pub(crate) quiet: bool,
-}
-
-pub(crate) fn mtu_bytes<S: serde::Serializer>(mtu: &Option<Mtu>, to: S) -> Result<S::Ok, S::Error> {
-    mtu.and_then(Mtu::bytes).serialize(to)
-}
-
-pub(crate) fn nanoseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Bytes of receive buffers that the default depth keeps within.

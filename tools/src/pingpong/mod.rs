@@ -2,13 +2,13 @@
 //! trip timed. The other side may be another process, also `ibv_rc_pingpong`.
 
 mod args;
+mod config;
 mod remote;
 mod report;
 mod run;
 mod side;
 
 pub(crate) use args::Args;
-pub(crate) use remote::ExchangeError;
 
 use crate::error::Error;
 use crate::{interrupt, output, select};

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::args::Config;
+use super::config::Config;
 use super::run::Outcome;
 use super::side::{About, Pair};
 use crate::histogram::{self, Bucket, duration, three};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use uverbs::{Completed, SendOp};
 
-use super::args::{Config, Opcode};
+use super::config::{Config, Opcode};
 use super::side::{Arrived, Pair, Side};
 use crate::error::Error;
 use crate::progress::{Length, Progress};

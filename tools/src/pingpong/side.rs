@@ -12,7 +12,7 @@ use uverbs::{
     Local, PostError, ProtectionDomain, QueuePair, Remote, RnrTimer, SendOp, Slab,
 };
 
-use super::args::Config;
+use super::config::Config;
 use crate::doorbell::Rings;
 use crate::error::{BecauseOf, Error};
 use crate::select::Two;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(super) use message::Done;
 use message::{Hello, LINE, Message, Qp};
 
-use super::options::Shape;
+use super::shape::Shape;
 use super::side::Hand;
 use crate::error::Error;
 use crate::tcp::{Stream, TcpError, check};

@@ -10,7 +10,8 @@ use clap::Parser;
 use uverbs::{Endpoint, Gid, Mtu, Remote};
 
 use super::*;
-use crate::perf::options::{Family, Options};
+use crate::perf::options::Options;
+use crate::perf::shape::Family;
 use crate::tcp::Listener;
 
 const SECOND: Duration = Duration::from_secs(1);

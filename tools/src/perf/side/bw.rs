@@ -7,7 +7,7 @@ use uverbs::{Data, PostError, Wr};
 
 use super::{Line, Side, failed, id, not_posted, operation, wrong_arrival};
 use crate::error::Error;
-use crate::perf::options::{Operation, Shape, Test};
+use crate::perf::shape::{Operation, Shape, Test};
 use crate::verify::Pattern;
 
 /// Completions that one poll takes.

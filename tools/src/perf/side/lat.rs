@@ -7,7 +7,7 @@ use uverbs::{Completed, Data, Wr};
 
 use super::{Side, failed, id, operation, wrong_arrival};
 use crate::error::Error;
-use crate::perf::options::Operation;
+use crate::perf::shape::Operation;
 use crate::verify::{Pattern, Who};
 
 /// What is known of the one message under way.

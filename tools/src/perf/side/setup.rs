@@ -5,7 +5,7 @@ use uverbs::{AccessFlags, AckTimeout, Context, Local, Mtu, RnrTimer};
 
 use crate::doorbell::Rings;
 use crate::error::{BecauseOf, Error};
-use crate::perf::options::{Operation, Shape, Test};
+use crate::perf::shape::{Operation, Shape, Test};
 use crate::setup::{Place, Wanted, ack_timeout};
 use crate::verify::Who;
 

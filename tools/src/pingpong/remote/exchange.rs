@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::atomic::AtomicBool;
 
 use super::address::{Address, AddressError, LEN};
+use crate::error::Error;
 use crate::tcp::{Stream, TcpError};
 
 /// What the client ends with: a C string.
@@ -14,7 +15,7 @@ const DONE: [u8; 5] = *b"done\0";
 
 /// Why there was no exchange.
 #[derive(Debug)]
-pub(crate) enum ExchangeError {
+pub(super) enum ExchangeError {
     /// Part of a message came, or nothing.
     Cut { what: &'static str, bytes: usize, of: usize, error: TcpError },
     /// What the peer sent is no address.
@@ -45,6 +46,12 @@ impl fmt::Display for ExchangeError {
 }
 
 impl std::error::Error for ExchangeError {}
+
+impl From<ExchangeError> for Error {
+    fn from(error: ExchangeError) -> Self {
+        Self::Peer(error.to_string())
+    }
+}
 
 /// The connection to the other side.
 #[derive(Debug)]

@@ -6,41 +6,16 @@ mod exchange;
 mod report;
 mod session;
 
-pub(crate) use exchange::ExchangeError;
-
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use self::address::Address;
 use self::exchange::Peer;
-use self::report::Report;
-use self::session::{Outcome, Session};
-use super::args::Config;
+use self::report::{Done, Report};
+use self::session::Session;
+use super::config::{Config, Remote, Role};
 use crate::error::Error;
 use crate::tcp::{Listener, Stream, TcpError};
 use crate::{output, select};
-
-/// Which side this is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Waits, and answers.
-    Server,
-    /// Calls, and begins.
-    Client { host: String },
-}
-
-/// What the two-process form knows besides [`Config`].
-#[derive(Clone, Debug)]
-pub(crate) struct Remote {
-    pub(crate) role: Role,
-    /// TCP port of the exchange.
-    pub(crate) port: u16,
-    pub(crate) service_level: u8,
-    /// Page starts of each message are checked, as the C program does with the last.
-    pub(crate) check: bool,
-    /// How long the server waits for its client.
-    pub(crate) wait: Duration,
-}
 
 /// A run with another process.
 pub(super) fn run(config: &Config, remote: &Remote, stop: &AtomicBool) -> Result<(), Error> {
@@ -60,14 +35,6 @@ pub(super) fn run(config: &Config, remote: &Remote, stop: &AtomicBool) -> Result
     };
     let report = Report::new(config, remote, &done);
     if config.json { output::json(&report) } else { output::print(&report.text()) }
-}
-
-/// Who talked to whom, and how it went.
-struct Done {
-    device: String,
-    own: Address,
-    peer: Address,
-    outcome: Outcome,
 }
 
 /// The server's side. `tell` is told each address as soon as it is known.

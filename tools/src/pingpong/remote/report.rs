@@ -2,8 +2,17 @@
 
 use serde::Serialize;
 
-use super::{Done, Remote, Role};
-use crate::pingpong::args::Config;
+use super::address::Address;
+use super::session::Outcome;
+use crate::pingpong::config::{Config, Remote, Role};
+
+/// Who talked to whom, and how it went.
+pub(super) struct Done {
+    pub(super) device: String,
+    pub(super) own: Address,
+    pub(super) peer: Address,
+    pub(super) outcome: Outcome,
+}
 
 /// The whole report. Times are in nanoseconds.
 #[derive(Debug, Serialize)]
@@ -39,7 +48,7 @@ struct Place {
 }
 
 impl Place {
-    fn new(address: &super::Address) -> Self {
+    fn new(address: &Address) -> Self {
         let gid = address.gid.map(|gid| gid.to_string());
         let (lid, qpn, psn) = (address.lid, address.qpn, address.psn);
         Self { lid, qpn, psn, gid }

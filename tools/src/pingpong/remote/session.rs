@@ -15,9 +15,8 @@ use uverbs::{
 };
 
 use super::address::Address;
-use super::{Remote, Role};
 use crate::error::Error;
-use crate::pingpong::args::Config;
+use crate::pingpong::config::{Config, Remote, Role};
 use crate::pingpong::side;
 use crate::verify::{Mismatch, Who};
 

@@ -19,6 +19,8 @@ mod datagrams;
 #[expect(dead_code, reason = "what makes lines cold is for the clock")]
 mod device;
 mod hot;
+#[path = "../side_by_side/ops.rs"]
+mod ops;
 #[path = "../side_by_side/ours.rs"]
 mod ours;
 
@@ -27,7 +29,8 @@ use uverbs::softhca::SoftHca;
 use uverbs::{Any, Context, Data, Device, DoorbellMode};
 
 use crate::hot::Seen;
-use crate::ours::{Atomic, Bench, Gather4, Op, PAYLOAD, Read, Send64, Shape, Side, WriteInline8};
+use crate::ops::{Atomic, Gather4, Op, PAYLOAD, Read, Send64, WriteInline8};
+use crate::ours::{Bench, Shape, Side};
 
 /// Work requests or completions in a round.
 const OPS: u32 = 64;

@@ -8,7 +8,8 @@ use uverbs::{Context, Device, DoorbellMode};
 
 use crate::c::{self, Shim};
 use crate::measure::{self, CAN_FLUSH, Clock, Spread, make_cold};
-use crate::ours::{Atomic, Bench, Gather4, Op, Read, Send64, Shape, Side, WriteInline8};
+use crate::ops::{Atomic, Gather4, Op, Read, Send64, WriteInline8};
+use crate::ours::{Bench, Shape, Side};
 
 /// In the order they are printed.
 pub(crate) const CASES: [&str; 20] = [

@@ -13,6 +13,7 @@ mod c;
 mod cases;
 mod device;
 mod measure;
+mod ops;
 mod ours;
 mod prepare;
 

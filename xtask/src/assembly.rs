@@ -17,7 +17,7 @@ use iced_x86::{
 };
 use rustc_demangle::demangle;
 
-use crate::counts::{compiler, other_compiler};
+use crate::compiler::{compiler, other_compiler};
 use crate::step::Outcome;
 
 /// Where the functions are that are looked at.

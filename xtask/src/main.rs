@@ -2,6 +2,7 @@
 
 mod apt;
 mod assembly;
+mod compiler;
 mod counts;
 mod debian;
 mod fences;

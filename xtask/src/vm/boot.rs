@@ -8,17 +8,16 @@ use uverbs_vm_init::plan::{PATH, Plan};
 
 use crate::apt::{create, failed};
 use crate::step::Outcome;
-use crate::vm::fetch::base;
+use crate::vm::fetch::{Qemu, base};
 use crate::vm::image::Image;
 use crate::vm::kernels::Kernel;
-use crate::vm::kit::Kit;
 use crate::vm::machine::{Accel, Machine, Showed};
 use crate::vm::server::Server;
 use crate::vm::verdict::{Limits, Ran};
 
 /// A boot.
 pub(crate) struct Boot<'a> {
-    pub(crate) kit: &'a Kit,
+    pub(crate) qemu: &'a Qemu,
     pub(crate) accel: Accel,
     pub(crate) kernel: &'a Kernel,
     /// The run's folder has this name.
@@ -53,7 +52,7 @@ impl Boot<'_> {
             Err(why) => return Err(Outcome::Failed(format!("the device's server: {why}"))),
         };
         let machine = Machine {
-            qemu: &self.kit.qemu,
+            qemu: self.qemu,
             accel: self.accel,
             kernel: &self.kernel.image,
             image: &image,

@@ -88,7 +88,7 @@ impl Kit {
         }
         let kernel = Kernel::fetch(kernel)?;
         let boot = Boot {
-            kit: self,
+            qemu: &self.qemu,
             accel: Accel::Kvm,
             kernel: &kernel,
             name: "kvm".to_owned(),

@@ -54,7 +54,7 @@ fn suite_run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<O
     words.extend(options.test.clone());
     plan.programs.push(Program { name: NAME.to_owned(), seconds: LIMIT.as_secs(), words });
     let boot = Boot {
-        kit,
+        qemu: &kit.qemu,
         accel: kit.accel,
         kernel: &kernel,
         name: format!("{NAME}-{}-{name}", world.letter()),

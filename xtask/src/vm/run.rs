@@ -52,7 +52,7 @@ fn run(
     let left_out = rows.len() - plan.programs.len();
     let seconds = plan.programs.iter().chain(&plan.setup).map(|program| program.seconds).sum();
     let boot = Boot {
-        kit,
+        qemu: &kit.qemu,
         accel: kit.accel,
         kernel: &kernel,
         name: format!("{}-{name}", world.letter()),

@@ -5,6 +5,7 @@ mod assembly;
 mod compiler;
 mod counts;
 mod debian;
+mod examples;
 mod fences;
 mod judge;
 mod layouts;
@@ -65,6 +66,15 @@ enum Chore {
     ///
     /// Builds and sends nothing.
     Packages,
+    /// Run the examples, and compare what they print with what examples/README.md shows.
+    Examples {
+        /// Run this one only.
+        #[arg(long)]
+        example: Option<String>,
+        /// Replace what the README shows by what they print.
+        #[arg(long)]
+        bless: bool,
+    },
     Vm(vm::Options),
     /// Compare the data path's instructions, and how many they are, with benches/counts.
     ///
@@ -93,6 +103,9 @@ fn main() -> ExitCode {
         Chore::Layouts { bless: false } => steps.step("layouts", layouts::check),
         Chore::Layouts { bless: true } => steps.step("layouts, blessed", layouts::bless),
         Chore::Packages => steps.step("packages", package::check),
+        Chore::Examples { example, bless } => {
+            steps.step("examples", || examples::check(example.as_deref(), bless));
+        }
         Chore::Vm(options) => return vm::chore(options),
         Chore::Counts { bless } => counts::steps(&mut steps, bless),
     }

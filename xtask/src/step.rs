@@ -86,6 +86,22 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> Outcome {
     }
 }
 
+/// Runs a command as [`run`] does, and gives what it printed.
+pub(crate) fn output(mut command: Command, limit: Duration) -> Result<String, Outcome> {
+    let shown = format!("{command:?}");
+    let failed = |error: io::Error| Outcome::Failed(format!("{shown}: {error}"));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let stdout = child.stdout.take();
+    let reader = thread::spawn(move || stdout.map_or(Ok(String::new()), io::read_to_string));
+    match wait(child, limit) {
+        Outcome::Passed => {}
+        Outcome::Failed(why) => return Err(Outcome::Failed(format!("{shown}: {why}"))),
+        other => return Err(other),
+    }
+    let text = reader.join().map_err(|_| Outcome::Failed(format!("{shown}: unreadable")))?;
+    text.map_err(failed)
+}
+
 /// Runs tests as [`run`] does, and notes those that skip themselves: each says so by a line
 /// `skipped: TEST: REASON` on standard error.
 pub(crate) fn run_tests(mut command: Command, limit: Duration) -> Outcome {

@@ -4,10 +4,11 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::counts;
+use crate::examples;
 use crate::judge;
 use crate::layouts;
 use crate::package;
-use crate::step::{Outcome, Steps, cargo, run, run_tests};
+use crate::step::{Outcome, Steps, cargo, output, run, run_tests};
 use crate::tree;
 use crate::vm;
 
@@ -42,6 +43,7 @@ pub(crate) fn all(steps: &mut Steps) {
         tool(&["pingpong", "--size", "1048576", "--iters", "1000"], "verified")
     });
     steps.step("ping-pong, JSON", || tool(&["pingpong", "--json"], "\"verified\":true"));
+    steps.step("examples", || examples::check(None, false));
     steps.step("perf", || {
         let words = ["perf", "send", "lat", "-n", "2000", "--check", "--json"];
         tool(&words, "\"kind\":\"uverbs-perf\"")
@@ -110,17 +112,12 @@ fn lints(words: &[&str]) -> Outcome {
 /// Runs the command line as a user does, and looks for `wanted` in what it prints.
 fn tool(words: &[&str], wanted: &str) -> Outcome {
     let mut command = cargo(&["run", "--release", "--quiet", "--"]);
-    command.args(words).stdin(Stdio::null());
-    let output = match command.output() {
-        Ok(output) => output,
-        Err(error) => return Outcome::Failed(error.to_string()),
+    command.args(words);
+    let stdout = match output(command, 10 * MINUTES) {
+        Ok(stdout) => stdout,
+        Err(outcome) => return outcome,
     };
-    let stdout = String::from_utf8_lossy(&output.stdout);
     print!("{stdout}");
-    eprint!("{}", String::from_utf8_lossy(&output.stderr));
-    if !output.status.success() {
-        return Outcome::Failed(output.status.to_string());
-    }
     let squeezed: String = stdout.chars().filter(|c| !c.is_whitespace()).collect();
     if squeezed.contains(wanted) {
         Outcome::Passed

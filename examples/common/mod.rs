@@ -1,0 +1,126 @@
+//! What the course's programs share: connected queue pairs, and tables.
+#![allow(dead_code, unreachable_pub, reason = "each program includes this file and uses its part")]
+
+use std::error::Error;
+use std::fmt::Display;
+use std::time::Duration;
+
+use uverbs::{AccessFlags, AckTimeout, CompletionQueue, Context, Frame, GlobalRoute, Local, Path};
+use uverbs::{ProtectionDomain, QueuePair, RnrTimer, WorkCompletion};
+
+/// No wait is longer.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a program, or a part of one, ends with.
+pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// One end of a connection, with a protection domain and a completion queue of its own.
+pub struct End {
+    pub qp: QueuePair,
+    pub cq: CompletionQueue,
+    pub pd: ProtectionDomain,
+}
+
+impl End {
+    /// A queue pair in RESET.
+    pub fn new(context: &Context) -> Outcome<Self> {
+        let pd = context.alloc_pd()?;
+        let cq = context.create_cq(256)?;
+        let qp = context.queue_pair(&pd, &cq).build()?;
+        Ok(Self { qp, cq, pd })
+    }
+
+    /// A frame with these bytes.
+    pub fn frame(&self, bytes: &[u8]) -> Outcome<Frame> {
+        let mut frame = self.pd.slab(bytes.len(), 1)?.take().ok_or("no free frame")?;
+        frame.copy_from_slice(bytes);
+        Ok(frame)
+    }
+
+    /// The next completion, a success or not.
+    pub fn done(&mut self) -> Outcome<WorkCompletion> {
+        Ok(self.cq.wait(PATIENCE)?)
+    }
+}
+
+/// The peer may do everything, and a dead one is noticed within a second.
+pub fn open_to_all() -> Local {
+    Local {
+        access: AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC,
+        timeout: AckTimeout::from_code(12).unwrap_or(AckTimeout::DEFAULT),
+        retry_count: 2,
+        min_rnr_timer: RnrTimer::DEFAULT,
+        rnr_retry: 2,
+        ..Local::default()
+    }
+}
+
+/// The way from port 1 to itself.
+pub fn path_to_itself(context: &Context) -> Result<Path, uverbs::Error> {
+    let grh = context.best_gid(1)?.map(|entry| GlobalRoute {
+        dgid: entry.gid,
+        sgid_index: entry.index as u8,
+        hop_limit: 1,
+        traffic_class: 0,
+        flow_label: 0,
+    });
+    let dlid = context.query_port(1)?.lid;
+    Ok(Path { dlid, grh, service_level: 0, src_path_bits: 0, static_rate: 0 })
+}
+
+/// A client and a server, connected; `server` says what the client may do.
+pub fn connected(context: &Context, server: &Local) -> Outcome<[End; 2]> {
+    let mut ends = [End::new(context)?, End::new(context)?];
+    let client_at = ends[0].qp.prepare(&open_to_all())?;
+    let server_at = ends[1].qp.prepare(server)?;
+    ends[1].qp.connect(&client_at)?;
+    ends[0].qp.connect(&server_at)?;
+    Ok(ends)
+}
+
+/// How a work request ended, in words.
+pub fn ending(done: &WorkCompletion) -> String {
+    match done.result {
+        Ok(completed) => format!("{completed:?}"),
+        Err(failure) => failure.status.to_string(),
+    }
+}
+
+/// Rows of text under headings, in columns as wide as they need to be.
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// `heads` are separated by bars.
+    pub fn new(heads: &str) -> Self {
+        Self { rows: vec![heads.split('|').map(|head| head.trim().to_owned()).collect()] }
+    }
+
+    pub fn row(&mut self, cells: &[&dyn Display]) {
+        self.line(cells.iter().map(|cell| cell.to_string()).collect());
+    }
+
+    pub fn line(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// Prints it, and an empty line.
+    pub fn print(&self) {
+        let mut widths = vec![0; self.rows.iter().map(Vec::len).max().unwrap_or(0)];
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        for (number, row) in self.rows.iter().enumerate() {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+            if number == 0 {
+                let lines = widths.iter().map(|&width| "-".repeat(width));
+                println!("{}", lines.collect::<Vec<_>>().join("  "));
+            }
+        }
+        println!();
+    }
+}

@@ -89,11 +89,11 @@ impl Firmware {
         let record_umem = cqc::DBR_UMEM_VALID.is_set(context);
         let record_umem = record_umem.then(|| CQC_DBR_UMEM_ID.get32(context));
         let uar = cqc::UAR_PAGE.get32(context);
-        if !self.simple.has_uar(uar) {
+        if !self.simple.has_uar(call, uar) {
             return Err(Refusal::resource("no such doorbell page"));
         }
         let eqn = cqc::C_EQN_OR_APU_ELEMENT.get32(context);
-        if !self.eqs.contains(eqn) {
+        if !self.eqs.has(call, eqn) {
             return Err(Refusal::resource("no such event queue"));
         }
         let moderation = moderation(context)?;
@@ -109,28 +109,28 @@ impl Firmware {
             padded: cqc::CQE_SZ.get(context) == CQE_128_PADDED,
         })?;
         self.hca.moderate_cq(cqn, moderation)?;
-        self.cqs.insert(cqn.0, cq);
+        self.cqs.insert(call, cqn.0, cq);
         create_cq_out::CQN.set(call.output, cqn.0.into());
         Ok(())
     }
 
     pub(super) fn destroy_cq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let cqn = destroy_cq_in::CQN.get32(call.input);
+        self.cqs.get(call, cqn)?;
         self.hca.destroy_cq(Cqn(cqn))?;
-        self.cqs.remove(&cqn);
-        Ok(())
+        self.cqs.remove(call, cqn).map(drop)
     }
 
     pub(super) fn query_cq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let cqn = query_cq_in::CQN.get32(call.input);
-        let cq = self.cqs.get(&cqn).ok_or(Refusal::resource("no such completion queue"))?;
+        let cq = self.cqs.get(call, cqn)?;
         query_cq_out::CQ_CONTEXT.of_mut(call.output).copy_from_slice(&cq.context);
         Ok(())
     }
 
     pub(super) fn modify_cq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let cqn = modify_cq_in::CQN.get32(call.input);
-        let cq = self.cqs.get_mut(&cqn).ok_or(Refusal::resource("no such completion queue"))?;
+        let cq = self.cqs.get_mut(call, cqn)?;
         let context = modify_cq_in::CQ_CONTEXT.of(call.input);
         if call.op_mod != RESIZE {
             let select = modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT.get(call.input);

@@ -15,9 +15,11 @@ impl Firmware {
     pub(super) fn create_dct(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_dct_in::DCT_CONTEXT_ENTRY.of(call.input);
         let pd = dctc::PD.get32(context);
-        if !self.simple.may_use_pd(call, pd) {
+        if !self.simple.has_pd(call, pd) {
             return Err(Refusal::resource("no such protection domain"));
         }
+        self.cqs.check(call, dctc::CQN.get32(context))?;
+        self.srqs.check(call, dctc::SRQN_XRQN.get32(context))?;
         let mut access = Access::empty();
         for (field, right) in [
             (dctc::RRE, Access::REMOTE_READ),
@@ -42,26 +44,28 @@ impl Firmware {
         })?;
         let mut kept = Box::new([0; dctc::SIZE]);
         kept.copy_from_slice(context);
-        self.dcts.insert(dctn.0, kept);
+        self.dcts.insert(call, dctn.0, kept);
         create_dct_out::DCTN.set(call.output, dctn.0.into());
         Ok(())
     }
 
     pub(super) fn drain_dct(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        Ok(self.hca.drain_dct(Qpn(drain_dct_in::DCTN.get32(call.input)))?)
+        let dctn = drain_dct_in::DCTN.get32(call.input);
+        self.dcts.get(call, dctn)?;
+        Ok(self.hca.drain_dct(Qpn(dctn))?)
     }
 
     pub(super) fn destroy_dct(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let dctn = destroy_dct_in::DCTN.get32(call.input);
+        self.dcts.get(call, dctn)?;
         self.hca.destroy_dct(Qpn(dctn))?;
-        self.dcts.remove(&dctn);
-        Ok(())
+        self.dcts.remove(call, dctn).map(drop)
     }
 
     pub(super) fn query_dct(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let dctn = query_dct_in::DCTN.get32(call.input);
+        let kept = self.dcts.get(call, dctn)?;
         let (state, violations) = self.hca.query_dct(Qpn(dctn))?;
-        let kept = self.dcts.get(&dctn).ok_or(Refusal::resource("no such target"))?;
         let out = query_dct_out::DCT_CONTEXT_ENTRY.of_mut(call.output);
         out.copy_from_slice(&**kept);
         dctc::STATE.set(out, state as u64);
@@ -70,6 +74,8 @@ impl Firmware {
     }
 
     pub(super) fn arm_dct(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        Ok(self.hca.arm_dct(Qpn(arm_dct_in::DCT_NUMBER.get32(call.input)))?)
+        let dctn = arm_dct_in::DCT_NUMBER.get32(call.input);
+        self.dcts.get(call, dctn)?;
+        Ok(self.hca.arm_dct(Qpn(dctn))?)
     }
 }

@@ -13,6 +13,7 @@ use zerocopy::IntoBytes;
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::numbers::Numbers;
+use super::owner::User;
 use super::rings::Pages;
 use crate::board::bar::VECTORS;
 use crate::hca::{Dma, Region};
@@ -47,6 +48,7 @@ impl Default for EqTable {
 
 #[derive(Debug)]
 struct Eq {
+    owner: User,
     context: [u8; eqc::SIZE],
     region: Region,
     log_entries: u32,
@@ -71,8 +73,9 @@ impl EqTable {
         self.eqs.iter().find(|(_, eq)| eq.mask[word] >> bit & 1 != 0).map(|(&eqn, _)| eqn)
     }
 
-    pub(super) fn contains(&self, eqn: u32) -> bool {
-        self.eqs.contains_key(&eqn)
+    /// Whether there is such a queue, and the command may name it.
+    pub(super) fn has(&self, call: &Call<'_>, eqn: u32) -> bool {
+        self.eqs.get(&eqn).is_some_and(|eq| User::of(call).may_name(eq.owner))
     }
 
     /// Writes an entry, and raises the queue's interrupt if it is armed.
@@ -195,7 +198,7 @@ impl Firmware {
             return Err(Refusal::param("log_eq_size"));
         }
         let uar = eqc::UAR_PAGE.get32(context);
-        if !self.simple.has_uar(uar) {
+        if !self.simple.has_uar(call, uar) {
             return Err(Refusal::resource("no such doorbell page"));
         }
         let vector = eqc::INTR.get(context) as u16;
@@ -210,6 +213,7 @@ impl Firmware {
         let region = pages.region(0, EQE_LEN << log_entries)?;
         let eqn = self.eqs.numbers.take().ok_or(Refusal::resource("no event queue is left"))?;
         let mut eq = Eq {
+            owner: User::of(call),
             context: [0; eqc::SIZE],
             region,
             log_entries,
@@ -231,7 +235,7 @@ impl Firmware {
 
     pub(super) fn destroy_eq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let eqn = destroy_eq_in::EQ_NUMBER.get32(call.input);
-        if !self.eqs.contains(eqn) {
+        if !self.eqs.has(call, eqn) {
             return Err(Refusal::resource("no such event queue"));
         }
         if self.cqs.values().any(|cq| cq.eqn == eqn) {
@@ -247,7 +251,8 @@ impl Firmware {
 
     pub(super) fn query_eq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let eqn = query_eq_in::EQ_NUMBER.get32(call.input);
-        let eq = self.eqs.eqs.get(&eqn).ok_or(Refusal::resource("no such event queue"))?;
+        let eq = self.eqs.eqs.get(&eqn).filter(|eq| User::of(call).may_name(eq.owner));
+        let eq = eq.ok_or(Refusal::resource("no such event queue"))?;
         let out = query_eq_out::EQ_CONTEXT_ENTRY.of_mut(call.output);
         out.copy_from_slice(&eq.context);
         eqc::CONSUMER_COUNTER.set(out, eq.consumer.into());
@@ -275,6 +280,7 @@ mod tests {
     fn table(arena: &Arena) -> EqTable {
         let mut table = EqTable::default();
         let eq = Eq {
+            owner: User::DRIVER,
             context: [0; eqc::SIZE],
             region: Region::Flat { addr: arena.base(), len: EQE_LEN },
             log_entries: 0,

@@ -21,7 +21,7 @@ impl Firmware {
             let queue = |kind, number| (None, mlx5_eqe::queue(kind, RES_QP, number));
             let (eqn, eqe) = match event {
                 HcaEvent::CqCompletion { cqn } => {
-                    let Some(cq) = self.cqs.get(&cqn.0) else { continue };
+                    let Some(cq) = self.cqs.find(cqn.0) else { continue };
                     (Some(cq.eqn), mlx5_eqe::completion(cqn.0))
                 }
                 HcaEvent::CqError { cqn } => (None, mlx5_eqe::cq_error(cqn.0, CQ_OVERRUN)),

@@ -79,7 +79,7 @@ impl Firmware {
         let context = create_sq_in::CTX.of(call.input);
         let ring = sqc::WQ.of(context);
         let uar = wq::UAR_PAGE.get32(ring);
-        if !self.simple.has_uar(uar) {
+        if !self.simple.has_uar(call, uar) {
             return Err(Refusal::resource("no such doorbell page"));
         }
         if wq::LOG_WQ_STRIDE.get(ring) != LOG_WQEBB {
@@ -103,6 +103,8 @@ impl Firmware {
         let region =
             Pages::of_wq(ring, call.input, create_sq_in::SIZE).region(0, WQEBB << log_wqebbs)?;
         let (pd, cq) = (Pdn(wq::PD.get32(ring)), Cqn(sqc::CQN.get32(context)));
+        self.simple.check_pd(call, pd.0)?;
+        self.cqs.check(call, cq.0)?;
         let sqn = self.hca.create_qp(QpContext {
             sq: Some(SqContext { region, log_wqebbs: log_wqebbs as u8 }),
             doorbell_record: wq::DBR_ADDR.get(ring),
@@ -112,7 +114,7 @@ impl Firmware {
         })?;
         let mut kept = Box::new([0; sqc::SIZE]);
         kept.copy_from_slice(context);
-        self.sqs.insert(sqn.0, kept);
+        self.sqs.insert(call, sqn.0, kept);
         if let Some(domain) = domain {
             self.hca.steering().add_sender(sqn.0, domain);
         }
@@ -122,7 +124,7 @@ impl Firmware {
 
     pub(super) fn modify_sq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let sqn = modify_sq_in::SQN.get32(call.input);
-        let kept = self.sqs.get_mut(&sqn).ok_or(Refusal::resource("no such send queue"))?;
+        let kept = self.sqs.get_mut(call, sqn)?;
         let to = sqc::STATE.get(modify_sq_in::CTX.of(call.input));
         let said = modify_sq_in::SQ_STATE.get(call.input);
         let up = [QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts];
@@ -133,14 +135,14 @@ impl Firmware {
 
     pub(super) fn destroy_sq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let sqn = destroy_sq_in::SQN.get32(call.input);
-        self.sqs.remove(&sqn).ok_or(Refusal::resource("no such send queue"))?;
+        self.sqs.remove(call, sqn)?;
         self.hca.steering().remove_sender(sqn);
         Ok(self.hca.destroy_qp(Qpn(sqn))?)
     }
 
     pub(super) fn query_sq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let sqn = query_sq_in::SQN.get32(call.input);
-        let kept = self.sqs.get(&sqn).ok_or(Refusal::resource("no such send queue"))?;
+        let kept = self.sqs.get(call, sqn)?;
         let out = query_sq_out::SQ_CONTEXT.of_mut(call.output);
         out.copy_from_slice(&kept[..]);
         sqc::STATE.set(out, state::now(&self.hca, sqn)?);
@@ -162,6 +164,9 @@ impl Firmware {
             _ => return Err(Refusal::param("mem_rq_type")),
         };
         let (pd, cq) = (Pdn(wq::PD.get32(ring)), Cqn(rqc::CQN.get32(context)));
+        self.simple.check_pd(call, pd.0)?;
+        self.cqs.check(call, cq.0)?;
+        srq.map_or(Ok(()), |srqn| self.srqs.check(call, srqn))?;
         // A receive queue has a record and no doorbell.
         let rqn = self.hca.create_qp(QpContext {
             rq,
@@ -175,15 +180,14 @@ impl Firmware {
         self.hca.steering().set_queue(rqn.0, QueueOptions { strips_vlan });
         let mut kept = Box::new([0; rqc::SIZE]);
         kept.copy_from_slice(context);
-        self.frame_rqs.insert(rqn.0, kept);
+        self.frame_rqs.insert(call, rqn.0, kept);
         create_rq_out::RQN.set(call.output, rqn.0.into());
         Ok(())
     }
 
     pub(super) fn modify_rq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let rqn = modify_rq_in::RQN.get32(call.input);
-        let kept = self.frame_rqs.get_mut(&rqn);
-        let kept = kept.ok_or(Refusal::resource("no such receive queue"))?;
+        let kept = self.frame_rqs.get_mut(call, rqn)?;
         let context = modify_rq_in::CTX.of(call.input);
         let to = rqc::STATE.get(context);
         let said = modify_rq_in::RQ_STATE.get(call.input);
@@ -204,15 +208,14 @@ impl Firmware {
 
     pub(super) fn destroy_rq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let rqn = destroy_rq_in::RQN.get32(call.input);
-        self.frame_rqs.remove(&rqn).ok_or(Refusal::resource("no such receive queue"))?;
+        self.frame_rqs.remove(call, rqn)?;
         self.hca.steering().remove_queue(rqn);
         Ok(self.hca.destroy_qp(Qpn(rqn))?)
     }
 
     pub(super) fn query_rq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let rqn = query_rq_in::RQN.get32(call.input);
-        let kept = self.frame_rqs.get(&rqn);
-        let kept = kept.ok_or(Refusal::resource("no such receive queue"))?;
+        let kept = self.frame_rqs.get(call, rqn)?;
         let out = query_rq_out::RQ_CONTEXT.of_mut(call.output);
         out.copy_from_slice(&kept[..]);
         rqc::STATE.set(out, state::now(&self.hca, rqn)?);

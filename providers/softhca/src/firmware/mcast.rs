@@ -9,12 +9,16 @@ use crate::hca::number::Qpn;
 impl Firmware {
     pub(super) fn attach(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let gid = gid(attach_to_mcg_in::MULTICAST_GID.of(call.input));
-        Ok(self.hca.attach_mcast(Qpn(attach_to_mcg_in::QPN.get32(call.input)), gid)?)
+        let qpn = attach_to_mcg_in::QPN.get32(call.input);
+        self.qps.check(call, qpn)?;
+        Ok(self.hca.attach_mcast(Qpn(qpn), gid)?)
     }
 
     pub(super) fn detach(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let gid = gid(detach_from_mcg_in::MULTICAST_GID.of(call.input));
-        Ok(self.hca.detach_mcast(Qpn(detach_from_mcg_in::QPN.get32(call.input)), gid)?)
+        let qpn = detach_from_mcg_in::QPN.get32(call.input);
+        self.qps.check(call, qpn)?;
+        Ok(self.hca.detach_mcast(Qpn(qpn), gid)?)
     }
 }
 

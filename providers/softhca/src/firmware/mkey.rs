@@ -133,7 +133,7 @@ impl Firmware {
             // A work request fills it in.
             empty(ctx, context)?
         } else {
-            if !self.simple.may_use_pd(call, pd) {
+            if !self.simple.has_pd(call, pd) {
                 return Err(Refusal::resource("no such protection domain"));
             }
             let (region, len) = region(call, context, &self.memic)?;
@@ -149,22 +149,21 @@ impl Firmware {
         let mut mkey = Mkey { key: key.0, context: [0; mkc::SIZE] };
         mkey.context.copy_from_slice(context);
         let index = key.index();
-        self.mkeys.insert(index, mkey);
+        self.mkeys.insert(call, index, mkey);
         create_mkey_out::MKEY_INDEX.set(call.output, index.into());
         Ok(())
     }
 
     pub(super) fn destroy_mkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let index = destroy_mkey_in::MKEY_INDEX.get32(call.input);
-        let mkey = self.mkeys.get(&index).ok_or(Refusal::resource("no such memory key"))?;
+        let mkey = self.mkeys.get(call, index)?;
         self.hca.destroy_mkey(Key(mkey.key))?;
-        self.mkeys.remove(&index);
-        Ok(())
+        self.mkeys.remove(call, index).map(drop)
     }
 
     pub(super) fn query_mkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let index = query_mkey_in::MKEY_INDEX.get32(call.input);
-        let mkey = self.mkeys.get(&index).ok_or(Refusal::resource("no such memory key"))?;
+        let mkey = self.mkeys.get(call, index)?;
         query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of_mut(call.output).copy_from_slice(&mkey.context);
         Ok(())
     }

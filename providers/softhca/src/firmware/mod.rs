@@ -7,7 +7,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `call`, `table`, `numbers` | a command, the table of commands, numbers of objects |
+//! | `call`, `table`, `numbers`, `owner` | a command, the table of commands, numbers of objects, whose they are |
 //! | `life`, `pages`, `caps`, `register`, `vport`, `mad`, `counters` | the device and its port |
 //! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `srq`, `mcast` | objects |
 //! | `nic`, `frame_queue`, `steering`, `flow` | Ethernet: addresses, queues, flow tables |
@@ -30,6 +30,7 @@ mod memic;
 mod mkey;
 mod nic;
 mod numbers;
+mod owner;
 mod pages;
 mod qp;
 mod register;
@@ -56,6 +57,7 @@ use self::life::Life;
 use self::memic::Memic;
 use self::nic::Nic;
 use self::numbers::Numbers;
+use self::owner::Objects;
 use self::simple::Simple;
 use self::steering::Interfaces;
 use crate::board::memory::DeviceMemory;
@@ -83,15 +85,15 @@ pub(crate) struct Firmware {
     /// Pages that the driver lent. They stay empty: this device keeps its state elsewhere.
     pages: Vec<u64>,
     simple: Simple,
-    cqs: BTreeMap<u32, cq::Cq>,
-    qps: BTreeMap<u32, qp::Qp>,
-    dcts: BTreeMap<u32, Box<[u8; dctc::SIZE]>>,
-    mkeys: BTreeMap<u32, mkey::Mkey>,
-    srqs: BTreeMap<u32, srq::Srq>,
-    sqs: BTreeMap<u32, Box<[u8; sqc::SIZE]>>,
+    cqs: Objects<cq::Cq>,
+    qps: Objects<qp::Qp>,
+    dcts: Objects<Box<[u8; dctc::SIZE]>>,
+    mkeys: Objects<mkey::Mkey>,
+    srqs: Objects<srq::Srq>,
+    sqs: Objects<Box<[u8; sqc::SIZE]>>,
     umems: BTreeMap<u32, umem::Umem>,
     umem_ids: Numbers,
-    frame_rqs: BTreeMap<u32, Box<[u8; rqc::SIZE]>>,
+    frame_rqs: Objects<Box<[u8; rqc::SIZE]>>,
     interfaces: Interfaces,
     nic: Nic,
     memic: Memic,
@@ -115,15 +117,15 @@ impl Firmware {
             life: Life::default(),
             pages: Vec::new(),
             simple: Simple::default(),
-            cqs: BTreeMap::new(),
-            qps: BTreeMap::new(),
-            dcts: BTreeMap::new(),
-            mkeys: BTreeMap::new(),
-            srqs: BTreeMap::new(),
-            sqs: BTreeMap::new(),
+            cqs: Objects::new("no such completion queue"),
+            qps: Objects::new("no such queue pair"),
+            dcts: Objects::new("no such target of dynamic connections"),
+            mkeys: Objects::new("no such memory key"),
+            srqs: Objects::new("no such shared receive queue"),
+            sqs: Objects::new("no such send queue"),
             umems: BTreeMap::new(),
             umem_ids: Numbers::new(1, umem::MAX_UMEM),
-            frame_rqs: BTreeMap::new(),
+            frame_rqs: Objects::new("no such receive queue"),
             interfaces: Interfaces::default(),
             nic: Nic::default(),
             memic: Memic::new(memory),

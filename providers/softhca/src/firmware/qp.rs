@@ -111,14 +111,17 @@ impl Firmware {
         let (service, special) = service(context)?;
         let uar = qpc::UAR_PAGE.get32(context);
         // Only a queue pair with a send ring needs a doorbell page: an XRC target has none.
-        if !qpc::NO_SQ.is_set(context) && !self.simple.has_uar(uar) {
+        if !qpc::NO_SQ.is_set(context) && !self.simple.has_uar(call, uar) {
             return Err(Refusal::resource("no such doorbell page"));
         }
         let pd = qpc::PD.get32(context);
         // Linux gives its UMR queue no protection domain: it changes keys of all.
-        if service != Service::Umr && !self.simple.may_use_pd(call, pd) {
+        if service != Service::Umr && !self.simple.has_pd(call, pd) {
             return Err(Refusal::resource("no such protection domain"));
         }
+        let (send_cq, recv_cq) = (qpc::CQN_SND.get32(context), qpc::CQN_RCV.get32(context));
+        self.cqs.check(call, send_cq)?;
+        self.cqs.check(call, recv_cq)?;
         let umem = create_qp_in::WQ_UMEM_VALID.is_set(call.input);
         let umem = umem.then(|| create_qp_in::WQ_UMEM_ID.get32(call.input));
         let record_umem = qpc::DBR_UMEM_VALID.is_set(context);
@@ -140,6 +143,7 @@ impl Firmware {
             }),
         };
         let (sq, rq, srq) = queues(context, service, &rings)?;
+        srq.map_or(Ok(()), |srqn| self.srqs.check(call, srqn))?;
         let deth_sqpn = qpc::DETH_SQPN.get32(context);
         let qpn = self.hca.create_qp(QpContext {
             service,
@@ -150,8 +154,8 @@ impl Firmware {
             deth_sqpn: special.or((deth_sqpn != 0).then_some(deth_sqpn)).map(Qpn),
             privileged: qpc::FRE.is_set(context),
             counter_set: qpc::COUNTER_SET_ID.get(context) as u8,
-            send_cq: Cqn(qpc::CQN_SND.get32(context)),
-            recv_cq: Cqn(qpc::CQN_RCV.get32(context)),
+            send_cq: Cqn(send_cq),
+            recv_cq: Cqn(recv_cq),
             sq,
             rq,
             doorbell_record: self.record(call, umems, qpc::DBR_ADDR.get(context))?,
@@ -164,7 +168,7 @@ impl Firmware {
         })?;
         let mut created = Box::new([0; qpc::SIZE]);
         created.copy_from_slice(context);
-        self.qps.insert(qpn.0, Qp { context: created.clone(), created, umems });
+        self.qps.insert(call, qpn.0, Qp { context: created.clone(), created, umems });
         create_qp_out::QPN.set(call.output, qpn.0.into());
         Ok(())
     }
@@ -172,7 +176,7 @@ impl Firmware {
     pub(super) fn destroy_qp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let qpn = destroy_qp_in::QPN.get32(call.input);
         // Queues of frames have numbers of the same kind, and commands of their own.
-        self.qps.remove(&qpn).ok_or(Refusal::resource("no such queue pair"))?;
+        self.qps.remove(call, qpn)?;
         Ok(self.hca.destroy_qp(Qpn(qpn))?)
     }
 
@@ -210,7 +214,7 @@ impl Firmware {
 
     fn modify(&mut self, call: &mut Call<'_>, to: QpTransition) -> Result<(), Refusal> {
         let qpn = rst2init_qp_in::QPN.get32(call.input);
-        let qp = self.qps.get(&qpn).ok_or(Refusal::resource("no such queue pair"))?;
+        let qp = self.qps.get(call, qpn)?;
         let mut context = qp.context.clone();
         let mut attrs = self.hca.query_qp(Qpn(qpn))?.1;
         if !matches!(to, QpTransition::ToErr | QpTransition::ToRst) {
@@ -227,11 +231,10 @@ impl Firmware {
         }
         self.hca.modify_qp(Qpn(qpn), to, &attrs)?;
         self.hca.count_in(Qpn(qpn), qpc::COUNTER_SET_ID.get(&*context) as u8)?;
-        if let Some(qp) = self.qps.get_mut(&qpn) {
-            match to {
-                QpTransition::ToRst => *qp.context = *qp.created,
-                _ => qp.context = context,
-            }
+        let qp = self.qps.get_mut(call, qpn)?;
+        match to {
+            QpTransition::ToRst => *qp.context = *qp.created,
+            _ => qp.context = context,
         }
         Ok(())
     }
@@ -296,7 +299,7 @@ impl Firmware {
 
     pub(super) fn query_qp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let qpn = query_qp_in::QPN.get32(call.input);
-        let qp = self.qps.get(&qpn).ok_or(Refusal::resource("no such queue pair"))?;
+        let qp = self.qps.get(call, qpn)?;
         let (state, attrs) = self.hca.query_qp(Qpn(qpn))?;
         let out = query_qp_out::QPC.of_mut(call.output);
         out.copy_from_slice(&*qp.context);

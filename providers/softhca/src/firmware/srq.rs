@@ -40,18 +40,21 @@ impl Firmware {
         let pages = Pages::of_wq(ring, call.input, create_rmp_in::SIZE);
         let (log_entries, stride_shift, bytes) =
             size(wq::LOG_WQ_SZ.get(ring), wq::LOG_WQ_STRIDE.get(ring))?;
-        let srqn = self.create_srq(SrqContext {
-            pd: Pdn(wq::PD.get32(ring)),
-            region: pages.region(0, bytes)?,
-            log_entries,
-            stride_shift,
-            doorbell_record: wq::DBR_ADDR.get(ring),
-            limit: wq::LWM.get(ring) as u16,
-            xrc: None,
-        })?;
+        let srqn = self.create_srq(
+            call,
+            SrqContext {
+                pd: Pdn(wq::PD.get32(ring)),
+                region: pages.region(0, bytes)?,
+                log_entries,
+                stride_shift,
+                doorbell_record: wq::DBR_ADDR.get(ring),
+                limit: wq::LWM.get(ring) as u16,
+                xrc: None,
+            },
+        )?;
         let mut kept = Box::new([0; rmpc::SIZE]);
         kept.copy_from_slice(context);
-        self.srqs.insert(srqn, Srq::Rmp(kept));
+        self.srqs.insert(call, srqn, Srq::Rmp(kept));
         create_rmp_out::RMPN.set(call.output, srqn.into());
         Ok(())
     }
@@ -68,64 +71,69 @@ impl Firmware {
             xrc_srqc::LOG_RQ_STRIDE.get(context) + STRIDE_SHIFT,
         )?;
         let record_high = xrc_srqc::DB_RECORD_ADDR_H.get(context) << 32;
-        let srqn = self.create_srq(SrqContext {
-            pd: Pdn(xrc_srqc::PD.get32(context)),
-            region: pages.region(0, bytes)?,
-            log_entries,
-            stride_shift,
-            // The low half lacks its last two bits.
-            doorbell_record: record_high | xrc_srqc::DB_RECORD_ADDR_L.get(context) << 2,
-            limit: xrc_srqc::LWM.get(context) as u16,
-            xrc: Some(XrcSrq {
-                xrcd: xrc_srqc::XRCD.get32(context),
-                cq: Cqn(xrc_srqc::CQN.get32(context)),
-                user_index: xrc_srqc::USER_INDEX.get32(context),
-                cqe_version: 1,
-            }),
-        })?;
+        let srqn = self.create_srq(
+            call,
+            SrqContext {
+                pd: Pdn(xrc_srqc::PD.get32(context)),
+                region: pages.region(0, bytes)?,
+                log_entries,
+                stride_shift,
+                // The low half lacks its last two bits.
+                doorbell_record: record_high | xrc_srqc::DB_RECORD_ADDR_L.get(context) << 2,
+                limit: xrc_srqc::LWM.get(context) as u16,
+                xrc: Some(XrcSrq {
+                    xrcd: xrc_srqc::XRCD.get32(context),
+                    cq: Cqn(xrc_srqc::CQN.get32(context)),
+                    user_index: xrc_srqc::USER_INDEX.get32(context),
+                    cqe_version: 1,
+                }),
+            },
+        )?;
         let mut kept = Box::new([0; xrc_srqc::SIZE]);
         kept.copy_from_slice(context);
-        self.srqs.insert(srqn, Srq::XrcSrq(kept));
+        self.srqs.insert(call, srqn, Srq::XrcSrq(kept));
         create_xrc_srq_out::XRC_SRQN.set(call.output, srqn.into());
         Ok(())
     }
 
-    fn create_srq(&mut self, context: SrqContext) -> Result<u32, Refusal> {
-        if !self.simple.has_pd(context.pd.0) {
+    fn create_srq(&mut self, call: &Call<'_>, context: SrqContext) -> Result<u32, Refusal> {
+        if !self.simple.has_pd(call, context.pd.0) {
             return Err(Refusal::resource("no such protection domain"));
+        }
+        if let Some(xrc) = &context.xrc {
+            self.cqs.check(call, xrc.cq.0)?;
         }
         Ok(self.hca.create_srq(context)?.0)
     }
 
     pub(super) fn destroy_rmp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let number = destroy_rmp_in::RMPN.get32(call.input);
-        self.rmp(number)?;
-        self.destroy_srq(number)
+        self.rmp(call, number)?;
+        self.destroy_srq(call, number)
     }
 
     pub(super) fn destroy_xrc_srq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let number = destroy_xrc_srq_in::XRC_SRQN.get32(call.input);
-        self.xrc_srq(number)?;
-        self.destroy_srq(number)
+        self.xrc_srq(call, number)?;
+        self.destroy_srq(call, number)
     }
 
-    fn destroy_srq(&mut self, number: u32) -> Result<(), Refusal> {
+    fn destroy_srq(&mut self, call: &Call<'_>, number: u32) -> Result<(), Refusal> {
         self.hca.destroy_srq(Srqn(number))?;
-        self.srqs.remove(&number);
-        Ok(())
+        self.srqs.remove(call, number).map(drop)
     }
 
     /// The context of a pool.
-    fn rmp(&self, number: u32) -> Result<&[u8; rmpc::SIZE], Refusal> {
-        match self.srqs.get(&number) {
-            Some(Srq::Rmp(context)) => Ok(context),
+    fn rmp(&self, call: &Call<'_>, number: u32) -> Result<&[u8; rmpc::SIZE], Refusal> {
+        match self.srqs.get(call, number) {
+            Ok(Srq::Rmp(context)) => Ok(context),
             _ => Err(Refusal::resource("no such receive memory pool")),
         }
     }
 
-    fn xrc_srq(&self, number: u32) -> Result<&[u8; xrc_srqc::SIZE], Refusal> {
-        match self.srqs.get(&number) {
-            Some(Srq::XrcSrq(context)) => Ok(context),
+    fn xrc_srq(&self, call: &Call<'_>, number: u32) -> Result<&[u8; xrc_srqc::SIZE], Refusal> {
+        match self.srqs.get(call, number) {
+            Ok(Srq::XrcSrq(context)) => Ok(context),
             _ => Err(Refusal::resource("no such XRC receive queue")),
         }
     }
@@ -133,7 +141,7 @@ impl Firmware {
     /// MODIFY_RMP: the limit; a pool has no other state that changes (`arm_rmp_cmd`).
     pub(super) fn modify_rmp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let number = modify_rmp_in::RMPN.get32(call.input);
-        self.rmp(number)?;
+        self.rmp(call, number)?;
         let changes = modify_rmp_in::BITMASK.get(call.input).to_be_bytes();
         if rmp_bitmask::LWM.is_set(&changes) {
             let ring = rmpc::WQ.of(modify_rmp_in::CTX.of(call.input));
@@ -144,24 +152,26 @@ impl Firmware {
 
     pub(super) fn arm_xrc_srq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let number = arm_xrc_srq_in::XRC_SRQN.get32(call.input);
-        self.xrc_srq(number)?;
+        self.xrc_srq(call, number)?;
         Ok(self.hca.modify_srq(Srqn(number), arm_xrc_srq_in::LWM.get(call.input) as u16)?)
     }
 
     pub(super) fn query_rmp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let number = query_rmp_in::RMPN.get32(call.input);
+        let kept = self.rmp(call, number)?;
         let limit = self.hca.query_srq(Srqn(number))?;
         let out = query_rmp_out::RMP_CONTEXT.of_mut(call.output);
-        out.copy_from_slice(self.rmp(number)?);
+        out.copy_from_slice(kept);
         wq::LWM.set(rmpc::WQ.of_mut(out), limit.into());
         Ok(())
     }
 
     pub(super) fn query_xrc_srq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let number = query_xrc_srq_in::XRC_SRQN.get32(call.input);
+        let kept = self.xrc_srq(call, number)?;
         let limit = self.hca.query_srq(Srqn(number))?;
         let out = query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY.of_mut(call.output);
-        out.copy_from_slice(self.xrc_srq(number)?);
+        out.copy_from_slice(kept);
         xrc_srqc::LWM.set(out, limit.into());
         Ok(())
     }

@@ -154,6 +154,9 @@ impl Firmware {
 
     pub(super) fn create_tir(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = tir(create_tir_in::CTX.of(call.input))?;
+        if let Spread::Queue(rqn) = context.spread {
+            self.frame_rqs.check(call, rqn)?;
+        }
         let steering = self.hca.steering();
         let number =
             numbered(&mut self.interfaces.tirs, |number| steering.set_tir(number, context))?;
@@ -196,6 +199,7 @@ impl Firmware {
         }
         let list = call.input.get(create_rqt_in::SIZE..).unwrap_or_default();
         let queues = queues(context, list)?;
+        queues.iter().try_for_each(|&rqn| self.frame_rqs.check(call, rqn))?;
         let steering = self.hca.steering();
         let number =
             numbered(&mut self.interfaces.rqts, |number| steering.set_spread(number, queues))?;
@@ -210,6 +214,7 @@ impl Firmware {
         if rqt_bitmask::RQN_LIST.is_set(&bits) {
             let list = call.input.get(modify_rqt_in::SIZE..).unwrap_or_default();
             let queues = queues(modify_rqt_in::CTX.of(call.input), list)?;
+            queues.iter().try_for_each(|&rqn| self.frame_rqs.check(call, rqn))?;
             self.hca.steering().set_spread(number, queues)?;
         }
         Ok(())

@@ -7,7 +7,6 @@
 //! take them for the bus's would give it all of the machine's memory.
 
 use uverbs_mlx5_prm::cmd::cq::modify_cq_in;
-use uverbs_mlx5_prm::cmd::header::cmd_in;
 use uverbs_mlx5_prm::cmd::mkey::create_mkey_in;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::rq::{create_rmp_in, create_xrc_srq_in, rmpc, wq};
@@ -17,6 +16,7 @@ use uverbs_mlx5_prm::cmd::umem::{create_umem_in, create_umem_out, destroy_umem_i
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::cq::RESIZE;
+use super::owner::User;
 use crate::hca::Region;
 
 /// Log2 of the smallest page; `log_page_size` counts from it.
@@ -36,8 +36,8 @@ const WRITABLE: u64 = 1 << 1;
 #[derive(Debug)]
 pub(super) struct Umem {
     region: Region,
-    /// The user of the command interface that registered it.
-    uid: u64,
+    /// Who registered it.
+    owner: User,
     /// Its pages, in order.
     writable: bool,
 }
@@ -86,8 +86,8 @@ impl Firmware {
         }
         let none = Refusal::new(CmdStatus::NO_RES_ERR, "no number is left");
         let id = self.umem_ids.take().ok_or(none)?;
-        let uid = cmd_in::UID.get(call.input);
-        self.umems.insert(id, Umem { region, uid, writable });
+        let owner = User::of(call);
+        self.umems.insert(id, Umem { region, owner, writable });
         create_umem_out::UMEM_ID.set(call.output, id.into());
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Firmware {
     /// Registered memory by number, if it belongs to the user whose command it is: numbers are
     /// easily guessed.
     fn registered(&self, call: &Call<'_>, id: u32) -> Result<&Umem, Refusal> {
-        let umem = self.umems.get(&id).filter(|umem| umem.uid == cmd_in::UID.get(call.input));
+        let umem = self.umems.get(&id).filter(|umem| umem.owner == User::of(call));
         umem.ok_or(Refusal::resource("no such registered memory"))
     }
 

@@ -15,6 +15,8 @@ const CMDQ_ADDR_H: u64 = 0x10;
 const CMDQ_ADDR_L: u64 = 0x14;
 const CMD_DBELL: u64 = 0x18;
 const PAGE: u64 = 4096;
+/// The user whose objects are everybody's (`MLX5_SHARED_RESOURCE_UID`).
+const SHARED: u64 = 0xffff;
 
 pub(crate) struct Driver {
     pub(crate) host: Host,
@@ -228,6 +230,10 @@ impl Driver {
         eq::eqc::LOG_EQ_SIZE.set(context, LOG_EQES.into());
         eq::eqc::UAR_PAGE.set(context, self.uar.into());
         eq::eqc::INTR.set(context, vector.into());
+        if mask == 0 {
+            // Of completions: everybody's, as `create_map_eq` of Linux' `core/eq.c` has it.
+            cmd_in::UID.set(&mut input, SHARED);
+        }
         eq::create_eq_in::EVENT_BITMASK.of_mut(&mut input)[..8]
             .copy_from_slice(&mask.to_be_bytes());
         let output = self.ok(CmdOpcode::CREATE_EQ, 0, &input, 16);

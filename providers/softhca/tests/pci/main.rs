@@ -12,5 +12,6 @@ mod host;
 mod hostile;
 mod mad;
 mod memory;
+mod owners;
 mod two;
 mod umem;

@@ -212,14 +212,17 @@ fn registered_memory_is_of_one_user() {
     };
     let input = by(registration(&[page], 0), 1);
     let id = create_umem_out::UMEM_ID.get32(&driver.ok(CmdOpcode::CREATE_UMEM, 0, &input, 16));
-    let other = driver.cq(eqn);
+    let output =
+        driver.ok(CmdOpcode::CREATE_CQ, 0, &by(cq_input(&driver, eqn, id, 0, 0xf00), 1), 16);
+    let number = cq::create_cq_out::CQN.get32(&output);
+    let own = Cq { number, ring: page, record: page + 0xf00, read: 0 };
     let pd = driver.ok(CmdOpcode::ALLOC_PD, 0, &by(vec![0; 16], 1), 16);
     driver.pd = simple::alloc_pd_out::PD.get32(&pd);
     let mut gone = vec![0; destroy_umem_in::SIZE];
     destroy_umem_in::UMEM_ID.set(&mut gone, id.into());
     for (opcode, input) in [
         (CmdOpcode::CREATE_CQ, cq_input(&driver, eqn, id, 0, 0xf00)),
-        (CmdOpcode::CREATE_QP, qp_input(&driver, &other, id, 0, 0xf00)),
+        (CmdOpcode::CREATE_QP, qp_input(&driver, &own, id, 0, 0xf00)),
         (CmdOpcode::DESTROY_UMEM, gone),
     ] {
         let status = driver.run(opcode, 0, &by(input.clone(), 2), 16).0;
@@ -236,7 +239,6 @@ fn registered_memory_is_of_one_user() {
 fn protection_domains_are_of_one_user() {
     let mut driver = Driver::up();
     let eqn = driver.eq(0, 0);
-    let cq = driver.cq(eqn);
     let page = driver.page();
     let by = |mut input: Vec<u8>, uid: u64| {
         header::cmd_in::UID.set(&mut input, uid);
@@ -246,6 +248,11 @@ fn protection_domains_are_of_one_user() {
         simple::alloc_pd_out::PD.get32(&driver.ok(CmdOpcode::ALLOC_PD, 0, &by(vec![0; 16], 1), 16))
     };
     let (own, gone) = (pd(), pd());
+    let memory = driver.ok(CmdOpcode::CREATE_UMEM, 0, &by(registration(&[page], 0), 1), 16);
+    let id = create_umem_out::UMEM_ID.get32(&memory);
+    let input = by(cq_input(&driver, eqn, id, 0, 0xf00), 1);
+    let number = cq::create_cq_out::CQN.get32(&driver.ok(CmdOpcode::CREATE_CQ, 0, &input, 16));
+    let cq = Cq { number, ring: page, record: page + 0xf00, read: 0 };
     let number = simple::dealloc_pd_in::PD;
     assert_eq!(driver.about(CmdOpcode::DEALLOC_PD, number, gone), CmdStatus::OK);
     let drivers = driver.pd;

@@ -15,6 +15,7 @@
 //! | `ibv_alloc_pd`, `ibv_dealloc_pd` | [`Context::alloc_pd`](crate::Context::alloc_pd); dropped |
 //! | `ibv_reg_mr`, `ibv_reg_mr_iova` | [`ProtectionDomain::slab`](crate::ProtectionDomain::slab), [`expose`](crate::ProtectionDomain::expose), [`register`](crate::ProtectionDomain::register), [`register_at`](crate::ProtectionDomain::register_at) |
 //! | `ibv_dereg_mr` | [`MemoryRegion::deregister`](crate::MemoryRegion::deregister), or dropped |
+//! | `struct ibv_grh` | [`Grh`](crate::Grh) |
 //! | `struct ibv_sge` | a [`Frame`](crate::Frame); [`Sge`](crate::Sge) in raw posts |
 //! | `ibv_create_cq`, `ibv_destroy_cq` | [`Context::create_cq`](crate::Context::create_cq); dropped |
 //! | `ibv_poll_cq` | [`CompletionQueue::poll_into`](crate::CompletionQueue::poll_into), [`poll_with`](crate::CompletionQueue::poll_with) |
@@ -23,6 +24,8 @@
 //! | `ibv_wc_status_str` | `Display` of [`Failure`](crate::Failure), [`Status::explain`](crate::Status::explain) |
 //! | `ibv_create_qp`, `ibv_create_qp_ex` | [`Context::queue_pair`](crate::Context::queue_pair), [`QueuePairBuilder`](crate::QueuePairBuilder) |
 //! | `ibv_create_ah`, `ibv_wr_set_ud_addr` | [`Context::create_ah`](crate::Context::create_ah), [`QueuePair::destination`](crate::QueuePair::destination), [`Batch::send_to`](crate::Batch::send_to) |
+//! | `ibv_init_ah_from_wc`, `ibv_create_ah_from_wc` | [`Context::sender_address`](crate::Context::sender_address), [`QueuePair::reply_to`](crate::QueuePair::reply_to) |
+//! | `ibv_attach_mcast`, `ibv_detach_mcast` | [`QueuePair::attach`](crate::QueuePair::attach); a [`MulticastMembership`](crate::MulticastMembership) is dropped |
 //! | `ibv_modify_qp` | [`QueuePair::prepare`](crate::QueuePair::prepare) and [`connect`](crate::QueuePair::connect), or [`init`](crate::QueuePair::init), [`ready_to_receive`](crate::QueuePair::ready_to_receive), [`ready_to_send`](crate::QueuePair::ready_to_send), [`fail`](crate::QueuePair::fail), [`reset`](crate::QueuePair::reset) |
 //! | `ibv_query_qp` | [`QueuePair::query`](crate::QueuePair::query) |
 //! | `ibv_destroy_qp` | [`QueuePair::destroy`](crate::QueuePair::destroy), or dropped; [`CompletionQueue::reclaim`](crate::CompletionQueue::reclaim) gives frames back |

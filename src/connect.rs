@@ -5,6 +5,7 @@ use uverbs_core::attr::{
     UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr,
 };
 use uverbs_core::error::Error;
+use uverbs_core::queues::completion::Sender;
 
 use crate::provider::Provider;
 use crate::transport::{Connected, Ud};
@@ -13,10 +14,10 @@ use crate::{DatagramEndpoint, Destination, Endpoint, Local, LocalPort, QueuePair
 /// What [`QueuePair::prepare`] settled, for [`QueuePair::connect`].
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    local: Local,
+    pub(crate) local: Local,
     endpoint: Endpoint,
-    gid: Option<GidEntry>,
-    link: LinkLayer,
+    pub(crate) gid: Option<GidEntry>,
+    pub(crate) link: LinkLayer,
 }
 
 impl<P: Provider, T: Connected> QueuePair<P, T> {
@@ -179,22 +180,65 @@ impl<P: Provider> QueuePair<P, Ud> {
     /// [`Error::State`] unless brought up; [`Error::MissingAttribute`] and [`Error::Invalid`] as
     /// for [`connect`](QueuePair::connect); as [`Context::create_ah`](crate::Context::create_ah).
     pub fn destination(&self, peer: &DatagramEndpoint) -> Result<Destination<P>, Error> {
-        let Some(Prepared { local, gid, link, .. }) = &self.recv.home.prepared else {
-            return Err(Error::State {
-                verb: "create_ah",
-                state: self.state(),
-                needs: QpState::ReadyToSend,
-            });
-        };
+        let Prepared { local, gid, link, .. } = self.brought_up()?;
         let route = route(*link, gid.as_ref(), peer.gid)?;
         let attr = AhAttr { port: local.port, path: path(local, peer.lid, route) };
         let ah = self.recv.home.context.create_ah_of(self.core().pd(), &attr)?;
         Ok(ah.to(peer.qpn, peer.qkey))
     }
+
+    /// Where an answer to a datagram goes: the completion's
+    /// [`sender`](crate::WorkCompletion::sender), and the first [`GRH_LEN`](crate::GRH_LEN) bytes
+    /// of its buffer. `qkey` is the one that the sender asks for, which no datagram tells.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).ud().build()?;
+    /// # let at = qp.bring_up(&Default::default())?;
+    /// # let to = qp.destination(&at)?;
+    /// use uverbs::{Completed, GRH_LEN};
+    ///
+    /// # let wait = std::time::Duration::from_secs(20);
+    /// # let slab = pd.slab(64, 2)?;
+    /// # qp.post_recv(1, slab.take().expect("it is new"))?;
+    /// # let mut batch = qp.batch();
+    /// # batch.send_inline_to(2, b"who are you?", &to)?;
+    /// # batch.ring();
+    /// let mut asked = cq.wait(wait)?;
+    /// # while asked.result? != Completed::Recv { asked = cq.wait(wait)?; }
+    /// let frame = asked.frame.expect("a receive has one");
+    /// let back = qp.reply_to(asked.sender, &frame[..GRH_LEN], at.qkey)?;
+    /// assert_eq!(back.qpn(), qp.qpn());
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::State`] unless brought up; as
+    /// [`Context::sender_address`](crate::Context::sender_address) and
+    /// [`Context::create_ah`](crate::Context::create_ah).
+    #[doc(alias = "ibv_create_ah_from_wc")]
+    pub fn reply_to(&self, from: Sender, grh: &[u8], qkey: u32) -> Result<Destination<P>, Error> {
+        let port = self.brought_up()?.local.port;
+        let context = &self.recv.home.context;
+        let attr = context.sender_address(port, from, grh)?;
+        Ok(context.create_ah_of(self.core().pd(), &attr)?.to(from.qpn(), qkey))
+    }
+
+    /// What [`bring_up`](Self::bring_up) settled.
+    pub(crate) fn brought_up(&self) -> Result<&Prepared, Error> {
+        self.recv.home.prepared.as_ref().ok_or(Error::State {
+            verb: "create_ah",
+            state: self.state(),
+            needs: QpState::ReadyToSend,
+        })
+    }
 }
 
 /// The way to a peer: its LID or its GID, and what this side sends with.
-fn path(local: &Local, dlid: u16, route: Option<(Gid, u8)>) -> Path {
+pub(crate) fn path(local: &Local, dlid: u16, route: Option<(Gid, u8)>) -> Path {
     Path {
         dlid,
         grh: route.map(|(dgid, sgid_index)| GlobalRoute {

@@ -9,11 +9,12 @@
 
 use std::sync::Arc;
 
-use uverbs_core::attr::AhAttr;
+use uverbs_core::attr::{AhAttr, GidEntry, GidType, GlobalRoute, Grh, Path};
 use uverbs_core::error::Error;
 use uverbs_core::memory::post::{MOST_PIECES, Source};
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::{AhOps, ContextOps, SendOps};
+use uverbs_core::queues::completion::Sender;
 use uverbs_core::queues::work::{self, Data, PostError, SendOp, Sge, Wr};
 
 use crate::provider::Provider;
@@ -113,6 +114,68 @@ impl<P: Provider> Context<P> {
         attr: &AhAttr,
     ) -> Result<AddressHandle<P>, Error> {
         self.create_ah_of(pd.core(), attr)
+    }
+
+    /// What an address handle back to a datagram's sender is made from: the completion's
+    /// [`sender`](crate::WorkCompletion::sender), and the first [`GRH_LEN`] bytes of the buffer.
+    /// [`QueuePair::reply_to`](crate::QueuePair::reply_to) makes the destination of it.
+    ///
+    /// The answer to a multicast datagram leaves by the port's first GID of the same kind.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for bytes that are no header although one came, or that were sent to
+    /// another port's GID; the kernel's refusal.
+    #[doc(alias = "ibv_init_ah_from_wc")]
+    pub fn sender_address(&self, port: u8, from: Sender, grh: &[u8]) -> Result<AhAttr, Error> {
+        const VERB: &str = "init_ah_from_wc";
+        let mut path = Path {
+            dlid: from.lid(),
+            grh: None,
+            service_level: from.service_level(),
+            src_path_bits: 0,
+            static_rate: 0,
+        };
+        if from.has_grh() {
+            let grh = Grh::parse(grh).ok_or_else(|| Error::Invalid {
+                verb: VERB,
+                what: "GRH",
+                value: format!("{:02x?}", &grh[..grh.len().min(GRH_LEN)]),
+                why: "the bytes in front of a datagram's data hold a GRH or an IP header",
+            })?;
+            let own = self.gid_reached(port, &grh)?.ok_or_else(|| Error::Invalid {
+                verb: VERB,
+                what: "destination GID",
+                value: grh.destination.to_string(),
+                why: "the port has no such GID, so the datagram didn't come to it",
+            })?;
+            if own.kind != GidType::Ib {
+                // Where InfiniBand has the service level, RoCE has something else.
+                path.service_level = 0;
+            }
+            path.grh = Some(GlobalRoute {
+                dgid: grh.source,
+                sgid_index: u8::try_from(own.index).unwrap_or(u8::MAX),
+                hop_limit: grh.hop_limit,
+                traffic_class: grh.traffic_class,
+                flow_label: grh.flow_label,
+            });
+        }
+        Ok(AhAttr { port, path })
+    }
+
+    /// The port's GID that a packet was sent to; of a group's any of the same family.
+    fn gid_reached(&self, port: u8, grh: &Grh) -> Result<Option<GidEntry>, Error> {
+        let to = grh.destination;
+        let to_group = to.is_multicast() || to.to_ipv4().is_some_and(|ip| ip.is_multicast());
+        let fits = |entry: &GidEntry| {
+            let same = match to_group {
+                false => entry.gid == to,
+                true => entry.gid.is_ipv4_mapped() == to.is_ipv4_mapped(),
+            };
+            entry.port == u32::from(port) && grh.kind.is_of(entry.kind) && same
+        };
+        Ok(self.query_gid_table()?.into_iter().find(fits))
     }
 
     pub(crate) fn create_ah_of(

@@ -75,6 +75,7 @@ mod device;
 mod endpoint;
 mod local;
 mod mr;
+mod multicast;
 mod on_thread;
 mod pd;
 pub mod provider;
@@ -91,8 +92,9 @@ mod unrung;
 #[doc(inline)]
 pub use uverbs_core::attr::{
     AccessFlags, AckTimeout, AhAttr, DeviceAttr, DoorbellMode, Gid, GidEntry, GidType, GlobalRoute,
-    InitAttr, LinkLayer, Mtu, Path, PortAttr, PortState, QpAttr, QpCap, QpState, QpType, RnrTimer,
-    RtrAttr, RtsAttr, SendOpSet, Transition, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr,
+    Grh, GrhKind, InitAttr, LinkLayer, Mtu, MulticastGroup, Path, PortAttr, PortState, QpAttr,
+    QpCap, QpState, QpType, RnrTimer, RtrAttr, RtsAttr, SendOpSet, Transition, UcRtrAttr,
+    UdInitAttr, UdRtrAttr, UnreliableRtsAttr,
 };
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
 pub use uverbs_core::doors;
@@ -223,6 +225,7 @@ pub use device::device_or_softhca;
 pub use device::{Device, default_device, device, devices, open};
 pub use endpoint::{DatagramEndpoint, Endpoint};
 pub use mr::MemoryRegion;
+pub use multicast::MulticastMembership;
 pub use on_thread::OnThread;
 pub use pd::ProtectionDomain;
 /// A queue pair of a reliable connection.

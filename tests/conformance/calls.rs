@@ -385,6 +385,24 @@ pub(crate) static CALLS: &[Call] = &[
         ..BASE
     },
     Call {
+        name: "ATTACH_MCAST",
+        source: "core/uverbs_cmd.c:ib_uverbs_attach_mcast",
+        make: |rig| rig.attach(&rig.group()),
+        attrs: &[COMMAND, REQUEST],
+        ..BASE
+    },
+    Call {
+        name: "DETACH_MCAST",
+        source: "core/uverbs_cmd.c:ib_uverbs_detach_mcast",
+        make: |rig| {
+            // Refused where a random program destroyed the queue pair before.
+            let _ = rig.send(&rig.attach(&rig.group()));
+            rig.detach(&rig.group())
+        },
+        attrs: &[COMMAND, REQUEST],
+        ..BASE
+    },
+    Call {
         name: "QUERY_QP",
         source: "core/uverbs_cmd.c:ib_uverbs_query_qp",
         make: |rig| rig.query_qp(rig.qp()),

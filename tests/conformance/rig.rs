@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use uverbs_core::doors::UverbsDoor;
 use uverbs_kernel_abi::ah::ib_uverbs_create_ah;
 use uverbs_kernel_abi::ioctl::ib_uverbs_attr;
+use uverbs_kernel_abi::mcast::ib_uverbs_attach_mcast;
 use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::mr::*;
 use uverbs_kernel_abi::objects::*;
@@ -41,6 +42,7 @@ pub(crate) struct Rig {
     uar: OnceCell<Uar>,
     cq: OnceCell<u32>,
     qp: OnceCell<u32>,
+    datagram_qp: OnceCell<u32>,
     mr: OnceCell<u32>,
     ah: OnceCell<u32>,
     channel: OnceCell<RawFd>,
@@ -67,6 +69,7 @@ impl Rig {
             uar: OnceCell::new(),
             cq: OnceCell::new(),
             qp: OnceCell::new(),
+            datagram_qp: OnceCell::new(),
             mr: OnceCell::new(),
             ah: OnceCell::new(),
             channel: OnceCell::new(),
@@ -427,6 +430,30 @@ impl Rig {
         *self.qp.get_or_init(|| self.new_qp())
     }
 
+    /// A UD queue pair, in RESET.
+    pub(crate) fn datagram_qp(&self) -> u32 {
+        *self.datagram_qp.get_or_init(|| {
+            let kind = u64::from(IB_UVERBS_QPT_UD);
+            let cmd = self.create_qp().edit(UVERBS_ATTR_CREATE_QP_TYPE, |attr| attr.data = kind);
+            self.send(&cmd).expect("a UD QP")[0].data as u32
+        })
+    }
+
+    /// ATTACH_MCAST of the UD queue pair to a group; DETACH_MCAST has the same layout.
+    pub(crate) fn group(&self) -> ib_uverbs_attach_mcast {
+        let mut gid = [0; 16];
+        (gid[0], gid[1], gid[15]) = (0xff, 0x12, 7);
+        ib_uverbs_attach_mcast { gid, qp_handle: self.datagram_qp(), mlid: 0xc001, reserved: 0 }
+    }
+
+    pub(crate) fn attach(&self, request: &ib_uverbs_attach_mcast) -> Cmd {
+        self.write(IB_USER_VERBS_CMD_ATTACH_MCAST, request, 0)
+    }
+
+    pub(crate) fn detach(&self, request: &ib_uverbs_attach_mcast) -> Cmd {
+        self.write(IB_USER_VERBS_CMD_DETACH_MCAST, request, 0)
+    }
+
     /// Makes one object of each kind.
     pub(crate) fn furnish(&self) {
         self.qp();
@@ -434,6 +461,7 @@ impl Rig {
         self.ah();
         self.channel();
         self.events();
+        self.datagram_qp();
     }
 
     pub(crate) fn destroy(&self, object: u16, handle: impl Into<u64>) -> Cmd {

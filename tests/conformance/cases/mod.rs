@@ -6,6 +6,7 @@ mod cq;
 mod device;
 mod events;
 mod map;
+mod mcast;
 mod modify;
 mod mr;
 mod qp;
@@ -24,6 +25,7 @@ pub(crate) fn all() -> Vec<Case> {
         cq::cases(),
         qp::cases(),
         modify::cases(),
+        mcast::cases(),
         busy::cases(),
         events::cases(),
         map::cases(),

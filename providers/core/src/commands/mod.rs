@@ -24,6 +24,7 @@ pub mod device;
 pub mod gid;
 pub mod ioctl;
 pub mod mr;
+pub mod multicast;
 pub mod pd;
 pub mod qp;
 

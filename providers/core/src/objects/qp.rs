@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_kernel_abi::qp as abi;
 
-use crate::attr::{QpAttr, QpCap, QpState, Transition};
+use crate::attr::{MulticastGroup, QpAttr, QpCap, QpState, Transition};
 use crate::error::Error;
 use crate::objects::cq::{CqCore, Message, Roles};
 use crate::objects::pd::PdCore;
@@ -59,6 +59,8 @@ struct Life {
     state: QpState,
     /// The port that INIT named; RTR's path must name it again (kernel `uverbs_cmd.c:modify_qp`).
     port: u8,
+    /// The multicast groups that it is a member of.
+    groups: Vec<MulticastGroup>,
     destroyed: bool,
 }
 
@@ -74,7 +76,12 @@ impl QpCore {
     pub unsafe fn new(parts: QpParts) -> Arc<Self> {
         // SAFETY: attached here and nowhere else, says the caller.
         unsafe { tell(&parts, Message::Attach) };
-        let life = Mutex::new(Life { state: QpState::Reset, port: 1, destroyed: false });
+        let life = Mutex::new(Life {
+            state: QpState::Reset,
+            port: 1,
+            groups: Vec::new(),
+            destroyed: false,
+        });
         let context = Arc::clone(parts.pd.context());
         let user = Arc::new(User { context, handle: parts.handle, qpn: parts.qpn });
         let QpCap { max_send_wr: sends, max_recv_wr: receives, .. } = parts.cap;
@@ -222,6 +229,47 @@ impl QpCore {
         // function's.
         unsafe { self.parts.pd.context().uverbs().modify_qp(&command) }?;
         life.state = to;
+        Ok(())
+    }
+
+    /// Makes it a member of a multicast group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if it is one: the kernel counts a second time as none, and the first of
+    /// two to leave would end both. The kernel's refusal.
+    pub fn attach(&self, group: &MulticastGroup) -> Result<(), Error> {
+        let mut life = self.life();
+        if life.destroyed {
+            return Err(Error::DeviceGone { verb: "attach_mcast" });
+        }
+        if life.groups.contains(group) {
+            return Err(Error::Invalid {
+                verb: "attach_mcast",
+                what: "group",
+                value: group.gid.to_string(),
+                why: "the queue pair is a member already",
+            });
+        }
+        // SAFETY: its own number, and it isn't destroyed.
+        unsafe { self.parts.pd.context().uverbs().attach_mcast(self.parts.handle, group) }?;
+        life.groups.push(*group);
+        Ok(())
+    }
+
+    /// Takes it out of a multicast group. A queue pair that is gone left all with it.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn detach(&self, group: &MulticastGroup) -> Result<(), Error> {
+        let mut life = self.life();
+        if life.destroyed {
+            return Ok(());
+        }
+        // SAFETY: its own number, and it isn't destroyed.
+        unsafe { self.parts.pd.context().uverbs().detach_mcast(self.parts.handle, group) }?;
+        life.groups.retain(|other| other != group);
         Ok(())
     }
 

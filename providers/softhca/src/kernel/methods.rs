@@ -21,7 +21,9 @@ use uverbs_kernel_abi::qp::{ib_uverbs_destroy_qp_resp, ib_uverbs_qp_cap};
 
 use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method, Table, Write};
-use crate::kernel::verbs::{ah, cq, device, devx, event, mr, pd, port, qp, qp_modify, uar, write};
+use crate::kernel::verbs::{
+    ah, cq, device, devx, event, mcast, mr, pd, port, qp, qp_modify, uar, write,
+};
 
 /// All of them.
 pub(crate) static TABLE: Table = Table { methods: METHODS, writes: WRITES };
@@ -38,6 +40,8 @@ const WRITES: &[Write] = &[
     qp_modify::MODIFY_QP,
     qp_modify::EX_MODIFY_QP,
     qp_modify::QUERY_QP,
+    mcast::ATTACH_MCAST,
+    mcast::DETACH_MCAST,
 ];
 
 /// The handler of methods whose destroy attribute does all (`DECLARE_UVERBS_NAMED_METHOD_DESTROY`).

@@ -63,9 +63,13 @@ impl File {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while others use it.
+    /// `EBUSY` while others use it, and of a QP in a multicast group (`uverbs_free_qp`).
     pub(crate) fn destroy(&mut self, device: &mut Device, handle: u32) -> Result<Destroyed, Errno> {
-        if self.objects.users(handle) > 0 {
+        let in_group = match self.objects.get(handle) {
+            Some(Object::Qp(qp)) => !qp.groups.is_empty(),
+            _ => false,
+        };
+        if in_group || self.objects.users(handle) > 0 {
             return Err(Errno::EBUSY);
         }
         Ok(self.abandon(device, handle))

@@ -3,7 +3,7 @@
 //! All kinds share one space of handles. They are given out lowest first from 0, and again after
 //! they were freed: `alloc_begin_idr_uobject` uses an xarray (`XA_FLAGS_ALLOC`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -59,6 +59,8 @@ pub(crate) struct Qp {
     pub(crate) cap: ib_uverbs_qp_cap,
     pub(crate) sq_sig_all: bool,
     pub(crate) port: u8,
+    /// The multicast groups that it is in: GID and LID (`mcast_list`).
+    pub(crate) groups: BTreeSet<([u8; 16], u16)>,
     pub(crate) pinned: u64,
     /// Keeps the page that rings it.
     pub(crate) _uar: Arc<UarPage>,

@@ -187,6 +187,7 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
 fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
     let config = device.hca.config();
     let profile = &device.profile;
+    let max_mcast_qp = config.max_mcast_qp;
     let flags = IB_UVERBS_DEVICE_CHANGE_PHY_PORT
         | IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT
         | IB_UVERBS_DEVICE_SYS_IMAGE_GUID
@@ -215,6 +216,9 @@ fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         max_res_rd_atom: config.max_qp.saturating_mul(u32::from(config.max_dest_rd_atomic)),
         max_qp_init_rd_atom: u32::from(config.max_rd_atomic),
         atomic_cap: IB_ATOMIC_HCA,
+        max_mcast_grp: max_mcast_qp,
+        max_mcast_qp_attach: max_mcast_qp,
+        max_total_mcast_qp_attach: max_mcast_qp.saturating_mul(max_mcast_qp),
         max_ah: profile.max_ah,
         max_pkeys: profile.pkey_table_len(),
         // 4.096 us * 2^16: what mlx5 tells of ConnectX-6.

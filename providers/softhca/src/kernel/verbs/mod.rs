@@ -5,6 +5,7 @@ pub(crate) mod cq;
 pub(crate) mod device;
 pub(crate) mod devx;
 pub(crate) mod event;
+pub(crate) mod mcast;
 pub(crate) mod mr;
 pub(crate) mod pd;
 pub(crate) mod port;

@@ -1,6 +1,7 @@
 //! Queue pairs: creation and destruction (`uverbs_std_types_qp.c`; `mlx5_ib_create_qp` in
 //! `hw/mlx5/qp.c`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -80,6 +81,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         cap: queues.cap(),
         sq_sig_all: asked.sq_sig_all,
         port: 0,
+        groups: BTreeSet::new(),
         pinned,
         _uar: uar,
     };

@@ -1,0 +1,71 @@
+//! Multicast groups (`ib_uverbs_attach_mcast` in `core/uverbs_cmd.c`, `ib_attach_mcast` in
+//! `core/verbs.c`, `mlx5_ib_mcg_attach` in `hw/mlx5/main.c`).
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::mcast::{ib_uverbs_attach_mcast, ib_uverbs_detach_mcast};
+use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_ATTACH_MCAST, IB_USER_VERBS_CMD_DETACH_MCAST};
+
+use crate::hca::Service;
+use crate::hca::number::Qpn;
+use crate::kernel::call::{Call, Write};
+use crate::kernel::state::device::errno;
+use crate::kernel::state::objects::{Object, Qp};
+use crate::wire::Address;
+
+/// ATTACH_MCAST.
+pub(crate) const ATTACH_MCAST: Write = Write {
+    command: IB_USER_VERBS_CMD_ATTACH_MCAST,
+    request: size_of::<ib_uverbs_attach_mcast>(),
+    response: 0,
+    handler: attach,
+};
+
+/// DETACH_MCAST.
+pub(crate) const DETACH_MCAST: Write = Write {
+    command: IB_USER_VERBS_CMD_DETACH_MCAST,
+    request: size_of::<ib_uverbs_detach_mcast>(),
+    response: 0,
+    handler: detach,
+};
+
+/// LIDs of groups, from this on; the last of all is the permissive one (`is_valid_mcast_lid`).
+const FIRST_LID: u16 = 0xc000;
+const PERMISSIVE_LID: u16 = 0xffff;
+
+fn attach(call: &mut Call<'_>) -> Result<(), Errno> {
+    let request: ib_uverbs_attach_mcast = call.request()?;
+    let group = (request.gid, request.mlid);
+    let qp = call.file.objects.qp(request.qp_handle)?;
+    if qp.groups.contains(&group) {
+        return Ok(());
+    }
+    let qpn = check(call, qp, group)?;
+    call.device.hca.attach_mcast(qpn, request.gid).map_err(errno)?;
+    if let Some(Object::Qp(qp)) = call.file.objects.get_mut(request.qp_handle) {
+        qp.groups.insert(group);
+    }
+    Ok(())
+}
+
+fn detach(call: &mut Call<'_>) -> Result<(), Errno> {
+    let request: ib_uverbs_detach_mcast = call.request()?;
+    let group = (request.gid, request.mlid);
+    let qp = call.file.objects.qp(request.qp_handle)?;
+    if !qp.groups.contains(&group) {
+        return Err(Errno::EINVAL);
+    }
+    let qpn = check(call, qp, group)?;
+    if let Some(Object::Qp(qp)) = call.file.objects.get_mut(request.qp_handle) {
+        qp.groups.remove(&group);
+    }
+    call.device.hca.detach_mcast(qpn, request.gid).map_err(errno)
+}
+
+/// `ib_attach_mcast` and `ib_detach_mcast`. On Ethernet the LID has no meaning.
+fn check(call: &Call<'_>, qp: &Qp, (gid, lid): ([u8; 16], u16)) -> Result<Qpn, Errno> {
+    let lid_fits = call.device.profile.is_ethernet() || (FIRST_LID..PERMISSIVE_LID).contains(&lid);
+    match (Address { gid, lid: 0 }).is_group() && qp.service == Service::Ud && lid_fits {
+        true => Ok(qp.qpn),
+        false => Err(Errno::EINVAL),
+    }
+}

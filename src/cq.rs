@@ -28,11 +28,13 @@ pub struct CompletionQueue<P: Provider = Any> {
     // Before `core`: its pointers go into memory that `core` keeps.
     cq: P::Cq,
     core: Arc<CqCore>,
+    /// What is left of a long burst's budget behind its present step.
+    left: usize,
 }
 
 impl<P: Provider> CompletionQueue<P> {
     pub(crate) fn new(core: Arc<CqCore>, cq: P::Cq) -> Self {
-        Self { cq, core }
+        Self { cq, core, left: 0 }
     }
 
     pub(crate) fn core(&self) -> &Arc<CqCore> {
@@ -110,15 +112,11 @@ impl<P: Provider> CompletionQueue<P> {
     #[doc(alias = "ibv_poll_cq")]
     #[doc(alias = "ibv_start_poll")]
     pub fn poll(&mut self, budget: usize) -> Burst<'_, P> {
-        if self.core.has_messages() {
-            // Also where there is always something to poll: buffers of queue pairs that are gone
-            // wait to be freed.
-            self.cq.settle();
+        let mut step = budget as u32;
+        if budget > self.core.pace() as usize {
+            step = self.begin(budget);
         }
-        // Entries go back early in a long burst, or the device would run out of them.
-        let every = self.core.lag();
-        let step = step_of(budget, every);
-        Burst { cq: &mut self.cq, step, left: budget - step as usize, every }
+        Burst { queue: self, step }
     }
 
     /// Calls `each` for up to `budget` completions and returns how many there were.
@@ -300,27 +298,49 @@ fn half_gone(status: Status) -> bool {
 /// Completions of one poll. Dropping it gives their entries back to the device.
 #[derive(Debug)]
 pub struct Burst<'q, P: Provider = Any> {
-    cq: &'q mut P::Cq,
-    /// Completions until a look at the two below: the one count that each completion costs.
+    queue: &'q mut CompletionQueue<P>,
+    /// Completions until it ends, or with [`MORE`] until a look at what is left of the budget. All
+    /// that each completion costs, and all that a burst has beside its queue: it stays in a
+    /// register.
     step: u32,
-    /// What is left of the budget behind them.
-    left: usize,
-    /// Completions between two times that entries are given back.
-    every: u32,
 }
 
-/// How many completions of `left` come before entries are given back.
-#[inline(always)]
-fn step_of(left: usize, every: u32) -> u32 {
-    u32::try_from(left).unwrap_or(u32::MAX).min(every)
-}
+/// Marks a step behind which there may be another one.
+const MORE: u32 = 1 << 31;
 
-/// Gives entries back in the middle of a long burst. By value: the burst stays in registers.
-#[cold]
-#[inline(never)]
-fn go_on(cq: &mut impl CqOps, left: usize, every: u32) -> u32 {
-    cq.publish();
-    step_of(left, every)
+impl<P: Provider> CompletionQueue<P> {
+    /// Begins a burst that is long, or before which there are messages. Gives its first step.
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self, budget: usize) -> u32 {
+        if self.core.has_messages() {
+            // Also where there is always something to poll: buffers of queue pairs that are gone
+            // wait to be freed.
+            self.cq.settle();
+        }
+        self.left = budget;
+        self.next_step()
+    }
+
+    /// Goes on with a long burst: gives entries back early, or the device would run out of them.
+    #[cold]
+    #[inline(never)]
+    fn go_on(&mut self) -> u32 {
+        self.cq.publish();
+        self.next_step()
+    }
+
+    /// Takes a step off what is left of the budget.
+    fn next_step(&mut self) -> u32 {
+        let step = self.core.lag().min(MORE - 1);
+        match self.left.checked_sub(step as usize) {
+            Some(left) => {
+                self.left = left;
+                step | MORE
+            }
+            None => std::mem::take(&mut self.left) as u32,
+        }
+    }
 }
 
 impl<P: Provider> Burst<'_, P> {
@@ -331,14 +351,16 @@ impl<P: Provider> Burst<'_, P> {
         reason = "an iterator's items could outlive the next call"
     )]
     pub fn next(&mut self) -> Option<Completion<'_, P>> {
-        if self.step == 0 {
-            if self.left == 0 {
+        if self.step & !MORE == 0 {
+            if self.step == 0 {
                 return None;
             }
-            self.step = go_on(self.cq, self.left, self.every);
-            self.left -= self.step as usize;
+            self.step = self.queue.go_on();
+            if self.step == 0 {
+                return None;
+            }
         }
-        let Polled { view, wr_id, frame } = self.cq.next()?;
+        let Polled { view, wr_id, frame } = self.queue.cq.next()?;
         self.step -= 1;
         Some(Completion { view, wr_id, frame })
     }
@@ -346,14 +368,15 @@ impl<P: Provider> Burst<'_, P> {
     /// What is left of the budget.
     #[inline(always)]
     fn rest(&self) -> usize {
-        self.left + self.step as usize
+        let rest = (self.step & !MORE) as usize;
+        if self.step & MORE == 0 { rest } else { rest + self.queue.left }
     }
 }
 
 impl<P: Provider> Drop for Burst<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        self.cq.publish();
+        self.queue.cq.publish();
     }
 }
 

@@ -24,7 +24,7 @@ use crate::step::Outcome;
 const HOT: &str = "counts::hot::";
 /// What the single-owner path may call, each on a branch that is not the common one. They are
 /// looked at, too.
-const EXITS: [&str; 10] = [
+const EXITS: [&str; 11] = [
     // The ring looks full: how far did the polling side get?
     "uverbs_mlx5::sq::Sq::make_room",
     "uverbs_mlx5::rq::Rq::make_room",
@@ -40,16 +40,18 @@ const EXITS: [&str; 10] = [
     "uverbs_mlx5::cqe::Cqe::failure",
     // More than 256 queue pairs: looks ahead.
     "uverbs_mlx5::cq::Cq::look_ahead",
-    // A long burst: gives entries back.
-    "uverbs::cq::go_on",
+    // A long burst, or messages: reads these, and gives entries back.
+    "uverbs::cq::CompletionQueue<P>::begin",
+    "uverbs::cq::CompletionQueue<P>::go_on",
 ];
 /// Where looking ends: what these do is not for a single owner.
-const ENDS: [&str; 4] = [
+const ENDS: [&str; 5] = [
     // Should `learn` run out of memory, what is held is dropped on the way out. The others don't
     // panic, which is looked at here, but the compiler doesn't know.
     "_Unwind_Resume",
     // Queue pairs came or went: an inbox behind a lock, and a table that grows.
     "uverbs_mlx5::cq::Cq::learn",
+    "uverbs_rxe::cq::Cq::learn",
     // A frame that nobody wants goes back to its slab, which all threads share; the last one may
     // free it.
     "uverbs_core::memory::registered::give_back",

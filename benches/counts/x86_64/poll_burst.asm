@@ -5,292 +5,278 @@
     push r13
     push r12
     push rbx
-    sub rsp,0x68
-    mov [rsp+0x10],rsi
+    sub rsp,0x58
     mov rbx,rdi
     mov rax,[rdi+0x80]
-    movzx eax,byte [rax+0x88]
-    test al,al
-    jne .27
+    mov eax,[rax+0x88]
+    mov ebp,0x10
+    cmp eax,0xF
+    jbe .30
 .1:
-    mov rax,[rbx+0x80]
-    mov eax,[rax+0x1C]
-    cmp eax,0x10
-    mov ecx,0x10
-    mov [rsp+0x34],eax
-    cmovb ecx,eax
-    mov esi,0x10
-    mov [rsp+0xC],ecx
-    sub esi,ecx
-    mov qword [rsp+0x28],0
+    mov qword [rsp+0x18],0
+    mov [rsp+0x10],rsi
 .2:
-    cmp dword [rsp+0xC],0
-    je .7
-    mov [rsp+0x18],rsi
+    test ebp,0x7FFFFFFF
+    je .5
 .3:
-    mov edx,[rbx+8]
-    mov rbp,[rbx]
-    mov esi,[rbx+0xC]
-    lea ecx,[rsi-1]
-    and ecx,edx
-    mov eax,[rbx+0x10]
-    imul rax,rcx
-    movzx ecx,byte [rbp+rax+0x3F]
-    mov edi,ecx
-    and dil,1
-    test esi,edx
-    sete dl
-    cmp dl,dil
-    je .28
-    movzx r15d,cl
-    cmp r15b,0x50
-    jae .10
-    add rbp,rax
-    mov eax,[rbp+0x20]
-    mov ecx,0xFFFFFF00
-    and eax,ecx
-    cmp eax,[rbx+0x14]
+    mov r13,[rbx]
+    movzx r14d,byte [r13+0x3F]
+    movzx eax,byte [rbx+0x1C]
+    xor al,r14b
+    ror al,1
+    cmp al,0x28
+    jae .6
+    mov eax,[r13+0x20]
+    shr eax,8
+    cmp eax,[rbx+0x20]
     je .4
-    mov rcx,[rbx+0x40]
+    mov rcx,[rbx+0x60]
     mov edx,eax
     bswap edx
+    shr edx,8
     cmp rcx,rdx
-    jbe .10
-    mov rsi,[rbx+0x38]
-    shl rdx,5
+    jbe .8
+    mov rsi,[rbx+0x58]
+    shl edx,5
     mov rdx,[rsi+rdx]
     test rdx,rdx
-    je .10
-    add rdx,0x40
-    mov [rbx+0x14],eax
-    mov [rbx+0x18],rdx
-    cmp rcx,0x101
-    jb .4
-    mov rdi,rbx
-    call qword [rel uverbs_mlx5::cq::Cq::look_ahead]
-.4:
-    shr r15d,4
-    mov r14,[rbx+0x18]
     je .8
-    mov r13d,[r14+0x40]
-    movzx eax,word [rbp+0x3C]
+    add rdx,0x40
+    mov [rbx+0x20],eax
+    mov [rbx+0x28],rdx
+    cmp rcx,0x101
+    jae .23
+.4:
+    movzx r14d,r14b
+    shr r14d,4
+    mov r15,[rbx+0x28]
+    je .7
+    movzx eax,word [r13+0x3C]
     rol ax,8
-    cmp ax,r13w
-    jne .9
-    lea rdi,[r14+0x40]
-    mov rdx,[r14+0x50]
-    mov ecx,[r14+0x60]
-    mov eax,ecx
-    and eax,r13d
+    mov r12d,[r15+0x40]
+    cmp ax,r12w
+    jne .8
+    lea rdi,[r15+0x40]
+    mov rcx,[r15+0x50]
+    mov eax,[r15+0x60]
+    and eax,r12d
+    mov rdx,rax
+    shl rdx,4
+    mov rcx,[rcx+rdx]
+    mov [rsp+8],rcx
+    mov ecx,[r15+0x44]
+    test ecx,ecx
+    jne .11
+    inc r12d
+    mov [rdi],r12d
+    xor edi,edi
+    mov rdx,[rsp]
+    mov r12,rdx
+    jmp .18
+.5:
+    test ebp,ebp
+    je .28
+    mov rdi,rbx
+    call uverbs::cq::CompletionQueue<P>::go_on
+    mov ebp,eax
+    test eax,eax
+    jne .3
+    jmp .28
+.6:
+    jl .28
+    jmp .8
+.7:
+    movzx eax,word [r13+0x3C]
+    rol ax,8
+    mov r14d,[r15]
+    sub eax,r14d
+    movzx ecx,ax
+    add r14d,ecx
+    mov rdx,[r15+0x10]
+    mov edi,[r15+0x20]
+    mov eax,r14d
+    and eax,edi
     mov rsi,rax
     shl rsi,4
-    mov rdx,[rdx+rsi]
-    mov [rsp+0x20],rdx
-    movzx edx,byte [r14+0x48]
-    test dl,dl
-    je .11
-    mov edx,[r14+0x40]
-    xor edx,r13d
-    and edx,ecx
-    mov ecx,[r14+0x44]
-    or ecx,edx
-    je .5
-    mov esi,r13d
-    call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
-    mov eax,[r14+0x60]
-    and eax,r13d
-.5:
-    mov rcx,[r14+0x58]
-    shl rax,4
-    mov r12,[rcx+rax]
-    mov rsi,[rcx+rax+8]
-    mov qword [rcx+rax],0
-    inc r13d
-    mov [r14+0x40],r13d
-    inc dword [rbx+8]
-    test r12,r12
-    je .12
-    xor eax,eax
-    cmp r15b,1
-    je .6
-    mov eax,[rbp+0x2C]
-    bswap eax
-    cmp eax,[r12+0x18]
-    ja .25
-.6:
-    mov rcx,0xFFFFFFFF00000000
-    and rsi,rcx
-    mov r14d,eax
-    or r14,rsi
-    jmp .13
-.7:
-    test rsi,rsi
-    je .29
-    mov rdi,rbx
-    mov [rsp+0x18],rsi
-    mov edx,[rsp+0x34]
-    call uverbs::cq::go_on
-    mov [rsp+0xC],eax
-    mov eax,[rsp+0xC]
-    sub [rsp+0x18],rax
-    jmp .3
-.8:
-    movzx eax,word [rbp+0x3C]
-    rol ax,8
-    mov ecx,[r14]
-    sub eax,ecx
-    movzx eax,ax
-    mov ecx,[r14+0x20]
-    lea edx,[rcx+1]
-    cmp edx,eax
+    mov r12d,[rdx+rsi+8]
+    mov r8d,r14d
+    not r8d
+    add r8d,r12d
+    cmp r8d,edi
     jbe .9
-    movzx eax,word [rbp+0x3C]
-    rol ax,8
-    movzx r15d,ax
-    mov rdx,[r14+0x10]
-    mov eax,ecx
-    and eax,r15d
-    mov esi,eax
-    shl esi,4
-    mov r13d,[rdx+rsi+8]
-    mov edi,[r14]
-    not edi
-    add edi,r13d
-    cmp edi,ecx
-    jbe .19
-.9:
-    mov qword [rsp+0x38],0
-.10:
-    lea rdi,[rsp+0x38]
+.8:
+    lea rdi,[rsp+0x28]
     mov rsi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::next_odd]
-    cmp byte [rsp+0x38],0
-    je .29
-    mov r12,[rsp+0x50]
-    mov rbp,[rsp+0x40]
-    mov r15,[rsp+0x48]
-    mov r14,[rsp+0x58]
-    mov rcx,[rsp+0x60]
-    jmp .14
+    cmp byte [rsp+0x28],0
+    je .28
+    mov r13,[rsp+0x30]
+    mov r14,[rsp+0x38]
+    mov rdi,[rsp+0x40]
+    mov r12,[rsp+0x48]
+    mov rax,[rsp+0x50]
+    jmp .20
+.9:
+    add rdx,rsi
+    mov rdx,[rdx]
+    mov [rsp+8],rdx
+    mov edx,[r15+4]
+    test edx,edx
+    je .14
+    dec edx
+    or edx,ecx
+    jne .26
+.10:
+    mov rcx,[r15+0x18]
+    shl rax,4
+    mov rdi,[rcx+rax]
+    mov rdx,[rcx+rax+8]
+    mov [rsp+0x20],rdx
+    mov qword [rcx+rax],0
+    jmp .15
 .11:
-    inc r13d
-    mov [rdi],r13d
-    inc dword [rbx+8]
+    cmp ecx,1
+    jne .25
 .12:
-    xor r12d,r12d
+    mov rcx,[r15+0x58]
+    shl rax,4
+    mov rdi,[rcx+rax]
+    mov rsi,[rcx+rax+8]
+    mov qword [rcx+rax],0
+    inc r12d
+    mov [r15+0x40],r12d
+    test rdi,rdi
+    je .17
+    xor eax,eax
+    cmp r14b,1
+    je .13
+    mov eax,[r13+0x2C]
+    bswap eax
+    cmp eax,[rdi+0x18]
+    ja .27
 .13:
-    mov rcx,[rsp+0x20]
+    mov rcx,rsi
+    mov rdx,0xFFFFFFFF00000000
+    and rcx,rdx
+    mov rdx,rsi
+    mov r12d,eax
+    or r12,rcx
+    jmp .18
 .14:
-    dec dword [rsp+0xC]
+    xor edi,edi
+.15:
+    mov [r15],r12d
+    inc dword [rbx+0x10]
+    mov eax,[rbx+0x18]
+    add rax,[rbx]
+    mov [rbx],rax
+    cmp rax,[rbx+8]
+    jne .16
+    mov rax,[rbx+0x38]
+    mov [rbx],rax
+    xor byte [rbx+0x1C],1
+.16:
+    dec ebp
+    inc qword [rsp+0x18]
     mov rax,[rsp+0x10]
+    mov rcx,[rsp+8]
     add [rax],rcx
-    inc qword [rsp+0x28]
-    movzx eax,r15b
+    mov r12,[rsp+0x20]
+    mov eax,[r13+0x38]
+    test rdi,rdi
+    jne .22
+    jmp .2
+.17:
+    xor edi,edi
+.18:
+    inc dword [rbx+0x10]
+    mov eax,[rbx+0x18]
+    add rax,[rbx]
+    mov [rbx],rax
+    cmp rax,[rbx+8]
+    mov [rsp],rdx
+    jne .19
+    mov rax,[rbx+0x38]
+    mov [rbx],rax
+    xor byte [rbx+0x1C],1
+.19:
+    mov rax,[rsp+8]
+.20:
+    dec ebp
+    mov rdx,[rsp+0x10]
+    add [rdx],rax
+    inc qword [rsp+0x18]
+    movzx eax,r14b
     lea ecx,[rax-1]
     cmp ecx,4
-    jae .18
-.15:
-    mov eax,[rbp+0x2C]
+    jae .21
+    mov eax,[r13+0x2C]
     bswap eax
-.16:
-    mov rcx,[rsp+0x10]
-    add [rcx+8],rax
-.17:
-    test r12,r12
-    mov rsi,[rsp+0x18]
-    je .2
-    add r12,0x10
-    mov rdi,r12
-    mov rsi,r14
-    call qword [rel uverbs_core::memory::registered::give_back]
-    mov rsi,[rsp+0x18]
+    add [rdx+8],rax
+    test rdi,rdi
+    jne .22
     jmp .2
-.18:
-    test eax,eax
-    je .24
-    mov rdi,rbp
-    mov rsi,r15
-    call qword [rel uverbs_mlx5::cqe::Cqe::failure]
-    cmp al,0xE
-    jne .26
-    cmp r15b,0xD
-    je .17
-    movzx eax,r15b
-    cmp eax,0xE
-    jne .15
-    xor eax,eax
-    jmp .16
-.19:
-    add rdx,rsi
-    mov r12,[rdx]
-    movzx edx,byte [r14+8]
-    test dl,dl
-    je .20
-    mov edx,[r14]
-    xor edx,r15d
-    and edx,ecx
-    mov ecx,[r14+4]
-    or ecx,edx
-    je .21
-    mov rdi,r14
-    mov esi,r15d
-    call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
-    mov rsi,r12
-    and r15d,[r14+0x20]
-    mov rax,r15
-    jmp .22
-.20:
-    mov rsi,r12
-    xor r12d,r12d
-    jmp .23
 .21:
-    mov rsi,r12
+    test eax,eax
+    jne .24
+    mov eax,[r13+0x38]
+    test rdi,rdi
+    je .2
 .22:
-    mov rcx,[r14+0x18]
-    shl eax,4
-    mov r12,[rcx+rax]
-    mov rdx,[rcx+rax+8]
-    mov qword [rcx+rax],0
+    add rdi,0x10
+    mov rsi,r12
+    call qword [rel uverbs_core::memory::registered::give_back]
+    jmp .2
 .23:
-    mov [r14],r13d
-    inc dword [rbx+8]
-    dec dword [rsp+0xC]
-    inc qword [rsp+0x28]
-    mov rax,[rsp+0x10]
-    add [rax],rsi
-    mov r14,rdx
+    mov rdi,rbx
+    call qword [rel uverbs_mlx5::cq::Cq::look_ahead]
+    jmp .4
 .24:
-    mov eax,[rbp+0x38]
-    jmp .17
-.25:
-    lea r13,[r12+0x10]
+    mov r15,rdi
     mov rdi,r13
-    mov r14,rsi
+    mov rsi,r14
+    call qword [rel uverbs_mlx5::cqe::Cqe::failure]
+    mov rsi,[rsp+0x10]
+    inc qword [rsi+0x10]
+    mov rdi,r15
+    test rdi,rdi
+    jne .22
+    jmp .2
+.25:
+    mov esi,r12d
+    call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
+    mov eax,[r15+0x60]
+    and eax,r12d
+    jmp .12
+.26:
+    mov rdi,r15
+    mov esi,r14d
+    call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
+    and r14d,[r15+0x20]
+    mov rax,r14
+    jmp .10
+.27:
+    mov r12,rdi
+    lea r15,[rdi+0x10]
+    mov rdi,r15
+    mov [rsp],rsi
     mov edx,eax
     call qword [rel uverbs_core::memory::registered::Registered::spread]
-    mov rsi,r14
-    jmp .6
-.26:
-    mov rax,[rsp+0x10]
-    inc qword [rax+0x10]
-    jmp .17
-.27:
-    mov rdi,rbx
-    call qword [rel uverbs_mlx5::cq::Cq::learn]
-    jmp .1
+    mov rsi,[rsp]
+    mov rdi,r12
+    jmp .13
 .28:
-    mov rax,[rbx+0x28]
-    movzx eax,byte [rax+0x88]
-    test al,al
-    jne .30
-.29:
-    mov eax,0xFFFFFF
-    and eax,[rbx+8]
-    mov rcx,[rbx+0x20]
+    mov eax,[rbx+0x10]
+    cmp eax,[rbx+0x14]
+    je .29
+    mov [rbx+0x14],eax
+    mov rcx,[rbx+0x30]
+    and eax,0xFFFFFF
     bswap eax
     mov [rcx],eax
-    mov rax,[rsp+0x28]
-    add rsp,0x68
+.29:
+    mov rax,[rsp+0x18]
+    add rsp,0x58
     pop rbx
     pop r12
     pop r13
@@ -299,29 +285,36 @@
     pop rbp
     ret
 .30:
+    mov r14,rsi
+    mov esi,0x10
     mov rdi,rbx
-    call qword [rel uverbs_mlx5::cq::Cq::learn]
-    jmp .29
-    jmp .32
-    mov r15,rax
-    test r12,r12
-    je .33
-    add r12,0x10
-    mov rdi,r12
-    jmp .31
-    mov r15,rax
-    mov rdi,r13
-.31:
+    call uverbs::cq::CompletionQueue<P>::begin
     mov rsi,r14
-    call qword [rel uverbs_core::memory::registered::give_back]
-    jmp .33
-.32:
-    mov r15,rax
-.33:
-    mov rax,[rbx+0x20]
-    mov ecx,0xFFFFFF
-    and ecx,[rbx+8]
-    bswap ecx
-    mov [rax],ecx
+    mov ebp,eax
+    jmp .1
+    mov r14,rax
+    test r15,r15
+    je .32
     mov rdi,r15
+    add rdi,0x10
+    mov rsi,r12
+    jmp .31
+    mov r14,rax
+    mov rdi,r15
+    mov rsi,[rsp]
+.31:
+    call qword [rel uverbs_core::memory::registered::give_back]
+    jmp .32
+    mov r14,rax
+.32:
+    mov eax,[rbx+0x10]
+    cmp eax,[rbx+0x14]
+    je .33
+    mov [rbx+0x14],eax
+    mov rcx,[rbx+0x30]
+    and eax,0xFFFFFF
+    bswap eax
+    mov [rcx],eax
+.33:
+    mov rdi,r14
     call _Unwind_Resume

@@ -82,7 +82,10 @@
     jne .6
     mov byte [rsi+0x3C],1
     mov r8,[rsi+0x68]
-    mov byte [r8+0x48],1
+    mov r9d,[r8+0x44]
+    test r9d,r9d
+    jne .6
+    mov dword [r8+0x44],1
 .6:
     mov r8,[rsi+0x10]
     and r12d,[rsi+0x18]

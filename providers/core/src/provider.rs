@@ -487,7 +487,8 @@ pub unsafe trait CqOps: Debug + Send {
     fn publish(&mut self);
 
     /// Learns of queue pairs that came, and drops what is left of those that went, their
-    /// completions included.
+    /// completions included. To be called when a poll begins and there are
+    /// [messages](CqCore::pace): [`next`](Self::next) need not look for them.
     fn settle(&mut self);
 
     /// Drops the completions of the queue pair with this user index, which was just reset and stays

@@ -29,42 +29,59 @@ use uverbs_core::queues::slots::{Slots, Taken};
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
 
-use crate::cqe::{Cqe, Entry};
+use crate::cqe::{Cqe, Entry, RawUidx};
 
 /// What a ring is filled with: no opcode, and the ownership bit that the first turn doesn't expect.
 /// rdma-core writes 0xf0 and looks at the opcode of every entry; with the bit set it need not be
 /// looked at.
 pub(crate) const UNWRITTEN: u8 = CqeOpcode::INVALID.0 << 4 | MLX5_CQE_OWNER_MASK;
 
+const OP_OWN_OFFSET: usize = mlx5_cqe64::OP_OWN_OFFSET;
+
 /// Queue pairs up to which what polling needs of them stays in a first-level cache by itself.
 const FEW: usize = 256;
 /// Entries to look ahead: what takes as long as memory does, at a few nanoseconds each.
 const FAR: u32 = 24;
 
-/// No user index has this value, in whatever order of bytes: they have 24 bits.
-const NO_UIDX: u32 = u32::MAX;
+/// The highest value of an entry's last byte that tells of success, ownership bit first: the
+/// opcodes of successes are the lowest ones.
+const LAST_SUCCESS: u8 = CqeOpcode::RESP_SEND_INV.0 << 3 | 0b111;
+/// The ownership bit in such a value.
+const NOT_MINE: u8 = MLX5_CQE_OWNER_MASK.rotate_right(1);
 
 /// The polling side of a completion queue.
 #[repr(C, align(64))]
 pub struct Cq {
-    /// The 64 described bytes of the first entry.
-    start: *mut u8,
+    // One cache line: what each poll looks at.
+    /// The 64 described bytes of the next entry.
+    next: *mut u8,
+    /// Behind the last entry, as far as `start` is behind the ring's first byte: where `next` goes
+    /// back to `start`.
+    end: *mut u8,
     /// Consumer index, free running; the device knows its low 24 bits once it is published.
     ci: u32,
-    /// Entries, a power of two.
-    size: u32,
+    /// The consumer index that was published last.
+    published: u32,
     /// Bytes of an entry.
     stride: u32,
+    /// The ownership bit of entries that belong to the program on this turn around the ring.
+    turn: u8,
     /// The queue pair of the last completion, as entries have it.
-    last_uidx: u32,
+    last_uidx: RawUidx,
     last: *const QpShared,
     record: *mut u32,
+    // The rest.
+    /// The 64 described bytes of the first entry.
+    start: *mut u8,
+    /// Entries, a power of two.
+    size: u32,
     core: Arc<CqCore>,
     /// Queue pairs by user index.
     table: Vec<Option<Known>>,
-    // Cold.
     strays: u64,
 }
+
+const _: () = assert!(std::mem::offset_of!(Cq, start) <= 64);
 
 /// A queue pair of the table.
 struct Known {
@@ -122,12 +139,17 @@ impl Cq {
     /// `start` is aligned to an entry. Ring, which was [`fill`]ed, and record are valid while
     /// `core` lives. Nobody else polls.
     pub(crate) unsafe fn new(parts: CqParts) -> Self {
+        let start = parts.start.wrapping_add((1 << parts.shift) - mlx5_cqe64::SIZE);
         Self {
-            start: parts.start.wrapping_add((1 << parts.shift) - mlx5_cqe64::SIZE),
+            next: start,
+            end: start.wrapping_add((parts.entries as usize) << parts.shift),
             ci: 0,
-            size: parts.entries,
+            published: 0,
             stride: 1 << parts.shift,
-            last_uidx: NO_UIDX,
+            turn: 0,
+            start,
+            size: parts.entries,
+            last_uidx: RawUidx::NONE,
             last: std::ptr::null(),
             record: parts.record,
             core: parts.core,
@@ -139,7 +161,25 @@ impl Cq {
     /// As if so many completions had been polled before.
     #[cfg(test)]
     pub(crate) fn start_at(&mut self, index: u32) {
-        self.ci = index;
+        self.published = index;
+        self.seek(index);
+    }
+
+    /// Makes this the consumer index.
+    fn seek(&mut self, index: u32) {
+        (self.ci, self.next, self.turn) = (index, self.at(index), self.turn_of(index));
+    }
+
+    /// Goes on to the next entry.
+    #[inline(always)]
+    fn step(&mut self) {
+        self.ci = self.ci.wrapping_add(1);
+        let next = self.next.wrapping_add(self.stride as usize);
+        self.next = next;
+        if next == self.end {
+            self.next = self.start;
+            self.turn ^= MLX5_CQE_OWNER_MASK;
+        }
     }
 
     /// Entries that were skipped: of a queue pair that is not known here, of a kind that this
@@ -191,17 +231,17 @@ impl Cq {
     /// Opcode and ownership of the entry with this index, if it is the program's.
     #[inline(always)]
     fn owned(&self, index: u32) -> Option<u8> {
-        let op_own = self.at(index).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET);
+        let op_own = self.at(index).wrapping_add(OP_OWN_OFFSET);
         // SAFETY: in the ring, by the mask, which `core` keeps; the device's write is one of a byte
         // at least.
         let op_own = unsafe { device_memory::load_owner(op_own) };
-        (op_own & MLX5_CQE_OWNER_MASK == self.turn(index)).then_some(op_own)
+        (op_own & MLX5_CQE_OWNER_MASK == self.turn_of(index)).then_some(op_own)
     }
 
     /// The ownership bit of entries that belong to the program: the lowest bit of the number of the
     /// turn.
     #[inline(always)]
-    fn turn(&self, index: u32) -> u8 {
+    fn turn_of(&self, index: u32) -> u8 {
         u8::from(index & self.size != 0)
     }
 
@@ -213,8 +253,8 @@ impl Cq {
     }
 
     #[inline(always)]
-    fn find(&mut self, raw: u32) -> bool {
-        let Some(Some(known)) = self.table.get(u32::from_be(raw) as usize) else {
+    fn find(&mut self, raw: RawUidx) -> bool {
+        let Some(Some(known)) = self.table.get(raw.value() as usize) else {
             return false;
         };
         (self.last_uidx, self.last) = (raw, Arc::as_ptr(&known.shared));
@@ -227,6 +267,7 @@ impl Cq {
     /// Starts to bring into the cache what an entry further on will need: with thousands of queue
     /// pairs each completion is one of a queue pair that was not looked at for long. Hints only:
     /// whatever stands there, nothing is done but that.
+    #[cold]
     #[inline(never)]
     fn look_ahead(&self) {
         let entry = self.entry(self.ci.wrapping_add(FAR));
@@ -249,7 +290,7 @@ impl Cq {
         }
         // SAFETY: this is the polling side.
         for message in unsafe { self.core.messages() } {
-            (self.last_uidx, self.last) = (NO_UIDX, std::ptr::null());
+            (self.last_uidx, self.last) = (RawUidx::NONE, std::ptr::null());
             match message {
                 Message::Attach(shared, _) => {
                     let index = shared.user_index.value() as usize;
@@ -292,17 +333,17 @@ impl Cq {
         if opcode == CqeOpcode::REQ {
             // SAFETY: the device completed this send; this is the only poller.
             let Taken { wr_id, frame, .. } = unsafe { take_send(shared, entry) }?;
-            self.ci = self.ci.wrapping_add(1);
+            self.step();
             return Some(Polled { view, wr_id, frame });
         }
         // SAFETY: the device completed the oldest receive; this is the only poller.
         let Taken { wr_id, mut frame, .. } = unsafe { take_recv(shared, entry) }?;
-        self.ci = self.ci.wrapping_add(1);
         if let Some(frame) = &mut frame {
             // A WRITE with immediate data went elsewhere, and used up the receive.
             let into = opcode != CqeOpcode::RESP_WR_IMM;
             frame.arrived(if into { entry.byte_count() } else { 0 });
         }
+        self.step();
         Some(Polled { view, wr_id, frame })
     }
 
@@ -354,7 +395,7 @@ impl Cq {
         if opcode == CqeOpcode::INVALID {
             return Odd::Unwritten;
         }
-        self.ci = self.ci.wrapping_add(1);
+        self.step();
         let failed = opcode == CqeOpcode::REQ_ERR || opcode == CqeOpcode::RESP_ERR;
         if !failed || !self.know(entry) {
             self.strays += 1;
@@ -402,7 +443,7 @@ impl Cq {
             }
         }
         if freed != 0 {
-            self.ci = self.ci.wrapping_add(freed);
+            self.seek(self.ci.wrapping_add(freed));
             self.publish();
         }
     }
@@ -413,7 +454,7 @@ impl Cq {
         let (source, target) = (self.at(from).wrapping_sub(lead), self.at(to).wrapping_sub(lead));
         // SAFETY: whole entries of the ring, not the same, both the program's.
         unsafe { device_memory::copy(source, target, self.stride()) };
-        let (at, owner) = (self.at(to).wrapping_add(mlx5_cqe64::OP_OWN_OFFSET), self.turn(to));
+        let (at, owner) = (self.at(to).wrapping_add(OP_OWN_OFFSET), self.turn_of(to));
         // SAFETY: as above; the last byte of the entry.
         let op_own = unsafe { device_memory::load_owner(at) };
         // SAFETY: as above.
@@ -422,22 +463,15 @@ impl Cq {
 }
 
 /// Takes and retires the send that an entry is of; `None` if no send that is outstanding starts
-/// there, as after a completion that came twice: what stands in the slot of one that is over ends
-/// at or before the consumer index.
+/// there, as after a completion that came twice.
 ///
 /// # Safety
 ///
 /// The device completed it, and the caller is the only poller.
 #[inline(always)]
 unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
-    // A counter behind the consumer index is of a completion that came before. The counter has 16
-    // bits, of which a slot's place takes some.
-    let ahead = entry.wqe_counter().wrapping_sub(shared.send.tail() as u16);
-    if u32::from(ahead) >= shared.send.units() {
-        return None;
-    }
     // SAFETY: the caller's promise. The table has a slot at least, whatever the queue has.
-    let taken = unsafe { shared.send.take_ahead(entry.wqe_counter().into()) }?;
+    let taken = unsafe { shared.send.take_ahead(entry.wqe_counter()) }?;
     // SAFETY: and it was just taken.
     unsafe { shared.send.retire(taken.end) };
     Some(taken)
@@ -453,14 +487,10 @@ unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
 /// The device completed it, and the caller is the only poller.
 #[inline(always)]
 unsafe fn take_recv(shared: &QpShared, entry: Entry) -> Option<Taken> {
-    let index = shared.recv.tail();
-    if entry.wqe_counter() != index as u16 {
-        return None;
-    }
     // SAFETY: the caller's promise. The table has a slot at least, whatever the queue has.
-    let taken = unsafe { shared.recv.take(index) };
+    let taken = unsafe { shared.recv.take_next(entry.wqe_counter()) }?;
     // SAFETY: and it was just taken.
-    unsafe { shared.recv.retire(index.wrapping_add(1)) };
+    unsafe { shared.recv.retire(taken.end) };
     Some(taken)
 }
 
@@ -471,28 +501,36 @@ unsafe impl CqOps for Cq {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Polled<Cqe<'_>>> {
-        let Some(op_own) = self.owned(self.ci) else {
-            if self.core.has_messages() {
-                self.learn();
+        let at = self.next;
+        // SAFETY: in the ring, which `core` keeps; the device's write is one of a byte at least.
+        let op_own = unsafe { device_memory::load_owner(at.wrapping_add(OP_OWN_OFFSET)) };
+        // The lowest bit is 0 in an entry that is the program's. As the highest one it is part of
+        // the comparison for a success.
+        let mine = (op_own ^ self.turn).rotate_right(1);
+        if mine <= LAST_SUCCESS {
+            // SAFETY: as above.
+            let entry = unsafe { Entry::new(at) };
+            fence::cqe_owner_before_body();
+            if self.know(entry)
+                // SAFETY: a success, and the queue pair that it names was just looked up.
+                && let Some(polled) = unsafe { self.succeed(entry, op_own) }
+            {
+                return Some(polled);
             }
+        } else if mine & NOT_MINE != 0 {
             return None;
-        };
-        // Computed before the fence, behind which the compiler would load the queue's fields anew.
-        let entry = self.entry(self.ci);
-        fence::cqe_owner_before_body();
-        let opcode = CqeOpcode(OpOwn(op_own).opcode());
-        if opcode.0 <= CqeOpcode::RESP_SEND_INV.0
-            && self.know(entry)
-            // SAFETY: a success, and the queue pair that it names was just looked up.
-            && let Some(polled) = unsafe { self.succeed(entry, op_own) }
-        {
-            return Some(polled);
         }
-        self.next_odd()
+        // Taken apart: what the call returns is in memory, and nothing else shall be.
+        let Polled { view, wr_id, frame } = self.next_odd()?;
+        Some(Polled { view, wr_id, frame })
     }
 
     #[inline]
     fn publish(&mut self) {
+        if self.ci == self.published {
+            return;
+        }
+        self.published = self.ci;
         let record = self.record.wrapping_add(MLX5_CQ_SET_CI);
         // The loads from the entries come before the device may write over them. SAFETY: the record
         // is valid while `core` lives, aligned, and others access it atomically, or are the device.

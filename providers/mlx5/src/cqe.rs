@@ -8,6 +8,7 @@
 #![allow(unsafe_code, reason = "reads entries that the device wrote, by raw address")]
 
 use std::fmt;
+use std::hint::assert_unchecked;
 use std::marker::PhantomData;
 use std::mem::offset_of;
 
@@ -21,7 +22,20 @@ use zerocopy::FromZeros;
 
 /// Offset of the user index: the same field in a good and in a failed entry.
 const UIDX_OFFSET: usize = offset_of!(mlx5_cqe64, srqn_uidx);
-const NUMBER_MASK: u32 = 0x00ff_ffff;
+
+/// A user index with its three bytes in the order they have in memory: all that a comparison needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RawUidx(u32);
+
+impl RawUidx {
+    /// What no entry has: there are 24 bits.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
+    #[inline(always)]
+    pub(crate) fn value(self) -> u32 {
+        (self.0 << 8).swap_bytes()
+    }
+}
 
 /// The 64 described bytes of an entry that is the program's.
 #[derive(Clone, Copy)]
@@ -60,15 +74,16 @@ impl Entry {
     /// The user index of the queue pair.
     #[inline(always)]
     pub(crate) fn uidx(self) -> u32 {
-        u32::from_be(self.raw_uidx())
+        self.raw_uidx().value()
     }
 
     /// The same, as it stands in memory.
     #[inline(always)]
-    pub(crate) fn raw_uidx(self) -> u32 {
+    pub(crate) fn raw_uidx(self) -> RawUidx {
         // SAFETY: as in `half`.
         let raw = unsafe { device_memory::read(self.at.wrapping_add(UIDX_OFFSET).cast::<u32>()) };
-        raw & NUMBER_MASK.to_be()
+        // The first byte is reserved.
+        RawUidx(u32::from_le(raw) >> 8)
     }
 
     /// Whether it is of a send that succeeded.
@@ -200,7 +215,13 @@ impl View for Cqe<'_> {
             CqeOpcode::RESP_SEND | CqeOpcode::RESP_SEND_IMM | CqeOpcode::RESP_SEND_INV => {
                 Completed::Recv
             }
-            _ => return Err(self.failure()),
+            _ => {
+                let failure = self.failure();
+                // SAFETY: an enum has no other values. The compiler doesn't know of a call's, and
+                // would look whether this is a success.
+                unsafe { assert_unchecked(failure.status as u8 <= Status::General as u8) };
+                return Err(failure);
+            }
         })
     }
 

@@ -12,7 +12,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::Error;
@@ -20,8 +20,8 @@ use crate::objects::context::ContextCore;
 use crate::objects::users::Users;
 use crate::queues::shared::QpShared;
 
-/// What the polling side is told. It looks when a poll begins or finds nothing, and at a completion
-/// of a queue pair it doesn't know.
+/// What the polling side is told. It looks when a poll begins, and at a completion of a queue pair
+/// it doesn't know.
 #[derive(Debug)]
 pub enum Message {
     /// Completions of these queues of a queue pair will come here.
@@ -91,7 +91,8 @@ pub struct CqCore {
     memory: Option<Box<dyn Any + Send + Sync>>,
     users: Users,
     inbox: Mutex<Inbox>,
-    waiting: AtomicBool,
+    /// See [`pace`](Self::pace).
+    pace: AtomicU32,
 }
 
 impl CqCore {
@@ -120,7 +121,7 @@ impl CqCore {
             memory: Some(memory),
             users: Users::default(),
             inbox: Mutex::default(),
-            waiting: AtomicBool::new(false),
+            pace: AtomicU32::new(room.lag()),
         })
     }
 
@@ -150,10 +151,17 @@ impl CqCore {
     }
 
     /// See [`CqRoom::lag`].
-    #[inline]
     #[must_use]
     pub fn lag(&self) -> u32 {
         self.room.lag()
+    }
+
+    /// Completions that a burst may hand out before the polling side does anything else: its
+    /// [`lag`](Self::lag), or 0 while there are messages. One load tells both.
+    #[inline]
+    #[must_use]
+    pub fn pace(&self) -> u32 {
+        self.pace.load(Ordering::Acquire)
     }
 
     /// What asynchronous events name it by.
@@ -178,16 +186,16 @@ impl CqCore {
             return;
         }
         inbox.messages.push(message);
-        // Release: pairs with the Acquire in `has_messages`. The lock orders the contents; this
+        // Release: pairs with the Acquire in `pace`. The lock orders the contents; this
         // only says that there are some.
-        self.waiting.store(true, Ordering::Release);
+        self.pace.store(0, Ordering::Release);
     }
 
     /// Whether there may be messages: one load.
     #[inline]
     #[must_use]
     pub fn has_messages(&self) -> bool {
-        self.waiting.load(Ordering::Acquire)
+        self.pace() == 0
     }
 
     /// Takes the messages, oldest first.
@@ -199,7 +207,7 @@ impl CqCore {
     #[must_use]
     pub unsafe fn messages(&self) -> Vec<Message> {
         let mut inbox = self.inbox();
-        self.waiting.store(false, Ordering::Relaxed);
+        self.pace.store(self.room.lag(), Ordering::Relaxed);
         std::mem::take(&mut inbox.messages)
     }
 

@@ -34,6 +34,11 @@ struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Option<Held>>() == 16);
 
+/// What the slots of a table may hold.
+const NOTHING: u32 = 0;
+const FRAMES: u32 = 1;
+const LENT: u32 = 2;
+
 /// What a completion finds in its slot.
 #[derive(Debug)]
 pub struct Taken {
@@ -143,12 +148,9 @@ pub struct SlotTable {
     /// The consumer index, free running. Written by the polling side, read by the posting side when
     /// the ring looks full.
     retired: AtomicU32,
-    /// 1 from before the first post of what is only lent: then completions look whether it is that.
-    /// A word, to be tested beside indexes.
-    lends: AtomicU32,
-    /// Set before the first post that a slot holds something for: then completions look for that in
-    /// the slots they pass over.
-    owns: AtomicBool,
+    /// What slots may hold: [nothing](NOTHING), [frames](FRAMES), also [what is lent](LENT). Raised
+    /// before the first post of such: completions look for no more than that.
+    holds: AtomicU32,
     /// Set when a completion told that the queue pair failed, or the program made it fail.
     failed: AtomicBool,
     /// Two boxes of `mask + 1`, made in `new` and freed in `drop`.
@@ -183,8 +185,7 @@ impl SlotTable {
             (0..count).map(|_| UnsafeCell::new(None)).collect();
         Self {
             retired: AtomicU32::new(0),
-            lends: AtomicU32::new(0),
-            owns: AtomicBool::new(false),
+            holds: AtomicU32::new(NOTHING),
             failed: AtomicBool::new(false),
             slots: Slots {
                 slots: Box::into_raw(slots).cast(),
@@ -235,16 +236,19 @@ impl SlotTable {
     pub fn will_own(&self) {
         // Relaxed: read by the polling side only after a completion of a slot that was written
         // behind this.
-        self.owns.store(true, Ordering::Relaxed);
+        if self.holds.load(Ordering::Relaxed) == NOTHING {
+            self.holds.store(FRAMES, Ordering::Relaxed);
+        }
     }
 
     /// The same, and that some of what is put there is [lent](Held::is_lent), and not to be handed
     /// out. Before the first such one.
     #[cold]
     pub fn will_lend(&self) {
-        // Relaxed: as above.
-        self.lends.store(1, Ordering::Relaxed);
-        self.will_own();
+        // Relaxed: as above. Not again for each: the cache line is the polling side's.
+        if self.holds.load(Ordering::Relaxed) != LENT {
+            self.holds.store(LENT, Ordering::Relaxed);
+        }
     }
 
     /// Takes the buffer back out of a slot, if it holds one. Posting side.
@@ -266,45 +270,79 @@ impl SlotTable {
     /// The device completed this work request, and the caller is the only poller of this queue.
     #[inline(always)]
     pub unsafe fn take(&self, index: u32) -> Taken {
+        // SAFETY: the caller's promise.
+        unsafe { self.take_at(index, (self.tail() ^ index) & self.slots.mask) }
+    }
+
+    /// The same with the ring units that were `passed` over since the last completion.
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Self::take).
+    #[inline(always)]
+    unsafe fn take_at(&self, index: u32, passed: u32) -> Taken {
         // SAFETY: the slot is the polling side's since its completion was seen.
         let Slot { wr_id, end, .. } = unsafe { &*self.slot(index) };
         let (wr_id, end) = (*wr_id, *end);
-        let frame = if self.owns.load(Ordering::Relaxed) {
-            // One branch for both, that a queue of frames alone, each signaled, never takes.
-            let passed = (self.tail() ^ index) & self.slots.mask;
-            if passed | self.lends.load(Ordering::Relaxed) != 0 {
-                // SAFETY: the caller's promise holds for all slots up to this one: work requests of
-                // a queue complete in order.
-                unsafe { self.pass_over(index) };
-            }
-            // SAFETY: the slot is the polling side's.
-            let held = unsafe { self.take_held(index) };
-            // SAFETY: whoever puts what is lent into a table says so before, and it was let go
-            // above.
-            held.map(|held| unsafe { held.into_owned_frame() })
-        } else {
-            None
-        };
+        let holds = self.holds.load(Ordering::Relaxed);
+        if holds == NOTHING {
+            return Taken { wr_id, end, frame: None };
+        }
+        // One branch for both, that a queue of frames alone, each signaled, never takes.
+        if passed | (holds - FRAMES) != 0 {
+            // SAFETY: the caller's promise holds for all slots up to this one: work requests of a
+            // queue complete in order.
+            unsafe { self.pass_over(index) };
+        }
+        // SAFETY: the slot is the polling side's.
+        let held = unsafe { self.take_held(index) };
+        // SAFETY: whoever puts what is lent into a table says so before, and it was let go above.
+        let frame = held.map(|held| unsafe { held.into_owned_frame() });
         Taken { wr_id, end, frame }
     }
 
-    /// The same, if the work request that stands there is ahead of the consumer index and ends
-    /// within the ring. A slot whose work request is over ends at or before that index.
+    /// Takes what the work request at [`tail`](Self::tail) left, in a queue that completes in
+    /// order, each by a completion of its own, if its index ends with `counter`. Polling side. Then
+    /// call [`retire`](Self::retire) with the index behind it, which [`Taken::end`] is.
     ///
     /// # Safety
     ///
     /// As for [`take`](Self::take), if that is so.
     #[inline(always)]
-    pub unsafe fn take_ahead(&self, index: u32) -> Option<Taken> {
-        // SAFETY: a slot of the table, by the mask; the polling side's since its completion was
-        // seen.
-        let end = unsafe { (*self.slot(index)).end };
-        // `end - tail` in 1..=units, by one comparison.
-        if end.wrapping_sub(self.tail()).wrapping_sub(1) > self.slots.mask {
+    pub unsafe fn take_next(&self, counter: u16) -> Option<Taken> {
+        let index = self.tail();
+        if counter != index as u16 {
             return None;
         }
         // SAFETY: the caller's promise.
-        Some(unsafe { self.take(index) })
+        let taken = unsafe { self.take_at(index, 0) };
+        Some(Taken { end: index.wrapping_add(1), ..taken })
+    }
+
+    /// Takes what the work request left whose index ends with `counter`, if one that is outstanding
+    /// starts there, in a ring of 65536 units at most. Polling side. Then call
+    /// [`retire`](Self::retire) with [`Taken::end`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Self::take), if that is so.
+    #[inline(always)]
+    pub unsafe fn take_ahead(&self, counter: u16) -> Option<Taken> {
+        let tail = self.tail();
+        // The first such index from the consumer index on.
+        let ahead = u32::from(counter.wrapping_sub(tail as u16));
+        let index = tail.wrapping_add(ahead);
+        // SAFETY: a slot of the table, by the mask; the polling side's since its completion was
+        // seen.
+        let end = unsafe { (*self.slot(index)).end };
+        // What is outstanding ends behind its beginning. What is over ended at the consumer index
+        // at the latest; and if `index` is a turn of the ring or more ahead, since the counter is
+        // of a completion that came before, then whatever stands there ends at or before it.
+        if end.wrapping_sub(index).wrapping_sub(1) > self.slots.mask {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        Some(unsafe { self.take_at(index, ahead) })
     }
 
     /// Releases what work requests before `index` hold that made no completion of their own, and
@@ -313,6 +351,7 @@ impl SlotTable {
     /// # Safety
     ///
     /// As for [`take`](Self::take).
+    #[cold]
     #[inline(never)]
     unsafe fn pass_over(&self, index: u32) {
         let mut at = self.tail();

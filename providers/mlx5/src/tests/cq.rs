@@ -512,6 +512,7 @@ fn a_queue_pair_that_is_gone_is_not_remembered() {
     side.attach(&qp);
     // SAFETY: of this test, once.
     unsafe { side.core.tell(Message::Detach(Arc::clone(&qp))) };
+    side.cq.settle();
     assert_eq!(ids(&mut side), [0; 0]);
     assert_eq!(Arc::strong_count(&qp), 1);
 }

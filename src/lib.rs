@@ -86,15 +86,18 @@ mod rejected;
 mod rq;
 mod single;
 mod sq;
+mod states;
 pub mod transport;
 mod unrung;
 
 #[doc(inline)]
 pub use uverbs_core::attr::{
-    AccessFlags, AckTimeout, AhAttr, DeviceAttr, DoorbellMode, Gid, GidEntry, GidType, GlobalRoute,
-    Grh, GrhKind, InitAttr, LinkLayer, Mtu, MulticastGroup, Path, PortAttr, PortState, QpAttr,
-    QpCap, QpState, QpType, RnrTimer, RtrAttr, RtsAttr, SendOpSet, Transition, UcRtrAttr,
-    UdInitAttr, UdRtrAttr, UnreliableRtsAttr,
+    AccessFlags, AckTimeout, AhAttr, AlternatePath, DeviceAttr, DoorbellMode, DrainAttr, Gid,
+    GidEntry, GidType, GlobalRoute, Grh, GrhKind, InitAttr, LinkLayer, Mtu, MulticastGroup, Path,
+    PathMigration, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpState, QpType, RawQpAttr,
+    RcChange, RcDrainedChange, RnrTimer, RtrAttr, RtsAttr, SendOpSet, Transition, UcChange,
+    UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange, UdInitAttr, UdRecovery,
+    UdRtrAttr, UnreliableRtsAttr,
 };
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
 pub use uverbs_core::doors;

@@ -51,7 +51,7 @@ impl<P: Provider> Home<P> {
 #[derive(Debug)]
 #[doc(alias = "ibv_qp")]
 pub struct QueuePair<P: Provider = Any, T: Transport = Rc> {
-    send: SendQueue<P, T>,
+    pub(crate) send: SendQueue<P, T>,
     pub(crate) recv: RecvQueue<P>,
 }
 

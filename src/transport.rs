@@ -3,8 +3,9 @@
 use std::fmt::Debug;
 
 use uverbs_core::attr::{
-    InitAttr, QpType, RtrAttr, RtsAttr, Transition, UcRtrAttr, UdInitAttr, UdRtrAttr,
-    UnreliableRtsAttr,
+    InitAttr, QpType, RcChange, RcDrainedChange, RtrAttr, RtsAttr, Transition, UcChange,
+    UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange, UdInitAttr, UdRecovery,
+    UdRtrAttr, UnreliableRtsAttr,
 };
 
 use crate::{DatagramEndpoint, Endpoint, Local};
@@ -35,8 +36,18 @@ pub trait Transport: sealed::Sealed + Debug + Send + Sync + 'static {
     type Rtr: Transition;
     /// What RTR to RTS needs.
     type Rts: Transition;
+    /// What may change in RTS, and on the way there from SQD.
+    type Change: Transition;
+    /// What may change in SQD, with no send under way.
+    type DrainedChange: Transition;
     /// What a peer must know to reach a queue pair.
     type Endpoint;
+}
+
+/// A transport whose send queue can fail alone (SQE), and recover. Sealed, as [`Transport`] is.
+pub trait Unreliable: Transport {
+    /// What may change on the way from SQE to RTS.
+    type Recovery: Transition;
 }
 
 /// A transport with one peer. Sealed, as [`Transport`] is.
@@ -68,6 +79,8 @@ impl Transport for Rc {
     type Init = InitAttr;
     type Rtr = RtrAttr;
     type Rts = RtsAttr;
+    type Change = RcChange;
+    type DrainedChange = RcDrainedChange;
     type Endpoint = Endpoint;
 }
 
@@ -107,7 +120,13 @@ impl Transport for Uc {
     type Init = InitAttr;
     type Rtr = UcRtrAttr;
     type Rts = UnreliableRtsAttr;
+    type Change = UcChange;
+    type DrainedChange = UcDrainedChange;
     type Endpoint = Endpoint;
+}
+
+impl Unreliable for Uc {
+    type Recovery = UcRecovery;
 }
 
 impl Connected for Uc {
@@ -135,5 +154,11 @@ impl Transport for Ud {
     type Init = UdInitAttr;
     type Rtr = UdRtrAttr;
     type Rts = UnreliableRtsAttr;
+    type Change = UdChange;
+    type DrainedChange = UdDrainedChange;
     type Endpoint = DatagramEndpoint;
+}
+
+impl Unreliable for Ud {
+    type Recovery = UdRecovery;
 }

@@ -430,13 +430,16 @@ impl Rig {
         *self.qp.get_or_init(|| self.new_qp())
     }
 
+    /// A new queue pair of a kind, in RESET.
+    pub(crate) fn qp_of(&self, kind: u8) -> u32 {
+        let cmd = self.create_qp();
+        let cmd = cmd.edit(UVERBS_ATTR_CREATE_QP_TYPE, |attr| attr.data = kind.into());
+        self.send(&cmd).expect("a QP of a kind")[0].data as u32
+    }
+
     /// A UD queue pair, in RESET.
     pub(crate) fn datagram_qp(&self) -> u32 {
-        *self.datagram_qp.get_or_init(|| {
-            let kind = u64::from(IB_UVERBS_QPT_UD);
-            let cmd = self.create_qp().edit(UVERBS_ATTR_CREATE_QP_TYPE, |attr| attr.data = kind);
-            self.send(&cmd).expect("a UD QP")[0].data as u32
-        })
+        *self.datagram_qp.get_or_init(|| self.qp_of(IB_UVERBS_QPT_UD))
     }
 
     /// ATTACH_MCAST of the UD queue pair to a group; DETACH_MCAST has the same layout.

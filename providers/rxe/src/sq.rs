@@ -330,6 +330,11 @@ unsafe impl SendOps for Sq {
     fn enable(&mut self, on: bool) {
         self.enabled = on;
         self.limit = self.pi;
+        // What a drained queue held back: the kernel doesn't look again by itself (kernel
+        // `rxe_qp.c:rxe_qp_from_attr`, to RTS).
+        if on && self.shared.send.retired() != self.pi {
+            self.kick();
+        }
     }
 
     /// The kernel drains the ring and goes on where it stands, not at index 0 (kernel

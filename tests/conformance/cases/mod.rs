@@ -10,6 +10,7 @@ mod mcast;
 mod modify;
 mod mr;
 mod qp;
+mod steps;
 mod write;
 
 use crate::case::Case;
@@ -26,6 +27,7 @@ pub(crate) fn all() -> Vec<Case> {
         qp::cases(),
         modify::cases(),
         mcast::cases(),
+        steps::cases(),
         busy::cases(),
         events::cases(),
         map::cases(),

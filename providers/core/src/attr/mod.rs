@@ -1,6 +1,7 @@
 //! Attributes: what devices, ports, GIDs and queue pairs have and can be given.
 
 mod access;
+mod change;
 mod device;
 mod gid;
 mod grh;
@@ -9,9 +10,11 @@ mod multicast;
 mod path;
 mod port;
 mod qp;
+mod raw;
 mod transition;
 
 pub use access::AccessFlags;
+pub use change::*;
 pub use device::*;
 pub use gid::*;
 pub use grh::{Grh, GrhKind};
@@ -20,4 +23,5 @@ pub use multicast::MulticastGroup;
 pub use path::{AhAttr, GlobalRoute, Path};
 pub use port::*;
 pub use qp::*;
+pub use raw::{QpAttrMask, RawQpAttr};
 pub use transition::*;

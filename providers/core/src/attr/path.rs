@@ -33,6 +33,24 @@ impl Path {
         Error::limit(verb, "flow label", self.grh.map_or(0, |grh| grh.flow_label), 0xf_ffff)
     }
 
+    /// As QUERY_QP tells it.
+    pub(crate) fn from_dest(dest: &ib_uverbs_qp_dest) -> Self {
+        let grh = (dest.is_global != 0).then_some(GlobalRoute {
+            dgid: Gid(dest.dgid),
+            sgid_index: dest.sgid_index,
+            hop_limit: dest.hop_limit,
+            traffic_class: dest.traffic_class,
+            flow_label: dest.flow_label,
+        });
+        Self {
+            dlid: dest.dlid,
+            grh,
+            service_level: dest.sl,
+            src_path_bits: dest.src_path_bits,
+            static_rate: dest.static_rate,
+        }
+    }
+
     /// As MODIFY_QP takes it.
     pub(crate) fn to_dest(self, port: u8) -> ib_uverbs_qp_dest {
         let mut dest = ib_uverbs_qp_dest {

@@ -5,7 +5,7 @@ use std::fmt;
 use bitflags::bitflags;
 use uverbs_kernel_abi::qp as abi;
 
-use super::{AccessFlags, Gid, GlobalRoute, Mtu, Path};
+use super::{AccessFlags, AlternatePath, Mtu, Path};
 
 /// The transport service of a queue pair. IBTA vol 1, 9.6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -194,8 +194,10 @@ pub enum DoorbellMode {
 #[doc(alias = "ibv_qp_attr")]
 #[non_exhaustive]
 pub struct QpAttr {
-    /// State; the device puts it into ERR by itself.
+    /// State; the device puts it into ERR by itself, and into SQE.
     pub state: QpState,
+    /// The state that the driver takes it to be in: mlx5's says the same, soft-RoCE's RESET always.
+    pub cur_state: QpState,
     /// Sizes.
     pub cap: QpCap,
     /// Port, from 1; 0 before INIT.
@@ -208,6 +210,12 @@ pub struct QpAttr {
     pub path_mtu: Mtu,
     /// The way to the peer.
     pub path: Path,
+    /// The other way to the peer, if one was set.
+    pub alternate: Option<AlternatePath>,
+    /// Whether the connection may move there, or has.
+    pub migration: PathMigration,
+    /// The Q_Key that a datagram must carry to be received; of UD alone.
+    pub qkey: u32,
     /// The peer's QP number.
     pub dest_qpn: u32,
     /// PSN expected next.
@@ -228,6 +236,8 @@ pub struct QpAttr {
     pub rnr_retry: u8,
     /// Whether sends are being drained.
     pub sq_draining: bool,
+    /// Whether every send was asked to complete when it was made; this library asks for each.
+    pub sq_sig_all: bool,
 }
 
 impl QpAttr {
@@ -235,28 +245,25 @@ impl QpAttr {
     /// out, so `cap` is the caller's.
     #[must_use]
     pub fn from_abi(answer: &abi::ib_uverbs_query_qp_resp, cap: QpCap) -> Self {
-        let dest = &answer.dest;
-        let grh = (dest.is_global != 0).then_some(GlobalRoute {
-            dgid: Gid(dest.dgid),
-            sgid_index: dest.sgid_index,
-            hop_limit: dest.hop_limit,
-            traffic_class: dest.traffic_class,
-            flow_label: dest.flow_label,
+        // Linux tells of no alternate path by port 0.
+        let alternate = (answer.alt_port_num != 0).then(|| AlternatePath {
+            port: answer.alt_port_num,
+            pkey_index: answer.alt_pkey_index,
+            path: Path::from_dest(&answer.alt_dest),
+            timeout: AckTimeout(answer.alt_timeout & 31),
         });
         Self {
             state: QpState::from_raw(answer.qp_state.into()),
+            cur_state: QpState::from_raw(answer.cur_qp_state.into()),
             cap,
             port: answer.port_num,
             pkey_index: answer.pkey_index,
             access: AccessFlags::from_bits_retain(answer.qp_access_flags),
             path_mtu: Mtu::from_raw(answer.path_mtu),
-            path: Path {
-                dlid: dest.dlid,
-                grh,
-                service_level: dest.sl,
-                src_path_bits: dest.src_path_bits,
-                static_rate: dest.static_rate,
-            },
+            path: Path::from_dest(&answer.dest),
+            alternate,
+            migration: PathMigration::from_raw(answer.path_mig_state),
+            qkey: answer.qkey,
             dest_qpn: answer.dest_qp_num,
             rq_psn: answer.rq_psn,
             sq_psn: answer.sq_psn,
@@ -267,6 +274,47 @@ impl QpAttr {
             retry_count: answer.retry_cnt,
             rnr_retry: answer.rnr_retry,
             sq_draining: answer.sq_draining != 0,
+            sq_sig_all: answer.sq_sig_all != 0,
+        }
+    }
+}
+
+/// Whether a connection may move to its alternate path. IBTA vol 1, 17.2.8.1; numbers of
+/// `enum ib_mig_state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_mig_state")]
+#[non_exhaustive]
+pub enum PathMigration {
+    /// It has moved, or has only one path.
+    Migrated,
+    /// It shall be armed as soon as the peer is ready, too.
+    Rearm,
+    /// It may move.
+    Armed,
+    /// A number this library doesn't know.
+    Unknown(u8),
+}
+
+impl PathMigration {
+    /// The state with the kernel's number, `IB_MIG_*`.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Self {
+        match raw {
+            abi::IB_MIG_MIGRATED => Self::Migrated,
+            abi::IB_MIG_REARM => Self::Rearm,
+            abi::IB_MIG_ARMED => Self::Armed,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// The kernel's number.
+    #[must_use]
+    pub const fn raw(self) -> u8 {
+        match self {
+            Self::Migrated => abi::IB_MIG_MIGRATED,
+            Self::Rearm => abi::IB_MIG_REARM,
+            Self::Armed => abi::IB_MIG_ARMED,
+            Self::Unknown(raw) => raw,
         }
     }
 }

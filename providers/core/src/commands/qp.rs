@@ -17,10 +17,13 @@ use uverbs_kernel_abi::objects::{
     UVERBS_METHOD_QP_CREATE, UVERBS_METHOD_QP_DESTROY, UVERBS_OBJECT_QP,
 };
 use uverbs_kernel_abi::qp::{
-    ib_uverbs_destroy_qp_resp, ib_uverbs_modify_qp, ib_uverbs_qp_cap, ib_uverbs_query_qp,
-    ib_uverbs_query_qp_resp,
+    ib_uverbs_destroy_qp_resp, ib_uverbs_ex_modify_qp, ib_uverbs_ex_modify_qp_resp,
+    ib_uverbs_modify_qp, ib_uverbs_qp_cap, ib_uverbs_query_qp, ib_uverbs_query_qp_resp,
 };
-use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_MODIFY_QP, IB_USER_VERBS_CMD_QUERY_QP};
+use uverbs_kernel_abi::write::{
+    IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_MODIFY_QP, IB_USER_VERBS_CMD_QUERY_QP,
+    IB_USER_VERBS_EX_CMD_MODIFY_QP,
+};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::commands::Uverbs;
@@ -132,6 +135,26 @@ impl Uverbs {
         let command = IB_USER_VERBS_CMD_MODIFY_QP;
         // SAFETY: the request holds numbers, no address.
         unsafe { self.invoke_write("modify_qp", command, request, &mut [], &[], &mut []) }
+    }
+
+    /// The same by the extended command, which has the rate limit, too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EOPNOTSUPP` for attributes that the kernel doesn't know; else as
+    /// [`modify_qp`](Self::modify_qp).
+    ///
+    /// # Safety
+    ///
+    /// As for [`modify_qp`](Self::modify_qp).
+    #[doc(alias = "ibv_modify_qp")]
+    pub unsafe fn modify_qp_ex(&self, attr: &ib_uverbs_ex_modify_qp) -> Result<(), Error> {
+        let request = attr.as_bytes();
+        let mut answer = ib_uverbs_ex_modify_qp_resp::new_zeroed();
+        let out = answer.as_mut_bytes();
+        let command = IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_MODIFY_QP;
+        // SAFETY: the request holds numbers, no address.
+        unsafe { self.invoke_write("modify_qp", command, request, out, &[], &mut []) }
     }
 
     /// The attributes that `attr_mask` (`IB_QP_*`) names; drivers answer more.

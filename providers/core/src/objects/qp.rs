@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_kernel_abi::qp as abi;
 
-use crate::attr::{MulticastGroup, QpAttr, QpCap, QpState, Transition};
+use crate::attr::{MulticastGroup, QpAttr, QpAttrMask, QpCap, QpState, RawQpAttr, Transition};
 use crate::error::Error;
 use crate::objects::cq::{CqCore, Message, Roles};
 use crate::objects::pd::PdCore;
@@ -176,10 +176,7 @@ impl QpCore {
     ///
     /// The kernel's refusal. On soft-RoCE the next post then asks again.
     pub fn fail(&self) -> Result<(), Error> {
-        // Before the command, so that who posts meanwhile knows: soft-RoCE's kernel flushes what it
-        // finds once, and for what comes later it must be told.
-        self.parts.shared.send.fail();
-        self.parts.shared.recv.fail();
+        self.tell_failure();
         let command =
             abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
         self.modify(QpState::Error, &[], command)
@@ -199,6 +196,59 @@ impl QpCore {
         let command =
             abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
         self.modify(QpState::Reset, &[], command)
+    }
+
+    /// Changes the attributes that a mask names: those of MODIFY_QP, and if there are more, by the
+    /// extended command.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for RESET, which [`reset`](Self::reset) does; the kernel's refusal.
+    ///
+    /// # Safety
+    ///
+    /// No attribute makes the device carry out anew what it has carried out, or reach other memory
+    /// than the posts named.
+    pub unsafe fn modify_by_mask(&self, attr: &RawQpAttr, mask: QpAttrMask) -> Result<(), Error> {
+        let mut attr = *attr;
+        attr.base.qp_handle = self.parts.handle;
+        attr.base.attr_mask = mask.bits();
+        let to = QpState::from_raw(attr.base.qp_state.into());
+        let to = mask.contains(QpAttrMask::STATE).then_some(to);
+        match to {
+            Some(QpState::Reset) => {
+                return Err(Error::Invalid {
+                    verb: "modify_qp",
+                    what: "state",
+                    value: "RESET".to_owned(),
+                    why: "`reset` does that, and gives back what was posted",
+                });
+            }
+            Some(QpState::Error) => self.tell_failure(),
+            _ => {}
+        }
+        let uverbs = self.parts.pd.context().uverbs();
+        let mut life = self.life();
+        if mask.bits() < abi::IB_QP_DEST_QPN << 1 {
+            // SAFETY: its own number; the attributes are the caller's promise, and RESET is not
+            // among them.
+            unsafe { uverbs.modify_qp(&attr.base) }?;
+        } else {
+            // SAFETY: as above.
+            unsafe { uverbs.modify_qp_ex(&attr) }?;
+        }
+        life.state = to.unwrap_or(life.state);
+        if mask.contains(QpAttrMask::PORT) {
+            life.port = attr.base.port_num;
+        }
+        Ok(())
+    }
+
+    /// Before the command that leads to ERR, so that who posts meanwhile knows: soft-RoCE's kernel
+    /// flushes what it finds once, and for what comes later it must be told.
+    fn tell_failure(&self) {
+        self.parts.shared.send.fail();
+        self.parts.shared.recv.fail();
     }
 
     /// Asks the device what it is set to.

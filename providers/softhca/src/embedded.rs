@@ -1,26 +1,23 @@
 //! The devices that every process has, by name, on one fabric.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use uverbs_core::memory::process::Process;
-
+use crate::per_process::PerProcess;
 use crate::softhca::{Inner, SoftHca};
 use crate::wire::Fabric;
 
 /// Their names. `softhca` alone stands for the first, too.
 const NAMES: [&str; 2] = ["softhca0", "softhca1"];
 
-/// What the process has made so far. A device ends with its last handle, the fabric never.
-static EMBEDDED: Mutex<Embedded> =
-    Mutex::new(Embedded { fabric: None, devices: [Weak::new(), Weak::new()], process: None });
+/// What this process has made so far. A device ends with its last handle, the fabric never. What a
+/// forked child inherits has no thread, so it begins anew.
+static EMBEDDED: PerProcess<Embedded> = PerProcess::new();
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Embedded {
     fabric: Option<Fabric>,
     devices: [Weak<Inner>; 2],
-    /// Whose they are: a forked child begins anew.
-    process: Option<Process>,
 }
 
 impl SoftHca {
@@ -38,14 +35,7 @@ impl SoftHca {
     pub fn embedded(name: &str) -> Option<io::Result<Self>> {
         let name = if name == "softhca" { NAMES[0] } else { name };
         let at = NAMES.iter().position(|known| *known == name)?;
-        let mut embedded = EMBEDDED.lock().unwrap_or_else(PoisonError::into_inner);
-        let process = Process::current();
-        if embedded.process.is_some_and(|made| made != process) {
-            // What was inherited has no thread; it is left as it is.
-            std::mem::forget(embedded.fabric.take());
-            embedded.devices = [Weak::new(), Weak::new()];
-        }
-        embedded.process = Some(process);
+        let mut embedded = EMBEDDED.lock();
         if let Some(inner) = embedded.devices[at].upgrade() {
             return Some(Ok(Self { inner }));
         }

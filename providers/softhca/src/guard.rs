@@ -26,10 +26,14 @@
 #![allow(unsafe_code, reason = "userfaultfd has no safe names")]
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
+use uverbs_core::memory::process::Process;
+
+use crate::maps;
+use crate::per_process::PerProcess;
 
 /// linux/userfaultfd.h
 mod uapi {
@@ -67,20 +71,47 @@ mod uapi {
     nix::ioctl_readwrite!(writeprotect, 0xaa, 0x06, uffdio_writeprotect);
 }
 
-/// Mappings by address, each with the number of its claim.
+/// This process's mappings by address, each with the number of its claim.
 ///
 /// A client unmaps a page without telling us, and its address may then be that of another device's
 /// page. The kernel doesn't mind whose descriptor protects a range; this does.
-static CLAIMS: Mutex<Claims> = Mutex::new(Claims { last: 0, by_address: BTreeMap::new() });
+static CLAIMS: PerProcess<Claims> = PerProcess::new();
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Claims {
     last: u64,
-    by_address: BTreeMap<usize, u64>,
+    by_address: BTreeMap<usize, Claim>,
 }
 
-fn claims() -> MutexGuard<'static, Claims> {
-    CLAIMS.lock().unwrap_or_else(PoisonError::into_inner)
+#[derive(Debug)]
+struct Claim {
+    number: u64,
+    len: usize,
+}
+
+impl Claims {
+    fn has(&self, mapping: &Guarded) -> bool {
+        let claim = self.by_address.get(&mapping.address);
+        mapping.process.is_current() && claim.is_some_and(|claim| claim.number == mapping.claim)
+    }
+}
+
+/// The name of memfds with doorbell pages.
+pub(crate) const FILE: &CStr = c"softhca-uar";
+
+/// Whether a doorbell page of any device of this process that guards its pages is mapped somewhere
+/// in `len` bytes from `addr` on.
+///
+/// A device that accessed such a page as a client's memory would stop while its owner sleeps; and
+/// two that did so to each other, for ever.
+pub(crate) fn has_doorbells(addr: u64, len: u64) -> bool {
+    let end = addr.saturating_add(len);
+    let claims = CLAIMS.lock();
+    let last = claims.by_address.range(..end as usize).next_back();
+    let claimed = last.is_some_and(|(&at, claim)| (at + claim.len) as u64 > addr);
+    drop(claims);
+    // A client may have unmapped it, and memory of its own be there now.
+    claimed && maps::has_memfd(FILE, addr, end)
 }
 
 /// A descriptor that client mappings are registered with.
@@ -95,6 +126,8 @@ pub(crate) struct Guarded {
     address: usize,
     len: usize,
     claim: u64,
+    /// Who mapped it. A forked child has a copy of this and no such mapping.
+    process: Process,
     protected: bool,
 }
 
@@ -125,7 +158,7 @@ impl Guard {
     ///
     /// The kernel's refusal; then the mapping is as it was.
     pub(crate) fn register(&self, address: usize, len: usize) -> Result<Guarded, Errno> {
-        let mut claims = claims();
+        let mut claims = CLAIMS.lock();
         let mut range = uapi::uffdio_register {
             start: address as u64,
             len: len as u64,
@@ -136,8 +169,8 @@ impl Guard {
         unsafe { uapi::register(self.fd.as_raw_fd(), &raw mut range) }?;
         claims.last += 1;
         let claim = claims.last;
-        claims.by_address.insert(address, claim);
-        Ok(Guarded { address, len, claim, protected: false })
+        claims.by_address.insert(address, Claim { number: claim, len });
+        Ok(Guarded { address, len, claim, process: Process::current(), protected: false })
     }
 
     /// Makes stores into a mapping fault.
@@ -162,24 +195,22 @@ impl Guard {
         }
     }
 
-    /// Whether a mapping is still where it was registered, and has bytes of that range.
-    pub(crate) fn is_in(&self, mapping: &Guarded, addr: u64, len: u64) -> bool {
-        let start = mapping.address as u64;
-        let overlaps = addr < start + mapping.len as u64 && start < addr.saturating_add(len);
-        // The client may have unmapped it; the kernel knows. What is set stays as it is.
-        let mode = if mapping.protected { uapi::UFFDIO_WRITEPROTECT_MODE_WP } else { 0 };
-        overlaps && self.set(mapping, mode).is_ok()
-    }
-
     fn set(&self, mapping: &Guarded, mode: u64) -> Result<(), Errno> {
-        let claims = claims();
-        if claims.by_address.get(&mapping.address) != Some(&mapping.claim) {
+        let claims = CLAIMS.lock();
+        if !claims.has(mapping) {
             return Err(Errno::ENOENT);
         }
         let (start, len) = (mapping.address as u64, mapping.len as u64);
         let mut range = uapi::uffdio_writeprotect { start, len, mode };
         // SAFETY: the struct is the command's, and lives over the call.
         unsafe { uapi::writeprotect(self.fd.as_raw_fd(), &raw mut range) }.map(drop)
+    }
+}
+
+impl Guarded {
+    /// Where it was registered.
+    pub(crate) fn address(&self) -> usize {
+        self.address
     }
 }
 
@@ -192,8 +223,8 @@ impl AsFd for Guard {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        let mut claims = claims();
-        if claims.by_address.get(&self.address) == Some(&self.claim) {
+        let mut claims = CLAIMS.lock();
+        if claims.has(self) {
             claims.by_address.remove(&self.address);
         }
     }

@@ -6,6 +6,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs_core::memory::pages::Pages;
 
 use super::*;
+use crate::skip::skip;
 use crate::uar::{UAR_SIZE, UarPage, UarSet};
 
 /// A set of guarded pages; none where the system refuses.
@@ -16,7 +17,7 @@ fn guarded() -> Option<(Arc<Guard>, UarSet)> {
             Some((Arc::clone(&guard), UarSet::guarded(guard)))
         }
         Err(errno) => {
-            eprintln!("skipped: userfaultfd is {errno}");
+            skip(&format!("userfaultfd is {errno}"));
             None
         }
     }
@@ -106,15 +107,44 @@ fn a_page_that_goes_lets_stores_pass() {
 }
 
 #[test]
-fn a_mapping_that_is_gone_is_told_and_harms_no_other() {
-    let Some((_guard, mut set)) = guarded() else { return };
+fn a_mapping_that_is_gone_is_forgotten_and_harms_no_other() {
+    let Some((guard, mut set)) = guarded() else { return };
     let (_first, client) = page(&mut set);
     let (_second, other) = page(&mut set);
     drop(client);
-    assert!(!set.protect());
+    // Its stores are no longer to be feared: nobody has to look for them.
+    assert!(set.protect());
+    let thread = ring(&other);
+    assert!(a_store_waits(&guard));
     set.release();
-    ring(&other).join().unwrap();
+    thread.join().unwrap();
     assert_eq!(rung(&mut set), [(0x800, 1)]);
+}
+
+/// Moves a mapping to the place of another, which it takes.
+fn move_to(from: Pages, to: &Pages) {
+    let (at, how) = (to.as_mut_ptr().cast(), libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+    let old = from.as_mut_ptr().cast();
+    // SAFETY: both mappings are this test's and of one page; the second gives up its place.
+    let moved = unsafe { libc::mremap(old, UAR_SIZE, UAR_SIZE, how, at) };
+    assert_eq!(moved, at);
+    std::mem::forget(from);
+}
+
+#[test]
+fn a_mapping_that_was_moved_is_found_again() {
+    let Some((guard, mut set)) = guarded() else { return };
+    let (_page, client) = page(&mut set);
+    let place = Pages::anonymous(UAR_SIZE).unwrap();
+    move_to(client, &place);
+    for _ in 0..2 {
+        assert!(set.protect());
+        let thread = ring(&place);
+        assert!(a_store_waits(&guard));
+        set.release();
+        thread.join().unwrap();
+        assert_eq!(rung(&mut set), [(0x800, 1)]);
+    }
 }
 
 #[test]
@@ -123,38 +153,70 @@ fn an_address_used_again_is_the_newcomers() {
     let (_page, client) = page(&mut ours);
     assert!(ours.protect());
     let (_other, map) = page(&mut theirs);
-    let (at, how) = (client.as_mut_ptr().cast(), libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
-    let from = map.as_mut_ptr().cast();
-    // SAFETY: both mappings are this test's and of one page; the first gives up its place.
-    let moved = unsafe { libc::mremap(from, UAR_SIZE, UAR_SIZE, how, at) };
-    assert_eq!(moved, at);
-    std::mem::forget(map);
-    // A move ends the registration, as for a program that asked for an address.
-    assert!(!theirs.protect());
-    let mut newcomer = guard.register(at.addr(), UAR_SIZE).unwrap();
-    guard.protect(&mut newcomer).unwrap();
+    move_to(map, &client);
+    assert!(theirs.protect());
     // The first device wakes up: the page is no longer its own.
     ours.release();
-    assert!(!ours.protect());
+    assert!(ours.protect());
     let thread = ring(&client);
     assert!(a_store_waits(&guard));
-    guard.release(&mut newcomer);
+    ours.release();
+    assert!(a_store_waits(&guard));
+    theirs.release();
     thread.join().unwrap();
     assert_eq!(rung(&mut theirs), [(0x800, 1)]);
+}
+
+/// A child forgets its parent's pages, also while the parent works on its own.
+#[test]
+fn a_child_has_pages_of_its_own() {
+    let Some((_guard, mut set)) = guarded() else { return };
+    let (_page, client) = page(&mut set);
+    assert!(set.protect());
+    let held = CLAIMS.lock();
+    // SAFETY: the child allocates, which glibc allows, and takes no lock of another thread's.
+    match unsafe { nix::unistd::fork() }.unwrap() {
+        nix::unistd::ForkResult::Child => {
+            // SAFETY: a system call by numbers: a child that hangs is ended.
+            unsafe { libc::alarm(20) };
+            let works = Guard::new().is_ok_and(|guard| {
+                let mut own = UarSet::guarded(Arc::new(guard));
+                let page = own.alloc(1).and_then(|page| page.map().map(|map| (page, map)));
+                let guarded = page.is_ok() && own.protect();
+                // Its parent's are a copy, which ends without harm.
+                drop(set);
+                let still = own.protect();
+                own.release();
+                guarded && still
+            });
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!works)) }
+        }
+        nix::unistd::ForkResult::Parent { child } => {
+            let ended = nix::sys::wait::waitpid(child, None).unwrap();
+            assert_eq!(ended, nix::sys::wait::WaitStatus::Exited(child, 0));
+        }
+    }
+    drop(held);
+    set.release();
+    ring(&client).join().unwrap();
+    assert_eq!(rung(&mut set), [(0x800, 1)]);
 }
 
 #[test]
 fn a_mapped_page_is_known_by_its_bytes() {
     let Some((_guard, mut set)) = guarded() else { return };
     let (_page, client) = page(&mut set);
+    // Also as another device sees it.
     let start = client.as_mut_ptr().addr() as u64;
     for protected in [false, true] {
         assert_eq!(set.protect() && protected, protected);
-        assert!(set.is_mapped_in(start + 4095, 1));
-        assert!(set.is_mapped_in(start - 4096, 8192));
-        assert!(!set.is_mapped_in(start + 4096, 4096));
-        assert!(!set.is_mapped_in(start - 4096, 4096));
+        assert!(has_doorbells(start + 4095, 1));
+        assert!(has_doorbells(start - 4096, 8192));
     }
-    drop(client);
-    assert!(!set.is_mapped_in(start, 4096));
+    set.release();
+    // Memory of the program's own, at the place of a page that is gone.
+    let own = Pages::anonymous(UAR_SIZE).unwrap();
+    move_to(own, &client);
+    assert!(!has_doorbells(start, 4096));
 }

@@ -33,10 +33,15 @@ mod guard;
 pub mod hca;
 mod idle;
 mod kernel;
+mod maps;
 mod memory;
 #[cfg(feature = "pci")]
 pub mod pci;
+mod per_process;
 mod run;
+#[cfg(test)]
+#[path = "../../../tests/common/skip.rs"]
+mod skip;
 mod sleep;
 mod softhca;
 mod uar;

@@ -24,7 +24,8 @@ use nix::unistd::ftruncate;
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::memory::process::Process;
 
-use crate::guard::{Guard, Guarded};
+use crate::guard::{self, Guard, Guarded};
+use crate::maps;
 
 /// Bytes of a UAR page (`MLX5_ADAPTER_PAGE_SIZE`).
 pub(crate) const UAR_SIZE: usize = 4096;
@@ -94,15 +95,46 @@ impl UarPage {
         Ok(map)
     }
 
-    /// Makes stores of clients wake the device. False if some can't: of a mapping that was moved,
-    /// or that couldn't be registered. A client unmaps its page before it frees it, which for that
-    /// while looks the same.
+    /// Makes stores of clients wake the device. False if some can't: of a mapping that couldn't be
+    /// registered.
     fn protect(&self) -> bool {
         let Some(guard) = &self.guard else { return false };
         let mut clients = self.clients();
-        // All of them, not up to the first that fails.
-        let failed = clients.guarded.iter_mut().filter_map(|one| guard.protect(one).err()).count();
-        failed == 0 && !clients.unguarded
+        let before = clients.guarded.len();
+        let mut failed = false;
+        clients.guarded.retain_mut(|one| match guard.protect(one) {
+            Ok(()) => true,
+            // No longer there: a client unmapped it, or moved it.
+            Err(Errno::ENOENT) => false,
+            Err(_) => {
+                failed = true;
+                true
+            }
+        });
+        if clients.guarded.len() < before {
+            failed |= !self.guard_moved(guard, &mut clients.guarded);
+        }
+        !failed && !clients.unguarded
+    }
+
+    /// Guards mappings that are no longer where they were made. False if one can't be.
+    fn guard_moved(&self, guard: &Guard, guarded: &mut Vec<Guarded>) -> bool {
+        let own = self.map.as_mut_ptr().addr();
+        let mut all = true;
+        for at in maps::addresses(&self.file, self.offset, UAR_SIZE as u64) {
+            if at == own || guarded.iter().any(|one| one.address() == at) {
+                continue;
+            }
+            let found = guard.register(at, UAR_SIZE).and_then(|mut one| {
+                guard.protect(&mut one)?;
+                Ok(one)
+            });
+            match found {
+                Ok(one) => guarded.push(one),
+                Err(_) => all = false,
+            }
+        }
+        all
     }
 
     /// Lets stores pass again.
@@ -200,13 +232,6 @@ impl UarSet {
         pages.filter(|page| !page.protect()).count() == 0
     }
 
-    /// Whether a client has one of the pages mapped somewhere in `len` bytes from `addr` on.
-    pub(crate) fn is_mapped_in(&self, addr: u64, len: u64) -> bool {
-        let Some(guard) = &self.guard else { return false };
-        let mut pages = self.pages.values().filter_map(Weak::upgrade);
-        pages.any(|page| page.clients().guarded.iter().any(|one| guard.is_in(one, addr, len)))
-    }
-
     /// Lets stores pass again.
     pub(crate) fn release(&self) {
         self.pages.values().filter_map(Weak::upgrade).for_each(|page| page.release());
@@ -227,7 +252,7 @@ impl UarSet {
             (FIRST_INDEX..).find(|index| !self.pages.contains_key(index)).ok_or(Errno::ENOMEM)?;
         let file = match &self.file {
             Some(file) => Arc::clone(file),
-            None => Arc::new(memfd_create(c"softhca-uar", MFdFlags::MFD_CLOEXEC)?),
+            None => Arc::new(memfd_create(guard::FILE, MFdFlags::MFD_CLOEXEC)?),
         };
         self.file = Some(Arc::clone(&file));
         let offset = self.places * UAR_SIZE as u64;

@@ -207,6 +207,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::skip::skip;
 
     const PAGE: u64 = 4096;
 
@@ -316,7 +317,7 @@ mod tests {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_HUGETLB;
         let file = match memfd_create("guest", flags) {
             Ok(file) => File::from(file),
-            Err(error) => return eprintln!("skipped: no memfd of huge pages here: {error}"),
+            Err(error) => return skip(&format!("no memfd of huge pages here: {error}")),
         };
         file.set_len(1 << 30).unwrap();
         fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use nix::errno::Errno;
 
 use crate::board::profile::Profile;
+use crate::guard;
 use crate::hca::number::{Cqn, Qpn};
 use crate::hca::{Hca, HcaError, QpContext};
 use crate::kernel::user::{PAGE_SIZE, probe};
@@ -66,8 +67,8 @@ impl Device {
             });
         }
         // A device's registers can't be pinned (`pin_user_pages` refuses VM_IO). Here the device
-        // itself would stop at its first store into a page that it protects.
-        if self.uars.is_mapped_in(addr, len) {
+        // itself would stop at its first store into a page that is protected.
+        if guard::has_doorbells(addr, len) {
             return Err(Errno::EFAULT);
         }
         let bytes = probe(addr, len, writable)?;

@@ -182,9 +182,11 @@ fn posting_and_polling_make_no_system_call() {
 fn the_filter_kills_at_a_system_call() {
     if !is_child() {
         let status = child("the_filter_kills_at_a_system_call");
-        if status.code() != Some(WELL + 1) {
-            assert_eq!(status.signal(), Some(libc::SIGSYS), "{status}");
+        if status.code() == Some(WELL + 1) {
+            common::skip("no seccomp on this system");
+            return;
         }
+        assert_eq!(status.signal(), Some(libc::SIGSYS), "{status}");
         return;
     }
     work(|_| {

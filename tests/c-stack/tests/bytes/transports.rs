@@ -40,8 +40,26 @@ pub(crate) trait Spoken: Transport {
         Self: Sized;
 }
 
+/// What RC and UC have in common: a post goes to the one peer.
+macro_rules! to_the_peer {
+    () => {
+        const DATAGRAMS: bool = false;
+
+        unsafe fn post(
+            batch: &mut Batch<'_, Mlx5, Self>,
+            wr: Wr,
+            op: SendOp,
+            data: Data<'_>,
+            _: Option<Destination<Mlx5>>,
+        ) -> Result<(), PostError> {
+            // SAFETY: the caller's promise.
+            unsafe { batch.raw().post(wr, op, data) }
+        }
+    };
+}
+
 impl Spoken for Rc {
-    const DATAGRAMS: bool = false;
+    to_the_peer!();
 
     fn init() -> InitAttr {
         InitAttr { port: 1, pkey_index: 0, access: RDMA }
@@ -67,21 +85,10 @@ impl Spoken for Rc {
             rnr_retry: 6,
         }
     }
-
-    unsafe fn post(
-        batch: &mut Batch<'_, Mlx5, Self>,
-        wr: Wr,
-        op: SendOp,
-        data: Data<'_>,
-        _: Option<Destination<Mlx5>>,
-    ) -> Result<(), PostError> {
-        // SAFETY: the caller's promise.
-        unsafe { batch.raw().post(wr, op, data) }
-    }
 }
 
 impl Spoken for Uc {
-    const DATAGRAMS: bool = false;
+    to_the_peer!();
 
     fn init() -> InitAttr {
         Rc::init()
@@ -93,17 +100,6 @@ impl Spoken for Uc {
 
     fn rts() -> UnreliableRtsAttr {
         UnreliableRtsAttr { sq_psn: PSN }
-    }
-
-    unsafe fn post(
-        batch: &mut Batch<'_, Mlx5, Self>,
-        wr: Wr,
-        op: SendOp,
-        data: Data<'_>,
-        _: Option<Destination<Mlx5>>,
-    ) -> Result<(), PostError> {
-        // SAFETY: the caller's promise.
-        unsafe { batch.raw().post(wr, op, data) }
     }
 }
 

@@ -338,11 +338,14 @@ impl Keeper {
 
     fn temporary(&self) -> io::Result<NamedTempFile> {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        // Else the error would name the temporary file.
+        fs::metadata(parent)?;
         tempfile::Builder::new()
             .prefix(".uverbs-perf-")
             // As any new file: the umask takes its part.
             .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(parent.unwrap_or(Path::new(".")))
+            .tempfile_in(parent)
     }
 
     fn failed(&self, error: io::Error) -> Error {

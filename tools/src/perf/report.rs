@@ -193,7 +193,10 @@ fn figure(value: f64) -> String {
 pub(super) fn footer(record: &Record, width: usize) -> String {
     let mut text = String::new();
     if record.parameters.test == Test::Bw {
-        text.push_str("\nslowest, median and fastest interval in Gb/s");
+        text.push_str(match fits(Test::Bw, width) {
+            true => "\nslowest, median and fastest interval in Gb/s",
+            false => "\nmedian interval in Gb/s",
+        });
         let peer = |measured: &Measured| {
             measured.bandwidth.as_ref().is_some_and(|bw| bw.peer_messages_per_s > 0.0)
         };

@@ -48,10 +48,11 @@
 //! destroyed, sent or unmapped by that. Verbs answer [`Error::OtherProcess`]. A child that wants
 //! the device opens it anew.
 //!
-//! More than dropping must not be done with them. The memory of queues, frames and exposed memory
-//! isn't inherited: who posts, polls or looks into a frame there is ended by a signal, or, once the
-//! child has mapped memory of its own at that place, reads and writes that. Whoever calls `fork`,
-//! which is unsafe, answers for this.
+//! A child must do nothing else with them. The memory of queues, frames and exposed memory isn't
+//! inherited, so in the child its addresses are unmapped. Posting, polling or looking into a frame
+//! raises SIGSEGV there, unless the child has mapped memory of its own at the same address: then
+//! the access succeeds, and reads or overwrites that memory. `fork` is unsafe, and its caller
+//! answers for this.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("uverbs is an interface of Linux");

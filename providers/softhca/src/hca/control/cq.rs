@@ -6,6 +6,7 @@ use crate::hca::dma::Region;
 use crate::hca::engine::complete;
 use crate::hca::error::{HcaError, HcaEvent};
 use crate::hca::number::Cqn;
+use crate::hca::state::common::Common;
 
 impl Hca {
     /// Makes a CQ; gives the CQN, from 1.
@@ -14,8 +15,8 @@ impl Hca {
     /// [`HcaError::Limit`] over `max_cq` or `log_max_cqes`; [`HcaError::BadParam`] for a ring
     /// that does not fit its region, or a misaligned doorbell record.
     pub fn create_cq(&mut self, ctx: CqContext) -> Result<Cqn, HcaError> {
-        let (max, log_max) = (self.common.config.max_cq, self.common.config.log_max_cqes);
-        self.common.cqs.create(ctx, max, log_max)
+        let Common { config, cqs, dma, .. } = &mut self.common;
+        cqs.create(&**dma, ctx, config.max_cq, config.log_max_cqes)
     }
 
     /// Moves a CQ to another ring. The last CQE in the old one is a RESIZE_CQ; the counters go

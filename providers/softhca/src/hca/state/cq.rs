@@ -16,6 +16,11 @@ pub(crate) const CQE_LEN: usize = 64;
 /// Consumer and producer index as records and arms carry them.
 const INDEX_MASK: u32 = 0x00ff_ffff;
 
+/// What stands in an ARM record until the first arm: a word that none has (its reserved bits are
+/// set). Silicon writes nothing there; it sees each doorbell, where stores into a page of memory
+/// coalesce, and the first arm's word may be the 0 that the driver left in the record.
+const NEVER_ARMED: u32 = u32::MAX;
+
 /// Which completions an arm waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Armed {
@@ -61,6 +66,7 @@ pub(crate) struct CqTable {
 impl CqTable {
     pub(crate) fn create(
         &mut self,
+        dma: &dyn Dma,
         ctx: CqContext,
         max: u32,
         log_max: u8,
@@ -80,6 +86,8 @@ impl CqTable {
                 break Cqn(self.next);
             }
         };
+        // Where the record can't be reached, nothing of the queue can be, and that shows soon.
+        let _ = dma.store_u32(ctx.doorbell_record + 4, NEVER_ARMED.to_be());
         self.cqs.insert(cqn, Cq::new(cqn, ctx));
         Ok(cqn)
     }
@@ -242,7 +250,7 @@ impl Cq {
             untold: 0,
             told: Duration::ZERO,
             deadline: None,
-            arm_seen: 0,
+            arm_seen: NEVER_ARMED,
             users: 0,
             dead: false,
         }

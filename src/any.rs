@@ -25,8 +25,8 @@ use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::{
-    AhOps, ContextOps, CqInit, CqOps, Decoded, NewQp, Polled, Provider, QpInit, RecvOps, SendOps,
-    View,
+    AhOps, ContextOps, CqInit, CqOps, Decoded, NewQp, Notify, Polled, Provider, QpInit, RecvOps,
+    SendOps, View,
 };
 use uverbs_core::queues::completion::{Completed, Failure, Sender};
 use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
@@ -311,6 +311,10 @@ macro_rules! any {
 
             fn sweep(&mut self, user_index: u32) {
                 match self { $(Self::$variant(cq) => cq.sweep(user_index),)+ }
+            }
+
+            fn arm(&mut self, notify: Notify) -> Result<(), Error> {
+                match self { $(Self::$variant(cq) => cq.arm(notify),)+ }
             }
         }
 

@@ -18,6 +18,10 @@
 //! | `struct ibv_grh` | [`Grh`](crate::Grh) |
 //! | `struct ibv_sge` | a [`Frame`](crate::Frame); [`Sge`](crate::Sge) in raw posts |
 //! | `ibv_create_cq`, `ibv_destroy_cq` | [`Context::create_cq`](crate::Context::create_cq); dropped |
+//! | `ibv_create_comp_channel`, `ibv_destroy_comp_channel` | [`Context::create_comp_channel`](crate::Context::create_comp_channel); dropped |
+//! | `ibv_req_notify_cq` | [`CompletionQueue::arm`](crate::CompletionQueue::arm); [`wait`](crate::CompletionQueue::wait) does it by itself |
+//! | `ibv_get_cq_event` | [`CompletionChannel::next_within`](crate::CompletionChannel::next_within), [`try_next`](crate::CompletionChannel::try_next) |
+//! | `ibv_ack_cq_events` | not needed: the library counts what it reads |
 //! | `ibv_poll_cq` | [`CompletionQueue::poll_into`](crate::CompletionQueue::poll_into), [`poll_with`](crate::CompletionQueue::poll_with) |
 //! | `ibv_start_poll`, `ibv_next_poll`, `ibv_end_poll` | [`CompletionQueue::poll`](crate::CompletionQueue::poll), [`Burst::next`](crate::Burst::next); the burst is dropped |
 //! | `ibv_wc_read_*`, `struct ibv_wc` | [`Completion`](crate::Completion), [`WorkCompletion`](crate::WorkCompletion) |

@@ -10,13 +10,15 @@ use uverbs_core::Errno;
 use uverbs_core::attr::{DeviceAttr, GidEntry, GidType, LinkLayer, PortAttr};
 use uverbs_core::doors::UverbsDoor;
 use uverbs_core::error::Error;
+use uverbs_core::objects::channel::Channel;
 use uverbs_core::objects::context::{ContextCore, unique_id};
 use uverbs_core::objects::event::{AsyncEvent, AsyncEvents};
 use uverbs_core::provider::ContextOps;
 
 use crate::QueuePairBuilder;
 use crate::provider::Provider;
-use crate::{Any, CompletionQueue, CompletionQueueBuilder, Device, Local, ProtectionDomain};
+use crate::{Any, CompletionChannel, CompletionQueue, CompletionQueueBuilder, Device};
+use crate::{Local, ProtectionDomain};
 
 /// An open device. A cheap handle: clones share it, and it closes when the last object made from
 /// it, a [`LocalPort`] included, is gone.
@@ -274,6 +276,16 @@ impl<P: Provider> Context<P> {
     #[must_use]
     pub fn completion_queue(&self, entries: u32) -> CompletionQueueBuilder<P> {
         CompletionQueueBuilder::new(self.clone(), entries)
+    }
+
+    /// Opens a completion channel, for any number of this context's completion queues.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EMFILE`.
+    #[doc(alias = "ibv_create_comp_channel")]
+    pub fn create_comp_channel(&self) -> Result<CompletionChannel, Error> {
+        Channel::create(self.inner.provider.core()).map(CompletionChannel::new)
     }
 
     /// Begins a reliable-connected queue pair whose completions of both kinds go to `cq`.

@@ -6,16 +6,15 @@
 #![allow(unsafe_code, reason = "takes buffers back from a queue pair that is gone")]
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::objects::cq::CqCore;
-use uverbs_core::provider::{CqOps, Decoded, Polled, View};
+use uverbs_core::provider::{CqOps, Decoded, Notify, Polled, View};
 use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 
 use crate::provider::Provider;
-use crate::{Any, Gone};
+use crate::{Any, CompletionChannel, Gone};
 
 /// A completion queue's polling side: a unique value. Whoever owns it polls, with no lock and no
 /// system call.
@@ -26,8 +25,8 @@ use crate::{Any, Gone};
 #[doc(alias = "ibv_cq")]
 pub struct CompletionQueue<P: Provider = Any> {
     // Before `core`: its pointers go into memory that `core` keeps.
-    cq: P::Cq,
-    core: Arc<CqCore>,
+    pub(crate) cq: P::Cq,
+    pub(crate) core: Arc<CqCore>,
     /// What is left of a long burst's budget behind its present step.
     left: usize,
 }
@@ -63,10 +62,31 @@ impl<P: Provider> CompletionQueue<P> {
         self.core.capacity()
     }
 
-    /// What asynchronous events name it by ([`AsyncElement::Cq`](crate::AsyncElement)).
+    /// What events name it by: [`CompletionEvent`](crate::CompletionEvent) and
+    /// [`AsyncElement::Cq`](crate::AsyncElement).
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.core.event_id()
+    }
+
+    /// The channel that it reports to, if it was built with one.
+    #[must_use]
+    pub fn channel(&self) -> Option<CompletionChannel> {
+        self.core.channel().cloned().map(CompletionChannel::new)
+    }
+
+    /// Asks for one event on the channel: at the next completion, or the next solicited one.
+    ///
+    /// What completed after the last poll may raise it at once, or may not: poll once more before
+    /// sleeping. [`wait`](Self::wait) does all that by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a queue without a channel. On soft-RoCE it is a command, which the
+    /// kernel may refuse; elsewhere a store.
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn arm(&mut self, notify: Notify) -> Result<(), Error> {
+        self.cq.arm(notify)
     }
 
     /// The provider's own polling side.
@@ -166,77 +186,6 @@ impl<P: Provider> CompletionQueue<P> {
         count
     }
 
-    /// Polls until there is a completion, for `timeout` at most. Between polls it yields the
-    /// processor.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::TimedOut`]; [`Error::DeviceGone`] as soon as the device is seen to be gone, which
-    /// is asked for every few hundredths of a second: nothing completes any more, and what is in
-    /// flight comes back by [`QueuePair::destroy`](crate::QueuePair::destroy) and
-    /// [`reclaim`](Self::reclaim). A failure by which a driver that is being unbound takes a work
-    /// request along is told as `DeviceGone`, too; its frame goes back to its slab. `TimedOut` says
-    /// what is wrong where that can be found out: a queue pair in ERR, or more work requests than
-    /// this queue has room for.
-    /// [`Error::DeviceGone`] as soon as the device is seen to be gone, which is asked for every few
-    /// hundredths of a second: nothing completes any more, and what is in flight comes back by
-    /// [`QueuePair::destroy`](crate::QueuePair::destroy) and [`reclaim`](Self::reclaim).
-    ///
-    /// ```
-    /// # let context = uverbs::device("softhca0")?.open()?;
-    /// # let pd = context.alloc_pd()?;
-    /// # let mut cq = context.create_cq(256)?;
-    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
-    /// # let endpoint = qp.prepare(&Default::default())?;
-    /// # qp.connect(&endpoint)?;
-    /// use std::time::Duration;
-    ///
-    /// qp.post_recv(1, pd.slab(64, 1)?.take().expect("it is new"))?;
-    /// qp.post_send_inline(2, b"to myself")?;
-    /// for _ in 0..2 {
-    ///     let done = cq.wait(Duration::from_secs(20))?;
-    ///     println!("{}: {:?}", done.id, done.result?);
-    /// }
-    /// # Ok::<(), uverbs::Error>(())
-    /// ```
-    pub fn wait(&mut self, timeout: Duration) -> Result<WorkCompletion, Error> {
-        let mut one = [WorkCompletion::default()];
-        let started = Instant::now();
-        let (mut look, mut gone) = (LOOK, false);
-        loop {
-            if self.poll_into(&mut one) == 1 {
-                let [completion] = one;
-                if completion.result.is_err_and(|failure| half_gone(failure.status)) {
-                    self.there()?;
-                }
-                return Ok(completion);
-            }
-            if gone {
-                // Only now: what the device had written before it went was polled first.
-                return Err(Error::DeviceGone { verb: "poll_cq" });
-            }
-            let waited = started.elapsed();
-            if waited >= timeout {
-                let why = self.core.trouble();
-                return Err(Error::TimedOut { verb: "poll_cq", waited, why });
-            }
-            if waited >= look {
-                gone = self.core.context().uverbs().is_gone();
-                look = waited + LOOK;
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    /// A failed work request may be the device's going.
-    #[cold]
-    fn there(&self) -> Result<(), Error> {
-        if self.core.context().uverbs().is_gone() {
-            return Err(Error::DeviceGone { verb: "poll_cq" });
-        }
-        Ok(())
-    }
-
     /// Takes back the buffers that were in flight on a destroyed queue pair: those of its sends if
     /// they completed here, those of its receives if they did. Its completions that were not polled
     /// yet are dropped.
@@ -277,22 +226,6 @@ impl<P: Provider> CompletionQueue<P> {
         self.cq.settle();
         self.cq.sweep(user_index);
     }
-}
-
-/// How often a wait asks whether the device is still there.
-const LOOK: Duration = Duration::from_millis(20);
-
-/// Whether it may be that the kernel took memory and queues away one after the other, since the
-/// device went (kernel `uverbs_destroy_ufile_hw`): the device then finds fault with what is
-/// innocent.
-fn half_gone(status: Status) -> bool {
-    matches!(
-        status,
-        Status::LocalProtection
-            | Status::LocalQpOperation
-            | Status::RemoteOperation
-            | Status::RemoteAccess
-    )
 }
 
 /// Completions of one poll. Dropping it gives their entries back to the device.

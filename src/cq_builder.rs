@@ -1,12 +1,14 @@
 //! Making completion queues.
 
+use std::sync::Arc;
+
 use uverbs_core::error::Error;
 use uverbs_core::provider::{ContextOps, CqInit, CqeSize};
 
 use crate::provider::Provider;
-use crate::{Any, CompletionQueue, Context};
+use crate::{Any, CompletionChannel, CompletionQueue, Context};
 
-/// Begins a completion queue: its room, its vector, the size of its entries.
+/// Begins a completion queue: its room, its vector, the size of its entries, its channel.
 ///
 /// ```no_run
 /// # fn f(context: &uverbs::Context) -> Result<(), uverbs::Error> {
@@ -40,11 +42,19 @@ impl<P: Provider> CompletionQueueBuilder<P> {
         self
     }
 
+    /// The channel that it reports to, of the same context: [`CompletionQueue::wait`] then sleeps
+    /// instead of polling, and [`CompletionQueue::arm`] asks for events.
+    #[must_use]
+    pub fn channel(mut self, channel: &CompletionChannel) -> Self {
+        self.init.channel = Some(Arc::clone(channel.core()));
+        self
+    }
+
     /// Makes it.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for 0 entries or more than the device has, and for a vector that it lacks;
+    /// [`Error::Invalid`] for a channel of another context; [`Error::Limit`] for 0 entries or more than the device has, and for a vector that it lacks;
     /// the kernel's refusal.
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn build(self) -> Result<CompletionQueue<P>, Error> {

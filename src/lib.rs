@@ -67,6 +67,7 @@ struct Readme;
 mod any;
 mod builder;
 pub mod c_names;
+mod channel;
 mod connect;
 mod context;
 mod cq;
@@ -90,6 +91,7 @@ mod sq;
 mod states;
 pub mod transport;
 mod unrung;
+mod wait;
 
 #[doc(inline)]
 pub use uverbs_core::attr::{
@@ -204,7 +206,7 @@ pub use uverbs_core::objects::event::AsyncEvents;
 pub use uverbs_core::objects::event::{AsyncElement, AsyncEvent, AsyncEventKind};
 #[cfg(feature = "adversary")]
 pub use uverbs_core::order::{adversary, doorbell_memory::DoorbellMemory};
-pub use uverbs_core::provider::CqeSize;
+pub use uverbs_core::provider::{CqeSize, Notify};
 #[doc(inline)]
 pub use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 pub use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
@@ -220,6 +222,7 @@ pub use uverbs_softhca as softhca;
 
 pub use any::Any;
 pub use builder::QueuePairBuilder;
+pub use channel::{CompletionChannel, CompletionEvent};
 pub use context::{Context, LocalPort};
 pub use cq::{Burst, Completion, CompletionQueue, WorkCompletion};
 pub use cq_builder::CompletionQueueBuilder;

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
 use crate::objects::ah::AhCore;
+use crate::objects::channel::Channel;
 use crate::objects::context::ContextCore;
 use crate::objects::cq::CqCore;
 use crate::objects::pd::PdCore;
@@ -76,14 +77,44 @@ pub struct CqInit {
     pub comp_vector: u32,
     /// Bytes of an entry. soft-RoCE's are its kernel's, whatever is asked for.
     pub cqe_size: CqeSize,
+    /// The completion channel that it reports to.
+    pub channel: Option<Arc<Channel>>,
 }
 
 impl CqInit {
-    /// At least `entries` completions, vector 0, entries of 64 bytes.
+    /// At least `entries` completions, vector 0, entries of 64 bytes, no channel.
     #[must_use]
     pub fn new(entries: u32) -> Self {
-        Self { entries, comp_vector: 0, cqe_size: CqeSize::default() }
+        Self { entries, comp_vector: 0, cqe_size: CqeSize::default(), channel: None }
     }
+
+    /// Whether the channel is of this open device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`]; the kernel would say `EBADF`.
+    pub fn check_context(&self, context: &Arc<ContextCore>) -> Result<(), Error> {
+        match &self.channel {
+            Some(channel) if !Arc::ptr_eq(channel.context(), context) => Err(Error::Invalid {
+                verb: "create_cq",
+                what: "completion channel",
+                value: "of another context".to_owned(),
+                why: "a queue and its channel are made from the same open device",
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What raises the event that a completion queue was armed for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Notify {
+    /// The next completion.
+    #[default]
+    Any,
+    /// The next one that failed, or whose sender asked for an event
+    /// ([`Wr::solicited`](crate::queues::work::Wr::solicited)).
+    Solicited,
 }
 
 /// What a queue pair is made from.
@@ -201,6 +232,7 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
+    /// [`Error::Invalid`] for a channel of another context ([`CqInit::check_context`]),
     /// [`Error::Limit`], or the kernel's refusal.
     fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, P::Cq), Error>;
 
@@ -494,4 +526,13 @@ pub unsafe trait CqOps: Debug + Send {
     /// Drops the completions of the queue pair with this user index, which was just reset and stays
     /// attached.
     fn sweep(&mut self, user_index: u32);
+
+    /// Asks for an event. One that completed since the last poll may raise it or not, so the caller
+    /// polls once more before it sleeps.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] without a channel ([`CqCore::check_armed`]); the kernel's refusal where
+    /// the kernel is asked.
+    fn arm(&mut self, notify: Notify) -> Result<(), Error>;
 }

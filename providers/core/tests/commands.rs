@@ -181,6 +181,8 @@ fn attributes_go_out_in_libibverbs_order() {
     assert_eq!((cq.handle, cq.entries), (0x70, 0x0101_0101));
     create(create_cq(false, 1));
     assert_eq!(line(&log), "3.0 0:idr 6:4> 1:4 2:8 4:4 7:idr 5:4 1000:32 1001:8> = ok");
+    uverbs.req_notify_cq(cq.handle, true).unwrap();
+    assert_eq!(line(&log), "0.0(0x17) 2:8 0:8 = ok");
     // SAFETY: as above.
     let events = unsafe { uverbs.destroy_cq(cq.handle) }.unwrap();
     assert_eq!(line(&log), "3.1 1:8> 0:idr = ok");

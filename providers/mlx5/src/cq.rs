@@ -20,16 +20,18 @@
 use std::fmt;
 use std::sync::Arc;
 
+use uverbs_core::error::Error;
 use uverbs_core::objects::cq::{CqCore, Message};
 use uverbs_core::order::device_memory;
 use uverbs_core::order::fence;
-use uverbs_core::provider::{CqOps, Polled};
+use uverbs_core::provider::{CqOps, Notify, Polled};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::{Slots, Taken};
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
-use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
+use uverbs_mlx5_prm::doorbell::{CI_MASK, CqArm, MLX5_CQ_SET_CI};
 
 use crate::cqe::{Cqe, Entry, RawUidx};
+use crate::doorbell;
 
 /// What a ring is filled with: no opcode, and the ownership bit that the first turn doesn't expect.
 /// rdma-core writes 0xf0 and looks at the opcode of every entry; with the bit set it need not be
@@ -79,6 +81,8 @@ pub struct Cq {
     /// Queue pairs by user index.
     table: Vec<Option<Known>>,
     strays: u64,
+    /// Where it is armed.
+    arm: *mut u64,
 }
 
 const _: () = assert!(std::mem::offset_of!(Cq, start) <= 64);
@@ -90,8 +94,8 @@ struct Known {
     sends: Slots,
 }
 
-// SAFETY: `start` and `record` go to memory that `core` keeps, `last` into `table`; this is the
-// only one to poll.
+// SAFETY: `start`, `record` and `arm` go to memory that `core` keeps, `last` into `table`; this is
+// the only one to poll.
 unsafe impl Send for Cq {}
 
 /// What a completion queue is made from.
@@ -103,7 +107,9 @@ pub(crate) struct CqParts {
     /// Log2 of an entry's bytes: 6 or 7.
     pub(crate) shift: u32,
     pub(crate) record: *mut u32,
-    /// Keeps ring and record.
+    /// The doorbell of completion queues, on a page that is mapped non-cached.
+    pub(crate) arm: *mut u64,
+    /// Keeps ring, record and page.
     pub(crate) core: Arc<CqCore>,
 }
 
@@ -136,8 +142,8 @@ impl Cq {
     ///
     /// # Safety
     ///
-    /// `start` is aligned to an entry. Ring, which was [`fill`]ed, and record are valid while
-    /// `core` lives. Nobody else polls.
+    /// `start` is aligned to an entry. Ring, which was [`fill`]ed, record and doorbell are valid
+    /// while `core` lives. Nobody else polls.
     pub(crate) unsafe fn new(parts: CqParts) -> Self {
         let start = parts.start.wrapping_add((1 << parts.shift) - mlx5_cqe64::SIZE);
         Self {
@@ -155,6 +161,7 @@ impl Cq {
             core: parts.core,
             table: Vec::new(),
             strays: 0,
+            arm: parts.arm,
         }
     }
 
@@ -543,6 +550,20 @@ unsafe impl CqOps for Cq {
 
     fn sweep(&mut self, user_index: u32) {
         self.sweep_where(|entry| entry.uidx() == user_index);
+    }
+
+    #[cold]
+    fn arm(&mut self, notify: Notify) -> Result<(), Error> {
+        self.core.check_armed()?;
+        // The sequence number tells the device that the last event was heard: it ignores an arm
+        // with that of one it has raised (rdma-core `cq.c:mlx5_cq_event`).
+        let word = CqArm(0)
+            .with_sn(self.core.events() as u8 & 3)
+            .with_solicited(notify == Notify::Solicited)
+            .with_ci(self.ci & CI_MASK);
+        // SAFETY: both are valid while `core` lives, as `new` was promised.
+        unsafe { doorbell::arm(self.record, self.arm, word, self.core.cqn()) };
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@
 //! which reach them through raw pointers only.
 #![allow(unsafe_code, reason = "hands ring memory to the device, and to the queue that owns it")]
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use uverbs_core::attr::{QpCap, QpType};
@@ -51,7 +52,7 @@ fn shift_of(size: CqeSize) -> u32 {
 pub(crate) struct CqMemory {
     ring: Mapping,
     record: Dbrec,
-    _page: Arc<UarPage>,
+    page: Arc<UarPage>,
 }
 
 /// Number of the non-cached page, which a completion queue's command has 16 bits for.
@@ -64,6 +65,7 @@ fn arm_page(page: &UarPage) -> Result<u16, Error> {
 
 /// rdma-core `verbs.c:create_cq`.
 pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
+    init.check_context(&context.core)?;
     let entries = cq_entries(init.entries, &context.limits)?;
     check_vector(init.comp_vector, &context.limits)?;
     let shift = shift_of(init.cqe_size);
@@ -72,9 +74,9 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     let memory = CqMemory {
         ring: context.memory.alloc((entries as usize) << shift)?,
         record: context.dbrecs.alloc()?,
-        _page: page,
+        page,
     };
-    let (start, record) = (memory.ring.ptr(), memory.record.ptr());
+    let (start, record, arm) = (memory.ring.ptr(), memory.record.ptr(), memory.page.arm());
     // SAFETY: the ring is as long, and new.
     unsafe { fill(start, entries, shift) };
     let request = mlx5_ib_create_cq {
@@ -91,7 +93,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         entries: entries - 1,
         user_handle: unique_id(),
         comp_vector: init.comp_vector,
-        channel: None,
+        channel: init.channel.as_ref().map(|channel| channel.as_fd()),
         event_fd: None,
         flags: 0,
     };
@@ -102,12 +104,13 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         .map_err(|error| uverbs.tell_memlock(error, memory.ring.len() as u64))?;
     let room = CqRoom::new(init.entries, entries);
     let (of, memory) = (Arc::clone(&context.core), Box::new(memory));
+    let (number, channel) = (answer.cqn, init.channel.clone());
     // SAFETY: the kernel just made it with this memory, and nobody else has its number.
     let core =
-        unsafe { CqCore::new(of, created.handle, answer.cqn, room, attr.user_handle, memory) };
-    let parts = CqParts { start, entries, shift, record, core: Arc::clone(&core) };
-    // SAFETY: a mapping is aligned to a page, ring and record are kept by `core`, and this poller
-    // is the first.
+        unsafe { CqCore::new(of, created.handle, number, room, attr.user_handle, channel, memory) };
+    let parts = CqParts { start, entries, shift, record, arm, core: Arc::clone(&core) };
+    // SAFETY: a mapping is aligned to a page, ring, record and page are kept by `core`, and this
+    // poller is the first.
     let cq = unsafe { Cq::new(parts) };
     Ok((core, cq))
 }

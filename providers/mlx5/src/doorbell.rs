@@ -18,7 +18,7 @@ use uverbs_core::order::doorbell_memory::DoorbellMemory;
 use uverbs_core::order::fence;
 use uverbs_core::order::{device_memory, mmio};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
-use uverbs_mlx5_prm::doorbell::WQE_COUNTER_MASK;
+use uverbs_mlx5_prm::doorbell::{CqArm, MLX5_CQ_ARM_DB, WQE_COUNTER_MASK};
 
 /// How a send queue rings.
 #[derive(Debug)]
@@ -179,6 +179,31 @@ pub(crate) unsafe fn store_record(record: *mut u32, word: usize, counter: u32) {
     // SAFETY: the caller's promise; a record is aligned to 8 bytes.
     unsafe { device_memory::store_record(record.wrapping_add(word), value.to_be()) };
     note(Step::Record { word, value });
+}
+
+/// Arms a completion queue: the arm word in its record, then both words of its doorbell. rdma-core:
+/// `cq.c:mlx5_arm_cq`.
+///
+/// The page is non-cached, so the doorbell leaves at once and in order. No load need be kept behind
+/// it: the word says how far was polled, and the device raises the event at once if there is more
+/// by then.
+///
+/// # Safety
+///
+/// `record` is a completion queue's and `register` the doorbell of completion queues on a page that
+/// is mapped non-cached; both are valid now, and other accesses to the record are atomic, or the
+/// device's.
+pub(crate) unsafe fn arm(record: *mut u32, register: *mut u64, word: CqArm, cqn: u32) {
+    let at = record.wrapping_add(MLX5_CQ_ARM_DB);
+    // SAFETY: the caller's promise; a record has two words.
+    unsafe { device_memory::release_record(at, word.0.to_be()) };
+    note(Step::Record { word: MLX5_CQ_ARM_DB, value: word.0 });
+    record_before_doorbell(DoorbellMemory::NonCached);
+    let bell = u64::from(word.0) << 32 | u64::from(cqn);
+    // SAFETY: a register is aligned, and valid by the caller's promise.
+    unsafe { mmio::write64_be(register, bell) };
+    note(Step::Stored { offset: 0, head: bell });
+    fence::doorbell_flush(DoorbellMemory::NonCached);
 }
 
 #[inline(always)]

@@ -30,7 +30,7 @@ use uverbs_kernel_abi::mlx5::{
 };
 use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 use uverbs_mlx5_prm::doorbell::{
-    MLX5_ADAPTER_PAGE_SIZE, MLX5_BF_OFFSET, NON_FP_BFREGS_PER_UAR, bfreg_offset,
+    MLX5_ADAPTER_PAGE_SIZE, MLX5_BF_OFFSET, MLX5_CQ_DOORBELL, NON_FP_BFREGS_PER_UAR, bfreg_offset,
 };
 
 use crate::doorbell::Doorbell;
@@ -85,6 +85,11 @@ impl UarPage {
     /// Number of the first UAR in it.
     pub(crate) fn page_id(&self) -> u32 {
         self.page_id
+    }
+
+    /// The doorbell of completion queues. Valid while this lives.
+    pub(crate) fn arm(&self) -> *mut u64 {
+        self.memory.as_mut_ptr().wrapping_add(MLX5_CQ_DOORBELL).cast()
     }
 }
 

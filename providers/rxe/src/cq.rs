@@ -14,8 +14,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use uverbs_core::error::Error;
 use uverbs_core::objects::cq::{CqCore, Message, Roles};
-use uverbs_core::provider::{CqOps, Polled};
+use uverbs_core::provider::{CqOps, Notify, Polled};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Taken;
 use uverbs_kernel_abi::wc::IB_WC_SUCCESS;
@@ -239,6 +240,15 @@ unsafe impl CqOps for Cq {
 
     fn sweep(&mut self, user_index: u32) {
         self.sweep_where(|entry| Token::unpack(entry.wr_id()).user_index == user_index);
+    }
+
+    /// The kernel arms (`rxe_verbs.c:rxe_req_notify_cq`), and doesn't look for what is there
+    /// already.
+    #[cold]
+    fn arm(&mut self, notify: Notify) -> Result<(), Error> {
+        self.core.check_armed()?;
+        let uverbs = self.core.context().uverbs();
+        uverbs.req_notify_cq(self.core.handle(), notify == Notify::Solicited)
     }
 }
 

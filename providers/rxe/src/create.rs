@@ -8,6 +8,7 @@
 //! raw pointers only.
 #![allow(unsafe_code, reason = "makes queues of rings that the kernel maps")]
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use uverbs_core::attr::{QpCap, QpType};
@@ -70,6 +71,7 @@ fn map(uverbs: &Uverbs, verb: &'static str, info: mminfo, element: usize) -> Res
 
 /// rdma-core `rxe.c:rxe_create_cq`.
 pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
+    init.check_context(&context.core)?;
     let Limits { cqe, vectors, .. } = context.limits;
     if init.entries == 0 {
         return Err(Error::Limit { verb: CREATE_CQ, what: "entries", value: 0, limit: 1 });
@@ -83,7 +85,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         entries: init.entries + 1,
         user_handle: unique_id(),
         comp_vector: init.comp_vector,
-        channel: None,
+        channel: init.channel.as_ref().map(|channel| channel.as_fd()),
         event_fd: None,
         flags: 0,
     };
@@ -98,8 +100,10 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     // The driver has a number for it, and tells it to nobody: the handle does instead.
     let (number, room) = (created.handle, CqRoom::new(init.entries, ring.mask()));
     let (of, memory) = (Arc::clone(&context.core), Box::new(memory));
+    let channel = init.channel.clone();
     // SAFETY: the kernel just made it with this memory, and nobody else has its number.
-    let core = unsafe { CqCore::new(of, created.handle, number, room, attr.user_handle, memory) };
+    let core =
+        unsafe { CqCore::new(of, created.handle, number, room, attr.user_handle, channel, memory) };
     // SAFETY: `core` keeps the mapping, and this poller is the first.
     let cq = unsafe { Cq::new(ring, Arc::clone(&core)) };
     Ok((core, cq))

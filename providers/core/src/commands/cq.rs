@@ -1,4 +1,4 @@
-//! Completion queues: `CQ_CREATE`, `CQ_DESTROY`.
+//! Completion queues: `CQ_CREATE`, `CQ_DESTROY`, `REQ_NOTIFY_CQ`.
 //!
 //! # Safety
 //!
@@ -7,7 +7,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use uverbs_kernel_abi::cq::ib_uverbs_destroy_cq_resp;
+use uverbs_kernel_abi::cq::{ib_uverbs_destroy_cq_resp, ib_uverbs_req_notify_cq};
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR,
     UVERBS_ATTR_CREATE_CQ_CQE, UVERBS_ATTR_CREATE_CQ_EVENT_FD, UVERBS_ATTR_CREATE_CQ_FLAGS,
@@ -15,6 +15,7 @@ use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_CQ_USER_HANDLE, UVERBS_ATTR_DESTROY_CQ_HANDLE, UVERBS_ATTR_DESTROY_CQ_RESP,
     UVERBS_METHOD_CQ_CREATE, UVERBS_METHOD_CQ_DESTROY, UVERBS_OBJECT_CQ,
 };
+use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_REQ_NOTIFY_CQ;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::commands::Uverbs;
@@ -48,8 +49,8 @@ pub struct CqCreated {
 
 /// Events that the kernel had delivered for a completion queue when it destroyed it.
 ///
-/// Readers of the channel wait until they have seen so many, so that no event names a queue that is
-/// gone.
+/// Those that were read: unread ones the kernel took back. [`crate::objects::channel`] says why
+/// nothing need wait for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqDestroyed {
     /// Completion events.
@@ -102,6 +103,20 @@ impl Uverbs {
             handle: answer.handle(UVERBS_ATTR_CREATE_CQ_HANDLE)?,
             entries: u32::from_ne_bytes(entries),
         })
+    }
+
+    /// Has the kernel arm a completion queue, where its driver does that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EOPNOTSUPP` where the program arms by itself.
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn req_notify_cq(&self, cq: u32, solicited_only: bool) -> Result<(), Error> {
+        let request =
+            ib_uverbs_req_notify_cq { cq_handle: cq, solicited_only: solicited_only.into() };
+        let (command, request) = (IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, request.as_bytes());
+        // SAFETY: the request holds a handle and a flag.
+        unsafe { self.invoke_write("req_notify_cq", command, request, &mut [], &[], &mut []) }
     }
 
     /// Ends a completion queue. When it returns, the device no longer writes the ring.

@@ -14,8 +14,10 @@ use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::error::Error;
+use crate::objects::channel::{Channel, EventCount};
 use crate::objects::context::ContextCore;
 use crate::objects::users::Users;
 use crate::queues::shared::QpShared;
@@ -80,6 +82,13 @@ impl CqRoom {
     }
 }
 
+/// Where a completion queue's events go.
+#[derive(Debug)]
+struct Reports {
+    channel: Arc<Channel>,
+    count: Arc<EventCount>,
+}
+
 /// A completion queue: the kernel's object and the memory that the device writes to.
 pub struct CqCore {
     context: Arc<ContextCore>,
@@ -87,6 +96,7 @@ pub struct CqCore {
     cqn: u32,
     room: CqRoom,
     event_id: u64,
+    reports: Option<Reports>,
     /// Ring and doorbell record; `None` only while dropping.
     memory: Option<Box<dyn Any + Send + Sync>>,
     users: Users,
@@ -96,8 +106,9 @@ pub struct CqCore {
 }
 
 impl CqCore {
-    /// Wraps the kernel's `handle`. `event_id` is the user handle that it was made with, `memory`
-    /// what the device writes to, kept until the kernel confirms the destruction.
+    /// Wraps the kernel's `handle`. `event_id` is the user handle that it was made with, `channel`
+    /// what it reports to, `memory` what the device writes to, kept until the kernel confirms the
+    /// destruction.
     ///
     /// # Safety
     ///
@@ -110,14 +121,20 @@ impl CqCore {
         cqn: u32,
         room: CqRoom,
         event_id: u64,
+        channel: Option<Arc<Channel>>,
         memory: Box<dyn Any + Send + Sync>,
     ) -> Arc<Self> {
+        let reports = channel.map(|channel| {
+            let count = channel.attach(event_id);
+            Reports { channel, count }
+        });
         Arc::new(Self {
             context,
             handle,
             cqn,
             room,
             event_id,
+            reports,
             memory: Some(memory),
             users: Users::default(),
             inbox: Mutex::default(),
@@ -168,6 +185,46 @@ impl CqCore {
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.event_id
+    }
+
+    /// The channel that it reports to.
+    #[must_use]
+    pub fn channel(&self) -> Option<&Arc<Channel>> {
+        self.reports.as_ref().map(|reports| &reports.channel)
+    }
+
+    /// Its events that were read from the channel.
+    #[must_use]
+    pub fn events(&self) -> u32 {
+        self.reports.as_ref().map_or(0, |reports| reports.count.get())
+    }
+
+    /// Refuses to arm a queue that reports to nobody.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`].
+    pub fn check_armed(&self) -> Result<(), Error> {
+        if self.reports.is_some() {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            verb: "req_notify_cq",
+            what: "completion queue",
+            value: "without a channel".to_owned(),
+            why: "its events go to the completion channel that it was built with",
+        })
+    }
+
+    /// Sleeps until one of its events was read from the channel, since [`events`](Self::events)
+    /// was `seen`. False when the time is over, and without a channel at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Channel::try_next`].
+    pub fn sleep(&self, seen: u32, timeout: Duration) -> Result<bool, Error> {
+        let Some(Reports { channel, count }) = &self.reports else { return Ok(false) };
+        channel.wait_for(self.event_id, count, seen, timeout)
     }
 
     /// Leaves a message for the polling side.
@@ -253,6 +310,9 @@ impl Drop for CqCore {
             && let Some(memory) = self.memory.take()
         {
             self.context.bury(memory);
+        }
+        if let Some(Reports { channel, .. }) = &self.reports {
+            channel.detach(self.event_id);
         }
     }
 }

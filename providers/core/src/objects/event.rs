@@ -195,10 +195,7 @@ impl AsyncEvents {
     ///
     /// [`Error::System`] when that fails.
     pub fn new(file: OwnedFd) -> Result<Self, Error> {
-        let system = |errno| Error::System { what: "fcntl", errno: Errno::of_nix(errno) };
-        let flags = fcntl(&file, FcntlArg::F_GETFL).map_err(system)?;
-        let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
-        fcntl(&file, FcntlArg::F_SETFL(flags)).map_err(system)?;
+        non_blocking(&file)?;
         Ok(Self { file })
     }
 
@@ -257,6 +254,15 @@ impl AsRawFd for AsyncEvents {
     fn as_raw_fd(&self) -> std::os::fd::RawFd {
         self.file.as_raw_fd()
     }
+}
+
+/// Makes reads of `file` return at once.
+pub(crate) fn non_blocking(file: &OwnedFd) -> Result<(), Error> {
+    let system = |errno| Error::System { what: "fcntl", errno: Errno::of_nix(errno) };
+    let flags = fcntl(file, FcntlArg::F_GETFL).map_err(system)?;
+    let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
+    fcntl(file, FcntlArg::F_SETFL(flags)).map_err(system)?;
+    Ok(())
 }
 
 /// Waits until `file` can be read, no longer than about `timeout`; may return before. The caller

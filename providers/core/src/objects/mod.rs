@@ -1,6 +1,7 @@
 //! The kernel's objects, as handles that own them.
 
 pub mod ah;
+pub mod channel;
 pub mod context;
 pub mod cq;
 pub mod event;

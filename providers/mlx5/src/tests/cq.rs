@@ -4,16 +4,21 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use uverbs_core::error::Error;
 use uverbs_core::memory::post::Source;
 use uverbs_core::objects::cq::Message;
-use uverbs_core::provider::{CqOps, Polled, RecvOps, SendOps, View};
+use uverbs_core::order::doorbell_memory::DoorbellMemory;
+use uverbs_core::provider::{CqOps, Notify, Polled, RecvOps, SendOps, View};
 use uverbs_core::queues::completion::{Completed, Failure, Status};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_core::queues::work::{Data, SendOp, Sge, Wr};
 
-use super::fixture::{PollSide, RecvSide, SendSide, free, slab};
+use uverbs_mlx5_prm::doorbell::CqArm;
+
+use super::fixture::{Heap, PollSide, RecvSide, SendSide, free, slab};
+use crate::doorbell::{self, Step, steps};
 use crate::wqe::Room;
 
 /// Opcodes of entries.
@@ -619,4 +624,34 @@ proptest! {
             side.cq.sweep(3);
         }
     }
+}
+
+#[test]
+fn an_arm_is_in_the_record_before_it_is_in_the_doorbell() {
+    let (record, register) = (Heap::new(64), Heap::new(64));
+    let word = CqArm(0).with_sn(2).with_solicited(true).with_ci(0x01_0203);
+    steps();
+    // SAFETY: both are aligned, and as long as a record and a register.
+    unsafe { doorbell::arm(record.at(0).cast(), register.at(0).cast(), word, 0x04_0506) };
+    #[rustfmt::skip]
+    let bell = [
+        0x21, 1, 2, 3, // sequence 2, solicited, consumer index
+        0, 4, 5, 6, // CQ number
+    ];
+    assert_eq!(record.read(0, 8), [[0; 4], bell[..4].try_into().unwrap()].concat());
+    assert_eq!(register.read(0, 8), bell);
+    let expected = [
+        Step::Record { word: 1, value: 0x2101_0203 },
+        Step::RecordBeforeDoorbell(DoorbellMemory::NonCached),
+        Step::Stored { offset: 0, head: 0x2101_0203_0004_0506 },
+    ];
+    assert_eq!(steps(), expected);
+}
+
+#[test]
+fn a_queue_without_a_channel_is_not_armed() {
+    let mut side = PollSide::new(8, 6);
+    let error = side.cq.arm(Notify::Any).unwrap_err();
+    assert!(matches!(error, Error::Invalid { verb: "req_notify_cq", .. }), "{error:?}");
+    assert_eq!(side.record.read(4, 4), [0; 4]);
 }

@@ -222,10 +222,11 @@ impl PollSide {
     pub(crate) fn new(entries: u32, shift: u32) -> Self {
         let ring = Arc::new(Heap::new((entries as usize) << shift));
         let record = Arc::new(Heap::new(64));
-        let memory = Box::new((Arc::clone(&ring), Arc::clone(&record)));
+        let page = Arc::new(Heap::new(64));
+        let memory = Box::new((Arc::clone(&ring), Arc::clone(&record), Arc::clone(&page)));
         let (of, room) = (Door::new().core(), CqRoom::new(entries - 1, entries));
         // SAFETY: behind the test's door there is no queue to take away from anybody.
-        let core = unsafe { CqCore::new(of, 1, 0x777, room, 0, memory) };
+        let core = unsafe { CqCore::new(of, 1, 0x777, room, 0, None, memory) };
         // SAFETY: as long as the ring.
         unsafe { fill(ring.at(0), entries, shift) };
         let parts = CqParts {
@@ -233,6 +234,7 @@ impl PollSide {
             entries,
             shift,
             record: record.at(0).cast(),
+            arm: page.at(32).cast(),
             core: Arc::clone(&core),
         };
         // SAFETY: aligned, filled, kept by `core`; the first poller.

@@ -1,0 +1,122 @@
+//! Waiting for a completion: asleep where the queue has a channel, else polling.
+
+use std::time::{Duration, Instant};
+
+use uverbs_core::error::Error;
+use uverbs_core::provider::{CqOps, Notify};
+use uverbs_core::queues::completion::Status;
+
+use crate::provider::Provider;
+use crate::{CompletionQueue, WorkCompletion};
+
+impl<P: Provider> CompletionQueue<P> {
+    /// Waits until there is a completion, for `timeout` at most.
+    ///
+    /// A queue with a [channel](crate::CompletionQueueBuilder::channel) sleeps: it is armed, polled
+    /// once more, and the thread sleeps on the channel's file until the event comes. Without one it
+    /// is polled all the time, which is faster and takes a processor, but for yielding it between
+    /// polls.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`], which says what is wrong where that can be found out: a queue pair in
+    /// ERR, or more work requests than this queue has room for. [`Error::DeviceGone`] as soon as
+    /// the device is seen to be gone: nothing completes any more, and what is in flight comes back
+    /// by [`QueuePair::destroy`](crate::QueuePair::destroy) and [`reclaim`](Self::reclaim). A
+    /// failure by which a driver that is being unbound takes a work request along is told as
+    /// `DeviceGone`, too; its frame goes back to its slab.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// # let endpoint = qp.prepare(&Default::default())?;
+    /// # qp.connect(&endpoint)?;
+    /// use std::time::Duration;
+    ///
+    /// qp.post_recv(1, pd.slab(64, 1)?.take().expect("it is new"))?;
+    /// qp.post_send_inline(2, b"to myself")?;
+    /// for _ in 0..2 {
+    ///     let done = cq.wait(Duration::from_secs(20))?;
+    ///     println!("{}: {:?}", done.id, done.result?);
+    /// }
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    pub fn wait(&mut self, timeout: Duration) -> Result<WorkCompletion, Error> {
+        let mut one = [WorkCompletion::default()];
+        let started = Instant::now();
+        let (mut look, mut gone) = (LOOK, false);
+        // Events there had been when it was armed.
+        let mut armed = None;
+        loop {
+            if self.poll_into(&mut one) == 1 {
+                let [completion] = one;
+                if completion.result.is_err_and(|failure| half_gone(failure.status)) {
+                    self.there()?;
+                }
+                return Ok(completion);
+            }
+            if gone {
+                // Only now: what the device had written before it went was polled first.
+                return Err(Error::DeviceGone { verb: "poll_cq" });
+            }
+            let waited = started.elapsed();
+            if waited >= timeout {
+                let why = self.core.trouble();
+                return Err(Error::TimedOut { verb: "poll_cq", waited, why });
+            }
+            if self.core.channel().is_some() {
+                match self.doze(&mut armed, timeout.saturating_sub(waited)) {
+                    Ok(()) => {}
+                    Err(_) if self.core.context().uverbs().is_gone() => gone = true,
+                    Err(error) => return Err(error),
+                }
+                continue;
+            }
+            if waited >= look {
+                gone = self.core.context().uverbs().is_gone();
+                look = waited + LOOK;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Arms the queue, or if that was the last thing done sleeps until the event. The caller polls
+    /// after each.
+    fn doze(&mut self, armed: &mut Option<u32>, left: Duration) -> Result<(), Error> {
+        match armed.take() {
+            // A timeout is for the caller to find.
+            Some(seen) => self.core.sleep(seen, left).map(drop),
+            None => {
+                *armed = Some(self.core.events());
+                self.cq.arm(Notify::Any)
+            }
+        }
+    }
+
+    /// A failed work request may be the device's going.
+    #[cold]
+    fn there(&self) -> Result<(), Error> {
+        if self.core.context().uverbs().is_gone() {
+            return Err(Error::DeviceGone { verb: "poll_cq" });
+        }
+        Ok(())
+    }
+}
+
+/// How often a wait that polls asks whether the device is still there.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Whether it may be that the kernel took memory and queues away one after the other, since the
+/// device went (kernel `uverbs_destroy_ufile_hw`): the device then finds fault with what is
+/// innocent.
+fn half_gone(status: Status) -> bool {
+    matches!(
+        status,
+        Status::LocalProtection
+            | Status::LocalQpOperation
+            | Status::RemoteOperation
+            | Status::RemoteAccess
+    )
+}

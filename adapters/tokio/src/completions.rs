@@ -1,0 +1,189 @@
+//! Completions: a channel that tokio watches, and the queues that report to it.
+//!
+//! # Safety
+//!
+//! One call, which hands the channel's file to tokio.
+#![allow(unsafe_code, reason = "hands a file to tokio by its number")]
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify as Bell;
+use uverbs::provider::Provider;
+use uverbs::{Any, CompletionChannel, CompletionQueue, Context, Error, Notify, WorkCompletion};
+
+use crate::watch::{system, watch};
+
+/// The channel's file, as tokio wants it.
+#[derive(Debug)]
+struct File(CompletionChannel);
+
+impl AsRawFd for File {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+/// A completion channel that tokio watches. A cheap handle.
+///
+/// Any number of queues report to it, and any number of tasks wait for them: whichever is woken
+/// reads the file, and wakes the others for theirs.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    file: AsyncFd<File>,
+    /// Who is to be woken for a queue, by its event id.
+    bells: Mutex<HashMap<u64, Arc<Bell>>>,
+}
+
+impl Channel {
+    /// Opens a channel on the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal; [`Error::System`] where tokio can't watch it.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime, or in one without I/O, as all that tokio watches.
+    pub fn new<P: Provider>(context: &Context<P>) -> Result<Self, Error> {
+        let file = File(context.create_comp_channel()?);
+        // SAFETY: a channel has one file, and keeps it open.
+        let file = unsafe { watch(file, "watching a completion channel") }?;
+        Ok(Self { shared: Arc::new(Shared { file, bells: Mutex::default() }) })
+    }
+
+    /// The channel to build queues with
+    /// ([`CompletionQueueBuilder::channel`](uverbs::CompletionQueueBuilder::channel)).
+    ///
+    /// Events are taken out of it here: a program that does so, too, takes wake-ups away.
+    #[must_use]
+    pub fn inner(&self) -> &CompletionChannel {
+        &self.shared.file.get_ref().0
+    }
+
+    /// The completions of a queue that was built with this channel.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a queue that reports to another channel, or to none.
+    pub fn completions<P: Provider>(
+        &self,
+        cq: CompletionQueue<P>,
+    ) -> Result<Completions<P>, Error> {
+        let reports = cq.channel();
+        let fd = |channel: &CompletionChannel| channel.as_fd().as_raw_fd();
+        if reports.as_ref().map(fd) != Some(fd(self.inner())) {
+            let whose = if reports.is_some() { "another channel" } else { "no channel" };
+            return Err(Error::Invalid {
+                verb: "completions",
+                what: "completion queue",
+                value: format!("reports to {whose}"),
+                why: "it is built with the channel that its task waits at",
+            });
+        }
+        let bell = Arc::new(Bell::new());
+        self.shared.bells().insert(cq.event_id(), Arc::clone(&bell));
+        Ok(Completions { cq, shared: Arc::clone(&self.shared), bell })
+    }
+}
+
+impl Shared {
+    fn bells(&self) -> MutexGuard<'_, HashMap<u64, Arc<Bell>>> {
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until the queue is named that this bell is for, by this task's reading or another's.
+    async fn wait(&self, bell: &Bell) -> Result<(), Error> {
+        loop {
+            tokio::select! {
+                biased;
+                () = bell.notified() => return Ok(()),
+                read = self.dispatch() => read?,
+            }
+        }
+    }
+
+    /// Waits until the file can be read, reads all of it, and wakes who is named. On an error the
+    /// file stays readable: the others see it, too.
+    async fn dispatch(&self) -> Result<(), Error> {
+        let mut ready = self.file.readable().await.map_err(|error| system("epoll", &error))?;
+        while let Some(event) = ready.get_inner().0.try_next()? {
+            if let Some(bell) = self.bells().get(&event.cq) {
+                // Kept if nobody waits now.
+                bell.notify_one();
+            }
+        }
+        ready.clear_ready();
+        Ok(())
+    }
+}
+
+/// The completions of a queue: its one polling side, and a wait for tasks.
+#[derive(Debug)]
+pub struct Completions<P: Provider = Any> {
+    cq: CompletionQueue<P>,
+    shared: Arc<Shared>,
+    bell: Arc<Bell>,
+}
+
+impl<P: Provider> Completions<P> {
+    /// The next completion.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceGone`], after the completions that came before; what arming or reading the
+    /// channel's file gives.
+    pub async fn next(&mut self) -> Result<WorkCompletion, Error> {
+        let mut one = [WorkCompletion::default()];
+        self.fill(&mut one).await?;
+        let [completion] = one;
+        Ok(completion)
+    }
+
+    /// As many as there are, at least one: fills `to` from the front, and returns how many. 0 only
+    /// for an empty slice.
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub async fn fill(&mut self, to: &mut [WorkCompletion]) -> Result<usize, Error> {
+        if to.is_empty() {
+            return Ok(0);
+        }
+        let mut gone = None;
+        let mut armed = false;
+        loop {
+            // Nothing is awaited between this and the return.
+            let count = self.cq.poll_into(to);
+            if count != 0 {
+                return Ok(count);
+            }
+            if let Some(error) = gone {
+                return Err(error);
+            }
+            // What completed before it was armed may raise no event: polled once more.
+            let done =
+                if armed { self.shared.wait(&self.bell).await } else { self.cq.arm(Notify::Any) };
+            armed = !armed;
+            gone = done.err();
+        }
+    }
+
+    /// The queue itself: to poll it without waiting, to reclaim buffers, to make queue pairs.
+    pub fn queue(&mut self) -> &mut CompletionQueue<P> {
+        &mut self.cq
+    }
+}
+
+impl<P: Provider> Drop for Completions<P> {
+    fn drop(&mut self) {
+        self.shared.bells().remove(&self.cq.event_id());
+    }
+}

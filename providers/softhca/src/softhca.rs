@@ -9,6 +9,7 @@
     reason = "implements a trait with an unsafe method; has no unsafe block of its own"
 )]
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -218,6 +219,13 @@ impl SoftHca {
             pkey_table_len: attributes.pkey_tbl_len,
             max_msg_sz: attributes.max_msg_sz,
         }
+    }
+
+    /// How many objects there are of each kind that has some, of all who have the device open: by
+    /// the kernel's number of the kind, `UVERBS_OBJECT_*`. Files of events are not among them.
+    #[must_use]
+    pub fn objects(&self) -> BTreeMap<u16, usize> {
+        self.inner.shared.lock().objects()
     }
 
     /// Bytes of client memory that the device has pinned.

@@ -52,6 +52,15 @@ impl Kernel {
         Self { device, files: BTreeMap::new(), next_file: 0 }
     }
 
+    /// How many objects of each kind there are.
+    pub(crate) fn objects(&self) -> BTreeMap<u16, usize> {
+        let mut counts = BTreeMap::new();
+        for kind in self.files.values().flat_map(|file| file.objects.kinds()) {
+            *counts.entry(kind).or_default() += 1;
+        }
+        counts
+    }
+
     /// Opens the device file.
     ///
     /// # Errors

@@ -192,6 +192,11 @@ impl Objects {
         slot.object
     }
 
+    /// The kind of each object.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = u16> + '_ {
+        self.slots.values().map(|slot| slot.kind)
+    }
+
     /// All handles, in the order in which their objects can be destroyed: users before what they
     /// use.
     pub(crate) fn teardown_order(&self) -> Vec<u32> {

@@ -1,0 +1,118 @@
+//! A server that sleeps: completions of three clients and asynchronous events, through one epoll,
+//! as in a program with an event loop of its own.
+//!
+//! `cargo run --example epoll_events`
+
+mod common;
+
+use std::thread;
+
+use common::{End, Outcome, Table, open_to_all};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use uverbs::{CompletionChannel, Context, Frame, Local, Notify, Remote};
+
+const CLIENTS: usize = 3;
+const ROUNDS: usize = 2;
+/// What epoll calls the two files.
+const COMPLETIONS: u64 = 0;
+const EVENTS: u64 = 1;
+/// Milliseconds without anything after which the server goes home.
+const PATIENCE: u16 = 2000;
+
+fn main() -> Outcome {
+    let context = uverbs::device_or_softhca()?.open()?;
+    // One file for the completion queues of all clients, one for what happens to objects.
+    let channel = context.create_comp_channel()?;
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    epoll.add(&channel, EpollEvent::new(EpollFlags::EPOLLIN, COMPLETIONS))?;
+    epoll.add(context.async_events(), EpollEvent::new(EpollFlags::EPOLLIN, EVENTS))?;
+
+    let (mut servers, mut clients) = (Vec::new(), Vec::new());
+    for _ in 0..CLIENTS {
+        let pd = context.alloc_pd()?;
+        let cq = context.completion_queue(256).channel(&channel).build()?;
+        let qp = context.queue_pair(&pd, &cq).build()?;
+        let (mut server, mut client) = (End { qp, cq, pd }, End::new(&context)?);
+        let client_at = client.qp.prepare(&open_to_all())?;
+        let server_at = server.qp.prepare(&Local { rnr_retry: 7, ..open_to_all() })?;
+        server.qp.connect(&client_at)?;
+        client.qp.connect(&server_at)?;
+        let slab = server.pd.slab(64, ROUNDS)?;
+        while let Some(frame) = slab.take() {
+            server.qp.post_recv(0, frame)?;
+        }
+        // From now on it tells of its next completion, once.
+        server.cq.arm(Notify::Any)?;
+        servers.push(server);
+        clients.push(client);
+    }
+    let talking = thread::spawn(move || talk(clients).map_err(|error| error.to_string()));
+    serve(&context, &epoll, &channel, &mut servers)?;
+    talking.join().expect("the clients don't panic")?;
+    Ok(())
+}
+
+/// The event loop. It ends with the first asynchronous event.
+fn serve(
+    context: &Context,
+    epoll: &Epoll,
+    channel: &CompletionChannel,
+    servers: &mut [End],
+) -> Outcome {
+    let mut table = Table::new("readable file | event | what it brought");
+    let mut ready = [EpollEvent::empty(); 2];
+    'sleep: loop {
+        let count = epoll.wait(&mut ready, EpollTimeout::from(PATIENCE))?;
+        for file in &ready[..count] {
+            if file.data() == EVENTS {
+                while let Some(event) = context.async_events().try_next()? {
+                    let whose = servers.iter().position(|server| {
+                        event.element == uverbs::AsyncElement::Qp(server.qp.event_id())
+                    });
+                    let whose = whose.map_or("nobody".to_owned(), |of| format!("client {of}"));
+                    table.row(&[&"asynchronous events", &format!("{:?}", event.kind), &whose]);
+                }
+                break 'sleep;
+            }
+            // All that are there: each names a queue, and is given once.
+            while let Some(event) = channel.try_next()? {
+                let Some(of) = servers.iter().position(|server| event.is_of(&server.cq)) else {
+                    continue;
+                };
+                let End { cq, qp, .. } = &mut servers[of];
+                // Armed anew before it is polled: what comes after the poll is told of.
+                cq.arm(Notify::Any)?;
+                let mut arrived: Vec<Frame> = Vec::new();
+                cq.poll_with(16, |mut done| arrived.extend(done.take_frame()));
+                for frame in arrived {
+                    let text = String::from_utf8_lossy(&frame).into_owned();
+                    table.row(&[&"completion channel", &format!("queue of client {of}"), &text]);
+                    qp.post_recv(0, frame)?;
+                }
+            }
+        }
+        if count == 0 {
+            table.row(&[&"none", &"-", &"nothing came"]);
+            break;
+        }
+    }
+    table.print();
+    Ok(())
+}
+
+/// The clients, one after the other; then the last one writes where it may not.
+fn talk(mut clients: Vec<End>) -> Outcome {
+    for round in 0..ROUNDS {
+        for (number, client) in clients.iter_mut().enumerate() {
+            let text = format!("{round} from {number}");
+            client.qp.post_send_inline(0, text.as_bytes())?;
+            client.done()?.result?;
+        }
+    }
+    let Some(last) = clients.last_mut() else { return Ok(()) };
+    let mut batch = last.qp.batch();
+    batch.write_inline(0, b"x", Remote { addr: 0, rkey: 0xdead_0000 })?;
+    batch.ring();
+    last.done()?;
+    Ok(())
+}

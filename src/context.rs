@@ -311,7 +311,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// What reading the event file gives: `EIO` when the device is gone.
+    /// What reading the event file gives; [`Error::OtherProcess`] in a forked child. A device that
+    /// goes tells by an event, [`DeviceFatal`](uverbs_core::objects::event::AsyncEventKind).
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;

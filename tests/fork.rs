@@ -6,7 +6,7 @@ mod common;
 use std::ffi::c_void;
 use std::ptr::with_exposed_provenance_mut;
 
-use common::{Side, pair, pattern};
+use common::{LIMIT, Side, pair, pattern};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use uverbs::provider::AnySq;
@@ -125,6 +125,7 @@ fn a_child_s_own_memory_at_the_same_place_stays() {
 #[test]
 fn a_child_s_commands_are_refused_unsent() {
     let (mut client, mut server) = pair();
+    let channel = client.context.create_comp_channel().unwrap();
     let mut all = Some((client, server));
     in_child(|| {
         let Some((client, server)) = all.take() else { return 2 };
@@ -132,6 +133,9 @@ fn a_child_s_commands_are_refused_unsent() {
         let Side { mut qp, pd, context, .. } = client;
         let all = [
             context.alloc_pd().err(),
+            context.async_events().try_next().err(),
+            channel.try_next().err(),
+            channel.next_within(LIMIT).err(),
             context.query_port(1).err(),
             context.create_cq(8).err(),
             pd.slab(64, 1).err(),

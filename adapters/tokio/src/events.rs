@@ -50,8 +50,8 @@ impl<P: Provider> Events<P> {
     ///
     /// # Errors
     ///
-    /// As [`AsyncEvents::try_next`](uverbs::AsyncEvents::try_next): [`Error::DeviceGone`] after
-    /// the last event of a device that is gone.
+    /// As [`AsyncEvents::try_next`](uverbs::AsyncEvents::try_next). A device that goes tells by an
+    /// event, [`DeviceFatal`](uverbs::AsyncEventKind::DeviceFatal), behind which nothing comes.
     pub async fn next(&self) -> Result<AsyncEvent, Error> {
         loop {
             let mut ready = self.file.readable().await.map_err(|error| system("epoll", &error))?;

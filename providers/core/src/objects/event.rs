@@ -12,6 +12,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Errno;
 use crate::error::Error;
+use crate::memory::process::Process;
 
 /// What happened. Numbers of `enum ib_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -183,9 +184,16 @@ impl fmt::Display for AsyncEvent {
 }
 
 /// The file that a device's asynchronous events are read from.
+///
+/// There is nothing to acknowledge. libibverbs hands out pointers to objects, so a destruction must
+/// wait until the program is done with each event; here events name objects by numbers that no
+/// other one ever gets, and the kernel takes back what nobody has read when an object goes
+/// (`ib_uverbs_release_uevent`).
 #[derive(Debug)]
 pub struct AsyncEvents {
     file: OwnedFd,
+    /// Who opened it: a forked child shares the file, and would take its parent's events away.
+    process: Process,
 }
 
 impl AsyncEvents {
@@ -196,15 +204,19 @@ impl AsyncEvents {
     /// [`Error::System`] when that fails.
     pub fn new(file: OwnedFd) -> Result<Self, Error> {
         non_blocking(&file)?;
-        Ok(Self { file })
+        Ok(Self { file, process: Process::current() })
     }
 
     /// The next event, if there is one now.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EIO` when the device is gone.
+    /// [`Error::Kernel`] for what the read said; [`Error::OtherProcess`] in a forked child. A
+    /// device that goes is an event, [`AsyncEventKind::DeviceFatal`], behind which nothing comes.
     pub fn try_next(&self) -> Result<Option<AsyncEvent>, Error> {
+        if !self.process.is_current() {
+            return Err(Error::OtherProcess { verb: "get_async_event" });
+        }
         let mut desc = abi::ib_uverbs_async_event_desc::new_zeroed();
         let bytes = desc.as_mut_bytes();
         loop {

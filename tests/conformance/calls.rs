@@ -170,6 +170,13 @@ pub(crate) static CALLS: &[Call] = &[
         ..BASE
     },
     Call {
+        name: "MW.DESTROY",
+        source: "core/uverbs_std_types.c:UVERBS_METHOD_MW_DESTROY",
+        make: |rig| rig.destroy(UVERBS_OBJECT_MW, rig.mw()),
+        attrs: &[attr(UVERBS_ATTR_DESTROY_MW_HANDLE, Idr)],
+        ..BASE
+    },
+    Call {
         name: "MR.QUERY_MR",
         source: "core/uverbs_std_types_mr.c:UVERBS_METHOD_QUERY_MR",
         make: |rig| {
@@ -328,6 +335,14 @@ pub(crate) static CALLS: &[Call] = &[
         name: "REG_MR",
         source: "core/uverbs_cmd.c:ib_uverbs_reg_mr",
         make: |rig| rig.reg_mr(&rig.reg_mr_request()),
+        attrs: &[COMMAND, REQUEST, RESPONSE],
+        marks: Want::Is("wrote [1]"),
+        ..BASE
+    },
+    Call {
+        name: "ALLOC_MW",
+        source: "core/uverbs_cmd.c:ib_uverbs_alloc_mw",
+        make: |rig| rig.alloc_mw(&rig.alloc_mw_request()),
         attrs: &[COMMAND, REQUEST, RESPONSE],
         marks: Want::Is("wrote [1]"),
         ..BASE

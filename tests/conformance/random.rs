@@ -67,6 +67,7 @@ fn fields(name: &str) -> &'static [(usize, usize, &'static [u64])] {
             (40, 4, HANDLES),
             (44, 4, &[0, 1, 2, 0xf, 1 << 10, 1 << 31]),
         ],
+        "ALLOC_MW" => &[(8, 4, HANDLES), (12, 1, &[0, 1, 2, 3, 255])],
         "CREATE_AH" => &[(16, 4, HANDLES), (24 + 29, 1, &[0, 1]), (24 + 30, 1, &[0, 1, 2, 255])],
         "QUERY_QP" => &[(8, 4, HANDLES), (12, 4, &[0, 1, 0xffff_ffff])],
         "MODIFY_QP" | "MODIFY_QP_EX" => &[

@@ -12,6 +12,7 @@ use uverbs_kernel_abi::ioctl::ib_uverbs_attr;
 use uverbs_kernel_abi::mcast::ib_uverbs_attach_mcast;
 use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::mr::*;
+use uverbs_kernel_abi::mw::*;
 use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::port::ib_uverbs_query_port_resp;
 use uverbs_kernel_abi::qp::*;
@@ -44,6 +45,7 @@ pub(crate) struct Rig {
     qp: OnceCell<u32>,
     datagram_qp: OnceCell<u32>,
     mr: OnceCell<u32>,
+    mw: OnceCell<u32>,
     ah: OnceCell<u32>,
     channel: OnceCell<RawFd>,
     events: OnceCell<RawFd>,
@@ -71,6 +73,7 @@ impl Rig {
             qp: OnceCell::new(),
             datagram_qp: OnceCell::new(),
             mr: OnceCell::new(),
+            mw: OnceCell::new(),
             ah: OnceCell::new(),
             channel: OnceCell::new(),
             events: OnceCell::new(),
@@ -258,6 +261,24 @@ impl Rig {
 
     pub(crate) fn mr(&self) -> u32 {
         *self.mr.get_or_init(|| self.new_mr(&self.reg_mr_request()).expect("a region").mr_handle)
+    }
+
+    pub(crate) fn alloc_mw_request(&self) -> ib_uverbs_alloc_mw {
+        ib_uverbs_alloc_mw { pd_handle: self.pd(), mw_type: IB_MW_TYPE_2, ..Default::default() }
+    }
+
+    pub(crate) fn alloc_mw(&self, request: &ib_uverbs_alloc_mw) -> Cmd {
+        self.write(IB_USER_VERBS_CMD_ALLOC_MW, request, size_of::<ib_uverbs_alloc_mw_resp>())
+    }
+
+    pub(crate) fn new_mw(&self) -> Result<ib_uverbs_alloc_mw_resp, Errno> {
+        let cmd = self.alloc_mw(&self.alloc_mw_request());
+        self.send(&cmd)?;
+        Ok(self.answer(&cmd, UVERBS_ATTR_CORE_OUT))
+    }
+
+    pub(crate) fn mw(&self) -> u32 {
+        *self.mw.get_or_init(|| self.new_mw().expect("a window").mw_handle)
     }
 
     pub(crate) fn create_ah_request(&self) -> ib_uverbs_create_ah {
@@ -461,6 +482,7 @@ impl Rig {
     pub(crate) fn furnish(&self) {
         self.qp();
         self.mr();
+        self.mw();
         self.ah();
         self.channel();
         self.events();

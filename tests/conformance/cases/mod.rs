@@ -9,6 +9,7 @@ mod map;
 mod mcast;
 mod modify;
 mod mr;
+mod mw;
 mod qp;
 mod steps;
 mod write;
@@ -22,6 +23,7 @@ pub(crate) fn all() -> Vec<Case> {
     [
         device::cases(),
         mr::cases(),
+        mw::cases(),
         ah::cases(),
         cq::cases(),
         qp::cases(),

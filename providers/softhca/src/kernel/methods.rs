@@ -22,7 +22,7 @@ use uverbs_kernel_abi::qp::{ib_uverbs_destroy_qp_resp, ib_uverbs_qp_cap};
 use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method, Table, Write};
 use crate::kernel::verbs::{
-    ah, cq, device, devx, event, mcast, mr, pd, port, qp, qp_modify, uar, write,
+    ah, cq, device, devx, event, mcast, mr, mw, pd, port, qp, qp_modify, uar, write,
 };
 
 /// All of them.
@@ -35,6 +35,7 @@ const WRITES: &[Write] = &[
     pd::ALLOC_PD,
     mr::REG_MR,
     mr::REREG_MR,
+    mw::ALLOC_MW,
     ah::CREATE_AH,
     event::CREATE_COMP_CHANNEL,
     qp_modify::MODIFY_QP,
@@ -168,6 +169,11 @@ static METHODS: &[Method] = &[
         ],
         handler: mr::query,
     },
+    destroy(
+        UVERBS_OBJECT_MW,
+        UVERBS_METHOD_MW_DESTROY,
+        &[A::idr(UVERBS_ATTR_DESTROY_MW_HANDLE, UVERBS_OBJECT_MW, Use::Destroy)],
+    ),
     Method {
         object: UVERBS_OBJECT_CQ,
         method: UVERBS_METHOD_CQ_CREATE,

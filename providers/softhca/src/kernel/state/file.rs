@@ -94,6 +94,10 @@ impl File {
                 device.unpin(mr.pinned);
                 self.objects.release(mr.pd);
             }
+            Some(Object::Mw(mw)) => {
+                let _ = device.hca.destroy_mkey(mw.key);
+                self.objects.release(mw.pd);
+            }
             Some(Object::Cq(cq)) => {
                 let _ = device.hca.destroy_cq(cq.cqn);
                 device.cq_owners.remove(&cq.cqn);

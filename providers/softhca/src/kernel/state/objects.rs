@@ -31,6 +31,13 @@ pub(crate) struct Mr {
     pub(crate) pinned: u64,
 }
 
+/// A memory window.
+#[derive(Debug)]
+pub(crate) struct Mw {
+    pub(crate) pd: u32,
+    pub(crate) key: Key,
+}
+
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct Cq {
@@ -85,6 +92,7 @@ pub(crate) struct Uar {
 pub(crate) enum Object {
     Pd(Pd),
     Mr(Mr),
+    Mw(Mw),
     Cq(Cq),
     Qp(Box<Qp>),
     Ah(Ah),
@@ -205,7 +213,7 @@ impl Objects {
             .iter()
             .map(|(handle, slot)| {
                 let rank = match slot.object {
-                    Some(Object::Qp(_) | Object::Ah(_) | Object::Mr(_)) | None => 0,
+                    Some(Object::Qp(_) | Object::Ah(_) | Object::Mr(_) | Object::Mw(_)) | None => 0,
                     Some(Object::Cq(_)) => 1,
                     Some(Object::Uar(_)) => 2,
                     Some(Object::Pd(_)) => 3,

@@ -4,10 +4,10 @@
 use nix::errno::Errno;
 use uverbs_kernel_abi::device::{
     IB_ATOMIC_HCA, IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS, IB_UVERBS_DEVICE_BAD_PKEY_CNTR,
-    IB_UVERBS_DEVICE_BAD_QKEY_CNTR, IB_UVERBS_DEVICE_CHANGE_PHY_PORT,
-    IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT, IB_UVERBS_DEVICE_RC_RNR_NAK_GEN,
-    IB_UVERBS_DEVICE_SYS_IMAGE_GUID, ib_uverbs_ex_query_device, ib_uverbs_ex_query_device_resp,
-    ib_uverbs_query_device, ib_uverbs_query_device_resp,
+    IB_UVERBS_DEVICE_BAD_QKEY_CNTR, IB_UVERBS_DEVICE_CHANGE_PHY_PORT, IB_UVERBS_DEVICE_MEM_WINDOW,
+    IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B, IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT,
+    IB_UVERBS_DEVICE_RC_RNR_NAK_GEN, IB_UVERBS_DEVICE_SYS_IMAGE_GUID, ib_uverbs_ex_query_device,
+    ib_uverbs_ex_query_device_resp, ib_uverbs_query_device, ib_uverbs_query_device_resp,
 };
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ALLOC_UCTX_DEVX, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_LIB_CAP_DYN_UAR,
@@ -193,7 +193,9 @@ fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         | IB_UVERBS_DEVICE_SYS_IMAGE_GUID
         | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN
         | IB_UVERBS_DEVICE_BAD_PKEY_CNTR
-        | IB_UVERBS_DEVICE_BAD_QKEY_CNTR;
+        | IB_UVERBS_DEVICE_BAD_QKEY_CNTR
+        | IB_UVERBS_DEVICE_MEM_WINDOW
+        | IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B;
     ib_uverbs_query_device_resp {
         fw_ver: FW_VER,
         node_guid: profile.guid.into(),
@@ -211,6 +213,7 @@ fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         max_cq: config.max_cq,
         max_cqe: (1 << config.log_max_cqes) - 1,
         max_mr: config.max_mkey,
+        max_mw: config.max_mkey,
         max_pd: profile.max_pd,
         max_qp_rd_atom: u32::from(config.max_dest_rd_atomic),
         max_res_rd_atom: config.max_qp.saturating_mul(u32::from(config.max_dest_rd_atomic)),

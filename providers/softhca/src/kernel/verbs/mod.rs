@@ -7,6 +7,7 @@ pub(crate) mod devx;
 pub(crate) mod event;
 pub(crate) mod mcast;
 pub(crate) mod mr;
+pub(crate) mod mw;
 pub(crate) mod pd;
 pub(crate) mod port;
 pub(crate) mod qp;

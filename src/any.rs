@@ -29,7 +29,7 @@ use uverbs_core::provider::{
     SendOps, View,
 };
 use uverbs_core::queues::completion::{Completed, Failure, Sender};
-use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendOp, Sge, Wr};
 use uverbs_kernel_abi::driver_id;
 use uverbs_mlx5::Mlx5;
 use uverbs_rxe::Rxe;
@@ -175,6 +175,22 @@ macro_rules! any {
                         let to = Destination { ah, qpn: to.qpn, qkey: to.qkey };
                         // SAFETY: the caller's promise.
                         unsafe { sq.post_to(at, wr, op, to, data) }
+                    })+
+                }
+            }
+
+            unsafe fn rekey(
+                &mut self,
+                at: &mut AnySqCursor,
+                wr: Wr,
+                op: &Rekey,
+            ) -> Result<u32, PostError> {
+                match at {
+                    $(AnySqCursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let sq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { sq.rekey(at, wr, op) }
                     })+
                 }
             }
@@ -337,6 +353,11 @@ macro_rules! any {
             #[inline(always)]
             fn immediate(&self) -> Option<u32> {
                 match self { $(Self::$variant(view) => view.immediate(),)+ }
+            }
+
+            #[inline(always)]
+            fn invalidated(&self) -> Option<u32> {
+                match self { $(Self::$variant(view) => view.invalidated(),)+ }
             }
 
             #[inline(always)]

@@ -14,8 +14,12 @@
 //! | `ibv_ack_async_event` | not needed: events name objects by number |
 //! | `ibv_alloc_pd`, `ibv_dealloc_pd` | [`Context::alloc_pd`](crate::Context::alloc_pd); dropped |
 //! | `ibv_reg_mr`, `ibv_reg_mr_iova` | [`ProtectionDomain::slab`](crate::ProtectionDomain::slab), [`expose`](crate::ProtectionDomain::expose), [`register`](crate::ProtectionDomain::register), [`register_at`](crate::ProtectionDomain::register_at) |
+//! | `ibv_rereg_mr` | [`MemoryRegion::reregister`](crate::MemoryRegion::reregister) |
 //! | `ibv_dereg_mr` | [`MemoryRegion::deregister`](crate::MemoryRegion::deregister), or dropped |
 //! | `struct ibv_grh` | [`Grh`](crate::Grh) |
+//! | `ibv_alloc_mw`, `ibv_dealloc_mw` | [`ProtectionDomain::alloc_window`](crate::ProtectionDomain::alloc_window); dropped |
+//! | `ibv_bind_mw`, `ibv_wr_bind_mw` | [`Batch::bind`](crate::Batch::bind), [`unbind`](crate::Batch::unbind); [`RawBatch::rekey`](crate::RawBatch::rekey) over registered memory |
+//! | `ibv_wr_local_inv`, `ibv_wr_send_inv` | [`Batch::local_invalidate`](crate::Batch::local_invalidate), [`send_invalidate`](crate::Batch::send_invalidate) |
 //! | `struct ibv_sge` | a [`Frame`](crate::Frame); [`Sge`](crate::Sge) in raw posts |
 //! | `ibv_create_cq`, `ibv_destroy_cq` | [`Context::create_cq`](crate::Context::create_cq); dropped |
 //! | `ibv_create_comp_channel`, `ibv_destroy_comp_channel` | [`Context::create_comp_channel`](crate::Context::create_comp_channel); dropped |

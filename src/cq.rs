@@ -365,6 +365,14 @@ impl<P: Provider> Completion<'_, P> {
         self.view.immediate()
     }
 
+    /// The key of this side that a received SEND took away.
+    #[inline]
+    #[must_use]
+    #[doc(alias = "ibv_wc_read_invalidated_rkey")]
+    pub fn invalidated(&self) -> Option<u32> {
+        self.view.invalidated()
+    }
+
     /// The local queue pair's number.
     #[inline]
     #[must_use]

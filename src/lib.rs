@@ -19,6 +19,7 @@
 //! | [`ProtectionDomain::slab`]: frames | messages to send and receive; what WRITE, READ and atomics carry | program or device in turn: a post moves the [`Frame`] in, its completion gives it back |
 //! | [`ProtectionDomain::expose`] | what peers read, write or change by RDMA | both at any time, so the program copies in and out of [`ExposedMemory`] |
 //! | [`ProtectionDomain::register`] | memory that the program already has | the program sees to it, and so it is `unsafe`, as posts by address are ([`Batch::raw`]) |
+//! | [`ProtectionDomain::register_bytes`]; [`RegistrationCache`] | to send an `Arc<[u8]>` from where it is | nobody writes it |
 //! | inline data ([`Batch::send_inline`]) | messages of some tens of bytes | copied when posted |
 //!
 //! # Coming from C
@@ -84,6 +85,7 @@ pub mod provider;
 mod qp;
 mod raw_posts;
 mod refused;
+mod registration_cache;
 mod rejected;
 mod rq;
 mod single;
@@ -92,6 +94,7 @@ mod states;
 pub mod transport;
 mod unrung;
 mod wait;
+mod window;
 
 #[doc(inline)]
 pub use uverbs_core::attr::{
@@ -122,6 +125,8 @@ pub use uverbs_core::error::OutOfRange;
 pub use uverbs_core::error::Result;
 #[doc(inline)]
 pub use uverbs_core::error::{EndpointError, Error};
+#[doc(inline)]
+pub use uverbs_core::memory::bytes::RegisteredBytes;
 /// Memory exposed to peers, by [`ProtectionDomain::expose`].
 ///
 /// ```
@@ -185,6 +190,8 @@ pub use uverbs_core::memory::frame::Slab;
 pub use uverbs_core::memory::post::{Chain, Part, Room, Source, Target};
 #[doc(inline)]
 pub use uverbs_core::memory::shared::SharedFrame;
+#[doc(inline)]
+pub use uverbs_core::memory::window::MemoryWindow;
 /// The file of a device's asynchronous events, by [`Context::async_events`]. It can be polled with
 /// others:
 ///
@@ -209,7 +216,9 @@ pub use uverbs_core::order::{adversary, doorbell_memory::DoorbellMemory};
 pub use uverbs_core::provider::{CqeSize, Notify};
 #[doc(inline)]
 pub use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
-pub use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
+pub use uverbs_core::queues::work::{
+    Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WindowKind, Wr,
+};
 /// The provider for ConnectX: raw queue parts, raw WQEs, dumps.
 pub use uverbs_mlx5 as mlx5;
 pub use uverbs_mlx5::Mlx5;
@@ -231,7 +240,7 @@ pub use datagram::{AddressHandle, Destination, GRH_LEN};
 pub use device::device_or_softhca;
 pub use device::{Device, default_device, device, devices, open};
 pub use endpoint::{DatagramEndpoint, Endpoint};
-pub use mr::MemoryRegion;
+pub use mr::{MemoryRegion, Reregistration};
 pub use multicast::MulticastMembership;
 pub use on_thread::OnThread;
 pub use pd::ProtectionDomain;
@@ -246,6 +255,7 @@ pub use local::Local;
 pub use qp::{Gone, QueuePair};
 pub use raw_posts::RawBatch;
 pub use refused::Refused;
+pub use registration_cache::{CacheCounts, RegistrationCache};
 pub use rejected::Rejected;
 pub use rq::{RecvBatch, RecvQueue};
 pub use sq::{Batch, SendQueue};

@@ -7,7 +7,10 @@
 //! The safe functions register only mappings that they made, which live until the kernel has
 //! deregistered them.
 
+use std::sync::Arc;
+
 use uverbs_core::attr::AccessFlags;
+use uverbs_core::commands::mr::MrMemory;
 use uverbs_core::error::Error;
 use uverbs_core::memory::exposed::ExposedMemory;
 use uverbs_core::memory::frame::Slab;
@@ -70,6 +73,52 @@ impl MemoryRegion {
         self.core.handle()
     }
 
+    /// Changes its memory, its domain or its rights, for less than a registration costs where the
+    /// device can. Its keys may be others then.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ProtectionDomain::register`], of what the region then is. No work request that
+    /// names it is outstanding.
+    ///
+    /// # Errors
+    ///
+    /// With the region: [`Error::Invalid`] for nothing to change, or a domain of another device, and
+    /// [`Error::Limit`] for no bytes; it is as it was. The kernel's refusals are those of
+    /// [`ProtectionDomain::register_at`], and `EOPNOTSUPP` for what the driver can't change
+    /// (soft-RoCE: memory); after `EINVAL`, `EFAULT` and `EOPNOTSUPP` the region is as it was,
+    /// after another one it may be of no use but to be deregistered.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// use uverbs::{AccessFlags, Reregistration};
+    ///
+    /// let page = Box::leak(vec![0u8; 4096].into_boxed_slice()).as_mut_ptr();
+    /// // SAFETY: the memory is never freed, and nothing refers to it.
+    /// let region = unsafe { pd.register(page, 4096, AccessFlags::LOCAL_WRITE) }?;
+    /// let change = Reregistration::default().access(AccessFlags::REMOTE_READ);
+    /// // SAFETY: as above.
+    /// let region = unsafe { region.reregister(&change) }?;
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    #[doc(alias = "ibv_rereg_mr")]
+    pub unsafe fn reregister(mut self, change: &Reregistration) -> Result<Self, Refused<Self>> {
+        let Reregistration { memory, pd, access } = change;
+        if let Err(error) = check(&self.core, change) {
+            return Err(Refused { error, object: self });
+        }
+        let pd = pd.as_ref().map(|pd| pd.core().clone());
+        // SAFETY: the caller's promise; the domain was just checked.
+        if let Err(error) = unsafe { self.core.reregister(*memory, pd, *access) } {
+            return Err(Refused { error, object: self });
+        }
+        if let Some(MrMemory { len, iova, .. }) = *memory {
+            (self.addr, self.len) = (iova, len as usize);
+        }
+        Ok(self)
+    }
+
     /// Deregisters it, and says so if the kernel refuses.
     ///
     /// # Errors
@@ -79,6 +128,55 @@ impl MemoryRegion {
     #[doc(alias = "ibv_dereg_mr")]
     pub fn deregister(mut self) -> Result<(), Refused<Self>> {
         self.core.deregister().map_err(|error| Refused { error, object: self })
+    }
+}
+
+/// What [`MemoryRegion::reregister`] changes; what isn't said stays.
+///
+/// ```
+/// use uverbs::{AccessFlags, Reregistration};
+///
+/// let change = Reregistration::default().access(AccessFlags::REMOTE_READ);
+/// ```
+#[derive(Clone, Debug, Default)]
+#[doc(alias = "ibv_rereg_mr_flags")]
+pub struct Reregistration {
+    memory: Option<MrMemory>,
+    pd: Option<ProtectionDomain>,
+    access: Option<AccessFlags>,
+}
+
+impl Reregistration {
+    /// It is `len` bytes at `addr`, known by that address.
+    #[must_use]
+    #[doc(alias = "IBV_REREG_MR_CHANGE_TRANSLATION")]
+    pub fn memory(self, addr: *mut u8, len: usize) -> Self {
+        let iova = addr.expose_provenance() as u64;
+        self.memory_at(addr, len, iova)
+    }
+
+    /// It is `len` bytes at `addr`, known as starting at `iova`.
+    #[must_use]
+    pub fn memory_at(mut self, addr: *mut u8, len: usize, iova: u64) -> Self {
+        let addr = addr.expose_provenance() as u64;
+        self.memory = Some(MrMemory { addr, len: len as u64, iova });
+        self
+    }
+
+    /// It is of another protection domain of the same open device.
+    #[must_use]
+    #[doc(alias = "IBV_REREG_MR_CHANGE_PD")]
+    pub fn domain(mut self, pd: &ProtectionDomain) -> Self {
+        self.pd = Some(pd.clone());
+        self
+    }
+
+    /// It has these rights.
+    #[must_use]
+    #[doc(alias = "IBV_REREG_MR_CHANGE_ACCESS")]
+    pub fn access(mut self, access: AccessFlags) -> Self {
+        self.access = Some(access);
+        self
     }
 }
 
@@ -229,7 +327,7 @@ impl ProtectionDomain {
     /// # Safety
     ///
     /// As for [`register`](Self::register).
-    unsafe fn pin(
+    pub(crate) unsafe fn pin(
         &self,
         addr: *mut u8,
         len: u64,
@@ -242,6 +340,27 @@ impl ProtectionDomain {
         let keys = unsafe { uverbs.reg_mr(self.handle(), start, len, iova, access) }?;
         // SAFETY: the kernel just made it, and nobody else has its number.
         Ok(unsafe { MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey) })
+    }
+}
+
+/// Refuses what is no change, or of another device.
+fn check(region: &MrCore, change: &Reregistration) -> Result<(), Error> {
+    let invalid = |what, value: &str, why| {
+        Err(Error::Invalid { verb: "rereg_mr", what, value: value.to_owned(), why })
+    };
+    match change {
+        Reregistration { memory: None, pd: None, access: None } => {
+            invalid("change", "nothing", "say what the region is to be instead")
+        }
+        Reregistration { memory: Some(MrMemory { len: 0, .. }), .. } => {
+            Err(Error::Limit { verb: "rereg_mr", what: "length", value: 0, limit: 1 })
+        }
+        Reregistration { pd: Some(pd), .. }
+            if !Arc::ptr_eq(pd.core().context(), region.pd().context()) =>
+        {
+            invalid("protection domain", "of another context", "a region stays on its open device")
+        }
+        _ => Ok(()),
     }
 }
 

@@ -6,7 +6,7 @@
 #![allow(unsafe_code, reason = "posts that are the caller's promise")]
 
 use uverbs_core::provider::SendOps;
-use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendOp, Sge, Wr};
 
 use crate::provider::Provider;
 use crate::transport::{Connected, Rc, Reliable, Transport};
@@ -43,7 +43,7 @@ impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
         op: SendOp,
         data: Data<'_>,
     ) -> Result<(), PostError> {
-        if !T::RELIABLE && op.is_answered() {
+        if !T::RELIABLE && op.needs_reliable() {
             return Err(PostError::BadOperation);
         }
         let Batch { queue, at, .. } = &mut *self.batch;
@@ -53,6 +53,24 @@ impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
 }
 
 impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
+    /// Binds a window, or invalidates a key, of whatever region. The queue pair is built for it, as
+    /// for [`Batch::bind`].
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`], of the memory that a window is bound to, for as long as it is
+    /// bound.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline]
+    pub unsafe fn rekey(&mut self, wr: impl Into<Wr>, op: &Rekey) -> Result<(), PostError> {
+        let Batch { queue, at, .. } = &mut *self.batch;
+        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
+        unsafe { queue.sq.rekey(at, wr.into(), op) }.map(|_| queue.unrung.note())
+    }
+
     /// SEND.
     ///
     /// # Safety

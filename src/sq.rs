@@ -418,6 +418,41 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
 /// # }
 /// ```
 impl<P: Provider, T: Reliable> Batch<'_, P, T> {
+    /// SEND from a frame, which also takes one of the peer's keys away: that of a [memory
+    /// window](crate::MemoryWindow) of type 2. The peer's completion tells which
+    /// ([`Completion::invalidated`](crate::Completion::invalidated)).
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more
+    /// frames than the queue was made for.
+    #[inline(always)]
+    #[doc(alias = "IBV_WR_SEND_WITH_INV")]
+    #[doc(alias = "ibv_wr_send_inv")]
+    pub fn send_invalidate<D: Source>(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: D,
+        key: u32,
+    ) -> Result<(), Rejected<D>> {
+        self.data(wr.into(), SendOp::SendInvalidate(key), data)
+    }
+
+    /// The same of copied bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_inline`](Self::send_inline).
+    #[inline(always)]
+    pub fn send_invalidate_inline(
+        &mut self,
+        wr: impl Into<Wr>,
+        data: &[u8],
+        key: u32,
+    ) -> Result<(), PostError> {
+        self.inline(wr.into(), SendOp::SendInvalidate(key), data)
+    }
+
     /// RDMA READ of as many bytes as `into` has from the peer's memory.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use crate::objects::cq::CqCore;
 use crate::objects::pd::PdCore;
 use crate::objects::qp::QpCore;
 use crate::queues::completion::{Completed, Failure, Sender};
-use crate::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
+use crate::queues::work::{Data, Destination, PostError, Rekey, SendOp, Sge, Wr};
 
 /// A family of devices with one hardware interface.
 ///
@@ -331,6 +331,21 @@ pub unsafe trait SendOps: Debug + Send {
         data: Data<'_>,
     ) -> Result<u32, PostError>;
 
+    /// Writes a work request that changes a key of this side. The next one begins only when it is
+    /// carried out.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post). The region that a window is bound to stays registered, and its
+    /// memory the device's to use as `access` says, for as long as the window is bound.
+    ///
+    /// # Errors
+    ///
+    /// The cursor is then as before. [`PostError::BadOperation`] if the queue wasn't made for it
+    /// ([`SendOpSet::REKEY`]), [`PostError::MessageTooLong`] for a window over more than 2 GiB.
+    unsafe fn rekey(&mut self, at: &mut Self::Cursor, wr: Wr, op: &Rekey)
+    -> Result<u32, PostError>;
+
     /// Puts a buffer into the slot of a work request that was just written; its completion gives it
     /// back.
     ///
@@ -455,6 +470,9 @@ pub trait View: Debug + Copy {
 
     /// Immediate data, in host order, of a receive that got some.
     fn immediate(&self) -> Option<u32>;
+
+    /// The key that a received SEND took away.
+    fn invalidated(&self) -> Option<u32>;
 
     /// The local queue pair.
     fn qpn(&self) -> u32;

@@ -199,6 +199,15 @@ impl<'a> Cqe<'a> {
     }
 }
 
+/// What an operation that isn't on the data path was.
+#[cold]
+fn other_send(opcode: Opcode) -> Completed {
+    match opcode {
+        Opcode::UMR => Completed::Rekey,
+        other => Completed::Other(other.0),
+    }
+}
+
 impl View for Cqe<'_> {
     #[inline]
     fn result(&self) -> Result<Completed, Failure> {
@@ -209,7 +218,7 @@ impl View for Cqe<'_> {
                 Opcode::RDMA_READ => Completed::Read,
                 Opcode::ATOMIC_CS => Completed::CompareSwap,
                 Opcode::ATOMIC_FA => Completed::FetchAdd,
-                other => Completed::Other(other.0),
+                other => other_send(other),
             },
             CqeOpcode::RESP_WR_IMM => Completed::RecvWriteImm,
             CqeOpcode::RESP_SEND | CqeOpcode::RESP_SEND_IMM | CqeOpcode::RESP_SEND_INV => {
@@ -249,6 +258,14 @@ impl View for Cqe<'_> {
             CqeOpcode::RESP_WR_IMM | CqeOpcode::RESP_SEND_IMM => {
                 Some(self.entry.word(mlx5_cqe64::IMM_INVAL_PKEY_OFFSET))
             }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn invalidated(&self) -> Option<u32> {
+        match self.opcode() {
+            CqeOpcode::RESP_SEND_INV => Some(self.entry.word(mlx5_cqe64::IMM_INVAL_PKEY_OFFSET)),
             _ => None,
         }
     }

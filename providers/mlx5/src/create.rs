@@ -10,7 +10,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use uverbs_core::attr::{QpCap, QpType};
+use uverbs_core::attr::{QpCap, QpType, SendOpSet};
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::qp::CreateQp;
 use uverbs_core::error::Error;
@@ -205,6 +205,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
             QpType::Uc => Service::Uc,
             QpType::Ud => Service::Ud,
         },
+        rekeys: init.qp_type != QpType::Ud
+            && init.send_ops.is_some_and(|ops| ops.contains(SendOpSet::REKEY)),
         shared: Arc::clone(&shared),
         memory: Arc::clone(&memory) as _,
     };

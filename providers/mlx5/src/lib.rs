@@ -29,6 +29,7 @@ mod cqe;
 mod create;
 mod doorbell;
 mod raw;
+mod rekey;
 mod rq;
 mod size;
 mod sq;

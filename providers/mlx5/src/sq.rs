@@ -17,12 +17,13 @@ use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Slots;
-use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Wr};
+use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendOp, Wr};
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
 use uverbs_mlx5_prm::wqe::Service;
 
 use crate::Ah;
 use crate::doorbell::{Doorbell, Posted, store_record};
+use crate::rekey::Rekeyed;
 use crate::wqe::{self, Ring, Room, Words};
 
 /// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
@@ -33,7 +34,7 @@ pub struct SendCursor {
     /// Work requests written, with all before; free running.
     count: u32,
     /// WQEBBs that may follow without a look at what is outstanding.
-    left: u32,
+    pub(crate) left: u32,
     /// The published position that it began at.
     begin: u32,
     /// The last WQE written.
@@ -79,6 +80,9 @@ pub struct Sq {
     max_wr: u32,
     /// Which segments its WQEs have.
     service: Service,
+    /// Whether it was made for work requests that change keys.
+    rekeys: bool,
+    rekeyed: Rekeyed,
     /// Keeps ring, record and register mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
@@ -102,6 +106,8 @@ pub(crate) struct SqParts {
     pub(crate) qpn: u32,
     pub(crate) room: Room,
     pub(crate) service: Service,
+    /// Whether it is made for work requests that change keys.
+    pub(crate) rekeys: bool,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) memory: Arc<dyn Any + Send + Sync>,
 }
@@ -135,6 +141,8 @@ impl Sq {
             count_limit: parts.max_wr,
             max_wr: parts.max_wr,
             service: parts.service,
+            rekeys: parts.rekeys,
+            rekeyed: Rekeyed::default(),
             _memory: parts.memory,
         }
     }
@@ -173,6 +181,18 @@ impl Sq {
         self.service
     }
 
+    pub(crate) fn rekeys(&self) -> bool {
+        self.rekeys
+    }
+
+    pub(crate) fn rekeyed(&self) -> Rekeyed {
+        self.rekeyed
+    }
+
+    pub(crate) fn rekeyed_mut(&mut self) -> &mut Rekeyed {
+        &mut self.rekeyed
+    }
+
     pub(crate) fn shared(&self) -> &QpShared {
         &self.shared
     }
@@ -190,6 +210,12 @@ impl Sq {
             Some(left) => left,
             None => self.make_room(at.pi, at.count, units)?,
         };
+        Ok(())
+    }
+
+    /// The same, and looks in any case.
+    pub(crate) fn look(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
+        at.left = self.make_room(at.pi, at.count, units)?;
         Ok(())
     }
 
@@ -261,7 +287,7 @@ impl Sq {
     /// The cursor is this queue's, `measure` or `measure_datagram` said `ds` of the operation and
     /// its data, and `reserve` found room for its `units`.
     #[inline(always)]
-    unsafe fn write(
+    pub(crate) unsafe fn write(
         &self,
         at: &mut SendCursor,
         wr: Wr,
@@ -334,7 +360,15 @@ unsafe impl SendOps for Sq {
     ) -> Result<u32, PostError> {
         let ds = wqe::measure(&op, &data, self.room)?;
         let units = wqe::units(ds, &data);
-        self.reserve(at, units)?;
+        let Some(left) = at.left.checked_sub(units) else {
+            // SAFETY: the caller's promise; it was just measured.
+            let late = unsafe { self.post_after_look(*at, wr, (ds, units), None, op, data) };
+            return late.map(|(next, slot)| {
+                *at = next;
+                slot
+            });
+        };
+        at.left = left;
         // SAFETY: the caller's promise; it was just measured, and there is room.
         Ok(unsafe { self.write(at, wr, (ds, units), None, op, data) })
     }
@@ -350,11 +384,20 @@ unsafe impl SendOps for Sq {
     ) -> Result<u32, PostError> {
         let ds = wqe::measure_datagram(&op, &data, self.room)?;
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
+        // A queue of datagrams isn't made for UMRs, so nothing waits for one.
         self.reserve(at, units)?;
         // The device reads the vector out of the WQE: the handle isn't looked at again.
         let to_peer = wqe::address_vector(to.ah.template(), to.qpn, to.qkey);
         // SAFETY: as in `post`.
         Ok(unsafe { self.write(at, wr, (ds, units), Some(to_peer), op, data) })
+    }
+
+    #[inline(always)]
+    unsafe fn rekey(&mut self, at: &mut SendCursor, wr: Wr, op: &Rekey) -> Result<u32, PostError> {
+        // SAFETY: the caller's promise.
+        let (next, slot) = unsafe { self.rekey_at(*at, wr, *op) }?;
+        *at = next;
+        Ok(slot)
     }
 
     #[inline(always)]
@@ -413,6 +456,7 @@ unsafe impl SendOps for Sq {
         unsafe { self.shared.send.reset() };
         (self.pi, self.left, self.retired, self.marked, self.limit) = (0, 0, 0, 0, 0);
         (self.count, self.count_limit) = (0, self.max_wr);
+        self.rekeyed = Rekeyed::default();
         // SAFETY: as in `ring`.
         unsafe { store_record(self.record, MLX5_SND_DBR, 0) };
     }

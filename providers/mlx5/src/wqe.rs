@@ -69,7 +69,7 @@ fn measure_data(head: u32, data: &Data<'_>, room: Room) -> Result<u32, PostError
 #[inline(always)]
 pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
     let (head, answered, atomic) = match op {
-        SendOp::Send | SendOp::SendImm(_) => (1, false, false),
+        SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => (1, false, false),
         SendOp::Write(_) | SendOp::WriteImm(..) => (2, false, false),
         SendOp::Read(_) => (2, true, false),
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => (3, true, true),
@@ -143,12 +143,13 @@ fn flag_byte(flags: SendFlags) -> FmCeSe {
     FmCeSe(byte)
 }
 
-/// Opcode and immediate data.
+/// Opcode, and immediate data or the key to be invalidated.
 #[inline(always)]
 fn opcode(op: &SendOp) -> (Opcode, u32) {
     match *op {
         SendOp::Send => (Opcode::SEND, 0),
         SendOp::SendImm(imm) => (Opcode::SEND_IMM, imm),
+        SendOp::SendInvalidate(key) => (Opcode::SEND_INVAL, key),
         SendOp::Write(_) => (Opcode::RDMA_WRITE, 0),
         SendOp::WriteImm(_, imm) => (Opcode::RDMA_WRITE_IMM, imm),
         SendOp::Read(_) => (Opcode::RDMA_READ, 0),
@@ -250,7 +251,7 @@ pub(crate) unsafe fn write(
             (Some(remote), Some(mlx5_wqe_atomic_seg::new(swap, compare)))
         }
         SendOp::FetchAdd { remote, add } => (Some(remote), Some(mlx5_wqe_atomic_seg::new(add, 0))),
-        SendOp::Send | SendOp::SendImm(_) => (None, None),
+        SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => (None, None),
     };
     if let Some(remote) = remote {
         // SAFETY: `measure` counted a second segment for these operations.

@@ -11,7 +11,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use uverbs_core::attr::{QpCap, QpType};
+use uverbs_core::attr::{QpCap, QpType, SendOpSet};
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::qp::CreateQp;
@@ -204,6 +204,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         ring: send_ring,
         max_wr: cap.max_send_wr,
         room: Room { max_sge: cap.max_send_sge, max_inline: cap.max_inline_data },
+        rekeys: init.qp_type != QpType::Ud
+            && init.send_ops.is_some_and(|ops| ops.contains(SendOpSet::REKEY)),
         shared: Arc::clone(&shared),
         kick: kick.clone(),
         qpn: created.qpn,

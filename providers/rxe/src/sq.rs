@@ -16,9 +16,9 @@ use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
-use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Wr};
+use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendOp, WINDOW_MAX, Wr};
 
-use uverbs_kernel_abi::rxe::rxe_send_wr_ud;
+use uverbs_kernel_abi::rxe::{rxe_send_wqe, rxe_send_wr_ud};
 
 use crate::Ah;
 use crate::kick::Kick;
@@ -53,6 +53,8 @@ pub struct Sq {
     enabled: bool,
     room: Room,
     max_wr: u32,
+    /// Whether it was made for work requests that change keys.
+    rekeys: bool,
     /// One past the highest element that may hold a buffer; the producer index unless a batch was
     /// forgotten.
     marked: u32,
@@ -85,6 +87,8 @@ pub(crate) struct SqParts {
     /// Work requests outstanding at most; fewer than slots.
     pub(crate) max_wr: u32,
     pub(crate) room: Room,
+    /// Whether it is made for work requests that change keys.
+    pub(crate) rekeys: bool,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) kick: Kick,
     pub(crate) qpn: u32,
@@ -133,6 +137,7 @@ impl Sq {
             enabled: false,
             room: parts.room,
             max_wr: parts.max_wr,
+            rekeys: parts.rekeys,
             marked: 0,
             shared: parts.shared,
             kick: parts.kick,
@@ -207,6 +212,36 @@ impl Sq {
         // SAFETY: behind the published index and before the limit: the element is ours, and `check`
         // saw that it has room.
         unsafe { wqe::write_send(to, token, wr.flags, op, peer, data, size) };
+        // SAFETY: the slot is of an element that is free; this is the only poster.
+        unsafe { self.shared.send.slots().put(slot, wr.id, slot.wrapping_add(1)) };
+        Ok(slot)
+    }
+
+    /// Writes a work request that changes a key. The kernel carries it out before it looks at the
+    /// next one (kernel `rxe_req.c:rxe_requester`).
+    ///
+    /// # Safety
+    ///
+    /// See [`SendOps::rekey`]; the slot is the cursor's.
+    #[inline(never)]
+    unsafe fn write_rekey(&mut self, slot: u32, wr: Wr, op: Rekey) -> Result<u32, PostError> {
+        if !self.rekeys {
+            return Err(PostError::BadOperation);
+        }
+        if let Rekey::Bind { len, .. } = op
+            && len > WINDOW_MAX
+        {
+            return Err(PostError::MessageTooLong);
+        }
+        if !is_before(slot, self.limit) {
+            self.make_room(slot)?;
+        }
+        let user_index = self.shared.user_index.value();
+        let token = Token { user_index, queue: Queue::Send, index: slot }.pack();
+        let head = wqe::rekey_head(token, wr.flags, &op);
+        // SAFETY: behind the published index and before the limit: the element is ours. It has room
+        // for a head, and is aligned as it needs.
+        unsafe { self.ring.element(slot).cast::<rxe_send_wqe>().write(head) };
         // SAFETY: the slot is of an element that is free; this is the only poster.
         unsafe { self.shared.send.slots().put(slot, wr.id, slot.wrapping_add(1)) };
         Ok(slot)
@@ -289,6 +324,14 @@ unsafe impl SendOps for Sq {
     ) -> Result<u32, PostError> {
         // SAFETY: the caller's promise.
         let slot = unsafe { self.write(&Post { slot: at.pi, wr, op, to: Some(to), data }) }?;
+        at.pi = slot.wrapping_add(1);
+        Ok(slot)
+    }
+
+    #[inline(always)]
+    unsafe fn rekey(&mut self, at: &mut SendCursor, wr: Wr, op: &Rekey) -> Result<u32, PostError> {
+        // SAFETY: the caller's promise.
+        let slot = unsafe { self.write_rekey(at.pi, wr, *op) }?;
         at.pi = slot.wrapping_add(1);
         Ok(slot)
     }

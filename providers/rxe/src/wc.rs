@@ -20,6 +20,8 @@ use zerocopy::{FromZeros, IntoBytes};
 /// Set in the opcode of a receive (kernel `ib_verbs.h`, `enum ib_wc_opcode`).
 const IB_WC_RECV: u32 = 1 << 7;
 const IB_WC_RECV_RDMA_WITH_IMM: u32 = IB_WC_RECV + 1;
+/// A key was invalidated (kernel `ib_verbs.h`, `enum ib_wc_flags`).
+const IB_WC_WITH_INVALIDATE: u32 = 1 << 2;
 
 /// An element of a completion queue's ring.
 #[derive(Clone, Copy)]
@@ -157,6 +159,7 @@ impl View for Wc<'_> {
             (false, abi::IB_UVERBS_WC_RDMA_READ) => Completed::Read,
             (false, abi::IB_UVERBS_WC_COMP_SWAP) => Completed::CompareSwap,
             (false, abi::IB_UVERBS_WC_FETCH_ADD) => Completed::FetchAdd,
+            (false, abi::IB_UVERBS_WC_BIND_MW | abi::IB_UVERBS_WC_LOCAL_INV) => Completed::Rekey,
             (_, other) => Completed::Other(u8::try_from(other).unwrap_or(u8::MAX)),
         })
     }
@@ -183,6 +186,13 @@ impl View for Wc<'_> {
         let flags = self.entry.word(offset_of!(ib_uverbs_wc, wc_flags));
         let has_one = self.is_recv && self.is_success() && flags & abi::IB_WC_WITH_IMM != 0;
         has_one.then(|| u32::from_be(self.entry.word(offset_of!(ib_uverbs_wc, ex))))
+    }
+
+    #[inline]
+    fn invalidated(&self) -> Option<u32> {
+        let flags = self.entry.word(offset_of!(ib_uverbs_wc, wc_flags));
+        let has_one = self.is_recv && self.is_success() && flags & IB_WC_WITH_INVALIDATE != 0;
+        has_one.then(|| self.entry.word(offset_of!(ib_uverbs_wc, ex)))
     }
 
     #[inline]

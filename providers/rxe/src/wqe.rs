@@ -10,10 +10,10 @@
 //! allowed.
 #![allow(unsafe_code, reason = "writes work requests into a ring by raw address")]
 
-use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
+use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge};
 use uverbs_kernel_abi::rxe::{
-    rxe_dma_info, rxe_recv_wqe, rxe_send_wqe, rxe_send_wr, rxe_send_wr_atomic, rxe_send_wr_rdma,
-    rxe_send_wr_ud, rxe_sge,
+    rxe_dma_info, rxe_recv_wqe, rxe_send_wqe, rxe_send_wr, rxe_send_wr_atomic, rxe_send_wr_mw,
+    rxe_send_wr_rdma, rxe_send_wr_ud, rxe_sge,
 };
 use uverbs_kernel_abi::wc as abi;
 
@@ -53,9 +53,11 @@ pub(crate) fn check_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result
 #[inline]
 pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, PostError> {
     let (answered, atomic) = match op {
-        SendOp::Send | SendOp::SendImm(_) | SendOp::Write(_) | SendOp::WriteImm(..) => {
-            (false, false)
-        }
+        SendOp::Send
+        | SendOp::SendImm(_)
+        | SendOp::SendInvalidate(_)
+        | SendOp::Write(_)
+        | SendOp::WriteImm(..) => (false, false),
         SendOp::Read(_) => (true, false),
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => (true, true),
     };
@@ -135,6 +137,8 @@ pub(crate) fn send_head(
     let (opcode, imm, iova) = match *op {
         SendOp::Send => (abi::IB_UVERBS_WR_SEND, 0, 0),
         SendOp::SendImm(imm) => (abi::IB_UVERBS_WR_SEND_WITH_IMM, imm, 0),
+        // Keys are in the host's order.
+        SendOp::SendInvalidate(key) => (abi::IB_UVERBS_WR_SEND_WITH_INV, key.to_be(), 0),
         SendOp::Write(to) => (abi::IB_UVERBS_WR_RDMA_WRITE, 0, set_remote(&mut wr, to)),
         SendOp::WriteImm(to, imm) => {
             (abi::IB_UVERBS_WR_RDMA_WRITE_WITH_IMM, imm, set_remote(&mut wr, to))
@@ -149,6 +153,29 @@ pub(crate) fn send_head(
     };
     (wr.opcode, wr.ex) = (opcode, imm.to_be_bytes());
     rxe_send_wqe { wr, iova, dma: dma(size), ..Default::default() }
+}
+
+/// The element of a work request that changes a key (kernel `rxe_req.c:rxe_do_local_ops`). It has no
+/// data.
+pub(crate) fn rekey_head(token: u64, flag: SendFlags, op: &Rekey) -> rxe_send_wqe {
+    let mut wr = rxe_send_wr { wr_id: token, send_flags: flags(flag, false), ..Default::default() };
+    match *op {
+        Rekey::Bind { old, new, lkey, addr, len, access, .. } => {
+            wr.opcode = abi::IB_UVERBS_WR_BIND_MW;
+            wr.set_mw(rxe_send_wr_mw {
+                addr,
+                length: len,
+                mr_lkey: lkey,
+                mw_rkey: old,
+                rkey: new,
+                access: access.bits(),
+            });
+        }
+        Rekey::Invalidate { key } => {
+            (wr.opcode, wr.ex) = (abi::IB_UVERBS_WR_LOCAL_INV, key.to_ne_bytes());
+        }
+    }
+    rxe_send_wqe { wr, ..Default::default() }
 }
 
 fn set_remote(wr: &mut rxe_send_wr, remote: Remote) -> u64 {

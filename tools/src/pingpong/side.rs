@@ -281,6 +281,7 @@ impl Side {
                     batch.compare_swap(iteration, frame, remote, compare, swap)
                 }
                 SendOp::FetchAdd { remote, add } => batch.fetch_add(iteration, frame, remote, add),
+                SendOp::SendInvalidate(key) => batch.send_invalidate(iteration, frame, key),
             };
             posted.map_err(PostError::from)
         } else {

@@ -25,6 +25,7 @@ pub mod gid;
 pub mod ioctl;
 pub mod mr;
 pub mod multicast;
+pub mod mw;
 pub mod pd;
 pub mod qp;
 

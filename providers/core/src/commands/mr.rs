@@ -1,4 +1,4 @@
-//! Memory regions: `REG_MR`, `MR_DESTROY`.
+//! Memory regions: `REG_MR`, `REREG_MR`, `MR_DESTROY`.
 //!
 //! # Safety
 //!
@@ -6,11 +6,14 @@
 //! what the caller owes.
 #![allow(unsafe_code, reason = "a memory region is memory that the device writes")]
 
-use uverbs_kernel_abi::mr::{ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp};
+use uverbs_kernel_abi::mr::{
+    IB_MR_REREG_ACCESS, IB_MR_REREG_PD, IB_MR_REREG_TRANS, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+    ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp,
+};
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_DESTROY_MR_HANDLE, UVERBS_METHOD_MR_DESTROY, UVERBS_OBJECT_MR,
 };
-use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_REG_MR;
+use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Errno;
@@ -27,6 +30,28 @@ pub struct MrKeys {
     pub lkey: u32,
     /// Key for the peer's.
     pub rkey: u32,
+}
+
+/// The memory of a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MrMemory {
+    /// First address.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+    /// What the device will know the first address as.
+    pub iova: u64,
+}
+
+/// What [`Uverbs::rereg_mr`] changes; what is `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MrChange {
+    /// The memory.
+    pub memory: Option<MrMemory>,
+    /// Handle of the protection domain.
+    pub pd: Option<u32>,
+    /// The rights.
+    pub access: Option<AccessFlags>,
 }
 
 impl Uverbs {
@@ -69,6 +94,48 @@ impl Uverbs {
         }
         .map_err(|error| self.tell_memlock(error, len))?;
         Ok(MrKeys { handle: answer.mr_handle, lkey: answer.lkey, rkey: answer.rkey })
+    }
+
+    /// Changes a region: its memory, its domain, its rights. The handle stays; keys may change.
+    ///
+    /// # Errors
+    ///
+    /// As [`reg_mr`](Self::reg_mr), and `EOPNOTSUPP` for what the driver can't change. A refusal of
+    /// the arguments leaves the region as it was; after another one its keys may be dead, and all
+    /// that is certain is that it can be ended.
+    ///
+    /// # Safety
+    ///
+    /// As for [`reg_mr`](Self::reg_mr), of what the region then is; and the region is the caller's
+    /// to change.
+    #[doc(alias = "ibv_rereg_mr")]
+    pub unsafe fn rereg_mr(&self, mr: u32, change: &MrChange) -> Result<MrKeys, Error> {
+        let MrChange { memory, pd, access } = *change;
+        let given = |given: bool, flag: u32| if given { flag } else { 0 };
+        let flags = given(memory.is_some(), IB_MR_REREG_TRANS)
+            | given(pd.is_some(), IB_MR_REREG_PD)
+            | given(access.is_some(), IB_MR_REREG_ACCESS);
+        let MrMemory { addr: start, len: length, iova: hca_va } = memory.unwrap_or_default();
+        let access = access.unwrap_or_default();
+        let access = if self.skips_optional_access() { access } else { access.without_optional() };
+        let request = ib_uverbs_rereg_mr {
+            response: 0,
+            mr_handle: mr,
+            flags,
+            start,
+            length,
+            hca_va,
+            pd_handle: pd.unwrap_or_default(),
+            access_flags: access.bits(),
+        };
+        let mut answer = ib_uverbs_rereg_mr_resp::new_zeroed();
+        let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
+        // SAFETY: the range is the caller's promise.
+        unsafe {
+            self.invoke_write("rereg_mr", IB_USER_VERBS_CMD_REREG_MR, request, out, &[], &mut [])
+        }
+        .map_err(|error| self.tell_memlock(error, length))?;
+        Ok(MrKeys { handle: mr, lkey: answer.lkey, rkey: answer.rkey })
     }
 
     /// Ends a memory region. When it returns, the device no longer touches the memory.

@@ -56,6 +56,10 @@ impl ExposedPart {
         self.memory.memory.domain
     }
 
+    pub(crate) fn registered(&self) -> &Arc<Registered> {
+        &self.memory.memory
+    }
+
     #[inline(always)]
     pub(crate) fn into_held(self) -> Held {
         Held::exposed(self.memory.memory)

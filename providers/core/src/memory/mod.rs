@@ -1,5 +1,6 @@
 //! Memory that a device reads or writes: pages, doorbell records, frames, memory exposed to peers.
 
+pub mod bytes;
 mod chunks;
 pub mod dbrec;
 pub mod exposed;
@@ -12,3 +13,4 @@ pub mod post;
 pub mod process;
 pub mod registered;
 pub mod shared;
+pub mod window;

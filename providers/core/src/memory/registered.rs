@@ -11,11 +11,12 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::memory::mapping::Mapping;
 use crate::objects::mr::MrCore;
+use crate::objects::mw::MwCore;
 use crate::queues::work::Sge;
 
 /// Marks the end of the free list.
@@ -39,7 +40,7 @@ pub(crate) const LENT: u64 = 1 << 63;
 /// Any of them: not a plain frame.
 pub(crate) const SPECIAL: u64 = CHAINED | EXPOSED | LENT;
 
-/// A mapping, its region, and the frames it is cut into; exposed memory has none.
+/// A mapping, its region, and the frames it is cut into; exposed memory has none. Or a window.
 #[repr(C)]
 pub(crate) struct Registered {
     // What a post asks of each frame, side by side.
@@ -48,12 +49,21 @@ pub(crate) struct Registered {
     pub(crate) lkey: u32,
     pub(crate) domain: u64,
     pub(crate) rkey: u32,
-    // Both are taken in Drop: the region first, then, if the kernel agreed, the memory.
-    region: ManuallyDrop<MrCore>,
-    memory: ManuallyDrop<Mapping>,
+    /// Taken in Drop.
+    kept: ManuallyDrop<Kept>,
     /// Head of the free list: index in the low half, a counter against ABA in the high half.
     head: AtomicU64,
     cells: Box<[Cell]>,
+}
+
+/// What is given back at the end: the kernel's object first, then, if the kernel agreed, the
+/// memory.
+enum Kept {
+    Memory(MrCore, Mapping),
+    /// The program's own bytes.
+    Bytes(MrCore, Arc<[u8]>),
+    /// A window, and all memory that it was bound to.
+    Window(MwCore, Mutex<Vec<Arc<Registered>>>),
 }
 
 /// What there is of a frame beside its bytes.
@@ -84,11 +94,48 @@ impl Registered {
             lkey: region.lkey(),
             domain: region.domain(),
             rkey: region.rkey(),
-            region: ManuallyDrop::new(region),
-            memory: ManuallyDrop::new(memory),
+            kept: ManuallyDrop::new(Kept::Memory(region, memory)),
             head: AtomicU64::new(u64::from(if count == 0 { NONE } else { 0 })),
             cells: (1..=count).map(cell).collect(),
         })
+    }
+
+    /// `bytes`, registered as `region` for the device to read. It has no frames.
+    pub(crate) fn bytes(bytes: Arc<[u8]>, region: MrCore) -> Arc<Self> {
+        Arc::new(Self {
+            base: bytes.as_ptr().cast_mut(),
+            frame_len: 0,
+            lkey: region.lkey(),
+            domain: region.domain(),
+            rkey: region.rkey(),
+            kept: ManuallyDrop::new(Kept::Bytes(region, bytes)),
+            head: AtomicU64::new(u64::from(NONE)),
+            cells: Box::default(),
+        })
+    }
+
+    /// A window: no memory of its own. What names it to a device holds on to this.
+    pub(crate) fn window(core: MwCore) -> Arc<Self> {
+        Arc::new(Self {
+            base: std::ptr::null_mut(),
+            frame_len: 0,
+            lkey: 0,
+            domain: core.domain(),
+            rkey: core.rkey(),
+            kept: ManuallyDrop::new(Kept::Window(core, Mutex::default())),
+            head: AtomicU64::new(u64::from(NONE)),
+            cells: Box::default(),
+        })
+    }
+
+    /// Keeps `memory` until this window is no more.
+    pub(crate) fn keep(&self, memory: &Arc<Self>) {
+        if let Kept::Window(_, all) = &*self.kept {
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            if !all.iter().any(|other| Arc::ptr_eq(other, memory)) {
+                all.push(Arc::clone(memory));
+            }
+        }
     }
 
     /// Frames in all.
@@ -181,10 +228,11 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         // SAFETY: Drop runs once, and nothing uses the field after it.
-        let region = unsafe { ManuallyDrop::take(&mut self.region) };
-        // SAFETY: as above.
-        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        region.retire(memory);
+        match unsafe { ManuallyDrop::take(&mut self.kept) } {
+            Kept::Memory(region, memory) => region.retire(memory),
+            Kept::Bytes(region, bytes) => region.retire(bytes),
+            Kept::Window(window, memory) => window.retire(memory),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ pub mod context;
 pub mod cq;
 pub mod event;
 pub mod mr;
+pub mod mw;
 pub mod pd;
 pub mod qp;
 mod users;

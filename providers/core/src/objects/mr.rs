@@ -8,6 +8,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use crate::attr::AccessFlags;
+use crate::commands::mr::{MrChange, MrMemory};
 use crate::error::Error;
 use crate::objects::pd::PdCore;
 
@@ -58,6 +60,39 @@ impl MrCore {
     #[must_use]
     pub fn domain(&self) -> u64 {
         self.pd.domain()
+    }
+
+    /// Changes its memory, its domain or its rights; what is `None` stays. Its keys may be others
+    /// then.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal; see [`Uverbs::rereg_mr`](crate::commands::Uverbs::rereg_mr).
+    ///
+    /// # Safety
+    ///
+    /// As there. The domain is of the same open device.
+    pub unsafe fn reregister(
+        &mut self,
+        memory: Option<MrMemory>,
+        pd: Option<Arc<PdCore>>,
+        access: Option<AccessFlags>,
+    ) -> Result<(), Error> {
+        let change = MrChange { memory, pd: pd.as_ref().map(|pd| pd.handle()), access };
+        let uverbs = self.pd.context().uverbs();
+        // SAFETY: the region is this object's own; the rest is the caller's promise.
+        let keys = unsafe { uverbs.rereg_mr(self.handle(), &change) }?;
+        (self.lkey, self.rkey) = (keys.lkey, keys.rkey);
+        if let Some(pd) = pd {
+            self.pd = pd;
+        }
+        Ok(())
+    }
+
+    /// The protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &Arc<PdCore> {
+        &self.pd
     }
 
     /// Deregisters it. Once only: a second call does nothing.

@@ -17,6 +17,10 @@ pub enum Completed {
     CompareSwap,
     /// A fetch-and-add.
     FetchAdd,
+    /// A window's bind, or the invalidation of a key. A ConnectX doesn't say which.
+    #[doc(alias = "IBV_WC_BIND_MW")]
+    #[doc(alias = "IBV_WC_LOCAL_INV")]
+    Rekey,
     /// A receive that took a SEND.
     Recv,
     /// A receive that an RDMA WRITE with immediate data used up.

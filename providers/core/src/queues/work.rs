@@ -5,6 +5,7 @@ use std::fmt;
 use bitflags::bitflags;
 
 use crate::Errno;
+use crate::attr::AccessFlags;
 
 /// A piece of registered memory as a work request names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -122,6 +123,9 @@ pub enum SendOp {
     Send,
     /// The same, with immediate data.
     SendImm(u32),
+    /// Into the peer's next receive, and takes one of the peer's keys away from itself: a window's
+    /// of type 2.
+    SendInvalidate(u32),
     /// Into the peer's memory, without its knowing.
     Write(Remote),
     /// The same, and consumes a receive to tell of it.
@@ -153,7 +157,56 @@ impl SendOp {
     pub const fn is_answered(&self) -> bool {
         matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
+
+    /// Whether only a reliable transport has it (IBTA vol 1, table 38).
+    #[inline]
+    #[must_use]
+    pub const fn needs_reliable(&self) -> bool {
+        self.is_answered() || matches!(self, Self::SendInvalidate(_))
+    }
 }
+
+/// Which kind a memory window is (IBTA vol 1, 10.6.7.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_mw_type")]
+pub enum WindowKind {
+    /// Any queue pair of the protection domain may be reached through it. Bound anew it follows the
+    /// new memory; it isn't invalidated.
+    Type1,
+    /// Only the queue pair that bound it is reached through it. It must be invalidated, by its
+    /// owner or by the peer, before it is bound anew.
+    Type2,
+}
+
+/// What a work request does to a key of this side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rekey {
+    /// Binds a memory window to part of a region. Without bytes it unbinds one of type 1.
+    Bind {
+        /// Kind of the window.
+        kind: WindowKind,
+        /// The window's key as it is.
+        old: u32,
+        /// Its new key: the lowest eight bits differ.
+        new: u32,
+        /// Local key of the region.
+        lkey: u32,
+        /// First byte, also as the peer names it.
+        addr: u64,
+        /// Bytes, 2 GiB at most.
+        len: u64,
+        /// What the peer may do: remote rights.
+        access: AccessFlags,
+    },
+    /// Takes a key away: a window's of type 2.
+    Invalidate {
+        /// The key.
+        key: u32,
+    },
+}
+
+/// Bytes that a window is bound to at most: what a translation entry counts (PRM, "KLM").
+pub const WINDOW_MAX: u64 = 1 << 31;
 
 /// What a send carries, or where a READ or an atomic puts its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -186,13 +239,14 @@ pub enum PostError {
     /// More bytes than a message may have.
     MessageTooLong,
     /// READs and atomics have an answer, so they can't be inline; atomics need eight bytes for it.
+    /// A window is bound to a byte at least, with remote rights only.
     BadData,
     /// The buffer was registered in another protection domain.
     ForeignBuffer,
     /// The address handle is of another protection domain.
     ForeignAddress,
     /// The queue pair's transport doesn't have this operation, or it is a datagram's and has no
-    /// destination.
+    /// destination; or the queue wasn't made for it (binding windows, invalidating keys).
     BadOperation,
     /// The device is gone: the kernel refused to hear of the last work requests. Only where a
     /// doorbell is a command (rxe).
@@ -234,10 +288,10 @@ impl fmt::Display for PostError {
             Self::TooManySges => "more scatter/gather entries than the queue was made for",
             Self::InlineTooLong => "more inline bytes than the queue was made for",
             Self::MessageTooLong => "more bytes than a message may have (2 GiB)",
-            Self::BadData => "the answer of a READ or an atomic can't be inline, and an atomic's is eight bytes long",
+            Self::BadData => "the answer of a READ or an atomic can't be inline, and an atomic's is eight bytes long; a window needs a byte at least, and grants remote rights only",
             Self::ForeignBuffer => "the buffer was registered in another protection domain",
             Self::ForeignAddress => "the address handle is of another protection domain",
-            Self::BadOperation => "the queue pair's transport doesn't have this operation",
+            Self::BadOperation => "the queue pair's transport doesn't have this operation, or its send queue wasn't made for it",
             Self::DeviceGone => "the device is gone",
             Self::Refused => "the kernel refuses to look at the work requests that were rung last",
         })

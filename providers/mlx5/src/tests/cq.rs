@@ -129,7 +129,8 @@ fn every_kind() {
             (0x10, Completed::Read, 999),
             (0x11, Completed::CompareSwap, 8),
             (0x12, Completed::FetchAdd, 8),
-            (0x25, Completed::Other(0x25), 0),
+            (0x25, Completed::Rekey, 0),
+            (0x0e, Completed::Other(0x0e), 0),
         ];
         for (at, (sop, completed, len)) in sends.into_iter().enumerate() {
             side.complete(Cqe::new(REQ, uidx).sop(sop).bytes(999).imm(7).counter(at as u16).0);

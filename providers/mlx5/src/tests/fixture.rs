@@ -134,6 +134,7 @@ impl SendSide {
             qpn: QPN,
             room,
             service,
+            rekeys: service != Service::Ud,
             shared: Arc::clone(&shared),
             memory: Arc::new((Arc::clone(&ring), Arc::clone(&record), Arc::clone(&register))),
         };

@@ -8,6 +8,7 @@ mod create;
 mod datagram;
 mod door;
 mod fixture;
+mod rekey;
 mod rq;
 mod sq;
 mod wqe;

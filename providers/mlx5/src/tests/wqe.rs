@@ -240,6 +240,7 @@ fn assert_means(side: &SendSide, index: u32, wr: Wr, op: SendOp, data: Data<'_>)
         SendOp::CompareSwap { remote, compare, swap } => {
             (Opcode::ATOMIC_CS, 0, Some(remote), Some((swap, compare)))
         }
+        SendOp::SendInvalidate(key) => (Opcode::SEND_INVAL, key, None, None),
         SendOp::FetchAdd { remote, add } => (Opcode::ATOMIC_FA, 0, Some(remote), Some((add, 0))),
     };
     assert_eq!((wqe.opcode(), ctrl.imm.get()), (opcode, imm));
@@ -284,6 +285,7 @@ fn ops() -> Vec<SendOp> {
         SendOp::Read(REMOTE),
         SendOp::CompareSwap { remote: REMOTE, compare: 3, swap: 4 },
         SendOp::FetchAdd { remote: REMOTE, add: 5 },
+        SendOp::SendInvalidate(6),
     ]
 }
 

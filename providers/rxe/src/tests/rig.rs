@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use uverbs_core::attr::QpCap;
+use uverbs_core::attr::{QpCap, QpType, SendOpSet};
 use uverbs_core::memory::frame::Slab;
 use uverbs_core::memory::mapping::Mapping;
 use uverbs_core::objects::mr::MrCore;
@@ -44,6 +44,7 @@ impl Rig {
         let (cq_core, cq) = context.create_cq(&CqInit::new(entries)).unwrap();
         let mut init = QpInit::new(Arc::clone(&pd), Arc::clone(&cq_core), cq_core);
         init.cap = CAP;
+        init.send_ops = Some(SendOpSet::of(QpType::Rc) | SendOpSet::REKEY);
         let NewQp { core: qp, mut sq, mut rq } = context.create_qp(&init).unwrap();
         sq.enable(true);
         rq.enable(true);

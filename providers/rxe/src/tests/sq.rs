@@ -3,9 +3,12 @@
 
 use proptest::prelude::*;
 use uverbs_core::Errno;
+use uverbs_core::attr::AccessFlags;
 use uverbs_core::memory::post::Source;
 use uverbs_core::provider::{CqOps, SendOps};
-use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{
+    Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WINDOW_MAX, WindowKind, Wr,
+};
 
 use super::rig::{CAP, Rig, free};
 use crate::wqe::{self, Room};
@@ -66,6 +69,56 @@ fn each_operation_stands_where_the_header_says() {
         let entry = (u64_at(&wqe, 208), u32_at(&wqe, 216), u32_at(&wqe, 220));
         assert_eq!(entry, (sge(8).addr, 8, sge(8).lkey));
     }
+}
+
+#[test]
+fn changes_of_keys_stand_where_the_header_says() {
+    let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+    let bind = Rekey::Bind {
+        kind: WindowKind::Type2,
+        old: 0x77,
+        new: 0x78,
+        lkey: 0x99,
+        addr: 0x7000_0000_1000,
+        len: 0x12_3456,
+        access,
+    };
+    let mut rig = Rig::new(15);
+    let mut post = |op: &Rekey| {
+        let mut at = rig.sq.begin();
+        // SAFETY: no device reads what is named.
+        unsafe { rig.sq.rekey(&mut at, Wr::new(1), op) }.unwrap();
+        // SAFETY: of the last `begin`.
+        unsafe { rig.sq.ring(at) };
+        let mut sends = rig.sends.lock().unwrap();
+        let wqe = sends.head().unwrap();
+        sends.advance();
+        wqe
+    };
+    let wqe = post(&bind);
+    assert_eq!((u32_at(&wqe, 12), u32_at(&wqe, 16), u32_at(&wqe, 20)), (8, 2, 0), "opcode, flags");
+    assert_eq!((u64_at(&wqe, 24), u64_at(&wqe, 32)), (0x7000_0000_1000, 0x12_3456));
+    let keys: [u32; 4] = std::array::from_fn(|at| u32_at(&wqe, 40 + 4 * at));
+    assert_eq!(keys, [0x99, 0x77, 0x78, 4 | 8], "mr_lkey, mw_rkey, rkey, access");
+    assert!(wqe[56..208].iter().all(|&byte| byte == 0), "no data");
+    let wqe = post(&Rekey::Invalidate { key: 0x0102_0304 });
+    assert_eq!((u32_at(&wqe, 12), u32_at(&wqe, 20)), (7, 0x0102_0304), "opcode, key");
+    assert!(wqe[24..208].iter().all(|&byte| byte == 0), "no data");
+
+    let long = match bind {
+        Rekey::Bind { kind, old, new, lkey, addr, access, .. } => {
+            Rekey::Bind { kind, old, new, lkey, addr, access, len: WINDOW_MAX + 1 }
+        }
+        Rekey::Invalidate { .. } => unreachable!(),
+    };
+    let mut at = rig.sq.begin();
+    // SAFETY: nothing is posted.
+    let refused = unsafe { rig.sq.rekey(&mut at, Wr::new(1), &long) };
+    assert_eq!(refused, Err(PostError::MessageTooLong));
+
+    rig.send(Wr::new(2), SendOp::SendInvalidate(0x0506_0708), Data::List(&[])).unwrap();
+    let wqe = rig.sends.lock().unwrap().head().unwrap();
+    assert_eq!((u32_at(&wqe, 12), u32_at(&wqe, 20)), (9, 0x0506_0708), "opcode, key");
 }
 
 #[test]

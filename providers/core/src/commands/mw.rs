@@ -1,0 +1,71 @@
+//! Memory windows: `ALLOC_MW`, `MW_DESTROY`.
+//!
+//! # Safety
+//!
+//! The payloads of these commands hold no address.
+#![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
+
+use uverbs_kernel_abi::mw::{
+    IB_MW_TYPE_1, IB_MW_TYPE_2, ib_uverbs_alloc_mw, ib_uverbs_alloc_mw_resp,
+};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_DESTROY_MW_HANDLE, UVERBS_METHOD_MW_DESTROY, UVERBS_OBJECT_MW,
+};
+use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_ALLOC_MW;
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::commands::Uverbs;
+use crate::error::Error;
+use crate::queues::work::WindowKind;
+
+/// A memory window's handle and first key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MwKey {
+    /// Handle, for [`Uverbs::dealloc_mw`].
+    pub handle: u32,
+    /// Key, of no use to a peer before the window is bound.
+    pub rkey: u32,
+}
+
+impl Uverbs {
+    /// Makes a memory window, not bound yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EOPNOTSUPP` from a driver without windows.
+    #[doc(alias = "ibv_alloc_mw")]
+    pub fn alloc_mw(&self, pd: u32, kind: WindowKind) -> Result<MwKey, Error> {
+        let mw_type = match kind {
+            WindowKind::Type1 => IB_MW_TYPE_1,
+            WindowKind::Type2 => IB_MW_TYPE_2,
+        };
+        let request = ib_uverbs_alloc_mw { pd_handle: pd, mw_type, ..Default::default() };
+        let mut answer = ib_uverbs_alloc_mw_resp::new_zeroed();
+        let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
+        // SAFETY: the request holds only `response`, which the kernel doesn't use on this way.
+        unsafe {
+            self.invoke_write("alloc_mw", IB_USER_VERBS_CMD_ALLOC_MW, request, out, &[], &mut [])
+        }?;
+        Ok(MwKey { handle: answer.mw_handle, rkey: answer.rkey })
+    }
+
+    /// Ends a memory window, bound or not: peers lose it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    ///
+    /// # Safety
+    ///
+    /// `mw` is the caller's to end: no other owner of it goes on using the number, which the kernel
+    /// gives to the next object.
+    #[doc(alias = "ibv_dealloc_mw")]
+    pub unsafe fn dealloc_mw(&self, mw: u32) -> Result<(), Error> {
+        let command = self
+            .command(UVERBS_OBJECT_MW, UVERBS_METHOD_MW_DESTROY)
+            .handle_in(UVERBS_ATTR_DESTROY_MW_HANDLE, mw);
+        // SAFETY: the input is a handle.
+        unsafe { command.send(&**self.door(), "dealloc_mw") }?;
+        Ok(())
+    }
+}

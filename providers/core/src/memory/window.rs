@@ -1,0 +1,162 @@
+//! Memory windows over exposed memory.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::attr::AccessFlags;
+use crate::memory::exposed::{ExposedMemory, ExposedPart};
+use crate::memory::registered::{Held, Registered};
+use crate::objects::mw::MwCore;
+use crate::queues::work::{PostError, Rekey, Remote, Sge, WINDOW_MAX, WindowKind};
+
+/// The rights that a window can grant.
+const REMOTE: AccessFlags =
+    AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
+
+/// The key that follows: its index and the next of its 256 variants.
+#[must_use]
+#[doc(alias = "ibv_inc_rkey")]
+pub const fn next_key(key: u32) -> u32 {
+    key & !0xff | key.wrapping_add(1) & 0xff
+}
+
+/// A key to part of [exposed memory](ExposedMemory) that is given and taken away by work requests,
+/// without the kernel.
+///
+/// Deallocated when it is dropped and no bind of it is outstanding: peers lose the key. Until then
+/// it keeps all memory that it was ever bound to.
+pub struct MemoryWindow {
+    node: Arc<Registered>,
+    kind: WindowKind,
+    handle: u32,
+    rkey: u32,
+    /// The key before the last bind.
+    before: u32,
+}
+
+impl MemoryWindow {
+    /// Wraps the kernel's object.
+    #[must_use]
+    pub fn new(core: MwCore) -> Self {
+        let (kind, handle, rkey) = (core.kind(), core.handle(), core.rkey());
+        Self { node: Registered::window(core), kind, handle, rkey, before: rkey }
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> WindowKind {
+        self.kind
+    }
+
+    /// What peers name it by, by the last bind that was posted. Each bind gives it another key, so
+    /// that who has the old one can't use the new binding.
+    #[must_use]
+    pub fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    /// The place at `offset` of `memory`, as a peer names it through this window.
+    #[must_use]
+    pub fn remote(&self, memory: &ExposedMemory, offset: usize) -> Remote {
+        Remote { rkey: self.rkey, ..memory.remote(offset) }
+    }
+
+    /// The kernel's handle, for commands of your own.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// Its key is what it was before the last bind, which did not happen: its batch was dropped, or
+    /// its completion told of a failure. Once only.
+    pub fn undo(&mut self) {
+        self.rkey = self.before;
+    }
+
+    /// The work request that binds it to a part of exposed memory, and what that holds.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::ForeignBuffer`] for memory of another domain than this window or `domain`;
+    /// [`PostError::BadData`] for no bytes, or rights that aren't remote ones;
+    /// [`PostError::MessageTooLong`] for more than 2 GiB.
+    pub fn bind(
+        &self,
+        domain: u64,
+        part: &ExposedPart,
+        access: AccessFlags,
+    ) -> Result<(Rekey, Held), PostError> {
+        if self.node.domain != domain || part.domain() != domain {
+            return Err(PostError::ForeignBuffer);
+        }
+        let Sge { addr, len, lkey } = part.sge();
+        if len == 0 || !REMOTE.contains(access) {
+            return Err(PostError::BadData);
+        }
+        let len = u64::from(len);
+        if len > WINDOW_MAX {
+            return Err(PostError::MessageTooLong);
+        }
+        self.node.keep(part.registered());
+        let (old, new) = (self.rkey, next_key(self.rkey));
+        let op = Rekey::Bind { kind: self.kind, old, new, lkey, addr, len, access };
+        Ok((op, self.held()))
+    }
+
+    /// The work request that takes it away from peers, and what that holds.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::ForeignBuffer`] for a queue pair of another domain.
+    pub fn unbind(&self, domain: u64) -> Result<(Rekey, Held), PostError> {
+        if self.node.domain != domain {
+            return Err(PostError::ForeignBuffer);
+        }
+        let op = match self.kind {
+            WindowKind::Type1 => Rekey::Bind {
+                kind: self.kind,
+                old: self.rkey,
+                new: next_key(self.rkey),
+                lkey: 0,
+                addr: 0,
+                len: 0,
+                access: AccessFlags::empty(),
+            },
+            WindowKind::Type2 => Rekey::Invalidate { key: self.rkey },
+        };
+        Ok((op, self.held()))
+    }
+
+    /// Notes that the work request was posted.
+    pub fn posted(&mut self, op: &Rekey) {
+        if let Rekey::Bind { new, .. } = op {
+            (self.before, self.rkey) = (self.rkey, *new);
+        }
+    }
+
+    /// A work request names the window: it is deallocated when that is over.
+    fn held(&self) -> Held {
+        Held::exposed(Arc::clone(&self.node))
+    }
+}
+
+impl fmt::Debug for MemoryWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryWindow")
+            .field("kind", &self.kind)
+            .field("rkey", &format_args!("{:#x}", self.rkey))
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_around() {
+        assert_eq!(next_key(0x1234_5600), 0x1234_5601);
+        assert_eq!(next_key(0x1234_56ff), 0x1234_5600);
+        assert_eq!(next_key(u32::MAX), 0xffff_ff00);
+    }
+}

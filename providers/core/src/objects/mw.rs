@@ -1,0 +1,83 @@
+//! Memory windows: the kernel's object.
+//!
+//! # Safety
+//!
+//! A window is deallocated by its number, once: the number is forgotten with it.
+#![allow(unsafe_code, reason = "ends a kernel object by its number")]
+
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::objects::pd::PdCore;
+use crate::queues::work::WindowKind;
+
+/// A memory window: the kernel's object.
+#[derive(Debug)]
+pub struct MwCore {
+    pd: Arc<PdCore>,
+    /// `None` once the kernel has let go of it.
+    handle: Option<u32>,
+    kind: WindowKind,
+    rkey: u32,
+}
+
+impl MwCore {
+    /// Makes one in `pd`.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn alloc(pd: Arc<PdCore>, kind: WindowKind) -> Result<Self, Error> {
+        let made = pd.context().uverbs().alloc_mw(pd.handle(), kind)?;
+        Ok(Self { pd, handle: Some(made.handle), kind, rkey: made.rkey })
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> WindowKind {
+        self.kind
+    }
+
+    /// The key that it was made with; a bind gives it another.
+    #[must_use]
+    pub fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    /// The kernel's handle.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.handle.unwrap_or(u32::MAX)
+    }
+
+    /// See [`PdCore::domain`].
+    #[must_use]
+    pub fn domain(&self) -> u64 {
+        self.pd.domain()
+    }
+
+    /// Deallocates it and then lets go of `memory`; if the kernel refuses, the memory is leaked.
+    pub(crate) fn retire<M: Send + 'static>(mut self, memory: M) {
+        if self.dealloc().is_err() {
+            self.handle = None;
+            self.pd.context().bury(memory);
+        }
+    }
+
+    fn dealloc(&mut self) -> Result<(), Error> {
+        let Some(handle) = self.handle else {
+            return Ok(());
+        };
+        // SAFETY: the window is this object's own, made by `alloc`, and is deallocated here for the
+        // first time.
+        unsafe { self.pd.context().uverbs().dealloc_mw(handle) }?;
+        self.handle = None;
+        Ok(())
+    }
+}
+
+impl Drop for MwCore {
+    fn drop(&mut self) {
+        let _ = self.dealloc();
+    }
+}

@@ -1,0 +1,235 @@
+//! Work requests that change keys of this side: windows bound, keys invalidated. On the device each
+//! is a UMR (PRM, "UMR"), as in rdma-core `qp.c:set_bind_wr`.
+//!
+//! The device begins what follows a UMR before that is carried out, unless it is told not to. So the
+//! next WQE gets a fence for local operations. It is set apart from the common path: a cursor
+//! behind a UMR has nothing left, so that the next post looks why.
+//!
+//! # Safety
+//!
+//! WQEs are written where `make_room` found room, behind the published index.
+#![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
+
+use uverbs_core::attr::AccessFlags;
+use uverbs_core::queues::work::{
+    Data, PostError, Rekey, SendFlags, SendOp, WINDOW_MAX, WindowKind, Wr,
+};
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE};
+use uverbs_mlx5_prm::opcode::Opcode;
+use uverbs_mlx5_prm::umr::{
+    AccessFlags as KeyAccess, MLX5_WQE_MKEY_CONTEXT_FREE,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC as ATOMIC,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE as LOCAL_WRITE,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ as REMOTE_READ,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE as REMOTE_WRITE,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE as FREE, MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN as LEN,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY as MKEY, MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN as QPN,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR as START_ADDR, QpnMkey, UmrFlags,
+    mlx5_wqe_mkey_context_seg, mlx5_wqe_umr_ctrl_seg, mlx5_wqe_umr_klm_seg,
+};
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromZeros, Immutable, IntoBytes};
+
+use crate::Sq;
+use crate::doorbell::Posted;
+use crate::sq::SendCursor;
+use crate::wqe::{self, DS_PER_UNIT, Words};
+
+/// A key that any queue pair may use.
+const ANY_QPN: u32 = 0xff_ffff;
+/// Octowords of a list of one: lists take whole units of four.
+const LIST: u16 = 4;
+
+/// Where UMRs end, of which the next WQE must know.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rekeyed {
+    /// Behind the one written last.
+    written: Option<u32>,
+    /// Behind the last one that was published, if the one written last wasn't.
+    published: Option<u32>,
+}
+
+impl Rekeyed {
+    /// Whether a WQE at `index` follows one; `producer` is the published index. It may follow one
+    /// of a batch that was dropped instead, which costs a fence and no more.
+    fn ends_at(self, index: u32, producer: u32) -> bool {
+        self.written == Some(index) || index == producer && self.published == Some(index)
+    }
+
+    fn note(&mut self, end: u32, producer: u32) {
+        if self.written == Some(producer) {
+            self.published = self.written;
+        }
+        self.written = Some(end);
+    }
+}
+
+/// The segments behind the control segment.
+#[derive(FromZeros, IntoBytes, Immutable)]
+#[repr(C)]
+struct Segments {
+    umr: mlx5_wqe_umr_ctrl_seg,
+    mkey: mlx5_wqe_mkey_context_seg,
+    list: [mlx5_wqe_umr_klm_seg; LIST as usize],
+}
+
+/// Bytes of a WQE without a list, and with one.
+const SHORT: usize = DS_BYTES + std::mem::offset_of!(Segments, list);
+const LONG: usize = DS_BYTES + size_of::<Segments>();
+
+fn key_access(access: AccessFlags) -> KeyAccess {
+    KeyAccess::ZERO
+        .with_local_write(access.contains(AccessFlags::LOCAL_WRITE))
+        .with_remote_read(access.contains(AccessFlags::REMOTE_READ))
+        .with_remote_write(access.contains(AccessFlags::REMOTE_WRITE))
+        .with_atomic(access.contains(AccessFlags::REMOTE_ATOMIC))
+}
+
+/// The key whose context is changed, and the segments.
+fn segments(op: &Rekey, qpn: u32) -> (u32, Segments) {
+    let mut all = Segments::new_zeroed();
+    let mut flags = UmrFlags::ZERO.with_inline(true).with_translation_offset(true);
+    let mut mask = FREE | MKEY;
+    let key = match *op {
+        Rekey::Bind { kind, old, new, lkey, addr, len, access } => {
+            let of_queue = kind == WindowKind::Type2;
+            let owner = if of_queue { qpn } else { ANY_QPN };
+            if of_queue {
+                (flags, mask) = (flags.with_check_free(true), mask | QPN);
+            }
+            let mkey = QpnMkey::ZERO.with_qpn(owner).with_mkey(new as u8);
+            all.mkey.qpn_mkey = U32::new(mkey.0);
+            if len == 0 {
+                all.mkey.free = MLX5_WQE_MKEY_CONTEXT_FREE;
+            } else {
+                mask |= LEN | START_ADDR | LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | ATOMIC;
+                all.umr.klm_octowords = U16::new(LIST);
+                all.mkey.access_flags = key_access(access).0;
+                all.mkey.start_addr = U64::new(addr);
+                all.mkey.len = U64::new(len);
+                all.list[0] = mlx5_wqe_umr_klm_seg {
+                    // At most 2^31: the caller looked.
+                    byte_count: U32::new(len as u32),
+                    mkey: U32::new(lkey),
+                    address: U64::new(addr),
+                };
+            }
+            old
+        }
+        Rekey::Invalidate { key } => {
+            (flags, mask) = (flags.with_check_qpn(true), mask | QPN);
+            all.mkey.free = MLX5_WQE_MKEY_CONTEXT_FREE;
+            all.mkey.qpn_mkey = U32::new(QpnMkey::ZERO.with_qpn(ANY_QPN).0);
+            key
+        }
+    };
+    (all.umr.flags, all.umr.mkey_mask) = (flags.0, U64::new(mask));
+    (key, all)
+}
+
+/// A control segment that waits for the UMR before it. A whole fence waits for that, too.
+fn behind_umr(ctrl: Words, flags: SendFlags) -> Words {
+    if flags.contains(SendFlags::FENCE) {
+        return ctrl;
+    }
+    let [head, rest] = ctrl;
+    // The fourth byte of its second half (`mlx5_wqe_ctrl_seg::fm_ce_se`).
+    let fence = u64::from(MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE) << 32;
+    [head, rest | fence.to_be()]
+}
+
+impl Sq {
+    /// Posts a UMR. By value: a batch stays in registers.
+    ///
+    /// # Safety
+    ///
+    /// See [`SendOps::rekey`](uverbs_core::provider::SendOps::rekey).
+    #[inline(never)]
+    pub(crate) unsafe fn rekey_at(
+        &mut self,
+        mut at: SendCursor,
+        wr: Wr,
+        op: Rekey,
+    ) -> Result<(SendCursor, u32), PostError> {
+        if !self.rekeys() {
+            return Err(PostError::BadOperation);
+        }
+        let bytes = match op {
+            Rekey::Bind { len, .. } if len > WINDOW_MAX => return Err(PostError::MessageTooLong),
+            Rekey::Bind { len: 1.., .. } => LONG,
+            Rekey::Bind { .. } | Rekey::Invalidate { .. } => SHORT,
+        };
+        let ds = (bytes / DS_BYTES) as u32;
+        let units = ds.div_ceil(DS_PER_UNIT);
+        self.look(&mut at, units)?;
+        let (key, segments) = segments(&op, self.qpn());
+        let plain = wqe::raw_ctrl(Opcode::UMR.0, 0, at.pi, self.qpn_ds(ds), wr.flags, key);
+        let ctrl = if self.follows_umr(&at) { behind_umr(plain, wr.flags) } else { plain };
+        let mut wqe = [0; LONG];
+        wqe[..DS_BYTES].copy_from_slice(ctrl.as_bytes());
+        wqe[DS_BYTES..].copy_from_slice(segments.as_bytes());
+        let ring = self.ring_memory();
+        // SAFETY: behind the published index, and `look` found room.
+        unsafe { ring.copy_in(at.pi, &wqe[..bytes]) };
+        let last = Posted { head: ctrl[0], at: ring.unit(at.pi), first: at.pi, ds, units };
+        // SAFETY: as above; this is the only poster.
+        let slot = unsafe { Self::note(self.slots(), &mut at, wr.id, last) };
+        let producer = self.producer();
+        self.rekeyed_mut().note(at.pi, producer);
+        // The next post looks, and finds the UMR.
+        at.left = 0;
+        Ok((at, slot))
+    }
+
+    /// Posts what the cursor has no WQEBBs left for: it looks how far the polling side got, and
+    /// whether a UMR is to be waited for. By value: a batch stays in registers.
+    ///
+    /// # Safety
+    ///
+    /// As for `write`, but for the room.
+    #[cold]
+    #[inline(never)]
+    pub(crate) unsafe fn post_after_look(
+        &mut self,
+        mut at: SendCursor,
+        wr: Wr,
+        (ds, units): (u32, u32),
+        to_peer: Option<[Words; 3]>,
+        op: SendOp,
+        data: Data<'_>,
+    ) -> Result<(SendCursor, u32), PostError> {
+        self.look(&mut at, units)?;
+        let fence = self.follows_umr(&at);
+        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
+        let to = self.ring_memory().unit(at.pi);
+        // SAFETY: the caller's promise, and there is room.
+        let slot = unsafe { self.write(&mut at, wr, (ds, units), to_peer, op, data) };
+        if fence {
+            // SAFETY: the WQE just written; it isn't published.
+            unsafe { wqe::store(to, behind_umr(ctrl, wr.flags)) };
+        }
+        Ok((at, slot))
+    }
+
+    fn follows_umr(&self, at: &SendCursor) -> bool {
+        self.rekeyed().ends_at(at.pi, self.producer())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_is_asked_for_behind_each_umr_alone() {
+        let mut rekeyed = Rekeyed::default();
+        assert!(!rekeyed.ends_at(0, 0));
+        rekeyed.note(3, 0);
+        assert!(rekeyed.ends_at(3, 0) && !rekeyed.ends_at(0, 0) && !rekeyed.ends_at(4, 3));
+        // Published, and then one behind it in a batch that is dropped.
+        rekeyed.note(6, 3);
+        assert!(rekeyed.ends_at(6, 3) && rekeyed.ends_at(3, 3));
+        // What came between was published.
+        assert!(!rekeyed.ends_at(4, 4) && !rekeyed.ends_at(3, 1));
+    }
+}

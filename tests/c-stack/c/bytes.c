@@ -41,6 +41,11 @@ static struct ibv_ah_attr ah_attrs[ADDRESSES];
 static struct ibv_ah *ahs[ADDRESSES];
 static int ah_count;
 
+/* One window of each type, where a file asks for them, and their keys by what was said so far. */
+static int windows;
+static struct ibv_mw *mws[2];
+static uint32_t mw_keys[2];
+
 struct side {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
@@ -90,7 +95,10 @@ static void poll_all(void)
 			/* The sender of a WRITE with immediate gets the flag, too, and no data with it. */
 			if (wc.wc_flags & IBV_WC_WITH_IMM && wc.opcode & IBV_WC_RECV)
 				snprintf(immediate, sizeof(immediate), "%x", ntohl(wc.imm_data));
-			if (wc.status == IBV_WC_SUCCESS && wc.opcode != IBV_WC_SEND && wc.opcode != IBV_WC_RDMA_WRITE)
+			if (wc.wc_flags & IBV_WC_WITH_INV && wc.opcode & IBV_WC_RECV)
+				snprintf(immediate, sizeof(immediate), "key %x", wc.invalidated_rkey);
+			if (wc.status == IBV_WC_SUCCESS && wc.opcode != IBV_WC_SEND && wc.opcode != IBV_WC_RDMA_WRITE &&
+			    wc.opcode != IBV_WC_BIND_MW && wc.opcode != IBV_WC_LOCAL_INV)
 				bytes = wc.byte_len;
 			*source = 0;
 			if (type == IBV_QPT_UD && wc.opcode & IBV_WC_RECV)
@@ -140,6 +148,15 @@ static void post_wr_api(struct side *side)
 			ibv_wr_atomic_fetch_add(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr,
 						wr->wr.atomic.compare_add);
 			break;
+		case IBV_WR_BIND_MW:
+			ibv_wr_bind_mw(ex, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
+			continue;
+		case IBV_WR_LOCAL_INV:
+			ibv_wr_local_inv(ex, wr->invalidate_rkey);
+			continue;
+		case IBV_WR_SEND_WITH_INV:
+			ibv_wr_send_inv(ex, wr->invalidate_rkey);
+			break;
 		default:
 			die("bytes: opcode %d", wr->opcode);
 		}
@@ -176,6 +193,8 @@ static void ring_sends(struct side *side)
 	else
 		NEED(!(errno = ibv_post_send(side->qp, side->sends, &bad)), "ibv_post_send");
 	side->send_count = 0;
+	for (int i = 0; i < 2 && windows; i++)
+		mws[i]->rkey = mw_keys[i];
 }
 
 static void ring_recvs(struct side *side)
@@ -229,6 +248,9 @@ static void add_send(struct side *side)
 		{ "read", IBV_WR_RDMA_READ },
 		{ "cas", IBV_WR_ATOMIC_CMP_AND_SWP },
 		{ "faa", IBV_WR_ATOMIC_FETCH_AND_ADD },
+		{ "send_inv", IBV_WR_SEND_WITH_INV },
+		{ "bind", IBV_WR_BIND_MW },
+		{ "inval", IBV_WR_LOCAL_INV },
 	};
 	struct ibv_send_wr *wr = &side->sends[side->send_count];
 	struct ibv_sge *list = side->send_sges[side->send_count];
@@ -236,7 +258,7 @@ static void add_send(struct side *side)
 	uint64_t remote = 0, a = 0, b = 0;
 	uint32_t qkey = QKEY;
 	unsigned int op;
-	int address = 0;
+	int address = 0, window = 0;
 
 	NEED(word && side->send_count < WRS, "send");
 	memset(wr, 0, sizeof(*wr));
@@ -267,6 +289,8 @@ static void add_send(struct side *side)
 			b = strtoull(value + 1, NULL, 0);
 		else if (!strncmp(word, "ah=", 3))
 			address = atoi(value + 1);
+		else if (!strncmp(word, "w=", 2))
+			window = atoi(value + 1) - 1;
 		else if (!strncmp(word, "qkey=", 5))
 			qkey = strtoul(value + 1, NULL, 0);
 		else if (!strcmp(word, "sge") || !strcmp(word, "inline")) {
@@ -279,6 +303,19 @@ static void add_send(struct side *side)
 	}
 	if (type == IBV_QPT_UD) {
 		set_destination(side, wr, address, qkey);
+	} else if (wr->opcode == IBV_WR_BIND_MW) {
+		mw_keys[window] = ibv_inc_rkey(mw_keys[window]);
+		wr->bind_mw.mw = mws[window];
+		wr->bind_mw.rkey = mw_keys[window];
+		wr->bind_mw.bind_info.mr = mr;
+		if (wr->num_sge) {
+			wr->bind_mw.bind_info.addr = list->addr;
+			wr->bind_mw.bind_info.length = list->length;
+		}
+		wr->bind_mw.bind_info.mw_access_flags = a;
+		wr->num_sge = 0;
+	} else if (wr->opcode == IBV_WR_LOCAL_INV || wr->opcode == IBV_WR_SEND_WITH_INV) {
+		wr->invalidate_rkey = mw_keys[window];
 	} else if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		wr->wr.atomic.remote_addr = remote;
 		wr->wr.atomic.rkey = mr->rkey;
@@ -470,8 +507,13 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		BASE[i] = i * 7 + (i >> 8) * 13 + 1;
 	NEED(mr = ibv_reg_mr(pd, BASE, MEMORY,
 			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-				     IBV_ACCESS_REMOTE_ATOMIC),
+				     IBV_ACCESS_REMOTE_ATOMIC | (windows ? IBV_ACCESS_MW_BIND : 0)),
 	     "ibv_reg_mr");
+	for (int i = 0; i < 2 && windows; i++) {
+		phase("alloc_mw");
+		NEED(mws[i] = ibv_alloc_mw(pd, i ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1), "ibv_alloc_mw");
+		mw_keys[i] = mws[i]->rkey;
+	}
 	phase("create_cq");
 	for (int s = 0; s < 2; s++)
 		NEED(sides[s].cq = ibv_create_cq(context, CQES, NULL, NULL, 0), "ibv_create_cq");
@@ -494,6 +536,9 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 			if (type == IBV_QPT_RC)
 				init.send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
 						       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+			if (windows)
+				init.send_ops_flags |= IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV |
+						       IBV_QP_EX_WITH_SEND_WITH_INV;
 			sides[s].qp = ibv_create_qp_ex(context, &init);
 		} else {
 			sides[s].qp = ibv_create_qp(pd, (struct ibv_qp_init_attr *)&init);
@@ -530,6 +575,10 @@ static void tear_down(void)
 	phase("destroy_cq");
 	for (int s = 0; s < 2; s++)
 		NEED(!ibv_destroy_cq(sides[s].cq), "ibv_destroy_cq");
+	for (int i = 0; i < 2 && windows; i++) {
+		phase("dealloc_mw");
+		NEED(!ibv_dealloc_mw(mws[i]), "ibv_dealloc_mw");
+	}
 	phase("dereg_mr");
 	NEED(!ibv_dereg_mr(mr), "ibv_dereg_mr");
 	phase("dealloc_pd");
@@ -565,6 +614,8 @@ int main(int argc, char **argv)
 			word = strtok(NULL, " ");
 			NEED(word, "transport");
 			type = !strcmp(word, "ud") ? IBV_QPT_UD : !strcmp(word, "uc") ? IBV_QPT_UC : IBV_QPT_RC;
+		} else if (!strcmp(word, "windows")) {
+			windows = 1;
 		} else if (!strcmp(word, "address")) {
 			add_address();
 		} else if (!strcmp(word, "sizes")) {

@@ -142,6 +142,9 @@ fn fields(command: &str, attr: u16) -> &'static [Field] {
         // ALLOC_PD, QUERY_QP: where the answer goes.
         ("0.0(0x3)", 0) => &[("*response", 0, 8)],
         ("0.0(0x19)", 0) => &[("*response", 0, 8), ("qp_handle", 8, 4), ("attr_mask", 12, 4)],
+        ("0.0(0xe)", 0) => {
+            &[("*response", 0, 8), ("pd_handle", 8, 4), ("mw_type", 12, 1), ("reserved", 13, 3)]
+        }
         ("0.0(0x9)", 0) => &[
             ("*response", 0, 8),
             ("start", 8, 8),

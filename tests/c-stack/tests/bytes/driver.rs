@@ -7,6 +7,7 @@
 //! pointers only, and unmapped after everything else is gone. The device works only between posts.
 #![allow(unsafe_code, reason = "raw posts, and memory at a fixed address")]
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::{Arc, Mutex};
@@ -17,9 +18,11 @@ use uverbs::softhca::{LinkLayer, SoftHca};
 use uverbs::transport::{Rc, Uc, Ud};
 use uverbs::{
     AccessFlags, AddressHandle, AhAttr, Completed, CompletionQueue, Data, Device, DoorbellMode,
-    Gid, GlobalRoute, MemoryRegion, Mlx5, Path, QueuePair, Remote, SendFlags, SendOp, Sge, Wr,
+    Gid, GlobalRoute, MemoryRegion, Mlx5, Path, QueuePair, Rekey, Remote, SendFlags, SendOp,
+    SendOpSet, Sge, WindowKind, Wr,
 };
 use uverbs_core::Errno;
+use uverbs_core::memory::window::next_key;
 
 use crate::script::Cases;
 use crate::transports::{QKEY, RDMA, Spoken};
@@ -122,10 +125,22 @@ impl Drop for Area {
     }
 }
 
+/// What a send does: to the peer, or to a key of this side.
+enum Op {
+    Send(SendOp),
+    /// Binds a window to the first piece of the list.
+    Bind {
+        window: usize,
+        new: u32,
+        access: AccessFlags,
+    },
+    Invalidate(u32),
+}
+
 /// One send, not yet posted.
 struct Send {
     wr: Wr,
-    op: SendOp,
+    op: Op,
     inline: bool,
     list: Vec<Sge>,
     /// Of a datagram: which address, and the key.
@@ -146,6 +161,10 @@ struct Driver<T: Spoken> {
     sides: Vec<Side<T>>,
     addresses: Vec<AddressHandle<Mlx5>>,
     region: MemoryRegion,
+    /// Of each window the key by what was said so far, and the one by what was rung.
+    keys: Vec<[u32; 2]>,
+    /// Work requests that bind: a completion of ours doesn't tell them from invalidations.
+    binds: HashSet<u64>,
     next_id: u64,
     /// The forms of [`Data`] for lists, also for one piece.
     lists: bool,
@@ -192,9 +211,15 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     phase("alloc_pd");
     let pd = context.alloc_pd().unwrap();
     phase("reg_mr");
+    let mut access = RDMA | AccessFlags::LOCAL_WRITE;
+    access.set(AccessFlags::MW_BIND, cases.windows);
     // SAFETY: the area outlives the region, and there are no references into it.
-    let region = unsafe { pd.register(Area::byte(0), MEMORY, RDMA | AccessFlags::LOCAL_WRITE) };
-    let region = region.unwrap();
+    let region = unsafe { pd.register(Area::byte(0), MEMORY, access) }.unwrap();
+    let mut windows = Vec::new();
+    for kind in [WindowKind::Type1, WindowKind::Type2].into_iter().filter(|_| cases.windows) {
+        phase("alloc_mw");
+        windows.push(pd.alloc_window(kind).unwrap());
+    }
     phase("create_cq");
     let cqs = [0, 1].map(|_| context.create_cq(CQES).unwrap());
     let mut sides = Vec::new();
@@ -204,6 +229,10 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         let builder = context.queue_pair(&pd, &cq).max_send_wr(send_wr).max_send_sge(send_sge);
         let builder = builder.max_inline_data(inline).max_recv_wr(recv_wr).max_recv_sge(recv_sge);
         let builder = builder.transport::<T>().doorbell(doorbell).overcommit();
+        let builder = match cases.windows {
+            true => builder.send_ops(SendOpSet::of(T::TYPE) | SendOpSet::REKEY),
+            false => builder,
+        };
         let qp = builder.build().unwrap();
         sides.push(Side { cq, qp, peer: 0, sends: Vec::new(), recvs: Vec::new() });
     }
@@ -242,7 +271,10 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     }
     phase("cases");
     let captures = String::new();
-    let mut driver = Driver { device: hca, sides, addresses, region, next_id: 1, lists, captures };
+    let binds = HashSet::new();
+    let keys = windows.iter().map(|window| [window.rkey(); 2]).collect();
+    let mut driver =
+        Driver { device: hca, sides, addresses, region, keys, binds, next_id: 1, lists, captures };
     let mut name = "";
     for line in script {
         match line.strip_prefix("case ") {
@@ -270,6 +302,10 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     }
     phase("destroy_cq");
     drop(cqs);
+    for window in windows {
+        phase("dealloc_mw");
+        drop(window);
+    }
     phase("dereg_mr");
     region.deregister().unwrap();
     phase("dealloc_pd");
@@ -371,7 +407,7 @@ impl<T: Spoken> Driver<T> {
         let mut remote = Remote { addr: BASE as u64, rkey: self.region.rkey() };
         let (mut imm, mut a, mut b) = (0, 0, 0);
         let (mut inline, mut list) = (false, Vec::new());
-        let (mut address, mut qkey) = (0, QKEY);
+        let (mut address, mut qkey, mut window) = (0, QKEY, 0);
         while let Some(word) = words.next() {
             match word.split_once('=') {
                 Some(("imm", value)) => imm = number(value) as u32,
@@ -379,6 +415,7 @@ impl<T: Spoken> Driver<T> {
                 Some(("a", value)) => a = number(value),
                 Some(("b", value)) => b = number(value),
                 Some(("ah", value)) => address = number(value) as usize,
+                Some(("w", value)) => window = number(value) as usize - 1,
                 Some(("qkey", value)) => qkey = number(value) as u32,
                 _ => match word {
                     "unsignaled" => wr.flags.remove(SendFlags::SIGNALED),
@@ -393,22 +430,33 @@ impl<T: Spoken> Driver<T> {
             }
         }
         let op = match op {
-            "send" => SendOp::Send,
-            "send_imm" => SendOp::SendImm(imm),
-            "write" => SendOp::Write(remote),
-            "write_imm" => SendOp::WriteImm(remote, imm),
-            "read" => SendOp::Read(remote),
-            "cas" => SendOp::CompareSwap { remote, compare: a, swap: b },
-            "faa" => SendOp::FetchAdd { remote, add: a },
+            "send" => Op::Send(SendOp::Send),
+            "send_imm" => Op::Send(SendOp::SendImm(imm)),
+            "send_inv" => Op::Send(SendOp::SendInvalidate(self.keys[window][0])),
+            "write" => Op::Send(SendOp::Write(remote)),
+            "write_imm" => Op::Send(SendOp::WriteImm(remote, imm)),
+            "read" => Op::Send(SendOp::Read(remote)),
+            "cas" => Op::Send(SendOp::CompareSwap { remote, compare: a, swap: b }),
+            "faa" => Op::Send(SendOp::FetchAdd { remote, add: a }),
+            "inval" => Op::Invalidate(self.keys[window][0]),
+            "bind" => {
+                let new = next_key(self.keys[window][0]);
+                self.keys[window][0] = new;
+                let access = AccessFlags::from_bits_retain(a as u32);
+                Op::Bind { window, new, access }
+            }
             _ => panic!("{op}"),
         };
+        if matches!(op, Op::Bind { .. }) {
+            self.binds.insert(wr.id);
+        }
         Send { wr, op, inline, list, address, qkey }
     }
 
     /// Publishes what was sent and received. A refusal is noted, so that it shows beside what
     /// libmlx5 did.
     fn ring(&mut self, side: usize) {
-        let Self { lists, captures, sides, addresses, .. } = self;
+        let Self { lists, captures, sides, addresses, keys, .. } = self;
         let side = &mut sides[side];
         if !side.recvs.is_empty() {
             let mut batch = side.qp.recv_batch();
@@ -432,12 +480,32 @@ impl<T: Spoken> Driver<T> {
                     (true, _, list) => Data::InlineList(list),
                 };
                 let to = addresses.get(send.address).map(|to| to.to(side.peer, send.qkey));
-                // SAFETY: the area stays registered.
-                if let Err(error) = unsafe { T::post(&mut batch, send.wr, send.op, data, to) } {
+                let posted = match send.op {
+                    // SAFETY: the area stays registered.
+                    Op::Send(op) => unsafe { T::post(&mut batch, send.wr, op, data, to) },
+                    Op::Invalidate(key) => {
+                        // SAFETY: nothing is bound.
+                        unsafe { T::rekey(&mut batch, send.wr, &Rekey::Invalidate { key }) }
+                    }
+                    Op::Bind { window, new, access } => {
+                        let kind = [WindowKind::Type1, WindowKind::Type2][window];
+                        let (old, one) = (keys[window][1], send.list.first());
+                        let Sge { addr, len, lkey } =
+                            one.copied().unwrap_or(Sge { addr: 0, len: 0, lkey: 0 });
+                        let len = len.into();
+                        let op = Rekey::Bind { kind, old, new, lkey, addr, len, access };
+                        // SAFETY: the area stays registered.
+                        unsafe { T::rekey(&mut batch, send.wr, &op) }
+                    }
+                };
+                if let Err(error) = posted {
                     let _ = writeln!(captures, "send {}: {error}", send.wr.id);
                 }
             }
             batch.ring();
+            for [said, rung] in keys {
+                *rung = *said;
+            }
         }
     }
 
@@ -448,6 +516,7 @@ impl<T: Spoken> Driver<T> {
         while count > 0 {
             for _ in 0..CHUNK.min(count) {
                 let op = if T::DATAGRAMS { SendOp::Send } else { SendOp::Write(remote) };
+                let op = Op::Send(op);
                 self.sides[side].sends.push(Send {
                     wr: Wr::new(0),
                     op,
@@ -475,12 +544,18 @@ impl<T: Spoken> Driver<T> {
                     Ok(Completed::Read) => (2, true),
                     Ok(Completed::CompareSwap) => (3, true),
                     Ok(Completed::FetchAdd) => (4, true),
+                    Ok(Completed::Rekey) if self.binds.contains(&completion.id()) => (5, false),
+                    Ok(Completed::Rekey) => (6, false),
                     Ok(Completed::Recv) => (128, true),
                     Ok(Completed::RecvWriteImm) => (129, true),
                     _ => (-1, false),
                 };
                 let bytes = if counts { completion.byte_len() } else { 0 };
-                let imm = completion.immediate().map_or("-".to_owned(), |imm| format!("{imm:x}"));
+                let imm = match (completion.immediate(), completion.invalidated()) {
+                    (Some(imm), _) => format!("{imm:x}"),
+                    (_, Some(key)) => format!("key {key:x}"),
+                    _ => "-".to_owned(),
+                };
                 let source = match (T::DATAGRAMS, completion.sender()) {
                     (true, from) if opcode >= 128 => format!(
                         " from {:x} sl {:x} lid {:x} grh {}",

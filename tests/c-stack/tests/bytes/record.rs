@@ -115,11 +115,26 @@ pub(crate) fn chose_port(wqe: &[u8], service: Service) -> bool {
     service == Service::Ud && word(wqe, 44) & 0xf_ffff == 0 && lid >= 0xc000
 }
 
+/// Which bytes of a UMR mean something: control segments, and of the key's context what the mask
+/// names; libmlx5 leaves the rest as it was. Then the list.
+fn umr_meaning(wqe: &[u8]) -> Vec<Range<usize>> {
+    // Free; owner and variant.
+    let mut ranges = vec![0..64, 64..65, 68..72];
+    // With a list: rights, start and length.
+    if wqe[20..22] != [0, 0] {
+        ranges.extend([66..67, 80..96, 128..wqe.len()]);
+    }
+    ranges
+}
+
 /// Which bytes of a send WQE mean something: not what is left over behind inline data, nor (`all`
 /// is false) the immediate of an operation that has none, which `ibv_wr_*` of libmlx5 leaves as it
 /// was, nor a UDP port of the sender's choice.
 pub(crate) fn meaning(wqe: &[u8], all: bool, service: Service) -> Vec<Range<usize>> {
     let opcode = word(wqe, 0) & 0xff;
+    if opcode == 0x25 && wqe.len() >= 128 {
+        return umr_meaning(wqe);
+    }
     let (head, operands) = match opcode {
         _ if service == Service::Ud => (VECTOR.end, VECTOR.end),
         // RDMA_WRITE, RDMA_WRITE_IMM, RDMA_READ: a remote address.

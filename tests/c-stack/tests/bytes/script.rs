@@ -18,6 +18,8 @@ pub(crate) struct Cases {
     pub(crate) infiniband: bool,
     /// `rc`, `uc` or `ud`.
     pub(crate) transport: String,
+    /// One memory window of each type.
+    pub(crate) windows: bool,
     /// Where datagrams go, in words `name=value`.
     pub(crate) addresses: Vec<String>,
     sizes: Vec<(String, String)>,
@@ -35,6 +37,7 @@ impl Cases {
             plain: false,
             infiniband: false,
             transport: "rc".to_owned(),
+            windows: false,
             addresses: Vec::new(),
             sizes: Vec::new(),
             cases: Vec::new(),
@@ -50,6 +53,8 @@ impl Cases {
                 transport.clone_into(&mut all.transport);
             } else if let Some(address) = line.strip_prefix("address ") {
                 all.addresses.push(address.to_owned());
+            } else if line == "windows" {
+                all.windows = true;
             } else if line == "doorbell plain" {
                 all.plain = true;
             } else if line == "link ib" {
@@ -75,6 +80,9 @@ impl Cases {
     pub(crate) fn script(&self, who: &str) -> String {
         let (_, sizes) = self.sizes.iter().find(|(name, _)| name == who).unwrap();
         let mut script = format!("transport {}\n", self.transport);
+        if self.windows {
+            script += "windows\n";
+        }
         for address in &self.addresses {
             script += &format!("address {address}\n");
         }
@@ -134,7 +142,8 @@ fn plain(statements: &str) -> Vec<String> {
     if !all.iter().any(|statement| statement.starts_with("recv ")) {
         let takes = |statement: &&String| {
             let op = statement.split(' ').nth(2).unwrap_or_default();
-            statement.starts_with("send ") && matches!(op, "send" | "send_imm" | "write_imm")
+            statement.starts_with("send ")
+                && matches!(op, "send" | "send_imm" | "send_inv" | "write_imm")
         };
         let peer = |side: &str| if side == "A" { "B" } else { "A" };
         let takers = all.iter().filter(takes);

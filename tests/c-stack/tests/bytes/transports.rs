@@ -3,7 +3,7 @@
 
 use uverbs::transport::{Rc, Transport, Uc, Ud};
 use uverbs::{
-    AccessFlags, AckTimeout, Batch, Data, Destination, InitAttr, Mlx5, Mtu, Path, PostError,
+    AccessFlags, AckTimeout, Batch, Data, Destination, InitAttr, Mlx5, Mtu, Path, PostError, Rekey,
     RnrTimer, RtrAttr, RtsAttr, SendOp, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr, Wr,
 };
 
@@ -38,6 +38,14 @@ pub(crate) trait Spoken: Transport {
     ) -> Result<(), PostError>
     where
         Self: Sized;
+    /// Posts a change of a key.
+    ///
+    /// # Safety
+    ///
+    /// As [`uverbs::RawBatch::rekey`].
+    unsafe fn rekey(batch: &mut Batch<'_, Mlx5, Self>, wr: Wr, op: &Rekey) -> Result<(), PostError>
+    where
+        Self: Sized;
 }
 
 /// What RC and UC have in common: a post goes to the one peer.
@@ -54,6 +62,15 @@ macro_rules! to_the_peer {
         ) -> Result<(), PostError> {
             // SAFETY: the caller's promise.
             unsafe { batch.raw().post(wr, op, data) }
+        }
+
+        unsafe fn rekey(
+            batch: &mut Batch<'_, Mlx5, Self>,
+            wr: Wr,
+            op: &Rekey,
+        ) -> Result<(), PostError> {
+            // SAFETY: the caller's promise.
+            unsafe { batch.raw().rekey(wr, op) }
         }
     };
 }
@@ -128,5 +145,9 @@ impl Spoken for Ud {
         let to = to.expect("a case file of datagrams has addresses");
         // SAFETY: the caller's promise.
         unsafe { batch.raw().post_to(wr, op, data, &to) }
+    }
+
+    unsafe fn rekey(_: &mut Batch<'_, Mlx5, Self>, _: Wr, _: &Rekey) -> Result<(), PostError> {
+        Err(PostError::BadOperation)
     }
 }

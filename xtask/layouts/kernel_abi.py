@@ -14,6 +14,8 @@ list of structs is kept here: whatever the headers define is in the fixture, and
   layout.tsv      struct TAB field TAB offset TAB size, and one line with an empty field and offset for the whole
   constants.tsv   NAME TAB value (constants_verbs.tsv: the few that only libibverbs' verbs.h shows;
                   constants_later.tsv: those of them that the verbs.h of --verbs-include lacks)
+  functions.tsv   NAME TAB 0 (a function), 1 (one whose body is in verbs.h) or 2 (a macro): what a program of
+                  libibverbs calls; functions_later.tsv as constants_later.tsv
 
 How C maps to the rows:
   - a flexible or zero-length array has size 0 and gets no row;
@@ -145,6 +147,25 @@ def verbs_constants(include):
     return values
 
 
+def verbs_functions(include):
+    """What infiniband/verbs.h has a program call: its functions, those with a body in it, and macros with arguments."""
+    def preprocess(*options):
+        return subprocess.run(["gcc", *include, "-E", *options, "-"], input="#include <infiniband/verbs.h>\n", check=True,
+                              capture_output=True, text=True).stdout
+
+    # Bodies become a mark, innermost first; what is left of the text is declarations.
+    text = preprocess("-P")
+    while "{" in text:
+        text, count = re.subn(r"\{[^{}]*\}", " @ ", text)
+        assert count, "braces that don't match"
+    own = re.compile(r"\b((?:ibv_|mult_to_ibv_|mbps_to_ibv_|___?ibv_)\w+)\s*\(([^()]|\([^()]*\))*\)\s*(?:__attribute__\s*\(\(.*?\)\)\s*)?([;@])", re.S)
+    functions = {m[1]: 1 if m[3] == "@" else 0 for m in own.finditer(text)}
+    for name in re.findall(r"^#define (ibv_\w+)\(", preprocess("-dM"), re.M):
+        functions[name] = 2
+    # The library's own, behind a macro or a function of the plain name.
+    return {name: kind for name, kind in functions.items() if not name.startswith("_")}
+
+
 def write_constants(path, values):
     path.write_text("".join(f"{name}\t{value}\n" for name, value in sorted(values.items())))
 
@@ -210,10 +231,15 @@ def main():
     if args.verbs_include:
         values = verbs_constants([f"-I{args.verbs_include}", *include])
         write_constants(args.out / "constants_verbs.tsv", values)
+        functions = verbs_functions([f"-I{args.verbs_include}", *include])
+        write_constants(args.out / "functions.tsv", functions)
         if args.later_include:
             later = verbs_constants([f"-I{args.later_include}", *include])
             assert values.items() <= later.items(), "the later verbs.h has other values"
             write_constants(args.out / "constants_later.tsv", dict(later.items() - values.items()))
+            later = verbs_functions([f"-I{args.later_include}", *include])
+            assert functions.items() <= later.items(), "the later verbs.h has other functions"
+            write_constants(args.out / "functions_later.tsv", dict(later.items() - functions.items()))
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ struct Compared {
 const KERNEL_ABI: &str = "kernel-abi";
 const MLX5_PRM: &str = "providers/mlx5-prm";
 
-const TABLES: [Compared; 5] = [
+const TABLES: [Compared; 6] = [
     Compared { package: KERNEL_ABI, file: "layout.tsv", source: Source::Linux, besides: None },
     Compared { package: KERNEL_ABI, file: "constants.tsv", source: Source::Linux, besides: None },
     Compared {
@@ -68,6 +68,12 @@ const TABLES: [Compared; 5] = [
         file: "constants_verbs.tsv",
         source: Source::RdmaCore,
         besides: Some("constants_later.tsv"),
+    },
+    Compared {
+        package: KERNEL_ABI,
+        file: "functions.tsv",
+        source: Source::RdmaCore,
+        besides: Some("functions_later.tsv"),
     },
     Compared {
         package: MLX5_PRM,

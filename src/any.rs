@@ -1,4 +1,4 @@
-//! `Any`: the provider that is whichever of the built-in ones the device needs.
+//! `Any`: an enum over the built-in providers, chosen by the device's driver.
 //!
 //! Each of its objects is an enum over the providers' own, so a call is a branch that the processor
 //! predicts, not an indirect call, and the compiler sees through it: if it can keep cursors and

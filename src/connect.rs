@@ -1,4 +1,4 @@
-//! Bringing queue pairs up from what both sides say of themselves.
+//! Brings queue pairs up, given both sides' endpoints.
 
 use uverbs_core::attr::{
     AccessFlags, AhAttr, AtomicCap, Gid, GidEntry, GlobalRoute, InitAttr, LinkLayer, Path, QpState,

@@ -1,4 +1,4 @@
-//! Completion queues: learning what was done.
+//! Completion queues: polling and waiting for completions.
 //!
 //! # Safety
 //!

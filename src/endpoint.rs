@@ -1,4 +1,4 @@
-//! Endpoints: what two sides tell each other before they connect.
+//! Endpoints: the addresses that two sides exchange before they connect.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! The local half of a connection: what a queue pair is brought up with.
+//! The local half of a connection: port, GID, rights and timers of this side.
 
 use uverbs_core::attr::{AccessFlags, AckTimeout, Mtu, RnrTimer};
 

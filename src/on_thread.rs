@@ -1,4 +1,4 @@
-//! A send queue that stays with one thread, and so rings with a fence less.
+//! A send queue that stays with one thread, and so needs one fence less to ring.
 //!
 //! # Safety
 //!

@@ -1,4 +1,4 @@
-//! Providers, as far as a user of the library sees them: something to be generic over, and the data
+//! Providers, as a user of the library sees them: something to be generic over, and the data
 //! path's own traits.
 //!
 //! Safe posts and polls lean on a provider's word, so giving it is `unsafe`: a poller that answers

@@ -1,4 +1,4 @@
-//! A batch that was written and never rung: debug builds say so once.
+//! Warns, in debug builds, of a batch that was dropped without being rung.
 
 #[cfg(debug_assertions)]
 use std::io::Write as _;

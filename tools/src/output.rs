@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// Columns that stdout has: the terminal's, or those that `COLUMNS` names. Without either a line
-/// may be as long as it likes.
+/// Columns of stdout: the terminal's, or those that `COLUMNS` names. Without either a line may have
+/// any length.
 pub(crate) fn width() -> usize {
     let stdout = io::stdout();
     let terminal = terminal_size_of(&stdout).filter(|_| stdout.is_terminal());

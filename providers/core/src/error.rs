@@ -141,11 +141,11 @@ pub enum Error {
     Failed(Failure),
     /// A place outside of exposed memory.
     OutOfRange(OutOfRange),
-    /// Text that is no endpoint.
+    /// Text that can't be parsed as an endpoint.
     Endpoint(EndpointError),
 }
 
-/// Text that is no endpoint: which part, and what stood there.
+/// Text that can't be parsed as an endpoint: the part that failed, and what was found there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointError {
     /// The part: `qpn`.

@@ -1,4 +1,4 @@
-//! What a provider is: the traits between the public API and the drivers of each kind of device.
+//! The traits that a provider implements: between the public API and each family of devices.
 //!
 //! The cold traits are about making things; [`SendOps`], [`RecvOps`] and [`CqOps`] are the data
 //! path and are inlined through: the API is generic over the provider, or uses the enum over all of

@@ -113,7 +113,7 @@ pub(crate) struct CqParts {
     pub(crate) core: Arc<CqCore>,
 }
 
-/// What an entry that is no success of a known queue pair turned out to be.
+/// The outcome of an entry that is not the success of a work request of a known queue pair.
 enum Odd {
     /// A failed work request's; consumed.
     Failed(Taken),
@@ -228,7 +228,7 @@ impl Cq {
         self.start.wrapping_add((index & (self.size - 1)) as usize * self.stride as usize)
     }
 
-    /// The entry with this free-running index. Whose it is, is for the caller to know.
+    /// The entry with this free-running index. The caller checks who owns it.
     #[inline(always)]
     pub(crate) fn entry(&self, index: u32) -> Entry {
         // SAFETY: in the ring, by the mask, which `core` keeps.

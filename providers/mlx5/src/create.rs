@@ -1,4 +1,4 @@
-//! Making completion queues and queue pairs: the driver's part of the commands.
+//! Creates completion queues and queue pairs: mlx5's part of the commands.
 //!
 //! # Safety
 //!

@@ -1,4 +1,4 @@
-//! The way of a posted work request to the device: doorbell record, then doorbell, with the fences
+//! Tells the device of posted work requests: doorbell record, then doorbell, with the fences
 //! between.
 //!
 //! # Safety

@@ -1,4 +1,4 @@
-//! The way past the library, for research: addresses of rings, records and registers, WQEs by hand,
+//! Raw access, for research: addresses of rings, records and registers, WQEs by hand,
 //! and a printer.
 //!
 //! # Safety

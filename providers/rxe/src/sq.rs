@@ -60,7 +60,7 @@ pub struct Sq {
     marked: u32,
     shared: Arc<QpShared>,
     kick: Kick,
-    /// Why the kernel did not look when it was last told to.
+    /// The errno of the last doorbell, if the kernel rejected it.
     refused: Option<Errno>,
     qpn: u32,
     /// The address handle that each element names: the kernel looks it up when it sends. Kept until

@@ -1,4 +1,4 @@
-//! Who makes the device work: a thread of its own, or the test that steps it.
+//! Runs the device: on a thread of its own, or step by step for a test.
 //!
 //! What wakes a thread that sleeps:
 //!

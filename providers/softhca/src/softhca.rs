@@ -294,7 +294,7 @@ unsafe impl UverbsDoor for Door {
         self.shared.change(|kernel| kernel.mmap(self.file, len, offset)).map_err(outward)
     }
 
-    /// The device's own limit; the process's RLIMIT_MEMLOCK is none of its business.
+    /// The device's own limit; the process's RLIMIT_MEMLOCK doesn't count.
     fn memlock(&self, wanted: u64) -> Option<u64> {
         self.shared.lock().device.over_memlock(wanted)
     }

@@ -1,4 +1,4 @@
-//! UAR pages: where the client stores doorbells and the device looks for them.
+//! UAR pages: the client stores doorbells there, and the device reads them.
 //!
 //! On silicon a store into the mapped BAR page is an event. Here the page is one of a memfd, mapped
 //! once by the device and once more by whoever maps the door's file, and the device takes what it

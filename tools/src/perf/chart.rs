@@ -1,4 +1,4 @@
-//! What is plotted, before it is known where: curves, and axes with their ticks.
+//! Charts, for terminal and file alike: curves, and axes with their ticks.
 
 use hdrhistogram::Histogram;
 

@@ -1,4 +1,4 @@
-//! What a record says of the machine: whatever moves a latency.
+//! What a record says of the machine: all that influences a latency.
 
 use std::fs;
 

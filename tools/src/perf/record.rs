@@ -1,4 +1,4 @@
-//! A run as a document: everything that is known of it, to be kept, and to be compared with
+//! A run as a JSON document with everything known of it, to be kept, and to be compared with
 //! another.
 
 use std::fs::{self, Permissions};

@@ -86,7 +86,7 @@ bitflags! {
         const FLUSH = 1 << 6;
         /// Atomic writes.
         const ATOMIC_WRITE = 1 << 7;
-        /// What has no name here.
+        /// Flags without a name here.
         const _ = !0;
     }
 }
@@ -104,7 +104,7 @@ bitflags! {
         const IP_CSUM = abi::IB_UVERBS_RAW_PACKET_CAP_IP_CSUM;
         /// Delays the drop when no receive is posted.
         const DELAY_DROP = abi::IB_UVERBS_RAW_PACKET_CAP_DELAY_DROP;
-        /// What has no name here.
+        /// Flags without a name here.
         const _ = !0;
     }
 }

@@ -1,4 +1,4 @@
-//! Queue pair attributes: types, states, capacities, timers, and what the device tells of them.
+//! Queue pair attributes: types, states, capacities, timers, and QUERY_QP's answer.
 
 use std::fmt;
 

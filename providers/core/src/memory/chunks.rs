@@ -35,7 +35,7 @@ pub(super) struct Chunk {
 pub(super) struct Taken {
     pub(super) pages: Arc<Pages>,
     pub(super) start: usize,
-    /// Bytes from `start` that were somebody's before.
+    /// Bytes from `start` that were in use before, and must be zeroed.
     pub(super) used: usize,
 }
 

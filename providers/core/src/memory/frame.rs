@@ -88,7 +88,7 @@ impl fmt::Debug for Slab {
 ///
 /// A post takes the frame, as long as it is; [a part of it](Self::part); or [the
 /// chain](Self::chain) of it and the frames that were [appended](Self::append), as one message.
-/// Whichever: what is not posted comes along, and the completion gives all of it back.
+/// In each case the post takes the whole frame, and the completion gives all of it back.
 #[repr(transparent)]
 pub struct Frame {
     held: Held,

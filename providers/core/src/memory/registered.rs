@@ -34,7 +34,7 @@ const INDEX: u32 = 32;
 pub(crate) const CHAINED: u64 = 1 << 61;
 /// Exposed memory, and no frame. Always with [`LENT`].
 const EXPOSED: u64 = 1 << 62;
-/// Not the program's alone: never to be handed out as a frame. The highest bit, which is tested
+/// Shared or exposed memory, which is never handed out as a frame. The highest bit, which is tested
 /// most cheaply.
 pub(crate) const LENT: u64 = 1 << 63;
 /// Any of them: not a plain frame.
@@ -66,7 +66,7 @@ enum Kept {
     Window(MwCore, Mutex<Vec<Arc<Registered>>>),
 }
 
-/// What there is of a frame beside its bytes.
+/// A frame's bookkeeping, beside its bytes.
 struct Cell {
     /// While it is free, its successor in the free list; while it is shared, how many handles there
     /// are.

@@ -22,8 +22,8 @@ use crate::objects::context::ContextCore;
 use crate::objects::users::Users;
 use crate::queues::shared::QpShared;
 
-/// What the polling side is told. It looks when a poll begins, and at a completion of a queue pair
-/// it doesn't know.
+/// A message to the polling side. It reads them when a poll begins, and when a completion names a
+/// queue pair that it doesn't know.
 #[derive(Debug)]
 pub enum Message {
     /// Completions of these queues of a queue pair will come here.
@@ -33,7 +33,7 @@ pub enum Message {
     Detach(Arc<QpShared>),
 }
 
-/// What a completion queue is to a queue pair: which queues' completions come to it.
+/// Which queues of a queue pair complete to a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Roles {
     /// The send queue's.
@@ -42,7 +42,7 @@ pub struct Roles {
     pub recv: bool,
 }
 
-/// Messages, until nobody will read them.
+/// Messages to the polling side, until it is gone.
 #[derive(Debug, Default)]
 struct Inbox {
     messages: Vec<Message>,
@@ -281,8 +281,8 @@ impl CqCore {
         drop(unread);
     }
 
-    /// Why no completion comes, if its queue pairs or their sizes tell. Asks the kernel for each
-    /// queue pair's state: for a wait that was in vain.
+    /// Why no completion comes, as far as the queue pairs and their sizes tell. Asks the kernel for
+    /// each queue pair's state, so it is for a wait that timed out.
     #[cold]
     #[must_use]
     pub fn trouble(&self) -> Option<String> {

@@ -53,8 +53,8 @@ impl Users {
         users.iter().filter_map(|entry| Some((entry.user.upgrade()?, entry.most))).collect()
     }
 
-    /// Why no completion comes to a queue with room for `room`, if its queue pairs or their sizes
-    /// tell.
+    /// Why no completion comes to a queue with room for `room`, as far as its queue pairs and their
+    /// sizes tell.
     pub(crate) fn trouble(&self, room: u32) -> Option<String> {
         let users = self.alive();
         let failed = users.iter().filter(|(user, _)| user.is_failed());

@@ -1,4 +1,4 @@
-//! What comes back of a work request: what completed, or how it failed.
+//! Completions of work requests: what completed, or how it failed.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Work requests: what is posted.
+//! Work requests, and the errors of posting them.
 
 use std::fmt;
 

@@ -7,7 +7,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `call`, `table`, `numbers`, `owner` | a command, the table of commands, numbers of objects, whose they are |
+//! | `call`, `table`, `numbers`, `owner` | a command, their table, objects' numbers and owners |
 //! | `life`, `pages`, `caps`, `register`, `vport`, `mad`, `counters` | the device and its port |
 //! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `srq`, `mcast` | objects |
 //! | `nic`, `frame_queue`, `steering`, `flow` | Ethernet: addresses, queues, flow tables |

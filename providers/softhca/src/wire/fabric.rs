@@ -250,7 +250,7 @@ pub struct FabricPort {
     link: LinkControl,
 }
 
-/// The cable of one port, in the hand of whoever plays the network. Clones are the same cable; it
+/// The cable of one port, for a test that plays the network. Clones are the same cable; it
 /// outlives the port and then does nothing.
 #[derive(Clone)]
 pub struct LinkControl {

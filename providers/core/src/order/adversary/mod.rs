@@ -173,7 +173,7 @@ impl Adversary {
     }
 
     /// Takes in memory that the device reads or writes: a ring, exposed memory. Stores to entries
-    /// elsewhere are no concern of the device's, and are made at once; so are loads.
+    /// elsewhere concern no device and are made at once, as are loads.
     ///
     /// # Safety
     ///

@@ -53,7 +53,7 @@ pub(super) struct Pending {
     stores: Vec<Store>,
     /// The number of the next store.
     next: u64,
-    /// What the next store of a class has to be behind of.
+    /// Which stores come before the next store of a class.
     behind: [[u64; CLASSES]; CLASSES],
     /// Doorbell pages that were named.
     pages: HashMap<usize, DoorbellMemory>,

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, device, is_rxe, local, pair, pattern};
 use uverbs::transport::{Transport, Uc, Ud};
@@ -72,8 +72,8 @@ fn rights_come_and_go_while_it_works() {
     server.qp.change(&change(AccessFlags::REMOTE_WRITE, 5)).expect("RTS to RTS");
     let now = server.qp.query().unwrap();
     assert_eq!((now.access, now.min_rnr_timer.code()), (AccessFlags::REMOTE_WRITE, 5));
-    let cur_state = if is_rxe() { QpState::Reset } else { QpState::ReadyToSend };
-    assert_eq!((now.state, now.cur_state), (QpState::ReadyToSend, cur_state));
+    assert_eq!(now.state, QpState::ReadyToSend);
+    assert!(is_rxe() || now.cur_state == now.state, "{:?}", now.cur_state);
     let frame = client.filled(64, 3);
     let mut batch = client.qp.batch();
     batch.write(1, frame, memory.remote(0)).unwrap();
@@ -222,9 +222,15 @@ fn what_does_not_drain_is_waited_for_with_a_limit() {
     let patient = Local { timeout: AckTimeout::from_code(18).unwrap(), ..local() };
     let (mut client, server) = common::pair_with(&patient, |qp| qp);
     drop(server);
+    let first = client.qp.query().unwrap().sq_psn;
     let mut batch = client.qp.batch();
     batch.send_inline(1, b"nobody takes it").unwrap();
     batch.ring();
+    // One that hasn't begun would wait, and the queue be drained.
+    let start = Instant::now();
+    while client.qp.query().unwrap().sq_psn == first {
+        assert!(start.elapsed() < LIMIT, "the send never began");
+    }
     if !drains(&mut client.qp) {
         return;
     }
@@ -281,7 +287,6 @@ fn datagrams_go_on_after_a_send_that_failed() {
     let first = flushed_or(&mut one.cq, 1);
     if is_rxe() {
         common::skip("its failed datagrams put the queue pair into ERR");
-        assert_ne!(first, Status::Flushed);
         let ended = one.qp.recover(&UdRecovery::default()).expect_err("not SQE");
         assert_eq!(ended, Error::State { verb: "modify_qp", state: QpState::Error, needs });
         return;

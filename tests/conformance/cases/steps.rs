@@ -1,6 +1,8 @@
 //! States of UC and UD queue pairs, and the ways into SQD and out of SQD and SQE: which attributes
 //! each change must and may be given.
 
+use nix::errno::Errno;
+use uverbs_kernel_abi::objects::UVERBS_ATTR_CORE_OUT;
 use uverbs_kernel_abi::qp::*;
 
 use super::case;
@@ -131,7 +133,7 @@ fn request(rig: &Rig, qp: u32, to: u8, mask: u32) -> ib_uverbs_modify_qp {
 }
 
 /// A new queue pair of a kind, brought to a state by its usual way.
-fn brought(rig: &Rig, kind: u8, state: u8) -> Result<u32, nix::errno::Errno> {
+fn brought(rig: &Rig, kind: u8, state: u8) -> Result<u32, Errno> {
     let qp = rig.qp_of(kind);
     let way = [IB_QPS_INIT, IB_QPS_RTR, IB_QPS_RTS, IB_QPS_SQD];
     for &to in way.iter().take_while(|&&to| to <= state) {
@@ -147,7 +149,24 @@ fn brought(rig: &Rig, kind: u8, state: u8) -> Result<u32, nix::errno::Errno> {
         };
         rig.send(&rig.modify(&request(rig, qp, to, mask)))?;
     }
+    if state == IB_QPS_SQD {
+        drained(rig, qp)?;
+    }
     Ok(qp)
+}
+
+/// Waits until nothing is being sent, before which rxe refuses what comes after SQD.
+fn drained(rig: &Rig, qp: u32) -> Result<(), Errno> {
+    for _ in 0..2000 {
+        let cmd = rig.query_qp(qp);
+        rig.send(&cmd)?;
+        let answer: ib_uverbs_query_qp_resp = rig.answer(&cmd, UVERBS_ATTR_CORE_OUT);
+        if answer.sq_draining == 0 {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    Err(Errno::ETIMEDOUT)
 }
 
 /// Each attribute added to a good request, or taken from it.

@@ -196,7 +196,8 @@ pub enum DoorbellMode {
 pub struct QpAttr {
     /// State; the device puts it into ERR by itself, and into SQE.
     pub state: QpState,
-    /// The state that the driver takes it to be in: mlx5's says the same, soft-RoCE's RESET always.
+    /// The state that the driver takes it to be in: mlx5's says the same, soft-RoCE's RESET on some
+    /// kernels.
     pub cur_state: QpState,
     /// Sizes.
     pub cap: QpCap,

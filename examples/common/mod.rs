@@ -12,7 +12,7 @@ use uverbs::{ProtectionDomain, QueuePair, RnrTimer, WorkCompletion};
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a program, or a part of one, ends with.
-pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// One end of a connection, with a protection domain and a completion queue of its own.
 pub struct End {
@@ -68,14 +68,19 @@ pub fn path_to_itself(context: &Context) -> Result<Path, uverbs::Error> {
     Ok(Path { dlid, grh, service_level: 0, src_path_bits: 0, static_rate: 0 })
 }
 
-/// A client and a server, connected; `server` says what the client may do.
-pub fn connected(context: &Context, server: &Local) -> Outcome<[End; 2]> {
-    let mut ends = [End::new(context)?, End::new(context)?];
-    let client_at = ends[0].qp.prepare(&open_to_all())?;
-    let server_at = ends[1].qp.prepare(server)?;
-    ends[1].qp.connect(&client_at)?;
-    ends[0].qp.connect(&server_at)?;
-    Ok(ends)
+/// Connects a client and a server; `local` says what the client may do.
+pub fn connect(client: &mut QueuePair, server: &mut QueuePair, local: &Local) -> Outcome {
+    let client_at = client.prepare(&open_to_all())?;
+    let server_at = server.prepare(local)?;
+    server.connect(&client_at)?;
+    Ok(client.connect(&server_at)?)
+}
+
+/// A client and a server, connected; `local` says what the client may do.
+pub fn connected(context: &Context, local: &Local) -> Outcome<[End; 2]> {
+    let (mut client, mut server) = (End::new(context)?, End::new(context)?);
+    connect(&mut client.qp, &mut server.qp, local)?;
+    Ok([client, server])
 }
 
 /// How a work request ended, in words.

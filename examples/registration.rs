@@ -1,0 +1,116 @@
+//! What registration costs: memory registered once, at its first use and kept (a cache by hand),
+//! for each WRITE, or not at all because the bytes are copied to where memory is registered.
+//!
+//! `cargo run --release --example registration`
+#![allow(unsafe_code, reason = "registers memory that the program has, and posts it by its key")]
+
+mod common;
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use common::{End, Outcome, Table, connected, open_to_all};
+use uverbs::{AccessFlags, Data, Frame, MemoryRegion, Remote, Sge};
+
+/// The program's buffers, and how many WRITEs it makes from them in turn.
+const BUFFERS: usize = 8;
+const COUNT: usize = 32;
+const SIZES: [usize; 3] = [4 << 10, 32 << 10, 256 << 10];
+
+/// Regions are declared before the buffers that they are of, and so dropped before them.
+struct Program {
+    client: End,
+    to: Remote,
+    once: Vec<MemoryRegion>,
+    cache: HashMap<usize, MemoryRegion>,
+    copy: Option<Frame>,
+    buffers: Vec<Vec<u8>>,
+    registered: usize,
+}
+
+/// Writes one of the buffers to the server.
+type Way = fn(&mut Program, usize) -> Outcome;
+
+const WAYS: [(&str, Way); 4] = [
+    ("once", |program, number| {
+        let sge = program.once[number].sge(0, program.buffers[number].len() as u32);
+        program.write(sge)
+    }),
+    ("cached", |program, number| {
+        if !program.cache.contains_key(&number) {
+            let region = program.register(number)?;
+            program.cache.insert(number, region);
+        }
+        let sge = program.cache[&number].sge(0, program.buffers[number].len() as u32);
+        program.write(sge)
+    }),
+    ("copied", |program, number| {
+        let mut frame = program.copy.take().ok_or("it came back each time")?;
+        frame.copy_from_slice(&program.buffers[number]);
+        program.client.qp.post_write(1, frame, program.to)?;
+        let done = program.client.done()?;
+        done.result?;
+        program.copy = done.frame;
+        Ok(())
+    }),
+    ("each time", |program, number| {
+        let region = program.register(number)?;
+        program.write(region.sge(0, program.buffers[number].len() as u32))?;
+        Ok(region.deregister().map_err(|refused| refused.error)?)
+    }),
+];
+
+impl Program {
+    fn register(&mut self, number: usize) -> Outcome<MemoryRegion> {
+        self.registered += 1;
+        let buffer = &self.buffers[number];
+        let address = buffer.as_ptr().cast_mut();
+        // SAFETY: the buffer outlives its regions, and the device only reads from it.
+        Ok(unsafe { self.client.pd.register(address, buffer.len(), AccessFlags::empty()) }?)
+    }
+
+    /// WRITEs from memory that is registered, and waits.
+    fn write(&mut self, sge: Sge) -> Outcome {
+        let mut batch = self.client.qp.batch();
+        // SAFETY: the caller has the region until this returns, and nobody writes to the buffer.
+        unsafe { batch.raw().write(1, Data::One(sge), self.to) }?;
+        batch.ring();
+        self.client.done()?.result?;
+        Ok(())
+    }
+}
+
+fn main() -> Outcome {
+    let context = uverbs::device_or_softhca()?.open()?;
+    let mut table = Table::new("us a WRITE | once | cached | copied | each time");
+    let mut counts = Table::new("of 32 WRITEs | registrations while the clock ran");
+    for size in SIZES {
+        let [client, server] = connected(&context, &open_to_all())?;
+        let memory = server.pd.expose(size, open_to_all().access)?;
+        let copy = client.pd.slab(size, 1)?.take();
+        let buffers = (0..BUFFERS).map(|number| vec![number as u8 + 1; size]).collect();
+        let (to, once, cache) = (memory.remote(0), Vec::new(), HashMap::new());
+        let mut program = Program { client, to, once, cache, copy, buffers, registered: 0 };
+        for number in 0..BUFFERS {
+            let region = program.register(number)?;
+            program.once.push(region);
+        }
+        let mut row = vec![format!("{} KiB", size >> 10)];
+        for (name, way) in WAYS {
+            program.registered = 0;
+            let start = Instant::now();
+            (0..COUNT).try_for_each(|count| way(&mut program, count % BUFFERS))?;
+            row.push(format!("{:.1}", start.elapsed().as_secs_f64() * 1e6 / COUNT as f64));
+            let mut there = vec![0; size];
+            memory.read(0, &mut there)?;
+            assert_eq!(there, program.buffers[(COUNT - 1) % BUFFERS], "{name}");
+            if size == SIZES[0] {
+                counts.row(&[&name, &program.registered]);
+            }
+        }
+        table.line(row);
+    }
+    table.print();
+    counts.print();
+    Ok(())
+}

@@ -5,7 +5,7 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use uverbs::provider::AnySq;
-use uverbs::{Context, DoorbellMode, ProtectionDomain, QueuePair};
+use uverbs::{Context, DoorbellMode, ProtectionDomain};
 
 use crate::error::Error;
 
@@ -39,11 +39,11 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Looks at the queue pairs of a context.
+    /// Looks at the send queues of a context.
     pub(crate) fn of<'a>(
         context: &Context,
         pd: &ProtectionDomain,
-        qps: impl Iterator<Item = &'a mut QueuePair>,
+        queues: impl Iterator<Item = &'a AnySq>,
     ) -> Result<Self, Error> {
         let mut rings = Self::default();
         // All queues of a context share the non-cached page: a queue pair that asks for it shows
@@ -51,9 +51,9 @@ impl Rings {
         let cq = context.create_cq(2)?;
         let small = context.queue_pair(pd, &cq).max_send_wr(1).max_recv_wr(1);
         let mut small = small.doorbell(DoorbellMode::NonCached).build()?;
-        let shared = register(&mut small);
-        for qp in qps {
-            match register(qp) {
+        let shared = register(small.send_queue().provider());
+        for sq in queues {
+            match register(sq) {
                 None => rings.system_call += 1,
                 at if at == shared => rings.non_cached += 1,
                 Some(_) => rings.blueflame += 1,
@@ -64,8 +64,8 @@ impl Rings {
 }
 
 /// Where a send queue rings; `None` where that is no store.
-fn register(qp: &mut QueuePair) -> Option<*mut u64> {
-    match qp.send_queue().provider() {
+fn register(sq: &AnySq) -> Option<*mut u64> {
+    match sq {
         AnySq::Mlx5(sq) => Some(sq.raw_parts().uar),
         _ => None,
     }
@@ -92,8 +92,14 @@ impl fmt::Display for Rings {
 
 #[cfg(test)]
 mod tests {
+    use uverbs::QueuePair;
+
     use super::*;
     use crate::select;
+
+    fn queue(qp: &mut QueuePair) -> &AnySq {
+        qp.send_queue().provider()
+    }
 
     #[test]
     fn it_is_told_as_it_is() {
@@ -106,14 +112,14 @@ mod tests {
             qp.doorbell(mode).build().unwrap()
         };
         let mut stores: Vec<_> = (0..3).map(|_| make(DoorbellMode::NonCached)).collect();
-        let rings = Rings::of(&context, &pd, stores.iter_mut()).unwrap();
+        let rings = Rings::of(&context, &pd, stores.iter_mut().map(queue)).unwrap();
         assert_eq!((rings.to_string(), rings.non_cached), ("non-cached".to_owned(), 3));
         let mut one = make(DoorbellMode::BlueFlame);
-        let rings = Rings::of(&context, &pd, std::iter::once(&mut one)).unwrap();
+        let rings = Rings::of(&context, &pd, std::iter::once(queue(&mut one))).unwrap();
         assert_eq!(rings.to_string(), "blueflame");
         // More than a context has registers.
         let mut many: Vec<_> = (0..64).map(|_| make(DoorbellMode::BlueFlame)).collect();
-        let rings = Rings::of(&context, &pd, many.iter_mut()).unwrap();
+        let rings = Rings::of(&context, &pd, many.iter_mut().map(queue)).unwrap();
         assert!(rings.blueflame > 0 && rings.non_cached > 0, "{rings:?}");
         assert_eq!(rings.blueflame + rings.non_cached, 64);
         let text = format!("blueflame ({}), non-cached ({})", rings.blueflame, rings.non_cached);

@@ -25,7 +25,7 @@ const PERFTEST: &[Foreign] = &[
     (&["--out_json"], "use --json, or --out FILE"),
     (&["-W", "--report-counters"], "use `rdma statistic`"),
     (&["--cpu_util"], "use perf or pidstat beside it"),
-    (&["--mcg", "-M", "--MGID"], "there is no multicast: RC is what there is"),
+    (&["--mcg", "-M", "--MGID"], "there is no multicast; UD goes to one peer"),
     (&["-O", "--dualport"], "use two runs, each with its --ib-port"),
     (&["-L", "--hop_limit"], "the hop limit is the library's default, 64"),
     (&["--flow_label", "--dlid", "--pkey_index"], "addresses follow from the port and the GID"),

@@ -16,6 +16,7 @@ mod select;
 mod setup;
 mod softhca;
 mod tcp;
+mod transport;
 mod units;
 mod verify;
 

@@ -6,6 +6,7 @@ use uverbs::{AckTimeout, Context, Mtu, PortState};
 
 use crate::error::{BecauseOf, Error};
 use crate::select;
+use crate::transport::Connection;
 
 /// What the options ask of a device.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +17,7 @@ pub(crate) struct Wanted {
     /// Bytes of a message.
     pub(crate) size: u32,
     pub(crate) atomics: bool,
+    pub(crate) connection: Connection,
 }
 
 /// What a report says of a device and its port.
@@ -29,7 +31,7 @@ pub(crate) struct Place {
     pub(crate) link_layer: String,
     pub(crate) gid: Option<String>,
     pub(crate) gid_type: Option<String>,
-    /// Bytes; what the connection uses. `None` until there is a queue pair.
+    /// Bytes; what the connection uses. `None` until there is a connection.
     pub(crate) mtu: Option<u32>,
 }
 
@@ -85,6 +87,11 @@ impl Wanted {
             let why = format!("a message of {name} has at most {} bytes", port.max_message_size);
             return refuse("--size", self.size.to_string(), why);
         }
+        let longest = port.active_mtu.bytes().filter(|_| self.connection == Connection::Ud);
+        if let Some(longest) = longest.filter(|longest| self.size > *longest) {
+            let why = format!("a datagram is one packet, and the port's MTU is {longest} bytes");
+            return refuse("--size", self.size.to_string(), why);
+        }
         if let Some(mtu) = self.mtu.filter(|mtu| mtu.raw() > port.active_mtu.raw()) {
             let why = format!("the port's MTU is {}", port.active_mtu);
             return refuse("--mtu", mtu.to_string(), why);
@@ -109,7 +116,7 @@ impl Wanted {
             link_layer: port.link_layer.to_string(),
             gid: gid.map(|entry| entry.gid.to_string()),
             gid_type: gid.map(|entry| entry.kind.to_string()),
-            mtu: None,
+            mtu: longest,
         };
         Ok((gid.map(|entry| entry.index), place))
     }

@@ -74,6 +74,9 @@ fn latency_of_every_operation() {
         ("send lat -n 300 -s 5000 --warmup 0 --check -r 3", 300),
         ("atomic lat -n 300 --check", 300),
         ("atomic lat -n 300 --check -A CMP_AND_SWAP", 300),
+        ("write lat -n 300 -s 5000 --check -c UC", 300),
+        ("send lat -n 300 -s 5000 --check -c uc", 300),
+        ("send lat -n 300 -s 1024 --check -c UD", 300),
         (
             "send lat -n 50 --doorbell non-cached --cpu 0 --busy -m 1024 -u 10 -S 3 -T 8 -c RC -F",
             50,
@@ -97,6 +100,9 @@ fn bandwidth_of_every_operation() {
         ("send bw -n 500 -s 64 -b --check -t 7 -Q 7 -l 7 -r 9", 1000, 64),
         ("atomic bw -n 500 --check -q 2", 1000, 8),
         ("atomic bw -n 500 --check -A compare-swap -b", 1000, 8),
+        ("write bw -n 500 -s 5000 --check -c UC -b", 1000, 5000),
+        ("send bw -n 500 -s 5000 --check -c UC", 500, 5000),
+        ("send bw -n 500 -s 1024 --check -c UD -q 2", 1000, 1024),
         ("write bw -n 1 --warmup 0 -s 1 -t 1", 1, 1),
         ("write bw -n 200 -s 64 -q 64", 12_800, 64),
     ] {
@@ -105,6 +111,7 @@ fn bandwidth_of_every_operation() {
         assert_eq!(result["messages"], messages, "{args}");
         assert_eq!(result["size"], size, "{args}");
         let rate = |name: &str| result["bandwidth"][name].as_f64();
+        assert_eq!(result["bandwidth"]["lost"], 0, "{args}: both ends take turns");
         let per_s = rate("messages_per_s").unwrap();
         let time = result["time_ns"].as_f64().unwrap();
         assert!((per_s * time / 1e9 / messages as f64 - 1.0).abs() < 1e-6, "{args}: {result}");

@@ -11,6 +11,10 @@ use super::side::Side;
 use crate::error::Error;
 use crate::verify::Who;
 
+/// A message that nobody acknowledges, and that has not come after so long a time without any, is
+/// lost.
+const LOST_AFTER: Duration = Duration::from_millis(250);
+
 /// What a run gave.
 pub(super) struct Bandwidth {
     /// Messages that this process sent, in the measured time; of both ends if both are here.
@@ -22,6 +26,8 @@ pub(super) struct Bandwidth {
     pub(super) interval_ns: u64,
     /// What the other process sent, with --bidirectional.
     pub(super) peer: Done,
+    /// Messages that were sent and never came.
+    pub(super) lost: u64,
     /// Ended early, by the user.
     pub(super) interrupted: bool,
 }
@@ -97,13 +103,14 @@ impl Loop<'_> {
         let (messages, ns) =
             measured.as_ref().map_or((0, 0), |(phase, _)| (phase.messages, phase.ns));
         let interrupted = measured.as_ref().is_some_and(|(phase, _)| phase.stopped);
-        let own = Done { messages, ns, posted, interrupted };
+        let mut own = Done { messages, ns, posted, received: 0, interrupted };
         let peer = match &mut self.control {
             // The client of both tells first; a side that only serves tells when it has been
             // served.
             Some(_) if measured.is_none() => {
                 let peer = self.serve(bench)?;
-                self.verify()?;
+                self.verify(bench)?;
+                own.received = self.received();
                 self.done(own, bench)?;
                 peer
             }
@@ -111,19 +118,20 @@ impl Loop<'_> {
                 let bench = if interrupted { &bench.parting() } else { bench };
                 self.done(own, bench)?;
                 let peer = self.serve(bench)?;
-                self.verify()?;
+                self.verify(bench)?;
                 peer
             }
             None => {
                 self.catch_up(bench)?;
-                self.verify()?;
+                self.verify(bench)?;
                 Done::default()
             }
         };
+        let lost = self.lost(bench, posted, &peer);
         Ok(measured.map(|(phase, meter)| {
             let (intervals, interval_ns) = meter.finish(bench.clock, bench.shape.cq_mod);
             let Phase { messages, ns, stopped } = phase;
-            Bandwidth { messages, ns, intervals, interval_ns, peer, interrupted: stopped }
+            Bandwidth { messages, ns, intervals, interval_ns, peer, lost, interrupted: stopped }
         }))
     }
 
@@ -223,11 +231,12 @@ impl Loop<'_> {
     fn serve(&mut self, bench: &Bench<'_>) -> Result<Done, Error> {
         let mut ticker = Ticker::new(bench, 0);
         let mut since = None;
+        let mut last = (0, Instant::now());
         loop {
             let (_, busy) = self.pump(0)?;
             let now = bench.clock.now();
             if let Some(done) = self.peer {
-                if self.has_all(done.posted) {
+                if self.has_all(done.posted) || self.gave_up(bench, &mut last) {
                     return Ok(done);
                 }
                 let waited = since.get_or_insert_with(Instant::now).elapsed();
@@ -254,6 +263,7 @@ impl Loop<'_> {
     fn catch_up(&mut self, bench: &Bench<'_>) -> Result<(), Error> {
         let posted: Vec<u64> = self.ends.iter().rev().map(|(side, _)| side.posted()).collect();
         let started = Instant::now();
+        let mut last = (0, started);
         while !self
             .ends
             .iter()
@@ -261,6 +271,9 @@ impl Loop<'_> {
             .all(|((side, part), &posted)| !part.receives || side.received >= posted)
         {
             self.pump(0)?;
+            if self.gave_up(bench, &mut last) {
+                return Ok(());
+            }
             bench.idle();
             let waited = started.elapsed();
             if waited > bench.shape.timeout() {
@@ -275,7 +288,51 @@ impl Loop<'_> {
         self.ends.iter().all(|(side, part)| !part.receives || side.received >= posted)
     }
 
-    fn verify(&mut self) -> Result<(), Error> {
+    /// Messages that came to the ends that are here.
+    fn received(&self) -> u64 {
+        self.ends.iter().map(|(side, _)| side.received).sum()
+    }
+
+    /// Whether what hasn't come won't: nobody repeats it, and nothing has come for a while. `last`
+    /// is how many had come, and when that was seen first.
+    fn gave_up(&self, bench: &Bench<'_>, last: &mut (u64, Instant)) -> bool {
+        let received = self.received();
+        if bench.shape.connection.is_reliable() || received != last.0 {
+            *last = (received, Instant::now());
+        }
+        last.1.elapsed() > LOST_AFTER
+    }
+
+    /// Messages that were lost, of those whose fate is known here: what the ends that are here
+    /// `posted`, and what the other process says.
+    fn lost(&self, bench: &Bench<'_>, posted: u64, peer: &Done) -> u64 {
+        if bench.shape.op != Operation::Send || bench.shape.connection.is_reliable() {
+            return 0;
+        }
+        let receives = self.ends.iter().any(|(_, part)| part.receives);
+        let (sent, came) = match self.control {
+            None => (posted, self.received()),
+            Some(_) if receives => (peer.posted, self.received()),
+            Some(_) => (posted, peer.received),
+        };
+        sent.saturating_sub(came)
+    }
+
+    /// Compares memory with what was sent. Over an unreliable connection the last WRITE may come
+    /// after its sender knows that it is out.
+    fn verify(&mut self, bench: &Bench<'_>) -> Result<(), Error> {
+        let started = Instant::now();
+        loop {
+            let verified = self.verify_once();
+            let patient = !bench.shape.connection.is_reliable() && started.elapsed() < LOST_AFTER;
+            if verified.is_ok() || !patient {
+                return verified;
+            }
+            bench.idle();
+        }
+    }
+
+    fn verify_once(&mut self) -> Result<(), Error> {
         let active: Vec<bool> = self.ends.iter().map(|(_, part)| part.active).collect();
         for (at, (side, part)) in self.ends.iter_mut().enumerate() {
             // The other end: here it is the other of the two; over there it sends when this one

@@ -223,6 +223,7 @@ mod tests {
     enum Gave {
         Samples(u64),
         Messages { own: u64, peer: u64 },
+        Lossy { own: u64, lost: u64 },
         Nothing,
     }
 
@@ -244,6 +245,7 @@ mod tests {
                 None => Gave::Nothing,
             },
             Test::Bw => match bw::run(&mut ends, &bench)? {
+                Some(run) if run.lost > 0 => Gave::Lossy { own: run.messages, lost: run.lost },
                 Some(run) => Gave::Messages { own: run.messages, peer: run.peer.messages },
                 None => Gave::Nothing,
             },
@@ -339,6 +341,10 @@ mod tests {
             (Family::Read, "lat -n 200 --warmup 10 -s 5000 --check"),
             (Family::Atomic, "lat -n 200 --warmup 10 --check"),
             (Family::Atomic, "lat -n 200 --warmup 10 --check -A cas"),
+            (Family::Write, "lat -n 200 --warmup 10 -s 5000 --check -c UC"),
+            (Family::Send, "lat -n 200 --warmup 10 -s 5000 --check -c UC"),
+            (Family::Send, "lat -n 200 --warmup 10 -s 100 --check -c UD"),
+            (Family::Send, "lat -n 200 --warmup 10 -s 1024 -I 0 --check -c UD"),
         ] {
             let gave = both(family, args, args);
             assert_eq!(gave, [Ok(Gave::Samples(200)), Ok(Gave::Nothing)], "{family:?} {args}");
@@ -354,6 +360,9 @@ mod tests {
             (Family::Send, "bw -n 500 --warmup 10 -s 64 -b -r 700 --check", 500, 500),
             (Family::Read, "bw -n 500 --warmup 10 -s 5000 --check -b", 500, 500),
             (Family::Atomic, "bw -n 500 --warmup 10 --check -q 2 -A cas", 1000, 0),
+            (Family::Write, "bw -n 500 --warmup 10 -s 5000 --check -c UC", 500, 0),
+            (Family::Send, "bw -n 400 --warmup 10 -s 5000 --check -c UC -q 2", 800, 0),
+            (Family::Send, "bw -n 400 --warmup 10 -s 1024 --check -c UD -b", 400, 400),
         ] {
             let served = match back {
                 0 => Gave::Nothing,
@@ -363,6 +372,20 @@ mod tests {
             let measured = Gave::Messages { own, peer: back };
             assert_eq!(gave, [Ok(measured), Ok(served)], "{family:?} {args}");
         }
+    }
+
+    /// A server that doesn't look takes what its receives have room for.
+    #[test]
+    fn what_datagrams_lose_is_counted() {
+        let [client, server] = both(
+            Family::Send,
+            "bw -n 3000 --warmup 0 -s 64 -c UD -r 4",
+            "bw -n 3000 --warmup 0 -s 64 -c UD -r 4",
+        );
+        let Ok(Gave::Lossy { own: 3000, lost: lost @ 1..3000 }) = client else {
+            panic!("{client:?}")
+        };
+        assert_eq!(server, Ok(Gave::Nothing), "{lost}");
     }
 
     #[test]

@@ -66,14 +66,18 @@ WHAT IS MEASURED:\n  \
     not taken off. Messages of a queue pair all go from one place in memory to one, as in \
     perftest.\n\n\
 TWO PROCESSES:\n  \
-    The server waits for one client, which must be started with the same operation, test, --size \
-    (or --all), --qps, --bidirectional and --check; what differs is refused by name. The client \
-    measures and records. The exchange is plain text without any authentication: for networks you \
+    The server waits for one client, which must be started with the same operation, test, \
+    --connection, --size (or --all), --qps, --bidirectional and --check; what differs is refused by \
+    name. The client measures and records. The exchange is plain text without any authentication: for networks you \
     trust.\n\n\
 PERFTEST:\n  \
     Its letters and long options are here where the thing is: --ib-dev, --qp, --inline_size, \
     --post_list, --tclass, --out_json_file and so on. Others are refused with what to use instead. \
-    There are no other transports than RC, no events, no rdma_cm and no rate limits.\n\n\
+    There are no events, no rdma_cm and no rate limits.\n\n\
+TRANSPORTS:\n  \
+    --connection UC has write and send, UD has send of one packet, up to the port's MTU. Nobody \
+    repeats what is lost there: bw counts it, lat waits for it in vain. Messages per second are \
+    those that were sent.\n\n\
 UNITS:\n  \
     Sizes are bytes; K, M and G stand for 2^10, 2^20 and 2^30. In reports MB/s and Gb/s are powers \
     of ten. Times in JSON are nanoseconds.\n\n\

@@ -12,12 +12,15 @@ use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::select::PortArgs;
 use crate::tcp;
+use crate::transport::Connection;
 use crate::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 
 /// Memory for receives that is never gone over.
 const RECEIVE_BYTES_MAX: u64 = 4 << 30;
 /// Sizes of `--all`, as powers of two: perftest's.
 const ALL: std::ops::RangeInclusive<u32> = 1..=23;
+/// The same of datagrams: up to the largest MTU.
+const ALL_UD: std::ops::RangeInclusive<u32> = 1..=12;
 /// What perftest takes when nothing is said.
 const TX_DEPTH: u32 = 128;
 const CQ_MOD: u32 = 100;
@@ -48,11 +51,12 @@ pub(crate) struct Options {
     #[command(flatten)]
     at: PortArgs,
 
-    /// Bytes of a message [default: lat 2, bw 64K; an atomic has always 8]
+    /// Bytes of a message [default: lat 2, bw 64K, over UD 1K; an atomic has always 8]
     #[arg(short, long, value_name = "BYTES", value_parser = parse_size, conflicts_with = "all")]
     size: Option<u64>,
 
-    /// All sizes from 2 bytes to 8 MiB, each twice the last, with new queue pairs for each
+    /// All sizes from 2 bytes to 8 MiB, over UD to 4 KiB, each twice the last, with new queue pairs
+    /// for each
     #[arg(short, long)]
     all: bool,
 
@@ -124,9 +128,9 @@ pub(crate) struct Options {
     #[arg(short = 'T', long, visible_aliases = ["tclass", "tos"], value_name = "CLASS", default_value_t = 0)]
     traffic_class: u8,
 
-    /// Connection: RC is what there is
-    #[arg(short = 'c', long, value_name = "TYPE", default_value = "RC", value_parser = ["RC"], ignore_case = true)]
-    connection: String,
+    /// Transport. UC has write and send, UD has send of one packet
+    #[arg(short = 'c', long, value_name = "TYPE", value_enum, default_value_t = Connection::Rc, ignore_case = true)]
+    connection: Connection,
 
     /// How send queues ring
     #[arg(long, value_enum, default_value_t = Doorbell::Blueflame)]
@@ -195,6 +199,7 @@ impl Options {
     pub(super) fn plan(&self, family: Family) -> Result<Plan, Error> {
         let lat = self.test == Test::Lat;
         let op = self.operation(family)?;
+        self.refuse_for_transport(op)?;
         if lat {
             self.refuse_for_latency()?;
         }
@@ -248,6 +253,7 @@ impl Options {
             sl: self.sl,
             traffic_class: self.traffic_class,
             doorbell: self.doorbell,
+            connection: self.connection,
             cpu: self.cpu,
             busy: self.busy,
             check: self.check,
@@ -278,6 +284,32 @@ impl Options {
         }
     }
 
+    /// What the transport lacks (IBTA vol 1, 9.6 and table 36).
+    fn refuse_for_transport(&self, op: Operation) -> Result<(), Error> {
+        let connection = self.connection;
+        if connection.is_reliable() {
+            return Ok(());
+        }
+        if op.is_one_sided() {
+            let why = format!("{op} has an answer, and only RC has answers");
+            return refuse("--connection", connection, &why);
+        }
+        if connection == Connection::Ud && op != Operation::Send {
+            let why = format!("a datagram can't {op}, only be sent");
+            return refuse("--connection", connection, &why);
+        }
+        if let (Some(mtu), Connection::Ud) = (self.mtu, connection) {
+            return refuse("--mtu", mtu, "datagrams go by the port's");
+        }
+        match self.qp_timeout {
+            Some(code) => {
+                let why = format!("nothing is acknowledged over {connection}");
+                refuse("--qp-timeout", code, &why)
+            }
+            None => Ok(()),
+        }
+    }
+
     /// One message at a time, on one queue pair: what says otherwise would be lied about.
     fn refuse_for_latency(&self) -> Result<(), Error> {
         let given = [
@@ -305,9 +337,14 @@ impl Options {
             };
         }
         if self.all {
-            return Ok(ALL.map(|shift| 1 << shift).collect());
+            let all = if self.connection == Connection::Ud { ALL_UD } else { ALL };
+            return Ok(all.map(|shift| 1 << shift).collect());
         }
-        let size = self.size.unwrap_or(if self.test == Test::Lat { 2 } else { 64 << 10 });
+        let size = self.size.unwrap_or(match (self.test, self.connection) {
+            (Test::Lat, _) => 2,
+            (Test::Bw, Connection::Ud) => 1 << 10,
+            (Test::Bw, _) => 64 << 10,
+        });
         // 31 bits: IBTA vol 1, 9.7.7.
         match u32::try_from(size).ok().filter(|size| *size <= 1 << 31) {
             Some(size) => Ok(vec![size]),
@@ -427,7 +464,12 @@ mod tests {
             (Family::Send, "bw -s 5 -a", "cannot be used with"),
             (Family::Send, "bw -n 0", "'0' for '--iters"),
             (Family::Send, "bw -D 0", "must be over 0"),
-            (Family::Send, "bw -c UD", "[possible values: RC]"),
+            (Family::Send, "bw -c XRC", "[possible values: RC, UC, UD]"),
+            (Family::Read, "bw -c UC", "--connection UC: read has an answer, and only RC has"),
+            (Family::Atomic, "lat -c ud", "--connection UD: fetch-add has an answer"),
+            (Family::Write, "lat -c UD", "--connection UD: a datagram can't write, only be sent"),
+            (Family::Send, "lat -c UD -m 1024", "--mtu 1024: datagrams go by the port's"),
+            (Family::Write, "bw -c UC -u 10", "--qp-timeout 10: nothing is acknowledged over UC"),
             (Family::Send, "bw -S 16", "16 is not in 0..16"),
             (Family::Send, "jitter", "[possible values: lat, bw]"),
         ] {

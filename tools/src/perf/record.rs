@@ -97,6 +97,9 @@ pub(super) struct Bandwidth {
     pub(super) intervals: Vec<u64>,
     /// Sent by the other process meanwhile, and contained in the first two.
     pub(super) peer_messages_per_s: f64,
+    /// Messages that were sent and never came: nobody repeats them over UC and UD.
+    #[serde(default)]
+    pub(super) lost: u64,
 }
 
 impl Measured {
@@ -122,6 +125,7 @@ impl Measured {
             interval_ns: run.interval_ns,
             intervals: run.intervals.clone(),
             peer_messages_per_s: peer,
+            lost: run.lost,
         };
         Self { bandwidth: Some(bandwidth), ..Self::plain(shape, size, run.messages, run.ns) }
     }

@@ -30,8 +30,8 @@ pub(super) fn header(record: &Record, utf8: bool) -> String {
     let mtu = mtu.map_or("?".to_owned(), |mtu| mtu.to_string());
     let _ = writeln!(
         text,
-        "  {:9}  {length} after {} of warm-up, MTU {mtu}, inline up to {}, doorbell {doorbell}",
-        "settings", shape.warmup, shape.inline
+        "  {:9}  {}, {length} after {} of warm-up, MTU {mtu}, inline up to {}, doorbell {doorbell}",
+        "settings", shape.connection, shape.warmup, shape.inline
     );
     if *test == Test::Bw {
         let Shape { qps, tx_depth, cq_mod, post_list, .. } = shape;
@@ -204,6 +204,11 @@ pub(super) fn footer(record: &Record, width: usize) -> String {
             text.push_str(", of this process's messages only; the rates are of both");
         }
         text.push('\n');
+        let lost = |measured: &Measured| measured.bandwidth.as_ref().map_or(0, |bw| bw.lost);
+        for measured in record.results.iter().filter(|measured| lost(measured) > 0) {
+            let (lost, size) = (lost(measured), measured.size);
+            let _ = writeln!(text, "{lost} messages of {size} bytes were lost, warm-up included");
+        }
     }
     let test = record.parameters.test;
     if !fits(test, width) {

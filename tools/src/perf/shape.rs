@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::doorbell::Doorbell;
+use crate::transport::Connection;
 
 /// Memory that the default receive depth keeps within.
 const RECEIVE_BYTES: u64 = 64 << 20;
@@ -131,6 +132,8 @@ pub(super) struct Shape {
     pub(super) sl: u8,
     pub(super) traffic_class: u8,
     pub(super) doorbell: Doorbell,
+    #[serde(default)]
+    pub(super) connection: Connection,
     pub(super) cpu: Option<usize>,
     pub(super) busy: bool,
     pub(super) check: bool,
@@ -144,6 +147,11 @@ impl Shape {
 
     pub(super) fn duration(&self) -> Option<Duration> {
         self.duration_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    }
+
+    /// Bytes of a receive before the message.
+    pub(super) fn head(&self) -> u32 {
+        self.connection.head() as u32
     }
 
     /// Receives of a queue pair for messages of this size.

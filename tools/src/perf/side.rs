@@ -15,8 +15,8 @@ mod lat;
 mod setup;
 
 use uverbs::{
-    AccessFlags, CompletionQueue, Context, Device, Endpoint, ExposedMemory, Local, PostError,
-    ProtectionDomain, QueuePair, Remote, SendOp, Sge,
+    AccessFlags, CompletionQueue, Context, Device, ExposedMemory, Local, PostError,
+    ProtectionDomain, Remote, SendOp, Sge,
 };
 
 use self::lat::Turn;
@@ -25,6 +25,7 @@ use self::setup::{blame, local, rights, wanted};
 use super::shape::{Operation, Shape};
 use crate::doorbell::Rings;
 use crate::error::{BecauseOf, Error};
+use crate::transport::{Link, Reach};
 use crate::verify::{Pattern, Who};
 
 /// Messages of two queue pairs share no cache line.
@@ -51,7 +52,7 @@ pub(super) struct Side {
 
 /// A queue pair.
 struct Line {
-    qp: QueuePair,
+    qp: Link,
     number: u32,
     local: Sge,
     remote: Remote,
@@ -67,6 +68,8 @@ struct Line {
 /// A message has a place for each queue pair, in each of these.
 struct Memory {
     stride: usize,
+    /// Between two receives.
+    room: usize,
     /// Sent from here; answers come here.
     outgoing: ExposedMemory,
     /// The peer's place: what it writes, reads, or adds to.
@@ -78,16 +81,18 @@ struct Memory {
 impl Memory {
     fn new(pd: &ProtectionDomain, who: Who, shape: &Shape, size: u32) -> Result<Self, Error> {
         let stride = (size as usize).next_multiple_of(ALIGN);
+        let room = (size as usize + shape.head() as usize).next_multiple_of(ALIGN);
         let lines = stride * shape.qps as usize;
         let receives = match shape.op {
             Operation::Send => {
-                let bytes = lines * shape.receives(size) as usize;
+                let bytes = room * (shape.qps * shape.receives(size)) as usize;
                 Some(pd.expose(bytes, AccessFlags::empty())?)
             }
             _ => None,
         };
         Ok(Self {
             stride,
+            room,
             outgoing: pd.expose(lines, AccessFlags::empty())?,
             incoming: pd.expose(lines, rights(shape, who))?,
             receives,
@@ -112,7 +117,7 @@ fn completion_queue(context: &Context, shape: &Shape, size: u32) -> Result<Compl
 /// What the peer must know of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hand {
-    pub(super) endpoint: Endpoint,
+    pub(super) endpoint: Reach,
     pub(super) memory: Remote,
 }
 
@@ -161,15 +166,14 @@ impl Prepared {
         for at in 0..shape.qps {
             prepared.add_line(&context, &pd, at, &local)?;
         }
-        let Self { side, hands } = &mut prepared;
+        let Self { side, .. } = &mut prepared;
         side.about.rings =
-            Rings::of(&context, &pd, side.lines.iter_mut().map(|line| &mut line.qp))?;
-        if let (Some(line), Some(hand)) = (side.lines.first(), hands.first()) {
+            Rings::of(&context, &pd, side.lines.iter_mut().map(|line| line.qp.sq()))?;
+        if let Some(line) = side.lines.first() {
             let cap = line.qp.cap();
             side.about.max_send_wr = cap.max_send_wr;
             side.about.max_recv_wr = cap.max_recv_wr;
             side.about.max_inline_data = cap.max_inline_data;
-            side.about.place.mtu = hand.endpoint.mtu.bytes();
         }
         Ok(prepared)
     }
@@ -189,10 +193,13 @@ impl Prepared {
             .max_send_wr(shape.tx_depth)
             .max_recv_wr(shape.receives(side.size))
             .max_inline_data(shape.inline)
-            .doorbell(shape.doorbell.mode())
-            .build();
+            .doorbell(shape.doorbell.mode());
+        let qp = Link::build(qp, shape.connection);
         let mut qp = qp.map_err(|error| blame(error, shape))?;
         let endpoint = qp.prepare(local)?;
+        if let Reach::Connection(endpoint) = &endpoint {
+            side.about.place.mtu = endpoint.mtu.bytes();
+        }
         let at = number as usize * side.memory.stride;
         hands.push(Hand { endpoint, memory: side.memory.incoming.remote(at) });
         side.lines.push(Line {
@@ -256,8 +263,8 @@ impl Side {
         let receives = self.shape.receives(self.size);
         let Some(to) = self.lines.get_mut(line as usize) else { return Ok(()) };
         let place = line as usize * receives as usize + slot as usize;
-        let sge = memory.sge(place * self.memory.stride, self.size);
-        let mut batch = to.qp.recv_batch();
+        let sge = memory.sge(place * self.memory.room, self.size + self.shape.head());
+        let mut batch = to.qp.recv_queue().batch();
         // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a
         // reference to it.
         let posted = unsafe { batch.post_raw(id(line, slot), &[sge]) };

@@ -17,6 +17,7 @@ use crate::doorbell::Rings;
 use crate::error::{BecauseOf, Error};
 use crate::select::Two;
 use crate::setup::{Place, Wanted, ack_timeout};
+use crate::transport::Connection;
 use crate::verify::{Pattern, Who};
 
 /// Empty polls between two looks at the clock and at the other side.
@@ -126,7 +127,7 @@ impl Prepared {
             qpn: endpoint.qpn,
             psn: endpoint.psn,
             max_inline_data: qp.cap().max_inline_data,
-            rings: Rings::of(&context, &pd, std::iter::once(&mut qp))?,
+            rings: Rings::of(&context, &pd, std::iter::once(qp.send_queue().provider()))?,
         };
         let side = Side {
             who,
@@ -193,6 +194,7 @@ pub(super) fn wanted(config: &Config) -> Wanted {
         mtu: config.mtu,
         size: config.size,
         atomics: config.opcode.is_atomic(),
+        connection: Connection::Rc,
     }
 }
 

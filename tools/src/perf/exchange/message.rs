@@ -1,9 +1,10 @@
 //! What two processes tell each other: JSON, a message a line.
 
 use serde::{Deserialize, Serialize};
-use uverbs::{Endpoint, Remote};
+use uverbs::Remote;
 
 use crate::perf::side::Hand;
+use crate::transport::Reach;
 
 /// Bytes of a line. A queue pair's has 250.
 pub(super) const LINE: usize = 1024;
@@ -55,6 +56,9 @@ pub(in crate::perf) struct Done {
     pub(in crate::perf) ns: u64,
     /// Messages that it sent in all.
     pub(in crate::perf) posted: u64,
+    /// Messages that it received in all, if it only serves.
+    #[serde(default)]
+    pub(in crate::perf) received: u64,
     /// Its user pressed Ctrl-C.
     pub(in crate::perf) interrupted: bool,
 }
@@ -81,7 +85,7 @@ impl Qp {
 
     /// The same as the library has it.
     pub(super) fn hand(&self) -> Result<Hand, String> {
-        let endpoint: Endpoint = self.endpoint.parse().map_err(|error| format!("{error}"))?;
+        let endpoint: Reach = self.endpoint.parse().map_err(|error| format!("{error}"))?;
         Ok(Hand { endpoint, memory: Remote { addr: self.addr, rkey: self.rkey } })
     }
 }
@@ -89,7 +93,7 @@ impl Qp {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use uverbs::{Gid, Mtu};
+    use uverbs::{DatagramEndpoint, Endpoint, Gid, Mtu};
 
     use super::*;
 
@@ -102,11 +106,14 @@ mod tests {
         ) {
             let gid = Some(Gid([9; 16]));
             let endpoint = Endpoint { lid: 0, qpn, psn, mtu: Mtu::Mtu1024, rd_atomic: 4, gid };
-            let hand = Hand { endpoint, memory: Remote { addr, rkey } };
-            let line = Message::Qp(Qp::new(number, &hand)).line();
-            prop_assert!(line.len() < LINE / 2 && line.ends_with(b"\n"));
-            let Some(Message::Qp(qp)) = Message::parse(&line) else { panic!("{line:?}") };
-            prop_assert_eq!((qp.number, qp.hand()), (number, Ok(hand)));
+            let datagram = DatagramEndpoint { lid: 0, qpn, qkey: rkey, gid };
+            for endpoint in [Reach::Connection(endpoint), Reach::Datagram(datagram)] {
+                let hand = Hand { endpoint, memory: Remote { addr, rkey } };
+                let line = Message::Qp(Qp::new(number, &hand)).line();
+                prop_assert!(line.len() < LINE / 2 && line.ends_with(b"\n"));
+                let Some(Message::Qp(qp)) = Message::parse(&line) else { panic!("{line:?}") };
+                prop_assert_eq!((qp.number, qp.hand()), (number, Ok(hand)));
+            }
         }
 
         #[test]

@@ -269,6 +269,7 @@ fn terms(shape: &Shape, size: u32) -> Vec<(String, String)> {
     [
         ("operation", shape.op.to_string()),
         ("test", shape.test.to_string()),
+        ("--connection", shape.connection.to_string()),
         ("--size", size.to_string()),
         ("--qps", shape.qps.to_string()),
         ("--bidirectional", shape.bidirectional.to_string()),

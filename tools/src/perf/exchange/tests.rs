@@ -13,6 +13,7 @@ use super::*;
 use crate::perf::options::Options;
 use crate::perf::shape::Family;
 use crate::tcp::Listener;
+use crate::transport::Reach;
 
 const SECOND: Duration = Duration::from_secs(1);
 static NEVER: AtomicBool = AtomicBool::new(false);
@@ -37,7 +38,10 @@ fn hand(number: u32) -> Hand {
         rd_atomic: 4,
         gid: Some(Gid([9; 16])),
     };
-    Hand { endpoint, memory: Remote { addr: 0xdead_beef_0000, rkey: number } }
+    Hand {
+        endpoint: Reach::Connection(endpoint),
+        memory: Remote { addr: 0xdead_beef_0000, rkey: number },
+    }
 }
 
 /// A server, and what a client does with its address.
@@ -110,7 +114,8 @@ fn two_that_agree_meet_and_part() {
         control.ready(300, &NEVER).unwrap();
         theirs
     };
-    let (sent, back) = (Done { messages: 5, ns: 6, posted: 7, interrupted: true }, Done::default());
+    let (sent, back) =
+        (Done { messages: 5, ns: 6, posted: 7, received: 8, interrupted: true }, Done::default());
     let said = with(
         60 * SECOND,
         |stream| {

@@ -67,8 +67,8 @@ impl Side {
             }
             let id = completion.id();
             if receive {
-                if completion.byte_len() != self.size {
-                    let len = completion.byte_len();
+                let len = completion.byte_len().saturating_sub(self.shape.head());
+                if len != self.size {
                     return Err(wrong_arrival(self.who, so_far, len, self.size));
                 }
                 slots[came] = id;
@@ -96,7 +96,8 @@ impl Side {
         fence(Ordering::Acquire);
         let receives = self.shape.receives(self.size) as usize;
         let place = line as usize * receives + slot as usize;
-        memory.read(place * self.memory.stride, &mut self.copy)?;
+        let at = place * self.memory.room + self.shape.head() as usize;
+        memory.read(at, &mut self.copy)?;
         Ok(Pattern::new(0, self.who.other()).check(&self.copy)?)
     }
 
@@ -154,7 +155,7 @@ fn post_some(line: &mut Line, shape: &Shape, inline: Option<&[u8]>) -> Result<bo
         };
         // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a
         // reference to it.
-        unsafe { batch.raw().post(wr, op, data) }?;
+        unsafe { batch.post(wr, op, data) }?;
         line.posted += 1;
         if tells {
             line.silent = 0;

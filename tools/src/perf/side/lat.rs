@@ -67,7 +67,7 @@ impl Side {
         let mut batch = line.qp.batch();
         // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a
         // reference to it.
-        let posted = unsafe { batch.raw().post(Wr::new(id(0, 1)), op, data) };
+        let posted = unsafe { batch.post(Wr::new(id(0, 1)), op, data) };
         match posted {
             Ok(()) => batch.ring(),
             Err(error) => return Err(self.post_failed(iteration, error)),
@@ -109,6 +109,7 @@ impl Side {
     /// Polls, for what there is or for why there is nothing.
     #[inline]
     pub(in crate::perf) fn look(&mut self, iteration: u64) -> Result<(), Error> {
+        let head = self.shape.head();
         let mut burst = self.cq.poll(4);
         while let Some(completion) = burst.next() {
             let kind = completion.result();
@@ -119,10 +120,10 @@ impl Side {
             } else if self.turn.arrived.is_some() {
                 let what = format!("the {} received a message that nobody sent", self.who);
                 return Err(Error::Unexpected { iteration, what });
-            } else if kind == Completed::Recv && completion.byte_len() == self.size {
+            } else if kind == Completed::Recv && completion.byte_len() == self.size + head {
                 self.turn.arrived = Some((completion.id() >> 32) as u32);
             } else {
-                let len = completion.byte_len();
+                let len = completion.byte_len().saturating_sub(head);
                 return Err(wrong_arrival(self.who, iteration, len, self.size));
             }
         }
@@ -137,11 +138,13 @@ impl Side {
         // The message was seen by a relaxed load or by a completion; what is read of it is read
         // after.
         fence(Ordering::Acquire);
-        let stride = self.memory.stride;
         let (memory, at) = match self.shape.op {
             Operation::Write => (&self.memory.incoming, 0),
             Operation::Send => match (&self.memory.receives, self.turn.held) {
-                (Some(receives), Some(slot)) => (receives, slot as usize * stride),
+                (Some(receives), Some(slot)) => {
+                    let place = slot as usize * self.memory.room;
+                    (receives, place + self.shape.head() as usize)
+                }
                 _ => return Ok(()),
             },
             Operation::Read => (&self.memory.outgoing, 0),

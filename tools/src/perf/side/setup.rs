@@ -32,6 +32,7 @@ pub(super) fn wanted(shape: &Shape, size: u32) -> Wanted {
         mtu: shape.mtu.and_then(Mtu::from_bytes),
         size,
         atomics: shape.op.is_atomic(),
+        connection: shape.connection,
     }
 }
 

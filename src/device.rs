@@ -1,6 +1,8 @@
 //! Devices: finding them, and opening one.
 
 use std::fmt;
+#[cfg(feature = "softhca")]
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use uverbs_core::Errno;
@@ -85,9 +87,15 @@ pub fn device_or_softhca() -> Result<Device, Error> {
 #[cfg(feature = "softhca")]
 fn embedded(name: &str) -> Option<Result<Device, Error>> {
     let hca = uverbs_softhca::SoftHca::embedded(name)?;
-    Some(hca.map(Device::from).map_err(|error| Error::System {
-        what: "starting the software HCA",
-        errno: Errno::of(&error),
+    Some(hca.map(Device::from).map_err(|error| {
+        let errno = match error.kind() {
+            // With a text of their own these have no number.
+            ErrorKind::AddrInUse => Errno::EADDRINUSE,
+            ErrorKind::AddrNotAvailable => Errno::EADDRNOTAVAIL,
+            ErrorKind::InvalidInput => Errno::EINVAL,
+            _ => Errno::of(&error),
+        };
+        Error::System { what: "starting the software HCA", errno }
     }))
 }
 
@@ -98,10 +106,14 @@ fn embedded(_: &str) -> Option<Result<Device, Error>> {
 
 /// The device with this name: `mlx5_0`. Where this machine has none of that name, `softhca0` (or
 /// `softhca`) and `softhca1` are the process's software HCAs, on one fabric (feature `softhca`).
+/// `softhca@127.0.0.2` is one on the network, RoCEv2 over UDP at that address: other processes and
+/// machines reach it. `softhca@loopback` has the first loopback address that is free.
 ///
 /// # Errors
 ///
-/// [`Error::NoSuchDevice`] with the names there are.
+/// [`Error::NoSuchDevice`] with the names there are; [`Error::System`] with `EADDRINUSE` where
+/// another software HCA or the kernel's soft-RoCE has the address, `EADDRNOTAVAIL` where the machine
+/// hasn't, `EINVAL` for an address that is none.
 ///
 /// ```
 /// let context = uverbs::device("softhca0")?.open()?;

@@ -12,14 +12,18 @@ use crate::output;
 /// The names of the embedded software HCAs. `softhca` alone stands for the first, too.
 const EMBEDDED: [&str; 2] = ["softhca0", "softhca1"];
 
+/// What the name of a software HCA on the network begins with; its address follows.
+const ON_UDP: &str = "softhca@";
+
 /// Said once, where the embedded one is used.
 const NONE_HERE: &str = "no RDMA device here, using the embedded software HCA (softhca)";
 
 /// Options that name a device, a port and a GID.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PortArgs {
-    /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA [default:
-    /// the first]
+    /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA, and
+    /// `softhca@ADDRESS` or `softhca@loopback` one that other processes reach over UDP [default: the
+    /// first]
     #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     pub(crate) device: Option<String>,
 
@@ -83,18 +87,19 @@ pub(crate) fn two(name: Option<&str>, quiet: bool) -> Result<Two, Error> {
 }
 
 /// A device that another process can reach: the one named, or the machine's first. The software HCA
-/// lives in one process.
+/// lives in one process, unless it is on the network.
 pub(crate) fn reachable(name: Option<&str>) -> Result<Two, Error> {
     let two = two(name, true)?;
     // One that the machine lists is another process's, too, whatever its name.
     let listed = uverbs::devices()?.iter().any(|device| device.name() == two.client.name());
-    if two.embedded && !listed {
+    if two.embedded && !listed && !two.client.name().starts_with(ON_UDP) {
         let value = name.unwrap_or("softhca, since there is no RDMA device here");
         return Err(Error::Argument {
             option: "--device",
             value: value.to_owned(),
-            why: "the software HCA lives inside one process, and no other reaches it; without \
-                  --server and HOST both sides are in this one"
+            why: "the software HCA lives inside one process, and no other reaches it: use \
+                  softhca@loopback or softhca@ADDRESS; without --server and HOST both sides are in \
+                  this process"
                 .to_owned(),
         });
     }
@@ -106,6 +111,11 @@ fn named(name: &str) -> Result<Two, Error> {
         Ok(device) => Ok(loopback(device)),
         // A device of the machine comes first, should one have that name.
         Err(uverbs::Error::NoSuchDevice { .. }) if name == "softhca" => two_embedded(),
+        Err(uverbs::Error::NoSuchDevice { .. }) if name.starts_with(ON_UDP) => {
+            let made =
+                SoftHca::embedded(name).unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
+            Ok(loopback(made.map(Device::from).map_err(Error::Embedded)?))
+        }
         Err(uverbs::Error::NoSuchDevice { .. }) if EMBEDDED.contains(&name) => {
             let [first, second] = embedded()?;
             Ok(loopback(if name == EMBEDDED[0] { first } else { second }))
@@ -119,7 +129,7 @@ fn named(name: &str) -> Result<Two, Error> {
 }
 
 fn loopback(device: Device) -> Two {
-    let embedded = EMBEDDED.contains(&device.name());
+    let embedded = EMBEDDED.contains(&device.name()) || device.name().starts_with(ON_UDP);
     Two { client: device.clone(), server: device, embedded }
 }
 

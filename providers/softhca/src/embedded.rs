@@ -1,14 +1,18 @@
-//! The devices that every process has, by name, on one fabric.
+//! The devices that every process has, by name: two on one fabric, and any on the network.
 
 use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::per_process::PerProcess;
 use crate::softhca::{Inner, SoftHca};
+use crate::udp::Udp;
 use crate::wire::Fabric;
 
 /// Their names. `softhca` alone stands for the first, too.
 const NAMES: [&str; 2] = ["softhca0", "softhca1"];
+
+/// What the name of a device on the network begins with; its address follows.
+const ON_UDP: &str = "softhca@";
 
 /// What this process has made so far. A device ends with its last handle, the fabric never. What a
 /// forked child inherits has no thread, so it begins anew.
@@ -18,6 +22,7 @@ static EMBEDDED: PerProcess<Embedded> = PerProcess::new();
 struct Embedded {
     fabric: Option<Fabric>,
     devices: [Weak<Inner>; 2],
+    on_udp: Vec<(String, Weak<Inner>)>,
 }
 
 impl SoftHca {
@@ -26,14 +31,22 @@ impl SoftHca {
     /// pairs of either reach each other, whichever part of the program made them. `None` for other
     /// names.
     ///
+    /// `softhca@ADDRESS` or `softhca@ADDRESS:PORT` is a device on the network, as [`Udp`] reads the
+    /// text: `softhca@127.0.0.2`. `softhca@loopback` has the first address of 127.0.0.0/8 that is
+    /// free.
+    ///
     /// Devices of [`SoftHca::builder`] are on fabrics of their own, unless they are
     /// [attached](crate::SoftHcaBuilder::fabric).
     ///
     /// # Errors
     ///
-    /// As [`SoftHcaBuilder::build`](crate::SoftHcaBuilder::build).
+    /// As [`SoftHcaBuilder::build`](crate::SoftHcaBuilder::build); `InvalidInput` for an address
+    /// that is none.
     pub fn embedded(name: &str) -> Option<io::Result<Self>> {
         let name = if name == "softhca" { NAMES[0] } else { name };
+        if let Some(udp) = name.strip_prefix(ON_UDP) {
+            return Some(EMBEDDED.lock().on_udp(name, udp));
+        }
         let at = NAMES.iter().position(|known| *known == name)?;
         let mut embedded = EMBEDDED.lock();
         if let Some(inner) = embedded.devices[at].upgrade() {
@@ -45,6 +58,20 @@ impl SoftHca {
             embedded.devices[at] = Arc::downgrade(&device.inner);
         }
         Some(made)
+    }
+}
+
+impl Embedded {
+    fn on_udp(&mut self, name: &str, udp: &str) -> io::Result<SoftHca> {
+        let known = self.on_udp.iter().find(|(known, _)| known == name);
+        if let Some(inner) = known.and_then(|(_, device)| device.upgrade()) {
+            return Ok(SoftHca { inner });
+        }
+        let udp: Udp = udp.parse().map_err(io::Error::from)?;
+        let device = SoftHca::builder().name(name).udp(udp).build()?;
+        self.on_udp.retain(|(_, device)| device.strong_count() != 0);
+        self.on_udp.push((name.to_owned(), Arc::downgrade(&device.inner)));
+        Ok(device)
     }
 }
 

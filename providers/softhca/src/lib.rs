@@ -45,6 +45,7 @@ mod skip;
 mod sleep;
 mod softhca;
 mod uar;
+mod udp;
 #[cfg(feature = "pci")]
 pub mod vfio_user;
 pub mod wire;
@@ -53,3 +54,4 @@ pub use board::profile::{Gid, GidType};
 pub use hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing, Strictness};
 pub use idle::Idle;
 pub use softhca::{Pending, PortInfo, SoftHca, SoftHcaBuilder};
+pub use udp::{BadUdp, Udp};

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | a doorbell | the store faults on a page that is write-protected meanwhile ([`crate::guard`]) |
 //! | a command, a page that is mapped, a door that is closed | [`Shared::change`] |
-//! | a frame of another device | the wire's waker ([`crate::wire::Wire::set_waker`]) |
+//! | a frame of another device | the wire's waker ([`crate::wire::Wire::set_waker`]), or its descriptor |
 //! | a timer, a frame that the wire delays | the length of the sleep |
 //! | the end of the last handle | `Drop` of [`Shared`] |
 //!
@@ -15,7 +15,7 @@
 //! pair the thread looks now and then.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -186,6 +186,8 @@ pub(crate) struct Thread {
     pub(crate) idle: Idle,
     /// Whether the wire wakes the thread when a frame comes.
     pub(crate) wire_wakes: bool,
+    /// Can be read while frames wait in the wire.
+    pub(crate) wire: Option<OwnedFd>,
 }
 
 /// Longest sleep, whatever was asked for: what `ppoll` takes.
@@ -272,7 +274,8 @@ impl Thread {
             kernel.device.uars.release();
             return (false, false);
         }
-        let blind = !kernel.device.gone && (!guarded || !self.wire_wakes || kernel.needs_looks());
+        let gone = kernel.device.gone;
+        let blind = !gone && (!guarded || !self.wire_wakes || kernel.needs_looks());
         let due = kernel.next_deadline().map(|when| when.saturating_sub(shared.now()));
         drop(kernel);
         drop(shared);
@@ -280,7 +283,9 @@ impl Thread {
         let limit = if blind { look.min(longest) } else { longest };
         let limit = due.map_or(limit, |due| due.clamp(SHORTEST, limit));
         let guard = self.guard.as_deref().map(AsFd::as_fd);
-        if !self.sleeper.wait(guard, limit) {
+        // What arrives for a device that is gone is not read.
+        let wire = self.wire.as_ref().filter(|_| !gone).map(AsFd::as_fd);
+        if !self.sleeper.wait(guard, wire, limit) {
             return (protect, false);
         }
         // A client's store waits: before anything else.

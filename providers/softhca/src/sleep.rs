@@ -39,20 +39,24 @@ impl Sleeper {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Sleeps until somebody rings, `other` can be read, or `limit` is over. Gives whether `other`
-    /// can be read.
-    pub(crate) fn wait(&self, other: Option<BorrowedFd<'_>>, limit: Duration) -> bool {
-        let bell = PollFd::new(self.bell.as_fd(), PollFlags::POLLIN);
-        let other = other.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        let mut fds = [bell].into_iter().chain(other).collect::<Vec<_>>();
+    /// Sleeps until somebody rings, one of the others can be read, or `limit` is over. Gives
+    /// whether `store` can be read.
+    pub(crate) fn wait(
+        &self,
+        store: Option<BorrowedFd<'_>>,
+        wire: Option<BorrowedFd<'_>>,
+        limit: Duration,
+    ) -> bool {
+        let fds = [Some(self.bell.as_fd()), store, wire].into_iter().flatten();
+        let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect::<Vec<_>>();
         // A signal ends the sleep early, which is no harm.
         let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(limit)), None);
         self.get_up();
-        let [rung, other] = [0, 1].map(|at| fds.get(at).and_then(PollFd::any).unwrap_or(false));
+        let [rung, second] = [0, 1].map(|at| fds.get(at).and_then(PollFd::any).unwrap_or(false));
         if rung {
             let _ = self.bell.read();
         }
-        other
+        second && store.is_some()
     }
 
     /// Wakes the thread, if it sleeps or is about to.
@@ -89,7 +93,7 @@ mod tests {
         sleeper.lie_down();
         sleeper.wake();
         let start = Instant::now();
-        sleeper.wait(None, LONG);
+        sleeper.wait(None, None, LONG);
         assert!(start.elapsed() < LONG);
     }
 
@@ -103,7 +107,7 @@ mod tests {
             Wake::wake(other);
         });
         let start = Instant::now();
-        sleeper.wait(None, LONG);
+        sleeper.wait(None, None, LONG);
         assert!(start.elapsed() < LONG);
         waker.join().unwrap();
     }
@@ -123,6 +127,6 @@ mod tests {
     fn the_limit_ends_the_sleep() {
         let sleeper = Sleeper::new().unwrap();
         sleeper.lie_down();
-        assert!(!sleeper.wait(None, Duration::from_millis(1)));
+        assert!(!sleeper.wait(None, None, Duration::from_millis(1)));
     }
 }

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -31,7 +32,8 @@ use crate::memory::ProcessDma;
 use crate::run::{self, Shared, Thread};
 use crate::sleep::Sleeper;
 use crate::uar::UarSet;
-use crate::wire::{Address, Fabric, LinkControl, Wire};
+use crate::udp::{self, Udp};
+use crate::wire::{Address, Fabric, LinkControl, UdpControl, UdpStats, Wire};
 
 /// Devices are numbered in the process; the number makes their addresses.
 static NUMBER: AtomicU16 = AtomicU16::new(1);
@@ -48,10 +50,33 @@ pub struct SoftHca {
 pub(crate) struct Inner {
     shared: Arc<Shared>,
     record: DeviceRecord,
-    /// The port's end of the fabric; `None` on a wire of the caller's.
-    link: Option<LinkControl>,
+    /// The port's end of the wire; `None` on a wire of the caller's.
+    link: Option<Link>,
     process: Process,
     woken_by_stores: bool,
+}
+
+/// The port's end of a wire.
+#[derive(Debug)]
+enum Link {
+    Fabric(LinkControl),
+    Udp(UdpControl),
+}
+
+impl Link {
+    fn unplug(&self) {
+        match self {
+            Self::Fabric(link) => link.unplug(),
+            Self::Udp(link) => link.unplug(),
+        }
+    }
+
+    fn replug(&self) {
+        match self {
+            Self::Fabric(link) => link.replug(),
+            Self::Udp(link) => link.replug(),
+        }
+    }
 }
 
 /// What the port tells.
@@ -172,6 +197,15 @@ impl SoftHca {
     #[must_use]
     pub fn stats(&self) -> HcaStats {
         self.inner.shared.lock().device.hca.stats().clone()
+    }
+
+    /// The counters of its UDP wire; `None` on another wire.
+    #[must_use]
+    pub fn udp_stats(&self) -> Option<UdpStats> {
+        match &self.inner.link {
+            Some(Link::Udp(link)) => Some(link.stats()),
+            _ => None,
+        }
     }
 
     /// What clients have written for the device and it has not taken: rings, doorbell records,
@@ -344,6 +378,8 @@ pub struct SoftHcaBuilder {
     memlock: Option<u64>,
     max_pd: Option<u32>,
     fabric: Option<Fabric>,
+    udp: Option<Udp>,
+    gids: Option<Vec<Gid>>,
     wire: Option<Box<dyn Wire>>,
 }
 
@@ -394,9 +430,31 @@ impl SoftHcaBuilder {
         self
     }
 
+    /// Attaches it to the network, in place of a fabric: RoCEv2 over UDP, by which processes and
+    /// machines reach each other, and reach Linux's soft-RoCE. Its GIDs are the addresses.
+    ///
+    /// ```
+    /// use uverbs_softhca::{SoftHca, Udp};
+    ///
+    /// let device = SoftHca::builder().udp(Udp::loopback()).build()?;
+    /// assert_eq!(device.gids().len(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn udp(mut self, udp: Udp) -> Self {
+        self.udp = Some(udp);
+        self
+    }
+
     /// Gives its port a wire of the caller's making, instead of a fabric.
     pub fn wire(mut self, wire: Box<dyn Wire>) -> Self {
         self.wire = Some(wire);
+        self
+    }
+
+    /// The addresses in its GID table, each as RoCEv2, in place of those that its number makes. For
+    /// a wire of the caller's that leads to them.
+    pub fn gids(mut self, addresses: &[IpAddr]) -> Self {
+        self.gids = Some(udp::gids(addresses.iter().copied()));
         self
     }
 
@@ -461,23 +519,43 @@ impl SoftHcaBuilder {
     ///
     /// # Errors
     ///
-    /// What the system says when the thread can't be started.
+    /// What the system says when the thread can't be started, or the address of a UDP wire can't be
+    /// had.
     pub fn build(self) -> io::Result<SoftHca> {
-        let number = self.number.unwrap_or_else(|| NUMBER.fetch_add(1, Ordering::Relaxed));
+        let udp = match &self.udp {
+            Some(_) if self.hca.link == LinkLayer::InfiniBand => {
+                let why = "RoCEv2 is Ethernet: a port of InfiniBand has no UDP";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
+            udp => udp.as_ref().map(Udp::bind).transpose()?,
+        };
+        let number = self.number.or(udp.as_ref().and_then(udp::number));
+        let number = number.unwrap_or_else(|| NUMBER.fetch_add(1, Ordering::Relaxed));
         let mut config = self.hca;
         if let Some(mtu) = self.active_mtu {
             config.active_mtu = mtu;
         }
+        if let Some(wire) = &udp {
+            config.active_mtu = config.active_mtu.min(udp::mtu(wire)?);
+        }
         let mut profile = Profile::new(number, config);
+        if let Some(wire) = &udp {
+            profile.gids = udp::gids(wire.addresses().iter().map(SocketAddr::ip));
+        }
+        profile.gids = self.gids.unwrap_or(profile.gids);
         // The table has its full length on either side; only the front is in use.
         profile.hca.pkeys.resize(usize::from(profile.pkey_table_len()), 0);
         profile.memlock = self.memlock.unwrap_or(profile.memlock);
         profile.max_pd = self.max_pd.unwrap_or(profile.max_pd);
-        let (mut wire, link): (Box<dyn Wire>, _) = match self.wire {
-            Some(wire) => (wire, None),
-            None => {
+        let (mut wire, link): (Box<dyn Wire>, _) = match (self.wire, udp) {
+            (Some(wire), _) => (wire, None),
+            (None, Some(wire)) => {
+                let link = Link::Udp(wire.control());
+                (Box::new(wire), Some(link))
+            }
+            (None, None) => {
                 let port = self.fabric.unwrap_or_default().attach(&addresses(&profile));
-                let link = port.link_control();
+                let link = Link::Fabric(port.link_control());
                 (Box::new(port), Some(link))
             }
         };
@@ -486,6 +564,8 @@ impl SoftHcaBuilder {
             Some(sleeper) => wire.set_waker(Arc::clone(sleeper).into()),
             None => false,
         };
+        let descriptor = wire.descriptor().map(|fd| fd.try_clone_to_owned()).transpose()?;
+        let wire_wakes = wire_wakes || descriptor.is_some();
         let mut hca = Hca::new(profile.hca.clone(), Box::new(ProcessDma), wire);
         let gids = profile.gids.iter().map(|gid| gid.gid).collect::<Vec<_>>();
         hca.set_addresses(&gids, profile.lid);
@@ -503,7 +583,10 @@ impl SoftHcaBuilder {
         let shared = Arc::new(Shared::new(Kernel::new(device), sleeper.clone()));
         if let Some(sleeper) = sleeper {
             let (device, idle) = (Arc::downgrade(&shared), self.idle);
-            run::spawn(&name, Thread { device, sleeper, guard, idle, wire_wakes })?;
+            run::spawn(
+                &name,
+                Thread { device, sleeper, guard, idle, wire_wakes, wire: descriptor },
+            )?;
         }
         let process = Process::current();
         Ok(SoftHca { inner: Arc::new(Inner { shared, record, link, process, woken_by_stores }) })

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
 use uverbs_core::doors::UverbsDoor;
-use uverbs_softhca::{LinkLayer, SoftHca, SoftHcaBuilder};
+use uverbs_softhca::{LinkLayer, SoftHca, SoftHcaBuilder, Udp};
 
 use crate::log::known;
 
@@ -14,10 +14,13 @@ pub(crate) const NAME: &str = "softhca0";
 pub(crate) const NODE: &str = "uverbs0";
 
 /// What the environment says of the device.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) link: LinkLayer,
-    pub(crate) number: u16,
+    /// `None` where an address on the network makes it.
+    pub(crate) number: Option<u16>,
+    /// On the network, in place of a fabric of its own.
+    pub(crate) udp: Option<Udp>,
     /// No thread: commands are answered, queues are left alone. For what times the client's side of
     /// the data path.
     pub(crate) stepped: bool,
@@ -36,20 +39,34 @@ impl Settings {
             Some("ib") => LinkLayer::InfiniBand,
             Some(other) => return Err(format!("UVERBS_SOFTHCA_LINK={other}: neither eth nor ib")),
         };
+        let udp = text("UVERBS_SOFTHCA_UDP").map(|text| {
+            // The tree in sysfs and the device are made one after the other, and must agree.
+            let udp = text.parse().ok().filter(|udp| *udp != Udp::loopback());
+            udp.ok_or_else(|| format!("UVERBS_SOFTHCA_UDP={text}: no address"))
+        });
+        let udp = udp.transpose()?;
         let number = match text("UVERBS_SOFTHCA_NUMBER") {
-            None => 1,
-            Some(digits) => digits
-                .parse()
-                .ok()
-                .filter(|&number| number != 0)
-                .ok_or_else(|| format!("UVERBS_SOFTHCA_NUMBER={digits}: not 1 to 65535"))?,
+            None => Some(1).filter(|_| udp.is_none()),
+            Some(digits) => Some(
+                digits
+                    .parse()
+                    .ok()
+                    .filter(|&number| number != 0)
+                    .ok_or_else(|| format!("UVERBS_SOFTHCA_NUMBER={digits}: not 1 to 65535"))?,
+            ),
         };
-        Ok(Self { link, number, stepped: text("UVERBS_SOFTHCA_STEPPED").is_some() })
+        Ok(Self { link, number, udp, stepped: text("UVERBS_SOFTHCA_STEPPED").is_some() })
     }
 
     /// The device, described.
     pub(crate) fn builder(self) -> SoftHcaBuilder {
-        let builder = SoftHca::builder().name(NAME).number(self.number).link(self.link);
+        let mut builder = SoftHca::builder().name(NAME).link(self.link);
+        if let Some(number) = self.number {
+            builder = builder.number(number);
+        }
+        if let Some(udp) = self.udp {
+            builder = builder.udp(udp);
+        }
         if self.stepped { builder.stepped() } else { builder }
     }
 }

@@ -44,8 +44,8 @@ use shape::{Family, Plan, Role, Test};
 ///
 /// Without HOST and without --server both ends are in this process, driven by one thread: two queue
 /// pairs of one device in loopback, or two software HCAs where the machine has no RDMA device. With
-/// them there are two processes, which meet over TCP. The software HCA lives inside one process, so
-/// two can't meet on it.
+/// them there are two processes, which meet over TCP; where the machine has no RDMA device, give each
+/// a software HCA on the network (-d softhca@loopback, or softhca@ADDRESS between machines).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER)]
 pub(crate) struct Args {

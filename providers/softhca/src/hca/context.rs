@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::dma::Region;
 use super::indirect::Indirect;
 use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
-use crate::wire::{Address, Psn, Transport};
+use crate::wire::{Address, Psn, Route, Transport};
 
 bitflags::bitflags! {
     /// Rights of a memory key, or of a QP as responder. Local read is always granted.
@@ -370,6 +370,13 @@ pub struct AddressVector {
     pub src_path_bits: u8,
     /// Port number, from 1.
     pub port: u8,
+}
+
+impl AddressVector {
+    /// What its packets' headers say beside the addresses.
+    pub(crate) const fn route(&self) -> Route {
+        Route::new(self.traffic_class, self.flow_label, self.hop_limit)
+    }
 }
 
 /// Attributes that a modify changes and a query reports.

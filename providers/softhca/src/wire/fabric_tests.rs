@@ -1,4 +1,5 @@
 use super::*;
+use crate::wire::Route;
 
 fn gid(n: u8) -> Address {
     let mut gid = [0; 16];
@@ -12,7 +13,7 @@ fn lid(lid: u16) -> Address {
 }
 
 fn frame(src: Address, dst: Address, n: u8) -> Frame {
-    Frame { src, dst, bytes: vec![n] }
+    Frame { src, dst, route: Route::default(), bytes: vec![n] }
 }
 
 fn numbers(port: &mut FabricPort) -> Vec<u8> {
@@ -201,7 +202,8 @@ fn threads_share_a_fabric() {
             std::thread::spawn(move || {
                 for n in 0..FRAMES {
                     let bytes = n.to_be_bytes().to_vec();
-                    let mut next = Frame { src: gid(id), dst: gid(9), bytes };
+                    let mut next =
+                        Frame { src: gid(id), dst: gid(9), route: Route::default(), bytes };
                     while let Err(WireFull(back)) = port.transmit(next) {
                         next = back;
                         std::thread::yield_now();

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -245,6 +246,14 @@ impl<W: Wire> Wire for Faulty<W> {
     // Frames that it delays are its `next_event`.
     fn set_waker(&mut self, waker: Waker) -> bool {
         self.inner.set_waker(waker)
+    }
+
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
     }
 
     fn set_addresses(&mut self, addresses: &[Address]) {

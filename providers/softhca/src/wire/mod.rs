@@ -9,9 +9,11 @@
 //!   [`builder`] for bytes that go out. [`headers`], [`opcode`], [`syndrome`], [`psn`] and [`crc`]
 //!   are its nouns.
 //! - [`fabric`]: the in-memory switch. [`faulty`]: a wire with seeded faults around another.
+//! - [`udp`]: RoCEv2, between processes and machines.
 //! - [`timers`]: the times that travel as small codes.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -19,12 +21,14 @@ pub mod builder;
 pub mod crc;
 pub mod fabric;
 pub mod faulty;
+mod fold;
 pub mod headers;
 pub mod opcode;
 pub mod packet;
 pub mod psn;
 pub mod syndrome;
 pub mod timers;
+pub mod udp;
 
 pub use self::builder::{EmitError, PacketBuilder};
 pub use self::fabric::{Fabric, FabricPort, FabricStats, LinkControl};
@@ -36,6 +40,7 @@ pub use self::opcode::{Extensions, Layout, Opcode, Operation, Position, Transpor
 pub use self::packet::{Packet, PacketError};
 pub use self::psn::Psn;
 pub use self::syndrome::{NakCode, Syndrome};
+pub use self::udp::{UdpControl, UdpStats, UdpWire};
 
 /// Where a packet goes or comes from: a GID for RoCE, a LID (with a GID where there is a GRH) for
 /// InfiniBand.
@@ -63,6 +68,37 @@ impl Address {
     }
 }
 
+/// What a packet's GRH or IP header says beside the addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// Traffic class: DSCP, and ECN in the low two bits.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Hops that are left.
+    pub hop_limit: u8,
+    /// Identification of the IPv4 header it came with; 0 where there was none.
+    pub id: u16,
+}
+
+impl Route {
+    /// Hops of a packet whose sender didn't say.
+    const HOPS: u8 = 64;
+
+    /// A route as an address vector describes it, where 0 hops stand for the default.
+    #[must_use]
+    pub const fn new(traffic_class: u8, flow_label: u32, hop_limit: u8) -> Route {
+        let hop_limit = if hop_limit == 0 { Route::HOPS } else { hop_limit };
+        Route { traffic_class, flow_label: flow_label & 0xf_ffff, hop_limit, id: 0 }
+    }
+}
+
+impl Default for Route {
+    fn default() -> Route {
+        Route::new(0, 0, 0)
+    }
+}
+
 /// A packet on a wire: everything from the BTH to the ICRC as bytes, routing beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -70,6 +106,8 @@ pub struct Frame {
     pub src: Address,
     /// Who is to get it.
     pub dst: Address,
+    /// How it goes there.
+    pub route: Route,
     /// BTH, extension headers, payload, pad, ICRC.
     pub bytes: Vec<u8>,
 }
@@ -121,6 +159,15 @@ pub trait Wire: Send + fmt::Debug {
     /// Tells the time since start, real or virtual. Going backwards has no effect.
     fn advance(&mut self, now: Duration) {
         let _ = now;
+    }
+
+    /// Sends what [`transmit`](Wire::transmit) gathered. Called at the end of each step.
+    fn flush(&mut self) {}
+
+    /// A descriptor that can be read while something has arrived and was not taken. Whoever sleeps
+    /// waits for it; a wire that has one needs no waker.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     /// Replaces the addresses under which this end is reached, multicast groups that it joined
@@ -176,6 +223,12 @@ impl<W: Wire + ?Sized> Wire for Box<W> {
     }
     fn advance(&mut self, now: Duration) {
         (**self).advance(now);
+    }
+    fn flush(&mut self) {
+        (**self).flush();
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (**self).descriptor()
     }
     fn set_addresses(&mut self, addresses: &[Address]) {
         (**self).set_addresses(addresses);

@@ -6,7 +6,7 @@ use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::{caps, hca};
 use uverbs_softhca::pci::PciOptions;
 use uverbs_softhca::vfio_user::Server;
-use uverbs_softhca::wire::{Address, Fabric, Frame, Wire};
+use uverbs_softhca::wire::{Address, Fabric, Frame, Route, Wire};
 
 use crate::data::{receive, send};
 use crate::driver::{Cq, Driver, Path, Qp};
@@ -135,7 +135,13 @@ fn a_function_that_nobody_uses_has_no_link() {
     let mut port = fabric.attach(&[]);
     let dst = Address { gid: [0; 16], lid: 7 };
     let mut frame = || {
-        port.transmit(Frame { src: Address::default(), dst, bytes: vec![0; 12] }).unwrap();
+        port.transmit(Frame {
+            src: Address::default(),
+            dst,
+            route: Route::default(),
+            bytes: vec![0; 12],
+        })
+        .unwrap();
         fabric.stats().dead_link
     };
     assert_eq!(frame(), 1);

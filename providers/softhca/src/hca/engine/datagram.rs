@@ -12,7 +12,7 @@ use crate::hca::state::common::Common;
 use crate::hca::state::keys::Who;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::Source;
-use crate::wire::{Address, Frame, Packet, Transport};
+use crate::wire::{Address, Frame, Packet, Route, Transport};
 
 /// Bytes in front of each message, whether there was a GRH or not (IBTA 11.4.1.2).
 pub(super) const GRH_BYTES: usize = 40;
@@ -26,8 +26,6 @@ const UDP_BYTES: usize = 8;
 /// drivers/infiniband/hw/mlx5/mlx5_ib.h, `MLX5_CQE_ROCE_L3_HEADER_TYPE_*`).
 const L3_IPV6: u8 = 1;
 const L3_IPV4: u8 = 2;
-/// Hops that are left: the wire counts none.
-const HOP_LIMIT: u8 = 64;
 
 /// Takes a datagram. False if it is dropped silently (IBTA 9.8.3.1).
 pub(super) fn receive(
@@ -94,22 +92,22 @@ pub(super) fn receive(
 
 /// The 40 bytes, and what the CQE says about them.
 fn route(frame: &Frame, link: LinkLayer) -> ([u8; GRH_BYTES], FlagsRqpn) {
-    let (src, dst) = (frame.src, frame.dst);
+    let Frame { src, dst, route, .. } = *frame;
     match link {
         LinkLayer::Ethernet => match (ipv4(src), ipv4(dst)) {
             (Some(from), Some(to)) => {
                 let flags = FlagsRqpn::ZERO.with_grh(1).with_sl(L3_IPV4);
-                (ipv4_header(from, to, frame.bytes.len()), flags)
+                (ipv4_header(from, to, route, frame.bytes.len()), flags)
             }
             _ => {
                 let length = frame.bytes.len() + UDP_BYTES;
                 let flags = FlagsRqpn::ZERO.with_grh(1).with_sl(L3_IPV6);
-                (global_header(src, dst, length, NEXT_UDP), flags)
+                (global_header(src, dst, route, length, NEXT_UDP), flags)
             }
         },
         LinkLayer::InfiniBand if src.gid != [0; 16] && dst.gid != [0; 16] => {
             let flags = FlagsRqpn::ZERO.with_grh(1);
-            (global_header(src, dst, frame.bytes.len(), NEXT_IBA), flags)
+            (global_header(src, dst, route, frame.bytes.len(), NEXT_IBA), flags)
         }
         LinkLayer::InfiniBand => ([0; GRH_BYTES], FlagsRqpn::ZERO),
     }
@@ -122,26 +120,35 @@ fn ipv4(address: Address) -> Option<[u8; 4]> {
 }
 
 /// GRH, and at the same time IPv6 header (IBTA 8.3).
-fn global_header(src: Address, dst: Address, length: usize, next: u8) -> [u8; GRH_BYTES] {
+fn global_header(
+    src: Address,
+    dst: Address,
+    route: Route,
+    length: usize,
+    next: u8,
+) -> [u8; GRH_BYTES] {
     let mut header = [0; GRH_BYTES];
-    header[0] = 6 << 4;
+    let first = 6 << 28 | u32::from(route.traffic_class) << 20 | route.flow_label;
+    header[..4].copy_from_slice(&first.to_be_bytes());
     header[4..6].copy_from_slice(&(length as u16).to_be_bytes());
     header[6] = next;
-    header[7] = HOP_LIMIT;
+    header[7] = route.hop_limit;
     header[8..24].copy_from_slice(&src.gid);
     header[24..40].copy_from_slice(&dst.gid);
     header
 }
 
 /// An IPv4 header in the last 20 of the 40 bytes (annex A17.4.5.2).
-fn ipv4_header(src: [u8; 4], dst: [u8; 4], packet: usize) -> [u8; GRH_BYTES] {
+fn ipv4_header(src: [u8; 4], dst: [u8; 4], route: Route, packet: usize) -> [u8; GRH_BYTES] {
     const AT: usize = 20;
     let mut header = [0; GRH_BYTES];
     let length = (AT + UDP_BYTES + packet) as u16;
     header[AT] = 0x45;
+    header[AT + 1] = route.traffic_class;
     header[AT + 2..AT + 4].copy_from_slice(&length.to_be_bytes());
+    header[AT + 4..AT + 6].copy_from_slice(&route.id.to_be_bytes());
     header[AT + 6] = 0x40; // don't fragment
-    header[AT + 8] = HOP_LIMIT;
+    header[AT + 8] = route.hop_limit;
     header[AT + 9] = NEXT_UDP;
     header[AT + 12..AT + 16].copy_from_slice(&src);
     header[AT + 16..].copy_from_slice(&dst);

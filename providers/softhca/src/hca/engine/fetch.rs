@@ -17,7 +17,7 @@ use crate::hca::state::frame::EthernetSend;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::umr;
 use crate::hca::state::wqe::{Destination, Op, Piece, Wqe};
-use crate::wire::Address;
+use crate::wire::{Address, Route};
 
 /// Bytes of the longest send WQE.
 const WQE_MAX: usize = DS_MAX as usize * DS_BYTES;
@@ -285,8 +285,9 @@ fn address(view: &WqeView<'_>, qp: &Qp, common: &Common) -> (Option<Destination>
             let gid = if ethernet || grh.grh() { av.rgid } else { [0; 16] };
             let dst = Address { gid, lid: if ethernet { 0 } else { av.rlid.get() } };
             let index = usize::from(grh.src_addr_index());
+            let route = Route::new(av.tclass, grh.flow_label(), av.hop_limit);
             let to = destination(common, index, dst, av.dqp_dct.get(), av.dc_key(), qp);
-            (Some(to), 0)
+            (Some(Destination { route, ..to }), 0)
         }
         Some(Seg::BaseAv(av)) => {
             let dst = Address { gid: [0; 16], lid: av.rlid.get() };
@@ -307,14 +308,14 @@ fn destination(
 ) -> Destination {
     let ours = &common.port.addresses;
     let src = ours.get(sgid_index).or(ours.first()).copied().unwrap_or_default();
-    let qpn = Qpn(DqpDct(dqp).qpn());
+    let (qpn, route) = (Qpn(DqpDct(dqp).qpn()), Route::default());
     if qp.ctx.service == Service::Dci {
-        return Destination { src, dst, qpn, qkey: 0, dc_key: key };
+        return Destination { src, dst, route, qpn, qkey: 0, dc_key: key };
     }
     let qkey = (key >> 32) as u32;
     // A Q_Key with the top bit set stands for the QP's own (IBTA 3.5.3, "controlled Q_Keys").
     let qkey = if qkey >> 31 != 0 { qp.attrs.qkey } else { qkey };
-    Destination { src, dst, qpn, qkey, dc_key: 0 }
+    Destination { src, dst, route, qpn, qkey, dc_key: 0 }
 }
 
 /// The payload's pieces and bytes; None if a segment does not belong there.

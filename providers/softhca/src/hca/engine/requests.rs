@@ -44,9 +44,10 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
         return false;
     }
     let path = &qp.attrs.path;
-    let (src, dst) = wqe.to.map_or((path.src, path.dst), |to| (to.src, to.dst));
+    let (src, dst, route) =
+        wqe.to.map_or((path.src, path.dst, path.route()), |to| (to.src, to.dst, to.route));
     let end = if wqe.op.is_fetching() { request.end() } else { place.psn.next() };
-    common.port.send(Frame { src, dst, bytes }, &mut common.stats);
+    common.port.send(Frame { src, dst, route, bytes }, &mut common.stats);
     if place.psn.is_before(qp.requester.high) {
         common.stats.retransmits += 1;
     }

@@ -62,6 +62,7 @@ impl Hca {
         let Common { cqs, events, stats, .. } = &mut self.common;
         done |= cqs.expire(events, stats);
         self.bury();
+        self.common.port.flush();
         done
     }
 

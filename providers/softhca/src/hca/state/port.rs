@@ -166,6 +166,11 @@ impl Port {
         self.wire.is_past(to, mark)
     }
 
+    /// See [`Wire::flush`].
+    pub(crate) fn flush(&mut self) {
+        self.wire.flush();
+    }
+
     pub(crate) fn next_event(&self) -> Option<Duration> {
         self.wire.next_event()
     }

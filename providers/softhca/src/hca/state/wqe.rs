@@ -7,7 +7,7 @@ use crate::hca::state::common::Common;
 use crate::hca::state::frame::EthernetSend;
 use crate::hca::state::keys::{KeyFault, Segment, Who};
 use crate::hca::state::umr::Umr;
-use crate::wire::Address;
+use crate::wire::{Address, Route};
 
 /// Bytes that are copied at once.
 const COPY_STEP: usize = 1 << 16;
@@ -86,6 +86,7 @@ pub(crate) struct Wqe {
 pub(crate) struct Destination {
     pub(crate) src: Address,
     pub(crate) dst: Address,
+    pub(crate) route: Route,
     /// Queue pair, or target of dynamic connections.
     pub(crate) qpn: Qpn,
     pub(crate) qkey: u32,

@@ -15,7 +15,8 @@ use crate::hca::{
     Service, XrcSrq,
 };
 use crate::wire::{
-    Address, DcEth, Faults, Frame, Opcode as PacketOpcode, PacketBuilder, Psn, Syndrome, U24, Wire,
+    Address, DcEth, Faults, Frame, Opcode as PacketOpcode, PacketBuilder, Psn, Route, Syndrome,
+    U24, Wire,
 };
 
 const SRC: u64 = 0x1000;
@@ -511,7 +512,9 @@ impl Stranger {
         let mut bytes = Vec::new();
         builder.ack_request(true).dceth(&header).emit(b"abcd", &mut bytes).unwrap();
         let dst = rig.hosts[target.host].address;
-        self.port.transmit(Frame { src: self.address, dst, bytes }).unwrap();
+        self.port
+            .transmit(Frame { src: self.address, dst, route: Route::default(), bytes })
+            .unwrap();
         rig.run_until(rig.now);
         std::iter::from_fn(|| self.port.receive()).count() != 0
     }
@@ -592,7 +595,10 @@ fn an_initiator_has_no_other_half() {
     {
         let mut bytes = Vec::new();
         packet.emit(payload, &mut bytes).unwrap();
-        stranger.port.transmit(Frame { src, dst: addresses[0], bytes }).unwrap();
+        stranger
+            .port
+            .transmit(Frame { src, dst: addresses[0], route: Route::default(), bytes })
+            .unwrap();
     }
     rig.run_until(rig.now);
     assert!(rig.sent(&mut dci).is_empty());
@@ -675,9 +681,9 @@ proptest! {
                 };
             }
             let payload = vec![bits; if layout.payload { len } else { 0 }];
-            let mut bytes = Vec::new();
+            let (mut bytes, route) = (Vec::new(), Route::default());
             builder.emit(&payload, &mut bytes).unwrap();
-            port.transmit(Frame { src: addresses[1 - at], dst: addresses[at], bytes }).unwrap();
+            port.transmit(Frame { src: addresses[1 - at], dst: addresses[at], route, bytes }).unwrap();
         }
         rig.run();
         // A later initiator finds the target at work.

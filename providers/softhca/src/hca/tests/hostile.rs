@@ -8,7 +8,7 @@ use crate::hca::number::{Key, UarNumber};
 use crate::hca::testing::*;
 use crate::hca::{QpAttrs, QpState, QpTransition};
 use crate::wire::{
-    Address, DcEth, Frame, Opcode as PacketOpcode, PacketBuilder, Psn, Syndrome, U24, Wire,
+    Address, DcEth, Frame, Opcode as PacketOpcode, PacketBuilder, Psn, Route, Syndrome, U24, Wire,
 };
 
 const DST: u64 = 0x30_0000;
@@ -212,7 +212,7 @@ proptest! {
             frames.push((address(host), bytes));
         }
         for (dst, bytes) in frames {
-            let frame = Frame { src: Address { gid: [9; 16], lid: 0 }, dst, bytes };
+            let frame = Frame { src: Address { gid: [9; 16], lid: 0 }, dst, route: Route::default(), bytes };
             port.transmit(frame).unwrap();
         }
         scene.rig.run();

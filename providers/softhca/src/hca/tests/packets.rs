@@ -8,7 +8,7 @@ use crate::hca::number::{Key, Qpn};
 use crate::hca::testing::*;
 use crate::hca::{Access, AddressVector, MkeyContext, Mtu, QpAttrs, QpState, QpTransition, Region};
 use crate::wire::{
-    Address, Frame, NakCode, Opcode as O, Packet, PacketBuilder, Psn, Syndrome, Wire,
+    Address, Frame, NakCode, Opcode as O, Packet, PacketBuilder, Psn, Route, Syndrome, Wire,
 };
 use std::task::Waker;
 
@@ -56,7 +56,7 @@ impl Peer {
         let mut bytes = Vec::new();
         builder.emit(payload, &mut bytes).unwrap();
         let dst = self.rig.hosts[0].address;
-        self.port.transmit(Frame { src: PEER, dst, bytes }).unwrap();
+        self.port.transmit(Frame { src: PEER, dst, route: Route::default(), bytes }).unwrap();
     }
 
     /// Steps the device without letting time pass, and takes what it sent.
@@ -449,17 +449,18 @@ fn packets_of_strangers_are_dropped() {
     let mut peer = peer();
     let key = peer.rig.hosts[0].key;
     let ours = peer.rig.hosts[0].address;
+    let route = Route::default();
     let stranger = Address { gid: [8; 16], lid: 0 };
     let mut elsewhere = peer.rig.fabric.attach(&[stranger]);
     let mut bytes = Vec::new();
     let write = peer.packet(O::RC_WRITE_ONLY, 0).reth(IOVA + DST, key.0, 8);
     write.emit(b"intruder", &mut bytes).unwrap();
-    elsewhere.transmit(Frame { src: stranger, dst: ours, bytes: bytes.clone() }).unwrap();
+    elsewhere.transmit(Frame { src: stranger, dst: ours, route, bytes: bytes.clone() }).unwrap();
     assert_eq!(peer.seen(), []);
     assert_eq!(peer.rig.hosts[0].get(DST, 8), [0; 8]);
     assert_eq!(peer.rig.hosts[0].hca.stats().dropped, 1);
     // The very same packet from the peer.
-    peer.port.transmit(Frame { src: PEER, dst: ours, bytes }).unwrap();
+    peer.port.transmit(Frame { src: PEER, dst: ours, route, bytes }).unwrap();
     assert_eq!(peer.seen(), [acked(0, 1)]);
     assert_eq!(peer.rig.hosts[0].get(DST, 8), b"intruder");
 }

@@ -1,0 +1,157 @@
+//! Which addresses a device on the network has, and what follows from them.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+
+use crate::board::profile::{Gid, GidType};
+use crate::hca::Mtu;
+use crate::wire::UdpWire;
+use crate::wire::udp::{OVERHEAD, PORT, interface_mtu, sixteen};
+
+/// Addresses of a device on the network, whose wire is RoCEv2 over UDP
+/// ([`SoftHcaBuilder::udp`](crate::SoftHcaBuilder::udp)).
+///
+/// An address is the device's alone: two devices at one address would need two ports, and a GID has
+/// none. On one host each takes another loopback address (127.0.0.1, 127.0.0.2 and so on).
+///
+/// As text: an address, with or without a port (`127.0.0.2`, `192.0.2.7:4792`, `[2001:db8::7]`), or
+/// `loopback`.
+///
+/// RoCE has neither authentication nor encryption. A device is reached from wherever its address
+/// is: from this host alone on loopback; from the whole network otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Udp {
+    addresses: Vec<SocketAddr>,
+}
+
+impl Udp {
+    /// At this address, UDP port 4791.
+    #[must_use]
+    pub fn at(address: IpAddr) -> Self {
+        Self { addresses: vec![SocketAddr::new(address, PORT)] }
+    }
+
+    /// At the first address from 127.0.0.1 to 127.0.0.254 that no other device has.
+    #[must_use]
+    pub fn loopback() -> Self {
+        Self { addresses: Vec::new() }
+    }
+
+    /// At this address as well, so that the device has one more GID.
+    #[must_use]
+    pub fn and(mut self, address: IpAddr) -> Self {
+        self.addresses.push(SocketAddr::new(address, PORT));
+        self
+    }
+
+    /// Another port for all its addresses. Devices reach those alone that have the same.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.addresses.iter_mut().for_each(|address| address.set_port(port));
+        self
+    }
+
+    pub(crate) fn bind(&self) -> io::Result<UdpWire> {
+        if !self.addresses.is_empty() {
+            return UdpWire::bind(&self.addresses);
+        }
+        let mut refused = None;
+        for last in 1..=254 {
+            let address = Ipv4Addr::new(127, 0, 0, last);
+            match UdpWire::bind(&[SocketAddr::new(address.into(), PORT)]) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => refused = Some(error),
+                bound => return bound,
+            }
+        }
+        Err(refused.unwrap_or_else(|| io::ErrorKind::AddrInUse.into()))
+    }
+}
+
+/// A text that is no address of a device on the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadUdp(String);
+
+impl fmt::Display for BadUdp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no address: 127.0.0.2, 192.0.2.7:4792, [2001:db8::7] or ", self.0)?;
+        f.write_str("loopback")
+    }
+}
+
+impl std::error::Error for BadUdp {}
+
+impl From<BadUdp> for io::Error {
+    fn from(error: BadUdp) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
+impl FromStr for Udp {
+    type Err = BadUdp;
+
+    fn from_str(text: &str) -> Result<Self, BadUdp> {
+        if text == "loopback" {
+            return Ok(Self::loopback());
+        }
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        let address = bare.parse().map(Self::at);
+        let address = address.or_else(|_| text.parse().map(|at| Self { addresses: vec![at] }));
+        address.map_err(|_| BadUdp(text.to_owned()))
+    }
+}
+
+/// A number that differs among the devices of a network: the end of the first address.
+pub(crate) fn number(wire: &UdpWire) -> Option<u16> {
+    let last = match wire.addresses().first()?.ip() {
+        IpAddr::V4(address) => address.octets()[2..].try_into(),
+        IpAddr::V6(address) => address.octets()[14..].try_into(),
+    };
+    last.ok().map(u16::from_be_bytes)
+}
+
+/// One entry for each address: the wire has no RoCEv1.
+pub(crate) fn gids(addresses: impl Iterator<Item = IpAddr>) -> Vec<Gid> {
+    addresses.map(|at| Gid { gid: sixteen(at), kind: GidType::RoceV2 }).collect()
+}
+
+/// The longest path MTU that the interfaces of its addresses take.
+///
+/// # Errors
+///
+/// In words, where that is less than 256 bytes.
+pub(crate) fn mtu(wire: &UdpWire) -> io::Result<Mtu> {
+    let mut least = Mtu::B4096;
+    for address in wire.addresses() {
+        let Some(link) = interface_mtu(address.ip()) else { continue };
+        let fits = |mtu: &Mtu| mtu.bytes() + OVERHEAD <= link;
+        let all = [Mtu::B4096, Mtu::B2048, Mtu::B1024, Mtu::B512, Mtu::B256];
+        let mtu = all.into_iter().find(fits).ok_or_else(|| {
+            let ip = address.ip();
+            let why = format!("the interface of {ip} has an MTU of {link} bytes: RoCE needs 336");
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        })?;
+        least = least.min(mtu);
+    }
+    Ok(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_from_text() {
+        let at = |text: &str| text.parse::<Udp>().unwrap().addresses;
+        assert_eq!(at("127.0.0.2"), ["127.0.0.2:4791".parse().unwrap()]);
+        assert_eq!(at("192.0.2.7:4792"), ["192.0.2.7:4792".parse().unwrap()]);
+        assert_eq!(at("::1"), ["[::1]:4791".parse().unwrap()]);
+        assert_eq!(at("[2001:db8::7]"), ["[2001:db8::7]:4791".parse().unwrap()]);
+        assert_eq!(at("[2001:db8::7]:1"), ["[2001:db8::7]:1".parse().unwrap()]);
+        assert_eq!(at("loopback"), []);
+        for bad in ["", "lo", "127.0.0", "127.0.0.1:99999", "host:4791", "[::1"] {
+            assert!(bad.parse::<Udp>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! RoCEv2 over UDP sockets (IBTA annex A17): packets leave the process, unprivileged, in the form
+//! that adapters and Linux's soft-RoCE send.
+//!
+//! - `encapsulation`: what the ICRC covers before the BTH;
+//! - `batch`: packets that leave in one system call;
+//! - `socket`: one socket;
+//! - `stats`: counters and the link.
+//!
+//! RoCE has neither authentication nor encryption. Whoever can send to the port can try queue pair
+//! numbers, sequence numbers and keys, and a spoofed source address is believed; so a wire has the
+//! addresses that it was given and no others, and nothing but loopback unless told.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+
+use self::batch::{Batch, Way};
+pub(crate) use self::encapsulation::sixteen;
+use self::encapsulation::{Back, Ends, check};
+use self::socket::Socket;
+use self::stats::{Shared, add};
+use super::packet::{BTH_LEN, ICRC_LEN, MAX_PAYLOAD};
+use super::{Address, Frame, Route, Wire, WireFull};
+
+mod batch;
+mod encapsulation;
+mod options;
+mod socket;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+pub use self::stats::{UdpControl, UdpStats};
+
+/// UDP's port of RoCEv2 (annex A17.3.1).
+pub const PORT: u16 = 4791;
+/// Bytes around the payload of a packet that an interface has to take: IPv6, UDP, BTH, the longest
+/// extension headers, ICRC. Linux counts as many (`RXE_MAX_HDR_LENGTH`).
+pub const OVERHEAD: u32 = 80;
+
+/// BTH to ICRC of the longest packet.
+const LONGEST: usize = BTH_LEN + 64 + MAX_PAYLOAD + ICRC_LEN;
+/// First opcode that IBTA leaves to manufacturers (9.2.1); our dynamic connections have such.
+const VENDOR: u8 = 0xc0;
+/// Congestion notification (annex A17.9.3).
+const CNP: u8 = 0x81;
+/// ECN's "congestion experienced" (RFC 3168).
+const CONGESTED: u8 = 3;
+/// Sockets that packets leave by, where a network may spread flows by their source port, and where
+/// their ports begin: above those that the kernel hands out by itself.
+const SENDERS: usize = 8;
+const FIRST_SENDER: u16 = 0xf000;
+/// Calls that receive nothing usable, one after the other, before the device has a turn.
+const READS: usize = 16;
+/// How long to wait before a call is made again that found no room.
+const RETRY_AFTER: Duration = Duration::from_micros(20);
+
+/// One end of a RoCEv2 wire.
+pub struct UdpWire {
+    endpoints: Vec<Endpoint>,
+    /// Readable while one of the endpoints is.
+    epoll: Epoll,
+    batch: Batch,
+    arrived: VecDeque<Frame>,
+    back: Back,
+    shared: Arc<Shared>,
+    now: Duration,
+}
+
+/// An address of the device.
+struct Endpoint {
+    socket: Socket,
+    /// Sockets with source ports of their own; none on loopback.
+    senders: Vec<Socket>,
+    /// Whether the kernel divides what is sent in one call, and counts as we do.
+    divides: bool,
+    /// No foreign device can be behind this address.
+    inside: bool,
+}
+
+impl Endpoint {
+    fn bind(address: SocketAddr) -> io::Result<Endpoint> {
+        let socket = Socket::bind(address).map_err(|error| in_words(address, error))?;
+        let loopback = address.ip().is_loopback();
+        let mut senders = Vec::new();
+        let mut ports = FIRST_SENDER..=u16::MAX;
+        while !loopback && senders.len() < SENDERS {
+            let Some(port) = ports.next() else { break };
+            senders.extend(Socket::bind(SocketAddr::new(address.ip(), port)));
+        }
+        Ok(Endpoint {
+            // An interface that divides by itself may count identifications otherwise.
+            divides: loopback || address.is_ipv6(),
+            // Soft-RoCE takes its port for all addresses, so with ours it is not on this host.
+            inside: loopback || address.port() != PORT,
+            socket,
+            senders,
+        })
+    }
+
+    /// The socket that packets to a queue pair leave by, always the same one.
+    fn sender(&self, qpn: u32) -> usize {
+        // Knuth's multiplicative hash; the low numbers are the dense ones.
+        match self.senders.len() {
+            0 => 0,
+            count => 1 + (qpn.wrapping_mul(0x9e37_79b1) >> 16) as usize % count,
+        }
+    }
+
+    fn sending(&self, sender: usize) -> &Socket {
+        sender.checked_sub(1).and_then(|at| self.senders.get(at)).unwrap_or(&self.socket)
+    }
+}
+
+/// What is wrong where the port can't be had.
+fn in_words(address: SocketAddr, error: io::Error) -> io::Error {
+    let (ip, port) = (address.ip(), address.port());
+    let why = match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
+        Errno::EADDRINUSE => {
+            "is taken, by another software HCA at this address or by the kernel's soft-RoCE \
+             (rdma_rxe), which takes it for all addresses"
+        }
+        Errno::EADDRNOTAVAIL => "can't be had: this host has no such address",
+        _ => return io::Error::new(error.kind(), format!("UDP port {port} of {ip}: {error}")),
+    };
+    io::Error::new(error.kind(), format!("UDP port {port} of {ip} {why}"))
+}
+
+impl UdpWire {
+    /// A wire that is reached at these addresses: UDP port 4791 of each, or another port that all
+    /// devices of the network use in its place. Packets go to the same port.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, and in words where a port is taken or an address isn't this host's.
+    pub fn bind(addresses: &[SocketAddr]) -> io::Result<UdpWire> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let mut endpoints = Vec::new();
+        for &address in addresses {
+            if address.ip().is_unspecified() || address.ip().is_multicast() {
+                let why = format!("{}: a device needs an address of its own", address.ip());
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
+            let endpoint = Endpoint::bind(address)?;
+            epoll.add(&endpoint.socket, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+            endpoints.push(endpoint);
+        }
+        Ok(UdpWire {
+            endpoints,
+            epoll,
+            batch: Batch::new(),
+            arrived: VecDeque::new(),
+            back: Back::default(),
+            shared: Arc::default(),
+            now: Duration::ZERO,
+        })
+    }
+
+    /// A handle on its link and counters.
+    #[must_use]
+    pub fn control(&self) -> UdpControl {
+        UdpControl { shared: Arc::clone(&self.shared) }
+    }
+
+    /// The addresses that it is reached at.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.endpoints.iter().map(|endpoint| endpoint.socket.address).collect()
+    }
+
+    /// Where a frame leaves, and where to.
+    fn way(&self, frame: &Frame) -> Option<Way> {
+        let of = |gid| self.endpoints.iter().position(|at| gid == sixteen(at.socket.address.ip()));
+        let endpoint = of(frame.src.gid)?;
+        let at = &self.endpoints[endpoint];
+        if frame.dst.is_group() {
+            return None;
+        }
+        let mut to = at.socket.address;
+        match (std::net::Ipv6Addr::from(frame.dst.gid).to_canonical(), to) {
+            (ip @ IpAddr::V4(_), SocketAddr::V4(_)) | (ip @ IpAddr::V6(_), SocketAddr::V6(_)) => {
+                to.set_ip(ip);
+            }
+            _ => return None,
+        }
+        let qpn = frame
+            .bytes
+            .get(5..8)
+            .map_or(0, |bytes| bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte)));
+        let sender = at.sender(qpn);
+        let from = at.sending(sender).address;
+        Some(Way { endpoint, sender, from, to, route: Route { id: 0, ..frame.route } })
+    }
+
+    /// Sends the batch. It stays where there is no room for it.
+    fn push_out(&mut self) {
+        let Some(way) = self.batch.way else { return };
+        let Some(endpoint) = self.endpoints.get_mut(way.endpoint) else { return };
+        let counters = &self.shared.counters;
+        let socket = endpoint.sending(way.sender);
+        let count = self.batch.len();
+        let sent = socket.send(way.to, way.route, &self.batch.bytes, self.batch.segment);
+        match sent {
+            Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR) => return,
+            Ok(()) => add(&counters.sent, count as u64),
+            // The kernel, or the interface, doesn't divide: from here on one by one.
+            Err(Errno::EIO | Errno::EINVAL | Errno::EOPNOTSUPP) if count > 1 => {
+                let mut left = 0;
+                for packet in self.batch.undivided() {
+                    left += u64::from(socket.send(way.to, way.route, packet, packet.len()).is_ok());
+                }
+                add(&counters.sent, left);
+                add(&counters.refused, count as u64 - left);
+                endpoint.divides = false;
+            }
+            Err(Errno::EMSGSIZE) => add(&counters.too_long, count as u64),
+            Err(_) => add(&counters.refused, count as u64),
+        }
+        add(&counters.send_calls, 1);
+        self.batch.clear();
+    }
+
+    /// Receives from one socket. False if nothing was there.
+    fn read(&mut self, endpoint: usize) -> bool {
+        let UdpWire { endpoints, arrived, back, shared, .. } = self;
+        let Some(Endpoint { socket, .. }) = endpoints.get_mut(endpoint) else { return false };
+        let local = socket.address;
+        let Ok(received) = socket.receive() else { return false };
+        let counters = &shared.counters;
+        add(&counters.receive_calls, 1);
+        add(&counters.overrun, received.lost.into());
+        if received.bytes.is_empty() {
+            add(&counters.malformed, 1);
+            return true;
+        }
+        let packets = received.bytes.chunks(received.stride);
+        if !shared.plugged.load(Ordering::Relaxed) {
+            add(&counters.link_down, packets.len() as u64);
+            return true;
+        }
+        let ends = Ends {
+            src: received.from.ip(),
+            dst: local.ip(),
+            src_port: received.from.port(),
+            dst_port: local.port(),
+        };
+        let [src, dst] = [ends.src, ends.dst].map(|ip| Address { gid: sixteen(ip), lid: 0 });
+        for packet in packets {
+            let len = packet.len();
+            if !(BTH_LEN + ICRC_LEN..=LONGEST).contains(&len) || !len.is_multiple_of(4) {
+                add(&counters.malformed, 1);
+                continue;
+            }
+            let Some(id) = check(&ends, packet, back) else {
+                add(&counters.bad_icrc, 1);
+                continue;
+            };
+            if received.route.traffic_class & CONGESTED == CONGESTED {
+                add(&counters.congested, 1);
+            }
+            if packet[0] == CNP {
+                add(&counters.congestion_notices, 1);
+                continue;
+            }
+            add(&counters.received, 1);
+            let mut bytes = packet.to_vec();
+            // Checked, and not the ICRC that begins at the BTH.
+            bytes[len - ICRC_LEN..].fill(0);
+            arrived.push_back(Frame { src, dst, route: Route { id, ..received.route }, bytes });
+        }
+        true
+    }
+}
+
+impl Wire for UdpWire {
+    fn transmit(&mut self, frame: Frame) -> Result<(), WireFull> {
+        let counters = &self.shared.counters;
+        if !self.shared.plugged.load(Ordering::Relaxed) {
+            add(&counters.link_down, 1);
+            return Ok(());
+        }
+        let Some(way) = self.way(&frame) else {
+            add(&counters.unroutable, 1);
+            return Ok(());
+        };
+        let endpoint = &self.endpoints[way.endpoint];
+        // Unpatched kernels read beyond a packet whose opcode they don't know (CVE-2026-46133).
+        if frame.bytes.first().is_none_or(|opcode| *opcode >= VENDOR) && !endpoint.inside {
+            add(&counters.foreign, 1);
+            return Ok(());
+        }
+        if !self.batch.takes(&way, frame.bytes.len(), endpoint.divides) {
+            self.push_out();
+            if self.batch.way.is_some() {
+                return Err(WireFull(frame));
+            }
+        }
+        self.batch.push(way, &frame.bytes);
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Option<Frame> {
+        for _ in 0..READS {
+            if !self.arrived.is_empty() {
+                break;
+            }
+            let mut any = false;
+            for endpoint in 0..self.endpoints.len() {
+                any |= self.read(endpoint);
+            }
+            if !any {
+                break;
+            }
+        }
+        self.arrived.pop_front()
+    }
+
+    fn flush(&mut self) {
+        self.push_out();
+    }
+
+    fn next_event(&self) -> Option<Duration> {
+        self.batch.way.map(|_| self.now.saturating_add(RETRY_AFTER))
+    }
+
+    fn advance(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+        self.push_out();
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.0.as_fd())
+    }
+}
+
+impl fmt::Debug for UdpWire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UdpWire")
+            .field("addresses", &self.addresses())
+            .field("stats", &self.control().stats())
+            .field("arrived", &self.arrived.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// MTU of the interface that has an address.
+pub(crate) fn interface_mtu(address: IpAddr) -> Option<u32> {
+    let has = |interface: &nix::ifaddrs::InterfaceAddress| {
+        let own = interface.address.as_ref()?;
+        let v4 = own.as_sockaddr_in().map(|own| IpAddr::V4(own.ip()));
+        v4.or_else(|| own.as_sockaddr_in6().map(|own| IpAddr::V6(own.ip())))
+    };
+    let interfaces = getifaddrs().ok()?.collect::<Vec<_>>();
+    let name = match interfaces.iter().find(|interface| has(interface) == Some(address)) {
+        Some(interface) => interface.interface_name.clone(),
+        // All of 127.0.0.0/8 is there without being listed.
+        None if address.is_loopback() => "lo".to_owned(),
+        None => return None,
+    };
+    let mtu = std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?;
+    mtu.trim().parse().ok()
+}

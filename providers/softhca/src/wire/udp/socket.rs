@@ -1,0 +1,165 @@
+//! One UDP socket: its options, what it sends in one call, what it receives in one.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SetSockOpt, SockaddrStorage, recvmsg, sendmsg,
+    setsockopt, sockopt,
+};
+
+use super::options::{MtuDiscover, MtuDiscover6, NoCheck6};
+use crate::wire::Route;
+
+/// Receive buffer asked for; the kernel gives what `net.core.rmem_max` allows.
+const RECEIVE_BUFFER: usize = 4 << 20;
+/// The longest datagram, or several that the kernel put together.
+const LONGEST: usize = 1 << 16;
+/// Room for all control messages that are asked for, twice over.
+const CONTROL: usize = 512;
+/// `IP_PMTUDISC_PROBE`: the header has DF, and 0 as its identification while the socket isn't
+/// connected (ip(7); net/ipv4/ip_output.c, `ip_select_ident`).
+const PROBE: libc::c_int = libc::IP_PMTUDISC_PROBE;
+
+#[derive(Debug)]
+pub(super) struct Socket {
+    socket: UdpSocket,
+    pub(super) address: SocketAddr,
+    buffer: Box<[u8]>,
+    control: Box<[u8]>,
+    /// Datagrams lost for want of room, as the kernel counted them last.
+    lost: u32,
+}
+
+/// What one call received.
+#[derive(Debug)]
+pub(super) struct Received<'a> {
+    pub(super) from: SocketAddr,
+    pub(super) route: Route,
+    /// One datagram after the other, all of `stride` bytes but the last.
+    pub(super) bytes: &'a [u8],
+    pub(super) stride: usize,
+    /// Datagrams lost before it for want of room.
+    pub(super) lost: u32,
+}
+
+impl Socket {
+    /// # Errors
+    /// What the system says; `EADDRINUSE` where somebody has the port.
+    pub(super) fn bind(address: SocketAddr) -> io::Result<Socket> {
+        let socket = UdpSocket::bind(address)?;
+        socket.set_nonblocking(true)?;
+        setsockopt(&socket, sockopt::RxqOvfl, &1)?;
+        // Less than asked for is given without a word.
+        setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
+        // Without these packets come one by one, and their headers say less.
+        optional(&socket, sockopt::UdpGroSegment);
+        match address.ip() {
+            IpAddr::V4(_) => {
+                setsockopt(&socket, MtuDiscover, &PROBE)?;
+                optional(&socket, sockopt::IpRecvTos);
+                optional(&socket, sockopt::Ipv4RecvTtl);
+            }
+            IpAddr::V6(_) => {
+                setsockopt(&socket, MtuDiscover6, &PROBE)?;
+                // Linux's soft-RoCE sends no UDP checksum over IPv6 either.
+                setsockopt(&socket, NoCheck6, &1)?;
+                optional(&socket, sockopt::Ipv6RecvTClass);
+                optional(&socket, sockopt::Ipv6RecvHopLimit);
+            }
+        }
+        let address = socket.local_addr()?;
+        Ok(Socket {
+            socket,
+            address,
+            buffer: vec![0; LONGEST].into(),
+            control: vec![0; CONTROL].into(),
+            lost: 0,
+        })
+    }
+
+    /// Sends datagrams of `segment` bytes, the last one perhaps shorter, in one call.
+    ///
+    /// # Errors
+    /// `EAGAIN` where there is no room now; what else the system says.
+    pub(super) fn send(
+        &self,
+        to: SocketAddr,
+        route: Route,
+        bytes: &[u8],
+        segment: usize,
+    ) -> Result<(), Errno> {
+        let divided = bytes.len() > segment;
+        let segment = segment as u16;
+        let (class, tos) = (i32::from(route.traffic_class), route.traffic_class);
+        let hops = i32::from(route.hop_limit);
+        let default = Route::default();
+        let mut control = Vec::with_capacity(3);
+        if divided {
+            control.push(ControlMessage::UdpGsoSegments(&segment));
+        }
+        if tos != default.traffic_class {
+            control.push(match to {
+                SocketAddr::V4(_) => ControlMessage::Ipv4Tos(&tos),
+                SocketAddr::V6(_) => ControlMessage::Ipv6TClass(&class),
+            });
+        }
+        if route.hop_limit != default.hop_limit {
+            control.push(match to {
+                SocketAddr::V4(_) => ControlMessage::Ipv4Ttl(&hops),
+                SocketAddr::V6(_) => ControlMessage::Ipv6HopLimit(&hops),
+            });
+        }
+        let (fd, bytes) = (self.socket.as_raw_fd(), [IoSlice::new(bytes)]);
+        let to = SockaddrStorage::from(to);
+        sendmsg(fd, &bytes, &control, MsgFlags::MSG_DONTWAIT, Some(&to)).map(drop)
+    }
+
+    /// What has arrived, if anything.
+    ///
+    /// # Errors
+    /// `EAGAIN` where there is nothing.
+    pub(super) fn receive(&mut self) -> Result<Received<'_>, Errno> {
+        let fd = self.socket.as_raw_fd();
+        let mut into = [IoSliceMut::new(&mut self.buffer)];
+        let control = Some(&mut self.control[..]);
+        let message = recvmsg::<SockaddrStorage>(fd, &mut into, control, MsgFlags::MSG_DONTWAIT)?;
+        let (len, mut stride) = (message.bytes, message.bytes);
+        let mut route = Route::default();
+        let mut lost = 0;
+        for control in message.cmsgs()? {
+            match control {
+                ControlMessageOwned::UdpGroSegments(each) => stride = each as usize,
+                ControlMessageOwned::Ipv4Tos(tos) => route.traffic_class = tos,
+                ControlMessageOwned::Ipv6TClass(class) => route.traffic_class = class as u8,
+                ControlMessageOwned::Ipv4Ttl(hops) | ControlMessageOwned::Ipv6HopLimit(hops) => {
+                    route.hop_limit = hops as u8;
+                }
+                ControlMessageOwned::RxqOvfl(all) => lost = all.wrapping_sub(self.lost),
+                _ => {}
+            }
+        }
+        let from = message.address.as_ref().and_then(socket_address).ok_or(Errno::EAFNOSUPPORT)?;
+        self.lost = self.lost.wrapping_add(lost);
+        let bytes = &self.buffer[..len];
+        Ok(Received { from, route, bytes, stride: stride.max(1), lost })
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Sets an option that some kernels don't know.
+fn optional<O: SetSockOpt<Val = bool>>(socket: &UdpSocket, option: O) {
+    let _ = setsockopt(socket, option, &true);
+}
+
+fn socket_address(address: &SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = address.as_sockaddr_in().map(|v4| SocketAddr::from((v4.ip(), v4.port())));
+    v4.or_else(|| address.as_sockaddr_in6().map(|v6| SocketAddr::from((v6.ip(), v6.port()))))
+}

@@ -1,0 +1,188 @@
+//! Two wires on loopback, and a plain socket that sends what no device would.
+
+use std::net::Ipv4Addr;
+use std::time::Instant;
+
+use proptest::prelude::*;
+
+use super::encapsulation::seal;
+use super::*;
+use crate::wire::{Opcode, Packet, PacketBuilder, Psn};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A wire at an address that no other test uses now, and its GID.
+fn wire() -> (UdpWire, Address) {
+    let pid = std::process::id();
+    for last in 1..=255 {
+        let [_, _, high, low] = pid.to_be_bytes();
+        let ip = Ipv4Addr::new(127, 1 + high % 200, low, last);
+        match UdpWire::bind(&[(ip, PORT).into()]) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            bound => return (bound.unwrap(), Address { gid: sixteen(ip.into()), lid: 0 }),
+        }
+    }
+    panic!("no loopback address is free");
+}
+
+fn packet(psn: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let opcode = if payload.len() == 4096 { Opcode::RC_SEND_MIDDLE } else { Opcode::RC_SEND_ONLY };
+    PacketBuilder::new(opcode, 0x40, Psn::new(psn)).icrc(false).emit(payload, &mut bytes).unwrap();
+    bytes
+}
+
+fn received(wire: &mut UdpWire) -> Option<Frame> {
+    let start = Instant::now();
+    while start.elapsed() < LIMIT {
+        if let Some(frame) = wire.receive() {
+            return Some(frame);
+        }
+        std::thread::yield_now();
+    }
+    None
+}
+
+#[test]
+fn frames_of_all_sizes_arrive_in_order() {
+    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+    let sizes = [0, 1, 63, 4096, 4096, 4096, 4096, 7, 4096, 256, 256, 256, 255, 4096];
+    let route = Route::new(0x6a, 0, 33);
+    let mut sent = Vec::new();
+    for (psn, size) in (0..).zip(sizes) {
+        let bytes = packet(psn, &vec![psn as u8; size]);
+        let frame = Frame { src: here, dst: there, route, bytes };
+        sent.push(frame.clone());
+        ours.transmit(frame).unwrap();
+    }
+    ours.flush();
+    for frame in sent {
+        let got = received(&mut theirs).unwrap();
+        assert!(Packet::parse(&got.bytes).is_ok());
+        assert_eq!(Frame { route: Route { id: 0, ..got.route }, ..got }, frame);
+    }
+    let (stats, peer) = (ours.control().stats(), theirs.control().stats());
+    assert_eq!((stats.sent, peer.received), (14, 14));
+    // Runs of one length leave together.
+    assert!(stats.send_calls <= 9, "{stats:?}");
+    assert_eq!(peer, UdpStats { received: 14, receive_calls: peer.receive_calls, ..peer });
+}
+
+#[test]
+fn one_address_is_one_device() {
+    let (first, _) = wire();
+    let error = UdpWire::bind(&first.addresses()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    assert!(error.to_string().contains("is taken, by another software HCA"), "{error}");
+    let nobodys = UdpWire::bind(&["192.0.2.1:4791".parse().unwrap()]).unwrap_err();
+    assert!(nobodys.to_string().contains("this host has no such address"), "{nobodys}");
+    assert!(UdpWire::bind(&["0.0.0.0:4791".parse().unwrap()]).is_err());
+}
+
+#[test]
+fn what_leads_nowhere_is_counted() {
+    let (mut ours, here) = wire();
+    let route = Route::default();
+    let bytes = packet(0, b"lost");
+    let v6 = Address { gid: [0xfd; 16], lid: 0 };
+    let group = Address { gid: sixteen("224.1.2.3".parse().unwrap()), lid: 0 };
+    for (src, dst) in [(here, v6), (v6, here), (here, group)] {
+        ours.transmit(Frame { src, dst, route, bytes: bytes.clone() }).unwrap();
+    }
+    assert_eq!(ours.control().stats().unroutable, 3);
+    let control = ours.control();
+    control.unplug();
+    ours.transmit(Frame { src: here, dst: here, route, bytes: bytes.clone() }).unwrap();
+    control.replug();
+    ours.transmit(Frame { src: here, dst: here, route, bytes }).unwrap();
+    ours.flush();
+    assert!(received(&mut ours).is_some());
+    assert_eq!(control.stats().link_down, 1);
+}
+
+/// What other software may send to the port.
+#[test]
+fn damage_is_dropped_and_counted() {
+    let (mut ours, here) = wire();
+    let at = ours.addresses()[0];
+    let stranger = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let from = stranger.address;
+    let ends = Ends { src: from.ip(), dst: at.ip(), src_port: from.port(), dst_port: at.port() };
+    let good = packet(7, b"good");
+    let mut sealed = good.clone();
+    seal(&ends, 0, &mut sealed);
+    let mut damaged = sealed.clone();
+    damaged[13] ^= 1;
+    let mut notice = vec![0; 32];
+    notice[0] = CNP;
+    seal(&ends, 0, &mut notice);
+    let long = vec![0; LONGEST + 4];
+    for bytes in [&damaged[..], &good, &[], &sealed[..15], &long, &notice] {
+        stranger.send(at, Route::default(), bytes, bytes.len().max(1)).unwrap();
+    }
+    let start = Instant::now();
+    let done = |stats: &UdpStats| stats.bad_icrc + stats.malformed + stats.congestion_notices >= 6;
+    while !done(&ours.control().stats()) && start.elapsed() < LIMIT {
+        assert_eq!(ours.receive(), None);
+    }
+    let stats = ours.control().stats();
+    assert_eq!((stats.malformed, stats.bad_icrc, stats.received), (3, 2, 0), "{stats:?}");
+    assert_eq!(stats.congestion_notices, 1, "{stats:?}");
+    // The wire is none the worse.
+    ours.transmit(Frame { src: here, dst: here, route: Route::default(), bytes: good }).unwrap();
+    ours.flush();
+    assert_eq!(received(&mut ours).unwrap().src, here);
+}
+
+#[test]
+fn the_descriptor_tells_of_arrivals() {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let (mut ours, here) = wire();
+    let readable = |wire: &UdpWire, ms: u16| {
+        let fd = wire.descriptor().unwrap();
+        poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], PollTimeout::from(ms)).unwrap() == 1
+    };
+    assert!(!readable(&ours, 0));
+    let bytes = packet(0, b"ring");
+    ours.transmit(Frame { src: here, dst: here, route: Route::default(), bytes }).unwrap();
+    assert!(!readable(&ours, 0), "nothing leaves before it is flushed");
+    ours.flush();
+    assert!(readable(&ours, 20_000));
+    assert!(received(&mut ours).is_some());
+    assert!(!readable(&ours, 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_bytes_are_a_packet_or_dropped(
+        datagrams in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 1..8),
+        sealed: bool,
+    ) {
+        let (mut ours, _) = wire();
+        let at = ours.addresses()[0];
+        // As our own socket sends them: without an identification.
+        let stranger = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let from = stranger.address;
+        let ends =
+            Ends { src: from.ip(), dst: at.ip(), src_port: from.port(), dst_port: at.port() };
+        for bytes in &datagrams {
+            let mut bytes = bytes.clone();
+            if sealed && bytes.len() >= ICRC_LEN {
+                seal(&ends, 0, &mut bytes);
+            }
+            let len = bytes.len().max(1);
+            stranger.send(at, Route::default(), &bytes, len).unwrap();
+        }
+        let start = Instant::now();
+        let all = |stats: &UdpStats| {
+            stats.received + stats.bad_icrc + stats.malformed + stats.congestion_notices
+        };
+        while all(&ours.control().stats()) < datagrams.len() as u64 && start.elapsed() < LIMIT {
+            if let Some(frame) = ours.receive() {
+                let _ = Packet::parse(&frame.bytes);
+            }
+        }
+        prop_assert_eq!(all(&ours.control().stats()), datagrams.len() as u64);
+    }
+}

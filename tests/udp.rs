@@ -1,0 +1,221 @@
+//! Software HCAs on the network: RoCEv2 over UDP sockets of this host.
+#![cfg(feature = "softhca")]
+
+mod common;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::thread;
+use std::time::Duration;
+
+use common::{LIMIT, Side, impatient, local, only_on_softhca, pair_on, pattern, soft};
+use uverbs::softhca::wire::{FaultControl, Faults, Faulty, UdpWire};
+use uverbs::softhca::{SoftHca, SoftHcaBuilder, Udp};
+use uverbs::transport::Ud;
+use uverbs::{AccessFlags, Errno, Error, GRH_LEN, Local};
+
+const ACCESS: AccessFlags =
+    AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
+
+fn skipped() -> bool {
+    !only_on_softhca("the UDP wire is the software HCA's own")
+}
+
+/// Two devices at addresses of their own.
+fn two(shape: impl Fn(SoftHcaBuilder) -> SoftHcaBuilder) -> [SoftHca; 2] {
+    [(); 2].map(|()| shape(SoftHca::builder().udp(Udp::loopback())).build().expect("on loopback"))
+}
+
+fn sides(devices: &[SoftHca; 2], local: &Local) -> (Side, Side) {
+    pair_on(&soft(&devices[0]), &soft(&devices[1]), local, |builder| builder)
+}
+
+/// A message of this size, and the receiver's bytes.
+fn message(client: &mut Side, server: &mut Side, size: usize) {
+    server.expect(size as u64, size);
+    let frame = client.filled(size, size as u8);
+    client.qp.post_send(size as u64, frame).unwrap();
+    let received = server.done();
+    assert_eq!(received.byte_len as usize, size);
+    assert!(received.frame.unwrap()[..size] == pattern(size, size as u8)[..], "{size} bytes");
+    client.done();
+}
+
+/// SEND, WRITE, READ and an atomic.
+fn every_operation(client: &mut Side, server: &mut Side, size: usize) {
+    message(client, server, size);
+    let memory = server.pd.expose(size.next_multiple_of(8) + 8, ACCESS).unwrap();
+    let counter = size.next_multiple_of(8);
+    memory.write(counter, &40u64.to_ne_bytes()).unwrap();
+    let frame = client.filled(size, 3);
+    let mut batch = client.qp.batch();
+    batch.write(1, frame, memory.remote(0)).unwrap();
+    batch.ring();
+    let mut frame = client.done().frame.unwrap();
+    let mut seen = vec![0; size];
+    memory.read(0, &mut seen).unwrap();
+    assert!(seen == pattern(size, 3), "WRITE of {size} bytes");
+    memory.write(0, &pattern(size, 4)).unwrap();
+    frame.fill(0);
+    let result = client.slab(8, 1).take().unwrap();
+    let mut batch = client.qp.batch();
+    batch.read(2, frame, memory.remote(0)).unwrap();
+    batch.fetch_add(3, result, memory.remote(counter), 2).unwrap();
+    batch.ring();
+    assert!(client.done().frame.unwrap()[..] == pattern(size, 4)[..], "READ of {size} bytes");
+    assert_eq!(client.done().frame.unwrap()[..8], 40u64.to_ne_bytes());
+    let mut after = [0; 8];
+    memory.read(counter, &mut after).unwrap();
+    assert_eq!(after, 42u64.to_ne_bytes());
+}
+
+#[test]
+fn two_devices_do_everything() {
+    if skipped() {
+        return;
+    }
+    let devices = two(|builder| builder);
+    let (mut client, mut server) = sides(&devices, &local());
+    for size in [1, 255, 4095, 4096, 4097, 65_536, 1 << 20] {
+        every_operation(&mut client, &mut server, size);
+        every_operation(&mut server, &mut client, size);
+    }
+    let [one, other] = devices.map(|device| device.udp_stats().unwrap());
+    for stats in [one, other] {
+        assert!(stats.sent > 500 && stats.received > 500, "{stats:?}");
+        assert_eq!((stats.bad_icrc, stats.malformed, stats.unroutable), (0, 0, 0), "{stats:?}");
+        // A message of many packets leaves in a few calls.
+        assert!(stats.send_calls * 2 < stats.sent, "{stats:?}");
+    }
+}
+
+#[test]
+fn a_packet_wakes_a_device_that_sleeps() {
+    if skipped() {
+        return;
+    }
+    let devices = two(|builder| {
+        builder.idle(|idle| {
+            idle.awake = Duration::ZERO;
+            idle.look = 3 * LIMIT;
+            idle.longest = 3 * LIMIT;
+        })
+    });
+    if !devices.iter().all(SoftHca::is_woken_by_doorbells) {
+        common::skip("this system refuses to protect doorbell pages, so the devices look at them");
+        return;
+    }
+    let (mut client, mut server) = sides(&devices, &local());
+    for _ in 0..20 {
+        thread::sleep(Duration::from_millis(3));
+        message(&mut client, &mut server, 64);
+        message(&mut server, &mut client, 64);
+    }
+}
+
+/// A wire to the network that has faults, and its address.
+fn faulty(seed: u64, faults: Faults) -> (SoftHca, FaultControl) {
+    for last in 1..255 {
+        let ip = Ipv4Addr::new(127, 77, std::process::id() as u8, last);
+        let Ok(wire) = UdpWire::bind(&[(ip, 4791).into()]) else { continue };
+        let wire = Faulty::new(wire, seed, faults);
+        let control = wire.control();
+        let builder = SoftHca::builder().wire(Box::new(wire)).gids(&[IpAddr::V4(ip)]);
+        return (builder.build().unwrap(), control);
+    }
+    panic!("no loopback address is free");
+}
+
+#[test]
+fn loss_changes_nothing_but_time() {
+    if skipped() {
+        return;
+    }
+    let faults = Faults {
+        loss: 0.03,
+        duplicate: 0.03,
+        reorder: 0.03,
+        reorder_depth: 3,
+        corrupt: 0.02,
+        ..Faults::default()
+    };
+    let (one, lost) = faulty(1, faults);
+    let (other, _) = faulty(2, faults);
+    let devices = [one, other];
+    let (mut client, mut server) = sides(&devices, &local());
+    for size in [1, 4096, 20_000, 100_000] {
+        every_operation(&mut client, &mut server, size);
+        every_operation(&mut server, &mut client, size);
+    }
+    let (faults, stats) = (lost.stats(), devices[0].stats());
+    assert!(faults.lost > 0 && faults.corrupted > 0, "{faults:?}");
+    assert!(stats.retransmits > 0, "{stats:?}");
+}
+
+#[test]
+fn a_cable_that_is_pulled_ends_a_connection() {
+    if skipped() {
+        return;
+    }
+    let devices = two(|builder| builder);
+    let (mut client, mut server) = sides(&devices, &impatient());
+    message(&mut client, &mut server, 100);
+    devices[1].link_down();
+    let frame = client.filled(10, 1);
+    client.qp.post_send(1, frame).unwrap();
+    assert!(client.wait().result.is_err());
+    assert!(devices[1].udp_stats().unwrap().link_down > 0);
+    devices[1].link_up();
+    let (mut client, mut server) = sides(&devices, &impatient());
+    message(&mut client, &mut server, 100);
+}
+
+#[test]
+fn a_datagram_tells_how_it_came() {
+    if skipped() {
+        return;
+    }
+    let devices = two(|builder| builder);
+    let local = Local { traffic_class: 0x68, hop_limit: 33, ..Local::default() };
+    let [(mut one, _, _), (mut other, mut cq, pd)] = [0, 1].map(|at| {
+        let context = soft(&devices[at]).open().unwrap();
+        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(512).unwrap());
+        let qp = context.queue_pair(&pd, &cq).transport::<Ud>().max_inline_data(64);
+        (qp.build().unwrap(), cq, pd)
+    });
+    one.bring_up(&local).unwrap();
+    let to = other.bring_up(&local).unwrap();
+    other.post_recv(1, pd.slab(GRH_LEN + 64, 1).unwrap().take().unwrap()).unwrap();
+    let to = one.destination(&to).unwrap();
+    let mut batch = one.batch();
+    batch.send_inline_to(1, b"ping", &to).unwrap();
+    batch.ring();
+    let received = cq.wait(LIMIT).unwrap();
+    let frame = received.frame.unwrap();
+    assert_eq!(frame[GRH_LEN..received.byte_len as usize], *b"ping");
+    let header = &frame[20..GRH_LEN];
+    let [from, to] = [0, 1].map(|at| devices[at].gids()[0].gid);
+    assert_eq!((header[0], header[1], header[8], header[9]), (0x45, 0x68, 33, 17), "{header:?}");
+    assert_eq!((&header[12..16], &header[16..]), (&from[12..], &to[12..]));
+}
+
+#[test]
+fn names_lead_to_the_network() {
+    if skipped() {
+        return;
+    }
+    let device = uverbs::device("softhca@127.99.0.1").unwrap();
+    assert_eq!(device.name(), "softhca@127.99.0.1");
+    // The same one again, while somebody has it.
+    assert_eq!(uverbs::device("softhca@127.99.0.1").unwrap().node_guid(), device.node_guid());
+    let taken = SoftHca::builder().udp(Udp::at("127.99.0.1".parse().unwrap())).build();
+    assert!(taken.unwrap_err().to_string().contains("UDP port 4791 of 127.99.0.1 is taken"));
+    for (name, errno) in [
+        ("softhca@", Errno::EINVAL),
+        ("softhca@nowhere", Errno::EINVAL),
+        ("softhca@192.0.2.1", Errno::EADDRNOTAVAIL),
+        ("softhca@0.0.0.0", Errno::EINVAL),
+    ] {
+        let error = uverbs::device(name).unwrap_err();
+        assert!(matches!(error, Error::System { errno: e, .. } if e == errno), "{name}: {error}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Two processes, each with a software HCA on the network.
+
+mod common;
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use common::{Run, command, run, uverbs};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A TCP port that is free now.
+fn free_port() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port().to_string()
+}
+
+/// Waits until somebody listens there: a client that comes too early gives up.
+fn wait_for(server: &mut Child, port: &str) {
+    let port = format!(":{:04X} ", port.parse::<u16>().unwrap());
+    let start = Instant::now();
+    let listens = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        // proc(5): local address in the second column, state 0A (listening) in the fourth.
+        words.get(3) == Some(&"0A") && format!("{} ", words[1]).ends_with(&port)
+    };
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let text = || tables.map(|path| std::fs::read_to_string(path).unwrap_or_default()).concat();
+    while !text().lines().any(listens) {
+        assert!(start.elapsed() < LIMIT, "nobody listens");
+        assert_eq!(server.try_wait().unwrap(), None, "the server ended early");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A server and a client of the same command.
+fn two(args: &[&str]) -> [Run; 2] {
+    let port = free_port();
+    let (what, rest) = args.split_at(args.iter().position(|arg| arg.starts_with('-')).unwrap());
+    let common = ["-d", "softhca@loopback", "--port", &port];
+    let server = [what, &["--server"], &common, rest].concat();
+    let mut server = command(&server).spawn().unwrap();
+    wait_for(&mut server, &port);
+    let client = run(&mut command(&[what, &["127.0.0.1"], &common, rest].concat()));
+    let server = server.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let server = Run {
+        status: server.status.code(),
+        stdout: text(server.stdout),
+        stderr: text(server.stderr),
+    };
+    [client, server]
+}
+
+#[test]
+fn pingpong_between_two_processes() {
+    for size in ["1", "4096", "100000", "1M"] {
+        let runs = two(&["pingpong", "-s", size, "-n", "50", "--json"]);
+        for run in runs {
+            let report = run.ok().json();
+            assert_eq!(report["verified"], true, "{report}");
+        }
+    }
+}
+
+#[test]
+fn perf_between_two_processes() {
+    for (operation, test) in
+        [("write", "lat"), ("send", "bw"), ("read", "bw"), ("write", "bw"), ("atomic", "lat")]
+    {
+        let size = if operation == "atomic" { "8" } else { "64K" };
+        let args = ["perf", operation, test, "-s", size, "-n", "200", "--json"];
+        for run in two(&args) {
+            run.ok().json();
+        }
+    }
+}
+
+#[test]
+fn an_address_that_cannot_be_had_is_one_line() {
+    for (name, says) in [
+        ("softhca@192.0.2.1", "UDP port 4791 of 192.0.2.1 can't be had: this host has no such"),
+        ("softhca@somewhere", "\"somewhere\" is no address: 127.0.0.2"),
+    ] {
+        let run = uverbs(&["pingpong", "-d", name, "-n", "1"]);
+        assert!(run.complaint(1).contains(says), "{run:?}");
+    }
+}

@@ -52,7 +52,7 @@ stats! {
     congested,
     /// Congestion notifications (CNP) that arrived; nothing is done about them.
     congestion_notices,
-    /// Not sent: no socket has the source's address, or nothing of its kind leads to the destination.
+    /// Not sent: no socket has the source's address, or none of its kind leads to the destination.
     unroutable,
     /// Not sent: the system refused (no route, a packet filter, an interface that is down).
     refused,

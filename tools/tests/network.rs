@@ -33,15 +33,15 @@ fn wait_for(server: &mut Child, port: &str) {
     }
 }
 
-/// A server and a client of the same command.
-fn two(args: &[&str]) -> [Run; 2] {
+/// A client and a server of the same command, and what the client is given besides.
+fn two(args: &[&str], client: &[&str]) -> [Run; 2] {
     let port = free_port();
     let (what, rest) = args.split_at(args.iter().position(|arg| arg.starts_with('-')).unwrap());
     let common = ["-d", "softhca@loopback", "--port", &port];
     let server = [what, &["--server"], &common, rest].concat();
     let mut server = command(&server).spawn().unwrap();
     wait_for(&mut server, &port);
-    let client = run(&mut command(&[what, &["127.0.0.1"], &common, rest].concat()));
+    let client = run(&mut command(&[what, &["127.0.0.1"], &common, rest, client].concat()));
     let server = server.wait_with_output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let server = Run {
@@ -54,11 +54,11 @@ fn two(args: &[&str]) -> [Run; 2] {
 
 #[test]
 fn pingpong_between_two_processes() {
-    for size in ["1", "4096", "100000", "1M"] {
-        let runs = two(&["pingpong", "-s", size, "-n", "50", "--json"]);
+    for size in ["1", "4096", "100000"] {
+        let runs = two(&["pingpong", "-s", size, "-n", "20", "--chk", "--json"], &[]);
         for run in runs {
             let report = run.ok().json();
-            assert_eq!(report["verified"], true, "{report}");
+            assert_eq!((&report["checked"], &report["iterations"]), (&true.into(), &20.into()));
         }
     }
 }
@@ -69,10 +69,11 @@ fn perf_between_two_processes() {
         [("write", "lat"), ("send", "bw"), ("read", "bw"), ("write", "bw"), ("atomic", "lat")]
     {
         let size = if operation == "atomic" { "8" } else { "64K" };
-        let args = ["perf", operation, test, "-s", size, "-n", "200", "--json"];
-        for run in two(&args) {
-            run.ok().json();
-        }
+        let args = ["perf", operation, test, "-s", size, "-n", "50"];
+        let [client, server] = two(&args, &["--json"]);
+        let report = client.ok().json();
+        assert_eq!(report["results"][0]["messages"], 50, "{report}");
+        server.ok();
     }
 }
 

@@ -24,9 +24,10 @@ use uverbs_core::objects::ah::AhCore;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::pd::PdCore;
+use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{
-    AhOps, ContextOps, CqInit, CqOps, Decoded, NewQp, Notify, Polled, Provider, QpInit, RecvOps,
-    SendOps, View,
+    AhOps, ContextOps, CqInit, CqOps, Decoded, NewQp, NewSrq, Notify, Polled, Provider, QpInit,
+    RecvOps, RqOps, SendOps, SrqInit, SrqOps, View,
 };
 use uverbs_core::queues::completion::{Completed, Failure, Sender};
 use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendOp, Sge, Wr};
@@ -75,6 +76,7 @@ macro_rules! any {
 
         any!(@queue AnySq, AnySqCursor, Sq, SendOps, $($variant = $provider),+);
         any!(@queue AnyRq, AnyRqCursor, Rq, RecvOps, $($variant = $provider),+);
+        any!(@queue AnySrq, AnySrqCursor, Srq, RecvOps, $($variant = $provider),+);
 
         // SAFETY: passes everything on to the one provider that the object is of.
         unsafe impl ContextOps<Any> for AnyContext {
@@ -113,6 +115,15 @@ macro_rules! any {
                         let NewQp { core, sq, rq } = context.create_qp(init)?;
                         let (sq, rq) = (AnySq::$variant(sq), AnyRq::$variant(rq));
                         Ok(NewQp { core, sq, rq })
+                    })+
+                }
+            }
+
+            fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<Any>, Error> {
+                match self {
+                    $(Self::$variant(context) => {
+                        let NewSrq { core, srq } = context.create_srq(init)?;
+                        Ok(NewSrq { core, srq: AnySrq::$variant(srq) })
                     })+
                 }
             }
@@ -242,56 +253,11 @@ macro_rules! any {
             }
         }
 
+        any!(@recv AnyRq, AnyRqCursor, $($variant),+);
+        any!(@recv AnySrq, AnySrqCursor, $($variant),+);
+
         // SAFETY: passes everything on to the one provider that the object is of.
-        unsafe impl RecvOps for AnyRq {
-            type Cursor = AnyRqCursor;
-
-            #[inline(always)]
-            fn begin(&mut self) -> AnyRqCursor {
-                match self { $(Self::$variant(rq) => AnyRqCursor::$variant(rq.begin()),)+ }
-            }
-
-            #[inline(always)]
-            unsafe fn post(
-                &mut self,
-                at: &mut AnyRqCursor,
-                wr_id: u64,
-                list: &[Sge],
-            ) -> Result<u32, PostError> {
-                match at {
-                    $(AnyRqCursor::$variant(at) => {
-                        // SAFETY: the cursor came from this queue, says the caller.
-                        let rq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
-                        unsafe { rq.post(at, wr_id, list) }
-                    })+
-                }
-            }
-
-            #[inline(always)]
-            unsafe fn own(&mut self, at: &AnyRqCursor, slot: u32, held: Held) {
-                match at {
-                    $(AnyRqCursor::$variant(at) => {
-                        // SAFETY: the cursor came from this queue, says the caller.
-                        let rq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
-                        unsafe { rq.own(at, slot, held) }
-                    })+
-                }
-            }
-
-            #[inline(always)]
-            unsafe fn ring(&mut self, at: AnyRqCursor) {
-                match at {
-                    $(AnyRqCursor::$variant(at) => {
-                        // SAFETY: the cursor came from this queue, says the caller.
-                        let rq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
-                        unsafe { rq.ring(at) }
-                    })+
-                }
-            }
-
+        unsafe impl RqOps for AnyRq {
             fn enable(&mut self, on: bool) {
                 match self { $(Self::$variant(rq) => rq.enable(on),)+ }
             }
@@ -299,6 +265,13 @@ macro_rules! any {
             unsafe fn reset(&mut self) {
                 // SAFETY: the caller's promise.
                 match self { $(Self::$variant(rq) => unsafe { rq.reset() },)+ }
+            }
+        }
+
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl SrqOps for AnySrq {
+            fn resize(&mut self, core: &SrqCore, max_wr: u32) -> Result<u32, Error> {
+                match self { $(Self::$variant(srq) => srq.resize(core, max_wr),)+ }
             }
         }
 
@@ -385,6 +358,58 @@ macro_rules! any {
             _ => std::hint::unreachable_unchecked(),
         }
     };
+    (@recv $queue:ident, $cursor:ident, $($variant:ident),+) => {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl RecvOps for $queue {
+            type Cursor = $cursor;
+
+            #[inline(always)]
+            fn begin(&mut self) -> $cursor {
+                match self { $(Self::$variant(rq) => $cursor::$variant(rq.begin()),)+ }
+            }
+
+            #[inline(always)]
+            unsafe fn post(
+                &mut self,
+                at: &mut $cursor,
+                wr_id: u64,
+                list: &[Sge],
+            ) -> Result<u32, PostError> {
+                match at {
+                    $($cursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let rq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { rq.post(at, wr_id, list) }
+                    })+
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn own(&mut self, at: &$cursor, slot: u32, held: Held) {
+                match at {
+                    $($cursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let rq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { rq.own(at, slot, held) }
+                    })+
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn ring(&mut self, at: $cursor) {
+                match at {
+                    $($cursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let rq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { rq.ring(at) }
+                    })+
+                }
+            }
+        }
+    };
     (@queue $queue:ident, $cursor:ident, $member:ident, $ops:ident, $($variant:ident = $provider:ty),+) => {
         /// The posting side of a queue of any provider.
         #[derive(Debug)]
@@ -410,6 +435,7 @@ unsafe impl Provider for Any {
     type Cq = AnyCq;
     type Sq = AnySq;
     type Rq = AnyRq;
+    type Srq = AnySrq;
     type Ah = AnyAh;
 
     const NAME: &'static str = "any";

@@ -8,6 +8,7 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{ContextOps, NewQp, QpInit};
 
+use crate::SharedReceiveQueue;
 use crate::provider::Provider;
 use crate::qp::Home;
 use crate::transport::{Rc, Transport, Uc, Ud};
@@ -69,6 +70,15 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     #[must_use]
     pub fn recv_cq(mut self, cq: &CompletionQueue<P>) -> Self {
         self.init.recv_cq = Arc::clone(cq.core());
+        self
+    }
+
+    /// Receives come from this queue, which other queue pairs may share, and the queue pair has none
+    /// of its own: posts to its receive queue are refused. The buffers may be of another protection
+    /// domain than the queue pair, since they are the shared queue's.
+    #[must_use]
+    pub fn shared_receives(mut self, srq: &SharedReceiveQueue<P>) -> Self {
+        self.init.srq = Some(Arc::clone(srq.core()));
         self
     }
 
@@ -155,6 +165,7 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
 /// they may take turns.
 fn room(init: &QpInit) -> Result<(), Error> {
     let QpCap { max_send_wr, max_recv_wr, .. } = init.cap;
+    let max_recv_wr = init.srq.as_ref().map_or(max_recv_wr, |srq| srq.max_wr());
     let fits = |what, load: u32, cq: &CqCore| {
         let (value, limit) = (load.into(), cq.capacity().into());
         if value <= limit {

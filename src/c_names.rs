@@ -47,6 +47,11 @@
 //! | `ibv_wr_set_inline_data` | [`Batch::send_inline`](crate::Batch::send_inline), [`write_inline`](crate::Batch::write_inline) |
 //! | `IBV_SEND_SIGNALED`, `_FENCE`, `_SOLICITED` | [`Wr`](crate::Wr): signaled unless [`unsignaled`](crate::Wr::unsignaled), [`fenced`](crate::Wr::fenced), [`solicited`](crate::Wr::solicited) |
 //! | `ibv_post_recv` | [`QueuePair::post_recv`](crate::QueuePair::post_recv), [`RecvBatch::post`](crate::RecvBatch::post) |
+//! | `ibv_create_srq`, `ibv_create_srq_ex` | [`Context::shared_receive_queue`](crate::Context::shared_receive_queue); a queue pair's is [`QueuePairBuilder::shared_receives`](crate::QueuePairBuilder::shared_receives) |
+//! | `ibv_post_srq_recv` | [`SharedReceiveQueue::post`](crate::SharedReceiveQueue::post), [`batch`](crate::SharedReceiveQueue::batch) |
+//! | `ibv_modify_srq` | [`SharedReceiveQueue::set_limit`](crate::SharedReceiveQueue::set_limit), [`resize`](crate::SharedReceiveQueue::resize) |
+//! | `ibv_query_srq`, `ibv_get_srq_num` | [`SharedReceiveQueue::query`](crate::SharedReceiveQueue::query), [`srqn`](crate::SharedReceiveQueue::srqn) |
+//! | `ibv_destroy_srq` | [`SharedReceiveQueue::destroy`](crate::SharedReceiveQueue::destroy), which gives frames back, or dropped |
 //! | `errno` | [`Error::to_errno`](crate::Error::to_errno), [`PostError::to_errno`](crate::PostError::to_errno) |
 //! | `struct ibv_device_attr`, `ibv_port_attr`, `ibv_qp_attr`, `ibv_qp_cap` | [`DeviceAttr`](crate::DeviceAttr), [`PortAttr`](crate::PortAttr), [`QpAttr`](crate::QpAttr), [`QpCap`](crate::QpCap) |
 //! | the text that `ibv_rc_pingpong` exchanges | [`Endpoint`](crate::Endpoint) |

@@ -15,10 +15,9 @@ use uverbs_core::objects::context::{ContextCore, unique_id};
 use uverbs_core::objects::event::{AsyncEvent, AsyncEvents};
 use uverbs_core::provider::ContextOps;
 
-use crate::QueuePairBuilder;
 use crate::provider::Provider;
 use crate::{Any, CompletionChannel, CompletionQueue, CompletionQueueBuilder, Device};
-use crate::{Local, ProtectionDomain};
+use crate::{Local, ProtectionDomain, QueuePairBuilder, SharedReceiveQueueBuilder};
 
 /// An open device. A cheap handle: clones share it, and it closes when the last object made from
 /// it, a [`LocalPort`] included, is gone.
@@ -305,6 +304,21 @@ impl<P: Provider> Context<P> {
         cq: &CompletionQueue<P>,
     ) -> QueuePairBuilder<P> {
         QueuePairBuilder::new(self.clone(), pd, cq)
+    }
+
+    /// Begins a shared receive queue, into whose buffers many queue pairs receive.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let cq = context.create_cq(512)?;
+    /// let mut srq = context.shared_receive_queue(&pd).max_wr(100).build()?;
+    /// let qp = context.queue_pair(&pd, &cq).shared_receives(&srq).build()?;
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    #[doc(alias = "ibv_create_srq")]
+    pub fn shared_receive_queue(&self, pd: &ProtectionDomain) -> SharedReceiveQueueBuilder<P> {
+        SharedReceiveQueueBuilder::new(self.clone(), pd)
     }
 
     /// The next asynchronous event; `None` if there is none within `timeout`.

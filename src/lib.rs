@@ -84,12 +84,15 @@ mod pd;
 pub mod provider;
 mod qp;
 mod raw_posts;
+mod recv_batch;
 mod refused;
 mod registration_cache;
 mod rejected;
 mod rq;
 mod single;
 mod sq;
+mod srq;
+mod srq_builder;
 mod states;
 pub mod transport;
 mod unrung;
@@ -101,9 +104,9 @@ pub use uverbs_core::attr::{
     AccessFlags, AckTimeout, AhAttr, AlternatePath, DeviceAttr, DoorbellMode, DrainAttr, Gid,
     GidEntry, GidType, GlobalRoute, Grh, GrhKind, InitAttr, LinkLayer, Mtu, MulticastGroup, Path,
     PathMigration, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpState, QpType, RawQpAttr,
-    RcChange, RcDrainedChange, RnrTimer, RtrAttr, RtsAttr, SendOpSet, Transition, UcChange,
-    UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange, UdInitAttr, UdRecovery,
-    UdRtrAttr, UnreliableRtsAttr,
+    RcChange, RcDrainedChange, RnrTimer, RtrAttr, RtsAttr, SendOpSet, SrqAttr, Transition,
+    UcChange, UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange, UdInitAttr,
+    UdRecovery, UdRtrAttr, UnreliableRtsAttr,
 };
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
 pub use uverbs_core::doors;
@@ -254,9 +257,12 @@ pub type UdQueuePair<P = Any> = QueuePair<P, Ud>;
 pub use local::Local;
 pub use qp::{Gone, QueuePair};
 pub use raw_posts::RawBatch;
+pub use recv_batch::RecvBatch;
 pub use refused::Refused;
 pub use registration_cache::{CacheCounts, RegistrationCache};
 pub use rejected::Rejected;
-pub use rq::{RecvBatch, RecvQueue};
+pub use rq::RecvQueue;
 pub use sq::{Batch, SendQueue};
+pub use srq::SharedReceiveQueue;
+pub use srq_builder::SharedReceiveQueueBuilder;
 pub use transport::{Rc, Uc, Ud};

@@ -24,6 +24,7 @@ use crate::objects::context::ContextCore;
 use crate::objects::cq::CqCore;
 use crate::objects::pd::PdCore;
 use crate::objects::qp::QpCore;
+use crate::objects::srq::SrqCore;
 use crate::queues::completion::{Completed, Failure, Sender};
 use crate::queues::work::{Data, Destination, PostError, Rekey, SendOp, Sge, Wr};
 
@@ -42,7 +43,9 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     /// The posting side of a send queue.
     type Sq: SendOps<Ah = Self::Ah>;
     /// The posting side of a receive queue.
-    type Rq: RecvOps;
+    type Rq: RqOps;
+    /// The posting side of a shared receive queue.
+    type Srq: SrqOps;
     /// An address handle.
     type Ah: AhOps;
 
@@ -129,7 +132,9 @@ pub struct QpInit {
     pub send_cq: Arc<CqCore>,
     /// Where completions of receives go.
     pub recv_cq: Arc<CqCore>,
-    /// Sizes.
+    /// Where receives come from, in place of a queue of its own.
+    pub srq: Option<Arc<SrqCore>>,
+    /// Sizes. With a shared receive queue those of receives are 0.
     pub cap: QpCap,
     /// What the send queue is made for; `None` is all that the transport has.
     pub send_ops: Option<SendOpSet>,
@@ -146,6 +151,7 @@ impl QpInit {
             pd,
             send_cq,
             recv_cq,
+            srq: None,
             cap: QpCap::default(),
             send_ops: None,
             doorbell: DoorbellMode::default(),
@@ -159,11 +165,13 @@ impl QpInit {
     ///
     /// [`Error::Invalid`] for the first that isn't.
     pub fn check_context(&self, context: &Arc<ContextCore>) -> Result<(), Error> {
-        for (what, of) in [
+        let srq = self.srq.as_ref().map(|srq| ("shared receive queue", srq.pd().context()));
+        let others = [
             ("protection domain", self.pd.context()),
             ("send completion queue", self.send_cq.context()),
             ("receive completion queue", self.recv_cq.context()),
-        ] {
+        ];
+        for (what, of) in others.into_iter().chain(srq) {
             if !Arc::ptr_eq(of, context) {
                 return Err(Error::Invalid {
                     verb: "create_qp",
@@ -188,6 +196,54 @@ pub struct NewQp<P: Provider> {
     pub rq: P::Rq,
 }
 
+/// What a shared receive queue is made from.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SrqInit {
+    /// Protection domain of its buffers.
+    pub pd: Arc<PdCore>,
+    /// Receives outstanding.
+    pub max_wr: u32,
+    /// Entries in a receive's scatter list.
+    pub max_sge: u32,
+    /// Fewer receives left than this raise an event; 0 never.
+    pub limit: u32,
+}
+
+impl SrqInit {
+    /// 128 receives of one piece each, without a limit.
+    #[must_use]
+    pub fn new(pd: Arc<PdCore>) -> Self {
+        Self { pd, max_wr: 128, max_sge: 1, limit: 0 }
+    }
+
+    /// Whether the domain is of this open device, as for [`QpInit::check_context`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`].
+    pub fn check_context(&self, context: &Arc<ContextCore>) -> Result<(), Error> {
+        if Arc::ptr_eq(self.pd.context(), context) {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            verb: "create_srq",
+            what: "protection domain",
+            value: "of another context".to_owned(),
+            why: "a shared receive queue is of the open device whose queue pairs use it",
+        })
+    }
+}
+
+/// A shared receive queue just made.
+#[derive(Debug)]
+pub struct NewSrq<P: Provider> {
+    /// The kernel's object.
+    pub core: Arc<SrqCore>,
+    /// The posting side.
+    pub srq: P::Srq,
+}
+
 /// Making things on an open device.
 ///
 /// # Safety
@@ -195,9 +251,9 @@ pub struct NewQp<P: Provider> {
 /// - [`core`](Self::core) is always the same, the one that the context was opened with, and
 ///   everything made here is of it.
 /// - A core and the side made with it name one kernel object: the [`Cq`](Provider::Cq) polls the
-///   ring that the kernel writes for its [`CqCore`], and [`Sq`](Provider::Sq) and
-///   [`Rq`](Provider::Rq) post to the rings, and into the slot tables ([`QpCore::shared`]), of
-///   their [`QpCore`].
+///   ring that the kernel writes for its [`CqCore`], and [`Sq`](Provider::Sq),
+///   [`Rq`](Provider::Rq) and [`Srq`](Provider::Srq) post to the rings, and into the slot tables
+///   ([`QpCore::shared`], [`SrqCore::shared`]), of their core.
 /// - Each side is handed out once, and what it reaches by pointer lives as long as it does.
 pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// The kernel's side of it.
@@ -243,6 +299,14 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// [`Error::Invalid`] for objects of another context ([`QpInit::check_context`]),
     /// [`Error::Limit`], or the kernel's refusal.
     fn create_qp(&self, init: &QpInit) -> Result<NewQp<P>, Error>;
+
+    /// Creates a shared receive queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a domain of another context, [`Error::Limit`],
+    /// [`Error::Unsupported`], or the kernel's refusal.
+    fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<P>, Error>;
 
     /// Creates an address handle.
     ///
@@ -432,7 +496,14 @@ pub unsafe trait RecvOps: Debug + Send {
     ///
     /// As for [`SendOps::ring`].
     unsafe fn ring(&mut self, at: Self::Cursor);
+}
 
+/// Posting receives of one queue pair.
+///
+/// # Safety
+///
+/// As for [`SendOps`].
+pub unsafe trait RqOps: RecvOps {
     /// Allows posting (from INIT on) or refuses it with [`PostError::State`], from the next
     /// [`begin`](Self::begin) on.
     fn enable(&mut self, on: bool);
@@ -443,6 +514,22 @@ pub unsafe trait RecvOps: Debug + Send {
     ///
     /// As there.
     unsafe fn reset(&mut self);
+}
+
+/// Posting receives that any of several queue pairs takes. A slot that [`RecvOps::post`] gives is
+/// free again when its completion was polled, by whichever completion queue.
+///
+/// # Safety
+///
+/// As for [`SendOps`].
+pub unsafe trait SrqOps: RecvOps {
+    /// Room for another number of receives; answers how many it is then. `core` is its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where the device can't; [`Error::Limit`]; the kernel's refusal, also
+    /// for fewer than are outstanding.
+    fn resize(&mut self, core: &SrqCore, max_wr: u32) -> Result<u32, Error>;
 }
 
 /// A completion as the polling side hands it on: already retired, its queue entry not yet given
@@ -520,8 +607,8 @@ pub struct Decoded {
 ///   in a queue which completes in order.
 /// - A slot is retired after what was in it was taken, never before its work request is over.
 /// - The entry of a view goes back to the device no sooner than the view's lifetime ends.
-/// - A queue pair's slots are touched only between the messages that attach and detach it
-///   ([`CqCore::messages`]).
+/// - A queue pair's slots, and those of the shared queue that it receives from, are touched only
+///   between the messages that attach and detach it ([`CqCore::messages`]).
 pub unsafe trait CqOps: Debug + Send {
     /// A queue entry that lives until the next call.
     type View<'a>: View
@@ -542,7 +629,8 @@ pub unsafe trait CqOps: Debug + Send {
     fn settle(&mut self);
 
     /// Drops the completions of the queue pair with this user index, which was just reset and stays
-    /// attached.
+    /// attached. Receives of a shared queue that they are of are free again, and their buffers go
+    /// back to their slabs.
     fn sweep(&mut self, user_index: u32);
 
     /// Asks for an event. One that completed since the last poll may raise it or not, so the caller

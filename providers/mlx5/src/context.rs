@@ -15,7 +15,7 @@ use uverbs_core::memory::pool::Pool;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::pd::PdCore;
-use uverbs_core::provider::{ContextOps, CqInit, NewQp, QpInit};
+use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, QpInit, SrqInit};
 use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::mlx5::{
@@ -24,7 +24,7 @@ use uverbs_kernel_abi::mlx5::{
 };
 use zerocopy::IntoBytes;
 
-use crate::create::{create_cq, create_qp};
+use crate::create::{create_cq, create_qp, create_srq};
 use crate::size::Limits;
 use crate::uar::Uars;
 use crate::{Ah, Cq, Mlx5};
@@ -154,6 +154,10 @@ unsafe impl ContextOps<Mlx5> for Context {
 
     fn create_qp(&self, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
         create_qp(self, init)
+    }
+
+    fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<Mlx5>, Error> {
+        create_srq(self, init)
     }
 
     fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {

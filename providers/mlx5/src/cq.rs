@@ -27,6 +27,7 @@ use uverbs_core::order::fence;
 use uverbs_core::provider::{CqOps, Notify, Polled};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::{Slots, Taken};
+use uverbs_core::queues::srq::SrqShared;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::{CI_MASK, CqArm, MLX5_CQ_SET_CI};
 
@@ -312,7 +313,7 @@ impl Cq {
                     // By user index: the kernel may have given the number to a new queue pair
                     // already, but the index is its own while `shared` lives.
                     let uidx = shared.user_index.value();
-                    self.sweep_where(|entry| entry.uidx() == uidx);
+                    self.sweep_of(uidx, shared.srq.as_deref());
                     if let Some(place) = self.table.get_mut(uidx as usize)
                         && place.as_ref().is_some_and(|there| Arc::ptr_eq(&there.shared, &shared))
                     {
@@ -343,7 +344,7 @@ impl Cq {
             self.step();
             return Some(Polled { view, wr_id, frame });
         }
-        // SAFETY: the device completed the oldest receive; this is the only poller.
+        // SAFETY: the device completed the receive; this is the only poller.
         let Taken { wr_id, mut frame, .. } = unsafe { take_recv(shared, entry) }?;
         if let Some(frame) = &mut frame {
             // A WRITE with immediate data went elsewhere, and used up the receive.
@@ -427,10 +428,11 @@ impl Cq {
         )
     }
 
-    /// Drops the entries for which `gone` holds, and closes the gaps: older entries move towards
-    /// the newest, so that the consumer index jumps over the gap (rdma-core
-    /// `cq.c:__mlx5_cq_clean`). An ownership bit belongs to the place, not to the entry.
-    fn sweep_where(&mut self, gone: impl Fn(Entry) -> bool) {
+    /// Drops the entries of a queue pair, and closes the gaps: older entries move towards the
+    /// newest, so that the consumer index jumps over the gap (rdma-core `cq.c:__mlx5_cq_clean`). An
+    /// ownership bit belongs to the place, not to the entry. Receives of a shared queue that they
+    /// are of are free again.
+    fn sweep_of(&mut self, uidx: u32, srq: Option<&SrqShared>) {
         let is_there = |op_own| CqeOpcode(OpOwn(op_own).opcode()) != CqeOpcode::INVALID;
         let mut end = self.ci;
         // What comes after this is of other queue pairs: the kernel has confirmed that those to be
@@ -443,8 +445,15 @@ impl Cq {
         let mut index = end;
         while index != self.ci {
             index = index.wrapping_sub(1);
-            if gone(self.entry(index)) {
+            let entry = self.entry(index);
+            if entry.uidx() == uidx {
                 freed += 1;
+                if let Some(srq) = srq
+                    && entry.is_receive()
+                {
+                    // SAFETY: the device completed it, says the entry.
+                    drop(unsafe { srq.take(entry.wqe_counter().into()) });
+                }
             } else if freed != 0 {
                 self.move_entry(index, index.wrapping_add(freed));
             }
@@ -484,8 +493,9 @@ unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
     Some(taken)
 }
 
-/// Takes and retires the oldest receive: a receive queue completes in order. `None` if the entry is
-/// of another one, as after a completion that came twice. The device counts a queue pair's own
+/// Takes and retires the oldest receive: a queue pair's own receive queue completes in order. If the
+/// entry is of another one, it is of a shared queue, or `None`: as after a completion that came
+/// twice. The device counts a queue pair's own
 /// receives modulo 65536 (Linux's mlx5e finds its receives by the same field,
 /// `en_rx.c:mlx5e_handle_rx_cqe`).
 ///
@@ -495,10 +505,26 @@ unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
 #[inline(always)]
 unsafe fn take_recv(shared: &QpShared, entry: Entry) -> Option<Taken> {
     // SAFETY: the caller's promise. The table has a slot at least, whatever the queue has.
-    let taken = unsafe { shared.recv.take_next(entry.wqe_counter()) }?;
+    let Some(taken) = (unsafe { shared.recv.take_next(entry.wqe_counter()) }) else {
+        // SAFETY: the caller's promise.
+        return unsafe { take_shared(shared, entry) };
+    };
     // SAFETY: and it was just taken.
     unsafe { shared.recv.retire(taken.end) };
     Some(taken)
+}
+
+/// Takes the receive of a shared queue that an entry is of; `None` if none is in flight there, or
+/// the queue pair has a queue of its own. The entry has the WQE's place in the ring.
+///
+/// # Safety
+///
+/// The device completed it.
+#[inline(never)]
+unsafe fn take_shared(shared: &QpShared, entry: Entry) -> Option<Taken> {
+    let srq = shared.srq.as_ref()?;
+    // SAFETY: the caller's promise.
+    unsafe { srq.take(entry.wqe_counter().into()) }
 }
 
 // SAFETY: a slot is taken when an entry of the ring says that its work request is over, and retired
@@ -549,7 +575,9 @@ unsafe impl CqOps for Cq {
     }
 
     fn sweep(&mut self, user_index: u32) {
-        self.sweep_where(|entry| entry.uidx() == user_index);
+        let known = self.table.get(user_index as usize).and_then(Option::as_ref);
+        let srq = known.and_then(|known| known.shared.srq.clone());
+        self.sweep_of(user_index, srq.as_deref());
     }
 
     #[cold]

@@ -92,6 +92,13 @@ impl Entry {
         OpOwn(self.byte(mlx5_cqe64::OP_OWN_OFFSET)).opcode() == CqeOpcode::REQ.0
     }
 
+    /// Whether it is of a receive, that succeeded or failed.
+    pub(crate) fn is_receive(self) -> bool {
+        let opcode = OpOwn(self.byte(mlx5_cqe64::OP_OWN_OFFSET)).opcode();
+        let received = CqeOpcode::RESP_WR_IMM.0..=CqeOpcode::RESP_SEND_INV.0;
+        received.contains(&opcode) || opcode == CqeOpcode::RESP_ERR.0
+    }
+
     /// The queue pair's number.
     #[inline(always)]
     pub(crate) fn qpn(self) -> u32 {

@@ -13,31 +13,36 @@ use std::sync::Arc;
 use uverbs_core::attr::{QpCap, QpType, SendOpSet};
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::qp::CreateQp;
+use uverbs_core::commands::srq::CreateSrq;
 use uverbs_core::error::Error;
 use uverbs_core::memory::dbrec::Dbrec;
 use uverbs_core::memory::mapping::Mapping;
 use uverbs_core::objects::context::unique_id;
 use uverbs_core::objects::cq::{CqCore, CqRoom};
 use uverbs_core::objects::qp::{QpCore, QpParts};
-use uverbs_core::provider::{CqInit, CqeSize, NewQp, QpInit};
+use uverbs_core::objects::srq::{SrqCore, SrqParts};
+use uverbs_core::provider::{CqInit, CqeSize, NewQp, NewSrq, QpInit, SrqInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::srq::SrqShared;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq,
-    mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_resp,
+    mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_resp, mlx5_ib_create_srq,
+    mlx5_ib_create_srq_resp,
 };
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
+use uverbs_mlx5_prm::ctrl::DS_BYTES;
 use uverbs_mlx5_prm::wqe::Service;
 use zerocopy::IntoBytes;
 
 use crate::buffer::QpMemory;
 use crate::cq::{CqParts, fill};
 use crate::rq::RqParts;
-use crate::size::{RecvSize, SendSize, check_vector, cq_entries};
+use crate::size::{RecvSize, SendSize, SrqSize, check_vector, cq_entries};
 use crate::sq::SqParts;
 use crate::uar::UarPage;
 use crate::wqe::Room;
-use crate::{Context, Cq, Mlx5, Rq, Sq};
+use crate::{Context, Cq, Mlx5, Rq, Sq, Srq, srq};
 
 /// Log2 of an entry's bytes.
 fn shift_of(size: CqeSize) -> u32 {
@@ -115,11 +120,83 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     Ok((core, cq))
 }
 
-/// rdma-core `verbs.c:create_qp`, with a receive queue of its own.
+/// What the device reads of a shared receive queue.
+#[derive(Debug)]
+struct SrqMemory {
+    ring: Mapping,
+    record: Dbrec,
+}
+
+/// rdma-core `verbs.c:mlx5_create_srq`.
+pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx5>, Error> {
+    init.check_context(&context.core)?;
+    let size = SrqSize::new(init.max_wr, init.max_sge, &context.limits)?;
+    let max_wr = size.entries - 1;
+    Error::limit("create_srq", "limit", init.limit, max_wr)?;
+    let ring = context.memory.alloc(size.bytes())?;
+    let memory = Arc::new(SrqMemory { ring, record: context.dbrecs.alloc()? });
+    let request = mlx5_ib_create_srq {
+        buf_addr: memory.ring.addr(),
+        db_addr: memory.record.addr(),
+        ..Default::default()
+    };
+    let mut answer = mlx5_ib_create_srq_resp::default();
+    let attr = CreateSrq {
+        pd: init.pd.handle(),
+        user_handle: unique_id(),
+        // The kernel adds one, and rounds up: exactly this ring. It computes a WQE's length from
+        // the list's (mlx5_ib `srq.c:mlx5_ib_create_srq`).
+        max_wr,
+        max_sge: (1 << size.shift) / DS_BYTES as u32 - 1,
+        limit: init.limit,
+        event_fd: None,
+    };
+    let uverbs = context.core.uverbs();
+    // SAFETY: ring and record are kept by the core object made next; both are reached by raw
+    // pointers only.
+    let created = unsafe { uverbs.create_srq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
+        .map_err(|error| uverbs.tell_memlock(error, memory.ring.len() as u64))?;
+    let shared = Arc::new(SrqShared::new(size.entries));
+    let parts = SrqParts {
+        handle: created.handle,
+        srqn: answer.srqn,
+        event_id: attr.user_handle,
+        max_wr,
+        max_sge: size.max_sge,
+        pd: Arc::clone(&init.pd),
+        shared: Arc::clone(&shared),
+        memory: Box::new(Arc::clone(&memory)),
+    };
+    // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
+    // `shared` is new.
+    let core = unsafe { SrqCore::new(parts) };
+    if init.limit != 0 {
+        // mlx5_ib doesn't look at the one in the command.
+        core.set_limit(init.limit)?;
+    }
+    let parts = srq::SrqParts {
+        start: memory.ring.ptr(),
+        shift: size.shift,
+        max_sge: size.max_sge,
+        record: memory.record.ptr(),
+        srqn: answer.srqn,
+        shared,
+        memory,
+    };
+    // SAFETY: the ring is as long, in a mapping, which is aligned to a page; `memory` keeps it and
+    // the record, and this poster is the first.
+    let srq = unsafe { Srq::new(parts) };
+    Ok(NewSrq { core, srq })
+}
+
+/// rdma-core `verbs.c:create_qp`.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
     init.check_context(&context.core)?;
     let send = SendSize::new(init.qp_type, init.send_ops, &init.cap, &context.limits)?;
-    let recv = RecvSize::new(&init.cap, &context.limits)?;
+    let recv = match init.srq {
+        Some(_) => RecvSize::default(),
+        None => RecvSize::new(&init.cap, &context.limits)?,
+    };
     let Some(user_index) = context.indexes.take() else {
         let limit = 1 << 24;
         return Err(Error::Limit {
@@ -147,15 +224,15 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         pd: init.pd.handle(),
         send_cq: init.send_cq.handle(),
         recv_cq: init.recv_cq.handle(),
-        srq: None,
+        srq: init.srq.as_ref().map(|srq| srq.handle()),
         user_handle: unique_id(),
         qp_type: init.qp_type.raw(),
         // As asked for: what the rounding gave is between the rings and the caller.
         cap: ib_uverbs_qp_cap {
             max_send_wr: init.cap.max_send_wr,
-            max_recv_wr: init.cap.max_recv_wr,
+            max_recv_wr: if init.srq.is_some() { 0 } else { init.cap.max_recv_wr },
             max_send_sge: init.cap.max_send_sge,
-            max_recv_sge: init.cap.max_recv_sge,
+            max_recv_sge: if init.srq.is_some() { 0 } else { init.cap.max_recv_sge },
             max_inline_data: init.cap.max_inline_data,
         },
         create_flags: 0,
@@ -169,7 +246,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     let shared = Arc::new(QpShared {
         user_index,
         send: SlotTable::new(send.units),
-        recv: SlotTable::new(recv.entries),
+        recv: if init.srq.is_some() { SlotTable::none() } else { SlotTable::new(recv.entries) },
+        srq: init.srq.as_ref().map(|srq| Arc::clone(srq.shared())),
     });
     let cap = QpCap {
         max_send_wr: send.max_wr,
@@ -186,6 +264,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         pd: Arc::clone(&init.pd),
         send_cq: Arc::clone(&init.send_cq),
         recv_cq: Arc::clone(&init.recv_cq),
+        srq: init.srq.clone(),
         shared: Arc::clone(&shared),
         memory: Box::new(Arc::clone(&memory)),
     };
@@ -214,7 +293,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         start: memory.recv(),
         entries: recv.entries,
         shift: recv.shift,
-        max_sge: recv.max_sge,
+        // A post to a queue that isn't there is refused for that, whatever its list.
+        max_sge: if init.srq.is_some() { u32::MAX } else { recv.max_sge },
         record: memory.record.ptr(),
         qpn: created.qpn,
         shared,

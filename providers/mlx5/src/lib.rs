@@ -9,6 +9,7 @@
 //! | `ah` | address vectors of datagrams |
 //! | `wqe`, `doorbell`, `sq` | a send work request, its way to the device, and the queue of them |
 //! | `rq` | the queue of receives |
+//! | `srq` | the queue of receives that several queue pairs share |
 //! | `cqe`, `cq` | a completion, and the queue of them |
 //! | `raw` | the way past all this: ring addresses, WQEs by hand, a printer |
 //!
@@ -33,6 +34,7 @@ mod rekey;
 mod rq;
 mod size;
 mod sq;
+mod srq;
 mod uar;
 mod wqe;
 
@@ -49,9 +51,10 @@ pub use ah::Ah;
 pub use context::Context;
 pub use cq::Cq;
 pub use cqe::Cqe;
-pub use raw::{CqRaw, RqRaw, SqRaw};
+pub use raw::{CqRaw, RqRaw, SqRaw, SrqRaw};
 pub use rq::{RecvCursor, Rq};
 pub use sq::{SendCursor, Sq};
+pub use srq::{Srq, SrqCursor};
 
 /// The provider.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +68,7 @@ unsafe impl Provider for Mlx5 {
     type Cq = Cq;
     type Sq = Sq;
     type Rq = Rq;
+    type Srq = Srq;
     type Ah = Ah;
 
     const NAME: &'static str = "mlx5";

@@ -16,7 +16,7 @@ use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, WqeView};
 
 use crate::doorbell::Posted;
 use crate::sq::SendCursor;
-use crate::{Cq, Rq, Sq, wqe};
+use crate::{Cq, Rq, Sq, Srq, wqe};
 
 /// Where a send queue lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,27 @@ pub struct RqRaw {
     pub qpn: u32,
     /// Published producer index in WQEs, free running.
     pub producer: u32,
+}
+
+/// Where a shared receive queue lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "mlx5dv_srq")]
+#[non_exhaustive]
+pub struct SrqRaw {
+    /// First byte of the ring.
+    pub buf: *mut u8,
+    /// Bytes of the ring.
+    pub bytes: usize,
+    /// Bytes of a WQE.
+    pub stride: usize,
+    /// The doorbell record; the counter is its first word.
+    pub dbrec: *mut u32,
+    /// The queue's number.
+    pub srqn: u32,
+    /// The WQE to be posted next.
+    pub head: u32,
+    /// WQEs published, free running.
+    pub counter: u32,
 }
 
 /// Where a completion queue lies.
@@ -200,10 +221,42 @@ impl Rq {
         unsafe {
             std::ptr::copy_nonoverlapping(self.entry(index), bytes.as_mut_ptr(), bytes.len());
         }
-        match RecvView::parse(&bytes, RecvKind::Rq) {
-            Ok(wqe) => wqe.to_string(),
-            Err(error) => format!("not a receive: {error}{}", hex(&bytes)),
+        receive(&bytes, RecvKind::Rq)
+    }
+}
+
+/// A receive WQE in words.
+fn receive(bytes: &[u8], kind: RecvKind) -> String {
+    match RecvView::parse(bytes, kind) {
+        Ok(wqe) => wqe.to_string(),
+        Err(error) => format!("not a receive: {error}{}", hex(bytes)),
+    }
+}
+
+impl Srq {
+    /// Addresses and indexes. The pointers are valid while the queue lives.
+    #[must_use]
+    pub fn raw_parts(&self) -> SrqRaw {
+        SrqRaw {
+            buf: self.entry(0),
+            bytes: self.entries() as usize * self.stride(),
+            stride: self.stride(),
+            dbrec: self.record(),
+            srqn: self.srqn(),
+            head: self.head(),
+            counter: self.counter(),
         }
+    }
+
+    /// A WQE, field by field. `index` is taken modulo the ring.
+    #[must_use]
+    pub fn dump(&self, index: u32) -> String {
+        let mut bytes = vec![0; self.stride()];
+        let from = self.entry(index & (self.entries() - 1));
+        // SAFETY: a whole WQE of the ring, which this queue keeps and whose only writer is
+        // borrowed.
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        receive(&bytes, RecvKind::Srq)
     }
 }
 

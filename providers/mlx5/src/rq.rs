@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use uverbs_core::memory::registered::Held;
-use uverbs_core::provider::RecvOps;
+use uverbs_core::provider::{RecvOps, RqOps};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Slots;
 use uverbs_core::queues::work::{PostError, Sge};
@@ -157,7 +157,8 @@ impl Rq {
     #[inline(never)]
     fn make_room(&mut self, pi: u32) -> Result<u32, PostError> {
         if self.limit == 0 {
-            return Err(PostError::State);
+            let shared = self.shared.srq.is_some();
+            return Err(if shared { PostError::SharedReceives } else { PostError::State });
         }
         let used = pi.wrapping_add(1).wrapping_sub(self.shared.recv.retired());
         self.limit.checked_sub(used).ok_or(PostError::Full)
@@ -251,7 +252,10 @@ unsafe impl RecvOps for Rq {
         self.left = at.left;
         self.marked = at.pi;
     }
+}
 
+// SAFETY: as for the send queue.
+unsafe impl RqOps for Rq {
     fn enable(&mut self, on: bool) {
         self.limit = if on { self.entries() } else { 0 };
         // The next post looks.

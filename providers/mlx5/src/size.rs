@@ -7,6 +7,7 @@ use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, MLX5_SEND_WQE_BB};
 use uverbs_mlx5_prm::data::{INLINE_HEADER, inline_bytes};
 
 const CREATE_QP: &str = "create_qp";
+const CREATE_SRQ: &str = "create_srq";
 const CREATE_CQ: &str = "create_cq";
 
 /// Bytes before the data of a connected WQE that carries or names a payload: control and remote
@@ -38,6 +39,8 @@ pub(crate) struct Limits {
     send_units: u32,
     /// WQEs of the largest receive queue, a power of two.
     recv_entries: u32,
+    /// WQEs of the largest shared receive queue, a power of two.
+    shared_entries: u32,
     /// Entries of a scatter/gather list.
     sge: u32,
     /// Entries of the largest completion queue, less one.
@@ -71,6 +74,7 @@ impl Limits {
             recv_bytes: context.max_rq_desc_sz.into(),
             send_units: power_of_two_within(context.max_send_wqebb.min(MAX_RING)),
             recv_entries: power_of_two_within(context.max_recv_wr.min(MAX_RING)),
+            shared_entries: power_of_two_within(context.max_srq_recv_wr.min(MAX_RING)),
             sge: device.max_sge,
             cqe: device.max_cqe.min(MAX_CQE - 1),
             vectors,
@@ -180,6 +184,44 @@ impl RecvSize {
     }
 }
 
+/// A shared receive queue's size, and what fits it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SrqSize {
+    /// WQEs, a power of two, of which one can't be posted.
+    pub(crate) entries: u32,
+    /// Log2 of a WQE's bytes.
+    pub(crate) shift: u32,
+    /// Entries of a scatter list.
+    pub(crate) max_sge: u32,
+}
+
+impl SrqSize {
+    /// rdma-core `srq.c:mlx5_alloc_srq_buf`, less the second half of the ring that it keeps for
+    /// receives which met a page fault: memory here is always pinned. A WQE has its link, and 32
+    /// bytes at least.
+    pub(crate) fn new(max_wr: u32, max_sge: u32, limits: &Limits) -> Result<Self, Error> {
+        // The largest power of two that a WQE may have, less the link.
+        let room = power_of_two_within(limits.recv_bytes) / SEGMENT;
+        let most = limits.sge.min(room.saturating_sub(1));
+        Error::limit(CREATE_SRQ, "max_sge", max_sge, most)?;
+        let limit = limits.shared_entries.saturating_sub(1);
+        if max_wr == 0 || max_wr > limit {
+            let (value, limit) = (max_wr.into(), limit.min(max_wr.max(1)).into());
+            return Err(Error::Limit { verb: CREATE_SRQ, what: "max_wr", value, limit });
+        }
+        let stride = ((max_sge.max(1) + 1) * SEGMENT).next_power_of_two();
+        Ok(Self {
+            entries: (max_wr + 1).next_power_of_two(),
+            shift: stride.ilog2(),
+            max_sge: (stride / SEGMENT - 1).min(limits.sge),
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        (self.entries as usize) << self.shift
+    }
+}
+
 /// Entries of the ring for `entries` completions, a power of two: one more at least than the kernel
 /// is told of (rdma-core `verbs.c:create_cq`).
 pub(crate) fn cq_entries(entries: u32, limits: &Limits) -> Result<u32, Error> {
@@ -212,6 +254,7 @@ mod tests {
         recv_bytes: 512,
         send_units: 1 << 15,
         recv_entries: 1 << 15,
+        shared_entries: 1 << 15,
         sge: 30,
         cqe: (1 << 22) - 1,
         vectors: 8,

@@ -13,7 +13,7 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::pd::PdCore;
-use uverbs_core::provider::{ContextOps, CqInit, NewQp, QpInit};
+use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, QpInit, SrqInit};
 use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_RXE;
 
@@ -83,6 +83,11 @@ unsafe impl ContextOps<Rxe> for Context {
 
     fn create_qp(&self, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
         create_qp(self, init)
+    }
+
+    fn create_srq(&self, _: &SrqInit) -> Result<NewSrq<Rxe>, Error> {
+        let what = "shared receive queues on soft-RoCE".to_owned();
+        Err(Error::Unsupported { verb: "create_srq", what })
     }
 
     fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {

@@ -180,6 +180,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         user_index,
         send: SlotTable::new(send.ring.mask() + 1),
         recv: SlotTable::new(recv.ring.mask() + 1),
+        srq: None,
     });
     let (send_ring, recv_ring) = (send.ring, recv.ring);
     let attic = Attic::default();
@@ -194,6 +195,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         pd: Arc::clone(&init.pd),
         send_cq: Arc::clone(&init.send_cq),
         recv_cq: Arc::clone(&init.recv_cq),
+        srq: None,
         shared: Arc::clone(&shared),
         memory: Box::new(Arc::clone(&memory)),
     };

@@ -67,6 +67,7 @@ unsafe impl Provider for Rxe {
     type Cq = Cq;
     type Sq = Sq;
     type Rq = Rq;
+    type Srq = Rq;
     type Ah = Ah;
 
     const NAME: &'static str = "rxe";

@@ -10,8 +10,10 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use uverbs_core::error::Error;
 use uverbs_core::memory::registered::Held;
-use uverbs_core::provider::RecvOps;
+use uverbs_core::objects::srq::SrqCore;
+use uverbs_core::provider::{RecvOps, RqOps, SrqOps};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::work::{PostError, Sge};
 
@@ -211,7 +213,18 @@ unsafe impl RecvOps for Rq {
             let _ = self.kick.flush();
         }
     }
+}
 
+// SAFETY: none is made.
+unsafe impl SrqOps for Rq {
+    fn resize(&mut self, _: &SrqCore, _: u32) -> Result<u32, Error> {
+        let what = "shared receive queues on soft-RoCE".to_owned();
+        Err(Error::Unsupported { verb: "modify_srq", what })
+    }
+}
+
+// SAFETY: as for the send queue.
+unsafe impl RqOps for Rq {
     fn enable(&mut self, on: bool) {
         self.enabled = on;
         self.limit = self.pi;

@@ -1,4 +1,4 @@
-//! Attributes: what devices, ports, GIDs and queue pairs have and can be given.
+//! Attributes: what devices, ports, GIDs and queues have and can be given.
 
 mod access;
 mod change;
@@ -11,6 +11,7 @@ mod path;
 mod port;
 mod qp;
 mod raw;
+mod srq;
 mod transition;
 
 pub use access::AccessFlags;
@@ -24,4 +25,5 @@ pub use path::{AhAttr, GlobalRoute, Path};
 pub use port::*;
 pub use qp::*;
 pub use raw::{QpAttrMask, RawQpAttr};
+pub use srq::SrqAttr;
 pub use transition::*;

@@ -28,6 +28,7 @@ pub mod multicast;
 pub mod mw;
 pub mod pd;
 pub mod qp;
+pub mod srq;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,4 +9,5 @@ pub mod mr;
 pub mod mw;
 pub mod pd;
 pub mod qp;
+pub mod srq;
 mod users;

@@ -17,6 +17,7 @@ use crate::attr::{MulticastGroup, QpAttr, QpAttrMask, QpCap, QpState, RawQpAttr,
 use crate::error::Error;
 use crate::objects::cq::{CqCore, Message, Roles};
 use crate::objects::pd::PdCore;
+use crate::objects::srq::SrqCore;
 use crate::objects::users::User;
 use crate::queues::shared::QpShared;
 
@@ -37,6 +38,9 @@ pub struct QpParts {
     pub send_cq: Arc<CqCore>,
     /// Where completions of receives go.
     pub recv_cq: Arc<CqCore>,
+    /// Where receives come from, in place of a queue of its own. The kernel's object outlives the
+    /// queue pair.
+    pub srq: Option<Arc<SrqCore>>,
     /// What posting and polling share.
     pub shared: Arc<QpShared>,
     /// Rings and doorbell records: what the device reads, kept until the kernel confirms the
@@ -85,11 +89,12 @@ impl QpCore {
         let context = Arc::clone(parts.pd.context());
         let user = Arc::new(User { context, handle: parts.handle, qpn: parts.qpn });
         let QpCap { max_send_wr: sends, max_recv_wr: receives, .. } = parts.cap;
+        let srq = parts.srq.as_ref().map(|srq| (srq.handle(), srq.max_wr()));
         if Arc::ptr_eq(&parts.send_cq, &parts.recv_cq) {
-            parts.send_cq.users().add(&user, sends.saturating_add(receives));
+            parts.send_cq.users().add(&user, sends.saturating_add(receives), srq);
         } else {
-            parts.send_cq.users().add(&user, sends);
-            parts.recv_cq.users().add(&user, receives);
+            parts.send_cq.users().add(&user, sends, None);
+            parts.recv_cq.users().add(&user, receives, srq);
         }
         Arc::new(Self { parts, life, user })
     }
@@ -134,6 +139,12 @@ impl QpCore {
     #[must_use]
     pub fn recv_cq(&self) -> &Arc<CqCore> {
         &self.parts.recv_cq
+    }
+
+    /// Where receives come from, if it has no queue of its own for them.
+    #[must_use]
+    pub fn srq(&self) -> Option<&Arc<SrqCore>> {
+        self.parts.srq.as_ref()
     }
 
     /// What posting and polling share.

@@ -1,5 +1,6 @@
 //! The queue pairs that complete to a completion queue: asked why a wait ended without a completion.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use uverbs_kernel_abi::qp as abi;
@@ -31,6 +32,8 @@ impl User {
 struct Entry {
     user: Weak<User>,
     most: u32,
+    /// Handle and size of the shared receive queue whose completions it brings here, too.
+    srq: Option<(u32, u32)>,
 }
 
 /// Queue pairs of a completion queue, alive or not.
@@ -38,28 +41,37 @@ struct Entry {
 pub(crate) struct Users(Mutex<Vec<Entry>>);
 
 impl Users {
-    /// One more, with up to `most` completions at once. Those that are gone are dropped when the
-    /// list would have to grow.
-    pub(crate) fn add(&self, user: &Arc<User>, most: u32) {
+    /// One more, with up to `most` completions of its own at once, and those of a shared receive
+    /// queue, by handle and size. Those that are gone are dropped when the list would have to grow.
+    pub(crate) fn add(&self, user: &Arc<User>, most: u32, srq: Option<(u32, u32)>) {
         let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if users.len() == users.capacity() {
             users.retain(|entry| entry.user.strong_count() > 0);
         }
-        users.push(Entry { user: Arc::downgrade(user), most });
+        users.push(Entry { user: Arc::downgrade(user), most, srq });
     }
 
-    fn alive(&self) -> Vec<(Arc<User>, u32)> {
-        let users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        users.iter().filter_map(|entry| Some((entry.user.upgrade()?, entry.most))).collect()
+    /// Those that are there, and how many completions may come of all at once.
+    fn alive(&self) -> (Vec<Arc<User>>, u64) {
+        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut users, mut own, mut shared) = (Vec::new(), 0, BTreeMap::new());
+        for entry in entries.iter() {
+            if let Some(user) = entry.user.upgrade() {
+                users.push(user);
+                own += u64::from(entry.most);
+                shared.extend(entry.srq);
+            }
+        }
+        let shared: u64 = shared.into_values().map(u64::from).sum();
+        (users, own + shared)
     }
 
     /// Why no completion comes to a queue with room for `room`, as far as its queue pairs and their
     /// sizes tell.
     pub(crate) fn trouble(&self, room: u32) -> Option<String> {
-        let users = self.alive();
-        let failed = users.iter().filter(|(user, _)| user.is_failed());
-        let failed: Vec<_> = failed.map(|(user, _)| format!("{:#x}", user.qpn)).collect();
-        let most: u64 = users.iter().map(|(_, most)| u64::from(*most)).sum();
+        let (users, most) = self.alive();
+        let failed = users.iter().filter(|user| user.is_failed());
+        let failed: Vec<_> = failed.map(|user| format!("{:#x}", user.qpn)).collect();
         let mut said = Vec::new();
         if !failed.is_empty() {
             said.push(format!("in ERR: queue pair {}", failed.join(", ")));

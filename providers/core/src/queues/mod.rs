@@ -3,5 +3,6 @@
 pub mod completion;
 pub mod shared;
 pub mod slots;
+pub mod srq;
 pub mod user_index;
 pub mod work;

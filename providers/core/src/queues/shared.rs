@@ -1,9 +1,13 @@
 //! What a queue pair shares with the completion queues that its completions go to.
 
+use std::sync::Arc;
+
 use crate::queues::slots::SlotTable;
+use crate::queues::srq::SrqShared;
 use crate::queues::user_index::UserIndex;
 
-/// What a queue pair shares with the completion queues that its completions go to.
+/// What a queue pair shares with the completion queues that its completions go to; or a shared
+/// receive queue of XRC, whose completions name it and not the queue pair.
 #[derive(Debug)]
 pub struct QpShared {
     /// The number that completions carry (CQE version 1's user index), unique in the context while
@@ -11,6 +15,8 @@ pub struct QpShared {
     pub user_index: UserIndex,
     /// The send queue's slots.
     pub send: SlotTable,
-    /// The receive queue's slots.
+    /// The receive queue's slots; [`SlotTable::none`] where receives are another's.
     pub recv: SlotTable,
+    /// Where receives come from, if the queue pair has no queue of its own for them.
+    pub srq: Option<Arc<SrqShared>>,
 }

@@ -39,6 +39,10 @@ const NOTHING: u32 = 0;
 const FRAMES: u32 = 1;
 const LENT: u32 = 2;
 
+/// The consumer index of [`SlotTable::none`]: slots of shared queues that completions name by 16
+/// bits are below.
+pub const NO_QUEUE: u32 = 1 << 15;
+
 /// What a completion finds in its slot.
 #[derive(Debug)]
 pub struct Taken {
@@ -158,6 +162,8 @@ pub struct SlotTable {
     /// The published producer index, free running, where the provider notes it: one whose doorbell
     /// costs so much that it may share the line. Written by the posting side.
     published: AtomicU32,
+    /// What `retired` is in a new table.
+    first: u32,
 }
 
 const _: () = assert!(std::mem::offset_of!(SlotTable, slots) + size_of::<Slots>() <= 64);
@@ -193,7 +199,19 @@ impl SlotTable {
                 mask: count - 1,
             },
             published: AtomicU32::new(0),
+            first: 0,
         }
+    }
+
+    /// The table of a receive queue that a queue pair hasn't, because its receives are a shared
+    /// queue's. Its consumer index is over every index of a shared queue, so a completion of that is
+    /// told apart by the comparison that one of an own queue needs anyway.
+    #[must_use]
+    pub fn none() -> Self {
+        let mut table = Self::new(0);
+        table.retired = AtomicU32::new(NO_QUEUE);
+        table.first = NO_QUEUE;
+        table
     }
 
     /// Ring units.
@@ -481,7 +499,7 @@ impl SlotTable {
         frames
     }
 
-    /// Starts over at index 0, as the device does after a reset; buffers still in the table go back
+    /// Starts over at the first index, as the device does after a reset; buffers still in the table go back
     /// to their slabs.
     ///
     /// # Safety
@@ -494,7 +512,7 @@ impl SlotTable {
         self.published.store(0, Ordering::Release);
         // SAFETY: the caller is alone with the table.
         unsafe { (*self.slot(self.slots.mask)).posted = 0 };
-        self.retired.store(0, Ordering::Release);
+        self.retired.store(self.first, Ordering::Release);
     }
 }
 

@@ -232,6 +232,8 @@ pub enum PostError {
     Full,
     /// The queue pair isn't in a state for this: sends need RTS, receives INIT or later.
     State,
+    /// The queue pair receives from a shared receive queue: post there.
+    SharedReceives,
     /// The list has more entries than the queue was made for.
     TooManySges,
     /// More inline bytes than the queue was made for.
@@ -271,6 +273,7 @@ impl PostError {
             Self::DeviceGone => Errno::EIO,
             Self::Refused => Errno::EAGAIN,
             Self::State
+            | Self::SharedReceives
             | Self::MessageTooLong
             | Self::BadData
             | Self::ForeignBuffer
@@ -285,6 +288,7 @@ impl fmt::Display for PostError {
         f.write_str(match self {
             Self::Full => "the queue is full: poll its completions, and signal at least one request per queue length",
             Self::State => "the queue pair is not ready: sends need RTS, receives need INIT",
+            Self::SharedReceives => "the queue pair receives from a shared receive queue: post there",
             Self::TooManySges => "more scatter/gather entries than the queue was made for",
             Self::InlineTooLong => "more inline bytes than the queue was made for",
             Self::MessageTooLong => "more bytes than a message may have (2 GiB)",

@@ -24,7 +24,7 @@ use crate::wqe::Room;
 /// Opcodes of entries.
 const REQ: u8 = 0;
 const RESP_WR_IMM: u8 = 1;
-const RESP_SEND: u8 = 2;
+pub(super) const RESP_SEND: u8 = 2;
 const RESP_SEND_IMM: u8 = 3;
 const REQ_ERR: u8 = 13;
 const RESP_ERR: u8 = 14;
@@ -33,10 +33,10 @@ const QPN: u32 = 0x12_3456;
 
 /// An entry: field offsets as in PRM "Completion Queue Entry".
 #[derive(Clone, Copy)]
-struct Cqe([u8; 64]);
+pub(super) struct Cqe(pub(super) [u8; 64]);
 
 impl Cqe {
-    fn new(opcode: u8, uidx: u32) -> Self {
+    pub(super) fn new(opcode: u8, uidx: u32) -> Self {
         let mut cqe = Self([0; 64]);
         cqe.0[63] = opcode << 4;
         // The byte above the 24 bits is reserved: not to be looked at.
@@ -64,7 +64,7 @@ impl Cqe {
         self.set(44, &count.to_be_bytes())
     }
 
-    fn counter(self, counter: u16) -> Self {
+    pub(super) fn counter(self, counter: u16) -> Self {
         self.set(60, &counter.to_be_bytes())
     }
 
@@ -80,6 +80,7 @@ fn posted(indexes: &UserIndexes, units: u32) -> Arc<QpShared> {
         user_index: indexes.take().unwrap(),
         send: SlotTable::new(units),
         recv: SlotTable::new(units),
+        srq: None,
     });
     for i in 0..units {
         // SAFETY: the test is the only poster.

@@ -10,10 +10,11 @@ use uverbs_core::memory::mapping::Mapping;
 use uverbs_core::objects::cq::{CqCore, CqRoom, Message, Roles};
 use uverbs_core::objects::mr::MrCore;
 use uverbs_core::objects::pd::PdCore;
-use uverbs_core::provider::RecvOps;
+use uverbs_core::provider::RqOps;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::srq::SrqShared;
 use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_mlx5_prm::wqe::Service;
 
@@ -21,8 +22,9 @@ use crate::cq::{CqParts, UNWRITTEN, fill};
 use crate::doorbell::Doorbell;
 use crate::rq::RqParts;
 use crate::sq::SqParts;
+use crate::srq::SrqParts;
 use crate::wqe::Room;
-use crate::{Cq, Rq, Sq};
+use crate::{Cq, Rq, Sq, Srq};
 
 use super::door::Door;
 
@@ -86,6 +88,7 @@ pub(crate) fn shared(units: u32, entries: u32) -> Arc<QpShared> {
         user_index: UserIndexes::default().take().unwrap(),
         send: SlotTable::new(units),
         recv: SlotTable::new(entries),
+        srq: None,
     })
 }
 
@@ -203,6 +206,48 @@ impl RecvSide {
     }
 
     pub(crate) fn recv_record(&self) -> u32 {
+        u32::from_be_bytes(self.record.read(0, 4).try_into().unwrap())
+    }
+}
+
+/// A shared receive queue of `entries` WQEs, of which one can't be posted.
+pub(crate) struct SharedSide {
+    pub(crate) srq: Srq,
+    pub(crate) shared: Arc<SrqShared>,
+    pub(crate) ring: Arc<Heap>,
+    record: Arc<Heap>,
+}
+
+impl SharedSide {
+    pub(crate) fn new(entries: u32, shift: u32, max_sge: u32) -> Self {
+        let ring = Arc::new(Heap::new((entries as usize) << shift));
+        let record = Arc::new(Heap::new(64));
+        let shared = Arc::new(SrqShared::new(entries));
+        let parts = SrqParts {
+            start: ring.at(0),
+            shift,
+            max_sge,
+            record: record.at(0).cast(),
+            srqn: 0x99,
+            shared: Arc::clone(&shared),
+            memory: Arc::new((Arc::clone(&ring), Arc::clone(&record))),
+        };
+        // SAFETY: aligned to 64 bytes, as long as `entries`, kept by `memory`; the first poster.
+        let srq = unsafe { Srq::new(parts) };
+        Self { srq, shared, ring, record }
+    }
+
+    /// A queue pair that receives from it.
+    pub(crate) fn user(&self) -> Arc<QpShared> {
+        Arc::new(QpShared {
+            user_index: UserIndexes::default().take().unwrap(),
+            send: SlotTable::new(0),
+            recv: SlotTable::none(),
+            srq: Some(Arc::clone(&self.shared)),
+        })
+    }
+
+    pub(crate) fn record(&self) -> u32 {
         u32::from_be_bytes(self.record.read(0, 4).try_into().unwrap())
     }
 }

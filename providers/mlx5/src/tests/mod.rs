@@ -11,4 +11,5 @@ mod fixture;
 mod rekey;
 mod rq;
 mod sq;
+mod srq;
 mod wqe;

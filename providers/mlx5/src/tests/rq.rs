@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use uverbs_core::memory::post::Source;
-use uverbs_core::provider::RecvOps;
+use uverbs_core::provider::{RecvOps, RqOps};
 use uverbs_core::queues::work::{PostError, Sge};
 use uverbs_mlx5_prm::wqe::{RecvKind, RecvView};
 

@@ -9,7 +9,7 @@ use uverbs_core::memory::frame::{Frame, Slab};
 use uverbs_core::memory::post::Source;
 use uverbs_core::objects::cq::{Message, Roles};
 use uverbs_core::provider::{
-    ContextOps, CqInit, CqOps, NewQp, Provider, QpInit, RecvOps, SendOps, View,
+    ContextOps, CqInit, CqOps, NewQp, Provider, QpInit, RecvOps, RqOps, SendOps, View,
 };
 use uverbs_core::queues::completion::{Completed, Status};
 use uverbs_core::queues::shared::QpShared;
@@ -185,7 +185,7 @@ fn a_queue_pair_with_anothers_index_does_not_take_its_place() {
     assert!(post(&mut rig, 1, true, &slab));
     rig.cq.settle();
     let user_index = UserIndexes::default().take().unwrap();
-    let same = QpShared { user_index, send: SlotTable::new(8), recv: SlotTable::new(8) };
+    let same = QpShared { user_index, send: SlotTable::new(8), recv: SlotTable::new(8), srq: None };
     let roles = Roles { send: true, recv: true };
     // SAFETY: nothing was ever posted there, so nothing is taken.
     unsafe { rig.qp.recv_cq().tell(Message::Attach(Arc::new(same), roles)) };

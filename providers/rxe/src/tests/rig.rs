@@ -9,7 +9,7 @@ use uverbs_core::memory::mapping::Mapping;
 use uverbs_core::objects::mr::MrCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::objects::qp::QpCore;
-use uverbs_core::provider::{ContextOps, CqInit, NewQp, Provider, QpInit, RecvOps, SendOps};
+use uverbs_core::provider::{ContextOps, CqInit, NewQp, Provider, QpInit, RecvOps, RqOps, SendOps};
 use uverbs_core::queues::work::{Data, PostError, SendOp, Sge, Wr};
 
 use super::kernel::{Kernel, Queue};

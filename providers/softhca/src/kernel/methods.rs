@@ -18,11 +18,12 @@ use uverbs_kernel_abi::mlx5::{
 use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::port::ib_uverbs_query_port_resp_ex;
 use uverbs_kernel_abi::qp::{ib_uverbs_destroy_qp_resp, ib_uverbs_qp_cap};
+use uverbs_kernel_abi::srq::ib_uverbs_destroy_srq_resp;
 
 use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method, Table, Write};
 use crate::kernel::verbs::{
-    ah, cq, device, devx, event, mcast, mr, mw, pd, port, qp, qp_modify, uar, write,
+    ah, cq, device, devx, event, mcast, mr, mw, pd, port, qp, qp_modify, srq, uar, write,
 };
 
 /// All of them.
@@ -43,6 +44,8 @@ const WRITES: &[Write] = &[
     qp_modify::QUERY_QP,
     mcast::ATTACH_MCAST,
     mcast::DETACH_MCAST,
+    srq::MODIFY_SRQ,
+    srq::QUERY_SRQ,
 ];
 
 /// The handler of methods whose destroy attribute does all (`DECLARE_UVERBS_NAMED_METHOD_DESTROY`).
@@ -242,6 +245,38 @@ static METHODS: &[Method] = &[
             A::ptr_out(UVERBS_ATTR_DESTROY_QP_RESP, size_of::<ib_uverbs_destroy_qp_resp>()),
         ],
         handler: qp::destroy,
+    },
+    Method {
+        object: UVERBS_OBJECT_SRQ,
+        method: UVERBS_METHOD_SRQ_CREATE,
+        attrs: &[
+            A::idr(UVERBS_ATTR_CREATE_SRQ_HANDLE, UVERBS_OBJECT_SRQ, Use::New),
+            A::idr(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, UVERBS_OBJECT_PD, Use::Read),
+            A::const_in(UVERBS_ATTR_CREATE_SRQ_TYPE),
+            A::ptr_in(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, 8),
+            A::ptr_in(UVERBS_ATTR_CREATE_SRQ_MAX_WR, 4),
+            A::ptr_in(UVERBS_ATTR_CREATE_SRQ_MAX_SGE, 4),
+            A::ptr_in(UVERBS_ATTR_CREATE_SRQ_LIMIT, 4),
+            A::idr(UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, UVERBS_OBJECT_XRCD, Use::Read).optional(),
+            A::idr(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, UVERBS_OBJECT_CQ, Use::Read).optional(),
+            A::ptr_in(UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, 4).optional(),
+            A::fd(UVERBS_ATTR_CREATE_SRQ_EVENT_FD, UVERBS_OBJECT_ASYNC_EVENT, Use::Read).optional(),
+            A::ptr_out(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, 4),
+            A::ptr_out(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, 4),
+            A::ptr_out(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, 4).optional(),
+            A::UHW_IN,
+            A::UHW_OUT,
+        ],
+        handler: srq::create,
+    },
+    Method {
+        object: UVERBS_OBJECT_SRQ,
+        method: UVERBS_METHOD_SRQ_DESTROY,
+        attrs: &[
+            A::idr(UVERBS_ATTR_DESTROY_SRQ_HANDLE, UVERBS_OBJECT_SRQ, Use::Destroy),
+            A::ptr_out(UVERBS_ATTR_DESTROY_SRQ_RESP, size_of::<ib_uverbs_destroy_srq_resp>()),
+        ],
+        handler: srq::destroy,
     },
     Method {
         object: MLX5_IB_OBJECT_UAR,

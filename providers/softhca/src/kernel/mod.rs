@@ -133,11 +133,14 @@ impl Kernel {
                 HcaEvent::QpAccessError { qpn } => self.qp_event(qpn, ib::IB_EVENT_QP_ACCESS_ERR),
                 HcaEvent::CommEstablished { qpn } => self.qp_event(qpn, ib::IB_EVENT_COMM_EST),
                 HcaEvent::SqDrained { qpn } => self.qp_event(qpn, ib::IB_EVENT_SQ_DRAINED),
-                // This side makes neither SRQs nor targets of dynamic connections.
-                HcaEvent::SrqLimit { .. }
-                | HcaEvent::SrqError { .. }
-                | HcaEvent::DctDrained { .. }
-                | HcaEvent::DctKeyViolation { .. } => (None, None),
+                HcaEvent::SrqLimit { srqn } => {
+                    (self.device.srq_owners.get(&srqn), Some(ib::IB_EVENT_SRQ_LIMIT_REACHED))
+                }
+                HcaEvent::SrqError { srqn } => {
+                    (self.device.srq_owners.get(&srqn), Some(ib::IB_EVENT_SRQ_ERR))
+                }
+                // This side makes no targets of dynamic connections.
+                HcaEvent::DctDrained { .. } | HcaEvent::DctKeyViolation { .. } => (None, None),
                 HcaEvent::LastWqeReached { qpn } => {
                     self.qp_event(qpn, ib::IB_EVENT_QP_LAST_WQE_REACHED)
                 }

@@ -6,12 +6,12 @@ use nix::errno::Errno;
 
 use crate::board::profile::Profile;
 use crate::guard;
-use crate::hca::number::{Cqn, Qpn};
+use crate::hca::number::{Cqn, Qpn, Srqn};
 use crate::hca::{Hca, HcaError, QpContext};
 use crate::kernel::user::{PAGE_SIZE, probe};
 use crate::uar::UarSet;
 
-/// Who made a QP or CQ: file and handle.
+/// Who made a QP, CQ or SRQ: file and handle.
 pub(crate) type Owner = (u64, u32);
 
 /// The device: what all open files share.
@@ -29,6 +29,7 @@ pub(crate) struct Device {
     pub(crate) gone: bool,
     pub(crate) cq_owners: HashMap<Cqn, Owner>,
     pub(crate) qp_owners: HashMap<Qpn, Owner>,
+    pub(crate) srq_owners: HashMap<Srqn, Owner>,
 }
 
 impl Device {
@@ -44,6 +45,7 @@ impl Device {
             gone: false,
             cq_owners: HashMap::new(),
             qp_owners: HashMap::new(),
+            srq_owners: HashMap::new(),
         }
     }
 

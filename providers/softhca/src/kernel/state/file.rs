@@ -32,7 +32,7 @@ pub(crate) struct File {
     pub(crate) dead: BTreeMap<u32, Destroyed>,
 }
 
-/// Async events that name a CQ, and those that name a QP.
+/// Async events that name a CQ, a QP, an SRQ.
 const CQ_EVENTS: &[u32] = &[ib::IB_EVENT_CQ_ERR];
 const QP_EVENTS: &[u32] = &[
     ib::IB_EVENT_QP_FATAL,
@@ -42,6 +42,8 @@ const QP_EVENTS: &[u32] = &[
     ib::IB_EVENT_SQ_DRAINED,
     ib::IB_EVENT_QP_LAST_WQE_REACHED,
 ];
+
+const SRQ_EVENTS: &[u32] = &[ib::IB_EVENT_SRQ_ERR, ib::IB_EVENT_SRQ_LIMIT_REACHED];
 
 impl File {
     pub(crate) fn new(id: u64) -> Self {
@@ -111,11 +113,19 @@ impl File {
                 let _ = device.hca.destroy_qp(qp.qpn);
                 device.qp_owners.remove(&qp.qpn);
                 device.unpin(qp.pinned);
-                for held in [qp.pd, qp.send_cq, qp.recv_cq] {
+                for held in [qp.pd, qp.send_cq, qp.recv_cq].into_iter().chain(qp.srq) {
                     self.objects.release(held);
                 }
                 let other = self.events.retract_async(qp.async_file, qp.user_handle, QP_EVENTS);
                 destroyed.async_events = qp.async_events.saturating_sub(other);
+            }
+            Some(Object::Srq(srq)) => {
+                let _ = device.hca.destroy_srq(srq.srqn);
+                device.srq_owners.remove(&srq.srqn);
+                device.unpin(srq.pinned);
+                self.objects.release(srq.pd);
+                let other = self.events.retract_async(srq.async_file, srq.user_handle, SRQ_EVENTS);
+                destroyed.async_events = srq.async_events.saturating_sub(other);
             }
         }
         destroyed
@@ -138,12 +148,13 @@ impl File {
         }
     }
 
-    /// Something happened to a CQ or QP (`ib_uverbs_cq_event_handler`,
-    /// `ib_uverbs_qp_event_handler`).
+    /// Something happened to a CQ, QP or SRQ (`ib_uverbs_cq_event_handler`,
+    /// `ib_uverbs_qp_event_handler`, `ib_uverbs_srq_event_handler`).
     pub(crate) fn async_event(&mut self, handle: u32, event_type: u32) {
         let (file, element, count) = match self.objects.get_mut(handle) {
             Some(Object::Cq(cq)) => (cq.async_file, cq.user_handle, &mut cq.async_events),
             Some(Object::Qp(qp)) => (qp.async_file, qp.user_handle, &mut qp.async_events),
+            Some(Object::Srq(srq)) => (srq.async_file, srq.user_handle, &mut srq.async_events),
             _ => return,
         };
         if self.events.report(file, &async_event(element, event_type)) {

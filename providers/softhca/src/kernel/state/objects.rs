@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 
 use crate::hca::Service;
-use crate::hca::number::{Cqn, Key, Pdn, Qpn};
+use crate::hca::number::{Cqn, Key, Pdn, Qpn, Srqn};
 use crate::uar::UarPage;
 
 /// A protection domain.
@@ -60,6 +60,7 @@ pub(crate) struct Qp {
     pub(crate) pd: u32,
     pub(crate) send_cq: u32,
     pub(crate) recv_cq: u32,
+    pub(crate) srq: Option<u32>,
     pub(crate) user_handle: u64,
     pub(crate) async_file: Option<u32>,
     pub(crate) async_events: u32,
@@ -71,6 +72,19 @@ pub(crate) struct Qp {
     pub(crate) pinned: u64,
     /// Keeps the page that rings it.
     pub(crate) _uar: Arc<UarPage>,
+}
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(crate) struct Srq {
+    pub(crate) srqn: Srqn,
+    pub(crate) pd: u32,
+    pub(crate) user_handle: u64,
+    pub(crate) async_file: Option<u32>,
+    pub(crate) async_events: u32,
+    pub(crate) max_wr: u32,
+    pub(crate) max_sge: u32,
+    pub(crate) pinned: u64,
 }
 
 /// An address handle.
@@ -95,6 +109,7 @@ pub(crate) enum Object {
     Mw(Mw),
     Cq(Cq),
     Qp(Box<Qp>),
+    Srq(Srq),
     Ah(Ah),
     Uar(Uar),
 }
@@ -214,9 +229,10 @@ impl Objects {
             .map(|(handle, slot)| {
                 let rank = match slot.object {
                     Some(Object::Qp(_) | Object::Ah(_) | Object::Mr(_) | Object::Mw(_)) | None => 0,
-                    Some(Object::Cq(_)) => 1,
-                    Some(Object::Uar(_)) => 2,
-                    Some(Object::Pd(_)) => 3,
+                    Some(Object::Srq(_)) => 1,
+                    Some(Object::Cq(_)) => 2,
+                    Some(Object::Uar(_)) => 3,
+                    Some(Object::Pd(_)) => 4,
                 };
                 (rank, *handle)
             })
@@ -253,6 +269,15 @@ impl Objects {
     pub(crate) fn qp(&self, handle: u32) -> Result<&Qp, Errno> {
         match self.get(handle) {
             Some(Object::Qp(qp)) => Ok(qp),
+            Some(_) => Err(Errno::EINVAL),
+            None => Err(Errno::ENOENT),
+        }
+    }
+
+    /// The SRQ behind a handle; errors as [`Objects::pd`].
+    pub(crate) fn srq(&self, handle: u32) -> Result<&Srq, Errno> {
+        match self.get(handle) {
+            Some(Object::Srq(srq)) => Ok(srq),
             Some(_) => Err(Errno::EINVAL),
             None => Err(Errno::ENOENT),
         }

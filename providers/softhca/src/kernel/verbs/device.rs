@@ -223,6 +223,10 @@ fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         max_mcast_qp_attach: max_mcast_qp,
         max_total_mcast_qp_attach: max_mcast_qp.saturating_mul(max_mcast_qp),
         max_ah: profile.max_ah,
+        max_srq: config.max_srq,
+        max_srq_wr: (1 << config.log_max_rq_entries) - 1,
+        // A WQE begins with its link.
+        max_srq_sge: u32::from(MAX_RQ_DESC) / 16 - 1,
         max_pkeys: profile.pkey_table_len(),
         // 4.096 us * 2^16: what mlx5 tells of ConnectX-6.
         local_ca_ack_delay: 16,

@@ -12,5 +12,6 @@ pub(crate) mod pd;
 pub(crate) mod port;
 pub(crate) mod qp;
 pub(crate) mod qp_modify;
+pub(crate) mod srq;
 pub(crate) mod uar;
 pub(crate) mod write;

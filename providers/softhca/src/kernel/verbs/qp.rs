@@ -14,7 +14,7 @@ use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_QP_HANDLE, UVERBS_ATTR_CREATE_QP_PD_HANDLE,
     UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, UVERBS_ATTR_CREATE_QP_RESP_CAP,
     UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
-    UVERBS_ATTR_CREATE_QP_SOURCE_QPN, UVERBS_ATTR_CREATE_QP_TYPE,
+    UVERBS_ATTR_CREATE_QP_SOURCE_QPN, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, UVERBS_ATTR_CREATE_QP_TYPE,
     UVERBS_ATTR_CREATE_QP_USER_HANDLE, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE,
     UVERBS_ATTR_DESTROY_QP_RESP,
 };
@@ -49,6 +49,7 @@ struct Asked {
     pd: u32,
     send_cq: u32,
     recv_cq: u32,
+    srq: Option<u32>,
     sq_sig_all: bool,
     /// Index of the event file, if one is given.
     event_file: Option<u32>,
@@ -59,13 +60,13 @@ struct Asked {
 pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let asked = Asked::read(call)?;
     let request = driver_request(call)?;
-    let queues = Queues::check(call, &asked.cap, &request)?;
+    let queues = Queues::check(call, &asked, &request)?;
     let uar = uar_page(call, &request)?;
 
     let context = context(call, &request, &queues, &uar, &asked)?;
     let (qpn, pinned) = call.device.create_qp(request.buf_addr, queues.bytes(), context)?;
 
-    for held in [asked.pd, asked.send_cq, asked.recv_cq] {
+    for held in [asked.pd, asked.send_cq, asked.recv_cq].into_iter().chain(asked.srq) {
         call.file.objects.hold(held);
     }
     call.device.qp_owners.insert(Qpn(qpn), (call.file.id, asked.handle));
@@ -75,6 +76,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         pd: asked.pd,
         send_cq: asked.send_cq,
         recv_cq: asked.recv_cq,
+        srq: asked.srq,
         user_handle: asked.user_handle,
         async_file: call.file.events.async_file(asked.event_file),
         async_events: 0,
@@ -112,7 +114,10 @@ impl Asked {
         let cap: ib_uverbs_qp_cap = call.input(UVERBS_ATTR_CREATE_QP_CAP)?;
         let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_QP_USER_HANDLE)?;
         let kind = kind(call)?;
-        if call.has(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE) {
+        let srq = call.object(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE);
+        if call.has(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE)
+            || srq.is_some() && kind == IB_UVERBS_QPT_XRC_INI
+        {
             return Err(Errno::EINVAL);
         }
         let pd = call.object(UVERBS_ATTR_CREATE_QP_PD_HANDLE).ok_or(Errno::ENOENT)?;
@@ -143,6 +148,7 @@ impl Asked {
             pd,
             send_cq,
             recv_cq,
+            srq,
             sq_sig_all: flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL != 0,
             event_file: call.object(UVERBS_ATTR_CREATE_QP_EVENT_FD),
             handle: call.object(UVERBS_ATTR_CREATE_QP_HANDLE).ok_or(Errno::ENOENT)?,
@@ -254,19 +260,16 @@ struct Queues {
 
 impl Queues {
     /// `set_rq_size`, `set_user_buf_size`, and what firmware checks behind them.
-    fn check(
-        call: &Call<'_>,
-        cap: &ib_uverbs_qp_cap,
-        request: &mlx5_ib_create_qp,
-    ) -> Result<Self, Errno> {
+    fn check(call: &Call<'_>, asked: &Asked, request: &mlx5_ib_create_qp) -> Result<Self, Errno> {
         let config = call.device.hca.config();
         let most_recv = 1u32 << config.log_max_rq_entries;
         let most_send = 1u32 << config.log_max_wqebbs;
-        if cap.max_recv_wr > most_recv {
+        if asked.cap.max_recv_wr > most_recv {
             return Err(Errno::EINVAL);
         }
-        let (sq_count, rq_count, rq_shift) =
-            (request.sq_wqe_count, request.rq_wqe_count, request.rq_wqe_shift);
+        // `qp_has_rq`: what is said of a queue that a shared one replaces isn't looked at.
+        let rq_count = if asked.srq.is_some() { 0 } else { request.rq_wqe_count };
+        let (sq_count, rq_shift) = (request.sq_wqe_count, request.rq_wqe_shift);
         if rq_count != 0 {
             let largest = u32::from(MAX_RQ_DESC).trailing_zeros();
             if rq_count > most_recv || !(4..=largest).contains(&rq_shift) {
@@ -348,7 +351,7 @@ fn context(
         recv_cq,
         sq,
         rq,
-        srq: None,
+        srq: asked.srq.map(|srq| objects.srq(srq)).transpose()?.map(|srq| srq.srqn),
         xrcd: 0,
         doorbell_record: request.db_addr,
         uar: UarNumber(uar.index()),

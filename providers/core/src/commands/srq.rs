@@ -1,0 +1,162 @@
+//! Shared receive queues: `SRQ_CREATE`, `MODIFY_SRQ`, `QUERY_SRQ`, `SRQ_DESTROY`.
+//!
+//! # Safety
+//!
+//! A driver's request names the queue's memory; [`Uverbs::create_srq`] states what the caller owes.
+#![allow(unsafe_code, reason = "a receive queue is memory that the device reads")]
+
+use std::os::fd::BorrowedFd;
+
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_CREATE_SRQ_EVENT_FD, UVERBS_ATTR_CREATE_SRQ_HANDLE, UVERBS_ATTR_CREATE_SRQ_LIMIT,
+    UVERBS_ATTR_CREATE_SRQ_MAX_SGE, UVERBS_ATTR_CREATE_SRQ_MAX_WR,
+    UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE,
+    UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, UVERBS_ATTR_CREATE_SRQ_TYPE,
+    UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, UVERBS_ATTR_DESTROY_SRQ_HANDLE,
+    UVERBS_ATTR_DESTROY_SRQ_RESP, UVERBS_METHOD_SRQ_CREATE, UVERBS_METHOD_SRQ_DESTROY,
+    UVERBS_OBJECT_SRQ,
+};
+use uverbs_kernel_abi::srq::{
+    IB_UVERBS_SRQT_BASIC, ib_uverbs_destroy_srq_resp, ib_uverbs_modify_srq, ib_uverbs_query_srq,
+    ib_uverbs_query_srq_resp,
+};
+use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_MODIFY_SRQ, IB_USER_VERBS_CMD_QUERY_SRQ};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::commands::Uverbs;
+use crate::error::Error;
+
+/// What a shared receive queue is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateSrq<'a> {
+    /// Protection domain.
+    pub pd: u32,
+    /// Comes back in asynchronous events.
+    pub user_handle: u64,
+    /// Receives outstanding.
+    pub max_wr: u32,
+    /// Entries of a scatter list.
+    pub max_sge: u32,
+    /// Fewer receives left than this raise an event; 0 never.
+    pub limit: u32,
+    /// The file that its asynchronous events go to; the context's own where `None`.
+    pub event_fd: Option<BorrowedFd<'a>>,
+}
+
+/// A shared receive queue as the kernel made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SrqCreated {
+    /// Handle.
+    pub handle: u32,
+    /// Receives outstanding.
+    pub max_wr: u32,
+    /// Entries of a scatter list.
+    pub max_sge: u32,
+}
+
+impl Uverbs {
+    /// Makes a shared receive queue. `uhw` is the driver's request and room for its response.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` for sizes out of range, `ENOMEM`, `EFAULT`.
+    ///
+    /// # Safety
+    ///
+    /// Memory that `uhw_in` names (ring, doorbell record) stays mapped, and is reached through raw
+    /// pointers only, until [`Self::destroy_srq`] has succeeded or the file is closed.
+    #[doc(alias = "ibv_create_srq")]
+    pub unsafe fn create_srq(
+        &self,
+        attr: &CreateSrq<'_>,
+        uhw_in: &[u8],
+        uhw_out: &mut [u8],
+    ) -> Result<SrqCreated, Error> {
+        let (mut max_wr, mut max_sge) = ([0; 4], [0; 4]);
+        let mut command = self
+            .command(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE)
+            .handle_new(UVERBS_ATTR_CREATE_SRQ_HANDLE)
+            .constant(UVERBS_ATTR_CREATE_SRQ_TYPE, u64::from(IB_UVERBS_SRQT_BASIC))
+            .constant(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, attr.user_handle)
+            .handle_in(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, attr.pd)
+            .number(UVERBS_ATTR_CREATE_SRQ_MAX_WR, attr.max_wr)
+            .number(UVERBS_ATTR_CREATE_SRQ_MAX_SGE, attr.max_sge)
+            .number(UVERBS_ATTR_CREATE_SRQ_LIMIT, attr.limit);
+        if let Some(event_fd) = attr.event_fd {
+            command = command.fd_in(UVERBS_ATTR_CREATE_SRQ_EVENT_FD, event_fd);
+        }
+        command = command
+            .output(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, &mut max_wr)
+            .output(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, &mut max_sge)
+            .uhw_in(uhw_in)
+            .uhw_out(uhw_out);
+        // SAFETY: the memory in `uhw_in` is the caller's promise.
+        let answer = unsafe { command.send(&**self.door(), "create_srq") }?;
+        Ok(SrqCreated {
+            handle: answer.handle(UVERBS_ATTR_CREATE_SRQ_HANDLE)?,
+            max_wr: u32::from_ne_bytes(max_wr),
+            max_sge: u32::from_ne_bytes(max_sge),
+        })
+    }
+
+    /// Changes what `attr.attr_mask` (`IB_SRQ_*`) names. `uhw_in` is the driver's request.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` for what the device can't change, and for values out of range.
+    ///
+    /// # Safety
+    ///
+    /// `attr.srq_handle` is the caller's to change. Memory that `uhw_in` names is valid to write;
+    /// after a change of size the caller posts to the new ring.
+    #[doc(alias = "ibv_modify_srq")]
+    pub unsafe fn modify_srq(
+        &self,
+        attr: &ib_uverbs_modify_srq,
+        uhw_in: &[u8],
+    ) -> Result<(), Error> {
+        let (request, command) = (attr.as_bytes(), IB_USER_VERBS_CMD_MODIFY_SRQ);
+        // SAFETY: the request holds numbers; the memory in `uhw_in` is the caller's promise.
+        unsafe { self.invoke_write("modify_srq", command, request, &mut [], uhw_in, &mut []) }
+    }
+
+    /// Sizes and limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    #[doc(alias = "ibv_query_srq")]
+    pub fn query_srq(&self, srq: u32) -> Result<ib_uverbs_query_srq_resp, Error> {
+        let request = ib_uverbs_query_srq { response: 0, srq_handle: srq, reserved: 0 };
+        let mut answer = ib_uverbs_query_srq_resp::new_zeroed();
+        let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
+        let command = IB_USER_VERBS_CMD_QUERY_SRQ;
+        // SAFETY: the request holds a handle; `response` is not used on this way.
+        unsafe { self.invoke_write("query_srq", command, request, out, &[], &mut []) }?;
+        Ok(answer)
+    }
+
+    /// Ends a shared receive queue, and answers how many asynchronous events the kernel had
+    /// delivered for it. When it returns, the device no longer touches its ring, nor the memory of
+    /// its outstanding receives.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EBUSY` while a queue pair uses it.
+    ///
+    /// # Safety
+    ///
+    /// `srq` is the caller's to end: no other owner of it goes on using the number, which the
+    /// kernel gives to the next object. Nothing is posted or rung afterwards.
+    #[doc(alias = "ibv_destroy_srq")]
+    pub unsafe fn destroy_srq(&self, srq: u32) -> Result<u32, Error> {
+        let mut events = ib_uverbs_destroy_srq_resp::new_zeroed();
+        let command = self
+            .command(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY)
+            .output(UVERBS_ATTR_DESTROY_SRQ_RESP, events.as_mut_bytes())
+            .handle_in(UVERBS_ATTR_DESTROY_SRQ_HANDLE, srq);
+        // SAFETY: the input is a handle.
+        unsafe { command.send(&**self.door(), "destroy_srq") }?;
+        Ok(events.events_reported)
+    }
+}

@@ -1,0 +1,180 @@
+//! The cold side of shared receive queues: the kernel's object, and what must outlive it.
+//!
+//! # Safety
+//!
+//! The queue is destroyed by its number, once; its buffers come back after the kernel confirmed
+//! that.
+#![allow(unsafe_code, reason = "ends a kernel object by its number")]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use uverbs_kernel_abi::srq::{IB_SRQ_LIMIT, ib_uverbs_modify_srq};
+
+use crate::attr::SrqAttr;
+use crate::error::Error;
+use crate::memory::frame::Frame;
+use crate::objects::pd::PdCore;
+use crate::queues::srq::SrqShared;
+
+/// What a shared receive queue is made of, gathered by the provider.
+#[expect(missing_debug_implementations, reason = "moved into SrqCore at once, which has one")]
+pub struct SrqParts {
+    /// The kernel's handle.
+    pub handle: u32,
+    /// The device's number; where the driver tells it to nobody (rxe), the kernel's handle once
+    /// more.
+    pub srqn: u32,
+    /// The user handle that it was made with: what asynchronous events name it by.
+    pub event_id: u64,
+    /// Receives outstanding.
+    pub max_wr: u32,
+    /// Entries in a receive's scatter list.
+    pub max_sge: u32,
+    /// The protection domain.
+    pub pd: Arc<PdCore>,
+    /// What posting and polling share.
+    pub shared: Arc<SrqShared>,
+    /// Ring and doorbell record: what the device reads, kept until the kernel confirms the
+    /// destruction.
+    pub memory: Box<dyn Any + Send + Sync>,
+}
+
+/// A shared receive queue: the kernel's object. Destroyed when the last holder is gone, queue pairs
+/// that receive from it included, or before by [`destroy`](Self::destroy).
+pub struct SrqCore {
+    parts: SrqParts,
+    destroyed: Mutex<bool>,
+}
+
+impl SrqCore {
+    /// Wraps a queue that the kernel just made.
+    ///
+    /// # Safety
+    ///
+    /// The parts are those that the kernel made it with, all of one context, and `shared` is new
+    /// and its own. Nobody else destroys it: dropping this does.
+    #[must_use]
+    pub unsafe fn new(parts: SrqParts) -> Arc<Self> {
+        Arc::new(Self { parts, destroyed: Mutex::new(false) })
+    }
+
+    /// The kernel's handle.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.parts.handle
+    }
+
+    /// See [`SrqParts::srqn`].
+    #[must_use]
+    pub fn srqn(&self) -> u32 {
+        self.parts.srqn
+    }
+
+    /// What asynchronous events name it by.
+    #[must_use]
+    pub fn event_id(&self) -> u64 {
+        self.parts.event_id
+    }
+
+    /// Receives that may be outstanding.
+    #[must_use]
+    pub fn max_wr(&self) -> u32 {
+        self.parts.max_wr
+    }
+
+    /// Entries in a receive's scatter list.
+    #[must_use]
+    pub fn max_sge(&self) -> u32 {
+        self.parts.max_sge
+    }
+
+    /// The protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &Arc<PdCore> {
+        &self.parts.pd
+    }
+
+    /// What posting and polling share.
+    #[must_use]
+    pub fn shared(&self) -> &Arc<SrqShared> {
+        &self.parts.shared
+    }
+
+    /// Sets the limit: when fewer receives than this are left, an event says so, once. 0 disarms.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] over `max_wr`; the kernel's refusal.
+    pub fn set_limit(&self, limit: u32) -> Result<(), Error> {
+        Error::limit("modify_srq", "limit", limit, self.max_wr())?;
+        let attr = ib_uverbs_modify_srq {
+            srq_handle: self.handle(),
+            attr_mask: IB_SRQ_LIMIT,
+            max_wr: 0,
+            srq_limit: limit,
+        };
+        // SAFETY: the queue is this object's own; its ring stays as it is.
+        unsafe { self.parts.pd.context().uverbs().modify_srq(&attr, &[]) }
+    }
+
+    /// Asks the device for sizes and limit.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn query(&self) -> Result<SrqAttr, Error> {
+        let answer = self.parts.pd.context().uverbs().query_srq(self.handle())?;
+        // The kernel doesn't know how much of the ring the provider uses.
+        let limit = answer.srq_limit;
+        Ok(SrqAttr { max_wr: self.max_wr(), max_sge: self.max_sge(), limit })
+    }
+
+    /// Destroys it now, and gives back the buffers that were in it, with their work request's
+    /// number. Once only: a second call does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, `EBUSY` while a queue pair uses it; the queue then goes on.
+    ///
+    /// # Safety
+    ///
+    /// Nothing is posted, rung or asked of it afterwards: its number may be another's by then.
+    pub unsafe fn destroy(&self) -> Result<Vec<(u64, Frame)>, Error> {
+        let mut destroyed = self.destroyed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *destroyed {
+            return Ok(Vec::new());
+        }
+        // SAFETY: the queue is this object's own, says `new`, and is destroyed here for the first
+        // time; nothing is posted afterwards, says the caller.
+        unsafe { self.parts.pd.context().uverbs().destroy_srq(self.handle()) }?;
+        *destroyed = true;
+        drop(destroyed);
+        // SAFETY: the kernel just confirmed it, and nobody posts.
+        Ok(unsafe { self.parts.shared.reclaim() })
+    }
+}
+
+impl Drop for SrqCore {
+    fn drop(&mut self) {
+        // SAFETY: the posting side holds this, so it is gone.
+        if unsafe { self.destroy() }.is_err() {
+            let memory = std::mem::replace(&mut self.parts.memory, Box::new(()));
+            self.parts.pd.context().bury(memory);
+            // Buffers in flight stay with the device for good: a leak, not a use after free.
+            std::mem::forget(Arc::clone(&self.parts.shared));
+        }
+    }
+}
+
+impl fmt::Debug for SrqCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SrqCore")
+            .field("handle", &self.handle())
+            .field("srqn", &format_args!("{:#x}", self.srqn()))
+            .field("max_wr", &self.max_wr())
+            .field("max_sge", &self.max_sge())
+            .finish_non_exhaustive()
+    }
+}

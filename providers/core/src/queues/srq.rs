@@ -1,0 +1,317 @@
+//! What a shared receive queue's posting side shares with all that poll completions of it: one slot
+//! per WQE, and the list of free ones.
+//!
+//! Receives are taken in order and completed in any, by several completion queues. So slots are
+//! given back one by one, to the end of a list that the posting side takes from the front.
+//!
+//! # Safety
+//!
+//! A slot belongs to the posting side while it is in the list. Posting takes it out and marks it as in
+//! flight before the device hears of it. Of all that are told of its completion one
+//! wins the mark (a compare-and-swap), and the slot is that one's until it is back in the list. So
+//! a device that repeats itself, even to two completion queues at once, gives no buffer out twice.
+//!
+//! The list: whoever gives a slot back swaps it for the last one, then links that one to it. The
+//! link is the Release/Acquire pair that orders what was read of the slot before what the posting
+//! side writes there; the swap hands on the order between two that give back one after the other.
+#![allow(unsafe_code, reason = "threads share slots that change hands through the device")]
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::memory::frame::Frame;
+use crate::memory::registered::Held;
+use crate::queues::slots::Taken;
+
+/// Nothing follows in the list, yet.
+const LAST: u32 = u32::MAX;
+/// `flight` of a slot that is in the list, or was just taken out of flight.
+const HOME: u32 = 0;
+/// `flight` of a slot whose work request may complete.
+const AWAY: u32 = 1;
+
+/// One WQE.
+struct Slot {
+    /// The free slot behind this one; [`LAST`] for the last.
+    next: AtomicU32,
+    flight: AtomicU32,
+    wr_id: UnsafeCell<u64>,
+    held: UnsafeCell<Option<Held>>,
+}
+
+/// The slots of a shared receive queue.
+pub struct SrqShared {
+    slots: Box<[Slot]>,
+    /// The last slot of the list, which is never taken from it.
+    last: AtomicU32,
+}
+
+// SAFETY: slots change hands as the module's text says; each method names the side that may call
+// it.
+unsafe impl Sync for SrqShared {}
+// SAFETY: frames and numbers may be sent.
+unsafe impl Send for SrqShared {}
+
+impl SrqShared {
+    /// All slots are free, in order. One of them is always the list's last, and can't be posted.
+    ///
+    /// # Panics
+    ///
+    /// With fewer than two or more than 2^31 slots: the provider computed it.
+    #[must_use]
+    pub fn new(slots: u32) -> Self {
+        assert!((2..=1 << 31).contains(&slots));
+        let slot = |next| Slot {
+            next: AtomicU32::new(next),
+            flight: AtomicU32::new(HOME),
+            wr_id: UnsafeCell::new(0),
+            held: UnsafeCell::new(None),
+        };
+        let chain = (1..slots).map(slot).chain([slot(LAST)]).collect();
+        Self { slots: chain, last: AtomicU32::new(slots - 1) }
+    }
+
+    /// How many.
+    #[inline]
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// # Safety
+    ///
+    /// There are more than `index` slots.
+    #[inline(always)]
+    unsafe fn slot(&self, index: u32) -> &Slot {
+        // SAFETY: the caller's promise.
+        unsafe { self.slots.get_unchecked(index as usize) }
+    }
+
+    /// The free slot behind a free one; `None` if that is the last. Posting side.
+    #[inline(always)]
+    #[must_use]
+    pub fn behind(&self, index: u32) -> Option<u32> {
+        // Acquire: pairs with the Release in `free`; what was read of the slot behind comes before
+        // what is written there.
+        let next = self.slots.get(index as usize)?.next.load(Ordering::Acquire);
+        (next != LAST).then_some(next)
+    }
+
+    /// Takes a slot for a work request. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// The slot is the posting side's: the front of the list, or behind those taken since the last
+    /// publication, and not the last. The caller is the only poster.
+    #[inline(always)]
+    pub unsafe fn put(&self, index: u32, wr_id: u64) {
+        // SAFETY: a slot, says the caller.
+        let slot = unsafe { self.slot(index) };
+        // SAFETY: ours, says the caller; nobody else looks at it.
+        unsafe { *slot.wr_id.get() = wr_id };
+        // Release: pairs with the Acquire in `take`.
+        slot.flight.store(AWAY, Ordering::Release);
+    }
+
+    /// Puts the buffer into a slot that was just [taken](Self::put). Posting side.
+    ///
+    /// # Safety
+    ///
+    /// As for `put`, and the slot holds nothing.
+    #[inline(always)]
+    pub unsafe fn own(&self, index: u32, held: Held) {
+        // SAFETY: a slot, says the caller.
+        let slot = unsafe { self.slot(index) };
+        // SAFETY: ours, says the caller, and empty: nothing is overwritten without its drop.
+        unsafe { slot.held.get().write(Some(held)) };
+    }
+
+    /// Takes back what was put into a slot that was never published. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// As for `put`.
+    pub unsafe fn disown(&self, index: u32) -> Option<Held> {
+        // SAFETY: a slot, says the caller.
+        let slot = unsafe { self.slot(index) };
+        slot.flight.store(HOME, Ordering::Relaxed);
+        // SAFETY: ours, says the caller.
+        unsafe { &mut *slot.held.get() }.take()
+    }
+
+    /// Takes what a completed work request left, and gives its slot back; `None` if none is in
+    /// flight there. Any thread.
+    ///
+    /// # Safety
+    ///
+    /// The device completed it, if it is in flight, or is done with the queue.
+    #[inline]
+    pub unsafe fn take(&self, index: u32) -> Option<Taken> {
+        let slot = self.slots.get(index as usize)?;
+        // Acquire: pairs with the Release in `put`. What was put there after that came before the
+        // publication, which the device stands behind.
+        slot.flight.compare_exchange(AWAY, HOME, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // SAFETY: won: nobody else has the slot until it is given back.
+        let wr_id = unsafe { *slot.wr_id.get() };
+        // SAFETY: as above.
+        let held = unsafe { &mut *slot.held.get() }.take();
+        self.free(index, slot);
+        Some(Taken { wr_id, end: index, frame: held.and_then(Held::into_frame) })
+    }
+
+    /// Puts a slot at the end of the list.
+    #[inline(always)]
+    fn free(&self, index: u32, slot: &Slot) {
+        slot.next.store(LAST, Ordering::Relaxed);
+        // Both: who comes next links this slot, so it must know of the store above; and what came
+        // before is ordered for who reads our link.
+        let before = self.last.swap(index, Ordering::AcqRel);
+        // SAFETY: the last is always one of the slots.
+        unsafe { self.slot(before) }.next.store(index, Ordering::Release);
+    }
+
+    /// Takes all buffers still in flight, with their work request's number, in the order of their
+    /// slots. Completions that come of them later find nothing.
+    ///
+    /// # Safety
+    ///
+    /// The device is done with the queue: the kernel confirmed its destruction. Nobody posts any
+    /// more.
+    pub unsafe fn reclaim(&self) -> Vec<(u64, Frame)> {
+        // SAFETY: the caller's promise. A completion that is polled meanwhile takes a slot first or
+        // finds it taken.
+        let taken = (0..self.slots()).filter_map(|index| unsafe { self.take(index) });
+        taken.filter_map(|taken| Some((taken.wr_id, taken.frame?))).collect()
+    }
+}
+
+impl fmt::Debug for SrqShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let away = |slot: &&Slot| slot.flight.load(Ordering::Relaxed) == AWAY;
+        f.debug_struct("SrqShared")
+            .field("slots", &self.slots())
+            .field("in_flight", &self.slots.iter().filter(away).count())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    /// Posts with a frame, if there is one, at `head`, and returns the new head.
+    fn post(shared: &SrqShared, head: u32, id: u64, frame: Option<Frame>) -> u32 {
+        let next = shared.behind(head).expect("room");
+        // SAFETY: the tests have one poster, which takes the front of the list.
+        unsafe { shared.put(head, id) };
+        if let Some(frame) = frame {
+            // SAFETY: as above.
+            unsafe { shared.own(head, frame.into_held()) };
+        }
+        next
+    }
+
+    #[test]
+    fn slots_come_back_in_the_order_of_their_completions() {
+        let shared = SrqShared::new(4);
+        let mut head = 0;
+        for id in 0..3 {
+            head = post(&shared, head, id, None);
+        }
+        assert_eq!((head, shared.behind(head)), (3, None), "one slot stays");
+        for index in [1, 0, 2] {
+            // SAFETY: it is in flight.
+            let taken = unsafe { shared.take(index) }.expect("in flight");
+            assert_eq!(taken.wr_id, index.into());
+        }
+        let order = std::iter::successors(Some(head), |&at| shared.behind(at));
+        assert_eq!(order.collect::<Vec<_>>(), [3, 1, 0, 2]);
+    }
+
+    #[test]
+    fn a_second_completion_finds_nothing() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 1);
+        let shared = SrqShared::new(2);
+        post(&shared, 0, 7, slab.take());
+        // SAFETY: it is in flight.
+        let taken = unsafe { shared.take(0) }.expect("in flight");
+        assert!(taken.frame.is_some());
+        // SAFETY: nothing is in flight, and slot 9 isn't there at all.
+        assert!(unsafe { shared.take(0) }.is_none());
+        // SAFETY: as above.
+        assert!(unsafe { shared.take(9) }.is_none());
+    }
+
+    #[test]
+    fn what_was_never_published_is_taken_back() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 1);
+        let shared = SrqShared::new(2);
+        post(&shared, 0, 7, slab.take());
+        // SAFETY: the slot is the poster's still.
+        assert!(unsafe { shared.disown(0) }.is_some());
+        // SAFETY: nothing is in flight.
+        assert!(unsafe { shared.take(0) }.is_none());
+    }
+
+    #[test]
+    fn reclaim_gives_what_is_in_flight_and_a_dropped_table_the_rest() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 4);
+        let shared = SrqShared::new(8);
+        let mut head = 0;
+        for id in 0..4 {
+            head = post(&shared, head, id, slab.take());
+        }
+        // SAFETY: it is in flight.
+        drop(unsafe { shared.take(2) });
+        // SAFETY: one thread plays all sides.
+        let frames = unsafe { shared.reclaim() };
+        assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0, 1, 3]);
+        drop(frames);
+        post(&shared, head, 9, slab.take());
+        drop(shared);
+        let free: Vec<_> = std::iter::from_fn(|| slab.take()).collect();
+        assert_eq!(free.len(), 4);
+    }
+
+    /// Several threads complete what one posts, each work request told to all of them: each is
+    /// taken once, by its number.
+    #[test]
+    fn many_take_and_each_slot_is_taken_once() {
+        const ROUNDS: u64 = if cfg!(miri) { 60 } else { 1_000 };
+        const POLLERS: usize = 3;
+        let shared = SrqShared::new(8);
+        let done = std::sync::atomic::AtomicU64::new(0);
+        let sum = std::sync::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for at in 0..POLLERS {
+                let (shared, done, sum) = (&shared, &done, &sum);
+                scope.spawn(move || {
+                    let mut index = at as u32;
+                    while done.load(Ordering::Relaxed) < ROUNDS {
+                        // SAFETY: what is in flight is complete at once.
+                        if let Some(taken) = unsafe { shared.take(index % 8) } {
+                            sum.fetch_add(taken.wr_id, Ordering::Relaxed);
+                            done.fetch_add(1, Ordering::Relaxed);
+                        } else if index.is_multiple_of(8) {
+                            std::thread::yield_now();
+                        }
+                        index = index.wrapping_add(1);
+                    }
+                });
+            }
+            let mut head = 0;
+            for id in 0..ROUNDS {
+                while shared.behind(head).is_none() {
+                    std::thread::yield_now();
+                }
+                head = post(&shared, head, id, None);
+            }
+        });
+        assert_eq!(sum.into_inner(), ROUNDS * (ROUNDS - 1) / 2);
+    }
+}

@@ -1,0 +1,238 @@
+//! Shared receive queues.
+//!
+//! Free WQEs are a list. The device goes from each WQE to the one that its first segment names, so
+//! a WQE is posted with the index of the one to be posted next (rdma-core `srq.c`). libmlx5 links a
+//! WQE when it becomes free, under a lock; here the list is the slots' own
+//! ([`SrqShared`]), and a WQE gets its link when it is posted.
+//!
+//! # Safety
+//!
+//! The only poster, writing WQEs of the list's front, which [`SrqShared::behind`] says is not all
+//! of it.
+#![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use uverbs_core::error::Error;
+use uverbs_core::memory::registered::Held;
+use uverbs_core::objects::srq::SrqCore;
+use uverbs_core::provider::{RecvOps, SrqOps};
+use uverbs_core::queues::srq::SrqShared;
+use uverbs_core::queues::work::{PostError, Sge};
+use uverbs_mlx5_prm::ctrl::DS_BYTES;
+use uverbs_mlx5_prm::data::{mlx5_wqe_data_seg, mlx5_wqe_srq_next_seg};
+use uverbs_mlx5_prm::doorbell::MLX5_RCV_DBR;
+use zerocopy::transmute;
+
+use crate::doorbell::store_record;
+use crate::wqe::{data_segment, measure_list, store};
+
+/// A tentative position in a shared receive queue.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqCursor {
+    /// The front of the list of free WQEs.
+    head: u32,
+    /// WQEs written since the last publication.
+    count: u32,
+}
+
+/// The posting side of a shared receive queue.
+pub struct Srq {
+    /// First WQE of the ring, which has as many as there are slots.
+    start: *mut u8,
+    /// Bytes of a WQE.
+    stride: u32,
+    max_sge: u32,
+    /// The front of the list of free WQEs.
+    head: u32,
+    /// WQEs published, free running. The device knows the low 16 bits.
+    counter: u32,
+    /// WQEs behind `head` that were written and not published; 0 unless a batch was forgotten.
+    marked: u32,
+    record: *mut u32,
+    shared: Arc<SrqShared>,
+    srqn: u32,
+    /// Keeps ring and record mapped.
+    _memory: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the pointers go to memory that `_memory` keeps, and this is the only one to post through
+// them.
+unsafe impl Send for Srq {}
+
+/// What a shared receive queue is made from.
+pub(crate) struct SrqParts {
+    /// First WQE.
+    pub(crate) start: *mut u8,
+    /// Log2 of a WQE's bytes.
+    pub(crate) shift: u32,
+    /// At most what fits a WQE behind its link.
+    pub(crate) max_sge: u32,
+    pub(crate) record: *mut u32,
+    pub(crate) srqn: u32,
+    pub(crate) shared: Arc<SrqShared>,
+    pub(crate) memory: Arc<dyn Any + Send + Sync>,
+}
+
+impl Srq {
+    /// A queue that nothing was posted to.
+    ///
+    /// # Safety
+    ///
+    /// `start` is aligned to 16 bytes. The ring, which has as many WQEs as there are slots, and the
+    /// record are valid while `memory` lives. Nobody else posts.
+    pub(crate) unsafe fn new(parts: SrqParts) -> Self {
+        Self {
+            start: parts.start,
+            stride: 1 << parts.shift,
+            max_sge: parts.max_sge,
+            head: 0,
+            counter: 0,
+            marked: 0,
+            record: parts.record,
+            shared: parts.shared,
+            srqn: parts.srqn,
+            _memory: parts.memory,
+        }
+    }
+
+    /// Bytes of a WQE.
+    pub(crate) fn stride(&self) -> usize {
+        self.stride as usize
+    }
+
+    pub(crate) fn entries(&self) -> u32 {
+        self.shared.slots()
+    }
+
+    /// WQEs published.
+    pub(crate) fn counter(&self) -> u32 {
+        self.counter
+    }
+
+    /// The WQE to be posted next.
+    pub(crate) fn head(&self) -> u32 {
+        self.head
+    }
+
+    pub(crate) fn record(&self) -> *mut u32 {
+        self.record
+    }
+
+    pub(crate) fn srqn(&self) -> u32 {
+        self.srqn
+    }
+
+    /// The WQE with this index, which is in the ring.
+    #[inline(always)]
+    pub(crate) fn entry(&self, index: u32) -> *mut u8 {
+        self.start.wrapping_add(index as usize * self.stride())
+    }
+
+    /// Takes back what a batch that was not rung has written.
+    #[cold]
+    #[inline(never)]
+    fn disown(&mut self) {
+        let mut index = self.head;
+        for _ in 0..std::mem::take(&mut self.marked) {
+            // SAFETY: written behind the published WQEs, so it is of the list's front: ours.
+            drop(unsafe { self.shared.disown(index) });
+            let Some(next) = self.shared.behind(index) else { break };
+            index = next;
+        }
+    }
+}
+
+// SAFETY: a slot is of the list's front, and in flight from its post on; what was never rung is
+// taken back by `begin`.
+unsafe impl RecvOps for Srq {
+    type Cursor = SrqCursor;
+
+    #[inline(always)]
+    fn begin(&mut self) -> SrqCursor {
+        if self.marked != 0 {
+            self.disown();
+        }
+        SrqCursor { head: self.head, count: 0 }
+    }
+
+    #[inline(always)]
+    unsafe fn post(
+        &mut self,
+        at: &mut SrqCursor,
+        wr_id: u64,
+        list: &[Sge],
+    ) -> Result<u32, PostError> {
+        let (count, _) = measure_list(list, self.max_sge)?;
+        let slot = at.head;
+        let next = self.shared.behind(slot).ok_or(PostError::Full)?;
+        let (stride, mut to) = (self.stride(), self.entry(slot));
+        let link = mlx5_wqe_srq_next_seg {
+            next_wqe_index: (next as u16).into(),
+            rsvd0: [0; 2],
+            signature: 0,
+            rsvd1: [0; 11],
+        };
+        // SAFETY: the WQE is free and has room for the link and `max_sge` segments.
+        unsafe { store(to, transmute!(link)) };
+        to = to.wrapping_add(DS_BYTES);
+        for sge in list {
+            if sge.len != 0 {
+                // SAFETY: as above.
+                unsafe { store(to, data_segment(sge)) };
+                to = to.wrapping_add(DS_BYTES);
+            }
+        }
+        if (count as usize + 1) * DS_BYTES < stride {
+            // The device reads segments up to the end of the WQE, or this.
+            // SAFETY: there is room for one more, as just checked.
+            unsafe { store(to, transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
+        }
+        // SAFETY: of the list's front, and not its last, since one is behind it; this is the only
+        // poster.
+        unsafe { self.shared.put(slot, wr_id) };
+        *at = SrqCursor { head: next, count: at.count + 1 };
+        self.marked = at.count;
+        Ok(slot)
+    }
+
+    #[inline(always)]
+    unsafe fn own(&mut self, _: &SrqCursor, slot: u32, held: Held) {
+        // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` and the
+        // completion before left no buffer in it.
+        unsafe { self.shared.own(slot, held) };
+    }
+
+    #[inline(always)]
+    unsafe fn ring(&mut self, at: SrqCursor) {
+        if at.count == 0 {
+            return;
+        }
+        self.counter = self.counter.wrapping_add(at.count);
+        // SAFETY: the record is valid while `_memory` lives, and ours to store to.
+        unsafe { store_record(self.record, MLX5_RCV_DBR, self.counter) };
+        (self.head, self.marked) = (at.head, 0);
+    }
+}
+
+// SAFETY: as above.
+unsafe impl SrqOps for Srq {
+    /// mlx5_ib has no resize: `IB_SRQ_MAX_WR` is `EINVAL` (kernel `srq.c:mlx5_ib_modify_srq`).
+    fn resize(&mut self, _: &SrqCore, _: u32) -> Result<u32, Error> {
+        let what = "changing a shared receive queue's size (mlx5)".to_owned();
+        Err(Error::Unsupported { verb: "modify_srq", what })
+    }
+}
+
+impl fmt::Debug for Srq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Srq")
+            .field("srqn", &format_args!("{:#x}", self.srqn))
+            .field("entries", &self.entries())
+            .field("head", &self.head)
+            .field("posted", &self.counter)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,163 @@
+//! Shared receive queues (`uverbs_std_types_srq.c`, `ib_uverbs_modify_srq` and `ib_uverbs_query_srq`
+//! in `core/uverbs_cmd.c`; `hw/mlx5/srq.c`).
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::mlx5::{mlx5_ib_create_srq, mlx5_ib_create_srq_resp};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, UVERBS_ATTR_CREATE_SRQ_EVENT_FD,
+    UVERBS_ATTR_CREATE_SRQ_HANDLE, UVERBS_ATTR_CREATE_SRQ_LIMIT, UVERBS_ATTR_CREATE_SRQ_MAX_SGE,
+    UVERBS_ATTR_CREATE_SRQ_MAX_WR, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE,
+    UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR,
+    UVERBS_ATTR_CREATE_SRQ_TYPE, UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, UVERBS_ATTR_DESTROY_SRQ_RESP,
+};
+use uverbs_kernel_abi::srq::{
+    IB_SRQ_LIMIT, IB_SRQ_MAX_WR, IB_UVERBS_SRQT_BASIC, IB_UVERBS_SRQT_TM, IB_UVERBS_SRQT_XRC,
+    ib_uverbs_destroy_srq_resp, ib_uverbs_modify_srq, ib_uverbs_query_srq,
+    ib_uverbs_query_srq_resp,
+};
+use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_MODIFY_SRQ, IB_USER_VERBS_CMD_QUERY_SRQ};
+use zerocopy::IntoBytes;
+
+use crate::board::profile::MAX_RQ_DESC;
+use crate::hca::{Region, SrqContext};
+use crate::kernel::call::{Call, Write, zero_extended};
+use crate::kernel::state::device::errno;
+use crate::kernel::state::objects::{Object, Srq};
+
+/// Bytes of a data segment, and of the link that a WQE begins with.
+const SEGMENT: u32 = 16;
+
+/// SRQ.CREATE.
+pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
+    let pd = call.object(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE).ok_or(Errno::ENOENT)?;
+    let max_sge: u32 = call.input(UVERBS_ATTR_CREATE_SRQ_MAX_SGE)?;
+    let max_wr: u32 = call.input(UVERBS_ATTR_CREATE_SRQ_MAX_WR)?;
+    // Read, and of no effect: mlx5_ib arms a limit when it is set later only.
+    let _limit: u32 = call.input(UVERBS_ATTR_CREATE_SRQ_LIMIT)?;
+    let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE)?;
+    check_kind(call)?;
+    let handle = call.object(UVERBS_ATTR_CREATE_SRQ_HANDLE).ok_or(Errno::ENOENT)?;
+    let event_file = call.object(UVERBS_ATTR_CREATE_SRQ_EVENT_FD);
+
+    // mlx5_ib_create_srq
+    let most = 1u32 << call.device.hca.config().log_max_rq_entries;
+    if max_wr >= most || max_sge > u32::from(MAX_RQ_DESC) / SEGMENT {
+        return Err(Errno::EINVAL);
+    }
+    let entries = (max_wr + 1).next_power_of_two();
+    let stride = ((max_sge + 1) * SEGMENT).next_power_of_two().max(2 * SEGMENT);
+    let request = driver_request(call)?;
+    let len = u64::from(entries) * u64::from(stride);
+    let pinned = call.device.pin_queue(request.buf_addr, len, request.db_addr)?;
+    let context = SrqContext {
+        pd: call.file.objects.pd(pd)?.pdn,
+        region: Region::Flat { addr: request.buf_addr, len },
+        log_entries: entries.trailing_zeros() as u8,
+        stride_shift: stride.trailing_zeros() as u8,
+        doorbell_record: request.db_addr,
+        limit: 0,
+        xrc: None,
+    };
+    let created = call.device.hca.create_srq(context).map_err(errno);
+    let srqn = created.inspect_err(|_| call.device.unpin(pinned))?;
+
+    call.file.objects.hold(pd);
+    call.device.srq_owners.insert(srqn, (call.file.id, handle));
+    let srq = Srq {
+        srqn,
+        pd,
+        user_handle,
+        async_file: call.file.events.async_file(event_file),
+        async_events: 0,
+        max_wr: entries - 1,
+        max_sge,
+        pinned,
+    };
+    call.put_object(handle, Object::Srq(srq));
+    let response = mlx5_ib_create_srq_resp { srqn: srqn.0, reserved: 0 };
+    call.driver_output(response.as_bytes())?;
+    call.output(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, &(entries - 1))?;
+    call.output(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, &max_sge)
+}
+
+/// Plain ones. Those of XRC would need a domain, of which this device has none, and those that
+/// match tags a capability.
+fn check_kind(call: &Call<'_>) -> Result<(), Errno> {
+    let kind = call.constant(UVERBS_ATTR_CREATE_SRQ_TYPE, u64::from(u32::MAX))?;
+    match u32::try_from(kind).map_err(|_| Errno::EINVAL)? {
+        IB_UVERBS_SRQT_BASIC => Ok(()),
+        IB_UVERBS_SRQT_XRC | IB_UVERBS_SRQT_TM if !call.has(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE) => {
+            Err(Errno::ENOENT)
+        }
+        IB_UVERBS_SRQT_XRC => Err(Errno::ENOENT),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `create_srq_user`.
+fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_srq, Errno> {
+    let bytes = call.driver_input()?;
+    if let Some(tail) = bytes.get(size_of::<mlx5_ib_create_srq>()..)
+        && tail.iter().any(|byte| *byte != 0)
+    {
+        return Err(Errno::EINVAL);
+    }
+    let request: mlx5_ib_create_srq = zero_extended(&bytes);
+    match (request.reserved0, request.reserved1) {
+        (0, 0) => Ok(request),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// MODIFY_SRQ.
+pub(crate) const MODIFY_SRQ: Write = Write {
+    command: IB_USER_VERBS_CMD_MODIFY_SRQ,
+    request: size_of::<ib_uverbs_modify_srq>(),
+    response: 0,
+    handler: modify,
+};
+
+fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
+    let request: ib_uverbs_modify_srq = call.request()?;
+    let srq = call.file.objects.srq(request.srq_handle)?;
+    if request.attr_mask & IB_SRQ_MAX_WR != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if request.attr_mask & IB_SRQ_LIMIT == 0 {
+        return Ok(());
+    }
+    if request.srq_limit > srq.max_wr {
+        return Err(Errno::EINVAL);
+    }
+    // Fits: there are fewer than 2^16 receives.
+    call.device.hca.modify_srq(srq.srqn, request.srq_limit as u16).map_err(errno)
+}
+
+/// QUERY_SRQ.
+pub(crate) const QUERY_SRQ: Write = Write {
+    command: IB_USER_VERBS_CMD_QUERY_SRQ,
+    request: size_of::<ib_uverbs_query_srq>(),
+    response: size_of::<ib_uverbs_query_srq_resp>(),
+    handler: query,
+};
+
+fn query(call: &mut Call<'_>) -> Result<(), Errno> {
+    let request: ib_uverbs_query_srq = call.request()?;
+    let srq = call.file.objects.srq(request.srq_handle)?;
+    let limit = call.device.hca.query_srq(srq.srqn).map_err(errno)?;
+    let response = ib_uverbs_query_srq_resp {
+        max_wr: srq.max_wr,
+        max_sge: srq.max_sge,
+        srq_limit: limit.into(),
+        reserved: 0,
+    };
+    call.respond(&response)
+}
+
+/// SRQ.DESTROY: the queue is gone already.
+pub(crate) fn destroy(call: &mut Call<'_>) -> Result<(), Errno> {
+    let response = ib_uverbs_destroy_srq_resp {
+        events_reported: call.destroyed.unwrap_or_default().async_events,
+    };
+    call.output(UVERBS_ATTR_DESTROY_SRQ_RESP, &response)
+}

@@ -1,0 +1,135 @@
+//! Batches of receives, to a queue pair's own queue or to a shared one.
+//!
+//! # Safety
+//!
+//! As in the send queue's file: safe posts move a frame in, raw posts hand on the caller's promise.
+#![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has a raw post of its own")]
+
+use std::marker::PhantomData;
+
+use uverbs_core::memory::post::{MOST_PIECES, Room};
+use uverbs_core::objects::pd::PdCore;
+use uverbs_core::provider::{Provider as Contract, RecvOps};
+use uverbs_core::queues::work::{PostError, Sge};
+
+use crate::provider::Provider;
+use crate::unrung::Unrung;
+use crate::{Any, Rejected};
+
+/// What posting receives needs, to whichever kind of queue.
+#[derive(Debug)]
+pub(crate) struct Receives<Q: RecvOps> {
+    pub(crate) queue: Q,
+    domain: u64,
+    unrung: Unrung,
+}
+
+impl<Q: RecvOps> Receives<Q> {
+    pub(crate) fn new(queue: Q, pd: &PdCore) -> Self {
+        Self { queue, domain: pd.domain(), unrung: Unrung::default() }
+    }
+}
+
+/// Receives that are written but not published. Dropped or forgotten, they are as if never written.
+#[derive(Debug)]
+#[must_use = "nothing is posted until `ring`"]
+pub struct RecvBatch<'q, P: Provider = Any, Q: RecvOps = <P as Contract>::Rq> {
+    receives: &'q mut Receives<Q>,
+    at: Q::Cursor,
+    _provider: PhantomData<P>,
+}
+
+impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
+    #[inline(always)]
+    pub(crate) fn new(receives: &'q mut Receives<Q>) -> Self {
+        receives.unrung.begin();
+        let at = receives.queue.begin();
+        Self { receives, at, _provider: PhantomData }
+    }
+
+    /// Posts a [`Frame`](crate::Frame), of its full capacity, or [a chain of
+    /// them](crate::Frame::chain), which a message fills one after the other. The completion gives
+    /// it back, its length what arrived. Or posts a [part of exposed
+    /// memory](crate::ExposedMemory::part), of which only the completion's length tells.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with what was to be posted, frames at their full length.
+    #[inline(always)]
+    #[doc(alias = "ibv_post_recv")]
+    pub fn post<D: Room>(&mut self, id: u64, mut into: D) -> Result<(), Rejected<D>> {
+        if into.domain() != self.receives.domain {
+            return Err(Rejected { error: PostError::ForeignBuffer, data: into });
+        }
+        into.open();
+        if D::LIST {
+            let (at, done) = pieces(self.receives, self.at, id, into);
+            self.at = at;
+            return done;
+        }
+        let one = into.first();
+        // SAFETY: the memory is registered for as long as what holds it lives, and it is the
+        // device's to write as `Room` promises; what holds it moves into the slot of this work
+        // request, and stays until completion or destruction.
+        match unsafe { self.receives.queue.post(&mut self.at, id, &[one]) } {
+            Ok(slot) => {
+                // SAFETY: the slot of the post just made.
+                unsafe { self.receives.queue.own(&self.at, slot, into.hold()) };
+                self.receives.unrung.note();
+                Ok(())
+            }
+            Err(error) => Err(Rejected { error, data: into }),
+        }
+    }
+
+    /// Posts a scatter list by address and key. Raw.
+    ///
+    /// # Safety
+    ///
+    /// If the batch is rung: the memory that `list` names stays registered, and is neither read nor
+    /// written by the program, until the completion was polled, or the queue pair was destroyed, or
+    /// the region deregistered.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[inline(always)]
+    pub unsafe fn post_raw(&mut self, id: u64, list: &[Sge]) -> Result<(), PostError> {
+        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
+        unsafe { self.receives.queue.post(&mut self.at, id, list) }
+            .map(|_| self.receives.unrung.note())
+    }
+
+    /// Publishes the batch.
+    #[inline(always)]
+    pub fn ring(self) {
+        self.receives.unrung.rung();
+        // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue
+        // from then on.
+        unsafe { self.receives.queue.ring(self.at) };
+    }
+}
+
+/// Posts a chain of frames. By value: the batch stays in registers.
+#[inline(never)]
+fn pieces<Q: RecvOps, D: Room>(
+    receives: &mut Receives<Q>,
+    mut at: Q::Cursor,
+    id: u64,
+    mut into: D,
+) -> (Q::Cursor, Result<(), Rejected<D>>) {
+    let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
+    let posted = into.pieces(&mut list).and_then(|list| {
+        // SAFETY: as in `RecvBatch::post`, of each piece.
+        unsafe { receives.queue.post(&mut at, id, list) }
+    });
+    match posted {
+        Ok(slot) => {
+            into.close();
+            // SAFETY: the slot of the post just made.
+            unsafe { receives.queue.own(&at, slot, into.hold()) };
+            (at, Ok(()))
+        }
+        Err(error) => (at, Err(Rejected { error, data: into })),
+    }
+}

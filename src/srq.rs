@@ -1,0 +1,196 @@
+//! Shared receive queues: buffers that any of several queue pairs takes.
+//!
+//! # Safety
+//!
+//! A destruction is asked for by the one that posts, which goes with it.
+#![allow(unsafe_code, reason = "destroys the kernel's object, and hands the provider's queue out")]
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use uverbs_core::attr::SrqAttr;
+use uverbs_core::error::Error;
+use uverbs_core::memory::frame::Frame;
+use uverbs_core::memory::post::Room;
+use uverbs_core::objects::srq::SrqCore;
+use uverbs_core::provider::{Provider as Contract, RecvOps, SrqOps};
+
+use crate::provider::Provider;
+use crate::recv_batch::Receives;
+use crate::{Any, RecvBatch, Refused, Rejected};
+
+/// A shared receive queue: many queue pairs receive into the buffers of one, so a server of a
+/// thousand peers posts as many buffers as messages may arrive at once, and not as many for each
+/// peer.
+///
+/// A unique value, as [`RecvQueue`](crate::RecvQueue) is: whoever owns it posts. What was posted
+/// comes back by the completion queue of whichever queue pair took it, and may come in any order.
+///
+/// ```
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let mut cq = context.create_cq(512)?;
+/// let mut srq = context.shared_receive_queue(&pd).max_wr(64).build()?;
+/// let slab = pd.slab(2048, 64)?;
+/// srq.post(1, slab.take().expect("it is new"))?;
+///
+/// let mut qp = context.queue_pair(&pd, &cq).shared_receives(&srq).build()?;
+/// # let endpoint = qp.prepare(&Default::default())?;
+/// # qp.connect(&endpoint)?;
+/// qp.post_send_inline(2, b"to myself")?;
+/// for _ in 0..2 {
+///     let done = cq.wait(std::time::Duration::from_secs(20))?;
+///     if done.is_recv {
+///         assert_eq!(&done.frame.expect("it was posted with one")[..], b"to myself");
+///     }
+/// }
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+///
+/// The kernel's object lives until the last queue pair that receives from it is gone, even if this
+/// is dropped before. Frames in flight then go back to their slabs.
+#[derive(Debug)]
+#[doc(alias = "ibv_srq")]
+pub struct SharedReceiveQueue<P: Provider = Any> {
+    // Before `core`: its pointers go into memory that `core` keeps.
+    receives: Receives<<P as Contract>::Srq>,
+    core: Arc<SrqCore>,
+    max_wr: u32,
+    // `Cell` makes it `!Sync` whatever the provider's type is.
+    _unshared: PhantomData<std::cell::Cell<()>>,
+}
+
+impl<P: Provider> SharedReceiveQueue<P> {
+    pub(crate) fn new(core: Arc<SrqCore>, srq: P::Srq) -> Self {
+        let (receives, max_wr) = (Receives::new(srq, core.pd()), core.max_wr());
+        Self { receives, core, max_wr, _unshared: PhantomData }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<SrqCore> {
+        &self.core
+    }
+
+    /// The kernel's handle, for commands of your own.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.core.handle()
+    }
+
+    /// The device's number.
+    #[must_use]
+    #[doc(alias = "ibv_get_srq_num")]
+    pub fn srqn(&self) -> u32 {
+        self.core.srqn()
+    }
+
+    /// What asynchronous events name it by ([`AsyncElement::Srq`](crate::AsyncElement)).
+    #[must_use]
+    pub fn event_id(&self) -> u64 {
+        self.core.event_id()
+    }
+
+    /// Receives that may be outstanding: at least what was asked for.
+    #[must_use]
+    pub fn max_wr(&self) -> u32 {
+        self.max_wr
+    }
+
+    /// Entries in a receive's scatter list: at least what was asked for.
+    #[must_use]
+    pub fn max_sge(&self) -> u32 {
+        self.core.max_sge()
+    }
+
+    /// Begins a batch. The device sees none of it before [`RecvBatch::ring`].
+    #[inline(always)]
+    pub fn batch(&mut self) -> RecvBatch<'_, P, P::Srq> {
+        RecvBatch::new(&mut self.receives)
+    }
+
+    /// Posts one receive: a batch of one.
+    ///
+    /// # Errors
+    ///
+    /// As [`RecvBatch::post`].
+    #[inline(always)]
+    #[doc(alias = "ibv_post_srq_recv")]
+    pub fn post<D: Room>(&mut self, id: u64, into: D) -> Result<(), Rejected<D>> {
+        let mut batch = self.batch();
+        batch.post(id, into)?;
+        batch.ring();
+        Ok(())
+    }
+
+    /// Sets the limit: when fewer receives than this are left, the device raises
+    /// [`SrqLimitReached`](crate::AsyncEventKind::SrqLimitReached), once, and forgets the limit. 0
+    /// forgets it now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] over [`max_wr`](Self::max_wr); the kernel's refusal.
+    #[doc(alias = "ibv_modify_srq")]
+    #[doc(alias = "IBV_SRQ_LIMIT")]
+    pub fn set_limit(&mut self, limit: u32) -> Result<(), Error> {
+        Error::limit("modify_srq", "limit", limit, self.max_wr)?;
+        self.core.set_limit(limit)
+    }
+
+    /// Makes room for another number of receives. What is posted stays.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where the device can't (mlx5); [`Error::Limit`]; the kernel's
+    /// refusal, also for fewer than are outstanding.
+    #[doc(alias = "ibv_modify_srq")]
+    #[doc(alias = "IBV_SRQ_MAX_WR")]
+    pub fn resize(&mut self, max_wr: u32) -> Result<(), Error> {
+        // Before: a new ring has none of what a forgotten batch wrote into the old one.
+        let _ = self.receives.queue.begin();
+        self.max_wr = self.receives.queue.resize(&self.core, max_wr)?;
+        Ok(())
+    }
+
+    /// Its sizes, and the limit as it is now, asked of the device.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "ibv_query_srq")]
+    pub fn query(&self) -> Result<SrqAttr, Error> {
+        Ok(SrqAttr { max_wr: self.max_wr, ..self.core.query()? })
+    }
+
+    /// The provider's own posting side.
+    #[must_use]
+    pub fn provider(&self) -> &P::Srq {
+        &self.receives.queue
+    }
+
+    /// The provider's own posting side, to write what this library doesn't.
+    ///
+    /// # Safety
+    ///
+    /// As for [`SendQueue::provider_mut`](crate::SendQueue::provider_mut).
+    pub unsafe fn provider_mut(&mut self) -> &mut P::Srq {
+        &mut self.receives.queue
+    }
+
+    /// Destroys it now, and gives back the buffers that no message was received into, with their
+    /// work request's number. What a completion that isn't polled yet tells of is among them, and
+    /// that completion then is skipped.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, with the queue, which goes on: `EBUSY` while a queue pair receives
+    /// from it.
+    #[doc(alias = "ibv_destroy_srq")]
+    #[allow(clippy::result_large_err, reason = "the error is the queue itself, once")]
+    pub fn destroy(mut self) -> Result<Vec<(u64, Frame)>, Refused<Self>> {
+        let _ = self.receives.queue.begin();
+        // SAFETY: this is the posting side, and if it succeeds it goes.
+        match unsafe { self.core.destroy() } {
+            Ok(frames) => Ok(frames),
+            Err(error) => Err(Refused { error, object: self }),
+        }
+    }
+}

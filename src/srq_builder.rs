@@ -1,0 +1,64 @@
+//! Making shared receive queues.
+
+use std::sync::Arc;
+
+use uverbs_core::error::Error;
+use uverbs_core::provider::{ContextOps, NewSrq, SrqInit};
+
+use crate::provider::Provider;
+use crate::{Any, Context, ProtectionDomain, SharedReceiveQueue};
+
+/// Begins a shared receive queue: its sizes, its limit.
+///
+/// ```no_run
+/// # fn f(context: &uverbs::Context, pd: &uverbs::ProtectionDomain) -> Result<(), uverbs::Error> {
+/// let srq = context.shared_receive_queue(&pd).max_wr(1024).max_sge(2).limit(100).build()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SharedReceiveQueueBuilder<P: Provider = Any> {
+    context: Context<P>,
+    init: SrqInit,
+}
+
+impl<P: Provider> SharedReceiveQueueBuilder<P> {
+    pub(crate) fn new(context: Context<P>, pd: &ProtectionDomain) -> Self {
+        Self { context, init: SrqInit::new(Arc::clone(pd.core())) }
+    }
+
+    /// Receives outstanding: 128 unless said otherwise.
+    #[must_use]
+    pub fn max_wr(mut self, count: u32) -> Self {
+        self.init.max_wr = count;
+        self
+    }
+
+    /// Entries in a receive's scatter list: 1 unless said otherwise.
+    #[must_use]
+    pub fn max_sge(mut self, count: u32) -> Self {
+        self.init.max_sge = count;
+        self
+    }
+
+    /// Fewer receives left than this raise
+    /// [`SrqLimitReached`](crate::AsyncEventKind::SrqLimitReached), once; 0, unless said otherwise,
+    /// never. An empty queue is below every limit: it may be wiser to set it when receives are
+    /// posted ([`SharedReceiveQueue::set_limit`]).
+    #[must_use]
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.init.limit = limit;
+        self
+    }
+
+    /// Makes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for sizes that the device doesn't have, and for a limit over `max_wr`;
+    /// [`Error::Invalid`] for a domain of another device; the kernel's refusal.
+    #[doc(alias = "ibv_create_srq")]
+    pub fn build(self) -> Result<SharedReceiveQueue<P>, Error> {
+        let NewSrq { core, srq } = self.context.provider().create_srq(&self.init)?;
+        Ok(SharedReceiveQueue::new(core, srq))
+    }
+}

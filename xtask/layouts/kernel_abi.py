@@ -29,7 +29,7 @@ import argparse, pathlib, re, subprocess, tempfile
 
 HEADERS = [
     "rdma_user_ioctl_cmds.h", "ib_user_ioctl_cmds.h", "ib_user_ioctl_verbs.h", "ib_user_verbs.h", "mlx5-abi.h",
-    "mlx5_user_ioctl_cmds.h", "mlx5_user_ioctl_verbs.h", "rdma_netlink.h", "rdma_user_rxe.h",
+    "mlx5_user_ioctl_cmds.h", "mlx5_user_ioctl_verbs.h", "rdma_netlink.h", "rdma_user_rxe.h", "rdma_user_cm.h",
 ]
 # iWARP port mapper and the path-record service: daemons' protocols, no part of verbs.
 FOREIGN = re.compile(r"IWPM_|RDMA_NL_IWPM_|RDMA_NL_LS_|LS_|RDMA_NLA_|rdma_ls_|rdma_nla_")

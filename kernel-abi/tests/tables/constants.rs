@@ -1023,5 +1023,53 @@ pub(crate) fn constants() -> Vec<(&'static str, i128)> {
             RDMA_COUNTER_MASK_PID
         );
     }
+    {
+        use uverbs_kernel_abi::rdma_cm::*;
+        values!(
+            all,
+            RDMA_USER_CM_ABI_VERSION,
+            RDMA_MAX_PRIVATE_DATA,
+            RDMA_USER_CM_CMD_CREATE_ID,
+            RDMA_USER_CM_CMD_DESTROY_ID,
+            RDMA_USER_CM_CMD_BIND_IP,
+            RDMA_USER_CM_CMD_RESOLVE_IP,
+            RDMA_USER_CM_CMD_RESOLVE_ROUTE,
+            RDMA_USER_CM_CMD_QUERY_ROUTE,
+            RDMA_USER_CM_CMD_CONNECT,
+            RDMA_USER_CM_CMD_LISTEN,
+            RDMA_USER_CM_CMD_ACCEPT,
+            RDMA_USER_CM_CMD_REJECT,
+            RDMA_USER_CM_CMD_DISCONNECT,
+            RDMA_USER_CM_CMD_INIT_QP_ATTR,
+            RDMA_USER_CM_CMD_GET_EVENT,
+            RDMA_USER_CM_CMD_GET_OPTION,
+            RDMA_USER_CM_CMD_SET_OPTION,
+            RDMA_USER_CM_CMD_NOTIFY,
+            RDMA_USER_CM_CMD_JOIN_IP_MCAST,
+            RDMA_USER_CM_CMD_LEAVE_MCAST,
+            RDMA_USER_CM_CMD_MIGRATE_ID,
+            RDMA_USER_CM_CMD_QUERY,
+            RDMA_USER_CM_CMD_BIND,
+            RDMA_USER_CM_CMD_RESOLVE_ADDR,
+            RDMA_USER_CM_CMD_JOIN_MCAST,
+            RDMA_USER_CM_QUERY_ADDR,
+            RDMA_USER_CM_QUERY_PATH,
+            RDMA_USER_CM_QUERY_GID,
+            RDMA_PS_IPOIB,
+            RDMA_PS_TCP,
+            RDMA_PS_UDP,
+            RDMA_PS_IB,
+            RDMA_OPTION_ID,
+            RDMA_OPTION_ID_TOS,
+            RDMA_OPTION_ID_REUSEADDR,
+            RDMA_OPTION_ID_AFONLY,
+            RDMA_OPTION_ID_ACK_TIMEOUT,
+            RDMA_OPTION_IB,
+            RDMA_OPTION_IB_PATH,
+            RDMA_MC_JOIN_FLAG_FULLMEMBER,
+            RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+            RDMA_MC_JOIN_FLAG_RESERVED
+        );
+    }
     all
 }

@@ -926,5 +926,95 @@ pub(crate) fn rows() -> Vec<Row> {
         );
         table!(rows, rxe_gid_global { subnet_prefix, interface_id });
     }
+    {
+        use uverbs_kernel_abi::rdma_cm::*;
+        table!(rows, rdma_ucm_cmd_hdr { cmd, r#in, out });
+        table!(rows, rdma_ucm_create_id { uid, response, ps, qp_type, reserved });
+        table!(rows, rdma_ucm_create_id_resp { id });
+        table!(rows, rdma_ucm_destroy_id { response, id, reserved });
+        table!(rows, rdma_ucm_destroy_id_resp { events_reported });
+        table!(rows, rdma_ucm_bind_ip { response, addr, id });
+        table!(rows, rdma_ucm_bind { id, addr_size, reserved, addr });
+        table!(rows, rdma_ucm_resolve_ip { src_addr, dst_addr, id, timeout_ms });
+        table!(
+            rows,
+            rdma_ucm_resolve_addr {
+                id,
+                timeout_ms,
+                src_size,
+                dst_size,
+                reserved,
+                src_addr,
+                dst_addr
+            }
+        );
+        table!(rows, rdma_ucm_resolve_route { id, timeout_ms });
+        table!(rows, rdma_ucm_query { response, id, option });
+        table!(
+            rows,
+            rdma_ucm_query_route_resp {
+                node_guid,
+                ib_route,
+                src_addr,
+                dst_addr,
+                num_paths,
+                port_num,
+                reserved,
+                ibdev_index,
+                reserved1
+            }
+        );
+        table!(
+            rows,
+            rdma_ucm_query_addr_resp {
+                node_guid,
+                port_num,
+                reserved,
+                pkey,
+                src_size,
+                dst_size,
+                src_addr,
+                dst_addr,
+                ibdev_index,
+                reserved1
+            }
+        );
+        table!(rows, rdma_ucm_query_path_resp { num_paths, reserved });
+        table!(rows, rdma_ucm_ece { vendor_id, attr_mod });
+        table!(
+            rows,
+            rdma_ucm_conn_param {
+                qp_num,
+                qkey,
+                private_data,
+                private_data_len,
+                srq,
+                responder_resources,
+                initiator_depth,
+                flow_control,
+                retry_count,
+                rnr_retry_count,
+                valid
+            }
+        );
+        table!(
+            rows,
+            rdma_ucm_ud_param { qp_num, qkey, ah_attr, private_data, private_data_len, reserved }
+        );
+        table!(rows, rdma_ucm_connect { conn_param, id, reserved, ece });
+        table!(rows, rdma_ucm_listen { id, backlog });
+        table!(rows, rdma_ucm_accept { uid, conn_param, id, reserved, ece });
+        table!(rows, rdma_ucm_reject { id, private_data_len, reason, reserved, private_data });
+        table!(rows, rdma_ucm_disconnect { id });
+        table!(rows, rdma_ucm_init_qp_attr { response, id, qp_state });
+        table!(rows, rdma_ucm_notify { id, event });
+        table!(rows, rdma_ucm_join_ip_mcast { response, uid, addr, id });
+        table!(rows, rdma_ucm_join_mcast { response, uid, id, addr_size, join_flags, addr });
+        table!(rows, rdma_ucm_get_event { response });
+        table!(rows, rdma_ucm_event_resp { uid, id, event, status, param, reserved, ece });
+        table!(rows, rdma_ucm_set_option { optval, id, level, optname, optlen });
+        table!(rows, rdma_ucm_migrate_id { response, id, fd });
+        table!(rows, rdma_ucm_migrate_resp { events_reported });
+    }
     rows
 }

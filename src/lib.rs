@@ -69,6 +69,7 @@ mod any;
 mod builder;
 pub mod c_names;
 mod channel;
+pub mod cm;
 mod connect;
 mod context;
 mod cq;

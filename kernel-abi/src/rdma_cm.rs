@@ -6,6 +6,7 @@
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::ah::ib_uverbs_ah_attr;
+use crate::union;
 
 /// The version of this interface.
 pub const RDMA_USER_CM_ABI_VERSION: u32 = 4;
@@ -467,6 +468,30 @@ pub struct rdma_ucm_event_resp {
     pub param: [u8; 304],
     pub reserved: u32,
     pub ece: rdma_ucm_ece,
+}
+
+impl rdma_ucm_event_resp {
+    /// `param` of an id for connections.
+    #[must_use]
+    pub fn conn(&self) -> rdma_ucm_conn_param {
+        union::view(&self.param)
+    }
+
+    /// `param` of an id for datagrams.
+    #[must_use]
+    pub fn ud(&self) -> rdma_ucm_ud_param {
+        union::view(&self.param)
+    }
+
+    /// Makes `param` that of an id for connections.
+    pub fn set_conn(&mut self, conn: rdma_ucm_conn_param) {
+        union::fill(&mut self.param, conn);
+    }
+
+    /// Makes `param` that of an id for datagrams.
+    pub fn set_ud(&mut self, ud: rdma_ucm_ud_param) {
+        union::fill(&mut self.param, ud);
+    }
 }
 
 impl Default for rdma_ucm_event_resp {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::Errno;
 use crate::attr::QpState;
+use crate::connection::ConnectionError;
 use crate::queues::completion::{Failure, Status};
 use crate::queues::work::PostError;
 
@@ -143,6 +144,8 @@ pub enum Error {
     OutOfRange(OutOfRange),
     /// Text that can't be parsed as an endpoint.
     Endpoint(EndpointError),
+    /// A connection did not come about, or ended.
+    Connection(ConnectionError),
 }
 
 /// Text that can't be parsed as an endpoint: the part that failed, and what was found there.
@@ -183,6 +186,7 @@ impl Error {
     /// | [`Unsupported`](Self::Unsupported) | `EOPNOTSUPP` |
     /// | [`TimedOut`](Self::TimedOut) | `ETIMEDOUT` |
     /// | [`Post`](Self::Post) | [`PostError::to_errno`]: `ENOMEM` for a full queue |
+    /// | [`Connection`](Self::Connection) | [`ConnectionError::to_errno`]: `ECONNREFUSED` when refused |
     /// | [`Failed`](Self::Failed) | `ETIMEDOUT` when retries ran out, `ECANCELED` when flushed, else `EIO`; C has only the status |
     #[must_use]
     pub fn to_errno(&self) -> Errno {
@@ -203,6 +207,7 @@ impl Error {
             Self::Unsupported { .. } => Errno::EOPNOTSUPP,
             Self::TimedOut { .. } => Errno::ETIMEDOUT,
             Self::Post(error) => error.to_errno(),
+            Self::Connection(error) => error.to_errno(),
             Self::Failed(failure) => match failure.status {
                 Status::RetryExceeded | Status::RnrRetryExceeded => Errno::ETIMEDOUT,
                 Status::Flushed => Errno::ECANCELED,
@@ -228,6 +233,7 @@ impl Error {
             Self::NoSuchDevice { .. } | Self::PermissionDenied { .. } => Some("open_device"),
             Self::EmptyGid { .. } => Some("query_gid"),
             Self::Post(_) => Some("post"),
+            Self::Connection(_) => Some("rdma_connect"),
             Self::System { .. } | Self::Failed(_) | Self::OutOfRange(_) | Self::Endpoint(_) => None,
         }
     }
@@ -244,6 +250,21 @@ impl Error {
             Errno::ENOSPC => Some("the device is out of this resource"),
             Errno::EBUSY => Some("another object still uses it"),
             Errno::ENOMEM => Some("out of memory, or RLIMIT_MEMLOCK (ulimit -l) is too low"),
+            _ => None,
+        };
+        Self::Kernel { verb, errno, hint }
+    }
+
+    /// The connection manager's refusal of `verb`, with the usual cause where we know one. Kernel
+    /// `ucma.c`, `cma.c`.
+    #[must_use]
+    pub fn cm(verb: &'static str, errno: Errno) -> Self {
+        let hint = match errno {
+            Errno::ENODEV => Some("the address's network interface has no RDMA device"),
+            Errno::EADDRNOTAVAIL => Some("no network interface has this address"),
+            Errno::EADDRINUSE => Some("another listener has this address and port"),
+            Errno::EACCES => Some("ports below 1024 need CAP_NET_BIND_SERVICE"),
+            Errno::ENXIO => Some("the device is gone"),
             _ => None,
         };
         Self::Kernel { verb, errno, hint }
@@ -324,6 +345,7 @@ impl fmt::Display for Error {
             Self::Failed(failure) => write!(f, "the work request failed: {failure}"),
             Self::OutOfRange(error) => error.fmt(f),
             Self::Endpoint(error) => error.fmt(f),
+            Self::Connection(error) => error.fmt(f),
         }
     }
 }
@@ -336,6 +358,7 @@ impl std::error::Error for Error {
             Self::Failed(failure) => Some(failure),
             Self::OutOfRange(error) => Some(error),
             Self::Endpoint(error) => Some(error),
+            Self::Connection(error) => Some(error),
             _ => None,
         }
     }
@@ -377,6 +400,7 @@ compose! {
     Failed: Failure,
     OutOfRange: OutOfRange,
     Endpoint: EndpointError,
+    Connection: ConnectionError,
 }
 
 impl From<Error> for std::io::Error {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`doors`] | one open uverbs file: the kernel's, and wrappers that record or inject faults |
 //! | [`commands`] | the verbs, packed as ioctls that leave through a door |
+//! | [`connection`] | why a connection did not come about |
 //! | [`discovery`] | which devices there are: RDMA netlink, then sysfs |
 //! | [`attr`] | attributes of devices, ports and queue pairs, typed |
 //! | [`objects`] | the kernel's objects, as handles that own them |
@@ -14,6 +15,7 @@
 
 pub mod attr;
 pub mod commands;
+pub mod connection;
 pub mod discovery;
 pub mod doors;
 pub mod errno;

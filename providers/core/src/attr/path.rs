@@ -72,6 +72,25 @@ impl Path {
         dest
     }
 
+    /// From what the connection manager answers.
+    #[must_use]
+    pub fn from_ah(ah: &ib_uverbs_ah_attr) -> Self {
+        let grh = (ah.is_global != 0).then_some(GlobalRoute {
+            dgid: Gid(ah.grh.dgid),
+            sgid_index: ah.grh.sgid_index,
+            hop_limit: ah.grh.hop_limit,
+            traffic_class: ah.grh.traffic_class,
+            flow_label: ah.grh.flow_label,
+        });
+        Self {
+            dlid: ah.dlid,
+            grh,
+            service_level: ah.sl,
+            src_path_bits: ah.src_path_bits,
+            static_rate: ah.static_rate,
+        }
+    }
+
     /// As CREATE_AH takes it.
     pub(crate) fn to_ah(self, port: u8) -> ib_uverbs_ah_attr {
         let grh =

@@ -19,6 +19,7 @@
 pub mod ah;
 pub mod answer;
 pub mod channel;
+pub mod cm;
 pub mod cq;
 pub mod device;
 pub mod gid;

@@ -14,6 +14,7 @@
     reason = "an ioctl's attributes carry addresses, so sending one is the caller's promise"
 )]
 
+pub mod cm;
 pub mod faulty;
 pub mod kernel;
 pub mod recorder;

@@ -1,0 +1,394 @@
+//! [`Ucma`]: the commands of one event channel of the connection manager. Kernel `ucma.c`;
+//! rdma-core `librdmacm/cma.c`.
+
+use std::sync::Arc;
+
+use uverbs_kernel_abi::qp::ib_uverbs_qp_attr;
+use uverbs_kernel_abi::rdma_cm::{
+    RDMA_USER_CM_CMD_ACCEPT, RDMA_USER_CM_CMD_BIND, RDMA_USER_CM_CMD_CONNECT,
+    RDMA_USER_CM_CMD_CREATE_ID, RDMA_USER_CM_CMD_DESTROY_ID, RDMA_USER_CM_CMD_DISCONNECT,
+    RDMA_USER_CM_CMD_GET_EVENT, RDMA_USER_CM_CMD_INIT_QP_ATTR, RDMA_USER_CM_CMD_JOIN_MCAST,
+    RDMA_USER_CM_CMD_LEAVE_MCAST, RDMA_USER_CM_CMD_LISTEN, RDMA_USER_CM_CMD_MIGRATE_ID,
+    RDMA_USER_CM_CMD_NOTIFY, RDMA_USER_CM_CMD_QUERY, RDMA_USER_CM_CMD_REJECT,
+    RDMA_USER_CM_CMD_RESOLVE_ADDR, RDMA_USER_CM_CMD_RESOLVE_ROUTE, RDMA_USER_CM_CMD_SET_OPTION,
+    RDMA_USER_CM_QUERY_ADDR, rdma_ucm_accept, rdma_ucm_bind, rdma_ucm_conn_param, rdma_ucm_connect,
+    rdma_ucm_create_id, rdma_ucm_create_id_resp, rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp,
+    rdma_ucm_disconnect, rdma_ucm_event_resp, rdma_ucm_get_event, rdma_ucm_init_qp_attr,
+    rdma_ucm_join_mcast, rdma_ucm_listen, rdma_ucm_migrate_id, rdma_ucm_migrate_resp,
+    rdma_ucm_notify, rdma_ucm_query, rdma_ucm_query_addr_resp, rdma_ucm_reject,
+    rdma_ucm_resolve_addr, rdma_ucm_resolve_route, rdma_ucm_set_option,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::Errno;
+use crate::doors::cm::{CmCommand, CmDoor};
+use crate::error::Error;
+use crate::memory::process::Process;
+
+/// A `struct sockaddr`, as long as its family's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SockAddr {
+    bytes: [u8; 128],
+    len: u16,
+}
+
+impl SockAddr {
+    /// No address at all.
+    pub const NONE: Self = Self { bytes: [0; 128], len: 0 };
+
+    /// An address out of its bytes; `None` for more than the commands have room for.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut all = [0; 128];
+        all.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(Self { bytes: all, len: bytes.len() as u16 })
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// The commands of one event channel. An id is a number that the kernel gives out; which channel
+/// it belongs to is checked by the kernel. Cloning shares the door.
+#[derive(Clone, Debug)]
+pub struct Ucma {
+    door: Arc<dyn CmDoor>,
+    /// Who opened it. A forked child shares the file, and must not end its parent's ids.
+    process: Process,
+}
+
+impl Ucma {
+    /// Commands through `door`, for this process.
+    #[must_use]
+    pub fn new(door: Arc<dyn CmDoor>) -> Self {
+        Self { door, process: Process::current() }
+    }
+
+    /// The door.
+    #[must_use]
+    pub fn door(&self) -> &Arc<dyn CmDoor> {
+        &self.door
+    }
+
+    /// Sends a command that is answered by a struct at `response`, the offset of its address.
+    fn ask<A: FromBytes + IntoBytes>(
+        &self,
+        verb: &'static str,
+        number: u32,
+        request: &mut (impl IntoBytes + FromBytes),
+        response: usize,
+    ) -> Result<A, Error> {
+        let mut answer = A::new_zeroed();
+        let answer_bytes = answer.as_mut_bytes();
+        self.send(verb, number, request.as_mut_bytes(), Some((response, answer_bytes)), None)?;
+        Ok(answer)
+    }
+
+    /// Sends a command without an answer.
+    fn tell(
+        &self,
+        verb: &'static str,
+        number: u32,
+        request: &mut (impl IntoBytes + FromBytes + Immutable),
+    ) -> Result<(), Error> {
+        self.send(verb, number, request.as_mut_bytes(), None, None)
+    }
+
+    fn send(
+        &self,
+        verb: &'static str,
+        number: u32,
+        request: &mut [u8],
+        answer: Option<(usize, &mut [u8])>,
+        value: Option<(usize, &[u8])>,
+    ) -> Result<(), Error> {
+        if !self.process.is_current() {
+            return Err(Error::OtherProcess { verb });
+        }
+        let command = CmCommand { number, request, answer, value };
+        self.door.command(command).map_err(|errno| Error::cm(verb, errno))
+    }
+
+    /// Makes an id in a port space (`RDMA_PS_*`) and answers its number. Events carry `uid`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    #[doc(alias = "rdma_create_id")]
+    pub fn create_id(&self, uid: u64, port_space: u16, qp_type: u8) -> Result<u32, Error> {
+        let mut request = rdma_ucm_create_id { uid, ps: port_space, qp_type, ..Default::default() };
+        let at = std::mem::offset_of!(rdma_ucm_create_id, response);
+        let answer: rdma_ucm_create_id_resp =
+            self.ask("rdma_create_id", RDMA_USER_CM_CMD_CREATE_ID, &mut request, at)?;
+        Ok(answer.id)
+    }
+
+    /// Ends an id, with its connection, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    #[doc(alias = "rdma_destroy_id")]
+    pub fn destroy_id(&self, id: u32) -> Result<(), Error> {
+        let mut request = rdma_ucm_destroy_id { id, ..Default::default() };
+        let at = std::mem::offset_of!(rdma_ucm_destroy_id, response);
+        let _: rdma_ucm_destroy_id_resp =
+            self.ask("rdma_destroy_id", RDMA_USER_CM_CMD_DESTROY_ID, &mut request, at)?;
+        Ok(())
+    }
+
+    /// Moves an id of the channel with the file `from` to this one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    #[doc(alias = "rdma_migrate_id")]
+    pub fn migrate_id(&self, id: u32, from: &Self) -> Result<(), Error> {
+        use std::os::fd::AsRawFd;
+        let fd = from.door.file().as_raw_fd() as u32;
+        let mut request = rdma_ucm_migrate_id { id, fd, ..Default::default() };
+        let at = std::mem::offset_of!(rdma_ucm_migrate_id, response);
+        let _: rdma_ucm_migrate_resp =
+            self.ask("rdma_migrate_id", RDMA_USER_CM_CMD_MIGRATE_ID, &mut request, at)?;
+        Ok(())
+    }
+
+    /// Gives an id its own address.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EADDRINUSE`, `EADDRNOTAVAIL`, `ENODEV` for an address whose interface
+    /// has no RDMA device, `EACCES` for a port below 1024.
+    #[doc(alias = "rdma_bind_addr")]
+    pub fn bind(&self, id: u32, addr: &SockAddr) -> Result<(), Error> {
+        let addr_size = addr.len;
+        let mut request = rdma_ucm_bind { id, addr_size, addr: addr.bytes, ..Default::default() };
+        self.tell("rdma_bind_addr", RDMA_USER_CM_CMD_BIND, &mut request)
+    }
+
+    /// Begins to find the device and the interface for `to`; an event tells of the end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `ENETUNREACH` or `EHOSTUNREACH` without a route.
+    #[doc(alias = "rdma_resolve_addr")]
+    pub fn resolve_addr(
+        &self,
+        id: u32,
+        from: &SockAddr,
+        to: &SockAddr,
+        timeout_ms: u32,
+    ) -> Result<(), Error> {
+        let mut request = rdma_ucm_resolve_addr {
+            id,
+            timeout_ms,
+            src_size: from.len,
+            dst_size: to.len,
+            src_addr: from.bytes,
+            dst_addr: to.bytes,
+            ..Default::default()
+        };
+        self.tell("rdma_resolve_addr", RDMA_USER_CM_CMD_RESOLVE_ADDR, &mut request)
+    }
+
+    /// Begins to find the path; an event tells of the end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` before the address was resolved, and for a timeout of 0.
+    #[doc(alias = "rdma_resolve_route")]
+    pub fn resolve_route(&self, id: u32, timeout_ms: u32) -> Result<(), Error> {
+        let mut request = rdma_ucm_resolve_route { id, timeout_ms };
+        self.tell("rdma_resolve_route", RDMA_USER_CM_CMD_RESOLVE_ROUTE, &mut request)
+    }
+
+    /// Device, port and addresses of an id.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    pub fn query_addr(&self, id: u32) -> Result<rdma_ucm_query_addr_resp, Error> {
+        let mut request =
+            rdma_ucm_query { id, option: RDMA_USER_CM_QUERY_ADDR, ..Default::default() };
+        let at = std::mem::offset_of!(rdma_ucm_query, response);
+        self.ask("rdma_query_addr", RDMA_USER_CM_CMD_QUERY, &mut request, at)
+    }
+
+    /// The attributes that a queue pair of this id needs for `state` (`IB_QPS_*`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` before there is a device, or an answer of the peer.
+    #[doc(alias = "rdma_init_qp_attr")]
+    pub fn init_qp_attr(&self, id: u32, state: u32) -> Result<ib_uverbs_qp_attr, Error> {
+        let mut request = rdma_ucm_init_qp_attr { id, qp_state: state, ..Default::default() };
+        let at = std::mem::offset_of!(rdma_ucm_init_qp_attr, response);
+        self.ask("rdma_init_qp_attr", RDMA_USER_CM_CMD_INIT_QP_ATTR, &mut request, at)
+    }
+
+    /// Asks the peer for a connection; events tell of what came of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` before the route was resolved, and for private data that the
+    /// message has no room for.
+    #[doc(alias = "rdma_connect")]
+    pub fn connect(&self, id: u32, param: rdma_ucm_conn_param) -> Result<(), Error> {
+        let mut request = rdma_ucm_connect { conn_param: param, id, ..Default::default() };
+        self.tell("rdma_connect", RDMA_USER_CM_CMD_CONNECT, &mut request)
+    }
+
+    /// Lets peers ask for connections. A backlog of 0 is the system's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    #[doc(alias = "rdma_listen")]
+    pub fn listen(&self, id: u32, backlog: i32) -> Result<(), Error> {
+        let mut request = rdma_ucm_listen { id, backlog };
+        self.tell("rdma_listen", RDMA_USER_CM_CMD_LISTEN, &mut request)
+    }
+
+    /// Accepts: a request, with `param`, or the peer's answer, without. Later events carry `uid`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    #[doc(alias = "rdma_accept")]
+    pub fn accept(
+        &self,
+        id: u32,
+        uid: u64,
+        param: Option<rdma_ucm_conn_param>,
+    ) -> Result<(), Error> {
+        let conn_param = param.unwrap_or_default();
+        let mut request = rdma_ucm_accept { uid, conn_param, id, ..Default::default() };
+        self.tell("rdma_accept", RDMA_USER_CM_CMD_ACCEPT, &mut request)
+    }
+
+    /// Refuses a request, with private data for whoever asked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for private data over the command's room; [`Error::Kernel`].
+    #[doc(alias = "rdma_reject")]
+    pub fn reject(&self, id: u32, private_data: &[u8]) -> Result<(), Error> {
+        let mut request = rdma_ucm_reject { id, ..Default::default() };
+        request.private_data_len =
+            put_private_data("rdma_reject", &mut request.private_data, private_data)?;
+        self.tell("rdma_reject", RDMA_USER_CM_CMD_REJECT, &mut request)
+    }
+
+    /// Ends a connection; both sides get an event.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    #[doc(alias = "rdma_disconnect")]
+    pub fn disconnect(&self, id: u32) -> Result<(), Error> {
+        self.tell("rdma_disconnect", RDMA_USER_CM_CMD_DISCONNECT, &mut rdma_ucm_disconnect { id })
+    }
+
+    /// Tells the connection manager of a queue pair's asynchronous event (`IB_EVENT_*`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EISCONN` when it knew already.
+    #[doc(alias = "rdma_notify")]
+    pub fn notify(&self, id: u32, event: u32) -> Result<(), Error> {
+        self.tell("rdma_notify", RDMA_USER_CM_CMD_NOTIFY, &mut rdma_ucm_notify { id, event })
+    }
+
+    /// Sets an option (`RDMA_OPTION_*`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    #[doc(alias = "rdma_set_option")]
+    pub fn set_option(&self, id: u32, level: u32, name: u32, value: &[u8]) -> Result<(), Error> {
+        let verb = "rdma_set_option";
+        let optlen = u32::try_from(value.len()).unwrap_or(u32::MAX);
+        let mut request =
+            rdma_ucm_set_option { id, level, optname: name, optlen, ..Default::default() };
+        let at = std::mem::offset_of!(rdma_ucm_set_option, optval);
+        let number = RDMA_USER_CM_CMD_SET_OPTION;
+        self.send(verb, number, request.as_mut_bytes(), None, Some((at, value)))
+    }
+
+    /// Begins to join a multicast group; an event that carries `uid` tells of the end. Answers the
+    /// membership's number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    #[doc(alias = "rdma_join_multicast")]
+    pub fn join_multicast(
+        &self,
+        id: u32,
+        uid: u64,
+        group: &SockAddr,
+        flags: u16,
+    ) -> Result<u32, Error> {
+        let mut request = rdma_ucm_join_mcast {
+            uid,
+            id,
+            addr_size: group.len,
+            join_flags: flags,
+            addr: group.bytes,
+            ..Default::default()
+        };
+        let at = std::mem::offset_of!(rdma_ucm_join_mcast, response);
+        let answer: rdma_ucm_create_id_resp =
+            self.ask("rdma_join_multicast", RDMA_USER_CM_CMD_JOIN_MCAST, &mut request, at)?;
+        Ok(answer.id)
+    }
+
+    /// Leaves a multicast group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    #[doc(alias = "rdma_leave_multicast")]
+    pub fn leave_multicast(&self, membership: u32) -> Result<(), Error> {
+        let mut request = rdma_ucm_destroy_id { id: membership, ..Default::default() };
+        let at = std::mem::offset_of!(rdma_ucm_destroy_id, response);
+        let _: rdma_ucm_destroy_id_resp =
+            self.ask("rdma_leave_multicast", RDMA_USER_CM_CMD_LEAVE_MCAST, &mut request, at)?;
+        Ok(())
+    }
+
+    /// The next event, if there is one now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    #[doc(alias = "rdma_get_cm_event")]
+    pub fn next_event(&self) -> Result<Option<rdma_ucm_event_resp>, Error> {
+        let mut request = rdma_ucm_get_event::default();
+        let at = std::mem::offset_of!(rdma_ucm_get_event, response);
+        match self.ask("rdma_get_cm_event", RDMA_USER_CM_CMD_GET_EVENT, &mut request, at) {
+            Ok(event) => Ok(Some(event)),
+            Err(Error::Kernel { errno: Errno::EAGAIN, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Puts private data into a command's room for it, and answers its length.
+///
+/// # Errors
+///
+/// [`Error::Limit`] for more than 255 bytes: the length has one byte.
+pub fn put_private_data(
+    verb: &'static str,
+    room: &mut [u8; 256],
+    data: &[u8],
+) -> Result<u8, Error> {
+    let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+    Error::limit(verb, "length of the private data", len, 255)?;
+    room[..data.len()].copy_from_slice(data);
+    Ok(data.len() as u8)
+}

@@ -1,0 +1,82 @@
+//! Why a connection did not come about, or ended.
+
+use std::fmt;
+
+use crate::Errno;
+
+/// Why a connection did not come about, or ended. IBTA vol 1, 12.6 (the messages), 12.6.7.2 (the
+/// reasons of a rejection).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConnectionError {
+    /// No device or no neighbour was found for the address.
+    AddressUnresolved(Errno),
+    /// No path to the address was found.
+    RouteUnresolved(Errno),
+    /// The peer's host did not answer.
+    Unreachable(Errno),
+    /// The connection manager failed on the way.
+    Failed(Errno),
+    /// The peer refused.
+    Rejected {
+        /// The reason: [`NO_LISTENER`](Self::NO_LISTENER), [`CONSUMER`](Self::CONSUMER), others of
+        /// IBTA vol 1, table 110. iWARP gives a negative errno instead.
+        reason: i32,
+        /// What the peer sent along, filled up with zeros to the message's 148 bytes.
+        private_data: Vec<u8>,
+    },
+    /// The other side ended the connection.
+    Disconnected,
+    /// The device was removed.
+    DeviceRemoved,
+    /// An event that doesn't belong here, by its number.
+    Unexpected(u32),
+}
+
+impl ConnectionError {
+    /// Nobody listens at this port ("invalid service ID").
+    pub const NO_LISTENER: i32 = 8;
+    /// The program at the other side refused ("consumer reject").
+    pub const CONSUMER: i32 = 28;
+
+    /// What librdmacm's synchronous calls set `errno` to (`cma.c:ucma_complete`).
+    #[must_use]
+    pub fn to_errno(&self) -> Errno {
+        match self {
+            Self::AddressUnresolved(errno)
+            | Self::RouteUnresolved(errno)
+            | Self::Unreachable(errno)
+            | Self::Failed(errno) => *errno,
+            Self::Rejected { .. } => Errno::ECONNREFUSED,
+            Self::Disconnected => Errno::ECONNRESET,
+            Self::DeviceRemoved => Errno::ENODEV,
+            Self::Unexpected(_) => Errno::EPROTO,
+        }
+    }
+}
+
+impl fmt::Display for ConnectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddressUnresolved(Errno::ENODEV) => {
+                f.write_str("the interface that leads to this address has no RDMA device")
+            }
+            Self::AddressUnresolved(errno) => write!(f, "the address was not resolved: {errno}"),
+            Self::RouteUnresolved(errno) => write!(f, "no path was found: {errno}"),
+            Self::Unreachable(errno) => write!(f, "the peer did not answer: {errno}"),
+            Self::Failed(errno) => write!(f, "connecting failed: {errno}"),
+            Self::Rejected { reason: Self::NO_LISTENER, .. } => {
+                f.write_str("refused: nobody listens at this port (reason 8)")
+            }
+            Self::Rejected { reason: Self::CONSUMER, .. } => {
+                f.write_str("refused by the program at the other side (reason 28)")
+            }
+            Self::Rejected { reason, .. } => write!(f, "refused, with reason {reason}"),
+            Self::Disconnected => f.write_str("the other side ended the connection"),
+            Self::DeviceRemoved => f.write_str("the device was removed"),
+            Self::Unexpected(event) => write!(f, "event {event} came, which doesn't belong here"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectionError {}

@@ -1,0 +1,441 @@
+//! The messages of InfiniBand's connection manager, as bytes of a MAD (IBTA vol 1, 13.4 the header,
+//! 12.6 the messages).
+
+/// Bytes of a MAD.
+pub(crate) const MAD: usize = 256;
+/// Bytes of its header.
+const HEADER: usize = 24;
+/// Management class "communication management", version 2 (IBTA 16.7).
+const CLASS: u8 = 0x07;
+const CLASS_VERSION: u8 = 2;
+/// Method "Send": the class has no other.
+const METHOD_SEND: u8 = 0x03;
+
+/// Bytes of private data that each message has room for.
+pub(crate) mod room {
+    pub(crate) const REQ: usize = 92;
+    pub(crate) const REP: usize = 196;
+    pub(crate) const REJ: usize = 148;
+    pub(crate) const SIDR_REQ: usize = 216;
+    pub(crate) const SIDR_REP: usize = 136;
+}
+
+/// One message, with its transaction id, which answers repeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mad {
+    pub(crate) tid: u64,
+    pub(crate) message: Message,
+}
+
+/// What a message says. "Local" is the sender, "remote" the one it is sent to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    Req(Req),
+    Rep(Rep),
+    Rtu(Ids),
+    Rej(Rej),
+    Dreq { ids: Ids, remote_qpn: u32 },
+    Drep(Ids),
+    SidrReq(SidrReq),
+    SidrRep(SidrRep),
+}
+
+/// The numbers that both sides have for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ids {
+    pub(crate) local: u32,
+    pub(crate) remote: u32,
+}
+
+/// Asks for a connection (IBTA 12.6.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Req {
+    pub(crate) local_id: u32,
+    pub(crate) service_id: u64,
+    pub(crate) ca_guid: u64,
+    pub(crate) qpn: u32,
+    pub(crate) responder_resources: u8,
+    pub(crate) initiator_depth: u8,
+    /// 0 RC, 1 UC.
+    pub(crate) transport: u8,
+    pub(crate) flow_control: bool,
+    /// The first PSN that the receiver of this message is to send with.
+    pub(crate) psn: u32,
+    pub(crate) retry: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) mtu: u8,
+    pub(crate) srq: bool,
+    pub(crate) sgid: [u8; 16],
+    pub(crate) dgid: [u8; 16],
+    pub(crate) traffic_class: u8,
+    pub(crate) hop_limit: u8,
+    pub(crate) ack_timeout: u8,
+    pub(crate) private: [u8; room::REQ],
+}
+
+/// Accepts (IBTA 12.6.8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rep {
+    pub(crate) ids: Ids,
+    pub(crate) qpn: u32,
+    pub(crate) psn: u32,
+    pub(crate) responder_resources: u8,
+    pub(crate) initiator_depth: u8,
+    pub(crate) ack_delay: u8,
+    pub(crate) flow_control: bool,
+    pub(crate) rnr_retry: u8,
+    pub(crate) srq: bool,
+    pub(crate) ca_guid: u64,
+    pub(crate) private: [u8; room::REP],
+}
+
+/// Refuses (IBTA 12.6.7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rej {
+    pub(crate) ids: Ids,
+    /// Which message is refused: 0 REQ, 1 REP, 2 none.
+    pub(crate) message: u8,
+    pub(crate) reason: u16,
+    /// Additional information: for a timeout the sender's GUID.
+    pub(crate) info: [u8; 8],
+    pub(crate) private: [u8; room::REJ],
+}
+
+/// Asks for a datagram queue pair (IBTA 12.11.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SidrReq {
+    pub(crate) request_id: u32,
+    pub(crate) service_id: u64,
+    pub(crate) private: [u8; room::SIDR_REQ],
+}
+
+/// Answers with a queue pair, or why not (IBTA 12.11.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SidrRep {
+    pub(crate) request_id: u32,
+    /// 0 valid, 1 no such service, 2 refused.
+    pub(crate) status: u8,
+    pub(crate) qpn: u32,
+    pub(crate) service_id: u64,
+    pub(crate) qkey: u32,
+    pub(crate) private: [u8; room::SIDR_REP],
+}
+
+/// Attribute ids (IBTA table 105).
+const REQ: u16 = 0x10;
+const REJ: u16 = 0x12;
+const REP: u16 = 0x13;
+const RTU: u16 = 0x14;
+const DREQ: u16 = 0x15;
+const DREP: u16 = 0x16;
+const SIDR_REQ: u16 = 0x17;
+const SIDR_REP: u16 = 0x18;
+
+/// Timeouts that this side asks others for, as a code: 4.3 s (what Linux says, `cma.c`,
+/// CMA_CM_RESPONSE_TIMEOUT).
+pub(crate) const RESPONSE_TIMEOUT: u8 = 20;
+/// How often a message is sent again (`cma.c`, CMA_MAX_CM_RETRIES).
+pub(crate) const MAX_RETRIES: u8 = 15;
+/// LID of a path that leaves the subnet (IBTA 12.6.5.1, "permissive").
+const NO_LID: u16 = 0xffff;
+
+impl Mad {
+    pub(crate) fn to_bytes(&self) -> [u8; MAD] {
+        let mut bytes = [0; MAD];
+        let (header, body) = bytes.split_at_mut(HEADER);
+        header[..4].copy_from_slice(&[1, CLASS, CLASS_VERSION, METHOD_SEND]);
+        header[8..16].copy_from_slice(&self.tid.to_be_bytes());
+        header[16..18].copy_from_slice(&self.message.attribute().to_be_bytes());
+        self.message.write(&mut Body(body));
+        bytes
+    }
+
+    /// A message out of what came; `None` for bytes that are none, and for messages that nobody
+    /// here waits for.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; MAD] = bytes.get(..MAD)?.try_into().ok()?;
+        let (header, body) = bytes.split_at(HEADER);
+        if header[..4] != [1, CLASS, CLASS_VERSION, METHOD_SEND] {
+            return None;
+        }
+        let tid = u64::from_be_bytes(header[8..16].try_into().ok()?);
+        let attribute = u16::from_be_bytes([header[16], header[17]]);
+        Some(Self { tid, message: Message::read(attribute, &Fields(body))? })
+    }
+}
+
+/// A body that is written: big-endian, at offsets behind the MAD's header.
+struct Body<'a>(&'a mut [u8]);
+
+impl Body<'_> {
+    fn put<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
+        self.0[at..at + N].copy_from_slice(&bytes);
+    }
+
+    fn u32(&mut self, at: usize, value: u32) {
+        self.put(at, value.to_be_bytes());
+    }
+
+    fn u24(&mut self, at: usize, value: u32) {
+        let [_, high, middle, low] = value.to_be_bytes();
+        self.put(at, [high, middle, low]);
+    }
+
+    fn ids(&mut self, ids: Ids) {
+        self.u32(0, ids.local);
+        self.u32(4, ids.remote);
+    }
+}
+
+/// A body that is read.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn get<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&self.0[at..at + N]);
+        bytes
+    }
+
+    fn u16(&self, at: usize) -> u16 {
+        u16::from_be_bytes(self.get(at))
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.get(at))
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        u64::from_be_bytes(self.get(at))
+    }
+
+    fn u24(&self, at: usize) -> u32 {
+        let [high, middle, low] = self.get(at);
+        u32::from_be_bytes([0, high, middle, low])
+    }
+
+    fn ids(&self) -> Ids {
+        Ids { local: self.u32(0), remote: self.u32(4) }
+    }
+}
+
+impl Message {
+    fn attribute(&self) -> u16 {
+        match self {
+            Self::Req(_) => REQ,
+            Self::Rep(_) => REP,
+            Self::Rtu(_) => RTU,
+            Self::Rej(_) => REJ,
+            Self::Dreq { .. } => DREQ,
+            Self::Drep(_) => DREP,
+            Self::SidrReq(_) => SIDR_REQ,
+            Self::SidrRep(_) => SIDR_REP,
+        }
+    }
+
+    fn write(&self, body: &mut Body<'_>) {
+        match self {
+            Self::Req(req) => req.write(body),
+            Self::Rep(rep) => rep.write(body),
+            Self::Rtu(ids) | Self::Drep(ids) => body.ids(*ids),
+            Self::Rej(rej) => {
+                body.ids(rej.ids);
+                body.put(8, [rej.message << 6, (rej.info.len() as u8) << 1]);
+                body.put(10, rej.reason.to_be_bytes());
+                body.put(12, rej.info);
+                body.put(84, rej.private);
+            }
+            Self::Dreq { ids, remote_qpn } => {
+                body.ids(*ids);
+                body.u24(8, *remote_qpn);
+            }
+            Self::SidrReq(req) => {
+                body.u32(0, req.request_id);
+                body.put(4, 0xffff_u16.to_be_bytes());
+                body.put(8, req.service_id.to_be_bytes());
+                body.put(16, req.private);
+            }
+            Self::SidrRep(rep) => {
+                body.u32(0, rep.request_id);
+                body.put(4, [rep.status]);
+                body.u24(8, rep.qpn);
+                body.put(12, rep.service_id.to_be_bytes());
+                body.u32(20, rep.qkey);
+                body.put(96, rep.private);
+            }
+        }
+    }
+
+    fn read(attribute: u16, body: &Fields<'_>) -> Option<Self> {
+        Some(match attribute {
+            REQ => Self::Req(Req::read(body)),
+            REP => Self::Rep(Rep::read(body)),
+            RTU => Self::Rtu(body.ids()),
+            REJ => Self::Rej(Rej {
+                ids: body.ids(),
+                message: body.0[8] >> 6,
+                reason: body.u16(10),
+                info: body.get(12),
+                private: body.get(84),
+            }),
+            DREQ => Self::Dreq { ids: body.ids(), remote_qpn: body.u24(8) },
+            DREP => Self::Drep(body.ids()),
+            SIDR_REQ => Self::SidrReq(SidrReq {
+                request_id: body.u32(0),
+                service_id: body.u64(8),
+                private: body.get(16),
+            }),
+            SIDR_REP => Self::SidrRep(SidrRep {
+                request_id: body.u32(0),
+                status: body.0[4],
+                qpn: body.u24(8),
+                service_id: body.u64(12),
+                qkey: body.u32(20),
+                private: body.get(96),
+            }),
+            _ => return None,
+        })
+    }
+}
+
+impl Req {
+    fn write(&self, body: &mut Body<'_>) {
+        body.u32(0, self.local_id);
+        body.put(8, self.service_id.to_be_bytes());
+        body.put(16, self.ca_guid.to_be_bytes());
+        body.u24(32, self.qpn);
+        body.put(35, [self.responder_resources]);
+        body.put(39, [self.initiator_depth]);
+        let flow_control = u8::from(self.flow_control);
+        body.put(43, [RESPONSE_TIMEOUT << 3 | self.transport << 1 | flow_control]);
+        body.u24(44, self.psn);
+        body.put(47, [RESPONSE_TIMEOUT << 3 | self.retry]);
+        body.put(48, 0xffff_u16.to_be_bytes());
+        body.put(50, [self.mtu << 4 | self.rnr_retry]);
+        body.put(51, [MAX_RETRIES << 4 | u8::from(self.srq) << 3]);
+        body.put(52, NO_LID.to_be_bytes());
+        body.put(54, NO_LID.to_be_bytes());
+        body.put(56, self.sgid);
+        body.put(72, self.dgid);
+        body.put(92, [self.traffic_class, self.hop_limit]);
+        body.put(95, [self.ack_timeout << 3]);
+        body.put(140, self.private);
+    }
+
+    fn read(body: &Fields<'_>) -> Self {
+        Self {
+            local_id: body.u32(0),
+            service_id: body.u64(8),
+            ca_guid: body.u64(16),
+            qpn: body.u24(32),
+            responder_resources: body.0[35],
+            initiator_depth: body.0[39],
+            transport: body.0[43] >> 1 & 3,
+            flow_control: body.0[43] & 1 != 0,
+            psn: body.u24(44),
+            retry: body.0[47] & 7,
+            rnr_retry: body.0[50] & 7,
+            mtu: body.0[50] >> 4,
+            srq: body.0[51] & 8 != 0,
+            sgid: body.get(56),
+            dgid: body.get(72),
+            traffic_class: body.0[92],
+            hop_limit: body.0[93],
+            ack_timeout: body.0[95] >> 3,
+            private: body.get(140),
+        }
+    }
+}
+
+impl Rep {
+    fn write(&self, body: &mut Body<'_>) {
+        body.ids(self.ids);
+        body.u24(12, self.qpn);
+        body.u24(20, self.psn);
+        body.put(24, [self.responder_resources, self.initiator_depth]);
+        body.put(26, [self.ack_delay << 3 | u8::from(self.flow_control)]);
+        body.put(27, [self.rnr_retry << 5 | u8::from(self.srq) << 4]);
+        body.put(28, self.ca_guid.to_be_bytes());
+        body.put(36, self.private);
+    }
+
+    fn read(body: &Fields<'_>) -> Self {
+        Self {
+            ids: body.ids(),
+            qpn: body.u24(12),
+            psn: body.u24(20),
+            responder_resources: body.0[24],
+            initiator_depth: body.0[25],
+            ack_delay: body.0[26] >> 3,
+            flow_control: body.0[26] & 1 != 0,
+            rnr_retry: body.0[27] >> 5,
+            srq: body.0[27] & 0x10 != 0,
+            ca_guid: body.u64(28),
+            private: body.get(36),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_written_again(attribute in 0x10u16..0x19, bytes: [u8; 232]) {
+            let mut mad = [0; MAD];
+            mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+            mad[16..18].copy_from_slice(&attribute.to_be_bytes());
+            mad[24..].copy_from_slice(&bytes);
+            // What isn't a field is left out, so a second time changes nothing.
+            if let Some(read) = Mad::parse(&mad) {
+                prop_assert_eq!(Mad::parse(&read.to_bytes()), Some(read));
+            } else {
+                prop_assert_eq!(attribute, 0x11);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_or_none(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Mad::parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn fields_lie_where_the_specification_has_them() {
+        let req = Req {
+            local_id: 0x0102_0304,
+            service_id: 0x0106_1d2f,
+            ca_guid: 0x1112_1314_1516_1718,
+            qpn: 0x21_2223,
+            responder_resources: 4,
+            initiator_depth: 5,
+            transport: 0,
+            flow_control: true,
+            psn: 0x31_3233,
+            retry: 7,
+            rnr_retry: 6,
+            mtu: 5,
+            srq: true,
+            sgid: [0x41; 16],
+            dgid: [0x42; 16],
+            traffic_class: 0x43,
+            hop_limit: 64,
+            ack_timeout: 17,
+            private: [0x51; room::REQ],
+        };
+        let mad = Mad { tid: 9, message: Message::Req(req) }.to_bytes();
+        let body = &mad[24..];
+        assert_eq!(mad[..4], [1, 7, 2, 3]);
+        assert_eq!(mad[15..18], [9, 0, 0x10]);
+        assert_eq!(body[..4], [1, 2, 3, 4]);
+        assert_eq!(body[32..36], [0x21, 0x22, 0x23, 4]);
+        assert_eq!(body[39], 5);
+        assert_eq!(body[43..48], [20 << 3 | 1, 0x31, 0x32, 0x33, 20 << 3 | 7]);
+        assert_eq!(body[50..56], [5 << 4 | 6, 15 << 4 | 8, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(body[92..96], [0x43, 64, 0, 17 << 3]);
+        assert_eq!(body[140], 0x51);
+    }
+}

@@ -1,0 +1,112 @@
+//! Event channels.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use uverbs_core::Errno;
+use uverbs_core::commands::cm::Ucma;
+use uverbs_core::doors::cm::{CmDoor, KernelCmDoor};
+use uverbs_core::error::Error;
+use uverbs_core::objects::event::wait_readable;
+
+use super::{Event, Id, PortSpace};
+
+/// Where the events of [`Id`]s come. A cheap handle: clones are the same channel, which is closed
+/// with the last of them and the last of its ids.
+#[derive(Clone, Debug)]
+#[doc(alias = "rdma_event_channel")]
+pub struct EventChannel {
+    ucma: Ucma,
+}
+
+impl EventChannel {
+    /// Opens a channel of the kernel's connection manager.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where the module `rdma_ucm` isn't loaded;
+    /// [`Error::PermissionDenied`]; [`Error::System`].
+    #[doc(alias = "rdma_create_event_channel")]
+    pub fn open() -> Result<Self, Error> {
+        match KernelCmDoor::open() {
+            Ok(door) => Ok(Self::from_door(Arc::new(door))),
+            Err(Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) => Err(Error::Unsupported {
+                verb: "rdma_create_event_channel",
+                what: format!(
+                    "the connection manager: {} isn't there (modprobe rdma_ucm)",
+                    KernelCmDoor::NODE
+                ),
+            }),
+            Err(Errno::EACCES | Errno::EPERM) => {
+                Err(Error::PermissionDenied { path: KernelCmDoor::NODE.to_owned() })
+            }
+            Err(errno) => Err(Error::System { what: "opening the connection manager", errno }),
+        }
+    }
+
+    /// A channel of another connection manager: a wrapper that records or injects faults.
+    #[must_use]
+    pub fn from_door(door: Arc<dyn CmDoor>) -> Self {
+        Self { ucma: Ucma::new(door) }
+    }
+
+    pub(super) fn ucma(&self) -> &Ucma {
+        &self.ucma
+    }
+
+    /// Makes an id whose events come here.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "rdma_create_id")]
+    pub fn create_id(&self, space: PortSpace) -> Result<Id, Error> {
+        Id::create(self.clone(), space)
+    }
+
+    /// The next event, if there is one now.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn try_next(&self) -> Result<Option<Event>, Error> {
+        Ok(self.ucma.next_event()?.map(|event| Event::new(event, self)))
+    }
+
+    /// The next event; waits for it no longer than `limit`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`]; the kernel's refusal.
+    #[doc(alias = "rdma_get_cm_event")]
+    pub fn next(&self, limit: Duration) -> Result<Event, Error> {
+        let start = Instant::now();
+        loop {
+            if let Some(event) = self.try_next()? {
+                return Ok(event);
+            }
+            let Some(left) = limit.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
+            else {
+                let waited = start.elapsed();
+                return Err(Error::TimedOut { verb: "rdma_get_cm_event", waited, why: None });
+            };
+            wait_readable(self.as_fd(), left)
+                .map_err(|errno| Error::System { what: "waiting for an event", errno })?;
+        }
+    }
+}
+
+/// Readable while an event is there.
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ucma.door().file()
+    }
+}
+
+/// What events name an id by. Never 0: the kernel sends an id without a name no events.
+pub(super) fn unique_key() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}

@@ -1,0 +1,140 @@
+//! Connections that stand.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use uverbs_core::connection::ConnectionError;
+use uverbs_core::error::Error;
+
+use super::{EventKind, Id};
+use crate::provider::Provider;
+use crate::{Any, QueuePair};
+
+/// A queue pair that is connected, with the id of its connection.
+///
+/// Dropping it ends the connection, and destroys the queue pair.
+#[derive(Debug)]
+pub struct Connection<P: Provider = Any> {
+    // The queue pair goes first, as `rdma_destroy_qp` does before `rdma_destroy_id`.
+    qp: QueuePair<P>,
+    id: Id,
+    private_data: Vec<u8>,
+    closed: bool,
+}
+
+impl<P: Provider> Connection<P> {
+    pub(super) fn new(qp: QueuePair<P>, id: Id, private_data: Vec<u8>) -> Self {
+        Self { qp, id, private_data, closed: false }
+    }
+
+    /// Its queue pair.
+    pub fn queue_pair(&mut self) -> &mut QueuePair<P> {
+        &mut self.qp
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// What the peer sent along when it asked or accepted, filled up with zeros to the message's
+    /// size (iWARP: as it was).
+    #[must_use]
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn peer_addr(&self) -> Result<Option<SocketAddr>, Error> {
+        self.id.peer_addr()
+    }
+
+    /// This side's address.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn local_addr(&self) -> Result<Option<SocketAddr>, Error> {
+        self.id.local_addr()
+    }
+
+    /// Whether the connection has ended: the peer disconnected, or its host doesn't answer. Waits
+    /// for that no longer than `limit`; [`Duration::ZERO`] only looks.
+    ///
+    /// The queue pair then takes no more work that would be done: what is outstanding comes back
+    /// flushed once it is in ERR ([`disconnect`](Self::disconnect) brings it there).
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectionError::DeviceRemoved`]; the kernel's refusal.
+    pub fn is_closed(&mut self, limit: Duration) -> Result<bool, Error> {
+        let start = Instant::now();
+        while !self.closed {
+            let left = limit.saturating_sub(start.elapsed());
+            let event = if left.is_zero() {
+                self.id.channel().try_next()?
+            } else {
+                match self.id.channel().next(left) {
+                    Ok(event) => Some(event),
+                    Err(Error::TimedOut { .. }) => None,
+                    Err(error) => return Err(error),
+                }
+            };
+            match event.map(|event| event.kind()) {
+                Some(EventKind::Disconnected) => {
+                    self.closed = true;
+                    // The peer waits for this answer (DREP), more than a minute otherwise. Refused
+                    // where it was this side that disconnected, and the answer is here.
+                    let _ = self.id.disconnect();
+                }
+                Some(EventKind::TimewaitExit) => self.closed = true,
+                Some(EventKind::DeviceRemoval) => {
+                    return Err(ConnectionError::DeviceRemoved.into());
+                }
+                // An address that moved, or a late word on what stands already.
+                Some(_) => {}
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends the connection, and waits no longer than `limit` until the peer knows. The queue pair,
+    /// given back, is in ERR: what was outstanding comes back flushed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`] when the peer doesn't answer; the kernel's refusal. The connection has
+    /// ended in any case.
+    #[doc(alias = "rdma_disconnect")]
+    pub fn disconnect(mut self, limit: Duration) -> Result<QueuePair<P>, Error> {
+        self.qp.fail()?;
+        if !self.closed {
+            self.id.disconnect()?;
+            if !self.is_closed(limit)? {
+                let why = Some("the peer didn't answer that the connection ends".to_owned());
+                return Err(Error::TimedOut { verb: "rdma_disconnect", waited: limit, why });
+            }
+        }
+        Ok(self.qp)
+    }
+
+    /// Its parts: when the id is dropped, the connection ends.
+    #[must_use]
+    pub fn into_parts(self) -> (QueuePair<P>, Id) {
+        (self.qp, self.id)
+    }
+}
+
+/// Readable while an event of this connection is there: [`is_closed`](Connection::is_closed) looks.
+impl<P: Provider> AsFd for Connection<P> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.id.channel().as_fd()
+    }
+}

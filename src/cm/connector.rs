@@ -1,0 +1,207 @@
+//! Connecting to an address.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use uverbs_core::error::Error;
+use uverbs_core::provider::ContextOps;
+
+use super::param::Depths;
+use super::{Connection, EventChannel, EventKind, Id, Param, PortSpace};
+use crate::provider::Provider;
+use crate::{AckTimeout, Device, QueuePair, Refused};
+
+/// How long each step may take unless said otherwise.
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
+
+/// Begins a connection to an address.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// use uverbs::cm::Connector;
+///
+/// let route = Connector::new("10.0.0.1:7471".parse()?).limit(Duration::from_secs(2)).resolve()?;
+/// println!("by {}, port {}", route.device()?.name(), route.port()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Connector {
+    to: SocketAddr,
+    from: Option<SocketAddr>,
+    limit: Duration,
+    tos: Option<u8>,
+    ack_timeout: Option<AckTimeout>,
+    reuse_addr: bool,
+}
+
+impl Connector {
+    /// To this address. Each step may take ten seconds.
+    #[must_use]
+    pub fn new(to: SocketAddr) -> Self {
+        Self { to, from: None, limit: LIMIT, tos: None, ack_timeout: None, reuse_addr: false }
+    }
+
+    /// From this address; without it the system chooses.
+    #[must_use]
+    pub fn from(mut self, from: SocketAddr) -> Self {
+        self.from = Some(from);
+        self
+    }
+
+    /// How long each step may take: the address, the path, the peer's answer.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Type of service of the packets.
+    #[must_use]
+    pub fn type_of_service(mut self, tos: u8) -> Self {
+        self.tos = Some(tos);
+        self
+    }
+
+    /// How long the queue pair waits for acknowledgements; without it what the path says.
+    #[must_use]
+    pub fn ack_timeout(mut self, timeout: AckTimeout) -> Self {
+        self.ack_timeout = Some(timeout);
+        self
+    }
+
+    /// Shares its own address with other ids.
+    #[must_use]
+    pub fn reuse_addr(mut self) -> Self {
+        self.reuse_addr = true;
+        self
+    }
+
+    /// Finds device, port and path.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connection`] when nothing leads there; [`Error::TimedOut`]; the kernel's refusal;
+    /// as [`EventChannel::open`].
+    #[doc(alias = "rdma_resolve_addr")]
+    #[doc(alias = "rdma_create_ep")]
+    pub fn resolve(self) -> Result<Route, Error> {
+        self.resolve_on(EventChannel::open()?)
+    }
+
+    /// [`resolve`](Self::resolve) on a channel that carries nothing else.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve).
+    pub fn resolve_on(self, channel: EventChannel) -> Result<Route, Error> {
+        let Self { to, from, limit, tos, ack_timeout, reuse_addr } = self;
+        let id = channel.create_id(PortSpace::Tcp)?;
+        if reuse_addr {
+            id.set_reuse_addr(true)?;
+        }
+        if let Some(tos) = tos {
+            id.set_type_of_service(tos)?;
+        }
+        if let Some(timeout) = ack_timeout {
+            id.set_ack_timeout(timeout)?;
+        }
+        id.resolve_addr(from, to, limit)?;
+        channel.next(limit)?.expect(EventKind::AddressResolved)?;
+        id.resolve_route(limit)?;
+        channel.next(limit)?.expect(EventKind::RouteResolved)?;
+        Ok(Route { id, limit })
+    }
+}
+
+/// A way to a peer: device, port and path are known, nothing is connected.
+#[derive(Debug)]
+pub struct Route {
+    id: Id,
+    limit: Duration,
+}
+
+impl Route {
+    /// The device that leads there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Id::device`].
+    pub fn device(&self) -> Result<Device, Error> {
+        self.id.device()
+    }
+
+    /// The device's port, from 1.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn port(&self) -> Result<u8, Error> {
+        self.id.port()
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// Brings a queue pair to INIT, so that receives can be posted before the peer may send.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn init<P: Provider>(&self, qp: &mut QueuePair<P>) -> Result<(), Error> {
+        self.id.init(qp)
+    }
+
+    /// Connects the queue pair, which is in RESET or INIT: asks the peer, waits for its answer,
+    /// and brings the queue pair to RTS.
+    ///
+    /// # Errors
+    ///
+    /// With the queue pair, in whichever state it came to: [`Error::Connection`] when the peer
+    /// refuses or doesn't answer; [`Error::TimedOut`]; [`Error::Limit`] for parameters over their
+    /// fields; the kernel's refusal.
+    #[doc(alias = "rdma_connect")]
+    #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
+    pub fn connect<P: Provider>(
+        self,
+        mut qp: QueuePair<P>,
+        param: &Param,
+    ) -> Result<Connection<P>, Refused<QueuePair<P>>> {
+        match self.try_connect(&mut qp, param) {
+            Ok(private_data) => Ok(Connection::new(qp, self.id, private_data)),
+            Err(error) => Err(Refused { error, object: qp }),
+        }
+    }
+
+    fn try_connect<P: Provider>(
+        &self,
+        qp: &mut QueuePair<P>,
+        param: &Param,
+    ) -> Result<Vec<u8>, Error> {
+        self.id.init(qp)?;
+        let able = able(qp);
+        self.id.connect_with(qp.qpn(), param, param.depths(able, None))?;
+        let answer = self.id.channel().next(self.limit)?.expect(EventKind::ConnectResponse)?;
+        let answer = answer.connection();
+        let depths = param.depths(able, Some(peer_depths(&answer)));
+        self.id.bring_up(qp, depths)?;
+        // No event follows: the kernel leaves it to the side that has the queue pair (`cma.c`,
+        // `cma_ib_handler`).
+        self.id.establish()?;
+        Ok(answer.private_data)
+    }
+}
+
+/// READs and atomics that the queue pair's device has room for.
+pub(super) fn able<P: Provider>(qp: &QueuePair<P>) -> Depths {
+    let device = qp.recv.home.context.provider().device_attr();
+    let byte = |most: u32| u8::try_from(most).unwrap_or(u8::MAX);
+    Depths { serves: byte(device.max_qp_rd_atom), asks: byte(device.max_qp_init_rd_atom) }
+}
+
+/// What the peer said; the kernel has put it the way this side sees it.
+pub(super) fn peer_depths(details: &super::ConnectionDetails) -> Depths {
+    Depths { serves: details.responder_resources, asks: details.initiator_depth }
+}

@@ -1,0 +1,223 @@
+//! Events of the connection manager.
+
+use uverbs_core::Errno;
+use uverbs_core::attr::{AhAttr, Path};
+use uverbs_core::connection::ConnectionError;
+use uverbs_core::error::Error;
+use uverbs_kernel_abi::rdma_cm::rdma_ucm_event_resp;
+
+use super::{EventChannel, Id};
+
+/// What happened. Numbers of `enum rdma_cm_event_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "rdma_cm_event_type")]
+#[non_exhaustive]
+pub enum EventKind {
+    /// Device and port for the address are known.
+    AddressResolved,
+    /// They aren't.
+    AddressError,
+    /// The path is known.
+    RouteResolved,
+    /// It isn't.
+    RouteError,
+    /// A peer wants a connection: [`Event::take_request`].
+    ConnectRequest,
+    /// The peer accepted; this side answers with [`Id::establish`].
+    ConnectResponse,
+    /// The connection failed on the way.
+    ConnectError,
+    /// The peer didn't answer.
+    Unreachable,
+    /// The peer refused.
+    Rejected,
+    /// The connection stands.
+    Established,
+    /// The connection ended.
+    Disconnected,
+    /// The device is gone; the id is of no more use.
+    DeviceRemoval,
+    /// The multicast group was joined: [`Event::datagram`] tells how to send to it.
+    MulticastJoined,
+    /// It was not, or was left.
+    MulticastError,
+    /// The interface's hardware address changed (bonding).
+    AddressChange,
+    /// The queue pair's number may be used again.
+    TimewaitExit,
+    /// A number this library doesn't know.
+    Unknown(u32),
+}
+
+impl EventKind {
+    /// The kind with the kernel's number.
+    #[must_use]
+    pub fn from_raw(raw: u32) -> Self {
+        match raw {
+            0 => Self::AddressResolved,
+            1 => Self::AddressError,
+            2 => Self::RouteResolved,
+            3 => Self::RouteError,
+            4 => Self::ConnectRequest,
+            5 => Self::ConnectResponse,
+            6 => Self::ConnectError,
+            7 => Self::Unreachable,
+            8 => Self::Rejected,
+            9 => Self::Established,
+            10 => Self::Disconnected,
+            11 => Self::DeviceRemoval,
+            12 => Self::MulticastJoined,
+            13 => Self::MulticastError,
+            14 => Self::AddressChange,
+            15 => Self::TimewaitExit,
+            unknown => Self::Unknown(unknown),
+        }
+    }
+}
+
+/// One event. It owns what it tells, so nothing needs to be acknowledged.
+#[derive(Debug)]
+#[doc(alias = "rdma_cm_event")]
+pub struct Event {
+    raw: rdma_ucm_event_resp,
+    request: Option<Id>,
+}
+
+/// What an event tells of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionDetails {
+    /// The peer's queue pair.
+    pub qpn: u32,
+    /// What the peer sent along. The kernel fills it up with zeros to the message's size: 56 bytes
+    /// of a request, 196 of an answer, 148 of a refusal (RoCE, InfiniBand); iWARP has the exact
+    /// length.
+    pub private_data: Vec<u8>,
+    /// READs and atomics that this side may serve at a time: what the peer wants outstanding.
+    pub responder_resources: u8,
+    /// READs and atomics that this side may have outstanding: what the peer serves.
+    pub initiator_depth: u8,
+    /// Whether the peer's queue pair has end-to-end flow control.
+    pub flow_control: bool,
+    /// Retries after a timeout.
+    pub retry_count: u8,
+    /// Retries after receiver-not-ready; 7 is for ever.
+    pub rnr_retry_count: u8,
+    /// Whether the peer's queue pair has a shared receive queue.
+    pub srq: bool,
+}
+
+/// What an event tells of where datagrams go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatagramDetails {
+    /// The peer's queue pair, or the multicast number.
+    pub qpn: u32,
+    /// The Q_Key that datagrams must carry.
+    pub qkey: u32,
+    /// The way there, for [`Context::create_ah`](crate::Context::create_ah).
+    pub ah: AhAttr,
+    /// What the peer sent along, filled up with zeros to the message's size: 180 bytes of a
+    /// request, 136 of an answer.
+    pub private_data: Vec<u8>,
+}
+
+impl Event {
+    pub(super) fn new(raw: rdma_ucm_event_resp, channel: &EventChannel) -> Self {
+        // A request comes with a new id, of which nobody else knows.
+        let is_request = EventKind::from_raw(raw.event) == EventKind::ConnectRequest;
+        let request = is_request.then(|| Id::of_request(channel.clone(), raw.id));
+        Self { raw, request }
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn kind(&self) -> EventKind {
+        EventKind::from_raw(self.raw.event)
+    }
+
+    /// Which id it happened to ([`Id::key`]); of a [`ConnectRequest`](EventKind::ConnectRequest)
+    /// the listener's.
+    #[must_use]
+    pub fn key(&self) -> u64 {
+        self.raw.uid
+    }
+
+    /// 0, a negative errno, or the reason of a refusal.
+    #[must_use]
+    pub fn status(&self) -> i32 {
+        self.raw.status
+    }
+
+    /// The id of a peer's request. Where nobody takes it, the request is refused.
+    pub fn take_request(&mut self) -> Option<Id> {
+        self.request.take()
+    }
+
+    /// What it tells of a connection: for ids of [`PortSpace::Tcp`](super::PortSpace).
+    #[must_use]
+    pub fn connection(&self) -> ConnectionDetails {
+        let param = self.raw.conn();
+        ConnectionDetails {
+            qpn: param.qp_num,
+            private_data: cut(&param.private_data, param.private_data_len),
+            responder_resources: param.responder_resources,
+            initiator_depth: param.initiator_depth,
+            flow_control: param.flow_control != 0,
+            retry_count: param.retry_count,
+            rnr_retry_count: param.rnr_retry_count,
+            srq: param.srq != 0,
+        }
+    }
+
+    /// What it tells of where datagrams go: for ids of [`PortSpace::Udp`](super::PortSpace).
+    #[must_use]
+    pub fn datagram(&self) -> DatagramDetails {
+        let param = self.raw.ud();
+        let ah = &param.ah_attr;
+        DatagramDetails {
+            qpn: param.qp_num,
+            qkey: param.qkey,
+            ah: AhAttr { port: ah.port_num, path: Path::from_ah(ah) },
+            private_data: cut(&param.private_data, param.private_data_len),
+        }
+    }
+
+    /// The event, if it is of the kind that was waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connection`] with what it says instead.
+    pub fn expect(self, kind: EventKind) -> Result<Self, Error> {
+        if self.kind() == kind && self.status() == 0 {
+            return Ok(self);
+        }
+        Err(ConnectionError::from(self).into())
+    }
+}
+
+impl From<Event> for ConnectionError {
+    /// What went wrong, of an event that was not waited for.
+    fn from(event: Event) -> Self {
+        // Of UD ids the status of a refusal is positive, and no errno.
+        let errno = match event.status() {
+            status if status < 0 => Errno::from_raw(-status),
+            _ => Errno::ECONNREFUSED,
+        };
+        match event.kind() {
+            EventKind::AddressError => Self::AddressUnresolved(errno),
+            EventKind::RouteError => Self::RouteUnresolved(errno),
+            EventKind::Unreachable => Self::Unreachable(errno),
+            EventKind::ConnectError | EventKind::MulticastError => Self::Failed(errno),
+            EventKind::Rejected => Self::Rejected {
+                reason: event.status(),
+                private_data: event.connection().private_data,
+            },
+            EventKind::Disconnected => Self::Disconnected,
+            EventKind::DeviceRemoval => Self::DeviceRemoved,
+            _ => Self::Unexpected(event.raw.event),
+        }
+    }
+}
+
+fn cut(room: &[u8; 256], len: u8) -> Vec<u8> {
+    room[..usize::from(len)].to_vec()
+}

@@ -1,0 +1,341 @@
+//! Ids: what the connection manager knows a connection, a listener or a datagram peer by.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use uverbs_core::error::Error;
+use uverbs_kernel_abi::qp::ib_uverbs_qp_attr;
+use uverbs_kernel_abi::rdma_cm::{
+    RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
+    RDMA_OPTION_ID_TOS, RDMA_PS_TCP, RDMA_PS_UDP, rdma_ucm_query_addr_resp,
+};
+
+use uverbs_core::commands::cm::SockAddr;
+
+use super::addr::{from_kernel, to_kernel};
+use super::channel::unique_key;
+use super::param::Depths;
+use super::{EventChannel, Param};
+use crate::Device;
+
+/// Which ports an id's address counts in, and so what it connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "rdma_port_space")]
+#[non_exhaustive]
+pub enum PortSpace {
+    /// Reliable connections.
+    #[doc(alias = "RDMA_PS_TCP")]
+    Tcp,
+    /// Datagrams.
+    #[doc(alias = "RDMA_PS_UDP")]
+    Udp,
+}
+
+impl PortSpace {
+    /// The kernel's number, and that of the queue pairs' type.
+    fn raw(self) -> (u16, u8) {
+        match self {
+            Self::Tcp => (RDMA_PS_TCP, uverbs_core::attr::QpType::Rc.raw() as u8),
+            Self::Udp => (RDMA_PS_UDP, uverbs_core::attr::QpType::Ud.raw() as u8),
+        }
+    }
+}
+
+/// An id. Dropping it ends what it stands for: a listener, a connection, an unanswered request.
+///
+/// Its methods begin what they are named after; an [`Event`](super::Event) of its channel, with its
+/// [`key`](Self::key), tells of the end.
+#[derive(Debug)]
+#[doc(alias = "rdma_cm_id")]
+pub struct Id {
+    channel: EventChannel,
+    number: u32,
+    key: u64,
+}
+
+impl Id {
+    pub(super) fn create(channel: EventChannel, space: PortSpace) -> Result<Self, Error> {
+        let (key, (number, qp_type)) = (unique_key(), space.raw());
+        let number = channel.ucma().create_id(key, number, qp_type)?;
+        Ok(Self { channel, number, key })
+    }
+
+    /// The id of a peer's request, which the kernel made. It learns its key when it accepts.
+    pub(super) fn of_request(channel: EventChannel, number: u32) -> Self {
+        Self { channel, number, key: unique_key() }
+    }
+
+    /// What its events carry ([`Event::key`](super::Event::key)).
+    #[must_use]
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// The channel that its events come to.
+    #[must_use]
+    pub fn channel(&self) -> &EventChannel {
+        &self.channel
+    }
+
+    /// Has its events come to another channel from now on, those included that nobody has read.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "rdma_migrate_id")]
+    pub fn migrate(&mut self, to: &EventChannel) -> Result<(), Error> {
+        to.ucma().migrate_id(self.number, self.channel.ucma())?;
+        self.channel = to.clone();
+        Ok(())
+    }
+
+    /// Gives it an own address. Port 0 is one that the system chooses.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EADDRINUSE`; `EADDRNOTAVAIL` and `ENODEV` where no interface of an
+    /// RDMA device has the address; `EACCES` for a port below 1024.
+    #[doc(alias = "rdma_bind_addr")]
+    pub fn bind(&self, addr: SocketAddr) -> Result<(), Error> {
+        self.channel.ucma().bind(self.number, &to_kernel(addr))
+    }
+
+    /// Begins to find device and port for `to`, from `from` if that is given.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `ENETUNREACH` or `EHOSTUNREACH` without a route.
+    #[doc(alias = "rdma_resolve_addr")]
+    pub fn resolve_addr(
+        &self,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+        limit: Duration,
+    ) -> Result<(), Error> {
+        let from = from.map_or(SockAddr::NONE, to_kernel);
+        self.channel.ucma().resolve_addr(self.number, &from, &to_kernel(to), milliseconds(limit))
+    }
+
+    /// Begins to find the path.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` before the address was resolved.
+    #[doc(alias = "rdma_resolve_route")]
+    pub fn resolve_route(&self, limit: Duration) -> Result<(), Error> {
+        self.channel.ucma().resolve_route(self.number, milliseconds(limit))
+    }
+
+    /// Lets peers ask for connections. Of those that nobody has looked at, `backlog` are kept; 0 is
+    /// the system's limit (`net.rdma_ucm.max_backlog`). More are dropped without an answer, and the
+    /// peer asks again.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "rdma_listen")]
+    pub fn listen(&self, backlog: u32) -> Result<(), Error> {
+        self.channel.ucma().listen(self.number, i32::try_from(backlog).unwrap_or(i32::MAX))
+    }
+
+    /// Asks the peer for a connection of the queue pair with the number `qpn`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for private data or retries over their fields; the kernel's refusal:
+    /// `EINVAL` before the route was resolved, and for more private data than the message has room
+    /// for.
+    #[doc(alias = "rdma_connect")]
+    pub fn connect(&self, qpn: u32, param: &Param) -> Result<(), Error> {
+        let depths = param.depths(Depths { serves: u8::MAX, asks: u8::MAX }, None);
+        self.connect_with(qpn, param, depths)
+    }
+
+    pub(super) fn connect_with(
+        &self,
+        qpn: u32,
+        param: &Param,
+        depths: Depths,
+    ) -> Result<(), Error> {
+        let param = param.to_kernel("rdma_connect", qpn, depths)?;
+        self.channel.ucma().connect(self.number, param)
+    }
+
+    /// Accepts a peer's request with the queue pair of number `qpn`, which is in RTS.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    #[doc(alias = "rdma_accept")]
+    pub fn accept(&self, qpn: u32, param: &Param) -> Result<(), Error> {
+        let depths = param.depths(Depths { serves: u8::MAX, asks: u8::MAX }, None);
+        self.accept_with(qpn, param, depths)
+    }
+
+    pub(super) fn accept_with(&self, qpn: u32, param: &Param, depths: Depths) -> Result<(), Error> {
+        let param = param.to_kernel("rdma_accept", qpn, depths)?;
+        self.channel.ucma().accept(self.number, self.key, Some(param))
+    }
+
+    /// Answers the peer's acceptance, when the queue pair is in RTS: the connection stands.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "rdma_establish")]
+    pub fn establish(&self) -> Result<(), Error> {
+        self.channel.ucma().accept(self.number, self.key, None)
+    }
+
+    /// Refuses a peer's request.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for private data over 255 bytes; the kernel's refusal: `EINVAL` for more
+    /// than the message's 148.
+    #[doc(alias = "rdma_reject")]
+    pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
+        self.channel.ucma().reject(self.number, private_data)
+    }
+
+    /// Ends the connection. Both sides get [`Disconnected`](super::EventKind::Disconnected).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "rdma_disconnect")]
+    pub fn disconnect(&self) -> Result<(), Error> {
+        self.channel.ucma().disconnect(self.number)
+    }
+
+    /// Tells it of [`CommunicationEstablished`](crate::AsyncEventKind), which stands for the peer's
+    /// last message where that was lost.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EISCONN` when it knew already.
+    #[doc(alias = "rdma_notify")]
+    pub fn notify(&self, event: crate::AsyncEventKind) -> Result<(), Error> {
+        self.channel.ucma().notify(self.number, event.raw())
+    }
+
+    /// The device that its address belongs to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchDevice`] before it has one, or where `/dev/infiniband` doesn't show it; as
+    /// [`devices`](crate::devices).
+    pub fn device(&self) -> Result<Device, Error> {
+        let answer = self.query()?;
+        let guid = u64::from_be(answer.node_guid);
+        let devices = crate::devices()?;
+        let name = format!("with node GUID {guid:016x}");
+        let found = devices.iter().find(|device| match device.record().index {
+            // Kernels since 5.8 tell the index; 0 may be one, or an older kernel's silence.
+            Some(index) if index == answer.ibdev_index => device.node_guid() == guid,
+            _ => false,
+        });
+        found
+            .or_else(|| devices.iter().find(|device| guid != 0 && device.node_guid() == guid))
+            .cloned()
+            .ok_or_else(|| Error::NoSuchDevice {
+                name,
+                available: devices.iter().map(|device| device.name().to_owned()).collect(),
+            })
+    }
+
+    /// The device's port, from 1; 0 before it has one.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn port(&self) -> Result<u8, Error> {
+        Ok(self.query()?.port_num)
+    }
+
+    /// Its own address, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "rdma_get_local_addr")]
+    pub fn local_addr(&self) -> Result<Option<SocketAddr>, Error> {
+        let answer = self.query()?;
+        Ok(from_kernel(answer.src_addr.get(..usize::from(answer.src_size)).unwrap_or(&[])))
+    }
+
+    /// The peer's address, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "rdma_get_peer_addr")]
+    pub fn peer_addr(&self) -> Result<Option<SocketAddr>, Error> {
+        let answer = self.query()?;
+        Ok(from_kernel(answer.dst_addr.get(..usize::from(answer.dst_size)).unwrap_or(&[])))
+    }
+
+    fn query(&self) -> Result<rdma_ucm_query_addr_resp, Error> {
+        self.channel.ucma().query_addr(self.number)
+    }
+
+    pub(super) fn init_qp_attr(&self, state: u8) -> Result<ib_uverbs_qp_attr, Error> {
+        self.channel.ucma().init_qp_attr(self.number, state.into())
+    }
+
+    /// Type of service of the packets: before the route is resolved.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "RDMA_OPTION_ID_TOS")]
+    pub fn set_type_of_service(&self, tos: u8) -> Result<(), Error> {
+        self.set(RDMA_OPTION_ID_TOS, &[tos])
+    }
+
+    /// Whether other ids may be bound to its address, too.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` for a listener.
+    #[doc(alias = "RDMA_OPTION_ID_REUSEADDR")]
+    pub fn set_reuse_addr(&self, reuse: bool) -> Result<(), Error> {
+        self.set(RDMA_OPTION_ID_REUSEADDR, &i32::from(reuse).to_ne_bytes())
+    }
+
+    /// Whether a listener at an IPv6 address leaves IPv4 alone.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` once it resolved an address or listens.
+    #[doc(alias = "RDMA_OPTION_ID_AFONLY")]
+    pub fn set_v6_only(&self, only: bool) -> Result<(), Error> {
+        self.set(RDMA_OPTION_ID_AFONLY, &i32::from(only).to_ne_bytes())
+    }
+
+    /// How long its queue pair waits for acknowledgements.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` unless it is for reliable connections.
+    #[doc(alias = "RDMA_OPTION_ID_ACK_TIMEOUT")]
+    pub fn set_ack_timeout(&self, timeout: crate::AckTimeout) -> Result<(), Error> {
+        self.set(RDMA_OPTION_ID_ACK_TIMEOUT, &[timeout.code()])
+    }
+
+    fn set(&self, name: u32, value: &[u8]) -> Result<(), Error> {
+        self.channel.ucma().set_option(self.number, RDMA_OPTION_ID, name, value)
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        // Refused only for a number that isn't ours, or of a parent process.
+        let _ = self.channel.ucma().destroy_id(self.number);
+    }
+}
+
+/// In milliseconds, rounded up, at least one: the kernel refuses 0.
+fn milliseconds(limit: Duration) -> u32 {
+    u32::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX).max(1)
+}

@@ -1,0 +1,284 @@
+//! Waiting for connections at an address.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use uverbs_core::error::Error;
+
+use super::connector::{LIMIT, able, peer_depths};
+use super::{Connection, ConnectionDetails, Event, EventChannel, EventKind, Id, Param, PortSpace};
+use crate::provider::Provider;
+use crate::{Device, QueuePair, Refused};
+
+/// Waits for connections at an address. Dropping it refuses the requests that nobody took.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use uverbs::cm::{Listener, Param};
+///
+/// let listener = Listener::bind("0.0.0.0:7471".parse()?)?;
+/// let request = listener.next(Duration::from_secs(60))?;
+/// println!("{:?} wants to connect", request.peer_addr()?);
+/// let context = request.device()?.open()?;
+/// let pd = context.alloc_pd()?;
+/// let cq = context.create_cq(256)?;
+/// let qp = context.queue_pair(&pd, &cq).build()?;
+/// let connection = request.accept(qp, &Param::default())?;
+/// # drop(connection);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Listener {
+    id: Id,
+    limit: Duration,
+}
+
+/// Begins a [`Listener`].
+#[derive(Clone, Debug)]
+pub struct ListenerBuilder {
+    addr: SocketAddr,
+    backlog: u32,
+    limit: Duration,
+    reuse_addr: bool,
+    v6_only: bool,
+}
+
+impl ListenerBuilder {
+    /// Requests that are kept while nobody looks; 0, the default, is the system's limit
+    /// (`net.rdma_ucm.max_backlog`).
+    #[must_use]
+    pub fn backlog(mut self, backlog: u32) -> Self {
+        self.backlog = backlog;
+        self
+    }
+
+    /// How long each step of an acceptance may take: ten seconds unless said otherwise.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Shares its address with ids that don't listen.
+    #[must_use]
+    pub fn reuse_addr(mut self) -> Self {
+        self.reuse_addr = true;
+        self
+    }
+
+    /// An IPv6 address leaves IPv4 alone.
+    #[must_use]
+    pub fn v6_only(mut self) -> Self {
+        self.v6_only = true;
+        self
+    }
+
+    /// Begins to listen.
+    ///
+    /// # Errors
+    ///
+    /// As [`Id::bind`], [`Id::listen`] and [`EventChannel::open`].
+    pub fn listen(self) -> Result<Listener, Error> {
+        self.listen_on(EventChannel::open()?)
+    }
+
+    /// [`listen`](Self::listen) on a channel that carries nothing else.
+    ///
+    /// # Errors
+    ///
+    /// As [`listen`](Self::listen).
+    pub fn listen_on(self, channel: EventChannel) -> Result<Listener, Error> {
+        let Self { addr, backlog, limit, reuse_addr, v6_only } = self;
+        let id = channel.create_id(PortSpace::Tcp)?;
+        if reuse_addr {
+            id.set_reuse_addr(true)?;
+        }
+        if v6_only {
+            id.set_v6_only(true)?;
+        }
+        id.bind(addr)?;
+        id.listen(backlog)?;
+        Ok(Listener { id, limit })
+    }
+}
+
+impl Listener {
+    /// Listens at `addr`, on every device for the unspecified address and for loopback ones.
+    ///
+    /// # Errors
+    ///
+    /// As [`ListenerBuilder::listen`].
+    #[doc(alias = "rdma_listen")]
+    pub fn bind(addr: SocketAddr) -> Result<Self, Error> {
+        Self::builder(addr).listen()
+    }
+
+    /// Begins a listener with options.
+    #[must_use]
+    pub fn builder(addr: SocketAddr) -> ListenerBuilder {
+        ListenerBuilder { addr, backlog: 0, limit: LIMIT, reuse_addr: false, v6_only: false }
+    }
+
+    /// The next request; waits for it no longer than `limit`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`]; [`Error::Connection`] when the device is removed; the kernel's refusal.
+    #[doc(alias = "rdma_get_request")]
+    pub fn next(&self, limit: Duration) -> Result<ConnectionRequest, Error> {
+        let start = Instant::now();
+        loop {
+            let event = self.id.channel().next(limit.saturating_sub(start.elapsed()))?;
+            if let Some(request) = self.request(event)? {
+                return Ok(request);
+            }
+        }
+    }
+
+    /// The next request, if there is one now.
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub fn try_next(&self) -> Result<Option<ConnectionRequest>, Error> {
+        while let Some(event) = self.id.channel().try_next()? {
+            if let Some(request) = self.request(event)? {
+                return Ok(Some(request));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The request of an event. A connection's events come to its own channel, so others are of
+    /// requests that were given up.
+    fn request(&self, mut event: Event) -> Result<Option<ConnectionRequest>, Error> {
+        if event.kind() == EventKind::DeviceRemoval && event.key() == self.id.key() {
+            return Err(uverbs_core::connection::ConnectionError::DeviceRemoved.into());
+        }
+        let Some(id) = event.take_request() else { return Ok(None) };
+        Ok(Some(ConnectionRequest { id, details: event.connection(), limit: self.limit }))
+    }
+
+    /// The address that it listens at: with the port that the system chose, if it was 0.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn local_addr(&self) -> Result<Option<SocketAddr>, Error> {
+        self.id.local_addr()
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &Id {
+        &self.id
+    }
+}
+
+/// Readable while a request may be there.
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.id.channel().as_fd()
+    }
+}
+
+/// A peer that wants a connection. Dropping it refuses.
+#[derive(Debug)]
+pub struct ConnectionRequest {
+    id: Id,
+    details: ConnectionDetails,
+    limit: Duration,
+}
+
+impl ConnectionRequest {
+    /// What the peer said.
+    #[must_use]
+    pub fn details(&self) -> &ConnectionDetails {
+        &self.details
+    }
+
+    /// What the peer sent along, filled up with zeros to 56 bytes (iWARP: as it was).
+    #[must_use]
+    pub fn private_data(&self) -> &[u8] {
+        &self.details.private_data
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn peer_addr(&self) -> Result<Option<SocketAddr>, Error> {
+        self.id.peer_addr()
+    }
+
+    /// The device that the request came by.
+    ///
+    /// # Errors
+    ///
+    /// As [`Id::device`].
+    pub fn device(&self) -> Result<Device, Error> {
+        self.id.device()
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// Brings a queue pair to INIT, so that receives can be posted before the peer may send.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn init<P: Provider>(&self, qp: &mut QueuePair<P>) -> Result<(), Error> {
+        self.id.init(qp)
+    }
+
+    /// Accepts with this queue pair, which is in RESET or INIT: brings it to RTS, tells the peer,
+    /// and waits until the connection stands. The connection gets an event channel of its own.
+    ///
+    /// # Errors
+    ///
+    /// With the queue pair, in whichever state it came to: [`Error::Connection`] when the peer gave
+    /// up; [`Error::TimedOut`]; [`Error::Limit`] for parameters over their fields; the kernel's
+    /// refusal.
+    #[doc(alias = "rdma_accept")]
+    #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
+    pub fn accept<P: Provider>(
+        mut self,
+        mut qp: QueuePair<P>,
+        param: &Param,
+    ) -> Result<Connection<P>, Refused<QueuePair<P>>> {
+        match self.try_accept(&mut qp, param) {
+            Ok(()) => Ok(Connection::new(qp, self.id, self.details.private_data)),
+            Err(error) => Err(Refused { error, object: qp }),
+        }
+    }
+
+    fn try_accept<P: Provider>(
+        &mut self,
+        qp: &mut QueuePair<P>,
+        param: &Param,
+    ) -> Result<(), Error> {
+        let depths = param.depths(able(qp), Some(peer_depths(&self.details)));
+        self.id.bring_up(qp, depths)?;
+        self.id.migrate(&EventChannel::open()?)?;
+        self.id.accept_with(qp.qpn(), param, depths)?;
+        self.id.channel().next(self.limit)?.expect(EventKind::Established)?;
+        Ok(())
+    }
+
+    /// Refuses, with private data for the peer: at most 148 bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for more than 255 bytes; the kernel's refusal. The request is gone in any
+    /// case.
+    #[doc(alias = "rdma_reject")]
+    pub fn reject(self, private_data: &[u8]) -> Result<(), Error> {
+        self.id.reject(private_data)
+    }
+}

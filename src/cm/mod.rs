@@ -1,0 +1,61 @@
+//! The connection manager: queue pairs that are connected by IP address, as sockets are.
+//!
+//! A [`Listener`] waits at an address, a [`Connector`] goes to one. Both end in a [`Connection`],
+//! which owns the queue pair and the id of the connection. Device and port follow from the
+//! addresses, so the queue pair is made after they are known:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use uverbs::cm::{Connector, Param};
+//!
+//! let route = Connector::new("10.0.0.1:7471".parse()?).resolve()?;
+//! let context = route.device()?.open()?;
+//! let pd = context.alloc_pd()?;
+//! let mut cq = context.create_cq(256)?;
+//! let mut qp = context.queue_pair(&pd, &cq).build()?;
+//! route.init(&mut qp)?; // from here on receives can be posted
+//! let slab = pd.slab(64, 1)?;
+//! qp.post_recv(1, slab.take().expect("it is new"))?;
+//! let mut connection = route.connect(qp, &Param::default())?;
+//! connection.queue_pair().post_send_inline(2, b"hello")?;
+//! # let _ = &mut cq;
+//! connection.disconnect(Duration::from_secs(5))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Below these stand [`EventChannel`] and [`Id`], which do what librdmacm's calls do one by one and
+//! tell of each step by an [`Event`]: for programs with an event loop, and for those that come
+//! from C.
+//!
+//! | C | here |
+//! |---|---|
+//! | `rdma_create_event_channel` | [`EventChannel::open`] |
+//! | `rdma_get_cm_event`, `rdma_ack_cm_event` | [`EventChannel::next`]; an event owns what it tells, and needs no acknowledgement |
+//! | `rdma_create_id` | [`EventChannel::create_id`] |
+//! | `rdma_bind_addr`, `rdma_listen`, `rdma_resolve_addr`, `rdma_resolve_route` | methods of [`Id`] of these names |
+//! | `rdma_connect`, `rdma_accept`, `rdma_reject`, `rdma_disconnect` | methods of [`Id`] of these names |
+//! | `rdma_init_qp_attr` | [`Id::init`], [`Id::ready`] |
+//! | `rdma_create_ep`, `rdma_get_request` | [`Connector`], [`Listener`] |
+//!
+//! It needs the kernel module `rdma_ucm` (any kernel that uverbs runs on has it) and an interface
+//! with an IP address over the RDMA device: Ethernet with RoCE or rxe, or IPoIB.
+
+mod addr;
+mod channel;
+mod connection;
+mod connector;
+mod event;
+mod id;
+mod listener;
+mod param;
+mod states;
+
+pub use uverbs_core::connection::ConnectionError;
+
+pub use channel::EventChannel;
+pub use connection::Connection;
+pub use connector::{Connector, Route};
+pub use event::{ConnectionDetails, DatagramDetails, Event, EventKind};
+pub use id::{Id, PortSpace};
+pub use listener::{ConnectionRequest, Listener, ListenerBuilder};
+pub use param::Param;

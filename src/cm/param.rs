@@ -1,0 +1,113 @@
+//! What two sides agree on when they connect.
+
+use uverbs_core::commands::cm::put_private_data;
+use uverbs_core::error::Error;
+use uverbs_kernel_abi::rdma_cm::rdma_ucm_conn_param;
+
+/// What this side says when it connects or accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "rdma_conn_param")]
+pub struct Param {
+    /// What the other side's program gets to read: at most 56 bytes of a request, 196 of an
+    /// acceptance (iWARP: 252).
+    pub private_data: Vec<u8>,
+    /// READs and atomics of the peer that this side serves at a time; `None` is as many as the
+    /// device can and the peer wants.
+    pub responder_resources: Option<u8>,
+    /// READs and atomics that this side has outstanding; `None` is as many as the device can and
+    /// the peer serves.
+    pub initiator_depth: Option<u8>,
+    /// Retries after a timeout or a sequence error, 0 to 7.
+    pub retry_count: u8,
+    /// Retries after receiver-not-ready, 0 to 6; 7 is for ever.
+    pub rnr_retry_count: u8,
+}
+
+impl Default for Param {
+    /// No private data, what the device can, 7 retries; 6 after receiver-not-ready, so that they
+    /// end.
+    fn default() -> Self {
+        Self {
+            private_data: Vec::new(),
+            responder_resources: None,
+            initiator_depth: None,
+            retry_count: 7,
+            rnr_retry_count: 6,
+        }
+    }
+}
+
+/// How many READs and atomics go one way and the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Depths {
+    pub(super) serves: u8,
+    pub(super) asks: u8,
+}
+
+impl Param {
+    /// Both depths: what was asked for, or else all that `able` and the peer's wishes allow.
+    pub(super) fn depths(&self, able: Depths, peer: Option<Depths>) -> Depths {
+        let peer = peer.unwrap_or(Depths { serves: u8::MAX, asks: u8::MAX });
+        let within =
+            |asked: Option<u8>, able: u8, peer: u8| asked.unwrap_or(u8::MAX).min(able).min(peer);
+        Depths {
+            serves: within(self.responder_resources, able.serves, peer.serves),
+            asks: within(self.initiator_depth, able.asks, peer.asks),
+        }
+    }
+
+    /// As the commands take it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for private data or retries over their fields.
+    pub(super) fn to_kernel(
+        &self,
+        verb: &'static str,
+        qpn: u32,
+        depths: Depths,
+    ) -> Result<rdma_ucm_conn_param, Error> {
+        Error::limit(verb, "retry count", self.retry_count.into(), 7)?;
+        Error::limit(verb, "RNR retry count", self.rnr_retry_count.into(), 7)?;
+        let mut param = rdma_ucm_conn_param {
+            qp_num: qpn,
+            responder_resources: depths.serves,
+            initiator_depth: depths.asks,
+            flow_control: 1,
+            retry_count: self.retry_count,
+            rnr_retry_count: self.rnr_retry_count,
+            valid: 1,
+            ..Default::default()
+        };
+        param.private_data_len =
+            put_private_data(verb, &mut param.private_data, &self.private_data)?;
+        Ok(param)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depths_are_the_least_of_all() {
+        let able = Depths { serves: 16, asks: 8 };
+        let all = Param::default();
+        assert_eq!(all.depths(able, None), able);
+        let peer = Some(Depths { serves: 4, asks: 200 });
+        assert_eq!(all.depths(able, peer), Depths { serves: 4, asks: 8 });
+        let few = Param { initiator_depth: Some(0), responder_resources: Some(9), ..all };
+        assert_eq!(few.depths(able, None), Depths { serves: 9, asks: 0 });
+    }
+
+    #[test]
+    fn what_has_no_room_is_refused() {
+        let depths = Depths { serves: 1, asks: 1 };
+        let refused =
+            |param: Param| param.to_kernel("rdma_connect", 1, depths).unwrap_err().to_string();
+        let data = refused(Param { private_data: vec![0; 256], ..Param::default() });
+        assert!(data.contains("256") && data.contains("255"), "{data}");
+        let retries = refused(Param { retry_count: 8, ..Param::default() });
+        assert!(retries.contains("retry count is 8"), "{retries}");
+    }
+}

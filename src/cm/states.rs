@@ -1,0 +1,75 @@
+//! A queue pair's changes of state, as the connection manager says.
+//!
+//! It answers `INIT_QP_ATTR` with attributes and a mask. As librdmacm does (`cma.c`,
+//! `ucma_modify_qp_rtr`, `ucma_modify_qp_rts`), INIT comes again before RTR, since only then the
+//! rights are known, and how many READs go either way is the program's to say.
+
+use uverbs_core::attr::{
+    AccessFlags, AckTimeout, InitAttr, Mtu, Path, RnrTimer, RtrAttr, RtsAttr, UdInitAttr,
+    UdRtrAttr, UnreliableRtsAttr,
+};
+use uverbs_core::error::Error;
+use uverbs_kernel_abi::qp::{IB_QPS_INIT, IB_QPS_RTR, IB_QPS_RTS};
+
+use super::Id;
+use super::param::Depths;
+use crate::QueuePair;
+use crate::provider::Provider;
+use crate::transport::Ud;
+
+impl Id {
+    /// Brings a queue pair to INIT on this id's port: receives can be posted from here on.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` before the address was resolved.
+    #[doc(alias = "rdma_init_qp_attr")]
+    pub fn init<P: Provider>(&self, qp: &mut QueuePair<P>) -> Result<(), Error> {
+        let attr = self.init_qp_attr(IB_QPS_INIT)?;
+        qp.init(&InitAttr {
+            port: attr.port_num,
+            pkey_index: attr.pkey_index,
+            access: AccessFlags::from_bits_truncate(attr.qp_access_flags),
+        })
+    }
+
+    /// Brings a queue pair for datagrams to RTS on this id's port, with the port space's Q_Key.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` before the address was resolved.
+    #[doc(alias = "rdma_create_qp")]
+    pub fn bring_up_datagrams<P: Provider>(&self, qp: &mut QueuePair<P, Ud>) -> Result<(), Error> {
+        let attr = self.init_qp_attr(IB_QPS_INIT)?;
+        let (port, pkey_index, qkey) = (attr.port_num, attr.pkey_index, attr.qkey);
+        qp.init(&UdInitAttr { port, pkey_index, qkey })?;
+        qp.ready_to_receive(&UdRtrAttr)?;
+        qp.ready_to_send(&UnreliableRtsAttr { sq_psn: 0 })
+    }
+
+    /// Brings a queue pair from RESET or INIT to RTS: when the peer's request or answer is there.
+    pub(super) fn bring_up<P: Provider>(
+        &self,
+        qp: &mut QueuePair<P>,
+        depths: Depths,
+    ) -> Result<(), Error> {
+        self.init(qp)?;
+        let attr = self.init_qp_attr(IB_QPS_RTR)?;
+        qp.ready_to_receive(&RtrAttr {
+            dest_qpn: attr.dest_qp_num,
+            rq_psn: attr.rq_psn,
+            path_mtu: Mtu::from_raw(u8::try_from(attr.path_mtu).unwrap_or(0)),
+            path: Path::from_ah(&attr.ah_attr),
+            max_dest_rd_atomic: depths.serves,
+            min_rnr_timer: RnrTimer::from_code(attr.min_rnr_timer).unwrap_or(RnrTimer::PATIENT),
+        })?;
+        let attr = self.init_qp_attr(IB_QPS_RTS)?;
+        qp.ready_to_send(&RtsAttr {
+            sq_psn: attr.sq_psn,
+            max_rd_atomic: depths.asks,
+            timeout: AckTimeout::from_code(attr.timeout).unwrap_or(AckTimeout::DEFAULT),
+            retry_count: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+        })
+    }
+}

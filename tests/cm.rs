@@ -1,0 +1,380 @@
+//! The connection manager: what comes of connecting by address, when all goes well and when not.
+//!
+//! It needs Linux's rdma_cm and an IP address at the device under test.
+
+mod common;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{LIMIT, device, pattern, skip};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use uverbs::cm::{
+    Connection, ConnectionError, Connector, EventChannel, EventKind, Listener, Param, PortSpace,
+};
+use uverbs::transport::Ud;
+use uverbs::{
+    AccessFlags, Completed, CompletionQueue, Context, Device, Errno, Error, GRH_LEN,
+    ProtectionDomain, QpState, QueuePair,
+};
+
+/// The IPv4 address of the device under test, where there is a connection manager.
+fn address() -> Option<IpAddr> {
+    if std::env::var_os("UVERBS_TEST_DEVICE").is_none() {
+        skip("the software HCA of this process has no connection manager");
+        return None;
+    }
+    let gids = device().open().unwrap().query_gid_table().unwrap();
+    let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).map(|entry| {
+        let [.., a, b, c, d] = entry.gid.0;
+        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+    });
+    if found.is_none() {
+        skip("the device has no IP address");
+    }
+    found
+}
+
+/// What one side makes on the device that its connection goes by.
+struct End {
+    context: Context,
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+}
+
+impl End {
+    fn on(device: &Device) -> Self {
+        let context = device.open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let cq = context.create_cq(256).unwrap();
+        Self { context, pd, cq }
+    }
+
+    fn queue_pair(&self) -> QueuePair {
+        self.context.queue_pair(&self.pd, &self.cq).build().unwrap()
+    }
+
+    fn done(&mut self) -> uverbs::WorkCompletion {
+        let completion = self.cq.wait(LIMIT).expect("a completion");
+        completion.result.unwrap_or_else(|failure| panic!("{}: {failure}", completion.id));
+        completion
+    }
+}
+
+fn listener(ip: IpAddr) -> (Listener, SocketAddr) {
+    let listener = Listener::bind(SocketAddr::new(ip, 0)).unwrap();
+    let addr = listener.local_addr().unwrap().expect("the system chose a port");
+    assert_ne!(addr.port(), 0);
+    (listener, addr)
+}
+
+fn connector(to: SocketAddr) -> Connector {
+    Connector::new(to).limit(LIMIT)
+}
+
+/// Serves one connection in a thread, and says how it went when the peer is done.
+fn serve<R: Send + 'static>(
+    listener: Listener,
+    param: Param,
+    then: impl FnOnce(&mut End, Connection) -> R + Send + 'static,
+) -> thread::JoinHandle<R> {
+    thread::spawn(move || {
+        let request = listener.next(LIMIT).unwrap();
+        let mut end = End::on(&request.device().unwrap());
+        let mut qp = end.queue_pair();
+        request.init(&mut qp).unwrap();
+        for id in 0..8 {
+            qp.post_recv(id, end.pd.slab(4096, 1).unwrap().take().unwrap()).unwrap();
+        }
+        let connection = request.accept(qp, &param).unwrap();
+        then(&mut end, connection)
+    })
+}
+
+fn connect(to: SocketAddr, param: &Param) -> (End, Connection) {
+    let route = connector(to).resolve().unwrap();
+    let end = End::on(&route.device().unwrap());
+    let qp = end.queue_pair();
+    let connection = route.connect(qp, param).unwrap();
+    (end, connection)
+}
+
+#[test]
+fn two_sides_connect_talk_and_part() {
+    let Some(ip) = address() else { return };
+    let (listener, addr) = listener(ip);
+    let answer = Param { private_data: b"welcome".to_vec(), ..Param::default() };
+    let server = serve(listener, answer, move |end, mut connection| {
+        assert!(connection.private_data().starts_with(b"may I?\0"));
+        assert_eq!(connection.local_addr().unwrap(), Some(addr));
+        let memory = end.pd.expose(4096, AccessFlags::REMOTE_WRITE).unwrap();
+        let at = memory.remote(0);
+        let place = format!("{} {}", at.addr, at.rkey);
+        connection.queue_pair().post_send_inline(100, place.as_bytes()).unwrap();
+        assert_eq!(end.done().id, 100);
+        // The peer's SEND comes behind its WRITE.
+        let received = end.done();
+        assert_eq!(received.result, Ok(Completed::Recv));
+        assert_eq!(&received.frame.unwrap()[..], b"written");
+        let mut there = vec![0; 4096];
+        memory.read(0, &mut there).unwrap();
+        assert_eq!(there, pattern(4096, 3));
+        assert!(connection.is_closed(LIMIT).unwrap(), "the peer disconnects");
+        connection.disconnect(LIMIT).unwrap()
+    });
+
+    let asked = Param { private_data: b"may I?".to_vec(), ..Param::default() };
+    let route = connector(addr).resolve().unwrap();
+    assert_eq!(route.id().peer_addr().unwrap(), Some(addr));
+    assert!(route.port().unwrap() >= 1);
+    let mut end = End::on(&route.device().unwrap());
+    let mut qp = end.queue_pair();
+    route.init(&mut qp).unwrap();
+    qp.post_recv(1, end.pd.slab(64, 1).unwrap().take().unwrap()).unwrap();
+    let mut connection = route.connect(qp, &asked).unwrap();
+    assert!(connection.private_data().starts_with(b"welcome\0"));
+    assert!(!connection.is_closed(Duration::ZERO).unwrap());
+    let told = end.done().frame.unwrap();
+    let mut words = std::str::from_utf8(&told).unwrap().split(' ');
+    let addr = words.next().unwrap().parse().unwrap();
+    let rkey = words.next().unwrap().parse().unwrap();
+    let mut frame = end.pd.slab(4096, 1).unwrap().take().unwrap();
+    frame.copy_from_slice(&pattern(4096, 3));
+    let mut batch = connection.queue_pair().batch();
+    batch.write(2, frame, uverbs::Remote { addr, rkey }).unwrap();
+    batch.send_inline(3, b"written").unwrap();
+    batch.ring();
+    assert_eq!([end.done().id, end.done().id], [2, 3]);
+    let qp = connection.disconnect(LIMIT).unwrap();
+    assert_eq!(qp.state(), QpState::Error);
+    assert_eq!(server.join().unwrap().state(), QpState::Error);
+}
+
+#[test]
+fn a_port_where_nobody_listens_refuses() {
+    let Some(ip) = address() else { return };
+    let (listener, addr) = listener(ip);
+    drop(listener);
+    let route = connector(addr).resolve().unwrap();
+    let end = End::on(&route.device().unwrap());
+    let refused = route.connect(end.queue_pair(), &Param::default()).unwrap_err();
+    assert_eq!(refused.error.to_errno(), Errno::ECONNREFUSED);
+    let Error::Connection(ConnectionError::Rejected { reason, .. }) = refused.error else {
+        panic!("{:?}", refused.error)
+    };
+    assert_eq!(reason, ConnectionError::NO_LISTENER);
+    // The queue pair is there to be tried again.
+    assert_eq!(refused.object.state(), QpState::Init);
+}
+
+#[test]
+fn a_program_that_refuses_says_why() {
+    let Some(ip) = address() else { return };
+    let (listener, addr) = listener(ip);
+    let server = thread::spawn(move || {
+        listener.next(LIMIT).unwrap().reject(b"full").unwrap();
+        // A request that is dropped is refused, too.
+        drop(listener.next(LIMIT).unwrap());
+        listener
+    });
+    for wanted in [&b"full\0"[..], b"\0"] {
+        let route = connector(addr).resolve().unwrap();
+        let end = End::on(&route.device().unwrap());
+        let refused = route.connect(end.queue_pair(), &Param::default()).unwrap_err();
+        let Error::Connection(ConnectionError::Rejected { reason, private_data }) = refused.error
+        else {
+            panic!("{:?}", refused.error)
+        };
+        assert_eq!(reason, ConnectionError::CONSUMER);
+        assert!(private_data.starts_with(wanted), "{private_data:?}");
+    }
+    drop(server.join().unwrap());
+}
+
+#[test]
+fn an_address_that_leads_nowhere_is_an_error_within_the_limit() {
+    let Some(ip) = address() else { return };
+    let IpAddr::V4(ip) = ip else { unreachable!("it is an IPv4 address") };
+    let [a, b, c, _] = ip.octets();
+    let nobody = SocketAddr::new(Ipv4Addr::new(a, b, c, 199).into(), 7471);
+    let start = Instant::now();
+    let error = Connector::new(nobody).limit(Duration::from_millis(500)).resolve().unwrap_err();
+    assert!(start.elapsed() < LIMIT);
+    assert!(matches!(error, Error::Connection(_) | Error::TimedOut { .. }), "{error:?}");
+    assert_eq!(error.to_errno(), Errno::ETIMEDOUT, "{error}");
+    // An own address that is another machine's.
+    let error = Listener::bind(nobody).unwrap_err();
+    assert_eq!(error.to_errno(), Errno::EADDRNOTAVAIL, "{error}");
+}
+
+#[test]
+fn an_address_is_one_listeners() {
+    let Some(ip) = address() else { return };
+    let (first, addr) = listener(ip);
+    let error = Listener::bind(addr).unwrap_err();
+    assert_eq!(error.to_errno(), Errno::EADDRINUSE);
+    assert!(error.to_string().contains("another listener"), "{error}");
+    drop(first);
+    drop(Listener::bind(addr).expect("it is free again"));
+}
+
+#[test]
+fn private_data_has_a_limit() {
+    let Some(ip) = address() else { return };
+    let (_listener, addr) = listener(ip);
+    for (len, errno) in [(57, Errno::EINVAL), (256, Errno::EINVAL)] {
+        let route = connector(addr).resolve().unwrap();
+        let end = End::on(&route.device().unwrap());
+        let param = Param { private_data: vec![1; len], ..Param::default() };
+        let refused = route.connect(end.queue_pair(), &param).unwrap_err();
+        assert_eq!(refused.error.to_errno(), errno, "{len}: {}", refused.error);
+        assert_eq!(refused.error.verb(), Some("rdma_connect"));
+    }
+}
+
+#[test]
+fn every_wait_has_a_limit() {
+    let Some(ip) = address() else { return };
+    let (listener, addr) = listener(ip);
+    let short = Duration::from_millis(50);
+    assert!(matches!(listener.next(short), Err(Error::TimedOut { .. })));
+    assert!(listener.try_next().unwrap().is_none());
+    // A listener that doesn't answer.
+    let route = Connector::new(addr).limit(Duration::from_millis(300)).resolve().unwrap();
+    let end = End::on(&route.device().unwrap());
+    let refused = route.connect(end.queue_pair(), &Param::default()).unwrap_err();
+    assert!(matches!(refused.error, Error::TimedOut { .. }), "{}", refused.error);
+    // Whoever asked has given up since: accepting ends in an error, and not in a wait for ever.
+    let request = Listener::next(&listener, LIMIT).unwrap();
+    let there = End::on(&request.device().unwrap());
+    let refused = request.accept(there.queue_pair(), &Param::default()).unwrap_err();
+    assert!(
+        matches!(
+            refused.error,
+            Error::Connection(_) | Error::Kernel { .. } | Error::TimedOut { .. }
+        ),
+        "{}",
+        refused.error
+    );
+}
+
+#[test]
+fn a_peer_that_dies_is_noticed() {
+    let Some(ip) = address() else { return };
+    let (listener, addr) = listener(ip);
+    let (tell, told) = mpsc::channel();
+    let server = serve(listener, Param::default(), move |_, mut connection| {
+        tell.send(()).unwrap();
+        // Its file says so to an event loop, too.
+        let mut files = [PollFd::new(connection.as_fd(), PollFlags::POLLIN)];
+        let limit = PollTimeout::try_from(LIMIT).unwrap();
+        assert_eq!(poll(&mut files, limit), Ok(1), "nothing came");
+        assert!(connection.is_closed(Duration::ZERO).unwrap());
+    });
+    let (_end, connection) = connect(addr, &Param::default());
+    told.recv_timeout(LIMIT).unwrap();
+    // No word of farewell: the kernel says it when the id goes.
+    drop(connection);
+    server.join().unwrap();
+}
+
+#[test]
+fn connections_come_and_go() {
+    let Some(ip) = address() else { return };
+    let (listener, addr) = listener(ip);
+    const ROUNDS: usize = 60;
+    let server = thread::spawn(move || {
+        let mut end = None;
+        for _ in 0..ROUNDS {
+            let request = listener.next(LIMIT).unwrap();
+            let end: &mut End = end.get_or_insert_with(|| End::on(&request.device().unwrap()));
+            let mut qp = end.queue_pair();
+            request.init(&mut qp).unwrap();
+            qp.post_recv(1, end.pd.slab(16, 1).unwrap().take().unwrap()).unwrap();
+            let mut connection = request.accept(qp, &Param::default()).unwrap();
+            assert_eq!(&end.done().frame.unwrap()[..], b"one word");
+            assert!(connection.is_closed(LIMIT).unwrap());
+        }
+    });
+    for _ in 0..ROUNDS {
+        let (mut end, mut connection) = connect(addr, &Param::default());
+        connection.queue_pair().post_send_inline(1, b"one word").unwrap();
+        end.done();
+        connection.disconnect(LIMIT).unwrap();
+    }
+    server.join().unwrap();
+}
+
+#[test]
+fn many_connections_stand_at_once() {
+    let Some(ip) = address() else { return };
+    let (listener, addr) = listener(ip);
+    const COUNT: usize = 24;
+    let server = thread::spawn(move || {
+        let mut held = Vec::new();
+        for _ in 0..COUNT {
+            let request = listener.next(LIMIT).unwrap();
+            let end = End::on(&request.device().unwrap());
+            let connection = request.accept(end.queue_pair(), &Param::default()).unwrap();
+            held.push((end, connection));
+        }
+        for (_, connection) in &mut held {
+            assert!(connection.is_closed(LIMIT).unwrap());
+        }
+    });
+    let clients: Vec<_> = (0..COUNT).map(|_| connect(addr, &Param::default())).collect();
+    for (_, connection) in clients {
+        connection.disconnect(LIMIT).unwrap();
+    }
+    server.join().unwrap();
+}
+
+#[test]
+fn datagram_peers_find_each_other_event_by_event() {
+    let Some(ip) = address() else { return };
+    let expect = |channel: &EventChannel, kind| channel.next(LIMIT).unwrap().expect(kind).unwrap();
+    let (there, here) = (EventChannel::open().unwrap(), EventChannel::open().unwrap());
+    let waits = there.create_id(PortSpace::Udp).unwrap();
+    waits.bind(SocketAddr::new(ip, 0)).unwrap();
+    waits.listen(4).unwrap();
+    let addr = waits.local_addr().unwrap().unwrap();
+
+    let asks = here.create_id(PortSpace::Udp).unwrap();
+    asks.resolve_addr(None, addr, LIMIT).unwrap();
+    let resolved = expect(&here, EventKind::AddressResolved);
+    assert_eq!(resolved.key(), asks.key());
+    asks.resolve_route(LIMIT).unwrap();
+    expect(&here, EventKind::RouteResolved);
+    asks.connect(0, &Param { private_data: b"who is there?".to_vec(), ..Param::default() })
+        .unwrap();
+
+    let mut request = expect(&there, EventKind::ConnectRequest);
+    assert_eq!(request.key(), waits.key());
+    assert!(request.datagram().private_data.starts_with(b"who is there?"));
+    let id = request.take_request().unwrap();
+    let mut server = End::on(&id.device().unwrap());
+    let mut qp: QueuePair<_, Ud> =
+        server.context.queue_pair(&server.pd, &server.cq).ud().build().unwrap();
+    id.bring_up_datagrams(&mut qp).unwrap();
+    qp.post_recv(5, server.pd.slab(GRH_LEN + 64, 1).unwrap().take().unwrap()).unwrap();
+    id.accept(qp.qpn(), &Param::default()).unwrap();
+
+    let answer = expect(&here, EventKind::Established).datagram();
+    assert_eq!(answer.qpn, qp.qpn());
+    let mut client = End::on(&asks.device().unwrap());
+    let mut sender: QueuePair<_, Ud> =
+        client.context.queue_pair(&client.pd, &client.cq).ud().build().unwrap();
+    asks.bring_up_datagrams(&mut sender).unwrap();
+    let ah = client.context.create_ah(&client.pd, &answer.ah).unwrap();
+    let to = ah.to(answer.qpn, answer.qkey);
+    let mut batch = sender.batch();
+    batch.send_inline_to(1, b"a datagram", &to).unwrap();
+    batch.ring();
+    client.done();
+    let received = server.done();
+    assert_eq!(received.sender.qpn(), sender.qpn());
+    assert_eq!(&received.frame.unwrap()[GRH_LEN..], b"a datagram");
+}

@@ -1,6 +1,7 @@
 //! The connection manager: what comes of connecting by address, when all goes well and when not.
 //!
-//! It needs Linux's rdma_cm and an IP address at the device under test.
+//! It needs an IP address at the device under test: Linux's rdma_cm answers, or the software HCA's
+//! own connection manager.
 
 mod common;
 
@@ -14,6 +15,7 @@ use common::{LIMIT, device, pattern, skip};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs::cm::{
     Connection, ConnectionError, Connector, EventChannel, EventKind, Listener, Param, PortSpace,
+    Route,
 };
 use uverbs::transport::Ud;
 use uverbs::{
@@ -21,13 +23,11 @@ use uverbs::{
     ProtectionDomain, QpState, QueuePair,
 };
 
-/// The IPv4 address of the device under test, where there is a connection manager.
-fn address() -> Option<IpAddr> {
-    if std::env::var_os("UVERBS_TEST_DEVICE").is_none() {
-        skip("the software HCA of this process has no connection manager");
-        return None;
-    }
-    let gids = device().open().unwrap().query_gid_table().unwrap();
+/// The device under test: one for a whole test, since a software HCA is known to its own connection
+/// manager alone. `None` where it has no IP address.
+fn under_test() -> Option<(Device, IpAddr)> {
+    let device = device();
+    let gids = device.open().unwrap().query_gid_table().unwrap();
     let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).map(|entry| {
         let [.., a, b, c, d] = entry.gid.0;
         IpAddr::V4(Ipv4Addr::new(a, b, c, d))
@@ -35,7 +35,11 @@ fn address() -> Option<IpAddr> {
     if found.is_none() {
         skip("the device has no IP address");
     }
-    found
+    Some((device, found?))
+}
+
+fn channel(device: &Device) -> EventChannel {
+    EventChannel::of(device).unwrap()
 }
 
 /// What one side makes on the device that its connection goes by.
@@ -64,15 +68,19 @@ impl End {
     }
 }
 
-fn listener(ip: IpAddr) -> (Listener, SocketAddr) {
-    let listener = Listener::bind(SocketAddr::new(ip, 0)).unwrap();
+fn listener(device: &Device, ip: IpAddr) -> (Listener, SocketAddr) {
+    let listener = bind(device, SocketAddr::new(ip, 0)).unwrap();
     let addr = listener.local_addr().unwrap().expect("the system chose a port");
     assert_ne!(addr.port(), 0);
     (listener, addr)
 }
 
-fn connector(to: SocketAddr) -> Connector {
-    Connector::new(to).limit(LIMIT)
+fn bind(device: &Device, addr: SocketAddr) -> Result<Listener, Error> {
+    Listener::builder(addr).limit(LIMIT).listen_on(channel(device))
+}
+
+fn resolve(device: &Device, to: SocketAddr) -> Route {
+    Connector::new(to).limit(LIMIT).resolve_on(channel(device)).unwrap()
 }
 
 /// Serves one connection in a thread, and says how it went when the peer is done.
@@ -94,8 +102,8 @@ fn serve<R: Send + 'static>(
     })
 }
 
-fn connect(to: SocketAddr, param: &Param) -> (End, Connection) {
-    let route = connector(to).resolve().unwrap();
+fn connect(device: &Device, to: SocketAddr, param: &Param) -> (End, Connection) {
+    let route = resolve(device, to);
     let end = End::on(&route.device().unwrap());
     let qp = end.queue_pair();
     let connection = route.connect(qp, param).unwrap();
@@ -104,8 +112,8 @@ fn connect(to: SocketAddr, param: &Param) -> (End, Connection) {
 
 #[test]
 fn two_sides_connect_talk_and_part() {
-    let Some(ip) = address() else { return };
-    let (listener, addr) = listener(ip);
+    let Some((device, ip)) = under_test() else { return };
+    let (listener, addr) = listener(&device, ip);
     let answer = Param { private_data: b"welcome".to_vec(), ..Param::default() };
     let server = serve(listener, answer, move |end, mut connection| {
         assert!(connection.private_data().starts_with(b"may I?\0"));
@@ -127,7 +135,7 @@ fn two_sides_connect_talk_and_part() {
     });
 
     let asked = Param { private_data: b"may I?".to_vec(), ..Param::default() };
-    let route = connector(addr).resolve().unwrap();
+    let route = resolve(&device, addr);
     assert_eq!(route.id().peer_addr().unwrap(), Some(addr));
     assert!(route.port().unwrap() >= 1);
     let mut end = End::on(&route.device().unwrap());
@@ -155,10 +163,10 @@ fn two_sides_connect_talk_and_part() {
 
 #[test]
 fn a_port_where_nobody_listens_refuses() {
-    let Some(ip) = address() else { return };
-    let (listener, addr) = listener(ip);
+    let Some((device, ip)) = under_test() else { return };
+    let (listener, addr) = listener(&device, ip);
     drop(listener);
-    let route = connector(addr).resolve().unwrap();
+    let route = resolve(&device, addr);
     let end = End::on(&route.device().unwrap());
     let refused = route.connect(end.queue_pair(), &Param::default()).unwrap_err();
     assert_eq!(refused.error.to_errno(), Errno::ECONNREFUSED);
@@ -172,8 +180,8 @@ fn a_port_where_nobody_listens_refuses() {
 
 #[test]
 fn a_program_that_refuses_says_why() {
-    let Some(ip) = address() else { return };
-    let (listener, addr) = listener(ip);
+    let Some((device, ip)) = under_test() else { return };
+    let (listener, addr) = listener(&device, ip);
     let server = thread::spawn(move || {
         listener.next(LIMIT).unwrap().reject(b"full").unwrap();
         // A request that is dropped is refused, too.
@@ -181,7 +189,7 @@ fn a_program_that_refuses_says_why() {
         listener
     });
     for wanted in [&b"full\0"[..], b"\0"] {
-        let route = connector(addr).resolve().unwrap();
+        let route = resolve(&device, addr);
         let end = End::on(&route.device().unwrap());
         let refused = route.connect(end.queue_pair(), &Param::default()).unwrap_err();
         let Error::Connection(ConnectionError::Rejected { reason, private_data }) = refused.error
@@ -196,37 +204,45 @@ fn a_program_that_refuses_says_why() {
 
 #[test]
 fn an_address_that_leads_nowhere_is_an_error_within_the_limit() {
-    let Some(ip) = address() else { return };
+    let Some((device, ip)) = under_test() else { return };
     let IpAddr::V4(ip) = ip else { unreachable!("it is an IPv4 address") };
     let [a, b, c, _] = ip.octets();
     let nobody = SocketAddr::new(Ipv4Addr::new(a, b, c, 199).into(), 7471);
     let start = Instant::now();
-    let error = Connector::new(nobody).limit(Duration::from_millis(500)).resolve().unwrap_err();
+    let route = Connector::new(nobody).limit(Duration::from_millis(500));
+    // The software HCA asks no neighbour: its first message is the one without an answer.
+    let error = match route.resolve_on(channel(&device)) {
+        Ok(route) => {
+            let end = End::on(&device);
+            route.connect(end.queue_pair(), &Param::default()).unwrap_err().error
+        }
+        Err(error) => error,
+    };
     assert!(start.elapsed() < LIMIT);
     assert!(matches!(error, Error::Connection(_) | Error::TimedOut { .. }), "{error:?}");
     assert_eq!(error.to_errno(), Errno::ETIMEDOUT, "{error}");
     // An own address that is another machine's.
-    let error = Listener::bind(nobody).unwrap_err();
+    let error = bind(&device, nobody).unwrap_err();
     assert_eq!(error.to_errno(), Errno::EADDRNOTAVAIL, "{error}");
 }
 
 #[test]
 fn an_address_is_one_listeners() {
-    let Some(ip) = address() else { return };
-    let (first, addr) = listener(ip);
-    let error = Listener::bind(addr).unwrap_err();
+    let Some((device, ip)) = under_test() else { return };
+    let (first, addr) = listener(&device, ip);
+    let error = bind(&device, addr).unwrap_err();
     assert_eq!(error.to_errno(), Errno::EADDRINUSE);
     assert!(error.to_string().contains("another listener"), "{error}");
     drop(first);
-    drop(Listener::bind(addr).expect("it is free again"));
+    drop(bind(&device, addr).expect("it is free again"));
 }
 
 #[test]
 fn private_data_has_a_limit() {
-    let Some(ip) = address() else { return };
-    let (_listener, addr) = listener(ip);
+    let Some((device, ip)) = under_test() else { return };
+    let (_listener, addr) = listener(&device, ip);
     for (len, errno) in [(57, Errno::EINVAL), (256, Errno::EINVAL)] {
-        let route = connector(addr).resolve().unwrap();
+        let route = resolve(&device, addr);
         let end = End::on(&route.device().unwrap());
         let param = Param { private_data: vec![1; len], ..Param::default() };
         let refused = route.connect(end.queue_pair(), &param).unwrap_err();
@@ -237,13 +253,16 @@ fn private_data_has_a_limit() {
 
 #[test]
 fn every_wait_has_a_limit() {
-    let Some(ip) = address() else { return };
-    let (listener, addr) = listener(ip);
+    let Some((device, ip)) = under_test() else { return };
+    let (listener, addr) = listener(&device, ip);
     let short = Duration::from_millis(50);
     assert!(matches!(listener.next(short), Err(Error::TimedOut { .. })));
     assert!(listener.try_next().unwrap().is_none());
     // A listener that doesn't answer.
-    let route = Connector::new(addr).limit(Duration::from_millis(300)).resolve().unwrap();
+    let route = Connector::new(addr)
+        .limit(Duration::from_millis(300))
+        .resolve_on(channel(&device))
+        .unwrap();
     let end = End::on(&route.device().unwrap());
     let refused = route.connect(end.queue_pair(), &Param::default()).unwrap_err();
     assert!(matches!(refused.error, Error::TimedOut { .. }), "{}", refused.error);
@@ -263,8 +282,8 @@ fn every_wait_has_a_limit() {
 
 #[test]
 fn a_peer_that_dies_is_noticed() {
-    let Some(ip) = address() else { return };
-    let (listener, addr) = listener(ip);
+    let Some((device, ip)) = under_test() else { return };
+    let (listener, addr) = listener(&device, ip);
     let (tell, told) = mpsc::channel();
     let server = serve(listener, Param::default(), move |_, mut connection| {
         tell.send(()).unwrap();
@@ -274,7 +293,7 @@ fn a_peer_that_dies_is_noticed() {
         assert_eq!(poll(&mut files, limit), Ok(1), "nothing came");
         assert!(connection.is_closed(Duration::ZERO).unwrap());
     });
-    let (_end, connection) = connect(addr, &Param::default());
+    let (_end, connection) = connect(&device, addr, &Param::default());
     told.recv_timeout(LIMIT).unwrap();
     // No word of farewell: the kernel says it when the id goes.
     drop(connection);
@@ -283,8 +302,8 @@ fn a_peer_that_dies_is_noticed() {
 
 #[test]
 fn connections_come_and_go() {
-    let Some(ip) = address() else { return };
-    let (listener, addr) = listener(ip);
+    let Some((device, ip)) = under_test() else { return };
+    let (listener, addr) = listener(&device, ip);
     const ROUNDS: usize = 60;
     let server = thread::spawn(move || {
         let mut end = None;
@@ -300,7 +319,7 @@ fn connections_come_and_go() {
         }
     });
     for _ in 0..ROUNDS {
-        let (mut end, mut connection) = connect(addr, &Param::default());
+        let (mut end, mut connection) = connect(&device, addr, &Param::default());
         connection.queue_pair().post_send_inline(1, b"one word").unwrap();
         end.done();
         connection.disconnect(LIMIT).unwrap();
@@ -310,8 +329,8 @@ fn connections_come_and_go() {
 
 #[test]
 fn many_connections_stand_at_once() {
-    let Some(ip) = address() else { return };
-    let (listener, addr) = listener(ip);
+    let Some((device, ip)) = under_test() else { return };
+    let (listener, addr) = listener(&device, ip);
     const COUNT: usize = 24;
     let server = thread::spawn(move || {
         let mut held = Vec::new();
@@ -325,7 +344,7 @@ fn many_connections_stand_at_once() {
             assert!(connection.is_closed(LIMIT).unwrap());
         }
     });
-    let clients: Vec<_> = (0..COUNT).map(|_| connect(addr, &Param::default())).collect();
+    let clients: Vec<_> = (0..COUNT).map(|_| connect(&device, addr, &Param::default())).collect();
     for (_, connection) in clients {
         connection.disconnect(LIMIT).unwrap();
     }
@@ -334,9 +353,9 @@ fn many_connections_stand_at_once() {
 
 #[test]
 fn datagram_peers_find_each_other_event_by_event() {
-    let Some(ip) = address() else { return };
+    let Some((device, ip)) = under_test() else { return };
     let expect = |channel: &EventChannel, kind| channel.next(LIMIT).unwrap().expect(kind).unwrap();
-    let (there, here) = (EventChannel::open().unwrap(), EventChannel::open().unwrap());
+    let (there, here) = (channel(&device), channel(&device));
     let waits = there.create_id(PortSpace::Udp).unwrap();
     waits.bind(SocketAddr::new(ip, 0)).unwrap();
     waits.listen(4).unwrap();

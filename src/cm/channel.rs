@@ -12,6 +12,7 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::event::wait_readable;
 
 use super::{Event, Id, PortSpace};
+use crate::Device;
 
 /// Where the events of [`Id`]s come. A cheap handle: clones are the same channel, which is closed
 /// with the last of them and the last of its ids.
@@ -19,6 +20,8 @@ use super::{Event, Id, PortSpace};
 #[doc(alias = "rdma_event_channel")]
 pub struct EventChannel {
     ucma: Ucma,
+    /// The device that it was opened for, where it wasn't opened for all.
+    device: Option<Device>,
 }
 
 impl EventChannel {
@@ -30,8 +33,47 @@ impl EventChannel {
     /// [`Error::PermissionDenied`]; [`Error::System`].
     #[doc(alias = "rdma_create_event_channel")]
     pub fn open() -> Result<Self, Error> {
-        match KernelCmDoor::open() {
-            Ok(door) => Ok(Self::from_door(Arc::new(door))),
+        Self::opened(KernelCmDoor::open().map(|door| Arc::new(door) as Arc<dyn CmDoor>))
+    }
+
+    /// Opens a channel of the connection manager that connects this device: a software HCA has its
+    /// own, which knows no other device. For the kernel's devices it is as [`open`](Self::open).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use uverbs::cm::{Connector, EventChannel, Listener, Param};
+    ///
+    /// let (here, there) = (uverbs::device("softhca0")?, uverbs::device("softhca1")?);
+    /// let listener = Listener::builder("0.0.0.0:0".parse()?).listen_on(EventChannel::of(&there)?)?;
+    /// # drop((here, listener));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for a device without one; as [`open`](Self::open).
+    pub fn of(device: &Device) -> Result<Self, Error> {
+        let mut channel = Self::opened(device.source().open_cm())?;
+        channel.device = Some(device.clone());
+        Ok(channel)
+    }
+
+    /// Another channel of the same connection manager.
+    pub(super) fn another(&self) -> Result<Self, Error> {
+        self.device.as_ref().map_or_else(Self::open, Self::of)
+    }
+
+    pub(super) fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
+    }
+
+    fn opened(door: Result<Arc<dyn CmDoor>, Errno>) -> Result<Self, Error> {
+        match door {
+            Ok(door) => Ok(Self::from_door(door)),
+            Err(Errno::EOPNOTSUPP) => Err(Error::Unsupported {
+                verb: "rdma_create_event_channel",
+                what: "a connection manager on this device".to_owned(),
+            }),
             Err(Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) => Err(Error::Unsupported {
                 verb: "rdma_create_event_channel",
                 what: format!(
@@ -49,7 +91,7 @@ impl EventChannel {
     /// A channel of another connection manager: a wrapper that records or injects faults.
     #[must_use]
     pub fn from_door(door: Arc<dyn CmDoor>) -> Self {
-        Self { ucma: Ucma::new(door) }
+        Self { ucma: Ucma::new(door), device: None }
     }
 
     pub(super) fn ucma(&self) -> &Ucma {

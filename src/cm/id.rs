@@ -228,6 +228,9 @@ impl Id {
     pub fn device(&self) -> Result<Device, Error> {
         let answer = self.query()?;
         let guid = u64::from_be(answer.node_guid);
+        if let Some(own) = self.channel.device().filter(|own| own.node_guid() == guid) {
+            return Ok(own.clone());
+        }
         let devices = crate::devices()?;
         let name = format!("with node GUID {guid:016x}");
         let found = devices.iter().find(|device| match device.record().index {

@@ -21,11 +21,14 @@
 //! - `kernel` is the front in process, the kernel side: ioctls, handles, errnos;
 //! - `vfio_user`, `pci` and `firmware` are the other front, behind the feature `pci`: the same
 //!   device as a PCI function for a virtual machine, whose own kernel drives it;
+//! - `cm` is the device's connection manager, `cm_door` a program's door to it;
 //! - `board` is what both fronts say of the device: identity, limits, layout of the BAR;
 //! - [`hca`] is the device: queues, keys, transport; it knows no ioctl and no process address;
 //! - [`wire`] carries packets.
 
 mod board;
+mod cm;
+mod cm_door;
 mod embedded;
 #[cfg(feature = "pci")]
 mod firmware;

@@ -18,11 +18,13 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use uverbs_core::Errno;
+use uverbs_core::doors::cm::CmDoor;
 use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::memory::process::Process;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
+use crate::cm_door::CmFile;
 use crate::guard::Guard;
 use crate::hca::{Hca, HcaConfig, HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, Strictness};
 use crate::idle::Idle;
@@ -288,6 +290,14 @@ impl DeviceSource for SoftHca {
 
     fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
         Self::open(self)
+    }
+
+    fn open_cm(&self) -> Result<Arc<dyn CmDoor>, Errno> {
+        // A forked child has a copy without a thread.
+        if !self.inner.process.is_current() {
+            return Err(Errno::ENODEV);
+        }
+        Ok(Arc::new(CmFile::open(&self.inner.shared)?))
     }
 
     fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {

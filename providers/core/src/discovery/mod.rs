@@ -12,6 +12,7 @@ use std::sync::Arc;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_UNKNOWN;
 
 use crate::Errno;
+use crate::doors::cm::{CmDoor, KernelCmDoor};
 use crate::doors::kernel::KernelDoor;
 use crate::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use crate::error::Error;
@@ -64,6 +65,10 @@ impl DeviceSource for KernelDevice {
             return Err(Errno::ENODEV);
         }
         Ok(Arc::new(door))
+    }
+
+    fn open_cm(&self) -> Result<Arc<dyn CmDoor>, Errno> {
+        Ok(Arc::new(KernelCmDoor::open()?))
     }
 
     fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {

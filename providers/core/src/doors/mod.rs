@@ -28,6 +28,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use crate::Errno;
+use crate::doors::cm::CmDoor;
 use crate::memory::pages::Pages;
 
 /// One open uverbs file, or what stands in its place.
@@ -142,6 +143,15 @@ pub trait DeviceSource: Send + Sync + fmt::Debug {
     /// `EACCES` without permission on the device node, `ENOENT` or `ENODEV` when the device is
     /// gone.
     fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno>;
+
+    /// Opens an event channel of the connection manager that connects this device's queue pairs.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` where it has none; as opening the file gives.
+    fn open_cm(&self) -> Result<Arc<dyn CmDoor>, Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
 
     /// The partition key at `index` of `port` (from 1). The kernel tells it through sysfs only.
     ///

@@ -16,6 +16,7 @@ use crate::hca::state::dct::Targets;
 use crate::hca::state::events::Events;
 use crate::hca::state::groups::Groups;
 use crate::hca::state::keys::KeyTable;
+use crate::hca::state::mads::Mads;
 use crate::hca::state::port::Port;
 use crate::hca::state::qp::{FIRST_QPN, Qp};
 use crate::hca::state::schedule::Schedule;
@@ -58,6 +59,7 @@ impl Hca {
             port: Port::new(wire),
             events: Events::default(),
             frames: Vec::new(),
+            mads: Mads::default(),
             stats: HcaStats::default(),
             counters: Sets::default(),
             now: Duration::ZERO,
@@ -94,6 +96,7 @@ impl Hca {
         self.schedule = Schedule::default();
         self.steering = Steering::default();
         self.common.frames.clear();
+        self.common.mads = Mads::default();
         self.next_qpn = FIRST_QPN;
         self.common.keys = KeyTable::default();
         self.common.cqs = CqTable::default();

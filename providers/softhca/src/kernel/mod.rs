@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use uverbs_core::doors::cm::CmCommand;
 use uverbs_kernel_abi::event as ib;
 
 mod attr;
@@ -116,7 +117,46 @@ impl Kernel {
         });
         busy |= self.device.hca.step(now);
         busy |= self.deliver();
+        busy |= self.manage(now);
         busy
+    }
+
+    /// One command of the connection manager's door `file`.
+    pub(crate) fn connection_manager(
+        &mut self,
+        file: u64,
+        command: CmCommand<'_>,
+    ) -> Result<(), uverbs_core::Errno> {
+        let result = self.device.cm.command(file, command);
+        self.send_mads();
+        result
+    }
+
+    /// Closes a door of the connection manager.
+    pub(crate) fn close_connection_manager(&mut self, file: u64) {
+        self.device.cm.close(file);
+        self.send_mads();
+    }
+
+    /// The connection manager's part of a slice. True if anything was done.
+    fn manage(&mut self, now: Duration) -> bool {
+        let Device { hca, cm, .. } = &mut self.device;
+        let mut busy = cm.advance(now);
+        while let Some(mad) = hca.next_mad() {
+            busy = true;
+            cm.receive(mad.from, mad.to, &mad.bytes);
+        }
+        self.send_mads();
+        busy
+    }
+
+    fn send_mads(&mut self) {
+        let Device { hca, cm, gone, .. } = &mut self.device;
+        for mad in cm.take_outgoing() {
+            if !*gone {
+                hca.send_mad(mad.src, mad.dst, &mad.bytes);
+            }
+        }
     }
 
     fn deliver(&mut self) -> bool {
@@ -177,7 +217,8 @@ impl Kernel {
 
     /// When the device has something to do by itself.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
-        if self.device.gone { None } else { self.device.hca.next_deadline() }
+        let Device { hca, cm, gone, .. } = &self.device;
+        if *gone { None } else { hca.next_deadline().into_iter().chain(cm.next_deadline()).min() }
     }
 
     /// The link went up or down.
@@ -199,6 +240,7 @@ impl Kernel {
             return;
         }
         self.device.gone = true;
+        self.device.cm.remove_device();
         for file in self.files.values_mut() {
             for handle in file.objects.teardown_order() {
                 let destroyed = file.abandon(&mut self.device, handle);

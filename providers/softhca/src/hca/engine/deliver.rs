@@ -20,6 +20,12 @@ impl Hca {
         };
         let qpn = match packet.bth().dest_qp() {
             MULTICAST_QPN => return self.deliver_to_group(&packet, frame),
+            1 if self.special[1].is_none() => {
+                if !self.take_mad(&packet, frame) {
+                    self.common.stats.dropped += 1;
+                }
+                return;
+            }
             number @ 0..2 => self.special[number as usize].unwrap_or(Qpn(number)),
             qpn => Qpn(qpn),
         };

@@ -10,6 +10,7 @@
 //! | `responder`, `answers` | requests are executed and answered (IBTA vol 1, 9.7.4, 9.7.5) |
 //! | `receives` | where a message finds its receive |
 //! | `datagram`, `dct` | datagrams (IBTA vol 1, 9.8.3), and targets of dynamic connections |
+//! | `mads` | management datagrams of the device's own (IBTA vol 1, 13.5.1) |
 //! | `frames`, `frame_send`, `frame_receive` | whole Ethernet frames |
 //! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
 //! | `patience` | timers that wait for a peer without processor time |
@@ -26,6 +27,7 @@ mod flush;
 mod frame_receive;
 mod frame_send;
 mod frames;
+mod mads;
 mod patience;
 mod receives;
 mod records;

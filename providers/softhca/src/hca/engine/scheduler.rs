@@ -30,6 +30,7 @@ impl Hca {
         self.common.port.advance(self.common.now);
         self.common.cqs.now = self.common.now;
         let mut done = self.common.port.retry();
+        done |= self.transmit_mads();
         let mut unread = true;
         for _ in 0..FRAMES_PER_STEP {
             let Some(frame) = self.common.port.receive() else {

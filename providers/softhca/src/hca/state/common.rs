@@ -9,6 +9,7 @@ use crate::hca::state::cq::CqTable;
 use crate::hca::state::events::Events;
 use crate::hca::state::frame::Outgoing;
 use crate::hca::state::keys::KeyTable;
+use crate::hca::state::mads::Mads;
 use crate::hca::state::port::Port;
 use crate::hca::state::srq::SrqTable;
 use crate::hca::stats::HcaStats;
@@ -25,6 +26,8 @@ pub(crate) struct Common {
     pub(crate) events: Events,
     /// Ethernet frames that left their queues and wait to be delivered, in the same turn.
     pub(crate) frames: Vec<Outgoing>,
+    /// Of queue pair 1, where the device itself uses it.
+    pub(crate) mads: Mads,
     pub(crate) stats: HcaStats,
     pub(crate) counters: Sets,
     pub(crate) now: Duration,

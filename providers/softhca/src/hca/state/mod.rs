@@ -19,6 +19,7 @@ pub(crate) mod events;
 pub(crate) mod frame;
 pub(crate) mod groups;
 pub(crate) mod keys;
+pub(crate) mod mads;
 pub(crate) mod port;
 pub(crate) mod qp;
 pub(crate) mod receive;

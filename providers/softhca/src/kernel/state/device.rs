@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use nix::errno::Errno;
 
-use crate::board::profile::Profile;
+use crate::board::profile::{GidType, Profile};
+use crate::cm::{Host, Manager};
 use crate::guard;
 use crate::hca::number::{Cqn, Qpn, Srqn};
 use crate::hca::{Hca, HcaError, QpContext};
@@ -19,6 +20,7 @@ pub(crate) type Owner = (u64, u32);
 pub(crate) struct Device {
     pub(crate) profile: Profile,
     pub(crate) hca: Hca,
+    pub(crate) cm: Manager,
     pub(crate) uars: UarSet,
     pub(crate) pds: BTreeSet<u32>,
     pub(crate) ahs: u32,
@@ -32,11 +34,20 @@ pub(crate) struct Device {
     pub(crate) srq_owners: HashMap<Srqn, Owner>,
 }
 
+/// What the connection manager knows of the device: it speaks RoCE version 2 alone.
+fn host(profile: &Profile) -> Host {
+    let gids = (0u8..).zip(&profile.gids).filter(|(_, gid)| gid.kind == GidType::RoceV2);
+    let gids = gids.map(|(index, gid)| (index, gid.gid)).collect();
+    Host { guid: profile.guid, gids, mtu: profile.active_mtu() as u8 }
+}
+
 impl Device {
     pub(crate) fn new(profile: Profile, hca: Hca) -> Self {
+        let cm = Manager::new(host(&profile));
         Self {
             profile,
             hca,
+            cm,
             uars: UarSet::default(),
             pds: BTreeSet::new(),
             ahs: 0,

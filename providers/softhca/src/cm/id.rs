@@ -1,0 +1,117 @@
+//! One id, and the connection that it may stand for.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::mad::Mad;
+use crate::wire::Address;
+
+/// An id's number, as commands name it.
+pub(super) type IdNumber = u32;
+
+/// Which ports an id's address counts in. The number is the kernel's, and the upper part of the
+/// service id (`rdma_cm.h`, RDMA_PS_*).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Space {
+    Tcp = 0x0106,
+    Udp = 0x0111,
+}
+
+/// Where an id stands. The names of a connection's states are those of IBTA vol 1, figures 114 and
+/// 115, as far as they have any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Idle,
+    Bound,
+    AddressResolved,
+    RouteResolved,
+    Listening,
+    ReqSent,
+    RepReceived,
+    ReqReceived,
+    RepSent,
+    Established,
+    DreqSent,
+    DreqReceived,
+    Timewait,
+    /// Refused, given up, or over: nothing comes any more.
+    Over,
+}
+
+/// What an id keeps.
+#[derive(Debug)]
+pub(super) struct Id {
+    pub(super) file: u64,
+    /// What events carry; 0 until a request is accepted.
+    pub(super) uid: u64,
+    pub(super) space: Space,
+    pub(super) state: State,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) reuse: bool,
+    pub(super) ack_timeout: Option<u8>,
+    pub(super) tos: u8,
+    /// Requests that a listener may have unread.
+    pub(super) backlog: usize,
+    pub(super) connection: Connection,
+}
+
+/// A connection, or a way for datagrams, from the first message on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Connection {
+    /// The numbers that both sides have for it.
+    pub(super) local_id: u32,
+    pub(super) remote_id: u32,
+    pub(super) remote_guid: u64,
+    pub(super) service_id: u64,
+    /// Transaction of the request, which answers repeat.
+    pub(super) tid: u64,
+    pub(super) here: Address,
+    pub(super) there: Address,
+    /// The first PSN that this side receives, which it tells the other.
+    pub(super) psn: u32,
+    pub(super) remote_psn: u32,
+    pub(super) qpn: u32,
+    pub(super) remote_qpn: u32,
+    pub(super) initiator_depth: u8,
+    pub(super) responder_resources: u8,
+    pub(super) retry: u8,
+    pub(super) rnr_retry: u8,
+    pub(super) mtu: u8,
+    /// What is sent again until it is answered.
+    pub(super) awaited: Option<Awaited>,
+    /// When the time-wait state ends.
+    pub(super) ends: Option<Duration>,
+}
+
+/// A message that waits for its answer.
+#[derive(Clone, Debug)]
+pub(super) struct Awaited {
+    pub(super) mad: Mad,
+    pub(super) due: Duration,
+    pub(super) retries: u8,
+}
+
+impl Id {
+    pub(super) fn new(file: u64, uid: u64, space: Space) -> Self {
+        Self {
+            file,
+            uid,
+            space,
+            state: State::Idle,
+            local: None,
+            peer: None,
+            reuse: false,
+            ack_timeout: None,
+            tos: 0,
+            backlog: 0,
+            connection: Connection::default(),
+        }
+    }
+
+    /// When something happens by itself.
+    pub(super) fn due(&self) -> Option<Duration> {
+        let awaited = self.connection.awaited.as_ref().map(|awaited| awaited.due);
+        awaited.into_iter().chain(self.connection.ends).min()
+    }
+}

@@ -1,0 +1,385 @@
+//! What a message does to an id.
+
+use std::net::SocketAddr;
+
+use uverbs_kernel_abi::rdma_cm::{
+    RDMA_MAX_PRIVATE_DATA, rdma_ucm_conn_param, rdma_ucm_event_resp, rdma_ucm_ud_param,
+};
+
+use super::header::{self, IpHeader};
+use super::id::{Connection, Id, IdNumber, Space, State};
+use super::mad::{Ids, Mad, Message, Rej, Rep, Req, SidrRep, SidrReq, room};
+use super::manager::{Manager, Param, UDP_QKEY, event};
+use super::queue::Queued;
+use super::timers::{TIMEOUT, refusal};
+use crate::wire::Address;
+
+/// Reasons of a refusal (IBTA table 110).
+const INVALID_SERVICE: u16 = 8;
+const STALE: u16 = 10;
+/// How long a connection's packets may still be on their way: 2^17 times four microseconds.
+const TIMEWAIT: std::time::Duration = std::time::Duration::from_millis(512);
+
+/// Statuses of an answer about datagrams (IBTA 12.11.3).
+const SIDR_UNSUPPORTED: u8 = 1;
+const SIDR_REFUSED: u8 = 2;
+
+impl Manager {
+    /// A message came by queue pair 1.
+    pub(crate) fn receive(&mut self, from: Address, to: Address, bytes: &[u8]) {
+        let Some(Mad { tid, message }) = Mad::parse(bytes) else { return };
+        if self.gone {
+            return;
+        }
+        match message {
+            Message::Req(req) => self.request(from, to, tid, &req),
+            Message::Rep(rep) => self.reply(from, to, tid, &rep),
+            Message::Rtu(ids) => self.ready(ids),
+            Message::Rej(rej) => self.refused(&rej),
+            Message::Dreq { ids, remote_qpn } => self.disconnect(from, to, tid, ids, remote_qpn),
+            Message::Drep(ids) => self.disconnected(ids),
+            Message::SidrReq(req) => self.datagram_request(from, to, tid, &req),
+            Message::SidrRep(rep) => self.datagram_reply(&rep),
+        }
+    }
+
+    /// The id of a connection by both its numbers; a peer that doesn't know ours yet gives 0.
+    fn of_ids(&mut self, ids: Ids) -> Option<IdNumber> {
+        let number = self.by_local_id(ids.remote)?;
+        let connection = &self.ids.get(&number)?.connection;
+        (connection.remote_id == ids.local || connection.remote_id == 0).then_some(number)
+    }
+
+    fn request(&mut self, from: Address, to: Address, tid: u64, req: &Req) {
+        let is_same = |id: &Id| {
+            id.connection.remote_id == req.local_id && id.connection.remote_guid == req.ca_guid
+        };
+        let known = self
+            .ids
+            .iter()
+            .find(|(_, id)| is_same(id) && !matches!(id.state, State::Over | State::Timewait));
+        if known.is_some() {
+            // Sent again: either the program hasn't answered yet, or the answer is sent again by
+            // itself.
+            return;
+        }
+        let refuse = |reason: u16| {
+            let ids = Ids { local: 0, remote: req.local_id };
+            let (info, private) = ([0; 8], [0; room::REJ]);
+            let message = Message::Rej(Rej { ids, message: 0, reason, info, private });
+            Mad { tid, message }
+        };
+        let Some(header) = IpHeader::read(&req.private) else {
+            return self.send(to, from, &refuse(INVALID_SERVICE));
+        };
+        let Some(listener) = self.listener(req.service_id, header.to) else {
+            return self.send(to, from, &refuse(INVALID_SERVICE));
+        };
+        let stale = self.ids.iter().find(|(_, id)| {
+            let connection = &id.connection;
+            connection.remote_guid == req.ca_guid
+                && connection.remote_qpn == req.qpn
+                && matches!(id.state, State::RepSent | State::Established)
+        });
+        if let Some((&old, _)) = stale {
+            // The peer has forgotten that connection, of which this side is told.
+            self.end(old);
+            return self.send(to, from, &refuse(STALE));
+        }
+        let connection = Connection {
+            local_id: self.random(),
+            remote_id: req.local_id,
+            remote_guid: req.ca_guid,
+            service_id: req.service_id,
+            tid,
+            here: to,
+            there: from,
+            psn: self.random() & 0xff_ffff,
+            remote_psn: req.psn,
+            remote_qpn: req.qpn,
+            // What the peer serves is what this side may ask, and the other way round.
+            initiator_depth: req.responder_resources,
+            responder_resources: req.initiator_depth,
+            retry: req.retry,
+            rnr_retry: req.rnr_retry,
+            mtu: req.mtu,
+            ..Connection::default()
+        };
+        let param = rdma_ucm_conn_param {
+            qp_num: req.qpn,
+            flow_control: req.flow_control.into(),
+            retry_count: req.retry,
+            rnr_retry_count: req.rnr_retry,
+            srq: req.srq.into(),
+            initiator_depth: req.responder_resources,
+            responder_resources: req.initiator_depth,
+            private_data: padded(&req.private[header::LEN..]),
+            private_data_len: (room::REQ - header::LEN) as u8,
+            ..Default::default()
+        };
+        self.offer(listener, Space::Tcp, header, connection, Param::Connection(param));
+    }
+
+    /// Tells a listener of a request, which gets an id of its own. Without room it is dropped
+    /// silently, and the peer asks again.
+    fn offer(
+        &mut self,
+        listener: IdNumber,
+        space: Space,
+        header: IpHeader,
+        connection: Connection,
+        param: Param,
+    ) {
+        let Some(of) = self.ids.get(&listener) else { return };
+        let (file, uid, backlog) = (of.file, of.uid, of.backlog);
+        let port = (connection.service_id & 0xffff) as u16;
+        let unread = self.files.get(&file).map_or(0, |queue| queue.requests().count());
+        if unread >= backlog {
+            return;
+        }
+        let mut id = Id::new(file, 0, space);
+        id.state = State::ReqReceived;
+        id.local = Some(SocketAddr::new(header.to, port));
+        id.peer = Some(header.from);
+        id.connection = connection;
+        let number = self.insert(id);
+        let mut event = rdma_ucm_event_resp {
+            uid,
+            id: number,
+            event: event::CONNECT_REQUEST,
+            ..Default::default()
+        };
+        match param {
+            Param::Connection(param) => event.set_conn(param),
+            Param::Datagram(param) => event.set_ud(param),
+            Param::None => {}
+        }
+        if let Some(queue) = self.files.get_mut(&file) {
+            queue.push(Queued { owner: listener, request: Some(number), event });
+        }
+    }
+
+    fn reply(&mut self, from: Address, to: Address, tid: u64, rep: &Rep) {
+        let Some(number) = self.by_local_id(rep.ids.remote) else { return };
+        let Some(id) = self.ids.get_mut(&number) else { return };
+        if id.space != Space::Tcp {
+            return;
+        }
+        match id.state {
+            State::ReqSent => {}
+            // Our last word was lost.
+            State::Established if id.connection.remote_id == rep.ids.local => {
+                let ids = Ids { local: rep.ids.remote, remote: rep.ids.local };
+                return self.send(to, from, &Mad { tid, message: Message::Rtu(ids) });
+            }
+            _ => return,
+        }
+        id.state = State::RepReceived;
+        let connection = &mut id.connection;
+        connection.awaited = None;
+        connection.remote_id = rep.ids.local;
+        connection.remote_guid = rep.ca_guid;
+        connection.remote_qpn = rep.qpn;
+        connection.remote_psn = rep.psn;
+        connection.initiator_depth = rep.responder_resources;
+        connection.responder_resources = rep.initiator_depth;
+        connection.rnr_retry = rep.rnr_retry;
+        let param = rdma_ucm_conn_param {
+            qp_num: rep.qpn,
+            flow_control: rep.flow_control.into(),
+            retry_count: connection.retry,
+            rnr_retry_count: rep.rnr_retry,
+            srq: rep.srq.into(),
+            initiator_depth: rep.responder_resources,
+            responder_resources: rep.initiator_depth,
+            private_data: padded(&rep.private),
+            private_data_len: room::REP as u8,
+            ..Default::default()
+        };
+        self.tell(number, event::CONNECT_RESPONSE, 0, Param::Connection(param));
+    }
+
+    /// The peer is ready: the connection stands.
+    fn ready(&mut self, ids: Ids) {
+        if let Some(number) = self.of_ids(ids) {
+            self.establish(number);
+        }
+    }
+
+    /// The connection of an accepted request stands. False if it stood before, or is none.
+    pub(super) fn establish(&mut self, number: IdNumber) -> bool {
+        let Some(id) = self.ids.get_mut(&number) else { return false };
+        if id.state != State::RepSent {
+            return false;
+        }
+        id.state = State::Established;
+        id.connection.awaited = None;
+        self.tell(number, event::ESTABLISHED, 0, Param::Connection(Default::default()));
+        true
+    }
+
+    fn refused(&mut self, rej: &Rej) {
+        // Who gave up before our number came names the connection by its own.
+        let number = if rej.reason == TIMEOUT && rej.ids.remote == 0 {
+            let guid = u64::from_be_bytes(rej.info);
+            let found = self.ids.iter().find(|(_, id)| {
+                id.connection.remote_guid == guid && id.connection.remote_id == rej.ids.local
+            });
+            found.map(|(&number, _)| number)
+        } else {
+            self.by_local_id(rej.ids.remote)
+        };
+        let Some(number) = number else { return };
+        let Some(id) = self.ids.get_mut(&number) else { return };
+        if matches!(id.state, State::Over | State::Timewait) || id.space != Space::Tcp {
+            return;
+        }
+        id.state = State::Over;
+        id.connection.awaited = None;
+        let param = rdma_ucm_conn_param {
+            private_data: padded(&rej.private),
+            private_data_len: room::REJ as u8,
+            ..Default::default()
+        };
+        self.tell(number, event::REJECTED, rej.reason.into(), Param::Connection(param));
+    }
+
+    fn disconnect(&mut self, from: Address, to: Address, tid: u64, ids: Ids, qpn: u32) {
+        let answer = Ids { local: ids.remote, remote: ids.local };
+        let answer = Mad { tid, message: Message::Drep(answer) };
+        let Some(number) = self.of_ids(ids) else {
+            // One that we have forgotten is answered all the same (`cm.c:cm_dreq_handler`).
+            return self.send(to, from, &answer);
+        };
+        let Some(id) = self.ids.get_mut(&number) else { return };
+        match id.state {
+            State::RepSent | State::Established if id.connection.qpn == qpn => {
+                id.state = State::DreqReceived;
+                id.connection.awaited = None;
+                id.connection.tid = tid;
+                self.tell(number, event::DISCONNECTED, 0, Param::None);
+            }
+            // Both at once.
+            State::DreqSent => {
+                self.send(to, from, &answer);
+                self.end(number);
+            }
+            State::Timewait | State::Over => self.send(to, from, &answer),
+            _ => {}
+        }
+    }
+
+    fn disconnected(&mut self, ids: Ids) {
+        if let Some(number) = self.of_ids(ids)
+            && self.ids.get(&number).is_some_and(|id| id.state == State::DreqSent)
+        {
+            self.end(number);
+        }
+    }
+
+    /// A connection is over: the program is told, and what is still on the wire is waited for.
+    fn end(&mut self, number: IdNumber) {
+        self.wait_out(number);
+        self.tell(number, event::DISCONNECTED, 0, Param::None);
+    }
+
+    pub(super) fn wait_out(&mut self, number: IdNumber) {
+        let ends = self.now + TIMEWAIT;
+        if let Some(id) = self.ids.get_mut(&number) {
+            id.state = State::Timewait;
+            id.connection.awaited = None;
+            id.connection.ends = Some(ends);
+        }
+    }
+
+    fn datagram_request(&mut self, from: Address, to: Address, tid: u64, req: &SidrReq) {
+        let known = self.ids.values().any(|id| {
+            id.space == Space::Udp
+                && id.connection.remote_id == req.request_id
+                && id.connection.there == from
+                && id.state == State::ReqReceived
+        });
+        if known {
+            return;
+        }
+        let header = IpHeader::read(&req.private);
+        let listener = header.and_then(|header| self.listener(req.service_id, header.to));
+        let (Some(header), Some(listener)) = (header, listener) else {
+            let mut message = SidrRep::new(req.request_id, req.service_id);
+            message.status = SIDR_UNSUPPORTED;
+            return self.send(to, from, &Mad { tid, message: Message::SidrRep(message) });
+        };
+        let connection = Connection {
+            local_id: self.random(),
+            remote_id: req.request_id,
+            service_id: req.service_id,
+            tid,
+            here: to,
+            there: from,
+            ..Connection::default()
+        };
+        let param = rdma_ucm_ud_param {
+            private_data: padded(&req.private[header::LEN..]),
+            private_data_len: (room::SIDR_REQ - header::LEN) as u8,
+            ..Default::default()
+        };
+        self.offer(listener, Space::Udp, header, connection, Param::Datagram(param));
+    }
+
+    fn datagram_reply(&mut self, rep: &SidrRep) {
+        let Some(number) = self.by_local_id(rep.request_id) else { return };
+        let Some(id) = self.ids.get_mut(&number) else { return };
+        if id.state != State::ReqSent || id.space != Space::Udp {
+            return;
+        }
+        id.connection.awaited = None;
+        id.state = if rep.status == 0 { State::Established } else { State::Over };
+        let mut param = rdma_ucm_ud_param {
+            private_data: padded(&rep.private),
+            private_data_len: room::SIDR_REP as u8,
+            ..Default::default()
+        };
+        let what = if rep.status == 0 {
+            param.qp_num = rep.qpn;
+            param.qkey = rep.qkey;
+            event::ESTABLISHED
+        } else {
+            event::UNREACHABLE
+        };
+        if let Some(id) = self.ids.get(&number) {
+            param.ah_attr = self.path_of(id);
+        }
+        self.tell(number, what, rep.status.into(), Param::Datagram(param));
+    }
+}
+
+impl SidrRep {
+    /// An answer that says yes, with the port space's Q_Key and no queue pair yet.
+    pub(super) fn new(request_id: u32, service_id: u64) -> Self {
+        let private = [0; room::SIDR_REP];
+        Self { request_id, status: 0, qpn: 0, service_id, qkey: UDP_QKEY, private }
+    }
+}
+
+/// No to a request for datagrams.
+pub(super) fn sidr_refusal(connection: &Connection) -> Message {
+    let mut message = SidrRep::new(connection.remote_id, connection.service_id);
+    (message.status, message.qkey) = (SIDR_REFUSED, 0);
+    Message::SidrRep(message)
+}
+
+/// No to a request, whichever kind it is.
+pub(super) fn no(id: &Id, data: &[u8]) -> Message {
+    let ids = Ids { local: id.connection.local_id, remote: id.connection.remote_id };
+    match id.space {
+        Space::Tcp => refusal(ids, u8::from(id.state == State::RepReceived), data),
+        Space::Udp => sidr_refusal(&id.connection),
+    }
+}
+
+/// Private data as events carry it: as long as the message's room, zeros behind.
+fn padded(data: &[u8]) -> [u8; RDMA_MAX_PRIVATE_DATA] {
+    let mut all = [0; RDMA_MAX_PRIVATE_DATA];
+    all[..data.len()].copy_from_slice(data);
+    all
+}

@@ -1,0 +1,339 @@
+//! Ids, doors, addresses and ports: what leads to what.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use uverbs_core::Errno;
+use uverbs_kernel_abi::ah::{ib_uverbs_ah_attr, ib_uverbs_global_route};
+use uverbs_kernel_abi::rdma_cm::{rdma_ucm_conn_param, rdma_ucm_event_resp, rdma_ucm_ud_param};
+
+use super::header::{gid, ip};
+use super::id::{Awaited, Id, IdNumber, Space, State};
+use super::mad::{MAX_RETRIES, Mad, Message, RESPONSE_TIMEOUT};
+use super::queue::{EventQueue, Queued};
+use crate::wire::Address;
+
+/// Events, as `enum rdma_cm_event_type` numbers them.
+pub(super) mod event {
+    pub(crate) const ADDR_RESOLVED: u32 = 0;
+    pub(crate) const ROUTE_RESOLVED: u32 = 2;
+    pub(crate) const CONNECT_REQUEST: u32 = 4;
+    pub(crate) const CONNECT_RESPONSE: u32 = 5;
+    pub(crate) const UNREACHABLE: u32 = 7;
+    pub(crate) const REJECTED: u32 = 8;
+    pub(crate) const ESTABLISHED: u32 = 9;
+    pub(crate) const DISCONNECTED: u32 = 10;
+    pub(crate) const DEVICE_REMOVAL: u32 = 11;
+    pub(crate) const MULTICAST_JOIN: u32 = 12;
+    pub(crate) const TIMEWAIT_EXIT: u32 = 15;
+}
+
+/// Q_Key of the port space for datagrams (`rdma_cm.h`, RDMA_UDP_QKEY).
+pub(super) const UDP_QKEY: u32 = 0x0123_4567;
+/// Hops of a packet that leaves the subnet.
+const HOP_LIMIT: u8 = 64;
+/// Ports that the system chooses from (`ip_local_port_range`).
+const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+
+/// What the connection manager knows of its device.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) guid: u64,
+    /// GIDs of RoCE version 2, with their index in the port's table; none on InfiniBand.
+    pub(crate) gids: Vec<(u8, [u8; 16])>,
+    /// `enum ib_mtu`.
+    pub(crate) mtu: u8,
+}
+
+/// A message to be sent by queue pair 1.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) src: Address,
+    pub(crate) dst: Address,
+    pub(crate) bytes: [u8; super::mad::MAD],
+}
+
+/// A member of a multicast group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Membership {
+    pub(super) id: IdNumber,
+}
+
+/// The connection manager of one device.
+#[derive(Debug)]
+pub(crate) struct Manager {
+    pub(super) host: Host,
+    pub(super) files: BTreeMap<u64, EventQueue>,
+    pub(super) ids: BTreeMap<IdNumber, Id>,
+    pub(super) memberships: BTreeMap<IdNumber, Membership>,
+    next_file: u64,
+    next_id: IdNumber,
+    next_port: u16,
+    random: u64,
+    pub(super) now: Duration,
+    outgoing: Vec<Outgoing>,
+    pub(super) gone: bool,
+}
+
+impl Manager {
+    pub(crate) fn new(host: Host) -> Self {
+        // Different for each device, the same in each run: tests replay.
+        let random = host.guid ^ 0x9e37_79b9_7f4a_7c15;
+        Self {
+            host,
+            files: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            memberships: BTreeMap::new(),
+            next_file: 0,
+            next_id: 0,
+            next_port: *EPHEMERAL.start(),
+            random,
+            now: Duration::ZERO,
+            outgoing: Vec::new(),
+            gone: false,
+        }
+    }
+
+    /// Opens a door: its number, and the file that tells of events.
+    pub(crate) fn open(
+        &mut self,
+    ) -> Result<(u64, std::sync::Arc<nix::sys::eventfd::EventFd>), Errno> {
+        let queue = EventQueue::new().map_err(|errno| Errno::from_raw(errno as i32))?;
+        let (file, bell) = (self.next_file, queue.bell());
+        self.next_file += 1;
+        self.files.insert(file, queue);
+        Ok((file, bell))
+    }
+
+    /// Closes a door: its ids end.
+    pub(crate) fn close(&mut self, file: u64) {
+        let of: Vec<_> =
+            self.ids.iter().filter(|(_, id)| id.file == file).map(|(&number, _)| number).collect();
+        for number in of {
+            self.destroy(number);
+        }
+        self.files.remove(&file);
+    }
+
+    /// The door whose events this file tells of.
+    pub(super) fn file_of_bell(&self, fd: i32) -> Option<u64> {
+        self.files.iter().find(|(_, queue)| queue.is_told_by(fd)).map(|(&file, _)| file)
+    }
+
+    /// What is to be sent.
+    pub(crate) fn take_outgoing(&mut self) -> Vec<Outgoing> {
+        std::mem::take(&mut self.outgoing)
+    }
+
+    pub(super) fn insert(&mut self, id: Id) -> IdNumber {
+        let number = self.next_number();
+        self.ids.insert(number, id);
+        number
+    }
+
+    pub(super) fn next_number(&mut self) -> IdNumber {
+        let number = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1);
+        number
+    }
+
+    /// 32 bits that nobody guesses from the last ones by adding (xorshift64*).
+    pub(super) fn random(&mut self) -> u32 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+
+    /// The id of an own connection, by the number that messages name it by.
+    pub(super) fn by_local_id(&mut self, local_id: u32) -> Option<IdNumber> {
+        let found = self.ids.iter().find(|(_, id)| {
+            id.connection.local_id == local_id && id.state as u8 >= State::ReqSent as u8
+        });
+        found.map(|(&number, _)| number)
+    }
+
+    /// The own GID of an address.
+    pub(super) fn own_gid(&self, addr: IpAddr) -> Option<(u8, [u8; 16])> {
+        self.host.gids.iter().copied().find(|(_, own)| *own == gid(addr))
+    }
+
+    /// The own address that packets to `peer` come from.
+    pub(super) fn source_for(&self, peer: IpAddr) -> Option<IpAddr> {
+        let own = self.host.gids.iter().map(|&(_, gid)| ip(gid));
+        own.into_iter().find(|own| own.is_ipv4() == peer.is_ipv4())
+    }
+
+    /// A port for an address: the one asked for, or a free one for 0.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE` where another id has it.
+    pub(super) fn claim_port(
+        &mut self,
+        of: IdNumber,
+        space: Space,
+        addr: SocketAddr,
+        reuse: bool,
+    ) -> Result<SocketAddr, Errno> {
+        let taken = |manager: &Self, port: u16| {
+            manager.ids.iter().any(|(&number, id)| {
+                let shared = reuse && id.reuse && id.state != State::Listening;
+                number != of
+                    && id.space == space
+                    && is_of_binder(id.state)
+                    && !shared
+                    && id.local.is_some_and(|local| {
+                        local.port() == port
+                            && (is_any(local.ip()) || is_any(addr.ip()) || local.ip() == addr.ip())
+                    })
+            })
+        };
+        if addr.port() != 0 {
+            return if taken(self, addr.port()) { Err(Errno::EADDRINUSE) } else { Ok(addr) };
+        }
+        for _ in EPHEMERAL {
+            let port = self.next_port;
+            self.next_port = if port == *EPHEMERAL.end() { *EPHEMERAL.start() } else { port + 1 };
+            if !taken(self, port) {
+                return Ok(SocketAddr::new(addr.ip(), port));
+            }
+        }
+        Err(Errno::EADDRNOTAVAIL)
+    }
+
+    /// The listener for a request.
+    pub(super) fn listener(&self, service_id: u64, to: IpAddr) -> Option<IdNumber> {
+        let of = |id: &Id| {
+            id.state == State::Listening
+                && id.local.is_some_and(|local| {
+                    (id.space as u64) << 16 | u64::from(local.port()) == service_id
+                        && (is_any(local.ip()) && local.is_ipv4() == to.is_ipv4()
+                            || is_any(local.ip()) && local.is_ipv6()
+                            || local.ip() == to)
+                })
+        };
+        self.ids.iter().find(|(_, id)| of(id)).map(|(&number, _)| number)
+    }
+
+    /// Sends a message of a connection.
+    pub(super) fn send(&mut self, src: Address, dst: Address, mad: &Mad) {
+        self.outgoing.push(Outgoing { src, dst, bytes: mad.to_bytes() });
+    }
+
+    /// Sends a message of an id's connection, again and again if it is `awaited`.
+    pub(super) fn send_of(&mut self, number: IdNumber, message: Message, awaited: bool) {
+        let due = self.now + interval();
+        let Some(id) = self.ids.get_mut(&number) else { return };
+        let connection = &mut id.connection;
+        let (src, dst) = (connection.here, connection.there);
+        let mad = Mad { tid: connection.tid, message };
+        connection.awaited =
+            awaited.then(|| Awaited { mad: mad.clone(), due, retries: MAX_RETRIES });
+        self.send(src, dst, &mad);
+    }
+
+    /// Tells the id's program of something.
+    pub(super) fn tell(&mut self, number: IdNumber, what: u32, status: i32, param: Param) {
+        let Some(id) = self.ids.get(&number) else { return };
+        // A request that nobody has accepted has no name to be told by (`ucma_event_handler`).
+        if id.uid == 0 {
+            return;
+        }
+        let mut event = rdma_ucm_event_resp {
+            uid: id.uid,
+            id: number,
+            event: what,
+            status,
+            ..Default::default()
+        };
+        match (param, id.space) {
+            (Param::None, _) => {}
+            (Param::Connection(param), _) => event.set_conn(param),
+            (Param::Datagram(param), _) => event.set_ud(param),
+        }
+        if let Some(queue) = self.files.get_mut(&id.file) {
+            queue.push(Queued { owner: number, request: None, event });
+        }
+    }
+
+    /// Ends an id, with a last word to the peer (`cm.c:cm_destroy_id`).
+    pub(super) fn destroy(&mut self, number: IdNumber) {
+        let Some(id) = self.ids.get(&number) else { return };
+        if let Some(message) = self.last_word(id) {
+            self.send_of(number, message, false);
+        }
+        let Some(id) = self.ids.remove(&number) else { return };
+        self.memberships.retain(|_, membership| membership.id != number);
+        let unread = self.files.get_mut(&id.file).map(|queue| queue.take_of(number));
+        // Requests that nobody has read are refused.
+        for request in unread.into_iter().flatten().filter_map(|queued| queued.request) {
+            self.destroy(request);
+        }
+    }
+
+    /// The device goes: every id is told, and nothing is sent any more.
+    pub(crate) fn remove_device(&mut self) {
+        self.gone = true;
+        self.outgoing.clear();
+        let bound: Vec<_> = (self.ids.iter())
+            .filter(|(_, id)| !matches!(id.state, State::Idle))
+            .map(|(&number, _)| number)
+            .collect();
+        for number in bound {
+            if let Some(id) = self.ids.get_mut(&number) {
+                id.state = State::Over;
+                id.connection.awaited = None;
+                id.connection.ends = None;
+            }
+            self.tell(number, event::DEVICE_REMOVAL, 0, Param::None);
+        }
+    }
+
+    /// The way to a connection's peer.
+    pub(super) fn path_of(&self, id: &Id) -> ib_uverbs_ah_attr {
+        let (index, _) = self.own_gid(ip(id.connection.here.gid)).unwrap_or((0, [0; 16]));
+        self.path(index, id.connection.there.gid, id.tos)
+    }
+
+    pub(super) fn path(&self, sgid_index: u8, dgid: [u8; 16], tos: u8) -> ib_uverbs_ah_attr {
+        ib_uverbs_ah_attr {
+            grh: ib_uverbs_global_route {
+                dgid,
+                sgid_index,
+                hop_limit: HOP_LIMIT,
+                traffic_class: tos,
+                ..Default::default()
+            },
+            is_global: 1,
+            port_num: 1,
+            ..Default::default()
+        }
+    }
+}
+
+/// What comes with an event.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Param {
+    None,
+    Connection(rdma_ucm_conn_param),
+    Datagram(rdma_ucm_ud_param),
+}
+
+/// Between two tries of a message: four microseconds times two to the code, as milliseconds
+/// (`cm.c:cm_convert_to_ms`).
+pub(super) fn interval() -> Duration {
+    Duration::from_millis(1 << (RESPONSE_TIMEOUT - 8))
+}
+
+/// Addresses that stand for every own one: unspecified and loopback ones (`cma.c:cma_any_addr`,
+/// `cma_loopback_addr`).
+pub(super) fn is_any(ip: IpAddr) -> bool {
+    ip.is_unspecified() || ip.is_loopback()
+}
+
+/// Whether an id in this state has its address by binding, not by a listener's.
+fn is_of_binder(state: State) -> bool {
+    !matches!(state, State::ReqReceived | State::RepSent)
+}

@@ -1,0 +1,29 @@
+//! The device's connection manager: what Linux's `ib_cm`, `rdma_cm` and `rdma_ucm` are, for the
+//! programs of this process that ask the device's own door
+//! ([`DeviceSource::open_cm`](uverbs_core::doors::DeviceSource::open_cm)).
+//!
+//! It speaks the messages of InfiniBand's connection manager (IBTA vol 1, chapter 12) on queue pair
+//! 1, over the device's wire, so the other side can be any other connection manager.
+//!
+//! | file | what | in Linux |
+//! |---|---|---|
+//! | `commands` | the commands of a door | `ucma.c` |
+//! | `manager` | ids, files and what leads to them | `cma.c` |
+//! | `incoming` | what a message does to an id | `cm.c`, `cma.c:cma_ib_handler` |
+//! | `timers` | what is sent again, and what ends by itself | `cm.c` |
+//! | `id` | one id and its connection | `struct rdma_cm_id`, `struct cm_id_private` |
+//! | `queue` | the events of a door | `ucma.c`: event lists |
+//! | `header`, `mad` | bytes of messages | `cm_msgs.h` |
+//!
+//! Top to bottom; each uses only those below it. The door stands above, in `cm_door`.
+
+mod commands;
+mod header;
+mod id;
+mod incoming;
+mod mad;
+mod manager;
+mod queue;
+mod timers;
+
+pub(crate) use manager::{Host, Manager};

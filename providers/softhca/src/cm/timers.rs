@@ -1,0 +1,105 @@
+//! What happens by itself: messages sent again, connections given up, the end of the time-wait
+//! state.
+
+use std::time::Duration;
+
+use uverbs_core::Errno;
+
+use super::id::{IdNumber, State};
+use super::mad::{Ids, Message, Rej, room};
+use super::manager::{Manager, Param, event, interval};
+
+/// Reason of a refusal: the sender gave up (IBTA table 110).
+pub(super) const TIMEOUT: u16 = 4;
+
+impl Manager {
+    /// When something happens by itself.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        self.ids.values().filter_map(|id| id.due()).min()
+    }
+
+    /// Does what is due. True if anything was.
+    pub(crate) fn advance(&mut self, now: Duration) -> bool {
+        self.now = self.now.max(now);
+        let due: Vec<IdNumber> = (self.ids.iter())
+            .filter(|(_, id)| id.due().is_some_and(|due| due <= self.now))
+            .map(|(&number, _)| number)
+            .collect();
+        for &number in &due {
+            self.expire(number);
+        }
+        !due.is_empty()
+    }
+
+    fn expire(&mut self, number: IdNumber) {
+        let now = self.now;
+        let Some(id) = self.ids.get_mut(&number) else { return };
+        if id.connection.ends.is_some_and(|ends| ends <= now) {
+            id.connection.ends = None;
+            id.state = State::Over;
+            return self.tell(number, event::TIMEWAIT_EXIT, 0, Param::None);
+        }
+        let Some(awaited) = &mut id.connection.awaited else { return };
+        if awaited.retries > 0 {
+            awaited.retries -= 1;
+            awaited.due = now + interval();
+            let (mad, src, dst) = (awaited.mad.clone(), id.connection.here, id.connection.there);
+            return self.send(src, dst, &mad);
+        }
+        id.connection.awaited = None;
+        let was = std::mem::replace(&mut id.state, State::Over);
+        match was {
+            State::DreqSent => {
+                self.tell(number, event::DISCONNECTED, -Errno::ETIMEDOUT.raw(), Param::None);
+            }
+            _ => {
+                if let Some(id) = self.ids.get(&number)
+                    && was != State::ReqSent
+                {
+                    let rej = self.timed_out(id, 1);
+                    self.send_of(number, rej, false);
+                }
+                self.tell(number, event::UNREACHABLE, -Errno::ETIMEDOUT.raw(), Param::None);
+            }
+        }
+    }
+
+    /// The last word of an id that ends.
+    pub(super) fn last_word(&self, id: &super::id::Id) -> Option<Message> {
+        let connection = &id.connection;
+        let ids = Ids { local: connection.local_id, remote: connection.remote_id };
+        match (id.space, id.state) {
+            (super::id::Space::Udp, State::ReqReceived) => {
+                Some(super::incoming::sidr_refusal(connection))
+            }
+            (super::id::Space::Udp, _) => None,
+            (_, State::ReqSent) => Some(self.timed_out(id, 0)),
+            (_, State::ReqReceived) => Some(refusal(ids, 0, &[])),
+            (_, State::RepReceived) => Some(refusal(ids, 1, &[])),
+            (_, State::RepSent | State::Established) => {
+                Some(Message::Dreq { ids, remote_qpn: connection.remote_qpn })
+            }
+            (_, State::DreqReceived) => Some(Message::Drep(ids)),
+            _ => None,
+        }
+    }
+
+    /// This side gave up on `message`: the peer knows it by the GUID (`cm.c:cm_destroy_id`).
+    fn timed_out(&self, id: &super::id::Id, message: u8) -> Message {
+        let ids = Ids { local: id.connection.local_id, remote: id.connection.remote_id };
+        let info = self.host.guid.to_be_bytes();
+        let private = [0; room::REJ];
+        Message::Rej(Rej { ids, message, reason: TIMEOUT, info, private })
+    }
+}
+
+/// Reason of a refusal: the program's own (IBTA table 110).
+const CONSUMER: u16 = 28;
+
+/// The program refuses. The private data fits.
+pub(super) fn refusal(ids: Ids, message: u8, data: &[u8]) -> Message {
+    let mut private = [0; room::REJ];
+    let len = data.len().min(room::REJ);
+    private[..len].copy_from_slice(&data[..len]);
+    Message::Rej(Rej { ids, message, reason: CONSUMER, info: [0; 8], private })
+}

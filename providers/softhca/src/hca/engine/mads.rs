@@ -1,0 +1,49 @@
+//! Queue pair 1, where the device itself uses it: management datagrams (IBTA vol 1, 13.5.1).
+
+use crate::hca::device::Hca;
+use crate::hca::state::mads::Mad;
+use crate::wire::{Address, Frame, Opcode, Packet, PacketBuilder, Psn};
+
+/// The number of the queue pair.
+const QPN: u32 = 1;
+/// Its Q_Key (IBTA 10.2.5, "well-known").
+const QKEY: u32 = 0x8001_0000;
+
+impl Hca {
+    /// Takes a datagram for queue pair 1 that no client has made. False if it is none.
+    pub(super) fn take_mad(&mut self, packet: &Packet<'_>, frame: &Frame) -> bool {
+        let is_mad = packet.bth().opcode() == Opcode::UD_SEND_ONLY
+            && packet.deth().is_some_and(|deth| deth.qkey.get() == QKEY);
+        let (from, to) = (frame.src, frame.dst);
+        is_mad && self.common.mads.arrive(Mad { from, to, bytes: packet.payload().to_vec() })
+    }
+
+    /// The next management datagram that came.
+    pub(crate) fn next_mad(&mut self) -> Option<Mad> {
+        self.common.mads.next_arrived()
+    }
+
+    /// Sends a management datagram to another port's queue pair 1. Like any datagram it may be
+    /// lost.
+    pub(crate) fn send_mad(&mut self, src: Address, dst: Address, payload: &[u8]) {
+        let packet = PacketBuilder::new(Opcode::UD_SEND_ONLY, QPN, Psn::new(0))
+            .deth(QKEY, QPN)
+            .icrc(self.common.port.needs_icrc());
+        let mut bytes = Vec::new();
+        if packet.emit(payload, &mut bytes).is_ok() {
+            self.common.mads.leave(Frame { src, dst, bytes });
+            self.transmit_mads();
+        }
+    }
+
+    /// Sends what waits, as far as the wire takes it. True if anything went.
+    pub(super) fn transmit_mads(&mut self) -> bool {
+        let mut any = false;
+        while self.common.port.is_ready() {
+            let Some(frame) = self.common.mads.next_leaving() else { break };
+            self.common.port.send(frame, &mut self.common.stats);
+            any = true;
+        }
+        any
+    }
+}

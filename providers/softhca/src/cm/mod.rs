@@ -26,4 +26,7 @@ mod manager;
 mod queue;
 mod timers;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use manager::{Host, Manager};

@@ -17,6 +17,8 @@ use crate::wire::Address;
 /// Reasons of a refusal (IBTA table 110).
 const INVALID_SERVICE: u16 = 8;
 const STALE: u16 = 10;
+/// What a refusal is about: the request.
+const OF_REQ: u8 = 0;
 /// How long a connection's packets may still be on their way: 2^17 times four microseconds.
 const TIMEWAIT: std::time::Duration = std::time::Duration::from_millis(512);
 
@@ -232,6 +234,12 @@ impl Manager {
         let Some(number) = number else { return };
         let Some(id) = self.ids.get_mut(&number) else { return };
         if matches!(id.state, State::Over | State::Timewait) || id.space != Space::Tcp {
+            return;
+        }
+        // A request that was accepted isn't refused any more: what was refused is a late copy.
+        let was_accepted =
+            matches!(id.state, State::RepReceived | State::Established | State::DreqSent);
+        if rej.message == OF_REQ && was_accepted {
             return;
         }
         id.state = State::Over;

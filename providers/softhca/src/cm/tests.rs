@@ -244,7 +244,10 @@ fn life(seed: u64, network: Network, plan: Plan) {
                         // A copy that comes when all is over is a request like any other (as on
                         // Linux), of a peer that waits no more.
                         if serves.is_some() {
-                            assert!(network.twice + network.late > 0 || plan == Plan::Ignore);
+                            assert!(
+                                network.lost + network.twice + network.late > 0
+                                    || plan == Plan::Ignore
+                            );
                             world.destroy(1, event.id);
                             continue;
                         }

@@ -1,4 +1,5 @@
-//! libibverbs's names, and what they are here. This module holds a table and nothing else.
+//! libibverbs's names, and what they are here; librdmacm's are in [`cm`](crate::cm). This module
+//! holds a table and nothing else.
 //!
 //! | C | here |
 //! |---|---|

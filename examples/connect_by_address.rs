@@ -1,0 +1,92 @@
+//! Two queue pairs that find each other by IP address, as sockets do: a listener at one software
+//! HCA, a connector at the other.
+//!
+//!     cargo run --example connect_by_address
+
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use uverbs::cm::{Connector, EventChannel, Listener, Param};
+use uverbs::{CompletionQueue, Device, ProtectionDomain, QueuePair, Refused};
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// No wait is longer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn main() -> Result<()> {
+    let (here, there) = (uverbs::device("softhca0")?, uverbs::device("softhca1")?);
+    // With the kernel's devices: `Listener::bind("0.0.0.0:7471".parse()?)`.
+    let at = SocketAddr::new(address(&there)?, 0);
+    let listener = Listener::builder(at).listen_on(EventChannel::of(&there)?)?;
+    let at = listener.local_addr()?.ok_or("a listener has an address")?;
+    println!("server  listens at {at}");
+    let server = thread::spawn(move || serve(&listener));
+
+    let route = Connector::new(at).limit(LIMIT).resolve_on(EventChannel::of(&here)?)?;
+    println!("client  goes by {}, port {}", route.device()?.name(), route.port()?);
+    let (pd, mut cq, mut qp) = objects(&route.device()?)?;
+    // Before the peer may send: its answer needs a receive.
+    route.init(&mut qp)?;
+    qp.post_recv(1, pd.slab(64, 1)?.take().ok_or("the slab is new")?)?;
+    let param = Param { private_data: b"from the client".to_vec(), ..Param::default() };
+    let mut connection = route.connect(qp, &param).map_err(Refused::into_error)?;
+    println!("client  is connected; told {:?}", text(connection.private_data()));
+    connection.queue_pair().post_send_inline(2, b"hello")?;
+    println!("client  received {:?}", text(&received(&mut cq)?));
+    connection.disconnect(LIMIT)?;
+    println!("client  disconnected");
+    let asked = server.join().map_err(|_| "the server panicked")??;
+    println!("server  was asked with {asked:?}, and told that the client went");
+    Ok(())
+}
+
+/// Takes one connection, echoes one message, and answers what the client said when it asked.
+fn serve(listener: &Listener) -> Result<String> {
+    let request = listener.next(LIMIT)?;
+    let asked = text(request.private_data());
+    let (pd, mut cq, mut qp) = objects(&request.device()?)?;
+    request.init(&mut qp)?;
+    qp.post_recv(1, pd.slab(64, 1)?.take().ok_or("the slab is new")?)?;
+    let param = Param { private_data: b"from the server".to_vec(), ..Param::default() };
+    let mut connection = request.accept(qp, &param).map_err(Refused::into_error)?;
+    let message = received(&mut cq)?;
+    connection.queue_pair().post_send_inline(2, &message)?;
+    if !connection.is_closed(LIMIT)? {
+        return Err("the client stays".into());
+    }
+    Ok(asked)
+}
+
+fn objects(device: &Device) -> Result<(ProtectionDomain, CompletionQueue, QueuePair)> {
+    let context = device.open()?;
+    let pd = context.alloc_pd()?;
+    let cq = context.create_cq(256)?;
+    let qp = context.queue_pair(&pd, &cq).build()?;
+    Ok((pd, cq, qp))
+}
+
+/// The next message; completions of sends are passed over.
+fn received(cq: &mut CompletionQueue) -> Result<Vec<u8>> {
+    loop {
+        let completion = cq.wait(LIMIT)?;
+        completion.result?;
+        if let Some(frame) = completion.frame {
+            return Ok(frame.to_vec());
+        }
+    }
+}
+
+/// The IPv4 address among the device's GIDs.
+fn address(device: &Device) -> Result<IpAddr> {
+    let gids = device.open()?.query_gid_table()?;
+    let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).ok_or("no IPv4 address")?;
+    Ok(std::net::Ipv6Addr::from(found.gid.0).to_canonical())
+}
+
+/// Private data comes filled up with zeros.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
+}

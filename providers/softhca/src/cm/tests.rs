@@ -298,11 +298,13 @@ fn life(seed: u64, network: Network, plan: Plan) {
                 }
             }
         }
-        if plan == Plan::Ignore && world.now > Duration::from_secs(10) && !vanished[1] {
-            if let Some(id) = serves {
-                vanished[1] = true;
-                world.destroy(1, id);
-            }
+        if plan == Plan::Ignore
+            && world.now > Duration::from_secs(10)
+            && !vanished[1]
+            && let Some(id) = serves
+        {
+            vanished[1] = true;
+            world.destroy(1, id);
         }
     }
     check(&world, plan, seed);

@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::thread;
@@ -17,6 +17,7 @@ use uverbs::cm::{
     Connection, ConnectionError, Connector, EventChannel, EventKind, Listener, Param, PortSpace,
     Route,
 };
+use uverbs::softhca::{SoftHca, Udp};
 use uverbs::transport::Ud;
 use uverbs::{
     AccessFlags, Completed, CompletionQueue, Context, Device, Errno, Error, GRH_LEN,
@@ -348,6 +349,29 @@ fn many_connections_stand_at_once() {
     for (_, connection) in clients {
         connection.disconnect(LIMIT).unwrap();
     }
+    server.join().unwrap();
+}
+
+#[test]
+fn devices_on_the_network_connect_by_their_addresses() {
+    if !common::only_on_softhca("the devices are the test's own") {
+        return;
+    }
+    let Ok(there) = SoftHca::builder().udp(Udp::loopback()).build() else {
+        return skip("no socket on the loopback network");
+    };
+    let here = SoftHca::builder().udp(Udp::loopback()).build().unwrap();
+    let ip = Ipv6Addr::from(there.gids()[0].gid).to_canonical();
+    let (here, there) = (common::soft(&here), common::soft(&there));
+    let (listener, addr) = listener(&there, ip);
+    let server = serve(listener, Param::default(), |end, mut connection| {
+        assert_eq!(&end.done().frame.unwrap()[..], b"over the network");
+        assert!(connection.is_closed(LIMIT).unwrap());
+    });
+    let (mut end, mut connection) = connect(&here, addr, &Param::default());
+    connection.queue_pair().post_send_inline(1, b"over the network").unwrap();
+    end.done();
+    connection.disconnect(LIMIT).unwrap();
     server.join().unwrap();
 }
 

@@ -13,7 +13,7 @@ use super::header::{self, IpHeader, gid, ip};
 use super::id::{Connection, Id, IdNumber, Space, State};
 use super::incoming::no;
 use super::mad::{Ids, Message, Rep, Req, SidrRep, SidrReq, room};
-use super::manager::{Manager, Membership, Param, UDP_QKEY, event, is_any};
+use super::manager::{Manager, Membership, Param, UDP_QKEY, event};
 use super::queue::Queued;
 use crate::wire::Address;
 
@@ -148,7 +148,7 @@ impl Manager {
     }
 
     fn bind(&mut self, file: u64, number: IdNumber, addr: SocketAddr) -> Result<(), Errno> {
-        let (is_known, any) = (self.own_gid(addr.ip()).is_some(), is_any(addr.ip()));
+        let (is_known, any) = (self.own_gid(addr.ip()).is_some(), self.is_any(addr.ip()));
         let id = self.of(file, number)?;
         if id.state != State::Idle {
             return Err(Errno::EINVAL);
@@ -178,15 +178,15 @@ impl Manager {
         }
         let source = self.source_for(to.ip()).ok_or(Errno::ENETUNREACH)?;
         // A loopback address is one's own.
-        if is_any(to.ip()) {
+        if self.is_any(to.ip()) {
             to.set_ip(source);
         }
         let id = self.of(file, number)?;
         let mut local = id.local.unwrap_or(SocketAddr::new(source, 0));
-        if is_any(local.ip()) {
+        let (space, reuse) = (id.space, id.reuse);
+        if self.is_any(local.ip()) {
             local.set_ip(source);
         }
-        let (space, reuse) = (id.space, id.reuse);
         let local = self.claim_port(number, space, local, reuse)?;
         let id = self.of(file, number)?;
         (id.local, id.peer, id.state) = (Some(local), Some(to), State::AddressResolved);
@@ -214,15 +214,16 @@ impl Manager {
         room: Option<&mut [u8]>,
     ) -> Result<(), Errno> {
         let guid = self.host.guid;
-        let id = self.of(file, request.id)?;
+        self.of(file, request.id)?;
+        let id = self.ids.get(&request.id).ok_or(Errno::ENOENT)?;
         if request.option != RDMA_USER_CM_QUERY_ADDR {
             return Err(Errno::ENOSYS);
         }
         let mut answer = rdma_ucm_query_addr_resp::default();
         answer.src_size = put_address(id.local, &mut answer.src_addr);
         answer.dst_size = put_address(id.peer, &mut answer.dst_addr);
-        let has_device =
-            id.connection.here.gid != [0; 16] || id.local.is_some_and(|local| !is_any(local.ip()));
+        let has_device = id.connection.here.gid != [0; 16]
+            || id.local.is_some_and(|local| !self.is_any(local.ip()));
         if has_device {
             (answer.node_guid, answer.port_num, answer.pkey) = (guid.to_be(), 1, 0xffff);
         }
@@ -581,7 +582,7 @@ impl Manager {
         }
         let (local, tos) = (id.local.ok_or(Errno::EINVAL)?, id.tos);
         let source =
-            if is_any(local.ip()) { self.source_for(group.ip()) } else { Some(local.ip()) };
+            if self.is_any(local.ip()) { self.source_for(group.ip()) } else { Some(local.ip()) };
         let (index, _) = source.and_then(|ip| self.own_gid(ip)).ok_or(Errno::ENODEV)?;
         let number = self.next_number();
         give(room, &rdma_ucm_create_id_resp { id: number })?;

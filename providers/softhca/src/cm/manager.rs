@@ -165,6 +165,14 @@ impl Manager {
         own.into_iter().find(|own| own.is_ipv4() == peer.is_ipv4())
     }
 
+    /// Whether an address stands for every own one: unspecified and loopback ones
+    /// (`cma.c:cma_any_addr`, `cma_loopback_addr`), unless the device itself is on the loopback
+    /// network.
+    pub(super) fn is_any(&self, addr: IpAddr) -> bool {
+        let on_loopback = || self.host.gids.iter().any(|&(_, gid)| ip(gid).is_loopback());
+        addr.is_unspecified() || addr.is_loopback() && !on_loopback()
+    }
+
     /// A port for an address: the one asked for, or a free one for 0.
     ///
     /// # Errors
@@ -186,7 +194,9 @@ impl Manager {
                     && !shared
                     && id.local.is_some_and(|local| {
                         local.port() == port
-                            && (is_any(local.ip()) || is_any(addr.ip()) || local.ip() == addr.ip())
+                            && (manager.is_any(local.ip())
+                                || manager.is_any(addr.ip())
+                                || local.ip() == addr.ip())
                     })
             })
         };
@@ -209,8 +219,8 @@ impl Manager {
             id.state == State::Listening
                 && id.local.is_some_and(|local| {
                     (id.space as u64) << 16 | u64::from(local.port()) == service_id
-                        && (is_any(local.ip()) && local.is_ipv4() == to.is_ipv4()
-                            || is_any(local.ip()) && local.is_ipv6()
+                        && (self.is_any(local.ip()) && local.is_ipv4() == to.is_ipv4()
+                            || self.is_any(local.ip()) && local.is_ipv6()
                             || local.ip() == to)
                 })
         };
@@ -325,12 +335,6 @@ pub(super) enum Param {
 /// (`cm.c:cm_convert_to_ms`).
 pub(super) fn interval() -> Duration {
     Duration::from_millis(1 << (RESPONSE_TIMEOUT - 8))
-}
-
-/// Addresses that stand for every own one: unspecified and loopback ones (`cma.c:cma_any_addr`,
-/// `cma_loopback_addr`).
-pub(super) fn is_any(ip: IpAddr) -> bool {
-    ip.is_unspecified() || ip.is_loopback()
 }
 
 /// Whether an id in this state has its address by binding, not by a listener's.

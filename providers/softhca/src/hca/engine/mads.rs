@@ -2,7 +2,7 @@
 
 use crate::hca::device::Hca;
 use crate::hca::state::mads::Mad;
-use crate::wire::{Address, Frame, Opcode, Packet, PacketBuilder, Psn};
+use crate::wire::{Address, Frame, Opcode, Packet, PacketBuilder, Psn, Route};
 
 /// The number of the queue pair.
 const QPN: u32 = 1;
@@ -31,7 +31,7 @@ impl Hca {
             .icrc(self.common.port.needs_icrc());
         let mut bytes = Vec::new();
         if packet.emit(payload, &mut bytes).is_ok() {
-            self.common.mads.leave(Frame { src, dst, bytes });
+            self.common.mads.leave(Frame { src, dst, route: Route::new(0, 0, 0), bytes });
             self.transmit_mads();
         }
     }

@@ -79,6 +79,19 @@ pub(crate) fn recv_one(queue: &mut RecvQueue<Mlx5>, id: u64, sge: Sge) -> Result
     Ok(())
 }
 
+/// One receive of a frame, and its record.
+#[inline(never)]
+pub(crate) fn recv_frame(
+    queue: &mut RecvQueue<Mlx5>,
+    id: u64,
+    frame: Frame,
+) -> Result<(), Rejected> {
+    let mut batch = queue.batch();
+    batch.post(id, frame)?;
+    batch.ring();
+    Ok(())
+}
+
 /// Sixteen completions at most.
 #[inline(never)]
 pub(crate) fn poll_burst(queue: &mut CompletionQueue<Mlx5>, seen: &mut Seen) -> usize {

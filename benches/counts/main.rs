@@ -251,6 +251,19 @@ fn functions(context: &Context<Mlx5>) {
         },
         |side| side.retire_recvs(OPS),
     );
+    count(
+        "recv_frame function",
+        OPS,
+        &mut side(context),
+        |side| side.stock(OPS as usize),
+        |side| {
+            for id in 0..OPS.into() {
+                let frame = side.frames.pop().expect("a frame");
+                assert!(hot::recv_frame(side.qps[0].recv_queue(), id, frame).is_ok());
+            }
+        },
+        |side| side.retire_recvs(OPS),
+    );
     for (what, kind) in [("sends", Kind::Send), ("receives", Kind::Recv)] {
         count(
             &format!("poll_burst_{what} function"),

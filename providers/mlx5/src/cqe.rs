@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::mem::offset_of;
 
 use uverbs_core::order::device_memory;
-use uverbs_core::provider::View;
+use uverbs_core::provider::{Decoded, View};
 use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 use uverbs_mlx5_prm::cqe::{CqeOpcode, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -285,6 +285,55 @@ impl View for Cqe<'_> {
     #[inline]
     fn sender(&self) -> Sender {
         self.entry.sender()
+    }
+
+    /// Each field is loaded once, and the opcode looked at once.
+    #[inline(always)]
+    fn decode(&self) -> Decoded {
+        let word = self.entry.sop_drop_qpn();
+        let qpn = word.qpn();
+        if self.opcode() == CqeOpcode::REQ {
+            let (completed, byte_len) = match Opcode(word.sop()) {
+                Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL => (Completed::Send, 0),
+                Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM => (Completed::Write, 0),
+                Opcode::RDMA_READ => (Completed::Read, self.entry.byte_count()),
+                Opcode::ATOMIC_CS => (Completed::CompareSwap, 8),
+                Opcode::ATOMIC_FA => (Completed::FetchAdd, 8),
+                other => (Completed::Other(other.0), 0),
+            };
+            return Decoded {
+                result: Ok(completed),
+                is_recv: false,
+                byte_len,
+                immediate: None,
+                qpn,
+                sender: Sender::default(),
+            };
+        }
+        let (completed, has_immediate) = match self.opcode() {
+            CqeOpcode::RESP_SEND | CqeOpcode::RESP_SEND_INV => (Completed::Recv, false),
+            CqeOpcode::RESP_SEND_IMM => (Completed::Recv, true),
+            CqeOpcode::RESP_WR_IMM => (Completed::RecvWriteImm, true),
+            other => {
+                return Decoded {
+                    result: Err(self.failure()),
+                    is_recv: other != CqeOpcode::REQ_ERR,
+                    byte_len: 0,
+                    immediate: None,
+                    qpn,
+                    sender: Sender::default(),
+                };
+            }
+        };
+        let immediate = || self.entry.word(mlx5_cqe64::IMM_INVAL_PKEY_OFFSET);
+        Decoded {
+            result: Ok(completed),
+            is_recv: true,
+            byte_len: self.entry.byte_count(),
+            immediate: has_immediate.then(immediate),
+            qpn,
+            sender: self.entry.sender(),
+        }
     }
 }
 

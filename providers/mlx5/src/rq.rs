@@ -223,12 +223,12 @@ unsafe impl RecvOps for Rq {
         at.pi = slot.wrapping_add(1);
         // SAFETY: the slot is of a WQE that is free; this is the only poster.
         unsafe { slots.put(slot, wr_id, at.pi) };
-        Ok(slot)
+        Ok(slots.place(slot))
     }
 
     #[inline(always)]
-    unsafe fn own(&mut self, _: &RecvCursor, slot: u32, held: Held) {
-        self.marked = slot.wrapping_add(1);
+    unsafe fn own(&mut self, at: &RecvCursor, slot: u32, held: Held) {
+        self.marked = at.pi;
         if held.is_lent() {
             self.shared.recv.will_lend();
         }
@@ -236,9 +236,9 @@ unsafe impl RecvOps for Rq {
             self.owns = true;
             self.shared.recv.will_own();
         }
-        // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` left no buffer
-        // in it.
-        unsafe { self.slots.own(slot, held) };
+        // SAFETY: the place of a WQE just written, says the caller: ours, and `begin` left no
+        // buffer in it.
+        unsafe { self.slots.own_at(slot, held) };
     }
 
     #[inline(always)]

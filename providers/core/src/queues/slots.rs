@@ -127,6 +127,25 @@ impl Slots {
         unsafe { (*self.slot(last)).posted = posted };
     }
 
+    /// The place in the table of the slot at `index`.
+    #[inline(always)]
+    #[must_use]
+    pub fn place(self, index: u32) -> u32 {
+        index & self.mask
+    }
+
+    /// As [`own`](Self::own), by [place](Self::place).
+    ///
+    /// # Safety
+    ///
+    /// As for `own`, and it is a place of this table.
+    #[inline(always)]
+    pub unsafe fn own_at(self, place: u32, held: Held) {
+        let at = UnsafeCell::raw_get(self.frames.wrapping_add(place as usize));
+        // SAFETY: a place in the table, and ours, says the caller; nobody else looks at it.
+        unsafe { at.write(Some(held)) };
+    }
+
     /// Puts the buffer into a slot that was just written by [`put`](Self::put). Posting side, which
     /// has called [`SlotTable::will_own`] before.
     ///

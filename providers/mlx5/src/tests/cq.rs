@@ -96,6 +96,12 @@ type Seen = (u64, Result<Completed, Failure>, bool, u32, Option<u32>, u32);
 
 fn poll(side: &mut PollSide) -> Option<Seen> {
     let Polled { view, wr_id, .. } = side.cq.next()?;
+    let all = view.decode();
+    assert_eq!(
+        (all.result, all.is_recv, all.byte_len, all.immediate, all.qpn),
+        (view.result(), view.is_recv(), view.byte_len(), view.immediate(), view.qpn()),
+        "all at once is what each tells"
+    );
     Some((wr_id, view.result(), view.is_recv(), view.byte_len(), view.immediate(), view.qpn()))
 }
 

@@ -9,9 +9,9 @@ use uverbs_kernel_abi::rdma_cm::{
 use super::header::{self, IpHeader};
 use super::id::{Connection, Id, IdNumber, Space, State};
 use super::mad::{Ids, Mad, Message, Rej, Rep, Req, SidrRep, SidrReq, room};
-use super::manager::{Manager, Param, UDP_QKEY, event};
+use super::manager::{Manager, Param, event};
 use super::queue::Queued;
-use super::timers::{TIMEOUT, refusal};
+use super::refusals::TIMEOUT;
 use crate::wire::Address;
 
 /// Reasons of a refusal (IBTA table 110).
@@ -24,7 +24,6 @@ const TIMEWAIT: std::time::Duration = std::time::Duration::from_millis(512);
 
 /// Statuses of an answer about datagrams (IBTA 12.11.3).
 const SIDR_UNSUPPORTED: u8 = 1;
-const SIDR_REFUSED: u8 = 2;
 
 impl Manager {
     /// A message came by queue pair 1.
@@ -358,30 +357,6 @@ impl Manager {
             param.ah_attr = self.path_of(id);
         }
         self.tell(number, what, rep.status.into(), Param::Datagram(param));
-    }
-}
-
-impl SidrRep {
-    /// An answer that says yes, with the port space's Q_Key and no queue pair yet.
-    pub(super) fn new(request_id: u32, service_id: u64) -> Self {
-        let private = [0; room::SIDR_REP];
-        Self { request_id, status: 0, qpn: 0, service_id, qkey: UDP_QKEY, private }
-    }
-}
-
-/// No to a request for datagrams.
-pub(super) fn sidr_refusal(connection: &Connection) -> Message {
-    let mut message = SidrRep::new(connection.remote_id, connection.service_id);
-    (message.status, message.qkey) = (SIDR_REFUSED, 0);
-    Message::SidrRep(message)
-}
-
-/// No to a request, whichever kind it is.
-pub(super) fn no(id: &Id, data: &[u8]) -> Message {
-    let ids = Ids { local: id.connection.local_id, remote: id.connection.remote_id };
-    match id.space {
-        Space::Tcp => refusal(ids, u8::from(id.state == State::RepReceived), data),
-        Space::Udp => sidr_refusal(&id.connection),
     }
 }
 

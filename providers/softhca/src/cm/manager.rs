@@ -116,6 +116,16 @@ impl Manager {
         self.files.remove(&file);
     }
 
+    /// The id with this number, which the door must own (`ucma_get_ctx`).
+    pub(super) fn of(&mut self, file: u64, number: IdNumber) -> Result<&mut Id, Errno> {
+        let gone = self.gone;
+        let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
+        if id.file != file {
+            return Err(Errno::EINVAL);
+        }
+        if gone && id.state == State::Over { Err(Errno::ENXIO) } else { Ok(id) }
+    }
+
     /// The door whose events this file tells of.
     pub(super) fn file_of_bell(&self, fd: i32) -> Option<u64> {
         self.files.iter().find(|(_, queue)| queue.is_told_by(fd)).map(|(&file, _)| file)

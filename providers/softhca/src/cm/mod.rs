@@ -8,22 +8,29 @@
 //! | file | what | in Linux |
 //! |---|---|---|
 //! | `commands` | the commands of a door | `ucma.c` |
+//! | `connections`, `groups` | those of connections and of multicast groups | `ucma.c`, `cma.c` |
 //! | `manager` | ids, files and what leads to them | `cma.c` |
 //! | `incoming` | what a message does to an id | `cm.c`, `cma.c:cma_ib_handler` |
 //! | `timers` | what is sent again, and what ends by itself | `cm.c` |
+//! | `refusals` | messages that say no | `cm.c` |
 //! | `id` | one id and its connection | `struct rdma_cm_id`, `struct cm_id_private` |
 //! | `queue` | the events of a door | `ucma.c`: event lists |
+//! | `fields` | what commands are made of | `rdma_user_cm.h` |
 //! | `header`, `mad` | bytes of messages | `cm_msgs.h` |
 //!
 //! Top to bottom; each uses only those below it. The door stands above, in `cm_door`.
 
 mod commands;
+mod connections;
+mod fields;
+mod groups;
 mod header;
 mod id;
 mod incoming;
 mod mad;
 mod manager;
 mod queue;
+mod refusals;
 mod timers;
 
 #[cfg(test)]

@@ -8,9 +8,7 @@ use uverbs_core::Errno;
 use super::id::{IdNumber, State};
 use super::mad::{Ids, Message, Rej, room};
 use super::manager::{Manager, Param, event, interval};
-
-/// Reason of a refusal: the sender gave up (IBTA table 110).
-pub(super) const TIMEOUT: u16 = 4;
+use super::refusals::{TIMEOUT, refusal, sidr_refusal};
 
 impl Manager {
     /// When something happens by itself.
@@ -69,9 +67,7 @@ impl Manager {
         let connection = &id.connection;
         let ids = Ids { local: connection.local_id, remote: connection.remote_id };
         match (id.space, id.state) {
-            (super::id::Space::Udp, State::ReqReceived) => {
-                Some(super::incoming::sidr_refusal(connection))
-            }
+            (super::id::Space::Udp, State::ReqReceived) => Some(sidr_refusal(connection)),
             (super::id::Space::Udp, _) => None,
             (_, State::ReqSent) => Some(self.timed_out(id, 0)),
             (_, State::ReqReceived) => Some(refusal(ids, 0, &[])),
@@ -91,15 +87,4 @@ impl Manager {
         let private = [0; room::REJ];
         Message::Rej(Rej { ids, message, reason: TIMEOUT, info, private })
     }
-}
-
-/// Reason of a refusal: the program's own (IBTA table 110).
-const CONSUMER: u16 = 28;
-
-/// The program refuses. The private data fits.
-pub(super) fn refusal(ids: Ids, message: u8, data: &[u8]) -> Message {
-    let mut private = [0; room::REJ];
-    let len = data.len().min(room::REJ);
-    private[..len].copy_from_slice(&data[..len]);
-    Message::Rej(Rej { ids, message, reason: CONSUMER, info: [0; 8], private })
 }

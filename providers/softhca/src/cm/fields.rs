@@ -1,0 +1,77 @@
+//! What commands and their answers are made of: structs, addresses.
+
+use std::net::{IpAddr, SocketAddr};
+
+use uverbs_core::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::header::ip;
+
+/// The request's struct.
+///
+/// # Errors
+///
+/// `EFAULT` for one that is cut short, as where the kernel reads past a buffer.
+pub(super) fn read<T: FromBytes>(request: &[u8]) -> Result<T, Errno> {
+    T::read_from_prefix(request).map(|(request, _)| request).map_err(|_| Errno::EFAULT)
+}
+
+/// Gives an answer.
+///
+/// # Errors
+///
+/// `ENOSPC` without room for it.
+pub(super) fn give<T: IntoBytes + Immutable>(
+    room: Option<&mut [u8]>,
+    answer: &T,
+) -> Result<(), Errno> {
+    let bytes = answer.as_bytes();
+    let room = room.and_then(|room| room.get_mut(..bytes.len())).ok_or(Errno::ENOSPC)?;
+    room.copy_from_slice(bytes);
+    Ok(())
+}
+
+/// The address of a command; `None` for none at all.
+///
+/// # Errors
+///
+/// `EAFNOSUPPORT` for another family, `EINVAL` for a size that isn't its own.
+pub(super) fn address(bytes: &[u8; 128], size: u16) -> Result<Option<SocketAddr>, Errno> {
+    if size == 0 {
+        return Ok(None);
+    }
+    let family = i32::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
+    let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+    let (mut raw, len) = ([0; 16], if family == libc::AF_INET { 16 } else { 28 });
+    let ip = match family {
+        libc::AF_INET => {
+            raw[10..12].fill(0xff);
+            raw[12..].copy_from_slice(&bytes[4..8]);
+            ip(raw)
+        }
+        libc::AF_INET6 => {
+            raw.copy_from_slice(&bytes[8..24]);
+            IpAddr::V6(raw.into())
+        }
+        _ => return Err(Errno::EAFNOSUPPORT),
+    };
+    if size == len { Ok(Some(SocketAddr::new(ip, port))) } else { Err(Errno::EINVAL) }
+}
+
+/// Puts an address where an answer has it, and gives its length.
+pub(super) fn put_address(addr: Option<SocketAddr>, room: &mut [u8; 128]) -> u16 {
+    let Some(addr) = addr else { return 0 };
+    room[2..4].copy_from_slice(&addr.port().to_be_bytes());
+    let (family, len) = match addr.ip() {
+        IpAddr::V4(ip) => {
+            room[4..8].copy_from_slice(&ip.octets());
+            (libc::AF_INET, 16)
+        }
+        IpAddr::V6(ip) => {
+            room[8..24].copy_from_slice(&ip.octets());
+            (libc::AF_INET6, 28)
+        }
+    };
+    room[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+    len
+}

@@ -1,0 +1,75 @@
+//! The commands of multicast groups.
+
+use std::net::IpAddr;
+
+use uverbs_core::Errno;
+use uverbs_kernel_abi::rdma_cm::{
+    rdma_ucm_create_id_resp, rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp, rdma_ucm_event_resp,
+    rdma_ucm_join_mcast, rdma_ucm_ud_param,
+};
+
+use super::fields::{address, give};
+use super::header::gid;
+use super::id::{Space, State};
+use super::manager::{Manager, Membership, UDP_QKEY, event};
+use super::queue::Queued;
+
+/// The multicast queue pair.
+const MULTICAST_QPN: u32 = 0x00ff_ffff;
+/// Linux's own ENOTSUPP, which no header of user space has (`include/linux/errno.h`).
+const KERNEL_ENOTSUPP: Errno = Errno::from_raw(524);
+
+impl Manager {
+    pub(super) fn join(
+        &mut self,
+        file: u64,
+        request: &rdma_ucm_join_mcast,
+        room: Option<&mut [u8]>,
+    ) -> Result<(), Errno> {
+        let group = address(&request.addr, request.addr_size)?.ok_or(Errno::EINVAL)?;
+        let id = self.of(file, request.id)?;
+        let is_bound = matches!(id.state, State::Bound | State::AddressResolved);
+        if id.space != Space::Udp || !is_bound || request.join_flags > 1 {
+            return Err(Errno::EINVAL);
+        }
+        let IpAddr::V4(_) = group.ip() else { return Err(KERNEL_ENOTSUPP) };
+        if group.ip().is_unspecified() {
+            return Err(Errno::EINVAL);
+        }
+        let (local, tos) = (id.local.ok_or(Errno::EINVAL)?, id.tos);
+        let source =
+            if self.is_any(local.ip()) { self.source_for(group.ip()) } else { Some(local.ip()) };
+        let (index, _) = source.and_then(|ip| self.own_gid(ip)).ok_or(Errno::ENODEV)?;
+        let number = self.next_number();
+        give(room, &rdma_ucm_create_id_resp { id: number })?;
+        self.memberships.insert(number, Membership { id: request.id });
+        let mut event = rdma_ucm_event_resp {
+            uid: request.uid,
+            id: number,
+            event: event::MULTICAST_JOIN,
+            ..Default::default()
+        };
+        event.set_ud(rdma_ucm_ud_param {
+            qp_num: MULTICAST_QPN,
+            qkey: UDP_QKEY,
+            ah_attr: self.path(index, gid(group.ip()), tos),
+            ..Default::default()
+        });
+        if let Some(queue) = self.files.get_mut(&file) {
+            queue.push(Queued { owner: request.id, request: None, event });
+        }
+        Ok(())
+    }
+
+    pub(super) fn leave(
+        &mut self,
+        file: u64,
+        request: &rdma_ucm_destroy_id,
+        room: Option<&mut [u8]>,
+    ) -> Result<(), Errno> {
+        let membership = *self.memberships.get(&request.id).ok_or(Errno::ENOENT)?;
+        self.of(file, membership.id)?;
+        self.memberships.remove(&request.id);
+        give(room, &rdma_ucm_destroy_id_resp::default())
+    }
+}

@@ -1,0 +1,44 @@
+//! Messages that say no, and an answer that says yes to datagrams.
+
+use super::id::{Connection, Id, Space, State};
+use super::mad::{Ids, Message, Rej, SidrRep, room};
+use super::manager::UDP_QKEY;
+
+/// Reason of a refusal: the sender gave up (IBTA table 110).
+pub(super) const TIMEOUT: u16 = 4;
+/// Reason of a refusal: the program's own (IBTA table 110).
+const CONSUMER: u16 = 28;
+/// Status of an answer about datagrams: refused (IBTA 12.11.3).
+const SIDR_REFUSED: u8 = 2;
+
+/// The program refuses. The private data fits.
+pub(super) fn refusal(ids: Ids, message: u8, data: &[u8]) -> Message {
+    let mut private = [0; room::REJ];
+    let len = data.len().min(room::REJ);
+    private[..len].copy_from_slice(&data[..len]);
+    Message::Rej(Rej { ids, message, reason: CONSUMER, info: [0; 8], private })
+}
+
+impl SidrRep {
+    /// An answer that says yes, with the port space's Q_Key and no queue pair yet.
+    pub(super) fn new(request_id: u32, service_id: u64) -> Self {
+        let private = [0; room::SIDR_REP];
+        Self { request_id, status: 0, qpn: 0, service_id, qkey: UDP_QKEY, private }
+    }
+}
+
+/// No to a request for datagrams.
+pub(super) fn sidr_refusal(connection: &Connection) -> Message {
+    let mut message = SidrRep::new(connection.remote_id, connection.service_id);
+    (message.status, message.qkey) = (SIDR_REFUSED, 0);
+    Message::SidrRep(message)
+}
+
+/// No to a request, whichever kind it is.
+pub(super) fn no(id: &Id, data: &[u8]) -> Message {
+    let ids = Ids { local: id.connection.local_id, remote: id.connection.remote_id };
+    match id.space {
+        Space::Tcp => refusal(ids, u8::from(id.state == State::RepReceived), data),
+        Space::Udp => sidr_refusal(&id.connection),
+    }
+}

@@ -81,6 +81,7 @@ mod local;
 mod mr;
 mod multicast;
 mod on_thread;
+mod paging;
 mod pd;
 pub mod provider;
 mod qp;
@@ -247,6 +248,7 @@ pub use endpoint::{DatagramEndpoint, Endpoint};
 pub use mr::{MemoryRegion, Reregistration};
 pub use multicast::MulticastMembership;
 pub use on_thread::OnThread;
+pub use paging::Prefetch;
 pub use pd::ProtectionDomain;
 /// A queue pair of a reliable connection.
 pub type RcQueuePair<P = Any> = QueuePair<P, Rc>;

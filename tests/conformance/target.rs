@@ -33,7 +33,7 @@ impl Target {
         let hca = SoftHca::builder().stepped().link(port).build().expect("a software HCA");
         Self {
             source: Arc::new(hca.clone()),
-            facts: Facts { driver: Driver::Mlx5, kernel: SOFT_KERNEL, link },
+            facts: Facts { driver: Driver::Mlx5, kernel: SOFT_KERNEL, link, in_process: true },
             soft: Some(hca),
         }
     }
@@ -55,7 +55,7 @@ impl Target {
             Ok("InfiniBand") => Link::InfiniBand,
             other => return Err(format!("the link layer of {name}: {other:?}")),
         };
-        let facts = Facts { driver, kernel: running_kernel()?, link };
+        let facts = Facts { driver, kernel: running_kernel()?, link, in_process: false };
         Ok(Self { source: Arc::new(device), facts, soft: None })
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct Facts {
     /// Of the running kernel; of softhca the one whose answers it gives.
     pub(crate) kernel: Version,
     pub(crate) link: Link,
+    /// Whether it is softhca in this process.
+    pub(crate) in_process: bool,
 }
 
 /// What is expected.
@@ -46,6 +48,8 @@ pub(crate) enum Want {
     Driver { mlx5: &'static Want, rxe: &'static Want },
     /// It depends on the link.
     Link { ethernet: &'static Want, infiniband: &'static Want },
+    /// softhca has a feature in process that it hasn't as a PCI device.
+    InProcess { here: &'static Want, there: &'static Want },
     /// One or the other: kernels of a version differ by what was taken over into the stable series.
     Either(&'static Want, &'static Want),
     /// One outcome up to a kernel version (exclusive), another from it on.
@@ -58,6 +62,10 @@ impl Want {
         match self {
             Self::Link { ethernet, infiniband } => {
                 let one = if facts.link == Link::Ethernet { ethernet } else { infiniband };
+                one.of(facts)
+            }
+            Self::InProcess { here, there } => {
+                let one = if facts.in_process { here } else { there };
                 one.of(facts)
             }
             Self::Driver { mlx5, rxe } => {
@@ -99,6 +107,9 @@ impl fmt::Display for Want {
             Self::Ok => f.write_str("ok"),
             Self::Is(text) => write!(f, "ok {text}"),
             Self::Err(errno) => write!(f, "{errno:?}"),
+            Self::InProcess { here, there } => {
+                write!(f, "{here} in process, {there} as a PCI device")
+            }
             Self::Driver { mlx5, rxe } => write!(f, "mlx5 {mlx5}, rxe {rxe}"),
             Self::Link { ethernet, infiniband } => {
                 write!(f, "Ethernet {ethernet}, InfiniBand {infiniband}")

@@ -11,7 +11,8 @@
 //! Every address that the HCA uses comes from a region that `REG_MR`, `CREATE_CQ` or `CREATE_QP`
 //! named. `kernel::user::probe` found it mapped (and writable, where it is written), and
 //! `UverbsDoor::ioctl` makes the caller promise that it stays so until the object is destroyed.
-//! Null and misaligned addresses are refused here.
+//! Null and misaligned addresses are refused here. Memory registered on demand is looked at before
+//! each access instead: the promise is that nobody unmaps it between the two.
 //!
 //! Accesses of different sizes meet here, as they do on hardware: the client may use bytes where
 //! the device uses words, and the other way round. The language's model defines no atomic accesses
@@ -24,7 +25,9 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
+use crate::guard;
 use crate::hca::{Dma, DmaFault};
+use crate::kernel::user::probe;
 
 /// No mapping is below this (`vm.mmap_min_addr` is a page at least): what is there is a null
 /// pointer with an offset.
@@ -73,6 +76,14 @@ impl Dma for ProcessDma {
         for byte in words.remainder() {
             atomic_u8(at).store(*byte, Ordering::Relaxed);
             at += 1;
+        }
+        Ok(())
+    }
+
+    fn fault_in(&self, addr: u64, len: u64, write: bool) -> Result<(), DmaFault> {
+        // A device's own registers are no memory; its store there would wait for itself.
+        if guard::has_doorbells(addr, len) || probe(addr, len, write).is_err() {
+            return Err(DmaFault { addr, len });
         }
         Ok(())
     }

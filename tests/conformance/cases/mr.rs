@@ -2,10 +2,11 @@
 
 use uverbs_kernel_abi::mr::*;
 use uverbs_kernel_abi::objects::*;
+use uverbs_kernel_abi::wc::ib_uverbs_sge;
 use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_REREG_MR;
 
 use super::case;
-use crate::case::Case;
+use crate::case::{Case, World};
 use crate::rig::Rig;
 use crate::want::{Driver, EFAULT, EINVAL, ENOENT, EOPNOTSUPP, Want};
 
@@ -17,6 +18,7 @@ const REREG: &str = "core/uverbs_cmd.c:ib_uverbs_rereg_mr";
 pub(super) fn cases() -> Vec<Case> {
     let mut all = registrations();
     all.extend(reregistrations());
+    all.extend(advices());
     all.push(case(
         "regions",
         "query",
@@ -114,7 +116,7 @@ fn registrations() -> Vec<Case> {
         access(IB_UVERBS_ACCESS_ZERO_BASED | 1, driver(&Want::Ok, &RXE_REFUSES)),
         access(IB_UVERBS_ACCESS_HUGETLB | 1, driver(&Want::Ok, &RXE_REFUSES)),
         // EINVAL at 6.1, EOPNOTSUPP at 6.12; rxe has on-demand paging at 7.2.
-        access(IB_UVERBS_ACCESS_ON_DEMAND | 1, driver(&NO_PAGING, &RXE_PAGING)),
+        access(IB_UVERBS_ACCESS_ON_DEMAND | 1, driver(&MLX5_PAGING, &RXE_PAGING)),
         // The flags of FLUSH are of Linux 6.2; rxe has the global one, and the other for persistent
         // memory.
         access(1 << 8 | 1, driver(&NO_FLUSH, &Want::Since((6, 2), &EINVAL, &Want::Ok))),
@@ -157,6 +159,7 @@ pub(super) const NO_OBJECT: Want = Want::Since((6, 15), &Want::Either(&EINVAL, &
 
 // Which errno a device without a feature gives, by version; measured at 6.1, 6.12 and 7.2.
 const NO_PAGING: Want = Want::Since((6, 2), &EINVAL, &EOPNOTSUPP);
+const MLX5_PAGING: Want = Want::InProcess { here: &Want::Ok, there: &NO_PAGING };
 const RXE_PAGING: Want = Want::Since((6, 15), &NO_PAGING, &Want::Ok);
 const NO_FLUSH: Want = Want::Since((6, 2), &EINVAL, &EOPNOTSUPP);
 const RXE_REFUSES: Want = Want::Since((6, 3), &Want::Ok, &EOPNOTSUPP);
@@ -164,6 +167,54 @@ const NO_OR_OLD: Want = Want::Since((6, 2), &EINVAL, &NO_OBJECT);
 
 const fn driver(mlx5: &'static Want, rxe: &'static Want) -> Want {
     Want::Driver { mlx5, rxe }
+}
+
+const ADVISE: &str =
+    "core/uverbs_std_types_mr.c:UVERBS_METHOD_ADVISE_MR; hw/mlx5/odp.c:mlx5_ib_advise_mr";
+
+/// What an advice is answered where there is some.
+const fn paging(here: &'static Want) -> Want {
+    Want::InProcess { here, there: &EOPNOTSUPP }
+}
+
+fn advices() -> Vec<Case> {
+    let with = |name, want, change: fn(&Rig, &mut ib_uverbs_sge) -> (u64, u32)| {
+        case("advice", name, ADVISE, want, move |rig: &Rig| {
+            let mut request = rig.reg_mr_request();
+            request.access_flags |= IB_UVERBS_ACCESS_ON_DEMAND;
+            // Where there is no paging the region is pinned, and no driver looks at it.
+            let made = rig.new_mr(&request).or_else(|_| rig.new_mr(&rig.reg_mr_request()))?;
+            let mut sge = ib_uverbs_sge { addr: request.hca_va, length: 4096, lkey: made.lkey };
+            let (advice, flags) = change(rig, &mut sge);
+            let cmd = rig
+                .cmd(UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR)
+                .handle(UVERBS_ATTR_ADVISE_MR_PD_HANDLE, rig.pd())
+                .constant(UVERBS_ATTR_ADVISE_MR_ADVICE, advice)
+                .input(&rig.memory, UVERBS_ATTR_ADVISE_MR_FLAGS, &flags)
+                .input(&rig.memory, UVERBS_ATTR_ADVISE_MR_SGE_LIST, &sge);
+            rig.run(&cmd)
+        })
+        .only(World::Mlx5, "rxe has paging at 7.2 alone")
+    };
+    vec![
+        with("to read", paging(&Want::Ok), |_, _| (0, 1)),
+        with("to write", paging(&Want::Ok), |_, _| (1, 1)),
+        with("without a fault", paging(&Want::Ok), |_, _| (2, 1)),
+        with("without waiting", paging(&Want::Ok), |_, _| (0, 0)),
+        with("unknown advice", EOPNOTSUPP, |_, _| (3, 1)),
+        with("no key", paging(&ENOENT), |_, sge| {
+            sge.lkey = 0xffff_ff00;
+            (0, 1)
+        }),
+        with("a key of pinned memory", paging(&EINVAL), |rig, sge| {
+            sge.lkey = rig.new_mr(&rig.reg_mr_request()).expect("a region").lkey;
+            (0, 1)
+        }),
+        with("over the end", paging(&EFAULT), |_, sge| {
+            sge.length = 8193;
+            (0, 1)
+        }),
+    ]
 }
 
 fn reregistrations() -> Vec<Case> {

@@ -1,4 +1,4 @@
-//! Memory regions: `REG_MR`, `REREG_MR`, `MR_DESTROY`.
+//! Memory regions: `REG_MR`, `REREG_MR`, `ADVISE_MR`, `MR_DESTROY`.
 //!
 //! # Safety
 //!
@@ -7,12 +7,15 @@
 #![allow(unsafe_code, reason = "a memory region is memory that the device writes")]
 
 use uverbs_kernel_abi::mr::{
-    IB_MR_REREG_ACCESS, IB_MR_REREG_PD, IB_MR_REREG_TRANS, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
-    ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp,
+    IB_MR_REREG_ACCESS, IB_MR_REREG_PD, IB_MR_REREG_TRANS, IB_UVERBS_ADVISE_MR_FLAG_FLUSH,
+    ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp,
 };
 use uverbs_kernel_abi::objects::{
-    UVERBS_ATTR_DESTROY_MR_HANDLE, UVERBS_METHOD_MR_DESTROY, UVERBS_OBJECT_MR,
+    UVERBS_ATTR_ADVISE_MR_ADVICE, UVERBS_ATTR_ADVISE_MR_FLAGS, UVERBS_ATTR_ADVISE_MR_PD_HANDLE,
+    UVERBS_ATTR_ADVISE_MR_SGE_LIST, UVERBS_ATTR_DESTROY_MR_HANDLE, UVERBS_METHOD_ADVISE_MR,
+    UVERBS_METHOD_MR_DESTROY, UVERBS_OBJECT_MR,
 };
+use uverbs_kernel_abi::wc::ib_uverbs_sge;
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -136,6 +139,33 @@ impl Uverbs {
         }
         .map_err(|error| self.tell_memlock(error, length))?;
         Ok(MrKeys { handle: mr, lkey: answer.lkey, rkey: answer.rkey })
+    }
+
+    /// Has pages of regions on demand made ready. `wait`: until they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EOPNOTSUPP` without on-demand paging, `EINVAL` for a region that is
+    /// pinned, `ENOENT` for a key that is none, `EPERM` for one of another domain or without the
+    /// right to write, `EFAULT` for what isn't mapped.
+    #[doc(alias = "ibv_advise_mr")]
+    pub fn advise_mr(
+        &self,
+        pd: u32,
+        advice: u32,
+        wait: bool,
+        list: &[ib_uverbs_sge],
+    ) -> Result<(), Error> {
+        let flags = if wait { IB_UVERBS_ADVISE_MR_FLAG_FLUSH } else { 0 };
+        let command = self
+            .command(UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR)
+            .handle_in(UVERBS_ATTR_ADVISE_MR_PD_HANDLE, pd)
+            .constant(UVERBS_ATTR_ADVISE_MR_ADVICE, advice.into())
+            .number(UVERBS_ATTR_ADVISE_MR_FLAGS, flags)
+            .input(UVERBS_ATTR_ADVISE_MR_SGE_LIST, list.as_bytes());
+        // SAFETY: faulting pages in changes no memory; the addresses are looked up in regions.
+        unsafe { command.send(&**self.door(), "advise_mr") }?;
+        Ok(())
     }
 
     /// Ends a memory region. When it returns, the device no longer touches the memory.

@@ -46,6 +46,12 @@ pub trait Dma: Send + fmt::Debug {
         addr: u64,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, DmaFault>;
+    /// Has the host make `len` bytes from `addr` accessible, to be written if `write`: what an
+    /// access to memory that isn't pinned begins with.
+    fn fault_in(&self, addr: u64, len: u64, write: bool) -> Result<(), DmaFault> {
+        let _ = write;
+        Err(DmaFault { addr, len })
+    }
 }
 
 impl<T: Dma + Sync + ?Sized> Dma for Arc<T> {
@@ -74,6 +80,9 @@ impl<T: Dma + Sync + ?Sized> Dma for Arc<T> {
     ) -> Result<u64, DmaFault> {
         (**self).fetch_update_u64(addr, update)
     }
+    fn fault_in(&self, addr: u64, len: u64, write: bool) -> Result<(), DmaFault> {
+        (**self).fault_in(addr, len, write)
+    }
 }
 
 /// A piece of memory as the device sees it.
@@ -81,6 +90,13 @@ impl<T: Dma + Sync + ?Sized> Dma for Arc<T> {
 pub enum Region {
     /// Contiguous on the bus.
     Flat {
+        /// First bus address.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Contiguous, and not pinned: each access begins with a page fault.
+    OnDemand {
         /// First bus address.
         addr: u64,
         /// Bytes.
@@ -112,7 +128,9 @@ impl Region {
     /// Bytes.
     pub fn len(&self) -> u64 {
         match self {
-            Region::Flat { len, .. } | Region::Pages { len, .. } => *len,
+            Region::Flat { len, .. } | Region::OnDemand { len, .. } | Region::Pages { len, .. } => {
+                *len
+            }
         }
     }
 
@@ -124,7 +142,9 @@ impl Region {
     /// Whether every byte has an address: checked once when an object is created.
     pub fn is_sound(&self) -> bool {
         match self {
-            Region::Flat { addr, len } => addr.checked_add(*len).is_some(),
+            Region::Flat { addr, len } | Region::OnDemand { addr, len } => {
+                addr.checked_add(*len).is_some()
+            }
             Region::Pages { page_shift, offset, pages, len } => {
                 (6..=40).contains(page_shift)
                     && *offset < 1 << page_shift
@@ -142,6 +162,9 @@ impl Region {
         }
         Some(match self {
             Region::Flat { addr, .. } => Region::Flat { addr: addr.checked_add(offset)?, len },
+            Region::OnDemand { addr, .. } => {
+                Region::OnDemand { addr: addr.checked_add(offset)?, len }
+            }
             Region::Pages { page_shift, offset: first, pages, .. } => {
                 let size = 1u64 << page_shift;
                 let at = first.checked_add(offset)?;
@@ -160,7 +183,9 @@ impl Region {
             return Err(fault);
         }
         match self {
-            Region::Flat { addr, .. } => Ok((addr.checked_add(offset).ok_or(fault)?, len)),
+            Region::Flat { addr, .. } | Region::OnDemand { addr, .. } => {
+                Ok((addr.checked_add(offset).ok_or(fault)?, len))
+            }
             Region::Pages { page_shift, offset: first, pages, .. } => {
                 let at = first.checked_add(offset).ok_or(fault)?;
                 let size = 1u64 << page_shift;
@@ -178,8 +203,28 @@ impl Region {
         if run < len { Err(DmaFault { addr, len }) } else { Ok(addr) }
     }
 
+    /// Makes `len` bytes from `offset` on accessible, where they aren't pinned.
+    ///
+    /// # Errors
+    ///
+    /// The host's refusal, or bytes that the region hasn't.
+    pub fn fault_in(
+        &self,
+        dma: &dyn Dma,
+        offset: u64,
+        len: u64,
+        write: bool,
+    ) -> Result<(), DmaFault> {
+        if let Region::OnDemand { .. } = self {
+            let (addr, run) = self.span(offset, len)?;
+            dma.fault_in(addr, run, write)?;
+        }
+        Ok(())
+    }
+
     /// Copies from the region, page by page.
     pub fn read(&self, dma: &dyn Dma, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        self.fault_in(dma, offset, buf.len() as u64, false)?;
         let mut done = 0;
         while done < buf.len() {
             let (addr, run) = self.span(offset + done as u64, (buf.len() - done) as u64)?;
@@ -192,6 +237,7 @@ impl Region {
 
     /// Copies into the region, page by page.
     pub fn write(&self, dma: &dyn Dma, offset: u64, data: &[u8]) -> Result<(), DmaFault> {
+        self.fault_in(dma, offset, data.len() as u64, true)?;
         let mut done = 0;
         while done < data.len() {
             let (addr, run) = self.span(offset + done as u64, (data.len() - done) as u64)?;

@@ -19,6 +19,7 @@ use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::port::ib_uverbs_query_port_resp_ex;
 use uverbs_kernel_abi::qp::{ib_uverbs_destroy_qp_resp, ib_uverbs_qp_cap};
 use uverbs_kernel_abi::srq::ib_uverbs_destroy_srq_resp;
+use uverbs_kernel_abi::wc::ib_uverbs_sge;
 
 use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method, Table, Write};
@@ -160,6 +161,17 @@ static METHODS: &[Method] = &[
         UVERBS_METHOD_MR_DESTROY,
         &[A::idr(UVERBS_ATTR_DESTROY_MR_HANDLE, UVERBS_OBJECT_MR, Use::Destroy)],
     ),
+    Method {
+        object: UVERBS_OBJECT_MR,
+        method: UVERBS_METHOD_ADVISE_MR,
+        attrs: &[
+            A::idr(UVERBS_ATTR_ADVISE_MR_PD_HANDLE, UVERBS_OBJECT_PD, Use::Read),
+            A::const_in(UVERBS_ATTR_ADVISE_MR_ADVICE),
+            A::flags_in(UVERBS_ATTR_ADVISE_MR_FLAGS),
+            A::ptr_in_min(UVERBS_ATTR_ADVISE_MR_SGE_LIST, size_of::<ib_uverbs_sge>()),
+        ],
+        handler: mr::advise,
+    },
     Method {
         object: UVERBS_OBJECT_MR,
         method: UVERBS_METHOD_QUERY_MR,

@@ -27,7 +27,7 @@ mod call;
 mod methods;
 mod state;
 mod transition;
-mod user;
+pub(crate) mod user;
 mod verbs;
 
 pub(crate) use self::state::device::Device;

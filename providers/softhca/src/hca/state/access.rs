@@ -141,6 +141,7 @@ impl KeyTable {
             // The word is in one piece: half an atomic would be none.
             let bus =
                 region.addr_of(offset, if len == 8 { 8 } else { return Err(KeyFault::Range) });
+            region.fault_in(dma, offset, 8, true).map_err(KeyFault::Dma)?;
             let old = dma.fetch_update_u64(bus.map_err(KeyFault::Dma)?, update);
             original = Some(old.map_err(KeyFault::Dma)?);
             Ok(())

@@ -217,7 +217,7 @@ impl KeyTable {
         let slot = self.index(key)?;
         match &mut self.slots[slot].key.as_mut()?.region {
             Region::Pages { pages, .. } => Some(pages),
-            Region::Flat { .. } => None,
+            Region::Flat { .. } | Region::OnDemand { .. } => None,
         }
     }
 
@@ -308,7 +308,7 @@ const TOO_MANY: HcaError = HcaError::Limit { what: "mkey translations", limit: M
 /// Entries of a key: page addresses, and parts by their weight.
 fn entries(ctx: &MkeyContext) -> u64 {
     let pages = match &ctx.region {
-        Region::Flat { .. } => 0,
+        Region::Flat { .. } | Region::OnDemand { .. } => 0,
         Region::Pages { pages, .. } => pages.len() as u64,
     };
     pages + ctx.indirect.as_ref().map_or(0, weight)

@@ -92,6 +92,30 @@ impl Device {
         Ok(bytes)
     }
 
+    /// Checks memory that is paged on demand: nothing is pinned (`ib_umem_odp_get`).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for no bytes, and for all of memory under another address than its own;
+    /// `EOVERFLOW` when the range wraps; `EFAULT` for a device's registers.
+    pub(crate) fn demand(&self, addr: u64, len: u64, iova: u64) -> Result<(), Errno> {
+        // An implicit region (`mlx5_ib_alloc_implicit_mr`): each access looks for itself.
+        if (addr, len, iova) == (0, u64::MAX, 0) {
+            return Ok(());
+        }
+        if len == 0 || (addr, len) == (0, u64::MAX) {
+            return Err(Errno::EINVAL);
+        }
+        let end = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE_SIZE));
+        if end.is_none() {
+            return Err(Errno::EOVERFLOW);
+        }
+        if guard::has_doorbells(addr, len) {
+            return Err(Errno::EFAULT);
+        }
+        Ok(())
+    }
+
     /// Pins what a queue needs: its buffer, and the doorbell record. Gives the bytes counted.
     ///
     /// # Errors

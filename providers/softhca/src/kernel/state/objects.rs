@@ -283,6 +283,14 @@ impl Objects {
         }
     }
 
+    /// Every memory region.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = &Mr> {
+        self.slots.values().filter_map(|slot| match &slot.object {
+            Some(Object::Mr(mr)) => Some(mr),
+            _ => None,
+        })
+    }
+
     /// The UAR page of an index that CREATE_CQ or CREATE_QP named.
     pub(crate) fn uar_page(&self, index: u32) -> Option<Arc<UarPage>> {
         self.uars().find(|uar| uar.page.index() == index).map(|uar| Arc::clone(&uar.page))

@@ -7,7 +7,8 @@ use uverbs_kernel_abi::device::{
     IB_UVERBS_DEVICE_BAD_QKEY_CNTR, IB_UVERBS_DEVICE_CHANGE_PHY_PORT, IB_UVERBS_DEVICE_MEM_WINDOW,
     IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B, IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT,
     IB_UVERBS_DEVICE_RC_RNR_NAK_GEN, IB_UVERBS_DEVICE_SYS_IMAGE_GUID, ib_uverbs_ex_query_device,
-    ib_uverbs_ex_query_device_resp, ib_uverbs_query_device, ib_uverbs_query_device_resp,
+    ib_uverbs_ex_query_device_resp, ib_uverbs_odp_caps, ib_uverbs_odp_caps_per_transport_caps,
+    ib_uverbs_query_device, ib_uverbs_query_device_resp,
 };
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ALLOC_UCTX_DEVX, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_LIB_CAP_DYN_UAR,
@@ -149,6 +150,20 @@ fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&response)
 }
 
+// Bits of on-demand paging (`enum ib_odp_general_cap_bits`, `enum ib_odp_transport_cap_bits`):
+// regions, also implicit ones; every operation.
+const PAGING: u64 = 1 | 1 << 1;
+const SEND: u32 = 1;
+const RECV: u32 = 1 << 1;
+const WRITE: u32 = 1 << 2;
+const READ: u32 = 1 << 3;
+const ATOMIC: u32 = 1 << 4;
+
+/// Valid bits of a completion's timestamp (`mlx5_ib_query_device`), and kilohertz of the clock,
+/// which counts nanoseconds.
+const TIMESTAMP_MASK: u64 = u64::MAX >> 1;
+const CLOCK_KHZ: u64 = 1_000_000;
+
 fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
     if !call.file.has_context() {
         return Err(Errno::EINVAL);
@@ -178,6 +193,17 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
         base,
         response_length: call.response_length::<ib_uverbs_ex_query_device_resp>(),
         device_cap_flags_ex: u64::from(base.device_cap_flags),
+        odp_caps: ib_uverbs_odp_caps {
+            general_caps: PAGING,
+            per_transport_caps: ib_uverbs_odp_caps_per_transport_caps {
+                rc_odp_caps: SEND | RECV | WRITE | READ | ATOMIC,
+                uc_odp_caps: SEND | RECV | WRITE,
+                ud_odp_caps: SEND | RECV,
+            },
+            ..ib_uverbs_odp_caps::default()
+        },
+        timestamp_mask: TIMESTAMP_MASK,
+        hca_core_clock: CLOCK_KHZ,
         ..ib_uverbs_ex_query_device_resp::default()
     };
     call.respond(&response)

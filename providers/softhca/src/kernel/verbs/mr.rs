@@ -6,22 +6,26 @@ use uverbs_kernel_abi::mr::{
     IB_MR_REREG_ACCESS, IB_MR_REREG_PD, IB_MR_REREG_TRANS, IB_UVERBS_ACCESS_HUGETLB,
     IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_MW_BIND, IB_UVERBS_ACCESS_ON_DEMAND,
     IB_UVERBS_ACCESS_OPTIONAL_RANGE, IB_UVERBS_ACCESS_REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_READ,
-    IB_UVERBS_ACCESS_REMOTE_WRITE, IB_UVERBS_ACCESS_ZERO_BASED, ib_uverbs_reg_mr,
-    ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp,
+    IB_UVERBS_ACCESS_REMOTE_WRITE, IB_UVERBS_ACCESS_ZERO_BASED,
+    IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+    IB_UVERBS_ADVISE_MR_FLAG_FLUSH, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr,
+    ib_uverbs_rereg_mr_resp,
 };
 use uverbs_kernel_abi::objects::{
-    UVERBS_ATTR_CORE_IN, UVERBS_ATTR_QUERY_MR_HANDLE, UVERBS_ATTR_QUERY_MR_RESP_IOVA,
-    UVERBS_ATTR_QUERY_MR_RESP_LENGTH, UVERBS_ATTR_QUERY_MR_RESP_LKEY,
-    UVERBS_ATTR_QUERY_MR_RESP_RKEY, UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE,
-    UVERBS_OBJECT_DEVICE, UVERBS_OBJECT_MR,
+    UVERBS_ATTR_ADVISE_MR_ADVICE, UVERBS_ATTR_ADVISE_MR_FLAGS, UVERBS_ATTR_ADVISE_MR_PD_HANDLE,
+    UVERBS_ATTR_ADVISE_MR_SGE_LIST, UVERBS_ATTR_CORE_IN, UVERBS_ATTR_QUERY_MR_HANDLE,
+    UVERBS_ATTR_QUERY_MR_RESP_IOVA, UVERBS_ATTR_QUERY_MR_RESP_LENGTH,
+    UVERBS_ATTR_QUERY_MR_RESP_LKEY, UVERBS_ATTR_QUERY_MR_RESP_RKEY, UVERBS_ATTR_WRITE_CMD,
+    UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_DEVICE, UVERBS_OBJECT_MR,
 };
+use uverbs_kernel_abi::wc::ib_uverbs_sge;
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::hca::number::{Key, Pdn};
 use crate::hca::{Access, MkeyContext, Region};
 use crate::kernel::call::{Call, Write};
-use crate::kernel::state::device::errno;
+use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::{Mr, Object};
 use crate::kernel::user::{PAGE_SIZE, copy_from_user, probe};
 
@@ -66,8 +70,8 @@ fn check_access(flags: u32) -> Result<(), Errno> {
     if flags & !SUPPORTED != 0 {
         return Err(Errno::EINVAL);
     }
-    // Neither on-demand paging nor flush is a capability of this device.
-    if flags & (IB_UVERBS_ACCESS_ON_DEMAND | FLUSH) != 0 {
+    // Flush is no capability of this device.
+    if flags & FLUSH != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
     Ok(())
@@ -113,7 +117,6 @@ fn reg(call: &mut Call<'_>) -> Result<(), Errno> {
     check_access(request.access_flags)?;
     let pdn = call.file.objects.pd(request.pd_handle)?.pdn;
     let device = &mut *call.device;
-    let pinned = device.pin(request.start, request.length, writable(request.access_flags))?;
     let mut mr = Mr {
         pd: request.pd_handle,
         key: Key::default(),
@@ -121,8 +124,10 @@ fn reg(call: &mut Call<'_>) -> Result<(), Errno> {
         access_flags: request.access_flags,
         iova: request.hca_va,
         len: request.length,
-        pinned,
+        pinned: 0,
     };
+    let pinned = take(device, &mr)?;
+    mr.pinned = pinned;
     let key = device.hca.create_mkey(mkey(&mr, pdn.0));
     let key = key.map_err(|error| {
         device.unpin(pinned);
@@ -132,6 +137,14 @@ fn reg(call: &mut Call<'_>) -> Result<(), Errno> {
     call.file.objects.hold(request.pd_handle);
     call.put_object(handle, Object::Mr(mr));
     call.respond(&ib_uverbs_reg_mr_resp { mr_handle: handle, lkey: key.0, rkey: key.0 })
+}
+
+/// Pins memory, or looks at what is to be paged on demand. Gives the bytes pinned.
+fn take(device: &mut Device, mr: &Mr) -> Result<u64, Errno> {
+    if mr.access_flags & IB_UVERBS_ACCESS_ON_DEMAND != 0 {
+        return device.demand(mr.start, mr.len, mr.iova).map(|()| 0);
+    }
+    device.pin(mr.start, mr.len, writable(mr.access_flags))
 }
 
 /// Start and device address must have the same place in their pages.
@@ -151,7 +164,10 @@ fn mkey(mr: &Mr, pdn: u32) -> MkeyContext {
         len: mr.len,
         access: rights(mr.access_flags),
         // mlx5_ib leaves remote_invalidate clear in the keys of user memory.
-        region: Region::Flat { addr: mr.start, len: mr.len },
+        region: match mr.access_flags & IB_UVERBS_ACCESS_ON_DEMAND {
+            0 => Region::Flat { addr: mr.start, len: mr.len },
+            _ => Region::OnDemand { addr: mr.start, len: mr.len },
+        },
         ..MkeyContext::default()
     }
 }
@@ -190,7 +206,7 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     let (old_pd, old_pinned) = (old.pd, old.pinned);
     // New rights may need pages that can be written, so that the memory is looked at in any case.
     let device = &mut *call.device;
-    mr.pinned = device.pin(mr.start, mr.len, writable(mr.access_flags))?;
+    mr.pinned = take(device, &mr)?;
     if let Err(error) = device.hca.modify_mkey(mr.key, mkey(&mr, pdn.0)) {
         device.unpin(mr.pinned);
         return Err(errno(error));
@@ -230,7 +246,8 @@ fn announced(command: &[u64]) -> Option<(u64, u64, bool)> {
     match u32::try_from(attr(UVERBS_ATTR_WRITE_CMD)?.data).ok()? {
         IB_USER_VERBS_CMD_REG_MR => {
             let request: ib_uverbs_reg_mr = peek(&request)?;
-            Some((request.start, request.length, writable(request.access_flags)))
+            let pins = request.access_flags & IB_UVERBS_ACCESS_ON_DEMAND == 0;
+            pins.then_some((request.start, request.length, writable(request.access_flags)))
         }
         IB_USER_VERBS_CMD_REREG_MR => {
             let request: ib_uverbs_rereg_mr = peek(&request)?;
@@ -250,6 +267,51 @@ fn peek<T: FromBytes + IntoBytes>(attr: &ib_uverbs_attr) -> Option<T> {
     }
     copy_from_user(attr.data, request.as_mut_bytes()).ok()?;
     Some(request)
+}
+
+/// MR.ADVISE_MR (`uverbs_std_types_mr.c`; `mlx5_ib_advise_mr`): pages are faulted in now, whether
+/// the caller waits for it or not.
+pub(crate) fn advise(call: &mut Call<'_>) -> Result<(), Errno> {
+    let pd = call.object(UVERBS_ATTR_ADVISE_MR_PD_HANDLE).ok_or(Errno::ENOENT)?;
+    let advice = call.constant(UVERBS_ATTR_ADVISE_MR_ADVICE, u32::MAX.into())? as u32;
+    call.flags(UVERBS_ATTR_ADVISE_MR_FLAGS, IB_UVERBS_ADVISE_MR_FLAG_FLUSH)?;
+    let list = call.bytes(UVERBS_ATTR_ADVISE_MR_SGE_LIST)?.ok_or(Errno::ENOENT)?;
+    let list = <[ib_uverbs_sge]>::ref_from_bytes(&list).map_err(|_| Errno::EINVAL)?;
+    if advice > IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let pages = list.iter().map(|sge| advised(call, pd, advice, sge));
+    // All are looked at before any page is faulted in (`init_prefetch_work`).
+    let pages = pages.collect::<Result<Vec<_>, _>>()?;
+    if advice != IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT {
+        let write = advice == IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+        for (start, len) in pages.into_iter().filter(|(_, len)| *len != 0) {
+            probe(start, len, write)?;
+        }
+    }
+    Ok(())
+}
+
+/// The caller's address of what an advice names, and its length (`get_prefetchable_mr`).
+fn advised(
+    call: &Call<'_>,
+    pd: u32,
+    advice: u32,
+    sge: &ib_uverbs_sge,
+) -> Result<(u64, u64), Errno> {
+    let mr = call.file.objects.regions().find(|mr| mr.key.0 == sge.lkey).ok_or(Errno::ENOENT)?;
+    if mr.access_flags & IB_UVERBS_ACCESS_ON_DEMAND == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let writes = advice == IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+    if mr.pd != pd || writes && !writable(mr.access_flags) {
+        return Err(Errno::EPERM);
+    }
+    let (offset, len) = (sge.addr.wrapping_sub(mr.iova), u64::from(sge.length));
+    match offset.checked_add(len) {
+        Some(end) if end <= mr.len => Ok((mr.start.wrapping_add(offset), len)),
+        _ => Err(Errno::EFAULT),
+    }
 }
 
 /// MR.QUERY_MR (`uverbs_std_types_mr.c`).
@@ -275,7 +337,8 @@ mod tests {
         assert_eq!(check_access(IB_UVERBS_ACCESS_REMOTE_READ), Ok(()));
         assert_eq!(check_access(1 << 15), Err(Errno::EINVAL));
         assert_eq!(check_access(1 << 29), Ok(()));
-        assert_eq!(check_access(IB_UVERBS_ACCESS_ON_DEMAND), Err(Errno::EOPNOTSUPP));
+        assert_eq!(check_access(IB_UVERBS_ACCESS_ON_DEMAND), Ok(()));
+        assert_eq!(check_access(1 << 8), Err(Errno::EOPNOTSUPP));
         for flags in 0..16 {
             assert_eq!(access_flags(rights(flags)), flags);
         }

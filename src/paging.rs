@@ -1,0 +1,95 @@
+//! On-demand paging: regions whose pages are not pinned.
+//!
+//! # Safety
+//!
+//! A registration hands on the caller's promise.
+#![allow(unsafe_code, reason = "registering memory hands it to the device by address")]
+
+use uverbs_core::attr::AccessFlags;
+use uverbs_core::error::Error;
+use uverbs_core::queues::work::Sge;
+use uverbs_kernel_abi::mr::{
+    IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH, IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
+    IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+};
+use uverbs_kernel_abi::wc::ib_uverbs_sge;
+
+use crate::{MemoryRegion, ProtectionDomain};
+
+/// What pages are made ready for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ib_uverbs_advise_mr_advice")]
+pub enum Prefetch {
+    /// To be read.
+    Read,
+    /// To be written.
+    Write,
+    /// To be read, if they are in memory: those that aren't stay out.
+    Present,
+}
+
+impl ProtectionDomain {
+    /// Registers `len` bytes at `addr` without pinning them: the device faults each page in when it
+    /// needs it, and lets go of it when the kernel takes it. Nothing counts against
+    /// `RLIMIT_MEMLOCK`. [`DeviceAttr::odp`](crate::DeviceAttr) says which operations may use it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`register`](Self::register), but that the memory may be unmapped while no work
+    /// request in flight, and no peer, names it: a work request that does fails.
+    ///
+    /// # Errors
+    ///
+    /// As for [`register`](Self::register), but that nothing is asked of the memory;
+    /// [`Error::Kernel`] with `EOPNOTSUPP` (`EINVAL` before Linux 6.2) without on-demand paging.
+    #[doc(alias = "IBV_ACCESS_ON_DEMAND")]
+    pub unsafe fn register_on_demand(
+        &self,
+        addr: *mut u8,
+        len: usize,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.register(addr, len, access | AccessFlags::ON_DEMAND) }
+    }
+
+    /// Registers all of the process's memory, what is mapped later included, without pinning it:
+    /// work requests name it by address. [`DeviceAttr::odp`](crate::DeviceAttr) says whether the
+    /// device has it (`implicit`).
+    ///
+    /// # Safety
+    ///
+    /// With remote rights, every peer that has the key reads or writes anything in the process: the
+    /// program answers for all that they do. Without, as for
+    /// [`register_on_demand`](Self::register_on_demand), of what work requests name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EOPNOTSUPP` without on-demand paging, `EINVAL` without this kind.
+    pub unsafe fn register_everything(&self, access: AccessFlags) -> Result<MemoryRegion, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.register_on_demand(std::ptr::null_mut(), usize::MAX, access) }
+    }
+
+    /// Makes pages of regions on demand ready, so that work requests find them. `wait`: until they
+    /// are; else it may go on behind.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EOPNOTSUPP` without on-demand paging, `EINVAL` for a region that is
+    /// pinned, `ENOENT` for a key that is none, `EPERM` for a region of another domain or without
+    /// the right to write, `EFAULT` for what isn't mapped.
+    #[doc(alias = "ibv_advise_mr")]
+    pub fn prefetch(&self, list: &[Sge], what: Prefetch, wait: bool) -> Result<(), Error> {
+        let advice = match what {
+            Prefetch::Read => IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH,
+            Prefetch::Write => IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+            Prefetch::Present => IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
+        };
+        let list: Vec<_> = list
+            .iter()
+            .map(|sge| ib_uverbs_sge { addr: sge.addr, length: sge.len, lkey: sge.lkey })
+            .collect();
+        self.core().context().uverbs().advise_mr(self.handle(), advice, wait, &list)
+    }
+}

@@ -329,6 +329,11 @@ macro_rules! any {
             }
 
             #[inline(always)]
+            fn timestamp(&self) -> Option<u64> {
+                match self { $(Self::$variant(view) => view.timestamp(),)+ }
+            }
+
+            #[inline(always)]
             fn invalidated(&self) -> Option<u32> {
                 match self { $(Self::$variant(view) => view.invalidated(),)+ }
             }

@@ -365,6 +365,17 @@ impl<P: Provider> Completion<'_, P> {
         self.view.immediate()
     }
 
+    /// The device's clock when it completed, in ticks of which
+    /// [`DeviceAttr::hca_core_clock`](crate::DeviceAttr) says how many there are in a millisecond;
+    /// only the bits of `completion_timestamp_mask` count. `None` of a failed one, and of a device
+    /// without a clock.
+    #[inline]
+    #[must_use]
+    #[doc(alias = "ibv_wc_read_completion_ts")]
+    pub fn timestamp(&self) -> Option<u64> {
+        self.view.timestamp()
+    }
+
     /// The key of this side that a received SEND took away.
     #[inline]
     #[must_use]

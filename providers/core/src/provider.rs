@@ -558,6 +558,10 @@ pub trait View: Debug + Copy {
     /// Immediate data, in host order, of a receive that got some.
     fn immediate(&self) -> Option<u32>;
 
+    /// The device's clock when it completed, in ticks; `None` of a failed one, and of a device
+    /// without.
+    fn timestamp(&self) -> Option<u64>;
+
     /// The key that a received SEND took away.
     fn invalidated(&self) -> Option<u32>;
 

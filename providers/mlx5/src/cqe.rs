@@ -269,6 +269,15 @@ impl View for Cqe<'_> {
         }
     }
 
+    /// A failed entry has other fields there.
+    #[inline]
+    fn timestamp(&self) -> Option<u64> {
+        const HIGH: usize = mlx5_cqe64::TIMESTAMP_OFFSET;
+        let word = |offset| u64::from(self.entry.word(offset));
+        let failed = matches!(self.opcode(), CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR);
+        (!failed).then(|| word(HIGH) << 32 | word(HIGH + 4))
+    }
+
     #[inline]
     fn invalidated(&self) -> Option<u32> {
         match self.opcode() {

@@ -188,6 +188,12 @@ impl View for Wc<'_> {
         has_one.then(|| u32::from_be(self.entry.word(offset_of!(ib_uverbs_wc, ex))))
     }
 
+    /// Soft-RoCE has no clock.
+    #[inline]
+    fn timestamp(&self) -> Option<u64> {
+        None
+    }
+
     #[inline]
     fn invalidated(&self) -> Option<u32> {
         let flags = self.entry.word(offset_of!(ib_uverbs_wc, wc_flags));

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,6 +36,9 @@ static struct ibv_pd *pd;
 static struct ibv_mr *mr;
 static uint64_t next_id = 1;
 static enum ibv_qp_type type = IBV_QPT_RC;
+/* What both completion queues report to, where the script wants it. */
+static int with_channel;
+static struct ibv_comp_channel *channel;
 
 /* Where datagrams go: what is asked for, and the handles. */
 static struct ibv_ah_attr ah_attrs[ADDRESSES];
@@ -110,6 +114,20 @@ static void poll_all(void)
 			NEED(!uverbs_softhca_note(line), "note");
 		}
 		NEED(!got, "ibv_poll_cq");
+	}
+}
+
+/* Takes out what events there are: the next arm of each queue has a new sequence number. */
+static void take_events(void)
+{
+	struct ibv_cq *cq;
+	void *user;
+	char line[16];
+
+	while (channel && !ibv_get_cq_event(channel, &cq, &user)) {
+		snprintf(line, sizeof(line), "event %c", cq == sides[0].cq ? 'A' : 'B');
+		NEED(!uverbs_softhca_note(line), "note");
+		ibv_ack_cq_events(cq, 1);
 	}
 }
 
@@ -514,9 +532,14 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		NEED(mws[i] = ibv_alloc_mw(pd, i ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1), "ibv_alloc_mw");
 		mw_keys[i] = mws[i]->rkey;
 	}
+	if (with_channel) {
+		phase("create_comp_channel");
+		NEED(channel = ibv_create_comp_channel(context), "ibv_create_comp_channel");
+		NEED(!fcntl(channel->fd, F_SETFL, O_NONBLOCK), "fcntl");
+	}
 	phase("create_cq");
 	for (int s = 0; s < 2; s++)
-		NEED(sides[s].cq = ibv_create_cq(context, CQES, NULL, NULL, 0), "ibv_create_cq");
+		NEED(sides[s].cq = ibv_create_cq(context, CQES, NULL, channel, 0), "ibv_create_cq");
 	for (int s = 0; s < 2; s++) {
 		phase(s ? "create_qp B" : "create_qp A");
 		memset(&init, 0, sizeof(init));
@@ -579,6 +602,8 @@ static void tear_down(void)
 		phase("dealloc_mw");
 		NEED(!ibv_dealloc_mw(mws[i]), "ibv_dealloc_mw");
 	}
+	if (channel)
+		NEED(!ibv_destroy_comp_channel(channel), "ibv_destroy_comp_channel");
 	phase("dereg_mr");
 	NEED(!ibv_dereg_mr(mr), "ibv_dereg_mr");
 	phase("dealloc_pd");
@@ -618,6 +643,13 @@ int main(int argc, char **argv)
 			windows = 1;
 		} else if (!strcmp(word, "address")) {
 			add_address();
+		} else if (!strcmp(word, "channel")) {
+			with_channel = 1;
+		} else if (!strcmp(word, "arm")) {
+			struct side *side = side_of(strtok(NULL, " "));
+
+			word = strtok(NULL, " ");
+			NEED(word && !(errno = ibv_req_notify_cq(side->cq, !strcmp(word, "solicited"))), "arm");
 		} else if (!strcmp(word, "sizes")) {
 			for (int i = 0; i < 5; i++) {
 				word = strtok(NULL, " ");
@@ -646,6 +678,7 @@ int main(int argc, char **argv)
 			NEED(!uverbs_softhca_capture(name), "capture");
 			NEED(!uverbs_softhca_settle(), "settle");
 			poll_all();
+			take_events();
 		} else {
 			die("bytes: what is %s", word);
 		}

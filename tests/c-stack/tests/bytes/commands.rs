@@ -139,8 +139,8 @@ const CONTEXT: &[Field] = &[
 fn fields(command: &str, attr: u16) -> &'static [Field] {
     match (command, attr) {
         ("0.3", 0x1000) => CONTEXT,
-        // ALLOC_PD, QUERY_QP: where the answer goes.
-        ("0.0(0x3)", 0) => &[("*response", 0, 8)],
+        // ALLOC_PD, CREATE_COMP_CHANNEL, QUERY_QP: where the answer goes.
+        ("0.0(0x3)" | "0.0(0x11)", 0) => &[("*response", 0, 8)],
         ("0.0(0x19)", 0) => &[("*response", 0, 8), ("qp_handle", 8, 4), ("attr_mask", 12, 4)],
         ("0.0(0xe)", 0) => {
             &[("*response", 0, 8), ("pd_handle", 8, 4), ("mw_type", 12, 1), ("reserved", 13, 3)]
@@ -166,7 +166,10 @@ fn fields(command: &str, attr: u16) -> &'static [Field] {
 
 /// Attributes that are descriptors, whose numbers are the process's.
 fn is_descriptor(command: &str, attr: u16) -> bool {
-    matches!((command, attr), ("10.0", 0) | ("3.0", 7) | ("4.0", 0xc))
+    matches!(
+        (command, attr),
+        ("10.0", 0) | ("0.0(0x11)", 1) | ("3.0", 3) | ("3.0", 7) | ("4.0", 0xc)
+    )
 }
 
 /// Whether a byte of a payload is the process's own affair, and left out of the comparison.

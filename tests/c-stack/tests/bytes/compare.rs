@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::ops::Range;
 
+use uverbs_mlx5_prm::doorbell::MLX5_CQ_DOORBELL;
 use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, Service, WqeView};
 
 use crate::record::{Case, Ring, chose_port, meaning, recv_meaning, wqe_bytes, wqes};
@@ -192,6 +193,11 @@ impl Comparison {
         for (key, theirs) in &theirs.registers {
             let Some(ours) = ours.registers.get(key) else { continue };
             self.counts.doorbells += 1;
+            if key.1 == 0 {
+                // Completion queues'.
+                self.bytes("arm doorbell", Kind::Bytes, theirs, ours, whole(&(0..theirs.len())));
+                continue;
+            }
             let copy = |bytes: &[u8]| bytes[8..].iter().any(|byte| *byte != 0);
             if copy(theirs) != copy(ours) {
                 self.differs("doorbell of eight bytes against BlueFlame", || dump(theirs, ours));
@@ -205,10 +211,24 @@ impl Comparison {
         }
     }
 
+    /// Each side for itself: a completion queue's doorbell is its arm word and its number.
+    fn arm(&mut self, case: &Case, register: &[u8], who: &str) {
+        let bell = &register[MLX5_CQ_DOORBELL..][..8];
+        let number = u32::from_be_bytes(bell[4..].try_into().unwrap());
+        let record = case.records.get(&format!("cq {number:x}"));
+        if record.is_none_or(|record| record[4..] != bell[..4]) {
+            self.differs(&format!("{who} arm doorbell against {who} record"), || dump(bell, &[]));
+        }
+    }
+
     /// Each side for itself: a doorbell is the head of a pending WQE, a BlueFlame write its WQEBBs
     /// and nothing behind.
     fn doorbells(&mut self, case: &Case, who: &str) {
-        for register in case.registers.values() {
+        for ((_, offset), register) in &case.registers {
+            if *offset == 0 {
+                self.arm(case, register, who);
+                continue;
+            }
             let all = case.sends.values().flat_map(|ring| {
                 wqes(ring).into_iter().map(move |wqe| {
                     let at = wqe.as_ptr().addr() - ring.bytes.as_ptr().addr();

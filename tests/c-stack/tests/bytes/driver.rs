@@ -17,9 +17,9 @@ use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs::softhca::{LinkLayer, SoftHca};
 use uverbs::transport::{Rc, Uc, Ud};
 use uverbs::{
-    AccessFlags, AddressHandle, AhAttr, Completed, CompletionQueue, Data, Device, DoorbellMode,
-    Gid, GlobalRoute, MemoryRegion, Mlx5, Path, QueuePair, Rekey, Remote, SendFlags, SendOp,
-    SendOpSet, Sge, WindowKind, Wr,
+    AccessFlags, AddressHandle, AhAttr, Completed, CompletionChannel, CompletionQueue,
+    CompletionQueueBuilder, Data, Device, DoorbellMode, Gid, GlobalRoute, MemoryRegion, Mlx5,
+    Notify, Path, QueuePair, Rekey, Remote, SendFlags, SendOp, SendOpSet, Sge, WindowKind, Wr,
 };
 use uverbs_core::Errno;
 use uverbs_core::memory::window::next_key;
@@ -159,6 +159,7 @@ struct Side<T: Spoken> {
 struct Driver<T: Spoken> {
     device: SoftHca,
     sides: Vec<Side<T>>,
+    channel: Option<CompletionChannel>,
     addresses: Vec<AddressHandle<Mlx5>>,
     region: MemoryRegion,
     /// Of each window the key by what was said so far, and the one by what was rung.
@@ -220,8 +221,15 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         phase("alloc_mw");
         windows.push(pd.alloc_window(kind).unwrap());
     }
+    let channel = cases.channel.then(|| {
+        phase("create_comp_channel");
+        context.create_comp_channel().unwrap()
+    });
     phase("create_cq");
-    let cqs = [0, 1].map(|_| context.create_cq(CQES).unwrap());
+    let cqs = [0, 1].map(|_| {
+        let builder = context.completion_queue(CQES);
+        channel.iter().fold(builder, CompletionQueueBuilder::channel).build().unwrap()
+    });
     let mut sides = Vec::new();
     for (cq, name) in cqs.into_iter().zip(["A", "B"]) {
         phase(&format!("create_qp {name}"));
@@ -273,8 +281,18 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     let captures = String::new();
     let binds = HashSet::new();
     let keys = windows.iter().map(|window| [window.rkey(); 2]).collect();
-    let mut driver =
-        Driver { device: hca, sides, addresses, region, keys, binds, next_id: 1, lists, captures };
+    let mut driver = Driver {
+        device: hca,
+        sides,
+        channel,
+        addresses,
+        region,
+        keys,
+        binds,
+        next_id: 1,
+        lists,
+        captures,
+    };
     let mut name = "";
     for line in script {
         match line.strip_prefix("case ") {
@@ -362,6 +380,7 @@ impl<T: Spoken> Driver<T> {
         if verb == "end" {
             self.captures += &capture::text(name, &self.device.pending());
             self.settle();
+            self.take_events();
             return;
         }
         let side = match words.next() {
@@ -369,6 +388,12 @@ impl<T: Spoken> Driver<T> {
             Some("B") => 1,
             other => panic!("{other:?} in {line}"),
         };
+        if verb == "arm" {
+            let solicited = words.next() == Some("solicited");
+            let notify = if solicited { Notify::Solicited } else { Notify::Any };
+            self.sides[side].cq.arm(notify).unwrap();
+            return;
+        }
         let mut count = || number(words.next().unwrap()) as u32;
         match verb {
             "at" => {
@@ -529,6 +554,15 @@ impl<T: Spoken> Driver<T> {
             }
             self.ring(side);
             self.settle();
+        }
+    }
+
+    /// Takes out what events there are: the next arm of each queue has a new sequence number.
+    fn take_events(&mut self) {
+        let Some(channel) = &self.channel else { return };
+        while let Some(event) = channel.try_next().unwrap() {
+            let name = if event.is_of(&self.sides[0].cq) { "A" } else { "B" };
+            let _ = writeln!(self.captures, "event {name}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Changes to our side's record, one at a time: the comparison must report each.
 
+use uverbs_mlx5_prm::doorbell::MLX5_CQ_DOORBELL;
 use uverbs_mlx5_prm::wqe::Service;
 
 use crate::commands::{self, Phase};
@@ -106,9 +107,47 @@ const MUTATIONS: &[Mutation] = &[
     }),
 ];
 
+/// The arm doorbell, if there is one.
+fn arm(case: &mut Case) -> Option<&mut [u8]> {
+    let mut registers = case.registers.iter_mut().filter(|((_, offset), _)| *offset == 0);
+    registers.next().map(|(_, bytes)| &mut bytes[MLX5_CQ_DOORBELL..][..8])
+}
+
+const OF_ARMS: &[Mutation] = &[
+    ("an arm's sequence number", "arm doorbell", |case| {
+        arm(case).map(|at| at[0] ^= 0x10).is_some()
+    }),
+    ("an arm for solicited", "arm doorbell", |case| arm(case).map(|at| at[0] ^= 1).is_some()),
+    ("an arm's consumer index", "arm doorbell", |case| arm(case).map(|at| at[3] ^= 1).is_some()),
+    ("an arm's queue", "arm doorbell", |case| arm(case).map(|at| at[7] ^= 3).is_some()),
+    ("an arm that isn't in its record", "our arm doorbell against our record", |case| {
+        arm(case).map(|at| at[3] ^= 1).is_some()
+    }),
+    ("no arm", "doorbell's place", |case| {
+        let keys = case.registers.keys().find(|(_, offset)| *offset == 0).copied();
+        keys.and_then(|key| case.registers.remove(&key)).is_some()
+    }),
+    ("an arm's record", "record of a cq", |case| {
+        record(case, "cq").map(|record| record[4] ^= 0x20).is_some()
+    }),
+    ("an event lost", "completions", |case| {
+        case.notes.last().is_some_and(|note| note.starts_with("event"))
+            && case.notes.pop().is_some()
+    }),
+];
+
+/// What [`are_all_found`] does, of arms.
+pub(crate) fn of_arms(table: &mut Table, theirs: &Side, ours: &Side) {
+    are_found(OF_ARMS, table, theirs, ours);
+}
+
 /// Each mutation, alone, in every case that it applies to up to ten.
 pub(crate) fn are_all_found(table: &mut Table, theirs: &Side, ours: &Side) {
-    for &(name, key, change) in MUTATIONS {
+    are_found(MUTATIONS, table, theirs, ours);
+}
+
+fn are_found(mutations: &[Mutation], table: &mut Table, theirs: &Side, ours: &Side) {
+    for &(name, key, change) in mutations {
         let mut tried = 0;
         for (at, case) in ours.cases.iter().enumerate().step_by(7) {
             let mut changed = case.clone();

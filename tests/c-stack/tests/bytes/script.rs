@@ -20,6 +20,8 @@ pub(crate) struct Cases {
     pub(crate) transport: String,
     /// One memory window of each type.
     pub(crate) windows: bool,
+    /// The completion queues report to a channel.
+    pub(crate) channel: bool,
     /// Where datagrams go, in words `name=value`.
     pub(crate) addresses: Vec<String>,
     sizes: Vec<(String, String)>,
@@ -38,6 +40,7 @@ impl Cases {
             infiniband: false,
             transport: "rc".to_owned(),
             windows: false,
+            channel: false,
             addresses: Vec::new(),
             sizes: Vec::new(),
             cases: Vec::new(),
@@ -57,6 +60,8 @@ impl Cases {
                 all.windows = true;
             } else if line == "doorbell plain" {
                 all.plain = true;
+            } else if line == "channel" {
+                all.channel = true;
             } else if line == "link ib" {
                 all.infiniband = true;
             } else {
@@ -85,6 +90,9 @@ impl Cases {
         }
         for address in &self.addresses {
             script += &format!("address {address}\n");
+        }
+        if self.channel {
+            script += "channel\n";
         }
         script += &format!("sizes {sizes}\n");
         for (name, statements) in &self.cases {

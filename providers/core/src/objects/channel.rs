@@ -180,14 +180,22 @@ impl Channel {
     fn sleep(&self, wanted: Wanted<'_>, timeout: Duration) -> Result<Option<u64>, Error> {
         let start = Instant::now();
         let mut state = self.state();
+        // Whether the file is known to have something, or to be worth a last look.
+        let mut awake = timeout.is_zero();
         loop {
-            if let Some(id) = self.look(&mut state, wanted)? {
-                return Ok(Some(id));
+            // A sleep ends at once where there is something, so what was not slept for isn't read.
+            let found = if awake { self.look(&mut state, wanted)? } else { state.find(wanted) };
+            if found.is_some() {
+                return Ok(found);
             }
             let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
                 return Ok(None);
             }
+            if !self.process.is_current() {
+                return Err(Error::OtherProcess { verb: VERB });
+            }
+            awake = true;
             if state.watched {
                 let woken = self.awake.wait_timeout(state, left);
                 (state, _) = woken.unwrap_or_else(PoisonError::into_inner);

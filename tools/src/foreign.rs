@@ -49,7 +49,6 @@ const PERFTEST: &[Foreign] = &[
 
 /// `ibv_rc_pingpong`'s (`rc_pingpong.c`). What is there under another letter says so.
 const PINGPONG: &[Foreign] = &[
-    (&["-e", "--events"], "completions are polled; leave it out, the peer doesn't notice"),
     (&["-l"], "use -S or --sl"),
     (&["-c"], "use --chk"),
     (&["-o", "--odp", "-O", "--iodp", "-P", "--prefetch"], "memory is registered at once"),
@@ -79,7 +78,7 @@ mod tests {
         let said = instead("perf", "--run_infinitely").unwrap();
         assert!(said.starts_with("--run_infinitely is perftest's, and not in uverbs perf: use "));
         assert!(instead("perf", "--limit_bw=5").unwrap().starts_with("--limit_bw is"));
-        assert!(instead("pingpong", "-e").unwrap().contains("ibv_rc_pingpong's"));
+        assert!(instead("pingpong", "-l").unwrap().contains("ibv_rc_pingpong's"));
         assert_eq!(instead("perf", "--sise"), None);
         assert_eq!(instead("devices", "-e"), None);
     }

@@ -14,6 +14,7 @@ mod pingpong;
 mod progress;
 mod select;
 mod setup;
+mod sleep;
 mod softhca;
 mod tcp;
 mod transport;

@@ -72,6 +72,9 @@ fn settings_are_verified() {
         &["--rx-depth", "1"],
         &["--rx-depth", "100"],
         &["--warmup", "0"],
+        &["--events"],
+        &["-e", "--opcode", "write-imm", "--size", "5000"],
+        &["-e", "--opcode", "read"],
     ] {
         let report = json(&[args, &["--iters", "50"]].concat());
         assert_eq!(report["latency"]["samples"], 50, "{args:?}");
@@ -168,7 +171,7 @@ fn bad_arguments_are_one_line_and_status_2() {
         (&["--opcode", "sned"], "[possible values: send, "),
         (&["--timeout", "-1"], "must be over 0"),
         (&["--no-such-option"], "--no-such-option"),
-        (&["-e"], "-e is ibv_rc_pingpong's, and not in uverbs pingpong: completions are polled"),
+        (&["-e", "--opcode", "write"], "--events : a peer that only writes raises no event"),
         (&["-l", "3"], "use -S or --sl"),
         (&["host", "extra"], "'extra'"),
         (&["--server"], "--device softhca: the software HCA lives inside one process"),

@@ -109,6 +109,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_timeout)]
     wait: Option<Duration>,
 
+    /// Sleep until a completion comes, instead of polling for it (ibv_rc_pingpong's -e)
+    #[arg(short, long)]
+    events: bool,
+
     /// How send queues ring
     #[arg(long, value_enum, default_value_t = Doorbell::Blueflame)]
     doorbell: Doorbell,
@@ -150,6 +154,10 @@ impl Args {
         let Some(size) = u32::try_from(size).ok().filter(|size| *size <= 1 << 31) else {
             return refuse("--size", size, "a message has at most 2147483648 bytes (2G)");
         };
+        if self.events && opcode == Opcode::Write {
+            let (value, why) = (String::new(), "a peer that only writes raises no event");
+            return Err(Error::Argument { option: "--events", value, why: why.to_owned() });
+        }
         let inline = match self.inline {
             Some(inline) if inline > 0 && opcode.is_one_sided() => {
                 return refuse(
@@ -177,6 +185,7 @@ impl Args {
             gid_index: self.at.gid_index,
             mtu: self.mtu.or(if remote { Mtu::from_bytes(1024) } else { None }),
             rx_depth: self.rx_depth.unwrap_or(fitting as u32),
+            events: self.events,
             doorbell: self.doorbell,
             timeout: self.timeout,
             device: self.at.device.clone(),

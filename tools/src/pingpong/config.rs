@@ -73,6 +73,8 @@ pub(crate) struct Config {
     pub(crate) size: u32,
     pub(crate) iters: u64,
     pub(crate) warmup: u64,
+    /// Completions are slept for, not polled for.
+    pub(crate) events: bool,
     /// Largest message that goes inline. 0 for operations that have an answer.
     pub(crate) inline: u32,
     pub(crate) port: u8,

@@ -17,6 +17,7 @@ use crate::doorbell::Rings;
 use crate::error::{BecauseOf, Error};
 use crate::select::Two;
 use crate::setup::{Place, Wanted, ack_timeout};
+use crate::sleep::Sleep;
 use crate::transport::Connection;
 use crate::verify::{Pattern, Who};
 
@@ -165,7 +166,11 @@ pub(super) fn make(
     config: &Config,
 ) -> Result<(CompletionQueue, QueuePair), Error> {
     let completions = config.rx_depth.saturating_add(SENDS);
-    let cq = context.create_cq(completions).because_of("--rx-depth", config.rx_depth)?;
+    let mut cq = context.completion_queue(completions);
+    if config.events {
+        cq = cq.channel(&context.create_comp_channel()?);
+    }
+    let cq = cq.build().because_of("--rx-depth", config.rx_depth)?;
     let qp = context
         .queue_pair(pd, &cq)
         .max_send_wr(SENDS)
@@ -360,6 +365,8 @@ pub(super) struct Pair<'a> {
     pub(super) client: Side,
     pub(super) server: Side,
     embedded: bool,
+    /// Sleeps instead of polling.
+    events: bool,
     timeout: std::time::Duration,
     /// Set by Ctrl-C.
     stop: &'a AtomicBool,
@@ -383,6 +390,7 @@ impl<'a> Pair<'a> {
             server: server.connect(&endpoints.0, memories.0)?,
             client: client.connect(&endpoints.1, memories.1)?,
             embedded: *embedded,
+            events: config.events,
             timeout: config.timeout,
             stop,
         })
@@ -409,9 +417,10 @@ impl<'a> Pair<'a> {
     ) -> Result<bool, Error> {
         let mut idle = 0u32;
         let mut since = None;
+        let mut sleep = Sleep::default();
         while !done(self)? {
             idle = idle.wrapping_add(1);
-            if idle.is_multiple_of(PATIENCE) {
+            if self.events || idle.is_multiple_of(PATIENCE) {
                 // Why nothing comes may stand in the other side's completions.
                 self.client.poll(iteration)?;
                 self.server.poll(iteration)?;
@@ -423,8 +432,12 @@ impl<'a> Pair<'a> {
                     return Err(Error::Silence { iteration, what, waited });
                 }
             }
-            // A software HCA needs this processor, perhaps; a real one doesn't.
-            if self.embedded { yield_now() } else { spin_loop() }
+            match self.embedded {
+                _ if self.events => sleep.idle([&mut self.client.cq, &mut self.server.cq])?,
+                // A software HCA needs this processor, perhaps; a real one doesn't.
+                true => yield_now(),
+                false => spin_loop(),
+            }
         }
         Ok(true)
     }

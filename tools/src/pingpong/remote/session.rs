@@ -18,6 +18,7 @@ use super::address::Address;
 use crate::error::Error;
 use crate::pingpong::config::{Config, Remote, Role};
 use crate::pingpong::side;
+use crate::sleep::Sleep;
 use crate::verify::{Mismatch, Who};
 
 /// What the C program fills its buffer with.
@@ -62,6 +63,7 @@ pub(super) struct Session<'a> {
     sent: u64,
     received: u64,
     page: usize,
+    sleep: Sleep,
 }
 
 impl<'a> Session<'a> {
@@ -106,6 +108,7 @@ impl<'a> Session<'a> {
             sent: 0,
             received: 0,
             page,
+            sleep: Sleep::default(),
         };
         session.fill_receives()?;
         Ok(session)
@@ -203,10 +206,14 @@ impl<'a> Session<'a> {
         Error::Unexpected { iteration: self.iteration(), what: what.to_owned() }
     }
 
-    fn idle(&self, since: &mut Option<(Instant, u32)>, answer_is_due: bool) -> Result<(), Error> {
+    fn idle(
+        &mut self,
+        since: &mut Option<(Instant, u32)>,
+        answer_is_due: bool,
+    ) -> Result<(), Error> {
         let (since, polls) = since.get_or_insert_with(|| (Instant::now(), 0));
         *polls = polls.wrapping_add(1);
-        if polls.is_multiple_of(64) {
+        if self.config.events || polls.is_multiple_of(64) {
             let waited = since.elapsed();
             if waited >= self.config.timeout {
                 let what = match self.peer() {
@@ -215,6 +222,9 @@ impl<'a> Session<'a> {
                     Who::Server => "the server's message",
                 };
                 return Err(Error::Silence { iteration: self.iteration(), what, waited });
+            }
+            if self.config.events {
+                return Ok(self.sleep.idle([&mut self.cq])?);
             }
             // The peer, or a software HCA, may need this processor.
             yield_now();

@@ -384,6 +384,38 @@ fn a_network_that_loses_all_is_noticed() {
 }
 
 #[test]
+fn a_full_backlog_drops_requests_which_come_again() {
+    let mut world = World::new(1, Network { lost: 0, twice: 0, late: 0 });
+    world.listen(LISTENS, RDMA_PS_TCP);
+    const PEERS: u64 = 10;
+    let asks: Vec<u32> =
+        (0..PEERS).map(|n| world.connect(ASKS + n, RDMA_PS_TCP, 0x100 + n as u32)).collect();
+    while world.now < Duration::from_secs(1) && world.step() {}
+    // The listener, and four that wait to be read.
+    assert_eq!(world.hosts[1].ids.len(), 5);
+    let (mut accepted, mut steps) = (0, 0);
+    while world.step() && steps < 1_000 {
+        steps += 1;
+        while let Some(event) = world.next_event(1) {
+            if event.event == event::CONNECT_REQUEST {
+                accepted += 1;
+                world.accept(1, event.id, SERVES + accepted, Some(accepted as u32)).unwrap();
+            }
+        }
+        while let Some(event) = world.next_event(0) {
+            assert_eq!(event.event, event::CONNECT_RESPONSE);
+            let which = usize::try_from(event.uid - ASKS).unwrap();
+            world.accept(0, asks[which], 0, None).unwrap();
+        }
+    }
+    assert_eq!(accepted, PEERS);
+    for n in 0..PEERS {
+        assert_eq!(world.count(0, ASKS + n, event::CONNECT_RESPONSE), 1);
+        assert_eq!(world.count(1, SERVES + 1 + n, event::ESTABLISHED), 1);
+    }
+}
+
+#[test]
 fn datagram_peers_are_found_on_a_bad_network() {
     for seed in 0..1_000 {
         let mut world = World::new(seed, Network { lost: 30, twice: 20, late: 10 });

@@ -129,7 +129,10 @@ fn armed_for_solicited_it_lets_the_others_pass() {
     one.send(Wr::new(2).solicited());
     assert!(channel.next_within(LIMIT).unwrap().is_of(&one.received));
     assert_eq!(one.poll(), [1, 2]);
-    // A receive that fails counts as solicited.
+    if common::not_on_rxe("its kernel flushes receives without calling them solicited") {
+        return;
+    }
+    // A receive that fails counts as solicited (IBTA vol 1, 11.4.2.2).
     one.received.arm(Notify::Solicited).unwrap();
     one.expect(3);
     one.qp.fail().unwrap();

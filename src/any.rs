@@ -270,6 +270,10 @@ macro_rules! any {
 
         // SAFETY: passes everything on to the one provider that the object is of.
         unsafe impl SrqOps for AnySrq {
+            fn set_limit(&mut self, core: &SrqCore, limit: u32) -> Result<(), Error> {
+                match self { $(Self::$variant(srq) => srq.set_limit(core, limit),)+ }
+            }
+
             fn resize(&mut self, core: &SrqCore, max_wr: u32) -> Result<u32, Error> {
                 match self { $(Self::$variant(srq) => srq.resize(core, max_wr),)+ }
             }

@@ -132,7 +132,7 @@ impl<P: Provider> SharedReceiveQueue<P> {
     #[doc(alias = "IBV_SRQ_LIMIT")]
     pub fn set_limit(&mut self, limit: u32) -> Result<(), Error> {
         Error::limit("modify_srq", "limit", limit, self.max_wr)?;
-        self.core.set_limit(limit)
+        self.receives.queue.set_limit(&self.core, limit)
     }
 
     /// Makes room for another number of receives. What is posted stays.

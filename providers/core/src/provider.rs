@@ -523,6 +523,13 @@ pub unsafe trait RqOps: RecvOps {
 ///
 /// As for [`SendOps`].
 pub unsafe trait SrqOps: RecvOps {
+    /// Sets the limit, 0 for none; it isn't over the queue's size. `core` is its own.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    fn set_limit(&mut self, core: &SrqCore, limit: u32) -> Result<(), Error>;
+
     /// Room for another number of receives; answers how many it is then. `core` is its own.
     ///
     /// # Errors

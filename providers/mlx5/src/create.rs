@@ -156,7 +156,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
     // pointers only.
     let created = unsafe { uverbs.create_srq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
         .map_err(|error| uverbs.tell_memlock(error, memory.ring.len() as u64))?;
-    let shared = Arc::new(SrqShared::new(size.entries));
+    let shared = Arc::new(SrqShared::new(size.entries, None));
     let parts = SrqParts {
         handle: created.handle,
         srqn: answer.srqn,
@@ -172,7 +172,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
     let core = unsafe { SrqCore::new(parts) };
     if init.limit != 0 {
         // mlx5_ib doesn't look at the one in the command.
-        core.set_limit(init.limit)?;
+        core.set_limit(init.limit, &[])?;
     }
     let parts = srq::SrqParts {
         start: memory.ring.ptr(),
@@ -248,6 +248,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         send: SlotTable::new(send.units),
         recv: if init.srq.is_some() { SlotTable::none() } else { SlotTable::new(recv.entries) },
         srq: init.srq.as_ref().map(|srq| Arc::clone(srq.shared())),
+        qpn: created.qpn,
     });
     let cap = QpCap {
         max_send_wr: send.max_wr,

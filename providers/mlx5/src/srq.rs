@@ -219,6 +219,10 @@ unsafe impl RecvOps for Srq {
 
 // SAFETY: as above.
 unsafe impl SrqOps for Srq {
+    fn set_limit(&mut self, core: &SrqCore, limit: u32) -> Result<(), Error> {
+        core.set_limit(limit, &[])
+    }
+
     /// mlx5_ib has no resize: `IB_SRQ_MAX_WR` is `EINVAL` (kernel `srq.c:mlx5_ib_modify_srq`).
     fn resize(&mut self, _: &SrqCore, _: u32) -> Result<u32, Error> {
         let what = "changing a shared receive queue's size (mlx5)".to_owned();

@@ -17,7 +17,7 @@ use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, QpInit, SrqInit};
 use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_RXE;
 
-use crate::create::{create_cq, create_qp};
+use crate::create::{create_cq, create_qp, create_srq};
 use crate::limits::Limits;
 use crate::{Ah, Cq, Rxe};
 
@@ -45,6 +45,8 @@ impl Context {
         let limits = Limits {
             qp_wr: device.max_qp_wr,
             sge: device.max_sge,
+            srq_wr: device.max_srq_wr,
+            srq_sge: device.max_srq_sge,
             cqe: device.max_cqe,
             vectors: info.num_comp_vectors,
         };
@@ -85,9 +87,8 @@ unsafe impl ContextOps<Rxe> for Context {
         create_qp(self, init)
     }
 
-    fn create_srq(&self, _: &SrqInit) -> Result<NewSrq<Rxe>, Error> {
-        let what = "shared receive queues on soft-RoCE".to_owned();
-        Err(Error::Unsupported { verb: "create_srq", what })
+    fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<Rxe>, Error> {
+        create_srq(self, init)
     }
 
     fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {

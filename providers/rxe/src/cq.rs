@@ -19,17 +19,19 @@ use uverbs_core::objects::cq::{CqCore, Message, Roles};
 use uverbs_core::provider::{CqOps, Notify, Polled};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Taken;
+use uverbs_core::queues::srq::SrqShared;
 use uverbs_kernel_abi::wc::IB_WC_SUCCESS;
 
 use crate::ring::Ring;
 use crate::token::{Queue, Token};
 use crate::wc::{Entry, Wc, took_send};
 
-/// A queue pair whose completions may stand in the ring.
-struct Known {
-    shared: Arc<QpShared>,
-    /// Which of its queues complete here: the other's slots are another poller's.
-    roles: Roles,
+/// What completions in the ring may be of.
+enum Known {
+    /// A queue pair, and which of its queues complete here: the other's slots are another poller's.
+    Qp(Arc<QpShared>, Roles),
+    /// A shared receive queue, and how many queue pairs whose receives complete here take from it.
+    Srq(Arc<SrqShared>, usize),
 }
 
 /// The polling side of a completion queue.
@@ -39,7 +41,7 @@ pub struct Cq {
     ci: u32,
     /// The kernel's producer index, as last looked up.
     seen: u32,
-    /// Queue pairs by user index.
+    /// Queue pairs and shared receive queues by user index.
     table: Vec<Option<Known>>,
     strays: u64,
     core: Arc<CqCore>,
@@ -106,23 +108,57 @@ impl Cq {
         for message in unsafe { self.core.messages() } {
             match message {
                 Message::Attach(shared, roles) => {
-                    let index = shared.user_index.value() as usize;
-                    if self.table.len() <= index {
-                        self.table.resize_with(index + 1, || None);
+                    if roles.recv {
+                        self.attach_shared(&shared);
                     }
                     // One that is there stays: work requests in flight lean on it. An index is
                     // given out anew only after the detachment was read, so none is there.
-                    self.table[index].get_or_insert(Known { shared, roles });
+                    let place = self.place(shared.user_index.value());
+                    place.get_or_insert(Known::Qp(shared, roles));
                 }
                 Message::Detach(shared) => {
                     let user_index = shared.user_index.value();
                     self.sweep(user_index);
-                    if let Some(place) = self.table.get_mut(user_index as usize)
-                        && place.as_ref().is_some_and(|there| Arc::ptr_eq(&there.shared, &shared))
+                    let place = self.place(user_index);
+                    if let Some(Known::Qp(there, roles)) = place
+                        && Arc::ptr_eq(there, &shared)
                     {
+                        let took = roles.recv;
                         *place = None;
+                        if took {
+                            self.detach_shared(&shared);
+                        }
                     }
                 }
+            }
+        }
+    }
+
+    fn place(&mut self, user_index: u32) -> &mut Option<Known> {
+        let index = user_index as usize;
+        if self.table.len() <= index {
+            self.table.resize_with(index + 1, || None);
+        }
+        &mut self.table[index]
+    }
+
+    /// One more queue pair takes from its shared receive queue, if it has one.
+    fn attach_shared(&mut self, qp: &QpShared) {
+        let Some((srq, index)) = shared_of(qp) else { return };
+        let place = self.place(index);
+        if let Known::Srq(_, users) = place.get_or_insert_with(|| Known::Srq(Arc::clone(srq), 0)) {
+            *users += 1;
+        }
+    }
+
+    /// One less.
+    fn detach_shared(&mut self, qp: &QpShared) {
+        let Some((_, index)) = shared_of(qp) else { return };
+        let place = self.place(index);
+        if let Some(Known::Srq(_, users)) = place {
+            *users -= 1;
+            if *users == 0 {
+                *place = None;
             }
         }
     }
@@ -134,7 +170,10 @@ impl Cq {
     /// Takes and retires the work request that an entry is of, if it is one in flight.
     #[inline]
     fn take(&self, token: Token, entry: Entry) -> Option<Taken> {
-        let Known { shared, roles } = self.table.get(token.user_index as usize)?.as_ref()?;
+        let (shared, roles) = match self.table.get(token.user_index as usize)?.as_ref()? {
+            Known::Qp(shared, roles) => (shared, roles),
+            Known::Srq(srq, _) => return take_shared(srq, token, entry),
+        };
         let (slots, is_ours) = match token.queue {
             Queue::Send => (&shared.send, roles.send),
             Queue::Recv => (&shared.recv, roles.recv),
@@ -193,6 +232,28 @@ impl Cq {
     }
 }
 
+/// The shared receive queue of a queue pair, and what completions name it by.
+fn shared_of(qp: &QpShared) -> Option<(&Arc<SrqShared>, u32)> {
+    let srq = qp.srq.as_ref()?;
+    Some((srq, srq.user_index()?))
+}
+
+/// Takes the receive of a shared queue that an entry is of, if it is one in flight.
+fn take_shared(srq: &SrqShared, token: Token, entry: Entry) -> Option<Taken> {
+    if token.queue != Queue::Recv {
+        return None;
+    }
+    // SAFETY: the kernel completed it, and only what is in flight is taken.
+    let mut taken = unsafe { srq.take(token.index) }?;
+    if entry.status() == IB_WC_SUCCESS
+        && let Some(frame) = &mut taken.frame
+    {
+        let into = took_send(entry.opcode());
+        frame.arrived(if into { entry.byte_len() } else { 0 });
+    }
+    Some(taken)
+}
+
 // SAFETY: a slot is taken when an entry of the ring says that its work request is over, and retired
 // behind that; see the file's head.
 unsafe impl CqOps for Cq {
@@ -239,7 +300,23 @@ unsafe impl CqOps for Cq {
     }
 
     fn sweep(&mut self, user_index: u32) {
-        self.sweep_where(|entry| Token::unpack(entry.wr_id()).user_index == user_index);
+        // Receives of a shared queue are told by the queue pair's number, which the kernel gives
+        // out anew when it has been through all of them.
+        let shared = match self.place(user_index) {
+            Some(Known::Qp(shared, _)) => Some(Arc::clone(shared)),
+            _ => None,
+        };
+        let of_shared = shared.as_deref().and_then(|qp| Some((qp.qpn, shared_of(qp)?)));
+        self.sweep_where(|entry| {
+            let token = Token::unpack(entry.wr_id());
+            match of_shared {
+                Some((qpn, (srq, index))) if token.user_index == index && entry.qpn() == qpn => {
+                    drop(take_shared(srq, token, entry));
+                    true
+                }
+                _ => token.user_index == user_index,
+            }
+        });
     }
 
     /// The kernel arms (`rxe_verbs.c:rxe_req_notify_cq`), and doesn't look for what is there

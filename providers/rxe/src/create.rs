@@ -15,16 +15,20 @@ use uverbs_core::attr::{QpCap, QpType, SendOpSet};
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::qp::CreateQp;
+use uverbs_core::commands::srq::CreateSrq;
 use uverbs_core::error::Error;
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::objects::context::unique_id;
 use uverbs_core::objects::cq::{CqCore, CqRoom};
 use uverbs_core::objects::qp::{QpCore, QpParts};
-use uverbs_core::provider::{CqInit, NewQp, QpInit};
+use uverbs_core::objects::srq::{SrqCore, SrqParts};
+use uverbs_core::provider::{CqInit, NewQp, NewSrq, QpInit, SrqInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::srq::SrqShared;
+use uverbs_core::queues::user_index::UserIndex;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
-use uverbs_kernel_abi::rxe::{mminfo, rxe_create_cq_resp, rxe_create_qp_resp};
+use uverbs_kernel_abi::rxe::{mminfo, rxe_create_cq_resp, rxe_create_qp_resp, rxe_create_srq_resp};
 use uverbs_kernel_abi::wc::ib_uverbs_wc;
 use zerocopy::IntoBytes;
 
@@ -34,23 +38,29 @@ use crate::ring::Ring;
 use crate::rq::RqParts;
 use crate::sq::{Attic, SqParts};
 use crate::wqe::{RECV_HEAD, Room, SEND_HEAD, SGE};
-use crate::{Context, Cq, Rq, Rxe, Sq};
+use crate::{Context, Cq, Rq, Rxe, Sq, Srq};
 
 const CREATE_CQ: &str = "create_cq";
 const CREATE_QP: &str = "create_qp";
+const CREATE_SRQ: &str = "create_srq";
 
 /// Inline bytes at most: a send element has 720 bytes, less its head (kernel `rxe_param.h`,
 /// `RXE_MAX_WQE_SIZE`).
 const MAX_INLINE: u32 = 720 - SEND_HEAD as u32;
 
 /// A ring that the kernel made, mapped.
-struct Mapped {
-    memory: Pages,
-    ring: Ring,
+pub(crate) struct Mapped {
+    pub(crate) memory: Pages,
+    pub(crate) ring: Ring,
 }
 
 /// Maps the ring that `info` tells of, whose elements have at least `element` bytes.
-fn map(uverbs: &Uverbs, verb: &'static str, info: mminfo, element: usize) -> Result<Mapped, Error> {
+pub(crate) fn map(
+    uverbs: &Uverbs,
+    verb: &'static str,
+    info: mminfo,
+    element: usize,
+) -> Result<Mapped, Error> {
     let len = info.size as usize;
     if len == 0 {
         return Err(Error::Unsupported { verb, what: "a queue of no bytes".to_owned() });
@@ -113,7 +123,8 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
 #[derive(Debug)]
 struct QpMemory {
     _send: Pages,
-    _recv: Pages,
+    /// None with a shared receive queue.
+    _recv: Option<Pages>,
     /// Address handles that the send queue left.
     _attic: Attic,
 }
@@ -126,28 +137,85 @@ fn check(cap: &QpCap, limits: &Limits) -> Result<(), Error> {
     Error::limit(CREATE_QP, "max_inline_data", cap.max_inline_data, MAX_INLINE)
 }
 
-/// rdma-core `rxe.c:rxe_create_qp`, with a receive queue of its own. There is no doorbell to
-/// choose.
+/// rdma-core `rxe.c:rxe_create_srq`.
+pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Rxe>, Error> {
+    init.check_context(&context.core)?;
+    let Limits { srq_wr, srq_sge, .. } = context.limits;
+    if init.max_wr == 0 {
+        return Err(Error::Limit { verb: CREATE_SRQ, what: "max_wr", value: 0, limit: 1 });
+    }
+    Error::limit(CREATE_SRQ, "max_wr", init.max_wr, srq_wr)?;
+    Error::limit(CREATE_SRQ, "max_sge", init.max_sge, srq_sge)?;
+    // As the kernel rounds: a ring has one slot more.
+    let most = (init.max_wr + 1).next_power_of_two() - 1;
+    Error::limit(CREATE_SRQ, "limit", init.limit, most)?;
+    let user_index = take_index(context, CREATE_SRQ)?;
+    let attr = CreateSrq {
+        pd: init.pd.handle(),
+        user_handle: unique_id(),
+        max_wr: init.max_wr,
+        max_sge: init.max_sge.max(1),
+        limit: init.limit,
+        event_fd: None,
+    };
+    let mut answer = rxe_create_srq_resp::default();
+    let uverbs = context.core.uverbs();
+    // SAFETY: the request names no memory.
+    let created = unsafe { uverbs.create_srq(&attr, &[], answer.as_mut_bytes()) }?;
+    let room = (created.max_sge as usize).saturating_mul(SGE);
+    let mapped = map(uverbs, CREATE_SRQ, answer.mi, RECV_HEAD.saturating_add(room)).inspect_err(
+        // SAFETY: it was just made, and nobody knows of it.
+        |_| drop(unsafe { uverbs.destroy_srq(created.handle) }),
+    )?;
+    // Two at least, whatever the kernel made.
+    let slots = (mapped.ring.mask() + 1).max(2);
+    let shared = Arc::new(SrqShared::new(slots, Some(user_index)));
+    let parts = SrqParts {
+        handle: created.handle,
+        srqn: answer.srq_num,
+        event_id: attr.user_handle,
+        max_wr: mapped.ring.mask(),
+        max_sge: created.max_sge,
+        pd: Arc::clone(&init.pd),
+        shared: Arc::clone(&shared),
+        // The ring is the kernel's memory, and the posting side alone looks at it.
+        memory: Box::new(()),
+    };
+    // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
+    // `shared` is new.
+    let core = unsafe { SrqCore::new(parts) };
+    // SAFETY: its ring, whose elements were checked to have this room; this poster is the first.
+    let srq = unsafe { Srq::new(mapped, shared, created.max_sge, srq_wr) };
+    Ok(NewSrq { core, srq })
+}
+
+fn take_index(context: &Context, verb: &'static str) -> Result<UserIndex, Error> {
+    let (what, limit) = ("queue pairs and shared receive queues", 1 << 24);
+    context.indexes.take().ok_or(Error::Limit { verb, what, value: limit + 1, limit })
+}
+
+/// rdma-core `rxe.c:rxe_create_qp`. There is no doorbell to choose.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
     init.check_context(&context.core)?;
-    check(&init.cap, &context.limits)?;
-    let Some(user_index) = context.indexes.take() else {
-        let (value, limit) = ((1 << 24) + 1, 1 << 24);
-        return Err(Error::Limit { verb: CREATE_QP, what: "queue pairs", value, limit });
-    };
+    let mut asked = init.cap;
+    if init.srq.is_some() {
+        (asked.max_recv_wr, asked.max_recv_sge) = (0, 0);
+    }
+    check(&asked, &context.limits)?;
+    let user_index = take_index(context, CREATE_QP)?;
     let attr = CreateQp {
         pd: init.pd.handle(),
         send_cq: init.send_cq.handle(),
         recv_cq: init.recv_cq.handle(),
-        srq: None,
+        srq: init.srq.as_ref().map(|srq| srq.handle()),
         user_handle: unique_id(),
         qp_type: init.qp_type.raw(),
         cap: ib_uverbs_qp_cap {
-            max_send_wr: init.cap.max_send_wr,
-            max_recv_wr: init.cap.max_recv_wr,
-            max_send_sge: init.cap.max_send_sge,
-            max_recv_sge: init.cap.max_recv_sge,
-            max_inline_data: init.cap.max_inline_data,
+            max_send_wr: asked.max_send_wr,
+            max_recv_wr: asked.max_recv_wr,
+            max_send_sge: asked.max_send_sge,
+            max_recv_sge: asked.max_recv_sge,
+            max_inline_data: asked.max_inline_data,
         },
         create_flags: 0,
         event_fd: None,
@@ -161,17 +229,24 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         let room = (granted.max_send_sge as usize).saturating_mul(SGE);
         let room = room.max(granted.max_inline_data as usize);
         let send = map(uverbs, CREATE_QP, answer.sq_mi, SEND_HEAD.saturating_add(room))?;
+        if init.srq.is_some() {
+            return Ok((send, None));
+        }
         let room = (granted.max_recv_sge as usize).saturating_mul(SGE);
         let recv = map(uverbs, CREATE_QP, answer.rq_mi, RECV_HEAD.saturating_add(room))?;
-        Ok((send, recv))
+        Ok((send, Some(recv)))
     };
     let (send, recv) = rings().inspect_err(|_: &Error| {
         // SAFETY: it was just made, and nobody knows of it.
         let _ = unsafe { uverbs.destroy_qp(created.handle) };
     })?;
+    let (recv_memory, recv_ring) = match recv {
+        Some(Mapped { memory, ring }) => (Some(memory), ring),
+        None => (None, Ring::NONE),
+    };
     let cap = QpCap {
         max_send_wr: granted.max_send_wr.min(send.ring.mask()),
-        max_recv_wr: granted.max_recv_wr.min(recv.ring.mask()),
+        max_recv_wr: granted.max_recv_wr.min(recv_ring.mask()),
         max_send_sge: granted.max_send_sge,
         max_recv_sge: granted.max_recv_sge,
         max_inline_data: granted.max_inline_data,
@@ -179,13 +254,14 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
     let shared = Arc::new(QpShared {
         user_index,
         send: SlotTable::new(send.ring.mask() + 1),
-        recv: SlotTable::new(recv.ring.mask() + 1),
-        srq: None,
+        recv: SlotTable::new(recv_ring.mask() + 1),
+        srq: init.srq.as_ref().map(|srq| Arc::clone(srq.shared())),
+        qpn: created.qpn,
     });
-    let (send_ring, recv_ring) = (send.ring, recv.ring);
+    let send_ring = send.ring;
     let attic = Attic::default();
     let memory =
-        Arc::new(QpMemory { _send: send.memory, _recv: recv.memory, _attic: Arc::clone(&attic) });
+        Arc::new(QpMemory { _send: send.memory, _recv: recv_memory, _attic: Arc::clone(&attic) });
     let kick = Kick::new(uverbs.clone(), created.handle);
     let parts = QpParts {
         handle: created.handle,
@@ -195,7 +271,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         pd: Arc::clone(&init.pd),
         send_cq: Arc::clone(&init.send_cq),
         recv_cq: Arc::clone(&init.recv_cq),
-        srq: None,
+        srq: init.srq.clone(),
         shared: Arc::clone(&shared),
         memory: Box::new(Arc::clone(&memory)),
     };
@@ -218,7 +294,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
     let rq = RqParts {
         ring: recv_ring,
         max_wr: cap.max_recv_wr,
-        max_sge: cap.max_recv_sge,
+        // A post to a queue that isn't there is refused for that, whatever its list.
+        max_sge: if init.srq.is_some() { u32::MAX } else { cap.max_recv_sge },
         shared,
         kick,
         qpn: created.qpn,

@@ -7,7 +7,7 @@
 //! | `create` | the driver's part of making completion queues and queue pairs |
 //! | `ring` | a queue that is mapped from the kernel: two indexes, and elements of one size |
 //! | `token` | which work request a completion is of: what stands in the kernel's `wr_id` |
-//! | `wqe`, `sq`, `rq` | a work request as the kernel reads it, and the queues of them |
+//! | `wqe`, `sq`, `rq`, `srq` | a work request as the kernel reads it, and the queues of them |
 //! | `kick` | the doorbell, which is a system call |
 //! | `wc`, `cq` | a completion, and the queue of them |
 //!
@@ -35,6 +35,7 @@ mod limits;
 mod ring;
 mod rq;
 mod sq;
+mod srq;
 mod token;
 mod wc;
 mod wqe;
@@ -53,6 +54,7 @@ pub use context::Context;
 pub use cq::Cq;
 pub use rq::{RecvCursor, Rq};
 pub use sq::{SendCursor, Sq};
+pub use srq::{Srq, SrqCursor};
 pub use wc::Wc;
 
 /// The provider.
@@ -67,7 +69,7 @@ unsafe impl Provider for Rxe {
     type Cq = Cq;
     type Sq = Sq;
     type Rq = Rq;
-    type Srq = Rq;
+    type Srq = Srq;
     type Ah = Ah;
 
     const NAME: &'static str = "rxe";

@@ -45,6 +45,9 @@ pub(crate) enum Malformed {
 }
 
 impl Ring {
+    /// No ring: nothing is looked at through it.
+    pub(crate) const NONE: Self = Self { start: std::ptr::null_mut(), mask: 0, shift: 0 };
+
     /// The queue in a mapping of `len` bytes at `start`, of elements of at least `element` bytes.
     ///
     /// # Safety

@@ -10,10 +10,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use uverbs_core::error::Error;
 use uverbs_core::memory::registered::Held;
-use uverbs_core::objects::srq::SrqCore;
-use uverbs_core::provider::{RecvOps, RqOps, SrqOps};
+use uverbs_core::provider::{RecvOps, RqOps};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::work::{PostError, Sge};
 
@@ -71,7 +69,7 @@ impl Rq {
     ///
     /// # Safety
     ///
-    /// The ring is valid while `memory` lives, its elements have room for `max_sge` entries, and
+    /// The ring is valid while `memory` lives, or [none](Ring::NONE) with a shared receive queue; its elements have room for `max_sge` entries, and
     /// nobody else produces into it. The table of receives has as many slots.
     pub(crate) unsafe fn new(parts: RqParts) -> Self {
         Self {
@@ -92,6 +90,9 @@ impl Rq {
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, at: u32) -> Result<(), PostError> {
+        if self.shared.srq.is_some() {
+            return Err(PostError::SharedReceives);
+        }
         if !self.enabled {
             return Err(PostError::State);
         }
@@ -215,14 +216,6 @@ unsafe impl RecvOps for Rq {
     }
 }
 
-// SAFETY: none is made.
-unsafe impl SrqOps for Rq {
-    fn resize(&mut self, _: &SrqCore, _: u32) -> Result<u32, Error> {
-        let what = "shared receive queues on soft-RoCE".to_owned();
-        Err(Error::Unsupported { verb: "modify_srq", what })
-    }
-}
-
 // SAFETY: as for the send queue.
 unsafe impl RqOps for Rq {
     fn enable(&mut self, on: bool) {
@@ -248,7 +241,6 @@ impl fmt::Debug for Rq {
             .field("qpn", &format_args!("{:#x}", self.qpn))
             .field("slots", &(self.ring.mask() + 1))
             .field("producer", &self.pi)
-            .field("kernel_consumer", &self.ring.consumed())
             .field("enabled", &self.enabled)
             .finish_non_exhaustive()
     }

@@ -68,6 +68,12 @@ impl Entry {
         self.word(offset_of!(ib_uverbs_wc, byte_len))
     }
 
+    /// The local queue pair's number.
+    #[inline(always)]
+    pub(crate) fn qpn(self) -> u32 {
+        self.word(offset_of!(ib_uverbs_wc, qp_num))
+    }
+
     /// A copy of all of it, for printing.
     fn copy(self) -> ib_uverbs_wc {
         let mut wc = ib_uverbs_wc::new_zeroed();
@@ -203,7 +209,7 @@ impl View for Wc<'_> {
 
     #[inline]
     fn qpn(&self) -> u32 {
-        self.entry.word(offset_of!(ib_uverbs_wc, qp_num))
+        self.entry.qpn()
     }
 
     /// RoCE has no LID, and the kernel tells no priority.

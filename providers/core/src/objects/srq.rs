@@ -103,20 +103,21 @@ impl SrqCore {
     }
 
     /// Sets the limit: when fewer receives than this are left, an event says so, once. 0 disarms.
+    /// `uhw_in` is what the driver wants to be told with it.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] over `max_wr`; the kernel's refusal.
-    pub fn set_limit(&self, limit: u32) -> Result<(), Error> {
-        Error::limit("modify_srq", "limit", limit, self.max_wr())?;
+    /// The kernel's refusal.
+    pub fn set_limit(&self, limit: u32, uhw_in: &[u8]) -> Result<(), Error> {
         let attr = ib_uverbs_modify_srq {
             srq_handle: self.handle(),
             attr_mask: IB_SRQ_LIMIT,
             max_wr: 0,
             srq_limit: limit,
         };
-        // SAFETY: the queue is this object's own; its ring stays as it is.
-        unsafe { self.parts.pd.context().uverbs().modify_srq(&attr, &[]) }
+        // SAFETY: the queue is this object's own; its ring stays as it is, and for a limit no driver
+        // writes to memory of ours.
+        unsafe { self.parts.pd.context().uverbs().modify_srq(&attr, uhw_in) }
     }
 
     /// Asks the device for sizes and limit.

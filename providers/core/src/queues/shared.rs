@@ -13,6 +13,8 @@ pub struct QpShared {
     /// The number that completions carry (CQE version 1's user index), unique in the context while
     /// this lives.
     pub user_index: UserIndex,
+    /// The queue pair's number.
+    pub qpn: u32,
     /// The send queue's slots.
     pub send: SlotTable,
     /// The receive queue's slots; [`SlotTable::none`] where receives are another's.

@@ -18,11 +18,13 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
 use crate::queues::slots::Taken;
+use crate::queues::user_index::UserIndex;
 
 /// Nothing follows in the list, yet.
 const LAST: u32 = u32::MAX;
@@ -43,8 +45,23 @@ struct Slot {
 /// The slots of a shared receive queue.
 pub struct SrqShared {
     slots: Box<[Slot]>,
+    /// More of them, each part at least as long as all before it.
+    more: [OnceLock<Box<[Slot]>>; 31],
+    /// The number that completions name it by, where they do (rxe).
+    user_index: Option<UserIndex>,
     /// The last slot of the list, which is never taken from it.
     last: AtomicU32,
+}
+
+/// Free slots with the numbers from `first` to before `end`, each linked to the next.
+fn chain(first: u32, end: u32) -> Box<[Slot]> {
+    let slot = |next| Slot {
+        next: AtomicU32::new(next),
+        flight: AtomicU32::new(HOME),
+        wr_id: UnsafeCell::new(0),
+        held: UnsafeCell::new(None),
+    };
+    (first + 1..end).map(slot).chain([slot(LAST)]).collect()
 }
 
 // SAFETY: slots change hands as the module's text says; each method names the side that may call
@@ -60,23 +77,67 @@ impl SrqShared {
     ///
     /// With fewer than two or more than 2^31 slots: the provider computed it.
     #[must_use]
-    pub fn new(slots: u32) -> Self {
+    pub fn new(slots: u32, user_index: Option<UserIndex>) -> Self {
         assert!((2..=1 << 31).contains(&slots));
-        let slot = |next| Slot {
-            next: AtomicU32::new(next),
-            flight: AtomicU32::new(HOME),
-            wr_id: UnsafeCell::new(0),
-            held: UnsafeCell::new(None),
-        };
-        let chain = (1..slots).map(slot).chain([slot(LAST)]).collect();
-        Self { slots: chain, last: AtomicU32::new(slots - 1) }
+        let more = std::array::from_fn(|_| OnceLock::new());
+        let last = AtomicU32::new(slots - 1);
+        Self { slots: chain(0, slots), more, user_index, last }
+    }
+
+    /// The number that completions name it by, where they do.
+    #[inline]
+    #[must_use]
+    pub fn user_index(&self) -> Option<u32> {
+        self.user_index.as_ref().map(UserIndex::value)
     }
 
     /// How many.
-    #[inline]
     #[must_use]
     pub fn slots(&self) -> u32 {
-        self.slots.len() as u32
+        self.parts().map(|part| part.len() as u32).sum()
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &[Slot]> {
+        let more = self.more.iter().map_while(|part| part.get());
+        [&*self.slots].into_iter().chain(more.map(|part| &**part))
+    }
+
+    /// At least so many slots from now on, 2^31 at most: new ones join the end of the list. Posting
+    /// side.
+    pub fn grow(&self, slots: u32) {
+        let there = self.slots();
+        let Some(place) = self.more.iter().find(|part| part.get().is_none()) else { return };
+        if slots <= there || slots > 1 << 31 {
+            return;
+        }
+        let part = chain(there, slots.max(there.saturating_mul(2)));
+        let end = there + part.len() as u32;
+        if place.set(part).is_ok() {
+            // As in `free`, of several at once.
+            let before = self.last.swap(end - 1, Ordering::AcqRel);
+            if let Some(slot) = self.get(before) {
+                slot.next.store(there, Ordering::Release);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn get(&self, index: u32) -> Option<&Slot> {
+        let slot = self.slots.get(index as usize);
+        if slot.is_some() { slot } else { self.get_more(index) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_more(&self, index: u32) -> Option<&Slot> {
+        let mut index = index as usize;
+        for part in self.parts() {
+            match part.get(index) {
+                None => index -= part.len(),
+                slot => return slot,
+            }
+        }
+        None
     }
 
     /// # Safety
@@ -85,7 +146,7 @@ impl SrqShared {
     #[inline(always)]
     unsafe fn slot(&self, index: u32) -> &Slot {
         // SAFETY: the caller's promise.
-        unsafe { self.slots.get_unchecked(index as usize) }
+        unsafe { self.get(index).unwrap_unchecked() }
     }
 
     /// The free slot behind a free one; `None` if that is the last. Posting side.
@@ -94,7 +155,7 @@ impl SrqShared {
     pub fn behind(&self, index: u32) -> Option<u32> {
         // Acquire: pairs with the Release in `free`; what was read of the slot behind comes before
         // what is written there.
-        let next = self.slots.get(index as usize)?.next.load(Ordering::Acquire);
+        let next = self.get(index)?.next.load(Ordering::Acquire);
         (next != LAST).then_some(next)
     }
 
@@ -148,7 +209,7 @@ impl SrqShared {
     /// The device completed it, if it is in flight, or is done with the queue.
     #[inline]
     pub unsafe fn take(&self, index: u32) -> Option<Taken> {
-        let slot = self.slots.get(index as usize)?;
+        let slot = self.get(index)?;
         // Acquire: pairs with the Release in `put`. What was put there after that came before the
         // publication, which the device stands behind.
         slot.flight.compare_exchange(AWAY, HOME, Ordering::Acquire, Ordering::Relaxed).ok()?;
@@ -191,7 +252,7 @@ impl fmt::Debug for SrqShared {
         let away = |slot: &&Slot| slot.flight.load(Ordering::Relaxed) == AWAY;
         f.debug_struct("SrqShared")
             .field("slots", &self.slots())
-            .field("in_flight", &self.slots.iter().filter(away).count())
+            .field("in_flight", &self.parts().flatten().filter(away).count())
             .finish_non_exhaustive()
     }
 }
@@ -215,7 +276,7 @@ mod tests {
 
     #[test]
     fn slots_come_back_in_the_order_of_their_completions() {
-        let shared = SrqShared::new(4);
+        let shared = SrqShared::new(4, None);
         let mut head = 0;
         for id in 0..3 {
             head = post(&shared, head, id, None);
@@ -231,10 +292,34 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_grows_loses_nothing() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 40);
+        let shared = SrqShared::new(4, None);
+        let (mut head, mut posted) = (0, 0);
+        for room in [3, 7, 8, 19] {
+            shared.grow(room + 1);
+            while posted < room && shared.behind(head).is_some() {
+                head = post(&shared, head, posted.into(), slab.take());
+                posted += 1;
+            }
+            assert_eq!(posted, room);
+        }
+        // SAFETY: one thread plays all sides; all that was posted is in flight.
+        let mut ids: Vec<_> = unsafe { shared.reclaim() }.into_iter().map(|(id, _)| id).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (0..19).collect::<Vec<_>>());
+        // All are in the list again, once each.
+        let order: Vec<_> = std::iter::successors(Some(head), |&at| shared.behind(at)).collect();
+        let each: std::collections::HashSet<_> = order.iter().collect();
+        assert_eq!((order.len() as u32, each.len() as u32), (shared.slots(), shared.slots()));
+    }
+
+    #[test]
     fn a_second_completion_finds_nothing() {
         let (_, pd) = testing::domain();
         let slab = testing::slab(&pd, 64, 1);
-        let shared = SrqShared::new(2);
+        let shared = SrqShared::new(2, None);
         post(&shared, 0, 7, slab.take());
         // SAFETY: it is in flight.
         let taken = unsafe { shared.take(0) }.expect("in flight");
@@ -249,7 +334,7 @@ mod tests {
     fn what_was_never_published_is_taken_back() {
         let (_, pd) = testing::domain();
         let slab = testing::slab(&pd, 64, 1);
-        let shared = SrqShared::new(2);
+        let shared = SrqShared::new(2, None);
         post(&shared, 0, 7, slab.take());
         // SAFETY: the slot is the poster's still.
         assert!(unsafe { shared.disown(0) }.is_some());
@@ -261,7 +346,7 @@ mod tests {
     fn reclaim_gives_what_is_in_flight_and_a_dropped_table_the_rest() {
         let (_, pd) = testing::domain();
         let slab = testing::slab(&pd, 64, 4);
-        let shared = SrqShared::new(8);
+        let shared = SrqShared::new(8, None);
         let mut head = 0;
         for id in 0..4 {
             head = post(&shared, head, id, slab.take());
@@ -284,7 +369,7 @@ mod tests {
     fn many_take_and_each_slot_is_taken_once() {
         const ROUNDS: u64 = if cfg!(miri) { 60 } else { 1_000 };
         const POLLERS: usize = 3;
-        let shared = SrqShared::new(8);
+        let shared = SrqShared::new(8, None);
         let done = std::sync::atomic::AtomicU64::new(0);
         let sum = std::sync::atomic::AtomicU64::new(0);
         std::thread::scope(|scope| {

@@ -81,6 +81,7 @@ fn posted(indexes: &UserIndexes, units: u32) -> Arc<QpShared> {
         send: SlotTable::new(units),
         recv: SlotTable::new(units),
         srq: None,
+        qpn: QPN,
     });
     for i in 0..units {
         // SAFETY: the test is the only poster.

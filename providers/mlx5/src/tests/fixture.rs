@@ -89,6 +89,7 @@ pub(crate) fn shared(units: u32, entries: u32) -> Arc<QpShared> {
         send: SlotTable::new(units),
         recv: SlotTable::new(entries),
         srq: None,
+        qpn: QPN,
     })
 }
 
@@ -222,7 +223,7 @@ impl SharedSide {
     pub(crate) fn new(entries: u32, shift: u32, max_sge: u32) -> Self {
         let ring = Arc::new(Heap::new((entries as usize) << shift));
         let record = Arc::new(Heap::new(64));
-        let shared = Arc::new(SrqShared::new(entries));
+        let shared = Arc::new(SrqShared::new(entries, None));
         let parts = SrqParts {
             start: ring.at(0),
             shift,
@@ -244,6 +245,7 @@ impl SharedSide {
             send: SlotTable::new(0),
             recv: SlotTable::none(),
             srq: Some(Arc::clone(&self.shared)),
+            qpn: QPN,
         })
     }
 

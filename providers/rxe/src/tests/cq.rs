@@ -185,7 +185,13 @@ fn a_queue_pair_with_anothers_index_does_not_take_its_place() {
     assert!(post(&mut rig, 1, true, &slab));
     rig.cq.settle();
     let user_index = UserIndexes::default().take().unwrap();
-    let same = QpShared { user_index, send: SlotTable::new(8), recv: SlotTable::new(8), srq: None };
+    let same = QpShared {
+        user_index,
+        send: SlotTable::new(8),
+        recv: SlotTable::new(8),
+        srq: None,
+        qpn: 7,
+    };
     let roles = Roles { send: true, recv: true };
     // SAFETY: nothing was ever posted there, so nothing is taken.
     unsafe { rig.qp.recv_cq().tell(Message::Attach(Arc::new(same), roles)) };

@@ -151,6 +151,10 @@ pub(crate) struct State {
     /// What doorbells are answered with, one after the other; then success.
     pub(crate) kick_answers: Vec<Errno>,
     pub(crate) refuse_mmap: bool,
+    /// Limits that shared receive queues were given.
+    pub(crate) limits: Vec<u32>,
+    /// What a change of size is answered with, if not by doing it.
+    pub(crate) resize_answer: Option<Errno>,
     /// Spoils each queue before it is mapped.
     pub(crate) spoil: Option<(usize, u32)>,
     next: u64,
@@ -177,6 +181,27 @@ impl State {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    /// `rxe_queue_resize`: a new queue, which begins with what was not taken from the old one. The
+    /// old one is the last that was made.
+    fn resize(&mut self, _handle: u32, max_wr: u32, to: u64) -> Result<(), Errno> {
+        if let Some(errno) = self.resize_answer {
+            return Err(errno);
+        }
+        let old = Arc::clone(self.made.last().expect("a shared receive queue"));
+        let old = old.lock().unwrap();
+        let info = self.make(max_wr, 1 << old.shift);
+        let new = self.made.last().expect("just made").lock().unwrap();
+        let count = old.raw_producer().wrapping_sub(old.own) & (old.slots - 1);
+        for at in 0..count {
+            new.write(at, &old.read(old.own + at));
+        }
+        new.poke_producer(count);
+        let to = std::ptr::with_exposed_provenance_mut::<[u32; 4]>(to as usize);
+        // SAFETY: where the command says, a local of the provider's.
+        unsafe { to.write_unaligned(info) };
+        Ok(())
     }
 
     /// Makes a queue, and says where to map it: `mminfo`.
@@ -234,6 +259,8 @@ unsafe impl UverbsDoor for Kernel {
                         device.base.max_qp_wr = 0x4000;
                         device.base.max_cqe = 0x7fff;
                         device.base.max_sge = 32;
+                        device.base.max_srq_wr = 0x1000;
+                        device.base.max_srq_sge = 27;
                         answer(UVERBS_ATTR_CORE_OUT, device.as_bytes());
                     }
                     3 => answer(UVERBS_ATTR_CORE_OUT, &1u32.to_ne_bytes()),
@@ -247,6 +274,19 @@ unsafe impl UverbsDoor for Kernel {
                         state.kicks += 1;
                         if !state.kick_answers.is_empty() {
                             return Err(state.kick_answers.remove(0));
+                        }
+                    }
+                    33 => {
+                        let request = read(UVERBS_ATTR_CORE_IN);
+                        let [handle, mask, max_wr, limit]: [u32; 4] =
+                            std::array::from_fn(|at| word(&request, 4 * at));
+                        let to =
+                            u64::from_ne_bytes(read(UVERBS_ATTR_UHW_IN)[..8].try_into().unwrap());
+                        if mask & 2 != 0 {
+                            state.limits.push(limit);
+                        }
+                        if mask & 1 != 0 {
+                            state.resize(handle, max_wr, to)?;
                         }
                     }
                     other => panic!("write command {other}"),
@@ -264,13 +304,34 @@ unsafe impl UverbsDoor for Kernel {
                     std::array::from_fn(|at| word(&cap, 4 * at));
                 // `rxe_qp_init_req`: lists and inline data share their room.
                 let room = (send_sge * 16).max(inline);
-                let recv = state.make(recv_wr, 40 + recv_sge * 16);
+                let shared = find(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE).is_some();
+                let recv = match shared {
+                    true => [0; 4],
+                    false => state.make(recv_wr, 40 + recv_sge * 16),
+                };
                 let send = state.make(send_wr, 208 + room);
                 let slots = |of: usize| state.made[state.made.len() - of].lock().unwrap().slots;
-                let granted = [slots(1) - 1, slots(2) - 1, room / 16, recv_sge, room];
+                let receives = if shared { 0 } else { slots(2) - 1 };
+                let granted = [slots(1) - 1, receives, room / 16, recv_sge, room];
                 answer(UVERBS_ATTR_CREATE_QP_RESP_CAP, granted.as_bytes());
                 answer(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &0x11u32.to_ne_bytes());
                 answer(UVERBS_ATTR_UHW_OUT, [recv, send].as_bytes());
+            }
+            (UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE) => {
+                new_handle = Some(UVERBS_ATTR_CREATE_SRQ_HANDLE);
+                let max_wr = word(&read(UVERBS_ATTR_CREATE_SRQ_MAX_WR), 0);
+                let max_sge = word(&read(UVERBS_ATTR_CREATE_SRQ_MAX_SGE), 0);
+                let info = state.make(max_wr, 40 + max_sge * 16);
+                answer(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, &max_wr.to_ne_bytes());
+                answer(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, &max_sge.to_ne_bytes());
+                let mut answered = [0; 24];
+                answered[..16].copy_from_slice(info.as_bytes());
+                answered[16] = 5;
+                answer(UVERBS_ATTR_UHW_OUT, &answered);
+            }
+            (UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY) => {
+                let handle = find(UVERBS_ATTR_DESTROY_SRQ_HANDLE).unwrap().data;
+                state.destroyed.push((object, handle));
             }
             (UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY) => {
                 let handle = find(UVERBS_ATTR_DESTROY_CQ_HANDLE).unwrap().data;

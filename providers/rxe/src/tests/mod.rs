@@ -6,3 +6,4 @@ mod kernel;
 mod rig;
 mod rq;
 mod sq;
+mod srq;

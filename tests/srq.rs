@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use common::{LIMIT, device, is_rxe, local, pattern};
 use uverbs::{
     AsyncElement, AsyncEventKind, Completed, CompletionQueue, Context, Device, Errno, Error, Frame,
-    PostError, ProtectionDomain, QueuePair, Sge, SharedReceiveQueue, Slab, SrqAttr, Status,
-    WorkCompletion,
+    GRH_LEN, Local, PostError, ProtectionDomain, QueuePair, Sge, SharedReceiveQueue, Slab, SrqAttr,
+    Status, WorkCompletion,
 };
 
 /// A side whose queue pairs receive from one queue.
@@ -158,6 +158,45 @@ fn receives_come_back_in_any_order_and_none_is_lost() {
             ids.insert(got.id);
         }
         assert_eq!(ids.len() as u64, most);
+    }
+}
+
+#[test]
+fn unreliable_queue_pairs_share_it_too() {
+    let device = device();
+    let mut server = Server::new(&device, 16);
+    let begin = || server.context.queue_pair(&server.pd, &server.cq).shared_receives(&server.srq);
+    let mut connected = begin().uc().build().unwrap();
+    let mut datagrams = begin().ud().build().unwrap();
+    let slab = server.slab(GRH_LEN + 64, 4);
+    for id in 0..4 {
+        server.srq.post(id, slab.take().unwrap()).unwrap();
+    }
+    let context = device.open().unwrap();
+    let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(512).unwrap());
+    let mut uc = context.queue_pair(&pd, &cq).uc().build().unwrap();
+    let mut ud = context.queue_pair(&pd, &cq).ud().build().unwrap();
+    let (at, there) = (uc.prepare(&local()).unwrap(), connected.prepare(&local()).unwrap());
+    uc.connect(&there).unwrap();
+    connected.connect(&at).unwrap();
+    ud.bring_up(&Local::default()).unwrap();
+    let to = datagrams.bring_up(&Local::default()).unwrap();
+    let to = ud.destination(&to).unwrap();
+    for round in 0..4 {
+        let head = if round % 2 == 0 {
+            uc.post_send_inline(round, b"to one").unwrap();
+            0
+        } else {
+            let mut batch = ud.batch();
+            batch.send_inline_to(round, b"to one", &to).unwrap();
+            batch.ring();
+            // A datagram's header is in front, of which queue pair the receive ever was.
+            GRH_LEN
+        };
+        assert_eq!(done(&mut cq).id, round);
+        let got = done(&mut server.cq);
+        assert_eq!((got.id, got.byte_len as usize), (round, head + 6));
+        assert_eq!(&got.frame.unwrap()[head..], b"to one");
     }
 }
 

@@ -263,6 +263,51 @@ pub(crate) static CALLS: &[Call] = &[
         ..BASE
     },
     Call {
+        name: "SRQ.CREATE",
+        source: "core/uverbs_std_types_srq.c:UVERBS_METHOD_SRQ_CREATE",
+        make: |rig| rig.create_srq().handle(UVERBS_ATTR_CREATE_SRQ_EVENT_FD, rig.events() as u64),
+        attrs: &[
+            attr(UVERBS_ATTR_CREATE_SRQ_HANDLE, New),
+            attr(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, Idr),
+            attr(UVERBS_ATTR_CREATE_SRQ_TYPE, Const),
+            attr(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, In),
+            attr(UVERBS_ATTR_CREATE_SRQ_MAX_WR, In),
+            attr(UVERBS_ATTR_CREATE_SRQ_MAX_SGE, In),
+            attr(UVERBS_ATTR_CREATE_SRQ_LIMIT, In),
+            optional(UVERBS_ATTR_CREATE_SRQ_EVENT_FD, Fd),
+            attr(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, Out),
+            attr(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, Out),
+        ],
+        marks: Want::Is("wrote [b, c, 1001]"),
+        ..BASE
+    },
+    Call {
+        name: "SRQ.DESTROY",
+        source: "core/uverbs_std_types_srq.c:UVERBS_METHOD_SRQ_DESTROY",
+        make: |rig| rig.destroy(UVERBS_OBJECT_SRQ, rig.srq()),
+        attrs: &[
+            attr(UVERBS_ATTR_DESTROY_SRQ_HANDLE, Idr),
+            attr(UVERBS_ATTR_DESTROY_SRQ_RESP, Out),
+        ],
+        marks: Want::Is("wrote [1]"),
+        ..BASE
+    },
+    Call {
+        name: "MODIFY_SRQ",
+        source: "core/uverbs_cmd.c:ib_uverbs_modify_srq",
+        make: |rig| rig.modify_srq(&rig.modify_srq_request()),
+        attrs: &[COMMAND, REQUEST],
+        ..BASE
+    },
+    Call {
+        name: "QUERY_SRQ",
+        source: "core/uverbs_cmd.c:ib_uverbs_query_srq",
+        make: |rig| rig.query_srq(rig.srq()),
+        attrs: &[COMMAND, REQUEST, RESPONSE],
+        marks: Want::Is("wrote [1]"),
+        ..BASE
+    },
+    Call {
         name: "UAR.ALLOC",
         source: "hw/mlx5/main.c:MLX5_IB_METHOD_UAR_OBJ_ALLOC",
         make: Rig::alloc_uar,

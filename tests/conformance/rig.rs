@@ -16,7 +16,10 @@ use uverbs_kernel_abi::mw::*;
 use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::port::ib_uverbs_query_port_resp;
 use uverbs_kernel_abi::qp::*;
-use uverbs_kernel_abi::rxe::{rxe_create_cq_resp, rxe_create_qp_resp};
+use uverbs_kernel_abi::rxe::{
+    rxe_create_cq_resp, rxe_create_qp_resp, rxe_create_srq_resp, rxe_modify_srq_cmd,
+};
+use uverbs_kernel_abi::srq::*;
 use uverbs_kernel_abi::write::*;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -43,6 +46,7 @@ pub(crate) struct Rig {
     uar: OnceCell<Uar>,
     cq: OnceCell<u32>,
     qp: OnceCell<u32>,
+    srq: OnceCell<u32>,
     datagram_qp: OnceCell<u32>,
     mr: OnceCell<u32>,
     mw: OnceCell<u32>,
@@ -71,6 +75,7 @@ impl Rig {
             uar: OnceCell::new(),
             cq: OnceCell::new(),
             qp: OnceCell::new(),
+            srq: OnceCell::new(),
             datagram_qp: OnceCell::new(),
             mr: OnceCell::new(),
             mw: OnceCell::new(),
@@ -497,6 +502,9 @@ impl Rig {
             UVERBS_OBJECT_QP => {
                 (UVERBS_METHOD_QP_DESTROY, 0, Some((UVERBS_ATTR_DESTROY_QP_RESP, 4)))
             }
+            UVERBS_OBJECT_SRQ => {
+                (UVERBS_METHOD_SRQ_DESTROY, 0, Some((UVERBS_ATTR_DESTROY_SRQ_RESP, 4)))
+            }
             UVERBS_OBJECT_MR => (UVERBS_METHOD_MR_DESTROY, 0, None),
             MLX5_IB_OBJECT_UAR => {
                 (MLX5_IB_METHOD_UAR_OBJ_DESTROY, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, None)
@@ -508,6 +516,67 @@ impl Rig {
             Some((id, len)) => cmd.output(&self.memory, id, len),
             None => cmd,
         }
+    }
+
+    // Shared receive queues.
+
+    /// Memory of a shared receive queue of mlx5, long enough for 15 receives of two pieces.
+    pub(crate) fn srq_request(&self) -> mlx5_ib_create_srq {
+        mlx5_ib_create_srq {
+            buf_addr: self.memory.alloc(4096, 4096),
+            db_addr: self.memory.alloc(8, 64),
+            ..Default::default()
+        }
+    }
+
+    /// SRQ.CREATE of 15 receives of two pieces.
+    pub(crate) fn create_srq(&self) -> Cmd {
+        let cmd = self
+            .cmd(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE)
+            .handle(UVERBS_ATTR_CREATE_SRQ_HANDLE, 0u32)
+            .handle(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, self.pd())
+            .constant(UVERBS_ATTR_CREATE_SRQ_TYPE, u64::from(IB_UVERBS_SRQT_BASIC))
+            .input(&self.memory, UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, &0x5e_u64)
+            .input(&self.memory, UVERBS_ATTR_CREATE_SRQ_MAX_WR, &15u32)
+            .input(&self.memory, UVERBS_ATTR_CREATE_SRQ_MAX_SGE, &2u32)
+            .input(&self.memory, UVERBS_ATTR_CREATE_SRQ_LIMIT, &0u32)
+            .output(&self.memory, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, 4)
+            .output(&self.memory, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, 4);
+        let (memory, out) = (&self.memory, UVERBS_ATTR_UHW_OUT);
+        match self.driver() {
+            Driver::Rxe => cmd.output(memory, out, size_of::<rxe_create_srq_resp>()),
+            Driver::Mlx5 => {
+                let cmd = cmd.input(memory, UVERBS_ATTR_UHW_IN, &self.srq_request());
+                cmd.output(memory, out, size_of::<mlx5_ib_create_srq_resp>())
+            }
+        }
+    }
+
+    pub(crate) fn srq(&self) -> u32 {
+        let made = || self.send(&self.create_srq()).expect("a shared receive queue")[0].data as u32;
+        *self.srq.get_or_init(made)
+    }
+
+    /// MODIFY_SRQ of the limit, to 3.
+    pub(crate) fn modify_srq_request(&self) -> ib_uverbs_modify_srq {
+        let (srq_handle, attr_mask) = (self.srq(), IB_SRQ_LIMIT);
+        ib_uverbs_modify_srq { srq_handle, attr_mask, max_wr: 0, srq_limit: 3 }
+    }
+
+    pub(crate) fn modify_srq(&self, request: &ib_uverbs_modify_srq) -> Cmd {
+        let cmd = self.write(IB_USER_VERBS_CMD_MODIFY_SRQ, request, 0);
+        match self.driver() {
+            Driver::Mlx5 => cmd,
+            Driver::Rxe => {
+                cmd.input(&self.memory, UVERBS_ATTR_UHW_IN, &rxe_modify_srq_cmd::default())
+            }
+        }
+    }
+
+    pub(crate) fn query_srq(&self, srq_handle: u32) -> Cmd {
+        let request = ib_uverbs_query_srq { response: 0, srq_handle, reserved: 0 };
+        let room = size_of::<ib_uverbs_query_srq_resp>();
+        self.write(IB_USER_VERBS_CMD_QUERY_SRQ, &request, room)
     }
 
     // Queue pair states.

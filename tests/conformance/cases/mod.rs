@@ -11,6 +11,7 @@ mod modify;
 mod mr;
 mod mw;
 mod qp;
+mod srq;
 mod steps;
 mod write;
 
@@ -28,6 +29,7 @@ pub(crate) fn all() -> Vec<Case> {
         cq::cases(),
         qp::cases(),
         modify::cases(),
+        srq::cases(),
         mcast::cases(),
         steps::cases(),
         busy::cases(),

@@ -50,7 +50,6 @@ const PERFTEST: &[Foreign] = &[
 /// `ibv_rc_pingpong`'s (`rc_pingpong.c`). What is there under another letter says so.
 const PINGPONG: &[Foreign] = &[
     (&["-l"], "use -S or --sl"),
-    (&["-c"], "use --chk"),
     (&["-o", "--odp", "-O", "--iodp", "-P", "--prefetch"], "memory is registered at once"),
     (&["-t", "--ts"], "completions carry no times; latencies are reported anyway"),
     (&["-j", "--dm"], "messages are in host memory"),

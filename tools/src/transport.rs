@@ -12,13 +12,14 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use uverbs::provider::AnySq;
 use uverbs::{
-    Any, Data, DatagramEndpoint, Destination, Endpoint, EndpointError, GRH_LEN, Local, PostError,
-    QpCap, QueuePair, QueuePairBuilder, RecvQueue, SendOp, Uc, Ud, Wr,
+    Any, Data, DatagramEndpoint, Destination, Endpoint, EndpointError, Frame, GRH_LEN, Gid, Local,
+    PostError, QpCap, QueuePair, QueuePairBuilder, RecvQueue, SendOp, Uc, Ud, Wr,
 };
 
 /// What `--connection` takes: perftest's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[value(rename_all = "UPPER")]
+#[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Connection {
     /// Reliable connection: everything
     #[default]
@@ -56,6 +57,37 @@ impl fmt::Display for Connection {
 pub(crate) enum Reach {
     Connection(Endpoint),
     Datagram(DatagramEndpoint),
+}
+
+impl Reach {
+    pub(crate) fn lid(&self) -> u16 {
+        match self {
+            Self::Connection(endpoint) => endpoint.lid,
+            Self::Datagram(endpoint) => endpoint.lid,
+        }
+    }
+
+    pub(crate) fn qpn(&self) -> u32 {
+        match self {
+            Self::Connection(endpoint) => endpoint.qpn,
+            Self::Datagram(endpoint) => endpoint.qpn,
+        }
+    }
+
+    pub(crate) fn gid(&self) -> Option<Gid> {
+        match self {
+            Self::Connection(endpoint) => endpoint.gid,
+            Self::Datagram(endpoint) => endpoint.gid,
+        }
+    }
+
+    /// The first PSN that it sends; a datagram's receiver needs none.
+    pub(crate) fn psn(&self) -> u32 {
+        match self {
+            Self::Connection(endpoint) => endpoint.psn,
+            Self::Datagram(_) => 0,
+        }
+    }
 }
 
 impl fmt::Display for Reach {
@@ -190,6 +222,48 @@ impl Batch<'_> {
             Self::Ud(batch, Some(to)) => unsafe { batch.raw().post_to(wr, op, data, to) },
             Self::Ud(_, None) => Err(PostError::State),
         }
+    }
+
+    /// Posts bytes that are copied: they are the caller's at once.
+    pub(crate) fn inline(&mut self, id: u64, op: SendOp, bytes: &[u8]) -> Result<(), PostError> {
+        // SAFETY: the bytes are copied now; no memory is named by key.
+        unsafe { self.post(Wr::new(id), op, Data::Inline(bytes)) }
+    }
+
+    /// Posts a frame without its first `skip` bytes; its completion gives it back.
+    pub(crate) fn frame(
+        &mut self,
+        id: u64,
+        op: SendOp,
+        frame: Frame,
+        skip: usize,
+    ) -> Result<(), PostError> {
+        let part = frame.part(skip..);
+        let posted = match (self, op) {
+            (Self::Rc(batch), SendOp::Send) => batch.send(id, part),
+            (Self::Rc(batch), SendOp::SendImm(imm)) => batch.send_imm(id, part, imm),
+            (Self::Rc(batch), SendOp::Write(to)) => batch.write(id, part, to),
+            (Self::Rc(batch), SendOp::WriteImm(to, imm)) => batch.write_imm(id, part, to, imm),
+            (Self::Rc(batch), SendOp::Read(from)) => batch.read(id, part, from),
+            (Self::Rc(batch), SendOp::CompareSwap { remote, compare, swap }) => {
+                batch.compare_swap(id, part, remote, compare, swap)
+            }
+            (Self::Rc(batch), SendOp::FetchAdd { remote, add }) => {
+                batch.fetch_add(id, part, remote, add)
+            }
+            (Self::Rc(batch), SendOp::SendInvalidate(key)) => batch.send_invalidate(id, part, key),
+            (Self::Uc(batch), SendOp::Send) => batch.send(id, part),
+            (Self::Uc(batch), SendOp::SendImm(imm)) => batch.send_imm(id, part, imm),
+            (Self::Uc(batch), SendOp::Write(to)) => batch.write(id, part, to),
+            (Self::Uc(batch), SendOp::WriteImm(to, imm)) => batch.write_imm(id, part, to, imm),
+            (Self::Ud(batch, Some(to)), SendOp::Send) => batch.send_to(id, part, to),
+            (Self::Ud(batch, Some(to)), SendOp::SendImm(imm)) => {
+                batch.send_imm_to(id, part, imm, to)
+            }
+            (Self::Ud(_, None), _) => return Err(PostError::State),
+            _ => return Err(PostError::BadOperation),
+        };
+        posted.map_err(PostError::from)
     }
 
     /// Publishes the batch.

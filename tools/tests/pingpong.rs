@@ -24,6 +24,25 @@ fn json(args: &[&str]) -> Value {
 }
 
 #[test]
+fn every_transport_is_verified() {
+    for (connection, opcodes, size) in [
+        ("UC", &["send", "send-imm", "write", "write-imm"][..], "5000"),
+        ("ud", &["send", "send-imm"], "1024"),
+    ] {
+        for opcode in opcodes {
+            for inline in ["0", "64"] {
+                let words = ["-c", connection, "--opcode", opcode, "--iters", "100", "-I", inline];
+                let report = json(&[&words[..], &["--warmup", "5", "--size", size]].concat());
+                assert_eq!(report["config"]["connection"], connection.to_uppercase());
+                assert_eq!(report["counts"]["verified"], 210, "{connection} {opcode}");
+                let report = json(&[&words[..], &["--warmup", "5", "--size", "40"]].concat());
+                assert_eq!(report["counts"]["verified"], 210, "{connection} {opcode}");
+            }
+        }
+    }
+}
+
+#[test]
 fn every_opcode_is_verified() {
     for opcode in OPCODES {
         let report = json(&["--opcode", opcode, "--iters", "200", "--warmup", "10"]);

@@ -10,6 +10,7 @@ use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::select::PortArgs;
 use crate::tcp;
+use crate::transport::Connection;
 use crate::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 
 /// Send verified messages to and fro, and measure how long they take.
@@ -27,8 +28,8 @@ use crate::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 /// memory. For read, compare-swap and fetch-add they are the time of one operation, from before it
 /// is posted until its completion has been polled; each side does its own.
 ///
-/// With --server or HOST the two sides are two processes, and either may be ibv_rc_pingpong. Both
-/// must be given the same --size, --mtu and --iters. Messages are then SENDs, as many bytes come
+/// With --server or HOST the two sides are two processes, and either may be ibv_rc_pingpong, with
+/// --connection UC ibv_uc_pingpong and with UD ibv_ud_pingpong. Both must be given the same --size, --mtu and --iters. Messages are then SENDs, as many bytes come
 /// back as were sent, and the defaults are that program's.
 ///
 /// Ctrl-C ends the run, and what was measured until then is reported.
@@ -62,12 +63,16 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
+    /// Transport. UC has no read and no atomics, UD has SENDs of one packet
+    #[arg(short = 'c', long, value_name = "TYPE", value_enum, default_value_t = Connection::Rc, ignore_case = true)]
+    connection: Connection,
+
     /// What is done
     #[arg(long, value_enum, default_value_t = Opcode::Send)]
     opcode: Opcode,
 
     /// Bytes of a message, such as 64, 4K or 1M; an atomic has always 8 [default: 64; with another
-    /// process 4096]
+    /// process 4096, over UD 1024]
     #[arg(short, long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
 
@@ -141,8 +146,11 @@ impl Args {
         };
         let opcode = self.opcode;
         let remote = self.is_remote();
+        let connection = self.connection;
+        self.refuse_for_transport()?;
         let size = self.size.unwrap_or(match () {
             () if opcode.is_atomic() => 8,
+            () if remote && connection == Connection::Ud => 1024,
             () if remote => 4096,
             () => 64,
         });
@@ -175,7 +183,10 @@ impl Args {
         let fitting = (RECEIVE_BYTES / u64::from(size)).clamp(1, if remote { 500 } else { 16 });
         let iters = self.iters.unwrap_or(if remote { 1_000 } else { 10_000 });
         let warmup = if remote { 0 } else { iters.div_ceil(10).min(1_000) };
+        // A datagram's limit is the port's MTU.
+        let mtu = if remote && connection != Connection::Ud { Mtu::from_bytes(1024) } else { None };
         Ok(Config {
+            connection,
             opcode,
             size,
             iters,
@@ -183,7 +194,7 @@ impl Args {
             inline,
             port: self.at.ib_port,
             gid_index: self.at.gid_index,
-            mtu: self.mtu.or(if remote { Mtu::from_bytes(1024) } else { None }),
+            mtu: self.mtu.or(mtu),
             rx_depth: self.rx_depth.unwrap_or(fitting as u32),
             events: self.events,
             doorbell: self.doorbell,
@@ -192,6 +203,28 @@ impl Args {
             json: self.json,
             quiet: self.quiet,
         })
+    }
+
+    /// What the transport lacks (IBTA vol 1, 9.6 and table 36).
+    fn refuse_for_transport(&self) -> Result<(), Error> {
+        let (connection, opcode) = (self.connection, self.opcode);
+        let refuse =
+            |option, value: String, why: String| Err(Error::Argument { option, value, why });
+        if !connection.is_reliable() && opcode.is_one_sided() {
+            let why = format!("{opcode} has an answer, and only RC has answers");
+            return refuse("--connection", connection.to_string(), why);
+        }
+        if connection != Connection::Ud {
+            return Ok(());
+        }
+        if opcode.needs_memory() {
+            let why = format!("a datagram can't {opcode}, only be sent");
+            return refuse("--connection", connection.to_string(), why);
+        }
+        match self.mtu {
+            Some(mtu) => refuse("--mtu", mtu.to_string(), "datagrams go by the port's".to_owned()),
+            None => Ok(()),
+        }
     }
 
     /// Whether the other side is another process.
@@ -218,7 +251,7 @@ impl Args {
             };
         }
         if self.opcode != Opcode::Send {
-            let why = "with another process messages are SENDs, as ibv_rc_pingpong's are";
+            let why = "with another process messages are SENDs, as the C programs' are";
             return refuse("--opcode", &self.opcode, why);
         }
         if let Some(warmup @ 1..) = self.warmup {
@@ -277,6 +310,11 @@ mod tests {
             (&["--inline", "5G"], "--inline 5368709120:"),
             (&["--iters", "0"], "'0' for '--iters"),
             (&["--mtu", "1500"], "an MTU is 256"),
+            (&["-c", "UC", "--opcode", "read"], "--connection UC: read has an answer, and only RC"),
+            (&["-c", "ud", "--opcode", "cas"], "--connection UD: compare-swap has an answer"),
+            (&["-c", "UD", "--opcode", "write-imm"], "--connection UD: a datagram can't write-imm"),
+            (&["-c", "UD", "-m", "1024"], "--mtu 1024: datagrams go by the port's"),
+            (&["-c", "XRC"], "[possible values: RC, UC, UD]"),
             (&["--timeout", "0"], "must be over 0"),
             (&["--timeout", "nan"], "must be over 0"),
             (&["--rx-depth", "0"], "'0' for '--rx-depth"),

@@ -8,6 +8,7 @@ use serde::Serialize;
 use uverbs::Mtu;
 
 use crate::doorbell::Doorbell;
+use crate::transport::Connection;
 
 /// What is done in an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -69,6 +70,7 @@ impl fmt::Display for Opcode {
 /// What is to be done, with all defaults filled in that need no device.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Config {
+    pub(crate) connection: Connection,
     pub(crate) opcode: Opcode,
     pub(crate) size: u32,
     pub(crate) iters: u64,

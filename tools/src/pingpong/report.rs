@@ -118,11 +118,11 @@ impl Report {
     }
 
     fn header(&self, text: &mut String) {
-        let Config { opcode, size, iters, warmup, inline, rx_depth, .. } = &self.config;
+        let Config { connection, opcode, size, iters, warmup, inline, rx_depth, .. } = &self.config;
         // Writing to a string can't fail, here and below.
         let _ = writeln!(
             text,
-            "{opcode} ping-pong over RC, {size} bytes, {iters} iterations after {warmup} of warm-up"
+            "{opcode} ping-pong over {connection}, {size} bytes, {iters} iterations after {warmup} of warm-up"
         );
         for (who, about) in [("client", &self.client), ("server", &self.server)] {
             let _ = writeln!(text, "  {who:9}  {}", about.line());

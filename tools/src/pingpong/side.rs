@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 use uverbs::{
-    AccessFlags, Completed, CompletionQueue, Context, Device, Endpoint, ExposedMemory, Frame,
-    Local, PostError, ProtectionDomain, QueuePair, Remote, RnrTimer, SendOp, Slab,
+    AccessFlags, Completed, CompletionQueue, Context, Device, ExposedMemory, Frame, Local,
+    PostError, ProtectionDomain, Remote, RnrTimer, SendOp, Slab,
 };
 
 use super::config::Config;
@@ -18,7 +18,7 @@ use crate::error::{BecauseOf, Error};
 use crate::select::Two;
 use crate::setup::{Place, Wanted, ack_timeout};
 use crate::sleep::Sleep;
-use crate::transport::Connection;
+use crate::transport::{Connection, Link, Reach};
 use crate::verify::{Pattern, Who};
 
 /// Empty polls between two looks at the clock and at the other side.
@@ -29,7 +29,8 @@ const SENDS: u32 = 4;
 /// One side.
 pub(super) struct Side {
     pub(super) who: Who,
-    pub(super) qp: QueuePair,
+    pub(super) qp: Link,
+    connection: Connection,
     cq: CompletionQueue,
     outgoing: Outgoing,
     /// What the peer writes to or reads from; its first byte is what the peer's [`Self::peer`]
@@ -84,7 +85,7 @@ pub(super) struct About {
 struct Prepared {
     side: Side,
     receives: Option<Slab>,
-    endpoint: Endpoint,
+    endpoint: Reach,
 }
 
 impl Prepared {
@@ -101,7 +102,8 @@ impl Prepared {
         };
         let receives = if config.opcode.needs_receives() {
             // With RDMA WRITE the receive's own buffer stays empty.
-            let len = if config.opcode.needs_memory() { 8 } else { size };
+            let len =
+                if config.opcode.needs_memory() { 8 } else { size + config.connection.head() };
             Some(pd.slab(len, config.rx_depth as usize)?)
         } else {
             None
@@ -121,18 +123,21 @@ impl Prepared {
             ..Local::default()
         };
         let endpoint = prepare(&mut qp, config, gid_index, local)?;
-        place.mtu = endpoint.mtu.bytes();
+        if let Reach::Connection(endpoint) = &endpoint {
+            place.mtu = endpoint.mtu.bytes();
+        }
         let about = About {
             place,
-            lid: endpoint.lid,
-            qpn: endpoint.qpn,
-            psn: endpoint.psn,
+            lid: endpoint.lid(),
+            qpn: endpoint.qpn(),
+            psn: endpoint.psn(),
             max_inline_data: qp.cap().max_inline_data,
-            rings: Rings::of(&context, &pd, std::iter::once(qp.send_queue().provider()))?,
+            rings: Rings::of(&context, &pd, std::iter::once(qp.sq()))?,
         };
         let side = Side {
             who,
             qp,
+            connection: config.connection,
             cq,
             outgoing,
             memory,
@@ -145,7 +150,7 @@ impl Prepared {
         Ok(Self { side, receives, endpoint })
     }
 
-    fn connect(self, peer: &Endpoint, memory: Option<Remote>) -> Result<Side, Error> {
+    fn connect(self, peer: &Reach, memory: Option<Remote>) -> Result<Side, Error> {
         let Self { mut side, receives, .. } = self;
         side.peer = memory;
         // Before the connection stands: the peer's first message must find a receive.
@@ -164,7 +169,7 @@ pub(super) fn make(
     context: &Context,
     pd: &ProtectionDomain,
     config: &Config,
-) -> Result<(CompletionQueue, QueuePair), Error> {
+) -> Result<(CompletionQueue, Link), Error> {
     let completions = config.rx_depth.saturating_add(SENDS);
     let mut cq = context.completion_queue(completions);
     if config.events {
@@ -176,9 +181,8 @@ pub(super) fn make(
         .max_send_wr(SENDS)
         .max_recv_wr(config.rx_depth)
         .max_inline_data(config.inline)
-        .doorbell(config.doorbell.mode())
-        .build();
-    match qp {
+        .doorbell(config.doorbell.mode());
+    match Link::build(qp, config.connection) {
         Ok(qp) => Ok((cq, qp)),
         Err(error @ uverbs::Error::Limit { what, .. }) if what.contains("inline") => {
             Err(Error::Refused { option: "--inline", value: config.inline.to_string(), error })
@@ -199,17 +203,17 @@ pub(super) fn wanted(config: &Config) -> Wanted {
         mtu: config.mtu,
         size: config.size,
         atomics: config.opcode.is_atomic(),
-        connection: Connection::Rc,
+        connection: config.connection,
     }
 }
 
 /// Brings the queue pair to INIT, with port, GID and MTU as the options want them.
 pub(super) fn prepare(
-    qp: &mut QueuePair,
+    qp: &mut Link,
     config: &Config,
     gid_index: Option<u32>,
     local: Local,
-) -> Result<Endpoint, Error> {
+) -> Result<Reach, Error> {
     Ok(qp.prepare(&Local { port: config.port, gid_index, mtu: config.mtu, ..local })?)
 }
 
@@ -269,28 +273,10 @@ impl Side {
         self.sent = None;
         let mut batch = self.qp.batch();
         let posted = if let Outgoing::Inline(bytes) = &self.outgoing {
-            match op {
-                SendOp::Send => batch.send_inline(iteration, bytes),
-                SendOp::SendImm(imm) => batch.send_imm_inline(iteration, bytes, imm),
-                SendOp::Write(to) => batch.write_inline(iteration, bytes, to),
-                SendOp::WriteImm(to, imm) => batch.write_imm_inline(iteration, bytes, to, imm),
-                _ => Err(PostError::BadData),
-            }
+            batch.inline(iteration, op, bytes)
         } else if let Outgoing::Frame(frame) = std::mem::replace(&mut self.outgoing, Outgoing::Away)
         {
-            let posted = match op {
-                SendOp::Send => batch.send(iteration, frame),
-                SendOp::SendImm(imm) => batch.send_imm(iteration, frame, imm),
-                SendOp::Write(to) => batch.write(iteration, frame, to),
-                SendOp::WriteImm(to, imm) => batch.write_imm(iteration, frame, to, imm),
-                SendOp::Read(from) => batch.read(iteration, frame, from),
-                SendOp::CompareSwap { remote, compare, swap } => {
-                    batch.compare_swap(iteration, frame, remote, compare, swap)
-                }
-                SendOp::FetchAdd { remote, add } => batch.fetch_add(iteration, frame, remote, add),
-                SendOp::SendInvalidate(key) => batch.send_invalidate(iteration, frame, key),
-            };
-            posted.map_err(PostError::from)
+            batch.frame(iteration, op, frame, 0)
         } else {
             Err(PostError::Full)
         };
@@ -306,7 +292,7 @@ impl Side {
 
     /// Posts a receive.
     pub(super) fn receive(&mut self, iteration: u64, frame: Frame) -> Result<(), Error> {
-        self.qp.post_recv(iteration, frame).map_err(|rejected| Error::Post {
+        self.qp.recv_queue().post(iteration, frame).map_err(|rejected| Error::Post {
             iteration,
             what: format!("a receive of the {}", self.who),
             error: rejected.error,
@@ -315,6 +301,7 @@ impl Side {
 
     /// Takes note of what completed.
     pub(super) fn poll(&mut self, iteration: u64) -> Result<(), Error> {
+        let head = self.connection.head() as u32;
         let mut burst = self.cq.poll(8);
         while let Some(mut completion) = burst.next() {
             let receive = completion.is_recv();
@@ -334,6 +321,7 @@ impl Side {
                 return Err(Error::Unexpected { iteration, what });
             } else {
                 let immediate = completion.immediate();
+                let len = len.saturating_sub(head);
                 self.arrived = Some(Arrived { kind, len, immediate, frame });
             }
         }

@@ -10,8 +10,8 @@ use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use uverbs::{
-    AccessFlags, Completed, CompletionQueue, Device, Endpoint, Frame, Local, Mtu, PostError,
-    QueuePair, RnrTimer, WorkCompletion,
+    AccessFlags, Completed, CompletionQueue, DatagramEndpoint, Device, Endpoint, Frame, Local, Mtu,
+    RnrTimer, SendOp, WorkCompletion,
 };
 
 use super::address::Address;
@@ -19,12 +19,16 @@ use crate::error::Error;
 use crate::pingpong::config::{Config, Remote, Role};
 use crate::pingpong::side;
 use crate::sleep::Sleep;
+use crate::transport::{Link, Reach};
 use crate::verify::{Mismatch, Who};
 
 /// What the C program fills its buffer with.
 const FILL: u8 = 0x7b;
 /// What it has page starts be, with its `-c`.
 const PAGE_START: u8 = 0;
+
+/// The Q_Key of the C program's datagrams (`ud_pingpong.c:pp_init_ctx`).
+const QKEY: u32 = 0x1111_1111;
 
 /// Numbers of work requests.
 const RECV: u64 = 1;
@@ -51,9 +55,12 @@ pub(super) struct Session<'a> {
     /// Set by Ctrl-C.
     pub(super) stop: &'a AtomicBool,
     device: String,
-    qp: QueuePair,
+    qp: Link,
     cq: CompletionQueue,
-    mtu: Mtu,
+    /// Of a connection.
+    mtu: Option<Mtu>,
+    /// Bytes of each frame before the message.
+    head: usize,
     address: Address,
     /// Frames that are nowhere else.
     free: Vec<Frame>,
@@ -78,7 +85,8 @@ impl<'a> Session<'a> {
         let (gid_index, _) = side::wanted(config).find(&context, false)?;
         let pd = context.alloc_pd()?;
         let (cq, mut qp) = side::make(&context, &pd, config)?;
-        let slab = pd.slab(config.size as usize, (config.rx_depth + SPARE) as usize)?;
+        let head = config.connection.head();
+        let slab = pd.slab(head + config.size as usize, (config.rx_depth + SPARE) as usize)?;
         let free = std::iter::from_fn(|| slab.take()).collect();
         let local = Local {
             access: AccessFlags::empty(),
@@ -87,10 +95,15 @@ impl<'a> Session<'a> {
             rnr_retry: 7,
             min_rnr_timer: RnrTimer::DEFAULT,
             service_level: remote.service_level,
+            qkey: QKEY,
             ..Local::default()
         };
-        let Endpoint { lid, qpn, psn, mtu, gid, .. } =
-            side::prepare(&mut qp, config, gid_index, local)?;
+        let here = side::prepare(&mut qp, config, gid_index, local)?;
+        let mtu = match &here {
+            Reach::Connection(endpoint) => Some(endpoint.mtu),
+            Reach::Datagram(_) => None,
+        };
+        let (lid, qpn, psn, gid) = (here.lid(), here.qpn(), here.psn(), here.gid());
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
         let page = page.ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(4096);
         let mut session = Self {
@@ -101,6 +114,7 @@ impl<'a> Session<'a> {
             qp,
             cq,
             mtu,
+            head,
             address: Address { lid, qpn, psn, gid },
             free,
             outgoing: None,
@@ -127,8 +141,11 @@ impl<'a> Session<'a> {
     /// Connects it. The C program says nothing of its MTU: both sides are given the same.
     pub(super) fn connect(&mut self, peer: &Address) -> Result<(), Error> {
         let &Address { lid, qpn, psn, gid } = peer;
-        let endpoint = Endpoint { lid, qpn, psn, mtu: self.mtu, rd_atomic: 1, gid };
-        self.qp.connect(&endpoint).map_err(|error| match error {
+        let reach = match self.mtu {
+            Some(mtu) => Reach::Connection(Endpoint { lid, qpn, psn, mtu, rd_atomic: 1, gid }),
+            None => Reach::Datagram(DatagramEndpoint { lid, qpn, qkey: QKEY, gid }),
+        };
+        self.qp.connect(&reach).map_err(|error| match error {
             uverbs::Error::MissingAttribute { .. } => Error::Peer(
                 "the peer told no GID, without which RoCE has no route: start it with --gid-idx"
                     .to_owned(),
@@ -143,10 +160,14 @@ impl<'a> Session<'a> {
         let (mut send_is_out, mut answer_is_due) = (false, true);
         if self.is_client() {
             let mut first = self.free.pop().ok_or_else(|| self.wrong("no frame for a message"))?;
-            first.set_len(self.config.size as usize);
+            first.set_len(self.head + self.config.size as usize);
             first.fill(FILL);
             if self.remote.check {
-                first.iter_mut().step_by(self.page).for_each(|byte| *byte = PAGE_START);
+                first
+                    .iter_mut()
+                    .skip(self.head)
+                    .step_by(self.page)
+                    .for_each(|byte| *byte = PAGE_START);
             }
             self.outgoing = Some(first);
             self.send()?;
@@ -244,15 +265,15 @@ impl<'a> Session<'a> {
         })?;
         let frame = completion.frame.ok_or_else(|| self.wrong("a receive without its buffer"))?;
         let size = self.config.size;
-        if kind != Completed::Recv || completion.byte_len != size {
+        let len = completion.byte_len.saturating_sub(self.head as u32);
+        if kind != Completed::Recv || len != size {
             let what = format!(
-                "the {from} sent {kind:?} of {} bytes, not a message of {size} (--size must be the same on both sides)",
-                completion.byte_len
+                "the {from} sent {kind:?} of {len} bytes, not a message of {size} (--size must be the same on both sides)"
             );
             return Err(Error::Unexpected { iteration, what });
         }
         if self.remote.check {
-            let mut starts = frame.iter().enumerate().step_by(self.page);
+            let mut starts = frame.iter().skip(self.head).enumerate().step_by(self.page);
             if let Some((offset, &got)) = starts.find(|(_, byte)| **byte != PAGE_START) {
                 return Err(Mismatch { iteration, from, offset, wanted: PAGE_START, got }.into());
             }
@@ -284,7 +305,7 @@ impl<'a> Session<'a> {
         while self.receives < self.config.rx_depth {
             let frame = self.free.pop().ok_or_else(|| self.wrong("no frame for a receive"))?;
             let iteration = self.iteration();
-            self.qp.post_recv(RECV, frame).map_err(|rejected| Error::Post {
+            self.qp.recv_queue().post(RECV, frame).map_err(|rejected| Error::Post {
                 iteration,
                 what: "a receive".to_owned(),
                 error: rejected.error,
@@ -299,11 +320,11 @@ impl<'a> Session<'a> {
         let frame = self.outgoing.take().ok_or_else(|| self.wrong("nothing to send"))?;
         let mut batch = self.qp.batch();
         let posted = if self.config.size <= self.config.inline {
-            let posted = batch.send_inline(SEND, &frame);
+            let posted = batch.inline(SEND, SendOp::Send, &frame[self.head..]);
             self.free.push(frame);
             posted
         } else {
-            batch.send(SEND, frame).map_err(PostError::from)
+            batch.frame(SEND, SendOp::Send, frame, self.head)
         };
         match posted {
             Ok(()) => {

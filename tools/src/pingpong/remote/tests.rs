@@ -80,6 +80,11 @@ fn both_roles_meet() {
             &["-r", "3", "-n", "1"],
             &["-g", "0", "-n", "10", "--chk"],
             &["--doorbell", "non-cached", "-n", "10", "-m", "256"],
+            &["-c", "UC", "-s", "100K", "-n", "20", "--chk"],
+            &["-c", "UC", "-s", "64", "-n", "100", "-I", "64", "-r", "2"],
+            &["-c", "UD", "-n", "50", "--chk"],
+            &["-c", "UD", "-s", "4K", "-n", "50", "-r", "3", "--chk"],
+            &["-c", "UD", "-s", "64", "-n", "100", "-I", "64", "-r", "1"],
         ] {
             let [client, server] = both(link, args, args).map(|side| side.unwrap());
             assert_eq!((client.own, client.peer), (server.peer, server.own), "{args:?}");
@@ -104,6 +109,8 @@ fn defaults_are_the_c_programs() {
     assert_eq!((config.size, config.iters, config.rx_depth), (4096, 1000, 500));
     assert_eq!(config.mtu.and_then(uverbs::Mtu::bytes), Some(1024));
     assert_eq!((remote.port, remote.service_level, remote.check), (18515, 0, false));
+    let (config, _) = parse(&["--server", "-c", "UD"]);
+    assert_eq!((config.size, config.mtu), (1024, None));
     let words = "-p 7000 -d mlx5_0 -i 2 -s 8192 -m 2048 -r 100 -n 5 -S 3 -g 1 192.0.2.7 --chk";
     let (config, remote) = parse(&words.split(' ').collect::<Vec<_>>());
     assert_eq!((config.port, config.size, config.rx_depth, config.iters), (2, 8192, 100, 5));

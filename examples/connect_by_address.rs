@@ -36,7 +36,7 @@ fn main() -> Result<()> {
     println!("client  is connected; told {:?}", text(connection.private_data()));
     connection.queue_pair().post_send_inline(2, b"hello")?;
     println!("client  received {:?}", text(&received(&mut cq)?));
-    connection.disconnect(LIMIT)?;
+    connection.disconnect(LIMIT).map_err(Refused::into_error)?;
     println!("client  disconnected");
     let asked = server.join().map_err(|_| "the server panicked")??;
     println!("server  was asked with {asked:?}, and told that the client went");

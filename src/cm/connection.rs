@@ -9,7 +9,7 @@ use uverbs_core::error::Error;
 
 use super::{EventKind, Id};
 use crate::provider::Provider;
-use crate::{Any, QueuePair};
+use crate::{Any, QueuePair, Refused};
 
 /// A queue pair that is connected, with the id of its connection.
 ///
@@ -93,7 +93,12 @@ impl<P: Provider> Connection<P> {
                     // where it was this side that disconnected, and the answer is here.
                     let _ = self.id.disconnect();
                 }
-                Some(EventKind::TimewaitExit) => self.closed = true,
+                Some(
+                    EventKind::TimewaitExit
+                    | EventKind::Rejected
+                    | EventKind::Unreachable
+                    | EventKind::ConnectError,
+                ) => self.closed = true,
                 Some(EventKind::DeviceRemoval) => {
                     return Err(ConnectionError::DeviceRemoved.into());
                 }
@@ -110,10 +115,18 @@ impl<P: Provider> Connection<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`] when the peer doesn't answer; the kernel's refusal. The connection has
-    /// ended in any case.
+    /// With the queue pair: [`Error::TimedOut`] when the peer doesn't answer; the kernel's refusal.
+    /// The connection has ended in any case.
     #[doc(alias = "rdma_disconnect")]
-    pub fn disconnect(mut self, limit: Duration) -> Result<QueuePair<P>, Error> {
+    #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
+    pub fn disconnect(mut self, limit: Duration) -> Result<QueuePair<P>, Refused<QueuePair<P>>> {
+        match self.try_disconnect(limit) {
+            Ok(()) => Ok(self.qp),
+            Err(error) => Err(Refused { error, object: self.qp }),
+        }
+    }
+
+    fn try_disconnect(&mut self, limit: Duration) -> Result<(), Error> {
         self.qp.fail()?;
         if !self.closed {
             self.id.disconnect()?;
@@ -122,7 +135,7 @@ impl<P: Provider> Connection<P> {
                 return Err(Error::TimedOut { verb: "rdma_disconnect", waited: limit, why });
             }
         }
-        Ok(self.qp)
+        Ok(())
     }
 
     /// Its parts: when the id is dropped, the connection ends.

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -585,6 +586,9 @@ impl SoftHcaBuilder {
         record.node_type = NODE_TYPE_CA;
         record.port_count = 1;
         let mut device = Device::new(profile, hca);
+        if !self.stepped {
+            device.cm.seed(RandomState::new().hash_one(std::process::id()));
+        }
         // Refused, the thread looks at the pages now and then.
         let guard = if self.stepped || !self.idle.protect { None } else { Guard::new().ok() };
         let guard = guard.map(Arc::new);

@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! A command carries the addresses of its answer and of an option's value. Both are put in here,
-//! out of slices that stay borrowed until the call returns.
+//! A command carries the address of its answer, or of an option's value. Both are put in here, out
+//! of slices that stay borrowed until the call returns; and each command is compared with what the
+//! kernel copies and where it looks for addresses, so that a caller can't name others.
 #![allow(unsafe_code, reason = "write() of a command that carries addresses")]
 
 use std::fmt;
@@ -12,8 +13,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use uverbs_kernel_abi::rdma_cm as abi;
 use uverbs_kernel_abi::rdma_cm::rdma_ucm_cmd_hdr;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Errno;
 
@@ -28,6 +30,75 @@ pub struct CmCommand<'a> {
     pub answer: Option<(usize, &'a mut [u8])>,
     /// Where in the request the address of an option's value belongs, and the value.
     pub value: Option<(usize, &'a [u8])>,
+}
+
+/// What the kernel copies of each command (`ucma.c` takes the struct's size, whatever the header
+/// says), and where in it the addresses stand.
+struct Shape {
+    size: usize,
+    answer: Option<usize>,
+    value: Option<usize>,
+}
+
+impl Shape {
+    fn of(number: u32) -> Option<Self> {
+        macro_rules! shape {
+            ($request:ident) => {
+                Self { size: size_of::<abi::$request>(), answer: None, value: None }
+            };
+            ($request:ident, $response:ident) => {
+                Self {
+                    size: size_of::<abi::$request>(),
+                    answer: Some(std::mem::offset_of!(abi::$request, $response)),
+                    value: None,
+                }
+            };
+        }
+        Some(match number {
+            abi::RDMA_USER_CM_CMD_CREATE_ID => shape!(rdma_ucm_create_id, response),
+            abi::RDMA_USER_CM_CMD_DESTROY_ID | abi::RDMA_USER_CM_CMD_LEAVE_MCAST => {
+                shape!(rdma_ucm_destroy_id, response)
+            }
+            abi::RDMA_USER_CM_CMD_BIND_IP => shape!(rdma_ucm_bind_ip, response),
+            abi::RDMA_USER_CM_CMD_BIND => shape!(rdma_ucm_bind),
+            abi::RDMA_USER_CM_CMD_RESOLVE_IP => shape!(rdma_ucm_resolve_ip),
+            abi::RDMA_USER_CM_CMD_RESOLVE_ADDR => shape!(rdma_ucm_resolve_addr),
+            abi::RDMA_USER_CM_CMD_RESOLVE_ROUTE => shape!(rdma_ucm_resolve_route),
+            abi::RDMA_USER_CM_CMD_QUERY_ROUTE | abi::RDMA_USER_CM_CMD_QUERY => {
+                shape!(rdma_ucm_query, response)
+            }
+            abi::RDMA_USER_CM_CMD_CONNECT => shape!(rdma_ucm_connect),
+            abi::RDMA_USER_CM_CMD_LISTEN => shape!(rdma_ucm_listen),
+            abi::RDMA_USER_CM_CMD_ACCEPT => shape!(rdma_ucm_accept),
+            abi::RDMA_USER_CM_CMD_REJECT => shape!(rdma_ucm_reject),
+            abi::RDMA_USER_CM_CMD_DISCONNECT => shape!(rdma_ucm_disconnect),
+            abi::RDMA_USER_CM_CMD_INIT_QP_ATTR => shape!(rdma_ucm_init_qp_attr, response),
+            abi::RDMA_USER_CM_CMD_GET_EVENT => shape!(rdma_ucm_get_event, response),
+            abi::RDMA_USER_CM_CMD_NOTIFY => shape!(rdma_ucm_notify),
+            abi::RDMA_USER_CM_CMD_JOIN_IP_MCAST => shape!(rdma_ucm_join_ip_mcast, response),
+            abi::RDMA_USER_CM_CMD_JOIN_MCAST => shape!(rdma_ucm_join_mcast, response),
+            abi::RDMA_USER_CM_CMD_MIGRATE_ID => shape!(rdma_ucm_migrate_id, response),
+            abi::RDMA_USER_CM_CMD_SET_OPTION => {
+                let value = Some(std::mem::offset_of!(abi::rdma_ucm_set_option, optval));
+                Self { value, ..shape!(rdma_ucm_set_option) }
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl CmCommand<'_> {
+    /// Whether it is as long as the kernel takes it to be, and its addresses are where the kernel
+    /// looks for them.
+    fn is_whole(&self) -> bool {
+        let Some(shape) = Shape::of(self.number) else { return false };
+        let said = abi::rdma_ucm_set_option::read_from_bytes(self.request);
+        let value_len = said.map_or(0, |option| option.optlen as usize);
+        self.request.len() == shape.size
+            && self.answer.as_ref().map(|(at, _)| *at) == shape.answer
+            && self.value.map(|(at, _)| at) == shape.value
+            && self.value.is_none_or(|(_, value)| value.len() == value_len)
+    }
 }
 
 /// One open file of the connection manager, an event channel, or what stands in its place.
@@ -74,6 +145,9 @@ impl KernelCmDoor {
 
 impl CmDoor for KernelCmDoor {
     fn command(&self, command: CmCommand<'_>) -> Result<(), Errno> {
+        if !command.is_whole() {
+            return Err(Errno::EINVAL);
+        }
         let CmCommand { number, request, mut answer, value } = command;
         let mut put = |at: usize, address: u64| {
             let word = request.get_mut(at..at + 8).ok_or(Errno::EINVAL)?;
@@ -88,17 +162,15 @@ impl CmDoor for KernelCmDoor {
         if let Some((at, value)) = value {
             put(at, value.as_ptr().expose_provenance() as u64)?;
         }
-        // The kernel compares `in` with little: it copies whole structs (`ucma.c`), all of which
-        // are here.
         let header = rdma_ucm_cmd_hdr {
             cmd: number,
             r#in: u16::try_from(request.len()).map_err(|_| Errno::EINVAL)?,
             out: u16::try_from(room).map_err(|_| Errno::EINVAL)?,
         };
         let bytes = [header.as_bytes(), request].concat();
-        // SAFETY: `bytes` is readable for its length. The addresses in it are those of `answer`,
-        // borrowed mutably, whose length `out` says, and of `value`, whose length the request says.
-        // The kernel keeps none of them.
+        // SAFETY: `bytes` is readable for its length, and as long as what the kernel copies. The
+        // addresses in it are those of `answer`, borrowed mutably, whose length `out` says, and of
+        // `value`, whose length the request says: `is_whole` looked. The kernel keeps none.
         let written =
             unsafe { libc::write(self.file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
         if written == -1 { Err(Errno::last()) } else { Ok(()) }
@@ -124,34 +196,55 @@ mod tests {
     #[test]
     fn header_and_addresses_are_filled_in() {
         let (door, mut kernel) = piped();
-        let (mut request, mut answer, value) = ([7u8; 24], [0u8; 4], [1u8]);
-        let (at, from) = (answer.as_ptr().addr() as u64, value.as_ptr().addr() as u64);
-        door.command(CmCommand {
-            number: 14,
-            request: &mut request,
-            answer: Some((8, &mut answer)),
-            value: Some((0, &value)),
-        })
-        .unwrap();
+        let (mut request, mut answer) = ([7u8; 24], [0u8; 4]);
+        let at = answer.as_ptr().addr() as u64;
+        let answer = Some((8, &mut answer[..]));
+        door.command(CmCommand { number: 0, request: &mut request, answer, value: None }).unwrap();
         let mut bytes = [0; 32];
         kernel.read_exact(&mut bytes).unwrap();
         let mut wanted = Vec::new();
-        wanted.extend(14u32.to_ne_bytes());
+        wanted.extend(0u32.to_ne_bytes());
         wanted.extend(24u16.to_ne_bytes());
         wanted.extend(4u16.to_ne_bytes());
-        wanted.extend(from.to_ne_bytes());
+        wanted.extend([7; 8]);
         wanted.extend(at.to_ne_bytes());
         wanted.extend([7; 8]);
         assert_eq!(bytes.as_slice(), wanted);
+
+        let value = [1u8];
+        let from = value.as_ptr().addr() as u64;
+        let mut request = abi::rdma_ucm_set_option { optlen: 1, ..Default::default() };
+        let request = request.as_mut_bytes();
+        let value = Some((0, &value[..]));
+        door.command(CmCommand { number: 14, request, answer: None, value }).unwrap();
+        kernel.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes[8..16], from.to_ne_bytes());
     }
 
+    /// The kernel would take what stands in the request for an address, or read on behind it.
     #[test]
-    fn an_address_beside_the_request_is_refused() {
-        let (door, _kernel) = piped();
-        let (mut request, mut answer) = ([0u8; 8], [0u8; 4]);
-        let answer = Some((4, &mut answer[..]));
-        let command = CmCommand { number: 0, request: &mut request, answer, value: None };
-        assert_eq!(door.command(command), Err(Errno::EINVAL));
+    fn no_other_address_reaches_the_kernel() {
+        let (door, kernel) = piped();
+        let mut answer = [0u8; 4];
+        let mut refused = |number, request: &mut [u8], at: Option<usize>, value| {
+            let answer = at.map(|at| (at, &mut answer[..]));
+            let command = CmCommand { number, request, answer, value };
+            assert_eq!(door.command(command), Err(Errno::EINVAL), "{number}");
+        };
+        // CREATE_ID with its answer elsewhere, without one, cut short, too long.
+        refused(0, &mut [0; 24], Some(0), None);
+        refused(0, &mut [0; 24], None, None);
+        refused(0, &mut [0; 16], Some(8), None);
+        refused(0, &mut [0; 25], Some(8), None);
+        // SET_OPTION with a longer value than there is, and with none.
+        let mut option = abi::rdma_ucm_set_option { optlen: 8, ..Default::default() };
+        refused(14, option.as_mut_bytes(), None, Some((0, &[0; 4])));
+        refused(14, option.as_mut_bytes(), None, None);
+        refused(99, &mut [0; 8], None, None);
+        drop(door);
+        let mut rest = Vec::new();
+        File::read_to_end(&mut { kernel }, &mut rest).unwrap();
+        assert_eq!(rest, [], "nothing was written");
     }
 
     #[test]

@@ -35,31 +35,36 @@ impl Manager {
         match message {
             Message::Req(req) => self.request(from, to, tid, &req),
             Message::Rep(rep) => self.reply(from, to, tid, &rep),
-            Message::Rtu(ids) => self.ready(ids),
-            Message::Rej(rej) => self.refused(&rej),
+            Message::Rtu(ids) => self.ready(from, ids),
+            Message::Rej(rej) => self.refused(from, &rej),
             Message::Dreq { ids, remote_qpn } => self.disconnect(from, to, tid, ids, remote_qpn),
-            Message::Drep(ids) => self.disconnected(ids),
+            Message::Drep(ids) => self.disconnected(from, ids),
             Message::SidrReq(req) => self.datagram_request(from, to, tid, &req),
-            Message::SidrRep(rep) => self.datagram_reply(&rep),
+            Message::SidrRep(rep) => self.datagram_reply(from, &rep),
         }
     }
 
-    /// The id of a connection by both its numbers; a peer that doesn't know ours yet gives 0.
-    fn of_ids(&mut self, ids: Ids) -> Option<IdNumber> {
-        let number = self.by_local_id(ids.remote)?;
-        let connection = &self.ids.get(&number)?.connection;
-        (connection.remote_id == ids.local || connection.remote_id == 0).then_some(number)
+    /// The id of a connection that this peer knows by this number of ours.
+    fn of_peer(&mut self, from: Address, local_id: u32) -> Option<IdNumber> {
+        let number = self.by_local_id(local_id)?;
+        (self.ids.get(&number)?.connection.there == from).then_some(number)
+    }
+
+    /// The id of a connection by its peer and both its numbers.
+    fn of_ids(&mut self, from: Address, ids: Ids) -> Option<IdNumber> {
+        let number = self.of_peer(from, ids.remote)?;
+        (self.ids.get(&number)?.connection.remote_id == ids.local).then_some(number)
     }
 
     fn request(&mut self, from: Address, to: Address, tid: u64, req: &Req) {
         let is_same = |id: &Id| {
-            id.connection.remote_id == req.local_id && id.connection.remote_guid == req.ca_guid
+            let connection = &id.connection;
+            connection.remote_id == req.local_id
+                && connection.remote_guid == req.ca_guid
+                && connection.there == from
+                && connection.tid == tid
         };
-        let known = self
-            .ids
-            .iter()
-            .find(|(_, id)| is_same(id) && !matches!(id.state, State::Over | State::Timewait));
-        if known.is_some() {
+        if self.ids.values().any(|id| is_same(id) && id.state != State::Over) {
             // Sent again: either the program hasn't answered yet, or the answer is sent again by
             // itself.
             return;
@@ -79,6 +84,7 @@ impl Manager {
         let stale = self.ids.iter().find(|(_, id)| {
             let connection = &id.connection;
             connection.remote_guid == req.ca_guid
+                && connection.there == from
                 && connection.remote_qpn == req.qpn
                 && matches!(id.state, State::RepSent | State::Established)
         });
@@ -134,7 +140,7 @@ impl Manager {
         let Some(of) = self.ids.get(&listener) else { return };
         let (file, uid, backlog) = (of.file, of.uid, of.backlog);
         let port = (connection.service_id & 0xffff) as u16;
-        let unread = self.files.get(&file).map_or(0, |queue| queue.requests().count());
+        let unread = self.files.get(&file).map_or(0, |queue| queue.requests_of(listener));
         if unread >= backlog {
             return;
         }
@@ -161,7 +167,7 @@ impl Manager {
     }
 
     fn reply(&mut self, from: Address, to: Address, tid: u64, rep: &Rep) {
-        let Some(number) = self.by_local_id(rep.ids.remote) else { return };
+        let Some(number) = self.of_peer(from, rep.ids.remote) else { return };
         let Some(id) = self.ids.get_mut(&number) else { return };
         if id.space != Space::Tcp {
             return;
@@ -201,8 +207,8 @@ impl Manager {
     }
 
     /// The peer is ready: the connection stands.
-    fn ready(&mut self, ids: Ids) {
-        if let Some(number) = self.of_ids(ids) {
+    fn ready(&mut self, from: Address, ids: Ids) {
+        if let Some(number) = self.of_ids(from, ids) {
             self.establish(number);
         }
     }
@@ -219,16 +225,22 @@ impl Manager {
         true
     }
 
-    fn refused(&mut self, rej: &Rej) {
+    fn refused(&mut self, from: Address, rej: &Rej) {
         // Who gave up before our number came names the connection by its own.
         let number = if rej.reason == TIMEOUT && rej.ids.remote == 0 {
             let guid = u64::from_be_bytes(rej.info);
             let found = self.ids.iter().find(|(_, id)| {
-                id.connection.remote_guid == guid && id.connection.remote_id == rej.ids.local
+                let connection = &id.connection;
+                connection.remote_guid == guid
+                    && connection.remote_id == rej.ids.local
+                    && connection.there == from
             });
             found.map(|(&number, _)| number)
+        } else if rej.message == OF_REQ {
+            // Who refuses a request may have no number for it.
+            self.of_peer(from, rej.ids.remote)
         } else {
-            self.by_local_id(rej.ids.remote)
+            self.of_ids(from, rej.ids)
         };
         let Some(number) = number else { return };
         let Some(id) = self.ids.get_mut(&number) else { return };
@@ -254,7 +266,7 @@ impl Manager {
     fn disconnect(&mut self, from: Address, to: Address, tid: u64, ids: Ids, qpn: u32) {
         let answer = Ids { local: ids.remote, remote: ids.local };
         let answer = Mad { tid, message: Message::Drep(answer) };
-        let Some(number) = self.of_ids(ids) else {
+        let Some(number) = self.of_ids(from, ids) else {
             // One that we have forgotten is answered all the same (`cm.c:cm_dreq_handler`).
             return self.send(to, from, &answer);
         };
@@ -276,8 +288,8 @@ impl Manager {
         }
     }
 
-    fn disconnected(&mut self, ids: Ids) {
-        if let Some(number) = self.of_ids(ids)
+    fn disconnected(&mut self, from: Address, ids: Ids) {
+        if let Some(number) = self.of_ids(from, ids)
             && self.ids.get(&number).is_some_and(|id| id.state == State::DreqSent)
         {
             self.end(number);
@@ -333,8 +345,8 @@ impl Manager {
         self.offer(listener, Space::Udp, header, connection, Param::Datagram(param));
     }
 
-    fn datagram_reply(&mut self, rep: &SidrRep) {
-        let Some(number) = self.by_local_id(rep.request_id) else { return };
+    fn datagram_reply(&mut self, from: Address, rep: &SidrRep) {
+        let Some(number) = self.of_peer(from, rep.request_id) else { return };
         let Some(id) = self.ids.get_mut(&number) else { return };
         if id.state != State::ReqSent || id.space != Space::Udp {
             return;

@@ -78,7 +78,7 @@ pub(crate) struct Manager {
 
 impl Manager {
     pub(crate) fn new(host: Host) -> Self {
-        // Different for each device, the same in each run: tests replay.
+        // The same in each run, so that tests replay; `seed` changes it.
         let random = host.guid ^ 0x9e37_79b9_7f4a_7c15;
         Self {
             host,
@@ -93,6 +93,12 @@ impl Manager {
             outgoing: Vec::new(),
             gone: false,
         }
+    }
+
+    /// Makes its numbers those that nobody can tell: for a device that lives in real time, whose
+    /// peers may remember an earlier life of it.
+    pub(crate) fn seed(&mut self, seed: u64) {
+        self.random = seed | 1;
     }
 
     /// Opens a door: its number, and the file that tells of events.

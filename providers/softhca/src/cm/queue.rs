@@ -61,9 +61,10 @@ impl EventQueue {
         of.into()
     }
 
-    /// Ids of requests that nobody has read.
-    pub(super) fn requests(&self) -> impl Iterator<Item = IdNumber> {
-        self.events.iter().filter_map(|queued| queued.request)
+    /// Requests to a listener that nobody has read.
+    pub(super) fn requests_of(&self, listener: IdNumber) -> usize {
+        let of = |queued: &&Queued| queued.owner == listener && queued.request.is_some();
+        self.events.iter().filter(of).count()
     }
 
     /// Brings the file in line with the queue.

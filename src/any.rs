@@ -30,7 +30,9 @@ use uverbs_core::provider::{
     RecvOps, RqOps, SendOps, SrqInit, SrqOps, View,
 };
 use uverbs_core::queues::completion::{Completed, Failure, Sender};
-use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{
+    Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
+};
 use uverbs_kernel_abi::driver_id;
 use uverbs_mlx5::Mlx5;
 use uverbs_rxe::Rxe;
@@ -202,6 +204,31 @@ macro_rules! any {
                         let sq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller's promise.
                         unsafe { sq.rekey(at, wr, op) }
+                    })+
+                }
+            }
+
+            #[inline]
+            unsafe fn post_dc(
+                &mut self,
+                at: &mut AnySqCursor,
+                wr: Wr,
+                op: SendOp,
+                to: DcDestination<'_, AnyAh>,
+                data: Data<'_>,
+            ) -> Result<u32, PostError> {
+                match at {
+                    $(AnySqCursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let sq = unsafe { any!(@same self, $variant) };
+                        let ah = match to.ah {
+                            AnyAh::$variant(ah) => ah,
+                            #[allow(unreachable_patterns, reason = "with one provider there is no other")]
+                            _ => return Err(PostError::ForeignAddress),
+                        };
+                        let to = DcDestination { ah, dctn: to.dctn, key: to.key };
+                        // SAFETY: the caller's promise.
+                        unsafe { sq.post_dc(at, wr, op, to, data) }
                     })+
                 }
             }

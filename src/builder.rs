@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use uverbs_core::attr::{DoorbellMode, QpCap, SendOpSet};
+use uverbs_core::attr::{DoorbellMode, QpCap, QpType, SendOpSet};
 use uverbs_core::error::Error;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{ContextOps, NewQp, QpInit};
@@ -11,7 +11,7 @@ use uverbs_core::provider::{ContextOps, NewQp, QpInit};
 use crate::SharedReceiveQueue;
 use crate::provider::Provider;
 use crate::qp::Home;
-use crate::transport::{Rc, Transport, Uc, Ud};
+use crate::transport::{Dci, Rc, Transport, Uc, Ud};
 use crate::{Any, CompletionQueue, Context, ProtectionDomain, QueuePair, RecvQueue, SendQueue};
 
 /// Begins a queue pair: sizes, completion queues, doorbell mode.
@@ -55,6 +55,13 @@ impl<P: Provider> QueuePairBuilder<P> {
     pub fn ud(self) -> QueuePairBuilder<P, Ud> {
         self.transport()
     }
+
+    /// An initiator of dynamic connections, which receives nothing.
+    #[must_use]
+    #[doc(alias = "mlx5dv_create_qp")]
+    pub fn dci(self) -> QueuePairBuilder<P, Dci> {
+        self.transport()
+    }
 }
 
 impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
@@ -62,6 +69,9 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     #[must_use]
     pub fn transport<U: Transport>(mut self) -> QueuePairBuilder<P, U> {
         self.init.qp_type = U::TYPE;
+        if U::TYPE == QpType::Dci {
+            (self.init.cap.max_recv_wr, self.init.cap.max_recv_sge) = (0, 0);
+        }
         let Self { context, init, overcommit, .. } = self;
         QueuePairBuilder { context, init, overcommit, _transport: PhantomData }
     }
@@ -153,6 +163,9 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     pub fn build(self) -> Result<QueuePair<P, T>, Error> {
         if !self.overcommit {
             room(&self.init)?;
+        }
+        if T::TYPE == QpType::Dci {
+            Error::limit("create_qp", "max_recv_wr of a DCI", self.init.cap.max_recv_wr, 0)?;
         }
         let NewQp { core, sq, rq } = self.context.provider().create_qp(&self.init)?;
         let home = Box::new(Home::new(self.context));

@@ -35,6 +35,8 @@
 //! | `ibv_create_ah`, `ibv_wr_set_ud_addr` | [`Context::create_ah`](crate::Context::create_ah), [`QueuePair::destination`](crate::QueuePair::destination), [`Batch::send_to`](crate::Batch::send_to) |
 //! | `ibv_init_ah_from_wc`, `ibv_create_ah_from_wc` | [`Context::sender_address`](crate::Context::sender_address), [`QueuePair::reply_to`](crate::QueuePair::reply_to) |
 //! | `ibv_attach_mcast`, `ibv_detach_mcast` | [`QueuePair::attach`](crate::QueuePair::attach); a [`MulticastMembership`](crate::MulticastMembership) is dropped |
+//! | `mlx5dv_create_qp` of a DCI, of a DCT | [`QueuePairBuilder::dci`](crate::QueuePairBuilder::dci), [`Context::dc_target`](crate::Context::dc_target) |
+//! | `mlx5dv_wr_set_dc_addr` | [`QueuePair::destination`](crate::QueuePair::destination), [`DcDestination`](crate::DcDestination) |
 //! | `ibv_modify_qp` | [`QueuePair::prepare`](crate::QueuePair::prepare) and [`connect`](crate::QueuePair::connect), or [`init`](crate::QueuePair::init), [`ready_to_receive`](crate::QueuePair::ready_to_receive), [`ready_to_send`](crate::QueuePair::ready_to_send), [`change`](crate::QueuePair::change), [`drain_sends`](crate::QueuePair::drain_sends), [`change_drained`](crate::QueuePair::change_drained), [`resume`](crate::QueuePair::resume), [`recover`](crate::QueuePair::recover), [`fail`](crate::QueuePair::fail), [`reset`](crate::QueuePair::reset); [`modify`](crate::QueuePair::modify) by mask |
 //! | `ibv_query_qp` | [`QueuePair::query`](crate::QueuePair::query) |
 //! | `ibv_destroy_qp` | [`QueuePair::destroy`](crate::QueuePair::destroy), or dropped; [`CompletionQueue::reclaim`](crate::CompletionQueue::reclaim) gives frames back |

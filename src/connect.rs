@@ -8,7 +8,7 @@ use uverbs_core::error::Error;
 use uverbs_core::queues::completion::Sender;
 
 use crate::provider::Provider;
-use crate::transport::{Connected, Ud};
+use crate::transport::{Connected, Transport, Ud};
 use crate::{DatagramEndpoint, Destination, Endpoint, Local, LocalPort, QueuePair};
 
 /// What [`QueuePair::prepare`] settled, for [`QueuePair::connect`].
@@ -18,6 +18,28 @@ pub(crate) struct Prepared {
     endpoint: Endpoint,
     pub(crate) gid: Option<GidEntry>,
     pub(crate) link: LinkLayer,
+}
+
+impl Prepared {
+    /// Of a queue pair that has no single peer.
+    pub(crate) fn new(at: &LocalPort, qpn: u32, psn: u32) -> Self {
+        let LocalPort { local, port, gid, .. } = at;
+        let gid_of = |entry: &GidEntry| entry.gid;
+        let (lid, mtu, own) = (port.lid, port.active_mtu, gid.as_ref().map(gid_of));
+        let endpoint = Endpoint { lid, qpn, psn, mtu, rd_atomic: 0, gid: own };
+        Self { local: local.clone(), endpoint, gid: *gid, link: port.link_layer }
+    }
+}
+
+impl<P: Provider, T: Transport> QueuePair<P, T> {
+    /// What bringing it up settled.
+    pub(crate) fn brought_up(&self) -> Result<&Prepared, Error> {
+        self.recv.home.prepared.as_ref().ok_or(Error::State {
+            verb: "create_ah",
+            state: self.state(),
+            needs: QpState::ReadyToSend,
+        })
+    }
 }
 
 impl<P: Provider, T: Connected> QueuePair<P, T> {
@@ -148,28 +170,20 @@ impl<P: Provider> QueuePair<P, Ud> {
     /// # Errors
     ///
     /// [`Error::Invalid`] for a port of another open device; the kernel's refusal.
-    pub fn bring_up_on(&mut self, port: &LocalPort) -> Result<DatagramEndpoint, Error> {
+    pub fn bring_up_on(&mut self, at: &LocalPort) -> Result<DatagramEndpoint, Error> {
         self.whole()?;
-        self.owns(port)?;
-        let LocalPort { local, port, gid, .. } = port;
-        let Local { port: number, pkey_index, qkey, .. } = *local;
-        let psn = local.psn.unwrap_or_else(|| self.recv.home.context.random_psn());
+        self.owns(at)?;
+        let Local { port: number, pkey_index, qkey, psn, .. } = at.local;
+        let psn = psn.unwrap_or_else(|| self.recv.home.context.random_psn());
         Error::limit("modify_qp", "first PSN", psn, 0xff_ffff)?;
         self.init(&UdInitAttr { port: number, pkey_index, qkey })?;
         self.ready_to_receive(&UdRtrAttr)?;
         self.ready_to_send(&UnreliableRtsAttr { sq_psn: psn })?;
-        let (lid, qpn) = (port.lid, self.qpn());
-        let endpoint = Endpoint {
-            lid,
-            qpn,
-            psn,
-            mtu: port.active_mtu,
-            rd_atomic: 0,
-            gid: gid.as_ref().map(|entry| entry.gid),
-        };
-        let (local, gid, link) = (local.clone(), *gid, port.link_layer);
-        self.recv.home.prepared = Some(Prepared { local, endpoint, gid, link });
-        Ok(DatagramEndpoint { lid, qpn, qkey, gid: endpoint.gid })
+        let qpn = self.qpn();
+        let prepared = Prepared::new(at, qpn, psn);
+        let Endpoint { lid, gid, .. } = prepared.endpoint;
+        self.recv.home.prepared = Some(prepared);
+        Ok(DatagramEndpoint { lid, qpn, qkey, gid })
     }
 
     /// Where datagrams to `peer` go, from the port that this was [brought up](Self::bring_up) on.
@@ -226,15 +240,6 @@ impl<P: Provider> QueuePair<P, Ud> {
         let attr = context.sender_address(port, from, grh)?;
         Ok(context.create_ah_of(self.core().pd(), &attr)?.to(from.qpn(), qkey))
     }
-
-    /// What [`bring_up`](Self::bring_up) settled.
-    pub(crate) fn brought_up(&self) -> Result<&Prepared, Error> {
-        self.recv.home.prepared.as_ref().ok_or(Error::State {
-            verb: "create_ah",
-            state: self.state(),
-            needs: QpState::ReadyToSend,
-        })
-    }
 }
 
 /// The way to a peer: its LID or its GID, and what this side sends with.
@@ -263,7 +268,7 @@ fn rights(asked: AccessFlags, atomics: AtomicCap) -> AccessFlags {
 }
 
 /// The global route to the peer, or why there is none.
-fn route(
+pub(crate) fn route(
     link: LinkLayer,
     own: Option<&GidEntry>,
     peer: Option<Gid>,

@@ -48,6 +48,11 @@ impl<P: Provider> AddressHandle<P> {
         Destination { ah: self.clone(), qpn, qkey }
     }
 
+    #[inline]
+    pub(crate) fn domain(&self) -> u64 {
+        self.domain
+    }
+
     /// The provider's own handle.
     #[must_use]
     pub fn provider(&self) -> &P::Ah {
@@ -189,6 +194,15 @@ impl<P: Provider> Context<P> {
     }
 }
 
+/// A datagram names its destination, and nobody's memory:
+///
+/// ```compile_fail,E0599
+/// # use uverbs::{Any, Batch, Remote, Ud};
+/// # fn f(batch: &mut Batch<'_, Any, Ud>, remote: Remote) {
+/// batch.write_inline(1, b"bytes", remote).unwrap(); // UD has no RDMA
+/// # }
+/// ```
+///
 /// Of the safe posts: the frame's present length is what is sent, in one packet. More than the
 /// path's MTU fails with a [local length error](crate::Status::LocalLength), or is dropped.
 impl<P: Provider> Batch<'_, P, Ud> {

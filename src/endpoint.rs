@@ -72,6 +72,56 @@ pub struct DatagramEndpoint {
     pub gid: Option<Gid>,
 }
 
+/// What an initiator must know to reach a target of dynamic connections. Travels as text, as an
+/// [`Endpoint`] does.
+///
+/// ```
+/// let text = "lid=0x0000 dctn=0x00002a key=0x0123456789abcdef gid=::ffff:10.0.0.1";
+/// let endpoint: uverbs::DcEndpoint = text.parse()?;
+/// assert_eq!((endpoint.dctn, endpoint.key), (42, 0x0123_4567_89ab_cdef));
+/// assert_eq!(endpoint.to_string(), text);
+/// # Ok::<(), uverbs::EndpointError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DcEndpoint {
+    /// LID of the port; 0 on RoCE.
+    pub lid: u16,
+    /// The target's number, 24 bits.
+    pub dctn: u32,
+    /// Its access key.
+    pub key: u64,
+    /// Its GID; `None` on InfiniBand within a subnet.
+    pub gid: Option<Gid>,
+}
+
+impl fmt::Display for DcEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { lid, dctn, key, gid } = self;
+        write!(f, "lid={lid:#06x} dctn={dctn:#08x} key={key:#018x} gid=")?;
+        match gid {
+            Some(gid) => gid.fmt(f),
+            None => f.write_str("none"),
+        }
+    }
+}
+
+impl FromStr for DcEndpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        let found = part(text, "key")?;
+        let digits = found.strip_prefix("0x").unwrap_or(found);
+        let key = u64::from_str_radix(digits, 16);
+        let wrong = |_| EndpointError { part: "key", found: found.to_owned() };
+        Ok(Self {
+            lid: number(text, "lid", 0xffff)? as u16,
+            dctn: number(text, "dctn", 0xff_ffff)?,
+            key: key.map_err(wrong)?,
+            gid: gid(text)?,
+        })
+    }
+}
+
 impl fmt::Display for DatagramEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { lid, qpn, qkey, gid } = self;

@@ -75,6 +75,8 @@ mod context;
 mod cq;
 mod cq_builder;
 mod datagram;
+mod dc;
+mod dc_target;
 mod device;
 mod endpoint;
 mod local;
@@ -103,12 +105,13 @@ mod window;
 
 #[doc(inline)]
 pub use uverbs_core::attr::{
-    AccessFlags, AckTimeout, AhAttr, AlternatePath, DeviceAttr, DoorbellMode, DrainAttr, Gid,
-    GidEntry, GidType, GlobalRoute, Grh, GrhKind, InitAttr, LinkLayer, Mtu, MulticastGroup, Path,
-    PathMigration, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpState, QpType, RawQpAttr,
-    RcChange, RcDrainedChange, RnrTimer, RtrAttr, RtsAttr, SendOpSet, SrqAttr, Transition,
-    UcChange, UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange, UdInitAttr,
-    UdRecovery, UdRtrAttr, UnreliableRtsAttr,
+    AccessFlags, AckTimeout, AhAttr, AlternatePath, DciChange, DciInitAttr, DciRtrAttr,
+    DctInitAttr, DctRtrAttr, DeviceAttr, DoorbellMode, DrainAttr, Gid, GidEntry, GidType,
+    GlobalRoute, Grh, GrhKind, InitAttr, LinkLayer, Mtu, MulticastGroup, Path, PathMigration,
+    PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpState, QpType, RawQpAttr, RcChange,
+    RcDrainedChange, RnrTimer, RtrAttr, RtsAttr, SendOpSet, SrqAttr, Transition, UcChange,
+    UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange, UdInitAttr, UdRecovery,
+    UdRtrAttr, UnreliableRtsAttr,
 };
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
 pub use uverbs_core::doors;
@@ -241,10 +244,12 @@ pub use context::{Context, LocalPort};
 pub use cq::{Burst, Completion, CompletionQueue, WorkCompletion};
 pub use cq_builder::CompletionQueueBuilder;
 pub use datagram::{AddressHandle, Destination, GRH_LEN};
+pub use dc::DcDestination;
+pub use dc_target::DcTarget;
 #[cfg(feature = "softhca")]
 pub use device::device_or_softhca;
 pub use device::{Device, default_device, device, devices, open};
-pub use endpoint::{DatagramEndpoint, Endpoint};
+pub use endpoint::{DatagramEndpoint, DcEndpoint, Endpoint};
 pub use mr::{MemoryRegion, Reregistration};
 pub use multicast::MulticastMembership;
 pub use on_thread::OnThread;
@@ -268,4 +273,4 @@ pub use rq::RecvQueue;
 pub use sq::{Batch, SendQueue};
 pub use srq::SharedReceiveQueue;
 pub use srq_builder::SharedReceiveQueueBuilder;
-pub use transport::{Rc, Uc, Ud};
+pub use transport::{Dci, Rc, Uc, Ud};

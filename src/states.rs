@@ -11,7 +11,7 @@ use uverbs_core::attr::{DrainAttr, QpAttrMask, QpState, RawQpAttr};
 use uverbs_core::error::Error;
 
 use crate::provider::Provider;
-use crate::transport::{Transport, Unreliable};
+use crate::transport::{Drains, Transport, Unreliable};
 use crate::{Errno, QueuePair};
 
 const MODIFY_QP: &str = "modify_qp";
@@ -56,6 +56,49 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.core().bring(attr)
     }
 
+    /// Changes whatever attributes a mask names: what no typed change has, as a rate limit. The
+    /// handle in `attr` is filled in, and its mask replaced.
+    ///
+    /// It goes by MODIFY_QP, and where the mask has more than that, by the extended command.
+    ///
+    /// # Safety
+    ///
+    /// What the attributes mean to driver and device is the caller's to know. None makes the device
+    /// carry out anew what it has carried out, or reach other memory than the posts named.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for RESET, which [`reset`](Self::reset) does; the kernel's refusal:
+    /// `EINVAL` for a change that InfiniBand doesn't have, `EOPNOTSUPP` for an attribute that the
+    /// kernel doesn't know.
+    #[doc(alias = "ibv_modify_qp")]
+    pub unsafe fn modify(&mut self, attr: &RawQpAttr, mask: QpAttrMask) -> Result<(), Error> {
+        self.whole()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.core().modify_by_mask(attr, mask) }?;
+        if mask.contains(QpAttrMask::STATE) {
+            match self.state() {
+                QpState::Reset => {}
+                QpState::Init | QpState::ReadyToReceive => self.recv.enable(true),
+                _ => {
+                    self.recv.enable(true);
+                    self.send.enable(true);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_in(&self, needs: QpState) -> Result<(), Error> {
+        let state = self.state();
+        if state == needs {
+            return Ok(());
+        }
+        Err(Error::State { verb: MODIFY_QP, state, needs })
+    }
+}
+
+impl<P: Provider, T: Drains> QueuePair<P, T> {
     /// RTS to SQD: sends that are under way are finished, and those not begun wait for
     /// [`resume`](Self::resume), as those posted from now on do. Receives go on.
     ///
@@ -133,47 +176,6 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.core().bring(attr)?;
         self.send.enable(true);
         Ok(())
-    }
-
-    /// Changes whatever attributes a mask names: what no typed change has, as a rate limit. The
-    /// handle in `attr` is filled in, and its mask replaced.
-    ///
-    /// It goes by MODIFY_QP, and where the mask has more than that, by the extended command.
-    ///
-    /// # Safety
-    ///
-    /// What the attributes mean to driver and device is the caller's to know. None makes the device
-    /// carry out anew what it has carried out, or reach other memory than the posts named.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] for RESET, which [`reset`](Self::reset) does; the kernel's refusal:
-    /// `EINVAL` for a change that InfiniBand doesn't have, `EOPNOTSUPP` for an attribute that the
-    /// kernel doesn't know.
-    #[doc(alias = "ibv_modify_qp")]
-    pub unsafe fn modify(&mut self, attr: &RawQpAttr, mask: QpAttrMask) -> Result<(), Error> {
-        self.whole()?;
-        // SAFETY: the caller's promise.
-        unsafe { self.core().modify_by_mask(attr, mask) }?;
-        if mask.contains(QpAttrMask::STATE) {
-            match self.state() {
-                QpState::Reset => {}
-                QpState::Init | QpState::ReadyToReceive => self.recv.enable(true),
-                _ => {
-                    self.recv.enable(true);
-                    self.send.enable(true);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn is_in(&self, needs: QpState) -> Result<(), Error> {
-        let state = self.state();
-        if state == needs {
-            return Ok(());
-        }
-        Err(Error::State { verb: MODIFY_QP, state, needs })
     }
 }
 

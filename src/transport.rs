@@ -3,12 +3,12 @@
 use std::fmt::Debug;
 
 use uverbs_core::attr::{
-    InitAttr, QpType, RcChange, RcDrainedChange, RtrAttr, RtsAttr, Transition, UcChange,
-    UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange, UdInitAttr, UdRecovery,
-    UdRtrAttr, UnreliableRtsAttr,
+    DciChange, DciInitAttr, DciRtrAttr, InitAttr, QpType, RcChange, RcDrainedChange, RtrAttr,
+    RtsAttr, Transition, UcChange, UcDrainedChange, UcRecovery, UcRtrAttr, UdChange,
+    UdDrainedChange, UdInitAttr, UdRecovery, UdRtrAttr, UnreliableRtsAttr,
 };
 
-use crate::{DatagramEndpoint, Endpoint, Local};
+use crate::{DatagramEndpoint, DcEndpoint, Endpoint, Local};
 
 mod sealed {
     pub trait Sealed {}
@@ -16,15 +16,17 @@ mod sealed {
 
 /// A transport service. Sealed: the transports are those that InfiniBand has.
 ///
-/// | | [`Rc`] | [`Uc`] | [`Ud`] |
-/// |---|---|---|---|
-/// | connected to one peer | yes | yes | no: each post names its [destination](crate::Destination) |
-/// | acknowledged, repeated, in order | yes | no: what is lost is lost | no |
-/// | SEND | yes | yes | yes, up to the path's MTU |
-/// | RDMA WRITE | yes | yes | no |
-/// | RDMA READ, atomics | yes | no | no |
+/// | | [`Rc`] | [`Uc`] | [`Ud`] | [`Dci`] |
+/// |---|---|---|---|---|
+/// | connected to one peer | yes | yes | no: each post names its [destination](crate::Destination) | no: each post names its [target](crate::DcDestination) |
+/// | acknowledged, repeated, in order | yes | no: what is lost is lost | no | yes |
+/// | SEND | yes | yes | yes, up to the path's MTU | yes |
+/// | RDMA WRITE | yes | yes | no | yes |
+/// | RDMA READ, atomics | yes | no | no | yes |
+/// | receives | yes | yes | yes | no: a [`DcTarget`](crate::DcTarget) does |
+/// | goes on after a failed send (SQE) | no | yes | yes | no |
 ///
-/// IBTA vol 1, 9.6 and table 36.
+/// IBTA vol 1, 9.6 and table 36; DC is Mellanox's own (PRM "Dynamically Connected Transport").
 pub trait Transport: sealed::Sealed + Debug + Send + Sync + 'static {
     /// What it is called in messages.
     const NAME: &'static str;
@@ -38,10 +40,14 @@ pub trait Transport: sealed::Sealed + Debug + Send + Sync + 'static {
     type Rts: Transition;
     /// What may change in RTS, and on the way there from SQD.
     type Change: Transition;
-    /// What may change in SQD, with no send under way.
-    type DrainedChange: Transition;
     /// What a peer must know to reach a queue pair.
     type Endpoint;
+}
+
+/// A transport whose send queue can be drained (SQD). Sealed, as [`Transport`] is.
+pub trait Drains: Transport {
+    /// What may change in SQD, with no send under way.
+    type DrainedChange: Transition;
 }
 
 /// A transport whose send queue can fail alone (SQE), and recover. Sealed, as [`Transport`] is.
@@ -80,8 +86,11 @@ impl Transport for Rc {
     type Rtr = RtrAttr;
     type Rts = RtsAttr;
     type Change = RcChange;
-    type DrainedChange = RcDrainedChange;
     type Endpoint = Endpoint;
+}
+
+impl Drains for Rc {
+    type DrainedChange = RcDrainedChange;
 }
 
 impl Connected for Rc {
@@ -121,8 +130,11 @@ impl Transport for Uc {
     type Rtr = UcRtrAttr;
     type Rts = UnreliableRtsAttr;
     type Change = UcChange;
-    type DrainedChange = UcDrainedChange;
     type Endpoint = Endpoint;
+}
+
+impl Drains for Uc {
+    type DrainedChange = UcDrainedChange;
 }
 
 impl Unreliable for Uc {
@@ -155,10 +167,31 @@ impl Transport for Ud {
     type Rtr = UdRtrAttr;
     type Rts = UnreliableRtsAttr;
     type Change = UdChange;
-    type DrainedChange = UdDrainedChange;
     type Endpoint = DatagramEndpoint;
+}
+
+impl Drains for Ud {
+    type DrainedChange = UdDrainedChange;
 }
 
 impl Unreliable for Ud {
     type Recovery = UdRecovery;
+}
+
+/// Initiator of dynamic connections: as [`Rc`], to as many targets as there are. ConnectX alone has
+/// it.
+#[doc(alias = "MLX5DV_DCTYPE_DCI")]
+#[derive(Debug)]
+pub enum Dci {}
+
+impl sealed::Sealed for Dci {}
+
+impl Transport for Dci {
+    const NAME: &'static str = "DCI";
+    const TYPE: QpType = QpType::Dci;
+    type Init = DciInitAttr;
+    type Rtr = DciRtrAttr;
+    type Rts = RtsAttr;
+    type Change = DciChange;
+    type Endpoint = DcEndpoint;
 }

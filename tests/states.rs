@@ -6,7 +6,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, device, is_rxe, local, pair, pattern};
-use uverbs::transport::{Transport, Uc, Ud};
+use uverbs::transport::{Drains, Transport, Uc, Ud};
 use uverbs::{
     AccessFlags, AckTimeout, AlternatePath, Any, AsyncElement, AsyncEventKind, Completed,
     CompletionQueue, Context, Data, Device, DrainAttr, Errno, Error, GRH_LEN, LinkLayer, Local,
@@ -153,7 +153,7 @@ fn a_controlled_key_is_the_senders_own() {
 }
 
 /// Whether the queue pair can be drained. If not, the refusal says why, and it works as before.
-fn drains<T: Transport>(qp: &mut QueuePair<Any, T>) -> bool {
+fn drains<T: Drains>(qp: &mut QueuePair<Any, T>) -> bool {
     match qp.drain_sends(&DrainAttr { notify: true }) {
         Ok(()) => {
             assert_eq!(qp.state(), QpState::SendQueueDrained);

@@ -26,7 +26,7 @@ use crate::objects::pd::PdCore;
 use crate::objects::qp::QpCore;
 use crate::objects::srq::SrqCore;
 use crate::queues::completion::{Completed, Failure, Sender};
-use crate::queues::work::{Data, Destination, PostError, Rekey, SendOp, Sge, Wr};
+use crate::queues::work::{Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr};
 
 /// A family of devices with one hardware interface.
 ///
@@ -140,6 +140,8 @@ pub struct QpInit {
     pub send_ops: Option<SendOpSet>,
     /// How the send queue rings.
     pub doorbell: DoorbellMode,
+    /// What a target of dynamic connections asks each packet for.
+    pub dc_key: u64,
 }
 
 impl QpInit {
@@ -155,6 +157,7 @@ impl QpInit {
             cap: QpCap::default(),
             send_ops: None,
             doorbell: DoorbellMode::default(),
+            dc_key: 0,
         }
     }
 
@@ -394,6 +397,27 @@ pub unsafe trait SendOps: Debug + Send {
         to: Destination<'_, Self::Ah>,
         data: Data<'_>,
     ) -> Result<u32, PostError>;
+
+    /// The same to a target of dynamic connections, on an initiator of those.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post_to`](Self::post_to).
+    ///
+    /// # Errors
+    ///
+    /// The cursor is then as before. [`PostError::BadOperation`] of a provider without DC.
+    unsafe fn post_dc(
+        &mut self,
+        at: &mut Self::Cursor,
+        wr: Wr,
+        op: SendOp,
+        to: DcDestination<'_, Self::Ah>,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        let _ = (at, wr, op, to, data);
+        Err(PostError::BadOperation)
+    }
 
     /// Writes a work request that changes a key of this side. The next one begins only when it is
     /// carried out.

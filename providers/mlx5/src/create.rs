@@ -26,9 +26,9 @@ use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::srq::SrqShared;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq,
-    mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_resp, mlx5_ib_create_srq,
-    mlx5_ib_create_srq_resp,
+    MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, MLX5_QP_FLAG_TYPE_DCI, MLX5_QP_FLAG_TYPE_DCT,
+    MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq, mlx5_ib_create_cq_resp, mlx5_ib_create_qp,
+    mlx5_ib_create_qp_resp, mlx5_ib_create_srq, mlx5_ib_create_srq_resp,
 };
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 use uverbs_mlx5_prm::ctrl::DS_BYTES;
@@ -189,6 +189,39 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
     Ok(NewSrq { core, srq })
 }
 
+/// The driver's part of CREATE_QP. A target of dynamic connections has no rings; its access key
+/// stands where the header has the address of a raw packet queue (rdma-core `verbs.c:create_dct`).
+fn qp_request(
+    init: &QpInit,
+    memory: &QpMemory,
+    (send, recv): (&SendSize, &RecvSize),
+    uidx: u32,
+) -> mlx5_ib_create_qp {
+    let kind = match init.qp_type {
+        QpType::Dct => {
+            return mlx5_ib_create_qp {
+                sq_buf_addr: init.dc_key,
+                flags: MLX5_QP_FLAG_TYPE_DCT,
+                uidx,
+                ..Default::default()
+            };
+        }
+        QpType::Dci => MLX5_QP_FLAG_TYPE_DCI,
+        _ => 0,
+    };
+    mlx5_ib_create_qp {
+        buf_addr: memory.addr(),
+        db_addr: memory.record.addr(),
+        sq_wqe_count: send.units,
+        rq_wqe_count: recv.entries,
+        rq_wqe_shift: recv.shift,
+        flags: MLX5_QP_FLAG_UAR_PAGE_INDEX | kind,
+        uidx,
+        bfreg_index: memory.register.page_id(),
+        ..Default::default()
+    }
+}
+
 /// rdma-core `verbs.c:create_qp`.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
     init.check_context(&context.core)?;
@@ -208,17 +241,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     };
     let register = context.uars.register(init.doorbell)?;
     let memory = Arc::new(QpMemory::new(context, &send, &recv, register)?);
-    let request = mlx5_ib_create_qp {
-        buf_addr: memory.addr(),
-        db_addr: memory.record.addr(),
-        sq_wqe_count: send.units,
-        rq_wqe_count: recv.entries,
-        rq_wqe_shift: recv.shift,
-        flags: MLX5_QP_FLAG_UAR_PAGE_INDEX,
-        uidx: user_index.value(),
-        bfreg_index: memory.register.page_id(),
-        ..Default::default()
-    };
+    let request = qp_request(init, &memory, (&send, &recv), user_index.value());
     let mut answer = mlx5_ib_create_qp_resp::default();
     let attr = CreateQp {
         pd: init.pd.handle(),
@@ -284,6 +307,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
             QpType::Rc => Service::Rc,
             QpType::Uc => Service::Uc,
             QpType::Ud => Service::Ud,
+            QpType::Dci | QpType::Dct => Service::Dc,
         },
         rekeys: init.qp_type != QpType::Ud
             && init.send_ops.is_some_and(|ops| ops.contains(SendOpSet::REKEY)),

@@ -17,6 +17,8 @@ const HEAD: u32 = 2 * DS_BYTES as u32;
 const DATAGRAM_HEAD: u32 = 4 * DS_BYTES as u32;
 /// Bytes of an atomic's WQE: control, remote address, operands, one data segment.
 const ATOMIC: u32 = 4 * DS_BYTES as u32;
+/// Bytes of an address vector, which a WQE of a DC initiator has besides.
+const VECTOR: u32 = 3 * DS_BYTES as u32;
 /// Bytes of a WQE that binds a window or invalidates or rewrites a key: control, UMR control, key
 /// context, and a WQEBB of list (rdma-core `verbs.c:_sq_overhead`).
 const REKEY: u32 = 3 * MLX5_SEND_WQE_BB as u32;
@@ -113,11 +115,15 @@ impl SendSize {
         let ops = ops.unwrap_or(SendOpSet::of(qp_type));
         // What fits a WQE is reckoned with the transport's longest head, whatever the queue is made
         // for.
-        let head = if qp_type == QpType::Ud { DATAGRAM_HEAD } else { HEAD };
+        let (head, vector) = match qp_type {
+            QpType::Ud => (DATAGRAM_HEAD, 0),
+            QpType::Dci => (HEAD + VECTOR, VECTOR),
+            _ => (HEAD, 0),
+        };
         let least = if ops.contains(SendOpSet::REKEY) {
             REKEY
         } else if ops.contains(SendOpSet::ATOMIC) {
-            ATOMIC
+            ATOMIC + vector
         } else {
             head
         };

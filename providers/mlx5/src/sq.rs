@@ -17,7 +17,7 @@ use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Slots;
-use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendOp, Wr};
+use uverbs_core::queues::work::{Data, DcDestination, Destination, PostError, Rekey, SendOp, Wr};
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
 use uverbs_mlx5_prm::wqe::Service;
 
@@ -390,6 +390,23 @@ unsafe impl SendOps for Sq {
         let to_peer = wqe::address_vector(to.ah.template(), to.qpn, to.qkey);
         // SAFETY: as in `post`.
         Ok(unsafe { self.write(at, wr, (ds, units), Some(to_peer), op, data) })
+    }
+
+    #[inline]
+    unsafe fn post_dc(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        op: SendOp,
+        to: DcDestination<'_, Ah>,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        let ds = wqe::measure(&op, &data, self.room)? + wqe::VECTOR_UNITS;
+        let units = ds.div_ceil(wqe::DS_PER_UNIT);
+        self.reserve(at, units)?;
+        let target = wqe::dc_vector(to.ah.template(), to.dctn, to.key);
+        // SAFETY: as in `post`.
+        Ok(unsafe { self.write(at, wr, (ds, units), Some(target), op, data) })
     }
 
     #[inline(always)]

@@ -41,8 +41,10 @@ pub(crate) struct Room {
     pub(crate) max_inline: u32,
 }
 
-/// Units of 16 bytes of a control segment and an address vector.
-const DATAGRAM_HEAD: u32 = 1 + (size_of::<mlx5_wqe_av>() / DS_BYTES) as u32;
+/// Units of 16 bytes of an address vector.
+pub(crate) const VECTOR_UNITS: u32 = (size_of::<mlx5_wqe_av>() / DS_BYTES) as u32;
+/// The same of a control segment and an address vector.
+const DATAGRAM_HEAD: u32 = 1 + VECTOR_UNITS;
 
 /// The length of a datagram's WQE in units of 16 bytes, or why it can't be posted.
 #[inline(always)]
@@ -205,6 +207,15 @@ pub(crate) fn address_vector(template: &[Words; 3], qpn: u32, qkey: u32) -> [Wor
     let destination = u64::from(dqp.0) << 32;
     let first = [pair(qkey, 0), first[1] | destination.to_be()];
     [first, rest[0], rest[1]]
+}
+
+/// The address vector of a work request to a target of dynamic connections: its access key stands
+/// where a datagram has Q_Key and reserved word (PRM "Datagram Segment").
+#[inline]
+pub(crate) fn dc_vector(template: &[Words; 3], dctn: u32, key: u64) -> [Words; 3] {
+    let mut vector = address_vector(template, dctn, 0);
+    vector[0][0] = key.to_be();
+    vector
 }
 
 /// Stores one segment.

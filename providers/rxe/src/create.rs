@@ -197,6 +197,10 @@ fn take_index(context: &Context, verb: &'static str) -> Result<UserIndex, Error>
 /// rdma-core `rxe.c:rxe_create_qp`. There is no doorbell to choose.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
     init.check_context(&context.core)?;
+    if matches!(init.qp_type, QpType::Dci | QpType::Dct) {
+        let what = format!("{} (dynamic connections are ConnectX's)", init.qp_type);
+        return Err(Error::Unsupported { verb: CREATE_QP, what });
+    }
     let mut asked = init.cap;
     if init.srq.is_some() {
         (asked.max_recv_wr, asked.max_recv_sge) = (0, 0);

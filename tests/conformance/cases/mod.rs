@@ -3,6 +3,7 @@
 mod ah;
 mod busy;
 mod cq;
+mod dc;
 mod device;
 mod events;
 mod map;
@@ -32,6 +33,7 @@ pub(crate) fn all() -> Vec<Case> {
         srq::cases(),
         mcast::cases(),
         steps::cases(),
+        dc::cases(),
         busy::cases(),
         events::cases(),
         map::cases(),

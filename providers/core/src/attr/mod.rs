@@ -2,6 +2,7 @@
 
 mod access;
 mod change;
+mod dc;
 mod device;
 mod gid;
 mod grh;
@@ -16,6 +17,7 @@ mod transition;
 
 pub use access::AccessFlags;
 pub use change::*;
+pub use dc::*;
 pub use device::*;
 pub use gid::*;
 pub use grh::{Grh, GrhKind};

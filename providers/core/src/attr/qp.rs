@@ -17,6 +17,10 @@ pub enum QpType {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// Initiator of dynamic connections; ConnectX alone.
+    Dci,
+    /// Target of dynamic connections; ConnectX alone.
+    Dct,
 }
 
 impl QpType {
@@ -27,6 +31,7 @@ impl QpType {
             Self::Rc => abi::IB_UVERBS_QPT_RC as u32,
             Self::Uc => abi::IB_UVERBS_QPT_UC as u32,
             Self::Ud => abi::IB_UVERBS_QPT_UD as u32,
+            Self::Dci | Self::Dct => abi::IB_UVERBS_QPT_DRIVER as u32,
         }
     }
 }
@@ -37,6 +42,8 @@ impl fmt::Display for QpType {
             Self::Rc => "RC",
             Self::Uc => "UC",
             Self::Ud => "UD",
+            Self::Dci => "DCI",
+            Self::Dct => "DCT",
         })
     }
 }
@@ -166,9 +173,12 @@ impl SendOpSet {
     #[must_use]
     pub const fn of(qp_type: QpType) -> Self {
         match qp_type {
-            QpType::Rc => Self::SEND.union(Self::WRITE).union(Self::READ).union(Self::ATOMIC),
+            QpType::Rc | QpType::Dci => {
+                Self::SEND.union(Self::WRITE).union(Self::READ).union(Self::ATOMIC)
+            }
             QpType::Uc => Self::SEND.union(Self::WRITE),
             QpType::Ud => Self::SEND,
+            QpType::Dct => Self::empty(),
         }
     }
 }

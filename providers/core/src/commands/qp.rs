@@ -131,10 +131,29 @@ impl Uverbs {
     /// the rings right before it posts.
     #[doc(alias = "ibv_modify_qp")]
     pub unsafe fn modify_qp(&self, attr: &ib_uverbs_modify_qp) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.modify_qp_answered(attr, &mut []) }
+    }
+
+    /// The same, with room for what the driver answers: mlx5 the number of a target of dynamic
+    /// connections.
+    ///
+    /// # Errors
+    ///
+    /// As for [`modify_qp`](Self::modify_qp).
+    ///
+    /// # Safety
+    ///
+    /// As for [`modify_qp`](Self::modify_qp).
+    pub unsafe fn modify_qp_answered(
+        &self,
+        attr: &ib_uverbs_modify_qp,
+        uhw_out: &mut [u8],
+    ) -> Result<(), Error> {
         let request = attr.as_bytes();
         let command = IB_USER_VERBS_CMD_MODIFY_QP;
         // SAFETY: the request holds numbers, no address.
-        unsafe { self.invoke_write("modify_qp", command, request, &mut [], &[], &mut []) }
+        unsafe { self.invoke_write("modify_qp", command, request, &mut [], &[], uhw_out) }
     }
 
     /// The same by the extended command, which has the rate limit, too.

@@ -168,12 +168,21 @@ impl QpCore {
     /// [`Error::Limit`] for values that have no room in their fields; [`Error::State`] from another
     /// state; the kernel's refusal.
     pub fn bring<A: Transition>(&self, attr: &A) -> Result<(), Error> {
+        self.bring_answered(attr, &mut [])
+    }
+
+    /// The same, with room for what the driver answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`bring`](Self::bring).
+    pub fn bring_answered<A: Transition>(&self, attr: &A, answer: &mut [u8]) -> Result<(), Error> {
         const {
             assert!(!matches!(A::TO, QpState::Reset), "a reset must reset the rings, too");
         }
         attr.check()?;
         let command = attr.command(self.life().port);
-        self.modify(A::TO, A::FROM, command)?;
+        self.modify(A::TO, A::FROM, command, answer)?;
         if command.attr_mask & abi::IB_QP_PORT != 0 {
             self.life().port = command.port_num;
         }
@@ -190,7 +199,7 @@ impl QpCore {
         self.tell_failure();
         let command =
             abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
-        self.modify(QpState::Error, &[], command)
+        self.modify(QpState::Error, &[], command, &mut [])
     }
 
     /// Any state to RESET: what is outstanding is forgotten.
@@ -206,7 +215,7 @@ impl QpCore {
     pub unsafe fn reset(&self) -> Result<(), Error> {
         let command =
             abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
-        self.modify(QpState::Reset, &[], command)
+        self.modify(QpState::Reset, &[], command, &mut [])
     }
 
     /// Changes the attributes that a mask names: those of MODIFY_QP, and if there are more, by the
@@ -279,6 +288,7 @@ impl QpCore {
         to: QpState,
         from: &[QpState],
         mut command: abi::ib_uverbs_modify_qp,
+        answer: &mut [u8],
     ) -> Result<(), Error> {
         let mut life = self.life();
         if !from.is_empty() && !from.contains(&life.state) {
@@ -288,7 +298,7 @@ impl QpCore {
         command.qp_state = to.raw() as u8;
         // SAFETY: the one transition that the rings must follow, to RESET, is the unsafe
         // function's.
-        unsafe { self.parts.pd.context().uverbs().modify_qp(&command) }?;
+        unsafe { self.parts.pd.context().uverbs().modify_qp_answered(&command, answer) }?;
         life.state = to;
         Ok(())
     }

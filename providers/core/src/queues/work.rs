@@ -50,6 +50,26 @@ impl<A> Clone for Destination<'_, A> {
 
 impl<A> Copy for Destination<'_, A> {}
 
+/// Where a work request of a DC initiator goes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DcDestination<'a, A> {
+    /// The way.
+    pub ah: &'a A,
+    /// The target's number, 24 bits.
+    pub dctn: u32,
+    /// The access key that the target was made with.
+    pub key: u64,
+}
+
+// Not derived: that would ask it of the handle, too.
+impl<A> Clone for DcDestination<'_, A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A> Copy for DcDestination<'_, A> {}
+
 bitflags! {
     /// How a send work request is carried out.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -20,23 +20,23 @@ use crate::{Ah, Mlx5};
 
 const ROOM: Room = Room { max_sge: 8, max_inline: 188 };
 const SGE: Sge = Sge { addr: 0x7f01_0203_0405, len: 0x40, lkey: 0x1234_5678 };
-const GRH: GlobalRoute = GlobalRoute {
+pub(super) const GRH: GlobalRoute = GlobalRoute {
     dgid: Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]),
     sgid_index: 0x29,
     hop_limit: 0x40,
     traffic_class: 0x60,
     flow_label: 0x5_4321,
 };
-const INFINIBAND: u8 = 1;
+pub(super) const INFINIBAND: u8 = 1;
 const ETHERNET: u8 = 2;
 
-fn path(grh: Option<GlobalRoute>) -> Path {
+pub(super) fn path(grh: Option<GlobalRoute>) -> Path {
     // 10 Gbit/s: ib_rate 3, which the device calls 8.
     Path { dlid: 0x1234, grh, service_level: 13, src_path_bits: 0x55, static_rate: 3 }
 }
 
 /// Address handles by these paths, of a device with this link, and its door.
-fn handles<const N: usize>(link_layer: u8, paths: [Path; N]) -> (Arc<Door>, [Ah; N]) {
+pub(super) fn handles<const N: usize>(link_layer: u8, paths: [Path; N]) -> (Arc<Door>, [Ah; N]) {
     let door = Door::new();
     door.answers.lock().unwrap().link_layer = link_layer;
     let context = Mlx5::open(door.core()).unwrap();

@@ -118,6 +118,10 @@ impl SendSide {
         Self::made(units, units, room, true, Service::Ud)
     }
 
+    pub(crate) fn of_initiators(units: u32, room: Room) -> Self {
+        Self::made(units, units, room, true, Service::Dc)
+    }
+
     fn made(units: u32, max_wr: u32, room: Room, blue_flame: bool, service: Service) -> Self {
         let ring = Arc::new(Heap::new(units as usize * 64 + 2 * GUARD));
         ring.write(0, &[GUARD_BYTE; GUARD]);

@@ -6,6 +6,7 @@
 mod cq;
 mod create;
 mod datagram;
+mod dc;
 mod door;
 mod fixture;
 mod rekey;

@@ -102,11 +102,28 @@ const RTS_OPTIONAL: u32 = IB_QP_CUR_STATE
     | IB_QP_MIN_RNR_TIMER
     | IB_QP_PATH_MIG_STATE;
 
+/// The same for a DC initiator (`modify_dci_qp_is_ok` in `hw/mlx5/qp.c`).
+const DCI: &[Row] = &[
+    (QpState::Reset, QpState::Init, IB_QP_PKEY_INDEX | IB_QP_PORT, 0),
+    (QpState::Init, QpState::Init, 0, IB_QP_PKEY_INDEX | IB_QP_PORT),
+    (QpState::Init, QpState::Rtr, IB_QP_PATH_MTU, IB_QP_PKEY_INDEX | IB_QP_AV),
+    (
+        QpState::Rtr,
+        QpState::Rts,
+        IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_MAX_QP_RD_ATOMIC | IB_QP_SQ_PSN,
+        IB_QP_MIN_RNR_TIMER,
+    ),
+    (QpState::Rts, QpState::Rts, 0, IB_QP_MIN_RNR_TIMER),
+];
+
 /// `ib_modify_qp_is_ok`.
 pub(crate) fn is_ok(service: Service, from: QpState, to: QpState, mask: u32) -> bool {
     let rows = match service {
         Service::Uc => UC,
         Service::Ud => UD,
+        // Its attributes always name the state.
+        Service::Dci if mask & IB_QP_STATE == 0 => return false,
+        Service::Dci => DCI,
         _ => RC,
     };
     if mask & IB_QP_CUR_STATE != 0
@@ -164,7 +181,7 @@ mod tests {
 
     #[test]
     fn required_attributes_are_required_and_others_refused() {
-        let tables = [(Service::Rc, RC), (Service::Uc, UC), (Service::Ud, UD)];
+        let tables = [(Service::Rc, RC), (Service::Uc, UC), (Service::Ud, UD), (Service::Dci, DCI)];
         for (service, row) in tables.iter().flat_map(|(of, rows)| rows.iter().map(|row| (*of, row)))
         {
             let &(from, to, required, optional) = row;

@@ -39,6 +39,22 @@ impl Hca {
         Ok(())
     }
 
+    /// Stops and destroys a target at once: its connections end, and answers that wait are not
+    /// sent.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn abandon_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
+        if self.targets.query(dctn)?.0 == DctState::Active {
+            self.targets.drain(dctn, &mut self.common)?;
+        }
+        let dct = self.targets.get_mut(dctn)?;
+        dct.connections.clear();
+        dct.ready.clear();
+        dct.state = DctState::Drained;
+        self.destroy_dct(dctn)
+    }
+
     /// State of a target, and how often another key than its own was used.
     ///
     /// # Errors

@@ -109,6 +109,14 @@ impl File {
                 destroyed.comp_events = cq.comp_events.saturating_sub(comp);
                 destroyed.async_events = cq.async_events.saturating_sub(other);
             }
+            Some(Object::Dct(dct)) => {
+                if let Some(dctn) = dct.dctn {
+                    let _ = device.hca.abandon_dct(dctn);
+                }
+                for held in dct.held {
+                    self.objects.release(held);
+                }
+            }
             Some(Object::Qp(qp)) => {
                 let _ = device.hca.destroy_qp(qp.qpn);
                 device.qp_owners.remove(&qp.qpn);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 
-use crate::hca::Service;
 use crate::hca::number::{Cqn, Key, Pdn, Qpn, Srqn};
+use crate::hca::{DctContext, QpState, Service};
 use crate::uar::UarPage;
 
 /// A protection domain.
@@ -87,6 +87,19 @@ pub(crate) struct Srq {
     pub(crate) pinned: u64,
 }
 
+/// A target of dynamic connections.
+#[derive(Debug)]
+pub(crate) struct Dct {
+    /// What it is made from, when it comes to RTR.
+    pub(crate) context: DctContext,
+    /// The objects that it uses.
+    pub(crate) held: [u32; 4],
+    /// Its number, from RTR on.
+    pub(crate) dctn: Option<Qpn>,
+    pub(crate) state: QpState,
+    pub(crate) port: u8,
+}
+
 /// An address handle.
 #[derive(Debug)]
 pub(crate) struct Ah {
@@ -109,6 +122,7 @@ pub(crate) enum Object {
     Mw(Mw),
     Cq(Cq),
     Qp(Box<Qp>),
+    Dct(Box<Dct>),
     Srq(Srq),
     Ah(Ah),
     Uar(Uar),
@@ -228,7 +242,14 @@ impl Objects {
             .iter()
             .map(|(handle, slot)| {
                 let rank = match slot.object {
-                    Some(Object::Qp(_) | Object::Ah(_) | Object::Mr(_) | Object::Mw(_)) | None => 0,
+                    Some(
+                        Object::Qp(_)
+                        | Object::Dct(_)
+                        | Object::Ah(_)
+                        | Object::Mr(_)
+                        | Object::Mw(_),
+                    )
+                    | None => 0,
                     Some(Object::Srq(_)) => 1,
                     Some(Object::Cq(_)) => 2,
                     Some(Object::Uar(_)) => 3,
@@ -289,6 +310,15 @@ impl Objects {
             Some(Object::Mr(mr)) => Some(mr),
             _ => None,
         })
+    }
+
+    /// The DCT behind a handle; errors as [`Objects::pd`].
+    pub(crate) fn dct(&self, handle: u32) -> Result<&Dct, Errno> {
+        match self.get(handle) {
+            Some(Object::Dct(dct)) => Ok(dct),
+            Some(_) => Err(Errno::EINVAL),
+            None => Err(Errno::ENOENT),
+        }
     }
 
     /// The UAR page of an index that CREATE_CQ or CREATE_QP named.

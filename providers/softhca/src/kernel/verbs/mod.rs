@@ -2,6 +2,7 @@
 
 pub(crate) mod ah;
 pub(crate) mod cq;
+pub(crate) mod dct;
 pub(crate) mod device;
 pub(crate) mod devx;
 pub(crate) mod event;

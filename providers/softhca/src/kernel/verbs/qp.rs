@@ -7,7 +7,8 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
     MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_BFREG_INDEX, MLX5_QP_FLAG_SCATTER_CQE,
-    MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp, mlx5_ib_create_qp_resp,
+    MLX5_QP_FLAG_TYPE_DCI, MLX5_QP_FLAG_TYPE_DCT, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp,
+    mlx5_ib_create_qp_resp,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_ATTR_CREATE_QP_FLAGS,
@@ -32,6 +33,7 @@ use crate::hca::number::{Qpn, UarNumber};
 use crate::hca::{QpContext, Region, RqContext, Service, SqContext};
 use crate::kernel::call::{Call, zero_extended};
 use crate::kernel::state::objects::{Object, Qp};
+use crate::kernel::verbs::dct;
 use crate::uar::UarPage;
 
 /// Bytes of a WQEBB.
@@ -42,24 +44,29 @@ const DEFAULT_UIDX: u32 = 0xff_ffff;
 const INVALID_BFREG: u32 = 1 << 31;
 
 /// A client's request after the checks of the core and of `check_qp_type`.
-struct Asked {
-    service: Service,
+pub(crate) struct Asked {
+    pub(crate) service: Service,
     cap: ib_uverbs_qp_cap,
     user_handle: u64,
-    pd: u32,
-    send_cq: u32,
-    recv_cq: u32,
-    srq: Option<u32>,
+    pub(crate) pd: u32,
+    pub(crate) send_cq: u32,
+    pub(crate) recv_cq: u32,
+    pub(crate) srq: Option<u32>,
     sq_sig_all: bool,
     /// Index of the event file, if one is given.
     event_file: Option<u32>,
-    handle: u32,
+    pub(crate) handle: u32,
 }
 
 /// QP.CREATE.
 pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
-    let asked = Asked::read(call)?;
+    let mut asked = Asked::read(call)?;
     let request = driver_request(call)?;
+    asked.subtype(request.flags)?;
+    if asked.service == Service::Dct {
+        dct::create(call, &asked, &request)?;
+        return answer(call, 0, asked.cap, 0);
+    }
     let queues = Queues::check(call, &asked, &request)?;
     let uar = uar_page(call, &request)?;
 
@@ -110,6 +117,25 @@ fn answer(
 }
 
 impl Asked {
+    /// Which of the driver's own kinds it is (`process_vendor_flags`, `check_qp_attr`).
+    fn subtype(&mut self, flags: u32) -> Result<(), Errno> {
+        let kind = flags & (MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_TYPE_DCT);
+        match (self.service, kind) {
+            (Service::Dci, MLX5_QP_FLAG_TYPE_DCI) => {
+                match (self.cap.max_recv_wr, self.cap.max_recv_sge) {
+                    (0, 0) => Ok(()),
+                    _ => Err(Errno::EINVAL),
+                }
+            }
+            (Service::Dci, MLX5_QP_FLAG_TYPE_DCT) => {
+                self.service = Service::Dct;
+                Ok(())
+            }
+            (Service::Dci, _) | (_, 1..) => Err(Errno::EINVAL),
+            (_, 0) => Ok(()),
+        }
+    }
+
     fn read(call: &Call<'_>) -> Result<Self, Errno> {
         let cap: ib_uverbs_qp_cap = call.input(UVERBS_ATTR_CREATE_QP_CAP)?;
         let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_QP_USER_HANDLE)?;
@@ -190,6 +216,8 @@ fn service(kind: u8) -> Result<Service, Errno> {
         IB_UVERBS_QPT_RC => Ok(Service::Rc),
         IB_UVERBS_QPT_UC => Ok(Service::Uc),
         IB_UVERBS_QPT_UD => Ok(Service::Ud),
+        // Which of the two the driver's flags say.
+        IB_UVERBS_QPT_DRIVER => Ok(Service::Dci),
         _ => Err(Errno::EOPNOTSUPP),
     }
 }
@@ -224,6 +252,8 @@ fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp, Errno> {
     // Scatter to CQE is a wish that the kernel drops without a word where the device cannot.
     let known = MLX5_QP_FLAG_SCATTER_CQE
         | MLX5_QP_FLAG_ALLOW_SCATTER_CQE
+        | MLX5_QP_FLAG_TYPE_DCI
+        | MLX5_QP_FLAG_TYPE_DCT
         | MLX5_QP_FLAG_BFREG_INDEX
         | MLX5_QP_FLAG_UAR_PAGE_INDEX;
     if request.flags & !known != 0 {

@@ -22,6 +22,7 @@ use crate::kernel::call::{Call, Write};
 use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::Object;
 use crate::kernel::transition;
+use crate::kernel::verbs::dct;
 use crate::kernel::verbs::mr::{access_flags, rights};
 use crate::wire::{Address, Psn};
 
@@ -73,6 +74,11 @@ fn modify_ex(call: &mut Call<'_>) -> Result<(), Errno> {
 }
 
 fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), Errno> {
+    if let Ok(dct) = call.file.objects.dct(request.qp_handle) {
+        let port = dct.port;
+        check_ports(&mut request, port)?;
+        return dct::modify(call, &request);
+    }
     let qp = call.file.objects.qp(request.qp_handle)?;
     let (qpn, port, service) = (qp.qpn, qp.port, qp.service);
     check_ports(&mut request, port)?;
@@ -269,6 +275,10 @@ pub(crate) fn gid(device: &Device, index: u32) -> Result<[u8; 16], Errno> {
 
 fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     let request: ib_uverbs_query_qp = call.request()?;
+    if let Ok(dct) = call.file.objects.dct(request.qp_handle) {
+        let response = dct::query(dct, &request)?;
+        return call.respond(&response);
+    }
     let qp = call.file.objects.qp(request.qp_handle)?;
     let (state, attrs) = call.device.hca.query_qp(qp.qpn).map_err(errno)?;
     let response = ib_uverbs_query_qp_resp {

@@ -1,0 +1,136 @@
+//! Dynamically connected transport (DC), of ConnectX alone: what initiators (DCI) and targets (DCT)
+//! need on their way up. Kernel `hw/mlx5/qp.c`, `modify_dci_qp_is_ok` and `mlx5_ib_modify_dct`.
+
+use uverbs_kernel_abi::qp as abi;
+
+use super::{AccessFlags, Mtu, Path, QpState, RnrTimer, Transition};
+use crate::error::Error;
+
+const MODIFY_QP: &str = "modify_qp";
+
+/// RESET to INIT, of a DC initiator: nobody reaches its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DciInitAttr {
+    /// Port, from 1.
+    pub port: u8,
+    /// Index into the port's P_Key table; 0 is the default partition.
+    pub pkey_index: u16,
+}
+
+impl Transition for DciInitAttr {
+    const TO: QpState = QpState::Init;
+    const FROM: &'static [QpState] = &[QpState::Reset, QpState::Init];
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        abi::ib_uverbs_modify_qp {
+            attr_mask: abi::IB_QP_STATE | abi::IB_QP_PKEY_INDEX | abi::IB_QP_PORT,
+            pkey_index: self.pkey_index,
+            port_num: self.port,
+            ..Default::default()
+        }
+    }
+}
+
+/// INIT to RTR, of a DC initiator: each post names its target, so there is no peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DciRtrAttr {
+    /// Largest packet payload.
+    pub path_mtu: Mtu,
+}
+
+impl Transition for DciRtrAttr {
+    const TO: QpState = QpState::ReadyToReceive;
+    const FROM: &'static [QpState] = &[QpState::Init];
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        abi::ib_uverbs_modify_qp {
+            attr_mask: abi::IB_QP_STATE | abi::IB_QP_PATH_MTU,
+            path_mtu: self.path_mtu.raw(),
+            ..Default::default()
+        }
+    }
+}
+
+/// RTS to RTS, of a DC initiator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DciChange {
+    /// How long a peer shall wait when no receive is posted.
+    pub min_rnr_timer: Option<RnrTimer>,
+}
+
+impl Transition for DciChange {
+    const TO: QpState = QpState::ReadyToSend;
+    const FROM: &'static [QpState] = &[QpState::ReadyToSend];
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        let mut command =
+            abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
+        if let Some(timer) = self.min_rnr_timer {
+            command.attr_mask |= abi::IB_QP_MIN_RNR_TIMER;
+            command.min_rnr_timer = timer.code();
+        }
+        command
+    }
+}
+
+/// RESET to INIT, of a DC target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DctInitAttr {
+    /// Port, from 1.
+    pub port: u8,
+    /// Index into the port's P_Key table; 0 is the default partition.
+    pub pkey_index: u16,
+    /// What initiators may do.
+    pub access: AccessFlags,
+}
+
+impl Transition for DctInitAttr {
+    const TO: QpState = QpState::Init;
+    const FROM: &'static [QpState] = &[QpState::Reset];
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        abi::ib_uverbs_modify_qp {
+            attr_mask: abi::IB_QP_STATE
+                | abi::IB_QP_PKEY_INDEX
+                | abi::IB_QP_PORT
+                | abi::IB_QP_ACCESS_FLAGS,
+            pkey_index: self.pkey_index,
+            port_num: self.port,
+            qp_access_flags: self.access.bits(),
+            ..Default::default()
+        }
+    }
+}
+
+/// INIT to RTR, of a DC target: from then on it has a number, and takes what comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DctRtrAttr {
+    /// Largest packet payload, also of the initiators.
+    pub path_mtu: Mtu,
+    /// How answers leave: source GID, hop limit and traffic class. Where to is each initiator's.
+    pub path: Path,
+    /// How long initiators shall wait when no receive is posted.
+    pub min_rnr_timer: RnrTimer,
+}
+
+impl Transition for DctRtrAttr {
+    const TO: QpState = QpState::ReadyToReceive;
+    const FROM: &'static [QpState] = &[QpState::Init];
+
+    fn check(&self) -> Result<(), Error> {
+        self.path.check(MODIFY_QP)
+    }
+
+    fn command(&self, port: u8) -> abi::ib_uverbs_modify_qp {
+        abi::ib_uverbs_modify_qp {
+            attr_mask: abi::IB_QP_STATE
+                | abi::IB_QP_AV
+                | abi::IB_QP_PATH_MTU
+                | abi::IB_QP_MIN_RNR_TIMER,
+            dest: self.path.to_dest(port),
+            path_mtu: self.path_mtu.raw(),
+            min_rnr_timer: self.min_rnr_timer.code(),
+            ..Default::default()
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Targets of dynamic connections: queue pairs of the driver's own type without queues, which the
+//! device knows from RTR on (`create_dct`, `mlx5_ib_modify_dct` and `mlx5_ib_dct_query_qp` in
+//! `hw/mlx5/qp.c`).
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::mlx5::{mlx5_ib_create_qp, mlx5_ib_modify_qp_resp};
+use uverbs_kernel_abi::objects::UVERBS_ATTR_UHW_OUT;
+use uverbs_kernel_abi::qp::{
+    IB_QP_ACCESS_FLAGS, IB_QP_AV, IB_QP_MIN_RNR_TIMER, IB_QP_PATH_MTU, IB_QP_PKEY_INDEX,
+    IB_QP_PORT, IB_QP_STATE, ib_uverbs_modify_qp, ib_uverbs_query_qp, ib_uverbs_query_qp_resp,
+};
+use zerocopy::IntoBytes;
+
+use crate::hca::{Access, DctContext, Mtu, QpState};
+use crate::kernel::call::Call;
+use crate::kernel::state::device::errno;
+use crate::kernel::state::objects::{Dct, Object};
+use crate::kernel::transition;
+use crate::kernel::verbs::mr::{access_flags, rights};
+use crate::kernel::verbs::qp::Asked;
+use crate::kernel::verbs::qp_modify::path;
+
+/// What RESET to INIT needs, and INIT to RTR.
+const INIT: u32 = IB_QP_STATE | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PORT;
+const RTR: u32 = IB_QP_STATE | IB_QP_MIN_RNR_TIMER | IB_QP_AV | IB_QP_PATH_MTU;
+
+/// `create_dct`: notes what the target will be made from.
+pub(crate) fn create(
+    call: &mut Call<'_>,
+    asked: &Asked,
+    request: &mlx5_ib_create_qp,
+) -> Result<(), Errno> {
+    let srq = asked.srq.ok_or(Errno::EINVAL)?;
+    let objects = &mut call.file.objects;
+    let context = DctContext {
+        pd: objects.pd(asked.pd)?.pdn,
+        cq: objects.cq(asked.recv_cq)?.cqn,
+        srq: objects.srq(srq)?.srqn,
+        key: request.sq_buf_addr,
+        user_index: request.uidx,
+        cqe_version: call.file.context.as_ref().map_or(0, |context| context.cqe_version),
+        access: Access::empty(),
+        pkey_index: 0,
+        path_mtu: Mtu::B256,
+        min_rnr_timer: 0,
+        counter_set: 0,
+    };
+    let held = [asked.pd, asked.send_cq, asked.recv_cq, srq];
+    for handle in held {
+        objects.hold(handle);
+    }
+    let dct = Dct { context, held, dctn: None, state: QpState::Reset, port: 0 };
+    call.put_object(asked.handle, Object::Dct(Box::new(dct)));
+    Ok(())
+}
+
+/// `mlx5_ib_modify_dct`: the two changes that a target knows, each with just its attributes.
+pub(crate) fn modify(call: &mut Call<'_>, request: &ib_uverbs_modify_qp) -> Result<(), Errno> {
+    let dct = call.file.objects.dct(request.qp_handle)?;
+    let (mut context, state, mask) = (dct.context, dct.state, request.attr_mask);
+    if mask & IB_QP_STATE == 0 {
+        return Err(Errno::EINVAL);
+    }
+    // `_ib_modify_qp` looks at the path before the driver looks at the rest.
+    if mask & IB_QP_AV != 0 {
+        path(call.device, &request.dest)?;
+    }
+    let to = transition::state(request.qp_state).ok_or(Errno::EINVAL)?;
+    let mut dctn = None;
+    match (state, to) {
+        (QpState::Reset, QpState::Init) if mask == INIT => {
+            if request.pkey_index >= call.device.profile.pkey_table_len() {
+                return Err(Errno::EINVAL);
+            }
+            context.access = rights(request.qp_access_flags) - Access::LOCAL_WRITE;
+            context.pkey_index = request.pkey_index;
+        }
+        (QpState::Init, QpState::Rtr) if mask == RTR => {
+            let shortest = std::mem::offset_of!(mlx5_ib_modify_qp_resp, ece_options);
+            if call.len(UVERBS_ATTR_UHW_OUT) < shortest {
+                return Err(Errno::EINVAL);
+            }
+            context.path_mtu = Mtu::from_code(request.path_mtu).ok_or(Errno::EINVAL)?;
+            context.min_rnr_timer = request.min_rnr_timer & 0x1f;
+            dctn = Some(call.device.hca.create_dct(context).map_err(errno)?);
+        }
+        _ => return Err(Errno::EINVAL),
+    }
+    if let Some(Object::Dct(dct)) = call.file.objects.get_mut(request.qp_handle) {
+        dct.context = context;
+        dct.state = to;
+        dct.dctn = dctn;
+        if mask & IB_QP_PORT != 0 {
+            dct.port = request.port_num;
+        }
+    }
+    let Some(dctn) = dctn else { return Ok(()) };
+    let room = call.len(UVERBS_ATTR_UHW_OUT).min(size_of::<mlx5_ib_modify_qp_resp>());
+    let answer = mlx5_ib_modify_qp_resp {
+        response_length: room as u32,
+        dctn: dctn.0,
+        ..mlx5_ib_modify_qp_resp::default()
+    };
+    call.driver_output(answer.as_bytes())
+}
+
+/// `mlx5_ib_dct_query_qp`: the attributes that a target has, and only once it is at work.
+pub(crate) fn query(
+    dct: &Dct,
+    request: &ib_uverbs_query_qp,
+) -> Result<ib_uverbs_query_qp_resp, Errno> {
+    let known = INIT | RTR;
+    if request.attr_mask & !known != 0 || dct.state != QpState::Rtr {
+        return Err(Errno::EINVAL);
+    }
+    Ok(ib_uverbs_query_qp_resp {
+        qp_state: QpState::Rtr as u8,
+        port_num: dct.port,
+        pkey_index: dct.context.pkey_index,
+        qp_access_flags: access_flags(dct.context.access),
+        path_mtu: dct.context.path_mtu as u8,
+        min_rnr_timer: dct.context.min_rnr_timer,
+        ..ib_uverbs_query_qp_resp::default()
+    })
+}

@@ -65,6 +65,9 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     /// Work requests behind it begin when it is carried out. If it isn't (the batch is dropped, or
     /// it fails), tell the window ([`MemoryWindow::undo`]).
     ///
+    /// The window keeps each memory that it was bound to until it is dropped: the first bind to one
+    /// allocates, and a window that wanders over many keeps them all.
+    ///
     /// # Errors
     ///
     /// [`PostError::BadOperation`] if the queue pair wasn't built for it;
@@ -84,7 +87,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ) -> Result<u32, PostError> {
         let (op, held) = window.bind(self.queue.domain, part, access)?;
         rekey(self, wr.into(), &op, held)?;
-        window.posted(&op);
+        window.posted(&op, Some(part));
         Ok(window.rkey())
     }
 
@@ -101,7 +104,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ) -> Result<(), PostError> {
         let (op, held) = window.unbind(self.queue.domain)?;
         rekey(self, wr.into(), &op, held)?;
-        window.posted(&op);
+        window.posted(&op, None);
         Ok(())
     }
 

@@ -308,7 +308,7 @@ impl View for Cqe<'_> {
                 Opcode::RDMA_READ => (Completed::Read, self.entry.byte_count()),
                 Opcode::ATOMIC_CS => (Completed::CompareSwap, 8),
                 Opcode::ATOMIC_FA => (Completed::FetchAdd, 8),
-                other => (Completed::Other(other.0), 0),
+                other => (other_send(other), 0),
             };
             return Decoded {
                 result: Ok(completed),

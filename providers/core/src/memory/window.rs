@@ -30,8 +30,6 @@ pub struct MemoryWindow {
     kind: WindowKind,
     handle: u32,
     rkey: u32,
-    /// The key before the last bind.
-    before: u32,
 }
 
 impl MemoryWindow {
@@ -39,7 +37,7 @@ impl MemoryWindow {
     #[must_use]
     pub fn new(core: MwCore) -> Self {
         let (kind, handle, rkey) = (core.kind(), core.handle(), core.rkey());
-        Self { node: Registered::window(core), kind, handle, rkey, before: rkey }
+        Self { node: Registered::window(core), kind, handle, rkey }
     }
 
     /// Its kind.
@@ -67,10 +65,11 @@ impl MemoryWindow {
         self.handle
     }
 
-    /// Its key is what it was before the last bind, which did not happen: its batch was dropped, or
-    /// its completion told of a failure. Once only.
-    pub fn undo(&mut self) {
-        self.rkey = self.before;
+    /// Makes its key the one it had before binds that did not happen: their batch was dropped, or
+    /// their completions told of a failure. `rkey` is what [`rkey`](Self::rkey) said before the
+    /// first of them. A bind fails on a window whose key isn't the one that the device has.
+    pub fn undo(&mut self, rkey: u32) {
+        self.rkey = rkey;
     }
 
     /// The work request that binds it to a part of exposed memory, and what that holds.
@@ -97,7 +96,6 @@ impl MemoryWindow {
         if len > WINDOW_MAX {
             return Err(PostError::MessageTooLong);
         }
-        self.node.keep(part.registered());
         let (old, new) = (self.rkey, next_key(self.rkey));
         let op = Rekey::Bind { kind: self.kind, old, new, lkey, addr, len, access };
         Ok((op, self.held()))
@@ -127,10 +125,14 @@ impl MemoryWindow {
         Ok((op, self.held()))
     }
 
-    /// Notes that the work request was posted.
-    pub fn posted(&mut self, op: &Rekey) {
+    /// Notes that the work request was posted, and keeps the memory it binds to until the window is
+    /// no more. Before the device may see it.
+    pub fn posted(&mut self, op: &Rekey, part: Option<&ExposedPart>) {
+        if let Some(part) = part {
+            self.node.keep(part.registered());
+        }
         if let Rekey::Bind { new, .. } = op {
-            (self.before, self.rkey) = (self.rkey, *new);
+            self.rkey = *new;
         }
     }
 

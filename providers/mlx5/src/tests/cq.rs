@@ -131,6 +131,7 @@ fn every_kind() {
         let uidx = qp.user_index.value();
         let sends = [
             (0x0a, Completed::Send, 0),
+            (0x25, Completed::Rekey, 0),
             (0x0b, Completed::Send, 0),
             (0x08, Completed::Write, 0),
             (0x09, Completed::Write, 0),

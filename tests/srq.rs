@@ -648,3 +648,29 @@ fn poster_and_pollers_on_threads_of_their_own() {
         }
     });
 }
+
+/// What nobody polled is not lost to the shared queue when queue pair and completion queue go.
+#[test]
+fn receives_that_nobody_polled_come_back_with_their_completion_queue() {
+    if common::not_on_rxe("there such receives come back when the shared queue is destroyed") {
+        return;
+    }
+    let device = device();
+    let mut server = Server::new(&device, 4);
+    let slab = server.slab(64, 4);
+    for round in 0..12 {
+        server.cq = server.context.create_cq(256).unwrap();
+        let mut client = server.connect(&device);
+        server.srq.post(round, slab.take().expect("it came back")).expect("there is room");
+        client.qp.post_send_inline(1, b"unpolled").unwrap();
+        client.done();
+        if round % 2 == 0 {
+            server.qps.clear();
+            server.cq = server.context.create_cq(256).unwrap();
+        } else {
+            server.cq = server.context.create_cq(256).unwrap();
+            server.qps.clear();
+        }
+        assert_eq!(free(&slab), 4, "round {round}");
+    }
+}

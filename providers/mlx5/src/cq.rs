@@ -464,6 +464,19 @@ impl Cq {
         }
     }
 
+    /// Takes the shared receives of completions that nobody polled, whose slots nothing else gives
+    /// back while the shared queue lives.
+    fn give_back_shared(&mut self) {
+        self.learn();
+        for index in 0..self.table.len() {
+            if let Some(Some(known)) = self.table.get(index)
+                && let Some(srq) = known.shared.srq.clone()
+            {
+                self.sweep_of(index as u32, Some(&srq));
+            }
+        }
+    }
+
     /// Copies one of the program's entries over another.
     fn move_entry(&mut self, from: u32, to: u32) {
         let lead = self.stride() - mlx5_cqe64::SIZE;
@@ -597,6 +610,9 @@ unsafe impl CqOps for Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
+        if self.core.context().uverbs().is_own() {
+            self.give_back_shared();
+        }
         // Nobody will look any more: what is told from now on is dropped, so that buffers go back
         // to their slabs. SAFETY: this is the one polling side, and it ends here.
         unsafe { self.core.close() };

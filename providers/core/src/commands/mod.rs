@@ -70,6 +70,13 @@ impl Uverbs {
         &self.door
     }
 
+    /// Whether this process opened the device. In a forked child of it, the memory of queues isn't
+    /// there, and a lock may be held by a thread that isn't.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.process.is_current()
+    }
+
     /// `RDMA_DRIVER_*`, which each command carries.
     #[must_use]
     pub fn driver_id(&self) -> u32 {

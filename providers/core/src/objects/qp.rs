@@ -334,6 +334,10 @@ impl QpCore {
     ///
     /// The kernel's refusal.
     pub fn detach(&self, group: &MulticastGroup) -> Result<(), Error> {
+        // A forked child's membership is dropped, too: a thread that it hasn't may hold the lock.
+        if !self.parts.pd.context().uverbs().is_own() {
+            return Err(Error::OtherProcess { verb: "detach_mcast" });
+        }
         let mut life = self.life();
         if life.destroyed {
             return Ok(());
@@ -354,6 +358,10 @@ impl QpCore {
     ///
     /// Nothing is posted or rung afterwards: its number and its doorbell may be another's by then.
     pub unsafe fn destroy(&self) -> Result<(), Error> {
+        // As in `detach`.
+        if !self.parts.pd.context().uverbs().is_own() {
+            return Err(Error::OtherProcess { verb: "destroy_qp" });
+        }
         let mut life = self.life();
         if life.destroyed {
             return Ok(());

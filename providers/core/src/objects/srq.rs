@@ -143,6 +143,10 @@ impl SrqCore {
     ///
     /// Nothing is posted, rung or asked of it afterwards: its number may be another's by then.
     pub unsafe fn destroy(&self) -> Result<Vec<(u64, Frame)>, Error> {
+        // A forked child drops its parent's queue, too: a thread that it hasn't may hold the lock.
+        if !self.parts.pd.context().uverbs().is_own() {
+            return Err(Error::OtherProcess { verb: "destroy_srq" });
+        }
         let mut destroyed = self.destroyed.lock().unwrap_or_else(PoisonError::into_inner);
         if *destroyed {
             return Ok(Vec::new());

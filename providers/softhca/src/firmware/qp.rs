@@ -200,6 +200,10 @@ impl Firmware {
         self.modify(call, QpTransition::RtsToRts)
     }
 
+    pub(super) fn sqerr2rts(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        self.modify(call, QpTransition::SqeToRts)
+    }
+
     pub(super) fn sqd_rts(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         self.modify(call, QpTransition::SqdToRts)
     }

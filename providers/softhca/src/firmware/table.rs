@@ -94,6 +94,7 @@ static TABLE: &[Entry] = table! {
     INIT2RTR_QP init2rtr Initialized qp::rst2init_qp_in::SIZE, NOTHING;
     RTR2RTS_QP rtr2rts Initialized qp::rst2init_qp_in::SIZE, NOTHING;
     RTS2RTS_QP rts2rts Initialized qp::rst2init_qp_in::SIZE, NOTHING;
+    SQERR2RTS_QP sqerr2rts Initialized qp::rst2init_qp_in::SIZE, NOTHING;
     SQD_RTS_QP sqd_rts Initialized qp::rst2init_qp_in::SIZE, NOTHING;
     TO_ERR_QP error Initialized SHORT, NOTHING;
     TO_RST_QP reset_qp Initialized SHORT, NOTHING;

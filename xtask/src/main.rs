@@ -10,6 +10,7 @@ mod fences;
 mod judge;
 mod layouts;
 mod package;
+mod simulate;
 mod step;
 mod test;
 mod tree;
@@ -75,6 +76,10 @@ enum Chore {
         #[arg(long)]
         bless: bool,
     },
+    /// Run random programs over bad wires between software HCAs, on virtual time.
+    ///
+    /// A seed decides everything. One that fails is told, with a smaller program that fails, too.
+    Simulate(simulate::Options),
     Vm(vm::Options),
     /// Compare the data path's instructions, and how many they are, with benches/counts.
     ///
@@ -105,6 +110,9 @@ fn main() -> ExitCode {
         Chore::Packages => steps.step("packages", package::check),
         Chore::Examples { example, bless } => {
             steps.step("examples", || examples::check(example.as_deref(), bless));
+        }
+        Chore::Simulate(options) => {
+            steps.step("simulation", || simulate::seeds(&options));
         }
         Chore::Vm(options) => return vm::chore(options),
         Chore::Counts { bless } => counts::steps(&mut steps, bless),

@@ -15,7 +15,8 @@ use crate::vm;
 const MINUTES: Duration = Duration::from_secs(60);
 
 /// softhca's tests of random input and faulty wires, which take minutes.
-const LONG: [&str; 6] = ["any_", "dynamic", "hostile", "lossy", "nonsense", "threads_share"];
+const LONG: [&str; 7] =
+    ["any_", "dynamic", "hostile", "lossy", "nonsense", "simulation", "threads_share"];
 
 /// Everything.
 pub(crate) fn all(steps: &mut Steps) {
@@ -23,6 +24,7 @@ pub(crate) fn all(steps: &mut Steps) {
     steps.step("lints", || lints(&["--workspace", "--all-targets", "--all-features"]));
     steps.step("lints, no features", || lints(&["--package", "uverbs", "--no-default-features"]));
     steps.step("tests", || run_tests(cargo(&["test", "--workspace"]), 30 * MINUTES));
+    steps.step("simulation", crate::simulate::usual);
     steps.step("fences", crate::fences::order);
     steps.step("fences, aarch64", crate::fences::aarch64);
     steps.step("documentation", documentation);

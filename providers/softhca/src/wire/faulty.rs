@@ -113,7 +113,7 @@ impl<W: Wire> Faulty<W> {
     pub fn new(inner: W, seed: u64, faults: Faults) -> Faulty<W> {
         Faulty {
             inner,
-            dice: Dice(seed),
+            dice: Dice::new(seed),
             control: FaultControl { state: Arc::new(Mutex::new((faults, FaultStats::default()))) },
             now: Duration::ZERO,
             scheduled: BTreeMap::new(),
@@ -279,9 +279,14 @@ impl<W: fmt::Debug> fmt::Debug for Faulty<W> {
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, and any seed will do.
-struct Dice(u64);
+#[derive(Debug)]
+pub(crate) struct Dice(u64);
 
 impl Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -291,11 +296,11 @@ impl Dice {
     }
 
     /// A number below `n`; 0 for 0.
-    fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
 
-    fn chance(&mut self, probability: f64) -> bool {
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
         // 53 bits fill the mantissa: below 1.0 always, so 1.0 is certain and 0.0 impossible.
         ((self.next() >> 11) as f64) / ((1u64 << 53) as f64) < probability
     }

@@ -14,5 +14,6 @@ mod pending;
 mod queues;
 mod services;
 mod shared;
+mod simulation;
 mod stuck;
 mod windows;

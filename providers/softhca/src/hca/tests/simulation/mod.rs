@@ -1,0 +1,102 @@
+//! Deterministic simulation: several devices, random programs over bad wires, virtual time, all of
+//! it decided by one seed.
+//!
+//! - [`plan`]: what a seed decides before anything runs: devices, connections, work requests, when
+//!   receives come, what the wires do, outages, keys that end while they are used;
+//! - [`world`]: devices that run a plan, in an order that the seed decides, too;
+//! - [`verdict`]: what has to hold while they do, and afterwards;
+//! - [`shrink`]: a smaller plan that fails, too.
+//!
+//! `UVERBS_SIMULATION_SEEDS=N` runs so many (`cargo xtask simulate`), and
+//! `UVERBS_SIMULATION_FIRST=S` begins with that one: a seed that failed is told, and fails again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use self::plan::Plan;
+use self::world::Summary;
+
+mod plan;
+mod shrink;
+mod verdict;
+mod world;
+
+/// Seeds that a plain test run takes; without optimisation each takes a hundred times longer.
+const SEEDS: u64 = if cfg!(debug_assertions) { 10 } else { 2000 };
+
+/// Seeds whose sums say something.
+const MANY: u64 = 1000;
+
+/// Runs a plan; a panic of the device is a failure like any other.
+fn run(plan: &Plan) -> Result<Summary, String> {
+    catch_unwind(AssertUnwindSafe(|| world::run(plan))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(format!("panic: {}", text.unwrap_or_default()))
+    })
+}
+
+/// Runs a seed. One that fails is shrunk, and the test fails with what is left of it.
+fn check(seed: u64) -> Summary {
+    let plan = Plan::new(seed);
+    run(&plan).unwrap_or_else(|why| {
+        let (small, said) = shrink::shrink(&plan, &why);
+        panic!("seed {seed}: {why}\nas small as this it fails, too: {said}\n{small:#?}")
+    })
+}
+
+fn from_env(name: &str, default: u64) -> u64 {
+    let text = std::env::var(name).ok();
+    text.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+#[test]
+fn every_seed_keeps_the_promises() {
+    let first = from_env("UVERBS_SIMULATION_FIRST", 1);
+    let count = from_env("UVERBS_SIMULATION_SEEDS", SEEDS);
+    let mut all = Summary::default();
+    for seed in first..first + count {
+        all.add(&check(seed));
+    }
+    println!("{count} seeds: {all:?}");
+    // The plans are worth running: most work succeeds, some of it fails, and wires are bad.
+    if count >= 10 {
+        assert!(all.succeeded > 2 * all.failed && all.failed > 0, "{all:?}");
+        assert!(all.retransmits > 10 * count && all.timeouts > count, "{all:?}");
+        assert!(all.rnr_naks > count && all.duplicates > count, "{all:?}");
+    }
+    if count >= MANY {
+        habits(&all, count);
+    }
+}
+
+/// What no single seed shows: a device that still gets there, and takes more of everything. In ten
+/// seeds it is 1200 packets sent again, 34 timeouts, 48 RNR NAKs, 140 duplicates, and 11 % of the
+/// work fails.
+fn habits(all: &Summary, count: u64) {
+    let failed = 100 * all.failed / (all.succeeded + all.failed);
+    assert!(failed < 13, "{failed} % of the work failed: {all:?}");
+    assert!((60 * count..200 * count).contains(&all.retransmits), "{all:?}");
+    assert!(10 * all.timeouts < 39 * count, "{all:?}");
+    assert!(all.rnr_naks < 8 * count, "{all:?}");
+    assert!(all.duplicates < 20 * count, "{all:?}");
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in 1..4 {
+        assert_eq!(check(seed), check(seed), "seed {seed}");
+    }
+}
+
+/// A verdict that is wrong on purpose: each READ must fail.
+#[test]
+fn what_fails_is_shrunk() {
+    let plan = (1..).map(Plan::new).find(|plan| plan.works.len() > 20).unwrap();
+    let fails = |plan: &Plan| match plan.works.iter().any(|work| work.kind == plan::Kind::Read) {
+        true => Err("there is a READ".to_owned()),
+        false => Ok(()),
+    };
+    let (small, _) = shrink::shrink_by(&plan, "", |plan| fails(plan).err());
+    assert_eq!(small.works.len(), 1, "{small:?}");
+    assert!(small.outages.is_empty() && small.faults == crate::wire::Faults::default());
+}

@@ -1,0 +1,35 @@
+//! The simulation of softhca: programs and wires that a seed decides, on virtual time
+//! (docs/TESTING.md).
+
+use std::time::Duration;
+
+use crate::step::{Outcome, cargo, run_tests};
+
+/// A seed takes some milliseconds; the rest is for the compiler.
+const BUILD: Duration = Duration::from_secs(900);
+const SEED: Duration = Duration::from_millis(500);
+
+/// Which seeds.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How many
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    seeds: u32,
+    /// The first one: a seed that failed fails again
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    first: u64,
+}
+
+/// Runs them, with the compiler's optimisation.
+pub(crate) fn seeds(options: &Options) -> Outcome {
+    let words = ["test", "--release", "--package", "uverbs-softhca", "--lib", "simulation"];
+    let mut test = cargo(&words);
+    test.env("UVERBS_SIMULATION_SEEDS", options.seeds.to_string());
+    test.env("UVERBS_SIMULATION_FIRST", options.first.to_string());
+    run_tests(test, BUILD + SEED * options.seeds)
+}
+
+/// What the test command takes.
+pub(crate) fn usual() -> Outcome {
+    seeds(&Options { seeds: 3000, first: 1 })
+}

@@ -72,7 +72,8 @@ fn refusals_leave_the_cursor() {
     // SAFETY: the test is poster and poller.
     unsafe { side.shared.recv.retire(1) };
     let mut at = side.rq.begin();
-    assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Ok(4));
+    // A slot is a place in the ring of four.
+    assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Ok(0));
     assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Err(PostError::Full));
     let mut none = RecvSide::new(0, 0, 0);
     let mut at = none.rq.begin();
@@ -85,7 +86,7 @@ fn the_record_has_16_bits_and_a_reset_starts_over() {
     let mut side = RecvSide::new(4, 4, 1);
     for index in 0..0x1_0002 {
         let mut at = side.rq.begin();
-        assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Ok(index));
+        assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Ok(index % 4));
         ring(&mut side, at);
         // SAFETY: the test is poster and poller.
         unsafe { side.shared.recv.retire(index + 1) };
@@ -93,7 +94,7 @@ fn the_record_has_16_bits_and_a_reset_starts_over() {
     assert_eq!(side.recv_record(), 2);
     side.rq.start_at(u32::MAX - 1);
     let mut at = side.rq.begin();
-    for slot in [u32::MAX - 1, u32::MAX, 0, 1] {
+    for slot in [2, 3, 0, 1] {
         assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Ok(slot));
     }
     assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Err(PostError::Full));
@@ -146,7 +147,7 @@ proptest! {
             let list: Vec<Sge> = list.into_iter().map(|(addr, len, lkey)| Sge { addr, len, lkey }).collect();
             let list = &list[..list.len().min(max_sge as usize)];
             let mut at = side.rq.begin();
-            prop_assert_eq!(post(&mut side, &mut at, 0, list), Ok(index as u32));
+            prop_assert_eq!(post(&mut side, &mut at, 0, list), Ok(index as u32 % 8));
             ring(&mut side, at);
             let bytes = side.ring.read((index % 8) << shift, 1 << shift);
             let view = RecvView::parse(&bytes, RecvKind::Rq).unwrap();

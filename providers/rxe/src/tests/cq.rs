@@ -85,7 +85,8 @@ fn a_send_says_what_it_was() {
         (2, Completed::Read, 64),
         (3, Completed::CompareSwap, 64),
         (4, Completed::FetchAdd, 64),
-        (6, Completed::Other(6), 64),
+        (6, Completed::Rekey, 64),
+        (7, Completed::Other(7), 64),
         (128, Completed::Other(128), 64),
         (0xffff, Completed::Other(255), 64),
     ] {

@@ -205,6 +205,8 @@ fn a_drained_queue_holds_back_and_goes_on() {
         ..RcDrainedChange::default()
     };
     client.qp.change_drained(&change).expect("SQD to SQD");
+    // Soft-RoCE drains anew.
+    client.qp.wait_drained(LIMIT).expect("drained again");
     let now = client.qp.query().unwrap();
     assert_eq!((now.timeout.code(), now.retry_count, now.rnr_retry), (15, 3, 2));
     assert_eq!((now.access, now.min_rnr_timer.code()), (AccessFlags::REMOTE_READ, 7));
@@ -244,6 +246,8 @@ fn unreliable_queues_drain_as_well() {
     if drains(&mut one.qp) {
         one.qp.wait_drained(LIMIT).expect("drained");
         one.qp.change_drained(&UcDrainedChange::default()).expect("SQD to SQD");
+        // Soft-RoCE drains anew.
+        one.qp.wait_drained(LIMIT).expect("drained again");
         one.qp.resume(&UcChange::default()).expect("SQD to RTS");
         other.expect(1);
         let mut batch = one.qp.batch();
@@ -257,6 +261,8 @@ fn unreliable_queues_drain_as_well() {
         end.qp.wait_drained(LIMIT).expect("drained");
         let qkey = Some(at.qkey + 1);
         end.qp.change_drained(&UdDrainedChange { qkey, pkey_index: None }).expect("SQD to SQD");
+        // Soft-RoCE drains anew.
+        end.qp.wait_drained(LIMIT).expect("drained again");
         end.qp.resume(&UdChange::default()).expect("SQD to RTS");
         assert_eq!(end.qp.query().unwrap().qkey, at.qkey + 1);
     }

@@ -39,7 +39,7 @@ impl GrhKind {
 ///     0x45, 8, 0, 0x40, 0, 0, 0x40, 0, 64, 17, 0, 0, // the sum isn't filled in
 ///     10, 0, 0, 1, 10, 0, 0, 2,
 /// ]);
-/// let grh = uverbs::Grh::parse(&bytes).expect("an IPv4 header");
+/// let grh = uverbs_core::attr::Grh::parse(&bytes).expect("an IPv4 header");
 /// assert_eq!(grh.source.to_string(), "::ffff:10.0.0.1");
 /// assert_eq!((grh.traffic_class, grh.hop_limit), (8, 64));
 /// ```

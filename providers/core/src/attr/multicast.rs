@@ -14,7 +14,7 @@ const LIDS: std::ops::RangeInclusive<u16> = 0xc000..=0xfffe;
 /// rdma_cm's work or the subnet administrator's.
 ///
 /// ```
-/// use uverbs::MulticastGroup;
+/// use uverbs_core::attr::MulticastGroup;
 ///
 /// let group: std::net::Ipv4Addr = "239.1.2.3".parse()?;
 /// assert_eq!(MulticastGroup::ipv4(group).gid.to_string(), "::ffff:239.1.2.3");

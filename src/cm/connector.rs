@@ -186,7 +186,7 @@ impl Route {
         let answer = self.id.channel().next(self.limit)?.expect(EventKind::ConnectResponse)?;
         let answer = answer.connection();
         let depths = param.depths(able, Some(peer_depths(&answer)));
-        self.id.bring_up(qp, depths)?;
+        self.id.ready(qp, depths.serves, depths.asks)?;
         // No event follows: the kernel leaves it to the side that has the queue pair (`cma.c`,
         // `cma_ib_handler`).
         self.id.establish()?;

@@ -264,7 +264,7 @@ impl ConnectionRequest {
         param: &Param,
     ) -> Result<(), Error> {
         let depths = param.depths(able(qp), Some(peer_depths(&self.details)));
-        self.id.bring_up(qp, depths)?;
+        self.id.ready(qp, depths.serves, depths.asks)?;
         self.id.migrate(&self.id.channel().another()?)?;
         self.id.accept_with(qp.qpn(), param, depths)?;
         self.id.channel().next(self.limit)?.expect(EventKind::Established)?;

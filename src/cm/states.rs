@@ -47,12 +47,20 @@ impl Id {
         qp.ready_to_send(&UnreliableRtsAttr { sq_psn: 0 })
     }
 
-    /// Brings a queue pair from RESET or INIT to RTS: when the peer's request or answer is there.
-    pub(super) fn bring_up<P: Provider>(
+    /// Brings a queue pair from RESET or INIT to RTS, when the peer's request or answer is there:
+    /// with so many READs and atomics that it serves, and that it has outstanding, at a time.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` before the peer's message came.
+    #[doc(alias = "rdma_init_qp_attr")]
+    pub fn ready<P: Provider>(
         &self,
         qp: &mut QueuePair<P>,
-        depths: Depths,
+        responder_resources: u8,
+        initiator_depth: u8,
     ) -> Result<(), Error> {
+        let depths = Depths { serves: responder_resources, asks: initiator_depth };
         self.init(qp)?;
         let attr = self.init_qp_attr(IB_QPS_RTR)?;
         qp.ready_to_receive(&RtrAttr {

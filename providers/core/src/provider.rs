@@ -529,7 +529,7 @@ pub unsafe trait RecvOps: Debug + Send {
 /// As for [`SendOps`].
 pub unsafe trait RqOps: RecvOps {
     /// Allows posting (from INIT on) or refuses it with [`PostError::State`], from the next
-    /// [`begin`](Self::begin) on.
+    /// [`begin`](RecvOps::begin) on.
     fn enable(&mut self, on: bool);
 
     /// See [`SendOps::reset`].

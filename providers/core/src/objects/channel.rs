@@ -8,7 +8,7 @@
 //! when it destroys the queue (`comp_events_reported`; unread ones it takes back, kernel
 //! `ib_uverbs_release_ucq`). libibverbs waits there until the program has acknowledged as many, for
 //! ever if it forgot one. Here each read, with the counting of what it gave, is made under a lock
-//! and never blocks, and [`Channel::detach`] takes the same lock: when it has it, all that was read
+//! and never blocks, and `Channel::detach` takes the same lock: when it has it, all that was read
 //! is counted, and what nobody fetched yet is dropped. That is the whole wait. Events name a queue
 //! by a number that no other one gets, so one that is still in a program's hands does no harm.
 

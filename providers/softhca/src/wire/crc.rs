@@ -2,7 +2,7 @@
 //!
 //! The real one also covers the routing headers with their changing fields set to ones. A frame in
 //! memory has none, so [`icrc`] starts at the BTH. A wire that leaves the process begins with the
-//! headers that it sends ([`icrc_behind`]).
+//! headers that it sends (`icrc_behind`).
 
 use super::fold;
 

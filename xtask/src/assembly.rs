@@ -24,10 +24,12 @@ use crate::step::Outcome;
 const HOT: &str = "counts::hot::";
 /// What the single-owner path may call, each on a branch that is not the common one. They are
 /// looked at, too.
-const EXITS: [&str; 11] = [
+const EXITS: [&str; 12] = [
     // The ring looks full: how far did the polling side get?
     "uverbs_mlx5::sq::Sq::make_room",
     "uverbs_mlx5::rq::Rq::make_room",
+    // The queue was looked at: does the WQE follow one that changes keys?
+    "uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::wait_for_umr",
     // A batch was forgotten: takes its frames back.
     "uverbs_mlx5::sq::Sq::disown",
     "uverbs_mlx5::rq::Rq::disown",
@@ -45,13 +47,15 @@ const EXITS: [&str; 11] = [
     "uverbs::cq::CompletionQueue<P>::go_on",
 ];
 /// Where looking ends: what these do is not for a single owner.
-const ENDS: [&str; 5] = [
+const ENDS: [&str; 6] = [
     // Should `learn` run out of memory, what is held is dropped on the way out. The others don't
     // panic, which is looked at here, but the compiler doesn't know.
     "_Unwind_Resume",
     // Queue pairs came or went: an inbox behind a lock, and a table that grows.
     "uverbs_mlx5::cq::Cq::learn",
     "uverbs_rxe::cq::Cq::learn",
+    // A shared receive queue, whose slots any of its completion queues gives back.
+    "uverbs_mlx5::cq::take_shared",
     // A frame that nobody wants goes back to its slab, which all threads share; the last one may
     // free it.
     "uverbs_core::memory::registered::give_back",

@@ -11,9 +11,8 @@
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use uverbs_core::attr::AccessFlags;
-use uverbs_core::queues::work::{
-    Data, PostError, Rekey, SendFlags, SendOp, WINDOW_MAX, WindowKind, Wr,
-};
+use uverbs_core::order::device_memory;
+use uverbs_core::queues::work::{PostError, Rekey, SendFlags, WINDOW_MAX, WindowKind, Wr};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::umr::{
@@ -181,34 +180,18 @@ impl Sq {
         Ok((at, slot))
     }
 
-    /// Posts what the cursor has no WQEBBs left for: it looks how far the polling side got, and
-    /// whether a UMR is to be waited for. By value: a batch stays in registers.
-    ///
-    /// # Safety
-    ///
-    /// As for `write`, but for the room.
+    /// Has the WQE just written at `index` wait for the UMR before it, if there is one.
     #[cold]
     #[inline(never)]
-    pub(crate) unsafe fn post_after_look(
-        &mut self,
-        mut at: SendCursor,
-        wr: Wr,
-        (ds, units): (u32, u32),
-        to_peer: Option<[Words; 3]>,
-        op: SendOp,
-        data: Data<'_>,
-    ) -> Result<(SendCursor, u32), PostError> {
-        self.look(&mut at, units)?;
-        let fence = self.follows_umr(&at);
-        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
-        let to = self.ring_memory().unit(at.pi);
-        // SAFETY: the caller's promise, and there is room.
-        let slot = unsafe { self.write(&mut at, wr, (ds, units), to_peer, op, data) };
-        if fence {
-            // SAFETY: the WQE just written; it isn't published.
-            unsafe { wqe::store(to, behind_umr(ctrl, wr.flags)) };
+    pub(crate) fn wait_for_umr(&self, index: u32, flags: SendFlags) {
+        if !self.rekeyed().ends_at(index, self.producer()) {
+            return;
         }
-        Ok((at, slot))
+        let to = self.ring_memory().unit(index);
+        // SAFETY: the control segment of a WQE of this ring, which is aligned, and not published.
+        let ctrl = unsafe { device_memory::read(to.cast::<Words>()) };
+        // SAFETY: as above; this is the only poster.
+        unsafe { wqe::store(to, behind_umr(ctrl, flags)) };
     }
 
     fn follows_umr(&self, at: &SendCursor) -> bool {

@@ -360,17 +360,16 @@ unsafe impl SendOps for Sq {
     ) -> Result<u32, PostError> {
         let ds = wqe::measure(&op, &data, self.room)?;
         let units = wqe::units(ds, &data);
-        let Some(left) = at.left.checked_sub(units) else {
-            // SAFETY: the caller's promise; it was just measured.
-            let late = unsafe { self.post_after_look(*at, wr, (ds, units), None, op, data) };
-            return late.map(|(next, slot)| {
-                *at = next;
-                slot
-            });
-        };
-        at.left = left;
+        // Behind a UMR nothing is left, so who looks finds that, too.
+        let (begin, flags) = (at.pi, wr.flags);
+        let looks = at.left < units;
+        self.reserve(at, units)?;
         // SAFETY: the caller's promise; it was just measured, and there is room.
-        Ok(unsafe { self.write(at, wr, (ds, units), None, op, data) })
+        let slot = unsafe { self.write(at, wr, (ds, units), None, op, data) };
+        if looks {
+            self.wait_for_umr(begin, flags);
+        }
+        Ok(slot)
     }
 
     #[inline(always)]

@@ -5,10 +5,10 @@
     push r13
     push r12
     push rbx
-    sub rsp,0x58
+    sub rsp,0x68
     mov rbx,rdi
     mov rax,[rdi+0x80]
-    mov eax,[rax+0x88]
+    mov eax,[rax+0x98]
     mov ebp,0x10
     cmp eax,0xF
     jbe .30
@@ -35,17 +35,17 @@
     bswap edx
     shr edx,8
     cmp rcx,rdx
-    jbe .8
+    jbe .10
     mov rsi,[rbx+0x58]
     shl edx,5
     mov rdx,[rsi+rdx]
     test rdx,rdx
-    je .8
+    je .10
     add rdx,0x40
     mov [rbx+0x20],eax
     mov [rbx+0x28],rdx
     cmp rcx,0x101
-    jae .23
+    jae .24
 .4:
     movzx r14d,r14b
     shr r14d,4
@@ -55,8 +55,8 @@
     rol ax,8
     mov r12d,[r15+0x40]
     cmp ax,r12w
-    jne .8
-    lea rdi,[r15+0x40]
+    jne .9
+    lea rsi,[r15+0x40]
     mov rcx,[r15+0x50]
     mov eax,[r15+0x60]
     and eax,r12d
@@ -67,12 +67,9 @@
     mov ecx,[r15+0x44]
     test ecx,ecx
     jne .11
-    inc r12d
-    mov [rdi],r12d
     xor edi,edi
-    mov rdx,[rsp]
-    mov r12,rdx
-    jmp .18
+    mov r15,[rsp+0x30]
+    jmp .13
 .5:
     test ebp,ebp
     je .28
@@ -84,7 +81,7 @@
     jmp .28
 .6:
     jl .28
-    jmp .8
+    jmp .10
 .7:
     movzx eax,word [r13+0x3C]
     rol ax,8
@@ -103,168 +100,171 @@
     not r8d
     add r8d,r12d
     cmp r8d,edi
-    jbe .9
-.8:
-    lea rdi,[rsp+0x28]
-    mov rsi,rbx
-    call qword [rel uverbs_mlx5::cq::Cq::next_odd]
-    cmp byte [rsp+0x28],0
-    je .28
-    mov r13,[rsp+0x30]
-    mov r14,[rsp+0x38]
-    mov rdi,[rsp+0x40]
-    mov r12,[rsp+0x48]
-    mov rax,[rsp+0x50]
-    jmp .20
-.9:
+    ja .10
     add rdx,rsi
     mov rdx,[rdx]
     mov [rsp+8],rdx
     mov edx,[r15+4]
     test edx,edx
-    je .14
+    je .19
     dec edx
     or edx,ecx
-    jne .26
-.10:
+    jne .27
+.8:
     mov rcx,[r15+0x18]
     shl rax,4
     mov rdi,[rcx+rax]
     mov rdx,[rcx+rax+8]
-    mov [rsp+0x20],rdx
+    mov [rsp+0x28],rdx
     mov qword [rcx+rax],0
-    jmp .15
+    jmp .20
+.9:
+    lea rdi,[rsp+0x38]
+    mov rsi,r15
+    mov rdx,r13
+    call qword [rel uverbs_mlx5::cq::take_shared]
+    cmp byte [rsp+0x38],0
+    je .10
+    mov rdi,[rsp+0x40]
+    mov r15,[rsp+0x48]
+    mov rsi,[rsp+0x50]
+    test rdi,rdi
+    jne .14
+    jmp .16
+.10:
+    lea rdi,[rsp+0x38]
+    mov rsi,rbx
+    call qword [rel uverbs_mlx5::cq::Cq::next_odd]
+    cmp byte [rsp+0x38],0
+    je .28
+    mov r13,[rsp+0x40]
+    mov r14,[rsp+0x48]
+    mov rdi,[rsp+0x50]
+    mov r15,[rsp+0x58]
+    mov rsi,[rsp+0x60]
+    jmp .17
 .11:
     cmp ecx,1
-    jne .25
+    jne .26
 .12:
     mov rcx,[r15+0x58]
     shl rax,4
     mov rdi,[rcx+rax]
-    mov rsi,[rcx+rax+8]
+    mov r15,[rcx+rax+8]
     mov qword [rcx+rax],0
+.13:
     inc r12d
-    mov [r15+0x40],r12d
+    mov [rsi],r12d
+    mov [rsp+0x30],r15
+    mov rsi,[rsp+8]
     test rdi,rdi
-    je .17
+    je .16
+.14:
     xor eax,eax
     cmp r14b,1
-    je .13
+    je .15
     mov eax,[r13+0x2C]
     bswap eax
     cmp eax,[rdi+0x18]
-    ja .27
-.13:
-    mov rcx,rsi
-    mov rdx,0xFFFFFFFF00000000
-    and rcx,rdx
-    mov rdx,rsi
-    mov r12d,eax
-    or r12,rcx
-    jmp .18
-.14:
-    xor edi,edi
+    ja .25
 .15:
+    mov rcx,0xFFFFFFFF00000000
+    and r15,rcx
+    mov eax,eax
+    or r15,rax
+.16:
+    inc dword [rbx+0x10]
+    mov eax,[rbx+0x18]
+    add rax,[rbx]
+    mov [rbx],rax
+    cmp rax,[rbx+8]
+    jne .17
+    mov rax,[rbx+0x38]
+    mov [rbx],rax
+    xor byte [rbx+0x1C],1
+.17:
+    dec ebp
+    mov rdx,[rsp+0x10]
+    add [rdx],rsi
+    inc qword [rsp+0x18]
+    movzx eax,r14b
+    lea ecx,[rax-1]
+    cmp ecx,4
+    jae .18
+    mov eax,[r13+0x2C]
+    bswap eax
+    add [rdx+8],rax
+    jmp .23
+.18:
+    test eax,eax
+    je .22
+    mov r12,rdi
+    mov rdi,r13
+    mov rsi,r14
+    call qword [rel uverbs_mlx5::cqe::Cqe::failure]
+    mov rsi,[rsp+0x10]
+    inc qword [rsi+0x10]
+    mov rdi,r12
+    jmp .23
+.19:
+    xor edi,edi
+.20:
     mov [r15],r12d
     inc dword [rbx+0x10]
     mov eax,[rbx+0x18]
     add rax,[rbx]
     mov [rbx],rax
     cmp rax,[rbx+8]
-    jne .16
+    jne .21
     mov rax,[rbx+0x38]
     mov [rbx],rax
     xor byte [rbx+0x1C],1
-.16:
+.21:
     dec ebp
     inc qword [rsp+0x18]
     mov rax,[rsp+0x10]
     mov rcx,[rsp+8]
     add [rax],rcx
-    mov r12,[rsp+0x20]
+    mov r15,[rsp+0x28]
+.22:
     mov eax,[r13+0x38]
-    test rdi,rdi
-    jne .22
-    jmp .2
-.17:
-    xor edi,edi
-.18:
-    inc dword [rbx+0x10]
-    mov eax,[rbx+0x18]
-    add rax,[rbx]
-    mov [rbx],rax
-    cmp rax,[rbx+8]
-    mov [rsp],rdx
-    jne .19
-    mov rax,[rbx+0x38]
-    mov [rbx],rax
-    xor byte [rbx+0x1C],1
-.19:
-    mov rax,[rsp+8]
-.20:
-    dec ebp
-    mov rdx,[rsp+0x10]
-    add [rdx],rax
-    inc qword [rsp+0x18]
-    movzx eax,r14b
-    lea ecx,[rax-1]
-    cmp ecx,4
-    jae .21
-    mov eax,[r13+0x2C]
-    bswap eax
-    add [rdx+8],rax
-    test rdi,rdi
-    jne .22
-    jmp .2
-.21:
-    test eax,eax
-    jne .24
-    mov eax,[r13+0x38]
+.23:
     test rdi,rdi
     je .2
-.22:
     add rdi,0x10
-    mov rsi,r12
+    mov rsi,r15
     call qword [rel uverbs_core::memory::registered::give_back]
     jmp .2
-.23:
+.24:
     mov rdi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::look_ahead]
     jmp .4
-.24:
-    mov r15,rdi
-    mov rdi,r13
-    mov rsi,r14
-    call qword [rel uverbs_mlx5::cqe::Cqe::failure]
-    mov rsi,[rsp+0x10]
-    inc qword [rsi+0x10]
-    mov rdi,r15
-    test rdi,rdi
-    jne .22
-    jmp .2
 .25:
+    mov [rsp+8],rsi
+    mov r12,rdi
+    add rdi,0x10
+    mov [rsp+0x20],rdi
+    mov rsi,r15
+    mov edx,eax
+    call qword [rel uverbs_core::memory::registered::Registered::spread]
+    mov rdi,r12
+    mov rsi,[rsp+8]
+    jmp .15
+.26:
+    mov rdi,rsi
     mov esi,r12d
     call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
     mov eax,[r15+0x60]
     and eax,r12d
+    lea rsi,[r15+0x40]
     jmp .12
-.26:
+.27:
     mov rdi,r15
     mov esi,r14d
     call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
     and r14d,[r15+0x20]
     mov rax,r14
-    jmp .10
-.27:
-    mov r12,rdi
-    lea r15,[rdi+0x10]
-    mov rdi,r15
-    mov [rsp],rsi
-    mov edx,eax
-    call qword [rel uverbs_core::memory::registered::Registered::spread]
-    mov rsi,[rsp]
-    mov rdi,r12
-    jmp .13
+    jmp .8
 .28:
     mov eax,[rbx+0x10]
     cmp eax,[rbx+0x14]
@@ -276,7 +276,7 @@
     mov [rcx],eax
 .29:
     mov rax,[rsp+0x18]
-    add rsp,0x58
+    add rsp,0x68
     pop rbx
     pop r12
     pop r13
@@ -293,16 +293,15 @@
     mov ebp,eax
     jmp .1
     mov r14,rax
-    test r15,r15
+    test r12,r12
     je .32
-    mov rdi,r15
+    mov rdi,r12
     add rdi,0x10
-    mov rsi,r12
     jmp .31
     mov r14,rax
-    mov rdi,r15
-    mov rsi,[rsp]
+    mov rdi,[rsp+0x20]
 .31:
+    mov rsi,r15
     call qword [rel uverbs_core::memory::registered::give_back]
     jmp .32
     mov r14,rax

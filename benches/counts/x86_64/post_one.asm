@@ -5,107 +5,110 @@
     push r13
     push r12
     push rbx
-    push rax
-    mov ebx,[rdi+0x38]
-    cmp ebx,[rdi+0x20]
-    jne .10
-    mov r14,[rdx+8]
-    mov eax,4
-    cmp r14d,0x80000000
-    ja .9
+    sub rsp,0x18
+    mov r14d,[rdi+0x38]
+    cmp r14d,[rdi+0x20]
+    jne .11
+    mov r12,[rdx+8]
+    mov eax,5
+    cmp r12d,0x80000000
+    ja .10
 .1:
-    mov ecx,[rdi+0x24]
-    mov ebp,[rdi+0x28]
-    mov r12,[rdx]
-    cmp r14d,1
-    mov r15d,2
-    sbb r15d,0
-    test ecx,ecx
-    je .11
-    dec ecx
+    mov r11d,[rdi+0x24]
+    mov r9d,[rdi+0x28]
+    mov rbp,[rdx]
+    cmp r12d,1
+    mov r13d,2
+    sbb r13d,0
+    test r11d,r11d
+    je .12
+    lea r10d,[r11-1]
 .2:
-    or r15d,[rdi+0x2C]
-    mov rax,[rdi]
-    movzx edx,bx
-    shl edx,8
-    or edx,0xA
-    shl rdx,0x20
-    or r15,rdx
-    bswap r15
-    mov r8,[rdi+8]
-    mov r9d,[rdi+0x18]
-    and r9d,ebx
-    mov rdx,r9
-    shl rdx,6
-    mov [rax+rdx],r15
-    mov qword [rax+rdx+8],0x8000000
-    test r14d,r14d
+    or r13d,[rdi+0x2C]
+    mov r15,[rdi]
+    movzx eax,r14w
+    shl eax,8
+    or eax,0xA
+    shl rax,0x20
+    or r13,rax
+    bswap r13
+    mov rax,[rdi+8]
+    mov ecx,[rdi+0x18]
+    and ecx,r14d
+    mov rbx,rcx
+    shl rbx,6
+    mov [r15+rbx],r13
+    mov qword [r15+rbx+8],0x8000000
+    test r12d,r12d
     je .3
-    bswap r12
-    mov r10,r14
-    rol r10,0x20
-    mov r11,0x7FFFFFFFFFFFFFFF
-    and r11,r10
-    bswap r11
-    mov [rax+rdx+0x10],r11
-    mov [rax+rdx+0x18],r12
+    bswap rbp
+    mov rdx,r12
+    rol rdx,0x20
+    mov r8,0x7FFFFFFFFFFFFFFF
+    and r8,rdx
+    bswap r8
+    mov [r15+rbx+0x10],r8
+    mov [r15+rbx+0x18],rbp
 .3:
-    inc ebp
-    inc ebx
-    shl r9,4
-    mov [r8+r9],rsi
-    mov [r8+r9+8],ebx
-    mov [r8+r9+0xC],ebp
-    mov rsi,[rdi+0x40]
-    movzx r8d,bx
-    bswap r8d
-    mov [rsi+4],r8d
-    movzx esi,byte [rdi+0x48]
-    cmp sil,1
-    jne .4
-    mov rax,[rdi+0x50]
-    mov [rax],r15
-    jmp .8
+    inc r9d
+    lea ebp,[r14+1]
+    shl rcx,4
+    mov [rax+rcx],rsi
+    mov [rax+rcx+8],ebp
+    mov [rax+rcx+0xC],r9d
+    test r11d,r11d
+    je .13
 .4:
-    sfence
-    mov rsi,[rdi+0x58]
-    mov r8d,[rdi+0x4C]
-    test r14d,r14d
-    je .5
-    mov r9,[rax+rdx]
-    mov [rsi+r8],r9
-    mov r9,[rax+rdx+8]
-    mov [rsi+r8+8],r9
-    mov r9,[rax+rdx+0x10]
-    mov [rsi+r8+0x10],r9
-    mov r9,[rax+rdx+0x18]
-    mov [rsi+r8+0x18],r9
-    mov r9,[rax+rdx+0x20]
-    mov [rsi+r8+0x20],r9
-    mov r9,[rax+rdx+0x28]
-    mov [rsi+r8+0x28],r9
-    mov r9,[rax+rdx+0x30]
-    mov [rsi+r8+0x30],r9
-    mov rax,[rax+rdx+0x38]
-    mov [rsi+r8+0x38],rax
-    cmp byte [rdi+0x49],0
-    jne .6
-    jmp .7
+    mov rax,[rdi+0x40]
+    movzx ecx,bp
+    bswap ecx
+    mov [rax+4],ecx
+    movzx eax,byte [rdi+0x48]
+    cmp al,1
+    jne .5
+    mov rax,[rdi+0x50]
+    mov [rax],r13
+    jmp .9
 .5:
-    mov [rsi+r8],r15
-.6:
     sfence
+    mov rax,[rdi+0x58]
+    mov ecx,[rdi+0x4C]
+    test r12d,r12d
+    je .6
+    mov rdx,[r15+rbx]
+    mov [rax+rcx],rdx
+    mov rdx,[r15+rbx+8]
+    mov [rax+rcx+8],rdx
+    mov rdx,[r15+rbx+0x10]
+    mov [rax+rcx+0x10],rdx
+    mov rdx,[r15+rbx+0x18]
+    mov [rax+rcx+0x18],rdx
+    mov rdx,[r15+rbx+0x20]
+    mov [rax+rcx+0x20],rdx
+    mov rdx,[r15+rbx+0x28]
+    mov [rax+rcx+0x28],rdx
+    mov rdx,[r15+rbx+0x30]
+    mov [rax+rcx+0x30],rdx
+    mov rdx,[r15+rbx+0x38]
+    mov [rax+rcx+0x38],rdx
+    cmp byte [rdi+0x49],0
+    jne .7
+    jmp .8
+.6:
+    mov [rax+rcx],r13
 .7:
+    sfence
+.8:
     mov eax,[rdi+0x50]
     xor [rdi+0x4C],eax
-.8:
-    mov [rdi+0x20],ebx
-    mov [rdi+0x24],ecx
-    mov [rdi+0x28],ebp
-    mov [rdi+0x38],ebx
-    mov eax,0xB
 .9:
-    add rsp,8
+    mov [rdi+0x20],ebp
+    mov [rdi+0x24],r10d
+    mov [rdi+0x28],r9d
+    mov [rdi+0x38],ebp
+    mov eax,0xC
+.10:
+    add rsp,0x18
     pop rbx
     pop r12
     pop r13
@@ -113,7 +116,7 @@
     pop r15
     pop rbp
     ret
-.10:
+.11:
     mov rbx,rdi
     mov r14,rsi
     mov r15,rdx
@@ -121,31 +124,52 @@
     mov rdx,r15
     mov rsi,r14
     mov rdi,rbx
-    mov ebx,[rbx+0x20]
-    mov r14,[rdx+8]
-    mov eax,4
-    cmp r14d,0x80000000
+    mov r14d,[rbx+0x20]
+    mov r12,[rdx+8]
+    mov eax,5
+    cmp r12d,0x80000000
     jbe .1
-    jmp .9
-.11:
-    mov [rsp],rsi
-    mov r13,rdi
-    mov esi,ebx
-    mov edx,ebp
+    jmp .10
+.12:
+    mov [rsp+0x10],rbp
+    mov [rsp+8],r11
+    mov rbx,rsi
+    mov r15,rdi
+    mov esi,r14d
+    mov ebp,r9d
+    mov edx,r9d
     mov ecx,1
     call qword [rel uverbs_mlx5::sq::Sq::make_room]
     mov ecx,eax
     mov eax,edx
     test cl,1
-    je .12
-    xor ecx,ecx
-    cmp eax,0xB
-    mov rdi,r13
-    mov rsi,[rsp]
+    je .14
+    xor r10d,r10d
+    cmp eax,0xC
+    mov rdi,r15
+    mov rsi,rbx
+    mov r9d,ebp
+    mov r11,[rsp+8]
+    mov rbp,[rsp+0x10]
     je .2
-    jmp .9
-.12:
-    mov ecx,eax
-    mov rdi,r13
-    mov rsi,[rsp]
+    jmp .10
+.13:
+    mov [rsp+8],rdi
+    mov rdi,[rsp+8]
+    mov esi,r14d
+    mov edx,1
+    mov r14d,r9d
+    mov [rsp+0x10],r10d
+    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::wait_for_umr]
+    mov r10d,[rsp+0x10]
+    mov r9d,r14d
+    mov rdi,[rsp+8]
+    jmp .4
+.14:
+    mov r10d,eax
+    mov rdi,r15
+    mov rsi,rbx
+    mov r9d,ebp
+    mov r11,[rsp+8]
+    mov rbp,[rsp+0x10]
     jmp .2

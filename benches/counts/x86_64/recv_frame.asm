@@ -14,8 +14,8 @@
     cmp ebp,[rsi+0x24]
     jne .8
     mov rax,[r14+0x20]
-    mov edx,6
-    cmp rax,[rsi+0x90]
+    mov edx,7
+    cmp rax,[rsi+0x80]
     jne .9
 .1:
     mov [rsp+8],r12
@@ -25,7 +25,7 @@
     or r15,r12
     cmp dword [rsi+0x2C],0
     je .6
-    mov edx,4
+    mov edx,5
     cmp r12d,0x80000000
     ja .10
     mov edx,[rsi+0x28]
@@ -88,10 +88,10 @@
     mov [rsi+0x24],ebp
     mov [rsi+0x28],edx
     mov [rsi+0x30],ebp
-    mov eax,0xB
+    mov eax,0xC
     jmp .11
 .6:
-    mov edx,2
+    mov edx,3
     jmp .10
 .7:
     xor r9d,r9d
@@ -106,8 +106,8 @@
     mov rsi,r15
     mov ebp,[r15+0x24]
     mov rax,[r14+0x20]
-    mov edx,6
-    cmp rax,[rsi+0x90]
+    mov edx,7
+    cmp rax,[rsi+0x80]
     je .1
 .9:
     mov r15,r13
@@ -135,8 +135,8 @@
     call qword [rel uverbs_mlx5::rq::Rq::make_room]
     test al,1
     je .13
-    mov eax,0xB
-    cmp edx,0xB
+    mov eax,0xC
+    cmp edx,0xC
     jne .10
     jmp .11
 .13:

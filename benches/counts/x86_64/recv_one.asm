@@ -13,7 +13,7 @@
     je .7
 .1:
     mov r15d,[rdx+8]
-    mov eax,4
+    mov eax,5
     cmp r15d,0x80000000
     ja .8
     mov eax,[rdi+0x28]
@@ -58,7 +58,7 @@
     mov [rdi+0x24],ebx
     mov [rdi+0x28],eax
     mov [rdi+0x30],ebx
-    mov eax,0xB
+    mov eax,0xC
     jmp .8
 .5:
     xor r10d,r10d
@@ -77,7 +77,7 @@
     cmp dword [rdi+0x2C],0
     jne .1
 .7:
-    mov eax,2
+    mov eax,3
 .8:
     add rsp,8
     pop rbx

@@ -1,118 +1,142 @@
 ; rustc 1.95.0 (59807616e 2026-04-14)
     push rbp
+    push r15
     push r14
+    push r13
+    push r12
     push rbx
-    mov eax,[rdi+0x28]
-    mov r14d,[rdi+0x34]
-    cmp eax,r14d
-    je .10
-    mov rcx,[rdi]
-    mov rbx,[rdi+8]
-    mov r9,[rdi+0x10]
-    mov edx,[rdi+0x18]
-    mov ebp,[rdi+0x1C]
-    mov esi,[rdi+0x20]
-    movq xmm0,[rdi+0x2C]
-    mov rdi,[rcx+0x40]
-    movzx r8d,ax
-    bswap r8d
-    mov [rdi+4],r8d
-    movzx edi,byte [rcx+0x48]
-    cmp dil,1
-    jne .1
-    mov rdx,[rcx+0x50]
-    mov [rdx],rbx
-    jmp .9
+    sub rsp,0x28
+    mov ebx,[rdi+0x30]
+    mov r13d,[rdi+0x3C]
+    cmp ebx,r13d
+    je .11
+    mov r14,[rdi]
+    mov r9,[rdi+8]
+    mov r12,[rdi+0x10]
+    mov ebp,[rdi+0x18]
+    mov r8d,[rdi+0x1C]
+    mov r15d,[rdi+0x20]
+    mov rsi,[rdi+0x28]
+    movq xmm0,[rdi+0x34]
+    cmp rsi,0xFFFFFFFFFFFFFFFF
+    jne .12
 .1:
-    mov rdi,[rcx]
-    mov r8d,[rcx+0x18]
-    sfence
-    mov r10,[rcx+0x58]
-    mov r11d,[rcx+0x4C]
-    cmp esi,1
+    mov rax,[r14+0x40]
+    movzx ecx,bx
+    bswap ecx
+    mov [rax+4],ecx
+    movzx eax,byte [r14+0x48]
+    cmp al,1
     jne .2
-    cmp edx,r14d
-    sete r14b
-    cmp ebp,2
-    setae bpl
-    test r14b,bpl
-    jne .3
-    jmp .6
+    mov rax,[r14+0x50]
+    mov [rax],r9
+    jmp .10
 .2:
-    cmp edx,r14d
-    jne .6
-    cmp ebp,2
-    jb .6
-    shl ebp,4
-    cmp ebp,[rcx+0x50]
-    ja .6
-    test rsi,rsi
-    je .5
-.3:
-    mov rbx,[r9]
-    mov [r10+r11],rbx
-    mov rbx,[r9+8]
-    mov [r10+r11+8],rbx
-    mov rbx,[r9+0x10]
-    mov [r10+r11+0x10],rbx
-    mov rbx,[r9+0x18]
-    mov [r10+r11+0x18],rbx
-    mov rbx,[r9+0x20]
-    mov [r10+r11+0x20],rbx
-    mov rbx,[r9+0x28]
-    mov [r10+r11+0x28],rbx
-    mov rbx,[r9+0x30]
-    mov [r10+r11+0x30],rbx
-    mov r9,[r9+0x38]
-    mov [r10+r11+0x38],r9
-    cmp esi,1
-    je .5
-    dec rsi
-    lea r9,[r11+r10]
-    add r9,0x78
-    inc edx
-.4:
-    mov r10d,edx
-    and r10d,r8d
-    shl r10,6
-    mov r11,[rdi+r10]
-    mov [r9-0x38],r11
-    mov r11,[rdi+r10+8]
-    mov [r9-0x30],r11
-    mov r11,[rdi+r10+0x10]
-    mov [r9-0x28],r11
-    mov r11,[rdi+r10+0x18]
-    mov [r9-0x20],r11
-    mov r11,[rdi+r10+0x20]
-    mov [r9-0x18],r11
-    mov r11,[rdi+r10+0x28]
-    mov [r9-0x10],r11
-    mov r11,[rdi+r10+0x30]
-    mov [r9-8],r11
-    mov r10,[rdi+r10+0x38]
-    mov [r9],r10
-    add r9,0x40
-    inc edx
-    dec rsi
-    jne .4
-.5:
-    cmp byte [rcx+0x49],0
-    jne .7
-    jmp .8
-.6:
-    mov [r10+r11],rbx
-.7:
+    mov rax,[r14]
+    mov ecx,[r14+0x18]
     sfence
+    mov rdx,[r14+0x58]
+    mov esi,[r14+0x4C]
+    cmp r15d,1
+    jne .3
+    cmp ebp,r13d
+    sete dil
+    cmp r8d,2
+    setae r8b
+    test dil,r8b
+    jne .4
+    jmp .7
+.3:
+    cmp ebp,r13d
+    jne .7
+    cmp r8d,2
+    jb .7
+    shl r8d,4
+    cmp r8d,[r14+0x50]
+    ja .7
+    test r15,r15
+    je .6
+.4:
+    mov rdi,[r12]
+    mov [rdx+rsi],rdi
+    mov rdi,[r12+8]
+    mov [rdx+rsi+8],rdi
+    mov rdi,[r12+0x10]
+    mov [rdx+rsi+0x10],rdi
+    mov rdi,[r12+0x18]
+    mov [rdx+rsi+0x18],rdi
+    mov rdi,[r12+0x20]
+    mov [rdx+rsi+0x20],rdi
+    mov rdi,[r12+0x28]
+    mov [rdx+rsi+0x28],rdi
+    mov rdi,[r12+0x30]
+    mov [rdx+rsi+0x30],rdi
+    mov rdi,[r12+0x38]
+    mov [rdx+rsi+0x38],rdi
+    cmp r15d,1
+    je .6
+    dec r15
+    add rdx,rsi
+    add rdx,0x78
+    inc ebp
+.5:
+    mov esi,ebp
+    and esi,ecx
+    shl rsi,6
+    mov rdi,[rax+rsi]
+    mov [rdx-0x38],rdi
+    mov rdi,[rax+rsi+8]
+    mov [rdx-0x30],rdi
+    mov rdi,[rax+rsi+0x10]
+    mov [rdx-0x28],rdi
+    mov rdi,[rax+rsi+0x18]
+    mov [rdx-0x20],rdi
+    mov rdi,[rax+rsi+0x20]
+    mov [rdx-0x18],rdi
+    mov rdi,[rax+rsi+0x28]
+    mov [rdx-0x10],rdi
+    mov rdi,[rax+rsi+0x30]
+    mov [rdx-8],rdi
+    mov rsi,[rax+rsi+0x38]
+    mov [rdx],rsi
+    add rdx,0x40
+    inc ebp
+    dec r15
+    jne .5
+.6:
+    cmp byte [r14+0x49],0
+    jne .8
+    jmp .9
+.7:
+    mov [rdx+rsi],r9
 .8:
-    mov edx,[rcx+0x50]
-    xor [rcx+0x4C],edx
+    sfence
 .9:
-    mov [rcx+0x20],eax
-    pshufd xmm0,xmm0,0xE1
-    movq [rcx+0x24],xmm0
-    mov [rcx+0x38],eax
+    mov eax,[r14+0x50]
+    xor [r14+0x4C],eax
 .10:
+    mov [r14+0x20],ebx
+    pshufd xmm0,xmm0,0xE1
+    movq [r14+0x24],xmm0
+    mov [r14+0x38],ebx
+.11:
+    add rsp,0x28
     pop rbx
+    pop r12
+    pop r13
     pop r14
+    pop r15
     pop rbp
     ret
+.12:
+    mov rdi,r14
+    mov edx,ebx
+    movdqa [rsp+0x10],xmm0
+    mov [rsp+8],r9
+    mov [rsp+4],r8d
+    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::wait_for_umr]
+    mov r8d,[rsp+4]
+    mov r9,[rsp+8]
+    movdqa xmm0,[rsp+0x10]
+    mov [r14+0x88],rax
+    jmp .1

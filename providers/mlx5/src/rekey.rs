@@ -12,7 +12,7 @@
 
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::order::device_memory;
-use uverbs_core::queues::work::{PostError, Rekey, SendFlags, WINDOW_MAX, WindowKind, Wr};
+use uverbs_core::queues::work::{PostError, Rekey, WINDOW_MAX, WindowKind, Wr};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::umr::{
@@ -39,29 +39,8 @@ const ANY_QPN: u32 = 0xff_ffff;
 /// Octowords of a list of one: lists take whole units of four.
 const LIST: u16 = 4;
 
-/// Where UMRs end, of which the next WQE must know.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rekeyed {
-    /// Behind the one written last.
-    written: Option<u32>,
-    /// Behind the last one that was published, if the one written last wasn't.
-    published: Option<u32>,
-}
-
-impl Rekeyed {
-    /// Whether a WQE at `index` follows one; `producer` is the published index. It may follow one
-    /// of a batch that was dropped instead, which costs a fence and no more.
-    fn ends_at(self, index: u32, producer: u32) -> bool {
-        self.written == Some(index) || index == producer && self.published == Some(index)
-    }
-
-    fn note(&mut self, end: u32, producer: u32) {
-        if self.written == Some(producer) {
-            self.published = self.written;
-        }
-        self.written = Some(end);
-    }
-}
+/// No UMR that anything has to wait for: no index has more than 32 bits.
+pub(crate) const NO_UMR: u64 = u64::MAX;
 
 /// The segments behind the control segment.
 #[derive(FromZeros, IntoBytes, Immutable)]
@@ -127,14 +106,15 @@ fn segments(op: &Rekey, qpn: u32) -> (u32, Segments) {
 }
 
 /// A control segment that waits for the UMR before it. A whole fence waits for that, too.
-fn behind_umr(ctrl: Words, flags: SendFlags) -> Words {
-    if flags.contains(SendFlags::FENCE) {
+fn behind_umr(ctrl: Words) -> Words {
+    let [head, rest] = ctrl;
+    // The fourth byte of its second half (`mlx5_wqe_ctrl_seg::fm_ce_se`), whose highest three bits
+    // are the fence.
+    let byte = |bits: u8| (u64::from(bits) << 32).to_be();
+    if rest & byte(0b111 << 5) != 0 {
         return ctrl;
     }
-    let [head, rest] = ctrl;
-    // The fourth byte of its second half (`mlx5_wqe_ctrl_seg::fm_ce_se`).
-    let fence = u64::from(MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE) << 32;
-    [head, rest | fence.to_be()]
+    [head, rest | byte(MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE)]
 }
 
 impl Sq {
@@ -163,7 +143,12 @@ impl Sq {
         self.look(&mut at, units)?;
         let (key, segments) = segments(&op, self.qpn());
         let plain = wqe::raw_ctrl(Opcode::UMR.0, 0, at.pi, self.qpn_ds(ds), wr.flags, key);
-        let ctrl = if self.follows_umr(&at) { behind_umr(plain, wr.flags) } else { plain };
+        // This one waits for an earlier one, or what stands behind that does.
+        let follows = at.umr_end == u64::from(at.pi);
+        let ctrl = if follows { behind_umr(plain) } else { plain };
+        if at.umr_end != NO_UMR && !follows {
+            self.wait_for_umr(at.umr_end, at.pi);
+        }
         let mut wqe = [0; LONG];
         wqe[..DS_BYTES].copy_from_slice(ctrl.as_bytes());
         wqe[DS_BYTES..].copy_from_slice(segments.as_bytes());
@@ -173,29 +158,25 @@ impl Sq {
         let last = Posted { head: ctrl[0], at: ring.unit(at.pi), first: at.pi, ds, units };
         // SAFETY: as above; this is the only poster.
         let slot = unsafe { Self::note(self.slots(), &mut at, wr.id, last) };
-        let producer = self.producer();
-        self.rekeyed_mut().note(at.pi, producer);
-        // The next post looks, and finds the UMR.
-        at.left = 0;
+        at.umr_end = at.pi.into();
         Ok((at, slot))
     }
 
-    /// Has the WQE just written at `index` wait for the UMR before it, if there is one.
+    /// Has the WQE that stands at `umr_end` wait for the UMR before it. One is there unless `end`,
+    /// behind the last WQE written, is the same; then the next batch has to. Gives the place of
+    /// whose waiting is still to be seen to.
     #[cold]
     #[inline(never)]
-    pub(crate) fn wait_for_umr(&self, index: u32, flags: SendFlags) {
-        if !self.rekeyed().ends_at(index, self.producer()) {
-            return;
+    pub(crate) fn wait_for_umr(&self, umr_end: u64, end: u32) -> u64 {
+        if umr_end == u64::from(end) {
+            return umr_end;
         }
-        let to = self.ring_memory().unit(index);
+        let to = self.ring_memory().unit(umr_end as u32);
         // SAFETY: the control segment of a WQE of this ring, which is aligned, and not published.
         let ctrl = unsafe { device_memory::read(to.cast::<Words>()) };
         // SAFETY: as above; this is the only poster.
-        unsafe { wqe::store(to, behind_umr(ctrl, flags)) };
-    }
-
-    fn follows_umr(&self, at: &SendCursor) -> bool {
-        self.rekeyed().ends_at(at.pi, self.producer())
+        unsafe { wqe::store(to, behind_umr(ctrl)) };
+        NO_UMR
     }
 }
 
@@ -204,15 +185,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fence_is_asked_for_behind_each_umr_alone() {
-        let mut rekeyed = Rekeyed::default();
-        assert!(!rekeyed.ends_at(0, 0));
-        rekeyed.note(3, 0);
-        assert!(rekeyed.ends_at(3, 0) && !rekeyed.ends_at(0, 0) && !rekeyed.ends_at(4, 3));
-        // Published, and then one behind it in a batch that is dropped.
-        rekeyed.note(6, 3);
-        assert!(rekeyed.ends_at(6, 3) && rekeyed.ends_at(3, 3));
-        // What came between was published.
-        assert!(!rekeyed.ends_at(4, 4) && !rekeyed.ends_at(3, 1));
+    fn a_fence_is_added_where_there_is_none() {
+        let with = |byte: u8| [7, u64::from_be_bytes([1, 2, 3, byte, 5, 6, 7, 8]).to_be()];
+        let bytes = |[head, rest]: Words| (head, rest.to_ne_bytes());
+        assert_eq!(bytes(behind_umr(with(0x08))), (7, [1, 2, 3, 0x28, 5, 6, 7, 8]));
+        for fenced in [0x20, 0x68, 0x80] {
+            assert_eq!(behind_umr(with(fenced)), with(fenced));
+        }
     }
 }

@@ -23,7 +23,7 @@ use uverbs_mlx5_prm::wqe::Service;
 
 use crate::Ah;
 use crate::doorbell::{Doorbell, Posted, store_record};
-use crate::rekey::Rekeyed;
+use crate::rekey::NO_UMR;
 use crate::wqe::{self, Ring, Room, Words};
 
 /// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
@@ -37,6 +37,8 @@ pub struct SendCursor {
     pub(crate) left: u32,
     /// The published position that it began at.
     begin: u32,
+    /// Where the last UMR written ended, if what follows it doesn't know of it yet.
+    pub(crate) umr_end: u64,
     /// The last WQE written.
     last: Posted,
 }
@@ -82,7 +84,8 @@ pub struct Sq {
     service: Service,
     /// Whether it was made for work requests that change keys.
     rekeys: bool,
-    rekeyed: Rekeyed,
+    /// The cursor's `umr_end`, of what is published.
+    umr_end: u64,
     /// Keeps ring, record and register mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
@@ -142,7 +145,7 @@ impl Sq {
             max_wr: parts.max_wr,
             service: parts.service,
             rekeys: parts.rekeys,
-            rekeyed: Rekeyed::default(),
+            umr_end: NO_UMR,
             _memory: parts.memory,
         }
     }
@@ -183,14 +186,6 @@ impl Sq {
 
     pub(crate) fn rekeys(&self) -> bool {
         self.rekeys
-    }
-
-    pub(crate) fn rekeyed(&self) -> Rekeyed {
-        self.rekeyed
-    }
-
-    pub(crate) fn rekeyed_mut(&mut self) -> &mut Rekeyed {
-        &mut self.rekeyed
     }
 
     pub(crate) fn shared(&self) -> &QpShared {
@@ -346,6 +341,7 @@ unsafe impl SendOps for Sq {
             count: self.count,
             left: self.left,
             begin: self.pi,
+            umr_end: self.umr_end,
             last: Posted { head: 0, at: self.start, first: self.pi, ds: 0, units: 0 },
         }
     }
@@ -360,16 +356,9 @@ unsafe impl SendOps for Sq {
     ) -> Result<u32, PostError> {
         let ds = wqe::measure(&op, &data, self.room)?;
         let units = wqe::units(ds, &data);
-        // Behind a UMR nothing is left, so who looks finds that, too.
-        let (begin, flags) = (at.pi, wr.flags);
-        let looks = at.left < units;
         self.reserve(at, units)?;
         // SAFETY: the caller's promise; it was just measured, and there is room.
-        let slot = unsafe { self.write(at, wr, (ds, units), None, op, data) };
-        if looks {
-            self.wait_for_umr(begin, flags);
-        }
-        Ok(slot)
+        Ok(unsafe { self.write(at, wr, (ds, units), None, op, data) })
     }
 
     #[inline(always)]
@@ -437,6 +426,9 @@ unsafe impl SendOps for Sq {
         if at.pi == at.begin {
             return;
         }
+        if at.umr_end != NO_UMR {
+            self.umr_end = self.wait_for_umr(at.umr_end, at.pi);
+        }
         // SAFETY: the record is valid while `_memory` lives, and ours to store to.
         unsafe { store_record(self.record, MLX5_SND_DBR, at.pi) };
         let only = at.last.first == at.begin;
@@ -472,7 +464,7 @@ unsafe impl SendOps for Sq {
         unsafe { self.shared.send.reset() };
         (self.pi, self.left, self.retired, self.marked, self.limit) = (0, 0, 0, 0, 0);
         (self.count, self.count_limit) = (0, self.max_wr);
-        self.rekeyed = Rekeyed::default();
+        self.umr_end = NO_UMR;
         // SAFETY: as in `ring`.
         unsafe { store_record(self.record, MLX5_SND_DBR, 0) };
     }

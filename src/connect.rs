@@ -66,19 +66,13 @@ impl<P: Provider, T: Connected> QueuePair<P, T> {
     pub fn prepare_on(&mut self, port: &LocalPort) -> Result<Endpoint, Error> {
         self.whole()?;
         self.owns(port)?;
+        let mtu = port.path_mtu()?;
         let LocalPort { local, device, port, gid, .. } = port;
         let (mut local, gid) = (local.clone(), *gid);
         let rd_atomic = |most: u32| local.rd_atomic.min(u8::try_from(most).unwrap_or(u8::MAX));
         let (serves, asks) =
             (rd_atomic(device.max_qp_rd_atom), rd_atomic(device.max_qp_init_rd_atom));
         local.rd_atomic = asks;
-        let mtu = local.mtu.unwrap_or(port.active_mtu);
-        Error::limit(
-            "modify_qp",
-            "path MTU",
-            mtu.bytes().unwrap_or(0),
-            port.active_mtu.bytes().unwrap_or(0),
-        )?;
         Error::limit("modify_qp", "first PSN", local.psn.unwrap_or(0), 0xff_ffff)?;
         self.init(&InitAttr {
             port: local.port,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uverbs_core::Errno;
-use uverbs_core::attr::{DeviceAttr, GidEntry, GidType, LinkLayer, PortAttr};
+use uverbs_core::attr::{DeviceAttr, GidEntry, GidType, LinkLayer, Mtu, PortAttr};
 use uverbs_core::doors::UverbsDoor;
 use uverbs_core::error::Error;
 use uverbs_core::objects::channel::Channel;
@@ -382,6 +382,18 @@ impl LocalPort {
     #[must_use]
     pub fn local(&self) -> &Local {
         &self.local
+    }
+
+    /// The MTU that was asked for, or else the port's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for one over the port's.
+    pub(crate) fn path_mtu(&self) -> Result<Mtu, Error> {
+        let (active, bytes) = (self.port.active_mtu, |mtu: Mtu| mtu.bytes().unwrap_or(0));
+        let mtu = self.local.mtu.unwrap_or(active);
+        Error::limit("modify_qp", "path MTU", bytes(mtu), bytes(active))?;
+        Ok(mtu)
     }
 
     /// State and limits of the port.

@@ -299,15 +299,8 @@ impl<P: Provider> Batch<'_, P, Ud> {
             // domain is the queue's.
             unsafe { sq.post_to(&mut self.at, wr, op, to, one) }
         };
-        match posted {
-            Ok(slot) => {
-                // SAFETY: the slot of the post just made.
-                unsafe { self.queue.sq.own(&self.at, slot, data.hold()) };
-                self.queue.unrung.note();
-                Ok(())
-            }
-            Err(error) => Err(Rejected { error, data }),
-        }
+        // SAFETY: of the post just made.
+        unsafe { self.keep(posted, data) }
     }
 }
 

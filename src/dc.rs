@@ -15,6 +15,7 @@ use uverbs_core::queues::work::{self, Data, PostError, Remote, SendOp, Sge, Wr};
 
 use crate::connect::{Prepared, path, route};
 use crate::provider::Provider;
+use crate::sq::first_word;
 use crate::transport::{Connected, Dci, Rc};
 use crate::{AddressHandle, Any, Batch, DcEndpoint, Local, QueuePair, RawBatch, Rejected};
 
@@ -66,11 +67,9 @@ impl<P: Provider> QueuePair<P, Dci> {
         let at = self.recv.home.context.local_port(local)?;
         let most = u8::try_from(at.device.max_qp_init_rd_atom).unwrap_or(u8::MAX);
         let psn = local.psn.unwrap_or_else(|| self.recv.home.context.random_psn());
-        let mtu = local.mtu.unwrap_or(at.port.active_mtu);
-        let (value, limit) = (mtu.bytes().unwrap_or(0), at.port.active_mtu.bytes().unwrap_or(0));
-        Error::limit("modify_qp", "path MTU", value, limit)?;
+        let path_mtu = at.path_mtu()?;
         self.init(&DciInitAttr { port: local.port, pkey_index: local.pkey_index })?;
-        self.ready_to_receive(&DciRtrAttr { path_mtu: mtu })?;
+        self.ready_to_receive(&DciRtrAttr { path_mtu })?;
         self.ready_to_send(&Rc::rts(psn, local, local.rd_atomic.min(most)))?;
         self.recv.home.prepared = Some(Prepared::new(&at, self.qpn(), psn));
         Ok(())
@@ -194,9 +193,9 @@ impl<P: Provider> Batch<'_, P, Dci> {
         (compare, swap): (u64, u64),
         to: &DcDestination<P>,
     ) -> Result<(), Rejected<D>> {
-        let first = data_of_atomic(&into);
+        let word = first_word(&into);
         let op = SendOp::CompareSwap { remote, compare, swap };
-        self.piece_to_target(wr.into(), op, Data::One(first), into, to)
+        self.piece_to_target(wr.into(), op, Data::One(word), into, to)
     }
 
     /// Atomic fetch-and-add on eight aligned bytes of a target's memory; the old value comes into
@@ -214,9 +213,9 @@ impl<P: Provider> Batch<'_, P, Dci> {
         add: u64,
         to: &DcDestination<P>,
     ) -> Result<(), Rejected<D>> {
-        let first = data_of_atomic(&into);
+        let word = first_word(&into);
         let op = SendOp::FetchAdd { remote, add };
-        self.piece_to_target(wr.into(), op, Data::One(first), into, to)
+        self.piece_to_target(wr.into(), op, Data::One(word), into, to)
     }
 
     /// SEND of bytes that are copied into the work request: they are yours at once.
@@ -290,22 +289,10 @@ impl<P: Provider> Batch<'_, P, Dci> {
         // SAFETY: the memory is registered for as long as what holds it lives, and it is the
         // device's to use as the two traits promise; what holds it moves into the slot of this work
         // request, and stays until completion or destruction. The handle's domain is the queue's.
-        match unsafe { self.queue.sq.post_dc(&mut self.at, wr, op, to.as_work(), pieces) } {
-            Ok(slot) => {
-                // SAFETY: the slot of the post just made.
-                unsafe { self.queue.sq.own(&self.at, slot, data.hold()) };
-                self.queue.unrung.note();
-                Ok(())
-            }
-            Err(error) => Err(Rejected { error, data }),
-        }
+        let posted = unsafe { self.queue.sq.post_dc(&mut self.at, wr, op, to.as_work(), pieces) };
+        // SAFETY: of the post just made.
+        unsafe { self.keep(posted, data) }
     }
-}
-
-/// What an atomic answers into. Of what is too short the post refuses the piece.
-fn data_of_atomic<D: Target>(into: &D) -> Sge {
-    let first = into.first();
-    Sge { len: first.len.min(8), ..first }
 }
 
 impl<P: Provider> RawBatch<'_, '_, P, Dci> {

@@ -7,13 +7,12 @@
 
 use std::sync::Arc;
 
-use uverbs_core::attr::{
-    DctInitAttr, DctRtrAttr, DoorbellMode, GlobalRoute, Path, QpCap, QpState, QpType,
-};
+use uverbs_core::attr::{DctInitAttr, DctRtrAttr, DoorbellMode, QpCap, QpState, QpType};
 use uverbs_core::error::Error;
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::{ContextOps, NewQp, QpInit};
 
+use crate::connect::path;
 use crate::provider::Provider;
 use crate::{
     Any, CompletionQueue, Context, DcEndpoint, Local, ProtectionDomain, Refused, SharedReceiveQueue,
@@ -121,28 +120,15 @@ impl<P: Provider> DcTarget<P> {
     /// second time.
     pub fn bring_up(&mut self, local: &Local) -> Result<DcEndpoint, Error> {
         let at = self.context.local_port(local)?;
-        let mtu = local.mtu.unwrap_or(at.port.active_mtu);
-        let (value, limit) = (mtu.bytes().unwrap_or(0), at.port.active_mtu.bytes().unwrap_or(0));
-        Error::limit("modify_qp", "path MTU", value, limit)?;
+        let path_mtu = at.path_mtu()?;
         let (port, pkey_index, access) = (local.port, local.pkey_index, local.access);
         self.init(&DctInitAttr { port, pkey_index, access })?;
-        let route = at.gid.as_ref().map(|own| GlobalRoute {
-            dgid: own.gid,
-            sgid_index: u8::try_from(own.index).unwrap_or(u8::MAX),
-            hop_limit: local.hop_limit,
-            traffic_class: local.traffic_class,
-            flow_label: 0,
-        });
-        let path = Path {
-            dlid: at.port.lid,
-            grh: route,
-            service_level: local.service_level,
-            src_path_bits: 0,
-            static_rate: 0,
-        };
-        let attr = DctRtrAttr { path_mtu: mtu, path, min_rnr_timer: local.min_rnr_timer };
+        let own = at.gid.as_ref().map(|own| (own.gid, u8::try_from(own.index).unwrap_or(u8::MAX)));
+        // Answers go to whoever asked: the GID of this side stands in for theirs.
+        let path = path(local, at.port.lid, own);
+        let attr = DctRtrAttr { path_mtu, path, min_rnr_timer: local.min_rnr_timer };
         let dctn = self.ready_to_receive(&attr)?;
-        let gid = at.gid.as_ref().map(|own| own.gid);
+        let gid = own.map(|(gid, _)| gid);
         Ok(DcEndpoint { lid: at.port.lid, dctn, key: self.key, gid })
     }
 

@@ -202,15 +202,14 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
         self.piece(wr, op, one, data)
     }
 
-    /// Posts an atomic, whose answer goes to the first eight bytes. Of what is too short the post
-    /// refuses a piece.
+    /// Posts an atomic, whose answer goes to the first eight bytes.
     #[inline(always)]
     fn atomic<D: Target>(&mut self, wr: Wr, op: SendOp, data: D) -> Result<(), Rejected<D>> {
         if data.domain() != self.queue.domain {
             return Err(Rejected { error: PostError::ForeignBuffer, data });
         }
-        let first = data.first();
-        self.piece(wr, op, Sge { len: first.len.min(8), ..first }, data)
+        let word = first_word(&data);
+        self.piece(wr, op, word, data)
     }
 
     /// Posts a piece of `data`, which is of the queue's domain.
@@ -225,9 +224,26 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
         // SAFETY: the memory is registered for as long as what holds it lives, and it is the
         // device's to use as the two traits promise; what holds it moves into the slot of this work
         // request, and stays until completion or destruction.
-        match unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::One(piece)) } {
+        let posted = unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::One(piece)) };
+        // SAFETY: of the post just made.
+        unsafe { self.keep(posted, data) }
+    }
+
+    /// Moves `data` into the slot of the work request that names it; gives it back if the post was
+    /// refused.
+    ///
+    /// # Safety
+    ///
+    /// `posted` is what the last post of this batch answered.
+    #[inline(always)]
+    pub(crate) unsafe fn keep<D: Source>(
+        &mut self,
+        posted: Result<u32, PostError>,
+        data: D,
+    ) -> Result<(), Rejected<D>> {
+        match posted {
             Ok(slot) => {
-                // SAFETY: the slot of the post just made.
+                // SAFETY: the caller's promise.
                 unsafe { self.queue.sq.own(&self.at, slot, data.hold()) };
                 self.queue.unrung.note();
                 Ok(())
@@ -242,6 +258,13 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
         unsafe { self.queue.sq.post(&mut self.at, wr, op, Data::Inline(data)) }
             .map(|_| self.queue.unrung.note())
     }
+}
+
+/// Where an atomic's answer goes. A piece that is too short stays so, and the post refuses it.
+#[inline(always)]
+pub(crate) fn first_word<D: Target>(into: &D) -> Sge {
+    let first = into.first();
+    Sge { len: first.len.min(8), ..first }
 }
 
 /// Posts a chain of frames. By value: the batch stays in registers.

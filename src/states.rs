@@ -52,7 +52,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     #[doc(alias = "ibv_modify_qp")]
     pub fn change(&mut self, attr: &T::Change) -> Result<(), Error> {
         self.whole()?;
-        self.is_in(QpState::ReadyToSend)?;
+        must_be(self.state(), QpState::ReadyToSend)?;
         self.core().bring(attr)
     }
 
@@ -88,14 +88,11 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         }
         Ok(())
     }
+}
 
-    fn is_in(&self, needs: QpState) -> Result<(), Error> {
-        let state = self.state();
-        if state == needs {
-            return Ok(());
-        }
-        Err(Error::State { verb: MODIFY_QP, state, needs })
-    }
+/// Refuses a change from another state.
+fn must_be(state: QpState, needs: QpState) -> Result<(), Error> {
+    if state == needs { Ok(()) } else { Err(Error::State { verb: MODIFY_QP, state, needs }) }
 }
 
 impl<P: Provider, T: Drains> QueuePair<P, T> {
@@ -134,10 +131,7 @@ impl<P: Provider, T: Drains> QueuePair<P, T> {
         let (start, mut pause) = (Instant::now(), PAUSES.0);
         loop {
             let attr = self.query()?;
-            let (state, needs) = (attr.state, QpState::SendQueueDrained);
-            if state != needs {
-                return Err(Error::State { verb: MODIFY_QP, state, needs });
-            }
+            must_be(attr.state, QpState::SendQueueDrained)?;
             if !attr.sq_draining {
                 return Ok(());
             }
@@ -172,7 +166,7 @@ impl<P: Provider, T: Drains> QueuePair<P, T> {
     #[doc(alias = "ibv_modify_qp")]
     pub fn resume(&mut self, attr: &T::Change) -> Result<(), Error> {
         self.whole()?;
-        self.is_in(QpState::SendQueueDrained)?;
+        must_be(self.state(), QpState::SendQueueDrained)?;
         self.core().bring(attr)?;
         self.send.enable(true);
         Ok(())
@@ -198,10 +192,7 @@ impl<P: Provider, T: Unreliable> QueuePair<P, T> {
     #[doc(alias = "IBV_QPS_SQE")]
     pub fn recover(&mut self, attr: &T::Recovery) -> Result<(), Error> {
         self.whole()?;
-        let (state, needs) = (self.query()?.state, QpState::SendQueueError);
-        if state != needs {
-            return Err(Error::State { verb: MODIFY_QP, state, needs });
-        }
+        must_be(self.query()?.state, QpState::SendQueueError)?;
         self.core().bring(attr)
     }
 }

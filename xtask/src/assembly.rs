@@ -28,8 +28,8 @@ const EXITS: [&str; 12] = [
     // The ring looks full: how far did the polling side get?
     "uverbs_mlx5::sq::Sq::make_room",
     "uverbs_mlx5::rq::Rq::make_room",
-    // The queue was looked at: does the WQE follow one that changes keys?
-    "uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::wait_for_umr",
+    // A WQE changed keys: the one behind it gets a fence.
+    "uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::fence_behind_umr",
     // A batch was forgotten: takes its frames back.
     "uverbs_mlx5::sq::Sq::disown",
     "uverbs_mlx5::rq::Rq::disown",

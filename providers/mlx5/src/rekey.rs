@@ -1,9 +1,9 @@
 //! Work requests that change keys of this side: windows bound, keys invalidated. On the device each
 //! is a UMR (PRM, "UMR"), as in rdma-core `qp.c:set_bind_wr`.
 //!
-//! The device begins what follows a UMR before that is carried out, unless it is told not to. So the
-//! next WQE gets a fence for local operations. It is set apart from the common path: a cursor
-//! behind a UMR has nothing left, so that the next post looks why.
+//! The device may begin the WQE behind a UMR before the UMR is carried out. So that WQE gets a small
+//! fence (PRM, "fence"). Posts don't look for UMRs: the cursor remembers where the last one ended,
+//! and the fence is set when the batch is rung, or when the next UMR is written.
 //!
 //! # Safety
 //!
@@ -38,9 +38,6 @@ use crate::wqe::{self, DS_PER_UNIT, Words};
 const ANY_QPN: u32 = 0xff_ffff;
 /// Octowords of a list of one: lists take whole units of four.
 const LIST: u16 = 4;
-
-/// No UMR that anything has to wait for: no index has more than 32 bits.
-pub(crate) const NO_UMR: u64 = u64::MAX;
 
 /// The segments behind the control segment.
 #[derive(FromZeros, IntoBytes, Immutable)]
@@ -105,7 +102,7 @@ fn segments(op: &Rekey, qpn: u32) -> (u32, Segments) {
     (key, all)
 }
 
-/// A control segment that waits for the UMR before it. A whole fence waits for that, too.
+/// A control segment with the small fence; one that has a fence is stronger, and stays.
 fn behind_umr(ctrl: Words) -> Words {
     let [head, rest] = ctrl;
     // The fourth byte of its second half (`mlx5_wqe_ctrl_seg::fm_ce_se`), whose highest three bits
@@ -140,43 +137,51 @@ impl Sq {
         };
         let ds = (bytes / DS_BYTES) as u32;
         let units = ds.div_ceil(DS_PER_UNIT);
-        self.look(&mut at, units)?;
+        self.reserve(&mut at, units)?;
         let (key, segments) = segments(&op, self.qpn());
         let plain = wqe::raw_ctrl(Opcode::UMR.0, 0, at.pi, self.qpn_ds(ds), wr.flags, key);
-        // This one waits for an earlier one, or what stands behind that does.
-        let follows = at.umr_end == u64::from(at.pi);
-        let ctrl = if follows { behind_umr(plain) } else { plain };
-        if at.umr_end != NO_UMR && !follows {
-            self.wait_for_umr(at.umr_end, at.pi);
-        }
+        // Behind another UMR it is this WQE that waits; else the one that stands there does.
+        let ctrl = match at.umr_end {
+            Some(end) if end == at.pi => behind_umr(plain),
+            Some(end) => {
+                self.fence_at(end);
+                plain
+            }
+            None => plain,
+        };
         let mut wqe = [0; LONG];
         wqe[..DS_BYTES].copy_from_slice(ctrl.as_bytes());
         wqe[DS_BYTES..].copy_from_slice(segments.as_bytes());
         let ring = self.ring_memory();
-        // SAFETY: behind the published index, and `look` found room.
+        // SAFETY: behind the published index, and `reserve` found room.
         unsafe { ring.copy_in(at.pi, &wqe[..bytes]) };
         let last = Posted { head: ctrl[0], at: ring.unit(at.pi), first: at.pi, ds, units };
         // SAFETY: as above; this is the only poster.
         let slot = unsafe { Self::note(self.slots(), &mut at, wr.id, last) };
-        at.umr_end = at.pi.into();
+        at.umr_end = Some(at.pi);
         Ok((at, slot))
     }
 
-    /// Has the WQE that stands at `umr_end` wait for the UMR before it. One is there unless `end`,
-    /// behind the last WQE written, is the same; then the next batch has to. Gives the place of
-    /// whose waiting is still to be seen to.
+    /// Sets the fence of the WQE behind the last UMR, which ended at `umr_end`, before a batch is
+    /// published that ends at `end`. Where the UMR is the batch's last WQE, the fence is left to the
+    /// next batch: gives `umr_end` back then.
     #[cold]
     #[inline(never)]
-    pub(crate) fn wait_for_umr(&self, umr_end: u64, end: u32) -> u64 {
-        if umr_end == u64::from(end) {
-            return umr_end;
+    pub(crate) fn fence_behind_umr(&self, umr_end: u32, end: u32) -> Option<u32> {
+        if umr_end == end {
+            return Some(umr_end);
         }
-        let to = self.ring_memory().unit(umr_end as u32);
+        self.fence_at(umr_end);
+        None
+    }
+
+    /// Sets the small fence of the WQE at `index`, which is written and not published.
+    fn fence_at(&self, index: u32) {
+        let to = self.ring_memory().unit(index);
         // SAFETY: the control segment of a WQE of this ring, which is aligned, and not published.
         let ctrl = unsafe { device_memory::read(to.cast::<Words>()) };
         // SAFETY: as above; this is the only poster.
         unsafe { wqe::store(to, behind_umr(ctrl)) };
-        NO_UMR
     }
 }
 

@@ -23,7 +23,6 @@ use uverbs_mlx5_prm::wqe::Service;
 
 use crate::Ah;
 use crate::doorbell::{Doorbell, Posted, store_record};
-use crate::rekey::NO_UMR;
 use crate::wqe::{self, Ring, Room, Words};
 
 /// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
@@ -34,11 +33,11 @@ pub struct SendCursor {
     /// Work requests written, with all before; free running.
     count: u32,
     /// WQEBBs that may follow without a look at what is outstanding.
-    pub(crate) left: u32,
+    left: u32,
     /// The published position that it began at.
     begin: u32,
-    /// Where the last UMR written ended, if what follows it doesn't know of it yet.
-    pub(crate) umr_end: u64,
+    /// The WQEBB behind the last UMR, while the WQE there has no fence yet (`rekey.rs`).
+    pub(crate) umr_end: Option<u32>,
     /// The last WQE written.
     last: Posted,
 }
@@ -84,8 +83,8 @@ pub struct Sq {
     service: Service,
     /// Whether it was made for work requests that change keys.
     rekeys: bool,
-    /// The cursor's `umr_end`, of what is published.
-    umr_end: u64,
+    /// What a cursor's `umr_end` begins with.
+    umr_end: Option<u32>,
     /// Keeps ring, record and register mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
@@ -145,7 +144,7 @@ impl Sq {
             max_wr: parts.max_wr,
             service: parts.service,
             rekeys: parts.rekeys,
-            umr_end: NO_UMR,
+            umr_end: None,
             _memory: parts.memory,
         }
     }
@@ -205,12 +204,6 @@ impl Sq {
             Some(left) => left,
             None => self.make_room(at.pi, at.count, units)?,
         };
-        Ok(())
-    }
-
-    /// The same, and looks in any case.
-    pub(crate) fn look(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
-        at.left = self.make_room(at.pi, at.count, units)?;
         Ok(())
     }
 
@@ -282,7 +275,7 @@ impl Sq {
     /// The cursor is this queue's, `measure` or `measure_datagram` said `ds` of the operation and
     /// its data, and `reserve` found room for its `units`.
     #[inline(always)]
-    pub(crate) unsafe fn write(
+    unsafe fn write(
         &self,
         at: &mut SendCursor,
         wr: Wr,
@@ -372,7 +365,6 @@ unsafe impl SendOps for Sq {
     ) -> Result<u32, PostError> {
         let ds = wqe::measure_datagram(&op, &data, self.room)?;
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
-        // A queue of datagrams isn't made for UMRs, so nothing waits for one.
         self.reserve(at, units)?;
         // The device reads the vector out of the WQE: the handle isn't looked at again.
         let to_peer = wqe::address_vector(to.ah.template(), to.qpn, to.qkey);
@@ -426,8 +418,8 @@ unsafe impl SendOps for Sq {
         if at.pi == at.begin {
             return;
         }
-        if at.umr_end != NO_UMR {
-            self.umr_end = self.wait_for_umr(at.umr_end, at.pi);
+        if let Some(umr_end) = at.umr_end {
+            self.umr_end = self.fence_behind_umr(umr_end, at.pi);
         }
         // SAFETY: the record is valid while `_memory` lives, and ours to store to.
         unsafe { store_record(self.record, MLX5_SND_DBR, at.pi) };
@@ -464,7 +456,7 @@ unsafe impl SendOps for Sq {
         unsafe { self.shared.send.reset() };
         (self.pi, self.left, self.retired, self.marked, self.limit) = (0, 0, 0, 0, 0);
         (self.count, self.count_limit) = (0, self.max_wr);
-        self.umr_end = NO_UMR;
+        self.umr_end = None;
         // SAFETY: as in `ring`.
         unsafe { store_record(self.record, MLX5_SND_DBR, 0) };
     }

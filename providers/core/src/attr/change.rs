@@ -129,10 +129,10 @@ pub struct UdRecovery {
 }
 
 /// A change of state and nothing else, to which attributes are added.
-struct Request(abi::ib_uverbs_modify_qp);
+pub(super) struct Request(pub(super) abi::ib_uverbs_modify_qp);
 
 impl Request {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() })
     }
 
@@ -162,7 +162,7 @@ impl Request {
         self.with(index, abi::IB_QP_PKEY_INDEX, |qp, index| qp.pkey_index = index)
     }
 
-    fn min_rnr_timer(self, timer: Option<RnrTimer>) -> Self {
+    pub(super) fn min_rnr_timer(self, timer: Option<RnrTimer>) -> Self {
         self.with(timer, abi::IB_QP_MIN_RNR_TIMER, |qp, timer| qp.min_rnr_timer = timer.code())
     }
 

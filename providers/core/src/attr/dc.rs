@@ -3,7 +3,8 @@
 
 use uverbs_kernel_abi::qp as abi;
 
-use super::{AccessFlags, Mtu, Path, QpState, RnrTimer, Transition};
+use super::change::Request;
+use super::{AccessFlags, InitAttr, Mtu, Path, QpState, RnrTimer, Transition};
 use crate::error::Error;
 
 const MODIFY_QP: &str = "modify_qp";
@@ -63,13 +64,7 @@ impl Transition for DciChange {
     const FROM: &'static [QpState] = &[QpState::ReadyToSend];
 
     fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
-        let mut command =
-            abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
-        if let Some(timer) = self.min_rnr_timer {
-            command.attr_mask |= abi::IB_QP_MIN_RNR_TIMER;
-            command.min_rnr_timer = timer.code();
-        }
-        command
+        Request::new().min_rnr_timer(self.min_rnr_timer).0
     }
 }
 
@@ -89,16 +84,9 @@ impl Transition for DctInitAttr {
     const FROM: &'static [QpState] = &[QpState::Reset];
 
     fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
-        abi::ib_uverbs_modify_qp {
-            attr_mask: abi::IB_QP_STATE
-                | abi::IB_QP_PKEY_INDEX
-                | abi::IB_QP_PORT
-                | abi::IB_QP_ACCESS_FLAGS,
-            pkey_index: self.pkey_index,
-            port_num: self.port,
-            qp_access_flags: self.access.bits(),
-            ..Default::default()
-        }
+        // As a connected queue pair's.
+        let Self { port, pkey_index, access } = *self;
+        InitAttr { port, pkey_index, access }.command(port)
     }
 }
 

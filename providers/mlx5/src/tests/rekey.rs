@@ -230,9 +230,9 @@ fn a_batch_that_is_rung_is_waited_for_and_one_that_is_dropped_is_not() {
         let behind = unsafe { side.sq.post(&mut at, Wr::new(4), SendOp::Send, data) }.unwrap();
         let next = send(&mut side, &mut at, Wr::new(5));
         ring(&mut side, at);
-        // What is told to wait is told when it is published.
+        // The fence is set when the batch is rung.
         assert_eq!((behind, flags(&side, behind)), (slot + 2, SIGNALED | SMALL_FENCE));
-        // Where the change that was dropped ended.
+        // The UMR that was dropped had ended here.
         assert_eq!(flags(&side, next), SIGNALED, "{slot}");
         side.retire(next + 1);
     }

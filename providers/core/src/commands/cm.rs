@@ -73,17 +73,16 @@ impl Ucma {
         &self.door
     }
 
-    /// Sends a command that is answered by a struct at `response`, the offset of its address.
+    /// Sends a command that is answered by a struct.
     fn ask<A: FromBytes + IntoBytes>(
         &self,
         verb: &'static str,
         number: u32,
         request: &mut (impl IntoBytes + FromBytes),
-        response: usize,
     ) -> Result<A, Error> {
         let mut answer = A::new_zeroed();
         let answer_bytes = answer.as_mut_bytes();
-        self.send(verb, number, request.as_mut_bytes(), Some((response, answer_bytes)), None)?;
+        self.send(verb, number, request.as_mut_bytes(), Some(answer_bytes), None)?;
         Ok(answer)
     }
 
@@ -102,8 +101,8 @@ impl Ucma {
         verb: &'static str,
         number: u32,
         request: &mut [u8],
-        answer: Option<(usize, &mut [u8])>,
-        value: Option<(usize, &[u8])>,
+        answer: Option<&mut [u8]>,
+        value: Option<&[u8]>,
     ) -> Result<(), Error> {
         if !self.process.is_current() {
             return Err(Error::OtherProcess { verb });
@@ -120,9 +119,8 @@ impl Ucma {
     #[doc(alias = "rdma_create_id")]
     pub fn create_id(&self, uid: u64, port_space: u16, qp_type: u8) -> Result<u32, Error> {
         let mut request = rdma_ucm_create_id { uid, ps: port_space, qp_type, ..Default::default() };
-        let at = std::mem::offset_of!(rdma_ucm_create_id, response);
         let answer: rdma_ucm_create_id_resp =
-            self.ask("rdma_create_id", RDMA_USER_CM_CMD_CREATE_ID, &mut request, at)?;
+            self.ask("rdma_create_id", RDMA_USER_CM_CMD_CREATE_ID, &mut request)?;
         Ok(answer.id)
     }
 
@@ -134,9 +132,8 @@ impl Ucma {
     #[doc(alias = "rdma_destroy_id")]
     pub fn destroy_id(&self, id: u32) -> Result<(), Error> {
         let mut request = rdma_ucm_destroy_id { id, ..Default::default() };
-        let at = std::mem::offset_of!(rdma_ucm_destroy_id, response);
         let _: rdma_ucm_destroy_id_resp =
-            self.ask("rdma_destroy_id", RDMA_USER_CM_CMD_DESTROY_ID, &mut request, at)?;
+            self.ask("rdma_destroy_id", RDMA_USER_CM_CMD_DESTROY_ID, &mut request)?;
         Ok(())
     }
 
@@ -150,9 +147,8 @@ impl Ucma {
         use std::os::fd::AsRawFd;
         let fd = from.door.file().as_raw_fd() as u32;
         let mut request = rdma_ucm_migrate_id { id, fd, ..Default::default() };
-        let at = std::mem::offset_of!(rdma_ucm_migrate_id, response);
         let _: rdma_ucm_migrate_resp =
-            self.ask("rdma_migrate_id", RDMA_USER_CM_CMD_MIGRATE_ID, &mut request, at)?;
+            self.ask("rdma_migrate_id", RDMA_USER_CM_CMD_MIGRATE_ID, &mut request)?;
         Ok(())
     }
 
@@ -213,8 +209,7 @@ impl Ucma {
     pub fn query_addr(&self, id: u32) -> Result<rdma_ucm_query_addr_resp, Error> {
         let mut request =
             rdma_ucm_query { id, option: RDMA_USER_CM_QUERY_ADDR, ..Default::default() };
-        let at = std::mem::offset_of!(rdma_ucm_query, response);
-        self.ask("rdma_query_addr", RDMA_USER_CM_CMD_QUERY, &mut request, at)
+        self.ask("rdma_query_addr", RDMA_USER_CM_CMD_QUERY, &mut request)
     }
 
     /// The attributes that a queue pair of this id needs for `state` (`IB_QPS_*`).
@@ -225,8 +220,7 @@ impl Ucma {
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn init_qp_attr(&self, id: u32, state: u32) -> Result<ib_uverbs_qp_attr, Error> {
         let mut request = rdma_ucm_init_qp_attr { id, qp_state: state, ..Default::default() };
-        let at = std::mem::offset_of!(rdma_ucm_init_qp_attr, response);
-        self.ask("rdma_init_qp_attr", RDMA_USER_CM_CMD_INIT_QP_ATTR, &mut request, at)
+        self.ask("rdma_init_qp_attr", RDMA_USER_CM_CMD_INIT_QP_ATTR, &mut request)
     }
 
     /// Asks the peer for a connection; events tell of what came of it.
@@ -313,9 +307,8 @@ impl Ucma {
         let optlen = u32::try_from(value.len()).unwrap_or(u32::MAX);
         let mut request =
             rdma_ucm_set_option { id, level, optname: name, optlen, ..Default::default() };
-        let at = std::mem::offset_of!(rdma_ucm_set_option, optval);
         let number = RDMA_USER_CM_CMD_SET_OPTION;
-        self.send(verb, number, request.as_mut_bytes(), None, Some((at, value)))
+        self.send(verb, number, request.as_mut_bytes(), None, Some(value))
     }
 
     /// Begins to join a multicast group; an event that carries `uid` tells of the end. Answers the
@@ -340,9 +333,8 @@ impl Ucma {
             addr: group.bytes,
             ..Default::default()
         };
-        let at = std::mem::offset_of!(rdma_ucm_join_mcast, response);
         let answer: rdma_ucm_create_id_resp =
-            self.ask("rdma_join_multicast", RDMA_USER_CM_CMD_JOIN_MCAST, &mut request, at)?;
+            self.ask("rdma_join_multicast", RDMA_USER_CM_CMD_JOIN_MCAST, &mut request)?;
         Ok(answer.id)
     }
 
@@ -354,9 +346,8 @@ impl Ucma {
     #[doc(alias = "rdma_leave_multicast")]
     pub fn leave_multicast(&self, membership: u32) -> Result<(), Error> {
         let mut request = rdma_ucm_destroy_id { id: membership, ..Default::default() };
-        let at = std::mem::offset_of!(rdma_ucm_destroy_id, response);
         let _: rdma_ucm_destroy_id_resp =
-            self.ask("rdma_leave_multicast", RDMA_USER_CM_CMD_LEAVE_MCAST, &mut request, at)?;
+            self.ask("rdma_leave_multicast", RDMA_USER_CM_CMD_LEAVE_MCAST, &mut request)?;
         Ok(())
     }
 
@@ -368,8 +359,7 @@ impl Ucma {
     #[doc(alias = "rdma_get_cm_event")]
     pub fn next_event(&self) -> Result<Option<rdma_ucm_event_resp>, Error> {
         let mut request = rdma_ucm_get_event::default();
-        let at = std::mem::offset_of!(rdma_ucm_get_event, response);
-        match self.ask("rdma_get_cm_event", RDMA_USER_CM_CMD_GET_EVENT, &mut request, at) {
+        match self.ask("rdma_get_cm_event", RDMA_USER_CM_CMD_GET_EVENT, &mut request) {
             Ok(event) => Ok(Some(event)),
             Err(Error::Kernel { errno: Errno::EAGAIN, .. }) => Ok(None),
             Err(error) => Err(error),

@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //!
-//! A command carries the address of its answer, or of an option's value. Both are put in here, out
-//! of slices that stay borrowed until the call returns; and each command is compared with what the
-//! kernel copies and where it looks for addresses, so that a caller can't name others.
+//! A command carries the address of its answer, or of an option's value. The door puts both in, out
+//! of slices that stay borrowed until the call returns, where the kernel looks for them; a command
+//! of another length than the kernel copies is refused.
 #![allow(unsafe_code, reason = "write() of a command that carries addresses")]
 
 use std::fmt;
@@ -24,12 +24,12 @@ use crate::Errno;
 pub struct CmCommand<'a> {
     /// `RDMA_USER_CM_CMD_*`.
     pub number: u32,
-    /// The request's struct. The words that hold addresses are 0: the door fills them in.
+    /// The request's struct. The door fills in the word that holds an address.
     pub request: &'a mut [u8],
-    /// Where in the request the answer's address belongs, and room for the answer.
-    pub answer: Option<(usize, &'a mut [u8])>,
-    /// Where in the request the address of an option's value belongs, and the value.
-    pub value: Option<(usize, &'a [u8])>,
+    /// Room for the answer, where the command has one.
+    pub answer: Option<&'a mut [u8]>,
+    /// The value of an option (`SET_OPTION`).
+    pub value: Option<&'a [u8]>,
 }
 
 /// What the kernel copies of each command (`ucma.c` takes the struct's size, whatever the header
@@ -87,20 +87,6 @@ impl Shape {
     }
 }
 
-impl CmCommand<'_> {
-    /// Whether it is as long as the kernel takes it to be, and its addresses are where the kernel
-    /// looks for them.
-    fn is_whole(&self) -> bool {
-        let Some(shape) = Shape::of(self.number) else { return false };
-        let said = abi::rdma_ucm_set_option::read_from_bytes(self.request);
-        let value_len = said.map_or(0, |option| option.optlen as usize);
-        self.request.len() == shape.size
-            && self.answer.as_ref().map(|(at, _)| *at) == shape.answer
-            && self.value.map(|(at, _)| at) == shape.value
-            && self.value.is_none_or(|(_, value)| value.len() == value_len)
-    }
-}
-
 /// One open file of the connection manager, an event channel, or what stands in its place.
 ///
 /// Closing it ends every id that was made through it.
@@ -145,22 +131,31 @@ impl KernelCmDoor {
 
 impl CmDoor for KernelCmDoor {
     fn command(&self, command: CmCommand<'_>) -> Result<(), Errno> {
-        if !command.is_whole() {
-            return Err(Errno::EINVAL);
-        }
-        let CmCommand { number, request, mut answer, value } = command;
-        let mut put = |at: usize, address: u64| {
-            let word = request.get_mut(at..at + 8).ok_or(Errno::EINVAL)?;
-            word.copy_from_slice(&address.to_ne_bytes());
-            Ok::<_, Errno>(())
+        let CmCommand { number, request, answer, value } = command;
+        let shape = Shape::of(number).filter(|shape| request.len() == shape.size);
+        let shape = shape.ok_or(Errno::EINVAL)?;
+        let mut put = |at: usize, address: usize| {
+            request[at..at + 8].copy_from_slice(&(address as u64).to_ne_bytes());
         };
         let mut room = 0;
-        if let Some((at, answer)) = &mut answer {
-            put(*at, answer.as_mut_ptr().expose_provenance() as u64)?;
-            room = answer.len();
+        match (shape.answer, answer) {
+            (Some(at), Some(answer)) => {
+                put(at, answer.as_mut_ptr().expose_provenance());
+                room = answer.len();
+            }
+            (None, None) => {}
+            _ => return Err(Errno::EINVAL),
         }
-        if let Some((at, value)) = value {
-            put(at, value.as_ptr().expose_provenance() as u64)?;
+        match (shape.value, value) {
+            (Some(at), Some(value)) => {
+                put(at, value.as_ptr().expose_provenance());
+                let said = abi::rdma_ucm_set_option::ref_from_bytes(request);
+                if said.map_or(true, |option| option.optlen as usize != value.len()) {
+                    return Err(Errno::EINVAL);
+                }
+            }
+            (None, None) => {}
+            _ => return Err(Errno::EINVAL),
         }
         let header = rdma_ucm_cmd_hdr {
             cmd: number,
@@ -170,7 +165,7 @@ impl CmDoor for KernelCmDoor {
         let bytes = [header.as_bytes(), request].concat();
         // SAFETY: `bytes` is readable for its length, and as long as what the kernel copies. The
         // addresses in it are those of `answer`, borrowed mutably, whose length `out` says, and of
-        // `value`, whose length the request says: `is_whole` looked. The kernel keeps none.
+        // `value`, whose length the request says, as was just compared. The kernel keeps none.
         let written =
             unsafe { libc::write(self.file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
         if written == -1 { Err(Errno::last()) } else { Ok(()) }
@@ -198,7 +193,7 @@ mod tests {
         let (door, mut kernel) = piped();
         let (mut request, mut answer) = ([7u8; 24], [0u8; 4]);
         let at = answer.as_ptr().addr() as u64;
-        let answer = Some((8, &mut answer[..]));
+        let answer = Some(&mut answer[..]);
         door.command(CmCommand { number: 0, request: &mut request, answer, value: None }).unwrap();
         let mut bytes = [0; 32];
         kernel.read_exact(&mut bytes).unwrap();
@@ -215,7 +210,7 @@ mod tests {
         let from = value.as_ptr().addr() as u64;
         let mut request = abi::rdma_ucm_set_option { optlen: 1, ..Default::default() };
         let request = request.as_mut_bytes();
-        let value = Some((0, &value[..]));
+        let value = Some(&value[..]);
         door.command(CmCommand { number: 14, request, answer: None, value }).unwrap();
         kernel.read_exact(&mut bytes).unwrap();
         assert_eq!(bytes[8..16], from.to_ne_bytes());
@@ -226,21 +221,23 @@ mod tests {
     fn no_other_address_reaches_the_kernel() {
         let (door, kernel) = piped();
         let mut answer = [0u8; 4];
-        let mut refused = |number, request: &mut [u8], at: Option<usize>, value| {
-            let answer = at.map(|at| (at, &mut answer[..]));
+        let mut refused = |number, request: &mut [u8], has_answer: bool, value| {
+            let answer = has_answer.then_some(&mut answer[..]);
             let command = CmCommand { number, request, answer, value };
             assert_eq!(door.command(command), Err(Errno::EINVAL), "{number}");
         };
-        // CREATE_ID with its answer elsewhere, without one, cut short, too long.
-        refused(0, &mut [0; 24], Some(0), None);
-        refused(0, &mut [0; 24], None, None);
-        refused(0, &mut [0; 16], Some(8), None);
-        refused(0, &mut [0; 25], Some(8), None);
+        // CREATE_ID without an answer, cut short, too long, with a value.
+        refused(0, &mut [0; 24], false, None);
+        refused(0, &mut [0; 16], true, None);
+        refused(0, &mut [0; 25], true, None);
+        refused(0, &mut [0; 24], true, Some(&[0; 4]));
+        // DISCONNECT has no answer.
+        refused(10, &mut [0; 4], true, None);
         // SET_OPTION with a longer value than there is, and with none.
         let mut option = abi::rdma_ucm_set_option { optlen: 8, ..Default::default() };
-        refused(14, option.as_mut_bytes(), None, Some((0, &[0; 4])));
-        refused(14, option.as_mut_bytes(), None, None);
-        refused(99, &mut [0; 8], None, None);
+        refused(14, option.as_mut_bytes(), false, Some(&[0; 4]));
+        refused(14, option.as_mut_bytes(), false, None);
+        refused(99, &mut [0; 8], true, None);
         drop(door);
         let mut rest = Vec::new();
         File::read_to_end(&mut { kernel }, &mut rest).unwrap();

@@ -23,9 +23,8 @@ impl Manager {
     ///
     /// Those of `ucma_write` and of its handlers.
     pub(crate) fn command(&mut self, file: u64, command: CmCommand<'_>) -> Result<(), Errno> {
-        let CmCommand { number, request, answer, value } = command;
+        let CmCommand { number, request, answer: room, value } = command;
         let request = &*request;
-        let room = answer.map(|(_, room)| room);
         match number {
             RDMA_USER_CM_CMD_CREATE_ID => self.create_id(file, &read(request)?, room),
             RDMA_USER_CM_CMD_DESTROY_ID => self.destroy_id(file, &read(request)?, room),
@@ -48,8 +47,7 @@ impl Manager {
             RDMA_USER_CM_CMD_INIT_QP_ATTR => self.init_qp_attr(file, &read(request)?, room),
             RDMA_USER_CM_CMD_GET_EVENT => self.get_event(file, room),
             RDMA_USER_CM_CMD_SET_OPTION => {
-                let value = value.map_or(&[][..], |(_, value)| value);
-                self.set_option(file, &read(request)?, value)
+                self.set_option(file, &read(request)?, value.unwrap_or_default())
             }
             RDMA_USER_CM_CMD_NOTIFY => self.notify(file, &read(request)?),
             RDMA_USER_CM_CMD_MIGRATE_ID => self.migrate(file, &read(request)?, room),

@@ -70,7 +70,7 @@ impl World {
         let command = CmCommand {
             number,
             request: request.as_mut_bytes(),
-            answer: Some((0, answer.as_mut_bytes())),
+            answer: Some(answer.as_mut_bytes()),
             value: None,
         };
         self.hosts[host].command(self.doors[host], command)?;

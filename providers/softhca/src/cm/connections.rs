@@ -182,7 +182,7 @@ impl Manager {
                 self.wait_out(number);
                 Ok(())
             }
-            state if (state as u8) < State::ReqSent as u8 => Err(Errno::EINVAL),
+            state if state < State::ReqSent => Err(Errno::EINVAL),
             _ => Ok(()),
         }
     }

@@ -17,9 +17,9 @@ pub(super) enum Space {
     Udp = 0x0111,
 }
 
-/// Where an id stands. The names of a connection's states are those of IBTA vol 1, figures 114 and
-/// 115, as far as they have any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where an id stands, in order. A connection's states have the names of IBTA vol 1, figures 114 and
+/// 115.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
     Idle,
     Bound,
@@ -34,7 +34,7 @@ pub(super) enum State {
     DreqSent,
     DreqReceived,
     Timewait,
-    /// Refused, given up, or over: nothing comes any more.
+    /// Refused, given up or ended: no message of it is expected any more.
     Over,
 }
 

@@ -156,11 +156,7 @@ impl Manager {
             event: event::CONNECT_REQUEST,
             ..Default::default()
         };
-        match param {
-            Param::Connection(param) => event.set_conn(param),
-            Param::Datagram(param) => event.set_ud(param),
-            Param::None => {}
-        }
+        param.put_into(&mut event);
         if let Some(queue) = self.files.get_mut(&file) {
             queue.push(Queued { owner: listener, request: Some(number), event });
         }

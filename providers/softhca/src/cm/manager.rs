@@ -164,9 +164,10 @@ impl Manager {
 
     /// The id of an own connection, by the number that messages name it by.
     pub(super) fn by_local_id(&mut self, local_id: u32) -> Option<IdNumber> {
-        let found = self.ids.iter().find(|(_, id)| {
-            id.connection.local_id == local_id && id.state as u8 >= State::ReqSent as u8
-        });
+        let found = self
+            .ids
+            .iter()
+            .find(|(_, id)| id.connection.local_id == local_id && id.state >= State::ReqSent);
         found.map(|(&number, _)| number)
     }
 
@@ -274,11 +275,7 @@ impl Manager {
             status,
             ..Default::default()
         };
-        match (param, id.space) {
-            (Param::None, _) => {}
-            (Param::Connection(param), _) => event.set_conn(param),
-            (Param::Datagram(param), _) => event.set_ud(param),
-        }
+        param.put_into(&mut event);
         if let Some(queue) = self.files.get_mut(&id.file) {
             queue.push(Queued { owner: number, request: None, event });
         }
@@ -339,12 +336,22 @@ impl Manager {
     }
 }
 
-/// What comes with an event.
+/// What an event tells beside its kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Param {
     None,
     Connection(rdma_ucm_conn_param),
     Datagram(rdma_ucm_ud_param),
+}
+
+impl Param {
+    pub(super) fn put_into(self, event: &mut rdma_ucm_event_resp) {
+        match self {
+            Self::None => {}
+            Self::Connection(param) => event.set_conn(param),
+            Self::Datagram(param) => event.set_ud(param),
+        }
+    }
 }
 
 /// Between two tries of a message: four microseconds times two to the code, as milliseconds

@@ -23,6 +23,12 @@ impl Manager {
     ///
     /// Those of `ucma_write` and of its handlers.
     pub(crate) fn command(&mut self, file: u64, command: CmCommand<'_>) -> Result<(), Errno> {
+        let result = self.carry_out(file, command);
+        self.find_deadline();
+        result
+    }
+
+    fn carry_out(&mut self, file: u64, command: CmCommand<'_>) -> Result<(), Errno> {
         let CmCommand { number, request, answer: room, value } = command;
         let request = &*request;
         match number {

@@ -109,7 +109,7 @@ impl Id {
         }
     }
 
-    /// When something happens by itself.
+    /// When a message is to be sent again, or the time-wait state ends.
     pub(super) fn due(&self) -> Option<Duration> {
         let awaited = self.connection.awaited.as_ref().map(|awaited| awaited.due);
         awaited.into_iter().chain(self.connection.ends).min()

@@ -42,6 +42,7 @@ impl Manager {
             Message::SidrReq(req) => self.datagram_request(from, to, tid, &req),
             Message::SidrRep(rep) => self.datagram_reply(from, &rep),
         }
+        self.find_deadline();
     }
 
     /// The id of a connection that this peer knows by this number of ours.

@@ -72,6 +72,8 @@ pub(crate) struct Manager {
     next_port: u16,
     random: u64,
     pub(super) now: Duration,
+    /// When the first id is due. Kept, since each slice of the device asks and ids are many.
+    pub(super) deadline: Option<Duration>,
     outgoing: Vec<Outgoing>,
     pub(super) gone: bool,
 }
@@ -90,13 +92,14 @@ impl Manager {
             next_port: *EPHEMERAL.start(),
             random,
             now: Duration::ZERO,
+            deadline: None,
             outgoing: Vec::new(),
             gone: false,
         }
     }
 
-    /// Makes its numbers those that nobody can tell: for a device that lives in real time, whose
-    /// peers may remember an earlier life of it.
+    /// Changes its numbers: for a device in real time, whose peers may remember the numbers of an
+    /// earlier one at this address.
     pub(crate) fn seed(&mut self, seed: u64) {
         self.random = seed | 1;
     }
@@ -120,6 +123,7 @@ impl Manager {
             self.destroy(number);
         }
         self.files.remove(&file);
+        self.find_deadline();
     }
 
     /// The id with this number, which the door must own (`ucma_get_ctx`).
@@ -137,8 +141,9 @@ impl Manager {
         self.files.iter().find(|(_, queue)| queue.is_told_by(fd)).map(|(&file, _)| file)
     }
 
-    /// What is to be sent.
+    /// What is to be sent: taken after every other call.
     pub(crate) fn take_outgoing(&mut self) -> Vec<Outgoing> {
+        debug_assert_eq!(self.deadline, self.first_due(), "an entry point forgot find_deadline");
         std::mem::take(&mut self.outgoing)
     }
 
@@ -154,7 +159,7 @@ impl Manager {
         number
     }
 
-    /// 32 bits that nobody guesses from the last ones by adding (xorshift64*).
+    /// 32 pseudo-random bits (xorshift64*): numbers of connections, and first PSNs.
     pub(super) fn random(&mut self) -> u32 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
@@ -312,6 +317,7 @@ impl Manager {
             }
             self.tell(number, event::DEVICE_REMOVAL, 0, Param::None);
         }
+        self.find_deadline();
     }
 
     /// The way to a connection's peer.

@@ -54,11 +54,11 @@ impl EventQueue {
 
     /// Takes out the events of an id.
     pub(super) fn take_of(&mut self, owner: IdNumber) -> Vec<Queued> {
-        let (of, others) = self.events.drain(..).partition(|queued| queued.owner == owner);
-        self.events = others;
+        let (of, others): (Vec<_>, Vec<_>) =
+            self.events.drain(..).partition(|queued| queued.owner == owner);
+        self.events = others.into();
         self.ring();
-        let of: VecDeque<Queued> = of;
-        of.into()
+        of
     }
 
     /// Requests to a listener that nobody has read.

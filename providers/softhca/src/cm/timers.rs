@@ -1,32 +1,45 @@
-//! What happens by itself: messages sent again, connections given up, the end of the time-wait
+//! What a connection does when time passes: sends a message again, gives up, ends its time-wait
 //! state.
 
 use std::time::Duration;
 
 use uverbs_core::Errno;
 
-use super::id::{IdNumber, State};
+use super::id::{Id, IdNumber, Space, State};
 use super::mad::{Ids, Message, Rej, room};
 use super::manager::{Manager, Param, event, interval};
 use super::refusals::{TIMEOUT, refusal, sidr_refusal};
 
 impl Manager {
-    /// When something happens by itself.
+    /// When the first id is due.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
-        self.ids.values().filter_map(|id| id.due()).min()
+        self.deadline
+    }
+
+    pub(super) fn first_due(&self) -> Option<Duration> {
+        self.ids.values().filter_map(Id::due).min()
+    }
+
+    /// Computes the deadline anew: for every entry point that may change an id.
+    pub(super) fn find_deadline(&mut self) {
+        self.deadline = self.first_due();
     }
 
     /// Does what is due. True if anything was.
     pub(crate) fn advance(&mut self, now: Duration) -> bool {
         self.now = self.now.max(now);
+        if self.deadline.is_none_or(|deadline| deadline > self.now) {
+            return false;
+        }
         let due: Vec<IdNumber> = (self.ids.iter())
             .filter(|(_, id)| id.due().is_some_and(|due| due <= self.now))
             .map(|(&number, _)| number)
             .collect();
-        for &number in &due {
+        for number in due {
             self.expire(number);
         }
-        !due.is_empty()
+        self.find_deadline();
+        true
     }
 
     fn expire(&mut self, number: IdNumber) {
@@ -63,12 +76,12 @@ impl Manager {
     }
 
     /// The last word of an id that ends.
-    pub(super) fn last_word(&self, id: &super::id::Id) -> Option<Message> {
+    pub(super) fn last_word(&self, id: &Id) -> Option<Message> {
         let connection = &id.connection;
         let ids = Ids { local: connection.local_id, remote: connection.remote_id };
         match (id.space, id.state) {
-            (super::id::Space::Udp, State::ReqReceived) => Some(sidr_refusal(connection)),
-            (super::id::Space::Udp, _) => None,
+            (Space::Udp, State::ReqReceived) => Some(sidr_refusal(connection)),
+            (Space::Udp, _) => None,
             (_, State::ReqSent) => Some(self.timed_out(id, 0)),
             (_, State::ReqReceived) => Some(refusal(ids, 0, &[])),
             (_, State::RepReceived) => Some(refusal(ids, 1, &[])),
@@ -81,7 +94,7 @@ impl Manager {
     }
 
     /// This side gave up on `message`: the peer knows it by the GUID (`cm.c:cm_destroy_id`).
-    fn timed_out(&self, id: &super::id::Id, message: u8) -> Message {
+    fn timed_out(&self, id: &Id, message: u8) -> Message {
         let ids = Ids { local: id.connection.local_id, remote: id.connection.remote_id };
         let info = self.host.guid.to_be_bytes();
         let private = [0; room::REJ];

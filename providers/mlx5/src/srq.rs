@@ -135,13 +135,8 @@ impl Srq {
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
-        let mut index = self.head;
-        for _ in 0..std::mem::take(&mut self.marked) {
-            // SAFETY: written behind the published WQEs, so it is of the list's front: ours.
-            drop(unsafe { self.shared.disown(index) });
-            let Some(next) = self.shared.behind(index) else { break };
-            index = next;
-        }
+        // SAFETY: written behind what is published, so they are the list's front: ours.
+        unsafe { self.shared.disown_front(self.head, std::mem::take(&mut self.marked)) };
     }
 }
 

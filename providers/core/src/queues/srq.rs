@@ -188,12 +188,28 @@ impl SrqShared {
         unsafe { slot.held.get().write(Some(held)) };
     }
 
+    /// Takes back the list's first `count` slots, which were never published, and drops what they
+    /// keep. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// As for `put`; `first` is the list's first slot.
+    pub unsafe fn disown_front(&self, first: u32, count: u32) {
+        let mut index = first;
+        for _ in 0..count {
+            // SAFETY: of the list's front, so ours, says the caller.
+            drop(unsafe { self.disown(index) });
+            let Some(next) = self.behind(index) else { break };
+            index = next;
+        }
+    }
+
     /// Takes back what was put into a slot that was never published. Posting side.
     ///
     /// # Safety
     ///
     /// As for `put`.
-    pub unsafe fn disown(&self, index: u32) -> Option<Held> {
+    unsafe fn disown(&self, index: u32) -> Option<Held> {
         // SAFETY: a slot, says the caller.
         let slot = unsafe { self.slot(index) };
         slot.flight.store(HOME, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, device, pattern, skip};
+use common::{LIMIT, device, done, pattern, skip};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs::cm::{
     Connection, ConnectionError, Connector, EventChannel, EventKind, Listener, Param, PortSpace,
@@ -63,9 +63,7 @@ impl End {
     }
 
     fn done(&mut self) -> uverbs::WorkCompletion {
-        let completion = self.cq.wait(LIMIT).expect("a completion");
-        completion.result.unwrap_or_else(|failure| panic!("{}: {failure}", completion.id));
-        completion
+        done(&mut self.cq)
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{LIMIT, device, impatient, is_rxe, local, pattern};
+use common::{LIMIT, device, done, filled, impatient, is_rxe, local, pattern};
 use uverbs::transport::Dci;
 use uverbs::{
     AccessFlags, Any, Completed, CompletionQueue, Context, Data, DcEndpoint, DcTarget, DciChange,
@@ -61,22 +61,12 @@ impl Initiator {
     }
 
     fn filled(&self, len: usize, seed: u8) -> Frame {
-        let slab = self.pd.slab(len.max(1), 1).expect("slab");
-        let mut frame = slab.take().expect("a frame");
-        frame.set_len(len);
-        frame.copy_from_slice(&pattern(len, seed));
-        frame
+        filled(&self.pd, len, seed)
     }
 
     fn done(&mut self) -> WorkCompletion {
         done(&mut self.cq)
     }
-}
-
-fn done(cq: &mut CompletionQueue) -> WorkCompletion {
-    let completion = cq.wait(LIMIT).expect("a completion");
-    completion.result.unwrap_or_else(|failure| panic!("{}: {failure}", completion.id));
-    completion
 }
 
 /// The device under test, if it has dynamic connections; soft-RoCE's refusal says that it hasn't.

@@ -7,7 +7,7 @@ mod common;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, device, is_rxe, local, pattern};
+use common::{LIMIT, device, done, filled, is_rxe, local, pattern};
 use uverbs::{
     AsyncElement, AsyncEventKind, Completed, CompletionQueue, Context, Device, Errno, Error, Frame,
     GRH_LEN, Local, PostError, ProtectionDomain, QueuePair, Sge, SharedReceiveQueue, Slab, SrqAttr,
@@ -72,21 +72,12 @@ impl Client {
     }
 
     fn filled(&self, len: usize, seed: u8) -> Frame {
-        let mut frame = self.pd.slab(len.max(1), 1).unwrap().take().unwrap();
-        frame.set_len(len);
-        frame.copy_from_slice(&pattern(len, seed));
-        frame
+        filled(&self.pd, len, seed)
     }
 
     fn done(&mut self) -> WorkCompletion {
         done(&mut self.cq)
     }
-}
-
-fn done(cq: &mut CompletionQueue) -> WorkCompletion {
-    let done = cq.wait(LIMIT).expect("a completion");
-    done.result.unwrap_or_else(|failure| panic!("work request {}: {failure}", done.id));
-    done
 }
 
 /// Frames that can be taken now.

@@ -5,51 +5,20 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Side, device, is_rxe, local, pair, pattern};
-use uverbs::transport::{Drains, Transport, Uc, Ud};
+use common::{End, LIMIT, Side, device, is_rxe, local, pair, pattern};
+use uverbs::transport::{Drains, Uc, Ud};
 use uverbs::{
     AccessFlags, AckTimeout, AlternatePath, Any, AsyncElement, AsyncEventKind, Completed,
-    CompletionQueue, Context, Data, Device, DrainAttr, Errno, Error, GRH_LEN, LinkLayer, Local,
-    PathMigration, ProtectionDomain, QpAttrMask, QpState, QueuePair, RawQpAttr, RcChange,
-    RcDrainedChange, RnrTimer, SendOp, Sge, Status, UcChange, UcDrainedChange, UcRecovery,
-    UdChange, UdDrainedChange, UdRecovery,
+    CompletionQueue, Data, DrainAttr, Errno, Error, GRH_LEN, LinkLayer, Local, PathMigration,
+    QpAttrMask, QpState, QueuePair, RawQpAttr, RcChange, RcDrainedChange, RnrTimer, SendOp, Sge,
+    Status, UcChange, UcDrainedChange, UcRecovery, UdChange, UdDrainedChange, UdRecovery,
 };
 
-/// A queue pair with all that is its own.
-struct End<T: Transport> {
-    qp: QueuePair<Any, T>,
-    cq: CompletionQueue,
-    pd: ProtectionDomain,
-    context: Context,
-}
-
-impl<T: Transport> End<T> {
-    fn new(device: &Device) -> Self {
-        let context = device.open().expect("open");
-        let pd = context.alloc_pd().expect("alloc_pd");
-        let cq = context.create_cq(512).expect("create_cq");
-        let qp = context.queue_pair(&pd, &cq).transport::<T>().build().expect("create_qp");
-        Self { qp, cq, pd, context }
-    }
-
-    fn expect(&mut self, id: u64) {
-        let slab = self.pd.slab(GRH_LEN + 64, 1).expect("slab");
-        self.qp.post_recv(id, slab.take().expect("a frame")).expect("post_recv");
-    }
-
-    fn quiet(&mut self) {
-        let found = self.cq.wait(Duration::from_millis(50));
-        assert!(found.is_err(), "{found:?}");
-    }
-}
+/// Room for a datagram of the tests.
+const ROOM: usize = GRH_LEN + 64;
 
 fn uc_pair() -> (End<Uc>, End<Uc>) {
-    let device = device();
-    let (mut one, mut other) = (End::<Uc>::new(&device), End::<Uc>::new(&device));
-    let at = [&mut one, &mut other].map(|end| end.qp.prepare(&Local::default()).unwrap());
-    one.qp.connect(&at[1]).unwrap();
-    other.qp.connect(&at[0]).unwrap();
-    (one, other)
+    common::uc_pair(&Local::default())
 }
 
 fn flushed_or(side: &mut CompletionQueue, id: u64) -> Status {
@@ -102,7 +71,7 @@ fn uc_rights_change_too() {
     let access = Some(AccessFlags::REMOTE_WRITE);
     server.qp.change(&UcChange { access, ..UcChange::default() }).expect("RTS to RTS");
     assert_eq!(server.qp.query().unwrap().access, AccessFlags::REMOTE_WRITE);
-    server.expect(1);
+    server.expect(1, ROOM);
     let mut batch = client.qp.batch();
     batch.write_imm_inline(2, b"written", memory.remote(0), 9).unwrap();
     batch.ring();
@@ -124,7 +93,7 @@ fn a_key_that_changes_locks_out_who_has_the_old_one() {
     let new = old.address_handle().to(at.qpn, 6);
     other.qp.change(&UdChange { qkey: Some(6) }).expect("RTS to RTS");
     assert_eq!(other.qp.query().unwrap().qkey, 6);
-    other.expect(1);
+    other.expect(1, ROOM);
     let mut batch = one.qp.batch();
     batch.send_inline_to(1, b"old", &old).unwrap();
     batch.send_inline_to(2, b"new", &new).unwrap();
@@ -144,7 +113,7 @@ fn a_controlled_key_is_the_senders_own() {
     one.qp.bring_up(&Local { qkey: 77, ..Local::default() }).unwrap();
     let at = other.qp.bring_up(&Local { qkey: 77, ..Local::default() }).unwrap();
     let to = one.qp.destination(&at).unwrap().address_handle().to(at.qpn, 0x8000_0001);
-    other.expect(1);
+    other.expect(1, ROOM);
     let mut batch = one.qp.batch();
     batch.send_inline_to(1, b"by the own key", &to).unwrap();
     batch.ring();
@@ -249,7 +218,7 @@ fn unreliable_queues_drain_as_well() {
         // Soft-RoCE drains anew.
         one.qp.wait_drained(LIMIT).expect("drained again");
         one.qp.resume(&UcChange::default()).expect("SQD to RTS");
-        other.expect(1);
+        other.expect(1, ROOM);
         let mut batch = one.qp.batch();
         batch.send_inline(1, b"on").unwrap();
         batch.ring();
@@ -288,7 +257,7 @@ fn datagrams_go_on_after_a_send_that_failed() {
     let early = one.qp.recover(&UdRecovery::default()).expect_err("nothing failed");
     let needs = QpState::SendQueueError;
     assert_eq!(early, Error::State { verb: "modify_qp", state: QpState::ReadyToSend, needs });
-    one.expect(3);
+    one.expect(3, ROOM);
     fail_a_send(&mut one, &to);
     let first = flushed_or(&mut one.cq, 1);
     if is_rxe() {
@@ -309,7 +278,7 @@ fn datagrams_go_on_after_a_send_that_failed() {
     assert_eq!(&got.frame.unwrap()[GRH_LEN..], b"hello");
     one.qp.recover(&UdRecovery { qkey: Some(here.qkey) }).expect("SQE to RTS");
     assert_eq!(one.qp.query().unwrap().state, QpState::ReadyToSend);
-    other.expect(5);
+    other.expect(5, ROOM);
     let mut batch = one.qp.batch();
     batch.send_inline_to(6, b"again", &to).unwrap();
     batch.ring();
@@ -332,7 +301,7 @@ fn an_unreliable_connection_goes_on_after_a_send_that_failed() {
     let access = Some(AccessFlags::REMOTE_WRITE);
     one.qp.recover(&UcRecovery { access }).expect("SQE to RTS");
     assert_eq!(one.qp.query().unwrap().access, AccessFlags::REMOTE_WRITE);
-    other.expect(5);
+    other.expect(5, ROOM);
     let mut batch = one.qp.batch();
     batch.send_inline(6, b"again").unwrap();
     batch.ring();
@@ -356,7 +325,8 @@ fn each_change_asks_for_its_state() {
     let needs = QpState::SendQueueError;
     let early = uc.qp.recover(&UcRecovery::default());
     assert_eq!(early, Err(Error::State { verb, state: QpState::Reset, needs }));
-    uc.quiet();
+    let found = uc.cq.wait(Duration::from_millis(50));
+    assert!(found.is_err(), "{found:?}");
 }
 
 #[test]
@@ -406,7 +376,7 @@ fn by_mask_whatever_the_kernel_has() {
     assert_eq!(end.qp.state(), QpState::Reset);
     step(&mut end, &attr, init).expect("INIT");
     assert_eq!(end.qp.state(), QpState::Init);
-    end.expect(1);
+    end.expect(1, ROOM);
     attr.base.qp_state = QpState::ReadyToReceive.raw() as u8;
     step(&mut end, &attr, QpAttrMask::STATE).expect("RTR");
     attr.base.qp_state = QpState::ReadyToSend.raw() as u8;
@@ -450,7 +420,7 @@ fn by_mask_whatever_the_kernel_has() {
     let mut done = [end.cq.wait(LIMIT).unwrap(), end.cq.wait(LIMIT).unwrap()];
     done.sort_by_key(|done| done.id);
     assert_eq!(&done[0].frame.as_ref().unwrap()[GRH_LEN..], b"to myself");
-    end.expect(3);
+    end.expect(3, ROOM);
     attr.base.qp_state = QpState::Error.raw() as u8;
     step(&mut end, &attr, QpAttrMask::STATE).expect("ERR");
     assert_eq!(flushed_or(&mut end.cq, 3), Status::Flushed);

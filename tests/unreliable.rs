@@ -5,60 +5,15 @@ mod common;
 
 use std::time::Duration;
 
-use common::{LIMIT, device, pattern};
-use uverbs::transport::{Transport, Uc, Ud};
+use common::{End, LIMIT, device, pattern};
+use uverbs::transport::{Uc, Ud};
 use uverbs::{
-    AccessFlags, Any, Completed, CompletionQueue, Context, Data, DatagramEndpoint, Destination,
-    Device, Error, Frame, GRH_LEN, Local, PostError, ProtectionDomain, QpState, QueuePair, Remote,
-    SendOp, Status, WorkCompletion,
+    AccessFlags, Completed, Data, DatagramEndpoint, Destination, Error, GRH_LEN, Local, PostError,
+    QpState, Remote, SendOp, Status,
 };
 
-/// A queue pair with all that is its own.
-struct End<T: Transport> {
-    qp: QueuePair<Any, T>,
-    cq: CompletionQueue,
-    pd: ProtectionDomain,
-    context: Context,
-}
-
-impl<T: Transport> End<T> {
-    fn new(device: &Device) -> Self {
-        let context = device.open().expect("open");
-        let pd = context.alloc_pd().expect("alloc_pd");
-        let cq = context.create_cq(512).expect("create_cq");
-        let qp = context.queue_pair(&pd, &cq).transport::<T>().max_inline_data(100);
-        let qp = qp.build().expect("create_qp");
-        Self { qp, cq, pd, context }
-    }
-
-    fn filled(&self, len: usize, seed: u8) -> Frame {
-        let slab = self.pd.slab(len.max(1), 1).expect("slab");
-        let mut frame = slab.take().expect("a frame");
-        frame.set_len(len);
-        frame.copy_from_slice(&pattern(len, seed));
-        frame
-    }
-
-    fn expect(&mut self, id: u64, len: usize) {
-        let slab = self.pd.slab(len.max(1), 1).expect("slab");
-        self.qp.post_recv(id, slab.take().expect("a frame")).expect("post_recv");
-    }
-
-    fn done(&mut self) -> WorkCompletion {
-        let completion = self.cq.wait(LIMIT).expect("a completion");
-        completion.result.unwrap_or_else(|failure| panic!("{}: {failure}", completion.id));
-        completion
-    }
-}
-
 fn uc_pair() -> (End<Uc>, End<Uc>) {
-    let device = device();
-    let (mut one, mut other) = (End::<Uc>::new(&device), End::<Uc>::new(&device));
-    let local = Local { access: AccessFlags::REMOTE_WRITE, ..Local::default() };
-    let at = [one.qp.prepare(&local).unwrap(), other.qp.prepare(&local).unwrap()];
-    one.qp.connect(&at[1]).unwrap();
-    other.qp.connect(&at[0]).unwrap();
-    (one, other)
+    common::uc_pair(&Local { access: AccessFlags::REMOTE_WRITE, ..Local::default() })
 }
 
 fn ud_pair() -> (End<Ud>, End<Ud>, [DatagramEndpoint; 2]) {

@@ -15,8 +15,9 @@ use std::time::Duration;
 
 pub(crate) use skip::skip;
 use uverbs::softhca::SoftHca;
+use uverbs::transport::{Transport, Uc};
 use uverbs::{
-    AccessFlags, AckTimeout, CompletionQueue, Context, Device, Endpoint, Frame, Local,
+    AccessFlags, AckTimeout, Any, CompletionQueue, Context, Device, Endpoint, Frame, Local,
     ProtectionDomain, QueuePair, QueuePairBuilder, RnrTimer, Slab, WorkCompletion,
 };
 
@@ -92,10 +93,7 @@ impl Side {
 
     /// A frame of a new slab, filled from `seed`.
     pub fn filled(&self, len: usize, seed: u8) -> Frame {
-        let mut frame = self.slab(len.max(1), 1).take().expect("a frame");
-        frame.set_len(len);
-        frame.copy_from_slice(&pattern(len, seed));
-        frame
+        filled(&self.pd, len, seed)
     }
 
     /// Posts a receive for `len` bytes.
@@ -111,12 +109,68 @@ impl Side {
 
     /// The next completion, which must be a success.
     pub fn done(&mut self) -> WorkCompletion {
-        let completion = self.wait();
-        completion
-            .result
-            .unwrap_or_else(|failure| panic!("work request {}: {failure}", completion.id));
-        completion
+        done(&mut self.cq)
     }
+}
+
+/// A queue pair of any transport with all that is its own, in RESET.
+pub struct End<T: Transport> {
+    pub qp: QueuePair<Any, T>,
+    pub cq: CompletionQueue,
+    pub pd: ProtectionDomain,
+    pub context: Context,
+}
+
+impl<T: Transport> End<T> {
+    pub fn new(device: &Device) -> Self {
+        let context = device.open().expect("open");
+        let pd = context.alloc_pd().expect("alloc_pd");
+        let cq = context.create_cq(512).expect("create_cq");
+        let qp = context.queue_pair(&pd, &cq).transport::<T>().max_inline_data(100);
+        let qp = qp.build().expect("create_qp");
+        Self { qp, cq, pd, context }
+    }
+
+    /// A frame of a new slab, filled from `seed`.
+    pub fn filled(&self, len: usize, seed: u8) -> Frame {
+        filled(&self.pd, len, seed)
+    }
+
+    /// Posts a receive for `len` bytes.
+    pub fn expect(&mut self, id: u64, len: usize) {
+        let slab = self.pd.slab(len.max(1), 1).expect("slab");
+        self.qp.post_recv(id, slab.take().expect("a frame")).expect("post_recv");
+    }
+
+    /// The next completion, which must be a success.
+    pub fn done(&mut self) -> WorkCompletion {
+        done(&mut self.cq)
+    }
+}
+
+/// Two queue pairs of an unreliable connection, on one device.
+pub fn uc_pair(local: &Local) -> (End<Uc>, End<Uc>) {
+    let device = device();
+    let (mut one, mut other) = (End::<Uc>::new(&device), End::<Uc>::new(&device));
+    let at = [&mut one, &mut other].map(|end| end.qp.prepare(local).expect("prepare"));
+    one.qp.connect(&at[1]).expect("connect");
+    other.qp.connect(&at[0]).expect("connect");
+    (one, other)
+}
+
+/// A frame of a new slab, filled from `seed`.
+pub fn filled(pd: &ProtectionDomain, len: usize, seed: u8) -> Frame {
+    let mut frame = pd.slab(len.max(1), 1).expect("slab").take().expect("a frame");
+    frame.set_len(len);
+    frame.copy_from_slice(&pattern(len, seed));
+    frame
+}
+
+/// The next completion, which must be a success.
+pub fn done(cq: &mut CompletionQueue) -> WorkCompletion {
+    let completion = cq.wait(LIMIT).expect("a completion");
+    completion.result.unwrap_or_else(|failure| panic!("work request {}: {failure}", completion.id));
+    completion
 }
 
 /// A peer that may do everything, and is waited for.

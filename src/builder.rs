@@ -83,9 +83,9 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
         self
     }
 
-    /// Receives come from this queue, which other queue pairs may share, and the queue pair has none
-    /// of its own: posts to its receive queue are refused. The buffers may be of another protection
-    /// domain than the queue pair, since they are the shared queue's.
+    /// Receives come from this queue, which other queue pairs may share, and the queue pair has
+    /// none of its own: posts to its receive queue are refused. The buffers may be of another
+    /// protection domain than the queue pair, since they are the shared queue's.
     #[must_use]
     pub fn shared_receives(mut self, srq: &SharedReceiveQueue<P>) -> Self {
         self.init.srq = Some(Arc::clone(srq.core()));

@@ -94,7 +94,8 @@ impl<P: Provider> QueuePair<P, Dci> {
 /// Of the safe posts: each operation of a reliable connection, to a target.
 ///
 /// ```compile_fail,E0599
-/// # fn f(batch: &mut uverbs::Batch<'_, uverbs::Any, uverbs::transport::Dci>, frame: uverbs::Frame) {
+/// # use uverbs::{Any, Batch, Frame, transport::Dci};
+/// # fn f(batch: &mut Batch<'_, Any, Dci>, frame: Frame) {
 /// batch.send(1, frame).unwrap(); // to whom?
 /// # }
 /// ```

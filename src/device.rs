@@ -112,8 +112,8 @@ fn embedded(_: &str) -> Option<Result<Device, Error>> {
 /// # Errors
 ///
 /// [`Error::NoSuchDevice`] with the names there are; [`Error::System`] with `EADDRINUSE` where
-/// another software HCA or the kernel's soft-RoCE has the address, `EADDRNOTAVAIL` where the machine
-/// hasn't, `EINVAL` for an address that is none.
+/// another software HCA or the kernel's soft-RoCE has the address, `EADDRNOTAVAIL` where the
+/// machine hasn't, `EINVAL` for an address that is none.
 ///
 /// ```
 /// let context = uverbs::device("softhca0")?.open()?;

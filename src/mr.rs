@@ -83,8 +83,8 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// With the region: [`Error::Invalid`] for nothing to change, or a domain of another device, and
-    /// [`Error::Limit`] for no bytes; it is as it was. The kernel's refusals are those of
+    /// With the region: [`Error::Invalid`] for nothing to change, or a domain of another device,
+    /// and [`Error::Limit`] for no bytes; it is as it was. The kernel's refusals are those of
     /// [`ProtectionDomain::register_at`], and `EOPNOTSUPP` for what the driver can't change
     /// (soft-RoCE: memory); after `EINVAL`, `EFAULT` and `EOPNOTSUPP` the region is as it was,
     /// after another one it may be of no use but to be deregistered.

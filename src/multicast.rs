@@ -143,7 +143,8 @@ impl<P: Provider> QueuePair<P, Ud> {
                     verb: "create_ah",
                     what: "group",
                     value: format!("{}, from {}", group.gid, own.gid),
-                    why: "an IPv4 GID reaches only groups of IPv4, and an IPv6 GID only those of IPv6",
+                    why: "an IPv4 GID reaches only groups of IPv4, and an IPv6 GID only those of \
+                          IPv6",
                 });
             }
             Some(own) => own.index as u8,

@@ -390,7 +390,8 @@ pub struct rdma_ucm_disconnect {
     pub id: u32,
 }
 
-/// Request of `INIT_QP_ATTR`, whose response is [`ib_uverbs_qp_attr`](crate::qp::ib_uverbs_qp_attr).
+/// Request of `INIT_QP_ATTR`, whose response is
+/// [`ib_uverbs_qp_attr`](crate::qp::ib_uverbs_qp_attr).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]

@@ -40,12 +40,12 @@ impl EventChannel {
     /// own, which knows no other device. For the kernel's devices it is as [`open`](Self::open).
     ///
     /// ```
-    /// use std::time::Duration;
-    /// use uverbs::cm::{Connector, EventChannel, Listener, Param};
+    /// use uverbs::cm::{EventChannel, Listener};
     ///
-    /// let (here, there) = (uverbs::device("softhca0")?, uverbs::device("softhca1")?);
-    /// let listener = Listener::builder("0.0.0.0:0".parse()?).listen_on(EventChannel::of(&there)?)?;
-    /// # drop((here, listener));
+    /// let device = uverbs::device("softhca0")?;
+    /// let channel = EventChannel::of(&device)?;
+    /// let listener = Listener::builder("0.0.0.0:0".parse()?).listen_on(channel)?;
+    /// # drop(listener);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

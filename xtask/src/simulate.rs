@@ -13,7 +13,8 @@ const SEED: Duration = Duration::from_millis(500);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// How many
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     seeds: u32,
     /// The first one: a seed that failed fails again
     #[arg(long, value_name = "SEED", default_value_t = 1)]

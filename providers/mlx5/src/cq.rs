@@ -506,11 +506,10 @@ unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
     Some(taken)
 }
 
-/// Takes and retires the oldest receive: a queue pair's own receive queue completes in order. If the
-/// entry is of another one, it is of a shared queue, or `None`: as after a completion that came
-/// twice. The device counts a queue pair's own
-/// receives modulo 65536 (Linux's mlx5e finds its receives by the same field,
-/// `en_rx.c:mlx5e_handle_rx_cqe`).
+/// Takes and retires the oldest receive: a queue pair's own receive queue completes in order. If
+/// the entry is of another one, it is of a shared queue, or `None`: as after a completion that came
+/// twice. The device counts a queue pair's own receives modulo 65536 (Linux's mlx5e finds its
+/// receives by the same field, `en_rx.c:mlx5e_handle_rx_cqe`).
 ///
 /// # Safety
 ///

@@ -1,9 +1,9 @@
 //! Work requests that change keys of this side: windows bound, keys invalidated. On the device each
 //! is a UMR (PRM, "UMR"), as in rdma-core `qp.c:set_bind_wr`.
 //!
-//! The device may begin the WQE behind a UMR before the UMR is carried out. So that WQE gets a small
-//! fence (PRM, "fence"). Posts don't look for UMRs: the cursor remembers where the last one ended,
-//! and the fence is set when the batch is rung, or when the next UMR is written.
+//! The device may begin the WQE behind a UMR before the UMR is carried out. So that WQE gets a
+//! small fence (PRM, "fence"). Posts don't look for UMRs: the cursor remembers where the last one
+//! ended, and the fence is set when the batch is rung, or when the next UMR is written.
 //!
 //! # Safety
 //!
@@ -163,8 +163,8 @@ impl Sq {
     }
 
     /// Sets the fence of the WQE behind the last UMR, which ended at `umr_end`, before a batch is
-    /// published that ends at `end`. Where the UMR is the batch's last WQE, the fence is left to the
-    /// next batch: gives `umr_end` back then.
+    /// published that ends at `end`. Where the UMR is the batch's last WQE, the fence is left to
+    /// the next batch: gives `umr_end` back then.
     #[cold]
     #[inline(never)]
     pub(crate) fn fence_behind_umr(&self, umr_end: u32, end: u32) -> Option<u32> {

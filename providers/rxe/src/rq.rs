@@ -69,8 +69,9 @@ impl Rq {
     ///
     /// # Safety
     ///
-    /// The ring is valid while `memory` lives, or [none](Ring::NONE) with a shared receive queue; its elements have room for `max_sge` entries, and
-    /// nobody else produces into it. The table of receives has as many slots.
+    /// The ring is valid while `memory` lives, or [none](Ring::NONE) with a shared receive queue;
+    /// its elements have room for `max_sge` entries, and nobody else produces into it. The table of
+    /// receives has as many slots.
     pub(crate) unsafe fn new(parts: RqParts) -> Self {
         Self {
             ring: parts.ring,

@@ -155,8 +155,8 @@ pub(crate) fn send_head(
     rxe_send_wqe { wr, iova, dma: dma(size), ..Default::default() }
 }
 
-/// The element of a work request that changes a key (kernel `rxe_req.c:rxe_do_local_ops`). It has no
-/// data.
+/// The element of a work request that changes a key (kernel `rxe_req.c:rxe_do_local_ops`). It has
+/// no data.
 pub(crate) fn rekey_head(token: u64, flag: SendFlags, op: &Rekey) -> rxe_send_wqe {
     let mut wr = rxe_send_wr { wr_id: token, send_flags: flags(flag, false), ..Default::default() };
     match *op {

@@ -44,8 +44,8 @@ use shape::{Family, Plan, Role, Test};
 ///
 /// Without HOST and without --server both ends are in this process, driven by one thread: two queue
 /// pairs of one device in loopback, or two software HCAs where the machine has no RDMA device. With
-/// them there are two processes, which meet over TCP; where the machine has no RDMA device, give each
-/// a software HCA on the network (-d softhca@loopback, or softhca@ADDRESS between machines).
+/// them there are two processes, which meet over TCP; where the machine has no RDMA device, give
+/// each a software HCA on the network (-d softhca@loopback, or softhca@ADDRESS between machines).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER)]
 pub(crate) struct Args {
@@ -68,8 +68,8 @@ WHAT IS MEASURED:\n  \
 TWO PROCESSES:\n  \
     The server waits for one client, which must be started with the same operation, test, \
     --connection, --size (or --all), --qps, --bidirectional and --check; what differs is refused by \
-    name. The client measures and records. The exchange is plain text without any authentication: for networks you \
-    trust.\n\n\
+    name. The client measures and records. The exchange is plain text without any \
+    authentication: for networks you trust.\n\n\
 PERFTEST:\n  \
     Its letters and long options are here where the thing is: --ib-dev, --qp, --inline_size, \
     --post_list, --tclass, --out_json_file and so on. Others are refused with what to use instead. \

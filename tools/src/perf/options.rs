@@ -129,7 +129,8 @@ pub(crate) struct Options {
     traffic_class: u8,
 
     /// Transport. UC has write and send, UD has send of one packet
-    #[arg(short = 'c', long, value_name = "TYPE", value_enum, default_value_t = Connection::Rc, ignore_case = true)]
+    #[arg(short = 'c', long, value_name = "TYPE", value_enum, ignore_case = true)]
+    #[arg(default_value_t = Connection::Rc)]
     connection: Connection,
 
     /// How send queues ring

@@ -29,8 +29,9 @@ use crate::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 /// is posted until its completion has been polled; each side does its own.
 ///
 /// With --server or HOST the two sides are two processes, and either may be ibv_rc_pingpong, with
-/// --connection UC ibv_uc_pingpong and with UD ibv_ud_pingpong. Both must be given the same --size, --mtu and --iters. Messages are then SENDs, as many bytes come
-/// back as were sent, and the defaults are that program's.
+/// --connection UC ibv_uc_pingpong and with UD ibv_ud_pingpong. Both must be given the same --size,
+/// --mtu and --iters. Messages are then SENDs, as many bytes come back as were sent, and the
+/// defaults are that program's.
 ///
 /// Ctrl-C ends the run, and what was measured until then is reported.
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,8 @@ pub(crate) struct Args {
     port: Option<u16>,
 
     /// Transport. UC has no read and no atomics, UD has SENDs of one packet
-    #[arg(short = 'c', long, value_name = "TYPE", value_enum, default_value_t = Connection::Rc, ignore_case = true)]
+    #[arg(short = 'c', long, value_name = "TYPE", value_enum, ignore_case = true)]
+    #[arg(default_value_t = Connection::Rc)]
     connection: Connection,
 
     /// What is done

@@ -122,7 +122,8 @@ impl Report {
         // Writing to a string can't fail, here and below.
         let _ = writeln!(
             text,
-            "{opcode} ping-pong over {connection}, {size} bytes, {iters} iterations after {warmup} of warm-up"
+            "{opcode} ping-pong over {connection}, {size} bytes, {iters} iterations after {warmup} of \
+             warm-up"
         );
         for (who, about) in [("client", &self.client), ("server", &self.server)] {
             let _ = writeln!(text, "  {who:9}  {}", about.line());

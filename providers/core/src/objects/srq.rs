@@ -115,8 +115,8 @@ impl SrqCore {
             max_wr: 0,
             srq_limit: limit,
         };
-        // SAFETY: the queue is this object's own; its ring stays as it is, and for a limit no driver
-        // writes to memory of ours.
+        // SAFETY: the queue is this object's own; its ring stays as it is, and for a limit no
+        // driver writes to memory of ours.
         unsafe { self.parts.pd.context().uverbs().modify_srq(&attr, uhw_in) }
     }
 

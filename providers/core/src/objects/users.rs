@@ -1,4 +1,5 @@
-//! The queue pairs that complete to a completion queue: asked why a wait ended without a completion.
+//! The queue pairs that complete to a completion queue: asked why a wait ended without a
+//! completion.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -223,8 +223,8 @@ impl SlotTable {
     }
 
     /// The table of a receive queue that a queue pair hasn't, because its receives are a shared
-    /// queue's. Its consumer index is over every index of a shared queue, so a completion of that is
-    /// told apart by the comparison that one of an own queue needs anyway.
+    /// queue's. Its consumer index is over every index of a shared queue, so a completion of that
+    /// is told apart by the comparison that one of an own queue needs anyway.
     #[must_use]
     pub fn none() -> Self {
         let mut table = Self::new(0);
@@ -518,8 +518,8 @@ impl SlotTable {
         frames
     }
 
-    /// Starts over at the first index, as the device does after a reset; buffers still in the table go back
-    /// to their slabs.
+    /// Starts over at the first index, as the device does after a reset; buffers still in the table
+    /// go back to their slabs.
     ///
     /// # Safety
     ///

@@ -6,10 +6,10 @@
 //!
 //! # Safety
 //!
-//! A slot belongs to the posting side while it is in the list. Posting takes it out and marks it as in
-//! flight before the device hears of it. Of all that are told of its completion one
-//! wins the mark (a compare-and-swap), and the slot is that one's until it is back in the list. So
-//! a device that repeats itself, even to two completion queues at once, gives no buffer out twice.
+//! A slot belongs to the posting side while it is in the list. Posting takes it out and marks it as
+//! in flight before the device hears of it. Of all that are told of its completion one wins the
+//! mark (a compare-and-swap), and the slot is that one's until it is back in the list. So a device
+//! that repeats itself, even to two completion queues at once, gives no buffer out twice.
 //!
 //! The list: whoever gives a slot back swaps it for the last one, then links that one to it. The
 //! link is the Release/Acquire pair that orders what was read of the slot before what the posting

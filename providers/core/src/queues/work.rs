@@ -308,14 +308,22 @@ impl fmt::Display for PostError {
         f.write_str(match self {
             Self::Full => "the queue is full: poll its completions, and signal at least one request per queue length",
             Self::State => "the queue pair is not ready: sends need RTS, receives need INIT",
-            Self::SharedReceives => "the queue pair receives from a shared receive queue: post there",
+            Self::SharedReceives => {
+                "the queue pair receives from a shared receive queue: post there"
+            }
             Self::TooManySges => "more scatter/gather entries than the queue was made for",
             Self::InlineTooLong => "more inline bytes than the queue was made for",
             Self::MessageTooLong => "more bytes than a message may have (2 GiB)",
-            Self::BadData => "the answer of a READ or an atomic can't be inline, and an atomic's is eight bytes long; a window needs a byte at least, and grants remote rights only",
+            Self::BadData => {
+                "the answer of a READ or an atomic can't be inline, and an atomic's is eight bytes \
+                 long; a window needs a byte at least, and grants remote rights only"
+            }
             Self::ForeignBuffer => "the buffer was registered in another protection domain",
             Self::ForeignAddress => "the address handle is of another protection domain",
-            Self::BadOperation => "the queue pair's transport doesn't have this operation, or its send queue wasn't made for it",
+            Self::BadOperation => {
+                "the queue pair's transport doesn't have this operation, or its send queue wasn't \
+                 made for it"
+            }
             Self::DeviceGone => "the device is gone",
             Self::Refused => "the kernel refuses to look at the work requests that were rung last",
         })

@@ -17,8 +17,8 @@ pub(super) enum Space {
     Udp = 0x0111,
 }
 
-/// Where an id stands, in order. A connection's states have the names of IBTA vol 1, figures 114 and
-/// 115.
+/// Where an id stands, in order. A connection's states have the names of IBTA vol 1, figures 114
+/// and 115.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
     Idle,

@@ -268,7 +268,8 @@ impl<'a> Session<'a> {
         let len = completion.byte_len.saturating_sub(self.head as u32);
         if kind != Completed::Recv || len != size {
             let what = format!(
-                "the {from} sent {kind:?} of {len} bytes, not a message of {size} (--size must be the same on both sides)"
+                "the {from} sent {kind:?} of {len} bytes, not a message of {size} (--size must be \
+                 the same on both sides)"
             );
             return Err(Error::Unexpected { iteration, what });
         }

@@ -683,7 +683,8 @@ proptest! {
             let payload = vec![bits; if layout.payload { len } else { 0 }];
             let (mut bytes, route) = (Vec::new(), Route::default());
             builder.emit(&payload, &mut bytes).unwrap();
-            port.transmit(Frame { src: addresses[1 - at], dst: addresses[at], route, bytes }).unwrap();
+            let (src, dst) = (addresses[1 - at], addresses[at]);
+            port.transmit(Frame { src, dst, route, bytes }).unwrap();
         }
         rig.run();
         // A later initiator finds the target at work.

@@ -212,7 +212,8 @@ proptest! {
             frames.push((address(host), bytes));
         }
         for (dst, bytes) in frames {
-            let frame = Frame { src: Address { gid: [9; 16], lid: 0 }, dst, route: Route::default(), bytes };
+            let (src, route) = (Address { gid: [9; 16], lid: 0 }, Route::default());
+            let frame = Frame { src, dst, route, bytes };
             port.transmit(frame).unwrap();
         }
         scene.rig.run();

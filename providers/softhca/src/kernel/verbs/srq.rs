@@ -1,5 +1,5 @@
-//! Shared receive queues (`uverbs_std_types_srq.c`, `ib_uverbs_modify_srq` and `ib_uverbs_query_srq`
-//! in `core/uverbs_cmd.c`; `hw/mlx5/srq.c`).
+//! Shared receive queues (`uverbs_std_types_srq.c`, `ib_uverbs_modify_srq` and
+//! `ib_uverbs_query_srq` in `core/uverbs_cmd.c`; `hw/mlx5/srq.c`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{mlx5_ib_create_srq, mlx5_ib_create_srq_resp};

@@ -5,7 +5,9 @@
 
 mod common;
 
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
+use std::time::Duration;
 
 use common::{End, Outcome, Table, open_to_all};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -46,8 +48,9 @@ fn main() -> Outcome {
         servers.push(server);
         clients.push(client);
     }
-    let talking = thread::spawn(move || talk(clients).map_err(|error| error.to_string()));
-    serve(&context, &epoll, &channel, &mut servers)?;
+    let (read, turns) = mpsc::channel();
+    let talking = thread::spawn(move || talk(clients, &turns).map_err(|error| error.to_string()));
+    serve(&context, &epoll, &channel, &mut servers, &read)?;
     talking.join().expect("the clients don't panic")?;
     Ok(())
 }
@@ -58,6 +61,7 @@ fn serve(
     epoll: &Epoll,
     channel: &CompletionChannel,
     servers: &mut [End],
+    read: &Sender<()>,
 ) -> Outcome {
     let mut table = Table::new("readable file | event | what it brought");
     let mut ready = [EpollEvent::empty(); 2];
@@ -83,11 +87,15 @@ fn serve(
                 // Armed anew before it is polled: what comes after the poll is told of.
                 cq.arm(Notify::Any)?;
                 let mut arrived: Vec<Frame> = Vec::new();
-                cq.poll_with(16, |mut done| arrived.extend(done.take_frame()));
+                cq.poll_with(16, |mut done| {
+                    // A receive that failed brings its frame back without a message.
+                    arrived.extend(done.take_frame().filter(|_| done.result().is_ok()));
+                });
                 for frame in arrived {
                     let text = String::from_utf8_lossy(&frame).into_owned();
                     table.row(&[&"completion channel", &format!("queue of client {of}"), &text]);
                     qp.post_recv(0, frame)?;
+                    read.send(())?;
                 }
             }
         }
@@ -100,13 +108,15 @@ fn serve(
     Ok(())
 }
 
-/// The clients, one after the other; then the last one writes where it may not.
-fn talk(mut clients: Vec<End>) -> Outcome {
+/// The clients, one after the other, each when the server has read what the one before said: so the
+/// table is in order. Then the last one writes where it may not.
+fn talk(mut clients: Vec<End>, turns: &Receiver<()>) -> Outcome {
     for round in 0..ROUNDS {
         for (number, client) in clients.iter_mut().enumerate() {
             let text = format!("{round} from {number}");
             client.qp.post_send_inline(0, text.as_bytes())?;
             client.done()?.result?;
+            turns.recv_timeout(Duration::from_millis(PATIENCE.into()))?;
         }
     }
     let Some(last) = clients.last_mut() else { return Ok(()) };

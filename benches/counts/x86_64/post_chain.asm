@@ -12,8 +12,10 @@
     test rcx,rcx
     je .18
 .1:
-    mov r8,[rdi+0x88]
-    mov [rsp+0x38],r8
+    mov r8d,[rdi+0x88]
+    mov [rsp+0x2C],r8d
+    mov r8d,[rdi+0x8C]
+    mov [rsp+0x28],r8d
     mov r10d,[rdi+0x24]
     mov r8d,[rdi+0x28]
     mov [rsp+0xC],r8d
@@ -26,68 +28,67 @@
     mov r14d,eax
 .2:
     add rdx,[rsp+0x40]
-    mov r15,[rdx-8]
+    mov rbp,[rdx-8]
     mov eax,5
-    cmp r15d,0x80000000
+    cmp ebp,0x80000000
     ja .19
     mov r11,[rdx-0x10]
-    cmp r15d,1
-    mov ebp,1
-    sbb ebp,0xFFFFFFFF
+    cmp ebp,1
+    mov r15d,1
+    sbb r15d,0xFFFFFFFF
     test r10d,r10d
     je .21
     dec r10d
 .3:
-    or ebp,[rdi+0x2C]
+    or r15d,[rdi+0x2C]
     mov r9,[rdi]
     movzx eax,r14w
     shl eax,8
     or eax,0xA
     shl rax,0x20
-    or rbp,rax
-    bswap rbp
+    or r15,rax
+    bswap r15
     mov rax,[rdi+8]
     mov ecx,[rdi+0x18]
     and ecx,r14d
     mov r13,rcx
     shl r13,6
-    mov [r9+r13],rbp
+    mov [r9+r13],r15
     mov qword [r9+r13+8],0x8000000
-    test r15d,r15d
+    test ebp,ebp
     je .4
     bswap r11
     mov edx,0xFFFFFFFF
     mov r8,0x7FFFFFFF00000000
     or r8,rdx
-    mov rdx,r15
+    mov rdx,rbp
     rol rdx,0x20
     and rdx,r8
     bswap rdx
     mov [r9+r13+0x10],rdx
     mov [r9+r13+0x18],r11
 .4:
-    mov r8d,[rsp+0xC]
-    inc r8d
-    lea edx,[r14+1]
+    mov edx,[rsp+0xC]
+    inc edx
+    lea r8d,[r14+1]
     shl rcx,4
     mov [rax+rcx],rsi
-    mov [rax+rcx+8],edx
-    mov [rax+rcx+0xC],r8d
-    cmp edx,[rsp+0x1C]
+    mov [rax+rcx+8],r8d
+    mov [rax+rcx+0xC],edx
+    cmp r8d,[rsp+0x1C]
     je .18
-    mov ebx,r8d
-    mov rsi,[rsp+0x38]
-    cmp rsi,0xFFFFFFFFFFFFFFFF
+    mov ebx,edx
+    cmp dword [rsp+0x2C],0
     jne .23
 .5:
     mov rax,[rdi+0x40]
-    movzx ecx,dx
+    movzx ecx,r8w
     bswap ecx
     mov [rax+4],ecx
     cmp byte [rdi+0x48],1
     jne .13
     mov rax,[rdi+0x50]
-    mov [rax],rbp
+    mov [rax],r15
     jmp .17
 .6:
     lea rcx,[rdx+r8]
@@ -95,7 +96,7 @@
     mov [rsp+0x20],rcx
     mov r13d,eax
     shl r13d,8
-    mov rbp,rdx
+    mov r15,rdx
     mov r14d,eax
     jmp .8
 .7:
@@ -107,16 +108,16 @@
     mov [rcx+r8+8],r14d
     mov [rsp+0xC],eax
     mov [rcx+r8+0xC],eax
-    add rbp,0x10
+    add r15,0x10
     add r13d,0x100
-    cmp rbp,[rsp+0x20]
+    cmp r15,[rsp+0x20]
     je .2
 .8:
-    mov r15,[rbp+8]
-    cmp r15d,0x80000000
+    mov rbp,[r15+8]
+    cmp ebp,0x80000000
     ja .12
-    mov r12,[rbp]
-    cmp r15d,1
+    mov r12,[r15]
+    cmp ebp,1
     mov ebx,2
     sbb ebx,0
     test r10d,r10d
@@ -138,24 +139,24 @@
     shl r9,6
     mov [rax+r9],rbx
     mov qword [rax+r9+8],0
-    test r15d,r15d
+    test ebp,ebp
     je .7
     mov ebx,r10d
-    mov r10,r15
+    mov r10,rbp
     bswap r12
     shr r10,0x20
-    shl r15,0x20
+    shl rbp,0x20
     mov r11,0x7FFFFFFF00000000
-    and r15,r11
-    or r15,r10
+    and rbp,r11
+    or rbp,r10
     mov r10d,ebx
-    bswap r15
-    mov [rax+r9+0x10],r15
+    bswap rbp
+    mov [rax+r9+0x10],rbp
     mov [rax+r9+0x18],r12
     jmp .7
 .10:
-    mov [rsp+0x30],rdx
-    mov [rsp+0x28],rsi
+    mov [rsp+0x38],rdx
+    mov [rsp+0x30],rsi
     mov [rsp+0x10],rdi
     mov esi,r14d
     mov edx,[rsp+0xC]
@@ -168,15 +169,15 @@
     xor r10d,r10d
     cmp eax,0xC
     mov rdi,[rsp+0x10]
-    mov rsi,[rsp+0x28]
-    mov rdx,[rsp+0x30]
+    mov rsi,[rsp+0x30]
+    mov rdx,[rsp+0x38]
     je .9
     jmp .19
 .11:
     mov r10d,eax
     mov rdi,[rsp+0x10]
-    mov rsi,[rsp+0x28]
-    mov rdx,[rsp+0x30]
+    mov rsi,[rsp+0x30]
+    mov rdx,[rsp+0x38]
     jmp .9
 .12:
     mov eax,5
@@ -187,39 +188,39 @@
     mov ecx,[rdi+0x4C]
     cmp r14d,[rsp+0x1C]
     jne .14
-    test r15d,r15d
+    test ebp,ebp
     je .14
-    mov rsi,[r9+r13]
-    mov [rax+rcx],rsi
-    mov rsi,[r9+r13+8]
-    mov [rax+rcx+8],rsi
-    mov rsi,[r9+r13+0x10]
-    mov [rax+rcx+0x10],rsi
-    mov rsi,[r9+r13+0x18]
-    mov [rax+rcx+0x18],rsi
-    mov rsi,[r9+r13+0x20]
-    mov [rax+rcx+0x20],rsi
-    mov rsi,[r9+r13+0x28]
-    mov [rax+rcx+0x28],rsi
-    mov rsi,[r9+r13+0x30]
-    mov [rax+rcx+0x30],rsi
-    mov rsi,[r9+r13+0x38]
-    mov [rax+rcx+0x38],rsi
+    mov rdx,[r9+r13]
+    mov [rax+rcx],rdx
+    mov rdx,[r9+r13+8]
+    mov [rax+rcx+8],rdx
+    mov rdx,[r9+r13+0x10]
+    mov [rax+rcx+0x10],rdx
+    mov rdx,[r9+r13+0x18]
+    mov [rax+rcx+0x18],rdx
+    mov rdx,[r9+r13+0x20]
+    mov [rax+rcx+0x20],rdx
+    mov rdx,[r9+r13+0x28]
+    mov [rax+rcx+0x28],rdx
+    mov rdx,[r9+r13+0x30]
+    mov [rax+rcx+0x30],rdx
+    mov rdx,[r9+r13+0x38]
+    mov [rax+rcx+0x38],rdx
     cmp byte [rdi+0x49],0
     jne .15
     jmp .16
 .14:
-    mov [rax+rcx],rbp
+    mov [rax+rcx],r15
 .15:
     sfence
 .16:
     mov eax,[rdi+0x50]
     xor [rdi+0x4C],eax
 .17:
-    mov [rdi+0x20],edx
+    mov [rdi+0x20],r8d
     mov [rdi+0x24],r10d
     mov [rdi+0x28],ebx
-    mov [rdi+0x38],edx
+    mov [rdi+0x38],r8d
 .18:
     mov eax,0xC
 .19:
@@ -273,15 +274,18 @@
 .23:
     mov [rsp+0x10],rdi
     mov rdi,[rsp+0x10]
+    mov esi,[rsp+0x28]
+    mov edx,r8d
     mov [rsp+0xC],ebx
     mov r12d,r10d
     mov [rsp+0x20],r9
-    mov ebx,edx
-    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::wait_for_umr]
-    mov edx,ebx
+    mov ebx,r8d
+    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::fence_behind_umr]
+    mov r8d,ebx
     mov r9,[rsp+0x20]
     mov r10d,r12d
     mov ebx,[rsp+0xC]
     mov rdi,[rsp+0x10]
-    mov [rdi+0x88],rax
+    mov [rdi+0x88],eax
+    mov [rdi+0x8C],edx
     jmp .5

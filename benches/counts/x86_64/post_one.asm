@@ -5,7 +5,7 @@
     push r13
     push r12
     push rbx
-    sub rsp,0x18
+    sub rsp,0x28
     mov ebx,[rdi+0x38]
     cmp ebx,[rdi+0x20]
     jne .11
@@ -16,8 +16,10 @@
 .1:
     mov r12d,[rdi+0x24]
     mov r9d,[rdi+0x28]
-    mov r10,[rdi+0x88]
-    mov r11,[rdx]
+    mov r11d,[rdi+0x88]
+    mov eax,[rdi+0x8C]
+    mov [rsp+0xC],eax
+    mov r10,[rdx]
     cmp r13d,1
     mov r15d,2
     sbb r15d,0
@@ -42,14 +44,14 @@
     mov qword [r14+rbp+8],0x8000000
     test r13d,r13d
     je .3
-    bswap r11
+    bswap r10
     mov rdx,r13
     rol rdx,0x20
     mov r8,0x7FFFFFFFFFFFFFFF
     and r8,rdx
     bswap r8
     mov [r14+rbp+0x10],r8
-    mov [r14+rbp+0x18],r11
+    mov [r14+rbp+0x18],r10
 .3:
     inc r9d
     inc ebx
@@ -57,7 +59,7 @@
     mov [rax+rcx],rsi
     mov [rax+rcx+8],ebx
     mov [rax+rcx+0xC],r9d
-    cmp r10,0xFFFFFFFFFFFFFFFF
+    test r11d,r11d
     jne .13
 .4:
     mov rax,[rdi+0x40]
@@ -109,7 +111,7 @@
     mov [rdi+0x38],ebx
     mov eax,0xC
 .10:
-    add rsp,0x18
+    add rsp,0x28
     pop rbx
     pop r12
     pop r13
@@ -132,9 +134,9 @@
     jbe .1
     jmp .10
 .12:
-    mov [rsp+0x10],r11
-    mov [rsp+8],r10
-    mov [rsp],rsi
+    mov [rsp+0x20],r10
+    mov [rsp+0x1C],r11d
+    mov [rsp+0x10],rsi
     mov rbp,rdi
     mov esi,ebx
     mov r14d,r9d
@@ -148,28 +150,29 @@
     xor r12d,r12d
     cmp eax,0xC
     mov rdi,rbp
-    mov rsi,[rsp]
+    mov rsi,[rsp+0x10]
     mov r9d,r14d
-    mov r10,[rsp+8]
-    mov r11,[rsp+0x10]
+    mov r11d,[rsp+0x1C]
+    mov r10,[rsp+0x20]
     je .2
     jmp .10
 .13:
-    mov [rsp],rdi
-    mov rdi,[rsp]
-    mov rsi,r10
+    mov [rsp+0x10],rdi
+    mov rdi,[rsp+0x10]
+    mov esi,[rsp+0xC]
     mov edx,ebx
-    mov [rsp+8],r9d
-    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::wait_for_umr]
-    mov r9d,[rsp+8]
-    mov rdi,[rsp]
-    mov [rdi+0x88],rax
+    mov [rsp+0xC],r9d
+    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::fence_behind_umr]
+    mov r9d,[rsp+0xC]
+    mov rdi,[rsp+0x10]
+    mov [rdi+0x88],eax
+    mov [rdi+0x8C],edx
     jmp .4
 .14:
     mov r12d,eax
     mov rdi,rbp
-    mov rsi,[rsp]
+    mov rsi,[rsp+0x10]
     mov r9d,r14d
-    mov r10,[rsp+8]
-    mov r11,[rsp+0x10]
+    mov r11d,[rsp+0x1C]
+    mov r10,[rsp+0x20]
     jmp .2

@@ -2,113 +2,109 @@
     push rbp
     push r15
     push r14
-    push r13
-    push r12
     push rbx
-    sub rsp,0x28
-    mov ebx,[rdi+0x30]
-    mov r13d,[rdi+0x3C]
-    cmp ebx,r13d
+    push rax
+    mov ebx,[rdi+0x28]
+    mov ebp,[rdi+0x34]
+    cmp ebx,ebp
     je .11
-    mov r14,[rdi]
-    mov r9,[rdi+8]
-    mov r12,[rdi+0x10]
-    mov ebp,[rdi+0x18]
-    mov r8d,[rdi+0x1C]
-    mov r15d,[rdi+0x20]
-    mov rsi,[rdi+0x28]
-    movq xmm0,[rdi+0x34]
-    cmp rsi,0xFFFFFFFFFFFFFFFF
-    jne .12
+    mov r14,[rdi+0x38]
+    cmp dword [rdi],1
+    je .12
 .1:
     mov rax,[r14+0x40]
     movzx ecx,bx
     bswap ecx
     mov [rax+4],ecx
+    mov r11,[rdi+8]
     movzx eax,byte [r14+0x48]
     cmp al,1
     jne .2
     mov rax,[r14+0x50]
-    mov [rax],r9
+    mov [rax],r11
     jmp .10
 .2:
-    mov rax,[r14]
-    mov ecx,[r14+0x18]
+    mov eax,[rdi+0x18]
+    mov rcx,[r14]
+    mov edx,[r14+0x18]
+    mov r10,[rdi+0x10]
+    mov r15d,[rdi+0x1C]
+    mov esi,[rdi+0x20]
     sfence
-    mov rdx,[r14+0x58]
-    mov esi,[r14+0x4C]
-    cmp r15d,1
+    mov r8,[r14+0x58]
+    mov r9d,[r14+0x4C]
+    cmp esi,1
     jne .3
-    cmp ebp,r13d
-    sete dil
-    cmp r8d,2
-    setae r8b
-    test dil,r8b
+    cmp eax,ebp
+    sete bpl
+    cmp r15d,2
+    setae r15b
+    test bpl,r15b
     jne .4
     jmp .7
 .3:
-    cmp ebp,r13d
+    cmp eax,ebp
     jne .7
-    cmp r8d,2
+    cmp r15d,2
     jb .7
-    shl r8d,4
-    cmp r8d,[r14+0x50]
+    shl r15d,4
+    cmp r15d,[r14+0x50]
     ja .7
-    test r15,r15
+    test rsi,rsi
     je .6
 .4:
-    mov rdi,[r12]
-    mov [rdx+rsi],rdi
-    mov rdi,[r12+8]
-    mov [rdx+rsi+8],rdi
-    mov rdi,[r12+0x10]
-    mov [rdx+rsi+0x10],rdi
-    mov rdi,[r12+0x18]
-    mov [rdx+rsi+0x18],rdi
-    mov rdi,[r12+0x20]
-    mov [rdx+rsi+0x20],rdi
-    mov rdi,[r12+0x28]
-    mov [rdx+rsi+0x28],rdi
-    mov rdi,[r12+0x30]
-    mov [rdx+rsi+0x30],rdi
-    mov rdi,[r12+0x38]
-    mov [rdx+rsi+0x38],rdi
-    cmp r15d,1
+    mov r11,[r10]
+    mov [r8+r9],r11
+    mov r11,[r10+8]
+    mov [r8+r9+8],r11
+    mov r11,[r10+0x10]
+    mov [r8+r9+0x10],r11
+    mov r11,[r10+0x18]
+    mov [r8+r9+0x18],r11
+    mov r11,[r10+0x20]
+    mov [r8+r9+0x20],r11
+    mov r11,[r10+0x28]
+    mov [r8+r9+0x28],r11
+    mov r11,[r10+0x30]
+    mov [r8+r9+0x30],r11
+    mov r10,[r10+0x38]
+    mov [r8+r9+0x38],r10
+    cmp esi,1
     je .6
-    dec r15
-    add rdx,rsi
-    add rdx,0x78
-    inc ebp
+    dec rsi
+    add r8,r9
+    add r8,0x78
+    inc eax
 .5:
-    mov esi,ebp
-    and esi,ecx
-    shl rsi,6
-    mov rdi,[rax+rsi]
-    mov [rdx-0x38],rdi
-    mov rdi,[rax+rsi+8]
-    mov [rdx-0x30],rdi
-    mov rdi,[rax+rsi+0x10]
-    mov [rdx-0x28],rdi
-    mov rdi,[rax+rsi+0x18]
-    mov [rdx-0x20],rdi
-    mov rdi,[rax+rsi+0x20]
-    mov [rdx-0x18],rdi
-    mov rdi,[rax+rsi+0x28]
-    mov [rdx-0x10],rdi
-    mov rdi,[rax+rsi+0x30]
-    mov [rdx-8],rdi
-    mov rsi,[rax+rsi+0x38]
-    mov [rdx],rsi
-    add rdx,0x40
-    inc ebp
-    dec r15
+    mov r9d,eax
+    and r9d,edx
+    shl r9,6
+    mov r10,[rcx+r9]
+    mov [r8-0x38],r10
+    mov r10,[rcx+r9+8]
+    mov [r8-0x30],r10
+    mov r10,[rcx+r9+0x10]
+    mov [r8-0x28],r10
+    mov r10,[rcx+r9+0x18]
+    mov [r8-0x20],r10
+    mov r10,[rcx+r9+0x20]
+    mov [r8-0x18],r10
+    mov r10,[rcx+r9+0x28]
+    mov [r8-0x10],r10
+    mov r10,[rcx+r9+0x30]
+    mov [r8-8],r10
+    mov r9,[rcx+r9+0x38]
+    mov [r8],r9
+    add r8,0x40
+    inc eax
+    dec rsi
     jne .5
 .6:
     cmp byte [r14+0x49],0
     jne .8
     jmp .9
 .7:
-    mov [rdx+rsi],r9
+    mov [r8+r9],r11
 .8:
     sfence
 .9:
@@ -116,27 +112,24 @@
     xor [r14+0x4C],eax
 .10:
     mov [r14+0x20],ebx
+    movq xmm0,[rdi+0x2C]
     pshufd xmm0,xmm0,0xE1
     movq [r14+0x24],xmm0
     mov [r14+0x38],ebx
 .11:
-    add rsp,0x28
+    add rsp,8
     pop rbx
-    pop r12
-    pop r13
     pop r14
     pop r15
     pop rbp
     ret
 .12:
+    mov esi,[rdi+4]
+    mov r15,rdi
     mov rdi,r14
     mov edx,ebx
-    movdqa [rsp+0x10],xmm0
-    mov [rsp+8],r9
-    mov [rsp+4],r8d
-    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::wait_for_umr]
-    mov r8d,[rsp+4]
-    mov r9,[rsp+8]
-    movdqa xmm0,[rsp+0x10]
-    mov [r14+0x88],rax
+    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::fence_behind_umr]
+    mov rdi,r15
+    mov [r14+0x88],eax
+    mov [r14+0x8C],edx
     jmp .1

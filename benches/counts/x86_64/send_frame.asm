@@ -14,7 +14,7 @@
     cmp r12d,[rsi+0x20]
     jne .14
 .1:
-    mov [rsp+0x20],r13
+    mov [rsp+0x18],r13
     mov rax,[r15+0x20]
     mov edx,7
     cmp rax,[rsi+0xC8]
@@ -30,8 +30,10 @@
 .3:
     mov edi,[rsi+0x24]
     mov r8d,[rsi+0x28]
-    mov rax,[rsi+0x88]
-    mov [rsp+0x18],rax
+    mov eax,[rsi+0x88]
+    mov [rsp+4],eax
+    mov eax,[rsi+0x8C]
+    mov [rsp+0x24],eax
     mov rcx,[rsp+8]
     mov rax,rcx
     shr rax,0x20
@@ -77,7 +79,7 @@
     inc r8d
     lea r10d,[r12+1]
     shl rcx,4
-    mov rdx,[rsp+0x20]
+    mov rdx,[rsp+0x18]
     mov [rax+rcx],rdx
     mov [rax+rcx+8],r10d
     mov [rax+rcx+0xC],r8d
@@ -97,8 +99,7 @@
     mov [rax+r12],r15
     mov r15,[rsp+8]
     mov [rax+r12+8],r15
-    mov rax,[rsp+0x18]
-    cmp rax,0xFFFFFFFFFFFFFFFF
+    cmp dword [rsp+4],0
     jne .16
 .7:
     mov rax,[rsi+0x40]
@@ -186,21 +187,22 @@
     jne .2
     jmp .4
 .16:
-    mov [rsp+0x20],edi
+    mov [rsp+0x18],edi
     mov rdi,rsi
     mov [rsp+0x10],rsi
-    mov rsi,rax
+    mov esi,[rsp+0x24]
     mov edx,r10d
     mov r12d,r8d
     mov r14,r9
-    mov [rsp+0x18],r10d
-    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::wait_for_umr]
-    mov r10d,[rsp+0x18]
+    mov [rsp+4],r10d
+    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::fence_behind_umr]
+    mov r10d,[rsp+4]
     mov r9,r14
-    mov edi,[rsp+0x20]
+    mov edi,[rsp+0x18]
     mov r8d,r12d
     mov rsi,[rsp+0x10]
-    mov [rsi+0x88],rax
+    mov [rsi+0x88],eax
+    mov [rsi+0x8C],edx
     jmp .7
 .17:
     mov edi,edx

@@ -29,7 +29,7 @@ const EXITS: [&str; 12] = [
     "uverbs_mlx5::sq::Sq::make_room",
     "uverbs_mlx5::rq::Rq::make_room",
     // A WQE changed keys: the one behind it gets a fence.
-    "uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::fence_behind_umr",
+    "uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::publish_behind_umr",
     // A batch was forgotten: takes its frames back.
     "uverbs_mlx5::sq::Sq::disown",
     "uverbs_mlx5::rq::Rq::disown",

@@ -5,226 +5,225 @@
     push r13
     push r12
     push rbx
-    sub rsp,0x48
+    sub rsp,0x38
+    mov r14,rcx
+    mov [rsp+0x20],rdx
     mov eax,[rdi+0x38]
     cmp eax,[rdi+0x20]
-    jne .20
-    test rcx,rcx
-    je .18
+    jne .19
+    test r14,r14
+    je .17
 .1:
-    mov r8d,[rdi+0x88]
-    mov [rsp+0x2C],r8d
-    mov r8d,[rdi+0x8C]
-    mov [rsp+0x28],r8d
-    mov r10d,[rdi+0x24]
-    mov r8d,[rdi+0x28]
-    mov [rsp+0xC],r8d
-    mov r8,rcx
+    mov ecx,[rdi+0x24]
+    mov r11d,[rdi+0x28]
+    mov r8,r14
     shl r8,4
-    cmp rcx,1
-    mov [rsp+0x1C],eax
-    mov [rsp+0x40],r8
-    jne .6
+    cmp r14,1
+    mov [rsp+0x14],eax
+    mov [rsp+0x28],r8
+    jne .5
     mov r14d,eax
 .2:
-    add rdx,[rsp+0x40]
-    mov rbp,[rdx-8]
+    mov rax,[rsp+0x20]
+    add rax,[rsp+0x28]
+    mov rdx,rax
+    mov r15,[rax-8]
     mov eax,5
-    cmp ebp,0x80000000
-    ja .19
-    mov r11,[rdx-0x10]
-    cmp ebp,1
-    mov r15d,1
-    sbb r15d,0xFFFFFFFF
-    test r10d,r10d
-    je .21
-    dec r10d
+    cmp r15d,0x80000000
+    ja .18
+    mov r13,[rdx-0x10]
+    cmp r15d,1
+    mov r12d,1
+    sbb r12d,0xFFFFFFFF
+    test ecx,ecx
+    je .20
+    dec ecx
 .3:
-    or r15d,[rdi+0x2C]
-    mov r9,[rdi]
+    or r12d,[rdi+0x2C]
+    mov rdx,[rdi]
     movzx eax,r14w
     shl eax,8
     or eax,0xA
     shl rax,0x20
-    or r15,rax
-    bswap r15
-    mov rax,[rdi+8]
-    mov ecx,[rdi+0x18]
-    and ecx,r14d
-    mov r13,rcx
-    shl r13,6
-    mov [r9+r13],r15
-    mov qword [r9+r13+8],0x8000000
-    test ebp,ebp
+    or r12,rax
+    bswap r12
+    mov r9,[rdi+8]
+    mov r10d,[rdi+0x18]
+    and r10d,r14d
+    mov r8,r10
+    shl r8,6
+    mov [rdx+r8],r12
+    mov qword [rdx+r8+8],0x8000000
+    test r15d,r15d
     je .4
-    bswap r11
-    mov edx,0xFFFFFFFF
-    mov r8,0x7FFFFFFF00000000
-    or r8,rdx
-    mov rdx,rbp
-    rol rdx,0x20
-    and rdx,r8
-    bswap rdx
-    mov [r9+r13+0x10],rdx
-    mov [r9+r13+0x18],r11
+    bswap r13
+    mov eax,0xFFFFFFFF
+    mov ebx,r11d
+    mov r11,0x7FFFFFFF00000000
+    or r11,rax
+    mov rax,r15
+    rol rax,0x20
+    and rax,r11
+    mov r11d,ebx
+    bswap rax
+    mov [rdx+r8+0x10],rax
+    mov [rdx+r8+0x18],r13
 .4:
-    mov edx,[rsp+0xC]
-    inc edx
-    lea r8d,[r14+1]
-    shl rcx,4
-    mov [rax+rcx],rsi
-    mov [rax+rcx+8],r8d
-    mov [rax+rcx+0xC],edx
-    cmp r8d,[rsp+0x1C]
-    je .18
-    mov ebx,edx
-    cmp dword [rsp+0x2C],0
-    jne .23
+    inc r11d
+    lea eax,[r14+1]
+    shl r10,4
+    mov [r9+r10],rsi
+    mov [r9+r10+8],eax
+    mov [r9+r10+0xC],r11d
+    cmp eax,[rsp+0x14]
+    je .17
+    cmp dword [rdi+0x40],0
+    jne .22
+    mov rsi,[rdi+0x48]
+    movzx r9d,ax
+    bswap r9d
+    mov [rsi+4],r9d
+    cmp byte [rdi+0x50],1
+    jne .12
+    mov rdx,[rdi+0x58]
+    mov [rdx],r12
+    jmp .16
 .5:
-    mov rax,[rdi+0x40]
-    movzx ecx,r8w
-    bswap ecx
-    mov [rax+4],ecx
-    cmp byte [rdi+0x48],1
-    jne .13
-    mov rax,[rdi+0x50]
-    mov [rax],r15
-    jmp .17
-.6:
-    lea rcx,[rdx+r8]
-    add rcx,0xFFFFFFFFFFFFFFF0
-    mov [rsp+0x20],rcx
-    mov r13d,eax
-    shl r13d,8
-    mov r15,rdx
+    mov r13,[rsp+0x20]
+    add r8,r13
+    add r8,0xFFFFFFFFFFFFFFF0
+    mov [rsp+0x30],r8
+    mov ebp,eax
+    shl ebp,8
     mov r14d,eax
-    jmp .8
-.7:
-    mov eax,[rsp+0xC]
-    inc eax
+    jmp .7
+.6:
+    inc r11d
     inc r14d
-    shl r8,4
-    mov [rcx+r8],rsi
-    mov [rcx+r8+8],r14d
-    mov [rsp+0xC],eax
-    mov [rcx+r8+0xC],eax
-    add r15,0x10
-    add r13d,0x100
-    cmp r15,[rsp+0x20]
+    shl r9,4
+    mov [r8+r9],rsi
+    mov [r8+r9+8],r14d
+    mov [r8+r9+0xC],r11d
+    add r13,0x10
+    add ebp,0x100
+    cmp r13,[rsp+0x30]
     je .2
-.8:
-    mov rbp,[r15+8]
-    cmp ebp,0x80000000
-    ja .12
-    mov r12,[r15]
-    cmp ebp,1
+.7:
+    mov r15,[r13+8]
+    cmp r15d,0x80000000
+    ja .11
+    mov r12,[r13]
+    cmp r15d,1
     mov ebx,2
     sbb ebx,0
-    test r10d,r10d
-    je .10
-    dec r10d
-.9:
+    test ecx,ecx
+    je .9
+    dec ecx
+.8:
     or ebx,[rdi+0x2C]
     mov rax,[rdi]
-    mov ecx,r13d
-    and ecx,0xFFFF00
-    or ecx,0xA
-    shl rcx,0x20
-    or rbx,rcx
+    mov r8d,ebp
+    and r8d,0xFFFF00
+    or r8d,0xA
+    shl r8,0x20
+    or rbx,r8
     bswap rbx
-    mov rcx,[rdi+8]
-    mov r8d,[rdi+0x18]
-    and r8d,r14d
-    mov r9,r8
-    shl r9,6
-    mov [rax+r9],rbx
-    mov qword [rax+r9+8],0
-    test ebp,ebp
-    je .7
-    mov ebx,r10d
-    mov r10,rbp
+    mov r8,[rdi+8]
+    mov r9d,[rdi+0x18]
+    and r9d,r14d
+    mov r10,r9
+    shl r10,6
+    mov [rax+r10],rbx
+    mov qword [rax+r10+8],0
+    test r15d,r15d
+    je .6
+    mov ebx,r11d
+    mov r11,r15
     bswap r12
-    shr r10,0x20
-    shl rbp,0x20
-    mov r11,0x7FFFFFFF00000000
-    and rbp,r11
-    or rbp,r10
-    mov r10d,ebx
-    bswap rbp
-    mov [rax+r9+0x10],rbp
-    mov [rax+r9+0x18],r12
-    jmp .7
-.10:
-    mov [rsp+0x38],rdx
-    mov [rsp+0x30],rsi
-    mov [rsp+0x10],rdi
+    shr r11,0x20
+    shl r15,0x20
+    mov rdx,r14
+    mov r14,r12
+    mov r12,0x7FFFFFFF00000000
+    and r15,r12
+    or r15,r11
+    mov r11d,ebx
+    bswap r15
+    mov [rax+r10+0x10],r15
+    mov [rax+r10+0x18],r14
+    mov r14,rdx
+    jmp .6
+.9:
+    mov [rsp+8],rsi
+    mov [rsp+0x18],rdi
     mov esi,r14d
-    mov edx,[rsp+0xC]
+    mov [rsp+0x10],r11d
+    mov edx,r11d
     mov ecx,1
     call qword [rel uverbs_mlx5::sq::Sq::make_room]
     mov ecx,eax
     mov eax,edx
     test cl,1
-    je .11
-    xor r10d,r10d
+    je .10
+    xor ecx,ecx
     cmp eax,0xC
-    mov rdi,[rsp+0x10]
-    mov rsi,[rsp+0x30]
-    mov rdx,[rsp+0x38]
-    je .9
-    jmp .19
+    mov rdi,[rsp+0x18]
+    mov rsi,[rsp+8]
+    mov r11d,[rsp+0x10]
+    je .8
+    jmp .18
+.10:
+    mov ecx,eax
+    mov rdi,[rsp+0x18]
+    mov rsi,[rsp+8]
+    mov r11d,[rsp+0x10]
+    jmp .8
 .11:
-    mov r10d,eax
-    mov rdi,[rsp+0x10]
-    mov rsi,[rsp+0x30]
-    mov rdx,[rsp+0x38]
-    jmp .9
-.12:
     mov eax,5
-    jmp .19
-.13:
+    jmp .18
+.12:
     sfence
-    mov rax,[rdi+0x58]
-    mov ecx,[rdi+0x4C]
-    cmp r14d,[rsp+0x1C]
+    mov rsi,[rdi+0x60]
+    mov r9d,[rdi+0x54]
+    cmp r14d,[rsp+0x14]
+    jne .13
+    test r15d,r15d
+    je .13
+    mov r10,[rdx+r8]
+    mov [rsi+r9],r10
+    mov r10,[rdx+r8+8]
+    mov [rsi+r9+8],r10
+    mov r10,[rdx+r8+0x10]
+    mov [rsi+r9+0x10],r10
+    mov r10,[rdx+r8+0x18]
+    mov [rsi+r9+0x18],r10
+    mov r10,[rdx+r8+0x20]
+    mov [rsi+r9+0x20],r10
+    mov r10,[rdx+r8+0x28]
+    mov [rsi+r9+0x28],r10
+    mov r10,[rdx+r8+0x30]
+    mov [rsi+r9+0x30],r10
+    mov rdx,[rdx+r8+0x38]
+    mov [rsi+r9+0x38],rdx
+    cmp byte [rdi+0x51],0
     jne .14
-    test ebp,ebp
-    je .14
-    mov rdx,[r9+r13]
-    mov [rax+rcx],rdx
-    mov rdx,[r9+r13+8]
-    mov [rax+rcx+8],rdx
-    mov rdx,[r9+r13+0x10]
-    mov [rax+rcx+0x10],rdx
-    mov rdx,[r9+r13+0x18]
-    mov [rax+rcx+0x18],rdx
-    mov rdx,[r9+r13+0x20]
-    mov [rax+rcx+0x20],rdx
-    mov rdx,[r9+r13+0x28]
-    mov [rax+rcx+0x28],rdx
-    mov rdx,[r9+r13+0x30]
-    mov [rax+rcx+0x30],rdx
-    mov rdx,[r9+r13+0x38]
-    mov [rax+rcx+0x38],rdx
-    cmp byte [rdi+0x49],0
-    jne .15
-    jmp .16
+    jmp .15
+.13:
+    mov [rsi+r9],r12
 .14:
-    mov [rax+rcx],r15
-.15:
     sfence
+.15:
+    mov edx,[rdi+0x58]
+    xor [rdi+0x54],edx
 .16:
-    mov eax,[rdi+0x50]
-    xor [rdi+0x4C],eax
+    mov [rdi+0x20],eax
+    mov [rdi+0x24],ecx
+    mov [rdi+0x28],r11d
+    mov [rdi+0x38],eax
 .17:
-    mov [rdi+0x20],r8d
-    mov [rdi+0x24],r10d
-    mov [rdi+0x28],ebx
-    mov [rdi+0x38],r8d
-.18:
     mov eax,0xC
-.19:
-    add rsp,0x48
+.18:
+    add rsp,0x38
     pop rbx
     pop r12
     pop r13
@@ -232,60 +231,44 @@
     pop r15
     pop rbp
     ret
-.20:
+.19:
     mov rbx,rdi
     mov r15,rsi
-    mov r12,rdx
-    mov r14,rcx
     call qword [rel uverbs_mlx5::sq::Sq::disown]
-    mov rcx,r14
-    mov rdx,r12
     mov rsi,r15
     mov rdi,rbx
     mov eax,[rbx+0x20]
-    test rcx,rcx
+    test r14,r14
     jne .1
-    jmp .18
-.21:
-    mov r13,r11
-    mov rbx,rsi
-    mov r12,rdi
+    jmp .17
+.20:
+    mov [rsp+8],rsi
+    mov rbp,rdi
     mov esi,r14d
-    mov edx,[rsp+0xC]
+    mov ebx,r11d
+    mov edx,r11d
     mov ecx,1
     call qword [rel uverbs_mlx5::sq::Sq::make_room]
     mov ecx,eax
     mov eax,edx
     test cl,1
-    je .22
-    xor r10d,r10d
+    je .21
+    xor ecx,ecx
     cmp eax,0xC
-    mov rdi,r12
-    mov rsi,rbx
-    mov r11,r13
+    mov rdi,rbp
+    mov rsi,[rsp+8]
+    mov r11d,ebx
     je .3
-    jmp .19
-.22:
-    mov r10d,eax
-    mov rdi,r12
-    mov rsi,rbx
-    mov r11,r13
+    jmp .18
+.21:
+    mov ecx,eax
+    mov rdi,rbp
+    mov rsi,[rsp+8]
+    mov r11d,ebx
     jmp .3
-.23:
-    mov [rsp+0x10],rdi
-    mov rdi,[rsp+0x10]
-    mov esi,[rsp+0x28]
-    mov edx,r8d
-    mov [rsp+0xC],ebx
-    mov r12d,r10d
-    mov [rsp+0x20],r9
-    mov ebx,r8d
-    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::fence_behind_umr]
-    mov r8d,ebx
-    mov r9,[rsp+0x20]
-    mov r10d,r12d
-    mov ebx,[rsp+0xC]
-    mov rdi,[rsp+0x10]
-    mov [rdi+0x88],eax
-    mov [rdi+0x8C],edx
-    jmp .5
+.22:
+    mov esi,eax
+    mov edx,r11d
+    mov r8d,r14d
+    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::publish_behind_umr]
+    jmp .17

@@ -5,113 +5,110 @@
     push r13
     push r12
     push rbx
-    sub rsp,0x28
-    mov ebx,[rdi+0x38]
-    cmp ebx,[rdi+0x20]
+    push rax
+    mov r14d,[rdi+0x38]
+    cmp r14d,[rdi+0x20]
     jne .11
-    mov r13,[rdx+8]
+    mov r15,[rdx+8]
     mov eax,5
-    cmp r13d,0x80000000
+    cmp r15d,0x80000000
     ja .10
 .1:
-    mov r12d,[rdi+0x24]
-    mov r9d,[rdi+0x28]
-    mov r11d,[rdi+0x88]
-    mov eax,[rdi+0x8C]
-    mov [rsp+0xC],eax
-    mov r10,[rdx]
-    cmp r13d,1
-    mov r15d,2
-    sbb r15d,0
-    test r12d,r12d
+    mov ecx,[rdi+0x24]
+    mov ebx,[rdi+0x28]
+    mov r13,[rdx]
+    cmp r15d,1
+    mov r12d,2
+    sbb r12d,0
+    test ecx,ecx
     je .12
-    dec r12d
+    dec ecx
 .2:
-    or r15d,[rdi+0x2C]
-    mov r14,[rdi]
-    movzx eax,bx
+    or r12d,[rdi+0x2C]
+    mov rdx,[rdi]
+    movzx eax,r14w
     shl eax,8
     or eax,0xA
     shl rax,0x20
-    or r15,rax
-    bswap r15
-    mov rax,[rdi+8]
-    mov ecx,[rdi+0x18]
-    and ecx,ebx
-    mov rbp,rcx
-    shl rbp,6
-    mov [r14+rbp],r15
-    mov qword [r14+rbp+8],0x8000000
-    test r13d,r13d
+    or r12,rax
+    bswap r12
+    mov r9,[rdi+8]
+    mov r10d,[rdi+0x18]
+    and r10d,r14d
+    mov r8,r10
+    shl r8,6
+    mov [rdx+r8],r12
+    mov qword [rdx+r8+8],0x8000000
+    test r15d,r15d
     je .3
-    bswap r10
-    mov rdx,r13
-    rol rdx,0x20
-    mov r8,0x7FFFFFFFFFFFFFFF
-    and r8,rdx
-    bswap r8
-    mov [r14+rbp+0x10],r8
-    mov [r14+rbp+0x18],r10
+    bswap r13
+    mov rax,r15
+    rol rax,0x20
+    mov r11,0x7FFFFFFFFFFFFFFF
+    and r11,rax
+    bswap r11
+    mov [rdx+r8+0x10],r11
+    mov [rdx+r8+0x18],r13
 .3:
-    inc r9d
     inc ebx
-    shl rcx,4
-    mov [rax+rcx],rsi
-    mov [rax+rcx+8],ebx
-    mov [rax+rcx+0xC],r9d
-    test r11d,r11d
+    lea eax,[r14+1]
+    shl r10,4
+    mov [r9+r10],rsi
+    mov [r9+r10+8],eax
+    mov [r9+r10+0xC],ebx
+    cmp dword [rdi+0x40],0
     jne .13
-.4:
-    mov rax,[rdi+0x40]
-    movzx ecx,bx
-    bswap ecx
-    mov [rax+4],ecx
-    movzx eax,byte [rdi+0x48]
-    cmp al,1
-    jne .5
-    mov rax,[rdi+0x50]
-    mov [rax],r15
-    jmp .9
-.5:
-    sfence
-    mov rax,[rdi+0x58]
-    mov ecx,[rdi+0x4C]
-    test r13d,r13d
-    je .6
-    mov rdx,[r14+rbp]
-    mov [rax+rcx],rdx
-    mov rdx,[r14+rbp+8]
-    mov [rax+rcx+8],rdx
-    mov rdx,[r14+rbp+0x10]
-    mov [rax+rcx+0x10],rdx
-    mov rdx,[r14+rbp+0x18]
-    mov [rax+rcx+0x18],rdx
-    mov rdx,[r14+rbp+0x20]
-    mov [rax+rcx+0x20],rdx
-    mov rdx,[r14+rbp+0x28]
-    mov [rax+rcx+0x28],rdx
-    mov rdx,[r14+rbp+0x30]
-    mov [rax+rcx+0x30],rdx
-    mov rdx,[r14+rbp+0x38]
-    mov [rax+rcx+0x38],rdx
-    cmp byte [rdi+0x49],0
-    jne .7
+    mov rsi,[rdi+0x48]
+    movzx r9d,ax
+    bswap r9d
+    mov [rsi+4],r9d
+    movzx esi,byte [rdi+0x50]
+    cmp sil,1
+    jne .4
+    mov rdx,[rdi+0x58]
+    mov [rdx],r12
     jmp .8
-.6:
-    mov [rax+rcx],r15
-.7:
+.4:
     sfence
+    mov rsi,[rdi+0x60]
+    mov r9d,[rdi+0x54]
+    test r15d,r15d
+    je .5
+    mov r10,[rdx+r8]
+    mov [rsi+r9],r10
+    mov r10,[rdx+r8+8]
+    mov [rsi+r9+8],r10
+    mov r10,[rdx+r8+0x10]
+    mov [rsi+r9+0x10],r10
+    mov r10,[rdx+r8+0x18]
+    mov [rsi+r9+0x18],r10
+    mov r10,[rdx+r8+0x20]
+    mov [rsi+r9+0x20],r10
+    mov r10,[rdx+r8+0x28]
+    mov [rsi+r9+0x28],r10
+    mov r10,[rdx+r8+0x30]
+    mov [rsi+r9+0x30],r10
+    mov rdx,[rdx+r8+0x38]
+    mov [rsi+r9+0x38],rdx
+    cmp byte [rdi+0x51],0
+    jne .6
+    jmp .7
+.5:
+    mov [rsi+r9],r12
+.6:
+    sfence
+.7:
+    mov edx,[rdi+0x58]
+    xor [rdi+0x54],edx
 .8:
-    mov eax,[rdi+0x50]
-    xor [rdi+0x4C],eax
+    mov [rdi+0x20],eax
+    mov [rdi+0x24],ecx
+    mov [rdi+0x28],ebx
+    mov [rdi+0x38],eax
 .9:
-    mov [rdi+0x20],ebx
-    mov [rdi+0x24],r12d
-    mov [rdi+0x28],r9d
-    mov [rdi+0x38],ebx
     mov eax,0xC
 .10:
-    add rsp,0x28
+    add rsp,8
     pop rbx
     pop r12
     pop r13
@@ -127,52 +124,37 @@
     mov rdx,r15
     mov rsi,r14
     mov rdi,rbx
-    mov ebx,[rbx+0x20]
-    mov r13,[rdx+8]
+    mov r14d,[rbx+0x20]
+    mov r15,[rdx+8]
     mov eax,5
-    cmp r13d,0x80000000
+    cmp r15d,0x80000000
     jbe .1
     jmp .10
 .12:
-    mov [rsp+0x20],r10
-    mov [rsp+0x1C],r11d
-    mov [rsp+0x10],rsi
+    mov [rsp],rsi
     mov rbp,rdi
-    mov esi,ebx
-    mov r14d,r9d
-    mov edx,r9d
+    mov esi,r14d
+    mov edx,ebx
     mov ecx,1
     call qword [rel uverbs_mlx5::sq::Sq::make_room]
     mov ecx,eax
     mov eax,edx
     test cl,1
     je .14
-    xor r12d,r12d
+    xor ecx,ecx
     cmp eax,0xC
     mov rdi,rbp
-    mov rsi,[rsp+0x10]
-    mov r9d,r14d
-    mov r11d,[rsp+0x1C]
-    mov r10,[rsp+0x20]
+    mov rsi,[rsp]
     je .2
     jmp .10
 .13:
-    mov [rsp+0x10],rdi
-    mov rdi,[rsp+0x10]
-    mov esi,[rsp+0xC]
+    mov esi,eax
     mov edx,ebx
-    mov [rsp+0xC],r9d
-    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::fence_behind_umr]
-    mov r9d,[rsp+0xC]
-    mov rdi,[rsp+0x10]
-    mov [rdi+0x88],eax
-    mov [rdi+0x8C],edx
-    jmp .4
+    mov r8d,r14d
+    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::publish_behind_umr]
+    jmp .9
 .14:
-    mov r12d,eax
+    mov ecx,eax
     mov rdi,rbp
-    mov rsi,[rsp+0x10]
-    mov r9d,r14d
-    mov r11d,[rsp+0x1C]
-    mov r10,[rsp+0x20]
+    mov rsi,[rsp]
     jmp .2

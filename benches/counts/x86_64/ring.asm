@@ -2,134 +2,132 @@
     push rbp
     push r15
     push r14
+    push r12
     push rbx
-    push rax
-    mov ebx,[rdi+0x28]
+    mov esi,[rdi+0x28]
     mov ebp,[rdi+0x34]
-    cmp ebx,ebp
-    je .11
-    mov r14,[rdi+0x38]
-    cmp dword [rdi],1
-    je .12
-.1:
-    mov rax,[r14+0x40]
-    movzx ecx,bx
-    bswap ecx
-    mov [rax+4],ecx
-    mov r11,[rdi+8]
-    movzx eax,byte [r14+0x48]
-    cmp al,1
-    jne .2
-    mov rax,[r14+0x50]
-    mov [rax],r11
-    jmp .10
-.2:
-    mov eax,[rdi+0x18]
-    mov rcx,[r14]
-    mov edx,[r14+0x18]
-    mov r10,[rdi+0x10]
-    mov r15d,[rdi+0x1C]
-    mov esi,[rdi+0x20]
-    sfence
-    mov r8,[r14+0x58]
-    mov r9d,[r14+0x4C]
-    cmp esi,1
-    jne .3
-    cmp eax,ebp
-    sete bpl
-    cmp r15d,2
-    setae r15b
-    test bpl,r15b
-    jne .4
-    jmp .7
-.3:
-    cmp eax,ebp
-    jne .7
-    cmp r15d,2
-    jb .7
-    shl r15d,4
-    cmp r15d,[r14+0x50]
-    ja .7
-    test rsi,rsi
-    je .6
-.4:
-    mov r11,[r10]
-    mov [r8+r9],r11
-    mov r11,[r10+8]
-    mov [r8+r9+8],r11
-    mov r11,[r10+0x10]
-    mov [r8+r9+0x10],r11
-    mov r11,[r10+0x18]
-    mov [r8+r9+0x18],r11
-    mov r11,[r10+0x20]
-    mov [r8+r9+0x20],r11
-    mov r11,[r10+0x28]
-    mov [r8+r9+0x28],r11
-    mov r11,[r10+0x30]
-    mov [r8+r9+0x30],r11
-    mov r10,[r10+0x38]
-    mov [r8+r9+0x38],r10
-    cmp esi,1
-    je .6
-    dec rsi
-    add r8,r9
-    add r8,0x78
-    inc eax
-.5:
-    mov r9d,eax
-    and r9d,edx
-    shl r9,6
-    mov r10,[rcx+r9]
-    mov [r8-0x38],r10
-    mov r10,[rcx+r9+8]
-    mov [r8-0x30],r10
-    mov r10,[rcx+r9+0x10]
-    mov [r8-0x28],r10
-    mov r10,[rcx+r9+0x18]
-    mov [r8-0x20],r10
-    mov r10,[rcx+r9+0x20]
-    mov [r8-0x18],r10
-    mov r10,[rcx+r9+0x28]
-    mov [r8-0x10],r10
-    mov r10,[rcx+r9+0x30]
-    mov [r8-8],r10
-    mov r9,[rcx+r9+0x38]
-    mov [r8],r9
-    add r8,0x40
-    inc eax
-    dec rsi
-    jne .5
-.6:
-    cmp byte [r14+0x49],0
-    jne .8
+    cmp esi,ebp
+    je .10
+    mov rax,rdi
+    mov rdi,[rdi]
+    mov r8d,[rax+0x18]
+    mov edx,[rax+0x2C]
+    mov ecx,[rax+0x30]
+    cmp dword [rdi+0x40],0
+    jne .11
+    mov r15,[rax+8]
+    mov r11,[rax+0x10]
+    mov r12d,[rax+0x1C]
+    mov eax,[rax+0x20]
+    mov r9,[rdi+0x48]
+    movzx r10d,si
+    bswap r10d
+    mov [r9+4],r10d
+    movzx r9d,byte [rdi+0x50]
+    cmp r9b,1
+    jne .1
+    mov rax,[rdi+0x58]
+    mov [rax],r15
     jmp .9
-.7:
-    mov [r8+r9],r11
-.8:
+.1:
+    mov r9,[rdi]
+    mov r10d,[rdi+0x18]
     sfence
+    mov rbx,[rdi+0x60]
+    mov r14d,[rdi+0x54]
+    cmp eax,1
+    jne .2
+    cmp r8d,ebp
+    sete bpl
+    cmp r12d,2
+    setae r12b
+    test bpl,r12b
+    jne .3
+    jmp .6
+.2:
+    cmp r8d,ebp
+    jne .6
+    cmp r12d,2
+    jb .6
+    shl r12d,4
+    cmp r12d,[rdi+0x58]
+    ja .6
+    test rax,rax
+    je .5
+.3:
+    mov r15,[r11]
+    mov [rbx+r14],r15
+    mov r15,[r11+8]
+    mov [rbx+r14+8],r15
+    mov r15,[r11+0x10]
+    mov [rbx+r14+0x10],r15
+    mov r15,[r11+0x18]
+    mov [rbx+r14+0x18],r15
+    mov r15,[r11+0x20]
+    mov [rbx+r14+0x20],r15
+    mov r15,[r11+0x28]
+    mov [rbx+r14+0x28],r15
+    mov r15,[r11+0x30]
+    mov [rbx+r14+0x30],r15
+    mov r11,[r11+0x38]
+    mov [rbx+r14+0x38],r11
+    cmp eax,1
+    je .5
+    dec rax
+    lea r11,[r14+rbx]
+    add r11,0x78
+    inc r8d
+.4:
+    mov ebx,r8d
+    and ebx,r10d
+    shl rbx,6
+    mov r14,[r9+rbx]
+    mov [r11-0x38],r14
+    mov r14,[r9+rbx+8]
+    mov [r11-0x30],r14
+    mov r14,[r9+rbx+0x10]
+    mov [r11-0x28],r14
+    mov r14,[r9+rbx+0x18]
+    mov [r11-0x20],r14
+    mov r14,[r9+rbx+0x20]
+    mov [r11-0x18],r14
+    mov r14,[r9+rbx+0x28]
+    mov [r11-0x10],r14
+    mov r14,[r9+rbx+0x30]
+    mov [r11-8],r14
+    mov rbx,[r9+rbx+0x38]
+    mov [r11],rbx
+    add r11,0x40
+    inc r8d
+    dec rax
+    jne .4
+.5:
+    cmp byte [rdi+0x51],0
+    jne .7
+    jmp .8
+.6:
+    mov [rbx+r14],r15
+.7:
+    sfence
+.8:
+    mov eax,[rdi+0x58]
+    xor [rdi+0x54],eax
 .9:
-    mov eax,[r14+0x50]
-    xor [r14+0x4C],eax
+    mov [rdi+0x20],esi
+    mov [rdi+0x24],ecx
+    mov [rdi+0x28],edx
+    mov [rdi+0x38],esi
 .10:
-    mov [r14+0x20],ebx
-    movq xmm0,[rdi+0x2C]
-    pshufd xmm0,xmm0,0xE1
-    movq [r14+0x24],xmm0
-    mov [r14+0x38],ebx
-.11:
-    add rsp,8
     pop rbx
+    pop r12
     pop r14
     pop r15
     pop rbp
     ret
-.12:
-    mov esi,[rdi+4]
-    mov r15,rdi
-    mov rdi,r14
-    mov edx,ebx
-    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::fence_behind_umr]
-    mov rdi,r15
-    mov [r14+0x88],eax
-    mov [r14+0x8C],edx
-    jmp .1
+.11:
+    pop rbx
+    pop r12
+    pop r14
+    pop r15
+    pop rbp
+    jmp qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::publish_behind_umr]

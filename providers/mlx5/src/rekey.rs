@@ -2,7 +2,7 @@
 //! is a UMR (PRM, "UMR"), as in rdma-core `qp.c:set_bind_wr`.
 //!
 //! The device may begin the WQE behind a UMR before the UMR is carried out. So that WQE gets a
-//! small fence (PRM, "fence"). Posts don't look for UMRs: the cursor remembers where the last one
+//! small fence (PRM, "fence"). Posts don't look for UMRs: the queue remembers where the last one
 //! ended, and the fence is set when the batch is rung, or when the next UMR is written.
 //!
 //! # Safety
@@ -141,7 +141,7 @@ impl Sq {
         let (key, segments) = segments(&op, self.qpn());
         let plain = wqe::raw_ctrl(Opcode::UMR.0, 0, at.pi, self.qpn_ds(ds), wr.flags, key);
         // Behind another UMR it is this WQE that waits; else the one that stands there does.
-        let ctrl = match at.umr_end {
+        let ctrl = match self.umr_end {
             Some(end) if end == at.pi => behind_umr(plain),
             Some(end) => {
                 self.fence_at(end);
@@ -158,29 +158,47 @@ impl Sq {
         let last = Posted { head: ctrl[0], at: ring.unit(at.pi), first: at.pi, ds, units };
         // SAFETY: as above; this is the only poster.
         let slot = unsafe { Self::note(self.slots(), &mut at, wr.id, last) };
-        at.umr_end = Some(at.pi);
+        // Marked, so that both are taken back with a batch that is forgotten.
+        (self.umr_end, self.marked) = (Some(at.pi), at.pi);
         Ok((at, slot))
     }
 
-    /// Sets the fence of the WQE behind the last UMR, which ended at `umr_end`, before a batch is
-    /// published that ends at `end`. Where the UMR is the batch's last WQE, the fence is left to
-    /// the next batch: gives `umr_end` back then.
+    /// Sets the fence of the WQE behind the last UMR, and publishes what the cursor's parts say, the
+    /// last WQE of which begins at `first`. Where the UMR is that one, the fence is left to the next
+    /// batch.
+    ///
+    /// # Safety
+    ///
+    /// As for [`publish`](Self::publish).
     #[cold]
     #[inline(never)]
-    pub(crate) fn fence_behind_umr(&self, umr_end: u32, end: u32) -> Option<u32> {
-        if umr_end == end {
-            return Some(umr_end);
+    pub(crate) unsafe fn publish_behind_umr(&mut self, pi: u32, count: u32, left: u32, first: u32) {
+        if let Some(index) = self.umr_end.filter(|index| *index != pi) {
+            self.fence_at(index);
+            self.umr_end = None;
         }
-        self.fence_at(umr_end);
-        None
+        self.rung_umr_end = self.umr_end;
+        let [head, _] = self.ctrl_at(first);
+        // The low byte of its second word.
+        let ds = head.to_be() as u32 & 0x3f;
+        let at = self.ring_memory().unit(first);
+        let last = Posted { head, at, first, ds, units: ds.div_ceil(DS_PER_UNIT) };
+        let begin = self.producer();
+        // SAFETY: the caller's promise.
+        unsafe { self.publish(SendCursor { pi, count, left, begin, last }) };
+    }
+
+    /// The control segment of the WQE at `index`, which is written and not published.
+    fn ctrl_at(&self, index: u32) -> Words {
+        let at = self.ring_memory().unit(index);
+        // SAFETY: a control segment of a WQE of this ring, which is aligned, and not published.
+        unsafe { device_memory::read(at.cast::<Words>()) }
     }
 
     /// Sets the small fence of the WQE at `index`, which is written and not published.
     fn fence_at(&self, index: u32) {
-        let to = self.ring_memory().unit(index);
-        // SAFETY: the control segment of a WQE of this ring, which is aligned, and not published.
-        let ctrl = unsafe { device_memory::read(to.cast::<Words>()) };
-        // SAFETY: as above; this is the only poster.
+        let (to, ctrl) = (self.ring_memory().unit(index), self.ctrl_at(index));
+        // SAFETY: a control segment of a WQE of this ring, not published; this is the only poster.
         unsafe { wqe::store(to, behind_umr(ctrl)) };
     }
 }

@@ -31,15 +31,13 @@ pub struct SendCursor {
     /// The next free WQEBB, free running.
     pub(crate) pi: u32,
     /// Work requests written, with all before; free running.
-    count: u32,
+    pub(crate) count: u32,
     /// WQEBBs that may follow without a look at what is outstanding.
-    left: u32,
+    pub(crate) left: u32,
     /// The published position that it began at.
-    begin: u32,
-    /// The WQEBB behind the last UMR, while the WQE there has no fence yet (`rekey.rs`).
-    pub(crate) umr_end: Option<u32>,
+    pub(crate) begin: u32,
     /// The last WQE written.
-    last: Posted,
+    pub(crate) last: Posted,
 }
 
 /// The posting side of a send queue.
@@ -59,11 +57,13 @@ pub struct Sq {
     /// The queue's number, where a control segment has it.
     qpn_shifted: u32,
     room: Room,
-    /// One past the highest WQEBB that may hold a buffer; the producer index unless a batch was
-    /// forgotten.
-    marked: u32,
+    /// One past the highest WQEBB that may hold a buffer or a UMR; the producer index unless a
+    /// batch was forgotten.
+    pub(crate) marked: u32,
     /// Whether the polling side knows that there are buffers.
     owns: bool,
+    /// The WQEBB behind the last UMR, while the WQE there has no fence yet (`rekey.rs`).
+    pub(crate) umr_end: Option<u32>,
     record: *mut u32,
     doorbell: Doorbell,
     // Cold.
@@ -83,8 +83,8 @@ pub struct Sq {
     service: Service,
     /// Whether it was made for work requests that change keys.
     rekeys: bool,
-    /// What a cursor's `umr_end` begins with.
-    umr_end: Option<u32>,
+    /// The same for what is published.
+    pub(crate) rung_umr_end: Option<u32>,
     /// Keeps ring, record and register mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
@@ -133,6 +133,7 @@ impl Sq {
             room: parts.room,
             marked: 0,
             owns: false,
+            umr_end: None,
             record: parts.record,
             doorbell: parts.doorbell,
             shared: parts.shared,
@@ -144,7 +145,7 @@ impl Sq {
             max_wr: parts.max_wr,
             service: parts.service,
             rekeys: parts.rekeys,
-            umr_end: None,
+            rung_umr_end: None,
             _memory: parts.memory,
         }
     }
@@ -301,7 +302,26 @@ impl Sq {
         unsafe { Self::note(slots, at, wr.id, last) }
     }
 
-    /// Takes back the buffers of a batch that was not rung.
+    /// Tells the device of all that was written up to the cursor.
+    ///
+    /// # Safety
+    ///
+    /// See [`SendOps::ring`]; and it is not where it began.
+    #[inline(always)]
+    pub(crate) unsafe fn publish(&mut self, at: SendCursor) {
+        // SAFETY: the record is valid while `_memory` lives, and ours to store to.
+        unsafe { store_record(self.record, MLX5_SND_DBR, at.pi) };
+        let only = at.last.first == at.begin;
+        let ring = self.ring_memory();
+        // SAFETY: so is the register; the last WQE is one that this queue wrote, says the caller.
+        unsafe { self.doorbell.ring(at.last, only, ring.start, ring.mask) };
+        self.pi = at.pi;
+        self.left = at.left;
+        self.count = at.count;
+        self.marked = at.pi;
+    }
+
+    /// Takes back the buffers of a batch that was not rung, and forgets its UMRs.
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
@@ -314,6 +334,7 @@ impl Sq {
             index = index.wrapping_add(1);
         }
         self.marked = self.pi;
+        self.umr_end = self.rung_umr_end;
     }
 }
 
@@ -334,7 +355,6 @@ unsafe impl SendOps for Sq {
             count: self.count,
             left: self.left,
             begin: self.pi,
-            umr_end: self.umr_end,
             last: Posted { head: 0, at: self.start, first: self.pi, ds: 0, units: 0 },
         }
     }
@@ -418,19 +438,15 @@ unsafe impl SendOps for Sq {
         if at.pi == at.begin {
             return;
         }
-        if let Some(umr_end) = at.umr_end {
-            self.umr_end = self.fence_behind_umr(umr_end, at.pi);
+        if self.umr_end.is_some() {
+            // By value, and nothing is needed behind it: so the cursor stays in registers, and none
+            // is kept for this.
+            let SendCursor { pi, count, left, last, .. } = at;
+            // SAFETY: the caller's promise.
+            return unsafe { self.publish_behind_umr(pi, count, left, last.first) };
         }
-        // SAFETY: the record is valid while `_memory` lives, and ours to store to.
-        unsafe { store_record(self.record, MLX5_SND_DBR, at.pi) };
-        let only = at.last.first == at.begin;
-        let ring = self.ring_memory();
-        // SAFETY: so is the register; the last WQE is one that this queue wrote, says the caller.
-        unsafe { self.doorbell.ring(at.last, only, ring.start, ring.mask) };
-        self.pi = at.pi;
-        self.left = at.left;
-        self.count = at.count;
-        self.marked = at.pi;
+        // SAFETY: as above.
+        unsafe { self.publish(at) };
     }
 
     fn refused(&self) -> Option<Errno> {
@@ -456,7 +472,7 @@ unsafe impl SendOps for Sq {
         unsafe { self.shared.send.reset() };
         (self.pi, self.left, self.retired, self.marked, self.limit) = (0, 0, 0, 0, 0);
         (self.count, self.count_limit) = (0, self.max_wr);
-        self.umr_end = None;
+        (self.umr_end, self.rung_umr_end) = (None, None);
         // SAFETY: as in `ring`.
         unsafe { store_record(self.record, MLX5_SND_DBR, 0) };
     }

@@ -15,7 +15,7 @@ use uverbs_core::error::Error;
 use uverbs_core::memory::exposed::ExposedMemory;
 use uverbs_core::memory::frame::Slab;
 use uverbs_core::memory::mapping::{HUGE_PAGE, Mapping};
-use uverbs_core::memory::registered::MOST_FRAMES;
+use uverbs_core::memory::registered::{LONGEST_FRAME, MOST_FRAMES};
 use uverbs_core::objects::mr::MrCore;
 use uverbs_core::queues::work::Sge;
 
@@ -190,7 +190,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for no frames, empty frames, more than 4 GiB a frame or more than 2^28
+    /// [`Error::Limit`] for no frames, empty frames, 2 GiB a frame or more, or more than 2^28
     /// frames; [`Error::Memlock`]; the kernel's refusal.
     ///
     /// ```
@@ -204,7 +204,7 @@ impl ProtectionDomain {
     /// # Ok::<(), uverbs::Error>(())
     /// ```
     pub fn slab(&self, frame_len: usize, count: usize) -> Result<Slab, Error> {
-        let frame_len = bounded("frame length", frame_len, u64::from(u32::MAX))? as u32;
+        let frame_len = bounded("frame length", frame_len, u64::from(LONGEST_FRAME))? as u32;
         let count = bounded("number of frames", count, u64::from(MOST_FRAMES))? as u32;
         let (memory, region) =
             self.allocate(u64::from(frame_len) * u64::from(count), AccessFlags::LOCAL_WRITE)?;

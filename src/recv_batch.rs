@@ -49,25 +49,24 @@ impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
 
     /// Posts a [`Frame`](crate::Frame), of its full capacity, or [a chain of
     /// them](crate::Frame::chain), which a message fills one after the other. The completion gives
-    /// it back, its length what arrived. Or posts a [part of exposed
-    /// memory](crate::ExposedMemory::part), of which only the completion's length tells.
+    /// it back, its length what arrived; one that failed, as long as it was. Or posts a [part of
+    /// exposed memory](crate::ExposedMemory::part), of which only the completion's length tells.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted, frames at their full length.
+    /// [`Rejected`] with what was to be posted, frames of a chain at their full length.
     #[inline(always)]
     #[doc(alias = "ibv_post_recv")]
-    pub fn post<D: Room>(&mut self, id: u64, mut into: D) -> Result<(), Rejected<D>> {
+    pub fn post<D: Room>(&mut self, id: u64, into: D) -> Result<(), Rejected<D>> {
         if into.domain() != self.receives.domain {
             return Err(Rejected { error: PostError::ForeignBuffer, data: into });
         }
-        into.open();
         if D::LIST {
             let (at, done) = pieces(self.receives, self.at, id, into);
             self.at = at;
             return done;
         }
-        let one = into.first();
+        let one = into.room();
         // SAFETY: the memory is registered for as long as what holds it lives, and it is the
         // device's to write as `Room` promises; what holds it moves into the slot of this work
         // request, and stays until completion or destruction.
@@ -119,6 +118,7 @@ fn pieces<Q: RecvOps, D: Room>(
     mut into: D,
 ) -> (Q::Cursor, Result<(), Rejected<D>>) {
     let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
+    into.open();
     let posted = into.pieces(&mut list).and_then(|list| {
         // SAFETY: as in `RecvBatch::post`, of each piece.
         unsafe { receives.queue.post(&mut at, id, list) }

@@ -144,7 +144,7 @@ fn buffers_of_no_size_or_of_too_much() {
     for error in [
         pd.slab(0, 1).unwrap_err(),
         pd.slab(1, 0).unwrap_err(),
-        pd.slab(1 << 33, 1).unwrap_err(),
+        pd.slab(1 << 31, 1).unwrap_err(),
         pd.expose(0, AccessFlags::empty()).unwrap_err(),
         // SAFETY: nothing is registered.
         unsafe { pd.register(std::ptr::dangling_mut(), 0, AccessFlags::empty()) }.unwrap_err(),

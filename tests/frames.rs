@@ -200,6 +200,26 @@ fn unsignaled_flushed_and_never_rung_chains_come_back_whole() {
 }
 
 #[test]
+fn a_receive_fills_all_of_a_frame_and_one_that_fails_leaves_it_as_it_was() {
+    let (mut client, mut server) = pair();
+    let slab = server.pd.slab(100, 2).unwrap();
+    for id in 0..2 {
+        server.qp.post_recv(id, with(&slab, b"short")).unwrap();
+    }
+    let text = pattern(100, 1);
+    let whole = with(&client.pd.slab(100, 1).unwrap(), &text);
+    client.qp.post_send(7, whole).unwrap();
+    client.done().result.unwrap();
+    let done = server.wait();
+    assert_eq!(done.result, Ok(Completed::Recv));
+    assert_eq!(*done.frame.unwrap(), text[..]);
+    server.qp.fail().unwrap();
+    let done = server.wait();
+    assert!(done.result.is_err());
+    assert_eq!(*done.frame.unwrap(), b"short"[..]);
+}
+
+#[test]
 fn one_frame_is_sent_to_many_and_is_free_when_all_are_done() {
     let (mut client, mut server) = pair();
     let slab = client.slab(64, 1);

@@ -52,10 +52,10 @@
     shl rax,0x20
     or rbp,rax
     bswap rbp
-    mov r8,[rsi+8]
-    mov r9d,[rsi+0x18]
-    and r9d,r12d
-    mov rdi,r9
+    mov r9,[rsi+8]
+    mov r8d,[rsi+0x18]
+    and r8d,r12d
+    mov rdi,r8
     shl rdi,6
     mov [rdx+rdi],rbp
     mov qword [rdx+rdi+8],0x8000000
@@ -72,27 +72,24 @@
 .5:
     inc r11d
     lea eax,[r12+1]
-    shl r9,4
+    shl r8,4
     mov r10,[rsp+0x20]
-    mov [r8+r9],r10
-    mov [r8+r9+8],eax
-    mov [r8+r9+0xC],r11d
+    mov [r9+r8],r10
+    mov [r9+r8+8],eax
+    mov [r9+r8+0xC],r11d
     mov [rsi+0x38],eax
     cmp byte [rsi+0x3C],0
     jne .6
     mov byte [rsi+0x3C],1
-    mov r8,[rsi+0x70]
-    mov r9d,[r8+0x44]
-    test r9d,r9d
+    mov r9,[rsi+0x70]
+    mov r10d,[r9+0x44]
+    test r10d,r10d
     jne .6
-    mov dword [r8+0x44],1
+    mov dword [r9+0x44],1
 .6:
-    mov r8,[rsi+0x10]
-    mov r9d,[rsi+0x18]
-    and r9d,r12d
-    shl r9,4
-    mov [r8+r9],r15
-    mov [r8+r9+8],r14
+    mov r9,[rsi+0x10]
+    mov [r9+r8],r15
+    mov [r9+r8+8],r14
     cmp dword [rsi+0x40],0
     jne .16
     mov r8,[rsi+0x48]

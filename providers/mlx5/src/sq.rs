@@ -249,8 +249,8 @@ impl Sq {
         self.left(count, end).ok_or(PostError::Full)
     }
 
-    /// Notes the work request whose WQE was just written, and moves the cursor over it. Returns its
-    /// slot.
+    /// Notes the work request whose WQE was just written, and moves the cursor over it. Returns the
+    /// place of its slot.
     ///
     /// # Safety
     ///
@@ -263,7 +263,7 @@ impl Sq {
         // SAFETY: the caller's promise.
         unsafe { slots.put_counted(slot, wr_id, end, count) };
         *at = SendCursor { pi: end, count, last, ..*at };
-        slot
+        slots.place(slot)
     }
 
     /// Writes a WQE of `ds` units of 16 bytes at the cursor, and moves it. Returns the slot.
@@ -418,8 +418,8 @@ unsafe impl SendOps for Sq {
     }
 
     #[inline(always)]
-    unsafe fn own(&mut self, _: &SendCursor, slot: u32, held: Held) {
-        self.marked = slot.wrapping_add(1);
+    unsafe fn own(&mut self, at: &SendCursor, slot: u32, held: Held) {
+        self.marked = at.pi;
         if held.is_lent() {
             self.shared.send.will_lend();
         }
@@ -427,9 +427,9 @@ unsafe impl SendOps for Sq {
             self.owns = true;
             self.shared.send.will_own();
         }
-        // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` left no buffer
-        // in it.
-        unsafe { self.slots.own(slot, held) };
+        // SAFETY: the place of a WQE just written, says the caller: ours, and `begin` left no
+        // buffer in it.
+        unsafe { self.slots.own_at(slot, held) };
     }
 
     #[inline(always)]

@@ -39,10 +39,13 @@ impl Slab {
     ///
     /// # Panics
     ///
-    /// When the frames don't fit into the memory, or are more than
-    /// [`MOST_FRAMES`](crate::memory::registered::MOST_FRAMES): the caller has computed both.
+    /// When the frames have no bytes, are longer than
+    /// [`LONGEST_FRAME`](crate::memory::registered::LONGEST_FRAME), don't fit into the memory, or
+    /// are more than [`MOST_FRAMES`](crate::memory::registered::MOST_FRAMES): the caller has looked
+    /// at all of that.
     #[must_use]
     pub unsafe fn new(memory: Mapping, region: MrCore, frame_len: u32, count: u32) -> Self {
+        assert!(frame_len > 0);
         Self { memory: Registered::new(memory, region, frame_len, count) }
     }
 

@@ -154,8 +154,11 @@ pub unsafe trait Target: Source {}
 ///
 /// As for [`Target`].
 pub unsafe trait Room: Target {
-    /// Makes it as long as it can be.
-    fn open(&mut self);
+    /// The first piece, as long as it can be.
+    fn room(&self) -> Sge;
+
+    /// Before [`pieces`](Source::pieces): makes each as long as it can be.
+    fn open(&mut self) {}
 
     /// After the post: all but the first piece have no bytes until the completion says so.
     fn close(&mut self) {}
@@ -218,13 +221,17 @@ unsafe impl Target for Chain<Frame> {}
 // SAFETY: as above; a frame's whole capacity is its own.
 unsafe impl Room for Frame {
     #[inline(always)]
-    fn open(&mut self) {
-        self.set_len(usize::MAX);
+    fn room(&self) -> Sge {
+        self.held().room()
     }
 }
 
 // SAFETY: as above.
 unsafe impl Room for Chain<Frame> {
+    fn room(&self) -> Sge {
+        self.of.held().room()
+    }
+
     fn open(&mut self) {
         self.of.open_chain();
     }
@@ -258,7 +265,9 @@ unsafe impl Target for ExposedPart {}
 // SAFETY: as above.
 unsafe impl Room for ExposedPart {
     #[inline(always)]
-    fn open(&mut self) {}
+    fn room(&self) -> Sge {
+        self.sge()
+    }
 }
 
 /// The pieces of a frame and of what follows it.

@@ -22,6 +22,10 @@ use crate::queues::work::Sge;
 /// Marks the end of the free list.
 const NONE: u32 = u32::MAX;
 
+/// Bytes of a frame at most: less than a message may have, so that a post needs no look at its
+/// length.
+pub const LONGEST_FRAME: u32 = (1 << 31) - 1;
+
 /// Frames in a slab at most: what its index has room for.
 pub const MOST_FRAMES: u32 = 1 << 28;
 
@@ -82,7 +86,7 @@ impl Registered {
     ///
     /// When the frames don't fit into the memory: the caller has computed both.
     pub(crate) fn new(memory: Mapping, region: MrCore, frame_len: u32, count: u32) -> Arc<Self> {
-        assert!(count <= MOST_FRAMES);
+        assert!(count <= MOST_FRAMES && frame_len <= LONGEST_FRAME);
         assert!(u64::from(frame_len) * u64::from(count) <= memory.len() as u64);
         let cell = |next| Cell {
             next: AtomicU32::new(if next == count { NONE } else { next }),
@@ -308,8 +312,21 @@ impl Held {
     /// As a work request names it.
     #[inline(always)]
     pub(crate) fn sge(&self) -> Sge {
-        let addr = self.pointer().expose_provenance() as u64;
-        Sge { addr, len: self.bytes(), lkey: self.memory.lkey }
+        Sge { addr: self.address(), len: self.bytes(), lkey: self.memory.lkey }
+    }
+
+    /// The whole frame, whatever its length.
+    #[inline(always)]
+    pub(crate) fn room(&self) -> Sge {
+        let len = self.memory.frame_len;
+        // SAFETY: `Slab::new` and `Registered::new` looked at that. A post then need not.
+        unsafe { std::hint::assert_unchecked(len != 0 && len <= LONGEST_FRAME) };
+        Sge { addr: self.address(), len, lkey: self.memory.lkey }
+    }
+
+    #[inline(always)]
+    fn address(&self) -> u64 {
+        self.pointer().expose_provenance() as u64
     }
 
     /// Whether it is only lent to the device: no frame to hand out.

@@ -159,6 +159,11 @@ impl SendSide {
         all.iter().cycle().skip(start).take(len).copied().collect()
     }
 
+    /// What a post answers whose WQE begins at WQEBB `index`.
+    pub(crate) fn place(&self, index: u32) -> u32 {
+        index % self.units
+    }
+
     pub(crate) fn assert_guards(&self) {
         for at in [0, GUARD + self.units as usize * 64] {
             assert_eq!(self.ring.read(at, GUARD), [GUARD_BYTE; GUARD], "a store missed the ring");

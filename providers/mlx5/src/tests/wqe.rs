@@ -351,7 +351,7 @@ fn wqe_index_and_record_have_16_bits() {
     let mut side = SendSide::new(8, ROOM, false);
     let total = 0x1_0003;
     for index in 0..total {
-        assert_eq!(post(&mut side, Wr::new(0), SendOp::Send, Data::One(SGE)), Ok(index));
+        assert_eq!(post(&mut side, Wr::new(0), SendOp::Send, Data::One(SGE)), Ok(index % 8));
         side.retire(index + 1);
     }
     assert_eq!(side.send_record(), 3);
@@ -441,9 +441,13 @@ proptest! {
             let mut posted = Vec::new();
             for ((op, payload), flags) in &batch {
                 let wr = Wr { id: 1, flags: SendFlags::from_bits_truncate(*flags) };
+                let index = at.pi;
                 // SAFETY: the cursor is this batch's; no device reads the ring.
                 match with_data(payload, |data| unsafe { side.sq.post(&mut at, wr, *op, data) }) {
-                    Ok(index) => posted.push((index, wr, *op, payload)),
+                    Ok(place) => {
+                        prop_assert_eq!(place, side.place(index));
+                        posted.push((index, wr, *op, payload));
+                    }
                     Err(error) => prop_assert_eq!(error, PostError::Full),
                 }
             }

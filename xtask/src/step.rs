@@ -20,6 +20,9 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
+/// A step with its name, which may run on another thread.
+pub(crate) type Named<'a> = (String, Box<dyn FnOnce() -> Outcome + Send + 'a>);
+
 /// Runs steps one after the other, goes on after a failure, and sums up.
 #[derive(Default)]
 pub(crate) struct Steps {
@@ -29,14 +32,19 @@ pub(crate) struct Steps {
 impl Steps {
     /// Runs one step.
     pub(crate) fn step(&mut self, name: impl Into<String>, run: impl FnOnce() -> Outcome) {
-        let name = name.into();
-        eprintln!("\n== {name}");
-        let started = Instant::now();
-        let outcome = run();
-        if let Outcome::Failed(why) | Outcome::Skipped(why) = &outcome {
-            eprintln!("== {name}: {why}");
-        }
-        self.done.push((name, started.elapsed(), outcome));
+        self.done.push(timed(name.into(), run));
+    }
+
+    /// Runs two lists of steps at once, each in its order.
+    pub(crate) fn beside(&mut self, one: Vec<Named<'_>>, other: Vec<Named<'_>>) {
+        let all = |steps: Vec<Named<'_>>| -> Vec<_> {
+            steps.into_iter().map(|(name, run)| timed(name, run)).collect()
+        };
+        thread::scope(|scope| {
+            let other = scope.spawn(|| all(other));
+            self.done.extend(all(one));
+            self.done.extend(other.join().expect("a step doesn't panic"));
+        });
     }
 
     /// Prints what happened. The last line counts it.
@@ -68,6 +76,17 @@ impl Steps {
         );
         ExitCode::from(u8::from(failed > 0))
     }
+}
+
+/// Runs a step, and says how long it took.
+fn timed(name: String, run: impl FnOnce() -> Outcome) -> (String, Duration, Outcome) {
+    eprintln!("\n== {name}");
+    let started = Instant::now();
+    let outcome = run();
+    if let Outcome::Failed(why) | Outcome::Skipped(why) = &outcome {
+        eprintln!("== {name}: {why}");
+    }
+    (name, started.elapsed(), outcome)
 }
 
 /// A cargo command.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
@@ -37,6 +38,8 @@ pub(crate) struct Kit {
     pub(crate) guest: PathBuf,
     pub(crate) init: BTreeMap<String, PathBuf>,
     pub(crate) accel: Accel,
+    /// Held by whoever builds or strips programs, of two guests that run at once.
+    pub(crate) preparing: Mutex<()>,
     /// Keeps other runs away, which would overwrite these files.
     _lock: Flock<File>,
 }
@@ -59,7 +62,8 @@ impl Kit {
         for (name, path) in build_init()? {
             init.insert(name, stripped(&path)?);
         }
-        let mut kit = Self { qemu, guest, init, accel: Accel::Tcg, _lock: lock };
+        let mut kit =
+            Self { qemu, guest, init, accel: Accel::Tcg, preparing: Mutex::new(()), _lock: lock };
         kit.accel = kit.accel(kernel)?;
         Ok(kit)
     }

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::step::{Outcome, Steps};
+use crate::step::{Named, Outcome, Steps};
 use kernels::{ONE_KERNEL, USUAL};
 use kit::Kit;
 use programs::Row;
@@ -80,6 +80,9 @@ pub(crate) struct Options {
     /// Write the suite's outcomes to tests/vm/pyverbs instead of comparing them.
     #[arg(long, requires = "pyverbs", conflicts_with = "test")]
     bless: bool,
+    /// Whether another guest runs at the same time.
+    #[arg(skip)]
+    beside: bool,
     /// More arguments for each program.
     #[arg(last = true)]
     words: Vec<String>,
@@ -135,24 +138,54 @@ impl Options {
 }
 
 /// The part of it that `cargo xtask test` runs: the self-test, world C on every kernel, worlds B
-/// and E on one, since those take longer.
+/// and E on one, since those take longer. World C beside the others: a guest has one processor.
 pub(crate) fn add_usual(steps: &mut Steps) {
-    let options = |world, kernel: &[&str], self_test| Options {
-        world: vec![world],
-        kernel: kernel.iter().map(|&name| name.to_owned()).collect(),
-        test: Vec::new(),
-        list: false,
-        keep: false,
-        shell: false,
-        self_test,
-        pyverbs: false,
-        bless: false,
-        words: Vec::new(),
+    let Some(kit) = ready(steps, ONE_KERNEL) else {
+        return;
     };
-    add(steps, options(World::C, &[], true));
-    add(steps, options(World::C, &[], false));
-    add(steps, options(World::B, &["6.12"], false));
-    add(steps, options(World::E, &["6.12"], false));
+    steps.step(self_test_name(ONE_KERNEL), || self_test::run(&kit, ONE_KERNEL));
+    let kit = &kit;
+    let job = |world: World, kernel: &'static str| -> Named<'_> {
+        let options = Options {
+            world: vec![world],
+            kernel: Vec::new(),
+            test: Vec::new(),
+            list: false,
+            keep: false,
+            shell: false,
+            self_test: false,
+            pyverbs: false,
+            bless: false,
+            beside: true,
+            words: Vec::new(),
+        };
+        (step_name(world, kernel), Box::new(move || run::world(kit, kernel, world, &options).0))
+    };
+    let mlx5 = [World::B, World::E].map(|world| job(world, ONE_KERNEL));
+    let rxe = USUAL.map(|kernel| job(World::C, kernel));
+    steps.beside(mlx5.into(), rxe.into());
+}
+
+/// Fetches and builds what every guest needs.
+fn ready(steps: &mut Steps, kernel: &str) -> Option<Kit> {
+    let mut kit = None;
+    steps.step("vm, made ready", || match Kit::new(kernel) {
+        Ok(made) => {
+            let accel = made.accel;
+            kit = Some(made);
+            Outcome::Counted(format!("{accel:?}"))
+        }
+        Err(outcome) => outcome,
+    });
+    kit
+}
+
+fn self_test_name(kernel: &str) -> String {
+    format!("vm, self-test, {kernel}")
+}
+
+fn step_name(world: World, kernel: &str) -> String {
+    format!("vm, world {}, {kernel}", world.letter())
 }
 
 /// Runs the steps, and returns the counts of each world on each kernel.
@@ -164,33 +197,23 @@ fn add(steps: &mut Steps, options: Options) -> Vec<Tally> {
         [] => USUAL.map(str::to_owned).to_vec(),
         named => named.to_vec(),
     };
-    let mut kit = None;
-    steps.step("vm, made ready", || match Kit::new(&kernels[0]) {
-        Ok(made) => {
-            let accel = made.accel;
-            kit = Some(made);
-            Outcome::Counted(format!("{accel:?}"))
-        }
-        Err(outcome) => outcome,
-    });
-    let Some(kit) = kit else {
+    let Some(kit) = ready(steps, &kernels[0]) else {
         return tallies;
     };
     if options.self_test {
         for kernel in kernels {
-            steps.step(format!("vm, self-test, {kernel}"), || self_test::run(&kit, &kernel));
+            steps.step(self_test_name(&kernel), || self_test::run(&kit, &kernel));
         }
         return tallies;
     }
     for world in worlds {
         for kernel in &kernels {
-            let name = format!("world {}, {kernel}", world.letter());
             if options.pyverbs {
-                let name = format!("vm, pyverbs, {name}");
+                let name = format!("vm, pyverbs, world {}, {kernel}", world.letter());
                 steps.step(name, || pyverbs::run(&kit, kernel, world, &options));
                 continue;
             }
-            steps.step(format!("vm, {name}"), || {
+            steps.step(step_name(world, kernel), || {
                 let (outcome, tally) = run::world(&kit, kernel, world, &options);
                 tallies.push(tally);
                 outcome

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use uverbs_vm_init::plan::{Plan, Program};
@@ -39,6 +40,7 @@ fn run(
     world: World,
     options: &Options,
 ) -> Result<(Outcome, Showed), Outcome> {
+    let preparing = kit.preparing.lock().unwrap_or_else(PoisonError::into_inner);
     let kernel = Kernel::fetch(name)?;
     let rows = rows(&kernel, world, options)?;
     let noted = Noted::read(world, &kernel).map_err(Outcome::Failed)?;
@@ -63,7 +65,9 @@ fn run(
         limits: Limits { total: LIMITS.total + Duration::from_secs(seconds), ..LIMITS },
     };
     let folder = boot.folder();
-    let showed = boot.run(tell)?;
+    drop(preparing);
+    let label = if options.beside { format!("{} {name}", world.letter()) } else { String::new() };
+    let showed = boot.run(|ran| tell(&label, ran))?;
     let outcome = match judge(&showed, &noted) {
         Outcome::Counted(what) if left_out > 0 => {
             Outcome::Counted(format!("{what} on {}, {left_out} left out", kernel.version))
@@ -192,7 +196,8 @@ pub(crate) fn server(
 }
 
 /// Prints a line for a program that ended, its output if it failed, and the tests that it skipped.
-fn tell(ran: &Ran) {
+/// The label tells two guests apart that run at once.
+fn tell(label: &str, ran: &Ran) {
     let Some((end, ms)) = ran.end else {
         return;
     };
@@ -202,10 +207,10 @@ fn tell(ran: &Ran) {
         (true, 0) => "ok".to_owned(),
         (true, _) => format!("ok, {skips} skipped"),
     };
-    println!("{:>8.1} s  {:<28} {word}", ms as f64 / 1000.0, ran.name);
+    println!("{label}{:>8.1} s  {:<28} {word}", ms as f64 / 1000.0, ran.name);
     for line in &ran.output {
         if !end.is_success() || skips::parse(line).is_some() {
-            println!("            {line}");
+            println!("{label}            {line}");
         }
     }
 }

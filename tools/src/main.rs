@@ -5,6 +5,7 @@ mod devices;
 mod devinfo;
 mod doorbell;
 mod error;
+mod explain;
 mod foreign;
 mod histogram;
 mod interrupt;
@@ -56,6 +57,7 @@ enum Command {
     Pingpong(pingpong::Args),
     Softhca(softhca::Args),
     Perf(Box<perf::Args>),
+    Explain(explain::Args),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Softhca(args) => softhca::run(&args),
         Command::Perf(args) => perf::run(&args),
+        Command::Explain(args) => explain::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -24,7 +24,7 @@ use uverbs_kernel_abi::wc::ib_uverbs_sge;
 use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method, Table, Write};
 use crate::kernel::verbs::{
-    ah, cq, device, devx, event, mcast, mr, mw, pd, port, qp, qp_modify, srq, uar, write,
+    ah, cq, device, devx, event, mcast, mr, mw, pd, port, qp, qp_modify, srq, uar, write, xrc,
 };
 
 /// All of them.
@@ -47,6 +47,8 @@ const WRITES: &[Write] = &[
     mcast::DETACH_MCAST,
     srq::MODIFY_SRQ,
     srq::QUERY_SRQ,
+    xrc::OPEN_XRCD,
+    xrc::OPEN_QP,
 ];
 
 /// The handler of methods whose destroy attribute does all (`DECLARE_UVERBS_NAMED_METHOD_DESTROY`).
@@ -150,6 +152,11 @@ static METHODS: &[Method] = &[
         UVERBS_OBJECT_PD,
         UVERBS_METHOD_PD_DESTROY,
         &[A::idr(UVERBS_ATTR_DESTROY_PD_HANDLE, UVERBS_OBJECT_PD, Use::Destroy)],
+    ),
+    destroy(
+        UVERBS_OBJECT_XRCD,
+        UVERBS_METHOD_XRCD_DESTROY,
+        &[A::idr(UVERBS_ATTR_DESTROY_XRCD_HANDLE, UVERBS_OBJECT_XRCD, Use::Destroy)],
     ),
     destroy(
         UVERBS_OBJECT_AH,

@@ -16,6 +16,7 @@
 //! compares them with the kernel's own.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -37,7 +38,6 @@ pub(crate) use crate::board::profile;
 use self::state::device::Owner;
 use self::state::file::File;
 use crate::hca::HcaEvent;
-use crate::hca::number::Qpn;
 use crate::hca::number::UarNumber;
 
 /// The device and its open files.
@@ -163,42 +163,18 @@ impl Kernel {
         let mut any = false;
         while let Some(event) = self.device.hca.next_event() {
             any = true;
-            let (owner, event_type) = match event {
-                HcaEvent::CqCompletion { cqn } => (self.device.cq_owners.get(&cqn), None),
-                HcaEvent::CqError { cqn } => {
-                    (self.device.cq_owners.get(&cqn), Some(ib::IB_EVENT_CQ_ERR))
+            let (owners, event_type) = told(&self.device, &event);
+            for &(id, handle) in owners {
+                let Some(file) = self.files.get_mut(&id) else {
+                    continue;
+                };
+                match event_type {
+                    None => file.completion(handle),
+                    Some(event_type) => file.async_event(handle, event_type),
                 }
-                HcaEvent::QpFatal { qpn } => self.qp_event(qpn, ib::IB_EVENT_QP_FATAL),
-                HcaEvent::QpRequestError { qpn } => self.qp_event(qpn, ib::IB_EVENT_QP_REQ_ERR),
-                HcaEvent::QpAccessError { qpn } => self.qp_event(qpn, ib::IB_EVENT_QP_ACCESS_ERR),
-                HcaEvent::CommEstablished { qpn } => self.qp_event(qpn, ib::IB_EVENT_COMM_EST),
-                HcaEvent::SqDrained { qpn } => self.qp_event(qpn, ib::IB_EVENT_SQ_DRAINED),
-                HcaEvent::SrqLimit { srqn } => {
-                    (self.device.srq_owners.get(&srqn), Some(ib::IB_EVENT_SRQ_LIMIT_REACHED))
-                }
-                HcaEvent::SrqError { srqn } => {
-                    (self.device.srq_owners.get(&srqn), Some(ib::IB_EVENT_SRQ_ERR))
-                }
-                // This side makes no targets of dynamic connections.
-                HcaEvent::DctDrained { .. } | HcaEvent::DctKeyViolation { .. } => (None, None),
-                HcaEvent::LastWqeReached { qpn } => {
-                    self.qp_event(qpn, ib::IB_EVENT_QP_LAST_WQE_REACHED)
-                }
-            };
-            let Some(&(id, handle)) = owner else { continue };
-            let Some(file) = self.files.get_mut(&id) else {
-                continue;
-            };
-            match event_type {
-                None => file.completion(handle),
-                Some(event_type) => file.async_event(handle, event_type),
             }
         }
         any
-    }
-
-    fn qp_event(&self, qpn: Qpn, event_type: u32) -> (Option<&Owner>, Option<u32>) {
-        (self.device.qp_owners.get(&qpn), Some(event_type))
     }
 
     /// Tries again to hand over events that did not fit their sockets.
@@ -249,5 +225,26 @@ impl Kernel {
             file.events.report_all(0, ib::IB_EVENT_DEVICE_FATAL);
             file.events.hang_up();
         }
+    }
+}
+
+/// Who hears of an event, and its kind; no kind is a completion's.
+fn told<'d>(device: &'d Device, event: &HcaEvent) -> (&'d [Owner], Option<u32>) {
+    let cq = |cqn| device.cq_owners.get(cqn).map_or(&[][..], slice::from_ref);
+    let srq = |srqn| device.srq_owners.get(srqn).map_or(&[][..], slice::from_ref);
+    let qp = |qpn| device.qp_owners.get(qpn).map_or(&[][..], Vec::as_slice);
+    match event {
+        HcaEvent::CqCompletion { cqn } => (cq(cqn), None),
+        HcaEvent::CqError { cqn } => (cq(cqn), Some(ib::IB_EVENT_CQ_ERR)),
+        HcaEvent::QpFatal { qpn } => (qp(qpn), Some(ib::IB_EVENT_QP_FATAL)),
+        HcaEvent::QpRequestError { qpn } => (qp(qpn), Some(ib::IB_EVENT_QP_REQ_ERR)),
+        HcaEvent::QpAccessError { qpn } => (qp(qpn), Some(ib::IB_EVENT_QP_ACCESS_ERR)),
+        HcaEvent::CommEstablished { qpn } => (qp(qpn), Some(ib::IB_EVENT_COMM_EST)),
+        HcaEvent::SqDrained { qpn } => (qp(qpn), Some(ib::IB_EVENT_SQ_DRAINED)),
+        HcaEvent::LastWqeReached { qpn } => (qp(qpn), Some(ib::IB_EVENT_QP_LAST_WQE_REACHED)),
+        HcaEvent::SrqLimit { srqn } => (srq(srqn), Some(ib::IB_EVENT_SRQ_LIMIT_REACHED)),
+        HcaEvent::SrqError { srqn } => (srq(srqn), Some(ib::IB_EVENT_SRQ_ERR)),
+        // mlx5_ib tells nobody of these.
+        HcaEvent::DctDrained { .. } | HcaEvent::DctKeyViolation { .. } => (&[], None),
     }
 }

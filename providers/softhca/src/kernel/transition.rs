@@ -6,10 +6,11 @@ use uverbs_kernel_abi::qp::{
     IB_QP_EN_SQD_ASYNC_NOTIFY, IB_QP_MAX_DEST_RD_ATOMIC, IB_QP_MAX_QP_RD_ATOMIC,
     IB_QP_MIN_RNR_TIMER, IB_QP_PATH_MIG_STATE, IB_QP_PATH_MTU, IB_QP_PKEY_INDEX, IB_QP_PORT,
     IB_QP_QKEY, IB_QP_RETRY_CNT, IB_QP_RNR_RETRY, IB_QP_RQ_PSN, IB_QP_SQ_PSN, IB_QP_STATE,
-    IB_QP_TIMEOUT,
+    IB_QP_TIMEOUT, IB_UVERBS_QPT_DRIVER, IB_UVERBS_QPT_UC, IB_UVERBS_QPT_UD, IB_UVERBS_QPT_XRC_INI,
+    IB_UVERBS_QPT_XRC_TGT,
 };
 
-use crate::hca::{QpState, QpTransition, Service};
+use crate::hca::{QpState, QpTransition};
 
 /// From, to, required, optional.
 type Row = (QpState, QpState, u32, u32);
@@ -116,14 +117,87 @@ const DCI: &[Row] = &[
     (QpState::Rts, QpState::Rts, 0, IB_QP_MIN_RNR_TIMER),
 ];
 
-/// `ib_modify_qp_is_ok`.
-pub(crate) fn is_ok(service: Service, from: QpState, to: QpState, mask: u32) -> bool {
-    let rows = match service {
-        Service::Uc => UC,
-        Service::Ud => UD,
-        // Its attributes always name the state.
-        Service::Dci if mask & IB_QP_STATE == 0 => return false,
-        Service::Dci => DCI,
+/// The same for an XRC initiator, which serves nothing.
+const XRC_INI: &[Row] = &[
+    (QpState::Reset, QpState::Init, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0),
+    (QpState::Init, QpState::Init, 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS),
+    (
+        QpState::Init,
+        QpState::Rtr,
+        IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_RQ_PSN,
+        IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX,
+    ),
+    (
+        QpState::Rtr,
+        QpState::Rts,
+        IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_SQ_PSN | IB_QP_MAX_QP_RD_ATOMIC,
+        UC_RTS_OPTIONAL,
+    ),
+    (QpState::Rts, QpState::Rts, 0, UC_RTS_OPTIONAL),
+    (QpState::Rts, QpState::Sqd, 0, IB_QP_EN_SQD_ASYNC_NOTIFY),
+    (QpState::Sqd, QpState::Rts, 0, UC_RTS_OPTIONAL),
+    (
+        QpState::Sqd,
+        QpState::Sqd,
+        0,
+        IB_QP_PORT
+            | IB_QP_AV
+            | IB_QP_TIMEOUT
+            | IB_QP_RETRY_CNT
+            | IB_QP_RNR_RETRY
+            | IB_QP_MAX_QP_RD_ATOMIC
+            | IB_QP_ALT_PATH
+            | IB_QP_ACCESS_FLAGS
+            | IB_QP_PKEY_INDEX
+            | IB_QP_PATH_MIG_STATE,
+    ),
+];
+
+/// The same for an XRC target, which asks for nothing.
+const XRC_TGT: &[Row] = &[
+    (QpState::Reset, QpState::Init, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0),
+    (QpState::Init, QpState::Init, 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS),
+    (
+        QpState::Init,
+        QpState::Rtr,
+        IB_QP_AV
+            | IB_QP_PATH_MTU
+            | IB_QP_DEST_QPN
+            | IB_QP_RQ_PSN
+            | IB_QP_MAX_DEST_RD_ATOMIC
+            | IB_QP_MIN_RNR_TIMER,
+        IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX,
+    ),
+    (QpState::Rtr, QpState::Rts, IB_QP_TIMEOUT | IB_QP_SQ_PSN, RTS_OPTIONAL),
+    (QpState::Rts, QpState::Rts, 0, RTS_OPTIONAL),
+    (QpState::Rts, QpState::Sqd, 0, IB_QP_EN_SQD_ASYNC_NOTIFY),
+    (QpState::Sqd, QpState::Rts, 0, RTS_OPTIONAL),
+    (
+        QpState::Sqd,
+        QpState::Sqd,
+        0,
+        IB_QP_PORT
+            | IB_QP_AV
+            | IB_QP_TIMEOUT
+            | IB_QP_MAX_DEST_RD_ATOMIC
+            | IB_QP_ALT_PATH
+            | IB_QP_ACCESS_FLAGS
+            | IB_QP_PKEY_INDEX
+            | IB_QP_MIN_RNR_TIMER
+            | IB_QP_PATH_MIG_STATE,
+    ),
+];
+
+/// `ib_modify_qp_is_ok`, of a kind `IB_UVERBS_QPT_*`.
+pub(crate) fn is_ok(kind: u8, from: QpState, to: QpState, mask: u32) -> bool {
+    let rows = match kind {
+        IB_UVERBS_QPT_UC => UC,
+        IB_UVERBS_QPT_UD => UD,
+        IB_UVERBS_QPT_XRC_INI => XRC_INI,
+        IB_UVERBS_QPT_XRC_TGT => XRC_TGT,
+        // A DC initiator's attributes always name the state.
+        IB_UVERBS_QPT_DRIVER if mask & IB_QP_STATE == 0 => return false,
+        IB_UVERBS_QPT_DRIVER => DCI,
         _ => RC,
     };
     if mask & IB_QP_CUR_STATE != 0
@@ -177,36 +251,44 @@ pub(crate) fn state(code: u8) -> Option<QpState> {
 
 #[cfg(test)]
 mod tests {
+    use uverbs_kernel_abi::qp::IB_UVERBS_QPT_RC;
+
     use super::*;
 
     #[test]
     fn required_attributes_are_required_and_others_refused() {
-        let tables = [(Service::Rc, RC), (Service::Uc, UC), (Service::Ud, UD), (Service::Dci, DCI)];
-        for (service, row) in tables.iter().flat_map(|(of, rows)| rows.iter().map(|row| (*of, row)))
-        {
+        let tables = [
+            (IB_UVERBS_QPT_RC, RC),
+            (IB_UVERBS_QPT_UC, UC),
+            (IB_UVERBS_QPT_UD, UD),
+            (IB_UVERBS_QPT_XRC_INI, XRC_INI),
+            (IB_UVERBS_QPT_XRC_TGT, XRC_TGT),
+            (IB_UVERBS_QPT_DRIVER, DCI),
+        ];
+        for (kind, row) in tables.iter().flat_map(|(of, rows)| rows.iter().map(|row| (*of, row))) {
             let &(from, to, required, optional) = row;
-            let is_ok = |mask| is_ok(service, from, to, mask);
-            assert!(is_ok(required | IB_QP_STATE), "{service:?} {from:?} {to:?}");
+            let is_ok = |mask| is_ok(kind, from, to, mask);
+            assert!(is_ok(required | IB_QP_STATE), "{kind} {from:?} {to:?}");
             let known = required | optional | IB_QP_STATE;
             // A DC initiator's attributes always name the state.
-            let base = required | if service == Service::Dci { IB_QP_STATE } else { 0 };
+            let base = required | if kind == IB_UVERBS_QPT_DRIVER { IB_QP_STATE } else { 0 };
             for bit in (0..32).map(|bit| 1u32 << bit) {
                 if required & bit != 0 {
-                    assert!(!is_ok(base & !bit), "{service:?} {from:?} {to:?} {bit:#x}");
+                    assert!(!is_ok(base & !bit), "{kind} {from:?} {to:?} {bit:#x}");
                 }
                 let allowed = known & bit != 0;
-                assert_eq!(is_ok(base | bit), allowed, "{service:?} {from:?} {to:?} {bit:#x}");
+                assert_eq!(is_ok(base | bit), allowed, "{kind} {from:?} {to:?} {bit:#x}");
             }
         }
     }
 
     #[test]
     fn ways_that_do_not_exist() {
-        assert!(!is_ok(Service::Rc, QpState::Reset, QpState::Rtr, IB_QP_STATE));
-        assert!(!is_ok(Service::Rc, QpState::Reset, QpState::Err, IB_QP_STATE));
-        assert!(!is_ok(Service::Rc, QpState::Err, QpState::Rts, IB_QP_STATE));
-        assert!(!is_ok(Service::Rc, QpState::Init, QpState::Init, IB_QP_CUR_STATE));
-        assert!(is_ok(Service::Rc, QpState::Err, QpState::Reset, IB_QP_STATE));
+        assert!(!is_ok(IB_UVERBS_QPT_RC, QpState::Reset, QpState::Rtr, IB_QP_STATE));
+        assert!(!is_ok(IB_UVERBS_QPT_RC, QpState::Reset, QpState::Err, IB_QP_STATE));
+        assert!(!is_ok(IB_UVERBS_QPT_RC, QpState::Err, QpState::Rts, IB_QP_STATE));
+        assert!(!is_ok(IB_UVERBS_QPT_RC, QpState::Init, QpState::Init, IB_QP_CUR_STATE));
+        assert!(is_ok(IB_UVERBS_QPT_RC, QpState::Err, QpState::Reset, IB_QP_STATE));
         assert_eq!(command(QpState::Rts, QpState::Sqd), None);
         for code in 0..=u8::MAX {
             assert_eq!(state(code).map(|state| state as u8), (code < 7).then_some(code));

@@ -17,6 +17,7 @@
     reason = "a fallback copies from and to addresses that the caller vouched for; fstat, madvise"
 )]
 
+use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -205,6 +206,16 @@ pub(crate) fn dup_if_same(fd: RawFd, identity: (u64, u64)) -> Option<OwnedFd> {
     // SAFETY: fcntl has just made this descriptor, so nobody else owns it.
     let copy = unsafe { OwnedFd::from_raw_fd(copy) };
     (fd_identity(copy.as_raw_fd()) == Some(identity)).then_some(copy)
+}
+
+/// The file behind a descriptor number of the process (`fdget`).
+///
+/// # Errors
+///
+/// `EBADF` when it is not open.
+pub(crate) fn file(fd: RawFd) -> Result<File, Errno> {
+    let copy = fd_identity(fd).and_then(|identity| dup_if_same(fd, identity));
+    copy.map(File::from).ok_or(Errno::EBADF)
 }
 
 fn span(addr: u64, len: usize) -> Result<usize, Errno> {

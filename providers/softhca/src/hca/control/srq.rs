@@ -1,10 +1,11 @@
 //! Shared receive queues.
 
-use crate::hca::context::SrqContext;
+use crate::hca::context::{Service, SrqContext};
 use crate::hca::device::Hca;
 use crate::hca::error::{HcaError, HcaEvent};
 use crate::hca::number::Srqn;
 use crate::hca::state::common::Common;
+use crate::hca::state::receive::Source;
 
 impl Hca {
     /// Makes an SRQ; gives the SRQN, from 1.
@@ -39,13 +40,17 @@ impl Hca {
         Ok(self.common.srqs.get(srqn)?.ctx.limit)
     }
 
-    /// Destroys an SRQ.
+    /// Destroys an SRQ. A message of XRC that is under way into one of its receives has nowhere to
+    /// go on: the rest of it is refused as one that begins in the middle.
     ///
     /// # Errors
     /// [`HcaError::Busy`] while a QP uses it; [`HcaError::BadHandle`].
     pub fn destroy_srq(&mut self, srqn: Srqn) -> Result<(), HcaError> {
         let Common { srqs, cqs, events, .. } = &mut self.common;
         srqs.destroy(srqn, cqs)?;
+        for qp in self.qps.values_mut().filter(|qp| qp.ctx.service == Service::Xrc) {
+            qp.responder.forget_receive(Source::Shared(srqn));
+        }
         events.forget(|event| {
             matches!(*event, HcaEvent::SrqLimit { srqn: n } | HcaEvent::SrqError { srqn: n }
                 if n == srqn)

@@ -76,7 +76,7 @@ pub(super) fn take(
     let mut bytes = [0; RECV_MAX];
     let (index, read) = fetch(qp, common, from, &mut bytes);
     let fail = |vendor| {
-        let receive = Receive { index, list: Vec::new(), room: 0, landing };
+        let receive = Receive { index, list: Vec::new(), room: 0, landing, from };
         (receive, Failure::new(Syndrome::LOCAL_PROT_ERR, vendor))
     };
     let (stride, kind) = read.ok_or_else(|| fail(Vendor::UNREADABLE))?;
@@ -92,7 +92,7 @@ pub(super) fn take(
         }
     }
     let room = list.iter().map(|segment| segment.len).sum();
-    Ok(Receive { index, list, room, landing })
+    Ok(Receive { index, list, room, landing, from })
 }
 
 /// Uses up the next receive WQE without its list: for RDMA WRITE with immediate (IBTA 9.7.5.1.1),
@@ -104,7 +104,7 @@ pub(super) fn consume(qp: &mut Qp, common: &mut Common, from: Source) -> Receive
         Source::Shared(_) => fetch(qp, common, from, &mut [0; RECV_MAX]).0,
         Source::Own => step(qp, common),
     };
-    Receive { index, list: Vec::new(), room: 0, landing }
+    Receive { index, list: Vec::new(), room: 0, landing, from }
 }
 
 fn step(qp: &mut Qp, common: &mut Common) -> u16 {

@@ -28,4 +28,6 @@ pub(crate) struct Receive {
     /// Bytes that the list has room for.
     pub(crate) room: u64,
     pub(crate) landing: Landing,
+    /// The ring that it was taken from.
+    pub(crate) from: Source,
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::hca::number::Key;
 use crate::hca::state::keys::Who;
-use crate::hca::state::receive::Receive;
+use crate::hca::state::receive::{Receive, Source};
 use crate::wire::{Psn, Syndrome};
 
 /// A message of several packets, under way.
@@ -79,6 +79,15 @@ impl Responder {
         match self.message.take() {
             Some(Message::Send { receive, .. }) => Some(receive),
             Some(Message::Write { .. }) | None => self.spare.take(),
+        }
+    }
+
+    /// Drops the message under way if its receive is of this ring, whose owner has it back.
+    pub(crate) fn forget_receive(&mut self, of: Source) {
+        if let Some(Message::Send { receive, .. }) = &self.message
+            && receive.from == of
+        {
+            self.message = None;
         }
     }
 

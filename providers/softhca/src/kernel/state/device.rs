@@ -9,6 +9,7 @@ use crate::cm::{Host, Manager};
 use crate::guard;
 use crate::hca::number::{Cqn, Qpn, Srqn};
 use crate::hca::{Hca, HcaError, QpContext};
+use crate::kernel::state::xrc::Xrc;
 use crate::kernel::user::{PAGE_SIZE, probe};
 use crate::uar::UarSet;
 
@@ -30,8 +31,10 @@ pub(crate) struct Device {
     /// Removed: every command gets EIO.
     pub(crate) gone: bool,
     pub(crate) cq_owners: HashMap<Cqn, Owner>,
-    pub(crate) qp_owners: HashMap<Qpn, Owner>,
+    /// Of a target of XRC, all who opened it.
+    pub(crate) qp_owners: HashMap<Qpn, Vec<Owner>>,
     pub(crate) srq_owners: HashMap<Srqn, Owner>,
+    pub(crate) xrc: Xrc,
 }
 
 /// What the connection manager knows of the device: it speaks RoCE version 2 alone.
@@ -57,6 +60,7 @@ impl Device {
             cq_owners: HashMap::new(),
             qp_owners: HashMap::new(),
             srq_owners: HashMap::new(),
+            xrc: Xrc::default(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use nix::errno::Errno;
 use uverbs_kernel_abi::event as ib;
 use uverbs_kernel_abi::event::ib_uverbs_comp_event_desc;
+use uverbs_kernel_abi::qp::IB_UVERBS_QPT_XRC_TGT;
 
 use crate::kernel::state::device::Device;
 use crate::kernel::state::events::{EventFiles, async_event};
@@ -87,6 +88,7 @@ impl File {
             Some(Object::Pd(pd)) => {
                 device.pds.remove(&pd.pdn.0);
             }
+            Some(Object::Xrcd(xrcd)) => device.xrc.close(xrcd.number),
             Some(Object::Ah(ah)) => {
                 device.ahs = device.ahs.saturating_sub(1);
                 self.objects.release(ah.pd);
@@ -118,11 +120,16 @@ impl File {
                 }
             }
             Some(Object::Qp(qp)) => {
-                let _ = device.hca.destroy_qp(qp.qpn);
-                device.qp_owners.remove(&qp.qpn);
+                // Of a target of XRC others may have handles, too.
+                if qp.kind != IB_UVERBS_QPT_XRC_TGT || device.xrc.close_target(qp.qpn) {
+                    let _ = device.hca.destroy_qp(qp.qpn);
+                    device.qp_owners.remove(&qp.qpn);
+                } else if let Some(owners) = device.qp_owners.get_mut(&qp.qpn) {
+                    owners.retain(|owner| *owner != (self.id, handle));
+                }
                 device.unpin(qp.pinned);
-                for held in [qp.pd, qp.send_cq, qp.recv_cq].into_iter().chain(qp.srq) {
-                    self.objects.release(held);
+                for held in &qp.held {
+                    self.objects.release(*held);
                 }
                 let other = self.events.retract_async(qp.async_file, qp.user_handle, QP_EVENTS);
                 destroyed.async_events = qp.async_events.saturating_sub(other);
@@ -131,7 +138,9 @@ impl File {
                 let _ = device.hca.destroy_srq(srq.srqn);
                 device.srq_owners.remove(&srq.srqn);
                 device.unpin(srq.pinned);
-                self.objects.release(srq.pd);
+                for held in &srq.held {
+                    self.objects.release(*held);
+                }
                 let other = self.events.retract_async(srq.async_file, srq.user_handle, SRQ_EVENTS);
                 destroyed.async_events = srq.async_events.saturating_sub(other);
             }

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 
 use crate::hca::number::{Cqn, Key, Pdn, Qpn, Srqn};
-use crate::hca::{DctContext, QpState, Service};
+use crate::hca::{DctContext, QpState};
 use crate::uar::UarPage;
 
 /// A protection domain.
@@ -56,29 +56,30 @@ pub(crate) struct Cq {
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub(crate) qpn: Qpn,
-    pub(crate) service: Service,
-    pub(crate) pd: u32,
-    pub(crate) send_cq: u32,
-    pub(crate) recv_cq: u32,
-    pub(crate) srq: Option<u32>,
+    /// `IB_UVERBS_QPT_*`.
+    pub(crate) kind: u8,
+    /// The objects that it uses.
+    pub(crate) held: Vec<u32>,
     pub(crate) user_handle: u64,
     pub(crate) async_file: Option<u32>,
     pub(crate) async_events: u32,
     pub(crate) cap: ib_uverbs_qp_cap,
     pub(crate) sq_sig_all: bool,
-    pub(crate) port: u8,
     /// The multicast groups that it is in: GID and LID (`mcast_list`).
     pub(crate) groups: BTreeSet<([u8; 16], u16)>,
     pub(crate) pinned: u64,
-    /// Keeps the page that rings it.
-    pub(crate) _uar: Arc<UarPage>,
+    /// Keeps the page that rings it, if one does.
+    pub(crate) _uar: Option<Arc<UarPage>>,
 }
 
 /// A shared receive queue.
 #[derive(Debug)]
 pub(crate) struct Srq {
     pub(crate) srqn: Srqn,
-    pub(crate) pd: u32,
+    /// The objects that it uses.
+    pub(crate) held: Vec<u32>,
+    /// Whether targets of XRC receive from it, and not queue pairs that were made with it.
+    pub(crate) is_xrc: bool,
     pub(crate) user_handle: u64,
     pub(crate) async_file: Option<u32>,
     pub(crate) async_events: u32,
@@ -98,6 +99,13 @@ pub(crate) struct Dct {
     pub(crate) dctn: Option<Qpn>,
     pub(crate) state: QpState,
     pub(crate) port: u8,
+}
+
+/// An XRC domain, as one file has it.
+#[derive(Debug)]
+pub(crate) struct Xrcd {
+    /// The device's number.
+    pub(crate) number: u32,
 }
 
 /// An address handle.
@@ -124,6 +132,7 @@ pub(crate) enum Object {
     Qp(Box<Qp>),
     Dct(Box<Dct>),
     Srq(Srq),
+    Xrcd(Xrcd),
     Ah(Ah),
     Uar(Uar),
 }
@@ -253,7 +262,7 @@ impl Objects {
                     Some(Object::Srq(_)) => 1,
                     Some(Object::Cq(_)) => 2,
                     Some(Object::Uar(_)) => 3,
-                    Some(Object::Pd(_)) => 4,
+                    Some(Object::Pd(_) | Object::Xrcd(_)) => 4,
                 };
                 (rank, *handle)
             })
@@ -299,6 +308,15 @@ impl Objects {
     pub(crate) fn srq(&self, handle: u32) -> Result<&Srq, Errno> {
         match self.get(handle) {
             Some(Object::Srq(srq)) => Ok(srq),
+            Some(_) => Err(Errno::EINVAL),
+            None => Err(Errno::ENOENT),
+        }
+    }
+
+    /// The XRC domain behind a handle; errors as [`Objects::pd`].
+    pub(crate) fn xrcd(&self, handle: u32) -> Result<&Xrcd, Errno> {
+        match self.get(handle) {
+            Some(Object::Xrcd(xrcd)) => Ok(xrcd),
             Some(_) => Err(Errno::EINVAL),
             None => Err(Errno::ENOENT),
         }

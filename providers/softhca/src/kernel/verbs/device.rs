@@ -6,9 +6,9 @@ use uverbs_kernel_abi::device::{
     IB_ATOMIC_HCA, IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS, IB_UVERBS_DEVICE_BAD_PKEY_CNTR,
     IB_UVERBS_DEVICE_BAD_QKEY_CNTR, IB_UVERBS_DEVICE_CHANGE_PHY_PORT, IB_UVERBS_DEVICE_MEM_WINDOW,
     IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B, IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT,
-    IB_UVERBS_DEVICE_RC_RNR_NAK_GEN, IB_UVERBS_DEVICE_SYS_IMAGE_GUID, ib_uverbs_ex_query_device,
-    ib_uverbs_ex_query_device_resp, ib_uverbs_odp_caps, ib_uverbs_odp_caps_per_transport_caps,
-    ib_uverbs_query_device, ib_uverbs_query_device_resp,
+    IB_UVERBS_DEVICE_RC_RNR_NAK_GEN, IB_UVERBS_DEVICE_SYS_IMAGE_GUID, IB_UVERBS_DEVICE_XRC,
+    ib_uverbs_ex_query_device, ib_uverbs_ex_query_device_resp, ib_uverbs_odp_caps,
+    ib_uverbs_odp_caps_per_transport_caps, ib_uverbs_query_device, ib_uverbs_query_device_resp,
 };
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ALLOC_UCTX_DEVX, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_LIB_CAP_DYN_UAR,
@@ -221,7 +221,8 @@ fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         | IB_UVERBS_DEVICE_BAD_PKEY_CNTR
         | IB_UVERBS_DEVICE_BAD_QKEY_CNTR
         | IB_UVERBS_DEVICE_MEM_WINDOW
-        | IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B;
+        | IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B
+        | IB_UVERBS_DEVICE_XRC;
     ib_uverbs_query_device_resp {
         fw_ver: FW_VER,
         node_guid: profile.guid.into(),

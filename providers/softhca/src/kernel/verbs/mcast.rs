@@ -3,9 +3,9 @@
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mcast::{ib_uverbs_attach_mcast, ib_uverbs_detach_mcast};
+use uverbs_kernel_abi::qp::IB_UVERBS_QPT_UD;
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_ATTACH_MCAST, IB_USER_VERBS_CMD_DETACH_MCAST};
 
-use crate::hca::Service;
 use crate::hca::number::Qpn;
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::device::errno;
@@ -64,7 +64,7 @@ fn detach(call: &mut Call<'_>) -> Result<(), Errno> {
 /// `ib_attach_mcast` and `ib_detach_mcast`. On Ethernet the LID has no meaning.
 fn check(call: &Call<'_>, qp: &Qp, (gid, lid): ([u8; 16], u16)) -> Result<Qpn, Errno> {
     let lid_fits = call.device.profile.is_ethernet() || (FIRST_LID..PERMISSIVE_LID).contains(&lid);
-    match (Address { gid, lid: 0 }).is_group() && qp.service == Service::Ud && lid_fits {
+    match (Address { gid, lid: 0 }).is_group() && qp.kind == IB_UVERBS_QPT_UD && lid_fits {
         true => Ok(qp.qpn),
         false => Err(Errno::EINVAL),
     }

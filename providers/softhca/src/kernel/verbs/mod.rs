@@ -16,3 +16,4 @@ pub(crate) mod qp_modify;
 pub(crate) mod srq;
 pub(crate) mod uar;
 pub(crate) mod write;
+pub(crate) mod xrc;

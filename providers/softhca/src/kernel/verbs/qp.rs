@@ -34,6 +34,7 @@ use crate::hca::{QpContext, Region, RqContext, Service, SqContext};
 use crate::kernel::call::{Call, zero_extended};
 use crate::kernel::state::objects::{Object, Qp};
 use crate::kernel::verbs::dct;
+use crate::kernel::verbs::xrc::{self, TargetAsked};
 use crate::uar::UarPage;
 
 /// Bytes of a WQEBB.
@@ -60,7 +61,12 @@ pub(crate) struct Asked {
 
 /// QP.CREATE.
 pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
-    let mut asked = Asked::read(call)?;
+    let kind = kind(call)?;
+    if kind == IB_UVERBS_QPT_XRC_TGT {
+        let asked = target(call)?;
+        return xrc::create_target(call, &asked);
+    }
+    let mut asked = Asked::read(call, kind)?;
     let request = driver_request(call)?;
     asked.subtype(request.flags)?;
     if asked.service == Service::Dct {
@@ -73,26 +79,22 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let context = context(call, &request, &queues, &uar, &asked)?;
     let (qpn, pinned) = call.device.create_qp(request.buf_addr, queues.bytes(), context)?;
 
-    for held in [asked.pd, asked.send_cq, asked.recv_cq].into_iter().chain(asked.srq) {
-        call.file.objects.hold(held);
-    }
-    call.device.qp_owners.insert(Qpn(qpn), (call.file.id, asked.handle));
+    let held = [asked.pd, asked.send_cq, asked.recv_cq].into_iter().chain(asked.srq);
+    let held: Vec<_> = held.collect();
+    held.iter().for_each(|handle| call.file.objects.hold(*handle));
+    call.device.qp_owners.insert(Qpn(qpn), vec![(call.file.id, asked.handle)]);
     let qp = Qp {
         qpn: Qpn(qpn),
-        service: asked.service,
-        pd: asked.pd,
-        send_cq: asked.send_cq,
-        recv_cq: asked.recv_cq,
-        srq: asked.srq,
+        kind,
+        held,
         user_handle: asked.user_handle,
         async_file: call.file.events.async_file(asked.event_file),
         async_events: 0,
         cap: queues.cap(),
         sq_sig_all: asked.sq_sig_all,
-        port: 0,
         groups: BTreeSet::new(),
         pinned,
-        _uar: uar,
+        _uar: Some(uar),
     };
     call.put_object(asked.handle, Object::Qp(Box::new(qp)));
     answer(call, qpn, asked.cap, queues.rq_count)
@@ -136,10 +138,9 @@ impl Asked {
         }
     }
 
-    fn read(call: &Call<'_>) -> Result<Self, Errno> {
+    fn read(call: &Call<'_>, kind: u8) -> Result<Self, Errno> {
         let cap: ib_uverbs_qp_cap = call.input(UVERBS_ATTR_CREATE_QP_CAP)?;
         let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_QP_USER_HANDLE)?;
-        let kind = kind(call)?;
         let srq = call.object(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE);
         if call.has(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE)
             || srq.is_some() && kind == IB_UVERBS_QPT_XRC_INI
@@ -153,16 +154,14 @@ impl Asked {
             None if kind == IB_UVERBS_QPT_XRC_INI => send_cq,
             None => return Err(Errno::ENOENT),
         };
-        let flags = call.flags(
-            UVERBS_ATTR_CREATE_QP_FLAGS,
-            IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK
-                | IB_UVERBS_QP_CREATE_SCATTER_FCS
-                | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING
-                | IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING
-                | IB_UVERBS_QP_CREATE_SQ_SIG_ALL,
-        )?;
+        let flags = flags(call)?;
         check_flags(kind, flags & !IB_UVERBS_QP_CREATE_SQ_SIG_ALL)?;
         let service = service(kind)?;
+        if let Some(srq) = srq
+            && call.file.objects.srq(srq)?.is_xrc
+        {
+            return Err(Errno::EINVAL);
+        }
         // `process_create_flags`: a source number is for datagrams over an Ethernet underlay.
         if call.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN) {
             return Err(Errno::EOPNOTSUPP);
@@ -187,27 +186,56 @@ fn kind(call: &Call<'_>) -> Result<u8, Errno> {
     let kind = call.constant(UVERBS_ATTR_CREATE_QP_TYPE, u64::from(u32::MAX))?;
     let kind = u8::try_from(kind).map_err(|_| Errno::EINVAL)?;
     match kind {
-        // Would need an XRC domain, of which this device has none.
-        IB_UVERBS_QPT_XRC_TGT => {
-            let others = [
-                UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE,
-                UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
-                UVERBS_ATTR_CREATE_QP_PD_HANDLE,
-            ];
-            Err(match others.into_iter().any(|attr| call.has(attr)) {
-                true => Errno::EINVAL,
-                false => Errno::ENOENT,
-            })
-        }
         // CAP_NET_RAW is not checked: this device has no raw packets.
         IB_UVERBS_QPT_RAW_PACKET => Err(Errno::EPERM),
         IB_UVERBS_QPT_RC
         | IB_UVERBS_QPT_UC
         | IB_UVERBS_QPT_UD
         | IB_UVERBS_QPT_XRC_INI
+        | IB_UVERBS_QPT_XRC_TGT
         | IB_UVERBS_QPT_DRIVER => Ok(kind),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// The request for a target of XRC.
+fn target(call: &Call<'_>) -> Result<TargetAsked, Errno> {
+    let cap: ib_uverbs_qp_cap = call.input(UVERBS_ATTR_CREATE_QP_CAP)?;
+    let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_QP_USER_HANDLE)?;
+    let others = [
+        UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE,
+        UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
+        UVERBS_ATTR_CREATE_QP_PD_HANDLE,
+    ];
+    if others.into_iter().any(|attr| call.has(attr)) {
+        return Err(Errno::EINVAL);
+    }
+    let xrcd = call.object(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE).ok_or(Errno::ENOENT)?;
+    let flags = flags(call)?;
+    check_flags(IB_UVERBS_QPT_XRC_TGT, flags & !IB_UVERBS_QP_CREATE_SQ_SIG_ALL)?;
+    if call.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    // One that it names is of XRC, and means nothing: each packet names its own.
+    if let Some(srq) = call.object(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE)
+        && !call.file.objects.srq(srq)?.is_xrc
+    {
+        return Err(Errno::EINVAL);
+    }
+    let event_file = call.object(UVERBS_ATTR_CREATE_QP_EVENT_FD);
+    let handle = call.object(UVERBS_ATTR_CREATE_QP_HANDLE).ok_or(Errno::ENOENT)?;
+    Ok(TargetAsked { xrcd, user_handle, event_file, handle, cap })
+}
+
+fn flags(call: &Call<'_>) -> Result<u32, Errno> {
+    call.flags(
+        UVERBS_ATTR_CREATE_QP_FLAGS,
+        IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK
+            | IB_UVERBS_QP_CREATE_SCATTER_FCS
+            | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING
+            | IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING
+            | IB_UVERBS_QP_CREATE_SQ_SIG_ALL,
+    )
 }
 
 /// `check_qp_type`: not the transports that the in-process device lacks.
@@ -216,6 +244,7 @@ fn service(kind: u8) -> Result<Service, Errno> {
         IB_UVERBS_QPT_RC => Ok(Service::Rc),
         IB_UVERBS_QPT_UC => Ok(Service::Uc),
         IB_UVERBS_QPT_UD => Ok(Service::Ud),
+        IB_UVERBS_QPT_XRC_INI => Ok(Service::Xrc),
         // Which of the two the driver's flags say.
         IB_UVERBS_QPT_DRIVER => Ok(Service::Dci),
         _ => Err(Errno::EOPNOTSUPP),
@@ -260,13 +289,17 @@ fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp, Errno> {
         return Err(Errno::EINVAL);
     }
     let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
-    let fits = match cqe_version {
-        0 => request.uidx == DEFAULT_UIDX,
-        _ => request.uidx < DEFAULT_UIDX,
-    };
-    match fits {
+    match fits(request.uidx, cqe_version) {
         true => Ok(request),
         false => Err(Errno::EINVAL),
+    }
+}
+
+/// Whether a user index is one (`verify_assign_uidx`).
+pub(crate) fn fits(uidx: u32, cqe_version: u8) -> bool {
+    match cqe_version {
+        0 => uidx == DEFAULT_UIDX,
+        _ => uidx < DEFAULT_UIDX,
     }
 }
 
@@ -298,7 +331,8 @@ impl Queues {
             return Err(Errno::EINVAL);
         }
         // `qp_has_rq`: what is said of a queue that a shared one replaces isn't looked at.
-        let rq_count = if asked.srq.is_some() { 0 } else { request.rq_wqe_count };
+        let none = asked.srq.is_some() || asked.service == Service::Xrc;
+        let rq_count = if none { 0 } else { request.rq_wqe_count };
         let (sq_count, rq_shift) = (request.sq_wqe_count, request.rq_wqe_shift);
         if rq_count != 0 {
             let largest = u32::from(MAX_RQ_DESC).trailing_zeros();

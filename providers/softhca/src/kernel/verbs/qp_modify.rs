@@ -8,8 +8,9 @@ use uverbs_kernel_abi::qp::{
     IB_QP_EN_SQD_ASYNC_NOTIFY, IB_QP_MAX_DEST_RD_ATOMIC, IB_QP_MAX_QP_RD_ATOMIC,
     IB_QP_MIN_RNR_TIMER, IB_QP_PATH_MTU, IB_QP_PKEY_INDEX, IB_QP_PORT, IB_QP_QKEY,
     IB_QP_RATE_LIMIT, IB_QP_RETRY_CNT, IB_QP_RNR_RETRY, IB_QP_RQ_PSN, IB_QP_SQ_PSN, IB_QP_STATE,
-    IB_QP_TIMEOUT, ib_uverbs_ex_modify_qp, ib_uverbs_ex_modify_qp_resp, ib_uverbs_modify_qp,
-    ib_uverbs_qp_dest, ib_uverbs_query_qp, ib_uverbs_query_qp_resp,
+    IB_QP_TIMEOUT, IB_UVERBS_QPT_XRC_INI, IB_UVERBS_QPT_XRC_TGT, ib_uverbs_ex_modify_qp,
+    ib_uverbs_ex_modify_qp_resp, ib_uverbs_modify_qp, ib_uverbs_qp_dest, ib_uverbs_query_qp,
+    ib_uverbs_query_qp_resp,
 };
 use uverbs_kernel_abi::write::{
     IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_MODIFY_QP, IB_USER_VERBS_CMD_QUERY_QP,
@@ -20,7 +21,6 @@ use crate::hca::number::Qpn;
 use crate::hca::{Access, AddressVector, Mtu, QpAttrs, QpState};
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::device::{Device, errno};
-use crate::kernel::state::objects::Object;
 use crate::kernel::transition;
 use crate::kernel::verbs::dct;
 use crate::kernel::verbs::mr::{access_flags, rights};
@@ -80,10 +80,11 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), E
         return dct::modify(call, &request);
     }
     let qp = call.file.objects.qp(request.qp_handle)?;
-    let (qpn, port, service) = (qp.qpn, qp.port, qp.service);
-    check_ports(&mut request, port)?;
-    let mask = request.attr_mask;
+    let (qpn, kind) = (qp.qpn, qp.kind);
     let (actual, mut attrs) = call.device.hca.query_qp(qpn).map_err(errno)?;
+    check_ports(&mut request, attrs.port)?;
+    request.attr_mask &= !left_out(kind);
+    let mask = request.attr_mask;
     let from = match mask & IB_QP_CUR_STATE {
         0 => actual,
         _ => transition::state(request.cur_qp_state).ok_or(Errno::EINVAL)?,
@@ -101,7 +102,7 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), E
         return Err(Errno::EINVAL);
     }
     // mlx5_ib_modify_qp
-    if !transition::is_ok(service, from, to, mask) {
+    if !transition::is_ok(kind, from, to, mask) {
         return Err(Errno::EINVAL);
     }
     let config = call.device.hca.config();
@@ -125,13 +126,16 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), E
         attrs.path_mtu = mtu;
     }
     apply(&mut attrs, &request);
-    call.device.hca.modify_qp(qpn, command, &attrs).map_err(errno)?;
-    if mask & IB_QP_PORT != 0
-        && let Some(Object::Qp(qp)) = call.file.objects.get_mut(request.qp_handle)
-    {
-        qp.port = request.port_num;
+    call.device.hca.modify_qp(qpn, command, &attrs).map_err(errno)
+}
+
+/// Attributes that a kind doesn't have, and that are left out without a word (`modify_qp_mask`).
+fn left_out(kind: u8) -> u32 {
+    match kind {
+        IB_UVERBS_QPT_XRC_INI => IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_MIN_RNR_TIMER,
+        IB_UVERBS_QPT_XRC_TGT => IB_QP_MAX_QP_RD_ATOMIC | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY,
+        _ => 0,
     }
-    Ok(())
 }
 
 /// The checks of ports and states at the head of `modify_qp`. The device has port 1 only.

@@ -8,7 +8,9 @@ use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_SRQ_HANDLE, UVERBS_ATTR_CREATE_SRQ_LIMIT, UVERBS_ATTR_CREATE_SRQ_MAX_SGE,
     UVERBS_ATTR_CREATE_SRQ_MAX_WR, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE,
     UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR,
-    UVERBS_ATTR_CREATE_SRQ_TYPE, UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, UVERBS_ATTR_DESTROY_SRQ_RESP,
+    UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, UVERBS_ATTR_CREATE_SRQ_TYPE,
+    UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE,
+    UVERBS_ATTR_DESTROY_SRQ_RESP,
 };
 use uverbs_kernel_abi::srq::{
     IB_SRQ_LIMIT, IB_SRQ_MAX_WR, IB_UVERBS_SRQT_BASIC, IB_UVERBS_SRQT_TM, IB_UVERBS_SRQT_XRC,
@@ -19,10 +21,11 @@ use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_MODIFY_SRQ, IB_USER_VERBS_CMD_Q
 use zerocopy::IntoBytes;
 
 use crate::board::profile::MAX_RQ_DESC;
-use crate::hca::{Region, SrqContext};
+use crate::hca::{Region, SrqContext, XrcSrq};
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Srq};
+use crate::kernel::verbs::qp::fits;
 
 /// Bytes of a data segment, and of the link that a WQE begins with.
 const SEGMENT: u32 = 16;
@@ -35,7 +38,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     // Read, and of no effect: mlx5_ib arms a limit when it is set later only.
     let _limit: u32 = call.input(UVERBS_ATTR_CREATE_SRQ_LIMIT)?;
     let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE)?;
-    check_kind(call)?;
+    let xrc = xrc(call)?;
     let handle = call.object(UVERBS_ATTR_CREATE_SRQ_HANDLE).ok_or(Errno::ENOENT)?;
     let event_file = call.object(UVERBS_ATTR_CREATE_SRQ_EVENT_FD);
 
@@ -46,7 +49,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let entries = (max_wr + 1).next_power_of_two();
     let stride = ((max_sge + 1) * SEGMENT).next_power_of_two().max(2 * SEGMENT);
-    let request = driver_request(call)?;
+    let request = driver_request(call, xrc.is_some())?;
     let len = u64::from(entries) * u64::from(stride);
     let pinned = call.device.pin_queue(request.buf_addr, len, request.db_addr)?;
     let context = SrqContext {
@@ -56,16 +59,26 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         stride_shift: stride.trailing_zeros() as u8,
         doorbell_record: request.db_addr,
         limit: 0,
-        xrc: None,
+        xrc: match xrc {
+            None => None,
+            Some((xrcd, cq)) => Some(XrcSrq {
+                xrcd: call.file.objects.xrcd(xrcd)?.number,
+                cq: call.file.objects.cq(cq)?.cqn,
+                user_index: request.uidx,
+                cqe_version: call.file.context.as_ref().map_or(0, |of| of.cqe_version),
+            }),
+        },
     };
     let created = call.device.hca.create_srq(context).map_err(errno);
     let srqn = created.inspect_err(|_| call.device.unpin(pinned))?;
 
-    call.file.objects.hold(pd);
+    let held: Vec<_> = [pd].into_iter().chain(xrc.into_iter().flat_map(<[u32; 2]>::from)).collect();
+    held.iter().for_each(|handle| call.file.objects.hold(*handle));
     call.device.srq_owners.insert(srqn, (call.file.id, handle));
     let srq = Srq {
         srqn,
-        pd,
+        held,
+        is_xrc: xrc.is_some(),
         user_handle,
         async_file: call.file.events.async_file(event_file),
         async_events: 0,
@@ -77,25 +90,35 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let response = mlx5_ib_create_srq_resp { srqn: srqn.0, reserved: 0 };
     call.driver_output(response.as_bytes())?;
     call.output(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, &(entries - 1))?;
-    call.output(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, &max_sge)
+    call.output(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, &max_sge)?;
+    match xrc {
+        Some(_) => call.output(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, &srqn.0),
+        None => Ok(()),
+    }
 }
 
-/// Plain ones. Those of XRC would need a domain, of which this device has none, and those that
-/// match tags a capability.
-fn check_kind(call: &Call<'_>) -> Result<(), Errno> {
+/// Domain and completion queue of a queue for XRC; nothing of a plain one. Matching tags is a
+/// capability that this device lacks.
+fn xrc(call: &Call<'_>) -> Result<Option<(u32, u32)>, Errno> {
     let kind = call.constant(UVERBS_ATTR_CREATE_SRQ_TYPE, u64::from(u32::MAX))?;
-    match u32::try_from(kind).map_err(|_| Errno::EINVAL)? {
-        IB_UVERBS_SRQT_BASIC => Ok(()),
-        IB_UVERBS_SRQT_XRC | IB_UVERBS_SRQT_TM if !call.has(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE) => {
-            Err(Errno::ENOENT)
+    let kind = u32::try_from(kind).map_err(|_| Errno::EINVAL)?;
+    let object = |attr| call.object(attr).ok_or(Errno::ENOENT);
+    match kind {
+        IB_UVERBS_SRQT_BASIC => Ok(None),
+        IB_UVERBS_SRQT_XRC => {
+            let cq = object(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE)?;
+            Ok(Some((object(UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE)?, cq)))
         }
-        IB_UVERBS_SRQT_XRC => Err(Errno::ENOENT),
+        IB_UVERBS_SRQT_TM => {
+            object(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE)?;
+            Err(Errno::EINVAL)
+        }
         _ => Err(Errno::EINVAL),
     }
 }
 
-/// `create_srq_user`.
-fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_srq, Errno> {
+/// `create_srq_user`. The user index is looked at where completions carry it (`get_srq_user_index`).
+fn driver_request(call: &Call<'_>, is_xrc: bool) -> Result<mlx5_ib_create_srq, Errno> {
     let bytes = call.driver_input()?;
     if let Some(tail) = bytes.get(size_of::<mlx5_ib_create_srq>()..)
         && tail.iter().any(|byte| *byte != 0)
@@ -103,9 +126,13 @@ fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_srq, Errno> {
         return Err(Errno::EINVAL);
     }
     let request: mlx5_ib_create_srq = zero_extended(&bytes);
-    match (request.reserved0, request.reserved1) {
-        (0, 0) => Ok(request),
-        _ => Err(Errno::EINVAL),
+    if (request.reserved0, request.reserved1) != (0, 0) {
+        return Err(Errno::EINVAL);
+    }
+    let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
+    match is_xrc && !fits(request.uidx, cqe_version) {
+        true => Err(Errno::EINVAL),
+        false => Ok(request),
     }
 }
 

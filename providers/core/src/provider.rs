@@ -25,6 +25,7 @@ use crate::objects::cq::CqCore;
 use crate::objects::pd::PdCore;
 use crate::objects::qp::QpCore;
 use crate::objects::srq::SrqCore;
+use crate::objects::xrcd::XrcdCore;
 use crate::queues::completion::{Completed, Failure, Sender};
 use crate::queues::work::{Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr};
 
@@ -211,30 +212,37 @@ pub struct SrqInit {
     pub max_sge: u32,
     /// Fewer receives left than this raise an event; 0 never.
     pub limit: u32,
+    /// For XRC: the domain whose targets receive from it, and where completions go.
+    pub xrc: Option<(Arc<XrcdCore>, Arc<CqCore>)>,
 }
 
 impl SrqInit {
     /// 128 receives of one piece each, without a limit.
     #[must_use]
     pub fn new(pd: Arc<PdCore>) -> Self {
-        Self { pd, max_wr: 128, max_sge: 1, limit: 0 }
+        Self { pd, max_wr: 128, max_sge: 1, limit: 0, xrc: None }
     }
 
-    /// Whether the domain is of this open device, as for [`QpInit::check_context`].
+    /// Whether everything is of this open device, as for [`QpInit::check_context`].
     ///
     /// # Errors
     ///
     /// [`Error::Invalid`].
     pub fn check_context(&self, context: &Arc<ContextCore>) -> Result<(), Error> {
-        if Arc::ptr_eq(self.pd.context(), context) {
-            return Ok(());
+        let xrc = self.xrc.iter().flat_map(|(domain, cq)| {
+            [("XRC domain", domain.context()), ("completion queue", cq.context())]
+        });
+        for (what, of) in [("protection domain", self.pd.context())].into_iter().chain(xrc) {
+            if !Arc::ptr_eq(of, context) {
+                return Err(Error::Invalid {
+                    verb: "create_srq",
+                    what,
+                    value: "of another context".to_owned(),
+                    why: "a shared receive queue is of the open device whose queue pairs use it",
+                });
+            }
         }
-        Err(Error::Invalid {
-            verb: "create_srq",
-            what: "protection domain",
-            value: "of another context".to_owned(),
-            why: "a shared receive queue is of the open device whose queue pairs use it",
-        })
+        Ok(())
     }
 }
 
@@ -307,7 +315,7 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a domain of another context, [`Error::Limit`],
+    /// [`Error::Invalid`] for objects of another context, [`Error::Limit`],
     /// [`Error::Unsupported`], or the kernel's refusal.
     fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<P>, Error>;
 
@@ -416,6 +424,28 @@ pub unsafe trait SendOps: Debug + Send {
         data: Data<'_>,
     ) -> Result<u32, PostError> {
         let _ = (at, wr, op, to, data);
+        Err(PostError::BadOperation)
+    }
+
+    /// The same to a shared receive queue of the peer's, on an initiator of XRC: `srqn` is its
+    /// number, 24 bits.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post).
+    ///
+    /// # Errors
+    ///
+    /// The cursor is then as before. [`PostError::BadOperation`] of a provider without XRC.
+    unsafe fn post_xrc(
+        &mut self,
+        at: &mut Self::Cursor,
+        wr: Wr,
+        op: SendOp,
+        srqn: u32,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        let _ = (at, wr, op, srqn, data);
         Err(PostError::BadOperation)
     }
 

@@ -116,7 +116,7 @@ fn create_qp(create_flags: u32, srq: Option<u32>) -> CreateQp<'static> {
     CreateQp {
         pd: 1,
         send_cq: 2,
-        recv_cq: 3,
+        recv_cq: Some(3),
         srq,
         user_handle: 4,
         qp_type: 2,

@@ -13,18 +13,19 @@ use std::sync::Arc;
 use uverbs_core::attr::{QpCap, QpType, SendOpSet};
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::qp::CreateQp;
-use uverbs_core::commands::srq::CreateSrq;
+use uverbs_core::commands::srq::{CreateSrq, XrcSrq};
 use uverbs_core::error::Error;
 use uverbs_core::memory::dbrec::Dbrec;
 use uverbs_core::memory::mapping::Mapping;
 use uverbs_core::objects::context::unique_id;
 use uverbs_core::objects::cq::{CqCore, CqRoom};
 use uverbs_core::objects::qp::{QpCore, QpParts};
-use uverbs_core::objects::srq::{SrqCore, SrqParts};
+use uverbs_core::objects::srq::{SrqCore, SrqParts, XrcParts};
 use uverbs_core::provider::{CqInit, CqeSize, NewQp, NewSrq, QpInit, SrqInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::srq::SrqShared;
+use uverbs_core::queues::user_index::UserIndex;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, MLX5_QP_FLAG_TYPE_DCI, MLX5_QP_FLAG_TYPE_DCT,
     MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq, mlx5_ib_create_cq_resp, mlx5_ib_create_qp,
@@ -135,11 +136,15 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
     Error::limit("create_srq", "limit", init.limit, max_wr)?;
     let ring = context.memory.alloc(size.bytes())?;
     let memory = Arc::new(SrqMemory { ring, record: context.dbrecs.alloc()? });
+    let user_index = init.xrc.as_ref().map(|_| take_index(context, "create_srq")).transpose()?;
     let request = mlx5_ib_create_srq {
         buf_addr: memory.ring.addr(),
         db_addr: memory.record.addr(),
+        uidx: user_index.as_ref().map_or(0, UserIndex::value),
         ..Default::default()
     };
+    let xrcd = init.xrc.as_ref().map(|(domain, _)| domain.open("create_srq")).transpose()?;
+    let xrc = xrcd.as_ref().zip(init.xrc.as_ref());
     let mut answer = mlx5_ib_create_srq_resp::default();
     let attr = CreateSrq {
         pd: init.pd.handle(),
@@ -149,6 +154,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
         max_wr,
         max_sge: (1 << size.shift) / DS_BYTES as u32 - 1,
         limit: init.limit,
+        xrc: xrc.map(|(xrcd, (_, cq))| XrcSrq { xrcd: xrcd.handle(), cq: cq.handle() }),
         event_fd: None,
     };
     let uverbs = context.core.uverbs();
@@ -165,6 +171,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
         max_sge: size.max_sge,
         pd: Arc::clone(&init.pd),
         shared: Arc::clone(&shared),
+        xrc: xrc_parts(init, user_index, &shared),
         memory: Box::new(Arc::clone(&memory)),
     };
     // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
@@ -187,6 +194,28 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
     // the record, and this poster is the first.
     let srq = unsafe { Srq::new(parts) };
     Ok(NewSrq { core, srq })
+}
+
+/// What a queue for XRC has besides. Its completions carry its own user index, as a queue pair's do.
+fn xrc_parts(
+    init: &SrqInit,
+    user_index: Option<UserIndex>,
+    shared: &Arc<SrqShared>,
+) -> Option<XrcParts> {
+    let ((domain, cq), user_index) = init.xrc.as_ref().zip(user_index)?;
+    let user = QpShared {
+        user_index,
+        qpn: 0,
+        send: SlotTable::none(),
+        recv: SlotTable::none(),
+        srq: Some(Arc::clone(shared)),
+    };
+    Some(XrcParts { domain: Arc::clone(domain), cq: Arc::clone(cq), user: Arc::new(user) })
+}
+
+fn take_index(context: &Context, verb: &'static str) -> Result<UserIndex, Error> {
+    let (what, limit) = ("queue pairs and shared receive queues", 1 << 24);
+    context.indexes.take().ok_or(Error::Limit { verb, what, value: limit + 1, limit })
 }
 
 /// The driver's part of CREATE_QP. A target of dynamic connections has no rings; its access key
@@ -230,15 +259,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         Some(_) => RecvSize::default(),
         None => RecvSize::new(&init.cap, &context.limits)?,
     };
-    let Some(user_index) = context.indexes.take() else {
-        let limit = 1 << 24;
-        return Err(Error::Limit {
-            verb: "create_qp",
-            what: "queue pairs",
-            value: limit + 1,
-            limit,
-        });
-    };
+    let user_index = take_index(context, "create_qp")?;
     let register = context.uars.register(init.doorbell)?;
     let memory = Arc::new(QpMemory::new(context, &send, &recv, register)?);
     let request = qp_request(init, &memory, (&send, &recv), user_index.value());
@@ -246,7 +267,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     let attr = CreateQp {
         pd: init.pd.handle(),
         send_cq: init.send_cq.handle(),
-        recv_cq: init.recv_cq.handle(),
+        recv_cq: (init.qp_type != QpType::XrcIni).then(|| init.recv_cq.handle()),
         srq: init.srq.as_ref().map(|srq| srq.handle()),
         user_handle: unique_id(),
         qp_type: init.qp_type.raw(),
@@ -307,6 +328,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
             QpType::Rc => Service::Rc,
             QpType::Uc => Service::Uc,
             QpType::Ud => Service::Ud,
+            QpType::XrcIni => Service::Xrc,
             QpType::Dci | QpType::Dct => Service::Dc,
         },
         rekeys: init.qp_type != QpType::Ud

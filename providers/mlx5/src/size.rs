@@ -19,6 +19,9 @@ const DATAGRAM_HEAD: u32 = 4 * DS_BYTES as u32;
 const ATOMIC: u32 = 4 * DS_BYTES as u32;
 /// Bytes of an address vector, which a WQE of a DC initiator has besides.
 const VECTOR: u32 = 3 * DS_BYTES as u32;
+/// Bytes of the segment that names a shared receive queue, which a WQE of an XRC initiator has
+/// besides.
+const XRC: u32 = DS_BYTES as u32;
 /// Bytes of a WQE that binds a window or invalidates or rewrites a key: control, UMR control, key
 /// context, and a WQEBB of list (rdma-core `verbs.c:_sq_overhead`).
 const REKEY: u32 = 3 * MLX5_SEND_WQE_BB as u32;
@@ -115,15 +118,16 @@ impl SendSize {
         let ops = ops.unwrap_or(SendOpSet::of(qp_type));
         // What fits a WQE is reckoned with the transport's longest head, whatever the queue is made
         // for.
-        let (head, vector) = match qp_type {
+        let (head, address) = match qp_type {
             QpType::Ud => (DATAGRAM_HEAD, 0),
             QpType::Dci => (HEAD + VECTOR, VECTOR),
+            QpType::XrcIni => (HEAD + XRC, XRC),
             _ => (HEAD, 0),
         };
         let least = if ops.contains(SendOpSet::REKEY) {
             REKEY
         } else if ops.contains(SendOpSet::ATOMIC) {
-            ATOMIC + vector
+            ATOMIC + address
         } else {
             head
         };

@@ -409,6 +409,27 @@ unsafe impl SendOps for Sq {
         Ok(unsafe { self.write(at, wr, (ds, units), Some(target), op, data) })
     }
 
+    #[inline]
+    unsafe fn post_xrc(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        op: SendOp,
+        srqn: u32,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        let ds = wqe::measure(&op, &data, self.room)? + wqe::XRC_UNITS;
+        let units = ds.div_ceil(wqe::DS_PER_UNIT);
+        self.reserve(at, units)?;
+        let (ring, slots) = (self.ring_memory(), self.slots);
+        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
+        // SAFETY: the caller's promise; it was just measured, and there is room.
+        unsafe { wqe::write_xrc(ring, (at.pi, ds), ctrl, srqn, &op, &data) };
+        let last = Posted { head: ctrl[0], at: ring.unit(at.pi), first: at.pi, ds, units };
+        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
+        Ok(unsafe { Self::note(slots, at, wr.id, last) })
+    }
+
     #[inline(always)]
     unsafe fn rekey(&mut self, at: &mut SendCursor, wr: Wr, op: &Rekey) -> Result<u32, PostError> {
         // SAFETY: the caller's promise.

@@ -13,7 +13,7 @@
 
 use uverbs_core::order::device_memory;
 use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
-use uverbs_mlx5_prm::address::{DqpDct, mlx5_wqe_av};
+use uverbs_mlx5_prm::address::{DqpDct, mlx5_wqe_av, mlx5_wqe_xrc_seg};
 use uverbs_mlx5_prm::ctrl::{
     DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, MLX5_WQE_CTRL_CQ_UPDATE, MLX5_WQE_CTRL_FENCE,
     MLX5_WQE_CTRL_SOLICITED, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg,
@@ -43,6 +43,8 @@ pub(crate) struct Room {
 
 /// Units of 16 bytes of an address vector.
 pub(crate) const VECTOR_UNITS: u32 = (size_of::<mlx5_wqe_av>() / DS_BYTES) as u32;
+/// The same of the segment that names a shared receive queue.
+pub(crate) const XRC_UNITS: u32 = (size_of::<mlx5_wqe_xrc_seg>() / DS_BYTES) as u32;
 /// The same of a control segment and an address vector.
 const DATAGRAM_HEAD: u32 = 1 + VECTOR_UNITS;
 
@@ -218,6 +220,38 @@ pub(crate) fn dc_vector(template: &[Words; 3], dctn: u32, key: u64) -> [Words; 3
     vector
 }
 
+/// Writes a WQE to a shared receive queue of the peer's.
+///
+/// # Safety
+///
+/// As [`Ring::write_wrapped`], for one unit more than [`measure`] said of this operation and data.
+#[inline]
+pub(crate) unsafe fn write_xrc(
+    ring: Ring,
+    (index, ds): (u32, u32),
+    ctrl: Words,
+    srqn: u32,
+    op: &SendOp,
+    data: &Data<'_>,
+) {
+    let address: Words = transmute!(mlx5_wqe_xrc_seg::new(srqn));
+    let to = ring.unit(index);
+    let wraps = ring.wraps(index, ds.div_ceil(DS_PER_UNIT));
+    let mut aside = [[0u64; 2]; DS_MAX as usize];
+    let at = if wraps { aside.as_mut_ptr().cast() } else { to };
+    // SAFETY: the caller's promise, or room for the longest WQE.
+    unsafe { store(at, ctrl) };
+    // SAFETY: as above.
+    unsafe { store(at.wrapping_add(DS_BYTES), address) };
+    // SAFETY: as above, behind the unit that `measure` didn't count.
+    unsafe { write_body(at.wrapping_add(2 * DS_BYTES), op, data) };
+    if wraps {
+        let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
+        // SAFETY: the caller's promise.
+        unsafe { ring.copy_in(index, bytes) };
+    }
+}
+
 /// Stores one segment.
 ///
 /// # Safety
@@ -254,6 +288,17 @@ pub(crate) unsafe fn write(
             at = at.wrapping_add(DS_BYTES);
         }
     }
+    // SAFETY: the rest of what was measured.
+    unsafe { write_body(at, op, data) };
+}
+
+/// Writes what follows control segment and address.
+///
+/// # Safety
+///
+/// As [`write`], for what [`measure`] counted behind the control segment.
+#[inline(always)]
+unsafe fn write_body(mut at: *mut u8, op: &SendOp, data: &Data<'_>) {
     let (remote, operands) = match *op {
         SendOp::Write(remote) | SendOp::WriteImm(remote, _) | SendOp::Read(remote) => {
             (Some(remote), None)

@@ -140,6 +140,10 @@ fn check(cap: &QpCap, limits: &Limits) -> Result<(), Error> {
 /// rdma-core `rxe.c:rxe_create_srq`.
 pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Rxe>, Error> {
     init.check_context(&context.core)?;
+    if init.xrc.is_some() {
+        let what = "a queue for XRC (soft-RoCE has RC, UC and UD)".to_owned();
+        return Err(Error::Unsupported { verb: CREATE_SRQ, what });
+    }
     let Limits { srq_wr, srq_sge, .. } = context.limits;
     if init.max_wr == 0 {
         return Err(Error::Limit { verb: CREATE_SRQ, what: "max_wr", value: 0, limit: 1 });
@@ -156,6 +160,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Rxe
         max_wr: init.max_wr,
         max_sge: init.max_sge.max(1),
         limit: init.limit,
+        xrc: None,
         event_fd: None,
     };
     let mut answer = rxe_create_srq_resp::default();
@@ -178,6 +183,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Rxe
         max_sge: created.max_sge,
         pd: Arc::clone(&init.pd),
         shared: Arc::clone(&shared),
+        xrc: None,
         // The ring is the kernel's memory, and the posting side alone looks at it.
         memory: Box::new(()),
     };
@@ -197,8 +203,8 @@ fn take_index(context: &Context, verb: &'static str) -> Result<UserIndex, Error>
 /// rdma-core `rxe.c:rxe_create_qp`. There is no doorbell to choose.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
     init.check_context(&context.core)?;
-    if matches!(init.qp_type, QpType::Dci | QpType::Dct) {
-        let what = format!("{} (dynamic connections are ConnectX's)", init.qp_type);
+    if matches!(init.qp_type, QpType::XrcIni | QpType::Dci | QpType::Dct) {
+        let what = format!("{} (soft-RoCE has RC, UC and UD)", init.qp_type);
         return Err(Error::Unsupported { verb: CREATE_QP, what });
     }
     let mut asked = init.cap;
@@ -210,7 +216,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
     let attr = CreateQp {
         pd: init.pd.handle(),
         send_cq: init.send_cq.handle(),
-        recv_cq: init.recv_cq.handle(),
+        recv_cq: Some(init.recv_cq.handle()),
         srq: init.srq.as_ref().map(|srq| srq.handle()),
         user_handle: unique_id(),
         qp_type: init.qp_type.raw(),

@@ -14,6 +14,7 @@ mod qp;
 mod raw;
 mod srq;
 mod transition;
+mod xrc;
 
 pub use access::AccessFlags;
 pub use change::*;
@@ -29,3 +30,4 @@ pub use qp::*;
 pub use raw::{QpAttrMask, RawQpAttr};
 pub use srq::SrqAttr;
 pub use transition::*;
+pub use xrc::{XrcFile, XrcTargetRtsAttr};

@@ -17,6 +17,9 @@ pub enum QpType {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// Initiator of XRC: a reliable connection, each of whose messages names one of the peer's
+    /// shared receive queues.
+    XrcIni,
     /// Initiator of dynamic connections; ConnectX alone.
     Dci,
     /// Target of dynamic connections; ConnectX alone.
@@ -31,6 +34,7 @@ impl QpType {
             Self::Rc => abi::IB_UVERBS_QPT_RC as u32,
             Self::Uc => abi::IB_UVERBS_QPT_UC as u32,
             Self::Ud => abi::IB_UVERBS_QPT_UD as u32,
+            Self::XrcIni => abi::IB_UVERBS_QPT_XRC_INI as u32,
             Self::Dci | Self::Dct => abi::IB_UVERBS_QPT_DRIVER as u32,
         }
     }
@@ -42,6 +46,7 @@ impl fmt::Display for QpType {
             Self::Rc => "RC",
             Self::Uc => "UC",
             Self::Ud => "UD",
+            Self::XrcIni => "XRC",
             Self::Dci => "DCI",
             Self::Dct => "DCT",
         })
@@ -173,7 +178,7 @@ impl SendOpSet {
     #[must_use]
     pub const fn of(qp_type: QpType) -> Self {
         match qp_type {
-            QpType::Rc | QpType::Dci => {
+            QpType::Rc | QpType::XrcIni | QpType::Dci => {
                 Self::SEND.union(Self::WRITE).union(Self::READ).union(Self::ATOMIC)
             }
             QpType::Uc => Self::SEND.union(Self::WRITE),

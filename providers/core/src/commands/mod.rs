@@ -30,6 +30,7 @@ pub mod mw;
 pub mod pd;
 pub mod qp;
 pub mod srq;
+pub mod xrcd;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -36,8 +36,8 @@ pub struct CreateQp<'a> {
     pub pd: u32,
     /// Completion queue of sends.
     pub send_cq: u32,
-    /// Completion queue of receives.
-    pub recv_cq: u32,
+    /// Completion queue of receives; `None` of an XRC initiator, which has none.
+    pub recv_cq: Option<u32>,
     /// Shared receive queue, in place of an own one.
     pub srq: Option<u32>,
     /// Comes back in asynchronous events.
@@ -87,8 +87,11 @@ impl Uverbs {
         let mut command = self
             .command(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE)
             .handle_in(UVERBS_ATTR_CREATE_QP_PD_HANDLE, attr.pd)
-            .handle_in(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, attr.send_cq)
-            .handle_in(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, attr.recv_cq)
+            .handle_in(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, attr.send_cq);
+        if let Some(recv_cq) = attr.recv_cq {
+            command = command.handle_in(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, recv_cq);
+        }
+        command = command
             .handle_new(UVERBS_ATTR_CREATE_QP_HANDLE)
             .constant(UVERBS_ATTR_CREATE_QP_TYPE, u64::from(attr.qp_type))
             .constant(UVERBS_ATTR_CREATE_QP_USER_HANDLE, attr.user_handle)

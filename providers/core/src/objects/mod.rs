@@ -9,5 +9,7 @@ pub mod mr;
 pub mod mw;
 pub mod pd;
 pub mod qp;
+pub mod qp_object;
 pub mod srq;
 mod users;
+pub mod xrcd;

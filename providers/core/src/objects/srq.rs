@@ -15,7 +15,10 @@ use uverbs_kernel_abi::srq::{IB_SRQ_LIMIT, ib_uverbs_modify_srq};
 use crate::attr::SrqAttr;
 use crate::error::Error;
 use crate::memory::frame::Frame;
+use crate::objects::cq::{CqCore, Message, Roles};
 use crate::objects::pd::PdCore;
+use crate::objects::xrcd::XrcdCore;
+use crate::queues::shared::QpShared;
 use crate::queues::srq::SrqShared;
 
 /// What a shared receive queue is made of, gathered by the provider.
@@ -36,10 +39,26 @@ pub struct SrqParts {
     pub pd: Arc<PdCore>,
     /// What posting and polling share.
     pub shared: Arc<SrqShared>,
+    /// Of a queue for XRC.
+    pub xrc: Option<XrcParts>,
     /// Ring and doorbell record: what the device reads, kept until the kernel confirms the
     /// destruction.
     pub memory: Box<dyn Any + Send + Sync>,
 }
+
+/// What a shared receive queue for XRC has besides: its completions name it, and go to one queue.
+#[derive(Debug)]
+pub struct XrcParts {
+    /// The domain, which the kernel keeps as long.
+    pub domain: Arc<XrcdCore>,
+    /// Where completions go.
+    pub cq: Arc<CqCore>,
+    /// What the completion queue knows it by, with the queue's own `shared` in it.
+    pub user: Arc<QpShared>,
+}
+
+/// What completes of a queue for XRC.
+const RECEIVES: Roles = Roles { send: false, recv: true };
 
 /// A shared receive queue: the kernel's object. Destroyed when the last holder is gone, queue pairs
 /// that receive from it included, or before by [`destroy`](Self::destroy).
@@ -54,9 +73,13 @@ impl SrqCore {
     /// # Safety
     ///
     /// The parts are those that the kernel made it with, all of one context, and `shared` is new
-    /// and its own. Nobody else destroys it: dropping this does.
+    /// and its own, as is what `xrc` has of that kind. Nobody else destroys it: dropping this does.
     #[must_use]
     pub unsafe fn new(parts: SrqParts) -> Arc<Self> {
+        if let Some(XrcParts { cq, user, .. }) = &parts.xrc {
+            // SAFETY: attached here and nowhere else, says the caller.
+            unsafe { cq.tell(Message::Attach(Arc::clone(user), RECEIVES)) };
+        }
         Arc::new(Self { parts, destroyed: Mutex::new(false) })
     }
 
@@ -157,7 +180,12 @@ impl SrqCore {
         *destroyed = true;
         drop(destroyed);
         // SAFETY: the kernel just confirmed it, and nobody posts.
-        Ok(unsafe { self.parts.shared.reclaim() })
+        let frames = unsafe { self.parts.shared.reclaim() };
+        if let Some(XrcParts { cq, user, .. }) = &self.parts.xrc {
+            // SAFETY: the kernel confirmed it, for the first and only time.
+            unsafe { cq.tell(Message::Detach(Arc::clone(user))) };
+        }
+        Ok(frames)
     }
 }
 
@@ -169,6 +197,7 @@ impl Drop for SrqCore {
             self.parts.pd.context().bury(memory);
             // Buffers in flight stay with the device for good: a leak, not a use after free.
             std::mem::forget(Arc::clone(&self.parts.shared));
+            std::mem::forget(self.parts.xrc.take());
         }
     }
 }

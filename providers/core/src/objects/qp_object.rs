@@ -1,0 +1,289 @@
+//! The kernel's object of a queue pair: its number, its state, its groups. What has queues has
+//! more: [`QpCore`](crate::objects::qp::QpCore).
+//!
+//! # Safety
+//!
+//! The object is changed and ended by its number, and ended once.
+#![allow(unsafe_code, reason = "changes and ends a kernel object by its number")]
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uverbs_kernel_abi::qp as abi;
+
+use crate::attr::{MulticastGroup, QpAttr, QpAttrMask, QpCap, QpState, RawQpAttr, Transition};
+use crate::error::Error;
+use crate::objects::context::ContextCore;
+
+/// The kernel's object of a queue pair.
+pub struct QpObject {
+    context: Arc<ContextCore>,
+    handle: u32,
+    qpn: u32,
+    event_id: u64,
+    life: Mutex<Life>,
+}
+
+/// What only one caller at a time may look at.
+struct Life {
+    state: QpState,
+    /// The port that INIT named; RTR's path must name it again (kernel `uverbs_cmd.c:modify_qp`).
+    port: u8,
+    /// The multicast groups that it is a member of.
+    groups: Vec<MulticastGroup>,
+    destroyed: bool,
+}
+
+impl QpObject {
+    /// The kernel's `handle` and the device's number. `event_id` is the user handle that it was
+    /// made with, `state` the one that it is in.
+    ///
+    /// # Safety
+    ///
+    /// The kernel just gave this handle out through `context`, and nobody else ends it.
+    #[must_use]
+    pub unsafe fn new(
+        context: Arc<ContextCore>,
+        (handle, qpn): (u32, u32),
+        event_id: u64,
+        state: QpState,
+    ) -> Self {
+        let life = Mutex::new(Life { state, port: 1, groups: Vec::new(), destroyed: false });
+        Self { context, handle, qpn, event_id, life }
+    }
+
+    /// The device it is of.
+    #[must_use]
+    pub fn context(&self) -> &Arc<ContextCore> {
+        &self.context
+    }
+
+    /// The kernel's handle.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// The queue pair's number: 24 bits.
+    #[must_use]
+    pub fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    /// What asynchronous events name it by.
+    #[must_use]
+    pub fn event_id(&self) -> u64 {
+        self.event_id
+    }
+
+    /// The state it was last brought to. The device may have gone to ERR since;
+    /// [`query`](Self::query) asks it.
+    #[must_use]
+    pub fn state(&self) -> QpState {
+        self.life().state
+    }
+
+    /// A change of state on the way up. It tells which transport it is of by its attributes, and
+    /// the kernel refuses those of another one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for values that have no room in their fields; [`Error::State`] from another
+    /// state; the kernel's refusal.
+    pub fn bring<A: Transition>(&self, attr: &A) -> Result<(), Error> {
+        self.bring_answered(attr, &mut [])
+    }
+
+    /// The same, with room for what the driver answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`bring`](Self::bring).
+    pub fn bring_answered<A: Transition>(&self, attr: &A, answer: &mut [u8]) -> Result<(), Error> {
+        const {
+            assert!(!matches!(A::TO, QpState::Reset), "a reset must reset the rings, too");
+        }
+        attr.check()?;
+        let command = attr.command(self.life().port);
+        self.modify(A::TO, A::FROM, command, answer)?;
+        if command.attr_mask & abi::IB_QP_PORT != 0 {
+            self.life().port = command.port_num;
+        }
+        Ok(())
+    }
+
+    /// The same, where the state is the kernel's alone to know.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`]; the kernel's refusal: `EINVAL` from another state.
+    pub fn bring_from_any<A: Transition>(&self, attr: &A) -> Result<(), Error> {
+        attr.check()?;
+        let command = attr.command(self.life().port);
+        self.modify(A::TO, &[], command, &mut [])
+    }
+
+    /// Any state to ERR or RESET, with nothing else.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    ///
+    /// # Safety
+    ///
+    /// After a reset the device starts over at index 0, and would carry out again what stands in
+    /// the rings: whoever posts puts them right first.
+    pub unsafe fn end(&self, to: QpState) -> Result<(), Error> {
+        let command =
+            abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
+        self.modify(to, &[], command, &mut [])
+    }
+
+    /// Changes the attributes that a mask names: those of MODIFY_QP, and if there are more, by the
+    /// extended command.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    ///
+    /// # Safety
+    ///
+    /// No attribute makes the device carry out anew what it has carried out, or reach other memory
+    /// than the posts named.
+    pub unsafe fn modify_by_mask(&self, attr: &RawQpAttr, mask: QpAttrMask) -> Result<(), Error> {
+        let mut attr = *attr;
+        attr.base.qp_handle = self.handle;
+        attr.base.attr_mask = mask.bits();
+        let mut life = self.life();
+        if mask.bits() < abi::IB_QP_DEST_QPN << 1 {
+            // SAFETY: its own number; the attributes are the caller's promise.
+            unsafe { self.context.uverbs().modify_qp(&attr.base) }?;
+        } else {
+            // SAFETY: as above.
+            unsafe { self.context.uverbs().modify_qp_ex(&attr) }?;
+        }
+        if mask.contains(QpAttrMask::STATE) {
+            life.state = QpState::from_raw(attr.base.qp_state.into());
+        }
+        if mask.contains(QpAttrMask::PORT) {
+            life.port = attr.base.port_num;
+        }
+        Ok(())
+    }
+
+    /// Asks the device what it is set to. The kernel doesn't know the sizes as they were granted.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn query(&self, cap: QpCap) -> Result<QpAttr, Error> {
+        // Every attribute before IB_QP_RATE_LIMIT, which the answer has no field for.
+        let mask = abi::IB_QP_RATE_LIMIT - 1;
+        let answer = self.context.uverbs().query_qp(self.handle, mask)?;
+        Ok(QpAttr::from_abi(&answer, cap))
+    }
+
+    fn modify(
+        &self,
+        to: QpState,
+        from: &[QpState],
+        mut command: abi::ib_uverbs_modify_qp,
+        answer: &mut [u8],
+    ) -> Result<(), Error> {
+        let mut life = self.life();
+        if !from.is_empty() && !from.contains(&life.state) {
+            return Err(Error::State { verb: "modify_qp", state: life.state, needs: from[0] });
+        }
+        command.qp_handle = self.handle;
+        command.qp_state = to.raw() as u8;
+        // SAFETY: the one transition that the rings must follow, to RESET, is the unsafe
+        // function's.
+        unsafe { self.context.uverbs().modify_qp_answered(&command, answer) }?;
+        life.state = to;
+        Ok(())
+    }
+
+    /// Makes it a member of a multicast group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if it is one: the kernel counts a second time as none, and the first of
+    /// two to leave would end both. The kernel's refusal.
+    pub fn attach(&self, group: &MulticastGroup) -> Result<(), Error> {
+        let mut life = self.life();
+        if life.destroyed {
+            return Err(Error::DeviceGone { verb: "attach_mcast" });
+        }
+        if life.groups.contains(group) {
+            return Err(Error::Invalid {
+                verb: "attach_mcast",
+                what: "group",
+                value: group.gid.to_string(),
+                why: "the queue pair is a member already",
+            });
+        }
+        // SAFETY: its own number, and it isn't destroyed.
+        unsafe { self.context.uverbs().attach_mcast(self.handle, group) }?;
+        life.groups.push(*group);
+        Ok(())
+    }
+
+    /// Takes it out of a multicast group. A queue pair that is gone left all with it.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn detach(&self, group: &MulticastGroup) -> Result<(), Error> {
+        // A forked child's membership is dropped, too: a thread that it hasn't may hold the lock.
+        if !self.context.uverbs().is_own() {
+            return Err(Error::OtherProcess { verb: "detach_mcast" });
+        }
+        let mut life = self.life();
+        if life.destroyed {
+            return Ok(());
+        }
+        // SAFETY: its own number, and it isn't destroyed.
+        unsafe { self.context.uverbs().detach_mcast(self.handle, group) }?;
+        life.groups.retain(|other| other != group);
+        Ok(())
+    }
+
+    /// Destroys it now, and says whether this call did. Once only: a second call does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal; the queue pair then goes on.
+    ///
+    /// # Safety
+    ///
+    /// Nothing is posted or rung afterwards: its number and its doorbell may be another's by then.
+    pub unsafe fn destroy(&self) -> Result<bool, Error> {
+        // As in `detach`.
+        if !self.context.uverbs().is_own() {
+            return Err(Error::OtherProcess { verb: "destroy_qp" });
+        }
+        let mut life = self.life();
+        if life.destroyed {
+            return Ok(false);
+        }
+        // SAFETY: the queue pair is this object's own, says `new`, and is destroyed here for the
+        // first time; nothing is posted afterwards, says the caller.
+        unsafe { self.context.uverbs().destroy_qp(self.handle) }?;
+        life.destroyed = true;
+        Ok(true)
+    }
+
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for QpObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QpObject")
+            .field("handle", &self.handle)
+            .field("qpn", &format_args!("{:#x}", self.qpn))
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

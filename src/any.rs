@@ -233,6 +233,25 @@ macro_rules! any {
                 }
             }
 
+            #[inline]
+            unsafe fn post_xrc(
+                &mut self,
+                at: &mut AnySqCursor,
+                wr: Wr,
+                op: SendOp,
+                srqn: u32,
+                data: Data<'_>,
+            ) -> Result<u32, PostError> {
+                match at {
+                    $(AnySqCursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let sq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { sq.post_xrc(at, wr, op, srqn, data) }
+                    })+
+                }
+            }
+
             #[inline(always)]
             unsafe fn own(&mut self, at: &AnySqCursor, slot: u32, held: Held) {
                 match at {

@@ -11,7 +11,7 @@ use uverbs_core::provider::{ContextOps, NewQp, QpInit};
 use crate::SharedReceiveQueue;
 use crate::provider::Provider;
 use crate::qp::Home;
-use crate::transport::{Dci, Rc, Transport, Uc, Ud};
+use crate::transport::{Dci, Rc, Transport, Uc, Ud, XrcIni};
 use crate::{Any, CompletionQueue, Context, ProtectionDomain, QueuePair, RecvQueue, SendQueue};
 
 /// Begins a queue pair: sizes, completion queues, doorbell mode.
@@ -56,6 +56,13 @@ impl<P: Provider> QueuePairBuilder<P> {
         self.transport()
     }
 
+    /// An initiator of XRC, which receives nothing.
+    #[must_use]
+    #[doc(alias = "IBV_QPT_XRC_SEND")]
+    pub fn xrc(self) -> QueuePairBuilder<P, XrcIni> {
+        self.transport()
+    }
+
     /// An initiator of dynamic connections, which receives nothing.
     #[must_use]
     #[doc(alias = "mlx5dv_create_qp")]
@@ -69,7 +76,7 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     #[must_use]
     pub fn transport<U: Transport>(mut self) -> QueuePairBuilder<P, U> {
         self.init.qp_type = U::TYPE;
-        if U::TYPE == QpType::Dci {
+        if is_initiator(U::TYPE) {
             (self.init.cap.max_recv_wr, self.init.cap.max_recv_sge) = (0, 0);
         }
         let Self { context, init, overcommit, .. } = self;
@@ -164,14 +171,28 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
         if !self.overcommit {
             room(&self.init)?;
         }
-        if T::TYPE == QpType::Dci {
-            Error::limit("create_qp", "max_recv_wr of a DCI", self.init.cap.max_recv_wr, 0)?;
+        if is_initiator(T::TYPE) {
+            let count = self.init.cap.max_recv_wr;
+            Error::limit("create_qp", "max_recv_wr of an initiator", count, 0)?;
+            if self.init.srq.is_some() {
+                return Err(Error::Invalid {
+                    verb: "create_qp",
+                    what: "shared receive queue",
+                    value: format!("for {}", T::NAME),
+                    why: "an initiator receives nothing; its peer's target does",
+                });
+            }
         }
         let NewQp { core, sq, rq } = self.context.provider().create_qp(&self.init)?;
         let home = Box::new(Home::new(self.context));
         let send = SendQueue::new(Arc::clone(&core), sq);
         Ok(QueuePair::new(send, RecvQueue::new(core, rq, home)))
     }
+}
+
+/// Whether it has no receiving half.
+fn is_initiator(qp_type: QpType) -> bool {
+    matches!(qp_type, QpType::XrcIni | QpType::Dci)
 }
 
 /// Refuses work that a completion queue has no room for. Other queue pairs' work isn't counted:

@@ -8,7 +8,7 @@ use uverbs_core::error::Error;
 use uverbs_core::queues::completion::Sender;
 
 use crate::provider::Provider;
-use crate::transport::{Connected, Transport, Ud};
+use crate::transport::{Peered, Transport, Ud};
 use crate::{DatagramEndpoint, Destination, Endpoint, Local, LocalPort, QueuePair};
 
 /// What [`QueuePair::prepare`] settled, for [`QueuePair::connect`].
@@ -29,6 +29,42 @@ impl Prepared {
         let endpoint = Endpoint { lid, qpn, psn, mtu, rd_atomic: 0, gid: own };
         Self { local: local.clone(), endpoint, gid: *gid, link: port.link_layer }
     }
+
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// What RTR needs to reach this peer, with the smaller of both sides' MTUs.
+    pub(crate) fn way_to(&self, peer: &Endpoint) -> Result<UcRtrAttr, Error> {
+        let Self { local, endpoint, gid, link } = self;
+        let route = route(*link, gid.as_ref(), peer.gid)?;
+        let mtu = if peer.mtu.raw() < endpoint.mtu.raw() { peer.mtu } else { endpoint.mtu };
+        Ok(UcRtrAttr {
+            dest_qpn: peer.qpn,
+            rq_psn: peer.psn,
+            path_mtu: mtu,
+            path: path(local, peer.lid, route),
+        })
+    }
+}
+
+/// This side's half of a connection with one peer, and what INIT needs for it.
+pub(crate) fn settle(at: &LocalPort, qpn: u32, psn: u32) -> Result<(Prepared, InitAttr), Error> {
+    let mtu = at.path_mtu()?;
+    let LocalPort { local, device, port, gid, .. } = at;
+    let (mut local, gid) = (local.clone(), *gid);
+    let rd_atomic = |most: u32| local.rd_atomic.min(u8::try_from(most).unwrap_or(u8::MAX));
+    let (serves, asks) = (rd_atomic(device.max_qp_rd_atom), rd_atomic(device.max_qp_init_rd_atom));
+    local.rd_atomic = asks;
+    Error::limit("modify_qp", "first PSN", psn, 0xff_ffff)?;
+    let init = InitAttr {
+        port: local.port,
+        pkey_index: local.pkey_index,
+        access: rights(local.access, device.atomic_cap),
+    };
+    let own = gid.as_ref().map(|entry| entry.gid);
+    let endpoint = Endpoint { lid: port.lid, qpn, psn, mtu, rd_atomic: serves, gid: own };
+    Ok((Prepared { local, endpoint, gid, link: port.link_layer }, init))
 }
 
 impl<P: Provider, T: Transport> QueuePair<P, T> {
@@ -42,7 +78,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     }
 }
 
-impl<P: Provider, T: Connected> QueuePair<P, T> {
+impl<P: Provider, T: Peered> QueuePair<P, T> {
     /// Brings it to INIT and says what the peer must know. Receives can be posted from here on.
     ///
     /// # Errors
@@ -66,29 +102,11 @@ impl<P: Provider, T: Connected> QueuePair<P, T> {
     pub fn prepare_on(&mut self, port: &LocalPort) -> Result<Endpoint, Error> {
         self.whole()?;
         self.owns(port)?;
-        let mtu = port.path_mtu()?;
-        let LocalPort { local, device, port, gid, .. } = port;
-        let (mut local, gid) = (local.clone(), *gid);
-        let rd_atomic = |most: u32| local.rd_atomic.min(u8::try_from(most).unwrap_or(u8::MAX));
-        let (serves, asks) =
-            (rd_atomic(device.max_qp_rd_atom), rd_atomic(device.max_qp_init_rd_atom));
-        local.rd_atomic = asks;
-        Error::limit("modify_qp", "first PSN", local.psn.unwrap_or(0), 0xff_ffff)?;
-        self.init(&InitAttr {
-            port: local.port,
-            pkey_index: local.pkey_index,
-            access: rights(local.access, device.atomic_cap),
-        })?;
-        let endpoint = Endpoint {
-            lid: port.lid,
-            qpn: self.qpn(),
-            psn: local.psn.unwrap_or_else(|| self.recv.home.context.random_psn()),
-            mtu,
-            rd_atomic: serves,
-            gid: gid.as_ref().map(|entry| entry.gid),
-        };
-        let link = port.link_layer;
-        self.recv.home.prepared = Some(Prepared { local, endpoint, gid, link });
+        let psn = port.local.psn.unwrap_or_else(|| self.recv.home.context.random_psn());
+        let (prepared, init) = settle(port, self.qpn(), psn)?;
+        self.init(&init)?;
+        let endpoint = prepared.endpoint;
+        self.recv.home.prepared = Some(prepared);
         Ok(endpoint)
     }
 
@@ -130,15 +148,8 @@ impl<P: Provider, T: Connected> QueuePair<P, T> {
     }
 
     fn connect_prepared(&mut self, prepared: &Prepared, peer: &Endpoint) -> Result<(), Error> {
-        let Prepared { local, endpoint, gid, link } = prepared;
-        let route = route(*link, gid.as_ref(), peer.gid)?;
-        let mtu = if peer.mtu.raw() < endpoint.mtu.raw() { peer.mtu } else { endpoint.mtu };
-        let common = UcRtrAttr {
-            dest_qpn: peer.qpn,
-            rq_psn: peer.psn,
-            path_mtu: mtu,
-            path: path(local, peer.lid, route),
-        };
+        let common = prepared.way_to(peer)?;
+        let Prepared { local, endpoint, .. } = prepared;
         self.ready_to_receive(&T::rtr(common, local, endpoint.rd_atomic))?;
         let asks = local.rd_atomic.min(peer.rd_atomic);
         self.ready_to_send(&T::rts(endpoint.psn, local, asks))

@@ -3,21 +3,19 @@
 //!
 //! # Safety
 //!
-//! As in the file of datagrams: safe posts move a frame in or copy, raw posts hand on the caller's
-//! promise, and each looks first whether the address handle is of the queue pair's domain.
-#![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has raw posts of its own")]
+//! A post hands on its caller's promise.
+#![allow(unsafe_code, reason = "hands posts on to the provider")]
 
 use uverbs_core::attr::{AhAttr, DciInitAttr, DciRtrAttr};
 use uverbs_core::error::Error;
-use uverbs_core::memory::post::{MOST_PIECES, Source, Target};
 use uverbs_core::provider::SendOps;
-use uverbs_core::queues::work::{self, Data, PostError, Remote, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{self, Data, PostError, SendOp, Wr};
 
 use crate::connect::{Prepared, path, route};
+use crate::directed::{Cursor, Directed};
 use crate::provider::Provider;
-use crate::sq::first_word;
-use crate::transport::{Connected, Dci, Rc};
-use crate::{AddressHandle, Any, Batch, DcEndpoint, Local, QueuePair, RawBatch, Rejected};
+use crate::transport::{Dci, Peered, Rc};
+use crate::{AddressHandle, Any, DcEndpoint, Local, QueuePair};
 
 /// Where a work request of an initiator goes: the way, the target's number, and its key.
 #[derive(Debug)]
@@ -91,236 +89,24 @@ impl<P: Provider> QueuePair<P, Dci> {
     }
 }
 
-/// Of the safe posts: each operation of a reliable connection, to a target.
-///
-/// ```compile_fail,E0599
-/// # use uverbs::{Any, Batch, Frame, transport::Dci};
-/// # fn f(batch: &mut Batch<'_, Any, Dci>, frame: Frame) {
-/// batch.send(1, frame).unwrap(); // to whom?
-/// # }
-/// ```
-impl<P: Provider> Batch<'_, P, Dci> {
-    /// SEND of a frame, or of what else a [`Source`] is, to a target.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejected`] with what was to be posted.
-    #[inline]
-    pub fn send_to<D: Source>(
-        &mut self,
-        wr: impl Into<Wr>,
-        data: D,
-        to: &DcDestination<P>,
-    ) -> Result<(), Rejected<D>> {
-        self.data_to_target(wr.into(), SendOp::Send, data, to)
-    }
+impl Directed for Dci {
+    type To<P: Provider> = DcDestination<P>;
 
-    /// SEND with immediate data.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejected`] with what was to be posted.
     #[inline]
-    pub fn send_imm_to<D: Source>(
-        &mut self,
-        wr: impl Into<Wr>,
-        data: D,
-        imm: u32,
-        to: &DcDestination<P>,
-    ) -> Result<(), Rejected<D>> {
-        self.data_to_target(wr.into(), SendOp::SendImm(imm), data, to)
-    }
-
-    /// RDMA WRITE to a target's memory.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejected`] with what was to be posted.
-    #[inline]
-    pub fn write_to<D: Source>(
-        &mut self,
-        wr: impl Into<Wr>,
-        data: D,
-        remote: Remote,
-        to: &DcDestination<P>,
-    ) -> Result<(), Rejected<D>> {
-        self.data_to_target(wr.into(), SendOp::Write(remote), data, to)
-    }
-
-    /// RDMA WRITE with immediate data, which uses up one of the target's receives.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejected`] with what was to be posted.
-    #[inline]
-    pub fn write_imm_to<D: Source>(
-        &mut self,
-        wr: impl Into<Wr>,
-        data: D,
-        (remote, imm): (Remote, u32),
-        to: &DcDestination<P>,
-    ) -> Result<(), Rejected<D>> {
-        self.data_to_target(wr.into(), SendOp::WriteImm(remote, imm), data, to)
-    }
-
-    /// RDMA READ of as many bytes as `into` has from a target's memory.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejected`] with what was to be posted.
-    #[inline]
-    pub fn read_from<D: Target>(
-        &mut self,
-        wr: impl Into<Wr>,
-        into: D,
-        remote: Remote,
-        to: &DcDestination<P>,
-    ) -> Result<(), Rejected<D>> {
-        self.data_to_target(wr.into(), SendOp::Read(remote), into, to)
-    }
-
-    /// Atomic compare-and-swap on eight aligned bytes of a target's memory; the old value comes
-    /// into the first eight bytes of `into`.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejected`] with `into`: [`PostError::BadData`] for what is shorter than 8 bytes.
-    #[inline]
-    pub fn compare_swap_at<D: Target>(
-        &mut self,
-        wr: impl Into<Wr>,
-        into: D,
-        remote: Remote,
-        (compare, swap): (u64, u64),
-        to: &DcDestination<P>,
-    ) -> Result<(), Rejected<D>> {
-        let word = first_word(&into);
-        let op = SendOp::CompareSwap { remote, compare, swap };
-        self.piece_to_target(wr.into(), op, Data::One(word), into, to)
-    }
-
-    /// Atomic fetch-and-add on eight aligned bytes of a target's memory; the old value comes into
-    /// the first eight bytes of `into`.
-    ///
-    /// # Errors
-    ///
-    /// As [`compare_swap_at`](Self::compare_swap_at).
-    #[inline]
-    pub fn fetch_add_at<D: Target>(
-        &mut self,
-        wr: impl Into<Wr>,
-        into: D,
-        remote: Remote,
-        add: u64,
-        to: &DcDestination<P>,
-    ) -> Result<(), Rejected<D>> {
-        let word = first_word(&into);
-        let op = SendOp::FetchAdd { remote, add };
-        self.piece_to_target(wr.into(), op, Data::One(word), into, to)
-    }
-
-    /// SEND of bytes that are copied into the work request: they are yours at once.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError::InlineTooLong`] over the queue pair's `max_inline_data`.
-    #[inline]
-    pub fn send_inline_to(
-        &mut self,
-        wr: impl Into<Wr>,
-        data: &[u8],
-        to: &DcDestination<P>,
-    ) -> Result<(), PostError> {
-        // SAFETY: the bytes are copied now; no memory is named by key.
-        unsafe { self.raw().post_to(wr, SendOp::Send, Data::Inline(data), to) }
-    }
-
-    /// RDMA WRITE of copied bytes.
-    ///
-    /// # Errors
-    ///
-    /// As [`send_inline_to`](Self::send_inline_to).
-    #[inline]
-    pub fn write_inline_to(
-        &mut self,
-        wr: impl Into<Wr>,
-        data: &[u8],
-        remote: Remote,
-        to: &DcDestination<P>,
-    ) -> Result<(), PostError> {
-        // SAFETY: as in `send_inline_to`.
-        unsafe { self.raw().post_to(wr, SendOp::Write(remote), Data::Inline(data), to) }
+    fn domain<P: Provider>(to: &DcDestination<P>) -> Option<u64> {
+        Some(to.ah.domain())
     }
 
     #[inline]
-    fn data_to_target<D: Source>(
-        &mut self,
+    unsafe fn post<P: Provider>(
+        sq: &mut P::Sq,
+        at: &mut Cursor<P>,
         wr: Wr,
         op: SendOp,
-        data: D,
         to: &DcDestination<P>,
-    ) -> Result<(), Rejected<D>> {
-        if !D::LIST {
-            let one = Data::One(data.first());
-            return self.piece_to_target(wr, op, one, data, to);
-        }
-        let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
-        match data.pieces(&mut list) {
-            Ok(list) => self.piece_to_target(wr, op, Data::List(list), data, to),
-            Err(error) => Err(Rejected { error, data }),
-        }
-    }
-
-    /// Posts pieces of `data`, which holds them.
-    #[inline]
-    fn piece_to_target<D: Source>(
-        &mut self,
-        wr: Wr,
-        op: SendOp,
-        pieces: Data<'_>,
-        data: D,
-        to: &DcDestination<P>,
-    ) -> Result<(), Rejected<D>> {
-        if data.domain() != self.queue.domain {
-            return Err(Rejected { error: PostError::ForeignBuffer, data });
-        }
-        if to.ah.domain() != self.queue.domain {
-            return Err(Rejected { error: PostError::ForeignAddress, data });
-        }
-        // SAFETY: the memory is registered for as long as what holds it lives, and it is the
-        // device's to use as the two traits promise; what holds it moves into the slot of this work
-        // request, and stays until completion or destruction. The handle's domain is the queue's.
-        let posted = unsafe { self.queue.sq.post_dc(&mut self.at, wr, op, to.as_work(), pieces) };
-        // SAFETY: of the post just made.
-        unsafe { self.keep(posted, data) }
-    }
-}
-
-impl<P: Provider> RawBatch<'_, '_, P, Dci> {
-    /// Any operation to a target.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`RawBatch`].
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`]; the batch is as before.
-    #[inline]
-    pub unsafe fn post_to(
-        &mut self,
-        wr: impl Into<Wr>,
-        op: SendOp,
         data: Data<'_>,
-        to: &DcDestination<P>,
-    ) -> Result<(), PostError> {
-        let Batch { queue, at, .. } = &mut *self.batch;
-        if to.ah.domain() != queue.domain {
-            return Err(PostError::ForeignAddress);
-        }
-        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`, and the
-        // handle's domain is the queue's.
-        unsafe { queue.sq.post_dc(at, wr.into(), op, to.as_work(), data) }
-            .map(|_| queue.unrung.note())
+    ) -> Result<u32, PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { sq.post_dc(at, wr, op, to.as_work(), data) }
     }
 }

@@ -170,7 +170,7 @@ fn part<'t>(text: &'t str, name: &'static str) -> Result<&'t str, EndpointError>
         .ok_or(EndpointError { part: name, found: String::new() })
 }
 
-fn number(text: &str, name: &'static str, max: u32) -> Result<u32, EndpointError> {
+pub(crate) fn number(text: &str, name: &'static str, max: u32) -> Result<u32, EndpointError> {
     let found = part(text, name)?;
     let value = match found.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16),

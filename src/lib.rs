@@ -78,6 +78,7 @@ mod datagram;
 mod dc;
 mod dc_target;
 mod device;
+mod directed;
 mod endpoint;
 mod local;
 mod mr;
@@ -102,6 +103,8 @@ pub mod transport;
 mod unrung;
 mod wait;
 mod window;
+mod xrc;
+mod xrc_target;
 
 #[doc(inline)]
 pub use uverbs_core::attr::{
@@ -111,7 +114,7 @@ pub use uverbs_core::attr::{
     PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpState, QpType, RawQpAttr, RcChange,
     RcDrainedChange, RnrTimer, RtrAttr, RtsAttr, SendOpSet, SrqAttr, Transition, UcChange,
     UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange, UdInitAttr, UdRecovery,
-    UdRtrAttr, UnreliableRtsAttr,
+    UdRtrAttr, UnreliableRtsAttr, XrcFile, XrcTargetRtsAttr,
 };
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
 pub use uverbs_core::doors;
@@ -271,6 +274,8 @@ pub use registration_cache::{CacheCounts, RegistrationCache};
 pub use rejected::Rejected;
 pub use rq::RecvQueue;
 pub use sq::{Batch, SendQueue};
-pub use srq::SharedReceiveQueue;
+pub use srq::{ForXrc, Plain, SharedReceiveQueue};
 pub use srq_builder::SharedReceiveQueueBuilder;
-pub use transport::{Dci, Rc, Uc, Ud};
+pub use transport::{Dci, Rc, Uc, Ud, XrcIni};
+pub use xrc::{RemoteSrq, XrcDomain};
+pub use xrc_target::XrcTarget;

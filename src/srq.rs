@@ -5,6 +5,7 @@
 //! A destruction is asked for by the one that posts, which goes with it.
 #![allow(unsafe_code, reason = "destroys the kernel's object, and hands the provider's queue out")]
 
+use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use uverbs_core::provider::{Provider as Contract, RecvOps, SrqOps};
 
 use crate::provider::Provider;
 use crate::recv_batch::Receives;
-use crate::{Any, RecvBatch, Refused, Rejected};
+use crate::{Any, RecvBatch, Refused, Rejected, RemoteSrq};
 
 /// A shared receive queue: many queue pairs receive into the buffers of one, so a server of a
 /// thousand peers posts as many buffers as messages may arrive at once, and not as many for each
@@ -51,16 +52,56 @@ use crate::{Any, RecvBatch, Refused, Rejected};
 /// is dropped before. Frames in flight then go back to their slabs.
 #[derive(Debug)]
 #[doc(alias = "ibv_srq")]
-pub struct SharedReceiveQueue<P: Provider = Any> {
+pub struct SharedReceiveQueue<P: Provider = Any, U: Use = Plain> {
     // Before `core`: its pointers go into memory that `core` keeps.
     receives: Receives<<P as Contract>::Srq>,
     core: Arc<SrqCore>,
     max_wr: u32,
     // `Cell` makes it `!Sync` whatever the provider's type is.
-    _unshared: PhantomData<std::cell::Cell<()>>,
+    _unshared: PhantomData<(U, std::cell::Cell<()>)>,
 }
 
-impl<P: Provider> SharedReceiveQueue<P> {
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Who receives from a shared receive queue: [`Plain`] or [`ForXrc`]. Sealed: there are no others.
+pub trait Use: sealed::Sealed + Debug + Send + Sync + 'static {}
+
+/// Of a shared receive queue that [queue pairs](crate::QueuePair) and
+/// [targets of dynamic connections](crate::DcTarget) are made with. Their completions are theirs.
+#[derive(Debug)]
+pub enum Plain {}
+
+/// Of a shared receive queue of an [XRC domain](crate::XrcDomain): all targets of the domain receive
+/// into it what initiators send to its number. Its completions are its own.
+///
+/// No queue pair can be made with one:
+///
+/// ```compile_fail,E0308
+/// # use uverbs::{CompletionQueue, Context, ForXrc, ProtectionDomain, SharedReceiveQueue};
+/// # fn f(context: &Context, pd: &ProtectionDomain, cq: &CompletionQueue) {
+/// # let srq: SharedReceiveQueue<uverbs::Any, ForXrc> = todo!();
+/// context.queue_pair(pd, cq).shared_receives(&srq);
+/// # }
+/// ```
+#[derive(Debug)]
+pub enum ForXrc {}
+
+impl sealed::Sealed for Plain {}
+impl sealed::Sealed for ForXrc {}
+impl Use for Plain {}
+impl Use for ForXrc {}
+
+impl<P: Provider> SharedReceiveQueue<P, ForXrc> {
+    /// What initiators send to. Tell them: it may travel as text.
+    #[must_use]
+    pub fn remote(&self) -> RemoteSrq {
+        RemoteSrq::of(self.srqn())
+    }
+}
+
+impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
     pub(crate) fn new(core: Arc<SrqCore>, srq: P::Srq) -> Self {
         let (receives, max_wr) = (Receives::new(srq, core.pd()), core.max_wr());
         Self { receives, core, max_wr, _unshared: PhantomData }
@@ -182,7 +223,7 @@ impl<P: Provider> SharedReceiveQueue<P> {
     /// # Errors
     ///
     /// The kernel's refusal, with the queue, which goes on: `EBUSY` while a queue pair receives
-    /// from it.
+    /// from it. A queue for XRC has no such users: what is sent to it afterwards fails.
     #[doc(alias = "ibv_destroy_srq")]
     #[allow(clippy::result_large_err, reason = "the error is the queue itself, once")]
     pub fn destroy(mut self) -> Result<Vec<(u64, Frame)>, Refused<Self>> {

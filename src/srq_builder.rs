@@ -1,12 +1,14 @@
 //! Making shared receive queues.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use uverbs_core::error::Error;
 use uverbs_core::provider::{ContextOps, NewSrq, SrqInit};
 
 use crate::provider::Provider;
-use crate::{Any, Context, ProtectionDomain, SharedReceiveQueue};
+use crate::srq::{ForXrc, Plain, Use};
+use crate::{Any, CompletionQueue, Context, ProtectionDomain, SharedReceiveQueue, XrcDomain};
 
 /// Begins a shared receive queue: its sizes, its limit.
 ///
@@ -16,16 +18,35 @@ use crate::{Any, Context, ProtectionDomain, SharedReceiveQueue};
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct SharedReceiveQueueBuilder<P: Provider = Any> {
+pub struct SharedReceiveQueueBuilder<P: Provider = Any, U: Use = Plain> {
     context: Context<P>,
     init: SrqInit,
+    _use: PhantomData<U>,
 }
 
 impl<P: Provider> SharedReceiveQueueBuilder<P> {
     pub(crate) fn new(context: Context<P>, pd: &ProtectionDomain) -> Self {
-        Self { context, init: SrqInit::new(Arc::clone(pd.core())) }
+        Self { context, init: SrqInit::new(Arc::clone(pd.core())), _use: PhantomData }
     }
 
+    /// For XRC: what initiators send to its number comes through any target of `domain`, and
+    /// completes to `cq`.
+    ///
+    /// See [`XrcDomain`](crate::XrcDomain) for an example.
+    #[must_use]
+    #[doc(alias = "IBV_SRQT_XRC")]
+    #[doc(alias = "ibv_create_srq_ex")]
+    pub fn xrc(
+        mut self,
+        domain: &XrcDomain,
+        cq: &CompletionQueue<P>,
+    ) -> SharedReceiveQueueBuilder<P, ForXrc> {
+        self.init.xrc = Some((Arc::clone(domain.core()), Arc::clone(cq.core())));
+        SharedReceiveQueueBuilder { context: self.context, init: self.init, _use: PhantomData }
+    }
+}
+
+impl<P: Provider, U: Use> SharedReceiveQueueBuilder<P, U> {
     /// Receives outstanding: 128 unless said otherwise.
     #[must_use]
     pub fn max_wr(mut self, count: u32) -> Self {
@@ -55,9 +76,14 @@ impl<P: Provider> SharedReceiveQueueBuilder<P> {
     /// # Errors
     ///
     /// [`Error::Limit`] for sizes that the device doesn't have, and for a limit over `max_wr`;
-    /// [`Error::Invalid`] for a domain of another device; the kernel's refusal.
+    /// for more receives than the completion queue of a queue for XRC has room for;
+    /// [`Error::Invalid`] for objects of another open device; the kernel's refusal.
     #[doc(alias = "ibv_create_srq")]
-    pub fn build(self) -> Result<SharedReceiveQueue<P>, Error> {
+    pub fn build(self) -> Result<SharedReceiveQueue<P, U>, Error> {
+        if let Some((_, cq)) = &self.init.xrc {
+            let what = "max_wr, of its completion queue,";
+            Error::limit("create_srq", what, self.init.max_wr, cq.capacity())?;
+        }
         let NewSrq { core, srq } = self.context.provider().create_srq(&self.init)?;
         Ok(SharedReceiveQueue::new(core, srq))
     }

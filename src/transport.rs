@@ -8,6 +8,7 @@ use uverbs_core::attr::{
     UdDrainedChange, UdInitAttr, UdRecovery, UdRtrAttr, UnreliableRtsAttr,
 };
 
+pub use crate::directed::Directed;
 use crate::{DatagramEndpoint, DcEndpoint, Endpoint, Local};
 
 mod sealed {
@@ -16,17 +17,18 @@ mod sealed {
 
 /// A transport service. Sealed: the transports are those that InfiniBand has.
 ///
-/// | | [`Rc`] | [`Uc`] | [`Ud`] | [`Dci`] |
-/// |---|---|---|---|---|
-/// | connected to one peer | yes | yes | no: each post names its [destination](crate::Destination) | no: each post names its [target](crate::DcDestination) |
-/// | acknowledged, repeated, in order | yes | no: what is lost is lost | no | yes |
-/// | SEND | yes | yes | yes, up to the path's MTU | yes |
-/// | RDMA WRITE | yes | yes | no | yes |
-/// | RDMA READ, atomics | yes | no | no | yes |
-/// | receives | yes | yes | yes | no: a [`DcTarget`](crate::DcTarget) does |
-/// | goes on after a failed send (SQE) | no | yes | yes | no |
+/// | | [`Rc`] | [`Uc`] | [`Ud`] | [`XrcIni`] | [`Dci`] |
+/// |---|---|---|---|---|---|
+/// | connected to one peer | yes | yes | no: each post names its [destination](crate::Destination) | yes, and each post names one of the peer's [queues](crate::RemoteSrq) | no: each post names its [target](crate::DcDestination) |
+/// | acknowledged, repeated, in order | yes | no: what is lost is lost | no | yes | yes |
+/// | SEND | yes | yes | yes, up to the path's MTU | yes | yes |
+/// | RDMA WRITE | yes | yes | no | yes | yes |
+/// | RDMA READ, atomics | yes | no | no | yes | yes |
+/// | receives | yes | yes | yes | no: an [`XrcTarget`](crate::XrcTarget) does | no: a [`DcTarget`](crate::DcTarget) does |
+/// | goes on after a failed send (SQE) | no | yes | yes | no | no |
 ///
-/// IBTA vol 1, 9.6 and table 36; DC is Mellanox's own (PRM "Dynamically Connected Transport").
+/// IBTA vol 1, 9.6 and table 36, annex A14 for XRC; DC is Mellanox's own (PRM "Dynamically Connected
+/// Transport").
 pub trait Transport: sealed::Sealed + Debug + Send + Sync + 'static {
     /// What it is called in messages.
     const NAME: &'static str;
@@ -56,17 +58,22 @@ pub trait Unreliable: Transport {
     type Recovery: Transition;
 }
 
-/// A transport with one peer. Sealed, as [`Transport`] is.
-pub trait Connected: Transport<Init = InitAttr, Endpoint = Endpoint> {
-    /// Whether peers acknowledge, and so answer.
-    #[doc(hidden)]
-    const RELIABLE: bool;
+/// A transport with one peer, which it is connected to. Sealed, as [`Transport`] is.
+pub trait Peered: Transport<Init = InitAttr, Endpoint = Endpoint> {
     /// What INIT to RTR needs, out of what every connected transport needs.
     #[doc(hidden)]
     fn rtr(common: UcRtrAttr, local: &Local, serves: u8) -> Self::Rtr;
     /// What RTR to RTS needs.
     #[doc(hidden)]
     fn rts(sq_psn: u32, local: &Local, asks: u8) -> Self::Rts;
+}
+
+/// A transport with one peer, whose work requests all go to its one queue pair. Sealed, as
+/// [`Transport`] is.
+pub trait Connected: Peered {
+    /// Whether peers acknowledge, and so answer.
+    #[doc(hidden)]
+    const RELIABLE: bool;
 }
 
 /// A transport that acknowledges, and so has READs and atomics. Sealed, as [`Transport`] is.
@@ -95,7 +102,9 @@ impl Drains for Rc {
 
 impl Connected for Rc {
     const RELIABLE: bool = true;
+}
 
+impl Peered for Rc {
     fn rtr(common: UcRtrAttr, local: &Local, serves: u8) -> RtrAttr {
         let UcRtrAttr { dest_qpn, rq_psn, path_mtu, path } = common;
         let min_rnr_timer = local.min_rnr_timer;
@@ -143,7 +152,9 @@ impl Unreliable for Uc {
 
 impl Connected for Uc {
     const RELIABLE: bool = false;
+}
 
+impl Peered for Uc {
     fn rtr(common: UcRtrAttr, _: &Local, _: u8) -> UcRtrAttr {
         common
     }
@@ -176,6 +187,35 @@ impl Drains for Ud {
 
 impl Unreliable for Ud {
     type Recovery = UdRecovery;
+}
+
+/// Initiator of an extended reliable connection (XRC): as [`Rc`], to one
+/// [target](crate::XrcTarget), and through it to any shared receive queue of the target's domain, of
+/// whichever process. It receives nothing.
+#[doc(alias = "IBV_QPT_XRC_SEND")]
+#[derive(Debug)]
+pub enum XrcIni {}
+
+impl sealed::Sealed for XrcIni {}
+
+impl Transport for XrcIni {
+    const NAME: &'static str = "XRC";
+    const TYPE: QpType = QpType::XrcIni;
+    type Init = InitAttr;
+    type Rtr = UcRtrAttr;
+    type Rts = RtsAttr;
+    type Change = UcChange;
+    type Endpoint = Endpoint;
+}
+
+impl Peered for XrcIni {
+    fn rtr(common: UcRtrAttr, _: &Local, _: u8) -> UcRtrAttr {
+        common
+    }
+
+    fn rts(sq_psn: u32, local: &Local, asks: u8) -> RtsAttr {
+        Rc::rts(sq_psn, local, asks)
+    }
 }
 
 /// Initiator of dynamic connections: as [`Rc`], to as many targets as there are. ConnectX alone has

@@ -1,0 +1,269 @@
+//! Targets of XRC.
+//!
+//! # Safety
+//!
+//! A target has no rings, so nothing is posted after it was destroyed.
+#![allow(unsafe_code, reason = "changes and destroys a kernel object that has no posting side")]
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use uverbs_core::attr::{
+    InitAttr, QpAttr, QpCap, QpState, RtrAttr, Transition, UcRtrAttr, XrcTargetRtsAttr,
+};
+use uverbs_core::commands::qp::QpCreated;
+use uverbs_core::error::Error;
+use uverbs_core::objects::context::unique_id;
+use uverbs_core::objects::qp_object::QpObject;
+use uverbs_core::provider::ContextOps;
+
+use crate::connect::{Prepared, settle};
+use crate::provider::Provider;
+use crate::transport::{Peered, Rc};
+use crate::{Any, Context, Endpoint, Local, Refused, XrcDomain};
+
+/// A target of an extended reliable connection: what one initiator ([`XrcIni`](crate::XrcIni))
+/// sends comes in here, and goes to the shared receive queue of the domain that each message names;
+/// what it writes and reads, to memory exposed in that queue's protection domain. The target posts
+/// nothing, and has no completions.
+///
+/// It belongs to the domain, not to the process that made it: others of the same domain may
+/// [open](Context::open_xrc_target) it, and it is destroyed when the last of them drops it.
+#[derive(Debug)]
+#[doc(alias = "IBV_QPT_XRC_RECV")]
+pub struct XrcTarget<P: Provider = Any> {
+    object: QpObject,
+    context: Context<P>,
+    prepared: Option<Prepared>,
+    /// Closed after the target is gone.
+    domain: XrcDomain,
+    // `Cell` makes it `!Sync`, as queue pairs are.
+    _unshared: PhantomData<std::cell::Cell<()>>,
+}
+
+impl<P: Provider> Context<P> {
+    /// Makes a target of XRC, in RESET. See [`XrcDomain`] for an example.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a domain of another open device; the kernel's refusal.
+    pub fn xrc_target(&self, domain: &XrcDomain) -> Result<XrcTarget<P>, Error> {
+        self.owns_domain(domain)?;
+        let (id, uverbs) = (unique_id(), self.provider().core().uverbs());
+        let open = domain.core().open("create_qp")?;
+        let created = uverbs.create_xrc_target(open.handle(), id)?;
+        Ok(self.target(domain, created, id, QpState::Reset))
+    }
+
+    /// Opens a target that somebody made in the same domain, by its number. It is then destroyed
+    /// when all who have it have dropped it. Its asynchronous events come to each of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a domain of another open device; [`Error::Limit`] for a number over 24
+    /// bits; the kernel's refusal: `EINVAL` for a number that no target of the domain has.
+    #[doc(alias = "ibv_open_qp")]
+    pub fn open_xrc_target(&self, domain: &XrcDomain, qpn: u32) -> Result<XrcTarget<P>, Error> {
+        self.owns_domain(domain)?;
+        Error::limit("open_qp", "number", qpn, 0xff_ffff)?;
+        let (id, uverbs) = (unique_id(), self.provider().core().uverbs());
+        let open = domain.core().open("open_qp")?;
+        let opened = uverbs.open_xrc_target(open.handle(), qpn, id)?;
+        // Which state it is in is asked with `query`: others may change it.
+        Ok(self.target(domain, opened, id, QpState::Unknown(u32::MAX)))
+    }
+
+    fn owns_domain(&self, domain: &XrcDomain) -> Result<(), Error> {
+        if Arc::ptr_eq(domain.core().context(), self.provider().core()) {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            verb: "create_qp",
+            what: "XRC domain",
+            value: "of another context".to_owned(),
+            why: "a domain that a file names is opened by each open device that uses it",
+        })
+    }
+
+    fn target(
+        &self,
+        domain: &XrcDomain,
+        created: QpCreated,
+        id: u64,
+        state: QpState,
+    ) -> XrcTarget<P> {
+        let of = Arc::clone(self.provider().core());
+        let number = (created.handle, created.qpn);
+        XrcTarget {
+            // SAFETY: the kernel just gave the handle out, and this alone ends it.
+            object: unsafe { QpObject::new(of, number, id, state) },
+            context: self.clone(),
+            prepared: None,
+            domain: domain.clone(),
+            _unshared: PhantomData,
+        }
+    }
+}
+
+impl<P: Provider> XrcTarget<P> {
+    /// The kernel's handle, for commands of your own.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.object.handle()
+    }
+
+    /// Its number, 24 bits: what initiators connect to, and others open it by.
+    #[must_use]
+    pub fn qpn(&self) -> u32 {
+        self.object.qpn()
+    }
+
+    /// What asynchronous events name it by ([`AsyncElement::Qp`](crate::AsyncElement)).
+    #[must_use]
+    pub fn event_id(&self) -> u64 {
+        self.object.event_id()
+    }
+
+    /// The domain.
+    #[must_use]
+    pub fn domain(&self) -> &XrcDomain {
+        &self.domain
+    }
+
+    /// What it is set to, asked of the device: others may change it, too.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "ibv_query_qp")]
+    pub fn query(&self) -> Result<QpAttr, Error> {
+        let none = QpCap {
+            max_send_wr: 0,
+            max_recv_wr: 0,
+            max_send_sge: 0,
+            max_recv_sge: 0,
+            max_inline_data: 0,
+        };
+        self.object.query(none)
+    }
+
+    /// Brings it to INIT and says what the initiator must know, besides the number of a shared
+    /// receive queue.
+    ///
+    /// # Errors
+    ///
+    /// As for a queue pair's [`prepare`](crate::QueuePair::prepare).
+    pub fn prepare(&mut self, local: &Local) -> Result<Endpoint, Error> {
+        let port = self.context.local_port(local)?;
+        let psn = local.psn.unwrap_or_else(|| self.context.random_psn());
+        let (prepared, init) = settle(&port, self.qpn(), psn)?;
+        self.init(&init)?;
+        let endpoint = *prepared.endpoint();
+        self.prepared = Some(prepared);
+        Ok(endpoint)
+    }
+
+    /// Connects it to the initiator: INIT to RTR to RTS.
+    ///
+    /// # Errors
+    ///
+    /// As for a queue pair's [`connect`](crate::QueuePair::connect).
+    pub fn connect(&mut self, peer: &Endpoint) -> Result<(), Error> {
+        let Some(prepared) = &self.prepared else {
+            return Err(Error::Invalid {
+                verb: "connect",
+                what: "target",
+                value: format!("{:#x}, not prepared", self.qpn()),
+                why: "`prepare` comes first: it settles this side's half of the connection",
+            });
+        };
+        let common: UcRtrAttr = prepared.way_to(peer)?;
+        let rtr = Rc::rtr(common, &prepared.local, prepared.endpoint().rd_atomic);
+        let (sq_psn, timeout) = (prepared.endpoint().psn, prepared.local.timeout);
+        self.ready_to_receive(&rtr)?;
+        self.ready_to_send(&XrcTargetRtsAttr { sq_psn, timeout })
+    }
+
+    /// RESET to INIT.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` from another state, or for a port or partition that isn't
+    /// there.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn init(&mut self, attr: &InitAttr) -> Result<(), Error> {
+        self.bring(attr)
+    }
+
+    /// INIT to RTR: from here on it takes what comes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for numbers over their field; the kernel's refusal: `EINVAL` from another
+    /// state.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn ready_to_receive(&mut self, attr: &RtrAttr) -> Result<(), Error> {
+        self.bring(attr)
+    }
+
+    /// RTR to RTS. A target sends acknowledgements alone, and does so in RTR, too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for numbers over their field; the kernel's refusal: `EINVAL` from another
+    /// state.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn ready_to_send(&mut self, attr: &XrcTargetRtsAttr) -> Result<(), Error> {
+        self.bring(attr)
+    }
+
+    /// To ERR: the initiator's next message fails.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` from RESET.
+    pub fn fail(&mut self) -> Result<(), Error> {
+        // SAFETY: not to RESET, and there are no rings.
+        unsafe { self.object.end(QpState::Error) }
+    }
+
+    /// To RESET, from where it can be connected anew.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn reset(&mut self) -> Result<(), Error> {
+        self.prepared = None;
+        // SAFETY: there are no rings.
+        unsafe { self.object.end(QpState::Reset) }
+    }
+
+    /// The state is the kernel's to know: others who opened the target change it, too.
+    fn bring<A: Transition>(&mut self, attr: &A) -> Result<(), Error> {
+        self.object.bring_from_any(attr)
+    }
+
+    /// Gives it up now. If nobody else has it, it is destroyed, and an initiator that goes on sending
+    /// runs out of retries.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, with the target, which goes on.
+    #[doc(alias = "ibv_destroy_qp")]
+    #[allow(clippy::result_large_err, reason = "the error is the target itself, once")]
+    pub fn destroy(self) -> Result<(), Refused<Self>> {
+        // SAFETY: nothing is ever posted to it.
+        match unsafe { self.object.destroy() } {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Refused { error, object: self }),
+        }
+    }
+}
+
+impl<P: Provider> Drop for XrcTarget<P> {
+    fn drop(&mut self) {
+        // Nothing to be done about a refusal: closing the file ends it. SAFETY: nothing is ever
+        // posted to it.
+        let _ = unsafe { self.object.destroy() };
+    }
+}

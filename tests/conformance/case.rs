@@ -13,8 +13,6 @@ pub(crate) enum World {
     Rxe,
     /// A real kernel: what no door has.
     Kernel,
-    /// The software HCA alone: a kernel answers otherwise, and why isn't known yet.
-    Soft,
     /// All but Linux's mlx5_ib, for the same reason.
     ButMlx5Ib,
 }
@@ -64,7 +62,6 @@ impl Case {
             World::Mlx5 => target.facts.driver == Driver::Mlx5,
             World::Rxe => target.facts.driver == Driver::Rxe,
             World::Kernel => target.soft.is_none(),
-            World::Soft => target.soft.is_some(),
             World::ButMlx5Ib => target.soft.is_some() || target.facts.driver != Driver::Mlx5,
         };
         if !fits {

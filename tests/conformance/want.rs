@@ -132,6 +132,7 @@ pub(crate) fn show(outcome: &Outcome) -> String {
 }
 
 // The refusals that tables are full of.
+pub(crate) const EAGAIN: Want = Want::Err(Errno::EAGAIN);
 pub(crate) const EBADF: Want = Want::Err(Errno::EBADF);
 pub(crate) const EBUSY: Want = Want::Err(Errno::EBUSY);
 pub(crate) const EFAULT: Want = Want::Err(Errno::EFAULT);

@@ -15,6 +15,7 @@ mod qp;
 mod srq;
 mod steps;
 mod write;
+mod xrc;
 
 use crate::case::Case;
 use crate::rig::Rig;
@@ -34,6 +35,7 @@ pub(crate) fn all() -> Vec<Case> {
         mcast::cases(),
         steps::cases(),
         dc::cases(),
+        xrc::cases(),
         busy::cases(),
         events::cases(),
         map::cases(),

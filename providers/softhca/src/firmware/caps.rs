@@ -152,6 +152,8 @@ impl Firmware {
         LOG_MAX_MSG.set(cap, log2(config.max_msg_size));
         LOG_MAX_RA_REQ_QP.set(cap, log2(config.max_rd_atomic.into()));
         LOG_MAX_RA_RES_QP.set(cap, log2(config.max_dest_rd_atomic.into()));
+        LOG_MAX_RA_REQ_DC.set(cap, log2(config.max_rd_atomic.into()));
+        LOG_MAX_RA_RES_DC.set(cap, log2(config.max_dest_rd_atomic.into()));
         LOCAL_CA_ACK_DELAY.set(cap, 4);
         DMA_MMO_SQ.set(cap, 1);
         LOG_DMA_MMO_MAX_SIZE.set(cap, config.max_copy.ilog2().into());

@@ -345,8 +345,10 @@ fn queues(context: &[u8], service: Service, rings: &Place<'_>) -> Result<Queues,
             (Some(RqContext { region, log_entries, stride_shift }), bytes)
         }
         rq_type::SHARED => {
-            // A target of XRC receives where each packet says.
-            srq = (service != Service::Xrc).then(|| qpc::SRQN_RMPN_XRQN.get32(context));
+            // A target of XRC receives where each packet says, and an initiator of DC nothing. For
+            // both Linux names a queue of its own.
+            let names = !matches!(service, Service::Xrc | Service::Dci);
+            srq = names.then(|| qpc::SRQN_RMPN_XRQN.get32(context));
             (None, 0)
         }
         rq_type::ZERO => (None, 0),

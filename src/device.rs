@@ -107,7 +107,8 @@ fn embedded(_: &str) -> Option<Result<Device, Error>> {
 /// The device with this name: `mlx5_0`. Where this machine has none of that name, `softhca0` (or
 /// `softhca`) and `softhca1` are the process's software HCAs, on one fabric (feature `softhca`).
 /// `softhca@127.0.0.2` is one on the network, RoCEv2 over UDP at that address: other processes and
-/// machines reach it. `softhca@loopback` has the first loopback address that is free.
+/// machines reach it; those of this user and host through shared memory. `softhca@loopback` has the
+/// first loopback address that is free.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Software HCAs on the network: RoCEv2 over UDP sockets of this host.
+//! Software HCAs on the network: RoCEv2 over UDP sockets of this host, and shared memory.
 #![cfg(feature = "softhca")]
 
 mod common;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{LIMIT, Side, impatient, local, only_on_softhca, pair_on, pattern, soft};
 use uverbs::softhca::wire::{FaultControl, Faults, Faulty, UdpWire};
-use uverbs::softhca::{SoftHca, SoftHcaBuilder, Udp};
+use uverbs::softhca::{Carrier, SoftHca, SoftHcaBuilder, Udp};
 use uverbs::transport::Ud;
 use uverbs::{AccessFlags, Errno, Error, GRH_LEN, Local};
 
@@ -21,8 +21,9 @@ fn skipped() -> bool {
 }
 
 /// Two devices at addresses of their own.
-fn two(shape: impl Fn(SoftHcaBuilder) -> SoftHcaBuilder) -> [SoftHca; 2] {
-    [(); 2].map(|()| shape(SoftHca::builder().udp(Udp::loopback())).build().expect("on loopback"))
+fn two(carrier: Carrier, shape: impl Fn(SoftHcaBuilder) -> SoftHcaBuilder) -> [SoftHca; 2] {
+    let builder = || SoftHca::builder().udp(Udp::loopback().by(carrier));
+    [(); 2].map(|()| shape(builder()).build().expect("on loopback"))
 }
 
 fn sides(devices: &[SoftHca; 2], local: &Local) -> (Side, Side) {
@@ -68,17 +69,22 @@ fn every_operation(client: &mut Side, server: &mut Side, size: usize) {
     assert_eq!(after, 42u64.to_ne_bytes());
 }
 
+fn everything(devices: &[SoftHca; 2]) {
+    let (mut client, mut server) = sides(devices, &local());
+    for size in [1, 255, 4095, 4096, 4097, 65_536, 1 << 20] {
+        every_operation(&mut client, &mut server, size);
+        every_operation(&mut server, &mut client, size);
+    }
+}
+
 #[test]
 fn two_devices_do_everything() {
     if skipped() {
         return;
     }
-    let devices = two(|builder| builder);
-    let (mut client, mut server) = sides(&devices, &local());
-    for size in [1, 255, 4095, 4096, 4097, 65_536, 1 << 20] {
-        every_operation(&mut client, &mut server, size);
-        every_operation(&mut server, &mut client, size);
-    }
+    let devices = two(Carrier::Udp, |builder| builder);
+    everything(&devices);
+    assert!(devices.iter().all(|device| device.shared_stats().is_none()));
     let [one, other] = devices.map(|device| device.udp_stats().unwrap());
     for stats in [one, other] {
         assert!(stats.sent > 500 && stats.received > 500, "{stats:?}");
@@ -89,11 +95,77 @@ fn two_devices_do_everything() {
 }
 
 #[test]
-fn a_packet_wakes_a_device_that_sleeps() {
+fn shared_memory_is_found_by_itself() {
     if skipped() {
         return;
     }
-    let devices = two(|builder| {
+    let devices = two(Carrier::Either, |builder| builder);
+    everything(&devices);
+    for device in &devices {
+        let (shared, udp) = (device.shared_stats().unwrap(), device.udp_stats().unwrap());
+        assert!(shared.sent > 500 && shared.received > 500, "{shared:?}");
+        assert_eq!((shared.met, shared.joined, shared.left, shared.broken), (1, 1, 0, 0));
+        assert_eq!((udp.sent, udp.received), (0, 0), "{udp:?}");
+        assert_eq!(device.stats().retransmits, 0);
+    }
+}
+
+#[test]
+fn a_device_on_udp_alone_is_reached_so() {
+    if skipped() {
+        return;
+    }
+    let [one, _] = two(Carrier::Either, |builder| builder);
+    let [other, _] = two(Carrier::Udp, |builder| builder);
+    let devices = [one, other];
+    let (mut client, mut server) = sides(&devices, &local());
+    every_operation(&mut client, &mut server, 10_000);
+    assert_eq!(devices[0].shared_stats().unwrap().sent, 0);
+    // One that wants shared memory alone doesn't reach it.
+    let [alone, _] = two(Carrier::SharedMemory, |builder| builder);
+    let [_, other] = devices;
+    let devices = [alone, other];
+    let (mut client, _server) = sides(&devices, &impatient());
+    let frame = client.filled(10, 1);
+    client.qp.post_send(1, frame).unwrap();
+    assert!(client.wait().result.is_err());
+    let stats = devices[0].shared_stats().unwrap();
+    assert!(stats.nowhere > 0 && devices[0].udp_stats().unwrap().sent == 0, "{stats:?}");
+}
+
+#[test]
+fn a_device_that_goes_is_a_dead_link() {
+    if skipped() {
+        return;
+    }
+    let [one, other] = two(Carrier::Either, |builder| builder);
+    let devices = [one, other];
+    let (mut client, server) = {
+        let (mut client, mut server) = sides(&devices, &impatient());
+        message(&mut client, &mut server, 100);
+        (client, server)
+    };
+    drop(server);
+    let [one, other] = devices;
+    drop(other);
+    let frame = client.filled(10, 1);
+    client.qp.post_send(1, frame).unwrap();
+    assert!(client.wait().result.is_err());
+    let stats = one.shared_stats().unwrap();
+    assert_eq!(stats.left, 2, "{stats:?}");
+}
+
+#[test]
+fn a_packet_wakes_a_device_that_sleeps() {
+    wakes(Carrier::Udp);
+    wakes(Carrier::SharedMemory);
+}
+
+fn wakes(carrier: Carrier) {
+    if skipped() {
+        return;
+    }
+    let devices = two(carrier, |builder| {
         builder.idle(|idle| {
             idle.awake = Duration::ZERO;
             idle.look = 3 * LIMIT;
@@ -156,17 +228,20 @@ fn a_cable_that_is_pulled_ends_a_connection() {
     if skipped() {
         return;
     }
-    let devices = two(|builder| builder);
-    let (mut client, mut server) = sides(&devices, &impatient());
-    message(&mut client, &mut server, 100);
-    devices[1].link_down();
-    let frame = client.filled(10, 1);
-    client.qp.post_send(1, frame).unwrap();
-    assert!(client.wait().result.is_err());
-    assert!(devices[1].udp_stats().unwrap().link_down > 0);
-    devices[1].link_up();
-    let (mut client, mut server) = sides(&devices, &impatient());
-    message(&mut client, &mut server, 100);
+    for carrier in [Carrier::Udp, Carrier::SharedMemory] {
+        let devices = two(carrier, |builder| builder);
+        let (mut client, mut server) = sides(&devices, &impatient());
+        message(&mut client, &mut server, 100);
+        devices[1].link_down();
+        let frame = client.filled(10, 1);
+        client.qp.post_send(1, frame).unwrap();
+        assert!(client.wait().result.is_err());
+        let lost = devices[1].shared_stats().map_or(0, |stats| stats.link_down);
+        assert!(lost + devices[1].udp_stats().unwrap().link_down > 0);
+        devices[1].link_up();
+        let (mut client, mut server) = sides(&devices, &impatient());
+        message(&mut client, &mut server, 100);
+    }
 }
 
 #[test]
@@ -174,7 +249,12 @@ fn a_datagram_tells_how_it_came() {
     if skipped() {
         return;
     }
-    let devices = two(|builder| builder);
+    datagram(Carrier::Udp);
+    datagram(Carrier::SharedMemory);
+}
+
+fn datagram(carrier: Carrier) {
+    let devices = two(carrier, |builder| builder);
     let local = Local { traffic_class: 0x68, hop_limit: 33, ..Local::default() };
     let [(mut one, _, _), (mut other, mut cq, pd)] = [0, 1].map(|at| {
         let context = soft(&devices[at]).open().unwrap();

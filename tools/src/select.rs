@@ -22,8 +22,8 @@ const NONE_HERE: &str = "no RDMA device here, using the embedded software HCA (s
 #[derive(Debug, clap::Args)]
 pub(crate) struct PortArgs {
     /// The device, as `uverbs devices` names it; `softhca` is the embedded software HCA, and
-    /// `softhca@ADDRESS` or `softhca@loopback` one that other processes reach over UDP [default:
-    /// the first]
+    /// `softhca@ADDRESS` or `softhca@loopback` one that other processes reach, in shared memory on
+    /// this host and over UDP otherwise (`,udp` behind it: over UDP alone) [default: the first]
     #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     pub(crate) device: Option<String>,
 

@@ -1,4 +1,4 @@
-//! Two processes, each with a software HCA on the network.
+//! Two processes, each with a software HCA on the network: in shared memory, and over UDP.
 
 mod common;
 
@@ -34,10 +34,10 @@ fn wait_for(server: &mut Child, port: &str) {
 }
 
 /// A client and a server of the same command, and what the client is given besides.
-fn two(args: &[&str], client: &[&str]) -> [Run; 2] {
+fn two(device: &str, args: &[&str], client: &[&str]) -> [Run; 2] {
     let port = free_port();
     let (what, rest) = args.split_at(args.iter().position(|arg| arg.starts_with('-')).unwrap());
-    let common = ["-d", "softhca@loopback", "--port", &port];
+    let common = ["-d", device, "--port", &port];
     let server = [what, &["--server"], &common, rest].concat();
     let mut server = command(&server).spawn().unwrap();
     wait_for(&mut server, &port);
@@ -54,8 +54,13 @@ fn two(args: &[&str], client: &[&str]) -> [Run; 2] {
 
 #[test]
 fn pingpong_between_two_processes() {
-    for size in ["1", "4096", "100000"] {
-        let runs = two(&["pingpong", "-s", size, "-n", "20", "--chk", "--json"], &[]);
+    for (size, device) in [
+        ("1", "softhca@loopback"),
+        ("4096", "softhca@loopback,shm"),
+        ("100000", "softhca@loopback,shm"),
+        ("100000", "softhca@loopback,udp"),
+    ] {
+        let runs = two(device, &["pingpong", "-s", size, "-n", "20", "--chk", "--json"], &[]);
         for run in runs {
             let report = run.ok().json();
             assert_eq!((&report["checked"], &report["iterations"]), (&true.into(), &20.into()));
@@ -65,15 +70,40 @@ fn pingpong_between_two_processes() {
 
 #[test]
 fn perf_between_two_processes() {
-    for (operation, test) in
-        [("write", "lat"), ("send", "bw"), ("read", "bw"), ("write", "bw"), ("atomic", "lat")]
-    {
+    let both = ["softhca@loopback,udp", "softhca@loopback,shm"];
+    let tests =
+        [("write", "lat"), ("send", "bw"), ("read", "bw"), ("write", "bw"), ("atomic", "lat")];
+    for ((operation, test), device) in tests.iter().flat_map(|test| both.map(|on| (*test, on))) {
         let size = if operation == "atomic" { "8" } else { "64K" };
         let args = ["perf", operation, test, "-s", size, "-n", "50"];
-        let [client, server] = two(&args, &["--json"]);
+        let [client, server] = two(device, &args, &["--json"]);
         let report = client.ok().json();
         assert_eq!(report["results"][0]["messages"], 50, "{report}");
         server.ok();
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_ends_the_other() {
+    for device in ["softhca@loopback,shm", "softhca@loopback,udp"] {
+        let port = free_port();
+        let common = ["pingpong", "-d", device, "--port", &port, "-n", "100000000"];
+        let mut server = command(&[&common[..], &["--server"]].concat()).spawn().unwrap();
+        wait_for(&mut server, &port);
+        let mut client = command(&[&common[..], &["127.0.0.1"]].concat()).spawn().unwrap();
+        // Amid the exchange, whenever that is; not before it began, which a connection by TCP ends.
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(client.try_wait().unwrap(), None, "{device}: it ended early");
+        server.kill().unwrap();
+        server.wait().unwrap();
+        let start = Instant::now();
+        while client.try_wait().unwrap().is_none() {
+            assert!(start.elapsed() < LIMIT, "{device}: it waits for ever");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let client = client.wait_with_output().unwrap();
+        let says = String::from_utf8(client.stderr).unwrap();
+        assert!(!client.status.success() && says.contains("iteration "), "{device}: {says}");
     }
 }
 

@@ -33,7 +33,7 @@ impl SoftHca {
     ///
     /// `softhca@ADDRESS` or `softhca@ADDRESS:PORT` is a device on the network, as [`Udp`] reads the
     /// text: `softhca@127.0.0.2`. `softhca@loopback` has the first address of 127.0.0.0/8 that is
-    /// free.
+    /// free. Two of them on one host meet in shared memory, unless `,udp` follows.
     ///
     /// Devices of [`SoftHca::builder`] are on fabrics of their own, unless they are
     /// [attached](crate::SoftHcaBuilder::fabric).

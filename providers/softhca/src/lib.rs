@@ -29,6 +29,7 @@
 mod board;
 mod cm;
 mod cm_door;
+mod descriptors;
 mod embedded;
 #[cfg(feature = "pci")]
 mod firmware;
@@ -36,6 +37,7 @@ mod guard;
 pub mod hca;
 mod idle;
 mod kernel;
+mod link;
 mod maps;
 mod memory;
 #[cfg(feature = "pci")]
@@ -57,4 +59,4 @@ pub use board::profile::{Gid, GidType};
 pub use hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing, Strictness};
 pub use idle::Idle;
 pub use softhca::{Pending, PortInfo, SoftHca, SoftHcaBuilder};
-pub use udp::{BadUdp, Udp};
+pub use udp::{BadUdp, Carrier, Udp};

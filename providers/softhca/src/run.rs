@@ -268,6 +268,7 @@ impl Thread {
         let mut kernel = shared.lock();
         let protect = self.guard.is_some() && !kernel.device.gone;
         let guarded = protect && kernel.device.uars.protect();
+        kernel.device.hca.arm();
         // What was stored before it was protected, or brought before the sleeper lay down.
         if shared.slice(&mut kernel, true) {
             self.sleeper.get_up();

@@ -31,12 +31,13 @@ use crate::hca::{Hca, HcaConfig, HcaStats, LinkLayer, Mtu, PendingCq, PendingQp,
 use crate::idle::Idle;
 use crate::kernel::profile::{Gid, Profile};
 use crate::kernel::{Device, Kernel, mr, port};
+use crate::link::Link;
 use crate::memory::ProcessDma;
 use crate::run::{self, Shared, Thread};
 use crate::sleep::Sleeper;
 use crate::uar::UarSet;
 use crate::udp::{self, Udp};
-use crate::wire::{Address, Fabric, LinkControl, UdpControl, UdpStats, Wire};
+use crate::wire::{Address, Fabric, SharedStats, UdpStats, Wire};
 
 /// Devices are numbered in the process; the number makes their addresses.
 static NUMBER: AtomicU16 = AtomicU16::new(1);
@@ -57,29 +58,6 @@ pub(crate) struct Inner {
     link: Option<Link>,
     process: Process,
     woken_by_stores: bool,
-}
-
-/// The port's end of a wire.
-#[derive(Debug)]
-enum Link {
-    Fabric(LinkControl),
-    Udp(UdpControl),
-}
-
-impl Link {
-    fn unplug(&self) {
-        match self {
-            Self::Fabric(link) => link.unplug(),
-            Self::Udp(link) => link.unplug(),
-        }
-    }
-
-    fn replug(&self) {
-        match self {
-            Self::Fabric(link) => link.replug(),
-            Self::Udp(link) => link.replug(),
-        }
-    }
 }
 
 /// What the port tells.
@@ -205,10 +183,13 @@ impl SoftHca {
     /// The counters of its UDP wire; `None` on another wire.
     #[must_use]
     pub fn udp_stats(&self) -> Option<UdpStats> {
-        match &self.inner.link {
-            Some(Link::Udp(link)) => Some(link.stats()),
-            _ => None,
-        }
+        self.inner.link.as_ref()?.udp_stats()
+    }
+
+    /// The counters of its shared-memory wire; `None` on another wire.
+    #[must_use]
+    pub fn shared_stats(&self) -> Option<SharedStats> {
+        self.inner.link.as_ref()?.shared_stats()
     }
 
     /// What clients have written for the device and it has not taken: rings, doorbell records,
@@ -442,7 +423,8 @@ impl SoftHcaBuilder {
     }
 
     /// Attaches it to the network, in place of a fabric: RoCEv2 over UDP, by which processes and
-    /// machines reach each other, and reach Linux's soft-RoCE. Its GIDs are the addresses.
+    /// machines reach each other, and reach Linux's soft-RoCE. Its GIDs are the addresses. Devices
+    /// of one user on one host use shared memory instead ([`Carrier`](crate::Carrier)).
     ///
     /// ```
     /// use uverbs_softhca::{SoftHca, Udp};
@@ -561,8 +543,9 @@ impl SoftHcaBuilder {
         let (mut wire, link): (Box<dyn Wire>, _) = match (self.wire, udp) {
             (Some(wire), _) => (wire, None),
             (None, Some(wire)) => {
-                let link = Link::Udp(wire.control());
-                (Box::new(wire), Some(link))
+                let carrier = self.udp.as_ref().map(Udp::carrier).unwrap_or_default();
+                let (wire, link) = Link::network(wire, carrier, self.stepped)?;
+                (wire, Some(link))
             }
             (None, None) => {
                 let port = self.fabric.unwrap_or_default().attach(&addresses(&profile));

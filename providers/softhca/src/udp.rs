@@ -17,26 +17,43 @@ use crate::wire::udp::{OVERHEAD, PORT, interface_mtu, sixteen};
 /// none. On one host each takes another loopback address (127.0.0.1, 127.0.0.2 and so on).
 ///
 /// As text: an address, with or without a port (`127.0.0.2`, `192.0.2.7:4792`, `[2001:db8::7]`), or
-/// `loopback`.
+/// `loopback`; `,udp` or `,shm` behind it is the [`Carrier`].
 ///
 /// RoCE has neither authentication nor encryption. A device is reached from wherever its address
 /// is: from this host alone on loopback; from the whole network otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Udp {
     addresses: Vec<SocketAddr>,
+    carrier: Carrier,
+}
+
+/// What carries packets between devices on the network that are of one user and one host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Carrier {
+    /// Shared memory where the other device is found so, UDP otherwise. A device is found by an
+    /// abstract Unix socket: in the same network namespace, while it runs on a thread
+    /// ([`SoftHcaBuilder::stepped`](crate::SoftHcaBuilder::stepped) ones aren't).
+    #[default]
+    Either,
+    /// UDP alone, as between hosts. As text `udp`.
+    Udp,
+    /// Shared memory alone: packets to other hosts and users are lost, and counted
+    /// ([`SharedStats::nowhere`](crate::wire::SharedStats::nowhere)). As text `shm`.
+    SharedMemory,
 }
 
 impl Udp {
     /// At this address, UDP port 4791.
     #[must_use]
     pub fn at(address: IpAddr) -> Self {
-        Self { addresses: vec![SocketAddr::new(address, PORT)] }
+        Self { addresses: vec![SocketAddr::new(address, PORT)], ..Self::loopback() }
     }
 
     /// At the first address from 127.0.0.1 to 127.0.0.254 that no other device has.
     #[must_use]
     pub fn loopback() -> Self {
-        Self { addresses: Vec::new() }
+        Self { addresses: Vec::new(), carrier: Carrier::default() }
     }
 
     /// At this address as well, so that the device has one more GID.
@@ -51,6 +68,17 @@ impl Udp {
     pub fn port(mut self, port: u16) -> Self {
         self.addresses.iter_mut().for_each(|address| address.set_port(port));
         self
+    }
+
+    /// By this alone, or by whatever reaches.
+    #[must_use]
+    pub fn by(mut self, carrier: Carrier) -> Self {
+        self.carrier = carrier;
+        self
+    }
+
+    pub(crate) fn carrier(&self) -> Carrier {
+        self.carrier
     }
 
     pub(crate) fn bind(&self) -> io::Result<UdpWire> {
@@ -76,7 +104,7 @@ pub struct BadUdp(String);
 impl fmt::Display for BadUdp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} is no address: 127.0.0.2, 192.0.2.7:4792, [2001:db8::7] or ", self.0)?;
-        f.write_str("loopback")
+        f.write_str("loopback, and ,udp or ,shm behind it")
     }
 }
 
@@ -92,13 +120,22 @@ impl FromStr for Udp {
     type Err = BadUdp;
 
     fn from_str(text: &str) -> Result<Self, BadUdp> {
-        if text == "loopback" {
-            return Ok(Self::loopback());
+        let (at, carrier) = match text.rsplit_once(',') {
+            None => (text, Carrier::Either),
+            Some((at, "udp")) => (at, Carrier::Udp),
+            Some((at, "shm")) => (at, Carrier::SharedMemory),
+            Some(_) => return Err(BadUdp(text.to_owned())),
+        };
+        if at == "loopback" {
+            return Ok(Self::loopback().by(carrier));
         }
-        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-        let address = bare.parse().map(Self::at);
-        let address = address.or_else(|_| text.parse().map(|at| Self { addresses: vec![at] }));
-        address.map_err(|_| BadUdp(text.to_owned()))
+        let bare = at.strip_prefix('[').and_then(|at| at.strip_suffix(']')).unwrap_or(at);
+        let udp = match (bare.parse(), at.parse()) {
+            (Ok(ip), _) => Self::at(ip),
+            (_, Ok(address)) => Self { addresses: vec![address], ..Self::loopback() },
+            _ => return Err(BadUdp(text.to_owned())),
+        };
+        Ok(udp.by(carrier))
     }
 }
 
@@ -150,7 +187,22 @@ mod tests {
         assert_eq!(at("[2001:db8::7]"), ["[2001:db8::7]:4791".parse().unwrap()]);
         assert_eq!(at("[2001:db8::7]:1"), ["[2001:db8::7]:1".parse().unwrap()]);
         assert_eq!(at("loopback"), []);
-        for bad in ["", "lo", "127.0.0", "127.0.0.1:99999", "host:4791", "[::1"] {
+        let by = |text: &str| text.parse::<Udp>().unwrap();
+        assert_eq!(by("loopback,udp"), Udp::loopback().by(Carrier::Udp));
+        assert_eq!(by("[::1]:1,shm").carrier(), Carrier::SharedMemory);
+        assert_eq!(by("127.0.0.2").carrier(), Carrier::Either);
+        for bad in [
+            "",
+            ",udp",
+            "loopback,",
+            "loopback,tcp",
+            "loopback,udp,shm",
+            "lo",
+            "127.0.0",
+            "127.0.0.1:99999",
+            "host:4791",
+            "[::1",
+        ] {
             assert!(bad.parse::<Udp>().is_err(), "{bad}");
         }
     }

@@ -24,7 +24,7 @@
 //! |---|---|
 //! | `UVERBS_SOFTHCA_LINK` | `eth` (default) or `ib` |
 //! | `UVERBS_SOFTHCA_NUMBER` | makes GUID and addresses; 1 by default |
-//! | `UVERBS_SOFTHCA_UDP` | puts the device on the network, RoCEv2 over UDP, at this address of the host; a port may follow (`127.0.0.2`, `192.0.2.7:4792`) |
+//! | `UVERBS_SOFTHCA_UDP` | puts the device on the network, RoCEv2 over UDP, at this address of the host; a port may follow (`127.0.0.2`, `192.0.2.7:4792`), and `,udp` keeps it from shared memory |
 //! | `UVERBS_SOFTHCA_STEPPED` | set: commands are answered, and the queues' memory is left alone, until the program asks for work (`exports`) |
 //! | `UVERBS_SOFTHCA_DIR` | folder in which the sysfs tree is made, and removed at exit; the temporary folder by default |
 //! | `UVERBS_SOFTHCA_LOG` | file to which a line is added for each command |

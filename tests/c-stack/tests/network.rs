@@ -48,7 +48,7 @@ fn ping_pong_between_two_processes() {
         ("ibv_uc_pingpong", &["1", "4096"]),
         ("ibv_ud_pingpong", &["1", "2048"]),
     ] {
-        for size in sizes {
+        for (size, carrier) in sizes.iter().flat_map(|size| [(size, ",shm"), (size, ",udp")]) {
             let port = free_port();
             let end = |address: &str, host: &[&str]| {
                 let mut command = stack.program(name);
@@ -57,12 +57,12 @@ fn ping_pong_between_two_processes() {
                 command
             };
             let id = std::process::id() as u8;
-            let addresses = [1, 2].map(|last| format!("127.55.{id}.{last}"));
+            let addresses = [1, 2].map(|last| format!("127.55.{id}.{last}{carrier}"));
             let server = end(&addresses[0], &[]);
             let client = end(&addresses[1], &["127.0.0.1"]);
             for run in both(server, client, &port) {
                 let text = run.ok().stdout;
-                assert!(text.contains("50 iters in"), "{name} {size}: {text}");
+                assert!(text.contains("50 iters in"), "{name} {size}{carrier}: {text}");
             }
         }
     }

@@ -1,54 +1,21 @@
 //! The socket to the client: messages, and the descriptors that come with them.
-//!
-//! # Safety
-//!
-//! The one unsafe operation takes ownership of descriptors that arrived in a message: the kernel
-//! has just opened them for this process, and only the control message names them.
-#![allow(unsafe_code, reason = "descriptors arrive as numbers")]
 
-use std::io::{self, IoSliceMut, Read, Write};
-use std::mem::offset_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, recvmsg};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromZeros, IntoBytes};
 
 use super::message::Header;
+use crate::descriptors;
 
 /// Time limit for a message from its first byte to its last, and for the client to take an answer.
 const MESSAGE: Duration = Duration::from_secs(10);
 /// Descriptors that a message may bring (QEMU's own limit is 16).
 const MAX_FDS: usize = 16;
-/// Descriptors that the kernel delivers at once (linux/net/scm.h, `SCM_MAX_FD`), made even so that
-/// nothing is padded.
-const ROOM_FDS: usize = 253 + 1;
-
-/// A control message as the kernel writes it (`struct cmsghdr` and its data), with room for all
-/// that can come: descriptors are open here however many are wanted, so each must be seen.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-struct Control {
-    len: usize,
-    level: i32,
-    kind: i32,
-    fds: [RawFd; ROOM_FDS],
-}
-
-impl Control {
-    /// Takes the descriptors that `recvmsg` put here. The length says how many there are, also
-    /// after MSG_CTRUNC (as when this process may open no more).
-    fn take(self) -> Vec<OwnedFd> {
-        if (self.level, self.kind) != (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-            return Vec::new();
-        }
-        let count = self.len.saturating_sub(offset_of!(Self, fds)) / size_of::<RawFd>();
-        self.fds.into_iter().take(count).map(own).collect()
-    }
-}
 
 /// A message and what came with it.
 pub(super) struct Message {
@@ -133,26 +100,21 @@ impl Channel {
         let mut fds = Vec::new();
         let mut done = 0;
         while done < buf.len() {
-            let mut control = Control::new_zeroed();
-            let mut parts = [IoSliceMut::new(&mut buf[done..])];
-            let raw = self.socket.as_raw_fd();
-            let space = Some(control.as_mut_bytes());
-            let (bytes, flags) =
-                match recvmsg::<()>(raw, &mut parts, space, MsgFlags::MSG_CMSG_CLOEXEC) {
-                    Err(error) => {
-                        self.wait(error.into(), PollFlags::POLLIN, until)?;
-                        continue;
-                    }
-                    Ok(message) => (message.bytes, message.flags),
-                };
-            fds.extend(control.take());
+            let received = match descriptors::receive(&self.socket, &mut buf[done..]) {
+                Err(error) => {
+                    self.wait(error.into(), PollFlags::POLLIN, until)?;
+                    continue;
+                }
+                Ok(received) => received,
+            };
+            fds.extend(received.fds);
             if fds.len() > MAX_FDS {
                 return Err(broken("too many descriptors in a message"));
             }
-            if flags.contains(MsgFlags::MSG_CTRUNC) {
+            if received.cut {
                 return Err(broken("descriptors that could not be taken"));
             }
-            match bytes {
+            match received.bytes {
                 0 if done == 0 => return Ok(None),
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 bytes => done += bytes,
@@ -164,12 +126,6 @@ impl Channel {
 
 fn broken(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
-}
-
-/// Takes a descriptor that the kernel has just made for us.
-fn own(fd: RawFd) -> OwnedFd {
-    // SAFETY: it came with SCM_RIGHTS: it is new, open, and nobody else in this process knows it.
-    unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 #[cfg(test)]

@@ -256,6 +256,10 @@ impl<W: Wire> Wire for Faulty<W> {
         self.inner.descriptor()
     }
 
+    fn arm(&mut self) {
+        self.inner.arm();
+    }
+
     fn set_addresses(&mut self, addresses: &[Address]) {
         self.inner.set_addresses(addresses);
     }

@@ -9,7 +9,8 @@
 //!   [`builder`] for bytes that go out. [`headers`], [`opcode`], [`syndrome`], [`psn`] and [`crc`]
 //!   are its nouns.
 //! - [`fabric`]: the in-memory switch. [`faulty`]: a wire with seeded faults around another.
-//! - [`udp`]: RoCEv2, between processes and machines.
+//! - [`udp`]: RoCEv2, between processes and machines. [`shared`]: between processes of a host,
+//!   through memory that they share. [`host`]: either of the two, whichever reaches.
 //! - [`timers`]: the times that travel as small codes.
 
 use std::fmt;
@@ -18,14 +19,17 @@ use std::task::Waker;
 use std::time::Duration;
 
 pub mod builder;
+mod counts;
 pub mod crc;
 pub mod fabric;
 pub mod faulty;
 mod fold;
 pub mod headers;
+pub mod host;
 pub mod opcode;
 pub mod packet;
 pub mod psn;
+pub mod shared;
 pub mod syndrome;
 pub mod timers;
 pub mod udp;
@@ -36,9 +40,11 @@ pub use self::faulty::{FaultControl, FaultStats, Faults, Faulty};
 pub use self::headers::{
     Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, Ieth, ImmDt, Reth, U24, XrcEth,
 };
+pub use self::host::HostWire;
 pub use self::opcode::{Extensions, Layout, Opcode, Operation, Position, Transport};
 pub use self::packet::{Packet, PacketError};
 pub use self::psn::Psn;
+pub use self::shared::{SharedControl, SharedStats};
 pub use self::syndrome::{NakCode, Syndrome};
 pub use self::udp::{UdpControl, UdpStats, UdpWire};
 
@@ -170,6 +176,10 @@ pub trait Wire: Send + fmt::Debug {
         None
     }
 
+    /// Whoever owns this end is about to sleep on its descriptor: what arrives from here on makes it
+    /// readable. A look after this finds what arrived before.
+    fn arm(&mut self) {}
+
     /// Replaces the addresses under which this end is reached, multicast groups that it joined
     /// among them. A wire that has no say in routing ignores it.
     fn set_addresses(&mut self, addresses: &[Address]) {
@@ -229,6 +239,9 @@ impl<W: Wire + ?Sized> Wire for Box<W> {
     }
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (**self).descriptor()
+    }
+    fn arm(&mut self) {
+        (**self).arm();
     }
     fn set_addresses(&mut self, addresses: &[Address]) {
         (**self).set_addresses(addresses);

@@ -67,6 +67,12 @@ impl Hca {
         done
     }
 
+    /// Whoever steps is about to sleep on the wire's descriptor. One more step finds what arrived
+    /// before this ([`Wire::arm`](crate::wire::Wire::arm)).
+    pub fn arm(&mut self) {
+        self.common.port.arm();
+    }
+
     /// When [`Hca::step`] may have work although no doorbell and no packet comes; None when idle.
     pub fn next_deadline(&self) -> Option<Duration> {
         if !self.common.port.is_ready() {

@@ -171,6 +171,11 @@ impl Port {
         self.wire.flush();
     }
 
+    /// See [`Wire::arm`].
+    pub(crate) fn arm(&mut self) {
+        self.wire.arm();
+    }
+
     pub(crate) fn next_event(&self) -> Option<Duration> {
         self.wire.next_event()
     }

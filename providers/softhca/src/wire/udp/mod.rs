@@ -27,7 +27,8 @@ use self::batch::{Batch, Way};
 pub(crate) use self::encapsulation::sixteen;
 use self::encapsulation::{Back, Ends, check};
 use self::socket::Socket;
-use self::stats::{Shared, add};
+use self::stats::Shared;
+use super::counts::add;
 use super::packet::{BTH_LEN, ICRC_LEN, MAX_PAYLOAD};
 use super::{Address, Frame, Route, Wire, WireFull};
 
@@ -48,7 +49,7 @@ pub const PORT: u16 = 4791;
 pub const OVERHEAD: u32 = 80;
 
 /// BTH to ICRC of the longest packet.
-const LONGEST: usize = BTH_LEN + 64 + MAX_PAYLOAD + ICRC_LEN;
+pub(super) const LONGEST: usize = BTH_LEN + 64 + MAX_PAYLOAD + ICRC_LEN;
 /// First opcode that IBTA leaves to manufacturers (9.2.1); our dynamic connections have such.
 const VENDOR: u8 = 0xc0;
 /// Congestion notification (annex A17.9.3).

@@ -1,0 +1,151 @@
+//! How two devices of one host find each other, and how one gives the other its ring.
+//!
+//! Each address of a device has an abstract Unix socket whose name is made of the user's number and
+//! the address. Such names belong to a network namespace, as the UDP port does, and vanish with
+//! their owner. Whoever has a packet for an address connects to its socket, and sends one message:
+//! who it is, and the descriptor of a ring that it made. It may write packets at once. The socket
+//! stays: a byte on it wakes the reader, and its end tells that the other side has gone.
+//!
+//! Abstract names have no permissions, so both sides ask the kernel who the other is, and refuse
+//! other users.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as Name, UnixListener, UnixStream};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt,
+    recv, send, sendmsg, socket, sockopt,
+};
+use nix::unistd::geteuid;
+
+use super::ring::{Memory, Writer};
+use crate::descriptors;
+
+/// Addresses of one device that its packets may be from.
+pub(super) const SOURCES: usize = 16;
+/// What a message begins with; the last byte is the version of the ring's format.
+const MAGIC: [u8; 8] = *b"uverbs\0\x01";
+/// The magic, how many addresses, and those.
+const MESSAGE: usize = 16 + SOURCES * 16;
+/// Who a user is that this user namespace has no number for (`/proc/sys/kernel/overflowuid`'s
+/// default): not the same one.
+const NOBODY: u32 = 65534;
+
+/// The name of the socket of an address.
+fn name(address: SocketAddr) -> String {
+    format!("uverbs-softhca/{}/{address}", geteuid())
+}
+
+/// Whether the other end of a socket is this process's user.
+fn is_ours(socket: impl AsFd) -> bool {
+    let own = geteuid().as_raw();
+    let peer = getsockopt(&socket, sockopt::PeerCredentials).map(|peer| peer.uid());
+    own != NOBODY && peer == Ok(own)
+}
+
+/// Begins to listen for those who have packets for an address.
+///
+/// # Errors
+/// `EADDRINUSE` where somebody has the name.
+pub(super) fn listen(address: SocketAddr) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind_addr(&Name::from_abstract_name(name(address))?)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// The next one that connected; an error that is not `WouldBlock` for one who is refused.
+///
+/// # Errors
+/// `WouldBlock` where nobody waits; `PermissionDenied` for another user; what the system says.
+pub(super) fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
+    let (socket, _) = listener.accept()?;
+    if !is_ours(&socket) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Connects to the device of an address, and gives it a new ring for packets from `sources`.
+///
+/// # Errors
+/// `ECONNREFUSED` where there is none; `EPERM` where it is another user's; what the system says.
+pub(super) fn meet(
+    address: SocketAddr,
+    sources: &[[u8; 16]],
+) -> Result<(UnixStream, Writer), Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name(address).as_bytes())?)?;
+    if !is_ours(&socket) {
+        return Err(Errno::EPERM);
+    }
+    let (memory, file) = Memory::create()?;
+    let bytes = message(sources);
+    let fds = [file.as_raw_fd()];
+    let rights = [ControlMessage::ScmRights(&fds)];
+    let flags = MsgFlags::MSG_NOSIGNAL;
+    let parts = [IoSlice::new(&bytes)];
+    match sendmsg::<()>(socket.as_raw_fd(), &parts, &rights, flags, None)? {
+        MESSAGE => Ok((socket.into(), Writer::new(memory))),
+        _ => Err(Errno::EMSGSIZE),
+    }
+}
+
+pub(super) fn message(sources: &[[u8; 16]]) -> [u8; MESSAGE] {
+    let mut bytes = [0; MESSAGE];
+    bytes[..8].copy_from_slice(&MAGIC);
+    let sources = &sources[..sources.len().min(SOURCES)];
+    bytes[8] = sources.len() as u8;
+    for (to, from) in bytes[16..].chunks_exact_mut(16).zip(sources) {
+        to.copy_from_slice(from);
+    }
+    bytes
+}
+
+/// What one who connected says first.
+#[derive(Debug)]
+pub(super) struct Greeting {
+    /// Its addresses.
+    pub(super) sources: Vec<[u8; 16]>,
+    pub(super) memory: Memory,
+}
+
+/// What the one who connected has sent. `None` as long as nothing is there.
+///
+/// # Errors
+/// `EPROTO` for any other message; what the system says.
+pub(super) fn hear(socket: &UnixStream) -> Result<Option<Greeting>, Errno> {
+    let mut bytes = [0; MESSAGE];
+    let received = match descriptors::receive(socket, &mut bytes) {
+        Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
+        received => received?,
+    };
+    let whole = received.bytes == MESSAGE && bytes[..8] == MAGIC && !received.cut;
+    let count = usize::from(bytes[8]);
+    let sources = bytes[16..].chunks_exact(16).take(count).map(|gid| gid.try_into());
+    let sources = sources.collect::<Result<Vec<[u8; 16]>, _>>().unwrap_or_default();
+    let [file]: [OwnedFd; 1] = received.fds.try_into().map_err(|_| Errno::EPROTO)?;
+    if !whole || count == 0 || count > SOURCES {
+        return Err(Errno::EPROTO);
+    }
+    Ok(Some(Greeting { sources, memory: Memory::open(&file)? }))
+}
+
+/// Wakes the reader at the other end. A socket that is full has woken it already.
+pub(super) fn ring(socket: BorrowedFd<'_>) {
+    let _ = send(socket.as_raw_fd(), &[1], MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
+}
+
+/// Takes the bytes that woke us, those of one call. False if the other end has gone.
+pub(super) fn drain(socket: &UnixStream) -> bool {
+    let mut bytes = [0; 256];
+    match recv(socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
+        Ok(count) => count != 0,
+        Err(errno) => matches!(errno, Errno::EAGAIN | Errno::EINTR),
+    }
+}

@@ -1,0 +1,436 @@
+//! Packets through memory that processes share: the way between devices of one user on one host.
+//!
+//! - `meeting`: how two devices find each other;
+//! - `ring`: packets in shared memory, one ring for each direction, made by the one who writes;
+//! - `stats`: counters and the link.
+//!
+//! Each pair of devices has two rings at most. A device that goes, by a signal, too, closes its
+//! socket: what it had written whole is still read, and nothing more is written to it. A ring is
+//! never used for another device.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+use self::meeting::Greeting;
+use self::ring::{Broken, NotWritten, Reader, Writer};
+use self::stats::Shared;
+use super::counts::add;
+use super::udp::{LONGEST, sixteen};
+use super::{Address, Frame};
+
+mod meeting;
+mod ring;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+pub use self::stats::{SharedControl, SharedStats};
+
+/// Devices that may write to one, and that one may write to: 132 MiB of rings each, if all are
+/// used.
+const PEERS: usize = 256;
+/// How long an address is not asked again that no device of ours answered for.
+const ABSENT: Duration = Duration::from_secs(1);
+/// How long one who connected may wait with its message.
+const SILENT: Duration = Duration::from_secs(1);
+/// Sockets that are looked at in one call, and connections taken in one.
+const EVENTS: usize = 32;
+/// Tokens below are of listeners, by index; connections count up from here.
+const FIRST: u64 = 1 << 16;
+
+/// One end of a wire through shared memory.
+pub(crate) struct SharedWire {
+    endpoints: Vec<Endpoint>,
+    /// The GIDs of the endpoints.
+    sources: Vec<[u8; 16]>,
+    /// Readable when somebody connects, wakes us or goes.
+    epoll: Epoll,
+    next_token: u64,
+    outgoing: HashMap<[u8; 16], Outgoing>,
+    /// Those of `outgoing` that were written to since the last flush.
+    written: Vec<[u8; 16]>,
+    incoming: Vec<Incoming>,
+    /// Whose turn it is to be read.
+    turn: usize,
+    /// Addresses that are not asked again before a time.
+    absent: BTreeMap<[u8; 16], Duration>,
+    shared: Arc<Shared>,
+    now: Duration,
+}
+
+struct Endpoint {
+    address: SocketAddr,
+    /// `None` where its name or a descriptor couldn't be had: nobody finds this end, which still
+    /// finds others.
+    listener: Option<UnixListener>,
+}
+
+struct Outgoing {
+    token: u64,
+    socket: UnixStream,
+    ring: Writer,
+    /// Written to since the last flush.
+    written: bool,
+}
+
+struct Incoming {
+    token: u64,
+    socket: UnixStream,
+    to: Address,
+    state: State,
+}
+
+enum State {
+    /// Connected at a time, and has said nothing yet.
+    Silent(Duration),
+    Writes {
+        sources: Vec<[u8; 16]>,
+        ring: Reader,
+    },
+    /// Gone; what it had written is still to be read.
+    Leaves {
+        sources: Vec<[u8; 16]>,
+        ring: Reader,
+    },
+    /// To be forgotten.
+    Over,
+}
+
+/// What became of a frame that was offered.
+#[derive(Debug)]
+pub(crate) enum Offer {
+    Taken,
+    /// There is no room now.
+    Full(Frame),
+    /// Its destination isn't reached through shared memory.
+    Elsewhere(Frame),
+}
+
+impl SharedWire {
+    /// A wire that is reached at these addresses.
+    ///
+    /// # Errors
+    ///
+    /// What the system says when there are no more descriptors. That a name is taken is no error.
+    pub(crate) fn bind(addresses: &[SocketAddr]) -> io::Result<SharedWire> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let mut endpoints = Vec::new();
+        for (token, &address) in addresses.iter().take(meeting::SOURCES).enumerate() {
+            let listener = meeting::listen(address).ok();
+            if let Some(listener) = &listener {
+                epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, token as u64))?;
+            }
+            endpoints.push(Endpoint { address, listener });
+        }
+        Ok(SharedWire {
+            sources: endpoints.iter().map(|at| sixteen(at.address.ip())).collect(),
+            endpoints,
+            epoll,
+            next_token: FIRST,
+            outgoing: HashMap::new(),
+            written: Vec::new(),
+            incoming: Vec::new(),
+            turn: 0,
+            absent: BTreeMap::new(),
+            shared: Arc::default(),
+            now: Duration::ZERO,
+        })
+    }
+
+    pub(crate) fn control(&self) -> SharedControl {
+        SharedControl { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Whether any other device is met, so that rings have to be looked at.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.incoming.is_empty() || !self.outgoing.is_empty()
+    }
+
+    fn token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    /// Sends a frame, if its destination is a device of this user on this host.
+    pub(crate) fn offer(&mut self, frame: Frame) -> Offer {
+        let to = frame.dst.gid;
+        let source = self.sources.iter().position(|own| *own == frame.src.gid);
+        let plugged = self.shared.plugged.load(Ordering::Relaxed);
+        let Some(source) = source.filter(|_| plugged) else { return Offer::Elsewhere(frame) };
+        if !self.outgoing.contains_key(&to) && !self.meet(to, source) {
+            return Offer::Elsewhere(frame);
+        }
+        let Some(peer) = self.outgoing.get_mut(&to) else { return Offer::Elsewhere(frame) };
+        let counters = &self.shared.counters;
+        match peer.ring.push(source as u8, &frame.route, &frame.bytes) {
+            Ok(()) => {
+                add(&counters.sent, 1);
+                if !std::mem::replace(&mut peer.written, true) {
+                    self.written.push(to);
+                }
+                Offer::Taken
+            }
+            Err(NotWritten::Full) => {
+                add(&counters.full, 1);
+                Offer::Full(frame)
+            }
+            // The frame is lost, and what follows takes another way.
+            Err(NotWritten::Broken) => {
+                add(&counters.broken, 1);
+                self.forget(to);
+                Offer::Taken
+            }
+        }
+    }
+
+    /// Connects to the device of an address. False if there is none.
+    fn meet(&mut self, to: [u8; 16], source: usize) -> bool {
+        let asked = self.absent.get(&to).is_some_and(|until| self.now < *until);
+        if asked || self.outgoing.len() >= PEERS || (Address { gid: to, lid: 0 }).is_group() {
+            return false;
+        }
+        let own = self.endpoints[source].address;
+        let ip = Ipv6Addr::from(to).to_canonical();
+        let met = match (ip, own.ip()) {
+            (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => {
+                meeting::meet(SocketAddr::new(ip, own.port()), &self.sources).ok()
+            }
+            _ => None,
+        };
+        let token = self.token();
+        let Some((socket, ring)) = met.filter(|(socket, _)| {
+            self.epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, token)).is_ok()
+        }) else {
+            self.is_absent(to);
+            return false;
+        };
+        add(&self.shared.counters.met, 1);
+        self.outgoing.insert(to, Outgoing { token, socket, ring, written: false });
+        true
+    }
+
+    fn is_absent(&mut self, to: [u8; 16]) {
+        if self.absent.len() >= PEERS {
+            self.absent.clear();
+        }
+        self.absent.insert(to, self.now + ABSENT);
+    }
+
+    /// Ends a connection that we write to.
+    fn forget(&mut self, to: [u8; 16]) {
+        if let Some(peer) = self.outgoing.remove(&to) {
+            let _ = self.epoll.delete(&peer.socket);
+            add(&self.shared.counters.left, 1);
+            self.is_absent(to);
+        }
+    }
+
+    /// Counts a frame that nobody takes.
+    pub(crate) fn lose(&self) {
+        add(&self.shared.counters.nowhere, 1);
+    }
+
+    /// Wakes whoever has been written to and sleeps.
+    pub(crate) fn flush(&mut self) {
+        while let Some(to) = self.written.pop() {
+            let Some(peer) = self.outgoing.get_mut(&to) else { continue };
+            peer.written = false;
+            if peer.ring.must_wake() {
+                add(&self.shared.counters.wakes, 1);
+                meeting::ring(peer.socket.as_fd());
+            }
+        }
+    }
+
+    /// The next frame that has arrived, from each device in turn.
+    pub(crate) fn receive(&mut self) -> Option<Frame> {
+        for _ in 0..self.incoming.len() {
+            self.turn = (self.turn + 1) % self.incoming.len().max(1);
+            if let Some(frame) = self.read(self.turn) {
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    fn read(&mut self, at: usize) -> Option<Frame> {
+        let Incoming { to, state, .. } = self.incoming.get_mut(at)?;
+        let leaves = matches!(state, State::Leaves { .. });
+        let (State::Writes { sources, ring } | State::Leaves { sources, ring }) = state else {
+            return None;
+        };
+        let counters = &self.shared.counters;
+        let plugged = self.shared.plugged.load(Ordering::Relaxed);
+        loop {
+            let record = match ring.pop() {
+                Ok(Some(record)) => record,
+                Ok(None) if leaves => break,
+                Ok(None) => return None,
+                Err(Broken) => {
+                    add(&counters.broken, 1);
+                    break;
+                }
+            };
+            let Some(src) = sources.get(usize::from(record.source)) else {
+                add(&counters.broken, 1);
+                break;
+            };
+            if plugged {
+                add(&counters.received, 1);
+                let src = Address { gid: *src, lid: 0 };
+                let (route, bytes) = (record.route, record.bytes);
+                return Some(Frame { src, dst: *to, route, bytes });
+            }
+            add(&counters.link_down, 1);
+        }
+        *state = State::Over;
+        None
+    }
+
+    /// Takes what the sockets tell: who connected, who left, who woke us.
+    pub(crate) fn tend(&mut self) {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        for event in &events[..count] {
+            match event.data() {
+                token if token < FIRST => self.accept(token as usize),
+                token => self.heard(token),
+            }
+        }
+        let now = self.now;
+        self.incoming.retain(|peer| {
+            let keep = match peer.state {
+                State::Over => false,
+                State::Silent(since) => now.saturating_sub(since) < SILENT,
+                _ => true,
+            };
+            if !keep {
+                // A forked child may hold the socket open.
+                let _ = self.epoll.delete(&peer.socket);
+                add(&self.shared.counters.left, 1);
+            }
+            keep
+        });
+    }
+
+    fn accept(&mut self, at: usize) {
+        for _ in 0..EVENTS {
+            let Some(Endpoint { listener: Some(listener), address }) = self.endpoints.get(at)
+            else {
+                return;
+            };
+            let to = Address { gid: sixteen(address.ip()), lid: 0 };
+            let counters = &self.shared.counters;
+            match meeting::accept(listener) {
+                Ok(socket) if self.incoming.len() < PEERS => {
+                    let token = self.token();
+                    let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
+                    if self.epoll.add(&socket, event).is_ok() {
+                        let state = State::Silent(self.now);
+                        self.incoming.push(Incoming { token, socket, to, state });
+                        self.heard(token);
+                    }
+                }
+                Ok(_) => add(&counters.refused, 1),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return,
+                    io::ErrorKind::PermissionDenied => add(&counters.refused, 1),
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                    // No more descriptors. It would be told for ever; who comes now goes by UDP.
+                    _ => {
+                        add(&counters.refused, 1);
+                        let _ = self.epoll.delete(listener);
+                        self.endpoints[at].listener = None;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Something is on a socket.
+    fn heard(&mut self, token: u64) {
+        let counters = &self.shared.counters;
+        if let Some(peer) = self.incoming.iter_mut().find(|peer| peer.token == token) {
+            match std::mem::replace(&mut peer.state, State::Over) {
+                State::Silent(since) => match meeting::hear(&peer.socket) {
+                    Ok(None) => peer.state = State::Silent(since),
+                    Ok(Some(Greeting { sources, memory })) => {
+                        add(&counters.joined, 1);
+                        for source in &sources {
+                            self.absent.remove(source);
+                        }
+                        peer.state = State::Writes { sources, ring: Reader::new(memory, LONGEST) };
+                    }
+                    Err(_) => add(&counters.refused, 1),
+                },
+                State::Writes { sources, ring } if meeting::drain(&peer.socket) => {
+                    peer.state = State::Writes { sources, ring };
+                }
+                State::Writes { sources, ring } | State::Leaves { sources, ring } => {
+                    peer.state = State::Leaves { sources, ring };
+                }
+                State::Over => {}
+            }
+            return;
+        }
+        let left = self.outgoing.iter().find(|(_, peer)| peer.token == token);
+        if let Some(to) = left.filter(|(_, peer)| !meeting::drain(&peer.socket)).map(|(to, _)| *to)
+        {
+            self.forget(to);
+        }
+    }
+
+    /// A step begins: what was handed out before it is dealt with.
+    pub(crate) fn advance(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+        for peer in &mut self.incoming {
+            if let State::Writes { ring, .. } = &mut peer.state {
+                ring.done();
+            }
+        }
+    }
+
+    /// From here on whoever writes wakes this end, by its descriptor.
+    pub(crate) fn arm(&mut self) {
+        for peer in &mut self.incoming {
+            if let State::Writes { ring, .. } = &mut peer.state {
+                ring.arm();
+            }
+        }
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+
+    /// See [`Wire::mark`](super::Wire::mark).
+    pub(crate) fn mark(&self, to: Address) -> Option<u64> {
+        self.outgoing.get(&to.gid).map(|peer| peer.ring.end())
+    }
+
+    /// See [`Wire::is_past`](super::Wire::is_past). A mark of a ring that is no more is past.
+    pub(crate) fn is_past(&self, to: Address, mark: u64) -> bool {
+        let Some(peer) = self.outgoing.get(&to.gid) else { return true };
+        let past = peer.ring.dealt_with().map_or(true, |begin| begin >= mark);
+        past || mark > peer.ring.end()
+    }
+}
+
+impl fmt::Debug for SharedWire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedWire")
+            .field("stats", &self.control().stats())
+            .field("outgoing", &self.outgoing.len())
+            .field("incoming", &self.incoming.len())
+            .finish_non_exhaustive()
+    }
+}

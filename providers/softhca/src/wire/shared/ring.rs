@@ -1,0 +1,297 @@
+//! One ring in memory that two processes share: one writes packets, the other reads them.
+//!
+//! | bytes | what | who writes |
+//! |---|---|---|
+//! | 0..8 | end: bytes ever written | the writer |
+//! | 128..136 | begin: bytes that were read and dealt with | the reader |
+//! | 256..264 | whether the reader sleeps, or is about to | both |
+//! | 4096.. | [`CAPACITY`] bytes of records | the writer |
+//!
+//! A record is two words (length, route) and a packet, filled up to a multiple of 64 bytes. It may
+//! wrap. The index is published last, so a writer that dies amid a record has published nothing.
+//!
+//! Each side believes nothing that the other wrote: its own index it keeps to itself, the other's
+//! it checks against its own, and a length it reads once. A side that finds nonsense stops using
+//! the ring ([`Broken`]).
+//!
+//! # Safety
+//!
+//! The mapping is a memfd of a size that its seals keep, so no access beyond it is possible while
+//! it lives. It is reached as a slice of atomic words, never otherwise: whatever another process
+//! stores is a value, at any time.
+#![allow(unsafe_code, reason = "a mapping of shared memory is reached as atomic words")]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::fstat;
+use nix::unistd::ftruncate;
+use uverbs_core::memory::pages::Pages;
+
+use crate::wire::Route;
+
+/// Bytes of records, a power of two. A queue pair has 64 packets on the way, 270 KiB at most; what
+/// is longer than a processor's cache is slower.
+pub(super) const CAPACITY: usize = 1 << 19;
+/// Where the records begin.
+const RECORDS: usize = 4096;
+const SIZE: usize = RECORDS + CAPACITY;
+/// A record takes a multiple of this: a cache line.
+const UNIT: usize = 64;
+/// Bytes of a record before the packet.
+const HEAD: usize = 16;
+/// Places of the header's words, in words. Pairs of cache lines are fetched together.
+const END: usize = 0;
+const BEGIN: usize = 128 / 8;
+const SLEEPS: usize = 256 / 8;
+
+/// Makes that neither side can change the size under the other.
+const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
+
+/// The other side wrote what no side of this kind writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Broken;
+
+/// What [`Writer::push`] answers when there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotWritten {
+    Full,
+    Broken,
+}
+
+/// The mapping.
+#[derive(Debug)]
+pub(super) struct Memory(Pages);
+
+impl Memory {
+    /// A new ring, and the descriptor that the other side maps.
+    pub(super) fn create() -> Result<(Memory, OwnedFd), Errno> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = memfd_create(c"uverbs-softhca", flags)?;
+        ftruncate(&file, SIZE as i64)?;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS | SealFlag::F_SEAL_SEAL))?;
+        Ok((Memory::map(&file)?, file))
+    }
+
+    /// The other side's ring.
+    ///
+    /// # Errors
+    /// `EPROTO` for anything but memory of the right size that nobody can shrink.
+    pub(super) fn open(file: &OwnedFd) -> Result<Memory, Errno> {
+        let seals = fcntl(file, FcntlArg::F_GET_SEALS).map_err(|_| Errno::EPROTO)?;
+        let size = fstat(file)?.st_size;
+        if !SealFlag::from_bits_truncate(seals).contains(SEALS) || size != SIZE as i64 {
+            return Err(Errno::EPROTO);
+        }
+        Memory::map(file)
+    }
+
+    fn map(file: &OwnedFd) -> Result<Memory, Errno> {
+        let pages = Pages::shared(file.as_fd(), SIZE, 0);
+        pages.map(Memory).map_err(|errno| Errno::from_raw(errno.raw()))
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        let first = self.0.as_mut_ptr().cast::<AtomicU64>();
+        // SAFETY: SIZE bytes are mapped, at a page's boundary, as long as `self` lives; atomics may
+        // be stored to by others.
+        unsafe { std::slice::from_raw_parts(first, SIZE / 8) }
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        &self.words()[at]
+    }
+
+    #[cfg(test)]
+    pub(super) fn poke(&self, at: usize, value: u64) {
+        self.word(at).store(value, Ordering::Relaxed);
+    }
+
+    /// The words of `len` bytes of records from an index on, in the two parts that wrapping makes.
+    fn parts(&self, index: u64, len: usize) -> [&[AtomicU64]; 2] {
+        let records = &self.words()[RECORDS / 8..];
+        let at = index as usize % CAPACITY / 8;
+        let count = len.div_ceil(8).min(CAPACITY / 8);
+        let first = count.min(CAPACITY / 8 - at);
+        [&records[at..at + first], &records[..count - first]]
+    }
+
+    fn store(&self, index: u64, mut bytes: &[u8]) {
+        for part in self.parts(index, bytes.len()) {
+            let (whole, rest) = bytes.split_at(bytes.len().min(part.len() * 8));
+            let mut words = whole.chunks_exact(8);
+            for (word, bytes) in part.iter().zip(&mut words) {
+                let bytes = bytes.try_into().unwrap_or_default();
+                word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+            }
+            if let (Some(word), [_, ..]) = (part.last(), words.remainder()) {
+                let mut bytes = [0; 8];
+                bytes[..words.remainder().len()].copy_from_slice(words.remainder());
+                word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+            }
+            bytes = rest;
+        }
+    }
+
+    fn load(&self, index: u64, bytes: &mut [u8]) {
+        let mut rest = bytes;
+        for part in self.parts(index, rest.len()) {
+            let (whole, after) = rest.split_at_mut(rest.len().min(part.len() * 8));
+            for (bytes, word) in whole.chunks_mut(8).zip(part) {
+                let word = word.load(Ordering::Relaxed).to_ne_bytes();
+                match bytes.first_chunk_mut() {
+                    Some(bytes) => *bytes = word,
+                    None => bytes.copy_from_slice(&word[..bytes.len()]),
+                }
+            }
+            rest = after;
+        }
+    }
+}
+
+/// Bytes that a record with a packet of `len` bytes takes.
+const fn record(len: usize) -> u64 {
+    (HEAD + len).next_multiple_of(UNIT) as u64
+}
+
+/// The side that writes.
+#[derive(Debug)]
+pub(super) struct Writer {
+    memory: Memory,
+    end: u64,
+    /// What the reader said last.
+    begin: u64,
+}
+
+impl Writer {
+    pub(super) fn new(memory: Memory) -> Writer {
+        Writer { memory, end: 0, begin: 0 }
+    }
+
+    /// Writes one packet of the sender's `source`th address.
+    pub(super) fn push(
+        &mut self,
+        source: u8,
+        route: &Route,
+        bytes: &[u8],
+    ) -> Result<(), NotWritten> {
+        let len = record(bytes.len());
+        let room = |own: &Writer| CAPACITY as u64 - (own.end - own.begin);
+        if room(self) < len {
+            self.begin = self.dealt_with().map_err(|Broken| NotWritten::Broken)?;
+        }
+        if room(self) < len {
+            return Err(NotWritten::Full);
+        }
+        let [size, flow] = [bytes.len() as u32, route.flow_label].map(u32::to_ne_bytes);
+        let mut head = [0; HEAD];
+        head[..4].copy_from_slice(&size);
+        head[4..7].copy_from_slice(&[source, route.traffic_class, route.hop_limit]);
+        head[8..12].copy_from_slice(&flow);
+        self.memory.store(self.end, &head);
+        self.memory.store(self.end + HEAD as u64, bytes);
+        self.end += len;
+        // Release: whoever acquires the end in `pop` sees the record.
+        self.memory.word(END).store(self.end, Ordering::Release);
+        Ok(())
+    }
+
+    /// How far the reader is.
+    pub(super) fn dealt_with(&self) -> Result<u64, Broken> {
+        // Acquire pairs with the release in `Reader::done`: its loads are over before we overwrite.
+        let begin = self.memory.word(BEGIN).load(Ordering::Acquire);
+        if (self.begin..=self.end).contains(&begin) { Ok(begin) } else { Err(Broken) }
+    }
+
+    /// All that was ever written.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether the reader sleeps and has to be woken, which is then this caller's to do.
+    pub(super) fn must_wake(&self) -> bool {
+        // Orders the end before the look at the sleeper; its partner is the fence in
+        // `Reader::arm`. One of the two sees what the other stored.
+        fence(Ordering::SeqCst);
+        let sleeps = self.memory.word(SLEEPS);
+        sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::Relaxed) != 0
+    }
+}
+
+/// The side that reads.
+#[derive(Debug)]
+pub(super) struct Reader {
+    memory: Memory,
+    begin: u64,
+    /// What the writer was told of it.
+    told: u64,
+    armed: bool,
+    longest: usize,
+}
+
+/// One packet, and which of the sender's addresses it is from.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) source: u8,
+    pub(super) route: Route,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Reader {
+    /// Takes packets of at most `longest` bytes.
+    pub(super) fn new(memory: Memory, longest: usize) -> Reader {
+        Reader { memory, begin: 0, told: 0, armed: false, longest }
+    }
+
+    /// The next packet, if any.
+    pub(super) fn pop(&mut self) -> Result<Option<Record>, Broken> {
+        let end = self.memory.word(END).load(Ordering::Acquire);
+        if end == self.begin {
+            return Ok(None);
+        }
+        let there = end.wrapping_sub(self.begin);
+        if there > CAPACITY as u64 || !there.is_multiple_of(UNIT as u64) {
+            return Err(Broken);
+        }
+        let mut head = [0; HEAD];
+        self.memory.load(self.begin, &mut head);
+        let word = |at: usize| head[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
+        let (len, source) = (word(0) as usize, head[4]);
+        if len > self.longest || record(len) > there {
+            return Err(Broken);
+        }
+        let mut bytes = vec![0; len];
+        self.memory.load(self.begin + HEAD as u64, &mut bytes);
+        self.begin += record(len);
+        if self.armed {
+            self.armed = false;
+            self.memory.word(SLEEPS).store(0, Ordering::Relaxed);
+        }
+        // A hop limit of 0 would stand for the default.
+        let route = Route::new(head[5], word(8), head[6].max(1));
+        Ok(Some(Record { source, route, bytes }))
+    }
+
+    /// Tells the writer that all that was popped is dealt with.
+    pub(super) fn done(&mut self) {
+        if self.told != self.begin {
+            self.told = self.begin;
+            self.memory.word(BEGIN).store(self.begin, Ordering::Release);
+        }
+    }
+
+    /// The reader is about to sleep: from here on a writer wakes it. What was written before is
+    /// found by a look after this.
+    pub(super) fn arm(&mut self) {
+        self.armed = true;
+        self.memory.word(SLEEPS).store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

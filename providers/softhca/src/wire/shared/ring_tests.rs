@@ -1,0 +1,151 @@
+//! One ring, written and read by honest sides, and by others.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const LONGEST: usize = 4200;
+
+/// Both ends, each with a mapping of its own.
+fn ring() -> (Writer, Reader) {
+    let (memory, file) = Memory::create().unwrap();
+    let reader = Reader::new(Memory::open(&file).unwrap(), LONGEST);
+    (Writer::new(memory), reader)
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (seed * 31 + at * 7 + at / 256) as u8).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Many laps, records of any length across the wrap: what is read is what was written.
+    #[test]
+    fn packets_arrive_whole_and_in_order(
+        lens in prop::collection::vec(prop_oneof![0usize..200, 4000..=LONGEST], 1..600),
+        lag in 1usize..100,
+    ) {
+        let (mut writer, mut reader) = ring();
+        let (mut written, mut read) = (0, 0);
+        let route = |at: usize| Route::new(at as u8, at as u32, (at % 255 + 1) as u8);
+        while read < lens.len() {
+            while written < lens.len() && written - read < lag {
+                let bytes = pattern(written, lens[written]);
+                match writer.push(written as u8, &route(written), &bytes) {
+                    Ok(()) => written += 1,
+                    Err(NotWritten::Full) => break,
+                    Err(NotWritten::Broken) => panic!("nobody lied"),
+                }
+            }
+            prop_assert!(written > read, "an empty ring takes a packet");
+            let record = reader.pop().unwrap().unwrap();
+            prop_assert_eq!(record.source, read as u8);
+            prop_assert_eq!(record.route, route(read));
+            prop_assert!(record.bytes == pattern(read, lens[read]));
+            reader.done();
+            read += 1;
+        }
+        prop_assert_eq!(reader.pop(), Ok(None));
+        prop_assert_eq!(writer.dealt_with(), Ok(writer.end()));
+    }
+
+    /// A writer that stores anything anywhere, between any two reads.
+    #[test]
+    fn a_reader_takes_any_bytes(
+        stores in prop::collection::vec(
+            (prop_oneof![Just(END), Just(BEGIN), Just(SLEEPS), RECORDS / 8..SIZE / 8, 0..80usize],
+             prop_oneof![any::<u64>(), 0..8192u64, (0..200u64).prop_map(|at| at * UNIT as u64)]),
+            1..200,
+        ),
+    ) {
+        let (writer, mut reader) = ring();
+        for (at, value) in stores {
+            writer.memory.word(at).store(value, Ordering::Relaxed);
+            // As many as fit, and not one more: the index doesn't pass what was published.
+            for _ in 0..=CAPACITY / UNIT {
+                match reader.pop() {
+                    Ok(Some(record)) => prop_assert!(record.bytes.len() <= LONGEST),
+                    Ok(None) => break,
+                    // A wire would stop here; a reader that goes on is none the worse.
+                    Err(Broken) => break,
+                }
+            }
+            reader.done();
+            reader.arm();
+        }
+    }
+
+    /// A reader that stores anything as its index.
+    #[test]
+    fn a_writer_takes_any_index(
+        values in prop::collection::vec(
+            prop_oneof![any::<u64>(), 0..2 * CAPACITY as u64], 1..300,
+        ),
+        len in 0..LONGEST,
+    ) {
+        let (mut writer, reader) = ring();
+        let bytes = pattern(1, len);
+        for value in values {
+            reader.memory.word(BEGIN).store(value, Ordering::Relaxed);
+            reader.memory.word(SLEEPS).store(value, Ordering::Relaxed);
+            let before = writer.end();
+            match writer.push(0, &Route::default(), &bytes) {
+                Ok(()) => prop_assert_eq!(writer.end(), before + record(len)),
+                Err(_) => prop_assert_eq!(writer.end(), before),
+            }
+            prop_assert!(writer.end() - writer.begin <= CAPACITY as u64);
+            let _ = (writer.must_wake(), writer.dealt_with());
+        }
+    }
+}
+
+#[test]
+fn a_full_ring_takes_nothing_until_it_is_read() {
+    let (mut writer, mut reader) = ring();
+    let bytes = pattern(0, 4096);
+    let fits = CAPACITY as u64 / record(bytes.len());
+    for _ in 0..fits {
+        writer.push(0, &Route::default(), &bytes).unwrap();
+    }
+    assert_eq!(writer.push(0, &Route::default(), &bytes), Err(NotWritten::Full));
+    assert!(reader.pop().unwrap().is_some());
+    // Handed out, and not yet dealt with.
+    assert_eq!(writer.push(0, &Route::default(), &bytes), Err(NotWritten::Full));
+    assert_eq!(writer.dealt_with(), Ok(0));
+    reader.done();
+    assert_eq!(writer.push(0, &Route::default(), &bytes), Ok(()));
+}
+
+#[test]
+fn a_reader_is_woken_once() {
+    let (mut writer, mut reader) = ring();
+    assert!(!writer.must_wake(), "it is awake");
+    reader.arm();
+    assert_eq!(reader.pop(), Ok(None));
+    writer.push(0, &Route::default(), b"up").unwrap();
+    assert!(writer.must_wake());
+    assert!(!writer.must_wake(), "it has been woken");
+    reader.arm();
+    assert!(reader.pop().unwrap().is_some());
+    writer.push(0, &Route::default(), b"up").unwrap();
+    assert!(!writer.must_wake(), "it is awake again");
+}
+
+#[test]
+fn memory_that_can_shrink_is_refused() {
+    let file = memfd_create(c"shrinks", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+    ftruncate(&file, SIZE as i64).unwrap();
+    assert_eq!(Memory::open(&file).err(), Some(Errno::EPROTO), "no seals");
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
+    assert_eq!(Memory::open(&file).err(), Some(Errno::EPROTO), "it can grow");
+    let small = memfd_create(c"small", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+    ftruncate(&small, SIZE as i64 - 4096).unwrap();
+    fcntl(&small, FcntlArg::F_ADD_SEALS(SEALS)).unwrap();
+    assert_eq!(Memory::open(&small).err(), Some(Errno::EPROTO), "too small");
+    let other = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
+    assert_eq!(Memory::open(&other).err(), Some(Errno::EPROTO), "a file");
+    let (_, file) = Memory::create().unwrap();
+    assert!(ftruncate(&file, 0).is_err());
+    assert!(Memory::open(&file).is_ok());
+}

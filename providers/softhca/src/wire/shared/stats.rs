@@ -1,0 +1,33 @@
+//! What a shared-memory wire counts, and its link.
+
+use crate::wire::counts::counts;
+
+counts! {
+    /// Counts of a shared-memory wire since it was made.
+    stats SharedStats;
+    /// The link and the counters of a [`SharedWire`](super::SharedWire) that its HCA owns by now.
+    /// Clones are the same control.
+    control SharedControl;
+    /// Packets written to another device's ring.
+    sent,
+    /// Packets that arrived and were handed to the device.
+    received,
+    /// System calls that woke a reader.
+    wakes,
+    /// Devices that this one has written to; one that came back is counted again.
+    met,
+    /// Devices that have written to this one.
+    joined,
+    /// Devices of either kind that have gone.
+    left,
+    /// Refused: of another user, with a message that is none, or one too many.
+    refused,
+    /// Ended because the other side wrote what none of this kind writes.
+    broken,
+    /// Packets that a ring had no room for; they were offered again, or lost.
+    full,
+    /// Not sent: shared memory alone was asked for, and doesn't reach the destination.
+    nowhere,
+    /// Dropped on either way while the link was down.
+    link_down,
+}

@@ -1,0 +1,280 @@
+//! Ends in one process, and peers that do what none of this kind does.
+
+use std::io::IoSlice;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr as Name;
+use std::time::Instant;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use proptest::prelude::*;
+
+use super::ring::Memory;
+use super::*;
+use crate::wire::Route;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// An end at an address that no other test uses now.
+fn wire() -> (SharedWire, Address) {
+    let pid = std::process::id();
+    for last in 1..=255 {
+        let [_, _, high, low] = pid.to_be_bytes();
+        let ip = Ipv4Addr::new(127, 1 + high % 200, low, last);
+        let wire = SharedWire::bind(&[(ip, 4791).into()]).unwrap();
+        if wire.endpoints[0].listener.is_some() {
+            return (wire, Address { gid: sixteen(ip.into()), lid: 0 });
+        }
+    }
+    panic!("no address is free");
+}
+
+fn frame(src: Address, dst: Address, seed: u8, len: usize) -> Frame {
+    Frame { src, dst, route: Route::new(seed, 0, 64), bytes: vec![seed; len] }
+}
+
+fn send(wire: &mut SharedWire, frame: Frame) {
+    assert!(matches!(wire.offer(frame), Offer::Taken));
+    wire.flush();
+}
+
+/// What one step of a device does.
+fn step(wire: &mut SharedWire) -> Option<Frame> {
+    wire.tend();
+    let frame = wire.receive();
+    wire.advance(wire.now);
+    frame
+}
+
+fn readable(wire: &SharedWire, limit: Duration) -> bool {
+    let limit = PollTimeout::from(limit.as_millis() as u16);
+    poll(&mut [PollFd::new(wire.descriptor(), PollFlags::POLLIN)], limit).unwrap() == 1
+}
+
+/// Steps until something is so.
+fn until(wire: &mut SharedWire, done: impl Fn(&SharedStats) -> bool) {
+    let start = Instant::now();
+    while !done(&wire.control().stats()) {
+        assert!(start.elapsed() < LIMIT, "{wire:?}");
+        assert_eq!(step(wire), None);
+    }
+}
+
+/// Somebody of this user who connects, and sends what he likes.
+fn stranger(at: Address, message: &[u8], fds: &[OwnedFd]) -> UnixStream {
+    let ip = Ipv6Addr::from(at.gid).to_canonical();
+    let name = format!("uverbs-softhca/{}/{}", nix::unistd::geteuid(), SocketAddr::new(ip, 4791));
+    let socket = UnixStream::connect_addr(&Name::from_abstract_name(name).unwrap()).unwrap();
+    let fds = fds.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>();
+    let rights = [ControlMessage::ScmRights(&fds)];
+    let rights = if fds.is_empty() { &[][..] } else { &rights };
+    if !message.is_empty() {
+        let parts = [IoSlice::new(message)];
+        sendmsg::<()>(socket.as_raw_fd(), &parts, rights, MsgFlags::MSG_NOSIGNAL, None).unwrap();
+    }
+    socket
+}
+
+#[test]
+fn frames_arrive_in_order_both_ways() {
+    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+    for round in 0..50 {
+        for seed in 0..20 {
+            send(&mut ours, frame(here, there, seed, usize::from(seed) * 200));
+        }
+        for seed in 0..20 {
+            let got = step(&mut theirs).unwrap();
+            assert_eq!(got, frame(here, there, seed, usize::from(seed) * 200));
+            send(&mut theirs, frame(there, here, round, 64));
+        }
+        for _ in 0..20 {
+            assert_eq!(step(&mut ours), Some(frame(there, here, round, 64)));
+        }
+    }
+    let (one, other) = (ours.control().stats(), theirs.control().stats());
+    assert_eq!((one.sent, one.received, other.sent, other.received), (1000, 1000, 1000, 1000));
+    assert_eq!((one.met, one.joined, one.left, one.wakes), (1, 1, 0, 0));
+    // To itself, too.
+    send(&mut ours, frame(here, here, 9, 100));
+    assert_eq!(step(&mut ours), Some(frame(here, here, 9, 100)));
+}
+
+#[test]
+fn who_is_not_here_is_reached_elsewhere() {
+    let (mut ours, here) = wire();
+    let nobody = Address { gid: sixteen("127.254.254.254".parse().unwrap()), lid: 0 };
+    let group = Address { gid: sixteen("224.1.2.3".parse().unwrap()), lid: 0 };
+    let v6 = Address { gid: [0xfd; 16], lid: 0 };
+    for to in [nobody, group, v6] {
+        assert!(matches!(ours.offer(frame(here, to, 1, 64)), Offer::Elsewhere(_)));
+    }
+    assert!(matches!(ours.offer(frame(nobody, here, 1, 64)), Offer::Elsewhere(_)));
+    // One that comes later is found a second later.
+    let (theirs, there) = wire();
+    drop(theirs);
+    assert!(matches!(ours.offer(frame(here, there, 1, 64)), Offer::Elsewhere(_)));
+    let ip = Ipv6Addr::from(there.gid).to_canonical();
+    let mut theirs = SharedWire::bind(&[SocketAddr::new(ip, 4791)]).unwrap();
+    assert!(matches!(ours.offer(frame(here, there, 1, 64)), Offer::Elsewhere(_)));
+    ours.advance(ABSENT);
+    send(&mut ours, frame(here, there, 2, 64));
+    assert_eq!(step(&mut theirs), Some(frame(here, there, 2, 64)));
+}
+
+#[test]
+fn a_frame_wakes_an_end_that_sleeps() {
+    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+    send(&mut ours, frame(here, there, 1, 64));
+    assert!(readable(&theirs, LIMIT), "somebody connected");
+    assert!(step(&mut theirs).is_some());
+    for _ in 0..3 {
+        assert!(!readable(&theirs, Duration::ZERO));
+        theirs.arm();
+        assert_eq!(step(&mut theirs), None);
+        send(&mut ours, frame(here, there, 2, 64));
+        send(&mut ours, frame(here, there, 3, 64));
+        assert!(readable(&theirs, LIMIT));
+        assert!(step(&mut theirs).is_some() && step(&mut theirs).is_some());
+    }
+    assert_eq!(ours.control().stats().wakes, 3);
+}
+
+#[test]
+fn who_goes_is_read_to_the_end() {
+    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+    send(&mut theirs, frame(there, here, 1, 64));
+    send(&mut ours, frame(here, there, 1, 64));
+    assert!(step(&mut ours).is_some() && step(&mut theirs).is_some());
+    for seed in 2..5 {
+        send(&mut theirs, frame(there, here, seed, 4096));
+    }
+    drop(theirs);
+    assert!(readable(&ours, LIMIT));
+    for seed in 2..5 {
+        assert_eq!(step(&mut ours), Some(frame(there, here, seed, 4096)));
+    }
+    until(&mut ours, |stats| stats.left == 2);
+    assert!(ours.incoming.is_empty() && ours.outgoing.is_empty());
+    assert!(!readable(&ours, Duration::ZERO), "nothing is told for ever");
+    assert!(matches!(ours.offer(frame(here, there, 1, 64)), Offer::Elsewhere(_)));
+    assert!(ours.is_past(there, 1 << 40), "nobody waits for it");
+}
+
+#[test]
+fn one_that_stands_still_takes_no_more_than_its_ring() {
+    let ((mut ours, here), (theirs, there)) = (wire(), wire());
+    let taken =
+        (0..10_000).take_while(|_| matches!(ours.offer(frame(here, there, 1, 4096)), Offer::Taken));
+    assert_eq!(taken.count(), ring::CAPACITY / (4096 + 64));
+    let mark = ours.mark(there).unwrap();
+    assert!(!ours.is_past(there, mark));
+    // Another one is not disturbed.
+    let (mut third, elsewhere) = wire();
+    send(&mut ours, frame(here, elsewhere, 7, 64));
+    assert!(step(&mut third).is_some());
+    drop(theirs);
+}
+
+#[test]
+fn a_cable_that_is_pulled_loses() {
+    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+    send(&mut ours, frame(here, there, 1, 64));
+    theirs.control().unplug();
+    assert_eq!(step(&mut theirs), None);
+    assert_eq!(theirs.control().stats().link_down, 1);
+    ours.control().unplug();
+    assert!(matches!(ours.offer(frame(here, there, 1, 64)), Offer::Elsewhere(_)));
+    ours.control().replug();
+    theirs.control().replug();
+    send(&mut ours, frame(here, there, 2, 64));
+    assert_eq!(step(&mut theirs), Some(frame(here, there, 2, 64)));
+}
+
+#[test]
+fn strangers_with_wrong_messages_are_refused() {
+    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+    send(&mut theirs, frame(there, here, 1, 64));
+    assert!(step(&mut ours).is_some());
+    let file = || Memory::create().unwrap().1;
+    let good = meeting::message(&[there.gid]);
+    let mut version = good;
+    version[7] = 99;
+    let mut nobody = good;
+    nobody[8] = 0;
+    let mut many = good;
+    many[8] = 200;
+    let unsealed = || {
+        let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
+        nix::sys::memfd::memfd_create(c"unsealed", flags).unwrap()
+    };
+    let cases: [(&[u8], Vec<OwnedFd>); 8] = [
+        (&good[..10], vec![file()]),
+        (&good, vec![]),
+        (&good, vec![file(), file()]),
+        (&version, vec![file()]),
+        (&nobody, vec![file()]),
+        (&many, vec![file()]),
+        (&good, vec![unsealed()]),
+        (b"GET / HTTP/1.1\r\n", (0..100).map(|_| unsealed()).collect()),
+    ];
+    for (count, (message, fds)) in (1..).zip(cases) {
+        let stranger = stranger(here, message, &fds);
+        until(&mut ours, |stats| stats.refused == count);
+        until(&mut ours, |stats| stats.left == count);
+        drop((stranger, fds));
+    }
+    // One who says nothing is not kept.
+    let silent = stranger(here, &[], &[]);
+    until(&mut ours, |_| true);
+    assert_eq!(step(&mut ours), None);
+    assert_eq!(ours.incoming.len(), 2);
+    ours.advance(ours.now + SILENT);
+    assert_eq!(step(&mut ours), None);
+    assert_eq!(ours.incoming.len(), 1);
+    drop(silent);
+    // The honest one is none the worse.
+    send(&mut theirs, frame(there, here, 2, 64));
+    assert_eq!(step(&mut ours), Some(frame(there, here, 2, 64)));
+}
+
+#[test]
+fn there_are_only_so_many_peers() {
+    let (mut ours, here) = wire();
+    let mut crowd = Vec::new();
+    for count in 0..PEERS + 20 {
+        let (_, file) = Memory::create().unwrap();
+        crowd.push(stranger(here, &meeting::message(&[[7; 16]]), &[file]));
+        until(&mut ours, |stats| stats.joined + stats.refused == count as u64 + 1);
+    }
+    assert_eq!((ours.incoming.len(), ours.control().stats().refused), (PEERS, 20));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// A peer that stores anything into its ring at any time, beside an honest one.
+    #[test]
+    fn any_bytes_in_a_ring_disturb_nobody(
+        stores in prop::collection::vec(
+            (0usize..5000, prop_oneof![any::<u64>(), (0..9000u64).prop_map(|n| n * 64)]), 1..60,
+        ),
+    ) {
+        let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+        let (memory, file) = Memory::create().unwrap();
+        let from = Address { gid: [9; 16], lid: 0 };
+        let _stranger = stranger(here, &meeting::message(&[from.gid]), &[file]);
+        for (at, value) in stores {
+            // The header's words are the likely ones.
+            let at = if at < 500 { [0, 16, 32][at % 3] } else { at };
+            memory.poke(at, value);
+            send(&mut theirs, frame(there, here, at as u8, 100));
+            let honest = frame(there, here, at as u8, 100);
+            // What the stranger writes is his own, whatever it is.
+            let got = (0..20_000).find_map(|_| step(&mut ours).filter(|got| got.src == there));
+            prop_assert_eq!(got, Some(honest));
+        }
+        prop_assert!(ours.incoming.len() <= 2);
+    }
+}

@@ -101,6 +101,31 @@ proptest! {
 }
 
 #[test]
+fn what_cannot_be_is_broken() {
+    let cases = [
+        // Longer than a packet; longer than what was published; of which there is none.
+        (LONGEST as u64 + 1, 128),
+        (113, 2),
+        (u64::from(u32::MAX), 8192),
+        (0, 8193),
+        (0, u64::MAX / UNIT as u64),
+    ];
+    for (len, units) in cases {
+        let (writer, mut reader) = ring();
+        writer.memory.word(RECORDS / 8).store(len, Ordering::Relaxed);
+        writer.memory.word(END).store(units * UNIT as u64, Ordering::Relaxed);
+        assert_eq!(reader.pop(), Err(Broken), "{len} bytes, {units} units");
+    }
+    let (writer, mut reader) = ring();
+    writer.memory.word(END).store(UNIT as u64 + 8, Ordering::Relaxed);
+    assert_eq!(reader.pop(), Err(Broken), "no record ends there");
+    let (writer, mut reader) = ring();
+    writer.memory.word(RECORDS / 8).store(112, Ordering::Relaxed);
+    writer.memory.word(END).store(2 * UNIT as u64, Ordering::Relaxed);
+    assert_eq!(reader.pop().unwrap().unwrap().bytes, [0; 112]);
+}
+
+#[test]
 fn a_full_ring_takes_nothing_until_it_is_read() {
     let (mut writer, mut reader) = ring();
     let bytes = pattern(0, 4096);

@@ -24,9 +24,9 @@ use crate::queues::work::{Remote, Sge};
 /// Registered memory that a peer may read, write or do atomics on, by what rights it was exposed
 /// with.
 ///
-/// The program copies in and out. A copy is not one access: while a peer writes, it may see some of
-/// the new bytes and some of the old. An aligned word ([`load`](Self::load),
-/// [`store`](Self::store)) is one access.
+/// The program copies in and out. A copy is not one access, but one for each word or byte: while a
+/// peer writes, it may see some of the new bytes and some of the old. An aligned word
+/// ([`load`](Self::load), [`store`](Self::store)) is one access.
 ///
 /// Cheap to clone. It is deregistered and freed when the last handle is gone, and no post that a
 /// [`part`](Self::part) of it went into is outstanding.
@@ -137,8 +137,19 @@ impl ExposedMemory {
         if crate::order::adversary::load_bytes(self.memory.base.wrapping_add(offset), to) {
             return Ok(());
         }
-        for (index, byte) in to.iter_mut().enumerate() {
+        let ends = offset.next_multiple_of(8).saturating_sub(offset).min(to.len());
+        let (head, rest) = to.split_at_mut(ends);
+        let (words, tail) = rest.as_chunks_mut::<8>();
+        for (index, byte) in head.iter_mut().enumerate() {
             *byte = self.byte(offset + index).load(Ordering::Relaxed);
+        }
+        let at = offset + ends;
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = self.aligned(at + index * 8).load(Ordering::Relaxed).to_ne_bytes();
+        }
+        let at = at + words.len() * 8;
+        for (index, byte) in tail.iter_mut().enumerate() {
+            *byte = self.byte(at + index).load(Ordering::Relaxed);
         }
         Ok(())
     }
@@ -154,8 +165,19 @@ impl ExposedMemory {
         if crate::order::adversary::store(self.memory.base.wrapping_add(offset), from) {
             return Ok(());
         }
-        for (index, byte) in from.iter().enumerate() {
+        let ends = offset.next_multiple_of(8).saturating_sub(offset).min(from.len());
+        let (head, rest) = from.split_at(ends);
+        let (words, tail) = rest.as_chunks::<8>();
+        for (index, byte) in head.iter().enumerate() {
             self.byte(offset + index).store(*byte, Ordering::Relaxed);
+        }
+        let at = offset + ends;
+        for (index, word) in words.iter().enumerate() {
+            self.aligned(at + index * 8).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+        }
+        let at = at + words.len() * 8;
+        for (index, byte) in tail.iter().enumerate() {
+            self.byte(at + index).store(*byte, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -212,10 +234,16 @@ impl ExposedMemory {
         if !offset.is_multiple_of(8) {
             return Err(OutOfRange { offset, wanted: 8, len: self.len });
         }
+        Ok(self.aligned(offset))
+    }
+
+    /// PANIC: none; callers checked the range, and that `offset` is a multiple of 8.
+    fn aligned(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.len);
         let pointer = self.memory.base.wrapping_add(offset).cast::<u64>();
-        // SAFETY: within the mapping and aligned, both just checked (the mapping is page-aligned);
-        // it lives as long as `self`.
-        Ok(unsafe { AtomicU64::from_ptr(pointer) })
+        // SAFETY: within the mapping and aligned (callers checked, and the mapping is
+        // page-aligned); it lives as long as `self`.
+        unsafe { AtomicU64::from_ptr(pointer) }
     }
 }
 
@@ -255,6 +283,25 @@ mod tests {
         assert!(memory.read(usize::MAX, &mut bytes).is_err());
         assert!(memory.read(101, &mut []).is_err());
         assert!(memory.read(100, &mut []).is_ok());
+    }
+
+    #[test]
+    fn every_start_and_length_is_copied_whole() {
+        let memory = exposed(64);
+        for offset in 0..20 {
+            for len in 0..40 {
+                memory.write(0, &[0xee; 64]).unwrap();
+                let bytes: Vec<u8> = (0..len).map(|byte| byte as u8 + 1).collect();
+                memory.write(offset, &bytes).unwrap();
+                let mut back = vec![0; len];
+                memory.read(offset, &mut back).unwrap();
+                assert_eq!(back, bytes, "{offset}, {len}");
+                let mut all = [0; 64];
+                memory.read(0, &mut all).unwrap();
+                let outside = all[..offset].iter().chain(&all[offset + len..]);
+                assert!(outside.copied().all(|byte| byte == 0xee), "{offset}, {len}");
+            }
+        }
     }
 
     #[test]

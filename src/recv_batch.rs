@@ -81,6 +81,41 @@ impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
         }
     }
 
+    /// Posts a receive without memory: it takes a message without bytes of its own, which an RDMA
+    /// WRITE with immediate data is.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// # let local = uverbs::Local { access: uverbs::AccessFlags::REMOTE_WRITE, ..Default::default() };
+    /// # let endpoint = qp.prepare(&local)?;
+    /// # qp.connect(&endpoint)?;
+    /// let memory = pd.expose(64, uverbs::AccessFlags::REMOTE_WRITE)?;
+    /// let mut batch = qp.recv_batch();
+    /// batch.post_empty(1)?;
+    /// batch.ring();
+    /// let mut batch = qp.batch();
+    /// batch.write_imm_inline(2, b"seven", memory.remote(0), 7)?;
+    /// batch.ring();
+    /// # let mut told = None;
+    /// for _ in 0..2 {
+    ///     told = told.or(cq.wait(std::time::Duration::from_secs(20))?.immediate);
+    /// }
+    /// assert_eq!(told, Some(7));
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    pub fn post_empty(&mut self, id: u64) -> Result<(), PostError> {
+        // SAFETY: no memory is named.
+        unsafe { self.receives.queue.post(&mut self.at, id, &[]) }
+            .map(|_| self.receives.unrung.note())
+    }
+
     /// Posts a scatter list by address and key. Raw.
     ///
     /// # Safety

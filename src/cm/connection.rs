@@ -20,12 +20,26 @@ pub struct Connection<P: Provider = Any> {
     qp: QueuePair<P>,
     id: Id,
     private_data: Vec<u8>,
+    established: bool,
     closed: bool,
 }
 
 impl<P: Provider> Connection<P> {
     pub(super) fn new(qp: QueuePair<P>, id: Id, private_data: Vec<u8>) -> Self {
-        Self { qp, id, private_data, closed: false }
+        Self { qp, id, private_data, established: true, closed: false }
+    }
+
+    /// One that was accepted, and of which the peer's last word isn't here yet.
+    pub(super) fn accepted(qp: QueuePair<P>, id: Id, private_data: Vec<u8>) -> Self {
+        Self { qp, id, private_data, established: false, closed: false }
+    }
+
+    /// Whether the peer has confirmed that the connection stands, as far as
+    /// [`is_closed`](Self::is_closed) has seen: of one that was accepted by
+    /// [`begin_accept`](super::ConnectionRequest::begin_accept), else always.
+    #[must_use]
+    pub fn is_established(&self) -> bool {
+        self.established
     }
 
     /// Its queue pair.
@@ -102,6 +116,7 @@ impl<P: Provider> Connection<P> {
                 Some(EventKind::DeviceRemoval) => {
                     return Err(ConnectionError::DeviceRemoved.into());
                 }
+                Some(EventKind::Established) => self.established = true,
                 // An address that moved, or a late word on what stands already.
                 Some(_) => {}
                 None => return Ok(false),

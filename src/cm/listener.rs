@@ -252,13 +252,38 @@ impl ConnectionRequest {
         mut qp: QueuePair<P>,
         param: &Param,
     ) -> Result<Connection<P>, Refused<QueuePair<P>>> {
-        match self.try_accept(&mut qp, param) {
+        let done = self.send_answer(&mut qp, param).and_then(|()| {
+            self.id.channel().next(self.limit)?.expect(EventKind::Established)?;
+            Ok(())
+        });
+        match done {
             Ok(()) => Ok(Connection::new(qp, self.id, self.details.private_data)),
             Err(error) => Err(Refused { error, object: qp }),
         }
     }
 
-    fn try_accept<P: Provider>(
+    /// [`accept`](Self::accept) that doesn't wait for the peer's last word: a peer that never says
+    /// it holds up nobody. It comes as an event of the connection's channel, after which
+    /// [`Connection::is_closed`] and [`Connection::is_established`] tell. Nothing may be sent
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// As [`accept`](Self::accept), but for what the wait would have shown.
+    #[doc(alias = "rdma_accept")]
+    #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
+    pub fn begin_accept<P: Provider>(
+        mut self,
+        mut qp: QueuePair<P>,
+        param: &Param,
+    ) -> Result<Connection<P>, Refused<QueuePair<P>>> {
+        match self.send_answer(&mut qp, param) {
+            Ok(()) => Ok(Connection::accepted(qp, self.id, self.details.private_data)),
+            Err(error) => Err(Refused { error, object: qp }),
+        }
+    }
+
+    fn send_answer<P: Provider>(
         &mut self,
         qp: &mut QueuePair<P>,
         param: &Param,
@@ -266,9 +291,7 @@ impl ConnectionRequest {
         let depths = param.depths(able(qp), Some(peer_depths(&self.details)));
         self.id.ready(qp, depths.serves, depths.asks)?;
         self.id.migrate(&self.id.channel().another()?)?;
-        self.id.accept_with(qp.qpn(), param, depths)?;
-        self.id.channel().next(self.limit)?.expect(EventKind::Established)?;
-        Ok(())
+        self.id.accept_with(qp.qpn(), param, depths)
     }
 
     /// Refuses, with private data for the peer: at most 148 bytes.

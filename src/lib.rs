@@ -99,6 +99,7 @@ mod sq;
 mod srq;
 mod srq_builder;
 mod states;
+pub mod stream;
 pub mod transport;
 mod unrung;
 mod wait;

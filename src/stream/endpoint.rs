@@ -1,0 +1,135 @@
+//! What an end of a stream is made of, and how it comes to be connected.
+
+use std::io;
+
+use uverbs_core::error::Error;
+use uverbs_core::provider::ContextOps;
+
+use super::StreamOptions;
+use super::engine::CONTROLS;
+use super::incoming::Incoming;
+use super::wire::{HELLO_LEN, Hello, MAPPING_LEN, PLACE_LEN, Place, SLOTS};
+use crate::cm::Param;
+use crate::{
+    AccessFlags, CompletionChannel, CompletionQueue, Context, Device, ExposedMemory,
+    ProtectionDomain, QueuePair,
+};
+
+/// Bytes inline that the protocol needs itself: an entry of the mappings.
+const INLINE: u32 = 24;
+/// Work requests of a queue, at least (`RS_QP_MIN_SIZE`).
+const FEWEST: u32 = 16;
+
+/// An open device, for any number of streams.
+#[derive(Clone, Debug)]
+pub(super) struct Domain {
+    pub(super) guid: u64,
+    context: Context,
+    pd: ProtectionDomain,
+}
+
+impl Domain {
+    pub(super) fn open(device: &Device) -> Result<Self, Error> {
+        let context = device.open()?;
+        let pd = context.alloc_pd()?;
+        Ok(Self { guid: device.node_guid(), context, pd })
+    }
+}
+
+/// All that an end has but the connection.
+#[derive(Debug)]
+pub(super) struct Parts {
+    _context: Context,
+    pub(super) pd: ProtectionDomain,
+    pub(super) cq: CompletionQueue,
+    pub(super) channel: CompletionChannel,
+    pub(super) ring: ExposedMemory,
+    pub(super) buffer: ExposedMemory,
+    pub(super) list: ExposedMemory,
+    pub(super) incoming: Incoming,
+    /// Work requests of the send queue, and receives.
+    pub(super) sends: u32,
+    recvs: u16,
+    pub(super) inline: u32,
+    pub(super) mappings: u16,
+}
+
+impl Parts {
+    /// Makes the parts and a queue pair, which is in RESET.
+    pub(super) fn new(
+        domain: &Domain,
+        options: &StreamOptions,
+    ) -> Result<(Self, QueuePair), Error> {
+        let Domain { context, pd, .. } = domain;
+        let most = context.provider().device_attr().max_qp_wr.clamp(FEWEST, 0xfffe);
+        let sends = u32::from(options.sends).clamp(FEWEST, most);
+        let recvs = u32::from(options.recvs).clamp(FEWEST, most);
+        let channel = context.create_comp_channel()?;
+        let cq = context.completion_queue(sends + recvs).channel(&channel).build()?;
+        let qp = context
+            .queue_pair(pd, &cq)
+            .max_send_wr(sends)
+            .max_recv_wr(recvs)
+            .max_inline_data(options.inline.max(INLINE))
+            .build()?;
+        let inline = qp.cap().max_inline_data.min(options.inline.max(INLINE));
+        let len = options.recv_buffer & !1;
+        let list = SLOTS * PLACE_LEN + usize::from(options.mappings) * MAPPING_LEN;
+        let parts = Self {
+            _context: context.clone(),
+            pd: pd.clone(),
+            cq,
+            channel,
+            ring: pd.expose(options.send_buffer as usize, AccessFlags::empty())?,
+            buffer: pd.expose(len as usize, AccessFlags::REMOTE_WRITE)?,
+            list: pd.expose(list, AccessFlags::REMOTE_WRITE)?,
+            incoming: Incoming::new(len, recvs as u16),
+            sends,
+            recvs: recvs as u16,
+            inline,
+            mappings: options.mappings,
+        };
+        debug_assert!(sends > CONTROLS);
+        Ok((parts, qp))
+    }
+
+    /// Posts the receives: the queue pair is in INIT.
+    pub(super) fn expect(&self, qp: &mut QueuePair) -> Result<(), Error> {
+        let mut batch = qp.recv_batch();
+        for _ in 0..self.recvs {
+            batch.post_empty(0)?;
+        }
+        batch.ring();
+        Ok(())
+    }
+
+    /// What this end tells when it connects or accepts (`rs_do_connect`): no READs either way, and
+    /// a receiver that isn't ready is waited for.
+    pub(super) fn param(&self) -> Param {
+        Param {
+            private_data: self.hello().to_bytes().to_vec(),
+            responder_resources: Some(0),
+            initiator_depth: Some(0),
+            retry_count: 7,
+            rnr_retry_count: 7,
+        }
+    }
+
+    fn hello(&self) -> Hello {
+        let first = self.incoming.first_half();
+        let at = self.buffer.remote(first.at as usize);
+        Hello {
+            big_endian: cfg!(target_endian = "big"),
+            credits: self.recvs,
+            mappings: self.mappings,
+            list: Place { addr: self.list.addr(), key: self.list.rkey(), len: SLOTS as u32 },
+            data: Place { addr: at.addr, key: at.rkey, len: first.len },
+        }
+    }
+}
+
+/// What the peer says of itself in its private data.
+pub(super) fn hello(private_data: &[u8]) -> io::Result<Hello> {
+    let len = private_data.len().min(HELLO_LEN);
+    Ok(Hello::parse(&private_data[..len])?)
+}

@@ -1,0 +1,482 @@
+//! One end of a stream, without waiting: what its completions mean, and what it posts.
+
+use std::io;
+use std::time::Duration;
+
+use uverbs_core::connection::ConnectionError;
+use uverbs_core::error::Error;
+
+use super::endpoint::Parts;
+use super::incoming::Incoming;
+use super::outgoing::{Copied, Outgoing, Piece};
+use super::wire::{Hello, Message, PLACE_LEN, Place, SLOTS};
+use super::{StreamError, mapping};
+use crate::cm::Connection;
+use crate::{
+    Completed, CompletionChannel, CompletionQueue, ExposedMemory, Notify, ProtectionDomain, Remote,
+    Status, WorkCompletion,
+};
+
+/// Work requests that are kept for credits, shutdown and keep-alives (`RS_QP_CTRL_SIZE`).
+pub(super) const CONTROLS: u32 = 4;
+/// Completions that are looked at in one go.
+const BURST: usize = 16;
+
+/// What a work request was: the upper half of its number; the lower one counts bytes of the ring.
+const DATA: u64 = 1 << 32;
+const CONTROL: u64 = 2 << 32;
+/// A control message behind which nothing comes.
+const FAREWELL: u64 = 3 << 32;
+
+/// What the peer said of its memory.
+#[derive(Debug)]
+pub(super) struct Peer {
+    list: Place,
+    /// The entry of its list that is written next.
+    slot: u32,
+    /// Its words have the other order.
+    pub(super) swap: bool,
+    /// Mappings that it has room for, behind its list.
+    pub(super) mappings: u16,
+}
+
+impl Peer {
+    fn new(hello: &Hello) -> Self {
+        let swap = hello.big_endian != cfg!(target_endian = "big");
+        // Slot 0 stands for the place that it told of when it connected.
+        let slot = 1 % hello.list.len;
+        Self { list: hello.list, slot, swap, mappings: hello.mappings }
+    }
+
+    /// The entry to be written now; the next one comes after it.
+    fn next_slot(&mut self) -> Remote {
+        let offset = u64::from(self.slot) * PLACE_LEN as u64;
+        self.slot = (self.slot + 1) % self.list.len;
+        Remote { addr: self.list.addr.wrapping_add(offset), rkey: self.list.key }
+    }
+
+    /// The entry of its mappings with this index.
+    pub(super) fn mapping(&self, index: u16) -> Remote {
+        let list = u64::from(self.list.len) * PLACE_LEN as u64;
+        let offset = list + u64::from(index) * super::wire::MAPPING_LEN as u64;
+        Remote { addr: self.list.addr.wrapping_add(offset), rkey: self.list.key }
+    }
+}
+
+/// How far the stream is.
+#[derive(Debug, Default)]
+struct Phase {
+    /// The peer knows that the connection stands, so that it takes messages.
+    established: bool,
+    /// The peer may still send.
+    readable: bool,
+    /// This side may still send.
+    writable: bool,
+    /// It has ended, well or not.
+    closed: bool,
+    /// The connection manager has nothing more to say.
+    parted: bool,
+    error: Option<StreamError>,
+    /// What waits for a control slot.
+    farewell: Option<Message>,
+}
+
+#[derive(Debug)]
+pub(super) struct Engine {
+    // First: memory that the peer reaches is freed behind the queue pair.
+    connection: Connection,
+    cq: CompletionQueue,
+    channel: CompletionChannel,
+    pub(super) pd: ProtectionDomain,
+    ring: ExposedMemory,
+    buffer: ExposedMemory,
+    /// This end's list of places, which the peer writes, and behind it the peer's mappings.
+    pub(super) list: ExposedMemory,
+    incoming: Incoming,
+    pub(super) outgoing: Outgoing,
+    pub(super) peer: Peer,
+    pub(super) offered: mapping::Offered,
+    /// The entry of the own list that is looked at next, and whether it may have changed.
+    slot: usize,
+    look: bool,
+    controls: u32,
+    sends: u32,
+    phase: Phase,
+    armed: bool,
+    activity: u64,
+}
+
+impl Engine {
+    pub(super) fn new(parts: Parts, connection: Connection, hello: &Hello) -> Self {
+        let Parts {
+            pd, cq, channel, ring, buffer, list, incoming, sends, inline, mappings, ..
+        } = parts;
+        let slots = sends - CONTROLS;
+        let len = ring.len() as u32;
+        let outgoing = Outgoing::new(slots, len, inline, hello.credits, hello.data);
+        let established = connection.is_established();
+        let phase = Phase { established, readable: true, writable: true, ..Phase::default() };
+        Self {
+            connection,
+            cq,
+            channel,
+            pd,
+            ring,
+            buffer,
+            list,
+            incoming,
+            outgoing,
+            peer: Peer::new(hello),
+            offered: mapping::Offered::new(mappings),
+            slot: 1,
+            look: false,
+            controls: CONTROLS,
+            sends: slots,
+            phase,
+            armed: false,
+            activity: 0,
+        }
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    pub(super) fn channel(&self) -> &CompletionChannel {
+        &self.channel
+    }
+
+    /// Changes whenever something was seen.
+    pub(super) fn activity(&self) -> u64 {
+        self.activity
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.phase.closed
+    }
+
+    /// Looks at what completed, and answers it.
+    pub(super) fn progress(&mut self) -> io::Result<()> {
+        let mut done: [WorkCompletion; BURST] = Default::default();
+        let mut received = 0;
+        loop {
+            let count = self.cq.poll_into(&mut done);
+            for completion in &done[..count] {
+                self.activity += 1;
+                match completion.is_recv {
+                    true => received += u32::from(self.received(completion)),
+                    false => self.sent(completion),
+                }
+            }
+            if count < BURST {
+                break;
+            }
+        }
+        if !self.phase.closed {
+            self.expect(received)?;
+            self.tell()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the receive is to be posted anew.
+    fn received(&mut self, completion: &WorkCompletion) -> bool {
+        if self.phase.closed {
+            return false;
+        }
+        let message = match (completion.result, completion.immediate) {
+            (Ok(Completed::RecvWriteImm), Some(imm)) => Message::parse(imm),
+            (Ok(_), _) => Err(StreamError::ForeignMessage),
+            (Err(failure), _) if failure.status == Status::Flushed => Err(StreamError::Lost),
+            (Err(failure), _) => Err(StreamError::Failed(failure)),
+        };
+        match message.and_then(|message| self.obey(message)) {
+            Ok(()) => true,
+            Err(error) => {
+                self.fail(error);
+                false
+            }
+        }
+    }
+
+    fn obey(&mut self, message: Message) -> Result<(), StreamError> {
+        self.phase.established = true;
+        match message {
+            Message::Data(len) => self.incoming.came(len)?,
+            Message::Credit(limit) => {
+                self.outgoing.allow(limit);
+                self.look = true;
+            }
+            Message::Mapping(_) | Message::KeepAlive => {}
+            Message::Shutdown if self.phase.writable => self.phase.readable = false,
+            Message::Shutdown | Message::Disconnect => self.close(),
+        }
+        Ok(())
+    }
+
+    fn sent(&mut self, completion: &WorkCompletion) {
+        match completion.id & !u64::from(u32::MAX) {
+            DATA => self.outgoing.completed(completion.id as u32),
+            kind => {
+                self.controls += 1;
+                if kind == FAREWELL {
+                    self.close();
+                }
+            }
+        }
+        if let Err(failure) = completion.result {
+            self.fail(StreamError::Failed(failure));
+        }
+    }
+
+    fn close(&mut self) {
+        let phase = &mut self.phase;
+        (phase.closed, phase.readable, phase.writable) = (true, false, false);
+        phase.farewell = None;
+    }
+
+    /// The first failure that says something counts.
+    fn fail(&mut self, error: StreamError) {
+        let known = self.phase.error.is_some();
+        if self.phase.closed && !(known && self.phase.error == Some(StreamError::Lost)) {
+            return;
+        }
+        // What is flushed says nothing by itself.
+        let flushed = matches!(&error, StreamError::Failed(it) if it.status == Status::Flushed);
+        let error = if flushed { StreamError::Lost } else { error };
+        self.phase.error = Some(error);
+        self.close();
+    }
+
+    /// Posts receives: they take messages, and no bytes.
+    pub(super) fn expect(&mut self, count: u32) -> io::Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let mut batch = self.connection.queue_pair().recv_batch();
+        for _ in 0..count {
+            batch.post_empty(0).map_err(Error::from)?;
+        }
+        batch.ring();
+        Ok(())
+    }
+
+    /// Tells the peer of room, and that this side sends no more.
+    pub(super) fn tell(&mut self) -> io::Result<()> {
+        while self.controls > 0 && self.phase.established && self.incoming.owes() {
+            let grant = self.incoming.grant();
+            let imm = Message::Credit(grant.limit).to_imm();
+            let Some(span) = grant.half else {
+                self.control(CONTROL, &[], Remote { addr: 0, rkey: 0 }, imm)?;
+                continue;
+            };
+            let at = self.buffer.remote(span.at as usize);
+            let place = Place { addr: at.addr, key: at.rkey, len: span.len };
+            let to = self.peer.next_slot();
+            self.control(CONTROL, &place.to_bytes(self.peer.swap), to, imm)?;
+        }
+        if self.controls > 0
+            && self.phase.established
+            && let Some(message) = self.phase.farewell.take()
+        {
+            let last = message == Message::Disconnect;
+            let kind = if last { FAREWELL } else { CONTROL };
+            self.control(kind, &[], Remote { addr: 0, rkey: 0 }, message.to_imm())?;
+        }
+        Ok(())
+    }
+
+    fn control(&mut self, kind: u64, bytes: &[u8], to: Remote, imm: u32) -> io::Result<()> {
+        let mut batch = self.connection.queue_pair().batch();
+        batch.write_imm_inline(kind, bytes, to, imm).map_err(Error::from)?;
+        batch.ring();
+        self.controls -= 1;
+        Ok(())
+    }
+
+    /// Copies bytes out that came. `None` when there are none yet; 0 at the stream's end.
+    pub(super) fn read(&mut self, to: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut done = 0;
+        while let Some(span) = self.incoming.take(to.len() - done) {
+            let part = &mut to[done..done + span.len as usize];
+            self.buffer.read(span.at as usize, part).map_err(Error::from)?;
+            done += part.len();
+        }
+        if done > 0 {
+            if !self.phase.closed {
+                self.tell()?;
+            }
+            return Ok(Some(done));
+        }
+        if to.is_empty() {
+            return Ok(Some(0));
+        }
+        match &self.phase {
+            Phase { error: Some(error), .. } => Err(error.clone().into()),
+            Phase { readable: false, .. } => Ok(Some(0)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Why nothing can be sent any more.
+    pub(super) fn may_write(&self) -> io::Result<()> {
+        match &self.phase {
+            Phase { error: Some(error), .. } => Err(error.clone().into()),
+            Phase { writable: true, .. } => Ok(()),
+            Phase { closed: true, .. } => Err(io::ErrorKind::ConnectionReset.into()),
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    pub(super) fn is_established(&self) -> bool {
+        self.phase.established
+    }
+
+    /// Sends as much as may go now. `None` when that is nothing.
+    pub(super) fn write(&mut self, from: &[u8]) -> io::Result<Option<usize>> {
+        self.may_write()?;
+        if from.is_empty() {
+            return Ok(Some(0));
+        }
+        let mut done = 0;
+        while self.phase.established && done < from.len() {
+            self.find_place()?;
+            let Some(piece) = self.outgoing.piece(from.len() - done, done) else { break };
+            let to = self.outgoing.send(piece);
+            let to = Remote { addr: to.addr, rkey: to.key };
+            let imm = Message::Data(piece.len).to_imm();
+            self.post(piece, &from[done..done + piece.len as usize], to, Some(imm))?;
+            done += piece.len as usize;
+        }
+        Ok((done > 0).then_some(done))
+    }
+
+    /// Posts a WRITE of `bytes`, which are copied.
+    pub(super) fn post(
+        &mut self,
+        piece: Piece,
+        bytes: &[u8],
+        to: Remote,
+        imm: Option<u32>,
+    ) -> io::Result<()> {
+        let id = DATA | u64::from(piece.ring_bytes());
+        let mut batch = self.connection.queue_pair().batch();
+        match piece.copied {
+            Copied::Inline => match imm {
+                Some(imm) => batch.write_imm_inline(id, bytes, to, imm),
+                None => batch.write_inline(id, bytes, to),
+            }
+            .map_err(Error::from)?,
+            Copied::At(at) => {
+                self.ring.write(at as usize, bytes).map_err(Error::from)?;
+                let part = self.ring.part(at as usize, bytes.len()).map_err(Error::from)?;
+                match imm {
+                    Some(imm) => batch.write_imm(id, part, to, imm)?,
+                    None => batch.write(id, part, to)?,
+                }
+            }
+        }
+        batch.ring();
+        Ok(())
+    }
+
+    /// Where the next bytes go, if the place before is used up and the peer told of another.
+    ///
+    /// The peer's device wrote the entry before its message came. The length is read first and
+    /// emptied: the peer fills the entry again only when all of its place was used.
+    pub(super) fn find_place(&mut self) -> io::Result<()> {
+        if !self.look || !self.outgoing.needs_place() {
+            return Ok(());
+        }
+        let at = self.slot * PLACE_LEN;
+        let key_len = self.list.load(at + 8).map_err(Error::from)?;
+        let addr = self.list.load(at).map_err(Error::from)?;
+        let place = Place::from_words(addr, key_len);
+        if place.len == 0 {
+            self.look = false;
+            return Ok(());
+        }
+        self.list.store(at + 8, 0).map_err(Error::from)?;
+        self.outgoing.set_place(place);
+        self.slot = (self.slot + 1) % SLOTS;
+        Ok(())
+    }
+
+    /// Begins to end one direction or both.
+    pub(super) fn shutdown(&mut self, how: std::net::Shutdown) -> io::Result<()> {
+        use std::net::Shutdown::{Both, Read, Write};
+        let phase = &mut self.phase;
+        if phase.closed {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let farewell = match how {
+            Write if !phase.writable => return Ok(()),
+            Write if phase.readable => Message::Shutdown,
+            Read if phase.writable => {
+                phase.readable = false;
+                return Ok(());
+            }
+            Write | Read | Both => {
+                phase.readable = false;
+                Message::Disconnect
+            }
+        };
+        phase.writable = false;
+        phase.farewell = Some(farewell);
+        self.tell()
+    }
+
+    /// Whether all that was written is in the peer's memory, and the farewell with it.
+    pub(super) fn is_flushed(&self) -> bool {
+        let idle = self.controls == CONTROLS && self.outgoing.free_slots() == self.sends;
+        self.phase.closed || (idle && self.phase.farewell.is_none())
+    }
+
+    /// Has the channel tell of the next completion. Whether it was not armed before: then what
+    /// completed meanwhile must be looked at once more.
+    pub(super) fn arm(&mut self) -> io::Result<bool> {
+        if self.armed {
+            return Ok(false);
+        }
+        self.cq.arm(Notify::Any)?;
+        self.armed = true;
+        Ok(true)
+    }
+
+    /// Takes the events out of the completion channel.
+    pub(super) fn drain_channel(&mut self) -> io::Result<()> {
+        while self.channel.try_next()?.is_some() {
+            self.armed = false;
+            self.activity += 1;
+        }
+        Ok(())
+    }
+
+    /// Hears what the connection manager says. Whether it will say more.
+    pub(super) fn hear(&mut self) -> io::Result<bool> {
+        self.activity += 1;
+        let ended = match self.connection.is_closed(Duration::ZERO) {
+            Ok(false) => None,
+            Ok(true) => Some(StreamError::Lost),
+            Err(Error::Connection(ConnectionError::DeviceRemoved)) => {
+                Some(StreamError::DeviceRemoved)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.phase.established |= self.connection.is_established();
+        if let Some(error) = ended {
+            self.phase.parted = true;
+            // What came before it counts: bytes, or a farewell.
+            self.progress()?;
+            self.fail(error);
+        }
+        Ok(!self.phase.parted)
+    }
+
+    /// After a long silence: is the device still there?
+    pub(super) fn look_at_device(&mut self) {
+        if self.cq.core().context().uverbs().is_gone() {
+            self.fail(StreamError::DeviceRemoved);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What ends a stream.
+
+use std::{fmt, io};
+
+use crate::Failure;
+
+/// Why a stream ended that nobody closed. It stands in the [`io::Error`] that reads and writes
+/// give:
+///
+/// ```
+/// use uverbs::stream::StreamError;
+///
+/// let error = std::io::Error::from(StreamError::Lost);
+/// assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+/// let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<StreamError>());
+/// assert_eq!(inner, Some(&StreamError::Lost));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// The peer's private data are no stream's: it is another program, or another version.
+    Hello {
+        /// The field.
+        what: &'static str,
+        /// What stood there.
+        value: u64,
+    },
+    /// A message that the protocol doesn't know.
+    UnknownMessage {
+        /// Its immediate data.
+        immediate: u32,
+    },
+    /// A message that isn't a WRITE with immediate data.
+    ForeignMessage,
+    /// The peer says that it wrote more bytes than it was given room for.
+    TooManyBytes {
+        /// Bytes that it tells of.
+        bytes: u32,
+        /// Room that it had.
+        room: u64,
+    },
+    /// The peer sent more messages than it was allowed to.
+    TooManyMessages {
+        /// Messages that may be unread at a time.
+        limit: u16,
+    },
+    /// The peer went without closing the stream; bytes may be missing.
+    Lost,
+    /// The device was removed.
+    DeviceRemoved,
+    /// A message could not be delivered, or the peer did what this side doesn't allow.
+    Failed(Failure),
+}
+
+impl StreamError {
+    /// The kind of the [`io::Error`] that it becomes.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        use crate::Status;
+        match self {
+            Self::Hello { .. }
+            | Self::UnknownMessage { .. }
+            | Self::ForeignMessage
+            | Self::TooManyBytes { .. }
+            | Self::TooManyMessages { .. } => io::ErrorKind::InvalidData,
+            Self::DeviceRemoved => io::ErrorKind::ConnectionAborted,
+            Self::Failed(failure) if failure.status == Status::RetryExceeded => {
+                io::ErrorKind::TimedOut
+            }
+            Self::Lost | Self::Failed(_) => io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hello { what, value } => {
+                write!(f, "the peer speaks no stream protocol that is known: its {what} is {value}")
+            }
+            Self::UnknownMessage { immediate } => {
+                write!(f, "the peer sent message {immediate:#010x}, which the protocol lacks")
+            }
+            Self::ForeignMessage => f.write_str("the peer sent a message that is no stream's"),
+            Self::TooManyBytes { bytes, room } => {
+                write!(f, "the peer tells of {bytes} bytes where it had room for {room}")
+            }
+            Self::TooManyMessages { limit } => {
+                write!(f, "the peer sent more than {limit} messages that nobody has read")
+            }
+            Self::Lost => f.write_str("the peer went without closing the stream"),
+            Self::DeviceRemoved => f.write_str("the device was removed"),
+            Self::Failed(failure) => write!(f, "the stream broke: {failure}"),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {}
+
+impl From<StreamError> for io::Error {
+    fn from(error: StreamError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}

@@ -1,0 +1,129 @@
+//! Listening for streams.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use uverbs_core::error::Error;
+
+use super::endpoint::{Domain, Parts, hello};
+use super::{RdmaStream, StreamOptions};
+use crate::Device;
+use crate::cm::{ConnectionRequest, Listener};
+
+/// Waits for streams at an address, as [`std::net::TcpListener`] does.
+///
+/// Dropping it refuses the requests that nobody accepted.
+#[derive(Debug)]
+pub struct RdmaListener {
+    listener: Listener,
+    options: StreamOptions,
+    nonblocking: AtomicBool,
+    /// The device that the last request came by.
+    domain: Mutex<Option<Domain>>,
+}
+
+impl RdmaListener {
+    pub(super) fn new(listener: Listener, options: StreamOptions) -> Self {
+        let (nonblocking, domain) = Default::default();
+        Self { listener, options, nonblocking, domain }
+    }
+
+    /// Listens at the first of these addresses that can be. [`StreamOptions::listen`] has options.
+    ///
+    /// # Errors
+    ///
+    /// As [`StreamOptions::listen`].
+    #[doc(alias = "rlisten")]
+    pub fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        StreamOptions::new().listen(addr)
+    }
+
+    /// The next stream, and its peer's address. It waits as long as it takes; where a wait needs a
+    /// limit, the file ([`AsFd`]) is polled with one.
+    ///
+    /// Who asks without speaking the protocol is refused, and isn't heard of here. The stream may
+    /// be one whose peer has not confirmed yet, or never will: that is for its reads and writes to
+    /// find, and holds up no other.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] of a nonblocking listener; what this side lacked to accept:
+    /// the peer is refused then.
+    #[doc(alias = "raccept")]
+    pub fn accept(&self) -> io::Result<(RdmaStream, SocketAddr)> {
+        loop {
+            let request = if self.nonblocking.load(Ordering::Relaxed) {
+                self.listener.try_next()?.ok_or(io::ErrorKind::WouldBlock)?
+            } else {
+                match self.listener.next(Duration::from_secs(3600)) {
+                    Err(Error::TimedOut { .. }) => continue,
+                    other => other?,
+                }
+            };
+            if let Some(stream) = self.answer(request)? {
+                let peer = stream.peer_addr()?;
+                return Ok((stream, peer));
+            }
+        }
+    }
+
+    /// Accepts, if the peer is one to be accepted.
+    fn answer(&self, request: ConnectionRequest) -> io::Result<Option<RdmaStream>> {
+        let Ok(hello) = hello(request.private_data()) else { return Ok(None) };
+        let domain = self.domain(&request.device()?)?;
+        let (parts, mut qp) = Parts::new(&domain, &self.options)?;
+        request.init(&mut qp)?;
+        parts.expect(&mut qp)?;
+        match request.begin_accept(qp, &parts.param()) {
+            Ok(connection) => {
+                RdmaStream::new(parts, connection, &hello, self.options.limit).map(Some)
+            }
+            // The peer went meanwhile.
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn domain(&self, device: &Device) -> io::Result<Domain> {
+        let mut known = self.domain.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some(domain) if domain.guid == device.node_guid() => Ok(domain.clone()),
+            _ => Ok(known.insert(Domain::open(device)?).clone()),
+        }
+    }
+
+    /// The streams that come, one after the other, without end.
+    pub fn incoming(&self) -> impl Iterator<Item = io::Result<RdmaStream>> + '_ {
+        std::iter::repeat_with(|| self.accept().map(|(stream, _)| stream))
+    }
+
+    /// The address that it listens at: with the port that the system chose, if it was 0.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()?.ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    }
+
+    /// Whether [`accept`](Self::accept) fails with [`io::ErrorKind::WouldBlock`] instead of
+    /// waiting. It says nothing of the streams.
+    ///
+    /// # Errors
+    ///
+    /// None; as [`std::net::TcpListener::set_nonblocking`] it may get some.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Readable while a request may be there.
+impl AsFd for RdmaListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}

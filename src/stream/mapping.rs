@@ -1,0 +1,123 @@
+//! Memory that the peer writes at an offset, without this side's doing: rsocket's `riomap` and
+//! `riowrite`.
+
+use std::io;
+
+use uverbs_core::error::Error;
+
+use super::engine::Engine;
+use super::outgoing::{Copied, Piece};
+use super::wire::{MAPPING_LEN, Message, PLACE_LEN, Place, SLOTS};
+use crate::{ExposedMemory, Remote};
+
+/// What this end offers, and how much the peer may offer here.
+#[derive(Debug)]
+pub(super) struct Offered {
+    /// Entries of the own memory that the peer may fill.
+    room: u16,
+    memories: Vec<ExposedMemory>,
+}
+
+impl Offered {
+    pub(super) fn new(room: u16) -> Self {
+        Self { room, memories: Vec::new() }
+    }
+}
+
+impl Engine {
+    /// Tells the peer of memory that it writes by offsets from `offset` on. `None` while the
+    /// message can't go.
+    pub(super) fn offer(&mut self, memory: &ExposedMemory, offset: u64) -> io::Result<Option<()>> {
+        self.may_write()?;
+        let index = self.offered.memories.len() as u16;
+        if index >= self.peer.mappings {
+            let why = format!("the peer has room for {} mappings", self.peer.mappings);
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
+        }
+        if !self.is_established() || !self.outgoing.may_tell() {
+            return Ok(None);
+        }
+        let place = Place { addr: memory.addr(), key: memory.rkey(), len: memory.len() as u32 };
+        let offset = if self.peer.swap { offset.swap_bytes() } else { offset };
+        let mut entry = [0; MAPPING_LEN];
+        entry[..8].copy_from_slice(&offset.to_ne_bytes());
+        entry[8..].copy_from_slice(&place.to_bytes(self.peer.swap));
+        let to = self.peer.mapping(index);
+        self.outgoing.tell();
+        let piece = Piece { len: 0, copied: Copied::Inline };
+        self.post(piece, &entry, to, Some(Message::Mapping(index).to_imm()))?;
+        self.offered.memories.push(memory.clone());
+        Ok(Some(()))
+    }
+
+    /// Writes as much as may go now into the peer's memory at `offset`. `None` when that is
+    /// nothing.
+    pub(super) fn write_at(&mut self, from: &[u8], offset: u64) -> io::Result<Option<usize>> {
+        self.may_write()?;
+        if from.is_empty() {
+            return Ok(Some(0));
+        }
+        let mut done = 0;
+        while self.is_established() && done < from.len() {
+            let Some(to) = self.mapped(offset.saturating_add(done as u64))? else {
+                if done > 0 {
+                    break;
+                }
+                let why = format!("the peer has mapped nothing at {offset}");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            };
+            let Some(piece) = self.outgoing.fit(from.len() - done, done, to.len) else { break };
+            self.outgoing.post(piece);
+            let at = Remote { addr: to.addr, rkey: to.key };
+            self.post(piece, &from[done..done + piece.len as usize], at, None)?;
+            done += piece.len as usize;
+        }
+        Ok((done > 0).then_some(done))
+    }
+
+    /// The peer's memory from this offset on. Its entries are the peer's word, which may change at
+    /// any time: the device checks addresses.
+    fn mapped(&self, offset: u64) -> io::Result<Option<Place>> {
+        for index in 0..usize::from(self.offered.room) {
+            let at = SLOTS * PLACE_LEN + index * MAPPING_LEN;
+            let word = |at| self.list.load(at).map_err(Error::from);
+            let place = Place::from_words(word(at + 8)?, word(at + 16)?);
+            if let Some(place) = part(word(at)?, place, offset) {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What of `place`, which stands at `start`, is from `offset` on.
+fn part(start: u64, place: Place, offset: u64) -> Option<Place> {
+    let skip = u32::try_from(offset.checked_sub(start)?).ok()?;
+    let len = place.len.checked_sub(skip).filter(|len| *len > 0)?;
+    Some(Place { addr: place.addr.wrapping_add(skip.into()), key: place.key, len })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_part_is_within_its_place() {
+        let place = Place { addr: 0x1000, key: 5, len: 100 };
+        assert_eq!(part(50, place, 50), Some(place));
+        assert_eq!(part(50, place, 149), Some(Place { addr: 0x1063, key: 5, len: 1 }));
+        assert_eq!([part(50, place, 49), part(50, place, 150)], [None, None]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_entry_gives_a_part_or_none(start: u64, addr: u64, len: u32, offset: u64) {
+            if let Some(found) = part(start, Place { addr, key: 0, len }, offset) {
+                let end = u128::from(start) + u128::from(len);
+                prop_assert_eq!(u128::from(offset) + u128::from(found.len), end);
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Streams of bytes over RDMA, as TCP's: [`RdmaStream`] and [`RdmaListener`] for
+//! [`TcpStream`](std::net::TcpStream) and [`TcpListener`](std::net::TcpListener).
+//!
+//! They speak rsocket's protocol, so the other end may be a C program on librdmacm's `rsocket`
+//! (`rstream`, `riostream`, or any under its preload library).
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use uverbs::stream::StreamOptions;
+//!
+//! # let device = uverbs::device("softhca0")?;
+//! # let addr = std::net::Ipv6Addr::from(device.open()?.query_gid_table()?
+//! #     .iter().find(|entry| entry.gid.is_ipv4_mapped()).unwrap().gid.0).to_canonical();
+//! let options = StreamOptions::new().on(&device); // of the kernel's devices: `RdmaListener::bind`
+//! let listener = options.listen((addr, 0))?;
+//! let to = listener.local_addr()?;
+//! let client = std::thread::spawn(move || -> std::io::Result<()> {
+//!     let mut stream = options.connect(to)?;
+//!     stream.write_all(b"hello")
+//! });
+//! let (mut stream, peer) = listener.accept()?;
+//! let mut text = String::new();
+//! stream.read_to_string(&mut text)?; // until the peer's end
+//! assert_eq!((text.as_str(), peer.ip()), ("hello", addr));
+//! client.join().expect("it doesn't panic")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! *How it works.* Each end has a buffer in two halves and tells the other where a half is; the
+//! other copies its bytes into a ring, RDMA-writes them there, and the message that says so has no
+//! bytes of its own. A half that was read goes back to the writer. Messages are counted, so that a
+//! sender never has more under way than the receiver has receives.
+//!
+//! | C | here |
+//! |---|---|
+//! | `rsocket`, `rbind`, `rlisten`, `raccept` | [`RdmaListener::bind`], [`RdmaListener::accept`] |
+//! | `rconnect` | [`RdmaStream::connect`] |
+//! | `rsend`, `rrecv` | [`Write`](std::io::Write), [`Read`](std::io::Read) |
+//! | `rpoll` | [`AsFd`](std::os::fd::AsFd): an ordinary file for poll, epoll or a reactor |
+//! | `rshutdown`, `rclose` | [`RdmaStream::shutdown`], dropping it |
+//! | `riomap`, `riowrite` | [`RdmaStream::map`], [`RdmaStream::write_at`] |
+//! | `rsetsockopt` | [`StreamOptions`] |
+//!
+//! *Differences.* A peer that goes without closing is an error here
+//! ([`StreamError::Lost`]), where rsocket reports the end of the stream. The preload library's
+//! forking mode and streams over iWARP are not there.
+
+mod endpoint;
+mod engine;
+mod error;
+mod files;
+mod incoming;
+mod listener;
+mod mapping;
+mod options;
+mod outgoing;
+mod rdma_stream;
+mod waiting;
+mod wire;
+
+pub use error::StreamError;
+pub use listener::RdmaListener;
+pub use options::StreamOptions;
+pub use rdma_stream::RdmaStream;

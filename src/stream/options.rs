@@ -1,0 +1,209 @@
+//! Options of streams.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use uverbs_core::error::Error;
+
+use super::endpoint::{Domain, Parts, hello};
+use super::wire::{MOST_DATA, MOST_MAPPINGS};
+use super::{RdmaListener, RdmaStream};
+use crate::cm::{Connector, EventChannel, Listener};
+use crate::{Device, Refused};
+
+/// Options of a stream, or of those that a listener accepts. Buffers and queues have rsocket's
+/// sizes unless said otherwise.
+///
+/// ```
+/// use uverbs::stream::{RdmaStream, StreamOptions};
+/// # let device = uverbs::device("softhca0")?;
+/// # let addr = std::net::Ipv6Addr::from(device.open()?.query_gid_table()?
+/// #     .iter().find(|entry| entry.gid.is_ipv4_mapped()).unwrap().gid.0).to_canonical();
+///
+/// let options = StreamOptions::new().on(&device).recv_buffer(1 << 20);
+/// let listener = options.listen((addr, 0))?;
+/// let stream = options.connect(listener.local_addr()?)?;
+/// # drop(stream);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct StreamOptions {
+    pub(super) send_buffer: u32,
+    pub(super) recv_buffer: u32,
+    pub(super) sends: u16,
+    pub(super) recvs: u16,
+    pub(super) inline: u32,
+    pub(super) mappings: u16,
+    pub(super) limit: Duration,
+    backlog: u32,
+    device: Option<Device>,
+}
+
+impl Default for StreamOptions {
+    fn default() -> Self {
+        Self {
+            send_buffer: 128 << 10,
+            recv_buffer: 128 << 10,
+            sends: 384,
+            recvs: 384,
+            inline: 64,
+            mappings: 0,
+            limit: Duration::from_secs(10),
+            backlog: 0,
+            device: None,
+        }
+    }
+}
+
+impl StreamOptions {
+    /// What a stream has unless said otherwise.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes that may be on their way and not yet acknowledged: 128 KiB, and 2 KiB to 512 MiB. They
+    /// are pinned.
+    #[must_use]
+    #[doc(alias = "SO_SNDBUF")]
+    pub fn send_buffer(mut self, bytes: u32) -> Self {
+        self.send_buffer = bytes;
+        self
+    }
+
+    /// Bytes that may be here unread: 128 KiB, and 2 KiB to 512 MiB. They are pinned.
+    #[must_use]
+    #[doc(alias = "SO_RCVBUF")]
+    pub fn recv_buffer(mut self, bytes: u32) -> Self {
+        self.recv_buffer = bytes;
+        self
+    }
+
+    /// Messages that may be on their way: 384. The device's limit counts, and 16 at least.
+    #[must_use]
+    #[doc(alias = "RDMA_SQSIZE")]
+    pub fn sends(mut self, count: u16) -> Self {
+        self.sends = count;
+        self
+    }
+
+    /// Messages that may be here unread: 384. The device's limit counts, and 16 at least.
+    #[must_use]
+    #[doc(alias = "RDMA_RQSIZE")]
+    pub fn recvs(mut self, count: u16) -> Self {
+        self.recvs = count;
+        self
+    }
+
+    /// Writes of so many bytes or fewer are copied into the work request: 64, and 24 at least.
+    #[must_use]
+    #[doc(alias = "RDMA_INLINE")]
+    pub fn inline(mut self, bytes: u32) -> Self {
+        self.inline = bytes;
+        self
+    }
+
+    /// Mappings that the peer may offer for [`RdmaStream::write_at`]: none, and 128 at most.
+    #[must_use]
+    #[doc(alias = "RDMA_IOMAPSIZE")]
+    pub fn mappings(mut self, count: u16) -> Self {
+        self.mappings = count;
+        self
+    }
+
+    /// How long each step of connecting may take, and the last words when a stream is dropped: ten
+    /// seconds.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Requests that a listener keeps while nobody accepts; 0 is the system's limit.
+    #[must_use]
+    pub fn backlog(mut self, backlog: u32) -> Self {
+        self.backlog = backlog;
+        self
+    }
+
+    /// By the connection manager of this device: a software HCA has its own, which knows no other
+    /// device. Unless said otherwise it is the kernel's, which finds the device by the address.
+    #[must_use]
+    pub fn on(mut self, device: &Device) -> Self {
+        self.device = Some(device.clone());
+        self
+    }
+
+    fn channel(&self) -> Result<EventChannel, Error> {
+        self.device.as_ref().map_or_else(EventChannel::open, EventChannel::of)
+    }
+
+    /// Refuses what the protocol has no room for.
+    fn check(&self) -> Result<(), Error> {
+        for (what, value) in [("send_buffer", self.send_buffer), ("recv_buffer", self.recv_buffer)]
+        {
+            let fits = value.clamp(2 << 10, MOST_DATA);
+            if fits != value {
+                let (value, limit) = (value.into(), fits.into());
+                return Err(Error::Limit { verb: "stream", what, value, limit });
+            }
+        }
+        Error::limit("stream", "mappings", u32::from(self.mappings), u32::from(MOST_MAPPINGS))
+    }
+
+    /// Connects to the first of these addresses that answers.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::ConnectionRefused`], [`io::ErrorKind::TimedOut`] and others that sockets
+    /// have; [`io::ErrorKind::InvalidInput`] for options over their limits;
+    /// [`io::ErrorKind::InvalidData`] with a [`StreamError`](super::StreamError) where another kind
+    /// of program accepted.
+    pub fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<RdmaStream> {
+        self.check()?;
+        let mut last = None;
+        for addr in addr.to_socket_addrs()? {
+            match self.connect_to(addr) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(no_address))
+    }
+
+    fn connect_to(&self, addr: SocketAddr) -> io::Result<RdmaStream> {
+        let connector = Connector::new(addr).limit(self.limit);
+        let route = connector.resolve_on(self.channel()?)?;
+        let domain = Domain::open(&route.device()?)?;
+        let (parts, mut qp) = Parts::new(&domain, self)?;
+        route.init(&mut qp)?;
+        parts.expect(&mut qp)?;
+        let connection = route.connect(qp, &parts.param()).map_err(Refused::into_error)?;
+        let hello = hello(connection.private_data())?;
+        RdmaStream::new(parts, connection, &hello, self.limit)
+    }
+
+    /// Listens at the first of these addresses that can be.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`] and others that sockets
+    /// have; [`io::ErrorKind::InvalidInput`] for options over their limits.
+    pub fn listen(&self, addr: impl ToSocketAddrs) -> io::Result<RdmaListener> {
+        self.check()?;
+        let mut last = None;
+        for addr in addr.to_socket_addrs()? {
+            let builder = Listener::builder(addr).backlog(self.backlog).limit(self.limit);
+            match self.channel().and_then(|channel| builder.listen_on(channel)) {
+                Ok(listener) => return Ok(RdmaListener::new(listener, self.clone())),
+                Err(error) => last = Some(error.into()),
+            }
+        }
+        Err(last.unwrap_or_else(no_address))
+    }
+}
+
+fn no_address() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "the name has no address")
+}

@@ -1,0 +1,289 @@
+//! The stream as programs have it.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use uverbs_core::error::Error;
+
+use super::StreamOptions;
+use super::endpoint::Parts;
+use super::engine::Engine;
+use super::waiting::{Limit, Waiting};
+use super::wire::Hello;
+use crate::cm::Connection;
+use crate::{AccessFlags, ExposedMemory};
+
+/// A stream of bytes between two programs, as [`std::net::TcpStream`] is.
+///
+/// Any number of threads may read and write at once, by references: [`Read`] and [`Write`] are
+/// there for `&RdmaStream`, too.
+///
+/// Reads and writes wait as long as it takes unless they have a timeout
+/// ([`set_read_timeout`](Self::set_read_timeout)) or the stream is
+/// [nonblocking](Self::set_nonblocking), as those of sockets. A peer whose host vanishes is noticed
+/// by a write, and by nothing else; one whose process ends, at once.
+///
+/// Dropping it tells the peer that nothing more comes and waits until what was written is in the
+/// peer's memory, which needs none of the peer's doing, and ten seconds at most
+/// ([`StreamOptions::limit`]).
+#[derive(Debug)]
+pub struct RdmaStream {
+    waiting: Waiting,
+    local: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+    nonblocking: AtomicBool,
+    read_timeout: Mutex<Option<Duration>>,
+    write_timeout: Mutex<Option<Duration>>,
+    /// For the last words.
+    limit: Duration,
+}
+
+impl RdmaStream {
+    pub(super) fn new(
+        parts: Parts,
+        connection: Connection,
+        hello: &Hello,
+        limit: Duration,
+    ) -> io::Result<Self> {
+        let (local, peer) = (connection.local_addr()?, connection.peer_addr()?);
+        let waiting = Waiting::new(Engine::new(parts, connection, hello))?;
+        let (nonblocking, read_timeout, write_timeout) = Default::default();
+        Ok(Self { waiting, local, peer, nonblocking, read_timeout, write_timeout, limit })
+    }
+
+    /// Connects to the first of these addresses that answers. [`StreamOptions::connect`] has
+    /// options.
+    ///
+    /// ```no_run
+    /// use std::io::{Read, Write};
+    /// use uverbs::stream::RdmaStream;
+    ///
+    /// let mut stream = RdmaStream::connect("storage.example:7471")?;
+    /// stream.write_all(b"hello")?;
+    /// stream.shutdown(std::net::Shutdown::Write)?;
+    /// let mut answer = String::new();
+    /// stream.read_to_string(&mut answer)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`StreamOptions::connect`].
+    #[doc(alias = "rconnect")]
+    pub fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        StreamOptions::new().connect(addr)
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotConnected`] where the connection manager knew none.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.peer.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// This side's address.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotConnected`] where the connection manager knew none.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.local.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Ends one direction or both, and waits until the peer's memory has all that was written. Of a
+    /// nonblocking stream it only begins: [`is_flushed`](Self::is_flushed) tells.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotConnected`] of one that has ended; [`io::ErrorKind::TimedOut`] after the
+    /// timeout for writes; the stream's own end.
+    #[doc(alias = "rshutdown")]
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.waiting.run(Limit::Now, |engine| engine.shutdown(how).map(Some))?;
+        if self.nonblocking.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let limit = timeout(&self.write_timeout);
+        self.waiting.run(limit.into(), |engine| Ok(engine.is_flushed().then_some(())))
+    }
+
+    /// Whether all that was written is in the peer's memory.
+    ///
+    /// # Errors
+    ///
+    /// What the device says.
+    pub fn is_flushed(&self) -> io::Result<bool> {
+        let done = self.waiting.run(Limit::Now, |engine| Ok(engine.is_flushed().then_some(())));
+        match done {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            other => other.map(|()| true),
+        }
+    }
+
+    /// Whether reads and writes fail with [`io::ErrorKind::WouldBlock`] where they would wait. The
+    /// file ([`AsFd`]) is readable when it is worth another try, of a write, too.
+    ///
+    /// # Errors
+    ///
+    /// None; as [`std::net::TcpStream::set_nonblocking`] it may get some.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How long reads wait; `None`, as it is at first, is as long as it takes. After it they fail
+    /// with [`io::ErrorKind::TimedOut`].
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] for no time at all, as of sockets.
+    pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        set(&self.read_timeout, limit)
+    }
+
+    /// How long writes and [`shutdown`](Self::shutdown) wait; `None`, as it is at first, is as long
+    /// as it takes. After it they fail with [`io::ErrorKind::TimedOut`].
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] for no time at all, as of sockets.
+    pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        set(&self.write_timeout, limit)
+    }
+
+    /// How long reads wait.
+    #[must_use]
+    pub fn read_timeout(&self) -> Option<Duration> {
+        timeout(&self.read_timeout)
+    }
+
+    /// How long writes wait.
+    #[must_use]
+    pub fn write_timeout(&self) -> Option<Duration> {
+        timeout(&self.write_timeout)
+    }
+
+    /// A number that changes whenever a call has seen something of the peer or of the device. Of
+    /// two tasks that share the file, the one that finds it changed wakes the other.
+    #[must_use]
+    pub fn activity(&self) -> u64 {
+        self.waiting.look(|engine| engine.activity())
+    }
+
+    /// Offers the peer `len` bytes of memory that it writes by offsets from `offset` on, without
+    /// this side's doing ([`write_at`](Self::write_at)). It is the peer's to write until the last
+    /// handle is dropped, which the stream has until its own end.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::QuotaExceeded`] where the peer has no room for another mapping
+    /// ([`StreamOptions::mappings`]); [`io::ErrorKind::InvalidInput`] for more than 4 GiB; as
+    /// writes.
+    #[doc(alias = "riomap")]
+    pub fn map(&self, len: usize, offset: u64) -> io::Result<ExposedMemory> {
+        let fits = u32::try_from(len).is_ok();
+        if !fits {
+            let (value, limit) = (len as u64, u32::MAX.into());
+            return Err(Error::Limit { verb: "map", what: "length", value, limit }.into());
+        }
+        let pd = self.waiting.look(|engine| engine.pd.clone());
+        let memory = pd.expose(len, AccessFlags::REMOTE_WRITE)?;
+        self.waiting.run(self.write_limit(), |engine| engine.offer(&memory, offset))?;
+        Ok(memory)
+    }
+
+    /// Writes into the peer's memory, from `offset` of what it mapped. Answers how many bytes went.
+    /// The peer isn't told: it sees them in its memory, in the order of the writes.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] where the peer has mapped nothing, which may be because its
+    /// message isn't here yet; as writes.
+    #[doc(alias = "riowrite")]
+    pub fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
+        self.waiting.run(self.write_limit(), |engine| engine.write_at(from, offset))
+    }
+
+    fn write_limit(&self) -> Limit {
+        self.limit_of(&self.write_timeout)
+    }
+
+    fn limit_of(&self, timeout_of: &Mutex<Option<Duration>>) -> Limit {
+        if self.nonblocking.load(Ordering::Relaxed) {
+            return Limit::Now;
+        }
+        timeout(timeout_of).into()
+    }
+}
+
+fn timeout(of: &Mutex<Option<Duration>>) -> Option<Duration> {
+    *of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn set(timeout: &Mutex<Option<Duration>>, limit: Option<Duration>) -> io::Result<()> {
+    if limit == Some(Duration::ZERO) {
+        let why = "a timeout of zero; set_nonblocking doesn't wait";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    *timeout.lock().unwrap_or_else(PoisonError::into_inner) = limit;
+    Ok(())
+}
+
+impl Read for &RdmaStream {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.waiting.run(self.limit_of(&self.read_timeout), |engine| engine.read(to))
+    }
+}
+
+impl Write for &RdmaStream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.waiting.run(self.write_limit(), |engine| engine.write(from))
+    }
+
+    /// There is nothing to flush: a write goes when it is called.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for RdmaStream {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(to)
+    }
+}
+
+impl Write for RdmaStream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        (&*self).write(from)
+    }
+
+    /// There is nothing to flush: a write goes when it is called.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Readable when a nonblocking read or write that failed is worth another try.
+impl AsFd for RdmaStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waiting.as_fd()
+    }
+}
+
+impl Drop for RdmaStream {
+    fn drop(&mut self) {
+        if self.waiting.look(|engine| engine.is_closed()) {
+            return;
+        }
+        let limit = Limit::Within(self.limit);
+        // Where that fails, the connection's end tells the peer.
+        let _ = self.waiting.run(Limit::Now, |engine| engine.shutdown(Shutdown::Both).map(Some));
+        let _ = self.waiting.run(limit, |engine| Ok(engine.is_flushed().then_some(())));
+    }
+}

@@ -1,0 +1,180 @@
+//! Threads that wait at one stream.
+//!
+//! Each tries what it came for. Where that can't be done yet, one of them sleeps on the files, and
+//! the others until it has woken. Whoever sees something while another sleeps wakes it: what came
+//! may be what the other waits for, and is no longer to be seen in the files.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::engine::Engine;
+use super::files::Files;
+
+/// Polled for so long before a thread sleeps, as rsocket does (`polling_time`).
+const SPIN: Duration = Duration::from_micros(10);
+/// No sleep is longer: then the device is asked whether it is still there.
+const DOZE: Duration = Duration::from_millis(500);
+
+/// How long an operation may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Limit {
+    /// As long as it takes.
+    None,
+    /// So long.
+    Within(Duration),
+    /// It doesn't wait at all.
+    Now,
+}
+
+impl From<Option<Duration>> for Limit {
+    fn from(limit: Option<Duration>) -> Self {
+        limit.map_or(Self::None, Self::Within)
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    engine: Engine,
+    /// Whether a thread sleeps on the files.
+    asleep: bool,
+    /// Threads that sleep until it has woken.
+    behind: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiting {
+    state: Mutex<State>,
+    files: Files,
+    awake: Condvar,
+}
+
+impl Waiting {
+    pub(super) fn new(engine: Engine) -> io::Result<Self> {
+        let files = Files::new(&engine)?;
+        let state = Mutex::new(State { engine, asleep: false, behind: 0 });
+        Ok(Self { state, files, awake: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the engine, which is as the last operation left it.
+    pub(super) fn look<T>(&self, at: impl FnOnce(&mut Engine) -> T) -> T {
+        at(&mut self.lock().engine)
+    }
+
+    /// Does what `attempt` says, as soon as it can be done.
+    ///
+    /// # Errors
+    ///
+    /// What `attempt` or the device says; [`io::ErrorKind::WouldBlock`],
+    /// [`io::ErrorKind::TimedOut`].
+    pub(super) fn run<T>(
+        &self,
+        limit: Limit,
+        mut attempt: impl FnMut(&mut Engine) -> io::Result<Option<T>>,
+    ) -> io::Result<T> {
+        let mut state = self.lock();
+        let before = state.engine.activity();
+        // The clock is asked only if there is something to wait for.
+        let mut started = None;
+        let done = loop {
+            let engine = &mut state.engine;
+            match engine.progress().and_then(|()| attempt(engine)) {
+                Ok(Some(done)) => break Ok(done),
+                Ok(None) => {}
+                Err(error) => break Err(error),
+            }
+            let waited = started.get_or_insert_with(Instant::now).elapsed();
+            let left = match limit {
+                Limit::None => DOZE,
+                Limit::Within(limit) if waited >= limit => {
+                    break Err(io::ErrorKind::TimedOut.into());
+                }
+                Limit::Within(limit) => (limit - waited).min(DOZE),
+                Limit::Now => Duration::ZERO,
+            };
+            if !left.is_zero() && waited < SPIN {
+                drop(state);
+                std::thread::yield_now();
+                state = self.lock();
+                continue;
+            }
+            match self.sleep(state, left) {
+                Ok(woken) => state = woken,
+                Err((woken, error)) => {
+                    state = woken;
+                    break Err(error);
+                }
+            }
+        };
+        if state.engine.activity() != before {
+            self.wake(&state);
+        }
+        done
+    }
+
+    fn wake(&self, state: &State) {
+        if state.asleep {
+            self.files.ring();
+        }
+        if state.behind > 0 {
+            self.awake.notify_all();
+        }
+    }
+
+    /// Sleeps until there may be something new.
+    fn sleep<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        most: Duration,
+    ) -> Result<MutexGuard<'s, State>, (MutexGuard<'s, State>, io::Error)> {
+        let bell = !state.asleep;
+        // What came first, then the wish to hear of more; both are looked at again.
+        match self.files.drain(&mut state.engine, bell) {
+            Ok(false) => {}
+            Ok(true) => return Ok(state),
+            Err(error) => return Err((state, error)),
+        }
+        match state.engine.arm() {
+            Ok(false) => {}
+            Ok(true) => return Ok(state),
+            Err(error) => return Err((state, error)),
+        }
+        if most.is_zero() {
+            return Err((state, io::ErrorKind::WouldBlock.into()));
+        }
+        if state.asleep {
+            state.behind += 1;
+            let (mut state, _) =
+                self.awake.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner);
+            state.behind -= 1;
+            return Ok(state);
+        }
+        state.asleep = true;
+        drop(state);
+        let start = Instant::now();
+        let slept = self.files.sleep(most);
+        let mut state = self.lock();
+        state.asleep = false;
+        if state.behind > 0 {
+            self.awake.notify_all();
+        }
+        if start.elapsed() >= DOZE {
+            state.engine.look_at_device();
+        }
+        match slept {
+            Ok(()) => Ok(state),
+            Err(error) => Err((state, error)),
+        }
+    }
+}
+
+impl AsFd for Waiting {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.files.as_fd()
+    }
+}

@@ -27,6 +27,7 @@
 //! - [`wire`] carries packets.
 
 mod board;
+mod builder;
 mod cm;
 mod cm_door;
 mod descriptors;
@@ -56,7 +57,8 @@ pub mod vfio_user;
 pub mod wire;
 
 pub use board::profile::{Gid, GidType};
+pub use builder::SoftHcaBuilder;
 pub use hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing, Strictness};
 pub use idle::Idle;
-pub use softhca::{Pending, PortInfo, SoftHca, SoftHcaBuilder};
+pub use softhca::{Pending, PortInfo, SoftHca};
 pub use udp::{BadUdp, Carrier, Udp};

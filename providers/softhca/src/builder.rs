@@ -1,0 +1,280 @@
+//! A device's description, and how it is put together.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use uverbs_core::doors::DeviceRecord;
+use uverbs_core::memory::process::Process;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
+
+use crate::SoftHca;
+use crate::guard::Guard;
+use crate::hca::{Hca, HcaConfig, LinkLayer, Mtu, Strictness};
+use crate::idle::Idle;
+use crate::kernel::profile::{Gid, Profile};
+use crate::kernel::{Device, Kernel};
+use crate::link::Link;
+use crate::memory::ProcessDma;
+use crate::run::{self, Shared, Thread};
+use crate::sleep::Sleeper;
+use crate::softhca::Inner;
+use crate::uar::UarSet;
+use crate::udp::{self, Udp};
+use crate::wire::{Address, Fabric, Wire};
+
+/// Devices are numbered in the process; the number makes their addresses.
+static NUMBER: AtomicU16 = AtomicU16::new(1);
+
+/// `RDMA_NODE_IB_CA`.
+const NODE_TYPE_CA: u8 = 1;
+
+/// Describes a device. The defaults: Ethernet, MTU 4096, the HCA's own limits, a thread, a fabric
+/// of its own.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct SoftHcaBuilder {
+    name: Option<String>,
+    number: Option<u16>,
+    hca: HcaConfig,
+    active_mtu: Option<Mtu>,
+    stepped: bool,
+    idle: Idle,
+    memlock: Option<u64>,
+    max_pd: Option<u32>,
+    fabric: Option<Fabric>,
+    udp: Option<Udp>,
+    gids: Option<Vec<Gid>>,
+    wire: Option<Box<dyn Wire>>,
+}
+
+impl SoftHcaBuilder {
+    /// The name of the device; without one it is `softhca` and a number.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The number that makes its GUID and addresses, from 1; without one the devices of a process
+    /// count up. Give one where devices of several processes meet on a wire, or where the GUID has
+    /// to be known beforehand.
+    pub fn number(mut self, number: u16) -> Self {
+        self.number = Some(number);
+        self
+    }
+
+    /// The kind of its port.
+    pub fn link(mut self, link: LinkLayer) -> Self {
+        self.hca.link = link;
+        self
+    }
+
+    /// The MTU of its port.
+    pub fn active_mtu(mut self, mtu: Mtu) -> Self {
+        self.active_mtu = Some(mtu);
+        self
+    }
+
+    /// No thread: the device works in [`SoftHca::step`] only, and its clock stands until
+    /// [`SoftHca::advance`].
+    pub fn stepped(mut self) -> Self {
+        self.stepped = true;
+        self
+    }
+
+    /// What its thread does while there is no work: spins, yields, sleeps. See [`Idle`] for the
+    /// defaults.
+    pub fn idle(mut self, change: impl FnOnce(&mut Idle)) -> Self {
+        change(&mut self.idle);
+        self
+    }
+
+    /// Attaches it to a fabric that other devices share.
+    pub fn fabric(mut self, fabric: &Fabric) -> Self {
+        self.fabric = Some(fabric.clone());
+        self
+    }
+
+    /// Attaches it to the network, in place of a fabric: RoCEv2 over UDP, by which processes and
+    /// machines reach each other, and reach Linux's soft-RoCE. Its GIDs are the addresses. Devices
+    /// of one user on one host use shared memory instead ([`Carrier`](crate::Carrier)).
+    ///
+    /// ```
+    /// use uverbs_softhca::{SoftHca, Udp};
+    ///
+    /// let device = SoftHca::builder().udp(Udp::loopback()).build()?;
+    /// assert_eq!(device.gids().len(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn udp(mut self, udp: Udp) -> Self {
+        self.udp = Some(udp);
+        self
+    }
+
+    /// Gives its port a wire of the caller's making, instead of a fabric.
+    pub fn wire(mut self, wire: Box<dyn Wire>) -> Self {
+        self.wire = Some(wire);
+        self
+    }
+
+    /// The addresses in its GID table, each as RoCEv2, in place of those that its number makes. For
+    /// a wire of the caller's that leads to them.
+    pub fn gids(mut self, addresses: &[IpAddr]) -> Self {
+        self.gids = Some(udp::gids(addresses.iter().copied()));
+        self
+    }
+
+    /// Bytes of memory that may be pinned, in whole pages; more gives `ENOMEM`. Without it there is
+    /// no limit.
+    pub fn memlock_limit(mut self, bytes: u64) -> Self {
+        self.memlock = Some(bytes);
+        self
+    }
+
+    /// QPs that may exist at once.
+    pub fn max_qp(mut self, limit: u32) -> Self {
+        self.hca.max_qp = limit;
+        self
+    }
+
+    /// CQs that may exist at once.
+    pub fn max_cq(mut self, limit: u32) -> Self {
+        self.hca.max_cq = limit;
+        self
+    }
+
+    /// Memory regions that may exist at once.
+    pub fn max_mr(mut self, limit: u32) -> Self {
+        self.hca.max_mkey = limit;
+        self
+    }
+
+    /// Protection domains that may exist at once.
+    pub fn max_pd(mut self, limit: u32) -> Self {
+        self.max_pd = Some(limit);
+        self
+    }
+
+    /// Entries of the largest CQ; rounded up to a power of two less one.
+    pub fn max_cqe(mut self, limit: u32) -> Self {
+        self.hca.log_max_cqes = log2_up(limit.saturating_add(1));
+        self
+    }
+
+    /// WQEBBs of the largest send queue and WQEs of the largest receive queue; rounded up to a
+    /// power of two.
+    pub fn max_qp_wr(mut self, limit: u32) -> Self {
+        self.hca.log_max_wqebbs = log2_up(limit);
+        self.hca.log_max_rq_entries = log2_up(limit);
+        self
+    }
+
+    /// Complains about what silicon lets pass ([`Strictness::Pedantic`]).
+    pub fn strict(mut self) -> Self {
+        self.hca.strict = Strictness::Pedantic;
+        self
+    }
+
+    /// Anything else about the HCA side.
+    pub fn hca(mut self, change: impl FnOnce(&mut HcaConfig)) -> Self {
+        change(&mut self.hca);
+        self
+    }
+
+    /// Makes the device.
+    ///
+    /// # Errors
+    ///
+    /// What the system says when the thread can't be started, or the address of a UDP wire can't be
+    /// had.
+    pub fn build(self) -> io::Result<SoftHca> {
+        let udp = match &self.udp {
+            Some(_) if self.hca.link == LinkLayer::InfiniBand => {
+                let why = "RoCEv2 is Ethernet: a port of InfiniBand has no UDP";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
+            udp => udp.as_ref().map(Udp::bind).transpose()?,
+        };
+        let number = self.number.or(udp.as_ref().and_then(udp::number));
+        let number = number.unwrap_or_else(|| NUMBER.fetch_add(1, Ordering::Relaxed));
+        let mut config = self.hca;
+        if let Some(mtu) = self.active_mtu {
+            config.active_mtu = mtu;
+        }
+        if let Some(wire) = &udp {
+            config.active_mtu = config.active_mtu.min(udp::mtu(wire)?);
+        }
+        let mut profile = Profile::new(number, config);
+        if let Some(wire) = &udp {
+            profile.gids = udp::gids(wire.addresses().iter().map(SocketAddr::ip));
+        }
+        profile.gids = self.gids.unwrap_or(profile.gids);
+        // The table has its full length on either side; only the front is in use.
+        profile.hca.pkeys.resize(usize::from(profile.pkey_table_len()), 0);
+        profile.memlock = self.memlock.unwrap_or(profile.memlock);
+        profile.max_pd = self.max_pd.unwrap_or(profile.max_pd);
+        let (mut wire, link): (Box<dyn Wire>, _) = match (self.wire, udp) {
+            (Some(wire), _) => (wire, None),
+            (None, Some(wire)) => {
+                let carrier = self.udp.as_ref().map(Udp::carrier).unwrap_or_default();
+                let (wire, link) = Link::network(wire, carrier, self.stepped)?;
+                (wire, Some(link))
+            }
+            (None, None) => {
+                let port = self.fabric.unwrap_or_default().attach(&addresses(&profile));
+                let link = Link::Fabric(port.link_control());
+                (Box::new(port), Some(link))
+            }
+        };
+        let sleeper = if self.stepped { None } else { Some(Arc::new(Sleeper::new()?)) };
+        let wire_wakes = match &sleeper {
+            Some(sleeper) => wire.set_waker(Arc::clone(sleeper).into()),
+            None => false,
+        };
+        let descriptor = wire.descriptor().map(|fd| fd.try_clone_to_owned()).transpose()?;
+        let wire_wakes = wire_wakes || descriptor.is_some();
+        let mut hca = Hca::new(profile.hca.clone(), Box::new(ProcessDma), wire);
+        let gids = profile.gids.iter().map(|gid| gid.gid).collect::<Vec<_>>();
+        hca.set_addresses(&gids, profile.lid);
+        let name = self.name.unwrap_or_else(|| format!("softhca{number}"));
+        let mut record = DeviceRecord::new(name.as_str(), RDMA_DRIVER_MLX5);
+        record.node_guid = profile.guid;
+        record.node_type = NODE_TYPE_CA;
+        record.port_count = 1;
+        let mut device = Device::new(profile, hca);
+        if !self.stepped {
+            device.cm.seed(RandomState::new().hash_one(std::process::id()));
+        }
+        // Refused, the thread looks at the pages now and then.
+        let guard = if self.stepped || !self.idle.protect { None } else { Guard::new().ok() };
+        let guard = guard.map(Arc::new);
+        device.uars = guard.clone().map_or_else(UarSet::default, UarSet::guarded);
+        let woken_by_stores = guard.is_some();
+        let shared = Arc::new(Shared::new(Kernel::new(device), sleeper.clone()));
+        if let Some(sleeper) = sleeper {
+            let (device, idle) = (Arc::downgrade(&shared), self.idle);
+            run::spawn(
+                &name,
+                Thread { device, sleeper, guard, idle, wire_wakes, wire: descriptor },
+            )?;
+        }
+        let process = Process::current();
+        Ok(SoftHca { inner: Arc::new(Inner { shared, record, link, process, woken_by_stores }) })
+    }
+}
+
+fn addresses(profile: &Profile) -> Vec<Address> {
+    let mut all = profile
+        .gids
+        .iter()
+        .map(|gid| Address { gid: gid.gid, lid: profile.lid })
+        .collect::<Vec<_>>();
+    all.dedup();
+    all
+}
+
+fn log2_up(value: u32) -> u8 {
+    value.checked_next_power_of_two().unwrap_or(1 << 31).trailing_zeros() as u8
+}

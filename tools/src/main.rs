@@ -9,6 +9,7 @@ mod explain;
 mod foreign;
 mod histogram;
 mod interrupt;
+mod manual;
 mod output;
 mod perf;
 mod pingpong;
@@ -58,6 +59,8 @@ enum Command {
     Softhca(softhca::Args),
     Perf(Box<perf::Args>),
     Explain(explain::Args),
+    Manual(manual::ManualArgs),
+    Completions(manual::CompletionsArgs),
 }
 
 fn main() -> ExitCode {
@@ -72,6 +75,8 @@ fn main() -> ExitCode {
         Command::Softhca(args) => softhca::run(&args),
         Command::Perf(args) => perf::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Manual(args) => manual::manual(&args),
+        Command::Completions(args) => manual::completions(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

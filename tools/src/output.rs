@@ -57,7 +57,8 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     write(&fold(text, width()))
 }
 
-fn write(text: &str) -> Result<(), Error> {
+/// Writes a text as it is.
+pub(crate) fn write(text: &str) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::Output)
 }

@@ -205,6 +205,9 @@ impl SoftHcaBuilder {
         }
         if let Some(wire) = &udp {
             config.active_mtu = config.active_mtu.min(udp::mtu(wire)?);
+            // Half of the buffer is for requests, and for other queue pairs.
+            let answers = wire.holds(config.active_mtu.bytes()) / 2;
+            config.read_window = config.read_window.min(answers);
         }
         let mut profile = Profile::new(number, config);
         if let Some(wire) = &udp {

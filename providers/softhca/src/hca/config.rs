@@ -43,6 +43,10 @@ pub struct HcaConfig {
     pub max_dest_rd_atomic: u8,
     /// Request packets that a QP may have on the wire unacknowledged.
     pub packet_window: u32,
+    /// Packets of READ answers that a QP may have asked for and not got. A longer READ is asked for
+    /// in parts: the peer sends all of an answer at once, and a wire without flow control loses
+    /// what its receiver has no room for. Silicon asks for all of it.
+    pub read_window: u32,
     /// Shortest ACK timeout code that is honoured; shorter ones count as this (IBTA 9.7.6.1.3 lets
     /// the real timeout be up to four times longer, silicon has such a floor, too). A host under
     /// load may stall a software device for milliseconds, and that is not loss.
@@ -73,6 +77,7 @@ impl Default for HcaConfig {
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
             packet_window: 64,
+            read_window: u32::MAX,
             min_ack_timeout: 12,
             link: LinkLayer::Ethernet,
             active_mtu: Mtu::B4096,

@@ -49,6 +49,7 @@ impl Hca {
         config.log_max_rq_entries = config.log_max_rq_entries.min(15);
         config.log_max_cqes = config.log_max_cqes.min(22);
         config.max_msg_size = config.max_msg_size.min(1 << 30);
+        config.read_window = config.read_window.max(1);
         config.packet_window = config.packet_window.clamp(1, 1 << 16);
         let common = Common {
             config,

@@ -117,7 +117,7 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
     let data = match (request.wqe.op, layout.operation, packet.atomic_ack()) {
         (Op::Read { .. }, Operation::ReadResponse, _) => {
             let data = packet.payload();
-            let ends = done + 1 == request.packets;
+            let ends = done + 1 == request.part_end(done);
             let want = request.wqe.len.saturating_sub(offset).min(mtu);
             if data.len() != want as usize || layout.position.ends() != ends {
                 return bad_response(qp, common);

@@ -81,7 +81,7 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
         let Some(Entry::Live(request)) = qp.requester.queue.get(qp.requester.cursor) else {
             break; // a failure waits for its turn
         };
-        if !is_allowed(qp, request) {
+        if !is_allowed(qp, request, common.config.read_window) {
             break;
         }
         if request.packets == 0 {
@@ -107,10 +107,20 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
     turn
 }
 
-/// Fence and the limit on READs and atomics, before the first packet of a request.
-fn is_allowed(qp: &Qp, request: &Request) -> bool {
-    if qp.requester.packet != 0 {
-        return true;
+/// Fence and the limits on READs and atomics, before the first packet of a request and each part of
+/// a READ.
+fn is_allowed(qp: &Qp, request: &Request, read_window: u32) -> bool {
+    let (fetches, packet) = (request.wqe.op.is_fetching(), qp.requester.packet);
+    let has_room = || match qp.requester.fetching() {
+        (0, _) => true,
+        (waiting, packets) => {
+            let more = request.part_end(packet) - packet;
+            waiting < u32::from(qp.attrs.max_rd_atomic)
+                && packets.saturating_add(more) <= read_window
+        }
+    };
+    if packet != 0 {
+        return !fetches || has_room();
     }
     if qp.ctx.service == Service::Dci
         && qp.requester.cursor != 0
@@ -119,15 +129,14 @@ fn is_allowed(qp: &Qp, request: &Request) -> bool {
     {
         return false;
     }
-    let fetches = request.wqe.op.is_fetching();
-    if !fetches && !request.wqe.fence {
-        return true;
-    }
-    match qp.requester.fetching() {
-        0 => true,
-        _ if request.wqe.fence => false,
-        waiting => waiting < usize::from(qp.attrs.max_rd_atomic),
-    }
+    let fenced = request.wqe.fence && qp.requester.fetching().0 != 0;
+    !fenced && (!fetches || has_room())
+}
+
+/// PSNs that a READ asks for at once: as many parts as the peer takes requests, four at most, fill
+/// the window.
+fn part(qp: &Qp, read_window: u32) -> u32 {
+    (read_window / u32::from(qp.attrs.max_rd_atomic).clamp(1, 4)).max(1)
 }
 
 fn may_fetch(qp: &Qp) -> bool {
@@ -154,10 +163,11 @@ fn fetch(qp: &mut Qp, common: &mut Common) {
                 _ if qp.ctx.service == Service::Ud => 1,
                 _ => wqe.len.div_ceil(mtu).max(1),
             };
+            let part = part(qp, common.config.read_window);
             let first = qp.requester.next_psn;
             qp.requester.next_psn = first + packets;
             let executed = !matches!(wqe.op, Op::Umr | Op::Copy) && wqe.ethernet.is_none();
-            Entry::Live(Request { wqe, first, packets, executed })
+            Entry::Live(Request { wqe, first, packets, part, executed })
         }
         Err(bad) => {
             common.stats.bad_wqes += 1;

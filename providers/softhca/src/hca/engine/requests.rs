@@ -22,7 +22,7 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
     // An ACK now and then keeps the window moving in long messages.
     let reliable = qp.ctx.service.is_reliable();
     let unasked = qp.requester.unasked + 1;
-    let ask = reliable && (place.last || window_ends || unasked >= ack_interval(common));
+    let ask = reliable && (place.ends || window_ends || unasked >= ack_interval(common));
     let connection = connection(qp, common, request, &place);
     let builder = headers(qp, common, request, &place, connection).ack_request(ask);
     let wqe = &request.wqe;
@@ -46,7 +46,7 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
     let path = &qp.attrs.path;
     let (src, dst, route) =
         wqe.to.map_or((path.src, path.dst, path.route()), |to| (to.src, to.dst, to.route));
-    let end = if wqe.op.is_fetching() { request.end() } else { place.psn.next() };
+    let end = request.first + place.next;
     common.port.send(Frame { src, dst, route, bytes }, &mut common.stats);
     if place.psn.is_before(qp.requester.high) {
         common.stats.retransmits += 1;
@@ -67,7 +67,12 @@ struct Place {
     psn: Psn,
     first: bool,
     last: bool,
-    /// Where its payload starts in the message, and bytes of the message from there on.
+    /// It waits for an answer of its own: the last one, or each part of a READ.
+    ends: bool,
+    /// The packet that follows it.
+    next: u32,
+    /// Where its payload starts in the message, and bytes of the message from there on, of a READ
+    /// those that it asks for.
     offset: u64,
     left: u32,
     /// Bytes of its payload.
@@ -80,13 +85,17 @@ impl Place {
         let packet = qp.requester.packet;
         let mtu = qp.mtu();
         let fetching = wqe.op.is_fetching();
-        let left = wqe.len.saturating_sub(packet * mtu);
+        let next = if fetching { request.part_end(packet) } else { packet + 1 };
+        let end = if fetching && next < request.packets { next * mtu } else { wqe.len };
+        let left = end.saturating_sub(packet * mtu);
         // The port's MTU bounds a datagram, not a path's.
         let most = if qp.ctx.service == Service::Ud { wqe.len } else { mtu };
         Place {
             psn: request.first + packet,
             first: packet == 0,
-            last: fetching || packet + 1 == request.packets,
+            last: next == request.packets,
+            ends: fetching || next == request.packets,
+            next,
             offset: u64::from(packet) * u64::from(mtu),
             left,
             len: if fetching { 0 } else { left.min(most) },
@@ -105,7 +114,7 @@ impl Requester {
             self.cursor += 1;
             self.packet = 0;
         } else {
-            self.packet += 1;
+            self.packet = place.next;
         }
     }
 }

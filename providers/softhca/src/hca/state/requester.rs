@@ -22,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) first: Psn,
     /// PSNs it takes: request packets, or the answers of a READ; 0 if it sends nothing.
     pub(crate) packets: u32,
+    /// PSNs that one request packet stands for, at most: what a READ is asked for at once.
+    pub(crate) part: u32,
     /// Its local part (UMR, copy, frame) has run; true if it has none.
     pub(crate) executed: bool,
 }
@@ -29,6 +31,12 @@ pub(crate) struct Request {
 impl Request {
     pub(crate) fn end(&self) -> Psn {
         self.first + self.packets
+    }
+
+    /// The packet behind the part that a packet belongs to. Parts begin at multiples of their
+    /// length, also where a part is asked for again from its middle on.
+    pub(crate) fn part_end(&self, packet: u32) -> u32 {
+        (packet / self.part + 1).saturating_mul(self.part).min(self.packets)
     }
 }
 
@@ -174,10 +182,19 @@ impl Requester {
         sum
     }
 
-    /// READs and atomics sent (before the cursor) and not answered.
-    pub(crate) fn fetching(&self) -> usize {
-        let sent = self.queue.iter().take(self.cursor);
-        sent.filter(|entry| matches!(entry, Entry::Live(r) if r.wqe.op.is_fetching())).count()
+    /// READ and atomic requests sent and not answered, and the packets that answer them.
+    pub(crate) fn fetching(&self) -> (u32, u32) {
+        let mut sum = (0, 0);
+        for (at, entry) in self.queue.iter().enumerate().take(self.cursor + 1) {
+            let Entry::Live(request) = entry else { break };
+            let sent = if at == self.cursor { self.packet } else { request.packets };
+            let answered = self.oldest.diff(request.first).max(0) as u32;
+            if request.wqe.op.is_fetching() && sent > answered {
+                sum.0 += sent.div_ceil(request.part) - answered / request.part;
+                sum.1 += sent - answered;
+            }
+        }
+        sum
     }
 
     /// Starts the ACK timer anew, or stops it when nothing is outstanding (IBTA 9.7.6.1.3).

@@ -3,6 +3,7 @@
 use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
 
+use crate::hca::HcaConfig;
 use crate::hca::context::Mtu;
 use crate::hca::number::Key;
 use crate::hca::testing::*;
@@ -280,6 +281,40 @@ fn outstanding_reads_are_limited() {
     let sent = rig.sent(&mut a);
     assert_eq!(sent.len(), 20);
     assert!(sent.iter().all(|c| c.kind == 0));
+}
+
+/// The peer's answers wait in a receiver's buffers: no more of them than the window, ever.
+#[test]
+fn a_long_read_is_asked_for_in_parts() {
+    for (window, rd_atomic, part) in [(8, 4, 2), (8, 1, 8), (1, 4, 1), (7, 2, 3), (u32::MAX, 4, 33)]
+    {
+        let config = HcaConfig { read_window: window, ..HcaConfig::default() };
+        let mut rig = Rig::with(2, config, Faults::default(), 1);
+        let mut setup = Setup::default();
+        setup.attrs.path_mtu = Mtu::B256;
+        setup.attrs.max_rd_atomic = rd_atomic;
+        setup.attrs.max_dest_rd_atomic = rd_atomic;
+        let (mut a, _b) = rig.pair(&setup);
+        let (key, remote) = (rig.hosts[0].key, rig.hosts[1].key);
+        let (len, parts) = (33 * 256 - 7, 33_u32.div_ceil(part));
+        rig.hosts[1].put(DST, &pattern(len, 3));
+        let wr = Wr::new(Opcode::RDMA_READ).remote(DST, remote);
+        rig.write_wr(&mut a, &wr.seg(SRC, len as u32, key));
+        rig.write_wr(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST + 9000, remote).inline(b"x"));
+        rig.ring(&a);
+        let mut before = 0;
+        while rig.hosts[0].hca.step(rig.now) {
+            while rig.hosts[1].hca.step(rig.now) {}
+            // The 34th acknowledges the WRITE.
+            let answers = rig.hosts[1].hca.stats().tx_packets.min(33);
+            assert!(answers - before <= u64::from(window), "{answers} behind {before}");
+            before = answers;
+        }
+        let stats = rig.hosts[0].hca.stats();
+        assert_eq!((stats.tx_packets, stats.retransmits), (u64::from(parts) + 1, 0), "{window}");
+        assert_eq!(rig.sent(&mut a).iter().map(|c| c.kind).collect::<Vec<_>>(), [0, 0]);
+        assert!(rig.hosts[0].get(SRC, len) == pattern(len, 3));
+    }
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub const PORT: u16 = 4791;
 /// extension headers, ICRC. Linux counts as many (`RXE_MAX_HDR_LENGTH`).
 pub const OVERHEAD: u32 = 80;
 
+/// What the kernel adds to a packet's bytes: `struct sk_buff` and `skb_shared_info`.
+const SK_BUFF: usize = 640;
 /// BTH to ICRC of the longest packet.
 pub(super) const LONGEST: usize = BTH_LEN + 64 + MAX_PAYLOAD + ICRC_LEN;
 /// First opcode that IBTA leaves to manufacturers (9.2.1); our dynamic connections have such.
@@ -176,6 +178,16 @@ impl UdpWire {
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.endpoints.iter().map(|endpoint| endpoint.socket.address).collect()
+    }
+
+    /// Packets with this much payload that the smallest of its receive buffers holds. The kernel
+    /// reckons with the memory that a packet takes, which is the next power of two of its length,
+    /// and a header of its own.
+    #[must_use]
+    pub fn holds(&self, mtu: u32) -> u32 {
+        let room = self.endpoints.iter().map(|at| at.socket.room).min().unwrap_or(0);
+        let packet = (mtu + OVERHEAD).next_power_of_two() as usize + SK_BUFF;
+        u32::try_from(room / packet).unwrap_or(u32::MAX)
     }
 
     /// Where a frame leaves, and where to.

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SetSockOpt, SockaddrStorage, recvmsg, sendmsg,
-    setsockopt, sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, SetSockOpt, SockaddrStorage, getsockopt,
+    recvmsg, sendmsg, setsockopt, sockopt,
 };
 
 use super::options::{MtuDiscover, MtuDiscover6, NoCheck6};
@@ -31,6 +31,8 @@ pub(super) struct Socket {
     control: Box<[u8]>,
     /// Datagrams lost for want of room, as the kernel counted them last.
     lost: u32,
+    /// Bytes of the receive buffer, as the kernel reckons them.
+    pub(super) room: usize,
 }
 
 /// What one call received.
@@ -71,12 +73,14 @@ impl Socket {
             }
         }
         let address = socket.local_addr()?;
+        let room = getsockopt(&socket, sockopt::RcvBuf)?;
         Ok(Socket {
             socket,
             address,
             buffer: vec![0; LONGEST].into(),
             control: vec![0; CONTROL].into(),
             lost: 0,
+            room,
         })
     }
 

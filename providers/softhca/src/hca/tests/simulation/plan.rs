@@ -17,6 +17,8 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) hosts: usize,
     pub(super) faults: Faults,
+    /// Packets of READ answers under way.
+    pub(super) read_window: u32,
     pub(super) outages: Vec<Outage>,
     pub(super) connections: Vec<Connection>,
     /// By the time they are posted, per direction of a connection.
@@ -89,6 +91,7 @@ impl Plan {
         // One stream for each purpose: a change of one leaves the others alone.
         let dice = |purpose: u64| Dice::new(seed.wrapping_mul(0x1_0000_0001) ^ purpose << 48);
         let (mut shape, mut wires, mut work) = (dice(1), dice(2), dice(3));
+        let mut limits = dice(4);
         let hosts = 2 + shape.below(3) as usize;
         let connections: Vec<_> =
             (0..1 + shape.below(4)).map(|_| Connection::new(&mut shape, hosts)).collect();
@@ -98,6 +101,7 @@ impl Plan {
             seed,
             hosts,
             faults: faults(&mut wires),
+            read_window: if limits.chance(0.5) { u32::MAX } else { 1 + limits.below(16) as u32 },
             outages: outages(&mut wires, hosts, end),
             connections,
             works,

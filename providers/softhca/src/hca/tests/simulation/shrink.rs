@@ -52,9 +52,10 @@ pub(super) fn shrink_by(
         }
         size = size.div_ceil(2);
     }
-    let changes: [fn(&mut Plan); 7] = [
+    let changes: [fn(&mut Plan); 8] = [
         |plan| plan.outages.clear(),
         |plan| plan.faults = Faults::default(),
+        |plan| plan.read_window = u32::MAX,
         |plan| plan.faults.loss = 0.0,
         |plan| plan.faults.duplicate = 0.0,
         |plan| plan.faults.reorder = 0.0,

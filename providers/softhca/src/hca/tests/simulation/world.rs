@@ -122,7 +122,8 @@ pub(super) fn run(plan: &Plan) -> Result<Summary, String> {
 
 impl<'a> World<'a> {
     fn new(plan: &'a Plan) -> World<'a> {
-        let mut rig = Rig::with(plan.hosts, HcaConfig::default(), plan.faults, plan.seed);
+        let config = HcaConfig { read_window: plan.read_window, ..HcaConfig::default() };
+        let mut rig = Rig::with(plan.hosts, config, plan.faults, plan.seed);
         let mut ends = Vec::new();
         for connection in &plan.connections {
             let mut setup = Setup { service: connection.service, ..Setup::default() };

@@ -4,6 +4,7 @@
 use std::fmt::{Display, Write};
 
 use serde_json::{Map, Value, json};
+use uverbs::softhca::SoftHca;
 use uverbs::{Context, Device, DeviceAttr, PortAttr};
 
 use crate::error::{BecauseOf, Error};
@@ -30,7 +31,8 @@ pub(crate) struct Args {
     /// The port, from 1; all of them without it
     #[arg(short = 'i', long, visible_alias = "port", value_name = "PORT")]
     ib_port: Option<u8>,
-    /// Everything: all limits, the GID table with its types, the P_Key table
+    /// Everything: all limits, the GID table with its types, the P_Key table; of a software HCA
+    /// the counters of transport and wire
     #[arg(short, long)]
     verbose: bool,
     /// Print one JSON object: {"devices": [...]}. Numbers stay numbers, GUIDs are hexadecimal text
@@ -57,7 +59,11 @@ struct PortInfo {
     fields: Vec<Field>,
     gids: Vec<Gid>,
     pkeys: Vec<(u16, u16)>,
+    /// A group's name, and its counters.
+    counters: Vec<(&'static str, Vec<Counter>)>,
 }
+
+type Counter = (&'static str, u64);
 
 struct Gid {
     index: u32,
@@ -97,14 +103,27 @@ fn info(device: &Device, args: &Args) -> Result<Info, Error> {
         fields.extend(device_limits(&attr));
     }
     let ports = wanted.map(|number| port_info(&context, number, args.verbose));
-    let ports = ports.collect::<Result<_, _>>()?;
+    let mut ports = ports.collect::<Result<Vec<_>, _>>()?;
+    if args.verbose
+        && let Some(device) = select::software(device)
+    {
+        ports.iter_mut().for_each(|port| port.counters = counters(&device));
+    }
     Ok(Info { name: device.name().to_owned(), fields, ports })
+}
+
+/// Since the device was made.
+fn counters(device: &SoftHca) -> Vec<(&'static str, Vec<Counter>)> {
+    let mut all = vec![("transport", device.stats().transport())];
+    all.extend(device.udp_stats().map(|stats| ("udp", stats.by_name())));
+    all.extend(device.shared_stats().map(|stats| ("shared_memory", stats.by_name())));
+    all
 }
 
 fn port_info(context: &Context, number: u8, verbose: bool) -> Result<PortInfo, Error> {
     let attr = context.query_port(number).because_of("--port", number)?;
-    let mut info =
-        PortInfo { number, fields: port_fields(&attr), gids: Vec::new(), pkeys: Vec::new() };
+    let (gids, pkeys, counters) = (Vec::new(), Vec::new(), Vec::new());
+    let mut info = PortInfo { number, fields: port_fields(&attr), gids, pkeys, counters };
     if !verbose {
         return Ok(info);
     }
@@ -305,6 +324,11 @@ impl Info {
             for (index, pkey) in &port.pkeys {
                 let _ = writeln!(text, "\t\t\tP_Key[{index:3}]:\t\t{pkey:#06x}");
             }
+            for (group, counters) in &port.counters {
+                let _ = writeln!(text, "\t\t\tcounters, {group}:");
+                let fields = counters.iter().map(|(name, value)| plain(name, *value));
+                lines(&mut text, "\t\t\t\t", &fields.collect::<Vec<_>>());
+            }
         }
         text.push('\n');
         text
@@ -327,6 +351,14 @@ impl PortInfo {
             map.insert("gids".to_owned(), self.gids.iter().map(gid).collect());
             let pkey = |&(index, pkey): &(u16, u16)| json!({ "index": index, "pkey": pkey });
             map.insert("pkeys".to_owned(), self.pkeys.iter().map(pkey).collect());
+        }
+        if !self.counters.is_empty() {
+            let group = |(group, counters): &(&str, Vec<Counter>)| {
+                let counters = counters.iter().map(|(name, n)| ((*name).to_owned(), (*n).into()));
+                ((*group).to_owned(), Value::Object(counters.collect()))
+            };
+            let groups = self.counters.iter().map(group);
+            map.insert("counters".to_owned(), Value::Object(groups.collect()));
         }
         map.into()
     }

@@ -156,6 +156,15 @@ fn of_kernel(name: &str) -> Result<Device, uverbs::Error> {
     })
 }
 
+/// The software HCA behind a device of this process; `None` for the machine's.
+pub(crate) fn software(device: &Device) -> Option<SoftHca> {
+    let listed = uverbs::devices().ok()?;
+    match listed.iter().any(|listed| listed.name() == device.name()) {
+        true => None,
+        false => SoftHca::embedded(device.name())?.ok(),
+    }
+}
+
 /// The kernel driver's name, by `enum rdma_driver_id` (`rdma/ib_user_ioctl_verbs.h`).
 pub(crate) fn driver(device: &Device) -> String {
     const NAMES: [&str; 20] = [

@@ -67,6 +67,8 @@ fn devinfo_with_v_says_everything() {
         "RoCE v1",
         "RoCE v2",
         "P_Key[  0]:\t\t0xffff",
+        "counters, transport:",
+        "rnr_naks_sent:",
     ] {
         assert!(text.contains(part), "{part:?} is missing:\n{text}");
     }
@@ -79,6 +81,7 @@ fn devinfo_with_v_says_everything() {
     assert_eq!(port["active_mtu"], 4096);
     assert_eq!(port["state"], "PORT_ACTIVE");
     assert_eq!(port["pkeys"][0]["pkey"], 0xffff);
+    assert_eq!(port["counters"]["transport"]["retransmits"], 0);
     let gids = port["gids"].as_array().unwrap();
     assert!(gids.iter().any(|entry| entry["type"] == "RoCE v2"), "{port}");
     assert!(gids.iter().all(|entry| entry["gid"] != "::"), "{port}");

@@ -108,6 +108,24 @@ fn a_peer_that_is_killed_ends_the_other() {
 }
 
 #[test]
+fn devinfo_shows_the_counters_of_each_wire() {
+    let args = ["devinfo", "-v", "-i", "1", "--json", "-d"];
+    let report = uverbs(&[&args[..], &["softhca@loopback"]].concat()).ok().json();
+    let counters = &report["devices"][0]["ports"][0]["counters"];
+    for (group, name) in [
+        ("transport", "duplicates"),
+        ("udp", "congested"),
+        ("udp", "bad_icrc"),
+        ("shared_memory", "sent"),
+    ] {
+        assert_eq!(counters[group][name], 0, "{counters}");
+    }
+    let report = uverbs(&[&args[..], &["softhca@loopback,udp"]].concat()).ok().json();
+    let counters = &report["devices"][0]["ports"][0]["counters"];
+    assert!(counters["shared_memory"].is_null() && counters["udp"]["sent"] == 0, "{counters}");
+}
+
+#[test]
 fn an_address_that_cannot_be_had_is_one_line() {
     for (name, says) in [
         ("softhca@192.0.2.1", "UDP port 4791 of 192.0.2.1 can't be had: this host has no such"),

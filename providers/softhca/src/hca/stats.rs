@@ -37,8 +37,17 @@ pub struct HcaStats {
     pub duplicates: u64,
     /// Request packets that came too early.
     pub out_of_sequence: u64,
-    /// Packets dropped: no such QP, wrong state, unreadable, not for us.
+    /// Packets dropped for any reason: those of the next four, and those for a QP in the wrong
+    /// state or of another service.
     pub dropped: u64,
+    /// Packets dropped that can't be read: length, opcode, headers, ICRC.
+    pub malformed: u64,
+    /// Packets dropped whose QP isn't there.
+    pub unknown_qps: u64,
+    /// Packets dropped of another connection's addresses.
+    pub foreign_paths: u64,
+    /// Packets dropped for their P_Key.
+    pub bad_pkeys: u64,
     /// Datagrams dropped for their Q_Key.
     pub bad_qkeys: u64,
     /// Requests dropped for the key of their dynamic connection.
@@ -51,6 +60,31 @@ pub struct HcaStats {
     pub events: u64,
     /// Doubtful behaviour, by kind.
     pub complaints: Complaints,
+}
+
+impl HcaStats {
+    /// What of it is about packets, by name, for printing.
+    #[must_use]
+    pub fn transport(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("tx_packets", self.tx_packets),
+            ("rx_packets", self.rx_packets),
+            ("retransmits", self.retransmits),
+            ("timeouts", self.timeouts),
+            ("naks_sent", self.naks_sent),
+            ("naks_received", self.naks_received),
+            ("rnr_naks_sent", self.rnr_naks_sent),
+            ("duplicates", self.duplicates),
+            ("out_of_sequence", self.out_of_sequence),
+            ("dropped", self.dropped),
+            ("malformed", self.malformed),
+            ("unknown_qps", self.unknown_qps),
+            ("foreign_paths", self.foreign_paths),
+            ("bad_pkeys", self.bad_pkeys),
+            ("bad_qkeys", self.bad_qkeys),
+            ("bad_dc_keys", self.bad_dc_keys),
+        ]
+    }
 }
 
 /// Behaviour that silicon lets pass or punishes without a word.

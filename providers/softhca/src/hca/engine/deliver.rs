@@ -16,6 +16,7 @@ impl Hca {
     pub(super) fn deliver(&mut self, frame: &Frame) {
         let Ok(packet) = Packet::parse(&frame.bytes) else {
             self.common.stats.dropped += 1;
+            self.common.stats.malformed += 1;
             return;
         };
         let qpn = match packet.bth().dest_qp() {
@@ -30,8 +31,14 @@ impl Hca {
             qpn => Qpn(qpn),
         };
         let taken = match self.qps.get_mut(&qpn) {
-            None => self.targets.receive(qpn, &mut self.common, &packet, frame),
-            Some(qp) if !has_pkey(qp.attrs.pkey_index, &packet, &self.common.config) => false,
+            None => {
+                self.common.stats.unknown_qps += u64::from(!self.targets.contains(qpn));
+                self.targets.receive(qpn, &mut self.common, &packet, frame)
+            }
+            Some(qp) if !has_pkey(qp.attrs.pkey_index, &packet, &self.common.config) => {
+                self.common.stats.bad_pkeys += 1;
+                false
+            }
             Some(qp) if matches!(qp.ctx.service, Service::Umr | Service::Raw) => false,
             Some(qp) if qp.ctx.service == Service::Ud => {
                 datagram::receive(qp, &mut self.common, &packet, frame)
@@ -42,7 +49,10 @@ impl Hca {
                 true => responder::receive(qp, &mut self.common, &packet),
                 false => replies::receive(qp, &mut self.common, &packet),
             },
-            _ => false,
+            Some(_) => {
+                self.common.stats.foreign_paths += 1;
+                false
+            }
         };
         if taken {
             self.enqueue(qpn);

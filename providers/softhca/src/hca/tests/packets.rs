@@ -445,6 +445,25 @@ fn a_nak_behind_a_failing_read_is_not_lost() {
 }
 
 #[test]
+fn what_is_dropped_is_counted_by_reason() {
+    let mut peer = peer();
+    let to = peer.end.qpn.0;
+    let packet = |qpn| PacketBuilder::new(O::RC_SEND_ONLY, qpn, Psn::new(START));
+    peer.send(packet(to + 1), b"nobody");
+    peer.send(packet(to).pkey(0x1234), b"another partition");
+    let (dst, route) = (peer.rig.hosts[0].address, Route::default());
+    peer.port.transmit(Frame { src: PEER, dst, route, bytes: vec![0xff; 12] }).unwrap();
+    let mut bytes = Vec::new();
+    packet(to).emit(b"intruder", &mut bytes).unwrap();
+    let src = Address { gid: [8; 16], lid: 0 };
+    peer.port.transmit(Frame { src, dst, route, bytes }).unwrap();
+    assert_eq!(peer.seen(), []);
+    let stats = peer.rig.hosts[0].hca.stats();
+    let reasons = [stats.unknown_qps, stats.bad_pkeys, stats.malformed, stats.foreign_paths];
+    assert_eq!((reasons, stats.dropped), ([1; 4], 4), "{stats:?}");
+}
+
+#[test]
 fn packets_of_strangers_are_dropped() {
     let mut peer = peer();
     let key = peer.rig.hosts[0].key;

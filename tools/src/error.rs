@@ -44,6 +44,8 @@ pub(crate) enum Error {
     Peer(String),
     /// The way to the other process.
     Tcp(TcpError),
+    /// A stream between the two processes.
+    Stream { what: &'static str, error: io::Error },
     /// A file that could not be read or written, or a socket that could not be served.
     File { path: PathBuf, error: io::Error },
     /// A file that is not what it has to be.
@@ -91,6 +93,7 @@ impl fmt::Display for Error {
             Self::Exposed(error) => error.fmt(f),
             Self::Peer(what) => f.write_str(what),
             Self::Tcp(error) => error.fmt(f),
+            Self::Stream { what, error } => write!(f, "{what}: {error}"),
             Self::File { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Record { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Plot(why) => write!(f, "drawing the plot: {why}"),

@@ -6,14 +6,19 @@ mod devinfo;
 mod doorbell;
 mod error;
 mod explain;
+mod files;
 mod foreign;
 mod histogram;
 mod interrupt;
+mod link;
 mod manual;
+mod meet;
 mod output;
 mod perf;
 mod pingpong;
 mod progress;
+mod rping;
+mod rstream;
 mod select;
 mod setup;
 mod sleep;
@@ -58,6 +63,10 @@ enum Command {
     Pingpong(pingpong::Args),
     Softhca(softhca::Args),
     Perf(Box<perf::Args>),
+    Rping(rping::Args),
+    Rstream(rstream::Args),
+    SendFile(files::SendArgs),
+    RecvFile(files::RecvArgs),
     Explain(explain::Args),
     Manual(manual::ManualArgs),
     Completions(manual::CompletionsArgs),
@@ -74,6 +83,10 @@ fn main() -> ExitCode {
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Softhca(args) => softhca::run(&args),
         Command::Perf(args) => perf::run(&args),
+        Command::Rping(args) => rping::run(&args),
+        Command::Rstream(args) => rstream::run(&args),
+        Command::SendFile(args) => files::send(&args),
+        Command::RecvFile(args) => files::receive(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Manual(args) => manual::manual(&args),
         Command::Completions(args) => manual::completions(&args),

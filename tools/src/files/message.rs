@@ -1,0 +1,171 @@
+//! What sender and receiver of a file tell each other. All numbers are big-endian.
+
+use crate::error::Error;
+
+/// Longest message.
+pub(super) const MOST: usize = 512;
+/// Longest name of a file, as Linux has it.
+const NAME: usize = 255;
+/// Bytes of a SHA-256.
+pub(super) const HASH: usize = 32;
+
+/// What the sender begins with: the protocol's name and version.
+const MAGIC: &[u8; 8] = b"uvfile-1";
+
+const ANNOUNCE: u8 = 1;
+const OFFER: u8 = 2;
+const CREDIT: u8 = 3;
+const VERDICT: u8 = 4;
+const ABORT: u8 = 5;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// Sender: what will come.
+    Announce { len: u64, hash: [u8; HASH], name: String },
+    /// Receiver: where the pieces go, one after the other, and from the start again.
+    Offer { addr: u64, rkey: u32, piece: u32, pieces: u32 },
+    /// Receiver: so many pieces were taken out.
+    Credit { taken: u64 },
+    /// Receiver: how it ended; no text if all is well.
+    Verdict { trouble: String },
+    /// Sender: no more comes, and why.
+    Abort { why: String },
+}
+
+impl Message {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(MOST);
+        match self {
+            Self::Announce { len, hash, name } => {
+                bytes.push(ANNOUNCE);
+                bytes.extend(MAGIC);
+                bytes.extend(len.to_be_bytes());
+                bytes.extend(hash);
+                bytes.extend(name.bytes());
+            }
+            Self::Offer { addr, rkey, piece, pieces } => {
+                bytes.push(OFFER);
+                bytes.extend(addr.to_be_bytes());
+                for word in [rkey, piece, pieces] {
+                    bytes.extend(word.to_be_bytes());
+                }
+            }
+            Self::Credit { taken } => {
+                bytes.push(CREDIT);
+                bytes.extend(taken.to_be_bytes());
+            }
+            Self::Verdict { trouble: text } => {
+                bytes.push(VERDICT);
+                bytes.extend(text.bytes());
+            }
+            Self::Abort { why: text } => {
+                bytes.push(ABORT);
+                bytes.extend(text.bytes());
+            }
+        }
+        // Texts may be long; names were checked.
+        bytes.truncate(MOST);
+        bytes
+    }
+
+    /// Of what the other side sent.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        parse(bytes).ok_or_else(|| {
+            Error::Peer(format!(
+                "the other side sent {} bytes that are no message of uverbs send-file's",
+                bytes.len()
+            ))
+        })
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<Message> {
+    let (kind, rest) = bytes.split_first()?;
+    let text = || String::from_utf8_lossy(rest).into_owned();
+    Some(match *kind {
+        ANNOUNCE => {
+            let rest = rest.strip_prefix(MAGIC)?;
+            let (len, rest) = rest.split_first_chunk()?;
+            let (hash, name) = rest.split_first_chunk()?;
+            let name = std::str::from_utf8(name).ok().filter(|name| is_name(name))?.to_owned();
+            Message::Announce { len: u64::from_be_bytes(*len), hash: *hash, name }
+        }
+        OFFER => {
+            let (addr, rest) = rest.split_first_chunk()?;
+            let (rkey, rest) = rest.split_first_chunk()?;
+            let (piece, rest) = rest.split_first_chunk()?;
+            let pieces = rest.try_into().ok()?;
+            Message::Offer {
+                addr: u64::from_be_bytes(*addr),
+                rkey: u32::from_be_bytes(*rkey),
+                piece: u32::from_be_bytes(*piece),
+                pieces: u32::from_be_bytes(pieces),
+            }
+        }
+        CREDIT => Message::Credit { taken: u64::from_be_bytes(rest.try_into().ok()?) },
+        VERDICT => Message::Verdict { trouble: text() },
+        ABORT => Message::Abort { why: text() },
+        _ => return None,
+    })
+}
+
+/// Whether it names a file in a directory, and nothing elsewhere.
+pub(super) fn is_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..")
+        && name.len() <= NAME
+        && !name.contains(|c: char| c == '/' || c.is_control())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn message() -> impl Strategy<Value = Message> {
+        prop_oneof![
+            (any::<u64>(), any::<[u8; HASH]>(), "[a-z.]{3,40}")
+                .prop_map(|(len, hash, name)| Message::Announce { len, hash, name })
+                .prop_filter("a name", |message| match message {
+                    Message::Announce { name, .. } => is_name(name),
+                    _ => true,
+                }),
+            any::<(u64, u32, u32, u32)>().prop_map(|(addr, rkey, piece, pieces)| Message::Offer {
+                addr,
+                rkey,
+                piece,
+                pieces
+            }),
+            any::<u64>().prop_map(|taken| Message::Credit { taken }),
+            "[ -~]{0,400}".prop_map(|trouble| Message::Verdict { trouble }),
+            "[ -~]{0,400}".prop_map(|why| Message::Abort { why }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_comes_back(message in message()) {
+            let bytes = message.to_bytes();
+            prop_assert!(bytes.len() <= MOST);
+            prop_assert_eq!(parse(&bytes), Some(message));
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_or_none(bytes in prop::collection::vec(any::<u8>(), 0..MOST)) {
+            let _ = parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_name_stays_in_its_directory() {
+        let announce = |name: &str| {
+            let message = Message::Announce { len: 1, hash: [0; HASH], name: name.to_owned() };
+            parse(&message.to_bytes())
+        };
+        assert!(announce("data.bin").is_some());
+        for name in ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\0b", "a\nb", &"x".repeat(256)]
+        {
+            assert_eq!(announce(name), None, "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! `uverbs send-file` and `uverbs recv-file`: a file to another machine, by RDMA WRITE.
+
+mod message;
+mod receiver;
+mod sender;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use uverbs::{Completed, CompletionQueue, Device, Frame, ProtectionDomain, QueuePair};
+
+use crate::error::Error;
+use crate::link::Link;
+use crate::meet::{ByArgs, Waits};
+use crate::units::parse_size;
+use message::{MOST, Message};
+
+pub(crate) use receiver::receive;
+pub(crate) use sender::send;
+
+const PORT: u16 = 7475;
+/// Receives that each side keeps posted, and so most pieces that may be under way.
+const RECEIVES: u32 = 64;
+/// What a piece's immediate data count.
+const PIECE_MOST: u64 = 1 << 26;
+
+/// Send a file to `uverbs recv-file` on another machine.
+///
+/// The file's length and SHA-256 are announced; the receiver says where in its memory pieces may
+/// go, and they are RDMA-written there. The file may be larger than memory. It is read twice: for
+/// the hash, and to be sent.
+///
+/// When it ends well, the receiver has the whole file under its name, and its hash was compared.
+/// A file that changes meanwhile, a full disk and a receiver that dies end in an error, and no part
+/// of the file is left under its name.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+EXAMPLES:\n  \
+    uverbs recv-file --out /data                     # on 192.0.2.7\n  \
+    uverbs send-file disk.img 192.0.2.7\n\n\
+EXIT STATUS:\n  \
+    0  the receiver has the file\n  \
+    1  it has not, and why\n  \
+    2  bad arguments")]
+pub(crate) struct SendArgs {
+    /// The file
+    file: PathBuf,
+
+    /// The receiver's name or address
+    host: String,
+
+    /// What the receiver calls it [default: the file's own name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    #[command(flatten)]
+    by: ByArgs,
+
+    /// No progress bar
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Receive a file from `uverbs send-file`.
+///
+/// It is written under a name of its own in the directory, and gets the announced name when all of
+/// it is there and its SHA-256 is the announced one. A file that has the name already is left as it
+/// is, and the sender is refused, unless --force is given.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+EXAMPLES:\n  \
+    uverbs recv-file\n  \
+    uverbs recv-file --out /data --force\n\n\
+EXIT STATUS:\n  \
+    0  the file is there\n  \
+    1  it is not, and why\n  \
+    2  bad arguments")]
+pub(crate) struct RecvArgs {
+    /// The directory
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    out: PathBuf,
+
+    /// Replace a file of that name
+    #[arg(long)]
+    force: bool,
+
+    /// Bytes of a piece
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_size)]
+    piece: u64,
+
+    /// Pieces that may be under way
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=i64::from(RECEIVES) / 2))]
+    pieces: u32,
+
+    #[command(flatten)]
+    waits: Waits,
+
+    #[command(flatten)]
+    by: ByArgs,
+
+    /// No progress bar
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// One side, connected: messages, and completions of pieces.
+struct Side {
+    link: Link,
+    timeout: Duration,
+}
+
+/// What happened at a side.
+enum Happened {
+    /// The other side said something.
+    Said(Message),
+    /// It wrote a piece of so many bytes.
+    Piece(u32),
+    /// A piece of this side's is in the other's memory.
+    Written(Option<Frame>),
+    /// It has left.
+    Left,
+}
+
+/// Numbers of work requests.
+const MESSAGE: u64 = 1;
+const WRITE: u64 = 2;
+
+/// A queue pair in RESET, and what it needs.
+fn made(device: &Device) -> Result<(ProtectionDomain, CompletionQueue, QueuePair), Error> {
+    let context = device.open()?;
+    let pd = context.alloc_pd()?;
+    let channel = context.create_comp_channel()?;
+    let cq = context.completion_queue(4 * RECEIVES).channel(&channel).build()?;
+    let qp = context.queue_pair(&pd, &cq).max_send_wr(2 * RECEIVES).max_recv_wr(RECEIVES);
+    let qp = qp.max_inline_data(MOST as u32).build()?;
+    Ok((pd, cq, qp))
+}
+
+/// Posts the receives of a queue pair in INIT.
+fn expect(qp: &mut QueuePair, pd: &ProtectionDomain) -> Result<(), Error> {
+    let slab = pd.slab(MOST, RECEIVES as usize)?;
+    while let Some(frame) = slab.take() {
+        qp.post_recv(0, frame).map_err(uverbs::Error::from)?;
+    }
+    Ok(())
+}
+
+impl Side {
+    fn say(&mut self, message: &Message) -> Result<(), Error> {
+        let bytes = message.to_bytes();
+        let sent = self.link.queue_pair().post_send_inline(MESSAGE, &bytes);
+        Ok(sent.map_err(uverbs::Error::from)?)
+    }
+
+    /// What happens next.
+    fn next(&mut self, piece: u64, what: &'static str) -> Result<Happened, Error> {
+        self.next_within(piece, what, self.timeout)
+    }
+
+    fn next_within(
+        &mut self,
+        piece: u64,
+        what: &'static str,
+        limit: Duration,
+    ) -> Result<Happened, Error> {
+        loop {
+            let Some(done) = self.link.next_within(piece, what, limit)? else {
+                return Ok(Happened::Left);
+            };
+            match (done.is_recv, done.frame) {
+                (true, Some(mut frame)) => {
+                    let happened = match done.result {
+                        Ok(Completed::RecvWriteImm) => Happened::Piece(done.immediate.unwrap_or(0)),
+                        _ => Happened::Said(Message::parse(&frame)?),
+                    };
+                    frame.set_len(MOST);
+                    let posted = self.link.queue_pair().post_recv(0, frame);
+                    posted.map_err(uverbs::Error::from)?;
+                    return Ok(happened);
+                }
+                (_, frame) if done.id == WRITE => return Ok(Happened::Written(frame)),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The other side said something that doesn't belong here.
+fn out_of_turn(message: &Message) -> Error {
+    Error::Peer(format!("the other side said {message:?} out of turn"))
+}

@@ -1,0 +1,148 @@
+//! The receiver: offers memory, takes the pieces out, and gives the file its name when it is whole.
+
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
+use uverbs::cm::Param;
+use uverbs::{AccessFlags, ExposedMemory, Refused};
+
+use super::message::{HASH, Message};
+use super::{Happened, PIECE_MOST, PORT, RecvArgs, Side, expect, made, out_of_turn};
+use crate::error::Error;
+use crate::link::Link;
+use crate::output;
+use crate::progress::{Length, Progress};
+
+/// How long the sender has, after the verdict, to leave.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+pub(crate) fn receive(args: &RecvArgs) -> Result<(), Error> {
+    if args.piece > PIECE_MOST {
+        let why = format!("a piece has at most {PIECE_MOST} bytes");
+        return Err(Error::Argument { option: "--piece", value: args.piece.to_string(), why });
+    }
+    if !args.out.is_dir() {
+        let why = "it is no directory".to_owned();
+        let value = args.out.display().to_string();
+        return Err(Error::Argument { option: "--out", value, why });
+    }
+    let request = args.by.request(&args.waits, PORT)?;
+    let (pd, cq, mut qp) = made(&request.device()?)?;
+    request.init(&mut qp)?;
+    expect(&mut qp, &pd)?;
+    let len = args.piece * u64::from(args.pieces);
+    let window = pd.expose(len as usize, AccessFlags::REMOTE_WRITE)?;
+    let param = Param { rnr_retry_count: 7, ..Param::default() };
+    let connection = request.accept(qp, &param).map_err(Refused::into_error)?;
+    let timeout = args.by.timeout;
+    let mut side = Side { link: Link::new(connection, cq, timeout), timeout };
+    let done = take(args, &mut side, &window);
+    let verdict = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
+    if side.say(&Message::Verdict { trouble: verdict }).is_ok() {
+        let end = Instant::now() + FAREWELL;
+        // It leaves when it has the verdict: what else it says is of no interest.
+        while Instant::now() < end {
+            let left = end.saturating_duration_since(Instant::now());
+            if matches!(
+                side.next_within(0, "the sender's leaving", left),
+                Ok(Happened::Left) | Err(_)
+            ) {
+                break;
+            }
+        }
+    }
+    if args.by.is_own() {
+        // The answer that the connection ended goes by a thread of this process.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (path, len) = done?;
+    output::print(&format!("{}: {len} bytes, as announced\n", path.display()))
+}
+
+/// Takes the file, and answers where it is.
+fn take(args: &RecvArgs, side: &mut Side, window: &ExposedMemory) -> Result<(PathBuf, u64), Error> {
+    let (len, hash, name) = match side.next(0, "the sender's announcement")? {
+        Happened::Said(Message::Announce { len, hash, name }) => (len, hash, name),
+        Happened::Said(other) => return Err(out_of_turn(&other)),
+        _ => return Err(left()),
+    };
+    let path = args.out.join(name);
+    if !args.force && path.symlink_metadata().is_ok() {
+        let error = io::Error::from(io::ErrorKind::AlreadyExists);
+        return Err(Error::File { path, error });
+    }
+    let failed = |error| Error::File { path: path.clone(), error };
+    // As any file that a program makes: what the umask leaves.
+    let mode = Permissions::from_mode(0o666);
+    let file = tempfile::Builder::new().permissions(mode).tempfile_in(&args.out);
+    let mut file = file.map_err(failed)?;
+    let at = window.remote(0);
+    let piece = args.piece as u32;
+    let offer = Message::Offer { addr: at.addr, rkey: at.rkey, piece, pieces: args.pieces };
+    side.say(&offer)?;
+    let found = pieces(args, side, window, len, &mut file, &path)?;
+    if found != hash {
+        let why = "its SHA-256 is not the announced one".to_owned();
+        return Err(Error::Record { path, why });
+    }
+    file.as_file().sync_all().map_err(failed)?;
+    let kept = match args.force {
+        true => file.persist(&path),
+        false => file.persist_noclobber(&path),
+    };
+    kept.map_err(|error| failed(error.error))?;
+    // The name lasts, too.
+    let directory = std::fs::File::open(&args.out).and_then(|directory| directory.sync_all());
+    directory.map_err(failed)?;
+    Ok((path.clone(), len))
+}
+
+/// Writes the pieces to the file as they come, and answers their hash.
+fn pieces(
+    args: &RecvArgs,
+    side: &mut Side,
+    window: &ExposedMemory,
+    len: u64,
+    file: &mut NamedTempFile,
+    path: &Path,
+) -> Result<[u8; HASH], Error> {
+    let mut progress = Progress::new(Length::Count(len, "bytes"), "receiving", args.quiet);
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; args.piece as usize];
+    let (mut taken, mut done) = (0u64, 0u64);
+    while done < len {
+        let count = match side.next(taken, "a piece of the file")? {
+            Happened::Piece(count) => u64::from(count),
+            Happened::Said(Message::Abort { why }) => {
+                return Err(Error::Peer(format!("the sender gave up: {why}")));
+            }
+            Happened::Said(other) => return Err(out_of_turn(&other)),
+            Happened::Left => return Err(left()),
+            Happened::Written(_) => continue,
+        };
+        if count == 0 || count > args.piece || count > len - done {
+            let left = len - done;
+            let what = format!("a piece has {count} bytes, of {left} that are left");
+            return Err(Error::Unexpected { iteration: taken, what });
+        }
+        let piece = &mut buffer[..count as usize];
+        // Copied before it is looked at: the sender may still write there.
+        window.read((taken % u64::from(args.pieces) * args.piece) as usize, piece)?;
+        hasher.update(&piece);
+        let written = file.write_all(piece);
+        written.map_err(|error| Error::File { path: path.to_owned(), error })?;
+        (taken, done) = (taken + 1, done + count);
+        side.say(&Message::Credit { taken })?;
+        progress.tick(done, Instant::now());
+    }
+    Ok(hasher.finalize().into())
+}
+
+fn left() -> Error {
+    Error::Peer("the sender left before all of the file was here".to_owned())
+}

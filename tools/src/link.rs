@@ -1,0 +1,78 @@
+//! A connection that one thread drives: its completions, and whether the other side has left.
+
+use std::time::{Duration, Instant};
+
+use uverbs::cm::Connection;
+use uverbs::{CompletionQueue, QueuePair, WorkCompletion};
+
+use crate::error::Error;
+
+/// Who waits at the queue hears nothing of the connection's end: looked at so often.
+const LOOK: Duration = Duration::from_millis(20);
+
+pub(crate) struct Link {
+    connection: Connection,
+    cq: CompletionQueue,
+    timeout: Duration,
+}
+
+impl Link {
+    pub(crate) fn new(connection: Connection, cq: CompletionQueue, timeout: Duration) -> Self {
+        Self { connection, cq, timeout }
+    }
+
+    pub(crate) fn queue_pair(&mut self) -> &mut QueuePair {
+        self.connection.queue_pair()
+    }
+
+    /// What completes next, for which `what` is waited; `None` when the other side has left.
+    pub(crate) fn next(
+        &mut self,
+        iteration: u64,
+        what: &'static str,
+    ) -> Result<Option<WorkCompletion>, Error> {
+        self.next_within(iteration, what, self.timeout)
+    }
+
+    /// [`next`](Self::next) with another limit.
+    pub(crate) fn next_within(
+        &mut self,
+        iteration: u64,
+        what: &'static str,
+        limit: Duration,
+    ) -> Result<Option<WorkCompletion>, Error> {
+        let start = Instant::now();
+        let mut left = false;
+        loop {
+            match self.cq.wait(if left { Duration::ZERO } else { LOOK }) {
+                Ok(done) => match done.result {
+                    Ok(_) => return Ok(Some(done)),
+                    Err(_) if self.has_left()? => return Ok(None),
+                    Err(failure) => {
+                        let what = what.to_owned();
+                        return Err(Error::Completion { iteration, what, failure });
+                    }
+                },
+                Err(uverbs::Error::TimedOut { .. }) if left => return Ok(None),
+                Err(uverbs::Error::TimedOut { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            // What it said before it left comes first.
+            left = self.has_left()?;
+            let waited = start.elapsed();
+            if waited > limit && !left {
+                return Err(Error::Silence { iteration, what, waited });
+            }
+        }
+    }
+
+    fn has_left(&mut self) -> Result<bool, Error> {
+        Ok(self.connection.is_closed(Duration::ZERO)?)
+    }
+
+    /// Disconnects, and waits until the other side knows.
+    pub(crate) fn part(self) -> Result<(), Error> {
+        let parted = self.connection.disconnect(self.timeout);
+        Ok(parted.map(drop).map_err(uverbs::Refused::into_error)?)
+    }
+}

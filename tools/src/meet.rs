@@ -1,0 +1,199 @@
+//! Where two processes meet by the connection manager: at an IP address and a port of it.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use uverbs::Device;
+use uverbs::cm::{ConnectionRequest, Connector, EventChannel, Listener, Route};
+use uverbs::stream::{RdmaStream, StreamOptions};
+
+use crate::error::Error;
+use crate::units::parse_timeout;
+use crate::{output, select};
+
+/// Options that say where.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MeetArgs {
+    /// The server's name or address
+    #[arg(conflicts_with = "server", required_unless_present = "server")]
+    host: Option<String>,
+
+    /// Wait for a client
+    #[arg(long)]
+    server: bool,
+
+    #[command(flatten)]
+    waits: Waits,
+
+    #[command(flatten)]
+    by: ByArgs,
+}
+
+/// Options of who waits.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Waits {
+    /// The address that the server waits at [default: all]
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<IpAddr>,
+
+    /// Seconds that the server waits for a client [default: 600]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_timeout)]
+    wait: Option<Duration>,
+}
+
+/// Options that are the same for both ends.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ByArgs {
+    /// RDMA port that the two sides meet at [default: that of the C program, 7471 or 7174]
+    #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+
+    /// A software HCA, which has a connection manager of its own, `softhca@ADDRESS`; devices of the
+    /// machine are found by the address
+    #[arg(short, long, value_name = "NAME")]
+    device: Option<String>,
+
+    /// Seconds to wait for the other side; fractions are fine
+    #[arg(long, value_name = "SECONDS", default_value = "10", allow_negative_numbers = true, value_parser = parse_timeout)]
+    pub(crate) timeout: Duration,
+}
+
+/// How long a server waits for a client.
+const WAIT: Duration = Duration::from_secs(600);
+
+impl ByArgs {
+    fn device(&self) -> Result<Option<Device>, Error> {
+        let name = self.device.as_deref();
+        name.map(|name| select::reachable(Some(name)).map(|two| two.client)).transpose()
+    }
+
+    /// Whether the connection manager is one of this process.
+    pub(crate) fn is_own(&self) -> bool {
+        self.device.as_deref().is_some_and(|name| name.starts_with("softhca"))
+    }
+
+    pub(crate) fn channel(&self) -> Result<EventChannel, Error> {
+        Ok(match self.device()? {
+            Some(device) => EventChannel::of(&device)?,
+            None => EventChannel::open()?,
+        })
+    }
+
+    /// Streams by the device.
+    pub(crate) fn streams(&self, options: StreamOptions) -> Result<StreamOptions, Error> {
+        let options = options.limit(self.timeout);
+        Ok(self.device()?.map_or(options.clone(), |device| options.on(&device)))
+    }
+
+    /// The addresses of a name.
+    pub(crate) fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+        let found = (host, self.port.unwrap_or(port)).to_socket_addrs();
+        found.map(Iterator::collect).map_err(|error| Error::Argument {
+            option: "HOST",
+            value: host.to_owned(),
+            why: error.to_string(),
+        })
+    }
+
+    /// A way to the first of a name's addresses to which there is one.
+    pub(crate) fn route(&self, host: &str, port: u16) -> Result<Route, Error> {
+        let mut last = None;
+        for addr in self.resolve(host, port)? {
+            match Connector::new(addr).limit(self.timeout).resolve_on(self.channel()?) {
+                Ok(route) => return Ok(route),
+                Err(error) => last = Some(error),
+            }
+        }
+        let nothing = || Error::Peer(format!("{host} has no address"));
+        Err(last.map_or_else(nothing, Error::Verb))
+    }
+
+    /// Where a server listens.
+    fn own(&self, waits: &Waits, port: u16) -> SocketAddr {
+        let ip = waits.bind.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        SocketAddr::new(ip, self.port.unwrap_or(port))
+    }
+
+    /// The next client.
+    pub(crate) fn request(&self, waits: &Waits, port: u16) -> Result<ConnectionRequest, Error> {
+        let builder = Listener::builder(self.own(waits, port)).limit(self.timeout);
+        let listener = builder.listen_on(self.channel()?)?;
+        tell(listener.local_addr()?);
+        Ok(listener.next(waits.limit())?)
+    }
+}
+
+/// Says where a server listens, for who starts the client.
+fn tell(at: Option<SocketAddr>) {
+    if let Some(at) = at {
+        output::complain(&format!("listening at {at}"));
+    }
+}
+
+impl Waits {
+    fn limit(&self) -> Duration {
+        self.wait.unwrap_or(WAIT)
+    }
+}
+
+impl MeetArgs {
+    /// The server's name; `None` at the server.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
+    pub(crate) fn by(&self) -> &ByArgs {
+        &self.by
+    }
+
+    /// The next client.
+    pub(crate) fn request(&self, port: u16) -> Result<ConnectionRequest, Error> {
+        self.by.request(&self.waits, port)
+    }
+
+    /// A stream to the other side.
+    pub(crate) fn stream(&self, options: StreamOptions, port: u16) -> Result<RdmaStream, Error> {
+        let options = self.by.streams(options)?;
+        let failed = |what| move |error| Error::Stream { what, error };
+        let stream = match self.host() {
+            Some(host) => {
+                let at = self.by.resolve(host, port)?;
+                options.connect(&at[..]).map_err(failed("connecting"))?
+            }
+            None => {
+                let listener = options.listen(self.by.own(&self.waits, port));
+                let listener = listener.map_err(failed("listening"))?;
+                tell(listener.local_addr().ok());
+                listener.set_nonblocking(true).map_err(failed("listening"))?;
+                let end = Instant::now() + self.waits.limit();
+                loop {
+                    match listener.accept() {
+                        Ok((stream, _)) => break stream,
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                            sleep(listener.as_fd(), end).map_err(failed("waiting for a client"))?;
+                        }
+                        Err(error) => return Err(failed("accepting")(error)),
+                    }
+                }
+            }
+        };
+        let limit = Some(self.by.timeout);
+        let set = stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit));
+        set.map_err(failed("setting a timeout"))?;
+        Ok(stream)
+    }
+}
+
+/// Sleeps until the file is readable.
+fn sleep(file: BorrowedFd<'_>, end: Instant) -> io::Result<()> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let limit = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+    poll(&mut [PollFd::new(file, PollFlags::POLLIN)], limit)?;
+    Ok(())
+}

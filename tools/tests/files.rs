@@ -1,0 +1,213 @@
+//! `send-file` and `recv-file`, `rping` and `rstream`: two processes, each with a software HCA on
+//! the network.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use common::{Run, command, run, uverbs};
+
+/// Two addresses of the loopback network that no other test has.
+fn addresses() -> [String; 2] {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let (number, pid) = (NEXT.fetch_add(2, Ordering::Relaxed), std::process::id());
+    [number, number + 1].map(|last| format!("127.{}.{}.{last}", pid >> 8 & 0x7f, pid & 0xff))
+}
+
+/// Starts a server, and comes back when it listens.
+fn serve(mut command: Command) -> Child {
+    let mut child = command.spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    assert!(line.contains("listening at"), "{line}");
+    // What it complains of later is read at its end.
+    child.stderr = Some(errors.into_inner());
+    child
+}
+
+fn ended(child: Child) -> Run {
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Run { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A client and a server of the same command.
+fn two(what: &str, client: &[&str], server: &[&str]) -> [Run; 2] {
+    let [there, here] = addresses();
+    let at = format!("softhca@{there}");
+    let served = serve(command(&[&[what, "--server", "-d", &at], server].concat()));
+    let device = format!("softhca@{here}");
+    let client = uverbs(&[&[what, &there, "-d", &device], client].concat());
+    [client, ended(served)]
+}
+
+#[test]
+fn pings_come_back() {
+    let [client, server] = two("rping", &["-n", "30", "-s", "5000", "--json"], &["--json"]);
+    assert_eq!(client.ok().json()["pings"], 30);
+    assert_eq!(server.ok().json()["pings"], 30);
+    // More than the server takes.
+    let [client, server] = two("rping", &["-s", "5000"], &["-s", "4999"]);
+    assert_eq!((client.status, server.status), (Some(1), Some(1)));
+    assert!(server.stderr.contains("5000 bytes, more than --size 4999"), "{}", server.stderr);
+}
+
+#[test]
+fn streams_carry_every_byte() {
+    for args in [&["-s", "700", "--count", "300"][..], &["-s", "100000", "--count", "7", "-n", "3"]]
+    {
+        for mode in [&["--chk", "--json"][..], &["--chk", "--json", "--mapped"]] {
+            let args = [args, mode].concat();
+            for run in two("rstream", &args, &args) {
+                assert_eq!(run.ok().json()["checked"], true);
+            }
+        }
+    }
+}
+
+/// Sends `file` to a receiver that runs as `receiver` says, and has `options`.
+fn sent(file: &Path, name: &[&str], receiver: Command) -> [Run; 2] {
+    let [there, here] = addresses();
+    let mut receiver = receiver;
+    receiver.args(["-d", &format!("softhca@{there}")]);
+    let receiver = serve(receiver);
+    let device = format!("softhca@{here}");
+    let words = ["send-file", file.to_str().unwrap(), &there, "-d", &device, "--timeout", "20"];
+    let sender = uverbs(&[&words, name].concat());
+    [sender, ended(receiver)]
+}
+
+fn receiver(out: &Path, options: &[&str]) -> Command {
+    let out = out.to_str().unwrap();
+    command(&[&["recv-file", "--out", out, "--timeout", "20"], options].concat())
+}
+
+/// Names in a directory.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn a_file_arrives_whole_and_under_its_name() {
+    let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let file = from.path().join("data.bin");
+    for (len, options) in [
+        (0, &[][..]),
+        (1, &[]),
+        (3_000_001, &["--piece", "64K", "--force"]),
+        (300, &["--piece", "1", "--pieces", "32", "--force"]),
+    ] {
+        let bytes: Vec<u8> =
+            (0..len).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        std::fs::write(&file, &bytes).unwrap();
+        let name = format!("as-{len}");
+        let [sender, receiver] = sent(&file, &["--name", &name], receiver(to.path(), options));
+        sender.ok();
+        receiver.ok();
+        assert!(std::fs::read(to.path().join(&name)).unwrap() == bytes, "{len}");
+    }
+    assert_eq!(names(to.path()).len(), 4, "nothing else is left");
+}
+
+#[test]
+fn a_file_that_is_there_is_left_as_it_is() {
+    let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let file = from.path().join("data.bin");
+    std::fs::write(&file, b"new").unwrap();
+    std::fs::write(to.path().join("data.bin"), b"old").unwrap();
+    let [sender, got] = sent(&file, &[], receiver(to.path(), &[]));
+    assert_eq!((sender.status, got.status), (Some(1), Some(1)));
+    assert!(sender.stderr.contains("the receiver refuses the file"), "{}", sender.stderr);
+    assert_eq!(std::fs::read(to.path().join("data.bin")).unwrap(), b"old");
+    let [sender, _] = sent(&file, &[], receiver(to.path(), &["--force"]));
+    sender.ok();
+    assert_eq!(std::fs::read(to.path().join("data.bin")).unwrap(), b"new");
+}
+
+/// No part of a file gets its name, whatever goes wrong.
+#[test]
+fn a_file_that_changes_meanwhile_is_not_kept() {
+    let to = tempfile::tempdir().unwrap();
+    // It is another one each time that it is read.
+    let [sender, got] = sent(Path::new("/proc/uptime"), &[], receiver(to.path(), &[]));
+    assert_eq!((sender.status, got.status), (Some(1), Some(1)));
+    assert!(sender.stderr.contains("changed while it was sent"), "{}", sender.stderr);
+    assert!(names(to.path()).is_empty(), "{:?}", names(to.path()));
+}
+
+#[test]
+fn a_full_disk_is_told_to_both() {
+    let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let file = from.path().join("data.bin");
+    std::fs::write(&file, vec![7; 3_000_000]).unwrap();
+    // No file may be longer than 512 KiB: a write then fails as on a full disk.
+    let mut limited = Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_uverbs");
+    let script = format!("trap '' XFSZ; ulimit -f 1024; exec {program} recv-file \"$@\"");
+    limited.args(["-c", &script, "sh", "--out", to.path().to_str().unwrap()]);
+    limited.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let [sender, got] = sent(&file, &[], limited);
+    assert_eq!((sender.status, got.status), (Some(1), Some(1)));
+    for run in [&sender, &got] {
+        assert!(run.stderr.contains("File too large"), "{}", run.stderr);
+    }
+    assert!(names(to.path()).is_empty());
+}
+
+#[test]
+fn a_receiver_that_dies_ends_the_sender() {
+    let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let path = from.path().join("data.bin");
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.write_all(b"long").unwrap();
+    file.set_len(400 << 20).unwrap();
+    let [there, here] = addresses();
+    let mut receiver = receiver(to.path(), &["--piece", "4K"]);
+    receiver.args(["-d", &format!("softhca@{there}")]);
+    let mut receiver = serve(receiver);
+    let device = format!("softhca@{here}");
+    let words = ["send-file", path.to_str().unwrap(), &there, "-d", &device, "--timeout", "5"];
+    let mut sender = command(&words);
+    let killer = std::thread::spawn({
+        let to = to.path().to_owned();
+        move || {
+            let start = std::time::Instant::now();
+            // As soon as it has begun.
+            while names(&to).is_empty() && start.elapsed().as_secs() < 60 {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            receiver.kill().unwrap();
+            receiver.wait().unwrap();
+        }
+    });
+    let sender = run(&mut sender);
+    killer.join().unwrap();
+    assert_eq!(sender.status, Some(1), "{sender:?}");
+    assert!(!to.path().join("data.bin").exists());
+}
+
+#[test]
+fn bad_arguments_are_told_by_name() {
+    let to = tempfile::tempdir().unwrap();
+    let path = to.path().join("x");
+    std::fs::write(&path, b"x").unwrap();
+    let file = path.to_str().unwrap();
+    for (args, says) in [
+        (&["send-file", file, "127.0.0.1", "--name", "../x"][..], "--name ../x"),
+        (&["send-file", "/nonexistent", "127.0.0.1"], "/nonexistent"),
+        (&["recv-file", "--out", "/nonexistent"], "--out /nonexistent"),
+        (&["recv-file", "--piece", "1G"], "--piece"),
+        (&["rping", "--server", "-s", "20"], "--size 20"),
+        (&["rstream", "127.0.0.1", "-s", "2G"], "--size"),
+        (&["rping"], "<HOST>"),
+    ] {
+        let run = uverbs(args);
+        assert!(matches!(run.status, Some(1 | 2)), "{args:?}: {run:?}");
+        assert!(run.stderr.contains(says), "{args:?}: {}", run.stderr);
+    }
+}

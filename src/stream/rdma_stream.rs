@@ -50,7 +50,10 @@ impl RdmaStream {
         limit: Duration,
     ) -> io::Result<Self> {
         let (local, peer) = (connection.local_addr()?, connection.peer_addr()?);
-        let waiting = Waiting::new(Engine::new(parts, connection, hello))?;
+        let mut engine = Engine::new(parts, connection, hello);
+        // The peer may fill the whole buffer, although nobody reads yet.
+        engine.tell()?;
+        let waiting = Waiting::new(engine)?;
         let (nonblocking, read_timeout, write_timeout) = Default::default();
         Ok(Self { waiting, local, peer, nonblocking, read_timeout, write_timeout, limit })
     }

@@ -2,7 +2,8 @@
 //!
 //! A [`Channel`] is a completion channel that tokio watches. Completion queues that report to it
 //! become [`Completions`], whose [`next`](Completions::next) a task awaits: it polls, and sleeps
-//! when there is nothing. [`Events`] are the asynchronous events of a device.
+//! when there is nothing. [`Events`] are the asynchronous events of a device. [`RdmaStream`] and
+//! [`RdmaListener`] are [streams of bytes](uverbs::stream) with tokio's traits.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -36,7 +37,9 @@
 
 mod completions;
 mod events;
+mod stream;
 mod watch;
 
 pub use completions::{Channel, Completions};
 pub use events::Events;
+pub use stream::{RdmaListener, RdmaStream};

@@ -196,7 +196,10 @@ impl Manager {
         let number = request.id;
         let id = self.of(file, number)?;
         let state = u8::try_from(request.qp_state).map_err(|_| Errno::EINVAL)?;
-        if state > abi::IB_QPS_ERR || id.connection.here.gid == [0; 16] {
+        let (local, routed) = (id.local, id.connection.here.gid != [0; 16]);
+        // An own address alone gives an id its device, too (kernel `rdma_bind_addr_dst`).
+        let has_device = routed || local.is_some_and(|local| !self.is_any(local.ip()));
+        if state > abi::IB_QPS_ERR || !has_device {
             return Err(Errno::EINVAL);
         }
         let mut answer = abi::ib_uverbs_qp_attr { port_num: 1, ..Default::default() };

@@ -71,6 +71,10 @@ impl Id {
         self.key
     }
 
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
     /// The channel that its events come to.
     #[must_use]
     pub fn channel(&self) -> &EventChannel {

@@ -35,6 +35,7 @@
 //! | `rdma_bind_addr`, `rdma_listen`, `rdma_resolve_addr`, `rdma_resolve_route` | methods of [`Id`] of these names |
 //! | `rdma_connect`, `rdma_accept`, `rdma_reject`, `rdma_disconnect` | methods of [`Id`] of these names |
 //! | `rdma_init_qp_attr` | [`Id::init`], [`Id::ready`] |
+//! | `rdma_join_multicast`, `rdma_leave_multicast` | [`Id::join_multicast`], dropping what it gives |
 //! | `rdma_create_ep`, `rdma_get_request` | [`Connector`], [`Listener`] |
 //!
 //! It needs the kernel module `rdma_ucm` (any kernel that uverbs runs on has it) and an interface
@@ -47,6 +48,7 @@ mod connector;
 mod event;
 mod id;
 mod listener;
+mod multicast;
 mod param;
 mod states;
 
@@ -58,4 +60,5 @@ pub use connector::{Connector, Route};
 pub use event::{ConnectionDetails, DatagramDetails, Event, EventKind};
 pub use id::{Id, PortSpace};
 pub use listener::{ConnectionRequest, Listener, ListenerBuilder};
+pub use multicast::{JoinedGroup, Membership};
 pub use param::Param;

@@ -1,0 +1,112 @@
+//! Multicast groups by IP address.
+
+use std::net::IpAddr;
+
+use uverbs_core::attr::MulticastGroup;
+use uverbs_core::error::Error;
+use uverbs_kernel_abi::rdma_cm::{
+    RDMA_MC_JOIN_FLAG_FULLMEMBER, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+};
+
+use super::addr::to_kernel;
+use super::channel::unique_key;
+use super::{DatagramDetails, EventChannel, Id};
+
+/// What a member of a group does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "rdma_cm_join_mc_attr_ex")]
+pub enum Membership {
+    /// Sends and receives.
+    #[default]
+    #[doc(alias = "RDMA_MC_JOIN_FLAG_FULLMEMBER")]
+    Full,
+    /// Only sends: the group's packets aren't asked for.
+    #[doc(alias = "RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER")]
+    SendOnly,
+}
+
+/// A group that an [`Id`] joins: the network sends its packets to the port, until this is dropped.
+///
+/// An event of the id's channel with its [`key`](Self::key) tells of the end of joining, and how to
+/// send to the group. A queue pair receives when it is [attached](crate::QueuePair::attach) to the
+/// [`group`](DatagramDetails::group) of that event.
+#[derive(Debug)]
+#[must_use = "dropping it leaves the group"]
+pub struct JoinedGroup {
+    channel: EventChannel,
+    number: u32,
+    key: u64,
+}
+
+impl JoinedGroup {
+    /// What its events carry ([`Event::key`](super::Event::key)).
+    #[must_use]
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+}
+
+impl Drop for JoinedGroup {
+    fn drop(&mut self) {
+        // Refused only where the id was dropped before, which left the group.
+        let _ = self.channel.ucma().leave_multicast(self.number);
+    }
+}
+
+impl Id {
+    /// Begins to join a multicast group: of an id of [`PortSpace::Udp`](super::PortSpace) that is
+    /// bound, or has resolved an address. The id's channel then tells
+    /// [`MulticastJoined`](super::EventKind::MulticastJoined).
+    ///
+    /// ```
+    /// # let device = uverbs::device("softhca0")?;
+    /// # let context = device.open()?;
+    /// # let gids = context.query_gid_table()?;
+    /// # let own = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).unwrap().gid.0;
+    /// # let own = std::net::Ipv6Addr::from(own).to_canonical();
+    /// use std::time::Duration;
+    /// use uverbs::cm::{EventChannel, EventKind, Membership, PortSpace};
+    ///
+    /// let channel = EventChannel::of(&device)?; // of the kernel's devices: `open`
+    /// let id = channel.create_id(PortSpace::Udp)?;
+    /// id.bind((own, 0).into())?;
+    /// let joined = id.join_multicast("239.1.2.3".parse()?, Membership::Full)?;
+    /// let event = channel.next(Duration::from_secs(20))?.expect(EventKind::MulticastJoined)?;
+    /// assert_eq!(event.key(), joined.key());
+    /// let details = event.datagram();
+    /// # let pd = context.alloc_pd()?;
+    /// # let cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).ud().build()?;
+    /// id.bring_up_datagrams(&mut qp)?;
+    /// let member = qp.attach(&details.group())?;
+    /// let to = context.create_ah(&pd, &details.ah)?.to(details.qpn, details.qkey);
+    /// # drop((member, to));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` for another id, or an address of no group; `EADDRNOTAVAIL`
+    /// and others before the id has a device. IPv6 groups need InfiniBand: on RoCE v2 Linux answers
+    /// with its number 524, which has no name.
+    #[doc(alias = "rdma_join_multicast")]
+    #[doc(alias = "rdma_join_multicast_ex")]
+    pub fn join_multicast(&self, group: IpAddr, how: Membership) -> Result<JoinedGroup, Error> {
+        let flags = match how {
+            Membership::Full => RDMA_MC_JOIN_FLAG_FULLMEMBER,
+            Membership::SendOnly => RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+        };
+        let (key, group) = (unique_key(), to_kernel((group, 0).into()));
+        let number = self.channel().ucma().join_multicast(self.number(), key, &group, flags)?;
+        Ok(JoinedGroup { channel: self.channel().clone(), number, key })
+    }
+}
+
+impl DatagramDetails {
+    /// The group, of a [`MulticastJoined`](super::EventKind::MulticastJoined).
+    #[must_use]
+    pub fn group(&self) -> MulticastGroup {
+        let gid = self.ah.path.grh.map(|grh| grh.dgid).unwrap_or_default();
+        MulticastGroup { gid, lid: self.ah.path.dlid }
+    }
+}

@@ -94,6 +94,10 @@ macro_rules! any {
                 match self { $(Self::$variant(context) => context.device_attr(),)+ }
             }
 
+            fn comp_vectors(&self) -> u32 {
+                match self { $(Self::$variant(context) => context.comp_vectors(),)+ }
+            }
+
             fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
                 match self { $(Self::$variant(context) => context.query_port(port),)+ }
             }

@@ -281,6 +281,9 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// firmware or driver.
     fn device_attr(&self) -> &DeviceAttr;
 
+    /// Completion vectors: interrupts that events may come by.
+    fn comp_vectors(&self) -> u32;
+
     /// State of a port, from 1.
     ///
     /// # Errors

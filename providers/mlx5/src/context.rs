@@ -136,6 +136,10 @@ unsafe impl ContextOps<Mlx5> for Context {
         &self.device
     }
 
+    fn comp_vectors(&self) -> u32 {
+        self.limits.comp_vectors()
+    }
+
     fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
         self.core.uverbs().query_port(port)
     }

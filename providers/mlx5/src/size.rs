@@ -67,6 +67,10 @@ fn check(what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
 }
 
 impl Limits {
+    pub(crate) fn comp_vectors(&self) -> u32 {
+        self.vectors
+    }
+
     pub(crate) fn new(
         context: &mlx5_ib_alloc_ucontext_resp,
         device: &DeviceAttr,

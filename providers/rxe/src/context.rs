@@ -69,6 +69,10 @@ unsafe impl ContextOps<Rxe> for Context {
         &self.device
     }
 
+    fn comp_vectors(&self) -> u32 {
+        self.limits.vectors
+    }
+
     fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
         self.core.uverbs().query_port(port)
     }

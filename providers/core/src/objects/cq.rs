@@ -4,7 +4,7 @@
 //! # Safety
 //!
 //! What the polling side is told decides whose buffers it takes: telling is unsafe. The queue is
-//! destroyed by its number, in `drop` and nowhere else.
+//! destroyed by its number, once.
 #![allow(
     unsafe_code,
     reason = "declares what the polling side is told; ends a kernel object by its number"
@@ -99,6 +99,7 @@ pub struct CqCore {
     reports: Option<Reports>,
     /// Ring and doorbell record; `None` only while dropping.
     memory: Option<Box<dyn Any + Send + Sync>>,
+    destroyed: Mutex<bool>,
     users: Users,
     inbox: Mutex<Inbox>,
     /// See [`pace`](Self::pace).
@@ -136,6 +137,7 @@ impl CqCore {
             event_id,
             reports,
             memory: Some(memory),
+            destroyed: Mutex::default(),
             users: Users::default(),
             inbox: Mutex::default(),
             pace: AtomicU32::new(room.lag()),
@@ -298,15 +300,35 @@ impl CqCore {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn destroy(&self) -> Result<(), Error> {
-        // SAFETY: the queue is this object's own, says `new`; it calls this from `drop` alone.
-        unsafe { self.context.uverbs().destroy_cq(self.handle) }.map(|_| ())
+    /// Destroys it now. Once only: a second call does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, `EBUSY` while a queue pair completes to it; the queue then goes on.
+    ///
+    /// # Safety
+    ///
+    /// It isn't armed or given to a queue pair afterwards: its number may be another's by then.
+    pub unsafe fn destroy(&self) -> Result<(), Error> {
+        // A forked child drops its parent's queue, too: a thread that it hasn't may hold the lock.
+        if !self.context.uverbs().is_own() {
+            return Err(Error::OtherProcess { verb: "destroy_cq" });
+        }
+        let mut destroyed = self.destroyed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*destroyed {
+            // SAFETY: the queue is this object's own, says `new`, and is destroyed here for the
+            // first time; nothing uses its number afterwards, says the caller.
+            unsafe { self.context.uverbs().destroy_cq(self.handle) }?;
+            *destroyed = true;
+        }
+        Ok(())
     }
 }
 
 impl Drop for CqCore {
     fn drop(&mut self) {
-        if self.destroy().is_err()
+        // SAFETY: the polling side and the queue pairs hold this, so they are gone.
+        if unsafe { self.destroy() }.is_err()
             && let Some(memory) = self.memory.take()
         {
             self.context.bury(memory);

@@ -2,11 +2,12 @@
 //!
 //! # Safety
 //!
-//! A domain is deallocated by its number, in `drop` and nowhere else.
+//! A domain is deallocated by its number, once.
 #![allow(unsafe_code, reason = "ends a kernel object by its number")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::error::Error;
 use crate::objects::context::{ContextCore, unique_id};
 
 /// A protection domain: the kernel's object, deallocated when the last holder is gone.
@@ -15,6 +16,7 @@ pub struct PdCore {
     context: Arc<ContextCore>,
     handle: u32,
     domain: u64,
+    deallocated: Mutex<bool>,
 }
 
 impl PdCore {
@@ -26,7 +28,7 @@ impl PdCore {
     /// this does.
     #[must_use]
     pub unsafe fn new(context: Arc<ContextCore>, handle: u32) -> Arc<Self> {
-        Arc::new(Self { context, handle, domain: unique_id() })
+        Arc::new(Self { context, handle, domain: unique_id(), deallocated: Mutex::default() })
     }
 
     /// The device it is of.
@@ -46,12 +48,36 @@ impl PdCore {
     pub fn domain(&self) -> u64 {
         self.domain
     }
+
+    /// Deallocates it now. Once only: a second call does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, `EBUSY` while something is made in it; the domain then goes on.
+    ///
+    /// # Safety
+    ///
+    /// Nothing is made in it afterwards: its number may be another's by then.
+    pub unsafe fn deallocate(&self) -> Result<(), Error> {
+        // A forked child drops its parent's domain, too: a thread that it hasn't may hold the lock.
+        if !self.context.uverbs().is_own() {
+            return Err(Error::OtherProcess { verb: "dealloc_pd" });
+        }
+        let mut deallocated = self.deallocated.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*deallocated {
+            // SAFETY: the domain is this object's own, says `new`, and is deallocated here for the
+            // first time; nothing is made in it afterwards, says the caller.
+            unsafe { self.context.uverbs().dealloc_pd(self.handle) }?;
+            *deallocated = true;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for PdCore {
     fn drop(&mut self) {
-        // Nothing to be done about a refusal: closing the file frees the domain. SAFETY: the domain
-        // is this object's own, says `new`, and nothing uses it after its last holder.
-        let _ = unsafe { self.context.uverbs().dealloc_pd(self.handle) };
+        // Nothing to be done about a refusal: closing the file frees the domain. SAFETY: nothing
+        // uses it after its last holder.
+        let _ = unsafe { self.deallocate() };
     }
 }

@@ -169,19 +169,37 @@ impl QpCore {
     /// As there.
     pub unsafe fn modify_by_mask(&self, attr: &RawQpAttr, mask: QpAttrMask) -> Result<(), Error> {
         let to = QpState::from_raw(attr.base.qp_state.into());
-        match mask.contains(QpAttrMask::STATE).then_some(to) {
-            Some(QpState::Reset) => {
-                return Err(Error::Invalid {
-                    verb: "modify_qp",
-                    what: "state",
-                    value: "RESET".to_owned(),
-                    why: "`reset` does that, and gives back what was posted",
-                });
-            }
-            Some(QpState::Error) => self.tell_failure(),
-            _ => {}
+        if mask.contains(QpAttrMask::STATE) && to == QpState::Reset {
+            return Err(Error::Invalid {
+                verb: "modify_qp",
+                what: "state",
+                value: "RESET".to_owned(),
+                why: "`reset` does that, and gives back what was posted",
+            });
         }
-        // SAFETY: the caller's promise, and RESET is not among the attributes.
+        // SAFETY: the caller's promise; it isn't a reset.
+        unsafe { self.modify_or_reset_by_mask(attr, mask) }
+    }
+
+    /// The same, and a reset if the mask has it.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    ///
+    /// # Safety
+    ///
+    /// As [`modify_by_mask`](Self::modify_by_mask); of a reset as [`reset`](Self::reset).
+    pub unsafe fn modify_or_reset_by_mask(
+        &self,
+        attr: &RawQpAttr,
+        mask: QpAttrMask,
+    ) -> Result<(), Error> {
+        let to = QpState::from_raw(attr.base.qp_state.into());
+        if mask.contains(QpAttrMask::STATE) && to == QpState::Error {
+            self.tell_failure();
+        }
+        // SAFETY: the caller's promise.
         unsafe { self.object.modify_by_mask(attr, mask) }
     }
 

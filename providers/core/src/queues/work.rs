@@ -8,8 +8,11 @@ use crate::Errno;
 use crate::attr::AccessFlags;
 
 /// A piece of registered memory as a work request names it.
+///
+/// Laid out as `struct ibv_sge`, so that a list of C's is a list of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_sge")]
+#[repr(C)]
 pub struct Sge {
     /// Address in the region's own address space (the virtual address, unless it was registered
     /// with an iova).

@@ -1,0 +1,52 @@
+//! Results as C wants them.
+//!
+//! # Safety
+//!
+//! `errno` is this thread's own.
+#![allow(unsafe_code, reason = "writes errno")]
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use uverbs_core::Errno;
+use uverbs_core::error::Error;
+
+/// Leaves `errno` behind.
+pub(crate) fn set_errno(errno: Errno) {
+    // SAFETY: the address is this thread's, and valid while it runs.
+    unsafe { *libc::__errno_location() = errno.raw() };
+}
+
+/// 0, or the positive number of the error, which is in `errno`, too.
+pub(crate) fn code(result: Result<(), Error>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => refuse(error.to_errno()),
+    }
+}
+
+/// The number of an error, which is in `errno`, too.
+pub(crate) fn refuse(errno: Errno) -> c_int {
+    set_errno(errno);
+    errno.raw()
+}
+
+/// -1, with the error in `errno`.
+pub(crate) fn minus_one(errno: Errno) -> c_int {
+    set_errno(errno);
+    -1
+}
+
+/// Null, with the error in `errno`.
+pub(crate) fn null<T>(errno: Errno) -> *mut T {
+    set_errno(errno);
+    null_mut()
+}
+
+/// The object, which is the caller's from here on; or null, with the error in `errno`.
+pub(crate) fn boxed<T>(result: Result<Box<T>, Error>) -> *mut T {
+    match result {
+        Ok(object) => Box::into_raw(object),
+        Err(error) => null(error.to_errno()),
+    }
+}

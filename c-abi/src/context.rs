@@ -1,0 +1,106 @@
+//! Open devices.
+//!
+//! # Safety
+//!
+//! C's pointer is to the last member of the table in the box, from which the box is found.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+use std::mem::offset_of;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uverbs::provider::AnyContext;
+use uverbs_core::error::Error;
+use uverbs_core::objects::context::ContextCore;
+use uverbs_core::provider::ContextOps;
+
+use crate::answer::{boxed, code};
+use crate::device::Device;
+use crate::object::Names;
+use crate::sys::{ibv_context, ibv_device, verbs_context};
+use crate::{channel, table};
+
+/// An open device. What it and its objects are told apart by is in `names`.
+#[repr(C)]
+pub(crate) struct Context {
+    c: verbs_context,
+    device: Arc<Device>,
+    context: uverbs::Context,
+    names: Names,
+    /// Held while a channel's count of queues changes.
+    channels: Mutex<()>,
+}
+
+impl Context {
+    fn open(device: Arc<Device>) -> Result<Box<Self>, Error> {
+        let context = device.device().open()?;
+        let events = context.async_events().as_raw_fd();
+        channel::make_blocking(events)?;
+        let mut c = table::empty();
+        c.context.device = device.c();
+        c.context.cmd_fd = context.door().raw_fd().unwrap_or(-1);
+        c.context.async_fd = events;
+        c.context.num_comp_vectors = context.provider().comp_vectors() as c_int;
+        Ok(Box::new(Self { c, device, context, names: Names::default(), channels: Mutex::new(()) }))
+    }
+
+    /// # Safety
+    ///
+    /// C's contract.
+    pub(crate) unsafe fn of<'a>(context: *const ibv_context) -> &'a Self {
+        // SAFETY: C got it as a part of one of ours.
+        unsafe { &*Self::whole(context) }
+    }
+
+    /// # Safety
+    ///
+    /// C's contract.
+    unsafe fn whole(context: *const ibv_context) -> *mut Self {
+        // SAFETY: as above.
+        let whole = unsafe { context.byte_sub(offset_of!(verbs_context, context)) };
+        whole.cast_mut().cast()
+    }
+
+    pub(crate) fn ops(&self) -> &AnyContext {
+        self.context.provider()
+    }
+
+    pub(crate) fn core(&self) -> &Arc<ContextCore> {
+        self.ops().core()
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    pub(crate) fn device(&self) -> &uverbs::Device {
+        self.device.device()
+    }
+
+    /// Whether the device is a thread of this process.
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.context.door().raw_fd().is_none()
+    }
+
+    pub(crate) fn channels(&self) -> MutexGuard<'_, ()> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
+    // SAFETY: C's contract.
+    let device = unsafe { Device::hold(device) };
+    let context = boxed(Context::open(device));
+    if context.is_null() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: just made.
+    unsafe { &raw mut (*context).c.context }
+}
+
+pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: C's contract: it is the last use.
+    drop(unsafe { Box::from_raw(Context::whole(context)) });
+    code(Ok(()))
+}

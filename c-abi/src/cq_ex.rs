@@ -1,0 +1,213 @@
+//! Extended completion queues: a program polls completions one after the other, and asks for the
+//! members it wants. From `start_poll` to `end_poll` the queue is locked.
+//!
+//! # Safety
+//!
+//! C's contract: the functions are called between `start_poll` and `end_poll`, by that thread.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+
+use uverbs::provider::AnyCq;
+use uverbs_core::Errno;
+use uverbs_core::provider::{CqInit, CqOps, Polled, View};
+
+use crate::answer::null;
+use crate::completion;
+use crate::cq::{self, Cq};
+use crate::poll::settle;
+use crate::sys::{ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_wc};
+
+/// The completion that a program looks at.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Shown {
+    wc: ibv_wc,
+    timestamp: u64,
+    /// Completions taken since entries were last given back to the device.
+    unpublished: u32,
+}
+
+/// `IBV_WC_EX_WITH_*` that are members of every completion, and the time stamp.
+const FLAGS: u64 = 0xff;
+/// All that the header knows.
+const KNOWN_FLAGS: u64 = 0xfff;
+/// `IBV_CQ_INIT_ATTR_MASK_FLAGS`.
+const MASK_FLAGS: u32 = 1;
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`.
+const SINGLE_THREADED: u32 = 1;
+
+/// C's struct with all functions in it: those that read what wasn't asked for give 0.
+pub(crate) fn functions(base: ibv_cq) -> ibv_cq_ex {
+    ibv_cq_ex {
+        base,
+        comp_mask: 0,
+        status: 0,
+        wr_id: 0,
+        start_poll: Some(start_poll),
+        next_poll: Some(next_poll),
+        end_poll: Some(end_poll),
+        read_opcode: Some(read_opcode),
+        read_vendor_err: Some(read_vendor_err),
+        read_byte_len: Some(read_byte_len),
+        read_imm_data: Some(read_imm_data),
+        read_qp_num: Some(read_qp_num),
+        read_src_qp: Some(read_src_qp),
+        read_wc_flags: Some(read_wc_flags),
+        read_slid: Some(read_slid),
+        read_sl: Some(read_sl),
+        read_dlid_path_bits: Some(read_dlid_path_bits),
+        read_completion_ts: Some(read_completion_ts),
+        read_cvlan: None,
+        read_flow_tag: None,
+        read_tm_info: None,
+        read_completion_wallclock_ns: None,
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *const ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    // SAFETY: C's contract.
+    let attr = unsafe { &*attr };
+    if attr.wc_flags & !KNOWN_FLAGS != 0 {
+        return null(Errno::EOPNOTSUPP);
+    }
+    let flags = if attr.comp_mask & MASK_FLAGS == 0 { 0 } else { attr.flags };
+    if attr.wc_flags & !FLAGS != 0 || attr.comp_mask & !MASK_FLAGS != 0 {
+        return null(Errno::EOPNOTSUPP);
+    }
+    // The kernel would have to be told of a queue that may overflow.
+    if flags & !SINGLE_THREADED != 0 {
+        return null(Errno::EOPNOTSUPP);
+    }
+    if attr.cqe == 0 {
+        return null(Errno::EINVAL);
+    }
+    let mut init = CqInit::new(attr.cqe);
+    init.comp_vector = attr.comp_vector;
+    // SAFETY: C's contract.
+    match unsafe { cq::create(context.cast_mut(), init, attr.channel, attr.cq_context) } {
+        Ok(cq) => cq,
+        Err(error) => null(error.to_errno()),
+    }
+}
+
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn of<'a>(cq: *mut ibv_cq_ex) -> &'a Cq {
+    // SAFETY: C's contract.
+    unsafe { Cq::of(cq.cast()) }
+}
+
+/// Takes the next completion, if there is one. `ENOENT` otherwise.
+///
+/// # Safety
+///
+/// The queue is locked by this thread.
+#[inline(always)]
+unsafe fn take(cq: &Cq) -> c_int {
+    // SAFETY: the caller's promise.
+    let found = match unsafe { cq.poll().held() } {
+        AnyCq::Mlx5(poll) => next(poll),
+        AnyCq::Rxe(poll) => next(poll),
+    };
+    let Some(found) = found else { return Errno::ENOENT.raw() };
+    let (wc, timestamp) = found;
+    // SAFETY: of whoever holds the lock.
+    let shown = unsafe {
+        (*cq.c()).status = wc.status;
+        (*cq.c()).wr_id = wc.wr_id;
+        &mut *cq.shown()
+    };
+    (shown.wc, shown.timestamp) = (wc, timestamp);
+    shown.unpublished += 1;
+    if shown.unpublished >= cq.core().lag() {
+        // The device must not run out of entries.
+        // SAFETY: the caller's promise.
+        unsafe { publish(cq) };
+    }
+    0
+}
+
+#[inline(always)]
+fn next<C: CqOps>(poll: &mut C) -> Option<(ibv_wc, u64)> {
+    let Polled { view, wr_id, .. } = poll.next()?;
+    let timestamp = view.timestamp().unwrap_or(0);
+    Some((completion::of(&view, wr_id), timestamp))
+}
+
+/// # Safety
+///
+/// The queue is locked by this thread.
+#[inline(always)]
+unsafe fn publish(cq: &Cq) {
+    // SAFETY: the caller's promise.
+    match unsafe { cq.poll().held() } {
+        AnyCq::Mlx5(poll) => poll.publish(),
+        AnyCq::Rxe(poll) => poll.publish(),
+    }
+    // SAFETY: of whoever holds the lock.
+    unsafe { (*cq.shown()).unpublished = 0 };
+}
+
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *const u32) -> c_int {
+    // SAFETY: C's contract: null, or a mask of extensions, of which there are none.
+    if unsafe { attr.as_ref() }.is_some_and(|mask| *mask != 0) {
+        return Errno::EINVAL.raw();
+    }
+    // SAFETY: C's contract.
+    let cq = unsafe { of(cq) };
+    let mut poll = cq.poll().lock();
+    match &mut *poll {
+        AnyCq::Mlx5(poll) => settle(poll, cq.core()),
+        AnyCq::Rxe(poll) => settle(poll, cq.core()),
+    }
+    poll.keep();
+    // SAFETY: locked just now.
+    let found = unsafe { take(cq) };
+    if found != 0 {
+        cq.poll().release();
+        cq.found_nothing();
+    }
+    found
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: C's contract.
+    unsafe { take(of(cq)) }
+}
+
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    // SAFETY: C's contract.
+    let cq = unsafe { of(cq) };
+    // SAFETY: as above.
+    unsafe { publish(cq) };
+    cq.poll().release();
+}
+
+macro_rules! read {
+    ($($name:ident: $type:ty = |$shown:ident| $value:expr;)*) => {
+        $(unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
+            // SAFETY: C's contract.
+            let $shown = unsafe { &*of(cq).shown() };
+            $value
+        })*
+    };
+}
+
+read! {
+    read_opcode: u32 = |shown| shown.wc.opcode;
+    read_vendor_err: u32 = |shown| shown.wc.vendor_err;
+    read_byte_len: u32 = |shown| shown.wc.byte_len;
+    read_imm_data: u32 = |shown| shown.wc.imm_data;
+    read_qp_num: u32 = |shown| shown.wc.qp_num;
+    read_src_qp: u32 = |shown| shown.wc.src_qp;
+    read_wc_flags: u32 = |shown| shown.wc.wc_flags;
+    read_slid: u32 = |shown| shown.wc.slid.into();
+    read_sl: u8 = |shown| shown.wc.sl;
+    read_dlid_path_bits: u8 = |shown| shown.wc.dlid_path_bits;
+    read_completion_ts: u64 = |shown| shown.timestamp;
+}

@@ -1,0 +1,154 @@
+//! Devices and their list.
+//!
+//! # Safety
+//!
+//! A list is an array that this library allocated, and each device in it a reference that it
+//! counted.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::{c_char, c_int};
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::answer::null;
+use crate::sys::ibv_device;
+use crate::{environment, sysfs};
+
+/// A device as programs see it. Lists and open devices hold it.
+#[repr(C)]
+pub(crate) struct Device {
+    c: ibv_device,
+    /// What C's providers for other hardware compare with tables of their own: a table of nobody.
+    _operations: usize,
+    device: uverbs::Device,
+}
+
+// SAFETY: C's struct isn't changed any more, its pointers are unused.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// Those that were seen last: a device keeps its address from one list to the next.
+static SEEN: Mutex<Vec<Arc<Device>>> = Mutex::new(Vec::new());
+
+/// `RDMA_NODE_RNIC`, and with it `IBV_TRANSPORT_IWARP`.
+const RNIC: u8 = 4;
+
+impl Device {
+    fn new(device: uverbs::Device) -> Self {
+        let record = device.record();
+        let sysfs = sysfs::mount();
+        let dev_path = format!("{sysfs}/class/infiniband_verbs/{}", record.uverbs_name);
+        let ibdev_path = format!("{sysfs}/class/infiniband/{}", record.name);
+        let c = ibv_device {
+            _ops: [0; 2],
+            node_type: record.node_type.into(),
+            transport_type: (record.node_type == RNIC).into(),
+            name: text(&record.name),
+            dev_name: text(&record.uverbs_name),
+            dev_path: text(&dev_path),
+            ibdev_path: text(&ibdev_path),
+        };
+        Self { c, _operations: 0, device }
+    }
+
+    /// # Safety
+    ///
+    /// C's contract.
+    pub(crate) unsafe fn of<'a>(device: *const ibv_device) -> &'a Self {
+        // SAFETY: it is the first member of one of ours.
+        unsafe { &*device.cast() }
+    }
+
+    /// One more reference to a device that C holds.
+    ///
+    /// # Safety
+    ///
+    /// C's contract.
+    pub(crate) unsafe fn hold(device: *const ibv_device) -> Arc<Self> {
+        let device: *const Self = device.cast();
+        // SAFETY: C has it from a list, which holds a reference.
+        unsafe { Arc::increment_strong_count(device) };
+        // SAFETY: the one just counted.
+        unsafe { Arc::from_raw(device) }
+    }
+
+    pub(crate) fn c(self: &Arc<Self>) -> *mut ibv_device {
+        Arc::as_ptr(self).cast_mut().cast()
+    }
+
+    pub(crate) fn device(&self) -> &uverbs::Device {
+        &self.device
+    }
+}
+
+/// A string in C's room for it, cut if it is too long.
+pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
+    let mut room = [0; N];
+    for (to, from) in room[..N - 1].iter_mut().zip(text.bytes()) {
+        *to = from as c_char;
+    }
+    room
+}
+
+/// The devices of now; those that were seen before are the same objects.
+fn refresh() -> Result<Vec<Arc<Device>>, uverbs::Error> {
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = environment::devices()?;
+    let known = |device: &uverbs::Device| {
+        let old = seen.iter().find(|old| old.device.record() == device.record());
+        old.cloned().unwrap_or_else(|| Arc::new(Device::new(device.clone())))
+    };
+    let now: Vec<_> = now.iter().map(known).collect();
+    seen.clone_from(&now);
+    Ok(now)
+}
+
+pub(crate) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    let devices = match refresh() {
+        Ok(devices) => devices,
+        Err(error) => {
+            // SAFETY: C's contract; it may be null.
+            if let Some(count) = unsafe { count.as_mut() } {
+                *count = 0;
+            }
+            return null(error.to_errno());
+        }
+    };
+    // SAFETY: C's contract; it may be null.
+    if let Some(count) = unsafe { count.as_mut() } {
+        *count = devices.len() as c_int;
+    }
+    let pointers = devices.into_iter().map(|device| Arc::into_raw(device).cast_mut().cast());
+    let list: Box<[*mut ibv_device]> = pointers.chain([null_mut()]).collect();
+    Box::into_raw(list).cast()
+}
+
+pub(crate) unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
+    let mut len = 0;
+    // SAFETY: C's contract: a list of ours, which ends with null.
+    while !unsafe { *list.add(len) }.is_null() {
+        // SAFETY: as above; the reference is the list's.
+        drop(unsafe { Arc::<Device>::from_raw((*list.add(len)).cast()) });
+        len += 1;
+    }
+    let list = std::ptr::slice_from_raw_parts_mut(list, len + 1);
+    // SAFETY: allocated with this length.
+    drop(unsafe { Box::from_raw(list) });
+}
+
+pub(crate) unsafe extern "C" fn get_device_name(device: *const ibv_device) -> *const c_char {
+    // SAFETY: C's contract.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+pub(crate) unsafe extern "C" fn get_device_guid(device: *const ibv_device) -> u64 {
+    // SAFETY: C's contract.
+    unsafe { Device::of(device) }.device.node_guid().to_be()
+}
+
+pub(crate) unsafe extern "C" fn get_device_index(device: *const ibv_device) -> c_int {
+    // SAFETY: C's contract.
+    let index = unsafe { Device::of(device) }.device.record().index;
+    index.map_or(-1, |index| index as c_int)
+}

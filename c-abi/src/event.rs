@@ -1,0 +1,88 @@
+//! Asynchronous events.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+use std::ptr::with_exposed_provenance;
+
+use uverbs_core::objects::event::{AsyncElement, AsyncEvent};
+use uverbs_kernel_abi::event::ib_uverbs_async_event_desc;
+
+use crate::channel::read_event;
+use crate::context::Context;
+use crate::cq::Cq;
+use crate::object::{Acks, Named};
+use crate::qp::Qp;
+use crate::srq::Srq;
+use crate::sys::{ibv_async_event, ibv_context};
+
+/// # Safety
+///
+/// The object is there.
+unsafe fn acks<'a>(named: Named) -> (usize, &'a Acks) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match named {
+            Named::Cq(at) => (at, Cq::of(with_exposed_provenance(at)).async_acks()),
+            Named::Qp(at) => (at, Qp::of(with_exposed_provenance(at)).acks()),
+            Named::Srq(at) => (at, Srq::of(with_exposed_provenance(at)).acks()),
+        }
+    }
+}
+
+/// What an event names, for C; `None` if it is gone.
+fn element(context: &Context, element: AsyncElement) -> Option<u64> {
+    match element {
+        AsyncElement::Cq(id) | AsyncElement::Qp(id) | AsyncElement::Srq(id) => {
+            context.names().with(id, |named| {
+                // SAFETY: it is there while it has its name.
+                let (at, acks) = unsafe { acks(named) };
+                acks.deliver();
+                at as u64
+            })
+        }
+        AsyncElement::Port(number) | AsyncElement::Unknown(number) | AsyncElement::Wq(number) => {
+            Some(number)
+        }
+        _ => Some(0),
+    }
+}
+
+pub(crate) unsafe extern "C" fn get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    // SAFETY: C's contract.
+    let (of, file) = unsafe { (Context::of(context), (*context).async_fd) };
+    loop {
+        let Some(desc) = read_event::<ib_uverbs_async_event_desc>(file) else { return -1 };
+        let found = AsyncEvent::from_abi(&desc);
+        // One of an object that was destroyed since it was read is nobody's.
+        if let Some(element) = element(of, found.element) {
+            // SAFETY: C's contract.
+            unsafe { *event = ibv_async_event { element, event_type: found.kind.raw() } };
+            return 0;
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn ack_async_event(event: *const ibv_async_event) {
+    // SAFETY: C's contract: an event that was given, and isn't changed.
+    let event = unsafe { &*event };
+    let desc = ib_uverbs_async_event_desc {
+        element: event.element,
+        event_type: event.event_type,
+        reserved: 0,
+    };
+    let named = match AsyncEvent::from_abi(&desc).element {
+        AsyncElement::Cq(at) => Named::Cq(at as usize),
+        AsyncElement::Qp(at) => Named::Qp(at as usize),
+        AsyncElement::Srq(at) => Named::Srq(at as usize),
+        _ => return,
+    };
+    // SAFETY: its destruction waits for this.
+    unsafe { acks(named) }.1.acknowledge(1);
+}

@@ -1,0 +1,59 @@
+//! `libibverbs.so.1` for C programs: the functions and tables of `infiniband/verbs.h`, over
+//! uverbs' providers. README.md says how it is built and what it lacks.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`sys`] | C's structs |
+//! | `exports` | which function is exported under which name and version |
+//! | `table` | the functions that programs find in an open device's tables |
+//! | the rest | a noun of verbs each |
+//!
+//! The verbs are those of `uverbs-core`: here arguments are translated, locks taken, and pointers
+//! given out for numbers.
+//!
+//! # Safety
+//!
+//! Every function is called by C, whose part is the contract of `verbs.h`: pointers are null where
+//! the header allows it, or valid for what they point to; an object's pointer is one that a function
+//! of this library gave, and isn't used after its destruction; what a work request names stays
+//! registered until it is complete. "C's contract" in a `SAFETY` comment means this. References
+//! that are made of such pointers live for the call.
+//!
+//! Objects are boxes whose first member is C's struct, so a pointer to the one is a pointer to the
+//! other. Members that programs read while the library writes them are written through `UnsafeCell`.
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a call's pointers are read together")]
+#![allow(clippy::missing_safety_doc, reason = "C's contract, above")]
+
+mod ah;
+mod answer;
+mod channel;
+mod completion;
+mod context;
+mod convert;
+mod cq;
+mod cq_ex;
+mod device;
+mod environment;
+mod event;
+mod exports;
+mod fork;
+mod gid;
+mod lock;
+mod modify;
+mod mr;
+mod names;
+mod object;
+mod pd;
+mod poll;
+mod port;
+mod post;
+mod qp;
+mod qp_ex;
+mod query_device;
+mod rate;
+mod recv;
+mod srq;
+mod stubs;
+pub mod sys;
+mod sysfs;
+mod table;

@@ -1,0 +1,132 @@
+//! Changing and asking queue pairs.
+//!
+//! # Safety
+//!
+//! C's contract. A reset resets the rings with all locks held.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+
+use uverbs_core::Errno;
+use uverbs_core::attr::{QpAttrMask, QpState};
+use uverbs_core::error::Error;
+use uverbs_core::provider::{CqOps, RqOps, SendOps};
+
+use crate::answer::{code, refuse};
+use crate::convert;
+use crate::cq::Cq;
+use crate::qp::{self, Qp};
+use crate::sys::{ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
+
+pub(crate) unsafe extern "C" fn modify_qp(
+    qp: *mut ibv_qp,
+    attr: *const ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
+    // SAFETY: C's contract.
+    let (of, attr) = unsafe { (Qp::of(qp), &*attr) };
+    let mask = QpAttrMask::from_bits_retain(mask as u32);
+    let command = convert::change(attr, mask);
+    let to = mask.contains(QpAttrMask::STATE).then(|| QpState::from_raw(attr.qp_state));
+    let change = || {
+        // SAFETY: what attributes do to memory is the program's part; a reset of the rings follows.
+        unsafe { of.core().modify_or_reset_by_mask(&command, mask) }
+    };
+    let changed = match to {
+        Some(QpState::Reset) => reset(of, change),
+        _ => change(),
+    };
+    if changed.is_ok()
+        && let Some(to) = to
+    {
+        enable(of, to);
+        // SAFETY: C's contract; programs read it between their calls.
+        unsafe { (*of.c()).qp_base.state = attr.qp_state };
+    }
+    code(changed)
+}
+
+/// Allows what a state allows.
+fn enable(qp: &Qp, state: QpState) {
+    let (recv, send) = match state {
+        QpState::Reset => return,
+        QpState::Init | QpState::ReadyToReceive => (true, false),
+        _ => (true, true),
+    };
+    qp.recv().lock().enable(recv);
+    if send {
+        qp.send().lock().sq.enable(true);
+    }
+}
+
+/// Takes a queue pair to RESET by `change`, and everything of it out of its queues.
+fn reset(qp: &Qp, change: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    let (mut send, mut recv) = (qp.send().lock(), qp.recv().lock());
+    change()?;
+    let core = qp.core();
+    send.sq.enable(false);
+    recv.enable(false);
+    // SAFETY: the queues outlive the queue pair.
+    let base = unsafe { &(*qp.c()).qp_base };
+    let other = (base.send_cq != base.recv_cq).then_some(base.send_cq);
+    for cq in [Some(base.recv_cq), other].into_iter().flatten() {
+        sweep(cq, core.shared().user_index.value());
+    }
+    // SAFETY: the kernel confirmed the reset, both locks are held, and nothing of it is left in its
+    // completion queues.
+    unsafe {
+        drop(core.shared().send.reclaim());
+        drop(core.shared().recv.reclaim());
+        send.sq.reset();
+        recv.reset();
+    }
+    Ok(())
+}
+
+fn sweep(cq: *const ibv_cq, user_index: u32) {
+    // SAFETY: C's contract: it is there while a queue pair completes to it.
+    let mut poll = unsafe { Cq::of(cq) }.poll().lock();
+    poll.settle();
+    poll.sweep(user_index);
+}
+
+pub(crate) unsafe extern "C" fn query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut MaybeUninit<ibv_qp_attr>,
+    mask: c_int,
+    init: *mut MaybeUninit<ibv_qp_init_attr>,
+) -> c_int {
+    // SAFETY: C's contract.
+    let (of, base) = unsafe { (Qp::of(qp), &*qp) };
+    let mask = mask as u32;
+    if mask >= QpAttrMask::RATE_LIMIT.bits() {
+        // The answer has no room for these.
+        return refuse(Errno::EOPNOTSUPP);
+    }
+    let core = of.core();
+    let answer = match core.pd().context().uverbs().query_qp(core.handle(), mask) {
+        Ok(answer) => answer,
+        Err(error) => return code(Err(error)),
+    };
+    let cap = qp::granted(core.cap(), !base.srq.is_null());
+    let made = ibv_qp_init_attr {
+        qp_context: base.qp_context,
+        send_cq: base.send_cq,
+        recv_cq: base.recv_cq,
+        srq: base.srq,
+        cap,
+        qp_type: base.qp_type,
+        sq_sig_all: (of.signal() != 0).into(),
+    };
+    let found = convert::attr(&answer, cap);
+    // SAFETY: C's contract.
+    unsafe {
+        (*attr).write(found);
+        (*init).write(made);
+        if mask & QpAttrMask::STATE.bits() != 0 {
+            (*of.c()).qp_base.state = found.qp_state;
+        }
+    }
+    0
+}

@@ -1,0 +1,77 @@
+//! What C's pointers name: numbers to objects, and events that programs owe an acknowledgement for.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Events of an object that were handed out, and those that were acknowledged. Destruction waits
+/// until they are as many (ibv_get_cq_event(3), ibv_get_async_event(3)).
+#[derive(Default)]
+pub(crate) struct Acks {
+    counts: Mutex<Counts>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    delivered: u32,
+    acknowledged: u32,
+}
+
+impl Acks {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn deliver(&self) {
+        let mut counts = self.counts();
+        counts.delivered = counts.delivered.wrapping_add(1);
+    }
+
+    pub(crate) fn acknowledge(&self, count: u32) {
+        let mut counts = self.counts();
+        counts.acknowledged = counts.acknowledged.wrapping_add(count);
+        self.changed.notify_all();
+    }
+
+    /// Waits without a limit, as C does: the program has pointers that name the object.
+    pub(crate) fn wait(&self) {
+        let mut counts = self.counts();
+        while counts.delivered != counts.acknowledged {
+            counts = self.changed.wait(counts).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// An object that events name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    Cq(usize),
+    Qp(usize),
+    Srq(usize),
+}
+
+/// The objects of an open device, by the number that their events carry.
+#[derive(Default)]
+pub(crate) struct Names {
+    known: Mutex<HashMap<u64, Named>>,
+}
+
+impl Names {
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, Named>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, id: u64, object: Named) {
+        self.known().insert(id, object);
+    }
+
+    /// From here on none of its events is handed out.
+    pub(crate) fn remove(&self, id: u64) {
+        self.known().remove(&id);
+    }
+
+    /// Calls `found` with the object, which can't be removed meanwhile.
+    pub(crate) fn with<T>(&self, id: u64, found: impl FnOnce(Named) -> T) -> Option<T> {
+        self.known().get(&id).copied().map(found)
+    }
+}

@@ -1,0 +1,83 @@
+//! Posting receives, to a queue pair's own queue or a shared one.
+//!
+//! # Safety
+//!
+//! What a work request names is the program's promise: C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+
+use uverbs::provider::{AnyRq, AnySrq};
+use uverbs_core::Errno;
+use uverbs_core::provider::RecvOps;
+use uverbs_core::queues::work::PostError;
+
+use crate::post::{errno, pieces};
+use crate::qp::Qp;
+use crate::srq::Srq;
+use crate::sys::{ibv_qp, ibv_recv_wr, ibv_srq};
+
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *const ibv_qp,
+    wr: *const ibv_recv_wr,
+    bad: *mut *const ibv_recv_wr,
+) -> c_int {
+    // SAFETY: C's contract.
+    let qp = unsafe { Qp::of(qp) };
+    // SAFETY: as above.
+    unsafe {
+        match &mut *qp.recv().lock() {
+            AnyRq::Mlx5(rq) => post_all(rq, wr, bad),
+            AnyRq::Rxe(rq) => post_all(rq, wr, bad),
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    srq: *const ibv_srq,
+    wr: *const ibv_recv_wr,
+    bad: *mut *const ibv_recv_wr,
+) -> c_int {
+    // SAFETY: C's contract.
+    let srq = unsafe { Srq::of(srq) };
+    // SAFETY: as above.
+    unsafe {
+        match &mut *srq.queue().lock() {
+            AnySrq::Mlx5(queue) => post_all(queue, wr, bad),
+            AnySrq::Rxe(queue) => post_all(queue, wr, bad),
+        }
+    }
+}
+
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn post_all<R: RecvOps>(
+    rq: &mut R,
+    mut wr: *const ibv_recv_wr,
+    bad: *mut *const ibv_recv_wr,
+) -> c_int {
+    let mut at = rq.begin();
+    let mut code = 0;
+    // SAFETY: C's contract: null, or the next one.
+    while let Some(one) = unsafe { wr.as_ref() } {
+        // SAFETY: C's contract.
+        let list = unsafe { pieces(one.sg_list, one.num_sge) };
+        // SAFETY: as above; the cursor is of the `begin` above.
+        if let Err(error) = unsafe { rq.post(&mut at, one.wr_id, list) } {
+            code = match error {
+                // Unlike that of a send.
+                PostError::TooManySges => Errno::EINVAL.raw(),
+                error => errno(error),
+            };
+            // SAFETY: C's contract.
+            unsafe { *bad = wr };
+            break;
+        }
+        wr = one.next;
+    }
+    // SAFETY: as above; a queue that is posted to isn't destroyed.
+    unsafe { rq.ring(at) };
+    code
+}

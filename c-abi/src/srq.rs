@@ -1,0 +1,184 @@
+//! Shared receive queues.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use uverbs::provider::AnySrq;
+use uverbs_core::Errno;
+use uverbs_core::error::Error;
+use uverbs_core::objects::srq::SrqCore;
+use uverbs_core::provider::{ContextOps, SrqInit, SrqOps};
+
+use crate::answer::{boxed, code, null, refuse};
+use crate::context::Context;
+use crate::lock::Lock;
+use crate::object::{Acks, Named};
+use crate::pd::Pd;
+use crate::sys::{
+    Cond, Mutex, ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+    ibv_srq_init_attr_ex,
+};
+
+/// `IBV_SRQ_MAX_WR`, `IBV_SRQ_LIMIT`.
+const MAX_WR: c_int = 1;
+const LIMIT: c_int = 2;
+/// `IBV_SRQ_INIT_ATTR_TYPE`, `IBV_SRQ_INIT_ATTR_PD`, and all that the header knows.
+const ATTR_TYPE: u32 = 1;
+const ATTR_PD: u32 = 2;
+const ATTR_ALL: u32 = 31;
+
+#[repr(C)]
+pub(crate) struct Srq {
+    c: ibv_srq,
+    queue: Lock<AnySrq>,
+    core: Arc<SrqCore>,
+    acks: Acks,
+}
+
+impl Srq {
+    /// # Safety
+    ///
+    /// C's contract.
+    #[inline(always)]
+    pub(crate) unsafe fn of<'a>(srq: *const ibv_srq) -> &'a Self {
+        // SAFETY: it is the first member of one of ours.
+        unsafe { &*srq.cast() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn queue(&self) -> &Lock<AnySrq> {
+        &self.queue
+    }
+
+    pub(crate) fn core(&self) -> &Arc<SrqCore> {
+        &self.core
+    }
+
+    pub(crate) fn acks(&self) -> &Acks {
+        &self.acks
+    }
+}
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn create(
+    pd: *mut ibv_pd,
+    srq_context: *mut c_void,
+    attr: &mut ibv_srq_attr,
+) -> Result<Box<Srq>, Error> {
+    // SAFETY: C's contract.
+    let of = unsafe { Pd::of(pd) };
+    let mut init = SrqInit::new(Arc::clone(of.core()));
+    (init.max_wr, init.max_sge, init.limit) = (attr.max_wr, attr.max_sge, attr.srq_limit);
+    let made = of.context().ops().create_srq(&init)?;
+    (attr.max_wr, attr.max_sge) = (made.core.max_wr(), made.core.max_sge());
+    let c = ibv_srq {
+        context: of.context_ptr(),
+        srq_context,
+        pd,
+        handle: made.core.handle(),
+        mutex: Mutex::default(),
+        cond: Cond::default(),
+        events_completed: 0,
+    };
+    let id = made.core.event_id();
+    let srq =
+        Box::new(Srq { c, queue: Lock::new(made.srq), core: made.core, acks: Acks::default() });
+    of.context().names().add(id, Named::Srq((&raw const *srq).expose_provenance()));
+    Ok(srq)
+}
+
+pub(crate) unsafe extern "C" fn create_srq(
+    pd: *mut ibv_pd,
+    init: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
+    // SAFETY: C's contract.
+    boxed(unsafe { create(pd, (*init).srq_context, &mut (*init).attr) }).cast()
+}
+
+pub(crate) unsafe extern "C" fn create_srq_ex(
+    _: *const ibv_context,
+    init: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    // SAFETY: C's contract.
+    let init = unsafe { &mut *init };
+    let typed = init.comp_mask & ATTR_TYPE != 0;
+    if init.comp_mask & !ATTR_ALL != 0 || init.comp_mask & ATTR_PD == 0 {
+        return null(Errno::EINVAL);
+    }
+    if typed && init.srq_type != 0 {
+        // XRC and tag matching.
+        return null(Errno::EOPNOTSUPP);
+    }
+    // SAFETY: as above.
+    boxed(unsafe { create(init.pd, init.srq_context, &mut init.attr) }).cast()
+}
+
+pub(crate) unsafe extern "C" fn modify_srq(
+    srq: *mut ibv_srq,
+    attr: *const ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
+    // SAFETY: C's contract.
+    let (srq, attr) = unsafe { (Srq::of(srq), &*attr) };
+    let mut queue = srq.queue.lock();
+    if mask & MAX_WR != 0 {
+        match queue.resize(&srq.core, attr.max_wr) {
+            Ok(_) => {}
+            // mlx5_ib's own word (`mlx5_ib_modify_srq`).
+            Err(Error::Unsupported { .. }) => return refuse(Errno::EINVAL),
+            Err(error) => return code(Err(error)),
+        }
+    }
+    if mask & LIMIT != 0 {
+        if attr.srq_limit > srq.core.max_wr() {
+            return refuse(Errno::EINVAL);
+        }
+        return code(queue.set_limit(&srq.core, attr.srq_limit));
+    }
+    0
+}
+
+pub(crate) unsafe extern "C" fn query_srq(
+    srq: *mut ibv_srq,
+    attr: *mut MaybeUninit<ibv_srq_attr>,
+) -> c_int {
+    // SAFETY: C's contract.
+    let srq = unsafe { Srq::of(srq) };
+    let found = srq.core.query().map(|found| ibv_srq_attr {
+        max_wr: found.max_wr,
+        max_sge: found.max_sge,
+        srq_limit: found.limit,
+    });
+    code(found.map(|found| {
+        // SAFETY: C's contract.
+        unsafe { (*attr).write(found) };
+    }))
+}
+
+pub(crate) unsafe extern "C" fn get_srq_num(srq: *const ibv_srq, number: *mut u32) -> c_int {
+    // SAFETY: C's contract.
+    unsafe { *number = Srq::of(srq).core.srqn() };
+    0
+}
+
+pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
+    // SAFETY: C's contract.
+    let (of, context) = unsafe { (Srq::of(srq), Context::of((*srq).context)) };
+    // SAFETY: the program posts nothing any more.
+    if let Err(error) = unsafe { of.core.destroy() } {
+        return code(Err(error));
+    }
+    context.names().remove(of.core.event_id());
+    of.acks.wait();
+    // SAFETY: it was made as this box, and is gone.
+    drop(unsafe { Box::<Srq>::from_raw(srq.cast()) });
+    0
+}

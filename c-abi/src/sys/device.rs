@@ -1,0 +1,122 @@
+//! Devices, contexts, and their tables of functions.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use super::{
+    Mutex, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device_attr_ex, ibv_port_attr, ibv_qp,
+    ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_srq_init_attr_ex, ibv_wc,
+};
+
+/// A slot of a table whose function isn't there.
+pub type Slot = Option<unsafe extern "C" fn()>;
+
+#[derive(Debug)]
+#[repr(C)]
+pub struct ibv_device {
+    pub _ops: [usize; 2],
+    pub node_type: c_int,
+    pub transport_type: c_int,
+    pub name: [c_char; 64],
+    pub dev_name: [c_char; 64],
+    pub dev_path: [c_char; 256],
+    pub ibdev_path: [c_char; 256],
+}
+
+type PostSend =
+    unsafe extern "C" fn(*const ibv_qp, *const ibv_send_wr, *mut *const ibv_send_wr) -> c_int;
+type PostRecv =
+    unsafe extern "C" fn(*const ibv_qp, *const ibv_recv_wr, *mut *const ibv_recv_wr) -> c_int;
+type PostSrqRecv =
+    unsafe extern "C" fn(*const ibv_srq, *const ibv_recv_wr, *mut *const ibv_recv_wr) -> c_int;
+
+#[derive(Debug)]
+#[repr(C)]
+pub struct ibv_context_ops {
+    pub _compat_0: [Slot; 7],
+    pub alloc_mw: Slot,
+    pub bind_mw: Slot,
+    pub dealloc_mw: Slot,
+    pub _compat_create_cq: Slot,
+    pub poll_cq: Option<unsafe extern "C" fn(*const ibv_cq, c_int, *mut ibv_wc) -> c_int>,
+    pub req_notify_cq: Option<unsafe extern "C" fn(*const ibv_cq, c_int) -> c_int>,
+    pub _compat_1: [Slot; 7],
+    pub post_srq_recv: Option<PostSrqRecv>,
+    pub _compat_2: [Slot; 4],
+    pub post_send: Option<PostSend>,
+    pub post_recv: Option<PostRecv>,
+    pub _compat_3: [Slot; 5],
+}
+
+#[derive(Debug)]
+#[repr(C)]
+pub struct ibv_context {
+    pub device: *mut ibv_device,
+    pub ops: ibv_context_ops,
+    pub cmd_fd: c_int,
+    pub async_fd: c_int,
+    pub num_comp_vectors: c_int,
+    pub mutex: Mutex,
+    pub abi_compat: *mut c_void,
+}
+
+type QueryPort = unsafe extern "C" fn(*const ibv_context, u8, *mut ibv_port_attr, usize) -> c_int;
+type CreateQpEx = unsafe extern "C" fn(*const ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp;
+type CreateSrqEx =
+    unsafe extern "C" fn(*const ibv_context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq;
+type CreateCqEx =
+    unsafe extern "C" fn(*const ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex;
+type QueryDeviceEx =
+    unsafe extern "C" fn(*const ibv_context, *const u32, *mut ibv_device_attr_ex, usize) -> c_int;
+
+#[derive(Debug)]
+#[repr(C)]
+#[allow(non_snake_case, reason = "C's names")]
+pub struct verbs_context {
+    pub free_buf: Slot,
+    pub alloc_buf: Slot,
+    pub dm_export_dmabuf_fd: Slot,
+    pub reg_mr_ex: Slot,
+    pub dealloc_dmah: Slot,
+    pub alloc_dmah: Slot,
+    pub query_port: Option<QueryPort>,
+    pub advise_mr: Slot,
+    pub alloc_null_mr: Slot,
+    pub read_counters: Slot,
+    pub attach_counters_point_flow: Slot,
+    pub create_counters: Slot,
+    pub destroy_counters: Slot,
+    pub reg_dm_mr: Slot,
+    pub alloc_dm: Slot,
+    pub free_dm: Slot,
+    pub modify_flow_action_esp: Slot,
+    pub destroy_flow_action: Slot,
+    pub create_flow_action_esp: Slot,
+    pub modify_qp_rate_limit: Slot,
+    pub alloc_parent_domain: Slot,
+    pub dealloc_td: Slot,
+    pub alloc_td: Slot,
+    pub modify_cq: Slot,
+    pub post_srq_ops: Slot,
+    pub destroy_rwq_ind_table: Slot,
+    pub create_rwq_ind_table: Slot,
+    pub destroy_wq: Slot,
+    pub modify_wq: Slot,
+    pub create_wq: Slot,
+    pub query_rt_values: Slot,
+    pub create_cq_ex: Option<CreateCqEx>,
+    pub r#priv: *mut c_void,
+    pub query_device_ex: Option<QueryDeviceEx>,
+    pub ibv_destroy_flow: Slot,
+    pub ABI_placeholder2: Slot,
+    pub ibv_create_flow: Slot,
+    pub ABI_placeholder1: Slot,
+    pub open_qp: Slot,
+    pub create_qp_ex: Option<CreateQpEx>,
+    pub get_srq_num: Option<unsafe extern "C" fn(*const ibv_srq, *mut u32) -> c_int>,
+    pub create_srq_ex: Option<CreateSrqEx>,
+    pub open_xrcd: Slot,
+    pub close_xrcd: Slot,
+    pub _ABI_placeholder3: u64,
+    pub sz: usize,
+    pub context: ibv_context,
+}

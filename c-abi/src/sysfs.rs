@@ -1,0 +1,56 @@
+//! Files of sysfs, which some programs read by the library.
+//!
+//! # Safety
+//!
+//! Names are C strings, answers go to where the caller points.
+#![allow(unsafe_code, reason = "functions of C")]
+
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use uverbs_core::Errno;
+
+use crate::answer::minus_one;
+
+/// Where sysfs is mounted: `SYSFS_PATH`, without slashes at its end, or `/sys`.
+pub(crate) fn mount() -> &'static str {
+    static MOUNT: OnceLock<String> = OnceLock::new();
+    MOUNT.get_or_init(|| {
+        let path = std::env::var("SYSFS_PATH").ok().filter(|path| !path.is_empty());
+        path.map_or("/sys".to_owned(), |path| path.trim_end_matches('/').to_owned())
+    })
+}
+
+pub(crate) unsafe extern "C" fn get_sysfs_path() -> *const c_char {
+    static PATH: OnceLock<CString> = OnceLock::new();
+    PATH.get_or_init(|| CString::new(mount()).unwrap_or_default()).as_ptr()
+}
+
+/// Reads a file of a folder into `buf`, as much as there is room for, without the newline at its
+/// end. Gives its length, or -1.
+pub(crate) unsafe extern "C" fn read_sysfs_file(
+    dir: *const c_char,
+    file: *const c_char,
+    buf: *mut c_char,
+    size: usize,
+) -> c_int {
+    // SAFETY: C's contract.
+    let [dir, file] = unsafe { [CStr::from_ptr(dir), CStr::from_ptr(file)] };
+    let path =
+        Path::new(OsStr::from_bytes(dir.to_bytes())).join(OsStr::from_bytes(file.to_bytes()));
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) => return minus_one(Errno::of(&error)),
+    };
+    let text = &text[..text.len().min(size)];
+    let line = text.strip_suffix(b"\n").unwrap_or(text);
+    // SAFETY: C's contract; it isn't longer than `size`.
+    unsafe { buf.copy_from_nonoverlapping(line.as_ptr().cast(), line.len()) };
+    if line.len() < size {
+        // SAFETY: C's contract.
+        unsafe { *buf.add(line.len()) = 0 };
+    }
+    line.len() as c_int
+}

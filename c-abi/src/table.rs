@@ -1,0 +1,89 @@
+//! The functions that programs find in an open device, by the inline functions of `verbs.h`.
+
+use std::ptr::null_mut;
+
+use crate::sys::{Mutex, ibv_context, ibv_context_ops, verbs_context};
+use crate::{cq, cq_ex, poll, port, post, qp_ex, query_device, recv, srq};
+
+/// What `abi_compat` says of a context that has a table in front (`__VERBS_ABI_IS_EXTENDED`).
+const EXTENDED: usize = usize::MAX;
+
+fn operations() -> ibv_context_ops {
+    ibv_context_ops {
+        _compat_0: [None; 7],
+        alloc_mw: None,
+        bind_mw: None,
+        dealloc_mw: None,
+        _compat_create_cq: None,
+        poll_cq: Some(poll::poll_cq),
+        req_notify_cq: Some(cq::req_notify_cq),
+        _compat_1: [None; 7],
+        post_srq_recv: Some(recv::post_srq_recv),
+        _compat_2: [None; 4],
+        post_send: Some(post::post_send),
+        post_recv: Some(recv::post_recv),
+        _compat_3: [None; 5],
+    }
+}
+
+/// The tables, without what differs between open devices. An empty slot is what the inline
+/// functions answer `EOPNOTSUPP` for.
+pub(crate) fn empty() -> verbs_context {
+    verbs_context {
+        free_buf: None,
+        alloc_buf: None,
+        dm_export_dmabuf_fd: None,
+        reg_mr_ex: None,
+        dealloc_dmah: None,
+        alloc_dmah: None,
+        query_port: Some(port::query_port_sized),
+        advise_mr: None,
+        alloc_null_mr: None,
+        read_counters: None,
+        attach_counters_point_flow: None,
+        create_counters: None,
+        destroy_counters: None,
+        reg_dm_mr: None,
+        alloc_dm: None,
+        free_dm: None,
+        modify_flow_action_esp: None,
+        destroy_flow_action: None,
+        create_flow_action_esp: None,
+        modify_qp_rate_limit: None,
+        alloc_parent_domain: None,
+        dealloc_td: None,
+        alloc_td: None,
+        modify_cq: None,
+        post_srq_ops: None,
+        destroy_rwq_ind_table: None,
+        create_rwq_ind_table: None,
+        destroy_wq: None,
+        modify_wq: None,
+        create_wq: None,
+        query_rt_values: None,
+        create_cq_ex: Some(cq_ex::create_cq_ex),
+        r#priv: null_mut(),
+        query_device_ex: Some(query_device::query_device_ex),
+        ibv_destroy_flow: None,
+        ABI_placeholder2: None,
+        ibv_create_flow: None,
+        ABI_placeholder1: None,
+        open_qp: None,
+        create_qp_ex: Some(qp_ex::create_qp_ex),
+        get_srq_num: Some(srq::get_srq_num),
+        create_srq_ex: Some(srq::create_srq_ex),
+        open_xrcd: None,
+        close_xrcd: None,
+        _ABI_placeholder3: 0,
+        sz: size_of::<verbs_context>(),
+        context: ibv_context {
+            device: null_mut(),
+            ops: operations(),
+            cmd_fd: -1,
+            async_fd: -1,
+            num_comp_vectors: 0,
+            mutex: Mutex::default(),
+            abi_compat: std::ptr::without_provenance_mut(EXTENDED),
+        },
+    }
+}

@@ -19,6 +19,7 @@ mod pingpong;
 mod progress;
 mod rping;
 mod rstream;
+mod run;
 mod select;
 mod setup;
 mod sleep;
@@ -63,6 +64,7 @@ enum Command {
     Pingpong(pingpong::Args),
     Softhca(softhca::Args),
     Perf(Box<perf::Args>),
+    Run(run::Args),
     Rping(rping::Args),
     Rstream(rstream::Args),
     SendFile(files::SendArgs),
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Softhca(args) => softhca::run(&args),
         Command::Perf(args) => perf::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Rping(args) => rping::run(&args),
         Command::Rstream(args) => rstream::run(&args),
         Command::SendFile(args) => files::send(&args),

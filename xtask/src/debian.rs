@@ -8,17 +8,20 @@ use std::sync::OnceLock;
 use crate::apt::{Apt, once, unpack};
 use crate::step::Outcome;
 
-/// What is fetched: libibverbs, libmlx5 and their programs and headers, what these link to, and the
-/// kernel's headers.
-const PACKAGES: [&str; 8] = [
+/// What is fetched: libibverbs, libmlx5 and their programs and headers, perftest, what these link
+/// to, and the kernel's headers.
+const PACKAGES: [&str; 11] = [
     "ibverbs-providers",
     "ibverbs-utils",
+    "libibumad3",
     "libibverbs-dev",
     "libibverbs1",
     "libnl-3-200",
     "libnl-route-3-200",
+    "libpci3",
     "librdmacm1",
     "linux-libc-dev",
+    "perftest",
 ];
 
 /// The workspace's target folder.

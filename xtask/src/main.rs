@@ -2,6 +2,7 @@
 
 mod apt;
 mod assembly;
+mod c_abi;
 mod compiler;
 mod counts;
 mod debian;
@@ -16,6 +17,7 @@ mod test;
 mod tree;
 mod vm;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -49,6 +51,12 @@ enum Chore {
     ///
     /// Fetches Debian's packages with apt, once. The layouts are compared first.
     Judge,
+    /// Build our libibverbs for C programs, and lay out a folder for LD_LIBRARY_PATH.
+    CAbi {
+        /// The folder [default: c-abi in the target folder, where `uverbs run` of a build finds it].
+        #[arg(long, value_name = "DIR")]
+        prefix: Option<PathBuf>,
+    },
     /// Run traffic over a memory that keeps no order but what fences ask for.
     ///
     /// Then compares the instructions on aarch64, if the toolchain has that machine's core library.
@@ -100,6 +108,7 @@ fn main() -> ExitCode {
             steps.step("layouts", layouts::check);
             steps.step("judge", judge::judge);
         }
+        Chore::CAbi { prefix } => steps.step("C ABI", || c_abi::lay_out(prefix.as_deref())),
         Chore::Fences => {
             steps.step("fences", fences::order);
             steps.step("fences, aarch64", fences::aarch64);

@@ -1,0 +1,149 @@
+//! `uverbs run`: a C program for libibverbs, on our library in its place.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::Error;
+use crate::output;
+
+/// What C programs link to.
+const LIBRARY: &str = "libibverbs.so.1";
+/// Which devices our library shows.
+const DEVICE: &str = "UVERBS_DEVICE";
+/// Where the loader looks first.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// A software HCA that the other programs of this host reach.
+const ON_LOOPBACK: &str = "softhca@loopback";
+/// Where the library is, as seen from the folder of this program: installed, and in a build folder.
+const PLACES: [&str; 2] = ["../lib/uverbs", "../c-abi"];
+
+/// Run a C program for RDMA on uverbs, unmodified.
+///
+/// The program's libibverbs.so.1 is ours: it drives the machine's RDMA devices with uverbs'
+/// providers. Where there is none, or with --device softhca, the program has a software HCA on a
+/// loopback address, which other programs of this host reach, and needs neither hardware nor
+/// privileges.
+///
+/// The loader ignores this for programs that are set-user-ID.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "EXAMPLES:\n  \
+    uverbs run -- ibv_devinfo\n  \
+    uverbs run -d softhca -- ib_write_bw -x 0                # one terminal\n  \
+    uverbs run -d softhca -- ib_write_bw -x 0 127.0.0.1      # another one\n\n\
+    ENVIRONMENT OF THE PROGRAM:\n  \
+    UVERBS_DEVICE    the devices it sees, separated by commas\n  \
+    LD_LIBRARY_PATH  begins with the folder of our library\n\n\
+    EXIT STATUS: the program's, or 1 when it or the library isn't there.")]
+pub(crate) struct Args {
+    /// The device that the program sees: softhca, softhca@ADDRESS, or one of the machine's; several
+    /// separated by commas [default: all of the machine's, or softhca]
+    #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
+    device: Option<String>,
+
+    /// Where libibverbs.so.1 is, as `cargo xtask c-abi` lays it out [default: ../lib/uverbs beside
+    /// this program's folder]
+    #[arg(long, value_name = "DIR")]
+    libraries: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Becomes the program, so that signals and exit status are its own. Returns if it can't.
+pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    let Some((program, words)) = args.command.split_first() else { return Ok(()) };
+    let folder = match &args.libraries {
+        Some(folder) => with_library(folder)?,
+        None => installed()?,
+    };
+    let mut command = Command::new(program);
+    command.args(words).env(LIBRARY_PATH, path_with(&folder, std::env::var_os(LIBRARY_PATH))?);
+    if let Some(device) = device(args.device.as_deref())? {
+        command.env(DEVICE, device);
+    }
+    Err(Error::File { path: program.into(), error: command.exec() })
+}
+
+/// What the program is to be shown; `None` leaves it to the library and its environment.
+fn device(asked: Option<&str>) -> Result<Option<String>, Error> {
+    match asked {
+        Some(names) => Ok(Some(on_the_network(names))),
+        None if std::env::var_os(DEVICE).is_some_and(|names| !names.is_empty()) => Ok(None),
+        None if !uverbs::devices()?.is_empty() => Ok(None),
+        None => {
+            output::complain(&format_args!("no RDMA device here, the program has {ON_LOOPBACK}"));
+            Ok(Some(ON_LOOPBACK.to_owned()))
+        }
+    }
+}
+
+/// `softhca` alone is one that other programs reach.
+fn on_the_network(names: &str) -> String {
+    let name = |name| if name == "softhca" { ON_LOOPBACK } else { name };
+    names.split(',').map(name).collect::<Vec<_>>().join(",")
+}
+
+/// The folder beside this program that has the library.
+fn installed() -> Result<PathBuf, Error> {
+    let program =
+        std::env::current_exe().map_err(|error| file(Path::new("/proc/self/exe"), error))?;
+    let home = program.parent().unwrap_or(Path::new("/"));
+    let found = PLACES.iter().find_map(|place| with_library(&home.join(place)).ok());
+    found.ok_or_else(|| Error::Argument {
+        option: "--libraries",
+        value: String::new(),
+        why: format!(
+            "there is no {LIBRARY} in {}; `cargo xtask c-abi --prefix DIR` builds it",
+            home.join(PLACES[0]).display()
+        ),
+    })
+}
+
+/// The folder's full name, since the program may have another working directory.
+fn with_library(folder: &Path) -> Result<PathBuf, Error> {
+    let library = folder.join(LIBRARY);
+    library.metadata().map_err(|error| file(&library, error))?;
+    folder.canonicalize().map_err(|error| file(folder, error))
+}
+
+fn file(path: &Path, error: io::Error) -> Error {
+    Error::File { path: path.to_owned(), error }
+}
+
+/// Our folder, and behind it what was there.
+fn path_with(folder: &Path, before: Option<OsString>) -> Result<OsString, Error> {
+    let before = before.unwrap_or_default();
+    let others = std::env::split_paths(&before).filter(|other| other.as_os_str() != OsStr::new(""));
+    std::env::join_paths([folder.to_owned()].into_iter().chain(others)).map_err(|error| {
+        Error::Argument {
+            option: "--libraries",
+            value: folder.display().to_string(),
+            why: error.to_string(),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn softhca_is_one_that_others_reach() {
+        assert_eq!(on_the_network("softhca"), "softhca@loopback");
+        assert_eq!(on_the_network("mlx5_0,softhca"), "mlx5_0,softhca@loopback");
+        assert_eq!(on_the_network("softhca0,softhca@10.0.0.1"), "softhca0,softhca@10.0.0.1");
+    }
+
+    #[test]
+    fn our_folder_comes_first_and_others_stay() {
+        let path = |before: &str| path_with(Path::new("/ours"), Some(before.into())).unwrap();
+        assert_eq!(path(""), "/ours");
+        assert_eq!(path("/a::/b"), "/ours:/a:/b");
+        assert_eq!(path_with(Path::new("/ours"), None).unwrap(), "/ours");
+        assert!(path_with(Path::new("/a:b"), None).is_err());
+    }
+}

@@ -1,0 +1,43 @@
+//! `cargo xtask c-abi`: a folder with our libibverbs, for `LD_LIBRARY_PATH` and `uverbs run`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::apt::{create, failed};
+use crate::debian::target;
+use crate::step::{Outcome, cargo, run};
+
+const MINUTES: Duration = Duration::from_secs(60);
+
+/// The name that programs ask for, and the one that a linker looks for.
+const NAMES: [&str; 2] = ["libibverbs.so.1", "libibverbs.so"];
+
+/// Builds the library and puts it into `prefix`.
+pub(crate) fn lay_out(prefix: Option<&Path>) -> Outcome {
+    let prefix = prefix.map_or_else(|| target().join("c-abi"), Path::to_owned);
+    // By `rustc`: as the cdylib alone it is optimised over all crates.
+    let words = ["rustc", "--release", "--package", "uverbs-c-abi", "--lib"];
+    let mut build = cargo(&words);
+    build.args(["--crate-type", "cdylib", "--", "-Cstrip=symbols"]);
+    match run(build, 15 * MINUTES) {
+        Outcome::Passed => {}
+        other => return other,
+    }
+    match copy(&target().join("release").join(NAMES[1]), &prefix) {
+        Ok(library) => Outcome::Counted(library.display().to_string()),
+        Err(outcome) => outcome,
+    }
+}
+
+fn copy(built: &Path, prefix: &Path) -> Result<PathBuf, Outcome> {
+    create(prefix)?;
+    let [library, link] = NAMES.map(|name| prefix.join(name));
+    for old in [&library, &link] {
+        // Written over in place it would change under programs that have it mapped.
+        let _ = fs::remove_file(old);
+    }
+    fs::copy(built, &library).map_err(|error| failed(built, &error))?;
+    std::os::unix::fs::symlink(NAMES[0], &link).map_err(|error| failed(&link, &error))?;
+    Ok(library)
+}

@@ -3,41 +3,7 @@
 
 mod common;
 
-use std::process::Command;
-use std::time::{Duration, Instant};
-
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// A TCP port that is free now.
-fn free_port() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port().to_string()
-}
-
-/// Whether somebody listens there (proc(5): state 0A in the fourth column).
-fn listens(port: &str) -> bool {
-    let port = format!(":{:04X}", port.parse::<u16>().unwrap());
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
-    let text = tables.map(|path| std::fs::read_to_string(path).unwrap_or_default()).concat();
-    text.lines().any(|line| {
-        let words: Vec<_> = line.split_whitespace().collect();
-        words.get(3) == Some(&"0A") && words[1].ends_with(&port)
-    })
-}
-
-/// Runs a server and, once it listens, a client.
-fn both(mut server: Command, mut client: Command, port: &str) -> [common::Run; 2] {
-    std::thread::scope(|scope| {
-        let server = scope.spawn(move || common::run(&mut server));
-        let start = Instant::now();
-        while !listens(port) && !server.is_finished() {
-            assert!(start.elapsed() < LIMIT, "nobody listens at {port}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let client = common::run(&mut client);
-        [client, server.join().unwrap()]
-    })
-}
+use common::both::{both, free_port};
 
 #[test]
 fn ping_pong_between_two_processes() {

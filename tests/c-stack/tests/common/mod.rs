@@ -1,12 +1,14 @@
 //! Running C programs of an unpacked distribution on the preloaded software HCA.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod both;
 #[path = "../../../common/skip.rs"]
 mod skip;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 pub(crate) use skip::skip;
@@ -37,14 +39,37 @@ pub(crate) fn c_stack() -> Option<CStack> {
     Some(CStack { root, libraries })
 }
 
-/// The library to preload. Cargo puts it beside the test, or, when it is a target of its own, a
-/// folder up.
-pub(crate) fn preload() -> PathBuf {
+/// A library of this workspace. Cargo puts it beside the test, or, when it is a target of its own,
+/// a folder up.
+fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folders = test.ancestors().skip(1).take(2);
-    let found =
-        folders.map(|folder| folder.join("libuverbs_c_stack.so")).find(|path| path.exists());
-    found.unwrap_or_else(|| panic!("no libuverbs_c_stack.so beside {}", test.display()))
+    let found = folders.map(|folder| folder.join(name)).find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("no {name} beside {}", test.display()))
+}
+
+/// The library to preload.
+pub(crate) fn preload() -> PathBuf {
+    built("libuverbs_c_stack.so")
+}
+
+/// Our libibverbs.
+pub(crate) fn our_library() -> PathBuf {
+    built("libibverbs.so")
+}
+
+/// A folder in which our libibverbs has the name that programs ask for.
+pub(crate) fn our_folder() -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let make = || {
+        let name = format!("ours-{}", std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::os::unix::fs::symlink(our_library(), folder.join("libibverbs.so.1")).unwrap();
+        folder
+    };
+    FOLDER.get_or_init(make).clone()
 }
 
 /// A program on the preloaded device, which has nothing of the C stack in it.
@@ -71,18 +96,41 @@ impl CStack {
         self.command(&self.root.join("usr/bin").join(name))
     }
 
+    fn library_folders(&self) -> [PathBuf; 2] {
+        let triplet = self.libraries.file_name().unwrap();
+        [self.libraries.clone(), self.root.join("lib").join(triplet)]
+    }
+
     /// A program that uses the C stack.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = preloaded(program);
-        let triplet = self.libraries.file_name().unwrap();
-        let libraries =
-            std::env::join_paths([&self.libraries, &self.root.join("lib").join(triplet)]).unwrap();
+        let libraries = std::env::join_paths(self.library_folders()).unwrap();
         // libibverbs looks for providers where it was installed, which it isn't; an absolute name
         // without its suffix is taken as it is (`libibverbs/dynamic_driver.c`).
         let provider = self.libraries.join("libibverbs/libmlx5");
         command.env("LD_LIBRARY_PATH", libraries).env("RDMAV_DRIVERS", provider);
         command.env("IBV_SHOW_WARNINGS", "1").env("LC_ALL", "C");
         command
+    }
+
+    /// A program on our libibverbs and this device, with the distribution's other libraries.
+    pub(crate) fn on_ours(&self, program: &Path, device: &str) -> Command {
+        let mut command = Command::new(program);
+        let folders = std::iter::once(our_folder()).chain(self.library_folders());
+        command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
+        // What it imports must be there, called or not.
+        command.env("LD_BIND_NOW", "1").env("UVERBS_DEVICE", device).env("LC_ALL", "C");
+        command
+    }
+
+    /// A program of the distribution on our libibverbs.
+    pub(crate) fn program_on_ours(&self, name: &str, device: &str) -> Command {
+        self.on_ours(&self.root.join("usr/bin").join(name), device)
+    }
+
+    /// The distribution's libibverbs.
+    pub(crate) fn their_library(&self) -> PathBuf {
+        self.libraries.join("libibverbs.so.1")
     }
 
     /// Compiles a program of `c/`, or states why not.

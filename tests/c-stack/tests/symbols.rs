@@ -1,0 +1,115 @@
+//! What our libibverbs exports, and under which versions.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use goblin::elf::Elf;
+
+/// `NAME@VERSION` of each symbol that a shared object defines, or with `defined` false imports;
+/// `NAME` of one without a version.
+fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
+    let bytes = std::fs::read(path).unwrap();
+    let elf = Elf::parse(&bytes).unwrap();
+    let mut nodes = Vec::new();
+    for node in elf.verdef.iter().flat_map(|section| section.iter()) {
+        let name = node.iter().next().unwrap().vda_name;
+        nodes.push((node.vd_ndx, elf.dynstrtab.get_at(name).unwrap().to_owned()));
+    }
+    for file in elf.verneed.iter().flat_map(|section| section.iter()) {
+        for node in file.iter() {
+            let name = elf.dynstrtab.get_at(node.vna_name).unwrap().to_owned();
+            nodes.push((node.vna_other, name));
+        }
+    }
+    let mut found = BTreeSet::new();
+    for (at, symbol) in elf.dynsyms.iter().enumerate() {
+        let name = elf.dynstrtab.get_at(symbol.st_name).unwrap();
+        if name.is_empty() || (symbol.st_shndx != 0) != defined {
+            continue;
+        }
+        let version = elf.versym.as_ref().and_then(|all| all.get_at(at)).map(|v| v.vs_val & 0x7fff);
+        let node = nodes.iter().find(|(number, _)| Some(*number) == version);
+        match node {
+            // A node's own name stands for the node.
+            Some((_, node)) if node == name => {}
+            Some((_, node)) => assert!(found.insert(format!("{name}@{node}")), "{name} twice"),
+            None => assert!(found.insert(name.to_owned()), "{name} twice"),
+        }
+    }
+    found
+}
+
+/// Functions of the time before 2009, when structs were others.
+fn is_ancient(symbol: &str, all: &BTreeSet<String>) -> bool {
+    symbol
+        .strip_suffix("@IBVERBS_1.0")
+        .is_some_and(|name| all.contains(&format!("{name}@IBVERBS_1.1")))
+}
+
+/// rdma-core 65's, by its version script.
+fn newest() -> BTreeSet<String> {
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../c-abi/symbols/libibverbs-65.txt");
+    std::fs::read_to_string(list).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_newest_releases_names_are_there_and_no_others() {
+    let ours = symbols(&common::our_library(), true);
+    let newest = newest();
+    let missing: Vec<_> = newest.difference(&ours).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(newest.len() > 180, "the list is cut short");
+    // Besides, private names under the numbers that other releases gave their node.
+    let is_private = |symbol: &str| symbol.contains("@IBVERBS_PRIVATE_");
+    let more: Vec<_> = ours.difference(&newest).filter(|symbol| !is_private(symbol)).collect();
+    assert!(more.is_empty(), "{more:?}");
+}
+
+#[test]
+fn the_distributions_names_are_there() {
+    let Some(stack) = common::c_stack() else { return };
+    let (ours, theirs) =
+        (symbols(&common::our_library(), true), symbols(&stack.their_library(), true));
+    let missing: Vec<_> = theirs
+        .difference(&ours)
+        .filter(|symbol| symbol.contains('@') && !is_ancient(symbol, &theirs))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert_eq!(theirs.iter().filter(|symbol| is_ancient(symbol, &theirs)).count(), 33);
+}
+
+/// The page says which functions answer `EOPNOTSUPP`; so do the functions.
+#[test]
+fn the_readme_lists_what_is_not_implemented() {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../c-abi");
+    let exports = std::fs::read_to_string(home.join("src/exports.rs")).unwrap();
+    let readme = std::fs::read_to_string(home.join("README.md")).unwrap();
+    let stubs: BTreeSet<_> = exports
+        .lines()
+        .filter(|line| line.contains("= stubs::"))
+        .filter_map(|line| line.trim().split(" = ").next())
+        .collect();
+    let (_, section) = readme.split_once("## Not implemented").expect("the section");
+    let section = section.split("\n## ").next().unwrap();
+    let listed: BTreeSet<_> =
+        section.split('`').skip(1).step_by(2).filter(|word| word.contains("ibv_")).collect();
+    assert_eq!(stubs, listed);
+}
+
+/// A program of the distribution may import more than its tests call.
+#[test]
+fn programs_find_all_that_they_import() {
+    let Some(stack) = common::c_stack() else { return };
+    let ours = symbols(&common::our_library(), true);
+    let mut programs = 0;
+    for name in ["ibv_asyncwatch", "ibv_devinfo", "ibv_rc_pingpong", "ibv_xsrq_pingpong"] {
+        let imports = symbols(Path::new(stack.program(name).get_program()), false);
+        let verbs = |symbol: &&String| symbol.contains("@IBVERBS_");
+        let missing: Vec<_> = imports.iter().filter(verbs).filter(|s| !ours.contains(*s)).collect();
+        assert!(missing.is_empty(), "{name}: {missing:?}");
+        programs += usize::from(imports.iter().any(|symbol| verbs(&symbol)));
+    }
+    assert_eq!(programs, 4);
+}

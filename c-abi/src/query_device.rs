@@ -19,7 +19,8 @@ use crate::device::text;
 use crate::gid::write_sized;
 use crate::sys::{
     ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_odp_caps,
-    ibv_packet_pacing_caps, ibv_pci_atomic_caps, ibv_rss_caps, ibv_tm_caps, ibv_tso_caps,
+    ibv_odp_caps_per_transport_caps, ibv_packet_pacing_caps, ibv_pci_atomic_caps, ibv_rss_caps,
+    ibv_tm_caps, ibv_tso_caps,
 };
 
 /// Each driver's way to write it.
@@ -84,9 +85,11 @@ fn to_c_ex(attr: &DeviceAttr, driver: u32) -> ibv_device_attr_ex {
         comp_mask: 0,
         odp_caps: ibv_odp_caps {
             general_caps: u64::from(odp.supported) | u64::from(odp.implicit) << 1,
-            rc_odp_caps: odp.rc.bits(),
-            uc_odp_caps: odp.uc.bits(),
-            ud_odp_caps: odp.ud.bits(),
+            per_transport_caps: ibv_odp_caps_per_transport_caps {
+                rc_odp_caps: odp.rc.bits(),
+                uc_odp_caps: odp.uc.bits(),
+                ud_odp_caps: odp.ud.bits(),
+            },
         },
         completion_timestamp_mask: attr.completion_timestamp_mask,
         hca_core_clock: attr.hca_core_clock,

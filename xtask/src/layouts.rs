@@ -60,7 +60,10 @@ struct Compared {
 const KERNEL_ABI: &str = "kernel-abi";
 const MLX5_PRM: &str = "providers/mlx5-prm";
 
-const TABLES: [Compared; 6] = [
+const C_ABI: &str = "c-abi";
+const PACKAGES: [&str; 3] = [KERNEL_ABI, MLX5_PRM, C_ABI];
+
+const TABLES: [Compared; 7] = [
     Compared { package: KERNEL_ABI, file: "layout.tsv", source: Source::Linux, besides: None },
     Compared { package: KERNEL_ABI, file: "constants.tsv", source: Source::Linux, besides: None },
     Compared {
@@ -86,6 +89,12 @@ const TABLES: [Compared; 6] = [
         file: "constants.tsv",
         source: Source::RdmaCore,
         besides: Some("constants_internal.tsv"),
+    },
+    Compared {
+        package: C_ABI,
+        file: "layout.tsv",
+        source: Source::RdmaCore,
+        besides: Some("layout_later.tsv"),
     },
 ];
 
@@ -152,7 +161,7 @@ fn generate() -> Result<[Headers; 2], Outcome> {
     }
     let [linux, rdma_core] = find()?;
     let include = |headers: &Headers| headers.root.join("usr/include");
-    for package in [KERNEL_ABI, MLX5_PRM] {
+    for package in PACKAGES {
         let folder = made_in(package);
         fs::create_dir_all(&folder)
             .map_err(|error| Outcome::Failed(format!("{}: {error}", folder.display())))?;
@@ -167,12 +176,14 @@ fn generate() -> Result<[Headers; 2], Outcome> {
     let mut mlx5_prm = python("mlx5_prm.py", MLX5_PRM);
     kernel_abi.arg("--verbs-include").arg(include(&rdma_core));
     mlx5_prm.arg("--include").arg(include(&rdma_core));
-    for command in [&mut kernel_abi, &mut mlx5_prm] {
+    let mut c_abi = python("c_abi.py", C_ABI);
+    c_abi.arg("--verbs-include").arg(include(&rdma_core));
+    for command in [&mut kernel_abi, &mut mlx5_prm, &mut c_abi] {
         for folder in [include(&linux)].into_iter().chain(of_this_machine(&include(&linux))) {
             command.arg("--include").arg(folder);
         }
     }
-    for command in [kernel_abi, mlx5_prm] {
+    for command in [kernel_abi, mlx5_prm, c_abi] {
         match run(command, GENERATE) {
             Outcome::Passed => {}
             other => return Err(other),
@@ -303,7 +314,7 @@ fn compare_all(made: &[Headers; 2]) -> Result<Report, String> {
 /// Copies the tables over the fixtures and writes down the versions.
 fn replace_all(made: &[Headers; 2]) -> Result<(), String> {
     // First whether, then what: a half-way blessing helps no one.
-    for package in [KERNEL_ABI, MLX5_PRM] {
+    for package in PACKAGES {
         let versions = read(&fixtures(package).join("versions.txt"))?;
         for source in Source::ALL {
             let found = &made[source as usize].version;
@@ -322,7 +333,7 @@ fn replace_all(made: &[Headers; 2]) -> Result<(), String> {
         fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
         println!("{}/{}", compared.package, compared.file);
     }
-    for package in [KERNEL_ABI, MLX5_PRM] {
+    for package in PACKAGES {
         let path = fixtures(package).join("versions.txt");
         let mut text = read(&path)?;
         for source in Source::ALL {

@@ -63,6 +63,12 @@ pub struct ibv_device_attr {
 #[repr(C)]
 pub struct ibv_odp_caps {
     pub general_caps: u64,
+    pub per_transport_caps: ibv_odp_caps_per_transport_caps,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ibv_odp_caps_per_transport_caps {
     pub rc_odp_caps: u32,
     pub uc_odp_caps: u32,
     pub ud_odp_caps: u32,

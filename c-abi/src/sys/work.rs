@@ -65,14 +65,14 @@ pub struct ibv_wc {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct ibv_send_wr_wr_rdma {
+pub struct ibv_send_wr_rdma {
     pub remote_addr: u64,
     pub rkey: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct ibv_send_wr_wr_atomic {
+pub struct ibv_send_wr_atomic {
     pub remote_addr: u64,
     pub compare_add: u64,
     pub swap: u64,
@@ -81,7 +81,7 @@ pub struct ibv_send_wr_wr_atomic {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct ibv_send_wr_wr_ud {
+pub struct ibv_send_wr_ud {
     pub ah: *const ibv_ah,
     pub remote_qpn: u32,
     pub remote_qkey: u32,
@@ -90,10 +90,10 @@ pub struct ibv_send_wr_wr_ud {
 #[derive(Clone, Copy)]
 #[repr(C)]
 #[expect(missing_debug_implementations, reason = "which member counts is not in it")]
-pub union ibv_send_wr_wr {
-    pub rdma: ibv_send_wr_wr_rdma,
-    pub atomic: ibv_send_wr_wr_atomic,
-    pub ud: ibv_send_wr_wr_ud,
+pub union SendWr {
+    pub rdma: ibv_send_wr_rdma,
+    pub atomic: ibv_send_wr_atomic,
+    pub ud: ibv_send_wr_ud,
 }
 
 #[derive(Clone, Copy)]
@@ -108,14 +108,15 @@ pub struct ibv_send_wr {
     pub send_flags: u32,
     /// Network order; of `IBV_WR_SEND_WITH_INV` the key.
     pub imm_data: u32,
-    pub wr: ibv_send_wr_wr,
-    pub remote_srqn: u32,
-    pub bind_mw: ibv_send_wr_bind_mw,
+    pub wr: SendWr,
+    /// Number of an XRC target.
+    pub qp_type: u32,
+    pub bind_mw: BindMw,
 }
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct ibv_send_wr_bind_mw {
+pub struct BindMw {
     pub mw: *const c_void,
     pub rkey: u32,
     pub bind_info: ibv_mw_bind_info,

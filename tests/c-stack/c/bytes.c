@@ -14,9 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 
 #include <infiniband/verbs.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/rdma_user_ioctl.h>
 
 /* Of the preloaded library. */
 int uverbs_softhca_capture(const char *name) __attribute__((weak));
@@ -36,6 +40,8 @@ static struct ibv_pd *pd;
 static struct ibv_mr *mr;
 static uint64_t next_id = 1;
 static enum ibv_qp_type type = IBV_QPT_RC;
+/* Of XRC: the domain that both sides' targets and shared receive queues are in. */
+static struct ibv_xrcd *xrcd;
 /* What both completion queues report to, where the script wants it. */
 static int with_channel;
 static struct ibv_comp_channel *channel;
@@ -53,6 +59,10 @@ static uint32_t mw_keys[2];
 struct side {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
+	/* Of XRC: what receives for this side. */
+	struct ibv_srq *srq;
+	struct ibv_qp *target;
+	uint32_t srqn;
 	struct ibv_send_wr sends[WRS];
 	struct ibv_sge send_sges[WRS][SGES];
 	int send_count;
@@ -180,6 +190,8 @@ static void post_wr_api(struct side *side)
 		}
 		if (type == IBV_QPT_UD)
 			ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+		if (type == IBV_QPT_XRC_SEND)
+			ibv_wr_set_xrc_srqn(ex, wr->qp_type.xrc.remote_srqn);
 		if (wr->send_flags & IBV_SEND_INLINE) {
 			for (int k = 0; k < wr->num_sge; k++) {
 				pieces[k].addr = (void *)(uintptr_t)wr->sg_list[k].addr;
@@ -223,7 +235,10 @@ static void ring_recvs(struct side *side)
 		return;
 	for (int i = 0; i < side->recv_count; i++)
 		side->recvs[i].next = i + 1 < side->recv_count ? &side->recvs[i + 1] : NULL;
-	NEED(!(errno = ibv_post_recv(side->qp, side->recvs, &bad)), "ibv_post_recv");
+	if (side->srq)
+		NEED(!(errno = ibv_post_srq_recv(side->srq, side->recvs, &bad)), "ibv_post_srq_recv");
+	else
+		NEED(!(errno = ibv_post_recv(side->qp, side->recvs, &bad)), "ibv_post_recv");
 	side->recv_count = 0;
 }
 
@@ -343,6 +358,8 @@ static void add_send(struct side *side)
 		wr->wr.rdma.remote_addr = remote;
 		wr->wr.rdma.rkey = mr->rkey;
 	}
+	if (type == IBV_QPT_XRC_SEND)
+		wr->qp_type.xrc.remote_srqn = sides[side == sides].srqn;
 	side->send_count++;
 }
 
@@ -374,6 +391,8 @@ static void fill(struct side *side, uint32_t count)
 				wr->opcode = IBV_WR_RDMA_WRITE;
 				wr->wr.rdma.remote_addr = (uintptr_t)BASE;
 				wr->wr.rdma.rkey = mr->rkey;
+				if (type == IBV_QPT_XRC_SEND)
+					wr->qp_type.xrc.remote_srqn = sides[side == sides].srqn;
 			}
 			wr->sg_list = side->send_sges[0];
 		}
@@ -398,13 +417,14 @@ static struct side *side_of(const char *word)
 	return &sides[*word - 'A'];
 }
 
-static void modify(struct side *side, struct ibv_qp_attr attr, int mask)
+static void modify(struct ibv_qp *qp, struct ibv_qp_attr attr, int mask)
 {
-	NEED(!(errno = ibv_modify_qp(side->qp, &attr, mask)), "ibv_modify_qp");
+	NEED(!(errno = ibv_modify_qp(qp, &attr, mask)), "ibv_modify_qp");
 }
 
-/* To RTS, with the attributes that the transport has (IBTA vol 1, table 91). */
-static void bring_up(int s, const struct ibv_port_attr *port, union ibv_gid gid)
+/* To RTS, with the attributes that the transport has (IBTA vol 1, table 91). A target of XRC asks for nothing, and an
+ * initiator serves nothing. */
+static void bring_up(struct ibv_qp *qp, uint32_t peer, int is_target, const struct ibv_port_attr *port, union ibv_gid gid)
 {
 	int init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT, rtr = IBV_QP_STATE, rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
@@ -415,8 +435,14 @@ static void bring_up(int s, const struct ibv_port_attr *port, union ibv_gid gid)
 		rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 		rts |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
 	}
+	if (type == IBV_QPT_XRC_SEND)
+		rts |= IBV_QP_TIMEOUT;
+	if (is_target)
+		rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	else if (type == IBV_QPT_XRC_SEND)
+		rts |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
 	phase("init");
-	modify(&sides[s],
+	modify(qp,
 	       (struct ibv_qp_attr){
 		       .qp_state = IBV_QPS_INIT,
 		       .pkey_index = 0,
@@ -426,11 +452,11 @@ static void bring_up(int s, const struct ibv_port_attr *port, union ibv_gid gid)
 	       },
 	       init);
 	phase("ready_to_receive");
-	modify(&sides[s],
+	modify(qp,
 	       (struct ibv_qp_attr){
 		       .qp_state = IBV_QPS_RTR,
 		       .path_mtu = IBV_MTU_1024,
-		       .dest_qp_num = sides[!s].qp->qp_num,
+		       .dest_qp_num = peer,
 		       .rq_psn = 0x123456,
 		       .max_dest_rd_atomic = 4,
 		       .min_rnr_timer = 12,
@@ -445,7 +471,7 @@ static void bring_up(int s, const struct ibv_port_attr *port, union ibv_gid gid)
 	       },
 	       rtr);
 	phase("ready_to_send");
-	modify(&sides[s],
+	modify(qp,
 	       (struct ibv_qp_attr){
 		       .qp_state = IBV_QPS_RTS,
 		       .sq_psn = 0x123456,
@@ -490,6 +516,72 @@ static void add_address(void)
 		else
 			die("bytes: what is %s", word);
 	}
+}
+
+/* What receives by XRC: a domain, and for each side a queue and a target. */
+static void set_up_xrc(int recv_wr, int recv_sge)
+{
+	struct ibv_xrcd_init_attr domain = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+		.fd = -1,
+		.oflags = O_CREAT,
+	};
+
+	phase("open_xrcd");
+	NEED(xrcd = ibv_open_xrcd(context, &domain), "ibv_open_xrcd");
+	for (int s = 0; s < 2; s++) {
+		struct ibv_srq_init_attr_ex queue = {
+			.attr = { .max_wr = recv_wr, .max_sge = recv_sge },
+			.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ |
+				     IBV_SRQ_INIT_ATTR_PD,
+			.srq_type = IBV_SRQT_XRC,
+			.pd = pd,
+			.xrcd = xrcd,
+			.cq = sides[s].cq,
+		};
+		struct ibv_qp_init_attr_ex target = {
+			.qp_type = IBV_QPT_XRC_RECV,
+			.comp_mask = IBV_QP_INIT_ATTR_XRCD,
+			.xrcd = xrcd,
+		};
+
+		phase("create_srq");
+		NEED(sides[s].srq = ibv_create_srq_ex(context, &queue), "ibv_create_srq_ex");
+		NEED(!ibv_get_srq_num(sides[s].srq, &sides[s].srqn), "ibv_get_srq_num");
+		phase("create_target");
+		NEED(sides[s].target = ibv_create_qp_ex(context, &target), "ibv_create_qp_ex");
+	}
+}
+
+/*
+ * A target once more, by its number. libmlx5's destroy_qp can't be called on it: it frees a doorbell
+ * record that such a queue pair hasn't, and dies. So the command is sent as ibv_cmd_destroy_qp would.
+ */
+static void reopen(void)
+{
+	struct ibv_qp_open_attr attr = {
+		.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,
+		.qp_num = sides[0].target->qp_num,
+		.xrcd = xrcd,
+		.qp_type = IBV_QPT_XRC_RECV,
+	};
+	struct ib_uverbs_destroy_qp_resp answer;
+	struct {
+		struct ib_uverbs_ioctl_hdr head;
+		struct ib_uverbs_attr attrs[2];
+	} destroy = {
+		.head = { .length = sizeof(destroy), .object_id = UVERBS_OBJECT_QP,
+			  .method_id = UVERBS_METHOD_QP_DESTROY, .num_attrs = 2, .driver_id = RDMA_DRIVER_MLX5 },
+	};
+	struct ibv_qp *again;
+
+	phase("open_qp");
+	NEED(again = ibv_open_qp(context, &attr), "ibv_open_qp");
+	destroy.attrs[0] = (struct ib_uverbs_attr){ .attr_id = UVERBS_ATTR_DESTROY_QP_RESP, .len = sizeof(answer),
+						    .flags = UVERBS_ATTR_F_MANDATORY, .data = (uintptr_t)&answer };
+	destroy.attrs[1] = (struct ib_uverbs_attr){ .attr_id = UVERBS_ATTR_DESTROY_QP_HANDLE,
+						    .flags = UVERBS_ATTR_F_MANDATORY, .data = again->handle };
+	NEED(!ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &destroy), "QP_DESTROY");
 }
 
 static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int recv_sge)
@@ -540,6 +632,8 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 	phase("create_cq");
 	for (int s = 0; s < 2; s++)
 		NEED(sides[s].cq = ibv_create_cq(context, CQES, NULL, channel, 0), "ibv_create_cq");
+	if (type == IBV_QPT_XRC_SEND)
+		set_up_xrc(recv_wr, recv_sge);
 	for (int s = 0; s < 2; s++) {
 		phase(s ? "create_qp B" : "create_qp A");
 		memset(&init, 0, sizeof(init));
@@ -548,15 +642,16 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		init.cap.max_send_wr = send_wr;
 		init.cap.max_send_sge = send_sge;
 		init.cap.max_inline_data = max_inline;
-		init.cap.max_recv_wr = recv_wr;
-		init.cap.max_recv_sge = recv_sge;
+		/* An initiator receives nothing, and libmlx5 would lay out a ring for it all the same. */
+		init.cap.max_recv_wr = xrcd ? 0 : recv_wr;
+		init.cap.max_recv_sge = xrcd ? 0 : recv_sge;
 		if (wr_api) {
 			init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 			init.pd = pd;
 			init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 			if (type != IBV_QPT_UD)
 				init.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-			if (type == IBV_QPT_RC)
+			if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND)
 				init.send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
 						       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 			if (windows)
@@ -568,8 +663,15 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		}
 		NEED(sides[s].qp, "ibv_create_qp");
 	}
-	for (int s = 0; s < 2; s++)
-		bring_up(s, &port, gid);
+	for (int s = 0; s < 2; s++) {
+		struct side *peer = &sides[!s];
+
+		bring_up(sides[s].qp, (peer->target ? peer->target : peer->qp)->qp_num, 0, &port, gid);
+		if (sides[s].target)
+			bring_up(sides[s].target, peer->qp->qp_num, 1, &port, gid);
+	}
+	if (xrcd)
+		reopen();
 	if (ah_count)
 		phase("create_ah");
 	for (int i = 0; i < ah_count; i++)
@@ -587,7 +689,7 @@ static void tear_down(void)
 
 	phase("fail");
 	for (int s = 0; s < 2; s++)
-		modify(&sides[s], (struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR }, IBV_QP_STATE);
+		modify(sides[s].qp, (struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR }, IBV_QP_STATE);
 	if (ah_count)
 		phase("destroy_ah");
 	for (int i = 0; i < ah_count; i++)
@@ -595,6 +697,16 @@ static void tear_down(void)
 	phase("destroy_qp");
 	for (int s = 0; s < 2; s++)
 		NEED(!ibv_destroy_qp(sides[s].qp), "ibv_destroy_qp");
+	for (int s = 0; s < 2 && xrcd; s++) {
+		phase("destroy_target");
+		NEED(!ibv_destroy_qp(sides[s].target), "ibv_destroy_qp");
+		phase("destroy_srq");
+		NEED(!ibv_destroy_srq(sides[s].srq), "ibv_destroy_srq");
+	}
+	if (xrcd) {
+		phase("close_xrcd");
+		NEED(!ibv_close_xrcd(xrcd), "ibv_close_xrcd");
+	}
 	phase("destroy_cq");
 	for (int s = 0; s < 2; s++)
 		NEED(!ibv_destroy_cq(sides[s].cq), "ibv_destroy_cq");
@@ -638,7 +750,10 @@ int main(int argc, char **argv)
 		if (!strcmp(word, "transport")) {
 			word = strtok(NULL, " ");
 			NEED(word, "transport");
-			type = !strcmp(word, "ud") ? IBV_QPT_UD : !strcmp(word, "uc") ? IBV_QPT_UC : IBV_QPT_RC;
+			type = !strcmp(word, "ud")  ? IBV_QPT_UD :
+			       !strcmp(word, "uc")  ? IBV_QPT_UC :
+			       !strcmp(word, "xrc") ? IBV_QPT_XRC_SEND :
+						       IBV_QPT_RC;
 		} else if (!strcmp(word, "windows")) {
 			windows = 1;
 		} else if (!strcmp(word, "address")) {

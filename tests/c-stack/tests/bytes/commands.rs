@@ -115,6 +115,26 @@ const CREATE_AH: &[Field] = &[
     ("attr.reserved", 55, 1),
 ];
 
+/// `struct ib_uverbs_open_qp`. libmlx5 doesn't set the last bytes (`verbs.c:mlx5_open_qp`).
+const OPEN_QP: &[Field] = &[
+    ("*response", 0, 8),
+    ("*user_handle", 8, 8),
+    ("pd_handle", 16, 4),
+    ("qpn", 20, 4),
+    ("qp_type", 24, 1),
+    ("*reserved", 25, 7),
+];
+
+/// `struct mlx5_ib_create_srq`.
+const CREATE_SRQ: &[Field] = &[
+    ("*buf_addr", 0, 8),
+    ("*db_addr", 8, 8),
+    ("flags", 16, 4),
+    ("reserved0", 20, 4),
+    ("uidx", 24, 4),
+    ("reserved1", 28, 4),
+];
+
 /// `struct ib_uverbs_qp_cap`.
 const CAP: &[Field] = &[
     ("max_send_wr", 0, 4),
@@ -154,12 +174,16 @@ fn fields(command: &str, attr: u16) -> &'static [Field] {
             ("access_flags", 36, 4),
         ],
         ("0.0(0x1a)", 0) => MODIFY_QP,
+        ("0.0(0x25)", 0) => &[("*response", 0, 8), ("fd", 8, 4), ("oflags", 12, 4)],
+        ("0.0(0x28)", 0) => OPEN_QP,
         ("0.0(0x5)", 0) => CREATE_AH,
         ("3.0", 2) => &[("*user_handle", 0, 8)],
         ("3.0", 0x1000) => CREATE_CQ,
         ("4.0", 7) => &[("*user_handle", 0, 8)],
         ("4.0", 8 | 0xd) => CAP,
         ("4.0", 0x1000) => CREATE_QP,
+        ("5.0", 4) => &[("*user_handle", 0, 8)],
+        ("5.0", 0x1000) => CREATE_SRQ,
         _ => &[],
     }
 }
@@ -168,7 +192,7 @@ fn fields(command: &str, attr: u16) -> &'static [Field] {
 fn is_descriptor(command: &str, attr: u16) -> bool {
     matches!(
         (command, attr),
-        ("10.0", 0) | ("0.0(0x11)", 1) | ("3.0", 3) | ("3.0", 7) | ("4.0", 0xc)
+        ("10.0", 0) | ("0.0(0x11)", 1) | ("3.0", 3) | ("3.0", 7) | ("4.0", 0xc) | ("5.0", 0xa)
     )
 }
 

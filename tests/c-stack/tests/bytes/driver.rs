@@ -15,17 +15,20 @@ use std::sync::{Arc, Mutex};
 use uverbs::doors::Recorder;
 use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs::softhca::{LinkLayer, SoftHca};
-use uverbs::transport::{Rc, Uc, Ud};
+use uverbs::transport::{Rc, Uc, Ud, XrcIni};
 use uverbs::{
     AccessFlags, AddressHandle, AhAttr, Completed, CompletionChannel, CompletionQueue,
     CompletionQueueBuilder, Data, Device, DoorbellMode, Gid, GlobalRoute, MemoryRegion, Mlx5,
-    Notify, Path, QueuePair, Rekey, Remote, SendFlags, SendOp, SendOpSet, Sge, WindowKind, Wr,
+    Notify, Path, QueuePair, RecvBatch, Rekey, Remote, RemoteSrq, SendFlags, SendOp, SendOpSet,
+    Sge, WindowKind, Wr,
 };
 use uverbs_core::Errno;
 use uverbs_core::memory::window::next_key;
+use uverbs_core::provider::RecvOps;
 
+use crate::receivers::Receiver;
 use crate::script::Cases;
-use crate::transports::{QKEY, RDMA, Spoken};
+use crate::transports::{QKEY, RDMA, Spoken, To};
 use crate::{capture, log};
 
 const BASE: usize = 0x20_0000_0000;
@@ -151,9 +154,18 @@ struct Send {
 struct Side<T: Spoken> {
     cq: CompletionQueue<Mlx5>,
     qp: QueuePair<Mlx5, T>,
-    peer: u32,
+    /// Of XRC.
+    receiver: Option<Receiver>,
+    peer: Peer,
     sends: Vec<Send>,
     recvs: Vec<(u64, Vec<Sge>)>,
+}
+
+/// What a side sends to.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer {
+    pub(crate) qpn: u32,
+    pub(crate) srq: Option<RemoteSrq>,
 }
 
 struct Driver<T: Spoken> {
@@ -178,6 +190,7 @@ pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
         "rc" => run_as::<Rc>(cases, lists),
         "uc" => run_as::<Uc>(cases, lists),
         "ud" => run_as::<Ud>(cases, lists),
+        "xrc" => run_as::<XrcIni>(cases, lists),
         other => panic!("{other}"),
     }
 }
@@ -230,8 +243,17 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         let builder = context.completion_queue(CQES);
         channel.iter().fold(builder, CompletionQueueBuilder::channel).build().unwrap()
     });
+    let domain = T::XRC.then(|| {
+        phase("open_xrcd");
+        context.xrc_domain().unwrap()
+    });
+    let receivers = [0, 1].map(|side| {
+        let domain = domain.as_ref()?;
+        let sizes = (recv_wr, recv_sge);
+        Some(Receiver::new(&context, &pd, domain, &cqs[side], sizes, &phase))
+    });
     let mut sides = Vec::new();
-    for (cq, name) in cqs.into_iter().zip(["A", "B"]) {
+    for ((cq, name), receiver) in cqs.into_iter().zip(["A", "B"]).zip(receivers) {
         phase(&format!("create_qp {name}"));
         let doorbell = if cases.plain { DoorbellMode::NonCached } else { DoorbellMode::BlueFlame };
         let builder = context.queue_pair(&pd, &cq).max_send_wr(send_wr).max_send_sge(send_sge);
@@ -242,10 +264,15 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
             false => builder,
         };
         let qp = builder.build().unwrap();
-        sides.push(Side { cq, qp, peer: 0, sends: Vec::new(), recvs: Vec::new() });
+        let peer = Peer { qpn: 0, srq: None };
+        sides.push(Side { cq, qp, receiver, peer, sends: Vec::new(), recvs: Vec::new() });
     }
-    let numbers = [sides[0].qp.qpn(), sides[1].qp.qpn()];
-    for (side, peer) in sides.iter_mut().zip([numbers[1], numbers[0]]) {
+    let numbers = [sides[1].qp.qpn(), sides[0].qp.qpn()];
+    let peers = [&sides[1], &sides[0]].map(|side| match &side.receiver {
+        Some(receiver) => receiver.peer(),
+        None => Peer { qpn: side.qp.qpn(), srq: None },
+    });
+    for ((side, peer), number) in sides.iter_mut().zip(peers).zip(numbers) {
         side.peer = peer;
         phase("init");
         side.qp.init(&T::init()).unwrap();
@@ -264,9 +291,15 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
             src_path_bits: 0,
             static_rate: 0,
         };
-        side.qp.ready_to_receive(&T::rtr(peer, path)).unwrap();
+        side.qp.ready_to_receive(&T::rtr(peer.qpn, path)).unwrap();
         phase("ready_to_send");
         side.qp.ready_to_send(&T::rts()).unwrap();
+        if let Some(receiver) = &mut side.receiver {
+            receiver.bring_up(number, path, &phase);
+        }
+    }
+    if let Some(receiver) = &sides[0].receiver {
+        receiver.reopen(&context, &phase);
     }
     if !attrs.is_empty() {
         phase("create_ah");
@@ -314,9 +347,18 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     }
     phase("destroy_qp");
     let mut cqs = Vec::new();
-    for Side { cq, qp, .. } in sides {
+    let mut receivers = Vec::new();
+    for Side { cq, qp, receiver, .. } in sides {
         drop(qp.destroy().unwrap());
         cqs.push(cq);
+        receivers.extend(receiver);
+    }
+    for receiver in receivers {
+        receiver.destroy(&phase);
+    }
+    if let Some(domain) = domain {
+        phase("close_xrcd");
+        domain.close().unwrap();
     }
     phase("destroy_cq");
     drop(cqs);
@@ -484,14 +526,11 @@ impl<T: Spoken> Driver<T> {
         let Self { lists, captures, sides, addresses, keys, .. } = self;
         let side = &mut sides[side];
         if !side.recvs.is_empty() {
-            let mut batch = side.qp.recv_batch();
-            for (id, list) in side.recvs.drain(..) {
-                // SAFETY: the area stays registered.
-                if let Err(error) = unsafe { batch.post_raw(id, &list) } {
-                    let _ = writeln!(captures, "receive {id}: {error}");
-                }
+            let lists = side.recvs.drain(..);
+            match &mut side.receiver {
+                Some(receiver) => receive(receiver.srq.batch(), lists, captures),
+                None => receive(side.qp.recv_batch(), lists, captures),
             }
-            batch.ring();
         }
         if !side.sends.is_empty() {
             let mut batch = side.qp.batch();
@@ -504,10 +543,12 @@ impl<T: Spoken> Driver<T> {
                     (true, _, [one]) if !*lists => Data::Inline(one),
                     (true, _, list) => Data::InlineList(list),
                 };
-                let to = addresses.get(send.address).map(|to| to.to(side.peer, send.qkey));
+                let Peer { qpn, srq } = side.peer;
+                let destination = addresses.get(send.address).map(|to| to.to(qpn, send.qkey));
+                let to = To { destination, srq };
                 let posted = match send.op {
                     // SAFETY: the area stays registered.
-                    Op::Send(op) => unsafe { T::post(&mut batch, send.wr, op, data, to) },
+                    Op::Send(op) => unsafe { T::post(&mut batch, send.wr, op, data, &to) },
                     Op::Invalidate(key) => {
                         // SAFETY: nothing is bound.
                         unsafe { T::rekey(&mut batch, send.wr, &Rekey::Invalidate { key }) }
@@ -609,6 +650,21 @@ impl<T: Spoken> Driver<T> {
             }
         }
     }
+}
+
+/// Publishes receives. A refusal is noted.
+fn receive<Q: RecvOps>(
+    mut batch: RecvBatch<'_, Mlx5, Q>,
+    lists: impl Iterator<Item = (u64, Vec<Sge>)>,
+    captures: &mut String,
+) {
+    for (id, list) in lists {
+        // SAFETY: the area stays registered.
+        if let Err(error) = unsafe { batch.post_raw(id, &list) } {
+            let _ = writeln!(captures, "receive {id}: {error}");
+        }
+    }
+    batch.ring();
 }
 
 /// The bytes that a piece names, for inline data.

@@ -198,6 +198,31 @@ pub(crate) fn of_address_vectors(table: &mut Table, theirs: &Side, ours: &Side) 
     assert!(vectors > 20 && ports > 5, "{vectors} {ports}");
 }
 
+/// Each byte of the number of the peer's queue, of up to a hundred cases.
+pub(crate) fn of_peers_queues(table: &mut Table, theirs: &Side, ours: &Side) {
+    let mut tried = 0;
+    for (at, case) in ours.cases.iter().enumerate().rev() {
+        if wqe(&mut case.clone()).is_none_or(|bytes| bytes.len() < 32) {
+            continue;
+        }
+        for byte in 16..20 {
+            let mut changed = case.clone();
+            flip(&mut changed, byte, 1);
+            let found = unexpected(table, [theirs, ours], at, changed);
+            assert!(
+                found.iter().any(|difference| difference.key == "send WQE"),
+                "byte {byte} in {:?} was not found: {found:#?}",
+                case.name
+            );
+        }
+        tried += 1;
+        if tried == 100 {
+            break;
+        }
+    }
+    assert_eq!(tried, 100);
+}
+
 /// What is found that isn't in the table, with our case `at` changed.
 fn unexpected(
     table: &mut Table,

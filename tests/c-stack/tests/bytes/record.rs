@@ -135,6 +135,9 @@ pub(crate) fn meaning(wqe: &[u8], all: bool, service: Service) -> Vec<Range<usiz
     if opcode == 0x25 && wqe.len() >= 128 {
         return umr_meaning(wqe);
     }
+    // The segment that names the peer's queue, of which libmlx5 leaves twelve reserved bytes as they
+    // were.
+    let named = if service == Service::Xrc && opcode != 0 { 16 } else { 0 };
     let (head, operands) = match opcode {
         _ if service == Service::Ud => (VECTOR.end, VECTOR.end),
         // RDMA_WRITE, RDMA_WRITE_IMM, RDMA_READ: a remote address.
@@ -148,7 +151,12 @@ pub(crate) fn meaning(wqe: &[u8], all: bool, service: Service) -> Vec<Range<usiz
     // SEND_INVAL, RDMA_WRITE_IMM, SEND_IMM.
     let immediate = all || matches!(opcode, 0x01 | 0x09 | 0x0b);
     let ctrl = if immediate { 16 } else { 12 };
+    let (head, operands) = (named + head, named + operands);
     let mut ranges = vec![0..ctrl, 16..operands.min(wqe.len())];
+    if named != 0 {
+        ranges[1].end = 20;
+        ranges.push(32..operands.min(wqe.len()));
+    }
     if chose_port(wqe, service) {
         ranges[1].end = LID.start;
         ranges.push(LID.end..operands.min(wqe.len()));

@@ -16,7 +16,7 @@ pub(crate) struct Cases {
     pub(crate) plain: bool,
     /// An InfiniBand port; Ethernet otherwise.
     pub(crate) infiniband: bool,
-    /// `rc`, `uc` or `ud`.
+    /// `rc`, `uc`, `ud` or `xrc`.
     pub(crate) transport: String,
     /// One memory window of each type.
     pub(crate) windows: bool,

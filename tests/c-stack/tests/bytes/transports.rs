@@ -1,10 +1,11 @@
 //! What differs between transports: the attributes of transitions, and where a post goes.
 #![allow(unsafe_code, reason = "raw posts")]
 
-use uverbs::transport::{Rc, Transport, Uc, Ud};
+use uverbs::transport::{Rc, Transport, Uc, Ud, XrcIni};
 use uverbs::{
     AccessFlags, AckTimeout, Batch, Data, Destination, InitAttr, Mlx5, Mtu, Path, PostError, Rekey,
-    RnrTimer, RtrAttr, RtsAttr, SendOp, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr, Wr,
+    RemoteSrq, RnrTimer, RtrAttr, RtsAttr, SendOp, UcRtrAttr, UdInitAttr, UdRtrAttr,
+    UnreliableRtsAttr, Wr,
 };
 
 /// The Q_Key of both queue pairs.
@@ -17,14 +18,24 @@ pub(crate) const RDMA: AccessFlags =
 const PSN: u32 = 0x12_3456;
 const MTU: Mtu = Mtu::from_raw(3);
 
+/// Where a post goes, of a transport that says so.
+pub(crate) struct To {
+    /// Of a datagram.
+    pub(crate) destination: Option<Destination<Mlx5>>,
+    /// Of XRC.
+    pub(crate) srq: Option<RemoteSrq>,
+}
+
 /// A transport that scripts run on.
 pub(crate) trait Spoken: Transport {
     /// Whether each post names its destination.
     const DATAGRAMS: bool;
+    /// Whether targets and shared receive queues receive.
+    const XRC: bool = false;
     fn init() -> Self::Init;
     fn rtr(peer: u32, path: Path) -> Self::Rtr;
     fn rts() -> Self::Rts;
-    /// Posts; `to` is for datagrams.
+    /// Posts; `to` is for datagrams and XRC.
     ///
     /// # Safety
     ///
@@ -34,7 +45,7 @@ pub(crate) trait Spoken: Transport {
         wr: Wr,
         op: SendOp,
         data: Data<'_>,
-        to: Option<Destination<Mlx5>>,
+        to: &To,
     ) -> Result<(), PostError>
     where
         Self: Sized;
@@ -58,7 +69,7 @@ macro_rules! to_the_peer {
             wr: Wr,
             op: SendOp,
             data: Data<'_>,
-            _: Option<Destination<Mlx5>>,
+            _: &To,
         ) -> Result<(), PostError> {
             // SAFETY: the caller's promise.
             unsafe { batch.raw().post(wr, op, data) }
@@ -120,6 +131,39 @@ impl Spoken for Uc {
     }
 }
 
+impl Spoken for XrcIni {
+    const DATAGRAMS: bool = false;
+    const XRC: bool = true;
+
+    fn init() -> InitAttr {
+        Rc::init()
+    }
+
+    fn rtr(dest_qpn: u32, path: Path) -> UcRtrAttr {
+        Uc::rtr(dest_qpn, path)
+    }
+
+    fn rts() -> RtsAttr {
+        Rc::rts()
+    }
+
+    unsafe fn post(
+        batch: &mut Batch<'_, Mlx5, Self>,
+        wr: Wr,
+        op: SendOp,
+        data: Data<'_>,
+        to: &To,
+    ) -> Result<(), PostError> {
+        let to = to.srq.as_ref().expect("each side has a queue");
+        // SAFETY: the caller's promise.
+        unsafe { batch.raw().post_to(wr, op, data, to) }
+    }
+
+    unsafe fn rekey(_: &mut Batch<'_, Mlx5, Self>, _: Wr, _: &Rekey) -> Result<(), PostError> {
+        Err(PostError::BadOperation)
+    }
+}
+
 impl Spoken for Ud {
     const DATAGRAMS: bool = true;
 
@@ -140,11 +184,11 @@ impl Spoken for Ud {
         wr: Wr,
         op: SendOp,
         data: Data<'_>,
-        to: Option<Destination<Mlx5>>,
+        to: &To,
     ) -> Result<(), PostError> {
-        let to = to.expect("a case file of datagrams has addresses");
+        let to = to.destination.as_ref().expect("a case file of datagrams has addresses");
         // SAFETY: the caller's promise.
-        unsafe { batch.raw().post_to(wr, op, data, &to) }
+        unsafe { batch.raw().post_to(wr, op, data, to) }
     }
 
     unsafe fn rekey(_: &mut Batch<'_, Mlx5, Self>, _: Wr, _: &Rekey) -> Result<(), PostError> {

@@ -30,7 +30,6 @@ const PERFTEST: &[Foreign] = &[
     (&["-L", "--hop_limit"], "the hop limit is the library's default, 64"),
     (&["--flow_label", "--dlid", "--pkey_index"], "addresses follow from the port and the GID"),
     (&["--retry_count"], "the count is the library's default; --qp-timeout sets the time of one"),
-    (&["--use-srq"], "each queue pair has receives of its own"),
     (&["--recv_post_list"], "receives are posted one by one"),
     (&["--inline_recv"], "receives are never inline"),
     (&["--mr_per_qp", "--use_hugepages"], "memory is registered once, in huge pages where it can"),

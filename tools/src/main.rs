@@ -17,6 +17,7 @@ mod output;
 mod perf;
 mod pingpong;
 mod progress;
+mod receives;
 mod rping;
 mod rstream;
 mod run;

@@ -13,8 +13,11 @@ use serde::{Deserialize, Serialize};
 use uverbs::provider::AnySq;
 use uverbs::{
     Any, Data, DatagramEndpoint, Destination, Endpoint, EndpointError, Frame, GRH_LEN, Gid, Local,
-    PostError, QpCap, QueuePair, QueuePairBuilder, RecvQueue, SendOp, Uc, Ud, Wr,
+    Mtu, PostError, QpCap, QueuePair, QueuePairBuilder, RecvQueue, RemoteSrq, SendOp, Uc, Ud, Wr,
+    XrcIni, XrcTarget,
 };
+
+use crate::receives::Receives;
 
 /// What `--connection` takes: perftest's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -28,12 +31,14 @@ pub(crate) enum Connection {
     Uc,
     /// Unreliable datagrams: SEND, of one packet
     Ud,
+    /// Extended reliable connection: everything, to a shared receive queue of the peer's
+    Xrc,
 }
 
 impl Connection {
     /// Whether the peer acknowledges, so that a completion means that a message arrived.
     pub(crate) fn is_reliable(self) -> bool {
-        self == Self::Rc
+        matches!(self, Self::Rc | Self::Xrc)
     }
 
     /// Bytes before the message in a receive.
@@ -48,6 +53,7 @@ impl fmt::Display for Connection {
             Self::Rc => "RC",
             Self::Uc => "UC",
             Self::Ud => "UD",
+            Self::Xrc => "XRC",
         })
     }
 }
@@ -57,26 +63,28 @@ impl fmt::Display for Connection {
 pub(crate) enum Reach {
     Connection(Endpoint),
     Datagram(DatagramEndpoint),
+    /// The initiator, the number of the target, which has all else in common with it, and the queue.
+    Xrc(Endpoint, u32, RemoteSrq),
 }
 
 impl Reach {
     pub(crate) fn lid(&self) -> u16 {
         match self {
-            Self::Connection(endpoint) => endpoint.lid,
+            Self::Connection(endpoint) | Self::Xrc(endpoint, ..) => endpoint.lid,
             Self::Datagram(endpoint) => endpoint.lid,
         }
     }
 
     pub(crate) fn qpn(&self) -> u32 {
         match self {
-            Self::Connection(endpoint) => endpoint.qpn,
+            Self::Connection(endpoint) | Self::Xrc(endpoint, ..) => endpoint.qpn,
             Self::Datagram(endpoint) => endpoint.qpn,
         }
     }
 
     pub(crate) fn gid(&self) -> Option<Gid> {
         match self {
-            Self::Connection(endpoint) => endpoint.gid,
+            Self::Connection(endpoint) | Self::Xrc(endpoint, ..) => endpoint.gid,
             Self::Datagram(endpoint) => endpoint.gid,
         }
     }
@@ -84,8 +92,16 @@ impl Reach {
     /// The first PSN that it sends; a datagram's receiver needs none.
     pub(crate) fn psn(&self) -> u32 {
         match self {
-            Self::Connection(endpoint) => endpoint.psn,
+            Self::Connection(endpoint) | Self::Xrc(endpoint, ..) => endpoint.psn,
             Self::Datagram(_) => 0,
+        }
+    }
+
+    /// Of a connection.
+    pub(crate) fn mtu(&self) -> Option<Mtu> {
+        match self {
+            Self::Connection(endpoint) | Self::Xrc(endpoint, ..) => Some(endpoint.mtu),
+            Self::Datagram(_) => None,
         }
     }
 }
@@ -95,6 +111,7 @@ impl fmt::Display for Reach {
         match self {
             Self::Connection(endpoint) => endpoint.fmt(f),
             Self::Datagram(endpoint) => endpoint.fmt(f),
+            Self::Xrc(endpoint, target, srq) => write!(f, "{endpoint} target={target:#x} {srq}"),
         }
     }
 }
@@ -102,12 +119,21 @@ impl fmt::Display for Reach {
 impl FromStr for Reach {
     type Err = EndpointError;
 
-    /// A datagram's endpoint is the one that tells a Q_Key.
+    /// A datagram's endpoint is the one that tells a Q_Key, and XRC's the one that tells a queue.
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        match text.contains("qkey=") {
-            true => text.parse().map(Self::Datagram),
-            false => text.parse().map(Self::Connection),
+        if text.contains("qkey=") {
+            return text.parse().map(Self::Datagram);
         }
+        if !text.contains("srqn=") {
+            return text.parse().map(Self::Connection);
+        }
+        let target = text.split_whitespace().find_map(|word| word.strip_prefix("target="));
+        let found = target.unwrap_or_default().to_owned();
+        let number = found.strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
+        let Some(target) = number.filter(|number| *number < 1 << 24) else {
+            return Err(EndpointError { part: "target", found });
+        };
+        Ok(Self::Xrc(text.parse()?, target, text.parse()?))
     }
 }
 
@@ -117,6 +143,17 @@ pub(crate) enum Link {
     Uc(QueuePair<Any, Uc>),
     /// With where its messages go, when that is known.
     Ud(QueuePair<Any, Ud>, Option<Destination>),
+    Xrc(Box<Xrc>),
+}
+
+/// Both halves of what goes between two sides by XRC.
+pub(crate) struct Xrc {
+    qp: QueuePair<Any, XrcIni>,
+    target: XrcTarget,
+    /// The queue that the target's messages come into.
+    own: RemoteSrq,
+    /// The peer's, when it is known.
+    to: Option<RemoteSrq>,
 }
 
 /// Does the same with a queue pair of each transport.
@@ -126,6 +163,10 @@ macro_rules! each {
             Link::Rc($qp) => $does,
             Link::Uc($qp) => $does,
             Link::Ud($qp, _) => $does,
+            Link::Xrc(xrc) => {
+                let $qp = &mut xrc.qp;
+                $does
+            }
         }
     };
 }
@@ -134,11 +175,18 @@ impl Link {
     pub(crate) fn build(
         builder: QueuePairBuilder,
         connection: Connection,
+        receives: &Receives,
     ) -> Result<Self, uverbs::Error> {
+        let builder = receives.give_to(builder);
         match connection {
             Connection::Rc => builder.build().map(Self::Rc),
             Connection::Uc => builder.uc().build().map(Self::Uc),
             Connection::Ud => builder.ud().build().map(|qp| Self::Ud(qp, None)),
+            Connection::Xrc => {
+                let qp = builder.xrc().build()?;
+                let (target, own) = receives.target()?;
+                Ok(Self::Xrc(Box::new(Xrc { qp, target, own, to: None })))
+            }
         }
     }
 
@@ -148,6 +196,12 @@ impl Link {
             Self::Rc(qp) => qp.prepare(local).map(Reach::Connection),
             Self::Uc(qp) => qp.prepare(local).map(Reach::Connection),
             Self::Ud(qp, _) => qp.bring_up(local).map(Reach::Datagram),
+            Self::Xrc(xrc) => {
+                let here = xrc.qp.prepare(local)?;
+                // One PSN for both directions: then the two endpoints differ in their number alone.
+                xrc.target.prepare(&Local { psn: Some(here.psn), ..local.clone() })?;
+                Ok(Reach::Xrc(here, xrc.target.qpn(), xrc.own))
+            }
         }
     }
 
@@ -160,6 +214,11 @@ impl Link {
                 *to = Some(qp.destination(peer)?);
                 Ok(())
             }
+            (Self::Xrc(xrc), Reach::Xrc(peer, target, srq)) => {
+                xrc.to = Some(*srq);
+                xrc.target.connect(peer)?;
+                xrc.qp.connect(&Endpoint { qpn: *target, ..*peer })
+            }
             _ => Err(uverbs::Error::Invalid {
                 verb: "connect",
                 what: "the peer's endpoint",
@@ -169,12 +228,18 @@ impl Link {
         }
     }
 
-    pub(crate) fn cap(&self) -> &QpCap {
+    pub(crate) fn cap(&mut self) -> &QpCap {
         each!(self, qp => qp.cap())
     }
 
-    pub(crate) fn recv_queue(&mut self) -> &mut RecvQueue {
-        each!(self, qp => qp.recv_queue())
+    /// The queue pair's own queue of receives, if it has one.
+    pub(crate) fn recv_queue(&mut self) -> Option<&mut RecvQueue> {
+        match self {
+            Self::Rc(qp) => Some(qp.recv_queue()),
+            Self::Uc(qp) => Some(qp.recv_queue()),
+            Self::Ud(qp, _) => Some(qp.recv_queue()),
+            Self::Xrc(_) => None,
+        }
     }
 
     /// The provider's send queue.
@@ -189,6 +254,7 @@ impl Link {
             Self::Rc(qp) => Batch::Rc(qp.batch()),
             Self::Uc(qp) => Batch::Uc(qp.batch()),
             Self::Ud(qp, to) => Batch::Ud(qp.batch(), to.as_ref()),
+            Self::Xrc(xrc) => Batch::Xrc(xrc.qp.batch(), xrc.to.as_ref()),
         }
     }
 }
@@ -198,10 +264,11 @@ pub(crate) enum Batch<'q> {
     Rc(uverbs::Batch<'q>),
     Uc(uverbs::Batch<'q, Any, Uc>),
     Ud(uverbs::Batch<'q, Any, Ud>, Option<&'q Destination>),
+    Xrc(uverbs::Batch<'q, Any, XrcIni>, Option<&'q RemoteSrq>),
 }
 
 impl Batch<'_> {
-    /// Posts to the peer. [`PostError::State`] for a datagram before it is known.
+    /// Posts to the peer. [`PostError::State`] before it is known, where a post names it.
     ///
     /// # Safety
     ///
@@ -220,7 +287,9 @@ impl Batch<'_> {
             Self::Uc(batch) => unsafe { batch.raw().post(wr, op, data) },
             // SAFETY: the caller's promise.
             Self::Ud(batch, Some(to)) => unsafe { batch.raw().post_to(wr, op, data, to) },
-            Self::Ud(_, None) => Err(PostError::State),
+            // SAFETY: the caller's promise.
+            Self::Xrc(batch, Some(to)) => unsafe { batch.raw().post_to(wr, op, data, to) },
+            Self::Ud(_, None) | Self::Xrc(_, None) => Err(PostError::State),
         }
     }
 
@@ -260,7 +329,22 @@ impl Batch<'_> {
             (Self::Ud(batch, Some(to)), SendOp::SendImm(imm)) => {
                 batch.send_imm_to(id, part, imm, to)
             }
-            (Self::Ud(_, None), _) => return Err(PostError::State),
+            (Self::Xrc(batch, Some(to)), SendOp::Send) => batch.send_to(id, part, to),
+            (Self::Xrc(batch, Some(to)), SendOp::SendImm(imm)) => {
+                batch.send_imm_to(id, part, imm, to)
+            }
+            (Self::Xrc(batch, Some(to)), SendOp::Write(at)) => batch.write_to(id, part, at, to),
+            (Self::Xrc(batch, Some(to)), SendOp::WriteImm(at, imm)) => {
+                batch.write_imm_to(id, part, (at, imm), to)
+            }
+            (Self::Xrc(batch, Some(to)), SendOp::Read(at)) => batch.read_from(id, part, at, to),
+            (Self::Xrc(batch, Some(to)), SendOp::CompareSwap { remote, compare, swap }) => {
+                batch.compare_swap_at(id, part, remote, (compare, swap), to)
+            }
+            (Self::Xrc(batch, Some(to)), SendOp::FetchAdd { remote, add }) => {
+                batch.fetch_add_at(id, part, remote, add, to)
+            }
+            (Self::Ud(_, None) | Self::Xrc(_, None), _) => return Err(PostError::State),
             _ => return Err(PostError::BadOperation),
         };
         posted.map_err(PostError::from)
@@ -273,6 +357,7 @@ impl Batch<'_> {
             Self::Rc(batch) => batch.ring(),
             Self::Uc(batch) => batch.ring(),
             Self::Ud(batch, _) => batch.ring(),
+            Self::Xrc(batch, _) => batch.ring(),
         }
     }
 }

@@ -42,6 +42,24 @@ fn every_transport_is_verified() {
     }
 }
 
+/// Over XRC all of them, and receives from a shared queue with every transport.
+#[test]
+fn every_opcode_is_verified_over_xrc_and_a_shared_queue() {
+    for opcode in OPCODES {
+        for words in [&["-c", "XRC"][..], &["-c", "xrc", "-I", "0"], &["--use-srq"]] {
+            let args = ["--opcode", opcode, "--iters", "100", "--warmup", "5"];
+            let report = json(&[&args[..], words].concat());
+            assert_eq!(report["counts"]["verified"], 210, "{opcode} {words:?}");
+        }
+    }
+    for connection in ["UC", "UD", "XRC"] {
+        let args = ["-c", connection, "--use-srq", "--iters", "100", "--warmup", "5", "-s", "1024"];
+        assert_eq!(json(&args)["counts"]["verified"], 210, "{connection}");
+    }
+    let args = ["-c", "XRC", "--size", "100000", "--iters", "20"];
+    assert_eq!(json(&args)["config"]["connection"], "XRC");
+}
+
 #[test]
 fn every_opcode_is_verified() {
     for opcode in OPCODES {

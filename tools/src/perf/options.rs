@@ -128,10 +128,15 @@ pub(crate) struct Options {
     #[arg(short = 'T', long, visible_aliases = ["tclass", "tos"], value_name = "CLASS", default_value_t = 0)]
     traffic_class: u8,
 
-    /// Transport. UC has write and send, UD has send of one packet
+    /// Transport. UC has write and send, UD has send of one packet; XRC has all, and one queue of
+    /// receives for all queue pairs
     #[arg(short = 'c', long, value_name = "TYPE", value_enum, ignore_case = true)]
     #[arg(default_value_t = Connection::Rc)]
     connection: Connection,
+
+    /// send: one shared receive queue for all queue pairs, of as many receives as they would have
+    #[arg(long = "use-srq")]
+    use_srq: bool,
 
     /// How send queues ring
     #[arg(long, value_enum, default_value_t = Doorbell::Blueflame)]
@@ -255,6 +260,7 @@ impl Options {
             traffic_class: self.traffic_class,
             doorbell: self.doorbell,
             connection: self.connection,
+            use_srq: self.use_srq,
             cpu: self.cpu,
             busy: self.busy,
             check: self.check,
@@ -292,7 +298,7 @@ impl Options {
             return Ok(());
         }
         if op.is_one_sided() {
-            let why = format!("{op} has an answer, and only RC has answers");
+            let why = format!("{op} has an answer, and only RC and XRC have answers");
             return refuse("--connection", connection, &why);
         }
         if connection == Connection::Ud && op != Operation::Send {
@@ -465,8 +471,8 @@ mod tests {
             (Family::Send, "bw -s 5 -a", "cannot be used with"),
             (Family::Send, "bw -n 0", "'0' for '--iters"),
             (Family::Send, "bw -D 0", "must be over 0"),
-            (Family::Send, "bw -c XRC", "[possible values: RC, UC, UD]"),
-            (Family::Read, "bw -c UC", "--connection UC: read has an answer, and only RC has"),
+            (Family::Send, "bw -c DC", "[possible values: RC, UC, UD, XRC]"),
+            (Family::Read, "bw -c UC", "--connection UC: read has an answer, and only RC and XRC"),
             (Family::Atomic, "lat -c ud", "--connection UD: fetch-add has an answer"),
             (Family::Write, "lat -c UD", "--connection UD: a datagram can't write, only be sent"),
             (Family::Send, "lat -c UD -m 1024", "--mtu 1024: datagrams go by the port's"),

@@ -134,6 +134,9 @@ pub(super) struct Shape {
     pub(super) doorbell: Doorbell,
     #[serde(default)]
     pub(super) connection: Connection,
+    /// One queue of receives for all queue pairs.
+    #[serde(default)]
+    pub(super) use_srq: bool,
     pub(super) cpu: Option<usize>,
     pub(super) busy: bool,
     pub(super) check: bool,

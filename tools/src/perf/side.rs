@@ -25,6 +25,7 @@ use self::setup::{blame, local, rights, wanted};
 use super::shape::{Operation, Shape};
 use crate::doorbell::Rings;
 use crate::error::{BecauseOf, Error};
+use crate::receives::Receives;
 use crate::transport::{Link, Reach};
 use crate::verify::{Pattern, Who};
 
@@ -35,6 +36,7 @@ const ALIGN: usize = 64;
 pub(super) struct Side {
     // The queue pairs go before the memory.
     lines: Vec<Line>,
+    receives: Receives,
     cq: CompletionQueue,
     memory: Memory,
     pub(super) who: Who,
@@ -139,6 +141,10 @@ impl Prepared {
         let (gid_index, place) = wanted(shape, size).find(&context, embedded)?;
         let pd = context.alloc_pd()?;
         let cq = completion_queue(&context, shape, size)?;
+        let count = shape.receives(size).saturating_mul(shape.qps);
+        let sort = (shape.connection, shape.use_srq);
+        let receives = Receives::new(&context, &pd, &cq, sort, count);
+        let receives = receives.because_of("--rx-depth", shape.receives(size))?;
         let inline = (size <= shape.inline).then(|| vec![0; size as usize]);
         let about = About {
             end: who.to_string(),
@@ -150,6 +156,7 @@ impl Prepared {
         };
         let side = Side {
             lines: Vec::with_capacity(shape.qps as usize),
+            receives,
             cq,
             memory: Memory::new(&pd, who, shape, size)?,
             who,
@@ -169,7 +176,7 @@ impl Prepared {
         let Self { side, .. } = &mut prepared;
         side.about.rings =
             Rings::of(&context, &pd, side.lines.iter_mut().map(|line| line.qp.sq()))?;
-        if let Some(line) = side.lines.first() {
+        if let Some(line) = side.lines.first_mut() {
             let cap = line.qp.cap();
             side.about.max_send_wr = cap.max_send_wr;
             side.about.max_recv_wr = cap.max_recv_wr;
@@ -194,11 +201,11 @@ impl Prepared {
             .max_recv_wr(shape.receives(side.size))
             .max_inline_data(shape.inline)
             .doorbell(shape.doorbell.mode());
-        let qp = Link::build(qp, shape.connection);
+        let qp = Link::build(qp, shape.connection, &side.receives);
         let mut qp = qp.map_err(|error| blame(error, shape))?;
         let endpoint = qp.prepare(local)?;
-        if let Reach::Connection(endpoint) = &endpoint {
-            side.about.place.mtu = endpoint.mtu.bytes();
+        if let Some(mtu) = endpoint.mtu() {
+            side.about.place.mtu = mtu.bytes();
         }
         let at = number as usize * side.memory.stride;
         hands.push(Hand { endpoint, memory: side.memory.incoming.remote(at) });
@@ -264,13 +271,11 @@ impl Side {
         let Some(to) = self.lines.get_mut(line as usize) else { return Ok(()) };
         let place = line as usize * receives as usize + slot as usize;
         let sge = memory.sge(place * self.memory.room, self.size + self.shape.head());
-        let mut batch = to.qp.recv_queue().batch();
-        // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a
-        // reference to it.
-        let posted = unsafe { batch.post_raw(id(line, slot), &[sge]) };
-        posted.map_err(|error| not_posted(self.who, "a receive", self.received, error))?;
-        batch.ring();
-        Ok(())
+        let (own, id) = (to.qp.recv_queue(), id(line, slot));
+        // SAFETY: the memory is the side's, dropped after its queue pairs and what they share, and
+        // nobody has a reference to it.
+        let posted = unsafe { self.receives.post_raw(own, id, &[sge]) };
+        posted.map_err(|error| not_posted(self.who, "a receive", self.received, error))
     }
 
     fn post_failed(&self, at: u64, error: PostError) -> Error {

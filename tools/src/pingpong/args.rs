@@ -64,10 +64,15 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// Transport. UC has no read and no atomics, UD has SENDs of one packet
+    /// Transport. UC has no read and no atomics, UD has SENDs of one packet; XRC has all, and
+    /// receives in a shared queue
     #[arg(short = 'c', long, value_name = "TYPE", value_enum, ignore_case = true)]
     #[arg(default_value_t = Connection::Rc)]
     connection: Connection,
+
+    /// Receive in a shared receive queue
+    #[arg(long = "use-srq")]
+    use_srq: bool,
 
     /// What is done
     #[arg(long, value_enum, default_value_t = Opcode::Send)]
@@ -189,6 +194,7 @@ impl Args {
         let mtu = if remote && connection != Connection::Ud { Mtu::from_bytes(1024) } else { None };
         Ok(Config {
             connection,
+            use_srq: self.use_srq,
             opcode,
             size,
             iters,
@@ -213,7 +219,7 @@ impl Args {
         let refuse =
             |option, value: String, why: String| Err(Error::Argument { option, value, why });
         if !connection.is_reliable() && opcode.is_one_sided() {
-            let why = format!("{opcode} has an answer, and only RC has answers");
+            let why = format!("{opcode} has an answer, and only RC and XRC have answers");
             return refuse("--connection", connection.to_string(), why);
         }
         if connection != Connection::Ud {
@@ -316,7 +322,7 @@ mod tests {
             (&["-c", "ud", "--opcode", "cas"], "--connection UD: compare-swap has an answer"),
             (&["-c", "UD", "--opcode", "write-imm"], "--connection UD: a datagram can't write-imm"),
             (&["-c", "UD", "-m", "1024"], "--mtu 1024: datagrams go by the port's"),
-            (&["-c", "XRC"], "[possible values: RC, UC, UD]"),
+            (&["-c", "DC"], "[possible values: RC, UC, UD, XRC]"),
             (&["--timeout", "0"], "must be over 0"),
             (&["--timeout", "nan"], "must be over 0"),
             (&["--rx-depth", "0"], "'0' for '--rx-depth"),

@@ -71,6 +71,8 @@ impl fmt::Display for Opcode {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Config {
     pub(crate) connection: Connection,
+    /// Receives are in a shared queue, also where the transport has others.
+    pub(crate) use_srq: bool,
     pub(crate) opcode: Opcode,
     pub(crate) size: u32,
     pub(crate) iters: u64,

@@ -15,6 +15,7 @@ use uverbs::{
 use super::config::Config;
 use crate::doorbell::Rings;
 use crate::error::{BecauseOf, Error};
+use crate::receives::Receives;
 use crate::select::Two;
 use crate::setup::{Place, Wanted, ack_timeout};
 use crate::sleep::Sleep;
@@ -30,6 +31,7 @@ const SENDS: u32 = 4;
 pub(super) struct Side {
     pub(super) who: Who,
     pub(super) qp: Link,
+    receives: Receives,
     connection: Connection,
     cq: CompletionQueue,
     outgoing: Outgoing,
@@ -93,7 +95,7 @@ impl Prepared {
         let context = device.open()?;
         let (gid_index, mut place) = wanted(config).find(&context, embedded)?;
         let pd = context.alloc_pd()?;
-        let (cq, mut qp) = make(&context, &pd, config)?;
+        let (cq, shared, mut qp) = make(&context, &pd, config)?;
         let size = config.size as usize;
         let outgoing = if config.size <= config.inline {
             Outgoing::Inline(vec![0; size])
@@ -123,8 +125,8 @@ impl Prepared {
             ..Local::default()
         };
         let endpoint = prepare(&mut qp, config, gid_index, local)?;
-        if let Reach::Connection(endpoint) = &endpoint {
-            place.mtu = endpoint.mtu.bytes();
+        if let Some(mtu) = endpoint.mtu() {
+            place.mtu = mtu.bytes();
         }
         let about = About {
             place,
@@ -137,6 +139,7 @@ impl Prepared {
         let side = Side {
             who,
             qp,
+            receives: shared,
             connection: config.connection,
             cq,
             outgoing,
@@ -169,21 +172,24 @@ pub(super) fn make(
     context: &Context,
     pd: &ProtectionDomain,
     config: &Config,
-) -> Result<(CompletionQueue, Link), Error> {
+) -> Result<(CompletionQueue, Receives, Link), Error> {
     let completions = config.rx_depth.saturating_add(SENDS);
     let mut cq = context.completion_queue(completions);
     if config.events {
         cq = cq.channel(&context.create_comp_channel()?);
     }
     let cq = cq.build().because_of("--rx-depth", config.rx_depth)?;
+    let sort = (config.connection, config.use_srq);
+    let receives = Receives::new(context, pd, &cq, sort, config.rx_depth);
+    let receives = receives.because_of("--rx-depth", config.rx_depth)?;
     let qp = context
         .queue_pair(pd, &cq)
         .max_send_wr(SENDS)
         .max_recv_wr(config.rx_depth)
         .max_inline_data(config.inline)
         .doorbell(config.doorbell.mode());
-    match Link::build(qp, config.connection) {
-        Ok(qp) => Ok((cq, qp)),
+    match Link::build(qp, config.connection, &receives) {
+        Ok(qp) => Ok((cq, receives, qp)),
         Err(error @ uverbs::Error::Limit { what, .. }) if what.contains("inline") => {
             Err(Error::Refused { option: "--inline", value: config.inline.to_string(), error })
         }
@@ -292,7 +298,8 @@ impl Side {
 
     /// Posts a receive.
     pub(super) fn receive(&mut self, iteration: u64, frame: Frame) -> Result<(), Error> {
-        self.qp.recv_queue().post(iteration, frame).map_err(|rejected| Error::Post {
+        let posted = self.receives.post(self.qp.recv_queue(), iteration, frame);
+        posted.map_err(|rejected| Error::Post {
             iteration,
             what: format!("a receive of the {}", self.who),
             error: rejected.error,

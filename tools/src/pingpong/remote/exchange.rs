@@ -13,6 +13,35 @@ use crate::tcp::{Stream, TcpError};
 /// What the client ends with: a C string.
 const DONE: [u8; 5] = *b"done\0";
 
+/// Bytes of a [`Way`].
+const WAY: usize = 14;
+
+/// Where messages of XRC come in: a target's number, and a shared receive queue's. `xsrq_pingpong`
+/// has an exchange of its own; this one is between two of this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) target: u32,
+    pub(crate) srqn: u32,
+}
+
+impl Way {
+    /// Both numbers, six digits each, as a C string.
+    fn encode(self) -> [u8; WAY] {
+        let text = format!("{:06x}:{:06x}\0", self.target & 0xff_ffff, self.srqn & 0xff_ffff);
+        text.as_bytes().try_into().unwrap_or([0; WAY])
+    }
+
+    fn decode(bytes: &[u8; WAY]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\0')?;
+        let (target, srqn) = text.split_once(':')?;
+        let number = |digits: &str| match digits.len() {
+            6 => u32::from_str_radix(digits, 16).ok(),
+            _ => None,
+        };
+        Some(Self { target: number(target)?, srqn: number(srqn)? })
+    }
+}
+
 /// Why there was no exchange.
 #[derive(Debug)]
 pub(super) enum ExchangeError {
@@ -20,6 +49,8 @@ pub(super) enum ExchangeError {
     Cut { what: &'static str, bytes: usize, of: usize, error: TcpError },
     /// What the peer sent is no address.
     Address(AddressError),
+    /// What the peer sent behind its address is no way in.
+    NoWay { found: Vec<u8> },
     /// What the peer sent in the end is not `done`.
     NotDone { found: Vec<u8> },
     /// The message could not be sent.
@@ -35,6 +66,11 @@ impl fmt::Display for ExchangeError {
             Self::Address(error) => {
                 write!(f, "the peer doesn't speak as ibv_rc_pingpong does: {error}")
             }
+            Self::NoWay { found } => write!(
+                f,
+                "the peer isn't `uverbs pingpong -c XRC`: `{}` in place of its target and queue",
+                found.escape_ascii()
+            ),
             Self::NotDone { found } => write!(
                 f,
                 "the peer doesn't speak as ibv_rc_pingpong does: `{}` in place of `done`",
@@ -88,6 +124,17 @@ impl<'a> Peer<'a> {
             };
             read.map_err(|error| ExchangeError::Cut { what, bytes: got.len(), of: N, error })?;
         }
+    }
+
+    /// Sends where XRC's messages come in: this library's own words behind an address.
+    pub(crate) fn write_way(&mut self, way: Way) -> Result<(), ExchangeError> {
+        self.write(&way.encode())
+    }
+
+    /// Receives where the peer's XRC messages come in.
+    pub(crate) fn read_way(&mut self) -> Result<Way, ExchangeError> {
+        let bytes = self.read::<WAY>("the peer's target")?;
+        Way::decode(&bytes).ok_or_else(|| ExchangeError::NoWay { found: bytes.to_vec() })
     }
 
     /// Sends the own address.

@@ -48,10 +48,13 @@ fn serve(
     let stream = listener.accept(remote.wait, config.timeout, stop)?;
     let mut client = Peer::new(stream, stop);
     let peer = client.read_address()?;
+    let way = session.way();
+    let theirs = way.map(|_| client.read_way()).transpose()?;
     tell("remote ", &peer)?;
     // Before the answer: the client's first message must find the queue pair ready.
-    session.connect(&peer)?;
+    session.connect(&peer, theirs)?;
     client.write_address(session.address())?;
+    way.map_or(Ok(()), |way| client.write_way(way))?;
     client.read_done()?;
     let outcome = session.run()?;
     Ok(Done { device: session.device().to_owned(), own: *session.address(), peer, outcome })
@@ -66,10 +69,13 @@ fn call(
     tell("local  ", session.address())?;
     let mut server = Peer::new(connect()?, session.stop);
     server.write_address(session.address())?;
+    let way = session.way();
+    way.map_or(Ok(()), |way| server.write_way(way))?;
     let peer = server.read_address()?;
+    let theirs = way.map(|_| server.read_way()).transpose()?;
     tell("remote ", &peer)?;
     server.write_done()?;
-    session.connect(&peer)?;
+    session.connect(&peer, theirs)?;
     let outcome = session.run()?;
     Ok(Done { device: session.device().to_owned(), own: *session.address(), peer, outcome })
 }

@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 
 use uverbs::{
     AccessFlags, Completed, CompletionQueue, DatagramEndpoint, Device, Endpoint, Frame, Local, Mtu,
-    RnrTimer, SendOp, WorkCompletion,
+    RemoteSrq, RnrTimer, SendOp, WorkCompletion,
 };
 
 use super::address::Address;
+use super::exchange::Way;
 use crate::error::Error;
 use crate::pingpong::config::{Config, Remote, Role};
 use crate::pingpong::side;
+use crate::receives::Receives;
 use crate::sleep::Sleep;
 use crate::transport::{Link, Reach};
 use crate::verify::{Mismatch, Who};
@@ -56,6 +58,9 @@ pub(super) struct Session<'a> {
     pub(super) stop: &'a AtomicBool,
     device: String,
     qp: Link,
+    shared: Receives,
+    /// What the peer must know.
+    here: Reach,
     cq: CompletionQueue,
     /// Of a connection.
     mtu: Option<Mtu>,
@@ -84,7 +89,7 @@ impl<'a> Session<'a> {
         let context = device.open()?;
         let (gid_index, _) = side::wanted(config).find(&context, false)?;
         let pd = context.alloc_pd()?;
-        let (cq, mut qp) = side::make(&context, &pd, config)?;
+        let (cq, shared, mut qp) = side::make(&context, &pd, config)?;
         let head = config.connection.head();
         let slab = pd.slab(head + config.size as usize, (config.rx_depth + SPARE) as usize)?;
         let free = std::iter::from_fn(|| slab.take()).collect();
@@ -99,10 +104,7 @@ impl<'a> Session<'a> {
             ..Local::default()
         };
         let here = side::prepare(&mut qp, config, gid_index, local)?;
-        let mtu = match &here {
-            Reach::Connection(endpoint) => Some(endpoint.mtu),
-            Reach::Datagram(_) => None,
-        };
+        let mtu = here.mtu();
         let (lid, qpn, psn, gid) = (here.lid(), here.qpn(), here.psn(), here.gid());
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
         let page = page.ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(4096);
@@ -112,6 +114,8 @@ impl<'a> Session<'a> {
             stop,
             device: device.name().to_owned(),
             qp,
+            shared,
+            here,
             cq,
             mtu,
             head,
@@ -133,17 +137,29 @@ impl<'a> Session<'a> {
         &self.address
     }
 
+    /// Where it is reached by XRC.
+    pub(super) fn way(&self) -> Option<Way> {
+        match &self.here {
+            Reach::Xrc(_, target, srq) => Some(Way { target: *target, srqn: srq.srqn() }),
+            _ => None,
+        }
+    }
+
     /// The device's name.
     pub(super) fn device(&self) -> &str {
         &self.device
     }
 
     /// Connects it. The C program says nothing of its MTU: both sides are given the same.
-    pub(super) fn connect(&mut self, peer: &Address) -> Result<(), Error> {
+    pub(super) fn connect(&mut self, peer: &Address, way: Option<Way>) -> Result<(), Error> {
         let &Address { lid, qpn, psn, gid } = peer;
-        let reach = match self.mtu {
-            Some(mtu) => Reach::Connection(Endpoint { lid, qpn, psn, mtu, rd_atomic: 1, gid }),
-            None => Reach::Datagram(DatagramEndpoint { lid, qpn, qkey: QKEY, gid }),
+        let endpoint = |mtu| Endpoint { lid, qpn, psn, mtu, rd_atomic: 1, gid };
+        let reach = match (self.mtu, way) {
+            (Some(mtu), Some(Way { target, srqn })) => {
+                Reach::Xrc(endpoint(mtu), target, RemoteSrq::new(srqn)?)
+            }
+            (Some(mtu), None) => Reach::Connection(endpoint(mtu)),
+            (None, _) => Reach::Datagram(DatagramEndpoint { lid, qpn, qkey: QKEY, gid }),
         };
         self.qp.connect(&reach).map_err(|error| match error {
             uverbs::Error::MissingAttribute { .. } => Error::Peer(
@@ -306,7 +322,8 @@ impl<'a> Session<'a> {
         while self.receives < self.config.rx_depth {
             let frame = self.free.pop().ok_or_else(|| self.wrong("no frame for a receive"))?;
             let iteration = self.iteration();
-            self.qp.recv_queue().post(RECV, frame).map_err(|rejected| Error::Post {
+            let posted = self.shared.post(self.qp.recv_queue(), RECV, frame);
+            posted.map_err(|rejected| Error::Post {
                 iteration,
                 what: "a receive".to_owned(),
                 error: rejected.error,

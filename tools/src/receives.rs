@@ -1,0 +1,125 @@
+//! Where a side's receives are: in each queue pair's own queue, or in one that all of them share.
+//!
+//! # Safety
+//!
+//! Posts by address and key are the caller's promise, and handed on.
+#![allow(unsafe_code, reason = "hands on posts by address and key")]
+
+use uverbs::{
+    Any, CompletionQueue, Context, ForXrc, Frame, PostError, ProtectionDomain, QueuePairBuilder,
+    RecvQueue, Rejected, RemoteSrq, Sge, SharedReceiveQueue, XrcDomain, XrcTarget,
+};
+
+use crate::transport::Connection;
+
+/// See the [module](self).
+pub(crate) enum Receives {
+    /// Of each queue pair.
+    Own,
+    /// Of all.
+    Shared(SharedReceiveQueue),
+    /// Of all targets of XRC.
+    Xrc(Box<XrcReceives>),
+}
+
+/// What targets receive into, and what they are made from.
+pub(crate) struct XrcReceives {
+    srq: SharedReceiveQueue<Any, ForXrc>,
+    domain: XrcDomain,
+    context: Context,
+}
+
+impl Receives {
+    /// Room for `count` receives of a side, if they are shared.
+    pub(crate) fn new(
+        context: &Context,
+        pd: &ProtectionDomain,
+        cq: &CompletionQueue,
+        (connection, shared): (Connection, bool),
+        count: u32,
+    ) -> Result<Self, uverbs::Error> {
+        let queue = || context.shared_receive_queue(pd).max_wr(count);
+        if connection == Connection::Xrc {
+            let domain = context.xrc_domain()?;
+            let srq = queue().xrc(&domain, cq).build()?;
+            let context = context.clone();
+            return Ok(Self::Xrc(Box::new(XrcReceives { srq, domain, context })));
+        }
+        match shared {
+            true => queue().build().map(Self::Shared),
+            false => Ok(Self::Own),
+        }
+    }
+
+    /// A queue pair that receives from here.
+    pub(crate) fn give_to(&self, builder: QueuePairBuilder) -> QueuePairBuilder {
+        match self {
+            Self::Own | Self::Xrc(_) => builder,
+            // A queue's size is rounded up; no more is posted than there is room for completions.
+            Self::Shared(srq) => builder.shared_receives(srq).overcommit(),
+        }
+    }
+
+    /// A target of XRC, and the queue that is sent to through it.
+    pub(crate) fn target(&self) -> Result<(XrcTarget, RemoteSrq), uverbs::Error> {
+        match self {
+            Self::Xrc(xrc) => Ok((xrc.context.xrc_target(&xrc.domain)?, xrc.srq.remote())),
+            Self::Own | Self::Shared(_) => Err(uverbs::Error::Invalid {
+                verb: "create_qp",
+                what: "target",
+                value: "of XRC".to_owned(),
+                why: "the side was set up for another transport",
+            }),
+        }
+    }
+
+    /// Posts a receive; `own` is the queue pair's queue.
+    pub(crate) fn post(
+        &mut self,
+        own: Option<&mut RecvQueue>,
+        id: u64,
+        frame: Frame,
+    ) -> Result<(), Rejected<Frame>> {
+        match (self, own) {
+            (Self::Shared(srq), _) => srq.post(id, frame),
+            (Self::Xrc(xrc), _) => xrc.srq.post(id, frame),
+            (Self::Own, Some(own)) => own.post(id, frame),
+            (Self::Own, None) => Err(Rejected { error: PostError::BadOperation, data: frame }),
+        }
+    }
+
+    /// The same by address and key.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`uverbs::RecvBatch::post_raw`].
+    pub(crate) unsafe fn post_raw(
+        &mut self,
+        own: Option<&mut RecvQueue>,
+        id: u64,
+        list: &[Sge],
+    ) -> Result<(), PostError> {
+        match (self, own) {
+            (Self::Shared(srq), _) => {
+                let mut batch = srq.batch();
+                // SAFETY: the caller's promise.
+                unsafe { batch.post_raw(id, list) }?;
+                batch.ring();
+            }
+            (Self::Xrc(xrc), _) => {
+                let mut batch = xrc.srq.batch();
+                // SAFETY: the caller's promise.
+                unsafe { batch.post_raw(id, list) }?;
+                batch.ring();
+            }
+            (Self::Own, Some(own)) => {
+                let mut batch = own.batch();
+                // SAFETY: the caller's promise.
+                unsafe { batch.post_raw(id, list) }?;
+                batch.ring();
+            }
+            (Self::Own, None) => return Err(PostError::BadOperation),
+        }
+        Ok(())
+    }
+}

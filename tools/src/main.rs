@@ -1,6 +1,7 @@
 //! The `uverbs` command line: lists RDMA devices, says what they can do, and sends verified and
 //! timed messages through them.
 
+mod capture;
 mod devices;
 mod devinfo;
 mod doorbell;
@@ -65,6 +66,7 @@ enum Command {
     Pingpong(pingpong::Args),
     Softhca(softhca::Args),
     Perf(Box<perf::Args>),
+    Capture(capture::Args),
     Run(run::Args),
     Rping(rping::Args),
     Rstream(rstream::Args),
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Softhca(args) => softhca::run(&args),
         Command::Perf(args) => perf::run(&args),
+        Command::Capture(args) => capture::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Rping(args) => rping::run(&args),
         Command::Rstream(args) => rstream::run(&args),

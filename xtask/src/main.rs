@@ -3,6 +3,7 @@
 mod apt;
 mod assembly;
 mod c_abi;
+mod captures;
 mod compiler;
 mod counts;
 mod debian;
@@ -88,6 +89,8 @@ enum Chore {
     ///
     /// A seed decides everything. One that fails is told, with a smaller program that fails, too.
     Simulate(simulate::Options),
+    /// Capture packets of software HCAs, and have Debian's tshark read them.
+    Captures,
     Vm(vm::Options),
     /// Compare the data path's instructions, and how many they are, with benches/counts.
     ///
@@ -123,6 +126,7 @@ fn main() -> ExitCode {
         Chore::Simulate(options) => {
             steps.step("simulation", || simulate::seeds(&options));
         }
+        Chore::Captures => steps.step("captures", captures::captures),
         Chore::Vm(options) => return vm::chore(options),
         Chore::Counts { bless } => counts::steps(&mut steps, bless),
     }

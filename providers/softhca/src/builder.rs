@@ -23,7 +23,7 @@ use crate::sleep::Sleeper;
 use crate::softhca::Inner;
 use crate::uar::UarSet;
 use crate::udp::{self, Udp};
-use crate::wire::{Address, Fabric, Wire};
+use crate::wire::{Address, Capture, Fabric, Wire};
 
 /// Devices are numbered in the process; the number makes their addresses.
 static NUMBER: AtomicU16 = AtomicU16::new(1);
@@ -48,6 +48,7 @@ pub struct SoftHcaBuilder {
     udp: Option<Udp>,
     gids: Option<Vec<Gid>>,
     wire: Option<Box<dyn Wire>>,
+    capture: Option<Capture>,
 }
 
 impl SoftHcaBuilder {
@@ -116,6 +117,13 @@ impl SoftHcaBuilder {
     /// Gives its port a wire of the caller's making, instead of a fabric.
     pub fn wire(mut self, wire: Box<dyn Wire>) -> Self {
         self.wire = Some(wire);
+        self
+    }
+
+    /// Writes down what passes its wire. Without it the environment's `UVERBS_CAPTURE` names a file
+    /// for all devices of the process.
+    pub fn capture(mut self, capture: &Capture) -> Self {
+        self.capture = Some(capture.clone());
         self
     }
 
@@ -231,6 +239,11 @@ impl SoftHcaBuilder {
                 (Box::new(port), Some(link))
             }
         };
+        let name = self.name.unwrap_or_else(|| format!("softhca{number}"));
+        let capture = self.capture.map_or_else(Capture::of_environment, |own| Ok(Some(own)))?;
+        if let Some(capture) = capture {
+            wire = capture.tap(&name, wire);
+        }
         let sleeper = if self.stepped { None } else { Some(Arc::new(Sleeper::new()?)) };
         let wire_wakes = match &sleeper {
             Some(sleeper) => wire.set_waker(Arc::clone(sleeper).into()),
@@ -241,7 +254,6 @@ impl SoftHcaBuilder {
         let mut hca = Hca::new(profile.hca.clone(), Box::new(ProcessDma), wire);
         let gids = profile.gids.iter().map(|gid| gid.gid).collect::<Vec<_>>();
         hca.set_addresses(&gids, profile.lid);
-        let name = self.name.unwrap_or_else(|| format!("softhca{number}"));
         let mut record = DeviceRecord::new(name.as_str(), RDMA_DRIVER_MLX5);
         record.node_guid = profile.guid;
         record.node_type = NODE_TYPE_CA;

@@ -11,6 +11,7 @@
 //! - [`fabric`]: the in-memory switch. [`faulty`]: a wire with seeded faults around another.
 //! - [`udp`]: RoCEv2, between processes and machines. [`shared`]: between processes of a host,
 //!   through memory that they share. [`host`]: either of the two, whichever reaches.
+//! - [`capture`]: what passes a wire, in a file.
 //! - [`timers`]: the times that travel as small codes.
 
 use std::fmt;
@@ -19,6 +20,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 pub mod builder;
+pub mod capture;
 mod counts;
 pub mod crc;
 pub mod fabric;
@@ -35,6 +37,7 @@ pub mod timers;
 pub mod udp;
 
 pub use self::builder::{EmitError, PacketBuilder};
+pub use self::capture::Capture;
 pub use self::fabric::{Fabric, FabricPort, FabricStats, LinkControl};
 pub use self::faulty::{FaultControl, FaultStats, Faults, Faulty};
 pub use self::headers::{

@@ -106,7 +106,7 @@ impl Batch {
 
 /// How far the ICRC of a packet is from what its bytes give: 0, unless a wire in front of this one
 /// has damaged it ([`Faulty`](crate::wire::Faulty)), which the other end is to find.
-fn damage(packet: &[u8]) -> u32 {
+pub(super) fn damage(packet: &[u8]) -> u32 {
     match packet.split_last_chunk::<ICRC_LEN>() {
         None | Some((_, [0, 0, 0, 0])) => 0,
         Some((covered, found)) => icrc(covered) ^ u32::from_le_bytes(*found),

@@ -25,7 +25,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use self::batch::{Batch, Way};
 pub(crate) use self::encapsulation::sixteen;
-use self::encapsulation::{Back, Ends, check};
+use self::encapsulation::{Back, Ends, check, seal};
 use self::socket::Socket;
 use self::stats::Shared;
 use super::counts::add;
@@ -291,6 +291,15 @@ impl UdpWire {
             arrived.push_back(Frame { src, dst, route: Route { id, ..received.route }, bytes });
         }
         true
+    }
+}
+
+/// Gives a packet the ICRC that it has between these addresses. A damaged one stays damaged.
+pub(super) fn reseal((src, dst): (IpAddr, IpAddr), id: u16, packet: &mut [u8]) {
+    let damage = batch::damage(packet);
+    seal(&Ends { src, dst, src_port: PORT, dst_port: PORT }, id, packet);
+    if let Some(field) = packet.last_chunk_mut::<ICRC_LEN>() {
+        *field = (u32::from_le_bytes(*field) ^ damage).to_le_bytes();
     }
 }
 

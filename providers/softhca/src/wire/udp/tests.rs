@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 
-use super::encapsulation::seal;
 use super::*;
 use crate::wire::{Opcode, Packet, PacketBuilder, Psn};
 

@@ -1,0 +1,25 @@
+//! `cargo xtask captures`: what `uverbs capture` writes, read by Debian's tshark.
+
+use std::time::Duration;
+
+use crate::apt::{Apt, once, unpack};
+use crate::debian;
+use crate::step::{Outcome, cargo, run_tests};
+
+/// Fetches tshark, and runs the tests that ask it.
+pub(crate) fn captures() -> Outcome {
+    let base = debian::target().join("tshark");
+    let root = base.join("root");
+    let fetched = once(&root, "tshark", || {
+        let apt = Apt::of_the_machine(&base)?;
+        apt.update();
+        let debs = apt.download_all(&["tshark"], None)?;
+        unpack(&debs, &root)
+    });
+    if let Err(outcome) = fetched {
+        return outcome;
+    }
+    let mut test = cargo(&["test", "--package", "uverbs-tools", "--test", "capture"]);
+    test.env("UVERBS_TSHARK_ROOT", root);
+    run_tests(test, Duration::from_secs(900))
+}

@@ -2,6 +2,7 @@
 //! timed messages through them.
 
 mod capture;
+mod cm;
 mod devices;
 mod devinfo;
 mod doorbell;
@@ -14,6 +15,7 @@ mod interrupt;
 mod link;
 mod manual;
 mod meet;
+mod multicast;
 mod output;
 mod perf;
 mod pingpong;
@@ -75,6 +77,8 @@ enum Command {
     Explain(explain::Args),
     Manual(manual::ManualArgs),
     Completions(manual::CompletionsArgs),
+    Multicast(multicast::Args),
+    Cm(cm::Args),
 }
 
 fn main() -> ExitCode {
@@ -97,6 +101,8 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Manual(args) => manual::manual(&args),
         Command::Completions(args) => manual::completions(&args),
+        Command::Multicast(args) => multicast::run(&args),
+        Command::Cm(args) => cm::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

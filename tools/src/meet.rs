@@ -112,14 +112,13 @@ impl ByArgs {
     }
 
     /// Where a server listens.
-    fn own(&self, waits: &Waits, port: u16) -> SocketAddr {
-        let ip = waits.bind.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    pub(crate) fn own(&self, ip: IpAddr, port: u16) -> SocketAddr {
         SocketAddr::new(ip, self.port.unwrap_or(port))
     }
 
     /// The next client.
     pub(crate) fn request(&self, waits: &Waits, port: u16) -> Result<ConnectionRequest, Error> {
-        let builder = Listener::builder(self.own(waits, port)).limit(self.timeout);
+        let builder = Listener::builder(self.own(waits.ip(), port)).limit(self.timeout);
         let listener = builder.listen_on(self.channel()?)?;
         tell(listener.local_addr()?);
         Ok(listener.next(waits.limit())?)
@@ -134,6 +133,10 @@ fn tell(at: Option<SocketAddr>) {
 }
 
 impl Waits {
+    fn ip(&self) -> IpAddr {
+        self.bind.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+    }
+
     fn limit(&self) -> Duration {
         self.wait.unwrap_or(WAIT)
     }
@@ -164,7 +167,7 @@ impl MeetArgs {
                 options.connect(&at[..]).map_err(failed("connecting"))?
             }
             None => {
-                let listener = options.listen(self.by.own(&self.waits, port));
+                let listener = options.listen(self.by.own(self.waits.ip(), port));
                 let listener = listener.map_err(failed("listening"))?;
                 tell(listener.local_addr().ok());
                 listener.set_nonblocking(true).map_err(failed("listening"))?;

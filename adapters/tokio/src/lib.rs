@@ -1,4 +1,4 @@
-//! Async completions and events for [`uverbs`], over tokio's reactor.
+//! Async completions, events and streams for [`uverbs`], over tokio's reactor.
 //!
 //! A [`Channel`] is a completion channel that tokio watches. Completion queues that report to it
 //! become [`Completions`], whose [`next`](Completions::next) a task awaits: it polls, and sleeps

@@ -1,5 +1,5 @@
-//! `send-file` and `recv-file`, `rping` and `rstream`: two processes, each with a software HCA on
-//! the network.
+//! What connects by IP address: `send-file` and `recv-file`, `rping`, `rstream`, `cm watch`,
+//! `multicast`. Two processes, each with a software HCA on the network.
 
 mod common;
 
@@ -67,6 +67,38 @@ fn streams_carry_every_byte() {
             }
         }
     }
+}
+
+#[test]
+fn whoever_asks_is_watched_and_refused() {
+    let [there, here] = addresses();
+    let at = format!("softhca@{there}");
+    let watch = serve(command(&["cm", "watch", "-d", &at, "-n", "1", "--json"]));
+    let device = format!("softhca@{here}");
+    let client = uverbs(&["rping", &there, "-p", "7471", "-d", &device]);
+    assert_eq!(client.status, Some(1));
+    assert!(client.stderr.contains("refused by the program"), "{}", client.stderr);
+    let event = ended(watch).ok().json();
+    assert_eq!((&event["event"], &event["space"]), (&"ConnectRequest".into(), &"tcp".into()));
+    assert!(event["peer"].as_str().unwrap().starts_with(&here), "{event}");
+    // The way to somewhere.
+    let way = uverbs(&["cm", "watch", &there, "-d", &device]).ok();
+    let kinds = ["AddressResolved", "RouteResolved"];
+    assert!(kinds.iter().all(|kind| way.stdout.contains(kind)), "{}", way.stdout);
+}
+
+/// The wire between processes carries no multicast: sending, and hearing nothing, can be seen here.
+#[test]
+fn a_group_is_joined_and_sent_to() {
+    let [one, _] = addresses();
+    let device = format!("softhca@{one}");
+    let sent = uverbs(&["multicast", "239.1.2.3", "--send", "-n", "7", "-d", &device, "--json"]);
+    assert_eq!(sent.ok().json()["datagrams"], 7);
+    let heard = uverbs(&["multicast", "239.1.2.3", "-d", &device, "--timeout", "0.2"]);
+    assert_eq!(heard.status, Some(1));
+    assert!(heard.stderr.contains("a datagram did not come"), "{}", heard.stderr);
+    let wrong = uverbs(&["multicast", "10.0.0.1", "-d", &device]);
+    assert_eq!(wrong.status, Some(2));
 }
 
 /// Sends `file` to a receiver that runs as `receiver` says, and has `options`.

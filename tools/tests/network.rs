@@ -72,14 +72,14 @@ fn pingpong_between_two_processes() {
 fn shared_queues_between_two_processes() {
     for words in [&["-c", "XRC"][..], &["--use-srq"], &["-c", "XRC", "--events"]] {
         let args = [&["pingpong", "-s", "10000", "-n", "20", "--chk", "--json"], words].concat();
-        for run in two(&args, &[]) {
+        for run in two("softhca@loopback", &args, &[]) {
             let report = run.ok().json();
             assert_eq!((&report["checked"], &report["iterations"]), (&true.into(), &20.into()));
         }
         let words = &words[..words.len().min(2)];
         for operation in [["send", "lat"], ["send", "bw"]] {
             let args = [&["perf"], &operation[..], &["-s", "4K", "-n", "50"], words].concat();
-            let [client, server] = two(&args, &["--json"]);
+            let [client, server] = two("softhca@loopback", &args, &["--json"]);
             assert_eq!(client.ok().json()["results"][0]["messages"], 50, "{args:?}");
             server.ok();
         }

@@ -82,6 +82,9 @@ pub(super) struct Work {
     pub(super) received_at: Duration,
     pub(super) signaled: bool,
     pub(super) fence: bool,
+    /// Sends what the READ before it brings, if there is one: without its fence it would send what
+    /// was there before.
+    pub(super) relays: bool,
     /// Names a key of its own that is destroyed then.
     pub(super) key_until: Option<Duration>,
 }
@@ -95,7 +98,8 @@ impl Plan {
         let hosts = 2 + shape.below(3) as usize;
         let connections: Vec<_> =
             (0..1 + shape.below(4)).map(|_| Connection::new(&mut shape, hosts)).collect();
-        let works = works(&mut work, connections.len(), &connections);
+        let mut works = works(&mut work, connections.len(), &connections);
+        relays(&mut limits, &mut works);
         let end = works.iter().map(|work| work.at).max().unwrap_or_default();
         Plan {
             seed,
@@ -106,6 +110,13 @@ impl Plan {
             connections,
             works,
         }
+    }
+
+    /// The READ whose bytes a work sends. One that was shrunk away leaves it with bytes of its own.
+    pub(super) fn relayed(&self, n: usize) -> Option<usize> {
+        let before = before(&self.works, n).filter(|_| self.works[n].relays)?;
+        let read = &self.works[before];
+        (read.kind == Kind::Read && read.len >= self.works[n].len).then_some(before)
     }
 
     /// Nothing is lost, refused or late: all work succeeds.
@@ -189,10 +200,30 @@ fn works(dice: &mut Dice, connections: usize, all: &[Connection]) -> Vec<Work> {
             received_at,
             signaled: dice.chance(0.8),
             fence: dice.chance(0.1),
+            relays: false,
             key_until: ends.then_some(until),
         });
     }
     works
+}
+
+/// Half of the messages and WRITEs behind a READ send what it brings.
+fn relays(dice: &mut Dice, works: &mut [Work]) {
+    for n in 0..works.len() {
+        let Some(before) = before(works, n) else { continue };
+        let (read, len) = (works[before].kind == Kind::Read, works[before].len);
+        let work = &mut works[n];
+        let sends = work.kind.is_received() || work.kind == Kind::Write;
+        if read && sends && dice.chance(0.5) {
+            (work.relays, work.fence, work.len) = (true, true, work.len.min(len));
+        }
+    }
+}
+
+/// The work that the same end posts before another one.
+fn before(works: &[Work], n: usize) -> Option<usize> {
+    let own = |work: &Work| (work.connection, work.from);
+    works[..n].iter().rposition(|work| own(work) == own(&works[n]))
 }
 
 /// Each fault is there in half of the plans, so that each is met alone, too.

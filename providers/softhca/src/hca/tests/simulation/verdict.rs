@@ -131,6 +131,8 @@ fn memory(world: &World<'_>, n: usize) -> Result<(), String> {
     {
         return Err(format!("work {n} changed memory whose key was destroyed"));
     }
+    let near_whole = if plan.relayed(n).is_some() { &empty } else { &whole };
+    let near_same = near == *near_whole;
     let received_as = match work.kind {
         // Pieces of several messages, one after the other.
         _ if unreliable => received[LONGEST as usize..].iter().all(|byte| *byte == 0),
@@ -139,8 +141,8 @@ fn memory(world: &World<'_>, n: usize) -> Result<(), String> {
     };
     let (near_as, far_as) = match work.kind {
         Kind::Read => (all_or_part(&near, &whole, good), far == whole),
-        Kind::Send => (near == whole, far == empty),
-        Kind::Write | Kind::WriteImm => (near == whole, all_or_part(&far, &whole, arrived)),
+        Kind::Send => (near_same, far == empty),
+        Kind::Write | Kind::WriteImm => (near_same, all_or_part(&far, &whole, arrived)),
         Kind::FetchAdd | Kind::CompareSwap => {
             let old = plan.counter_before(n).to_ne_bytes();
             whole[..8].copy_from_slice(&old);

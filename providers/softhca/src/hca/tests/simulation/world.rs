@@ -170,7 +170,7 @@ impl<'a> World<'a> {
             let (near, far) = (plan.host(work, work.from), plan.host(work, 1 - work.from));
             match work.kind {
                 Kind::Read => self.rig.hosts[far].put(far_of(n), &plan.bytes(n)),
-                _ if work.kind.is_atomic() => {}
+                _ if work.kind.is_atomic() || plan.relayed(n).is_some() => {}
                 _ => self.rig.hosts[near].put(near_of(n), &plan.bytes(n)),
             }
             if let Some(until) = work.key_until {
@@ -276,7 +276,8 @@ impl<'a> World<'a> {
             _ => wr.remote(far_of(n), rkey),
         };
         if work.len != 0 {
-            wr = wr.seg(near_of(n), work.len, key);
+            let source = self.plan.relayed(n).unwrap_or(n);
+            wr = wr.seg(near_of(source), work.len, key);
         }
         let end = &mut self.ends[work.connection][work.from];
         let index = self.rig.post(end, &wr);
@@ -379,6 +380,11 @@ impl Plan {
 
     /// Bytes of a work's message.
     pub(super) fn bytes(&self, n: usize) -> Vec<u8> {
+        if let Some(read) = self.relayed(n) {
+            let mut bytes = self.bytes(read);
+            bytes.truncate(self.works[n].len as usize);
+            return bytes;
+        }
         let mut bytes = pattern(self.works[n].len as usize, self.seed << 16 | n as u64);
         // Memory that nobody wrote is 0.
         bytes.iter_mut().for_each(|byte| *byte |= 1);

@@ -2,6 +2,7 @@
 //! gets.
 //!
 //! It needs an IP address at the device under test, as `tests/cm.rs` does.
+#![allow(unsafe_code, reason = "forks")]
 
 mod common;
 
@@ -13,9 +14,11 @@ use std::time::{Duration, Instant};
 
 use common::{LIMIT, device, pattern, skip};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use uverbs::cm::{Connection, Connector, EventChannel, Param};
+use uverbs::cm::{Connection, Connector, EventChannel, EventKind, Param, PortSpace};
 use uverbs::stream::{RdmaListener, RdmaStream, StreamError, StreamOptions};
 use uverbs::{AccessFlags, CompletionQueue, Device, Error, ExposedMemory, QueuePair, Remote};
 
@@ -525,4 +528,60 @@ fn no_peer_can_hang_or_break_a_stream() {
         Ok(())
     };
     runner.run(&steps, run).unwrap();
+}
+
+/// A peer that asks, is accepted, and never says its last word holds up neither the listener nor
+/// whoever drops the stream.
+#[test]
+fn a_peer_that_never_confirms_holds_up_nobody() {
+    let Some((device, ip)) = under_test() else { return };
+    let (listener, at) = listen(&options(&device), ip);
+    let channel = EventChannel::of(&device).unwrap();
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    id.resolve_addr(None, at, LIMIT).unwrap();
+    channel.next(LIMIT).unwrap().expect(EventKind::AddressResolved).unwrap();
+    id.resolve_route(LIMIT).unwrap();
+    channel.next(LIMIT).unwrap().expect(EventKind::RouteResolved).unwrap();
+    let context = id.device().unwrap().open().unwrap();
+    let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(256).unwrap());
+    let qp: QueuePair = context.queue_pair(&pd, &cq).build().unwrap();
+    let param = Param { private_data: hello().to_vec(), ..Param::default() };
+    id.connect(qp.qpn(), &param).unwrap();
+    let start = Instant::now();
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+    assert_eq!(stream.write(b"x").unwrap_err().kind(), ErrorKind::TimedOut);
+    drop(stream);
+    assert!(start.elapsed() < LIMIT);
+    // The next one is served meanwhile.
+    let options = options(&device);
+    let server = thread::spawn(move || listener.accept().unwrap().0);
+    options.connect(at).unwrap().write_all(b"hello").unwrap();
+    let mut text = String::new();
+    server.join().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "hello");
+}
+
+#[test]
+fn what_a_forked_child_drops_goes_on_in_the_parent() {
+    let Some((device, ip)) = under_test() else { return };
+    let (client, mut server) = pair(&options(&device), ip);
+    let mut client = Some(client);
+    client.as_mut().unwrap().write_all(b"before ").unwrap();
+    // SAFETY: only this thread goes on in the child, which drops a stream and ends.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Child => {
+            drop(client.take());
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(0) }
+        }
+        ForkResult::Parent { child } => {
+            assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
+        }
+    }
+    client.as_mut().unwrap().write_all(b"and after").unwrap();
+    drop(client);
+    let mut text = String::new();
+    server.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "before and after");
 }

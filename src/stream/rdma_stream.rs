@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use uverbs_core::error::Error;
+use uverbs_core::memory::process::Process;
 
 use super::StreamOptions;
 use super::endpoint::Parts;
@@ -38,8 +39,9 @@ pub struct RdmaStream {
     nonblocking: AtomicBool,
     read_timeout: Mutex<Option<Duration>>,
     write_timeout: Mutex<Option<Duration>>,
-    /// For the last words.
+    /// For the last words, which only the process that made it says.
     limit: Duration,
+    process: Process,
 }
 
 impl RdmaStream {
@@ -55,7 +57,8 @@ impl RdmaStream {
         engine.tell()?;
         let waiting = Waiting::new(engine)?;
         let (nonblocking, read_timeout, write_timeout) = Default::default();
-        Ok(Self { waiting, local, peer, nonblocking, read_timeout, write_timeout, limit })
+        let process = Process::current();
+        Ok(Self { waiting, local, peer, nonblocking, read_timeout, write_timeout, limit, process })
     }
 
     /// Connects to the first of these addresses that answers. [`StreamOptions::connect`] has
@@ -281,7 +284,12 @@ impl AsFd for RdmaStream {
 
 impl Drop for RdmaStream {
     fn drop(&mut self) {
-        if self.waiting.look(|engine| engine.is_closed()) {
+        // A forked child has copies of the queues, and must not touch them.
+        if !self.process.is_current() {
+            return;
+        }
+        // Nothing was sent to a peer that has not confirmed.
+        if self.waiting.look(|engine| engine.is_closed() || !engine.is_established()) {
             return;
         }
         let limit = Limit::Within(self.limit);

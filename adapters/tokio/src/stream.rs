@@ -64,7 +64,7 @@ const WRITER: usize = 1;
 /// task may read while another writes ([`tokio::io::split`]).
 ///
 /// `shutdown` ends this side's direction, and is done when the peer's memory has all that was
-/// written.
+/// written. Without it, dropping the stream waits for that, and holds up its thread meanwhile.
 #[derive(Debug)]
 pub struct RdmaStream {
     file: AsyncFd<File<sync::RdmaStream>>,

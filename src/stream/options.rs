@@ -16,15 +16,18 @@ use crate::{Device, Refused};
 /// sizes unless said otherwise.
 ///
 /// ```
-/// use uverbs::stream::{RdmaStream, StreamOptions};
+/// use uverbs::stream::StreamOptions;
 /// # let device = uverbs::device("softhca0")?;
 /// # let addr = std::net::Ipv6Addr::from(device.open()?.query_gid_table()?
 /// #     .iter().find(|entry| entry.gid.is_ipv4_mapped()).unwrap().gid.0).to_canonical();
 ///
 /// let options = StreamOptions::new().on(&device).recv_buffer(1 << 20);
 /// let listener = options.listen((addr, 0))?;
-/// let stream = options.connect(listener.local_addr()?)?;
+/// let to = listener.local_addr()?;
+/// # let accepting = std::thread::spawn(move || listener.accept().map(drop));
+/// let stream = options.connect(to)?; // while somebody accepts
 /// # drop(stream);
+/// # accepting.join().expect("it doesn't panic")?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use uverbs::{Context, GRH_LEN, Rc, Ud};
 
 use crate::common::{Outcome, open_to_all};
-use crate::peer::{BYTES, MESSAGE, Other};
+use crate::peer::{BYTES, MESSAGE, Node, Other, Target};
 use crate::{Cost, Meter};
 
 /// Receives that the hub posts on each of its queue pairs.
@@ -46,6 +46,70 @@ pub(crate) fn rc(context: &Context, peers: usize) -> Outcome<Found> {
     }
     let receives = RECEIVES * peers;
     Ok(Found { queue_pairs: hub.len(), handles: 0, receives, cost })
+}
+
+/// A connection for each node, that is for [`Node::PEERS`] peers, in each direction a queue pair, and
+/// one shared queue of receives: each message names the queue of its peer.
+pub(crate) fn xrc(context: &Context, peers: usize) -> Outcome<Found> {
+    let (pd, mut cq, local) = (context.alloc_pd()?, context.create_cq(256)?, open_to_all());
+    let mut nodes = Node::many(context, peers)?;
+    let meter = Meter::new()?;
+    let slab = pd.slab(BYTES, RECEIVES)?;
+    let domain = context.xrc_domain()?;
+    let receives = context.shared_receive_queue(&pd).max_wr(RECEIVES as u32);
+    let mut srq = receives.xrc(&domain, &cq).build()?;
+    for number in 0..RECEIVES {
+        srq.post(number as u64, slab.take().ok_or("no free frame")?)?;
+    }
+    let mut hub = Vec::new();
+    for node in &nodes {
+        let mut qp = context.queue_pair(&pd, &cq).xrc().max_send_wr(8).build()?;
+        let mut target = context.xrc_target(&domain)?;
+        let here = (qp.prepare(&local)?, target.prepare(&local)?);
+        qp.connect(&node.at.1)?;
+        target.connect(&node.at.0)?;
+        hub.push((qp, target, here));
+    }
+    let cost = meter.stop()?;
+    for ((qp, _, here), node) in hub.iter_mut().zip(&mut nodes) {
+        node.qp.connect(&here.1)?;
+        node.target.connect(&here.0)?;
+        for peer in &mut node.peers {
+            let mut batch = qp.batch();
+            batch.send_inline_to(2, MESSAGE, &peer.srq.remote())?;
+            batch.ring();
+            peer.hears(&mut cq)?;
+        }
+    }
+    Ok(Found { queue_pairs: 2 * hub.len(), handles: 0, receives: RECEIVES, cost })
+}
+
+/// One queue pair that connects to whichever peer it sends to, one that takes what they send, one
+/// shared queue of receives, and an address handle for each peer.
+pub(crate) fn dc(context: &Context, peers: usize) -> Outcome<Found> {
+    let (pd, mut cq, local) = (context.alloc_pd()?, context.create_cq(256)?, open_to_all());
+    let mut others = Target::many(context, peers)?;
+    let meter = Meter::new()?;
+    let slab = pd.slab(BYTES, RECEIVES)?;
+    let mut srq = context.shared_receive_queue(&pd).max_wr(RECEIVES as u32).build()?;
+    for number in 0..RECEIVES {
+        srq.post(number as u64, slab.take().ok_or("no free frame")?)?;
+    }
+    let mut target = context.dc_target(&pd, &cq, &srq, Target::KEY)?;
+    target.bring_up(&local)?;
+    let mut hub = context.queue_pair(&pd, &cq).dci().max_send_wr(8).build()?;
+    hub.bring_up(&local)?;
+    let ways: uverbs::Result<Vec<_>> =
+        others.iter().map(|other| hub.destination(&other.at)).collect();
+    let ways = ways?;
+    let cost = meter.stop()?;
+    for (way, other) in ways.iter().zip(&mut others) {
+        let mut batch = hub.batch();
+        batch.send_inline_to(2, MESSAGE, way)?;
+        batch.ring();
+        other.hears(&mut cq)?;
+    }
+    Ok(Found { queue_pairs: 2, handles: ways.len(), receives: RECEIVES, cost })
 }
 
 /// One queue pair with one set of receives for all, and an address handle for each peer.

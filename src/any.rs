@@ -23,6 +23,7 @@ use uverbs_core::memory::registered::Held;
 use uverbs_core::objects::ah::AhCore;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
+use uverbs_core::objects::dm::DmCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{
@@ -100,6 +101,14 @@ macro_rules! any {
 
             fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
                 match self { $(Self::$variant(context) => context.query_port(port),)+ }
+            }
+
+            fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmCore, Error> {
+                match self { $(Self::$variant(context) => context.alloc_dm(len, log_align),)+ }
+            }
+
+            fn null_lkey(&self) -> Option<u32> {
+                match self { $(Self::$variant(context) => context.null_lkey(),)+ }
             }
 
             fn alloc_pd(&self) -> Result<Arc<PdCore>, Error> {

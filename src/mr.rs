@@ -16,6 +16,7 @@ use uverbs_core::memory::exposed::ExposedMemory;
 use uverbs_core::memory::frame::Slab;
 use uverbs_core::memory::mapping::{HUGE_PAGE, Mapping};
 use uverbs_core::memory::registered::{LONGEST_FRAME, MOST_FRAMES};
+use uverbs_core::objects::dm::DmCore;
 use uverbs_core::objects::mr::MrCore;
 use uverbs_core::queues::work::Sge;
 
@@ -28,6 +29,8 @@ pub struct MemoryRegion {
     core: MrCore,
     addr: u64,
     len: usize,
+    /// Device memory that it is over: let go of after `core`.
+    _device_memory: Option<Arc<DmCore>>,
 }
 
 impl MemoryRegion {
@@ -117,6 +120,16 @@ impl MemoryRegion {
             (self.addr, self.len) = (iova, len as usize);
         }
         Ok(self)
+    }
+
+    /// The region of `core`, whose first address is `addr`; it keeps the device memory under it.
+    pub(crate) fn new(
+        core: MrCore,
+        addr: u64,
+        len: usize,
+        device_memory: Option<Arc<DmCore>>,
+    ) -> Self {
+        Self { core, addr, len, _device_memory: device_memory }
     }
 
     /// Deregisters it, and says so if the kernel refuses.
@@ -305,7 +318,7 @@ impl ProtectionDomain {
         let length = bounded("length", len, u64::MAX)?;
         // SAFETY: the caller's promise.
         let core = unsafe { self.pin(addr, length, iova, access) }?;
-        Ok(MemoryRegion { core, addr: iova, len })
+        Ok(MemoryRegion::new(core, iova, len, None))
     }
 
     fn allocate(&self, len: u64, access: AccessFlags) -> Result<(Mapping, MrCore), Error> {
@@ -365,7 +378,7 @@ fn check(region: &MrCore, change: &Reregistration) -> Result<(), Error> {
 }
 
 /// Refuses 0 and what is over `limit`.
-fn bounded(what: &'static str, value: usize, limit: u64) -> Result<u64, Error> {
+pub(crate) fn bounded(what: &'static str, value: usize, limit: u64) -> Result<u64, Error> {
     let value = value as u64;
     if value == 0 {
         return Err(Error::Limit { verb: "reg_mr", what, value, limit: 1 });

@@ -6,6 +6,7 @@ use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::write::*;
 
+use crate::cases::dm;
 use crate::rig::Rig;
 use crate::sweep::Kind::{
     Const, Fd, Flags, Idr, In, InFrom, InGrows, New, NewFd, Out, OutFrom, OutGrows,
@@ -305,6 +306,61 @@ pub(crate) static CALLS: &[Call] = &[
         make: |rig| rig.query_srq(rig.srq()),
         attrs: &[COMMAND, REQUEST, RESPONSE],
         marks: Want::Is("wrote [1]"),
+        ..BASE
+    },
+    Call {
+        name: "DM.ALLOC",
+        source: "core/uverbs_std_types_dm.c:UVERBS_METHOD_DM_ALLOC",
+        make: dm::alloc,
+        on_rxe: None,
+        attrs: &[
+            attr(UVERBS_ATTR_ALLOC_DM_HANDLE, New),
+            attr(UVERBS_ATTR_ALLOC_DM_LENGTH, In),
+            attr(UVERBS_ATTR_ALLOC_DM_ALIGNMENT, In),
+            attr(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, Out),
+            attr(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, Out),
+        ],
+        marks: Want::Is("wrote [1000, 1001]"),
+        ..BASE
+    },
+    Call {
+        name: "DM.QUERY",
+        source: "hw/mlx5/dm.c:MLX5_IB_METHOD_DM_QUERY",
+        make: dm::query,
+        on_rxe: None,
+        attrs: &[
+            attr(MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, Idr),
+            attr(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, Out),
+            attr(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, Out),
+            attr(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, Out),
+        ],
+        marks: Want::Is("wrote [1001, 1002, 1003]"),
+        ..BASE
+    },
+    Call {
+        name: "DM.FREE",
+        source: "core/uverbs_std_types_dm.c:UVERBS_METHOD_DM_FREE",
+        make: dm::free,
+        on_rxe: None,
+        attrs: &[attr(UVERBS_ATTR_FREE_DM_HANDLE, Idr)],
+        ..BASE
+    },
+    Call {
+        name: "MR.DM_MR_REG",
+        source: "core/uverbs_std_types_mr.c:UVERBS_METHOD_DM_MR_REG",
+        make: dm::register,
+        on_rxe: None,
+        attrs: &[
+            attr(UVERBS_ATTR_REG_DM_MR_HANDLE, New),
+            attr(UVERBS_ATTR_REG_DM_MR_OFFSET, In),
+            attr(UVERBS_ATTR_REG_DM_MR_LENGTH, In),
+            attr(UVERBS_ATTR_REG_DM_MR_PD_HANDLE, Idr),
+            unless(EINVAL, UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS, Flags),
+            attr(UVERBS_ATTR_REG_DM_MR_DM_HANDLE, Idr),
+            attr(UVERBS_ATTR_REG_DM_MR_RESP_LKEY, Out),
+            attr(UVERBS_ATTR_REG_DM_MR_RESP_RKEY, Out),
+        ],
+        marks: Want::Is("wrote [6, 7]"),
         ..BASE
     },
     Call {

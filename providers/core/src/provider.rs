@@ -22,6 +22,7 @@ use crate::objects::ah::AhCore;
 use crate::objects::channel::Channel;
 use crate::objects::context::ContextCore;
 use crate::objects::cq::CqCore;
+use crate::objects::dm::DmCore;
 use crate::objects::pd::PdCore;
 use crate::objects::qp::QpCore;
 use crate::objects::srq::SrqCore;
@@ -329,6 +330,22 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// [`Error::Invalid`] for a domain of another context, or without a global route on a port that
     /// needs one; [`Error::Limit`]; the kernel's refusal.
     fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<P::Ah, Error>;
+
+    /// Allocates `len` bytes of the device's own memory, at a multiple of 2^`log_align` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without such memory, [`Error::Limit`] over what it has,
+    /// or the kernel's refusal: `ENOMEM` when not so much is left.
+    fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmCore, Error> {
+        let _ = (len, log_align);
+        Err(Error::Unsupported { verb: "alloc_dm", what: "device memory".to_owned() })
+    }
+
+    /// The local key of no memory; `None` of a device without.
+    fn null_lkey(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// An address handle: where datagrams go. A cheap handle.

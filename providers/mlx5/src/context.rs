@@ -14,20 +14,22 @@ use uverbs_core::memory::dbrec::Dbrecs;
 use uverbs_core::memory::pool::Pool;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
+use uverbs_core::objects::dm::DmCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, QpInit, SrqInit};
 use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
-    mlx5_ib_alloc_pd_resp, mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,
+    MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR,
+    MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, mlx5_ib_alloc_pd_resp, mlx5_ib_alloc_ucontext_req_v2,
+    mlx5_ib_alloc_ucontext_resp,
 };
 use zerocopy::IntoBytes;
 
 use crate::create::{create_cq, create_qp, create_srq};
 use crate::size::Limits;
 use crate::uar::Uars;
-use crate::{Ah, Cq, Mlx5};
+use crate::{Ah, Cq, Mlx5, dm};
 
 const VERB: &str = "open_device";
 
@@ -58,6 +60,8 @@ pub struct Context {
     pub(crate) limits: Limits,
     /// Whether CREATE_AH answers the peer's MAC address.
     pub(crate) tells_mac: bool,
+    /// The key of no memory.
+    dump_fill: Option<u32>,
     device: DeviceAttr,
     /// Each port, once it was asked for.
     ports: Box<[OnceLock<Port>]>,
@@ -92,6 +96,7 @@ impl Context {
             let what = format!("completion format {} (this library knows 1)", answer.cqe_version);
             return Err(Error::Unsupported { verb: VERB, what });
         }
+        let has_dump_fill = answer.comp_mask & MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY != 0;
         let device = core.uverbs().query_device_ex(&mut [])?;
         let uars = Uars::open(&core, answer.bf_reg_size, answer.num_uars_per_page)?;
         let memory = Pool::new()?;
@@ -102,6 +107,7 @@ impl Context {
             indexes: UserIndexes::default(),
             limits: Limits::new(&answer, &device, info.num_comp_vectors),
             tells_mac: answer.cmds_supp_uhw & MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0,
+            dump_fill: has_dump_fill.then_some(answer.dump_fill_mkey),
             ports: vec![OnceLock::new(); device.phys_port_count.into()].into(),
             device,
             core,
@@ -166,5 +172,13 @@ unsafe impl ContextOps<Mlx5> for Context {
 
     fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {
         Ah::create(self, pd, attr)
+    }
+
+    fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmCore, Error> {
+        dm::alloc(&self.core, self.device.max_dm_size, len, log_align)
+    }
+
+    fn null_lkey(&self) -> Option<u32> {
+        self.dump_fill
     }
 }

@@ -29,6 +29,7 @@ mod cq;
 mod cqe;
 mod create;
 mod dct;
+mod dm;
 mod doorbell;
 mod raw;
 mod rekey;

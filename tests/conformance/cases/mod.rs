@@ -5,6 +5,7 @@ mod busy;
 mod cq;
 mod dc;
 mod device;
+pub(crate) mod dm;
 mod events;
 mod map;
 mod mcast;
@@ -27,6 +28,7 @@ pub(crate) fn all() -> Vec<Case> {
         device::cases(),
         mr::cases(),
         mw::cases(),
+        dm::cases(),
         ah::cases(),
         cq::cases(),
         qp::cases(),

@@ -22,6 +22,7 @@ pub mod channel;
 pub mod cm;
 pub mod cq;
 pub mod device;
+pub mod dm;
 pub mod gid;
 pub mod ioctl;
 pub mod mr;

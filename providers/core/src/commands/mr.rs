@@ -1,4 +1,4 @@
-//! Memory regions: `REG_MR`, `REREG_MR`, `ADVISE_MR`, `MR_DESTROY`.
+//! Memory regions: `REG_MR`, `REG_DMABUF_MR`, `REREG_MR`, `ADVISE_MR`, `MR_DESTROY`.
 //!
 //! # Safety
 //!
@@ -6,14 +6,21 @@
 //! what the caller owes.
 #![allow(unsafe_code, reason = "a memory region is memory that the device writes")]
 
+use std::os::fd::{AsRawFd, BorrowedFd};
+
 use uverbs_kernel_abi::mr::{
     IB_MR_REREG_ACCESS, IB_MR_REREG_PD, IB_MR_REREG_TRANS, IB_UVERBS_ADVISE_MR_FLAG_FLUSH,
     ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_ADVISE_MR_ADVICE, UVERBS_ATTR_ADVISE_MR_FLAGS, UVERBS_ATTR_ADVISE_MR_PD_HANDLE,
-    UVERBS_ATTR_ADVISE_MR_SGE_LIST, UVERBS_ATTR_DESTROY_MR_HANDLE, UVERBS_METHOD_ADVISE_MR,
-    UVERBS_METHOD_MR_DESTROY, UVERBS_OBJECT_MR,
+    UVERBS_ATTR_ADVISE_MR_SGE_LIST, UVERBS_ATTR_DESTROY_MR_HANDLE,
+    UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, UVERBS_ATTR_REG_DMABUF_MR_FD,
+    UVERBS_ATTR_REG_DMABUF_MR_HANDLE, UVERBS_ATTR_REG_DMABUF_MR_IOVA,
+    UVERBS_ATTR_REG_DMABUF_MR_LENGTH, UVERBS_ATTR_REG_DMABUF_MR_OFFSET,
+    UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY,
+    UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, UVERBS_METHOD_ADVISE_MR, UVERBS_METHOD_MR_DESTROY,
+    UVERBS_METHOD_REG_DMABUF_MR, UVERBS_OBJECT_MR,
 };
 use uverbs_kernel_abi::wc::ib_uverbs_sge;
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR};
@@ -97,6 +104,47 @@ impl Uverbs {
         }
         .map_err(|error| self.tell_memlock(error, len))?;
         Ok(MrKeys { handle: answer.mr_handle, lkey: answer.lkey, rkey: answer.rkey })
+    }
+
+    /// Registers `len` bytes at `offset` of the dma-buf behind `buffer`, which the device will know
+    /// as `iova`. The kernel keeps the dma-buf; the descriptor may be closed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EOPNOTSUPP` from a driver without, `EBADF` for no descriptor, `EINVAL`
+    /// for one that is no dma-buf, for a range that it hasn't, for `offset` and `iova` that differ
+    /// within a page, or for rights that make no sense.
+    #[doc(alias = "ibv_reg_dmabuf_mr")]
+    pub fn reg_dmabuf_mr(
+        &self,
+        pd: u32,
+        buffer: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<MrKeys, Error> {
+        let (mut lkey, mut rkey) = ([0; 4], [0; 4]);
+        let access = if self.skips_optional_access() { access } else { access.without_optional() };
+        let command = self
+            .command(UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR)
+            .handle_new(UVERBS_ATTR_REG_DMABUF_MR_HANDLE)
+            .output(UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, &mut lkey)
+            .output(UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, &mut rkey)
+            .handle_in(UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, pd)
+            .constant(UVERBS_ATTR_REG_DMABUF_MR_OFFSET, offset)
+            .constant(UVERBS_ATTR_REG_DMABUF_MR_LENGTH, len)
+            .constant(UVERBS_ATTR_REG_DMABUF_MR_IOVA, iova)
+            .number(UVERBS_ATTR_REG_DMABUF_MR_FD, buffer.as_raw_fd().cast_unsigned())
+            .number(UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, access.bits());
+        // SAFETY: handles and numbers. The memory is the dma-buf's: whoever maps it has agreed that
+        // others write it, too.
+        let answer = unsafe { command.send(&**self.door(), "reg_dmabuf_mr") }?;
+        Ok(MrKeys {
+            handle: answer.handle(UVERBS_ATTR_REG_DMABUF_MR_HANDLE)?,
+            lkey: u32::from_ne_bytes(lkey),
+            rkey: u32::from_ne_bytes(rkey),
+        })
     }
 
     /// Changes a region: its memory, its domain, its rights. The handle stays; keys may change.

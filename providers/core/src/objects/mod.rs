@@ -4,6 +4,7 @@ pub mod ah;
 pub mod channel;
 pub mod context;
 pub mod cq;
+pub mod dm;
 pub mod event;
 pub mod mr;
 pub mod mw;

@@ -113,6 +113,7 @@ ifc! {
 ifc! {
     /// Answer to QUERY_SPECIAL_CONTEXTS (`mlx5_ifc_query_special_contexts_out_bits`).
     pub mod query_special_contexts_out[32] {
+        DUMP_FILL_MKEY: 0x40 + 32;
         RESD_LKEY: 0x60 + 32;
         NULL_MKEY: 0x80 + 32;
     }

@@ -1,5 +1,6 @@
 //! Layout of BAR 0 of the PCI function, and its numbers of vectors and doorbell pages.
 
+use super::profile::DEVICE_MEMORY_LEN;
 use uverbs_mlx5_prm::doorbell::MLX5_ADAPTER_PAGE_SIZE;
 
 /// Bytes of BAR 0.
@@ -14,8 +15,5 @@ pub(crate) const PAGE: u64 = MLX5_ADAPTER_PAGE_SIZE as u64;
 /// Numbers of doorbell pages: a page's offset / [`PAGE`].
 pub(crate) const FIRST_UAR: u32 = 0x10;
 pub(crate) const LAST_UAR: u32 = (DEVICE_MEMORY / PAGE) as u32 - 1;
-/// Bytes of device memory; the driver's map of them has 256 pages at most (Linux
-/// `include/linux/mlx5/driver.h`, `MLX5_MAX_MEMIC_PAGES`).
-pub(crate) const DEVICE_MEMORY_LEN: u64 = 256 << 10;
 /// Where device memory starts: behind the doorbell pages.
 pub(crate) const DEVICE_MEMORY: u64 = BAR0_LEN - DEVICE_MEMORY_LEN;

@@ -3,7 +3,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::bar::{DEVICE_MEMORY as IN_BAR, DEVICE_MEMORY_LEN as LEN};
+use super::bar::DEVICE_MEMORY as IN_BAR;
+use super::profile::DEVICE_MEMORY_LEN as LEN;
 use crate::hca::{Dma, DmaFault};
 
 /// Where they are for the HCA side: higher than any address of a bus that a processor has.

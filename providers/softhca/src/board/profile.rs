@@ -43,6 +43,9 @@ pub(crate) const MAX_SGE: u32 = 30;
 pub(crate) const GID_TABLE_LEN: [u32; 2] = [255, 8];
 /// P_Key table: RoCE has the default key alone (`mlx5_query_port_roce`).
 pub(crate) const PKEY_TABLE_LEN: [u16; 2] = [1, 128];
+/// Bytes of device memory; the driver's map of them has 256 pages at most (Linux
+/// `include/linux/mlx5/driver.h`, `MLX5_MAX_MEMIC_PAGES`).
+pub(crate) const DEVICE_MEMORY_LEN: u64 = 256 << 10;
 /// UAR pages in all.
 pub(crate) const MAX_UARS: u32 = 1 << 10;
 

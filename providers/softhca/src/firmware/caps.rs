@@ -135,6 +135,7 @@ impl Firmware {
         UMR_EXTENDED_TRANSLATION_OFFSET.set(cap, 1);
         IMAICL.set(cap, 1);
         DEVICE_MEMORY.set(cap, 1);
+        DUMP_FILL_MKEY.set(cap, 1);
     }
 
     /// mlx5_ib doesn't load without XRC.

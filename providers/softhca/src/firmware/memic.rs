@@ -10,8 +10,9 @@ use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
 use super::Firmware;
 use super::call::{Call, Refusal};
-use crate::board::bar::{DEVICE_MEMORY as IN_BAR, DEVICE_MEMORY_LEN as LEN};
+use crate::board::bar::DEVICE_MEMORY as IN_BAR;
 use crate::board::memory::DeviceMemory;
+use crate::board::profile::DEVICE_MEMORY_LEN as LEN;
 
 /// Granularity of lengths, and the greatest alignment, in such units (Linux
 /// `MLX5_MEMIC_BASE_SIZE`).

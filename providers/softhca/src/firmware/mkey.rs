@@ -1,5 +1,6 @@
 //! Memory keys (PRM "Memory Key Context"; Linux `core/mr.c`, `hw/mlx5/mr.c`).
 
+use uverbs_mlx5_prm::cmd::hca::query_special_contexts_out;
 use uverbs_mlx5_prm::cmd::mkey::{
     create_mkey_in, create_mkey_out, destroy_mkey_in, mkc, query_mkey_in, query_mkey_out,
 };
@@ -117,6 +118,12 @@ fn region(call: &Call<'_>, context: &[u8], memic: &Memic) -> Result<(Region, u64
 }
 
 impl Firmware {
+    /// QUERY_SPECIAL_CONTEXTS: the keys that the device has of itself.
+    pub(super) fn special_contexts(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        query_special_contexts_out::DUMP_FILL_MKEY.set(call.output, Key::DUMP_FILL.0.into());
+        Ok(())
+    }
+
     pub(super) fn create_mkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(call.input);
         let pd = mkc::PD.get32(context);

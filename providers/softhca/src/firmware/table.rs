@@ -54,6 +54,7 @@ static TABLE: &[Entry] = table! {
     QUERY_HCA_CAP query_cap Enabled SHORT, QUERY_CAP_OUT;
     SET_HCA_CAP set_cap Enabled hca::set_hca_cap_in::SIZE, NOTHING;
     QUERY_ADAPTER query_adapter Enabled SHORT, hca::query_adapter_out::SIZE;
+    QUERY_SPECIAL_CONTEXTS special_contexts Enabled SHORT, hca::query_special_contexts_out::SIZE;
     SET_DRIVER_VERSION noted Enabled SHORT, NOTHING;
     ACCESS_REG access_register Enabled SHORT, NOTHING;
     NOP noted Off SHORT, NOTHING;

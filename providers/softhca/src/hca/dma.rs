@@ -113,6 +113,8 @@ pub enum Region {
         /// Bytes.
         len: u64,
     },
+    /// No memory at all: reads as zeros, and what is written is gone.
+    Void,
 }
 
 /// Stands for a page that is not there; no page has this address.
@@ -131,6 +133,7 @@ impl Region {
             Region::Flat { len, .. } | Region::OnDemand { len, .. } | Region::Pages { len, .. } => {
                 *len
             }
+            Region::Void => u64::MAX,
         }
     }
 
@@ -152,6 +155,7 @@ impl Region {
                         .checked_add(*len)
                         .is_some_and(|end| end.div_ceil(1 << page_shift) <= pages.len() as u64)
             }
+            Region::Void => true,
         }
     }
 
@@ -173,6 +177,7 @@ impl Region {
                 let pages = pages.get(start..start.checked_add(count)?)?.to_vec();
                 Region::Pages { page_shift: *page_shift, offset: inside, pages, len }
             }
+            Region::Void => Region::Void,
         })
     }
 
@@ -194,6 +199,7 @@ impl Region {
                 let base = *pages.get(page).filter(|&&page| page != ABSENT).ok_or(fault)?;
                 Ok((base.checked_add(inside).ok_or(fault)?, len.min(size - inside)))
             }
+            Region::Void => Err(fault),
         }
     }
 
@@ -224,6 +230,10 @@ impl Region {
 
     /// Copies from the region, page by page.
     pub fn read(&self, dma: &dyn Dma, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        if *self == Region::Void {
+            buf.fill(0);
+            return Ok(());
+        }
         self.fault_in(dma, offset, buf.len() as u64, false)?;
         let mut done = 0;
         while done < buf.len() {
@@ -237,6 +247,9 @@ impl Region {
 
     /// Copies into the region, page by page.
     pub fn write(&self, dma: &dyn Dma, offset: u64, data: &[u8]) -> Result<(), DmaFault> {
+        if *self == Region::Void {
+            return Ok(());
+        }
         self.fault_in(dma, offset, data.len() as u64, true)?;
         let mut done = 0;
         while done < data.len() {

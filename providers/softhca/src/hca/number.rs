@@ -44,6 +44,10 @@ number! {
 }
 
 impl Key {
+    /// The device's own key of no memory: receives by it are discarded, sends by it are zeros (PRM
+    /// "QUERY_SPECIAL_CONTEXTS", dump_fill_mkey). Below the keys that are given out.
+    pub const DUMP_FILL: Key = Key::new(3, 0);
+
     /// The key of a context.
     pub const fn new(index: u32, variant: u8) -> Key {
         Key(index << 8 | variant as u32)

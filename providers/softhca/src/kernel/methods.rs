@@ -7,11 +7,15 @@
 use uverbs_kernel_abi::cq::ib_uverbs_destroy_cq_resp;
 use uverbs_kernel_abi::gid::ib_uverbs_gid_entry;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT,
-    MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE,
-    MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET,
-    MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE,
-    MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, MLX5_IB_METHOD_DEVX_OTHER, MLX5_IB_METHOD_UAR_OBJ_ALLOC,
+    MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX,
+    MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN,
+    MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX,
+    MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH,
+    MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE,
+    MLX5_IB_METHOD_DEVX_OTHER, MLX5_IB_METHOD_DM_QUERY, MLX5_IB_METHOD_UAR_OBJ_ALLOC,
     MLX5_IB_METHOD_UAR_OBJ_DESTROY, MLX5_IB_OBJECT_DEVX, MLX5_IB_OBJECT_UAR,
     mlx5_ib_alloc_ucontext_resp,
 };
@@ -24,7 +28,8 @@ use uverbs_kernel_abi::wc::ib_uverbs_sge;
 use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method, Table, Write};
 use crate::kernel::verbs::{
-    ah, cq, device, devx, event, mcast, mr, mw, pd, port, qp, qp_modify, srq, uar, write, xrc,
+    ah, cq, device, devx, dm, dmabuf, event, mcast, mr, mw, pd, port, qp, qp_modify, srq, uar,
+    write, xrc,
 };
 
 /// All of them.
@@ -179,6 +184,66 @@ static METHODS: &[Method] = &[
         ],
         handler: mr::advise,
     },
+    Method {
+        object: UVERBS_OBJECT_MR,
+        method: UVERBS_METHOD_DM_MR_REG,
+        attrs: &[
+            A::idr(UVERBS_ATTR_REG_DM_MR_HANDLE, UVERBS_OBJECT_MR, Use::New),
+            A::ptr_in(UVERBS_ATTR_REG_DM_MR_OFFSET, 8),
+            A::ptr_in(UVERBS_ATTR_REG_DM_MR_LENGTH, 8),
+            A::idr(UVERBS_ATTR_REG_DM_MR_PD_HANDLE, UVERBS_OBJECT_PD, Use::Read),
+            A::flags_in(UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS).optional(),
+            A::idr(UVERBS_ATTR_REG_DM_MR_DM_HANDLE, UVERBS_OBJECT_DM, Use::Read),
+            A::ptr_out(UVERBS_ATTR_REG_DM_MR_RESP_LKEY, 4),
+            A::ptr_out(UVERBS_ATTR_REG_DM_MR_RESP_RKEY, 4),
+        ],
+        handler: dm::register,
+    },
+    Method {
+        object: UVERBS_OBJECT_MR,
+        method: UVERBS_METHOD_REG_DMABUF_MR,
+        attrs: &[
+            A::idr(UVERBS_ATTR_REG_DMABUF_MR_HANDLE, UVERBS_OBJECT_MR, Use::New),
+            A::idr(UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, UVERBS_OBJECT_PD, Use::Read),
+            A::ptr_in(UVERBS_ATTR_REG_DMABUF_MR_OFFSET, 8),
+            A::ptr_in(UVERBS_ATTR_REG_DMABUF_MR_LENGTH, 8),
+            A::ptr_in(UVERBS_ATTR_REG_DMABUF_MR_IOVA, 8),
+            A::ptr_in(UVERBS_ATTR_REG_DMABUF_MR_FD, 4),
+            A::flags_in(UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS),
+            A::ptr_out(UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, 4),
+            A::ptr_out(UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, 4),
+        ],
+        handler: dmabuf::register,
+    },
+    Method {
+        object: UVERBS_OBJECT_DM,
+        method: UVERBS_METHOD_DM_ALLOC,
+        attrs: &[
+            A::idr(UVERBS_ATTR_ALLOC_DM_HANDLE, UVERBS_OBJECT_DM, Use::New),
+            A::ptr_in(UVERBS_ATTR_ALLOC_DM_LENGTH, 8),
+            A::ptr_in(UVERBS_ATTR_ALLOC_DM_ALIGNMENT, 4),
+            A::ptr_out(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, 8),
+            A::ptr_out(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, 2),
+            A::const_in(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE).optional(),
+        ],
+        handler: dm::alloc,
+    },
+    Method {
+        object: UVERBS_OBJECT_DM,
+        method: MLX5_IB_METHOD_DM_QUERY,
+        attrs: &[
+            A::idr(MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, UVERBS_OBJECT_DM, Use::Read),
+            A::ptr_out(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, 8),
+            A::ptr_out(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, 2),
+            A::ptr_out(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, 8),
+        ],
+        handler: dm::query,
+    },
+    destroy(
+        UVERBS_OBJECT_DM,
+        UVERBS_METHOD_DM_FREE,
+        &[A::idr(UVERBS_ATTR_FREE_DM_HANDLE, UVERBS_OBJECT_DM, Use::Destroy)],
+    ),
     Method {
         object: UVERBS_OBJECT_MR,
         method: UVERBS_METHOD_QUERY_MR,

@@ -198,14 +198,23 @@ pub(crate) fn fd_identity(fd: RawFd) -> Option<(u64, u64)> {
 /// Duplicating first leaves no gap in which another thread could close the number and open
 /// something else under it.
 pub(crate) fn dup_if_same(fd: RawFd, identity: (u64, u64)) -> Option<OwnedFd> {
+    let copy = dup(fd).ok()?;
+    (fd_identity(copy.as_raw_fd()) == Some(identity)).then_some(copy)
+}
+
+/// A second descriptor for `fd`.
+///
+/// # Errors
+///
+/// `EBADF` when it is not open.
+pub(crate) fn dup(fd: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: F_DUPFD_CLOEXEC touches no memory; any number is allowed.
     let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     if copy < 0 {
-        return None;
+        return Err(Errno::last());
     }
     // SAFETY: fcntl has just made this descriptor, so nobody else owns it.
-    let copy = unsafe { OwnedFd::from_raw_fd(copy) };
-    (fd_identity(copy.as_raw_fd()) == Some(identity)).then_some(copy)
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// The file behind a descriptor number of the process (`fdget`).

@@ -261,7 +261,7 @@ impl Changed {
         }
         let page_shift = match old.region {
             Region::Pages { page_shift, .. } => page_shift,
-            Region::Flat { .. } | Region::OnDemand { .. } => 0,
+            Region::Flat { .. } | Region::OnDemand { .. } | Region::Void => 0,
         };
         Changed {
             pd: if has(PD) { umr.pd } else { old.pd },

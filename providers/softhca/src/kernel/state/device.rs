@@ -25,6 +25,8 @@ pub(crate) struct Device {
     pub(crate) uars: UarSet,
     pub(crate) pds: BTreeSet<u32>,
     pub(crate) ahs: u32,
+    /// Bytes of device memory given out, in whole pages.
+    pub(crate) memic_taken: u64,
     /// Bytes pinned, against `Profile::memlock`.
     pub(crate) pinned: u64,
     pub(crate) port_up: bool,
@@ -54,6 +56,7 @@ impl Device {
             uars: UarSet::default(),
             pds: BTreeSet::new(),
             ahs: 0,
+            memic_taken: 0,
             pinned: 0,
             port_up: true,
             gone: false,

@@ -9,7 +9,7 @@ use uverbs_kernel_abi::qp::IB_UVERBS_QPT_XRC_TGT;
 
 use crate::kernel::state::device::Device;
 use crate::kernel::state::events::{EventFiles, async_event};
-use crate::kernel::state::objects::{Destroyed, Object, Objects};
+use crate::kernel::state::objects::{Backing, Destroyed, Object, Objects};
 
 /// The outcome of GET_CONTEXT.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,11 @@ impl File {
                 let _ = device.hca.destroy_mkey(mr.key);
                 device.unpin(mr.pinned);
                 self.objects.release(mr.pd);
+                if let Backing::DeviceMemory(dm) = mr.backing {
+                    self.objects.release(dm);
+                }
             }
+            Some(Object::Dm(dm)) => device.memic_taken -= dm.map.len() as u64,
             Some(Object::Mw(mw)) => {
                 let _ = device.hca.destroy_mkey(mw.key);
                 self.objects.release(mw.pd);

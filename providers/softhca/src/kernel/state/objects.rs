@@ -4,9 +4,11 @@
 //! they were freed: `alloc_begin_idr_uobject` uses an xarray (`XA_FLAGS_ALLOC`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use nix::errno::Errno;
+use uverbs_core::memory::pages::Pages;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 
 use crate::hca::number::{Cqn, Key, Pdn, Qpn, Srqn};
@@ -19,11 +21,23 @@ pub(crate) struct Pd {
     pub(crate) pdn: Pdn,
 }
 
+/// What a memory region is over.
+#[derive(Clone, Debug)]
+pub(crate) enum Backing {
+    /// The caller's memory.
+    User,
+    /// A dma-buf, which the region keeps mapped.
+    DmaBuf { _map: Arc<Pages> },
+    /// The device memory of this handle.
+    DeviceMemory(u32),
+}
+
 /// A memory region.
 #[derive(Clone, Debug)]
 pub(crate) struct Mr {
     pub(crate) pd: u32,
     pub(crate) key: Key,
+    pub(crate) backing: Backing,
     pub(crate) start: u64,
     pub(crate) access_flags: u32,
     pub(crate) iova: u64,
@@ -36,6 +50,18 @@ pub(crate) struct Mr {
 pub(crate) struct Mw {
     pub(crate) pd: u32,
     pub(crate) key: Key,
+}
+
+/// A piece of device memory. In process it is a file of memory, mapped once by the device and once
+/// more by whoever maps the door's file.
+#[derive(Debug)]
+pub(crate) struct Dm {
+    pub(crate) file: OwnedFd,
+    pub(crate) map: Pages,
+    /// Bytes asked for.
+    pub(crate) asked: u64,
+    /// Number of its mapping.
+    pub(crate) index: u16,
 }
 
 /// A completion queue.
@@ -128,6 +154,7 @@ pub(crate) enum Object {
     Pd(Pd),
     Mr(Mr),
     Mw(Mw),
+    Dm(Dm),
     Cq(Cq),
     Qp(Box<Qp>),
     Dct(Box<Dct>),
@@ -259,7 +286,7 @@ impl Objects {
                         | Object::Mw(_),
                     )
                     | None => 0,
-                    Some(Object::Srq(_)) => 1,
+                    Some(Object::Srq(_) | Object::Dm(_)) => 1,
                     Some(Object::Cq(_)) => 2,
                     Some(Object::Uar(_)) => 3,
                     Some(Object::Pd(_) | Object::Xrcd(_)) => 4,
@@ -326,6 +353,14 @@ impl Objects {
     pub(crate) fn regions(&self) -> impl Iterator<Item = &Mr> {
         self.slots.values().filter_map(|slot| match &slot.object {
             Some(Object::Mr(mr)) => Some(mr),
+            _ => None,
+        })
+    }
+
+    /// Every piece of device memory.
+    pub(crate) fn device_memory(&self) -> impl Iterator<Item = &Dm> {
+        self.slots.values().filter_map(|slot| match &slot.object {
+            Some(Object::Dm(dm)) => Some(dm),
             _ => None,
         })
     }

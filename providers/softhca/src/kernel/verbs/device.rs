@@ -11,10 +11,10 @@ use uverbs_kernel_abi::device::{
     ib_uverbs_odp_caps_per_transport_caps, ib_uverbs_query_device, ib_uverbs_query_device_resp,
 };
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_ALLOC_UCTX_DEVX, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_LIB_CAP_DYN_UAR,
-    MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE,
-    MLX5_USER_INLINE_MODE_NONE, mlx5_ib_alloc_ucontext_req, mlx5_ib_alloc_ucontext_req_v2,
-    mlx5_ib_alloc_ucontext_resp, mlx5_ib_query_device_resp,
+    MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ALLOC_UCTX_DEVX,
+    MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
+    MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE, MLX5_USER_INLINE_MODE_NONE, mlx5_ib_alloc_ucontext_req,
+    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp, mlx5_ib_query_device_resp,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
@@ -28,8 +28,10 @@ use uverbs_kernel_abi::write::{
 use zerocopy::IntoBytes;
 
 use crate::board::profile::{
-    BF_REG_SIZE, COMP_VECTORS, FW_VER, MAX_RQ_DESC, MAX_SGE, MAX_SQ_DESC, VENDOR_ID, VENDOR_PART_ID,
+    BF_REG_SIZE, COMP_VECTORS, DEVICE_MEMORY_LEN, FW_VER, MAX_RQ_DESC, MAX_SGE, MAX_SQ_DESC,
+    VENDOR_ID, VENDOR_PART_ID,
 };
+use crate::hca::number::Key;
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::Device;
 use crate::kernel::state::file::Context;
@@ -109,6 +111,8 @@ fn context_response(device: &Device, context: &Context) -> mlx5_ib_alloc_ucontex
         },
         log_uar_size: 12,
         num_uars_per_page: 1,
+        comp_mask: MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY,
+        dump_fill_mkey: Key::DUMP_FILL.0,
         ..mlx5_ib_alloc_ucontext_resp::default()
     }
 }
@@ -204,6 +208,7 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
         },
         timestamp_mask: TIMESTAMP_MASK,
         hca_core_clock: CLOCK_KHZ,
+        max_dm_size: DEVICE_MEMORY_LEN,
         ..ib_uverbs_ex_query_device_resp::default()
     };
     call.respond(&response)

@@ -26,7 +26,7 @@ use crate::hca::number::{Key, Pdn};
 use crate::hca::{Access, MkeyContext, Region};
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::device::{Device, errno};
-use crate::kernel::state::objects::{Mr, Object};
+use crate::kernel::state::objects::{Backing, Mr, Object};
 use crate::kernel::user::{PAGE_SIZE, copy_from_user, probe};
 
 /// REG_MR.
@@ -50,7 +50,7 @@ pub(crate) const REREG_MR: Write = Write {
 const FLUSH: u32 = 3 << 8;
 
 /// `IB_ACCESS_SUPPORTED`.
-const SUPPORTED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
+pub(super) const SUPPORTED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
     | IB_UVERBS_ACCESS_REMOTE_WRITE
     | IB_UVERBS_ACCESS_REMOTE_READ
     | IB_UVERBS_ACCESS_REMOTE_ATOMIC
@@ -62,7 +62,7 @@ const SUPPORTED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
     | IB_UVERBS_ACCESS_OPTIONAL_RANGE;
 
 /// `ib_check_mr_access`.
-fn check_access(flags: u32) -> Result<(), Errno> {
+pub(super) fn check_access(flags: u32) -> Result<(), Errno> {
     let remote = IB_UVERBS_ACCESS_REMOTE_ATOMIC | IB_UVERBS_ACCESS_REMOTE_WRITE;
     if flags & remote != 0 && flags & IB_UVERBS_ACCESS_LOCAL_WRITE == 0 {
         return Err(Errno::EINVAL);
@@ -115,32 +115,45 @@ fn reg(call: &mut Call<'_>) -> Result<(), Errno> {
     check_offsets(request.start, request.hca_va)?;
     let handle = call.new_handle(UVERBS_OBJECT_MR)?;
     check_access(request.access_flags)?;
-    let pdn = call.file.objects.pd(request.pd_handle)?.pdn;
-    let device = &mut *call.device;
-    let mut mr = Mr {
+    let mr = Mr {
         pd: request.pd_handle,
         key: Key::default(),
+        backing: Backing::User,
         start: request.start,
         access_flags: request.access_flags,
         iova: request.hca_va,
         len: request.length,
         pinned: 0,
     };
-    let pinned = take(device, &mr)?;
-    mr.pinned = pinned;
+    let key = install(call, handle, mr)?;
+    call.respond(&ib_uverbs_reg_mr_resp { mr_handle: handle, lkey: key.0, rkey: key.0 })
+}
+
+/// Makes the key of a region and puts the region behind its handle. Its key and what is pinned are
+/// filled in here.
+pub(super) fn install(call: &mut Call<'_>, handle: u32, mut mr: Mr) -> Result<Key, Errno> {
+    let pdn = call.file.objects.pd(mr.pd)?.pdn;
+    let device = &mut *call.device;
+    mr.pinned = take(device, &mr)?;
     let key = device.hca.create_mkey(mkey(&mr, pdn.0));
-    let key = key.map_err(|error| {
-        device.unpin(pinned);
+    mr.key = key.map_err(|error| {
+        device.unpin(mr.pinned);
         errno(error)
     })?;
-    mr.key = key;
-    call.file.objects.hold(request.pd_handle);
+    call.file.objects.hold(mr.pd);
+    if let Backing::DeviceMemory(dm) = mr.backing {
+        call.file.objects.hold(dm);
+    }
+    let key = mr.key;
     call.put_object(handle, Object::Mr(mr));
-    call.respond(&ib_uverbs_reg_mr_resp { mr_handle: handle, lkey: key.0, rkey: key.0 })
+    Ok(key)
 }
 
 /// Pins memory, or looks at what is to be paged on demand. Gives the bytes pinned.
 fn take(device: &mut Device, mr: &Mr) -> Result<u64, Errno> {
+    if !matches!(mr.backing, Backing::User) {
+        return Ok(0);
+    }
     if mr.access_flags & IB_UVERBS_ACCESS_ON_DEMAND != 0 {
         return device.demand(mr.start, mr.len, mr.iova).map(|()| 0);
     }
@@ -148,7 +161,7 @@ fn take(device: &mut Device, mr: &Mr) -> Result<u64, Errno> {
 }
 
 /// Start and device address must have the same place in their pages.
-fn check_offsets(start: u64, hca_va: u64) -> Result<(), Errno> {
+pub(super) fn check_offsets(start: u64, hca_va: u64) -> Result<(), Errno> {
     match start % PAGE_SIZE == hca_va % PAGE_SIZE {
         true => Ok(()),
         false => Err(Errno::EINVAL),
@@ -191,6 +204,10 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     let Some(Object::Mr(old)) = objects.get(request.mr_handle) else {
         return Err(Errno::ENOENT);
     };
+    // `ib_uverbs_rereg_mr`: device memory stays what it is.
+    if matches!(old.backing, Backing::DeviceMemory(_)) {
+        return Err(Errno::EINVAL);
+    }
     let mut mr = old.clone();
     if given(IB_MR_REREG_ACCESS) {
         check_access(request.access_flags)?;
@@ -201,6 +218,7 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     if given(IB_MR_REREG_TRANS) {
         (mr.start, mr.iova, mr.len) = (request.start, request.hca_va, request.length);
+        mr.backing = Backing::User;
     }
     let pdn = objects.pd(mr.pd)?.pdn;
     let (old_pd, old_pinned) = (old.pd, old.pinned);

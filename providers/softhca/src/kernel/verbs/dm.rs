@@ -1,0 +1,125 @@
+//! Device memory (`uverbs_std_types_dm.c`, `hw/mlx5/dm.c`), and regions over it.
+
+use std::os::fd::AsFd;
+
+use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::ftruncate;
+use uverbs_core::memory::pages::Pages;
+use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX,
+    MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE,
+    MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX,
+    MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET,
+    MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_PATTERN_SW_ICM as LAST_TYPE, MLX5_IB_UAPI_DM_TYPE_MEMIC,
+};
+use uverbs_kernel_abi::mr::{
+    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_READ,
+    IB_UVERBS_ACCESS_REMOTE_WRITE, IB_UVERBS_ACCESS_ZERO_BASED,
+};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_ALLOC_DM_ALIGNMENT, UVERBS_ATTR_ALLOC_DM_HANDLE, UVERBS_ATTR_ALLOC_DM_LENGTH,
+    UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS, UVERBS_ATTR_REG_DM_MR_DM_HANDLE,
+    UVERBS_ATTR_REG_DM_MR_HANDLE, UVERBS_ATTR_REG_DM_MR_LENGTH, UVERBS_ATTR_REG_DM_MR_OFFSET,
+    UVERBS_ATTR_REG_DM_MR_PD_HANDLE, UVERBS_ATTR_REG_DM_MR_RESP_LKEY,
+    UVERBS_ATTR_REG_DM_MR_RESP_RKEY,
+};
+
+use super::mr::{SUPPORTED, check_access, install};
+use crate::board::profile::DEVICE_MEMORY_LEN;
+use crate::hca::number::Key;
+use crate::kernel::call::Call;
+use crate::kernel::state::objects::{Backing, Dm, Mr, Object};
+use crate::kernel::user::PAGE_SIZE;
+
+/// Granularity of lengths (`MLX5_MEMIC_BASE_SIZE`), its logarithm (`MLX5_MEMIC_BASE_ALIGN`), and
+/// the greatest alignment in such units (`log_max_memic_addr_alignment`).
+const UNIT: u64 = 64;
+const LOG_UNIT: u32 = 6;
+const LOG_MAX_ALIGNMENT: u32 = 6;
+
+/// Rights that a region over device memory may have (`MLX5_IB_DM_MEMIC_ALLOWED_ACCESS`).
+const ALLOWED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
+    | IB_UVERBS_ACCESS_REMOTE_WRITE
+    | IB_UVERBS_ACCESS_REMOTE_READ
+    | IB_UVERBS_ACCESS_REMOTE_ATOMIC
+    | IB_UVERBS_ACCESS_ZERO_BASED;
+
+/// DM.ALLOC.
+pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
+    let asked: u64 = call.input(UVERBS_ATTR_ALLOC_DM_LENGTH)?;
+    let alignment: u32 = call.input(UVERBS_ATTR_ALLOC_DM_ALIGNMENT)?;
+    if call.has(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE) {
+        let kind = call.constant(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, u32::MAX.into())?;
+        // Memory for steering is for a process with `CAP_SYS_RAWIO`.
+        match kind {
+            kind if kind == u64::from(MLX5_IB_UAPI_DM_TYPE_MEMIC) => {}
+            kind if kind <= u64::from(LAST_TYPE) => return Err(Errno::EPERM),
+            _ => return Err(Errno::EOPNOTSUPP),
+        }
+    }
+    // A length that wraps becomes 0.
+    let size = asked.checked_next_multiple_of(UNIT).unwrap_or(0);
+    if size == 0 || alignment.saturating_sub(LOG_UNIT) > LOG_MAX_ALIGNMENT {
+        return Err(Errno::EINVAL);
+    }
+    let pages = size.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::ENOMEM)?;
+    if pages > DEVICE_MEMORY_LEN - call.device.memic_taken {
+        return Err(Errno::ENOMEM);
+    }
+    let handle = call.object(UVERBS_ATTR_ALLOC_DM_HANDLE).ok_or(Errno::ENOENT)?;
+    let taken = call.file.objects.device_memory().map(|dm| dm.index).collect::<Vec<_>>();
+    let index = (0..u16::MAX).find(|index| !taken.contains(index)).ok_or(Errno::ENOMEM)?;
+    let file = memfd_create("uverbs-device-memory", MFdFlags::MFD_CLOEXEC)?;
+    ftruncate(&file, pages.cast_signed())?;
+    let map = Pages::shared(file.as_fd(), pages as usize, 0);
+    let map = map.map_err(|errno| Errno::from_raw(errno.raw()))?;
+    call.device.memic_taken += pages;
+    call.put_object(handle, Object::Dm(Dm { file, map, asked, index }));
+    call.output(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, &index)?;
+    // Each piece begins with a page.
+    call.output(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, &0u64)
+}
+
+/// DM.QUERY of mlx5, for clients that import one.
+pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
+    let handle = call.object(MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE).ok_or(Errno::ENOENT)?;
+    let Some(Object::Dm(dm)) = call.file.objects.get(handle) else {
+        return Err(Errno::ENOENT);
+    };
+    let (index, asked) = (dm.index, dm.asked);
+    call.output(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, &index)?;
+    call.output(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, &0u64)?;
+    call.output(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, &asked)
+}
+
+/// MR.DM_MR_REG (`uverbs_std_types_mr.c`, `mlx5_ib_reg_dm_mr`).
+pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
+    let offset: u64 = call.input(UVERBS_ATTR_REG_DM_MR_OFFSET)?;
+    let len: u64 = call.input(UVERBS_ATTR_REG_DM_MR_LENGTH)?;
+    let access_flags = call.flags(UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS, SUPPORTED)?;
+    if access_flags & IB_UVERBS_ACCESS_ZERO_BASED == 0 {
+        return Err(Errno::EINVAL);
+    }
+    check_access(access_flags)?;
+    let handle = call.object(UVERBS_ATTR_REG_DM_MR_HANDLE).ok_or(Errno::ENOENT)?;
+    let memory = call.object(UVERBS_ATTR_REG_DM_MR_DM_HANDLE).ok_or(Errno::ENOENT)?;
+    let pd = call.object(UVERBS_ATTR_REG_DM_MR_PD_HANDLE).ok_or(Errno::ENOENT)?;
+    let Some(Object::Dm(dm)) = call.file.objects.get(memory) else {
+        return Err(Errno::ENOENT);
+    };
+    // `ib_dm::length` is what the client asked for.
+    if offset.checked_add(len).is_none_or(|end| end > dm.asked) {
+        return Err(Errno::EINVAL);
+    }
+    if access_flags & !ALLOWED != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let start = dm.map.as_mut_ptr().expose_provenance() as u64 + offset;
+    let backing = Backing::DeviceMemory(memory);
+    let (key, pinned) = (Key::default(), 0);
+    let key =
+        install(call, handle, Mr { pd, key, backing, start, access_flags, iova: 0, len, pinned })?;
+    call.output(UVERBS_ATTR_REG_DM_MR_RESP_LKEY, &key.0)?;
+    call.output(UVERBS_ATTR_REG_DM_MR_RESP_RKEY, &key.0)
+}

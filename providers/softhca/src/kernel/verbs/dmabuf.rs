@@ -1,0 +1,86 @@
+//! Regions over dma-bufs (`uverbs_std_types_mr.c`, `UVERBS_METHOD_REG_DMABUF_MR`; `umem_dmabuf.c`).
+//!
+//! Silicon reaches a dma-buf by the addresses that its exporter gives. This device reaches a
+//! process's memory, so it maps the dma-buf. A `memfd` that is sealed against shrinking does as
+//! well: it is what `/dev/udmabuf` makes a dma-buf of (`drivers/dma-buf/udmabuf.c`, which wants the
+//! same seal), for processes that may not open that file. Pages that its owner punches out of it
+//! are to the region as pages that an exporter moves: the next access finds the new ones.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::unistd::{Whence, lseek};
+use uverbs_core::memory::pages::Pages;
+use uverbs_kernel_abi::mr::{
+    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_RELAXED_ORDERING,
+    IB_UVERBS_ACCESS_REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_WRITE,
+};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, UVERBS_ATTR_REG_DMABUF_MR_FD,
+    UVERBS_ATTR_REG_DMABUF_MR_HANDLE, UVERBS_ATTR_REG_DMABUF_MR_IOVA,
+    UVERBS_ATTR_REG_DMABUF_MR_LENGTH, UVERBS_ATTR_REG_DMABUF_MR_OFFSET,
+    UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY,
+    UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY,
+};
+
+use super::mr::{check_access, check_offsets, install};
+use crate::hca::number::Key;
+use crate::kernel::call::Call;
+use crate::kernel::state::objects::{Backing, Mr};
+use crate::kernel::user::{PAGE_SIZE, dup};
+
+/// Rights that a region over a dma-buf may have.
+const ALLOWED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
+    | IB_UVERBS_ACCESS_REMOTE_READ
+    | IB_UVERBS_ACCESS_REMOTE_WRITE
+    | IB_UVERBS_ACCESS_REMOTE_ATOMIC
+    | IB_UVERBS_ACCESS_RELAXED_ORDERING;
+
+/// MR.REG_DMABUF_MR.
+pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
+    let offset: u64 = call.input(UVERBS_ATTR_REG_DMABUF_MR_OFFSET)?;
+    let len: u64 = call.input(UVERBS_ATTR_REG_DMABUF_MR_LENGTH)?;
+    let iova: u64 = call.input(UVERBS_ATTR_REG_DMABUF_MR_IOVA)?;
+    check_offsets(offset, iova)?;
+    let fd: u32 = call.input(UVERBS_ATTR_REG_DMABUF_MR_FD)?;
+    let access_flags = call.flags(UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, ALLOWED)?;
+    check_access(access_flags)?;
+    let handle = call.object(UVERBS_ATTR_REG_DMABUF_MR_HANDLE).ok_or(Errno::ENOENT)?;
+    let pd = call.object(UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE).ok_or(Errno::ENOENT)?;
+    let end = offset.checked_add(len).filter(|_| len != 0).ok_or(Errno::EINVAL)?;
+    let file = dup(fd.cast_signed())?;
+    if !is_dma_buf(&file) || end > size(&file)? {
+        return Err(Errno::EINVAL);
+    }
+    let inside = offset % PAGE_SIZE;
+    let map = Pages::shared(file.as_fd(), (len + inside) as usize, offset - inside);
+    let map = map.map_err(|errno| Errno::from_raw(errno.raw()))?;
+    let start = map.as_mut_ptr().expose_provenance() as u64 + inside;
+    let backing = Backing::DmaBuf { _map: Arc::new(map) };
+    let (key, pinned) = (Key::default(), 0);
+    let key =
+        install(call, handle, Mr { pd, key, backing, start, access_flags, iova, len, pinned })?;
+    call.output(UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, &key.0)?;
+    call.output(UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, &key.0)
+}
+
+/// A dma-buf (`fs/d_path.c` names it so), or what one can be made of.
+fn is_dma_buf(file: &OwnedFd) -> bool {
+    use std::os::fd::AsRawFd;
+    let seals =
+        fcntl(file, FcntlArg::F_GET_SEALS).map_or(SealFlag::empty(), SealFlag::from_bits_retain);
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    seals.contains(SealFlag::F_SEAL_SHRINK)
+        || name.is_ok_and(|name| name.as_os_str().as_encoded_bytes().starts_with(b"/dmabuf:"))
+}
+
+/// Bytes of it. The place in the file is the client's, and no one's in a dma-buf.
+fn size(file: &OwnedFd) -> Result<u64, Errno> {
+    let borrowed: BorrowedFd<'_> = file.as_fd();
+    match nix::sys::stat::fstat(borrowed)?.st_size {
+        0 => Ok(lseek(borrowed, 0, Whence::SeekEnd)?.cast_unsigned()),
+        size => Ok(size.cast_unsigned()),
+    }
+}

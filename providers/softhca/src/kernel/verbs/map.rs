@@ -1,0 +1,63 @@
+//! mmap of the device file (`mlx5_ib_mmap`, `rdma_user_mmap_entry_get_pgoff`).
+
+use std::os::fd::AsFd;
+
+use nix::errno::Errno;
+use uverbs_core::memory::pages::Pages;
+use uverbs_kernel_abi::mlx5::{MLX5_IB_MMAP_DEVICE_MEM, mmap_command, mmap_offset};
+
+use crate::kernel::state::file::File;
+use crate::kernel::user::PAGE_SIZE;
+use crate::uar::UAR_SIZE;
+
+/// First mmap command of the entries that the kernel numbers itself (`MLX5_IB_MMAP_OFFSET_START`).
+const OWN_NUMBERS: u64 = 9;
+
+/// Page offset of the `index`th UAR (`mlx5_entry_to_mmap_offset`).
+pub(super) fn uar_page(index: u32) -> u64 {
+    mmap_offset(OWN_NUMBERS, index, 1)
+}
+
+/// Maps `len` bytes at `offset`, to read and write.
+///
+/// # Errors
+///
+/// `EINVAL` for an offset that no entry has, or another length than the entry's.
+pub(crate) fn mmap(file: &File, len: usize, offset: u64) -> Result<Pages, Errno> {
+    let (command, index) = mmap_command(offset, PAGE_SIZE).ok_or(Errno::EINVAL)?;
+    if !file.has_context() || len == 0 {
+        return Err(Errno::EINVAL);
+    }
+    if command == MLX5_IB_MMAP_DEVICE_MEM {
+        return device_memory(file, len, index);
+    }
+    let mut uars = file.objects.uars();
+    let uar = uars.find(|uar| uar.mmap_page == offset / PAGE_SIZE).ok_or(Errno::EINVAL)?;
+    // The kernel compares pages: a shorter length is rounded up by mmap itself.
+    if len > UAR_SIZE {
+        return Err(Errno::EINVAL);
+    }
+    uar.page.map()
+}
+
+fn device_memory(file: &File, len: usize, index: u64) -> Result<Pages, Errno> {
+    let mut all = file.objects.device_memory();
+    let dm = all.find(|dm| u64::from(dm.index) == index).ok_or(Errno::EINVAL)?;
+    if len.checked_next_multiple_of(PAGE_SIZE as usize) != Some(dm.map.len()) {
+        return Err(Errno::EINVAL);
+    }
+    let map = Pages::shared(dm.file.as_fd(), dm.map.len(), 0);
+    map.map_err(|errno| Errno::from_raw(errno.raw()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mmap_offsets() {
+        assert_eq!(uar_page(0), 0x900);
+        assert_eq!(uar_page(255), 0x9ff);
+        assert_eq!(uar_page(256), 0x1_0900);
+    }
+}

@@ -1,0 +1,137 @@
+//! The device's own memory.
+//!
+//! # Safety
+//!
+//! A region is wrapped as the kernel answers it; it keeps the memory that it is over.
+#![allow(unsafe_code, reason = "wraps a kernel object by number")]
+
+use std::sync::Arc;
+
+use uverbs_core::error::{Error, OutOfRange};
+use uverbs_core::objects::dm::DmCore;
+use uverbs_core::objects::mr::MrCore;
+use uverbs_core::provider::ContextOps;
+
+use crate::mr::bounded;
+use crate::provider::Provider;
+use crate::{AccessFlags, Context, MemoryRegion, ProtectionDomain};
+
+/// Memory on the device: small, and reached by its work requests without crossing the bus. A cheap
+/// handle; a region over it keeps it.
+///
+/// The device and the program may both access it at any time; the program copies in and out.
+///
+/// ```
+/// # use uverbs::{AccessFlags, Data};
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let mut cq = context.create_cq(256)?;
+/// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+/// # let endpoint = qp.prepare(&Default::default())?;
+/// # qp.connect(&endpoint)?;
+/// # qp.post_recv(1, pd.slab(64, 1)?.take().expect("free"))?;
+/// let memory = context.alloc_device_memory(4096, 6)?;
+/// memory.write(0, b"near the wire...")?;
+/// let region = pd.register_device_memory(&memory, 0, 4096, AccessFlags::LOCAL_WRITE)?;
+/// let mut batch = qp.batch();
+/// // SAFETY: the region lives until the completion was polled.
+/// unsafe { batch.raw().send(2, Data::One(region.sge(0, 16))) }?;
+/// batch.ring();
+/// # cq.wait(std::time::Duration::from_secs(20))?.result?;
+/// # cq.wait(std::time::Duration::from_secs(20))?.result?;
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[doc(alias = "ibv_dm")]
+pub struct DeviceMemory {
+    core: Arc<DmCore>,
+}
+
+impl DeviceMemory {
+    /// Bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "none is empty")]
+    pub fn len(&self) -> usize {
+        self.core.len()
+    }
+
+    /// Copies `data` to `offset`. A work request posted afterwards finds it there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`]; [`Error::Invalid`] unless offset and length are multiples of 4 bytes.
+    #[doc(alias = "ibv_memcpy_to_dm")]
+    pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), Error> {
+        self.core.write(offset, data)
+    }
+
+    /// Fills `data` from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    #[doc(alias = "ibv_memcpy_from_dm")]
+    pub fn read(&self, offset: usize, data: &mut [u8]) -> Result<(), Error> {
+        self.core.read(offset, data)
+    }
+
+    /// The kernel's handle, for commands of your own.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.core.handle()
+    }
+}
+
+impl<P: Provider> Context<P> {
+    /// Allocates `len` bytes of the device's own memory, at a multiple of 2^`log_align` bytes.
+    /// [`DeviceAttr::max_dm_size`](crate::DeviceAttr::max_dm_size) says how much there is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without; [`Error::Limit`] for no bytes or more than the
+    /// device has; [`Error::Kernel`]: `EINVAL` for an alignment that it hasn't, `ENOMEM` when not
+    /// so much is left.
+    #[doc(alias = "ibv_alloc_dm")]
+    pub fn alloc_device_memory(&self, len: usize, log_align: u32) -> Result<DeviceMemory, Error> {
+        let core = self.provider().alloc_dm(len, log_align)?;
+        Ok(DeviceMemory { core: Arc::new(core) })
+    }
+}
+
+impl ProtectionDomain {
+    /// Registers `len` bytes of device memory from `offset` on. The region's addresses count from
+    /// 0, which is at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for memory of another context; [`Error::OutOfRange`];
+    /// [`Error::Kernel`] with `EINVAL` for rights that device memory hasn't: it has local write and
+    /// the remote ones.
+    #[doc(alias = "ibv_reg_dm_mr")]
+    pub fn register_device_memory(
+        &self,
+        memory: &DeviceMemory,
+        offset: usize,
+        len: usize,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion, Error> {
+        let (memory, context) = (&memory.core, self.core().context());
+        if !Arc::ptr_eq(memory.context(), context) {
+            return Err(Error::Invalid {
+                verb: "reg_dm_mr",
+                what: "device memory",
+                value: "of another context".to_owned(),
+                why: "a region is of the open device whose memory it is over",
+            });
+        }
+        if offset.checked_add(len).is_none_or(|end| end > memory.len()) {
+            return Err(OutOfRange { offset, wanted: len, len: memory.len() }.into());
+        }
+        let (start, bytes) = (offset as u64, bounded("length", len, u64::MAX)?);
+        let uverbs = context.uverbs();
+        let keys = uverbs.reg_dm_mr(self.handle(), memory.handle(), start, bytes, access)?;
+        // SAFETY: the kernel just made it, and nobody else has its number.
+        let core = unsafe { MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey) };
+        Ok(MemoryRegion::new(core, 0, len, Some(Arc::clone(memory))))
+    }
+}

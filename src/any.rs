@@ -368,6 +368,10 @@ macro_rules! any {
             fn arm(&mut self, notify: Notify) -> Result<(), Error> {
                 match self { $(Self::$variant(cq) => cq.arm(notify),)+ }
             }
+
+            fn resize(&mut self, entries: u32) -> Result<(), Error> {
+                match self { $(Self::$variant(cq) => cq.resize(entries),)+ }
+            }
         }
 
         impl View for AnyView<'_> {

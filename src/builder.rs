@@ -32,14 +32,13 @@ use crate::{Any, CompletionQueue, Context, ProtectionDomain, QueuePair, RecvQueu
 pub struct QueuePairBuilder<P: Provider = Any, T: Transport = Rc> {
     context: Context<P>,
     init: QpInit,
-    overcommit: bool,
     _transport: PhantomData<T>,
 }
 
 impl<P: Provider> QueuePairBuilder<P> {
     pub(crate) fn new(context: Context<P>, pd: &ProtectionDomain, cq: &CompletionQueue<P>) -> Self {
         let init = QpInit::new(Arc::clone(pd.core()), Arc::clone(cq.core()), Arc::clone(cq.core()));
-        Self { context, init, overcommit: false, _transport: PhantomData }
+        Self { context, init, _transport: PhantomData }
     }
 
     /// Of an unreliable connection instead of a reliable one.
@@ -79,8 +78,8 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
         if is_initiator(U::TYPE) {
             (self.init.cap.max_recv_wr, self.init.cap.max_recv_sge) = (0, 0);
         }
-        let Self { context, init, overcommit, .. } = self;
-        QueuePairBuilder { context, init, overcommit, _transport: PhantomData }
+        let Self { context, init, .. } = self;
+        QueuePairBuilder { context, init, _transport: PhantomData }
     }
 
     /// Completions of receives go to another completion queue.
@@ -153,10 +152,11 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     /// The completion queue may be smaller than this queue pair's work alone could fill. The
     /// program then sees to it that never more work requests are outstanding than the queue has
     /// room for: unsignaled sends count, since they complete if the queue pair fails. A completion
-    /// that finds no room is lost, and the queue with it.
+    /// that finds no room is lost, and the queue with it. Not with a queue that
+    /// [ignores overruns](crate::CompletionQueueBuilder::ignore_overrun).
     #[must_use]
     pub fn overcommit(mut self) -> Self {
-        self.overcommit = true;
+        self.init.overcommit = true;
         self
     }
 
@@ -165,11 +165,13 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     /// # Errors
     ///
     /// [`Error::Limit`] for sizes that the device doesn't have, or for more work requests than a
-    /// completion queue has room for (see [`overcommit`](Self::overcommit)); [`Error::Invalid`] for
-    /// objects of another device; the kernel's refusal.
+    /// completion queue has room for (see [`overcommit`](Self::overcommit)), with those of its other
+    /// queue pairs if it ignores overruns; [`Error::Invalid`] for objects of another device; the
+    /// kernel's refusal.
     pub fn build(self) -> Result<QueuePair<P, T>, Error> {
-        if !self.overcommit {
-            room(&self.init)?;
+        match self.init.overcommit {
+            true => lossless(&self.init)?,
+            false => room(&self.init)?,
         }
         if is_initiator(T::TYPE) {
             let count = self.init.cap.max_recv_wr;
@@ -184,6 +186,8 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
             }
         }
         let NewQp { core, sq, rq } = self.context.provider().create_qp(&self.init)?;
+        core.send_cq().check_overrun()?;
+        core.recv_cq().check_overrun()?;
         let home = Box::new(Home::new(self.context));
         let send = SendQueue::new(Arc::clone(&core), sq);
         Ok(QueuePair::new(send, RecvQueue::new(core, rq, home)))
@@ -193,6 +197,20 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
 /// Whether it has no receiving half.
 fn is_initiator(qp_type: QpType) -> bool {
     matches!(qp_type, QpType::XrcIni | QpType::Dci)
+}
+
+/// Refuses to fill a completion queue that ignores overruns: completions would be written over
+/// others.
+fn lossless(init: &QpInit) -> Result<(), Error> {
+    if !init.send_cq.ignores_overrun() && !init.recv_cq.ignores_overrun() {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        verb: "create_qp",
+        what: "overcommit",
+        value: "with a completion queue that ignores overruns".to_owned(),
+        why: "such a queue has room for all that may complete to it",
+    })
 }
 
 /// Refuses work that a completion queue has no room for. Other queue pairs' work isn't counted:

@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "takes buffers back from a queue pair that is gone")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
@@ -87,6 +88,59 @@ impl<P: Provider> CompletionQueue<P> {
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self, notify: Notify) -> Result<(), Error> {
         self.cq.arm(notify)
+    }
+
+    /// Gives the queue room for `entries` completions, more or fewer than it has. Completions that
+    /// are in it stay, in turn. It asks the kernel and copies; polling is as it was.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for 0 entries or more than the device has, and for fewer than one of its
+    /// queue pairs may have completions, of those that it has [room](Self::capacity) for now; the
+    /// kernel's refusal: `EINVAL` for a size that what is in the queue doesn't fit. The queue is as
+    /// it was.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// let mut cq = context.create_cq(100)?;
+    /// cq.resize(5000)?;
+    /// assert!(cq.capacity() >= 5000);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    #[doc(alias = "ibv_resize_cq")]
+    pub fn resize(&mut self, entries: u32) -> Result<(), Error> {
+        self.cq.resize(entries)
+    }
+
+    /// Has each event stand for `count` completions, or for what came within `period` of the last
+    /// event, whichever comes first: fewer interrupts, later. 0 is no such limit; with both 0 each
+    /// completion that the queue is armed for is told at once, as in a new queue. In whole
+    /// microseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for a period over 65535 microseconds; the kernel's refusal: `EOPNOTSUPP`
+    /// from a device without (soft-RoCE), `EINVAL` for a period over what
+    /// [`DeviceAttr`](crate::DeviceAttr::max_cq_moderation_period) says.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// use std::time::Duration;
+    ///
+    /// let mut cq = context.create_cq(256)?;
+    /// cq.moderate(32, Duration::from_micros(50))?;
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    #[doc(alias = "ibv_modify_cq")]
+    pub fn moderate(&mut self, count: u16, period: Duration) -> Result<(), Error> {
+        let micros = period.as_micros();
+        let period = u16::try_from(micros).map_err(|_| Error::Limit {
+            verb: "modify_cq",
+            what: "microseconds of the period",
+            value: u64::try_from(micros).unwrap_or(u64::MAX),
+            limit: u16::MAX.into(),
+        })?;
+        self.core.context().uverbs().moderate_cq(self.core.handle(), count, period)
     }
 
     /// The provider's own polling side.

@@ -50,12 +50,23 @@ impl<P: Provider> CompletionQueueBuilder<P> {
         self
     }
 
+    /// The device doesn't look whether there is room for a completion, and so reads no consumer
+    /// index. It can't overflow all the same: queue pairs whose work requests together are more
+    /// than it has room for are refused.
+    #[must_use]
+    #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
+    pub fn ignore_overrun(mut self) -> Self {
+        self.init.ignore_overrun = true;
+        self
+    }
+
     /// Makes it.
     ///
     /// # Errors
     ///
     /// [`Error::Invalid`] for a channel of another context; [`Error::Limit`] for 0 entries or more
-    /// than the device has, and for a vector that it lacks; the kernel's refusal.
+    /// than the device has, and for a vector that it lacks; the kernel's refusal: `EOPNOTSUPP` for ignored overruns from
+    /// soft-RoCE.
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn build(self) -> Result<CompletionQueue<P>, Error> {
         let (core, cq) = self.context.provider().create_cq(&self.init)?;

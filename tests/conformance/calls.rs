@@ -6,7 +6,7 @@ use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::write::*;
 
-use crate::cases::dm;
+use crate::cases::{cq_change, dm};
 use crate::rig::Rig;
 use crate::sweep::Kind::{
     Const, Fd, Flags, Idr, In, InFrom, InGrows, New, NewFd, Out, OutFrom, OutGrows,
@@ -294,6 +294,24 @@ pub(crate) static CALLS: &[Call] = &[
         ..BASE
     },
     Call {
+        name: "RESIZE_CQ",
+        source: "core/uverbs_cmd.c:ib_uverbs_resize_cq",
+        make: cq_change::resize,
+        on_rxe: None,
+        attrs: &[COMMAND, REQUEST, RESPONSE],
+        marks: Want::Is("wrote [1]"),
+        ..BASE
+    },
+    Call {
+        name: "EX_MODIFY_CQ",
+        source: "core/uverbs_cmd.c:ib_uverbs_ex_modify_cq",
+        make: cq_change::modify,
+        on_rxe: None,
+        // Without a request nothing is to be changed.
+        attrs: &[COMMAND, unless(EINVAL, UVERBS_ATTR_CORE_IN, InFrom(4))],
+        ..BASE
+    },
+    Call {
         name: "MODIFY_SRQ",
         source: "core/uverbs_cmd.c:ib_uverbs_modify_srq",
         make: |rig| rig.modify_srq(&rig.modify_srq_request()),
@@ -318,7 +336,8 @@ pub(crate) static CALLS: &[Call] = &[
             attr(UVERBS_ATTR_ALLOC_DM_LENGTH, In),
             attr(UVERBS_ATTR_ALLOC_DM_ALIGNMENT, In),
             attr(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, Out),
-            attr(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, Out),
+            // Optional to the parser, and not to the handler (`handle_alloc_dm_memic`).
+            unless(ENOENT, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, Out),
         ],
         marks: Want::Is("wrote [1000, 1001]"),
         ..BASE

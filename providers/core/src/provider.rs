@@ -13,6 +13,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use uverbs_kernel_abi::cq::IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
+
 use crate::Errno;
 use crate::attr::{AhAttr, DeviceAttr, DoorbellMode, PortAttr, QpCap, QpType, SendOpSet};
 use crate::error::Error;
@@ -84,13 +86,27 @@ pub struct CqInit {
     pub cqe_size: CqeSize,
     /// The completion channel that it reports to.
     pub channel: Option<Arc<Channel>>,
+    /// The device doesn't look whether there is room for a completion.
+    pub ignore_overrun: bool,
 }
 
 impl CqInit {
     /// At least `entries` completions, vector 0, entries of 64 bytes, no channel.
     #[must_use]
     pub fn new(entries: u32) -> Self {
-        Self { entries, comp_vector: 0, cqe_size: CqeSize::default(), channel: None }
+        Self {
+            entries,
+            comp_vector: 0,
+            cqe_size: CqeSize::default(),
+            channel: None,
+            ignore_overrun: false,
+        }
+    }
+
+    /// The kernel's flags for it, `IB_UVERBS_CQ_FLAGS_*`.
+    #[must_use]
+    pub fn flags(&self) -> u32 {
+        if self.ignore_overrun { IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN } else { 0 }
     }
 
     /// Whether the channel is of this open device.
@@ -144,6 +160,8 @@ pub struct QpInit {
     pub doorbell: DoorbellMode,
     /// What a target of dynamic connections asks each packet for.
     pub dc_key: u64,
+    /// It may have more work outstanding than its completion queues have room for.
+    pub overcommit: bool,
 }
 
 impl QpInit {
@@ -160,6 +178,7 @@ impl QpInit {
             send_ops: None,
             doorbell: DoorbellMode::default(),
             dc_key: 0,
+            overcommit: false,
         }
     }
 
@@ -726,4 +745,14 @@ pub unsafe trait CqOps: Debug + Send {
     /// [`Error::Invalid`] without a channel ([`CqCore::check_armed`]); the kernel's refusal where
     /// the kernel is asked.
     fn arm(&mut self, notify: Notify) -> Result<(), Error>;
+
+    /// Gives the queue room for `entries` completions. What is in it stays, in turn. It is not for
+    /// the data path: it asks the kernel, and copies.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for 0 entries, more than the device has, or fewer than queue pairs were
+    /// promised ([`CqCore::room_of`]); the kernel's refusal: `EINVAL` for a size that what is in
+    /// the queue doesn't fit. The queue is as it was.
+    fn resize(&mut self, entries: u32) -> Result<(), Error>;
 }

@@ -8,7 +8,7 @@
 #![allow(unsafe_code, reason = "hands ring memory to the device, and to the queue that owns it")]
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use uverbs_core::attr::{QpCap, QpType, SendOpSet};
 use uverbs_core::commands::cq::CreateCq;
@@ -38,6 +38,7 @@ use zerocopy::IntoBytes;
 
 use crate::buffer::QpMemory;
 use crate::cq::{CqParts, fill};
+use crate::resize::Resizing;
 use crate::rq::RqParts;
 use crate::size::{RecvSize, SendSize, SrqSize, check_vector, cq_entries};
 use crate::sq::SqParts;
@@ -56,9 +57,10 @@ fn shift_of(size: CqeSize) -> u32 {
 /// What the device writes of a completion queue, and the page that it is armed through.
 #[derive(Debug)]
 pub(crate) struct CqMemory {
-    ring: Mapping,
-    record: Dbrec,
-    page: Arc<UarPage>,
+    /// Another one with each size.
+    pub(crate) ring: Mutex<Mapping>,
+    _record: Dbrec,
+    _page: Arc<UarPage>,
 }
 
 /// Number of the non-cached page, which a completion queue's command has 16 bits for.
@@ -72,22 +74,19 @@ fn arm_page(page: &UarPage) -> Result<u16, Error> {
 /// rdma-core `verbs.c:create_cq`.
 pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
     init.check_context(&context.core)?;
-    let entries = cq_entries(init.entries, &context.limits)?;
+    let entries = cq_entries("create_cq", init.entries, context.limits.cqe)?;
     check_vector(init.comp_vector, &context.limits)?;
     let shift = shift_of(init.cqe_size);
     let page = Arc::clone(context.uars.non_cached());
     let uar_page_index = arm_page(&page)?;
-    let memory = CqMemory {
-        ring: context.memory.alloc((entries as usize) << shift)?,
-        record: context.dbrecs.alloc()?,
-        page,
-    };
-    let (start, record, arm) = (memory.ring.ptr(), memory.record.ptr(), memory.page.arm());
+    let ring = context.memory.alloc((entries as usize) << shift)?;
+    let record = context.dbrecs.alloc()?;
+    let (start, record_at, arm) = (ring.ptr(), record.ptr(), page.arm());
     // SAFETY: the ring is as long, and new.
     unsafe { fill(start, entries, shift) };
     let request = mlx5_ib_create_cq {
-        buf_addr: memory.ring.addr(),
-        db_addr: memory.record.addr(),
+        buf_addr: ring.addr(),
+        db_addr: record.addr(),
         cqe_size: 1 << shift,
         flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
         uar_page_index,
@@ -101,20 +100,34 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         comp_vector: init.comp_vector,
         channel: init.channel.as_ref().map(|channel| channel.as_fd()),
         event_fd: None,
-        flags: 0,
+        flags: init.flags(),
     };
     let uverbs = context.core.uverbs();
     // SAFETY: ring and record are kept by the core object made next; both are reached by raw
     // pointers only.
     let created = unsafe { uverbs.create_cq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
-        .map_err(|error| uverbs.tell_memlock(error, memory.ring.len() as u64))?;
-    let room = CqRoom::new(init.entries, entries);
+        .map_err(|error| uverbs.tell_memlock(error, ring.len() as u64))?;
+    let room = CqRoom::new(init.entries, entries).ignoring_overrun(init.ignore_overrun);
+    let memory = Arc::new(CqMemory { ring: Mutex::new(ring), _record: record, _page: page });
+    let resizing = Resizing {
+        memory: Arc::clone(&memory),
+        pool: context.memory.clone(),
+        limit: context.limits.cqe,
+    };
     let (of, memory) = (Arc::clone(&context.core), Box::new(memory));
     let (number, channel) = (answer.cqn, init.channel.clone());
     // SAFETY: the kernel just made it with this memory, and nobody else has its number.
     let core =
         unsafe { CqCore::new(of, created.handle, number, room, attr.user_handle, channel, memory) };
-    let parts = CqParts { start, entries, shift, record, arm, core: Arc::clone(&core) };
+    let parts = CqParts {
+        start,
+        entries,
+        shift,
+        record: record_at,
+        arm,
+        core: Arc::clone(&core),
+        resizing: Some(resizing),
+    };
     // SAFETY: a mapping is aligned to a page, ring, record and page are kept by `core`, and this
     // poller is the first.
     let cq = unsafe { Cq::new(parts) };
@@ -302,6 +315,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         max_inline_data: send.max_inline,
     };
     let parts = QpParts {
+        overcommit: init.overcommit,
         handle: created.handle,
         qpn: created.qpn,
         event_id: attr.user_handle,

@@ -33,6 +33,7 @@ mod dm;
 mod doorbell;
 mod raw;
 mod rekey;
+mod resize;
 mod rq;
 mod size;
 mod sq;

@@ -49,7 +49,7 @@ pub(crate) struct Limits {
     /// Entries of a scatter/gather list.
     sge: u32,
     /// Entries of the largest completion queue, less one.
-    cqe: u32,
+    pub(crate) cqe: u32,
     /// Completion vectors.
     vectors: u32,
 }
@@ -236,13 +236,12 @@ impl SrqSize {
     }
 }
 
-/// Entries of the ring for `entries` completions, a power of two: one more at least than the kernel
+/// Entries of the ring for `entries` completions, of `limit` at most: a power of two: one more at least than the kernel
 /// is told of (rdma-core `verbs.c:create_cq`).
-pub(crate) fn cq_entries(entries: u32, limits: &Limits) -> Result<u32, Error> {
-    let limit = limits.cqe;
+pub(crate) fn cq_entries(verb: &'static str, entries: u32, limit: u32) -> Result<u32, Error> {
     if entries == 0 || entries > limit {
         let (value, limit) = (entries.into(), if entries == 0 { 1 } else { limit.into() });
-        return Err(Error::Limit { verb: CREATE_CQ, what: "entries", value, limit });
+        return Err(Error::Limit { verb, what: "entries", value, limit });
     }
     // No overflow: at most 2^24.
     Ok((entries + 1).next_power_of_two())
@@ -349,10 +348,13 @@ mod tests {
         let recv = |cap| limit(RecvSize::new(&cap, &LIMITS).unwrap_err());
         assert_eq!(recv(cap(1, u32::MAX, 0)), ("max_recv_sge", 30));
         assert_eq!(recv(cap(u32::MAX, 1, 0)), ("max_recv_wr", 32768));
-        assert_eq!(limit(cq_entries(0, &LIMITS).unwrap_err()), ("entries", 1));
-        assert_eq!(limit(cq_entries(u32::MAX, &LIMITS).unwrap_err()), ("entries", (1 << 22) - 1));
-        assert_eq!(cq_entries((1 << 22) - 1, &LIMITS), Ok(1 << 22));
-        assert_eq!(cq_entries(1, &LIMITS), Ok(2));
+        assert_eq!(limit(cq_entries(CREATE_CQ, 0, LIMITS.cqe).unwrap_err()), ("entries", 1));
+        assert_eq!(
+            limit(cq_entries(CREATE_CQ, u32::MAX, LIMITS.cqe).unwrap_err()),
+            ("entries", (1 << 22) - 1)
+        );
+        assert_eq!(cq_entries(CREATE_CQ, (1 << 22) - 1, LIMITS.cqe), Ok(1 << 22));
+        assert_eq!(cq_entries(CREATE_CQ, 1, LIMITS.cqe), Ok(2));
     }
 
     proptest! {

@@ -12,19 +12,25 @@
 )]
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_core::error::Error;
+use uverbs_core::memory::pages::Pages;
 use uverbs_core::objects::cq::{CqCore, Message, Roles};
 use uverbs_core::provider::{CqOps, Notify, Polled};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Taken;
 use uverbs_core::queues::srq::SrqShared;
-use uverbs_kernel_abi::wc::IB_WC_SUCCESS;
+use uverbs_kernel_abi::rxe::rxe_resize_cq_resp;
+use uverbs_kernel_abi::wc::{IB_WC_SUCCESS, ib_uverbs_wc};
+use zerocopy::IntoBytes;
 
+use crate::create::{Mapped, map};
 use crate::ring::Ring;
 use crate::token::{Queue, Token};
 use crate::wc::{Entry, Wc, took_send};
+
+const RESIZE_CQ: &str = "resize_cq";
 
 /// What completions in the ring may be of.
 enum Known {
@@ -45,6 +51,10 @@ pub struct Cq {
     table: Vec<Option<Known>>,
     strays: u64,
     core: Arc<CqCore>,
+    /// The mapping of the ring, which `core` keeps: another one with each size.
+    memory: Arc<Mutex<Pages>>,
+    /// Entries at most.
+    limit: u32,
 }
 
 // SAFETY: the ring is memory that `core` keeps, and this is the only one to consume from it.
@@ -55,8 +65,13 @@ impl Cq {
     ///
     /// The ring is valid while `core` lives, its elements have room for an `ib_uverbs_wc`, and
     /// nobody else consumes from it.
-    pub(crate) unsafe fn new(ring: Ring, core: Arc<CqCore>) -> Self {
-        Self { ring, ci: 0, seen: 0, table: Vec::new(), strays: 0, core }
+    pub(crate) unsafe fn new(
+        ring: Ring,
+        core: Arc<CqCore>,
+        memory: Arc<Mutex<Pages>>,
+        limit: u32,
+    ) -> Self {
+        Self { ring, ci: 0, seen: 0, table: Vec::new(), strays: 0, core, memory, limit }
     }
 
     /// Completions that were skipped, since they are of no work request in flight on a queue pair
@@ -317,6 +332,31 @@ unsafe impl CqOps for Cq {
                 _ => token.user_index == user_index,
             }
         });
+    }
+
+    /// The kernel makes another ring and moves what is in this one to its start
+    /// (`rxe_queue.c:rxe_queue_resize`; rdma-core `rxe.c:rxe_resize_cq`).
+    #[cold]
+    fn resize(&mut self, entries: u32) -> Result<(), Error> {
+        if entries == 0 {
+            return Err(Error::Limit { verb: RESIZE_CQ, what: "entries", value: 0, limit: 1 });
+        }
+        Error::limit(RESIZE_CQ, "entries", entries, self.limit.saturating_sub(1))?;
+        self.core.room_of(entries, entries + 1)?;
+        self.publish();
+        let mut answer = rxe_resize_cq_resp::default();
+        let uverbs = self.core.context().uverbs();
+        // SAFETY: the request names no memory, and the queue is this one.
+        unsafe { uverbs.resize_cq(self.core.handle(), entries + 1, &[], answer.as_mut_bytes()) }?;
+        // If this fails, the queue is what it was, and nothing comes to it any more.
+        let element = size_of::<ib_uverbs_wc>();
+        let Mapped { memory, ring } = map(uverbs, RESIZE_CQ, answer.mi, element)?;
+        let room = self.core.room_of(entries, ring.mask())?;
+        (self.ring, self.ci, self.seen) = (ring, 0, 0);
+        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
+        // SAFETY: this is the polling side, and the ring is that large.
+        unsafe { self.core.set_room(room) };
+        Ok(())
     }
 
     /// The kernel arms (`rxe_verbs.c:rxe_req_notify_cq`), and doesn't look for what is there

@@ -9,7 +9,7 @@
 #![allow(unsafe_code, reason = "makes queues of rings that the kernel maps")]
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use uverbs_core::attr::{QpCap, QpType, SendOpSet};
 use uverbs_core::commands::Uverbs;
@@ -97,7 +97,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         comp_vector: init.comp_vector,
         channel: init.channel.as_ref().map(|channel| channel.as_fd()),
         event_fd: None,
-        flags: 0,
+        flags: init.flags(),
     };
     let uverbs = context.core.uverbs();
     // SAFETY: the request names no memory.
@@ -108,14 +108,18 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
             let _ = unsafe { uverbs.destroy_cq(created.handle) };
         })?;
     // The driver has a number for it, and tells it to nobody: the handle does instead.
-    let (number, room) = (created.handle, CqRoom::new(init.entries, ring.mask()));
-    let (of, memory) = (Arc::clone(&context.core), Box::new(memory));
+    let (number, room) = (
+        created.handle,
+        CqRoom::new(init.entries, ring.mask()).ignoring_overrun(init.ignore_overrun),
+    );
+    let memory = Arc::new(Mutex::new(memory));
+    let (of, kept) = (Arc::clone(&context.core), Box::new(Arc::clone(&memory)));
     let channel = init.channel.clone();
     // SAFETY: the kernel just made it with this memory, and nobody else has its number.
     let core =
-        unsafe { CqCore::new(of, created.handle, number, room, attr.user_handle, channel, memory) };
+        unsafe { CqCore::new(of, created.handle, number, room, attr.user_handle, channel, kept) };
     // SAFETY: `core` keeps the mapping, and this poller is the first.
-    let cq = unsafe { Cq::new(ring, Arc::clone(&core)) };
+    let cq = unsafe { Cq::new(ring, Arc::clone(&core), memory, cqe) };
     Ok((core, cq))
 }
 
@@ -274,6 +278,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         Arc::new(QpMemory { _send: send.memory, _recv: recv_memory, _attic: Arc::clone(&attic) });
     let kick = Kick::new(uverbs.clone(), created.handle);
     let parts = QpParts {
+        overcommit: init.overcommit,
         handle: created.handle,
         qpn: created.qpn,
         event_id: attr.user_handle,

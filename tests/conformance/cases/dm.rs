@@ -161,7 +161,6 @@ fn regions() -> Vec<Case> {
         access(OPEN & !zero_based, EINVAL),
         access(zero_based | IB_UVERBS_ACCESS_REMOTE_WRITE, EINVAL),
         access(OPEN | IB_UVERBS_ACCESS_MW_BIND, EINVAL),
-        access(OPEN | IB_UVERBS_ACCESS_ON_DEMAND, EINVAL),
         access(OPEN | 1 << 15, EINVAL),
     ]
 }

@@ -3,6 +3,7 @@
 mod ah;
 mod busy;
 mod cq;
+pub(crate) mod cq_change;
 mod dc;
 mod device;
 pub(crate) mod dm;
@@ -31,6 +32,7 @@ pub(crate) fn all() -> Vec<Case> {
         dm::cases(),
         ah::cases(),
         cq::cases(),
+        cq_change::cases(),
         qp::cases(),
         modify::cases(),
         srq::cases(),

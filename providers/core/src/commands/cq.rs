@@ -1,4 +1,4 @@
-//! Completion queues: `CQ_CREATE`, `CQ_DESTROY`, `REQ_NOTIFY_CQ`.
+//! Completion queues: `CQ_CREATE`, `CQ_DESTROY`, `RESIZE_CQ`, `MODIFY_CQ`, `REQ_NOTIFY_CQ`.
 //!
 //! # Safety
 //!
@@ -7,7 +7,10 @@
 
 use std::os::fd::BorrowedFd;
 
-use uverbs_kernel_abi::cq::{ib_uverbs_destroy_cq_resp, ib_uverbs_req_notify_cq};
+use uverbs_kernel_abi::cq::{
+    ib_uverbs_cq_moderation, ib_uverbs_destroy_cq_resp, ib_uverbs_ex_modify_cq,
+    ib_uverbs_req_notify_cq, ib_uverbs_resize_cq, ib_uverbs_resize_cq_resp,
+};
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR,
     UVERBS_ATTR_CREATE_CQ_CQE, UVERBS_ATTR_CREATE_CQ_EVENT_FD, UVERBS_ATTR_CREATE_CQ_FLAGS,
@@ -15,11 +18,17 @@ use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_CQ_USER_HANDLE, UVERBS_ATTR_DESTROY_CQ_HANDLE, UVERBS_ATTR_DESTROY_CQ_RESP,
     UVERBS_METHOD_CQ_CREATE, UVERBS_METHOD_CQ_DESTROY, UVERBS_OBJECT_CQ,
 };
-use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_REQ_NOTIFY_CQ;
+use uverbs_kernel_abi::write::{
+    IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, IB_USER_VERBS_CMD_RESIZE_CQ,
+    IB_USER_VERBS_EX_CMD_MODIFY_CQ,
+};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::commands::Uverbs;
 use crate::error::Error;
+
+/// Which attribute MODIFY_CQ changes (`IB_CQ_MODERATE`).
+const MODERATE: u32 = 1;
 
 /// What a completion queue is made from.
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +126,55 @@ impl Uverbs {
         let (command, request) = (IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, request.as_bytes());
         // SAFETY: the request holds a handle and a flag.
         unsafe { self.invoke_write("req_notify_cq", command, request, &mut [], &[], &mut []) }
+    }
+
+    /// Gives a completion queue another size. `uhw` is the driver's request and room for its
+    /// response. Gives its entries, as [`CreateCq::entries`] counts them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` for a size out of range, or one that the completions in the
+    /// queue don't fit; `ENOMEM`, `EFAULT`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`create_cq`](Self::create_cq), of the ring that `uhw_in` names; and the queue is the
+    /// caller's to change.
+    #[doc(alias = "ibv_resize_cq")]
+    pub unsafe fn resize_cq(
+        &self,
+        cq: u32,
+        entries: u32,
+        uhw_in: &[u8],
+        uhw_out: &mut [u8],
+    ) -> Result<u32, Error> {
+        let request = ib_uverbs_resize_cq { response: 0, cq_handle: cq, cqe: entries };
+        let mut answer = ib_uverbs_resize_cq_resp::new_zeroed();
+        let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
+        let command = IB_USER_VERBS_CMD_RESIZE_CQ;
+        // SAFETY: the memory in `uhw_in` is the caller's promise.
+        unsafe { self.invoke_write("resize_cq", command, request, out, uhw_in, uhw_out) }?;
+        Ok(answer.cqe)
+    }
+
+    /// Has events of a completion queue stand for `count` completions each, or for what comes
+    /// within `period` microseconds; 0 for no such limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EOPNOTSUPP` from a device without, `EINVAL` for a period that it hasn't.
+    #[doc(alias = "ibv_modify_cq")]
+    pub fn moderate_cq(&self, cq: u32, count: u16, period: u16) -> Result<(), Error> {
+        let request = ib_uverbs_ex_modify_cq {
+            cq_handle: cq,
+            attr_mask: MODERATE,
+            attr: ib_uverbs_cq_moderation { cq_count: count, cq_period: period },
+            reserved: 0,
+        };
+        let command = IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_MODIFY_CQ;
+        let request = request.as_bytes();
+        // SAFETY: the request holds a handle and numbers.
+        unsafe { self.invoke_write("modify_cq", command, request, &mut [], &[], &mut []) }
     }
 
     /// Ends a completion queue. When it returns, the device no longer writes the ring.

@@ -54,6 +54,7 @@ struct Inbox {
 pub struct CqRoom {
     capacity: u32,
     lag: u32,
+    ignores_overrun: bool,
 }
 
 impl CqRoom {
@@ -66,7 +67,15 @@ impl CqRoom {
     pub fn new(asked: u32, entries: u32) -> Self {
         // A quarter is enough for a store to be nothing beside what it is for.
         let capacity = asked.max(entries - entries / 4).min(entries.saturating_sub(1));
-        Self { capacity, lag: (entries - capacity).max(1) }
+        Self { capacity, lag: (entries - capacity).max(1), ignores_overrun: false }
+    }
+
+    /// The same in a queue whose device doesn't look whether there is room: what finds none is
+    /// written over what is there.
+    #[must_use]
+    pub fn ignoring_overrun(mut self, ignores: bool) -> Self {
+        self.ignores_overrun = ignores;
+        self
     }
 
     /// Completions that work requests may count on.
@@ -94,7 +103,10 @@ pub struct CqCore {
     context: Arc<ContextCore>,
     handle: u32,
     cqn: u32,
-    room: CqRoom,
+    /// See [`CqRoom`]. These two the polling side changes when the queue gets another size.
+    capacity: AtomicU32,
+    lag: AtomicU32,
+    ignores_overrun: bool,
     event_id: u64,
     reports: Option<Reports>,
     /// Ring and doorbell record; `None` only while dropping.
@@ -133,7 +145,9 @@ impl CqCore {
             context,
             handle,
             cqn,
-            room,
+            capacity: AtomicU32::new(room.capacity),
+            lag: AtomicU32::new(room.lag),
+            ignores_overrun: room.ignores_overrun,
             event_id,
             reports,
             memory: Some(memory),
@@ -166,13 +180,72 @@ impl CqCore {
     /// Completions that work requests may count on.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.room.capacity()
+        self.capacity.load(Ordering::Relaxed)
     }
 
     /// See [`CqRoom::lag`].
     #[must_use]
     pub fn lag(&self) -> u32 {
-        self.room.lag()
+        self.lag.load(Ordering::Relaxed)
+    }
+
+    /// The room of a ring of `entries` for a program that asked for `asked` of them, if that is
+    /// enough: for each queue pair that was made to fit, and for all together where overruns are
+    /// ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`].
+    pub fn room_of(&self, asked: u32, entries: u32) -> Result<CqRoom, Error> {
+        let room = CqRoom::new(asked, entries);
+        let limit = self.users.promised(self.ignores_overrun);
+        if u64::from(room.capacity()) >= limit {
+            return Ok(room);
+        }
+        let value = asked.into();
+        Err(Error::Limit { verb: "resize_cq", what: "entries", value, limit })
+    }
+
+    /// Refuses queue pairs that together have more completions than there is room for, where
+    /// overruns are ignored. Those that are gone count until the polling side knows of it: what
+    /// they left is in the ring.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`].
+    pub fn check_overrun(&self) -> Result<(), Error> {
+        if !self.ignores_overrun {
+            return Ok(());
+        }
+        let (value, limit) = (self.users.promised(true), self.capacity().into());
+        if value <= limit {
+            return Ok(());
+        }
+        let what = "work requests, of a completion queue that ignores overruns,";
+        Err(Error::Limit { verb: "create_qp", what, value, limit })
+    }
+
+    /// Whether completions that find it full are written over others.
+    #[must_use]
+    pub fn ignores_overrun(&self) -> bool {
+        self.ignores_overrun
+    }
+
+    /// Notes another size of the ring.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the polling side, and the kernel's queue has that size now.
+    pub unsafe fn set_room(&self, room: CqRoom) {
+        let inbox = self.inbox();
+        self.capacity.store(room.capacity, Ordering::Relaxed);
+        self.lag.store(room.lag, Ordering::Relaxed);
+        // While there are messages it stays 0.
+        if self.has_messages() {
+            return;
+        }
+        self.pace.store(room.lag(), Ordering::Relaxed);
+        drop(inbox);
     }
 
     /// Completions that a burst may hand out before the polling side does anything else: its
@@ -266,7 +339,8 @@ impl CqCore {
     #[must_use]
     pub unsafe fn messages(&self) -> Vec<Message> {
         let mut inbox = self.inbox();
-        self.pace.store(self.room.lag(), Ordering::Relaxed);
+        self.pace.store(self.lag(), Ordering::Relaxed);
+        self.users.forget_gone();
         std::mem::take(&mut inbox.messages)
     }
 
@@ -344,7 +418,7 @@ impl fmt::Debug for CqCore {
         f.debug_struct("CqCore")
             .field("handle", &self.handle)
             .field("cqn", &self.cqn)
-            .field("room", &self.room)
+            .field("capacity", &self.capacity())
             .finish_non_exhaustive()
     }
 }

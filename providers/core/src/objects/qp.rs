@@ -41,6 +41,8 @@ pub struct QpParts {
     /// Where receives come from, in place of a queue of its own. The kernel's object outlives the
     /// queue pair.
     pub srq: Option<Arc<SrqCore>>,
+    /// It may have more work outstanding than its completion queues have room for.
+    pub overcommit: bool,
     /// What posting and polling share.
     pub shared: Arc<QpShared>,
     /// Rings and doorbell records: what the device reads, kept until the kernel confirms the
@@ -86,11 +88,12 @@ impl QpCore {
         let user = Arc::new(User { context, handle: parts.handle, qpn: parts.qpn });
         let QpCap { max_send_wr: sends, max_recv_wr: receives, .. } = parts.cap;
         let srq = parts.srq.as_ref().map(|srq| (srq.handle(), srq.max_wr()));
+        let fits = !parts.overcommit;
         if Arc::ptr_eq(&parts.send_cq, &parts.recv_cq) {
-            parts.send_cq.users().add(&user, sends.saturating_add(receives), srq);
+            parts.send_cq.users().add(&user, sends.saturating_add(receives), srq, fits);
         } else {
-            parts.send_cq.users().add(&user, sends, None);
-            parts.recv_cq.users().add(&user, receives, srq);
+            parts.send_cq.users().add(&user, sends, None, fits);
+            parts.recv_cq.users().add(&user, receives, srq, fits);
         }
         Arc::new(Self { object, parts, user })
     }

@@ -33,6 +33,8 @@ impl User {
 struct Entry {
     user: Weak<User>,
     most: u32,
+    /// It was made to fit the queue.
+    fits: bool,
     /// Handle and size of the shared receive queue whose completions it brings here, too.
     srq: Option<(u32, u32)>,
 }
@@ -43,13 +45,16 @@ pub(crate) struct Users(Mutex<Vec<Entry>>);
 
 impl Users {
     /// One more, with up to `most` completions of its own at once, and those of a shared receive
-    /// queue, by handle and size. Those that are gone are dropped when the list would have to grow.
-    pub(crate) fn add(&self, user: &Arc<User>, most: u32, srq: Option<(u32, u32)>) {
+    /// queue, by handle and size. `fits`: it was made to fit the queue.
+    pub(crate) fn add(&self, user: &Arc<User>, most: u32, srq: Option<(u32, u32)>, fits: bool) {
         let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if users.len() == users.capacity() {
-            users.retain(|entry| entry.user.strong_count() > 0);
-        }
-        users.push(Entry { user: Arc::downgrade(user), most, srq });
+        users.push(Entry { user: Arc::downgrade(user), most, fits, srq });
+    }
+
+    /// Drops those that are gone, of which the polling side has just heard.
+    pub(crate) fn forget_gone(&self) {
+        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        users.retain(|entry| entry.user.strong_count() > 0);
     }
 
     /// Those that are there, and how many completions may come of all at once.
@@ -65,6 +70,21 @@ impl Users {
         }
         let shared: u64 = shared.into_values().map(u64::from).sum();
         (users, own + shared)
+    }
+
+    /// Completions that the queue must have room for: of the one that has most, of those that were
+    /// made to fit; or of `all` together, those that are gone and not forgotten included.
+    pub(crate) fn promised(&self, all: bool) -> u64 {
+        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all {
+            let shared: BTreeMap<_, _> = entries.iter().filter_map(|entry| entry.srq).collect();
+            let own = entries.iter().map(|entry| u64::from(entry.most));
+            return own.chain(shared.into_values().map(u64::from)).sum();
+        }
+        let alive = entries.iter().filter(|entry| entry.fits && entry.user.strong_count() > 0);
+        let most =
+            alive.map(|entry| u64::from(entry.most) + entry.srq.map_or(0, |srq| srq.1.into()));
+        most.max().unwrap_or(0)
     }
 
     /// Why no completion comes to a queue with room for `room`, as far as its queue pairs and their

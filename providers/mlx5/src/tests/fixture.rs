@@ -293,6 +293,7 @@ impl PollSide {
             record: record.at(0).cast(),
             arm: page.at(32).cast(),
             core: Arc::clone(&core),
+            resizing: None,
         };
         // SAFETY: aligned, filled, kept by `core`; the first poller.
         let cq = unsafe { Cq::new(parts) };

@@ -46,6 +46,10 @@ pub(crate) const PKEY_TABLE_LEN: [u16; 2] = [1, 128];
 /// Bytes of device memory; the driver's map of them has 256 pages at most (Linux
 /// `include/linux/mlx5/driver.h`, `MLX5_MAX_MEMIC_PAGES`).
 pub(crate) const DEVICE_MEMORY_LEN: u64 = 256 << 10;
+/// Most completions, and microseconds, that an event may stand for (`MLX5_MAX_CQ_COUNT`,
+/// `MLX5_MAX_CQ_PERIOD`).
+pub(crate) const MAX_CQ_COUNT: u16 = u16::MAX;
+pub(crate) const MAX_CQ_PERIOD: u16 = (1 << 12) - 1;
 /// UAR pages in all.
 pub(crate) const MAX_UARS: u32 = 1 << 10;
 

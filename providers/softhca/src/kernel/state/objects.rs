@@ -68,6 +68,8 @@ pub(crate) struct Dm {
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) cqn: Cqn,
+    /// Of the ring.
+    pub(crate) entries: u32,
     pub(crate) user_handle: u64,
     pub(crate) channel: Option<u32>,
     pub(crate) async_file: Option<u32>,

@@ -1,27 +1,33 @@
 //! Completion queues (`uverbs_std_types_cq.c`; `mlx5_ib_create_cq` and `create_cq_user` in
 //! `hw/mlx5/cq.c`).
 
+use std::time::Duration;
+
 use nix::errno::Errno;
 use uverbs_kernel_abi::cq::{
     IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN, IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION,
-    ib_uverbs_destroy_cq_resp,
+    ib_uverbs_cq_moderation, ib_uverbs_destroy_cq_resp, ib_uverbs_ex_modify_cq,
+    ib_uverbs_resize_cq, ib_uverbs_resize_cq_resp,
 };
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD, MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS,
-    MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, mlx5_ib_create_cq,
+    MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, mlx5_ib_create_cq, mlx5_ib_resize_cq,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR,
     UVERBS_ATTR_CREATE_CQ_CQE, UVERBS_ATTR_CREATE_CQ_EVENT_FD, UVERBS_ATTR_CREATE_CQ_FLAGS,
     UVERBS_ATTR_CREATE_CQ_HANDLE, UVERBS_ATTR_CREATE_CQ_RESP_CQE,
-    UVERBS_ATTR_CREATE_CQ_USER_HANDLE, UVERBS_ATTR_DESTROY_CQ_RESP,
+    UVERBS_ATTR_CREATE_CQ_USER_HANDLE, UVERBS_ATTR_DESTROY_CQ_RESP, UVERBS_ATTR_UHW_IN,
+};
+use uverbs_kernel_abi::write::{
+    IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_RESIZE_CQ, IB_USER_VERBS_EX_CMD_MODIFY_CQ,
 };
 use zerocopy::IntoBytes;
 
-use crate::board::profile::COMP_VECTORS;
+use crate::board::profile::{COMP_VECTORS, MAX_CQ_PERIOD};
 use crate::hca::number::{Cqn, UarNumber};
-use crate::hca::{CqContext, Region};
-use crate::kernel::call::{Call, zero_extended};
+use crate::hca::{CqContext, Moderation, Region};
+use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Cq, Object};
 
@@ -72,6 +78,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     call.device.cq_owners.insert(Cqn(cqn), (call.file.id, handle));
     let cq = Cq {
         cqn: Cqn(cqn),
+        entries,
         user_handle,
         channel,
         async_file: call.file.events.async_file(event_file),
@@ -138,4 +145,90 @@ pub(crate) fn destroy(call: &mut Call<'_>) -> Result<(), Errno> {
         async_events_reported: destroyed.async_events,
     };
     call.output(UVERBS_ATTR_DESTROY_CQ_RESP, &response)
+}
+
+/// RESIZE_CQ (`ib_uverbs_resize_cq`, `mlx5_ib_resize_cq`, `resize_user`).
+pub(crate) const RESIZE_CQ: Write = Write {
+    command: IB_USER_VERBS_CMD_RESIZE_CQ,
+    request: size_of::<ib_uverbs_resize_cq>(),
+    response: size_of::<ib_uverbs_resize_cq_resp>(),
+    handler: resize,
+};
+
+fn resize(call: &mut Call<'_>) -> Result<(), Errno> {
+    let request: ib_uverbs_resize_cq = call.request()?;
+    let cq = call.file.objects.cq(request.cq_handle)?;
+    let (cqn, old, old_pinned) = (cq.cqn, cq.entries, cq.pinned);
+    let limit = 1u32 << call.device.hca.config().log_max_cqes;
+    if request.cqe < 1 || request.cqe > limit {
+        return Err(Errno::EINVAL);
+    }
+    let entries = (request.cqe + 1).next_power_of_two();
+    if entries > limit {
+        return Err(Errno::EINVAL);
+    }
+    if entries != old {
+        let pinned = move_ring(call, cqn, entries)?;
+        call.device.unpin(old_pinned);
+        if let Some(Object::Cq(cq)) = call.file.objects.get_mut(request.cq_handle) {
+            (cq.entries, cq.pinned) = (entries, pinned);
+        }
+    }
+    call.respond(&ib_uverbs_resize_cq_resp { cqe: entries - 1, reserved: 0 })
+}
+
+/// Pins another ring and gives it to the device. Gives the bytes pinned.
+fn move_ring(call: &mut Call<'_>, cqn: Cqn, entries: u32) -> Result<u64, Errno> {
+    if !call.has(UVERBS_ATTR_UHW_IN) {
+        return Err(Errno::EFAULT);
+    }
+    let own: mlx5_ib_resize_cq = zero_extended(&call.driver_input()?);
+    if own.reserved0 != 0 || own.reserved1 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let len = u64::from(entries) * u64::from(own.cqe_size);
+    let device = &mut *call.device;
+    let pinned = device.pin(own.buf_addr, len, true)?;
+    let region = Region::Flat { addr: own.buf_addr, len };
+    let log_entries = entries.trailing_zeros() as u8;
+    // What is in the ring doesn't fit: BAD_SIZE_OUTS_CQES_ERR, which is EINVAL as all others here.
+    device.hca.resize_cq(cqn, region, log_entries, own.cqe_size.into()).map_err(|_| {
+        device.unpin(pinned);
+        Errno::EINVAL
+    })?;
+    Ok(pinned)
+}
+
+/// Extended MODIFY_CQ (`ib_uverbs_ex_modify_cq`, `mlx5_ib_modify_cq`).
+pub(crate) const EX_MODIFY_CQ: Write = Write {
+    command: IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_MODIFY_CQ,
+    request: 0,
+    response: 0,
+    handler: modify,
+};
+
+/// `IB_CQ_MODERATE`.
+const MODERATE: u32 = 1;
+
+fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
+    let request: ib_uverbs_ex_modify_cq = call.request()?;
+    if request.attr_mask == 0 || request.reserved != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if request.attr_mask > MODERATE {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let cqn = call.file.objects.cq(request.cq_handle)?.cqn;
+    let ib_uverbs_cq_moderation { cq_count: count, cq_period } = request.attr;
+    if cq_period > MAX_CQ_PERIOD {
+        return Err(Errno::EINVAL);
+    }
+    // Periods begin with the last event (`MLX5_CQ_PERIOD_MODE_START_FROM_EQE`): mlx5_ib makes no
+    // other queue.
+    let moderation = Moderation {
+        period: Duration::from_micros(cq_period.into()),
+        count,
+        ..Moderation::default()
+    };
+    call.device.hca.moderate_cq(cqn, moderation).map_err(errno)
 }

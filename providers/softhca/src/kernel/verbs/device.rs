@@ -7,8 +7,9 @@ use uverbs_kernel_abi::device::{
     IB_UVERBS_DEVICE_BAD_QKEY_CNTR, IB_UVERBS_DEVICE_CHANGE_PHY_PORT, IB_UVERBS_DEVICE_MEM_WINDOW,
     IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B, IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT,
     IB_UVERBS_DEVICE_RC_RNR_NAK_GEN, IB_UVERBS_DEVICE_SYS_IMAGE_GUID, IB_UVERBS_DEVICE_XRC,
-    ib_uverbs_ex_query_device, ib_uverbs_ex_query_device_resp, ib_uverbs_odp_caps,
-    ib_uverbs_odp_caps_per_transport_caps, ib_uverbs_query_device, ib_uverbs_query_device_resp,
+    ib_uverbs_cq_moderation_caps, ib_uverbs_ex_query_device, ib_uverbs_ex_query_device_resp,
+    ib_uverbs_odp_caps, ib_uverbs_odp_caps_per_transport_caps, ib_uverbs_query_device,
+    ib_uverbs_query_device_resp,
 };
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ALLOC_UCTX_DEVX,
@@ -28,8 +29,8 @@ use uverbs_kernel_abi::write::{
 use zerocopy::IntoBytes;
 
 use crate::board::profile::{
-    BF_REG_SIZE, COMP_VECTORS, DEVICE_MEMORY_LEN, FW_VER, MAX_RQ_DESC, MAX_SGE, MAX_SQ_DESC,
-    VENDOR_ID, VENDOR_PART_ID,
+    BF_REG_SIZE, COMP_VECTORS, DEVICE_MEMORY_LEN, FW_VER, MAX_CQ_COUNT, MAX_CQ_PERIOD, MAX_RQ_DESC,
+    MAX_SGE, MAX_SQ_DESC, VENDOR_ID, VENDOR_PART_ID,
 };
 use crate::hca::number::Key;
 use crate::kernel::call::{Call, Write, zero_extended};
@@ -209,6 +210,11 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
         timestamp_mask: TIMESTAMP_MASK,
         hca_core_clock: CLOCK_KHZ,
         max_dm_size: DEVICE_MEMORY_LEN,
+        cq_moderation_caps: ib_uverbs_cq_moderation_caps {
+            max_cq_moderation_count: MAX_CQ_COUNT,
+            max_cq_moderation_period: MAX_CQ_PERIOD,
+            ..ib_uverbs_cq_moderation_caps::default()
+        },
         ..ib_uverbs_ex_query_device_resp::default()
     };
     call.respond(&response)

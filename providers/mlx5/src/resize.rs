@@ -1,0 +1,103 @@
+//! Completion queues of another size (rdma-core `verbs.c:mlx5_resize_cq`,
+//! `cq.c:mlx5_cq_resize_copy_cqes`).
+//!
+//! The kernel gives the device another ring. The device ends the old one with an entry that says
+//! so, and goes on in the new one with the next index; what stands before that entry is moved by
+//! the program, each one place on. The polling side does all that, and so nobody polls meanwhile.
+//!
+//! # Safety
+//!
+//! The new ring is kept, in place of the old one, by the memory that the kernel's object keeps; the
+//! old one is freed when the device has left it.
+#![allow(unsafe_code, reason = "gives the device another ring")]
+
+use std::sync::{Arc, PoisonError};
+
+use uverbs_core::error::Error;
+use uverbs_core::memory::pool::Pool;
+use uverbs_core::provider::CqOps;
+use uverbs_kernel_abi::mlx5::mlx5_ib_resize_cq;
+use uverbs_mlx5_prm::cqe::{MLX5_CQE_OWNER_MASK, mlx5_cqe64};
+use zerocopy::IntoBytes;
+
+use crate::Cq;
+use crate::cq::UNWRITTEN;
+use crate::create::CqMemory;
+use crate::size::cq_entries;
+
+const VERB: &str = "resize_cq";
+
+/// What another size takes.
+#[derive(Clone)]
+pub(crate) struct Resizing {
+    /// The same that the kernel's object keeps.
+    pub(crate) memory: Arc<CqMemory>,
+    /// Where rings come from.
+    pub(crate) pool: Pool,
+    /// Entries at most, less one.
+    pub(crate) limit: u32,
+}
+
+/// Gives a queue room for `entries` completions.
+#[cold]
+pub(crate) fn resize(cq: &mut Cq, entries: u32) -> Result<(), Error> {
+    let Some(resizing) = cq.resizing().cloned() else {
+        return Err(Error::Unsupported { verb: VERB, what: "a ring of its own".to_owned() });
+    };
+    let size = cq_entries(VERB, entries, resizing.limit)?;
+    let room = cq.core().room_of(entries, size)?;
+    if size != cq.entries() {
+        // As far as a burst that was forgotten got, too: the device counts what is in the ring.
+        cq.publish();
+        move_ring(cq, &resizing, size)?;
+    }
+    // SAFETY: this is the polling side, and the ring is that large.
+    unsafe { cq.core().set_room(room) };
+    Ok(())
+}
+
+fn move_ring(cq: &mut Cq, resizing: &Resizing, size: u32) -> Result<(), Error> {
+    let stride = cq.stride();
+    let ring = resizing.pool.alloc(size as usize * stride)?;
+    let start = ring.ptr();
+    // SAFETY: the ring is as long, and new.
+    unsafe { fill(start, size, stride, cq.consumer().wrapping_add(1)) };
+    let request = mlx5_ib_resize_cq {
+        buf_addr: ring.addr(),
+        // 64 or 128.
+        cqe_size: stride as u16,
+        ..Default::default()
+    };
+    let uverbs = cq.core().context().uverbs();
+    // SAFETY: the queue is this one, whose memory keeps the ring from here on, and which reaches
+    // it by raw pointers only.
+    unsafe { uverbs.resize_cq(cq.core().handle(), size - 1, request.as_bytes(), &mut []) }
+        .map_err(|error| uverbs.tell_memlock(error, ring.len() as u64))?;
+    // SAFETY: the ring is of that size, and the kernel just gave it to the device.
+    let ended = unsafe { cq.move_to(start.wrapping_add(stride - mlx5_cqe64::SIZE), size) };
+    let mut kept = resizing.memory.ring.lock().unwrap_or_else(PoisonError::into_inner);
+    let old = std::mem::replace(&mut *kept, ring);
+    drop(kept);
+    if ended {
+        return Ok(());
+    }
+    // The device may not have left it.
+    cq.core().context().bury(old);
+    let what = "a device that doesn't end the ring that it leaves".to_owned();
+    Err(Error::Unsupported { verb: VERB, what })
+}
+
+/// Fills a ring in which the device goes on at an index: with no opcode, and the ownership bit that
+/// isn't that of the index which comes next at each place.
+///
+/// # Safety
+///
+/// `size` times `stride` bytes are valid to write at `start`, and the device doesn't know them yet.
+unsafe fn fill(start: *mut u8, size: u32, stride: usize, first: u32) {
+    for index in (0..size).map(|ahead| first.wrapping_add(ahead)) {
+        let turn = u8::from(index & size != 0);
+        let last = start.wrapping_add(((index & (size - 1)) as usize + 1) * stride - 1);
+        // SAFETY: the last byte of an entry of the ring.
+        unsafe { last.write(UNWRITTEN & !MLX5_CQE_OWNER_MASK | turn ^ MLX5_CQE_OWNER_MASK) };
+    }
+}

@@ -21,6 +21,7 @@ use uverbs_core::attr::{AhAttr, DeviceAttr, PortAttr};
 use uverbs_core::error::Error;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::objects::ah::AhCore;
+use uverbs_core::objects::clock::DeviceClock;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::dm::DmCore;
@@ -105,6 +106,10 @@ macro_rules! any {
 
             fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmCore, Error> {
                 match self { $(Self::$variant(context) => context.alloc_dm(len, log_align),)+ }
+            }
+
+            fn map_clock(&self) -> Result<DeviceClock, Error> {
+                match self { $(Self::$variant(context) => context.map_clock(),)+ }
             }
 
             fn null_lkey(&self) -> Option<u32> {

@@ -15,6 +15,11 @@
 //! | `ibv_ack_async_event` | not needed: events name objects by number |
 //! | `ibv_alloc_pd`, `ibv_dealloc_pd` | [`Context::alloc_pd`](crate::Context::alloc_pd); dropped |
 //! | `ibv_reg_mr`, `ibv_reg_mr_iova` | [`ProtectionDomain::slab`](crate::ProtectionDomain::slab), [`expose`](crate::ProtectionDomain::expose), [`register`](crate::ProtectionDomain::register), [`register_at`](crate::ProtectionDomain::register_at) |
+//! | `ibv_alloc_null_mr` | [`Context::null_region`](crate::Context::null_region) |
+//! | `ibv_reg_dmabuf_mr` | [`ProtectionDomain::register_dmabuf`](crate::ProtectionDomain::register_dmabuf) |
+//! | `ibv_alloc_dm`, `ibv_free_dm` | [`Context::alloc_device_memory`](crate::Context::alloc_device_memory); dropped |
+//! | `ibv_memcpy_to_dm`, `ibv_memcpy_from_dm` | [`DeviceMemory::write`](crate::DeviceMemory::write), [`read`](crate::DeviceMemory::read) |
+//! | `ibv_reg_dm_mr` | [`ProtectionDomain::register_device_memory`](crate::ProtectionDomain::register_device_memory) |
 //! | `ibv_rereg_mr` | [`MemoryRegion::reregister`](crate::MemoryRegion::reregister) |
 //! | `ibv_dereg_mr` | [`MemoryRegion::deregister`](crate::MemoryRegion::deregister), or dropped |
 //! | `struct ibv_grh` | [`Grh`](crate::Grh) |
@@ -23,6 +28,8 @@
 //! | `ibv_wr_local_inv`, `ibv_wr_send_inv` | [`Batch::local_invalidate`](crate::Batch::local_invalidate), [`send_invalidate`](crate::Batch::send_invalidate) |
 //! | `struct ibv_sge` | a [`Frame`](crate::Frame); [`Sge`](crate::Sge) in raw posts |
 //! | `ibv_create_cq`, `ibv_destroy_cq` | [`Context::create_cq`](crate::Context::create_cq); dropped |
+//! | `ibv_resize_cq`, `ibv_modify_cq` | [`CompletionQueue::resize`](crate::CompletionQueue::resize), [`moderate`](crate::CompletionQueue::moderate) |
+//! | `ibv_query_rt_values_ex`, `mlx5dv_get_clock_info`, `mlx5dv_ts_to_ns` | [`DeviceClock::ticks`](crate::DeviceClock::ticks), [`read`](crate::DeviceClock::read), [`ClockReading::nanoseconds`](crate::ClockReading::nanoseconds) |
 //! | `ibv_create_comp_channel`, `ibv_destroy_comp_channel` | [`Context::create_comp_channel`](crate::Context::create_comp_channel); dropped |
 //! | `ibv_req_notify_cq` | [`CompletionQueue::arm`](crate::CompletionQueue::arm); [`wait`](crate::CompletionQueue::wait) does it by itself |
 //! | `ibv_get_cq_event` | [`CompletionChannel::next_within`](crate::CompletionChannel::next_within), [`try_next`](crate::CompletionChannel::try_next) |

@@ -69,6 +69,7 @@ mod any;
 mod builder;
 pub mod c_names;
 mod channel;
+mod clock;
 pub mod cm;
 mod connect;
 mod context;
@@ -207,6 +208,8 @@ pub use uverbs_core::memory::post::{Chain, Part, Room, Source, Target};
 pub use uverbs_core::memory::shared::SharedFrame;
 #[doc(inline)]
 pub use uverbs_core::memory::window::MemoryWindow;
+#[doc(inline)]
+pub use uverbs_core::objects::clock::{ClockReading, DeviceClock};
 /// The file of a device's asynchronous events, by [`Context::async_events`]. It can be polled with
 /// others:
 ///

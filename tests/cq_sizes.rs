@@ -110,7 +110,7 @@ fn an_armed_queue_tells_in_any_size() {
     let endpoint = qp.prepare(&local()).unwrap();
     qp.connect(&endpoint).unwrap();
     let slab = pd.slab(64, 4).unwrap();
-    for size in [400, 40, 64, 3000] {
+    for size in [400, 70, 100, 3000] {
         cq.resize(size).unwrap();
         qp.post_recv(1, slab.take().unwrap()).unwrap();
         cq.arm(Notify::Any).unwrap();

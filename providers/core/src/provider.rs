@@ -22,6 +22,7 @@ use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
 use crate::objects::ah::AhCore;
 use crate::objects::channel::Channel;
+use crate::objects::clock::DeviceClock;
 use crate::objects::context::ContextCore;
 use crate::objects::cq::CqCore;
 use crate::objects::dm::DmCore;
@@ -359,6 +360,15 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmCore, Error> {
         let _ = (len, log_align);
         Err(Error::Unsupported { verb: "alloc_dm", what: "device memory".to_owned() })
+    }
+
+    /// Maps the device's clock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without, or [`Error::System`].
+    fn map_clock(&self) -> Result<DeviceClock, Error> {
+        Err(Error::Unsupported { verb: "query_rt_values", what: "a clock".to_owned() })
     }
 
     /// The local key of no memory; `None` of a device without.

@@ -12,6 +12,7 @@ use uverbs_core::attr::{AhAttr, DeviceAttr, LinkLayer, PortAttr};
 use uverbs_core::error::Error;
 use uverbs_core::memory::dbrec::Dbrecs;
 use uverbs_core::memory::pool::Pool;
+use uverbs_core::objects::clock::DeviceClock;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::dm::DmCore;
@@ -26,10 +27,11 @@ use uverbs_kernel_abi::mlx5::{
 };
 use zerocopy::IntoBytes;
 
+use crate::clock::Clock;
 use crate::create::{create_cq, create_qp, create_srq};
 use crate::size::Limits;
 use crate::uar::Uars;
-use crate::{Ah, Cq, Mlx5, dm};
+use crate::{Ah, Cq, Mlx5, clock, dm};
 
 const VERB: &str = "open_device";
 
@@ -60,6 +62,7 @@ pub struct Context {
     pub(crate) limits: Limits,
     /// Whether CREATE_AH answers the peer's MAC address.
     pub(crate) tells_mac: bool,
+    clock: Clock,
     /// The key of no memory.
     dump_fill: Option<u32>,
     device: DeviceAttr,
@@ -107,6 +110,7 @@ impl Context {
             indexes: UserIndexes::default(),
             limits: Limits::new(&answer, &device, info.num_comp_vectors),
             tells_mac: answer.cmds_supp_uhw & MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0,
+            clock: Clock::new(&answer),
             dump_fill: has_dump_fill.then_some(answer.dump_fill_mkey),
             ports: vec![OnceLock::new(); device.phys_port_count.into()].into(),
             device,
@@ -176,6 +180,10 @@ unsafe impl ContextOps<Mlx5> for Context {
 
     fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmCore, Error> {
         dm::alloc(&self.core, self.device.max_dm_size, len, log_align)
+    }
+
+    fn map_clock(&self) -> Result<DeviceClock, Error> {
+        clock::map(&self.core, self.clock)
     }
 
     fn null_lkey(&self) -> Option<u32> {

@@ -24,6 +24,7 @@
 
 mod ah;
 mod buffer;
+mod clock;
 mod context;
 mod cq;
 mod cqe;

@@ -101,3 +101,25 @@ unsafe fn fill(start: *mut u8, size: u32, stride: usize, first: u32) {
         unsafe { last.write(UNWRITTEN & !MLX5_CQE_OWNER_MASK | turn ^ MLX5_CQE_OWNER_MASK) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the index, an empty ring looks empty, and no entry looks like one.
+    #[test]
+    fn a_new_ring_has_the_bit_that_is_not_expected() {
+        const STRIDE: usize = 64;
+        for (size, first) in [(4u32, 0u32), (4, 1), (4, 5), (8, 0xffff_fffe), (2, 3)] {
+            let mut ring = vec![0u8; size as usize * STRIDE];
+            // SAFETY: as long, and no device knows it.
+            unsafe { fill(ring.as_mut_ptr(), size, STRIDE, first) };
+            for index in (0..size).map(|ahead| first.wrapping_add(ahead)) {
+                let last = ring[((index & (size - 1)) as usize + 1) * STRIDE - 1];
+                let expected = u8::from(index & size != 0);
+                assert_eq!(last & MLX5_CQE_OWNER_MASK, 1 - expected, "{size} {index}");
+                assert_eq!(last >> 4, UNWRITTEN >> 4);
+            }
+        }
+    }
+}

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -55,6 +56,11 @@ static int ah_count;
 static int windows;
 static struct ibv_mw *mws[2];
 static uint32_t mw_keys[2];
+
+/* Memory of other kinds, where a file asks for it. */
+static int with_memory;
+static struct ibv_dm *dm;
+static struct ibv_mr *dm_mr, *dmabuf_mr, *null_mr;
 
 struct side {
 	struct ibv_cq *cq;
@@ -251,9 +257,14 @@ static int parse_sges(struct ibv_sge *list)
 		char *colon = strchr(word, ':');
 
 		NEED(colon && count < SGES, word);
-		list[count].addr = (uintptr_t)BASE + strtoul(word, NULL, 0);
 		list[count].length = strtoul(colon + 1, NULL, 0);
-		list[count].lkey = mr->lkey;
+		if (strchr("dfn", *word)) {
+			list[count].addr = strtoul(word + 1, NULL, 0) + (*word == 'f' ? 4096 : 0);
+			list[count].lkey = (*word == 'd' ? dm_mr : *word == 'f' ? dmabuf_mr : null_mr)->lkey;
+		} else {
+			list[count].addr = (uintptr_t)BASE + strtoul(word, NULL, 0);
+			list[count].lkey = mr->lkey;
+		}
 		count++;
 	}
 	return count;
@@ -584,6 +595,40 @@ static void reopen(void)
 	NEED(!ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &destroy), "QP_DESTROY");
 }
 
+/* Device memory, a dma-buf (of what softhca takes for one), the null region. */
+static void set_up_memory(void)
+{
+	struct ibv_alloc_dm_attr attr = { .length = 4096, .log_align_req = 6 };
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+	uint8_t back[256];
+	int fd;
+
+	phase("alloc_dm");
+	NEED(dm = ibv_alloc_dm(context, &attr), "ibv_alloc_dm");
+	NEED(!ibv_memcpy_to_dm(dm, 64, BASE, 2048), "ibv_memcpy_to_dm");
+	NEED(!ibv_memcpy_from_dm(back, dm, 64, sizeof(back)) && !memcmp(back, BASE, sizeof(back)), "ibv_memcpy_from_dm");
+	phase("reg_dm_mr");
+	NEED(dm_mr = ibv_reg_dm_mr(pd, dm, 64, 2048, access | IBV_ACCESS_ZERO_BASED), "ibv_reg_dm_mr");
+	NEED((fd = memfd_create("exported", MFD_ALLOW_SEALING)) >= 0 && !ftruncate(fd, 8192), "memfd_create");
+	NEED(!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) && pwrite(fd, BASE, 4096, 4096) == 4096, "F_ADD_SEALS");
+	phase("reg_dmabuf_mr");
+	NEED(dmabuf_mr = ibv_reg_dmabuf_mr(pd, 4096, 4096, 4096, fd, access), "ibv_reg_dmabuf_mr");
+	close(fd);
+	phase("alloc_null_mr");
+	NEED(null_mr = ibv_alloc_null_mr(pd), "ibv_alloc_null_mr");
+}
+
+static void tear_down_memory(void)
+{
+	NEED(!ibv_dereg_mr(null_mr), "ibv_dereg_mr");
+	phase("dereg_dmabuf_mr");
+	NEED(!ibv_dereg_mr(dmabuf_mr), "ibv_dereg_mr");
+	phase("dereg_dm_mr");
+	NEED(!ibv_dereg_mr(dm_mr), "ibv_dereg_mr");
+	phase("free_dm");
+	NEED(!ibv_free_dm(dm), "ibv_free_dm");
+}
+
 static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int recv_sge)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -624,6 +669,8 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		NEED(mws[i] = ibv_alloc_mw(pd, i ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1), "ibv_alloc_mw");
 		mw_keys[i] = mws[i]->rkey;
 	}
+	if (with_memory)
+		set_up_memory();
 	if (with_channel) {
 		phase("create_comp_channel");
 		NEED(channel = ibv_create_comp_channel(context), "ibv_create_comp_channel");
@@ -714,6 +761,8 @@ static void tear_down(void)
 		phase("dealloc_mw");
 		NEED(!ibv_dealloc_mw(mws[i]), "ibv_dealloc_mw");
 	}
+	if (with_memory)
+		tear_down_memory();
 	if (channel)
 		NEED(!ibv_destroy_comp_channel(channel), "ibv_destroy_comp_channel");
 	phase("dereg_mr");
@@ -756,6 +805,8 @@ int main(int argc, char **argv)
 						       IBV_QPT_RC;
 		} else if (!strcmp(word, "windows")) {
 			windows = 1;
+		} else if (!strcmp(word, "memory")) {
+			with_memory = 1;
 		} else if (!strcmp(word, "address")) {
 			add_address();
 		} else if (!strcmp(word, "channel")) {
@@ -765,6 +816,19 @@ int main(int argc, char **argv)
 
 			word = strtok(NULL, " ");
 			NEED(word && !(errno = ibv_req_notify_cq(side->cq, !strcmp(word, "solicited"))), "arm");
+		} else if (!strcmp(word, "resize")) {
+			struct side *side = side_of(strtok(NULL, " "));
+
+			NEED(!(errno = ibv_resize_cq(side->cq, atoi(strtok(NULL, " ")))), "ibv_resize_cq");
+		} else if (!strcmp(word, "moderate")) {
+			struct side *side = side_of(strtok(NULL, " "));
+			struct ibv_modify_cq_attr attr = { .attr_mask = IBV_CQ_ATTR_MODERATE };
+
+			attr.moderate.cq_count = atoi(strtok(NULL, " "));
+			attr.moderate.cq_period = atoi(strtok(NULL, " "));
+			NEED(!(errno = ibv_modify_cq(side->cq, &attr)), "ibv_modify_cq");
+		} else if (!strcmp(word, "work")) {
+			NEED(!uverbs_softhca_settle(), "settle");
 		} else if (!strcmp(word, "sizes")) {
 			for (int i = 0; i < 5; i++) {
 				word = strtok(NULL, " ");

@@ -2,6 +2,7 @@
 
 pub mod ah;
 pub mod channel;
+pub mod clock;
 pub mod context;
 pub mod cq;
 pub mod dm;

@@ -101,7 +101,7 @@ impl Kernel {
         if self.device.gone {
             return Err(Errno::EIO);
         }
-        verbs::map::mmap(file, len, offset)
+        verbs::map::mmap(&self.device, file, len, offset)
     }
 
     /// One slice of the device's work: doorbells, HCA, events. True if anything was done.

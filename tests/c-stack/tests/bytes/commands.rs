@@ -173,6 +173,10 @@ fn fields(command: &str, attr: u16) -> &'static [Field] {
             ("pd_handle", 32, 4),
             ("access_flags", 36, 4),
         ],
+        ("0.0(0x13)", 0) => &[("*response", 0, 8), ("cq_handle", 8, 4), ("cqe", 12, 4)],
+        ("0.0(0x13)", 0x1000) => {
+            &[("*buf_addr", 0, 8), ("cqe_size", 8, 2), ("reserved0", 10, 2), ("reserved1", 12, 4)]
+        }
         ("0.0(0x1a)", 0) => MODIFY_QP,
         ("0.0(0x25)", 0) => &[("*response", 0, 8), ("fd", 8, 4), ("oflags", 12, 4)],
         ("0.0(0x28)", 0) => OPEN_QP,
@@ -192,7 +196,13 @@ fn fields(command: &str, attr: u16) -> &'static [Field] {
 fn is_descriptor(command: &str, attr: u16) -> bool {
     matches!(
         (command, attr),
-        ("10.0", 0) | ("0.0(0x11)", 1) | ("3.0", 3) | ("3.0", 7) | ("4.0", 0xc) | ("5.0", 0xa)
+        ("10.0", 0)
+            | ("0.0(0x11)", 1)
+            | ("3.0", 3)
+            | ("3.0", 7)
+            | ("4.0", 0xc)
+            | ("5.0", 0xa)
+            | ("7.4", 5)
     )
 }
 

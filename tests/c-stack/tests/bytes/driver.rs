@@ -9,8 +9,13 @@
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
+use std::os::fd::AsFd;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use uverbs::doors::Recorder;
 use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
@@ -18,9 +23,9 @@ use uverbs::softhca::{LinkLayer, SoftHca};
 use uverbs::transport::{Rc, Uc, Ud, XrcIni};
 use uverbs::{
     AccessFlags, AddressHandle, AhAttr, Completed, CompletionChannel, CompletionQueue,
-    CompletionQueueBuilder, Data, Device, DoorbellMode, Gid, GlobalRoute, MemoryRegion, Mlx5,
-    Notify, Path, QueuePair, RecvBatch, Rekey, Remote, RemoteSrq, SendFlags, SendOp, SendOpSet,
-    Sge, WindowKind, Wr,
+    CompletionQueueBuilder, Context, Data, Device, DeviceMemory, DoorbellMode, Gid, GlobalRoute,
+    MemoryRegion, Mlx5, Notify, NullRegion, Path, ProtectionDomain, QueuePair, RecvBatch, Rekey,
+    Remote, RemoteSrq, SendFlags, SendOp, SendOpSet, Sge, WindowKind, Wr,
 };
 use uverbs_core::Errno;
 use uverbs_core::memory::window::next_key;
@@ -168,12 +173,74 @@ pub(crate) struct Peer {
     pub(crate) srq: Option<RemoteSrq>,
 }
 
+/// Memory of other kinds, where a file asks for it.
+struct Other {
+    device_memory: DeviceMemory,
+    over_it: MemoryRegion,
+    dmabuf: MemoryRegion,
+    nothing: NullRegion,
+}
+
+impl Other {
+    /// In the order of `c/bytes.c`, `set_up_memory`.
+    fn new(context: &Context<Mlx5>, pd: &ProtectionDomain, phase: &impl Fn(&str)) -> Self {
+        let access =
+            AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::LOCAL_WRITE;
+        phase("alloc_dm");
+        let device_memory = context.alloc_device_memory(4096, 6).unwrap();
+        // SAFETY: within the area; the device is idle.
+        let filled = (0..4096).map(|at| unsafe { Area::byte(at).read_volatile() });
+        let filled: Vec<u8> = filled.collect();
+        device_memory.write(64, &filled[..2048]).unwrap();
+        phase("reg_dm_mr");
+        let over_it = pd.register_device_memory(&device_memory, 64, 2048, access).unwrap();
+        let file = memfd_create("exported", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        nix::unistd::ftruncate(&file, 8192).unwrap();
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(
+            &std::fs::File::from(file.try_clone().unwrap()),
+            &filled,
+            4096,
+        )
+        .unwrap();
+        phase("reg_dmabuf_mr");
+        let dmabuf = pd.register_dmabuf(file.as_fd(), 4096, 4096, 4096, access).unwrap();
+        drop(file);
+        phase("alloc_null_mr");
+        let nothing = context.null_region().unwrap();
+        Self { device_memory, over_it, dmabuf, nothing }
+    }
+
+    fn end(self, phase: &impl Fn(&str)) {
+        phase("dereg_dmabuf_mr");
+        self.dmabuf.deregister().unwrap();
+        phase("dereg_dm_mr");
+        self.over_it.deregister().unwrap();
+        phase("free_dm");
+        drop(self.device_memory);
+    }
+
+    /// `d0:16`, `f0:16`, `n0:16`.
+    fn sge(&self, piece: &str) -> Option<Sge> {
+        let (place, len) = piece.split_once(':')?;
+        let len = number(len) as u32;
+        let at = || number(&place[1..]);
+        match place.as_bytes()[0] {
+            b'd' => Some(self.over_it.sge(at(), len)),
+            b'f' => Some(self.dmabuf.sge(at(), len)),
+            b'n' => Some(Sge { addr: at(), ..self.nothing.sge(len) }),
+            _ => None,
+        }
+    }
+}
+
 struct Driver<T: Spoken> {
     device: SoftHca,
     sides: Vec<Side<T>>,
     channel: Option<CompletionChannel>,
     addresses: Vec<AddressHandle<Mlx5>>,
     region: MemoryRegion,
+    other: Option<Other>,
     /// Of each window the key by what was said so far, and the one by what was rung.
     keys: Vec<[u32; 2]>,
     /// Work requests that bind: a completion of ours doesn't tell them from invalidations.
@@ -234,6 +301,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         phase("alloc_mw");
         windows.push(pd.alloc_window(kind).unwrap());
     }
+    let other = cases.memory.then(|| Other::new(&context, &pd, &phase));
     let channel = cases.channel.then(|| {
         phase("create_comp_channel");
         context.create_comp_channel().unwrap()
@@ -320,6 +388,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         channel,
         addresses,
         region,
+        other,
         keys,
         binds,
         next_id: 1,
@@ -333,7 +402,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
             None => driver.statement(line, name),
         }
     }
-    let Driver { sides, addresses, region, mut captures, .. } = driver;
+    let Driver { sides, addresses, region, other, mut captures, .. } = driver;
     let mut sides = sides;
     phase("fail");
     for side in &mut sides {
@@ -365,6 +434,9 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     for window in windows {
         phase("dealloc_mw");
         drop(window);
+    }
+    if let Some(other) = other {
+        other.end(&phase);
     }
     phase("dereg_mr");
     region.deregister().unwrap();
@@ -425,6 +497,9 @@ impl<T: Spoken> Driver<T> {
             self.take_events();
             return;
         }
+        if verb == "work" {
+            return capture::settle(&self.device);
+        }
         let side = match words.next() {
             Some("A") => 0,
             Some("B") => 1,
@@ -448,6 +523,14 @@ impl<T: Spoken> Driver<T> {
                 let count = count();
                 self.fill(side, count);
             }
+            "resize" => {
+                let entries = count();
+                self.sides[side].cq.resize(entries).unwrap();
+            }
+            "moderate" => {
+                let (events, period) = (count() as u16, Duration::from_micros(count().into()));
+                self.sides[side].cq.moderate(events, period).unwrap();
+            }
             "recv" => {
                 let list = words.map(|piece| self.sge(piece)).collect();
                 self.sides[side].recvs.push((self.next_id, list));
@@ -463,6 +546,9 @@ impl<T: Spoken> Driver<T> {
     }
 
     fn sge(&self, piece: &str) -> Sge {
+        if let Some(sge) = self.other.as_ref().and_then(|other| other.sge(piece)) {
+            return sge;
+        }
         let (offset, len) = piece.split_once(':').unwrap();
         self.region.sge(number(offset), number(len) as u32)
     }
@@ -535,7 +621,8 @@ impl<T: Spoken> Driver<T> {
         if !side.sends.is_empty() {
             let mut batch = side.qp.batch();
             for send in side.sends.drain(..) {
-                let copied: Vec<Vec<u8>> = send.list.iter().map(bytes).collect();
+                let inline = send.list.iter().filter(|_| send.inline);
+                let copied: Vec<Vec<u8>> = inline.map(bytes).collect();
                 let copied: Vec<&[u8]> = copied.iter().map(Vec::as_slice).collect();
                 let data = match (send.inline, &send.list[..], &copied[..]) {
                     (false, [one], _) if !*lists => Data::One(*one),

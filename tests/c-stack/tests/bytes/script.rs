@@ -20,6 +20,8 @@ pub(crate) struct Cases {
     pub(crate) transport: String,
     /// One memory window of each type.
     pub(crate) windows: bool,
+    /// Device memory, a dma-buf and the null region besides.
+    pub(crate) memory: bool,
     /// The completion queues report to a channel.
     pub(crate) channel: bool,
     /// Where datagrams go, in words `name=value`.
@@ -40,6 +42,7 @@ impl Cases {
             infiniband: false,
             transport: "rc".to_owned(),
             windows: false,
+            memory: false,
             channel: false,
             addresses: Vec::new(),
             sizes: Vec::new(),
@@ -58,6 +61,8 @@ impl Cases {
                 all.addresses.push(address.to_owned());
             } else if line == "windows" {
                 all.windows = true;
+            } else if line == "memory" {
+                all.memory = true;
             } else if line == "doorbell plain" {
                 all.plain = true;
             } else if line == "channel" {
@@ -87,6 +92,9 @@ impl Cases {
         let mut script = format!("transport {}\n", self.transport);
         if self.windows {
             script += "windows\n";
+        }
+        if self.memory {
+            script += "memory\n";
         }
         for address in &self.addresses {
             script += &format!("address {address}\n");

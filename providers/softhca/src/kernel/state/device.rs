@@ -1,6 +1,7 @@
 //! The device: what all open files share, and the memory that it holds pinned.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 
@@ -30,6 +31,8 @@ pub(crate) struct Device {
     /// Bytes pinned, against `Profile::memlock`.
     pub(crate) pinned: u64,
     pub(crate) port_up: bool,
+    /// Nanoseconds of the time of day, since 1970, when the device's clock was 0.
+    pub(crate) began: u64,
     /// Removed: every command gets EIO.
     pub(crate) gone: bool,
     pub(crate) cq_owners: HashMap<Cqn, Owner>,
@@ -59,6 +62,7 @@ impl Device {
             memic_taken: 0,
             pinned: 0,
             port_up: true,
+            began: time_of_day(),
             gone: false,
             cq_owners: HashMap::new(),
             qp_owners: HashMap::new(),
@@ -173,6 +177,11 @@ impl Device {
         }
         probe(addr, 8, false).map(drop)
     }
+}
+
+fn time_of_day() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The errno of a firmware command that failed (`mlx5_cmd_check`, `cmd_status_to_err`): LIM_ERR is

@@ -182,7 +182,12 @@ fn move_ring(call: &mut Call<'_>, cqn: Cqn, entries: u32) -> Result<u64, Errno> 
     if !call.has(UVERBS_ATTR_UHW_IN) {
         return Err(Errno::EFAULT);
     }
-    let own: mlx5_ib_resize_cq = zero_extended(&call.driver_input()?);
+    let own = call.driver_input()?;
+    // Of an input that stands in its attribute the kernel reads on into the next one.
+    if own.len() <= size_of::<u64>() {
+        return Err(Errno::EINVAL);
+    }
+    let own: mlx5_ib_resize_cq = zero_extended(&own);
     if own.reserved0 != 0 || own.reserved1 != 0 {
         return Err(Errno::EINVAL);
     }

@@ -13,9 +13,10 @@ use uverbs_kernel_abi::device::{
 };
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ALLOC_UCTX_DEVX,
-    MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
-    MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE, MLX5_USER_INLINE_MODE_NONE, mlx5_ib_alloc_ucontext_req,
-    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp, mlx5_ib_query_device_resp,
+    MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_CLOCK_INFO_V1, MLX5_LIB_CAP_DYN_UAR,
+    MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE,
+    MLX5_USER_INLINE_MODE_NONE, mlx5_ib_alloc_ucontext_req, mlx5_ib_alloc_ucontext_req_v2,
+    mlx5_ib_alloc_ucontext_resp, mlx5_ib_query_device_resp,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
@@ -112,6 +113,7 @@ fn context_response(device: &Device, context: &Context) -> mlx5_ib_alloc_ucontex
         },
         log_uar_size: 12,
         num_uars_per_page: 1,
+        clock_info_versions: 1 << MLX5_IB_CLOCK_INFO_V1,
         comp_mask: MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY,
         dump_fill_mkey: Key::DUMP_FILL.0,
         ..mlx5_ib_alloc_ucontext_resp::default()
@@ -166,7 +168,7 @@ const ATOMIC: u32 = 1 << 4;
 
 /// Valid bits of a completion's timestamp (`mlx5_ib_query_device`), and kilohertz of the clock,
 /// which counts nanoseconds.
-const TIMESTAMP_MASK: u64 = u64::MAX >> 1;
+pub(super) const TIMESTAMP_MASK: u64 = u64::MAX >> 1;
 const CLOCK_KHZ: u64 = 1_000_000;
 
 fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {

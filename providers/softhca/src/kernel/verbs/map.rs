@@ -3,9 +3,17 @@
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::{ftruncate, write};
 use uverbs_core::memory::pages::Pages;
-use uverbs_kernel_abi::mlx5::{MLX5_IB_MMAP_DEVICE_MEM, mmap_command, mmap_offset};
+use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_CLOCK_INFO_V1, MLX5_IB_MMAP_CLOCK_INFO, MLX5_IB_MMAP_DEVICE_MEM, mlx5_ib_clock_info,
+    mmap_command, mmap_offset,
+};
+use zerocopy::IntoBytes;
 
+use super::device::TIMESTAMP_MASK;
+use crate::kernel::state::device::Device;
 use crate::kernel::state::file::File;
 use crate::kernel::user::PAGE_SIZE;
 use crate::uar::UAR_SIZE;
@@ -23,13 +31,15 @@ pub(super) fn uar_page(index: u32) -> u64 {
 /// # Errors
 ///
 /// `EINVAL` for an offset that no entry has, or another length than the entry's.
-pub(crate) fn mmap(file: &File, len: usize, offset: u64) -> Result<Pages, Errno> {
+pub(crate) fn mmap(device: &Device, file: &File, len: usize, offset: u64) -> Result<Pages, Errno> {
     let (command, index) = mmap_command(offset, PAGE_SIZE).ok_or(Errno::EINVAL)?;
     if !file.has_context() || len == 0 {
         return Err(Errno::EINVAL);
     }
-    if command == MLX5_IB_MMAP_DEVICE_MEM {
-        return device_memory(file, len, index);
+    match command {
+        MLX5_IB_MMAP_DEVICE_MEM => return device_memory(file, len, index),
+        MLX5_IB_MMAP_CLOCK_INFO => return clock_info(device, len, index),
+        _ => {}
     }
     let mut uars = file.objects.uars();
     let uar = uars.find(|uar| uar.mmap_page == offset / PAGE_SIZE).ok_or(Errno::EINVAL)?;
@@ -38,6 +48,30 @@ pub(crate) fn mmap(file: &File, len: usize, offset: u64) -> Result<Pages, Errno>
         return Err(Errno::EINVAL);
     }
     uar.page.map()
+}
+
+/// What turns the device's clock into the time of day (`mlx5_ib_mmap_clock_info_page`). It counts
+/// nanoseconds and doesn't run over, so that the page stays as it is. Always to be read alone; the
+/// kernel refuses another wish (`EPERM`), which a door can't tell.
+fn clock_info(device: &Device, len: usize, version: u64) -> Result<Pages, Errno> {
+    if version != u64::from(MLX5_IB_CLOCK_INFO_V1) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if len != PAGE_SIZE as usize {
+        return Err(Errno::EINVAL);
+    }
+    let info = mlx5_ib_clock_info {
+        nsec: device.began,
+        mult: 1,
+        mask: TIMESTAMP_MASK,
+        overflow_period: TIMESTAMP_MASK / 2,
+        ..Default::default()
+    };
+    let file = memfd_create("uverbs-clock-info", MFdFlags::MFD_CLOEXEC)?;
+    ftruncate(&file, PAGE_SIZE.cast_signed())?;
+    write(&file, info.as_bytes())?;
+    let map = Pages::shared_read_only(file.as_fd(), len, 0);
+    map.map_err(|errno| Errno::from_raw(errno.raw()))
 }
 
 fn device_memory(file: &File, len: usize, index: u64) -> Result<Pages, Errno> {

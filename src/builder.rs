@@ -186,8 +186,8 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
             }
         }
         let NewQp { core, sq, rq } = self.context.provider().create_qp(&self.init)?;
-        core.send_cq().check_overrun()?;
-        core.recv_cq().check_overrun()?;
+        core.send_cq().check_overrun("create_qp")?;
+        core.recv_cq().check_overrun("create_qp")?;
         let home = Box::new(Home::new(self.context));
         let send = SendQueue::new(Arc::clone(&core), sq);
         Ok(QueuePair::new(send, RecvQueue::new(core, rq, home)))

@@ -206,14 +206,14 @@ impl CqCore {
         Err(Error::Limit { verb: "resize_cq", what: "entries", value, limit })
     }
 
-    /// Refuses queue pairs that together have more completions than there is room for, where
+    /// Refuses queue pairs and shared queues that together have more completions than there is room for, where
     /// overruns are ignored. Those that are gone count until the polling side knows of it: what
     /// they left is in the ring.
     ///
     /// # Errors
     ///
     /// [`Error::Limit`].
-    pub fn check_overrun(&self) -> Result<(), Error> {
+    pub fn check_overrun(&self, verb: &'static str) -> Result<(), Error> {
         if !self.ignores_overrun {
             return Ok(());
         }
@@ -222,7 +222,7 @@ impl CqCore {
             return Ok(());
         }
         let what = "work requests, of a completion queue that ignores overruns,";
-        Err(Error::Limit { verb: "create_qp", what, value, limit })
+        Err(Error::Limit { verb, what, value, limit })
     }
 
     /// Whether completions that find it full are written over others.

@@ -77,6 +77,7 @@ impl SrqCore {
     #[must_use]
     pub unsafe fn new(parts: SrqParts) -> Arc<Self> {
         if let Some(XrcParts { cq, user, .. }) = &parts.xrc {
+            cq.users().add_queue(user, parts.max_wr);
             // SAFETY: attached here and nowhere else, says the caller.
             unsafe { cq.tell(Message::Attach(Arc::clone(user), RECEIVES)) };
         }

@@ -2,12 +2,13 @@
 //! completion.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use uverbs_kernel_abi::qp as abi;
 
 use crate::attr::QpState;
 use crate::objects::context::ContextCore;
+use crate::queues::shared::QpShared;
 
 /// A queue pair, as its completion queues know it. The queue pair owns it.
 #[derive(Debug)]
@@ -39,27 +40,39 @@ struct Entry {
     srq: Option<(u32, u32)>,
 }
 
-/// Queue pairs of a completion queue, alive or not.
+/// Queue pairs of a completion queue, alive or not, and shared receive queues that complete there
+/// by themselves.
 #[derive(Debug, Default)]
-pub(crate) struct Users(Mutex<Vec<Entry>>);
+pub(crate) struct Users {
+    pairs: Mutex<Vec<Entry>>,
+    /// Their sizes. Each is kept by the polling side until it knows that it is gone.
+    queues: Mutex<Vec<(Weak<QpShared>, u32)>>,
+}
 
 impl Users {
     /// One more, with up to `most` completions of its own at once, and those of a shared receive
     /// queue, by handle and size. `fits`: it was made to fit the queue.
     pub(crate) fn add(&self, user: &Arc<User>, most: u32, srq: Option<(u32, u32)>, fits: bool) {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = lock(&self.pairs);
         users.push(Entry { user: Arc::downgrade(user), most, fits, srq });
     }
 
     /// Drops those that are gone, of which the polling side has just heard.
     pub(crate) fn forget_gone(&self) {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = lock(&self.pairs);
         users.retain(|entry| entry.user.strong_count() > 0);
+    }
+
+    /// One more shared receive queue of `size` that completes here by itself.
+    pub(crate) fn add_queue(&self, queue: &Arc<QpShared>, size: u32) {
+        let mut queues = lock(&self.queues);
+        queues.retain(|(queue, _)| queue.strong_count() > 0);
+        queues.push((Arc::downgrade(queue), size));
     }
 
     /// Those that are there, and how many completions may come of all at once.
     fn alive(&self) -> (Vec<Arc<User>>, u64) {
-        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = lock(&self.pairs);
         let (mut users, mut own, mut shared) = (Vec::new(), 0, BTreeMap::new());
         for entry in entries.iter() {
             if let Some(user) = entry.user.upgrade() {
@@ -75,16 +88,19 @@ impl Users {
     /// Completions that the queue must have room for: of the one that has most, of those that were
     /// made to fit; or of `all` together, those that are gone and not forgotten included.
     pub(crate) fn promised(&self, all: bool) -> u64 {
-        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = lock(&self.pairs);
+        let queues = lock(&self.queues);
+        let queues = queues.iter().filter(|(queue, _)| queue.strong_count() > 0);
+        let queues = queues.map(|(_, size)| u64::from(*size));
         if all {
             let shared: BTreeMap<_, _> = entries.iter().filter_map(|entry| entry.srq).collect();
             let own = entries.iter().map(|entry| u64::from(entry.most));
-            return own.chain(shared.into_values().map(u64::from)).sum();
+            return own.chain(shared.into_values().map(u64::from)).chain(queues).sum();
         }
         let alive = entries.iter().filter(|entry| entry.fits && entry.user.strong_count() > 0);
         let most =
             alive.map(|entry| u64::from(entry.most) + entry.srq.map_or(0, |srq| srq.1.into()));
-        most.max().unwrap_or(0)
+        most.chain(queues).max().unwrap_or(0)
     }
 
     /// Why no completion comes to a queue with room for `room`, as far as its queue pairs and their
@@ -108,4 +124,8 @@ impl Users {
         }
         (!said.is_empty()).then(|| said.join("; "))
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

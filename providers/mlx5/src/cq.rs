@@ -17,9 +17,10 @@
     reason = "reads entries that the device writes, and takes slots that it names"
 )]
 
+pub(crate) mod resize;
+
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use uverbs_core::error::Error;
 use uverbs_core::objects::cq::{CqCore, Message};
@@ -34,7 +35,8 @@ use uverbs_mlx5_prm::doorbell::{CI_MASK, CqArm, MLX5_CQ_SET_CI};
 
 use crate::cqe::{Cqe, Entry, RawUidx};
 use crate::doorbell;
-use crate::resize::{Resizing, resize};
+
+use self::resize::{Resizing, resize};
 
 /// What a ring is filled with: no opcode, and the ownership bit that the first turn doesn't expect.
 /// rdma-core writes 0xf0 and looks at the opcode of every entry; with the bit set it need not be
@@ -47,9 +49,6 @@ const OP_OWN_OFFSET: usize = mlx5_cqe64::OP_OWN_OFFSET;
 const FEW: usize = 256;
 /// Entries to look ahead: what takes as long as memory does, at a few nanoseconds each.
 const FAR: u32 = 24;
-
-/// How long the entry that ends a ring may take: it is there when the command's answer is.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The highest value of an entry's last byte that tells of success, ownership bit first: the
 /// opcodes of successes are the lowest ones.
@@ -618,65 +617,6 @@ unsafe impl CqOps for Cq {
         // SAFETY: both are valid while `core` lives, as `new` was promised.
         unsafe { doorbell::arm(self.record, self.arm, word, self.core.cqn()) };
         Ok(())
-    }
-}
-
-/// What `resize` does with a queue.
-impl Cq {
-    pub(crate) fn resizing(&self) -> Option<&Resizing> {
-        self.resizing.as_ref()
-    }
-
-    /// Copies the entries of this ring to the ring at `start`, each one place on, until the one
-    /// that ends it. False if that doesn't come.
-    ///
-    /// # Safety
-    ///
-    /// `start` is where a ring of `size` entries has the described bytes of its first one; the
-    /// device goes on there, behind what is copied.
-    pub(crate) unsafe fn move_to(&mut self, start: *mut u8, size: u32) -> bool {
-        let lead = self.stride() - mlx5_cqe64::SIZE;
-        let mut index = self.ci;
-        let ended = loop {
-            let Some(op_own) = self.wait_for(index) else { break false };
-            fence::cqe_owner_before_body();
-            if OpOwn(op_own).opcode() == CqeOpcode::RESIZE_CQ.0 {
-                break true;
-            }
-            let next = index.wrapping_add(1);
-            let to = start.wrapping_add((next & (size - 1)) as usize * self.stride());
-            let (source, target) = (self.at(index).wrapping_sub(lead), to.wrapping_sub(lead));
-            // SAFETY: whole entries of two rings, both the program's: the device wrote the one
-            // before it told of the end, and begins behind the other.
-            unsafe { device_memory::copy(source, target, self.stride()) };
-            let owner = u8::from(next & size != 0);
-            let op_own = op_own & !MLX5_CQE_OWNER_MASK | owner;
-            // SAFETY: as above; the last byte of the entry.
-            unsafe { device_memory::store_owner(to.wrapping_add(OP_OWN_OFFSET), op_own) };
-            index = next;
-        };
-        self.start = start;
-        self.size = size;
-        self.end = start.wrapping_add(size as usize * self.stride());
-        // The entry that ended the ring was one of the program's, too.
-        self.seek(self.ci.wrapping_add(1));
-        ended
-    }
-
-    /// Opcode and ownership of an entry that the device has written, or is about to.
-    fn wait_for(&self, index: u32) -> Option<u8> {
-        let began = Instant::now();
-        loop {
-            if let Some(op_own) = self.owned(index)
-                && CqeOpcode(OpOwn(op_own).opcode()) != CqeOpcode::INVALID
-            {
-                return Some(op_own);
-            }
-            if index.wrapping_sub(self.ci) >= self.size || began.elapsed() > PATIENCE {
-                return None;
-            }
-            std::hint::spin_loop();
-        }
     }
 }
 

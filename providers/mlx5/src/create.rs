@@ -37,8 +37,8 @@ use uverbs_mlx5_prm::wqe::Service;
 use zerocopy::IntoBytes;
 
 use crate::buffer::QpMemory;
+use crate::cq::resize::Resizing;
 use crate::cq::{CqParts, fill};
-use crate::resize::Resizing;
 use crate::rq::RqParts;
 use crate::size::{RecvSize, SendSize, SrqSize, check_vector, cq_entries};
 use crate::sq::SqParts;

@@ -34,7 +34,6 @@ mod dm;
 mod doorbell;
 mod raw;
 mod rekey;
-mod resize;
 mod rq;
 mod size;
 mod sq;

@@ -68,7 +68,6 @@ impl DeviceClock {
                 factor: narrow(offset_of!(Page, mult)),
                 shift: narrow(offset_of!(Page, shift)).min(63),
                 mask: wide(offset_of!(Page, mask)),
-                period: wide(offset_of!(Page, overflow_period)),
             };
             // The second look at the sign comes after the rest.
             fence(Ordering::Acquire);
@@ -124,7 +123,6 @@ pub struct ClockReading {
     factor: u32,
     shift: u32,
     mask: u64,
-    period: u64,
 }
 
 impl ClockReading {
@@ -154,10 +152,13 @@ impl ClockReading {
         UNIX_EPOCH + Duration::from_nanos(self.nanoseconds(timestamp))
     }
 
-    /// How long it is good for: then the counter may have run over.
+    /// How long it is good for: half of the counter's range. (The page has a period, too, in units
+    /// that depend on the kernel: Linux's mlx5_core has timer ticks where rdma-core reads
+    /// nanoseconds.)
     #[must_use]
     pub fn good_for(&self) -> Duration {
-        Duration::from_nanos(self.period)
+        let range = u128::from(self.mask / 2) * u128::from(self.factor) >> self.shift;
+        Duration::from_nanos(u64::try_from(range).unwrap_or(u64::MAX))
     }
 }
 
@@ -174,7 +175,6 @@ mod tests {
             factor: 64 << 18,
             shift: 18,
             mask: (1 << 41) - 1,
-            period: 0,
         }
     }
 
@@ -185,6 +185,8 @@ mod tests {
         // 6.4 ns, of which the factor keeps a little less.
         assert_eq!(reading.nanoseconds(500 + 1_000_000), 1_000_000_000 + 6_399_999);
         assert_eq!(reading.nanoseconds(0), 1_000_000_000 - 3_199);
+        // 2^40 ticks of 6.4 ns: nearly two hours.
+        assert_eq!(reading.good_for().as_secs(), 7036);
         // Over the counter's end.
         assert_eq!(reading.nanoseconds((1 << 41) - 500), 1_000_000_000 - 6_399);
         let late = ClockReading { ticks: (1 << 41) - 100, ..reading };

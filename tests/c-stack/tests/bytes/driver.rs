@@ -9,13 +9,9 @@
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::os::fd::AsFd;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use uverbs::doors::Recorder;
 use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
@@ -23,14 +19,15 @@ use uverbs::softhca::{LinkLayer, SoftHca};
 use uverbs::transport::{Rc, Uc, Ud, XrcIni};
 use uverbs::{
     AccessFlags, AddressHandle, AhAttr, Completed, CompletionChannel, CompletionQueue,
-    CompletionQueueBuilder, Context, Data, Device, DeviceMemory, DoorbellMode, Gid, GlobalRoute,
-    MemoryRegion, Mlx5, Notify, NullRegion, Path, ProtectionDomain, QueuePair, RecvBatch, Rekey,
-    Remote, RemoteSrq, SendFlags, SendOp, SendOpSet, Sge, WindowKind, Wr,
+    CompletionQueueBuilder, Data, Device, DoorbellMode, Gid, GlobalRoute, MemoryRegion, Mlx5,
+    Notify, Path, QueuePair, RecvBatch, Rekey, Remote, RemoteSrq, SendFlags, SendOp, SendOpSet,
+    Sge, WindowKind, Wr,
 };
 use uverbs_core::Errno;
 use uverbs_core::memory::window::next_key;
 use uverbs_core::provider::RecvOps;
 
+use crate::other_memory::Other;
 use crate::receivers::Receiver;
 use crate::script::Cases;
 use crate::transports::{QKEY, RDMA, Spoken, To};
@@ -95,7 +92,7 @@ unsafe impl UverbsDoor for Tap {
 }
 
 /// The area at its address.
-struct Area;
+pub(crate) struct Area;
 
 impl Area {
     fn new() -> Self {
@@ -113,7 +110,7 @@ impl Area {
         Self
     }
 
-    fn byte(offset: usize) -> *mut u8 {
+    pub(crate) fn byte(offset: usize) -> *mut u8 {
         with_exposed_provenance_mut(BASE + offset)
     }
 
@@ -171,67 +168,6 @@ struct Side<T: Spoken> {
 pub(crate) struct Peer {
     pub(crate) qpn: u32,
     pub(crate) srq: Option<RemoteSrq>,
-}
-
-/// Memory of other kinds, where a file asks for it.
-struct Other {
-    device_memory: DeviceMemory,
-    over_it: MemoryRegion,
-    dmabuf: MemoryRegion,
-    nothing: NullRegion,
-}
-
-impl Other {
-    /// In the order of `c/bytes.c`, `set_up_memory`.
-    fn new(context: &Context<Mlx5>, pd: &ProtectionDomain, phase: &impl Fn(&str)) -> Self {
-        let access =
-            AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::LOCAL_WRITE;
-        phase("alloc_dm");
-        let device_memory = context.alloc_device_memory(4096, 6).unwrap();
-        // SAFETY: within the area; the device is idle.
-        let filled = (0..4096).map(|at| unsafe { Area::byte(at).read_volatile() });
-        let filled: Vec<u8> = filled.collect();
-        device_memory.write(64, &filled[..2048]).unwrap();
-        phase("reg_dm_mr");
-        let over_it = pd.register_device_memory(&device_memory, 64, 2048, access).unwrap();
-        let file = memfd_create("exported", MFdFlags::MFD_ALLOW_SEALING).unwrap();
-        nix::unistd::ftruncate(&file, 8192).unwrap();
-        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
-        std::os::unix::fs::FileExt::write_all_at(
-            &std::fs::File::from(file.try_clone().unwrap()),
-            &filled,
-            4096,
-        )
-        .unwrap();
-        phase("reg_dmabuf_mr");
-        let dmabuf = pd.register_dmabuf(file.as_fd(), 4096, 4096, 4096, access).unwrap();
-        drop(file);
-        phase("alloc_null_mr");
-        let nothing = context.null_region().unwrap();
-        Self { device_memory, over_it, dmabuf, nothing }
-    }
-
-    fn end(self, phase: &impl Fn(&str)) {
-        phase("dereg_dmabuf_mr");
-        self.dmabuf.deregister().unwrap();
-        phase("dereg_dm_mr");
-        self.over_it.deregister().unwrap();
-        phase("free_dm");
-        drop(self.device_memory);
-    }
-
-    /// `d0:16`, `f0:16`, `n0:16`.
-    fn sge(&self, piece: &str) -> Option<Sge> {
-        let (place, len) = piece.split_once(':')?;
-        let len = number(len) as u32;
-        let at = || number(&place[1..]);
-        match place.as_bytes()[0] {
-            b'd' => Some(self.over_it.sge(at(), len)),
-            b'f' => Some(self.dmabuf.sge(at(), len)),
-            b'n' => Some(Sge { addr: at(), ..self.nothing.sge(len) }),
-            _ => None,
-        }
-    }
 }
 
 struct Driver<T: Spoken> {
@@ -479,7 +415,7 @@ fn address(words: &str, lid: u16) -> AhAttr {
     AhAttr { port: 1, path }
 }
 
-fn number(text: &str) -> u64 {
+pub(crate) fn number(text: &str) -> u64 {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),

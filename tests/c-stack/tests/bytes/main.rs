@@ -20,6 +20,7 @@ mod driver;
 #[allow(dead_code, reason = "the preloaded library's file, of which one function is used here")]
 mod log;
 mod mutations;
+mod other_memory;
 mod receivers;
 mod record;
 mod script;

@@ -12,20 +12,23 @@
 #![allow(unsafe_code, reason = "gives the device another ring")]
 
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use uverbs_core::error::Error;
 use uverbs_core::memory::pool::Pool;
+use uverbs_core::order::{device_memory, fence};
 use uverbs_core::provider::CqOps;
 use uverbs_kernel_abi::mlx5::mlx5_ib_resize_cq;
-use uverbs_mlx5_prm::cqe::{MLX5_CQE_OWNER_MASK, mlx5_cqe64};
+use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use zerocopy::IntoBytes;
 
-use crate::Cq;
-use crate::cq::UNWRITTEN;
+use super::{Cq, OP_OWN_OFFSET, UNWRITTEN};
 use crate::create::CqMemory;
 use crate::size::cq_entries;
 
 const VERB: &str = "resize_cq";
+/// How long the entry that ends a ring may take: it is there when the command's answer is.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What another size takes.
 #[derive(Clone)]
@@ -41,7 +44,7 @@ pub(crate) struct Resizing {
 /// Gives a queue room for `entries` completions.
 #[cold]
 pub(crate) fn resize(cq: &mut Cq, entries: u32) -> Result<(), Error> {
-    let Some(resizing) = cq.resizing().cloned() else {
+    let Some(resizing) = cq.resizing.clone() else {
         return Err(Error::Unsupported { verb: VERB, what: "a ring of its own".to_owned() });
     };
     let size = cq_entries(VERB, entries, resizing.limit)?;
@@ -85,6 +88,60 @@ fn move_ring(cq: &mut Cq, resizing: &Resizing, size: u32) -> Result<(), Error> {
     cq.core().context().bury(old);
     let what = "a device that doesn't end the ring that it leaves".to_owned();
     Err(Error::Unsupported { verb: VERB, what })
+}
+
+impl Cq {
+    /// Copies the entries of this ring to the ring at `start`, each one place on, until the one
+    /// that ends it. False if that doesn't come.
+    ///
+    /// # Safety
+    ///
+    /// `start` is where a ring of `size` entries has the described bytes of its first one; the
+    /// device goes on there, behind what is copied.
+    unsafe fn move_to(&mut self, start: *mut u8, size: u32) -> bool {
+        let lead = self.stride() - mlx5_cqe64::SIZE;
+        let mut index = self.ci;
+        let ended = loop {
+            let Some(op_own) = self.wait_for(index) else { break false };
+            fence::cqe_owner_before_body();
+            if OpOwn(op_own).opcode() == CqeOpcode::RESIZE_CQ.0 {
+                break true;
+            }
+            let next = index.wrapping_add(1);
+            let to = start.wrapping_add((next & (size - 1)) as usize * self.stride());
+            let (source, target) = (self.at(index).wrapping_sub(lead), to.wrapping_sub(lead));
+            // SAFETY: whole entries of two rings, both the program's: the device wrote the one
+            // before it told of the end, and begins behind the other.
+            unsafe { device_memory::copy(source, target, self.stride()) };
+            let owner = u8::from(next & size != 0);
+            let op_own = op_own & !MLX5_CQE_OWNER_MASK | owner;
+            // SAFETY: as above; the last byte of the entry.
+            unsafe { device_memory::store_owner(to.wrapping_add(OP_OWN_OFFSET), op_own) };
+            index = next;
+        };
+        self.start = start;
+        self.size = size;
+        self.end = start.wrapping_add(size as usize * self.stride());
+        // The entry that ended the ring was one of the program's, too.
+        self.seek(self.ci.wrapping_add(1));
+        ended
+    }
+
+    /// Opcode and ownership of an entry that the device has written, or is about to.
+    fn wait_for(&self, index: u32) -> Option<u8> {
+        let began = Instant::now();
+        loop {
+            if let Some(op_own) = self.owned(index)
+                && CqeOpcode(OpOwn(op_own).opcode()) != CqeOpcode::INVALID
+            {
+                return Some(op_own);
+            }
+            if index.wrapping_sub(self.ci) >= self.size || began.elapsed() > PATIENCE {
+                return None;
+            }
+            std::hint::spin_loop();
+        }
+    }
 }
 
 /// Fills a ring in which the device goes on at an index: with no opcode, and the ownership bit that

@@ -85,14 +85,16 @@ pub struct Cq {
     core: Arc<CqCore>,
     /// Queue pairs by user index.
     table: Vec<Option<Known>>,
-    strays: u64,
+    strays: u32,
     /// Where it is armed.
     arm: *mut u64,
     /// What another size takes; none in tests of a ring alone.
-    resizing: Option<Resizing>,
+    resizing: Option<Box<Resizing>>,
 }
 
 const _: () = assert!(std::mem::offset_of!(Cq, start) <= 64);
+// What the API's queue has behind it begins a line, too.
+const _: () = assert!(size_of::<Cq>() <= 128);
 
 /// A queue pair of the table.
 struct Known {
@@ -170,7 +172,7 @@ impl Cq {
             table: Vec::new(),
             strays: 0,
             arm: parts.arm,
-            resizing: parts.resizing,
+            resizing: parts.resizing.map(Box::new),
         }
     }
 
@@ -203,7 +205,7 @@ impl Cq {
     /// device did something unexpected.
     #[must_use]
     pub fn strays(&self) -> u64 {
-        self.strays
+        self.strays.into()
     }
 
     pub(crate) fn core(&self) -> &Arc<CqCore> {
@@ -414,7 +416,7 @@ impl Cq {
         self.step();
         let failed = opcode == CqeOpcode::REQ_ERR || opcode == CqeOpcode::RESP_ERR;
         if !failed || !self.know(entry) {
-            self.strays += 1;
+            self.strays = self.strays.saturating_add(1);
             return Odd::Stray;
         }
         // SAFETY: `know` said that `last` is in the table, which isn't changed until the next call.
@@ -429,7 +431,7 @@ impl Cq {
         };
         taken.map_or_else(
             || {
-                self.strays += 1;
+                self.strays = self.strays.saturating_add(1);
                 Odd::Stray
             },
             Odd::Failed,

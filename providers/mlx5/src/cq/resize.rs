@@ -44,7 +44,7 @@ pub(crate) struct Resizing {
 /// Gives a queue room for `entries` completions.
 #[cold]
 pub(crate) fn resize(cq: &mut Cq, entries: u32) -> Result<(), Error> {
-    let Some(resizing) = cq.resizing.clone() else {
+    let Some(resizing) = cq.resizing.as_deref().cloned() else {
         return Err(Error::Unsupported { verb: VERB, what: "a ring of its own".to_owned() });
     };
     let size = cq_entries(VERB, entries, resizing.limit)?;

@@ -157,7 +157,7 @@ impl ClockReading {
     /// nanoseconds.)
     #[must_use]
     pub fn good_for(&self) -> Duration {
-        let range = u128::from(self.mask / 2) * u128::from(self.factor) >> self.shift;
+        let range = (u128::from(self.mask / 2) * u128::from(self.factor)) >> self.shift;
         Duration::from_nanos(u64::try_from(range).unwrap_or(u64::MAX))
     }
 }

@@ -43,6 +43,11 @@ pub(crate) fn null<T>(errno: Errno) -> *mut T {
     null_mut()
 }
 
+/// What was made for C, or null, with the error in `errno`.
+pub(crate) fn given<T>(result: Result<*mut T, Error>) -> *mut T {
+    result.unwrap_or_else(|error| null(error.to_errno()))
+}
+
 /// The object, which is the caller's from here on; or null, with the error in `errno`.
 pub(crate) fn boxed<T>(result: Result<Box<T>, Error>) -> *mut T {
     match result {

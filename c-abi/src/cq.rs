@@ -15,7 +15,7 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{ContextOps, CqInit, CqOps, Notify};
 
-use crate::answer::{boxed, code, null};
+use crate::answer::{boxed, code, given, null};
 use crate::channel::Channel;
 use crate::context::Context;
 use crate::cq_ex::{self, Shown};
@@ -144,10 +144,7 @@ pub(crate) unsafe extern "C" fn create_cq(
     let mut init = CqInit::new(cqe as u32);
     init.comp_vector = comp_vector as u32;
     // SAFETY: C's contract.
-    match unsafe { create(context, init, channel, cq_context) } {
-        Ok(cq) => cq.cast(),
-        Err(error) => null(error.to_errno()),
-    }
+    given(unsafe { create(context, init, channel, cq_context) }).cast()
 }
 
 pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {

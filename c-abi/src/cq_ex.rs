@@ -12,7 +12,7 @@ use uverbs::provider::AnyCq;
 use uverbs_core::Errno;
 use uverbs_core::provider::{CqInit, CqOps, Polled, View};
 
-use crate::answer::null;
+use crate::answer::{given, null};
 use crate::completion;
 use crate::cq::{self, Cq};
 use crate::poll::settle;
@@ -87,10 +87,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     let mut init = CqInit::new(attr.cqe);
     init.comp_vector = attr.comp_vector;
     // SAFETY: C's contract.
-    match unsafe { cq::create(context.cast_mut(), init, attr.channel, attr.cq_context) } {
-        Ok(cq) => cq,
-        Err(error) => null(error.to_errno()),
-    }
+    given(unsafe { cq::create(context.cast_mut(), init, attr.channel, attr.cq_context) })
 }
 
 /// # Safety

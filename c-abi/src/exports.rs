@@ -35,7 +35,7 @@ macro_rules! label {
             concat!(".globl ", stringify!($name), ".", $node),
             concat!(".type ", stringify!($name), ".", $node, ", @function"),
             concat!(stringify!($name), ".", $node, ":"),
-            jump!(),
+            $crate::exports::jump!(),
             concat!(
                 ".size ", stringify!($name), ".", $node, ", . - ", stringify!($name), ".", $node
             ),
@@ -52,9 +52,10 @@ macro_rules! label {
 /// The names of one node.
 macro_rules! node {
     ($node:literal: $($name:ident = $function:path;)*) => {
-        $(label!($name, "@@", $node, $function);)*
+        $($crate::exports::label!($name, "@@", $node, $function);)*
     };
 }
+pub(crate) use {jump, label, node};
 
 node! { "IBVERBS_1.0":
     ibv_create_comp_channel = channel::create_comp_channel;

@@ -80,6 +80,12 @@ pub(crate) fn errno(error: PostError) -> c_int {
     error.to_errno().raw()
 }
 
+/// Where a loop over work requests stands: the cursor, the request that comes next or was refused,
+/// and why.
+///
+/// It goes from function to function by value: a cursor whose address is taken is one in memory.
+type At<S> = (<S as SendOps>::Cursor, *const ibv_send_wr, Result<(), PostError>);
+
 /// # Safety
 ///
 /// C's contract.
@@ -92,149 +98,178 @@ unsafe fn post_all<S: Sends>(
     datagram: bool,
 ) -> c_int {
     let mut at = sq.begin();
-    let mut code = 0;
+    let mut posted = Ok(());
     // SAFETY: C's contract: null, or the next one.
     while let Some(one) = unsafe { wr.as_ref() } {
-        let flags = one.send_flags | signal;
         // SAFETY: C's contract; the cursor is of the `begin` above.
-        let posted = unsafe {
-            if datagram {
-                post_datagram(sq, &mut at, one, flags)
-            } else {
-                post_one(sq, &mut at, one, flags)
-            }
+        let after = unsafe {
+            if datagram { post_datagram(sq, at, one, signal) } else { some(sq, at, one, signal) }
         };
-        if let Err(error) = posted {
-            code = errno(error);
-            // SAFETY: C's contract.
-            unsafe { *bad = wr };
+        (at, wr, posted) = after;
+        if posted.is_err() {
             break;
         }
-        wr = one.next;
     }
     // SAFETY: as above; a queue pair that is posted to isn't destroyed.
     unsafe { sq.ring(at) };
-    if code == 0 {
-        code = sq.refused().map_or(0, Errno::raw);
+    match posted {
+        Ok(()) => sq.refused().map_or(0, Errno::raw),
+        Err(error) => {
+            // SAFETY: C's contract.
+            unsafe { *bad = wr };
+            errno(error)
+        }
     }
-    code
 }
 
+/// Posts this work request, and those behind it that are of the same kind.
+///
 /// # Safety
 ///
 /// C's contract; the cursor is the queue's.
 #[inline(always)]
-unsafe fn post_one<S: Sends>(
-    sq: &mut S,
-    at: &mut S::Cursor,
-    wr: &ibv_send_wr,
-    flags: u32,
-) -> Result<(), PostError> {
-    match wr.opcode {
-        // SAFETY: the caller's promise.
-        IBV_WR_SEND => unsafe { post_op(sq, at, wr, flags, SendOp::Send) },
-        IBV_WR_RDMA_WRITE => {
-            // SAFETY: of a WRITE C fills in this member.
-            let rdma = unsafe { wr.wr.rdma };
-            let op = SendOp::Write(Remote { addr: rdma.remote_addr, rkey: rdma.rkey });
-            // SAFETY: the caller's promise.
-            unsafe { post_op(sq, at, wr, flags, op) }
-        }
-        IBV_WR_RDMA_READ => {
-            // SAFETY: of a READ C fills in this member.
-            let rdma = unsafe { wr.wr.rdma };
-            let op = SendOp::Read(Remote { addr: rdma.remote_addr, rkey: rdma.rkey });
-            // SAFETY: the caller's promise.
-            unsafe { post_op(sq, at, wr, flags, op) }
-        }
-        _ => {
-            let op = other_op(wr)?;
-            // SAFETY: the caller's promise.
-            unsafe { post_other(sq, at, wr, flags, op) }
+unsafe fn some<S: Sends>(sq: &mut S, at: S::Cursor, wr: &ibv_send_wr, signal: u32) -> At<S> {
+    let inline = wr.send_flags & IBV_SEND_INLINE != 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (wr.opcode, inline, wr.num_sge) {
+            (IBV_WR_SEND, false, 1) => run(sq, at, wr, signal, false, |_| SendOp::Send),
+            (IBV_WR_SEND, true, 1) => run(sq, at, wr, signal, true, |_| SendOp::Send),
+            (IBV_WR_RDMA_WRITE, false, 1) => {
+                run(sq, at, wr, signal, false, |wr| SendOp::Write(remote(wr)))
+            }
+            (IBV_WR_RDMA_WRITE, true, 1) => {
+                run(sq, at, wr, signal, true, |wr| SendOp::Write(remote(wr)))
+            }
+            (IBV_WR_RDMA_READ, false, 1) => {
+                run(sq, at, wr, signal, false, |wr| SendOp::Read(remote(wr)))
+            }
+            (IBV_WR_ATOMIC_FETCH_AND_ADD, false, 1) => run(sq, at, wr, signal, false, fetch_add),
+            _ => post_other(sq, at, wr, signal),
         }
     }
 }
 
-/// The operations that are posted by one common function.
+/// The peer's memory in a WRITE or READ.
+#[inline(always)]
+fn remote(wr: &ibv_send_wr) -> Remote {
+    // SAFETY: of these C fills in this member; it is numbers.
+    let rdma = unsafe { wr.wr.rdma };
+    Remote { addr: rdma.remote_addr, rkey: rdma.rkey }
+}
+
+#[inline(always)]
+fn fetch_add(wr: &ibv_send_wr) -> SendOp {
+    // SAFETY: of an atomic C fills in this member; it is numbers.
+    let atomic = unsafe { wr.wr.atomic };
+    let remote = Remote { addr: atomic.remote_addr, rkey: atomic.rkey };
+    SendOp::FetchAdd { remote, add: atomic.compare_add }
+}
+
+/// Posts work requests as long as they are of one piece and of the first one's kind.
+///
+/// # Safety
+///
+/// C's contract; the cursor is the queue's.
+#[inline(always)]
+unsafe fn run<S: Sends>(
+    sq: &mut S,
+    mut at: S::Cursor,
+    mut wr: &ibv_send_wr,
+    signal: u32,
+    inline: bool,
+    op: impl Fn(&ibv_send_wr) -> SendOp,
+) -> At<S> {
+    let opcode = wr.opcode;
+    loop {
+        let id = Wr { id: wr.wr_id, flags: flags(wr.send_flags | signal) };
+        // SAFETY: C's contract: there is one piece; the cursor is the queue's.
+        let posted = unsafe {
+            let piece = *wr.sg_list;
+            let data = if inline { Data::Inline(bytes(&piece)) } else { Data::One(piece) };
+            sq.post(&mut at, id, op(wr), data)
+        };
+        if let Err(error) = posted {
+            return (at, wr, Err(error));
+        }
+        // SAFETY: C's contract: null, or the next one.
+        let Some(next) = (unsafe { wr.next.as_ref() }) else { return (at, wr.next, Ok(())) };
+        let same = next.opcode == opcode
+            && next.num_sge == 1
+            && (next.send_flags & IBV_SEND_INLINE != 0) == inline;
+        if !same {
+            return (at, next, Ok(()));
+        }
+        wr = next;
+    }
+}
+
+/// The operation of a work request.
 #[inline(never)]
 fn other_op(wr: &ibv_send_wr) -> Result<SendOp, PostError> {
-    // SAFETY: which member C fills in depends on the operation; all are numbers.
-    let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
-    let at = Remote { addr: atomic.remote_addr, rkey: atomic.rkey };
     let imm = u32::from_be(wr.imm_data);
     Ok(match wr.opcode {
         IBV_WR_SEND => SendOp::Send,
         IBV_WR_SEND_WITH_IMM => SendOp::SendImm(imm),
         IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate(wr.imm_data),
-        IBV_WR_RDMA_WRITE_WITH_IMM => {
-            SendOp::WriteImm(Remote { addr: rdma.remote_addr, rkey: rdma.rkey }, imm)
-        }
+        IBV_WR_RDMA_WRITE => SendOp::Write(remote(wr)),
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteImm(remote(wr), imm),
+        IBV_WR_RDMA_READ => SendOp::Read(remote(wr)),
+        IBV_WR_ATOMIC_FETCH_AND_ADD => fetch_add(wr),
         IBV_WR_ATOMIC_CMP_AND_SWP => {
-            SendOp::CompareSwap { remote: at, compare: atomic.compare_add, swap: atomic.swap }
+            // SAFETY: of an atomic C fills in this member; it is numbers.
+            let atomic = unsafe { wr.wr.atomic };
+            let remote = Remote { addr: atomic.remote_addr, rkey: atomic.rkey };
+            SendOp::CompareSwap { remote, compare: atomic.compare_add, swap: atomic.swap }
         }
-        IBV_WR_ATOMIC_FETCH_AND_ADD => SendOp::FetchAdd { remote: at, add: atomic.compare_add },
         _ => return Err(PostError::BadOperation),
     })
 }
 
+/// Posts one work request of any kind.
+///
 /// # Safety
 ///
-/// As [`post_op`].
+/// C's contract; the cursor is the queue's.
 #[inline(never)]
 unsafe fn post_other<S: Sends>(
     sq: &mut S,
-    at: &mut S::Cursor,
+    mut at: S::Cursor,
     wr: &ibv_send_wr,
-    flags: u32,
-    op: SendOp,
-) -> Result<(), PostError> {
-    // SAFETY: the caller's promise.
-    unsafe { post_op(sq, at, wr, flags, op) }
-}
-
-/// Posts one operation with what it carries.
-///
-/// # Safety
-///
-/// C's contract; the cursor is the queue's.
-#[inline(always)]
-unsafe fn post_op<S: Sends>(
-    sq: &mut S,
-    at: &mut S::Cursor,
-    wr: &ibv_send_wr,
-    c_flags: u32,
-    op: SendOp,
-) -> Result<(), PostError> {
+    signal: u32,
+) -> At<S> {
+    let c_flags = wr.send_flags | signal;
     let id = Wr { id: wr.wr_id, flags: flags(c_flags) };
-    if c_flags & IBV_SEND_INLINE == 0 && wr.num_sge == 1 {
-        // SAFETY: C's contract.
-        let data = Data::One(unsafe { *wr.sg_list });
-        // SAFETY: as above; the cursor is the queue's.
-        return unsafe { sq.post(at, id, op, data) }.map(drop);
-    }
-    // SAFETY: as above.
-    unsafe { with_data(wr, c_flags, |data| sq.post(at, id, op, data)) }
+    let posted = other_op(wr).and_then(|op| {
+        // SAFETY: the caller's promise.
+        unsafe { with_data(wr, c_flags, |data| sq.post(&mut at, id, op, data)) }
+    });
+    (at, if posted.is_ok() { wr.next } else { wr }, posted)
 }
 
+/// Posts one datagram.
+///
 /// # Safety
 ///
 /// C's contract; the cursor is the queue's.
-#[inline(always)]
+#[inline(never)]
 unsafe fn post_datagram<S: Sends>(
     sq: &mut S,
-    at: &mut S::Cursor,
+    mut at: S::Cursor,
     wr: &ibv_send_wr,
-    c_flags: u32,
-) -> Result<(), PostError> {
-    let op = other_op(wr)?;
-    // SAFETY: of a datagram C fills in this member.
-    let ud = unsafe { wr.wr.ud };
-    // SAFETY: C's contract.
-    let ah = S::own_ah(unsafe { Ah::of(ud.ah) }.any()).ok_or(PostError::ForeignAddress)?;
-    let to = Destination { ah, qpn: ud.remote_qpn, qkey: ud.remote_qkey };
+    signal: u32,
+) -> At<S> {
+    let c_flags = wr.send_flags | signal;
     let id = Wr { id: wr.wr_id, flags: flags(c_flags) };
-    // SAFETY: as above; the cursor is the queue's.
-    unsafe { with_data(wr, c_flags, |data| sq.post_to(at, id, op, to, data)) }
+    let posted = other_op(wr).and_then(|op| {
+        // SAFETY: of a datagram C fills in this member, with a handle of ours.
+        let (ud, ah) = unsafe { (wr.wr.ud, S::own_ah(Ah::of(wr.wr.ud.ah).any())) };
+        let ah = ah.ok_or(PostError::ForeignAddress)?;
+        let to = Destination { ah, qpn: ud.remote_qpn, qkey: ud.remote_qkey };
+        // SAFETY: the caller's promise.
+        unsafe { with_data(wr, c_flags, |data| sq.post_to(&mut at, id, op, to, data)) }
+    });
+    (at, if posted.is_ok() { wr.next } else { wr }, posted)
 }
 
 /// Calls `post` with what a work request carries.

@@ -16,7 +16,7 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::{ContextOps, QpInit};
 
-use crate::answer::{boxed, code, null};
+use crate::answer::{boxed, code, given};
 use crate::context::Context;
 use crate::convert;
 use crate::cq::Cq;
@@ -199,10 +199,7 @@ pub(crate) unsafe extern "C" fn create_qp(
     init: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     // SAFETY: C's contract.
-    match unsafe { create(pd, &mut *init, &Extension::default()) } {
-        Ok(qp) => qp,
-        Err(error) => null(error.to_errno()),
-    }
+    given(unsafe { create(pd, &mut *init, &Extension::default()) })
 }
 
 pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {

@@ -18,7 +18,7 @@ use uverbs_core::error::Error;
 use uverbs_core::queues::work::{Data, Destination, PostError, Remote, SendOp, Sge, Wr};
 
 use crate::ah::Ah;
-use crate::answer::null;
+use crate::answer::given;
 use crate::post::{errno, flags, memory, pieces};
 use crate::qp::{self, Extension, Qp, Send};
 use crate::sys::{
@@ -118,10 +118,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     // SAFETY: C's contract.
-    match unsafe { create(&mut *attr) } {
-        Ok(qp) => qp,
-        Err(error) => null(error.to_errno()),
-    }
+    given(unsafe { create(&mut *attr) })
 }
 
 pub(crate) unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {

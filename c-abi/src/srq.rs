@@ -15,7 +15,7 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{ContextOps, SrqInit, SrqOps};
 
-use crate::answer::{boxed, code, null, refuse};
+use crate::answer::{boxed, code, given, null, refuse};
 use crate::context::Context;
 use crate::lock::Lock;
 use crate::object::{Acks, Named};
@@ -72,7 +72,7 @@ unsafe fn create(
     pd: *mut ibv_pd,
     srq_context: *mut c_void,
     attr: &mut ibv_srq_attr,
-) -> Result<Box<Srq>, Error> {
+) -> Result<*mut ibv_srq, Error> {
     // SAFETY: C's contract.
     let of = unsafe { Pd::of(pd) };
     let mut init = SrqInit::new(Arc::clone(of.core()));
@@ -89,10 +89,10 @@ unsafe fn create(
         events_completed: 0,
     };
     let id = made.core.event_id();
-    let srq =
-        Box::new(Srq { c, queue: Lock::new(made.srq), core: made.core, acks: Acks::default() });
-    of.context().names().add(id, Named::Srq((&raw const *srq).expose_provenance()));
-    Ok(srq)
+    let queue = Lock::new(made.srq);
+    let srq = boxed(Ok(Box::new(Srq { c, queue, core: made.core, acks: Acks::default() })));
+    of.context().names().add(id, Named::Srq(srq.expose_provenance()));
+    Ok(srq.cast())
 }
 
 pub(crate) unsafe extern "C" fn create_srq(
@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C" fn create_srq(
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     // SAFETY: C's contract.
-    boxed(unsafe { create(pd, (*init).srq_context, &mut (*init).attr) }).cast()
+    given(unsafe { create(pd, (*init).srq_context, &mut (*init).attr) })
 }
 
 pub(crate) unsafe extern "C" fn create_srq_ex(
@@ -118,7 +118,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         return null(Errno::EOPNOTSUPP);
     }
     // SAFETY: as above.
-    boxed(unsafe { create(init.pd, init.srq_context, &mut init.attr) }).cast()
+    given(unsafe { create(init.pd, init.srq_context, &mut init.attr) })
 }
 
 pub(crate) unsafe extern "C" fn modify_srq(

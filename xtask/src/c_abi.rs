@@ -10,8 +10,11 @@ use crate::step::{Outcome, cargo, run};
 
 const MINUTES: Duration = Duration::from_secs(60);
 
-/// The name that programs ask for, and the one that a linker looks for.
-const NAMES: [&str; 2] = ["libibverbs.so.1", "libibverbs.so"];
+/// The library's name.
+const LIBRARY: &str = "libibverbs.so.1";
+/// Other names for the same file: the one that a linker looks for, and libmlx5's, whose functions
+/// are in it. The loader maps it once.
+const LINKS: [&str; 3] = ["libibverbs.so", "libmlx5.so", "libmlx5.so.1"];
 
 /// Builds the library and puts it into `prefix`.
 pub(crate) fn lay_out(prefix: Option<&Path>) -> Outcome {
@@ -24,7 +27,7 @@ pub(crate) fn lay_out(prefix: Option<&Path>) -> Outcome {
         Outcome::Passed => {}
         other => return other,
     }
-    match copy(&target().join("release").join(NAMES[1]), &prefix) {
+    match copy(&target().join("release").join(LINKS[0]), &prefix) {
         Ok(library) => Outcome::Counted(library.display().to_string()),
         Err(outcome) => outcome,
     }
@@ -32,12 +35,14 @@ pub(crate) fn lay_out(prefix: Option<&Path>) -> Outcome {
 
 fn copy(built: &Path, prefix: &Path) -> Result<PathBuf, Outcome> {
     create(prefix)?;
-    let [library, link] = NAMES.map(|name| prefix.join(name));
-    for old in [&library, &link] {
-        // Written over in place it would change under programs that have it mapped.
-        let _ = fs::remove_file(old);
-    }
+    let library = prefix.join(LIBRARY);
+    // Written over in place it would change under programs that have it mapped.
+    let _ = fs::remove_file(&library);
     fs::copy(built, &library).map_err(|error| failed(built, &error))?;
-    std::os::unix::fs::symlink(NAMES[0], &link).map_err(|error| failed(&link, &error))?;
+    for name in LINKS {
+        let link = prefix.join(name);
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(LIBRARY, &link).map_err(|error| failed(&link, &error))?;
+    }
     Ok(library)
 }

@@ -229,6 +229,10 @@ impl Cq {
         self.record
     }
 
+    pub(crate) fn arm_register(&self) -> *mut u64 {
+        self.arm
+    }
+
     /// The first byte of the ring.
     pub(crate) fn ring_start(&self) -> *mut u8 {
         self.start.wrapping_sub(self.stride() - mlx5_cqe64::SIZE)

@@ -83,6 +83,14 @@ impl Doorbell {
         }
     }
 
+    /// Its first byte, and how many it has: a half of a BlueFlame register, 0 of another one.
+    pub(crate) fn whole(&self) -> (*mut u8, usize) {
+        match self {
+            Self::BlueFlame { register, half_bytes, .. } => (*register, *half_bytes as usize),
+            Self::NonCached { register } => (register.cast(), 0),
+        }
+    }
+
     /// One thread rings from now on: see [`SendOps::stay`](uverbs_core::provider::SendOps::stay).
     pub(crate) fn stay(&mut self) {
         if let Self::BlueFlame { flush, .. } = self {

@@ -33,6 +33,10 @@ pub struct SqRaw {
     pub dbrec: *mut u32,
     /// Where the next doorbell goes. A BlueFlame register's halves take turns.
     pub uar: *mut u64,
+    /// First byte of the register.
+    pub register: *mut u8,
+    /// Bytes of a BlueFlame register's half; 0 of a register for plain doorbells.
+    pub register_bytes: usize,
     /// The queue pair's number.
     pub qpn: u32,
     /// What completions name the queue pair by.
@@ -94,6 +98,8 @@ pub struct CqRaw {
     pub stride: usize,
     /// The doorbell record; the consumer index is its first word.
     pub dbrec: *mut u32,
+    /// Where it is armed: 32 bytes into its doorbell page.
+    pub arm: *mut u64,
     /// The queue's number.
     pub cqn: u32,
     /// Consumer index, free running; it may not be published yet.
@@ -116,12 +122,15 @@ impl Sq {
     /// Addresses and indexes. The pointers are valid while the queue lives.
     #[must_use]
     pub fn raw_parts(&self) -> SqRaw {
+        let (register, register_bytes) = self.blue_flame();
         SqRaw {
             buf: self.ring_memory().start,
             bytes: self.units() as usize * MLX5_SEND_WQE_BB,
             stride: MLX5_SEND_WQE_BB,
             dbrec: self.record(),
             uar: self.register(),
+            register,
+            register_bytes,
             qpn: self.qpn(),
             user_index: self.shared().user_index.value(),
             producer: self.producer(),
@@ -269,6 +278,7 @@ impl Cq {
             bytes: self.entries() as usize * self.stride(),
             stride: self.stride(),
             dbrec: self.record(),
+            arm: self.arm_register(),
             cqn: self.core().cqn(),
             consumer: self.consumer(),
         }

@@ -176,6 +176,10 @@ impl Sq {
         self.doorbell.register()
     }
 
+    pub(crate) fn blue_flame(&self) -> (*mut u8, usize) {
+        self.doorbell.whole()
+    }
+
     pub(crate) fn qpn(&self) -> u32 {
         self.qpn_shifted >> 8
     }

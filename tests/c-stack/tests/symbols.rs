@@ -48,10 +48,12 @@ fn is_ancient(symbol: &str, all: &BTreeSet<String>) -> bool {
         .is_some_and(|name| all.contains(&format!("{name}@IBVERBS_1.1")))
 }
 
-/// rdma-core 65's, by its version script.
+/// rdma-core 65's, by its version scripts.
 fn newest() -> BTreeSet<String> {
-    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../c-abi/symbols/libibverbs-65.txt");
-    std::fs::read_to_string(list).unwrap().lines().map(str::to_owned).collect()
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../c-abi/symbols");
+    let read = |name| std::fs::read_to_string(folder.join(name)).unwrap();
+    let all = ["libibverbs-65.txt", "libmlx5-65.txt"].map(read).concat();
+    all.lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -60,7 +62,7 @@ fn the_newest_releases_names_are_there_and_no_others() {
     let newest = newest();
     let missing: Vec<_> = newest.difference(&ours).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    assert!(newest.len() > 180, "the list is cut short");
+    assert!(newest.len() > 320, "the lists are cut short");
     // Besides, private names under the numbers that other releases gave their node.
     let is_private = |symbol: &str| symbol.contains("@IBVERBS_PRIVATE_");
     let more: Vec<_> = ours.difference(&newest).filter(|symbol| !is_private(symbol)).collect();
@@ -70,11 +72,14 @@ fn the_newest_releases_names_are_there_and_no_others() {
 #[test]
 fn the_distributions_names_are_there() {
     let Some(stack) = common::c_stack() else { return };
-    let (ours, theirs) =
-        (symbols(&common::our_library(), true), symbols(&stack.their_library(), true));
+    let ours = symbols(&common::our_library(), true);
+    let theirs = symbols(&stack.their_library(), true);
+    let mlx5 = symbols(&stack.their_library().with_file_name("libmlx5.so.1"), true);
     let missing: Vec<_> = theirs
-        .difference(&ours)
-        .filter(|symbol| symbol.contains('@') && !is_ancient(symbol, &theirs))
+        .iter()
+        .chain(&mlx5)
+        .filter(|symbol| symbol.contains('@') && !ours.contains(*symbol))
+        .filter(|symbol| !is_ancient(symbol, &theirs))
         .collect();
     assert!(missing.is_empty(), "{missing:?}");
     assert_eq!(theirs.iter().filter(|symbol| is_ancient(symbol, &theirs)).count(), 33);
@@ -96,6 +101,12 @@ fn the_readme_lists_what_is_not_implemented() {
     let listed: BTreeSet<_> =
         section.split('`').skip(1).step_by(2).filter(|word| word.contains("ibv_")).collect();
     assert_eq!(stubs, listed);
+    // Of mlx5dv it lists what is.
+    let exports = std::fs::read_to_string(home.join("src/exports_mlx5.rs")).unwrap();
+    let done = exports.lines().filter(|line| line.contains("= mlx5dv::"));
+    let done: Vec<_> = done.filter_map(|line| line.trim().split(" = ").next()).collect();
+    assert_eq!(done, ["mlx5dv_init_obj"]);
+    assert!(section.contains("All of mlx5dv but `mlx5dv_init_obj`"));
 }
 
 /// A program of the distribution may import more than its tests call.

@@ -66,7 +66,9 @@ pub(crate) fn our_folder() -> PathBuf {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
-        std::os::unix::fs::symlink(our_library(), folder.join("libibverbs.so.1")).unwrap();
+        for name in ["libibverbs.so.1", "libmlx5.so.1"] {
+            std::os::unix::fs::symlink(our_library(), folder.join(name)).unwrap();
+        }
         folder
     };
     FOLDER.get_or_init(make).clone()

@@ -1,0 +1,238 @@
+//! The names of libmlx5: `mlx5dv_*`. They are in this library, which has another name besides
+//! (`libmlx5.so.1`, a link to the same file).
+#![allow(unsafe_code, reason = "assembly")]
+
+use crate::exports::{label, node};
+use crate::{mlx5dv, stubs};
+
+// Before 1.2 the address of a completion queue's doorbell page was behind another address.
+label!(mlx5dv_init_obj, "@", "MLX5_1.0", stubs::not_supported);
+
+node! { "MLX5_1.0":
+    mlx5dv_query_device = stubs::not_supported;
+}
+
+node! { "MLX5_1.1":
+    mlx5dv_create_cq = stubs::no_object;
+}
+
+node! { "MLX5_1.2":
+    mlx5dv_init_obj = mlx5dv::init_obj;
+    mlx5dv_set_context_attr = stubs::not_supported;
+}
+
+node! { "MLX5_1.3":
+    mlx5dv_create_qp = stubs::no_object;
+    mlx5dv_create_wq = stubs::no_object;
+}
+
+node! { "MLX5_1.4":
+    mlx5dv_get_clock_info = stubs::not_supported;
+}
+
+node! { "MLX5_1.5":
+    mlx5dv_create_flow_action_esp = stubs::no_object;
+}
+
+node! { "MLX5_1.6":
+    mlx5dv_create_flow_matcher = stubs::no_object;
+    mlx5dv_destroy_flow_matcher = stubs::not_supported;
+    mlx5dv_create_flow = stubs::not_supported;
+}
+
+node! { "MLX5_1.7":
+    mlx5dv_create_flow_action_modify_header = stubs::no_object;
+    mlx5dv_create_flow_action_packet_reformat = stubs::no_object;
+    mlx5dv_devx_alloc_uar = stubs::no_object;
+    mlx5dv_devx_free_uar = stubs::nothing;
+    mlx5dv_devx_general_cmd = stubs::not_supported;
+    mlx5dv_devx_obj_create = stubs::no_object;
+    mlx5dv_devx_obj_destroy = stubs::not_supported;
+    mlx5dv_devx_obj_modify = stubs::not_supported;
+    mlx5dv_devx_obj_query = stubs::not_supported;
+    mlx5dv_devx_query_eqn = stubs::not_supported;
+    mlx5dv_devx_umem_dereg = stubs::not_supported;
+    mlx5dv_devx_umem_reg = stubs::no_object;
+    mlx5dv_open_device = stubs::no_object;
+}
+
+node! { "MLX5_1.8":
+    mlx5dv_devx_cq_modify = stubs::not_supported;
+    mlx5dv_devx_cq_query = stubs::not_supported;
+    mlx5dv_devx_ind_tbl_modify = stubs::not_supported;
+    mlx5dv_devx_ind_tbl_query = stubs::not_supported;
+    mlx5dv_devx_qp_modify = stubs::not_supported;
+    mlx5dv_devx_qp_query = stubs::not_supported;
+    mlx5dv_devx_srq_modify = stubs::not_supported;
+    mlx5dv_devx_srq_query = stubs::not_supported;
+    mlx5dv_devx_wq_modify = stubs::not_supported;
+    mlx5dv_devx_wq_query = stubs::not_supported;
+    mlx5dv_is_supported = stubs::no;
+}
+
+node! { "MLX5_1.9":
+    mlx5dv_devx_create_cmd_comp = stubs::no_object;
+    mlx5dv_devx_destroy_cmd_comp = stubs::nothing;
+    mlx5dv_devx_get_async_cmd_comp = stubs::not_supported;
+    mlx5dv_devx_obj_query_async = stubs::not_supported;
+}
+
+node! { "MLX5_1.10":
+    mlx5dv_alloc_dm = stubs::no_object;
+    mlx5dv_create_mkey = stubs::no_object;
+    mlx5dv_destroy_mkey = stubs::not_supported;
+    mlx5dv_dr_action_create_dest_table = stubs::no_object;
+    mlx5dv_dr_action_create_dest_ibv_qp = stubs::no_object;
+    mlx5dv_dr_action_create_dest_vport = stubs::no_object;
+    mlx5dv_dr_action_create_flow_counter = stubs::no_object;
+    mlx5dv_dr_action_create_drop = stubs::no_object;
+    mlx5dv_dr_action_create_modify_header = stubs::no_object;
+    mlx5dv_dr_action_create_packet_reformat = stubs::no_object;
+    mlx5dv_dr_action_create_tag = stubs::no_object;
+    mlx5dv_dr_action_destroy = stubs::not_supported;
+    mlx5dv_dr_domain_create = stubs::no_object;
+    mlx5dv_dr_domain_destroy = stubs::not_supported;
+    mlx5dv_dr_domain_sync = stubs::not_supported;
+    mlx5dv_dr_matcher_create = stubs::no_object;
+    mlx5dv_dr_matcher_destroy = stubs::not_supported;
+    mlx5dv_dr_rule_create = stubs::no_object;
+    mlx5dv_dr_rule_destroy = stubs::not_supported;
+    mlx5dv_dr_table_create = stubs::no_object;
+    mlx5dv_dr_table_destroy = stubs::not_supported;
+    mlx5dv_qp_ex_from_ibv_qp_ex = stubs::no_object;
+}
+
+node! { "MLX5_1.11":
+    mlx5dv_devx_create_event_channel = stubs::no_object;
+    mlx5dv_devx_destroy_event_channel = stubs::nothing;
+    mlx5dv_devx_get_event = stubs::no_number;
+    mlx5dv_devx_subscribe_devx_event = stubs::not_supported;
+    mlx5dv_devx_subscribe_devx_event_fd = stubs::not_supported;
+}
+
+node! { "MLX5_1.12":
+    mlx5dv_alloc_var = stubs::no_object;
+    mlx5dv_dr_action_create_flow_meter = stubs::no_object;
+    mlx5dv_dr_action_modify_flow_meter = stubs::not_supported;
+    mlx5dv_dump_dr_domain = stubs::not_supported;
+    mlx5dv_dump_dr_matcher = stubs::not_supported;
+    mlx5dv_dump_dr_rule = stubs::not_supported;
+    mlx5dv_dump_dr_table = stubs::not_supported;
+    mlx5dv_free_var = stubs::nothing;
+}
+
+node! { "MLX5_1.13":
+    mlx5dv_pp_alloc = stubs::no_object;
+    mlx5dv_pp_free = stubs::nothing;
+}
+
+node! { "MLX5_1.14":
+    mlx5dv_dr_action_create_default_miss = stubs::no_object;
+    mlx5dv_dr_domain_set_reclaim_device_memory = stubs::nothing;
+    mlx5dv_modify_qp_lag_port = stubs::not_supported;
+    mlx5dv_query_qp_lag_port = stubs::not_supported;
+}
+
+node! { "MLX5_1.15":
+    mlx5dv_dr_action_create_dest_devx_tir = stubs::no_object;
+}
+
+node! { "MLX5_1.16":
+    mlx5dv_dr_action_create_dest_array = stubs::no_object;
+    mlx5dv_dr_action_create_flow_sampler = stubs::no_object;
+}
+
+node! { "MLX5_1.17":
+    mlx5dv_dr_action_create_aso = stubs::no_object;
+    mlx5dv_dr_action_create_pop_vlan = stubs::no_object;
+    mlx5dv_dr_action_create_push_vlan = stubs::no_object;
+    mlx5dv_dr_action_modify_aso = stubs::not_supported;
+    mlx5dv_modify_qp_sched_elem = stubs::not_supported;
+    mlx5dv_modify_qp_udp_sport = stubs::not_supported;
+    mlx5dv_sched_leaf_create = stubs::no_object;
+    mlx5dv_sched_leaf_destroy = stubs::not_supported;
+    mlx5dv_sched_leaf_modify = stubs::not_supported;
+    mlx5dv_sched_node_create = stubs::no_object;
+    mlx5dv_sched_node_destroy = stubs::not_supported;
+    mlx5dv_sched_node_modify = stubs::not_supported;
+}
+
+node! { "MLX5_1.18":
+    mlx5dv_reserved_qpn_alloc = stubs::not_supported;
+    mlx5dv_reserved_qpn_dealloc = stubs::not_supported;
+}
+
+node! { "MLX5_1.19":
+    mlx5dv_devx_umem_reg_ex = stubs::no_object;
+    mlx5dv_dm_map_op_addr = stubs::no_object;
+    _mlx5dv_query_port = stubs::not_supported;
+}
+
+node! { "MLX5_1.20":
+    mlx5dv_dr_domain_allow_duplicate_rules = stubs::nothing;
+    mlx5dv_map_ah_to_qp = stubs::not_supported;
+    mlx5dv_qp_cancel_posted_send_wrs = stubs::not_supported;
+    _mlx5dv_mkey_check = stubs::not_supported;
+}
+
+node! { "MLX5_1.21":
+    mlx5dv_crypto_login = stubs::not_supported;
+    mlx5dv_crypto_login_query_state = stubs::not_supported;
+    mlx5dv_crypto_logout = stubs::not_supported;
+    mlx5dv_dci_stream_id_reset = stubs::not_supported;
+    mlx5dv_dek_create = stubs::no_object;
+    mlx5dv_dek_destroy = stubs::not_supported;
+    mlx5dv_dek_query = stubs::not_supported;
+    mlx5dv_dr_action_create_dest_ib_port = stubs::no_object;
+    mlx5dv_dr_matcher_set_layout = stubs::not_supported;
+    mlx5dv_get_vfio_device_list = stubs::no_object;
+    mlx5dv_vfio_get_events_fd = stubs::no_number;
+    mlx5dv_vfio_process_events = stubs::not_supported;
+}
+
+node! { "MLX5_1.22":
+    mlx5dv_dr_aso_other_domain_link = stubs::not_supported;
+    mlx5dv_dr_aso_other_domain_unlink = stubs::not_supported;
+}
+
+node! { "MLX5_1.23":
+    mlx5dv_devx_alloc_msi_vector = stubs::no_object;
+    mlx5dv_devx_create_eq = stubs::no_object;
+    mlx5dv_devx_destroy_eq = stubs::not_supported;
+    mlx5dv_devx_free_msi_vector = stubs::not_supported;
+}
+
+node! { "MLX5_1.24":
+    mlx5dv_create_steering_anchor = stubs::no_object;
+    mlx5dv_crypto_login_create = stubs::no_object;
+    mlx5dv_crypto_login_destroy = stubs::not_supported;
+    mlx5dv_crypto_login_query = stubs::not_supported;
+    mlx5dv_destroy_steering_anchor = stubs::not_supported;
+    mlx5dv_dr_action_create_dest_root_table = stubs::no_object;
+}
+
+node! { "MLX5_1.25":
+    mlx5dv_get_data_direct_sysfs_path = stubs::not_supported;
+    mlx5dv_reg_dmabuf_mr = stubs::no_object;
+}
+
+node! { "MLX5_1.25.1":
+    __mlx5dv_create_flow = stubs::no_object;
+}
+
+node! { "MLX5_1.26":
+    mlx5dv_devx_uar_export_dmabuf_fd = stubs::no_number;
+}
+
+node! { "MLX5_1.27":
+    _mlx5dv_get_export_sizes = stubs::nothing;
+    mlx5dv_devx_obj_export = stubs::not_supported;
+    mlx5dv_devx_obj_import = stubs::no_object;
+    mlx5dv_devx_obj_unimport = stubs::nothing;
+    mlx5dv_devx_umem_export = stubs::not_supported;
+    mlx5dv_devx_umem_import = stubs::no_object;
+    mlx5dv_devx_umem_unimport = stubs::nothing;
+    mlx5dv_var_export = stubs::not_supported;
+    mlx5dv_var_import = stubs::no_object;
+    mlx5dv_var_unimport = stubs::nothing;
+}

@@ -9,6 +9,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 
+use crate::abi::OURS;
 use crate::device::{CqRing, Event};
 
 type Loop = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
@@ -64,10 +65,10 @@ fn text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// What completions name a context's queue pair by: they are numbered from 0, and the last place of
-/// each table of 4096 stays empty (rdma-core `mlx5.c:mlx5_store_uidx`).
-fn user_index(at: u32) -> u32 {
-    at / 4095 * 4096 + at % 4095
+/// What completions name a context's queue pair by: they are numbered from 0, and with libmlx5 the
+/// last place of each table of 4096 stays empty (rdma-core `mlx5.c:mlx5_store_uidx`).
+fn user_index(at: u32, ours: bool) -> u32 {
+    if ours { at } else { at / 4095 * 4096 + at % 4095 }
 }
 
 /// Queue pairs with one completion queue.
@@ -80,6 +81,8 @@ pub(crate) struct Side {
     ring: CqRing,
     pi: Vec<u32>,
     drain: Loop,
+    /// Whether the loops run on our library.
+    ours: bool,
 }
 
 impl Side {
@@ -133,6 +136,7 @@ impl Side {
             } else {
                 shim.function("sbs_poll_64")
             },
+            ours: std::env::var_os(OURS).is_some(),
         })
     }
 
@@ -153,7 +157,7 @@ impl Side {
     }
 
     fn complete(&mut self, qp: usize, event: Event) {
-        self.ring.complete(user_index(qp as u32), self.qpns[qp], event);
+        self.ring.complete(user_index(qp as u32, self.ours), self.qpns[qp], event);
     }
 
     fn drain(&mut self) -> usize {

@@ -9,6 +9,7 @@
 //! `tests/c-stack`; ours is on one, too. So this program starts itself once more, under the
 //! preloaded library, and a second time for libmlx5 without its locks.
 
+mod abi;
 mod c;
 mod cases;
 mod device;
@@ -24,13 +25,19 @@ use crate::cases::{CASES, Plan, Sample};
 use crate::prepare::{CStack, SHIM};
 
 /// Variants in the order they are printed.
-const VARIANTS: [&str; 16] = [
+const VARIANTS: [&str; 22] = [
     "c",
     "c_st",
     "c_wr",
     "c_wr_st",
     "c_ex",
     "c_ex_st",
+    "abi",
+    "abi_st",
+    "abi_wr",
+    "abi_wr_st",
+    "abi_ex",
+    "abi_ex_st",
     "raw",
     "any",
     "raw_nc",
@@ -55,6 +62,14 @@ fn main() {
         }
     };
     if let Some(shim) = std::env::var_os(SHIM) {
+        if std::env::var_os(abi::THREADS).is_some() {
+            // It sleeps: to glibc the process has threads, and locks are needed.
+            std::thread::spawn(|| {
+                loop {
+                    std::thread::park();
+                }
+            });
+        }
         cases::run(&plan, Some(Path::new(&shim)), &mut print_sample);
         return;
     }
@@ -62,6 +77,7 @@ fn main() {
     let with_c = CStack::new("benches/side_by_side/shim.c").and_then(|stack| {
         let mut text = stack.again(&args, &[])?;
         text.push_str(&stack.again(&args, &[("MLX5_SINGLE_THREADED", "1")])?);
+        text.push_str(&abi::samples(&stack, &args)?);
         Ok(text)
     });
     match with_c {
@@ -122,6 +138,16 @@ fn print_ratios(table: &Table) {
         print("ratio", case, "c", "raw");
         print("ratio_into", case, "c", "into");
         print("ratio_st", case, "c_st", "raw");
+        for [name, c, abi] in [
+            ["ratio_abi", "c", "abi"],
+            ["ratio_abi_one_thread", "c", "abi_st"],
+            ["ratio_abi_wr", "c_wr", "abi_wr"],
+            ["ratio_abi_wr_one_thread", "c_wr", "abi_wr_st"],
+            ["ratio_abi_ex", "c_ex", "abi_ex"],
+            ["ratio_abi_ex_one_thread", "c_ex", "abi_ex_st"],
+        ] {
+            print(name, case, c, abi);
+        }
         print("owned_over_raw", case, "owned", "raw");
         print("any_over_mono", case, "any", "raw");
     }

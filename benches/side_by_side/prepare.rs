@@ -21,7 +21,7 @@ fn manifest() -> &'static Path {
 }
 
 /// The target folder that this program was built into: it is in `<target>/<profile>/deps`.
-fn target() -> Result<PathBuf, String> {
+pub(crate) fn target() -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     program.ancestors().nth(3).map(Path::to_path_buf).ok_or_else(|| "no target folder".to_owned())
 }
@@ -48,14 +48,14 @@ fn debian() -> Result<PathBuf, String> {
 }
 
 /// Cargo in this workspace, building into the folder that this program was built into.
-fn cargo(target: &Path) -> Command {
+pub(crate) fn cargo(target: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(manifest()).env("CARGO_TARGET_DIR", target);
     command
 }
 
 /// Runs a command to its end. Gives what it prints.
-fn run(command: &mut Command) -> Result<String, String> {
+pub(crate) fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     match command.stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => {

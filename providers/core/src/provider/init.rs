@@ -1,0 +1,194 @@
+//! What objects are made from.
+
+use std::sync::Arc;
+
+use uverbs_kernel_abi::cq::IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
+
+use crate::attr::{DoorbellMode, QpCap, QpType, SendOpSet};
+use crate::error::Error;
+use crate::objects::channel::Channel;
+use crate::objects::context::ContextCore;
+use crate::objects::cq::CqCore;
+use crate::objects::pd::PdCore;
+use crate::objects::srq::SrqCore;
+use crate::objects::xrcd::XrcdCore;
+
+/// Bytes of a completion queue's entries, where the program may choose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CqeSize {
+    /// A cache line of most processors.
+    #[default]
+    Bytes64,
+    /// For processors with lines of 128 bytes: the described bytes are the second half.
+    Bytes128,
+}
+
+/// What a completion queue is made from.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CqInit {
+    /// Completions it must hold.
+    pub entries: u32,
+    /// Completion vector: which of the device's interrupts events come by.
+    pub comp_vector: u32,
+    /// Bytes of an entry. soft-RoCE's are its kernel's, whatever is asked for.
+    pub cqe_size: CqeSize,
+    /// The completion channel that it reports to.
+    pub channel: Option<Arc<Channel>>,
+    /// The device doesn't look whether there is room for a completion.
+    pub ignore_overrun: bool,
+}
+
+impl CqInit {
+    /// At least `entries` completions, vector 0, entries of 64 bytes, no channel.
+    #[must_use]
+    pub fn new(entries: u32) -> Self {
+        Self {
+            entries,
+            comp_vector: 0,
+            cqe_size: CqeSize::default(),
+            channel: None,
+            ignore_overrun: false,
+        }
+    }
+
+    /// The kernel's flags for it, `IB_UVERBS_CQ_FLAGS_*`.
+    #[must_use]
+    pub fn flags(&self) -> u32 {
+        if self.ignore_overrun { IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN } else { 0 }
+    }
+
+    /// Whether the channel is of this open device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`]; the kernel would say `EBADF`.
+    pub fn check_context(&self, context: &Arc<ContextCore>) -> Result<(), Error> {
+        match &self.channel {
+            Some(channel) if !Arc::ptr_eq(channel.context(), context) => Err(Error::Invalid {
+                verb: "create_cq",
+                what: "completion channel",
+                value: "of another context".to_owned(),
+                why: "a queue and its channel are made from the same open device",
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a queue pair is made from.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct QpInit {
+    /// Transport service.
+    pub qp_type: QpType,
+    /// Protection domain.
+    pub pd: Arc<PdCore>,
+    /// Where completions of sends go.
+    pub send_cq: Arc<CqCore>,
+    /// Where completions of receives go.
+    pub recv_cq: Arc<CqCore>,
+    /// Where receives come from, in place of a queue of its own.
+    pub srq: Option<Arc<SrqCore>>,
+    /// Sizes. With a shared receive queue those of receives are 0.
+    pub cap: QpCap,
+    /// What the send queue is made for; `None` is all that the transport has.
+    pub send_ops: Option<SendOpSet>,
+    /// How the send queue rings.
+    pub doorbell: DoorbellMode,
+    /// What a target of dynamic connections asks each packet for.
+    pub dc_key: u64,
+    /// It may have more work outstanding than its completion queues have room for.
+    pub overcommit: bool,
+}
+
+impl QpInit {
+    /// A reliable connection of the default sizes.
+    #[must_use]
+    pub fn new(pd: Arc<PdCore>, send_cq: Arc<CqCore>, recv_cq: Arc<CqCore>) -> Self {
+        Self {
+            qp_type: QpType::Rc,
+            pd,
+            send_cq,
+            recv_cq,
+            srq: None,
+            cap: QpCap::default(),
+            send_ops: None,
+            doorbell: DoorbellMode::default(),
+            dc_key: 0,
+            overcommit: false,
+        }
+    }
+
+    /// Whether everything is of this open device. Handles and user indexes are counted per device
+    /// file: one of another file names something else there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for the first that isn't.
+    pub fn check_context(&self, context: &Arc<ContextCore>) -> Result<(), Error> {
+        let srq = self.srq.as_ref().map(|srq| ("shared receive queue", srq.pd().context()));
+        let others = [
+            ("protection domain", self.pd.context()),
+            ("send completion queue", self.send_cq.context()),
+            ("receive completion queue", self.recv_cq.context()),
+        ];
+        for (what, of) in others.into_iter().chain(srq) {
+            if !Arc::ptr_eq(of, context) {
+                return Err(Error::Invalid {
+                    verb: "create_qp",
+                    what,
+                    value: "of another context".to_owned(),
+                    why: "all objects of a queue pair are made from the same open device",
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a shared receive queue is made from.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SrqInit {
+    /// Protection domain of its buffers.
+    pub pd: Arc<PdCore>,
+    /// Receives outstanding.
+    pub max_wr: u32,
+    /// Entries in a receive's scatter list.
+    pub max_sge: u32,
+    /// Fewer receives left than this raise an event; 0 never.
+    pub limit: u32,
+    /// For XRC: the domain whose targets receive from it, and where completions go.
+    pub xrc: Option<(Arc<XrcdCore>, Arc<CqCore>)>,
+}
+
+impl SrqInit {
+    /// 128 receives of one piece each, without a limit.
+    #[must_use]
+    pub fn new(pd: Arc<PdCore>) -> Self {
+        Self { pd, max_wr: 128, max_sge: 1, limit: 0, xrc: None }
+    }
+
+    /// Whether everything is of this open device, as for [`QpInit::check_context`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`].
+    pub fn check_context(&self, context: &Arc<ContextCore>) -> Result<(), Error> {
+        let xrc = self.xrc.iter().flat_map(|(domain, cq)| {
+            [("XRC domain", domain.context()), ("completion queue", cq.context())]
+        });
+        for (what, of) in [("protection domain", self.pd.context())].into_iter().chain(xrc) {
+            if !Arc::ptr_eq(of, context) {
+                return Err(Error::Invalid {
+                    verb: "create_srq",
+                    what,
+                    value: "of another context".to_owned(),
+                    why: "a shared receive queue is of the open device whose queue pairs use it",
+                });
+            }
+        }
+        Ok(())
+    }
+}

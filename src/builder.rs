@@ -165,9 +165,9 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     /// # Errors
     ///
     /// [`Error::Limit`] for sizes that the device doesn't have, or for more work requests than a
-    /// completion queue has room for (see [`overcommit`](Self::overcommit)), with those of its other
-    /// queue pairs if it ignores overruns; [`Error::Invalid`] for objects of another device; the
-    /// kernel's refusal.
+    /// completion queue has room for (see [`overcommit`](Self::overcommit)), with those of its
+    /// other queue pairs if it ignores overruns; [`Error::Invalid`] for objects of another device;
+    /// the kernel's refusal.
     pub fn build(self) -> Result<QueuePair<P, T>, Error> {
         match self.init.overcommit {
             true => lossless(&self.init)?,

@@ -65,8 +65,8 @@ impl<P: Provider> CompletionQueueBuilder<P> {
     /// # Errors
     ///
     /// [`Error::Invalid`] for a channel of another context; [`Error::Limit`] for 0 entries or more
-    /// than the device has, and for a vector that it lacks; the kernel's refusal: `EOPNOTSUPP` for ignored overruns from
-    /// soft-RoCE.
+    /// than the device has, and for a vector that it lacks; the kernel's refusal: `EOPNOTSUPP` for
+    /// ignored overruns from soft-RoCE.
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn build(self) -> Result<CompletionQueue<P>, Error> {
         let (core, cq) = self.context.provider().create_cq(&self.init)?;

@@ -1,5 +1,5 @@
-//! Posts that name where they go, on a reliable transport: to a target of dynamic connections, or by
-//! XRC to one of the peer's shared receive queues.
+//! Posts that name where they go, on a reliable transport: to a target of dynamic connections, or
+//! by XRC to one of the peer's shared receive queues.
 //!
 //! # Safety
 //!
@@ -104,7 +104,8 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         self.data_to_target(wr.into(), SendOp::Write(remote), data, to)
     }
 
-    /// RDMA WRITE with immediate data, which uses up one of the receives of the queue that it is sent to.
+    /// RDMA WRITE with immediate data, which uses up one of the receives of the queue that it is
+    /// sent to.
     ///
     /// # Errors
     ///

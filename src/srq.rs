@@ -73,8 +73,8 @@ pub trait Use: sealed::Sealed + Debug + Send + Sync + 'static {}
 #[derive(Debug)]
 pub enum Plain {}
 
-/// Of a shared receive queue of an [XRC domain](crate::XrcDomain): all targets of the domain receive
-/// into it what initiators send to its number. Its completions are its own.
+/// Of a shared receive queue of an [XRC domain](crate::XrcDomain): all targets of the domain
+/// receive into it what initiators send to its number. Its completions are its own.
 ///
 /// No queue pair can be made with one:
 ///

@@ -27,8 +27,8 @@ mod sealed {
 /// | receives | yes | yes | yes | no: an [`XrcTarget`](crate::XrcTarget) does | no: a [`DcTarget`](crate::DcTarget) does |
 /// | goes on after a failed send (SQE) | no | yes | yes | no | no |
 ///
-/// IBTA vol 1, 9.6 and table 36, annex A14 for XRC; DC is Mellanox's own (PRM "Dynamically Connected
-/// Transport").
+/// IBTA vol 1, 9.6 and table 36, annex A14 for XRC; DC is Mellanox's own (PRM "Dynamically
+/// Connected Transport").
 pub trait Transport: sealed::Sealed + Debug + Send + Sync + 'static {
     /// What it is called in messages.
     const NAME: &'static str;
@@ -190,8 +190,8 @@ impl Unreliable for Ud {
 }
 
 /// Initiator of an extended reliable connection (XRC): as [`Rc`], to one
-/// [target](crate::XrcTarget), and through it to any shared receive queue of the target's domain, of
-/// whichever process. It receives nothing.
+/// [target](crate::XrcTarget), and through it to any shared receive queue of the target's domain,
+/// of whichever process. It receives nothing.
 #[doc(alias = "IBV_QPT_XRC_SEND")]
 #[derive(Debug)]
 pub enum XrcIni {}

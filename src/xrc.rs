@@ -23,8 +23,8 @@ use crate::transport::XrcIni;
 use crate::{Context, Refused};
 
 /// An XRC domain: its targets receive into its shared receive queues. One that a file names is
-/// shared with every process that opens it by the same file. A cheap handle: clones share it, and it
-/// is closed when the last thing made from it is gone.
+/// shared with every process that opens it by the same file. A cheap handle: clones share it, and
+/// it is closed when the last thing made from it is gone.
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;
@@ -73,9 +73,9 @@ impl<P: Provider> Context<P> {
         self.open_xrcd(None, XrcFile::OrNew)
     }
 
-    /// Opens the XRC domain that a file names, by its inode and for this device. What is in the file
-    /// doesn't matter, and it may be closed and unlinked afterwards. The domain ends when all who
-    /// opened it have closed it.
+    /// Opens the XRC domain that a file names, by its inode and for this device. What is in the
+    /// file doesn't matter, and it may be closed and unlinked afterwards. The domain ends when all
+    /// who opened it have closed it.
     ///
     /// # Errors
     ///

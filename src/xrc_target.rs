@@ -60,8 +60,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a domain of another open device; [`Error::Limit`] for a number over 24
-    /// bits; the kernel's refusal: `EINVAL` for a number that no target of the domain has.
+    /// [`Error::Invalid`] for a domain of another open device; [`Error::Limit`] for a number over
+    /// 24 bits; the kernel's refusal: `EINVAL` for a number that no target of the domain has.
     #[doc(alias = "ibv_open_qp")]
     pub fn open_xrc_target(&self, domain: &XrcDomain, qpn: u32) -> Result<XrcTarget<P>, Error> {
         self.owns_domain(domain)?;
@@ -243,8 +243,8 @@ impl<P: Provider> XrcTarget<P> {
         self.object.bring_from_any(attr)
     }
 
-    /// Gives it up now. If nobody else has it, it is destroyed, and an initiator that goes on sending
-    /// runs out of retries.
+    /// Gives it up now. If nobody else has it, it is destroyed, and an initiator that goes on
+    /// sending runs out of retries.
     ///
     /// # Errors
     ///

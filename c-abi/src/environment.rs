@@ -3,7 +3,8 @@
 use uverbs::Device;
 use uverbs_core::error::Error;
 
-/// Names of devices, separated by commas: `softhca@loopback`, `mlx5_0`. Unset or empty: the kernel's.
+/// Names of devices, separated by commas: `softhca@loopback`, `mlx5_0`. Unset or empty: the
+/// kernel's.
 pub(crate) const DEVICE: &str = "UVERBS_DEVICE";
 
 /// The devices that programs are shown.

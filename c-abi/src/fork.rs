@@ -1,7 +1,7 @@
 //! What forking does to registered memory.
 //!
-//! Since Linux 5.12 a fork copies pinned pages, and the parent keeps its own: nothing is to be done.
-//! Before that C's library marks every region; this one doesn't.
+//! Since Linux 5.12 a fork copies pinned pages, and the parent keeps its own: nothing is to be
+//! done. Before that C's library marks every region; this one doesn't.
 //!
 //! # Safety
 //!

@@ -14,13 +14,14 @@
 //! # Safety
 //!
 //! Every function is called by C, whose part is the contract of `verbs.h`: pointers are null where
-//! the header allows it, or valid for what they point to; an object's pointer is one that a function
-//! of this library gave, and isn't used after its destruction; what a work request names stays
-//! registered until it is complete. "C's contract" in a `SAFETY` comment means this. References
-//! that are made of such pointers live for the call.
+//! the header allows it, or valid for what they point to; an object's pointer is one that a
+//! function of this library gave, and isn't used after its destruction; what a work request names
+//! stays registered until it is complete. "C's contract" in a `SAFETY` comment means this.
+//! References that are made of such pointers live for the call.
 //!
 //! Objects are boxes whose first member is C's struct, so a pointer to the one is a pointer to the
-//! other. Members that programs read while the library writes them are written through `UnsafeCell`.
+//! other. Members that programs read while the library writes them are written through
+//! `UnsafeCell`.
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a call's pointers are read together")]
 #![allow(clippy::missing_safety_doc, reason = "C's contract, above")]
 

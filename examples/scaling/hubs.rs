@@ -48,8 +48,8 @@ pub(crate) fn rc(context: &Context, peers: usize) -> Outcome<Found> {
     Ok(Found { queue_pairs: hub.len(), handles: 0, receives, cost })
 }
 
-/// A connection for each node, that is for [`Node::PEERS`] peers, in each direction a queue pair, and
-/// one shared queue of receives: each message names the queue of its peer.
+/// A connection for each node, that is for [`Node::PEERS`] peers, in each direction a queue pair,
+/// and one shared queue of receives: each message names the queue of its peer.
 pub(crate) fn xrc(context: &Context, peers: usize) -> Outcome<Found> {
     let (pd, mut cq, local) = (context.alloc_pd()?, context.create_cq(256)?, open_to_all());
     let mut nodes = Node::many(context, peers)?;

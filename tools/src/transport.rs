@@ -63,7 +63,8 @@ impl fmt::Display for Connection {
 pub(crate) enum Reach {
     Connection(Endpoint),
     Datagram(DatagramEndpoint),
-    /// The initiator, the number of the target, which has all else in common with it, and the queue.
+    /// The initiator, the number of the target, which has all else in common with it, and the
+    /// queue.
     Xrc(Endpoint, u32, RemoteSrq),
 }
 

@@ -54,7 +54,8 @@ enum Chore {
     Judge,
     /// Build our libibverbs for C programs, and lay out a folder for LD_LIBRARY_PATH.
     CAbi {
-        /// The folder [default: c-abi in the target folder, where `uverbs run` of a build finds it].
+        /// The folder [default: c-abi in the target folder, where `uverbs run` of a build finds
+        /// it].
         #[arg(long, value_name = "DIR")]
         prefix: Option<PathBuf>,
     },

@@ -209,7 +209,8 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
     Ok(NewSrq { core, srq })
 }
 
-/// What a queue for XRC has besides. Its completions carry its own user index, as a queue pair's do.
+/// What a queue for XRC has besides. Its completions carry its own user index, as a queue pair's
+/// do.
 fn xrc_parts(
     init: &SrqInit,
     user_index: Option<UserIndex>,

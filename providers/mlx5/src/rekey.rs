@@ -163,9 +163,9 @@ impl Sq {
         Ok((at, slot))
     }
 
-    /// Sets the fence of the WQE behind the last UMR, and publishes what the cursor's parts say, the
-    /// last WQE of which begins at `first`. Where the UMR is that one, the fence is left to the next
-    /// batch.
+    /// Sets the fence of the WQE behind the last UMR, and publishes what the cursor's parts say,
+    /// the last WQE of which begins at `first`. Where the UMR is that one, the fence is left to the
+    /// next batch.
     ///
     /// # Safety
     ///

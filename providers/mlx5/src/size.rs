@@ -236,8 +236,8 @@ impl SrqSize {
     }
 }
 
-/// Entries of the ring for `entries` completions, of `limit` at most: a power of two: one more at least than the kernel
-/// is told of (rdma-core `verbs.c:create_cq`).
+/// Entries of the ring for `entries` completions, of `limit` at most: a power of two: one more at
+/// least than the kernel is told of (rdma-core `verbs.c:create_cq`).
 pub(crate) fn cq_entries(verb: &'static str, entries: u32, limit: u32) -> Result<u32, Error> {
     if entries == 0 || entries > limit {
         let (value, limit) = (entries.into(), if entries == 0 { 1 } else { limit.into() });

@@ -36,7 +36,8 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `ENODATA` when the entry is empty, `EINVAL` when port or index is out of range.
+    /// [`Error::Kernel`]: `ENODATA` when the entry is empty, `EINVAL` when port or index is out of
+    /// range.
     #[doc(alias = "ibv_query_gid_ex")]
     pub fn query_gid_entry(&self, port: u8, index: u32) -> Result<GidEntry, Error> {
         let mut entry = ib_uverbs_gid_entry::new_zeroed();

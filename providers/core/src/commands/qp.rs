@@ -68,8 +68,8 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` for sizes out of range, `EOPNOTSUPP` for a type the device lacks, `ENOMEM`,
-    /// `EFAULT`.
+    /// [`Error::Kernel`]: `EINVAL` for sizes out of range, `EOPNOTSUPP` for a type the device
+    /// lacks, `ENOMEM`, `EFAULT`.
     ///
     /// # Safety
     ///
@@ -123,9 +123,9 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` for a transition or a combination of attributes that InfiniBand doesn't have,
-    /// `ENODEV` or `EINVAL` for a source GID that can't be used, `ETIMEDOUT` when the peer's MAC
-    /// can't be resolved.
+    /// [`Error::Kernel`]: `EINVAL` for a transition or a combination of attributes that InfiniBand
+    /// doesn't have, `ENODEV` or `EINVAL` for a source GID that can't be used, `ETIMEDOUT` when the
+    /// peer's MAC can't be resolved.
     ///
     /// # Safety
     ///

@@ -206,9 +206,9 @@ impl CqCore {
         Err(Error::Limit { verb: "resize_cq", what: "entries", value, limit })
     }
 
-    /// Refuses queue pairs and shared queues that together have more completions than there is room for, where
-    /// overruns are ignored. Those that are gone count until the polling side knows of it: what
-    /// they left is in the ring.
+    /// Refuses queue pairs and shared queues that together have more completions than there is room
+    /// for, where overruns are ignored. Those that are gone count until the polling side knows of
+    /// it: what they left is in the ring.
     ///
     /// # Errors
     ///

@@ -179,8 +179,8 @@ pub trait Wire: Send + fmt::Debug {
         None
     }
 
-    /// Whoever owns this end is about to sleep on its descriptor: what arrives from here on makes it
-    /// readable. A look after this finds what arrived before.
+    /// Whoever owns this end is about to sleep on its descriptor: what arrives from here on makes
+    /// it readable. A look after this finds what arrived before.
     fn arm(&mut self) {}
 
     /// Replaces the addresses under which this end is reached, multicast groups that it joined

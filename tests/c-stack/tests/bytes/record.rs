@@ -135,8 +135,8 @@ pub(crate) fn meaning(wqe: &[u8], all: bool, service: Service) -> Vec<Range<usiz
     if opcode == 0x25 && wqe.len() >= 128 {
         return umr_meaning(wqe);
     }
-    // The segment that names the peer's queue, of which libmlx5 leaves twelve reserved bytes as they
-    // were.
+    // The segment that names the peer's queue, of which libmlx5 leaves twelve reserved bytes as
+    // they were.
     let named = if service == Service::Xrc && opcode != 0 { 16 } else { 0 };
     let (head, operands) = match opcode {
         _ if service == Service::Ud => (VECTOR.end, VECTOR.end),

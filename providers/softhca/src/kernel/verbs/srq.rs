@@ -117,7 +117,8 @@ fn xrc(call: &Call<'_>) -> Result<Option<(u32, u32)>, Errno> {
     }
 }
 
-/// `create_srq_user`. The user index is looked at where completions carry it (`get_srq_user_index`).
+/// `create_srq_user`. The user index is looked at where completions carry it
+/// (`get_srq_user_index`).
 fn driver_request(call: &Call<'_>, is_xrc: bool) -> Result<mlx5_ib_create_srq, Errno> {
     let bytes = call.driver_input()?;
     if let Some(tail) = bytes.get(size_of::<mlx5_ib_create_srq>()..)

@@ -46,6 +46,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         return Err(file(io::ErrorKind::AlreadyExists.into()));
     }
     let [program, words @ ..] = &args.command[..] else { return Ok(()) };
+    // By its name this program is found wherever it is.
+    let own = std::env::current_exe().ok().filter(|_| program == "uverbs");
+    let program = own.as_deref().map_or(program.as_os_str(), Path::as_os_str);
     let status = Command::new(program).args(words).env(VARIABLE, &path).status();
     let status = status.map_err(|error| Error::File { path: program.into(), error })?;
     let files = packets_of(&path).map_err(file)?;

@@ -95,11 +95,8 @@ fn installed() -> Result<PathBuf, Error> {
     let found = PLACES.iter().find_map(|place| with_library(&home.join(place)).ok());
     found.ok_or_else(|| Error::Argument {
         option: "--libraries",
-        value: String::new(),
-        why: format!(
-            "there is no {LIBRARY} in {}; `cargo xtask c-abi --prefix DIR` builds it",
-            home.join(PLACES[0]).display()
-        ),
+        value: home.join(PLACES[0]).display().to_string(),
+        why: format!("there is no {LIBRARY}: in a clone `cargo xtask c-abi` makes it"),
     })
 }
 

@@ -193,8 +193,9 @@ impl SoftHca {
         self.inner.shared.lock().device.uars.clear();
     }
 
-    /// Whether a doorbell wakes the device's thread at once ([`Idle::protect`]). Otherwise the
-    /// first message behind an idle time waits for the thread's next look, [`Idle::look`] at most.
+    /// Whether a doorbell wakes the device's thread at once ([`protect`](crate::Idle::protect)).
+    /// Otherwise the first message behind an idle time waits for the thread's next look,
+    /// [`look`](crate::Idle::look) at most.
     #[must_use]
     pub fn is_woken_by_doorbells(&self) -> bool {
         self.inner.woken_by_stores

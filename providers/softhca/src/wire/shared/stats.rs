@@ -5,7 +5,7 @@ use crate::wire::counts::counts;
 counts! {
     /// Counts of a shared-memory wire since it was made.
     stats SharedStats;
-    /// The link and the counters of a [`SharedWire`](super::SharedWire) that its HCA owns by now.
+    /// The link and the counters of a shared-memory wire that its HCA owns by now.
     /// Clones are the same control.
     control SharedControl;
     /// Packets written to another device's ring.

@@ -150,6 +150,15 @@ fn limit_fields(expected: &mut Expected, attr: &DeviceAttr) {
     expected.add("max_rwq_indirection_tables", attr.rss.max_rwq_indirection_tables);
     expected.add("max_rwq_indirection_table_size", attr.rss.max_rwq_indirection_table_size);
     expected.add("max_wq_type_rq", attr.max_wq_type_rq);
+    let (count, period) = (attr.max_cq_moderation_count, attr.max_cq_moderation_period);
+    if count != 0 && period != 0 {
+        expected.add("cq moderation caps", "");
+        expected.add("max_cq_count", count);
+        expected.add("max_cq_period", format!("{period} us"));
+    }
+    if attr.max_dm_size != 0 {
+        expected.add("maximum available device memory", format!("{}Bytes", attr.max_dm_size));
+    }
     match attr.tm.max_num_tags {
         0 => expected.add("tag matching not supported", ""),
         tags => expected.add("max_num_tags", tags),

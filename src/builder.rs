@@ -186,8 +186,6 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
             }
         }
         let NewQp { core, sq, rq } = self.context.provider().create_qp(&self.init)?;
-        core.send_cq().check_overrun("create_qp")?;
-        core.recv_cq().check_overrun("create_qp")?;
         let home = Box::new(Home::new(self.context));
         let send = SendQueue::new(Arc::clone(&core), sq);
         Ok(QueuePair::new(send, RecvQueue::new(core, rq, home)))
@@ -215,7 +213,7 @@ fn lossless(init: &QpInit) -> Result<(), Error> {
 
 /// Refuses work that a completion queue has no room for. Other queue pairs' work isn't counted:
 /// they may take turns.
-fn room(init: &QpInit) -> Result<(), Error> {
+pub(crate) fn room(init: &QpInit) -> Result<(), Error> {
     let QpCap { max_send_wr, max_recv_wr, .. } = init.cap;
     let max_recv_wr = init.srq.as_ref().map_or(max_recv_wr, |srq| srq.max_wr());
     let fits = |what, load: u32, cq: &CqCore| {

@@ -65,8 +65,9 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for objects of another open device; [`Error::Unsupported`] on a device
-    /// without dynamic connections; the kernel's refusal.
+    /// [`Error::Limit`] for a shared receive queue with more receives than the completion queue has
+    /// room for; [`Error::Invalid`] for objects of another open device; [`Error::Unsupported`] on a
+    /// device without dynamic connections; the kernel's refusal.
     pub fn dc_target(
         &self,
         pd: &ProtectionDomain,
@@ -88,6 +89,7 @@ impl<P: Provider> Context<P> {
         // It rings nothing, and takes no register of its own.
         init.doorbell = DoorbellMode::NonCached;
         init.dc_key = key;
+        crate::builder::room(&init)?;
         let NewQp { core, .. } = self.provider().create_qp(&init)?;
         Ok(DcTarget { core, context: self.clone(), key })
     }

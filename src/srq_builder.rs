@@ -85,9 +85,6 @@ impl<P: Provider, U: Use> SharedReceiveQueueBuilder<P, U> {
             Error::limit("create_srq", what, self.init.max_wr, cq.capacity())?;
         }
         let NewSrq { core, srq } = self.context.provider().create_srq(&self.init)?;
-        if let Some((_, cq)) = &self.init.xrc {
-            cq.check_overrun("create_srq")?;
-        }
         Ok(SharedReceiveQueue::new(core, srq))
     }
 }

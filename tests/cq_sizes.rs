@@ -198,6 +198,51 @@ fn a_queue_that_ignores_overruns_can_not_overflow() {
 }
 
 #[test]
+fn shared_receives_can_not_overflow_it_either() {
+    let context = common::device().open().unwrap();
+    if is_rxe() {
+        return common::skip("soft-RoCE always looks for room");
+    }
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.completion_queue(150).ignore_overrun().build().unwrap();
+    // A target of dynamic connections brings its shared queue's completions here.
+    let large = context.shared_receive_queue(&pd).max_wr(1000).build().unwrap();
+    let refused = context.dc_target(&pd, &cq, &large, 7).unwrap_err();
+    assert!(matches!(refused, Error::Limit { verb: "create_qp", .. }), "{refused}");
+    // What queue pairs left that are gone counts, whichever queue has the handle by now.
+    let mut sum = 0;
+    let refused = loop {
+        let srq = context.shared_receive_queue(&pd).max_wr(60).build().unwrap();
+        let shaped = context.queue_pair(&pd, &cq).max_send_wr(1).shared_receives(&srq);
+        match shaped.build() {
+            Ok(qp) => sum += u64::from(qp.cap().max_send_wr + srq.max_wr()),
+            Err(error) => break error,
+        }
+    };
+    let Error::Limit { value, limit, .. } = refused else { panic!("{refused}") };
+    assert_eq!(limit, u64::from(cq.capacity()));
+    assert!(sum <= limit && value > limit, "{sum}: {refused}");
+}
+
+#[test]
+fn a_refused_queue_pair_does_not_count() {
+    let context = common::device().open().unwrap();
+    if is_rxe() {
+        return common::skip("soft-RoCE always looks for room");
+    }
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.completion_queue(64).ignore_overrun().build().unwrap();
+    let shaped = |sends| context.queue_pair(&pd, &cq).max_send_wr(sends).max_recv_wr(8).build();
+    let one = shaped(16).unwrap();
+    for _ in 0..3 {
+        let refused = shaped(cq.capacity() - 8).unwrap_err();
+        assert!(matches!(refused, Error::Limit { .. }), "{refused}");
+    }
+    // One that has room does, though nobody polled.
+    drop((shaped(16).unwrap(), one));
+}
+
+#[test]
 fn an_event_stands_for_many_completions() {
     if !common::only_on_softhca("the test steps the device") {
         return;

@@ -190,6 +190,9 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
     // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
     // `shared` is new.
     let core = unsafe { SrqCore::new(parts) };
+    if let Some((_, cq)) = &init.xrc {
+        cq.check_overrun("create_srq")?;
+    }
     if init.limit != 0 {
         // mlx5_ib doesn't look at the one in the command.
         core.set_limit(init.limit, &[])?;
@@ -331,6 +334,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
     // `shared` is new.
     let core = unsafe { QpCore::new(parts) };
+    core.check_overrun()?;
     let sq = SqParts {
         start: memory.send(),
         units: send.units,

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_core::error::Error;
 use uverbs_core::memory::pages::Pages;
-use uverbs_core::objects::cq::{CqCore, Message, Roles};
+use uverbs_core::objects::cq::{CqCore, CqRoom, Message, Roles};
 use uverbs_core::provider::{CqOps, Notify, Polled};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Taken;
@@ -351,7 +351,8 @@ unsafe impl CqOps for Cq {
         // If this fails, the queue is what it was, and nothing comes to it any more.
         let element = size_of::<ib_uverbs_wc>();
         let Mapped { memory, ring } = map(uverbs, RESIZE_CQ, answer.mi, element)?;
-        let room = self.core.room_of(entries, ring.mask())?;
+        // Not asked once more whether it is enough: the kernel's queue has this size now.
+        let room = CqRoom::new(entries, ring.mask());
         (self.ring, self.ci, self.seen) = (ring, 0, 0);
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
         // SAFETY: this is the polling side, and the ring is that large.

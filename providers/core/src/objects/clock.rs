@@ -35,7 +35,9 @@ impl DeviceClock {
     ///
     /// [`Error::Unsupported`] for pages that are too short.
     pub fn new(info: Pages, counter: Option<(Pages, usize)>) -> Result<Self, Error> {
-        let ends = counter.as_ref().map(|(page, at)| (at.is_multiple_of(4), at + 8 <= page.len()));
+        let ends = counter
+            .as_ref()
+            .map(|(page, at)| (at.is_multiple_of(4), page.len().checked_sub(8) >= Some(*at)));
         if info.len() < size_of::<Page>() || ends.is_some_and(|ends| ends != (true, true)) {
             let what = "a clock in a page that is too short".to_owned();
             return Err(Error::Unsupported { verb: "query_rt_values", what });

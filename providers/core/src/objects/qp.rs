@@ -56,7 +56,6 @@ pub struct QpCore {
     object: QpObject,
     parts: QpParts,
     /// What the completion queues know it by, for as long as it lives.
-    #[expect(dead_code, reason = "kept for those who hold it weakly")]
     user: Arc<User>,
 }
 
@@ -87,7 +86,7 @@ impl QpCore {
             unsafe { QpObject::new(Arc::clone(&context), number, event_id, QpState::Reset) };
         let user = Arc::new(User { context, handle: parts.handle, qpn: parts.qpn });
         let QpCap { max_send_wr: sends, max_recv_wr: receives, .. } = parts.cap;
-        let srq = parts.srq.as_ref().map(|srq| (srq.handle(), srq.max_wr()));
+        let srq = parts.srq.as_ref().map(|srq| (srq.event_id(), srq.max_wr()));
         let fits = !parts.overcommit;
         if Arc::ptr_eq(&parts.send_cq, &parts.recv_cq) {
             parts.send_cq.users().add(&user, sends.saturating_add(receives), srq, fits);
@@ -96,6 +95,22 @@ impl QpCore {
             parts.recv_cq.users().add(&user, receives, srq, fits);
         }
         Arc::new(Self { object, parts, user })
+    }
+
+    /// Refuses a queue pair, just made and not yet given out, whose completion queue ignores
+    /// overruns and has no room for it beside the others. Every provider asks this.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`].
+    pub fn check_overrun(&self) -> Result<(), Error> {
+        let queues = [&self.parts.send_cq, &self.parts.recv_cq];
+        let checked = queues.iter().try_for_each(|cq| cq.check_overrun("create_qp"));
+        if checked.is_err() {
+            // Nothing was posted to it: it leaves nothing that would have to be polled first.
+            queues.iter().for_each(|cq| cq.users().remove(&self.user));
+        }
+        checked
     }
 
     /// What the device granted.

@@ -36,8 +36,10 @@ struct Entry {
     most: u32,
     /// It was made to fit the queue.
     fits: bool,
-    /// Handle and size of the shared receive queue whose completions it brings here, too.
-    srq: Option<(u32, u32)>,
+    /// Number and size of the shared receive queue whose completions it brings here, too. The
+    /// number is its event id: another queue may get the handle of one that is gone, and what that
+    /// one's queue pairs left still counts.
+    srq: Option<(u64, u32)>,
 }
 
 /// Queue pairs of a completion queue, alive or not, and shared receive queues that complete there
@@ -51,10 +53,16 @@ pub(crate) struct Users {
 
 impl Users {
     /// One more, with up to `most` completions of its own at once, and those of a shared receive
-    /// queue, by handle and size. `fits`: it was made to fit the queue.
-    pub(crate) fn add(&self, user: &Arc<User>, most: u32, srq: Option<(u32, u32)>, fits: bool) {
+    /// queue, by event id and size. `fits`: it was made to fit the queue.
+    pub(crate) fn add(&self, user: &Arc<User>, most: u32, srq: Option<(u64, u32)>, fits: bool) {
         let mut users = lock(&self.pairs);
         users.push(Entry { user: Arc::downgrade(user), most, fits, srq });
+    }
+
+    /// One less, which nothing was ever posted to.
+    pub(crate) fn remove(&self, user: &Arc<User>) {
+        let mut users = lock(&self.pairs);
+        users.retain(|entry| !std::ptr::eq(entry.user.as_ptr(), Arc::as_ptr(user)));
     }
 
     /// Drops those that are gone, of which the polling side has just heard.
@@ -119,7 +127,8 @@ impl Users {
                  it overran if they had"
             ));
         }
-        if users.is_empty() {
+        let queues = lock(&self.queues);
+        if users.is_empty() && queues.iter().all(|(queue, _)| queue.strong_count() == 0) {
             said.push("no queue pair completes here".to_owned());
         }
         (!said.is_empty()).then(|| said.join("; "))

@@ -52,14 +52,21 @@ pub(crate) fn resize(cq: &mut Cq, entries: u32) -> Result<(), Error> {
     if size != cq.entries() {
         // As far as a burst that was forgotten got, too: the device counts what is in the ring.
         cq.publish();
-        move_ring(cq, &resizing, size)?;
+        if !move_ring(cq, &resizing, size)? {
+            // SAFETY: this is the polling side, and the ring is that large.
+            unsafe { cq.core().set_room(room) };
+            let what = "a device that doesn't end the ring that it leaves".to_owned();
+            return Err(Error::Unsupported { verb: VERB, what });
+        }
     }
-    // SAFETY: this is the polling side, and the ring is that large.
+    // SAFETY: as above.
     unsafe { cq.core().set_room(room) };
     Ok(())
 }
 
-fn move_ring(cq: &mut Cq, resizing: &Resizing, size: u32) -> Result<(), Error> {
+/// Gives the device a ring of `size` entries, and moves to it. False if the device doesn't say that
+/// it left the old one.
+fn move_ring(cq: &mut Cq, resizing: &Resizing, size: u32) -> Result<bool, Error> {
     let stride = cq.stride();
     let ring = resizing.pool.alloc(size as usize * stride)?;
     let start = ring.ptr();
@@ -81,13 +88,13 @@ fn move_ring(cq: &mut Cq, resizing: &Resizing, size: u32) -> Result<(), Error> {
     let mut kept = resizing.memory.ring.lock().unwrap_or_else(PoisonError::into_inner);
     let old = std::mem::replace(&mut *kept, ring);
     drop(kept);
-    if ended {
-        return Ok(());
+    // The entry that ended the old ring is given back, too: the new one has room for its size.
+    cq.publish();
+    if !ended {
+        // The device may not have left it.
+        cq.core().context().bury(old);
     }
-    // The device may not have left it.
-    cq.core().context().bury(old);
-    let what = "a device that doesn't end the ring that it leaves".to_owned();
-    Err(Error::Unsupported { verb: VERB, what })
+    Ok(ended)
 }
 
 impl Cq {

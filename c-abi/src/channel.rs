@@ -121,7 +121,9 @@ pub(crate) unsafe extern "C" fn get_cq_event(
             Named::Cq(at) => {
                 let found: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(at);
                 // SAFETY: it is there while it has its name.
-                unsafe { Cq::of(found) }.comp_acks().deliver();
+                let heard = unsafe { Cq::of(found) };
+                heard.core().heard();
+                heard.comp_acks().deliver();
                 // SAFETY: as above.
                 Some((found, unsafe { (*found).cq_context }))
             }

@@ -74,15 +74,18 @@ impl RdmaListener {
     /// Accepts, if the peer is one to be accepted.
     fn answer(&self, request: ConnectionRequest) -> io::Result<Option<RdmaStream>> {
         let Ok(hello) = hello(request.private_data()) else { return Ok(None) };
-        let domain = self.domain(&request.device()?)?;
+        // Where the request fails, here and below, the peer went meanwhile: no error of ours.
+        let Ok(device) = request.device() else { return Ok(None) };
+        let domain = self.domain(&device)?;
         let (parts, mut qp) = Parts::new(&domain, &self.options)?;
-        request.init(&mut qp)?;
+        if request.init(&mut qp).is_err() {
+            return Ok(None);
+        }
         parts.expect(&mut qp)?;
         match request.begin_accept(qp, &parts.param()) {
             Ok(connection) => {
                 RdmaStream::new(parts, connection, &hello, self.options.limit).map(Some)
             }
-            // The peer went meanwhile.
             Err(_) => Ok(None),
         }
     }

@@ -78,7 +78,7 @@ impl Waiting {
         mut attempt: impl FnMut(&mut Engine) -> io::Result<Option<T>>,
     ) -> io::Result<T> {
         let mut state = self.lock();
-        let before = state.engine.activity();
+        let mut before = state.engine.activity();
         // The clock is asked only if there is something to wait for.
         let mut started = None;
         let done = loop {
@@ -102,6 +102,11 @@ impl Waiting {
                 std::thread::yield_now();
                 state = self.lock();
                 continue;
+            }
+            // What this thread saw may be what another one sleeps for.
+            if state.engine.activity() != before {
+                before = state.engine.activity();
+                self.wake(&state);
             }
             match self.sleep(state, left) {
                 Ok(woken) => state = woken,

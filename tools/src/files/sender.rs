@@ -153,6 +153,15 @@ impl Sending {
         let mut progress = Progress::new(Length::Count(len, "bytes"), "sending", quiet);
         let mut hasher = Sha256::new();
         let (mut sent, mut done) = (0u64, 0u64);
+        // Before the last piece goes: with it the receiver has all that was announced.
+        let longer = |file: &mut File| match file.read(&mut [0]) {
+            Ok(0) => Ok(()),
+            Ok(_) => Err(Broken::Here(changed("it became longer"))),
+            Err(error) => Err(Broken::Here(error)),
+        };
+        if len == 0 {
+            longer(file)?;
+        }
         while done < len && self.verdict.is_none() {
             let room = sent - self.taken < self.pieces;
             let Some(mut frame) = room.then(|| self.frames.pop()).flatten() else {
@@ -166,6 +175,9 @@ impl Sending {
                 _ => Broken::Here(error),
             })?;
             hasher.update(&frame[..]);
+            if done + count as u64 == len {
+                longer(file)?;
+            }
             let offset = sent % self.pieces * self.piece;
             let to = Remote { addr: self.at.addr.wrapping_add(offset), ..self.at };
             let qp = self.side.link.queue_pair();
@@ -175,13 +187,8 @@ impl Sending {
             (sent, done) = (sent + 1, done + count as u64);
             progress.tick(done, Instant::now());
         }
-        if self.verdict.is_none() {
-            if file.read(&mut [0]).map_err(Broken::Here)? != 0 {
-                return Err(Broken::Here(changed("it became longer")));
-            }
-            if hasher.finalize()[..] != hash[..] {
-                return Err(Broken::Here(changed("its contents are others")));
-            }
+        if self.verdict.is_none() && hasher.finalize()[..] != hash[..] {
+            return Err(Broken::Here(changed("its contents are others")));
         }
         drop(progress);
         loop {

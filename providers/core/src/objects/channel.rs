@@ -42,6 +42,11 @@ impl EventCount {
         // through the channel's lock.
         self.0.load(Ordering::Relaxed)
     }
+
+    /// Another one was read.
+    pub(crate) fn one_more(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A completion channel.
@@ -70,7 +75,7 @@ impl State {
     /// Counts an event. One of a queue that is gone, or that was never here, is dropped.
     fn count(&mut self, id: u64) {
         if let Some(count) = self.queues.get(&id) {
-            count.0.fetch_add(1, Ordering::Relaxed);
+            count.one_more();
             self.waiting.push_back(id);
         }
     }

@@ -78,6 +78,13 @@ impl CqRoom {
         self
     }
 
+    /// The same while one entry more isn't given back.
+    #[must_use]
+    pub fn with_one_kept(mut self) -> Self {
+        self.lag = (self.lag - 1).max(1);
+        self
+    }
+
     /// Completions that work requests may count on.
     #[must_use]
     pub fn capacity(self) -> u32 {
@@ -272,6 +279,14 @@ impl CqCore {
     #[must_use]
     pub fn events(&self) -> u32 {
         self.reports.as_ref().map_or(0, |reports| reports.count.get())
+    }
+
+    /// Counts an event of it that was read past the [`Channel`], by whoever has the file: the next
+    /// arm must tell the device that the last event was heard.
+    pub fn heard(&self) {
+        if let Some(reports) = &self.reports {
+            reports.count.one_more();
+        }
     }
 
     /// Refuses to arm a queue that reports to nobody.

@@ -48,8 +48,10 @@ pub(crate) fn resize(cq: &mut Cq, entries: u32) -> Result<(), Error> {
         return Err(Error::Unsupported { verb: VERB, what: "a ring of its own".to_owned() });
     };
     let size = cq_entries(VERB, entries, resizing.limit)?;
-    let room = cq.core().room_of(entries, size)?;
+    let mut room = cq.core().room_of(entries, size)?;
     if size != cq.entries() {
+        // The entry that ends the old ring goes back with the next ones, as rdma-core does it.
+        room = room.with_one_kept();
         // As far as a burst that was forgotten got, too: the device counts what is in the ring.
         cq.publish();
         if !move_ring(cq, &resizing, size)? {
@@ -88,8 +90,6 @@ fn move_ring(cq: &mut Cq, resizing: &Resizing, size: u32) -> Result<bool, Error>
     let mut kept = resizing.memory.ring.lock().unwrap_or_else(PoisonError::into_inner);
     let old = std::mem::replace(&mut *kept, ring);
     drop(kept);
-    // The entry that ended the old ring is given back, too: the new one has room for its size.
-    cq.publish();
     if !ended {
         // The device may not have left it.
         cq.core().context().bury(old);

@@ -30,6 +30,10 @@ pub struct HostWire {
     epoll: Epoll,
     /// Sockets are to be looked at in this step.
     look: bool,
+    /// And those of the shared-memory wire haven't been.
+    tend: bool,
+    /// The last frame came by UDP: shared memory has its turn.
+    after_udp: bool,
     looked: Duration,
     steps: u32,
 }
@@ -48,7 +52,17 @@ impl HostWire {
             epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         }
         let looked = Duration::ZERO;
-        Ok(HostWire { udp, shared, shared_only, epoll, look: true, looked, steps: 0 })
+        Ok(HostWire {
+            udp,
+            shared,
+            shared_only,
+            epoll,
+            look: true,
+            tend: true,
+            after_udp: false,
+            looked,
+            steps: 0,
+        })
     }
 
     /// Handles on the links and counters of the two.
@@ -73,8 +87,17 @@ impl Wire for HostWire {
 
     fn receive(&mut self) -> Option<Frame> {
         if self.look {
-            self.shared.tend();
+            if std::mem::take(&mut self.tend) {
+                self.shared.tend();
+            }
+            // In turn: whoever floods the socket holds up nobody on this host.
+            if std::mem::take(&mut self.after_udp)
+                && let Some(frame) = self.shared.receive()
+            {
+                return Some(frame);
+            }
             if let Some(frame) = self.udp.receive() {
+                self.after_udp = true;
                 return Some(frame);
             }
             self.look = false;
@@ -97,13 +120,13 @@ impl Wire for HostWire {
         self.steps += 1;
         let due = now.saturating_sub(self.looked) >= LOOK || self.steps >= STEPS;
         if due || !self.shared.is_used() {
-            (self.look, self.looked, self.steps) = (true, now, 0);
+            (self.look, self.tend, self.looked, self.steps) = (true, true, now, 0);
         }
     }
 
     fn arm(&mut self) {
         self.shared.arm();
-        self.look = true;
+        (self.look, self.tend) = (true, true);
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -121,6 +121,10 @@ impl CqTable {
         log_max: u8,
     ) -> Result<(), HcaError> {
         check_ring(to, log_max)?;
+        // One that overran, or whose ring is gone, takes no mark any more.
+        if self.get(cqn)?.dead {
+            return Err(HcaError::BadParam { what: "cq in error", value: cqn.0.into() });
+        }
         let entries = 1u32 << self.get(cqn)?.ctx.log_entries;
         let held = self.get(cqn)?.held_now(dma);
         // One more for the mark that ends the old ring; and all of them have to find room.

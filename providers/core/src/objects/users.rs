@@ -81,16 +81,10 @@ impl Users {
     /// Those that are there, and how many completions may come of all at once.
     fn alive(&self) -> (Vec<Arc<User>>, u64) {
         let entries = lock(&self.pairs);
-        let (mut users, mut own, mut shared) = (Vec::new(), 0, BTreeMap::new());
-        for entry in entries.iter() {
-            if let Some(user) = entry.user.upgrade() {
-                users.push(user);
-                own += u64::from(entry.most);
-                shared.extend(entry.srq);
-            }
-        }
-        let shared: u64 = shared.into_values().map(u64::from).sum();
-        (users, own + shared)
+        let alive = entries.iter().filter_map(|entry| Some((entry.user.upgrade()?, entry)));
+        let (users, entries): (Vec<_>, Vec<_>) = alive.unzip();
+        let most = together(entries);
+        (users, most)
     }
 
     /// Completions that the queue must have room for: of the one that has most, of those that were
@@ -101,9 +95,7 @@ impl Users {
         let queues = queues.iter().filter(|(queue, _)| queue.strong_count() > 0);
         let queues = queues.map(|(_, size)| u64::from(*size));
         if all {
-            let shared: BTreeMap<_, _> = entries.iter().filter_map(|entry| entry.srq).collect();
-            let own = entries.iter().map(|entry| u64::from(entry.most));
-            return own.chain(shared.into_values().map(u64::from)).chain(queues).sum();
+            return together(entries.iter()) + queues.sum::<u64>();
         }
         let alive = entries.iter().filter(|entry| entry.fits && entry.user.strong_count() > 0);
         let most =
@@ -133,6 +125,16 @@ impl Users {
         }
         (!said.is_empty()).then(|| said.join("; "))
     }
+}
+
+/// Completions of several users at once. A shared receive queue's come once, whoever brings them.
+fn together<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> u64 {
+    let (mut own, mut shared) = (0, BTreeMap::new());
+    for entry in entries {
+        own += u64::from(entry.most);
+        shared.extend(entry.srq);
+    }
+    own + shared.into_values().map(u64::from).sum::<u64>()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -13,7 +13,7 @@
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::order::device_memory;
 use uverbs_core::queues::work::{PostError, Rekey, WINDOW_MAX, WindowKind, Wr};
-use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE};
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE, QpnDs};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::umr::{
     AccessFlags as KeyAccess, MLX5_WQE_MKEY_CONTEXT_FREE,
@@ -179,8 +179,8 @@ impl Sq {
         }
         self.rung_umr_end = self.umr_end;
         let [head, _] = self.ctrl_at(first);
-        // The low byte of its second word.
-        let ds = head.to_be() as u32 & 0x3f;
+        // Its second word.
+        let ds = u32::from(QpnDs(head.to_be() as u32).ds());
         let at = self.ring_memory().unit(first);
         let last = Posted { head, at, first, ds, units: ds.div_ceil(DS_PER_UNIT) };
         let begin = self.producer();

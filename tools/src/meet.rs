@@ -40,7 +40,8 @@ pub(crate) struct Waits {
     bind: Option<IpAddr>,
 
     /// Seconds that the server waits for a client [default: 600]
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_timeout)]
+    #[arg(long, value_name = "SECONDS")]
+    #[arg(allow_negative_numbers = true, value_parser = parse_timeout)]
     wait: Option<Duration>,
 }
 
@@ -57,7 +58,8 @@ pub(crate) struct ByArgs {
     device: Option<String>,
 
     /// Seconds to wait for the other side; fractions are fine
-    #[arg(long, value_name = "SECONDS", default_value = "10", allow_negative_numbers = true, value_parser = parse_timeout)]
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
+    #[arg(allow_negative_numbers = true, value_parser = parse_timeout)]
     pub(crate) timeout: Duration,
 }
 

@@ -56,7 +56,8 @@ pub(crate) struct Args {
     size: Option<u64>,
 
     /// Datagrams [default: 10]
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
+    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
     iters: Option<u64>,
 
     #[command(flatten)]

@@ -29,7 +29,8 @@ use report::Explained;
     uverbs explain --json cqe < entry.hex\n  \
     xxd -s 14 frame.bin | uverbs explain packet\n  \
     uverbs explain ioctl --file command.bin\n\n\
-    EXIT STATUS: 0, 1 for a file that can't be read, 2 for bytes that are not what they should be.")]
+    EXIT STATUS: 0, 1 for a file that can't be read, 2 for bytes that are not what they should \
+    be.")]
 pub(crate) struct Args {
     /// Print one JSON object: {"what": ..., "structures": [{"name": ..., "fields": [...]}]}
     #[arg(long)]

@@ -89,7 +89,8 @@ pub(crate) struct RecvArgs {
     piece: u64,
 
     /// Pieces that may be under way
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=i64::from(RECEIVES) / 2))]
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(RECEIVES) / 2))]
     pieces: u32,
 
     #[command(flatten)]

@@ -25,7 +25,7 @@ use crate::cases::{CASES, Plan, Sample};
 use crate::prepare::{CStack, SHIM};
 
 /// Variants in the order they are printed.
-const VARIANTS: [&str; 22] = [
+const VARIANTS: [&str; 24] = [
     "c",
     "c_st",
     "c_wr",
@@ -40,6 +40,8 @@ const VARIANTS: [&str; 22] = [
     "abi_ex_st",
     "raw",
     "any",
+    "raw_stays",
+    "any_stays",
     "raw_nc",
     "any_nc",
     "owned",
@@ -108,6 +110,7 @@ fn print_sample(sample: &Sample) {
 fn read_sample(line: &str, table: &mut Table) -> bool {
     let words: Vec<&str> = line.split(' ').collect();
     let ["sample", case, variant, p5, median, p95] = words[..] else { return false };
+    assert!(VARIANTS.contains(&variant), "{variant} has no place in the table");
     let numbers = [p5, median, p95].map(|word| word.parse().unwrap_or(f64::NAN));
     table.insert((case.to_owned(), variant.to_owned()), numbers);
     true
@@ -137,6 +140,7 @@ fn print_ratios(table: &Table) {
     for case in CASES {
         print("ratio", case, "c", "raw");
         print("ratio_into", case, "c", "into");
+        print("ratio_stays", case, "c", "raw_stays");
         print("ratio_st", case, "c_st", "raw");
         for [name, c, abi] in [
             ["ratio_abi", "c", "abi"],

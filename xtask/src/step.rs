@@ -35,16 +35,25 @@ impl Steps {
         self.done.push(timed(name.into(), run));
     }
 
-    /// Runs two lists of steps at once, each in its order.
-    pub(crate) fn beside(&mut self, one: Vec<Named<'_>>, other: Vec<Named<'_>>) {
-        let all = |steps: Vec<Named<'_>>| -> Vec<_> {
-            steps.into_iter().map(|(name, run)| timed(name, run)).collect()
+    /// Runs the steps two at a time, beginning them in their order: put the longest first.
+    pub(crate) fn two_at_a_time(&mut self, steps: Vec<Named<'_>>) {
+        let todo = Mutex::new(steps.into_iter().enumerate());
+        let done = Mutex::new(Vec::new());
+        let work = || {
+            loop {
+                let next = todo.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((place, (name, run))) = next else { return };
+                let step = timed(name, run);
+                done.lock().unwrap_or_else(PoisonError::into_inner).push((place, step));
+            }
         };
         thread::scope(|scope| {
-            let other = scope.spawn(|| all(other));
-            self.done.extend(all(one));
-            self.done.extend(other.join().expect("a step doesn't panic"));
+            scope.spawn(work);
+            work();
         });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_by_key(|&(place, _)| place);
+        self.done.extend(done.into_iter().map(|(_, step)| step));
     }
 
     /// Prints what happened. The last line counts it.
@@ -176,7 +185,31 @@ fn wait(mut child: Child, limit: Duration) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    #[test]
+    fn two_steps_run_at_a_time_and_are_told_in_order() {
+        let begun = AtomicUsize::new(0);
+        let step = |name: &str| -> Named<'_> {
+            let run = || {
+                let mine = begun.fetch_add(1, Ordering::SeqCst);
+                // The first of a pair sees the second begin.
+                let limit = Instant::now() + Duration::from_secs(20);
+                while mine.is_multiple_of(2) && begun.load(Ordering::SeqCst) < mine + 2 {
+                    assert!(Instant::now() < limit, "no step runs beside this one");
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Outcome::Passed
+            };
+            (name.to_owned(), Box::new(run))
+        };
+        let mut steps = Steps::default();
+        steps.two_at_a_time(["a", "b", "c", "d"].map(step).into());
+        let names: Vec<&str> = steps.done.iter().map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c", "d"]);
+    }
 
     #[test]
     fn skipped_tests_are_noted() {

@@ -138,12 +138,11 @@ impl Options {
 }
 
 /// The part of it that `cargo xtask test` runs: the self-test, world C on every kernel, worlds B
-/// and E on one, since those take longer. World C beside the others: a guest has one processor.
+/// and E on one, since those take longer. Two guests at a time: each has one processor.
 pub(crate) fn add_usual(steps: &mut Steps) {
     let Some(kit) = ready(steps, ONE_KERNEL) else {
         return;
     };
-    steps.step(self_test_name(ONE_KERNEL), || self_test::run(&kit, ONE_KERNEL));
     let kit = &kit;
     let job = |world: World, kernel: &'static str| -> Named<'_> {
         let options = Options {
@@ -161,9 +160,11 @@ pub(crate) fn add_usual(steps: &mut Steps) {
         };
         (step_name(world, kernel), Box::new(move || run::world(kit, kernel, world, &options).0))
     };
-    let mlx5 = [World::B, World::E].map(|world| job(world, ONE_KERNEL));
-    let rxe = USUAL.map(|kernel| job(World::C, kernel));
-    steps.beside(mlx5.into(), rxe.into());
+    let mut jobs: Vec<Named<'_>> = [World::B, World::E].map(|world| job(world, ONE_KERNEL)).into();
+    jobs.extend(USUAL.map(|kernel| job(World::C, kernel)));
+    let self_test = move || self_test::run(kit, ONE_KERNEL);
+    jobs.push((self_test_name(ONE_KERNEL), Box::new(self_test)));
+    steps.two_at_a_time(jobs);
 }
 
 /// Fetches and builds what every guest needs.

@@ -28,8 +28,8 @@ use uverbs_core::objects::dm::DmCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{
-    AhOps, ContextOps, CqInit, CqOps, Decoded, NewQp, NewSrq, Notify, Polled, Provider, QpInit,
-    RecvOps, RqOps, SendOps, SrqInit, SrqOps, View,
+    AhOps, Armer, ContextOps, CqInit, CqOps, Decoded, NewQp, NewSrq, Notify, Polled, Provider,
+    QpInit, RecvOps, RqOps, SendOps, SrqInit, SrqOps, View,
 };
 use uverbs_core::queues::completion::{Completed, Failure, Sender};
 use uverbs_core::queues::work::{
@@ -372,6 +372,10 @@ macro_rules! any {
 
             fn arm(&mut self, notify: Notify) -> Result<(), Error> {
                 match self { $(Self::$variant(cq) => cq.arm(notify),)+ }
+            }
+
+            fn armer(&self) -> Armer {
+                match self { $(Self::$variant(cq) => cq.armer(),)+ }
             }
 
             fn resize(&mut self, entries: u32) -> Result<(), Error> {

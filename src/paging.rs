@@ -10,7 +10,7 @@ use uverbs_core::error::Error;
 use uverbs_core::queues::work::Sge;
 use uverbs_kernel_abi::mr::{
     IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH, IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
-    IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+    IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE, IB_UVERBS_ADVISE_MR_FLAG_FLUSH,
 };
 use uverbs_kernel_abi::wc::ib_uverbs_sge;
 
@@ -86,10 +86,11 @@ impl ProtectionDomain {
             Prefetch::Write => IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
             Prefetch::Present => IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
         };
+        let flags = if wait { IB_UVERBS_ADVISE_MR_FLAG_FLUSH } else { 0 };
         let list: Vec<_> = list
             .iter()
             .map(|sge| ib_uverbs_sge { addr: sge.addr, length: sge.len, lkey: sge.lkey })
             .collect();
-        self.core().context().uverbs().advise_mr(self.handle(), advice, wait, &list)
+        self.core().context().uverbs().advise_mr(self.handle(), advice, flags, &list)
     }
 }

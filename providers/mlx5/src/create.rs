@@ -271,7 +271,10 @@ fn qp_request(
 /// rdma-core `verbs.c:create_qp`.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
     init.check_context(&context.core)?;
-    let send = SendSize::new(init.qp_type, init.send_ops, &init.cap, &context.limits)?;
+    let mut send = SendSize::new(init.qp_type, init.send_ops, &init.cap, &context.limits)?;
+    if init.exact_lists {
+        send.max_sge = send.max_sge.min(init.cap.max_send_sge);
+    }
     let recv = match init.srq {
         Some(_) => RecvSize::default(),
         None => RecvSize::new(&init.cap, &context.limits)?,

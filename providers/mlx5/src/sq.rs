@@ -160,8 +160,14 @@ impl Sq {
         Ring { start: self.start, mask: self.slots.mask() }
     }
 
+    #[inline(always)]
     pub(crate) fn slots(&self) -> Slots {
         self.slots
+    }
+
+    #[inline(always)]
+    pub(crate) fn room(&self) -> Room {
+        self.room
     }
 
     pub(crate) fn producer(&self) -> u32 {
@@ -234,7 +240,7 @@ impl Sq {
     /// of `units` at the cursor, whose parts it takes by value: it stays in registers.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, pi: u32, count: u32, units: u32) -> Result<u32, PostError> {
+    pub(crate) fn make_room(&mut self, pi: u32, count: u32, units: u32) -> Result<u32, PostError> {
         if self.limit == 0 {
             return Err(PostError::State);
         }

@@ -69,23 +69,44 @@ fn measure_data(head: u32, data: &Data<'_>, room: Room) -> Result<u32, PostError
     }
 }
 
-/// The length of a connected work request's WQE in units of 16 bytes, or why it can't be posted.
+/// What stands before the data of a connected work request, and which data it may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    /// Units of 16 bytes; they fit a WQEBB.
+    pub(crate) units: u32,
+    pub(crate) answered: bool,
+    pub(crate) atomic: bool,
+}
+
 #[inline(always)]
-pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
-    let (head, answered, atomic) = match op {
+pub(crate) fn head(op: &SendOp) -> Head {
+    let (units, answered, atomic) = match op {
         SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => (1, false, false),
         SendOp::Write(_) | SendOp::WriteImm(..) => (2, false, false),
         SendOp::Read(_) => (2, true, false),
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => (3, true, true),
     };
+    Head { units, answered, atomic }
+}
+
+/// The length of a connected work request's WQE in units of 16 bytes, or why it can't be posted.
+#[inline(always)]
+pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+    measure_behind(head(op), data, room)
+}
+
+/// The same of one that begins so.
+#[inline(always)]
+pub(crate) fn measure_behind(head: Head, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+    let Head { units, answered, atomic } = head;
     match data {
         Data::Inline(_) | Data::InlineList(_) if answered => Err(PostError::BadData),
         Data::One(sge) if atomic && sge.len != 8 => Err(PostError::BadData),
         Data::List(list) if atomic => match measure_list(list, room.max_sge)? {
-            (1, 8) => Ok(head + 1),
+            (1, 8) => Ok(units + 1),
             _ => Err(PostError::BadData),
         },
-        _ => measure_data(head, data, room),
+        _ => measure_data(units, data, room),
     }
 }
 
@@ -298,7 +319,20 @@ pub(crate) unsafe fn write(
 ///
 /// As [`write`], for what [`measure`] counted behind the control segment.
 #[inline(always)]
-unsafe fn write_body(mut at: *mut u8, op: &SendOp, data: &Data<'_>) {
+unsafe fn write_body(at: *mut u8, op: &SendOp, data: &Data<'_>) {
+    // SAFETY: the caller's promise.
+    let at = unsafe { write_operation(at, op) };
+    // SAFETY: as above, behind that.
+    unsafe { write_data(at, data) };
+}
+
+/// Writes remote address and operands, and gives the place behind them.
+///
+/// # Safety
+///
+/// As [`write`], for what [`head`] counted behind the control segment.
+#[inline(always)]
+pub(crate) unsafe fn write_operation(mut at: *mut u8, op: &SendOp) -> *mut u8 {
     let (remote, operands) = match *op {
         SendOp::Write(remote) | SendOp::WriteImm(remote, _) | SendOp::Read(remote) => {
             (Some(remote), None)
@@ -310,7 +344,7 @@ unsafe fn write_body(mut at: *mut u8, op: &SendOp, data: &Data<'_>) {
         SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => (None, None),
     };
     if let Some(remote) = remote {
-        // SAFETY: `measure` counted a second segment for these operations.
+        // SAFETY: `head` counted a second segment for these operations.
         unsafe { store(at, remote_segment(remote)) };
         at = at.wrapping_add(DS_BYTES);
     }
@@ -319,6 +353,16 @@ unsafe fn write_body(mut at: *mut u8, op: &SendOp, data: &Data<'_>) {
         unsafe { store(at, transmute!(operands)) };
         at = at.wrapping_add(DS_BYTES);
     }
+    at
+}
+
+/// Writes what a work request carries.
+///
+/// # Safety
+///
+/// As [`write`], for what [`measure_behind`] counted behind the head.
+#[inline(always)]
+pub(crate) unsafe fn write_data(at: *mut u8, data: &Data<'_>) {
     match data {
         Data::One(sge) => {
             if sge.len != 0 {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uverbs_core::error::Error;
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::objects::cq::{CqCore, CqRoom, Message, Roles};
-use uverbs_core::provider::{CqOps, Notify, Polled};
+use uverbs_core::provider::{Armer, CqOps, Notify, Polled};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Taken;
 use uverbs_core::queues::srq::SrqShared;
@@ -364,10 +364,18 @@ unsafe impl CqOps for Cq {
     /// already.
     #[cold]
     fn arm(&mut self, notify: Notify) -> Result<(), Error> {
-        self.core.check_armed()?;
-        let uverbs = self.core.context().uverbs();
-        uverbs.req_notify_cq(self.core.handle(), notify == Notify::Solicited)
+        arm(&self.core, notify)
     }
+
+    fn armer(&self) -> Armer {
+        let core = Arc::clone(&self.core);
+        Box::new(move |notify| arm(&core, notify))
+    }
+}
+
+fn arm(core: &CqCore, notify: Notify) -> Result<(), Error> {
+    core.check_armed()?;
+    core.context().uverbs().req_notify_cq(core.handle(), notify == Notify::Solicited)
 }
 
 impl Drop for Cq {

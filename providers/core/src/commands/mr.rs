@@ -9,8 +9,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use uverbs_kernel_abi::mr::{
-    IB_MR_REREG_ACCESS, IB_MR_REREG_PD, IB_MR_REREG_TRANS, IB_UVERBS_ADVISE_MR_FLAG_FLUSH,
-    ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp,
+    IB_MR_REREG_ACCESS, IB_MR_REREG_PD, IB_MR_REREG_TRANS, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+    ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_ADVISE_MR_ADVICE, UVERBS_ATTR_ADVISE_MR_FLAGS, UVERBS_ATTR_ADVISE_MR_PD_HANDLE,
@@ -189,7 +189,7 @@ impl Uverbs {
         Ok(MrKeys { handle: mr, lkey: answer.lkey, rkey: answer.rkey })
     }
 
-    /// Has pages of regions on demand made ready. `wait`: until they are.
+    /// Has pages of regions on demand made ready. `flags` are `IB_UVERBS_ADVISE_MR_FLAG_*`.
     ///
     /// # Errors
     ///
@@ -201,10 +201,9 @@ impl Uverbs {
         &self,
         pd: u32,
         advice: u32,
-        wait: bool,
+        flags: u32,
         list: &[ib_uverbs_sge],
     ) -> Result<(), Error> {
-        let flags = if wait { IB_UVERBS_ADVISE_MR_FLAG_FLUSH } else { 0 };
         let command = self
             .command(UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR)
             .handle_in(UVERBS_ATTR_ADVISE_MR_PD_HANDLE, pd)

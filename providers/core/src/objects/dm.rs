@@ -25,6 +25,7 @@ const WORD: usize = 4;
 pub struct DmCore {
     context: Arc<ContextCore>,
     handle: u32,
+    freed: bool,
     len: usize,
     /// Where it begins in the mapping.
     start: usize,
@@ -51,7 +52,7 @@ impl DmCore {
     ) -> Result<Self, Error> {
         let fits = start.checked_add(len).is_some_and(|end| end <= map.len());
         let mapped = map.len();
-        let core = Self { context, handle, len, start, map };
+        let core = Self { context, handle, freed: false, len, start, map };
         if fits && start.is_multiple_of(WORD) {
             return Ok(core);
         }
@@ -76,6 +77,20 @@ impl DmCore {
     #[expect(clippy::len_without_is_empty, reason = "none is empty: the kernel refuses it")]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Gives it back now. Once only: a second call does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, `EBUSY` while a region is over it; the memory then goes on.
+    pub fn free(&mut self) -> Result<(), Error> {
+        if !self.freed {
+            // SAFETY: this object's own, says `new`, and freed here for the first time.
+            unsafe { self.context.uverbs().free_dm(self.handle) }?;
+            self.freed = true;
+        }
+        Ok(())
     }
 
     /// Copies words in.
@@ -136,7 +151,6 @@ impl DmCore {
 
 impl Drop for DmCore {
     fn drop(&mut self) {
-        // SAFETY: this object's own, says `new`, and freed here alone.
-        let _ = unsafe { self.context.uverbs().free_dm(self.handle) };
+        let _ = self.free();
     }
 }

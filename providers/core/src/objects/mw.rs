@@ -64,7 +64,12 @@ impl MwCore {
         }
     }
 
-    fn dealloc(&mut self) -> Result<(), Error> {
+    /// Deallocates it now. Once only: a second call does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal; the window then goes on.
+    pub fn dealloc(&mut self) -> Result<(), Error> {
         let Some(handle) = self.handle else {
             return Ok(());
         };

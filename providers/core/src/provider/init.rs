@@ -100,6 +100,9 @@ pub struct QpInit {
     pub dc_key: u64,
     /// It may have more work outstanding than its completion queues have room for.
     pub overcommit: bool,
+    /// Gather lists may be as long as was asked for, and no longer, whatever a WQE has room for: as
+    /// C programs know it.
+    pub exact_lists: bool,
 }
 
 impl QpInit {
@@ -117,6 +120,7 @@ impl QpInit {
             doorbell: DoorbellMode::default(),
             dc_key: 0,
             overcommit: false,
+            exact_lists: false,
         }
     }
 

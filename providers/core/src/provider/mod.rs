@@ -10,7 +10,9 @@
 //! implementation answers, so each trait says what that is; see its own section, and each method's.
 #![allow(unsafe_code, reason = "posting names memory by address, so it is the caller's promise")]
 
+mod arm;
 mod init;
+mod pieces;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -31,7 +33,9 @@ use crate::objects::srq::SrqCore;
 use crate::queues::completion::{Completed, Failure, Sender};
 use crate::queues::work::{Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr};
 
+pub use arm::{Armer, Notify};
 pub use init::{CqInit, CqeSize, QpInit, SrqInit};
+pub use pieces::PieceOps;
 
 /// A family of devices with one hardware interface.
 ///
@@ -63,17 +67,6 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     ///
     /// The kernel's refusal, or [`Error::Unsupported`] for a driver that is too old.
     fn open(core: Arc<ContextCore>) -> Result<Self::Context, Error>;
-}
-
-/// What raises the event that a completion queue was armed for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Notify {
-    /// The next completion.
-    #[default]
-    Any,
-    /// The next one that failed, or whose sender asked for an event
-    /// ([`Wr::solicited`](crate::queues::work::Wr::solicited)).
-    Solicited,
 }
 
 /// A queue pair just made.
@@ -576,6 +569,9 @@ pub unsafe trait CqOps: Debug + Send {
     /// [`Error::Invalid`] without a channel ([`CqCore::check_armed`]); the kernel's refusal where
     /// the kernel is asked.
     fn arm(&mut self, notify: Notify) -> Result<(), Error>;
+
+    /// Arms it without the queue, from any thread.
+    fn armer(&self) -> Armer;
 
     /// Gives the queue room for `entries` completions. What is in it stays, in turn. It is not for
     /// the data path: it asks the kernel, and copies.

@@ -17,6 +17,7 @@
     reason = "reads entries that the device writes, and takes slots that it names"
 )]
 
+mod arms;
 pub(crate) mod resize;
 mod sweep;
 
@@ -27,15 +28,15 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::cq::{CqCore, Message};
 use uverbs_core::order::device_memory;
 use uverbs_core::order::fence;
-use uverbs_core::provider::{CqOps, Notify, Polled};
+use uverbs_core::provider::{Armer, CqOps, Notify, Polled};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::{Slots, Taken};
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
-use uverbs_mlx5_prm::doorbell::{CI_MASK, CqArm, MLX5_CQ_SET_CI};
+use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
 
 use crate::cqe::{Cqe, Entry, RawUidx};
-use crate::doorbell;
 
+use self::arms::Arms;
 use self::resize::{Resizing, resize};
 
 /// What a ring is filled with: no opcode, and the ownership bit that the first turn doesn't expect.
@@ -231,6 +232,10 @@ impl Cq {
 
     pub(crate) fn arm_register(&self) -> *mut u64 {
         self.arm
+    }
+
+    fn arms(&self) -> Arms {
+        Arms { record: self.record, register: self.arm, core: Arc::clone(&self.core) }
     }
 
     /// The first byte of the ring.
@@ -551,16 +556,12 @@ unsafe impl CqOps for Cq {
 
     #[cold]
     fn arm(&mut self, notify: Notify) -> Result<(), Error> {
-        self.core.check_armed()?;
-        // The sequence number tells the device that the last event was heard: it ignores an arm
-        // with that of one it has raised (rdma-core `cq.c:mlx5_cq_event`).
-        let word = CqArm(0)
-            .with_sn(self.core.events() as u8 & 3)
-            .with_solicited(notify == Notify::Solicited)
-            .with_ci(self.ci & CI_MASK);
-        // SAFETY: both are valid while `core` lives, as `new` was promised.
-        unsafe { doorbell::arm(self.record, self.arm, word, self.core.cqn()) };
-        Ok(())
+        self.arms().arm(self.ci, notify)
+    }
+
+    fn armer(&self) -> Armer {
+        let arms = self.arms();
+        Box::new(move |notify| arms.arm(arms.published(), notify))
     }
 }
 

@@ -14,8 +14,9 @@ use uverbs_core::Errno;
 use uverbs_core::attr::{AhAttr, Gid, GidType, GlobalRoute, Grh, GrhKind, Path};
 use uverbs_core::provider::{AhOps, ContextOps};
 
-use crate::answer::{boxed, minus_one};
+use crate::answer::{kept, minus_one};
 use crate::context::Context;
+use crate::left::Kind;
 use crate::pd::Pd;
 use crate::sys::{
     IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_grh, ibv_pd,
@@ -73,12 +74,12 @@ pub(crate) unsafe extern "C" fn create_ah(
         let handle = ah.core().handle().unwrap_or(0);
         Box::new(Ah { c: ibv_ah { context: of.context_ptr(), pd, handle }, ah })
     });
-    boxed(made).cast()
+    kept(of.context().left(), Kind::Ah, made).cast()
 }
 
 pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: it was made as this box; C's contract: it is the last use.
-    drop(unsafe { Box::<Ah>::from_raw(ah.cast()) });
+    drop(unsafe { Context::of((*ah).context).left().take::<Ah>(Kind::Ah, ah.cast()) });
     0
 }
 

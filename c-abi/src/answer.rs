@@ -11,6 +11,8 @@ use std::ptr::null_mut;
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
 
+use crate::left::{Kind, Left};
+
 /// Leaves `errno` behind.
 pub(crate) fn set_errno(errno: Errno) {
     // SAFETY: the address is this thread's, and valid while it runs.
@@ -46,6 +48,14 @@ pub(crate) fn null<T>(errno: Errno) -> *mut T {
 /// What was made for C, or null, with the error in `errno`.
 pub(crate) fn given<T>(result: Result<*mut T, Error>) -> *mut T {
     result.unwrap_or_else(|error| null(error.to_errno()))
+}
+
+/// The object, which C holds from here on; or null, with the error in `errno`.
+pub(crate) fn kept<T>(left: &Left, kind: Kind, result: Result<Box<T>, Error>) -> *mut T {
+    match result {
+        Ok(object) => left.give(kind, object),
+        Err(error) => null(error.to_errno()),
+    }
 }
 
 /// The object, which is the caller's from here on; or null, with the error in `errno`.

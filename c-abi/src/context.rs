@@ -15,11 +15,11 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::ContextOps;
 
-use crate::answer::{boxed, code};
 use crate::device::Device;
+use crate::file;
+use crate::left::Left;
 use crate::object::Names;
-use crate::sys::{ibv_context, ibv_device, verbs_context};
-use crate::{channel, table};
+use crate::sys::{ibv_context, verbs_context};
 
 /// An open device. What it and its objects are told apart by is in `names`.
 #[repr(C)]
@@ -28,21 +28,33 @@ pub(crate) struct Context {
     device: Arc<Device>,
     context: uverbs::Context,
     names: Names,
+    left: Left,
     /// Held while a channel's count of queues changes.
     channels: Mutex<()>,
 }
 
 impl Context {
-    fn open(device: Arc<Device>) -> Result<Box<Self>, Error> {
+    /// Opens a device; `table` gives its functions.
+    pub(crate) fn open(
+        device: Arc<Device>,
+        table: fn(&AnyContext) -> verbs_context,
+    ) -> Result<Box<Self>, Error> {
         let context = device.device().open()?;
         let events = context.async_events().as_raw_fd();
-        channel::make_blocking(events)?;
-        let mut c = table::empty();
+        file::make_blocking(events)?;
+        let mut c = table(context.provider());
         c.context.device = device.c();
         c.context.cmd_fd = context.door().raw_fd().unwrap_or(-1);
         c.context.async_fd = events;
         c.context.num_comp_vectors = context.provider().comp_vectors() as c_int;
-        Ok(Box::new(Self { c, device, context, names: Names::default(), channels: Mutex::new(()) }))
+        Ok(Box::new(Self {
+            c,
+            device,
+            context,
+            names: Names::default(),
+            left: Left::default(),
+            channels: Mutex::new(()),
+        }))
     }
 
     /// # Safety
@@ -70,6 +82,25 @@ impl Context {
         self.ops().core()
     }
 
+    /// C's pointer to it.
+    pub(crate) fn c(&mut self) -> *mut ibv_context {
+        &raw mut self.c.context
+    }
+
+    /// The context itself.
+    ///
+    /// # Safety
+    ///
+    /// C's contract; it is the last use.
+    pub(crate) unsafe fn own(context: *mut ibv_context) -> Box<Self> {
+        // SAFETY: it was made as this box.
+        unsafe { Box::from_raw(Self::whole(context)) }
+    }
+
+    pub(crate) fn left(&self) -> &Left {
+        &self.left
+    }
+
     pub(crate) fn names(&self) -> &Names {
         &self.names
     }
@@ -86,21 +117,4 @@ impl Context {
     pub(crate) fn channels(&self) -> MutexGuard<'_, ()> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
-    // SAFETY: C's contract.
-    let device = unsafe { Device::hold(device) };
-    let context = boxed(Context::open(device));
-    if context.is_null() {
-        return std::ptr::null_mut();
-    }
-    // SAFETY: just made.
-    unsafe { &raw mut (*context).c.context }
-}
-
-pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: C's contract: it is the last use.
-    drop(unsafe { Box::from_raw(Context::whole(context)) });
-    code(Ok(()))
 }

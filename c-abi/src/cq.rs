@@ -1,4 +1,4 @@
-//! Completion queues: making, arming and destroying them.
+//! Completion queues: arming and destroying them.
 //!
 //! # Safety
 //!
@@ -6,28 +6,40 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::cell::UnsafeCell;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::Arc;
 
 use uverbs::provider::AnyCq;
 use uverbs_core::Errno;
-use uverbs_core::error::Error;
 use uverbs_core::objects::cq::CqCore;
-use uverbs_core::provider::{ContextOps, CqInit, CqOps, Notify};
+use uverbs_core::provider::{Armer, CqOps, Notify};
 
-use crate::answer::{boxed, code, given, null};
+use crate::answer::{code, refuse};
 use crate::channel::Channel;
 use crate::context::Context;
-use crate::cq_ex::{self, Shown};
-use crate::lock::Lock;
-use crate::object::{Acks, Named};
-use crate::sys::{Cond, Mutex, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
+use crate::left::Kind;
+use crate::lock::{Lock, Stays};
+use crate::object::Acks;
+use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
+
+/// The completion that a program looks at.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Shown {
+    pub(crate) wc: ibv_wc,
+    pub(crate) timestamp: u64,
+    /// Completions taken since entries were last given back to the device.
+    pub(crate) unpublished: u32,
+}
+
+impl Stays for AnyCq {}
 
 #[repr(C)]
 pub(crate) struct Cq {
     c: UnsafeCell<ibv_cq_ex>,
     /// Before `core`: its pointers go into memory that `core` keeps.
     poll: Lock<AnyCq>,
+    /// Arms the queue without its lock, which `start_poll` may hold.
+    arm: Armer,
     /// The completion that the functions of an extended queue read; of whoever holds `poll`.
     shown: UnsafeCell<Shown>,
     core: Arc<CqCore>,
@@ -38,6 +50,19 @@ pub(crate) struct Cq {
 }
 
 impl Cq {
+    pub(crate) fn new(c: ibv_cq_ex, core: Arc<CqCore>, poll: AnyCq, embedded: bool) -> Box<Self> {
+        Box::new(Self {
+            c: UnsafeCell::new(c),
+            arm: poll.armer(),
+            poll: Lock::new(poll),
+            shown: UnsafeCell::default(),
+            core,
+            embedded,
+            comp_acks: Acks::default(),
+            async_acks: Acks::default(),
+        })
+    }
+
     /// # Safety
     ///
     /// C's contract.
@@ -76,6 +101,11 @@ impl Cq {
         }
     }
 
+    /// What the device has room for: each poll gives all its entries back.
+    pub(crate) fn entries(&self) -> c_int {
+        (self.core.capacity() + self.core.lag() - 1) as c_int
+    }
+
     pub(crate) fn comp_acks(&self) -> &Acks {
         &self.comp_acks
     }
@@ -83,68 +113,6 @@ impl Cq {
     pub(crate) fn async_acks(&self) -> &Acks {
         &self.async_acks
     }
-}
-
-/// Makes a queue and gives it its name.
-///
-/// # Safety
-///
-/// C's contract; the channel may be null.
-pub(crate) unsafe fn create(
-    context: *mut ibv_context,
-    mut init: CqInit,
-    channel: *mut ibv_comp_channel,
-    cq_context: *mut c_void,
-) -> Result<*mut ibv_cq_ex, Error> {
-    // SAFETY: C's contract.
-    let of = unsafe { Context::of(context) };
-    if !channel.is_null() {
-        // SAFETY: as above.
-        init.channel = Some(Arc::clone(unsafe { Channel::core(channel) }));
-    }
-    let (core, poll) = of.ops().create_cq(&init)?;
-    let id = core.event_id();
-    let base = ibv_cq {
-        context,
-        channel,
-        cq_context,
-        handle: core.handle(),
-        // What the device has room for: each poll gives all its entries back.
-        cqe: (core.capacity() + core.lag() - 1) as c_int,
-        mutex: Mutex::default(),
-        cond: Cond::default(),
-        comp_events_completed: 0,
-        async_events_completed: 0,
-    };
-    let cq = boxed(Ok(Box::new(Cq {
-        c: UnsafeCell::new(cq_ex::functions(base)),
-        poll: Lock::new(poll),
-        shown: UnsafeCell::default(),
-        core,
-        embedded: of.is_embedded(),
-        comp_acks: Acks::default(),
-        async_acks: Acks::default(),
-    })));
-    of.names().add(id, Named::Cq(cq.expose_provenance()));
-    // SAFETY: C's contract.
-    unsafe { Channel::count(channel, 1) };
-    Ok(cq.cast())
-}
-
-pub(crate) unsafe extern "C" fn create_cq(
-    context: *mut ibv_context,
-    cqe: c_int,
-    cq_context: *mut c_void,
-    channel: *mut ibv_comp_channel,
-    comp_vector: c_int,
-) -> *mut ibv_cq {
-    if cqe <= 0 {
-        return null(Errno::EINVAL);
-    }
-    let mut init = CqInit::new(cqe as u32);
-    init.comp_vector = comp_vector as u32;
-    // SAFETY: C's contract.
-    given(unsafe { create(context, init, channel, cq_context) }).cast()
 }
 
 pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
@@ -160,7 +128,7 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: C's contract: a channel outlives its queues.
     unsafe { Channel::count(channel, -1) };
     // SAFETY: it was made as this box, and is gone.
-    drop(unsafe { Box::<Cq>::from_raw(cq.cast()) });
+    drop(unsafe { context.left().take::<Cq>(Kind::Cq, cq.cast()) });
     0
 }
 
@@ -172,5 +140,45 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *const ibv_cq, solicited_only:
         // C writes the doorbell of a queue that reports to nobody, too.
         return 0;
     }
-    code(cq.poll.lock().arm(notify))
+    code((cq.arm)(notify))
+}
+
+/// A queue gets the size that a power of two of entries makes of it, as with C's provider.
+pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    if cqe < 0 {
+        return refuse(Errno::EINVAL);
+    }
+    // SAFETY: C's contract.
+    let of = unsafe { Cq::of(cq) };
+    let mut poll = of.poll.lock();
+    // Entries of 64 bytes whose sum is no `int` aren't asked for (rdma-core `mlx5_resize_cq`).
+    if i64::from(cqe) * 64 > i64::from(c_int::MAX) {
+        return refuse(Errno::EINVAL);
+    }
+    let done = poll.resize(cqe as u32);
+    if done.is_ok() {
+        let entries = match &*poll {
+            AnyCq::Mlx5(poll) => (poll.raw_parts().bytes / poll.raw_parts().stride) as c_int - 1,
+            AnyCq::Rxe(_) => of.entries(),
+        };
+        // SAFETY: C's contract; programs read it between their calls.
+        unsafe { (*of.c()).base.cqe = entries };
+    }
+    code(done)
+}
+
+/// `IBV_CQ_ATTR_MODERATE`.
+const MODERATE: u32 = 1;
+
+pub(crate) unsafe extern "C" fn modify_cq(
+    cq: *mut ibv_cq,
+    attr: *const ibv_modify_cq_attr,
+) -> c_int {
+    // SAFETY: C's contract.
+    let (of, attr) = unsafe { (Cq::of(cq), &*attr) };
+    if attr.attr_mask & !MODERATE != 0 {
+        return refuse(Errno::EINVAL);
+    }
+    let (uverbs, moderate) = (of.core.context().uverbs(), attr.moderate);
+    code(uverbs.moderate_cq(of.core.handle(), moderate.cq_count, moderate.cq_period))
 }

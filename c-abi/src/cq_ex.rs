@@ -10,31 +10,12 @@ use std::ffi::c_int;
 
 use uverbs::provider::AnyCq;
 use uverbs_core::Errno;
-use uverbs_core::provider::{CqInit, CqOps, Polled, View};
+use uverbs_core::provider::{CqOps, Polled, View};
 
-use crate::answer::{given, null};
 use crate::completion;
-use crate::cq::{self, Cq};
+use crate::cq::Cq;
 use crate::poll::settle;
-use crate::sys::{ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_wc};
-
-/// The completion that a program looks at.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Shown {
-    wc: ibv_wc,
-    timestamp: u64,
-    /// Completions taken since entries were last given back to the device.
-    unpublished: u32,
-}
-
-/// `IBV_WC_EX_WITH_*` that are members of every completion, and the time stamp.
-const FLAGS: u64 = 0xff;
-/// All that the header knows.
-const KNOWN_FLAGS: u64 = 0xfff;
-/// `IBV_CQ_INIT_ATTR_MASK_FLAGS`.
-const MASK_FLAGS: u32 = 1;
-/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`.
-const SINGLE_THREADED: u32 = 1;
+use crate::sys::{ibv_cq, ibv_cq_ex, ibv_wc};
 
 /// C's struct with all functions in it: those that read what wasn't asked for give 0.
 pub(crate) fn functions(base: ibv_cq) -> ibv_cq_ex {
@@ -62,32 +43,6 @@ pub(crate) fn functions(base: ibv_cq) -> ibv_cq_ex {
         read_tm_info: None,
         read_completion_wallclock_ns: None,
     }
-}
-
-pub(crate) unsafe extern "C" fn create_cq_ex(
-    context: *const ibv_context,
-    attr: *mut ibv_cq_init_attr_ex,
-) -> *mut ibv_cq_ex {
-    // SAFETY: C's contract.
-    let attr = unsafe { &*attr };
-    if attr.wc_flags & !KNOWN_FLAGS != 0 {
-        return null(Errno::EOPNOTSUPP);
-    }
-    let flags = if attr.comp_mask & MASK_FLAGS == 0 { 0 } else { attr.flags };
-    if attr.wc_flags & !FLAGS != 0 || attr.comp_mask & !MASK_FLAGS != 0 {
-        return null(Errno::EOPNOTSUPP);
-    }
-    // The kernel would have to be told of a queue that may overflow.
-    if flags & !SINGLE_THREADED != 0 {
-        return null(Errno::EOPNOTSUPP);
-    }
-    if attr.cqe == 0 {
-        return null(Errno::EINVAL);
-    }
-    let mut init = CqInit::new(attr.cqe);
-    init.comp_vector = attr.comp_vector;
-    // SAFETY: C's contract.
-    given(unsafe { cq::create(context.cast_mut(), init, attr.channel, attr.cq_context) })
 }
 
 /// # Safety

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::answer::null;
 use crate::sys::ibv_device;
-use crate::{environment, sysfs};
+use crate::{barrier, environment, sysfs};
 
 /// A device as programs see it. Lists and open devices hold it.
 #[repr(C)]
@@ -105,6 +105,8 @@ fn refresh() -> Result<Vec<Arc<Device>>, uverbs::Error> {
 }
 
 pub(crate) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    // Before there are threads, of the program or of a device: it takes no time now.
+    barrier::is_there();
     let devices = match refresh() {
         Ok(devices) => devices,
         Err(error) => {

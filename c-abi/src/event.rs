@@ -11,9 +11,9 @@ use std::ptr::with_exposed_provenance;
 use uverbs_core::objects::event::{AsyncElement, AsyncEvent};
 use uverbs_kernel_abi::event::ib_uverbs_async_event_desc;
 
-use crate::channel::read_event;
 use crate::context::Context;
 use crate::cq::Cq;
+use crate::file::read_event;
 use crate::object::{Acks, Named};
 use crate::qp::Qp;
 use crate::srq::Srq;

@@ -10,8 +10,8 @@
 #![allow(unsafe_code, reason = "assembly")]
 
 use crate::{
-    ah, channel, context, cq, device, event, fork, gid, modify, mr, names, pd, port, qp, qp_ex,
-    query_device, rate, srq, stubs, sysfs,
+    ah, channel, comp_event, cq, device, ece, event, fork, gid, make_cq, make_qp, modify, mr,
+    names, open, pd, port, qp, query_device, rate, srq, stubs, sysfs,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -71,15 +71,15 @@ node! { "IBVERBS_1.0":
 
 node! { "IBVERBS_1.1":
     ibv_ack_async_event = event::ack_async_event;
-    ibv_ack_cq_events = channel::ack_cq_events;
+    ibv_ack_cq_events = comp_event::ack_cq_events;
     ibv_alloc_pd = pd::alloc_pd;
     ibv_attach_mcast = qp::attach_mcast;
-    ibv_close_device = context::close_device;
+    ibv_close_device = open::close_device;
     ibv_copy_ah_attr_from_kern = stubs::nothing;
     ibv_create_ah = ah::create_ah;
     ibv_create_ah_from_wc = ah::create_ah_from_wc;
-    ibv_create_cq = cq::create_cq;
-    ibv_create_qp = qp::create_qp;
+    ibv_create_cq = make_cq::create_cq;
+    ibv_create_qp = make_qp::create_qp;
     ibv_create_srq = srq::create_srq;
     ibv_dealloc_pd = pd::dealloc_pd;
     ibv_dereg_mr = mr::dereg_mr;
@@ -94,7 +94,7 @@ node! { "IBVERBS_1.1":
     ibv_fork_init = fork::fork_init;
     ibv_free_device_list = device::free_device_list;
     ibv_get_async_event = event::get_async_event;
-    ibv_get_cq_event = channel::get_cq_event;
+    ibv_get_cq_event = comp_event::get_cq_event;
     ibv_get_device_guid = device::get_device_guid;
     ibv_get_device_list = device::get_device_list;
     ibv_get_device_name = device::get_device_name;
@@ -102,7 +102,7 @@ node! { "IBVERBS_1.1":
     ibv_modify_qp = modify::modify_qp;
     ibv_modify_srq = srq::modify_srq;
     ibv_node_type_str = names::node_type;
-    ibv_open_device = context::open_device;
+    ibv_open_device = open::open_device;
     ibv_port_state_str = names::port_state;
     ibv_query_device = query_device::query_device;
     ibv_query_gid = gid::query_gid;
@@ -113,7 +113,7 @@ node! { "IBVERBS_1.1":
     ibv_rate_to_mbps = rate::rate_to_mbps;
     ibv_reg_mr = mr::reg_mr;
     ibv_rereg_mr = mr::rereg_mr;
-    ibv_resize_cq = stubs::not_supported;
+    ibv_resize_cq = cq::resize_cq;
     ibv_resolve_eth_l2_from_gid = stubs::no_number;
     ibv_wc_status_str = names::wc_status;
     mbps_to_ibv_rate = rate::mbps_to_rate;
@@ -127,7 +127,7 @@ node! { "IBVERBS_1.5":
 }
 
 node! { "IBVERBS_1.6":
-    ibv_qp_to_qp_ex = qp_ex::qp_to_qp_ex;
+    ibv_qp_to_qp_ex = qp::qp_to_qp_ex;
 }
 
 node! { "IBVERBS_1.7":
@@ -146,8 +146,8 @@ node! { "IBVERBS_1.10":
     ibv_import_device = stubs::no_object;
     ibv_import_mr = stubs::no_object;
     ibv_import_pd = stubs::no_object;
-    ibv_query_ece = stubs::not_supported;
-    ibv_set_ece = stubs::not_supported;
+    ibv_query_ece = ece::query_ece;
+    ibv_set_ece = ece::set_ece;
     ibv_unimport_mr = stubs::nothing;
     ibv_unimport_pd = stubs::nothing;
 }
@@ -158,7 +158,7 @@ node! { "IBVERBS_1.11":
 }
 
 node! { "IBVERBS_1.12":
-    ibv_reg_dmabuf_mr = stubs::no_object;
+    ibv_reg_dmabuf_mr = mr::reg_dmabuf_mr;
 }
 
 node! { "IBVERBS_1.13":

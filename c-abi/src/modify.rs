@@ -7,11 +7,12 @@
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering;
 
 use uverbs_core::Errno;
 use uverbs_core::attr::{QpAttrMask, QpState};
 use uverbs_core::error::Error;
-use uverbs_core::provider::{CqOps, RqOps, SendOps};
+use uverbs_core::provider::{CqOps, RqOps};
 
 use crate::answer::{code, refuse};
 use crate::convert;
@@ -54,23 +55,41 @@ fn enable(qp: &Qp, state: QpState) {
         QpState::Init | QpState::ReadyToReceive => (true, false),
         _ => (true, true),
     };
-    qp.recv().lock().enable(recv);
-    if send {
-        qp.send().lock().sq.enable(true);
+    // What is allowed already needs no lock, which its thread may hold between `wr_start` and its
+    // end. To RTS each time: a provider may go on with what a drained queue held back.
+    if recv && !qp.allows().recv.swap(true, Ordering::Relaxed) {
+        qp.recv().lock().enable(true);
+    }
+    let before = send && qp.allows().send.swap(true, Ordering::Relaxed);
+    if send
+        && (!before || state == QpState::ReadyToSend)
+        && let Some(mut send) = qp.send().lock_unless_mine()
+    {
+        send.enable(true);
     }
 }
 
-/// Takes a queue pair to RESET by `change`, and everything of it out of its queues.
+/// Takes a queue pair to RESET by `change`, and everything of it out of its queues. `EBUSY` of one
+/// on which this thread builds work requests, or polls.
 fn reset(qp: &Qp, change: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-    let (mut send, mut recv) = (qp.send().lock(), qp.recv().lock());
-    change()?;
-    let core = qp.core();
-    send.sq.enable(false);
-    recv.enable(false);
+    let busy = || Error::kernel("modify_qp", Errno::EBUSY);
+    let mut send = qp.send().lock_unless_mine().ok_or_else(busy)?;
+    let mut recv = qp.recv().lock();
     // SAFETY: the queues outlive the queue pair.
     let base = unsafe { &(*qp.c()).qp_base };
     let other = (base.send_cq != base.recv_cq).then_some(base.send_cq);
-    for cq in [Some(base.recv_cq), other].into_iter().flatten() {
+    let cqs = || [Some(base.recv_cq), other].into_iter().flatten();
+    // SAFETY: C's contract: they are there while a queue pair completes to them.
+    if cqs().any(|cq| unsafe { Cq::of(cq) }.poll().lock_unless_mine().is_none()) {
+        return Err(busy());
+    }
+    change()?;
+    let core = qp.core();
+    send.enable(false);
+    recv.enable(false);
+    qp.allows().send.store(false, Ordering::Relaxed);
+    qp.allows().recv.store(false, Ordering::Relaxed);
+    for cq in cqs() {
         sweep(cq, core.shared().user_index.value());
     }
     // SAFETY: the kernel confirmed the reset, both locks are held, and nothing of it is left in its
@@ -78,7 +97,7 @@ fn reset(qp: &Qp, change: impl FnOnce() -> Result<(), Error>) -> Result<(), Erro
     unsafe {
         drop(core.shared().send.reclaim());
         drop(core.shared().recv.reclaim());
-        send.sq.reset();
+        send.reset();
         recv.reset();
     }
     Ok(())

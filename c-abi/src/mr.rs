@@ -6,17 +6,25 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::BorrowedFd;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::Arc;
 
 use uverbs_core::Errno;
 use uverbs_core::attr::AccessFlags;
-use uverbs_core::commands::mr::MrMemory;
+use uverbs_core::commands::mr::{MrKeys, MrMemory};
 use uverbs_core::error::Error;
 use uverbs_core::objects::mr::MrCore;
+use uverbs_core::provider::ContextOps;
+use uverbs_kernel_abi::wc::ib_uverbs_sge;
 
-use crate::answer::{boxed, code, set_errno};
+use crate::answer::{code, kept, null, set_errno};
+use crate::context::Context;
+use crate::dm::Dm;
+use crate::left::Kind;
 use crate::pd::Pd;
-use crate::sys::{ibv_mr, ibv_pd};
+use crate::post::pieces;
+use crate::sys::{ibv_dm, ibv_mr, ibv_pd, ibv_sge};
 
 /// `IBV_REREG_MR_CHANGE_*`.
 const CHANGE_TRANSLATION: c_int = 1;
@@ -29,7 +37,8 @@ const ERR_CMD: c_int = -4;
 #[repr(C)]
 struct Mr {
     c: ibv_mr,
-    core: MrCore,
+    /// `None` of the region of no memory.
+    core: Option<MrCore>,
 }
 
 /// # Safety
@@ -41,18 +50,34 @@ unsafe fn register(
     length: usize,
     iova: u64,
     access: u32,
-) -> Result<Box<Mr>, Error> {
+) -> *mut ibv_mr {
     // SAFETY: C's contract.
     let of = unsafe { Pd::of(pd) };
     let (uverbs, access) = (of.context().core().uverbs(), AccessFlags::from_bits_retain(access));
     let start = addr.expose_provenance() as u64;
     // SAFETY: the memory is the program's promise.
-    let keys = unsafe { uverbs.reg_mr(of.core().handle(), start, length as u64, iova, access) }?;
+    let keys = unsafe { uverbs.reg_mr(of.core().handle(), start, length as u64, iova, access) };
     // SAFETY: just made in this domain, and this is its only owner.
-    let core = unsafe { MrCore::new(Arc::clone(of.core()), keys.handle, keys.lkey, keys.rkey) };
-    let (handle, lkey, rkey) = (keys.handle, keys.lkey, keys.rkey);
-    let c = ibv_mr { context: of.context_ptr(), pd, addr, length, handle, lkey, rkey };
-    Ok(Box::new(Mr { c, core }))
+    unsafe { give(of, keys, (pd, addr, length)) }
+}
+
+/// Gives a region that was made, with what C's struct says of it.
+///
+/// # Safety
+///
+/// It was made in this domain, and has no other owner.
+unsafe fn give(
+    of: &Pd,
+    keys: Result<MrKeys, Error>,
+    (pd, addr, length): (*mut ibv_pd, *mut c_void, usize),
+) -> *mut ibv_mr {
+    let made = keys.map(|MrKeys { handle, lkey, rkey }| {
+        // SAFETY: the caller's promise.
+        let core = unsafe { MrCore::new(Arc::clone(of.core()), handle, lkey, rkey) };
+        let c = ibv_mr { context: of.context_ptr(), pd, addr, length, handle, lkey, rkey };
+        Box::new(Mr { c, core: Some(core) })
+    });
+    kept(of.context().left(), Kind::Mr, made).cast()
 }
 
 pub(crate) unsafe extern "C" fn reg_mr(
@@ -62,7 +87,7 @@ pub(crate) unsafe extern "C" fn reg_mr(
     access: u32,
 ) -> *mut ibv_mr {
     // SAFETY: C's contract.
-    boxed(unsafe { register(pd, addr, length, addr.expose_provenance() as u64, access) }).cast()
+    unsafe { register(pd, addr, length, addr.expose_provenance() as u64, access) }
 }
 
 pub(crate) unsafe extern "C" fn reg_mr_iova(
@@ -73,7 +98,85 @@ pub(crate) unsafe extern "C" fn reg_mr_iova(
     access: u32,
 ) -> *mut ibv_mr {
     // SAFETY: C's contract.
-    boxed(unsafe { register(pd, addr, length, iova, access) }).cast()
+    unsafe { register(pd, addr, length, iova, access) }
+}
+
+pub(crate) unsafe extern "C" fn reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+) -> *mut ibv_mr {
+    if fd < 0 {
+        return null(Errno::EBADF);
+    }
+    // SAFETY: C's contract: an open file.
+    let (of, file) = unsafe { (Pd::of(pd), BorrowedFd::borrow_raw(fd)) };
+    let access = AccessFlags::from_bits_retain(access as u32);
+    let (uverbs, length64) = (of.context().core().uverbs(), length as u64);
+    let keys = uverbs.reg_dmabuf_mr(of.core().handle(), file, offset, length64, iova, access);
+    let addr = with_exposed_provenance_mut(offset as usize);
+    // SAFETY: just made in this domain, and this is its only owner.
+    unsafe { give(of, keys, (pd, addr, length)) }
+}
+
+/// Rights that device memory may have, beside the optional ones.
+const DM_ACCESS: AccessFlags = AccessFlags::LOCAL_WRITE
+    .union(AccessFlags::REMOTE_WRITE)
+    .union(AccessFlags::REMOTE_READ)
+    .union(AccessFlags::REMOTE_ATOMIC)
+    .union(AccessFlags::from_bits_retain(ZERO_BASED | OPTIONAL));
+/// `IBV_ACCESS_ZERO_BASED`, `IBV_ACCESS_OPTIONAL_RANGE`.
+const ZERO_BASED: u32 = 1 << 5;
+const OPTIONAL: u32 = 0x3ff0_0000;
+
+pub(crate) unsafe extern "C" fn reg_dm_mr(
+    pd: *mut ibv_pd,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+    access: u32,
+) -> *mut ibv_mr {
+    let access = AccessFlags::from_bits_retain(access);
+    if !DM_ACCESS.contains(access) {
+        return null(Errno::EINVAL);
+    }
+    // SAFETY: C's contract.
+    let (of, memory) = unsafe { (Pd::of(pd), Dm::core(dm)) };
+    let (uverbs, length64) = (of.context().core().uverbs(), length as u64);
+    let keys = uverbs.reg_dm_mr(of.core().handle(), memory.handle(), offset, length64, access);
+    // SAFETY: just made in this domain, and this is its only owner.
+    unsafe { give(of, keys, (pd, null_mut(), length)) }
+}
+
+/// The region of no memory: the device has one, so nothing is made.
+pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    // SAFETY: C's contract.
+    let of = unsafe { Pd::of(pd) };
+    let Some(lkey) = of.context().ops().null_lkey() else { return null(Errno::EOPNOTSUPP) };
+    let context = of.context_ptr();
+    let (addr, length) = (null_mut(), usize::MAX);
+    let c = ibv_mr { context, pd, addr, length, handle: 0, lkey, rkey: 0 };
+    of.context().left().give(Kind::Mr, Box::new(Mr { c, core: None })).cast()
+}
+
+pub(crate) unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: u32,
+    flags: u32,
+    list: *const ibv_sge,
+    count: u32,
+) -> c_int {
+    // SAFETY: C's contract.
+    let (of, list) = unsafe { (Pd::of(pd), pieces(list, count as c_int)) };
+    let list: Vec<_> = list
+        .iter()
+        .map(|sge| ib_uverbs_sge { addr: sge.addr, length: sge.len, lkey: sge.lkey })
+        .collect();
+    let uverbs = of.context().core().uverbs();
+    code(uverbs.advise_mr(of.core().handle(), advice, flags, &list))
 }
 
 pub(crate) unsafe extern "C" fn rereg_mr(
@@ -101,12 +204,16 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     let to = (flags & CHANGE_PD != 0).then(|| Arc::clone(unsafe { Pd::of(pd) }.core()));
     let access =
         (flags & CHANGE_ACCESS != 0).then_some(AccessFlags::from_bits_retain(access as u32));
+    let Some(core) = &mut mr.core else {
+        set_errno(Errno::EINVAL);
+        return ERR_INPUT;
+    };
     // SAFETY: the memory is the program's promise.
-    if let Err(error) = unsafe { mr.core.reregister(memory, to, access) } {
+    if let Err(error) = unsafe { core.reregister(memory, to, access) } {
         set_errno(error.to_errno());
         return ERR_CMD;
     }
-    (mr.c.lkey, mr.c.rkey) = (mr.core.lkey(), mr.core.rkey());
+    (mr.c.lkey, mr.c.rkey) = (core.lkey(), core.rkey());
     if flags & CHANGE_PD != 0 {
         mr.c.pd = pd;
     }
@@ -118,10 +225,11 @@ pub(crate) unsafe extern "C" fn rereg_mr(
 
 pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: C's contract.
-    let done = unsafe { &mut *mr.cast::<Mr>() }.core.deregister();
+    let core = unsafe { &mut (*mr.cast::<Mr>()).core };
+    let done = core.as_mut().map_or(Ok(()), MrCore::deregister);
     if done.is_ok() {
         // SAFETY: it was made as this box, and is gone.
-        drop(unsafe { Box::<Mr>::from_raw(mr.cast()) });
+        drop(unsafe { Context::of((*mr).context).left().take::<Mr>(Kind::Mr, mr.cast()) });
     }
     code(done)
 }

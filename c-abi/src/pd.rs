@@ -11,8 +11,9 @@ use std::sync::Arc;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::ContextOps;
 
-use crate::answer::{boxed, code};
+use crate::answer::{code, kept};
 use crate::context::Context;
+use crate::left::Kind;
 use crate::sys::{ibv_context, ibv_pd};
 
 #[repr(C)]
@@ -47,11 +48,12 @@ impl Pd {
 
 pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     // SAFETY: C's contract.
-    let made = unsafe { Context::of(context) }.ops().alloc_pd().map(|core| {
+    let of = unsafe { Context::of(context) };
+    let made = of.ops().alloc_pd().map(|core| {
         let c = ibv_pd { context, handle: core.handle() };
         Box::new(Pd { c, core })
     });
-    boxed(made).cast()
+    kept(of.left(), Kind::Pd, made).cast()
 }
 
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
@@ -59,7 +61,7 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     let done = unsafe { Pd::of(pd).core.deallocate() };
     if done.is_ok() {
         // SAFETY: it was made as this box, and is gone.
-        drop(unsafe { Box::<Pd>::from_raw(pd.cast()) });
+        drop(unsafe { Pd::of(pd).context().left().take::<Pd>(Kind::Pd, pd.cast()) });
     }
     code(done)
 }

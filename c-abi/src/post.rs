@@ -6,59 +6,289 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
+use std::hint::assert_unchecked;
+use std::ptr::null;
 use std::slice;
 
-use uverbs::provider::{AnyAh, AnySq};
 use uverbs_core::Errno;
-use uverbs_core::provider::SendOps;
-use uverbs_core::queues::work::{Data, Destination, PostError, Remote, SendFlags, SendOp, Sge, Wr};
-
-use crate::ah::Ah;
-use crate::qp::Qp;
-use crate::sys::{
-    IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
-    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_qp,
-    ibv_send_wr, ibv_sge,
+use uverbs_core::queues::work::{
+    Data, Destination, PostError, Rekey, Remote, SendFlags, SendOp, Sge, Wr,
 };
 
-/// The send queue of one provider, which knows its own address handles.
-pub(crate) trait Sends: SendOps {
-    fn own_ah(ah: &AnyAh) -> Option<&Self::Ah>;
-}
-
-impl Sends for uverbs_mlx5::Sq {
-    #[inline(always)]
-    fn own_ah(ah: &AnyAh) -> Option<&Self::Ah> {
-        if let AnyAh::Mlx5(ah) = ah { Some(ah) } else { None }
-    }
-}
-
-impl Sends for uverbs_rxe::Sq {
-    #[inline(always)]
-    fn own_ah(ah: &AnyAh) -> Option<&Self::Ah> {
-        if let AnyAh::Rxe(ah) = ah { Some(ah) } else { None }
-    }
-}
+use crate::ah::Ah;
+use crate::answer::refuse;
+use crate::mw;
+use crate::qp::Qp;
+use crate::send::{Sends, Side};
+use crate::sys::{
+    BindMw, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
+    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, SendWr, ibv_mw, ibv_mw_bind, ibv_qp, ibv_send_wr,
+    ibv_send_wr_rdma, ibv_sge,
+};
 
 /// Pieces of inline data that are gathered at once: more than any device's list has.
 const INLINE_PIECES: usize = 64;
 
-pub(crate) unsafe extern "C" fn post_send(
+/// What a work request carries, as far as loops are made for it.
+const ONE: u8 = 0;
+const INLINE: u8 = 1;
+const LIST: u8 = 2;
+/// Inline data that fits its first segment, which is a case of its own for the processor.
+const SMALL: u8 = 3;
+const SMALL_BYTES: u32 = 12;
+
+/// `IBV_ACCESS_ZERO_BASED`.
+const ZERO_BASED: u32 = 1 << 5;
+
+type Post = unsafe extern "C" fn(&Qp, *const ibv_send_wr, *mut *const ibv_send_wr) -> c_int;
+
+pub(crate) unsafe extern "C" fn post_send<S: Sends>(
     qp: *const ibv_qp,
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
+    // SAFETY: C's contract: null, or the first one.
+    let (qp, Some(first)) = (unsafe { (Qp::of(qp), wr.as_ref()) }) else { return 0 };
     // SAFETY: C's contract.
-    let qp = unsafe { Qp::of(qp) };
-    let (signal, datagram) = (qp.signal(), qp.is_datagram());
-    let mut send = qp.send().lock();
+    let post: Post = match (first.opcode, unsafe { shape(first) }) {
+        _ if qp.is_directed() => any::<S>,
+        (IBV_WR_SEND, ONE) => alike::<S, IBV_WR_SEND, ONE>,
+        (IBV_WR_SEND, SMALL) => alike::<S, IBV_WR_SEND, SMALL>,
+        (IBV_WR_SEND, INLINE) => alike::<S, IBV_WR_SEND, INLINE>,
+        (IBV_WR_SEND, LIST) => alike::<S, IBV_WR_SEND, LIST>,
+        (IBV_WR_RDMA_WRITE, ONE) => alike::<S, IBV_WR_RDMA_WRITE, ONE>,
+        (IBV_WR_RDMA_WRITE, SMALL) => alike::<S, IBV_WR_RDMA_WRITE, SMALL>,
+        (IBV_WR_RDMA_WRITE, INLINE) => alike::<S, IBV_WR_RDMA_WRITE, INLINE>,
+        (IBV_WR_RDMA_WRITE, LIST) => alike::<S, IBV_WR_RDMA_WRITE, LIST>,
+        (IBV_WR_RDMA_READ, ONE) => alike::<S, IBV_WR_RDMA_READ, ONE>,
+        (IBV_WR_ATOMIC_FETCH_AND_ADD, ONE) => alike::<S, IBV_WR_ATOMIC_FETCH_AND_ADD, ONE>,
+        _ => any::<S>,
+    };
     // SAFETY: C's contract.
-    unsafe {
-        match &mut send.sq {
-            AnySq::Mlx5(sq) => post_all(sq, wr, bad, signal, datagram),
-            AnySq::Rxe(sq) => post_all(sq, wr, bad, signal, datagram),
+    unsafe { post(qp, wr, bad) }
+}
+
+/// Binds a window of type 1. What the region and the rights must be is in the header, too.
+pub(crate) unsafe extern "C" fn bind_mw(
+    qp: *const ibv_qp,
+    window: *mut ibv_mw,
+    bind: *const ibv_mw_bind,
+) -> c_int {
+    // SAFETY: C's contract.
+    let bind = unsafe { &*bind };
+    if bind.bind_info.mw_access_flags & ZERO_BASED != 0 {
+        return refuse(Errno::EINVAL);
+    }
+    // The key's lowest byte counts (`ibv_inc_rkey`).
+    // SAFETY: as above.
+    let rkey = unsafe { (*window).rkey };
+    let new = rkey & !0xff | rkey.wrapping_add(1) & 0xff;
+    let wr = ibv_send_wr {
+        wr_id: bind.wr_id,
+        next: null(),
+        sg_list: null(),
+        num_sge: 0,
+        opcode: IBV_WR_BIND_MW,
+        send_flags: bind.send_flags,
+        imm_data: 0,
+        wr: SendWr { rdma: ibv_send_wr_rdma { remote_addr: 0, rkey: 0 } },
+        qp_type: 0,
+        bind_mw: BindMw { mw: window, rkey: new, bind_info: bind.bind_info },
+    };
+    let mut bad = null();
+    // SAFETY: as above; one work request.
+    let posted = unsafe { ((*(*qp).context).ops.post_send.unwrap_unchecked())(qp, &wr, &mut bad) };
+    if posted == 0 {
+        // SAFETY: as above.
+        unsafe { (*window).rkey = new };
+    }
+    posted
+}
+
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn shape(wr: &ibv_send_wr) -> u8 {
+    match (wr.send_flags & IBV_SEND_INLINE != 0, wr.num_sge) {
+        (false, 1) => ONE,
+        // SAFETY: C's contract: there is a piece.
+        (true, 1) if unsafe { (*wr.sg_list).len } <= SMALL_BYTES => SMALL,
+        (true, 1) => INLINE,
+        (false, _) => LIST,
+        (true, _) => u8::MAX,
+    }
+}
+
+/// Posts work requests that are alike, which is what programs post: one loop for each kind, since
+/// cursor, checks and doorbell of a loop for all go through memory, which takes twice as long. At
+/// the first one that is different the rest is [`any`]'s.
+///
+/// # Safety
+///
+/// C's contract; there is one at least.
+#[inline(never)]
+unsafe extern "C" fn alike<S: Sends, const OPCODE: u32, const SHAPE: u8>(
+    qp: &Qp,
+    mut wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    let mut side = qp.send().lock();
+    // SAFETY: the table of functions is of the queue's own provider.
+    let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
+    let mut at = sq.begin();
+    loop {
+        // SAFETY: C's contract; the cursor is of the `begin` above.
+        unsafe {
+            let one = &*wr;
+            let id = Wr { id: one.wr_id, flags: flags(one.send_flags | qp.signal()) };
+            let data = match SHAPE {
+                ONE => Data::One(*one.sg_list),
+                INLINE => Data::Inline(bytes(&*one.sg_list)),
+                SMALL => {
+                    let bytes = bytes(&*one.sg_list);
+                    assert_unchecked(bytes.len() <= SMALL_BYTES as usize);
+                    Data::Inline(bytes)
+                }
+                _ => Data::List(pieces(one.sg_list, one.num_sge)),
+            };
+            if let Err(error) = sq.post(&mut at, id, plain_op::<OPCODE>(one), data) {
+                return stop(sq, at, wr, error, bad);
+            }
+            wr = one.next;
+            match wr.as_ref() {
+                None => break,
+                Some(next) if next.opcode == OPCODE && shape(next) == SHAPE => {}
+                Some(_) => return rest(qp, sq, at, wr, bad),
+            }
         }
+    }
+    // SAFETY: as above; a queue pair that is posted to isn't destroyed.
+    unsafe { sq.ring(at) };
+    sq.refused().map_or(0, Errno::raw)
+}
+
+/// Posts work requests of any kinds.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(never)]
+unsafe extern "C" fn any<S: Sends>(
+    qp: &Qp,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    let mut side = qp.send().lock();
+    // SAFETY: the table of functions is of the queue's own provider.
+    let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
+    let at = sq.begin();
+    // SAFETY: C's contract.
+    unsafe { rest(qp, sq, at, wr, bad) }
+}
+
+/// Posts the rest of a list, and rings.
+///
+/// # Safety
+///
+/// C's contract; the cursor is the queue's, which is locked.
+#[inline(never)]
+unsafe fn rest<S: Sends>(
+    qp: &Qp,
+    sq: &mut S,
+    mut at: S::Cursor,
+    mut wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    // SAFETY: C's contract: null, or the next one.
+    while let Some(one) = unsafe { wr.as_ref() } {
+        // SAFETY: as above.
+        if let Err(error) = unsafe { post_one(qp, sq, &mut at, one) } {
+            // SAFETY: as above.
+            return unsafe { stop(sq, at, wr, error, bad) };
+        }
+        wr = one.next;
+    }
+    // SAFETY: as above; a queue pair that is posted to isn't destroyed.
+    unsafe { sq.ring(at) };
+    sq.refused().map_or(0, Errno::raw)
+}
+
+/// Rings what comes before a work request that was refused.
+///
+/// # Safety
+///
+/// C's contract; the cursor is the queue's.
+#[cold]
+#[inline(never)]
+unsafe fn stop<S: Sends>(
+    sq: &mut S,
+    at: S::Cursor,
+    wr: *const ibv_send_wr,
+    error: PostError,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        sq.ring(at);
+        *bad = wr;
+    }
+    errno(error)
+}
+
+/// The operation of a work request with this opcode.
+#[inline(always)]
+fn plain_op<const OPCODE: u32>(wr: &ibv_send_wr) -> SendOp {
+    match OPCODE {
+        IBV_WR_SEND => SendOp::Send,
+        IBV_WR_RDMA_WRITE => SendOp::Write(remote(wr)),
+        IBV_WR_RDMA_READ => SendOp::Read(remote(wr)),
+        _ => fetch_add(wr),
+    }
+}
+
+/// Posts one work request.
+///
+/// # Safety
+///
+/// C's contract; the cursor is the queue's.
+unsafe fn post_one<S: Sends>(
+    qp: &Qp,
+    sq: &mut S,
+    at: &mut S::Cursor,
+    wr: &ibv_send_wr,
+) -> Result<(), PostError> {
+    let c_flags = wr.send_flags | qp.signal();
+    let id = Wr { id: wr.wr_id, flags: flags(c_flags) };
+    if let Some(op) = rekey(wr) {
+        // SAFETY: the caller's promise.
+        return unsafe { sq.rekey(at, id, &op) }.map(drop);
+    }
+    let op = other_op(wr)?;
+    // SAFETY: the caller's promise. Of a datagram C fills in its member, with a handle of ours.
+    unsafe {
+        if !qp.is_directed() {
+            return with_data(wr, c_flags, |data| sq.post(at, id, op, data));
+        }
+        let ud = wr.wr.ud;
+        let ah = S::own_ah(Ah::of(ud.ah).any()).ok_or(PostError::ForeignAddress)?;
+        let to = Destination { ah, qpn: ud.remote_qpn, qkey: ud.remote_qkey };
+        with_data(wr, c_flags, |data| sq.post_to(at, id, op, to, data))
+    }
+}
+
+/// What a work request does to a key of this side, if that is what it is for.
+fn rekey(wr: &ibv_send_wr) -> Option<Rekey> {
+    match wr.opcode {
+        IBV_WR_BIND_MW => {
+            let BindMw { mw, rkey, bind_info } = &wr.bind_mw;
+            // SAFETY: C's contract: of this one C fills in its member, with a window of ours.
+            Some(unsafe { mw::bind(*mw, *rkey, bind_info) })
+        }
+        IBV_WR_LOCAL_INV => Some(Rekey::Invalidate { key: wr.imm_data }),
+        _ => None,
     }
 }
 
@@ -80,76 +310,6 @@ pub(crate) fn errno(error: PostError) -> c_int {
     error.to_errno().raw()
 }
 
-/// Where a loop over work requests stands: the cursor, the request that comes next or was refused,
-/// and why.
-///
-/// It goes from function to function by value: a cursor whose address is taken is one in memory.
-type At<S> = (<S as SendOps>::Cursor, *const ibv_send_wr, Result<(), PostError>);
-
-/// # Safety
-///
-/// C's contract.
-#[inline(always)]
-unsafe fn post_all<S: Sends>(
-    sq: &mut S,
-    mut wr: *const ibv_send_wr,
-    bad: *mut *const ibv_send_wr,
-    signal: u32,
-    datagram: bool,
-) -> c_int {
-    let mut at = sq.begin();
-    let mut posted = Ok(());
-    // SAFETY: C's contract: null, or the next one.
-    while let Some(one) = unsafe { wr.as_ref() } {
-        // SAFETY: C's contract; the cursor is of the `begin` above.
-        let after = unsafe {
-            if datagram { post_datagram(sq, at, one, signal) } else { some(sq, at, one, signal) }
-        };
-        (at, wr, posted) = after;
-        if posted.is_err() {
-            break;
-        }
-    }
-    // SAFETY: as above; a queue pair that is posted to isn't destroyed.
-    unsafe { sq.ring(at) };
-    match posted {
-        Ok(()) => sq.refused().map_or(0, Errno::raw),
-        Err(error) => {
-            // SAFETY: C's contract.
-            unsafe { *bad = wr };
-            errno(error)
-        }
-    }
-}
-
-/// Posts this work request, and those behind it that are of the same kind.
-///
-/// # Safety
-///
-/// C's contract; the cursor is the queue's.
-#[inline(always)]
-unsafe fn some<S: Sends>(sq: &mut S, at: S::Cursor, wr: &ibv_send_wr, signal: u32) -> At<S> {
-    let inline = wr.send_flags & IBV_SEND_INLINE != 0;
-    // SAFETY: the caller's promise.
-    unsafe {
-        match (wr.opcode, inline, wr.num_sge) {
-            (IBV_WR_SEND, false, 1) => run(sq, at, wr, signal, false, |_| SendOp::Send),
-            (IBV_WR_SEND, true, 1) => run(sq, at, wr, signal, true, |_| SendOp::Send),
-            (IBV_WR_RDMA_WRITE, false, 1) => {
-                run(sq, at, wr, signal, false, |wr| SendOp::Write(remote(wr)))
-            }
-            (IBV_WR_RDMA_WRITE, true, 1) => {
-                run(sq, at, wr, signal, true, |wr| SendOp::Write(remote(wr)))
-            }
-            (IBV_WR_RDMA_READ, false, 1) => {
-                run(sq, at, wr, signal, false, |wr| SendOp::Read(remote(wr)))
-            }
-            (IBV_WR_ATOMIC_FETCH_AND_ADD, false, 1) => run(sq, at, wr, signal, false, fetch_add),
-            _ => post_other(sq, at, wr, signal),
-        }
-    }
-}
-
 /// The peer's memory in a WRITE or READ.
 #[inline(always)]
 fn remote(wr: &ibv_send_wr) -> Remote {
@@ -166,46 +326,7 @@ fn fetch_add(wr: &ibv_send_wr) -> SendOp {
     SendOp::FetchAdd { remote, add: atomic.compare_add }
 }
 
-/// Posts work requests as long as they are of one piece and of the first one's kind.
-///
-/// # Safety
-///
-/// C's contract; the cursor is the queue's.
-#[inline(always)]
-unsafe fn run<S: Sends>(
-    sq: &mut S,
-    mut at: S::Cursor,
-    mut wr: &ibv_send_wr,
-    signal: u32,
-    inline: bool,
-    op: impl Fn(&ibv_send_wr) -> SendOp,
-) -> At<S> {
-    let opcode = wr.opcode;
-    loop {
-        let id = Wr { id: wr.wr_id, flags: flags(wr.send_flags | signal) };
-        // SAFETY: C's contract: there is one piece; the cursor is the queue's.
-        let posted = unsafe {
-            let piece = *wr.sg_list;
-            let data = if inline { Data::Inline(bytes(&piece)) } else { Data::One(piece) };
-            sq.post(&mut at, id, op(wr), data)
-        };
-        if let Err(error) = posted {
-            return (at, wr, Err(error));
-        }
-        // SAFETY: C's contract: null, or the next one.
-        let Some(next) = (unsafe { wr.next.as_ref() }) else { return (at, wr.next, Ok(())) };
-        let same = next.opcode == opcode
-            && next.num_sge == 1
-            && (next.send_flags & IBV_SEND_INLINE != 0) == inline;
-        if !same {
-            return (at, next, Ok(()));
-        }
-        wr = next;
-    }
-}
-
 /// The operation of a work request.
-#[inline(never)]
 fn other_op(wr: &ibv_send_wr) -> Result<SendOp, PostError> {
     let imm = u32::from_be(wr.imm_data);
     Ok(match wr.opcode {
@@ -224,52 +345,6 @@ fn other_op(wr: &ibv_send_wr) -> Result<SendOp, PostError> {
         }
         _ => return Err(PostError::BadOperation),
     })
-}
-
-/// Posts one work request of any kind.
-///
-/// # Safety
-///
-/// C's contract; the cursor is the queue's.
-#[inline(never)]
-unsafe fn post_other<S: Sends>(
-    sq: &mut S,
-    mut at: S::Cursor,
-    wr: &ibv_send_wr,
-    signal: u32,
-) -> At<S> {
-    let c_flags = wr.send_flags | signal;
-    let id = Wr { id: wr.wr_id, flags: flags(c_flags) };
-    let posted = other_op(wr).and_then(|op| {
-        // SAFETY: the caller's promise.
-        unsafe { with_data(wr, c_flags, |data| sq.post(&mut at, id, op, data)) }
-    });
-    (at, if posted.is_ok() { wr.next } else { wr }, posted)
-}
-
-/// Posts one datagram.
-///
-/// # Safety
-///
-/// C's contract; the cursor is the queue's.
-#[inline(never)]
-unsafe fn post_datagram<S: Sends>(
-    sq: &mut S,
-    mut at: S::Cursor,
-    wr: &ibv_send_wr,
-    signal: u32,
-) -> At<S> {
-    let c_flags = wr.send_flags | signal;
-    let id = Wr { id: wr.wr_id, flags: flags(c_flags) };
-    let posted = other_op(wr).and_then(|op| {
-        // SAFETY: of a datagram C fills in this member, with a handle of ours.
-        let (ud, ah) = unsafe { (wr.wr.ud, S::own_ah(Ah::of(wr.wr.ud.ah).any())) };
-        let ah = ah.ok_or(PostError::ForeignAddress)?;
-        let to = Destination { ah, qpn: ud.remote_qpn, qkey: ud.remote_qkey };
-        // SAFETY: the caller's promise.
-        unsafe { with_data(wr, c_flags, |data| sq.post_to(&mut at, id, op, to, data)) }
-    });
-    (at, if posted.is_ok() { wr.next } else { wr }, posted)
 }
 
 /// Calls `post` with what a work request carries.

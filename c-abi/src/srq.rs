@@ -15,9 +15,10 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{ContextOps, SrqInit, SrqOps};
 
-use crate::answer::{boxed, code, given, null, refuse};
+use crate::answer::{code, given, null, refuse};
 use crate::context::Context;
-use crate::lock::Lock;
+use crate::left::Kind;
+use crate::lock::{Lock, Stays};
 use crate::object::{Acks, Named};
 use crate::pd::Pd;
 use crate::sys::{
@@ -32,6 +33,8 @@ const LIMIT: c_int = 2;
 const ATTR_TYPE: u32 = 1;
 const ATTR_PD: u32 = 2;
 const ATTR_ALL: u32 = 31;
+
+impl Stays for AnySrq {}
 
 #[repr(C)]
 pub(crate) struct Srq {
@@ -90,7 +93,8 @@ unsafe fn create(
     };
     let id = made.core.event_id();
     let queue = Lock::new(made.srq);
-    let srq = boxed(Ok(Box::new(Srq { c, queue, core: made.core, acks: Acks::default() })));
+    let srq = Box::new(Srq { c, queue, core: made.core, acks: Acks::default() });
+    let srq = of.context().left().give(Kind::Srq, srq);
     of.context().names().add(id, Named::Srq(srq.expose_provenance()));
     Ok(srq.cast())
 }
@@ -179,6 +183,6 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     context.names().remove(of.core.event_id());
     of.acks.wait();
     // SAFETY: it was made as this box, and is gone.
-    drop(unsafe { Box::<Srq>::from_raw(srq.cast()) });
+    drop(unsafe { context.left().take::<Srq>(Kind::Srq, srq.cast()) });
     0
 }

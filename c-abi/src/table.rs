@@ -2,33 +2,39 @@
 
 use std::ptr::null_mut;
 
-use crate::sys::{Mutex, ibv_context, ibv_context_ops, verbs_context};
-use crate::{cq, cq_ex, poll, port, post, qp_ex, query_device, recv, srq};
+use uverbs::provider::AnyContext;
+
+use crate::sys::{Mutex, PostSend, ibv_context, ibv_context_ops, verbs_context};
+use crate::{cq, dm, make_cq, make_qp, mr, mw, poll, port, post, query_device, recv, srq};
 
 /// What `abi_compat` says of a context that has a table in front (`__VERBS_ABI_IS_EXTENDED`).
 const EXTENDED: usize = usize::MAX;
 
-fn operations() -> ibv_context_ops {
+fn operations(post_send: PostSend) -> ibv_context_ops {
     ibv_context_ops {
         _compat_0: [None; 7],
-        alloc_mw: None,
-        bind_mw: None,
-        dealloc_mw: None,
+        alloc_mw: Some(mw::alloc_mw),
+        bind_mw: Some(post::bind_mw),
+        dealloc_mw: Some(mw::dealloc_mw),
         _compat_create_cq: None,
         poll_cq: Some(poll::poll_cq),
         req_notify_cq: Some(cq::req_notify_cq),
         _compat_1: [None; 7],
         post_srq_recv: Some(recv::post_srq_recv),
         _compat_2: [None; 4],
-        post_send: Some(post::post_send),
+        post_send: Some(post_send),
         post_recv: Some(recv::post_recv),
         _compat_3: [None; 5],
     }
 }
 
-/// The tables, without what differs between open devices. An empty slot is what the inline
+/// The tables of an open device, without what differs between those of one provider. An empty slot is what the inline
 /// functions answer `EOPNOTSUPP` for.
-pub(crate) fn empty() -> verbs_context {
+pub(crate) fn of(device: &AnyContext) -> verbs_context {
+    let post_send: PostSend = match device {
+        AnyContext::Mlx5(_) => post::post_send::<uverbs_mlx5::Sq>,
+        AnyContext::Rxe(_) => post::post_send::<uverbs_rxe::Sq>,
+    };
     verbs_context {
         free_buf: None,
         alloc_buf: None,
@@ -37,15 +43,15 @@ pub(crate) fn empty() -> verbs_context {
         dealloc_dmah: None,
         alloc_dmah: None,
         query_port: Some(port::query_port_sized),
-        advise_mr: None,
-        alloc_null_mr: None,
+        advise_mr: Some(mr::advise_mr),
+        alloc_null_mr: Some(mr::alloc_null_mr),
         read_counters: None,
         attach_counters_point_flow: None,
         create_counters: None,
         destroy_counters: None,
-        reg_dm_mr: None,
-        alloc_dm: None,
-        free_dm: None,
+        reg_dm_mr: Some(mr::reg_dm_mr),
+        alloc_dm: Some(dm::alloc_dm),
+        free_dm: Some(dm::free_dm),
         modify_flow_action_esp: None,
         destroy_flow_action: None,
         create_flow_action_esp: None,
@@ -53,7 +59,7 @@ pub(crate) fn empty() -> verbs_context {
         alloc_parent_domain: None,
         dealloc_td: None,
         alloc_td: None,
-        modify_cq: None,
+        modify_cq: Some(cq::modify_cq),
         post_srq_ops: None,
         destroy_rwq_ind_table: None,
         create_rwq_ind_table: None,
@@ -61,7 +67,7 @@ pub(crate) fn empty() -> verbs_context {
         modify_wq: None,
         create_wq: None,
         query_rt_values: None,
-        create_cq_ex: Some(cq_ex::create_cq_ex),
+        create_cq_ex: Some(make_cq::create_cq_ex),
         r#priv: null_mut(),
         query_device_ex: Some(query_device::query_device_ex),
         ibv_destroy_flow: None,
@@ -69,7 +75,7 @@ pub(crate) fn empty() -> verbs_context {
         ibv_create_flow: None,
         ABI_placeholder1: None,
         open_qp: None,
-        create_qp_ex: Some(qp_ex::create_qp_ex),
+        create_qp_ex: Some(make_qp::create_qp_ex),
         get_srq_num: Some(srq::get_srq_num),
         create_srq_ex: Some(srq::create_srq_ex),
         open_xrcd: None,
@@ -78,7 +84,7 @@ pub(crate) fn empty() -> verbs_context {
         sz: size_of::<verbs_context>(),
         context: ibv_context {
             device: null_mut(),
-            ops: operations(),
+            ops: operations(post_send),
             cmd_fd: -1,
             async_fd: -1,
             num_comp_vectors: 0,

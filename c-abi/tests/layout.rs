@@ -54,6 +54,11 @@ fn ours() -> BTreeMap<String, Layout> {
         ibv_pci_atomic_caps { fetch_add, swap, compare_swap }
         ibv_device_attr_ex { orig_attr, comp_mask, odp_caps, completion_timestamp_mask, hca_core_clock, device_cap_flags_ex, tso_caps, rss_caps, max_wq_type_rq, packet_pacing_caps, raw_packet_caps, tm_caps, cq_mod_caps, max_dm_size, pci_atomic_caps, xrc_odp_caps, phys_port_cnt_ex }
         ibv_port_attr { state, max_mtu, active_mtu, gid_tbl_len, port_cap_flags, max_msg_sz, bad_pkey_cntr, qkey_viol_cntr, pkey_tbl_len, lid, sm_lid, lmc, max_vl_num, sm_sl, subnet_timeout, init_type_reply, active_width, active_speed, phys_state, link_layer, flags, port_cap_flags2, active_speed_ex }
+        ibv_alloc_dm_attr { length, log_align_req, comp_mask }
+        ibv_mw_bind { wr_id, send_flags, bind_info }
+        ibv_moderate_cq { cq_count, cq_period }
+        ibv_modify_cq_attr { attr_mask, moderate }
+        ibv_ece { vendor_id, options, comp_mask }
         ibv_global_route { dgid, flow_label, sgid_index, hop_limit, traffic_class }
         ibv_ah_attr { grh, dlid, sl, src_path_bits, static_rate, is_global, port_num }
         ibv_grh { version_tclass_flow, paylen, next_hdr, hop_limit, sgid, dgid }
@@ -72,6 +77,8 @@ fn ours() -> BTreeMap<String, Layout> {
         verbs_context { free_buf, alloc_buf, dm_export_dmabuf_fd, reg_mr_ex, dealloc_dmah, alloc_dmah, query_port, advise_mr, alloc_null_mr, read_counters, attach_counters_point_flow, create_counters, destroy_counters, reg_dm_mr, alloc_dm, free_dm, modify_flow_action_esp, destroy_flow_action, create_flow_action_esp, modify_qp_rate_limit, alloc_parent_domain, dealloc_td, alloc_td, modify_cq, post_srq_ops, destroy_rwq_ind_table, create_rwq_ind_table, destroy_wq, modify_wq, create_wq, query_rt_values, create_cq_ex, r#priv, query_device_ex, ibv_destroy_flow, ABI_placeholder2, ibv_create_flow, ABI_placeholder1, open_qp, create_qp_ex, get_srq_num, create_srq_ex, open_xrcd, close_xrcd, _ABI_placeholder3, sz, context }
         ibv_pd { context, handle }
         ibv_mr { context, pd, addr, length, handle, lkey, rkey }
+        ibv_mw { context, pd, rkey, handle, r#type => mw_type }
+        ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask, handle }
         ibv_ah { context, pd, handle }
         ibv_comp_channel { context, fd, refcnt }
         ibv_cq { context, channel, cq_context, handle, cqe, mutex, cond, comp_events_completed, async_events_completed }

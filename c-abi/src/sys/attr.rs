@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::{ibv_comp_channel, ibv_cq, ibv_gid, ibv_pd, ibv_srq};
+use super::{ibv_comp_channel, ibv_cq, ibv_gid, ibv_mw_bind_info, ibv_pd, ibv_srq};
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -206,6 +206,44 @@ pub struct ibv_grh {
     pub hop_limit: u8,
     pub sgid: ibv_gid,
     pub dgid: ibv_gid,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ibv_alloc_dm_attr {
+    pub length: usize,
+    pub log_align_req: u32,
+    pub comp_mask: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ibv_mw_bind {
+    pub wr_id: u64,
+    pub send_flags: u32,
+    pub bind_info: ibv_mw_bind_info,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ibv_moderate_cq {
+    pub cq_count: u16,
+    pub cq_period: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ibv_modify_cq_attr {
+    pub attr_mask: u32,
+    pub moderate: ibv_moderate_cq,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ibv_ece {
+    pub vendor_id: u32,
+    pub options: u32,
+    pub comp_mask: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,8 +3,9 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::{
-    Mutex, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device_attr_ex, ibv_port_attr, ibv_qp,
-    ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_srq_init_attr_ex, ibv_wc,
+    Mutex, ibv_alloc_dm_attr, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device_attr_ex, ibv_dm,
+    ibv_modify_cq_attr, ibv_mr, ibv_mw, ibv_mw_bind, ibv_pd, ibv_port_attr, ibv_qp,
+    ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_wc,
 };
 
 /// A slot of a table whose function isn't there.
@@ -22,8 +23,13 @@ pub struct ibv_device {
     pub ibdev_path: [c_char; 256],
 }
 
-type PostSend =
+/// `ibv_post_send`.
+pub type PostSend =
     unsafe extern "C" fn(*const ibv_qp, *const ibv_send_wr, *mut *const ibv_send_wr) -> c_int;
+type BindMw = unsafe extern "C" fn(*const ibv_qp, *mut ibv_mw, *const ibv_mw_bind) -> c_int;
+type AdviseMr = unsafe extern "C" fn(*mut ibv_pd, u32, u32, *const ibv_sge, u32) -> c_int;
+type RegDmMr = unsafe extern "C" fn(*mut ibv_pd, *mut ibv_dm, u64, usize, u32) -> *mut ibv_mr;
+type AllocDm = unsafe extern "C" fn(*mut ibv_context, *const ibv_alloc_dm_attr) -> *mut ibv_dm;
 type PostRecv =
     unsafe extern "C" fn(*const ibv_qp, *const ibv_recv_wr, *mut *const ibv_recv_wr) -> c_int;
 type PostSrqRecv =
@@ -33,9 +39,9 @@ type PostSrqRecv =
 #[repr(C)]
 pub struct ibv_context_ops {
     pub _compat_0: [Slot; 7],
-    pub alloc_mw: Slot,
-    pub bind_mw: Slot,
-    pub dealloc_mw: Slot,
+    pub alloc_mw: Option<unsafe extern "C" fn(*mut ibv_pd, u32) -> *mut ibv_mw>,
+    pub bind_mw: Option<BindMw>,
+    pub dealloc_mw: Option<unsafe extern "C" fn(*mut ibv_mw) -> c_int>,
     pub _compat_create_cq: Slot,
     pub poll_cq: Option<unsafe extern "C" fn(*const ibv_cq, c_int, *mut ibv_wc) -> c_int>,
     pub req_notify_cq: Option<unsafe extern "C" fn(*const ibv_cq, c_int) -> c_int>,
@@ -79,15 +85,15 @@ pub struct verbs_context {
     pub dealloc_dmah: Slot,
     pub alloc_dmah: Slot,
     pub query_port: Option<QueryPort>,
-    pub advise_mr: Slot,
-    pub alloc_null_mr: Slot,
+    pub advise_mr: Option<AdviseMr>,
+    pub alloc_null_mr: Option<unsafe extern "C" fn(*mut ibv_pd) -> *mut ibv_mr>,
     pub read_counters: Slot,
     pub attach_counters_point_flow: Slot,
     pub create_counters: Slot,
     pub destroy_counters: Slot,
-    pub reg_dm_mr: Slot,
-    pub alloc_dm: Slot,
-    pub free_dm: Slot,
+    pub reg_dm_mr: Option<RegDmMr>,
+    pub alloc_dm: Option<AllocDm>,
+    pub free_dm: Option<unsafe extern "C" fn(*mut ibv_dm) -> c_int>,
     pub modify_flow_action_esp: Slot,
     pub destroy_flow_action: Slot,
     pub create_flow_action_esp: Slot,
@@ -95,7 +101,7 @@ pub struct verbs_context {
     pub alloc_parent_domain: Slot,
     pub dealloc_td: Slot,
     pub alloc_td: Slot,
-    pub modify_cq: Slot,
+    pub modify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, *const ibv_modify_cq_attr) -> c_int>,
     pub post_srq_ops: Slot,
     pub destroy_rwq_ind_table: Slot,
     pub create_rwq_ind_table: Slot,

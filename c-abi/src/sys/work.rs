@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use uverbs_core::queues::work::Sge;
 
-use super::{ibv_ah, ibv_mr, ibv_qp};
+use super::{ibv_ah, ibv_mr, ibv_mw, ibv_qp};
 
 pub const IBV_SEND_FENCE: u32 = 1;
 pub const IBV_SEND_SIGNALED: u32 = 2;
@@ -18,6 +18,8 @@ pub const IBV_WR_SEND_WITH_IMM: u32 = 3;
 pub const IBV_WR_RDMA_READ: u32 = 4;
 pub const IBV_WR_ATOMIC_CMP_AND_SWP: u32 = 5;
 pub const IBV_WR_ATOMIC_FETCH_AND_ADD: u32 = 6;
+pub const IBV_WR_LOCAL_INV: u32 = 7;
+pub const IBV_WR_BIND_MW: u32 = 8;
 pub const IBV_WR_SEND_WITH_INV: u32 = 9;
 
 pub const IBV_WC_SEND: u32 = 0;
@@ -117,7 +119,7 @@ pub struct ibv_send_wr {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct BindMw {
-    pub mw: *const c_void,
+    pub mw: *const ibv_mw,
     pub rkey: u32,
     pub bind_info: ibv_mw_bind_info,
 }
@@ -153,8 +155,9 @@ pub struct ibv_qp_ex {
     pub wr_flags: u32,
     pub wr_atomic_cmp_swp: Option<unsafe extern "C" fn(*const ibv_qp_ex, u32, u64, u64, u64)>,
     pub wr_atomic_fetch_add: Option<unsafe extern "C" fn(*const ibv_qp_ex, u32, u64, u64)>,
-    pub wr_bind_mw: Option<unsafe extern "C" fn(*const ibv_qp_ex)>,
-    pub wr_local_inv: Option<unsafe extern "C" fn(*const ibv_qp_ex)>,
+    pub wr_bind_mw:
+        Option<unsafe extern "C" fn(*const ibv_qp_ex, *const ibv_mw, u32, *const ibv_mw_bind_info)>,
+    pub wr_local_inv: Option<Imm>,
     pub wr_rdma_read: Option<Remote>,
     pub wr_rdma_write: Option<Remote>,
     pub wr_rdma_write_imm: Option<unsafe extern "C" fn(*const ibv_qp_ex, u32, u64, u32)>,

@@ -145,6 +145,107 @@ static void shared(void)
 	number("destroy_srq", ibv_destroy_srq(srq));
 }
 
+static struct ibv_qp *pair(int type);
+
+/* Keys that are bound, memory that the device has or finds elsewhere, regions of none. */
+static void windows_and_memory(void)
+{
+	struct ibv_qp *qp = pair(IBV_QPT_RC);
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND), *other;
+	struct ibv_mw *one = object("alloc_mw 1", ibv_alloc_mw(pd, IBV_MW_TYPE_1));
+	struct ibv_mw *two = object("alloc_mw 2", ibv_alloc_mw(pd, IBV_MW_TYPE_2));
+	struct ibv_mw_bind bind = { .bind_info = { .mr = mr, .addr = (uintptr_t)memory, .length = 64,
+						   .mw_access_flags = IBV_ACCESS_REMOTE_READ } };
+	struct ibv_pd *domain = ibv_alloc_pd(ctx);
+	struct ibv_alloc_dm_attr attr = { .length = 4096 };
+	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = 64, .lkey = mr->lkey };
+	char bytes[64] = "device memory", back[64] = "";
+	struct ibv_dm *dm;
+
+	object("alloc_mw 3", ibv_alloc_mw(pd, 3));
+	number("bind_mw of type 2", ibv_bind_mw(qp, two, &bind));
+	bind.bind_info.mw_access_flags = IBV_ACCESS_ZERO_BASED;
+	number("bind_mw from zero", ibv_bind_mw(qp, one, &bind));
+	number("dealloc_mw", ibv_dealloc_mw(one));
+	number("dealloc_mw", ibv_dealloc_mw(two));
+
+	attr.comp_mask = 1;
+	object("alloc_dm more", ibv_alloc_dm(ctx, &attr));
+	attr.comp_mask = 0;
+	attr.length = 0;
+	object("alloc_dm none", ibv_alloc_dm(ctx, &attr));
+	attr.length = (size_t)1 << 40;
+	object("alloc_dm much", ibv_alloc_dm(ctx, &attr));
+	attr.length = 4096;
+	dm = object("alloc_dm", ibv_alloc_dm(ctx, &attr));
+	if (dm) {
+		number("memcpy_to_dm", ibv_memcpy_to_dm(dm, 128, bytes, sizeof(bytes)));
+		number("memcpy_from_dm", ibv_memcpy_from_dm(back, dm, 128, sizeof(back)));
+		number("the same", memcmp(bytes, back, sizeof(bytes)));
+		number("memcpy_to_dm over the end", ibv_memcpy_to_dm(dm, 4064, bytes, sizeof(bytes)));
+		number("memcpy_to_dm no words", ibv_memcpy_to_dm(dm, 2, bytes, 4));
+		number("memcpy_from_dm no words", ibv_memcpy_from_dm(back, dm, 0, 3));
+		number("memcpy_from_dm none", ibv_memcpy_from_dm(NULL, dm, 0, 0));
+		object("reg_dm_mr access", ibv_reg_dm_mr(pd, dm, 0, 64, IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED));
+		object("reg_dm_mr over the end", ibv_reg_dm_mr(pd, dm, 4000, 200, IBV_ACCESS_ZERO_BASED));
+		other = object("reg_dm_mr", ibv_reg_dm_mr(pd, dm, 0, 64, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE));
+		number("free_dm in use", ibv_free_dm(dm));
+		number("dereg_mr", ibv_dereg_mr(other));
+		number("free_dm", ibv_free_dm(dm));
+	}
+	object("reg_dmabuf_mr of no file", ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 1000, IBV_ACCESS_LOCAL_WRITE));
+	object("reg_dmabuf_mr of another", ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, IBV_ACCESS_LOCAL_WRITE));
+	other = object("alloc_null_mr", ibv_alloc_null_mr(pd));
+	if (other) {
+		printf("null %d %d\n", other->length == SIZE_MAX, other->rkey);
+		number("dereg_mr", ibv_dereg_mr(other));
+	}
+	number("advise_mr of what is pinned", ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1));
+	number("advise_mr", ibv_advise_mr(pd, 77, 0, &sge, 1));
+	number("advise_mr flags", ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 64, &sge, 1));
+	sge.lkey = 0x123456;
+	number("advise_mr of nobody's", ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 1, &sge, 1));
+	other = object("reg_mr_iova", ibv_reg_mr_iova(pd, memory, 4096, 0x100000, 0));
+	number("dereg_mr", ibv_dereg_mr(other));
+	number("dealloc_pd", ibv_dealloc_pd(domain));
+	number("dereg_mr", ibv_dereg_mr(mr));
+	number("destroy_qp", ibv_destroy_qp(qp));
+}
+
+static void sizes(void)
+{
+	struct ibv_cq *other = ibv_create_cq(ctx, 10, NULL, NULL, 0);
+	struct ibv_modify_cq_attr attr = { .attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = { 3, 10 } };
+	struct ibv_qp_init_attr init = { .send_cq = other, .recv_cq = other, .qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 2, .max_recv_sge = 2, .max_inline_data = 32 } };
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+	struct ibv_ece ece = { .vendor_id = 0xffff, .options = 7, .comp_mask = 7 };
+
+	printf("lists %u %u\n", init.cap.max_send_sge, init.cap.max_recv_sge);
+	number("modify_cq", ibv_modify_cq(other, &attr));
+	attr.attr_mask = 2;
+	number("modify_cq mask", ibv_modify_cq(other, &attr));
+	attr.attr_mask = IBV_CQ_ATTR_MODERATE;
+	attr.moderate.cq_period = 0xffff;
+	number("modify_cq period", ibv_modify_cq(other, &attr));
+	number("resize_cq", ibv_resize_cq(other, 100));
+	printf("cqe %d\n", other->cqe);
+	number("resize_cq the same", ibv_resize_cq(other, 100));
+	number("resize_cq negative", ibv_resize_cq(other, -1));
+	number("resize_cq huge", ibv_resize_cq(other, 1 << 30));
+	printf("cqe %d\n", other->cqe);
+	number("query_ece", ibv_query_ece(qp, &ece));
+	printf("ece %x %u %u\n", ece.vendor_id, ece.options, ece.comp_mask);
+	ece.comp_mask = 1;
+	number("set_ece mask", ibv_set_ece(qp, &ece));
+	ece.comp_mask = 0;
+	number("set_ece", ibv_set_ece(qp, &ece));
+	ece.vendor_id = 1;
+	number("set_ece of another", ibv_set_ece(qp, &ece));
+	number("destroy_qp", ibv_destroy_qp(qp));
+	number("destroy_cq", ibv_destroy_cq(other));
+}
+
 static struct ibv_qp *pair(int type)
 {
 	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = type,
@@ -295,6 +396,8 @@ int main(void)
 	creation();
 	states();
 	posts();
+	windows_and_memory();
+	sizes();
 	number("destroy_cq", ibv_destroy_cq(cq));
 	number("dealloc_pd", ibv_dealloc_pd(pd));
 	number("close_device", ibv_close_device(ctx));

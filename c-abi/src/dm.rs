@@ -1,0 +1,102 @@
+//! The device's own memory.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::slice;
+
+use uverbs_core::Errno;
+use uverbs_core::error::Error;
+use uverbs_core::objects::dm::DmCore;
+use uverbs_core::provider::ContextOps;
+
+use crate::answer::{code, kept, null, refuse};
+use crate::context::Context;
+use crate::left::Kind;
+use crate::post::memory;
+use crate::sys::{ibv_alloc_dm_attr, ibv_context, ibv_dm};
+
+#[repr(C)]
+pub(crate) struct Dm {
+    c: ibv_dm,
+    core: DmCore,
+}
+
+impl Dm {
+    /// # Safety
+    ///
+    /// C's contract.
+    pub(crate) unsafe fn core<'a>(dm: *const ibv_dm) -> &'a DmCore {
+        // SAFETY: it is the first member of one of ours.
+        &unsafe { &*dm.cast::<Self>() }.core
+    }
+}
+
+pub(crate) unsafe extern "C" fn alloc_dm(
+    context: *mut ibv_context,
+    attr: *const ibv_alloc_dm_attr,
+) -> *mut ibv_dm {
+    // SAFETY: C's contract.
+    let (of, attr) = unsafe { (Context::of(context), &*attr) };
+    if attr.comp_mask != 0 {
+        return null(Errno::EINVAL);
+    }
+    let made = of.ops().alloc_dm(attr.length, attr.log_align_req).map(|core| {
+        let c = ibv_dm {
+            context,
+            memcpy_to_dm: Some(copy_to),
+            memcpy_from_dm: Some(copy_from),
+            comp_mask: 0,
+            handle: core.handle(),
+        };
+        Box::new(Dm { c, core })
+    });
+    kept(of.left(), Kind::Memory, made).cast()
+}
+
+pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
+    // SAFETY: C's contract.
+    let done = unsafe { &mut *dm.cast::<Dm>() }.core.free();
+    if done.is_ok() {
+        // SAFETY: it was made as this box, and is gone.
+        drop(unsafe { Context::of((*dm).context).left().take::<Dm>(Kind::Memory, dm.cast()) });
+    }
+    code(done)
+}
+
+/// C's numbers for what is out of range, and for what are no whole words.
+fn copied(result: Result<(), Error>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(Error::OutOfRange(_)) => refuse(Errno::EFAULT),
+        Err(_) => refuse(Errno::EINVAL),
+    }
+}
+
+unsafe extern "C" fn copy_to(
+    dm: *mut ibv_dm,
+    offset: u64,
+    from: *const c_void,
+    length: usize,
+) -> c_int {
+    // SAFETY: C's contract.
+    copied(unsafe { Dm::core(dm).write(offset as usize, memory(from.cast(), length)) })
+}
+
+unsafe extern "C" fn copy_from(
+    to: *mut c_void,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+) -> c_int {
+    // It may be null for no bytes.
+    let to = if length == 0 { NonNull::dangling().as_ptr() } else { to };
+    // SAFETY: C's contract.
+    copied(unsafe {
+        Dm::core(dm).read(offset as usize, slice::from_raw_parts_mut(to.cast(), length))
+    })
+}

@@ -1,0 +1,51 @@
+//! Enhanced connection establishment: options of a device's make that both ends of a connection
+//! agree on. There are none here, and the answers are those of C's providers for such a device.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+
+use uverbs::provider::AnyContext;
+use uverbs_core::Errno;
+
+use crate::answer::refuse;
+use crate::context::Context;
+use crate::sys::{ibv_ece, ibv_qp};
+
+/// `PCI_VENDOR_ID_MELLANOX`, whose options they are.
+const VENDOR: u32 = 0x15b3;
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn is_mlx5(qp: *const ibv_qp) -> bool {
+    // SAFETY: C's contract.
+    matches!(unsafe { Context::of((*qp).context) }.ops(), AnyContext::Mlx5(_))
+}
+
+pub(crate) unsafe extern "C" fn query_ece(
+    qp: *mut ibv_qp,
+    ece: *mut MaybeUninit<ibv_ece>,
+) -> c_int {
+    // SAFETY: C's contract.
+    unsafe {
+        if !is_mlx5(qp) {
+            return refuse(Errno::EOPNOTSUPP);
+        }
+        (*ece).write(ibv_ece { vendor_id: VENDOR, options: 0, comp_mask: 0 });
+    }
+    0
+}
+
+pub(crate) unsafe extern "C" fn set_ece(qp: *mut ibv_qp, ece: *const ibv_ece) -> c_int {
+    // SAFETY: C's contract.
+    let (known, ece) = unsafe { (is_mlx5(qp), &*ece) };
+    if known && (ece.comp_mask != 0 || ece.vendor_id != VENDOR) {
+        return refuse(Errno::EINVAL);
+    }
+    refuse(Errno::EOPNOTSUPP)
+}

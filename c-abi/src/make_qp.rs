@@ -1,0 +1,184 @@
+//! Making queue pairs.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::sync::Arc;
+
+use uverbs::SendOpSet;
+use uverbs_core::Errno;
+use uverbs_core::attr::QpType;
+use uverbs_core::error::Error;
+use uverbs_core::provider::{ContextOps, QpInit};
+
+use crate::answer::given;
+use crate::convert;
+use crate::cq::Cq;
+use crate::left::Kind;
+use crate::object::Named;
+use crate::pd::Pd;
+use crate::qp::{Qp, UD, granted};
+use crate::send::SendSide;
+use crate::srq::Srq;
+use crate::sys::{Cond, Mutex, ibv_context, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex};
+use crate::wr;
+
+/// Those that aren't implemented.
+const RAW_PACKET: u32 = 8;
+const XRC_SEND: u32 = 9;
+const XRC_RECV: u32 = 10;
+const DRIVER: u32 = 0xff;
+
+/// The transport service of a number of `enum ibv_qp_type`.
+fn service(qp_type: u32) -> Result<QpType, Error> {
+    match qp_type {
+        2 => Ok(QpType::Rc),
+        3 => Ok(QpType::Uc),
+        UD => Ok(QpType::Ud),
+        RAW_PACKET | XRC_SEND | XRC_RECV | DRIVER => {
+            Err(Error::kernel("create_qp", Errno::EOPNOTSUPP))
+        }
+        _ => Err(Error::kernel("create_qp", Errno::EINVAL)),
+    }
+}
+
+/// Makes a queue pair, and writes the sizes it got into `init`. With `send_ops` it takes these
+/// operations piece by piece.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn create(
+    pd: *mut ibv_pd,
+    init: &mut ibv_qp_init_attr,
+    send_ops: Option<SendOpSet>,
+) -> Result<*mut ibv_qp, Error> {
+    // SAFETY: C's contract.
+    let of = unsafe { Pd::of(pd) };
+    let qp_type = service(init.qp_type)?;
+    if init.send_cq.is_null() || init.recv_cq.is_null() {
+        return Err(Error::kernel("create_qp", Errno::EINVAL));
+    }
+    // SAFETY: C's contract.
+    let (send_cq, recv_cq) = unsafe { (Cq::of(init.send_cq), Cq::of(init.recv_cq)) };
+    let mut asked =
+        QpInit::new(Arc::clone(of.core()), Arc::clone(send_cq.core()), Arc::clone(recv_cq.core()));
+    asked.qp_type = qp_type;
+    asked.cap = convert::cap_of(&init.cap);
+    asked.exact_lists = true;
+    // As C's provider, which has room for windows in each connected queue.
+    let all = || SendOpSet::of(qp_type) | SendOpSet::REKEY;
+    asked.send_ops = send_ops.or_else(|| (qp_type != QpType::Ud).then(all));
+    if !init.srq.is_null() {
+        // SAFETY: as above.
+        asked.srq = Some(Arc::clone(unsafe { Srq::of(init.srq) }.core()));
+        (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (0, 0);
+    }
+    let made = of.context().ops().create_qp(&asked)?;
+    init.cap = granted(made.core.cap(), !init.srq.is_null());
+    let base = ibv_qp {
+        context: of.context_ptr(),
+        qp_context: init.qp_context,
+        pd,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        srq: init.srq,
+        handle: made.core.handle(),
+        qp_num: made.core.qpn(),
+        state: 0,
+        qp_type: init.qp_type,
+        mutex: Mutex::default(),
+        cond: Cond::default(),
+        events_completed: 0,
+    };
+    let id = made.core.event_id();
+    let send = SendSide::new(made.sq);
+    let datagrams = qp_type == QpType::Ud;
+    let c = match &send {
+        SendSide::Mlx5(_) => wr::functions::<uverbs_mlx5::Sq>(base, datagrams),
+        SendSide::Rxe(_) => wr::functions::<uverbs_rxe::Sq>(base, datagrams),
+    };
+    let all = init.sq_sig_all != 0;
+    let qp = Qp::new(c, made.core, send, made.rq, all, send_ops.is_some());
+    let qp = of.context().left().give(Kind::Qp, qp);
+    of.context().names().add(id, Named::Qp(qp.expose_provenance()));
+    Ok(qp.cast())
+}
+
+pub(crate) unsafe extern "C" fn create_qp(
+    pd: *mut ibv_pd,
+    init: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    // SAFETY: C's contract.
+    given(unsafe { create(pd, &mut *init, None) })
+}
+
+/// `IBV_QP_INIT_ATTR_*`.
+const ATTR_PD: u32 = 1;
+const ATTR_CREATE_FLAGS: u32 = 4;
+const ATTR_SEND_OPS: u32 = 64;
+const ATTR_KNOWN: u32 = 127;
+
+/// `IBV_QP_EX_WITH_*`, and the set that the providers know them by.
+const SEND_OPS: [(u64, SendOpSet); 5] = [
+    (1 | 2, SendOpSet::WRITE),
+    (4 | 8 | 1 << 9, SendOpSet::SEND),
+    (1 << 4, SendOpSet::READ),
+    (1 << 5 | 1 << 6, SendOpSet::ATOMIC),
+    (1 << 7 | 1 << 8, SendOpSet::REKEY),
+];
+
+/// The operations of a mask; `None` if there is one that isn't posted here.
+fn send_ops(mask: u64) -> Option<SendOpSet> {
+    let known = SEND_OPS.iter().fold(0, |all, (bits, _)| all | bits);
+    let of = |all: SendOpSet, (bits, ops): &(u64, SendOpSet)| {
+        if mask & bits == 0 { all } else { all | *ops }
+    };
+    (mask & !known == 0).then(|| SEND_OPS.iter().fold(SendOpSet::empty(), of))
+}
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn create_extended(attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
+    let refuse = |errno| Err(Error::kernel("create_qp", errno));
+    let has = |bit| attr.comp_mask & bit != 0;
+    if attr.comp_mask & !ATTR_KNOWN != 0 || !has(ATTR_PD) {
+        return refuse(Errno::EINVAL);
+    }
+    if attr.comp_mask & !(ATTR_PD | ATTR_CREATE_FLAGS | ATTR_SEND_OPS) != 0
+        || has(ATTR_CREATE_FLAGS) && attr.create_flags != 0
+    {
+        return refuse(Errno::EOPNOTSUPP);
+    }
+    let mut ops = None;
+    if has(ATTR_SEND_OPS) {
+        ops = send_ops(attr.send_ops_flags);
+        if ops.is_none() {
+            return refuse(Errno::EOPNOTSUPP);
+        }
+    }
+    let mut init = ibv_qp_init_attr {
+        qp_context: attr.qp_context,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: attr.srq,
+        cap: attr.cap,
+        qp_type: attr.qp_type,
+        sq_sig_all: attr.sq_sig_all,
+    };
+    // SAFETY: C's contract.
+    let qp = unsafe { create(attr.pd, &mut init, ops) }?;
+    attr.cap = init.cap;
+    Ok(qp)
+}
+
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    _: *const ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: C's contract.
+    given(unsafe { create_extended(&mut *attr) })
+}

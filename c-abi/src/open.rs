@@ -1,0 +1,35 @@
+//! Opening and closing devices.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+
+use crate::answer::boxed;
+use crate::context::Context;
+use crate::device::Device;
+use crate::sys::{ibv_context, ibv_device};
+use crate::table;
+
+pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
+    // SAFETY: C's contract.
+    let device = unsafe { Device::hold(device) };
+    let context = boxed(Context::open(device, table::of));
+    if context.is_null() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: just made.
+    unsafe { (*context).c() }
+}
+
+/// What is left of the device ends with it.
+pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: C's contract: it is the last use.
+    let context = unsafe { Context::own(context) };
+    // SAFETY: as above.
+    unsafe { context.left().end() };
+    drop(context);
+    0
+}

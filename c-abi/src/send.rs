@@ -1,0 +1,153 @@
+//! The sending side of a queue pair, by provider: what a lock of C's guards.
+//!
+//! # Safety
+//!
+//! That a queue stays with a thread is what the lock promises.
+#![allow(unsafe_code, reason = "hands on what the lock promises")]
+
+use uverbs::provider::{AnyAh, AnySq};
+use uverbs_core::Errno;
+use uverbs_core::provider::{PieceOps, SendOps};
+use uverbs_core::queues::work::{PostError, SendOp, Sge, Wr};
+
+use crate::lock::Stays;
+use crate::sys::ibv_ah;
+
+/// The send queue of one provider, which knows its own address handles.
+pub(crate) trait Sends: PieceOps {
+    fn own_ah(ah: &AnyAh) -> Option<&Self::Ah>;
+
+    /// The side that is of this provider.
+    fn side(side: &mut SendSide) -> Option<&mut Side<Self>>
+    where
+        Self: Sized;
+}
+
+/// A send queue, and what its program builds there.
+pub(crate) struct Side<S: Sends> {
+    pub(crate) sq: S,
+    pub(crate) build: Build<S>,
+}
+
+pub(crate) enum SendSide {
+    Mlx5(Side<uverbs_mlx5::Sq>),
+    Rxe(Side<uverbs_rxe::Sq>),
+}
+
+impl Sends for uverbs_mlx5::Sq {
+    #[inline(always)]
+    fn own_ah(ah: &AnyAh) -> Option<&Self::Ah> {
+        if let AnyAh::Mlx5(ah) = ah { Some(ah) } else { None }
+    }
+
+    #[inline(always)]
+    fn side(side: &mut SendSide) -> Option<&mut Side<Self>> {
+        if let SendSide::Mlx5(side) = side { Some(side) } else { None }
+    }
+}
+
+impl Sends for uverbs_rxe::Sq {
+    #[inline(always)]
+    fn own_ah(ah: &AnyAh) -> Option<&Self::Ah> {
+        if let AnyAh::Rxe(ah) = ah { Some(ah) } else { None }
+    }
+
+    #[inline(always)]
+    fn side(side: &mut SendSide) -> Option<&mut Side<Self>> {
+        if let SendSide::Rxe(side) = side { Some(side) } else { None }
+    }
+}
+
+impl SendSide {
+    pub(crate) fn new(sq: AnySq) -> Self {
+        match sq {
+            AnySq::Mlx5(sq) => Self::Mlx5(Side { sq, build: Build::default() }),
+            AnySq::Rxe(sq) => Self::Rxe(Side { sq, build: Build::default() }),
+        }
+    }
+
+    pub(crate) fn enable(&mut self, on: bool) {
+        match self {
+            Self::Mlx5(side) => side.sq.enable(on),
+            Self::Rxe(side) => side.sq.enable(on),
+        }
+    }
+
+    /// See [`SendOps::reset`].
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub(crate) unsafe fn reset(&mut self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Mlx5(side) => side.sq.reset(),
+                Self::Rxe(side) => side.sq.reset(),
+            }
+        }
+    }
+}
+
+impl Stays for SendSide {
+    unsafe fn stay(&mut self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Mlx5(side) => side.sq.stay(),
+                Self::Rxe(side) => side.sq.stay(),
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        match self {
+            Self::Mlx5(side) => side.sq.leave(),
+            Self::Rxe(side) => side.sq.leave(),
+        }
+    }
+}
+
+/// What stands between `wr_start` and its end.
+pub(crate) struct Build<S: Sends> {
+    /// `None` outside, and from the first error on: nothing is posted then.
+    pub(crate) at: Option<S::Cursor>,
+    /// That error.
+    pub(crate) failed: Option<Errno>,
+    /// The operation that waits for what it carries, of a connected queue pair. None without `at`.
+    pub(crate) begun: Option<S::Begun>,
+    /// The operation that waits for its pieces, of a datagram queue pair.
+    pub(crate) waits: Option<(Wr, SendOp)>,
+    pub(crate) to: Option<To>,
+    /// What a datagram carries that came before where it goes.
+    pub(crate) kept: Option<Kept>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct To {
+    pub(crate) ah: *const ibv_ah,
+    pub(crate) qpn: u32,
+    pub(crate) qkey: u32,
+}
+
+// SAFETY: the handle is reached by whoever holds the lock, as its program promises.
+unsafe impl Send for To {}
+
+pub(crate) enum Kept {
+    Pieces(Vec<Sge>),
+    Bytes(Vec<u8>),
+}
+
+impl<S: Sends> Default for Build<S> {
+    fn default() -> Self {
+        Self { at: None, failed: None, begun: None, waits: None, to: None, kept: None }
+    }
+}
+
+impl<S: Sends> Build<S> {
+    #[cold]
+    pub(crate) fn fail(&mut self, error: PostError) {
+        self.failed = Some(error.to_errno());
+        (self.at, self.begun) = (None, None);
+    }
+}

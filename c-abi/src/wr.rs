@@ -1,0 +1,351 @@
+//! Extended queue pairs: a program makes work requests piece by piece, with `ibv_wr_*`. From
+//! `wr_start` to `wr_complete` or `wr_abort` the send queue is locked.
+//!
+//! On a connected queue pair an operation is written into the ring at once, and what it carries
+//! behind it. A datagram's waits until all its pieces are there, which may come in any order.
+//!
+//! # Safety
+//!
+//! C's contract: the functions are called between `wr_start` and its end, by that thread.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::{c_int, c_void};
+
+use uverbs_core::Errno;
+use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, Remote, SendOp, Sge, Wr};
+
+use crate::ah::Ah;
+use crate::mw;
+use crate::post::{flags, memory, pieces};
+use crate::qp::Qp;
+use crate::send::{Build, Kept, Sends, Side, To};
+use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
+
+/// C's struct with the functions for queue pairs of this provider, connected ones or datagrams'.
+pub(crate) fn functions<S: Sends>(qp_base: ibv_qp, datagrams: bool) -> ibv_qp_ex {
+    if datagrams { table::<S, true>(qp_base) } else { table::<S, false>(qp_base) }
+}
+
+fn table<S: Sends, const UD: bool>(qp_base: ibv_qp) -> ibv_qp_ex {
+    ibv_qp_ex {
+        qp_base,
+        comp_mask: 0,
+        wr_id: 0,
+        wr_flags: 0,
+        wr_atomic_cmp_swp: Some(compare_swap::<S, UD>),
+        wr_atomic_fetch_add: Some(fetch_add::<S, UD>),
+        wr_bind_mw: Some(bind_mw::<S>),
+        wr_local_inv: Some(local_inv::<S>),
+        wr_rdma_read: Some(read::<S, UD>),
+        wr_rdma_write: Some(write::<S, UD>),
+        wr_rdma_write_imm: Some(write_imm::<S, UD>),
+        wr_send: Some(send::<S, UD>),
+        wr_send_imm: Some(send_imm::<S, UD>),
+        wr_send_inv: Some(send_inv::<S, UD>),
+        wr_send_tso: None,
+        wr_set_ud_addr: Some(set_ud_addr::<S>),
+        wr_set_xrc_srqn: None,
+        wr_set_inline_data: Some(set_inline_data::<S, UD>),
+        wr_set_inline_data_list: Some(set_inline_data_list::<S, UD>),
+        wr_set_sge: Some(set_sge::<S, UD>),
+        wr_set_sge_list: Some(set_sge_list::<S, UD>),
+        wr_start: Some(start::<S, UD>),
+        wr_complete: Some(complete::<S>),
+        wr_abort: Some(abort::<S>),
+        wr_atomic_write: None,
+        wr_flush: None,
+    }
+}
+
+/// The queue pair, and what this thread builds.
+///
+/// # Safety
+///
+/// C's contract: its thread has the lock. The queue pair is of this provider.
+#[inline(always)]
+unsafe fn of<'a, S: Sends>(qp: *const ibv_qp_ex) -> (&'a Qp, &'a mut Side<S>) {
+    // SAFETY: C's contract.
+    let qp = unsafe { Qp::of(qp.cast()) };
+    // SAFETY: as above; `functions` was asked for by the queue's own provider.
+    let side = unsafe { S::side(qp.send().held()).unwrap_unchecked() };
+    (qp, side)
+}
+
+unsafe extern "C" fn start<S: Sends, const UD: bool>(qp: *const ibv_qp_ex) {
+    // SAFETY: C's contract.
+    unsafe { Qp::of(qp.cast()) }.send().lock().keep();
+    // SAFETY: locked just now.
+    let (_, Side { sq, build }) = unsafe { of::<S>(qp) };
+    build.at = Some(sq.begin());
+    (build.failed, build.begun) = (None, None);
+    if UD {
+        build.forget();
+    }
+}
+
+unsafe extern "C" fn complete<S: Sends>(qp: *const ibv_qp_ex) -> c_int {
+    // SAFETY: C's contract.
+    let (qp, Side { sq, build }) = unsafe { of::<S>(qp) };
+    let code = if let Some(at) = build.at.take() {
+        // SAFETY: of this queue's last `begin`; a queue pair that is posted to isn't destroyed.
+        unsafe { sq.ring(at) };
+        sq.refused().map_or(0, Errno::raw)
+    } else {
+        build.failed.map_or(0, Errno::raw)
+    };
+    qp.send().release();
+    code
+}
+
+unsafe extern "C" fn abort<S: Sends>(qp: *const ibv_qp_ex) {
+    // SAFETY: C's contract.
+    let (qp, side) = unsafe { of::<S>(qp) };
+    (side.build.at, side.build.begun) = (None, None);
+    qp.send().release();
+}
+
+/// Begins an operation.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn begin<S: Sends, const UD: bool>(qp: *const ibv_qp_ex, op: SendOp) {
+    // SAFETY: C's contract; the program wrote the two members before.
+    let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
+    let Side { sq, build } = side;
+    let wr = Wr { id, flags: flags(c_flags | of.signal()) };
+    if UD {
+        build.forget();
+        build.waits = Some((wr, op));
+        return;
+    }
+    let Some(at) = &mut build.at else { return };
+    // SAFETY: C's contract; the cursor is of this queue's last `begin`.
+    if let Err(error) = unsafe { sq.open(at, wr, op, &mut build.begun) } {
+        build.fail(error);
+    }
+}
+
+/// Gives an operation what it carries, and so ends it, unless it is a datagram that doesn't know
+/// yet where it goes.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn set<S: Sends, const UD: bool>(qp: *const ibv_qp_ex, data: Data<'_>) {
+    // SAFETY: C's contract.
+    let (_, side) = unsafe { of::<S>(qp) };
+    if UD {
+        // SAFETY: as above.
+        return unsafe { post_datagram(side, data) };
+    }
+    let Side { sq, build } = side;
+    // By reference: what was just stored in parts isn't loaded as a whole.
+    let Some(begun) = &build.begun else { return };
+    // SAFETY: what is begun is begun at a cursor, and goes with it.
+    let at = unsafe { build.at.as_mut().unwrap_unchecked() };
+    // SAFETY: C's contract; the cursor is as `open` left it.
+    match unsafe { sq.close(at, begun, data) } {
+        Ok(_) => build.begun = None,
+        Err(error) => build.fail(error),
+    }
+}
+
+unsafe extern "C" fn compare_swap<S: Sends, const UD: bool>(
+    q: *const ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    compare: u64,
+    swap: u64,
+) {
+    let op = SendOp::CompareSwap { remote: Remote { addr, rkey }, compare, swap };
+    // SAFETY: C's contract.
+    unsafe { begin::<S, UD>(q, op) }
+}
+
+unsafe extern "C" fn fetch_add<S: Sends, const UD: bool>(
+    q: *const ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    add: u64,
+) {
+    // SAFETY: C's contract.
+    unsafe { begin::<S, UD>(q, SendOp::FetchAdd { remote: Remote { addr, rkey }, add }) }
+}
+
+unsafe extern "C" fn read<S: Sends, const UD: bool>(q: *const ibv_qp_ex, rkey: u32, addr: u64) {
+    // SAFETY: C's contract.
+    unsafe { begin::<S, UD>(q, SendOp::Read(Remote { addr, rkey })) }
+}
+
+unsafe extern "C" fn write<S: Sends, const UD: bool>(q: *const ibv_qp_ex, rkey: u32, addr: u64) {
+    // SAFETY: C's contract.
+    unsafe { begin::<S, UD>(q, SendOp::Write(Remote { addr, rkey })) }
+}
+
+unsafe extern "C" fn write_imm<S: Sends, const UD: bool>(
+    q: *const ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    imm: u32,
+) {
+    let op = SendOp::WriteImm(Remote { addr, rkey }, u32::from_be(imm));
+    // SAFETY: C's contract.
+    unsafe { begin::<S, UD>(q, op) }
+}
+
+unsafe extern "C" fn send<S: Sends, const UD: bool>(q: *const ibv_qp_ex) {
+    // SAFETY: C's contract.
+    unsafe { begin::<S, UD>(q, SendOp::Send) }
+}
+
+unsafe extern "C" fn send_imm<S: Sends, const UD: bool>(q: *const ibv_qp_ex, imm: u32) {
+    // SAFETY: C's contract.
+    unsafe { begin::<S, UD>(q, SendOp::SendImm(u32::from_be(imm))) }
+}
+
+unsafe extern "C" fn send_inv<S: Sends, const UD: bool>(q: *const ibv_qp_ex, key: u32) {
+    // SAFETY: C's contract.
+    unsafe { begin::<S, UD>(q, SendOp::SendInvalidate(key)) }
+}
+
+/// Changes a key; there is nothing to be set behind it.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn rekey<S: Sends>(qp: *const ibv_qp_ex, op: &Rekey) {
+    // SAFETY: C's contract; the program wrote the two members before.
+    let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
+    let Side { sq, build } = side;
+    let Some(at) = &mut build.at else { return };
+    build.begun = None;
+    let wr = Wr { id, flags: flags(c_flags | of.signal()) };
+    // SAFETY: C's contract; the cursor is of this queue's last `begin`.
+    if let Err(error) = unsafe { sq.rekey(at, wr, op) } {
+        build.fail(error);
+    }
+}
+
+unsafe extern "C" fn bind_mw<S: Sends>(
+    q: *const ibv_qp_ex,
+    window: *const ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: C's contract.
+    unsafe { rekey::<S>(q, &mw::bind(window, rkey, &*info)) }
+}
+
+unsafe extern "C" fn local_inv<S: Sends>(q: *const ibv_qp_ex, key: u32) {
+    // SAFETY: C's contract.
+    unsafe { rekey::<S>(q, &Rekey::Invalidate { key }) }
+}
+
+unsafe extern "C" fn set_sge<S: Sends, const UD: bool>(
+    q: *const ibv_qp_ex,
+    lkey: u32,
+    addr: u64,
+    len: u32,
+) {
+    // SAFETY: C's contract.
+    unsafe { set::<S, UD>(q, Data::One(Sge { addr, len, lkey })) }
+}
+
+unsafe extern "C" fn set_sge_list<S: Sends, const UD: bool>(
+    q: *const ibv_qp_ex,
+    count: usize,
+    list: *const ibv_sge,
+) {
+    // SAFETY: C's contract.
+    unsafe { set::<S, UD>(q, Data::List(pieces(list, count as c_int))) }
+}
+
+unsafe extern "C" fn set_inline_data<S: Sends, const UD: bool>(
+    q: *const ibv_qp_ex,
+    addr: *const c_void,
+    len: usize,
+) {
+    // SAFETY: C's contract.
+    unsafe { set::<S, UD>(q, Data::Inline(memory(addr.cast(), len))) }
+}
+
+unsafe extern "C" fn set_inline_data_list<S: Sends, const UD: bool>(
+    q: *const ibv_qp_ex,
+    count: usize,
+    list: *const ibv_data_buf,
+) {
+    let mut all = Vec::with_capacity(count);
+    for at in 0..count {
+        // SAFETY: C's contract.
+        let piece = unsafe { *list.add(at) };
+        // SAFETY: as above.
+        all.push(unsafe { memory(piece.addr.cast(), piece.length) });
+    }
+    // SAFETY: as above.
+    unsafe { set::<S, UD>(q, Data::InlineList(&all)) }
+}
+
+unsafe extern "C" fn set_ud_addr<S: Sends>(
+    q: *const ibv_qp_ex,
+    ah: *const ibv_ah,
+    qpn: u32,
+    qkey: u32,
+) {
+    // SAFETY: C's contract.
+    let (_, side) = unsafe { of::<S>(q) };
+    side.build.to = Some(To { ah, qpn, qkey });
+    match side.build.kept.take() {
+        // SAFETY: C's contract.
+        Some(Kept::Pieces(list)) => unsafe { post_datagram(side, Data::List(&list)) },
+        // SAFETY: as above.
+        Some(Kept::Bytes(bytes)) => unsafe { post_datagram(side, Data::Inline(&bytes)) },
+        None => {}
+    }
+}
+
+impl<S: Sends> Build<S> {
+    /// Forgets the pieces of a datagram.
+    #[inline(always)]
+    fn forget(&mut self) {
+        (self.waits, self.to) = (None, None);
+        if self.kept.is_some() {
+            self.kept = None;
+        }
+    }
+
+    /// Keeps what a datagram carries until it is known where it goes.
+    #[cold]
+    fn keep(&mut self, data: Data<'_>) {
+        self.kept = Some(match data {
+            Data::One(one) => Kept::Pieces(vec![one]),
+            Data::List(list) => Kept::Pieces(list.to_vec()),
+            Data::Inline(bytes) => Kept::Bytes(bytes.to_vec()),
+            Data::InlineList(list) => Kept::Bytes(list.concat()),
+        });
+    }
+}
+
+/// Posts the datagram that waits, unless it doesn't know yet where it goes.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn post_datagram<S: Sends>(side: &mut Side<S>, data: Data<'_>) {
+    let Side { sq, build } = side;
+    let (Some(at), Some((wr, op))) = (&mut build.at, build.waits) else { return };
+    let Some(To { ah, qpn, qkey }) = build.to else { return build.keep(data) };
+    // SAFETY: C's contract: a handle of the queue pair's domain.
+    let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress);
+    let posted = ah.and_then(|ah| {
+        // SAFETY: as above; the cursor is of this queue's last `begin`.
+        unsafe { sq.post_to(at, wr, op, Destination { ah, qpn, qkey }, data) }
+    });
+    build.waits = None;
+    if let Err(error) = posted {
+        build.fail(error);
+    }
+}

@@ -120,6 +120,11 @@ macro_rules! any {
                 match self { $(Self::$variant(context) => context.alloc_pd(),)+ }
             }
 
+            unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
+                // SAFETY: the caller's promise.
+                match self { $(Self::$variant(context) => unsafe { context.import_pd(handle) },)+ }
+            }
+
             fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, AnyCq), Error> {
                 match self {
                     $(Self::$variant(context) => {
@@ -525,12 +530,22 @@ unsafe impl Provider for Any {
         match core.uverbs().driver_id() {
             driver_id::RDMA_DRIVER_MLX5 => Mlx5::open(core).map(AnyContext::Mlx5),
             driver_id::RDMA_DRIVER_RXE => Rxe::open(core).map(AnyContext::Rxe),
-            other => Err(Error::Unsupported {
-                verb: "open_device",
-                what: format!(
-                    "the device's driver (RDMA driver id {other}); there are providers for mlx5 and rxe"
-                ),
-            }),
+            other => Err(no_provider("open_device", other)),
         }
     }
+
+    fn import(core: Arc<ContextCore>) -> Result<AnyContext, Error> {
+        match core.uverbs().driver_id() {
+            driver_id::RDMA_DRIVER_MLX5 => Mlx5::import(core).map(AnyContext::Mlx5),
+            driver_id::RDMA_DRIVER_RXE => Rxe::import(core).map(AnyContext::Rxe),
+            other => Err(no_provider("import_device", other)),
+        }
+    }
+}
+
+fn no_provider(verb: &'static str, driver: u32) -> Error {
+    let what = format!(
+        "the device's driver (RDMA driver id {driver}); there are providers for mlx5 and rxe"
+    );
+    Error::Unsupported { verb, what }
 }

@@ -6,6 +6,8 @@
 //! | `ibv_get_device_list`, `ibv_free_device_list` | [`devices`](crate::devices); a [`Device`](crate::Device) is dropped |
 //! | `ibv_get_device_name`, `ibv_get_device_guid` | [`Device::name`](crate::Device::name), [`Device::node_guid`](crate::Device::node_guid) |
 //! | `ibv_open_device`, `ibv_close_device` | [`Device::open`](crate::Device::open), [`open`](crate::open); a [`Context`](crate::Context) is dropped |
+//! | `ibv_import_device`, `cmd_fd` | [`import`](crate::import()), [`Context::export`](crate::Context::export) |
+//! | `ibv_import_pd`, `ibv_import_mr` | [`Context::import_pd`](crate::Context::import_pd), [`ProtectionDomain::import_region`](crate::ProtectionDomain::import_region); dropped |
 //! | `ibv_query_device`, `ibv_query_device_ex` | [`Context::query_device`](crate::Context::query_device) |
 //! | `ibv_query_port` | [`Context::query_port`](crate::Context::query_port) |
 //! | `ibv_query_gid`, `ibv_query_gid_ex` | [`Context::query_gid`](crate::Context::query_gid) |

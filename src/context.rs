@@ -53,7 +53,16 @@ impl<P: Provider> Clone for Context<P> {
 
 impl<P: Provider> Context<P> {
     pub(crate) fn new(device: Device, provider: P::Context) -> Result<Self, Error> {
-        let events = AsyncEvents::new(provider.core().uverbs().alloc_async_fd()?)?;
+        let core = provider.core();
+        let file = core.uverbs().alloc_async_fd()?;
+        if core.is_imported() {
+            let copy = file.try_clone().map_err(|error| Error::System {
+                what: "a descriptor for asynchronous events",
+                errno: Errno::of(&error),
+            })?;
+            core.report_to(copy);
+        }
+        let events = AsyncEvents::new(file)?;
         Ok(Self { inner: Arc::new(Inner { device, provider, events, random: RandomState::new() }) })
     }
 

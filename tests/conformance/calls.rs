@@ -157,6 +157,22 @@ pub(crate) static CALLS: &[Call] = &[
         ..BASE
     },
     Call {
+        name: "PD.QUERY",
+        source: "hw/mlx5/std_types.c:MLX5_IB_METHOD_PD_QUERY",
+        make: |rig| {
+            rig.cmd(UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY)
+                .handle(MLX5_IB_ATTR_QUERY_PD_HANDLE, rig.pd())
+                .output(&rig.memory, MLX5_IB_ATTR_QUERY_PD_RESP_PDN, 4)
+        },
+        on_rxe: None,
+        attrs: &[
+            attr(MLX5_IB_ATTR_QUERY_PD_HANDLE, Idr),
+            attr(MLX5_IB_ATTR_QUERY_PD_RESP_PDN, Out),
+        ],
+        marks: Want::Is("wrote [1001]"),
+        ..BASE
+    },
+    Call {
         name: "AH.DESTROY",
         source: "core/uverbs_std_types.c:UVERBS_METHOD_AH_DESTROY",
         make: |rig| rig.destroy(UVERBS_OBJECT_AH, rig.ah()),

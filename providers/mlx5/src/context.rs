@@ -9,6 +9,7 @@
 use std::sync::{Arc, OnceLock};
 
 use uverbs_core::attr::{AhAttr, DeviceAttr, LinkLayer, PortAttr};
+use uverbs_core::commands::device::ContextInfo;
 use uverbs_core::error::Error;
 use uverbs_core::memory::dbrec::Dbrecs;
 use uverbs_core::memory::pool::Pool;
@@ -21,10 +22,12 @@ use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, QpInit, SrqInit};
 use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR,
-    MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, mlx5_ib_alloc_pd_resp, mlx5_ib_alloc_ucontext_req_v2,
-    mlx5_ib_alloc_ucontext_resp,
+    MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX,
+    MLX5_IB_ATTR_QUERY_PD_HANDLE, MLX5_IB_ATTR_QUERY_PD_RESP_PDN, MLX5_IB_METHOD_PD_QUERY,
+    MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
+    mlx5_ib_alloc_pd_resp, mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,
 };
+use uverbs_kernel_abi::objects::UVERBS_OBJECT_PD;
 use zerocopy::IntoBytes;
 
 use crate::clock::Clock;
@@ -33,7 +36,8 @@ use crate::size::Limits;
 use crate::uar::Uars;
 use crate::{Ah, Cq, Mlx5, clock, dm};
 
-const VERB: &str = "open_device";
+const OPEN: &str = "open_device";
+const IMPORT: &str = "import_device";
 
 /// Doorbell registers asked for, and those of low latency among them: rdma-core's defaults. A
 /// kernel with dynamic UARs ignores them and an older one needs them, to get as far as to be
@@ -76,11 +80,7 @@ impl Context {
     /// the same commands in the same order as rdma-core `mlx5.c:mlx5_alloc_context`, less the
     /// optional ones.
     pub(crate) fn open(core: Arc<ContextCore>) -> Result<Self, Error> {
-        let driver = core.uverbs().driver_id();
-        if driver != RDMA_DRIVER_MLX5 {
-            let what = format!("a device of another driver than mlx5_ib (RDMA driver id {driver})");
-            return Err(Error::Unsupported { verb: VERB, what });
-        }
+        is_mlx5(OPEN, &core)?;
         let request = mlx5_ib_alloc_ucontext_req_v2 {
             total_num_bfregs: TOTAL_BFREGS,
             num_low_latency_bfregs: LOW_LATENCY_BFREGS,
@@ -90,14 +90,34 @@ impl Context {
         };
         let mut answer = mlx5_ib_alloc_ucontext_resp::default();
         let info = core.uverbs().get_context(request.as_bytes(), answer.as_mut_bytes())?;
-        // Static registers are what a kernel gives that doesn't know DYN_UAR (mlx5_ib before 5.8).
+        Self::new(OPEN, core, info, &answer)
+    }
+
+    /// `QUERY_CONTEXT`, and the rest as above (rdma-core `mlx5.c:mlx5_import_context`). Since Linux
+    /// 5.9.
+    pub(crate) fn import(core: Arc<ContextCore>) -> Result<Self, Error> {
+        is_mlx5(IMPORT, &core)?;
+        let mut answer = mlx5_ib_alloc_ucontext_resp::default();
+        let id = MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX;
+        let info = core.uverbs().query_context(id, answer.as_mut_bytes())?;
+        Self::new(IMPORT, core, info, &answer)
+    }
+
+    fn new(
+        verb: &'static str,
+        core: Arc<ContextCore>,
+        info: ContextInfo,
+        answer: &mlx5_ib_alloc_ucontext_resp,
+    ) -> Result<Self, Error> {
+        // Static registers are what a kernel gives that doesn't know DYN_UAR (mlx5_ib before 5.8),
+        // and what an imported device may have.
         if answer.tot_bfregs != 0 {
-            let what = "a kernel without dynamic UARs (before Linux 5.8)".to_owned();
-            return Err(Error::Unsupported { verb: VERB, what });
+            let what = "a context without dynamic UARs (all before Linux 5.8)".to_owned();
+            return Err(Error::Unsupported { verb, what });
         }
         if answer.cqe_version != CQE_VERSION {
             let what = format!("completion format {} (this library knows 1)", answer.cqe_version);
-            return Err(Error::Unsupported { verb: VERB, what });
+            return Err(Error::Unsupported { verb, what });
         }
         let has_dump_fill = answer.comp_mask & MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY != 0;
         let device = core.uverbs().query_device_ex(&mut [])?;
@@ -108,9 +128,9 @@ impl Context {
             dbrecs: Dbrecs::new(&memory),
             memory,
             indexes: UserIndexes::default(),
-            limits: Limits::new(&answer, &device, info.num_comp_vectors),
+            limits: Limits::new(answer, &device, info.num_comp_vectors),
             tells_mac: answer.cmds_supp_uhw & MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0,
-            clock: Clock::new(&answer),
+            clock: Clock::new(answer),
             dump_fill: has_dump_fill.then_some(answer.dump_fill_mkey),
             ports: vec![OnceLock::new(); device.phys_port_count.into()].into(),
             device,
@@ -129,6 +149,16 @@ impl Context {
         let port = Port { ethernet: link_layer == LinkLayer::Ethernet, grh_required };
         Ok(*slot.map_or(&port, |slot| slot.get_or_init(|| port)))
     }
+}
+
+/// Refuses a device of another driver.
+fn is_mlx5(verb: &'static str, core: &ContextCore) -> Result<(), Error> {
+    let driver = core.uverbs().driver_id();
+    if driver == RDMA_DRIVER_MLX5 {
+        return Ok(());
+    }
+    let what = format!("a device of another driver than mlx5_ib (RDMA driver id {driver})");
+    Err(Error::Unsupported { verb, what })
 }
 
 // SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the
@@ -160,6 +190,21 @@ unsafe impl ContextOps<Mlx5> for Context {
         let handle = self.core.uverbs().alloc_pd(answer.as_mut_bytes())?;
         // SAFETY: the kernel just made it, and nobody else has its number.
         Ok(unsafe { PdCore::new(Arc::clone(&self.core), handle) })
+    }
+
+    /// As rdma-core `verbs.c:mlx5_import_pd`: the question tells whether there is such a domain.
+    unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
+        let mut pdn = [0; 4];
+        let command = self
+            .core
+            .uverbs()
+            .command(UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY)
+            .handle_in(MLX5_IB_ATTR_QUERY_PD_HANDLE, handle)
+            .output(MLX5_IB_ATTR_QUERY_PD_RESP_PDN, &mut pdn);
+        // SAFETY: the input is a handle.
+        unsafe { command.send(&**self.core.uverbs().door(), "import_pd") }?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { PdCore::imported(Arc::clone(&self.core), handle) })
     }
 
     fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {

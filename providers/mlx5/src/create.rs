@@ -99,7 +99,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         user_handle: unique_id(),
         comp_vector: init.comp_vector,
         channel: init.channel.as_ref().map(|channel| channel.as_fd()),
-        event_fd: None,
+        event_fd: context.core.event_file(),
         flags: init.flags(),
     };
     let uverbs = context.core.uverbs();
@@ -168,7 +168,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
         max_sge: (1 << size.shift) / DS_BYTES as u32 - 1,
         limit: init.limit,
         xrc: xrc.map(|(xrcd, (_, cq))| XrcSrq { xrcd: xrcd.handle(), cq: cq.handle() }),
-        event_fd: None,
+        event_fd: context.core.event_file(),
     };
     let uverbs = context.core.uverbs();
     // SAFETY: ring and record are kept by the core object made next; both are reached by raw
@@ -300,7 +300,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
             max_inline_data: init.cap.max_inline_data,
         },
         create_flags: 0,
-        event_fd: None,
+        event_fd: context.core.event_file(),
     };
     let uverbs = context.core.uverbs();
     // SAFETY: rings and record are kept by the core object made next; both are reached by raw

@@ -82,4 +82,8 @@ unsafe impl Provider for Mlx5 {
     fn open(core: Arc<ContextCore>) -> Result<Context, Error> {
         Context::open(core)
     }
+
+    fn import(core: Arc<ContextCore>) -> Result<Context, Error> {
+        Context::import(core)
+    }
 }

@@ -40,12 +40,14 @@ const ALLOC: &str = "alloc_uar";
 /// A mapped page, or on a host with larger pages several UARs in one.
 ///
 /// A context keeps its pages until it is closed, and closing the file is what gives them back to
-/// the device: there is no command for each.
+/// the device: there is no command for each, unless another has the file open.
 #[derive(Debug)]
 pub(crate) struct UarPage {
     /// Number of the first UAR in it, as commands name it.
     page_id: u32,
     memory: Pages,
+    /// Of an imported device: what gives it back, and its handle.
+    give_back: Option<(Uverbs, u32)>,
 }
 
 impl UarPage {
@@ -74,7 +76,10 @@ impl UarPage {
             Err(errno) => Err(Error::System { what: "mmap of a doorbell page", errno }),
         };
         match mapped {
-            Ok(memory) => Ok(Self { page_id: u32::from_ne_bytes(page_id), memory }),
+            Ok(memory) => {
+                let give_back = core.is_imported().then(|| (uverbs.clone(), handle));
+                Ok(Self { page_id: u32::from_ne_bytes(page_id), memory, give_back })
+            }
             Err(error) => {
                 release(uverbs, handle);
                 Err(error)
@@ -90,6 +95,14 @@ impl UarPage {
     /// The doorbell of completion queues. Valid while this lives.
     pub(crate) fn arm(&self) -> *mut u64 {
         self.memory.as_mut_ptr().wrapping_add(MLX5_CQ_DOORBELL).cast()
+    }
+}
+
+impl Drop for UarPage {
+    fn drop(&mut self) {
+        if let Some((uverbs, handle)) = &self.give_back {
+            release(uverbs, *handle);
+        }
     }
 }
 

@@ -96,7 +96,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         user_handle: unique_id(),
         comp_vector: init.comp_vector,
         channel: init.channel.as_ref().map(|channel| channel.as_fd()),
-        event_fd: None,
+        event_fd: context.core.event_file(),
         flags: init.flags(),
     };
     let uverbs = context.core.uverbs();
@@ -165,7 +165,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Rxe
         max_sge: init.max_sge.max(1),
         limit: init.limit,
         xrc: None,
-        event_fd: None,
+        event_fd: context.core.event_file(),
     };
     let mut answer = rxe_create_srq_resp::default();
     let uverbs = context.core.uverbs();
@@ -232,7 +232,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
             max_inline_data: asked.max_inline_data,
         },
         create_flags: 0,
-        event_fd: None,
+        event_fd: context.core.event_file(),
     };
     let mut answer = rxe_create_qp_resp::default();
     let uverbs = context.core.uverbs();

@@ -31,6 +31,7 @@ mod builder;
 mod cm;
 mod cm_door;
 mod descriptors;
+mod door;
 mod embedded;
 #[cfg(feature = "pci")]
 mod firmware;

@@ -1,30 +1,22 @@
-//! One device: its handle, and the door that each opening gives.
-//!
-//! # Safety
-//!
-//! [`UverbsDoor::ioctl`] is an `unsafe fn` whose promises are the caller's; this file passes them
-//! on to `kernel::user` and `memory`, which say how they use them.
-#![allow(
-    unsafe_code,
-    reason = "implements a trait with an unsafe method; has no unsafe block of its own"
-)]
+//! One device: its handle.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use uverbs_core::Errno;
 use uverbs_core::doors::cm::CmDoor;
 use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor};
-use uverbs_core::memory::pages::Pages;
 use uverbs_core::memory::process::Process;
 
 use crate::SoftHcaBuilder;
 use crate::cm_door::CmFile;
+use crate::door::{Door, leave, outward};
 use crate::hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp};
 use crate::kernel::profile::Gid;
-use crate::kernel::{Device, Kernel, mr, port};
+use crate::kernel::{Device, Kernel, port};
 use crate::link::Link;
 use crate::run::Shared;
 use crate::wire::{SharedStats, UdpStats};
@@ -93,7 +85,14 @@ impl SoftHca {
         }
         let shared = Arc::clone(&self.inner.shared);
         let file = shared.change(Kernel::open).map_err(outward)?;
-        Ok(Arc::new(Door { shared, file, process: Process::current() }))
+        Ok(Door::new(shared, file, &self.inner))
+    }
+
+    /// The device of an open door, by a descriptor that [`UverbsDoor::export`] of the door gave in
+    /// this process; `None` for any other descriptor, and once the door is closed.
+    #[must_use]
+    pub fn exported(file: BorrowedFd<'_>) -> Option<Self> {
+        Door::exported(file)?.device().map(|inner| Self { inner })
     }
 
     /// One slice of the device's work; true if anything was done. Meant for stepped devices,
@@ -259,6 +258,14 @@ impl DeviceSource for SoftHca {
         Self::open(self)
     }
 
+    fn import(&self, file: BorrowedFd<'_>) -> Result<Arc<dyn UverbsDoor>, Errno> {
+        let door = Door::exported(file).ok_or(Errno::EINVAL)?;
+        match door.device() {
+            Some(inner) if Arc::ptr_eq(&inner, &self.inner) => Ok(door),
+            _ => Err(Errno::ENODEV),
+        }
+    }
+
     fn open_cm(&self) -> Result<Arc<dyn CmDoor>, Errno> {
         // A forked child has a copy without a thread.
         if !self.inner.process.is_current() {
@@ -278,65 +285,10 @@ impl DeviceSource for SoftHca {
     }
 }
 
-/// An errno as doors give it: nix is no part of their interface.
-fn outward(errno: nix::errno::Errno) -> Errno {
-    Errno::from_raw(errno as i32)
-}
-
-/// One open device file.
-struct Door {
-    shared: Arc<Shared>,
-    file: u64,
-    process: Process,
-}
-
-// SAFETY: the HCA drops its hold on memory before it answers; descriptors and mappings are made for
-// the caller.
-unsafe impl UverbsDoor for Door {
-    unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
-        mr::fault_in(command, |bytes| {
-            let device = &self.shared.lock().device;
-            !device.gone && device.over_memlock(bytes).is_none()
-        });
-        self.shared.change(|kernel| kernel.ioctl(self.file, command)).map_err(outward)
-    }
-
-    fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
-        self.shared.change(|kernel| kernel.mmap(self.file, len, offset)).map_err(outward)
-    }
-
-    /// The device's own limit; the process's RLIMIT_MEMLOCK doesn't count.
-    fn memlock(&self, wanted: u64) -> Option<u64> {
-        self.shared.lock().device.over_memlock(wanted)
-    }
-}
-
-/// In a forked child: what it has of the device is a copy without a thread, perhaps locked for
-/// good, and the memory that the device reached isn't there. It is left as it is.
-fn leave(shared: &Arc<Shared>) {
-    std::mem::forget(Arc::clone(shared));
-}
-
 impl Drop for Inner {
     fn drop(&mut self) {
         if !self.process.is_current() {
             leave(&self.shared);
         }
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        if self.process.is_current() {
-            self.shared.change(|kernel| kernel.close(self.file));
-        } else {
-            leave(&self.shared);
-        }
-    }
-}
-
-impl fmt::Debug for Door {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("softhca::Door").field("file", &self.file).finish_non_exhaustive()
     }
 }

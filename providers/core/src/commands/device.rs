@@ -1,4 +1,4 @@
-//! Context and device: `GET_CONTEXT`, extended `QUERY_DEVICE`, `QUERY_PORT`.
+//! Context and device: `GET_CONTEXT`, `QUERY_CONTEXT`, extended `QUERY_DEVICE`, `QUERY_PORT`.
 //!
 //! # Safety
 //!
@@ -8,8 +8,9 @@
 use uverbs_kernel_abi::device::{ib_uverbs_ex_query_device, ib_uverbs_ex_query_device_resp};
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
+    UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS,
     UVERBS_ATTR_QUERY_PORT_PORT_NUM, UVERBS_ATTR_QUERY_PORT_RESP, UVERBS_METHOD_GET_CONTEXT,
-    UVERBS_METHOD_QUERY_PORT, UVERBS_OBJECT_DEVICE,
+    UVERBS_METHOD_QUERY_CONTEXT, UVERBS_METHOD_QUERY_PORT, UVERBS_OBJECT_DEVICE,
 };
 use uverbs_kernel_abi::port::ib_uverbs_query_port_resp_ex;
 use uverbs_kernel_abi::write::{
@@ -48,6 +49,28 @@ impl Uverbs {
             .uhw_out(uhw_out);
         // SAFETY: no driver's alloc_ucontext request holds an address (mlx5, rxe: rdma/*-abi.h).
         unsafe { command.send(&**self.door(), "open_device") }?;
+        let core_support = u64::from_ne_bytes(support);
+        self.set_core_support(core_support);
+        Ok(ContextInfo { num_comp_vectors: u32::from_ne_bytes(vectors), core_support })
+    }
+
+    /// What [`get_context`](Self::get_context) answered whoever opened the file; the driver's part
+    /// as its attribute `id`. Since Linux 5.9.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` for a file without context, `EIO` of a device that is gone,
+    /// `EOPNOTSUPP` or `EPROTONOSUPPORT` from a driver that can't tell.
+    #[doc(alias = "ibv_import_device")]
+    pub fn query_context(&self, id: u16, driver: &mut [u8]) -> Result<ContextInfo, Error> {
+        let (mut vectors, mut support) = ([0; 4], [0; 8]);
+        let command = self
+            .command(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT)
+            .output(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, &mut vectors)
+            .output(UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, &mut support)
+            .output(id, driver);
+        // SAFETY: there are no inputs.
+        unsafe { command.send(&**self.door(), "import_device") }?;
         let core_support = u64::from_ne_bytes(support);
         self.set_core_support(core_support);
         Ok(ContextInfo { num_comp_vectors: u32::from_ne_bytes(vectors), core_support })

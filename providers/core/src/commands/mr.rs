@@ -1,4 +1,4 @@
-//! Memory regions: `REG_MR`, `REG_DMABUF_MR`, `REREG_MR`, `ADVISE_MR`, `MR_DESTROY`.
+//! Memory regions: `REG_MR`, `REG_DMABUF_MR`, `REREG_MR`, `QUERY_MR`, `ADVISE_MR`, `MR_DESTROY`.
 //!
 //! # Safety
 //!
@@ -14,13 +14,15 @@ use uverbs_kernel_abi::mr::{
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_ADVISE_MR_ADVICE, UVERBS_ATTR_ADVISE_MR_FLAGS, UVERBS_ATTR_ADVISE_MR_PD_HANDLE,
-    UVERBS_ATTR_ADVISE_MR_SGE_LIST, UVERBS_ATTR_DESTROY_MR_HANDLE,
+    UVERBS_ATTR_ADVISE_MR_SGE_LIST, UVERBS_ATTR_DESTROY_MR_HANDLE, UVERBS_ATTR_QUERY_MR_HANDLE,
+    UVERBS_ATTR_QUERY_MR_RESP_IOVA, UVERBS_ATTR_QUERY_MR_RESP_LENGTH,
+    UVERBS_ATTR_QUERY_MR_RESP_LKEY, UVERBS_ATTR_QUERY_MR_RESP_RKEY,
     UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, UVERBS_ATTR_REG_DMABUF_MR_FD,
     UVERBS_ATTR_REG_DMABUF_MR_HANDLE, UVERBS_ATTR_REG_DMABUF_MR_IOVA,
     UVERBS_ATTR_REG_DMABUF_MR_LENGTH, UVERBS_ATTR_REG_DMABUF_MR_OFFSET,
     UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY,
     UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, UVERBS_METHOD_ADVISE_MR, UVERBS_METHOD_MR_DESTROY,
-    UVERBS_METHOD_REG_DMABUF_MR, UVERBS_OBJECT_MR,
+    UVERBS_METHOD_QUERY_MR, UVERBS_METHOD_REG_DMABUF_MR, UVERBS_OBJECT_MR,
 };
 use uverbs_kernel_abi::wc::ib_uverbs_sge;
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR};
@@ -40,6 +42,18 @@ pub struct MrKeys {
     pub lkey: u32,
     /// Key for the peer's.
     pub rkey: u32,
+}
+
+/// What the kernel tells of a region that somebody registered. Where the memory is in that process
+/// it doesn't.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MrFound {
+    /// Handle and keys.
+    pub keys: MrKeys,
+    /// What the device knows the first address as.
+    pub iova: u64,
+    /// Bytes.
+    pub len: u64,
 }
 
 /// The memory of a region.
@@ -187,6 +201,28 @@ impl Uverbs {
         }
         .map_err(|error| self.tell_memlock(error, length))?;
         Ok(MrKeys { handle: mr, lkey: answer.lkey, rkey: answer.rkey })
+    }
+
+    /// Keys, length and first address of a region, by its handle. Since Linux 5.9.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `ENOENT` or `EINVAL` for a handle of no region.
+    #[doc(alias = "ibv_import_mr")]
+    pub fn query_mr(&self, mr: u32) -> Result<MrFound, Error> {
+        let (mut lkey, mut rkey, mut len, mut iova) = ([0; 4], [0; 4], [0; 8], [0; 8]);
+        let command = self
+            .command(UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR)
+            .handle_in(UVERBS_ATTR_QUERY_MR_HANDLE, mr)
+            .output(UVERBS_ATTR_QUERY_MR_RESP_LKEY, &mut lkey)
+            .output(UVERBS_ATTR_QUERY_MR_RESP_RKEY, &mut rkey)
+            .output(UVERBS_ATTR_QUERY_MR_RESP_LENGTH, &mut len)
+            .output(UVERBS_ATTR_QUERY_MR_RESP_IOVA, &mut iova);
+        // SAFETY: the input is a handle.
+        unsafe { command.send(&**self.door(), "query_mr") }?;
+        let [lkey, rkey] = [lkey, rkey].map(u32::from_ne_bytes);
+        let [len, iova] = [len, iova].map(u64::from_ne_bytes);
+        Ok(MrFound { keys: MrKeys { handle: mr, lkey, rkey }, iova, len })
     }
 
     /// Has pages of regions on demand made ready. `flags` are `IB_UVERBS_ADVISE_MR_FLAG_*`.

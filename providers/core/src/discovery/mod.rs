@@ -6,6 +6,7 @@
 pub mod netlink;
 pub mod sysfs;
 
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -65,6 +66,14 @@ impl DeviceSource for KernelDevice {
             return Err(Errno::ENODEV);
         }
         Ok(Arc::new(door))
+    }
+
+    /// If the number of the character device went to another since, its first command tells:
+    /// a file of a device that is gone answers `EIO` to everything.
+    fn import(&self, file: BorrowedFd<'_>) -> Result<Arc<dyn UverbsDoor>, Errno> {
+        let node = || nix::sys::stat::stat(&self.node).map(|node| node.st_rdev);
+        let rdev = self.rdev.map_or_else(node, Ok).map_err(|_| Errno::ENODEV)?;
+        Ok(Arc::new(KernelDoor::import(file, &self.node, rdev)?))
     }
 
     fn open_cm(&self) -> Result<Arc<dyn CmDoor>, Errno> {

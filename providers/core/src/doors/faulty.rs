@@ -6,7 +6,7 @@
 //! The one unsafe call hands on the caller's own promise.
 #![allow(unsafe_code, reason = "forwards an unsafe method of the door")]
 
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Errno;
@@ -112,5 +112,9 @@ unsafe impl UverbsDoor for Faulty {
 
     fn raw_fd(&self) -> Option<RawFd> {
         self.door.raw_fd()
+    }
+
+    fn export(&self) -> Result<OwnedFd, Errno> {
+        self.door.export()
     }
 }

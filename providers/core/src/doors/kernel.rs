@@ -8,7 +8,7 @@
 #![allow(unsafe_code, reason = "ioctl and mmap of a device file")]
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uverbs_kernel_abi::ioctl::{RDMA_VERBS_IOCTL, ib_uverbs_ioctl_hdr};
@@ -44,6 +44,23 @@ impl KernelDoor {
             .map_err(|error| Errno::of(&error))?;
         let meta = file.metadata().map_err(|error| Errno::of(&error))?;
         if !meta.file_type().is_char_device() || device.is_some_and(|want| want != meta.rdev()) {
+            return Err(Errno::ENODEV);
+        }
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// The open file behind `file`, which is `device` (`st_rdev`); `path` is the device's node.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for what is no character device, `ENODEV` for another one; `EMFILE`.
+    pub fn import(file: BorrowedFd<'_>, path: &Path, device: u64) -> Result<Self, Errno> {
+        let file = File::from(file.try_clone_to_owned().map_err(|error| Errno::of(&error))?);
+        let meta = file.metadata().map_err(|error| Errno::of(&error))?;
+        if !meta.file_type().is_char_device() {
+            return Err(Errno::EINVAL);
+        }
+        if meta.rdev() != device {
             return Err(Errno::ENODEV);
         }
         Ok(Self { file, path: path.to_owned() })
@@ -98,6 +115,10 @@ unsafe impl UverbsDoor for KernelDoor {
     fn raw_fd(&self) -> Option<RawFd> {
         Some(self.file.as_raw_fd())
     }
+
+    fn export(&self) -> Result<OwnedFd, Errno> {
+        self.file.as_fd().try_clone_to_owned().map_err(|error| Errno::of(&error))
+    }
 }
 
 #[cfg(test)]
@@ -116,6 +137,18 @@ mod tests {
         std::fs::write(&regular, "").unwrap();
         assert_eq!(KernelDoor::open(&regular, None).map(drop), Err(Errno::ENODEV));
         std::fs::remove_file(&regular).unwrap();
+    }
+
+    #[test]
+    fn only_the_device_is_imported() {
+        let import = |path: &str, device| {
+            let file = File::open(path).unwrap();
+            KernelDoor::import(file.as_fd(), Path::new("/dev/null"), device).map(drop)
+        };
+        let null = nix::sys::stat::makedev(1, 3);
+        assert_eq!(import("/dev/null", null), Ok(()));
+        assert_eq!(import("/dev/zero", null), Err(Errno::ENODEV));
+        assert_eq!(import("/", null), Err(Errno::EINVAL));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use faulty::Faulty;
 pub use recorder::{Recorded, RecordedAttr, Recorder};
 
 use std::fmt;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use crate::Errno;
@@ -82,6 +82,16 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
     /// The file descriptor, where there is one.
     fn raw_fd(&self) -> Option<RawFd> {
         None
+    }
+
+    /// A new descriptor that names this open file, close-on-exec, for
+    /// [`DeviceSource::import`].
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` where there is no file; `EMFILE`.
+    fn export(&self) -> Result<OwnedFd, Errno> {
+        Err(Errno::EOPNOTSUPP)
     }
 
     /// The limit in bytes, if pinning `wanted` more through this file goes over it: why the kernel
@@ -143,6 +153,18 @@ pub trait DeviceSource: Send + Sync + fmt::Debug {
     /// `EACCES` without permission on the device node, `ENOENT` or `ENODEV` when the device is
     /// gone.
     fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno>;
+
+    /// The open file behind a descriptor that [`UverbsDoor::export`] gave, here or in another
+    /// process. The descriptor may be closed afterwards.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a descriptor of no device, `ENODEV` for one of another device, `EOPNOTSUPP`
+    /// where devices have no files.
+    fn import(&self, file: BorrowedFd<'_>) -> Result<Arc<dyn UverbsDoor>, Errno> {
+        let _ = file;
+        Err(Errno::EOPNOTSUPP)
+    }
 
     /// Opens an event channel of the connection manager that connects this device's queue pairs.
     ///

@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -184,5 +184,9 @@ unsafe impl UverbsDoor for Recorder {
 
     fn raw_fd(&self) -> Option<RawFd> {
         self.door.raw_fd()
+    }
+
+    fn export(&self) -> Result<OwnedFd, Errno> {
+        self.door.export()
     }
 }

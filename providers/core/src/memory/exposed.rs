@@ -96,6 +96,12 @@ impl ExposedMemory {
         self.memory.rkey
     }
 
+    /// The kernel's handle of the region.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.memory.handle()
+    }
+
     /// Address of the first byte, as the peer names it.
     #[must_use]
     pub fn addr(&self) -> u64 {

@@ -142,6 +142,14 @@ impl Registered {
         }
     }
 
+    /// The kernel's handle of the region, or of the window.
+    pub(crate) fn handle(&self) -> u32 {
+        match &*self.kept {
+            Kept::Memory(region, _) | Kept::Bytes(region, _) => region.handle(),
+            Kept::Window(window, _) => window.handle(),
+        }
+    }
+
     /// Frames in all.
     pub(crate) fn count(&self) -> u32 {
         self.cells.len() as u32

@@ -2,21 +2,51 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::commands::Uverbs;
 
 /// An open device, as the kernel sees it.
 pub struct ContextCore {
     uverbs: Uverbs,
+    imported: bool,
+    /// Where asynchronous events of what is made here go, if not to the open file's first.
+    events: OnceLock<OwnedFd>,
 }
 
 impl ContextCore {
     /// Wraps an open device.
     #[must_use]
     pub fn new(uverbs: Uverbs) -> Arc<Self> {
-        Arc::new(Self { uverbs })
+        Arc::new(Self { uverbs, imported: false, events: OnceLock::new() })
+    }
+
+    /// Wraps a device that another opened: the file outlives this, and so does what isn't ended by
+    /// its number.
+    #[must_use]
+    pub fn imported(uverbs: Uverbs) -> Arc<Self> {
+        Arc::new(Self { uverbs, imported: true, events: OnceLock::new() })
+    }
+
+    /// Whether another opened the device.
+    #[must_use]
+    pub fn is_imported(&self) -> bool {
+        self.imported
+    }
+
+    /// Sends the asynchronous events of what is made from now on to `file`, which the device's
+    /// `alloc_async_fd` gave. Otherwise they go to the first that was opened, which of an imported
+    /// device is another's. Once only.
+    pub fn report_to(&self, file: OwnedFd) {
+        let _ = self.events.set(file);
+    }
+
+    /// What [`report_to`](Self::report_to) said.
+    #[must_use]
+    pub fn event_file(&self) -> Option<BorrowedFd<'_>> {
+        self.events.get().map(AsFd::as_fd)
     }
 
     /// The commands.

@@ -16,6 +16,7 @@ pub struct PdCore {
     context: Arc<ContextCore>,
     handle: u32,
     domain: u64,
+    /// Or never to be, since it is another's.
     deallocated: Mutex<bool>,
 }
 
@@ -29,6 +30,17 @@ impl PdCore {
     #[must_use]
     pub unsafe fn new(context: Arc<ContextCore>, handle: u32) -> Arc<Self> {
         Arc::new(Self { context, handle, domain: unique_id(), deallocated: Mutex::default() })
+    }
+
+    /// Wraps a domain that another made and deallocates: dropping this does nothing.
+    ///
+    /// # Safety
+    ///
+    /// Whoever made the domain lets the caller use it, for as long as this is there: a queue pair
+    /// made in it reaches all memory that is registered in it, by whatever key a peer names.
+    #[must_use]
+    pub unsafe fn imported(context: Arc<ContextCore>, handle: u32) -> Arc<Self> {
+        Arc::new(Self { context, handle, domain: unique_id(), deallocated: Mutex::new(true) })
     }
 
     /// The device it is of.

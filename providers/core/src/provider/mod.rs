@@ -67,6 +67,17 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     ///
     /// The kernel's refusal, or [`Error::Unsupported`] for a driver that is too old.
     fn open(core: Arc<ContextCore>) -> Result<Self::Context, Error>;
+
+    /// The same for a device that another opened: the kernel driver is asked what it said.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a driver that can't tell; as for [`open`](Self::open).
+    fn import(core: Arc<ContextCore>) -> Result<Self::Context, Error> {
+        drop(core);
+        let what = format!("devices of {} that another opened", Self::NAME);
+        Err(Error::Unsupported { verb: "import_device", what })
+    }
 }
 
 /// A queue pair just made.
@@ -131,6 +142,21 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     ///
     /// The kernel's refusal.
     fn alloc_pd(&self) -> Result<Arc<PdCore>, Error>;
+
+    /// The protection domain that another made, by its handle. Dropping it deallocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a driver without; the kernel's refusal: `ENOENT` or `EINVAL` for
+    /// a handle of no domain.
+    ///
+    /// # Safety
+    ///
+    /// As for [`PdCore::imported`].
+    unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
+        let what = format!("protection domains of others ({handle})");
+        Err(Error::Unsupported { verb: "import_pd", what })
+    }
 
     /// Creates a completion queue.
     ///

@@ -1,7 +1,9 @@
 //! Protection domains (`ib_uverbs_alloc_pd`, `mlx5_ib_alloc_pd`).
 
 use nix::errno::Errno;
-use uverbs_kernel_abi::mlx5::mlx5_ib_alloc_pd_resp;
+use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_ATTR_QUERY_PD_HANDLE, MLX5_IB_ATTR_QUERY_PD_RESP_PDN, mlx5_ib_alloc_pd_resp,
+};
 use uverbs_kernel_abi::objects::UVERBS_OBJECT_PD;
 use uverbs_kernel_abi::pd::{ib_uverbs_alloc_pd, ib_uverbs_alloc_pd_resp};
 use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_ALLOC_PD;
@@ -18,6 +20,13 @@ pub(crate) const ALLOC_PD: Write = Write {
     response: size_of::<ib_uverbs_alloc_pd_resp>(),
     handler: alloc,
 };
+
+/// PD.QUERY of mlx5 (`hw/mlx5/std_types.c`), for clients that import one.
+pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
+    let handle = call.object(MLX5_IB_ATTR_QUERY_PD_HANDLE).ok_or(Errno::ENOENT)?;
+    let pdn = call.file.objects.pd(handle)?.pdn;
+    call.output(MLX5_IB_ATTR_QUERY_PD_RESP_PDN, &pdn.0)
+}
 
 fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     let _request: ib_uverbs_alloc_pd = call.request()?;

@@ -1,0 +1,233 @@
+//! Devices, protection domains and regions that another part of the program, or another process,
+//! made: by the device's file and the kernel's handles.
+//!
+//! # Safety
+//!
+//! One call, that of a domain; its promise is the caller's.
+#![allow(unsafe_code, reason = "another's domain is used on the caller's word")]
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::sync::Arc;
+
+use uverbs_core::Errno;
+use uverbs_core::commands::Uverbs;
+use uverbs_core::commands::mr::MrFound;
+use uverbs_core::doors::UverbsDoor;
+use uverbs_core::error::Error;
+use uverbs_core::objects::context::ContextCore;
+use uverbs_core::objects::pd::PdCore;
+use uverbs_core::provider::ContextOps;
+use uverbs_core::queues::work::Sge;
+
+use crate::provider::Provider;
+use crate::{Context, Device, ProtectionDomain, devices};
+
+const VERB: &str = "import_device";
+
+/// A context of the open device behind `file`, a descriptor that [`Context::export`] gave, here or
+/// in a process that sent it (`SCM_RIGHTS`). Both contexts use one open file: what either makes,
+/// the other can name by its handle ([`Context::import_pd`],
+/// [`ProtectionDomain::import_region`]). The file is closed, and what is left of its objects ends,
+/// with the last context of it and the last descriptor; `file` itself may be closed at once.
+///
+/// Completion queues, queue pairs, channels and asynchronous events are each context's own.
+/// ConnectX alone, since Linux 5.9. A software HCA is its process's own: its descriptor names the
+/// device in this process, as long as a context of that opening is there.
+///
+/// # Errors
+///
+/// [`Error::Invalid`] for a descriptor of no device, [`Error::NoSuchDevice`] for a device that this
+/// process doesn't see; [`Error::Unsupported`] for soft-RoCE, and for a context that a program
+/// opened without dynamic doorbell pages; the kernel's refusal: `EIO` of a device that is gone.
+///
+/// ```
+/// let context = uverbs::device("softhca0")?.open()?;
+/// let pd = context.alloc_pd()?;
+///
+/// let file = context.export()?; // sent to whoever is to share the device, with `pd.handle()`
+/// let shared = uverbs::import(&file)?;
+/// // SAFETY: `pd` is there until the end, and its owner sent its handle.
+/// let shared_pd = unsafe { shared.import_pd(pd.handle()) }?;
+/// let cq = shared.create_cq(256)?;
+/// let qp = shared.queue_pair(&shared_pd, &cq).build()?; // reaches what `pd` has registered
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+#[doc(alias = "ibv_import_device")]
+pub fn import(file: impl AsFd) -> Result<Context, Error> {
+    let file = file.as_fd();
+    let mut candidates = devices()?;
+    #[cfg(feature = "softhca")]
+    candidates.extend(uverbs_softhca::SoftHca::exported(file).map(Device::from));
+    for device in &candidates {
+        match device.source().import(file) {
+            Err(Errno::ENODEV | Errno::EINVAL | Errno::EOPNOTSUPP) => {}
+            Err(errno) => return Err(Error::kernel(VERB, errno)),
+            Ok(door) => return device.imported(door),
+        }
+    }
+    Err(unknown(file, &candidates))
+}
+
+/// What to say of a descriptor that is none of the devices'.
+fn unknown(file: BorrowedFd<'_>, devices: &[Device]) -> Error {
+    let meta = file.try_clone_to_owned().and_then(|file| File::from(file).metadata());
+    match meta {
+        Ok(meta) if meta.file_type().is_char_device() => {
+            let (major, minor) =
+                (nix::sys::stat::major(meta.rdev()), nix::sys::stat::minor(meta.rdev()));
+            Error::NoSuchDevice {
+                name: format!("character device {major}:{minor}"),
+                available: devices.iter().map(|device| device.name().to_owned()).collect(),
+            }
+        }
+        _ => Error::Invalid {
+            verb: VERB,
+            what: "file descriptor",
+            value: file.as_raw_fd().to_string(),
+            why: "it is no open RDMA device, or no longer; `Context::export` gives one",
+        },
+    }
+}
+
+impl Device {
+    /// The same for a device of [`from_source`](Self::from_source), or when the device is known.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] with `EINVAL` for a descriptor of no device, with `ENODEV` for one of
+    /// another device; as for [`import`].
+    #[doc(alias = "ibv_import_device")]
+    pub fn import<P: Provider>(&self, file: impl AsFd) -> Result<Context<P>, Error> {
+        let door = self.source().import(file.as_fd());
+        self.imported(door.map_err(|errno| Error::kernel(VERB, errno))?)
+    }
+
+    fn imported<P: Provider>(&self, door: Arc<dyn UverbsDoor>) -> Result<Context<P>, Error> {
+        let core = ContextCore::imported(Uverbs::new(door, self.record().driver_id));
+        Context::new(self.clone(), P::import(core)?)
+    }
+}
+
+impl<P: Provider> Context<P> {
+    /// A new descriptor of the open device, close-on-exec, for [`import`]: to be sent to another
+    /// process, or handed to another part of this one. Whoever has it can make, use and end any
+    /// object of this context by its number, and keeps the device open.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: `EMFILE`; `EOPNOTSUPP` where a device has no file.
+    #[doc(alias = "cmd_fd")]
+    pub fn export(&self) -> Result<OwnedFd, Error> {
+        let what = "a descriptor of the open device";
+        self.door().export().map_err(|errno| Error::System { what, errno })
+    }
+
+    /// The protection domain with this handle ([`ProtectionDomain::handle`]), which another context
+    /// of the same open file made. What is made in it here reaches what is registered in it there.
+    ///
+    /// Dropping it deallocates nothing; its owner can't while something made in it here is there
+    /// (`EBUSY`).
+    ///
+    /// # Safety
+    ///
+    /// The domain's owner agrees, and keeps it for as long as this is there. A queue pair of the
+    /// domain lets a peer reach all memory registered in it with remote rights, whatever keys its
+    /// owner has given away, and raw posts name the rest.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] on soft-RoCE; the kernel's refusal: `ENOENT` for a handle of nothing,
+    /// `EINVAL` for another kind of object. Since Linux 5.9.
+    #[doc(alias = "ibv_import_pd")]
+    #[doc(alias = "ibv_unimport_pd")]
+    pub unsafe fn import_pd(&self, handle: u32) -> Result<ProtectionDomain, Error> {
+        // SAFETY: the caller's promise.
+        let core = unsafe { self.provider().import_pd(handle) }?;
+        Ok(ProtectionDomain::new(core))
+    }
+}
+
+/// A region that another registered: its keys, and where it begins. Dropping it deregisters
+/// nothing.
+///
+/// Using the memory is as for any that is known by key alone: peers name it in their WRITEs and
+/// READs, own work requests in raw posts, whose caller promises that it stays registered.
+#[derive(Clone, Debug)]
+#[doc(alias = "ibv_mr")]
+pub struct ImportedRegion {
+    found: MrFound,
+    /// The device stays open.
+    _pd: Arc<PdCore>,
+}
+
+impl ProtectionDomain {
+    /// The region with this handle ([`MemoryRegion::handle`](crate::MemoryRegion::handle)), which
+    /// another context of the same open file registered.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `ENOENT` for a handle of nothing, `EINVAL` for another kind of object.
+    /// Since Linux 5.9.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let page = Box::leak(vec![0u8; 4096].into_boxed_slice()).as_mut_ptr();
+    /// // SAFETY: the memory is never freed, and nothing refers to it.
+    /// let region = unsafe { pd.register(page, 4096, uverbs::AccessFlags::REMOTE_READ) }?;
+    ///
+    /// let again = pd.import_region(region.handle())?;
+    /// assert_eq!((again.rkey(), again.addr(), again.len()), (region.rkey(), region.addr(), 4096));
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    #[doc(alias = "ibv_import_mr")]
+    #[doc(alias = "ibv_unimport_mr")]
+    pub fn import_region(&self, handle: u32) -> Result<ImportedRegion, Error> {
+        let found = self.core().context().uverbs().query_mr(handle)?;
+        Ok(ImportedRegion { found, _pd: Arc::clone(self.core()) })
+    }
+}
+
+impl ImportedRegion {
+    /// Local key.
+    #[must_use]
+    pub fn lkey(&self) -> u32 {
+        self.found.keys.lkey
+    }
+
+    /// Remote key.
+    #[must_use]
+    pub fn rkey(&self) -> u32 {
+        self.found.keys.rkey
+    }
+
+    /// Its first address, as work requests name it.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.found.iova
+    }
+
+    /// Bytes.
+    #[must_use]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "none is empty: registering nothing is refused"
+    )]
+    pub fn len(&self) -> u64 {
+        self.found.len
+    }
+
+    /// `len` bytes from `offset`, as a work request names them; the device checks the range.
+    #[must_use]
+    pub fn sge(&self, offset: u64, len: u32) -> Sge {
+        Sge { addr: self.addr().wrapping_add(offset), len, lkey: self.lkey() }
+    }
+
+    /// The kernel's handle.
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.found.keys.handle
+    }
+}

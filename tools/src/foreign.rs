@@ -6,8 +6,7 @@ type Foreign = (&'static [&'static str], &'static str);
 
 /// perftest's, besides those that are here under the same name (`perftest_parameters.c`).
 const PERFTEST: &[Foreign] = &[
-    (&["-e", "--events"], "completions are polled; leave it out"),
-    (&["-X", "--vector"], "completions are polled, so no completion vector is used; leave it out"),
+    (&["-X", "--vector"], "events come by completion vector 0; leave it out"),
     (&["-R", "--rdma_cm", "-z", "--comm_rdma_cm"], "the two ends meet over TCP; leave it out"),
     (&["-w", "--limit_bw", "-y", "--limit_msgrate"], "there is no limit of the rate"),
     (&["--burst_size", "--typical_pkt_size"], "there is no limit of the rate"),

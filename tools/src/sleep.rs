@@ -19,16 +19,16 @@ pub(crate) struct Sleep {
 impl Sleep {
     /// Arms these queues, and called again sleeps until one of them has something. They are polled
     /// before each call: what completes before a queue is armed may raise no event.
-    pub(crate) fn idle<const N: usize>(
+    pub(crate) fn idle<'q>(
         &mut self,
-        queues: [&mut CompletionQueue; N],
+        queues: impl IntoIterator<Item = &'q mut CompletionQueue>,
     ) -> Result<(), Error> {
         self.armed = !self.armed;
+        let mut queues = queues.into_iter();
         if self.armed {
-            return queues.into_iter().try_for_each(|queue| queue.arm(Notify::Any));
+            return queues.try_for_each(|queue| queue.arm(Notify::Any));
         }
-        let channels = queues.map(|queue| queue.channel());
-        let channels: Vec<_> = channels.iter().flatten().collect();
+        let channels: Vec<_> = queues.filter_map(|queue| queue.channel()).collect();
         let mut files: Vec<_> = channels
             .iter()
             .map(|channel| PollFd::new(channel.as_fd(), PollFlags::POLLIN))

@@ -83,6 +83,9 @@ fn latency_of_every_operation() {
         ("atomic lat -n 300 --check -c XRC", 300),
         ("send lat -n 300 -s 5000 --check --use-srq", 300),
         ("send lat -n 300 -s 1024 --check -c UD --use-srq", 300),
+        ("send lat -n 100 -s 1024 --check -e", 100),
+        ("send lat -n 100 -s 1024 --check --events -c UD --use-srq", 100),
+        ("read lat -n 100 -s 5000 --check -e -c XRC", 100),
         (
             "send lat -n 50 --doorbell non-cached --cpu 0 --busy -m 1024 -u 10 -S 3 -T 8 -c RC -F",
             50,
@@ -115,6 +118,7 @@ fn bandwidth_of_every_operation() {
         ("atomic bw -n 500 --check -c XRC -q 2", 1000, 8),
         ("send bw -n 500 -s 64 --check --use-srq -b -q 3 -r 9", 3000, 64),
         ("send bw -n 500 -s 1024 --check -c UD --use-srq -q 2", 1000, 1024),
+        ("send bw -n 500 -s 1024 --check -c UC -e -b", 1000, 1024),
         ("write bw -n 1 --warmup 0 -s 1 -t 1", 1, 1),
         ("write bw -n 200 -s 64 -q 64", 12_800, 64),
     ] {
@@ -440,7 +444,8 @@ fn bad_arguments_are_one_line_and_status_2() {
         ("read lat -I 8", "--inline 8: the answer"),
         ("atomic lat -s 16", "--size 16: an atomic has 8 bytes"),
         ("write jitter", "[possible values: lat, bw]"),
-        ("write lat -e", "-e is perftest's, and not in uverbs perf: completions are polled"),
+        ("write lat -e", "--events given: nothing wakes the end that a WRITE came to"),
+        ("send lat -e -X 2", "-X is perftest's, and not in uverbs perf: events come by"),
         ("write bw --run_infinitely", "--run_infinitely is perftest's"),
         ("swrite lat", "'swrite'"),
         ("write lat --json --plot", "cannot be used with"),

@@ -9,6 +9,7 @@ use super::meter::Meter;
 use super::shape::Operation;
 use super::side::Side;
 use crate::error::Error;
+use crate::sleep::Sleep;
 use crate::verify::Who;
 
 /// A message that nobody acknowledges, and that has not come after so long a time without any, is
@@ -47,6 +48,7 @@ struct Loop<'a> {
     control: Option<&'a mut Control>,
     /// The other process has sent all that it will.
     peer: Option<Done>,
+    sleep: Sleep,
 }
 
 /// One pass over all messages.
@@ -67,11 +69,12 @@ pub(super) fn run(ends: &mut Ends, bench: &Bench<'_>) -> Result<Option<Bandwidth
         Ends::Both(pair) => {
             let client = (&mut *pair.client, part(Who::Client));
             let server = (&mut *pair.server, part(Who::Server));
-            Loop { ends: vec![client, server], control: None, peer: None }
+            Loop { ends: vec![client, server], control: None, peer: None, sleep: Sleep::default() }
         }
         Ends::One(side, control) => {
             let part = part(side.who);
-            Loop { ends: vec![(side, part)], control: Some(control), peer: None }
+            let ends = vec![(&mut **side, part)];
+            Loop { ends, control: Some(control), peer: None, sleep: Sleep::default() }
         }
     };
     let result = all.run(bench);
@@ -184,7 +187,7 @@ impl Loop<'_> {
                 return Err(Error::Silence { iteration: sum, what: "a completion", waited });
             }
             if !busy {
-                bench.idle();
+                self.idle(bench)?;
             }
             if ticker.is_due(now) {
                 self.signs()?;
@@ -207,6 +210,10 @@ impl Loop<'_> {
             }
         }
         Ok((sum, any))
+    }
+
+    fn idle(&mut self, bench: &Bench<'_>) -> Result<(), Error> {
+        bench.idle(&mut self.sleep, self.ends.iter_mut().map(|(side, _)| &mut **side))
     }
 
     /// Says that this process lives, and hears whether the other does.
@@ -249,7 +256,7 @@ impl Loop<'_> {
                 return Err(Error::Peer("interrupted".to_owned()));
             }
             if !busy {
-                bench.idle();
+                self.idle(bench)?;
             }
             // One that is done closes the connection when it has heard that this side is.
             if self.peer.is_none() && (!busy || ticker.is_due(now)) {
@@ -274,7 +281,7 @@ impl Loop<'_> {
             if self.gave_up(bench, &mut last) {
                 return Ok(());
             }
-            bench.idle();
+            self.idle(bench)?;
             let waited = started.elapsed();
             if waited > bench.shape.timeout() {
                 let what = "a message that its sender knows to have arrived";
@@ -328,7 +335,7 @@ impl Loop<'_> {
             if verified.is_ok() || !patient {
                 return verified;
             }
-            bench.idle();
+            self.idle(bench)?;
         }
     }
 
@@ -423,7 +430,8 @@ mod tests {
         let Ends::One(side, control) = ends else { unreachable!("one end") };
         let peer = Some(Done { posted, ..Done::default() });
         let part = Part { active: false, receives: true };
-        Loop { ends: vec![(side, part)], control: Some(control), peer }
+        let ends = vec![(&mut **side, part)];
+        Loop { ends, control: Some(control), peer, sleep: Sleep::default() }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::side::{About, Prepared, Side};
 use crate::error::Error;
 use crate::progress::{Length, Progress};
 use crate::select::Two;
+use crate::sleep::Sleep;
 use crate::verify::Who;
 
 /// Fruitless polls between two looks at the clock, at the other process, and for why nothing comes.
@@ -30,6 +31,17 @@ pub(super) enum Ends {
 pub(super) struct Pair {
     pub(super) client: Box<Side>,
     pub(super) server: Box<Side>,
+}
+
+/// What a wait is about: the sides that are in this process.
+pub(super) trait Here {
+    fn sides(&mut self) -> impl Iterator<Item = &mut Side>;
+}
+
+impl Here for Pair {
+    fn sides(&mut self) -> impl Iterator<Item = &mut Side> {
+        [&mut *self.client, &mut *self.server].into_iter()
+    }
 }
 
 /// What all loops need to know.
@@ -116,17 +128,26 @@ impl Bench<'_> {
         Self { stop: &NEVER, ..*self }
     }
 
-    /// Between two polls that found nothing.
+    /// Between two polls that found nothing, of all `sides` that are here.
     #[inline]
-    pub(super) fn idle(&self) {
-        // A software HCA needs this processor, perhaps; a real one doesn't.
-        if self.embedded && !self.shape.busy { yield_now() } else { spin_loop() }
+    pub(super) fn idle<'s>(
+        &self,
+        sleep: &mut Sleep,
+        sides: impl IntoIterator<Item = &'s mut Side>,
+    ) -> Result<(), Error> {
+        match self.embedded && !self.shape.busy {
+            _ if self.shape.events => sleep.idle(sides.into_iter().map(Side::queue))?,
+            // A software HCA needs this processor, perhaps; a real one doesn't.
+            true => yield_now(),
+            false => spin_loop(),
+        }
+        Ok(())
     }
 
     /// Polls `ends` until `came`, for the time limit at most. Now and then `look` says whether
     /// there is a reason why nothing comes.
     #[inline]
-    pub(super) fn wait<E>(
+    pub(super) fn wait<E: Here>(
         &self,
         ends: &mut E,
         iteration: u64,
@@ -140,9 +161,11 @@ impl Bench<'_> {
         }
         let mut fruitless = 0u32;
         let mut since: Option<Instant> = None;
+        let mut sleep = Sleep::default();
         while !came(ends)? {
             fruitless = fruitless.wrapping_add(1);
-            if fruitless.is_multiple_of(PATIENCE) {
+            // Between sleeps there is time for it.
+            if self.shape.events || fruitless.is_multiple_of(PATIENCE) {
                 if let Some(done) = look(ends)? {
                     return Ok(Waited::Done(done));
                 }
@@ -154,7 +177,7 @@ impl Bench<'_> {
                     return Err(Error::Silence { iteration, what, waited });
                 }
             }
-            self.idle();
+            self.idle(&mut sleep, ends.sides())?;
         }
         Ok(Waited::Came)
     }
@@ -205,6 +228,8 @@ mod tests {
     use std::thread;
 
     use clap::Parser;
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::sys::time::TimeVal;
 
     use super::super::options::Options;
     use super::super::shape::{Family, Test};
@@ -290,6 +315,47 @@ mod tests {
         })
     }
 
+    impl Here for () {
+        fn sides(&mut self) -> impl Iterator<Item = &mut Side> {
+            std::iter::empty()
+        }
+    }
+
+    /// Processor time of this thread.
+    fn processor_time() -> Duration {
+        let used = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
+        let micros = |time: TimeVal| time.tv_sec() * 1_000_000 + time.tv_usec();
+        Duration::from_micros((micros(used.user_time()) + micros(used.system_time())) as u64)
+    }
+
+    #[test]
+    fn who_waits_by_events_takes_no_processor_time() {
+        let devices = select::two(Some("softhca"), true).unwrap();
+        let (clock, stop) = (Clock::new(), AtomicBool::new(false));
+        for connection in ["RC", "UC", "UD", "XRC", "RC --use-srq"] {
+            let args = format!("perf lat -e --timeout 0.6 -c {connection}");
+            let shape = Only::parse_from(args.split(' ')).options.plan(Family::Send).unwrap().shape;
+            let bench = Bench {
+                shape: &shape,
+                size: 8,
+                clock: &clock,
+                stop: &stop,
+                embedded: true,
+                quiet: true,
+                part: "",
+            };
+            let Ends::Both(mut pair) = Ends::both(&devices, &bench).unwrap() else {
+                unreachable!("both ends")
+            };
+            let (before, started) = (processor_time(), Instant::now());
+            let seen = |pair: &mut Pair| pair.server.seen(1);
+            let error = bench.wait(&mut pair, 1, "a message", seen, |_| Ok(None)).unwrap_err();
+            assert!(matches!(error, Error::Silence { .. }), "{connection}: {error}");
+            let (used, waited) = (processor_time() - before, started.elapsed());
+            assert!(used * 10 < waited, "{connection}: {used:?} of {waited:?}");
+        }
+    }
+
     #[test]
     fn a_wait_that_is_never_in_vain_can_be_interrupted() {
         let shape = Only::parse_from(["perf", "lat"]).options.plan(Family::Write).unwrap().shape;
@@ -345,6 +411,13 @@ mod tests {
             (Family::Send, "lat -n 200 --warmup 10 -s 5000 --check -c UC"),
             (Family::Send, "lat -n 200 --warmup 10 -s 100 --check -c UD"),
             (Family::Send, "lat -n 200 --warmup 10 -s 1024 -I 0 --check -c UD"),
+            (Family::Send, "lat -n 200 --warmup 10 -s 100 --check -e"),
+            (Family::Send, "lat -n 200 --warmup 10 -s 100 --check -e -c UC"),
+            (Family::Send, "lat -n 200 --warmup 10 -s 100 --check -e -c UD"),
+            (Family::Send, "lat -n 200 --warmup 10 -s 100 --check -e -c XRC"),
+            (Family::Send, "lat -n 200 --warmup 10 -s 100 --check -e --use-srq"),
+            (Family::Read, "lat -n 200 --warmup 10 -s 5000 --check -e"),
+            (Family::Atomic, "lat -n 200 --warmup 10 --check -e -c XRC"),
         ] {
             let gave = both(family, args, args);
             assert_eq!(gave, [Ok(Gave::Samples(200)), Ok(Gave::Nothing)], "{family:?} {args}");
@@ -363,6 +436,11 @@ mod tests {
             (Family::Write, "bw -n 500 --warmup 10 -s 5000 --check -c UC", 500, 0),
             (Family::Send, "bw -n 400 --warmup 10 -s 5000 --check -c UC -q 2", 800, 0),
             (Family::Send, "bw -n 400 --warmup 10 -s 1024 --check -c UD -b", 400, 400),
+            (Family::Write, "bw -n 500 --warmup 10 -s 5000 --check -e", 500, 0),
+            (Family::Write, "bw -n 500 --warmup 10 -s 5000 --check -e -c UC", 500, 0),
+            (Family::Send, "bw -n 500 --warmup 10 -s 5000 --check -e -q 2 --use-srq", 1000, 0),
+            (Family::Send, "bw -n 400 --warmup 10 -s 64 --check -e -c UD -b", 400, 400),
+            (Family::Read, "bw -n 500 --warmup 10 -s 5000 --check -e -b -c XRC", 500, 500),
         ] {
             let served = match back {
                 0 => Gave::Nothing,

@@ -6,7 +6,7 @@
 
 use hdrhistogram::Histogram;
 
-use super::ends::{Bench, Ends, Pair, Ticker, Waited};
+use super::ends::{Bench, Ends, Here, Pair, Ticker, Waited};
 use super::exchange::{Control, Done};
 use super::side::Side;
 use crate::error::Error;
@@ -166,6 +166,24 @@ struct Client<'a> {
     control: &'a mut Control,
 }
 
+impl Here for Client<'_> {
+    fn sides(&mut self) -> impl Iterator<Item = &mut Side> {
+        std::iter::once(&mut *self.side)
+    }
+}
+
+/// The server of two processes.
+struct Server<'a> {
+    side: &'a mut Side,
+    control: &'a mut Control,
+}
+
+impl Here for Server<'_> {
+    fn sides(&mut self) -> impl Iterator<Item = &mut Side> {
+        std::iter::once(&mut *self.side)
+    }
+}
+
 impl Client<'_> {
     fn look(&mut self, iteration: u64) -> Result<Option<Done>, Error> {
         self.side.look(iteration)?;
@@ -218,46 +236,46 @@ fn serve(side: &mut Side, control: &mut Control, bench: &Bench<'_>) -> Result<()
         return over(control, 0);
     }
     let mut ticker = Ticker::new(bench, 0);
-    let ends = &mut (side, control);
+    let ends = &mut Server { side, control };
     let interrupted = || Err(Error::Peer("interrupted".to_owned()));
     for iteration in 1.. {
-        ends.0.prepare(iteration)?;
+        ends.side.prepare(iteration)?;
         let came = bench.wait(
             ends,
             iteration,
             "the client's message",
-            |ends| ends.0.seen(iteration),
+            |ends| ends.side.seen(iteration),
             |ends| {
-                ends.0.look(iteration)?;
-                ends.1.beat()?;
-                ends.1.hear()
+                ends.side.look(iteration)?;
+                ends.control.beat()?;
+                ends.control.hear()
             },
         )?;
         match came {
             Waited::Came => {}
-            Waited::Done(_) => return over(ends.1, iteration - 1),
+            Waited::Done(_) => return over(ends.control, iteration - 1),
             Waited::Stopped => return interrupted(),
         }
         // What a WRITE brought is overwritten by the next, which may come as soon as this one is
         // answered.
-        ends.0.verify(iteration)?;
-        ends.0.post(iteration)?;
+        ends.side.verify(iteration)?;
+        ends.side.post(iteration)?;
         let came = bench.wait(
             ends,
             iteration,
             "an acknowledgement",
-            |ends| ends.0.acknowledged(iteration),
+            |ends| ends.side.acknowledged(iteration),
             |_| Ok(None),
         )?;
         if came != Waited::Came {
             return interrupted();
         }
-        ends.0.finish()?;
+        ends.side.finish()?;
         let now = bench.clock.now();
         if ticker.is_due(now) {
-            ends.1.beat()?;
-            if ends.1.hear()?.is_some() {
-                return over(ends.1, iteration);
+            ends.control.beat()?;
+            if ends.control.hear()?.is_some() {
+                return over(ends.control, iteration);
             }
             ticker.tick(bench, now, now, iteration);
         }

@@ -73,7 +73,8 @@ TWO PROCESSES:\n  \
 PERFTEST:\n  \
     Its letters and long options are here where the thing is: --ib-dev, --qp, --inline_size, \
     --post_list, --tclass, --out_json_file and so on. Others are refused with what to use instead. \
-    There are no events, no rdma_cm and no rate limits.\n\n\
+    There are no rdma_cm and no rate limits. --events sleeps where perftest does, and in write bw, \
+    too; write lat has nothing to sleep on, since a WRITE raises no event where it arrives.\n\n\
 TRANSPORTS:\n  \
     --connection UC has write and send, UD has send of one packet, up to the port's MTU. Nobody \
     repeats what is lost there: bw counts it, lat waits for it in vain. Messages per second are \

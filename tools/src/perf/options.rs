@@ -148,8 +148,12 @@ pub(crate) struct Options {
     cpu: Option<usize>,
 
     /// Never yield between polls (default on real devices)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "events")]
     busy: bool,
+
+    /// Sleep until a completion comes, instead of polling for it
+    #[arg(short, long)]
+    events: bool,
 
     /// Verify contents, too, not only completions: lat each message, bw what is there at the end
     /// (send: each message)
@@ -208,6 +212,10 @@ impl Options {
         self.refuse_for_transport(op)?;
         if lat {
             self.refuse_for_latency()?;
+            if self.events && op == Operation::Write {
+                let why = "nothing wakes the end that a WRITE came to; it polls memory";
+                return refuse("--events", "given", why);
+            }
         }
         let sizes = self.sizes(op)?;
         let inline = self.inline(op)?;
@@ -263,6 +271,7 @@ impl Options {
             use_srq: self.use_srq,
             cpu: self.cpu,
             busy: self.busy,
+            events: self.events,
             check: self.check,
             timeout_s: self.timeout.as_secs_f64(),
         };
@@ -477,6 +486,8 @@ mod tests {
             (Family::Write, "lat -c UD", "--connection UD: a datagram can't write, only be sent"),
             (Family::Send, "lat -c UD -m 1024", "--mtu 1024: datagrams go by the port's"),
             (Family::Write, "bw -c UC -u 10", "--qp-timeout 10: nothing is acknowledged over UC"),
+            (Family::Write, "lat -e", "--events given: nothing wakes the end that a WRITE came to"),
+            (Family::Send, "lat -e --busy", "cannot be used with"),
             (Family::Send, "bw -S 16", "16 is not in 0..16"),
             (Family::Send, "jitter", "[possible values: lat, bw]"),
         ] {

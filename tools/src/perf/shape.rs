@@ -139,6 +139,9 @@ pub(super) struct Shape {
     pub(super) use_srq: bool,
     pub(super) cpu: Option<usize>,
     pub(super) busy: bool,
+    /// Sleeps where polls find nothing.
+    #[serde(default)]
+    pub(super) events: bool,
     pub(super) check: bool,
     pub(super) timeout_s: f64,
 }

@@ -113,7 +113,11 @@ fn completion_queue(context: &Context, shape: &Shape, size: u32) -> Result<Compl
     } else {
         ("--tx-depth", shape.tx_depth)
     };
-    context.create_cq(each.saturating_mul(shape.qps)).because_of(option, value)
+    let mut queue = context.completion_queue(each.saturating_mul(shape.qps));
+    if shape.events {
+        queue = queue.channel(&context.create_comp_channel()?);
+    }
+    queue.build().because_of(option, value)
 }
 
 /// What the peer must know of a queue pair.
@@ -276,6 +280,11 @@ impl Side {
         // nobody has a reference to it.
         let posted = unsafe { self.receives.post_raw(own, id, &[sge]) };
         posted.map_err(|error| not_posted(self.who, "a receive", self.received, error))
+    }
+
+    /// Where completions come, to sleep on.
+    pub(super) fn queue(&mut self) -> &mut CompletionQueue {
+        &mut self.cq
     }
 
     fn post_failed(&self, at: u64, error: PostError) -> Error {

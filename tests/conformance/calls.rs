@@ -14,28 +14,28 @@ use crate::sweep::Kind::{
 use crate::sweep::{Attr, Call};
 use crate::want::{EINVAL, ENOENT, ENOSPC, Want};
 
-const fn attr(id: u16, kind: crate::sweep::Kind) -> Attr {
+pub(crate) const fn attr(id: u16, kind: crate::sweep::Kind) -> Attr {
     Attr { id, kind, absent: EINVAL }
 }
 
-const fn optional(id: u16, kind: crate::sweep::Kind) -> Attr {
+pub(crate) const fn optional(id: u16, kind: crate::sweep::Kind) -> Attr {
     Attr { id, kind, absent: Want::Ok }
 }
 
-const fn unless(absent: Want, id: u16, kind: crate::sweep::Kind) -> Attr {
+pub(crate) const fn unless(absent: Want, id: u16, kind: crate::sweep::Kind) -> Attr {
     Attr { id, kind, absent }
 }
 
 /// Room of a write command's response, which its handler wants to be of a size.
-const RESPONSE: Attr = unless(ENOSPC, UVERBS_ATTR_CORE_OUT, OutFrom(0));
-const REQUEST: Attr = unless(ENOSPC, UVERBS_ATTR_CORE_IN, InFrom(4));
+pub(crate) const RESPONSE: Attr = unless(ENOSPC, UVERBS_ATTR_CORE_OUT, OutFrom(0));
+pub(crate) const REQUEST: Attr = unless(ENOSPC, UVERBS_ATTR_CORE_IN, InFrom(4));
 /// Extended commands have no least sizes: `uapi_create_write` (`core/uverbs_uapi.c`) takes them
 /// over from others only.
 const REQUEST_EX: Attr = optional(UVERBS_ATTR_CORE_IN, InFrom(4));
 const RESPONSE_EX: Attr = optional(UVERBS_ATTR_CORE_OUT, OutFrom(0));
-const COMMAND: Attr = attr(UVERBS_ATTR_WRITE_CMD, Const);
+pub(crate) const COMMAND: Attr = attr(UVERBS_ATTR_WRITE_CMD, Const);
 
-const BASE: Call = Call {
+pub(crate) const BASE: Call = Call {
     name: "",
     source: "",
     make: |rig| rig.cmd(0, 0),
@@ -47,7 +47,11 @@ const BASE: Call = Call {
 };
 
 /// All of them.
-pub(crate) static CALLS: &[Call] = &[
+pub(crate) fn calls() -> impl Iterator<Item = &'static Call> {
+    CALLS.iter().chain(crate::calls_directed::CALLS)
+}
+
+static CALLS: &[Call] = &[
     Call {
         name: "DEVICE.GET_CONTEXT",
         source: "core/uverbs_std_types_device.c:UVERBS_METHOD_GET_CONTEXT",

@@ -8,6 +8,7 @@
 //! cases by what their names contain, and then no random programs run unless they are asked for.
 
 mod calls;
+mod calls_directed;
 mod case;
 mod cases;
 mod cmd;

@@ -13,7 +13,7 @@ use uverbs_kernel_abi::objects::{
     UVERBS_METHOD_QUERY_GID_TABLE, UVERBS_OBJECT_DEVICE,
 };
 
-use crate::calls::CALLS;
+use crate::calls::calls;
 use crate::cmd::{Cmd, written};
 use crate::rig::Rig;
 use crate::sweep::{Call, Kind, spoilings};
@@ -77,6 +77,9 @@ fn fields(name: &str) -> &'static [(usize, usize, &'static [u64])] {
             (96, 1, &[0, 1, 6, 7, 255]),
             (104, 1, &[0, 1, 2, 255]),
         ],
+        "OPEN_XRCD" => &[(8, 4, &[999, 0xffff_fffe]), (12, 4, &[0, 0x40, 0x80, 0xc0])],
+        // A number of a queue pair is each device's own.
+        "OPEN_QP" => &[(16, 4, HANDLES), (20, 4, &[0, 0xff_fff0]), (24, 1, &[0, 2, 9, 10, 255])],
         _ => &[],
     }
 }
@@ -211,7 +214,7 @@ fn outcome(rig: &Rig, call: &Call, cmd: &Cmd) -> String {
     let new = call.attrs.iter().filter(|attr| attr.kind == Kind::New);
     let handles = new.filter_map(|new| attrs.iter().find(|attr| attr.attr_id == new.id));
     let mut handles = handles.map(|attr| attr.data).collect::<Vec<_>>();
-    if matches!(call.name, "ALLOC_PD" | "REG_MR" | "CREATE_AH")
+    if matches!(call.name, "ALLOC_PD" | "REG_MR" | "CREATE_AH" | "OPEN_XRCD" | "OPEN_QP")
         && let Some(room) = cmd.find(UVERBS_ATTR_CORE_OUT)
     {
         handles.push(rig.memory.get::<u32>(room.data).into());
@@ -254,7 +257,7 @@ pub(crate) fn run(
             && !is_firmware
             && !skip.iter().any(|text| call.name.contains(text.as_str()))
     };
-    let calls = CALLS.iter().filter(known).collect::<Vec<_>>();
+    let calls = calls().filter(known).collect::<Vec<_>>();
     let soft = Target::soft(target.facts.link);
     let (mut steps, mut refused) = (0, 0);
     for seed in seed..seed + count {

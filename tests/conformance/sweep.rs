@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use uverbs_kernel_abi::ioctl::ib_uverbs_attr;
 use uverbs_kernel_abi::objects::{UVERBS_OBJECT_AH, UVERBS_OBJECT_PD};
 
-use crate::calls::CALLS;
+use crate::calls::calls;
 use crate::case::{Case, World};
 use crate::cmd::{Cmd, send_words, written};
 use crate::rig::Rig;
@@ -403,7 +403,7 @@ fn next_handle(rig: &Rig) -> u32 {
 
 /// All cases of all methods.
 pub(crate) fn cases() -> Vec<Case> {
-    CALLS.iter().flat_map(of).collect()
+    calls().flat_map(of).collect()
 }
 
 fn of(call: &'static Call) -> Vec<Case> {

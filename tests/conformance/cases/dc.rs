@@ -104,6 +104,16 @@ fn target(rig: &Rig) -> Result<(u32, u32), Errno> {
     Ok((rig.send(&cmd)?[0].data as u32, srq))
 }
 
+/// CREATE_QP of an initiator, and of a target.
+pub(crate) fn new_initiator(rig: &Rig) -> Cmd {
+    create(rig, MLX5_QP_FLAG_TYPE_DCI)
+}
+
+pub(crate) fn new_target(rig: &Rig) -> Cmd {
+    let srq = srq(rig).unwrap_or(999);
+    create(rig, MLX5_QP_FLAG_TYPE_DCT).handle(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, srq)
+}
+
 /// A request with every field filled in.
 fn request(rig: &Rig, qp: u32, to: u8, mask: u32) -> ib_uverbs_modify_qp {
     let (init, rts) = (rig.to_init(), rig.to_rts());

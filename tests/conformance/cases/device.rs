@@ -5,7 +5,7 @@ use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::write::*;
 
 use super::{bare, case};
-use crate::calls::CALLS;
+use crate::calls::calls;
 use crate::case::{Case, World};
 use crate::memory::FILL;
 use crate::rig::Rig;
@@ -399,5 +399,5 @@ fn without_context() -> Vec<Case> {
 }
 
 fn by_name(name: &str) -> fn(&Rig) -> crate::cmd::Cmd {
-    CALLS.iter().find(|call| call.name == name).expect("a known method").make
+    calls().find(|call| call.name == name).expect("a known method").make
 }

@@ -4,7 +4,7 @@ mod ah;
 mod busy;
 mod cq;
 pub(crate) mod cq_change;
-mod dc;
+pub(crate) mod dc;
 mod device;
 pub(crate) mod dm;
 mod events;
@@ -17,7 +17,7 @@ mod qp;
 mod srq;
 mod steps;
 mod write;
-mod xrc;
+pub(crate) mod xrc;
 
 use crate::case::Case;
 use crate::rig::Rig;

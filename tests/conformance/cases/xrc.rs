@@ -283,6 +283,38 @@ fn queues() -> Vec<Case> {
     ]
 }
 
+/// A domain, or a handle of nothing.
+fn some_domain(rig: &Rig) -> u32 {
+    domain(rig, -1, CREAT).unwrap_or(999)
+}
+
+/// OPEN_XRCD that works, and so on.
+pub(crate) fn open_domain(rig: &Rig) -> Cmd {
+    open(rig, -1, CREAT)
+}
+
+pub(crate) fn close_domain(rig: &Rig) -> Cmd {
+    rig.destroy(UVERBS_OBJECT_XRCD, some_domain(rig))
+}
+
+pub(crate) fn queue(rig: &Rig) -> Cmd {
+    create_srq(rig, some_domain(rig))
+}
+
+pub(crate) fn new_target(rig: &Rig) -> Cmd {
+    create_target(rig, some_domain(rig))
+}
+
+pub(crate) fn new_initiator(rig: &Rig) -> Cmd {
+    create_initiator(rig)
+}
+
+pub(crate) fn open_target(rig: &Rig) -> Cmd {
+    let xrcd = some_domain(rig);
+    let qpn = target(rig, xrcd).map_or(0, |(_, qpn)| qpn);
+    open_qp(rig, xrcd, qpn, IB_UVERBS_QPT_XRC_TGT)
+}
+
 fn handle_of(sent: &[uverbs_kernel_abi::ioctl::ib_uverbs_attr], id: u16) -> u32 {
     sent.iter().find(|attr| attr.attr_id == id).map_or(0, |attr| attr.data as u32)
 }

@@ -10,52 +10,19 @@
 
 mod common;
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use common::victim::Driven;
 use common::{LIMIT, Side, pair_on};
 use uverbs::{
-    AccessFlags, AckTimeout, AsyncElement, AsyncEventKind, Context, Device, Errno, Error, Local,
-    PostError, QpState, Status,
+    AccessFlags, AckTimeout, AsyncElement, AsyncEventKind, Context, Errno, Error, Local, PostError,
+    QpState, Status,
 };
 
 /// Rounds of traffic before the driver goes.
 const ROUNDS: u64 = 20;
 /// No completion for so long means that none will come.
 const SILENCE: Duration = Duration::from_secs(5);
-
-/// A device that may be taken away.
-struct Victim {
-    name: String,
-    /// The PCI device, and the file that takes its driver away.
-    pci: String,
-    unbind: PathBuf,
-}
-
-impl Victim {
-    /// `None`, and says why, where there is none.
-    fn new() -> Option<Self> {
-        let Ok(name) = std::env::var("UVERBS_TEST_UNBIND") else {
-            common::skip("UVERBS_TEST_UNBIND names no device whose driver may go");
-            return None;
-        };
-        let device = fs::canonicalize(format!("/sys/class/infiniband/{name}/device")).unwrap();
-        let pci = device.file_name().unwrap().to_str().unwrap().to_owned();
-        let unbind = fs::canonicalize(device.join("driver/unbind")).unwrap();
-        Some(Self { name, pci, unbind })
-    }
-
-    fn device(&self) -> Device {
-        uverbs::device(&self.name).expect("the device that UVERBS_TEST_UNBIND names")
-    }
-
-    /// Takes the driver away. Returns when the kernel is done with that.
-    fn take(&self) {
-        fs::write(&self.unbind, &self.pci).expect("the driver goes");
-        assert!(!fs::exists(format!("/sys/class/infiniband/{}", self.name)).unwrap());
-    }
-}
 
 /// How traffic ended.
 #[derive(Debug)]
@@ -122,7 +89,7 @@ fn fatal_event(context: &Context) {
 
 #[test]
 fn a_device_that_goes_in_mid_traffic_ends_in_typed_errors() {
-    let Some(victim) = Victim::new() else { return };
+    let Some(victim) = Driven::new() else { return };
     let device = victim.device();
     let (mut client, mut server) = pair_on(&device, &device, &Local::default(), |qp| qp);
     let exposed = server.pd.expose(4096, AccessFlags::REMOTE_WRITE).unwrap();
@@ -167,7 +134,7 @@ fn a_device_that_goes_in_mid_traffic_ends_in_typed_errors() {
 
 #[test]
 fn a_peer_whose_device_goes_is_a_failed_completion() {
-    let Some(victim) = Victim::new() else { return };
+    let Some(victim) = Driven::new() else { return };
     // Half a second, thrice: a peer that is only slow is not given up.
     let timeout = AckTimeout::from_code(17).unwrap();
     let local = Local { timeout, retry_count: 3, ..Local::default() };

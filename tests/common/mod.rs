@@ -10,6 +10,7 @@
 )]
 
 mod skip;
+pub mod victim;
 
 use std::time::Duration;
 

@@ -59,7 +59,9 @@ pub mod wire;
 
 pub use board::profile::{Gid, GidType};
 pub use builder::SoftHcaBuilder;
-pub use hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing, Strictness};
+pub use hca::{
+    HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingRing, PendingSrq, Strictness,
+};
 pub use idle::Idle;
 pub use softhca::{Pending, PortInfo, SoftHca};
 pub use udp::{BadUdp, Carrier, Udp};

@@ -14,7 +14,7 @@ use uverbs_core::memory::process::Process;
 use crate::SoftHcaBuilder;
 use crate::cm_door::CmFile;
 use crate::door::{Door, leave, outward};
-use crate::hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp};
+use crate::hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingSrq};
 use crate::kernel::profile::Gid;
 use crate::kernel::{Device, Kernel, port};
 use crate::link::Link;
@@ -60,6 +60,8 @@ pub struct PortInfo {
 pub struct Pending {
     /// Queue pairs, by number.
     pub qps: Vec<PendingQp>,
+    /// Shared receive queues, by number.
+    pub srqs: Vec<PendingSrq>,
     /// Completion queues, by number.
     pub cqs: Vec<PendingCq>,
     /// Doorbell pages: number and contents.
@@ -182,7 +184,12 @@ impl SoftHca {
     pub fn pending(&self) -> Pending {
         let kernel = self.inner.shared.lock();
         let Device { hca, uars, .. } = &kernel.device;
-        Pending { qps: hca.pending_qps(), cqs: hca.pending_cqs(), uars: uars.contents() }
+        Pending {
+            qps: hca.pending_qps(),
+            srqs: hca.pending_srqs(),
+            cqs: hca.pending_cqs(),
+            uars: uars.contents(),
+        }
     }
 
     /// Zeroes the doorbell pages. A doorbell that the device has not seen yet is lost, so step it

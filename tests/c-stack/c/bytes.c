@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
@@ -32,6 +33,9 @@ int uverbs_softhca_place(uint32_t qpn, uint32_t *ring, uint32_t *next) __attribu
 
 enum { MEMORY = 1 << 20, WRS = 64, SGES = 32, CQES = 511, CHUNK = 2, ADDRESSES = 16, QKEY = 0x1ee7c0de };
 
+/* What targets of dynamic connections ask for. */
+#define DC_KEY UINT64_C(0x1234567890abcdef)
+
 /* The same address on both sides, so that nothing in a WQE has to be left out of the comparison. */
 static uint8_t *const BASE = (uint8_t *)0x2000000000;
 
@@ -43,6 +47,8 @@ static uint64_t next_id = 1;
 static enum ibv_qp_type type = IBV_QPT_RC;
 /* Of XRC: the domain that both sides' targets and shared receive queues are in. */
 static struct ibv_xrcd *xrcd;
+/* Queue pairs of RC that take their receives from a queue of their side's. */
+static int shared;
 /* What both completion queues report to, where the script wants it. */
 static int with_channel;
 static struct ibv_comp_channel *channel;
@@ -65,13 +71,15 @@ static struct ibv_mr *dm_mr, *dmabuf_mr, *null_mr;
 struct side {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
-	/* Of XRC: what receives for this side. */
+	/* Of XRC and DC: what receives for this side. */
 	struct ibv_srq *srq;
 	struct ibv_qp *target;
 	uint32_t srqn;
 	struct ibv_send_wr sends[WRS];
 	struct ibv_sge send_sges[WRS][SGES];
 	int send_count;
+	/* Of DC: where each of them goes. */
+	int send_addresses[WRS];
 	struct ibv_recv_wr recvs[WRS];
 	struct ibv_sge recv_sges[WRS][SGES];
 	int recv_count;
@@ -198,6 +206,9 @@ static void post_wr_api(struct side *side)
 			ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
 		if (type == IBV_QPT_XRC_SEND)
 			ibv_wr_set_xrc_srqn(ex, wr->qp_type.xrc.remote_srqn);
+		if (type == IBV_QPT_DRIVER)
+			mlx5dv_wr_set_dc_addr(mlx5dv_qp_ex_from_ibv_qp_ex(ex), ahs[side->send_addresses[i]],
+					      sides[side == sides].target->qp_num, DC_KEY);
 		if (wr->send_flags & IBV_SEND_INLINE) {
 			for (int k = 0; k < wr->num_sge; k++) {
 				pieces[k].addr = (void *)(uintptr_t)wr->sg_list[k].addr;
@@ -371,6 +382,7 @@ static void add_send(struct side *side)
 	}
 	if (type == IBV_QPT_XRC_SEND)
 		wr->qp_type.xrc.remote_srqn = sides[side == sides].srqn;
+	side->send_addresses[side->send_count] = address;
 	side->send_count++;
 }
 
@@ -386,13 +398,16 @@ static void add_recv(struct side *side)
 	side->recv_count++;
 }
 
-/* Writes of nothing, a WQEBB each; datagrams of nothing that nobody takes, since their key is wrong. */
+/* Writes of nothing, a WQEBB each, by DC two; datagrams of nothing that nobody takes, since their key is wrong. */
 static void fill(struct side *side, uint32_t count)
 {
+	if (type == IBV_QPT_DRIVER)
+		count /= 2;
 	while (count) {
 		for (int i = 0; i < CHUNK && count; i++, count--) {
-			struct ibv_send_wr *wr = &side->sends[side->send_count++];
+			struct ibv_send_wr *wr = &side->sends[side->send_count];
 
+			side->send_addresses[side->send_count++] = 0;
 			memset(wr, 0, sizeof(*wr));
 			wr->send_flags = IBV_SEND_SIGNALED;
 			if (type == IBV_QPT_UD) {
@@ -439,8 +454,14 @@ static void bring_up(struct ibv_qp *qp, uint32_t peer, int is_target, const stru
 {
 	int init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT, rtr = IBV_QP_STATE, rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
-	init |= type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
-	if (type != IBV_QPT_UD)
+	if (type == IBV_QPT_UD)
+		init |= IBV_QP_QKEY;
+	else if (type != IBV_QPT_DRIVER || is_target)
+		init |= IBV_QP_ACCESS_FLAGS;
+	if (type == IBV_QPT_DRIVER) {
+		rtr |= IBV_QP_PATH_MTU | (is_target ? IBV_QP_AV : 0);
+		rts |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+	} else if (type != IBV_QPT_UD)
 		rtr |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 	if (type == IBV_QPT_RC) {
 		rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -449,7 +470,7 @@ static void bring_up(struct ibv_qp *qp, uint32_t peer, int is_target, const stru
 	if (type == IBV_QPT_XRC_SEND)
 		rts |= IBV_QP_TIMEOUT;
 	if (is_target)
-		rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		rtr |= IBV_QP_MIN_RNR_TIMER | (type == IBV_QPT_DRIVER ? 0 : IBV_QP_MAX_DEST_RD_ATOMIC);
 	else if (type == IBV_QPT_XRC_SEND)
 		rts |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
 	phase("init");
@@ -481,6 +502,9 @@ static void bring_up(struct ibv_qp *qp, uint32_t peer, int is_target, const stru
 		       },
 	       },
 	       rtr);
+	/* A target of DC has no further state. */
+	if (type == IBV_QPT_DRIVER && is_target)
+		return;
 	phase("ready_to_send");
 	modify(qp,
 	       (struct ibv_qp_attr){
@@ -564,6 +588,32 @@ static void set_up_xrc(int recv_wr, int recv_sge)
 	}
 }
 
+/* What receives from a shared queue: by DC a target. */
+static void set_up_shared(int recv_wr, int recv_sge)
+{
+	for (int s = 0; s < 2; s++) {
+		struct ibv_srq_init_attr queue = { .attr = { .max_wr = recv_wr, .max_sge = recv_sge } };
+		struct mlx5dv_qp_init_attr dynamic = {
+			.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC,
+			.dc_init_attr = { .dc_type = MLX5DV_DCTYPE_DCT, .dct_access_key = DC_KEY },
+		};
+		struct ibv_qp_init_attr_ex target = {
+			.qp_type = IBV_QPT_DRIVER,
+			.comp_mask = IBV_QP_INIT_ATTR_PD,
+			.pd = pd,
+			.send_cq = sides[s].cq,
+			.recv_cq = sides[s].cq,
+		};
+
+		phase("create_srq");
+		NEED(target.srq = sides[s].srq = ibv_create_srq(pd, &queue), "ibv_create_srq");
+		if (type != IBV_QPT_DRIVER)
+			continue;
+		phase("create_target");
+		NEED(sides[s].target = mlx5dv_create_qp(context, &target, &dynamic), "mlx5dv_create_qp");
+	}
+}
+
 /*
  * A target once more, by its number. libmlx5's destroy_qp can't be called on it: it frees a doorbell
  * record that such a queue pair hasn't, and dies. So the command is sent as ibv_cmd_destroy_qp would.
@@ -633,6 +683,10 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_port_attr port;
+	struct mlx5dv_qp_init_attr initiator = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC,
+		.dc_init_attr = { .dc_type = MLX5DV_DCTYPE_DCI },
+	};
 	struct ibv_qp_init_attr_ex init;
 	struct ibv_qp_attr attr;
 	union ibv_gid gid;
@@ -681,6 +735,8 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		NEED(sides[s].cq = ibv_create_cq(context, CQES, NULL, channel, 0), "ibv_create_cq");
 	if (type == IBV_QPT_XRC_SEND)
 		set_up_xrc(recv_wr, recv_sge);
+	else if (shared || type == IBV_QPT_DRIVER)
+		set_up_shared(recv_wr, recv_sge);
 	for (int s = 0; s < 2; s++) {
 		phase(s ? "create_qp B" : "create_qp A");
 		memset(&init, 0, sizeof(init));
@@ -690,21 +746,24 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		init.cap.max_send_sge = send_sge;
 		init.cap.max_inline_data = max_inline;
 		/* An initiator receives nothing, and libmlx5 would lay out a ring for it all the same. */
-		init.cap.max_recv_wr = xrcd ? 0 : recv_wr;
-		init.cap.max_recv_sge = xrcd ? 0 : recv_sge;
+		init.cap.max_recv_wr = sides[s].srq ? 0 : recv_wr;
+		init.cap.max_recv_sge = sides[s].srq ? 0 : recv_sge;
+		if (shared)
+			init.srq = sides[s].srq;
 		if (wr_api) {
 			init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 			init.pd = pd;
 			init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 			if (type != IBV_QPT_UD)
 				init.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-			if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND)
+			if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND || type == IBV_QPT_DRIVER)
 				init.send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
 						       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 			if (windows)
 				init.send_ops_flags |= IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV |
 						       IBV_QP_EX_WITH_SEND_WITH_INV;
-			sides[s].qp = ibv_create_qp_ex(context, &init);
+			sides[s].qp = type == IBV_QPT_DRIVER ? mlx5dv_create_qp(context, &init, &initiator) :
+							       ibv_create_qp_ex(context, &init);
 		} else {
 			sides[s].qp = ibv_create_qp(pd, (struct ibv_qp_init_attr *)&init);
 		}
@@ -744,9 +803,11 @@ static void tear_down(void)
 	phase("destroy_qp");
 	for (int s = 0; s < 2; s++)
 		NEED(!ibv_destroy_qp(sides[s].qp), "ibv_destroy_qp");
-	for (int s = 0; s < 2 && xrcd; s++) {
-		phase("destroy_target");
-		NEED(!ibv_destroy_qp(sides[s].target), "ibv_destroy_qp");
+	for (int s = 0; s < 2 && sides[s].srq; s++) {
+		if (sides[s].target) {
+			phase("destroy_target");
+			NEED(!ibv_destroy_qp(sides[s].target), "ibv_destroy_qp");
+		}
 		phase("destroy_srq");
 		NEED(!ibv_destroy_srq(sides[s].srq), "ibv_destroy_srq");
 	}
@@ -802,9 +863,12 @@ int main(int argc, char **argv)
 			type = !strcmp(word, "ud")  ? IBV_QPT_UD :
 			       !strcmp(word, "uc")  ? IBV_QPT_UC :
 			       !strcmp(word, "xrc") ? IBV_QPT_XRC_SEND :
+			       !strcmp(word, "dc")  ? IBV_QPT_DRIVER :
 						       IBV_QPT_RC;
 		} else if (!strcmp(word, "windows")) {
 			windows = 1;
+		} else if (!strcmp(word, "srq")) {
+			shared = 1;
 		} else if (!strcmp(word, "memory")) {
 			with_memory = 1;
 		} else if (!strcmp(word, "address")) {

@@ -60,5 +60,5 @@ pub use dma::{Dma, DmaFault, Region};
 pub use error::{HcaError, HcaEvent, Noun};
 pub use indirect::{Indirect, Part};
 pub use number::{Cqn, Key, Pdn, Qpn, Srqn, UarNumber};
-pub use pending::{PendingCq, PendingQp, PendingRing};
+pub use pending::{PendingCq, PendingQp, PendingRing, PendingSrq};
 pub use stats::{Complaints, HcaStats};

@@ -30,6 +30,19 @@ pub struct PendingRing {
     pub bytes: Vec<u8>,
 }
 
+/// A shared receive queue's record, and what is pending in its list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingSrq {
+    /// Its number.
+    pub srqn: u32,
+    /// The doorbell record as it stands in memory: RCV, big-endian.
+    pub record: [u8; 4],
+    /// The slot of the first pending WQE.
+    pub slot: u16,
+    /// Its WQEs, the pending ones in the order of the list, each with its link.
+    pub ring: PendingRing,
+}
+
 /// A completion queue's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingCq {
@@ -58,6 +71,20 @@ impl Hca {
                     ring(dma, &rq.region, size, qp.rq_taken, published(0))
                 }),
             }
+        });
+        all.collect()
+    }
+
+    /// The shared receive queues, by number.
+    pub fn pending_srqs(&self) -> Vec<PendingSrq> {
+        let dma = &*self.common.dma;
+        let all = self.common.srqs.iter().map(|(srqn, srq)| {
+            let record = dma.load_u32(srq.ctx.doorbell_record).unwrap_or_default().to_ne_bytes();
+            let published = u16::from_be_bytes([record[2], record[3]]);
+            let (first, slot) = srq.next();
+            let size = (1 << srq.ctx.log_entries, 1 << srq.ctx.stride_shift);
+            let ring = list(dma, &srq.ctx.region, size, (first, slot), published);
+            PendingSrq { srqn: srqn.0, record, slot, ring }
         });
         all.collect()
     }
@@ -99,6 +126,29 @@ fn ring(
             }
             bytes.append(&mut entry);
         }
+    }
+    PendingRing { entries, entry_bytes, first, bytes }
+}
+
+/// As [`ring`], of WQEs that name the next one (`struct mlx5_wqe_srq_next_seg`).
+fn list(
+    dma: &dyn Dma,
+    region: &Region,
+    (entries, entry_bytes): (u32, u32),
+    (first, mut slot): (u16, u16),
+    published: u16,
+) -> PendingRing {
+    let count = u32::from(published.wrapping_sub(first));
+    let mut bytes = Vec::new();
+    for _ in 0..if count <= entries { count } else { 0 } {
+        let at = u64::from(u32::from(slot) % entries * entry_bytes);
+        let mut entry = vec![0; entry_bytes as usize];
+        if region.read(dma, at, &mut entry).is_err() {
+            bytes.clear();
+            break;
+        }
+        slot = u16::from_be_bytes([entry[2], entry[3]]);
+        bytes.append(&mut entry);
     }
     PendingRing { entries, entry_bytes, first, bytes }
 }

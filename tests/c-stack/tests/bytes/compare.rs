@@ -6,7 +6,9 @@ use std::ops::Range;
 use uverbs_mlx5_prm::doorbell::MLX5_CQ_DOORBELL;
 use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, Service, WqeView};
 
-use crate::record::{Case, Ring, chose_port, meaning, recv_meaning, wqe_bytes, wqes};
+use crate::record::{
+    Case, Ring, chose_port, meaning, recv_meaning, shared_meaning, wqe_bytes, wqes,
+};
 
 /// One difference.
 #[derive(Debug)]
@@ -99,7 +101,8 @@ impl Comparison {
             self.differs("queues", || format!("{:?} / {:?}", theirs.records, ours.records));
         }
         for ((name, theirs), ours) in theirs.records.iter().zip(ours.records.values()) {
-            let key = format!("record of a {}", &name[..2]);
+            let kind = name.split(' ').next().unwrap_or_default();
+            let key = format!("record of a {kind}");
             self.bytes(&key, Kind::Bytes, theirs, ours, whole(&(0..theirs.len())));
         }
         for (name, theirs, ours) in [
@@ -113,6 +116,7 @@ impl Comparison {
                 self.ring(name, theirs, ours);
             }
         }
+        self.lists(theirs, ours);
         self.registers(theirs, ours);
         for (case, who) in [(theirs, "libmlx5's"), (ours, "our")] {
             self.doorbells(case, who);
@@ -123,6 +127,29 @@ impl Comparison {
             });
         }
         self.counts.completions += theirs.notes.len();
+    }
+
+    /// Shared receive queues: which slots were posted, in which order, and what stands in them.
+    fn lists(&mut self, theirs: &Case, ours: &Case) {
+        if !theirs.lists.keys().eq(ours.lists.keys()) {
+            self.differs("shared queues", || "other numbers".to_owned());
+        }
+        for ((slot, theirs), (ours_slot, ours)) in theirs.lists.values().zip(ours.lists.values()) {
+            // libmlx5 lays out slots besides, for receives that wait for their pages.
+            let shape =
+                |slot: &u32, ring: &Ring| (ring.stride, ring.first, *slot, ring.bytes.len());
+            if shape(slot, theirs) != shape(ours_slot, ours) {
+                self.differs("shared queue: bytes of one, counter, slot, bytes pending", || {
+                    format!("{:x?} / {:x?}", shape(slot, theirs), shape(ours_slot, ours))
+                });
+            }
+            let pairs = theirs.bytes.chunks(theirs.stride).zip(ours.bytes.chunks(ours.stride));
+            for (theirs, ours) in pairs {
+                self.counts.wqes += 1;
+                let ranges = [shared_meaning(theirs)];
+                self.bytes("shared receive WQE", Kind::Bytes, theirs, ours, &ranges);
+            }
+        }
     }
 
     fn ring(&mut self, name: &str, theirs: &Ring, ours: &Ring) {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use uverbs::doors::Recorder;
 use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs::softhca::{LinkLayer, SoftHca};
-use uverbs::transport::{Rc, Uc, Ud, XrcIni};
+use uverbs::transport::{Dci, Rc, Uc, Ud, XrcIni};
 use uverbs::{
     AccessFlags, AddressHandle, AhAttr, Completed, CompletionChannel, CompletionQueue,
     CompletionQueueBuilder, Data, Device, DoorbellMode, Gid, GlobalRoute, MemoryRegion, Mlx5,
@@ -28,7 +28,7 @@ use uverbs_core::memory::window::next_key;
 use uverbs_core::provider::RecvOps;
 
 use crate::other_memory::Other;
-use crate::receivers::Receiver;
+use crate::receivers::{Kind, Receiver};
 use crate::script::Cases;
 use crate::transports::{QKEY, RDMA, Spoken, To};
 use crate::{capture, log};
@@ -156,7 +156,7 @@ struct Send {
 struct Side<T: Spoken> {
     cq: CompletionQueue<Mlx5>,
     qp: QueuePair<Mlx5, T>,
-    /// Of XRC.
+    /// Of XRC, DC and shared queues.
     receiver: Option<Receiver>,
     peer: Peer,
     sends: Vec<Send>,
@@ -164,10 +164,12 @@ struct Side<T: Spoken> {
 }
 
 /// What a side sends to.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Peer {
     pub(crate) qpn: u32,
     pub(crate) srq: Option<RemoteSrq>,
+    /// Of DC: number and key.
+    pub(crate) target: Option<(u32, u64)>,
 }
 
 struct Driver<T: Spoken> {
@@ -194,6 +196,7 @@ pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
         "uc" => run_as::<Uc>(cases, lists),
         "ud" => run_as::<Ud>(cases, lists),
         "xrc" => run_as::<XrcIni>(cases, lists),
+        "dc" => run_as::<Dci>(cases, lists),
         other => panic!("{other}"),
     }
 }
@@ -247,14 +250,17 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         let builder = context.completion_queue(CQES);
         channel.iter().fold(builder, CompletionQueueBuilder::channel).build().unwrap()
     });
-    let domain = T::XRC.then(|| {
+    let kind = if T::XRC {
         phase("open_xrcd");
-        context.xrc_domain().unwrap()
-    });
+        Some(Kind::Xrc(context.xrc_domain().unwrap()))
+    } else if T::DYNAMIC {
+        Some(Kind::Dynamic)
+    } else {
+        cases.shared.then_some(Kind::Shared)
+    };
     let receivers = [0, 1].map(|side| {
-        let domain = domain.as_ref()?;
         let sizes = (recv_wr, recv_sge);
-        Some(Receiver::new(&context, &pd, domain, &cqs[side], sizes, &phase))
+        Some(Receiver::new(&context, &pd, kind.as_ref()?, &cqs[side], sizes, &phase))
     });
     let mut sides = Vec::new();
     for ((cq, name), receiver) in cqs.into_iter().zip(["A", "B"]).zip(receivers) {
@@ -267,17 +273,18 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
             true => builder.send_ops(SendOpSet::of(T::TYPE) | SendOpSet::REKEY),
             false => builder,
         };
+        let builder = receiver.iter().fold(builder, |builder, receiver| receiver.serve(builder));
         let qp = builder.build().unwrap();
-        let peer = Peer { qpn: 0, srq: None };
+        let peer = Peer::default();
         sides.push(Side { cq, qp, receiver, peer, sends: Vec::new(), recvs: Vec::new() });
     }
     let numbers = [sides[1].qp.qpn(), sides[0].qp.qpn()];
-    let peers = [&sides[1], &sides[0]].map(|side| match &side.receiver {
-        Some(receiver) => receiver.peer(),
-        None => Peer { qpn: side.qp.qpn(), srq: None },
-    });
+    let of = |side: &Side<T>| match &side.receiver {
+        Some(receiver) => receiver.peer(side.qp.qpn()),
+        None => Peer { qpn: side.qp.qpn(), ..Peer::default() },
+    };
+    let peers = [of(&sides[1]), of(&sides[0])];
     for ((side, peer), number) in sides.iter_mut().zip(peers).zip(numbers) {
-        side.peer = peer;
         phase("init");
         side.qp.init(&T::init()).unwrap();
         phase("ready_to_receive");
@@ -302,6 +309,8 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
             receiver.bring_up(number, path, &phase);
         }
     }
+    // Only now do targets of DC have numbers.
+    (sides[0].peer, sides[1].peer) = (of(&sides[1]), of(&sides[0]));
     if let Some(receiver) = &sides[0].receiver {
         receiver.reopen(&context, &phase);
     }
@@ -361,7 +370,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     for receiver in receivers {
         receiver.destroy(&phase);
     }
-    if let Some(domain) = domain {
+    if let Some(Kind::Xrc(domain)) = kind {
         phase("close_xrcd");
         domain.close().unwrap();
     }
@@ -550,7 +559,7 @@ impl<T: Spoken> Driver<T> {
         if !side.recvs.is_empty() {
             let lists = side.recvs.drain(..);
             match &mut side.receiver {
-                Some(receiver) => receive(receiver.srq.batch(), lists, captures),
+                Some(receiver) => receive(receiver.batch(), lists, captures),
                 None => receive(side.qp.recv_batch(), lists, captures),
             }
         }
@@ -566,9 +575,11 @@ impl<T: Spoken> Driver<T> {
                     (true, _, [one]) if !*lists => Data::Inline(one),
                     (true, _, list) => Data::InlineList(list),
                 };
-                let Peer { qpn, srq } = side.peer;
-                let destination = addresses.get(send.address).map(|to| to.to(qpn, send.qkey));
-                let to = To { destination, srq };
+                let Peer { qpn, srq, target } = side.peer;
+                let handle = addresses.get(send.address);
+                let destination = handle.map(|to| to.to(qpn, send.qkey));
+                let target = target.and_then(|(dctn, key)| Some(handle?.to_target(dctn, key)));
+                let to = To { destination, srq, target };
                 let posted = match send.op {
                     // SAFETY: the area stays registered.
                     Op::Send(op) => unsafe { T::post(&mut batch, send.wr, op, data, &to) },
@@ -602,6 +613,10 @@ impl<T: Spoken> Driver<T> {
     /// wrong.
     fn fill(&mut self, side: usize, mut count: u32) {
         let remote = Remote { addr: BASE as u64, rkey: self.region.rkey() };
+        if T::DYNAMIC {
+            // Each takes two WQEBBs.
+            count /= 2;
+        }
         while count > 0 {
             for _ in 0..CHUNK.min(count) {
                 let op = if T::DATAGRAMS { SendOp::Send } else { SendOp::Write(remote) };

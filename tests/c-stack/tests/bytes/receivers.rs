@@ -1,63 +1,150 @@
-//! What receives by XRC: a shared receive queue and a target, as `c/bytes.c` makes them.
+//! What receives apart from the queue pair that sends: a shared receive queue, and by XRC or DC a
+//! target, as `c/bytes.c` makes them.
 
 use uverbs::transport::Rc;
 use uverbs::{
-    AckTimeout, CompletionQueue, Context, ForXrc, Mlx5, Path, ProtectionDomain, SharedReceiveQueue,
-    XrcDomain, XrcTarget, XrcTargetRtsAttr,
+    AckTimeout, CompletionQueue, Context, DcTarget, DctInitAttr, DctRtrAttr, ForXrc, Mlx5, Path,
+    Plain, ProtectionDomain, QueuePairBuilder, RecvBatch, RnrTimer, SharedReceiveQueue, XrcDomain,
+    XrcTarget, XrcTargetRtsAttr,
 };
 
 use crate::driver::Peer;
-use crate::transports::Spoken;
+use crate::transports::{MTU, RDMA, Spoken};
+
+/// What targets of dynamic connections ask for.
+const DC_KEY: u64 = 0x1234_5678_90ab_cdef;
+
+/// What a case file's sides receive by.
+pub(crate) enum Kind {
+    /// A queue of the side's queue pair.
+    Shared,
+    Xrc(XrcDomain),
+    Dynamic,
+}
 
 /// One side's.
-pub(crate) struct Receiver {
-    pub(crate) srq: SharedReceiveQueue<Mlx5, ForXrc>,
-    target: XrcTarget<Mlx5>,
+pub(crate) enum Receiver {
+    Shared(SharedReceiveQueue<Mlx5, Plain>),
+    Xrc { srq: SharedReceiveQueue<Mlx5, ForXrc>, target: XrcTarget<Mlx5> },
+    Dynamic { srq: SharedReceiveQueue<Mlx5, Plain>, target: DcTarget<Mlx5>, dctn: u32 },
 }
+
+type Batch<'q> = RecvBatch<'q, Mlx5, <Mlx5 as uverbs_core::provider::Provider>::Srq>;
 
 impl Receiver {
     pub(crate) fn new(
         context: &Context<Mlx5>,
         pd: &ProtectionDomain,
-        domain: &XrcDomain,
+        kind: &Kind,
         cq: &CompletionQueue<Mlx5>,
         (max_wr, max_sge): (u32, u32),
         phase: &impl Fn(&str),
     ) -> Self {
         phase("create_srq");
         let queue = context.shared_receive_queue(pd).max_wr(max_wr).max_sge(max_sge);
-        let srq = queue.xrc(domain, cq).build().unwrap();
-        phase("create_target");
-        Self { srq, target: context.xrc_target(domain).unwrap() }
+        match kind {
+            Kind::Shared => Self::Shared(queue.build().unwrap()),
+            Kind::Xrc(domain) => {
+                let srq = queue.xrc(domain, cq).build().unwrap();
+                phase("create_target");
+                Self::Xrc { srq, target: context.xrc_target(domain).unwrap() }
+            }
+            Kind::Dynamic => {
+                let srq = queue.build().unwrap();
+                phase("create_target");
+                let target = context.dc_target(pd, cq, &srq, DC_KEY).unwrap();
+                Self::Dynamic { srq, target, dctn: 0 }
+            }
+        }
     }
 
-    pub(crate) fn peer(&self) -> Peer {
-        Peer { qpn: self.target.qpn(), srq: Some(self.srq.remote()) }
+    /// The side's queue pair takes its receives from here.
+    pub(crate) fn serve<T: Spoken>(
+        &self,
+        builder: QueuePairBuilder<Mlx5, T>,
+    ) -> QueuePairBuilder<Mlx5, T> {
+        match self {
+            Self::Shared(srq) => builder.max_recv_wr(0).max_recv_sge(0).shared_receives(srq),
+            _ => builder,
+        }
     }
 
-    /// To RTS, for the initiator of this number.
+    pub(crate) fn batch(&mut self) -> Batch<'_> {
+        match self {
+            Self::Shared(srq) | Self::Dynamic { srq, .. } => srq.batch(),
+            Self::Xrc { srq, .. } => srq.batch(),
+        }
+    }
+
+    /// What the peer sends to; `qpn` is the side's queue pair.
+    pub(crate) fn peer(&self, qpn: u32) -> Peer {
+        match self {
+            Self::Shared(_) => Peer { qpn, ..Peer::default() },
+            Self::Xrc { srq, target } => {
+                Peer { qpn: target.qpn(), srq: Some(srq.remote()), ..Peer::default() }
+            }
+            Self::Dynamic { dctn, .. } => Peer { qpn, target: Some((*dctn, DC_KEY)), srq: None },
+        }
+    }
+
+    /// As far up as it goes, for the initiator of this number.
     pub(crate) fn bring_up(&mut self, initiator: u32, path: Path, phase: &impl Fn(&str)) {
+        if matches!(self, Self::Shared(_)) {
+            return;
+        }
         phase("init");
-        self.target.init(&Rc::init()).unwrap();
+        match self {
+            Self::Shared(_) => {}
+            Self::Xrc { target, .. } => target.init(&Rc::init()).unwrap(),
+            Self::Dynamic { target, .. } => {
+                target.init(&DctInitAttr { port: 1, pkey_index: 0, access: RDMA }).unwrap();
+            }
+        }
         phase("ready_to_receive");
-        self.target.ready_to_receive(&Rc::rtr(initiator, path)).unwrap();
-        phase("ready_to_send");
-        let sq_psn = Rc::rts().sq_psn;
-        let timeout = AckTimeout::from_code(14).unwrap();
-        self.target.ready_to_send(&XrcTargetRtsAttr { sq_psn, timeout }).unwrap();
+        match self {
+            Self::Shared(_) => {}
+            Self::Xrc { target, .. } => {
+                target.ready_to_receive(&Rc::rtr(initiator, path)).unwrap();
+                phase("ready_to_send");
+                let sq_psn = Rc::rts().sq_psn;
+                let timeout = AckTimeout::from_code(14).unwrap();
+                target.ready_to_send(&XrcTargetRtsAttr { sq_psn, timeout }).unwrap();
+            }
+            Self::Dynamic { target, dctn, .. } => {
+                let min_rnr_timer = RnrTimer::from_code(12).unwrap();
+                let attr = DctRtrAttr { path_mtu: MTU, path, min_rnr_timer };
+                *dctn = target.ready_to_receive(&attr).unwrap();
+            }
+        }
     }
 
     /// A target once more, by its number.
     pub(crate) fn reopen(&self, context: &Context<Mlx5>, phase: &impl Fn(&str)) {
+        let Self::Xrc { target, .. } = self else { return };
         phase("open_qp");
-        let again = context.open_xrc_target(self.target.domain(), self.target.qpn()).unwrap();
+        let again = context.open_xrc_target(target.domain(), target.qpn()).unwrap();
         again.destroy().unwrap();
     }
 
     pub(crate) fn destroy(self, phase: &impl Fn(&str)) {
-        phase("destroy_target");
-        self.target.destroy().unwrap();
-        phase("destroy_srq");
-        drop(self.srq.destroy().unwrap());
+        if !matches!(self, Self::Shared(_)) {
+            phase("destroy_target");
+        }
+        match self {
+            Self::Shared(srq) => {
+                phase("destroy_srq");
+                drop(srq.destroy().unwrap());
+            }
+            Self::Xrc { srq, target } => {
+                target.destroy().unwrap();
+                phase("destroy_srq");
+                drop(srq.destroy().unwrap());
+            }
+            Self::Dynamic { srq, target, .. } => {
+                target.destroy().unwrap();
+                phase("destroy_srq");
+                drop(srq.destroy().unwrap());
+            }
+        }
     }
 }

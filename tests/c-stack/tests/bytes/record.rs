@@ -28,6 +28,9 @@ pub(crate) struct Case {
     pub(crate) records: BTreeMap<String, Vec<u8>>,
     pub(crate) sends: BTreeMap<u32, Ring>,
     pub(crate) recvs: BTreeMap<u32, Ring>,
+    /// Of shared receive queues: the first pending WQE's slot, and those pending by the list's
+    /// order.
+    pub(crate) lists: BTreeMap<u32, (u32, Ring)>,
     /// Contents of doorbell pages in units of half a register, by page and offset.
     pub(crate) registers: BTreeMap<(u32, usize), Vec<u8>>,
     /// Completions, and the hash of the memory at the end.
@@ -56,6 +59,9 @@ pub(crate) fn read(text: &str) -> Vec<Case> {
         }
         let case = cases.last_mut().unwrap();
         match line.split(' ').collect::<Vec<_>>()[..] {
+            ["srq", number, "record", record] => {
+                case.records.insert(format!("srq {number}"), hex(record));
+            }
             [kind @ ("qp" | "cq"), number, "record", first, second] => {
                 case.records.insert(format!("{kind} {number}"), hex(&format!("{first}{second}")));
             }
@@ -68,6 +74,12 @@ pub(crate) fn read(text: &str) -> Vec<Case> {
                 let (entries, stride) = (entries.parse().unwrap(), stride.parse().unwrap());
                 let (first, bytes) = (hexadecimal(first) as u16, hex(bytes));
                 case.recvs.insert(hexadecimal(qpn), Ring { entries, stride, first, bytes });
+            }
+            ["lq", srqn, entries, stride, first, slot, bytes] => {
+                let (entries, stride) = (entries.parse().unwrap(), stride.parse().unwrap());
+                let (first, bytes) = (hexadecimal(first) as u16, hex(bytes));
+                let ring = Ring { entries, stride, first, bytes };
+                case.lists.insert(hexadecimal(srqn), (hexadecimal(slot), ring));
             }
             ["uar", page, offset, bytes] => {
                 let offset = hexadecimal(offset) as usize;
@@ -112,7 +124,7 @@ pub(crate) const LID: Range<usize> = 30..32;
 /// gives none. libmlx5 takes a random one.
 pub(crate) fn chose_port(wqe: &[u8], service: Service) -> bool {
     let lid = wqe.get(LID).map_or(0, |lid| u16::from_be_bytes([lid[0], lid[1]]));
-    service == Service::Ud && word(wqe, 44) & 0xf_ffff == 0 && lid >= 0xc000
+    matches!(service, Service::Ud | Service::Dc) && word(wqe, 44) & 0xf_ffff == 0 && lid >= 0xc000
 }
 
 /// Which bytes of a UMR mean something: control segments, and of the key's context what the mask
@@ -137,7 +149,12 @@ pub(crate) fn meaning(wqe: &[u8], all: bool, service: Service) -> Vec<Range<usiz
     }
     // The segment that names the peer's queue, of which libmlx5 leaves twelve reserved bytes as
     // they were.
-    let named = if service == Service::Xrc && opcode != 0 { 16 } else { 0 };
+    let named = match service {
+        Service::Xrc if opcode != 0 => 16,
+        // The address vector, which says whose key is asked for, too.
+        Service::Dc if opcode != 0 => 48,
+        _ => 0,
+    };
     let (head, operands) = match opcode {
         _ if service == Service::Ud => (VECTOR.end, VECTOR.end),
         // RDMA_WRITE, RDMA_WRITE_IMM, RDMA_READ: a remote address.
@@ -153,7 +170,7 @@ pub(crate) fn meaning(wqe: &[u8], all: bool, service: Service) -> Vec<Range<usiz
     let ctrl = if immediate { 16 } else { 12 };
     let (head, operands) = (named + head, named + operands);
     let mut ranges = vec![0..ctrl, 16..operands.min(wqe.len())];
-    if named != 0 {
+    if service == Service::Xrc && named != 0 {
         ranges[1].end = 20;
         ranges.push(32..operands.min(wqe.len()));
     }
@@ -174,6 +191,11 @@ pub(crate) fn meaning(wqe: &[u8], all: bool, service: Service) -> Vec<Range<usiz
         }
     }
     ranges
+}
+
+/// The same of a shared queue's, which begins with the link to the next one.
+pub(crate) fn shared_meaning(wqe: &[u8]) -> Range<usize> {
+    0..16 + recv_meaning(&wqe[16.min(wqe.len())..]).end
 }
 
 /// Which bytes of a receive WQE mean something: all up to the segment that ends the list.

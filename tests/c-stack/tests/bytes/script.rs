@@ -16,12 +16,14 @@ pub(crate) struct Cases {
     pub(crate) plain: bool,
     /// An InfiniBand port; Ethernet otherwise.
     pub(crate) infiniband: bool,
-    /// `rc`, `uc`, `ud` or `xrc`.
+    /// `rc`, `uc`, `ud`, `xrc` or `dc`.
     pub(crate) transport: String,
     /// One memory window of each type.
     pub(crate) windows: bool,
     /// Device memory, a dma-buf and the null region besides.
     pub(crate) memory: bool,
+    /// Receives of RC from a queue of each side's.
+    pub(crate) shared: bool,
     /// The completion queues report to a channel.
     pub(crate) channel: bool,
     /// Where datagrams go, in words `name=value`.
@@ -43,6 +45,7 @@ impl Cases {
             transport: "rc".to_owned(),
             windows: false,
             memory: false,
+            shared: false,
             channel: false,
             addresses: Vec::new(),
             sizes: Vec::new(),
@@ -63,6 +66,8 @@ impl Cases {
                 all.windows = true;
             } else if line == "memory" {
                 all.memory = true;
+            } else if line == "srq" {
+                all.shared = true;
             } else if line == "doorbell plain" {
                 all.plain = true;
             } else if line == "channel" {
@@ -95,6 +100,9 @@ impl Cases {
         }
         if self.memory {
             script += "memory\n";
+        }
+        if self.shared {
+            script += "srq\n";
         }
         for address in &self.addresses {
             script += &format!("address {address}\n");

@@ -1,11 +1,11 @@
 //! What differs between transports: the attributes of transitions, and where a post goes.
 #![allow(unsafe_code, reason = "raw posts")]
 
-use uverbs::transport::{Rc, Transport, Uc, Ud, XrcIni};
+use uverbs::transport::{Dci, Rc, Transport, Uc, Ud, XrcIni};
 use uverbs::{
-    AccessFlags, AckTimeout, Batch, Data, Destination, InitAttr, Mlx5, Mtu, Path, PostError, Rekey,
-    RemoteSrq, RnrTimer, RtrAttr, RtsAttr, SendOp, UcRtrAttr, UdInitAttr, UdRtrAttr,
-    UnreliableRtsAttr, Wr,
+    AccessFlags, AckTimeout, Batch, Data, DcDestination, DciInitAttr, DciRtrAttr, Destination,
+    InitAttr, Mlx5, Mtu, Path, PostError, Rekey, RemoteSrq, RnrTimer, RtrAttr, RtsAttr, SendOp,
+    UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr, Wr,
 };
 
 /// The Q_Key of both queue pairs.
@@ -16,7 +16,7 @@ pub(crate) const RDMA: AccessFlags =
     AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
 
 const PSN: u32 = 0x12_3456;
-const MTU: Mtu = Mtu::from_raw(3);
+pub(crate) const MTU: Mtu = Mtu::from_raw(3);
 
 /// Where a post goes, of a transport that says so.
 pub(crate) struct To {
@@ -24,18 +24,21 @@ pub(crate) struct To {
     pub(crate) destination: Option<Destination<Mlx5>>,
     /// Of XRC.
     pub(crate) srq: Option<RemoteSrq>,
+    /// Of DC.
+    pub(crate) target: Option<DcDestination<Mlx5>>,
 }
 
 /// A transport that scripts run on.
 pub(crate) trait Spoken: Transport {
     /// Whether each post names its destination.
     const DATAGRAMS: bool;
-    /// Whether targets and shared receive queues receive.
+    /// Whether targets and shared receive queues receive, by XRC or by DC.
     const XRC: bool = false;
+    const DYNAMIC: bool = false;
     fn init() -> Self::Init;
     fn rtr(peer: u32, path: Path) -> Self::Rtr;
     fn rts() -> Self::Rts;
-    /// Posts; `to` is for datagrams and XRC.
+    /// Posts; `to` is for datagrams, XRC and DC.
     ///
     /// # Safety
     ///
@@ -155,6 +158,39 @@ impl Spoken for XrcIni {
         to: &To,
     ) -> Result<(), PostError> {
         let to = to.srq.as_ref().expect("each side has a queue");
+        // SAFETY: the caller's promise.
+        unsafe { batch.raw().post_to(wr, op, data, to) }
+    }
+
+    unsafe fn rekey(_: &mut Batch<'_, Mlx5, Self>, _: Wr, _: &Rekey) -> Result<(), PostError> {
+        Err(PostError::BadOperation)
+    }
+}
+
+impl Spoken for Dci {
+    const DATAGRAMS: bool = false;
+    const DYNAMIC: bool = true;
+
+    fn init() -> DciInitAttr {
+        DciInitAttr { port: 1, pkey_index: 0 }
+    }
+
+    fn rtr(_: u32, _: Path) -> DciRtrAttr {
+        DciRtrAttr { path_mtu: MTU }
+    }
+
+    fn rts() -> RtsAttr {
+        Rc::rts()
+    }
+
+    unsafe fn post(
+        batch: &mut Batch<'_, Mlx5, Self>,
+        wr: Wr,
+        op: SendOp,
+        data: Data<'_>,
+        to: &To,
+    ) -> Result<(), PostError> {
+        let to = to.target.as_ref().expect("a case file of DC has addresses");
         // SAFETY: the caller's promise.
         unsafe { batch.raw().post_to(wr, op, data, to) }
     }

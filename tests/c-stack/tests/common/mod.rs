@@ -137,7 +137,8 @@ impl CStack {
 
     /// Compiles a program of `c/`, or states why not.
     pub(crate) fn compile(&self, name: &str) -> Option<PathBuf> {
-        self.compile_with(name, &["-libverbs", "-Wl,--allow-shlib-undefined"])
+        let libraries = ["-libverbs", "-Wl,--as-needed", "-lmlx5", "-Wl,--allow-shlib-undefined"];
+        self.compile_with(name, &libraries)
     }
 
     /// Compiles a library of `c/` that needs none of the C stack, or states why not.

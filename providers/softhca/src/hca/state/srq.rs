@@ -84,12 +84,21 @@ impl SrqTable {
         self.srqs.get(&srqn).ok_or(HcaError::BadHandle { noun: Noun::Srq, number: srqn.0 })
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Srqn, &Srq)> {
+        self.srqs.iter().map(|(srqn, srq)| (*srqn, srq))
+    }
+
     pub(crate) fn get_mut(&mut self, srqn: Srqn) -> Result<&mut Srq, HcaError> {
         self.srqs.get_mut(&srqn).ok_or(HcaError::BadHandle { noun: Noun::Srq, number: srqn.0 })
     }
 }
 
 impl Srq {
+    /// How many WQEs were taken, modulo 2^16, and the slot of the next.
+    pub(crate) fn next(&self) -> (u16, u16) {
+        (self.taken, self.next)
+    }
+
     /// WQEs posted and not taken; 0 if the record runs further ahead than the ring is long.
     pub(crate) fn posted(&self, dma: &dyn Dma, stats: &mut HcaStats) -> u16 {
         if self.dead {

@@ -23,6 +23,7 @@ mod hot;
 mod ops;
 #[path = "../side_by_side/ours.rs"]
 mod ours;
+mod shared;
 
 use uverbs::mlx5::Mlx5;
 use uverbs::softhca::SoftHca;
@@ -63,6 +64,7 @@ fn main() {
     provider(&any, "any_");
     functions(&mono);
     datagrams::all();
+    shared::all();
     if !callgrind::is_counting() {
         println!("all cases ran; `cargo xtask counts` counts them");
     }

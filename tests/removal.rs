@@ -444,7 +444,7 @@ fn every_transport_in_mid_traffic_ends_in_a_typed_error() {
 }
 
 /// What each verb of a context says that lost its device.
-fn refused(context: &Context, pd: &ProtectionDomain) {
+fn refused(context: &Context, pd: &ProtectionDomain, region: u32) {
     eio("context", "query_device", context.query_device());
     eio("context", "query_port", context.query_port(1));
     eio("context", "query_gid_table", context.query_gid_table());
@@ -457,7 +457,7 @@ fn refused(context: &Context, pd: &ProtectionDomain) {
     eio("domain", "reg_mr", pd.slab(64, 1));
     eio("domain", "reg_mr", pd.expose(64, AccessFlags::REMOTE_READ));
     eio("domain", "alloc_mw", pd.alloc_window(WindowKind::Type1));
-    eio("domain", "query_mr", pd.import_region(0));
+    eio("domain", "query_mr", pd.import_region(region));
 }
 
 #[test]
@@ -500,7 +500,7 @@ fn every_other_object_says_so_and_ends() {
         events.join().unwrap();
         fatal.join().unwrap();
     });
-    refused(context, pd);
+    refused(context, pd, exposed.handle());
     eio("queue pair", "query_port", fresh.qp.prepare(&make.local));
     eio("queue", "modify_cq", quiet.moderate(4, Duration::from_micros(4)));
     eio("memory", "reg_dm_mr", pd.register_device_memory(&memory, 0, 64, access));

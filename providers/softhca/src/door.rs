@@ -46,8 +46,8 @@ pub(crate) struct Door {
     descriptor: OnceLock<OwnedFd>,
 }
 
-/// The door that a descriptor stands for, by the descriptor's inode. A door keeps its inode, so that
-/// no other file has it meanwhile.
+/// The door that a descriptor stands for, by the descriptor's inode. A door keeps its inode, so
+/// that no other file has it meanwhile.
 type Export = ((u64, u64), Weak<Door>);
 
 static EXPORTED: PerProcess<Vec<Export>> = PerProcess::new();

@@ -20,13 +20,41 @@ use crate::wire::{Address, Fabric, Faults, Faulty, LinkControl, Psn, Wire};
 #[derive(Clone, Debug)]
 pub(crate) struct Arena {
     words: Arc<[AtomicU64]>,
+    /// Bytes that are missing now: from, to.
+    hole: Arc<[AtomicU64; 2]>,
+    /// Stores so far, and times that what was missing was asked for.
+    counts: Arc<[AtomicU64; 2]>,
 }
 
 const BASE: u64 = 0x10_0000;
 
 impl Arena {
     pub(crate) fn new(len: usize) -> Arena {
-        Arena { words: (0..len.div_ceil(8)).map(|_| AtomicU64::new(0)).collect() }
+        let words = (0..len.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
+        Arena { words, hole: Arc::default(), counts: Arc::default() }
+    }
+
+    /// Takes bytes away; gives those that were missing before.
+    pub(crate) fn set_hole(&self, bytes: [u64; 2]) -> [u64; 2] {
+        [0, 1].map(|at| self.hole[at].swap(bytes[at], Ordering::Relaxed))
+    }
+
+    fn is_missing(&self, addr: u64, len: u64) -> bool {
+        let [from, to] = [0, 1].map(|at| self.hole[at].load(Ordering::Relaxed));
+        addr < to && addr.saturating_add(len) > from
+    }
+
+    fn reach(&self, addr: u64, len: usize) -> Result<(), DmaFault> {
+        let len = len as u64;
+        if self.is_missing(addr, len) { Err(DmaFault { addr, len }) } else { Ok(()) }
+    }
+
+    pub(crate) fn stores(&self) -> u64 {
+        self.counts[0].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn page_faults(&self) -> u64 {
+        self.counts[1].load(Ordering::Relaxed)
     }
 
     pub(crate) fn base(&self) -> u64 {
@@ -61,6 +89,7 @@ impl Arena {
 
 impl Dma for Arena {
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        self.reach(addr, buf.len())?;
         let mut done = 0;
         while done < buf.len() {
             let from = addr + done as u64;
@@ -74,6 +103,8 @@ impl Dma for Arena {
     }
 
     fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
+        self.reach(addr, data.len())?;
+        self.counts[0].fetch_add(1, Ordering::Relaxed);
         let mut done = 0;
         while done < data.len() {
             let to = addr + done as u64;
@@ -109,10 +140,20 @@ impl Dma for Arena {
         addr: u64,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, DmaFault> {
+        self.reach(addr, 8)?;
+        self.counts[0].fetch_add(1, Ordering::Relaxed);
         let word = self.word(addr, 8)?;
         let old = word.load(Ordering::Acquire);
         word.store(update(old), Ordering::Release);
         Ok(old)
+    }
+
+    fn fault_in(&self, addr: u64, len: u64, _: bool) -> Result<(), DmaFault> {
+        if self.is_missing(addr, len) {
+            self.set_hole([0; 2]);
+            self.counts[1].fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 }
 

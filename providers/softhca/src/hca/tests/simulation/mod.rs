@@ -1,9 +1,11 @@
 //! Deterministic simulation: several devices, random programs over bad wires, virtual time, all of
 //! it decided by one seed.
 //!
-//! - [`plan`]: what a seed decides before anything runs: devices, connections, work requests, when
-//!   receives come, what the wires do, outages, keys that end while they are used;
-//! - [`world`]: devices that run a plan, in an order that the seed decides, too;
+//! - [`plan`]: what a seed decides before anything runs: devices and connections of each service;
+//!   [`programs`]: work requests, when receives come, keys that end while they are used;
+//!   [`trouble`]: what wires do, outages, devices that die and come back, memory that is missing;
+//! - [`world`]: devices that run a plan, in an order that the seed decides, too; [`side`] is an end
+//!   of a connection, [`events`] what happens from outside, [`places`] where bytes lie;
 //! - [`verdict`]: what has to hold while they do, and afterwards;
 //! - [`shrink`]: a smaller plan that fails, too.
 //!
@@ -15,8 +17,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use self::plan::Plan;
 use self::world::Summary;
 
+mod events;
+mod places;
 mod plan;
+mod programs;
 mod shrink;
+mod side;
+mod trouble;
 mod verdict;
 mod world;
 
@@ -70,15 +77,20 @@ fn every_seed_keeps_the_promises() {
 }
 
 /// What no single seed shows: a device that still gets there, and takes more of everything. In ten
-/// seeds it is 1200 packets sent again, 34 timeouts, 48 RNR NAKs, 140 duplicates, and 11 % of the
-/// work fails.
+/// seeds it is 1040 packets sent again, 41 timeouts, 48 RNR NAKs, 114 duplicates, 13 % of the work
+/// fails, and 38 % of the unreliable messages find a receive.
 fn habits(all: &Summary, count: u64) {
     let failed = 100 * all.failed / (all.succeeded + all.failed);
-    assert!(failed < 13, "{failed} % of the work failed: {all:?}");
+    assert!(failed < 15, "{failed} % of the work failed: {all:?}");
     assert!((60 * count..200 * count).contains(&all.retransmits), "{all:?}");
-    assert!(10 * all.timeouts < 39 * count, "{all:?}");
+    assert!(10 * all.timeouts < 47 * count, "{all:?}");
     assert!(all.rnr_naks < 8 * count, "{all:?}");
-    assert!(all.duplicates < 20 * count, "{all:?}");
+    assert!(all.duplicates < 17 * count, "{all:?}");
+    let arrived = 100 * all.arrived / all.offered;
+    assert!(arrived > 33, "{arrived} % of the unreliable messages arrived: {all:?}");
+    // Each of the misfortunes happens.
+    assert!(10 * all.deaths > count && 50 * all.overruns > count, "{all:?}");
+    assert!(20 * all.page_faults > count, "{all:?}");
 }
 
 #[test]
@@ -91,11 +103,13 @@ fn a_seed_replays_exactly() {
 /// A verdict that is wrong on purpose: each READ must fail.
 #[test]
 fn what_fails_is_shrunk() {
-    let plan = (1..).map(Plan::new).find(|plan| plan.works.len() > 20).unwrap();
-    let fails = |plan: &Plan| match plan.works.iter().any(|work| work.kind == plan::Kind::Read) {
+    let reads = |plan: &Plan| plan.works.iter().any(|work| work.kind == plan::Kind::Read);
+    let fails = |plan: &Plan| match reads(plan) {
         true => Err("there is a READ".to_owned()),
         false => Ok(()),
     };
+    let long = |plan: &Plan| plan.works.len() > 20 && reads(plan);
+    let plan = (1..).map(Plan::new).find(long).unwrap();
     let (small, _) = shrink::shrink_by(&plan, "", |plan| fails(plan).err());
     assert_eq!(small.works.len(), 1, "{small:?}");
     assert!(small.outages.is_empty() && small.faults == crate::wire::Faults::default());

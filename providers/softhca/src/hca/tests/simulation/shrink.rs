@@ -1,5 +1,7 @@
 //! Makes a plan that fails smaller, as long as it fails.
 
+use std::time::Duration;
+
 use super::plan::Plan;
 use super::run;
 use crate::wire::Faults;
@@ -52,8 +54,15 @@ pub(super) fn shrink_by(
         }
         size = size.div_ceil(2);
     }
-    let changes: [fn(&mut Plan); 8] = [
+    let changes: [fn(&mut Plan); 11] = [
         |plan| plan.outages.clear(),
+        |plan| plan.shortages.clear(),
+        |plan| plan.deaths.clear(),
+        |plan| {
+            plan.connections
+                .iter_mut()
+                .for_each(|connection| connection.poll_every = Duration::ZERO);
+        },
         |plan| plan.faults = Faults::default(),
         |plan| plan.read_window = u32::MAX,
         |plan| plan.faults.loss = 0.0,

@@ -1,32 +1,41 @@
 //! What has to hold when a plan has run: no work was lost or done twice, and no byte changed that
 //! nobody was allowed to change.
 
+use super::places::{counter_of, far_of, near_of, receive_of};
 use super::plan::{Kind, LONGEST, SLOT};
-use super::world::{Done, World, counter_of, far_of, near_of, receive_of};
+use super::world::{Done, World};
 use crate::hca::Service;
+
+/// Bytes in front of a datagram (IBTA 11.4.1.2).
+const HEADER: u32 = 40;
 
 /// # Errors
 /// What doesn't hold.
-pub(super) fn judge(world: &World<'_>) -> Result<(), String> {
-    for connection in 0..world.ends.len() {
+pub(super) fn judge(world: &mut World<'_>) -> Result<(), String> {
+    for connection in 0..world.sides.len() {
         for from in 0..2 {
             sends(world, connection, from)?;
-            match world.plan.connections[connection].service {
-                Service::Uc => unreliable_receives(world, connection, from)?,
-                _ => receives(world, connection, from)?,
+            for inlet in 0..2 {
+                match world.plan.connections[connection].service.is_reliable() {
+                    true => receives(world, connection, from, inlet)?,
+                    false => unreliable_receives(world, connection, from, inlet)?,
+                }
             }
         }
     }
     for n in 0..world.plan.works.len() {
         memory(world, n)?;
     }
-    counters(world)
+    counters(world)?;
+    count_unreliable(world);
+    Ok(())
 }
 
 /// All that was posted has completed, and where nothing goes wrong all of it well.
 fn sends(world: &World<'_>, connection: usize, from: usize) -> Result<(), String> {
     let direction = &world.directions[connection][from];
-    let up = world.is_up(connection, from);
+    let Some(sides) = &world.sides[connection] else { return Ok(()) };
+    let up = world.is_up(&sides[from]);
     // Unsignaled work at the end of a queue completes without a word.
     let open = direction.open.iter().find(|(n, _)| world.plan.works[*n].signaled);
     if let Some((n, _)) = open {
@@ -46,12 +55,21 @@ fn is_good(world: &World<'_>, n: usize) -> bool {
     world.done[n] == Some(Done::Success)
 }
 
+/// The messages of one direction to one place, as they were posted.
+fn messages(world: &World<'_>, connection: usize, from: usize, inlet: usize) -> Vec<usize> {
+    let posted = &world.directions[connection][from].posted;
+    let works = &world.plan.works;
+    let to = |n: &usize| works[*n].kind.is_received() && works[*n].inlet == inlet;
+    posted.iter().copied().filter(to).collect()
+}
+
 /// The messages of a reliable connection: each once, in order, whole.
-fn receives(world: &World<'_>, connection: usize, from: usize) -> Result<(), String> {
-    let direction = &world.directions[connection][from];
-    let messages = direction.posted.iter().filter(|n| world.plan.works[**n].kind.is_received());
-    let mut received = direction.received.iter();
-    for &n in messages {
+fn receives(world: &World<'_>, connection: usize, from: usize, inlet: usize) -> Result<(), String> {
+    let Some(sides) = &world.sides[connection] else { return Ok(()) };
+    let lost = sides[1 - from].lost_receives(inlet);
+    let arrivals = &world.directions[connection][from].arrivals[inlet];
+    let mut received = arrivals.received.iter();
+    for n in messages(world, connection, from, inlet) {
         let work = &world.plan.works[n];
         match received.next() {
             Some(Ok(got)) => {
@@ -60,6 +78,8 @@ fn receives(world: &World<'_>, connection: usize, from: usize) -> Result<(), Str
                     return Err(format!("message {n} of {} bytes was told as {got:?}", work.len));
                 }
             }
+            // What a queue that overran was to say is lost.
+            None if lost => break,
             _ if is_good(world, n) => {
                 return Err(format!("message {n} was acknowledged, and never arrived"));
             }
@@ -72,16 +92,29 @@ fn receives(world: &World<'_>, connection: usize, from: usize) -> Result<(), Str
     }
 }
 
-/// The messages of an unreliable connection: each whole, and in order unless the wire changed that.
+/// The messages of an unreliable service: each whole, and in order unless the wire changed that.
 /// Any packet that begins a message begins one here (IBTA 9.8.2.2), a late or a second one, too.
-fn unreliable_receives(world: &World<'_>, connection: usize, from: usize) -> Result<(), String> {
-    let direction = &world.directions[connection][from];
+fn unreliable_receives(
+    world: &World<'_>,
+    connection: usize,
+    from: usize,
+    inlet: usize,
+) -> Result<(), String> {
+    let Some(sides) = &world.sides[connection] else { return Ok(()) };
+    let messages = messages(world, connection, from, inlet);
+    let arrivals = &world.directions[connection][from].arrivals[inlet];
+    let datagrams = world.plan.connections[connection].service == Service::Ud;
+    let header = if datagrams { HEADER } else { 0 };
     let mut before = Vec::new();
-    for (receive, outcome) in direction.receives.iter().zip(&direction.received) {
+    for (receive, outcome) in arrivals.receives.iter().zip(&arrivals.received) {
         let Ok(got) = outcome else { continue };
         let n = got.imm as usize;
-        let sent = direction.posted.contains(&n) && world.plan.works[n].kind.is_received();
-        if !sent || got.bytes != world.plan.works[n].len || !may_follow(world, n, &before) {
+        let copies = before.iter().filter(|other| **other == n).count();
+        if !messages.contains(&n)
+            || got.bytes != world.plan.works[n].len + header
+            || copies > 1
+            || !may_follow(world, n, &before)
+        {
             return Err(format!("{got:?} behind messages {before:?}"));
         }
         before.push(n);
@@ -89,19 +122,41 @@ fn unreliable_receives(world: &World<'_>, connection: usize, from: usize) -> Res
             continue;
         }
         let to = world.plan.host(&world.plan.works[n], 1 - from);
-        let place = receive_of(*receive);
-        if world.rig.hosts[to].get(place, got.bytes as usize) != world.plan.bytes(n) {
+        let bytes = world.rig.hosts[to].get(receive_of(*receive), got.bytes as usize);
+        let (front, message) = bytes.split_at(header as usize);
+        if message != world.plan.bytes(n) {
             return Err(format!("message {n} arrived other than it was sent"));
+        }
+        let gids = [from, 1 - from]
+            .map(|end| world.rig.hosts[world.plan.host(&world.plan.works[n], end)].address.gid);
+        if datagrams && (front[8..] != gids.concat() || got.rqpn != sides[from].end.qpn) {
+            return Err(format!("datagram {n} tells of another sender: {got:?}, {front:x?}"));
         }
     }
     Ok(())
+}
+
+/// How many unreliable messages arrived: one that never does breaks no promise.
+fn count_unreliable(world: &mut World<'_>) {
+    for (connection, directions) in world.directions.iter().enumerate() {
+        if world.plan.connections[connection].service.is_reliable() {
+            continue;
+        }
+        for direction in directions {
+            let sent = |n: &&usize| world.plan.works[**n].kind.is_received() && is_good(world, **n);
+            world.summary.offered += direction.posted.iter().filter(sent).count() as u64;
+            let arrived = direction.arrivals[0].received.iter().filter(|got| got.is_ok());
+            world.summary.arrived += arrived.count() as u64;
+        }
+    }
 }
 
 /// Whether an unreliable message may arrive behind those before it on the wire of this plan.
 fn may_follow(world: &World<'_>, n: usize, before: &[usize]) -> bool {
     let faults = &world.plan.faults;
     let work = &world.plan.works[n];
-    let single = work.len <= world.plan.connections[work.connection].mtu.bytes();
+    let connection = &world.plan.connections[work.connection];
+    let single = connection.service == Service::Ud || work.len <= connection.mtu.bytes();
     match (faults.reorder > 0.0, faults.duplicate > 0.0) {
         (true, true) => true,
         (true, false) => !before.contains(&n),
@@ -122,7 +177,7 @@ fn memory(world: &World<'_>, n: usize) -> Result<(), String> {
     let mut whole = plan.bytes(n);
     whole.resize(SLOT as usize, 0);
     let empty = vec![0; SLOT as usize];
-    let unreliable = plan.connections[work.connection].service == Service::Uc;
+    let unreliable = !plan.service(n).is_reliable();
     let good = is_good(world, n);
     // An unreliable sender knows nothing of the other side.
     let arrived = good && !unreliable;
@@ -170,7 +225,7 @@ fn all_or_part(found: &[u8], whole: &[u8], all: bool) -> bool {
 /// succeeded.
 fn counters(world: &World<'_>) -> Result<(), String> {
     let plan = world.plan;
-    for connection in 0..world.ends.len() {
+    for connection in 0..world.sides.len() {
         for from in 0..2 {
             let posted = &world.directions[connection][from].posted;
             let atomics: Vec<_> =

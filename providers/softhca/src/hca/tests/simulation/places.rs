@@ -1,0 +1,76 @@
+//! Where the bytes of a plan lie, and what they are.
+
+use super::plan::{Kind, Plan, SLOT, Work};
+use crate::hca::Service;
+use crate::hca::testing::pattern;
+
+/// Where the bytes of work requests lie at the end that posts them, and what they write or read at
+/// the peer; the counters that atomics change; what receives take.
+const NEAR: u64 = 0x1000;
+const FAR: u64 = 0x10_0000;
+const COUNTERS: u64 = 0x20_0000;
+const RECEIVES: u64 = 0x30_0000;
+
+pub(super) fn near_of(n: usize) -> u64 {
+    NEAR + n as u64 * SLOT
+}
+
+pub(super) fn far_of(n: usize) -> u64 {
+    FAR + n as u64 * SLOT
+}
+
+pub(super) fn receive_of(n: usize) -> u64 {
+    RECEIVES + n as u64 * SLOT
+}
+
+/// Each direction of a connection has a counter of its own, at the peer.
+pub(super) fn counter_of(work: &Work) -> u64 {
+    COUNTERS + (work.connection * 2 + work.from) as u64 * 8
+}
+
+impl Plan {
+    pub(super) fn service(&self, n: usize) -> Service {
+        self.connections[self.works[n].connection].service
+    }
+
+    pub(super) fn host(&self, work: &Work, end: usize) -> usize {
+        self.connections[work.connection].hosts[end]
+    }
+
+    /// Bytes of a work's message.
+    pub(super) fn bytes(&self, n: usize) -> Vec<u8> {
+        if let Some(read) = self.relayed(n) {
+            let mut bytes = self.bytes(read);
+            bytes.truncate(self.works[n].len as usize);
+            return bytes;
+        }
+        let mut bytes = pattern(self.works[n].len as usize, self.seed << 16 | n as u64);
+        // Memory that nobody wrote is 0.
+        bytes.iter_mut().for_each(|byte| *byte |= 1);
+        bytes
+    }
+
+    /// What an atomic adds, or stores and compares with, so that each one matches if those before
+    /// it were executed once.
+    pub(super) fn operands(&self, n: usize) -> (u64, u64) {
+        let before = self.counter_before(n);
+        match self.works[n].kind {
+            Kind::CompareSwap => (before + 1000, before),
+            _ => (n as u64 + 1, 0),
+        }
+    }
+
+    /// What a work's counter holds when all atomics of its direction before it were executed once.
+    pub(super) fn counter_before(&self, n: usize) -> u64 {
+        let own = &self.works[n];
+        let same = |work: &Work| {
+            (work.connection, work.from) == (own.connection, own.from) && work.kind.is_atomic()
+        };
+        let before = self.works[..n].iter().enumerate().filter(|(_, work)| same(work));
+        let add = |(n, work): (usize, &Work)| match work.kind {
+            Kind::CompareSwap => 1000,
+            _ => n as u64 + 1,
+        };
+        before.map(add).sum()
+    }
+}

@@ -13,6 +13,8 @@ pub(super) const LONGEST: u32 = 8192;
 pub(super) const SLOT: u64 = LONGEST as u64 + 64;
 /// Work requests of one plan, at most, and of one queue pair, whose rings have as many entries.
 pub(super) const WORKS: u64 = 48;
+/// After so long nothing of what a peer sent before a device came back is still on its way.
+pub(super) const SETTLED: Duration = Duration::from_micros(200);
 /// Log2 of the entries of a completion queue that holds all that a plan can complete.
 pub(super) const ROOMY: u8 = 8;
 
@@ -112,10 +114,12 @@ impl Plan {
         let Trouble { faults, outages, deaths, shortages, paged } =
             Trouble::new(&mut wires, &mut fates, hosts, &works, &connections);
         if let Some(back) = deaths.iter().map(|death| death.back).max() {
-            let first = connections.len();
+            let (first, of) = (connections.len(), deaths[0].host);
+            let before = connections.iter().position(|one| one.hosts.contains(&of));
+            programs::go_on(&mut fates, &mut works, before, back);
+            let like = before.map(|before| connections[before].service);
             for _ in 0..1 + fates.below(2) {
-                let again = Connection::again(&mut fates, hosts, &deaths[0], back);
-                connections.push(again);
+                connections.push(Connection::again(&mut fates, hosts, of, back, like));
             }
             let left = WORKS - works.len() as u64;
             works.extend(programs::works(&mut fates, left.min(16), first, &connections));
@@ -200,10 +204,19 @@ impl Connection {
 
     /// A connection of a device that came back. Its packets' numbers are far from those of the
     /// connections before, as IBTA 9.7.1 asks where numbers of queue pairs are used again.
-    fn again(dice: &mut Dice, hosts: usize, of: &Death, back: Duration) -> Connection {
+    fn again(
+        dice: &mut Dice,
+        hosts: usize,
+        host: usize,
+        back: Duration,
+        like: Option<Service>,
+    ) -> Connection {
         let mut again = Connection::new(dice, hosts);
-        again.hosts[0] = of.host;
-        again.opens = back + Duration::from_micros(200 + dice.below(500));
+        // Most are as the first one was, and so have its numbers.
+        again.service = like.filter(|_| dice.chance(0.7)).unwrap_or(again.service);
+        again.gives_up |= again.service == Service::Uc;
+        again.hosts[0] = host;
+        again.opens = back + SETTLED + Duration::from_micros(dice.below(500));
         again.psn = Psn::new((0x40_0000 + dice.below(0x1000)) as u32);
         again
     }

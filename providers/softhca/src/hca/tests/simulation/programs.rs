@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::plan::{Connection, Kind, LONGEST, Work};
+use super::plan::{Connection, Kind, LONGEST, SETTLED, Work};
 use crate::hca::Service;
 use crate::wire::faulty::Dice;
 
@@ -73,6 +73,20 @@ fn what(dice: &mut Dice, of: &Connection) -> (Kind, u32) {
     };
     let most = if of.service == Service::Ud { DATAGRAM } else { LONGEST };
     (kind, if kind.is_atomic() { 8 } else { len.min(most) })
+}
+
+/// Has the programs of a connection post the later half of its work when a device has come back.
+pub(super) fn go_on(dice: &mut Dice, works: &mut [Work], of: Option<usize>, back: Duration) {
+    let of: Vec<_> = (0..works.len()).filter(|n| Some(works[*n].connection) == of).collect();
+    if dice.chance(0.5) {
+        return;
+    }
+    for n in &of[of.len() / 2..] {
+        let work = &mut works[*n];
+        let later = back + 2 * SETTLED;
+        (work.at, work.received_at) = (work.at + later, work.received_at + later);
+        work.key_until = work.key_until.map(|until| until + later);
+    }
 }
 
 /// Half of the messages and WRITEs behind a READ send what it brings.

@@ -17,7 +17,7 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
         let Some(&answer) = qp.responder.answers.front() else {
             return turn;
         };
-        if !common.port.is_ready() {
+        if !common.port.is_ready(qp.attrs.path.dst) {
             break;
         }
         turn.done = true;

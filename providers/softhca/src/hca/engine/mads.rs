@@ -1,6 +1,7 @@
 //! Queue pair 1, where the device itself uses it: management datagrams (IBTA vol 1, 13.5.1).
 
 use crate::hca::device::Hca;
+use crate::hca::state::common::Common;
 use crate::hca::state::mads::Mad;
 use crate::wire::{Address, Frame, Opcode, Packet, PacketBuilder, Psn, Route};
 
@@ -39,9 +40,9 @@ impl Hca {
     /// Sends what waits, as far as the wire takes it. True if anything went.
     pub(super) fn transmit_mads(&mut self) -> bool {
         let mut any = false;
-        while self.common.port.is_ready() {
-            let Some(frame) = self.common.mads.next_leaving() else { break };
-            self.common.port.send(frame, &mut self.common.stats);
+        let Common { mads, port, stats, .. } = &mut self.common;
+        while let Some(frame) = mads.next_leaving(|to| port.is_ready(to)) {
+            port.send(frame, stats);
             any = true;
         }
         any

@@ -93,7 +93,8 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
         if in_flight >= window {
             break;
         }
-        if budget == 0 || !common.port.is_ready() {
+        let to = request.wqe.to.map_or(qp.attrs.path.dst, |to| to.dst);
+        if budget == 0 || !common.port.is_ready(to) {
             turn.more = true;
             break;
         }

@@ -75,7 +75,7 @@ impl Hca {
 
     /// When [`Hca::step`] may have work although no doorbell and no packet comes; None when idle.
     pub fn next_deadline(&self) -> Option<Duration> {
-        if !self.common.port.is_ready() {
+        if self.common.port.is_full() {
             return Some(self.common.now + FULL_WIRE_RETRY);
         }
         if !self.schedule.runnable.is_empty() {

@@ -46,7 +46,9 @@ impl Mads {
         fits
     }
 
-    pub(crate) fn next_leaving(&mut self) -> Option<Frame> {
-        self.goes.pop_front()
+    /// The oldest whose destination takes it now.
+    pub(crate) fn next_leaving(&mut self, takes: impl Fn(Address) -> bool) -> Option<Frame> {
+        let at = self.goes.iter().position(|frame| takes(frame.dst))?;
+        self.goes.remove(at)
     }
 }

@@ -9,6 +9,8 @@ use crate::wire::{Address, Frame, Wire, WireFull};
 
 /// Frames dropped when everything is reset, more than a wire holds.
 const FRAMES_PER_RESET: usize = 1 << 16;
+/// Frames that wait, each for another destination; while there are so many nothing is sent.
+const MOST_HELD: usize = 64;
 /// How long a frame waits for room.
 const WATCHDOG: Duration = Duration::from_millis(10);
 /// Bytes of local and global route header (IBTA 7.7, 8.3).
@@ -18,9 +20,9 @@ const GRH: u64 = 40;
 #[derive(Debug)]
 pub(crate) struct Port {
     wire: Box<dyn Wire>,
-    /// The frame that the wire refused. While it waits nothing else is sent, so frames keep
-    /// their order and memory stays bounded.
-    held: Option<(Frame, Duration)>,
+    /// Frames that the wire refused, and since when they wait. While one does nothing else is sent
+    /// to its destination, so frames keep their order and memory stays bounded.
+    held: Vec<(Frame, Duration)>,
     /// Ports that took nothing for [`WATCHDOG`]: what they refuse is lost until they take
     /// something.
     stuck: HashSet<Address>,
@@ -37,7 +39,7 @@ impl Port {
         let (addresses, groups) = (Vec::new(), Vec::new());
         Port {
             wire,
-            held: None,
+            held: Vec::new(),
             stuck: HashSet::new(),
             now: Duration::ZERO,
             counters: PortCounters::default(),
@@ -62,7 +64,7 @@ impl Port {
 
     /// Forgets what waits, and drops what has arrived; gives how many frames that were.
     pub(crate) fn reset(&mut self) -> u64 {
-        self.held = None;
+        self.held.clear();
         self.stuck.clear();
         let arrived = (0..FRAMES_PER_RESET).map_while(|_| self.wire.receive()).count();
         let heard = (0..FRAMES_PER_RESET).map_while(|_| self.wire.hear()).count();
@@ -78,24 +80,30 @@ impl Port {
         self.wire.needs_icrc()
     }
 
-    /// Whether a frame would be taken now. Ask before building one.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.held.is_none()
+    /// Whether a frame to `to` would be taken now. Ask before building one.
+    pub(crate) fn is_ready(&self, to: Address) -> bool {
+        // Most of the time none waits.
+        self.held.is_empty()
+            || self.held.len() < MOST_HELD && self.held.iter().all(|(frame, _)| frame.dst != to)
     }
 
-    /// Offers the held frame again; true if it went.
+    /// Whether frames wait for room.
+    pub(crate) fn is_full(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Offers the held frames again; true if one went.
     pub(crate) fn retry(&mut self) -> bool {
-        match self.held.take() {
-            Some((frame, since)) => {
-                self.offer(frame, since);
-                self.held.is_none()
-            }
-            None => false,
+        let held = std::mem::take(&mut self.held);
+        let before = held.len();
+        for (frame, since) in held {
+            self.offer(frame, since);
         }
+        self.held.len() < before
     }
 
     pub(crate) fn send(&mut self, frame: Frame, stats: &mut HcaStats) {
-        debug_assert!(self.is_ready());
+        debug_assert!(self.is_ready(frame.dst));
         stats.tx_packets += 1;
         let octets = self.octets(&frame);
         let counters = &mut self.counters;
@@ -120,7 +128,7 @@ impl Port {
             Err(WireFull(_)) if self.now.saturating_sub(since) >= WATCHDOG => {
                 self.stuck.insert(to);
             }
-            Err(WireFull(frame)) => self.held = Some((frame, since)),
+            Err(WireFull(frame)) => self.held.push((frame, since)),
         }
     }
 

@@ -111,7 +111,7 @@ impl Wire for HostWire {
     }
 
     fn next_event(&self) -> Option<Duration> {
-        self.udp.next_event()
+        self.udp.next_event().into_iter().chain(self.shared.next_event()).min()
     }
 
     fn advance(&mut self, now: Duration) {

@@ -11,19 +11,20 @@
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as Name, UnixListener, UnixStream};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt,
-    recv, send, sendmsg, socket, sockopt,
+    send, sendmsg, socket, sockopt,
 };
 use nix::unistd::geteuid;
 
+use super::closer::Closer;
 use super::ring::{Memory, Writer};
-use crate::descriptors;
+use crate::descriptors::{self, Received};
 
 /// Addresses of one device that its packets may be from.
 pub(super) const SOURCES: usize = 16;
@@ -119,21 +120,28 @@ pub(super) struct Greeting {
 ///
 /// # Errors
 /// `EPROTO` for any other message; what the system says.
-pub(super) fn hear(socket: &UnixStream) -> Result<Option<Greeting>, Errno> {
+pub(super) fn hear(socket: &UnixStream, closer: &mut Closer) -> Result<Option<Greeting>, Errno> {
     let mut bytes = [0; MESSAGE];
-    let received = match descriptors::receive(socket, &mut bytes) {
+    let mut received = match descriptors::receive(socket, &mut bytes) {
         Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
         received => received?,
     };
+    let greeting = understand(&bytes, &received);
+    received.fds.drain(..).for_each(|fd| closer.close(fd));
+    greeting.map(Some)
+}
+
+/// The message, if it is one.
+fn understand(bytes: &[u8; MESSAGE], received: &Received) -> Result<Greeting, Errno> {
     let whole = received.bytes == MESSAGE && bytes[..8] == MAGIC && !received.cut;
     let count = usize::from(bytes[8]);
     let sources = bytes[16..].chunks_exact(16).take(count).map(|gid| gid.try_into());
     let sources = sources.collect::<Result<Vec<[u8; 16]>, _>>().unwrap_or_default();
-    let [file]: [OwnedFd; 1] = received.fds.try_into().map_err(|_| Errno::EPROTO)?;
+    let [file] = &received.fds[..] else { return Err(Errno::EPROTO) };
     if !whole || count == 0 || count > SOURCES {
         return Err(Errno::EPROTO);
     }
-    Ok(Some(Greeting { sources, memory: Memory::open(&file)? }))
+    Ok(Greeting { sources, memory: Memory::open(file)? })
 }
 
 /// Wakes the reader at the other end. A socket that is full has woken it already.
@@ -141,11 +149,15 @@ pub(super) fn ring(socket: BorrowedFd<'_>) {
     let _ = send(socket.as_raw_fd(), &[1], MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
 }
 
-/// Takes the bytes that woke us, those of one call. False if the other end has gone.
-pub(super) fn drain(socket: &UnixStream) -> bool {
+/// Takes the bytes that woke us, those of one call, and descriptors that nobody asked for. False if
+/// the other end has gone.
+pub(super) fn drain(socket: &UnixStream, closer: &mut Closer) -> bool {
     let mut bytes = [0; 256];
-    match recv(socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
-        Ok(count) => count != 0,
+    match descriptors::receive(socket, &mut bytes) {
+        Ok(mut received) => {
+            received.fds.drain(..).for_each(|fd| closer.close(fd));
+            received.bytes != 0
+        }
         Err(errno) => matches!(errno, Errno::EAGAIN | Errno::EINTR),
     }
 }

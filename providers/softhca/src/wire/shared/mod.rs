@@ -1,6 +1,6 @@
 //! Packets through memory that processes share: the way between devices of one user on one host.
 //!
-//! - `meeting`: how two devices find each other;
+//! - `meeting`: how two devices find each other; `closer` closes what peers send;
 //! - `ring`: packets in shared memory, one ring for each direction, made by the one who writes;
 //! - `stats`: counters and the link.
 //!
@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
+use self::closer::Closer;
 use self::meeting::Greeting;
 use self::ring::{Broken, NotWritten, Reader, Writer};
 use self::stats::Shared;
@@ -27,8 +28,9 @@ use super::counts::add;
 use super::udp::{LONGEST, sixteen};
 use super::{Address, Frame};
 
+mod closer;
 mod meeting;
-mod ring;
+pub(crate) mod ring;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -44,6 +46,8 @@ const ABSENT: Duration = Duration::from_secs(1);
 const SILENT: Duration = Duration::from_secs(1);
 /// Sockets that are looked at in one call, and connections taken in one.
 const EVENTS: usize = 32;
+/// Packets that are lost in one look while the cable is pulled: a peer may write without end.
+const LOST_AT_ONCE: usize = 64;
 /// Tokens below are of listeners, by index; connections count up from here.
 const FIRST: u64 = 1 << 16;
 
@@ -64,6 +68,10 @@ pub(crate) struct SharedWire {
     /// Addresses that are not asked again before a time.
     absent: BTreeMap<[u8; 16], Duration>,
     shared: Arc<Shared>,
+    /// Closes what peers sent and what they may have sent.
+    closer: Closer,
+    /// A look ended before all was read.
+    unread: bool,
     now: Duration,
 }
 
@@ -142,6 +150,8 @@ impl SharedWire {
             turn: 0,
             absent: BTreeMap::new(),
             shared: Arc::default(),
+            closer: Closer::default(),
+            unread: false,
             now: Duration::ZERO,
         })
     }
@@ -229,6 +239,7 @@ impl SharedWire {
     fn forget(&mut self, to: [u8; 16]) {
         if let Some(peer) = self.outgoing.remove(&to) {
             let _ = self.epoll.delete(&peer.socket);
+            self.closer.close(peer.socket);
             add(&self.shared.counters.left, 1);
             self.is_absent(to);
         }
@@ -270,19 +281,24 @@ impl SharedWire {
         };
         let counters = &self.shared.counters;
         let plugged = self.shared.plugged.load(Ordering::Relaxed);
-        loop {
+        for _ in 0..LOST_AT_ONCE {
             let record = match ring.pop() {
                 Ok(Some(record)) => record,
-                Ok(None) if leaves => break,
-                Ok(None) => return None,
+                Ok(None) if !leaves => return None,
+                Ok(None) => {
+                    *state = State::Over;
+                    return None;
+                }
                 Err(Broken) => {
                     add(&counters.broken, 1);
-                    break;
+                    *state = State::Over;
+                    return None;
                 }
             };
             let Some(src) = sources.get(usize::from(record.source)) else {
                 add(&counters.broken, 1);
-                break;
+                *state = State::Over;
+                return None;
             };
             if plugged {
                 add(&counters.received, 1);
@@ -292,8 +308,13 @@ impl SharedWire {
             }
             add(&counters.link_down, 1);
         }
-        *state = State::Over;
+        self.unread = true;
         None
+    }
+
+    /// See [`Wire::next_event`](super::Wire::next_event).
+    pub(crate) fn next_event(&self) -> Option<Duration> {
+        self.unread.then_some(self.now)
     }
 
     /// Takes what the sockets tell: who connected, who left, who woke us.
@@ -307,19 +328,17 @@ impl SharedWire {
             }
         }
         let now = self.now;
-        self.incoming.retain(|peer| {
-            let keep = match peer.state {
-                State::Over => false,
-                State::Silent(since) => now.saturating_sub(since) < SILENT,
-                _ => true,
-            };
-            if !keep {
-                // A forked child may hold the socket open.
-                let _ = self.epoll.delete(&peer.socket);
-                add(&self.shared.counters.left, 1);
-            }
-            keep
-        });
+        let is_over = |peer: &mut Incoming| match peer.state {
+            State::Over => true,
+            State::Silent(since) => now.saturating_sub(since) >= SILENT,
+            _ => false,
+        };
+        for peer in self.incoming.extract_if(.., is_over) {
+            // A forked child may hold the socket open.
+            let _ = self.epoll.delete(&peer.socket);
+            self.closer.close(peer.socket);
+            add(&self.shared.counters.left, 1);
+        }
     }
 
     fn accept(&mut self, at: usize) {
@@ -361,7 +380,7 @@ impl SharedWire {
         let counters = &self.shared.counters;
         if let Some(peer) = self.incoming.iter_mut().find(|peer| peer.token == token) {
             match std::mem::replace(&mut peer.state, State::Over) {
-                State::Silent(since) => match meeting::hear(&peer.socket) {
+                State::Silent(since) => match meeting::hear(&peer.socket, &mut self.closer) {
                     Ok(None) => peer.state = State::Silent(since),
                     Ok(Some(Greeting { sources, memory })) => {
                         add(&counters.joined, 1);
@@ -372,7 +391,9 @@ impl SharedWire {
                     }
                     Err(_) => add(&counters.refused, 1),
                 },
-                State::Writes { sources, ring } if meeting::drain(&peer.socket) => {
+                State::Writes { sources, ring }
+                    if meeting::drain(&peer.socket, &mut self.closer) =>
+                {
                     peer.state = State::Writes { sources, ring };
                 }
                 State::Writes { sources, ring } | State::Leaves { sources, ring } => {
@@ -383,8 +404,8 @@ impl SharedWire {
             return;
         }
         let left = self.outgoing.iter().find(|(_, peer)| peer.token == token);
-        if let Some(to) = left.filter(|(_, peer)| !meeting::drain(&peer.socket)).map(|(to, _)| *to)
-        {
+        let Some((&to, peer)) = left else { return };
+        if !meeting::drain(&peer.socket, &mut self.closer) {
             self.forget(to);
         }
     }
@@ -392,6 +413,7 @@ impl SharedWire {
     /// A step begins: what was handed out before it is dealt with.
     pub(crate) fn advance(&mut self, now: Duration) {
         self.now = self.now.max(now);
+        self.unread = false;
         for peer in &mut self.incoming {
             if let State::Writes { ring, .. } = &mut peer.state {
                 ring.done();

@@ -192,6 +192,67 @@ fn a_cable_that_is_pulled_loses() {
     assert_eq!(step(&mut theirs), Some(frame(here, there, 2, 64)));
 }
 
+/// However much is there: a peer that goes on writing could keep a device busy for ever.
+#[test]
+fn what_is_lost_in_one_look_is_bounded() {
+    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+    for _ in 0..1000 {
+        send(&mut ours, frame(here, there, 1, 64));
+    }
+    theirs.tend();
+    theirs.control().unplug();
+    assert_eq!(theirs.receive(), None);
+    assert_eq!(theirs.control().stats().link_down, LOST_AT_ONCE as u64);
+    assert_eq!(theirs.next_event(), Some(theirs.now), "there is more");
+    until(&mut theirs, |stats| stats.link_down == 1000);
+    assert_eq!(step(&mut theirs), None);
+    assert_eq!(theirs.next_event(), None);
+}
+
+/// A socket whose last close waits for its data to be taken, which nobody does.
+fn lingering() -> (OwnedFd, std::net::TcpStream) {
+    use std::io::Write;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    while ours.write(&[0; 1 << 16]).is_ok() {}
+    ours.set_nonblocking(false).unwrap();
+    let linger = libc::linger { l_onoff: 1, l_linger: 3 };
+    nix::sys::socket::setsockopt(&ours, nix::sys::socket::sockopt::Linger, &linger).unwrap();
+    (ours.into(), theirs)
+}
+
+#[test]
+fn a_peer_s_descriptors_are_closed_while_nobody_waits() {
+    let (mut ours, here) = wire();
+    let good = meeting::message(&[[7; 16]]);
+    let (_, file) = Memory::create().unwrap();
+    let honest = stranger(here, &good, &[file]);
+    until(&mut ours, |stats| stats.joined == 1);
+    let start = Instant::now();
+    let (fd, _first) = lingering();
+    drop(stranger(here, b"none", &[fd]));
+    until(&mut ours, |stats| stats.refused == 1);
+    // With a byte that wakes, and with one that is there when the peer goes.
+    let mut theirs = Vec::new();
+    for byte in 1..3 {
+        let (fd, end) = lingering();
+        theirs.push(end);
+        let (fds, message) = ([fd.as_raw_fd()], [byte]);
+        let (rights, parts) = ([ControlMessage::ScmRights(&fds)], [IoSlice::new(&message)]);
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        sendmsg::<()>(honest.as_raw_fd(), &parts, &rights, flags, None).unwrap();
+        drop(fd);
+        if byte == 1 {
+            assert_eq!(step(&mut ours), None);
+        }
+    }
+    drop(honest);
+    until(&mut ours, |stats| stats.left == 2);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
 #[test]
 fn strangers_with_wrong_messages_are_refused() {
     let ((mut ours, here), (mut theirs, there)) = (wire(), wire());

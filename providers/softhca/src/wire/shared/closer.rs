@@ -1,0 +1,41 @@
+//! Closes descriptors of a peer's choosing.
+//!
+//! The last close of a file may wait: for a file server that doesn't answer, for data that a socket
+//! lingers over. So files that a peer sent, and sockets in which such may lie unread, are closed by
+//! a thread that nobody waits for.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+
+/// Descriptors that wait to be closed. What is more stays open until the process ends: a peer that
+/// sends so many uses up descriptors, and not time.
+const WAITING: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Closer {
+    /// The thread, from the first close on. It ends when this does.
+    thread: Option<SyncSender<OwnedFd>>,
+}
+
+impl Closer {
+    pub(super) fn close(&mut self, fd: impl Into<OwnedFd>) {
+        if self.thread.is_none() {
+            let (sender, receiver) = sync_channel::<OwnedFd>(WAITING);
+            let run = move || receiver.into_iter().for_each(drop);
+            let name = "softhca-close".to_owned();
+            if thread::Builder::new().name(name).spawn(run).is_ok() {
+                self.thread = Some(sender);
+            }
+        }
+        let fd = fd.into();
+        let left = match &self.thread {
+            Some(thread) => thread.try_send(fd).err().map(|error| match error {
+                std::sync::mpsc::TrySendError::Full(fd)
+                | std::sync::mpsc::TrySendError::Disconnected(fd) => fd,
+            }),
+            None => Some(fd),
+        };
+        std::mem::forget(left);
+    }
+}

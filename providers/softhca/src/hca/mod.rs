@@ -43,7 +43,9 @@ mod failure;
 mod pending;
 mod state;
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
+mod arena;
+#[cfg(any(test, fuzzing))]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,7 @@
 //! A rig for unit tests: hosts with memory, queue pairs driven by hand-written WQEs, and a clock
 //! that moves only when asked.
+#![cfg_attr(fuzzing, allow(dead_code, reason = "fuzzers use some of it"))]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use uverbs_mlx5_prm::cqe::{mlx5_cqe64, mlx5_err_cqe};
@@ -12,157 +11,20 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::remote::{mlx5_wqe_atomic_seg, mlx5_wqe_raddr_seg};
 use zerocopy::{FromBytes, IntoBytes};
 
+pub(crate) use super::arena::Arena;
+use super::arena::BASE;
 use super::*;
 use crate::hca::number::{Cqn, Key, Pdn, Qpn, Srqn, UarNumber};
 use crate::wire::{Address, Fabric, Faults, Faulty, LinkControl, Psn, Wire};
 
-/// Host memory: words at made-up bus addresses.
-#[derive(Clone, Debug)]
-pub(crate) struct Arena {
-    words: Arc<[AtomicU64]>,
-    /// Bytes that are missing now: from, to.
-    hole: Arc<[AtomicU64; 2]>,
-    /// Stores so far, and times that what was missing was asked for.
-    counts: Arc<[AtomicU64; 2]>,
-}
-
-const BASE: u64 = 0x10_0000;
-
-impl Arena {
-    pub(crate) fn new(len: usize) -> Arena {
-        let words = (0..len.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
-        Arena { words, hole: Arc::default(), counts: Arc::default() }
-    }
-
-    /// Takes bytes away; gives those that were missing before.
-    pub(crate) fn set_hole(&self, bytes: [u64; 2]) -> [u64; 2] {
-        [0, 1].map(|at| self.hole[at].swap(bytes[at], Ordering::Relaxed))
-    }
-
-    fn is_missing(&self, addr: u64, len: u64) -> bool {
-        let [from, to] = [0, 1].map(|at| self.hole[at].load(Ordering::Relaxed));
-        addr < to && addr.saturating_add(len) > from
-    }
-
-    fn reach(&self, addr: u64, len: usize) -> Result<(), DmaFault> {
-        let len = len as u64;
-        if self.is_missing(addr, len) { Err(DmaFault { addr, len }) } else { Ok(()) }
-    }
-
-    pub(crate) fn stores(&self) -> u64 {
-        self.counts[0].load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn page_faults(&self) -> u64 {
-        self.counts[1].load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn base(&self) -> u64 {
-        BASE
-    }
-
-    pub(crate) fn bytes(&self, addr: u64, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        self.read(addr, &mut bytes).unwrap();
-        bytes
-    }
-
-    fn word(&self, addr: u64, len: u64) -> Result<&AtomicU64, DmaFault> {
-        let fault = DmaFault { addr, len };
-        if !addr.is_multiple_of(len) {
-            return Err(fault);
-        }
-        let at = addr.checked_sub(BASE).ok_or(fault)? / 8;
-        self.words.get(at as usize).ok_or(fault)
-    }
-
-    /// Replaces `len` bytes (within one word) by those of `value`.
-    fn splice(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
-        let word = self.word(addr & !7, 8)?;
-        let at = (addr & 7) as usize;
-        let mut bytes = word.load(Ordering::Acquire).to_ne_bytes();
-        bytes[at..at + data.len()].copy_from_slice(data);
-        word.store(u64::from_ne_bytes(bytes), Ordering::Release);
-        Ok(())
-    }
-}
-
-impl Dma for Arena {
-    fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
-        self.reach(addr, buf.len())?;
-        let mut done = 0;
-        while done < buf.len() {
-            let from = addr + done as u64;
-            let bytes = self.word(from & !7, 8)?.load(Ordering::Acquire).to_ne_bytes();
-            let at = (from & 7) as usize;
-            let run = (8 - at).min(buf.len() - done);
-            buf[done..done + run].copy_from_slice(&bytes[at..at + run]);
-            done += run;
-        }
-        Ok(())
-    }
-
-    fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
-        self.reach(addr, data.len())?;
-        self.counts[0].fetch_add(1, Ordering::Relaxed);
-        let mut done = 0;
-        while done < data.len() {
-            let to = addr + done as u64;
-            let run = (8 - (to & 7) as usize).min(data.len() - done);
-            self.splice(to, &data[done..done + run])?;
-            done += run;
-        }
-        Ok(())
-    }
-
-    fn load_u32(&self, addr: u64) -> Result<u32, DmaFault> {
-        self.word(addr, 4)?;
-        let mut bytes = [0; 4];
-        self.read(addr, &mut bytes)?;
-        Ok(u32::from_ne_bytes(bytes))
-    }
-
-    fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaFault> {
-        self.word(addr, 4)?;
-        self.splice(addr, &value.to_ne_bytes())
-    }
-
-    fn store_u8(&self, addr: u64, value: u8) -> Result<(), DmaFault> {
-        self.splice(addr, &[value])
-    }
-
-    fn load_u64(&self, addr: u64) -> Result<u64, DmaFault> {
-        Ok(self.word(addr, 8)?.load(Ordering::Acquire))
-    }
-
-    fn fetch_update_u64(
-        &self,
-        addr: u64,
-        update: &mut dyn FnMut(u64) -> u64,
-    ) -> Result<u64, DmaFault> {
-        self.reach(addr, 8)?;
-        self.counts[0].fetch_add(1, Ordering::Relaxed);
-        let word = self.word(addr, 8)?;
-        let old = word.load(Ordering::Acquire);
-        word.store(update(old), Ordering::Release);
-        Ok(old)
-    }
-
-    fn fault_in(&self, addr: u64, len: u64, _: bool) -> Result<(), DmaFault> {
-        if self.is_missing(addr, len) {
-            self.set_hole([0; 2]);
-            self.counts[1].fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-}
-
 /// Bytes of the registered buffer of each host, and the address that keys give its first byte.
-pub(crate) const BUF_LEN: u64 = 6 << 20;
+///
+/// Less where a fuzzer makes new ones all the time.
+pub(crate) const BUF_LEN: u64 = if cfg!(fuzzing) { 0x9000 } else { 6 << 20 };
 pub(crate) const IOVA: u64 = 0x7f12_3456_7000;
 pub(crate) const PD: Pdn = Pdn(5);
 pub(crate) const UAR: UarNumber = UarNumber(3);
-const ARENA_LEN: usize = 8 << 20;
+const ARENA_LEN: usize = if cfg!(fuzzing) { 1 << 18 } else { 8 << 20 };
 
 /// One device and its memory.
 #[derive(Debug)]
@@ -178,6 +40,7 @@ pub(crate) struct Host {
 }
 
 impl Hca {
+    #[cfg(test)]
     pub(crate) fn groups(&self) -> usize {
         self.groups.len()
     }

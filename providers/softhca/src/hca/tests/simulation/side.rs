@@ -121,10 +121,11 @@ impl Side {
     /// Names this end in a work request of its peer.
     pub(super) fn address(&self, rig: &Rig, service: Service, inlet: usize, mut wr: Wr) -> Wr {
         let number = self.inlets.get(inlet).map_or(self.end.qpn.0, |inlet| inlet.number);
-        let gid = rig.hosts[self.end.host].address.gid;
-        let mut av = mlx5_wqe_av::default();
-        av.dqp_dct = U32::new(DqpDct::ZERO.with_ext(true).with_qpn(number).0);
-        av.rgid = gid;
+        let mut av = mlx5_wqe_av {
+            dqp_dct: U32::new(DqpDct::ZERO.with_ext(true).with_qpn(number).0),
+            rgid: rig.hosts[self.end.host].address.gid,
+            ..mlx5_wqe_av::default()
+        };
         wr.address = match service {
             Service::Xrc => mlx5_wqe_xrc_seg::new(number).as_bytes().to_vec(),
             Service::Ud => {

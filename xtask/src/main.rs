@@ -9,6 +9,7 @@ mod counts;
 mod debian;
 mod examples;
 mod fences;
+mod fuzz;
 mod judge;
 mod layouts;
 mod package;
@@ -90,6 +91,10 @@ enum Chore {
     ///
     /// A seed decides everything. One that fails is told, with a smaller program that fails, too.
     Simulate(simulate::Options),
+    /// Run coverage-guided fuzzers on what peers, programs and drivers write.
+    ///
+    /// Needs cargo-fuzz. What is found is in fuzz/artifacts.
+    Fuzz(fuzz::Options),
     /// Capture packets of software HCAs, and have Debian's tshark read them.
     Captures,
     Vm(vm::Options),
@@ -126,6 +131,11 @@ fn main() -> ExitCode {
         }
         Chore::Simulate(options) => {
             steps.step("simulation", || simulate::seeds(&options));
+        }
+        Chore::Fuzz(options) => {
+            for (target, time) in fuzz::targets(&options) {
+                steps.step(format!("fuzz {target}"), || fuzz::fuzz(&target, time));
+            }
         }
         Chore::Captures => steps.step("captures", captures::captures),
         Chore::Vm(options) => return vm::chore(options),

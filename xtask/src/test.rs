@@ -25,6 +25,7 @@ pub(crate) fn all(steps: &mut Steps) {
     steps.step("lints, no features", || lints(&["--package", "uverbs", "--no-default-features"]));
     steps.step("tests", || run_tests(cargo(&["test", "--workspace"]), 30 * MINUTES));
     steps.step("simulation", crate::simulate::usual);
+    steps.step("fuzz", crate::fuzz::usual);
     steps.step("fences", crate::fences::order);
     steps.step("fences, aarch64", crate::fences::aarch64);
     steps.step("documentation", documentation);

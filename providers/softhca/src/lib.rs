@@ -35,6 +35,9 @@ mod door;
 mod embedded;
 #[cfg(feature = "pci")]
 mod firmware;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 pub mod hca;
 mod idle;

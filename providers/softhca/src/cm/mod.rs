@@ -33,6 +33,8 @@ mod queue;
 mod refusals;
 mod timers;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;
 

@@ -23,6 +23,8 @@ mod eq;
 mod event;
 mod flow;
 mod frame_queue;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod life;
 mod mad;
 mod mcast;

@@ -11,7 +11,7 @@ use super::life::Life::{self, Enabled, Initialized, Off};
 
 /// One command.
 pub(super) struct Entry {
-    opcode: CmdOpcode,
+    pub(super) opcode: CmdOpcode,
     pub(super) needs: Life,
     /// Least bytes of input and output.
     pub(super) input: usize,
@@ -41,7 +41,7 @@ macro_rules! table {
     };
 }
 
-static TABLE: &[Entry] = table! {
+pub(super) static TABLE: &[Entry] = table! {
     // The device.
     ENABLE_HCA enable Off SHORT, NOTHING;
     DISABLE_HCA disable Off SHORT, NOTHING;

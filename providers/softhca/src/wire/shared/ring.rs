@@ -292,6 +292,9 @@ impl Reader {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "ring_fuzz.rs"]
+pub(crate) mod fuzz;
 #[cfg(test)]
 #[path = "ring_tests.rs"]
 mod tests;

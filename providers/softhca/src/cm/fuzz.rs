@@ -1,0 +1,238 @@
+//! Two connection managers, programs on both, and a network that changes messages: what a fuzzer
+//! calls.
+
+use std::time::Duration;
+
+use uverbs_core::Errno;
+use uverbs_core::doors::cm::CmCommand;
+use uverbs_kernel_abi::rdma_cm::*;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::manager::{Host, Manager, Outgoing};
+use crate::fuzzing::feed::Feed;
+use crate::wire::Address;
+
+/// Things that one run does.
+const STEPS: usize = 200;
+/// Messages on their way, at most; what is more is lost.
+const FLYING: usize = 32;
+/// Timers and answers after which all must be over.
+const REST: usize = 10_000;
+
+const fn gid(last: u8) -> [u8; 16] {
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last]
+}
+
+struct Hosts {
+    managers: [Manager; 2],
+    doors: [u64; 2],
+    flying: Vec<Outgoing>,
+    now: Duration,
+    /// Numbers of ids that commands gave or events told.
+    ids: [Vec<u32>; 2],
+}
+
+/// Any messages between two connection managers whose programs connect and part; afterwards the
+/// programs end all that they have, and nothing is left.
+pub(crate) fn mads(data: &[u8]) {
+    let mut feed = Feed::new(data);
+    let mut hosts = Hosts::new();
+    for _ in 0..STEPS {
+        if feed.is_empty() {
+            break;
+        }
+        let host = feed.below(2);
+        match feed.below(10) {
+            0 => hosts.create(&mut feed, host),
+            1 => hosts.go_on(&mut feed, host),
+            2 | 3 => hosts.event(host),
+            4 => hosts.anything(&mut feed, host),
+            5 => hosts.wait(Duration::from_millis(feed.u16().into())),
+            _ => hosts.deliver(&mut feed),
+        }
+    }
+    hosts.end();
+}
+
+impl Hosts {
+    fn new() -> Hosts {
+        let mut managers = [0, 1].map(|n: u8| {
+            Manager::new(Host { guid: 77 + u64::from(n), gids: vec![(3, gid(n + 1))], mtu: 5 })
+        });
+        let doors = [0, 1].map(|n: usize| managers[n].open().unwrap().0);
+        let (flying, now) = (Vec::new(), Duration::ZERO);
+        Hosts { managers, doors, flying, now, ids: [Vec::new(), Vec::new()] }
+    }
+
+    fn command<A: FromZeros + FromBytes + IntoBytes>(
+        &mut self,
+        host: usize,
+        number: u32,
+        mut request: impl IntoBytes + FromBytes,
+    ) -> Result<A, Errno> {
+        let mut answer = A::new_zeroed();
+        let request = request.as_mut_bytes();
+        let room = Some(answer.as_mut_bytes());
+        let command = CmCommand { number, request, answer: room, value: None };
+        let done = self.managers[host].command(self.doors[host], command);
+        self.carry(host);
+        done.map(|()| answer)
+    }
+
+    fn carry(&mut self, host: usize) {
+        for message in self.managers[host].take_outgoing() {
+            if self.flying.len() < FLYING {
+                self.flying.push(message);
+            }
+        }
+    }
+
+    fn some_id(&self, feed: &mut Feed<'_>, host: usize) -> u32 {
+        let at = feed.below(self.ids[host].len());
+        self.ids[host].get(at).copied().unwrap_or_default()
+    }
+
+    /// An id that listens or connects.
+    fn create(&mut self, feed: &mut Feed<'_>, host: usize) {
+        let space = if feed.u8() & 1 == 0 { RDMA_PS_TCP } else { RDMA_PS_UDP };
+        let uid = u64::from(feed.u8());
+        let request = rdma_ucm_create_id { uid, ps: space, ..Default::default() };
+        let Ok(answer) =
+            self.command::<rdma_ucm_create_id_resp>(host, RDMA_USER_CM_CMD_CREATE_ID, request)
+        else {
+            return;
+        };
+        let id = answer.id;
+        self.ids[host].push(id);
+        let port = 7471 + u16::from(feed.u8() & 1);
+        if feed.u8() & 1 == 0 {
+            let mut bind = rdma_ucm_bind { id, ..Default::default() };
+            bind.addr_size = address(host, port, &mut bind.addr);
+            let _ = self.command::<u8>(host, RDMA_USER_CM_CMD_BIND, bind);
+            let listen = rdma_ucm_listen { id, backlog: 4 };
+            let _ = self.command::<u8>(host, RDMA_USER_CM_CMD_LISTEN, listen);
+            return;
+        }
+        let mut resolve = rdma_ucm_resolve_addr { id, timeout_ms: 1, ..Default::default() };
+        resolve.dst_size = address(1 - host, port, &mut resolve.dst_addr);
+        let _ = self.command::<u8>(host, RDMA_USER_CM_CMD_RESOLVE_ADDR, resolve);
+        let route = rdma_ucm_resolve_route { id, timeout_ms: 1 };
+        let _ = self.command::<u8>(host, RDMA_USER_CM_CMD_RESOLVE_ROUTE, route);
+        let connect = rdma_ucm_connect { conn_param: param(feed), id, ..Default::default() };
+        let _ = self.command::<u8>(host, RDMA_USER_CM_CMD_CONNECT, connect);
+    }
+
+    /// What a program does with an id that it has.
+    fn go_on(&mut self, feed: &mut Feed<'_>, host: usize) {
+        let id = self.some_id(feed, host);
+        let _ = match feed.below(5) {
+            0 | 1 => {
+                let conn_param = param(feed);
+                let request = rdma_ucm_accept { conn_param, id, ..Default::default() };
+                self.command::<u8>(host, RDMA_USER_CM_CMD_ACCEPT, request)
+            }
+            2 => {
+                let request = rdma_ucm_reject { id, ..Default::default() };
+                self.command::<u8>(host, RDMA_USER_CM_CMD_REJECT, request)
+            }
+            3 => {
+                let request = rdma_ucm_disconnect { id };
+                self.command::<u8>(host, RDMA_USER_CM_CMD_DISCONNECT, request)
+            }
+            _ => {
+                let request = rdma_ucm_destroy_id { id, ..Default::default() };
+                let answer = self.command::<rdma_ucm_destroy_id_resp>(
+                    host,
+                    RDMA_USER_CM_CMD_DESTROY_ID,
+                    request,
+                );
+                answer.map(|_| 0)
+            }
+        };
+    }
+
+    fn event(&mut self, host: usize) {
+        let request = rdma_ucm_get_event::default();
+        let event = self.command::<rdma_ucm_event_resp>(host, RDMA_USER_CM_CMD_GET_EVENT, request);
+        if let Ok(event) = event
+            && !self.ids[host].contains(&event.id)
+        {
+            self.ids[host].push(event.id);
+        }
+    }
+
+    /// A command of any bytes, with an id that is there in its first words.
+    fn anything(&mut self, feed: &mut Feed<'_>, host: usize) {
+        let number = u32::from(feed.u8() % 24);
+        let mut request = [0; 320];
+        let id = self.some_id(feed, host).to_ne_bytes();
+        let at = [0, 8, 12, 16, 24, 284][feed.below(6)];
+        request[at..at + 4].copy_from_slice(&id);
+        feed.edit(&mut request);
+        let len = usize::from(feed.u16()) % (request.len() + 1);
+        let mut answer = [0; 512];
+        let room = Some(&mut answer[..]);
+        let command = CmCommand { number, request: &mut request[..len], answer: room, value: None };
+        let _ = self.managers[host].command(self.doors[host], command);
+        self.carry(host);
+    }
+
+    /// One message arrives: late, again, changed, or as if another host had sent it.
+    fn deliver(&mut self, feed: &mut Feed<'_>) {
+        if self.flying.is_empty() {
+            return;
+        }
+        let at = feed.below(self.flying.len());
+        let bits = feed.u8();
+        let mut message =
+            if bits & 1 == 0 { self.flying.remove(at) } else { self.flying[at].clone() };
+        if bits & 2 != 0 {
+            feed.edit(&mut message.bytes);
+        }
+        if bits & 12 == 12 {
+            message.src = Address { gid: gid(9), lid: 0 };
+        }
+        let to = usize::from(message.dst.gid == gid(2));
+        let len = if bits & 48 == 48 { usize::from(feed.u8()) } else { message.bytes.len() };
+        self.managers[to].receive(message.src, message.dst, &message.bytes[..len]);
+        self.carry(to);
+    }
+
+    fn wait(&mut self, by: Duration) {
+        self.now += by;
+        for host in 0..2 {
+            self.managers[host].advance(self.now);
+            self.carry(host);
+        }
+    }
+
+    /// No timer goes on for ever, and when all ids are destroyed nothing is left.
+    fn end(&mut self) {
+        for _ in 0..REST {
+            self.flying.clear();
+            let Some(next) = self.managers.iter().filter_map(Manager::next_deadline).min() else {
+                break;
+            };
+            self.wait(next.saturating_sub(self.now));
+        }
+        for host in 0..2 {
+            assert_eq!(self.managers[host].next_deadline(), None, "a timer without an end");
+            self.managers[host].close(self.doors[host]);
+            assert!(self.managers[host].ids.is_empty(), "{:?}", self.managers[host].ids);
+        }
+    }
+}
+
+fn param(feed: &mut Feed<'_>) -> rdma_ucm_conn_param {
+    let mut param =
+        rdma_ucm_conn_param { qp_num: feed.u8().into(), valid: 1, ..Default::default() };
+    feed.edit(param.as_mut_bytes());
+    param
+}
+
+fn address(host: usize, port: u16, room: &mut [u8; 128]) -> u16 {
+    room[..2].copy_from_slice(&2u16.to_ne_bytes());
+    room[2..4].copy_from_slice(&port.to_be_bytes());
+    room[4..8].copy_from_slice(&[10, 0, 0, host as u8 + 1]);
+    16
+}

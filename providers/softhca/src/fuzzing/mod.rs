@@ -1,0 +1,39 @@
+//! What fuzzers call: one function for each boundary where somebody else writes bytes. Each takes
+//! any bytes, and panics when a promise is broken.
+//!
+//! `fuzz/` has the targets, `corpus.rs` replays what is kept of a fuzzer's finds, in a plain test.
+//!
+//! | function | whose bytes |
+//! |---|---|
+//! | [`packets`] | a peer's, to connected queue pairs of each service |
+//! | [`work_requests`] | a program's: WQEs, doorbell records, doorbells |
+//! | [`rings`] | another process's, in rings of shared memory |
+//! | [`mads`] | another host's connection manager |
+//! | [`mailboxes`] | a guest's driver: commands of the firmware, one after the other |
+
+pub(crate) mod feed;
+mod frames;
+mod scene;
+mod work;
+
+#[cfg(test)]
+mod corpus;
+
+pub use frames::packets;
+pub use work::work_requests;
+
+/// Any stores into a ring of shared memory that is written and read meanwhile.
+pub fn rings(data: &[u8]) {
+    crate::wire::shared::ring::fuzz::rings(data);
+}
+
+/// Any messages between two connection managers whose programs connect and part.
+pub fn mads(data: &[u8]) {
+    crate::cm::fuzz::mads(data);
+}
+
+/// Any commands of the firmware, after those that make one object of each kind.
+#[cfg(feature = "pci")]
+pub fn mailboxes(data: &[u8]) {
+    crate::firmware::fuzz::mailboxes(data);
+}

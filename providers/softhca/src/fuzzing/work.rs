@@ -1,0 +1,96 @@
+//! What a program writes into its rings, records and doorbells.
+
+use super::feed::Feed;
+use super::scene::{GRANTED, OWN, SERVICES, Scene};
+use crate::hca::dma::Dma;
+use crate::hca::number::UarNumber;
+use crate::hca::testing::{IOVA, UAR};
+
+/// Things that one run does.
+const STEPS: usize = 48;
+
+/// Any work requests, receives, doorbell records and doorbells, most of them nearly right.
+pub fn work_requests(data: &[u8]) {
+    let mut feed = Feed::new(data);
+    let mut scene = Scene::new();
+    for _ in 0..STEPS {
+        if feed.is_empty() {
+            break;
+        }
+        let (pair, host) = (feed.below(SERVICES.len()), feed.below(2));
+        match feed.below(8) {
+            0..3 => send(&mut feed, &mut scene, pair, host),
+            3 => receive(&mut feed, &mut scene, pair, host),
+            4 => {
+                let end = &scene.pairs[pair][host];
+                let record = end.record + u64::from(feed.u8() & 4);
+                let word = feed.u16();
+                // Near what is there, or anything.
+                let word = if word < 64 { end.posted.wrapping_add(word) } else { word };
+                scene.rig.hosts[host].store(record, word.into());
+            }
+            5 => doorbell(&mut feed, &mut scene, pair, host),
+            6 => {
+                scene.rig.hosts[host].hca.step(scene.rig.now);
+            }
+            _ => scene.rig.ring(&scene.pairs[pair][host].clone()),
+        }
+    }
+    scene.check();
+}
+
+fn send(feed: &mut Feed<'_>, scene: &mut Scene, pair: usize, host: usize) {
+    let (kind, len) = (feed.below(8), feed.u16());
+    let end = scene.pairs[pair][host].clone();
+    let bytes = match kind {
+        6 => feed.bytes(1024).to_vec(),
+        _ => {
+            let mut bytes = scene.request(pair, host, kind, len.into()).bytes(end.qpn, end.posted);
+            feed.edit(&mut bytes);
+            bytes
+        }
+    };
+    let end = &mut scene.pairs[pair][host];
+    scene.rig.write_wqe(end, &bytes);
+    if kind != 7 {
+        scene.rig.ring(&scene.pairs[pair][host].clone());
+    }
+}
+
+fn receive(feed: &mut Feed<'_>, scene: &mut Scene, pair: usize, host: usize) {
+    // The services that have a ring of their own.
+    let end = &mut scene.pairs[pair % 3][host];
+    let mut stride = [0; 64];
+    for segment in stride.chunks_exact_mut(16) {
+        let (bits, len) = (feed.u8(), feed.u16());
+        let own = bits & 1 == 0;
+        let key = if own { scene.keys[host].own } else { scene.keys[host].granted };
+        let at = IOVA + if own { OWN } else { GRANTED };
+        segment[2..4].copy_from_slice(&len.to_be_bytes());
+        segment[4..8].copy_from_slice(&key.0.to_be_bytes());
+        segment[8..].copy_from_slice(&at.to_be_bytes());
+    }
+    feed.edit(&mut stride);
+    let slot = u64::from(end.received) & ((1 << end.rq_log) - 1);
+    let arena = &scene.rig.hosts[host].arena;
+    arena.write(end.rq + slot * stride.len() as u64, &stride).unwrap();
+    end.received = end.received.wrapping_add(1);
+    scene.rig.hosts[host].store(end.record, end.received.into());
+}
+
+fn doorbell(feed: &mut Feed<'_>, scene: &mut Scene, pair: usize, host: usize) {
+    let (bits, value) = (feed.u8(), feed.u64());
+    let end = &scene.pairs[pair][host];
+    let offset = match bits & 3 {
+        0 => u32::from(feed.u16()),
+        1 => 0x20,
+        _ => 0x800 + u32::from(bits >> 6) * 0x100,
+    };
+    let value = match bits >> 2 & 3 {
+        0 => value,
+        1 => value & !0xff_ffff | u64::from(end.send_cq.cqn.0),
+        _ => value & !0xffff_ff00 | u64::from(end.qpn.0) << 8,
+    };
+    let uar = if bits & 16 == 0 { UAR } else { UarNumber(feed.u8().into()) };
+    scene.rig.hosts[host].hca.doorbell(uar, offset, value);
+}

@@ -1,0 +1,57 @@
+//! A ring whose other side stores anything at any time: what a fuzzer calls.
+
+use super::*;
+use crate::fuzzing::feed::Feed;
+use crate::wire::udp::LONGEST;
+
+/// Any stores into a ring that is written and read meanwhile.
+pub(crate) fn rings(data: &[u8]) {
+    let mut feed = Feed::new(data);
+    let (memory, file) = Memory::create().unwrap();
+    let mut reader = Reader::new(Memory::open(&file).unwrap(), LONGEST);
+    let mut writer = Writer::new(memory);
+    while !feed.is_empty() {
+        match feed.u8() % 8 {
+            0..3 => {
+                let at = match feed.u8() % 4 {
+                    0 => END,
+                    1 => BEGIN,
+                    2 => SLEEPS,
+                    _ => RECORDS / 8 + usize::from(feed.u16()) % (CAPACITY / 8),
+                };
+                let value = match feed.u8() % 3 {
+                    0 => feed.u64(),
+                    1 => u64::from(feed.u16()) * UNIT as u64,
+                    _ => writer.end().wrapping_add(u64::from(feed.u8()) * UNIT as u64),
+                };
+                writer.memory.word(at).store(value, Ordering::Relaxed);
+            }
+            3 | 4 => {
+                let bytes = vec![7; usize::from(feed.u16()) % (LONGEST + 1)];
+                let _ = writer.push(feed.u8(), &Route::default(), &bytes);
+            }
+            5 => drain(&mut reader),
+            6 => {
+                reader.done();
+                reader.arm();
+            }
+            _ => {
+                let _ = (writer.must_wake(), writer.dealt_with());
+            }
+        }
+    }
+    drain(&mut reader);
+}
+
+/// Reads as many packets as a ring holds, and no more: its end is believed only so far.
+fn drain(reader: &mut Reader) {
+    let begin = reader.begin;
+    for _ in 0..=CAPACITY / UNIT {
+        match reader.pop() {
+            Ok(Some(record)) => assert!(record.bytes.len() <= LONGEST),
+            Ok(None) | Err(Broken) => return,
+        }
+        assert!(reader.begin - begin <= CAPACITY as u64, "read what was never there");
+    }
+    panic!("a ring without an end");
+}

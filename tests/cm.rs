@@ -373,6 +373,26 @@ fn devices_on_the_network_connect_by_their_addresses() {
     server.join().unwrap();
 }
 
+/// What a program says to the connection manager is on the wire when the call returns: it may end
+/// then, and its device with it.
+#[test]
+fn the_last_word_of_a_program_goes_before_it_ends() {
+    if !common::only_on_softhca("the devices are the test's own") {
+        return;
+    }
+    let Ok(there) = SoftHca::builder().udp(Udp::loopback()).build() else {
+        return skip("no socket on the loopback network");
+    };
+    // It does nothing by itself, and is never stepped.
+    let here = SoftHca::builder().udp(Udp::loopback()).stepped().build().unwrap();
+    let ip = Ipv6Addr::from(there.gids()[0].gid).to_canonical();
+    let (here, there) = (common::soft(&here), common::soft(&there));
+    let (listener, addr) = listener(&there, ip);
+    let route = resolve(&here, addr);
+    route.id().connect(0x1234, &Param::default()).unwrap();
+    assert_eq!(listener.next(LIMIT).unwrap().details().qpn, 0x1234);
+}
+
 #[test]
 fn datagram_peers_find_each_other_event_by_event() {
     let Some((device, ip)) = under_test() else { return };

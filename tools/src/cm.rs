@@ -137,10 +137,6 @@ fn listen(args: &Watch) -> Result<(), Error> {
         drop(request);
         seen += 1;
     }
-    if args.by.is_own() {
-        // The last refusal goes by a thread of this process.
-        std::thread::sleep(Duration::from_millis(50));
-    }
     Ok(())
 }
 

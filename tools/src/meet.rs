@@ -72,11 +72,6 @@ impl ByArgs {
         name.map(|name| select::reachable(Some(name)).map(|two| two.client)).transpose()
     }
 
-    /// Whether the connection manager is one of this process.
-    pub(crate) fn is_own(&self) -> bool {
-        self.device.as_deref().is_some_and(|name| name.starts_with("softhca"))
-    }
-
     pub(crate) fn channel(&self) -> Result<EventChannel, Error> {
         Ok(match self.device()? {
             Some(device) => EventChannel::of(&device)?,

@@ -170,10 +170,6 @@ fn serve(args: &Args, most: usize) -> Result<u64, Error> {
         end.send(&end.sink.clone(), 0)?;
         pings += 1;
     }
-    if args.meet.by().is_own() {
-        // The answer that the connection ended goes by a thread of this process.
-        std::thread::sleep(Duration::from_millis(50));
-    }
     Ok(pings)
 }
 

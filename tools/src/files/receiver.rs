@@ -56,10 +56,6 @@ pub(crate) fn receive(args: &RecvArgs) -> Result<(), Error> {
             }
         }
     }
-    if args.by.is_own() {
-        // The answer that the connection ended goes by a thread of this process.
-        std::thread::sleep(Duration::from_millis(50));
-    }
     let (path, len) = done?;
     output::print(&format!("{}: {len} bytes, as announced\n", path.display()))
 }

@@ -150,13 +150,18 @@ impl Kernel {
         busy
     }
 
+    /// Sends what the connection manager has to say, before the call that made it say so returns:
+    /// the program may end then, and with it the device's thread.
     fn send_mads(&mut self) {
         let Device { hca, cm, gone, .. } = &mut self.device;
-        for mad in cm.take_outgoing() {
-            if !*gone {
-                hca.send_mad(mad.src, mad.dst, &mad.bytes);
-            }
+        let mads = cm.take_outgoing();
+        if *gone || mads.is_empty() {
+            return;
         }
+        for mad in mads {
+            hca.send_mad(mad.src, mad.dst, &mad.bytes);
+        }
+        hca.flush_mads();
     }
 
     fn deliver(&mut self) -> bool {

@@ -37,6 +37,11 @@ impl Hca {
         }
     }
 
+    /// Has the wire send what it gathered.
+    pub(crate) fn flush_mads(&mut self) {
+        self.common.port.flush();
+    }
+
     /// Sends what waits, as far as the wire takes it. True if anything went.
     pub(super) fn transmit_mads(&mut self) -> bool {
         let mut any = false;

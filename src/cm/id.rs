@@ -19,11 +19,12 @@ use super::{EventChannel, Param};
 use crate::Device;
 
 /// Which ports an id's address counts in, and so what it connects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "rdma_port_space")]
 #[non_exhaustive]
 pub enum PortSpace {
     /// Reliable connections.
+    #[default]
     #[doc(alias = "RDMA_PS_TCP")]
     Tcp,
     /// Datagrams.

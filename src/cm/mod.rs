@@ -36,6 +36,7 @@
 //! | `rdma_connect`, `rdma_accept`, `rdma_reject`, `rdma_disconnect` | methods of [`Id`] of these names |
 //! | `rdma_init_qp_attr` | [`Id::init`], [`Id::ready`] |
 //! | `rdma_join_multicast`, `rdma_leave_multicast` | [`Id::join_multicast`], dropping what it gives |
+//! | `rdma_getaddrinfo` | [`Lookup`] |
 //! | `rdma_create_ep`, `rdma_get_request` | [`Connector`], [`Listener`] |
 //!
 //! It needs the kernel module `rdma_ucm` (any kernel that uverbs runs on has it) and an interface
@@ -48,11 +49,12 @@ mod connector;
 mod event;
 mod id;
 mod listener;
+mod lookup;
 mod multicast;
 mod param;
 mod states;
 
-pub use uverbs_core::connection::ConnectionError;
+pub use uverbs_core::connection::{ConnectionError, NameError};
 
 pub use channel::EventChannel;
 pub use connection::Connection;
@@ -60,5 +62,6 @@ pub use connector::{Connector, Route};
 pub use event::{ConnectionDetails, DatagramDetails, Event, EventKind};
 pub use id::{Id, PortSpace};
 pub use listener::{ConnectionRequest, Listener, ListenerBuilder};
+pub use lookup::{AddressInfo, Lookup};
 pub use multicast::{JoinedGroup, Membership};
 pub use param::Param;

@@ -1,6 +1,6 @@
 //! `uverbs cm watch`: the connection manager's events, as they come.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -46,9 +46,9 @@ struct Watch {
     /// Where a way is looked for
     host: Option<String>,
 
-    /// The address to listen at [default: all]
+    /// The name or address to listen at [default: all]
     #[arg(long, value_name = "ADDRESS", conflicts_with = "host")]
-    bind: Option<IpAddr>,
+    bind: Option<String>,
 
     /// End after so many events [default: Ctrl-C]
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "host")]
@@ -121,7 +121,7 @@ fn listen(args: &Watch) -> Result<(), Error> {
     let ids = spaces.map(|(name, space)| listener(args, &channel, space).map(|id| (name, id)));
     let [tcp, udp] = ids;
     let ids = [tcp?, udp?];
-    output::complain(&format!("listening at {}", own(args)));
+    output::complain(&format!("listening at {}", own(args)?));
     let start = Instant::now();
     let mut seen = 0;
     while !stop.load(Ordering::Relaxed) && args.iters.is_none_or(|most| seen < most) {
@@ -140,13 +140,13 @@ fn listen(args: &Watch) -> Result<(), Error> {
     Ok(())
 }
 
-fn own(args: &Watch) -> SocketAddr {
-    args.by.own(args.bind.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), PORT)
+fn own(args: &Watch) -> Result<SocketAddr, Error> {
+    args.by.own(args.bind.as_deref(), PORT)
 }
 
 fn listener(args: &Watch, channel: &EventChannel, space: PortSpace) -> Result<Id, Error> {
     let id = channel.create_id(space)?;
-    id.bind(own(args))?;
+    id.bind(own(args)?)?;
     id.listen(0)?;
     Ok(id)
 }

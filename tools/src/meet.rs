@@ -1,13 +1,13 @@
 //! Where two processes meet by the connection manager: at an IP address and a port of it.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs::Device;
-use uverbs::cm::{ConnectionRequest, Connector, EventChannel, Listener, Route};
+use uverbs::cm::{ConnectionRequest, Connector, EventChannel, Listener, Lookup, Route};
 use uverbs::stream::{RdmaStream, StreamOptions};
 
 use crate::error::Error;
@@ -35,9 +35,9 @@ pub(crate) struct MeetArgs {
 /// Options of who waits.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Waits {
-    /// The address that the server waits at [default: all]
+    /// The name or address that the server waits at [default: all]
     #[arg(long, value_name = "ADDRESS")]
-    bind: Option<IpAddr>,
+    bind: Option<String>,
 
     /// Seconds that the server waits for a client [default: 600]
     #[arg(long, value_name = "SECONDS")]
@@ -85,14 +85,13 @@ impl ByArgs {
         Ok(self.device()?.map_or(options.clone(), |device| options.on(&device)))
     }
 
-    /// The addresses of a name.
+    /// The addresses of the server's name.
     pub(crate) fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
-        let found = (host, self.port.unwrap_or(port)).to_socket_addrs();
-        found.map(Iterator::collect).map_err(|error| Error::Argument {
-            option: "HOST",
-            value: host.to_owned(),
-            why: error.to_string(),
-        })
+        let port = self.port.unwrap_or(port).to_string();
+        let found = Lookup::new().find(Some(host), Some(&port)).map_err(|error| {
+            Error::Argument { option: "HOST", value: host.to_owned(), why: error.to_string() }
+        })?;
+        Ok(found.into_iter().filter_map(|info| info.peer).collect())
     }
 
     /// A way to the first of a name's addresses to which there is one.
@@ -108,14 +107,22 @@ impl ByArgs {
         Err(last.map_or_else(nothing, Error::Verb))
     }
 
-    /// Where a server listens.
-    pub(crate) fn own(&self, ip: IpAddr, port: u16) -> SocketAddr {
-        SocketAddr::new(ip, self.port.unwrap_or(port))
+    /// Where a server listens: at a name or an address of its own, or at all IPv4 addresses.
+    pub(crate) fn own(&self, bind: Option<&str>, port: u16) -> Result<SocketAddr, Error> {
+        let port = self.port.unwrap_or(port);
+        let lookup = Lookup::new().passive();
+        let lookup = if bind.is_some() { lookup } else { lookup.ipv4() };
+        let found = lookup.find(bind, Some(&port.to_string())).map_err(|error| {
+            let value = bind.unwrap_or_default().to_owned();
+            Error::Argument { option: "--bind", value, why: error.to_string() }
+        })?;
+        let first = found.into_iter().find_map(|info| info.own);
+        Ok(first.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], port))))
     }
 
     /// The next client.
     pub(crate) fn request(&self, waits: &Waits, port: u16) -> Result<ConnectionRequest, Error> {
-        let builder = Listener::builder(self.own(waits.ip(), port)).limit(self.timeout);
+        let builder = Listener::builder(self.own(waits.bind(), port)?).limit(self.timeout);
         let listener = builder.listen_on(self.channel()?)?;
         tell(listener.local_addr()?);
         Ok(listener.next(waits.limit())?)
@@ -130,8 +137,8 @@ fn tell(at: Option<SocketAddr>) {
 }
 
 impl Waits {
-    fn ip(&self) -> IpAddr {
-        self.bind.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+    fn bind(&self) -> Option<&str> {
+        self.bind.as_deref()
     }
 
     fn limit(&self) -> Duration {
@@ -164,7 +171,7 @@ impl MeetArgs {
                 options.connect(&at[..]).map_err(failed("connecting"))?
             }
             None => {
-                let listener = options.listen(self.by.own(self.waits.ip(), port));
+                let listener = options.listen(self.by.own(self.waits.bind(), port)?);
                 let listener = listener.map_err(failed("listening"))?;
                 tell(listener.local_addr().ok());
                 listener.set_nonblocking(true).map_err(failed("listening"))?;

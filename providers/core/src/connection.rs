@@ -9,6 +9,13 @@ use crate::Errno;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConnectionError {
+    /// A name has no address here.
+    NameUnresolved {
+        /// The host, and the service behind a colon where one was asked for.
+        name: String,
+        /// Why.
+        reason: NameError,
+    },
     /// No device or no neighbour was found for the address.
     AddressUnresolved(Errno),
     /// No path to the address was found.
@@ -43,6 +50,7 @@ impl ConnectionError {
     #[must_use]
     pub fn to_errno(&self) -> Errno {
         match self {
+            Self::NameUnresolved { reason, .. } => reason.to_errno(),
             Self::AddressUnresolved(errno)
             | Self::RouteUnresolved(errno)
             | Self::Unreachable(errno)
@@ -58,6 +66,7 @@ impl ConnectionError {
 impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NameUnresolved { name, reason } => write!(f, "{name} was not found: {reason}"),
             Self::AddressUnresolved(Errno::ENODEV) => {
                 f.write_str("the interface that leads to this address has no RDMA device")
             }
@@ -80,3 +89,48 @@ impl fmt::Display for ConnectionError {
 }
 
 impl std::error::Error for ConnectionError {}
+
+/// Why a name has no address: what `getaddrinfo` said (POSIX, `netdb.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NameError {
+    /// `EAI_*`.
+    pub code: i32,
+    /// The errno that goes with `EAI_SYSTEM`; of no meaning with another code.
+    pub errno: Errno,
+}
+
+impl NameError {
+    /// The nearest errno: `ENOENT` for what isn't there, `EAGAIN` where it may be there later.
+    #[must_use]
+    pub fn to_errno(self) -> Errno {
+        match self.code {
+            libc::EAI_SYSTEM => self.errno,
+            libc::EAI_MEMORY => Errno::ENOMEM,
+            libc::EAI_AGAIN => Errno::EAGAIN,
+            libc::EAI_FAMILY | libc::EAI_BADFLAGS | libc::EAI_SOCKTYPE => Errno::EINVAL,
+            _ => Errno::ENOENT,
+        }
+    }
+}
+
+/// `EAI_ADDRFAMILY` of glibc's `netdb.h`, which the `libc` crate doesn't have.
+const EAI_ADDRFAMILY: i32 = -9;
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.code {
+            libc::EAI_NONAME => f.write_str("no such host or service"),
+            libc::EAI_SERVICE => f.write_str("no such service in this port space"),
+            libc::EAI_NODATA | EAI_ADDRFAMILY => {
+                f.write_str("the host has no address of this family")
+            }
+            libc::EAI_AGAIN => f.write_str("no name server answered"),
+            libc::EAI_FAIL => f.write_str("a name server failed"),
+            libc::EAI_MEMORY => f.write_str("out of memory"),
+            libc::EAI_SYSTEM => write!(f, "{}", self.errno),
+            code => write!(f, "getaddrinfo answered {code}"),
+        }
+    }
+}
+
+impl std::error::Error for NameError {}

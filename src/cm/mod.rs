@@ -25,7 +25,8 @@
 //!
 //! Below these stand [`EventChannel`] and [`Id`], which do what librdmacm's calls do one by one and
 //! tell of each step by an [`Event`]: for programs with an event loop, and for those that come
-//! from C.
+//! from C. Above them stands [`Endpoint`], for programs that do one thing after the other, as
+//! those of `rdma_verbs.h`.
 //!
 //! | C | here |
 //! |---|---|
@@ -37,7 +38,7 @@
 //! | `rdma_init_qp_attr` | [`Id::init`], [`Id::ready`] |
 //! | `rdma_join_multicast`, `rdma_leave_multicast` | [`Id::join_multicast`], dropping what it gives |
 //! | `rdma_getaddrinfo` | [`Lookup`] |
-//! | `rdma_create_ep`, `rdma_get_request` | [`Connector`], [`Listener`] |
+//! | `rdma_create_ep`, `rdma_get_request`, `rdma_get_send_comp`, ... | [`Endpoint`] |
 //!
 //! It needs the kernel module `rdma_ucm` (any kernel that uverbs runs on has it) and an interface
 //! with an IP address over the RDMA device: Ethernet with RoCE or rxe, or IPoIB.
@@ -46,6 +47,7 @@ mod addr;
 mod channel;
 mod connection;
 mod connector;
+mod endpoint;
 mod event;
 mod id;
 mod listener;
@@ -59,6 +61,7 @@ pub use uverbs_core::connection::{ConnectionError, NameError};
 pub use channel::EventChannel;
 pub use connection::Connection;
 pub use connector::{Connector, Route};
+pub use endpoint::{Endpoint, EndpointListener, NewEndpoint};
 pub use event::{ConnectionDetails, DatagramDetails, Event, EventKind};
 pub use id::{Id, PortSpace};
 pub use listener::{ConnectionRequest, Listener, ListenerBuilder};

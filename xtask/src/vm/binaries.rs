@@ -18,6 +18,8 @@ use crate::vm::programs::Need;
 pub(crate) struct Binaries {
     /// Tests by package and target: `uverbs/rc_data`.
     tests: BTreeMap<String, PathBuf>,
+    /// Examples, as the tests.
+    examples: BTreeMap<String, PathBuf>,
     /// Optimised programs, as the tests.
     bins: BTreeMap<String, PathBuf>,
     /// Our command line, by name.
@@ -41,6 +43,7 @@ impl Binaries {
     pub(crate) fn get(&self, need: Need<'_>) -> Option<&Path> {
         let found = match need {
             Need::Test(name) => self.tests.get(name),
+            Need::Example(name) => self.examples.get(name),
             Need::Bin(name) => self.bins.get(name),
             Need::C(name) => self.c.get(name),
         };
@@ -58,11 +61,12 @@ pub(crate) fn build(needs: &BTreeSet<Need<'_>>, guest: &Path) -> Result<Binaries
     for artifact in built(cargo(&["build", "--package", "uverbs-tools", "--bins"]))? {
         programs.insert(artifact.target, artifact.file);
     }
-    let (mut tests, mut bins) = (Vec::new(), Vec::new());
+    let (mut tests, mut examples, mut bins) = (Vec::new(), Vec::new(), Vec::new());
     let mut c = BTreeMap::new();
     for need in needs {
         match *need {
             Need::Test(name) => tests.push(name),
+            Need::Example(name) => examples.push(name),
             Need::Bin(name) => bins.push(name),
             Need::C(name) => {
                 if let Some(program) = compiled(name, guest)? {
@@ -73,12 +77,14 @@ pub(crate) fn build(needs: &BTreeSet<Need<'_>>, guest: &Path) -> Result<Binaries
     }
     let mut tests = targets(cargo(&["test", "--no-run"]), "--test", &tests)?;
     tests.retain(|artifact| artifact.is_test);
+    let examples = targets(cargo(&["build"]), "--example", &examples)?;
     let bins = targets(cargo(&["build", "--release"]), "--bin", &bins)?;
     let by_name = |artifacts: Vec<Artifact>| {
         let named = |a: Artifact| (format!("{}/{}", a.package, a.target), a.file);
         artifacts.into_iter().map(named).collect()
     };
-    Ok(Binaries { tests: by_name(tests), bins: by_name(bins), programs, c })
+    let (tests, examples, bins) = (by_name(tests), by_name(examples), by_name(bins));
+    Ok(Binaries { tests, examples, bins, programs, c })
 }
 
 /// What cargo built of `PACKAGE/TARGET`s of a kind.

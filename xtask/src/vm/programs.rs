@@ -38,6 +38,8 @@ impl Row {
 pub(crate) enum Need<'a> {
     /// `test:PACKAGE/TARGET`: a test of cargo's.
     Test(&'a str),
+    /// `example:PACKAGE/TARGET`: an example.
+    Example(&'a str),
     /// `bin:PACKAGE/TARGET`: a program of cargo's, optimised, since it measures.
     Bin(&'a str),
     /// `c:NAME`: `tests/c-stack/c/NAME.c`, against the guest's C stack.
@@ -50,6 +52,7 @@ impl<'a> Need<'a> {
         let (kind, name) = word.split_once(':')?;
         match kind {
             "test" => Some(Self::Test(name)),
+            "example" => Some(Self::Example(name)),
             "bin" => Some(Self::Bin(name)),
             "c" => Some(Self::C(name)),
             _ => None,
@@ -60,6 +63,7 @@ impl<'a> Need<'a> {
     pub(crate) fn path(self) -> String {
         match self {
             Self::Test(name) => format!("vm/tests/{name}"),
+            Self::Example(name) => format!("vm/examples/{name}"),
             Self::Bin(name) => format!("vm/bin/{name}"),
             Self::C(name) => format!("vm/c/{name}"),
         }
@@ -67,7 +71,7 @@ impl<'a> Need<'a> {
 
     fn is_whole(self) -> bool {
         match self {
-            Self::Test(name) | Self::Bin(name) => name.contains('/'),
+            Self::Test(name) | Self::Example(name) | Self::Bin(name) => name.contains('/'),
             Self::C(name) => !name.is_empty() && !name.contains('/'),
         }
     }

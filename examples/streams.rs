@@ -1,0 +1,68 @@
+//! A stream of bytes over RDMA, read and written as a TCP socket is: a server that turns lines
+//! around, and a client.
+//!
+//!     cargo run --example streams
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv6Addr, Shutdown};
+use std::thread;
+use std::time::Duration;
+
+use uverbs::Device;
+use uverbs::stream::{RdmaListener, StreamOptions};
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// No wait is longer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn main() -> Result<()> {
+    let (here, there) = (uverbs::device("softhca0")?, uverbs::device("softhca1")?);
+    // With the kernel's devices: `RdmaListener::bind("0.0.0.0:7471")`.
+    let listener = StreamOptions::new().on(&there).listen((address(&there)?, 0))?;
+    let at = listener.local_addr()?;
+    let server = thread::spawn(move || serve(&listener));
+
+    // With the kernel's devices: `RdmaStream::connect("server:7471")`.
+    let mut stream = StreamOptions::new().on(&here).limit(LIMIT).connect(at)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    for line in ["bytes in order", "without messages' ends"] {
+        writeln!(stream, "{line}")?;
+    }
+    // More than both buffers hold: the server reads meanwhile.
+    let long = "uverbs".repeat(100_000);
+    writeln!(stream, "{long}")?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    for line in text.lines() {
+        match line.len() {
+            len @ ..100 => println!("client  {len} bytes came back: {line:?}"),
+            len => println!("client  {len} bytes came back"),
+        }
+    }
+    println!("server  turned {} lines", server.join().map_err(|_| "the server panicked")??);
+    Ok(())
+}
+
+/// Turns each line of one client around, and counts them.
+fn serve(listener: &RdmaListener) -> Result<usize> {
+    let (stream, _) = listener.accept()?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    let mut turned = Vec::new();
+    for line in BufReader::new(&stream).lines() {
+        turned.push(line?.chars().rev().collect::<String>());
+    }
+    for line in &turned {
+        writeln!(&stream, "{line}")?;
+    }
+    Ok(turned.len())
+}
+
+/// The IPv4 address among the device's GIDs.
+fn address(device: &Device) -> Result<IpAddr> {
+    let gids = device.open()?.query_gid_table()?;
+    let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).ok_or("no IPv4 address")?;
+    Ok(Ipv6Addr::from(found.gid.0).to_canonical())
+}

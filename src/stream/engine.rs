@@ -294,6 +294,20 @@ impl Engine {
         Ok(())
     }
 
+    /// Sends a WRITE of no bytes, which the peer's device acknowledges and its program doesn't see
+    /// (`tcp_svc_send_keepalive`). Where no work request is free, others are on their way.
+    pub(super) fn keep_alive(&mut self) -> io::Result<()> {
+        if self.controls == 0 || !self.phase.established || self.phase.closed {
+            return Ok(());
+        }
+        let mut batch = self.connection.queue_pair().batch();
+        let nowhere = Remote { addr: 0, rkey: 0 };
+        batch.write_inline(CONTROL, &[], nowhere).map_err(Error::from)?;
+        batch.ring();
+        self.controls -= 1;
+        Ok(())
+    }
+
     /// Copies bytes out that came. `None` when there are none yet; 0 at the stream's end.
     pub(super) fn read(&mut self, to: &mut [u8]) -> io::Result<Option<usize>> {
         let mut done = 0;

@@ -83,9 +83,7 @@ impl RdmaListener {
         }
         parts.expect(&mut qp)?;
         match request.begin_accept(qp, &parts.param()) {
-            Ok(connection) => {
-                RdmaStream::new(parts, connection, &hello, self.options.limit).map(Some)
-            }
+            Ok(connection) => RdmaStream::new(parts, connection, &hello, &self.options).map(Some),
             Err(_) => Ok(None),
         }
     }

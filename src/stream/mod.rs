@@ -50,6 +50,7 @@ mod engine;
 mod error;
 mod files;
 mod incoming;
+mod keep_alive;
 mod listener;
 mod mapping;
 mod options;

@@ -2,15 +2,20 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use uverbs_core::error::Error;
 
 use super::endpoint::{Domain, Parts, hello};
+use super::keep_alive::KeepAlives;
 use super::wire::{MOST_DATA, MOST_MAPPINGS};
 use super::{RdmaListener, RdmaStream};
 use crate::cm::{Connector, EventChannel, Listener};
 use crate::{Device, Refused};
+
+/// Keep-alives don't come oftener.
+const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(1);
 
 /// Options of a stream, or of those that a listener accepts. Buffers and queues have rsocket's
 /// sizes unless said otherwise.
@@ -39,6 +44,7 @@ pub struct StreamOptions {
     pub(super) inline: u32,
     pub(super) mappings: u16,
     pub(super) limit: Duration,
+    pub(super) keep_alive: Option<Arc<KeepAlives>>,
     backlog: u32,
     device: Option<Device>,
 }
@@ -53,6 +59,7 @@ impl Default for StreamOptions {
             inline: 64,
             mappings: 0,
             limit: Duration::from_secs(10),
+            keep_alive: None,
             backlog: 0,
             device: None,
         }
@@ -123,6 +130,18 @@ impl StreamOptions {
         self
     }
 
+    /// Asks the peer's host so often whether it is there, without its program's doing, and ends the
+    /// stream where it doesn't answer: after the acknowledgement timeout and its retries, which
+    /// take some seconds. Without keep-alives a stream that is only read doesn't notice. A thread
+    /// sends them for all streams that are made with these options and their clones.
+    #[must_use]
+    #[doc(alias = "SO_KEEPALIVE")]
+    #[doc(alias = "TCP_KEEPIDLE")]
+    pub fn keep_alive(mut self, every: Duration) -> Self {
+        self.keep_alive = Some(Arc::new(KeepAlives::new(every)));
+        self
+    }
+
     /// Requests that a listener keeps while nobody accepts; 0 is the system's limit.
     #[must_use]
     pub fn backlog(mut self, backlog: u32) -> Self {
@@ -151,6 +170,11 @@ impl StreamOptions {
                 let (value, limit) = (value.into(), fits.into());
                 return Err(Error::Limit { verb: "stream", what, value, limit });
             }
+        }
+        if self.keep_alive.as_ref().is_some_and(|all| all.every < SHORTEST_KEEP_ALIVE) {
+            let limit = SHORTEST_KEEP_ALIVE.as_millis() as u64;
+            let what = "keep_alive, in milliseconds,";
+            return Err(Error::Limit { verb: "stream", what, value: 0, limit });
         }
         Error::limit("stream", "mappings", u32::from(self.mappings), u32::from(MOST_MAPPINGS))
     }
@@ -184,7 +208,7 @@ impl StreamOptions {
         parts.expect(&mut qp)?;
         let connection = route.connect(qp, &parts.param()).map_err(Refused::into_error)?;
         let hello = hello(connection.private_data())?;
-        RdmaStream::new(parts, connection, &hello, self.limit)
+        RdmaStream::new(parts, connection, &hello, self)
     }
 
     /// Listens at the first of these addresses that can be.

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use uverbs_core::error::Error;
@@ -13,6 +13,7 @@ use uverbs_core::memory::process::Process;
 use super::StreamOptions;
 use super::endpoint::Parts;
 use super::engine::Engine;
+use super::keep_alive::Kept;
 use super::waiting::{Limit, Waiting};
 use super::wire::Hello;
 use crate::cm::Connection;
@@ -26,14 +27,17 @@ use crate::{AccessFlags, ExposedMemory};
 /// Reads and writes wait as long as it takes unless they have a timeout
 /// ([`set_read_timeout`](Self::set_read_timeout)) or the stream is
 /// [nonblocking](Self::set_nonblocking), as those of sockets. A peer whose host vanishes is noticed
-/// by a write, and by nothing else; one whose process ends, at once.
+/// by a write or a [keep-alive](StreamOptions::keep_alive), and by nothing else; one whose process
+/// ends, at once.
 ///
 /// Dropping it tells the peer that nothing more comes and waits until what was written is in the
 /// peer's memory, which needs none of the peer's doing, and ten seconds at most
 /// ([`StreamOptions::limit`]).
 #[derive(Debug)]
 pub struct RdmaStream {
-    waiting: Waiting,
+    waiting: Arc<Waiting>,
+    /// Behind `waiting`: who is told by it looks whether that is gone.
+    _kept: Option<Kept>,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
     nonblocking: AtomicBool,
@@ -49,16 +53,28 @@ impl RdmaStream {
         parts: Parts,
         connection: Connection,
         hello: &Hello,
-        limit: Duration,
+        options: &StreamOptions,
     ) -> io::Result<Self> {
         let (local, peer) = (connection.local_addr()?, connection.peer_addr()?);
         let mut engine = Engine::new(parts, connection, hello);
         // The peer may fill the whole buffer, although nobody reads yet.
         engine.tell()?;
-        let waiting = Waiting::new(engine)?;
+        let waiting = Arc::new(Waiting::new(engine)?);
+        let kept = options.keep_alive.as_ref().map(|all| all.keep(&waiting)).transpose()?;
+        let limit = options.limit;
         let (nonblocking, read_timeout, write_timeout) = Default::default();
         let process = Process::current();
-        Ok(Self { waiting, local, peer, nonblocking, read_timeout, write_timeout, limit, process })
+        Ok(Self {
+            waiting,
+            _kept: kept,
+            local,
+            peer,
+            nonblocking,
+            read_timeout,
+            write_timeout,
+            limit,
+            process,
+        })
     }
 
     /// Connects to the first of these addresses that answers. [`StreamOptions::connect`] has

@@ -1,0 +1,94 @@
+//! Keep-alives: a WRITE of no bytes now and then, whose acknowledgement shows that the peer's host
+//! is there. One thread sends those of all streams that were made with the same options, as one
+//! thread of rsocket's does for the process.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use super::waiting::{Limit, Waiting};
+
+/// Streams that send keep-alives equally often.
+#[derive(Debug)]
+pub(super) struct KeepAlives {
+    pub(super) every: Duration,
+    streams: Mutex<Streams>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Streams {
+    /// Each with its next keep-alive. A stream keeps itself; here it is only remembered.
+    list: Vec<(Weak<Waiting>, Instant)>,
+    /// Whether the thread does.
+    run: bool,
+}
+
+/// A stream's place among them: when it is dropped, behind the stream, the thread looks who is left.
+#[derive(Debug)]
+pub(super) struct Kept(Arc<KeepAlives>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // With the lock: not between the thread's look and its sleep.
+        let _streams = self.0.lock();
+        self.0.changed.notify_one();
+    }
+}
+
+impl KeepAlives {
+    pub(super) fn new(every: Duration) -> Self {
+        Self { every, streams: Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a stream send keep-alives until it ends.
+    ///
+    /// # Errors
+    ///
+    /// What the system says when there are no more threads.
+    pub(super) fn keep(self: &Arc<Self>, stream: &Arc<Waiting>) -> io::Result<Kept> {
+        let mut streams = self.lock();
+        if !streams.run {
+            let all = Arc::clone(self);
+            let name = format!("keep-alive {}", self.every.as_secs());
+            thread::Builder::new().name(name).spawn(move || all.run())?;
+            streams.run = true;
+        }
+        streams.list.push((Arc::downgrade(stream), Instant::now() + self.every));
+        drop(streams);
+        self.changed.notify_one();
+        Ok(Kept(Arc::clone(self)))
+    }
+
+    /// The thread. It ends with the last stream.
+    fn run(&self) {
+        let mut streams = self.lock();
+        loop {
+            let now = Instant::now();
+            let mut due = Vec::new();
+            for (stream, next) in streams.list.iter_mut().filter(|(_, next)| *next <= now) {
+                *next = now + self.every;
+                due.extend(stream.upgrade());
+            }
+            // The last handle of a stream may be dropped here, which takes its time.
+            drop(streams);
+            for stream in due {
+                // What goes wrong is told by whoever reads or writes.
+                let _ = stream.run(Limit::Now, |engine| engine.keep_alive().map(Some));
+            }
+            streams = self.lock();
+            streams.list.retain(|(stream, _)| stream.strong_count() > 0);
+            let Some(next) = streams.list.iter().map(|(_, next)| *next).min() else {
+                streams.run = false;
+                return;
+            };
+            let sleep = next.saturating_duration_since(Instant::now());
+            let slept = self.changed.wait_timeout(streams, sleep);
+            (streams, _) = slept.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

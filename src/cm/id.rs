@@ -14,6 +14,7 @@ use uverbs_core::commands::cm::SockAddr;
 
 use super::addr::{from_kernel, to_kernel};
 use super::channel::unique_key;
+use super::multicast::Groups;
 use super::param::Depths;
 use super::{EventChannel, Param};
 use crate::Device;
@@ -52,18 +53,21 @@ pub struct Id {
     channel: EventChannel,
     number: u32,
     key: u64,
+    groups: Groups,
 }
 
 impl Id {
     pub(super) fn create(channel: EventChannel, space: PortSpace) -> Result<Self, Error> {
         let (key, (number, qp_type)) = (unique_key(), space.raw());
         let number = channel.ucma().create_id(key, number, qp_type)?;
-        Ok(Self { channel, number, key })
+        let groups = Groups::of(&channel);
+        Ok(Self { channel, number, key, groups })
     }
 
     /// The id of a peer's request, which the kernel made. It learns its key when it accepts.
     pub(super) fn of_request(channel: EventChannel, number: u32) -> Self {
-        Self { channel, number, key: unique_key() }
+        let groups = Groups::of(&channel);
+        Self { channel, number, key: unique_key(), groups }
     }
 
     /// What its events carry ([`Event::key`](super::Event::key)).
@@ -74,6 +78,10 @@ impl Id {
 
     pub(super) fn number(&self) -> u32 {
         self.number
+    }
+
+    pub(super) fn groups(&self) -> &Groups {
+        &self.groups
     }
 
     /// The channel that its events come to.
@@ -89,7 +97,8 @@ impl Id {
     /// The kernel's refusal.
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&mut self, to: &EventChannel) -> Result<(), Error> {
-        to.ucma().migrate_id(self.number, self.channel.ucma())?;
+        let (number, from) = (self.number, self.channel.ucma());
+        self.groups.migrate(to, || to.ucma().migrate_id(number, from))?;
         self.channel = to.clone();
         Ok(())
     }
@@ -338,8 +347,10 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        // Refused only for a number that isn't ours, or of a parent process.
-        let _ = self.channel.ucma().destroy_id(self.number);
+        self.groups.end(|| {
+            // Refused only for a number that isn't ours, or of a parent process.
+            let _ = self.channel.ucma().destroy_id(self.number);
+        });
     }
 }
 

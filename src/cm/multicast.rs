@@ -1,8 +1,10 @@
 //! Multicast groups by IP address.
 
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uverbs_core::attr::MulticastGroup;
+use uverbs_core::commands::cm::Ucma;
 use uverbs_core::error::Error;
 use uverbs_kernel_abi::rdma_cm::{
     RDMA_MC_JOIN_FLAG_FULLMEMBER, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
@@ -33,9 +35,47 @@ pub enum Membership {
 #[derive(Debug)]
 #[must_use = "dropping it leaves the group"]
 pub struct JoinedGroup {
-    channel: EventChannel,
+    of: Groups,
     number: u32,
     key: u64,
+}
+
+/// The channel of an id that has joined groups, for leaving them; `None` once the id is gone. The
+/// kernel then left them, and may have given a membership's number to another.
+#[derive(Clone, Debug)]
+pub(super) struct Groups(Arc<Mutex<Option<Ucma>>>);
+
+impl Groups {
+    pub(super) fn of(channel: &EventChannel) -> Self {
+        Self(Arc::new(Mutex::new(Some(channel.ucma().clone()))))
+    }
+
+    /// Has the id go to another channel, while no group is left.
+    ///
+    /// # Errors
+    ///
+    /// That of `migrate`.
+    pub(super) fn migrate(
+        &self,
+        to: &EventChannel,
+        migrate: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut channel = self.lock();
+        migrate()?;
+        *channel = Some(to.ucma().clone());
+        Ok(())
+    }
+
+    /// Ends the id, while no group is left.
+    pub(super) fn end(&self, destroy: impl FnOnce()) {
+        let mut channel = self.lock();
+        destroy();
+        *channel = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Ucma>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl JoinedGroup {
@@ -48,8 +88,10 @@ impl JoinedGroup {
 
 impl Drop for JoinedGroup {
     fn drop(&mut self) {
-        // Refused only where the id was dropped before, which left the group.
-        let _ = self.channel.ucma().leave_multicast(self.number);
+        if let Some(channel) = &*self.of.lock() {
+            // Refused only in a forked child.
+            let _ = channel.leave_multicast(self.number);
+        }
     }
 }
 
@@ -98,7 +140,7 @@ impl Id {
         };
         let (key, group) = (unique_key(), to_kernel((group, 0).into()));
         let number = self.channel().ucma().join_multicast(self.number(), key, &group, flags)?;
-        Ok(JoinedGroup { channel: self.channel().clone(), number, key })
+        Ok(JoinedGroup { of: self.groups().clone(), number, key })
     }
 }
 
@@ -108,5 +150,74 @@ impl DatagramDetails {
     pub fn group(&self) -> MulticastGroup {
         let gid = self.ah.path.grh.map(|grh| grh.dgid).unwrap_or_default();
         MulticastGroup { gid, lid: self.ah.path.dlid }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::os::fd::{AsFd, BorrowedFd};
+
+    use nix::sys::eventfd::EventFd;
+    use uverbs_core::Errno;
+    use uverbs_core::doors::cm::{CmCommand, CmDoor};
+    use uverbs_kernel_abi::rdma_cm::{RDMA_USER_CM_CMD_DESTROY_ID, RDMA_USER_CM_CMD_LEAVE_MCAST};
+
+    use super::*;
+    use crate::cm::PortSpace;
+
+    /// A connection manager that grants everything and gives all things the number 0.
+    #[derive(Debug)]
+    struct Door {
+        file: EventFd,
+        ends: Mutex<Vec<u32>>,
+    }
+
+    impl CmDoor for Door {
+        fn command(&self, command: CmCommand<'_>) -> Result<(), Errno> {
+            if [RDMA_USER_CM_CMD_DESTROY_ID, RDMA_USER_CM_CMD_LEAVE_MCAST].contains(&command.number)
+            {
+                self.ends.lock().unwrap().push(command.number);
+            }
+            Ok(())
+        }
+
+        fn file(&self) -> BorrowedFd<'_> {
+            self.file.as_fd()
+        }
+    }
+
+    fn channel() -> (Arc<Door>, EventChannel) {
+        let door = Arc::new(Door { file: EventFd::new().unwrap(), ends: Mutex::default() });
+        (Arc::clone(&door), EventChannel::from_door(door))
+    }
+
+    fn joined(channel: &EventChannel) -> (Id, JoinedGroup) {
+        let id = channel.create_id(PortSpace::Udp).unwrap();
+        let group = Ipv4Addr::new(239, 1, 2, 3).into();
+        let joined = id.join_multicast(group, Membership::Full).unwrap();
+        (id, joined)
+    }
+
+    #[test]
+    fn a_membership_is_left_where_its_id_is() {
+        let ((first, from), (second, to)) = (channel(), channel());
+        let (mut id, group) = joined(&from);
+        id.migrate(&to).unwrap();
+        drop(group);
+        drop(id);
+        assert_eq!(*first.ends.lock().unwrap(), []);
+        let ends = [RDMA_USER_CM_CMD_LEAVE_MCAST, RDMA_USER_CM_CMD_DESTROY_ID];
+        assert_eq!(*second.ends.lock().unwrap(), ends);
+    }
+
+    /// The number may be another membership's by then.
+    #[test]
+    fn a_membership_of_an_id_that_is_gone_leaves_nothing() {
+        let (door, channel) = channel();
+        let (id, group) = joined(&channel);
+        drop(id);
+        drop(group);
+        assert_eq!(*door.ends.lock().unwrap(), [RDMA_USER_CM_CMD_DESTROY_ID]);
     }
 }

@@ -28,6 +28,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(10);
 pub struct Connector {
     to: SocketAddr,
     from: Option<SocketAddr>,
+    space: PortSpace,
     limit: Duration,
     tos: Option<u8>,
     ack_timeout: Option<AckTimeout>,
@@ -38,13 +39,29 @@ impl Connector {
     /// To this address. Each step may take ten seconds.
     #[must_use]
     pub fn new(to: SocketAddr) -> Self {
-        Self { to, from: None, limit: LIMIT, tos: None, ack_timeout: None, reuse_addr: false }
+        let space = PortSpace::Tcp;
+        Self {
+            to,
+            from: None,
+            space,
+            limit: LIMIT,
+            tos: None,
+            ack_timeout: None,
+            reuse_addr: false,
+        }
     }
 
     /// From this address; without it the system chooses.
     #[must_use]
     pub fn from(mut self, from: SocketAddr) -> Self {
         self.from = Some(from);
+        self
+    }
+
+    /// To a port of this space, of [`PortSpace::Tcp`] unless said otherwise.
+    #[must_use]
+    pub fn port_space(mut self, space: PortSpace) -> Self {
+        self.space = space;
         self
     }
 
@@ -80,8 +97,8 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// [`Error::Connection`] when nothing leads there; [`Error::TimedOut`]; the kernel's refusal;
-    /// as [`EventChannel::open`].
+    /// [`Error::Connection`] when nothing leads there; [`Error::TimedOut`]; [`Error::Invalid`] for a
+    /// port space of datagrams; the kernel's refusal; as [`EventChannel::open`].
     #[doc(alias = "rdma_resolve_addr")]
     #[doc(alias = "rdma_create_ep")]
     pub fn resolve(self) -> Result<Route, Error> {
@@ -94,8 +111,8 @@ impl Connector {
     ///
     /// As [`resolve`](Self::resolve).
     pub fn resolve_on(self, channel: EventChannel) -> Result<Route, Error> {
-        let Self { to, from, limit, tos, ack_timeout, reuse_addr } = self;
-        let id = channel.create_id(PortSpace::Tcp)?;
+        let Self { to, from, space, limit, tos, ack_timeout, reuse_addr } = self;
+        let id = channel.create_id(space.of_connections("rdma_resolve_addr")?)?;
         if reuse_addr {
             id.set_reuse_addr(true)?;
         }
@@ -182,6 +199,7 @@ impl Route {
     ) -> Result<Vec<u8>, Error> {
         self.id.init(qp)?;
         let able = able(qp);
+        let param = &param.of_queue_pair(qp);
         self.id.connect_with(qp.qpn(), param, param.depths(able, None))?;
         let answer = self.id.channel().next(self.limit)?.expect(EventKind::ConnectResponse)?;
         let answer = answer.connection();

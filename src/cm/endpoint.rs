@@ -137,7 +137,7 @@ impl NewEndpoint<Route> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a server's address; as [`Connector::resolve`], and as what makes a
+    /// [`Error::Invalid`] for a server's address, or one of datagrams; as [`Connector::resolve`], and as what makes a
     /// queue pair.
     #[doc(alias = "rdma_create_ep")]
     pub fn to(info: &AddressInfo, cap: &QpCap, limit: Duration) -> Result<Self, Error> {
@@ -156,7 +156,7 @@ impl NewEndpoint<Route> {
         limit: Duration,
     ) -> Result<Self, Error> {
         let peer = info.peer.ok_or_else(|| not_of(info, "a client needs the peer's address"))?;
-        let connector = Connector::new(peer).limit(limit);
+        let connector = Connector::new(peer).port_space(info.space).limit(limit);
         let connector = info.own.map_or(connector.clone(), |own| connector.from(own));
         let way = connector.resolve_on(channel)?;
         let (mut qp, ends) = Ends::new(Home::open(way.device()?)?, cap)?;
@@ -207,7 +207,7 @@ impl EndpointListener {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a client's address; as [`Listener::bind`].
+    /// [`Error::Invalid`] for a client's address, or one of datagrams; as [`Listener::bind`].
     #[doc(alias = "rdma_create_ep")]
     pub fn listen(info: &AddressInfo, cap: &QpCap) -> Result<Self, Error> {
         Self::listen_on(EventChannel::open()?, info, cap)
@@ -224,7 +224,7 @@ impl EndpointListener {
         cap: &QpCap,
     ) -> Result<Self, Error> {
         let own = info.own.ok_or_else(|| not_of(info, "a server needs an address of its own"))?;
-        let listener = Listener::builder(own).listen_on(channel)?;
+        let listener = Listener::builder(own).port_space(info.space).listen_on(channel)?;
         Ok(Self { listener, cap: *cap, home: None })
     }
 

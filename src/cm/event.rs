@@ -6,7 +6,7 @@ use uverbs_core::connection::ConnectionError;
 use uverbs_core::error::Error;
 use uverbs_kernel_abi::rdma_cm::rdma_ucm_event_resp;
 
-use super::{EventChannel, Id};
+use super::{Ece, EventChannel, Id};
 
 /// What happened. Numbers of `enum rdma_cm_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,6 +104,9 @@ pub struct ConnectionDetails {
     pub rnr_retry_count: u8,
     /// Whether the peer's queue pair has a shared receive queue.
     pub srq: bool,
+    /// What the peer says of its vendor's options: of a request or an answer.
+    #[doc(alias = "rdma_get_remote_ece")]
+    pub ece: Ece,
 }
 
 /// What an event tells of where datagrams go.
@@ -165,6 +168,7 @@ impl Event {
             retry_count: param.retry_count,
             rnr_retry_count: param.rnr_retry_count,
             srq: param.srq != 0,
+            ece: Ece::of_kernel(self.raw.ece),
         }
     }
 

@@ -7,7 +7,8 @@ use uverbs_core::error::Error;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_attr;
 use uverbs_kernel_abi::rdma_cm::{
     RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
-    RDMA_OPTION_ID_TOS, RDMA_PS_TCP, RDMA_PS_UDP, rdma_ucm_query_addr_resp,
+    RDMA_OPTION_ID_TOS, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP,
+    rdma_ucm_query_addr_resp,
 };
 
 use uverbs_core::commands::cm::SockAddr;
@@ -31,14 +32,35 @@ pub enum PortSpace {
     /// Datagrams.
     #[doc(alias = "RDMA_PS_UDP")]
     Udp,
+    /// Reliable connections, by InfiniBand's service ids, or by ports that aren't TCP's.
+    #[doc(alias = "RDMA_PS_IB")]
+    Ib,
+    /// Datagrams in the broadcast group of IPoIB.
+    #[doc(alias = "RDMA_PS_IPOIB")]
+    Ipoib,
 }
 
 impl PortSpace {
+    /// Refuses the spaces of datagrams.
+    pub(super) fn of_connections(self, verb: &'static str) -> Result<Self, Error> {
+        match self {
+            Self::Tcp | Self::Ib => Ok(self),
+            Self::Udp | Self::Ipoib => Err(Error::Invalid {
+                verb,
+                what: "port space",
+                value: format!("{self:?}"),
+                why: "connections are in Tcp and Ib",
+            }),
+        }
+    }
+
     /// The kernel's number, and that of the queue pairs' type.
     fn raw(self) -> (u16, u8) {
         match self {
             Self::Tcp => (RDMA_PS_TCP, uverbs_core::attr::QpType::Rc.raw() as u8),
             Self::Udp => (RDMA_PS_UDP, uverbs_core::attr::QpType::Ud.raw() as u8),
+            Self::Ib => (RDMA_PS_IB, uverbs_core::attr::QpType::Rc.raw() as u8),
+            Self::Ipoib => (RDMA_PS_IPOIB, uverbs_core::attr::QpType::Ud.raw() as u8),
         }
     }
 }
@@ -171,8 +193,8 @@ impl Id {
         param: &Param,
         depths: Depths,
     ) -> Result<(), Error> {
-        let param = param.to_kernel("rdma_connect", qpn, depths)?;
-        self.channel.ucma().connect(self.number, param)
+        let kernels = param.to_kernel("rdma_connect", qpn, depths)?;
+        self.channel.ucma().connect(self.number, kernels, param.ece.to_kernel())
     }
 
     /// Accepts a peer's request with the queue pair of number `qpn`, which is in RTS.
@@ -187,8 +209,9 @@ impl Id {
     }
 
     pub(super) fn accept_with(&self, qpn: u32, param: &Param, depths: Depths) -> Result<(), Error> {
-        let param = param.to_kernel("rdma_accept", qpn, depths)?;
-        self.channel.ucma().accept(self.number, self.key, Some(param))
+        let kernels = param.to_kernel("rdma_accept", qpn, depths)?;
+        let with = Some((kernels, param.ece.to_kernel()));
+        self.channel.ucma().accept(self.number, self.key, with)
     }
 
     /// Answers the peer's acceptance, when the queue pair is in RTS: the connection stands.
@@ -209,7 +232,18 @@ impl Id {
     /// than the message's 148.
     #[doc(alias = "rdma_reject")]
     pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
-        self.channel.ucma().reject(self.number, private_data)
+        self.channel.ucma().reject(self.number, 0, private_data)
+    }
+
+    /// Refuses a peer's request for what it says of the vendor's options ([`Ece`](super::Ece)).
+    ///
+    /// # Errors
+    ///
+    /// As [`reject`](Self::reject).
+    #[doc(alias = "rdma_reject_ece")]
+    pub fn reject_options(&self, private_data: &[u8]) -> Result<(), Error> {
+        let reason = uverbs_core::connection::ConnectionError::VENDOR_OPTIONS as u8;
+        self.channel.ucma().reject(self.number, reason, private_data)
     }
 
     /// Ends the connection. Both sides get [`Disconnected`](super::EventKind::Disconnected).

@@ -38,6 +38,7 @@ pub struct Listener {
 #[derive(Clone, Debug)]
 pub struct ListenerBuilder {
     addr: SocketAddr,
+    space: PortSpace,
     backlog: u32,
     limit: Duration,
     reuse_addr: bool,
@@ -45,6 +46,13 @@ pub struct ListenerBuilder {
 }
 
 impl ListenerBuilder {
+    /// At a port of this space, of [`PortSpace::Tcp`] unless said otherwise.
+    #[must_use]
+    pub fn port_space(mut self, space: PortSpace) -> Self {
+        self.space = space;
+        self
+    }
+
     /// Requests that are kept while nobody looks; 0, the default, is the system's limit
     /// (`net.rdma_ucm.max_backlog`).
     #[must_use]
@@ -78,7 +86,8 @@ impl ListenerBuilder {
     ///
     /// # Errors
     ///
-    /// As [`Id::bind`], [`Id::listen`] and [`EventChannel::open`].
+    /// As [`Id::bind`], [`Id::listen`] and [`EventChannel::open`]; [`Error::Invalid`] for a port
+    /// space of datagrams.
     pub fn listen(self) -> Result<Listener, Error> {
         self.listen_on(EventChannel::open()?)
     }
@@ -89,8 +98,8 @@ impl ListenerBuilder {
     ///
     /// As [`listen`](Self::listen).
     pub fn listen_on(self, channel: EventChannel) -> Result<Listener, Error> {
-        let Self { addr, backlog, limit, reuse_addr, v6_only } = self;
-        let id = channel.create_id(PortSpace::Tcp)?;
+        let Self { addr, space, backlog, limit, reuse_addr, v6_only } = self;
+        let id = channel.create_id(space.of_connections("rdma_listen")?)?;
         if reuse_addr {
             id.set_reuse_addr(true)?;
         }
@@ -117,7 +126,8 @@ impl Listener {
     /// Begins a listener with options.
     #[must_use]
     pub fn builder(addr: SocketAddr) -> ListenerBuilder {
-        ListenerBuilder { addr, backlog: 0, limit: LIMIT, reuse_addr: false, v6_only: false }
+        let space = PortSpace::Tcp;
+        ListenerBuilder { addr, space, backlog: 0, limit: LIMIT, reuse_addr: false, v6_only: false }
     }
 
     /// The next request; waits for it no longer than `limit`.
@@ -291,7 +301,7 @@ impl ConnectionRequest {
         let depths = param.depths(able(qp), Some(peer_depths(&self.details)));
         self.id.ready(qp, depths.serves, depths.asks)?;
         self.id.migrate(&self.id.channel().another()?)?;
-        self.id.accept_with(qp.qpn(), param, depths)
+        self.id.accept_with(qp.qpn(), &param.of_queue_pair(qp), depths)
     }
 
     /// Refuses, with private data for the peer: at most 148 bytes.
@@ -303,5 +313,16 @@ impl ConnectionRequest {
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, private_data: &[u8]) -> Result<(), Error> {
         self.id.reject(private_data)
+    }
+
+    /// Refuses for what the peer says of the vendor's options, which [`details`](Self::details)
+    /// has, with private data as [`reject`](Self::reject).
+    ///
+    /// # Errors
+    ///
+    /// As [`reject`](Self::reject).
+    #[doc(alias = "rdma_reject_ece")]
+    pub fn reject_options(self, private_data: &[u8]) -> Result<(), Error> {
+        self.id.reject_options(private_data)
     }
 }

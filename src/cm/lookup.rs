@@ -150,8 +150,8 @@ impl Lookup {
 
     fn ask(&self, node: Option<&CString>, service: &CString) -> Result<Vec<SocketAddr>, NameError> {
         let (kind, protocol) = match self.space {
-            PortSpace::Udp => (libc::SOCK_DGRAM, libc::IPPROTO_UDP),
-            _ => (libc::SOCK_STREAM, libc::IPPROTO_TCP),
+            PortSpace::Udp | PortSpace::Ipoib => (libc::SOCK_DGRAM, libc::IPPROTO_UDP),
+            PortSpace::Tcp | PortSpace::Ib => (libc::SOCK_STREAM, libc::IPPROTO_TCP),
         };
         let family = match (self.family, self.own) {
             (libc::AF_UNSPEC, Some(SocketAddr::V4(_))) => libc::AF_INET,

@@ -67,4 +67,4 @@ pub use id::{Id, PortSpace};
 pub use listener::{ConnectionRequest, Listener, ListenerBuilder};
 pub use lookup::{AddressInfo, Lookup};
 pub use multicast::{JoinedGroup, Membership};
-pub use param::Param;
+pub use param::{Ece, Param};

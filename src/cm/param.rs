@@ -2,7 +2,10 @@
 
 use uverbs_core::commands::cm::put_private_data;
 use uverbs_core::error::Error;
-use uverbs_kernel_abi::rdma_cm::rdma_ucm_conn_param;
+use uverbs_kernel_abi::rdma_cm::{rdma_ucm_conn_param, rdma_ucm_ece};
+
+use crate::QueuePair;
+use crate::provider::Provider;
 
 /// What this side says when it connects or accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +24,33 @@ pub struct Param {
     pub retry_count: u8,
     /// Retries after receiver-not-ready, 0 to 6; 7 is for ever.
     pub rnr_retry_count: u8,
+    /// Whether the queue pair has a shared receive queue, which the peer is told. Of a queue pair
+    /// that is handed over ([`Route::connect`](super::Route::connect)) it is known.
+    pub shared_receives: bool,
+    /// What the devices' vendor has to agree on.
+    pub ece: Ece,
+}
+
+/// Enhanced connection establishment (ECE): what two devices of a vendor agree on besides, by
+/// options that only the vendor knows. Kernels before 5.8 leave it out, and so does iWARP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_ece")]
+#[doc(alias = "rdma_set_local_ece")]
+pub struct Ece {
+    /// The vendor's number, of 24 bits; 0 says nothing.
+    pub vendor: u32,
+    /// The options.
+    pub options: u32,
+}
+
+impl Ece {
+    pub(super) fn of_kernel(ece: rdma_ucm_ece) -> Self {
+        Self { vendor: ece.vendor_id, options: ece.attr_mod }
+    }
+
+    pub(super) fn to_kernel(self) -> rdma_ucm_ece {
+        rdma_ucm_ece { vendor_id: self.vendor, attr_mod: self.options }
+    }
 }
 
 impl Default for Param {
@@ -33,6 +63,8 @@ impl Default for Param {
             initiator_depth: None,
             retry_count: 7,
             rnr_retry_count: 6,
+            shared_receives: false,
+            ece: Ece::default(),
         }
     }
 }
@@ -45,6 +77,11 @@ pub(super) struct Depths {
 }
 
 impl Param {
+    /// As this queue pair is.
+    pub(super) fn of_queue_pair<P: Provider>(&self, qp: &QueuePair<P>) -> Self {
+        Self { shared_receives: qp.core().srq().is_some(), ..self.clone() }
+    }
+
     /// Both depths: what was asked for, or else all that `able` and the peer's wishes allow.
     pub(super) fn depths(&self, able: Depths, peer: Option<Depths>) -> Depths {
         let peer = peer.unwrap_or(Depths { serves: u8::MAX, asks: u8::MAX });
@@ -69,6 +106,7 @@ impl Param {
     ) -> Result<rdma_ucm_conn_param, Error> {
         Error::limit(verb, "retry count", self.retry_count.into(), 7)?;
         Error::limit(verb, "RNR retry count", self.rnr_retry_count.into(), 7)?;
+        Error::limit(verb, "vendor of ECE", self.ece.vendor, 0xff_ffff)?;
         let mut param = rdma_ucm_conn_param {
             qp_num: qpn,
             responder_resources: depths.serves,
@@ -76,6 +114,7 @@ impl Param {
             flow_control: 1,
             retry_count: self.retry_count,
             rnr_retry_count: self.rnr_retry_count,
+            srq: self.shared_receives.into(),
             valid: 1,
             ..Default::default()
         };

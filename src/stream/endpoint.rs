@@ -112,6 +112,7 @@ impl Parts {
             initiator_depth: Some(0),
             retry_count: 7,
             rnr_retry_count: 7,
+            ..Param::default()
         }
     }
 

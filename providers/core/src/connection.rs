@@ -45,6 +45,9 @@ impl ConnectionError {
     pub const NO_LISTENER: i32 = 8;
     /// The program at the other side refused ("consumer reject").
     pub const CONSUMER: i32 = 28;
+    /// The program at the other side can't do with the vendor's options ("vendor option not
+    /// supported").
+    pub const VENDOR_OPTIONS: i32 = 35;
 
     /// What librdmacm's synchronous calls set `errno` to (`cma.c:ucma_complete`).
     #[must_use]

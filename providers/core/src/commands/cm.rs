@@ -13,10 +13,10 @@ use uverbs_kernel_abi::rdma_cm::{
     RDMA_USER_CM_CMD_RESOLVE_ADDR, RDMA_USER_CM_CMD_RESOLVE_ROUTE, RDMA_USER_CM_CMD_SET_OPTION,
     RDMA_USER_CM_QUERY_ADDR, rdma_ucm_accept, rdma_ucm_bind, rdma_ucm_conn_param, rdma_ucm_connect,
     rdma_ucm_create_id, rdma_ucm_create_id_resp, rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp,
-    rdma_ucm_disconnect, rdma_ucm_event_resp, rdma_ucm_get_event, rdma_ucm_init_qp_attr,
-    rdma_ucm_join_mcast, rdma_ucm_listen, rdma_ucm_migrate_id, rdma_ucm_migrate_resp,
-    rdma_ucm_notify, rdma_ucm_query, rdma_ucm_query_addr_resp, rdma_ucm_reject,
-    rdma_ucm_resolve_addr, rdma_ucm_resolve_route, rdma_ucm_set_option,
+    rdma_ucm_disconnect, rdma_ucm_ece, rdma_ucm_event_resp, rdma_ucm_get_event,
+    rdma_ucm_init_qp_attr, rdma_ucm_join_mcast, rdma_ucm_listen, rdma_ucm_migrate_id,
+    rdma_ucm_migrate_resp, rdma_ucm_notify, rdma_ucm_query, rdma_ucm_query_addr_resp,
+    rdma_ucm_reject, rdma_ucm_resolve_addr, rdma_ucm_resolve_route, rdma_ucm_set_option,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -230,8 +230,13 @@ impl Ucma {
     /// [`Error::Kernel`]: `EINVAL` before the route was resolved, and for private data that the
     /// message has no room for.
     #[doc(alias = "rdma_connect")]
-    pub fn connect(&self, id: u32, param: rdma_ucm_conn_param) -> Result<(), Error> {
-        let mut request = rdma_ucm_connect { conn_param: param, id, ..Default::default() };
+    pub fn connect(
+        &self,
+        id: u32,
+        param: rdma_ucm_conn_param,
+        ece: rdma_ucm_ece,
+    ) -> Result<(), Error> {
+        let mut request = rdma_ucm_connect { conn_param: param, id, ece, ..Default::default() };
         self.tell("rdma_connect", RDMA_USER_CM_CMD_CONNECT, &mut request)
     }
 
@@ -246,7 +251,8 @@ impl Ucma {
         self.tell("rdma_listen", RDMA_USER_CM_CMD_LISTEN, &mut request)
     }
 
-    /// Accepts: a request, with `param`, or the peer's answer, without. Later events carry `uid`.
+    /// Accepts: a request, with `param` and what the vendor's options came to, or the peer's
+    /// answer, without. Later events carry `uid`.
     ///
     /// # Errors
     ///
@@ -256,21 +262,21 @@ impl Ucma {
         &self,
         id: u32,
         uid: u64,
-        param: Option<rdma_ucm_conn_param>,
+        param: Option<(rdma_ucm_conn_param, rdma_ucm_ece)>,
     ) -> Result<(), Error> {
-        let conn_param = param.unwrap_or_default();
-        let mut request = rdma_ucm_accept { uid, conn_param, id, ..Default::default() };
+        let (conn_param, ece) = param.unwrap_or_default();
+        let mut request = rdma_ucm_accept { uid, conn_param, id, ece, ..Default::default() };
         self.tell("rdma_accept", RDMA_USER_CM_CMD_ACCEPT, &mut request)
     }
 
-    /// Refuses a request, with private data for whoever asked.
+    /// Refuses a request, with private data for whoever asked. A reason of 0 is the program's own.
     ///
     /// # Errors
     ///
     /// [`Error::Limit`] for private data over the command's room; [`Error::Kernel`].
     #[doc(alias = "rdma_reject")]
-    pub fn reject(&self, id: u32, private_data: &[u8]) -> Result<(), Error> {
-        let mut request = rdma_ucm_reject { id, ..Default::default() };
+    pub fn reject(&self, id: u32, reason: u8, private_data: &[u8]) -> Result<(), Error> {
+        let mut request = rdma_ucm_reject { id, reason, ..Default::default() };
         request.private_data_len =
             put_private_data("rdma_reject", &mut request.private_data, private_data)?;
         self.tell("rdma_reject", RDMA_USER_CM_CMD_REJECT, &mut request)

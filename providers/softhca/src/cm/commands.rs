@@ -4,11 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use uverbs_core::Errno;
 use uverbs_core::doors::cm::CmCommand;
+use uverbs_kernel_abi::qp::{IB_UVERBS_QPT_RC, IB_UVERBS_QPT_UD};
 use uverbs_kernel_abi::rdma_cm::*;
 
 use super::fields::{address, give, put_address, read};
 use super::header::gid;
-use super::id::{Id, IdNumber, Space, State};
+use super::id::{Id, IdNumber, Service, State};
 use super::manager::{Manager, Param, event};
 use super::queue::Queued;
 use crate::wire::Address;
@@ -75,15 +76,16 @@ impl Manager {
         request: &rdma_ucm_create_id,
         room: Option<&mut [u8]>,
     ) -> Result<(), Errno> {
-        let space = match request.ps {
-            RDMA_PS_TCP => Space::Tcp,
-            RDMA_PS_UDP => Space::Udp,
+        // `ucma_get_qp_type`: one space leaves it to the program.
+        let service = match (request.ps, request.qp_type) {
+            (RDMA_PS_TCP, _) | (RDMA_PS_IB, IB_UVERBS_QPT_RC) => Service::Connections,
+            (RDMA_PS_UDP, _) | (RDMA_PS_IB, IB_UVERBS_QPT_UD) => Service::Datagrams,
             _ => return Err(Errno::EINVAL),
         };
         if self.gone {
             return Err(Errno::ENODEV);
         }
-        let number = self.insert(Id::new(file, request.uid, space));
+        let number = self.insert(Id::new(file, request.uid, request.ps, service));
         let given = give(room, &rdma_ucm_create_id_resp { id: number });
         if given.is_err() {
             self.ids.remove(&number);
@@ -249,7 +251,7 @@ impl Manager {
                     return Err(Errno::EINVAL);
                 }
             }
-            (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) if id.space == Space::Tcp => {
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) if id.service == Service::Connections => {
                 id.ack_timeout = Some(byte()? & 31);
             }
             (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => return Err(Errno::EINVAL),

@@ -4,15 +4,16 @@ use uverbs_core::Errno;
 use uverbs_kernel_abi::event::IB_EVENT_COMM_EST;
 use uverbs_kernel_abi::qp as abi;
 use uverbs_kernel_abi::rdma_cm::{
-    rdma_ucm_accept, rdma_ucm_connect, rdma_ucm_init_qp_attr, rdma_ucm_notify, rdma_ucm_reject,
+    rdma_ucm_accept, rdma_ucm_connect, rdma_ucm_ece, rdma_ucm_init_qp_attr, rdma_ucm_notify,
+    rdma_ucm_reject,
 };
 
 use super::fields::give;
 use super::header::{self, IpHeader};
-use super::id::{Connection, IdNumber, Space, State};
-use super::mad::{Ids, Message, Rep, Req, SidrRep, SidrReq, room};
+use super::id::{Connection, IdNumber, Service, State};
+use super::mad::{Ece, Ids, Message, Rep, Req, SidrRep, SidrReq, room};
 use super::manager::{Manager, UDP_QKEY};
-use super::refusals::no;
+use super::refusals::{CONSUMER, no};
 
 /// How long acknowledgements are waited for, and how long this side takes to give one, as codes
 /// (`cm.c:cm_ack_timeout`): those that Linux has for rxe.
@@ -35,9 +36,9 @@ impl Manager {
         let (Some(local), Some(peer)) = (id.local, id.peer) else { return Err(Errno::EINVAL) };
         let ip_header = IpHeader { from: local, to: peer.ip() };
         let data = &param.private_data[..usize::from(param.private_data_len)];
-        let service_id = (id.space as u64) << 16 | u64::from(peer.port());
-        let message = match id.space {
-            Space::Tcp => {
+        let service_id = u64::from(id.space) << 16 | u64::from(peer.port());
+        let message = match id.service {
+            Service::Connections => {
                 let mut private = [0; room::REQ];
                 ip_header.write(&mut private);
                 put(&mut private[header::LEN..], data)?;
@@ -55,6 +56,7 @@ impl Manager {
                     rnr_retry: param.rnr_retry_count.min(7),
                     mtu,
                     srq: param.srq != 0,
+                    ece: asked_ece(request.ece),
                     sgid: id.connection.here.gid,
                     dgid: id.connection.there.gid,
                     traffic_class: id.tos,
@@ -63,7 +65,7 @@ impl Manager {
                     private,
                 })
             }
-            Space::Udp => {
+            Service::Datagrams => {
                 let mut private = [0; room::SIDR_REQ];
                 ip_header.write(&mut private);
                 put(&mut private[header::LEN..], data)?;
@@ -107,8 +109,8 @@ impl Manager {
             return Err(Errno::EINVAL);
         }
         let data = &param.private_data[..usize::from(param.private_data_len)];
-        let message = match id.space {
-            Space::Tcp => {
+        let message = match id.service {
+            Service::Connections => {
                 let mut private = [0; room::REP];
                 put(&mut private, data)?;
                 Message::Rep(Rep {
@@ -121,11 +123,12 @@ impl Manager {
                     flow_control: param.flow_control != 0,
                     rnr_retry: param.rnr_retry_count.min(7),
                     srq: param.srq != 0,
+                    ece: asked_ece(request.ece),
                     ca_guid: guid,
                     private,
                 })
             }
-            Space::Udp => {
+            Service::Datagrams => {
                 let mut answer = SidrRep::new(id.connection.remote_id, id.connection.service_id);
                 answer.qpn = param.qp_num & 0xff_ffff;
                 if param.qkey != 0 {
@@ -137,13 +140,13 @@ impl Manager {
         };
         id.uid = request.uid;
         id.connection.qpn = param.qp_num & 0xff_ffff;
-        match id.space {
-            Space::Tcp => {
+        match id.service {
+            Service::Connections => {
                 id.state = State::RepSent;
                 self.send_of(number, message, true);
             }
             // Nothing answers this: the peer asks again if it doesn't arrive.
-            Space::Udp => {
+            Service::Datagrams => {
                 id.state = State::Over;
                 self.send_of(number, message, false);
             }
@@ -160,7 +163,8 @@ impl Manager {
         if !matches!(id.state, State::ReqReceived | State::RepReceived) {
             return Err(Errno::EINVAL);
         }
-        let message = no(id, data);
+        let reason = if request.reason == 0 { CONSUMER } else { request.reason.into() };
+        let message = no(id, reason, data);
         id.state = State::Over;
         self.send_of(request.id, message, false);
         Ok(())
@@ -206,7 +210,7 @@ impl Manager {
         answer.qp_state = state.into();
         let id = self.ids.get(&number).ok_or(Errno::ENOENT)?;
         let connection = &id.connection;
-        if id.space == Space::Udp {
+        if id.service == Service::Datagrams {
             answer.qp_attr_mask =
                 abi::IB_QP_STATE | abi::IB_QP_PKEY_INDEX | abi::IB_QP_PORT | abi::IB_QP_QKEY;
             answer.qkey = UDP_QKEY;
@@ -268,6 +272,11 @@ impl Manager {
             _ => Err(Errno::EINVAL),
         }
     }
+}
+
+/// What a command says of ECE: the vendor has 24 bits in a message.
+fn asked_ece(ece: rdma_ucm_ece) -> Ece {
+    Ece { vendor: ece.vendor_id & 0xff_ffff, options: ece.attr_mod }
 }
 
 /// Puts private data into a message's room.

@@ -10,7 +10,7 @@ use uverbs_kernel_abi::rdma_cm::{
 
 use super::fields::{address, give};
 use super::header::gid;
-use super::id::{Space, State};
+use super::id::{Service, State};
 use super::manager::{Manager, Membership, UDP_QKEY, event};
 use super::queue::Queued;
 
@@ -29,7 +29,7 @@ impl Manager {
         let group = address(&request.addr, request.addr_size)?.ok_or(Errno::EINVAL)?;
         let id = self.of(file, request.id)?;
         let is_bound = matches!(id.state, State::Bound | State::AddressResolved);
-        if id.space != Space::Udp || !is_bound || request.join_flags > 1 {
+        if id.service != Service::Datagrams || !is_bound || request.join_flags > 1 {
             return Err(Errno::EINVAL);
         }
         let IpAddr::V4(_) = group.ip() else { return Err(KERNEL_ENOTSUPP) };

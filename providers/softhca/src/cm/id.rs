@@ -9,12 +9,11 @@ use crate::wire::Address;
 /// An id's number, as commands name it.
 pub(super) type IdNumber = u32;
 
-/// Which ports an id's address counts in. The number is the kernel's, and the upper part of the
-/// service id (`rdma_cm.h`, RDMA_PS_*).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Space {
-    Tcp = 0x0106,
-    Udp = 0x0111,
+/// What an id is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    Connections,
+    Datagrams,
 }
 
 /// Where an id stands, in order. A connection's states have the names of IBTA vol 1, figures 114
@@ -44,7 +43,9 @@ pub(super) struct Id {
     pub(super) file: u64,
     /// What events carry; 0 until a request is accepted.
     pub(super) uid: u64,
-    pub(super) space: Space,
+    /// Which ports its address counts in: RDMA_PS_*, which is the upper part of service ids, too.
+    pub(super) space: u16,
+    pub(super) service: Service,
     pub(super) state: State,
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
@@ -93,11 +94,12 @@ pub(super) struct Awaited {
 }
 
 impl Id {
-    pub(super) fn new(file: u64, uid: u64, space: Space) -> Self {
+    pub(super) fn new(file: u64, uid: u64, space: u16, service: Service) -> Self {
         Self {
             file,
             uid,
             space,
+            service,
             state: State::Idle,
             local: None,
             peer: None,

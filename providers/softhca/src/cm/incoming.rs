@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 
 use uverbs_kernel_abi::rdma_cm::{
-    RDMA_MAX_PRIVATE_DATA, rdma_ucm_conn_param, rdma_ucm_event_resp, rdma_ucm_ud_param,
+    RDMA_MAX_PRIVATE_DATA, rdma_ucm_conn_param, rdma_ucm_ece, rdma_ucm_event_resp,
+    rdma_ucm_ud_param,
 };
 
 use super::header::{self, IpHeader};
-use super::id::{Connection, Id, IdNumber, Space, State};
-use super::mad::{Ids, Mad, Message, Rej, Rep, Req, SidrRep, SidrReq, room};
+use super::id::{Connection, Id, IdNumber, Service, State};
+use super::mad::{Ece, Ids, Mad, Message, Rej, Rep, Req, SidrRep, SidrReq, room};
 use super::manager::{Manager, Param, event};
 use super::queue::Queued;
 use super::refusals::TIMEOUT;
@@ -79,7 +80,7 @@ impl Manager {
         let Some(header) = IpHeader::read(&req.private) else {
             return self.send(to, from, &refuse(INVALID_SERVICE));
         };
-        let Some(listener) = self.listener(req.service_id, header.to) else {
+        let Some(listener) = self.listener(req.service_id, Service::Connections, header.to) else {
             return self.send(to, from, &refuse(INVALID_SERVICE));
         };
         let stale = self.ids.iter().find(|(_, id)| {
@@ -125,7 +126,7 @@ impl Manager {
             private_data_len: (room::REQ - header::LEN) as u8,
             ..Default::default()
         };
-        self.offer(listener, Space::Tcp, header, connection, Param::Connection(param));
+        self.offer(listener, header, connection, Param::Peer(param, told_ece(req.ece)));
     }
 
     /// Tells a listener of a request, which gets an id of its own. Without room it is dropped
@@ -133,19 +134,19 @@ impl Manager {
     fn offer(
         &mut self,
         listener: IdNumber,
-        space: Space,
         header: IpHeader,
         connection: Connection,
         param: Param,
     ) {
         let Some(of) = self.ids.get(&listener) else { return };
         let (file, uid, backlog) = (of.file, of.uid, of.backlog);
+        let (space, service) = (of.space, of.service);
         let port = (connection.service_id & 0xffff) as u16;
         let unread = self.files.get(&file).map_or(0, |queue| queue.requests_of(listener));
         if unread >= backlog {
             return;
         }
-        let mut id = Id::new(file, 0, space);
+        let mut id = Id::new(file, 0, space, service);
         id.state = State::ReqReceived;
         id.local = Some(SocketAddr::new(header.to, port));
         id.peer = Some(header.from);
@@ -166,7 +167,7 @@ impl Manager {
     fn reply(&mut self, from: Address, to: Address, tid: u64, rep: &Rep) {
         let Some(number) = self.of_peer(from, rep.ids.remote) else { return };
         let Some(id) = self.ids.get_mut(&number) else { return };
-        if id.space != Space::Tcp {
+        if id.service != Service::Connections {
             return;
         }
         match id.state {
@@ -200,7 +201,7 @@ impl Manager {
             private_data_len: room::REP as u8,
             ..Default::default()
         };
-        self.tell(number, event::CONNECT_RESPONSE, 0, Param::Connection(param));
+        self.tell(number, event::CONNECT_RESPONSE, 0, Param::Peer(param, told_ece(rep.ece)));
     }
 
     /// The peer is ready: the connection stands.
@@ -241,7 +242,7 @@ impl Manager {
         };
         let Some(number) = number else { return };
         let Some(id) = self.ids.get_mut(&number) else { return };
-        if matches!(id.state, State::Over | State::Timewait) || id.space != Space::Tcp {
+        if matches!(id.state, State::Over | State::Timewait) || id.service != Service::Connections {
             return;
         }
         // A request that was accepted isn't refused any more: what was refused is a late copy.
@@ -310,7 +311,7 @@ impl Manager {
 
     fn datagram_request(&mut self, from: Address, to: Address, tid: u64, req: &SidrReq) {
         let known = self.ids.values().any(|id| {
-            id.space == Space::Udp
+            id.service == Service::Datagrams
                 && id.connection.remote_id == req.request_id
                 && id.connection.there == from
                 && id.state == State::ReqReceived
@@ -319,7 +320,8 @@ impl Manager {
             return;
         }
         let header = IpHeader::read(&req.private);
-        let listener = header.and_then(|header| self.listener(req.service_id, header.to));
+        let listener =
+            header.and_then(|header| self.listener(req.service_id, Service::Datagrams, header.to));
         let (Some(header), Some(listener)) = (header, listener) else {
             let mut message = SidrRep::new(req.request_id, req.service_id);
             message.status = SIDR_UNSUPPORTED;
@@ -339,13 +341,13 @@ impl Manager {
             private_data_len: (room::SIDR_REQ - header::LEN) as u8,
             ..Default::default()
         };
-        self.offer(listener, Space::Udp, header, connection, Param::Datagram(param));
+        self.offer(listener, header, connection, Param::Datagram(param));
     }
 
     fn datagram_reply(&mut self, from: Address, rep: &SidrRep) {
         let Some(number) = self.of_peer(from, rep.request_id) else { return };
         let Some(id) = self.ids.get_mut(&number) else { return };
-        if id.state != State::ReqSent || id.space != Space::Udp {
+        if id.state != State::ReqSent || id.service != Service::Datagrams {
             return;
         }
         id.connection.awaited = None;
@@ -374,4 +376,8 @@ fn padded(data: &[u8]) -> [u8; RDMA_MAX_PRIVATE_DATA] {
     let mut all = [0; RDMA_MAX_PRIVATE_DATA];
     all[..data.len()].copy_from_slice(data);
     all
+}
+
+fn told_ece(ece: Ece) -> rdma_ucm_ece {
+    rdma_ucm_ece { vendor_id: ece.vendor, attr_mod: ece.options }
 }

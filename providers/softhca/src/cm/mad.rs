@@ -47,6 +47,15 @@ pub(crate) struct Ids {
     pub(crate) remote: u32,
 }
 
+/// Enhanced connection establishment (IBTA 12.6.5.1 and 13.4.2): what vendors agree on besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ece {
+    /// 24 bits, 0 for none.
+    pub(crate) vendor: u32,
+    /// In the MAD's header, as the attribute modifier.
+    pub(crate) options: u32,
+}
+
 /// Asks for a connection (IBTA 12.6.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Req {
@@ -65,6 +74,7 @@ pub(crate) struct Req {
     pub(crate) rnr_retry: u8,
     pub(crate) mtu: u8,
     pub(crate) srq: bool,
+    pub(crate) ece: Ece,
     pub(crate) sgid: [u8; 16],
     pub(crate) dgid: [u8; 16],
     pub(crate) traffic_class: u8,
@@ -85,6 +95,7 @@ pub(crate) struct Rep {
     pub(crate) flow_control: bool,
     pub(crate) rnr_retry: u8,
     pub(crate) srq: bool,
+    pub(crate) ece: Ece,
     pub(crate) ca_guid: u64,
     pub(crate) private: [u8; room::REP],
 }
@@ -146,6 +157,7 @@ impl Mad {
         header[..4].copy_from_slice(&[1, CLASS, CLASS_VERSION, METHOD_SEND]);
         header[8..16].copy_from_slice(&self.tid.to_be_bytes());
         header[16..18].copy_from_slice(&self.message.attribute().to_be_bytes());
+        header[20..24].copy_from_slice(&self.message.modifier().to_be_bytes());
         self.message.write(&mut Body(body));
         bytes
     }
@@ -160,7 +172,8 @@ impl Mad {
         }
         let tid = u64::from_be_bytes(header[8..16].try_into().ok()?);
         let attribute = u16::from_be_bytes([header[16], header[17]]);
-        Some(Self { tid, message: Message::read(attribute, &Fields(body))? })
+        let modifier = u32::from_be_bytes(header[20..24].try_into().ok()?);
+        Some(Self { tid, message: Message::read(attribute, modifier, &Fields(body))? })
     }
 }
 
@@ -233,6 +246,14 @@ impl Message {
         }
     }
 
+    fn modifier(&self) -> u32 {
+        match self {
+            Self::Req(req) => req.ece.options,
+            Self::Rep(rep) => rep.ece.options,
+            _ => 0,
+        }
+    }
+
     fn write(&self, body: &mut Body<'_>) {
         match self {
             Self::Req(req) => req.write(body),
@@ -266,10 +287,10 @@ impl Message {
         }
     }
 
-    fn read(attribute: u16, body: &Fields<'_>) -> Option<Self> {
+    fn read(attribute: u16, modifier: u32, body: &Fields<'_>) -> Option<Self> {
         Some(match attribute {
-            REQ => Self::Req(Req::read(body)),
-            REP => Self::Rep(Rep::read(body)),
+            REQ => Self::Req(Req::read(modifier, body)),
+            REP => Self::Rep(Rep::read(modifier, body)),
             RTU => Self::Rtu(body.ids()),
             REJ => Self::Rej(Rej {
                 ids: body.ids(),
@@ -301,6 +322,7 @@ impl Message {
 impl Req {
     fn write(&self, body: &mut Body<'_>) {
         body.u32(0, self.local_id);
+        body.u24(5, self.ece.vendor);
         body.put(8, self.service_id.to_be_bytes());
         body.put(16, self.ca_guid.to_be_bytes());
         body.u24(32, self.qpn);
@@ -322,7 +344,7 @@ impl Req {
         body.put(140, self.private);
     }
 
-    fn read(body: &Fields<'_>) -> Self {
+    fn read(options: u32, body: &Fields<'_>) -> Self {
         Self {
             local_id: body.u32(0),
             service_id: body.u64(8),
@@ -337,6 +359,7 @@ impl Req {
             rnr_retry: body.0[50] & 7,
             mtu: body.0[50] >> 4,
             srq: body.0[51] & 8 != 0,
+            ece: Ece { vendor: body.u24(5), options },
             sgid: body.get(56),
             dgid: body.get(72),
             traffic_class: body.0[92],
@@ -355,11 +378,16 @@ impl Rep {
         body.put(24, [self.responder_resources, self.initiator_depth]);
         body.put(26, [self.ack_delay << 3 | u8::from(self.flow_control)]);
         body.put(27, [self.rnr_retry << 5 | u8::from(self.srq) << 4]);
+        let [_, high, middle, low] = self.ece.vendor.to_be_bytes();
+        for (at, byte) in [(15, high), (19, middle), (23, low)] {
+            body.put(at, [byte]);
+        }
         body.put(28, self.ca_guid.to_be_bytes());
         body.put(36, self.private);
     }
 
-    fn read(body: &Fields<'_>) -> Self {
+    fn read(options: u32, body: &Fields<'_>) -> Self {
+        let vendor = u32::from_be_bytes([0, body.0[15], body.0[19], body.0[23]]);
         Self {
             ids: body.ids(),
             qpn: body.u24(12),
@@ -370,6 +398,7 @@ impl Rep {
             flow_control: body.0[26] & 1 != 0,
             rnr_retry: body.0[27] >> 5,
             srq: body.0[27] & 0x10 != 0,
+            ece: Ece { vendor, options },
             ca_guid: body.u64(28),
             private: body.get(36),
         }
@@ -419,6 +448,7 @@ mod tests {
             rnr_retry: 6,
             mtu: 5,
             srq: true,
+            ece: Ece { vendor: 0x06_0708, options: 0x0a0b_0c0d },
             sgid: [0x41; 16],
             dgid: [0x42; 16],
             traffic_class: 0x43,
@@ -430,12 +460,37 @@ mod tests {
         let body = &mad[24..];
         assert_eq!(mad[..4], [1, 7, 2, 3]);
         assert_eq!(mad[15..18], [9, 0, 0x10]);
-        assert_eq!(body[..4], [1, 2, 3, 4]);
+        assert_eq!(mad[20..24], [0xa, 0xb, 0xc, 0xd]);
+        assert_eq!(body[..8], [1, 2, 3, 4, 0, 6, 7, 8]);
         assert_eq!(body[32..36], [0x21, 0x22, 0x23, 4]);
         assert_eq!(body[39], 5);
         assert_eq!(body[43..48], [20 << 3 | 1, 0x31, 0x32, 0x33, 20 << 3 | 7]);
         assert_eq!(body[50..56], [5 << 4 | 6, 15 << 4 | 8, 0xff, 0xff, 0xff, 0xff]);
         assert_eq!(body[92..96], [0x43, 64, 0, 17 << 3]);
         assert_eq!(body[140], 0x51);
+    }
+    #[test]
+    fn an_answers_vendor_lies_in_three_pieces() {
+        let ids = Ids { local: 1, remote: 2 };
+        let rep = Rep {
+            ids,
+            qpn: 0x21_2223,
+            psn: 0x31_3233,
+            responder_resources: 4,
+            initiator_depth: 5,
+            ack_delay: 15,
+            flow_control: true,
+            rnr_retry: 6,
+            srq: true,
+            ece: Ece { vendor: 0x06_0708, options: 9 },
+            ca_guid: 0,
+            private: [0; room::REP],
+        };
+        let mad = Mad { tid: 9, message: Message::Rep(rep) }.to_bytes();
+        let body = &mad[24..];
+        assert_eq!(mad[20..24], [0, 0, 0, 9]);
+        assert_eq!(body[12..16], [0x21, 0x22, 0x23, 6]);
+        assert_eq!(body[19..24], [7, 0x31, 0x32, 0x33, 8]);
+        assert_eq!(body[24..28], [4, 5, 15 << 3 | 1, 6 << 5 | 1 << 4]);
     }
 }

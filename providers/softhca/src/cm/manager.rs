@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use uverbs_core::Errno;
 use uverbs_kernel_abi::ah::{ib_uverbs_ah_attr, ib_uverbs_global_route};
-use uverbs_kernel_abi::rdma_cm::{rdma_ucm_conn_param, rdma_ucm_event_resp, rdma_ucm_ud_param};
+use uverbs_kernel_abi::rdma_cm::{
+    rdma_ucm_conn_param, rdma_ucm_ece, rdma_ucm_event_resp, rdma_ucm_ud_param,
+};
 
 use super::header::{gid, ip};
-use super::id::{Awaited, Id, IdNumber, Space, State};
+use super::id::{Awaited, Id, IdNumber, Service, State};
 use super::mad::{MAX_RETRIES, Mad, Message, RESPONSE_TIMEOUT};
 use super::queue::{EventQueue, Queued};
 use crate::wire::Address;
@@ -203,7 +205,7 @@ impl Manager {
     pub(super) fn claim_port(
         &mut self,
         of: IdNumber,
-        space: Space,
+        space: u16,
         addr: SocketAddr,
         reuse: bool,
     ) -> Result<SocketAddr, Errno> {
@@ -236,11 +238,17 @@ impl Manager {
     }
 
     /// The listener for a request.
-    pub(super) fn listener(&self, service_id: u64, to: IpAddr) -> Option<IdNumber> {
+    pub(super) fn listener(
+        &self,
+        service_id: u64,
+        service: Service,
+        to: IpAddr,
+    ) -> Option<IdNumber> {
         let of = |id: &Id| {
             id.state == State::Listening
+                && id.service == service
                 && id.local.is_some_and(|local| {
-                    (id.space as u64) << 16 | u64::from(local.port()) == service_id
+                    u64::from(id.space) << 16 | u64::from(local.port()) == service_id
                         && (self.is_any(local.ip()) && local.is_ipv4() == to.is_ipv4()
                             || self.is_any(local.ip()) && local.is_ipv6()
                             || local.ip() == to)
@@ -347,6 +355,8 @@ impl Manager {
 pub(super) enum Param {
     None,
     Connection(rdma_ucm_conn_param),
+    /// With what the peer said of its vendor's options.
+    Peer(rdma_ucm_conn_param, rdma_ucm_ece),
     Datagram(rdma_ucm_ud_param),
 }
 
@@ -355,6 +365,10 @@ impl Param {
         match self {
             Self::None => {}
             Self::Connection(param) => event.set_conn(param),
+            Self::Peer(param, ece) => {
+                event.set_conn(param);
+                event.ece = ece;
+            }
             Self::Datagram(param) => event.set_ud(param),
         }
     }

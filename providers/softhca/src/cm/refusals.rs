@@ -1,22 +1,22 @@
 //! Messages that say no, and an answer that says yes to datagrams.
 
-use super::id::{Connection, Id, Space, State};
+use super::id::{Connection, Id, Service, State};
 use super::mad::{Ids, Message, Rej, SidrRep, room};
 use super::manager::UDP_QKEY;
 
 /// Reason of a refusal: the sender gave up (IBTA table 110).
 pub(super) const TIMEOUT: u16 = 4;
 /// Reason of a refusal: the program's own (IBTA table 110).
-const CONSUMER: u16 = 28;
+pub(super) const CONSUMER: u16 = 28;
 /// Status of an answer about datagrams: refused (IBTA 12.11.3).
 const SIDR_REFUSED: u8 = 2;
 
 /// The program refuses. The private data fits.
-pub(super) fn refusal(ids: Ids, message: u8, data: &[u8]) -> Message {
+pub(super) fn refusal(ids: Ids, message: u8, reason: u16, data: &[u8]) -> Message {
     let mut private = [0; room::REJ];
     let len = data.len().min(room::REJ);
     private[..len].copy_from_slice(&data[..len]);
-    Message::Rej(Rej { ids, message, reason: CONSUMER, info: [0; 8], private })
+    Message::Rej(Rej { ids, message, reason, info: [0; 8], private })
 }
 
 impl SidrRep {
@@ -35,10 +35,12 @@ pub(super) fn sidr_refusal(connection: &Connection) -> Message {
 }
 
 /// No to a request, whichever kind it is.
-pub(super) fn no(id: &Id, data: &[u8]) -> Message {
+pub(super) fn no(id: &Id, reason: u16, data: &[u8]) -> Message {
     let ids = Ids { local: id.connection.local_id, remote: id.connection.remote_id };
-    match id.space {
-        Space::Tcp => refusal(ids, u8::from(id.state == State::RepReceived), data),
-        Space::Udp => sidr_refusal(&id.connection),
+    match id.service {
+        Service::Connections => {
+            refusal(ids, u8::from(id.state == State::RepReceived), reason, data)
+        }
+        Service::Datagrams => sidr_refusal(&id.connection),
     }
 }

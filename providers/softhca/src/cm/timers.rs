@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use uverbs_core::Errno;
 
-use super::id::{Id, IdNumber, Space, State};
+use super::id::{Id, IdNumber, Service, State};
 use super::mad::{Ids, Message, Rej, room};
 use super::manager::{Manager, Param, event, interval};
-use super::refusals::{TIMEOUT, refusal, sidr_refusal};
+use super::refusals::{CONSUMER, TIMEOUT, refusal, sidr_refusal};
 
 impl Manager {
     /// When the first id is due.
@@ -79,12 +79,12 @@ impl Manager {
     pub(super) fn last_word(&self, id: &Id) -> Option<Message> {
         let connection = &id.connection;
         let ids = Ids { local: connection.local_id, remote: connection.remote_id };
-        match (id.space, id.state) {
-            (Space::Udp, State::ReqReceived) => Some(sidr_refusal(connection)),
-            (Space::Udp, _) => None,
+        match (id.service, id.state) {
+            (Service::Datagrams, State::ReqReceived) => Some(sidr_refusal(connection)),
+            (Service::Datagrams, _) => None,
             (_, State::ReqSent) => Some(self.timed_out(id, 0)),
-            (_, State::ReqReceived) => Some(refusal(ids, 0, &[])),
-            (_, State::RepReceived) => Some(refusal(ids, 1, &[])),
+            (_, State::ReqReceived) => Some(refusal(ids, 0, CONSUMER, &[])),
+            (_, State::RepReceived) => Some(refusal(ids, 1, CONSUMER, &[])),
             (_, State::RepSent | State::Established) => {
                 Some(Message::Dreq { ids, remote_qpn: connection.remote_qpn })
             }

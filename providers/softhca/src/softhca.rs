@@ -230,6 +230,13 @@ impl SoftHca {
         }
     }
 
+    /// How many ids its connection manager has: listeners, connections, requests that nobody has
+    /// answered.
+    #[must_use]
+    pub fn cm_ids(&self) -> usize {
+        self.inner.shared.lock().device.cm.ids()
+    }
+
     /// How many objects there are of each kind that has some, of all who have the device open: by
     /// the kernel's number of the kind, `UVERBS_OBJECT_*`. Files of events are not among them.
     #[must_use]

@@ -117,6 +117,11 @@ impl Manager {
         Ok((file, bell))
     }
 
+    /// How many ids there are.
+    pub(crate) fn ids(&self) -> usize {
+        self.ids.len()
+    }
+
     /// Closes a door: its ids end.
     pub(crate) fn close(&mut self, file: u64) {
         let of: Vec<_> =

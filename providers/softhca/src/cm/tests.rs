@@ -11,7 +11,10 @@ use uverbs_core::doors::cm::CmCommand;
 use uverbs_kernel_abi::rdma_cm::*;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::id::State;
 use super::manager::{Host, Manager, Outgoing, event};
+
+mod death;
 
 const GIDS: [[u8; 16]; 2] = [gid_of(1), gid_of(2)];
 
@@ -35,6 +38,8 @@ struct World {
     flying: Vec<(Duration, Outgoing)>,
     seed: u64,
     now: Duration,
+    /// A host that is dead does nothing, and nothing reaches it.
+    dead: [bool; 2],
     /// Events that each id's program has read: `(host, uid)`.
     told: BTreeMap<(usize, u64), Vec<(u32, i32)>>,
 }
@@ -46,7 +51,8 @@ impl World {
         let doors = [0, 1].map(|n: usize| hosts[n].open().unwrap().0);
         let (flying, now, told) = (Vec::new(), Duration::ZERO, BTreeMap::new());
         let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        Self { hosts, doors, network, flying, seed, now, told }
+        let dead = [false; 2];
+        Self { hosts, doors, network, flying, seed, now, dead, told }
     }
 
     fn random(&mut self, below: u64) -> u64 {
@@ -106,11 +112,12 @@ impl World {
     /// Lets time pass until the next thing happens. False if nothing will.
     fn step(&mut self) -> bool {
         let arrival = self.flying.iter().map(|(arrives, _)| *arrives).min();
-        let timer = self.hosts.iter().filter_map(Manager::next_deadline).min();
+        let alive = [0, 1].into_iter().filter(|&host| !self.dead[host]);
+        let timer = alive.filter_map(|host| self.hosts[host].next_deadline()).min();
         let Some(next) = arrival.into_iter().chain(timer).min() else { return false };
         self.now = self.now.max(next);
         let now = self.now;
-        for host in 0..2 {
+        for host in (0..2).filter(|&host| !self.dead[host]).collect::<Vec<_>>() {
             self.hosts[host].advance(now);
             self.carry(host);
         }
@@ -119,6 +126,9 @@ impl World {
         let due: Vec<(Duration, Outgoing)> = due;
         for (_, Outgoing { src, dst, bytes }) in due {
             let host = usize::from(dst.gid == GIDS[1]);
+            if self.dead[host] {
+                continue;
+            }
             self.hosts[host].receive(src, dst, &bytes);
             self.carry(host);
         }
@@ -313,6 +323,10 @@ fn life(seed: u64, network: Network, plan: Plan) {
         let of: Vec<u32> = world.hosts[host].ids.keys().copied().collect();
         for id in of {
             assert!([Some(asks), serves, Some(listener)].contains(&Some(id)), "{id} is nobody's");
+            let state = world.hosts[host].ids[&id].state;
+            let may_stand = matches!(plan, Plan::Vanish(_)) && state == State::Established;
+            let is_final = matches!(state, State::Over | State::Listening);
+            assert!(is_final || may_stand, "{plan:?} with seed {seed}: {id} is {state:?}");
             world.destroy(host, id);
         }
         assert!(world.hosts[host].ids.is_empty());

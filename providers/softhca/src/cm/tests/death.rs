@@ -1,0 +1,103 @@
+//! A host that dies in mid-conversation, at any message: the other one's ids all end, and its
+//! program is told so once.
+
+use super::*;
+
+/// What the programs know of their connection.
+struct Programs {
+    asks: u32,
+    serves: Option<u32>,
+}
+
+impl Programs {
+    fn id_of(&self, host: usize) -> Option<u32> {
+        if host == 0 { Some(self.asks) } else { self.serves }
+    }
+
+    /// What the program of a host does about an event.
+    fn answer(&mut self, world: &mut World, host: usize, event: &rdma_ucm_event_resp) {
+        match event.event {
+            // A late copy is a request of a peer that waits no more.
+            event::CONNECT_REQUEST if self.serves.is_some() => world.destroy(host, event.id),
+            event::CONNECT_REQUEST => {
+                self.serves = Some(event.id);
+                world.accept(host, event.id, SERVES, Some(0x22)).unwrap();
+            }
+            event::CONNECT_RESPONSE => world.accept(host, self.asks, 0, None).unwrap(),
+            event::DISCONNECTED => {
+                let id = self.id_of(host).expect("it was connected");
+                world.disconnect(host, id).unwrap();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Runs until nothing more will happen; at the step `dies` a host dies.
+fn run(world: &mut World, programs: &mut Programs, dies: Option<(usize, u64)>) {
+    let mut steps = 0;
+    loop {
+        if let Some((host, at)) = dies
+            && steps == at
+        {
+            world.dead[host] = true;
+        }
+        if !world.step() {
+            return;
+        }
+        steps += 1;
+        assert!(steps < 5_000, "it doesn't end");
+        for host in 0..2 {
+            while !world.dead[host]
+                && let Some(event) = world.next_event(host)
+            {
+                programs.answer(world, host, &event);
+            }
+        }
+    }
+}
+
+/// One connection that a death cuts short. Answers in which state the survivor was found.
+fn cut_short(seed: u64, network: Network) -> Option<State> {
+    let mut world = World::new(seed, network);
+    world.listen(LISTENS, RDMA_PS_TCP);
+    let asks = world.connect(ASKS, RDMA_PS_TCP, 0x11);
+    let mut programs = Programs { asks, serves: None };
+    let (host, at) = (world.random(2) as usize, world.random(12));
+    run(&mut world, &mut programs, Some((host, at)));
+    // Should all have been said by then, the host dies of the silence.
+    world.dead[host] = true;
+    let left = 1 - host;
+    let id = programs.id_of(left)?;
+    let found = world.hosts[left].ids[&id].state;
+    if found == State::Established {
+        // Nobody tells of a death. The program finds it out when it wants to go.
+        world.disconnect(left, id).unwrap();
+        run(&mut world, &mut programs, None);
+    }
+    let told = world.told.clone();
+    let uid = if left == 0 { ASKS } else { SERVES };
+    let ends = [event::DISCONNECTED, event::REJECTED, event::UNREACHABLE];
+    let ends: usize = ends.iter().map(|end| world.count(left, uid, *end)).sum();
+    assert_eq!(ends, 1, "seed {seed}, host {host} dies at {at}: {told:?}");
+    for (number, id) in &world.hosts[left].ids {
+        let is_final = matches!(id.state, State::Over | State::Listening);
+        assert!(is_final, "seed {seed}: {number} is {:?}, {told:?}", id.state);
+    }
+    assert_eq!(world.hosts[left].next_deadline(), None);
+    Some(found)
+}
+
+#[test]
+fn whoever_is_left_is_told_once() {
+    let mut found = BTreeMap::new();
+    for seed in 0..4_000 {
+        let network = Network { lost: seed % 4 * 10, twice: seed % 3 * 20, late: seed % 5 * 10 };
+        if let Some(state) = cut_short(seed, network) {
+            *found.entry(state).or_insert(0) += 1;
+        }
+    }
+    // Deaths of both kinds: while they were still talking, and in the silence behind.
+    let many = |state| found.get(&state).is_some_and(|count| *count > 400);
+    assert!(many(State::Over) && many(State::Established), "{found:?}");
+}

@@ -97,8 +97,8 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// [`Error::Connection`] when nothing leads there; [`Error::TimedOut`]; [`Error::Invalid`] for a
-    /// port space of datagrams; the kernel's refusal; as [`EventChannel::open`].
+    /// [`Error::Connection`] when nothing leads there; [`Error::TimedOut`]; [`Error::Invalid`] for
+    /// a port space of datagrams; the kernel's refusal; as [`EventChannel::open`].
     #[doc(alias = "rdma_resolve_addr")]
     #[doc(alias = "rdma_create_ep")]
     pub fn resolve(self) -> Result<Route, Error> {

@@ -137,8 +137,8 @@ impl NewEndpoint<Route> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a server's address, or one of datagrams; as [`Connector::resolve`], and as what makes a
-    /// queue pair.
+    /// [`Error::Invalid`] for a server's address, or one of datagrams; as [`Connector::resolve`],
+    /// and as what makes a queue pair.
     #[doc(alias = "rdma_create_ep")]
     pub fn to(info: &AddressInfo, cap: &QpCap, limit: Duration) -> Result<Self, Error> {
         Self::to_on(EventChannel::open()?, info, cap, limit)

@@ -24,7 +24,8 @@ struct Streams {
     run: bool,
 }
 
-/// A stream's place among them: when it is dropped, behind the stream, the thread looks who is left.
+/// A stream's place among them: when it is dropped, behind the stream, the thread looks who is
+/// left.
 #[derive(Debug)]
 pub(super) struct Kept(Arc<KeepAlives>);
 

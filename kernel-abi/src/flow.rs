@@ -372,3 +372,33 @@ pub const IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT: u32 = 1 << 1;
 pub const IB_UVERBS_FLOW_ACTION_ESP_FLAGS_DECRYPT: u32 = 0;
 pub const IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT: u32 = 1 << 2;
 pub const IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW: u32 = 1 << 3;
+
+// `ib_uverbs_flow_attr::type`.
+pub const IB_FLOW_ATTR_NORMAL: u32 = 0;
+pub const IB_FLOW_ATTR_ALL_DEFAULT: u32 = 1;
+pub const IB_FLOW_ATTR_MC_DEFAULT: u32 = 2;
+pub const IB_FLOW_ATTR_SNIFFER: u32 = 3;
+
+// `ib_uverbs_flow_attr::flags`.
+pub const IB_FLOW_ATTR_FLAGS_DONT_TRAP: u32 = 1 << 1;
+pub const IB_FLOW_ATTR_FLAGS_EGRESS: u32 = 1 << 2;
+
+// `ib_uverbs_flow_spec_hdr::type`.
+pub const IB_FLOW_SPEC_ETH: u32 = 0x20;
+pub const IB_FLOW_SPEC_IPV4: u32 = 0x30;
+pub const IB_FLOW_SPEC_IPV6: u32 = 0x31;
+pub const IB_FLOW_SPEC_ESP: u32 = 0x34;
+pub const IB_FLOW_SPEC_TCP: u32 = 0x40;
+pub const IB_FLOW_SPEC_UDP: u32 = 0x41;
+pub const IB_FLOW_SPEC_VXLAN_TUNNEL: u32 = 0x50;
+pub const IB_FLOW_SPEC_GRE: u32 = 0x51;
+pub const IB_FLOW_SPEC_MPLS: u32 = 0x60;
+pub const IB_FLOW_SPEC_INNER: u32 = 0x100;
+pub const IB_FLOW_SPEC_ACTION_TAG: u32 = 0x1000;
+pub const IB_FLOW_SPEC_ACTION_DROP: u32 = 0x1001;
+pub const IB_FLOW_SPEC_ACTION_HANDLE: u32 = 0x1002;
+pub const IB_FLOW_SPEC_ACTION_COUNT: u32 = 0x1003;
+
+// `mlx5_ib_flow_counters_desc::description`.
+pub const IB_COUNTER_PACKETS: u32 = 0;
+pub const IB_COUNTER_BYTES: u32 = 1;

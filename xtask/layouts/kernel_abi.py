@@ -39,7 +39,7 @@ FOREIGN = re.compile(r"IWPM_|RDMA_NL_IWPM_|RDMA_NL_LS_|LS_|RDMA_NLA_|rdma_ls_|rd
 VERBS_ENUMS = {
     "ibv_qp_attr_mask", "ibv_qp_state", "ibv_mtu", "ibv_mig_state", "ibv_event_type", "ibv_wc_status", "ibv_send_flags",
     "ibv_wq_state", "ibv_wq_attr_mask", "ibv_mw_type", "ibv_srq_attr_mask", "ibv_port_state", "ibv_atomic_cap",
-    "ibv_rereg_mr_flags",
+    "ibv_rereg_mr_flags", "ibv_flow_attr_type", "ibv_flow_spec_type", "ibv_flow_flags", "ibv_counter_description",
 }
 VERBS_RENAMED = {
     "IBV_WQ_ATTR_STATE": "IB_WQ_STATE", "IBV_WQ_ATTR_CURR_STATE": "IB_WQ_CUR_STATE", "IBV_WQ_ATTR_FLAGS": "IB_WQ_FLAGS",
@@ -49,7 +49,7 @@ VERBS_RENAMED = {
 # Single names of an enum; the kernel's `ib_wc_flags` numbers its other flags otherwise.
 VERBS_NAMES = {"IBV_WC_GRH", "IBV_WC_WITH_IMM"}
 # Of the library alone; the kernel has no such value.
-VERBS_ONLY = re.compile(r"IBV_WC_TM_|IBV_QPS_UNKNOWN|IBV_WQS_UNKNOWN|IBV_WQ_ATTR_RESERVED|IBV_REREG_MR_FLAGS_SUPPORTED")
+VERBS_ONLY = re.compile(r"IBV_FLOW_SPEC_IPV4_EXT|IBV_WC_TM_|IBV_QPS_UNKNOWN|IBV_WQS_UNKNOWN|IBV_WQ_ATTR_RESERVED|IBV_REREG_MR_FLAGS_SUPPORTED")
 
 
 def debug_entries(source, include):

@@ -601,7 +601,29 @@ pub(crate) fn constants() -> Vec<(&'static str, i128)> {
             IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT,
             IB_UVERBS_FLOW_ACTION_ESP_FLAGS_DECRYPT,
             IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT,
-            IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW
+            IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW,
+            IB_FLOW_ATTR_NORMAL,
+            IB_FLOW_ATTR_ALL_DEFAULT,
+            IB_FLOW_ATTR_MC_DEFAULT,
+            IB_FLOW_ATTR_SNIFFER,
+            IB_FLOW_ATTR_FLAGS_DONT_TRAP,
+            IB_FLOW_ATTR_FLAGS_EGRESS,
+            IB_FLOW_SPEC_ETH,
+            IB_FLOW_SPEC_IPV4,
+            IB_FLOW_SPEC_IPV6,
+            IB_FLOW_SPEC_ESP,
+            IB_FLOW_SPEC_TCP,
+            IB_FLOW_SPEC_UDP,
+            IB_FLOW_SPEC_VXLAN_TUNNEL,
+            IB_FLOW_SPEC_GRE,
+            IB_FLOW_SPEC_MPLS,
+            IB_FLOW_SPEC_INNER,
+            IB_FLOW_SPEC_ACTION_TAG,
+            IB_FLOW_SPEC_ACTION_DROP,
+            IB_FLOW_SPEC_ACTION_HANDLE,
+            IB_FLOW_SPEC_ACTION_COUNT,
+            IB_COUNTER_PACKETS,
+            IB_COUNTER_BYTES
         );
     }
     {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use uverbs_core::doors::DeviceRecord;
 use uverbs_core::memory::process::Process;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
+use uverbs_mlx5_prm::eth::MLX5_ETH_L2_INLINE_HEADER_SIZE;
 
 use crate::SoftHca;
 use crate::guard::Guard;
@@ -75,6 +76,13 @@ impl SoftHcaBuilder {
     /// The MTU of its port.
     pub fn active_mtu(mut self, mtu: Mtu) -> Self {
         self.active_mtu = Some(mtu);
+        self
+    }
+
+    /// It wants the first 18 bytes of each raw packet in the work request, as devices before
+    /// ConnectX-5 do. Of a device in process.
+    pub fn wants_headers(mut self) -> Self {
+        self.hca.min_inline_header = MLX5_ETH_L2_INLINE_HEADER_SIZE as u16;
         self
     }
 

@@ -57,6 +57,8 @@ pub struct HcaConfig {
     pub active_mtu: Mtu,
     /// The P_Key table of the port.
     pub pkeys: Vec<u16>,
+    /// Bytes of each raw packet that must stand in its WQE: 18 of devices before ConnectX-5.
+    pub min_inline_header: u16,
     /// What happens on doubtful behaviour.
     pub strict: Strictness,
 }
@@ -82,6 +84,7 @@ impl Default for HcaConfig {
             link: LinkLayer::Ethernet,
             active_mtu: Mtu::B4096,
             pkeys: vec![0xffff],
+            min_inline_header: 0,
             strict: Strictness::Silicon,
         }
     }

@@ -143,7 +143,6 @@ impl Hca {
     }
 
     /// Queues, tables and what leads to them.
-    #[cfg(any(test, feature = "pci"))]
     pub(crate) fn steering(&mut self) -> &mut Steering {
         &mut self.steering
     }

@@ -37,6 +37,8 @@ impl Vendor {
     pub(crate) const LENGTH: Vendor = Vendor(0x66);
     /// An address vector is missing.
     pub(crate) const ADDRESS: Vendor = Vendor(0x67);
+    /// A raw packet's header doesn't stand in its WQE.
+    pub(crate) const NO_HEADER: Vendor = Vendor(0x68);
     /// The peer refused the request.
     pub(crate) const PEER: Vendor = Vendor(0x70);
     /// A READ or an atomic on a queue pair that may have none outstanding.

@@ -36,7 +36,11 @@ mod device;
 mod engine;
 #[cfg_attr(
     not(feature = "pci"),
-    allow(dead_code, unused_imports, reason = "flow tables are made through the PCI front alone")
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "not all of it is made through the front in process"
+    )
 )]
 pub(crate) mod ethernet;
 mod failure;

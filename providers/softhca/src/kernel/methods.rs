@@ -29,8 +29,8 @@ use uverbs_kernel_abi::wc::ib_uverbs_sge;
 use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method, Table, Write};
 use crate::kernel::verbs::{
-    ah, cq, device, devx, dm, dmabuf, event, mcast, mr, mw, pd, port, qp, qp_modify, srq, uar,
-    write, xrc,
+    ah, counters, cq, device, devx, dm, dmabuf, event, flow, mcast, mr, mw, pd, port, qp,
+    qp_modify, srq, uar, write, xrc,
 };
 
 /// All of them.
@@ -51,6 +51,7 @@ const WRITES: &[Write] = &[
     qp_modify::MODIFY_QP,
     qp_modify::EX_MODIFY_QP,
     qp_modify::QUERY_QP,
+    flow::EX_CREATE_FLOW,
     mcast::ATTACH_MCAST,
     mcast::DETACH_MCAST,
     srq::MODIFY_SRQ,
@@ -373,6 +374,32 @@ static METHODS: &[Method] = &[
             A::ptr_out(UVERBS_ATTR_DESTROY_SRQ_RESP, size_of::<ib_uverbs_destroy_srq_resp>()),
         ],
         handler: srq::destroy,
+    },
+    destroy(
+        UVERBS_OBJECT_FLOW,
+        UVERBS_METHOD_FLOW_DESTROY,
+        &[A::idr(UVERBS_ATTR_DESTROY_FLOW_HANDLE, UVERBS_OBJECT_FLOW, Use::Destroy)],
+    ),
+    Method {
+        object: UVERBS_OBJECT_COUNTERS,
+        method: UVERBS_METHOD_COUNTERS_CREATE,
+        attrs: &[A::idr(UVERBS_ATTR_CREATE_COUNTERS_HANDLE, UVERBS_OBJECT_COUNTERS, Use::New)],
+        handler: counters::create,
+    },
+    destroy(
+        UVERBS_OBJECT_COUNTERS,
+        UVERBS_METHOD_COUNTERS_DESTROY,
+        &[A::idr(UVERBS_ATTR_DESTROY_COUNTERS_HANDLE, UVERBS_OBJECT_COUNTERS, Use::Destroy)],
+    ),
+    Method {
+        object: UVERBS_OBJECT_COUNTERS,
+        method: UVERBS_METHOD_COUNTERS_READ,
+        attrs: &[
+            A::idr(UVERBS_ATTR_READ_COUNTERS_HANDLE, UVERBS_OBJECT_COUNTERS, Use::Read),
+            A::ptr_out_min(UVERBS_ATTR_READ_COUNTERS_BUFF, 0),
+            A::flags_in(UVERBS_ATTR_READ_COUNTERS_FLAGS),
+        ],
+        handler: counters::read,
     },
     Method {
         object: MLX5_IB_OBJECT_UAR,

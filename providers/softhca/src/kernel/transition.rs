@@ -5,9 +5,9 @@ use uverbs_kernel_abi::qp::{
     IB_QP_ACCESS_FLAGS, IB_QP_ALT_PATH, IB_QP_AV, IB_QP_CUR_STATE, IB_QP_DEST_QPN,
     IB_QP_EN_SQD_ASYNC_NOTIFY, IB_QP_MAX_DEST_RD_ATOMIC, IB_QP_MAX_QP_RD_ATOMIC,
     IB_QP_MIN_RNR_TIMER, IB_QP_PATH_MIG_STATE, IB_QP_PATH_MTU, IB_QP_PKEY_INDEX, IB_QP_PORT,
-    IB_QP_QKEY, IB_QP_RETRY_CNT, IB_QP_RNR_RETRY, IB_QP_RQ_PSN, IB_QP_SQ_PSN, IB_QP_STATE,
-    IB_QP_TIMEOUT, IB_UVERBS_QPT_DRIVER, IB_UVERBS_QPT_UC, IB_UVERBS_QPT_UD, IB_UVERBS_QPT_XRC_INI,
-    IB_UVERBS_QPT_XRC_TGT,
+    IB_QP_QKEY, IB_QP_RATE_LIMIT, IB_QP_RETRY_CNT, IB_QP_RNR_RETRY, IB_QP_RQ_PSN, IB_QP_SQ_PSN,
+    IB_QP_STATE, IB_QP_TIMEOUT, IB_UVERBS_QPT_DRIVER, IB_UVERBS_QPT_RAW_PACKET, IB_UVERBS_QPT_UC,
+    IB_UVERBS_QPT_UD, IB_UVERBS_QPT_XRC_INI, IB_UVERBS_QPT_XRC_TGT,
 };
 
 use crate::hca::{QpState, QpTransition};
@@ -103,6 +103,19 @@ const RTS_OPTIONAL: u32 = IB_QP_CUR_STATE
     | IB_QP_MIN_RNR_TIMER
     | IB_QP_PATH_MIG_STATE;
 
+/// The same for raw packets: all ways are there, and little is given.
+const RAW_PACKET: &[Row] = &[
+    (QpState::Reset, QpState::Init, IB_QP_PORT, 0),
+    (QpState::Init, QpState::Init, 0, 0),
+    (QpState::Init, QpState::Rtr, 0, 0),
+    (QpState::Rtr, QpState::Rts, 0, IB_QP_RATE_LIMIT),
+    (QpState::Rts, QpState::Rts, 0, IB_QP_RATE_LIMIT),
+    (QpState::Rts, QpState::Sqd, 0, 0),
+    (QpState::Sqd, QpState::Rts, 0, 0),
+    (QpState::Sqd, QpState::Sqd, 0, 0),
+    (QpState::Sqe, QpState::Rts, 0, 0),
+];
+
 /// The same for a DC initiator (`modify_dci_qp_is_ok` in `hw/mlx5/qp.c`).
 const DCI: &[Row] = &[
     (QpState::Reset, QpState::Init, IB_QP_PKEY_INDEX | IB_QP_PORT, 0),
@@ -195,6 +208,7 @@ pub(crate) fn is_ok(kind: u8, from: QpState, to: QpState, mask: u32) -> bool {
         IB_UVERBS_QPT_UD => UD,
         IB_UVERBS_QPT_XRC_INI => XRC_INI,
         IB_UVERBS_QPT_XRC_TGT => XRC_TGT,
+        IB_UVERBS_QPT_RAW_PACKET => RAW_PACKET,
         // A DC initiator's attributes always name the state.
         IB_UVERBS_QPT_DRIVER if mask & IB_QP_STATE == 0 => return false,
         IB_UVERBS_QPT_DRIVER => DCI,
@@ -264,6 +278,7 @@ mod tests {
             (IB_UVERBS_QPT_XRC_INI, XRC_INI),
             (IB_UVERBS_QPT_XRC_TGT, XRC_TGT),
             (IB_UVERBS_QPT_DRIVER, DCI),
+            (IB_UVERBS_QPT_RAW_PACKET, RAW_PACKET),
         ];
         for (kind, row) in tables.iter().flat_map(|(of, rows)| rows.iter().map(|row| (*of, row))) {
             let &(from, to, required, optional) = row;

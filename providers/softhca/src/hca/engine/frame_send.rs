@@ -21,6 +21,9 @@ const CVLAN: u16 = 0x8100;
 /// Puts the frames of a WQE where `frames` takes them from.
 pub(crate) fn execute(qp: &Qp, wqe: &Wqe, common: &mut Common) -> Result<(), Failure> {
     let Some(send) = &wqe.ethernet else { return Ok(()) };
+    if send.header.len() < common.config.min_inline_header.into() {
+        return Err(Failure::new(Syndrome::LOCAL_QP_OP_ERR, Vendor::NO_HEADER));
+    }
     let mut payload = vec![0; wqe.len as usize];
     let gathered = wqe.gather(common, qp.who(), 0, &mut payload);
     gathered.map_err(|fault| Failure::new(Syndrome::LOCAL_PROT_ERR, fault.vendor()))?;

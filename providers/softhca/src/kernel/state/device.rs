@@ -10,6 +10,7 @@ use crate::cm::{Host, Manager};
 use crate::guard;
 use crate::hca::number::{Cqn, Qpn, Srqn};
 use crate::hca::{Hca, HcaError, QpContext};
+use crate::kernel::state::flows::Flows;
 use crate::kernel::state::xrc::Xrc;
 use crate::kernel::user::{PAGE_SIZE, probe};
 use crate::uar::UarSet;
@@ -40,6 +41,7 @@ pub(crate) struct Device {
     pub(crate) qp_owners: HashMap<Qpn, Vec<Owner>>,
     pub(crate) srq_owners: HashMap<Srqn, Owner>,
     pub(crate) xrc: Xrc,
+    pub(crate) flows: Flows,
 }
 
 /// What the connection manager knows of the device: it speaks RoCE version 2 alone.
@@ -68,6 +70,7 @@ impl Device {
             qp_owners: HashMap::new(),
             srq_owners: HashMap::new(),
             xrc: Xrc::default(),
+            flows: Flows::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use uverbs_kernel_abi::qp::IB_UVERBS_QPT_XRC_TGT;
 
 use crate::kernel::state::device::Device;
 use crate::kernel::state::events::{EventFiles, async_event};
-use crate::kernel::state::objects::{Backing, Destroyed, Object, Objects};
+use crate::kernel::state::objects::{Backing, Destroyed, Object, Objects, Qp};
 
 /// The outcome of GET_CONTEXT.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +123,30 @@ impl File {
                     self.objects.release(held);
                 }
             }
+            Some(Object::Flow(flow)) => {
+                for placed in flow.placed {
+                    device.flows.remove(device.hca.steering(), placed);
+                }
+                self.objects.release(flow.qp);
+                if let Some(counters) = flow.counters {
+                    self.objects.release(counters);
+                    self.unbind_counters(counters);
+                }
+            }
+            Some(Object::Counters(counters)) => {
+                if let Some(number) = counters.number {
+                    let _ = device.hca.steering().remove_counter(number);
+                }
+            }
+            Some(Object::Qp(qp)) if qp.raw.is_some() => {
+                if let Some(raw) = &qp.raw {
+                    raw.destroy(device);
+                    for queue in [raw.rqn, raw.sqn].into_iter().flatten() {
+                        device.qp_owners.remove(&queue);
+                    }
+                }
+                destroyed.async_events = self.let_go(device, &qp);
+            }
             Some(Object::Qp(qp)) => {
                 // Of a target of XRC others may have handles, too.
                 if qp.kind != IB_UVERBS_QPT_XRC_TGT || device.xrc.close_target(qp.qpn) {
@@ -131,12 +155,7 @@ impl File {
                 } else if let Some(owners) = device.qp_owners.get_mut(&qp.qpn) {
                     owners.retain(|owner| *owner != (self.id, handle));
                 }
-                device.unpin(qp.pinned);
-                for held in &qp.held {
-                    self.objects.release(*held);
-                }
-                let other = self.events.retract_async(qp.async_file, qp.user_handle, QP_EVENTS);
-                destroyed.async_events = qp.async_events.saturating_sub(other);
+                destroyed.async_events = self.let_go(device, &qp);
             }
             Some(Object::Srq(srq)) => {
                 let _ = device.hca.destroy_srq(srq.srqn);
@@ -150,6 +169,23 @@ impl File {
             }
         }
         destroyed
+    }
+
+    /// Counters count for one rule less.
+    pub(crate) fn unbind_counters(&mut self, handle: u32) {
+        if let Some(Object::Counters(counters)) = self.objects.get_mut(handle) {
+            counters.unbind();
+        }
+    }
+
+    /// Gives back what a queue pair held; gives the events of it that were reported.
+    fn let_go(&mut self, device: &mut Device, qp: &Qp) -> u32 {
+        device.unpin(qp.pinned);
+        for held in &qp.held {
+            self.objects.release(*held);
+        }
+        let other = self.events.retract_async(qp.async_file, qp.user_handle, QP_EVENTS);
+        qp.async_events.saturating_sub(other)
     }
 
     /// Frees everything (`uverbs_destroy_ufile_hw`).

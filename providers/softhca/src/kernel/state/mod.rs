@@ -4,5 +4,7 @@
 pub(crate) mod device;
 pub(crate) mod events;
 pub(crate) mod file;
+pub(crate) mod flows;
 pub(crate) mod objects;
+pub(crate) mod raw_queues;
 pub(crate) mod xrc;

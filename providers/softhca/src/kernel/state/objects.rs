@@ -9,10 +9,13 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_core::memory::pages::Pages;
+use uverbs_kernel_abi::mlx5::mlx5_ib_flow_counters_desc;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 
 use crate::hca::number::{Cqn, Key, Pdn, Qpn, Srqn};
 use crate::hca::{DctContext, QpState};
+use crate::kernel::state::flows::Placed;
+use crate::kernel::state::raw_queues::RawQueues;
 use crate::uar::UarPage;
 
 /// A protection domain.
@@ -98,6 +101,38 @@ pub(crate) struct Qp {
     pub(crate) pinned: u64,
     /// Keeps the page that rings it, if one does.
     pub(crate) _uar: Option<Arc<UarPage>>,
+    /// Of raw packets: what it is made of.
+    pub(crate) raw: Option<RawQueues>,
+}
+
+/// A rule.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) qp: u32,
+    pub(crate) counters: Option<u32>,
+    pub(crate) placed: Vec<Placed>,
+}
+
+/// Counters of rules.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// The device's, once a rule used it.
+    pub(crate) number: Option<u32>,
+    /// What is counted where; empty while no rule uses it.
+    pub(crate) places: Vec<mlx5_ib_flow_counters_desc>,
+    /// Rules that use it.
+    pub(crate) rules: u32,
+}
+
+impl Counters {
+    /// One rule less: behind the last one they may be described anew
+    /// (`mlx5_ib_counters_clear_description`).
+    pub(crate) fn unbind(&mut self) {
+        self.rules -= 1;
+        if self.rules == 0 {
+            self.places.clear();
+        }
+    }
 }
 
 /// A shared receive queue.
@@ -164,6 +199,8 @@ pub(crate) enum Object {
     Xrcd(Xrcd),
     Ah(Ah),
     Uar(Uar),
+    Flow(Flow),
+    Counters(Counters),
 }
 
 /// Answer of a destruction: events that were reported, which the owner must acknowledge.
@@ -280,6 +317,7 @@ impl Objects {
             .iter()
             .map(|(handle, slot)| {
                 let rank = match slot.object {
+                    Some(Object::Flow(_)) => 0,
                     Some(
                         Object::Qp(_)
                         | Object::Dct(_)
@@ -287,11 +325,11 @@ impl Objects {
                         | Object::Mr(_)
                         | Object::Mw(_),
                     )
-                    | None => 0,
-                    Some(Object::Srq(_) | Object::Dm(_)) => 1,
-                    Some(Object::Cq(_)) => 2,
-                    Some(Object::Uar(_)) => 3,
-                    Some(Object::Pd(_) | Object::Xrcd(_)) => 4,
+                    | None => 1,
+                    Some(Object::Srq(_) | Object::Dm(_) | Object::Counters(_)) => 2,
+                    Some(Object::Cq(_)) => 3,
+                    Some(Object::Uar(_)) => 4,
+                    Some(Object::Pd(_) | Object::Xrcd(_)) => 5,
                 };
                 (rank, *handle)
             })
@@ -328,6 +366,15 @@ impl Objects {
     pub(crate) fn qp(&self, handle: u32) -> Result<&Qp, Errno> {
         match self.get(handle) {
             Some(Object::Qp(qp)) => Ok(qp),
+            Some(_) => Err(Errno::EINVAL),
+            None => Err(Errno::ENOENT),
+        }
+    }
+
+    /// The counters behind a handle; errors as [`Objects::pd`].
+    pub(crate) fn counters(&self, handle: u32) -> Result<&Counters, Errno> {
+        match self.get(handle) {
+            Some(Object::Counters(counters)) => Ok(counters),
             Some(_) => Err(Errno::EINVAL),
             None => Err(Errno::ENOENT),
         }

@@ -4,19 +4,21 @@
 use nix::errno::Errno;
 use uverbs_kernel_abi::device::{
     IB_ATOMIC_HCA, IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS, IB_UVERBS_DEVICE_BAD_PKEY_CNTR,
-    IB_UVERBS_DEVICE_BAD_QKEY_CNTR, IB_UVERBS_DEVICE_CHANGE_PHY_PORT, IB_UVERBS_DEVICE_MEM_WINDOW,
+    IB_UVERBS_DEVICE_BAD_QKEY_CNTR, IB_UVERBS_DEVICE_CHANGE_PHY_PORT,
+    IB_UVERBS_DEVICE_MANAGED_FLOW_STEERING, IB_UVERBS_DEVICE_MEM_WINDOW,
     IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B, IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT,
-    IB_UVERBS_DEVICE_RC_RNR_NAK_GEN, IB_UVERBS_DEVICE_SYS_IMAGE_GUID, IB_UVERBS_DEVICE_XRC,
-    ib_uverbs_cq_moderation_caps, ib_uverbs_ex_query_device, ib_uverbs_ex_query_device_resp,
-    ib_uverbs_odp_caps, ib_uverbs_odp_caps_per_transport_caps, ib_uverbs_query_device,
-    ib_uverbs_query_device_resp,
+    IB_UVERBS_DEVICE_RAW_IP_CSUM, IB_UVERBS_DEVICE_RC_RNR_NAK_GEN, IB_UVERBS_DEVICE_SYS_IMAGE_GUID,
+    IB_UVERBS_DEVICE_XRC, IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING,
+    IB_UVERBS_RAW_PACKET_CAP_IP_CSUM, ib_uverbs_cq_moderation_caps, ib_uverbs_ex_query_device,
+    ib_uverbs_ex_query_device_resp, ib_uverbs_odp_caps, ib_uverbs_odp_caps_per_transport_caps,
+    ib_uverbs_query_device, ib_uverbs_query_device_resp,
 };
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ALLOC_UCTX_DEVX,
     MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_CLOCK_INFO_V1, MLX5_LIB_CAP_DYN_UAR,
     MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE,
-    MLX5_USER_INLINE_MODE_NONE, mlx5_ib_alloc_ucontext_req, mlx5_ib_alloc_ucontext_req_v2,
-    mlx5_ib_alloc_ucontext_resp, mlx5_ib_query_device_resp,
+    MLX5_USER_INLINE_MODE_L2, MLX5_USER_INLINE_MODE_NONE, mlx5_ib_alloc_ucontext_req,
+    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp, mlx5_ib_query_device_resp,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
@@ -108,7 +110,8 @@ fn context_response(device: &Device, context: &Context) -> mlx5_ib_alloc_ucontex
         cqe_version: context.cqe_version,
         cmds_supp_uhw: MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
         eth_min_inline: match device.profile.is_ethernet() {
-            true => MLX5_USER_INLINE_MODE_NONE,
+            true if config.min_inline_header == 0 => MLX5_USER_INLINE_MODE_NONE,
+            true => MLX5_USER_INLINE_MODE_L2,
             false => 0,
         },
         log_uar_size: 12,
@@ -212,6 +215,10 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
         timestamp_mask: TIMESTAMP_MASK,
         hca_core_clock: CLOCK_KHZ,
         max_dm_size: DEVICE_MEMORY_LEN,
+        raw_packet_caps: match call.device.profile.is_ethernet() {
+            true => IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING | IB_UVERBS_RAW_PACKET_CAP_IP_CSUM,
+            false => 0,
+        },
         cq_moderation_caps: ib_uverbs_cq_moderation_caps {
             max_cq_moderation_count: MAX_CQ_COUNT,
             max_cq_moderation_period: MAX_CQ_PERIOD,
@@ -236,6 +243,10 @@ fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         | IB_UVERBS_DEVICE_MEM_WINDOW
         | IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B
         | IB_UVERBS_DEVICE_XRC;
+    let frames = match profile.is_ethernet() {
+        true => IB_UVERBS_DEVICE_RAW_IP_CSUM | IB_UVERBS_DEVICE_MANAGED_FLOW_STEERING,
+        false => 0,
+    };
     ib_uverbs_query_device_resp {
         fw_ver: FW_VER,
         node_guid: profile.guid.into(),
@@ -247,7 +258,7 @@ fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         hw_ver: 0,
         max_qp: config.max_qp,
         max_qp_wr: 1 << config.log_max_wqebbs,
-        device_cap_flags: flags as u32,
+        device_cap_flags: (flags | frames) as u32,
         max_sge: MAX_SGE,
         max_sge_rd: MAX_SGE,
         max_cq: config.max_cq,

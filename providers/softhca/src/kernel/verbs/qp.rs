@@ -33,8 +33,8 @@ use crate::hca::number::{Qpn, UarNumber};
 use crate::hca::{QpContext, Region, RqContext, Service, SqContext};
 use crate::kernel::call::{Call, zero_extended};
 use crate::kernel::state::objects::{Object, Qp};
-use crate::kernel::verbs::dct;
 use crate::kernel::verbs::xrc::{self, TargetAsked};
+use crate::kernel::verbs::{dct, raw_packet};
 use crate::uar::UarPage;
 
 /// Bytes of a WQEBB.
@@ -54,6 +54,8 @@ pub(crate) struct Asked {
     pub(crate) recv_cq: u32,
     pub(crate) srq: Option<u32>,
     sq_sig_all: bool,
+    /// Of raw packets: the VLAN tag goes into the completion.
+    pub(crate) strips_vlan: bool,
     /// Index of the event file, if one is given.
     event_file: Option<u32>,
     pub(crate) handle: u32,
@@ -76,13 +78,28 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let queues = Queues::check(call, &asked, &request)?;
     let uar = uar_page(call, &request)?;
 
-    let context = context(call, &request, &queues, &uar, &asked)?;
-    let (qpn, pinned) = call.device.create_qp(request.buf_addr, queues.bytes(), context)?;
+    let (qpn, pinned, raw) = match asked.service {
+        Service::Raw => {
+            let made = raw_packet::create(call, &asked, &request, &queues, &uar)?;
+            (made.qpn.0, made.pinned, Some(made.raw))
+        }
+        _ => {
+            let context = context(call, &request, &queues, &uar, &asked)?;
+            let (qpn, pinned) = call.device.create_qp(request.buf_addr, queues.bytes(), context)?;
+            (qpn, pinned, None)
+        }
+    };
+    let numbers = match &raw {
+        Some(raw) => [raw.sqn, raw.rqn],
+        None => [Some(Qpn(qpn)), None],
+    };
 
     let held = [asked.pd, asked.send_cq, asked.recv_cq].into_iter().chain(asked.srq);
     let held: Vec<_> = held.collect();
     held.iter().for_each(|handle| call.file.objects.hold(*handle));
-    call.device.qp_owners.insert(Qpn(qpn), vec![(call.file.id, asked.handle)]);
+    for number in numbers.into_iter().flatten() {
+        call.device.qp_owners.insert(number, vec![(call.file.id, asked.handle)]);
+    }
     let qp = Qp {
         qpn: Qpn(qpn),
         kind,
@@ -95,6 +112,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         groups: BTreeSet::new(),
         pinned,
         _uar: Some(uar),
+        raw,
     };
     call.put_object(asked.handle, Object::Qp(Box::new(qp)));
     answer(call, qpn, asked.cap, queues.rq_count)
@@ -175,6 +193,7 @@ impl Asked {
             recv_cq,
             srq,
             sq_sig_all: flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL != 0,
+            strips_vlan: flags & IB_UVERBS_QP_CREATE_CVLAN_STRIPPING != 0,
             event_file: call.object(UVERBS_ATTR_CREATE_QP_EVENT_FD),
             handle: call.object(UVERBS_ATTR_CREATE_QP_HANDLE).ok_or(Errno::ENOENT)?,
         })
@@ -186,9 +205,9 @@ fn kind(call: &Call<'_>) -> Result<u8, Errno> {
     let kind = call.constant(UVERBS_ATTR_CREATE_QP_TYPE, u64::from(u32::MAX))?;
     let kind = u8::try_from(kind).map_err(|_| Errno::EINVAL)?;
     match kind {
-        // CAP_NET_RAW is not checked: this device has no raw packets.
-        IB_UVERBS_QPT_RAW_PACKET => Err(Errno::EPERM),
-        IB_UVERBS_QPT_RC
+        // CAP_NET_RAW isn't asked for: the device is the program's own.
+        IB_UVERBS_QPT_RAW_PACKET
+        | IB_UVERBS_QPT_RC
         | IB_UVERBS_QPT_UC
         | IB_UVERBS_QPT_UD
         | IB_UVERBS_QPT_XRC_INI
@@ -245,6 +264,7 @@ fn service(kind: u8) -> Result<Service, Errno> {
         IB_UVERBS_QPT_UC => Ok(Service::Uc),
         IB_UVERBS_QPT_UD => Ok(Service::Ud),
         IB_UVERBS_QPT_XRC_INI => Ok(Service::Xrc),
+        IB_UVERBS_QPT_RAW_PACKET => Ok(Service::Raw),
         // Which of the two the driver's flags say.
         IB_UVERBS_QPT_DRIVER => Ok(Service::Dci),
         _ => Err(Errno::EOPNOTSUPP),
@@ -254,6 +274,9 @@ fn service(kind: u8) -> Result<Service, Errno> {
 /// `check_creation_flags`.
 fn check_flags(kind: u8, flags: u32) -> Result<(), Errno> {
     if flags == 0 || kind == IB_UVERBS_QPT_DRIVER {
+        return Ok(());
+    }
+    if kind == IB_UVERBS_QPT_RAW_PACKET && flags == IB_UVERBS_QP_CREATE_CVLAN_STRIPPING {
         return Ok(());
     }
     let raw_only = IB_UVERBS_QP_CREATE_SCATTER_FCS | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING;
@@ -315,10 +338,10 @@ fn uar_page(call: &Call<'_>, request: &mlx5_ib_create_qp) -> Result<Arc<UarPage>
 }
 
 /// Sizes of the queues, checked.
-struct Queues {
+pub(crate) struct Queues {
     sq_count: u32,
     rq_count: u32,
-    rq_shift: u32,
+    pub(crate) rq_shift: u32,
 }
 
 impl Queues {
@@ -350,17 +373,22 @@ impl Queues {
 
     /// Log2 of the entries that the firmware is told: `rq_count` need be no power of two, and is
     /// cut to one (`log_rq_size` in `_create_user_qp`).
-    fn log_rq_entries(&self) -> Option<u32> {
+    pub(crate) fn log_rq_entries(&self) -> Option<u32> {
         self.rq_count.checked_ilog2()
     }
 
     /// Bytes of the receive queue as the device has it.
-    fn rq_bytes(&self) -> u64 {
+    pub(crate) fn rq_bytes(&self) -> u64 {
         self.log_rq_entries().map_or(0, |log| 1 << (log + self.rq_shift))
     }
 
-    fn sq_bytes(&self) -> u64 {
+    pub(crate) fn sq_bytes(&self) -> u64 {
         u64::from(self.sq_count) * WQEBB
+    }
+
+    /// Log2 of the send queue's WQEBBs.
+    pub(crate) fn log_sq_units(&self) -> u8 {
+        self.sq_count.trailing_zeros() as u8
     }
 
     /// Bytes that are pinned (`set_user_buf_size`).
@@ -405,7 +433,7 @@ fn context(
     });
     let sq = (queues.sq_count != 0).then(|| SqContext {
         region: Region::Flat { addr: request.buf_addr + queues.rq_bytes(), len: queues.sq_bytes() },
-        log_wqebbs: queues.sq_count.trailing_zeros() as u8,
+        log_wqebbs: queues.log_sq_units(),
     });
     let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
     Ok(QpContext {

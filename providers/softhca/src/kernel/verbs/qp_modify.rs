@@ -21,6 +21,7 @@ use crate::hca::number::Qpn;
 use crate::hca::{Access, AddressVector, Mtu, QpAttrs, QpState};
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::device::{Device, errno};
+use crate::kernel::state::objects::Object;
 use crate::kernel::transition;
 use crate::kernel::verbs::dct;
 use crate::kernel::verbs::mr::{access_flags, rights};
@@ -80,6 +81,9 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), E
         return dct::modify(call, &request);
     }
     let qp = call.file.objects.qp(request.qp_handle)?;
+    if qp.raw.is_some() {
+        return change_raw(call, request);
+    }
     let (qpn, kind) = (qp.qpn, qp.kind);
     let (actual, mut attrs) = call.device.hca.query_qp(qpn).map_err(errno)?;
     check_ports(&mut request, attrs.port)?;
@@ -127,6 +131,39 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), E
     }
     apply(&mut attrs, &request);
     call.device.hca.modify_qp(qpn, command, &attrs).map_err(errno)
+}
+
+/// The same of a queue pair for raw packets, whose state is the driver's to know.
+fn change_raw(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), Errno> {
+    let qp = call.file.objects.qp(request.qp_handle)?;
+    let raw = qp.raw.as_ref().ok_or(Errno::EINVAL)?;
+    check_ports(&mut request, 0)?;
+    let mask = request.attr_mask;
+    let from = match mask & IB_QP_CUR_STATE {
+        0 => raw.state(call.device),
+        _ => transition::state(request.cur_qp_state).ok_or(Errno::EINVAL)?,
+    };
+    let to = match mask & IB_QP_STATE {
+        0 => from,
+        _ => transition::state(request.qp_state).ok_or(Errno::EINVAL)?,
+    };
+    if !transition::is_ok(qp.kind, from, to, mask) {
+        return Err(Errno::EINVAL);
+    }
+    if from == QpState::Reset && to == QpState::Reset {
+        return Ok(());
+    }
+    let command = transition::command(from, to).ok_or(Errno::EINVAL)?;
+    raw.modify(call.device, command)?;
+    if let Some(Object::Qp(qp)) = call.file.objects.get_mut(request.qp_handle)
+        && let Some(raw) = &mut qp.raw
+    {
+        raw.state = to;
+        if mask & IB_QP_PORT != 0 {
+            raw.port = request.port_num;
+        }
+    }
+    Ok(())
 }
 
 /// Attributes that a kind doesn't have, and that are left out without a word (`modify_qp_mask`).
@@ -284,7 +321,10 @@ fn query(call: &mut Call<'_>) -> Result<(), Errno> {
         return call.respond(&response);
     }
     let qp = call.file.objects.qp(request.qp_handle)?;
-    let (state, attrs) = call.device.hca.query_qp(qp.qpn).map_err(errno)?;
+    let (state, attrs) = match &qp.raw {
+        Some(raw) => (raw.state(call.device), QpAttrs { port: raw.port, ..QpAttrs::default() }),
+        None => call.device.hca.query_qp(qp.qpn).map_err(errno)?,
+    };
     let response = ib_uverbs_query_qp_resp {
         dest: destination(&attrs.path),
         max_send_wr: qp.cap.max_send_wr,

@@ -117,6 +117,7 @@ fn put(call: &mut Call<'_>, qpn: Qpn, asked: &TargetAsked) {
         groups: Default::default(),
         pinned: 0,
         _uar: None,
+        raw: None,
     };
     call.put_object(asked.handle, Object::Qp(Box::new(qp)));
 }

@@ -1,0 +1,79 @@
+//! What a queue pair for raw packets is made of (`modify_raw_packet_qp` and
+//! `query_raw_packet_qp_state` in `hw/mlx5/qp.c`).
+
+use nix::errno::Errno;
+
+use crate::hca::number::Qpn;
+use crate::hca::{QpAttrs, QpState, QpTransition};
+use crate::kernel::state::device::{Device, errno};
+
+/// Queue pairs of the device without send or receive ring, and what leads to them.
+#[derive(Debug)]
+pub(crate) struct RawQueues {
+    pub(crate) sqn: Option<Qpn>,
+    pub(crate) rqn: Option<Qpn>,
+    /// Where rules lead; there is one if there is a receive queue.
+    pub(crate) tir: u32,
+    /// The state that the pair was brought to.
+    pub(crate) state: QpState,
+    /// The port that INIT named; 0 before.
+    pub(crate) port: u8,
+}
+
+impl RawQueues {
+    /// Destroys the queues.
+    pub(crate) fn destroy(&self, device: &mut Device) {
+        let steering = device.hca.steering();
+        if let Some(rqn) = self.rqn {
+            let _ = steering.remove_tir(self.tir);
+            steering.remove_queue(rqn.0);
+        }
+        if let Some(sqn) = self.sqn {
+            steering.remove_sender(sqn.0);
+        }
+        for queue in [self.rqn, self.sqn].into_iter().flatten() {
+            let _ = device.hca.destroy_qp(queue);
+        }
+    }
+
+    /// The state that the pair is in (`sqrq_state_to_qp_state`): the queues go to error by
+    /// themselves.
+    pub(crate) fn state(&self, device: &Device) -> QpState {
+        let failed = |queue: Option<Qpn>| {
+            let state = queue.and_then(|queue| device.hca.query_qp(queue).ok());
+            state.is_some_and(|(state, _)| state == QpState::Err)
+        };
+        match (failed(self.rqn), failed(self.sqn)) {
+            (true, true) => QpState::Err,
+            (true, false) if self.sqn.is_none() => QpState::Err,
+            (false, true) if self.rqn.is_none() => QpState::Err,
+            (false, true) => QpState::Sqe,
+            _ => self.state,
+        }
+    }
+
+    /// Takes the queues along with a change of the pair: the receive queue works from INIT on, the
+    /// send queue in RTS.
+    ///
+    /// # Errors
+    ///
+    /// The firmware's.
+    pub(crate) fn modify(&self, device: &mut Device, to: QpTransition) -> Result<(), Errno> {
+        use QpTransition::{InitToRtr, RstToInit, RtrToRts, ToErr, ToRst};
+        let (receives, sends): (&[_], &[_]) = match to {
+            RstToInit => (&[RstToInit, InitToRtr], &[]),
+            RtrToRts => (&[], &[RstToInit, InitToRtr, RtrToRts]),
+            ToErr => (&[ToErr], &[ToErr]),
+            ToRst => (&[ToRst], &[ToRst]),
+            _ => (&[], &[]),
+        };
+        for (queue, steps) in [(self.rqn, receives), (self.sqn, sends)] {
+            for (queue, step) in
+                queue.into_iter().flat_map(|queue| steps.iter().map(move |s| (queue, s)))
+            {
+                device.hca.modify_qp(queue, *step, &QpAttrs::default()).map_err(errno)?;
+            }
+        }
+        Ok(())
+    }
+}

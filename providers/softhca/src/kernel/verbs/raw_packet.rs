@@ -1,0 +1,124 @@
+//! Queue pairs for raw packets: a send queue, a receive queue and a TIR (`create_raw_packet_qp` in
+//! `hw/mlx5/qp.c`).
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::mlx5::mlx5_ib_create_qp;
+
+use crate::hca::ethernet::{HashContext, HashFunction, QueueOptions, Selector, Spread, TirContext};
+use crate::hca::number::{Qpn, UarNumber};
+use crate::hca::{QpContext, QpState, Region, RqContext, Service, SqContext};
+use crate::kernel::call::Call;
+use crate::kernel::state::flows;
+use crate::kernel::state::raw_queues::RawQueues;
+use crate::kernel::user::PAGE_SIZE;
+use crate::kernel::verbs::qp::{Asked, Queues};
+use crate::uar::UarPage;
+
+/// A queue pair as it was made.
+pub(crate) struct Made {
+    pub(crate) qpn: Qpn,
+    pub(crate) pinned: u64,
+    pub(crate) raw: RawQueues,
+}
+
+/// Makes the queues that are asked for. The pair has the send queue's number, else the receive
+/// queue's.
+///
+/// # Errors
+///
+/// `EINVAL` on InfiniBand, whose firmware has no such queues; those of pinning, and of the
+/// firmware.
+pub(crate) fn create(
+    call: &mut Call<'_>,
+    asked: &Asked,
+    request: &mlx5_ib_create_qp,
+    queues: &Queues,
+    uar: &UarPage,
+) -> Result<Made, Errno> {
+    if !call.device.profile.is_ethernet() {
+        return Err(Errno::EINVAL);
+    }
+    if asked.srq.is_some() || queues.sq_bytes() + queues.rq_bytes() == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let places = [(queues.sq_bytes(), request.sq_buf_addr), (queues.rq_bytes(), request.buf_addr)];
+    if places.iter().any(|&(len, addr)| len != 0 && !is_place(addr)) {
+        return Err(Errno::EINVAL);
+    }
+    let objects = &call.file.objects;
+    let pd = objects.pd(asked.pd)?.pdn;
+    let (send_cq, recv_cq) = (objects.cq(asked.send_cq)?.cqn, objects.cq(asked.recv_cq)?.cqn);
+    let domain = domain(call.file.id);
+    let strips_vlan = asked.strips_vlan;
+    let device = &mut *call.device;
+    let bare = |cq| QpContext {
+        doorbell_record: request.db_addr,
+        user_index: request.uidx,
+        ..QpContext::bare(Service::Raw, pd, cq)
+    };
+    let mut made = Made {
+        qpn: Qpn(0),
+        pinned: 0,
+        raw: RawQueues { sqn: None, rqn: None, tir: 0, state: QpState::Reset, port: 0 },
+    };
+    let done = (|| {
+        if queues.sq_bytes() != 0 {
+            let region = Region::Flat { addr: request.sq_buf_addr, len: queues.sq_bytes() };
+            let log_wqebbs = queues.log_sq_units();
+            let sq = Some(SqContext { region, log_wqebbs });
+            let context = QpContext { sq, uar: UarNumber(uar.index()), ..bare(send_cq) };
+            let len = queues.sq_bytes();
+            let (sqn, pinned) = device.create_qp(request.sq_buf_addr, len, context)?;
+            made.pinned += pinned;
+            made.raw.sqn = Some(Qpn(sqn));
+            device.hca.steering().add_sender(sqn, domain);
+        }
+        if let Some(log_entries) = queues.log_rq_entries() {
+            let region = Region::Flat { addr: request.buf_addr, len: queues.rq_bytes() };
+            let stride_shift = queues.rq_shift as u8;
+            let rq = Some(RqContext { region, log_entries: log_entries as u8, stride_shift });
+            let context = QpContext { rq, ..bare(recv_cq) };
+            let (rqn, pinned) = device.create_qp(request.buf_addr, queues.rq_bytes(), context)?;
+            made.pinned += pinned;
+            made.raw.rqn = Some(Qpn(rqn));
+            made.raw.tir = device.flows.number();
+            let steering = device.hca.steering();
+            steering.set_queue(rqn, QueueOptions { strips_vlan });
+            steering
+                .set_tir(made.raw.tir, tir(Spread::Queue(rqn), domain))
+                .map_err(flows::errno)?;
+        }
+        Ok(())
+    })();
+    if let Err(errno) = done {
+        made.raw.destroy(device);
+        device.unpin(made.pinned);
+        return Err(errno);
+    }
+    made.qpn = made.raw.sqn.or(made.raw.rqn).unwrap_or_default();
+    Ok(made)
+}
+
+/// Whether a work queue can begin there: its offset in a page is counted in 64ths of the page, and
+/// has five bits (`wq.page_offset`; `mlx5_umem_find_best_quantized_pgoff`). Linux lets more pass
+/// where memory happens to lie in larger pages.
+fn is_place(addr: u64) -> bool {
+    const UNIT: u64 = PAGE_SIZE / 64;
+    addr.is_multiple_of(UNIT) && addr % PAGE_SIZE / UNIT < 1 << 5
+}
+
+/// The transport domain of an open file (`mlx5_ib_alloc_transport_domain`).
+pub(crate) fn domain(file: u64) -> u32 {
+    file as u32
+}
+
+/// A TIR that hears nothing of its own domain, and doesn't hash.
+fn tir(spread: Spread, domain: u32) -> TirContext {
+    let hash = HashContext {
+        function: HashFunction::None,
+        symmetric: false,
+        key: [0; 40],
+        selector: Selector::default(),
+    };
+    TirContext { spread, hash, domain, hears_own_unicast: false, hears_own_multicast: false }
+}

@@ -17,23 +17,25 @@
 use std::sync::Arc;
 
 use uverbs_core::Errno;
-use uverbs_core::attr::{AhAttr, DeviceAttr, PortAttr};
+use uverbs_core::attr::{AhAttr, DeviceAttr, FlowRule, PortAttr};
 use uverbs_core::error::Error;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::objects::ah::AhCore;
 use uverbs_core::objects::clock::DeviceClock;
 use uverbs_core::objects::context::ContextCore;
+use uverbs_core::objects::counters::CountersCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::dm::DmCore;
+use uverbs_core::objects::flow::{FlowCore, Steered};
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{
-    AhOps, Armer, ContextOps, CqInit, CqOps, Decoded, NewQp, NewSrq, Notify, Polled, Provider,
-    QpInit, RecvOps, RqOps, SendOps, SrqInit, SrqOps, View,
+    AhOps, Armer, ContextOps, CqInit, CqOps, Decoded, NewQp, NewSrq, Notify, PacketInfo, Polled,
+    Provider, QpInit, RecvOps, RqOps, SendOps, SrqInit, SrqOps, View,
 };
 use uverbs_core::queues::completion::{Completed, Failure, Sender};
 use uverbs_core::queues::work::{
-    Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
+    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
 };
 use uverbs_kernel_abi::driver_id;
 use uverbs_mlx5::Mlx5;
@@ -110,6 +112,19 @@ macro_rules! any {
 
             fn map_clock(&self) -> Result<DeviceClock, Error> {
                 match self { $(Self::$variant(context) => context.map_clock(),)+ }
+            }
+
+            fn create_flow(
+                &self,
+                to: Steered,
+                rule: &FlowRule,
+                counters: Option<Arc<CountersCore>>,
+            ) -> Result<FlowCore, Error> {
+                match self { $(Self::$variant(context) => context.create_flow(to, rule, counters),)+ }
+            }
+
+            fn create_counters(&self) -> Result<CountersCore, Error> {
+                match self { $(Self::$variant(context) => context.create_counters(),)+ }
             }
 
             fn null_lkey(&self) -> Option<u32> {
@@ -275,6 +290,23 @@ macro_rules! any {
                 }
             }
 
+            unsafe fn post_packet(
+                &mut self,
+                at: &mut AnySqCursor,
+                wr: Wr,
+                checksums: Checksums,
+                data: Data<'_>,
+            ) -> Result<u32, PostError> {
+                match at {
+                    $(AnySqCursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let sq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { sq.post_packet(at, wr, checksums, data) }
+                    })+
+                }
+            }
+
             #[inline(always)]
             unsafe fn own(&mut self, at: &AnySqCursor, slot: u32, held: Held) {
                 match at {
@@ -422,6 +454,10 @@ macro_rules! any {
             #[inline(always)]
             fn qpn(&self) -> u32 {
                 match self { $(Self::$variant(view) => view.qpn(),)+ }
+            }
+
+            fn packet(&self) -> PacketInfo {
+                match self { $(Self::$variant(view) => view.packet(),)+ }
             }
 
             #[inline(always)]

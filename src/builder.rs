@@ -11,7 +11,7 @@ use uverbs_core::provider::{ContextOps, NewQp, QpInit};
 use crate::SharedReceiveQueue;
 use crate::provider::Provider;
 use crate::qp::Home;
-use crate::transport::{Dci, Rc, Transport, Uc, Ud, XrcIni};
+use crate::transport::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcIni};
 use crate::{Any, CompletionQueue, Context, ProtectionDomain, QueuePair, RecvQueue, SendQueue};
 
 /// Begins a queue pair: sizes, completion queues, doorbell mode.
@@ -59,6 +59,13 @@ impl<P: Provider> QueuePairBuilder<P> {
     #[must_use]
     #[doc(alias = "IBV_QPT_XRC_SEND")]
     pub fn xrc(self) -> QueuePairBuilder<P, XrcIni> {
+        self.transport()
+    }
+
+    /// For whole Ethernet frames.
+    #[must_use]
+    #[doc(alias = "IBV_QPT_RAW_PACKET")]
+    pub fn raw_packet(self) -> QueuePairBuilder<P, RawPacket> {
         self.transport()
     }
 

@@ -43,6 +43,9 @@
 //! | `ibv_create_qp`, `ibv_create_qp_ex` | [`Context::queue_pair`](crate::Context::queue_pair), [`QueuePairBuilder`](crate::QueuePairBuilder) |
 //! | `ibv_create_ah`, `ibv_wr_set_ud_addr` | [`Context::create_ah`](crate::Context::create_ah), [`QueuePair::destination`](crate::QueuePair::destination), [`Batch::send_to`](crate::Batch::send_to) |
 //! | `ibv_init_ah_from_wc`, `ibv_create_ah_from_wc` | [`Context::sender_address`](crate::Context::sender_address), [`QueuePair::reply_to`](crate::QueuePair::reply_to) |
+//! | `IBV_QPT_RAW_PACKET` | [`QueuePairBuilder::raw_packet`](crate::QueuePairBuilder::raw_packet), [`Batch::send_packet`](crate::Batch::send_packet) |
+//! | `ibv_create_flow`, `ibv_destroy_flow` | [`FlowRule`](crate::FlowRule), [`QueuePair::steer`](crate::QueuePair::steer); a [`Flow`](crate::Flow) is dropped |
+//! | `ibv_create_counters`, `ibv_read_counters`, `ibv_attach_counters_point_flow` | [`Context::flow_counters`](crate::Context::flow_counters), [`FlowCounters::read`](crate::FlowCounters::read), [`QueuePair::steer_counted`](crate::QueuePair::steer_counted) |
 //! | `ibv_attach_mcast`, `ibv_detach_mcast` | [`QueuePair::attach`](crate::QueuePair::attach); a [`MulticastMembership`](crate::MulticastMembership) is dropped |
 //! | `mlx5dv_create_qp` of a DCI, of a DCT | [`QueuePairBuilder::dci`](crate::QueuePairBuilder::dci), [`Context::dc_target`](crate::Context::dc_target) |
 //! | `mlx5dv_wr_set_dc_addr` | [`QueuePair::destination`](crate::QueuePair::destination), [`DcDestination`](crate::DcDestination) |

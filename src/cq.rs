@@ -11,7 +11,7 @@ use std::time::Duration;
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::objects::cq::CqCore;
-use uverbs_core::provider::{CqOps, Decoded, Notify, Polled, View};
+use uverbs_core::provider::{CqOps, Decoded, Notify, PacketInfo, Polled, View};
 use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 
 use crate::provider::Provider;
@@ -438,11 +438,29 @@ impl<P: Provider> Completion<'_, P> {
         self.view.invalidated()
     }
 
-    /// The local queue pair's number.
+    /// The local queue pair's number; of a raw packet received [another](Self::flow_tag).
     #[inline]
     #[must_use]
     pub fn qpn(&self) -> u32 {
         self.view.qpn()
+    }
+
+    /// Of a raw packet received: the [tag](crate::FlowRule::tag) of the rule that it came by, 0 of
+    /// one without. It stands where other completions have the queue pair's number.
+    #[inline]
+    #[must_use]
+    #[doc(alias = "ibv_wc_read_flow_tag")]
+    pub fn flow_tag(&self) -> u32 {
+        self.view.qpn()
+    }
+
+    /// Of a raw packet received: what the device found of its checksums, and the tag that it took
+    /// out.
+    #[must_use]
+    #[doc(alias = "IBV_WC_IP_CSUM_OK")]
+    #[doc(alias = "ibv_wc_read_cvlan")]
+    pub fn packet(&self) -> PacketInfo {
+        self.view.packet()
     }
 
     /// Where a received datagram came from. Of other completions it says nothing.
@@ -474,7 +492,8 @@ pub struct WorkCompletion {
     pub byte_len: u32,
     /// Immediate data, in host order.
     pub immediate: Option<u32>,
-    /// The local queue pair's number.
+    /// The local queue pair's number; of a raw packet received the tag of the rule that it came by
+    /// ([`Completion::flow_tag`]).
     pub qpn: u32,
     /// Where a received datagram came from. Of other completions it says nothing.
     pub sender: Sender,

@@ -83,6 +83,7 @@ mod device_memory;
 mod directed;
 mod dmabuf;
 mod endpoint;
+mod flow;
 mod import;
 mod local;
 mod mr;
@@ -93,6 +94,7 @@ mod paging;
 mod pd;
 pub mod provider;
 mod qp;
+mod raw_packet;
 mod raw_posts;
 mod recv_batch;
 mod refused;
@@ -115,12 +117,14 @@ mod xrc_target;
 #[doc(inline)]
 pub use uverbs_core::attr::{
     AccessFlags, AckTimeout, AhAttr, AlternatePath, DciChange, DciInitAttr, DciRtrAttr,
-    DctInitAttr, DctRtrAttr, DeviceAttr, DoorbellMode, DrainAttr, Gid, GidEntry, GidType,
-    GlobalRoute, Grh, GrhKind, InitAttr, LinkLayer, Mtu, MulticastGroup, Path, PathMigration,
-    PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpState, QpType, RawQpAttr, RcChange,
-    RcDrainedChange, RnrTimer, RtrAttr, RtsAttr, SendOpSet, SrqAttr, Transition, UcChange,
-    UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange, UdInitAttr, UdRecovery,
-    UdRtrAttr, UnreliableRtsAttr, XrcFile, XrcTargetRtsAttr,
+    DctInitAttr, DctRtrAttr, DeviceAttr, DoorbellMode, DrainAttr, EthMatch, FlowRule, Gid,
+    GidEntry, GidType, GlobalRoute, Grh, GrhKind, InitAttr, Ipv4Match, Ipv6Match, LinkLayer,
+    MacAddr, Masked, Mtu, MulticastGroup, Path, PathMigration, PortAttr, PortMatch, PortState,
+    QpAttr, QpAttrMask, QpCap, QpState, QpType, RawPacketChange, RawPacketInitAttr,
+    RawPacketRtrAttr, RawPacketRtsAttr, RawQpAttr, RcChange, RcDrainedChange, RnrTimer, RtrAttr,
+    RtsAttr, SendOpSet, SrqAttr, Transition, UcChange, UcDrainedChange, UcRecovery, UcRtrAttr,
+    UdChange, UdDrainedChange, UdInitAttr, UdRecovery, UdRtrAttr, UnreliableRtsAttr, XrcFile,
+    XrcTargetRtsAttr,
 };
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
 pub use uverbs_core::doors;
@@ -211,6 +215,8 @@ pub use uverbs_core::memory::shared::SharedFrame;
 pub use uverbs_core::memory::window::MemoryWindow;
 #[doc(inline)]
 pub use uverbs_core::objects::clock::{ClockReading, DeviceClock};
+#[doc(inline)]
+pub use uverbs_core::objects::counters::FlowCount;
 /// The file of a device's asynchronous events, by [`Context::async_events`]. It can be polled with
 /// others:
 ///
@@ -232,11 +238,11 @@ pub use uverbs_core::objects::event::AsyncEvents;
 pub use uverbs_core::objects::event::{AsyncElement, AsyncEvent, AsyncEventKind};
 #[cfg(feature = "adversary")]
 pub use uverbs_core::order::{adversary, doorbell_memory::DoorbellMemory};
-pub use uverbs_core::provider::{CqeSize, Notify};
+pub use uverbs_core::provider::{CqeSize, Notify, PacketInfo};
 #[doc(inline)]
 pub use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 pub use uverbs_core::queues::work::{
-    Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WindowKind, Wr,
+    Checksums, Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WindowKind, Wr,
 };
 /// The provider for ConnectX: raw queue parts, raw WQEs, dumps.
 pub use uverbs_mlx5 as mlx5;
@@ -276,6 +282,10 @@ pub type UcQueuePair<P = Any> = QueuePair<P, Uc>;
 /// A queue pair for datagrams.
 pub type UdQueuePair<P = Any> = QueuePair<P, Ud>;
 
+/// A queue pair for whole Ethernet frames.
+pub type RawPacketQueuePair<P = Any> = QueuePair<P, RawPacket>;
+
+pub use flow::{Flow, FlowCounters};
 pub use local::Local;
 pub use qp::{Gone, QueuePair};
 pub use raw_posts::RawBatch;
@@ -287,6 +297,6 @@ pub use rq::RecvQueue;
 pub use sq::{Batch, SendQueue};
 pub use srq::{ForXrc, Plain, SharedReceiveQueue};
 pub use srq_builder::SharedReceiveQueueBuilder;
-pub use transport::{Dci, Rc, Uc, Ud, XrcIni};
+pub use transport::{Dci, RawPacket, Rc, Uc, Ud, XrcIni};
 pub use xrc::{RemoteSrq, XrcDomain};
 pub use xrc_target::XrcTarget;

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use uverbs_core::attr::{QpAttr, QpCap, QpState};
+use uverbs_core::attr::{QpAttr, QpCap, QpState, QpType};
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::memory::post::Room;
@@ -73,6 +73,12 @@ impl Gone {
     pub fn qpn(&self) -> u32 {
         self.core.qpn()
     }
+}
+
+/// Whether receives can be posted from RTR on alone. A raw packet's receive queue works in INIT
+/// already: what the doorbell record told would be filled (rdma-core `verbs.c:mlx5_modify_qp`).
+pub(crate) fn receives_from_rtr(qp_type: QpType) -> bool {
+    qp_type == QpType::RawPacket
 }
 
 impl<P: Provider, T: Transport> QueuePair<P, T> {
@@ -198,7 +204,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         }
     }
 
-    /// RESET to INIT: receives can be posted from here on.
+    /// RESET to INIT: receives can be posted from here on, of raw packets from RTR on.
     ///
     /// # Errors
     ///
@@ -208,7 +214,9 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     pub fn init(&mut self, attr: &T::Init) -> Result<(), Error> {
         self.whole()?;
         self.core().bring(attr)?;
-        self.recv.enable(true);
+        if !receives_from_rtr(T::TYPE) {
+            self.recv.enable(true);
+        }
         Ok(())
     }
 
@@ -221,7 +229,11 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     #[doc(alias = "ibv_modify_qp")]
     pub fn ready_to_receive(&mut self, attr: &T::Rtr) -> Result<(), Error> {
         self.whole()?;
-        self.core().bring(attr)
+        self.core().bring(attr)?;
+        if receives_from_rtr(T::TYPE) {
+            self.recv.enable(true);
+        }
+        Ok(())
     }
 
     /// RTR to RTS: sends can be posted from here on.

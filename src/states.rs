@@ -11,6 +11,7 @@ use uverbs_core::attr::{DrainAttr, QpAttrMask, QpState, RawQpAttr};
 use uverbs_core::error::Error;
 
 use crate::provider::Provider;
+use crate::qp::receives_from_rtr;
 use crate::transport::{Drains, Transport, Unreliable};
 use crate::{Errno, QueuePair};
 
@@ -79,6 +80,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         if mask.contains(QpAttrMask::STATE) {
             match self.state() {
                 QpState::Reset => {}
+                QpState::Init if receives_from_rtr(T::TYPE) => {}
                 QpState::Init | QpState::ReadyToReceive => self.recv.enable(true),
                 _ => {
                     self.recv.enable(true);

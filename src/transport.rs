@@ -3,7 +3,8 @@
 use std::fmt::Debug;
 
 use uverbs_core::attr::{
-    DciChange, DciInitAttr, DciRtrAttr, InitAttr, QpType, RcChange, RcDrainedChange, RtrAttr,
+    DciChange, DciInitAttr, DciRtrAttr, InitAttr, MacAddr, QpType, RawPacketChange,
+    RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr, RcChange, RcDrainedChange, RtrAttr,
     RtsAttr, Transition, UcChange, UcDrainedChange, UcRecovery, UcRtrAttr, UdChange,
     UdDrainedChange, UdInitAttr, UdRecovery, UdRtrAttr, UnreliableRtsAttr,
 };
@@ -26,6 +27,8 @@ mod sealed {
 /// | RDMA READ, atomics | yes | no | no | yes | yes |
 /// | receives | yes | yes | yes | no: an [`XrcTarget`](crate::XrcTarget) does | no: a [`DcTarget`](crate::DcTarget) does |
 /// | goes on after a failed send (SQE) | no | yes | yes | no | no |
+///
+/// [`RawPacket`] is none of these: it sends and receives whole Ethernet frames.
 ///
 /// IBTA vol 1, 9.6 and table 36, annex A14 for XRC; DC is Mellanox's own (PRM "Dynamically
 /// Connected Transport").
@@ -234,4 +237,22 @@ impl Transport for Dci {
     type Rts = RtsAttr;
     type Change = DciChange;
     type Endpoint = DcEndpoint;
+}
+
+/// Whole Ethernet frames: it sends any, and receives those that [rules](crate::FlowRule) steer to
+/// it. ConnectX alone has it, on an Ethernet port.
+#[doc(alias = "IBV_QPT_RAW_PACKET")]
+#[derive(Debug)]
+pub enum RawPacket {}
+
+impl sealed::Sealed for RawPacket {}
+
+impl Transport for RawPacket {
+    const NAME: &'static str = "raw packet";
+    const TYPE: QpType = QpType::RawPacket;
+    type Init = RawPacketInitAttr;
+    type Rtr = RawPacketRtrAttr;
+    type Rts = RawPacketRtsAttr;
+    type Change = RawPacketChange;
+    type Endpoint = MacAddr;
 }

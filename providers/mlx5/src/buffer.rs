@@ -1,9 +1,12 @@
 //! Where a queue pair's rings lie: one buffer, the receive queue first, the send queue right after
-//! it.
+//! it; of raw packets at the next page, since a queue of its own may begin anywhere in the first
+//! half of a page only (mlx5_ib `qp.c:create_raw_packet_qp_sq`, `wq.page_offset`).
 
+use uverbs_core::attr::QpType;
 use uverbs_core::error::Error;
 use uverbs_core::memory::dbrec::Dbrec;
 use uverbs_core::memory::mapping::Mapping;
+use uverbs_core::memory::pages::page_size;
 
 use crate::Context;
 use crate::size::{RecvSize, SendSize};
@@ -28,8 +31,12 @@ impl QpMemory {
         send: &SendSize,
         recv: &RecvSize,
         register: Register,
+        qp_type: QpType,
     ) -> Result<Self, Error> {
-        let send_offset = recv.bytes();
+        let send_offset = match qp_type {
+            QpType::RawPacket => recv.bytes().next_multiple_of(page_size()),
+            _ => recv.bytes(),
+        };
         let record = context.dbrecs.alloc()?;
         let rings = context.memory.alloc(send_offset + send.bytes())?;
         Ok(Self { rings, send_offset, record, register })
@@ -43,6 +50,11 @@ impl QpMemory {
     /// Address for the kernel.
     pub(crate) fn addr(&self) -> u64 {
         self.rings.addr()
+    }
+
+    /// Address of the send queue for the kernel.
+    pub(crate) fn send_addr(&self) -> u64 {
+        self.rings.addr() + self.send_offset as u64
     }
 
     /// The receive queue.

@@ -8,15 +8,17 @@
 
 use std::sync::{Arc, OnceLock};
 
-use uverbs_core::attr::{AhAttr, DeviceAttr, LinkLayer, PortAttr};
+use uverbs_core::attr::{AhAttr, DeviceAttr, FlowRule, LinkLayer, PortAttr};
 use uverbs_core::commands::device::ContextInfo;
 use uverbs_core::error::Error;
 use uverbs_core::memory::dbrec::Dbrecs;
 use uverbs_core::memory::pool::Pool;
 use uverbs_core::objects::clock::DeviceClock;
 use uverbs_core::objects::context::ContextCore;
+use uverbs_core::objects::counters::CountersCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::dm::DmCore;
+use uverbs_core::objects::flow::{FlowCore, Steered};
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, QpInit, SrqInit};
 use uverbs_core::queues::user_index::UserIndexes;
@@ -34,7 +36,7 @@ use crate::clock::Clock;
 use crate::create::{create_cq, create_qp, create_srq};
 use crate::size::Limits;
 use crate::uar::Uars;
-use crate::{Ah, Cq, Mlx5, clock, dm};
+use crate::{Ah, Cq, Mlx5, clock, dm, flow};
 
 const OPEN: &str = "open_device";
 const IMPORT: &str = "import_device";
@@ -161,6 +163,18 @@ fn is_mlx5(verb: &'static str, core: &ContextCore) -> Result<(), Error> {
     Err(Error::Unsupported { verb, what })
 }
 
+impl Context {
+    /// Refuses what only an Ethernet port has.
+    pub(crate) fn check_ethernet(&self, verb: &'static str) -> Result<(), Error> {
+        for number in 1..=self.device.phys_port_count {
+            if self.port(number)?.ethernet {
+                return Ok(());
+            }
+        }
+        Err(Error::Unsupported { verb, what: "raw packets on an InfiniBand port".to_owned() })
+    }
+}
+
 // SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the
 // memory that the core keeps.
 unsafe impl ContextOps<Mlx5> for Context {
@@ -229,6 +243,19 @@ unsafe impl ContextOps<Mlx5> for Context {
 
     fn map_clock(&self) -> Result<DeviceClock, Error> {
         clock::map(&self.core, self.clock)
+    }
+
+    fn create_flow(
+        &self,
+        to: Steered,
+        rule: &FlowRule,
+        counters: Option<Arc<CountersCore>>,
+    ) -> Result<FlowCore, Error> {
+        flow::create(&self.core, to, rule, counters)
+    }
+
+    fn create_counters(&self) -> Result<CountersCore, Error> {
+        CountersCore::create(Arc::clone(&self.core))
     }
 
     fn null_lkey(&self) -> Option<u32> {

@@ -13,9 +13,12 @@ use std::marker::PhantomData;
 use std::mem::offset_of;
 
 use uverbs_core::order::device_memory;
-use uverbs_core::provider::{Decoded, View};
+use uverbs_core::provider::{Decoded, PacketInfo, View};
 use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
-use uverbs_mlx5_prm::cqe::{CqeOpcode, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
+use uverbs_mlx5_prm::cqe::{
+    CqeOpcode, HdsIpExt, L4HdrType, MLX5_CQE_L3_HDR_TYPE_IPV4, OpOwn, SopDropQpn, mlx5_cqe64,
+    mlx5_err_cqe,
+};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
 use zerocopy::FromZeros;
@@ -289,6 +292,17 @@ impl View for Cqe<'_> {
     #[inline]
     fn qpn(&self) -> u32 {
         self.entry.qpn()
+    }
+
+    fn packet(&self) -> PacketInfo {
+        let checks = HdsIpExt(self.entry.byte(offset_of!(mlx5_cqe64, hds_ip_ext)));
+        let kinds = L4HdrType(self.entry.byte(offset_of!(mlx5_cqe64, l4_hdr_type_etc)));
+        let ipv4 = kinds.l3_hdr_type() == MLX5_CQE_L3_HDR_TYPE_IPV4;
+        PacketInfo {
+            ip_checksum_ok: checks.l3_ok() && ipv4,
+            transport_checksum_ok: checks.l4_ok(),
+            vlan_tag: kinds.cv().then(|| self.entry.half(offset_of!(mlx5_cqe64, vlan_info))),
+        }
     }
 
     #[inline]

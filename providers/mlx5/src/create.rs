@@ -262,6 +262,11 @@ fn qp_request(
         rq_wqe_count: recv.entries,
         rq_wqe_shift: recv.shift,
         flags: MLX5_QP_FLAG_UAR_PAGE_INDEX | kind,
+        // Send and receive queue of raw packets are two objects of the device's.
+        sq_buf_addr: match init.qp_type {
+            QpType::RawPacket => memory.send_addr(),
+            _ => 0,
+        },
         uidx,
         bfreg_index: memory.register.page_id(),
         ..Default::default()
@@ -271,6 +276,9 @@ fn qp_request(
 /// rdma-core `verbs.c:create_qp`.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
     init.check_context(&context.core)?;
+    if init.qp_type == QpType::RawPacket {
+        context.check_ethernet("create_qp")?;
+    }
     let mut send = SendSize::new(init.qp_type, init.send_ops, &init.cap, &context.limits)?;
     if init.exact_lists {
         send.max_sge = send.max_sge.min(init.cap.max_send_sge);
@@ -281,7 +289,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     };
     let user_index = take_index(context, "create_qp")?;
     let register = context.uars.register(init.doorbell)?;
-    let memory = Arc::new(QpMemory::new(context, &send, &recv, register)?);
+    let memory = Arc::new(QpMemory::new(context, &send, &recv, register, init.qp_type)?);
     let request = qp_request(init, &memory, (&send, &recv), user_index.value());
     let mut answer = mlx5_ib_create_qp_resp::default();
     let attr = CreateQp {
@@ -352,8 +360,10 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
             QpType::Ud => Service::Ud,
             QpType::XrcIni => Service::Xrc,
             QpType::Dci | QpType::Dct => Service::Dc,
+            QpType::RawPacket => Service::Raw,
         },
-        rekeys: init.qp_type != QpType::Ud
+        packets: (init.qp_type == QpType::RawPacket).then_some(context.limits.packets),
+        rekeys: !matches!(init.qp_type, QpType::Ud | QpType::RawPacket)
             && init.send_ops.is_some_and(|ops| ops.contains(SendOpSet::REKEY)),
         shared: Arc::clone(&shared),
         memory: Arc::clone(&memory) as _,

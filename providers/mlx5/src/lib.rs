@@ -8,6 +8,7 @@
 //! | `create` | the driver's part of making completion queues and queue pairs |
 //! | `ah` | address vectors of datagrams |
 //! | `wqe`, `doorbell`, `sq` | a send work request, its way to the device, and the queue of them |
+//! | `packet`, `flow` | whole packets, and rules that steer them |
 //! | `rq` | the queue of receives |
 //! | `srq` | the queue of receives that several queue pairs share |
 //! | `cqe`, `cq` | a completion, and the queue of them |
@@ -32,6 +33,8 @@ mod create;
 mod dct;
 mod dm;
 mod doorbell;
+mod flow;
+mod packet;
 mod pieces;
 mod raw;
 mod rekey;

@@ -1,10 +1,12 @@
 //! How large rings are.
 
-use uverbs_core::attr::{DeviceAttr, QpCap, QpType, SendOpSet};
+use uverbs_core::attr::{DeviceAttr, DeviceCaps, QpCap, QpType, SendOpSet};
 use uverbs_core::error::Error;
-use uverbs_kernel_abi::mlx5::mlx5_ib_alloc_ucontext_resp;
+use uverbs_kernel_abi::mlx5::{MLX5_USER_INLINE_MODE_NONE, mlx5_ib_alloc_ucontext_resp};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, MLX5_SEND_WQE_BB};
 use uverbs_mlx5_prm::data::{INLINE_HEADER, inline_bytes};
+
+use crate::packet::Packets;
 
 const CREATE_QP: &str = "create_qp";
 const CREATE_SRQ: &str = "create_srq";
@@ -52,6 +54,7 @@ pub(crate) struct Limits {
     pub(crate) cqe: u32,
     /// Completion vectors.
     vectors: u32,
+    pub(crate) packets: Packets,
 }
 
 /// The largest power of two that isn't over `limit`; 0 for 0.
@@ -87,6 +90,11 @@ impl Limits {
             sge: device.max_sge,
             cqe: device.max_cqe.min(MAX_CQE - 1),
             vectors,
+            packets: Packets {
+                // 0 is a kernel that doesn't tell (rdma-core `mlx5.c:mlx5_set_context`).
+                wants_header: context.eth_min_inline != MLX5_USER_INLINE_MODE_NONE,
+                fills: device.caps.contains(DeviceCaps::RAW_IP_CSUM),
+            },
         }
     }
 }
@@ -123,6 +131,7 @@ impl SendSize {
         // What fits a WQE is reckoned with the transport's longest head, whatever the queue is made
         // for.
         let (head, address) = match qp_type {
+            QpType::RawPacket => (limits.packets.head() * SEGMENT, 0),
             QpType::Ud => (DATAGRAM_HEAD, 0),
             QpType::Dci => (HEAD + VECTOR, VECTOR),
             QpType::XrcIni => (HEAD + XRC, XRC),
@@ -271,6 +280,7 @@ mod tests {
         sge: 30,
         cqe: (1 << 22) - 1,
         vectors: 8,
+        packets: Packets { wants_header: true, fills: true },
     };
 
     fn cap(wr: u32, sge: u32, inline: u32) -> QpCap {

@@ -17,12 +17,15 @@ use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Slots;
-use uverbs_core::queues::work::{Data, DcDestination, Destination, PostError, Rekey, SendOp, Wr};
+use uverbs_core::queues::work::{
+    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Wr,
+};
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
 use uverbs_mlx5_prm::wqe::Service;
 
 use crate::Ah;
 use crate::doorbell::{Doorbell, Posted, store_record};
+use crate::packet::Packets;
 use crate::wqe::{self, Ring, Room, Words};
 
 /// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
@@ -83,7 +86,9 @@ pub struct Sq {
     service: Service,
     /// Whether it was made for work requests that change keys.
     rekeys: bool,
-    /// The same for what is published.
+    /// How it sends whole packets, if it does nothing else.
+    packets: Option<Packets>,
+    /// `umr_end` of what is published.
     pub(crate) rung_umr_end: Option<u32>,
     /// Keeps ring, record and register mapped.
     _memory: Arc<dyn Any + Send + Sync>,
@@ -110,6 +115,8 @@ pub(crate) struct SqParts {
     pub(crate) service: Service,
     /// Whether it is made for work requests that change keys.
     pub(crate) rekeys: bool,
+    /// How it sends whole packets, if it does nothing else.
+    pub(crate) packets: Option<Packets>,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) memory: Arc<dyn Any + Send + Sync>,
 }
@@ -145,6 +152,7 @@ impl Sq {
             max_wr: parts.max_wr,
             service: parts.service,
             rekeys: parts.rekeys,
+            packets: parts.packets,
             rung_umr_end: None,
             _memory: parts.memory,
         }
@@ -196,6 +204,10 @@ impl Sq {
 
     pub(crate) fn rekeys(&self) -> bool {
         self.rekeys
+    }
+
+    pub(crate) fn packets(&self) -> Option<Packets> {
+        self.packets
     }
 
     pub(crate) fn shared(&self) -> &QpShared {
@@ -438,6 +450,19 @@ unsafe impl SendOps for Sq {
         let last = Posted { head: ctrl[0], at: ring.unit(at.pi), first: at.pi, ds, units };
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
         Ok(unsafe { Self::note(slots, at, wr.id, last) })
+    }
+
+    unsafe fn post_packet(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        checksums: Checksums,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        // SAFETY: the caller's promise.
+        let (next, slot) = unsafe { self.packet_at(*at, wr, checksums, data) }?;
+        *at = next;
+        Ok(slot)
     }
 
     #[inline(always)]

@@ -408,7 +408,7 @@ unsafe fn write_list(mut at: *mut u8, list: &[Sge]) {
 /// `to` is aligned to 8 bytes and valid to write header and bytes, rounded up to 16; nobody else
 /// reads or writes them now.
 #[inline(always)]
-unsafe fn write_inline(to: *mut u8, bytes: &[u8]) {
+pub(crate) unsafe fn write_inline(to: *mut u8, bytes: &[u8]) {
     if bytes.is_empty() {
         return;
     }
@@ -507,6 +507,29 @@ unsafe fn write_inline_list(to: *mut u8, pieces: &[&[u8]]) {
         // not the ring's.
         unsafe { device_memory::copy(piece.as_ptr(), at, piece.len()) };
         at = at.wrapping_add(piece.len());
+    }
+}
+
+/// The same without the first `skip` bytes.
+///
+/// # Safety
+///
+/// As [`write_inline`].
+pub(crate) unsafe fn write_inline_list_behind(to: *mut u8, pieces: &[&[u8]], mut skip: usize) {
+    let total = total_inline(pieces).saturating_sub(skip);
+    if total == 0 {
+        return;
+    }
+    // SAFETY: the first 4 bytes of the place. The total is at most `max_inline`.
+    unsafe { device_memory::write(to.cast(), mlx5_wqe_inline_seg::new(total as u32)) };
+    let mut at = to.wrapping_add(INLINE_HEADER);
+    for piece in pieces {
+        let (_, rest) = piece.split_at(skip.min(piece.len()));
+        skip -= piece.len() - rest.len();
+        // SAFETY: the place holds the bytes of all pieces behind the header; they are borrowed, so
+        // not the ring's.
+        unsafe { device_memory::copy(rest.as_ptr(), at, rest.len()) };
+        at = at.wrapping_add(rest.len());
     }
 }
 

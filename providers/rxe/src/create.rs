@@ -207,7 +207,8 @@ fn take_index(context: &Context, verb: &'static str) -> Result<UserIndex, Error>
 /// rdma-core `rxe.c:rxe_create_qp`. There is no doorbell to choose.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
     init.check_context(&context.core)?;
-    if matches!(init.qp_type, QpType::XrcIni | QpType::Dci | QpType::Dct) {
+    let own = [QpType::Rc, QpType::Uc, QpType::Ud];
+    if !own.contains(&init.qp_type) {
         let what = format!("{} (soft-RoCE has RC, UC and UD)", init.qp_type);
         return Err(Error::Unsupported { verb: CREATE_QP, what });
     }

@@ -24,6 +24,8 @@ pub enum QpType {
     Dci,
     /// Target of dynamic connections; ConnectX alone.
     Dct,
+    /// Whole Ethernet frames; ConnectX alone.
+    RawPacket,
 }
 
 impl QpType {
@@ -36,6 +38,7 @@ impl QpType {
             Self::Ud => abi::IB_UVERBS_QPT_UD as u32,
             Self::XrcIni => abi::IB_UVERBS_QPT_XRC_INI as u32,
             Self::Dci | Self::Dct => abi::IB_UVERBS_QPT_DRIVER as u32,
+            Self::RawPacket => abi::IB_UVERBS_QPT_RAW_PACKET as u32,
         }
     }
 }
@@ -49,6 +52,7 @@ impl fmt::Display for QpType {
             Self::XrcIni => "XRC",
             Self::Dci => "DCI",
             Self::Dct => "DCT",
+            Self::RawPacket => "raw packet",
         })
     }
 }
@@ -182,7 +186,7 @@ impl SendOpSet {
                 Self::SEND.union(Self::WRITE).union(Self::READ).union(Self::ATOMIC)
             }
             QpType::Uc => Self::SEND.union(Self::WRITE),
-            QpType::Ud => Self::SEND,
+            QpType::Ud | QpType::RawPacket => Self::SEND,
             QpType::Dct => Self::empty(),
         }
     }

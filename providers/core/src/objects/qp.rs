@@ -67,6 +67,12 @@ impl Deref for QpCore {
     }
 }
 
+impl AsRef<QpObject> for QpCore {
+    fn as_ref(&self) -> &QpObject {
+        &self.object
+    }
+}
+
 impl QpCore {
     /// Wraps a queue pair that the kernel just made, and tells its completion queues.
     ///

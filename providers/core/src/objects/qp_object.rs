@@ -4,14 +4,16 @@
 //! # Safety
 //!
 //! The object is changed and ended by its number, and ended once.
-#![allow(unsafe_code, reason = "changes and ends a kernel object by its number")]
+#![allow(unsafe_code, reason = "changes and ends kernel objects by their numbers")]
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uverbs_kernel_abi::qp as abi;
 
-use crate::attr::{MulticastGroup, QpAttr, QpAttrMask, QpCap, QpState, RawQpAttr, Transition};
+use crate::attr::{
+    FlowRule, MulticastGroup, QpAttr, QpAttrMask, QpCap, QpState, RawQpAttr, Transition,
+};
 use crate::error::Error;
 use crate::objects::context::ContextCore;
 
@@ -31,6 +33,8 @@ struct Life {
     port: u8,
     /// The multicast groups that it is a member of.
     groups: Vec<MulticastGroup>,
+    /// The rules that steer to it, by the kernel's handle.
+    flows: Vec<(u32, FlowRule)>,
     destroyed: bool,
 }
 
@@ -48,7 +52,8 @@ impl QpObject {
         event_id: u64,
         state: QpState,
     ) -> Self {
-        let life = Mutex::new(Life { state, port: 1, groups: Vec::new(), destroyed: false });
+        let (groups, flows) = (Vec::new(), Vec::new());
+        let life = Mutex::new(Life { state, port: 1, groups, flows, destroyed: false });
         Self { context, handle, qpn, event_id, life }
     }
 
@@ -245,6 +250,52 @@ impl QpObject {
         // SAFETY: its own number, and it isn't destroyed.
         unsafe { self.context.uverbs().detach_mcast(self.handle, group) }?;
         life.groups.retain(|other| other != group);
+        Ok(())
+    }
+
+    /// Makes a rule that steers packets to it: `make` asks the kernel, for the port that INIT
+    /// named, and gives the rule's handle.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if it has this rule: the kernel would count a second time as none, and
+    /// the packets come once. What `make` gives.
+    pub(crate) fn steer(
+        &self,
+        rule: &FlowRule,
+        make: impl FnOnce(u8) -> Result<u32, Error>,
+    ) -> Result<u32, Error> {
+        let mut life = self.life();
+        if life.destroyed {
+            return Err(Error::DeviceGone { verb: "create_flow" });
+        }
+        if life.flows.iter().any(|(_, other)| other == rule) {
+            return Err(Error::Invalid {
+                verb: "create_flow",
+                what: "rule",
+                value: "the same once more".to_owned(),
+                why: "the queue pair has it already",
+            });
+        }
+        let handle = make(life.port)?;
+        life.flows.push((handle, rule.clone()));
+        Ok(handle)
+    }
+
+    /// Ends a rule of its own. With the queue pair all are gone.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub(crate) fn unsteer(&self, handle: u32) -> Result<(), Error> {
+        // As in `detach`.
+        if !self.context.uverbs().is_own() {
+            return Err(Error::OtherProcess { verb: "destroy_flow" });
+        }
+        let mut life = self.life();
+        // SAFETY: made by `steer`, and ended here alone: its handle is then forgotten.
+        unsafe { self.context.uverbs().destroy_flow(handle) }?;
+        life.flows.retain(|(other, _)| *other != handle);
         Ok(())
     }
 

@@ -13,29 +13,33 @@
 mod arm;
 mod init;
 mod pieces;
+mod view;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::Errno;
-use crate::attr::{AhAttr, DeviceAttr, PortAttr};
+use crate::attr::{AhAttr, DeviceAttr, FlowRule, PortAttr};
 use crate::error::Error;
-use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
 use crate::objects::ah::AhCore;
 use crate::objects::clock::DeviceClock;
 use crate::objects::context::ContextCore;
+use crate::objects::counters::CountersCore;
 use crate::objects::cq::CqCore;
 use crate::objects::dm::DmCore;
+use crate::objects::flow::{FlowCore, Steered};
 use crate::objects::pd::PdCore;
 use crate::objects::qp::QpCore;
 use crate::objects::srq::SrqCore;
-use crate::queues::completion::{Completed, Failure, Sender};
-use crate::queues::work::{Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr};
+use crate::queues::work::{
+    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
+};
 
 pub use arm::{Armer, Notify};
 pub use init::{CqInit, CqeSize, QpInit, SrqInit};
 pub use pieces::PieceOps;
+pub use view::{Decoded, PacketInfo, Polled, View};
 
 /// A family of devices with one hardware interface.
 ///
@@ -210,6 +214,30 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
         Err(Error::Unsupported { verb: "query_rt_values", what: "a clock".to_owned() })
     }
 
+    /// Makes a rule that steers packets to a queue pair.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without; as [`FlowCore::create`].
+    fn create_flow(
+        &self,
+        to: Steered,
+        rule: &FlowRule,
+        counters: Option<Arc<CountersCore>>,
+    ) -> Result<FlowCore, Error> {
+        let _ = (to, rule, counters);
+        Err(Error::Unsupported { verb: "create_flow", what: "steering packets".to_owned() })
+    }
+
+    /// Makes counters for rules.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without, or the kernel's refusal.
+    fn create_counters(&self) -> Result<CountersCore, Error> {
+        Err(Error::Unsupported { verb: "create_counters", what: "counters of rules".to_owned() })
+    }
+
     /// The local key of no memory; `None` of a device without.
     fn null_lkey(&self) -> Option<u32> {
         None
@@ -334,6 +362,30 @@ pub unsafe trait SendOps: Debug + Send {
         data: Data<'_>,
     ) -> Result<u32, PostError> {
         let _ = (at, wr, op, srqn, data);
+        Err(PostError::BadOperation)
+    }
+
+    /// Writes a whole packet, its Ethernet header first, on a raw packet queue.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post); and each piece that `data` names by key is at its address in
+    /// this process, where the first bytes of the packet may be read during the call: of memory
+    /// that others write meanwhile, each byte is one that it had.
+    ///
+    /// # Errors
+    ///
+    /// The cursor is then as before. [`PostError::ShortPacket`];
+    /// [`PostError::BadOperation`] of a provider without raw packets, or for checksums that the
+    /// device doesn't fill in.
+    unsafe fn post_packet(
+        &mut self,
+        at: &mut Self::Cursor,
+        wr: Wr,
+        checksums: Checksums,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        let _ = (at, wr, checksums, data);
         Err(PostError::BadOperation)
     }
 
@@ -480,76 +532,6 @@ pub unsafe trait SrqOps: RecvOps {
     /// [`Error::Unsupported`] where the device can't; [`Error::Limit`]; the kernel's refusal, also
     /// for fewer than are outstanding.
     fn resize(&mut self, core: &SrqCore, max_wr: u32) -> Result<u32, Error>;
-}
-
-/// A completion as the polling side hands it on: already retired, its queue entry not yet given
-/// back.
-#[derive(Debug)]
-pub struct Polled<V> {
-    /// The queue entry, decoded on demand.
-    pub view: V,
-    /// The work request's number.
-    pub wr_id: u64,
-    /// The buffer that was posted with it.
-    pub frame: Option<Frame>,
-}
-
-/// A completion queue entry, decoded on demand.
-pub trait View: Debug + Copy {
-    /// What completed, or how it failed.
-    fn result(&self) -> Result<Completed, Failure>;
-
-    /// Whether it is of a receive; also for a failed one.
-    fn is_recv(&self) -> bool;
-
-    /// Bytes received, read, or returned by an atomic. Not known of SEND and WRITE: 0.
-    fn byte_len(&self) -> u32;
-
-    /// Immediate data, in host order, of a receive that got some.
-    fn immediate(&self) -> Option<u32>;
-
-    /// The device's clock when it completed, in ticks; `None` of a failed one, and of a device
-    /// without.
-    fn timestamp(&self) -> Option<u64>;
-
-    /// The key that a received SEND took away.
-    fn invalidated(&self) -> Option<u32>;
-
-    /// The local queue pair.
-    fn qpn(&self) -> u32;
-
-    /// Where a received datagram came from. Of other completions it says nothing.
-    fn sender(&self) -> Sender;
-
-    /// All of it at once.
-    #[inline(always)]
-    fn decode(&self) -> Decoded {
-        Decoded {
-            result: self.result(),
-            is_recv: self.is_recv(),
-            byte_len: self.byte_len(),
-            immediate: self.immediate(),
-            qpn: self.qpn(),
-            sender: self.sender(),
-        }
-    }
-}
-
-/// What a [`View`] shows.
-#[derive(Clone, Copy, Debug)]
-pub struct Decoded {
-    /// See [`View::result`].
-    pub result: Result<Completed, Failure>,
-    /// See [`View::is_recv`].
-    pub is_recv: bool,
-    /// See [`View::byte_len`].
-    pub byte_len: u32,
-    /// See [`View::immediate`].
-    pub immediate: Option<u32>,
-    /// See [`View::qpn`].
-    pub qpn: u32,
-    /// See [`View::sender`].
-    pub sender: Sender,
 }
 
 /// Polling.

@@ -189,6 +189,17 @@ impl SendOp {
     }
 }
 
+/// What the device fills into a raw packet on its way out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Checksums {
+    /// Nothing: it leaves as it is.
+    #[default]
+    AsTheyAre,
+    /// The checksums of IPv4, and of TCP or UDP.
+    #[doc(alias = "IBV_SEND_IP_CSUM")]
+    Filled,
+}
+
 /// Which kind a memory window is (IBTA vol 1, 10.6.7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_mw_type")]
@@ -273,6 +284,9 @@ pub enum PostError {
     /// The queue pair's transport doesn't have this operation, or it is a datagram's and has no
     /// destination; or the queue wasn't made for it (binding windows, invalidating keys).
     BadOperation,
+    /// A packet is shorter than an Ethernet header, 14 bytes, or than the 18 bytes that some devices
+    /// want in the work request.
+    ShortPacket,
     /// The device is gone: the kernel refused to hear of the last work requests. Only where a
     /// doorbell is a command (rxe).
     DeviceGone,
@@ -301,6 +315,7 @@ impl PostError {
             | Self::BadData
             | Self::ForeignBuffer
             | Self::ForeignAddress
+            | Self::ShortPacket
             | Self::BadOperation => Errno::EINVAL,
         }
     }
@@ -326,6 +341,10 @@ impl fmt::Display for PostError {
             Self::BadOperation => {
                 "the queue pair's transport doesn't have this operation, or its send queue wasn't \
                  made for it"
+            }
+            Self::ShortPacket => {
+                "the packet is shorter than an Ethernet header (14 bytes; devices that want the \
+                 header in the work request need 18)"
             }
             Self::DeviceGone => "the device is gone",
             Self::Refused => "the kernel refuses to look at the work requests that were rung last",

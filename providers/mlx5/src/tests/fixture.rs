@@ -20,6 +20,7 @@ use uverbs_mlx5_prm::wqe::Service;
 
 use crate::cq::{CqParts, UNWRITTEN, fill};
 use crate::doorbell::Doorbell;
+use crate::packet::Packets;
 use crate::rq::RqParts;
 use crate::sq::SqParts;
 use crate::srq::SrqParts;
@@ -122,7 +123,22 @@ impl SendSide {
         Self::made(units, units, room, true, Service::Dc)
     }
 
+    /// One for raw packets.
+    pub(crate) fn of_packets(units: u32, room: Room, packets: Packets) -> Self {
+        Self::with_packets((units, units), room, true, Service::Raw, Some(packets))
+    }
+
     fn made(units: u32, max_wr: u32, room: Room, blue_flame: bool, service: Service) -> Self {
+        Self::with_packets((units, max_wr), room, blue_flame, service, None)
+    }
+
+    fn with_packets(
+        (units, max_wr): (u32, u32),
+        room: Room,
+        blue_flame: bool,
+        service: Service,
+        packets: Option<Packets>,
+    ) -> Self {
         let ring = Arc::new(Heap::new(units as usize * 64 + 2 * GUARD));
         ring.write(0, &[GUARD_BYTE; GUARD]);
         ring.write(GUARD + units as usize * 64, &[GUARD_BYTE; GUARD]);
@@ -143,6 +159,7 @@ impl SendSide {
             room,
             service,
             rekeys: service != Service::Ud,
+            packets,
             shared: Arc::clone(&shared),
             memory: Arc::new((Arc::clone(&ring), Arc::clone(&record), Arc::clone(&register))),
         };

@@ -9,6 +9,7 @@ mod datagram;
 mod dc;
 mod door;
 mod fixture;
+mod packet;
 mod rekey;
 mod rq;
 mod sq;

@@ -1,0 +1,579 @@
+//! Flow rules: which packets of a port come to a queue pair. Kernel `uverbs_cmd.c`,
+//! `ib_uverbs_ex_create_flow`; `hw/mlx5/fs.c`.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::BitAnd;
+
+use uverbs_kernel_abi::flow as abi;
+use zerocopy::IntoBytes;
+
+use crate::error::Error;
+
+const VERB: &str = "create_flow";
+/// What a completion has room for: 24 bits (kernel `fs.c:parse_flow_attr`).
+const TAG_MAX: u32 = (1 << 24) - 1;
+/// Types of what an Ethernet frame carries.
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+/// IP's numbers of what it carries.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+/// Bits of a flow label.
+const LABEL: u32 = 0xf_ffff;
+
+/// An Ethernet address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MacAddr(pub [u8; 6]);
+
+impl MacAddr {
+    /// All stations.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+
+    /// Whether it names a group: the lowest bit of the first byte.
+    #[must_use]
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl BitAnd for MacAddr {
+    type Output = Self;
+
+    fn bitand(self, mask: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at] & mask.0[at]))
+    }
+}
+
+/// What a field of a packet must be, in the bits of a mask. A plain value converts into one that
+/// has all bits compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Masked<T> {
+    /// The bits that the field must have; none outside of the mask.
+    pub value: T,
+    /// The bits that are compared.
+    pub mask: T,
+}
+
+/// Of each field's type: the mask with all bits, and that of nothing.
+macro_rules! masked {
+    ($($type:ty: $all:expr, $none:expr;)*) => {$(
+        impl From<$type> for Masked<$type> {
+            fn from(value: $type) -> Self {
+                Self { value, mask: $all }
+            }
+        }
+
+        impl Pair for Option<Masked<$type>> {
+            type Field = $type;
+
+            fn pair(self) -> ($type, $type) {
+                self.map_or(($none, $none), |masked| (masked.value, masked.mask))
+            }
+        }
+    )*};
+}
+
+/// Value and mask as the kernel takes them: zeros for a field that isn't compared.
+trait Pair {
+    type Field;
+
+    fn pair(self) -> (Self::Field, Self::Field);
+}
+
+masked! {
+    MacAddr: MacAddr([0xff; 6]), MacAddr([0; 6]);
+    u8: u8::MAX, 0;
+    u16: u16::MAX, 0;
+    u32: u32::MAX, 0;
+    Ipv4Addr: Ipv4Addr::BROADCAST, Ipv4Addr::UNSPECIFIED;
+    Ipv6Addr: Ipv6Addr::from_bits(u128::MAX), Ipv6Addr::UNSPECIFIED;
+}
+
+/// Fields of an Ethernet header; `None` is any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_flow_spec_eth")]
+pub struct EthMatch {
+    /// Destination address.
+    pub dst: Option<Masked<MacAddr>>,
+    /// Source address.
+    pub src: Option<Masked<MacAddr>>,
+    /// Type of what it carries: 0x0800 of IPv4.
+    pub ether_type: Option<Masked<u16>>,
+    /// The VLAN tag: 3 bits of priority, drop eligibility, 12 bits of VLAN number. Packets without
+    /// tag don't match.
+    pub vlan_tag: Option<Masked<u16>>,
+}
+
+/// Fields of an IPv4 header; `None` is any. Packets of other kinds don't match.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_flow_spec_ipv4_ext")]
+pub struct Ipv4Match {
+    /// Source address.
+    pub src: Option<Masked<Ipv4Addr>>,
+    /// Destination address.
+    pub dst: Option<Masked<Ipv4Addr>>,
+    /// What it carries: 17 of UDP.
+    pub protocol: Option<Masked<u8>>,
+    /// Type of service: 6 bits of DSCP, 2 of ECN.
+    pub tos: Option<Masked<u8>>,
+}
+
+/// Fields of an IPv6 header; `None` is any. Packets of other kinds don't match.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_flow_spec_ipv6")]
+pub struct Ipv6Match {
+    /// Source address.
+    pub src: Option<Masked<Ipv6Addr>>,
+    /// Destination address.
+    pub dst: Option<Masked<Ipv6Addr>>,
+    /// Flow label, 20 bits; its mask as well.
+    pub flow_label: Option<Masked<u32>>,
+    /// What it carries: 17 of UDP.
+    pub next_header: Option<Masked<u8>>,
+    /// Traffic class: 6 bits of DSCP, 2 of ECN.
+    pub traffic_class: Option<Masked<u8>>,
+}
+
+/// Ports of TCP or UDP; `None` is any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_flow_spec_tcp_udp")]
+pub struct PortMatch {
+    /// Destination port.
+    pub dst: Option<Masked<u16>>,
+    /// Source port.
+    pub src: Option<Masked<u16>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Ip {
+    V4(Ipv4Match),
+    V6(Ipv6Match),
+}
+
+/// Which packets a rule is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// Those that match.
+    Normal,
+    /// Those that no other rule takes.
+    Rest,
+    /// Of these the ones to groups.
+    MulticastRest,
+}
+
+/// A rule: the packets of a port that match all of it come to a queue pair, as well as to the
+/// others that have the same rule.
+///
+/// ```
+/// use uverbs_core::attr::{EthMatch, FlowRule, Ipv4Match, MacAddr, PortMatch};
+///
+/// let host: std::net::Ipv4Addr = "10.0.0.1".parse()?;
+/// let rule = FlowRule::new()
+///     .eth(EthMatch { dst: Some(MacAddr([2, 0, 0, 0, 0, 1]).into()), ..Default::default() })
+///     .ipv4(Ipv4Match { dst: Some(host.into()), ..Default::default() })
+///     .udp(PortMatch { dst: Some(4791.into()), ..Default::default() })
+///     .tag(7);
+/// assert!(rule.check().is_ok());
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_flow_attr")]
+#[must_use = "a rule steers nothing until a queue pair takes it"]
+pub struct FlowRule {
+    kind: Kind,
+    priority: u16,
+    eth: Option<EthMatch>,
+    ip: Option<Ip>,
+    /// IP's number, and ports.
+    transport: Option<(u8, PortMatch)>,
+    tag: Option<u32>,
+    drop: bool,
+    go_on: bool,
+}
+
+impl FlowRule {
+    /// All packets; what is added to it narrows them down.
+    pub const fn new() -> Self {
+        Self {
+            kind: Kind::Normal,
+            priority: 0,
+            eth: None,
+            ip: None,
+            transport: None,
+            tag: None,
+            drop: false,
+            go_on: false,
+        }
+    }
+
+    /// What no other rule takes, the network stack's among them.
+    #[doc(alias = "IBV_FLOW_ATTR_ALL_DEFAULT")]
+    pub const fn rest() -> Self {
+        Self { kind: Kind::Rest, ..Self::new() }
+    }
+
+    /// Of that the packets to groups.
+    #[doc(alias = "IBV_FLOW_ATTR_MC_DEFAULT")]
+    pub const fn multicast_rest() -> Self {
+        Self { kind: Kind::MulticastRest, ..Self::new() }
+    }
+
+    /// Whose Ethernet header has these fields.
+    pub fn eth(self, eth: EthMatch) -> Self {
+        Self { eth: Some(eth), ..self }
+    }
+
+    /// Of IPv4, and whose header has these fields. It takes the place of
+    /// [`ipv6`](Self::ipv6).
+    pub fn ipv4(self, ip: Ipv4Match) -> Self {
+        Self { ip: Some(Ip::V4(ip)), ..self }
+    }
+
+    /// Of IPv6, and whose header has these fields. It takes the place of [`ipv4`](Self::ipv4).
+    pub fn ipv6(self, ip: Ipv6Match) -> Self {
+        Self { ip: Some(Ip::V6(ip)), ..self }
+    }
+
+    /// Of TCP, and with these ports. It takes the place of [`udp`](Self::udp).
+    pub fn tcp(self, ports: PortMatch) -> Self {
+        Self { transport: Some((TCP, ports)), ..self }
+    }
+
+    /// Of UDP, and with these ports. It takes the place of [`tcp`](Self::tcp).
+    pub fn udp(self, ports: PortMatch) -> Self {
+        Self { transport: Some((UDP, ports)), ..self }
+    }
+
+    /// Before rules of a higher number: 0 unless said otherwise. mlx5 has 0 to 15.
+    pub fn priority(self, priority: u16) -> Self {
+        Self { priority, ..self }
+    }
+
+    /// Completions carry this number, 24 bits; without a rule's tag they carry 0.
+    #[doc(alias = "ibv_flow_spec_action_tag")]
+    pub fn tag(self, tag: u32) -> Self {
+        Self { tag: Some(tag), ..self }
+    }
+
+    /// Such packets are dropped.
+    #[doc(alias = "ibv_flow_spec_action_drop")]
+    pub fn dropped(self) -> Self {
+        Self { drop: true, ..self }
+    }
+
+    /// Such packets also go on to the rules of later priorities.
+    #[doc(alias = "IBV_FLOW_ATTR_FLAGS_DONT_TRAP")]
+    pub fn and_go_on(self) -> Self {
+        Self { go_on: true, ..self }
+    }
+
+    /// Refuses a rule that no packet can match, or that no field has room for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for a tag over 24 bits or a flow label over 20; [`Error::Invalid`] for bits
+    /// outside of a mask, layers that contradict each other, a tag or fields with a rule for the
+    /// rest.
+    pub fn check(&self) -> Result<(), Error> {
+        Error::limit(VERB, "tag", self.tag.unwrap_or(0), TAG_MAX)?;
+        let narrowed = self.eth.is_some() || self.ip.is_some() || self.transport.is_some();
+        if self.kind != Kind::Normal && (narrowed || self.tag.is_some() || self.drop) {
+            let why = "a rule for the rest has no fields, no tag, and drops nothing";
+            return Err(invalid("rule for the rest", "narrowed down".to_owned(), why));
+        }
+        if self.kind != Kind::Normal && self.go_on {
+            let why = "nothing comes after the rest";
+            return Err(invalid("rule for the rest", "that goes on".to_owned(), why));
+        }
+        self.check_eth()?;
+        let protocol = match &self.ip {
+            None => None,
+            Some(Ip::V4(ip)) => ip.check()?,
+            Some(Ip::V6(ip)) => ip.check()?,
+        };
+        let Some((number, ports)) = &self.transport else { return Ok(()) };
+        ports.check()?;
+        match protocol {
+            Some(given) if given != Masked::from(*number) => {
+                let why = "the rule asks for ports of TCP (6) or UDP (17), whichever it names";
+                Err(invalid("protocol", format!("{:#x}/{:#x}", given.value, given.mask), why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_eth(&self) -> Result<(), Error> {
+        let Some(eth) = &self.eth else { return Ok(()) };
+        bits("destination address", eth.dst, |mac| mac.to_string())?;
+        bits("source address", eth.src, |mac| mac.to_string())?;
+        bits("Ethernet type", eth.ether_type, |kind| format!("{kind:#06x}"))?;
+        bits("VLAN tag", eth.vlan_tag, |tag| format!("{tag:#06x}"))?;
+        let wanted = match &self.ip {
+            None => return Ok(()),
+            Some(Ip::V4(_)) => IPV4,
+            Some(Ip::V6(_)) => IPV6,
+        };
+        match eth.ether_type {
+            Some(given) if given != Masked::from(wanted) => {
+                let why = "the rule has fields of IPv4 (0x0800) or IPv6 (0x86dd), which that isn't";
+                Err(invalid("Ethernet type", format!("{:#06x}", given.value), why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The kernel's bytes: head, and one specification after the other, for a queue pair on `port`.
+    /// `counters` is the handle of what counts.
+    #[must_use]
+    pub fn command(&self, qp: u32, port: u8, counters: Option<u32>) -> Vec<u8> {
+        let mut specs = Vec::new();
+        let mut count = 0;
+        let mut add = |spec: &[u8]| {
+            specs.extend_from_slice(spec);
+            count += 1;
+        };
+        if let Some(eth) = &self.eth {
+            add(eth.spec().as_bytes());
+        }
+        match &self.ip {
+            None => {}
+            Some(Ip::V4(ip)) => add(ip.spec().as_bytes()),
+            Some(Ip::V6(ip)) => add(ip.spec().as_bytes()),
+        }
+        if let Some((number, ports)) = &self.transport {
+            add(ports.spec(*number).as_bytes());
+        }
+        if let Some(tag_id) = self.tag {
+            let hdr = head::<abi::ib_uverbs_flow_spec_action_tag>(abi::IB_FLOW_SPEC_ACTION_TAG);
+            add(abi::ib_uverbs_flow_spec_action_tag { hdr, tag_id, reserved1: 0 }.as_bytes());
+        }
+        if self.drop {
+            let hdr = head::<abi::ib_uverbs_flow_spec_action_drop>(abi::IB_FLOW_SPEC_ACTION_DROP);
+            add(abi::ib_uverbs_flow_spec_action_drop { hdr }.as_bytes());
+        }
+        if let Some(handle) = counters {
+            let hdr = head::<abi::ib_uverbs_flow_spec_action_count>(abi::IB_FLOW_SPEC_ACTION_COUNT);
+            add(abi::ib_uverbs_flow_spec_action_count { hdr, handle, reserved1: 0 }.as_bytes());
+        }
+        let request = abi::ib_uverbs_create_flow {
+            comp_mask: 0,
+            qp_handle: qp,
+            flow_attr: abi::ib_uverbs_flow_attr {
+                r#type: match self.kind {
+                    Kind::Normal => abi::IB_FLOW_ATTR_NORMAL,
+                    Kind::Rest => abi::IB_FLOW_ATTR_ALL_DEFAULT,
+                    Kind::MulticastRest => abi::IB_FLOW_ATTR_MC_DEFAULT,
+                },
+                size: specs.len() as u16,
+                priority: self.priority,
+                num_of_specs: count,
+                reserved: [0; 2],
+                port,
+                flags: if self.go_on { abi::IB_FLOW_ATTR_FLAGS_DONT_TRAP } else { 0 },
+            },
+        };
+        [request.as_bytes(), &specs].concat()
+    }
+}
+
+impl Default for FlowRule {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn invalid(what: &'static str, value: String, why: &'static str) -> Error {
+    Error::Invalid { verb: VERB, what, value, why }
+}
+
+/// Refuses bits of a value that its mask leaves out.
+fn bits<T: BitAnd<Output = T> + PartialEq + Copy>(
+    what: &'static str,
+    field: Option<Masked<T>>,
+    show: impl Fn(T) -> String,
+) -> Result<(), Error> {
+    match field {
+        Some(Masked { value, mask }) if value & mask != value => {
+            let value = format!("{} under the mask {}", show(value), show(mask));
+            Err(invalid(what, value, "bits that the mask leaves out are 0"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A specification's head.
+fn head<T>(kind: u32) -> abi::ib_uverbs_flow_spec_hdr {
+    abi::ib_uverbs_flow_spec_hdr { r#type: kind, size: size_of::<T>() as u16, reserved: 0 }
+}
+
+impl EthMatch {
+    fn spec(&self) -> abi::ib_uverbs_flow_spec_eth {
+        let (dst, dst_mask) = self.dst.pair();
+        let (src, src_mask) = self.src.pair();
+        let (kind, kind_mask) = self.ether_type.pair();
+        let (tag, tag_mask) = self.vlan_tag.pair();
+        let filter =
+            |dst: MacAddr, src: MacAddr, kind: u16, tag: u16| abi::ib_uverbs_flow_eth_filter {
+                dst_mac: dst.0,
+                src_mac: src.0,
+                ether_type: kind.into(),
+                vlan_tag: tag.into(),
+            };
+        abi::ib_uverbs_flow_spec_eth {
+            hdr: head::<abi::ib_uverbs_flow_spec_eth>(abi::IB_FLOW_SPEC_ETH),
+            val: filter(dst, src, kind, tag),
+            mask: filter(dst_mask, src_mask, kind_mask, tag_mask),
+        }
+    }
+}
+
+impl Ipv4Match {
+    /// Checked; gives the protocol.
+    fn check(&self) -> Result<Option<Masked<u8>>, Error> {
+        bits("source address", self.src, |ip| ip.to_string())?;
+        bits("destination address", self.dst, |ip| ip.to_string())?;
+        bits("protocol", self.protocol, |number| number.to_string())?;
+        bits("type of service", self.tos, |tos| format!("{tos:#04x}"))?;
+        Ok(self.protocol)
+    }
+
+    fn spec(&self) -> abi::ib_uverbs_flow_spec_ipv4 {
+        let (src, src_mask) = self.src.pair();
+        let (dst, dst_mask) = self.dst.pair();
+        let (proto, proto_mask) = self.protocol.pair();
+        let (tos, tos_mask) = self.tos.pair();
+        let filter = |src: Ipv4Addr, dst: Ipv4Addr, proto, tos| abi::ib_uverbs_flow_ipv4_filter {
+            src_ip: src.to_bits().into(),
+            dst_ip: dst.to_bits().into(),
+            proto,
+            tos,
+            ..Default::default()
+        };
+        abi::ib_uverbs_flow_spec_ipv4 {
+            hdr: head::<abi::ib_uverbs_flow_spec_ipv4>(abi::IB_FLOW_SPEC_IPV4),
+            val: filter(src, dst, proto, tos),
+            mask: filter(src_mask, dst_mask, proto_mask, tos_mask),
+        }
+    }
+}
+
+impl Ipv6Match {
+    /// Checked; gives what it carries.
+    fn check(&self) -> Result<Option<Masked<u8>>, Error> {
+        bits("source address", self.src, |ip| ip.to_string())?;
+        bits("destination address", self.dst, |ip| ip.to_string())?;
+        bits("flow label", self.flow_label, |label| format!("{label:#x}"))?;
+        // All bits of the number's type are all bits of the label.
+        let label = self.flow_label.map_or(0, |label| label.value);
+        Error::limit(VERB, "flow label", label, LABEL)?;
+        bits("next header", self.next_header, |number| number.to_string())?;
+        bits("traffic class", self.traffic_class, |class| format!("{class:#04x}"))?;
+        Ok(self.next_header)
+    }
+
+    fn spec(&self) -> abi::ib_uverbs_flow_spec_ipv6 {
+        let (src, src_mask) = self.src.pair();
+        let (dst, dst_mask) = self.dst.pair();
+        let (label, label_mask) = self.flow_label.pair();
+        let (next_hdr, next_mask) = self.next_header.pair();
+        let (class, class_mask) = self.traffic_class.pair();
+        let filter = |src: Ipv6Addr, dst: Ipv6Addr, label: u32, next_hdr, traffic_class| {
+            abi::ib_uverbs_flow_ipv6_filter {
+                src_ip: src.octets(),
+                dst_ip: dst.octets(),
+                flow_label: (label & LABEL).into(),
+                next_hdr,
+                traffic_class,
+                ..Default::default()
+            }
+        };
+        abi::ib_uverbs_flow_spec_ipv6 {
+            hdr: head::<abi::ib_uverbs_flow_spec_ipv6>(abi::IB_FLOW_SPEC_IPV6),
+            val: filter(src, dst, label, next_hdr, class),
+            mask: filter(src_mask, dst_mask, label_mask, next_mask, class_mask),
+        }
+    }
+}
+
+impl PortMatch {
+    fn check(&self) -> Result<(), Error> {
+        bits("destination port", self.dst, |port| port.to_string())?;
+        bits("source port", self.src, |port| port.to_string())
+    }
+
+    fn spec(&self, number: u8) -> abi::ib_uverbs_flow_spec_tcp_udp {
+        let kind = if number == TCP { abi::IB_FLOW_SPEC_TCP } else { abi::IB_FLOW_SPEC_UDP };
+        let (dst, dst_mask) = self.dst.pair();
+        let (src, src_mask) = self.src.pair();
+        let filter = |dst: u16, src: u16| abi::ib_uverbs_flow_tcp_udp_filter {
+            dst_port: dst.into(),
+            src_port: src.into(),
+        };
+        abi::ib_uverbs_flow_spec_tcp_udp {
+            hdr: head::<abi::ib_uverbs_flow_spec_tcp_udp>(kind),
+            val: filter(dst, src),
+            mask: filter(dst_mask, src_mask),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(rule: FlowRule) -> &'static str {
+        match rule.check() {
+            Err(Error::Limit { what, .. } | Error::Invalid { what, .. }) => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn rules_that_contradict_themselves_are_refused() {
+        let eth = |kind: u16| EthMatch { ether_type: Some(kind.into()), ..Default::default() };
+        assert_eq!(why(FlowRule::new().eth(eth(IPV6)).ipv4(Ipv4Match::default())), "Ethernet type");
+        assert_eq!(why(FlowRule::new().eth(eth(IPV4)).ipv6(Ipv6Match::default())), "Ethernet type");
+        let tcp = Ipv4Match { protocol: Some(TCP.into()), ..Default::default() };
+        assert_eq!(why(FlowRule::new().ipv4(tcp).udp(PortMatch::default())), "protocol");
+        assert!(FlowRule::new().ipv4(tcp).tcp(PortMatch::default()).check().is_ok());
+        assert_eq!(why(FlowRule::new().tag(1 << 24)), "tag");
+        let label = Ipv6Match { flow_label: Some((1 << 20).into()), ..Default::default() };
+        assert_eq!(why(FlowRule::new().ipv6(label)), "flow label");
+        let dst = Some(Masked { value: 0x1001, mask: 0xff });
+        assert_eq!(why(FlowRule::new().udp(PortMatch { dst, src: None })), "destination port");
+        assert_eq!(why(FlowRule::rest().tag(1)), "rule for the rest");
+        assert_eq!(why(FlowRule::multicast_rest().and_go_on()), "rule for the rest");
+    }
+
+    #[test]
+    fn a_rule_is_bytes_in_the_networks_order() {
+        let rule = FlowRule::new()
+            .ipv4(Ipv4Match { dst: Some(Ipv4Addr::new(10, 0, 0, 1).into()), ..Default::default() })
+            .udp(PortMatch { dst: Some(0x1234.into()), src: None })
+            .priority(3)
+            .tag(9);
+        let (v4, udp, tag): (u8, u8, u8) = (0x30, 0x41, 16);
+        #[rustfmt::skip]
+        let bytes = [
+            0, 0, 0, 0,  5, 0, 0, 0, // comp_mask, qp_handle
+            0, 0, 0, 0,  64, 0,  3, 0, // type, size, priority
+            3,  0, 0,  1,  0, 0, 0, 0, // num_of_specs, reserved, port, flags
+            v4, 0, 0, 0,  32, 0,  0, 0,
+            0, 0, 0, 0,  10, 0, 0, 1,  0, 0, 0, 0, // src_ip, dst_ip, proto, tos, ttl, flags
+            0, 0, 0, 0,  255, 255, 255, 255,  0, 0, 0, 0,
+            udp, 0, 0, 0,  16, 0,  0, 0,
+            0x12, 0x34, 0, 0,  255, 255, 0, 0, // dst_port, src_port, and their masks
+            0, 0x10, 0, 0,  tag, 0,  0, 0,
+            9, 0, 0, 0,  0, 0, 0, 0, // tag_id, reserved
+        ];
+        assert_eq!(rule.command(5, 1, None), bytes);
+    }
+}

@@ -1,0 +1,67 @@
+//! Raw packet queue pairs: what they need on their way up. Kernel `ib_verbs.c`, `qp_state_table`;
+//! `hw/mlx5/qp.c`, `modify_raw_packet_qp`.
+
+use uverbs_kernel_abi::qp as abi;
+
+use super::change::Request;
+use super::{QpState, Transition};
+
+/// RESET to INIT, of a raw packet queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RawPacketInitAttr {
+    /// Port, from 1: an Ethernet one.
+    pub port: u8,
+}
+
+impl Transition for RawPacketInitAttr {
+    const TO: QpState = QpState::Init;
+    const FROM: &'static [QpState] = &[QpState::Reset];
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        abi::ib_uverbs_modify_qp {
+            attr_mask: abi::IB_QP_STATE | abi::IB_QP_PORT,
+            port_num: self.port,
+            ..Default::default()
+        }
+    }
+}
+
+/// INIT to RTR, of a raw packet queue pair: there is no peer to name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RawPacketRtrAttr;
+
+impl Transition for RawPacketRtrAttr {
+    const TO: QpState = QpState::ReadyToReceive;
+    const FROM: &'static [QpState] = &[QpState::Init];
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        Request::new().0
+    }
+}
+
+/// RTR to RTS, of a raw packet queue pair: packets have no numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RawPacketRtsAttr;
+
+impl Transition for RawPacketRtsAttr {
+    const TO: QpState = QpState::ReadyToSend;
+    const FROM: &'static [QpState] = &[QpState::ReadyToReceive];
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        Request::new().0
+    }
+}
+
+/// RTS to RTS, of a raw packet queue pair. Its rate alone may change, which `QueuePair::modify`
+/// does by mask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RawPacketChange;
+
+impl Transition for RawPacketChange {
+    const TO: QpState = QpState::ReadyToSend;
+    const FROM: &'static [QpState] = &[QpState::ReadyToSend];
+
+    fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
+        Request::new().0
+    }
+}

@@ -1,0 +1,77 @@
+//! Counters of flow rules: `COUNTERS_CREATE`, `COUNTERS_READ`, `COUNTERS_DESTROY`.
+//!
+//! # Safety
+//!
+//! The payloads of these commands hold no address but those that the encoder makes of borrows.
+#![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
+
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_CREATE_COUNTERS_HANDLE, UVERBS_ATTR_DESTROY_COUNTERS_HANDLE,
+    UVERBS_ATTR_READ_COUNTERS_BUFF, UVERBS_ATTR_READ_COUNTERS_FLAGS,
+    UVERBS_ATTR_READ_COUNTERS_HANDLE, UVERBS_METHOD_COUNTERS_CREATE,
+    UVERBS_METHOD_COUNTERS_DESTROY, UVERBS_METHOD_COUNTERS_READ, UVERBS_OBJECT_COUNTERS,
+};
+use zerocopy::IntoBytes;
+
+use crate::commands::Uverbs;
+use crate::error::Error;
+
+impl Uverbs {
+    /// Makes an object that counts for one rule at a time. Gives its handle.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EPROTONOSUPPORT` or `EOPNOTSUPP` from a driver without.
+    #[doc(alias = "ibv_create_counters")]
+    pub fn create_counters(&self) -> Result<u32, Error> {
+        let command = self
+            .command(UVERBS_OBJECT_COUNTERS, UVERBS_METHOD_COUNTERS_CREATE)
+            .handle_new(UVERBS_ATTR_CREATE_COUNTERS_HANDLE);
+        // SAFETY: no input.
+        let answer = unsafe { command.send(&**self.door(), "create_counters") }?;
+        answer.handle(UVERBS_ATTR_CREATE_COUNTERS_HANDLE)
+    }
+
+    /// Reads as many counters as `values` has room for; `flags` are
+    /// `IB_UVERBS_READ_COUNTERS_*`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` while it counts for no rule, or for more counters than it has.
+    #[doc(alias = "ibv_read_counters")]
+    pub fn read_counters(
+        &self,
+        counters: u32,
+        flags: u32,
+        values: &mut [u64],
+    ) -> Result<(), Error> {
+        let command = self
+            .command(UVERBS_OBJECT_COUNTERS, UVERBS_METHOD_COUNTERS_READ)
+            .handle_in(UVERBS_ATTR_READ_COUNTERS_HANDLE, counters)
+            .output(UVERBS_ATTR_READ_COUNTERS_BUFF, values.as_mut_bytes())
+            .number(UVERBS_ATTR_READ_COUNTERS_FLAGS, flags);
+        // SAFETY: the inputs are numbers; the output is borrowed.
+        unsafe { command.send(&**self.door(), "read_counters") }?;
+        Ok(())
+    }
+
+    /// Ends counters.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EBUSY` while a rule counts with them.
+    ///
+    /// # Safety
+    ///
+    /// `counters` are the caller's to end: no other owner of them goes on using the number, which
+    /// the kernel gives to the next object.
+    #[doc(alias = "ibv_destroy_counters")]
+    pub unsafe fn destroy_counters(&self, counters: u32) -> Result<(), Error> {
+        let command = self
+            .command(UVERBS_OBJECT_COUNTERS, UVERBS_METHOD_COUNTERS_DESTROY)
+            .handle_in(UVERBS_ATTR_DESTROY_COUNTERS_HANDLE, counters);
+        // SAFETY: the input is a handle.
+        unsafe { command.send(&**self.door(), "destroy_counters") }?;
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! Flow rules and their counters: which packets of a port come to a queue pair.
+
+use std::sync::Arc;
+
+use uverbs_core::error::Error;
+use uverbs_core::objects::counters::{CountersCore, FlowCount};
+use uverbs_core::objects::flow::FlowCore;
+use uverbs_core::provider::ContextOps;
+use uverbs_kernel_abi::flow::IB_UVERBS_READ_COUNTERS_PREFER_CACHED;
+
+use crate::provider::Provider;
+use crate::transport::RawPacket;
+use crate::{Context, FlowRule, QueuePair, Refused};
+
+/// A rule at work: packets that match it come to the queue pair until this is dropped or
+/// [destroyed](Self::destroy).
+///
+/// The kernel doesn't destroy a queue pair with rules. While one is left,
+/// [`QueuePair::destroy`] is refused with `EBUSY`; a queue pair that is dropped before is destroyed
+/// with its last rule.
+#[derive(Debug)]
+#[must_use = "dropping it ends the rule"]
+#[doc(alias = "ibv_flow")]
+pub struct Flow {
+    core: FlowCore,
+}
+
+impl Flow {
+    /// The number of the queue pair that it steers to.
+    #[must_use]
+    pub fn qpn(&self) -> u32 {
+        self.core.queue_pair().qpn()
+    }
+
+    /// Ends the rule now.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, with the rule, which goes on.
+    #[doc(alias = "ibv_destroy_flow")]
+    pub fn destroy(mut self) -> Result<(), Refused<Self>> {
+        match self.core.destroy() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Refused { error, object: self }),
+        }
+    }
+}
+
+/// Counts packets of rules. A cheap handle; clones share it. The kernel's object goes with the last
+/// handle and the last rule that counts with it.
+///
+/// ```
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let cq = context.create_cq(256)?;
+/// use uverbs::{FlowRule, PortMatch};
+///
+/// let mut qp = context.queue_pair(&pd, &cq).raw_packet().build()?;
+/// qp.bring_up(1)?;
+/// let counters = context.flow_counters()?;
+/// let echo = FlowRule::new().udp(PortMatch { dst: Some(7.into()), src: None });
+/// let flow = qp.steer_counted(&echo, &counters)?;
+/// assert_eq!(counters.read()?.packets, 0, "nobody sent any");
+/// # drop(flow);
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[doc(alias = "ibv_counters")]
+pub struct FlowCounters {
+    core: Arc<CountersCore>,
+}
+
+impl FlowCounters {
+    /// What they count now. Linux 4.18 and later.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] while no rule counts with them; the kernel's refusal.
+    #[doc(alias = "ibv_read_counters")]
+    pub fn read(&self) -> Result<FlowCount, Error> {
+        self.core.read(0)
+    }
+
+    /// What the driver looked up last, which may be a second ago: it doesn't ask the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    #[doc(alias = "IBV_READ_COUNTERS_ATTR_PREFER_CACHED")]
+    pub fn read_cached(&self) -> Result<FlowCount, Error> {
+        self.core.read(IB_UVERBS_READ_COUNTERS_PREFER_CACHED)
+    }
+}
+
+impl<P: Provider> Context<P> {
+    /// Makes counters for rules ([`QueuePair::steer_counted`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without; the kernel's refusal.
+    #[doc(alias = "ibv_create_counters")]
+    pub fn flow_counters(&self) -> Result<FlowCounters, Error> {
+        let core = Arc::new(self.provider().create_counters()?);
+        Ok(FlowCounters { core })
+    }
+}
+
+impl<P: Provider> QueuePair<P, RawPacket> {
+    /// Has the packets that match `rule` come to this queue pair, of the port that it was brought
+    /// up on. Other queue pairs may have the same rule: each gets a copy. Of rules of one priority
+    /// that a packet matches one decides; which is the device's choice.
+    ///
+    /// What this open device sends doesn't come back to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a rule that contradicts itself or that the queue pair has already;
+    /// [`Error::Limit`] for numbers over their field; [`Error::Unsupported`] of a device without;
+    /// the kernel's refusal: `EPERM` without `CAP_NET_RAW`, `EEXIST` when the same packets have a
+    /// rule with another tag or one that drops them, `ENOMEM` for a priority that the device
+    /// doesn't have.
+    #[doc(alias = "ibv_create_flow")]
+    pub fn steer(&mut self, rule: &FlowRule) -> Result<Flow, Error> {
+        self.make_flow(rule, None)
+    }
+
+    /// The same, and counts them.
+    ///
+    /// # Errors
+    ///
+    /// As [`steer`](Self::steer); [`Error::Invalid`] for counters of another open device.
+    #[doc(alias = "ibv_flow_spec_counter_action")]
+    #[doc(alias = "ibv_attach_counters_point_flow")]
+    pub fn steer_counted(
+        &mut self,
+        rule: &FlowRule,
+        counters: &FlowCounters,
+    ) -> Result<Flow, Error> {
+        self.make_flow(rule, Some(Arc::clone(&counters.core)))
+    }
+
+    fn make_flow(
+        &mut self,
+        rule: &FlowRule,
+        counters: Option<Arc<CountersCore>>,
+    ) -> Result<Flow, Error> {
+        self.whole()?;
+        let context = self.recv.home.context.provider();
+        let core = context.create_flow(Arc::clone(self.core()) as _, rule, counters)?;
+        Ok(Flow { core })
+    }
+}

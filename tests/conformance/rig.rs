@@ -507,6 +507,7 @@ impl Rig {
             }
             UVERBS_OBJECT_MR => (UVERBS_METHOD_MR_DESTROY, 0, None),
             UVERBS_OBJECT_DM => (UVERBS_METHOD_DM_FREE, 0, None),
+            UVERBS_OBJECT_COUNTERS => (UVERBS_METHOD_COUNTERS_DESTROY, 0, None),
             MLX5_IB_OBJECT_UAR => {
                 (MLX5_IB_METHOD_UAR_OBJ_DESTROY, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, None)
             }

@@ -8,6 +8,7 @@ pub(crate) mod dc;
 mod device;
 pub(crate) mod dm;
 mod events;
+mod flow;
 mod map;
 mod mcast;
 mod modify;
@@ -37,6 +38,7 @@ pub(crate) fn all() -> Vec<Case> {
         modify::cases(),
         srq::cases(),
         mcast::cases(),
+        flow::cases(),
         steps::cases(),
         dc::cases(),
         xrc::cases(),

@@ -297,6 +297,7 @@ static void add_send(struct side *side)
 		enum ibv_wr_opcode opcode;
 	} OPS[] = {
 		{ "send", IBV_WR_SEND },
+		{ "packet", IBV_WR_SEND },
 		{ "send_imm", IBV_WR_SEND_WITH_IMM },
 		{ "write", IBV_WR_RDMA_WRITE },
 		{ "write_imm", IBV_WR_RDMA_WRITE_WITH_IMM },
@@ -334,6 +335,8 @@ static void add_send(struct side *side)
 			wr->send_flags |= IBV_SEND_FENCE;
 		else if (!strcmp(word, "solicited"))
 			wr->send_flags |= IBV_SEND_SOLICITED;
+		else if (!strcmp(word, "csum"))
+			wr->send_flags |= IBV_SEND_IP_CSUM;
 		else if (!strncmp(word, "imm=", 4))
 			wr->imm_data = htonl(strtoul(value + 1, NULL, 0));
 		else if (!strncmp(word, "to=", 3))
@@ -410,7 +413,13 @@ static void fill(struct side *side, uint32_t count)
 			side->send_addresses[side->send_count++] = 0;
 			memset(wr, 0, sizeof(*wr));
 			wr->send_flags = IBV_SEND_SIGNALED;
-			if (type == IBV_QPT_UD) {
+			wr->sg_list = side->send_sges[0];
+			if (type == IBV_QPT_RAW_PACKET) {
+				/* A packet has headers at least. */
+				wr->opcode = IBV_WR_SEND;
+				*wr->sg_list = (struct ibv_sge){ (uintptr_t)BASE, 60, mr->lkey };
+				wr->num_sge = 1;
+			} else if (type == IBV_QPT_UD) {
 				wr->opcode = IBV_WR_SEND;
 				set_destination(side, wr, 0, QKEY ^ 1);
 			} else {
@@ -420,7 +429,6 @@ static void fill(struct side *side, uint32_t count)
 				if (type == IBV_QPT_XRC_SEND)
 					wr->qp_type.xrc.remote_srqn = sides[side == sides].srqn;
 			}
-			wr->sg_list = side->send_sges[0];
 		}
 		ring_sends(side);
 		NEED(!uverbs_softhca_settle(), "settle");
@@ -452,16 +460,20 @@ static void modify(struct ibv_qp *qp, struct ibv_qp_attr attr, int mask)
  * initiator serves nothing. */
 static void bring_up(struct ibv_qp *qp, uint32_t peer, int is_target, const struct ibv_port_attr *port, union ibv_gid gid)
 {
-	int init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT, rtr = IBV_QP_STATE, rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
+	int init = IBV_QP_STATE | IBV_QP_PORT, rtr = IBV_QP_STATE, rts = IBV_QP_STATE;
 
 	if (type == IBV_QPT_UD)
 		init |= IBV_QP_QKEY;
-	else if (type != IBV_QPT_DRIVER || is_target)
+	else if (type != IBV_QPT_RAW_PACKET && (type != IBV_QPT_DRIVER || is_target))
 		init |= IBV_QP_ACCESS_FLAGS;
+	if (type != IBV_QPT_RAW_PACKET) {
+		init |= IBV_QP_PKEY_INDEX;
+		rts |= IBV_QP_SQ_PSN;
+	}
 	if (type == IBV_QPT_DRIVER) {
 		rtr |= IBV_QP_PATH_MTU | (is_target ? IBV_QP_AV : 0);
 		rts |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
-	} else if (type != IBV_QPT_UD)
+	} else if (type != IBV_QPT_UD && type != IBV_QPT_RAW_PACKET)
 		rtr |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 	if (type == IBV_QPT_RC) {
 		rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -679,6 +691,107 @@ static void tear_down_memory(void)
 	NEED(!ibv_free_dm(dm), "ibv_free_dm");
 }
 
+/* Rules of the first queue pair, and what counts the packets of two of them. */
+static struct ibv_flow *flows[5];
+static struct ibv_counters *counters;
+
+struct rule {
+	struct ibv_flow_attr attr;
+	uint8_t specs[256];
+};
+
+/* Adds a specification. */
+static void add_spec(struct rule *rule, const void *spec, size_t size)
+{
+	NEED(rule->attr.size + size <= sizeof(*rule), "rule");
+	memcpy((uint8_t *)rule + rule->attr.size, spec, size);
+	rule->attr.size += size;
+	rule->attr.num_of_specs++;
+}
+
+#define SPEC(rule, ...) add_spec(rule, &(__VA_ARGS__), sizeof(__VA_ARGS__))
+
+static void set_up_flows(void)
+{
+	struct rule rules[5];
+	struct ibv_counters_init_attr none = {};
+	struct ibv_counter_attach_attr point = { .counter_desc = IBV_COUNTER_BYTES, .index = 1 };
+	uint64_t values[2] = {};
+	struct ibv_flow_spec_ipv6 ipv6 = {
+		.type = IBV_FLOW_SPEC_IPV6, .size = sizeof(ipv6),
+		.val = { .src_ip = { 0xfd, [15] = 1 }, .dst_ip = { 0xfd, [15] = 2 }, .flow_label = htonl(0x12345),
+			 .next_hdr = 6, .traffic_class = 0x60 },
+		.mask = { .flow_label = htonl(0xfffff), .next_hdr = 0xff, .traffic_class = 0xf0 },
+	};
+
+	for (int i = 0; i < 5; i++) {
+		memset(&rules[i], 0, sizeof(rules[i]));
+		rules[i].attr.size = sizeof(rules[i].attr);
+		rules[i].attr.port = 1;
+	}
+	phase("create_counters");
+	NEED(counters = ibv_create_counters(context, &none), "ibv_create_counters");
+	/* libmlx5 tells the kernel of the last one first. */
+	NEED(!ibv_attach_counters_point_flow(counters, &point, NULL), "ibv_attach_counters_point_flow");
+	point = (struct ibv_counter_attach_attr){ .counter_desc = IBV_COUNTER_PACKETS };
+	NEED(!ibv_attach_counters_point_flow(counters, &point, NULL), "ibv_attach_counters_point_flow");
+
+	rules[0].attr.priority = 3;
+	SPEC(&rules[0], (struct ibv_flow_spec_eth){
+		.type = IBV_FLOW_SPEC_ETH, .size = sizeof(struct ibv_flow_spec_eth),
+		.val = { .dst_mac = { 2, [5] = 2 }, .src_mac = { 2, 0x55 }, .ether_type = htons(0x0800),
+			 .vlan_tag = htons(0x0123) },
+		.mask = { .dst_mac = { 255, 255, 255, 255, 255, 255 }, .src_mac = { 255, 255 },
+			  .ether_type = 0xffff, .vlan_tag = htons(0x0fff) } });
+	SPEC(&rules[0], (struct ibv_flow_spec_ipv4_ext){
+		.type = IBV_FLOW_SPEC_IPV4_EXT, .size = sizeof(struct ibv_flow_spec_ipv4_ext),
+		.val = { .src_ip = htonl(0x0a010000), .dst_ip = htonl(0x0a010203), .proto = 17, .tos = 0x48 },
+		.mask = { .src_ip = htonl(0xffff0000), .dst_ip = 0xffffffff, .proto = 0xff, .tos = 0xfc } });
+	SPEC(&rules[0], (struct ibv_flow_spec_tcp_udp){
+		.type = IBV_FLOW_SPEC_UDP, .size = sizeof(struct ibv_flow_spec_tcp_udp),
+		.val = { .dst_port = htons(4791), .src_port = htons(0xc000) },
+		.mask = { .dst_port = 0xffff, .src_port = htons(0xf000) } });
+	SPEC(&rules[0], (struct ibv_flow_spec_action_tag){
+		.type = IBV_FLOW_SPEC_ACTION_TAG, .size = sizeof(struct ibv_flow_spec_action_tag), .tag_id = 0x123456 });
+
+	memset(ipv6.mask.src_ip, 255, 16);
+	memset(ipv6.mask.dst_ip, 255, 16);
+	SPEC(&rules[1], ipv6);
+	SPEC(&rules[1], (struct ibv_flow_spec_tcp_udp){
+		.type = IBV_FLOW_SPEC_TCP, .size = sizeof(struct ibv_flow_spec_tcp_udp),
+		.val = { .dst_port = htons(80) }, .mask = { .dst_port = 0xffff } });
+
+	rules[2].attr.priority = 15;
+	rules[3].attr.flags = IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
+	for (uint8_t i = 2; i < 4; i++)
+		SPEC(&rules[i], (struct ibv_flow_spec_eth){
+			.type = IBV_FLOW_SPEC_ETH, .size = sizeof(struct ibv_flow_spec_eth),
+			.val = { .dst_mac = { 2, 0, 0, 0, 1, i - 1 } },
+			.mask = { .dst_mac = { 255, 255, 255, 255, 255, 255 } } });
+	SPEC(&rules[2], (struct ibv_flow_spec_action_drop){
+		.type = IBV_FLOW_SPEC_ACTION_DROP, .size = sizeof(struct ibv_flow_spec_action_drop) });
+	for (int i = 1; i < 4; i += 2)
+		SPEC(&rules[i], (struct ibv_flow_spec_counter_action){
+			.type = IBV_FLOW_SPEC_ACTION_COUNT, .size = sizeof(struct ibv_flow_spec_counter_action),
+			.counters = counters });
+	rules[4].attr.type = IBV_FLOW_ATTR_ALL_DEFAULT;
+
+	phase("create_flow");
+	for (int i = 0; i < 5; i++)
+		NEED(flows[i] = ibv_create_flow(sides[0].qp, &rules[i].attr), "ibv_create_flow");
+	phase("read_counters");
+	NEED(!ibv_read_counters(counters, values, 2, 0) && !values[0] && !values[1], "ibv_read_counters");
+}
+
+static void tear_down_flows(void)
+{
+	phase("destroy_flow");
+	for (int i = 0; i < 5; i++)
+		NEED(!ibv_destroy_flow(flows[i]), "ibv_destroy_flow");
+	phase("destroy_counters");
+	NEED(!ibv_destroy_counters(counters), "ibv_destroy_counters");
+}
+
 static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int recv_sge)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -753,8 +866,10 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		if (wr_api) {
 			init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 			init.pd = pd;
-			init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-			if (type != IBV_QPT_UD)
+			init.send_ops_flags = IBV_QP_EX_WITH_SEND;
+			if (type != IBV_QPT_RAW_PACKET)
+				init.send_ops_flags |= IBV_QP_EX_WITH_SEND_WITH_IMM;
+			if (type != IBV_QPT_UD && type != IBV_QPT_RAW_PACKET)
 				init.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
 			if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND || type == IBV_QPT_DRIVER)
 				init.send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
@@ -778,6 +893,8 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 	}
 	if (xrcd)
 		reopen();
+	if (type == IBV_QPT_RAW_PACKET)
+		set_up_flows();
 	if (ah_count)
 		phase("create_ah");
 	for (int i = 0; i < ah_count; i++)
@@ -796,6 +913,8 @@ static void tear_down(void)
 	phase("fail");
 	for (int s = 0; s < 2; s++)
 		modify(sides[s].qp, (struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR }, IBV_QP_STATE);
+	if (type == IBV_QPT_RAW_PACKET)
+		tear_down_flows();
 	if (ah_count)
 		phase("destroy_ah");
 	for (int i = 0; i < ah_count; i++)
@@ -864,6 +983,7 @@ int main(int argc, char **argv)
 			       !strcmp(word, "uc")  ? IBV_QPT_UC :
 			       !strcmp(word, "xrc") ? IBV_QPT_XRC_SEND :
 			       !strcmp(word, "dc")  ? IBV_QPT_DRIVER :
+			       !strcmp(word, "raw") ? IBV_QPT_RAW_PACKET :
 						       IBV_QPT_RC;
 		} else if (!strcmp(word, "windows")) {
 			windows = 1;

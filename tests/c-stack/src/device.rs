@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     /// No thread: commands are answered, queues are left alone. For what times the client's side of
     /// the data path.
     pub(crate) stepped: bool,
+    /// It wants headers of raw packets in work requests.
+    headers: bool,
 }
 
 impl Settings {
@@ -55,7 +57,8 @@ impl Settings {
                     .ok_or_else(|| format!("UVERBS_SOFTHCA_NUMBER={digits}: not 1 to 65535"))?,
             ),
         };
-        Ok(Self { link, number, udp, stepped: text("UVERBS_SOFTHCA_STEPPED").is_some() })
+        let headers = text("UVERBS_SOFTHCA_HEADERS").is_some();
+        Ok(Self { link, number, udp, stepped: text("UVERBS_SOFTHCA_STEPPED").is_some(), headers })
     }
 
     /// The device, described.
@@ -66,6 +69,9 @@ impl Settings {
         }
         if let Some(udp) = self.udp {
             builder = builder.udp(udp);
+        }
+        if self.headers {
+            builder = builder.wants_headers();
         }
         if self.stepped { builder.stepped() } else { builder }
     }

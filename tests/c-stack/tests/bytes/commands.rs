@@ -23,7 +23,7 @@ pub(crate) struct Attr {
 }
 
 /// A field of a payload: name, where, bytes. `*` before the name: an address in the process, which
-/// is left out.
+/// is left out; `?`: one that there is or isn't.
 type Field = (&'static str, usize, usize);
 
 /// `struct ib_uverbs_modify_qp`.
@@ -77,7 +77,7 @@ const CREATE_QP: &[Field] = &[
     ("flags", 28, 4),
     ("uidx", 32, 4),
     ("bfreg_index", 36, 4),
-    ("sq_buf_addr", 40, 8),
+    ("?sq_buf_addr", 40, 8),
     ("ece_options", 48, 4),
     ("reserved", 52, 4),
 ];
@@ -155,9 +155,19 @@ const CONTEXT: &[Field] = &[
     ("lib_caps", 24, 8),
 ];
 
-/// The fields of a payload; empty where it is compared as a whole.
-fn fields(command: &str, attr: u16) -> &'static [Field] {
+/// `struct mlx5_ib_create_flow` with counters.
+const CREATE_FLOW: &[Field] = &[
+    ("ncounters_data", 0, 4),
+    ("reserved", 4, 4),
+    ("*counters_data", 8, 8),
+    ("ncounters", 16, 4),
+    ("data.reserved", 20, 4),
+];
+
+/// The fields of a payload of so many bytes; empty where it is compared as a whole.
+fn fields(command: &str, attr: u16, len: usize) -> &'static [Field] {
     match (command, attr) {
+        ("0.0(0x80000032)", 0x1000) if len > 8 => CREATE_FLOW,
         ("0.3", 0x1000) => CONTEXT,
         // ALLOC_PD, CREATE_COMP_CHANNEL, QUERY_QP: where the answer goes.
         ("0.0(0x3)" | "0.0(0x11)", 0) => &[("*response", 0, 8)],
@@ -207,10 +217,15 @@ fn is_descriptor(command: &str, attr: u16) -> bool {
 }
 
 /// Whether a byte of a payload is the process's own affair, and left out of the comparison.
-pub(crate) fn is_left_out(command: &str, attr: u16, byte: usize) -> bool {
-    let mut fields = fields(command, attr).iter();
-    is_descriptor(command, attr)
-        || fields.any(|&(name, at, len)| name.starts_with('*') && (at..at + len).contains(&byte))
+pub(crate) fn is_left_out(command: &str, attr: &Attr, byte: usize) -> bool {
+    let mut fields = fields(command, attr.id, attr.bytes.len()).iter();
+    is_descriptor(command, attr.id)
+        || fields.any(|&(name, at, len)| {
+            let mut bytes = attr.bytes.iter().skip(at).take(len);
+            // An address that isn't 0 with another byte is one, too.
+            let address = name.starts_with('?') && bytes.any(|byte| *byte != 0);
+            (name.starts_with('*') || address) && (at..at + len).contains(&byte)
+        })
 }
 
 /// A phase of a program: its name, and its commands.
@@ -340,7 +355,7 @@ impl Comparison {
         if is_descriptor(command, id) {
             return;
         }
-        let fields = fields(command, id);
+        let fields = fields(command, id, theirs.bytes.len());
         if fields.is_empty() {
             self.counts.bytes += theirs.bytes.len();
             if theirs.bytes != ours.bytes && theirs.kind == ours.kind {
@@ -360,7 +375,11 @@ impl Comparison {
             self.differs(key, dump(&theirs.bytes, &ours.bytes));
         }
         for &(name, at, len) in fields.iter().filter(|field| !field.0.starts_with('*')) {
-            let get = |attr: &Attr| attr.bytes.get(at..at + len).map(<[u8]>::to_vec);
+            let get = |attr: &Attr| {
+                let bytes = attr.bytes.get(at..at + len)?;
+                let is_address = name.starts_with('?') && bytes.iter().any(|byte| *byte != 0);
+                Some(if is_address { b"address".to_vec() } else { bytes.to_vec() })
+            };
             self.counts.bytes += len;
             if get(theirs) != get(ours) {
                 let value =

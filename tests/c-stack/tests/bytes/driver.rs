@@ -16,9 +16,9 @@ use std::time::Duration;
 use uverbs::doors::Recorder;
 use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs::softhca::{LinkLayer, SoftHca};
-use uverbs::transport::{Dci, Rc, Uc, Ud, XrcIni};
+use uverbs::transport::{Dci, RawPacket, Rc, Uc, Ud, XrcIni};
 use uverbs::{
-    AccessFlags, AddressHandle, AhAttr, Completed, CompletionChannel, CompletionQueue,
+    AccessFlags, AddressHandle, AhAttr, Checksums, Completed, CompletionChannel, CompletionQueue,
     CompletionQueueBuilder, Data, Device, DoorbellMode, Gid, GlobalRoute, MemoryRegion, Mlx5,
     Notify, Path, QueuePair, RecvBatch, Rekey, Remote, RemoteSrq, SendFlags, SendOp, SendOpSet,
     Sge, WindowKind, Wr,
@@ -27,6 +27,7 @@ use uverbs_core::Errno;
 use uverbs_core::memory::window::next_key;
 use uverbs_core::provider::RecvOps;
 
+use crate::flows::Flows;
 use crate::other_memory::Other;
 use crate::receivers::{Kind, Receiver};
 use crate::script::Cases;
@@ -151,6 +152,8 @@ struct Send {
     /// Of a datagram: which address, and the key.
     address: usize,
     qkey: u32,
+    /// Of a raw packet.
+    checksums: Checksums,
 }
 
 struct Side<T: Spoken> {
@@ -197,6 +200,7 @@ pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
         "ud" => run_as::<Ud>(cases, lists),
         "xrc" => run_as::<XrcIni>(cases, lists),
         "dc" => run_as::<Dci>(cases, lists),
+        "raw" => run_as::<RawPacket>(cases, lists),
         other => panic!("{other}"),
     }
 }
@@ -204,7 +208,9 @@ pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
 fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     let area = Area::new();
     let link = if cases.infiniband { LinkLayer::InfiniBand } else { LinkLayer::Ethernet };
-    let hca = SoftHca::builder().name("softhca0").number(1).link(link).stepped().build().unwrap();
+    let builder = SoftHca::builder().name("softhca0").number(1).link(link).stepped();
+    let builder = if cases.headers { builder.wants_headers() } else { builder };
+    let hca = builder.build().unwrap();
     let lines = Arc::new(Mutex::new(String::new()));
     let tapped = Tapped { device: hca.clone(), lines: Arc::clone(&lines) };
     let phase = |name: &str| *lines.lock().unwrap() += &format!("# {name}\n");
@@ -314,6 +320,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     if let Some(receiver) = &sides[0].receiver {
         receiver.reopen(&context, &phase);
     }
+    let flows = T::PACKETS.then(|| Flows::new(&context, &mut sides[0].qp, &phase));
     if !attrs.is_empty() {
         phase("create_ah");
     }
@@ -352,6 +359,9 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     phase("fail");
     for side in &mut sides {
         side.qp.fail().unwrap();
+    }
+    if let Some(flows) = flows {
+        flows.end(&phase);
     }
     if !attrs.is_empty() {
         phase("destroy_ah");
@@ -506,6 +516,7 @@ impl<T: Spoken> Driver<T> {
         let (mut imm, mut a, mut b) = (0, 0, 0);
         let (mut inline, mut list) = (false, Vec::new());
         let (mut address, mut qkey, mut window) = (0, QKEY, 0);
+        let mut checksums = Checksums::AsTheyAre;
         while let Some(word) = words.next() {
             match word.split_once('=') {
                 Some(("imm", value)) => imm = number(value) as u32,
@@ -519,6 +530,7 @@ impl<T: Spoken> Driver<T> {
                     "unsignaled" => wr.flags.remove(SendFlags::SIGNALED),
                     "fence" => wr.flags.insert(SendFlags::FENCE),
                     "solicited" => wr.flags.insert(SendFlags::SOLICITED),
+                    "csum" => checksums = Checksums::Filled,
                     "sge" | "inline" => {
                         inline = word == "inline";
                         list = words.by_ref().map(|piece| self.sge(piece)).collect();
@@ -528,7 +540,7 @@ impl<T: Spoken> Driver<T> {
             }
         }
         let op = match op {
-            "send" => Op::Send(SendOp::Send),
+            "send" | "packet" => Op::Send(SendOp::Send),
             "send_imm" => Op::Send(SendOp::SendImm(imm)),
             "send_inv" => Op::Send(SendOp::SendInvalidate(self.keys[window][0])),
             "write" => Op::Send(SendOp::Write(remote)),
@@ -548,7 +560,7 @@ impl<T: Spoken> Driver<T> {
         if matches!(op, Op::Bind { .. }) {
             self.binds.insert(wr.id);
         }
-        Send { wr, op, inline, list, address, qkey }
+        Send { wr, op, inline, list, address, qkey, checksums }
     }
 
     /// Publishes what was sent and received. A refusal is noted, so that it shows beside what
@@ -579,7 +591,7 @@ impl<T: Spoken> Driver<T> {
                 let handle = addresses.get(send.address);
                 let destination = handle.map(|to| to.to(qpn, send.qkey));
                 let target = target.and_then(|(dctn, key)| Some(handle?.to_target(dctn, key)));
-                let to = To { destination, srq, target };
+                let to = To { destination, srq, target, checksums: send.checksums };
                 let posted = match send.op {
                     // SAFETY: the area stays registered.
                     Op::Send(op) => unsafe { T::post(&mut batch, send.wr, op, data, &to) },
@@ -619,15 +631,20 @@ impl<T: Spoken> Driver<T> {
         }
         while count > 0 {
             for _ in 0..CHUNK.min(count) {
-                let op = if T::DATAGRAMS { SendOp::Send } else { SendOp::Write(remote) };
-                let op = Op::Send(op);
+                let op = match T::DATAGRAMS || T::PACKETS {
+                    true => Op::Send(SendOp::Send),
+                    false => Op::Send(SendOp::Write(remote)),
+                };
+                // A packet has headers at least.
+                let list = T::PACKETS.then(|| self.region.sge(0, 60)).into_iter().collect();
                 self.sides[side].sends.push(Send {
                     wr: Wr::new(0),
                     op,
                     inline: false,
-                    list: Vec::new(),
+                    list,
                     address: 0,
                     qkey: QKEY ^ 1,
+                    checksums: Checksums::AsTheyAre,
                 });
                 count -= 1;
             }

@@ -16,6 +16,7 @@ mod common;
 mod compare;
 mod differences;
 mod driver;
+mod flows;
 #[path = "../../src/log.rs"]
 #[allow(dead_code, reason = "the preloaded library's file, of which one function is used here")]
 mod log;
@@ -64,6 +65,7 @@ impl Side {
             "ud" => Service::Ud,
             "xrc" => Service::Xrc,
             "dc" => Service::Dc,
+            "raw" => Service::Raw,
             _ => Service::Rc,
         };
         Self {
@@ -82,6 +84,9 @@ fn theirs(stack: &common::CStack, program: &Path, cases: &Cases, way: &str) -> S
     let mut command = stack.command(program);
     command.arg(&script).arg(way).envs(cases.env.iter().cloned());
     command.env("UVERBS_SOFTHCA_STEPPED", "1");
+    if cases.headers {
+        command.env("UVERBS_SOFTHCA_HEADERS", "1");
+    }
     command.env("UVERBS_SOFTHCA_LINK", if cases.infiniband { "ib" } else { "eth" });
     command.env("UVERBS_SOFTHCA_CAPTURE", &captures).env("UVERBS_SOFTHCA_LOG", &log);
     common::run(&mut command).ok();
@@ -138,7 +143,7 @@ fn our_bytes_are_libmlx5s_bytes() {
             match cases.name.as_str() {
                 "arm" => mutations::of_arms(&mut table, &theirs, &ours),
                 "srq" => mutations::of_lists(&mut table, &theirs, &ours),
-                "mid" | "ud" | "xrc" | "dc" => sides.push((theirs, ours)),
+                "mid" | "ud" | "xrc" | "dc" | "raw_packets" => sides.push((theirs, ours)),
                 _ => {}
             }
         }
@@ -169,6 +174,7 @@ fn our_bytes_are_libmlx5s_bytes() {
         match ours.service {
             Service::Ud | Service::Dc => mutations::of_address_vectors(&mut table, &theirs, &ours),
             Service::Xrc => mutations::of_peers_queues(&mut table, &theirs, &ours),
+            Service::Raw => {}
             _ => mutations::are_all_found(&mut table, &theirs, &ours),
         }
         mutations::of_commands(&mut table, &theirs, &ours);

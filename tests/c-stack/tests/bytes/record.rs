@@ -157,6 +157,9 @@ pub(crate) fn meaning(wqe: &[u8], all: bool, service: Service) -> Vec<Range<usiz
     };
     let (head, operands) = match opcode {
         _ if service == Service::Ud => (VECTOR.end, VECTOR.end),
+        // The Ethernet segment, with a header (`inline_hdr_sz`) or without.
+        _ if service == Service::Raw && wqe.get(28..30) == Some(&[0, 0]) => (32, 32),
+        _ if service == Service::Raw => (48, 48),
         // RDMA_WRITE, RDMA_WRITE_IMM, RDMA_READ: a remote address.
         0x08 | 0x09 | 0x10 => (32, 32),
         // ATOMIC_CS: and operands. ATOMIC_FA: one operand of two, and libmlx5 leaves the other one

@@ -16,7 +16,9 @@ pub(crate) struct Cases {
     pub(crate) plain: bool,
     /// An InfiniBand port; Ethernet otherwise.
     pub(crate) infiniband: bool,
-    /// `rc`, `uc`, `ud`, `xrc` or `dc`.
+    /// The device wants headers of raw packets in work requests.
+    pub(crate) headers: bool,
+    /// `rc`, `uc`, `ud`, `xrc`, `dc` or `raw`.
     pub(crate) transport: String,
     /// One memory window of each type.
     pub(crate) windows: bool,
@@ -42,6 +44,7 @@ impl Cases {
             env: Vec::new(),
             plain: false,
             infiniband: false,
+            headers: false,
             transport: "rc".to_owned(),
             windows: false,
             memory: false,
@@ -62,6 +65,8 @@ impl Cases {
                 transport.clone_into(&mut all.transport);
             } else if let Some(address) = line.strip_prefix("address ") {
                 all.addresses.push(address.to_owned());
+            } else if line == "headers" {
+                all.headers = true;
             } else if line == "windows" {
                 all.windows = true;
             } else if line == "memory" {

@@ -1,11 +1,12 @@
 //! What differs between transports: the attributes of transitions, and where a post goes.
 #![allow(unsafe_code, reason = "raw posts")]
 
-use uverbs::transport::{Dci, Rc, Transport, Uc, Ud, XrcIni};
+use uverbs::transport::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcIni};
 use uverbs::{
-    AccessFlags, AckTimeout, Batch, Data, DcDestination, DciInitAttr, DciRtrAttr, Destination,
-    InitAttr, Mlx5, Mtu, Path, PostError, Rekey, RemoteSrq, RnrTimer, RtrAttr, RtsAttr, SendOp,
-    UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr, Wr,
+    AccessFlags, AckTimeout, Batch, Checksums, Data, DcDestination, DciInitAttr, DciRtrAttr,
+    Destination, Flow, FlowCounters, FlowRule, InitAttr, Mlx5, Mtu, Path, PostError, QueuePair,
+    RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr, Rekey, RemoteSrq, RnrTimer, RtrAttr,
+    RtsAttr, SendOp, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr, Wr,
 };
 
 /// The Q_Key of both queue pairs.
@@ -26,6 +27,8 @@ pub(crate) struct To {
     pub(crate) srq: Option<RemoteSrq>,
     /// Of DC.
     pub(crate) target: Option<DcDestination<Mlx5>>,
+    /// Of raw packets.
+    pub(crate) checksums: Checksums,
 }
 
 /// A transport that scripts run on.
@@ -35,6 +38,8 @@ pub(crate) trait Spoken: Transport {
     /// Whether targets and shared receive queues receive, by XRC or by DC.
     const XRC: bool = false;
     const DYNAMIC: bool = false;
+    /// Whether it sends whole packets.
+    const PACKETS: bool = false;
     fn init() -> Self::Init;
     fn rtr(peer: u32, path: Path) -> Self::Rtr;
     fn rts() -> Self::Rts;
@@ -52,6 +57,13 @@ pub(crate) trait Spoken: Transport {
     ) -> Result<(), PostError>
     where
         Self: Sized;
+    /// Makes a rule; raw packets alone have any.
+    fn steer(_: &mut QueuePair<Mlx5, Self>, _: &FlowRule, _: Option<&FlowCounters>) -> Flow
+    where
+        Self: Sized,
+    {
+        panic!("no rules of {}", Self::NAME)
+    }
     /// Posts a change of a key.
     ///
     /// # Safety
@@ -229,5 +241,49 @@ impl Spoken for Ud {
 
     unsafe fn rekey(_: &mut Batch<'_, Mlx5, Self>, _: Wr, _: &Rekey) -> Result<(), PostError> {
         Err(PostError::BadOperation)
+    }
+}
+
+impl Spoken for RawPacket {
+    const DATAGRAMS: bool = false;
+    const PACKETS: bool = true;
+
+    fn init() -> RawPacketInitAttr {
+        RawPacketInitAttr { port: 1 }
+    }
+
+    fn rtr(_: u32, _: Path) -> RawPacketRtrAttr {
+        RawPacketRtrAttr
+    }
+
+    fn rts() -> RawPacketRtsAttr {
+        RawPacketRtsAttr
+    }
+
+    unsafe fn post(
+        batch: &mut Batch<'_, Mlx5, Self>,
+        wr: Wr,
+        _: SendOp,
+        data: Data<'_>,
+        to: &To,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller's promise; the area is at its address.
+        unsafe { batch.raw().post_packet(wr, to.checksums, data) }
+    }
+
+    unsafe fn rekey(_: &mut Batch<'_, Mlx5, Self>, _: Wr, _: &Rekey) -> Result<(), PostError> {
+        Err(PostError::BadOperation)
+    }
+
+    fn steer(
+        qp: &mut QueuePair<Mlx5, Self>,
+        rule: &FlowRule,
+        counters: Option<&FlowCounters>,
+    ) -> Flow {
+        match counters {
+            Some(counters) => qp.steer_counted(rule, counters),
+            None => qp.steer(rule),
+        }
+        .unwrap()
     }
 }

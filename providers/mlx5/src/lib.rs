@@ -38,6 +38,7 @@ mod packet;
 mod pieces;
 mod raw;
 mod rekey;
+mod ring;
 mod rq;
 mod size;
 mod sq;

@@ -12,8 +12,9 @@ use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX};
 use zerocopy::IntoBytes;
 
 use crate::doorbell::Posted;
+use crate::ring::Ring;
 use crate::sq::{SendCursor, Sq};
-use crate::wqe::{self, Head, Ring, Words};
+use crate::wqe::{self, Head, Words};
 
 /// A WQE whose remote address and operands are written.
 #[derive(Clone, Copy, Debug)]

@@ -26,7 +26,8 @@ use uverbs_mlx5_prm::wqe::Service;
 use crate::Ah;
 use crate::doorbell::{Doorbell, Posted, store_record};
 use crate::packet::Packets;
-use crate::wqe::{self, Ring, Room, Words};
+use crate::ring::Ring;
+use crate::wqe::{self, Room, Words};
 
 /// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
 #[derive(Clone, Copy, Debug)]
@@ -314,7 +315,7 @@ impl Sq {
         if ring.wraps(at.pi, units) {
             // SAFETY: `reserve` found room, says the caller, so no WQEBB is the device's; what was
             // measured is at most what the room allows.
-            unsafe { ring.write_wrapped(at.pi, ds, ctrl, to_peer, op, data) };
+            unsafe { wqe::write_wrapped(ring, at.pi, ds, ctrl, to_peer, op, data) };
         } else {
             // SAFETY: as above, and they are in one piece.
             unsafe { wqe::write(to, ctrl, to_peer.as_ref(), &op, &data) };

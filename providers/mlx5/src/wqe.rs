@@ -25,6 +25,8 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::remote::{mlx5_wqe_atomic_seg, mlx5_wqe_raddr_seg};
 use zerocopy::{IntoBytes, transmute};
 
+use crate::ring::Ring;
+
 /// Units of 16 bytes in a WQEBB: control, remote address, operands and one piece fit.
 pub(crate) const DS_PER_UNIT: u32 = (MLX5_SEND_WQE_BB / DS_BYTES) as u32;
 
@@ -533,82 +535,27 @@ pub(crate) unsafe fn write_inline_list_behind(to: *mut u8, pieces: &[&[u8]], mut
     }
 }
 
-/// A ring of WQEBBs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ring {
-    pub(crate) start: *mut u8,
-    /// WQEBBs less one; a power of two of them.
-    pub(crate) mask: u32,
-}
-
-impl Ring {
-    /// The WQEBB with this free-running index.
-    #[inline(always)]
-    pub(crate) fn unit(self, index: u32) -> *mut u8 {
-        self.start.wrapping_add((index & self.mask) as usize * MLX5_SEND_WQE_BB)
-    }
-
-    /// Whether `units` WQEBBs from `index` go over the end.
-    #[inline(always)]
-    pub(crate) fn wraps(self, index: u32, units: u32) -> bool {
-        units > 1 && (index & self.mask) + units > self.mask + 1
-    }
-
-    /// Writes a WQE that goes over the end: built aside, and stored in two pieces.
-    ///
-    /// # Safety
-    ///
-    /// As [`write`], for `ds` units of 16 bytes from the WQEBB `index` on, around the end, and `ds`
-    /// is at most [`DS_MAX`].
-    #[cold]
-    #[inline(never)]
-    pub(crate) unsafe fn write_wrapped(
-        self,
-        index: u32,
-        ds: u32,
-        ctrl: Words,
-        to_peer: Option<[Words; 3]>,
-        op: SendOp,
-        data: Data<'_>,
-    ) {
-        let mut aside = [[0u64; 2]; DS_MAX as usize];
-        // SAFETY: room for the longest WQE.
-        unsafe { write(aside.as_mut_ptr().cast(), ctrl, to_peer.as_ref(), &op, &data) };
-        let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_in(index, bytes) };
-    }
-
-    /// Copies `bytes` to the WQEBB `index` and on, around the end.
-    ///
-    /// # Safety
-    ///
-    /// The ring is valid to write, nobody else reads or writes the place now, and it is no longer
-    /// than the ring.
-    pub(crate) unsafe fn copy_in(self, index: u32, bytes: &[u8]) {
-        let room = (self.mask + 1 - (index & self.mask)) as usize * MLX5_SEND_WQE_BB;
-        let (first, rest) = bytes.split_at(room.min(bytes.len()));
-        // SAFETY: up to the end of the ring.
-        unsafe { device_memory::copy(first.as_ptr(), self.unit(index), first.len()) };
-        // SAFETY: the rest, from its start, which isn't longer than the ring.
-        unsafe { device_memory::copy(rest.as_ptr(), self.start, rest.len()) };
-    }
-
-    /// Copies out up to `to.len()` bytes from the WQEBB `index` on, around the end, and not more
-    /// than the ring has.
-    ///
-    /// # Safety
-    ///
-    /// The ring is valid to read, and nobody writes it now.
-    pub(crate) unsafe fn copy_out(self, index: u32, to: &mut [u8]) -> &[u8] {
-        let all = (self.mask + 1) as usize * MLX5_SEND_WQE_BB;
-        let room = (self.mask + 1 - (index & self.mask)) as usize * MLX5_SEND_WQE_BB;
-        let len = to.len().min(all);
-        let (first, rest) = to[..len].split_at_mut(room.min(len));
-        // SAFETY: up to the end of the ring.
-        unsafe { std::ptr::copy_nonoverlapping(self.unit(index), first.as_mut_ptr(), first.len()) };
-        // SAFETY: the rest, from its start, which isn't longer than the ring.
-        unsafe { std::ptr::copy_nonoverlapping(self.start, rest.as_mut_ptr(), rest.len()) };
-        &to[..len]
-    }
+/// Writes a WQE that goes over the end: built aside, and stored in two pieces.
+///
+/// # Safety
+///
+/// As [`write`], for `ds` units of 16 bytes from the WQEBB `index` on, around the end, and `ds`
+/// is at most [`DS_MAX`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn write_wrapped(
+    ring: Ring,
+    index: u32,
+    ds: u32,
+    ctrl: Words,
+    to_peer: Option<[Words; 3]>,
+    op: SendOp,
+    data: Data<'_>,
+) {
+    let mut aside = [[0u64; 2]; DS_MAX as usize];
+    // SAFETY: room for the longest WQE.
+    unsafe { write(aside.as_mut_ptr().cast(), ctrl, to_peer.as_ref(), &op, &data) };
+    let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
+    // SAFETY: the caller's promise.
+    unsafe { ring.copy_in(index, bytes) };
 }

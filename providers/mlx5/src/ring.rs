@@ -1,0 +1,60 @@
+//! Where the WQEBBs of a send ring are, and copies around its end.
+#![allow(unsafe_code, reason = "copies into and out of a ring by raw address")]
+
+use uverbs_core::order::device_memory;
+use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
+
+/// A ring of WQEBBs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ring {
+    pub(crate) start: *mut u8,
+    /// WQEBBs less one; a power of two of them.
+    pub(crate) mask: u32,
+}
+
+impl Ring {
+    /// The WQEBB with this free-running index.
+    #[inline(always)]
+    pub(crate) fn unit(self, index: u32) -> *mut u8 {
+        self.start.wrapping_add((index & self.mask) as usize * MLX5_SEND_WQE_BB)
+    }
+
+    /// Whether `units` WQEBBs from `index` go over the end.
+    #[inline(always)]
+    pub(crate) fn wraps(self, index: u32, units: u32) -> bool {
+        units > 1 && (index & self.mask) + units > self.mask + 1
+    }
+
+    /// Copies `bytes` to the WQEBB `index` and on, around the end.
+    ///
+    /// # Safety
+    ///
+    /// The ring is valid to write, nobody else reads or writes the place now, and it is no longer
+    /// than the ring.
+    pub(crate) unsafe fn copy_in(self, index: u32, bytes: &[u8]) {
+        let room = (self.mask + 1 - (index & self.mask)) as usize * MLX5_SEND_WQE_BB;
+        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+        // SAFETY: up to the end of the ring.
+        unsafe { device_memory::copy(first.as_ptr(), self.unit(index), first.len()) };
+        // SAFETY: the rest, from its start, which isn't longer than the ring.
+        unsafe { device_memory::copy(rest.as_ptr(), self.start, rest.len()) };
+    }
+
+    /// Copies out up to `to.len()` bytes from the WQEBB `index` on, around the end, and not more
+    /// than the ring has.
+    ///
+    /// # Safety
+    ///
+    /// The ring is valid to read, and nobody writes it now.
+    pub(crate) unsafe fn copy_out(self, index: u32, to: &mut [u8]) -> &[u8] {
+        let all = (self.mask + 1) as usize * MLX5_SEND_WQE_BB;
+        let room = (self.mask + 1 - (index & self.mask)) as usize * MLX5_SEND_WQE_BB;
+        let len = to.len().min(all);
+        let (first, rest) = to[..len].split_at_mut(room.min(len));
+        // SAFETY: up to the end of the ring.
+        unsafe { std::ptr::copy_nonoverlapping(self.unit(index), first.as_mut_ptr(), first.len()) };
+        // SAFETY: the rest, from its start, which isn't longer than the ring.
+        unsafe { std::ptr::copy_nonoverlapping(self.start, rest.as_mut_ptr(), rest.len()) };
+        &to[..len]
+    }
+}

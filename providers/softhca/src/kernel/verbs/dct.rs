@@ -17,8 +17,8 @@ use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Dct, Object};
 use crate::kernel::transition;
 use crate::kernel::verbs::mr::{access_flags, rights};
-use crate::kernel::verbs::qp::Asked;
 use crate::kernel::verbs::qp_modify::path;
+use crate::kernel::verbs::qp_request::Asked;
 
 /// What RESET to INIT needs, and INIT to RTR.
 const INIT: u32 = IB_QP_STATE | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PORT;

@@ -19,6 +19,7 @@ pub(crate) mod pd;
 pub(crate) mod port;
 pub(crate) mod qp;
 pub(crate) mod qp_modify;
+pub(crate) mod qp_request;
 pub(crate) mod raw_packet;
 pub(crate) mod srq;
 pub(crate) mod uar;

@@ -11,7 +11,7 @@ use crate::kernel::call::Call;
 use crate::kernel::state::flows;
 use crate::kernel::state::raw_queues::RawQueues;
 use crate::kernel::user::PAGE_SIZE;
-use crate::kernel::verbs::qp::{Asked, Queues};
+use crate::kernel::verbs::qp_request::{Asked, Queues};
 use crate::uar::UarPage;
 
 /// A queue pair as it was made.

@@ -25,7 +25,7 @@ use crate::hca::{Region, SrqContext, XrcSrq};
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Srq};
-use crate::kernel::verbs::qp::fits;
+use crate::kernel::verbs::qp_request::fits;
 
 /// Bytes of a data segment, and of the link that a WQE begins with.
 const SEGMENT: u32 = 16;

@@ -1,0 +1,288 @@
+//! What a client asks of QP.CREATE, checked as the core and the driver check it.
+
+use nix::errno::Errno;
+use uverbs_kernel_abi::mlx5::{
+    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_BFREG_INDEX, MLX5_QP_FLAG_SCATTER_CQE,
+    MLX5_QP_FLAG_TYPE_DCI, MLX5_QP_FLAG_TYPE_DCT, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp,
+};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_ATTR_CREATE_QP_FLAGS,
+    UVERBS_ATTR_CREATE_QP_HANDLE, UVERBS_ATTR_CREATE_QP_PD_HANDLE,
+    UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
+    UVERBS_ATTR_CREATE_QP_SOURCE_QPN, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, UVERBS_ATTR_CREATE_QP_TYPE,
+    UVERBS_ATTR_CREATE_QP_USER_HANDLE, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE,
+};
+use uverbs_kernel_abi::qp::{
+    IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK, IB_UVERBS_QP_CREATE_CVLAN_STRIPPING,
+    IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING, IB_UVERBS_QP_CREATE_SCATTER_FCS,
+    IB_UVERBS_QP_CREATE_SQ_SIG_ALL, IB_UVERBS_QPT_DRIVER, IB_UVERBS_QPT_RAW_PACKET,
+    IB_UVERBS_QPT_RC, IB_UVERBS_QPT_UC, IB_UVERBS_QPT_UD, IB_UVERBS_QPT_XRC_INI,
+    IB_UVERBS_QPT_XRC_TGT, ib_uverbs_qp_cap,
+};
+
+use crate::board::profile::{MAX_RQ_DESC, MAX_SQ_DESC};
+use crate::hca::Service;
+use crate::kernel::call::{Call, zero_extended};
+
+/// Bytes of a WQEBB.
+const WQEBB: u64 = 64;
+/// `MLX5_IB_DEFAULT_UIDX`: no user index.
+const DEFAULT_UIDX: u32 = 0xff_ffff;
+/// A client's request after the checks of the core and of `check_qp_type`.
+pub(crate) struct Asked {
+    pub(crate) service: Service,
+    pub(super) cap: ib_uverbs_qp_cap,
+    pub(super) user_handle: u64,
+    pub(crate) pd: u32,
+    pub(crate) send_cq: u32,
+    pub(crate) recv_cq: u32,
+    pub(crate) srq: Option<u32>,
+    pub(super) sq_sig_all: bool,
+    /// Of raw packets: the VLAN tag goes into the completion.
+    pub(crate) strips_vlan: bool,
+    /// Index of the event file, if one is given.
+    pub(super) event_file: Option<u32>,
+    pub(crate) handle: u32,
+}
+
+impl Asked {
+    /// Which of the driver's own kinds it is (`process_vendor_flags`, `check_qp_attr`).
+    pub(super) fn subtype(&mut self, flags: u32) -> Result<(), Errno> {
+        let kind = flags & (MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_TYPE_DCT);
+        match (self.service, kind) {
+            (Service::Dci, MLX5_QP_FLAG_TYPE_DCI) => {
+                match (self.cap.max_recv_wr, self.cap.max_recv_sge) {
+                    (0, 0) => Ok(()),
+                    _ => Err(Errno::EINVAL),
+                }
+            }
+            (Service::Dci, MLX5_QP_FLAG_TYPE_DCT) => {
+                self.service = Service::Dct;
+                Ok(())
+            }
+            (Service::Dci, _) | (_, 1..) => Err(Errno::EINVAL),
+            (_, 0) => Ok(()),
+        }
+    }
+
+    pub(super) fn read(call: &Call<'_>, kind: u8) -> Result<Self, Errno> {
+        let cap: ib_uverbs_qp_cap = call.input(UVERBS_ATTR_CREATE_QP_CAP)?;
+        let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_QP_USER_HANDLE)?;
+        let srq = call.object(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE);
+        if call.has(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE)
+            || srq.is_some() && kind == IB_UVERBS_QPT_XRC_INI
+        {
+            return Err(Errno::EINVAL);
+        }
+        let pd = call.object(UVERBS_ATTR_CREATE_QP_PD_HANDLE).ok_or(Errno::ENOENT)?;
+        let send_cq = call.object(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE).ok_or(Errno::ENOENT)?;
+        let recv_cq = match call.object(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE) {
+            Some(handle) => handle,
+            None if kind == IB_UVERBS_QPT_XRC_INI => send_cq,
+            None => return Err(Errno::ENOENT),
+        };
+        let flags = flags(call)?;
+        check_flags(kind, flags & !IB_UVERBS_QP_CREATE_SQ_SIG_ALL)?;
+        let service = service(kind)?;
+        if let Some(srq) = srq
+            && call.file.objects.srq(srq)?.is_xrc
+        {
+            return Err(Errno::EINVAL);
+        }
+        // `process_create_flags`: a source number is for datagrams over an Ethernet underlay.
+        if call.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        Ok(Self {
+            cap,
+            user_handle,
+            service,
+            pd,
+            send_cq,
+            recv_cq,
+            srq,
+            sq_sig_all: flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL != 0,
+            strips_vlan: flags & IB_UVERBS_QP_CREATE_CVLAN_STRIPPING != 0,
+            event_file: call.object(UVERBS_ATTR_CREATE_QP_EVENT_FD),
+            handle: call.object(UVERBS_ATTR_CREATE_QP_HANDLE).ok_or(Errno::ENOENT)?,
+        })
+    }
+}
+
+/// The kind of the queue pair, if the core knows it.
+pub(super) fn kind(call: &Call<'_>) -> Result<u8, Errno> {
+    let kind = call.constant(UVERBS_ATTR_CREATE_QP_TYPE, u64::from(u32::MAX))?;
+    let kind = u8::try_from(kind).map_err(|_| Errno::EINVAL)?;
+    match kind {
+        // CAP_NET_RAW isn't asked for: the device is the program's own.
+        IB_UVERBS_QPT_RAW_PACKET
+        | IB_UVERBS_QPT_RC
+        | IB_UVERBS_QPT_UC
+        | IB_UVERBS_QPT_UD
+        | IB_UVERBS_QPT_XRC_INI
+        | IB_UVERBS_QPT_XRC_TGT
+        | IB_UVERBS_QPT_DRIVER => Ok(kind),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+pub(super) fn flags(call: &Call<'_>) -> Result<u32, Errno> {
+    call.flags(
+        UVERBS_ATTR_CREATE_QP_FLAGS,
+        IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK
+            | IB_UVERBS_QP_CREATE_SCATTER_FCS
+            | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING
+            | IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING
+            | IB_UVERBS_QP_CREATE_SQ_SIG_ALL,
+    )
+}
+
+/// `check_qp_type`: not the transports that the in-process device lacks.
+fn service(kind: u8) -> Result<Service, Errno> {
+    match kind {
+        IB_UVERBS_QPT_RC => Ok(Service::Rc),
+        IB_UVERBS_QPT_UC => Ok(Service::Uc),
+        IB_UVERBS_QPT_UD => Ok(Service::Ud),
+        IB_UVERBS_QPT_XRC_INI => Ok(Service::Xrc),
+        IB_UVERBS_QPT_RAW_PACKET => Ok(Service::Raw),
+        // Which of the two the driver's flags say.
+        IB_UVERBS_QPT_DRIVER => Ok(Service::Dci),
+        _ => Err(Errno::EOPNOTSUPP),
+    }
+}
+
+/// `check_creation_flags`.
+pub(super) fn check_flags(kind: u8, flags: u32) -> Result<(), Errno> {
+    if flags == 0 || kind == IB_UVERBS_QPT_DRIVER {
+        return Ok(());
+    }
+    if kind == IB_UVERBS_QPT_RAW_PACKET && flags == IB_UVERBS_QP_CREATE_CVLAN_STRIPPING {
+        return Ok(());
+    }
+    let raw_only = IB_UVERBS_QP_CREATE_SCATTER_FCS | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING;
+    if kind != IB_UVERBS_QPT_UD || flags & raw_only != 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// The driver's request (`process_udata_size`, `check_ucmd_data`, `process_vendor_flags`,
+/// `get_qp_uidx`).
+pub(super) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp, Errno> {
+    // Clients before enhanced connection establishment end here.
+    let shortest = std::mem::offset_of!(mlx5_ib_create_qp, ece_options);
+    let bytes = call.driver_input()?;
+    if bytes.len() < shortest {
+        return Err(Errno::EINVAL);
+    }
+    if let Some(tail) = bytes.get(size_of::<mlx5_ib_create_qp>()..)
+        && tail.iter().any(|byte| *byte != 0)
+    {
+        return Err(Errno::EINVAL);
+    }
+    let request: mlx5_ib_create_qp = zero_extended(&bytes);
+    // Scatter to CQE is a wish that the kernel drops without a word where the device cannot.
+    let known = MLX5_QP_FLAG_SCATTER_CQE
+        | MLX5_QP_FLAG_ALLOW_SCATTER_CQE
+        | MLX5_QP_FLAG_TYPE_DCI
+        | MLX5_QP_FLAG_TYPE_DCT
+        | MLX5_QP_FLAG_BFREG_INDEX
+        | MLX5_QP_FLAG_UAR_PAGE_INDEX;
+    if request.flags & !known != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
+    match fits(request.uidx, cqe_version) {
+        true => Ok(request),
+        false => Err(Errno::EINVAL),
+    }
+}
+
+/// Whether a user index is one (`verify_assign_uidx`).
+pub(crate) fn fits(uidx: u32, cqe_version: u8) -> bool {
+    match cqe_version {
+        0 => uidx == DEFAULT_UIDX,
+        _ => uidx < DEFAULT_UIDX,
+    }
+}
+
+/// Sizes of the queues, checked.
+pub(crate) struct Queues {
+    pub(super) sq_count: u32,
+    pub(super) rq_count: u32,
+    pub(crate) rq_shift: u32,
+}
+
+impl Queues {
+    /// `set_rq_size`, `set_user_buf_size`, and what firmware checks behind them.
+    pub(super) fn check(
+        call: &Call<'_>,
+        asked: &Asked,
+        request: &mlx5_ib_create_qp,
+    ) -> Result<Self, Errno> {
+        let config = call.device.hca.config();
+        let most_recv = 1u32 << config.log_max_rq_entries;
+        let most_send = 1u32 << config.log_max_wqebbs;
+        if asked.cap.max_recv_wr > most_recv {
+            return Err(Errno::EINVAL);
+        }
+        // `qp_has_rq`: what is said of a queue that a shared one replaces isn't looked at.
+        let none = asked.srq.is_some() || asked.service == Service::Xrc;
+        let rq_count = if none { 0 } else { request.rq_wqe_count };
+        let (sq_count, rq_shift) = (request.sq_wqe_count, request.rq_wqe_shift);
+        if rq_count != 0 {
+            let largest = u32::from(MAX_RQ_DESC).trailing_zeros();
+            if rq_count > most_recv || !(4..=largest).contains(&rq_shift) {
+                return Err(Errno::EINVAL);
+            }
+        }
+        if sq_count != 0 && (!sq_count.is_power_of_two() || sq_count > most_send) {
+            return Err(Errno::EINVAL);
+        }
+        // A send request must fit the ring: `MAX_SQ_DESC` is 16 WQEBBs, so no further check is due.
+        const { assert!(MAX_SQ_DESC as u64 == 16 * WQEBB) };
+        Ok(Self { sq_count, rq_count, rq_shift })
+    }
+
+    /// Log2 of the entries that the firmware is told: `rq_count` need be no power of two, and is
+    /// cut to one (`log_rq_size` in `_create_user_qp`).
+    pub(crate) fn log_rq_entries(&self) -> Option<u32> {
+        self.rq_count.checked_ilog2()
+    }
+
+    /// Bytes of the receive queue as the device has it.
+    pub(crate) fn rq_bytes(&self) -> u64 {
+        self.log_rq_entries().map_or(0, |log| 1 << (log + self.rq_shift))
+    }
+
+    pub(crate) fn sq_bytes(&self) -> u64 {
+        u64::from(self.sq_count) * WQEBB
+    }
+
+    /// Log2 of the send queue's WQEBBs.
+    pub(crate) fn log_sq_units(&self) -> u8 {
+        self.sq_count.trailing_zeros() as u8
+    }
+
+    /// Bytes that are pinned (`set_user_buf_size`).
+    pub(super) fn bytes(&self) -> u64 {
+        let receives = match self.rq_count {
+            0 => 0,
+            count => u64::from(count) << self.rq_shift,
+        };
+        receives + self.sq_bytes()
+    }
+
+    /// What QUERY_QP tells (`mlx5_ib_query_qp`): the send side of a user's QP is known to its
+    /// provider alone.
+    pub(super) fn cap(&self) -> ib_uverbs_qp_cap {
+        ib_uverbs_qp_cap {
+            max_recv_wr: self.rq_count,
+            max_recv_sge: match self.rq_count {
+                0 => 0,
+                _ => (1 << self.rq_shift) / 16,
+            },
+            ..ib_uverbs_qp_cap::default()
+        }
+    }
+}

@@ -58,8 +58,7 @@ const VERB: &str = "import_device";
 pub fn import(file: impl AsFd) -> Result<Context, Error> {
     let file = file.as_fd();
     let mut candidates = devices()?;
-    #[cfg(feature = "softhca")]
-    candidates.extend(uverbs_softhca::SoftHca::exported(file).map(Device::from));
+    candidates.extend(exported(file));
     for device in &candidates {
         match device.source().import(file) {
             Err(Errno::ENODEV | Errno::EINVAL | Errno::EOPNOTSUPP) => {}
@@ -68,6 +67,17 @@ pub fn import(file: impl AsFd) -> Result<Context, Error> {
         }
     }
     Err(unknown(file, &candidates))
+}
+
+/// The software HCA of this process that gave a descriptor.
+#[cfg(feature = "softhca")]
+fn exported(file: BorrowedFd<'_>) -> Option<Device> {
+    uverbs_softhca::SoftHca::exported(file).map(Device::from)
+}
+
+#[cfg(not(feature = "softhca"))]
+fn exported(_: BorrowedFd<'_>) -> Option<Device> {
+    None
 }
 
 /// What to say of a descriptor that is none of the devices'.

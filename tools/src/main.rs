@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn options_of_other_programs_are_named() {
         for (words, says) in [
-            ("perf write lat -e", "-e is perftest's, and not in uverbs perf: completions are"),
+            ("perf write lat -U", "-U is perftest's, and not in uverbs perf: use --json"),
             ("perf write bw --run_infinitely", "use --duration SECONDS"),
             ("perf send bw --rate_limit=5", "--rate_limit is perftest's"),
             ("pingpong -l 3", "-l is ibv_rc_pingpong's, and not in uverbs pingpong: use -S"),

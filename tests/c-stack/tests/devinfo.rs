@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use uverbs::softhca::{LinkLayer, SoftHca};
-use uverbs::{Context, Device, DeviceAttr, Gid, GidType, PortAttr};
+use uverbs::{Context, Device, DeviceAttr, Gid, GidType, PortAttr, RawPacketCaps};
 
 /// Lines that `ibv_devinfo -v` prints and our library has no field for: what mlx5's provider
 /// derives of its driver's own answer, which softhca leaves at 0, and the number of completion
@@ -150,6 +150,17 @@ fn limit_fields(expected: &mut Expected, attr: &DeviceAttr) {
     expected.add("max_rwq_indirection_tables", attr.rss.max_rwq_indirection_tables);
     expected.add("max_rwq_indirection_table_size", attr.rss.max_rwq_indirection_table_size);
     expected.add("max_wq_type_rq", attr.max_wq_type_rq);
+    let names = [
+        (RawPacketCaps::CVLAN_STRIPPING, "C-VLAN stripping offload"),
+        (RawPacketCaps::SCATTER_FCS, "Scatter FCS offload"),
+        (RawPacketCaps::IP_CSUM, "IP csum offload"),
+        (RawPacketCaps::DELAY_DROP, "Delay drop"),
+    ];
+    let has = names.iter().filter(|(cap, _)| attr.raw_packet_caps.contains(*cap));
+    let has: Vec<_> = has.map(|(_, name)| *name).collect();
+    if !has.is_empty() {
+        expected.add("raw packet caps", has.join(" "));
+    }
     let (count, period) = (attr.max_cq_moderation_count, attr.max_cq_moderation_period);
     if count != 0 && period != 0 {
         expected.add("cq moderation caps", "");

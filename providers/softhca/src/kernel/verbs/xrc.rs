@@ -83,7 +83,8 @@ pub(crate) fn create_target(call: &mut Call<'_>, asked: &TargetAsked) -> Result<
 fn open_qp(call: &mut Call<'_>) -> Result<(), Errno> {
     let request: ib_uverbs_open_qp = call.request()?;
     let handle = call.new_handle(UVERBS_OBJECT_QP)?;
-    let domain = call.file.objects.xrcd(request.pd_handle)?.number;
+    // Whatever is wrong with the handle (`uverbs_cmd.c:ib_uverbs_open_qp`).
+    let domain = call.file.objects.xrcd(request.pd_handle).map_err(|_| Errno::EINVAL)?.number;
     if request.qp_type != IB_UVERBS_QPT_XRC_TGT {
         return Err(Errno::EINVAL);
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::target::Target;
-use crate::want::{Driver, Outcome, Version, Want};
+use crate::want::{Driver, Link, Outcome, Version, Want};
 
 /// Where a case is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub(crate) enum World {
     Kernel,
     /// All but Linux's mlx5_ib, for the same reason.
     ButMlx5Ib,
+    /// ConnectX with an Ethernet port, or softhca in process, which refuses on InfiniBand.
+    Packets,
 }
 
 type Run = Box<dyn Fn(&Target) -> Outcome>;
@@ -63,6 +65,10 @@ impl Case {
             World::Rxe => target.facts.driver == Driver::Rxe,
             World::Kernel => target.soft.is_none(),
             World::ButMlx5Ib => target.soft.is_some() || target.facts.driver != Driver::Mlx5,
+            World::Packets => {
+                let ethernet = target.soft.is_some() || target.facts.link == Link::Ethernet;
+                target.facts.driver == Driver::Mlx5 && ethernet
+            }
         };
         if !fits {
             return Some(self.world.1);

@@ -140,8 +140,8 @@ pub(super) fn cases() -> Vec<Case> {
     all.extend(rules());
     all.extend(specifications());
     all.extend(counters());
-    let why = "rxe has no raw packets";
-    all.into_iter().map(|case| case.only(World::Mlx5, why)).collect()
+    let why = "raw packets need an Ethernet port of a ConnectX";
+    all.into_iter().map(|case| case.only(World::Packets, why)).collect()
 }
 
 /// A case whose outcome is that of an Ethernet port.

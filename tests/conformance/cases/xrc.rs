@@ -11,7 +11,6 @@ use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_OPEN_XRCD;
 use uverbs_kernel_abi::xrcd::{ib_uverbs_open_xrcd, ib_uverbs_open_xrcd_resp};
 
 use super::case;
-use super::mr::NO_OBJECT;
 use crate::case::{Case, World};
 use crate::cmd::Cmd;
 use crate::rig::Rig;
@@ -362,7 +361,7 @@ fn queue_pairs() -> Vec<Case> {
             let xrcd = domain(rig, -1, CREAT)?;
             rig.run(&open_qp(rig, xrcd, 0xff_fff0, IB_UVERBS_QPT_XRC_TGT))
         }),
-        with("a target of no domain", OPEN_QP, NO_OBJECT, |rig| {
+        with("a target of no domain", OPEN_QP, EINVAL, |rig| {
             rig.run(&open_qp(rig, 999, 1, IB_UVERBS_QPT_XRC_TGT))
         }),
         with("a target outlives who made it", OPEN_QP, Want::Is("EBUSY, EINVAL"), |rig| {

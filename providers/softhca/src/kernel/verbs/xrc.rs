@@ -83,11 +83,8 @@ pub(crate) fn create_target(call: &mut Call<'_>, asked: &TargetAsked) -> Result<
 fn open_qp(call: &mut Call<'_>) -> Result<(), Errno> {
     let request: ib_uverbs_open_qp = call.request()?;
     let handle = call.new_handle(UVERBS_OBJECT_QP)?;
-    // Linux 6.12 says so of a number over 31 bits, and ENOENT of a smaller one.
-    if request.pd_handle.cast_signed() < 0 {
-        return Err(Errno::EINVAL);
-    }
-    let domain = call.file.objects.xrcd(request.pd_handle)?.number;
+    // This command has an errno of its own for a handle of no domain.
+    let domain = call.file.objects.xrcd(request.pd_handle).map_err(|_| Errno::EINVAL)?.number;
     if request.qp_type != IB_UVERBS_QPT_XRC_TGT {
         return Err(Errno::EINVAL);
     }

@@ -230,7 +230,7 @@ unsafe fn write(to: *mut u8, ctrl: Words, segment: &[Words; 2], packets: Packets
         }
         Data::InlineList(pieces) => {
             // SAFETY: as above.
-            unsafe { wqe::write_inline_list_behind(at, pieces, skipped) };
+            unsafe { wqe::write_inline_list(at, pieces, skipped) };
         }
     }
 }

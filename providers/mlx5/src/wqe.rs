@@ -377,7 +377,7 @@ pub(crate) unsafe fn write_data(at: *mut u8, data: &Data<'_>) {
         // SAFETY: `measure` counted header and bytes, rounded up.
         Data::Inline(bytes) => unsafe { write_inline(at, bytes) },
         // SAFETY: as above.
-        Data::InlineList(pieces) => unsafe { write_inline_list(at, pieces) },
+        Data::InlineList(pieces) => unsafe { write_inline_list(at, pieces, 0) },
     }
 }
 
@@ -490,34 +490,14 @@ unsafe fn move_words<const SIZE: usize, const COUNT: usize>(
     }
 }
 
-/// Writes header and pieces one after the other; nothing for no bytes.
+/// Writes header and pieces one after the other, without the first `skip` bytes; nothing for no
+/// bytes.
 ///
 /// # Safety
 ///
 /// As [`write_inline`].
 #[inline]
-unsafe fn write_inline_list(to: *mut u8, pieces: &[&[u8]]) {
-    let total = total_inline(pieces);
-    if total == 0 {
-        return;
-    }
-    // SAFETY: the first 4 bytes of the place. The total is at most `max_inline`.
-    unsafe { device_memory::write(to.cast(), mlx5_wqe_inline_seg::new(total as u32)) };
-    let mut at = to.wrapping_add(INLINE_HEADER);
-    for piece in pieces {
-        // SAFETY: the place holds the bytes of all pieces behind the header; they are borrowed, so
-        // not the ring's.
-        unsafe { device_memory::copy(piece.as_ptr(), at, piece.len()) };
-        at = at.wrapping_add(piece.len());
-    }
-}
-
-/// The same without the first `skip` bytes.
-///
-/// # Safety
-///
-/// As [`write_inline`].
-pub(crate) unsafe fn write_inline_list_behind(to: *mut u8, pieces: &[&[u8]], mut skip: usize) {
+pub(crate) unsafe fn write_inline_list(to: *mut u8, pieces: &[&[u8]], mut skip: usize) {
     let total = total_inline(pieces).saturating_sub(skip);
     if total == 0 {
         return;

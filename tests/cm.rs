@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, device, done, pattern, skip};
+use common::{LIMIT, device_with_address, done, pattern, skip};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs::cm::{
     Connection, ConnectionError, Connector, EventChannel, EventKind, Id, JoinedGroup, Listener,
@@ -23,21 +23,6 @@ use uverbs::{
     AccessFlags, Completed, CompletionQueue, Context, Device, Errno, Error, GRH_LEN,
     ProtectionDomain, QpState, QueuePair,
 };
-
-/// The device under test: one for a whole test, since a software HCA is known to its own connection
-/// manager alone. `None` where it has no IP address.
-fn under_test() -> Option<(Device, IpAddr)> {
-    let device = device();
-    let gids = device.open().unwrap().query_gid_table().unwrap();
-    let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).map(|entry| {
-        let [.., a, b, c, d] = entry.gid.0;
-        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
-    });
-    if found.is_none() {
-        skip("the device has no IP address");
-    }
-    Some((device, found?))
-}
 
 fn channel(device: &Device) -> EventChannel {
     EventChannel::of(device).unwrap()
@@ -111,7 +96,7 @@ fn connect(device: &Device, to: SocketAddr, param: &Param) -> (End, Connection) 
 
 #[test]
 fn two_sides_connect_talk_and_part() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (listener, addr) = listener(&device, ip);
     let answer = Param { private_data: b"welcome".to_vec(), ..Param::default() };
     let server = serve(listener, answer, move |end, mut connection| {
@@ -162,7 +147,7 @@ fn two_sides_connect_talk_and_part() {
 
 #[test]
 fn a_port_where_nobody_listens_refuses() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (listener, addr) = listener(&device, ip);
     drop(listener);
     let route = resolve(&device, addr);
@@ -179,7 +164,7 @@ fn a_port_where_nobody_listens_refuses() {
 
 #[test]
 fn a_program_that_refuses_says_why() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (listener, addr) = listener(&device, ip);
     let server = thread::spawn(move || {
         listener.next(LIMIT).unwrap().reject(b"full").unwrap();
@@ -203,7 +188,7 @@ fn a_program_that_refuses_says_why() {
 
 #[test]
 fn an_address_that_leads_nowhere_is_an_error_within_the_limit() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let IpAddr::V4(ip) = ip else { unreachable!("it is an IPv4 address") };
     let [a, b, c, _] = ip.octets();
     let nobody = SocketAddr::new(Ipv4Addr::new(a, b, c, 199).into(), 7471);
@@ -227,7 +212,7 @@ fn an_address_that_leads_nowhere_is_an_error_within_the_limit() {
 
 #[test]
 fn an_address_is_one_listeners() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (first, addr) = listener(&device, ip);
     let error = bind(&device, addr).unwrap_err();
     assert_eq!(error.to_errno(), Errno::EADDRINUSE);
@@ -238,7 +223,7 @@ fn an_address_is_one_listeners() {
 
 #[test]
 fn private_data_has_a_limit() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (_listener, addr) = listener(&device, ip);
     for (len, errno) in [(57, Errno::EINVAL), (256, Errno::EINVAL)] {
         let route = resolve(&device, addr);
@@ -252,7 +237,7 @@ fn private_data_has_a_limit() {
 
 #[test]
 fn every_wait_has_a_limit() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (listener, addr) = listener(&device, ip);
     let short = Duration::from_millis(50);
     assert!(matches!(listener.next(short), Err(Error::TimedOut { .. })));
@@ -281,7 +266,7 @@ fn every_wait_has_a_limit() {
 
 #[test]
 fn a_peer_that_dies_is_noticed() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (listener, addr) = listener(&device, ip);
     let (tell, told) = mpsc::channel();
     let server = serve(listener, Param::default(), move |_, mut connection| {
@@ -301,7 +286,7 @@ fn a_peer_that_dies_is_noticed() {
 
 #[test]
 fn connections_come_and_go() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (listener, addr) = listener(&device, ip);
     const ROUNDS: usize = 60;
     let server = thread::spawn(move || {
@@ -328,7 +313,7 @@ fn connections_come_and_go() {
 
 #[test]
 fn many_connections_stand_at_once() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (listener, addr) = listener(&device, ip);
     const COUNT: usize = 24;
     let server = thread::spawn(move || {
@@ -395,7 +380,7 @@ fn the_last_word_of_a_program_goes_before_it_ends() {
 
 #[test]
 fn datagram_peers_find_each_other_event_by_event() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let expect = |channel: &EventChannel, kind| channel.next(LIMIT).unwrap().expect(kind).unwrap();
     let (there, here) = (channel(&device), channel(&device));
     let waits = there.create_id(PortSpace::Udp).unwrap();
@@ -472,7 +457,7 @@ impl Member {
 
 #[test]
 fn members_of_a_group_hear_what_is_sent_to_it() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let group = IpAddr::V4(Ipv4Addr::new(239, 4, 5, 6));
     let mut members = [(); 2].map(|()| Member::of(&device, ip, group));
     let [sender, _] = &mut members;
@@ -499,7 +484,7 @@ fn members_of_a_group_hear_what_is_sent_to_it() {
 
 #[test]
 fn what_is_no_group_is_refused() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let channel = channel(&device);
     let id = channel.create_id(PortSpace::Udp).unwrap();
     let group = IpAddr::V4(Ipv4Addr::new(239, 4, 5, 6));

@@ -4,12 +4,12 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, done, skip, soft};
+use common::{LIMIT, address_of, done, soft};
 use uverbs::cm::{Connection, Connector, EventChannel, EventKind, Listener, Param, PortSpace};
 use uverbs::softhca::SoftHca;
 use uverbs::{CompletionQueue, Context, Device, ProtectionDomain, QueuePair};
@@ -23,12 +23,7 @@ fn under_test() -> Option<(SoftHca, Device, IpAddr)> {
     let hca = SoftHca::builder().build().unwrap();
     let on_softhca = std::env::var_os("UVERBS_TEST_DEVICE").is_none();
     let device = if on_softhca { soft(&hca) } else { common::device() };
-    let gids = device.open().unwrap().query_gid_table().unwrap();
-    let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped());
-    if found.is_none() {
-        skip("the device has no IP address");
-    }
-    let ip = Ipv6Addr::from(found?.gid.0).to_canonical();
+    let ip = address_of(&device)?;
     Some((hca, device, ip))
 }
 

@@ -3,26 +3,14 @@
 
 mod common;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
-use common::{LIMIT, device, done, skip};
+use common::{LIMIT, device_with_address, done};
 use uverbs::cm::{
     ConnectionError, Connector, Ece, EventChannel, EventKind, Listener, Param, PortSpace,
 };
 use uverbs::{Device, Errno, Error, Refused};
-
-/// The device under test and its address; `None` where it has none.
-fn under_test() -> Option<(Device, IpAddr)> {
-    let device = device();
-    let gids = device.open().unwrap().query_gid_table().unwrap();
-    let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped());
-    if found.is_none() {
-        skip("the device has no IP address");
-    }
-    let ip = Ipv6Addr::from(found?.gid.0).to_canonical();
-    Some((device, ip))
-}
 
 fn listen(device: &Device, ip: IpAddr, space: PortSpace) -> (Listener, SocketAddr) {
     let builder = Listener::builder((ip, 0).into()).port_space(space).limit(LIMIT);
@@ -38,7 +26,7 @@ fn connector(to: SocketAddr) -> Connector {
 /// Two connections of a server share its receives, and the clients are told so.
 #[test]
 fn ids_with_a_shared_receive_queue() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (listener, addr) = listen(&device, ip, PortSpace::Tcp);
     let there = device.clone();
     let server = thread::spawn(move || {
@@ -92,7 +80,7 @@ fn ids_with_a_shared_receive_queue() {
 
 #[test]
 fn vendors_options_go_both_ways() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (listener, addr) = listen(&device, ip, PortSpace::Tcp);
     let (asked, answered) =
         (Ece { vendor: 0x02_c9ff, options: 0x8000_0001 }, Ece { vendor: 0x02_c9ff, options: 1 });
@@ -138,7 +126,7 @@ fn vendors_options_go_both_ways() {
 /// A port of one space is another's, too, and a request comes to the listener of its space.
 #[test]
 fn ports_are_of_their_space() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (listener, addr) = listen(&device, ip, PortSpace::Ib);
     let builder = Listener::builder(addr).limit(LIMIT);
     let of_tcp = builder.listen_on(EventChannel::of(&device).unwrap()).unwrap();

@@ -2,28 +2,16 @@
 
 mod common;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
-use common::{LIMIT, device, skip};
+use common::{LIMIT, device_with_address};
 use uverbs::cm::{
     AddressInfo, ConnectionError, Endpoint, EndpointListener, EventChannel, Lookup, NewEndpoint,
     Param, PortSpace,
 };
 use uverbs::{AccessFlags, Completed, Device, Error, PostError, QpCap, Remote};
-
-/// The device under test and its address; `None` where it has none.
-fn under_test() -> Option<(Device, IpAddr)> {
-    let device = device();
-    let gids = device.open().unwrap().query_gid_table().unwrap();
-    let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped());
-    if found.is_none() {
-        skip("the device has no IP address");
-    }
-    let ip = Ipv6Addr::from(found?.gid.0).to_canonical();
-    Some((device, ip))
-}
 
 fn sizes() -> QpCap {
     QpCap { max_send_wr: 4, max_recv_wr: 4, ..QpCap::default() }
@@ -50,7 +38,7 @@ fn received(endpoint: &mut Endpoint) -> Vec<u8> {
 
 #[test]
 fn one_call_after_the_other() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (mut listener, at) = listen(&device, ip);
     let server = thread::spawn(move || {
         // Two clients, one after the other, on the same protection domain.
@@ -102,7 +90,7 @@ fn one_call_after_the_other() {
 
 #[test]
 fn what_goes_wrong_is_told_within_its_limit() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (mut listener, at) = listen(&device, ip);
     let short = Duration::from_millis(50);
     assert!(matches!(listener.next(short), Err(Error::TimedOut { .. })));

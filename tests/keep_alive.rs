@@ -7,24 +7,12 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, device, skip};
+use common::{LIMIT, device_with_address, skip};
 use uverbs::softhca::{SoftHca, Udp};
 use uverbs::stream::{RdmaStream, StreamError, StreamOptions};
 use uverbs::{Device, Status};
 
 const OFTEN: Duration = Duration::from_millis(20);
-
-/// The device under test; `None` where it has no IP address.
-fn under_test() -> Option<(Device, IpAddr)> {
-    let device = device();
-    let gids = device.open().unwrap().query_gid_table().unwrap();
-    let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped());
-    if found.is_none() {
-        skip("the device has no IP address");
-    }
-    let ip = Ipv6Addr::from(found?.gid.0).to_canonical();
-    Some((device, ip))
-}
 
 fn options(device: &Device) -> StreamOptions {
     StreamOptions::new().on(device).limit(LIMIT).keep_alive(OFTEN)
@@ -49,7 +37,7 @@ fn talk(from: &RdmaStream, to: &RdmaStream) {
 
 #[test]
 fn keep_alives_disturb_nobody() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let [one, other] = pair(&device, &device, ip);
     for _ in 0..3 {
         // Nobody reads or writes: the thread alone takes the completions.
@@ -88,7 +76,7 @@ fn a_peer_whose_host_vanishes_is_noticed() {
 /// The thread ends with the last stream, though the next keep-alive is an hour away.
 #[test]
 fn no_thread_is_left() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     // No other test has this pause, whose seconds are in the thread's name.
     let name = "keep-alive 3600\n";
     let threads = || {
@@ -116,7 +104,7 @@ fn no_thread_is_left() {
 
 #[test]
 fn keep_alives_without_a_pause_are_refused() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let error = options(&device).keep_alive(Duration::ZERO).listen((ip, 0)).map(drop).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     assert!(error.to_string().contains("keep_alive"), "{error}");

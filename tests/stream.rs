@@ -7,12 +7,12 @@
 mod common;
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, device, pattern, skip};
+use common::{LIMIT, device_with_address, pattern};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
@@ -21,20 +21,6 @@ use proptest::test_runner::TestRunner;
 use uverbs::cm::{Connection, Connector, EventChannel, EventKind, Param, PortSpace};
 use uverbs::stream::{RdmaListener, RdmaStream, StreamError, StreamOptions};
 use uverbs::{AccessFlags, CompletionQueue, Device, Error, ExposedMemory, QueuePair, Remote};
-
-/// The device under test; `None` where it has no IP address.
-fn under_test() -> Option<(Device, IpAddr)> {
-    let device = device();
-    let gids = device.open().unwrap().query_gid_table().unwrap();
-    let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped()).map(|entry| {
-        let [.., a, b, c, d] = entry.gid.0;
-        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
-    });
-    if found.is_none() {
-        skip("the device has no IP address");
-    }
-    Some((device, found?))
-}
 
 fn listen(options: &StreamOptions, ip: IpAddr) -> (RdmaListener, SocketAddr) {
     let listener = options.listen((ip, 0)).unwrap();
@@ -90,7 +76,7 @@ fn echo(options: &StreamOptions, ip: IpAddr, bytes: &[u8], piece: usize) {
 
 #[test]
 fn bytes_come_back_as_they_went() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let options = options(&device);
     for (len, piece) in [(1, 1), (2000, 3), (64, 64), (65, 65), (1_500_001, 70_001)] {
         echo(&options, ip, &pattern(len, 5), piece);
@@ -99,7 +85,7 @@ fn bytes_come_back_as_they_went() {
 
 #[test]
 fn the_smallest_buffers_do() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let small = options(&device).send_buffer(2048).recv_buffer(2049).sends(1).recvs(1).inline(0);
     for piece in [1, 24, 700, 5000] {
         echo(&small, ip, &pattern(40_000.min(piece * 3000), 9), piece);
@@ -108,7 +94,7 @@ fn the_smallest_buffers_do() {
 
 #[test]
 fn ends_know_their_addresses() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (client, server) = pair(&options(&device), ip);
     assert_eq!(client.peer_addr().unwrap(), server.local_addr().unwrap());
     assert_eq!(client.local_addr().unwrap(), server.peer_addr().unwrap());
@@ -117,7 +103,7 @@ fn ends_know_their_addresses() {
 
 #[test]
 fn each_direction_ends_by_itself() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (mut client, mut server) = pair(&options(&device), ip);
     client.write_all(b"question").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
@@ -135,7 +121,7 @@ fn each_direction_ends_by_itself() {
 
 #[test]
 fn what_was_written_arrives_although_the_stream_is_dropped() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (mut client, mut server) = pair(&options(&device), ip);
     let sent = pattern(60_000, 2);
     client.write_all(&sent).unwrap();
@@ -148,7 +134,7 @@ fn what_was_written_arrives_although_the_stream_is_dropped() {
 
 #[test]
 fn waits_end_when_they_should() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (mut client, server) = pair(&options(&device), ip);
     let short = Duration::from_millis(50);
     client.set_read_timeout(Some(short)).unwrap();
@@ -174,7 +160,7 @@ fn readable(file: &impl AsFd, limit: Duration) -> bool {
 /// As an event loop does it: both directions by one thread, which sleeps on the two files alone.
 #[test]
 fn an_event_loop_drives_both_ends() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let options = options(&device);
     let (listener, at) = listen(&options, ip);
     listener.set_nonblocking(true).unwrap();
@@ -234,7 +220,7 @@ fn an_event_loop_drives_both_ends() {
 
 #[test]
 fn threads_share_a_stream() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (client, server) = pair(&options(&device), ip);
     const ROUNDS: usize = 300;
     thread::scope(|scope| {
@@ -261,7 +247,7 @@ fn threads_share_a_stream() {
 
 #[test]
 fn mapped_memory_is_written_from_afar() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (mut client, mut server) = pair(&options(&device).mappings(2), ip);
     let error = client.write_at(b"x", 0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
@@ -289,7 +275,7 @@ fn mapped_memory_is_written_from_afar() {
 
 #[test]
 fn nobody_there_is_an_error() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let options = options(&device).limit(Duration::from_millis(500));
     let (listener, at) = listen(&options, ip);
     let error = options.listen(at).unwrap_err();
@@ -305,7 +291,7 @@ fn nobody_there_is_an_error() {
 
 #[test]
 fn streams_come_and_go() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let options = options(&device);
     let (listener, at) = listen(&options, ip);
     const ROUNDS: usize = 40;
@@ -398,7 +384,7 @@ fn why(error: &io::Error) -> &StreamError {
 
 #[test]
 fn a_peer_that_speaks_otherwise_is_refused_and_the_next_is_served() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let options = options(&device);
     let (listener, at) = listen(&options, ip);
     let server = thread::spawn(move || listener.accept().unwrap().0);
@@ -416,7 +402,7 @@ fn a_peer_that_speaks_otherwise_is_refused_and_the_next_is_served() {
 
 #[test]
 fn a_server_that_speaks_otherwise_is_an_error() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let options = options(&device);
     let listener = uverbs::cm::Listener::builder(SocketAddr::new(ip, 0));
     let listener = listener.listen_on(EventChannel::of(&device).unwrap()).unwrap();
@@ -436,7 +422,7 @@ fn a_server_that_speaks_otherwise_is_an_error() {
 
 #[test]
 fn messages_that_break_the_rules_end_the_stream() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     // Once the first bytes came it is told of the second half of the buffer, too.
     let room = (128 << 10) - 4;
     for (imm, wanted) in [
@@ -459,7 +445,7 @@ fn messages_that_break_the_rules_end_the_stream() {
 
 #[test]
 fn a_message_that_is_no_streams_ends_the_stream() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     for (bytes, wanted) in [(&b""[..], ErrorKind::InvalidData), (b"x", ErrorKind::ConnectionReset)]
     {
         let (mut stream, mut raw) = with_raw(&device, ip);
@@ -471,7 +457,7 @@ fn a_message_that_is_no_streams_ends_the_stream() {
 
 #[test]
 fn a_peer_that_goes_without_a_word_is_noticed() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (mut stream, mut raw) = with_raw(&device, ip);
     raw.tell(3, b"abc");
     let goes = thread::spawn(move || {
@@ -490,7 +476,7 @@ fn a_peer_that_goes_without_a_word_is_noticed() {
 /// in bytes or errors, and within their limits.
 #[test]
 fn no_peer_can_hang_or_break_a_stream() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let mut runner = TestRunner::new(ProptestConfig::with_cases(24));
     let imm = prop_oneof![
         any::<u32>(),
@@ -534,7 +520,7 @@ fn no_peer_can_hang_or_break_a_stream() {
 /// whoever drops the stream.
 #[test]
 fn a_peer_that_never_confirms_holds_up_nobody() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (listener, at) = listen(&options(&device), ip);
     let channel = EventChannel::of(&device).unwrap();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
@@ -564,7 +550,7 @@ fn a_peer_that_never_confirms_holds_up_nobody() {
 
 #[test]
 fn what_a_forked_child_drops_goes_on_in_the_parent() {
-    let Some((device, ip)) = under_test() else { return };
+    let Some((device, ip)) = device_with_address() else { return };
     let (client, mut server) = pair(&options(&device), ip);
     let mut client = Some(client);
     client.as_mut().unwrap().write_all(b"before ").unwrap();

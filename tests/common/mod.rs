@@ -12,6 +12,7 @@
 mod skip;
 pub mod victim;
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 pub(crate) use skip::skip;
@@ -31,6 +32,24 @@ pub fn device() -> Device {
         Ok(name) => uverbs::device(&name).expect("the device that UVERBS_TEST_DEVICE names"),
         Err(_) => soft(&SoftHca::builder().build().expect("a software HCA")),
     }
+}
+
+/// The device under test, and its address; without one the test is skipped. One for a whole test: a
+/// software HCA is known to its own connection manager alone.
+pub fn device_with_address() -> Option<(Device, IpAddr)> {
+    let device = device();
+    let ip = address_of(&device)?;
+    Some((device, ip))
+}
+
+/// An IPv4 address of the device, by which rdma_cm finds it; without one the test is skipped.
+pub fn address_of(device: &Device) -> Option<IpAddr> {
+    let gids = device.open().unwrap().query_gid_table().unwrap();
+    let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped());
+    if found.is_none() {
+        skip("the device has no IP address");
+    }
+    Some(Ipv6Addr::from(found?.gid.0).to_canonical())
 }
 
 /// A software HCA as a device.

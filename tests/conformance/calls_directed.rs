@@ -4,9 +4,19 @@ use uverbs_kernel_abi::objects::*;
 
 use crate::calls::{BASE, COMMAND, REQUEST, RESPONSE, attr, unless};
 use crate::cases::{dc, xrc};
-use crate::sweep::Call;
 use crate::sweep::Kind::{Const, Idr, New, Out, OutGrows};
+use crate::sweep::{Attr, Call};
 use crate::want::{EINVAL, ENOENT, Want};
+
+/// Of QP.CREATE for a queue pair that only sends.
+const INITIATOR: &[Attr] = &[
+    attr(UVERBS_ATTR_CREATE_QP_HANDLE, New),
+    unless(ENOENT, UVERBS_ATTR_CREATE_QP_PD_HANDLE, Idr),
+    unless(ENOENT, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, Idr),
+    attr(UVERBS_ATTR_CREATE_QP_TYPE, Const),
+    attr(UVERBS_ATTR_CREATE_QP_RESP_CAP, OutGrows),
+    attr(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, Out),
+];
 
 pub(crate) static CALLS: &[Call] = &[
     Call {
@@ -45,14 +55,7 @@ pub(crate) static CALLS: &[Call] = &[
         source: "core/uverbs_std_types_qp.c:UVERBS_METHOD_QP_CREATE",
         make: xrc::new_initiator,
         on_rxe: None,
-        attrs: &[
-            attr(UVERBS_ATTR_CREATE_QP_HANDLE, New),
-            unless(ENOENT, UVERBS_ATTR_CREATE_QP_PD_HANDLE, Idr),
-            unless(ENOENT, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, Idr),
-            attr(UVERBS_ATTR_CREATE_QP_TYPE, Const),
-            attr(UVERBS_ATTR_CREATE_QP_RESP_CAP, OutGrows),
-            attr(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, Out),
-        ],
+        attrs: INITIATOR,
         marks: Want::Is("wrote [d, e, 1001]"),
         ..BASE
     },
@@ -61,14 +64,7 @@ pub(crate) static CALLS: &[Call] = &[
         source: "hw/mlx5/qp.c:process_vendor_flags",
         make: dc::new_initiator,
         on_rxe: None,
-        attrs: &[
-            attr(UVERBS_ATTR_CREATE_QP_HANDLE, New),
-            unless(ENOENT, UVERBS_ATTR_CREATE_QP_PD_HANDLE, Idr),
-            unless(ENOENT, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, Idr),
-            attr(UVERBS_ATTR_CREATE_QP_TYPE, Const),
-            attr(UVERBS_ATTR_CREATE_QP_RESP_CAP, OutGrows),
-            attr(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, Out),
-        ],
+        attrs: INITIATOR,
         marks: Want::Is("wrote [d, e, 1001]"),
         ..BASE
     },

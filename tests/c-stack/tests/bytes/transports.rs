@@ -64,14 +64,17 @@ pub(crate) trait Spoken: Transport {
     {
         panic!("no rules of {}", Self::NAME)
     }
-    /// Posts a change of a key.
+    /// Posts a change of a key; RC and UC alone can.
     ///
     /// # Safety
     ///
     /// As [`uverbs::RawBatch::rekey`].
-    unsafe fn rekey(batch: &mut Batch<'_, Mlx5, Self>, wr: Wr, op: &Rekey) -> Result<(), PostError>
+    unsafe fn rekey(_: &mut Batch<'_, Mlx5, Self>, _: Wr, _: &Rekey) -> Result<(), PostError>
     where
-        Self: Sized;
+        Self: Sized,
+    {
+        Err(PostError::BadOperation)
+    }
 }
 
 /// What RC and UC have in common: a post goes to the one peer.
@@ -173,10 +176,6 @@ impl Spoken for XrcIni {
         // SAFETY: the caller's promise.
         unsafe { batch.raw().post_to(wr, op, data, to) }
     }
-
-    unsafe fn rekey(_: &mut Batch<'_, Mlx5, Self>, _: Wr, _: &Rekey) -> Result<(), PostError> {
-        Err(PostError::BadOperation)
-    }
 }
 
 impl Spoken for Dci {
@@ -206,10 +205,6 @@ impl Spoken for Dci {
         // SAFETY: the caller's promise.
         unsafe { batch.raw().post_to(wr, op, data, to) }
     }
-
-    unsafe fn rekey(_: &mut Batch<'_, Mlx5, Self>, _: Wr, _: &Rekey) -> Result<(), PostError> {
-        Err(PostError::BadOperation)
-    }
 }
 
 impl Spoken for Ud {
@@ -238,10 +233,6 @@ impl Spoken for Ud {
         // SAFETY: the caller's promise.
         unsafe { batch.raw().post_to(wr, op, data, to) }
     }
-
-    unsafe fn rekey(_: &mut Batch<'_, Mlx5, Self>, _: Wr, _: &Rekey) -> Result<(), PostError> {
-        Err(PostError::BadOperation)
-    }
 }
 
 impl Spoken for RawPacket {
@@ -269,10 +260,6 @@ impl Spoken for RawPacket {
     ) -> Result<(), PostError> {
         // SAFETY: the caller's promise; the area is at its address.
         unsafe { batch.raw().post_packet(wr, to.checksums, data) }
-    }
-
-    unsafe fn rekey(_: &mut Batch<'_, Mlx5, Self>, _: Wr, _: &Rekey) -> Result<(), PostError> {
-        Err(PostError::BadOperation)
     }
 
     fn steer(

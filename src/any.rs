@@ -120,7 +120,9 @@ macro_rules! any {
                 rule: &FlowRule,
                 counters: Option<Arc<CountersCore>>,
             ) -> Result<FlowCore, Error> {
-                match self { $(Self::$variant(context) => context.create_flow(to, rule, counters),)+ }
+                match self {
+                    $(Self::$variant(context) => context.create_flow(to, rule, counters),)+
+                }
             }
 
             fn create_counters(&self) -> Result<CountersCore, Error> {

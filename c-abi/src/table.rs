@@ -28,8 +28,8 @@ fn operations(post_send: PostSend) -> ibv_context_ops {
     }
 }
 
-/// The tables of an open device, without what differs between those of one provider. An empty slot is what the inline
-/// functions answer `EOPNOTSUPP` for.
+/// The tables of an open device, without what differs between those of one provider. For an empty
+/// slot the inline functions answer `EOPNOTSUPP`.
 pub(crate) fn of(device: &AnyContext) -> verbs_context {
     let post_send: PostSend = match device {
         AnyContext::Mlx5(_) => post::post_send::<uverbs_mlx5::Sq>,

@@ -5,10 +5,11 @@
 //! case inline 17 at 3
 //! qp 40 record 00000000 0000003d
 //! sq 40 64 3c <hex>          qpn, WQEBBs of the ring, counter of the first pending one, their bytes
-//! rq 40 16 40 2 <hex>        qpn, WQEs of the ring, bytes of one, counter of the first pending one, their bytes
+//! rq 40 16 40 2 <hex>        qpn, WQEs of the ring, bytes of one, counter of the first pending
+//!                            one, their bytes
 //! srq 1 record 00000005
-//! lq 1 16 64 5 3 <hex>       srqn, WQEs of the list, bytes of one, counter and slot of the first pending one, their
-//!                            bytes in the order of the list
+//! lq 1 16 64 5 3 <hex>       srqn, WQEs of the list, bytes of one, counter and slot of the first
+//!                            pending one, their bytes in the order of the list
 //! cq 1 record 00000007 00000000
 //! uar 11 900 <hex>           page, offset, 64 bytes; blocks of zeros are left out
 //! ```

@@ -284,8 +284,8 @@ pub enum PostError {
     /// The queue pair's transport doesn't have this operation, or it is a datagram's and has no
     /// destination; or the queue wasn't made for it (binding windows, invalidating keys).
     BadOperation,
-    /// A packet is shorter than an Ethernet header, 14 bytes, or than the 18 bytes that some devices
-    /// want in the work request.
+    /// A packet is shorter than an Ethernet header, 14 bytes, or than the 18 bytes that some
+    /// devices want in the work request.
     ShortPacket,
     /// The device is gone: the kernel refused to hear of the last work requests. Only where a
     /// doorbell is a command (rxe).

@@ -26,6 +26,7 @@
     ror al,1
     cmp al,0x28
     jae .6
+    prefetcht0 [r13+0x200]
     mov eax,[r13+0x20]
     shr eax,8
     cmp eax,[rbx+0x20]

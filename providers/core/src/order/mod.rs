@@ -6,3 +6,4 @@ pub mod device_memory;
 pub mod doorbell_memory;
 pub mod fence;
 pub mod mmio;
+pub mod prefetch;

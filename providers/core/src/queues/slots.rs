@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
+use crate::order::prefetch::prefetch;
 
 /// One work request: whose it is and where it ends. Sixteen bytes, four to a cache line: its buffer
 /// is in a list of its own, which queues that own none never touch.
@@ -533,19 +534,6 @@ impl SlotTable {
         unsafe { (*self.slot(self.slots.mask)).posted = 0 };
         self.retired.store(self.first, Ordering::Release);
     }
-}
-
-/// A hint that this will be needed soon; where the language has no name for it, nothing.
-#[inline(always)]
-fn prefetch<T>(at: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint: no address faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
 }
 
 impl Drop for SlotTable {

@@ -20,8 +20,10 @@ mod datagrams;
 mod device;
 mod hot;
 #[path = "../side_by_side/ops.rs"]
+#[expect(dead_code, reason = "`side_by_side` measures more of it")]
 mod ops;
 #[path = "../side_by_side/ours.rs"]
+#[expect(dead_code, reason = "`side_by_side` measures more of it")]
 mod ours;
 mod shared;
 

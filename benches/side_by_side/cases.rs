@@ -102,6 +102,8 @@ struct Names {
     /// With the queue kept on its thread.
     stays: &'static str,
     non_cached: &'static str,
+    /// Raw, of frames that the program keeps meanwhile.
+    kept: &'static str,
     owned: &'static str,
     burst: &'static str,
     into: &'static str,
@@ -111,6 +113,7 @@ const MONO: Names = Names {
     raw: "raw",
     stays: "raw_stays",
     non_cached: "raw_nc",
+    kept: "raw_kept",
     owned: "owned",
     burst: "burst",
     into: "into",
@@ -119,6 +122,7 @@ const ANY: Names = Names {
     raw: "any",
     stays: "any_stays",
     non_cached: "any_nc",
+    kept: "any_kept",
     owned: "any_owned",
     burst: "any_burst",
     into: "any_into",
@@ -383,6 +387,17 @@ fn posts<P: Bench, O: Op + 'static, const N: usize>(
     if !O::SAFE {
         return;
     }
+    if O::FRAME {
+        let mut raw = side(context, shape(units));
+        let round: Round = Box::new(move |clock| {
+            raw.stock(POSTS as usize);
+            let ticks = clock.time(|| raw.post_kept::<O, N>(POSTS as usize / N));
+            raw.retire_sends(POSTS, O::UNITS);
+            raw.take_back(POSTS);
+            (ticks, POSTS as usize)
+        });
+        variants.push(Variant { name: names.kept, round });
+    }
     let mut owned = side(context, shape(units));
     let round: Round = Box::new(move |clock| {
         owned.stock(POSTS as usize);
@@ -406,6 +421,15 @@ fn recvs<P: Bench, const N: usize>(
         (ticks, POSTS as usize)
     });
     variants.push(Variant { name: names.raw, round });
+    let mut raw = side(context, shape(units));
+    let round: Round = Box::new(move |clock| {
+        raw.stock(POSTS as usize);
+        let ticks = clock.time(|| raw.recv_kept::<N>(POSTS as usize / N));
+        raw.retire_recvs(POSTS);
+        raw.take_back(POSTS);
+        (ticks, POSTS as usize)
+    });
+    variants.push(Variant { name: names.kept, round });
     let mut owned = side(context, shape(units));
     let round: Round = Box::new(move |clock| {
         owned.stock(POSTS as usize);
@@ -414,6 +438,17 @@ fn recvs<P: Bench, const N: usize>(
         (ticks, POSTS as usize)
     });
     variants.push(Variant { name: names.owned, round });
+}
+
+/// Whose the frames of polled work requests are meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Frames {
+    /// There are none.
+    None,
+    /// The queue's.
+    Moved,
+    /// The program's, in a table of its own.
+    Kept,
 }
 
 /// A way to poll: so many times, giving the completions seen.
@@ -425,7 +460,7 @@ fn polls<P: Bench, const N: usize>(
     case: &'static str,
     names: &Names,
 ) {
-    let mut add = |name: &'static str, poll: Poll<P>, owned: bool| {
+    let mut add = |name: &'static str, poll: Poll<P>, frames: Frames| {
         let shape = match queue_pairs(case) {
             None => Shape { recvs: POLL_DEPTH, ..shape(2 * POLL_DEPTH) },
             // With registers of their own there would be thousands of doorbell pages.
@@ -441,13 +476,17 @@ fn polls<P: Bench, const N: usize>(
         let mut side = side(context, shape);
         let count = completions(case);
         let round: Round = Box::new(move |clock| {
-            if owned {
+            if frames != Frames::None {
                 side.stock(count);
             }
+            let owned = frames == Frames::Moved;
             match kind(case) {
                 Kind::Empty => {}
                 Kind::Recv => side.fill_recvs(count as u32, owned),
                 Kind::Send => side.fill_sends(count as u32, owned),
+            }
+            if frames == Frames::Kept {
+                side.keep(count as u32);
             }
             if case.contains("cold") {
                 make_cold(side.ring.last(count as u32));
@@ -461,10 +500,11 @@ fn polls<P: Bench, const N: usize>(
         });
         variants.push(Variant { name, round });
     };
-    add(names.raw, Side::poll_with::<N>, false);
+    add(names.raw, Side::poll_with::<N>, Frames::None);
     if queue_pairs(case).is_none() {
-        add(names.burst, Side::poll_burst::<N>, false);
-        add(names.into, Side::poll_into::<N>, false);
-        add(names.owned, Side::poll_owned::<N>, true);
+        add(names.burst, Side::poll_burst::<N>, Frames::None);
+        add(names.into, Side::poll_into::<N>, Frames::None);
+        add(names.kept, Side::poll_kept::<N>, Frames::Kept);
+        add(names.owned, Side::poll_owned::<N>, Frames::Moved);
     }
 }

@@ -25,7 +25,7 @@ use crate::cases::{CASES, Plan, Sample};
 use crate::prepare::{CStack, SHIM};
 
 /// Variants in the order they are printed.
-const VARIANTS: [&str; 24] = [
+const VARIANTS: [&str; 26] = [
     "c",
     "c_st",
     "c_wr",
@@ -44,6 +44,8 @@ const VARIANTS: [&str; 24] = [
     "any_stays",
     "raw_nc",
     "any_nc",
+    "raw_kept",
+    "any_kept",
     "owned",
     "any_owned",
     "burst",
@@ -153,6 +155,7 @@ fn print_ratios(table: &Table) {
             print(name, case, c, abi);
         }
         print("owned_over_raw", case, "owned", "raw");
+        print("owned_over_kept", case, "owned", "raw_kept");
         print("any_over_mono", case, "any", "raw");
     }
     for variant in ["c", "raw"] {

@@ -54,12 +54,23 @@ pub(crate) trait Op {
     const UNITS: u32 = 1;
     /// Whether there is a safe call for it.
     const SAFE: bool = true;
+    /// Whether the safe call takes a frame.
+    const FRAME: bool = true;
 
     fn raw<P: Provider>(
         batch: &mut Batch<'_, P>,
         wr: Wr,
         id: u64,
         area: &Area,
+    ) -> Result<(), PostError>;
+
+    /// Raw, of a piece of memory that only the caller knows, as a safe call's frame is.
+    fn piece<P: Provider>(
+        batch: &mut Batch<'_, P>,
+        wr: Wr,
+        id: u64,
+        area: &Area,
+        piece: Sge,
     ) -> Result<(), PostError>;
 
     /// With a frame; none where the operation takes none.
@@ -90,6 +101,8 @@ pub(crate) struct Atomic;
 pub(crate) struct Gather4;
 
 impl Op for WriteInline8 {
+    const FRAME: bool = false;
+
     #[inline(always)]
     fn raw<P: Provider>(
         batch: &mut Batch<'_, P>,
@@ -99,6 +112,17 @@ impl Op for WriteInline8 {
     ) -> Result<(), PostError> {
         // SAFETY: inline: no memory is named by key.
         unsafe { batch.raw().write(wr, Data::Inline(area.bytes(id)), area.remote(id)) }
+    }
+
+    #[inline(always)]
+    fn piece<P: Provider>(
+        batch: &mut Batch<'_, P>,
+        wr: Wr,
+        id: u64,
+        area: &Area,
+        _: Sge,
+    ) -> Result<(), PostError> {
+        Self::raw(batch, wr, id, area)
     }
 
     #[inline(always)]
@@ -123,6 +147,18 @@ impl Op for Send64 {
     ) -> Result<(), PostError> {
         // SAFETY: see the file's text.
         unsafe { batch.raw().send(wr, Data::One(area.sge(id, PAYLOAD))) }
+    }
+
+    #[inline(always)]
+    fn piece<P: Provider>(
+        batch: &mut Batch<'_, P>,
+        wr: Wr,
+        _: u64,
+        _: &Area,
+        piece: Sge,
+    ) -> Result<(), PostError> {
+        // SAFETY: see the file's text.
+        unsafe { batch.raw().send(wr, Data::One(piece)) }
     }
 
     #[inline(always)]
@@ -151,6 +187,18 @@ impl Op for Read {
     }
 
     #[inline(always)]
+    fn piece<P: Provider>(
+        batch: &mut Batch<'_, P>,
+        wr: Wr,
+        id: u64,
+        area: &Area,
+        piece: Sge,
+    ) -> Result<(), PostError> {
+        // SAFETY: see the file's text.
+        unsafe { batch.raw().read(wr, &[piece], area.remote(id)) }
+    }
+
+    #[inline(always)]
     fn safe<P: Provider>(
         batch: &mut Batch<'_, P>,
         wr: Wr,
@@ -176,6 +224,19 @@ impl Op for Atomic {
     }
 
     #[inline(always)]
+    fn piece<P: Provider>(
+        batch: &mut Batch<'_, P>,
+        wr: Wr,
+        id: u64,
+        area: &Area,
+        piece: Sge,
+    ) -> Result<(), PostError> {
+        let piece = Sge { len: 8, ..piece };
+        // SAFETY: see the file's text.
+        unsafe { batch.raw().fetch_add(wr, piece, area.remote(id), 1) }
+    }
+
+    #[inline(always)]
     fn safe<P: Provider>(
         batch: &mut Batch<'_, P>,
         wr: Wr,
@@ -189,6 +250,8 @@ impl Op for Atomic {
 }
 
 impl Op for Gather4 {
+    const FRAME: bool = false;
+
     const UNITS: u32 = 2;
     // There is no safe list.
     const SAFE: bool = false;
@@ -205,6 +268,17 @@ impl Op for Gather4 {
         let op = SendOp::Write(area.remote(id));
         // SAFETY: see the file's text.
         unsafe { batch.raw().post(wr, op, Data::List(&list)) }
+    }
+
+    #[inline(always)]
+    fn piece<P: Provider>(
+        batch: &mut Batch<'_, P>,
+        wr: Wr,
+        id: u64,
+        area: &Area,
+        _: Sge,
+    ) -> Result<(), PostError> {
+        Self::raw(batch, wr, id, area)
     }
 
     fn safe<P: Provider>(

@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "raw posts are what is measured")]
 
 use std::hint::black_box;
+use std::mem::MaybeUninit;
 
 use uverbs::mlx5::{Cq, Mlx5, Sq};
 use uverbs::provider::{AnyCq, AnySq, Provider, SendOps as _};
@@ -50,6 +51,9 @@ impl Bench for Any {
     }
 }
 
+/// Places of a program's own table of frames.
+const POSTED: usize = 1024;
+
 /// How large a side is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -76,6 +80,8 @@ pub(crate) struct Side<P: Bench> {
     pub(crate) area: Area,
     slab: Slab,
     pub(crate) frames: Vec<Frame>,
+    /// Frames that were posted raw, by number: a program's own table.
+    posted: Box<[MaybeUninit<Frame>; POSTED]>,
     into: Vec<WorkCompletion>,
     /// Next work request's number.
     id: u64,
@@ -128,6 +134,7 @@ impl<P: Bench> Side<P> {
                 bytes: &[[1; 8]; LINES as usize],
             },
             frames: Vec::with_capacity(1024),
+            posted: Box::new([const { MaybeUninit::uninit() }; POSTED]),
             into: (0..64).map(|_| WorkCompletion::default()).collect(),
             id: 0,
             pi: vec![0; qps.len()],
@@ -142,7 +149,6 @@ impl<P: Bench> Side<P> {
     }
 
     /// Keeps the send queues on this thread, as `SendQueue::stay_on_thread` does.
-    #[allow(dead_code, reason = "another benchmark includes this file, too")]
     pub(crate) fn stay(&mut self) {
         for qp in &mut self.qps {
             // SAFETY: the queue is left as it is otherwise.
@@ -170,6 +176,23 @@ impl<P: Bench> Side<P> {
         }
         for frame in &mut self.frames {
             frame.set_len(PAYLOAD as usize);
+        }
+    }
+
+    /// As if the last raw posts had been of frames.
+    pub(crate) fn keep(&mut self, posts: u32) {
+        for back in 1..=u64::from(posts) {
+            let frame = self.frames.pop().expect("a frame");
+            self.posted[(self.id - back) as usize % POSTED].write(frame);
+        }
+    }
+
+    /// After raw posts of frames: has them back.
+    pub(crate) fn take_back(&mut self, posts: u32) {
+        for back in 1..=u64::from(posts) {
+            let place = (self.id - back) as usize % POSTED;
+            // SAFETY: each of these posts put one there.
+            self.frames.push(unsafe { self.posted[place].assume_init_read() });
         }
     }
 
@@ -224,6 +247,26 @@ impl<P: Bench> Side<P> {
         self.id = id;
     }
 
+    /// Raw, of frames that the program keeps in a table of its own meanwhile.
+    #[inline(never)]
+    pub(crate) fn post_kept<O: Op, const N: usize>(&mut self, batches: usize) {
+        let Self { area, qps, frames, posted, .. } = self;
+        let queue = qps[0].send_queue();
+        let mut id = self.id;
+        for _ in 0..batches {
+            let mut batch = queue.batch();
+            for at in 0..N {
+                let wr = if at + 1 == N { Wr::new(id) } else { Wr::new(id).unsignaled() };
+                let frame = frames.pop().expect("a frame");
+                O::piece(&mut batch, wr, id, area, frame.sge()).expect("room");
+                posted[id as usize % POSTED].write(frame);
+                id += 1;
+            }
+            batch.ring();
+        }
+        self.id = id;
+    }
+
     #[inline(never)]
     pub(crate) fn recv_raw<const N: usize>(&mut self, batches: usize) {
         let area = self.area;
@@ -234,6 +277,25 @@ impl<P: Bench> Side<P> {
             for _ in 0..N {
                 // SAFETY: see the file's text.
                 unsafe { batch.post_raw(id, &[area.sge(id, PAYLOAD)]) }.expect("room");
+                id += 1;
+            }
+            batch.ring();
+        }
+        self.id = id;
+    }
+
+    #[inline(never)]
+    pub(crate) fn recv_kept<const N: usize>(&mut self, batches: usize) {
+        let Self { qps, frames, posted, .. } = self;
+        let queue = qps[0].recv_queue();
+        let mut id = self.id;
+        for _ in 0..batches {
+            let mut batch = queue.batch();
+            for _ in 0..N {
+                let frame = frames.pop().expect("a frame");
+                // SAFETY: see the file's text.
+                unsafe { batch.post_raw(id, &[frame.sge()]) }.expect("room");
+                posted[id as usize % POSTED].write(frame);
                 id += 1;
             }
             batch.ring();
@@ -361,6 +423,28 @@ impl<P: Bench> Side<P> {
                 }
             }
             seen += got;
+        }
+        self.sum += sum;
+        seen
+    }
+
+    /// By closure, of raw work requests; the frames come out of the program's table.
+    #[inline(never)]
+    pub(crate) fn poll_kept<const N: usize>(&mut self, polls: usize) -> usize {
+        let Self { cq, frames, posted, .. } = self;
+        let mut sum = 0;
+        let mut seen = 0;
+        for _ in 0..polls {
+            seen += cq.poll_with(N, |completion| {
+                Self::look(&completion, &mut sum);
+                let place = &posted[completion.id() as usize % POSTED];
+                // SAFETY: this number's post put one there.
+                let mut frame = unsafe { place.assume_init_read() };
+                if completion.is_recv() {
+                    frame.set_len(completion.byte_len() as usize);
+                }
+                frames.push(frame);
+            });
         }
         self.sum += sum;
         seen

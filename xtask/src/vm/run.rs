@@ -124,6 +124,10 @@ pub(crate) fn scripts(image: &mut Image) -> Result<(), Outcome> {
     Ok(())
 }
 
+/// How many of each object `tests/life.rs` makes in a guest: a guest makes some two hundred in a
+/// second. The variable here says otherwise.
+const OBJECTS: (&str, &str) = ("UVERBS_TEST_OBJECTS", "2000");
+
 /// Makes the guest's plan, and adds the files that it needs to the image.
 pub(crate) fn plan(
     image: &mut Image,
@@ -133,12 +137,14 @@ pub(crate) fn plan(
     options: &Options,
 ) -> Result<Plan, Outcome> {
     let mut plan = Plan { shell: options.shell, ..Plan::default() };
+    let objects = std::env::var(OBJECTS.0).unwrap_or_else(|_| OBJECTS.1.to_owned());
     for (key, value) in [
         ("HOME", "/root"),
         ("LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu"),
         ("PATH", "/usr/bin"),
         ("RUST_BACKTRACE", "1"),
         ("UVERBS_TEST_DEVICE", world.device()),
+        (OBJECTS.0, &objects),
     ] {
         plan.environment.push((key.to_owned(), value.to_owned()));
     }

@@ -204,6 +204,9 @@ fn the_text_is_for_people() {
     // 2000 samples have no 99.99th percentile.
     let row = text.lines().find(|line| line.trim_start().starts_with("2 ")).unwrap();
     assert_eq!(row.matches(" - ").count(), 2, "{row}");
+    let xrc =
+        uverbs(&["perf", "send", "lat", "-d", "softhca", "-n", "50", "-c", "XRC"]).ok().stdout;
+    assert!(xrc.starts_with("send lat over XRC, half round trips"), "{xrc}");
     let quiet = ["perf", "send", "bw", "-d", "softhca", "-n", "100", "-s", "64", "--quiet"];
     let quiet = uverbs(&quiet).ok().stdout;
     assert_eq!(quiet.lines().count(), 2, "{quiet}");

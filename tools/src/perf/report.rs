@@ -16,7 +16,7 @@ pub(super) fn header(record: &Record, utf8: bool) -> String {
         (Test::Lat, true) => "whole operations",
         (Test::Lat, false) => "half round trips",
     };
-    let mut text = format!("{op} {test} over RC, {of}, {}\n", record.ends_in);
+    let mut text = format!("{op} {test} over {}, {of}, {}\n", shape.connection, record.ends_in);
     // Writing to a string can't fail, here and below.
     for about in &record.ends {
         let _ = writeln!(text, "  {:9}  {}", about.end, about.place.line());
@@ -30,8 +30,8 @@ pub(super) fn header(record: &Record, utf8: bool) -> String {
     let mtu = mtu.map_or("?".to_owned(), |mtu| mtu.to_string());
     let _ = writeln!(
         text,
-        "  {:9}  {}, {length} after {} of warm-up, MTU {mtu}, inline up to {}, doorbell {doorbell}",
-        "settings", shape.connection, shape.warmup, shape.inline
+        "  {:9}  {length} after {} of warm-up, MTU {mtu}, inline up to {}, doorbell {doorbell}",
+        "settings", shape.warmup, shape.inline
     );
     if *test == Test::Bw {
         let Shape { qps, tx_depth, cq_mod, post_list, .. } = shape;

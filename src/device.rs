@@ -121,16 +121,43 @@ fn embedded(_: &str) -> Option<Result<Device, Error>> {
 /// # Ok::<(), uverbs::Error>(())
 /// ```
 pub fn device(name: &str) -> Result<Device, Error> {
-    let devices = devices()?;
-    if let Some(device) = devices.iter().find(|device| device.name() == name) {
-        return Ok(device.clone());
+    let (found, available) =
+        look_for(|devices| devices.iter().find(|device| device.name() == name).cloned())?;
+    if let Some(device) = found {
+        return Ok(device);
     }
-    embedded(name).unwrap_or_else(|| {
-        Err(Error::NoSuchDevice {
-            name: name.to_owned(),
-            available: devices.iter().map(|device| device.name().to_owned()).collect(),
-        })
-    })
+    embedded(name).unwrap_or_else(|| Err(Error::NoSuchDevice { name: name.to_owned(), available }))
+}
+
+/// How often the kernel is asked for its devices before one is said to be missing.
+const LISTINGS: usize = 3;
+
+/// One of the kernel's devices, if there is one, and the names of those there are.
+///
+/// A list may lack a device because another was removed meanwhile: the kernel sends a dump in
+/// parts, a device in each, and goes on by counting those that it has sent (`nldev.c`,
+/// `_nldev_get_dumpit`). So a device that isn't in a list is looked for in the next one. A list of
+/// none lacks none.
+pub(crate) fn look_for(
+    choose: impl Fn(&[Device]) -> Option<Device>,
+) -> Result<(Option<Device>, Vec<String>), Error> {
+    look_in(devices, choose)
+}
+
+fn look_in(
+    mut list: impl FnMut() -> Result<Vec<Device>, Error>,
+    choose: impl Fn(&[Device]) -> Option<Device>,
+) -> Result<(Option<Device>, Vec<String>), Error> {
+    let mut devices = list()?;
+    let mut found = choose(&devices);
+    for _ in 1..LISTINGS {
+        if found.is_some() || devices.is_empty() {
+            break;
+        }
+        devices = list()?;
+        found = choose(&devices);
+    }
+    Ok((found, devices.iter().map(|device| device.name().to_owned()).collect()))
 }
 
 /// Opens the device with this name.
@@ -216,5 +243,33 @@ impl From<uverbs_softhca::SoftHca> for Device {
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Device").field(self.record()).finish()
+    }
+}
+
+#[cfg(all(test, feature = "softhca"))]
+mod tests {
+    use super::*;
+
+    /// The name that was found, after how many lists.
+    fn found(lists: &[&[&str]], name: &str) -> (Option<String>, usize) {
+        let mut asked = 0;
+        let list = || {
+            asked += 1;
+            Ok(lists[asked - 1].iter().map(|name| device(name).unwrap()).collect())
+        };
+        let by_name = |list: &[Device]| list.iter().find(|device| device.name() == name).cloned();
+        let (device, available) = look_in(list, by_name).unwrap();
+        assert_eq!(available, lists[asked - 1]);
+        (device.map(|device| device.name().to_owned()), asked)
+    }
+
+    #[test]
+    fn a_device_that_a_list_lacks_is_looked_for_in_the_next() {
+        let (first, second) = ("softhca0", "softhca1");
+        assert_eq!(found(&[&[first, second]], second), (Some(second.to_owned()), 1));
+        assert_eq!(found(&[&[first], &[second]], second), (Some(second.to_owned()), 2));
+        assert_eq!(found(&[&[first], &[first], &[first]], second), (None, LISTINGS));
+        let none: &[&str] = &[];
+        assert_eq!(found(&[none], second), (None, 1));
     }
 }

@@ -19,6 +19,7 @@ use super::multicast::Groups;
 use super::param::Depths;
 use super::{EventChannel, Param};
 use crate::Device;
+use crate::device::look_for;
 
 /// Which ports an id's address counts in, and so what it connects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -279,20 +280,19 @@ impl Id {
         if let Some(own) = self.channel.device().filter(|own| own.node_guid() == guid) {
             return Ok(own.clone());
         }
-        let devices = crate::devices()?;
-        let name = format!("with node GUID {guid:016x}");
-        let found = devices.iter().find(|device| match device.record().index {
-            // Kernels since 5.8 tell the index; 0 may be one, or an older kernel's silence.
-            Some(index) if index == answer.ibdev_index => device.node_guid() == guid,
-            _ => false,
-        });
-        found
-            .or_else(|| devices.iter().find(|device| guid != 0 && device.node_guid() == guid))
-            .cloned()
-            .ok_or_else(|| Error::NoSuchDevice {
-                name,
-                available: devices.iter().map(|device| device.name().to_owned()).collect(),
-            })
+        let (found, available) = look_for(|devices| {
+            let indexed = devices.iter().find(|device| match device.record().index {
+                // Kernels since 5.8 tell the index; 0 may be one, or an older kernel's silence.
+                Some(index) if index == answer.ibdev_index => device.node_guid() == guid,
+                _ => false,
+            });
+            let by_guid = || devices.iter().find(|device| guid != 0 && device.node_guid() == guid);
+            indexed.or_else(by_guid).cloned()
+        })?;
+        found.ok_or_else(|| Error::NoSuchDevice {
+            name: format!("with node GUID {guid:016x}"),
+            available,
+        })
     }
 
     /// The device's port, from 1; 0 before it has one.

@@ -109,7 +109,8 @@ fn compiled(name: &str, guest: &Path) -> Result<Option<PathBuf>, Outcome> {
     gcc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"]).arg(guest.join("usr/include"));
     gcc.arg(&source).arg("-o").arg(&to);
     // The guest has the libraries that this one needs.
-    gcc.arg("-L").arg(guest.join(FOLDER)).args(["-l:libibverbs.so.1"]);
+    gcc.arg("-L").arg(guest.join(FOLDER));
+    gcc.args(["-Wl,--as-needed", "-l:libibverbs.so.1", "-l:librdmacm.so.1"]);
     gcc.arg("-Wl,--allow-shlib-undefined").stdin(Stdio::null());
     match gcc.status() {
         Ok(status) if status.success() => Ok(Some(to)),

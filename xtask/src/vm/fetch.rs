@@ -11,7 +11,7 @@ use crate::step::Outcome;
 const QEMU_MIN: (u32, u32) = (10, 1);
 
 /// The guest's programs, which bring their libraries, and headers to compile programs for it.
-const GUEST: [&str; 10] = [
+const GUEST: [&str; 11] = [
     "busybox-static",
     "ethtool",
     "ibverbs-providers",
@@ -19,6 +19,7 @@ const GUEST: [&str; 10] = [
     "iproute2",
     "libgcc-s1",
     "libibverbs-dev",
+    "librdmacm-dev",
     "perftest",
     "rdma-core",
     "rdmacm-utils",

@@ -179,18 +179,11 @@ pub fn list() -> Result<Vec<Found>, crate::Errno> {
     dump().map_err(crate::Errno::of_nix)
 }
 
-/// How often the devices are listed at most until two lists agree.
-const LISTINGS: usize = 5;
-
 fn dump() -> Result<Vec<Found>, Errno> {
     let mut link = Link::open()?;
-    let mut devices = twice_alike(|| {
-        let mut devices = Vec::new();
-        let flags = NLM_F_ACK | NLM_F_DUMP;
-        let request = Request::new(RDMA_NLDEV_CMD_GET, flags, link.next_sequence());
-        link.ask(&request, |body| devices.extend(device(body)))?;
-        Ok(devices)
-    })?;
+    let mut devices = Vec::new();
+    let request = Request::new(RDMA_NLDEV_CMD_GET, NLM_F_ACK | NLM_F_DUMP, link.next_sequence());
+    link.ask(&request, |body| devices.extend(device(body)))?;
     for found in &mut devices {
         let index = found.record.index.unwrap_or(0);
         let request = Request::new(RDMA_NLDEV_CMD_GET_CHARDEV, NLM_F_ACK, link.next_sequence())
@@ -206,23 +199,6 @@ fn dump() -> Result<Vec<Found>, Errno> {
         }
     }
     Ok(devices)
-}
-
-/// Asks for the list until two answers in a row are the same.
-///
-/// The kernel sends a dump in parts, a device in each, and goes on by counting the devices that it
-/// has sent (`_nldev_get_dumpit`, `ib_enum_all_devs`): when one of those is removed meanwhile, the
-/// dump leaves out another that stays. No flag says so, but the next dump lacks the removed one.
-fn twice_alike(mut list: impl FnMut() -> Result<Vec<Found>, Errno>) -> Result<Vec<Found>, Errno> {
-    let mut before = list()?;
-    for _ in 1..LISTINGS {
-        let now = list()?;
-        if now == before {
-            break;
-        }
-        before = now;
-    }
-    Ok(before)
 }
 
 /// A socket of RDMA netlink.
@@ -347,25 +323,6 @@ mod tests {
             11, 0, 69, 0,       // nla_len, nla_type CHARDEV_TYPE
             b'u', b'v', b'e', b'r', b'b', b's', 0, 0, // and padding
         ]);
-    }
-
-    #[test]
-    fn a_dump_that_a_removal_cut_is_asked_for_anew() {
-        let named = |name: &str| Found { record: DeviceRecord::new(name, 0), rdev: None };
-        let dumps = |dumps: &[&[&str]]| {
-            let mut left = dumps.iter();
-            let list = || Ok(left.next().unwrap().iter().map(|name| named(name)).collect());
-            let devices = twice_alike(list).unwrap();
-            assert_eq!(left.count(), 0, "dumps not asked for");
-            devices.into_iter().map(|device| device.record.name).collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(dumps(&[&[], &[]]), "");
-        assert_eq!(dumps(&[&["a", "b"], &["a", "b"]]), "a b");
-        // `a` goes after its part was sent, and `b` is left out.
-        assert_eq!(dumps(&[&["a", "c"], &["b", "c"], &["b", "c"]]), "b c");
-        // One that comes and goes without end: the last list is as good as any.
-        assert_eq!(dumps(&[&["a"], &[], &["a"], &[], &["a"]]), "a");
-        assert_eq!(twice_alike(|| Err(Errno::EPERM)), Err(Errno::EPERM));
     }
 
     #[test]

@@ -8,57 +8,21 @@
 //!
 //! # Safety
 //!
-//! A mark is a buffer and its length. The registered area is leaked, and nothing is posted. The
-//! function for reports is `c/heap.c`'s.
-#![allow(unsafe_code, reason = "marks, a registration by address, and a function found by name")]
+//! The registered area is leaked, and nothing is posted.
+#![allow(unsafe_code, reason = "a registration by address")]
 
-use std::ffi::{CString, c_char};
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+#[path = "../phases.rs"]
+mod phases;
 
 use uverbs::{AccessFlags, CompletionQueue, Context, Local, MemoryRegion, ProtectionDomain};
 use uverbs::{LocalPort, QueuePair};
 
-/// `src/trace.rs`.
-const MARK: libc::c_int = -1000;
+use crate::phases::{phase, print_times, take_times};
+
 const MOST: usize = 4096;
 const PAGE: usize = 4096;
 
-type Report = unsafe extern "C" fn(*const c_char);
 type Done = Result<(), Box<dyn std::error::Error>>;
-
-/// `uverbs_heap_report`, where it is preloaded.
-fn report() -> Option<Report> {
-    // SAFETY: a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"uverbs_heap_report".as_ptr()) };
-    // SAFETY: null is `None`; else the function of that name, whose signature this is.
-    unsafe { std::mem::transmute::<*mut libc::c_void, Option<Report>>(found) }
-}
-
-/// Phases and when they began, where times are wanted.
-static TIMES: Mutex<Option<Vec<(String, Instant)>>> = Mutex::new(None);
-
-fn phase(name: &str) {
-    if let Some(times) = &mut *TIMES.lock().unwrap_or_else(PoisonError::into_inner) {
-        times.push((name.to_owned(), Instant::now()));
-        return;
-    }
-    let line = format!("# {name}");
-    // SAFETY: a buffer and its length; the descriptor is none.
-    let written = unsafe { libc::write(MARK, line.as_ptr().cast(), line.len()) };
-    assert!(written < 0, "a mark was written");
-    if let (Some(report), Ok(name)) = (report(), CString::new(name)) {
-        // SAFETY: a C string.
-        unsafe { report(name.as_ptr()) };
-    }
-}
-
-fn print_times() {
-    let times = TIMES.lock().unwrap_or_else(PoisonError::into_inner);
-    for pair in times.iter().flat_map(|times| times.windows(2)) {
-        println!("{}: {}", pair[0].0, (pair[1].1 - pair[0].1).as_nanos());
-    }
-}
 
 struct Objects {
     context: Context,
@@ -131,7 +95,7 @@ fn main() -> Done {
         return Err(usage.into());
     }
     if mode == "times" {
-        *TIMES.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::with_capacity(64));
+        take_times();
     }
     let wanted = std::env::var("UVERBS_TEST_DEVICE").ok();
     let area = Box::leak(vec![1u8; (MOST + 1) * PAGE].into_boxed_slice()).as_mut_ptr();

@@ -436,7 +436,13 @@ fn what_is_dropped_and_what_is_left_over() {
     assert_eq!(other.next().0[42..53], *b"not dropped");
     drop((all, none));
     let stranger = MacAddr([2, 0, 0, 0, 9, 9]);
-    let rest = other.steer(&FlowRule::rest());
+    let rest = other.qp.steer(&FlowRule::rest());
+    if rest.as_ref().is_err_and(|error| error.to_errno() == Errno::EINVAL)
+        && !only_on_softhca("its kernel takes no rule for the rest")
+    {
+        return;
+    }
+    let rest = rest.expect("create_flow");
     one.send(&udp(stranger, (1, 8), b"the rest"));
     assert_eq!(other.next().0[42..50], *b"the rest");
     drop(rest);

@@ -215,12 +215,15 @@ impl FlowRule {
     }
 
     /// What no other rule takes, the network stack's among them.
+    ///
+    /// Linux 6.16 and later refuse it with `EINVAL`, 7.3 still: they look for its specification in
+    /// the wrong place (`hw/mlx5/fs.c:create_leftovers_rule`).
     #[doc(alias = "IBV_FLOW_ATTR_ALL_DEFAULT")]
     pub const fn rest() -> Self {
         Self { kind: Kind::Rest, ..Self::new() }
     }
 
-    /// Of that the packets to groups.
+    /// Of that the packets to groups. Later kernels refuse it, as [`rest`](Self::rest).
     #[doc(alias = "IBV_FLOW_ATTR_MC_DEFAULT")]
     pub const fn multicast_rest() -> Self {
         Self { kind: Kind::MulticastRest, ..Self::new() }

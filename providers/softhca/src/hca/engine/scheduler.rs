@@ -141,7 +141,8 @@ impl Hca {
     }
 
     /// QPs of a CQ that died cannot complete anything: they go to error without a CQE
-    /// (IBTA 11.6.3.2, CQ error; the affiliated QPs get a catastrophic error).
+    /// (IBTA 11.6.3.2, CQ error; the affiliated QPs get a catastrophic error). So do targets of XRC
+    /// as soon as one of their messages is for a queue of that CQ.
     fn bury(&mut self) {
         for cqn in std::mem::take(&mut self.common.cqs.died) {
             let users: Vec<Qpn> = (self.qps.values())
@@ -152,6 +153,9 @@ impl Hca {
                 self.fatal(qpn, false);
             }
             self.targets.bury(cqn);
+        }
+        for qpn in std::mem::take(&mut self.common.cqs.bereft) {
+            self.fatal(qpn, false);
         }
     }
 }

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use uverbs_mlx5_prm::cqe::{SopDropQpn, mlx5_cqe64};
+use zerocopy::transmute_ref;
+
 use crate::hca::context::{CqContext, Moderation};
 use crate::hca::dma::{Dma, DmaFault};
 use crate::hca::error::{HcaError, HcaEvent, Noun};
-use crate::hca::number::{Cqn, UarNumber};
+use crate::hca::number::{Cqn, Qpn, UarNumber};
 use crate::hca::state::events::Events;
 use crate::hca::stats::HcaStats;
 
@@ -52,6 +55,12 @@ pub(crate) struct Cq {
     dead: bool,
 }
 
+/// The QP that a CQE is of; an error's has it at the same place.
+fn owner(cqe: &[u8; CQE_LEN]) -> Qpn {
+    let cqe: &mlx5_cqe64 = transmute_ref!(cqe);
+    Qpn(SopDropQpn(cqe.sop_drop_qpn.get()).qpn())
+}
+
 /// All CQs, and which of them died since the device last looked.
 #[derive(Debug, Default)]
 pub(crate) struct CqTable {
@@ -61,6 +70,9 @@ pub(crate) struct CqTable {
     timers: BTreeSet<(Duration, Cqn)>,
     pub(crate) now: Duration,
     pub(crate) died: Vec<Cqn>,
+    /// Whose completions had no place, since their CQ died: by its own CQs a QP would be found,
+    /// but a target of XRC completes to the CQ of whatever queue its packets name.
+    pub(crate) bereft: Vec<Qpn>,
 }
 
 impl CqTable {
@@ -149,6 +161,7 @@ impl CqTable {
             return;
         };
         if cq.dead {
+            self.bereft.push(owner(&cqe));
             return;
         }
         cqe[CQE_LEN - 1] &= !1;
@@ -166,6 +179,7 @@ impl CqTable {
                 stats.cq_overruns += 1;
                 events.push(HcaEvent::CqError { cqn }, stats);
                 self.died.push(cqn);
+                self.bereft.push(owner(&cqe));
             }
         }
     }

@@ -142,7 +142,12 @@ fn a_link_out_of_range_wraps() {
 }
 
 fn xrc_pair(rig: &mut Rig, cqe_version: u8) -> (End, End, TestSrq, TestCq) {
-    let cq = rig.cq(1, 6, 64);
+    xrc_pair_with(rig, cqe_version, 6)
+}
+
+/// With so many CQEs, as a power of two, for what the queue receives.
+fn xrc_pair_with(rig: &mut Rig, cqe_version: u8, cq_log: u8) -> (End, End, TestSrq, TestCq) {
+    let cq = rig.cq(1, cq_log, 64);
     let xrc = XrcSrq { xrcd: 7, cq: cq.cqn, user_index: 0xdef, cqe_version };
     let srq = rig.srq(1, 3, 0, Some(xrc));
     let setup = Setup { service: Service::Xrc, xrcd: 7, ..Setup::default() };
@@ -208,4 +213,43 @@ fn xrc_of_another_domain_is_refused() {
     assert!(rig.poll(1, &mut cq).is_none());
     let busy = rig.hosts[1].hca.destroy_cq(cq.cqn);
     assert!(matches!(busy, Err(HcaError::Busy { users: 2, .. })), "{busy:?}");
+}
+
+/// By its own CQs nobody would find the target.
+#[test]
+fn an_overrun_of_an_xrc_queues_cq_kills_the_targets_that_complete_there() {
+    let mut rig = Rig::new(2);
+    let (mut a, b, mut srq, mut cq) = xrc_pair_with(&mut rig, 1, 1);
+    let setup = Setup { service: Service::Xrc, xrcd: 7, ..Setup::default() };
+    let (mut c, d) = pair_on(&mut rig, &setup);
+    let (mut e, f) = pair_on(&mut rig, &setup);
+    let roomy = rig.cq(1, 6, 64);
+    let xrc = XrcSrq { xrcd: 7, cq: roomy.cqn, user_index: 0xdee, cqe_version: 1 };
+    let mut other = rig.srq(1, 3, 0, Some(xrc));
+    let (near, key) = (rig.hosts[0].key, rig.hosts[1].key);
+    let send = |srqn| for_srq(Wr::new(Opcode::SEND).seg(SRC, 8, near), srqn);
+    for _ in 0..4 {
+        rig.receive_shared(&mut srq, &[(DST, 64, key)]);
+    }
+    rig.receive_shared(&mut other, &[(DST, 64, key)]);
+    for _ in 0..2 {
+        rig.post(&mut a, &send(srq.srqn));
+    }
+    rig.run();
+    assert_eq!(rig.sent(&mut a).len(), 2);
+    assert!(rig.hosts[1].events().is_empty());
+    // No room for the third.
+    rig.post(&mut a, &send(srq.srqn));
+    rig.run();
+    let dead = HcaEvent::CqError { cqn: cq.cqn };
+    assert_eq!(rig.hosts[1].events(), [dead, HcaEvent::QpFatal { qpn: b.qpn }]);
+    assert_eq!([&b, &d, &f].map(|end| rig.state(end)), [QpState::Err, QpState::Rts, QpState::Rts]);
+    // Another target notices at its first message there, and one that sends elsewhere does not.
+    rig.post(&mut c, &send(srq.srqn));
+    rig.post(&mut e, &send(other.srqn));
+    rig.run();
+    assert_eq!(rig.hosts[1].events(), [HcaEvent::QpFatal { qpn: d.qpn }]);
+    assert_eq!([&d, &f].map(|end| rig.state(end)), [QpState::Err, QpState::Rts]);
+    assert_eq!(rig.sent(&mut e).iter().map(|got| got.kind).collect::<Vec<_>>(), [0]);
+    assert_eq!(std::iter::from_fn(|| rig.poll(1, &mut cq)).count(), 2, "what fitted is whole");
 }

@@ -109,9 +109,9 @@ impl<P: Provider> Context<P> {
     ///
     /// [`Error::Invalid`] for a protection domain of another open device;
     /// [`Error::MissingAttribute`] without a global route on a port that needs one;
-    /// [`Error::Limit`] for values over their field; the kernel's refusal: `EINVAL` for a port or a
-    /// GID index that isn't there, `EHOSTUNREACH` or `ETIMEDOUT` for a peer whose MAC address can't
-    /// be found.
+    /// [`Error::Limit`] for values over their field, and for a port or a GID index that isn't
+    /// there; [`Error::EmptyGid`]; the kernel's refusal: `EHOSTUNREACH` or `ETIMEDOUT` for a peer
+    /// whose MAC address can't be found.
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(
         &self,
@@ -188,7 +188,14 @@ impl<P: Provider> Context<P> {
         pd: &Arc<PdCore>,
         attr: &AhAttr,
     ) -> Result<AddressHandle<P>, Error> {
-        let ah = self.provider().create_ah(pd, attr)?;
+        let ah = self.provider().create_ah(pd, attr).map_err(|refused| {
+            let bad = matches!(refused.errno(), Some(crate::Errno::EINVAL | crate::Errno::ENODATA));
+            // Only now is the GID worth a question.
+            match attr.path.grh.filter(|_| bad).map(|grh| grh.sgid_index.into()) {
+                Some(index) => self.query_gid(attr.port, index).err().unwrap_or(refused),
+                None => refused,
+            }
+        })?;
         let domain = ah.core().pd().domain();
         Ok(AddressHandle { ah, domain })
     }

@@ -148,15 +148,26 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] on soft-RoCE; the kernel's refusal: `ENOENT` for a handle of nothing,
-    /// `EINVAL` for another kind of object. Since Linux 5.9.
+    /// [`Error::Unsupported`] on soft-RoCE; [`Error::Invalid`] for a handle of nothing, or of
+    /// another kind of object. Since Linux 5.9.
     #[doc(alias = "ibv_import_pd")]
     #[doc(alias = "ibv_unimport_pd")]
     pub unsafe fn import_pd(&self, handle: u32) -> Result<ProtectionDomain, Error> {
         // SAFETY: the caller's promise.
-        let core = unsafe { self.provider().import_pd(handle) }?;
+        let core = unsafe { self.provider().import_pd(handle) };
+        let core = core.map_err(|refused| no_such(refused, "import_pd", handle))?;
         Ok(ProtectionDomain::new(core))
     }
+}
+
+/// The kernel's refusal of a handle, with the handle.
+fn no_such(refused: Error, verb: &'static str, handle: u32) -> Error {
+    let why = match refused.errno() {
+        Some(Errno::ENOENT) => "the open file has no object of this handle",
+        Some(Errno::EINVAL) => "an object of another kind has this handle",
+        _ => return refused,
+    };
+    Error::Invalid { verb, what: "handle", value: handle.to_string(), why }
 }
 
 /// A region that another registered: its keys, and where it begins. Dropping it deregisters
@@ -178,8 +189,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `ENOENT` for a handle of nothing, `EINVAL` for another kind of object.
-    /// Since Linux 5.9.
+    /// [`Error::Invalid`] for a handle of nothing, or of another kind of object. Since Linux 5.9.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -195,7 +205,8 @@ impl ProtectionDomain {
     #[doc(alias = "ibv_import_mr")]
     #[doc(alias = "ibv_unimport_mr")]
     pub fn import_region(&self, handle: u32) -> Result<ImportedRegion, Error> {
-        let found = self.core().context().uverbs().query_mr(handle)?;
+        let found = self.core().context().uverbs().query_mr(handle);
+        let found = found.map_err(|refused| no_such(refused, "import_mr", handle))?;
         Ok(ImportedRegion { found, _pd: Arc::clone(self.core()) })
     }
 }

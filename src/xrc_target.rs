@@ -48,7 +48,7 @@ impl<P: Provider> Context<P> {
     ///
     /// [`Error::Invalid`] for a domain of another open device; the kernel's refusal.
     pub fn xrc_target(&self, domain: &XrcDomain) -> Result<XrcTarget<P>, Error> {
-        self.owns_domain(domain)?;
+        self.owns_domain(domain, "create_qp")?;
         let (id, uverbs) = (unique_id(), self.provider().core().uverbs());
         let open = domain.core().open("create_qp")?;
         let created = uverbs.create_xrc_target(open.handle(), id)?;
@@ -64,21 +64,31 @@ impl<P: Provider> Context<P> {
     /// 24 bits; the kernel's refusal: `EINVAL` for a number that no target of the domain has.
     #[doc(alias = "ibv_open_qp")]
     pub fn open_xrc_target(&self, domain: &XrcDomain, qpn: u32) -> Result<XrcTarget<P>, Error> {
-        self.owns_domain(domain)?;
+        self.owns_domain(domain, "open_qp")?;
         Error::limit("open_qp", "number", qpn, 0xff_ffff)?;
         let (id, uverbs) = (unique_id(), self.provider().core().uverbs());
         let open = domain.core().open("open_qp")?;
-        let opened = uverbs.open_xrc_target(open.handle(), qpn, id)?;
+        let opened = uverbs.open_xrc_target(open.handle(), qpn, id).map_err(|refused| {
+            if refused.errno() != Some(crate::Errno::EINVAL) {
+                return refused;
+            }
+            Error::Invalid {
+                verb: "open_qp",
+                what: "number",
+                value: format!("{qpn:#x}"),
+                why: "the domain has no target of this number",
+            }
+        })?;
         // Which state it is in is asked with `query`: others may change it.
         Ok(self.target(domain, opened, id, QpState::Unknown(u32::MAX)))
     }
 
-    fn owns_domain(&self, domain: &XrcDomain) -> Result<(), Error> {
+    fn owns_domain(&self, domain: &XrcDomain, verb: &'static str) -> Result<(), Error> {
         if Arc::ptr_eq(domain.core().context(), self.provider().core()) {
             return Ok(());
         }
         Err(Error::Invalid {
-            verb: "create_qp",
+            verb,
             what: "XRC domain",
             value: "of another context".to_owned(),
             why: "a domain that a file names is opened by each open device that uses it",

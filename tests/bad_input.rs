@@ -110,8 +110,12 @@ fn a_device_of_an_unknown_driver_is_unsupported() {
 #[test]
 fn ports_gids_and_partitions_out_of_range() {
     let context = common::device().open().unwrap();
-    let error = context.query_port(99).unwrap_err();
-    assert_eq!((error.errno(), error.verb()), (Some(Errno::EINVAL), Some("query_port")));
+    let no_port = |verb, what, value| Error::Limit { verb, what, value, limit: 1 };
+    for port in [0, 99] {
+        let error = context.query_port(port).unwrap_err();
+        assert_eq!(error, no_port("query_port", "port", port.into()));
+        assert_eq!(error.to_errno(), Errno::EINVAL);
+    }
     let len = context.query_port(1).unwrap().gid_table_len;
     let error = context.query_gid(1, 40_000).unwrap_err();
     let Error::Limit { what: "GID index", value: 40_000, limit, .. } = error else {
@@ -127,13 +131,18 @@ fn ports_gids_and_partitions_out_of_range() {
     let local = Local { gid_index: Some(40_000), ..common::local() };
     assert!(matches!(qp.prepare(&local), Err(Error::Limit { what: "GID index", .. })));
     let local = Local { port: 3, ..common::local() };
-    assert_eq!(qp.prepare(&local).unwrap_err().errno(), Some(Errno::EINVAL));
+    assert_eq!(qp.prepare(&local).unwrap_err(), no_port("query_port", "port", 3));
+    let init = |port, pkey_index| InitAttr { port, pkey_index, access: AccessFlags::empty() };
+    let error = qp.init(&init(7, 0)).unwrap_err();
+    assert_eq!(error, no_port("modify_qp", "port", 7));
+    assert_eq!(qp.state(), QpState::Reset);
     if not_on_rxe("it has one partition, and takes any index for it") {
         return;
     }
-    let access = AccessFlags::empty();
-    let error = qp.init(&InitAttr { port: 1, pkey_index: 60_000, access }).unwrap_err();
-    assert_eq!((error.errno(), error.verb()), (Some(Errno::EINVAL), Some("modify_qp")));
+    let limit = u64::from(context.query_port(1).unwrap().pkey_table_len) - 1;
+    let (verb, what) = ("modify_qp", "P_Key index");
+    let error = qp.init(&init(1, 60_000)).unwrap_err();
+    assert_eq!(error, Error::Limit { verb, what, value: 60_000, limit });
     assert_eq!(qp.state(), QpState::Reset);
 }
 

@@ -316,7 +316,7 @@ fn what_an_initiator_or_a_target_lacks_is_refused_by_name() {
     let nowhere = early.destination(&target.at).expect_err("not brought up");
     assert!(matches!(nowhere, Error::State { verb: "create_ah", .. }), "{nowhere}");
     let port = early.init(&DciInitAttr { port: 99, pkey_index: 0 }).expect_err("no such port");
-    assert_eq!((port.verb(), port.errno()), (Some("modify_qp"), Some(Errno::EINVAL)));
+    assert_eq!(port, Error::Limit { verb: "modify_qp", what: "port", value: 99, limit: 1 });
     let change = early.change(&DciChange::default()).expect_err("in RESET");
     assert!(matches!(change, Error::State { needs: QpState::ReadyToSend, .. }), "{change}");
     one.qp.change(&DciChange { min_rnr_timer: uverbs::RnrTimer::from_code(5) }).expect("in RTS");

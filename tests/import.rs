@@ -245,13 +245,20 @@ fn what_is_none_is_refused() {
     let device = common::device();
     let shared = Shared::new(&device);
     let guest = &shared.guest;
+    let named = |error: Error| match error {
+        Error::Invalid { verb, what: "handle", value, why } => (verb, value, why),
+        other => panic!("{other:?}"),
+    };
     // SAFETY: there is no such domain.
-    let import_pd = |handle| unsafe { guest.import_pd(handle) }.unwrap_err().errno();
-    assert_eq!(import_pd(0xffff), Some(Errno::ENOENT));
-    assert_eq!(import_pd(shared.memory.handle()), Some(Errno::EINVAL));
-    let import_mr = |handle| shared.pd.import_region(handle).unwrap_err().errno();
-    assert_eq!(import_mr(0xffff), Some(Errno::ENOENT));
-    assert_eq!(import_mr(shared.pd.handle()), Some(Errno::EINVAL));
+    let import_pd = |handle| named(unsafe { guest.import_pd(handle) }.unwrap_err());
+    let import_mr = |handle| named(shared.pd.import_region(handle).unwrap_err());
+    let nothing = "the open file has no object of this handle";
+    let other = "an object of another kind has this handle";
+    let (memory, pd) = (shared.memory.handle(), shared.pd.handle());
+    assert_eq!(import_pd(0xffff), ("import_pd", "65535".to_owned(), nothing));
+    assert_eq!(import_pd(memory), ("import_pd", memory.to_string(), other));
+    assert_eq!(import_mr(0xffff), ("import_mr", "65535".to_owned(), nothing));
+    assert_eq!(import_mr(pd), ("import_mr", pd.to_string(), other));
 
     let null = File::open("/dev/null").unwrap();
     let error = uverbs::import(&null).unwrap_err();

@@ -269,8 +269,18 @@ fn addresses_that_lead_nowhere_are_refused_by_name() {
     let path = uverbs::Path { service_level: 0, ..attr.path };
     let label = end.context.create_ah(&end.pd, &uverbs::AhAttr { path, ..attr }).unwrap_err();
     assert!(matches!(label, Error::Limit { what: "flow label", .. }), "{label}");
-    let port = end.context.create_ah(&end.pd, &uverbs::AhAttr { port: 99, path });
-    assert!(port.is_err());
+    let path = uverbs::Path { grh: None, ..path };
+    let port = end.context.create_ah(&end.pd, &uverbs::AhAttr { port: 99, path }).unwrap_err();
+    assert_eq!(port, Error::Limit { verb: "query_port", what: "port", value: 99, limit: 1 });
+    let used: Vec<_> = end.context.query_gid_table().unwrap().iter().map(|gid| gid.index).collect();
+    let table = end.context.query_port(1).unwrap().gid_table_len.min(256);
+    if let Some(free) = (0..table).find(|index| !used.contains(index)) {
+        let sgid_index = free as u8;
+        let grh = attr.path.grh.map(|grh| uverbs::GlobalRoute { sgid_index, flow_label: 0, ..grh });
+        let attr = uverbs::AhAttr { port: 1, path: uverbs::Path { grh, ..path } };
+        let empty = end.context.create_ah(&end.pd, &attr).unwrap_err();
+        assert!(matches!(empty, Error::EmptyGid { index, .. } if index == free), "{empty}");
+    }
     let elsewhere = device().open().unwrap().alloc_pd().unwrap();
     let foreign = end.context.create_ah(&elsewhere, &uverbs::AhAttr { port: 1, path });
     assert!(matches!(foreign, Err(Error::Invalid { what: "protection domain", .. })));

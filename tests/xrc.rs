@@ -515,7 +515,9 @@ fn bad_input_is_refused_by_name() {
     assert_eq!(what(open(&there.domain, 1 << 24).unwrap_err()), "number");
     let second = there.context.xrc_domain().unwrap();
     for (domain, qpn) in [(&second, target.qpn()), (&there.domain, 0xff_fff0)] {
-        assert_eq!(open(domain, qpn).unwrap_err().errno(), Some(Errno::EINVAL));
+        let error = open(domain, qpn).unwrap_err();
+        let Error::Invalid { verb, what, value, .. } = error else { panic!("{error}") };
+        assert_eq!((verb, what, value), ("open_qp", "number", format!("{qpn:#x}")));
     }
     assert_eq!(what(RemoteSrq::new(1 << 24).unwrap_err()), "SRQ number");
     let begin = || there.context.queue_pair(&there.pd, &there.cq).xrc();
@@ -531,7 +533,9 @@ fn bad_input_is_refused_by_name() {
         sq_psn: 1,
         timeout: uverbs::AckTimeout::DEFAULT,
     });
-    assert_eq!(error.unwrap_err().errno(), Some(Errno::EINVAL), "from RESET");
+    let (verb, state) = ("modify_qp", QpState::Reset);
+    let needs = QpState::ReadyToReceive;
+    assert_eq!(error.unwrap_err(), Error::State { verb, state, needs });
 }
 
 #[test]

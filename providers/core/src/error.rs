@@ -33,7 +33,8 @@ pub enum Error {
         /// What usually causes it, where we know.
         hint: Option<&'static str>,
     },
-    /// A value is over (or under) a limit; the kernel was not asked.
+    /// A value is over (or under) a limit. The kernel was not asked, or its `EINVAL` had no other
+    /// reason.
     Limit {
         /// The verb.
         verb: &'static str,

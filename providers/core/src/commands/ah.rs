@@ -22,8 +22,8 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for values that have no room in their fields. [`Error::Kernel`]: `EINVAL`
-    /// for a port or a GID index that isn't there, or without a global route on Ethernet;
+    /// [`Error::Limit`] for values that have no room in their fields, and for a port that isn't
+    /// there. [`Error::Kernel`]: `EINVAL` for a GID index that isn't there, or without a global route on Ethernet;
     /// `EHOSTUNREACH`, `ENETUNREACH` or `ETIMEDOUT` when the peer's MAC address can't be found.
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, pd: u32, attr: &AhAttr, uhw_out: &mut [u8]) -> Result<u32, Error> {
@@ -37,7 +37,8 @@ impl Uverbs {
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
         let command = IB_USER_VERBS_CMD_CREATE_AH;
         // SAFETY: the request holds numbers; `response` is not used on this way.
-        unsafe { self.invoke_write("create_ah", command, request, out, &[], uhw_out) }?;
+        let made = unsafe { self.invoke_write("create_ah", command, request, out, &[], uhw_out) };
+        made.map_err(|refused| self.explain_port(refused, attr.port))?;
         Ok(answer.ah_handle)
     }
 

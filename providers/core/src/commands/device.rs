@@ -96,7 +96,7 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` when there is no such port.
+    /// [`Error::Limit`] when there is no such port; [`Error::Kernel`].
     #[doc(alias = "ibv_query_port")]
     pub fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
         let mut answer = ib_uverbs_query_port_resp_ex::new_zeroed();
@@ -105,7 +105,8 @@ impl Uverbs {
             .constant(UVERBS_ATTR_QUERY_PORT_PORT_NUM, u64::from(port))
             .output(UVERBS_ATTR_QUERY_PORT_RESP, answer.as_mut_bytes());
         // SAFETY: the only input is a port number.
-        unsafe { command.send(&**self.door(), "query_port") }?;
+        unsafe { command.send(&**self.door(), "query_port") }
+            .map_err(|refused| self.explain_port(refused, port))?;
         Ok(PortAttr::from_abi(&answer))
     }
 }

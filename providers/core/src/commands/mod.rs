@@ -32,6 +32,7 @@ pub mod multicast;
 pub mod mw;
 pub mod pd;
 pub mod qp;
+mod refusal;
 pub mod srq;
 pub mod xrcd;
 

@@ -156,7 +156,9 @@ impl Uverbs {
         let request = attr.as_bytes();
         let command = IB_USER_VERBS_CMD_MODIFY_QP;
         // SAFETY: the request holds numbers, no address.
-        unsafe { self.invoke_write("modify_qp", command, request, &mut [], &[], uhw_out) }
+        let done =
+            unsafe { self.invoke_write("modify_qp", command, request, &mut [], &[], uhw_out) };
+        done.map_err(|refused| self.explain_modify(refused, attr))
     }
 
     /// The same by the extended command, which has the rate limit, too.
@@ -176,7 +178,8 @@ impl Uverbs {
         let out = answer.as_mut_bytes();
         let command = IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_MODIFY_QP;
         // SAFETY: the request holds numbers, no address.
-        unsafe { self.invoke_write("modify_qp", command, request, out, &[], &mut []) }
+        let done = unsafe { self.invoke_write("modify_qp", command, request, out, &[], &mut []) };
+        done.map_err(|refused| self.explain_modify(refused, &attr.base))
     }
 
     /// The attributes that `attr_mask` (`IB_QP_*`) names; drivers answer more.

@@ -117,15 +117,30 @@ impl QpObject {
         Ok(())
     }
 
-    /// The same, where the state is the kernel's alone to know.
+    /// The same, where the state is the kernel's alone to know: it is asked behind a refusal.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`]; the kernel's refusal: `EINVAL` from another state.
+    /// As [`bring`](Self::bring).
     pub fn bring_from_any<A: Transition>(&self, attr: &A) -> Result<(), Error> {
         attr.check()?;
         let command = attr.command(self.life().port);
-        self.modify(A::TO, &[], command, &mut [])
+        self.modify(A::TO, &[], command, &mut []).map_err(|refused| {
+            let none = QpCap {
+                max_send_wr: 0,
+                max_recv_wr: 0,
+                max_send_sge: 0,
+                max_recv_sge: 0,
+                max_inline_data: 0,
+            };
+            let verb = "modify_qp";
+            match self.query(none) {
+                Ok(QpAttr { state, .. }) if !A::FROM.contains(&state) => {
+                    Error::State { verb, state, needs: A::FROM[0] }
+                }
+                _ => refused,
+            }
+        })
     }
 
     /// Any state to ERR or RESET, with nothing else.

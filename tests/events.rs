@@ -182,6 +182,17 @@ fn a_server_of_eight_that_waits_does_nothing_while_nothing_comes() {
         sides.push((qp, sent));
     }
     let mut received = received;
+    // Not by `wait`, which asks each queue pair why nothing came.
+    received.arm(Notify::Any).unwrap();
+    assert!(received.poll(1).next().is_none());
+    let before = usage();
+    let nothing = channel.next_within(8 * PAUSE).unwrap_err();
+    assert!(matches!(nothing, Error::TimedOut { .. }), "{nothing}");
+    let after = usage();
+    assert!(after.0 - before.0 <= 3, "{} sleeps while nothing came", after.0 - before.0);
+    // Polling takes all of these 0.8 seconds.
+    let micros = after.1 - before.1;
+    assert!(micros <= 50_000, "{micros} us of processor time while nothing came");
     thread::scope(|scope| {
         let server = scope.spawn(move || {
             let before = usage();
@@ -202,7 +213,8 @@ fn a_server_of_eight_that_waits_does_nothing_while_nothing_comes() {
         // A sleep for each message, and some for locks. Polling with a yield between, or a look
         // every few milliseconds, has hundreds and more in these 0.8 seconds.
         assert!(switches <= 3 * CONNECTIONS as i64, "{switches} sleeps");
-        assert!(micros <= 100_000, "{micros} us of processor time in 800000 of waiting");
+        // In an emulated machine eight messages alone took 105 ms.
+        assert!(micros <= 200_000, "{micros} us of processor time in 800000 of waiting");
     });
 }
 

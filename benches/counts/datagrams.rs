@@ -6,8 +6,8 @@ use uverbs::mlx5::Mlx5;
 use uverbs::softhca::SoftHca;
 use uverbs::transport::Ud;
 use uverbs::{
-    CompletionQueue, Destination, Device, Error, Frame, GRH_LEN, Local, PostError, QueuePair,
-    Rejected, SendQueue, Slab,
+    AccessFlags, CompletionQueue, Data, Destination, Device, Error, ExposedMemory, Frame, GRH_LEN,
+    Local, PostError, QueuePair, Rejected, SendOp, SendQueue, Sge, Slab,
 };
 
 use crate::hot::Seen;
@@ -24,6 +24,7 @@ struct Side {
     sends: CompletionQueue<Mlx5>,
     recvs: CompletionQueue<Mlx5>,
     to: Destination<Mlx5>,
+    area: ExposedMemory,
     slab: Slab,
     frames: Vec<Frame>,
 }
@@ -38,6 +39,21 @@ fn send_inline_to(
 ) -> Result<(), PostError> {
     let mut batch = queue.batch();
     batch.send_inline_to(id, data, to)?;
+    batch.ring();
+    Ok(())
+}
+
+/// One SEND by address and key, and its doorbell.
+#[inline(never)]
+fn send_one_to(
+    queue: &mut SendQueue<Mlx5, Ud>,
+    id: u64,
+    sge: Sge,
+    to: &Destination<Mlx5>,
+) -> Result<(), PostError> {
+    let mut batch = queue.batch();
+    // SAFETY: the memory lives as long as the queue pair.
+    unsafe { batch.raw().post_to(id, SendOp::Send, Data::One(sge), to) }?;
     batch.ring();
     Ok(())
 }
@@ -88,9 +104,10 @@ impl Side {
         let mut qp = builder.build()?;
         let endpoint = qp.bring_up(&Local::default())?;
         let to = qp.destination(&endpoint)?;
+        let area = pd.expose(DATA, AccessFlags::empty())?;
         let slab = pd.slab(GRH_LEN + DATA, 2 * OPS as usize)?;
         let frames = Vec::with_capacity(2 * OPS as usize);
-        Ok(Self { hca, qp, sends, recvs, to, slab, frames })
+        Ok(Self { hca, qp, sends, recvs, to, area, slab, frames })
     }
 
     /// Frames for as many posts as are counted.
@@ -126,6 +143,19 @@ pub(crate) fn all() {
         }
     };
     count("ud_send_inline32 function", OPS, &mut side, |_| (), post_inline, Side::deliver);
+    count(
+        "ud_send_one function",
+        OPS,
+        &mut side,
+        |_| (),
+        |side| {
+            let sge = side.area.sge(0, DATA as u32);
+            for id in 0..OPS.into() {
+                send_one_to(side.qp.send_queue(), id, sge, &side.to).expect("room");
+            }
+        },
+        Side::deliver,
+    );
     count(
         "ud_send_frame function",
         OPS,

@@ -42,8 +42,15 @@ const OPS: u32 = 64;
 const WARM: u32 = 4;
 const ROUNDS: u32 = 16;
 
-const SHAPE: Shape =
-    Shape { qps: 1, units: 256, recvs: 128, sges: 4, cqes: 128, doorbell: DoorbellMode::BlueFlame };
+const SHAPE: Shape = Shape {
+    qps: 1,
+    units: 256,
+    recvs: 128,
+    sges: 4,
+    cqes: 128,
+    doorbell: DoorbellMode::BlueFlame,
+    channel: false,
+};
 
 fn main() {
     match std::env::args().nth(1).as_deref() {

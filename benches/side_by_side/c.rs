@@ -10,7 +10,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 
 use crate::abi::OURS;
-use crate::device::{CqRing, Event};
+use crate::device::{CqRing, Event, SrqRing};
 
 type Loop = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
 
@@ -22,6 +22,28 @@ struct Parts {
     cqe_size: u32,
     sq_units: u32,
     rq_entries: u32,
+    srq_buf: *mut u8,
+    srq_stride: u32,
+    srq_head: u32,
+}
+
+/// What a side has besides queue pairs of RC and their completion queue; `enum special` of the
+/// shim.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Special {
+    Plain,
+    /// A queue pair of UD in the other's place.
+    Datagrams,
+    /// A shared receive queue.
+    Shared,
+    /// A completion channel.
+    Channel,
+}
+
+/// Whether the C stack here is our library.
+pub(crate) fn is_ours() -> bool {
+    std::env::var_os(OURS).is_some()
 }
 
 /// The loaded shim.
@@ -79,6 +101,7 @@ pub(crate) struct Side {
     qpns: Vec<u32>,
     pub(crate) units: u32,
     ring: CqRing,
+    shared: SrqRing,
     pi: Vec<u32>,
     drain: Loop,
     /// Whether the loops run on our library.
@@ -89,11 +112,12 @@ impl Side {
     pub(crate) fn new(
         shim: Shim,
         extended: bool,
+        special: Special,
         qps: u32,
         depth: u32,
         cqes: u32,
     ) -> Result<Self, String> {
-        type New = unsafe extern "C" fn(c_int, c_int, c_int, c_int) -> *mut c_void;
+        type New = unsafe extern "C" fn(c_int, Special, c_int, c_int, c_int) -> *mut c_void;
         type GetParts = unsafe extern "C" fn(*mut c_void, *mut Parts) -> c_int;
         type GetQpn = unsafe extern "C" fn(*mut c_void, c_int) -> u32;
         // SAFETY: its signature in `shim.c`.
@@ -103,7 +127,9 @@ impl Side {
         // SAFETY: as above.
         let qpn = unsafe { std::mem::transmute::<*mut c_void, GetQpn>(shim.symbol("sbs_qpn")) };
         // SAFETY: numbers only.
-        let side = unsafe { new(extended.into(), qps as c_int, depth as c_int, cqes as c_int - 1) };
+        let side = unsafe {
+            new(extended.into(), special, qps as c_int, depth as c_int, cqes as c_int - 1)
+        };
         if side.is_null() {
             return Err(std::io::Error::last_os_error().to_string());
         }
@@ -113,6 +139,9 @@ impl Side {
             cqe_size: 0,
             sq_units: 0,
             rq_entries: 0,
+            srq_buf: std::ptr::null_mut(),
+            srq_stride: 0,
+            srq_head: 0,
         };
         // SAFETY: a side, and a struct of the same layout.
         if unsafe { get(side, &mut parts) } != 0 {
@@ -130,13 +159,14 @@ impl Side {
             qpns,
             units: parts.sq_units,
             ring: CqRing::new(parts.cq_buf, parts.cq_entries, parts.cqe_size as usize),
+            shared: SrqRing::new(parts.srq_buf, parts.srq_stride as usize, parts.srq_head),
             pi: vec![0; qps as usize],
             drain: if extended {
                 shim.function("sbs_poll_ex_64")
             } else {
                 shim.function("sbs_poll_64")
             },
-            ours: std::env::var_os(OURS).is_some(),
+            ours: is_ours(),
         })
     }
 
@@ -182,6 +212,14 @@ impl Side {
     pub(crate) fn retire_recvs(&mut self, posts: u32) {
         for _ in 0..posts {
             self.complete(0, Event::Recv);
+        }
+        assert_eq!(self.drain(), posts as usize);
+    }
+
+    pub(crate) fn retire_shared_recvs(&mut self, posts: u32) {
+        for _ in 0..posts {
+            let index = self.shared.take();
+            self.complete(0, Event::SharedRecv(index));
         }
         assert_eq!(self.drain(), posts as usize);
     }

@@ -2,10 +2,12 @@
 //!
 //! # Safety
 //!
-//! Writes entries of a completion queue's ring whose address and size its owner gave.
-#![allow(unsafe_code, reason = "writes completion queue entries where the device would")]
+//! Writes entries of a completion queue's ring, and reads links of a shared receive queue's,
+//! whose addresses and sizes their owner gave.
+#![allow(unsafe_code, reason = "reads and writes rings where the device would")]
 
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, mlx5_cqe64};
+use uverbs_mlx5_prm::data::mlx5_wqe_srq_next_seg;
 use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -27,6 +29,33 @@ pub(crate) enum Event {
     Send(u32),
     /// The oldest receive is.
     Recv,
+    /// The receive in this WQE of the shared queue is.
+    SharedRecv(u16),
+}
+
+/// Where a shared receive queue lies, and the WQE that the next message goes to.
+#[derive(Debug)]
+pub(crate) struct SrqRing {
+    buf: *const u8,
+    stride: usize,
+    next: u16,
+}
+
+impl SrqRing {
+    pub(crate) fn new(buf: *const u8, stride: usize, first: u32) -> Self {
+        Self { buf, stride, next: first as u16 }
+    }
+
+    /// Takes a WQE that was posted. It names the one behind it.
+    pub(crate) fn take(&mut self) -> u16 {
+        let at = self.next;
+        let from = self.buf.wrapping_add(usize::from(at) * self.stride);
+        // SAFETY: a WQE of the ring, which its owner keeps and which begins with its link; it posts
+        // in this thread, and not now.
+        let link = unsafe { from.cast::<mlx5_wqe_srq_next_seg>().read_unaligned() };
+        self.next = link.next_wqe_index.get();
+        at
+    }
 }
 
 impl CqRing {
@@ -55,6 +84,7 @@ impl CqRing {
                 self.received = self.received.wrapping_add(1);
                 (CqeOpcode::RESP_SEND, 0, self.received.wrapping_sub(1))
             }
+            Event::SharedRecv(index) => (CqeOpcode::RESP_SEND, 0, index),
         };
         cqe.sop_drop_qpn = (u32::from(sop) << 24 | qpn).into();
         cqe.wqe_counter = counter.into();

@@ -12,11 +12,13 @@
 mod abi;
 mod c;
 mod cases;
+mod datagrams;
 mod device;
 mod measure;
 mod ops;
 mod ours;
 mod prepare;
+mod shared;
 
 use std::collections::BTreeMap;
 use std::path::Path;

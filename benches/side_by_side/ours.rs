@@ -13,7 +13,7 @@ use uverbs::mlx5::{Cq, Mlx5, Sq};
 use uverbs::provider::{AnyCq, AnySq, Provider, SendOps as _};
 use uverbs::{
     AccessFlags, Any, Completion, CompletionQueue, Context, DoorbellMode, ExposedMemory, Frame,
-    Local, ProtectionDomain, QueuePair, Slab, WorkCompletion, Wr,
+    Local, Notify, ProtectionDomain, QueuePair, Slab, WorkCompletion, Wr,
 };
 
 use crate::device::{CqRing, Event};
@@ -67,6 +67,8 @@ pub(crate) struct Shape {
     /// Completions that the queue holds.
     pub(crate) cqes: u32,
     pub(crate) doorbell: DoorbellMode,
+    /// Whether completions raise events.
+    pub(crate) channel: bool,
 }
 
 /// Queue pairs with one completion queue.
@@ -97,7 +99,11 @@ impl<P: Bench> Side<P> {
         let pd = context.alloc_pd()?;
         // Three quarters of the ring: with more, entries would go back to the device in steps
         // smaller than a burst.
-        let cq = context.create_cq(shape.cqes - shape.cqes / 4)?;
+        let mut cq = context.completion_queue(shape.cqes - shape.cqes / 4);
+        if shape.channel {
+            cq = cq.channel(&context.create_comp_channel()?);
+        }
+        let cq = cq.build()?;
         let memory = pd.expose(
             LINES as usize * PAYLOAD as usize,
             AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC,
@@ -445,6 +451,20 @@ impl<P: Bench> Side<P> {
                 }
                 frames.push(frame);
             });
+        }
+        self.sum += sum;
+        seen
+    }
+
+    /// As [`poll_with`](Self::poll_with), each behind an arm.
+    #[allow(dead_code, reason = "another benchmark includes this file, too")]
+    #[inline(never)]
+    pub(crate) fn arm_poll_with<const N: usize>(&mut self, polls: usize) -> usize {
+        let mut sum = 0;
+        let mut seen = 0;
+        for _ in 0..polls {
+            self.cq.arm(Notify::Any).expect("it has a channel");
+            seen += self.cq.poll_with(N, |completion| Self::look(&completion, &mut sum));
         }
         self.sum += sum;
         seen

@@ -12,6 +12,9 @@
 
 enum { AREA = 1 << 16, CHAIN = 32, SGES = 4, PAYLOAD = 64, LINES = 64 };
 enum kind { WRITE_INLINE8, SEND64, READ, ATOMIC, GATHER4, KINDS };
+/* What a side is made of besides: nothing, datagrams, a shared receive queue, a completion channel. */
+enum special { PLAIN, DATAGRAMS, SHARED, CHANNEL };
+enum { QKEY = 0x11111111 };
 
 struct side {
 	struct ibv_context *context;
@@ -19,6 +22,9 @@ struct side {
 	struct ibv_mr *mr;
 	struct ibv_cq *cq;
 	struct ibv_cq_ex *cq_ex;
+	struct ibv_comp_channel *channel;
+	struct ibv_srq *srq;
+	struct ibv_ah *ah;
 	struct ibv_qp **qps;
 	struct ibv_qp_ex *qp_ex;
 	char *area;
@@ -38,6 +44,9 @@ struct parts {
 	uint32_t cqe_size;
 	uint32_t sq_units;
 	uint32_t rq_entries;
+	void *srq_buf;
+	uint32_t srq_stride;
+	uint32_t srq_head;
 };
 
 static void prepare(struct side *side)
@@ -60,6 +69,11 @@ static void prepare(struct side *side)
 		side->wr[WRITE_INLINE8][i].send_flags |= IBV_SEND_INLINE;
 		side->sge[WRITE_INLINE8][i][0].length = 8;
 		side->wr[SEND64][i].opcode = IBV_WR_SEND;
+		if (side->ah) {
+			side->wr[SEND64][i].wr.ud.ah = side->ah;
+			side->wr[SEND64][i].wr.ud.remote_qpn = side->qps[0]->qp_num;
+			side->wr[SEND64][i].wr.ud.remote_qkey = QKEY;
+		}
 		side->wr[READ][i].opcode = IBV_WR_RDMA_READ;
 		side->wr[GATHER4][i].opcode = IBV_WR_RDMA_WRITE;
 		side->wr[ATOMIC][i].opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -73,6 +87,21 @@ static void prepare(struct side *side)
 	}
 }
 
+/* The way to itself. */
+static int to_itself(struct side *side, struct ibv_port_attr *port, struct ibv_ah_attr *to)
+{
+	if (ibv_query_port(side->context, 1, port))
+		return -1;
+	to->port_num = 1;
+	to->dlid = port->lid;
+	if (port->link_layer != IBV_LINK_LAYER_ETHERNET)
+		return 0;
+	to->is_global = 1;
+	to->grh.sgid_index = port->gid_tbl_len > 3 ? 3 : 0;
+	to->grh.hop_limit = 64;
+	return ibv_query_gid(side->context, 1, to->grh.sgid_index, &to->grh.dgid);
+}
+
 /* To RTS, connected to itself: libmlx5 refuses posts before. */
 static int connect(struct side *side, struct ibv_qp *qp)
 {
@@ -81,7 +110,7 @@ static int connect(struct side *side, struct ibv_qp *qp)
 				    .qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
 						       IBV_ACCESS_REMOTE_ATOMIC };
 
-	if (ibv_query_port(side->context, 1, &port) ||
+	if (to_itself(side, &port, &attr.ah_attr) ||
 	    ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
 		return -1;
 	attr.qp_state = IBV_QPS_RTR;
@@ -89,15 +118,6 @@ static int connect(struct side *side, struct ibv_qp *qp)
 	attr.dest_qp_num = qp->qp_num;
 	attr.max_dest_rd_atomic = 16;
 	attr.min_rnr_timer = 12;
-	attr.ah_attr.port_num = 1;
-	attr.ah_attr.dlid = port.lid;
-	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
-		attr.ah_attr.is_global = 1;
-		attr.ah_attr.grh.sgid_index = port.gid_tbl_len > 3 ? 3 : 0;
-		attr.ah_attr.grh.hop_limit = 64;
-		if (ibv_query_gid(side->context, 1, attr.ah_attr.grh.sgid_index, &attr.ah_attr.grh.dgid))
-			return -1;
-	}
 	if (ibv_modify_qp(qp, &attr,
 			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
@@ -112,7 +132,27 @@ static int connect(struct side *side, struct ibv_qp *qp)
 				     IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-struct side *sbs_side(int extended, int count, int depth, int cqes)
+/* The same of datagrams, and the address that they go to. */
+static int bring_up(struct side *side, struct ibv_qp *qp)
+{
+	struct ibv_port_attr port;
+	struct ibv_ah_attr to = { 0 };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
+
+	if (to_itself(side, &port, &to) ||
+	    ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY))
+		return -1;
+	attr.qp_state = IBV_QPS_RTR;
+	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE))
+		return -1;
+	attr.qp_state = IBV_QPS_RTS;
+	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN))
+		return -1;
+	side->ah = ibv_create_ah(side->pd, &to);
+	return side->ah ? 0 : -1;
+}
+
+struct side *sbs_side(int extended, enum special special, int count, int depth, int cqes)
 {
 	struct side *side = calloc(1, sizeof(*side));
 	int found = 0;
@@ -132,32 +172,46 @@ struct side *sbs_side(int extended, int count, int depth, int cqes)
 				      IBV_ACCESS_REMOTE_ATOMIC);
 	if (!side->mr)
 		return NULL;
+	if (special == CHANNEL && !(side->channel = ibv_create_comp_channel(side->context)))
+		return NULL;
 	if (extended) {
-		struct ibv_cq_init_attr_ex init = { .cqe = cqes, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN };
+		struct ibv_cq_init_attr_ex init = { .cqe = cqes,
+						    .channel = side->channel,
+						    .wc_flags = IBV_WC_EX_WITH_BYTE_LEN };
 
 		side->cq_ex = ibv_create_cq_ex(side->context, &init);
 		side->cq = side->cq_ex ? ibv_cq_ex_to_cq(side->cq_ex) : NULL;
 	} else {
-		side->cq = ibv_create_cq(side->context, cqes, NULL, NULL, 0);
+		side->cq = ibv_create_cq(side->context, cqes, NULL, side->channel, 0);
 	}
 	if (!side->cq)
 		return NULL;
+	if (special == SHARED) {
+		struct ibv_srq_init_attr init = { .attr = { .max_wr = depth, .max_sge = 1 } };
+
+		side->srq = ibv_create_srq(side->pd, &init);
+		if (!side->srq)
+			return NULL;
+	}
 	side->qps = calloc(count, sizeof(*side->qps));
 	for (; side->count < count; side->count++) {
 		struct ibv_qp_init_attr_ex init = {
 			.send_cq = side->cq,
 			.recv_cq = side->cq,
+			.srq = side->srq,
 			.cap = { .max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = SGES, .max_recv_sge = 1,
 				 .max_inline_data = 64 },
-			.qp_type = IBV_QPT_RC,
+			.qp_type = special == DATAGRAMS ? IBV_QPT_UD : IBV_QPT_RC,
 			.comp_mask = IBV_QP_INIT_ATTR_PD | (extended ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0),
 			.pd = side->pd,
 			.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |
 					  IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
 		};
 
+		if (special == DATAGRAMS)
+			init.send_ops_flags = IBV_QP_EX_WITH_SEND;
 		side->qps[side->count] = ibv_create_qp_ex(side->context, &init);
-		if (!side->qps[side->count] || connect(side, side->qps[side->count]))
+		if (!side->qps[side->count] || (special == DATAGRAMS ? bring_up : connect)(side, side->qps[side->count]))
 			return NULL;
 	}
 	if (extended)
@@ -170,11 +224,15 @@ int sbs_parts(struct side *side, struct parts *parts)
 {
 	struct mlx5dv_qp qp = { 0 };
 	struct mlx5dv_cq cq = { 0 };
-	struct mlx5dv_obj object = { .qp = { .in = side->qps[0], .out = &qp }, .cq = { .in = side->cq, .out = &cq } };
+	struct mlx5dv_srq srq = { 0 };
+	struct mlx5dv_obj object = { .qp = { .in = side->qps[0], .out = &qp },
+				     .cq = { .in = side->cq, .out = &cq },
+				     .srq = { .in = side->srq, .out = &srq } };
 
-	if (mlx5dv_init_obj(&object, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ))
+	if (mlx5dv_init_obj(&object, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ | (side->srq ? MLX5DV_OBJ_SRQ : 0)))
 		return -1;
-	*parts = (struct parts){ cq.buf, cq.cqe_cnt, cq.cqe_size, qp.sq.wqe_cnt, qp.rq.wqe_cnt };
+	*parts = (struct parts){ cq.buf,	 cq.cqe_cnt, cq.cqe_size, qp.sq.wqe_cnt,
+				 qp.rq.wqe_cnt, srq.buf,    srq.stride,	  srq.head };
 	return 0;
 }
 
@@ -226,12 +284,16 @@ POST(send64, SEND64, 32)
 POST(read, READ, 1)
 POST(atomic, ATOMIC, 1)
 POST(gather4, GATHER4, 1)
+POST(ud_send64, SEND64, 1)
+POST(ud_send64, SEND64, 32)
 
-/* The same through the calls of 2019. */
-static inline __attribute__((always_inline)) int wr_post(struct side *side, enum kind kind, int n, int batches)
+/* The same through the calls of 2019, of connections or of datagrams. */
+static inline __attribute__((always_inline)) int wr_post(struct side *side, int datagrams, enum kind kind, int n,
+							  int batches)
 {
 	struct ibv_qp_ex *qp = side->qp_ex;
 	uint32_t lkey = side->mr->lkey, rkey = side->mr->rkey;
+	uint32_t qpn = qp->qp_base.qp_num;
 	uint64_t id = side->id;
 
 	for (int batch = 0; batch < batches; batch++) {
@@ -249,6 +311,8 @@ static inline __attribute__((always_inline)) int wr_post(struct side *side, enum
 				ibv_wr_atomic_fetch_add(qp, rkey, place, 1);
 			else
 				ibv_wr_rdma_write(qp, rkey, place);
+			if (datagrams)
+				ibv_wr_set_ud_addr(qp, side->ah, qpn, QKEY);
 			if (kind == WRITE_INLINE8)
 				ibv_wr_set_inline_data(qp, (void *)place, 8);
 			else if (kind == GATHER4) {
@@ -267,7 +331,7 @@ static inline __attribute__((always_inline)) int wr_post(struct side *side, enum
 #define WR_POST(name, kind, n)                                \
 	int sbs_wr_##name##_##n(struct side *side, int batches) \
 	{                                                     \
-		return wr_post(side, kind, n, batches);       \
+		return wr_post(side, 0, kind, n, batches);    \
 	}
 WR_POST(write_inline8, WRITE_INLINE8, 1)
 WR_POST(write_inline8, WRITE_INLINE8, 32)
@@ -277,7 +341,17 @@ WR_POST(read, READ, 1)
 WR_POST(atomic, ATOMIC, 1)
 WR_POST(gather4, GATHER4, 1)
 
-static inline __attribute__((always_inline)) int recv(struct side *side, int n, int batches)
+int sbs_wr_ud_send64_1(struct side *side, int batches)
+{
+	return wr_post(side, 1, SEND64, 1, batches);
+}
+
+int sbs_wr_ud_send64_32(struct side *side, int batches)
+{
+	return wr_post(side, 1, SEND64, 32, batches);
+}
+
+static inline __attribute__((always_inline)) int recv(struct side *side, int shared, int n, int batches)
 {
 	struct ibv_recv_wr *wr = &side->recv[CHAIN - n], *bad;
 	struct ibv_sge *sge = &side->recv_sge[CHAIN - n];
@@ -289,22 +363,22 @@ static inline __attribute__((always_inline)) int recv(struct side *side, int n, 
 			wr[i].wr_id = id;
 			sge[i].addr = (uintptr_t)side->area + PAYLOAD * (id % LINES);
 		}
-		if (ibv_post_recv(qp, wr, &bad))
+		if (shared ? ibv_post_srq_recv(side->srq, wr, &bad) : ibv_post_recv(qp, wr, &bad))
 			return -1;
 	}
 	side->id = id;
 	return 0;
 }
 
-int sbs_recv_1(struct side *side, int batches)
-{
-	return recv(side, 1, batches);
-}
-
-int sbs_recv_32(struct side *side, int batches)
-{
-	return recv(side, 32, batches);
-}
+#define RECV(name, shared, n)                              \
+	int sbs_##name##_##n(struct side *side, int batches) \
+	{                                                  \
+		return recv(side, shared, n, batches);     \
+	}
+RECV(recv, 0, 1)
+RECV(recv, 0, 32)
+RECV(srq_recv, 1, 1)
+RECV(srq_recv, 1, 32)
 
 /* One send on one queue pair, or on each; one receive. For what the poll cases complete. */
 int sbs_fill_sends(struct side *side, int first, int count)
@@ -332,7 +406,7 @@ int sbs_fill_recvs(struct side *side, int count)
 }
 
 /* `polls` polls of up to `n`; gives the completions seen. Reads what a program reads. */
-static inline __attribute__((always_inline)) int poll(struct side *side, int n, int polls)
+static inline __attribute__((always_inline)) int poll(struct side *side, int arms, int n, int polls)
 {
 	struct ibv_wc wc[64];
 	struct ibv_cq *cq = side->cq;
@@ -340,7 +414,11 @@ static inline __attribute__((always_inline)) int poll(struct side *side, int n, 
 	int seen = 0;
 
 	for (int i = 0; i < polls; i++) {
-		int got = ibv_poll_cq(cq, n, wc);
+		int got;
+
+		if (arms && ibv_req_notify_cq(cq, 0))
+			return -1;
+		got = ibv_poll_cq(cq, n, wc);
 
 		for (int j = 0; j < got; j++) {
 			if (wc[j].status != IBV_WC_SUCCESS)
@@ -355,16 +433,18 @@ static inline __attribute__((always_inline)) int poll(struct side *side, int n, 
 	return seen;
 }
 
-#define POLL(n)                                         \
-	int sbs_poll_##n(struct side *side, int polls)    \
-	{                                               \
-		return poll(side, n, polls);            \
+#define POLL(name, arms, n)                              \
+	int sbs_##name##_##n(struct side *side, int polls) \
+	{                                                \
+		return poll(side, arms, n, polls);       \
 	}
-POLL(1)
-POLL(16)
-POLL(64)
+POLL(poll, 0, 1)
+POLL(poll, 0, 16)
+POLL(poll, 0, 64)
+POLL(arm_poll, 1, 1)
+POLL(arm_poll, 1, 16)
 
-static inline __attribute__((always_inline)) int poll_ex(struct side *side, int n, int polls)
+static inline __attribute__((always_inline)) int poll_ex(struct side *side, int arms, int n, int polls)
 {
 	struct ibv_cq_ex *cq = side->cq_ex;
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -374,6 +454,8 @@ static inline __attribute__((always_inline)) int poll_ex(struct side *side, int 
 	for (int i = 0; i < polls; i++) {
 		int got = 0;
 
+		if (arms && ibv_req_notify_cq(side->cq, 0))
+			return -1;
 		if (ibv_start_poll(cq, &attr))
 			continue;
 		do {
@@ -390,11 +472,13 @@ static inline __attribute__((always_inline)) int poll_ex(struct side *side, int 
 	return seen;
 }
 
-#define POLL_EX(n)                                      \
-	int sbs_poll_ex_##n(struct side *side, int polls) \
-	{                                               \
-		return poll_ex(side, n, polls);         \
+#define POLL_EX(name, arms, n)                           \
+	int sbs_##name##_##n(struct side *side, int polls) \
+	{                                                \
+		return poll_ex(side, arms, n, polls);    \
 	}
-POLL_EX(1)
-POLL_EX(16)
-POLL_EX(64)
+POLL_EX(poll_ex, 0, 1)
+POLL_EX(poll_ex, 0, 16)
+POLL_EX(poll_ex, 0, 64)
+POLL_EX(arm_poll_ex, 1, 1)
+POLL_EX(arm_poll_ex, 1, 16)

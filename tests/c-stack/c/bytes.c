@@ -63,6 +63,9 @@ static int windows;
 static struct ibv_mw *mws[2];
 static uint32_t mw_keys[2];
 
+/* The device, its domain and its region are imported at the end, where a file asks for it. */
+static int with_import;
+
 /* Memory of other kinds, where a file asks for it. */
 static int with_memory;
 static struct ibv_dm *dm;
@@ -691,6 +694,72 @@ static void tear_down_memory(void)
 	NEED(!ibv_free_dm(dm), "ibv_free_dm");
 }
 
+/* What the cases need not, of each object. */
+static void other_calls(void)
+{
+	union ibv_gid group = { .raw = { 0xff, 0x12, [15] = 0x77 } };
+
+	for (int s = 0; s < 2 && sides[s].srq; s++) {
+		struct ibv_srq_attr limit = { .srq_limit = 3 };
+
+		phase("modify_srq");
+		NEED(!(errno = ibv_modify_srq(sides[s].srq, &limit, IBV_SRQ_LIMIT)), "ibv_modify_srq");
+		phase("query_srq");
+		NEED(!ibv_query_srq(sides[s].srq, &limit) && limit.srq_limit == 3, "ibv_query_srq");
+	}
+	if (xrcd) {
+		struct ibv_xrcd_init_attr init = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+						   .oflags = O_CREAT };
+		int file = open("/proc/self/exe", O_RDONLY);
+		struct ibv_xrcd *of_file;
+
+		/* The number is in the command. */
+		NEED((init.fd = fcntl(file, F_DUPFD, 900)) == 900, "F_DUPFD");
+		phase("open_shared_xrcd");
+		NEED(of_file = ibv_open_xrcd(context, &init), "ibv_open_xrcd");
+		phase("close_shared_xrcd");
+		NEED(!ibv_close_xrcd(of_file), "ibv_close_xrcd");
+		close(init.fd);
+		close(file);
+	}
+	if (type == IBV_QPT_RC) {
+		phase("change");
+		modify(sides[0].qp,
+		       (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .qp_access_flags = IBV_ACCESS_REMOTE_READ,
+					     .min_rnr_timer = 5 },
+		       IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER);
+	}
+	if (type == IBV_QPT_UD) {
+		phase("change");
+		modify(sides[0].qp, (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .qkey = 5 },
+		       IBV_QP_STATE | IBV_QP_QKEY);
+		phase("attach_mcast");
+		NEED(!ibv_attach_mcast(sides[0].qp, &group, 0xc001), "ibv_attach_mcast");
+		phase("detach_mcast");
+		NEED(!ibv_detach_mcast(sides[0].qp, &group, 0xc001), "ibv_detach_mcast");
+	}
+}
+
+/* What another process would do with a descriptor of the open device, and the handles in it. */
+static void import(void)
+{
+	struct ibv_context *guest;
+	struct ibv_pd *guests_pd;
+	struct ibv_mr *guests_mr;
+
+	phase("import_device");
+	NEED(guest = ibv_import_device(dup(context->cmd_fd)), "ibv_import_device");
+	phase("import_pd");
+	NEED(guests_pd = ibv_import_pd(guest, pd->handle), "ibv_import_pd");
+	phase("import_mr");
+	NEED(guests_mr = ibv_import_mr(guests_pd, mr->handle), "ibv_import_mr");
+	NEED(guests_mr->lkey == mr->lkey && guests_mr->rkey == mr->rkey, "keys");
+	phase("import_end");
+	ibv_unimport_mr(guests_mr);
+	ibv_unimport_pd(guests_pd);
+	NEED(!ibv_close_device(guest), "ibv_close_device");
+}
+
 /* Rules of the first queue pair, and what counts the packets of two of them. */
 static struct ibv_flow *flows[5];
 static struct ibv_counters *counters;
@@ -910,6 +979,9 @@ static void tear_down(void)
 	char line[80];
 	uint64_t hash = 0xcbf29ce484222325;
 
+	other_calls();
+	if (with_import)
+		import();
 	phase("fail");
 	for (int s = 0; s < 2; s++)
 		modify(sides[s].qp, (struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR }, IBV_QP_STATE);
@@ -989,6 +1061,8 @@ int main(int argc, char **argv)
 			windows = 1;
 		} else if (!strcmp(word, "srq")) {
 			shared = 1;
+		} else if (!strcmp(word, "import")) {
+			with_import = 1;
 		} else if (!strcmp(word, "memory")) {
 			with_memory = 1;
 		} else if (!strcmp(word, "address")) {

@@ -56,6 +56,20 @@ pub(crate) fn insert(fd: RawFd, door: Arc<dyn UverbsDoor>) -> Result<(), Errno> 
     Ok(())
 }
 
+/// Puts the door behind a descriptor of ours behind another one, too.
+///
+/// # Errors
+///
+/// As [`insert`] and [`door`].
+pub(crate) fn share(fd: RawFd, also: RawFd) -> Result<(), Errno> {
+    let flag = flag(also).ok_or(Errno::EMFILE)?;
+    let door = door(fd)?;
+    let stale = doors().insert(also, door);
+    flag.store(true, Ordering::Relaxed);
+    drop(stale);
+    Ok(())
+}
+
 /// The door behind a descriptor of ours.
 ///
 /// # Errors

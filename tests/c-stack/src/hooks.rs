@@ -222,6 +222,25 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
     result
 }
 
+/// Another descriptor of the open device: what `ibv_import_device` takes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    let Some(real) = real::dup() else { return fail(Errno::ENOSYS) };
+    // SAFETY: the caller's own argument.
+    let new = unsafe { real(fd) };
+    if new < 0 || !files::is_ours(fd) {
+        return new;
+    }
+    match files::share(fd, new) {
+        Ok(()) => new,
+        Err(errno) => {
+            // SAFETY: the descriptor has just been made, and nobody else knows of it.
+            unsafe { libc::close(new) };
+            fail(errno)
+        }
+    }
+}
+
 /// The kernel's answer to a write command that it doesn't know (`uapi_get_method`).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {

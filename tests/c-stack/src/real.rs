@@ -62,6 +62,7 @@ symbols! {
     openat: unsafe extern "C" fn(c_int, *const c_char, c_int, ...) -> c_int;
     openat64: unsafe extern "C" fn(c_int, *const c_char, c_int, ...) -> c_int;
     close: unsafe extern "C" fn(c_int) -> c_int;
+    dup: unsafe extern "C" fn(c_int) -> c_int;
     ioctl: unsafe extern "C" fn(c_int, libc::Ioctl, ...) -> c_int;
     write: unsafe extern "C" fn(c_int, *const c_void, size_t) -> ssize_t;
     mmap: unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;

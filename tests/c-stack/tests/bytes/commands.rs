@@ -188,6 +188,10 @@ fn fields(command: &str, attr: u16, len: usize) -> &'static [Field] {
             &[("*buf_addr", 0, 8), ("cqe_size", 8, 2), ("reserved0", 10, 2), ("reserved1", 12, 4)]
         }
         ("0.0(0x1a)", 0) => MODIFY_QP,
+        ("0.0(0x22)", 0) => &[("*response", 0, 8), ("srq_handle", 8, 4), ("reserved", 12, 4)],
+        ("0.0(0x22)", 1) => {
+            &[("max_wr", 0, 4), ("max_sge", 4, 4), ("srq_limit", 8, 4), ("reserved", 12, 4)]
+        }
         ("0.0(0x25)", 0) => &[("*response", 0, 8), ("fd", 8, 4), ("oflags", 12, 4)],
         ("0.0(0x28)", 0) => OPEN_QP,
         ("0.0(0x5)", 0) => CREATE_AH,

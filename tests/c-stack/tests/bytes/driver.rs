@@ -9,6 +9,7 @@
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,7 +33,7 @@ use crate::other_memory::Other;
 use crate::receivers::{Kind, Receiver};
 use crate::script::Cases;
 use crate::transports::{QKEY, RDMA, Spoken, To};
-use crate::{capture, log};
+use crate::{capture, last, log};
 
 const BASE: usize = 0x20_0000_0000;
 const MEMORY: usize = 1 << 20;
@@ -59,6 +60,11 @@ impl DeviceSource for Tapped {
 
     fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
         let recorder = Recorder::new(self.device.open()?);
+        Ok(Arc::new(Tap { recorder, lines: Arc::clone(&self.lines) }))
+    }
+
+    fn import(&self, file: BorrowedFd<'_>) -> Result<Arc<dyn UverbsDoor>, Errno> {
+        let recorder = Recorder::new(self.device.import(file)?);
         Ok(Arc::new(Tap { recorder, lines: Arc::clone(&self.lines) }))
     }
 
@@ -89,6 +95,10 @@ unsafe impl UverbsDoor for Tap {
         let errno = result.as_ref().err().map_or(0, |errno| errno.raw());
         *self.lines.lock().unwrap() += &format!("fd 0 mmap {len} {offset:#x} = {errno}\n");
         result
+    }
+
+    fn export(&self) -> Result<OwnedFd, Errno> {
+        self.recorder.export()
     }
 }
 
@@ -225,7 +235,8 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         .collect();
     let [send_wr, send_sge, inline, recv_wr, recv_sge] = sizes[..] else { panic!("{sizes:?}") };
     phase("open_device");
-    let context = Device::from_source(Arc::new(tapped)).open_as::<Mlx5>().unwrap();
+    let device = Device::from_source(Arc::new(tapped));
+    let context = device.open_as::<Mlx5>().unwrap();
     phase("query_port");
     let port = context.query_port(1).unwrap();
     phase("query_gid");
@@ -356,6 +367,18 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     }
     let Driver { sides, addresses, region, other, mut captures, .. } = driver;
     let mut sides = sides;
+    for side in &mut sides {
+        if let Some(receiver) = &mut side.receiver {
+            receiver.limit(&phase);
+        }
+    }
+    if T::XRC {
+        last::open_by_file(&context, &phase);
+    }
+    T::other_calls(&mut sides[0].qp, &phase);
+    if cases.import {
+        last::import(&device, &context, &pd, &region, &phase);
+    }
     phase("fail");
     for side in &mut sides {
         side.qp.fail().unwrap();

@@ -17,6 +17,7 @@ mod compare;
 mod differences;
 mod driver;
 mod flows;
+mod last;
 #[path = "../../src/log.rs"]
 #[allow(dead_code, reason = "the preloaded library's file, of which one function is used here")]
 mod log;

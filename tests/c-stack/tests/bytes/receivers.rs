@@ -126,6 +126,21 @@ impl Receiver {
         again.destroy().unwrap();
     }
 
+    /// Sets a limit, and asks for it.
+    pub(crate) fn limit(&mut self, phase: &impl Fn(&str)) {
+        phase("modify_srq");
+        match self {
+            Self::Shared(srq) | Self::Dynamic { srq, .. } => srq.set_limit(3).unwrap(),
+            Self::Xrc { srq, .. } => srq.set_limit(3).unwrap(),
+        }
+        phase("query_srq");
+        let attr = match self {
+            Self::Shared(srq) | Self::Dynamic { srq, .. } => srq.query().unwrap(),
+            Self::Xrc { srq, .. } => srq.query().unwrap(),
+        };
+        assert_eq!(attr.limit, 3);
+    }
+
     pub(crate) fn destroy(self, phase: &impl Fn(&str)) {
         if !matches!(self, Self::Shared(_)) {
             phase("destroy_target");

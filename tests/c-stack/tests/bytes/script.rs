@@ -24,6 +24,8 @@ pub(crate) struct Cases {
     pub(crate) windows: bool,
     /// Device memory, a dma-buf and the null region besides.
     pub(crate) memory: bool,
+    /// The device, its domain and its region are imported at the end.
+    pub(crate) import: bool,
     /// Receives of RC from a queue of each side's.
     pub(crate) shared: bool,
     /// The completion queues report to a channel.
@@ -48,6 +50,7 @@ impl Cases {
             transport: "rc".to_owned(),
             windows: false,
             memory: false,
+            import: false,
             shared: false,
             channel: false,
             addresses: Vec::new(),
@@ -71,6 +74,8 @@ impl Cases {
                 all.windows = true;
             } else if line == "memory" {
                 all.memory = true;
+            } else if line == "import" {
+                all.import = true;
             } else if line == "srq" {
                 all.shared = true;
             } else if line == "doorbell plain" {
@@ -105,6 +110,9 @@ impl Cases {
         }
         if self.memory {
             script += "memory\n";
+        }
+        if self.import {
+            script += "import\n";
         }
         if self.shared {
             script += "srq\n";

@@ -4,9 +4,10 @@
 use uverbs::transport::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcIni};
 use uverbs::{
     AccessFlags, AckTimeout, Batch, Checksums, Data, DcDestination, DciInitAttr, DciRtrAttr,
-    Destination, Flow, FlowCounters, FlowRule, InitAttr, Mlx5, Mtu, Path, PostError, QueuePair,
-    RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr, Rekey, RemoteSrq, RnrTimer, RtrAttr,
-    RtsAttr, SendOp, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr, Wr,
+    Destination, Flow, FlowCounters, FlowRule, InitAttr, Mlx5, Mtu, MulticastGroup, Path,
+    PostError, QueuePair, RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr, RcChange, Rekey,
+    RemoteSrq, RnrTimer, RtrAttr, RtsAttr, SendOp, UcRtrAttr, UdChange, UdInitAttr, UdRtrAttr,
+    UnreliableRtsAttr, Wr,
 };
 
 /// The Q_Key of both queue pairs.
@@ -64,6 +65,12 @@ pub(crate) trait Spoken: Transport {
     {
         panic!("no rules of {}", Self::NAME)
     }
+    /// What the cases need not: a change in RTS, groups.
+    fn other_calls(_: &mut QueuePair<Mlx5, Self>, _: &impl Fn(&str))
+    where
+        Self: Sized,
+    {
+    }
     /// Posts a change of a key; RC and UC alone can.
     ///
     /// # Safety
@@ -106,6 +113,12 @@ macro_rules! to_the_peer {
 
 impl Spoken for Rc {
     to_the_peer!();
+
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, phase: &impl Fn(&str)) {
+        phase("change");
+        let (access, timer) = (Some(AccessFlags::REMOTE_READ), RnrTimer::from_code(5));
+        qp.change(&RcChange { access, min_rnr_timer: timer, ..RcChange::default() }).unwrap();
+    }
 
     fn init() -> InitAttr {
         InitAttr { port: 1, pkey_index: 0, access: RDMA }
@@ -209,6 +222,16 @@ impl Spoken for Dci {
 
 impl Spoken for Ud {
     const DATAGRAMS: bool = true;
+
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, phase: &impl Fn(&str)) {
+        phase("change");
+        qp.change(&UdChange { qkey: Some(5) }).unwrap();
+        phase("attach_mcast");
+        let group = MulticastGroup { gid: "ff12::77".parse().unwrap(), lid: 0xc001 };
+        let member = qp.attach(&group).unwrap();
+        phase("detach_mcast");
+        member.detach().unwrap();
+    }
 
     fn init() -> UdInitAttr {
         UdInitAttr { port: 1, pkey_index: 0, qkey: QKEY }

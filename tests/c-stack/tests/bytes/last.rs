@@ -1,0 +1,47 @@
+//! Calls behind the cases, as `c/bytes.c` makes them: domains of files, and what other processes
+//! do.
+//!
+//! # Safety
+//!
+//! A descriptor is taken over by whoever made it, and an imported domain is there until the end.
+#![allow(unsafe_code, reason = "takes over a descriptor, and another context's domain")]
+
+use std::fs::File;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use nix::fcntl::{FcntlArg, fcntl};
+use uverbs::{Context, Device, MemoryRegion, Mlx5, ProtectionDomain, XrcFile};
+
+/// A domain of XRC that a file names. The descriptor's number is in the command.
+pub(crate) fn open_by_file(context: &Context<Mlx5>, phase: &impl Fn(&str)) {
+    let file = File::open("/proc/self/exe").unwrap();
+    let number = fcntl(&file, FcntlArg::F_DUPFD(900)).unwrap();
+    assert_eq!(number, 900);
+    // SAFETY: the descriptor has just been made.
+    let file = unsafe { OwnedFd::from_raw_fd(number) };
+    phase("open_shared_xrcd");
+    let shared = context.shared_xrc_domain(&file, XrcFile::OrNew).unwrap();
+    phase("close_shared_xrcd");
+    shared.close().unwrap();
+}
+
+/// What another process would do with a descriptor of the open device, and the handles in it.
+pub(crate) fn import(
+    device: &Device,
+    context: &Context<Mlx5>,
+    pd: &ProtectionDomain,
+    region: &MemoryRegion,
+    phase: &impl Fn(&str),
+) {
+    phase("import_device");
+    let guest = device.import::<Mlx5>(context.export().unwrap()).unwrap();
+    phase("import_pd");
+    // SAFETY: the domain outlives this function.
+    let guests_pd = unsafe { guest.import_pd(pd.handle()) }.unwrap();
+    phase("import_mr");
+    let guests_region = guests_pd.import_region(region.handle()).unwrap();
+    assert_eq!([guests_region.lkey(), guests_region.rkey()], [region.lkey(), region.rkey()]);
+    phase("import_end");
+    drop((guests_region, guests_pd));
+    drop(guest);
+}

@@ -9,9 +9,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-use common::{End, Outcome, Table, open_to_all};
+use common::{End, Outcome, Table, connect, open_to_all};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use uverbs::{CompletionChannel, Context, Frame, Local, Notify, Remote};
+use uverbs::{AsyncElement::Qp, CompletionChannel, Context, Frame, Local, Notify, Remote};
 
 const CLIENTS: usize = 3;
 const ROUNDS: usize = 2;
@@ -28,17 +28,14 @@ fn main() -> Outcome {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     epoll.add(&channel, EpollEvent::new(EpollFlags::EPOLLIN, COMPLETIONS))?;
     epoll.add(context.async_events(), EpollEvent::new(EpollFlags::EPOLLIN, EVENTS))?;
-
     let (mut servers, mut clients) = (Vec::new(), Vec::new());
     for _ in 0..CLIENTS {
         let pd = context.alloc_pd()?;
         let cq = context.completion_queue(256).channel(&channel).build()?;
         let qp = context.queue_pair(&pd, &cq).build()?;
         let (mut server, mut client) = (End { qp, cq, pd }, End::new(&context)?);
-        let client_at = client.qp.prepare(&open_to_all())?;
-        let server_at = server.qp.prepare(&Local { rnr_retry: 7, ..open_to_all() })?;
-        server.qp.connect(&client_at)?;
-        client.qp.connect(&server_at)?;
+        let local = Local { rnr_retry: 7, ..open_to_all() };
+        connect(&mut client.qp, &mut server.qp, &local)?;
         let slab = server.pd.slab(64, ROUNDS)?;
         while let Some(frame) = slab.take() {
             server.qp.post_recv(0, frame)?;
@@ -51,8 +48,7 @@ fn main() -> Outcome {
     let (read, turns) = mpsc::channel();
     let talking = thread::spawn(move || talk(clients, &turns).map_err(|error| error.to_string()));
     serve(&context, &epoll, &channel, &mut servers, &read)?;
-    talking.join().expect("the clients don't panic")?;
-    Ok(())
+    Ok(talking.join().expect("the clients don't panic")?)
 }
 
 /// The event loop. It ends with the first asynchronous event.
@@ -70,9 +66,8 @@ fn serve(
         for file in &ready[..count] {
             if file.data() == EVENTS {
                 while let Some(event) = context.async_events().try_next()? {
-                    let whose = servers.iter().position(|server| {
-                        event.element == uverbs::AsyncElement::Qp(server.qp.event_id())
-                    });
+                    let is_of = |server: &End| event.element == Qp(server.qp.event_id());
+                    let whose = servers.iter().position(is_of);
                     let whose = whose.map_or("nobody".to_owned(), |of| format!("client {of}"));
                     table.row(&[&"asynchronous events", &format!("{:?}", event.kind), &whose]);
                 }
@@ -100,29 +95,25 @@ fn serve(
             }
         }
         if count == 0 {
-            table.row(&[&"none", &"-", &"nothing came"]);
-            break;
+            return Err("nothing came".into());
         }
     }
     table.print();
     Ok(())
 }
 
-/// The clients, one after the other, each when the server has read what the one before said: so the
-/// table is in order. Then the last one writes where it may not.
+/// The clients, each when the server has read what the one before said. Then the last one writes
+/// where it may not.
 fn talk(mut clients: Vec<End>, turns: &Receiver<()>) -> Outcome {
     for round in 0..ROUNDS {
         for (number, client) in clients.iter_mut().enumerate() {
-            let text = format!("{round} from {number}");
-            client.qp.post_send_inline(0, text.as_bytes())?;
+            client.qp.post_send_inline(0, format!("{round} from {number}").as_bytes())?;
             client.done()?.result?;
             turns.recv_timeout(Duration::from_millis(PATIENCE.into()))?;
         }
     }
     let Some(last) = clients.last_mut() else { return Ok(()) };
-    let mut batch = last.qp.batch();
-    batch.write_inline(0, b"x", Remote { addr: 0, rkey: 0xdead_0000 })?;
-    batch.ring();
+    last.qp.post_write_inline(0, b"x", Remote { addr: 0, rkey: 0xdead_0000 })?;
     last.done()?;
     Ok(())
 }

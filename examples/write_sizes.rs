@@ -60,12 +60,11 @@ fn main() -> Outcome {
                 });
                 fastest = faster.or(fastest);
             }
-            row.push(
-                fastest
-                    .as_ref()
-                    .map_or("too long".to_owned(), |found| format!("{:.2}", found.microseconds)),
-            );
-            let Some(found) = fastest else { continue };
+            let Some(found) = fastest else {
+                row.push("too long".to_owned());
+                continue;
+            };
+            row.push(format!("{:.2}", found.microseconds));
             let mut there = vec![0; size];
             memory.read(0, &mut there)?;
             assert_eq!(there, bytes, "{size} bytes, {}", way.name);

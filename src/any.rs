@@ -14,10 +14,12 @@
 //! of another one is not looked for.
 #![allow(unsafe_code, reason = "forwards the data path's unsafe methods, contracts unchanged")]
 
+mod context;
+
 use std::sync::Arc;
 
 use uverbs_core::Errno;
-use uverbs_core::attr::{AhAttr, DeviceAttr, FlowRule, PortAttr};
+use uverbs_core::attr::{AhAttr, DeviceAttr, FlowRule, PortAttr, RssHash};
 use uverbs_core::error::Error;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::objects::ah::AhCore;
@@ -28,10 +30,12 @@ use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::dm::DmCore;
 use uverbs_core::objects::flow::{FlowCore, Steered};
 use uverbs_core::objects::pd::PdCore;
+use uverbs_core::objects::rss::{IndTableCore, RssCore};
 use uverbs_core::objects::srq::SrqCore;
+use uverbs_core::objects::wq::WqCore;
 use uverbs_core::provider::{
-    AhOps, Armer, ContextOps, CqInit, CqOps, Decoded, NewQp, NewSrq, Notify, PacketInfo, Polled,
-    Provider, QpInit, RecvOps, RqOps, SendOps, SrqInit, SrqOps, View,
+    AhOps, Armer, ContextOps, CqInit, CqOps, Decoded, NewQp, NewSrq, NewWq, Notify, PacketInfo,
+    Polled, Provider, QpInit, RecvOps, RqOps, SendOps, SrqInit, SrqOps, View, WqInit,
 };
 use uverbs_core::queues::completion::{Completed, Failure, Sender};
 use uverbs_core::queues::work::{
@@ -84,98 +88,7 @@ macro_rules! any {
         any!(@queue AnyRq, AnyRqCursor, Rq, RecvOps, $($variant = $provider),+);
         any!(@queue AnySrq, AnySrqCursor, Srq, RecvOps, $($variant = $provider),+);
 
-        // SAFETY: passes everything on to the one provider that the object is of.
-        unsafe impl ContextOps<Any> for AnyContext {
-            fn core(&self) -> &Arc<ContextCore> {
-                match self { $(Self::$variant(context) => context.core(),)+ }
-            }
-
-            fn query_device(&self) -> Result<DeviceAttr, Error> {
-                match self { $(Self::$variant(context) => context.query_device(),)+ }
-            }
-
-            fn device_attr(&self) -> &DeviceAttr {
-                match self { $(Self::$variant(context) => context.device_attr(),)+ }
-            }
-
-            fn comp_vectors(&self) -> u32 {
-                match self { $(Self::$variant(context) => context.comp_vectors(),)+ }
-            }
-
-            fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
-                match self { $(Self::$variant(context) => context.query_port(port),)+ }
-            }
-
-            fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmCore, Error> {
-                match self { $(Self::$variant(context) => context.alloc_dm(len, log_align),)+ }
-            }
-
-            fn map_clock(&self) -> Result<DeviceClock, Error> {
-                match self { $(Self::$variant(context) => context.map_clock(),)+ }
-            }
-
-            fn create_flow(
-                &self,
-                to: Steered,
-                rule: &FlowRule,
-                counters: Option<Arc<CountersCore>>,
-            ) -> Result<FlowCore, Error> {
-                match self {
-                    $(Self::$variant(context) => context.create_flow(to, rule, counters),)+
-                }
-            }
-
-            fn create_counters(&self) -> Result<CountersCore, Error> {
-                match self { $(Self::$variant(context) => context.create_counters(),)+ }
-            }
-
-            fn null_lkey(&self) -> Option<u32> {
-                match self { $(Self::$variant(context) => context.null_lkey(),)+ }
-            }
-
-            fn alloc_pd(&self) -> Result<Arc<PdCore>, Error> {
-                match self { $(Self::$variant(context) => context.alloc_pd(),)+ }
-            }
-
-            unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
-                // SAFETY: the caller's promise.
-                match self { $(Self::$variant(context) => unsafe { context.import_pd(handle) },)+ }
-            }
-
-            fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, AnyCq), Error> {
-                match self {
-                    $(Self::$variant(context) => {
-                        let (core, cq) = context.create_cq(init)?;
-                        Ok((core, AnyCq::$variant(cq)))
-                    })+
-                }
-            }
-
-            fn create_qp(&self, init: &QpInit) -> Result<NewQp<Any>, Error> {
-                match self {
-                    $(Self::$variant(context) => {
-                        let NewQp { core, sq, rq } = context.create_qp(init)?;
-                        let (sq, rq) = (AnySq::$variant(sq), AnyRq::$variant(rq));
-                        Ok(NewQp { core, sq, rq })
-                    })+
-                }
-            }
-
-            fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<Any>, Error> {
-                match self {
-                    $(Self::$variant(context) => {
-                        let NewSrq { core, srq } = context.create_srq(init)?;
-                        Ok(NewSrq { core, srq: AnySrq::$variant(srq) })
-                    })+
-                }
-            }
-
-            fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<AnyAh, Error> {
-                match self {
-                    $(Self::$variant(context) => context.create_ah(pd, attr).map(AnyAh::$variant),)+
-                }
-            }
-        }
+        context::forward!($($variant = $provider),+);
 
         // SAFETY: passes everything on to the one provider that the object is of.
         unsafe impl SendOps for AnySq {

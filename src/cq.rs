@@ -240,12 +240,12 @@ impl<P: Provider> CompletionQueue<P> {
         count
     }
 
-    /// Takes back the buffers that were in flight on a destroyed queue pair: those of its sends if
-    /// they completed here, those of its receives if they did. Its completions that were not polled
+    /// Takes back the buffers that were in flight on a destroyed queue pair or work queue: those of
+    /// its sends if they completed here, those of its receives if they did. Its completions that were not polled
     /// yet are dropped.
     ///
-    /// Each comes with the number of its work request. The second call for the same queue pair
-    /// finds nothing.
+    /// Each comes with the number of its work request. The second call for the same one finds
+    /// nothing.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -262,15 +262,15 @@ impl<P: Provider> CompletionQueue<P> {
     pub fn reclaim(&mut self, gone: &Gone) -> Vec<(u64, Frame)> {
         self.cq.settle();
         let mut frames = Vec::new();
-        let core = gone.core();
-        if Arc::ptr_eq(core.send_cq(), &self.core) {
+        let Gone { send_cq, recv_cq, shared } = gone;
+        if send_cq.as_ref().is_some_and(|cq| Arc::ptr_eq(cq, &self.core)) {
             // SAFETY: `Gone` says that the kernel confirmed the destruction and that the posting
             // side is no more; this is the polling side, and `&mut self` makes it unique.
-            frames.append(&mut unsafe { core.shared().send.reclaim() });
+            frames.append(&mut unsafe { shared.send.reclaim() });
         }
-        if Arc::ptr_eq(core.recv_cq(), &self.core) {
+        if Arc::ptr_eq(recv_cq, &self.core) {
             // SAFETY: as above.
-            frames.append(&mut unsafe { core.shared().recv.reclaim() });
+            frames.append(&mut unsafe { shared.recv.reclaim() });
         }
         frames
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uverbs_core::error::Error;
 use uverbs_core::objects::counters::{CountersCore, FlowCount};
-use uverbs_core::objects::flow::FlowCore;
+use uverbs_core::objects::flow::{FlowCore, Steered};
 use uverbs_core::provider::ContextOps;
 use uverbs_kernel_abi::flow::IB_UVERBS_READ_COUNTERS_PREFER_CACHED;
 
@@ -26,7 +26,16 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The number of the queue pair that it steers to.
+    pub(crate) fn make<P: Provider>(
+        context: &Context<P>,
+        to: Steered,
+        rule: &FlowRule,
+        counters: Option<Arc<CountersCore>>,
+    ) -> Result<Self, Error> {
+        Ok(Self { core: context.provider().create_flow(to, rule, counters)? })
+    }
+
+    /// The number of the queue pair that it steers to; 0 of one that spreads packets.
     #[must_use]
     pub fn qpn(&self) -> u32 {
         self.core.queue_pair().qpn()
@@ -71,6 +80,10 @@ pub struct FlowCounters {
 }
 
 impl FlowCounters {
+    pub(crate) fn core(&self) -> &Arc<CountersCore> {
+        &self.core
+    }
+
     /// What they count now. Linux 4.18 and later.
     ///
     /// # Errors
@@ -145,8 +158,6 @@ impl<P: Provider> QueuePair<P, RawPacket> {
         counters: Option<Arc<CountersCore>>,
     ) -> Result<Flow, Error> {
         self.whole()?;
-        let context = self.recv.home.context.provider();
-        let core = context.create_flow(Arc::clone(self.core()) as _, rule, counters)?;
-        Ok(Flow { core })
+        Flow::make(&self.recv.home.context, Arc::clone(self.core()) as _, rule, counters)
     }
 }

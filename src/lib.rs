@@ -101,6 +101,7 @@ mod refused;
 mod registration_cache;
 mod rejected;
 mod rq;
+mod rss;
 mod single;
 mod sq;
 mod srq;
@@ -111,6 +112,7 @@ pub mod transport;
 mod unrung;
 mod wait;
 mod window;
+mod work_queue;
 mod xrc;
 mod xrc_target;
 
@@ -118,13 +120,14 @@ mod xrc_target;
 pub use uverbs_core::attr::{
     AccessFlags, AckTimeout, AhAttr, AlternatePath, AtomicCap, DciChange, DciInitAttr, DciRtrAttr,
     DctInitAttr, DctRtrAttr, DeviceAttr, DeviceCaps, DoorbellMode, DrainAttr, EthMatch, FlowRule,
-    Gid, GidEntry, GidType, GlobalRoute, Grh, GrhKind, InitAttr, Ipv4Match, Ipv6Match, LinkLayer,
-    MacAddr, Masked, Mtu, MulticastGroup, OdpCaps, OdpTransportCaps, Path, PathMigration, PortAttr,
-    PortCaps, PortMatch, PortState, QpAttr, QpAttrMask, QpCap, QpState, QpType, RawPacketCaps,
-    RawPacketChange, RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr, RawQpAttr, RcChange,
-    RcDrainedChange, RnrTimer, RssCaps, RtrAttr, RtsAttr, SendOpSet, Speed, SrqAttr, TmCaps,
-    Transition, UcChange, UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange,
-    UdInitAttr, UdRecovery, UdRtrAttr, UnreliableRtsAttr, Width, XrcFile, XrcTargetRtsAttr,
+    Gid, GidEntry, GidType, GlobalRoute, Grh, GrhKind, HashFields, InitAttr, Ipv4Match, Ipv6Match,
+    LinkLayer, MacAddr, Masked, Mtu, MulticastGroup, OdpCaps, OdpTransportCaps, Path,
+    PathMigration, PortAttr, PortCaps, PortMatch, PortState, QpAttr, QpAttrMask, QpCap, QpState,
+    QpType, RawPacketCaps, RawPacketChange, RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr,
+    RawQpAttr, RcChange, RcDrainedChange, RnrTimer, RssCaps, RssHash, RtrAttr, RtsAttr, SendOpSet,
+    Speed, SrqAttr, TmCaps, Transition, UcChange, UcDrainedChange, UcRecovery, UcRtrAttr, UdChange,
+    UdDrainedChange, UdInitAttr, UdRecovery, UdRtrAttr, UnreliableRtsAttr, Width, WqState, XrcFile,
+    XrcTargetRtsAttr,
 };
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
 pub use uverbs_core::doors;
@@ -294,9 +297,11 @@ pub use refused::Refused;
 pub use registration_cache::{CacheCounts, RegistrationCache};
 pub use rejected::Rejected;
 pub use rq::RecvQueue;
+pub use rss::{IndirectionTable, RssQueuePair};
 pub use sq::{Batch, SendQueue};
 pub use srq::{ForXrc, Plain, SharedReceiveQueue};
 pub use srq_builder::SharedReceiveQueueBuilder;
 pub use transport::{Dci, RawPacket, Rc, Uc, Ud, XrcIni};
+pub use work_queue::{WorkQueue, WorkQueueBuilder};
 pub use xrc::{RemoteSrq, XrcDomain};
 pub use xrc_target::XrcTarget;

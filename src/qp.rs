@@ -12,8 +12,11 @@ use uverbs_core::attr::{QpAttr, QpCap, QpState, QpType};
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::memory::post::Room;
+use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::qp::QpCore;
+use uverbs_core::objects::wq::WqCore;
 use uverbs_core::provider::ContextOps;
+use uverbs_core::queues::shared::QpShared;
 
 use crate::connect::Prepared;
 use crate::provider::Provider;
@@ -55,23 +58,32 @@ pub struct QueuePair<P: Provider = Any, T: Transport = Rc> {
     pub(crate) recv: RecvQueue<P>,
 }
 
-/// A queue pair that the kernel confirmed as destroyed; [`CompletionQueue::reclaim`] gives its
-/// buffers back.
+/// A queue pair or work queue that the kernel confirmed as destroyed; [`CompletionQueue::reclaim`]
+/// gives its buffers back.
 #[derive(Debug)]
 #[must_use = "its buffers come back through `CompletionQueue::reclaim`"]
 pub struct Gone {
-    core: Arc<QpCore>,
+    /// None of a work queue.
+    pub(crate) send_cq: Option<Arc<CqCore>>,
+    pub(crate) recv_cq: Arc<CqCore>,
+    pub(crate) shared: Arc<QpShared>,
 }
 
 impl Gone {
-    pub(crate) fn core(&self) -> &Arc<QpCore> {
-        &self.core
+    fn of_qp(core: &QpCore) -> Self {
+        let (send_cq, recv_cq) = (Arc::clone(core.send_cq()), Arc::clone(core.recv_cq()));
+        Self { send_cq: Some(send_cq), recv_cq, shared: Arc::clone(core.shared()) }
+    }
+
+    pub(crate) fn of_wq(core: &WqCore) -> Self {
+        let (recv_cq, shared) = (Arc::clone(core.cq()), Arc::clone(core.shared()));
+        Self { send_cq: None, recv_cq, shared }
     }
 
     /// The number it had.
     #[must_use]
     pub fn qpn(&self) -> u32 {
-        self.core.qpn()
+        self.shared.qpn
     }
 }
 
@@ -336,7 +348,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         let core = Arc::clone(self.core());
         // SAFETY: both posting sides are here, and if it succeeds they go with `self`.
         match unsafe { core.destroy() } {
-            Ok(()) => Ok(Gone { core }),
+            Ok(()) => Ok(Gone::of_qp(&core)),
             Err(error) => Err(Refused { error, object: self }),
         }
     }

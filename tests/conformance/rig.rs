@@ -505,6 +505,9 @@ impl Rig {
             UVERBS_OBJECT_SRQ => {
                 (UVERBS_METHOD_SRQ_DESTROY, 0, Some((UVERBS_ATTR_DESTROY_SRQ_RESP, 4)))
             }
+            UVERBS_OBJECT_WQ => {
+                (UVERBS_METHOD_WQ_DESTROY, 0, Some((UVERBS_ATTR_DESTROY_WQ_RESP, 4)))
+            }
             UVERBS_OBJECT_MR => (UVERBS_METHOD_MR_DESTROY, 0, None),
             UVERBS_OBJECT_DM => (UVERBS_METHOD_DM_FREE, 0, None),
             UVERBS_OBJECT_COUNTERS => (UVERBS_METHOD_COUNTERS_DESTROY, 0, None),

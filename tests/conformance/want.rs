@@ -142,6 +142,7 @@ pub(crate) const ENOENT: Want = Want::Err(Errno::ENOENT);
 pub(crate) const ENOSPC: Want = Want::Err(Errno::ENOSPC);
 pub(crate) const ENOMEM: Want = Want::Err(Errno::ENOMEM);
 pub(crate) const EEXIST: Want = Want::Err(Errno::EEXIST);
+pub(crate) const ENOSYS: Want = Want::Err(Errno::ENOSYS);
 pub(crate) const EOPNOTSUPP: Want = Want::Err(Errno::EOPNOTSUPP);
 pub(crate) const EPERM: Want = Want::Err(Errno::EPERM);
 pub(crate) const EPROTONOSUPPORT: Want = Want::Err(Errno::EPROTONOSUPPORT);

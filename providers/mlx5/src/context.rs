@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use uverbs_core::attr::{AhAttr, DeviceAttr, FlowRule, LinkLayer, PortAttr};
+use uverbs_core::attr::{AhAttr, DeviceAttr, FlowRule, LinkLayer, PortAttr, RssHash};
 use uverbs_core::commands::device::ContextInfo;
 use uverbs_core::error::Error;
 use uverbs_core::memory::dbrec::Dbrecs;
@@ -20,7 +20,9 @@ use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::dm::DmCore;
 use uverbs_core::objects::flow::{FlowCore, Steered};
 use uverbs_core::objects::pd::PdCore;
-use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, QpInit, SrqInit};
+use uverbs_core::objects::rss::{IndTableCore, RssCore};
+use uverbs_core::objects::wq::WqCore;
+use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, NewWq, QpInit, SrqInit, WqInit};
 use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::mlx5::{
@@ -36,7 +38,7 @@ use crate::clock::Clock;
 use crate::create::{create_cq, create_qp, create_srq};
 use crate::size::Limits;
 use crate::uar::Uars;
-use crate::{Ah, Cq, Mlx5, clock, dm, flow};
+use crate::{Ah, Cq, Mlx5, clock, dm, flow, work_queue};
 
 const OPEN: &str = "open_device";
 const IMPORT: &str = "import_device";
@@ -231,6 +233,23 @@ unsafe impl ContextOps<Mlx5> for Context {
 
     fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<Mlx5>, Error> {
         create_srq(self, init)
+    }
+
+    fn create_wq(&self, init: &WqInit) -> Result<NewWq<Mlx5>, Error> {
+        work_queue::create(self, init)
+    }
+
+    fn create_ind_table(&self, queues: Vec<Arc<WqCore>>) -> Result<Arc<IndTableCore>, Error> {
+        work_queue::create_table(self, queues)
+    }
+
+    fn create_rss_qp(
+        &self,
+        pd: &Arc<PdCore>,
+        table: &Arc<IndTableCore>,
+        hash: &RssHash,
+    ) -> Result<Arc<RssCore>, Error> {
+        work_queue::create_rss_qp(pd, table, hash)
     }
 
     fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {

@@ -230,8 +230,8 @@ fn xrc_parts(
     Some(XrcParts { domain: Arc::clone(domain), cq: Arc::clone(cq), user: Arc::new(user) })
 }
 
-fn take_index(context: &Context, verb: &'static str) -> Result<UserIndex, Error> {
-    let (what, limit) = ("queue pairs and shared receive queues", 1 << 24);
+pub(crate) fn take_index(context: &Context, verb: &'static str) -> Result<UserIndex, Error> {
+    let (what, limit) = ("queue pairs and receive queues", 1 << 24);
     context.indexes.take().ok_or(Error::Limit { verb, what, value: limit + 1, limit })
 }
 
@@ -285,7 +285,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     }
     let recv = match init.srq {
         Some(_) => RecvSize::default(),
-        None => RecvSize::new(&init.cap, &context.limits)?,
+        None => RecvSize::of_qp(&init.cap, &context.limits)?,
     };
     let user_index = take_index(context, "create_qp")?;
     let register = context.uars.register(init.doorbell)?;

@@ -44,6 +44,7 @@ mod size;
 mod sq;
 mod srq;
 mod uar;
+mod work_queue;
 mod wqe;
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::packet::Packets;
 const CREATE_QP: &str = "create_qp";
 const CREATE_SRQ: &str = "create_srq";
 const CREATE_CQ: &str = "create_cq";
+const CREATE_WQ: &str = "create_wq";
 
 /// Bytes before the data of a connected WQE that carries or names a payload: control and remote
 /// address segment.
@@ -185,21 +186,40 @@ pub(crate) struct RecvSize {
 }
 
 impl RecvSize {
-    /// rdma-core `verbs.c:mlx5_calc_rq_size`: WQEs of a power of two of bytes, 64 bytes at least in
-    /// all, so that the send queue behind starts at a WQEBB.
-    pub(crate) fn new(cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
+    /// A queue pair's own.
+    pub(crate) fn of_qp(cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
         if cap.max_recv_wr == 0 {
             return Ok(Self::default());
         }
-        check("max_recv_sge", cap.max_recv_sge, limits.sge.min(limits.recv_bytes / SEGMENT))?;
+        let most_sge = Self::most_sge(limits);
+        check("max_recv_sge", cap.max_recv_sge, most_sge)?;
         check("max_recv_wr", cap.max_recv_wr, limits.recv_entries)?;
-        let stride = (cap.max_recv_sge.max(1) * SEGMENT).next_power_of_two();
-        let entries = cap.max_recv_wr.next_power_of_two().max(UNIT / stride.min(UNIT));
-        Ok(Self {
-            entries,
+        Ok(Self::round(cap.max_recv_wr, cap.max_recv_sge, limits))
+    }
+
+    /// A work queue's (rdma-core `verbs.c:mlx5_calc_rwq_size`).
+    pub(crate) fn of_wq(max_wr: u32, max_sge: u32, limits: &Limits) -> Result<Self, Error> {
+        Error::limit(CREATE_WQ, "max_sge", max_sge, Self::most_sge(limits))?;
+        if max_wr == 0 || max_wr > limits.recv_entries {
+            let (value, limit) = (max_wr.into(), limits.recv_entries.min(max_wr.max(1)).into());
+            return Err(Error::Limit { verb: CREATE_WQ, what: "max_wr", value, limit });
+        }
+        Ok(Self::round(max_wr, max_sge, limits))
+    }
+
+    fn most_sge(limits: &Limits) -> u32 {
+        limits.sge.min(limits.recv_bytes / SEGMENT)
+    }
+
+    /// rdma-core `verbs.c:mlx5_calc_rq_size`: WQEs of a power of two of bytes, 64 bytes at least in
+    /// all, so that the send queue behind starts at a WQEBB.
+    fn round(max_wr: u32, max_sge: u32, limits: &Limits) -> Self {
+        let stride = (max_sge.max(1) * SEGMENT).next_power_of_two();
+        Self {
+            entries: max_wr.next_power_of_two().max(UNIT / stride.min(UNIT)),
             shift: stride.ilog2(),
-            max_sge: (stride / SEGMENT).min(limits.sge).max(cap.max_recv_sge),
-        })
+            max_sge: (stride / SEGMENT).min(limits.sge).max(max_sge),
+        }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -314,9 +334,9 @@ mod tests {
         assert_eq!(size, SendSize { units: 32, max_wr: 16, max_sge: 4, max_inline: 60 });
         let size = SendSize::new(QpType::Ud, None, &cap(16, 1, 61), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 64, max_wr: 21, max_sge: 8, max_inline: 124 });
-        let size = RecvSize::new(&cap(1, 1, 0), &LIMITS).unwrap();
+        let size = RecvSize::of_qp(&cap(1, 1, 0), &LIMITS).unwrap();
         assert_eq!(size, RecvSize { entries: 4, shift: 4, max_sge: 1 });
-        let size = RecvSize::new(&cap(100, 3, 0), &LIMITS).unwrap();
+        let size = RecvSize::of_qp(&cap(100, 3, 0), &LIMITS).unwrap();
         assert_eq!(size, RecvSize { entries: 128, shift: 6, max_sge: 4 });
     }
 
@@ -337,7 +357,7 @@ mod tests {
             SendSize::new(QpType::Rc, None, &cap(0, 99, 9999), &LIMITS),
             Ok(SendSize::default())
         );
-        assert_eq!(RecvSize::new(&cap(0, 99, 9999), &LIMITS), Ok(RecvSize::default()));
+        assert_eq!(RecvSize::of_qp(&cap(0, 99, 9999), &LIMITS), Ok(RecvSize::default()));
     }
 
     #[test]
@@ -355,7 +375,7 @@ mod tests {
         assert_eq!(datagram(cap(1, 31, 0)), ("max_send_sge", 30));
         assert_eq!(datagram(cap(1, 1, 941)), ("max_inline_data", 940));
         assert_eq!(datagram(cap(u32::MAX, 1, 0)), ("max_send_wr", 16384));
-        let recv = |cap| limit(RecvSize::new(&cap, &LIMITS).unwrap_err());
+        let recv = |cap| limit(RecvSize::of_qp(&cap, &LIMITS).unwrap_err());
         assert_eq!(recv(cap(1, u32::MAX, 0)), ("max_recv_sge", 30));
         assert_eq!(recv(cap(u32::MAX, 1, 0)), ("max_recv_wr", 32768));
         assert_eq!(limit(cq_entries(CREATE_CQ, 0, LIMITS.cqe).unwrap_err()), ("entries", 1));

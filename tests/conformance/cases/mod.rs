@@ -15,6 +15,7 @@ mod modify;
 mod mr;
 mod mw;
 mod qp;
+mod rss;
 mod srq;
 mod steps;
 mod write;
@@ -39,6 +40,7 @@ pub(crate) fn all() -> Vec<Case> {
         srq::cases(),
         mcast::cases(),
         flow::cases(),
+        rss::cases(),
         steps::cases(),
         dc::cases(),
         xrc::cases(),

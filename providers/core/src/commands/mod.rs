@@ -34,6 +34,7 @@ pub mod pd;
 pub mod qp;
 mod refusal;
 pub mod srq;
+pub mod wq;
 pub mod xrcd;
 
 use std::sync::Arc;

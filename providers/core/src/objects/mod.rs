@@ -14,6 +14,8 @@ pub mod mw;
 pub mod pd;
 pub mod qp;
 pub mod qp_object;
+pub mod rss;
 pub mod srq;
 mod users;
+pub mod wq;
 pub mod xrcd;

@@ -196,3 +196,46 @@ impl SrqInit {
         Ok(())
     }
 }
+
+/// What a work queue is made from.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WqInit {
+    /// Protection domain of its buffers.
+    pub pd: Arc<PdCore>,
+    /// Where completions go.
+    pub cq: Arc<CqCore>,
+    /// Receives outstanding.
+    pub max_wr: u32,
+    /// Entries in a receive's scatter list.
+    pub max_sge: u32,
+    /// The outer VLAN tag goes into the completion, and not into the buffer.
+    pub strips_vlan: bool,
+}
+
+impl WqInit {
+    /// 128 receives of one piece each, with VLAN tags.
+    #[must_use]
+    pub fn new(pd: Arc<PdCore>, cq: Arc<CqCore>) -> Self {
+        Self { pd, cq, max_wr: 128, max_sge: 1, strips_vlan: false }
+    }
+
+    /// Whether everything is of this open device, as for [`QpInit::check_context`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`].
+    pub fn check_context(&self, context: &Arc<ContextCore>) -> Result<(), Error> {
+        let all =
+            [("protection domain", self.pd.context()), ("completion queue", self.cq.context())];
+        match all.into_iter().find(|(_, of)| !Arc::ptr_eq(of, context)) {
+            None => Ok(()),
+            Some((what, _)) => Err(Error::Invalid {
+                verb: "create_wq",
+                what,
+                value: "of another context".to_owned(),
+                why: "all objects of a work queue are made from the same open device",
+            }),
+        }
+    }
+}

@@ -11,6 +11,7 @@
 #![allow(unsafe_code, reason = "posting names memory by address, so it is the caller's promise")]
 
 mod arm;
+mod context;
 mod init;
 mod pieces;
 mod view;
@@ -19,25 +20,18 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::Errno;
-use crate::attr::{AhAttr, DeviceAttr, FlowRule, PortAttr};
 use crate::error::Error;
 use crate::memory::registered::Held;
 use crate::objects::ah::AhCore;
-use crate::objects::clock::DeviceClock;
 use crate::objects::context::ContextCore;
-use crate::objects::counters::CountersCore;
-use crate::objects::cq::CqCore;
-use crate::objects::dm::DmCore;
-use crate::objects::flow::{FlowCore, Steered};
-use crate::objects::pd::PdCore;
-use crate::objects::qp::QpCore;
 use crate::objects::srq::SrqCore;
 use crate::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
 };
 
 pub use arm::{Armer, Notify};
-pub use init::{CqInit, CqeSize, QpInit, SrqInit};
+pub use context::{ContextOps, NewQp, NewSrq, NewWq};
+pub use init::{CqInit, CqeSize, QpInit, SrqInit, WqInit};
 pub use pieces::PieceOps;
 pub use view::{Decoded, PacketInfo, Polled, View};
 
@@ -81,166 +75,6 @@ pub unsafe trait Provider: Sized + Debug + 'static {
         drop(core);
         let what = format!("devices of {} that another opened", Self::NAME);
         Err(Error::Unsupported { verb: "import_device", what })
-    }
-}
-
-/// A queue pair just made.
-#[derive(Debug)]
-pub struct NewQp<P: Provider> {
-    /// The kernel's object.
-    pub core: Arc<QpCore>,
-    /// The posting side of sends.
-    pub sq: P::Sq,
-    /// The posting side of receives; of size 0 where receives come from elsewhere.
-    pub rq: P::Rq,
-}
-
-/// A shared receive queue just made.
-#[derive(Debug)]
-pub struct NewSrq<P: Provider> {
-    /// The kernel's object.
-    pub core: Arc<SrqCore>,
-    /// The posting side.
-    pub srq: P::Srq,
-}
-
-/// Making things on an open device.
-///
-/// # Safety
-///
-/// - [`core`](Self::core) is always the same, the one that the context was opened with, and
-///   everything made here is of it.
-/// - A core and the side made with it name one kernel object: the [`Cq`](Provider::Cq) polls the
-///   ring that the kernel writes for its [`CqCore`], and [`Sq`](Provider::Sq),
-///   [`Rq`](Provider::Rq) and [`Srq`](Provider::Srq) post to the rings, and into the slot tables
-///   ([`QpCore::shared`], [`SrqCore::shared`]), of their core.
-/// - Each side is handed out once, and what it reaches by pointer lives as long as it does.
-pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
-    /// The kernel's side of it.
-    fn core(&self) -> &Arc<ContextCore>;
-
-    /// Capabilities and limits.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's refusal.
-    fn query_device(&self) -> Result<DeviceAttr, Error>;
-
-    /// Capabilities and limits as they were when the device was opened. They change only with
-    /// firmware or driver.
-    fn device_attr(&self) -> &DeviceAttr;
-
-    /// Completion vectors: interrupts that events may come by.
-    fn comp_vectors(&self) -> u32;
-
-    /// State of a port, from 1.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's refusal: `EINVAL` for a port that isn't there.
-    fn query_port(&self, port: u8) -> Result<PortAttr, Error>;
-
-    /// Allocates a protection domain.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's refusal.
-    fn alloc_pd(&self) -> Result<Arc<PdCore>, Error>;
-
-    /// The protection domain that another made, by its handle. Dropping it deallocates nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] of a driver without; the kernel's refusal: `ENOENT` or `EINVAL` for
-    /// a handle of no domain.
-    ///
-    /// # Safety
-    ///
-    /// As for [`PdCore::imported`].
-    unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
-        let what = format!("protection domains of others ({handle})");
-        Err(Error::Unsupported { verb: "import_pd", what })
-    }
-
-    /// Creates a completion queue.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] for a channel of another context ([`CqInit::check_context`]),
-    /// [`Error::Limit`], or the kernel's refusal.
-    fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, P::Cq), Error>;
-
-    /// Creates a queue pair.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] for objects of another context ([`QpInit::check_context`]),
-    /// [`Error::Limit`], or the kernel's refusal.
-    fn create_qp(&self, init: &QpInit) -> Result<NewQp<P>, Error>;
-
-    /// Creates a shared receive queue.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] for objects of another context, [`Error::Limit`],
-    /// [`Error::Unsupported`], or the kernel's refusal.
-    fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<P>, Error>;
-
-    /// Creates an address handle.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] for a domain of another context, or without a global route on a port that
-    /// needs one; [`Error::Limit`]; the kernel's refusal.
-    fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<P::Ah, Error>;
-
-    /// Allocates `len` bytes of the device's own memory, at a multiple of 2^`log_align` bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] of a device without such memory, [`Error::Limit`] over what it has,
-    /// or the kernel's refusal: `ENOMEM` when not so much is left.
-    fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmCore, Error> {
-        let _ = (len, log_align);
-        Err(Error::Unsupported { verb: "alloc_dm", what: "device memory".to_owned() })
-    }
-
-    /// Maps the device's clock.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] of a device without, or [`Error::System`].
-    fn map_clock(&self) -> Result<DeviceClock, Error> {
-        Err(Error::Unsupported { verb: "query_rt_values", what: "a clock".to_owned() })
-    }
-
-    /// Makes a rule that steers packets to a queue pair.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] of a device without; as [`FlowCore::create`].
-    fn create_flow(
-        &self,
-        to: Steered,
-        rule: &FlowRule,
-        counters: Option<Arc<CountersCore>>,
-    ) -> Result<FlowCore, Error> {
-        let _ = (to, rule, counters);
-        Err(Error::Unsupported { verb: "create_flow", what: "steering packets".to_owned() })
-    }
-
-    /// Makes counters for rules.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] of a device without, or the kernel's refusal.
-    fn create_counters(&self) -> Result<CountersCore, Error> {
-        Err(Error::Unsupported { verb: "create_counters", what: "counters of rules".to_owned() })
-    }
-
-    /// The local key of no memory; `None` of a device without.
-    fn null_lkey(&self) -> Option<u32> {
-        None
     }
 }
 
@@ -545,6 +379,8 @@ pub unsafe trait SrqOps: RecvOps {
 /// - The entry of a view goes back to the device no sooner than the view's lifetime ends.
 /// - A queue pair's slots, and those of the shared queue that it receives from, are touched only
 ///   between the messages that attach and detach it ([`CqCore::messages`]).
+///
+/// [`CqCore::messages`]: crate::objects::cq::CqCore::messages
 pub unsafe trait CqOps: Debug + Send {
     /// A queue entry that lives until the next call.
     type View<'a>: View
@@ -561,7 +397,7 @@ pub unsafe trait CqOps: Debug + Send {
 
     /// Learns of queue pairs that came, and drops what is left of those that went, their
     /// completions included. To be called when a poll begins and there are
-    /// [messages](CqCore::pace): [`next`](Self::next) need not look for them.
+    /// [messages](crate::objects::cq::CqCore::pace): [`next`](Self::next) need not look for them.
     fn settle(&mut self);
 
     /// Drops the completions of the queue pair with this user index, which was just reset and stays
@@ -576,6 +412,8 @@ pub unsafe trait CqOps: Debug + Send {
     ///
     /// [`Error::Invalid`] without a channel ([`CqCore::check_armed`]); the kernel's refusal where
     /// the kernel is asked.
+    ///
+    /// [`CqCore::check_armed`]: crate::objects::cq::CqCore::check_armed
     fn arm(&mut self, notify: Notify) -> Result<(), Error>;
 
     /// Arms it without the queue, from any thread.
@@ -589,5 +427,7 @@ pub unsafe trait CqOps: Debug + Send {
     /// [`Error::Limit`] for 0 entries, more than the device has, or fewer than queue pairs were
     /// promised ([`CqCore::room_of`]); the kernel's refusal: `EINVAL` for a size that what is in
     /// the queue doesn't fit. The queue is as it was.
+    ///
+    /// [`CqCore::room_of`]: crate::objects::cq::CqCore::room_of
     fn resize(&mut self, entries: u32) -> Result<(), Error>;
 }

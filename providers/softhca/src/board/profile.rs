@@ -50,6 +50,8 @@ pub(crate) const DEVICE_MEMORY_LEN: u64 = 256 << 10;
 /// `MLX5_MAX_CQ_PERIOD`).
 pub(crate) const MAX_CQ_COUNT: u16 = u16::MAX;
 pub(crate) const MAX_CQ_PERIOD: u16 = (1 << 12) - 1;
+/// TIRs, TISes, tables of receive queues, flow tables: of each.
+pub(crate) const MAX_STEERING: u32 = 1 << 16;
 /// UAR pages in all.
 pub(crate) const MAX_UARS: u32 = 1 << 10;
 

@@ -9,10 +9,10 @@ use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 
 use super::call::{Call, Refusal};
 use super::simple::{MAX_COUNTERS, MAX_UCTX_LOG};
-use super::steering::{self, MAX_STEERING};
+use super::steering;
 use super::umem::MAX_UMEM;
 use super::{Firmware, eq, memic};
-use crate::board::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC};
+use crate::board::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING};
 use crate::hca::ethernet;
 
 /// Kinds of capability (Linux `include/linux/mlx5/device.h`, `mlx5_cap_type`).

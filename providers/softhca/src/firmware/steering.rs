@@ -13,10 +13,9 @@ use uverbs_mlx5_prm::cmd::steering::{
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::numbers::Numbers;
+use crate::board::profile::MAX_STEERING;
 use crate::hca::ethernet::{HashContext, HashFunction, Selector, Spread, TirContext, Wrong};
 
-/// Objects of each kind.
-pub(super) const MAX_STEERING: u32 = 1 << 16;
 /// Log2 of the places in a table of queues.
 pub(super) const LOG_MAX_RQT_SIZE: u32 = 11;
 /// `disp_type` (`MLX5_TIRC_DISP_TYPE_*`).

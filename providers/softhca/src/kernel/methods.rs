@@ -30,7 +30,7 @@ use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method, Table, Write};
 use crate::kernel::verbs::{
     ah, counters, cq, device, devx, dm, dmabuf, event, flow, mcast, mr, mw, pd, port, qp,
-    qp_modify, srq, uar, write, xrc,
+    qp_modify, rss, srq, uar, wq, write, xrc,
 };
 
 /// All of them.
@@ -52,6 +52,8 @@ const WRITES: &[Write] = &[
     qp_modify::EX_MODIFY_QP,
     qp_modify::QUERY_QP,
     flow::EX_CREATE_FLOW,
+    wq::EX_MODIFY_WQ,
+    rss::EX_CREATE_RWQ_IND_TBL,
     mcast::ATTACH_MCAST,
     mcast::DETACH_MCAST,
     srq::MODIFY_SRQ,
@@ -375,6 +377,41 @@ static METHODS: &[Method] = &[
         ],
         handler: srq::destroy,
     },
+    Method {
+        object: UVERBS_OBJECT_WQ,
+        method: UVERBS_METHOD_WQ_CREATE,
+        attrs: &[
+            A::idr(UVERBS_ATTR_CREATE_WQ_HANDLE, UVERBS_OBJECT_WQ, Use::New),
+            A::idr(UVERBS_ATTR_CREATE_WQ_PD_HANDLE, UVERBS_OBJECT_PD, Use::Read),
+            A::const_in(UVERBS_ATTR_CREATE_WQ_TYPE),
+            A::ptr_in(UVERBS_ATTR_CREATE_WQ_USER_HANDLE, 8),
+            A::ptr_in(UVERBS_ATTR_CREATE_WQ_MAX_WR, 4),
+            A::ptr_in(UVERBS_ATTR_CREATE_WQ_MAX_SGE, 4),
+            A::flags_in(UVERBS_ATTR_CREATE_WQ_FLAGS),
+            A::idr(UVERBS_ATTR_CREATE_WQ_CQ_HANDLE, UVERBS_OBJECT_CQ, Use::Read),
+            A::fd(UVERBS_ATTR_CREATE_WQ_EVENT_FD, UVERBS_OBJECT_ASYNC_EVENT, Use::Read).optional(),
+            A::ptr_out(UVERBS_ATTR_CREATE_WQ_RESP_MAX_WR, 4),
+            A::ptr_out(UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE, 4),
+            A::ptr_out(UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, 4).optional(),
+            A::UHW_IN,
+            A::UHW_OUT,
+        ],
+        handler: wq::create,
+    },
+    Method {
+        object: UVERBS_OBJECT_WQ,
+        method: UVERBS_METHOD_WQ_DESTROY,
+        attrs: &[
+            A::idr(UVERBS_ATTR_DESTROY_WQ_HANDLE, UVERBS_OBJECT_WQ, Use::Destroy),
+            A::ptr_out(UVERBS_ATTR_DESTROY_WQ_RESP, 4),
+        ],
+        handler: wq::destroy,
+    },
+    destroy(
+        UVERBS_OBJECT_RWQ_IND_TBL,
+        UVERBS_METHOD_RWQ_IND_TBL_DESTROY,
+        &[A::idr(UVERBS_ATTR_DESTROY_RWQ_IND_TBL_HANDLE, UVERBS_OBJECT_RWQ_IND_TBL, Use::Destroy)],
+    ),
     destroy(
         UVERBS_OBJECT_FLOW,
         UVERBS_METHOD_FLOW_DESTROY,

@@ -34,8 +34,8 @@ pub(crate) use flow::{
     Miss, TableContext,
 };
 pub(crate) use matching::MATCH_LEN;
-pub(crate) use rss::{HashContext, HashFunction, Selector};
-pub(crate) use steering::{MAX_ENTRIES, QueueOptions, Steering};
+pub(crate) use rss::{HashContext, HashFunction, Selector, hash_field};
+pub(crate) use steering::{MAX_ENTRIES, MAX_SPREAD, QueueOptions, Steering};
 pub(crate) use tir::{Spread, TirContext};
 pub(crate) use wrong::Wrong;
 

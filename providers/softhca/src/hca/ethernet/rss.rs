@@ -3,11 +3,16 @@
 use super::headers::{Headers, Ip};
 
 /// Bits of `selected_fields` (Linux `include/linux/mlx5/device.h`, `MLX5_HASH_FIELD_SEL_*`).
-const SRC_IP: u32 = 1 << 0;
-const DST_IP: u32 = 1 << 1;
-const SRC_PORT: u32 = 1 << 2;
-const DST_PORT: u32 = 1 << 3;
-const IPSEC_SPI: u32 = 1 << 4;
+pub(crate) mod hash_field {
+    pub(crate) const SRC_IP: u32 = 1 << 0;
+    pub(crate) const DST_IP: u32 = 1 << 1;
+    pub(crate) const SRC_PORT: u32 = 1 << 2;
+    pub(crate) const DST_PORT: u32 = 1 << 3;
+    pub(crate) const IPSEC_SPI: u32 = 1 << 4;
+}
+
+use hash_field::{DST_IP, DST_PORT, IPSEC_SPI, SRC_IP, SRC_PORT};
+
 /// All the fields that this device can hash.
 pub(crate) const FIELDS: u32 = SRC_IP | DST_IP | SRC_PORT | DST_PORT | IPSEC_SPI;
 

@@ -44,6 +44,7 @@ const QP_EVENTS: &[u32] = &[
     ib::IB_EVENT_QP_LAST_WQE_REACHED,
 ];
 
+const WQ_EVENTS: &[u32] = &[ib::IB_EVENT_WQ_FATAL];
 const SRQ_EVENTS: &[u32] = &[ib::IB_EVENT_SRQ_ERR, ib::IB_EVENT_SRQ_LIMIT_REACHED];
 
 impl File {
@@ -121,6 +122,23 @@ impl File {
                 }
                 for held in dct.held {
                     self.objects.release(held);
+                }
+            }
+            Some(Object::Wq(wq)) => {
+                device.hca.steering().remove_queue(wq.wqn.0);
+                let _ = device.hca.destroy_qp(wq.wqn);
+                device.qp_owners.remove(&wq.wqn);
+                device.unpin(wq.pinned);
+                for held in wq.held {
+                    self.objects.release(held);
+                }
+                let other = self.events.retract_async(wq.async_file, wq.user_handle, WQ_EVENTS);
+                destroyed.async_events = wq.async_events.saturating_sub(other);
+            }
+            Some(Object::IndTable(table)) => {
+                let _ = device.hca.steering().remove_spread(table.number);
+                for queue in table.queues {
+                    self.objects.release(queue);
                 }
             }
             Some(Object::Flow(flow)) => {
@@ -207,11 +225,16 @@ impl File {
 
     /// Something happened to a CQ, QP or SRQ (`ib_uverbs_cq_event_handler`,
     /// `ib_uverbs_qp_event_handler`, `ib_uverbs_srq_event_handler`).
-    pub(crate) fn async_event(&mut self, handle: u32, event_type: u32) {
+    pub(crate) fn async_event(&mut self, handle: u32, mut event_type: u32) {
         let (file, element, count) = match self.objects.get_mut(handle) {
             Some(Object::Cq(cq)) => (cq.async_file, cq.user_handle, &mut cq.async_events),
             Some(Object::Qp(qp)) => (qp.async_file, qp.user_handle, &mut qp.async_events),
             Some(Object::Srq(srq)) => (srq.async_file, srq.user_handle, &mut srq.async_events),
+            // `mlx5_ib_wq_event` knows no other one.
+            Some(Object::Wq(wq)) if event_type == ib::IB_EVENT_QP_FATAL => {
+                event_type = ib::IB_EVENT_WQ_FATAL;
+                (wq.async_file, wq.user_handle, &mut wq.async_events)
+            }
             _ => return,
         };
         if self.events.report(file, &async_event(element, event_type)) {

@@ -151,6 +151,29 @@ pub(crate) struct Srq {
     pub(crate) pinned: u64,
 }
 
+/// A work queue: a receive queue by itself.
+#[derive(Debug)]
+pub(crate) struct Wq {
+    pub(crate) wqn: Qpn,
+    /// The objects that it uses.
+    pub(crate) held: [u32; 2],
+    pub(crate) user_handle: u64,
+    pub(crate) async_file: Option<u32>,
+    pub(crate) async_events: u32,
+    /// The state that it was brought to, `IB_WQS_*`.
+    pub(crate) state: u32,
+    pub(crate) pinned: u64,
+}
+
+/// A table of work queues.
+#[derive(Debug)]
+pub(crate) struct IndTable {
+    /// The device's number.
+    pub(crate) number: u32,
+    /// The queue at each place.
+    pub(crate) queues: Vec<u32>,
+}
+
 /// A target of dynamic connections.
 #[derive(Debug)]
 pub(crate) struct Dct {
@@ -196,6 +219,8 @@ pub(crate) enum Object {
     Qp(Box<Qp>),
     Dct(Box<Dct>),
     Srq(Srq),
+    Wq(Wq),
+    IndTable(IndTable),
     Xrcd(Xrcd),
     Ah(Ah),
     Uar(Uar),
@@ -326,10 +351,13 @@ impl Objects {
                         | Object::Mw(_),
                     )
                     | None => 1,
-                    Some(Object::Srq(_) | Object::Dm(_) | Object::Counters(_)) => 2,
-                    Some(Object::Cq(_)) => 3,
-                    Some(Object::Uar(_)) => 4,
-                    Some(Object::Pd(_) | Object::Xrcd(_)) => 5,
+                    Some(
+                        Object::Srq(_) | Object::Dm(_) | Object::Counters(_) | Object::IndTable(_),
+                    ) => 2,
+                    Some(Object::Wq(_)) => 3,
+                    Some(Object::Cq(_)) => 4,
+                    Some(Object::Uar(_)) => 5,
+                    Some(Object::Pd(_) | Object::Xrcd(_)) => 6,
                 };
                 (rank, *handle)
             })
@@ -384,6 +412,15 @@ impl Objects {
     pub(crate) fn srq(&self, handle: u32) -> Result<&Srq, Errno> {
         match self.get(handle) {
             Some(Object::Srq(srq)) => Ok(srq),
+            Some(_) => Err(Errno::EINVAL),
+            None => Err(Errno::ENOENT),
+        }
+    }
+
+    /// The work queue behind a handle; errors as [`Objects::pd`].
+    pub(crate) fn wq(&self, handle: u32) -> Result<&Wq, Errno> {
+        match self.get(handle) {
+            Some(Object::Wq(wq)) => Ok(wq),
             Some(_) => Err(Errno::EINVAL),
             None => Err(Errno::ENOENT),
         }

@@ -12,8 +12,8 @@ use crate::kernel::state::device::{Device, errno};
 pub(crate) struct RawQueues {
     pub(crate) sqn: Option<Qpn>,
     pub(crate) rqn: Option<Qpn>,
-    /// Where rules lead; there is one if there is a receive queue.
-    pub(crate) tir: u32,
+    /// Where rules lead; there is one if there is a receive queue, or a table of queues.
+    pub(crate) tir: Option<u32>,
     /// The state that the pair was brought to.
     pub(crate) state: QpState,
     /// The port that INIT named; 0 before.
@@ -21,11 +21,23 @@ pub(crate) struct RawQueues {
 }
 
 impl RawQueues {
+    /// Of a pair that has no queue: its TIR leads to a table of others' queues.
+    pub(crate) fn spread(tir: u32) -> Self {
+        Self { sqn: None, rqn: None, tir: Some(tir), state: QpState::Reset, port: 0 }
+    }
+
+    /// Whether the pair spreads packets over others' queues. It has no state then.
+    pub(crate) fn is_spread(&self) -> bool {
+        (self.sqn, self.rqn) == (None, None)
+    }
+
     /// Destroys the queues.
     pub(crate) fn destroy(&self, device: &mut Device) {
         let steering = device.hca.steering();
+        if let Some(tir) = self.tir {
+            let _ = steering.remove_tir(tir);
+        }
         if let Some(rqn) = self.rqn {
-            let _ = steering.remove_tir(self.tir);
             steering.remove_queue(rqn.0);
         }
         if let Some(sqn) = self.sqn {

@@ -11,20 +11,22 @@ use uverbs_kernel_abi::device::{
     IB_UVERBS_DEVICE_XRC, IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING,
     IB_UVERBS_RAW_PACKET_CAP_IP_CSUM, ib_uverbs_cq_moderation_caps, ib_uverbs_ex_query_device,
     ib_uverbs_ex_query_device_resp, ib_uverbs_odp_caps, ib_uverbs_odp_caps_per_transport_caps,
-    ib_uverbs_query_device, ib_uverbs_query_device_resp,
+    ib_uverbs_query_device, ib_uverbs_query_device_resp, ib_uverbs_rss_caps,
 };
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ALLOC_UCTX_DEVX,
     MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_CLOCK_INFO_V1, MLX5_LIB_CAP_DYN_UAR,
-    MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE,
-    MLX5_USER_INLINE_MODE_L2, MLX5_USER_INLINE_MODE_NONE, mlx5_ib_alloc_ucontext_req,
-    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp, mlx5_ib_query_device_resp,
+    MLX5_RX_HASH_FUNC_TOEPLITZ, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
+    MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE, MLX5_USER_INLINE_MODE_L2, MLX5_USER_INLINE_MODE_NONE,
+    mlx5_ib_alloc_ucontext_req, mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,
+    mlx5_ib_query_device_resp, mlx5_ib_rss_caps,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
     UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS,
     UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT,
 };
+use uverbs_kernel_abi::qp::IB_UVERBS_QPT_RAW_PACKET;
 use uverbs_kernel_abi::write::{
     IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_QUERY_DEVICE,
     IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
@@ -33,12 +35,14 @@ use zerocopy::IntoBytes;
 
 use crate::board::profile::{
     BF_REG_SIZE, COMP_VECTORS, DEVICE_MEMORY_LEN, FW_VER, MAX_CQ_COUNT, MAX_CQ_PERIOD, MAX_RQ_DESC,
-    MAX_SGE, MAX_SQ_DESC, VENDOR_ID, VENDOR_PART_ID,
+    MAX_SGE, MAX_SQ_DESC, MAX_STEERING, VENDOR_ID, VENDOR_PART_ID,
 };
+use crate::hca::ethernet::MAX_SPREAD;
 use crate::hca::number::Key;
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::Device;
 use crate::kernel::state::file::Context;
+use crate::kernel::verbs::rss::TOLD_FIELDS;
 
 /// DEVICE.GET_CONTEXT.
 pub(crate) fn get_context(call: &mut Call<'_>) -> Result<(), Errno> {
@@ -191,9 +195,18 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
     if call.has(UVERBS_ATTR_UHW_IN) && call.driver_input()?.iter().any(|byte| *byte != 0) {
         return Err(Errno::EINVAL);
     }
-    // No offloads: segmentation, hashing, compression, pacing, parsing, striding and tunnels are
-    // all absent.
+    // Of offloads there is hashing, on Ethernet: segmentation, compression, pacing, parsing,
+    // striding and tunnels are absent.
+    let ethernet = call.device.profile.is_ethernet();
     let driver = mlx5_ib_query_device_resp {
+        rss_caps: match ethernet {
+            true => mlx5_ib_rss_caps {
+                rx_hash_fields_mask: TOLD_FIELDS,
+                rx_hash_function: MLX5_RX_HASH_FUNC_TOEPLITZ,
+                ..mlx5_ib_rss_caps::default()
+            },
+            false => mlx5_ib_rss_caps::default(),
+        },
         response_length: room.min(size_of::<mlx5_ib_query_device_resp>()) as u32,
         ..mlx5_ib_query_device_resp::default()
     };
@@ -215,7 +228,20 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
         timestamp_mask: TIMESTAMP_MASK,
         hca_core_clock: CLOCK_KHZ,
         max_dm_size: DEVICE_MEMORY_LEN,
-        raw_packet_caps: match call.device.profile.is_ethernet() {
+        rss_caps: match ethernet {
+            true => ib_uverbs_rss_caps {
+                supported_qpts: 1 << IB_UVERBS_QPT_RAW_PACKET,
+                max_rwq_indirection_tables: MAX_STEERING,
+                max_rwq_indirection_table_size: MAX_SPREAD as u32,
+                reserved: 0,
+            },
+            false => ib_uverbs_rss_caps::default(),
+        },
+        max_wq_type_rq: match ethernet {
+            true => 1 << call.device.hca.config().max_qp.max(1).ilog2(),
+            false => 0,
+        },
+        raw_packet_caps: match ethernet {
             true => IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING | IB_UVERBS_RAW_PACKET_CAP_IP_CSUM,
             false => 0,
         },

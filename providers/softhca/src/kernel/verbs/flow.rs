@@ -58,7 +58,7 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     // A queue pair for datagrams has none, which is the firmware's to refuse.
-    let tir = qp.raw.as_ref().map(|raw| raw.tir);
+    let tir = qp.raw.as_ref().and_then(|raw| raw.tir);
     let specs = Specs::parse(specs, attr.num_of_specs)?;
     if let Some(counters) = specs.counters {
         call.file.objects.counters(counters)?;

@@ -11,11 +11,12 @@ use uverbs_kernel_abi::mlx5::{
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_ATTR_CREATE_QP_HANDLE,
-    UVERBS_ATTR_CREATE_QP_PD_HANDLE, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE,
-    UVERBS_ATTR_CREATE_QP_RESP_CAP, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM,
-    UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, UVERBS_ATTR_CREATE_QP_SOURCE_QPN,
-    UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, UVERBS_ATTR_CREATE_QP_USER_HANDLE,
-    UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, UVERBS_ATTR_DESTROY_QP_RESP,
+    UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE, UVERBS_ATTR_CREATE_QP_PD_HANDLE,
+    UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, UVERBS_ATTR_CREATE_QP_RESP_CAP,
+    UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
+    UVERBS_ATTR_CREATE_QP_SOURCE_QPN, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE,
+    UVERBS_ATTR_CREATE_QP_USER_HANDLE, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE,
+    UVERBS_ATTR_DESTROY_QP_RESP,
 };
 use uverbs_kernel_abi::qp::{
     IB_UVERBS_QP_CREATE_SQ_SIG_ALL, IB_UVERBS_QPT_XRC_TGT, ib_uverbs_destroy_qp_resp,
@@ -29,7 +30,7 @@ use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Object, Qp};
 use crate::kernel::verbs::qp_request::{Asked, Queues, check_flags, driver_request, flags, kind};
 use crate::kernel::verbs::xrc::{self, TargetAsked};
-use crate::kernel::verbs::{dct, raw_packet};
+use crate::kernel::verbs::{dct, raw_packet, rss};
 use crate::uar::UarPage;
 
 /// `MLX5_IB_INVALID_BFREG`.
@@ -41,6 +42,9 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     if kind == IB_UVERBS_QPT_XRC_TGT {
         let asked = target(call)?;
         return xrc::create_target(call, &asked);
+    }
+    if let Some(table) = call.object(UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE) {
+        return rss::create_qp(call, kind, table);
     }
     let mut asked = Asked::read(call, kind)?;
     let request = driver_request(call)?;
@@ -118,6 +122,7 @@ fn target(call: &Call<'_>) -> Result<TargetAsked, Errno> {
         UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE,
         UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE,
         UVERBS_ATTR_CREATE_QP_PD_HANDLE,
+        UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE,
     ];
     if others.into_iter().any(|attr| call.has(attr)) {
         return Err(Errno::EINVAL);

@@ -138,6 +138,9 @@ fn change_raw(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(
     let qp = call.file.objects.qp(request.qp_handle)?;
     let raw = qp.raw.as_ref().ok_or(Errno::EINVAL)?;
     check_ports(&mut request, 0)?;
+    if raw.is_spread() {
+        return Err(Errno::ENOSYS);
+    }
     let mask = request.attr_mask;
     let from = match mask & IB_QP_CUR_STATE {
         0 => raw.state(call.device),
@@ -322,6 +325,7 @@ fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let qp = call.file.objects.qp(request.qp_handle)?;
     let (state, attrs) = match &qp.raw {
+        Some(raw) if raw.is_spread() => return Err(Errno::ENOSYS),
         Some(raw) => (raw.state(call.device), QpAttrs { port: raw.port, ..QpAttrs::default() }),
         None => call.device.hca.query_qp(qp.qpn).map_err(errno)?,
     };

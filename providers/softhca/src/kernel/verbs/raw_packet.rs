@@ -59,7 +59,7 @@ pub(crate) fn create(
     let mut made = Made {
         qpn: Qpn(0),
         pinned: 0,
-        raw: RawQueues { sqn: None, rqn: None, tir: 0, state: QpState::Reset, port: 0 },
+        raw: RawQueues { sqn: None, rqn: None, tir: None, state: QpState::Reset, port: 0 },
     };
     let done = (|| {
         if queues.sq_bytes() != 0 {
@@ -81,12 +81,11 @@ pub(crate) fn create(
             let (rqn, pinned) = device.create_qp(request.buf_addr, queues.rq_bytes(), context)?;
             made.pinned += pinned;
             made.raw.rqn = Some(Qpn(rqn));
-            made.raw.tir = device.flows.number();
+            let number = device.flows.number();
             let steering = device.hca.steering();
             steering.set_queue(rqn, QueueOptions { strips_vlan });
-            steering
-                .set_tir(made.raw.tir, tir(Spread::Queue(rqn), domain))
-                .map_err(flows::errno)?;
+            steering.set_tir(number, tir(Spread::Queue(rqn), domain)).map_err(flows::errno)?;
+            made.raw.tir = Some(number);
         }
         Ok(())
     })();
@@ -102,7 +101,7 @@ pub(crate) fn create(
 /// Whether a work queue can begin there: its offset in a page is counted in 64ths of the page, and
 /// has five bits (`wq.page_offset`; `mlx5_umem_find_best_quantized_pgoff`). Linux lets more pass
 /// where memory happens to lie in larger pages.
-fn is_place(addr: u64) -> bool {
+pub(super) fn is_place(addr: u64) -> bool {
     const UNIT: u64 = PAGE_SIZE / 64;
     addr.is_multiple_of(UNIT) && addr % PAGE_SIZE / UNIT < 1 << 5
 }

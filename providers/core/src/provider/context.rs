@@ -1,0 +1,232 @@
+//! What an open device makes, and its contract.
+//!
+//! # Safety
+//!
+//! As in `provider/mod.rs`.
+#![allow(unsafe_code, reason = "declares unsafe traits and methods, and calls none")]
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crate::attr::{AhAttr, DeviceAttr, FlowRule, PortAttr, RssHash};
+use crate::error::Error;
+use crate::objects::clock::DeviceClock;
+use crate::objects::context::ContextCore;
+use crate::objects::counters::CountersCore;
+use crate::objects::cq::CqCore;
+use crate::objects::dm::DmCore;
+use crate::objects::flow::{FlowCore, Steered};
+use crate::objects::pd::PdCore;
+use crate::objects::qp::QpCore;
+use crate::objects::rss::{IndTableCore, RssCore};
+use crate::objects::srq::SrqCore;
+use crate::objects::wq::WqCore;
+use crate::provider::{CqInit, Provider, QpInit, SrqInit, WqInit};
+
+/// A queue pair just made.
+#[derive(Debug)]
+pub struct NewQp<P: Provider> {
+    /// The kernel's object.
+    pub core: Arc<QpCore>,
+    /// The posting side of sends.
+    pub sq: P::Sq,
+    /// The posting side of receives; of size 0 where receives come from elsewhere.
+    pub rq: P::Rq,
+}
+
+/// A shared receive queue just made.
+#[derive(Debug)]
+pub struct NewSrq<P: Provider> {
+    /// The kernel's object.
+    pub core: Arc<SrqCore>,
+    /// The posting side.
+    pub srq: P::Srq,
+}
+
+/// A work queue just made.
+#[derive(Debug)]
+pub struct NewWq<P: Provider> {
+    /// The kernel's object.
+    pub core: Arc<WqCore>,
+    /// The posting side.
+    pub rq: P::Rq,
+}
+
+/// Making things on an open device.
+///
+/// # Safety
+///
+/// - [`core`](Self::core) is always the same, the one that the context was opened with, and
+///   everything made here is of it.
+/// - A core and the side made with it name one kernel object: the [`Cq`](Provider::Cq) polls the
+///   ring that the kernel writes for its [`CqCore`], and [`Sq`](Provider::Sq),
+///   [`Rq`](Provider::Rq) and [`Srq`](Provider::Srq) post to the rings, and into the slot tables
+///   ([`QpCore::shared`], [`SrqCore::shared`], [`WqCore::shared`]), of their core.
+/// - Each side is handed out once, and what it reaches by pointer lives as long as it does.
+pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
+    /// The kernel's side of it.
+    fn core(&self) -> &Arc<ContextCore>;
+
+    /// Capabilities and limits.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    fn query_device(&self) -> Result<DeviceAttr, Error>;
+
+    /// Capabilities and limits as they were when the device was opened. They change only with
+    /// firmware or driver.
+    fn device_attr(&self) -> &DeviceAttr;
+
+    /// Completion vectors: interrupts that events may come by.
+    fn comp_vectors(&self) -> u32;
+
+    /// State of a port, from 1.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` for a port that isn't there.
+    fn query_port(&self, port: u8) -> Result<PortAttr, Error>;
+
+    /// Allocates a protection domain.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    fn alloc_pd(&self) -> Result<Arc<PdCore>, Error>;
+
+    /// The protection domain that another made, by its handle. Dropping it deallocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a driver without; the kernel's refusal: `ENOENT` or `EINVAL` for
+    /// a handle of no domain.
+    ///
+    /// # Safety
+    ///
+    /// As for [`PdCore::imported`].
+    unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
+        let what = format!("protection domains of others ({handle})");
+        Err(Error::Unsupported { verb: "import_pd", what })
+    }
+
+    /// Creates a completion queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a channel of another context ([`CqInit::check_context`]),
+    /// [`Error::Limit`], or the kernel's refusal.
+    fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, P::Cq), Error>;
+
+    /// Creates a queue pair.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for objects of another context ([`QpInit::check_context`]),
+    /// [`Error::Limit`], or the kernel's refusal.
+    fn create_qp(&self, init: &QpInit) -> Result<NewQp<P>, Error>;
+
+    /// Creates a shared receive queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for objects of another context, [`Error::Limit`],
+    /// [`Error::Unsupported`], or the kernel's refusal.
+    fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<P>, Error>;
+
+    /// Creates a work queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without; [`Error::Invalid`] for objects of another
+    /// context; [`Error::Limit`], or the kernel's refusal.
+    fn create_wq(&self, init: &WqInit) -> Result<NewWq<P>, Error> {
+        let _ = init;
+        Err(Error::Unsupported { verb: "create_wq", what: "work queues".to_owned() })
+    }
+
+    /// Creates a table of work queues.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without; as [`IndTableCore::create`].
+    fn create_ind_table(&self, queues: Vec<Arc<WqCore>>) -> Result<Arc<IndTableCore>, Error> {
+        drop(queues);
+        let what = "tables of work queues".to_owned();
+        Err(Error::Unsupported { verb: "create_rwq_ind_table", what })
+    }
+
+    /// Creates a queue pair that spreads packets over a table.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without; [`Error::Invalid`] for fields that don't go
+    /// together ([`RssHash::check`]); as [`RssCore::create`].
+    fn create_rss_qp(
+        &self,
+        pd: &Arc<PdCore>,
+        table: &Arc<IndTableCore>,
+        hash: &RssHash,
+    ) -> Result<Arc<RssCore>, Error> {
+        let _ = (pd, table, hash);
+        let what = "queue pairs that spread packets".to_owned();
+        Err(Error::Unsupported { verb: "create_qp", what })
+    }
+
+    /// Creates an address handle.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a domain of another context, or without a global route on a port that
+    /// needs one; [`Error::Limit`]; the kernel's refusal.
+    fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<P::Ah, Error>;
+
+    /// Allocates `len` bytes of the device's own memory, at a multiple of 2^`log_align` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without such memory, [`Error::Limit`] over what it has,
+    /// or the kernel's refusal: `ENOMEM` when not so much is left.
+    fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmCore, Error> {
+        let _ = (len, log_align);
+        Err(Error::Unsupported { verb: "alloc_dm", what: "device memory".to_owned() })
+    }
+
+    /// Maps the device's clock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without, or [`Error::System`].
+    fn map_clock(&self) -> Result<DeviceClock, Error> {
+        Err(Error::Unsupported { verb: "query_rt_values", what: "a clock".to_owned() })
+    }
+
+    /// Makes a rule that steers packets to a queue pair.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without; as [`FlowCore::create`].
+    fn create_flow(
+        &self,
+        to: Steered,
+        rule: &FlowRule,
+        counters: Option<Arc<CountersCore>>,
+    ) -> Result<FlowCore, Error> {
+        let _ = (to, rule, counters);
+        Err(Error::Unsupported { verb: "create_flow", what: "steering packets".to_owned() })
+    }
+
+    /// Makes counters for rules.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without, or the kernel's refusal.
+    fn create_counters(&self) -> Result<CountersCore, Error> {
+        Err(Error::Unsupported { verb: "create_counters", what: "counters of rules".to_owned() })
+    }
+
+    /// The local key of no memory; `None` of a device without.
+    fn null_lkey(&self) -> Option<u32> {
+        None
+    }
+}

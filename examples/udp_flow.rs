@@ -1,5 +1,5 @@
-//! Receives a UDP flow without the network stack: rules steer packets to queue pairs, tag and count
-//! them. Two ends, each on an open device of its own, and on the machine's RDMA device or two
+//! Receives UDP flows without the network stack: rules steer packets to queue pairs, tag and count
+//! them; and flows are spread over queues by a hash. Two ends, each on an open device of its own, and on the machine's RDMA device or two
 //! software HCAs.
 //!
 //! `cargo run --example udp_flow`
@@ -7,14 +7,14 @@
 mod common;
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Outcome, PATIENCE, Table};
 use uverbs::softhca::SoftHca;
 use uverbs::softhca::wire::Fabric;
 use uverbs::{
-    Checksums, CompletionQueue, Context, Device, EthMatch, FlowCounters, FlowRule, Ipv4Match,
-    MacAddr, Masked, PortMatch, RawPacketQueuePair, Slab,
+    Checksums, CompletionQueue, Context, Device, EthMatch, FlowCounters, FlowRule, HashFields,
+    Ipv4Match, MacAddr, Masked, PortMatch, RawPacketQueuePair, RssHash, Slab, WorkQueue,
 };
 
 /// Stations of the two ends. Nobody else has these: the second bit says that they are our own.
@@ -61,13 +61,13 @@ impl End {
 }
 
 /// A datagram with all its headers. Checksums are 0: they are the device's.
-fn datagram(from: Ipv4Addr, port: u16, text: &str) -> Vec<u8> {
+fn datagram(from: (Ipv4Addr, u16), port: u16, text: &str) -> Vec<u8> {
     let len = |head: usize| ((head + text.len()) as u16).to_be_bytes();
     let [a, b] = len(28);
     let ip = [0x45, 0, a, b, 0, 0, 0, 0, 64, 17, 0, 0];
-    let udp = [[0xc0, 0x00], port.to_be_bytes(), len(8), [0, 0]].concat();
+    let udp = [from.1.to_be_bytes(), port.to_be_bytes(), len(8), [0, 0]].concat();
     let eth = [&RECEIVER.0[..], &SENDER.0, &[0x08, 0x00]].concat();
-    [&eth[..], &ip, &from.octets(), &TO.octets(), &udp, text.as_bytes()].concat()
+    [&eth[..], &ip, &from.0.octets(), &TO.octets(), &udp, text.as_bytes()].concat()
 }
 
 /// Two devices on one wire, or the machine's own one twice.
@@ -115,7 +115,7 @@ fn main() -> Outcome {
         (near, 5002, "fifth"),
         (near, 9, "sixth"),
     ] {
-        sender.send(&datagram(from, port, text))?;
+        sender.send(&datagram((from, 0xc000), port, text))?;
         let (got, tag) = match receiver.heard()? {
             Some((got, tag)) => (got, tag.to_string()),
             None => ("-".to_owned(), "-".to_owned()),
@@ -128,6 +128,51 @@ fn main() -> Outcome {
     for ((name, _), counters) in rules.iter().zip(&counters) {
         let count = counters.read()?;
         table.row(&[name, &count.packets, &count.bytes]);
+    }
+    table.print();
+    spread(&mut sender, &context)
+}
+
+/// Spreads the flows to one port over two queues, which two threads could have.
+fn spread(sender: &mut End, context: &Context) -> Outcome {
+    let pd = context.alloc_pd()?;
+    let slab = pd.slab(2048, 32)?;
+    let mut queues = Vec::new();
+    for _ in 0..2 {
+        let cq = context.create_cq(16)?;
+        let mut wq = context.work_queue(&pd, &cq).max_wr(16).build()?;
+        wq.start()?;
+        for _ in 0..8 {
+            wq.post(0, slab.take().ok_or("a frame for each receive")?)?;
+        }
+        queues.push((wq, cq));
+    }
+    let wqs: Vec<&WorkQueue> = queues.iter().map(|(wq, _)| wq).collect();
+    let table = context.indirection_table(&wqs)?;
+    let key = std::array::from_fn(|at| (at * at + 77) as u8);
+    let hash = RssHash { key, fields: HashFields::IPV4 | HashFields::UDP };
+    let spread = context.rss_queue_pair(&pd, &table, &hash)?;
+    let port = PortMatch { dst: Some(5003.into()), src: None };
+    let _flow = spread.steer(&FlowRule::new().udp(port))?;
+
+    let mut table = Table::new("from port | queue 0 | queue 1");
+    let from = Ipv4Addr::new(10, 1, 0, 1);
+    for source in 49152..49156 {
+        for _ in 0..2 {
+            sender.send(&datagram((from, source), 5003, "one of a flow"))?;
+        }
+        // Both are in one queue: packets of a flow have one hash.
+        let mut got = [0; 2];
+        let began = Instant::now();
+        while got[0] + got[1] < 2 && began.elapsed() < PATIENCE {
+            for ((_, cq), got) in queues.iter_mut().zip(&mut got) {
+                while let Some(completion) = cq.poll(1).next() {
+                    completion.result()?;
+                    *got += 1;
+                }
+            }
+        }
+        table.row(&[&source, &got[0], &got[1]]);
     }
     table.print();
     Ok(())

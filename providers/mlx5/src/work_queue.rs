@@ -23,8 +23,8 @@ use uverbs_core::provider::{ContextOps, NewWq, WqInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_RX_HASH_FUNC_TOEPLITZ, mlx5_ib_create_qp_resp, mlx5_ib_create_qp_rss,
-    mlx5_ib_create_rwq_ind_tbl_resp, mlx5_ib_create_wq, mlx5_ib_create_wq_resp, mlx5_ib_modify_wq,
+    MLX5_RX_HASH_FUNC_TOEPLITZ, mlx5_ib_create_qp_resp, mlx5_ib_create_qp_rss, mlx5_ib_create_wq,
+    mlx5_ib_create_wq_resp, mlx5_ib_modify_wq,
 };
 use uverbs_kernel_abi::wq::IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING;
 use zerocopy::IntoBytes;
@@ -120,9 +120,8 @@ pub(crate) fn create_table(
     context: &Context,
     queues: Vec<Arc<WqCore>>,
 ) -> Result<Arc<IndTableCore>, Error> {
-    let mut answer = mlx5_ib_create_rwq_ind_tbl_resp::default();
     let most = context.device_attr().rss.max_rwq_indirection_table_size;
-    IndTableCore::create(&context.core, queues, most, answer.as_mut_bytes())
+    IndTableCore::create(&context.core, queues, most)
 }
 
 /// rdma-core `verbs.c:mlx5_cmd_create_rss_qp`.

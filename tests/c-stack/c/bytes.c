@@ -861,6 +861,78 @@ static void tear_down_flows(void)
 	NEED(!ibv_destroy_counters(counters), "ibv_destroy_counters");
 }
 
+/* Two work queues, a table of both, and a queue pair over it with a rule; receives that nothing takes. */
+static struct ibv_wq *wqs[2];
+static struct ibv_rwq_ind_table *table;
+static struct ibv_qp *spread;
+static struct ibv_flow *spread_flow;
+
+static void set_up_spread(void)
+{
+	uint8_t key[40];
+	struct rule rule = { .attr = { .size = sizeof(rule.attr), .port = 1 } };
+	struct ibv_wq_init_attr of_wq = { .wq_type = IBV_WQT_RQ, .max_wr = 5, .max_sge = 2, .pd = pd,
+					  .cq = sides[0].cq };
+	struct ibv_wq_attr ready = { .attr_mask = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE,
+				     .wq_state = IBV_WQS_RDY, .curr_wq_state = IBV_WQS_RESET };
+	struct ibv_rwq_ind_table_init_attr of_table = { .log_ind_tbl_size = 1, .ind_tbl = wqs };
+	struct ibv_qp_init_attr_ex of_qp = {
+		.qp_type = IBV_QPT_RAW_PACKET,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH,
+		.pd = pd,
+		.rx_hash_conf = { .rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ, .rx_hash_key_len = sizeof(key),
+				  .rx_hash_key = key,
+				  .rx_hash_fields_mask = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_PORT_UDP },
+	};
+	struct ibv_sge pieces[2] = { { (uintptr_t)BASE + 64, 1000, mr->lkey }, { (uintptr_t)BASE + 4096, 24, mr->lkey } };
+	struct ibv_recv_wr third = { .wr_id = 3 }, second = { 2, &third, pieces, 2 };
+	struct ibv_recv_wr first = { 1, &second, pieces, 1 }, *bad;
+
+	phase("create_wq");
+	for (int i = 0; i < 2; i++) {
+		NEED(wqs[i] = ibv_create_wq(context, &of_wq), "ibv_create_wq");
+		of_wq.max_wr = 1;
+		of_wq.max_sge = 1;
+		of_wq.comp_mask = IBV_WQ_INIT_ATTR_FLAGS;
+		of_wq.create_flags = IBV_WQ_FLAGS_CVLAN_STRIPPING;
+	}
+	phase("create_rwq_ind_table");
+	NEED(table = ibv_create_rwq_ind_table(context, &of_table), "ibv_create_rwq_ind_table");
+	phase("modify_wq");
+	for (int i = 0; i < 2; i++)
+		NEED(!(errno = ibv_modify_wq(wqs[i], &ready)), "ibv_modify_wq");
+	for (int i = 0; i < 40; i++)
+		key[i] = 3 * i + 1;
+	phase("create_qp spread");
+	of_qp.rwq_ind_tbl = table;
+	NEED(spread = ibv_create_qp_ex(context, &of_qp), "ibv_create_qp_ex");
+	SPEC(&rule, (struct ibv_flow_spec_eth){
+		.type = IBV_FLOW_SPEC_ETH, .size = sizeof(struct ibv_flow_spec_eth),
+		.val = { .dst_mac = { 2, 0, 0, 0, 1, 9 } }, .mask = { .dst_mac = { 255, 255, 255, 255, 255, 255 } } });
+	phase("create_flow");
+	NEED(spread_flow = ibv_create_flow(spread, &rule.attr), "ibv_create_flow");
+	NEED(!(errno = ibv_post_wq_recv(wqs[0], &first, &bad)), "ibv_post_wq_recv");
+	NEED(!(errno = ibv_post_wq_recv(wqs[1], &third, &bad)), "ibv_post_wq_recv");
+}
+
+static void tear_down_spread(void)
+{
+	struct ibv_wq_attr reset = { .attr_mask = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE,
+				     .wq_state = IBV_WQS_RESET, .curr_wq_state = IBV_WQS_RDY };
+
+	phase("destroy_flow");
+	NEED(!ibv_destroy_flow(spread_flow), "ibv_destroy_flow");
+	phase("destroy_qp spread");
+	NEED(!ibv_destroy_qp(spread), "ibv_destroy_qp");
+	phase("destroy_rwq_ind_table");
+	NEED(!ibv_destroy_rwq_ind_table(table), "ibv_destroy_rwq_ind_table");
+	phase("modify_wq");
+	NEED(!(errno = ibv_modify_wq(wqs[0], &reset)), "ibv_modify_wq");
+	phase("destroy_wq");
+	for (int i = 0; i < 2; i++)
+		NEED(!ibv_destroy_wq(wqs[i]), "ibv_destroy_wq");
+}
+
 static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int recv_sge)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -962,8 +1034,10 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 	}
 	if (xrcd)
 		reopen();
-	if (type == IBV_QPT_RAW_PACKET)
+	if (type == IBV_QPT_RAW_PACKET) {
 		set_up_flows();
+		set_up_spread();
+	}
 	if (ah_count)
 		phase("create_ah");
 	for (int i = 0; i < ah_count; i++)
@@ -985,8 +1059,10 @@ static void tear_down(void)
 	phase("fail");
 	for (int s = 0; s < 2; s++)
 		modify(sides[s].qp, (struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR }, IBV_QP_STATE);
-	if (type == IBV_QPT_RAW_PACKET)
+	if (type == IBV_QPT_RAW_PACKET) {
+		tear_down_spread();
 		tear_down_flows();
+	}
 	if (ah_count)
 		phase("destroy_ah");
 	for (int i = 0; i < ah_count; i++)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use uverbs::softhca::{LinkLayer, SoftHca};
 use uverbs::{Context, Device, DeviceAttr, Gid, GidType, PortAttr, RawPacketCaps};
+use uverbs_kernel_abi::qp::IB_UVERBS_QPT_RAW_PACKET;
 
 /// Lines that `ibv_devinfo -v` prints and our library has no field for: what mlx5's provider
 /// derives of its driver's own answer, which softhca leaves at 0, and the number of completion
@@ -15,8 +16,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("tso_caps", ""),
     ("max_tso", "0"),
     ("rss_caps", ""),
-    ("rx_hash_function", "0x0"),
-    ("rx_hash_fields_mask", "0x0"),
     ("packet_pacing_caps", ""),
     ("qp_rate_limit_min", "0kbps"),
     ("qp_rate_limit_max", "0kbps"),
@@ -149,6 +148,16 @@ fn limit_fields(expected: &mut Expected, attr: &DeviceAttr) {
     expected.add("device_cap_flags_ex", format!("0x{:X}", attr.caps_ex.bits()));
     expected.add("max_rwq_indirection_tables", attr.rss.max_rwq_indirection_tables);
     expected.add("max_rwq_indirection_table_size", attr.rss.max_rwq_indirection_table_size);
+    // mlx5_ib tells of Toeplitz, and of all fields, wherever there is hashing.
+    let (function, fields) = match attr.rss.supported_qpts {
+        0 => ("0x0", "0x0"),
+        _ => ("0x1", "0x800000FF"),
+    };
+    expected.add("rx_hash_function", function);
+    expected.add("rx_hash_fields_mask", fields);
+    if attr.rss.supported_qpts == 1 << IB_UVERBS_QPT_RAW_PACKET {
+        expected.add("supported_qp", "SUPPORT_RAW_PACKET");
+    }
     expected.add("max_wq_type_rq", attr.max_wq_type_rq);
     let names = [
         (RawPacketCaps::CVLAN_STRIPPING, "C-VLAN stripping offload"),

@@ -169,8 +169,8 @@ impl Uverbs {
         Ok(u32::from_ne_bytes(events))
     }
 
-    /// Makes a table of the work queues with these handles, a power of two of them. `uhw_out` is
-    /// room for the driver's response. Gives the handle.
+    /// Makes a table of the work queues with these handles, a power of two of them. Gives the
+    /// handle.
     ///
     /// # Errors
     ///
@@ -180,11 +180,7 @@ impl Uverbs {
     ///
     /// The queues are the caller's: the number of one that is gone may be another's.
     #[doc(alias = "ibv_create_rwq_ind_table")]
-    pub unsafe fn create_rwq_ind_table(
-        &self,
-        queues: &[u32],
-        uhw_out: &mut [u8],
-    ) -> Result<u32, Error> {
+    pub unsafe fn create_rwq_ind_table(&self, queues: &[u32]) -> Result<u32, Error> {
         let log_ind_tbl_size = queues.len().max(1).ilog2();
         let head = ib_uverbs_ex_create_rwq_ind_table { comp_mask: 0, log_ind_tbl_size };
         let mut request = [head.as_bytes(), queues.as_bytes()].concat();
@@ -194,7 +190,7 @@ impl Uverbs {
         let command = IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL;
         let (verb, out) = ("create_rwq_ind_table", answer.as_mut_bytes());
         // SAFETY: the request holds numbers, which are the caller's promise.
-        unsafe { self.invoke_write(verb, command, &request, out, &[], uhw_out) }?;
+        unsafe { self.invoke_write(verb, command, &request, out, &[], &mut []) }?;
         Ok(answer.ind_tbl_handle)
     }
 

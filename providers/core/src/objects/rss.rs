@@ -36,7 +36,7 @@ pub struct IndTableCore {
 
 impl IndTableCore {
     /// Makes a table. A queue may have several places. `most` is how many places a table has at
-    /// most, `uhw_out` room for the driver's response.
+    /// most.
     ///
     /// # Errors
     ///
@@ -46,7 +46,6 @@ impl IndTableCore {
         context: &Arc<ContextCore>,
         queues: Vec<Arc<WqCore>>,
         most: u32,
-        uhw_out: &mut [u8],
     ) -> Result<Arc<Self>, Error> {
         let verb = "create_rwq_ind_table";
         let places = u32::try_from(queues.len()).unwrap_or(u32::MAX);
@@ -65,7 +64,7 @@ impl IndTableCore {
         }
         let handles: Vec<u32> = queues.iter().map(|wq| wq.handle()).collect();
         // SAFETY: the queues are alive, since they are held here.
-        let handle = unsafe { context.uverbs().create_rwq_ind_table(&handles, uhw_out) }?;
+        let handle = unsafe { context.uverbs().create_rwq_ind_table(&handles) }?;
         Ok(Arc::new(Self { context: Arc::clone(context), handle, queues }))
     }
 

@@ -135,6 +135,21 @@ const CREATE_SRQ: &[Field] = &[
     ("reserved1", 28, 4),
 ];
 
+/// `struct mlx5_ib_create_wq`.
+const CREATE_WQ: &[Field] = &[
+    ("*buf_addr", 0, 8),
+    ("*db_addr", 8, 8),
+    ("rq_wqe_count", 16, 4),
+    ("rq_wqe_shift", 20, 4),
+    ("user_index", 24, 4),
+    ("flags", 28, 4),
+    ("comp_mask", 32, 4),
+    ("striding", 36, 12),
+];
+
+/// Bytes of `struct mlx5_ib_create_qp`; that of a queue pair over a table is longer.
+const CREATE_QP_LEN: usize = 56;
+
 /// `struct ib_uverbs_qp_cap`.
 const CAP: &[Field] = &[
     ("max_send_wr", 0, 4),
@@ -199,9 +214,11 @@ fn fields(command: &str, attr: u16, len: usize) -> &'static [Field] {
         ("3.0", 0x1000) => CREATE_CQ,
         ("4.0", 7) => &[("*user_handle", 0, 8)],
         ("4.0", 8 | 0xd) => CAP,
-        ("4.0", 0x1000) => CREATE_QP,
+        ("4.0", 0x1000) if len <= CREATE_QP_LEN => CREATE_QP,
         ("5.0", 4) => &[("*user_handle", 0, 8)],
         ("5.0", 0x1000) => CREATE_SRQ,
+        ("c.0", 3) => &[("*user_handle", 0, 8)],
+        ("c.0", 0x1000) => CREATE_WQ,
         _ => &[],
     }
 }
@@ -216,6 +233,7 @@ fn is_descriptor(command: &str, attr: u16) -> bool {
             | ("3.0", 7)
             | ("4.0", 0xc)
             | ("5.0", 0xa)
+            | ("c.0", 5)
             | ("7.4", 5)
     )
 }

@@ -32,6 +32,7 @@ use crate::flows::Flows;
 use crate::other_memory::Other;
 use crate::receivers::{Kind, Receiver};
 use crate::script::Cases;
+use crate::spread::Spread;
 use crate::transports::{QKEY, RDMA, Spoken, To};
 use crate::{capture, last, log};
 
@@ -332,6 +333,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         receiver.reopen(&context, &phase);
     }
     let flows = T::PACKETS.then(|| Flows::new(&context, &mut sides[0].qp, &phase));
+    let spread = T::PACKETS.then(|| Spread::new(&context, &pd, &sides[0].cq, &region, &phase));
     if !attrs.is_empty() {
         phase("create_ah");
     }
@@ -382,6 +384,9 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     phase("fail");
     for side in &mut sides {
         side.qp.fail().unwrap();
+    }
+    if let Some(spread) = spread {
+        spread.end(&mut sides[0].cq, &phase);
     }
     if let Some(flows) = flows {
         flows.end(&phase);

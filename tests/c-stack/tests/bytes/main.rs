@@ -26,6 +26,7 @@ mod other_memory;
 mod receivers;
 mod record;
 mod script;
+mod spread;
 mod transports;
 
 use std::collections::BTreeMap;

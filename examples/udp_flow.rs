@@ -1,6 +1,6 @@
 //! Receives UDP flows without the network stack: rules steer packets to queue pairs, tag and count
-//! them; and flows are spread over queues by a hash. Two ends, each on an open device of its own, and on the machine's RDMA device or two
-//! software HCAs.
+//! them, and a hash spreads flows over queues. Two ends, each on an open device of its own, and on
+//! the machine's RDMA device or two software HCAs.
 //!
 //! `cargo run --example udp_flow`
 

@@ -23,8 +23,9 @@ import time
 import traceback
 import unittest
 
-DEBIAN = "/usr/share/doc/rdma-core/tests"
-TESTS = "/tmp/tests"
+# Where the suite is, and the copy that is made of it. A guest has nothing of them in its environment.
+DEBIAN = os.environ.get("UVERBS_SUITE", "/usr/share/doc/rdma-core/tests")
+TESTS = os.environ.get("UVERBS_SUITE_COPY", "/tmp/tests")
 DEVICE = os.environ["UVERBS_TEST_DEVICE"]
 # Of a test, and of a child: longer, since what waits inside a system call hears no alarm.
 LIMIT = 25

@@ -14,7 +14,9 @@ const MINUTES: Duration = Duration::from_secs(60);
 const LIBRARY: &str = "libibverbs.so.1";
 /// Other names for the same file: the one that a linker looks for, and libmlx5's, whose functions
 /// are in it. The loader maps it once.
-const LINKS: [&str; 3] = ["libibverbs.so", "libmlx5.so", "libmlx5.so.1"];
+const LINKS: [&str; 3] = [BUILT, "libmlx5.so", "libmlx5.so.1"];
+/// The file that cargo makes.
+pub(crate) const BUILT: &str = "libibverbs.so";
 
 /// Builds the library and puts it into `prefix`.
 pub(crate) fn lay_out(prefix: Option<&Path>) -> Outcome {
@@ -27,13 +29,14 @@ pub(crate) fn lay_out(prefix: Option<&Path>) -> Outcome {
         Outcome::Passed => {}
         other => return other,
     }
-    match copy(&target().join("release").join(LINKS[0]), &prefix) {
+    match copy(&target().join("release").join(BUILT), &prefix) {
         Ok(library) => Outcome::Counted(library.display().to_string()),
         Err(outcome) => outcome,
     }
 }
 
-fn copy(built: &Path, prefix: &Path) -> Result<PathBuf, Outcome> {
+/// Puts a built library into `prefix`, under all its names.
+pub(crate) fn copy(built: &Path, prefix: &Path) -> Result<PathBuf, Outcome> {
     create(prefix)?;
     let library = prefix.join(LIBRARY);
     // Written over in place it would change under programs that have it mapped.

@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 use crate::apt::{Apt, once, unpack};
 use crate::step::Outcome;
 
-/// What is fetched: libibverbs, libmlx5 and their programs and headers, perftest, what these link
-/// to, and the kernel's headers.
-const PACKAGES: [&str; 11] = [
+/// What is fetched: libibverbs, libmlx5, librdmacm, their programs and headers, perftest, what these
+/// link to, rdma-core's own tests, and the kernel's headers.
+const PACKAGES: [&str; 14] = [
     "ibverbs-providers",
     "ibverbs-utils",
     "libibumad3",
@@ -19,9 +19,12 @@ const PACKAGES: [&str; 11] = [
     "libnl-3-200",
     "libnl-route-3-200",
     "libpci3",
+    "librdmacm-dev",
     "librdmacm1",
     "linux-libc-dev",
     "perftest",
+    "python3-pyverbs",
+    "rdmacm-utils",
 ];
 
 /// The workspace's target folder.

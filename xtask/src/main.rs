@@ -13,6 +13,7 @@ mod fuzz;
 mod judge;
 mod layouts;
 mod package;
+mod pyverbs;
 mod simulate;
 mod step;
 mod test;
@@ -53,6 +54,10 @@ enum Chore {
     ///
     /// Fetches Debian's packages with apt, once. The layouts are compared first.
     Judge,
+    /// Run rdma-core's own tests over our libibverbs, and compare the outcomes with the noted ones.
+    ///
+    /// Fetches Debian's packages with apt, once. Needs Debian 12's python3.
+    Pyverbs(pyverbs::Options),
     /// Build our libibverbs for C programs, and lay out a folder for LD_LIBRARY_PATH.
     CAbi {
         /// The folder [default: c-abi in the target folder, where `uverbs run` of a build finds
@@ -117,6 +122,7 @@ fn main() -> ExitCode {
             steps.step("layouts", layouts::check);
             steps.step("judge", judge::judge);
         }
+        Chore::Pyverbs(options) => steps.step("pyverbs", || pyverbs::suite(&options)),
         Chore::CAbi { prefix } => steps.step("C ABI", || c_abi::lay_out(prefix.as_deref())),
         Chore::Fences => {
             steps.step("fences", fences::order);

@@ -40,6 +40,7 @@ pub(crate) fn all(steps: &mut Steps) {
     steps.step("no C compiler", no_c_compiler);
     steps.step("layouts", layouts::check);
     steps.step("judge", judge::judge);
+    steps.step("pyverbs", || crate::pyverbs::suite(&crate::pyverbs::Options::default()));
     steps.step("captures", crate::captures::captures);
     counts::steps(steps, false);
     steps.step("ping-pong", || tool(&["pingpong"], "verified"));

@@ -12,13 +12,13 @@ mod libraries;
 mod machine;
 mod modules;
 mod programs;
-mod pyverbs;
+pub(crate) mod pyverbs;
 mod run;
 mod self_test;
 mod server;
 pub(crate) mod skips;
 mod summary;
-mod table;
+pub(crate) mod table;
 mod verdict;
 mod world;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use uverbs_vm_init::plan::Program;
 use uverbs_vm_init::report::End;
 
-use crate::apt::{create, failed};
+use crate::apt::failed;
 use crate::step::Outcome;
 use crate::vm::Options;
 use crate::vm::binaries;
@@ -18,7 +18,7 @@ use crate::vm::kernels::Kernel;
 use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::run::{judge, plan, scripts, server};
 use crate::vm::skips::Noted;
-use crate::vm::table::{Table, compared};
+use crate::vm::table::{Table, judged};
 use crate::vm::verdict::Limits;
 use crate::vm::world::World;
 
@@ -82,26 +82,11 @@ fn suite_run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<O
     }
     let found = Table::of_run(&version, &kernel.version, &output).map_err(Outcome::Failed)?;
     let path = sources().join(NAME).join(format!("{}-{name}.tsv", world.letter()));
-    if options.bless {
-        if !options.test.is_empty() {
-            return Ok(Outcome::Failed("only a whole run can be noted".to_owned()));
-        }
-        create(&sources().join(NAME))?;
-        fs::write(&path, found.to_text()).map_err(|error| failed(&path, &error))?;
-        return Ok(Outcome::Counted(found.counts()));
-    }
-    let noted = match fs::read_to_string(&path) {
-        Ok(text) => Table::parse(&text).map_err(Outcome::Failed)?,
-        Err(_) => {
-            println!("vm: no table for this kernel in this world: --bless writes it");
-            Table::default()
-        }
-    };
-    Ok(compared(&noted, &found, &options.test))
+    Ok(judged(&found, &path, "vm --pyverbs", options.bless, &options.test))
 }
 
 /// rdma-core's version, from its library's name: `libibverbs.so.1.16.65.0` is of 65.0.
-fn version(root: &Path) -> Result<String, Outcome> {
+pub(crate) fn version(root: &Path) -> Result<String, Outcome> {
     let folder = root.join("usr/lib/x86_64-linux-gnu");
     let entries = fs::read_dir(&folder).map_err(|error| failed(&folder, &error))?;
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());

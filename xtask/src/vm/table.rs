@@ -1,7 +1,11 @@
-//! Outcomes of rdma-core's suite: the tables `tests/vm/pyverbs/*.tsv`, and a run's lines.
+//! Outcomes of rdma-core's suite: the tables `tests/vm/pyverbs/*.tsv` and
+//! `tests/c-stack/pyverbs.tsv`, and a run's lines.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
+use crate::apt::failed;
 use crate::step::Outcome;
 
 /// The outcome of a test that passed (`tests/vm/suite.py`).
@@ -79,10 +83,10 @@ impl Table {
         Ok(table)
     }
 
-    /// The file.
-    pub(crate) fn to_text(&self) -> String {
+    /// The file, which `chore` writes.
+    pub(crate) fn to_text(&self, chore: &str) -> String {
         let mut text = format!(
-            "# What each test of rdma-core's suite comes to: cargo xtask vm --pyverbs --bless\n# {}\n\
+            "# What each test of rdma-core's suite comes to: cargo xtask {chore} --bless\n# {}\n\
              rdma-core\t{}\nkernel\t{}\n",
             self.counts(),
             self.version,
@@ -109,6 +113,36 @@ impl Table {
     }
 }
 
+/// Compares a run with the table at `path`, or, with `bless`, makes it the table. Only tests whose
+/// name contains one of `parts` ran, or all if there are none.
+pub(crate) fn judged(
+    found: &Table,
+    path: &Path,
+    chore: &str,
+    bless: bool,
+    parts: &[String],
+) -> Outcome {
+    if bless {
+        if !parts.is_empty() {
+            return Outcome::Failed("only a whole run can be noted".to_owned());
+        }
+        let written = path.parent().map_or(Ok(()), fs::create_dir_all);
+        return match written.and_then(|()| fs::write(path, found.to_text(chore))) {
+            Ok(()) => Outcome::Counted(found.counts()),
+            Err(error) => failed(path, &error),
+        };
+    }
+    let noted = match fs::read_to_string(path).map(|text| Table::parse(&text)) {
+        Ok(Ok(table)) => table,
+        Ok(Err(why)) => return Outcome::Failed(why),
+        Err(_) => {
+            println!("no table {}: --bless writes it", path.display());
+            Table::default()
+        }
+    };
+    compared(&noted, found, parts)
+}
+
 /// A reason without addresses and times, which differ from run to run. Numbers with more than five
 /// digits are taken for such.
 fn plain(reason: &str) -> String {
@@ -120,9 +154,8 @@ fn plain(reason: &str) -> String {
 }
 
 /// Compares a run with the table: fails if a test is noted as passed and didn't pass, and names
-/// those that pass now. Only tests whose name contains one of `parts` ran, or all if there are
-/// none.
-pub(crate) fn compared(noted: &Table, found: &Table, parts: &[String]) -> Outcome {
+/// those that pass now.
+fn compared(noted: &Table, found: &Table, parts: &[String]) -> Outcome {
     let mut lost = Vec::new();
     let runs = |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part));
     let passes =
@@ -181,7 +214,7 @@ mod tests {
     fn a_run_comes_back_from_its_file() {
         let table = of(OUTPUT);
         assert_eq!(table.counts(), "3 tests: 1 pass, 1 error, 1 skip");
-        assert_eq!(Table::parse(&table.to_text()), Ok(table.clone()));
+        assert_eq!(Table::parse(&table.to_text("vm")), Ok(table.clone()));
         assert_eq!(table.tests["a.B.three"].reason, "ValueError: at …");
     }
 

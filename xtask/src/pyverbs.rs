@@ -1,0 +1,90 @@
+//! `cargo xtask pyverbs`: rdma-core's own tests over our libibverbs, in one process, without a
+//! kernel's device and without privileges. Compares what each comes to with
+//! `tests/c-stack/pyverbs.tsv`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::apt::failed;
+use crate::c_abi;
+use crate::debian::{self, target};
+use crate::step::{Outcome, cargo, output, run};
+use crate::vm::pyverbs::version;
+use crate::vm::table::{Table, judged};
+
+const MINUTES: Duration = Duration::from_secs(60);
+/// Debian's Python, for which pyverbs' modules are built.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// The options of `cargo xtask pyverbs`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Options {
+    /// Only tests whose name contains this; may be repeated.
+    #[arg(long, value_name = "PART")]
+    test: Vec<String>,
+    /// Replace the table by what is found.
+    #[arg(long)]
+    bless: bool,
+}
+
+/// Runs the suite.
+pub(crate) fn suite(options: &Options) -> Outcome {
+    match suite_run(options) {
+        Ok(outcome) | Err(outcome) => outcome,
+    }
+}
+
+fn suite_run(options: &Options) -> Result<Outcome, Outcome> {
+    let root = debian::root()?;
+    let libraries = root.join("usr/lib/x86_64-linux-gnu");
+    let packages = root.join("usr/lib/python3/dist-packages");
+    loads(&packages, &libraries)?;
+    let build = ["build", "--package", "uverbs-c-abi", "--package", "uverbs-tools"];
+    match run(cargo(&build), 15 * MINUTES) {
+        Outcome::Passed => {}
+        other => return Err(other),
+    }
+    let base = target().join("pyverbs");
+    let _ = fs::remove_dir_all(&base);
+    let ours = base.join("lib");
+    c_abi::copy(&target().join("debug").join(c_abi::BUILT), &ours)?;
+
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
+    let mut suite = Command::new(target().join("debug/uverbs"));
+    suite.args(["run", "-d", DEVICE, "--libraries"]).arg(&ours).arg("--").arg(PYTHON);
+    suite.arg(sources.join("vm/suite.py")).args(&options.test);
+    suite.env("PYTHONPATH", &packages).env("LD_LIBRARY_PATH", others(&root, &libraries));
+    suite.env("UVERBS_TEST_DEVICE", DEVICE);
+    suite.env("UVERBS_SUITE", root.join("usr/share/doc/rdma-core/tests"));
+    suite.env("UVERBS_SUITE_COPY", base.join("tests"));
+    let printed = output(suite, 20 * MINUTES)?;
+    // What isn't a pass is told with its trace there.
+    let log = base.join("log.txt");
+    fs::write(&log, &printed).map_err(|error| failed(&log, &error))?;
+    let found = Table::of_run(&version(&root)?, "none", &printed).map_err(Outcome::Failed)?;
+    let table = sources.join("c-stack/pyverbs.tsv");
+    Ok(judged(&found, &table, "pyverbs", options.bless, &options.test))
+}
+
+/// One device, in the process that asks for it.
+const DEVICE: &str = "softhca0";
+
+/// The distribution's other libraries, which need no installation.
+fn others(root: &Path, libraries: &Path) -> std::ffi::OsString {
+    let folders: [PathBuf; 2] = [libraries.to_owned(), root.join("lib/x86_64-linux-gnu")];
+    std::env::join_paths(folders).unwrap_or_default()
+}
+
+/// A skip unless this machine's Python is the one that the modules are built for.
+fn loads(packages: &Path, libraries: &Path) -> Result<(), Outcome> {
+    let mut probe = Command::new(PYTHON);
+    probe.args(["-c", "import pyverbs.base"]);
+    probe.env("PYTHONPATH", packages).env("LD_LIBRARY_PATH", libraries);
+    let works = probe.output().is_ok_and(|output| output.status.success());
+    let why = || Outcome::Skipped(format!("{PYTHON} isn't the one that pyverbs is built for"));
+    works.then_some(()).ok_or_else(why)
+}

@@ -38,7 +38,7 @@ pub(crate) fn functions(base: ibv_cq) -> ibv_cq_ex {
         read_sl: Some(read_sl),
         read_dlid_path_bits: Some(read_dlid_path_bits),
         read_completion_ts: Some(read_completion_ts),
-        read_cvlan: None,
+        read_cvlan: Some(read_cvlan),
         read_flow_tag: None,
         read_tm_info: None,
         read_completion_wallclock_ns: None,
@@ -162,4 +162,9 @@ read! {
     read_sl: u8 = |shown| shown.wc.sl;
     read_dlid_path_bits: u8 = |shown| shown.wc.dlid_path_bits;
     read_completion_ts: u64 = |shown| shown.timestamp;
+}
+
+/// No queue that this library makes has the device take VLAN tags out of packets.
+unsafe extern "C" fn read_cvlan(_: *mut ibv_cq_ex) -> u16 {
+    0
 }

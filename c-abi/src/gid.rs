@@ -100,6 +100,10 @@ pub(crate) unsafe extern "C" fn query_gid_table(
     if flags != 0 {
         return -(Errno::EINVAL.raw() as isize);
     }
+    if max == 0 {
+        // The kernel's own word for a table without room.
+        return -(Errno::EINVAL.raw() as isize);
+    }
     // SAFETY: C's contract.
     let uverbs = unsafe { Context::of(context) }.core().uverbs();
     let found: Result<_, Error> = uverbs.query_gid_table(max);

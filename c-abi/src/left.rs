@@ -22,6 +22,7 @@ pub(crate) enum Kind {
     Cq,
     Memory,
     Pd,
+    Xrcd,
     Channel,
 }
 

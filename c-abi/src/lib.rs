@@ -72,3 +72,5 @@ mod sysfs;
 mod table;
 mod thread;
 mod wr;
+mod xrc_target;
+mod xrcd;

@@ -23,8 +23,8 @@ use crate::sys::{
     Cond, Mutex, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
 };
 
-/// `IBV_WC_EX_WITH_*` that are members of every completion, and the time stamp.
-const FLAGS: u64 = 0xff;
+/// `IBV_WC_EX_WITH_*` that are members of every completion, the time stamp, and the VLAN tag.
+const FLAGS: u64 = 0x1ff;
 /// All that the header knows.
 const KNOWN_FLAGS: u64 = 0xfff;
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS`.

@@ -5,6 +5,7 @@
 //! C's contract.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 use uverbs::SendOpSet;
@@ -19,16 +20,16 @@ use crate::cq::Cq;
 use crate::left::Kind;
 use crate::object::Named;
 use crate::pd::Pd;
-use crate::qp::{Qp, UD, granted};
+use crate::qp::{Qp, UD, XRC_RECV, XRC_SEND, granted};
+use crate::recv::RecvSide;
 use crate::send::SendSide;
 use crate::srq::Srq;
 use crate::sys::{Cond, Mutex, ibv_context, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex};
-use crate::wr;
+use crate::xrcd::Xrcd;
+use crate::{wr, xrc_target};
 
 /// Those that aren't implemented.
 const RAW_PACKET: u32 = 8;
-const XRC_SEND: u32 = 9;
-const XRC_RECV: u32 = 10;
 const DRIVER: u32 = 0xff;
 
 /// The transport service of a number of `enum ibv_qp_type`.
@@ -37,9 +38,8 @@ fn service(qp_type: u32) -> Result<QpType, Error> {
         2 => Ok(QpType::Rc),
         3 => Ok(QpType::Uc),
         UD => Ok(QpType::Ud),
-        RAW_PACKET | XRC_SEND | XRC_RECV | DRIVER => {
-            Err(Error::kernel("create_qp", Errno::EOPNOTSUPP))
-        }
+        XRC_SEND => Ok(QpType::XrcIni),
+        RAW_PACKET | DRIVER => Err(Error::kernel("create_qp", Errno::EOPNOTSUPP)),
         _ => Err(Error::kernel("create_qp", Errno::EINVAL)),
     }
 }
@@ -58,33 +58,41 @@ unsafe fn create(
     // SAFETY: C's contract.
     let of = unsafe { Pd::of(pd) };
     let qp_type = service(init.qp_type)?;
-    if init.send_cq.is_null() || init.recv_cq.is_null() {
+    let (mut recv_cq, mut srq, mut cap) = (init.recv_cq, init.srq, convert::cap_of(&init.cap));
+    if qp_type == QpType::XrcIni {
+        // It receives nothing, and its members for that may be anything (ibv_create_qp(3)).
+        (recv_cq, srq) = (init.send_cq, null_mut());
+        (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+    }
+    if init.send_cq.is_null() || recv_cq.is_null() {
         return Err(Error::kernel("create_qp", Errno::EINVAL));
     }
     // SAFETY: C's contract.
-    let (send_cq, recv_cq) = unsafe { (Cq::of(init.send_cq), Cq::of(init.recv_cq)) };
-    let mut asked =
-        QpInit::new(Arc::clone(of.core()), Arc::clone(send_cq.core()), Arc::clone(recv_cq.core()));
+    let cqs = unsafe { [Cq::of(init.send_cq), Cq::of(recv_cq)] };
+    let [send, recv] = cqs.map(|cq| Arc::clone(cq.core()));
+    let mut asked = QpInit::new(Arc::clone(of.core()), send, recv);
     asked.qp_type = qp_type;
-    asked.cap = convert::cap_of(&init.cap);
+    asked.cap = cap;
     asked.exact_lists = true;
+    // C programs may ask for more than their completion queues have room for, and resize those.
+    asked.overcommit = true;
     // As C's provider, which has room for windows in each connected queue.
     let all = || SendOpSet::of(qp_type) | SendOpSet::REKEY;
     asked.send_ops = send_ops.or_else(|| (qp_type != QpType::Ud).then(all));
-    if !init.srq.is_null() {
+    if !srq.is_null() {
         // SAFETY: as above.
-        asked.srq = Some(Arc::clone(unsafe { Srq::of(init.srq) }.core()));
+        asked.srq = Some(Arc::clone(unsafe { Srq::of(srq) }.core()));
         (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (0, 0);
     }
     let made = of.context().ops().create_qp(&asked)?;
-    init.cap = granted(made.core.cap(), !init.srq.is_null());
+    init.cap = granted(made.core.cap(), !srq.is_null());
     let base = ibv_qp {
         context: of.context_ptr(),
         qp_context: init.qp_context,
         pd,
         send_cq: init.send_cq,
-        recv_cq: init.recv_cq,
-        srq: init.srq,
+        recv_cq,
+        srq,
         handle: made.core.handle(),
         qp_num: made.core.qpn(),
         state: 0,
@@ -95,13 +103,14 @@ unsafe fn create(
     };
     let id = made.core.event_id();
     let send = SendSide::new(made.sq);
-    let datagrams = qp_type == QpType::Ud;
+    let directed = matches!(qp_type, QpType::Ud | QpType::XrcIni);
     let c = match &send {
-        SendSide::Mlx5(_) => wr::functions::<uverbs_mlx5::Sq>(base, datagrams),
-        SendSide::Rxe(_) => wr::functions::<uverbs_rxe::Sq>(base, datagrams),
+        SendSide::Mlx5(_) => wr::functions::<uverbs_mlx5::Sq>(base, directed),
+        SendSide::Rxe(_) => wr::functions::<uverbs_rxe::Sq>(base, directed),
+        SendSide::None => wr::none(base),
     };
     let all = init.sq_sig_all != 0;
-    let qp = Qp::new(c, made.core, send, made.rq, all, send_ops.is_some());
+    let qp = Qp::new(c, made.core, send, RecvSide::new(made.rq), all, send_ops.is_some());
     let qp = of.context().left().give(Kind::Qp, qp);
     of.context().names().add(id, Named::Qp(qp.expose_provenance()));
     Ok(qp.cast())
@@ -117,6 +126,7 @@ pub(crate) unsafe extern "C" fn create_qp(
 
 /// `IBV_QP_INIT_ATTR_*`.
 const ATTR_PD: u32 = 1;
+const ATTR_XRCD: u32 = 2;
 const ATTR_CREATE_FLAGS: u32 = 4;
 const ATTR_SEND_OPS: u32 = 64;
 const ATTR_KNOWN: u32 = 127;
@@ -145,6 +155,10 @@ fn send_ops(mask: u64) -> Option<SendOpSet> {
 unsafe fn create_extended(attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
     let refuse = |errno| Err(Error::kernel("create_qp", errno));
     let has = |bit| attr.comp_mask & bit != 0;
+    if attr.comp_mask & !ATTR_KNOWN == 0 && attr.qp_type == XRC_RECV && has(ATTR_XRCD) {
+        // SAFETY: C's contract.
+        return xrc_target::create(unsafe { Xrcd::of(attr.xrcd) }, attr.qp_context);
+    }
     if attr.comp_mask & !ATTR_KNOWN != 0 || !has(ATTR_PD) {
         return refuse(Errno::EINVAL);
     }

@@ -7,12 +7,13 @@
 
 use std::ffi::{c_int, c_void};
 
-use uverbs::provider::{AnyCq, AnyRq};
+use uverbs::provider::AnyCq;
 use uverbs_core::Errno;
 
 use crate::answer::refuse;
 use crate::cq::Cq;
 use crate::qp::Qp;
+use crate::recv::RecvSide;
 use crate::send::SendSide;
 use crate::sys::{ibv_cq, ibv_qp};
 
@@ -69,7 +70,7 @@ unsafe fn qp_of(qp: *const ibv_qp) -> Option<Mlx5Qp> {
     // SAFETY: C's contract.
     let qp = unsafe { Qp::of(qp) };
     let (send, recv) = (qp.send().lock(), qp.recv().lock());
-    let (SendSide::Mlx5(side), AnyRq::Mlx5(rq)) = (&*send, &*recv) else { return None };
+    let (SendSide::Mlx5(side), RecvSide::Mlx5(rq)) = (&*send, &*recv) else { return None };
     let (sq, rq) = (side.sq.raw_parts(), rq.raw_parts());
     let ring = |buf: *mut u8, bytes: usize, stride: usize| Ring {
         buf: buf.cast(),

@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering;
 use uverbs_core::Errno;
 use uverbs_core::attr::{QpAttrMask, QpState};
 use uverbs_core::error::Error;
-use uverbs_core::provider::{CqOps, RqOps};
+use uverbs_core::objects::qp::QpCore;
+use uverbs_core::provider::CqOps;
 
 use crate::answer::{code, refuse};
 use crate::convert;
@@ -32,10 +33,15 @@ pub(crate) unsafe extern "C" fn modify_qp(
     let to = mask.contains(QpAttrMask::STATE).then(|| QpState::from_raw(attr.qp_state));
     let change = || {
         // SAFETY: what attributes do to memory is the program's part; a reset of the rings follows.
-        unsafe { of.core().modify_or_reset_by_mask(&command, mask) }
+        unsafe {
+            match of.core() {
+                Some(core) => core.modify_or_reset_by_mask(&command, mask),
+                None => of.object().modify_by_mask(&command, mask),
+            }
+        }
     };
-    let changed = match to {
-        Some(QpState::Reset) => reset(of, change),
+    let changed = match (to, of.core()) {
+        (Some(QpState::Reset), Some(core)) => reset(of, core, change),
         _ => change(),
     };
     if changed.is_ok()
@@ -71,7 +77,7 @@ fn enable(qp: &Qp, state: QpState) {
 
 /// Takes a queue pair to RESET by `change`, and everything of it out of its queues. `EBUSY` of one
 /// on which this thread builds work requests, or polls.
-fn reset(qp: &Qp, change: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+fn reset(qp: &Qp, core: &QpCore, change: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
     let busy = || Error::kernel("modify_qp", Errno::EBUSY);
     let mut send = qp.send().lock_unless_mine().ok_or_else(busy)?;
     let mut recv = qp.recv().lock();
@@ -84,7 +90,6 @@ fn reset(qp: &Qp, change: impl FnOnce() -> Result<(), Error>) -> Result<(), Erro
         return Err(busy());
     }
     change()?;
-    let core = qp.core();
     send.enable(false);
     recv.enable(false);
     qp.allows().send.store(false, Ordering::Relaxed);
@@ -123,12 +128,13 @@ pub(crate) unsafe extern "C" fn query_qp(
         // The answer has no room for these.
         return refuse(Errno::EOPNOTSUPP);
     }
-    let core = of.core();
-    let answer = match core.pd().context().uverbs().query_qp(core.handle(), mask) {
+    let object = of.object();
+    let answer = match object.context().uverbs().query_qp(object.handle(), mask) {
         Ok(answer) => answer,
         Err(error) => return code(Err(error)),
     };
-    let cap = qp::granted(core.cap(), !base.srq.is_null());
+    let cap = of.core().map(|core| qp::granted(core.cap(), !base.srq.is_null()));
+    let cap = cap.unwrap_or_default();
     let made = ibv_qp_init_attr {
         qp_context: base.qp_context,
         send_cq: base.send_cq,

@@ -18,7 +18,8 @@ use uverbs_core::queues::work::{
 use crate::ah::Ah;
 use crate::answer::refuse;
 use crate::mw;
-use crate::qp::Qp;
+use crate::qp::{Qp, UD, XRC_SEND};
+use crate::recv::refused;
 use crate::send::{Sends, Side};
 use crate::sys::{
     BindMw, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
@@ -94,7 +95,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
         send_flags: bind.send_flags,
         imm_data: 0,
         wr: SendWr { rdma: ibv_send_wr_rdma { remote_addr: 0, rkey: 0 } },
-        qp_type: 0,
+        xrc_srqn: 0,
         bind_mw: BindMw { mw: window, rkey: new, bind_info: bind.bind_info },
     };
     let mut bad = null();
@@ -182,8 +183,11 @@ unsafe extern "C" fn any<S: Sends>(
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
     let mut side = qp.send().lock();
-    // SAFETY: the table of functions is of the queue's own provider.
-    let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
+    // One that has no queue isn't of any provider.
+    let Some(Side { sq, .. }) = S::side(&mut side) else {
+        // SAFETY: C's contract.
+        return unsafe { refused(wr, bad) };
+    };
     let at = sq.begin();
     // SAFETY: C's contract.
     unsafe { rest(qp, sq, at, wr, bad) }
@@ -269,8 +273,12 @@ unsafe fn post_one<S: Sends>(
     let op = other_op(wr)?;
     // SAFETY: the caller's promise. Of a datagram C fills in its member, with a handle of ours.
     unsafe {
-        if !qp.is_directed() {
-            return with_data(wr, c_flags, |data| sq.post(at, id, op, data));
+        match qp.kind() {
+            UD => {}
+            XRC_SEND => {
+                return with_data(wr, c_flags, |data| sq.post_xrc(at, id, op, wr.xrc_srqn, data));
+            }
+            _ => return with_data(wr, c_flags, |data| sq.post(at, id, op, data)),
         }
         let ud = wr.wr.ud;
         let ah = S::own_ah(Ah::of(ud.ah).any()).ok_or(PostError::ForeignAddress)?;

@@ -10,21 +10,21 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use uverbs::provider::AnyRq;
 use uverbs_core::attr::{Gid, MulticastGroup, QpCap};
 use uverbs_core::error::Error;
 use uverbs_core::objects::qp::QpCore;
+use uverbs_core::objects::qp_object::QpObject;
+use uverbs_core::objects::xrcd::XrcdCore;
 
 use crate::answer::code;
 use crate::context::Context;
 use crate::convert;
 use crate::left::Kind;
-use crate::lock::{Lock, Stays};
+use crate::lock::Lock;
 use crate::object::Acks;
+use crate::recv::RecvSide;
 use crate::send::SendSide;
 use crate::sys::{IBV_SEND_SIGNALED, ibv_gid, ibv_qp, ibv_qp_cap, ibv_qp_ex};
-
-impl Stays for AnyRq {}
 
 /// Which queues take work requests by the queue pair's state.
 #[derive(Default)]
@@ -33,12 +33,23 @@ pub(crate) struct Allows {
     pub(crate) recv: AtomicBool,
 }
 
+/// A target of XRC, whose domain stays.
+pub(crate) struct Target {
+    pub(crate) object: QpObject,
+    pub(crate) _domain: Arc<XrcdCore>,
+}
+
+enum Core {
+    Queues(Arc<QpCore>),
+    Target(Target),
+}
+
 #[repr(C)]
 pub(crate) struct Qp {
     c: UnsafeCell<ibv_qp_ex>,
     send: Lock<SendSide>,
-    recv: Lock<AnyRq>,
-    core: Arc<QpCore>,
+    recv: Lock<RecvSide>,
+    core: Core,
     allows: Allows,
     /// `IBV_SEND_SIGNALED` if every send is.
     signal: u32,
@@ -53,7 +64,7 @@ impl Qp {
         c: ibv_qp_ex,
         core: Arc<QpCore>,
         send: SendSide,
-        recv: AnyRq,
+        recv: RecvSide,
         all: bool,
         extended: bool,
     ) -> Box<Self> {
@@ -61,10 +72,24 @@ impl Qp {
             c: UnsafeCell::new(c),
             send: Lock::new(send),
             recv: Lock::new(recv),
-            core,
+            core: Core::Queues(core),
             allows: Allows::default(),
             signal: if all { IBV_SEND_SIGNALED } else { 0 },
             extended,
+            acks: Acks::default(),
+        })
+    }
+
+    /// One that has no queues.
+    pub(crate) fn target(c: ibv_qp_ex, target: Target) -> Box<Self> {
+        Box::new(Self {
+            c: UnsafeCell::new(c),
+            send: Lock::new(SendSide::None),
+            recv: Lock::new(RecvSide::None),
+            core: Core::Target(target),
+            allows: Allows::default(),
+            signal: 0,
+            extended: false,
             acks: Acks::default(),
         })
     }
@@ -89,7 +114,7 @@ impl Qp {
     }
 
     #[inline(always)]
-    pub(crate) fn recv(&self) -> &Lock<AnyRq> {
+    pub(crate) fn recv(&self) -> &Lock<RecvSide> {
         &self.recv
     }
 
@@ -98,15 +123,45 @@ impl Qp {
         self.signal
     }
 
+    /// Whether each send names where it goes, or it takes none.
     #[inline(always)]
-    /// Whether each send names where it goes.
     pub(crate) fn is_directed(&self) -> bool {
-        // SAFETY: it doesn't change.
-        unsafe { (*self.c()).qp_base.qp_type == UD }
+        self.kind() >= UD
     }
 
-    pub(crate) fn core(&self) -> &Arc<QpCore> {
-        &self.core
+    /// One of `IBV_QPT_*`.
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> u32 {
+        // SAFETY: it doesn't change.
+        unsafe { (*self.c()).qp_base.qp_type }
+    }
+
+    /// What it is beside its queues.
+    pub(crate) fn object(&self) -> &QpObject {
+        match &self.core {
+            Core::Queues(core) => core,
+            Core::Target(target) => &target.object,
+        }
+    }
+
+    /// `None` of a target of XRC.
+    pub(crate) fn core(&self) -> Option<&Arc<QpCore>> {
+        if let Core::Queues(core) = &self.core { Some(core) } else { None }
+    }
+
+    /// Ends the kernel's object.
+    ///
+    /// # Safety
+    ///
+    /// Nothing is posted any more.
+    unsafe fn end(&self) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.core {
+                Core::Queues(core) => core.destroy(),
+                Core::Target(target) => target.object.destroy().map(drop),
+            }
+        }
     }
 
     pub(crate) fn allows(&self) -> &Allows {
@@ -118,8 +173,11 @@ impl Qp {
     }
 }
 
-/// `IBV_QPT_UD`.
+/// `IBV_QPT_UD`, `IBV_QPT_XRC_SEND`, `IBV_QPT_XRC_RECV`.
 pub(crate) const UD: u32 = 4;
+pub(crate) const XRC_SEND: u32 = 9;
+pub(crate) const XRC_RECV: u32 = 10;
+
 /// Sizes as programs see them: a queue pair on a shared queue has no receives of its own.
 pub(crate) fn granted(cap: &QpCap, shared: bool) -> ibv_qp_cap {
     let mut granted = convert::cap_to(cap);
@@ -133,10 +191,10 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: C's contract.
     let (of, context) = unsafe { (Qp::of(qp), Context::of((*qp).context)) };
     // SAFETY: the program posts nothing any more.
-    if let Err(error) = unsafe { of.core.destroy() } {
+    if let Err(error) = unsafe { of.end() } {
         return code(Err(error));
     }
-    context.names().remove(of.core.event_id());
+    context.names().remove(of.object().event_id());
     of.acks.wait();
     of.send.end();
     // SAFETY: it was made as this box, and is gone.
@@ -158,7 +216,7 @@ pub(crate) unsafe extern "C" fn attach_mcast(
     lid: u16,
 ) -> c_int {
     // SAFETY: C's contract.
-    let attached = unsafe { Qp::of(qp).core.attach(&group(gid, lid)) };
+    let attached = unsafe { Qp::of(qp).object().attach(&group(gid, lid)) };
     code(match attached {
         // To the kernel a member that joins again is one that joined (`ib_uverbs_attach_mcast`).
         Err(Error::Invalid { what: "group", .. }) => Ok(()),
@@ -172,7 +230,7 @@ pub(crate) unsafe extern "C" fn detach_mcast(
     lid: u16,
 ) -> c_int {
     // SAFETY: C's contract.
-    code(unsafe { Qp::of(qp).core.detach(&group(gid, lid)) })
+    code(unsafe { Qp::of(qp).object().detach(&group(gid, lid)) })
 }
 
 /// Whether data arrives in order: no provider knows of a device that promises it.

@@ -9,13 +9,70 @@ use std::ffi::c_int;
 
 use uverbs::provider::{AnyRq, AnySrq};
 use uverbs_core::Errno;
-use uverbs_core::provider::RecvOps;
+use uverbs_core::provider::{RecvOps, RqOps};
 use uverbs_core::queues::work::PostError;
 
+use crate::lock::Stays;
 use crate::post::{errno, pieces};
 use crate::qp::Qp;
 use crate::srq::Srq;
 use crate::sys::{ibv_qp, ibv_recv_wr, ibv_srq};
+
+/// The receive queue of a queue pair, by provider.
+pub(crate) enum RecvSide {
+    Mlx5(uverbs_mlx5::Rq),
+    Rxe(uverbs_rxe::Rq),
+    /// Of a target of XRC.
+    None,
+}
+
+impl Stays for RecvSide {}
+
+impl RecvSide {
+    pub(crate) fn new(rq: AnyRq) -> Self {
+        match rq {
+            AnyRq::Mlx5(rq) => Self::Mlx5(rq),
+            AnyRq::Rxe(rq) => Self::Rxe(rq),
+        }
+    }
+
+    pub(crate) fn enable(&mut self, on: bool) {
+        match self {
+            Self::Mlx5(rq) => rq.enable(on),
+            Self::Rxe(rq) => rq.enable(on),
+            Self::None => {}
+        }
+    }
+
+    /// See [`RqOps::reset`].
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub(crate) unsafe fn reset(&mut self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Mlx5(rq) => rq.reset(),
+                Self::Rxe(rq) => rq.reset(),
+                Self::None => {}
+            }
+        }
+    }
+}
+
+/// Nothing is posted to a target of XRC, which has no queues.
+///
+/// # Safety
+///
+/// C's contract.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn refused<W>(wr: *const W, bad: *mut *const W) -> c_int {
+    // SAFETY: C's contract.
+    unsafe { *bad = wr };
+    Errno::EINVAL.raw()
+}
 
 pub(crate) unsafe extern "C" fn post_recv(
     qp: *const ibv_qp,
@@ -27,8 +84,9 @@ pub(crate) unsafe extern "C" fn post_recv(
     // SAFETY: as above.
     unsafe {
         match &mut *qp.recv().lock() {
-            AnyRq::Mlx5(rq) => post_all(rq, wr, bad),
-            AnyRq::Rxe(rq) => post_all(rq, wr, bad),
+            RecvSide::Mlx5(rq) => post_all(rq, wr, bad),
+            RecvSide::Rxe(rq) => post_all(rq, wr, bad),
+            RecvSide::None => refused(wr, bad),
         }
     }
 }

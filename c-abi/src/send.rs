@@ -32,6 +32,8 @@ pub(crate) struct Side<S: Sends> {
 pub(crate) enum SendSide {
     Mlx5(Side<uverbs_mlx5::Sq>),
     Rxe(Side<uverbs_rxe::Sq>),
+    /// Of a target of XRC.
+    None,
 }
 
 impl Sends for uverbs_mlx5::Sq {
@@ -70,6 +72,7 @@ impl SendSide {
         match self {
             Self::Mlx5(side) => side.sq.enable(on),
             Self::Rxe(side) => side.sq.enable(on),
+            Self::None => {}
         }
     }
 
@@ -84,6 +87,7 @@ impl SendSide {
             match self {
                 Self::Mlx5(side) => side.sq.reset(),
                 Self::Rxe(side) => side.sq.reset(),
+                Self::None => {}
             }
         }
     }
@@ -96,6 +100,7 @@ impl Stays for SendSide {
             match self {
                 Self::Mlx5(side) => side.sq.stay(),
                 Self::Rxe(side) => side.sq.stay(),
+                Self::None => {}
             }
         }
     }
@@ -104,6 +109,7 @@ impl Stays for SendSide {
         match self {
             Self::Mlx5(side) => side.sq.leave(),
             Self::Rxe(side) => side.sq.leave(),
+            Self::None => {}
         }
     }
 }
@@ -116,18 +122,23 @@ pub(crate) struct Build<S: Sends> {
     pub(crate) failed: Option<Errno>,
     /// The operation that waits for what it carries, of a connected queue pair. None without `at`.
     pub(crate) begun: Option<S::Begun>,
-    /// The operation that waits for its pieces, of a datagram queue pair.
+    /// The operation that waits for its pieces, of a queue pair whose sends name where they go.
     pub(crate) waits: Option<(Wr, SendOp)>,
     pub(crate) to: Option<To>,
-    /// What a datagram carries that came before where it goes.
+    /// What such a send carries that came before where it goes.
     pub(crate) kept: Option<Kept>,
 }
 
+/// Where a send goes that names it.
 #[derive(Clone, Copy)]
-pub(crate) struct To {
-    pub(crate) ah: *const ibv_ah,
-    pub(crate) qpn: u32,
-    pub(crate) qkey: u32,
+pub(crate) enum To {
+    Datagram {
+        ah: *const ibv_ah,
+        qpn: u32,
+        qkey: u32,
+    },
+    /// A shared receive queue of the peer's, of XRC.
+    Srq(u32),
 }
 
 // SAFETY: the handle is reached by whoever holds the lock, as its program promises.

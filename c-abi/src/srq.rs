@@ -12,11 +12,14 @@ use std::sync::Arc;
 use uverbs::provider::AnySrq;
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
+use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::srq::SrqCore;
+use uverbs_core::objects::xrcd::XrcdCore;
 use uverbs_core::provider::{ContextOps, SrqInit, SrqOps};
 
 use crate::answer::{code, given, null, refuse};
 use crate::context::Context;
+use crate::cq::Cq;
 use crate::left::Kind;
 use crate::lock::{Lock, Stays};
 use crate::object::{Acks, Named};
@@ -25,6 +28,7 @@ use crate::sys::{
     Cond, Mutex, ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
     ibv_srq_init_attr_ex,
 };
+use crate::xrcd::Xrcd;
 
 /// `IBV_SRQ_MAX_WR`, `IBV_SRQ_LIMIT`.
 const MAX_WR: c_int = 1;
@@ -32,7 +36,12 @@ const LIMIT: c_int = 2;
 /// `IBV_SRQ_INIT_ATTR_TYPE`, `IBV_SRQ_INIT_ATTR_PD`, and all that the header knows.
 const ATTR_TYPE: u32 = 1;
 const ATTR_PD: u32 = 2;
+const ATTR_XRCD: u32 = 4;
+const ATTR_CQ: u32 = 8;
 const ATTR_ALL: u32 = 31;
+/// `IBV_SRQT_BASIC`, `IBV_SRQT_XRC`.
+const BASIC: u32 = 0;
+const XRC: u32 = 1;
 
 impl Stays for AnySrq {}
 
@@ -75,11 +84,15 @@ unsafe fn create(
     pd: *mut ibv_pd,
     srq_context: *mut c_void,
     attr: &mut ibv_srq_attr,
+    xrc: Option<(Arc<XrcdCore>, Arc<CqCore>)>,
 ) -> Result<*mut ibv_srq, Error> {
     // SAFETY: C's contract.
     let of = unsafe { Pd::of(pd) };
     let mut init = SrqInit::new(Arc::clone(of.core()));
-    (init.max_wr, init.max_sge, init.limit) = (attr.max_wr, attr.max_sge, attr.srq_limit);
+    // C's provider makes a queue for nothing, too; no ring is that small.
+    (init.max_wr, init.max_sge) = (attr.max_wr.max(1), attr.max_sge.max(1));
+    init.limit = attr.srq_limit;
+    init.xrc = xrc;
     let made = of.context().ops().create_srq(&init)?;
     (attr.max_wr, attr.max_sge) = (made.core.max_wr(), made.core.max_sge());
     let c = ibv_srq {
@@ -104,7 +117,7 @@ pub(crate) unsafe extern "C" fn create_srq(
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     // SAFETY: C's contract.
-    given(unsafe { create(pd, (*init).srq_context, &mut (*init).attr) })
+    given(unsafe { create(pd, (*init).srq_context, &mut (*init).attr, None) })
 }
 
 pub(crate) unsafe extern "C" fn create_srq_ex(
@@ -113,16 +126,22 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 ) -> *mut ibv_srq {
     // SAFETY: C's contract.
     let init = unsafe { &mut *init };
-    let typed = init.comp_mask & ATTR_TYPE != 0;
-    if init.comp_mask & !ATTR_ALL != 0 || init.comp_mask & ATTR_PD == 0 {
+    let has = |bits| init.comp_mask & bits == bits;
+    if init.comp_mask & !ATTR_ALL != 0 || !has(ATTR_PD) {
         return null(Errno::EINVAL);
     }
-    if typed && init.srq_type != 0 {
-        // XRC and tag matching.
-        return null(Errno::EOPNOTSUPP);
-    }
+    let xrc = match if has(ATTR_TYPE) { init.srq_type } else { BASIC } {
+        BASIC => None,
+        XRC if !has(ATTR_XRCD | ATTR_CQ) => return null(Errno::EINVAL),
+        // SAFETY: C's contract.
+        XRC => Some(unsafe {
+            (Arc::clone(Xrcd::of(init.xrcd).core()), Arc::clone(Cq::of(init.cq).core()))
+        }),
+        // Tag matching.
+        _ => return null(Errno::EOPNOTSUPP),
+    };
     // SAFETY: as above.
-    given(unsafe { create(init.pd, init.srq_context, &mut init.attr) })
+    given(unsafe { create(init.pd, init.srq_context, &mut init.attr, xrc) })
 }
 
 pub(crate) unsafe extern "C" fn modify_srq(

@@ -5,7 +5,9 @@ use std::ptr::null_mut;
 use uverbs::provider::AnyContext;
 
 use crate::sys::{Mutex, PostSend, ibv_context, ibv_context_ops, verbs_context};
-use crate::{cq, dm, make_cq, make_qp, mr, mw, poll, port, post, query_device, recv, srq};
+use crate::{
+    cq, dm, make_cq, make_qp, mr, mw, poll, port, post, query_device, recv, srq, xrc_target, xrcd,
+};
 
 /// What `abi_compat` says of a context that has a table in front (`__VERBS_ABI_IS_EXTENDED`).
 const EXTENDED: usize = usize::MAX;
@@ -74,12 +76,12 @@ pub(crate) fn of(device: &AnyContext) -> verbs_context {
         ABI_placeholder2: None,
         ibv_create_flow: None,
         ABI_placeholder1: None,
-        open_qp: None,
+        open_qp: Some(xrc_target::open_qp),
         create_qp_ex: Some(make_qp::create_qp_ex),
         get_srq_num: Some(srq::get_srq_num),
         create_srq_ex: Some(srq::create_srq_ex),
-        open_xrcd: None,
-        close_xrcd: None,
+        open_xrcd: Some(xrcd::open_xrcd),
+        close_xrcd: Some(xrcd::close_xrcd),
         _ABI_placeholder3: 0,
         sz: size_of::<verbs_context>(),
         context: ibv_context {

@@ -2,7 +2,8 @@
 //! `wr_start` to `wr_complete` or `wr_abort` the send queue is locked.
 //!
 //! On a connected queue pair an operation is written into the ring at once, and what it carries
-//! behind it. A datagram's waits until all its pieces are there, which may come in any order.
+//! behind it. One that names where it goes, a datagram's or of XRC, waits until all its pieces are
+//! there, which may come in any order.
 //!
 //! # Safety
 //!
@@ -21,37 +22,70 @@ use crate::qp::Qp;
 use crate::send::{Build, Kept, Sends, Side, To};
 use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
 
-/// C's struct with the functions for queue pairs of this provider, connected ones or datagrams'.
-pub(crate) fn functions<S: Sends>(qp_base: ibv_qp, datagrams: bool) -> ibv_qp_ex {
-    if datagrams { table::<S, true>(qp_base) } else { table::<S, false>(qp_base) }
+/// C's struct with the functions for queue pairs of this provider, whose sends name where they go
+/// if they are `directed`.
+pub(crate) fn functions<S: Sends>(qp_base: ibv_qp, directed: bool) -> ibv_qp_ex {
+    if directed { table::<S, true>(qp_base) } else { table::<S, false>(qp_base) }
 }
 
-fn table<S: Sends, const UD: bool>(qp_base: ibv_qp) -> ibv_qp_ex {
+fn table<S: Sends, const TO: bool>(qp_base: ibv_qp) -> ibv_qp_ex {
     ibv_qp_ex {
         qp_base,
         comp_mask: 0,
         wr_id: 0,
         wr_flags: 0,
-        wr_atomic_cmp_swp: Some(compare_swap::<S, UD>),
-        wr_atomic_fetch_add: Some(fetch_add::<S, UD>),
+        wr_atomic_cmp_swp: Some(compare_swap::<S, TO>),
+        wr_atomic_fetch_add: Some(fetch_add::<S, TO>),
         wr_bind_mw: Some(bind_mw::<S>),
         wr_local_inv: Some(local_inv::<S>),
-        wr_rdma_read: Some(read::<S, UD>),
-        wr_rdma_write: Some(write::<S, UD>),
-        wr_rdma_write_imm: Some(write_imm::<S, UD>),
-        wr_send: Some(send::<S, UD>),
-        wr_send_imm: Some(send_imm::<S, UD>),
-        wr_send_inv: Some(send_inv::<S, UD>),
+        wr_rdma_read: Some(read::<S, TO>),
+        wr_rdma_write: Some(write::<S, TO>),
+        wr_rdma_write_imm: Some(write_imm::<S, TO>),
+        wr_send: Some(send::<S, TO>),
+        wr_send_imm: Some(send_imm::<S, TO>),
+        wr_send_inv: Some(send_inv::<S, TO>),
         wr_send_tso: None,
         wr_set_ud_addr: Some(set_ud_addr::<S>),
-        wr_set_xrc_srqn: None,
-        wr_set_inline_data: Some(set_inline_data::<S, UD>),
-        wr_set_inline_data_list: Some(set_inline_data_list::<S, UD>),
-        wr_set_sge: Some(set_sge::<S, UD>),
-        wr_set_sge_list: Some(set_sge_list::<S, UD>),
-        wr_start: Some(start::<S, UD>),
+        wr_set_xrc_srqn: Some(set_xrc_srqn::<S>),
+        wr_set_inline_data: Some(set_inline_data::<S, TO>),
+        wr_set_inline_data_list: Some(set_inline_data_list::<S, TO>),
+        wr_set_sge: Some(set_sge::<S, TO>),
+        wr_set_sge_list: Some(set_sge_list::<S, TO>),
+        wr_start: Some(start::<S, TO>),
         wr_complete: Some(complete::<S>),
         wr_abort: Some(abort::<S>),
+        wr_atomic_write: None,
+        wr_flush: None,
+    }
+}
+
+/// C's struct without functions: of a queue pair that takes no sends.
+pub(crate) fn none(qp_base: ibv_qp) -> ibv_qp_ex {
+    ibv_qp_ex {
+        qp_base,
+        comp_mask: 0,
+        wr_id: 0,
+        wr_flags: 0,
+        wr_atomic_cmp_swp: None,
+        wr_atomic_fetch_add: None,
+        wr_bind_mw: None,
+        wr_local_inv: None,
+        wr_rdma_read: None,
+        wr_rdma_write: None,
+        wr_rdma_write_imm: None,
+        wr_send: None,
+        wr_send_imm: None,
+        wr_send_inv: None,
+        wr_send_tso: None,
+        wr_set_ud_addr: None,
+        wr_set_xrc_srqn: None,
+        wr_set_inline_data: None,
+        wr_set_inline_data_list: None,
+        wr_set_sge: None,
+        wr_set_sge_list: None,
+        wr_start: None,
+        wr_complete: None,
+        wr_abort: None,
         wr_atomic_write: None,
         wr_flush: None,
     }
@@ -71,14 +105,14 @@ unsafe fn of<'a, S: Sends>(qp: *const ibv_qp_ex) -> (&'a Qp, &'a mut Side<S>) {
     (qp, side)
 }
 
-unsafe extern "C" fn start<S: Sends, const UD: bool>(qp: *const ibv_qp_ex) {
+unsafe extern "C" fn start<S: Sends, const TO: bool>(qp: *const ibv_qp_ex) {
     // SAFETY: C's contract.
     unsafe { Qp::of(qp.cast()) }.send().lock().keep();
     // SAFETY: locked just now.
     let (_, Side { sq, build }) = unsafe { of::<S>(qp) };
     build.at = Some(sq.begin());
     (build.failed, build.begun) = (None, None);
-    if UD {
+    if TO {
         build.forget();
     }
 }
@@ -110,12 +144,12 @@ unsafe extern "C" fn abort<S: Sends>(qp: *const ibv_qp_ex) {
 ///
 /// C's contract.
 #[inline(always)]
-unsafe fn begin<S: Sends, const UD: bool>(qp: *const ibv_qp_ex, op: SendOp) {
+unsafe fn begin<S: Sends, const TO: bool>(qp: *const ibv_qp_ex, op: SendOp) {
     // SAFETY: C's contract; the program wrote the two members before.
     let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
     let Side { sq, build } = side;
     let wr = Wr { id, flags: flags(c_flags | of.signal()) };
-    if UD {
+    if TO {
         build.forget();
         build.waits = Some((wr, op));
         return;
@@ -134,12 +168,12 @@ unsafe fn begin<S: Sends, const UD: bool>(qp: *const ibv_qp_ex, op: SendOp) {
 ///
 /// C's contract.
 #[inline(always)]
-unsafe fn set<S: Sends, const UD: bool>(qp: *const ibv_qp_ex, data: Data<'_>) {
+unsafe fn set<S: Sends, const TO: bool>(qp: *const ibv_qp_ex, data: Data<'_>) {
     // SAFETY: C's contract.
     let (_, side) = unsafe { of::<S>(qp) };
-    if UD {
+    if TO {
         // SAFETY: as above.
-        return unsafe { post_datagram(side, data) };
+        return unsafe { post_directed(side, data) };
     }
     let Side { sq, build } = side;
     // By reference: what was just stored in parts isn't loaded as a whole.
@@ -153,7 +187,7 @@ unsafe fn set<S: Sends, const UD: bool>(qp: *const ibv_qp_ex, data: Data<'_>) {
     }
 }
 
-unsafe extern "C" fn compare_swap<S: Sends, const UD: bool>(
+unsafe extern "C" fn compare_swap<S: Sends, const TO: bool>(
     q: *const ibv_qp_ex,
     rkey: u32,
     addr: u64,
@@ -162,30 +196,30 @@ unsafe extern "C" fn compare_swap<S: Sends, const UD: bool>(
 ) {
     let op = SendOp::CompareSwap { remote: Remote { addr, rkey }, compare, swap };
     // SAFETY: C's contract.
-    unsafe { begin::<S, UD>(q, op) }
+    unsafe { begin::<S, TO>(q, op) }
 }
 
-unsafe extern "C" fn fetch_add<S: Sends, const UD: bool>(
+unsafe extern "C" fn fetch_add<S: Sends, const TO: bool>(
     q: *const ibv_qp_ex,
     rkey: u32,
     addr: u64,
     add: u64,
 ) {
     // SAFETY: C's contract.
-    unsafe { begin::<S, UD>(q, SendOp::FetchAdd { remote: Remote { addr, rkey }, add }) }
+    unsafe { begin::<S, TO>(q, SendOp::FetchAdd { remote: Remote { addr, rkey }, add }) }
 }
 
-unsafe extern "C" fn read<S: Sends, const UD: bool>(q: *const ibv_qp_ex, rkey: u32, addr: u64) {
+unsafe extern "C" fn read<S: Sends, const TO: bool>(q: *const ibv_qp_ex, rkey: u32, addr: u64) {
     // SAFETY: C's contract.
-    unsafe { begin::<S, UD>(q, SendOp::Read(Remote { addr, rkey })) }
+    unsafe { begin::<S, TO>(q, SendOp::Read(Remote { addr, rkey })) }
 }
 
-unsafe extern "C" fn write<S: Sends, const UD: bool>(q: *const ibv_qp_ex, rkey: u32, addr: u64) {
+unsafe extern "C" fn write<S: Sends, const TO: bool>(q: *const ibv_qp_ex, rkey: u32, addr: u64) {
     // SAFETY: C's contract.
-    unsafe { begin::<S, UD>(q, SendOp::Write(Remote { addr, rkey })) }
+    unsafe { begin::<S, TO>(q, SendOp::Write(Remote { addr, rkey })) }
 }
 
-unsafe extern "C" fn write_imm<S: Sends, const UD: bool>(
+unsafe extern "C" fn write_imm<S: Sends, const TO: bool>(
     q: *const ibv_qp_ex,
     rkey: u32,
     addr: u64,
@@ -193,22 +227,22 @@ unsafe extern "C" fn write_imm<S: Sends, const UD: bool>(
 ) {
     let op = SendOp::WriteImm(Remote { addr, rkey }, u32::from_be(imm));
     // SAFETY: C's contract.
-    unsafe { begin::<S, UD>(q, op) }
+    unsafe { begin::<S, TO>(q, op) }
 }
 
-unsafe extern "C" fn send<S: Sends, const UD: bool>(q: *const ibv_qp_ex) {
+unsafe extern "C" fn send<S: Sends, const TO: bool>(q: *const ibv_qp_ex) {
     // SAFETY: C's contract.
-    unsafe { begin::<S, UD>(q, SendOp::Send) }
+    unsafe { begin::<S, TO>(q, SendOp::Send) }
 }
 
-unsafe extern "C" fn send_imm<S: Sends, const UD: bool>(q: *const ibv_qp_ex, imm: u32) {
+unsafe extern "C" fn send_imm<S: Sends, const TO: bool>(q: *const ibv_qp_ex, imm: u32) {
     // SAFETY: C's contract.
-    unsafe { begin::<S, UD>(q, SendOp::SendImm(u32::from_be(imm))) }
+    unsafe { begin::<S, TO>(q, SendOp::SendImm(u32::from_be(imm))) }
 }
 
-unsafe extern "C" fn send_inv<S: Sends, const UD: bool>(q: *const ibv_qp_ex, key: u32) {
+unsafe extern "C" fn send_inv<S: Sends, const TO: bool>(q: *const ibv_qp_ex, key: u32) {
     // SAFETY: C's contract.
-    unsafe { begin::<S, UD>(q, SendOp::SendInvalidate(key)) }
+    unsafe { begin::<S, TO>(q, SendOp::SendInvalidate(key)) }
 }
 
 /// Changes a key; there is nothing to be set behind it.
@@ -244,35 +278,35 @@ unsafe extern "C" fn local_inv<S: Sends>(q: *const ibv_qp_ex, key: u32) {
     unsafe { rekey::<S>(q, &Rekey::Invalidate { key }) }
 }
 
-unsafe extern "C" fn set_sge<S: Sends, const UD: bool>(
+unsafe extern "C" fn set_sge<S: Sends, const TO: bool>(
     q: *const ibv_qp_ex,
     lkey: u32,
     addr: u64,
     len: u32,
 ) {
     // SAFETY: C's contract.
-    unsafe { set::<S, UD>(q, Data::One(Sge { addr, len, lkey })) }
+    unsafe { set::<S, TO>(q, Data::One(Sge { addr, len, lkey })) }
 }
 
-unsafe extern "C" fn set_sge_list<S: Sends, const UD: bool>(
+unsafe extern "C" fn set_sge_list<S: Sends, const TO: bool>(
     q: *const ibv_qp_ex,
     count: usize,
     list: *const ibv_sge,
 ) {
     // SAFETY: C's contract.
-    unsafe { set::<S, UD>(q, Data::List(pieces(list, count as c_int))) }
+    unsafe { set::<S, TO>(q, Data::List(pieces(list, count as c_int))) }
 }
 
-unsafe extern "C" fn set_inline_data<S: Sends, const UD: bool>(
+unsafe extern "C" fn set_inline_data<S: Sends, const TO: bool>(
     q: *const ibv_qp_ex,
     addr: *const c_void,
     len: usize,
 ) {
     // SAFETY: C's contract.
-    unsafe { set::<S, UD>(q, Data::Inline(memory(addr.cast(), len))) }
+    unsafe { set::<S, TO>(q, Data::Inline(memory(addr.cast(), len))) }
 }
 
-unsafe extern "C" fn set_inline_data_list<S: Sends, const UD: bool>(
+unsafe extern "C" fn set_inline_data_list<S: Sends, const TO: bool>(
     q: *const ibv_qp_ex,
     count: usize,
     list: *const ibv_data_buf,
@@ -285,7 +319,7 @@ unsafe extern "C" fn set_inline_data_list<S: Sends, const UD: bool>(
         all.push(unsafe { memory(piece.addr.cast(), piece.length) });
     }
     // SAFETY: as above.
-    unsafe { set::<S, UD>(q, Data::InlineList(&all)) }
+    unsafe { set::<S, TO>(q, Data::InlineList(&all)) }
 }
 
 unsafe extern "C" fn set_ud_addr<S: Sends>(
@@ -295,19 +329,34 @@ unsafe extern "C" fn set_ud_addr<S: Sends>(
     qkey: u32,
 ) {
     // SAFETY: C's contract.
+    unsafe { direct::<S>(q, To::Datagram { ah, qpn, qkey }) }
+}
+
+unsafe extern "C" fn set_xrc_srqn<S: Sends>(q: *const ibv_qp_ex, srqn: u32) {
+    // SAFETY: C's contract.
+    unsafe { direct::<S>(q, To::Srq(srqn)) }
+}
+
+/// Says where a send goes, and posts it if what it carries is there.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn direct<S: Sends>(q: *const ibv_qp_ex, to: To) {
+    // SAFETY: C's contract.
     let (_, side) = unsafe { of::<S>(q) };
-    side.build.to = Some(To { ah, qpn, qkey });
+    side.build.to = Some(to);
     match side.build.kept.take() {
         // SAFETY: C's contract.
-        Some(Kept::Pieces(list)) => unsafe { post_datagram(side, Data::List(&list)) },
+        Some(Kept::Pieces(list)) => unsafe { post_directed(side, Data::List(&list)) },
         // SAFETY: as above.
-        Some(Kept::Bytes(bytes)) => unsafe { post_datagram(side, Data::Inline(&bytes)) },
+        Some(Kept::Bytes(bytes)) => unsafe { post_directed(side, Data::Inline(&bytes)) },
         None => {}
     }
 }
 
 impl<S: Sends> Build<S> {
-    /// Forgets the pieces of a datagram.
+    /// Forgets the pieces of a send.
     #[inline(always)]
     fn forget(&mut self) {
         (self.waits, self.to) = (None, None);
@@ -316,7 +365,7 @@ impl<S: Sends> Build<S> {
         }
     }
 
-    /// Keeps what a datagram carries until it is known where it goes.
+    /// Keeps what a send carries until it is known where it goes.
     #[cold]
     fn keep(&mut self, data: Data<'_>) {
         self.kept = Some(match data {
@@ -328,22 +377,28 @@ impl<S: Sends> Build<S> {
     }
 }
 
-/// Posts the datagram that waits, unless it doesn't know yet where it goes.
+/// Posts the send that waits, unless it doesn't know yet where it goes.
 ///
 /// # Safety
 ///
 /// C's contract.
 #[inline(always)]
-unsafe fn post_datagram<S: Sends>(side: &mut Side<S>, data: Data<'_>) {
+unsafe fn post_directed<S: Sends>(side: &mut Side<S>, data: Data<'_>) {
     let Side { sq, build } = side;
     let (Some(at), Some((wr, op))) = (&mut build.at, build.waits) else { return };
-    let Some(To { ah, qpn, qkey }) = build.to else { return build.keep(data) };
-    // SAFETY: C's contract: a handle of the queue pair's domain.
-    let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress);
-    let posted = ah.and_then(|ah| {
-        // SAFETY: as above; the cursor is of this queue's last `begin`.
-        unsafe { sq.post_to(at, wr, op, Destination { ah, qpn, qkey }, data) }
-    });
+    let posted = match build.to {
+        None => return build.keep(data),
+        Some(To::Datagram { ah, qpn, qkey }) => {
+            // SAFETY: C's contract: a handle of the queue pair's domain.
+            let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress);
+            ah.and_then(|ah| {
+                // SAFETY: as above; the cursor is of this queue's last `begin`.
+                unsafe { sq.post_to(at, wr, op, Destination { ah, qpn, qkey }, data) }
+            })
+        }
+        // SAFETY: as above.
+        Some(To::Srq(srqn)) => unsafe { sq.post_xrc(at, wr, op, srqn, data) },
+    };
     build.waits = None;
     if let Err(error) = posted {
         build.fail(error);

@@ -65,6 +65,9 @@ fn ours() -> BTreeMap<String, Layout> {
         ibv_srq_attr { max_wr, max_sge, srq_limit }
         ibv_srq_init_attr { srq_context, attr }
         ibv_srq_init_attr_ex { srq_context, attr, comp_mask, srq_type, pd, xrcd, cq, tm_cap }
+        ibv_xrcd_init_attr { comp_mask, fd, oflags }
+        ibv_qp_open_attr { comp_mask, qp_num, xrcd, qp_context, qp_type }
+        ibv_xrcd { context }
         ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
         ibv_qp_init_attr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all }
         ibv_rx_hash_conf { rx_hash_function, rx_hash_key_len, rx_hash_key, rx_hash_fields_mask }
@@ -91,7 +94,7 @@ fn ours() -> BTreeMap<String, Layout> {
         ibv_send_wr_rdma { remote_addr, rkey }
         ibv_send_wr_atomic { remote_addr, compare_add, swap, rkey }
         ibv_send_wr_ud { ah, remote_qpn, remote_qkey }
-        ibv_send_wr { wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data, wr, qp_type, bind_mw }
+        ibv_send_wr { wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data, wr, qp_type => xrc_srqn, bind_mw }
         ibv_mw_bind_info { mr, addr, length, mw_access_flags }
         ibv_recv_wr { wr_id, next, sg_list, num_sge }
         ibv_qp_ex { qp_base, comp_mask, wr_id, wr_flags, wr_atomic_cmp_swp, wr_atomic_fetch_add, wr_bind_mw, wr_local_inv, wr_rdma_read, wr_rdma_write, wr_rdma_write_imm, wr_send, wr_send_imm, wr_send_inv, wr_send_tso, wr_set_ud_addr, wr_set_xrc_srqn, wr_set_inline_data, wr_set_inline_data_list, wr_set_sge, wr_set_sge_list, wr_start, wr_complete, wr_abort, wr_atomic_write, wr_flush }

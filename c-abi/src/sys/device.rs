@@ -5,7 +5,8 @@ use std::ffi::{c_char, c_int, c_void};
 use super::{
     Mutex, ibv_alloc_dm_attr, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device_attr_ex, ibv_dm,
     ibv_modify_cq_attr, ibv_mr, ibv_mw, ibv_mw_bind, ibv_pd, ibv_port_attr, ibv_qp,
-    ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_wc,
+    ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq,
+    ibv_srq_init_attr_ex, ibv_wc, ibv_xrcd, ibv_xrcd_init_attr,
 };
 
 /// A slot of a table whose function isn't there.
@@ -67,6 +68,8 @@ pub struct ibv_context {
 
 type QueryPort = unsafe extern "C" fn(*const ibv_context, u8, *mut ibv_port_attr, usize) -> c_int;
 type CreateQpEx = unsafe extern "C" fn(*const ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp;
+type OpenQp = unsafe extern "C" fn(*mut ibv_context, *const ibv_qp_open_attr) -> *mut ibv_qp;
+type OpenXrcd = unsafe extern "C" fn(*mut ibv_context, *const ibv_xrcd_init_attr) -> *mut ibv_xrcd;
 type CreateSrqEx =
     unsafe extern "C" fn(*const ibv_context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq;
 type CreateCqEx =
@@ -116,12 +119,12 @@ pub struct verbs_context {
     pub ABI_placeholder2: Slot,
     pub ibv_create_flow: Slot,
     pub ABI_placeholder1: Slot,
-    pub open_qp: Slot,
+    pub open_qp: Option<OpenQp>,
     pub create_qp_ex: Option<CreateQpEx>,
     pub get_srq_num: Option<unsafe extern "C" fn(*const ibv_srq, *mut u32) -> c_int>,
     pub create_srq_ex: Option<CreateSrqEx>,
-    pub open_xrcd: Slot,
-    pub close_xrcd: Slot,
+    pub open_xrcd: Option<OpenXrcd>,
+    pub close_xrcd: Option<unsafe extern "C" fn(*mut ibv_xrcd) -> c_int>,
     pub _ABI_placeholder3: u64,
     pub sz: usize,
     pub context: ibv_context,

@@ -13,6 +13,12 @@ pub struct ibv_pd {
 
 #[derive(Debug)]
 #[repr(C)]
+pub struct ibv_xrcd {
+    pub context: *mut ibv_context,
+}
+
+#[derive(Debug)]
+#[repr(C)]
 pub struct ibv_mr {
     pub context: *mut ibv_context,
     pub pd: *mut ibv_pd,
@@ -95,7 +101,7 @@ pub struct ibv_cq_ex {
     pub read_sl: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u8>,
     pub read_dlid_path_bits: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u8>,
     pub read_completion_ts: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
-    pub read_cvlan: Slot,
+    pub read_cvlan: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u16>,
     pub read_flow_tag: Slot,
     pub read_tm_info: Slot,
     pub read_completion_wallclock_ns: Slot,

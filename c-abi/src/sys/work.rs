@@ -111,8 +111,8 @@ pub struct ibv_send_wr {
     /// Network order; of `IBV_WR_SEND_WITH_INV` the key.
     pub imm_data: u32,
     pub wr: SendWr,
-    /// Number of an XRC target.
-    pub qp_type: u32,
+    /// `qp_type.xrc.remote_srqn`.
+    pub xrc_srqn: u32,
     pub bind_mw: BindMw,
 }
 
@@ -166,7 +166,7 @@ pub struct ibv_qp_ex {
     pub wr_send_inv: Option<Imm>,
     pub wr_send_tso: Option<unsafe extern "C" fn(*const ibv_qp_ex)>,
     pub wr_set_ud_addr: Option<unsafe extern "C" fn(*const ibv_qp_ex, *const ibv_ah, u32, u32)>,
-    pub wr_set_xrc_srqn: Option<unsafe extern "C" fn(*const ibv_qp_ex)>,
+    pub wr_set_xrc_srqn: Option<unsafe extern "C" fn(*const ibv_qp_ex, u32)>,
     pub wr_set_inline_data: Option<unsafe extern "C" fn(*const ibv_qp_ex, *const c_void, usize)>,
     pub wr_set_inline_data_list: Option<Pieces<ibv_data_buf>>,
     pub wr_set_sge: Option<unsafe extern "C" fn(*const ibv_qp_ex, u32, u64, u32)>,

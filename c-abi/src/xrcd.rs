@@ -1,0 +1,90 @@
+//! XRC domains.
+//!
+//! # Safety
+//!
+//! C's contract; the kernel's handle is this object's own.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use uverbs_core::Errno;
+use uverbs_core::attr::XrcFile;
+use uverbs_core::objects::xrcd::XrcdCore;
+
+use crate::answer::{code, kept, null};
+use crate::context::Context;
+use crate::left::Kind;
+use crate::sys::{ibv_context, ibv_xrcd, ibv_xrcd_init_attr};
+
+/// `IBV_XRCD_INIT_ATTR_FD` and `IBV_XRCD_INIT_ATTR_OFLAGS`: both must be there.
+const ATTR_BOTH: u32 = 1 | 2;
+
+#[repr(C)]
+pub(crate) struct Xrcd {
+    c: ibv_xrcd,
+    core: Arc<XrcdCore>,
+}
+
+impl Xrcd {
+    /// # Safety
+    ///
+    /// C's contract.
+    pub(crate) unsafe fn of<'a>(xrcd: *const ibv_xrcd) -> &'a Self {
+        // SAFETY: it is the first member of one of ours.
+        unsafe { &*xrcd.cast() }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<XrcdCore> {
+        &self.core
+    }
+
+    pub(crate) fn context_ptr(&self) -> *mut ibv_context {
+        self.c.context
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        // SAFETY: it is open, says C's contract, since something made of it is in use.
+        unsafe { Context::of(self.c.context) }
+    }
+}
+
+pub(crate) unsafe extern "C" fn open_xrcd(
+    context: *mut ibv_context,
+    attr: *const ibv_xrcd_init_attr,
+) -> *mut ibv_xrcd {
+    // SAFETY: C's contract.
+    let (of, attr) = unsafe { (Context::of(context), &*attr) };
+    if attr.comp_mask & !ATTR_BOTH != 0 {
+        return null(Errno::EOPNOTSUPP);
+    }
+    if attr.comp_mask != ATTR_BOTH {
+        return null(Errno::EINVAL);
+    }
+    let which = match attr.oflags & (libc::O_CREAT | libc::O_EXCL) {
+        0 | libc::O_EXCL => XrcFile::Existing,
+        libc::O_CREAT => XrcFile::OrNew,
+        _ => XrcFile::New,
+    };
+    // SAFETY: C's contract: -1, or a file that is open for this call.
+    let file = (attr.fd != -1).then(|| unsafe { BorrowedFd::borrow_raw(attr.fd) });
+    let core = of.core();
+    let made = core.uverbs().open_xrcd(file, which).map(|handle| {
+        // SAFETY: the kernel just gave it out, and nobody else has its number.
+        let core = unsafe { XrcdCore::new(Arc::clone(core), handle) };
+        Box::new(Xrcd { c: ibv_xrcd { context }, core })
+    });
+    kept(of.left(), Kind::Xrcd, made).cast()
+}
+
+pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    // SAFETY: C's contract; nothing is made in it afterwards.
+    let of = unsafe { Xrcd::of(xrcd) };
+    let done = of.core.close();
+    if done.is_ok() {
+        // SAFETY: it was made as this box, and is gone.
+        drop(unsafe { of.context().left().take::<Xrcd>(Kind::Xrcd, xrcd.cast()) });
+    }
+    code(done)
+}

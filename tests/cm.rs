@@ -221,6 +221,25 @@ fn an_address_is_one_listeners() {
     drop(bind(&device, addr).expect("it is free again"));
 }
 
+/// A connection that came to a listener holds no port, whatever becomes of the listener.
+#[test]
+fn connections_leave_their_listeners_port() {
+    let Some((device, ip)) = device_with_address() else { return };
+    let (listener, addr) = listener(&device, ip);
+    let server = thread::spawn(move || {
+        let request = listener.next(LIMIT).unwrap();
+        let end = End::on(&request.device().unwrap());
+        let mut qp = end.queue_pair();
+        request.init(&mut qp).unwrap();
+        (request.accept(qp, &Param::default()).unwrap(), end, listener)
+    });
+    let client = connect(&device, addr, &Param::default());
+    let (connection, end, listener) = server.join().unwrap();
+    drop(listener);
+    drop(bind(&device, addr).expect("it is free again"));
+    drop((client, connection, end));
+}
+
 #[test]
 fn private_data_has_a_limit() {
     let Some((device, ip)) = device_with_address() else { return };

@@ -49,6 +49,9 @@ pub(super) struct Id {
     pub(super) state: State,
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
+    /// A peer's request made it: its address is a listener's, and holds no port
+    /// (`cma.c:cma_ib_new_conn_id`).
+    pub(super) requested: bool,
     pub(super) reuse: bool,
     pub(super) ack_timeout: Option<u8>,
     pub(super) tos: u8,
@@ -103,6 +106,7 @@ impl Id {
             state: State::Idle,
             local: None,
             peer: None,
+            requested: false,
             reuse: false,
             ack_timeout: None,
             tos: 0,

@@ -147,7 +147,7 @@ impl Manager {
             return;
         }
         let mut id = Id::new(file, 0, space, service);
-        id.state = State::ReqReceived;
+        (id.state, id.requested) = (State::ReqReceived, true);
         id.local = Some(SocketAddr::new(header.to, port));
         id.peer = Some(header.from);
         id.connection = connection;

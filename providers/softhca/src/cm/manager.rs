@@ -219,7 +219,7 @@ impl Manager {
                 let shared = reuse && id.reuse && id.state != State::Listening;
                 number != of
                     && id.space == space
-                    && is_of_binder(id.state)
+                    && !id.requested
                     && !shared
                     && id.local.is_some_and(|local| {
                         local.port() == port
@@ -383,9 +383,4 @@ impl Param {
 /// (`cm.c:cm_convert_to_ms`).
 pub(super) fn interval() -> Duration {
     Duration::from_millis(1 << (RESPONSE_TIMEOUT - 8))
-}
-
-/// Whether an id in this state has its address by binding, not by a listener's.
-fn is_of_binder(state: State) -> bool {
-    !matches!(state, State::ReqReceived | State::RepSent)
 }

@@ -1,7 +1,8 @@
 //! Attributes of queue pairs, between C's structs and the kernel's.
 
 use uverbs_core::attr::{QpAttrMask, QpCap, RawQpAttr};
-use uverbs_kernel_abi::qp::{ib_uverbs_qp_dest, ib_uverbs_query_qp_resp};
+use uverbs_kernel_abi::ah::ib_uverbs_ah_attr;
+use uverbs_kernel_abi::qp::{ib_uverbs_qp_attr, ib_uverbs_qp_dest, ib_uverbs_query_qp_resp};
 
 use crate::sys::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_qp_cap};
 
@@ -122,6 +123,63 @@ pub(crate) fn attr(from: &ib_uverbs_query_qp_resp, cap: ibv_qp_cap) -> ibv_qp_at
         pkey_index: from.pkey_index,
         alt_pkey_index: from.alt_pkey_index,
         en_sqd_async_notify: 0,
+        sq_draining: from.sq_draining,
+        max_rd_atomic: from.max_rd_atomic,
+        max_dest_rd_atomic: from.max_dest_rd_atomic,
+        min_rnr_timer: from.min_rnr_timer,
+        port_num: from.port_num,
+        timeout: from.timeout,
+        retry_cnt: from.retry_cnt,
+        rnr_retry: from.rnr_retry,
+        alt_port_num: from.alt_port_num,
+        alt_timeout: from.alt_timeout,
+        rate_limit: 0,
+    }
+}
+
+/// An address as the connection manager has it.
+pub(crate) fn ah_from_kernel(from: &ib_uverbs_ah_attr) -> ibv_ah_attr {
+    ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: ibv_gid { raw: from.grh.dgid },
+            flow_label: from.grh.flow_label,
+            sgid_index: from.grh.sgid_index,
+            hop_limit: from.grh.hop_limit,
+            traffic_class: from.grh.traffic_class,
+        },
+        dlid: from.dlid,
+        sl: from.sl,
+        src_path_bits: from.src_path_bits,
+        static_rate: from.static_rate,
+        is_global: from.is_global,
+        port_num: from.port_num,
+    }
+}
+
+/// Attributes as the connection manager has them.
+pub(crate) fn attr_from_kernel(from: &ib_uverbs_qp_attr) -> ibv_qp_attr {
+    ibv_qp_attr {
+        qp_state: from.qp_state,
+        cur_qp_state: from.cur_qp_state,
+        path_mtu: from.path_mtu,
+        path_mig_state: from.path_mig_state,
+        qkey: from.qkey,
+        rq_psn: from.rq_psn,
+        sq_psn: from.sq_psn,
+        dest_qp_num: from.dest_qp_num,
+        qp_access_flags: from.qp_access_flags,
+        cap: ibv_qp_cap {
+            max_send_wr: from.max_send_wr,
+            max_recv_wr: from.max_recv_wr,
+            max_send_sge: from.max_send_sge,
+            max_recv_sge: from.max_recv_sge,
+            max_inline_data: from.max_inline_data,
+        },
+        ah_attr: ah_from_kernel(&from.ah_attr),
+        alt_ah_attr: ah_from_kernel(&from.alt_ah_attr),
+        pkey_index: from.pkey_index,
+        alt_pkey_index: from.alt_pkey_index,
+        en_sqd_async_notify: from.en_sqd_async_notify,
         sq_draining: from.sq_draining,
         max_rd_atomic: from.max_rd_atomic,
         max_dest_rd_atomic: from.max_dest_rd_atomic,

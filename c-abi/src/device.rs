@@ -92,7 +92,7 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
 }
 
 /// The devices of now; those that were seen before are the same objects.
-fn refresh() -> Result<Vec<Arc<Device>>, uverbs::Error> {
+pub(crate) fn devices() -> Result<Vec<Arc<Device>>, uverbs::Error> {
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = environment::devices()?;
     let known = |device: &uverbs::Device| {
@@ -107,7 +107,7 @@ fn refresh() -> Result<Vec<Arc<Device>>, uverbs::Error> {
 pub(crate) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     // Before there are threads, of the program or of a device: it takes no time now.
     barrier::is_there();
-    let devices = match refresh() {
+    let devices = match devices() {
         Ok(devices) => devices,
         Err(error) => {
             // SAFETY: C's contract; it may be null.

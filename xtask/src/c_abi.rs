@@ -12,9 +12,9 @@ const MINUTES: Duration = Duration::from_secs(60);
 
 /// The library's name.
 const LIBRARY: &str = "libibverbs.so.1";
-/// Other names for the same file: the one that a linker looks for, and libmlx5's, whose functions
-/// are in it. The loader maps it once.
-const LINKS: [&str; 3] = [BUILT, "libmlx5.so", "libmlx5.so.1"];
+/// Other names for the same file: the one that a linker looks for, and those of libmlx5 and
+/// librdmacm, whose functions are in it. The loader maps it once.
+const LINKS: [&str; 5] = [BUILT, "libmlx5.so", "libmlx5.so.1", "librdmacm.so", "librdmacm.so.1"];
 /// The file that cargo makes.
 pub(crate) const BUILT: &str = "libibverbs.so";
 

@@ -66,7 +66,7 @@ pub(crate) fn our_folder() -> PathBuf {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
-        for name in ["libibverbs.so.1", "libmlx5.so.1"] {
+        for name in ["libibverbs.so.1", "libmlx5.so.1", "librdmacm.so.1"] {
             std::os::unix::fs::symlink(our_library(), folder.join(name)).unwrap();
         }
         folder
@@ -137,7 +137,8 @@ impl CStack {
 
     /// Compiles a program of `c/`, or states why not.
     pub(crate) fn compile(&self, name: &str) -> Option<PathBuf> {
-        let libraries = ["-libverbs", "-Wl,--as-needed", "-lmlx5", "-Wl,--allow-shlib-undefined"];
+        let libraries =
+            ["-libverbs", "-Wl,--as-needed", "-lmlx5", "-lrdmacm", "-Wl,--allow-shlib-undefined"];
         self.compile_with(name, &libraries)
     }
 

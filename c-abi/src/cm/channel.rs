@@ -1,0 +1,105 @@
+//! Event channels.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use uverbs_core::Errno;
+use uverbs_core::commands::cm::Ucma;
+use uverbs_core::doors::cm::{CmDoor, KernelCmDoor};
+use uverbs_core::error::Error;
+
+use super::sys::rdma_event_channel;
+use crate::answer::boxed;
+use crate::device;
+
+/// A channel. Programs have a file of its own, which is readable while an event is there, and
+/// decide by its flags whether reading an event waits.
+#[repr(C)]
+pub(crate) struct Channel {
+    c: rdma_event_channel,
+    file: OwnedFd,
+    ucma: Ucma,
+}
+
+/// The connection manager of the devices that programs are shown: an embedded one's own, which
+/// knows no other device, or the kernel's.
+fn door() -> Result<Arc<dyn CmDoor>, Error> {
+    let opened = match device::devices()?.first() {
+        Some(device) => device.device().source().open_cm(),
+        None => KernelCmDoor::open().map(|door| Arc::new(door) as Arc<dyn CmDoor>),
+    };
+    opened.map_err(|errno| Error::kernel("rdma_create_event_channel", errno))
+}
+
+/// A file that is readable while `inner` is, with flags of its own: those of an embedded device's
+/// file are the device's.
+fn watching(inner: impl AsFd) -> Result<OwnedFd, Errno> {
+    let last = || Errno::of(&std::io::Error::last_os_error());
+    // SAFETY: it makes a file.
+    let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if made < 0 {
+        return Err(last());
+    }
+    // SAFETY: just made, and nobody else's.
+    let file = unsafe { OwnedFd::from_raw_fd(made) };
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    let inner = inner.as_fd().as_raw_fd();
+    // SAFETY: both files are open, and the event is read during the call.
+    let added =
+        unsafe { libc::epoll_ctl(file.as_raw_fd(), libc::EPOLL_CTL_ADD, inner, &raw mut event) };
+    if added == 0 { Ok(file) } else { Err(last()) }
+}
+
+impl Channel {
+    pub(crate) fn open() -> Result<Box<Self>, Error> {
+        let ucma = Ucma::new(door()?);
+        let watched = watching(ucma.door().file());
+        let file = watched.map_err(|errno| Error::System { what: "epoll", errno })?;
+        let c = rdma_event_channel { fd: file.as_raw_fd() };
+        Ok(Box::new(Self { c, file, ucma }))
+    }
+
+    /// # Safety
+    ///
+    /// C's contract.
+    pub(crate) unsafe fn of<'a>(channel: *const rdma_event_channel) -> &'a Self {
+        // SAFETY: it is the first member of one of ours.
+        unsafe { &*channel.cast() }
+    }
+
+    pub(crate) fn ucma(&self) -> &Ucma {
+        &self.ucma
+    }
+
+    /// Waits until an event may be there.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` where the program's file doesn't wait; `EINTR`.
+    pub(crate) fn wait(&self) -> Result<(), Errno> {
+        let last = || Errno::of(&std::io::Error::last_os_error());
+        let file = self.file.as_raw_fd();
+        // SAFETY: flags of a file that is open.
+        let flags = unsafe { libc::fcntl(file, libc::F_GETFL) };
+        if flags & libc::O_NONBLOCK != 0 {
+            return Err(Errno::EAGAIN);
+        }
+        let mut poll = libc::pollfd { fd: file, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which lives for the call.
+        if unsafe { libc::poll(&raw mut poll, 1, -1) } < 0 { Err(last()) } else { Ok(()) }
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {
+    boxed(Channel::open()).cast()
+}
+
+pub(crate) unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
+    // SAFETY: C's contract: it was made as this box, and is used no more.
+    drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
+}

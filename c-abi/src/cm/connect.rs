@@ -1,0 +1,325 @@
+//! Listening, asking for connections, accepting, refusing and parting.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::{c_int, c_void};
+
+use uverbs_core::Errno;
+use uverbs_core::error::Error;
+use uverbs_kernel_abi::rdma_cm::{rdma_ucm_conn_param, rdma_ucm_ece};
+
+use super::id::{self, Id, UD, ucma};
+use super::sys::{rdma_cm_id, rdma_conn_param};
+use super::{device, done, endpoint, invalid};
+use crate::convert;
+use crate::modify::modify_qp;
+use crate::sys::{ibv_ece, ibv_qp_attr};
+
+/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: as many as the device has.
+const MOST: u8 = 0xff;
+/// What is asked for without parameters.
+const RETRIES: u8 = 7;
+/// `IBV_QPS_*`.
+pub(crate) const INIT: u32 = 1;
+const RTR: u32 = 2;
+const RTS: u32 = 3;
+const ERR: u32 = 6;
+/// `IBV_QP_STATE` and `IBV_QP_SQ_PSN`.
+const STATE: c_int = 1;
+const SQ_PSN: c_int = 1 << 16;
+/// `IB_QP_SMAC` and its like, which are the kernel's own.
+const KERNELS_OWN: u32 = 0xe0_0000;
+/// `RDMA_OPTION`s of a refusal: of the vendor's options.
+const VENDOR_OPTION: u8 = 35;
+
+/// What the queue pair of an id needs for a state.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn attributes(id: *mut rdma_cm_id, state: u32) -> Result<(ibv_qp_attr, c_int), Error> {
+    // SAFETY: C's contract.
+    let answer = unsafe { ucma(id).init_qp_attr(Id::of(id).number(), state) }?;
+    let mask = answer.qp_attr_mask & !KERNELS_OWN;
+    Ok((convert::attr_from_kernel(&answer), mask as c_int))
+}
+
+/// # Safety
+///
+/// C's contract; the id has a queue pair.
+unsafe fn modify(id: *mut rdma_cm_id, attr: &ibv_qp_attr, mask: c_int) -> Result<(), Error> {
+    // SAFETY: C's contract.
+    match unsafe { modify_qp((*id).qp, attr, mask) } {
+        0 => Ok(()),
+        errno => Err(Error::kernel("modify_qp", Errno::from_raw(errno))),
+    }
+}
+
+/// Brings the queue pair of an id to a state, with the id's depths where they are not the most.
+///
+/// # Safety
+///
+/// As [`modify`].
+pub(crate) unsafe fn bring(
+    id: *mut rdma_cm_id,
+    state: u32,
+    depth: Option<u8>,
+) -> Result<(), Error> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (mut attr, mask) = attributes(id, state)?;
+        match (state, depth) {
+            (RTR, Some(depth)) => attr.max_dest_rd_atomic = depth,
+            (RTS, Some(depth)) => attr.max_rd_atomic = depth,
+            _ => {}
+        }
+        modify(id, &attr, mask)
+    }
+}
+
+/// Brings a queue pair for datagrams from INIT to RTS. What it sends to is in each send.
+///
+/// # Safety
+///
+/// As [`modify`].
+pub(crate) unsafe fn start(id: *mut rdma_cm_id) -> Result<(), Error> {
+    let to = |qp_state| ibv_qp_attr { qp_state, ..Default::default() };
+    // SAFETY: the caller's promise.
+    unsafe {
+        modify(id, &to(RTR), STATE)?;
+        modify(id, &to(RTS), STATE | SQ_PSN)
+    }
+}
+
+/// Brings the queue pair of an accepted connection to RTS: with what the connection manager says.
+///
+/// # Safety
+///
+/// As [`modify`].
+pub(crate) unsafe fn ready(id: *mut rdma_cm_id) -> Result<(), Error> {
+    // SAFETY: the caller's promise.
+    unsafe { up(id, (None, None)) }
+}
+
+/// # Safety
+///
+/// As [`modify`].
+unsafe fn up(id: *mut rdma_cm_id, (serves, asks): (Option<u8>, Option<u8>)) -> Result<(), Error> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // Once more, for the rights that follow from what the peer asks for.
+        bring(id, INIT, None)?;
+        bring(id, RTR, serves)?;
+        bring(id, RTS, asks)
+    }
+}
+
+/// Has what is outstanding come back, if there is a queue pair.
+///
+/// # Safety
+///
+/// C's contract.
+pub(crate) unsafe fn fail(id: *mut rdma_cm_id) {
+    // SAFETY: C's contract.
+    unsafe {
+        if !(*id).qp.is_null() {
+            let attr = ibv_qp_attr { qp_state: ERR, ..Default::default() };
+            let _ = modify(id, &attr, STATE);
+        }
+    }
+}
+
+/// Parameters for the command, with the id's depths in them.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn param(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> rdma_ucm_conn_param {
+    let mut param = rdma_ucm_conn_param { valid: 1, ..Default::default() };
+    (param.retry_count, param.rnr_retry_count) = (RETRIES, RETRIES);
+    // SAFETY: C's contract.
+    unsafe {
+        let state = Id::of(id).state();
+        (param.responder_resources, param.initiator_depth) = (state.serves, state.asks);
+        if let Some(given) = given {
+            let data =
+                crate::post::memory(given.private_data.cast(), given.private_data_len.into());
+            if !given.private_data.is_null() {
+                param.private_data[..data.len()].copy_from_slice(data);
+                param.private_data_len = given.private_data_len;
+            }
+            (param.flow_control, param.retry_count) = (given.flow_control, given.retry_count);
+            param.rnr_retry_count = given.rnr_retry_count;
+            (param.qp_num, param.srq) = (given.qp_num, given.srq);
+        }
+        if let Some(qp) = (*id).qp.as_ref() {
+            (param.qp_num, param.srq) = (qp.qp_num, (!qp.srq.is_null()).into());
+        }
+    }
+    param
+}
+
+/// Refuses depths over the device's.
+fn check(device: &device::Opened, given: Option<&rdma_conn_param>) -> Result<(), Error> {
+    let over = |asked: u8, has: u8| asked != MOST && asked > has;
+    match given {
+        Some(given)
+            if over(given.responder_resources, device.serves)
+                || over(given.initiator_depth, device.asks) =>
+        {
+            Err(invalid("rdma_connect"))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) unsafe extern "C" fn connect(
+    id: *mut rdma_cm_id,
+    given: *const rdma_conn_param,
+) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe { ask(id, given.as_ref()) })
+}
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn ask(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<(), Error> {
+    // SAFETY: C's contract.
+    let (of, device) = unsafe { (Id::of(id), device::of((*id).verbs)?) };
+    // SAFETY: as above.
+    let qp_type = unsafe { (*id).qp_type };
+    if qp_type != UD {
+        check(&device, given)?;
+        let depth = |asked: Option<u8>, most| asked.filter(|&asked| asked != MOST).unwrap_or(most);
+        let mut state = of.state();
+        state.serves = depth(given.map(|given| given.responder_resources), device.serves);
+        state.asks = depth(given.map(|given| given.initiator_depth), device.asks);
+    }
+    // SAFETY: as above.
+    unsafe {
+        ucma(id).connect(of.number(), param(id, given), rdma_ucm_ece::default())?;
+        endpoint::complete(id)
+    }
+}
+
+pub(crate) unsafe extern "C" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe {
+        let listens = ucma(id).listen(Id::of(id).number(), backlog);
+        listens.and_then(|()| id::refresh(id))
+    })
+}
+
+pub(crate) unsafe extern "C" fn accept(
+    id: *mut rdma_cm_id,
+    given: *const rdma_conn_param,
+) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe { take(id, given.as_ref()) })
+}
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn take(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<(), Error> {
+    // SAFETY: C's contract.
+    let (of, device) = unsafe { (Id::of(id), device::of((*id).verbs)?) };
+    // SAFETY: as above.
+    let (datagrams, has_qp) = unsafe { ((*id).qp_type == UD, !(*id).qp.is_null()) };
+    if !datagrams {
+        check(&device, given)?;
+        let mut state = of.state();
+        let depth = |asked: Option<u8>, peers: u8, most: u8| {
+            asked.filter(|&asked| asked != MOST).unwrap_or(peers.min(most))
+        };
+        let serves = given.map(|given| given.responder_resources);
+        let asks = given.map(|given| given.initiator_depth);
+        state.serves = depth(serves, state.serves, device.serves);
+        state.asks = depth(asks, state.asks, device.asks);
+        let depths = (Some(state.serves), Some(state.asks));
+        drop(state);
+        if has_qp {
+            // SAFETY: as above.
+            unsafe { up(id, depths) }?;
+        }
+    }
+    // SAFETY: as above.
+    unsafe {
+        let with = Some((param(id, given), rdma_ucm_ece::default()));
+        if let Err(error) = ucma(id).accept(of.number(), of.key(), with) {
+            fail(id);
+            return Err(error);
+        }
+        // A datagram peer hears nothing more.
+        if datagrams { Ok(()) } else { endpoint::complete(id) }
+    }
+}
+
+pub(crate) unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe {
+        if !(*id).qp.is_null() {
+            // The library does it for queue pairs of its own.
+            return done(Err(invalid("rdma_establish")));
+        }
+        ucma(id).accept(Id::of(id).number(), Id::of(id).key(), None)
+    })
+}
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn refuse(id: *mut rdma_cm_id, reason: u8, data: *const c_void, len: u8) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe {
+        let len = if data.is_null() { 0 } else { len };
+        let data = crate::post::memory(data.cast(), len.into());
+        ucma(id).reject(Id::of(id).number(), reason, data)
+    })
+}
+
+pub(crate) unsafe extern "C" fn reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+    // SAFETY: C's contract.
+    unsafe { refuse(id, 0, data, len) }
+}
+
+pub(crate) unsafe extern "C" fn reject_ece(
+    id: *mut rdma_cm_id,
+    data: *const c_void,
+    len: u8,
+) -> c_int {
+    // SAFETY: C's contract.
+    unsafe { refuse(id, VENDOR_OPTION, data, len) }
+}
+
+pub(crate) unsafe extern "C" fn notify(id: *mut rdma_cm_id, event: u32) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe { ucma(id).notify(Id::of(id).number(), event) })
+}
+
+pub(crate) unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe {
+        fail(id);
+        let parted = ucma(id).disconnect(Id::of(id).number());
+        parted.and_then(|()| endpoint::complete(id))
+    })
+}
+
+pub(crate) unsafe extern "C" fn init_qp_attr(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    // SAFETY: C's contract; the program wrote the state before.
+    done(unsafe { attributes(id, (*attr).qp_state).map(|found| (*attr, *mask) = found) })
+}
+
+/// No provider passes the vendor's options on.
+pub(crate) unsafe extern "C" fn ece(_: *mut rdma_cm_id, _: *mut ibv_ece) -> c_int {
+    done(Err(Error::kernel("rdma_set_local_ece", Errno::EOPNOTSUPP)))
+}

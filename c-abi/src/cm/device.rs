@@ -1,0 +1,111 @@
+//! Open devices that ids are on: each is opened once, and stays open.
+//!
+//! # Safety
+//!
+//! The pointers are of devices that this library opened and never closes.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::{Mutex, PoisonError};
+
+use uverbs_core::Errno;
+use uverbs_core::error::Error;
+
+use super::invalid;
+use crate::answer::null;
+use crate::device;
+use crate::open::open_device;
+use crate::pd::alloc_pd;
+use crate::query_device::query_device;
+use crate::sys::{ibv_context, ibv_device_attr, ibv_pd};
+
+/// A device as its ids see it.
+#[derive(Clone, Copy)]
+pub(crate) struct Opened {
+    guid: u64,
+    pub(crate) verbs: *mut ibv_context,
+    /// The domain of programs that bring none.
+    pub(crate) pd: *mut ibv_pd,
+    /// READs and atomics that a queue pair may serve, and have outstanding.
+    pub(crate) serves: u8,
+    pub(crate) asks: u8,
+}
+
+// SAFETY: open devices may be used by any thread.
+unsafe impl Send for Opened {}
+
+static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+
+fn open(of: &std::sync::Arc<device::Device>) -> Result<Opened, Error> {
+    let failed = || Error::kernel("rdma_open_device", Errno::of(&std::io::Error::last_os_error()));
+    // SAFETY: a device of the list that is held here.
+    let verbs = unsafe { open_device(of.c()) };
+    if verbs.is_null() {
+        return Err(failed());
+    }
+    // SAFETY: just opened.
+    let pd = unsafe { alloc_pd(verbs) };
+    let mut attr = std::mem::MaybeUninit::<ibv_device_attr>::uninit();
+    // SAFETY: as above, and there is room for the answer.
+    if pd.is_null() || unsafe { query_device(verbs, &raw mut attr) } != 0 {
+        return Err(failed());
+    }
+    // SAFETY: the call above wrote it.
+    let attr = unsafe { attr.assume_init() };
+    let byte = |number: c_int| number.clamp(0, 0xff) as u8;
+    let (serves, asks) = (byte(attr.max_qp_rd_atom), byte(attr.max_qp_init_rd_atom));
+    Ok(Opened { guid: of.device().node_guid(), verbs, pd, serves, asks })
+}
+
+/// All devices, opened.
+fn all() -> Result<Vec<Opened>, Error> {
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    for device in device::devices()? {
+        if !opened.iter().any(|known| known.guid == device.device().node_guid()) {
+            opened.push(open(&device)?);
+        }
+    }
+    Ok(opened.clone())
+}
+
+/// The device with this GUID.
+pub(crate) fn find(guid: u64) -> Result<Opened, Error> {
+    let found = all()?.into_iter().find(|device| device.guid == guid);
+    found.ok_or_else(|| Error::kernel("rdma_query_addr", Errno::ENODEV))
+}
+
+/// The device of this context, which an id has.
+pub(crate) fn of(verbs: *const ibv_context) -> Result<Opened, Error> {
+    let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = opened.iter().find(|device| device.verbs.cast_const() == verbs).copied();
+    found.ok_or_else(|| invalid("rdma_connect"))
+}
+
+pub(crate) unsafe extern "C" fn get_devices(count: *mut c_int) -> *mut *mut ibv_context {
+    let found = all().and_then(|found| match found.is_empty() {
+        true => Err(Error::kernel("rdma_get_devices", Errno::ENODEV)),
+        false => Ok(found),
+    });
+    // SAFETY: C's contract; it may be null.
+    if let Some(count) = unsafe { count.as_mut() } {
+        *count = found.as_ref().map_or(0, |found| found.len() as c_int);
+    }
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return null(error.to_errno()),
+    };
+    let list: Box<[*mut ibv_context]> =
+        found.iter().map(|device| device.verbs).chain([null_mut()]).collect();
+    Box::into_raw(list).cast()
+}
+
+pub(crate) unsafe extern "C" fn free_devices(list: *mut *mut ibv_context) {
+    let mut len = 0;
+    // SAFETY: C's contract: a list of ours, which ends with null.
+    while !unsafe { *list.add(len) }.is_null() {
+        len += 1;
+    }
+    // SAFETY: allocated with this length.
+    drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(list, len + 1)) });
+}

@@ -1,0 +1,184 @@
+//! The calls that wait: of ids with a channel of their own.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use uverbs_core::Errno;
+use uverbs_core::error::Error;
+
+use super::event::{CONNECT_REQUEST, REJECTED, ack_cm_event, get_cm_event, next};
+use super::id::{self, Id, told};
+use super::sys::{rdma_addrinfo, rdma_cm_id};
+use super::{done, invalid, qp};
+use crate::sys::{ibv_pd, ibv_qp_init_attr};
+
+/// `RAI_PASSIVE`.
+const PASSIVE: c_int = 1;
+/// How long an address and a route may take to be found, in milliseconds: as C's library waits.
+const PATIENCE: c_int = 2000;
+
+/// Waits for the event of a call, if the id's calls wait. What the last one waited for is
+/// acknowledged, this one stays in the id.
+///
+/// # Safety
+///
+/// C's contract.
+pub(crate) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
+    // SAFETY: C's contract.
+    let waits = unsafe { Id::of(id) }.state().waits;
+    if !waits {
+        return Ok(());
+    }
+    // SAFETY: as above.
+    unsafe {
+        drop_event(id);
+        let event = Box::into_raw(next((*id).channel)?).cast();
+        (*id).event = event;
+        match ((*event).event, (*event).status) {
+            (_, 0) => Ok(()),
+            (REJECTED, _) => Err(Error::kernel("rdma_connect", Errno::ECONNREFUSED)),
+            (_, status) => Err(told(status)),
+        }
+    }
+}
+
+/// Acknowledges the event that the last call waited for.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn drop_event(id: *mut rdma_cm_id) {
+    // SAFETY: C's contract.
+    unsafe {
+        if !(*id).event.is_null() {
+            ack_cm_event((*id).event);
+            (*id).event = null_mut();
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn get_request(
+    listener: *mut rdma_cm_id,
+    id: *mut *mut rdma_cm_id,
+) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe { request(listener) }.map(|made| unsafe { *id = made }))
+}
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn request(listener: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, Error> {
+    // SAFETY: C's contract.
+    let of = unsafe { Id::of(listener) };
+    if !of.state().waits {
+        return Err(invalid("rdma_get_request"));
+    }
+    let mut event = null_mut();
+    // SAFETY: as above.
+    unsafe {
+        drop_event(listener);
+        if get_cm_event((*listener).channel, &raw mut event) != 0 {
+            let errno = Errno::of(&std::io::Error::last_os_error());
+            return Err(Error::kernel("rdma_get_request", errno));
+        }
+        let refused = match ((*event).status, (*event).event) {
+            (0, CONNECT_REQUEST) => None,
+            (0, _) => Some(invalid("rdma_get_request")),
+            (status, _) => Some(told(status)),
+        };
+        if let Some(error) = refused {
+            ack_cm_event(event);
+            return Err(error);
+        }
+        let made = (*event).id;
+        let init = of.state().init;
+        if let Some(mut init) = init {
+            let pd = (*listener).pd;
+            let pd = if pd.is_null() || (*pd).context != (*made).verbs { null_mut() } else { pd };
+            if qp::create_qp(made, pd, &raw mut init) != 0 {
+                let errno = Errno::of(&std::io::Error::last_os_error());
+                ack_cm_event(event);
+                id::destroy_id(made);
+                return Err(Error::kernel("rdma_get_request", errno));
+            }
+        }
+        (*made).event = event;
+        Ok(made)
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_ep(
+    id: *mut *mut rdma_cm_id,
+    info: *mut rdma_addrinfo,
+    pd: *mut ibv_pd,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: C's contract; both may be null.
+    done(unsafe {
+        let info = &*info;
+        id::create(null_mut(), null_mut(), info.ai_port_space as u32, info.ai_qp_type as u32)
+            .and_then(|made| match bring(made, info, pd, init.as_mut()) {
+                0 => {
+                    *id = made;
+                    Ok(())
+                }
+                _ => {
+                    let errno = Errno::of(&std::io::Error::last_os_error());
+                    destroy_ep(made);
+                    Err(Error::kernel("rdma_create_ep", errno))
+                }
+            })
+    })
+}
+
+/// Binds a passive one; of an active one finds the way, and makes the queue pair.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn bring(
+    id: *mut rdma_cm_id,
+    info: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    init: Option<&mut ibv_qp_init_attr>,
+) -> c_int {
+    // SAFETY: C's contract.
+    unsafe {
+        if info.ai_flags & PASSIVE != 0 {
+            if !pd.is_null() {
+                (*id).pd = pd;
+            }
+            Id::of(id).state().init = init.map(|init| {
+                init.qp_type = info.ai_qp_type as u32;
+                *init
+            });
+            return id::bind_addr(id, info.ai_src_addr);
+        }
+        let mut code = id::resolve_addr(id, info.ai_src_addr, info.ai_dst_addr, PATIENCE);
+        if code == 0 {
+            code = id::resolve_route(id, PATIENCE);
+        }
+        match init {
+            Some(init) if code == 0 => {
+                init.qp_type = info.ai_qp_type as u32;
+                qp::create_qp(id, pd, init)
+            }
+            _ => code,
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
+    // SAFETY: C's contract.
+    unsafe {
+        qp::destroy_qp(id);
+        qp::destroy_srq(id);
+        id::destroy_id(id);
+    }
+}

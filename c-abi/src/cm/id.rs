@@ -1,0 +1,383 @@
+//! Ids: their life, addresses and options.
+//!
+//! # Safety
+//!
+//! C's contract. Members of C's struct, which programs read and write, too, are reached by pointer.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libc::{AF_INET, AF_INET6, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
+use uverbs_core::Errno;
+use uverbs_core::commands::cm::{SockAddr, Ucma};
+use uverbs_core::error::Error;
+use uverbs_kernel_abi::rdma_cm::{RDMA_PS_IPOIB, RDMA_PS_UDP};
+
+use super::channel::Channel;
+use super::multicast::{self, Group};
+use super::sys::{rdma_cm_id, rdma_event_channel};
+use super::{device, done, endpoint, event, invalid};
+use crate::object::Acks;
+use crate::sys::ibv_qp_init_attr;
+
+/// `IBV_QPT_RC`, `IBV_QPT_UD`.
+const RC: u32 = 2;
+pub(crate) const UD: u32 = 4;
+
+/// What an id is besides C's struct.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Each call waits for its event, on a channel of the id's own.
+    pub(crate) waits: bool,
+    /// A listener's: of the queue pairs that its connections get.
+    pub(crate) init: Option<ibv_qp_init_attr>,
+    /// READs and atomics to be served, and to be had outstanding.
+    pub(crate) serves: u8,
+    pub(crate) asks: u8,
+    /// The queue pair couldn't be brought up: what the peer says of the connection is no news.
+    pub(crate) failed: bool,
+    pub(crate) groups: Vec<Group>,
+}
+
+// SAFETY: what the attributes point to is the program's, which any thread of it may use.
+unsafe impl Send for State {}
+
+#[repr(C)]
+pub(crate) struct Id {
+    c: rdma_cm_id,
+    /// What events name it by.
+    key: u64,
+    /// The connection manager's number.
+    number: u32,
+    state: Mutex<State>,
+    acks: Acks,
+}
+
+/// Ids by what events name them by.
+static IDS: Mutex<Option<HashMap<u64, usize>>> = Mutex::new(None);
+
+/// What events name an id or a membership by; never 0, which is no name.
+pub(crate) fn unique_key() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn ids<T>(with: impl FnOnce(&mut HashMap<u64, usize>) -> T) -> T {
+    with(IDS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// The id with this key; an event of it is handed out, so it isn't destroyed before that is
+/// acknowledged.
+pub(crate) fn deliver(key: u64) -> Option<*mut rdma_cm_id> {
+    ids(|known| {
+        let at = *known.get(&key)?;
+        let id: *mut rdma_cm_id = with_exposed_provenance_mut(at);
+        // SAFETY: it is there while it is known.
+        unsafe { Id::of(id) }.acks.deliver();
+        Some(id)
+    })
+}
+
+impl Id {
+    /// # Safety
+    ///
+    /// C's contract.
+    pub(crate) unsafe fn of<'a>(id: *const rdma_cm_id) -> &'a Self {
+        let at = id.expose_provenance();
+        // SAFETY: it is the first member of one of ours.
+        unsafe { &*with_exposed_provenance::<Self>(at) }
+    }
+
+    pub(crate) fn key(&self) -> u64 {
+        self.key
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn acks(&self) -> &Acks {
+        &self.acks
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The commands of the channel that an id is on.
+///
+/// # Safety
+///
+/// C's contract.
+pub(crate) unsafe fn ucma<'a>(id: *const rdma_cm_id) -> &'a Ucma {
+    // SAFETY: C's contract: the channel outlives its ids.
+    unsafe { Channel::of((*id).channel).ucma() }
+}
+
+/// Gives C an id that the connection manager knows.
+pub(crate) fn give(
+    (channel, waits): (*mut rdma_event_channel, bool),
+    (key, number): (u64, u32),
+    context: *mut c_void,
+    (ps, qp_type): (u32, u32),
+) -> *mut rdma_cm_id {
+    // SAFETY: all members are numbers, addresses or pointers that may be null.
+    let mut c: rdma_cm_id = unsafe { std::mem::zeroed() };
+    (c.channel, c.context, c.ps, c.qp_type) = (channel, context, ps, qp_type);
+    let state = Mutex::new(State { waits, ..State::default() });
+    let id = Box::into_raw(Box::new(Id { c, key, number, state, acks: Acks::default() }));
+    ids(|known| known.insert(key, id.expose_provenance()));
+    id.cast()
+}
+
+/// Makes an id, on a channel of its own if there is none.
+pub(crate) fn create(
+    channel: *mut rdma_event_channel,
+    context: *mut c_void,
+    ps: u32,
+    qp_type: u32,
+) -> Result<*mut rdma_cm_id, Error> {
+    let space = u16::try_from(ps).map_err(|_| invalid("rdma_create_id"))?;
+    let waits = channel.is_null();
+    let own = if waits { Some(Channel::open()?) } else { None };
+    let key = unique_key();
+    let made = |ucma: &Ucma| ucma.create_id(key, space, qp_type as u8);
+    let number = match &own {
+        Some(own) => made(own.ucma())?,
+        // SAFETY: C's contract.
+        None => made(unsafe { Channel::of(channel) }.ucma())?,
+    };
+    let channel = own.map_or(channel, |own| Box::into_raw(own).cast());
+    Ok(give((channel, waits), (key, number), context, (ps, qp_type)))
+}
+
+pub(crate) unsafe extern "C" fn create_id(
+    channel: *mut rdma_event_channel,
+    id: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    ps: u32,
+) -> c_int {
+    let datagrams = [RDMA_PS_UDP, RDMA_PS_IPOIB].map(u32::from).contains(&ps);
+    let made = create(channel, context, ps, if datagrams { UD } else { RC });
+    // SAFETY: C's contract.
+    done(made.map(|made| unsafe { *id = made }))
+}
+
+pub(crate) unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: C's contract.
+    let (of, ucma) = unsafe { (Id::of(id), ucma(id)) };
+    if let Err(error) = ucma.destroy_id(of.number) {
+        return done(Err(error));
+    }
+    ids(|known| known.remove(&of.key));
+    multicast::forget(of);
+    // SAFETY: C's contract; what its last call waited for is its own.
+    unsafe {
+        if !(*id).event.is_null() {
+            event::ack_cm_event((*id).event);
+        }
+    }
+    of.acks.wait();
+    let waits = of.state().waits;
+    // SAFETY: as above: it is the last use, and a channel of its own is nobody else's.
+    unsafe {
+        if waits {
+            super::channel::destroy_event_channel((*id).channel);
+        }
+        drop(Box::from_raw(id.cast::<Id>()));
+    }
+    0
+}
+
+pub(crate) unsafe extern "C" fn migrate_id(
+    id: *mut rdma_cm_id,
+    channel: *mut rdma_event_channel,
+) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe { migrate(id, channel) })
+}
+
+/// Has an id's events come to another channel, or, without one, to a channel of its own.
+///
+/// # Safety
+///
+/// C's contract.
+pub(crate) unsafe fn migrate(
+    id: *mut rdma_cm_id,
+    channel: *mut rdma_event_channel,
+) -> Result<(), Error> {
+    // SAFETY: C's contract.
+    let (of, old) = unsafe { (Id::of(id), (*id).channel) };
+    let had_own = of.state().waits;
+    if had_own && channel.is_null() {
+        return Err(invalid("rdma_migrate_id"));
+    }
+    let own = if channel.is_null() { Some(Channel::open()?) } else { None };
+    // SAFETY: C's contract.
+    let from = unsafe { Channel::of(old) }.ucma();
+    match &own {
+        Some(own) => own.ucma().migrate_id(of.number, from)?,
+        // SAFETY: as above.
+        None => unsafe { Channel::of(channel) }.ucma().migrate_id(of.number, from)?,
+    }
+    let waits = own.is_some();
+    let new = own.map_or(channel, |own| Box::into_raw(own).cast());
+    // SAFETY: as above; a channel of its own is nobody else's, and its last event goes with it.
+    unsafe {
+        if had_own {
+            if !(*id).event.is_null() {
+                event::ack_cm_event((*id).event);
+                (*id).event = null_mut();
+            }
+            super::channel::destroy_event_channel(old);
+        }
+        (*id).channel = new;
+    }
+    of.state().waits = waits;
+    Ok(())
+}
+
+/// An address of C's as the commands have it: as long as its family says.
+///
+/// # Safety
+///
+/// C's contract; it may be null.
+pub(crate) unsafe fn address(addr: *const sockaddr) -> Result<SockAddr, Error> {
+    // SAFETY: C's contract.
+    let Some(family) = (unsafe { addr.as_ref() }).map(|addr| c_int::from(addr.sa_family)) else {
+        return Ok(SockAddr::NONE);
+    };
+    let len = length(family).ok_or_else(|| invalid("rdma_bind_addr"))?;
+    // SAFETY: C's contract: an address of this family.
+    let bytes = unsafe { std::slice::from_raw_parts(addr.cast::<u8>(), len) };
+    Ok(SockAddr::new(bytes).unwrap_or(SockAddr::NONE))
+}
+
+/// Bytes of an address of this family.
+pub(crate) fn length(family: c_int) -> Option<usize> {
+    match family {
+        AF_INET => Some(size_of::<sockaddr_in>()),
+        AF_INET6 => Some(size_of::<sockaddr_in6>()),
+        _ => None,
+    }
+}
+
+/// Puts an address into C's room for one.
+pub(crate) fn put(to: &mut sockaddr_storage, bytes: &[u8]) {
+    let len = bytes.len().min(size_of::<sockaddr_storage>());
+    // SAFETY: there is room for so much, and any bytes are an address.
+    unsafe {
+        (&raw mut *to).cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), len);
+    }
+}
+
+/// Asks for an id's addresses and device, and puts them into C's struct.
+///
+/// # Safety
+///
+/// C's contract.
+pub(crate) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), Error> {
+    // SAFETY: C's contract.
+    let (of, ucma) = unsafe { (Id::of(id), ucma(id)) };
+    let answer = ucma.query_addr(of.number)?;
+    // SAFETY: as above.
+    unsafe {
+        put(&mut (*id).route.addr.src, &answer.src_addr);
+        put(&mut (*id).route.addr.dst, &answer.dst_addr);
+        if answer.node_guid == 0 || !(*id).verbs.is_null() {
+            return Ok(());
+        }
+        let opened = device::find(u64::from_be(answer.node_guid))?;
+        ((*id).verbs, (*id).port_num) = (opened.verbs, answer.port_num);
+        (*id).route.addr.ib.pkey = answer.pkey.to_be();
+        if (*id).pd.is_null() {
+            (*id).pd = opened.pd;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe { address(addr) }.and_then(|addr| {
+        // SAFETY: as above.
+        unsafe {
+            ucma(id).bind(Id::of(id).number, &addr)?;
+            refresh(id)
+        }
+    }))
+}
+
+pub(crate) unsafe extern "C" fn resolve_addr(
+    id: *mut rdma_cm_id,
+    from: *mut sockaddr,
+    to: *mut sockaddr,
+    timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: C's contract.
+    let begun = unsafe { address(from).and_then(|from| Ok((from, address(to)?))) };
+    let begun = begun.and_then(|(from, to)| {
+        // SAFETY: as above.
+        unsafe {
+            ucma(id).resolve_addr(Id::of(id).number, &from, &to, timeout_ms as u32)?;
+            put(&mut (*id).route.addr.dst, to.as_bytes());
+            endpoint::complete(id)
+        }
+    });
+    done(begun)
+}
+
+pub(crate) unsafe extern "C" fn resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe {
+        let begun = ucma(id).resolve_route(Id::of(id).number, timeout_ms as u32);
+        begun.and_then(|()| endpoint::complete(id))
+    })
+}
+
+pub(crate) unsafe extern "C" fn set_option(
+    id: *mut rdma_cm_id,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: usize,
+) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe {
+        let value = crate::post::memory(value.cast(), len);
+        ucma(id).set_option(Id::of(id).number, level as u32, name as u32, value)
+    })
+}
+
+/// A port out of an address, network order.
+fn port(addr: &sockaddr_storage) -> u16 {
+    let at: *const sockaddr_storage = addr;
+    // SAFETY: the storage has room for either kind.
+    unsafe {
+        match c_int::from(addr.ss_family) {
+            AF_INET => (*at.cast::<sockaddr_in>()).sin_port,
+            AF_INET6 => (*at.cast::<sockaddr_in6>()).sin6_port,
+            _ => 0,
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn get_src_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: C's contract.
+    port(unsafe { &(*id).route.addr.src })
+}
+
+pub(crate) unsafe extern "C" fn get_dst_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: C's contract.
+    port(unsafe { &(*id).route.addr.dst })
+}
+
+/// What went wrong with an event, as an error of the call that waited for it.
+pub(crate) fn told(status: c_int) -> Error {
+    Error::kernel("rdma_get_cm_event", Errno::from_raw(status.abs()))
+}

@@ -1,0 +1,192 @@
+//! Names of hosts and services as addresses: the system's `getaddrinfo`, with what an id needs
+//! besides.
+//!
+//! # Safety
+//!
+//! C's contract. What is given out is boxes of this file, which come back once.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::{c_char, c_int};
+use std::ptr::null_mut;
+
+use libc::{addrinfo, sockaddr, sockaddr_storage, socklen_t};
+use uverbs_core::Errno;
+use uverbs_kernel_abi::rdma_cm::{RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP};
+
+use super::id::{UD, length, put};
+use super::sys::rdma_addrinfo;
+use crate::answer::minus_one;
+
+/// `RAI_*`.
+const PASSIVE: c_int = 1;
+const NUMERICHOST: c_int = 2;
+const FAMILY: c_int = 8;
+/// `IBV_QPT_RC`.
+const RC: c_int = 2;
+
+/// What of the hints the system's call is given.
+fn asked(hints: &rdma_addrinfo) -> addrinfo {
+    // SAFETY: numbers, and pointers that may be null.
+    let mut asked: addrinfo = unsafe { std::mem::zeroed() };
+    if hints.ai_flags & PASSIVE != 0 {
+        asked.ai_flags |= libc::AI_PASSIVE;
+    }
+    if hints.ai_flags & NUMERICHOST != 0 {
+        asked.ai_flags |= libc::AI_NUMERICHOST;
+    }
+    if hints.ai_flags & FAMILY != 0 || hints.ai_src_len != 0 {
+        asked.ai_family = hints.ai_family;
+    }
+    let datagrams = hints.ai_qp_type == UD as c_int
+        || [RDMA_PS_UDP, RDMA_PS_IPOIB].map(c_int::from).contains(&hints.ai_port_space);
+    (asked.ai_socktype, asked.ai_protocol) = match datagrams {
+        true => (libc::SOCK_DGRAM, libc::IPPROTO_UDP),
+        false => (libc::SOCK_STREAM, libc::IPPROTO_TCP),
+    };
+    asked
+}
+
+/// Port space and type of queue pairs: each follows from the other where one is missing.
+fn kinds(hints: &rdma_addrinfo) -> (c_int, c_int) {
+    let of_space = |space: c_int| match space as u16 {
+        RDMA_PS_UDP | RDMA_PS_IPOIB => UD as c_int,
+        _ => RC,
+    };
+    match (hints.ai_port_space, hints.ai_qp_type) {
+        (0, kind) if kind == UD as c_int => (RDMA_PS_UDP.into(), kind),
+        (0, 0) => (RDMA_PS_TCP.into(), RC),
+        (0, kind) => (RDMA_PS_TCP.into(), kind),
+        (space, 0) => (space, of_space(space)),
+        (space, kind) => (space, kind),
+    }
+}
+
+/// A copy of an address, in a box of its own.
+fn copied(bytes: &[u8]) -> *mut sockaddr {
+    // SAFETY: any bytes are an address.
+    let mut room: sockaddr_storage = unsafe { std::mem::zeroed() };
+    put(&mut room, bytes);
+    Box::into_raw(Box::new(room)).cast()
+}
+
+/// # Safety
+///
+/// C's contract; null is none.
+unsafe fn bytes<'a>(addr: *const sockaddr, len: socklen_t) -> Option<&'a [u8]> {
+    if addr.is_null() || len == 0 {
+        return None;
+    }
+    // SAFETY: C's contract.
+    Some(unsafe { std::slice::from_raw_parts(addr.cast(), len as usize) })
+}
+
+pub(crate) unsafe extern "C" fn getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+    found: *mut *mut rdma_addrinfo,
+) -> c_int {
+    // SAFETY: numbers, and pointers that may be null.
+    let none: rdma_addrinfo = unsafe { std::mem::zeroed() };
+    // SAFETY: C's contract; it may be null.
+    let hints = unsafe { hints.as_ref() }.unwrap_or(&none);
+    let mut made = none;
+    (made.ai_flags, (made.ai_port_space, made.ai_qp_type)) = (hints.ai_flags, kinds(hints));
+    // SAFETY: C's contract.
+    let (own, peer) = unsafe {
+        (bytes(hints.ai_src_addr, hints.ai_src_len), bytes(hints.ai_dst_addr, hints.ai_dst_len))
+    };
+    if let Some(own) = own {
+        (made.ai_src_addr, made.ai_src_len) = (copied(own), own.len() as socklen_t);
+        made.ai_family = hints.ai_family;
+    }
+    if node.is_null() && service.is_null() {
+        let Some(peer) = peer else {
+            // SAFETY: boxes of this function.
+            unsafe { drop_parts(&made) };
+            return minus_one(Errno::EINVAL);
+        };
+        (made.ai_dst_addr, made.ai_dst_len) = (copied(peer), peer.len() as socklen_t);
+        made.ai_family = hints.ai_family;
+    } else {
+        // SAFETY: C's contract.
+        let code = unsafe { look_up(node, service, hints, &mut made) };
+        if code != 0 {
+            // SAFETY: boxes of this function.
+            unsafe { drop_parts(&made) };
+            return code;
+        }
+    }
+    // SAFETY: C's contract.
+    unsafe { *found = Box::into_raw(Box::new(made)) };
+    0
+}
+
+/// Fills in the first address that the system finds; answers the system's code.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn look_up(
+    node: *const c_char,
+    service: *const c_char,
+    hints: &rdma_addrinfo,
+    made: &mut rdma_addrinfo,
+) -> c_int {
+    let asked = asked(hints);
+    let mut list = null_mut();
+    let service = if service.is_null() && node.is_null() { c"0".as_ptr() } else { service };
+    // SAFETY: C's contract; `asked` has zeros where getaddrinfo(3) wants them.
+    let code = unsafe { libc::getaddrinfo(node, service, &raw const asked, &raw mut list) };
+    if code != 0 {
+        return code;
+    }
+    // SAFETY: a list that the system gave has one entry at least, whose address is that long.
+    unsafe {
+        let first = &*list;
+        let len = length(first.ai_family).unwrap_or(0).min(first.ai_addrlen as usize);
+        let bytes = std::slice::from_raw_parts(first.ai_addr.cast::<u8>(), len);
+        made.ai_family = first.ai_family;
+        if hints.ai_flags & PASSIVE != 0 {
+            drop_address(made.ai_src_addr);
+            (made.ai_src_addr, made.ai_src_len) = (copied(bytes), len as socklen_t);
+        } else {
+            (made.ai_dst_addr, made.ai_dst_len) = (copied(bytes), len as socklen_t);
+        }
+        libc::freeaddrinfo(list);
+    }
+    0
+}
+
+/// # Safety
+///
+/// Null, or a box of [`copied`], for the last time.
+unsafe fn drop_address(addr: *mut sockaddr) {
+    if !addr.is_null() {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(addr.cast::<sockaddr_storage>()) });
+    }
+}
+
+/// # Safety
+///
+/// As [`drop_address`], of both.
+unsafe fn drop_parts(info: &rdma_addrinfo) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        drop_address(info.ai_src_addr);
+        drop_address(info.ai_dst_addr);
+    }
+}
+
+pub(crate) unsafe extern "C" fn freeaddrinfo(info: *mut rdma_addrinfo) {
+    let mut next = info;
+    while !next.is_null() {
+        // SAFETY: C's contract: one that was given, for the last time.
+        unsafe {
+            let info = Box::from_raw(next);
+            drop_parts(&info);
+            next = info.ai_next;
+        }
+    }
+}

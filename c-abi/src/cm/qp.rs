@@ -1,0 +1,246 @@
+//! Queue pairs and shared receive queues of ids.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use uverbs_core::Errno;
+use uverbs_core::error::Error;
+
+use super::connect::{INIT, bring, start};
+use super::id::UD;
+use super::sys::rdma_cm_id;
+use super::{done, invalid};
+use crate::channel::{create_comp_channel, destroy_comp_channel};
+use crate::cq::destroy_cq;
+use crate::make_cq::create_cq;
+use crate::make_qp;
+use crate::qp::destroy_qp as end_qp;
+use crate::srq;
+use crate::sys::{
+    ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr,
+    ibv_srq_init_attr_ex,
+};
+
+/// `IBV_QP_INIT_ATTR_PD`, `IBV_SRQ_INIT_ATTR_PD`.
+const QP_PD: u32 = 1;
+const SRQ_PD: u32 = 2;
+
+/// The error that a call of libibverbs left.
+fn left() -> Error {
+    Error::kernel("create_qp", Errno::of(&std::io::Error::last_os_error()))
+}
+
+/// A channel and a completion queue on it, for so many completions.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn make_cq(
+    id: *mut rdma_cm_id,
+    entries: u32,
+) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), Error> {
+    // SAFETY: C's contract: the id is on a device.
+    unsafe {
+        let channel = create_comp_channel((*id).verbs);
+        if channel.is_null() {
+            return Err(left());
+        }
+        let cq = create_cq((*id).verbs, entries as c_int, id.cast(), channel, 0);
+        if cq.is_null() {
+            let error = left();
+            destroy_comp_channel(channel);
+            return Err(error);
+        }
+        Ok((channel, cq))
+    }
+}
+
+/// Makes what is missing of completion queues, and names it in the id.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn make_cqs(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Error> {
+    // SAFETY: C's contract.
+    unsafe {
+        if attr.recv_cq.is_null() {
+            let made = make_cq(id, attr.cap.max_recv_wr.max(1))?;
+            ((*id).recv_cq_channel, (*id).recv_cq) = made;
+            attr.recv_cq = made.1;
+        }
+        if attr.send_cq.is_null() {
+            let made = make_cq(id, attr.cap.max_send_wr.max(1))?;
+            ((*id).send_cq_channel, (*id).send_cq) = made;
+            attr.send_cq = made.1;
+        }
+    }
+    Ok(())
+}
+
+/// Destroys completion queues that were made here.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn end_cqs(id: *mut rdma_cm_id) {
+    // SAFETY: C's contract.
+    unsafe {
+        for (channel, cq) in [
+            (&raw mut (*id).recv_cq_channel, &raw mut (*id).recv_cq),
+            (&raw mut (*id).send_cq_channel, &raw mut (*id).send_cq),
+        ] {
+            // A program may have named queues of its own, on no channel of ours.
+            if (*channel).is_null() {
+                continue;
+            }
+            if !(*cq).is_null() {
+                destroy_cq(*cq);
+            }
+            destroy_comp_channel(*channel);
+            (*channel, *cq) = (null_mut(), null_mut());
+        }
+    }
+}
+
+/// Makes a queue pair, and brings it to where receives can be posted: datagrams' to RTS.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn make(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Error> {
+    // SAFETY: C's contract.
+    unsafe {
+        if !(*id).qp.is_null() || (*id).verbs.is_null() {
+            return Err(invalid("rdma_create_qp"));
+        }
+        if attr.comp_mask & QP_PD == 0 || attr.pd.is_null() {
+            attr.comp_mask |= QP_PD;
+            attr.pd = (*id).pd;
+        } else if (*attr.pd).context != (*id).verbs {
+            return Err(invalid("rdma_create_qp"));
+        }
+        (*id).pd = attr.pd;
+        if attr.qp_context.is_null() {
+            attr.qp_context = id.cast();
+        }
+        if attr.srq.is_null() {
+            attr.srq = (*id).srq;
+        }
+        make_cqs(id, attr)?;
+        let qp = make_qp::create_qp_ex((*id).verbs, attr);
+        if qp.is_null() {
+            let error = left();
+            end_cqs(id);
+            return Err(error);
+        }
+        (*id).qp = qp;
+        let brought = bring(id, INIT, None);
+        let brought = brought.and_then(|()| if attr.qp_type == UD { start(id) } else { Ok(()) });
+        if brought.is_err() {
+            destroy_qp(id);
+        }
+        brought
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe { make(id, &mut *attr) })
+}
+
+/// What a plain queue pair is made from, as the extended call has it.
+pub(crate) fn extended(pd: *mut ibv_pd, attr: &ibv_qp_init_attr) -> ibv_qp_init_attr_ex {
+    // SAFETY: numbers, and pointers that may be null.
+    let mut all: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+    all.qp_context = attr.qp_context;
+    (all.send_cq, all.recv_cq, all.srq) = (attr.send_cq, attr.recv_cq, attr.srq);
+    (all.cap, all.qp_type, all.sq_sig_all) = (attr.cap, attr.qp_type, attr.sq_sig_all);
+    if !pd.is_null() {
+        (all.pd, all.comp_mask) = (pd, QP_PD);
+    }
+    all
+}
+
+pub(crate) unsafe extern "C" fn create_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe {
+        let attr = &mut *attr;
+        let mut all = extended(pd, attr);
+        make(id, &mut all).map(|()| attr.cap = all.cap)
+    })
+}
+
+pub(crate) unsafe extern "C" fn destroy_qp(id: *mut rdma_cm_id) {
+    // SAFETY: C's contract.
+    unsafe {
+        if !(*id).qp.is_null() {
+            end_qp((*id).qp);
+            (*id).qp = null_mut();
+        }
+        end_cqs(id);
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_srq_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> c_int {
+    // SAFETY: C's contract.
+    done(unsafe {
+        let attr = &mut *attr;
+        if !(*id).srq.is_null() || (*id).verbs.is_null() {
+            return done(Err(invalid("rdma_create_srq")));
+        }
+        if attr.comp_mask & SRQ_PD == 0 || attr.pd.is_null() {
+            attr.comp_mask |= SRQ_PD;
+            attr.pd = (*id).pd;
+        }
+        let made = srq::create_srq_ex((*id).verbs, attr);
+        if made.is_null() {
+            Err(left())
+        } else {
+            (*id).srq = made;
+            Ok(())
+        }
+    })
+}
+
+pub(crate) unsafe extern "C" fn create_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> c_int {
+    // SAFETY: C's contract; numbers, and pointers that may be null.
+    unsafe {
+        let mut all: ibv_srq_init_attr_ex = std::mem::zeroed();
+        (all.srq_context, all.attr) = ((*attr).srq_context, (*attr).attr);
+        if !pd.is_null() {
+            (all.pd, all.comp_mask) = (pd, SRQ_PD);
+        }
+        let code = create_srq_ex(id, &raw mut all);
+        (*attr).attr = all.attr;
+        code
+    }
+}
+
+pub(crate) unsafe extern "C" fn destroy_srq(id: *mut rdma_cm_id) {
+    // SAFETY: C's contract.
+    unsafe {
+        if !(*id).srq.is_null() {
+            srq::destroy_srq((*id).srq);
+            (*id).srq = null_mut();
+        }
+    }
+}

@@ -1,0 +1,135 @@
+/* Calls of librdmacm, right and wrong, with the numbers that they end in. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <arpa/inet.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+
+static int good, bad;
+
+static void check(const char *what, int is)
+{
+	printf("%s %s (errno %d)\n", is ? "ok" : "WRONG", what, errno);
+	is ? good++ : bad++;
+}
+
+static int refused(int code, int number)
+{
+	return code == -1 && errno == number;
+}
+
+static struct sockaddr *at(const char *ip, int port)
+{
+	static struct sockaddr_in addr;
+
+	memset(&addr, 0, sizeof addr);
+	addr.sin_family = AF_INET;
+	addr.sin_port = htons(port);
+	inet_pton(AF_INET, ip, &addr.sin_addr);
+	return (struct sockaddr *)&addr;
+}
+
+/* Both sides of a connection on one channel. */
+static void connect_and_part(struct rdma_event_channel *channel, struct rdma_cm_id *listener)
+{
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *client, *server;
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+	struct rdma_conn_param param = { .private_data = "may I?", .private_data_len = 6 };
+	char ip[INET_ADDRSTRLEN];
+	int port = ntohs(rdma_get_src_port(listener));
+
+	check("create_id", !rdma_create_id(channel, &client, &init, RDMA_PS_TCP));
+	inet_ntop(AF_INET, &listener->route.addr.src_sin.sin_addr, ip, sizeof ip);
+	check("resolve_route too early", refused(rdma_resolve_route(client, 100), EINVAL));
+	check("resolve_addr", !rdma_resolve_addr(client, NULL, at("127.0.0.1", port), 1000));
+	check("get_cm_event", !rdma_get_cm_event(channel, &event)
+	      && event->event == RDMA_CM_EVENT_ADDR_RESOLVED && event->id == client
+	      && client->verbs && client->port_num == 1 && client->pd);
+	rdma_ack_cm_event(event);
+	check("create_qp", !rdma_create_qp(client, NULL, &init) && client->qp && client->send_cq);
+	check("create_qp twice", refused(rdma_create_qp(client, NULL, &init), EINVAL));
+	check("resolve_route", !rdma_resolve_route(client, 1000)
+	      && !rdma_get_cm_event(channel, &event) && event->event == RDMA_CM_EVENT_ROUTE_RESOLVED);
+	rdma_ack_cm_event(event);
+	param.responder_resources = 0xfe;
+	check("connect deeper than the device", refused(rdma_connect(client, &param), EINVAL));
+	param.responder_resources = 1;
+	check("connect", !rdma_connect(client, &param));
+	check("connect request", !rdma_get_cm_event(channel, &event)
+	      && event->event == RDMA_CM_EVENT_CONNECT_REQUEST && event->listen_id == listener
+	      && event->param.conn.private_data_len == 56
+	      && !memcmp(event->param.conn.private_data, "may I?", 7)
+	      && event->param.conn.initiator_depth == 1);
+	server = event->id;
+	rdma_ack_cm_event(event);
+	init.send_cq = init.recv_cq = NULL;
+	check("create_qp of the server", !rdma_create_qp(server, NULL, &init));
+	check("establish is the library's", refused(rdma_establish(server), EINVAL));
+	check("accept", !rdma_accept(server, NULL));
+	for (int i = 0; i < 2; i++) {
+		check("established", !rdma_get_cm_event(channel, &event)
+		      && event->event == RDMA_CM_EVENT_ESTABLISHED);
+		rdma_ack_cm_event(event);
+	}
+	check("state", client->qp->state == IBV_QPS_RTS && server->qp->state == IBV_QPS_RTS);
+	check("disconnect", !rdma_disconnect(client));
+	for (int i = 0; i < 2; i++) {
+		check("disconnected", !rdma_get_cm_event(channel, &event)
+		      && event->event == RDMA_CM_EVENT_DISCONNECTED && !event->status);
+		/* The side that was told answers, or the other one waits for a minute. */
+		if (event->id == server)
+			check("disconnect, too", !rdma_disconnect(server));
+		rdma_ack_cm_event(event);
+	}
+	rdma_destroy_qp(client);
+	rdma_destroy_qp(server);
+	check("destroy", !client->qp && !client->send_cq && !rdma_destroy_id(client)
+	      && !rdma_destroy_id(server));
+}
+
+int main(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *listener, *id;
+	struct rdma_cm_event *event;
+	struct rdma_addrinfo hints = { .ai_flags = RAI_NUMERICHOST, .ai_port_space = RDMA_PS_UDP }, *found;
+	struct ibv_context **devices;
+	int count = 0;
+
+	check("create_event_channel", channel && channel->fd >= 0);
+	check("create_id of no port space", refused(rdma_create_id(channel, &id, NULL, 7), EINVAL));
+	check("create_id", !rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP)
+	      && listener->channel == channel && listener->qp_type == IBV_QPT_RC);
+	check("bind_addr to another's", refused(rdma_bind_addr(listener, at("192.0.2.1", 0)), EADDRNOTAVAIL));
+	check("bind_addr", !rdma_bind_addr(listener, at("0.0.0.0", 0)) && rdma_get_src_port(listener));
+	check("get_request of an asynchronous one", refused(rdma_get_request(listener, &id), EINVAL));
+	check("listen", !rdma_listen(listener, 3));
+	fcntl(channel->fd, F_SETFL, O_NONBLOCK);
+	check("no event", refused(rdma_get_cm_event(channel, &event), EAGAIN));
+	fcntl(channel->fd, F_SETFL, 0);
+	check("ack of nothing", refused(rdma_ack_cm_event(NULL), EINVAL));
+	check("leave a group", refused(rdma_leave_multicast(listener, at("239.0.0.1", 0)), EADDRNOTAVAIL));
+	check("event_str", !strcmp(rdma_event_str(RDMA_CM_EVENT_REJECTED), "RDMA_CM_EVENT_REJECTED")
+	      && !strcmp(rdma_event_str(99), "UNKNOWN EVENT"));
+	connect_and_part(channel, listener);
+	check("destroy_id", !rdma_destroy_id(listener));
+	check("getaddrinfo", !rdma_getaddrinfo("10.1.2.3", "7471", &hints, &found)
+	      && found->ai_qp_type == IBV_QPT_UD && found->ai_dst_len == sizeof(struct sockaddr_in)
+	      && !found->ai_src_addr);
+	rdma_freeaddrinfo(found);
+	check("getaddrinfo of a name", rdma_getaddrinfo("nobody", "7471", &hints, &found));
+	devices = rdma_get_devices(&count);
+	check("get_devices", devices && count == 1 && devices[0] && !devices[1]);
+	rdma_free_devices(devices);
+	rdma_destroy_event_channel(channel);
+	printf("%d checks, %d failed\n", good, bad);
+	return bad != 0;
+}

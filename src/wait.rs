@@ -15,7 +15,8 @@ impl<P: Provider> CompletionQueue<P> {
     /// A queue with a [channel](crate::CompletionQueueBuilder::channel) sleeps: it is armed, polled
     /// once more, and the thread sleeps on the channel's file until the event comes. Without one it
     /// is polled all the time, which is faster and takes a processor, but for yielding it between
-    /// polls.
+    /// polls. The software HCA then does its work on the waiting thread, so don't wait in a signal
+    /// handler.
     ///
     /// # Errors
     ///
@@ -78,7 +79,10 @@ impl<P: Provider> CompletionQueue<P> {
                 gone = self.core.context().uverbs().is_gone();
                 look = waited + LOOK;
             }
-            std::thread::yield_now();
+            // A device in this process works on this thread meanwhile; one less to wait for.
+            if !self.core.context().uverbs().door().progress() {
+                std::thread::yield_now();
+            }
         }
     }
 

@@ -117,6 +117,11 @@ unsafe impl UverbsDoor for Door {
     fn memlock(&self, wanted: u64) -> Option<u64> {
         self.shared.lock().device.over_memlock(wanted)
     }
+
+    fn progress(&self) -> bool {
+        // A forked child has a copy, perhaps locked for good.
+        self.process.is_current() && self.shared.help()
+    }
 }
 
 /// In a forked child: what it has of the device is a copy without a thread, perhaps locked for

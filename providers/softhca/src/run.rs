@@ -16,8 +16,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,10 @@ pub(crate) struct Shared {
     clock: Clock,
     /// The device's thread; a stepped device has none.
     sleeper: Option<Arc<Sleeper>>,
+    /// Clients' stores are held up: the thread sleeps, or is about to.
+    protected: AtomicBool,
+    /// Slices that waiting clients did, and those of them that found work.
+    help: [AtomicU64; 2],
 }
 
 impl Shared {
@@ -72,7 +76,14 @@ impl Shared {
             None => Clock::Virtual(AtomicU64::new(0)),
             Some(_) => Clock::Real(Instant::now()),
         };
-        Self { kernel: Mutex::new(kernel), waiting: AtomicUsize::new(0), clock, sleeper }
+        Self {
+            kernel: Mutex::new(kernel),
+            waiting: AtomicUsize::new(0),
+            clock,
+            sleeper,
+            protected: AtomicBool::new(false),
+            help: Default::default(),
+        }
     }
 
     /// Does something to the device that may give it work, and wakes it.
@@ -146,6 +157,48 @@ impl Shared {
         any
     }
 
+    /// A slice of work on the thread of a client that waits: what it waits for comes without a
+    /// switch between threads. True if anything was done. Nothing where another thread is at it; a
+    /// stepped device's work is its test's to do.
+    pub(crate) fn help(&self) -> bool {
+        if self.sleeper.is_none() || self.waiting.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        let mut kernel = match self.kernel.try_lock() {
+            Ok(kernel) => kernel,
+            Err(TryLockError::Poisoned(kernel)) => kernel.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        // A store of a signal handler on this thread would wait for the device's thread, and that
+        // for this one.
+        self.release(&mut kernel);
+        let worked = self.slice(&mut kernel, false);
+        self.help[0].fetch_add(1, Ordering::Relaxed);
+        self.help[1].fetch_add(worked.into(), Ordering::Relaxed);
+        drop(kernel);
+        // Nothing wakes it any more for what comes when this client stops: the stores pass, and
+        // packets were read.
+        self.wake();
+        worked
+    }
+
+    fn helped(&self) -> [u64; 2] {
+        [0, 1].map(|at| self.help[at].load(Ordering::Relaxed))
+    }
+
+    /// Makes clients' stores wake the device's thread. False if some can't.
+    fn protect(&self, kernel: &mut Kernel) -> bool {
+        self.protected.store(true, Ordering::Relaxed);
+        kernel.device.uars.protect()
+    }
+
+    /// Lets clients' stores pass.
+    fn release(&self, kernel: &mut Kernel) {
+        if self.protected.swap(false, Ordering::Relaxed) {
+            kernel.device.uars.release();
+        }
+    }
+
     fn give_way(&self) {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return;
@@ -177,6 +230,28 @@ pub(crate) fn spawn(name: &str, thread: Thread) -> io::Result<()> {
         .map(drop)
 }
 
+/// How long the thread leaves the work to clients that wait, before it looks whether they still do:
+/// what comes when they have just stopped waits so long. The longer one is reached where they wait
+/// and nothing comes.
+const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
+
+/// What clients did that wait, as the thread saw it last.
+#[derive(Debug, Default)]
+struct Helpers {
+    helped: [u64; 2],
+    nap: Duration,
+}
+
+impl Helpers {
+    /// How long to leave the work to them, if they did some since the last look.
+    fn nap(&mut self, helped: [u64; 2]) -> Option<Duration> {
+        let [slices, worked] = [0, 1].map(|at| helped[at] != self.helped[at]);
+        self.helped = helped;
+        self.nap = if worked { NAPS[0] } else { (2 * self.nap).clamp(NAPS[0], NAPS[1]) };
+        slices.then_some(self.nap)
+    }
+}
+
 /// The device's thread.
 #[derive(Debug)]
 pub(crate) struct Thread {
@@ -199,7 +274,7 @@ struct Release(Weak<Shared>);
 impl Drop for Release {
     fn drop(&mut self) {
         if let Some(shared) = self.0.upgrade() {
-            shared.lock().device.uars.release();
+            shared.release(&mut shared.lock());
         }
     }
 }
@@ -217,12 +292,20 @@ impl Thread {
         let mut busy_processor = false;
         let mut store_waits = false;
         let may_sleep_early = self.guard.is_some() && self.idle.awake != Duration::MAX;
+        let mut helpers = Helpers::default();
         while let Some(shared) = self.device.upgrade() {
+            if let Some(nap) = helpers.nap(shared.helped()) {
+                // Not held while asleep, so that the last handle's drop ends this loop.
+                drop(shared);
+                (protected, store_waits, idle_since) = (false, false, Instant::now());
+                thread::sleep(nap);
+                continue;
+            }
             // While pages are protected not more than a slice at a time: a client may stand still.
             let worked = if protected { shared.step() } else { shared.burst() };
             if worked {
                 if std::mem::take(&mut protected) {
-                    shared.lock().device.uars.release();
+                    shared.release(&mut shared.lock());
                 }
                 idle_since = Instant::now();
                 look = FIRST_LOOK;
@@ -267,12 +350,12 @@ impl Thread {
         self.sleeper.lie_down();
         let mut kernel = shared.lock();
         let protect = self.guard.is_some() && !kernel.device.gone;
-        let guarded = protect && kernel.device.uars.protect();
+        let guarded = protect && shared.protect(&mut kernel);
         kernel.device.hca.arm();
         // What was stored before it was protected, or brought before the sleeper lay down.
         if shared.slice(&mut kernel, true) {
             self.sleeper.get_up();
-            kernel.device.uars.release();
+            shared.release(&mut kernel);
             return (false, false);
         }
         let gone = kernel.device.gone;
@@ -291,7 +374,7 @@ impl Thread {
         }
         // A client's store waits: before anything else.
         if let Some(shared) = self.device.upgrade() {
-            shared.lock().device.uars.release();
+            shared.release(&mut shared.lock());
         }
         (false, true)
     }

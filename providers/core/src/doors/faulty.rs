@@ -105,6 +105,10 @@ unsafe impl UverbsDoor for Faulty {
         self.door.mmap(len, offset)
     }
 
+    fn progress(&self) -> bool {
+        self.door.progress()
+    }
+
     fn mmap_read_only(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
         self.check(|trigger| trigger == Trigger::Mmap)?;
         self.door.mmap_read_only(len, offset)

@@ -99,6 +99,13 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
     fn memlock(&self, wanted: u64) -> Option<u64> {
         crate::memory::memlock::exceeded(wanted)
     }
+
+    /// Has a device that is a part of this process do some of its work on the caller's thread, one
+    /// that waits and would give up the processor. True if anything was done. Never waits; not for
+    /// signal handlers, which may have interrupted this call.
+    fn progress(&self) -> bool {
+        false
+    }
 }
 
 /// What is known of a device before it is opened.

@@ -178,6 +178,10 @@ unsafe impl UverbsDoor for Recorder {
         self.door.mmap(len, offset)
     }
 
+    fn progress(&self) -> bool {
+        self.door.progress()
+    }
+
     fn mmap_read_only(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
         self.door.mmap_read_only(len, offset)
     }

@@ -30,6 +30,7 @@ mod board;
 mod builder;
 mod cm;
 mod cm_door;
+mod copy;
 mod descriptors;
 mod door;
 mod embedded;

@@ -1,10 +1,9 @@
 //! Process memory as the device reaches it.
 //!
 //! In process a bus address is a virtual address. The device's accesses race with the client's by
-//! nature, so data is moved in relaxed atomic words (8 bytes where aligned, single bytes at the
-//! ends): never a reference, never a plain copy that the compiler may take for exclusive. At one
-//! word per cycle that is fast enough for messages of a megabyte, and the words of an aligned CQE
-//! or record are never seen half written.
+//! nature, so data is moved in words (8 bytes where aligned, single bytes at the ends; `copy`):
+//! never a reference, never a plain copy that the compiler may take for exclusive. The words of an
+//! aligned CQE or record are never seen half written.
 //!
 //! # Safety
 //!
@@ -25,9 +24,9 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::guard;
 use crate::hca::{Dma, DmaFault};
 use crate::kernel::user::probe;
+use crate::{copy, guard};
 
 /// No mapping is below this (`vm.mmap_min_addr` is a page at least): what is there is a null
 /// pointer with an offset.
@@ -45,12 +44,13 @@ impl Dma for ProcessDma {
             *byte = atomic_u8(at).load(Ordering::Relaxed);
             at += 1;
         }
-        let mut words = rest.chunks_exact_mut(8);
-        for word in &mut words {
-            word.copy_from_slice(&atomic_u64(at).load(Ordering::Relaxed).to_ne_bytes());
-            at += 8;
+        let (words, tail) = rest.split_at_mut(rest.len() & !7);
+        if !words.is_empty() {
+            // SAFETY: in a region that the client keeps mapped (module docs), and aligned by now.
+            unsafe { copy::load(atomic_u64(at), words) };
         }
-        for byte in words.into_remainder() {
+        at += words.len();
+        for byte in tail {
             *byte = atomic_u8(at).load(Ordering::Relaxed);
             at += 1;
         }
@@ -67,13 +67,13 @@ impl Dma for ProcessDma {
             atomic_u8(at).store(*byte, Ordering::Relaxed);
             at += 1;
         }
-        let mut words = rest.chunks_exact(8);
-        for word in &mut words {
-            let word = word.try_into().unwrap_or_default();
-            atomic_u64(at).store(u64::from_ne_bytes(word), Ordering::Relaxed);
-            at += 8;
+        let (words, tail) = rest.split_at(rest.len() & !7);
+        if !words.is_empty() {
+            // SAFETY: in a region that the client keeps mapped (module docs), and aligned by now.
+            unsafe { copy::store(atomic_u64(at), words) };
         }
-        for byte in words.remainder() {
+        at += words.len();
+        for byte in tail {
             atomic_u8(at).store(*byte, Ordering::Relaxed);
             at += 1;
         }

@@ -31,6 +31,7 @@ use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 use uverbs_core::memory::pages::Pages;
 
+use crate::copy;
 use crate::wire::Route;
 
 /// Bytes of records, a power of two. A queue pair has 64 packets on the way, 270 KiB at most; what
@@ -122,14 +123,12 @@ impl Memory {
     fn store(&self, index: u64, mut bytes: &[u8]) {
         for part in self.parts(index, bytes.len()) {
             let (whole, rest) = bytes.split_at(bytes.len().min(part.len() * 8));
-            let mut words = whole.chunks_exact(8);
-            for (word, bytes) in part.iter().zip(&mut words) {
-                let bytes = bytes.try_into().unwrap_or_default();
-                word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-            }
-            if let (Some(word), [_, ..]) = (part.last(), words.remainder()) {
+            let (words, tail) = whole.split_at(whole.len() & !7);
+            // SAFETY: as many words as the part has, which are mapped.
+            unsafe { copy::store(part.as_ptr(), words) };
+            if let (Some(word), [_, ..]) = (part.last(), tail) {
                 let mut bytes = [0; 8];
-                bytes[..words.remainder().len()].copy_from_slice(words.remainder());
+                bytes[..tail.len()].copy_from_slice(tail);
                 word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
             }
             bytes = rest;
@@ -140,12 +139,11 @@ impl Memory {
         let mut rest = bytes;
         for part in self.parts(index, rest.len()) {
             let (whole, after) = rest.split_at_mut(rest.len().min(part.len() * 8));
-            for (bytes, word) in whole.chunks_mut(8).zip(part) {
-                let word = word.load(Ordering::Relaxed).to_ne_bytes();
-                match bytes.first_chunk_mut() {
-                    Some(bytes) => *bytes = word,
-                    None => bytes.copy_from_slice(&word[..bytes.len()]),
-                }
+            let (words, tail) = whole.split_at_mut(whole.len() & !7);
+            // SAFETY: as many words as the part has, which are mapped.
+            unsafe { copy::load(part.as_ptr(), words) };
+            if let Some(word) = part.last() {
+                tail.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..tail.len()]);
             }
             rest = after;
         }

@@ -1,0 +1,97 @@
+//! Copies between memory that others access at the same time, and memory that is ours alone.
+//!
+//! Aligned words move whole: whoever looks meanwhile sees each as it was before or as it is
+//! afterwards. Short copies are relaxed atomic accesses. Long ones are one `rep movsq` where there
+//! is that, several words a cycle, which the compiler can't make of atomic accesses; each of its
+//! steps is an access of one word (Intel SDM volume 2, MOVS), and the stores of before and after
+//! keep their order with them (volume 3, 10.2.4, "Fast-String Operation and Out-of-Order Stores").
+//!
+//! # Safety
+//!
+//! The shared side is an address, never a reference to plain memory.
+#![allow(unsafe_code, reason = "memory that others write is reached by address")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Words from which on one instruction is faster than a loop: it takes some time to begin.
+const LONG: usize = 48;
+
+/// Copies words out of shared memory into `to`, whose length is a multiple of 8.
+///
+/// # Safety
+/// `from` is a multiple of 8, and as many bytes as `to` has are mapped there, for reading.
+pub(crate) unsafe fn load(from: *const AtomicU64, to: &mut [u8]) {
+    let count = to.len() / 8;
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if count >= LONG {
+        // SAFETY: the caller's promise for `from`; `to` has the bytes.
+        return unsafe { words(from.cast(), to.as_mut_ptr(), count) };
+    }
+    for (at, to) in to.chunks_exact_mut(8).enumerate() {
+        // SAFETY: one of the words that the caller promised.
+        let word = unsafe { &*from.add(at) };
+        to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    let _ = (count, LONG);
+}
+
+/// Copies `from`, whose length is a multiple of 8, into words of shared memory.
+///
+/// # Safety
+/// `to` is a multiple of 8, and as many bytes as `from` has are mapped there, for writing.
+pub(crate) unsafe fn store(to: *const AtomicU64, from: &[u8]) {
+    let count = from.len() / 8;
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if count >= LONG {
+        // SAFETY: the caller's promise for `to`; `from` has the bytes.
+        return unsafe { words(from.as_ptr(), to.cast_mut().cast(), count) };
+    }
+    for (at, from) in from.chunks_exact(8).enumerate() {
+        // SAFETY: one of the words that the caller promised.
+        let word = unsafe { &*to.add(at) };
+        let from = from.try_into().unwrap_or_default();
+        word.store(u64::from_ne_bytes(from), Ordering::Relaxed);
+    }
+    let _ = (count, LONG);
+}
+
+/// # Safety
+/// `count` words are mapped at both, and one of the two is nobody else's.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn words(from: *const u8, to: *mut u8, count: usize) {
+    // SAFETY: the caller's promise; the ABI has the direction flag clear.
+    unsafe {
+        std::arch::asm!(
+            "rep movsq",
+            inout("rcx") count => _,
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_go_where_they_belong_and_nowhere_else() {
+        for count in [0, 1, LONG - 1, LONG, LONG + 1, 600] {
+            let shared = (0..count as u64 + 2).map(AtomicU64::new).collect::<Vec<_>>();
+            let mut bytes = vec![0xaa; count * 8 + 9];
+            // SAFETY: `count` words from the second one on are the vector's.
+            unsafe { load(&raw const shared[1], &mut bytes[1..][..count * 8]) };
+            let want = (1..=count as u64).flat_map(u64::to_ne_bytes).collect::<Vec<_>>();
+            assert_eq!(bytes[1..][..count * 8], want);
+            assert!(bytes[0] == 0xaa && bytes[1 + count * 8..] == [0xaa; 8]);
+
+            let other = (0..count + 2).map(|_| AtomicU64::new(7)).collect::<Vec<_>>();
+            // SAFETY: as above.
+            unsafe { store(&raw const other[1], &bytes[1..][..count * 8]) };
+            let back = other.iter().map(|word| word.load(Ordering::Relaxed)).collect::<Vec<_>>();
+            assert!(back[0] == 7 && back[count + 1] == 7);
+            assert!(back[1..=count].iter().copied().eq(1..=count as u64));
+        }
+    }
+}

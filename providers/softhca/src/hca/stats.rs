@@ -7,6 +7,8 @@ pub struct HcaStats {
     pub doorbells: u64,
     /// CQ arms taken.
     pub arms: u64,
+    /// CQ arms ignored: with the sequence number of an event that was raised already.
+    pub stale_arms: u64,
     /// Send WQEs fetched.
     pub send_wqes: u64,
     /// Receive WQEs taken.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use uverbs_mlx5_prm::cqe::{SopDropQpn, mlx5_cqe64};
+use uverbs_mlx5_prm::doorbell::CqArm;
 use zerocopy::transmute_ref;
 
 use crate::hca::context::{CqContext, Moderation};
@@ -42,6 +43,9 @@ pub(crate) struct Cq {
     /// Producer index just behind the last CQE that a solicited arm wants.
     solicited: Option<u32>,
     armed: Option<Armed>,
+    /// Sequence number of the last arm taken, and of the one that the last event answered.
+    sn: u8,
+    told_sn: Option<u8>,
     moderation: Moderation,
     /// Completions since the last event, and the time of that event.
     untold: u32,
@@ -264,6 +268,8 @@ impl Cq {
             consumer: 0,
             solicited: None,
             armed: None,
+            sn: 0,
+            told_sn: None,
             moderation: Moderation::default(),
             untold: 0,
             told: Duration::ZERO,
@@ -364,16 +370,27 @@ impl Cq {
 
     fn tell(&mut self, now: Duration, events: &mut Events, stats: &mut HcaStats) {
         (self.armed, self.deadline, self.untold, self.told) = (None, None, 0, now);
+        self.told_sn = Some(self.sn);
         events.push(HcaEvent::CqCompletion { cqn: self.cqn }, stats);
     }
 
     fn arm(&mut self, word: u32, now: Duration, events: &mut Events, stats: &mut HcaStats) {
+        let word = CqArm(word);
+        // Software counts up with each event that it heard (PRM, "CQ arm", cmd_sn; rdma-core cq.c,
+        // `mlx5_cq_event`; Linux drivers/net/ethernet/mellanox/mlx5/core/eq.c,
+        // `mlx5_eq_comp_int`). With the number of the last event's arm it hasn't yet: that event
+        // is on its way, and answers this arm, too.
+        if self.armed.is_none() && self.told_sn == Some(word.sn()) {
+            stats.stale_arms += 1;
+            return;
+        }
         stats.arms += 1;
-        // Bit 24: only solicited completions (mlx5dv.h, MLX5_CQ_DB_REQ_NOT_SOL).
-        let kind = if word & 1 << 24 != 0 { Armed::Solicited } else { Armed::Any };
+        self.sn = word.sn();
+        // mlx5dv.h, MLX5_CQ_DB_REQ_NOT_SOL.
+        let kind = if word.solicited() { Armed::Solicited } else { Armed::Any };
         // What came between the driver's last poll and this arm fires at once; else it would be
         // slept through (PRM, "CQ arm"; IBTA 11.4.2.2 leaves it to the consumer to poll again).
-        let beyond = self.producer.wrapping_sub(word) & INDEX_MASK;
+        let beyond = self.producer.wrapping_sub(word.ci()) & INDEX_MASK;
         let entries = 1u32 << self.ctx.log_entries;
         let pending = beyond != 0 && beyond <= entries;
         let fires = pending

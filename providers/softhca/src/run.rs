@@ -22,6 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::guard::Guard;
+use crate::hca::WATCHDOG;
 use crate::idle::Idle;
 use crate::kernel::Kernel;
 use crate::sleep::Sleeper;
@@ -180,6 +181,19 @@ impl Shared {
         // packets were read.
         self.wake();
         worked
+    }
+
+    /// Waits until the wire has taken the connection manager's messages, for as long as a port
+    /// keeps what it can't send: the program may end next, and with it the device's thread.
+    pub(crate) fn send_off(&self) {
+        let start = Instant::now();
+        while self.sleeper.is_some() && self.lock().device.hca.holds_mads() {
+            if start.elapsed() >= WATCHDOG {
+                break;
+            }
+            self.step();
+            thread::yield_now();
+        }
     }
 
     fn helped(&self) -> [u64; 2] {

@@ -12,7 +12,7 @@ use super::id::{Connection, Id, IdNumber, Service, State};
 use super::mad::{Ece, Ids, Mad, Message, Rej, Rep, Req, SidrRep, SidrReq, room};
 use super::manager::{Manager, Param, event};
 use super::queue::Queued;
-use super::refusals::TIMEOUT;
+use super::refusals::{CONSUMER, SIDR_REFUSED, TIMEOUT};
 use crate::wire::Address;
 
 /// Reasons of a refusal (IBTA table 110).
@@ -77,11 +77,16 @@ impl Manager {
             let message = Message::Rej(Rej { ids, message: 0, reason, info, private });
             Mad { tid, message }
         };
-        let Some(header) = IpHeader::read(&req.private) else {
-            return self.send(to, from, &refuse(INVALID_SERVICE));
-        };
-        let Some(listener) = self.listener(req.service_id, Service::Connections, header.to) else {
-            return self.send(to, from, &refuse(INVALID_SERVICE));
+        let header = IpHeader::read(&req.private);
+        let listener = header
+            .and_then(|header| self.listener(req.service_id, Service::Connections, header.to));
+        let (Some(header), Some(listener)) = (header, listener) else {
+            // Where somebody listens, for another kind or at another address, the connection
+            // manager's user refuses (cma.c, `cma_ib_req_handler`, `cma_ib_check_req_qp_type`;
+            // cm.c, `cm_destroy_id`).
+            let served = self.is_served(req.service_id);
+            let reason = if served { CONSUMER } else { INVALID_SERVICE };
+            return self.send(to, from, &refuse(reason));
         };
         let stale = self.ids.iter().find(|(_, id)| {
             let connection = &id.connection;
@@ -324,7 +329,9 @@ impl Manager {
             header.and_then(|header| self.listener(req.service_id, Service::Datagrams, header.to));
         let (Some(header), Some(listener)) = (header, listener) else {
             let mut message = SidrRep::new(req.request_id, req.service_id);
-            message.status = SIDR_UNSUPPORTED;
+            let served = self.is_served(req.service_id);
+            message.status = if served { SIDR_REFUSED } else { SIDR_UNSUPPORTED };
+            message.qkey = 0;
             return self.send(to, from, &Mad { tid, message: Message::SidrRep(message) });
         };
         let connection = Connection {

@@ -262,6 +262,15 @@ impl Manager {
         self.ids.iter().find(|(_, id)| of(id)).map(|(&number, _)| number)
     }
 
+    /// Whether anybody listens for this service, of whatever kind and at whatever address.
+    pub(super) fn is_served(&self, service_id: u64) -> bool {
+        self.ids.values().any(|id| {
+            let port = id.local.map_or(0, |local| local.port());
+            id.state == State::Listening
+                && u64::from(id.space) << 16 | u64::from(port) == service_id
+        })
+    }
+
     /// Sends a message of a connection.
     pub(super) fn send(&mut self, src: Address, dst: Address, mad: &Mad) {
         self.outgoing.push(Outgoing { src, dst, bytes: mad.to_bytes() });

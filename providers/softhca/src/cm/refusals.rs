@@ -9,7 +9,7 @@ pub(super) const TIMEOUT: u16 = 4;
 /// Reason of a refusal: the program's own (IBTA table 110).
 pub(super) const CONSUMER: u16 = 28;
 /// Status of an answer about datagrams: refused (IBTA 12.11.3).
-const SIDR_REFUSED: u8 = 2;
+pub(super) const SIDR_REFUSED: u8 = 2;
 
 /// The program refuses. The private data fits.
 pub(super) fn refusal(ids: Ids, message: u8, reason: u16, data: &[u8]) -> Message {

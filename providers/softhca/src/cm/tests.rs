@@ -8,6 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use uverbs_core::Errno;
 use uverbs_core::doors::cm::CmCommand;
+use uverbs_kernel_abi::qp::{IB_UVERBS_QPT_RC, IB_UVERBS_QPT_UD};
 use uverbs_kernel_abi::rdma_cm::*;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -42,6 +43,8 @@ struct World {
     dead: [bool; 2],
     /// Events that each id's program has read: `(host, uid)`.
     told: BTreeMap<(usize, u64), Vec<(u32, i32)>>,
+    /// What ids are made for, in the port space that leaves it to them.
+    qp_type: u8,
 }
 
 impl World {
@@ -52,7 +55,7 @@ impl World {
         let (flying, now, told) = (Vec::new(), Duration::ZERO, BTreeMap::new());
         let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let dead = [false; 2];
-        Self { hosts, doors, network, flying, seed, now, dead, told }
+        Self { hosts, doors, network, flying, seed, now, dead, told, qp_type: 0 }
     }
 
     fn random(&mut self, below: u64) -> u64 {
@@ -151,7 +154,8 @@ impl World {
     }
 
     fn create(&mut self, host: usize, uid: u64, space: u16) -> u32 {
-        let request = rdma_ucm_create_id { uid, ps: space, ..Default::default() };
+        let qp_type = self.qp_type;
+        let request = rdma_ucm_create_id { uid, ps: space, qp_type, ..Default::default() };
         let answer: rdma_ucm_create_id_resp =
             self.command(host, RDMA_USER_CM_CMD_CREATE_ID, request).unwrap();
         answer.id
@@ -427,6 +431,28 @@ fn a_full_backlog_drops_requests_which_come_again() {
         assert_eq!(world.count(0, ASKS + n, event::CONNECT_RESPONSE), 1);
         assert_eq!(world.count(1, SERVES + 1 + n, event::ESTABLISHED), 1);
     }
+}
+
+#[test]
+fn who_asks_for_another_kind_of_service_is_refused_by_the_listener() {
+    // `enum ib_cm_rej_reason` and `enum ib_cm_sidr_status`, as Linux sends them.
+    let (none, consumer, unsupported, refused) = (8, 28, 1, 2);
+    let asks = |listens: Option<u8>, asks: u8| {
+        let mut world = World::new(1, Network { lost: 0, twice: 0, late: 0 });
+        if let Some(kind) = listens {
+            world.qp_type = kind;
+            world.listen(LISTENS, RDMA_PS_IB);
+        }
+        world.qp_type = asks;
+        world.connect(ASKS, RDMA_PS_IB, 0x11);
+        while world.now < Duration::from_secs(1) && world.step() {}
+        world.next_event(0).map(|event| (event.event, event.status))
+    };
+    let (connections, datagrams) = (IB_UVERBS_QPT_RC, IB_UVERBS_QPT_UD);
+    assert_eq!(asks(None, connections), Some((event::REJECTED, none)));
+    assert_eq!(asks(Some(datagrams), connections), Some((event::REJECTED, consumer)));
+    assert_eq!(asks(None, datagrams), Some((event::UNREACHABLE, unsupported)));
+    assert_eq!(asks(Some(connections), datagrams), Some((event::UNREACHABLE, refused)));
 }
 
 #[test]

@@ -67,4 +67,5 @@ pub use error::{HcaError, HcaEvent, Noun};
 pub use indirect::{Indirect, Part};
 pub use number::{Cqn, Key, Pdn, Qpn, Srqn, UarNumber};
 pub use pending::{PendingCq, PendingQp, PendingRing, PendingSrq};
+pub(crate) use state::port::WATCHDOG;
 pub use stats::{Complaints, HcaStats};

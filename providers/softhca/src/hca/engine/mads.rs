@@ -37,6 +37,14 @@ impl Hca {
         }
     }
 
+    /// Whether some that were sent here still wait for the wire.
+    pub(crate) fn holds_mads(&self) -> bool {
+        let is_mad = |frame: &Frame| {
+            Packet::parse(&frame.bytes).is_ok_and(|packet| packet.bth().dest_qp() == QPN)
+        };
+        self.common.mads.leaves() || self.common.port.holds(is_mad)
+    }
+
     /// Has the wire send what it gathered.
     pub(crate) fn flush_mads(&mut self) {
         self.common.port.flush();

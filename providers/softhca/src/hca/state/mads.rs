@@ -46,6 +46,11 @@ impl Mads {
         fits
     }
 
+    /// Whether any waits.
+    pub(crate) fn leaves(&self) -> bool {
+        !self.goes.is_empty()
+    }
+
     /// The oldest whose destination takes it now.
     pub(crate) fn next_leaving(&mut self, takes: impl Fn(Address) -> bool) -> Option<Frame> {
         let at = self.goes.iter().position(|frame| takes(frame.dst))?;

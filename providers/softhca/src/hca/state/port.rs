@@ -12,7 +12,7 @@ const FRAMES_PER_RESET: usize = 1 << 16;
 /// Frames that wait, each for another destination; while there are so many nothing is sent.
 const MOST_HELD: usize = 64;
 /// How long a frame waits for room.
-const WATCHDOG: Duration = Duration::from_millis(10);
+pub(crate) const WATCHDOG: Duration = Duration::from_millis(10);
 /// Bytes of local and global route header (IBTA 7.7, 8.3).
 const LRH: u64 = 8;
 const GRH: u64 = 40;
@@ -90,6 +90,11 @@ impl Port {
     /// Whether frames wait for room.
     pub(crate) fn is_full(&self) -> bool {
         !self.held.is_empty()
+    }
+
+    /// Whether one that waits is such a frame.
+    pub(crate) fn holds(&self, is_it: impl Fn(&Frame) -> bool) -> bool {
+        self.held.iter().any(|(frame, _)| is_it(frame))
     }
 
     /// Offers the held frames again; true if one went.

@@ -142,6 +142,14 @@ impl SoftHcaBuilder {
         self
     }
 
+    /// Reliable connections slow down where the network is congested: packets are marked as capable
+    /// of ECN, and peers that asked for this, too, are told of marks (`docs/WIRE.md`). Without it
+    /// marks are only counted.
+    pub fn congestion_control(mut self) -> Self {
+        self.hca.congestion = true;
+        self
+    }
+
     /// Bytes of memory that may be pinned, in whole pages; more gives `ENOMEM`. Without it there is
     /// no limit.
     pub fn memlock_limit(mut self, bytes: u64) -> Self {

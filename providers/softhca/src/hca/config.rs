@@ -47,6 +47,9 @@ pub struct HcaConfig {
     /// in parts: the peer sends all of an answer at once, and a wire without flow control loses
     /// what its receiver has no room for. Silicon asks for all of it.
     pub read_window: u32,
+    /// Whether reliable connections slow down where the network is congested, and tell peers that
+    /// do so of congestion.
+    pub congestion: bool,
     /// Shortest ACK timeout code that is honoured; shorter ones count as this (IBTA 9.7.6.1.3 lets
     /// the real timeout be up to four times longer, silicon has such a floor, too). A host under
     /// load may stall a software device for milliseconds, and that is not loss.
@@ -80,6 +83,7 @@ impl Default for HcaConfig {
             max_dest_rd_atomic: 16,
             packet_window: 64,
             read_window: u32::MAX,
+            congestion: false,
             min_ack_timeout: 12,
             link: LinkLayer::Ethernet,
             active_mtu: Mtu::B4096,

@@ -84,6 +84,12 @@ impl Hca {
         &self.common.config
     }
 
+    /// Whether to slow down where the network is congested, from here on.
+    #[cfg(test)]
+    pub(super) fn ask_for_notifications(&mut self, asks: bool) {
+        self.common.config.congestion = asks;
+    }
+
     /// Destroys every object; addresses, counters and the clock stay. What has arrived or waits to
     /// be sent is dropped: the numbers of the objects are used again.
     pub fn reset(&mut self) {

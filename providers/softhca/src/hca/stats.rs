@@ -39,6 +39,12 @@ pub struct HcaStats {
     pub duplicates: u64,
     /// Request packets that came too early.
     pub out_of_sequence: u64,
+    /// Packets that arrived with ECN's mark of congestion, of peers that take notifications.
+    pub congested: u64,
+    /// Congestion notifications sent.
+    pub cnps_sent: u64,
+    /// Congestion notifications received, and obeyed.
+    pub cnps_received: u64,
     /// Packets dropped for any reason: those of the next four, and those for a QP in the wrong
     /// state or of another service.
     pub dropped: u64,
@@ -78,6 +84,9 @@ impl HcaStats {
             ("rnr_naks_sent", self.rnr_naks_sent),
             ("duplicates", self.duplicates),
             ("out_of_sequence", self.out_of_sequence),
+            ("congested", self.congested),
+            ("cnps_sent", self.cnps_sent),
+            ("cnps_received", self.cnps_received),
             ("dropped", self.dropped),
             ("malformed", self.malformed),
             ("unknown_qps", self.unknown_qps),

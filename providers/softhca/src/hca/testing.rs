@@ -425,7 +425,7 @@ impl Rig {
     /// Takes a QP from RESET to RTS.
     pub(crate) fn connect(&mut self, end: &End, peer: (usize, u32), attrs: &QpAttrs) {
         let (src, dst) = (self.hosts[end.host].address, self.hosts[peer.0].address);
-        let path = AddressVector { src, dst, ..AddressVector::default() };
+        let path = AddressVector { src, dst, ..attrs.path };
         let attrs = QpAttrs { dest_qpn: Qpn(peer.1), path, ..*attrs };
         let hca = &mut self.hosts[end.host].hca;
         for to in [QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts] {

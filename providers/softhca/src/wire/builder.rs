@@ -124,10 +124,10 @@ impl PacketBuilder {
         self.bth.pkey = U16::new(pkey);
         self
     }
-    /// FECN and BECN ([`Bth::FECN`], [`Bth::BECN`]).
+    /// What it says of congestion ([`Bth::FECN`], [`Bth::BECN`], [`Bth::NOTIFIABLE`]).
     #[must_use]
     pub fn congestion(mut self, bits: u8) -> PacketBuilder {
-        self.bth.congestion = bits & (Bth::FECN | Bth::BECN);
+        self.bth.congestion = bits & (Bth::FECN | Bth::BECN | Bth::NOTIFIABLE);
         self
     }
     /// Whether to compute the ICRC; 0 stands in its place otherwise. See

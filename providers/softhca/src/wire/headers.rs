@@ -96,6 +96,9 @@ impl Bth {
     pub const FECN: u8 = 0x80;
     /// `congestion`: backward explicit congestion notification.
     pub const BECN: u8 = 0x40;
+    /// `congestion`, of the reserved bits: the sender takes congestion notifications. Between
+    /// software HCAs alone.
+    pub const NOTIFIABLE: u8 = 0x20;
     /// `ack`: acknowledge request.
     pub const ACK_REQ: u8 = 0x80;
 

@@ -100,6 +100,24 @@ impl Route {
         let hop_limit = if hop_limit == 0 { Route::HOPS } else { hop_limit };
         Route { traffic_class, flow_label: flow_label & 0xf_ffff, hop_limit, id: 0 }
     }
+
+    /// ECN's "congestion experienced" (RFC 3168), which is "capable" in both forms at once.
+    const CONGESTED: u8 = 3;
+
+    /// The same for a sender that heeds congestion marks: "capable", unless it says more.
+    #[must_use]
+    pub const fn capable_of_ecn(mut self) -> Route {
+        if self.traffic_class & Route::CONGESTED == 0 {
+            self.traffic_class |= 2;
+        }
+        self
+    }
+
+    /// Whether a switch marked it.
+    #[must_use]
+    pub const fn is_congested(&self) -> bool {
+        self.traffic_class & Route::CONGESTED == Route::CONGESTED
+    }
 }
 
 impl Default for Route {

@@ -299,7 +299,7 @@ proptest! {
             prop_assert_eq!(p.bth().is_solicited(), solicited);
             prop_assert_eq!(p.bth().flags & Bth::MIG_REQ != 0, mig_req);
             prop_assert_eq!(p.bth().pkey.get(), pkey);
-            prop_assert_eq!(p.bth().congestion, congestion & 0xc0);
+            prop_assert_eq!(p.bth().congestion, congestion & 0xe0);
             prop_assert_eq!(p.payload(), &payload[..]);
 
             let mut seen = Extensions::empty();

@@ -3,10 +3,10 @@
 use crate::hca::context::Service;
 use crate::hca::device::Hca;
 use crate::hca::engine::turn::has_pkey;
-use crate::hca::engine::{datagram, replies, responder};
+use crate::hca::engine::{congestion, datagram, replies, responder};
 use crate::hca::number::Qpn;
 use crate::hca::state::qp::Qp;
-use crate::wire::{Address, Frame, Packet};
+use crate::wire::{Address, Frame, Operation, Packet};
 
 /// Destination of every multicast packet (IBTA 9.2.5).
 const MULTICAST_QPN: u32 = 0x00ff_ffff;
@@ -43,12 +43,18 @@ impl Hca {
             Some(qp) if qp.ctx.service == Service::Ud => {
                 datagram::receive(qp, &mut self.common, &packet, frame)
             }
-            Some(qp) if is_of_path(qp, frame) => match packet.layout().is_request() {
-                // An initiator has no other half.
-                true if qp.ctx.service == Service::Dci => false,
-                true => responder::receive(qp, &mut self.common, &packet),
-                false => replies::receive(qp, &mut self.common, &packet),
-            },
+            Some(qp) if is_of_path(qp, frame) => {
+                congestion::notice(qp, &mut self.common, &packet, frame);
+                match packet.layout().is_request() {
+                    _ if packet.layout().operation == Operation::Congestion => {
+                        congestion::obey(qp, &mut self.common)
+                    }
+                    // An initiator has no other half.
+                    true if qp.ctx.service == Service::Dci => false,
+                    true => responder::receive(qp, &mut self.common, &packet),
+                    false => replies::receive(qp, &mut self.common, &packet),
+                }
+            }
             Some(_) => {
                 self.common.stats.foreign_paths += 1;
                 false

@@ -14,10 +14,12 @@
 //! | `frames`, `frame_send`, `frame_receive` | whole Ethernet frames |
 //! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
 //! | `patience` | timers that wait for a peer without processor time |
+//! | `congestion` | notifications of congestion (IBTA annex A17.9.3) |
 //! | `turn` | budgets of a turn, and what it came to |
 
 mod answers;
 pub(crate) mod complete;
+mod congestion;
 mod datagram;
 pub(crate) mod dct;
 mod deliver;

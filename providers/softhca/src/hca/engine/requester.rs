@@ -52,7 +52,8 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
         return turn;
     }
     let mut in_flight = qp.requester.in_flight();
-    let window = common.config.packet_window;
+    let most = common.config.packet_window;
+    let window = qp.requester.congestion.window(most, common.now);
     let mut fetches = REQUESTS;
     // Each turn sends a packet, moves the cursor, fetches, or leaves, and each of these has a
     // bound.
@@ -90,7 +91,9 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
             turn.done = true;
             continue;
         }
-        if in_flight >= window {
+        // What was sent before the window became narrow may have asked for no answer; one more
+        // packet then does.
+        if in_flight >= most || in_flight >= window && qp.requester.unasked == 0 {
             break;
         }
         let to = request.wqe.to.map_or(qp.attrs.path.dst, |to| to.dst);

@@ -4,13 +4,14 @@
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
 use crate::hca::context::Service;
+use crate::hca::engine::congestion;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::{DcConnection, Entry, Request, Requester};
 use crate::hca::state::wqe::Op;
-use crate::wire::{DcEth, EmitError, Frame, Opcode, PacketBuilder, Psn, U24};
+use crate::wire::{Bth, DcEth, EmitError, Frame, Opcode, PacketBuilder, Psn, U24};
 
 /// Sends the packet at the cursor. False if that failed, and with it the request.
 pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> bool {
@@ -44,8 +45,11 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
         return false;
     }
     let path = &qp.attrs.path;
-    let (src, dst, route) =
+    let (src, dst, mut route) =
         wqe.to.map_or((path.src, path.dst, path.route()), |to| (to.src, to.dst, to.route));
+    if congestion::is_asked_for(qp, common) {
+        route = route.capable_of_ecn();
+    }
     let end = request.first + place.next;
     common.port.send(Frame { src, dst, route, bytes }, &mut common.stats);
     if place.psn.is_before(qp.requester.high) {
@@ -153,6 +157,9 @@ fn headers(
     let mut builder = PacketBuilder::new(opcode, dest_qpn.0, place.psn)
         .pkey(pkey.unwrap_or(0xffff))
         .icrc(common.port.needs_icrc());
+    if congestion::is_asked_for(qp, common) {
+        builder = builder.congestion(Bth::NOTIFIABLE);
+    }
     builder = match (connection, wqe.to) {
         (Some(connection), _) => builder.dceth(&DcEth {
             key: wqe.to.map_or(0, |to| to.dc_key).into(),

@@ -13,6 +13,7 @@
 
 pub(crate) mod access;
 pub(crate) mod common;
+pub(crate) mod congestion;
 pub(crate) mod cq;
 pub(crate) mod dct;
 pub(crate) mod events;

@@ -50,6 +50,8 @@ pub(crate) struct Qp {
     pub(crate) mute: bool,
     /// In ERR: the event about the last WQE is out.
     pub(crate) last_wqe_told: bool,
+    /// When the peer was last told of congestion.
+    pub(crate) noticed: Option<Duration>,
 }
 
 impl Qp {
@@ -79,6 +81,7 @@ impl Qp {
             overdue: None,
             mute: false,
             last_wqe_told: false,
+            noticed: None,
         }
     }
 

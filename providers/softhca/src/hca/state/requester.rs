@@ -11,6 +11,7 @@ use uverbs_mlx5_prm::opcode::Opcode;
 
 use crate::hca::context::QpAttrs;
 use crate::hca::failure::Failure;
+use crate::hca::state::congestion::Congestion;
 use crate::hca::state::wqe::{Destination, Wqe};
 use crate::wire::timers::ack_timeout;
 use crate::wire::{Address, Psn};
@@ -90,6 +91,7 @@ pub(crate) struct Requester {
     /// `oldest` when a gap in the answers last made us go back; the rest of the same burst shows
     /// the same gap and must not count again.
     pub(crate) gap_at: Option<Psn>,
+    pub(crate) congestion: Congestion,
 }
 
 impl Requester {

@@ -1,5 +1,6 @@
 //! Queue pairs against each other, from WQE to CQE.
 
+mod congestion;
 mod copy;
 mod counters;
 mod data;

@@ -56,8 +56,6 @@ pub(super) const LONGEST: usize = BTH_LEN + 64 + MAX_PAYLOAD + ICRC_LEN;
 const VENDOR: u8 = 0xc0;
 /// Congestion notification (annex A17.9.3).
 const CNP: u8 = 0x81;
-/// ECN's "congestion experienced" (RFC 3168).
-const CONGESTED: u8 = 3;
 /// Sockets that packets leave by, where a network may spread flows by their source port, and where
 /// their ports begin: above those that the kernel hands out by itself.
 const SENDERS: usize = 8;
@@ -277,14 +275,14 @@ impl UdpWire {
                 add(&counters.bad_icrc, 1);
                 continue;
             };
-            if received.route.traffic_class & CONGESTED == CONGESTED {
+            if received.route.is_congested() {
                 add(&counters.congested, 1);
             }
             if packet[0] == CNP {
                 add(&counters.congestion_notices, 1);
-                continue;
+            } else {
+                add(&counters.received, 1);
             }
-            add(&counters.received, 1);
             let mut bytes = packet.to_vec();
             // Checked, and not the ICRC that begins at the BTH.
             bytes[len - ICRC_LEN..].fill(0);

@@ -24,7 +24,7 @@ counts! {
     overrun,
     /// Arrived with ECN's mark of congestion.
     congested,
-    /// Congestion notifications (CNP) that arrived; nothing is done about them.
+    /// Congestion notifications (CNP) that arrived.
     congestion_notices,
     /// Not sent: no socket has the source's address, or none of its kind leads to the destination.
     unroutable,

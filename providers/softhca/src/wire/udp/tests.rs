@@ -122,7 +122,8 @@ fn damage_is_dropped_and_counted() {
     let start = Instant::now();
     let done = |stats: &UdpStats| stats.bad_icrc + stats.malformed + stats.congestion_notices >= 6;
     while !done(&ours.control().stats()) && start.elapsed() < LIMIT {
-        assert_eq!(ours.receive(), None);
+        // A notification is one, whatever the device makes of it.
+        assert!(ours.receive().is_none_or(|frame| frame.bytes[0] == CNP));
     }
     let stats = ours.control().stats();
     assert_eq!((stats.malformed, stats.bad_icrc, stats.received), (3, 2, 0), "{stats:?}");

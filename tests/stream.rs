@@ -5,6 +5,8 @@
 #![allow(unsafe_code, reason = "forks")]
 
 mod common;
+#[path = "common/stream_peer.rs"]
+mod stream_peer;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr};
@@ -18,15 +20,10 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use uverbs::cm::{Connection, Connector, EventChannel, EventKind, Param, PortSpace};
-use uverbs::stream::{RdmaListener, RdmaStream, StreamError, StreamOptions};
-use uverbs::{AccessFlags, CompletionQueue, Device, Error, ExposedMemory, QueuePair, Remote};
-
-fn listen(options: &StreamOptions, ip: IpAddr) -> (RdmaListener, SocketAddr) {
-    let listener = options.listen((ip, 0)).unwrap();
-    let at = listener.local_addr().unwrap();
-    (listener, at)
-}
+use stream_peer::{Raw, hello, listen, options};
+use uverbs::cm::{EventChannel, EventKind, Param, PortSpace};
+use uverbs::stream::{RdmaStream, StreamError, StreamOptions};
+use uverbs::{Device, QueuePair};
 
 /// Two ends of a stream, none of whose waits is for ever.
 fn pair(options: &StreamOptions, ip: IpAddr) -> (RdmaStream, RdmaStream) {
@@ -39,10 +36,6 @@ fn pair(options: &StreamOptions, ip: IpAddr) -> (RdmaStream, RdmaStream) {
         end.set_write_timeout(Some(LIMIT)).unwrap();
     }
     (client, server)
-}
-
-fn options(device: &Device) -> StreamOptions {
-    StreamOptions::new().on(device).limit(LIMIT)
 }
 
 /// Sends `bytes` in pieces of `piece`, and echoes them back at the other end.
@@ -310,63 +303,6 @@ fn streams_come_and_go() {
     server.join().unwrap();
 }
 
-/// A peer that speaks the protocol as far as it likes: a queue pair of the test's own.
-struct Raw {
-    connection: Connection,
-    cq: CompletionQueue,
-    _list: ExposedMemory,
-    /// Where the other end takes its first bytes.
-    place: Remote,
-}
-
-impl Raw {
-    /// Connects with these private data, of which the list's address and key are set.
-    fn connect(device: &Device, to: SocketAddr, hello: &[u8]) -> Result<Self, Error> {
-        let channel = EventChannel::of(device)?;
-        let route = Connector::new(to).limit(LIMIT).resolve_on(channel)?;
-        let context = route.device()?.open()?;
-        let pd = context.alloc_pd()?;
-        let cq = context.create_cq(512)?;
-        let mut qp: QueuePair = context.queue_pair(&pd, &cq).max_recv_wr(300).build()?;
-        route.init(&mut qp)?;
-        let mut batch = qp.recv_batch();
-        for id in 0..300 {
-            batch.post_empty(id)?;
-        }
-        batch.ring();
-        let list = pd.expose(4096, AccessFlags::REMOTE_WRITE)?;
-        let mut private_data = hello.to_vec();
-        if private_data.len() == 40 {
-            private_data[8..16].copy_from_slice(&list.addr().to_be_bytes());
-            private_data[16..20].copy_from_slice(&list.rkey().to_be_bytes());
-        }
-        let param = Param { private_data, rnr_retry_count: 7, ..Param::default() };
-        let connection = route.connect(qp, &param)?;
-        let answer = connection.private_data();
-        let place = Remote {
-            addr: u64::from_be_bytes(answer[24..32].try_into().unwrap()),
-            rkey: u32::from_be_bytes(answer[32..36].try_into().unwrap()),
-        };
-        Ok(Self { connection, cq, _list: list, place })
-    }
-
-    /// Sends a message, after `bytes`.
-    fn tell(&mut self, imm: u32, bytes: &[u8]) {
-        let mut batch = self.connection.queue_pair().batch();
-        batch.write_imm_inline(1000, bytes, self.place, imm).unwrap();
-        batch.ring();
-        // The queues don't run full; how it went is for the other end to say.
-        while self.cq.wait(LIMIT).unwrap().id != 1000 {}
-    }
-}
-
-/// Private data with a list of two entries, no place for data, and messages allowed.
-fn hello() -> [u8; 40] {
-    let mut hello = [0; 40];
-    (hello[0], hello[1], hello[2], hello[23]) = (1, 2, 1, 2);
-    hello
-}
-
 /// A stream whose other end is the test's own.
 fn with_raw(device: &Device, ip: IpAddr) -> (RdmaStream, Raw) {
     let (listener, at) = listen(&options(device), ip);
@@ -478,42 +414,24 @@ fn a_peer_that_goes_without_a_word_is_noticed() {
 fn no_peer_can_hang_or_break_a_stream() {
     let Some((device, ip)) = device_with_address() else { return };
     let mut runner = TestRunner::new(ProptestConfig::with_cases(24));
-    let imm = prop_oneof![
-        any::<u32>(),
-        0..70_000u32,
-        any::<u16>().prop_map(|limit| 4 << 29 | u32::from(limit)),
-        Just(7 << 29 | 1),
-    ];
-    let steps = prop::collection::vec((imm, any::<[u8; 16]>(), any::<bool>()), 1..40);
-    let run = |steps: Vec<(u32, [u8; 16], bool)>| {
-        let (listener, at) = listen(&options(&device).mappings(1), ip);
-        let server = thread::spawn(move || listener.accept().unwrap().0);
-        let mut raw = Raw::connect(&device, at, &hello()).unwrap();
-        let mut stream = server.join().unwrap();
-        let soon = Some(Duration::from_millis(2));
-        stream.set_read_timeout(soon).unwrap();
-        stream.set_write_timeout(soon).unwrap();
-        // The stream's list of places is what its answer names first.
-        let answer = raw.connection.private_data();
-        let list = Remote {
-            addr: u64::from_be_bytes(answer[8..16].try_into().unwrap()),
-            rkey: u32::from_be_bytes(answer[16..20].try_into().unwrap()),
-        };
-        let data = raw.place;
-        let mut buffer = vec![0; 5000];
-        for (at, (imm, bytes, into_list)) in steps.into_iter().enumerate() {
-            raw.place = data;
-            if into_list {
-                raw.place = Remote { addr: list.addr + 8 * (at as u64 % 6), ..list };
-            }
-            raw.tell(imm, &bytes);
-            let _ = stream.read(&mut buffer);
-            let _ = stream.write(&buffer[..at * 100]);
-            let _ = stream.write_at(&buffer[..at], at as u64);
-        }
+    let run = |data: Vec<u8>| {
+        stream_peer::messages(&device, ip, &data);
         Ok(())
     };
-    runner.run(&steps, run).unwrap();
+    runner.run(&prop::collection::vec(any::<u8>(), 0..600), run).unwrap();
+}
+
+#[test]
+fn what_is_kept() {
+    let Some((device, ip)) = device_with_address() else { return };
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/streams");
+    let mut files = std::fs::read_dir(folder).unwrap().peekable();
+    assert!(files.peek().is_some(), "{folder} is empty");
+    for file in files {
+        let path = file.unwrap().path();
+        println!("{}", path.display());
+        stream_peer::messages(&device, ip, &std::fs::read(path).unwrap());
+    }
 }
 
 /// A peer that asks, is accepted, and never says its last word holds up neither the listener nor

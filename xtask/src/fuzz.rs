@@ -7,7 +7,17 @@ use std::time::Duration;
 use crate::step::{Outcome, cargo, run};
 
 /// The targets of `fuzz/Cargo.toml`.
-const TARGETS: &[&str] = &["packets", "work_requests", "rings", "mads", "mailboxes"];
+const TARGETS: &[&str] = &[
+    "packets",
+    "work_requests",
+    "rings",
+    "mads",
+    "mailboxes",
+    "ioctls",
+    "completions",
+    "rxe_rings",
+    "streams",
+];
 
 /// What a target may take beside the time it is given: the compiler, and what is kept already.
 const BUILD: Duration = Duration::from_secs(1800);

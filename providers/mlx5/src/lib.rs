@@ -47,7 +47,11 @@ mod uar;
 mod work_queue;
 mod wqe;
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(any(test, fuzzing))]
+#[cfg_attr(not(test), allow(dead_code, reason = "fuzzers use a part of the fixture"))]
 mod tests;
 
 use std::sync::Arc;

@@ -269,7 +269,7 @@ impl Sq {
     }
 
     /// As if so much had been posted and completed before.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn start_at(&mut self, index: u32) {
         (self.pi, self.limit, self.marked) = (index, index, index);
         // SAFETY: nothing was posted.

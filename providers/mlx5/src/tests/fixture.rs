@@ -84,9 +84,14 @@ pub(crate) const HALF: usize = 256;
 const GUARD: usize = 1024;
 const GUARD_BYTE: u8 = 0x5a;
 
+thread_local! {
+    /// Queue pairs of one completion queue have different ones.
+    static INDEXES: UserIndexes = UserIndexes::default();
+}
+
 pub(crate) fn shared(units: u32, entries: u32) -> Arc<QpShared> {
     Arc::new(QpShared {
-        user_index: UserIndexes::default().take().unwrap(),
+        user_index: INDEXES.with(UserIndexes::take).unwrap(),
         send: SlotTable::new(units),
         recv: SlotTable::new(entries),
         srq: None,

@@ -3,15 +3,25 @@
 //!
 //! Those over heap memory make no system call, so Miri can run them.
 
+#[cfg(test)]
 mod cq;
+#[cfg(test)]
 mod create;
+#[cfg(test)]
 mod datagram;
+#[cfg(test)]
 mod dc;
 mod door;
-mod fixture;
+pub(crate) mod fixture;
+#[cfg(test)]
 mod packet;
+#[cfg(test)]
 mod rekey;
+#[cfg(test)]
 mod rq;
+#[cfg(test)]
 mod sq;
+#[cfg(test)]
 mod srq;
+#[cfg(test)]
 mod wqe;

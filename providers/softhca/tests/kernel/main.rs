@@ -8,4 +8,5 @@ mod data;
 mod fuzz;
 mod refusals;
 mod rig;
+mod sequences;
 mod verbs;

@@ -34,6 +34,13 @@ impl Arena {
         Self { base, len: len as u64, next: Cell::new(base) }
     }
 
+    /// The same memory, empty, for somebody else.
+    pub(crate) fn anew(&self) -> Self {
+        let new = Self { base: self.base, len: self.len, next: Cell::new(self.base) };
+        new.write(self.base, &vec![0; self.len as usize]);
+        new
+    }
+
     pub(crate) fn alloc(&self, len: usize, align: u64) -> u64 {
         let at = self.next.get().next_multiple_of(align);
         let end = at + len as u64;
@@ -490,7 +497,7 @@ impl Rig {
     }
 }
 
-fn first_attr(object: u16) -> u16 {
+pub(crate) fn first_attr(object: u16) -> u16 {
     match object {
         MLX5_IB_OBJECT_UAR => MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE,
         _ => 0,

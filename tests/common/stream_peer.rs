@@ -1,0 +1,129 @@
+//! A stream's peer that breaks the rules: for tests, and for a fuzzer (`fuzz/`).
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use uverbs::cm::{Connection, Connector, EventChannel, Param};
+use uverbs::stream::{RdmaListener, StreamOptions};
+use uverbs::{AccessFlags, CompletionQueue, Device, Error, ExposedMemory, QueuePair, Remote};
+
+/// No wait is longer.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Messages of one run.
+const MESSAGES: usize = 60;
+
+pub(crate) fn listen(options: &StreamOptions, ip: IpAddr) -> (RdmaListener, SocketAddr) {
+    let listener = options.listen((ip, 0)).unwrap();
+    let at = listener.local_addr().unwrap();
+    (listener, at)
+}
+
+pub(crate) fn options(device: &Device) -> StreamOptions {
+    StreamOptions::new().on(device).limit(LIMIT)
+}
+
+/// A peer that speaks the protocol as far as it likes: a queue pair of the test's own.
+pub(crate) struct Raw {
+    pub(crate) connection: Connection,
+    pub(crate) cq: CompletionQueue,
+    _list: ExposedMemory,
+    /// Where the other end takes its first bytes.
+    pub(crate) place: Remote,
+}
+
+impl Raw {
+    /// Connects with these private data, of which the list's address and key are set.
+    pub(crate) fn connect(device: &Device, to: SocketAddr, hello: &[u8]) -> Result<Self, Error> {
+        let channel = EventChannel::of(device)?;
+        let route = Connector::new(to).limit(LIMIT).resolve_on(channel)?;
+        let context = route.device()?.open()?;
+        let pd = context.alloc_pd()?;
+        let cq = context.create_cq(512)?;
+        let mut qp: QueuePair = context.queue_pair(&pd, &cq).max_recv_wr(300).build()?;
+        route.init(&mut qp)?;
+        let mut batch = qp.recv_batch();
+        for id in 0..300 {
+            batch.post_empty(id)?;
+        }
+        batch.ring();
+        let list = pd.expose(4096, AccessFlags::REMOTE_WRITE)?;
+        let mut private_data = hello.to_vec();
+        if private_data.len() == 40 {
+            private_data[8..16].copy_from_slice(&list.addr().to_be_bytes());
+            private_data[16..20].copy_from_slice(&list.rkey().to_be_bytes());
+        }
+        let param = Param { private_data, rnr_retry_count: 7, ..Param::default() };
+        let connection = route.connect(qp, &param)?;
+        let answer = connection.private_data();
+        let place = Remote {
+            addr: u64::from_be_bytes(answer[24..32].try_into().unwrap()),
+            rkey: u32::from_be_bytes(answer[32..36].try_into().unwrap()),
+        };
+        Ok(Self { connection, cq, _list: list, place })
+    }
+
+    /// Sends a message, after `bytes`.
+    pub(crate) fn tell(&mut self, imm: u32, bytes: &[u8]) {
+        let mut batch = self.connection.queue_pair().batch();
+        batch.write_imm_inline(1000, bytes, self.place, imm).unwrap();
+        batch.ring();
+        // The queues don't run full; how it went is for the other end to say.
+        while self.cq.wait(LIMIT).unwrap().id != 1000 {}
+    }
+}
+
+/// Private data with a list of two entries, no place for data, and messages allowed.
+pub(crate) fn hello() -> [u8; 40] {
+    let mut hello = [0; 40];
+    (hello[0], hello[1], hello[2], hello[23]) = (1, 2, 1, 2);
+    hello
+}
+
+/// A peer that sends messages, and writes into the memory that it was told of: reads and writes of
+/// the stream end in bytes or errors, and within their limits.
+pub(crate) fn messages(device: &Device, ip: IpAddr, data: &[u8]) {
+    let (listener, at) = listen(&options(device).mappings(1), ip);
+    let server = thread::spawn(move || listener.accept().unwrap().0);
+    let mut raw = Raw::connect(device, at, &hello()).unwrap();
+    let mut stream = server.join().unwrap();
+    let soon = Some(Duration::from_millis(2));
+    stream.set_read_timeout(soon).unwrap();
+    stream.set_write_timeout(soon).unwrap();
+    // The stream's list of places is what its answer names first.
+    let answer = raw.connection.private_data();
+    let list = Remote {
+        addr: u64::from_be_bytes(answer[8..16].try_into().unwrap()),
+        rkey: u32::from_be_bytes(answer[16..20].try_into().unwrap()),
+    };
+    let (first, mut buffer) = (raw.place, vec![0; 5000]);
+    let mut input = data.iter().copied();
+    for at in 0..MESSAGES {
+        let Some(op) = input.next() else { break };
+        let mut next = || input.next().unwrap_or(0);
+        let value = u32::from_le_bytes([next(), next(), next(), 0]);
+        let imm = match op % 8 {
+            // Bytes that came, more than came, credits, a mapping, the ends and the rest.
+            0 | 1 => u32::from(op >> 3),
+            2 => value,
+            3 => 4 << 29 | value & 0xffff,
+            4 => 6 << 29 | value & 0xff,
+            5 => 7 << 29 | value & 3,
+            6 => 7 << 29 | 1,
+            _ => value << 8 | u32::from(op),
+        };
+        let bytes: [u8; 16] = match op & 64 {
+            0 => [7; 16],
+            _ => std::array::from_fn(|_| next()),
+        };
+        raw.place = match op & 128 {
+            0 => first,
+            _ => Remote { addr: list.addr + 8 * u64::from(next() % 6), ..list },
+        };
+        raw.tell(imm, &bytes[..usize::from(next()) % 17]);
+        let _ = stream.read(&mut buffer);
+        let _ = stream.write(&buffer[..usize::from(next()) * 16]);
+        let _ = stream.write_at(&buffer[..at], u64::from(next()));
+    }
+}

@@ -29,7 +29,7 @@ pub(crate) unsafe fn load(from: *const AtomicU64, to: &mut [u8]) {
     }
     for (at, to) in to.chunks_exact_mut(8).enumerate() {
         // SAFETY: one of the words that the caller promised.
-        let word = unsafe { &*from.add(at) };
+        let word = unsafe { &*from.wrapping_add(at) };
         to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
     }
     let _ = (count, LONG);
@@ -48,7 +48,7 @@ pub(crate) unsafe fn store(to: *const AtomicU64, from: &[u8]) {
     }
     for (at, from) in from.chunks_exact(8).enumerate() {
         // SAFETY: one of the words that the caller promised.
-        let word = unsafe { &*to.add(at) };
+        let word = unsafe { &*to.wrapping_add(at) };
         let from = from.try_into().unwrap_or_default();
         word.store(u64::from_ne_bytes(from), Ordering::Relaxed);
     }

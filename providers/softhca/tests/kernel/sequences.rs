@@ -111,7 +111,7 @@ fn command(rig: &Rig, op: u8, next: &mut impl FnMut() -> u8) -> Cmd {
         }
         9 => {
             // A write command of any number, but for the one that opens a file.
-            let number = u32::from(next()) % 64 | u32::from(next() & 1) << 31;
+            let number = (u32::from(next()) % 64) | (u32::from(next() & 1) << 31);
             let number = if number == IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL { 0 } else { number };
             let request = std::array::from_fn::<u8, 64, _>(|at| if at < 24 { next() } else { 0 });
             rig.write(number, &request, 64).0

@@ -214,7 +214,9 @@ fn a_server_of_eight_that_waits_does_nothing_while_nothing_comes() {
         // every few milliseconds, has hundreds and more in these 0.8 seconds.
         assert!(switches <= 3 * CONNECTIONS as i64, "{switches} sleeps");
         // In an emulated machine eight messages alone took 105 ms.
-        assert!(micros <= 200_000, "{micros} us of processor time in 800000 of waiting");
+        let emulated = std::env::var_os("UVERBS_TEST_DEVICE").is_some();
+        let most = if emulated { 200_000 } else { 100_000 };
+        assert!(micros <= most, "{micros} us of processor time in 800000 of waiting");
     });
 }
 

@@ -241,8 +241,8 @@ impl<P: Provider> CompletionQueue<P> {
     }
 
     /// Takes back the buffers that were in flight on a destroyed queue pair or work queue: those of
-    /// its sends if they completed here, those of its receives if they did. Its completions that were not polled
-    /// yet are dropped.
+    /// its sends if they completed here, those of its receives if they did. Its completions that
+    /// were not polled yet are dropped.
     ///
     /// Each comes with the number of its work request. The second call for the same one finds
     /// nothing.

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use crate::apt::{Apt, once, unpack};
 use crate::step::Outcome;
 
-/// What is fetched: libibverbs, libmlx5, librdmacm, their programs and headers, perftest, what these
-/// link to, rdma-core's own tests, and the kernel's headers.
+/// What is fetched: libibverbs, libmlx5, librdmacm, their programs and headers, perftest, what
+/// these link to, rdma-core's own tests, and the kernel's headers.
 const PACKAGES: [&str; 14] = [
     "ibverbs-providers",
     "ibverbs-utils",

@@ -23,8 +23,9 @@ impl Uverbs {
     /// # Errors
     ///
     /// [`Error::Limit`] for values that have no room in their fields, and for a port that isn't
-    /// there. [`Error::Kernel`]: `EINVAL` for a GID index that isn't there, or without a
-    /// global route on Ethernet; `EHOSTUNREACH`, `ENETUNREACH` or `ETIMEDOUT` when the peer's MAC address can't be found.
+    /// there. [`Error::Kernel`]: `EINVAL` for a GID index that isn't there, or without a global
+    /// route on Ethernet; `EHOSTUNREACH`, `ENETUNREACH` or `ETIMEDOUT` when the peer's MAC address
+    /// can't be found.
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, pd: u32, attr: &AhAttr, uhw_out: &mut [u8]) -> Result<u32, Error> {
         attr.path.check("create_ah")?;

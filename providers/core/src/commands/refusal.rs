@@ -58,6 +58,9 @@ impl Uverbs {
             self.check_port(verb, "alternate port", port)?;
             self.check_pkey(verb, "alternate P_Key index", port, index)?;
         }
+        if !names(IB_QP_MAX_QP_RD_ATOMIC | IB_QP_MAX_DEST_RD_ATOMIC) {
+            return Ok(());
+        }
         let device = self.query_device_ex(&mut [])?;
         if names(IB_QP_MAX_QP_RD_ATOMIC) {
             let (value, limit) = (attr.max_rd_atomic, device.max_qp_init_rd_atom);

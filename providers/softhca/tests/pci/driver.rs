@@ -1,6 +1,8 @@
 //! What mlx5_core is to the function, reduced: commands through the queue, and the objects that a
 //! queue pair needs.
 
+use std::collections::BTreeMap;
+
 use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{Field, cq, eq, mkey, qp, rq, simple};
@@ -27,6 +29,8 @@ pub(crate) struct Driver {
     pub(crate) lkey: u32,
     /// Number, ring and how many were read.
     pub(crate) eqs: Vec<(u32, u64, u32)>,
+    /// Events of each completion queue: an arm has their count in it, as mlx5_core's `arm_sn`.
+    arms: BTreeMap<u32, u32>,
 }
 
 pub(crate) struct Cq {
@@ -70,8 +74,16 @@ impl Driver {
 
     /// The same on a host of the caller's.
     pub(crate) fn on(host: Host) -> Self {
-        let mut driver =
-            Self { host, cmdq: 0, next: BASE, uar: 0, pd: 0, lkey: 0, eqs: Vec::new() };
+        let mut driver = Self {
+            host,
+            cmdq: 0,
+            next: BASE,
+            uar: 0,
+            pd: 0,
+            lkey: 0,
+            eqs: Vec::new(),
+            arms: BTreeMap::new(),
+        };
         let cmdq = driver.page();
         driver.cmdq = cmdq;
         driver.host.set(CMDQ_ADDR_H, (cmdq >> 32) as u32);
@@ -255,7 +267,11 @@ impl Driver {
         });
         self.eqs[at].2 += 1;
         self.arm_eq(eqn);
-        (eqe[1], u32::from_be_bytes(eqe[56..60].try_into().unwrap()))
+        let (kind, data) = (eqe[1], u32::from_be_bytes(eqe[56..60].try_into().unwrap()));
+        if kind == 0 {
+            *self.arms.entry(data).or_default() += 1;
+        }
+        (kind, data)
     }
 
     fn arm_eq(&mut self, eqn: u32) {
@@ -280,7 +296,8 @@ impl Driver {
 
     /// Asks for an event with the next completion.
     pub(crate) fn arm_cq(&mut self, cq: &Cq) {
-        let word = cq.read & 0xff_ffff;
+        let sn = self.arms.get(&cq.number).copied().unwrap_or(0) & 3;
+        let word = sn << 28 | cq.read & 0xff_ffff;
         self.host.write(cq.record + 4, &word.to_be_bytes());
         let doorbell = u64::from(word) << 32 | u64::from(cq.number);
         self.host.ring(u64::from(self.uar) * PAGE + 0x20, doorbell);

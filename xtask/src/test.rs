@@ -88,7 +88,8 @@ fn documentation() -> Outcome {
 }
 
 fn no_c_compiler() -> Outcome {
-    let mut build = cargo(&["build", "--package", "uverbs", "--target-dir", "target/no-c"]);
+    // Whoever compiles C does so in a build script, and a check runs those.
+    let mut build = cargo(&["check", "--package", "uverbs", "--target-dir", "target/no-c"]);
     // rustc calls `cc` to link; whoever compiles C asks these first.
     for tool in ["CC", "CXX", "AR", "CMAKE", "PKG_CONFIG", "HOST_CC", "TARGET_CC"] {
         build.env(tool, "/bin/false");

@@ -15,6 +15,8 @@ pub(crate) enum World {
     Kernel,
     /// All but Linux's mlx5_ib, for the same reason.
     ButMlx5Ib,
+    /// softhca in process: a kernel is harmed by the question.
+    Here,
     /// ConnectX with an Ethernet port, or softhca in process, which refuses on InfiniBand.
     Packets,
 }
@@ -65,6 +67,7 @@ impl Case {
             World::Rxe => target.facts.driver == Driver::Rxe,
             World::Kernel => target.soft.is_none(),
             World::ButMlx5Ib => target.soft.is_some() || target.facts.driver != Driver::Mlx5,
+            World::Here => target.soft.is_some(),
             World::Packets => {
                 let ethernet = target.soft.is_some() || target.facts.link == Link::Ethernet;
                 target.facts.driver == Driver::Mlx5 && ethernet

@@ -7,11 +7,12 @@ use std::mem::offset_of;
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC, MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC, MLX5_RX_HASH_DST_IPV4,
-    MLX5_RX_HASH_DST_IPV6, MLX5_RX_HASH_DST_PORT_TCP, MLX5_RX_HASH_DST_PORT_UDP,
-    MLX5_RX_HASH_FUNC_TOEPLITZ, MLX5_RX_HASH_INNER, MLX5_RX_HASH_IPSEC_SPI, MLX5_RX_HASH_SRC_IPV4,
-    MLX5_RX_HASH_SRC_IPV6, MLX5_RX_HASH_SRC_PORT_TCP, MLX5_RX_HASH_SRC_PORT_UDP,
-    mlx5_ib_create_qp_resp, mlx5_ib_create_qp_rss, mlx5_ib_create_rwq_ind_tbl_resp,
+    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_SCATTER_CQE, MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC,
+    MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC, MLX5_RX_HASH_DST_IPV4, MLX5_RX_HASH_DST_IPV6,
+    MLX5_RX_HASH_DST_PORT_TCP, MLX5_RX_HASH_DST_PORT_UDP, MLX5_RX_HASH_FUNC_TOEPLITZ,
+    MLX5_RX_HASH_INNER, MLX5_RX_HASH_IPSEC_SPI, MLX5_RX_HASH_SRC_IPV4, MLX5_RX_HASH_SRC_IPV6,
+    MLX5_RX_HASH_SRC_PORT_TCP, MLX5_RX_HASH_SRC_PORT_UDP, mlx5_ib_create_qp_resp,
+    mlx5_ib_create_qp_rss, mlx5_ib_create_rwq_ind_tbl_resp,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD,
@@ -180,8 +181,12 @@ fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp_rss, Errno> {
         return Err(Errno::EINVAL);
     }
     let request: mlx5_ib_create_qp_rss = zero_extended(&bytes);
-    // Tunnels are no capability of this device.
-    let known = MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC | MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC;
+    // Tunnels are no capability of this device. Scatter to CQE is a wish that is dropped without a
+    // word, though there is nothing to send.
+    let known = MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC
+        | MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC
+        | MLX5_QP_FLAG_SCATTER_CQE
+        | MLX5_QP_FLAG_ALLOW_SCATTER_CQE;
     match request.flags & !known {
         0 => Ok(request),
         _ => Err(Errno::EINVAL),

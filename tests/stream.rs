@@ -5,6 +5,8 @@
 #![allow(unsafe_code, reason = "forks")]
 
 mod common;
+#[path = "../fuzz/replay.rs"]
+mod replay;
 #[path = "common/stream_peer.rs"]
 mod stream_peer;
 
@@ -428,14 +430,7 @@ fn what_is_kept() {
         return;
     }
     let Some((device, ip)) = device_with_address() else { return };
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/streams");
-    let mut files = std::fs::read_dir(folder).unwrap().peekable();
-    assert!(files.peek().is_some(), "{folder} is empty");
-    for file in files {
-        let path = file.unwrap().path();
-        println!("{}", path.display());
-        stream_peer::messages(&device, ip, &std::fs::read(path).unwrap());
-    }
+    replay::replay("streams", |data| stream_peer::messages(&device, ip, data));
 }
 
 /// A peer that asks, is accepted, and never says its last word holds up neither the listener nor

@@ -155,23 +155,20 @@ pub fn completions(data: &[u8]) {
 }
 
 #[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     #[test]
     fn what_is_kept() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/completions");
-        let mut files = std::fs::read_dir(folder).unwrap().peekable();
-        assert!(files.peek().is_some(), "{folder} is empty");
-        for file in files {
-            let path = file.unwrap().path();
-            println!("{}", path.display());
-            super::completions(&std::fs::read(path).unwrap());
-        }
+        super::replay::replay("completions", super::completions);
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
         fn any_completions(data in prop::collection::vec(any::<u8>(), 0..300)) {

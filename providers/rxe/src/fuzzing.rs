@@ -141,23 +141,20 @@ pub fn rxe_rings(data: &[u8]) {
 }
 
 #[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     #[test]
     fn what_is_kept() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/rxe_rings");
-        let mut files = std::fs::read_dir(folder).unwrap().peekable();
-        assert!(files.peek().is_some(), "{folder} is empty");
-        for file in files {
-            let path = file.unwrap().path();
-            println!("{}", path.display());
-            super::rxe_rings(&std::fs::read(path).unwrap());
-        }
+        super::replay::replay("rxe_rings", super::rxe_rings);
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
         fn any_stores_of_the_kernel(data in prop::collection::vec(any::<u8>(), 0..300)) {

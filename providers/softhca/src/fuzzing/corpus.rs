@@ -1,18 +1,9 @@
-//! What a fuzzer kept, once more: the smallest inputs that reach all that it has reached.
+//! What a fuzzer kept of each target, once more.
 
-use std::path::Path;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
 
-fn replay(target: &str, run: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let files = std::fs::read_dir(&folder).unwrap_or_else(|why| panic!("{folder:?}: {why}"));
-    let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-    paths.sort();
-    assert!(!paths.is_empty(), "{folder:?} is empty");
-    for path in paths {
-        println!("{}", path.display());
-        run(&std::fs::read(&path).unwrap());
-    }
-}
+use replay::replay;
 
 #[test]
 fn any_packets() {

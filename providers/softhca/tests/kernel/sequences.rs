@@ -174,23 +174,20 @@ fn spoil_payload(arena: &Arena, attr: &ib_uverbs_attr, next: &mut impl FnMut() -
 }
 
 #[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     #[test]
     fn what_is_kept() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/ioctls");
-        let mut files = std::fs::read_dir(folder).unwrap().peekable();
-        assert!(files.peek().is_some(), "{folder} is empty");
-        for file in files {
-            let path = file.unwrap().path();
-            println!("{}", path.display());
-            super::ioctls(&std::fs::read(path).unwrap());
-        }
+        super::replay::replay("ioctls", super::ioctls);
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
         fn any_sequence(data in prop::collection::vec(any::<u8>(), 0..400)) {

@@ -404,92 +404,7 @@ fn shape(units: u32) -> Shape {
     Shape { qps: 1, units, recvs: DEPTH, sges: 4, cqes: CQES, doorbell, channel: false }
 }
 
-fn posts<P: Shares, O: Op + 'static, const N: usize>(
-    variants: &mut Vec<Variant>,
-    context: &Context<P>,
-    units: u32,
-    names: &Names,
-) {
-    let mut raw = side(context, shape(units));
-    let round: Round = Box::new(move |clock| {
-        let ticks = clock.time(|| raw.post_raw::<O, N>(POSTS as usize / N));
-        raw.retire_sends(POSTS, O::UNITS);
-        (ticks, POSTS as usize)
-    });
-    variants.push(Variant { name: names.raw, round });
-    let mut raw = side(context, shape(units));
-    raw.stay();
-    let round: Round = Box::new(move |clock| {
-        let ticks = clock.time(|| raw.post_raw::<O, N>(POSTS as usize / N));
-        raw.retire_sends(POSTS, O::UNITS);
-        (ticks, POSTS as usize)
-    });
-    variants.push(Variant { name: names.stays, round });
-    let doorbell = DoorbellMode::NonCached;
-    let mut raw = side(context, Shape { doorbell, ..shape(units) });
-    let round: Round = Box::new(move |clock| {
-        let ticks = clock.time(|| raw.post_raw::<O, N>(POSTS as usize / N));
-        raw.retire_sends(POSTS, O::UNITS);
-        (ticks, POSTS as usize)
-    });
-    variants.push(Variant { name: names.non_cached, round });
-    if !O::SAFE {
-        return;
-    }
-    if O::FRAME {
-        let mut raw = side(context, shape(units));
-        let round: Round = Box::new(move |clock| {
-            raw.stock(POSTS as usize);
-            let ticks = clock.time(|| raw.post_kept::<O, N>(POSTS as usize / N));
-            raw.retire_sends(POSTS, O::UNITS);
-            raw.take_back(POSTS);
-            (ticks, POSTS as usize)
-        });
-        variants.push(Variant { name: names.kept, round });
-    }
-    let mut owned = side(context, shape(units));
-    let round: Round = Box::new(move |clock| {
-        owned.stock(POSTS as usize);
-        let ticks = clock.time(|| owned.post_safe::<O, N>(POSTS as usize / N));
-        owned.retire_sends(POSTS, O::UNITS);
-        (ticks, POSTS as usize)
-    });
-    variants.push(Variant { name: names.owned, round });
-}
-
-fn recvs<P: Shares, const N: usize>(
-    variants: &mut Vec<Variant>,
-    context: &Context<P>,
-    units: u32,
-    names: &Names,
-) {
-    let mut raw = side(context, shape(units));
-    let round: Round = Box::new(move |clock| {
-        let ticks = clock.time(|| raw.recv_raw::<N>(POSTS as usize / N));
-        raw.retire_recvs(POSTS);
-        (ticks, POSTS as usize)
-    });
-    variants.push(Variant { name: names.raw, round });
-    let mut raw = side(context, shape(units));
-    let round: Round = Box::new(move |clock| {
-        raw.stock(POSTS as usize);
-        let ticks = clock.time(|| raw.recv_kept::<N>(POSTS as usize / N));
-        raw.retire_recvs(POSTS);
-        raw.take_back(POSTS);
-        (ticks, POSTS as usize)
-    });
-    variants.push(Variant { name: names.kept, round });
-    let mut owned = side(context, shape(units));
-    let round: Round = Box::new(move |clock| {
-        owned.stock(POSTS as usize);
-        let ticks = clock.time(|| owned.recv_safe::<N>(POSTS as usize / N));
-        owned.retire_recvs(POSTS);
-        (ticks, POSTS as usize)
-    });
-    variants.push(Variant { name: names.owned, round });
-}
-
-/// Whose the frames of polled work requests are meanwhile.
+/// Whose the frames of work requests are meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Frames {
     /// There are none.
@@ -498,6 +413,73 @@ enum Frames {
     Moved,
     /// The program's, in a table of its own.
     Kept,
+}
+
+/// Times `post`, a block of work requests; `retire` is outside of what is timed.
+fn add_posts<P: Shares>(
+    variants: &mut Vec<Variant>,
+    name: &'static str,
+    mut side: Side<P>,
+    frames: Frames,
+    post: impl Fn(&mut Side<P>) + 'static,
+    retire: impl Fn(&mut Side<P>) + 'static,
+) {
+    let round: Round = Box::new(move |clock| {
+        if frames != Frames::None {
+            side.stock(POSTS as usize);
+        }
+        let ticks = clock.time(|| post(&mut side));
+        retire(&mut side);
+        if frames == Frames::Kept {
+            side.take_back(POSTS);
+        }
+        (ticks, POSTS as usize)
+    });
+    variants.push(Variant { name, round });
+}
+
+fn posts<P: Shares, O: Op + 'static, const N: usize>(
+    variants: &mut Vec<Variant>,
+    context: &Context<P>,
+    units: u32,
+    names: &Names,
+) {
+    let batches = POSTS as usize / N;
+    let raw = move |side: &mut Side<P>| side.post_raw::<O, N>(batches);
+    let retire = |side: &mut Side<P>| side.retire_sends(POSTS, O::UNITS);
+    let new = || side(context, shape(units));
+    add_posts(variants, names.raw, new(), Frames::None, raw, retire);
+    let mut stays = new();
+    stays.stay();
+    add_posts(variants, names.stays, stays, Frames::None, raw, retire);
+    let doorbell = DoorbellMode::NonCached;
+    let non_cached = side(context, Shape { doorbell, ..shape(units) });
+    add_posts(variants, names.non_cached, non_cached, Frames::None, raw, retire);
+    if O::SAFE && O::FRAME {
+        let kept = move |side: &mut Side<P>| side.post_kept::<O, N>(batches);
+        add_posts(variants, names.kept, new(), Frames::Kept, kept, retire);
+    }
+    if O::SAFE {
+        let safe = move |side: &mut Side<P>| side.post_safe::<O, N>(batches);
+        add_posts(variants, names.owned, new(), Frames::Moved, safe, retire);
+    }
+}
+
+fn recvs<P: Shares, const N: usize>(
+    variants: &mut Vec<Variant>,
+    context: &Context<P>,
+    units: u32,
+    names: &Names,
+) {
+    let batches = POSTS as usize / N;
+    let retire = |side: &mut Side<P>| side.retire_recvs(POSTS);
+    let new = || side(context, shape(units));
+    let raw = move |side: &mut Side<P>| side.recv_raw::<N>(batches);
+    add_posts(variants, names.raw, new(), Frames::None, raw, retire);
+    let kept = move |side: &mut Side<P>| side.recv_kept::<N>(batches);
+    add_posts(variants, names.kept, new(), Frames::Kept, kept, retire);
+    let safe = move |side: &mut Side<P>| side.recv_safe::<N>(batches);
+    add_posts(variants, names.owned, new(), Frames::Moved, safe, retire);
 }
 
 /// A way to poll: so many times, giving the completions seen.

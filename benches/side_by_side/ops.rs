@@ -64,14 +64,19 @@ pub(crate) trait Op {
         area: &Area,
     ) -> Result<(), PostError>;
 
-    /// Raw, of a piece of memory that only the caller knows, as a safe call's frame is.
+    /// Raw, of a piece of memory that only the caller knows, as a safe call's frame is; of none where
+    /// the operation takes none.
+    #[inline(always)]
     fn piece<P: Provider>(
         batch: &mut Batch<'_, P>,
         wr: Wr,
         id: u64,
         area: &Area,
         piece: Sge,
-    ) -> Result<(), PostError>;
+    ) -> Result<(), PostError> {
+        let _ = piece;
+        Self::raw(batch, wr, id, area)
+    }
 
     /// With a frame; none where the operation takes none.
     fn safe<P: Provider>(
@@ -112,17 +117,6 @@ impl Op for WriteInline8 {
     ) -> Result<(), PostError> {
         // SAFETY: inline: no memory is named by key.
         unsafe { batch.raw().write(wr, Data::Inline(area.bytes(id)), area.remote(id)) }
-    }
-
-    #[inline(always)]
-    fn piece<P: Provider>(
-        batch: &mut Batch<'_, P>,
-        wr: Wr,
-        id: u64,
-        area: &Area,
-        _: Sge,
-    ) -> Result<(), PostError> {
-        Self::raw(batch, wr, id, area)
     }
 
     #[inline(always)]
@@ -268,17 +262,6 @@ impl Op for Gather4 {
         let op = SendOp::Write(area.remote(id));
         // SAFETY: see the file's text.
         unsafe { batch.raw().post(wr, op, Data::List(&list)) }
-    }
-
-    #[inline(always)]
-    fn piece<P: Provider>(
-        batch: &mut Batch<'_, P>,
-        wr: Wr,
-        id: u64,
-        area: &Area,
-        _: Sge,
-    ) -> Result<(), PostError> {
-        Self::raw(batch, wr, id, area)
     }
 
     fn safe<P: Provider>(

@@ -136,8 +136,8 @@ const LISTINGS: usize = 3;
 ///
 /// A list may lack a device because another was removed meanwhile: the kernel sends a dump in
 /// parts, a device in each, and goes on by counting those that it has sent (`nldev.c`,
-/// `_nldev_get_dumpit`). So a device that isn't in a list is looked for in the next one. A list of
-/// none lacks none.
+/// `_nldev_get_dumpit`). So a device that isn't in a list is looked for in the next one. An empty
+/// list is not asked for again: with no device listed, none can have been removed behind it.
 pub(crate) fn look_for(
     choose: impl Fn(&[Device]) -> Option<Device>,
 ) -> Result<(Option<Device>, Vec<String>), Error> {

@@ -213,9 +213,9 @@ fn a_server_of_eight_that_waits_does_nothing_while_nothing_comes() {
         // A sleep for each message, and some for locks. Polling with a yield between, or a look
         // every few milliseconds, has hundreds and more in these 0.8 seconds.
         assert!(switches <= 3 * CONNECTIONS as i64, "{switches} sleeps");
-        // In an emulated machine eight messages alone took 105 ms.
-        let emulated = std::env::var_os("UVERBS_TEST_DEVICE").is_some();
-        let most = if emulated { 200_000 } else { 100_000 };
+        // A kernel's device may be in an emulated machine, where eight messages alone took 105 ms.
+        let in_process = std::env::var_os("UVERBS_TEST_DEVICE").is_none();
+        let most = if in_process { 100_000 } else { 200_000 };
         assert!(micros <= most, "{micros} us of processor time in 800000 of waiting");
     });
 }

@@ -1,8 +1,8 @@
 //! Hints that memory will be read soon.
 #![allow(unsafe_code, reason = "the processor's prefetch is an intrinsic")]
 
-/// Brings a line into the cache, where the language has a name for that; a hint, whatever the
-/// address is.
+/// Asks the processor to bring the line at `at` into its cache: on x86-64, elsewhere it does
+/// nothing. Any address will do, since a hint doesn't fault.
 #[inline(always)]
 pub fn prefetch<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

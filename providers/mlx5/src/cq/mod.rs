@@ -515,8 +515,8 @@ unsafe impl CqOps for Cq {
         if mine <= LAST_SUCCESS {
             // SAFETY: as above.
             let entry = unsafe { Entry::new(at) };
-            // Entries come from the device and are in no cache: the misses of a batch overlap. What
-            // is behind the ring's end is hinted at in vain, once a turn.
+            // Entries come from the device and are in no cache: fetched ahead, a batch's misses
+            // overlap. Near the ring's end this names memory behind the ring, which is harmless.
             prefetch(at.wrapping_add(AHEAD));
             fence::cqe_owner_before_body();
             if self.know(entry)

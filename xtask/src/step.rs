@@ -80,8 +80,15 @@ impl Steps {
             tests.iter().for_each(|test| println!("  {test}"));
         }
         let count = tests.len();
+        // Whoever sees only the end of the output learns what failed.
+        println!();
+        for (name, _, outcome) in &self.done {
+            if let Outcome::Failed(why) = outcome {
+                println!("FAILED  {name}: {why}");
+            }
+        }
         println!(
-            "\nsteps: {passed} passed, {failed} failed, {skipped} skipped; tests skipped: {count}"
+            "steps: {passed} passed, {failed} failed, {skipped} skipped; tests skipped: {count}"
         );
         ExitCode::from(u8::from(failed > 0))
     }

@@ -23,7 +23,9 @@ pub(crate) fn all(steps: &mut Steps) {
     steps.step("format", format);
     steps.step("lints", || lints(&["--workspace", "--all-targets", "--all-features"]));
     steps.step("lints, no features", || lints(&["--package", "uverbs", "--no-default-features"]));
-    steps.step("tests", || run_tests(cargo(&["test", "--workspace"]), 30 * MINUTES));
+    steps.step("tests", || {
+        run_tests(cargo(&["test", "--workspace", "--no-fail-fast"]), 30 * MINUTES)
+    });
     steps.step("simulation", crate::simulate::usual);
     steps.step("fuzz", crate::fuzz::usual);
     steps.step("fences", crate::fences::order);

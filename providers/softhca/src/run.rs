@@ -309,6 +309,10 @@ impl Thread {
         let mut helpers = Helpers::default();
         while let Some(shared) = self.device.upgrade() {
             if let Some(nap) = helpers.nap(shared.helped()) {
+                // A slice of theirs between lying down and protecting: the sleep ended at once.
+                if protected {
+                    shared.release(&mut shared.lock());
+                }
                 // Not held while asleep, so that the last handle's drop ends this loop.
                 drop(shared);
                 (protected, store_waits, idle_since) = (false, false, Instant::now());

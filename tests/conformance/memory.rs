@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const PAGE: usize = 4096;
 /// Bytes that can be given out.
-const LEN: usize = 1 << 20;
+pub(crate) const LEN: usize = 1 << 20;
 
 /// Where nothing is ever mapped: below `vm.mmap_min_addr`.
 const HOLE: u64 = 0x8000;
@@ -58,6 +58,11 @@ impl Memory {
     /// The usable part: address and length.
     pub(crate) fn range(&self) -> (u64, u64) {
         (self.base as u64, LEN as u64)
+    }
+
+    /// Bytes that are left to be given out.
+    pub(crate) fn left(&self) -> usize {
+        self.base + LEN - self.next.get()
     }
 
     /// Some bytes, zero.

@@ -195,28 +195,30 @@ fn a_server_of_eight_that_waits_does_nothing_while_nothing_comes() {
     assert!(micros <= 50_000, "{micros} us of processor time while nothing came");
     thread::scope(|scope| {
         let server = scope.spawn(move || {
-            let before = usage();
+            let (start, before) = (Instant::now(), usage());
             let mut ids = Vec::new();
             for _ in 0..CONNECTIONS {
                 ids.push(received.wait(LIMIT).unwrap().id);
             }
             let after = usage();
-            (ids, after.0 - before.0, after.1 - before.1)
+            (ids, after.0 - before.0, after.1 - before.1, start.elapsed())
         });
         for (id, (qp, sent)) in (0..).zip(&mut sides) {
             thread::sleep(PAUSE);
             qp.post_send_inline(id, b"x").unwrap();
             sent.wait(LIMIT).unwrap().result.unwrap();
         }
-        let (ids, switches, micros) = server.join().unwrap();
+        let (ids, switches, micros, waited) = server.join().unwrap();
         assert_eq!(ids, (0..CONNECTIONS).collect::<Vec<_>>());
         // A sleep for each message, and some for locks. Polling with a yield between, or a look
         // every few milliseconds, has hundreds and more in these 0.8 seconds.
         assert!(switches <= 3 * CONNECTIONS as i64, "{switches} sleeps");
-        // A kernel's device may be in an emulated machine, where eight messages alone took 105 ms.
+        // A kernel's device may be in an emulated machine, where eight messages alone took 105 ms:
+        // it counts time, too, in which its own processor stood still.
         let in_process = std::env::var_os("UVERBS_TEST_DEVICE").is_none();
-        let most = if in_process { 100_000 } else { 200_000 };
-        assert!(micros <= most, "{micros} us of processor time in 800000 of waiting");
+        let waited = i64::try_from(waited.as_micros()).unwrap();
+        let most = if in_process { 100_000 } else { waited / 2 };
+        assert!(micros <= most, "{micros} us of processor time in {waited} of waiting");
     });
 }
 

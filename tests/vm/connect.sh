@@ -8,6 +8,7 @@ while [ "$1" != -- ]; do
 done
 shift
 $server &
+trap 'kill $! 2> /dev/null || :' EXIT
 wait_for "a server" is_served
 "$@"
 wait $!

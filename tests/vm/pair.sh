@@ -2,6 +2,7 @@
 set -e
 . /vm/ready.sh
 "$@" &
+trap 'kill $! 2> /dev/null || :' EXIT
 wait_for "a server" is_served
 "$@" 127.0.0.1
 wait $!

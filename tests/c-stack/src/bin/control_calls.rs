@@ -2,18 +2,19 @@
 //! phase by phase, and how long each phase takes. Ends with an error if ours makes more calls in
 //! any phase.
 //!
-//! `control-calls WHICH GID C OURS [RUNS]`: `all` calls are compared or `device` those on the
-//! device alone, the index of the GID that C connects by, the two programs (`c/control.c` and
-//! `control-path`, or `c/connect.c` and `connect-path`), and how often each is timed, in
-//! alternation. `UVERBS_TEST_DEVICE` names the device. It runs in the machines of `cargo xtask vm`.
+//! `control-calls WHICH GID C OURS FURTHER [RUNS]`: `all` calls are compared or `device` those on
+//! the device alone, the index of the GID that C connects by, the two programs (`c/control.c` and
+//! `control-path`, or `c/connect.c` and `connect-path`), how many objects of each kind follow the
+//! first one, and how often each program is timed, in alternation. `UVERBS_TEST_DEVICE` names the
+//! device. It runs in the machines of `cargo xtask vm`.
 
-#[path = "../../tests/control/files.rs"]
+#[path = "../../tests/control_path/files.rs"]
 mod files;
-#[path = "../../tests/control/names.rs"]
+#[path = "../../tests/control_path/names.rs"]
 mod names;
-#[path = "../../tests/control/table.rs"]
+#[path = "../../tests/control_path/table.rs"]
 mod table;
-#[path = "../../tests/control/trace.rs"]
+#[path = "../../tests/control_path/trace.rs"]
 mod trace;
 
 use std::process::{Command, ExitCode, Stdio};
@@ -21,17 +22,17 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::table::{Compared, title};
 use crate::trace::Phase;
 
-/// Further objects of each kind.
-const FURTHER: u64 = 100;
-/// As many where time is measured: each takes a millisecond in a machine that is emulated.
+/// Further objects of each kind where time is measured: each takes a millisecond in a machine that
+/// is emulated.
 const TIMED: u64 = 20;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let [which @ ("all" | "device"), gid, c, ours, ref runs @ ..] = words[..] else {
+    let [which @ ("all" | "device"), gid, c, ours, further, ref runs @ ..] = words[..] else {
         return usage();
     };
+    let Ok(further) = further.parse() else { return usage() };
     let runs = match runs {
         [] => 0,
         [runs] => match runs.parse() {
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
         _ => return usage(),
     };
     let times = || if runs > 0 { times(gid, [c, ours], runs) } else { Ok(()) };
-    match compare(which == "device", gid, [c, ours]).and_then(|()| times()) {
+    match compare(which == "device", gid, [c, ours], further).and_then(|()| times()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("control-calls: {why}");
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: control-calls all|device GID C OURS [RUNS]");
+    eprintln!("usage: control-calls all|device GID C OURS FURTHER [RUNS]");
     ExitCode::from(2)
 }
 
@@ -62,16 +63,16 @@ fn command(program: &str, mode: &str, further: u64, gid: &str) -> Command {
 }
 
 /// Prints the calls of both.
-fn compare(only_device: bool, gid: &str, programs: [&str; 2]) -> Result<(), String> {
+fn compare(only_device: bool, gid: &str, programs: [&str; 2], further: u64) -> Result<(), String> {
     let [c, ours] =
-        programs.map(|program| trace::trace(&mut command(program, "calls", FURTHER, gid)));
+        programs.map(|program| trace::trace(&mut command(program, "calls", further, gid)));
     let (c, ours) = (c?, ours?);
     let names = |side: &[Phase]| side.iter().map(|phase| phase.name.clone()).collect::<Vec<_>>();
     if names(&c) != names(&ours) {
         return Err(format!("phases differ: {:?}, ours {:?}", names(&c), names(&ours)));
     }
-    is_counted(&c, &ours)?;
-    let Compared { rows, lists, more, more_on_device } = table::compare(&c, &ours, FURTHER);
+    is_counted(&c, &ours, further)?;
+    let Compared { rows, lists, more, more_on_device } = table::compare(&c, &ours, further);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     println!("Linux {}, glibc {}\n", kernel.trim(), names::libc_version());
     println!("{}\n{lists}", table::calls(&rows));
@@ -101,21 +102,21 @@ fn times(gid: &str, programs: [&str; 2], runs: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// What a phase's calls must hold: its name, a call, and how many of it.
+/// What a phase's calls must hold: its name, a call, and how many of it for each object.
 type Held = (&'static str, &'static str, u64);
 
 /// Of `control`.
 const OBJECTS: [Held; 11] = [
     ("open device", "device open", 1),
     ("open device", "device ioctl 0.3", 1),
-    ("reg MR, further", "device ioctl 0.0(0x9)", FURTHER),
-    ("create CQ, further", "device ioctl 3.0", FURTHER),
-    ("create QP, further", "device ioctl 4.0", FURTHER),
+    ("reg MR, further", "device ioctl 0.0(0x9)", 1),
+    ("create CQ, further", "device ioctl 3.0", 1),
+    ("create QP, further", "device ioctl 4.0", 1),
     ("connect QP", "device ioctl 0.0(0x1a)", 3),
-    ("connect QP, further", "device ioctl 0.0(0x1a)", 3 * FURTHER),
-    ("destroy QP, further", "device ioctl 4.1", FURTHER),
-    ("destroy CQ, further", "device ioctl 3.1", FURTHER),
-    ("dereg MR, further", "device ioctl 7.1", FURTHER),
+    ("connect QP, further", "device ioctl 0.0(0x1a)", 3),
+    ("destroy QP, further", "device ioctl 4.1", 1),
+    ("destroy CQ, further", "device ioctl 3.1", 1),
+    ("dereg MR, further", "device ioctl 7.1", 1),
     ("close device", "device close", 1),
 ];
 
@@ -124,18 +125,19 @@ const OBJECTS: [Held; 11] = [
 /// is differs from run to run.
 const CONNECTIONS: [Held; 3] = [
     ("connection", "device ioctl 4.0", 2),
-    ("connection, further", "device ioctl 4.0", 2 * FURTHER),
-    ("connection, further", "device ioctl 4.1", 2 * FURTHER),
+    ("connection, further", "device ioctl 4.0", 2),
+    ("connection, further", "device ioctl 4.1", 2),
 ];
 
 /// Nothing is left out by mistake: both did what the phases say.
-fn is_counted(c: &[Phase], ours: &[Phase]) -> Result<(), String> {
+fn is_counted(c: &[Phase], ours: &[Phase], further: u64) -> Result<(), String> {
     let connects = c.iter().any(|phase| phase.name == "connection");
     let held: &[Held] = if connects { &CONNECTIONS } else { &OBJECTS };
-    for (name, call, count) in held {
+    for (name, call, each) in held {
+        let count = if name.ends_with(", further") { each * further } else { *each };
         for side in [c, ours] {
             let phase = side.iter().find(|phase| phase.name == *name);
-            if phase.and_then(|phase| phase.calls.get(*call)) != Some(count) {
+            if phase.and_then(|phase| phase.calls.get(*call)) != Some(&count) {
                 return Err(format!("{name}: not {count} of {call}: {phase:?}"));
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench control_path`, with `-- --quick` for a look. `docs/CONTROL-PATH.md` has the
 //! numbers and what they mean; how many calls and how much memory is counted by
-//! `tests/c-stack/tests/control`.
+//! `tests/c-stack/tests/control_path`.
 //!
 //! The device is the software HCA that `tests/c-stack` puts in the kernel's place, for both: ours
 //! reaches it by the real door, as C does. What it takes to answer is the same for both, is told

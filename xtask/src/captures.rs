@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::apt::{Apt, once, unpack};
 use crate::debian;
-use crate::step::{Outcome, cargo, run_tests};
+use crate::step::{Outcome, run_tests};
+use crate::targets;
 
 /// Fetches tshark, and runs the tests that ask it.
 pub(crate) fn captures() -> Outcome {
@@ -19,7 +20,7 @@ pub(crate) fn captures() -> Outcome {
     if let Err(outcome) = fetched {
         return outcome;
     }
-    let mut test = cargo(&["test", "--package", "uverbs-tools", "--test", "capture"]);
+    let mut test = targets::of_workspace(&["test"], "--test", ["capture"]);
     test.env("UVERBS_TSHARK_ROOT", root);
     run_tests(test, Duration::from_secs(900))
 }

@@ -41,7 +41,7 @@ fn program() -> Result<PathBuf, Outcome> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Err(Outcome::Skipped("nothing is noted for this kind of machine".to_owned()));
     }
-    let mut build = cargo(&["bench", "--package", "uverbs", "--bench", "counts", "--", "--path"]);
+    let mut build = cargo(&["bench", "--workspace", "--bench", "counts", "--", "--path"]);
     // Flags of the caller's, a processor's name say, make another program of it.
     for flags in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS"] {
         build.env_remove(flags);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::debian;
 use crate::step::{Outcome, cargo, output};
+use crate::targets::names;
 
 const README: &str = "examples/README.md";
 /// What a block of the README starts with; the rest of the line is the example's name.
@@ -26,7 +27,9 @@ fn try_check(only: Option<&str>, bless: bool) -> Result<Outcome, Outcome> {
     let failed = |error: std::io::Error| Outcome::Failed(format!("{README}: {error}"));
     let mut readme = std::fs::read_to_string(README).map_err(failed)?;
     let shown = blocks(&readme);
-    if let Some(missing) = names().map_err(failed)?.iter().find(|name| !shown.contains(*name)) {
+    if let Some(missing) =
+        names(Path::new("examples")).map_err(failed)?.iter().find(|name| !shown.contains(*name))
+    {
         return Err(Outcome::Failed(format!("{README} doesn't show what {missing} prints")));
     }
     // As the workspace's tests are, and so mostly built already. What the README shows is measured
@@ -64,19 +67,6 @@ fn try_check(only: Option<&str>, bless: bool) -> Result<Outcome, Outcome> {
             differ.join(", ")
         ))),
     }
-}
-
-/// The examples there are: files, and folders with a `main.rs`.
-fn names() -> std::io::Result<BTreeSet<String>> {
-    let files = std::fs::read_dir("examples")?.collect::<Result<Vec<_>, _>>()?;
-    let names = files.iter().filter_map(|file| {
-        let name = file.file_name().into_string().ok()?;
-        match file.path().join("main.rs").exists() {
-            true => Some(name),
-            false => name.strip_suffix(".rs").map(str::to_owned),
-        }
-    });
-    Ok(names.collect())
 }
 
 /// The examples whose output the README shows.

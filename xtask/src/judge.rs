@@ -1,9 +1,12 @@
 //! `cargo xtask judge`: the C stack, unmodified, on our software HCA (`docs/JUDGE.md`).
 
+use std::path::Path;
 use std::time::Duration;
 
+use crate::apt::failed;
 use crate::debian;
-use crate::step::{Outcome, cargo, run, run_tests};
+use crate::step::{Outcome, run, run_tests};
+use crate::targets;
 
 const MINUTES: Duration = Duration::from_secs(60);
 
@@ -17,11 +20,16 @@ pub(crate) fn judge() -> Outcome {
         Ok(root) => root,
         Err(outcome) => return outcome,
     };
-    match run(cargo(&["build", "--package", "uverbs-tools"]), 15 * MINUTES) {
+    match run(targets::of_workspace(&["build"], "--bin", ["uverbs"]), 15 * MINUTES) {
         Outcome::Passed => {}
         other => return other,
     }
-    let mut test = cargo(&["test", "--package", "uverbs-c-stack"]);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/c-stack/tests");
+    let names = match targets::names(&folder) {
+        Ok(names) => names,
+        Err(error) => return failed(&folder, &error),
+    };
+    let mut test = targets::of_workspace(&["test"], "--test", names);
     test.env("UVERBS_DEBIAN_ROOT", root);
     test.env("UVERBS_TOOL", debian::target().join("debug/uverbs"));
     // The test of the bytes leaves its counts here.

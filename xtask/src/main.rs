@@ -16,6 +16,7 @@ mod package;
 mod pyverbs;
 mod simulate;
 mod step;
+mod targets;
 mod test;
 mod tree;
 mod vm;

@@ -12,7 +12,8 @@ use clap::Args;
 use crate::apt::failed;
 use crate::c_abi;
 use crate::debian::{self, target};
-use crate::step::{Outcome, cargo, output, run};
+use crate::step::{Outcome, output, run};
+use crate::targets;
 use crate::vm::pyverbs::version;
 use crate::vm::table::{Table, judged};
 
@@ -43,8 +44,8 @@ fn suite_run(options: &Options) -> Result<Outcome, Outcome> {
     let libraries = root.join("usr/lib/x86_64-linux-gnu");
     let packages = root.join("usr/lib/python3/dist-packages");
     loads(&packages, &libraries)?;
-    let build = ["build", "--package", "uverbs-c-abi", "--package", "uverbs-tools"];
-    match run(cargo(&build), 15 * MINUTES) {
+    let build = targets::of_workspace(&["build", "--lib"], "--bin", ["uverbs"]);
+    match run(build, 15 * MINUTES) {
         Outcome::Passed => {}
         other => return Err(other),
     }

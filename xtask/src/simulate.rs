@@ -1,6 +1,7 @@
 //! The simulation of softhca: programs and wires that a seed decides, on virtual time
 //! (docs/TESTING.md).
 
+use std::process::Command;
 use std::time::Duration;
 
 use crate::step::{Outcome, cargo, run_tests};
@@ -24,13 +25,17 @@ pub(crate) struct Options {
 /// Runs them, with the compiler's optimisation.
 pub(crate) fn seeds(options: &Options) -> Outcome {
     let words = ["test", "--release", "--package", "uverbs-softhca", "--lib", "simulation"];
-    let mut test = cargo(&words);
+    run_seeds(cargo(&words), options)
+}
+
+/// What the test command takes, in the program that its tests have built.
+pub(crate) fn usual() -> Outcome {
+    let test = cargo(&["test", "--workspace", "--lib", "simulation"]);
+    run_seeds(test, &Options { seeds: 3000, first: 1 })
+}
+
+fn run_seeds(mut test: Command, options: &Options) -> Outcome {
     test.env("UVERBS_SIMULATION_SEEDS", options.seeds.to_string());
     test.env("UVERBS_SIMULATION_FIRST", options.first.to_string());
     run_tests(test, BUILD + SEED * options.seeds)
-}
-
-/// What the test command takes.
-pub(crate) fn usual() -> Outcome {
-    seeds(&Options { seeds: 3000, first: 1 })
 }

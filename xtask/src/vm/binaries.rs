@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::apt::{create, failed};
 use crate::step::{Outcome, cargo};
+use crate::targets::of_workspace;
 use crate::vm::fetch::{base, sources};
 use crate::vm::libraries::FOLDER;
 use crate::vm::programs::Need;
@@ -58,7 +59,7 @@ impl Binaries {
 /// A failure where it can't be built.
 pub(crate) fn build(needs: &BTreeSet<Need<'_>>, guest: &Path) -> Result<Binaries, Outcome> {
     let mut programs = BTreeMap::new();
-    for artifact in built(cargo(&["build", "--package", "uverbs-tools", "--bins"]))? {
+    for artifact in built(of_workspace(&["build"], "--bin", ["uverbs"]))? {
         programs.insert(artifact.target, artifact.file);
     }
     let (mut tests, mut examples, mut bins) = (Vec::new(), Vec::new(), Vec::new());
@@ -75,10 +76,10 @@ pub(crate) fn build(needs: &BTreeSet<Need<'_>>, guest: &Path) -> Result<Binaries
             }
         }
     }
-    let mut tests = targets(cargo(&["test", "--no-run"]), "--test", &tests)?;
+    let mut tests = targets(&["test", "--no-run"], "--test", &tests)?;
     tests.retain(|artifact| artifact.is_test);
-    let examples = targets(cargo(&["build"]), "--example", &examples)?;
-    let bins = targets(cargo(&["build", "--release"]), "--bin", &bins)?;
+    let examples = targets(&["build"], "--example", &examples)?;
+    let bins = targets(&["build", "--release"], "--bin", &bins)?;
     let by_name = |artifacts: Vec<Artifact>| {
         let named = |a: Artifact| (format!("{}/{}", a.package, a.target), a.file);
         artifacts.into_iter().map(named).collect()
@@ -88,14 +89,12 @@ pub(crate) fn build(needs: &BTreeSet<Need<'_>>, guest: &Path) -> Result<Binaries
 }
 
 /// What cargo built of `PACKAGE/TARGET`s of a kind.
-fn targets(mut command: Command, kind: &str, names: &[&str]) -> Result<Vec<Artifact>, Outcome> {
+fn targets(words: &[&str], kind: &str, names: &[&str]) -> Result<Vec<Artifact>, Outcome> {
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    for (package, target) in names.iter().filter_map(|name| name.split_once('/')) {
-        command.args(["--package", package, kind, target]);
-    }
-    built(command)
+    let names = names.iter().filter_map(|name| Some(name.split_once('/')?.1));
+    built(of_workspace(words, kind, names))
 }
 
 /// Compiles a program of `tests/c-stack/c` with the guest's headers and libraries; `None` without

@@ -1,4 +1,4 @@
-//! The control path from Rust, for a tracer (`tests/control`): what it does between two phase marks
+//! The control path from Rust, for a tracer (`tests/control_path`): what it does between two phase marks
 //! is counted. The twin of `c/control.c`, with the same calls in the same order.
 //!
 //! `control-path calls N`: one of each object, then N further ones, and all taken down.

@@ -9,7 +9,7 @@ use crate::examples;
 use crate::judge;
 use crate::layouts;
 use crate::package;
-use crate::step::{Outcome, Steps, cargo, output, run, run_tests};
+use crate::step::{Outcome, Steps, build_once, cargo, output, run, run_tests};
 use crate::targets;
 use crate::tree;
 use crate::vm;
@@ -22,11 +22,15 @@ const LONG: [&str; 7] =
 
 /// Everything.
 pub(crate) fn all(steps: &mut Steps) {
+    build_once();
     steps.step("format", format);
     steps.step("lints", || lints(&["--workspace", "--all-targets", "--all-features"]));
     steps.step("lints, no features", || lints(&["--package", "uverbs", "--no-default-features"]));
     steps.step("tests", || {
-        run_tests(cargo(&["test", "--workspace", "--no-fail-fast"]), 30 * MINUTES)
+        let mut test = cargo(&["test", "--workspace", "--no-fail-fast"]);
+        // Many wait, for time limits and for each other.
+        test.env("RUST_TEST_THREADS", "4");
+        run_tests(test, 30 * MINUTES)
     });
     steps.step("simulation", crate::simulate::usual);
     steps.step("fuzz", crate::fuzz::usual);

@@ -19,6 +19,7 @@ use crate::vm::verdict::{Limits, Ran};
 pub(crate) struct Boot<'a> {
     pub(crate) qemu: &'a Qemu,
     pub(crate) accel: Accel,
+    pub(crate) processors: u8,
     pub(crate) kernel: &'a Kernel,
     /// The run's folder has this name.
     pub(crate) name: String,
@@ -54,6 +55,7 @@ impl Boot<'_> {
         let machine = Machine {
             qemu: self.qemu,
             accel: self.accel,
+            processors: self.processors,
             kernel: &self.kernel.image,
             image: &image,
             folder: &folder,

@@ -94,6 +94,7 @@ impl Kit {
         let boot = Boot {
             qemu: &self.qemu,
             accel: Accel::Kvm,
+            processors: 1,
             kernel: &kernel,
             name: "kvm".to_owned(),
             image: self.bare()?,

@@ -29,6 +29,7 @@ pub(crate) enum Accel {
 pub(crate) struct Machine<'a> {
     pub(crate) qemu: &'a Qemu,
     pub(crate) accel: Accel,
+    pub(crate) processors: u8,
     pub(crate) kernel: &'a Path,
     pub(crate) image: &'a Path,
     /// Logs go here.
@@ -110,7 +111,7 @@ impl Machine<'_> {
             ["-m", MEMORY],
             ["-accel", accel],
             ["-cpu", "max"],
-            ["-smp", "2"],
+            ["-smp", &self.processors.to_string()],
             ["-append", append],
             ["-display", "none"],
             ["-monitor", "none"],

@@ -56,6 +56,7 @@ fn suite_run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<O
     let boot = Boot {
         qemu: &kit.qemu,
         accel: kit.accel,
+        processors: options.processors,
         kernel: &kernel,
         name: format!("{NAME}-{}-{name}", world.letter()),
         image,

@@ -56,6 +56,7 @@ fn run(
     let boot = Boot {
         qemu: &kit.qemu,
         accel: kit.accel,
+        processors: options.processors,
         kernel: &kernel,
         name: format!("{}-{name}", world.letter()),
         image,

@@ -96,5 +96,15 @@ fn boot<'a>(kit: &'a Kit, kernel: &'a Kernel, case: &Case) -> Result<Boot<'a>, O
     };
     let name = format!("self-test-{}", case.words[0]);
     let image = kit.bare()?;
-    Ok(Boot { qemu: &kit.qemu, accel: kit.accel, kernel, name, image, plan, server: None, limits })
+    Ok(Boot {
+        qemu: &kit.qemu,
+        accel: kit.accel,
+        processors: 1,
+        kernel,
+        name,
+        image,
+        plan,
+        server: None,
+        limits,
+    })
 }

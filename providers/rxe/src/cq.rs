@@ -16,29 +16,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_core::error::Error;
 use uverbs_core::memory::pages::Pages;
-use uverbs_core::objects::cq::{CqCore, CqRoom, Message, Roles};
+use uverbs_core::objects::cq::{CqCore, CqRoom, Message};
 use uverbs_core::provider::{Armer, CqOps, Notify, Polled};
-use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::known::{Ended, Known};
 use uverbs_core::queues::slots::Taken;
-use uverbs_core::queues::srq::SrqShared;
+use uverbs_core::queues::token::{Queue, Token};
 use uverbs_kernel_abi::rxe::rxe_resize_cq_resp;
 use uverbs_kernel_abi::wc::{IB_WC_SUCCESS, ib_uverbs_wc};
 use zerocopy::IntoBytes;
 
 use crate::create::{Mapped, map};
 use crate::ring::Ring;
-use crate::token::{Queue, Token};
 use crate::wc::{Entry, Wc, took_send};
 
 const RESIZE_CQ: &str = "resize_cq";
-
-/// What completions in the ring may be of.
-enum Known {
-    /// A queue pair, and which of its queues complete here: the other's slots are another poller's.
-    Qp(Arc<QpShared>, Roles),
-    /// A shared receive queue, and how many queue pairs whose receives complete here take from it.
-    Srq(Arc<SrqShared>, usize),
-}
 
 /// The polling side of a completion queue.
 pub struct Cq {
@@ -47,8 +38,7 @@ pub struct Cq {
     ci: u32,
     /// The kernel's producer index, as last looked up.
     seen: u32,
-    /// Queue pairs and shared receive queues by user index.
-    table: Vec<Option<Known>>,
+    known: Known,
     strays: u64,
     core: Arc<CqCore>,
     /// The mapping of the ring, which `core` keeps: another one with each size.
@@ -71,7 +61,7 @@ impl Cq {
         memory: Arc<Mutex<Pages>>,
         limit: u32,
     ) -> Self {
-        Self { ring, ci: 0, seen: 0, table: Vec::new(), strays: 0, core, memory, limit }
+        Self { ring, ci: 0, seen: 0, known: Known::default(), strays: 0, core, memory, limit }
     }
 
     /// Completions that were skipped, since they are of no work request in flight on a queue pair
@@ -122,98 +112,20 @@ impl Cq {
         // SAFETY: this is the polling side.
         for message in unsafe { self.core.messages() } {
             match message {
-                Message::Attach(shared, roles) => {
-                    if roles.recv {
-                        self.attach_shared(&shared);
-                    }
-                    // One that is there stays: work requests in flight lean on it. An index is
-                    // given out anew only after the detachment was read, so none is there.
-                    let place = self.place(shared.user_index.value());
-                    place.get_or_insert(Known::Qp(shared, roles));
-                }
+                Message::Attach(shared, roles) => self.known.attach(shared, roles),
                 Message::Detach(shared) => {
-                    let user_index = shared.user_index.value();
-                    self.sweep(user_index);
-                    let place = self.place(user_index);
-                    if let Some(Known::Qp(there, roles)) = place
-                        && Arc::ptr_eq(there, &shared)
-                    {
-                        let took = roles.recv;
-                        *place = None;
-                        if took {
-                            self.detach_shared(&shared);
-                        }
-                    }
+                    self.sweep(shared.user_index.value());
+                    self.known.detach(&shared);
                 }
             }
         }
-    }
-
-    fn place(&mut self, user_index: u32) -> &mut Option<Known> {
-        let index = user_index as usize;
-        if self.table.len() <= index {
-            self.table.resize_with(index + 1, || None);
-        }
-        &mut self.table[index]
-    }
-
-    /// One more queue pair takes from its shared receive queue, if it has one.
-    fn attach_shared(&mut self, qp: &QpShared) {
-        let Some((srq, index)) = shared_of(qp) else { return };
-        let place = self.place(index);
-        if let Known::Srq(_, users) = place.get_or_insert_with(|| Known::Srq(Arc::clone(srq), 0)) {
-            *users += 1;
-        }
-    }
-
-    /// One less.
-    fn detach_shared(&mut self, qp: &QpShared) {
-        let Some((_, index)) = shared_of(qp) else { return };
-        let place = self.place(index);
-        if let Some(Known::Srq(_, users)) = place {
-            *users -= 1;
-            if *users == 0 {
-                *place = None;
-            }
-        }
-    }
-
-    fn is_known(&self, user_index: u32) -> bool {
-        self.table.get(user_index as usize).is_some_and(Option::is_some)
     }
 
     /// Takes and retires the work request that an entry is of, if it is one in flight.
     #[inline]
     fn take(&self, token: Token, entry: Entry) -> Option<Taken> {
-        let (shared, roles) = match self.table.get(token.user_index as usize)?.as_ref()? {
-            Known::Qp(shared, roles) => (shared, roles),
-            Known::Srq(srq, _) => return take_shared(srq, token, entry),
-        };
-        let (slots, is_ours) = match token.queue {
-            Queue::Send => (&shared.send, roles.send),
-            Queue::Recv => (&shared.recv, roles.recv),
-        };
-        if !is_ours || !slots.is_in_flight(token.index) {
-            return None;
-        }
-        // SAFETY: the kernel completed it, and what it names is in flight; this is the only poller.
-        let mut taken = unsafe { slots.take(token.index) };
-        // The slot says the same; this can't be anything else.
-        let end = token.index.wrapping_add(1);
-        // SAFETY: it was just taken, and those before it passed over.
-        unsafe { slots.retire(end) };
-        if entry.status() != IB_WC_SUCCESS {
-            // A failure takes the whole queue pair along: what is posted from now on needs a kick
-            // of its own.
-            shared.send.fail();
-            shared.recv.fail();
-        } else if token.queue == Queue::Recv
-            && let Some(frame) = &mut taken.frame
-        {
-            let into = took_send(entry.opcode());
-            frame.arrived(if into { entry.byte_len() } else { 0 });
-        }
-        Some(taken)
+        // SAFETY: this is the polling side, and the kernel completed what the entry is of.
+        unsafe { self.known.take(token, || ended(entry)) }
     }
 
     /// Drops the entries for which `gone` holds, and closes the gaps: older entries move towards
@@ -247,26 +159,14 @@ impl Cq {
     }
 }
 
-/// The shared receive queue of a queue pair, and what completions name it by.
-fn shared_of(qp: &QpShared) -> Option<(&Arc<SrqShared>, u32)> {
-    let srq = qp.srq.as_ref()?;
-    Some((srq, srq.user_index()?))
-}
-
-/// Takes the receive of a shared queue that an entry is of, if it is one in flight.
-fn take_shared(srq: &SrqShared, token: Token, entry: Entry) -> Option<Taken> {
-    if token.queue != Queue::Recv {
-        return None;
+/// How the work request of an entry ended.
+#[inline]
+fn ended(entry: Entry) -> Ended {
+    if entry.status() != IB_WC_SUCCESS {
+        return Ended::Failed;
     }
-    // SAFETY: the kernel completed it, and only what is in flight is taken.
-    let mut taken = unsafe { srq.take(token.index) }?;
-    if entry.status() == IB_WC_SUCCESS
-        && let Some(frame) = &mut taken.frame
-    {
-        let into = took_send(entry.opcode());
-        frame.arrived(if into { entry.byte_len() } else { 0 });
-    }
-    Some(taken)
+    let into = took_send(entry.opcode());
+    Ended::Done { bytes: if into { entry.byte_len() } else { 0 } }
 }
 
 // SAFETY: a slot is taken when an entry of the ring says that its work request is over, and retired
@@ -287,7 +187,7 @@ unsafe impl CqOps for Cq {
             }
             let entry = self.entry(self.ci);
             let token = Token::unpack(entry.wr_id());
-            if !self.is_known(token.user_index) && self.core.has_messages() {
+            if !self.known.has(token.user_index) && self.core.has_messages() {
                 // Learning may sweep, which moves entries and the consumer index: look anew.
                 self.learn();
                 continue;
@@ -317,21 +217,20 @@ unsafe impl CqOps for Cq {
     fn sweep(&mut self, user_index: u32) {
         // Receives of a shared queue are told by the queue pair's number, which the kernel gives
         // out anew when it has been through all of them.
-        let shared = match self.place(user_index) {
-            Some(Known::Qp(shared, _)) => Some(Arc::clone(shared)),
-            _ => None,
-        };
-        let of_shared = shared.as_deref().and_then(|qp| Some((qp.qpn, shared_of(qp)?)));
+        let known = std::mem::take(&mut self.known);
+        let of_shared = known.shared_receives(user_index);
         self.sweep_where(|entry| {
             let token = Token::unpack(entry.wr_id());
             match of_shared {
-                Some((qpn, (srq, index))) if token.user_index == index && entry.qpn() == qpn => {
-                    drop(take_shared(srq, token, entry));
+                Some((index, qpn)) if token.user_index == index && entry.qpn() == qpn => {
+                    // SAFETY: this is the polling side, and the kernel completed it.
+                    drop(unsafe { known.take(token, || Ended::Failed) });
                     true
                 }
                 _ => token.user_index == user_index,
             }
         });
+        self.known = known;
     }
 
     /// The kernel makes another ring and moves what is in this one to its start
@@ -392,7 +291,7 @@ impl fmt::Debug for Cq {
             .field("handle", &self.core.handle())
             .field("slots", &(self.ring.mask() + 1))
             .field("consumer", &self.ci)
-            .field("queue_pairs", &self.table.iter().flatten().count())
+            .field("queue_pairs", &self.known.len())
             .field("strays", &self.strays)
             .finish_non_exhaustive()
     }

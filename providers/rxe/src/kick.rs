@@ -1,23 +1,15 @@
-//! The doorbell, which is a system call: by a `POST_SEND` that has no work requests in it the
-//! kernel looks at the ring (kernel `rxe_verbs.c:rxe_post_send`, rdma-core `rxe.c:post_send_db`).
-//! It goes through the door, as every command does.
+//! The doorbell, which is a system call. It goes through the door, as every command does.
 //!
 //! # Safety
 //!
-//! The commands name a queue pair by its handle, and no memory.
-#![allow(unsafe_code, reason = "a raw command may carry addresses; these carry none")]
+//! The command names a queue pair by its handle, and no memory.
+#![allow(unsafe_code, reason = "changes a queue pair by its handle")]
 
 use uverbs_core::Errno;
 use uverbs_core::attr::QpState;
 use uverbs_core::commands::Uverbs;
-use uverbs_core::error::Error;
+use uverbs_core::commands::kick::insist;
 use uverbs_kernel_abi::qp::{IB_QP_STATE, ib_uverbs_modify_qp};
-use uverbs_kernel_abi::wc::{ib_uverbs_post_send, ib_uverbs_post_send_resp, ib_uverbs_send_wr};
-use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_POST_SEND;
-use zerocopy::IntoBytes;
-
-/// Commands that fail for want of memory, or by a signal, are sent so often.
-const TRIES: u32 = 8;
 
 /// Makes the kernel look at a queue pair's rings.
 #[derive(Clone, Debug)]
@@ -50,30 +42,6 @@ impl Kick {
 
     /// At the send queue.
     pub(crate) fn send(&self) -> Result<(), Errno> {
-        let request = ib_uverbs_post_send {
-            qp_handle: self.qp,
-            wqe_size: size_of::<ib_uverbs_send_wr>() as u32,
-            ..Default::default()
-        };
-        let (command, request) = (IB_USER_VERBS_CMD_POST_SEND, request.as_bytes());
-        let mut answer = ib_uverbs_post_send_resp::default();
-        insist(|| {
-            let answer = answer.as_mut_bytes();
-            // SAFETY: the request holds a handle and sizes; `response` is not used on this way.
-            unsafe { self.uverbs.invoke_write("post_send", command, request, answer, &[], &mut []) }
-        })
+        self.uverbs.kick_sends(self.qp)
     }
-}
-
-/// Sends a command until it is heard, or was refused for good.
-fn insist(mut send: impl FnMut() -> Result<(), Error>) -> Result<(), Errno> {
-    let mut last = Errno::EIO;
-    for _ in 0..TRIES {
-        match send().map_err(|error| error.errno().unwrap_or(Errno::EIO)) {
-            Ok(()) => return Ok(()),
-            Err(errno @ (Errno::ENOMEM | Errno::EINTR)) => last = errno,
-            Err(errno) => return Err(errno),
-        }
-    }
-    Err(last)
 }

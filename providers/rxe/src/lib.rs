@@ -6,7 +6,6 @@
 //! | `ah` | address handles, which the kernel keeps |
 //! | `create` | the driver's part of making completion queues and queue pairs |
 //! | `ring` | a queue that is mapped from the kernel: two indexes, and elements of one size |
-//! | `token` | which work request a completion is of: what stands in the kernel's `wr_id` |
 //! | `wqe`, `sq`, `rq`, `srq` | a work request as the kernel reads it, and the queues of them |
 //! | `kick` | the doorbell, which is a system call |
 //! | `wc`, `cq` | a completion, and the queue of them |
@@ -37,7 +36,6 @@ mod ring;
 mod rq;
 mod sq;
 mod srq;
-mod token;
 mod wc;
 mod wqe;
 

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::{RecvOps, RqOps};
 use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::token::{Queue, Token};
 use uverbs_core::queues::work::{PostError, Sge};
 
 use crate::kick::Kick;
 use crate::ring::Ring;
 use crate::sq::{is_before, limit};
-use crate::token::{Queue, Token};
 use crate::wqe;
 
 /// A tentative position in a receive queue.

@@ -16,6 +16,7 @@ use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::token::{Queue, Token};
 use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendOp, WINDOW_MAX, Wr};
 
 use uverbs_kernel_abi::rxe::{rxe_send_wqe, rxe_send_wr_ud};
@@ -23,7 +24,6 @@ use uverbs_kernel_abi::rxe::{rxe_send_wqe, rxe_send_wr_ud};
 use crate::Ah;
 use crate::kick::Kick;
 use crate::ring::Ring;
-use crate::token::{Queue, Token};
 use crate::wqe::{self, Room};
 
 /// A tentative position in a send queue.

@@ -27,6 +27,7 @@ pub mod dm;
 pub mod flow;
 pub mod gid;
 pub mod ioctl;
+pub mod kick;
 pub mod mr;
 pub mod multicast;
 pub mod mw;

@@ -1,8 +1,10 @@
 //! What posting and polling share: work requests, completions, and the slots between them.
 
 pub mod completion;
+pub mod known;
 pub mod shared;
 pub mod slots;
 pub mod srq;
+pub mod token;
 pub mod user_index;
 pub mod work;

@@ -339,6 +339,22 @@ impl SlotTable {
         Taken { wr_id, end, frame }
     }
 
+    /// Takes what the work request at `index` left, and nothing of those before it: for queues that
+    /// complete in any order, each work request by a completion of its own. Polling side. Then call
+    /// [`retire`](Self::retire) with the end of all that completed without a gap.
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Self::take).
+    pub unsafe fn take_alone(&self, index: u32) -> Taken {
+        // SAFETY: the slot is the polling side's since its completion was seen.
+        let Slot { wr_id, end, .. } = unsafe { &*self.slot(index) };
+        let (wr_id, end) = (*wr_id, *end);
+        // SAFETY: as above.
+        let held = unsafe { self.take_held(index) };
+        Taken { wr_id, end, frame: held.and_then(Held::into_frame) }
+    }
+
     /// Takes what the work request at [`tail`](Self::tail) left, in a queue that completes in
     /// order, each by a completion of its own, if its index ends with `counter`. Polling side. Then
     /// call [`retire`](Self::retire) with the index behind it, which [`Taken::end`] is.

@@ -15,8 +15,8 @@ use uverbs_core::queues::work::{PostError, Sge};
 
 use super::kernel::{Kernel, Queue};
 use super::rig::{free, wc};
-use crate::token::{self, Token};
 use crate::{Cq, Rq, Rxe, Srq};
+use uverbs_core::queues::token::{self, Token};
 
 /// A shared receive queue of seven, and two queue pairs that take from it.
 struct Shared {

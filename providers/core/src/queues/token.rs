@@ -1,24 +1,27 @@
-//! What stands in the `wr_id` of the kernel's queues: not the program's number, but which slot of
-//! which queue it is.
+//! What stands in a work request where its device is a piece of the kernel (rxe, siw): not the
+//! program's number, but which slot of which queue it is.
 //!
-//! The kernel hands `wr_id` through untouched, and of a failed completion it says nothing else than
+//! The kernel hands the number through untouched. Of a failed completion rxe says nothing else than
 //! queue pair and status: not even whether it is of a send (kernel `rxe_comp.c:make_send_cqe`,
 //! `rxe_resp.c:flush_recv_wqe`). The program's own number waits in the slot.
 
 /// Queue pair, queue and slot of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token {
+pub struct Token {
     /// The queue pair's user index: 24 bits.
-    pub(crate) user_index: u32,
-    pub(crate) queue: Queue,
+    pub user_index: u32,
+    /// Which of its queues.
+    pub queue: Queue,
     /// Free-running index of the element.
-    pub(crate) index: u32,
+    pub index: u32,
 }
 
 /// One of a queue pair's two queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Queue {
+pub enum Queue {
+    /// Of sends.
     Send,
+    /// Of receives; also a shared one, which has a user index of its own.
     Recv,
 }
 
@@ -28,14 +31,16 @@ const USER_INDEX_SHIFT: u32 = 33;
 impl Token {
     /// As a `wr_id`.
     #[inline]
-    pub(crate) fn pack(self) -> u64 {
+    #[must_use]
+    pub fn pack(self) -> u64 {
         let queue = u64::from(self.queue == Queue::Recv);
         u64::from(self.user_index) << USER_INDEX_SHIFT | queue << QUEUE_BIT | u64::from(self.index)
     }
 
     /// From a `wr_id`: any number is a token, whether or not there is such a queue pair.
     #[inline]
-    pub(crate) fn unpack(wr_id: u64) -> Self {
+    #[must_use]
+    pub fn unpack(wr_id: u64) -> Self {
         let queue = if wr_id >> QUEUE_BIT & 1 == 0 { Queue::Send } else { Queue::Recv };
         Self { user_index: (wr_id >> USER_INDEX_SHIFT) as u32, queue, index: wr_id as u32 }
     }

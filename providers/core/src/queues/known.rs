@@ -1,0 +1,249 @@
+//! Which queues complete to a completion queue, where completions name them by a [`Token`].
+//!
+//! # Safety
+//!
+//! A completion takes a slot only if its token names a queue of a queue pair that completes here,
+//! and a work request that is published and not retired; so whatever a completion says, no slot is
+//! taken that the posting side may write. Which of those in flight it names is the kernel's word.
+#![allow(unsafe_code, reason = "takes buffers by what the kernel's completions say")]
+
+use std::sync::Arc;
+
+use crate::objects::cq::Roles;
+use crate::queues::shared::QpShared;
+use crate::queues::slots::Taken;
+use crate::queues::srq::SrqShared;
+use crate::queues::token::{Queue, Token};
+
+/// What completions may be of.
+#[derive(Debug)]
+enum Owner {
+    /// A queue pair, and which of its queues complete here: the other's slots are another poller's.
+    Qp(Arc<QpShared>, Roles, Done),
+    /// A shared receive queue, and how many queue pairs whose receives complete here take from it.
+    Srq(Arc<SrqShared>, usize),
+}
+
+/// Work requests of a send queue that are over while one before them isn't: a bit for each slot.
+#[derive(Debug)]
+struct Done(Box<[u64]>);
+
+impl Done {
+    /// None of so many slots.
+    fn new(slots: u32) -> Self {
+        Self(vec![0; slots.div_ceil(64) as usize].into())
+    }
+
+    /// Notes a slot. False if it was noted before.
+    fn note(&mut self, slot: u32) -> bool {
+        let Some(word) = self.0.get_mut((slot / 64) as usize) else { return false };
+        let bit = 1 << (slot % 64);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+
+    /// Forgets a slot. Whether it was noted.
+    fn forget(&mut self, slot: u32) -> bool {
+        let Some(word) = self.0.get_mut((slot / 64) as usize) else { return false };
+        let there = *word >> (slot % 64) & 1 != 0;
+        *word &= !(1 << (slot % 64));
+        there
+    }
+}
+
+/// How a work request ended, as far as its slot is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It failed, and its queue pair with it.
+    Failed,
+    /// It is done. A receive has taken so many bytes into its own buffer.
+    Done {
+        /// 0 of a receive that told of bytes elsewhere.
+        bytes: u32,
+    },
+}
+
+/// Queue pairs and shared receive queues that complete to one completion queue, by user index.
+#[derive(Debug, Default)]
+pub struct Known {
+    table: Vec<Option<Owner>>,
+}
+
+impl Known {
+    /// A queue pair whose completions come here from now on. One that is there stays: work requests
+    /// in flight lean on it. An index is given out anew only after the detachment was read, so none
+    /// is there.
+    pub fn attach(&mut self, shared: Arc<QpShared>, roles: Roles) {
+        if roles.recv
+            && let Some((srq, index)) = shared_of(&shared)
+        {
+            let place = self.place(index);
+            if let Owner::Srq(_, users) = place.get_or_insert_with(|| Owner::Srq(srq.clone(), 0)) {
+                *users += 1;
+            }
+        }
+        let (index, done) = (shared.user_index.value(), Done::new(shared.send.units()));
+        self.place(index).get_or_insert(Owner::Qp(shared, roles, done));
+    }
+
+    /// A queue pair that is gone; its completions were dropped before.
+    pub fn detach(&mut self, shared: &Arc<QpShared>) {
+        let place = self.place(shared.user_index.value());
+        let Some(Owner::Qp(there, roles, _)) = place else { return };
+        if !Arc::ptr_eq(there, shared) {
+            return;
+        }
+        let took = roles.recv;
+        *place = None;
+        if took && let Some((_, index)) = shared_of(shared) {
+            let place = self.place(index);
+            if let Some(Owner::Srq(_, users)) = place {
+                *users -= 1;
+                if *users == 0 {
+                    *place = None;
+                }
+            }
+        }
+    }
+
+    fn place(&mut self, user_index: u32) -> &mut Option<Owner> {
+        let index = user_index as usize;
+        if self.table.len() <= index {
+            self.table.resize_with(index + 1, || None);
+        }
+        &mut self.table[index]
+    }
+
+    /// Whether there is something with this index.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, user_index: u32) -> bool {
+        self.table.get(user_index as usize).is_some_and(Option::is_some)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.iter().flatten().count()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Of a queue pair that takes from a shared receive queue: the user index that its receives
+    /// are named by, and its own number, which tells them apart from other queue pairs'.
+    #[must_use]
+    pub fn shared_receives(&self, user_index: u32) -> Option<(u32, u32)> {
+        let Some(Owner::Qp(shared, ..)) = self.table.get(user_index as usize)?.as_ref() else {
+            return None;
+        };
+        Some((shared_of(shared)?.1, shared.qpn))
+    }
+
+    /// Takes and retires the work request that a completion names, if it is one in flight.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the polling side, and the device completed that work request if it is in
+    /// flight. `ended` tells how.
+    #[inline]
+    pub unsafe fn take(&self, token: Token, ended: impl FnOnce() -> Ended) -> Option<Taken> {
+        let (shared, roles) = match self.table.get(token.user_index as usize)?.as_ref()? {
+            Owner::Qp(shared, roles, _) => (shared, roles),
+            // SAFETY: the caller's promise.
+            Owner::Srq(srq, _) => return unsafe { take_shared(srq, token, ended()) },
+        };
+        let (slots, is_ours) = match token.queue {
+            Queue::Send => (&shared.send, roles.send),
+            Queue::Recv => (&shared.recv, roles.recv),
+        };
+        if !is_ours || !slots.is_in_flight(token.index) {
+            return None;
+        }
+        // SAFETY: the kernel completed it, and what it names is in flight; this is the only poller.
+        let mut taken = unsafe { slots.take(token.index) };
+        match ended() {
+            // A failure takes the whole queue pair along. Told before the slot is the poster's
+            // again: what it posts there from now on needs a word of its own to the kernel.
+            Ended::Failed => {
+                shared.send.fail();
+                shared.recv.fail();
+            }
+            Ended::Done { bytes } if token.queue == Queue::Recv => {
+                if let Some(frame) = &mut taken.frame {
+                    frame.arrived(bytes);
+                }
+            }
+            Ended::Done { .. } => {}
+        }
+        // The slot says the same; this can't be anything else.
+        let end = token.index.wrapping_add(1);
+        // SAFETY: it was just taken, and those before it passed over.
+        unsafe { slots.retire(end) };
+        Some(taken)
+    }
+
+    /// Takes the send that a completion names, if it is one in flight, and retires what is over
+    /// without a gap: for send queues that complete in any order, each work request by a completion
+    /// of its own.
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Self::take).
+    pub unsafe fn take_send(&mut self, token: Token, failed: bool) -> Option<Taken> {
+        let owner = self.table.get_mut(token.user_index as usize)?.as_mut()?;
+        let Owner::Qp(shared, roles, done) = owner else { return None };
+        let slots = &shared.send;
+        if token.queue != Queue::Send || !roles.send || !slots.is_in_flight(token.index) {
+            return None;
+        }
+        let mask = slots.units() - 1;
+        if !done.note(token.index & mask) {
+            return None;
+        }
+        // SAFETY: the kernel completed it, for the first time, and it is in flight; this is the
+        // only poller.
+        let taken = unsafe { slots.take_alone(token.index) };
+        if failed {
+            // As in `take`.
+            shared.send.fail();
+            shared.recv.fail();
+        }
+        let mut end = slots.tail();
+        while done.forget(end & mask) {
+            end = end.wrapping_add(1);
+        }
+        // SAFETY: all before it were taken.
+        unsafe { slots.retire(end) };
+        Some(taken)
+    }
+}
+
+/// The shared receive queue of a queue pair, and what completions name it by.
+fn shared_of(qp: &QpShared) -> Option<(&Arc<SrqShared>, u32)> {
+    let srq = qp.srq.as_ref()?;
+    Some((srq, srq.user_index()?))
+}
+
+/// Takes the receive of a shared queue that a completion names, if it is one in flight.
+///
+/// # Safety
+///
+/// As for [`Known::take`].
+unsafe fn take_shared(srq: &SrqShared, token: Token, ended: Ended) -> Option<Taken> {
+    if token.queue != Queue::Recv {
+        return None;
+    }
+    // SAFETY: the kernel completed it, and only what is in flight is taken.
+    let mut taken = unsafe { srq.take(token.index) }?;
+    if let Ended::Done { bytes } = ended
+        && let Some(frame) = &mut taken.frame
+    {
+        frame.arrived(bytes);
+    }
+    Some(taken)
+}

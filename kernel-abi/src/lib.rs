@@ -13,6 +13,7 @@
 //! | [`write`](mod@write), [`device`], [`port`], [`gid`], [`pd`], [`mr`], [`mw`], [`cq`], [`qp`], [`srq`], [`ah`], [`wq`], [`xrcd`], [`mcast`], [`event`], [`wc`], [`flow`], [`driver_id`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
 //! | [`mlx5`] | `mlx5-abi.h`, `mlx5_user_ioctl_cmds.h`, `mlx5_user_ioctl_verbs.h` |
 //! | [`rxe`] | `rdma_user_rxe.h` |
+//! | [`siw`] | `siw-abi.h` |
 //! | [`rdma_cm`] | `rdma_user_cm.h` |
 //! | [`netlink`] | `rdma_netlink.h` |
 //!
@@ -49,6 +50,7 @@ pub mod port;
 pub mod qp;
 pub mod rdma_cm;
 pub mod rxe;
+pub mod siw;
 pub mod srq;
 mod union;
 pub mod wc;

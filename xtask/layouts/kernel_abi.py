@@ -30,9 +30,10 @@ import argparse, pathlib, re, subprocess, tempfile
 HEADERS = [
     "rdma_user_ioctl_cmds.h", "ib_user_ioctl_cmds.h", "ib_user_ioctl_verbs.h", "ib_user_verbs.h", "mlx5-abi.h",
     "mlx5_user_ioctl_cmds.h", "mlx5_user_ioctl_verbs.h", "rdma_netlink.h", "rdma_user_rxe.h", "rdma_user_cm.h",
+    "siw-abi.h",
 ]
-# iWARP port mapper and the path-record service: daemons' protocols, no part of verbs.
-FOREIGN = re.compile(r"IWPM_|RDMA_NL_IWPM_|RDMA_NL_LS_|LS_|RDMA_NLA_|rdma_ls_|rdma_nla_")
+# iWARP port mapper and the path-record service: daemons' protocols, no part of verbs. And a text.
+FOREIGN = re.compile(r"SIW_NODE_DESC_COMMON|IWPM_|RDMA_NL_IWPM_|RDMA_NL_LS_|LS_|RDMA_NLA_|rdma_ls_|rdma_nla_")
 
 # Values that cross the boundary although no uapi header names them: the kernel's include/rdma/ib_verbs.h does, and
 # libibverbs repeats them under IBV_. The enums to take, and the names that differ by more than the prefix.

@@ -894,6 +894,53 @@ pub(crate) fn constants() -> Vec<(&'static str, i128)> {
         values!(all, RXE_NETWORK_TYPE_IPV4, RXE_NETWORK_TYPE_IPV6);
     }
     {
+        use uverbs_kernel_abi::siw::*;
+        values!(
+            all,
+            SIW_ABI_VERSION,
+            SIW_MAX_SGE,
+            SIW_MAX_INLINE,
+            SIW_UOBJ_MAX_KEY,
+            SIW_INVAL_UOBJ_KEY,
+            SIW_OP_WRITE,
+            SIW_OP_READ,
+            SIW_OP_READ_LOCAL_INV,
+            SIW_OP_SEND,
+            SIW_OP_SEND_WITH_IMM,
+            SIW_OP_SEND_REMOTE_INV,
+            SIW_OP_FETCH_AND_ADD,
+            SIW_OP_COMP_AND_SWAP,
+            SIW_OP_RECEIVE,
+            SIW_OP_READ_RESPONSE,
+            SIW_OP_INVAL_STAG,
+            SIW_OP_REG_MR,
+            SIW_NUM_OPCODES,
+            SIW_WQE_VALID,
+            SIW_WQE_INLINE,
+            SIW_WQE_SIGNALLED,
+            SIW_WQE_SOLICITED,
+            SIW_WQE_READ_FENCE,
+            SIW_WQE_REM_INVAL,
+            SIW_WQE_COMPLETED,
+            SIW_NOTIFY_NOT,
+            SIW_NOTIFY_SOLICITED,
+            SIW_NOTIFY_NEXT_COMPLETION,
+            SIW_NOTIFY_MISSED_EVENTS,
+            SIW_NOTIFY_ALL,
+            SIW_WC_SUCCESS,
+            SIW_WC_LOC_LEN_ERR,
+            SIW_WC_LOC_PROT_ERR,
+            SIW_WC_LOC_QP_OP_ERR,
+            SIW_WC_WR_FLUSH_ERR,
+            SIW_WC_BAD_RESP_ERR,
+            SIW_WC_LOC_ACCESS_ERR,
+            SIW_WC_REM_ACCESS_ERR,
+            SIW_WC_REM_INV_REQ_ERR,
+            SIW_WC_GENERAL_ERR,
+            SIW_NUM_WC_STATUS
+        );
+    }
+    {
         use uverbs_kernel_abi::netlink::*;
         values!(
             all,

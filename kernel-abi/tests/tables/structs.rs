@@ -927,6 +927,20 @@ pub(crate) fn rows() -> Vec<Row> {
         table!(rows, rxe_gid_global { subnet_prefix, interface_id });
     }
     {
+        use uverbs_kernel_abi::siw::*;
+        table!(rows, siw_uresp_alloc_ctx { dev_id, pad });
+        table!(rows, siw_uresp_create_cq { cq_id, num_cqe, cq_key });
+        table!(rows, siw_uresp_create_qp { qp_id, num_sqe, num_rqe, pad, sq_key, rq_key });
+        table!(rows, siw_uresp_create_srq { num_rqe, pad, srq_key });
+        table!(rows, siw_ureq_reg_mr { stag_key, reserved, pad });
+        table!(rows, siw_uresp_reg_mr { stag, pad });
+        table!(rows, siw_sge { laddr, length, lkey });
+        table!(rows, siw_sqe { id, flags, num_sge, opcode, rkey, raddr, sge });
+        table!(rows, siw_rqe { id, flags, num_sge, opcode, unused, sge });
+        table!(rows, siw_cqe { id, flags, opcode, status, bytes, imm_data, base_qp });
+        table!(rows, siw_cq_ctrl { flags, pad });
+    }
+    {
         use uverbs_kernel_abi::rdma_cm::*;
         table!(rows, rdma_ucm_cmd_hdr { cmd, r#in, out });
         table!(rows, rdma_ucm_create_id { uid, response, ps, qp_type, reserved });

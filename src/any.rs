@@ -44,6 +44,7 @@ use uverbs_core::queues::work::{
 use uverbs_kernel_abi::driver_id;
 use uverbs_mlx5::Mlx5;
 use uverbs_rxe::Rxe;
+use uverbs_siw::Siw;
 
 /// Whichever provider the device needs: the default of every type that has a provider parameter.
 #[derive(Debug)]
@@ -463,7 +464,7 @@ macro_rules! any {
     };
 }
 
-any!(Mlx5 = Mlx5, Rxe = Rxe);
+any!(Mlx5 = Mlx5, Rxe = Rxe, Siw = Siw);
 
 // SAFETY: a context makes objects of its own provider only, so what is made of one context is of
 // one provider.
@@ -481,6 +482,7 @@ unsafe impl Provider for Any {
         match core.uverbs().driver_id() {
             driver_id::RDMA_DRIVER_MLX5 => Mlx5::open(core).map(AnyContext::Mlx5),
             driver_id::RDMA_DRIVER_RXE => Rxe::open(core).map(AnyContext::Rxe),
+            driver_id::RDMA_DRIVER_SIW => Siw::open(core).map(AnyContext::Siw),
             other => Err(no_provider("open_device", other)),
         }
     }
@@ -489,6 +491,7 @@ unsafe impl Provider for Any {
         match core.uverbs().driver_id() {
             driver_id::RDMA_DRIVER_MLX5 => Mlx5::import(core).map(AnyContext::Mlx5),
             driver_id::RDMA_DRIVER_RXE => Rxe::import(core).map(AnyContext::Rxe),
+            driver_id::RDMA_DRIVER_SIW => Siw::import(core).map(AnyContext::Siw),
             other => Err(no_provider("import_device", other)),
         }
     }
@@ -496,7 +499,7 @@ unsafe impl Provider for Any {
 
 fn no_provider(verb: &'static str, driver: u32) -> Error {
     let what = format!(
-        "the device's driver (RDMA driver id {driver}); there are providers for mlx5 and rxe"
+        "the device's driver (RDMA driver id {driver}); there are providers for mlx5, rxe and siw"
     );
     Error::Unsupported { verb, what }
 }

@@ -33,8 +33,9 @@
 //! values.
 //!
 //! Below it, a provider speaks to one family of devices: `uverbs-mlx5` to ConnectX, `uverbs-rxe` to
-//! Linux's soft-RoCE. Types have the provider as a parameter, [`Any`] by default, which is an enum
-//! over all; [`Device::open_as`] gives the types of one provider.
+//! Linux's soft-RoCE, `uverbs-siw` to its software iWARP. Types have the provider as a parameter,
+//! [`Any`] by default, which is an enum over all; [`Device::open_as`] gives the types of one
+//! provider.
 //!
 //! Below those, `uverbs-core` is the contract between both, and the doors through which everything
 //! leaves the process.
@@ -253,6 +254,8 @@ pub use uverbs_mlx5::Mlx5;
 /// The provider for Linux's soft-RoCE.
 pub use uverbs_rxe as rxe;
 pub use uverbs_rxe::Rxe;
+pub use uverbs_siw as siw;
+pub use uverbs_siw::Siw;
 #[cfg(feature = "softhca")]
 /// The software HCA.
 pub use uverbs_softhca as softhca;

@@ -262,6 +262,14 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         Ok(())
     }
 
+    /// The kernel brings it to RTS by itself, with its connection (iWARP).
+    pub(crate) fn connected(&mut self) -> Result<(), Error> {
+        self.whole()?;
+        self.core().note(QpState::ReadyToSend);
+        self.send.enable(true);
+        Ok(())
+    }
+
     /// To ERR: everything outstanding comes back flushed through the completion queues.
     ///
     /// # Errors

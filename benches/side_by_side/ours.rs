@@ -40,6 +40,7 @@ impl Bench for Any {
         match cq {
             AnyCq::Mlx5(cq) => cq,
             AnyCq::Rxe(_) => panic!("the benchmark's device is an mlx5 one"),
+            AnyCq::Siw(_) => panic!("the benchmark's device is an mlx5 one"),
         }
     }
 
@@ -47,6 +48,7 @@ impl Bench for Any {
         match sq {
             AnySq::Mlx5(sq) => sq,
             AnySq::Rxe(_) => panic!("the benchmark's device is an mlx5 one"),
+            AnySq::Siw(_) => panic!("the benchmark's device is an mlx5 one"),
         }
     }
 }

@@ -107,6 +107,7 @@ unsafe fn create(
     let c = match &send {
         SendSide::Mlx5(_) => wr::functions::<uverbs_mlx5::Sq>(base, directed),
         SendSide::Rxe(_) => wr::functions::<uverbs_rxe::Sq>(base, directed),
+        SendSide::Siw(_) => wr::functions::<uverbs_siw::Sq>(base, directed),
         SendSide::None => wr::none(base),
     };
     let all = init.sq_sig_all != 0;

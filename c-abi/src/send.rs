@@ -32,6 +32,7 @@ pub(crate) struct Side<S: Sends> {
 pub(crate) enum SendSide {
     Mlx5(Side<uverbs_mlx5::Sq>),
     Rxe(Side<uverbs_rxe::Sq>),
+    Siw(Side<uverbs_siw::Sq>),
     /// Of a target of XRC.
     None,
 }
@@ -60,11 +61,24 @@ impl Sends for uverbs_rxe::Sq {
     }
 }
 
+impl Sends for uverbs_siw::Sq {
+    #[inline(always)]
+    fn own_ah(ah: &AnyAh) -> Option<&Self::Ah> {
+        if let AnyAh::Siw(ah) = ah { Some(ah) } else { None }
+    }
+
+    #[inline(always)]
+    fn side(side: &mut SendSide) -> Option<&mut Side<Self>> {
+        if let SendSide::Siw(side) = side { Some(side) } else { None }
+    }
+}
+
 impl SendSide {
     pub(crate) fn new(sq: AnySq) -> Self {
         match sq {
             AnySq::Mlx5(sq) => Self::Mlx5(Side { sq, build: Build::default() }),
             AnySq::Rxe(sq) => Self::Rxe(Side { sq, build: Build::default() }),
+            AnySq::Siw(sq) => Self::Siw(Side { sq, build: Build::default() }),
         }
     }
 
@@ -72,6 +86,7 @@ impl SendSide {
         match self {
             Self::Mlx5(side) => side.sq.enable(on),
             Self::Rxe(side) => side.sq.enable(on),
+            Self::Siw(side) => side.sq.enable(on),
             Self::None => {}
         }
     }
@@ -87,6 +102,7 @@ impl SendSide {
             match self {
                 Self::Mlx5(side) => side.sq.reset(),
                 Self::Rxe(side) => side.sq.reset(),
+                Self::Siw(side) => side.sq.reset(),
                 Self::None => {}
             }
         }
@@ -100,6 +116,7 @@ impl Stays for SendSide {
             match self {
                 Self::Mlx5(side) => side.sq.stay(),
                 Self::Rxe(side) => side.sq.stay(),
+                Self::Siw(side) => side.sq.stay(),
                 Self::None => {}
             }
         }
@@ -109,6 +126,7 @@ impl Stays for SendSide {
         match self {
             Self::Mlx5(side) => side.sq.leave(),
             Self::Rxe(side) => side.sq.leave(),
+            Self::Siw(side) => side.sq.leave(),
             Self::None => {}
         }
     }

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use uverbs_core::Errno;
+use uverbs_core::connection::ConnectionError;
 use uverbs_core::error::Error;
 use uverbs_core::provider::ContextOps;
 
@@ -200,15 +202,37 @@ impl Route {
         self.id.init(qp)?;
         let able = able(qp);
         let param = &param.of_queue_pair(qp);
-        self.id.connect_with(qp.qpn(), param, param.depths(able, None))?;
-        let answer = self.id.channel().next(self.limit)?.expect(EventKind::ConnectResponse)?;
-        let answer = answer.connection();
+        let asked = self.id.connect_with(qp.qpn(), param, param.depths(able, None));
+        asked.map_err(by_tcp)?;
+        let answer = self.id.channel().next(self.limit)?;
+        // On iWARP the kernel has brought the queue pair to RTS, and nothing is left to say.
+        if answer.kind() == EventKind::Established {
+            let answer = answer.expect(EventKind::Established)?.connection();
+            qp.connected()?;
+            return Ok(answer.private_data);
+        }
+        let answer = answer.expect(EventKind::ConnectResponse)?.connection();
         let depths = param.depths(able, Some(peer_depths(&answer)));
         self.id.ready(qp, depths.serves, depths.asks)?;
         // No event follows: the kernel leaves it to the side that has the queue pair (`cma.c`,
         // `cma_ib_handler`).
         self.id.establish()?;
         Ok(answer.private_data)
+    }
+}
+
+/// Of iWARP the command itself connects by TCP, and gives what that said (kernel `siw_cm.c`,
+/// `siw_connect`).
+fn by_tcp(error: Error) -> Error {
+    match error.errno() {
+        Some(Errno::ECONNREFUSED) => {
+            let reason = -Errno::ECONNREFUSED.raw();
+            ConnectionError::Rejected { reason, private_data: Vec::new() }.into()
+        }
+        Some(errno @ (Errno::EHOSTUNREACH | Errno::ENETUNREACH | Errno::ETIMEDOUT)) => {
+            ConnectionError::Unreachable(errno).into()
+        }
+        _ => error,
     }
 }
 

@@ -3,13 +3,16 @@
 //! It answers `INIT_QP_ATTR` with attributes and a mask. As librdmacm does (`cma.c`,
 //! `ucma_modify_qp_rtr`, `ucma_modify_qp_rts`), INIT comes again before RTR, since only then the
 //! rights are known, and how many READs go either way is the program's to say.
+//!
+//! iWARP's queue pairs are brought to RTS by the kernel, with their connection. Its answers say so
+//! by a mask without a path (kernel `iwcm.c`, `iw_cm_init_qp_attr`).
 
 use uverbs_core::attr::{
     AccessFlags, AckTimeout, InitAttr, Mtu, Path, RnrTimer, RtrAttr, RtsAttr, UdInitAttr,
     UdRtrAttr, UnreliableRtsAttr,
 };
 use uverbs_core::error::Error;
-use uverbs_kernel_abi::qp::{IB_QPS_INIT, IB_QPS_RTR, IB_QPS_RTS};
+use uverbs_kernel_abi::qp::{IB_QP_AV, IB_QPS_INIT, IB_QPS_RTR, IB_QPS_RTS};
 
 use super::Id;
 use super::param::Depths;
@@ -48,7 +51,9 @@ impl Id {
     }
 
     /// Brings a queue pair from RESET or INIT to RTS, when the peer's request or answer is there:
-    /// with so many READs and atomics that it serves, and that it has outstanding, at a time.
+    /// with so many READs and atomics that it serves, and that it has outstanding, at a time. On
+    /// iWARP the kernel does that when the connection stands, and knows these numbers from the
+    /// connection's parameters.
     ///
     /// # Errors
     ///
@@ -63,6 +68,9 @@ impl Id {
         let depths = Depths { serves: responder_resources, asks: initiator_depth };
         self.init(qp)?;
         let attr = self.init_qp_attr(IB_QPS_RTR)?;
+        if attr.qp_attr_mask & IB_QP_AV == 0 {
+            return qp.connected();
+        }
         qp.ready_to_receive(&RtrAttr {
             dest_qpn: attr.dest_qp_num,
             rq_psn: attr.rq_psn,

@@ -47,13 +47,14 @@ const EXITS: [&str; 12] = [
     "uverbs::cq::CompletionQueue<P>::go_on",
 ];
 /// Where looking ends: what these do is not for a single owner.
-const ENDS: [&str; 6] = [
+const ENDS: [&str; 7] = [
     // Should `learn` run out of memory, what is held is dropped on the way out. The others don't
     // panic, which is looked at here, but the compiler doesn't know.
     "_Unwind_Resume",
     // Queue pairs came or went: an inbox behind a lock, and a table that grows.
     "uverbs_mlx5::cq::Cq::learn",
     "uverbs_rxe::cq::Cq::learn",
+    "uverbs_siw::cq::Cq::learn",
     // A shared receive queue, whose slots any of its completion queues gives back.
     "uverbs_mlx5::cq::take_shared",
     // A frame that nobody wants goes back to its slab, which all threads share; the last one may

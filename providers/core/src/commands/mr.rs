@@ -8,6 +8,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_SIW;
 use uverbs_kernel_abi::mr::{
     IB_MR_REREG_ACCESS, IB_MR_REREG_PD, IB_MR_REREG_TRANS, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
     ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp,
@@ -24,6 +25,7 @@ use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, UVERBS_METHOD_ADVISE_MR, UVERBS_METHOD_MR_DESTROY,
     UVERBS_METHOD_QUERY_MR, UVERBS_METHOD_REG_DMABUF_MR, UVERBS_OBJECT_MR,
 };
+use uverbs_kernel_abi::siw::{siw_ureq_reg_mr, siw_uresp_reg_mr};
 use uverbs_kernel_abi::wc::ib_uverbs_sge;
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR};
 use zerocopy::{FromZeros, IntoBytes};
@@ -112,11 +114,21 @@ impl Uverbs {
         };
         let mut answer = ib_uverbs_reg_mr_resp::new_zeroed();
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
-        // SAFETY: the range is the caller's promise.
-        unsafe {
-            self.invoke_write("reg_mr", IB_USER_VERBS_CMD_REG_MR, request, out, &[], &mut [])
+        let (key, mut stag) = (siw_ureq_reg_mr::default(), siw_uresp_reg_mr::default());
+        let (mut uhw_in, mut uhw_out): (&[u8], &mut [u8]) = (&[], &mut []);
+        if self.driver_id() == RDMA_DRIVER_SIW {
+            // It ignores `hca_va` (kernel `siw_verbs.c:siw_reg_user_mr`), and insists on its own
+            // request and answer.
+            if iova != addr {
+                let what = "a first address other than the memory's, with the siw driver,";
+                return Err(Error::Unsupported { verb: "reg_mr", what: what.to_owned() });
+            }
+            (uhw_in, uhw_out) = (key.as_bytes(), stag.as_mut_bytes());
         }
-        .map_err(|error| self.tell_memlock(error, len))?;
+        let command = IB_USER_VERBS_CMD_REG_MR;
+        // SAFETY: the range is the caller's promise.
+        unsafe { self.invoke_write("reg_mr", command, request, out, uhw_in, uhw_out) }
+            .map_err(|error| self.tell_memlock(error, len))?;
         Ok(MrKeys { handle: answer.mr_handle, lkey: answer.lkey, rkey: answer.rkey })
     }
 

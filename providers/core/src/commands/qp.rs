@@ -7,6 +7,7 @@
 
 use std::os::fd::BorrowedFd;
 
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_SIW;
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_ATTR_CREATE_QP_FLAGS,
     UVERBS_ATTR_CREATE_QP_HANDLE, UVERBS_ATTR_CREATE_QP_PD_HANDLE,
@@ -17,8 +18,9 @@ use uverbs_kernel_abi::objects::{
     UVERBS_METHOD_QP_CREATE, UVERBS_METHOD_QP_DESTROY, UVERBS_OBJECT_QP,
 };
 use uverbs_kernel_abi::qp::{
-    ib_uverbs_destroy_qp_resp, ib_uverbs_ex_modify_qp, ib_uverbs_ex_modify_qp_resp,
-    ib_uverbs_modify_qp, ib_uverbs_qp_cap, ib_uverbs_query_qp, ib_uverbs_query_qp_resp,
+    IB_QP_STATE, IB_QPS_RESET, ib_uverbs_destroy_qp_resp, ib_uverbs_ex_modify_qp,
+    ib_uverbs_ex_modify_qp_resp, ib_uverbs_modify_qp, ib_uverbs_qp_cap, ib_uverbs_query_qp,
+    ib_uverbs_query_qp_resp,
 };
 use uverbs_kernel_abi::write::{
     IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_MODIFY_QP, IB_USER_VERBS_CMD_QUERY_QP,
@@ -153,6 +155,7 @@ impl Uverbs {
         attr: &ib_uverbs_modify_qp,
         uhw_out: &mut [u8],
     ) -> Result<(), Error> {
+        self.check_reset(attr)?;
         let request = attr.as_bytes();
         let command = IB_USER_VERBS_CMD_MODIFY_QP;
         // SAFETY: the request holds numbers, no address.
@@ -173,6 +176,7 @@ impl Uverbs {
     /// As for [`modify_qp`](Self::modify_qp).
     #[doc(alias = "ibv_modify_qp")]
     pub unsafe fn modify_qp_ex(&self, attr: &ib_uverbs_ex_modify_qp) -> Result<(), Error> {
+        self.check_reset(&attr.base)?;
         let request = attr.as_bytes();
         let mut answer = ib_uverbs_ex_modify_qp_resp::new_zeroed();
         let out = answer.as_mut_bytes();
@@ -180,6 +184,17 @@ impl Uverbs {
         // SAFETY: the request holds numbers, no address.
         let done = unsafe { self.invoke_write("modify_qp", command, request, out, &[], &mut []) };
         done.map_err(|refused| self.explain_modify(refused, &attr.base))
+    }
+
+    /// Refuses a reset that the driver says it did, and didn't: siw's queue pair goes on with what
+    /// it has (kernel `siw_qp.c:siw_qp_nextstate_from_rts`), whose buffers would be taken back.
+    fn check_reset(&self, attr: &ib_uverbs_modify_qp) -> Result<(), Error> {
+        let resets = attr.attr_mask & IB_QP_STATE != 0 && attr.qp_state == IB_QPS_RESET;
+        if resets && self.driver_id() == RDMA_DRIVER_SIW {
+            let what = "a reset, with the siw driver,".to_owned();
+            return Err(Error::Unsupported { verb: "modify_qp", what });
+        }
+        Ok(())
     }
 
     /// The attributes that `attr_mask` (`IB_QP_*`) names; drivers answer more.

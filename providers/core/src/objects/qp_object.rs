@@ -143,6 +143,12 @@ impl QpObject {
         })
     }
 
+    /// Notes a state that the kernel brings it to by itself: RTS, when the connection manager
+    /// connects it (iWARP).
+    pub fn note(&self, state: QpState) {
+        self.life().state = state;
+    }
+
     /// Any state to ERR or RESET, with nothing else.
     ///
     /// # Errors

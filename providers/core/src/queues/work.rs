@@ -264,7 +264,8 @@ pub enum Data<'a> {
 pub enum PostError {
     /// No room: poll completions first, and signal now and then.
     Full,
-    /// The queue pair isn't in a state for this: sends need RTS, receives INIT or later.
+    /// The queue pair isn't in a state for this: sends need RTS, receives INIT or later. On siw also
+    /// when it failed: its kernel flushes nothing that is posted later.
     State,
     /// The queue pair receives from a shared receive queue: post there.
     SharedReceives,
@@ -288,11 +289,11 @@ pub enum PostError {
     /// devices want in the work request.
     ShortPacket,
     /// The device is gone: the kernel refused to hear of the last work requests. Only where a
-    /// doorbell is a command (rxe).
+    /// doorbell is a command (rxe, siw).
     DeviceGone,
     /// The kernel refuses to look at the work requests rung last, which stand in the queue;
     /// `SendQueue::refused` has its errno. Each post asks it once more. Only where a doorbell is a
-    /// command (rxe).
+    /// command (rxe, siw).
     Refused,
 }
 

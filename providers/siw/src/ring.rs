@@ -1,0 +1,138 @@
+//! A queue that program and kernel share: elements of one size, each with a flag that says whose it
+//! is.
+//!
+//! The program fills an element of a send or receive queue and sets the flag; the kernel copies the
+//! element and clears it (kernel `siw_qp.c:siw_activate_tx`, `siw_qp_rx.c:siw_rqe_get`). In a
+//! completion queue it is the other way round. There are no indexes in the mapping: each side
+//! counts for itself, modulo the number of elements, which is a power of two.
+//!
+//! # Safety
+//!
+//! The number of elements was checked against the mapping when it was made; what stands in the
+//! mapping leads nowhere outside. No reference into it is made but to flags, which are accessed
+//! atomically.
+#![allow(unsafe_code, reason = "loads and stores in memory that the kernel shares")]
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+
+use uverbs_kernel_abi::siw::{SIW_WQE_VALID, siw_cqe, siw_rqe, siw_sqe};
+
+/// What a queue consists of.
+pub(crate) trait Element {
+    /// Where its flags are. Their lowest byte has all that the program looks at.
+    const FLAGS: usize;
+}
+
+impl Element for siw_sqe {
+    const FLAGS: usize = std::mem::offset_of!(siw_sqe, flags);
+}
+
+impl Element for siw_rqe {
+    const FLAGS: usize = std::mem::offset_of!(siw_rqe, flags);
+}
+
+impl Element for siw_cqe {
+    const FLAGS: usize = std::mem::offset_of!(siw_cqe, flags);
+}
+
+/// Where a shared queue of `E` lies. Whoever has it keeps the mapping.
+#[derive(Debug)]
+pub(crate) struct Ring<E> {
+    start: *mut E,
+    /// Elements less one.
+    mask: u32,
+    of: PhantomData<E>,
+}
+
+impl<E> Clone for Ring<E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E> Copy for Ring<E> {}
+
+const VALID: u16 = SIW_WQE_VALID as u16;
+
+impl<E: Element> Ring<E> {
+    /// No ring: nothing is looked at through it.
+    pub(crate) const NONE: Self = Self { start: std::ptr::null_mut(), mask: 0, of: PhantomData };
+
+    /// The queue of `elements`, a power of two, at `start`.
+    ///
+    /// # Safety
+    ///
+    /// So many are valid there to read and write, and aligned to a page, for as long as the ring is
+    /// used.
+    pub(crate) unsafe fn new(start: *mut u8, elements: u32) -> Self {
+        Self { start: start.cast(), mask: elements - 1, of: PhantomData }
+    }
+
+    /// Elements less one.
+    #[inline]
+    pub(crate) fn mask(&self) -> u32 {
+        self.mask
+    }
+
+    /// The element at a free-running index.
+    #[inline(always)]
+    pub(crate) fn element(&self, index: u32) -> *mut E {
+        self.start.wrapping_add((index & self.mask) as usize)
+    }
+
+    /// What is behind the last element.
+    pub(crate) fn behind(&self) -> *mut u8 {
+        self.start.wrapping_add(self.mask as usize + 1).cast()
+    }
+
+    #[inline(always)]
+    fn at_flags(&self, index: u32) -> *mut u8 {
+        self.element(index).cast::<u8>().wrapping_add(E::FLAGS)
+    }
+
+    /// The flags of a work request.
+    #[inline(always)]
+    fn flags(&self, index: u32) -> &AtomicU16 {
+        // SAFETY: in an element of the mapping, aligned by the layout, and shared by atomic
+        // accesses only.
+        unsafe { AtomicU16::from_ptr(self.at_flags(index).cast()) }
+    }
+
+    /// Hands the work request at `index` over to the kernel, with `flags` beside the one that says
+    /// so. Release: the element is written before (its partner is the kernel's `sq_get_next`, or
+    /// `siw_rqe_get`).
+    #[inline(always)]
+    pub(crate) fn hand_over(&self, index: u32, flags: u16) {
+        self.flags(index).store(flags | VALID, Ordering::Release);
+    }
+
+    /// Whether the kernel has yet to take the work request at `index`. Ordered behind all stores
+    /// before: the kernel clears the flag, and then looks for the next element (`smp_store_mb`).
+    #[inline]
+    pub(crate) fn is_waiting(&self, index: u32) -> bool {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        self.flags(index).load(Ordering::Relaxed) & VALID != 0
+    }
+}
+
+impl Ring<siw_cqe> {
+    #[inline(always)]
+    fn cqe_flags(&self, index: u32) -> &AtomicU8 {
+        // SAFETY: as for work requests.
+        unsafe { AtomicU8::from_ptr(self.at_flags(index)) }
+    }
+
+    /// Whether the kernel has filled the entry at `index`. Acquire: it is whole then (its partner
+    /// is `siw_sqe_complete`, or `siw_rqe_complete`).
+    #[inline(always)]
+    pub(crate) fn is_filled(&self, index: u32) -> bool {
+        self.cqe_flags(index).load(Ordering::Acquire) & SIW_WQE_VALID as u8 != 0
+    }
+
+    /// Gives the entry at `index` back. Release: it was read before.
+    #[inline(always)]
+    pub(crate) fn give_back(&self, index: u32) {
+        self.cqe_flags(index).store(0, Ordering::Release);
+    }
+}

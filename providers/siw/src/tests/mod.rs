@@ -1,0 +1,6 @@
+//! The provider against a kernel's part of its own, which is written after `drivers/infiniband/sw/
+//! siw` with numbers and not the provider's types.
+
+mod kernel;
+mod queues;
+mod rig;

@@ -326,7 +326,7 @@ impl Id {
         Ok(from_kernel(answer.dst_addr.get(..usize::from(answer.dst_size)).unwrap_or(&[])))
     }
 
-    fn query(&self) -> Result<rdma_ucm_query_addr_resp, Error> {
+    pub(super) fn query(&self) -> Result<rdma_ucm_query_addr_resp, Error> {
         self.channel.ucma().query_addr(self.number)
     }
 
@@ -389,6 +389,6 @@ impl Drop for Id {
 }
 
 /// In milliseconds, rounded up, at least one: the kernel refuses 0.
-fn milliseconds(limit: Duration) -> u32 {
+pub(super) fn milliseconds(limit: Duration) -> u32 {
     u32::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX).max(1)
 }

@@ -41,7 +41,7 @@
 //! | `rdma_create_ep`, `rdma_get_request`, `rdma_get_send_comp`, ... | [`Endpoint`] |
 //!
 //! It needs the kernel module `rdma_ucm` (any kernel that uverbs runs on has it) and an interface
-//! with an IP address over the RDMA device: Ethernet with RoCE or rxe, or IPoIB.
+//! with an IP address over the RDMA device: Ethernet with RoCE, rxe or iWARP (siw), or IPoIB.
 
 mod addr;
 mod channel;
@@ -49,6 +49,7 @@ mod connection;
 mod connector;
 mod endpoint;
 mod event;
+mod ib_addr;
 mod id;
 mod listener;
 mod lookup;
@@ -63,6 +64,7 @@ pub use connection::Connection;
 pub use connector::{Connector, Route};
 pub use endpoint::{Endpoint, EndpointListener, NewEndpoint};
 pub use event::{ConnectionDetails, DatagramDetails, Event, EventKind};
+pub use ib_addr::IbAddr;
 pub use id::{Id, PortSpace};
 pub use listener::{ConnectionRequest, Listener, ListenerBuilder};
 pub use lookup::{AddressInfo, Lookup};

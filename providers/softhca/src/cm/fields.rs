@@ -31,11 +31,16 @@ pub(super) fn give<T: IntoBytes + Immutable>(
     Ok(())
 }
 
+/// Of rdma-core's `rdma_cma.h`; a `struct sockaddr_ib` has 48 bytes.
+const AF_IB: i32 = 27;
+
 /// The address of a command; `None` for none at all.
 ///
 /// # Errors
 ///
-/// `EAFNOSUPPORT` for another family, `EINVAL` for a size that isn't its own.
+/// `EAFNOSUPPORT` for another family, `EINVAL` for a size that isn't its own, `ENODEV` for an
+/// InfiniBand address: the port is an Ethernet's to the connection manager (kernel `cma.c`,
+/// `cma_validate_port`).
 pub(super) fn address(bytes: &[u8; 128], size: u16) -> Result<Option<SocketAddr>, Errno> {
     if size == 0 {
         return Ok(None);
@@ -53,6 +58,8 @@ pub(super) fn address(bytes: &[u8; 128], size: u16) -> Result<Option<SocketAddr>
             raw.copy_from_slice(&bytes[8..24]);
             IpAddr::V6(raw.into())
         }
+        AF_IB if size == 48 => return Err(Errno::ENODEV),
+        AF_IB => return Err(Errno::EINVAL),
         _ => return Err(Errno::EAFNOSUPPORT),
     };
     if size == len { Ok(Some(SocketAddr::new(ip, port))) } else { Err(Errno::EINVAL) }

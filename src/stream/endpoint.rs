@@ -6,19 +6,22 @@ use uverbs_core::error::Error;
 use uverbs_core::provider::ContextOps;
 
 use super::StreamOptions;
-use super::engine::CONTROLS;
+use super::engine::{BURST, CONTROLS};
 use super::incoming::Incoming;
 use super::wire::{HELLO_LEN, Hello, MAPPING_LEN, PLACE_LEN, Place, SLOTS};
 use crate::cm::Param;
+use crate::provider::AnyContext;
 use crate::{
     AccessFlags, CompletionChannel, CompletionQueue, Context, Device, ExposedMemory,
-    ProtectionDomain, QueuePair,
+    ProtectionDomain, QueuePair, RecvBatch, Slab,
 };
 
 /// Bytes inline that the protocol needs itself: an entry of the mappings.
 const INLINE: u32 = 24;
 /// Work requests of a queue, at least (`RS_QP_MIN_SIZE`).
 const FEWEST: u32 = 16;
+/// Bytes of a message where there is no immediate data, in the sender's order (`RS_MSG_SIZE`).
+pub(super) const MESSAGE_LEN: usize = 4;
 
 /// An open device, for any number of streams.
 #[derive(Clone, Debug)]
@@ -47,7 +50,10 @@ pub(super) struct Parts {
     pub(super) buffer: ExposedMemory,
     pub(super) list: ExposedMemory,
     pub(super) incoming: Incoming,
-    /// Work requests of the send queue, and receives.
+    /// Where messages come to from a peer on iWARP, which has no immediate data: each is a SEND
+    /// behind its WRITE.
+    pub(super) messages: Option<Slab>,
+    /// Messages that the send queue has room for, and receives.
     pub(super) sends: u32,
     recvs: u16,
     pub(super) inline: u32,
@@ -73,6 +79,11 @@ impl Parts {
             .max_inline_data(options.inline.max(INLINE))
             .build()?;
         let inline = qp.cap().max_inline_data.min(options.inline.max(INLINE));
+        let is_iwarp = matches!(context.provider(), AnyContext::Siw(_));
+        // Beside those that are posted, those whose completions are being looked at.
+        let frames = recvs as usize + BURST;
+        let messages = is_iwarp.then(|| pd.slab(MESSAGE_LEN, frames)).transpose()?;
+        let sends = if is_iwarp { sends / 2 } else { sends };
         let len = options.recv_buffer & !1;
         let list = SLOTS * PLACE_LEN + usize::from(options.mappings) * MAPPING_LEN;
         let parts = Self {
@@ -84,6 +95,7 @@ impl Parts {
             buffer: pd.expose(len as usize, AccessFlags::REMOTE_WRITE)?,
             list: pd.expose(list, AccessFlags::REMOTE_WRITE)?,
             incoming: Incoming::new(len, recvs as u16),
+            messages,
             sends,
             recvs: recvs as u16,
             inline,
@@ -95,12 +107,7 @@ impl Parts {
 
     /// Posts the receives: the queue pair is in INIT.
     pub(super) fn expect(&self, qp: &mut QueuePair) -> Result<(), Error> {
-        let mut batch = qp.recv_batch();
-        for _ in 0..self.recvs {
-            batch.post_empty(0)?;
-        }
-        batch.ring();
-        Ok(())
+        expect(qp.recv_batch(), self.messages.as_ref(), self.recvs.into())
     }
 
     /// What this end tells when it connects or accepts (`rs_do_connect`): no READs either way, and
@@ -109,7 +116,8 @@ impl Parts {
         Param {
             private_data: self.hello().to_bytes().to_vec(),
             responder_resources: Some(0),
-            initiator_depth: Some(0),
+            // iWARP's first packet may have to be a READ (`rs_do_connect`).
+            initiator_depth: Some(self.messages.is_some().into()),
             retry_count: 7,
             rnr_retry_count: 7,
             ..Param::default()
@@ -127,6 +135,24 @@ impl Parts {
             data: Place { addr: at.addr, key: at.rkey, len: first.len },
         }
     }
+}
+
+/// Posts receives: they take messages, and no bytes.
+pub(super) fn expect(
+    mut batch: RecvBatch<'_>,
+    messages: Option<&Slab>,
+    count: u32,
+) -> Result<(), Error> {
+    for _ in 0..count {
+        match messages.map(Slab::take) {
+            None => batch.post_empty(0)?,
+            Some(Some(frame)) => batch.post(0, frame)?,
+            // There is one for each receive; the rest comes with the next completions.
+            Some(None) => break,
+        }
+    }
+    batch.ring();
+    Ok(())
 }
 
 /// What the peer says of itself in its private data.

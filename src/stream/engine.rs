@@ -6,7 +6,7 @@ use std::time::Duration;
 use uverbs_core::connection::ConnectionError;
 use uverbs_core::error::Error;
 
-use super::endpoint::Parts;
+use super::endpoint::{MESSAGE_LEN, Parts, expect};
 use super::incoming::Incoming;
 use super::outgoing::{Copied, Outgoing, Piece};
 use super::wire::{Hello, Message, PLACE_LEN, Place, SLOTS};
@@ -14,19 +14,32 @@ use super::{StreamError, mapping};
 use crate::cm::Connection;
 use crate::{
     Completed, CompletionChannel, CompletionQueue, ExposedMemory, Notify, ProtectionDomain, Remote,
-    Status, WorkCompletion,
+    Slab, Status, WorkCompletion, Wr,
 };
 
 /// Work requests that are kept for credits, shutdown and keep-alives (`RS_QP_CTRL_SIZE`).
 pub(super) const CONTROLS: u32 = 4;
 /// Completions that are looked at in one go.
-const BURST: usize = 16;
+pub(super) const BURST: usize = 16;
 
 /// What a work request was: the upper half of its number; the lower one counts bytes of the ring.
 const DATA: u64 = 1 << 32;
 const CONTROL: u64 = 2 << 32;
 /// A control message behind which nothing comes.
 const FAREWELL: u64 = 3 << 32;
+
+/// A WRITE that the message behind it stands for.
+const QUIET: Wr = Wr::new(0).unsignaled();
+
+/// What a peer on iWARP said: in the order of its bytes, which is taken to be this end's, as C's
+/// does.
+fn said(completion: &WorkCompletion) -> Result<Message, StreamError> {
+    let frame = completion.frame.as_deref();
+    let bytes = frame.filter(|_| completion.byte_len as usize == MESSAGE_LEN);
+    let bytes = bytes.and_then(|bytes| bytes.first_chunk().copied());
+    bytes
+        .map_or(Err(StreamError::ForeignMessage), |bytes| Message::parse(u32::from_ne_bytes(bytes)))
+}
 
 /// What the peer said of its memory.
 #[derive(Debug)]
@@ -93,6 +106,8 @@ pub(super) struct Engine {
     /// This end's list of places, which the peer writes, and behind it the peer's mappings.
     pub(super) list: ExposedMemory,
     incoming: Incoming,
+    /// See [`Parts`].
+    messages: Option<Slab>,
     pub(super) outgoing: Outgoing,
     pub(super) peer: Peer,
     pub(super) offered: mapping::Offered,
@@ -109,7 +124,18 @@ pub(super) struct Engine {
 impl Engine {
     pub(super) fn new(parts: Parts, connection: Connection, hello: &Hello) -> Self {
         let Parts {
-            pd, cq, channel, ring, buffer, list, incoming, sends, inline, mappings, ..
+            pd,
+            cq,
+            channel,
+            ring,
+            buffer,
+            list,
+            incoming,
+            messages,
+            sends,
+            inline,
+            mappings,
+            ..
         } = parts;
         let slots = sends - CONTROLS;
         let len = ring.len() as u32;
@@ -125,6 +151,7 @@ impl Engine {
             buffer,
             list,
             incoming,
+            messages,
             outgoing,
             peer: Peer::new(hello),
             offered: mapping::Offered::new(mappings),
@@ -186,6 +213,7 @@ impl Engine {
         }
         let message = match (completion.result, completion.immediate) {
             (Ok(Completed::RecvWriteImm), Some(imm)) => Message::parse(imm),
+            (Ok(Completed::Recv), _) if self.messages.is_some() => said(completion),
             (Ok(_), _) => Err(StreamError::ForeignMessage),
             (Err(failure), _) if failure.status == Status::Flushed => Err(StreamError::Lost),
             (Err(failure), _) => Err(StreamError::Failed(failure)),
@@ -253,12 +281,8 @@ impl Engine {
         if count == 0 {
             return Ok(());
         }
-        let mut batch = self.connection.queue_pair().recv_batch();
-        for _ in 0..count {
-            batch.post_empty(0).map_err(Error::from)?;
-        }
-        batch.ring();
-        Ok(())
+        let batch = self.connection.queue_pair().recv_batch();
+        Ok(expect(batch, self.messages.as_ref(), count)?)
     }
 
     /// Tells the peer of room, and that this side sends no more.
@@ -288,7 +312,14 @@ impl Engine {
 
     fn control(&mut self, kind: u64, bytes: &[u8], to: Remote, imm: u32) -> io::Result<()> {
         let mut batch = self.connection.queue_pair().batch();
-        batch.write_imm_inline(kind, bytes, to, imm).map_err(Error::from)?;
+        if self.messages.is_some() {
+            if !bytes.is_empty() {
+                batch.write_inline(QUIET, bytes, to).map_err(Error::from)?;
+            }
+            batch.send_inline(kind, &imm.to_ne_bytes()).map_err(Error::from)?;
+        } else {
+            batch.write_imm_inline(kind, bytes, to, imm).map_err(Error::from)?;
+        }
         batch.ring();
         self.controls -= 1;
         Ok(())
@@ -374,6 +405,12 @@ impl Engine {
         imm: Option<u32>,
     ) -> io::Result<()> {
         let id = DATA | u64::from(piece.ring_bytes());
+        // Without immediate data the message is a SEND behind the WRITE, whose completion is not
+        // before that one's.
+        let message = imm.filter(|_| self.messages.is_some()).map(u32::to_ne_bytes);
+        let imm = imm.filter(|_| self.messages.is_none());
+        let id: Wr = id.into();
+        let (id, last) = if message.is_some() { (QUIET, id) } else { (id, id) };
         let mut batch = self.connection.queue_pair().batch();
         match piece.copied {
             Copied::Inline => match imm {
@@ -389,6 +426,9 @@ impl Engine {
                     None => batch.write(id, part, to)?,
                 }
             }
+        }
+        if let Some(message) = message {
+            batch.send_inline(last, &message).map_err(Error::from)?;
         }
         batch.ring();
         Ok(())

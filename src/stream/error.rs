@@ -30,7 +30,7 @@ pub enum StreamError {
         /// Its immediate data.
         immediate: u32,
     },
-    /// A message that isn't a WRITE with immediate data.
+    /// A message that isn't a WRITE with immediate data (on iWARP: a SEND of four bytes).
     ForeignMessage,
     /// The peer says that it wrote more bytes than it was given room for.
     TooManyBytes {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use uverbs::cm::{EventChannel, EventKind, Id, JoinedGroup, Membership, PortSpace};
+use uverbs::cm::{EventChannel, EventKind, Id, JoinedGroup, Lookup, Membership, PortSpace};
 use uverbs::transport::Ud;
 use uverbs::{
     Any, CompletionQueue, Destination, GRH_LEN, MulticastMembership, ProtectionDomain, QueuePair,
@@ -47,9 +47,9 @@ pub(crate) struct Args {
     #[arg(long)]
     send: bool,
 
-    /// The own address, and by it the device [default: that of the route to the group]
-    #[arg(long, value_name = "ADDRESS")]
-    bind: Option<IpAddr>,
+    /// The own name or address, and by it the device [default: that of the route to the group]
+    #[arg(long, value_name = "HOST")]
+    bind: Option<String>,
 
     /// Bytes of a datagram that is sent [default: 100]
     #[arg(short, long, value_name = "BYTES", value_parser = parse_size)]
@@ -109,12 +109,22 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     output::print(&format!("{datagrams} datagrams, {bytes} bytes, {done} {}\n", args.group))
 }
 
+/// The own address of this name, of the group's family.
+fn own(host: &str, group: IpAddr) -> Result<SocketAddr, Error> {
+    let lookup = Lookup::new().passive().space(PortSpace::Udp);
+    let lookup = if group.is_ipv4() { lookup.ipv4() } else { lookup.ipv6() };
+    let refuse = |why: String| Error::Argument { option: "--bind", value: host.to_owned(), why };
+    let found = lookup.find(Some(host), None).map_err(|error| refuse(error.to_string()))?;
+    let first = found.into_iter().find_map(|info| info.own);
+    first.ok_or_else(|| refuse("it has no address".to_owned()))
+}
+
 impl Member {
     fn join(args: &Args) -> Result<Self, Error> {
         let channel = args.by.channel()?;
         let limit = args.by.timeout;
         let id = channel.create_id(PortSpace::Udp)?;
-        let from = args.bind.map(|ip| SocketAddr::new(ip, 0));
+        let from = args.bind.as_deref().map(|host| own(host, args.group)).transpose()?;
         id.resolve_addr(from, (args.group, 0).into(), limit)?;
         expect(&channel, limit, EventKind::AddressResolved)?;
         let context = id.device()?.open()?;

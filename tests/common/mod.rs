@@ -43,7 +43,11 @@ pub fn device_with_address() -> Option<(Device, IpAddr)> {
 }
 
 /// An IPv4 address of the device, by which rdma_cm finds it; without one the test is skipped.
+/// iWARP's GIDs have none: there `UVERBS_TEST_ADDRESS` names it.
 pub fn address_of(device: &Device) -> Option<IpAddr> {
+    if let Ok(address) = std::env::var("UVERBS_TEST_ADDRESS") {
+        return Some(address.parse().expect("UVERBS_TEST_ADDRESS is an address"));
+    }
     let gids = device.open().unwrap().query_gid_table().unwrap();
     let found = gids.iter().find(|entry| entry.gid.is_ipv4_mapped());
     if found.is_none() {
@@ -80,6 +84,26 @@ pub fn not_on_rxe(why: &str) -> bool {
         skip(why);
     }
     rxe
+}
+
+/// Whether the device under test is Linux's software iWARP (`RDMA_DRIVER_SIW`).
+pub fn is_siw() -> bool {
+    std::env::var_os("UVERBS_TEST_DEVICE").is_some() && device().record().driver_id == 18
+}
+
+/// Whether the device is software iWARP. If so, the test is skipped for this reason.
+pub fn not_on_siw(why: &str) -> bool {
+    let siw = is_siw();
+    if siw {
+        skip(why);
+    }
+    siw
+}
+
+/// Whether the private data of a message is this: filled up with zeros, on iWARP as it was.
+pub fn is_private_data(data: &[u8], wanted: &[u8]) -> bool {
+    let rest = data.strip_prefix(wanted);
+    rest.is_some_and(|rest| if is_siw() { rest.is_empty() } else { rest.first() == Some(&0) })
 }
 
 /// One side of a connection.

@@ -1,5 +1,6 @@
 # A receiver of a multicast group and a sender to it: RECEIVER ARGUMENTS... -- SENDER ARGUMENTS...
 set -e
+echo "10.0.0.1 server.test" >> /etc/hosts
 receiver=
 while [ "$1" != -- ]; do
     receiver="$receiver $1"

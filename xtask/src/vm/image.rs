@@ -31,7 +31,7 @@ const PROGRAMS: [&str; 15] = [
 /// libibverbs loads a provider for each file in the first folder, from the second.
 const PROVIDERS: [&str; 2] = ["etc/libibverbs.d", "usr/lib/x86_64-linux-gnu/libibverbs"];
 /// The providers of devices that a guest can have.
-const WANTED: [&str; 2] = ["mlx5", "rxe"];
+const WANTED: [&str; 3] = ["mlx5", "rxe", "siw"];
 
 #[derive(Debug)]
 enum Entry {

@@ -134,15 +134,21 @@ fn find(name: &str) -> Result<(Apt, String), Outcome> {
     }
 }
 
-/// Fetches a kernel's packages and keeps the files that are used.
-fn fetch(name: &str, folder: &Path) -> Result<(), Outcome> {
-    let (apt, version) = find(name)?;
-    // From Linux 7 on Debian splits a kernel: the image package is empty and depends on the others.
+/// The packages of a kernel. From Linux 7 on Debian splits it: the image package is empty and
+/// depends on the others.
+pub(crate) fn packages(apt: &Apt, version: &str) -> Vec<String> {
     let mut packages = vec![format!("linux-image-{version}")];
     let depends = apt.depends(&packages[0], None);
     packages.extend(depends.into_iter().filter(|package| {
-        package.strip_prefix("linux-").is_some_and(|rest| rest.ends_with(&version))
+        package.strip_prefix("linux-").is_some_and(|rest| rest.ends_with(version))
     }));
+    packages
+}
+
+/// Fetches a kernel's packages and keeps the files that are used.
+fn fetch(name: &str, folder: &Path) -> Result<(), Outcome> {
+    let (apt, version) = find(name)?;
+    let packages = packages(&apt, &version);
     let debs = base().join("kernels/debs");
     apt.download(&packages.iter().map(String::as_str).collect::<Vec<_>>(), &debs)?;
     let unpacked = base().join("kernels/unpacked");
@@ -154,15 +160,21 @@ fn fetch(name: &str, folder: &Path) -> Result<(), Outcome> {
     kept
 }
 
+/// The folder of a kernel's modules, below that of its packages.
+pub(crate) fn modules(unpacked: &Path, version: &str) -> Result<PathBuf, Outcome> {
+    there(unpacked, ["usr/lib/modules", "lib/modules"].map(|at| format!("{at}/{version}")))
+}
+
+fn there(unpacked: &Path, choices: [String; 2]) -> Result<PathBuf, Outcome> {
+    let found = choices.iter().map(|choice| unpacked.join(choice)).find(|path| path.exists());
+    found.ok_or_else(|| Outcome::Failed(format!("no {}", choices.join(" and no "))))
+}
+
 /// Copies the kernel, and the modules of all worlds, decompressed.
 fn keep(unpacked: &Path, version: &str, folder: &Path) -> Result<(), Outcome> {
-    let there = |choices: [String; 2]| {
-        let found = choices.iter().map(|choice| unpacked.join(choice)).find(|path| path.exists());
-        found.ok_or_else(|| Outcome::Failed(format!("{version}: no {}", choices.join(" and no "))))
-    };
-    let modules = there(["usr/lib/modules", "lib/modules"].map(|at| format!("{at}/{version}")))?;
-    let image =
-        there([format!("boot/vmlinuz-{version}"), format!("usr/lib/modules/{version}/vmlinuz")])?;
+    let modules = modules(unpacked, version)?;
+    let images = [format!("boot/vmlinuz-{version}"), format!("usr/lib/modules/{version}/vmlinuz")];
+    let image = there(unpacked, images)?;
     let tree = Tree::read(&modules).map_err(Outcome::Failed)?;
     let wanted = tree.closure(&world::all_modules()).map_err(Outcome::Failed)?;
 

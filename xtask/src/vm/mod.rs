@@ -16,6 +16,7 @@ pub(crate) mod pyverbs;
 mod run;
 mod self_test;
 mod server;
+mod siw;
 pub(crate) mod skips;
 mod summary;
 pub(crate) mod table;

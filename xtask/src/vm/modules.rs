@@ -49,6 +49,13 @@ impl Tree {
         Ok(tree)
     }
 
+    /// Takes in another folder's modules. Those that are there stay.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (name, path) in other.files {
+            self.files.entry(name).or_insert(path);
+        }
+    }
+
     /// The modules and their dependencies, in the order of loading. One whose name ends in `?` is
     /// optional.
     ///
@@ -61,8 +68,8 @@ impl Tree {
         for name in wanted {
             match name.strip_suffix('?') {
                 Some(name) if !self.has(name) => {}
-                Some(name) => self.add(name, &mut seen, &mut order)?,
-                None => self.add(name, &mut seen, &mut order)?,
+                Some(name) => self.follow(name, &mut seen, &mut order)?,
+                None => self.follow(name, &mut seen, &mut order)?,
             }
         }
         Ok(order)
@@ -72,7 +79,7 @@ impl Tree {
         self.files.contains_key(name) || self.builtin.contains(name)
     }
 
-    fn add(
+    fn follow(
         &self,
         name: &str,
         seen: &mut BTreeSet<String>,
@@ -86,7 +93,7 @@ impl Tree {
             self.files.get(name).ok_or_else(|| format!("the kernel has no module {name}"))?;
         let bytes = decompressed(path).map_err(|error| format!("{}: {error}", path.display()))?;
         for needed in depends(&bytes).map_err(|error| format!("{}: {error}", path.display()))? {
-            self.add(&needed, seen, order)?;
+            self.follow(&needed, seen, order)?;
         }
         order.push(Module { name: name.to_owned(), bytes });
         Ok(())

@@ -18,6 +18,7 @@ use crate::vm::kernels::Kernel;
 use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::machine::Showed;
 use crate::vm::programs::{self, Need, Row};
+use crate::vm::siw;
 use crate::vm::skips::{self, Noted};
 use crate::vm::summary::Tally;
 use crate::vm::verdict::{Limits, Ran};
@@ -41,7 +42,10 @@ fn run(
     options: &Options,
 ) -> Result<(Outcome, Showed), Outcome> {
     let preparing = kit.preparing.lock().unwrap_or_else(PoisonError::into_inner);
-    let kernel = Kernel::fetch(name)?;
+    let mut kernel = Kernel::fetch(name)?;
+    if world == World::S {
+        kernel.modules.add(siw::modules(&kernel)?);
+    }
     let rows = rows(&kernel, world, options)?;
     let noted = Noted::read(world, &kernel).map_err(Outcome::Failed)?;
     let binaries = binaries::build(&rows.iter().flat_map(Row::needs).collect(), &kit.guest)?;
@@ -148,6 +152,9 @@ pub(crate) fn plan(
         (OBJECTS.0, &objects),
     ] {
         plan.environment.push((key.to_owned(), value.to_owned()));
+    }
+    if let Some(address) = world.address() {
+        plan.environment.push(("UVERBS_TEST_ADDRESS".to_owned(), address.to_owned()));
     }
     for module in kernel.modules.closure(world.modules()).map_err(Outcome::Failed)? {
         let path = format!("vm/modules/{}.ko", module.name);

@@ -12,10 +12,12 @@ pub(crate) enum World {
     C,
     /// As B, with an Ethernet port: mlx5e's network device, RoCE, and what needs IP addresses.
     E,
+    /// Linux's software iWARP, siw.
+    S,
 }
 
 impl World {
-    pub(crate) const ALL: [Self; 3] = [Self::B, Self::C, Self::E];
+    pub(crate) const ALL: [Self; 4] = [Self::B, Self::C, Self::E, Self::S];
 
     /// As in `tests/vm/programs.txt`.
     pub(crate) fn letter(self) -> char {
@@ -23,6 +25,7 @@ impl World {
             Self::B => 'b',
             Self::C => 'c',
             Self::E => 'e',
+            Self::S => 's',
         }
     }
 
@@ -32,6 +35,7 @@ impl World {
             Self::B => "mlx5, InfiniBand",
             Self::C => "rxe",
             Self::E => "mlx5, Ethernet",
+            Self::S => "siw",
         }
     }
 
@@ -43,6 +47,8 @@ impl World {
             // Up to Linux 6.15 rxe asks the crypto layer for crc32 by name, which is no dependency
             // of the module.
             Self::C => &["veth", "crc32_generic?", "ib_uverbs", "rdma_ucm", "rdma_rxe"],
+            // siw asks for crc32c by name, too.
+            Self::S => &["veth", "crc32c_generic?", "ib_uverbs", "rdma_ucm", "siw"],
         }
     }
 
@@ -51,6 +57,15 @@ impl World {
         match self {
             Self::B | Self::E => "mlx5_0",
             Self::C => "rxe0",
+            Self::S => "siw0",
+        }
+    }
+
+    /// The IP address of that device, where its GIDs don't tell it.
+    pub(crate) fn address(self) -> Option<&'static str> {
+        match self {
+            Self::B | Self::C | Self::E => None,
+            Self::S => Some("10.0.0.1"),
         }
     }
 
@@ -59,6 +74,7 @@ impl World {
         match self {
             Self::B | Self::E => ("setup-b.sh", 60),
             Self::C => ("setup-c.sh", 30),
+            Self::S => ("setup-s.sh", 30),
         }
     }
 
@@ -66,7 +82,7 @@ impl World {
     pub(crate) fn server(self) -> Option<&'static [&'static str]> {
         match self {
             Self::B => Some(&["softhca", "serve"]),
-            Self::C => None,
+            Self::C | Self::S => None,
             Self::E => Some(&["softhca", "serve", "--port", "eth"]),
         }
     }
@@ -77,7 +93,8 @@ pub(crate) fn are_worlds(word: &str) -> bool {
     word.chars().all(|letter| World::ALL.iter().any(|world| world.letter() == letter))
 }
 
-/// The modules of all worlds.
+/// The modules of all worlds that the kernels' packages have. World S's other one, and what that
+/// needs, are [made](super::siw) when it is asked for.
 pub(crate) fn all_modules() -> Vec<&'static str> {
-    World::ALL.iter().flat_map(|world| world.modules()).copied().collect()
+    [World::B, World::C, World::E].iter().flat_map(|world| world.modules()).copied().collect()
 }

@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::offset_of;
 
 use uverbs_core::provider::View;
 use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
@@ -30,36 +31,41 @@ impl Entry {
         Self { at }
     }
 
+    #[inline(always)]
+    fn field<T>(self, offset: usize) -> *const T {
+        self.at.cast::<u8>().wrapping_add(offset).cast()
+    }
+
     /// The work request's number, as the provider made it.
     #[inline(always)]
     pub(crate) fn id(self) -> u64 {
         // SAFETY: a field; see `new`.
-        unsafe { (&raw const (*self.at).id).read_volatile() }
+        unsafe { self.field::<u64>(offset_of!(siw_cqe, id)).read_volatile() }
     }
 
     #[inline(always)]
     pub(crate) fn status(self) -> u32 {
         // SAFETY: as above.
-        unsafe { (&raw const (*self.at).status).read_volatile() }.into()
+        unsafe { self.field::<u16>(offset_of!(siw_cqe, status)).read_volatile() }.into()
     }
 
     #[inline(always)]
     fn opcode(self) -> u32 {
         // SAFETY: as above.
-        unsafe { (&raw const (*self.at).opcode).read_volatile() }.into()
+        unsafe { self.field::<u8>(offset_of!(siw_cqe, opcode)).read_volatile() }.into()
     }
 
     #[inline(always)]
     pub(crate) fn bytes(self) -> u32 {
         // SAFETY: as above.
-        unsafe { (&raw const (*self.at).bytes).read_volatile() }
+        unsafe { self.field::<u32>(offset_of!(siw_cqe, bytes)).read_volatile() }
     }
 
     /// The local queue pair's number.
     #[inline(always)]
     pub(crate) fn qpn(self) -> u32 {
         // SAFETY: as above.
-        unsafe { (&raw const (*self.at).base_qp).read_volatile() as u32 }
+        unsafe { self.field::<u64>(offset_of!(siw_cqe, base_qp)).read_volatile() as u32 }
     }
 }
 

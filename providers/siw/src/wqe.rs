@@ -7,6 +7,8 @@
 //! allowed.
 #![allow(unsafe_code, reason = "writes work requests into a ring by raw address")]
 
+use std::mem::offset_of;
+
 use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
 use uverbs_kernel_abi::siw::{
     SIW_MAX_INLINE, SIW_MAX_SGE, SIW_OP_READ, SIW_OP_SEND, SIW_OP_SEND_REMOTE_INV, SIW_OP_WRITE,
@@ -114,8 +116,7 @@ pub(crate) unsafe fn write_send(
     data: &Data<'_>,
 ) {
     let Checked { opcode, rkey, raddr, bytes, is_read } = checked;
-    let sge = std::mem::offset_of!(siw_sqe, sge);
-    let list = to.cast::<u8>().wrapping_add(sge).cast::<siw_sge>();
+    let list = field::<siw_sge>(to.cast(), offset_of!(siw_sqe, sge));
     // Inline data has the place of the entries behind the first, which has its length.
     let inline = list.wrapping_add(1).cast::<u8>();
     let entries = match data {
@@ -148,15 +149,15 @@ pub(crate) unsafe fn write_send(
     }
     let num_sge = if is_read { 1 } else { entries };
     // SAFETY: the element's fields; the flags are not among them.
-    unsafe { (&raw mut (*to).id).write(id) };
+    unsafe { field::<u64>(to.cast(), offset_of!(siw_sqe, id)).write(id) };
     // SAFETY: as above.
-    unsafe { (&raw mut (*to).num_sge).write(num_sge) };
+    unsafe { field::<u8>(to.cast(), offset_of!(siw_sqe, num_sge)).write(num_sge) };
     // SAFETY: as above.
-    unsafe { (&raw mut (*to).opcode).write(opcode) };
+    unsafe { field::<u8>(to.cast(), offset_of!(siw_sqe, opcode)).write(opcode) };
     // SAFETY: as above.
-    unsafe { (&raw mut (*to).rkey).write(rkey) };
+    unsafe { field::<u32>(to.cast(), offset_of!(siw_sqe, rkey)).write(rkey) };
     // SAFETY: as above.
-    unsafe { (&raw mut (*to).raddr).write(raddr) };
+    unsafe { field::<u64>(to.cast(), offset_of!(siw_sqe, raddr)).write(raddr) };
 }
 
 /// Writes a receive, all but its flags.
@@ -165,14 +166,18 @@ pub(crate) unsafe fn write_send(
 ///
 /// As for [`write_send`], in a receive queue; `check_list` allowed the list.
 pub(crate) unsafe fn write_recv(to: *mut siw_rqe, id: u64, list: &[Sge]) {
-    let sge = std::mem::offset_of!(siw_rqe, sge);
-    let at = to.cast::<u8>().wrapping_add(sge).cast::<siw_sge>();
+    let at = field::<siw_sge>(to.cast(), offset_of!(siw_rqe, sge));
     // SAFETY: as many entries as `check_list` allowed.
     let entries = unsafe { write_list(at, list) };
     // SAFETY: the element's fields; the flags are not among them.
-    unsafe { (&raw mut (*to).id).write(id) };
+    unsafe { field::<u64>(to.cast(), offset_of!(siw_rqe, id)).write(id) };
     // SAFETY: as above.
-    unsafe { (&raw mut (*to).num_sge).write(entries) };
+    unsafe { field::<u8>(to.cast(), offset_of!(siw_rqe, num_sge)).write(entries) };
+}
+
+/// Where a field of an element is.
+fn field<T>(to: *mut u8, offset: usize) -> *mut T {
+    to.wrapping_add(offset).cast()
 }
 
 /// # Safety

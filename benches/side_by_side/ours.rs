@@ -40,6 +40,7 @@ impl Bench for Any {
         match cq {
             AnyCq::Mlx5(cq) => cq,
             AnyCq::Rxe(_) => panic!("the benchmark's device is an mlx5 one"),
+            #[cfg(feature = "any-siw")]
             AnyCq::Siw(_) => panic!("the benchmark's device is an mlx5 one"),
         }
     }
@@ -48,6 +49,7 @@ impl Bench for Any {
         match sq {
             AnySq::Mlx5(sq) => sq,
             AnySq::Rxe(_) => panic!("the benchmark's device is an mlx5 one"),
+            #[cfg(feature = "any-siw")]
             AnySq::Siw(_) => panic!("the benchmark's device is an mlx5 one"),
         }
     }

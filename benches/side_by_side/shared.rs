@@ -33,6 +33,7 @@ impl Shares for Any {
         match srq {
             AnySrq::Mlx5(srq) => srq,
             AnySrq::Rxe(_) => panic!("the benchmark's device is an mlx5 one"),
+            #[cfg(feature = "any-siw")]
             AnySrq::Siw(_) => panic!("the benchmark's device is an mlx5 one"),
         }
     }

@@ -65,6 +65,7 @@ unsafe fn take(cq: &Cq) -> c_int {
     let found = match unsafe { cq.poll().held() } {
         AnyCq::Mlx5(poll) => next(poll),
         AnyCq::Rxe(poll) => next(poll),
+        #[cfg(feature = "any-siw")]
         AnyCq::Siw(poll) => next(poll),
     };
     let Some(found) = found else { return Errno::ENOENT.raw() };
@@ -101,6 +102,7 @@ unsafe fn publish(cq: &Cq) {
     match unsafe { cq.poll().held() } {
         AnyCq::Mlx5(poll) => poll.publish(),
         AnyCq::Rxe(poll) => poll.publish(),
+        #[cfg(feature = "any-siw")]
         AnyCq::Siw(poll) => poll.publish(),
     }
     // SAFETY: of whoever holds the lock.
@@ -118,6 +120,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *const u32) -> c_int {
     match &mut *poll {
         AnyCq::Mlx5(poll) => settle(poll, cq.core()),
         AnyCq::Rxe(poll) => settle(poll, cq.core()),
+        #[cfg(feature = "any-siw")]
         AnyCq::Siw(poll) => settle(poll, cq.core()),
     }
     poll.keep();

@@ -107,6 +107,7 @@ unsafe fn create(
     let c = match &send {
         SendSide::Mlx5(_) => wr::functions::<uverbs_mlx5::Sq>(base, directed),
         SendSide::Rxe(_) => wr::functions::<uverbs_rxe::Sq>(base, directed),
+        #[cfg(feature = "any-siw")]
         SendSide::Siw(_) => wr::functions::<uverbs_siw::Sq>(base, directed),
         SendSide::None => wr::none(base),
     };

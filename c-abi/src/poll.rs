@@ -28,6 +28,7 @@ pub(crate) unsafe extern "C" fn poll_cq(
         match &mut *poll {
             AnyCq::Mlx5(poll) => fill(poll, cq.core(), entries, wc),
             AnyCq::Rxe(poll) => fill(poll, cq.core(), entries, wc),
+            #[cfg(feature = "any-siw")]
             AnyCq::Siw(poll) => fill(poll, cq.core(), entries, wc),
         }
     };

@@ -22,6 +22,7 @@ use crate::sys::{ibv_qp, ibv_recv_wr, ibv_srq};
 pub(crate) enum RecvSide {
     Mlx5(uverbs_mlx5::Rq),
     Rxe(uverbs_rxe::Rq),
+    #[cfg(feature = "any-siw")]
     Siw(uverbs_siw::Rq),
     /// Of a target of XRC.
     None,
@@ -34,6 +35,7 @@ impl RecvSide {
         match rq {
             AnyRq::Mlx5(rq) => Self::Mlx5(rq),
             AnyRq::Rxe(rq) => Self::Rxe(rq),
+            #[cfg(feature = "any-siw")]
             AnyRq::Siw(rq) => Self::Siw(rq),
         }
     }
@@ -42,6 +44,7 @@ impl RecvSide {
         match self {
             Self::Mlx5(rq) => rq.enable(on),
             Self::Rxe(rq) => rq.enable(on),
+            #[cfg(feature = "any-siw")]
             Self::Siw(rq) => rq.enable(on),
             Self::None => {}
         }
@@ -58,6 +61,7 @@ impl RecvSide {
             match self {
                 Self::Mlx5(rq) => rq.reset(),
                 Self::Rxe(rq) => rq.reset(),
+                #[cfg(feature = "any-siw")]
                 Self::Siw(rq) => rq.reset(),
                 Self::None => {}
             }
@@ -90,6 +94,7 @@ pub(crate) unsafe extern "C" fn post_recv(
         match &mut *qp.recv().lock() {
             RecvSide::Mlx5(rq) => post_all(rq, wr, bad),
             RecvSide::Rxe(rq) => post_all(rq, wr, bad),
+            #[cfg(feature = "any-siw")]
             RecvSide::Siw(rq) => post_all(rq, wr, bad),
             RecvSide::None => refused(wr, bad),
         }
@@ -108,6 +113,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         match &mut *srq.queue().lock() {
             AnySrq::Mlx5(queue) => post_all(queue, wr, bad),
             AnySrq::Rxe(queue) => post_all(queue, wr, bad),
+            #[cfg(feature = "any-siw")]
             AnySrq::Siw(queue) => post_all(queue, wr, bad),
         }
     }

@@ -32,6 +32,7 @@ pub(crate) struct Side<S: Sends> {
 pub(crate) enum SendSide {
     Mlx5(Side<uverbs_mlx5::Sq>),
     Rxe(Side<uverbs_rxe::Sq>),
+    #[cfg(feature = "any-siw")]
     Siw(Side<uverbs_siw::Sq>),
     /// Of a target of XRC.
     None,
@@ -61,6 +62,7 @@ impl Sends for uverbs_rxe::Sq {
     }
 }
 
+#[cfg(feature = "any-siw")]
 impl Sends for uverbs_siw::Sq {
     #[inline(always)]
     fn own_ah(ah: &AnyAh) -> Option<&Self::Ah> {
@@ -78,6 +80,7 @@ impl SendSide {
         match sq {
             AnySq::Mlx5(sq) => Self::Mlx5(Side { sq, build: Build::default() }),
             AnySq::Rxe(sq) => Self::Rxe(Side { sq, build: Build::default() }),
+            #[cfg(feature = "any-siw")]
             AnySq::Siw(sq) => Self::Siw(Side { sq, build: Build::default() }),
         }
     }
@@ -86,6 +89,7 @@ impl SendSide {
         match self {
             Self::Mlx5(side) => side.sq.enable(on),
             Self::Rxe(side) => side.sq.enable(on),
+            #[cfg(feature = "any-siw")]
             Self::Siw(side) => side.sq.enable(on),
             Self::None => {}
         }
@@ -102,6 +106,7 @@ impl SendSide {
             match self {
                 Self::Mlx5(side) => side.sq.reset(),
                 Self::Rxe(side) => side.sq.reset(),
+                #[cfg(feature = "any-siw")]
                 Self::Siw(side) => side.sq.reset(),
                 Self::None => {}
             }
@@ -116,6 +121,7 @@ impl Stays for SendSide {
             match self {
                 Self::Mlx5(side) => side.sq.stay(),
                 Self::Rxe(side) => side.sq.stay(),
+                #[cfg(feature = "any-siw")]
                 Self::Siw(side) => side.sq.stay(),
                 Self::None => {}
             }
@@ -126,6 +132,7 @@ impl Stays for SendSide {
         match self {
             Self::Mlx5(side) => side.sq.leave(),
             Self::Rxe(side) => side.sq.leave(),
+            #[cfg(feature = "any-siw")]
             Self::Siw(side) => side.sq.leave(),
             Self::None => {}
         }

@@ -36,6 +36,7 @@ pub(crate) fn of(device: &AnyContext) -> verbs_context {
     let post_send: PostSend = match device {
         AnyContext::Mlx5(_) => post::post_send::<uverbs_mlx5::Sq>,
         AnyContext::Rxe(_) => post::post_send::<uverbs_rxe::Sq>,
+        #[cfg(feature = "any-siw")]
         AnyContext::Siw(_) => post::post_send::<uverbs_siw::Sq>,
     };
     verbs_context {

@@ -4,13 +4,13 @@ use std::io;
 
 use uverbs_core::error::Error;
 use uverbs_core::provider::ContextOps;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_SIW;
 
 use super::StreamOptions;
 use super::engine::{BURST, CONTROLS};
 use super::incoming::Incoming;
 use super::wire::{HELLO_LEN, Hello, MAPPING_LEN, PLACE_LEN, Place, SLOTS};
 use crate::cm::Param;
-use crate::provider::AnyContext;
 use crate::{
     AccessFlags, CompletionChannel, CompletionQueue, Context, Device, ExposedMemory,
     ProtectionDomain, QueuePair, RecvBatch, Slab,
@@ -79,7 +79,7 @@ impl Parts {
             .max_inline_data(options.inline.max(INLINE))
             .build()?;
         let inline = qp.cap().max_inline_data.min(options.inline.max(INLINE));
-        let is_iwarp = matches!(context.provider(), AnyContext::Siw(_));
+        let is_iwarp = context.provider().core().uverbs().driver_id() == RDMA_DRIVER_SIW;
         // Beside those that are posted, those whose completions are being looked at.
         let frames = recvs as usize + BURST;
         let messages = is_iwarp.then(|| pd.slab(MESSAGE_LEN, frames)).transpose()?;

@@ -14,6 +14,8 @@
 //! Layouts are the kernel's `siw-abi.h`; what the kernel does with them is said by its
 //! `drivers/infiniband/sw/siw`, and the calls are those of rdma-core's `providers/siw`.
 //!
+//! `uverbs::Any` opens such devices only where uverbs has the feature `any-siw`.
+//!
 //! # What is different from InfiniBand
 //!
 //! - Queue pairs are connected by the connection manager alone (`uverbs::cm`): the kernel brings

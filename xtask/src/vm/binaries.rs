@@ -52,14 +52,20 @@ impl Binaries {
     }
 }
 
-/// Builds the command line and what rows need. `guest` is where the C stack is unpacked.
+/// Builds the command line and what rows need, with these features (cargo's words). `guest` is
+/// where the C stack is unpacked.
 ///
 /// # Errors
 ///
 /// A failure where it can't be built.
-pub(crate) fn build(needs: &BTreeSet<Need<'_>>, guest: &Path) -> Result<Binaries, Outcome> {
+pub(crate) fn build(
+    needs: &BTreeSet<Need<'_>>,
+    guest: &Path,
+    features: &[&'static str],
+) -> Result<Binaries, Outcome> {
     let mut programs = BTreeMap::new();
-    for artifact in built(of_workspace(&["build"], "--bin", ["uverbs"]))? {
+    let with = |words: &[&'static str]| [words, features].concat();
+    for artifact in built(of_workspace(&with(&["build"]), "--bin", ["uverbs"]))? {
         programs.insert(artifact.target, artifact.file);
     }
     let (mut tests, mut examples, mut bins) = (Vec::new(), Vec::new(), Vec::new());
@@ -76,10 +82,10 @@ pub(crate) fn build(needs: &BTreeSet<Need<'_>>, guest: &Path) -> Result<Binaries
             }
         }
     }
-    let mut tests = targets(&["test", "--no-run"], "--test", &tests)?;
+    let mut tests = targets(&with(&["test", "--no-run"]), "--test", &tests)?;
     tests.retain(|artifact| artifact.is_test);
-    let examples = targets(&["build"], "--example", &examples)?;
-    let bins = targets(&["build", "--release"], "--bin", &bins)?;
+    let examples = targets(&with(&["build"]), "--example", &examples)?;
+    let bins = targets(&with(&["build", "--release"]), "--bin", &bins)?;
     let by_name = |artifacts: Vec<Artifact>| {
         let named = |a: Artifact| (format!("{}/{}", a.package, a.target), a.file);
         artifacts.into_iter().map(named).collect()

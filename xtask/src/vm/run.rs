@@ -48,7 +48,8 @@ fn run(
     }
     let rows = rows(&kernel, world, options)?;
     let noted = Noted::read(world, &kernel).map_err(Outcome::Failed)?;
-    let binaries = binaries::build(&rows.iter().flat_map(Row::needs).collect(), &kit.guest)?;
+    let binaries =
+        binaries::build(&rows.iter().flat_map(Row::needs).collect(), &kit.guest, world.features())?;
     println!("vm: world {} on {}", world.letter(), kernel.version);
 
     let mut image = kit.bare()?;

@@ -61,6 +61,14 @@ impl World {
         }
     }
 
+    /// The words by which cargo builds what `Any` needs there.
+    pub(crate) fn features(self) -> &'static [&'static str] {
+        match self {
+            Self::B | Self::C | Self::E => &[],
+            Self::S => &["--features", "uverbs/any-siw,uverbs-c-abi/any-siw"],
+        }
+    }
+
     /// The IP address of that device, where its GIDs don't tell it.
     pub(crate) fn address(self) -> Option<&'static str> {
         match self {

@@ -263,6 +263,26 @@ fn an_rnr_nak_is_waited_out() {
     assert_eq!(peer.rig.sent(&mut peer.end)[0].kind, 0);
 }
 
+/// soft-RoCE answers so to each packet behind the one that found no receive (rxe_resp.c,
+/// `check_psn`), however often that is.
+#[test]
+fn a_sequence_nak_behind_an_rnr_nak_takes_no_retry() {
+    let mut peer = peer_with(|setup| setup.attrs.retry_cnt = 1);
+    let key = peer.rig.hosts[0].key;
+    peer.rig.post(&mut peer.end, &Wr::new(Opcode::SEND).seg(0, 2048, key));
+    for _ in 0..20 {
+        assert_eq!(peer.seen().len(), 2);
+        peer.ack(Syndrome::RnrNak { timer: 20 }, 0);
+        peer.ack(SEQUENCE, 0);
+        assert_eq!(peer.seen(), [], "not before the peer's time is over");
+        peer.rig.now += Duration::from_micros(10_240);
+    }
+    assert_eq!(peer.seen().len(), 2);
+    peer.ack(ACK, 1);
+    assert_eq!(peer.seen(), []);
+    assert_eq!(peer.rig.sent(&mut peer.end)[0].kind, 0);
+}
+
 #[test]
 fn an_ack_beyond_a_read_means_its_answer_was_lost() {
     let mut peer = peer();

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use crate::board::profile::{Gid, GidType};
 use crate::hca::Mtu;
 use crate::wire::UdpWire;
-use crate::wire::udp::{OVERHEAD, PORT, interface_mtu, sixteen};
+use crate::wire::udp::{OVERHEAD, PORT, sixteen};
 
 /// Addresses of a device on the network, whose wire is RoCEv2 over UDP
 /// ([`SoftHcaBuilder::udp`](crate::SoftHcaBuilder::udp)).
@@ -160,12 +160,10 @@ pub(crate) fn gids(addresses: impl Iterator<Item = IpAddr>) -> Vec<Gid> {
 /// In words, where that is less than 256 bytes.
 pub(crate) fn mtu(wire: &UdpWire) -> io::Result<Mtu> {
     let mut least = Mtu::B4096;
-    for address in wire.addresses() {
-        let Some(link) = interface_mtu(address.ip()) else { continue };
+    for (ip, link) in wire.link_mtus() {
         let fits = |mtu: &Mtu| mtu.bytes() + OVERHEAD <= link;
         let all = [Mtu::B4096, Mtu::B2048, Mtu::B1024, Mtu::B512, Mtu::B256];
         let mtu = all.into_iter().find(fits).ok_or_else(|| {
-            let ip = address.ip();
             let why = format!("the interface of {ip} has an MTU of {link} bytes: RoCE needs 336");
             io::Error::new(io::ErrorKind::InvalidInput, why)
         })?;

@@ -3,7 +3,7 @@
 //!
 //! - `encapsulation`: what the ICRC covers before the BTH;
 //! - `batch`: packets that leave in one system call;
-//! - `socket`: one socket;
+//! - `socket`: one socket; `interface`: where its address is;
 //! - `stats`: counters and the link.
 //!
 //! RoCE has neither authentication nor encryption. Whoever can send to the port can try queue pair
@@ -20,7 +20,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::ifaddrs::getifaddrs;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use self::batch::{Batch, Way};
@@ -34,6 +33,7 @@ use super::{Address, Frame, Route, Wire, WireFull};
 
 mod batch;
 mod encapsulation;
+mod interface;
 mod options;
 mod socket;
 mod stats;
@@ -176,6 +176,14 @@ impl UdpWire {
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.endpoints.iter().map(|endpoint| endpoint.socket.address).collect()
+    }
+
+    /// The MTUs of the interfaces that have its addresses, as far as they are known.
+    pub(crate) fn link_mtus(&self) -> impl Iterator<Item = (IpAddr, u32)> {
+        self.endpoints.iter().filter_map(|at| {
+            let ip = at.socket.address.ip();
+            Some((ip, interface::mtu(at.socket.as_fd(), ip)?))
+        })
     }
 
     /// Packets with this much payload that the smallest of its receive buffers holds. The kernel
@@ -370,22 +378,4 @@ impl fmt::Debug for UdpWire {
             .field("arrived", &self.arrived.len())
             .finish_non_exhaustive()
     }
-}
-
-/// MTU of the interface that has an address.
-pub(crate) fn interface_mtu(address: IpAddr) -> Option<u32> {
-    let has = |interface: &nix::ifaddrs::InterfaceAddress| {
-        let own = interface.address.as_ref()?;
-        let v4 = own.as_sockaddr_in().map(|own| IpAddr::V4(own.ip()));
-        v4.or_else(|| own.as_sockaddr_in6().map(|own| IpAddr::V6(own.ip())))
-    };
-    let interfaces = getifaddrs().ok()?.collect::<Vec<_>>();
-    let name = match interfaces.iter().find(|interface| has(interface) == Some(address)) {
-        Some(interface) => interface.interface_name.clone(),
-        // All of 127.0.0.0/8 is there without being listed.
-        None if address.is_loopback() => "lo".to_owned(),
-        None => return None,
-    };
-    let mtu = std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?;
-    mtu.trim().parse().ok()
 }

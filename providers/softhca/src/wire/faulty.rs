@@ -35,6 +35,9 @@ pub struct Faults {
     pub delay: Duration,
     /// Largest random addition to the delay. It does not reorder: a wire is a queue.
     pub jitter: Duration,
+    /// Probability that a switch marks a frame as having met with congestion, where its sender says
+    /// that it heeds such marks (ECN, RFC 3168).
+    pub mark: f64,
 }
 
 /// Counts of a faulty wire.
@@ -50,6 +53,8 @@ pub struct FaultStats {
     pub held_back: u64,
     /// Copies with a flipped bit.
     pub corrupted: u64,
+    /// Frames marked.
+    pub marked: u64,
 }
 
 /// Changes the faults of a [`Faulty`] wire that its HCA owns by now, and reads what it did. Clones
@@ -91,6 +96,8 @@ impl FaultControl {
 pub struct Faulty<W> {
     inner: W,
     dice: Dice,
+    /// For marks alone, which came later: what else a seed decides is as it was.
+    marking: Dice,
     control: FaultControl,
     now: Duration,
     /// By the time they are due, then by the order in which they were scheduled.
@@ -114,6 +121,7 @@ impl<W: Wire> Faulty<W> {
         Faulty {
             inner,
             dice: Dice::new(seed),
+            marking: Dice::new(seed ^ 0xec4 << 32),
             control: FaultControl { state: Arc::new(Mutex::new((faults, FaultStats::default()))) },
             now: Duration::ZERO,
             scheduled: BTreeMap::new(),
@@ -188,7 +196,7 @@ impl<W: Wire> Faulty<W> {
 }
 
 impl<W: Wire> Wire for Faulty<W> {
-    fn transmit(&mut self, frame: Frame) -> Result<(), WireFull> {
+    fn transmit(&mut self, mut frame: Frame) -> Result<(), WireFull> {
         self.pump();
         // Before any dice are drawn: offering again must not change the fate of later frames.
         if self.scheduled.len() + self.held.len() >= BACKLOG {
@@ -196,6 +204,8 @@ impl<W: Wire> Wire for Faulty<W> {
         }
         let (faults, mut stats) = *self.control.lock();
         stats.sent += 1;
+        let marked = self.marking.chance(faults.mark) && frame.route.mark();
+        stats.marked += u64::from(marked);
         let lost = self.dice.chance(faults.loss);
         let twice = self.dice.chance(faults.duplicate);
         if lost {

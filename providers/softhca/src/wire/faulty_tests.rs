@@ -183,6 +183,20 @@ fn delays_and_keeps_the_order() {
 }
 
 #[test]
+fn marks_what_says_that_it_heeds_marks() {
+    for (mark, classes) in [(0.0, [0x40, 1, 2, 3]), (1.0, [0x40, 3, 3, 3])] {
+        let mut wire = wire(7, Faults { mark, ..Default::default() });
+        for traffic_class in [0x40, 1, 2, 3] {
+            let route = Route { traffic_class, ..Route::default() };
+            wire.transmit(Frame { route, ..frame(0) }).unwrap();
+        }
+        let came = std::iter::from_fn(|| wire.receive()).map(|frame| frame.route.traffic_class);
+        assert_eq!(came.collect::<Vec<_>>(), classes);
+        assert_eq!(wire.control().stats().marked, if mark == 0.0 { 0 } else { 3 });
+    }
+}
+
+#[test]
 fn back_pressure_below_loses_nothing() {
     let fabric = Fabric::with_queue_depth(4);
     let mut wire = Faulty::new(fabric.attach(&[HERE]), 8, Faults::default());
@@ -245,8 +259,8 @@ fn one_fault_does_not_move_another() {
 fn any_faults() -> impl Strategy<Value = Faults> {
     let p = || 0.0..0.5;
     let us = || (0u64..200).prop_map(Duration::from_micros);
-    (p(), p(), p(), 0u32..10, p(), us(), us()).prop_map(
-        |(loss, duplicate, reorder, reorder_depth, corrupt, delay, jitter)| Faults {
+    (p(), p(), p(), 0u32..10, p(), us(), us(), p()).prop_map(
+        |(loss, duplicate, reorder, reorder_depth, corrupt, delay, jitter, mark)| Faults {
             loss,
             duplicate,
             reorder,
@@ -254,6 +268,7 @@ fn any_faults() -> impl Strategy<Value = Faults> {
             corrupt,
             delay,
             jitter,
+            mark,
         },
     )
 }

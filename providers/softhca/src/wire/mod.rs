@@ -113,6 +113,15 @@ impl Route {
         self
     }
 
+    /// Marks it, as a switch does that is congested. False if its sender heeds no marks.
+    pub(crate) const fn mark(&mut self) -> bool {
+        let capable = self.traffic_class & Route::CONGESTED != 0;
+        if capable {
+            self.traffic_class |= Route::CONGESTED;
+        }
+        capable
+    }
+
     /// Whether a switch marked it.
     #[must_use]
     pub const fn is_congested(&self) -> bool {

@@ -459,6 +459,7 @@ fn a_bad_wire_costs_time_alone() {
             corrupt: 0.02,
             delay: Duration::from_micros(2),
             jitter: Duration::from_micros(2),
+            ..Faults::default()
         };
         let mut rig = Rig::with(2, HcaConfig::default(), faults, seed);
         let mut targets = [1, 1].map(|host| Target::new(&mut rig, host));

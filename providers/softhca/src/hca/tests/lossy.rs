@@ -128,6 +128,7 @@ fn everything_at_once() {
             corrupt: 0.03,
             delay: Duration::from_micros(3),
             jitter: Duration::from_micros(2),
+            ..Faults::default()
         };
         survives(faults, seed);
     }

@@ -214,7 +214,7 @@ impl World<'_> {
             wr = wr.seg(near_of(source), work.len, key);
         }
         let to = &sides[1 - work.from];
-        wr = to.address(&self.rig, plan.service(n), work.inlet, wr);
+        wr = to.address(&self.rig, &plan.connections[work.connection], work.inlet, wr);
         let Some(sides) = &mut self.sides[work.connection] else { return };
         let index = self.rig.post(&mut sides[work.from].end, &wr);
         let direction = &mut self.directions[work.connection][work.from];

@@ -6,7 +6,8 @@
 //!   [`trouble`]: what wires do, outages, devices that die and come back, memory that is missing;
 //! - [`world`]: devices that run a plan, in an order that the seed decides, too; [`side`] is an end
 //!   of a connection, [`events`] what happens from outside, [`places`] where bytes lie;
-//! - [`verdict`]: what has to hold while they do, and afterwards;
+//! - [`verdict`]: what has to hold while they do, and afterwards; [`congestion`]: who may hear of
+//!   congestion;
 //! - [`shrink`]: a smaller plan that fails, too.
 //!
 //! `UVERBS_SIMULATION_SEEDS=N` runs so many (`cargo xtask simulate`), and
@@ -17,6 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use self::plan::Plan;
 use self::world::Summary;
 
+mod congestion;
 mod events;
 mod places;
 mod plan;
@@ -78,7 +80,7 @@ fn every_seed_keeps_the_promises() {
 
 /// What no single seed shows: a device that still gets there, and takes more of everything. In ten
 /// seeds it is 1040 packets sent again, 41 timeouts, 48 RNR NAKs, 114 duplicates, 13 % of the work
-/// fails, and 38 % of the unreliable messages find a receive.
+/// fails, and 38 % of the unreliable messages find a receive. 300 seeds have 779 notifications.
 fn habits(all: &Summary, count: u64) {
     let failed = 100 * all.failed / (all.succeeded + all.failed);
     assert!(failed < 15, "{failed} % of the work failed: {all:?}");
@@ -91,6 +93,7 @@ fn habits(all: &Summary, count: u64) {
     // Each of the misfortunes happens.
     assert!(10 * all.deaths > count && 50 * all.overruns > count, "{all:?}");
     assert!(20 * all.page_faults > count, "{all:?}");
+    assert!((count..8 * count).contains(&all.notifications), "{all:?}");
 }
 
 #[test]

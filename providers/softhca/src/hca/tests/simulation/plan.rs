@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::programs;
-use super::trouble::{Death, Outage, Shortage, Trouble};
+use super::trouble::{self, Death, Outage, Shortage, Trouble};
 use crate::hca::{Mtu, Service};
 use crate::wire::faulty::Dice;
 use crate::wire::{Faults, Psn};
@@ -23,6 +23,8 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) hosts: usize,
     pub(super) faults: Faults,
+    /// By host: whether it asks for congestion notifications.
+    pub(super) asks: Vec<bool>,
     /// Packets of READ answers under way.
     pub(super) read_window: u32,
     /// Memory isn't pinned: what is missing comes when the device asks for it.
@@ -55,6 +57,8 @@ pub(super) struct Connection {
     /// Once a device has come back, its peer's program ends the queue pair of the old connection;
     /// else that goes on until its retries are used up.
     pub(super) gives_up: bool,
+    /// Of its packets: DSCP and ECN.
+    pub(super) traffic_class: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +110,12 @@ impl Plan {
         // One stream for each purpose: a change of one leaves the others alone.
         let dice = |purpose: u64| Dice::new(seed.wrapping_mul(0x1_0000_0001) ^ purpose << 48);
         let (mut shape, mut wires, mut work) = (dice(1), dice(2), dice(3));
-        let (mut limits, mut fates) = (dice(4), dice(5));
+        let (mut limits, mut fates, mut crowds) = (dice(4), dice(5), dice(6));
         let hosts = 2 + shape.below(3) as usize;
         let mut connections: Vec<_> =
             (0..1 + shape.below(4)).map(|_| Connection::new(&mut shape, hosts)).collect();
         let mut works = programs::works(&mut work, 2 + shape.below(WORKS - 1), 0, &connections);
-        let Trouble { faults, outages, deaths, shortages, paged } =
+        let Trouble { mut faults, outages, deaths, shortages, paged } =
             Trouble::new(&mut wires, &mut fates, hosts, &works, &connections);
         if let Some(back) = deaths.iter().map(|death| death.back).max() {
             let (first, of) = (connections.len(), deaths[0].host);
@@ -125,10 +129,12 @@ impl Plan {
             works.extend(programs::works(&mut fates, left.min(16), first, &connections));
         }
         programs::relay(&mut limits, &mut works);
+        let asks = trouble::congestion(&mut crowds, &mut faults, hosts, &mut connections);
         Plan {
             seed,
             hosts,
             faults,
+            asks,
             read_window: if limits.chance(0.5) { u32::MAX } else { 1 + limits.below(16) as u32 },
             paged,
             outages,
@@ -189,6 +195,7 @@ impl Connection {
             poll_every: Duration::ZERO,
             cq_log: ROOMY,
             gives_up: dice.chance(0.5),
+            traffic_class: 0,
         };
         if dice.chance(0.3) {
             connection.poll_every = Duration::from_micros(1 + dice.below(2000));

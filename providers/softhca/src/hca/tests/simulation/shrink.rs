@@ -54,7 +54,7 @@ pub(super) fn shrink_by(
         }
         size = size.div_ceil(2);
     }
-    let changes: [fn(&mut Plan); 11] = [
+    let changes: [fn(&mut Plan); 13] = [
         |plan| plan.outages.clear(),
         |plan| plan.shortages.clear(),
         |plan| plan.deaths.clear(),
@@ -69,6 +69,8 @@ pub(super) fn shrink_by(
         |plan| plan.faults.duplicate = 0.0,
         |plan| plan.faults.reorder = 0.0,
         |plan| plan.faults.corrupt = 0.0,
+        |plan| plan.faults.mark = 0.0,
+        |plan| plan.asks.fill(false),
         |plan| plan.works.iter_mut().for_each(|work| work.key_until = None),
     ];
     for change in changes {

@@ -45,6 +45,7 @@ pub(super) fn setup(number: usize, connection: &Connection) -> Setup {
     setup.cq_log = connection.cq_log;
     setup.xrcd = if connection.service == Service::Xrc { xrcd(number) } else { 0 };
     setup.attrs.qkey = key(number);
+    setup.attrs.path.traffic_class = connection.traffic_class;
     setup.attrs.path_mtu = connection.mtu;
     setup.attrs.sq_psn = connection.psn;
     setup.attrs.rq_psn = connection.psn;
@@ -119,14 +120,15 @@ impl Side {
     }
 
     /// Names this end in a work request of its peer.
-    pub(super) fn address(&self, rig: &Rig, service: Service, inlet: usize, mut wr: Wr) -> Wr {
+    pub(super) fn address(&self, rig: &Rig, of: &Connection, inlet: usize, mut wr: Wr) -> Wr {
         let number = self.inlets.get(inlet).map_or(self.end.qpn.0, |inlet| inlet.number);
         let mut av = mlx5_wqe_av {
             dqp_dct: U32::new(DqpDct::ZERO.with_ext(true).with_qpn(number).0),
             rgid: rig.hosts[self.end.host].address.gid,
+            tclass: of.traffic_class,
             ..mlx5_wqe_av::default()
         };
-        wr.address = match service {
+        wr.address = match of.service {
             Service::Xrc => mlx5_wqe_xrc_seg::new(number).as_bytes().to_vec(),
             Service::Ud => {
                 av.key.qkey = U32::new(self.key);

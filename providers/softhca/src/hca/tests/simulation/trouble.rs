@@ -81,7 +81,27 @@ fn faults(dice: &mut Dice) -> Faults {
         corrupt,
         delay: Duration::from_nanos(dice.below(8000)),
         jitter: Duration::from_nanos(dice.below(4000)),
+        mark: 0.0,
     }
+}
+
+/// Switches that mark packets, and programs that give their packets any traffic class. Gives the
+/// hosts that ask for notifications: all, some or none.
+pub(super) fn congestion(
+    dice: &mut Dice,
+    faults: &mut Faults,
+    hosts: usize,
+    connections: &mut [Connection],
+) -> Vec<bool> {
+    if dice.chance(0.6) {
+        faults.mark = dice.below(1000) as f64 / 1000.0;
+    }
+    for connection in connections {
+        if dice.chance(0.3) {
+            connection.traffic_class = dice.below(256) as u8;
+        }
+    }
+    (0..hosts).map(|_| dice.chance(0.6)).collect()
 }
 
 fn outages(dice: &mut Dice, hosts: usize, span: u64) -> Vec<Outage> {

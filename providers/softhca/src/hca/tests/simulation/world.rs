@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use super::congestion;
 use super::events::Event;
 use super::plan::{Plan, ROOMY};
 use super::side::{Side, setup};
@@ -59,6 +60,9 @@ pub(super) struct Summary {
     pub(super) overruns: u64,
     pub(super) page_faults: u64,
     pub(super) deaths: u64,
+    /// Packets that came marked to a queue pair that heeds it, and what was told of them.
+    pub(super) marks: u64,
+    pub(super) notifications: u64,
     /// Of all completions, and when each was seen.
     pub(super) hash: u64,
 }
@@ -77,6 +81,8 @@ impl Summary {
         self.overruns += other.overruns;
         self.page_faults += other.page_faults;
         self.deaths += other.deaths;
+        self.marks += other.marks;
+        self.notifications += other.notifications;
         self.note(other.hash);
     }
 
@@ -113,6 +119,7 @@ pub(super) fn run(plan: &Plan) -> Result<Summary, String> {
     let mut world = World::new(plan);
     world.play()?;
     verdict::judge(&mut world)?;
+    congestion::judge(&mut world)?;
     let mut summary = world.summary;
     for host in &world.rig.hosts {
         let stats = host.hca.stats();
@@ -122,6 +129,8 @@ pub(super) fn run(plan: &Plan) -> Result<Summary, String> {
         summary.duplicates += stats.duplicates;
         summary.overruns += stats.cq_overruns;
         summary.page_faults += host.arena.page_faults();
+        summary.marks += stats.congested;
+        summary.notifications += stats.cnps_sent;
     }
     summary.succeeded = world.count(Done::Success);
     summary.failed = world.count(Done::Failed);
@@ -133,6 +142,9 @@ impl<'a> World<'a> {
     fn new(plan: &'a Plan) -> World<'a> {
         let config = HcaConfig { read_window: plan.read_window, ..HcaConfig::default() };
         let mut rig = Rig::with(plan.hosts, config, plan.faults, plan.seed);
+        for (host, asks) in rig.hosts.iter_mut().zip(&plan.asks) {
+            host.hca.ask_for_notifications(*asks);
+        }
         if plan.paged {
             for host in &mut rig.hosts {
                 host.buf = Region::OnDemand { addr: host.arena.base(), len: BUF_LEN };

@@ -3,18 +3,16 @@
 
 mod common;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{LIMIT, Side, impatient, local, only_on_softhca, pair_on, pattern, soft};
+use common::operations::{every_operation, message};
+use common::{LIMIT, Side, impatient, local, only_on_softhca, pair_on, soft};
 use uverbs::softhca::wire::{FaultControl, Faults, Faulty, UdpWire};
 use uverbs::softhca::{Carrier, SoftHca, SoftHcaBuilder, Udp};
 use uverbs::transport::Ud;
-use uverbs::{AccessFlags, Errno, Error, GRH_LEN, Local};
-
-const ACCESS: AccessFlags =
-    AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
+use uverbs::{Errno, Error, GRH_LEN, Local};
 
 fn skipped() -> bool {
     !only_on_softhca("the UDP wire is the software HCA's own")
@@ -28,45 +26,6 @@ fn two(carrier: Carrier, shape: impl Fn(SoftHcaBuilder) -> SoftHcaBuilder) -> [S
 
 fn sides(devices: &[SoftHca; 2], local: &Local) -> (Side, Side) {
     pair_on(&soft(&devices[0]), &soft(&devices[1]), local, |builder| builder)
-}
-
-/// A message of this size, and the receiver's bytes.
-fn message(client: &mut Side, server: &mut Side, size: usize) {
-    server.expect(size as u64, size);
-    let frame = client.filled(size, size as u8);
-    client.qp.post_send(size as u64, frame).unwrap();
-    let received = server.done();
-    assert_eq!(received.byte_len as usize, size);
-    assert!(received.frame.unwrap()[..size] == pattern(size, size as u8)[..], "{size} bytes");
-    client.done();
-}
-
-/// SEND, WRITE, READ and an atomic.
-fn every_operation(client: &mut Side, server: &mut Side, size: usize) {
-    message(client, server, size);
-    let memory = server.pd.expose(size.next_multiple_of(8) + 8, ACCESS).unwrap();
-    let counter = size.next_multiple_of(8);
-    memory.write(counter, &40u64.to_ne_bytes()).unwrap();
-    let frame = client.filled(size, 3);
-    let mut batch = client.qp.batch();
-    batch.write(1, frame, memory.remote(0)).unwrap();
-    batch.ring();
-    let mut frame = client.done().frame.unwrap();
-    let mut seen = vec![0; size];
-    memory.read(0, &mut seen).unwrap();
-    assert!(seen == pattern(size, 3), "WRITE of {size} bytes");
-    memory.write(0, &pattern(size, 4)).unwrap();
-    frame.fill(0);
-    let result = client.slab(8, 1).take().unwrap();
-    let mut batch = client.qp.batch();
-    batch.read(2, frame, memory.remote(0)).unwrap();
-    batch.fetch_add(3, result, memory.remote(counter), 2).unwrap();
-    batch.ring();
-    assert!(client.done().frame.unwrap()[..] == pattern(size, 4)[..], "READ of {size} bytes");
-    assert_eq!(client.done().frame.unwrap()[..8], 40u64.to_ne_bytes());
-    let mut after = [0; 8];
-    memory.read(counter, &mut after).unwrap();
-    assert_eq!(after, 42u64.to_ne_bytes());
 }
 
 fn everything(devices: &[SoftHca; 2]) {
@@ -276,6 +235,102 @@ fn datagram(carrier: Carrier) {
     let [from, to] = [0, 1].map(|at| devices[at].gids()[0].gid);
     assert_eq!((header[0], header[1], header[8], header[9]), (0x45, 0x68, 33, 17), "{header:?}");
     assert_eq!((&header[12..16], &header[16..]), (&from[12..], &to[12..]));
+}
+
+/// A packet as it is on the wire between these ports: BTH, immediate data or not, payload, ICRC (IBTA
+/// 9.2, annex A17.3). The sum is taken bit by bit, by nothing that the device has.
+fn forged(from: SocketAddrV4, to: SocketAddrV4, opcode: u8, qpn: u32, psn: u32) -> Vec<u8> {
+    let mut packet = vec![opcode, 0, 0xff, 0xff, 0];
+    packet.extend(&qpn.to_be_bytes()[1..]);
+    packet.push(0x80);
+    packet.extend(&psn.to_be_bytes()[1..]);
+    packet.extend(b"evil");
+    let len = packet.len() as u16 + 4 + 8;
+    // Eight bytes for the route header that isn't there, then IP and UDP, ones where routers write.
+    let mut covered = vec![0xff; 8];
+    covered.extend([0x45, 0xff]);
+    covered.extend((len + 20).to_be_bytes());
+    covered.extend([0, 0, 0x40, 0, 0xff, 17, 0xff, 0xff]);
+    covered.extend(from.ip().octets());
+    covered.extend(to.ip().octets());
+    for word in [from.port(), to.port(), len, 0xffff] {
+        covered.extend(word.to_be_bytes());
+    }
+    let bth = covered.len();
+    covered.extend(&packet);
+    covered[bth + 4] = 0xff;
+    let sum = covered.iter().fold(!0u32, |sum, byte| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| sum >> 1 ^ (0xedb8_8320 * (sum & 1)))
+    });
+    packet.extend((!sum).to_le_bytes());
+    packet
+}
+
+/// What others can send to the port: each is dropped and counted, and connections go on.
+#[test]
+fn what_strangers_send_disturbs_no_connection() {
+    const SEND: u8 = 4;
+    const TIMES: u64 = 50;
+    if skipped() {
+        return;
+    }
+    let devices = two(Carrier::Udp, |builder| builder);
+    let (mut client, mut server) = sides(&devices, &local());
+    message(&mut client, &mut server, 100);
+    let at = |device: &SoftHca| {
+        let ip = Ipv6Addr::from(device.gids()[0].gid).to_ipv4_mapped().unwrap();
+        SocketAddrV4::new(ip, 4791)
+    };
+    let [from, to] = devices.each_ref().map(at);
+    let socket = |ip: Ipv4Addr| UdpSocket::bind((ip, 0)).unwrap();
+    // One speaks in the client's name, which nothing prevents, the other in its own.
+    let (spoof, stranger) = (socket(*from.ip()), socket(Ipv4Addr::new(127, 66, 6, 6)));
+    let ours = |socket: &UdpSocket| match socket.local_addr().unwrap() {
+        SocketAddr::V4(at) => at,
+        SocketAddr::V6(at) => panic!("{at}"),
+    };
+    let (qpn, psn) = (server.endpoint.qpn, client.endpoint.psn);
+    let as_peer = |qpn, psn| forged(ours(&spoof), to, SEND, qpn, psn & 0xff_ffff);
+    let good = as_peer(qpn, psn);
+    let mut damaged = as_peer(qpn, psn + 1);
+    damaged[13] ^= 1;
+    for round in 0..TIMES {
+        let noise: Vec<u8> = (0..round * 7).map(|at| (at * 31 + round) as u8).collect();
+        for bytes in [
+            &noise[..],
+            &vec![round as u8; 65_000],
+            &good[..12],
+            &damaged,
+            // Nobody's, what was there before, and what is far ahead.
+            &as_peer(qpn ^ 0x80_0000, psn),
+            &good,
+            &as_peer(qpn, psn + 100_000),
+        ] {
+            spoof.send_to(bytes, to).unwrap();
+        }
+        let own = forged(ours(&stranger), to, SEND, qpn, psn + 1 + round as u32);
+        stranger.send_to(&own, to).unwrap();
+        message(&mut client, &mut server, 3000);
+        message(&mut server, &mut client, 3000);
+    }
+    let counts = || {
+        let (wire, device) = (devices[1].udp_stats().unwrap(), devices[1].stats());
+        [
+            wire.bad_icrc,
+            wire.malformed,
+            device.unknown_qps,
+            device.foreign_paths,
+            device.duplicates,
+            device.out_of_sequence,
+        ]
+    };
+    // A full socket may lose some; most of each kind were seen.
+    let began = Instant::now();
+    while counts().iter().any(|count| *count < TIMES / 2) {
+        assert!(began.elapsed() < LIMIT, "{:?}", counts());
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(devices[1].stats().out_of_buffer, 0, "nothing was taken for a message");
 }
 
 #[test]

@@ -9,6 +9,7 @@
     reason = "each test binary includes this file and uses its part"
 )]
 
+pub mod operations;
 mod skip;
 pub mod victim;
 

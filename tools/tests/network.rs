@@ -2,10 +2,10 @@
 
 mod common;
 
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Run, command, run, uverbs};
+use common::{Run, command, run, skip, uverbs};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -141,6 +141,24 @@ fn devinfo_shows_the_counters_of_each_wire() {
     let report = uverbs(&[&args[..], &["softhca@loopback,udp"]].concat()).ok().json();
     let counters = &report["devices"][0]["ports"][0]["counters"];
     assert!(counters["shared_memory"].is_null() && counters["udp"]["sent"] == 0, "{counters}");
+}
+
+#[test]
+fn two_unprivileged_namespaces_meet() {
+    let unshared = |args: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--net"]).args(args).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let may = unshared(&["ip", "link", "add", "a", "type", "veth", "peer", "name", "b"]).output();
+    if !may.is_ok_and(|tried| tried.status.success()) {
+        return skip("no network namespaces with veth here, or no unshare, or no ip");
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/namespaces.sh");
+    let mut command = unshared(&["sh", script]);
+    let run = run(command.env("UVERBS", env!("CARGO_BIN_EXE_uverbs")));
+    assert_eq!(run.status, Some(0), "{run:?}");
 }
 
 #[test]

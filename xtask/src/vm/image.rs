@@ -10,7 +10,7 @@ use crate::vm::libraries::{FOLDER, Libraries};
 
 /// Folders of Debian's programs, and how the names of those begin that the guest gets.
 const PROGRAM_FOLDERS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
-const PROGRAMS: [&str; 15] = [
+const PROGRAMS: [&str; 16] = [
     "busybox",
     "devlink",
     "ethtool",
@@ -24,6 +24,7 @@ const PROGRAMS: [&str; 15] = [
     "riostream",
     "rping",
     "rstream",
+    "tc",
     "ucmatose",
     "udaddy",
 ];

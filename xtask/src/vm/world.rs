@@ -46,7 +46,9 @@ impl World {
             Self::B | Self::E => &["mlx5_ib", "ib_uverbs", "rdma_ucm"],
             // Up to Linux 6.15 rxe asks the crypto layer for crc32 by name, which is no dependency
             // of the module.
-            Self::C => &["veth", "crc32_generic?", "ib_uverbs", "rdma_ucm", "rdma_rxe"],
+            Self::C => {
+                &["veth", "sch_netem", "crc32_generic?", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
+            }
             // siw asks for crc32c by name, too.
             Self::S => &["veth", "crc32c_generic?", "ib_uverbs", "rdma_ucm", "siw"],
         }

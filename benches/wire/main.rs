@@ -2,10 +2,14 @@
 //! sockets. `cargo bench --bench wire`, a minute
 //!
 //! Half round trips and rate of 64-byte messages, and bandwidth of RDMA WRITEs (over TCP: of bytes
-//! written). Ways alternate, so that neighbours hit all of them, and the best of several rounds
-//! counts for rates and bandwidths, the median round for latencies. `--quick` takes fewer and
-//! shorter rounds. Lines for machines: `ratio CASE VALUE`, shared memory's figure over the other's,
-//! or the other's over shared memory's for times, so that more than 1 is better than the other.
+//! written) with the processor time that both processes take for a byte. Ways alternate, so that
+//! neighbours hit all of them, and the best of several rounds counts for rates, bandwidths and
+//! processor time, the median round for latencies. `--quick` takes fewer and shorter rounds.
+//! `--device NAME` adds an RDMA device of the machine, both processes on it (soft-RoCE, in the
+//! guests of `cargo xtask vm`); the software HCAs leave it UDP port 4791 then.
+//!
+//! Lines for machines: `ratio CASE VALUE`, with one way's figure over another's, or the other way
+//! round for times, so that more than 1 is better than the other.
 
 mod soft;
 mod tcp;
@@ -14,6 +18,9 @@ use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 
 pub(crate) type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -50,6 +57,8 @@ pub(crate) struct Figures {
     pub(crate) p999: f64,
     pub(crate) rate: f64,
     pub(crate) bandwidth: [f64; SIZES.len()],
+    /// Nanoseconds of processor time for a byte of the bandwidth cases, of both processes.
+    pub(crate) processor: f64,
 }
 
 impl Figures {
@@ -57,6 +66,11 @@ impl Figures {
         times.sort_unstable();
         let at = |permille: usize| times[(times.len() - 1) * permille / 1000].as_secs_f64() * 1e6;
         (self.p50, self.p999) = (at(500), at(999));
+    }
+
+    /// Notes nanoseconds that all bandwidth cases took of processors.
+    pub(crate) fn processor(&mut self, nanoseconds: f64, plan: &Plan) {
+        self.processor = nanoseconds / (plan.bytes * SIZES.len()) as f64;
     }
 
     /// The median of latencies, the best of the rest.
@@ -72,6 +86,7 @@ impl Figures {
             p999: median(|one| one.p999),
             rate: best(&|one| one.rate),
             bandwidth: std::array::from_fn(|at| best(&|one| one.bandwidth[at])),
+            processor: rounds.iter().map(|one| one.processor).fold(f64::INFINITY, f64::min),
         }
     }
 }
@@ -85,9 +100,9 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    fn start(way: &str, quick: bool) -> Fallible<Self> {
+    fn start(way: &str, args: &[String]) -> Fallible<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--serve", way]).args(quick.then_some("--quick"));
+        command.args(["--serve", way]).args(args);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
         let (to, from) = (to.ok_or("no pipe")?, from.ok_or("no pipe")?);
@@ -120,54 +135,70 @@ pub(crate) fn heard() -> Fallible<String> {
     Ok(line.trim_end().to_owned())
 }
 
-const WAYS: [&str; 3] = ["shm", "udp", "tcp"];
+/// Nanoseconds of processor time that this process has taken.
+pub(crate) fn processor() -> Fallible<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let of = |time: TimeVal| time.tv_sec() as f64 * 1e9 + time.tv_usec() as f64 * 1e3;
+    Ok(of(usage.user_time()) + of(usage.system_time()))
+}
 
 fn main() -> Fallible<()> {
     let args = std::env::args().skip(1).collect::<Vec<_>>();
-    let quick = args.iter().any(|arg| arg == "--quick");
-    let plan = Plan::of(quick);
-    if let Some(at) = args.iter().position(|arg| arg == "--serve") {
-        return match args.get(at + 1).map_or("", String::as_str) {
-            "tcp" => tcp::serve(&plan),
-            way => soft::serve(way, &plan),
-        };
+    let behind = |name: &str| {
+        let at = args.iter().position(|arg| arg == name)?;
+        args.get(at + 1).map(String::as_str)
+    };
+    let device = behind("--device");
+    let plan = Plan::of(args.iter().any(|arg| arg == "--quick"));
+    match behind("--serve") {
+        Some("tcp") => return tcp::serve(&plan),
+        Some(way) => return soft::serve(&soft::device(way, true, device), &plan),
+        None => {}
     }
-    let mut rounds = WAYS.map(|_| Vec::new());
+    let ways = ["shm", "udp", "tcp"].into_iter().chain(device).collect::<Vec<_>>();
+    let mut rounds = vec![Vec::new(); ways.len()];
     for _ in 0..plan.rounds {
-        for (way, rounds) in WAYS.iter().zip(&mut rounds) {
-            let mut peer = Peer::start(way, quick)?;
+        for (way, rounds) in ways.iter().zip(&mut rounds) {
+            let mut peer = Peer::start(way, &args)?;
             rounds.push(match *way {
                 "tcp" => tcp::run(&mut peer, &plan)?,
-                way => soft::run(way, &mut peer, &plan)?,
+                way => soft::run(&soft::device(way, false, device), &mut peer, &plan)?,
             });
             peer.end()?;
         }
     }
-    report(&rounds.map(|rounds| Figures::of(&rounds)));
+    let figures = rounds.iter().map(|rounds| Figures::of(rounds)).collect::<Vec<_>>();
+    report(&ways, &figures);
     Ok(())
 }
 
-fn report([shm, udp, tcp]: &[Figures; 3]) {
-    for (way, figures) in WAYS.iter().zip([shm, udp, tcp]) {
+fn report(ways: &[&str], figures: &[Figures]) {
+    for (way, figures) in ways.iter().zip(figures) {
         let [small, middle, large] = figures.bandwidth.map(|bytes| bytes / 1e9);
         println!(
             "{way}  half round trip {:>6.1} us (p99.9 {:>7.1}), {:>8.0} messages/s, WRITE of 4 KiB \
-             {small:>5.2}, 64 KiB {middle:>5.2}, 1 MiB {large:>5.2} GB/s",
-            figures.p50, figures.p999, figures.rate
+             {small:>5.2}, 64 KiB {middle:>5.2}, 1 MiB {large:>5.2} GB/s, {:>5.3} ns/byte",
+            figures.p50, figures.p999, figures.rate, figures.processor
         );
     }
     let memcpy = memcpy();
     println!("memcpy of 1 MiB {:.2} GB/s", memcpy / 1e9);
-    for (name, other) in [("udp", udp), ("tcp", tcp)] {
-        println!("ratio half_trip_{name}_over_shm {:.2}", other.p50 / shm.p50);
-        println!("ratio half_trip_p999_{name}_over_shm {:.2}", other.p999 / shm.p999);
-        println!("ratio rate_shm_over_{name} {:.2}", shm.rate / other.rate);
+    let all = ways.iter().zip(figures);
+    // Shared memory over all others, UDP over the machine's device.
+    for ((one, of), (name, other)) in [(0, 1), (0, 2), (0, 3), (1, 3)]
+        .into_iter()
+        .filter_map(|(one, other)| all.clone().nth(one).zip(all.clone().nth(other)))
+    {
+        println!("ratio half_trip_{name}_over_{one} {:.2}", other.p50 / of.p50);
+        println!("ratio half_trip_p999_{name}_over_{one} {:.2}", other.p999 / of.p999);
+        println!("ratio rate_{one}_over_{name} {:.2}", of.rate / other.rate);
         for (size, at) in [("4k", 0), ("64k", 1), ("1m", 2)] {
-            let ratio = shm.bandwidth[at] / other.bandwidth[at];
-            println!("ratio write_{size}_shm_over_{name} {ratio:.2}");
+            let ratio = of.bandwidth[at] / other.bandwidth[at];
+            println!("ratio write_{size}_{one}_over_{name} {ratio:.2}");
         }
+        println!("ratio processor_{name}_over_{one} {:.2}", other.processor / of.processor);
     }
-    println!("ratio write_1m_shm_over_memcpy {:.2}", shm.bandwidth[2] / memcpy);
+    println!("ratio write_1m_shm_over_memcpy {:.2}", figures[0].bandwidth[2] / memcpy);
 }
 
 /// Bytes per second that one thread copies, 1 MiB at a time, among as much memory as the WRITEs.

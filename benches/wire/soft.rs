@@ -1,4 +1,4 @@
-//! A software HCA in each process: SENDs for small messages, RDMA WRITEs for large ones.
+//! A software HCA in each process, or a device of the machine for both: SENDs for small messages, RDMA WRITEs for large ones.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use uverbs::{
     AccessFlags, CompletionQueue, Endpoint, Frame, Local, ProtectionDomain, QueuePair, Remote,
 };
 
-use crate::{Fallible, Figures, MEMORY, Peer, Plan, SIZES, SMALL, heard};
+use crate::{Fallible, Figures, MEMORY, Peer, Plan, SIZES, SMALL, heard, processor};
 
 /// No wait is longer.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -23,9 +23,20 @@ struct Side {
     pd: ProtectionDomain,
 }
 
+/// The device of a way. Where one of the machine's is measured, too, that may have UDP port 4791.
+pub(crate) fn device(way: &str, serves: bool, beside: Option<&str>) -> String {
+    match (way, beside) {
+        ("shm" | "udp", None) => format!("softhca@loopback,{way}"),
+        ("shm" | "udp", Some(_)) => {
+            format!("softhca@127.0.0.{}:4792,{way}", if serves { 2 } else { 3 })
+        }
+        (name, _) => name.to_owned(),
+    }
+}
+
 impl Side {
-    fn new(way: &str) -> Fallible<Self> {
-        let context = uverbs::device(&format!("softhca@loopback,{way}"))?.open()?;
+    fn new(device: &str) -> Fallible<Self> {
+        let context = uverbs::device(device)?.open()?;
         let pd = context.alloc_pd()?;
         let (sends, receives) = (context.create_cq(1024)?, context.create_cq(256)?);
         let qp = context.queue_pair(&pd, &sends).recv_cq(&receives);
@@ -70,8 +81,8 @@ impl Side {
     }
 }
 
-pub(crate) fn serve(way: &str, plan: &Plan) -> Fallible<()> {
-    let mut side = Side::new(way)?;
+pub(crate) fn serve(device: &str, plan: &Plan) -> Fallible<()> {
+    let mut side = Side::new(device)?;
     let memory = side.pd.expose(MEMORY, AccessFlags::REMOTE_WRITE)?;
     let Remote { addr, rkey } = memory.remote(0);
     let access = AccessFlags::REMOTE_WRITE;
@@ -92,12 +103,14 @@ pub(crate) fn serve(way: &str, plan: &Plan) -> Fallible<()> {
     side.send()?;
     side.sent()?;
     // WRITEs need nobody here.
+    let before = processor()?;
     heard()?;
+    println!("{}", processor()? - before);
     Ok(())
 }
 
-pub(crate) fn run(way: &str, peer: &mut Peer, plan: &Plan) -> Fallible<Figures> {
-    let mut side = Side::new(way)?;
+pub(crate) fn run(device: &str, peer: &mut Peer, plan: &Plan) -> Fallible<Figures> {
+    let mut side = Side::new(device)?;
     let (first, endpoint) = {
         let line = peer.hear()?;
         let mut words = line.splitn(3, ' ');
@@ -123,10 +136,13 @@ pub(crate) fn run(way: &str, peer: &mut Peer, plan: &Plan) -> Fallible<Figures> 
     }
     figures.latency(times);
     figures.rate = rate(&mut side, plan.messages)?;
+    let before = processor()?;
     for (bandwidth, size) in figures.bandwidth.iter_mut().zip(SIZES) {
         *bandwidth = writes(&mut side, &first, size, plan.bytes)?;
     }
+    let here = processor()? - before;
     peer.say("done")?;
+    figures.processor(here + peer.hear()?.parse::<f64>()?, plan);
     Ok(figures)
 }
 

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::{Fallible, Figures, Peer, Plan, SIZES, SMALL};
+use crate::{Fallible, Figures, Peer, Plan, SIZES, SMALL, processor};
 
 fn tuned(stream: TcpStream) -> Fallible<TcpStream> {
     stream.set_nodelay(true)?;
@@ -45,9 +45,11 @@ pub(crate) fn serve(plan: &Plan) -> Fallible<()> {
         stream.write_all(&bytes)?;
     }
     take(&mut stream, plan.messages * SMALL, SMALL)?;
+    let before = processor()?;
     for size in SIZES {
         take(&mut stream, plan.bytes / size * size, size)?;
     }
+    println!("{}", processor()? - before);
     Ok(())
 }
 
@@ -66,8 +68,10 @@ pub(crate) fn run(peer: &mut Peer, plan: &Plan) -> Fallible<Figures> {
     }
     figures.latency(times);
     figures.rate = give(&mut stream, plan.messages, SMALL)? / SMALL as f64;
+    let before = processor()?;
     for (bandwidth, size) in figures.bandwidth.iter_mut().zip(SIZES) {
         *bandwidth = give(&mut stream, plan.bytes / size, size)?;
     }
+    figures.processor(processor()? - before + peer.hear()?.parse::<f64>()?, plan);
     Ok(figures)
 }

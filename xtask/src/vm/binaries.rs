@@ -23,6 +23,8 @@ pub(crate) struct Binaries {
     examples: BTreeMap<String, PathBuf>,
     /// Optimised programs, as the tests.
     bins: BTreeMap<String, PathBuf>,
+    /// Benchmarks, as the tests.
+    benches: BTreeMap<String, PathBuf>,
     /// Our command line, by name.
     programs: BTreeMap<String, PathBuf>,
     /// C programs by name; without a compiler none.
@@ -46,6 +48,7 @@ impl Binaries {
             Need::Test(name) => self.tests.get(name),
             Need::Example(name) => self.examples.get(name),
             Need::Bin(name) => self.bins.get(name),
+            Need::Bench(name) => self.benches.get(name),
             Need::C(name) => self.c.get(name),
         };
         found.map(PathBuf::as_path)
@@ -68,13 +71,14 @@ pub(crate) fn build(
     for artifact in built(of_workspace(&with(&["build"]), "--bin", ["uverbs"]))? {
         programs.insert(artifact.target, artifact.file);
     }
-    let (mut tests, mut examples, mut bins) = (Vec::new(), Vec::new(), Vec::new());
+    let [mut tests, mut examples, mut bins, mut benches] = [const { Vec::new() }; 4];
     let mut c = BTreeMap::new();
     for need in needs {
         match *need {
             Need::Test(name) => tests.push(name),
             Need::Example(name) => examples.push(name),
             Need::Bin(name) => bins.push(name),
+            Need::Bench(name) => benches.push(name),
             Need::C(name) => {
                 if let Some(program) = compiled(name, guest)? {
                     c.insert(name.to_owned(), program);
@@ -86,12 +90,13 @@ pub(crate) fn build(
     tests.retain(|artifact| artifact.is_test);
     let examples = targets(&with(&["build"]), "--example", &examples)?;
     let bins = targets(&with(&["build", "--release"]), "--bin", &bins)?;
+    let benches = targets(&with(&["bench", "--no-run"]), "--bench", &benches)?;
     let by_name = |artifacts: Vec<Artifact>| {
         let named = |a: Artifact| (format!("{}/{}", a.package, a.target), a.file);
         artifacts.into_iter().map(named).collect()
     };
-    let (tests, examples, bins) = (by_name(tests), by_name(examples), by_name(bins));
-    Ok(Binaries { tests, examples, bins, programs, c })
+    let [tests, examples, bins, benches] = [tests, examples, bins, benches].map(by_name);
+    Ok(Binaries { tests, examples, bins, benches, programs, c })
 }
 
 /// What cargo built of `PACKAGE/TARGET`s of a kind.

@@ -135,9 +135,10 @@ impl Options {
         }
     }
 
-    /// Whether `--test` names a row.
+    /// Whether `--test` names a row, or doesn't have to.
     fn wants(&self, row: &Row) -> bool {
-        self.test.is_empty() || self.test.iter().any(|part| row.name.contains(part))
+        self.test.is_empty() && (!row.on_demand || self.list)
+            || self.test.iter().any(|part| row.name.contains(part))
     }
 }
 

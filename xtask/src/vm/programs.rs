@@ -11,6 +11,8 @@ use crate::vm::world::{World, are_worlds};
 pub(crate) struct Row {
     worlds: String,
     kernels: Kernels,
+    /// It runs where its name is asked for, and not with all others.
+    pub(crate) on_demand: bool,
     pub(crate) seconds: u64,
     pub(crate) name: String,
     pub(crate) words: Vec<String>,
@@ -42,6 +44,8 @@ pub(crate) enum Need<'a> {
     Example(&'a str),
     /// `bin:PACKAGE/TARGET`: a program of cargo's, optimised, since it measures.
     Bin(&'a str),
+    /// `bench:PACKAGE/TARGET`: a benchmark.
+    Bench(&'a str),
     /// `c:NAME`: `tests/c-stack/c/NAME.c`, against the guest's C stack.
     C(&'a str),
 }
@@ -54,6 +58,7 @@ impl<'a> Need<'a> {
             "test" => Some(Self::Test(name)),
             "example" => Some(Self::Example(name)),
             "bin" => Some(Self::Bin(name)),
+            "bench" => Some(Self::Bench(name)),
             "c" => Some(Self::C(name)),
             _ => None,
         }
@@ -65,13 +70,16 @@ impl<'a> Need<'a> {
             Self::Test(name) => format!("vm/tests/{name}"),
             Self::Example(name) => format!("vm/examples/{name}"),
             Self::Bin(name) => format!("vm/bin/{name}"),
+            Self::Bench(name) => format!("vm/benches/{name}"),
             Self::C(name) => format!("vm/c/{name}"),
         }
     }
 
     fn is_whole(self) -> bool {
         match self {
-            Self::Test(name) | Self::Example(name) | Self::Bin(name) => name.contains('/'),
+            Self::Test(name) | Self::Example(name) | Self::Bin(name) | Self::Bench(name) => {
+                name.contains('/')
+            }
             Self::C(name) => !name.is_empty() && !name.contains('/'),
         }
     }
@@ -101,12 +109,15 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Row>, String> {
 
 fn row(line: &str) -> Option<Row> {
     let mut words = line.split_whitespace().map(str::to_owned);
-    let worlds = words.next()?;
-    if !are_worlds(&worlds) {
+    let word = words.next()?;
+    let worlds = word.to_ascii_lowercase();
+    let on_demand = word.chars().all(|letter| letter.is_ascii_uppercase());
+    if !are_worlds(if on_demand { &worlds } else { &word }) {
         return None;
     }
     let row = Row {
         worlds,
+        on_demand,
         kernels: Kernels::parse(&words.next()?)?,
         seconds: words.next()?.parse().ok()?,
         name: words.next()?,
@@ -137,8 +148,15 @@ mod tests {
     }
 
     #[test]
+    fn a_row_on_demand() {
+        let rows = parse("BC all 20 name true").expect("a row");
+        assert!(rows[0].on_demand && rows[0].is_of(World::B) && !rows[0].is_of(World::E));
+    }
+
+    #[test]
     fn a_wrong_row_is_named() {
         for line in [
+            "bC all 20 name true",
             "d all 20 name true",
             "c every 20 name true",
             "c all long name true",

@@ -8,6 +8,7 @@ use uverbs_core::doors::cm::CmCommand;
 use uverbs_kernel_abi::rdma_cm::*;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use super::id::State;
 use super::manager::{Host, Manager, Outgoing};
 use crate::fuzzing::feed::Feed;
 use crate::wire::Address;
@@ -18,6 +19,9 @@ const STEPS: usize = 200;
 const FLYING: usize = 32;
 /// Timers and answers after which all must be over.
 const REST: usize = 10_000;
+
+/// A host that no program has to do with.
+const STRANGER: Address = Address { gid: gid(9), lid: 0 };
 
 const fn gid(last: u8) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last]
@@ -189,13 +193,27 @@ impl Hosts {
         if bits & 2 != 0 {
             feed.edit(&mut message.bytes);
         }
-        if bits & 12 == 12 {
-            message.src = Address { gid: gid(9), lid: 0 };
+        let forged = bits & 12 == 12;
+        if forged {
+            message.src = STRANGER;
         }
         let to = usize::from(message.dst.gid == gid(2));
         let len = if bits & 48 == 48 { usize::from(feed.u8()) } else { message.bytes.len() };
+        let before = self.states(to);
         self.managers[to].receive(message.src, message.dst, &message.bytes[..len]);
+        if forged {
+            let after = self.states(to);
+            let is_same = |one: &(u32, State)| after.contains(one);
+            assert!(before.iter().all(is_same), "changed by a stranger: {before:?}, {after:?}");
+        }
         self.carry(to);
+    }
+
+    /// Ids that the stranger has no part in.
+    fn states(&self, host: usize) -> Vec<(u32, State)> {
+        let ids = self.managers[host].ids.iter();
+        let ids = ids.filter(|(_, id)| id.connection.there != STRANGER);
+        ids.map(|(number, id)| (*number, id.state)).collect()
     }
 
     fn wait(&mut self, by: Duration) {

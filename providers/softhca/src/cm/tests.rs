@@ -16,6 +16,7 @@ use super::id::State;
 use super::manager::{Host, Manager, Outgoing, event};
 
 mod death;
+mod forged;
 
 const GIDS: [[u8; 16]; 2] = [gid_of(1), gid_of(2)];
 

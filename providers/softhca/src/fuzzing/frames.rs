@@ -5,7 +5,7 @@ use super::scene::{DC_KEY, GRANTED, QKEY, SERVICES, Scene};
 use crate::hca::Service;
 use crate::hca::testing::IOVA;
 use crate::wire::{
-    Address, DcEth, Extensions, Frame, Opcode, PacketBuilder, Psn, Route, Syndrome, U24, Wire,
+    Address, Bth, DcEth, Extensions, Frame, Opcode, PacketBuilder, Psn, Route, Syndrome, U24, Wire,
 };
 
 /// Packets and posts of one run.
@@ -53,7 +53,10 @@ pub fn packets(data: &[u8]) {
 fn frame(scene: &Scene, to: usize, genuine: bool, bytes: Vec<u8>) -> Frame {
     let stranger = Address { gid: [9; 16], lid: 0 };
     let src = if genuine { scene.rig.hosts[1 - to].address } else { stranger };
-    Frame { src, dst: scene.rig.hosts[to].address, route: Route::default(), bytes }
+    // On its way it met with congestion, if its sender wants to hear of that.
+    let asks = bytes.get(4).is_some_and(|byte| byte & Bth::NOTIFIABLE != 0);
+    let route = Route::new(if asks { 3 } else { 0 }, 0, 0);
+    Frame { src, dst: scene.rig.hosts[to].address, route, bytes }
 }
 
 /// A packet to a queue pair of a host, or its target of dynamic connections.
@@ -62,7 +65,8 @@ fn packet(feed: &mut Feed<'_>, scene: &Scene, to: usize) -> Vec<u8> {
     let all = Opcode::ALL.iter().copied();
     let of_service: Vec<Opcode> = all
         .filter(|opcode| {
-            opcode.layout().is_ok_and(|layout| layout.transport == SERVICES[pair].transport())
+            let own = SERVICES[pair].transport();
+            opcode.layout().is_ok_and(|layout| layout.transport == own) || *opcode == Opcode::CNP
         })
         .collect();
     let pick = feed.below(of_service.len());
@@ -90,7 +94,8 @@ fn packet(feed: &mut Feed<'_>, scene: &Scene, to: usize) -> Vec<u8> {
     let length = if bits & 8 == 0 { len as u32 } else { feed.u32() };
     let mut builder = PacketBuilder::new(opcode, number, psn)
         .ack_request(bits & 16 != 0)
-        .solicited(bits & 32 != 0);
+        .solicited(bits & 32 != 0)
+        .congestion(if bits & 128 == 0 { 0 } else { Bth::NOTIFIABLE });
     for header in layout.headers.iter() {
         builder = match header {
             Extensions::RETH => builder.reth(va, key, length),

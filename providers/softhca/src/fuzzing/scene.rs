@@ -1,5 +1,7 @@
 //! Two devices with a connection of each service, and one more that nobody attacks.
 
+use std::time::Duration;
+
 use uverbs_mlx5_prm::address::{DqpDct, GrhGidFl, mlx5_wqe_av, mlx5_wqe_xrc_seg};
 use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::IntoBytes;
@@ -21,6 +23,8 @@ const OWN_LEN: u64 = 0x4000;
 const SAFE: u64 = 0x7000;
 const NOBODYS: [(u64, usize); 2] = [(0, 0x1000), (0x8000, 0x1000)];
 const ALL: usize = 0x9000;
+/// Shortest time between two congestion notifications of a queue pair (docs/WIRE.md).
+const QUIET: Duration = Duration::from_micros(50);
 /// The longest message.
 const LONGEST: u32 = 0x1800;
 
@@ -76,8 +80,9 @@ impl Scene {
                 safe: key(SAFE, 0x1000, Access::LOCAL_WRITE),
             }
         });
-        for host in &rig.hosts {
+        for host in &mut rig.hosts {
             host.put(0, &pattern(ALL, 3));
+            host.hca.ask_for_notifications(true);
         }
         let mut srqs = Vec::new();
         let mut pairs = Vec::new();
@@ -166,6 +171,10 @@ impl Scene {
     pub(super) fn check(&mut self) {
         self.rig.run();
         for host in &self.rig.hosts {
+            // One for each queue pair that may tell of congestion, and for each time.
+            let most = (self.rig.now.as_nanos() / QUIET.as_nanos() + 1) * 3;
+            let told = host.hca.stats().cnps_sent;
+            assert!(u128::from(told) <= most, "{told} notifications by {:?}", self.rig.now);
             let all = pattern(ALL, 3);
             for (at, len) in NOBODYS {
                 let at_end = at as usize + len;

@@ -85,8 +85,8 @@ impl Hca {
     }
 
     /// Whether to slow down where the network is congested, from here on.
-    #[cfg(test)]
-    pub(super) fn ask_for_notifications(&mut self, asks: bool) {
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn ask_for_notifications(&mut self, asks: bool) {
         self.common.config.congestion = asks;
     }
 

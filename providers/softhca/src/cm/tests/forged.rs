@@ -1,0 +1,50 @@
+//! Messages that somebody else sends in a peer's name, or a peer with numbers of nobody's.
+
+use super::*;
+use crate::wire::Address;
+
+/// Where a message has its sender's number of the connection, and the receiver's: behind the
+/// header of 24 bytes (IBTA 12.6, 13.4.3).
+const NUMBERS: [usize; 2] = [24, 28];
+
+/// A connection on a good network: the ids of both programs.
+fn connected(world: &mut World) -> [u32; 2] {
+    world.listen(1, RDMA_PS_TCP);
+    let asks = world.connect(2, RDMA_PS_TCP, 0x100);
+    let mut serves = 0;
+    while world.step() && world.count(1, 3, event::ESTABLISHED) == 0 {
+        while let Some(event) = world.next_event(1) {
+            if event.event == event::CONNECT_REQUEST {
+                serves = event.id;
+                world.accept(1, serves, 3, Some(0x200)).unwrap();
+            }
+        }
+        while world.next_event(0).is_some() {
+            world.accept(0, asks, 0, None).unwrap();
+        }
+    }
+    [asks, serves]
+}
+
+#[test]
+fn nobody_else_ends_a_connection() {
+    let mut world = World::new(1, Network { lost: 0, twice: 0, late: 0 });
+    let [asks, _] = connected(&mut world);
+    world.disconnect(0, asks).unwrap();
+    let (_, genuine) = world.flying.pop().expect("a request to disconnect");
+    let told = |world: &mut World| {
+        while world.next_event(1).is_some() {}
+        world.count(1, 3, event::DISCONNECTED)
+    };
+    let stranger = Address { gid: gid_of(9), lid: 0 };
+    world.hosts[1].receive(stranger, genuine.dst, &genuine.bytes);
+    assert_eq!(told(&mut world), 0, "from another host");
+    for at in NUMBERS {
+        let mut bytes = genuine.bytes;
+        bytes[at] ^= 1;
+        world.hosts[1].receive(genuine.src, genuine.dst, &bytes);
+        assert_eq!(told(&mut world), 0, "another number at {at}");
+    }
+    world.hosts[1].receive(genuine.src, genuine.dst, &genuine.bytes);
+    assert_eq!(told(&mut world), 1);
+}

@@ -29,6 +29,7 @@ use uverbs_core::objects::counters::CountersCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::dm::DmCore;
 use uverbs_core::objects::flow::{FlowCore, Steered};
+use uverbs_core::objects::mw::MwCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::objects::rss::{IndTableCore, RssCore};
 use uverbs_core::objects::srq::SrqCore;
@@ -38,6 +39,7 @@ use uverbs_core::provider::{
     Polled, Provider, QpInit, RecvOps, RqOps, SendOps, SrqInit, SrqOps, View, WqInit,
 };
 use uverbs_core::queues::completion::{Completed, Failure, Sender};
+use uverbs_core::queues::layout::KeyLayout;
 use uverbs_core::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
 };
@@ -159,6 +161,22 @@ macro_rules! any {
                         let sq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller's promise.
                         unsafe { sq.rekey(at, wr, op) }
+                    })+
+                }
+            }
+
+            unsafe fn lay_out(
+                &mut self,
+                at: &mut AnySqCursor,
+                wr: Wr,
+                op: &KeyLayout<'_>,
+            ) -> Result<u32, PostError> {
+                match at {
+                    $(AnySqCursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let sq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { sq.lay_out(at, wr, op) }
                     })+
                 }
             }

@@ -28,6 +28,7 @@
 //! | `ibv_alloc_mw`, `ibv_dealloc_mw` | [`ProtectionDomain::alloc_window`](crate::ProtectionDomain::alloc_window); dropped |
 //! | `ibv_bind_mw`, `ibv_wr_bind_mw` | [`Batch::bind`](crate::Batch::bind), [`unbind`](crate::Batch::unbind); [`RawBatch::rekey`](crate::RawBatch::rekey) over registered memory |
 //! | `ibv_wr_local_inv`, `ibv_wr_send_inv` | [`Batch::local_invalidate`](crate::Batch::local_invalidate), [`send_invalidate`](crate::Batch::send_invalidate) |
+//! | `mlx5dv_create_mkey`, `mlx5dv_wr_mr_list`, `mlx5dv_wr_mr_interleaved` | [`Context::alloc_indirect_key`](crate::Context::alloc_indirect_key), [`Batch::map_list`](crate::Batch::map_list), [`map_interleaved`](crate::Batch::map_interleaved) |
 //! | `struct ibv_sge` | a [`Frame`](crate::Frame); [`Sge`](crate::Sge) in raw posts |
 //! | `ibv_create_cq`, `ibv_destroy_cq` | [`Context::create_cq`](crate::Context::create_cq); dropped |
 //! | `ibv_resize_cq`, `ibv_modify_cq` | [`CompletionQueue::resize`](crate::CompletionQueue::resize), [`moderate`](crate::CompletionQueue::moderate) |

@@ -86,6 +86,7 @@ mod dmabuf;
 mod endpoint;
 mod flow;
 mod import;
+mod indirect;
 mod local;
 mod mr;
 mod multicast;
@@ -212,6 +213,8 @@ pub use uverbs_core::memory::frame::Frame;
 #[doc(inline)]
 pub use uverbs_core::memory::frame::Slab;
 #[doc(inline)]
+pub use uverbs_core::memory::indirect::{ExposedBlocks, IndirectKey, IndirectPart};
+#[doc(inline)]
 pub use uverbs_core::memory::post::{Chain, Part, Room, Source, Target};
 #[doc(inline)]
 pub use uverbs_core::memory::shared::SharedFrame;
@@ -245,6 +248,7 @@ pub use uverbs_core::order::{adversary, doorbell_memory::DoorbellMemory};
 pub use uverbs_core::provider::{CqeSize, Notify, PacketInfo};
 #[doc(inline)]
 pub use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
+pub use uverbs_core::queues::layout::{Block, KeyLayout, KeyParts};
 pub use uverbs_core::queues::work::{
     Checksums, Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WindowKind, Wr,
 };

@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "posts that are the caller's promise")]
 
 use uverbs_core::provider::SendOps;
+use uverbs_core::queues::layout::KeyLayout;
 use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendOp, Sge, Wr};
 
 use crate::provider::Provider;
@@ -69,6 +70,28 @@ impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
         let Batch { queue, at, .. } = &mut *self.batch;
         // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
         unsafe { queue.sq.rekey(at, wr.into(), op) }.map(|_| queue.unrung.note())
+    }
+
+    /// Gives an indirect key parts of whatever regions. The queue pair is built for it, as for
+    /// [`Batch::map_list`].
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`RawBatch`], of the memory that the parts name, until the key has other
+    /// parts, is invalidated or destroyed.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    #[doc(alias = "mlx5dv_wr_mkey_configure")]
+    pub unsafe fn lay_out(
+        &mut self,
+        wr: impl Into<Wr>,
+        op: &KeyLayout<'_>,
+    ) -> Result<(), PostError> {
+        let Batch { queue, at, .. } = &mut *self.batch;
+        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
+        unsafe { queue.sq.lay_out(at, wr.into(), op) }.map(|_| queue.unrung.note())
     }
 
     /// SEND.

@@ -48,6 +48,14 @@ macro_rules! forward {
                 match self { $(Self::$variant(context) => context.create_counters(),)+ }
             }
 
+            fn alloc_indirect(
+                &self,
+                pd: &Arc<PdCore>,
+                parts: u32,
+            ) -> Result<(MwCore, u32), Error> {
+                match self { $(Self::$variant(context) => context.alloc_indirect(pd, parts),)+ }
+            }
+
             fn null_lkey(&self) -> Option<u32> {
                 match self { $(Self::$variant(context) => context.null_lkey(),)+ }
             }

@@ -19,6 +19,7 @@ use uverbs_core::objects::counters::CountersCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::dm::DmCore;
 use uverbs_core::objects::flow::{FlowCore, Steered};
+use uverbs_core::objects::mw::MwCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::objects::rss::{IndTableCore, RssCore};
 use uverbs_core::objects::wq::WqCore;
@@ -38,7 +39,7 @@ use crate::clock::Clock;
 use crate::create::{create_cq, create_qp, create_srq};
 use crate::size::Limits;
 use crate::uar::Uars;
-use crate::{Ah, Cq, Mlx5, clock, dm, flow, work_queue};
+use crate::{Ah, Cq, Mlx5, clock, dm, flow, indirect, work_queue};
 
 const OPEN: &str = "open_device";
 const IMPORT: &str = "import_device";
@@ -275,6 +276,10 @@ unsafe impl ContextOps<Mlx5> for Context {
 
     fn create_counters(&self) -> Result<CountersCore, Error> {
         CountersCore::create(Arc::clone(&self.core))
+    }
+
+    fn alloc_indirect(&self, pd: &Arc<PdCore>, parts: u32) -> Result<(MwCore, u32), Error> {
+        indirect::alloc(pd, parts, self.limits.parts())
     }
 
     fn null_lkey(&self) -> Option<u32> {

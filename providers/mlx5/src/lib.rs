@@ -8,6 +8,7 @@
 //! | `create` | the driver's part of making completion queues and queue pairs |
 //! | `ah` | address vectors of datagrams |
 //! | `wqe`, `doorbell`, `sq` | a send work request, its way to the device, and the queue of them |
+//! | `rekey`, `indirect` | windows, invalidated keys, and keys that are made of parts of others |
 //! | `packet`, `flow` | whole packets, and rules that steer them |
 //! | `rq` | the queue of receives |
 //! | `srq` | the queue of receives that several queue pairs share |
@@ -34,6 +35,7 @@ mod dct;
 mod dm;
 mod doorbell;
 mod flow;
+mod indirect;
 mod packet;
 mod pieces;
 mod raw;

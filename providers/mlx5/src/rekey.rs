@@ -35,7 +35,7 @@ use crate::sq::SendCursor;
 use crate::wqe::{self, DS_PER_UNIT, Words};
 
 /// A key that any queue pair may use.
-const ANY_QPN: u32 = 0xff_ffff;
+pub(crate) const ANY_QPN: u32 = 0xff_ffff;
 /// Octowords of a list of one: lists take whole units of four.
 const LIST: u16 = 4;
 
@@ -52,7 +52,7 @@ struct Segments {
 const SHORT: usize = DS_BYTES + std::mem::offset_of!(Segments, list);
 const LONG: usize = DS_BYTES + size_of::<Segments>();
 
-fn key_access(access: AccessFlags) -> KeyAccess {
+pub(crate) fn key_access(access: AccessFlags) -> KeyAccess {
     KeyAccess::ZERO
         .with_local_write(access.contains(AccessFlags::LOCAL_WRITE))
         .with_remote_read(access.contains(AccessFlags::REMOTE_READ))
@@ -123,7 +123,7 @@ impl Sq {
     #[inline(never)]
     pub(crate) unsafe fn rekey_at(
         &mut self,
-        mut at: SendCursor,
+        at: SendCursor,
         wr: Wr,
         op: Rekey,
     ) -> Result<(SendCursor, u32), PostError> {
@@ -135,10 +135,29 @@ impl Sq {
             Rekey::Bind { len: 1.., .. } => LONG,
             Rekey::Bind { .. } | Rekey::Invalidate { .. } => SHORT,
         };
-        let ds = (bytes / DS_BYTES) as u32;
+        let (key, segments) = segments(&op, self.qpn());
+        let mut wqe = [0; LONG];
+        wqe[DS_BYTES..].copy_from_slice(segments.as_bytes());
+        // SAFETY: the caller's promise.
+        unsafe { self.write_umr(at, wr, key, &mut wqe[..bytes]) }
+    }
+
+    /// Writes a UMR of `key`, all of which is in `wqe` but the control segment, and moves the
+    /// cursor. Gives the slot, too.
+    ///
+    /// # Safety
+    ///
+    /// As for [`rekey_at`](Self::rekey_at), and `wqe` is no longer than the ring.
+    pub(crate) unsafe fn write_umr(
+        &mut self,
+        mut at: SendCursor,
+        wr: Wr,
+        key: u32,
+        wqe: &mut [u8],
+    ) -> Result<(SendCursor, u32), PostError> {
+        let ds = (wqe.len() / DS_BYTES) as u32;
         let units = ds.div_ceil(DS_PER_UNIT);
         self.reserve(&mut at, units)?;
-        let (key, segments) = segments(&op, self.qpn());
         let plain = wqe::raw_ctrl(Opcode::UMR.0, 0, at.pi, self.qpn_ds(ds), wr.flags, key);
         // Behind another UMR it is this WQE that waits; else the one that stands there does.
         let ctrl = match self.umr_end {
@@ -149,12 +168,10 @@ impl Sq {
             }
             None => plain,
         };
-        let mut wqe = [0; LONG];
         wqe[..DS_BYTES].copy_from_slice(ctrl.as_bytes());
-        wqe[DS_BYTES..].copy_from_slice(segments.as_bytes());
         let ring = self.ring_memory();
         // SAFETY: behind the published index, and `reserve` found room.
-        unsafe { ring.copy_in(at.pi, &wqe[..bytes]) };
+        unsafe { ring.copy_in(at.pi, wqe) };
         let last = Posted { head: ctrl[0], at: ring.unit(at.pi), first: at.pi, ds, units };
         // SAFETY: as above; this is the only poster.
         let slot = unsafe { Self::note(self.slots(), &mut at, wr.id, last) };

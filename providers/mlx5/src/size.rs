@@ -75,6 +75,12 @@ impl Limits {
         self.vectors
     }
 
+    /// Parts that a work request can give an indirect key.
+    pub(crate) fn parts(&self) -> u32 {
+        // All but the last WQEBB of the shortest UMR are its head.
+        self.send_bytes.saturating_sub(REKEY - UNIT) / UNIT * (UNIT / SEGMENT)
+    }
+
     pub(crate) fn new(
         context: &mlx5_ib_alloc_ucontext_resp,
         device: &DeviceAttr,

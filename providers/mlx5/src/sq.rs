@@ -15,6 +15,7 @@ use std::sync::Arc;
 use uverbs_core::Errno;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::SendOps;
+use uverbs_core::queues::layout::KeyLayout;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Slots;
 use uverbs_core::queues::work::{
@@ -467,6 +468,18 @@ unsafe impl SendOps for Sq {
     }
 
     #[inline(always)]
+    unsafe fn lay_out(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        op: &KeyLayout<'_>,
+    ) -> Result<u32, PostError> {
+        // SAFETY: the caller's promise.
+        let (next, slot) = unsafe { self.lay_out_at(*at, wr, *op) }?;
+        *at = next;
+        Ok(slot)
+    }
+
     unsafe fn rekey(&mut self, at: &mut SendCursor, wr: Wr, op: &Rekey) -> Result<u32, PostError> {
         // SAFETY: the caller's promise.
         let (next, slot) = unsafe { self.rekey_at(*at, wr, *op) }?;

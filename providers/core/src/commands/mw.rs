@@ -28,13 +28,13 @@ pub struct MwKey {
 }
 
 impl Uverbs {
-    /// Makes a memory window, not bound yet.
+    /// Makes a memory window, not bound yet. `driver` is the driver's own part of the request.
     ///
     /// # Errors
     ///
     /// [`Error::Kernel`]: `EOPNOTSUPP` from a driver without windows.
     #[doc(alias = "ibv_alloc_mw")]
-    pub fn alloc_mw(&self, pd: u32, kind: WindowKind) -> Result<MwKey, Error> {
+    pub fn alloc_mw(&self, pd: u32, kind: WindowKind, driver: &[u8]) -> Result<MwKey, Error> {
         let mw_type = match kind {
             WindowKind::Type1 => IB_MW_TYPE_1,
             WindowKind::Type2 => IB_MW_TYPE_2,
@@ -42,9 +42,10 @@ impl Uverbs {
         let request = ib_uverbs_alloc_mw { pd_handle: pd, mw_type, ..Default::default() };
         let mut answer = ib_uverbs_alloc_mw_resp::new_zeroed();
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
-        // SAFETY: the request holds only `response`, which the kernel doesn't use on this way.
+        // SAFETY: the request holds only `response`, which the kernel doesn't use on this way; what
+        // drivers know of their own part are numbers (`struct mlx5_ib_alloc_mw`).
         unsafe {
-            self.invoke_write("alloc_mw", IB_USER_VERBS_CMD_ALLOC_MW, request, out, &[], &mut [])
+            self.invoke_write("alloc_mw", IB_USER_VERBS_CMD_ALLOC_MW, request, out, driver, &mut [])
         }?;
         Ok(MwKey { handle: answer.mw_handle, rkey: answer.rkey })
     }

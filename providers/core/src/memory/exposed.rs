@@ -46,6 +46,12 @@ pub struct ExposedPart {
 }
 
 impl ExposedPart {
+    /// What it is a part of.
+    #[must_use]
+    pub fn memory(&self) -> &ExposedMemory {
+        &self.memory
+    }
+
     #[inline(always)]
     pub(crate) fn sge(&self) -> Sge {
         self.memory.sge(self.offset, self.len)
@@ -216,6 +222,10 @@ impl ExposedMemory {
         }
         word.store(value, Ordering::Release);
         Ok(())
+    }
+
+    pub(crate) fn registered(&self) -> &Arc<Registered> {
+        &self.memory
     }
 
     fn check(&self, offset: usize, wanted: usize) -> Result<(), OutOfRange> {

@@ -5,6 +5,7 @@ mod chunks;
 pub mod dbrec;
 pub mod exposed;
 pub mod frame;
+pub mod indirect;
 pub mod mapping;
 pub mod memlock;
 pub mod pages;

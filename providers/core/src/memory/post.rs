@@ -12,6 +12,7 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::memory::exposed::ExposedPart;
 use crate::memory::frame::Frame;
+use crate::memory::indirect::IndirectPart;
 use crate::memory::registered::Held;
 use crate::memory::shared::SharedFrame;
 use crate::queues::work::{PostError, Sge};
@@ -264,6 +265,37 @@ unsafe impl Target for ExposedPart {}
 
 // SAFETY: as above.
 unsafe impl Room for ExposedPart {
+    #[inline(always)]
+    fn room(&self) -> Sge {
+        self.sge()
+    }
+}
+
+// SAFETY: an indirect key names exposed memory alone, which is reached by atomic accesses only and
+// kept until the key is no more; what holds the part keeps the key. Without a layout the device
+// refuses the key.
+unsafe impl Source for IndirectPart {
+    #[inline(always)]
+    fn domain(&self) -> u64 {
+        self.domain()
+    }
+
+    #[inline(always)]
+    fn first(&self) -> Sge {
+        self.sge()
+    }
+
+    #[inline(always)]
+    fn hold(self) -> Held {
+        self.into_held()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Target for IndirectPart {}
+
+// SAFETY: as above.
+unsafe impl Room for IndirectPart {
     #[inline(always)]
     fn room(&self) -> Sge {
         self.sge()

@@ -66,7 +66,7 @@ enum Kept {
     Memory(MrCore, Mapping),
     /// The program's own bytes.
     Bytes(MrCore, Arc<[u8]>),
-    /// A window, and all memory that it was bound to.
+    /// A window or an indirect key, and all memory that it was bound to.
     Window(MwCore, Mutex<Vec<Arc<Registered>>>),
 }
 

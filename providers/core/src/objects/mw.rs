@@ -28,7 +28,16 @@ impl MwCore {
     ///
     /// The kernel's refusal.
     pub fn alloc(pd: Arc<PdCore>, kind: WindowKind) -> Result<Self, Error> {
-        let made = pd.context().uverbs().alloc_mw(pd.handle(), kind)?;
+        Self::alloc_of(pd, kind, &[])
+    }
+
+    /// The same with the driver's own part of the request.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn alloc_of(pd: Arc<PdCore>, kind: WindowKind, driver: &[u8]) -> Result<Self, Error> {
+        let made = pd.context().uverbs().alloc_mw(pd.handle(), kind, driver)?;
         Ok(Self { pd, handle: Some(made.handle), kind, rkey: made.rkey })
     }
 

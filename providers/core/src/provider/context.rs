@@ -16,6 +16,7 @@ use crate::objects::counters::CountersCore;
 use crate::objects::cq::CqCore;
 use crate::objects::dm::DmCore;
 use crate::objects::flow::{FlowCore, Steered};
+use crate::objects::mw::MwCore;
 use crate::objects::pd::PdCore;
 use crate::objects::qp::QpCore;
 use crate::objects::rss::{IndTableCore, RssCore};
@@ -223,6 +224,18 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// [`Error::Unsupported`] of a device without, or the kernel's refusal.
     fn create_counters(&self) -> Result<CountersCore, Error> {
         Err(Error::Unsupported { verb: "create_counters", what: "counters of rules".to_owned() })
+    }
+
+    /// Makes a key of up to `parts` parts of other keys, which a work request gives it. Answers how
+    /// many it has room for, too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without; [`Error::Limit`]; the kernel's refusal.
+    fn alloc_indirect(&self, pd: &Arc<PdCore>, parts: u32) -> Result<(MwCore, u32), Error> {
+        let _ = (pd, parts);
+        let what = "keys made of parts of others".to_owned();
+        Err(Error::Unsupported { verb: "alloc_mw", what })
     }
 
     /// The local key of no memory; `None` of a device without.

@@ -25,6 +25,7 @@ use crate::memory::registered::Held;
 use crate::objects::ah::AhCore;
 use crate::objects::context::ContextCore;
 use crate::objects::srq::SrqCore;
+use crate::queues::layout::KeyLayout;
 use crate::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
 };
@@ -238,6 +239,32 @@ pub unsafe trait SendOps: Debug + Send {
     /// more than 2 GiB.
     unsafe fn rekey(&mut self, at: &mut Self::Cursor, wr: Wr, op: &Rekey)
     -> Result<u32, PostError>;
+
+    /// Writes a work request that gives an indirect key its parts. The next one begins only when it
+    /// is carried out.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post). The regions that the parts are of stay registered, and their
+    /// memory the device's to use as `access` says, until the key has other parts, is invalidated
+    /// or destroyed.
+    ///
+    /// # Errors
+    ///
+    /// The cursor is then as before. [`PostError::BadOperation`] if the queue wasn't made for it
+    /// ([`REKEY`](crate::attr::SendOpSet::REKEY)), or of a provider without such keys;
+    /// [`PostError::TooManySges`] for more parts than a work request, or the queue, has room for;
+    /// [`PostError::MessageTooLong`] for a part of more than 2 GiB; [`PostError::BadData`] for no
+    /// bytes.
+    unsafe fn lay_out(
+        &mut self,
+        at: &mut Self::Cursor,
+        wr: Wr,
+        op: &KeyLayout<'_>,
+    ) -> Result<u32, PostError> {
+        let _ = (at, wr, op);
+        Err(PostError::BadOperation)
+    }
 
     /// Puts a buffer into the slot of a work request that was just written; its completion gives it
     /// back.

@@ -2,6 +2,7 @@
 
 pub mod completion;
 pub mod known;
+pub mod layout;
 pub mod shared;
 pub mod slots;
 pub mod srq;

@@ -14,6 +14,8 @@ mod dc;
 mod door;
 pub(crate) mod fixture;
 #[cfg(test)]
+mod indirect;
+#[cfg(test)]
 mod packet;
 #[cfg(test)]
 mod rekey;

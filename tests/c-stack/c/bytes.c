@@ -63,6 +63,10 @@ static int windows;
 static struct ibv_mw *mws[2];
 static uint32_t mw_keys[2];
 
+/* An indirect key, where a file asks for it. */
+static int keys;
+static struct mlx5dv_mkey *key;
+
 /* The device, its domain and its region are imported at the end, where a file asks for it. */
 static int with_import;
 
@@ -129,7 +133,8 @@ static void poll_all(void)
 			if (wc.wc_flags & IBV_WC_WITH_INV && wc.opcode & IBV_WC_RECV)
 				snprintf(immediate, sizeof(immediate), "key %x", wc.invalidated_rkey);
 			if (wc.status == IBV_WC_SUCCESS && wc.opcode != IBV_WC_SEND && wc.opcode != IBV_WC_RDMA_WRITE &&
-			    wc.opcode != IBV_WC_BIND_MW && wc.opcode != IBV_WC_LOCAL_INV)
+			    wc.opcode != IBV_WC_BIND_MW && wc.opcode != IBV_WC_LOCAL_INV &&
+			    wc.opcode != IBV_WC_DRIVER1)
 				bytes = wc.byte_len;
 			*source = 0;
 			if (type == IBV_QPT_UD && wc.opcode & IBV_WC_RECV)
@@ -156,6 +161,25 @@ static void take_events(void)
 		NEED(!uverbs_softhca_note(line), "note");
 		ibv_ack_cq_events(cq, 1);
 	}
+}
+
+/* Gives the key its parts: what `add_send` kept of them in the fields of an atomic. */
+static void lay_out(struct ibv_qp_ex *ex, struct ibv_send_wr *wr)
+{
+	struct mlx5dv_qp_ex *dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
+	uint32_t rounds = wr->wr.atomic.swap, stride = wr->wr.atomic.remote_addr, access = wr->wr.atomic.compare_add;
+	struct mlx5dv_mr_interleaved blocks[SGES];
+
+	/* The list is in the work request. */
+	ex->wr_flags |= IBV_SEND_INLINE;
+	if (!rounds) {
+		mlx5dv_wr_mr_list(dv, key, access, wr->num_sge, wr->sg_list);
+		return;
+	}
+	for (int i = 0; i < wr->num_sge; i++)
+		blocks[i] = (struct mlx5dv_mr_interleaved){ wr->sg_list[i].addr, wr->sg_list[i].length,
+							     stride - wr->sg_list[i].length, wr->sg_list[i].lkey };
+	mlx5dv_wr_mr_interleaved(dv, key, access, rounds, wr->num_sge, blocks);
 }
 
 static void post_wr_api(struct side *side)
@@ -198,6 +222,9 @@ static void post_wr_api(struct side *side)
 			continue;
 		case IBV_WR_LOCAL_INV:
 			ibv_wr_local_inv(ex, wr->invalidate_rkey);
+			continue;
+		case IBV_WR_DRIVER1:
+			lay_out(ex, wr);
 			continue;
 		case IBV_WR_SEND_WITH_INV:
 			ibv_wr_send_inv(ex, wr->invalidate_rkey);
@@ -275,6 +302,9 @@ static int parse_sges(struct ibv_sge *list)
 		if (strchr("dfn", *word)) {
 			list[count].addr = strtoul(word + 1, NULL, 0) + (*word == 'f' ? 4096 : 0);
 			list[count].lkey = (*word == 'd' ? dm_mr : *word == 'f' ? dmabuf_mr : null_mr)->lkey;
+		} else if (*word == 'k') {
+			list[count].addr = strtoul(word + 1, NULL, 0);
+			list[count].lkey = key->lkey;
 		} else {
 			list[count].addr = (uintptr_t)BASE + strtoul(word, NULL, 0);
 			list[count].lkey = mr->lkey;
@@ -310,11 +340,12 @@ static void add_send(struct side *side)
 		{ "send_inv", IBV_WR_SEND_WITH_INV },
 		{ "bind", IBV_WR_BIND_MW },
 		{ "inval", IBV_WR_LOCAL_INV },
+		{ "layout", IBV_WR_DRIVER1 },
 	};
 	struct ibv_send_wr *wr = &side->sends[side->send_count];
 	struct ibv_sge *list = side->send_sges[side->send_count];
 	char *word = strtok(NULL, " ");
-	uint64_t remote = 0, a = 0, b = 0;
+	uint64_t remote = 0, a = 0, b = 0, stride = 0;
 	uint32_t qkey = QKEY;
 	unsigned int op;
 	int address = 0, window = 0;
@@ -348,6 +379,8 @@ static void add_send(struct side *side)
 			a = strtoull(value + 1, NULL, 0);
 		else if (!strncmp(word, "b=", 2))
 			b = strtoull(value + 1, NULL, 0);
+		else if (!strncmp(word, "s=", 2))
+			stride = strtoull(value + 1, NULL, 0);
 		else if (!strncmp(word, "ah=", 3))
 			address = atoi(value + 1);
 		else if (!strncmp(word, "w=", 2))
@@ -376,7 +409,11 @@ static void add_send(struct side *side)
 		wr->bind_mw.bind_info.mw_access_flags = a;
 		wr->num_sge = 0;
 	} else if (wr->opcode == IBV_WR_LOCAL_INV || wr->opcode == IBV_WR_SEND_WITH_INV) {
-		wr->invalidate_rkey = mw_keys[window];
+		wr->invalidate_rkey = window == 2 ? key->rkey : mw_keys[window];
+	} else if (wr->opcode == IBV_WR_DRIVER1) {
+		wr->wr.atomic.remote_addr = stride;
+		wr->wr.atomic.compare_add = a;
+		wr->wr.atomic.swap = b;
 	} else if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		wr->wr.atomic.remote_addr = remote;
 		wr->wr.atomic.rkey = mr->rkey;
@@ -941,6 +978,10 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC,
 		.dc_init_attr = { .dc_type = MLX5DV_DCTYPE_DCI },
 	};
+	struct mlx5dv_qp_init_attr with_layouts = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+		.send_ops_flags = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED,
+	};
 	struct ibv_qp_init_attr_ex init;
 	struct ibv_qp_attr attr;
 	union ibv_gid gid;
@@ -976,6 +1017,14 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		phase("alloc_mw");
 		NEED(mws[i] = ibv_alloc_mw(pd, i ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1), "ibv_alloc_mw");
 		mw_keys[i] = mws[i]->rkey;
+	}
+	if (keys) {
+		struct mlx5dv_mkey_init_attr of_key = {
+			.pd = pd, .create_flags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, .max_entries = SGES,
+		};
+
+		phase("alloc_key");
+		NEED(key = mlx5dv_create_mkey(&of_key), "mlx5dv_create_mkey");
 	}
 	if (with_memory)
 		set_up_memory();
@@ -1018,7 +1067,10 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 			if (windows)
 				init.send_ops_flags |= IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV |
 						       IBV_QP_EX_WITH_SEND_WITH_INV;
+			if (keys)
+				init.send_ops_flags |= IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
 			sides[s].qp = type == IBV_QPT_DRIVER ? mlx5dv_create_qp(context, &init, &initiator) :
+				      keys		     ? mlx5dv_create_qp(context, &init, &with_layouts) :
 							       ibv_create_qp_ex(context, &init);
 		} else {
 			sides[s].qp = ibv_create_qp(pd, (struct ibv_qp_init_attr *)&init);
@@ -1089,6 +1141,10 @@ static void tear_down(void)
 		phase("dealloc_mw");
 		NEED(!ibv_dealloc_mw(mws[i]), "ibv_dealloc_mw");
 	}
+	if (keys) {
+		phase("dealloc_key");
+		NEED(!mlx5dv_destroy_mkey(key), "mlx5dv_destroy_mkey");
+	}
 	if (with_memory)
 		tear_down_memory();
 	if (channel)
@@ -1135,6 +1191,8 @@ int main(int argc, char **argv)
 						       IBV_QPT_RC;
 		} else if (!strcmp(word, "windows")) {
 			windows = 1;
+		} else if (!strcmp(word, "keys")) {
+			keys = 1;
 		} else if (!strcmp(word, "srq")) {
 			shared = 1;
 		} else if (!strcmp(word, "import")) {

@@ -19,10 +19,10 @@ use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs::softhca::{LinkLayer, SoftHca};
 use uverbs::transport::{Dci, RawPacket, Rc, Uc, Ud, XrcIni};
 use uverbs::{
-    AccessFlags, AddressHandle, AhAttr, Checksums, Completed, CompletionChannel, CompletionQueue,
-    CompletionQueueBuilder, Data, Device, DoorbellMode, Gid, GlobalRoute, MemoryRegion, Mlx5,
-    Notify, Path, QueuePair, RecvBatch, Rekey, Remote, RemoteSrq, SendFlags, SendOp, SendOpSet,
-    Sge, WindowKind, Wr,
+    AccessFlags, AddressHandle, AhAttr, Block, Checksums, Completed, CompletionChannel,
+    CompletionQueue, CompletionQueueBuilder, Data, Device, DoorbellMode, Gid, GlobalRoute,
+    KeyLayout, KeyParts, MemoryRegion, Mlx5, Notify, Path, QueuePair, RecvBatch, Rekey, Remote,
+    RemoteSrq, SendFlags, SendOp, SendOpSet, Sge, WindowKind, Wr,
 };
 use uverbs_core::Errno;
 use uverbs_core::memory::window::next_key;
@@ -40,6 +40,8 @@ const BASE: usize = 0x20_0000_0000;
 const MEMORY: usize = 1 << 20;
 const CQES: u32 = 511;
 const CHUNK: u32 = 2;
+/// Parts of the indirect key.
+const KEY_PARTS: u32 = 32;
 
 /// What a run left: captures and completions, and commands.
 pub(crate) struct Output {
@@ -152,6 +154,12 @@ enum Op {
         access: AccessFlags,
     },
     Invalidate(u32),
+    /// Gives the indirect key the pieces of the list; with rounds, blocks that are so far apart.
+    LayOut {
+        rounds: u32,
+        stride: u16,
+        access: AccessFlags,
+    },
 }
 
 /// One send, not yet posted.
@@ -197,6 +205,10 @@ struct Driver<T: Spoken> {
     keys: Vec<[u32; 2]>,
     /// Work requests that bind: a completion of ours doesn't tell them from invalidations.
     binds: HashSet<u64>,
+    /// Work requests that give the indirect key its parts.
+    layouts: HashSet<u64>,
+    /// The indirect key as libmlx5 has it, which never changes.
+    key: u32,
     next_id: u64,
     /// The forms of [`Data`] for lists, also for one piece.
     lists: bool,
@@ -258,6 +270,10 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         phase("alloc_mw");
         windows.push(pd.alloc_window(kind).unwrap());
     }
+    let key = cases.keys.then(|| {
+        phase("alloc_key");
+        context.alloc_indirect_key(&pd, KEY_PARTS).unwrap()
+    });
     let other = cases.memory.then(|| Other::new(&context, &pd, &phase));
     let channel = cases.channel.then(|| {
         phase("create_comp_channel");
@@ -287,7 +303,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         let builder = context.queue_pair(&pd, &cq).max_send_wr(send_wr).max_send_sge(send_sge);
         let builder = builder.max_inline_data(inline).max_recv_wr(recv_wr).max_recv_sge(recv_sge);
         let builder = builder.transport::<T>().doorbell(doorbell).overcommit();
-        let builder = match cases.windows {
+        let builder = match cases.windows || cases.keys {
             true => builder.send_ops(SendOpSet::of(T::TYPE) | SendOpSet::REKEY),
             false => builder,
         };
@@ -347,6 +363,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     let captures = String::new();
     let binds = HashSet::new();
     let keys = windows.iter().map(|window| [window.rkey(); 2]).collect();
+    let key_number = key.as_ref().map_or(0, |key| key.rkey() & !0xff);
     let mut driver = Driver {
         device: hca,
         sides,
@@ -355,7 +372,9 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         region,
         other,
         keys,
+        key: key_number,
         binds,
+        layouts: HashSet::new(),
         next_id: 1,
         lists,
         captures,
@@ -417,6 +436,10 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     for window in windows {
         phase("dealloc_mw");
         drop(window);
+    }
+    if let Some(key) = key {
+        phase("dealloc_key");
+        drop(key);
     }
     if let Some(other) = other {
         other.end(&phase);
@@ -533,6 +556,9 @@ impl<T: Spoken> Driver<T> {
             return sge;
         }
         let (offset, len) = piece.split_once(':').unwrap();
+        if let Some(offset) = offset.strip_prefix('k') {
+            return Sge { addr: number(offset), len: number(len) as u32, lkey: self.key };
+        }
         self.region.sge(number(offset), number(len) as u32)
     }
 
@@ -541,7 +567,7 @@ impl<T: Spoken> Driver<T> {
         let mut wr = Wr::new(self.next_id);
         self.next_id += 1;
         let mut remote = Remote { addr: BASE as u64, rkey: self.region.rkey() };
-        let (mut imm, mut a, mut b) = (0, 0, 0);
+        let (mut imm, mut a, mut b, mut stride) = (0, 0, 0, 0);
         let (mut inline, mut list) = (false, Vec::new());
         let (mut address, mut qkey, mut window) = (0, QKEY, 0);
         let mut checksums = Checksums::AsTheyAre;
@@ -551,6 +577,7 @@ impl<T: Spoken> Driver<T> {
                 Some(("to", value)) => remote.addr = BASE as u64 + number(value),
                 Some(("a", value)) => a = number(value),
                 Some(("b", value)) => b = number(value),
+                Some(("s", value)) => stride = number(value) as u16,
                 Some(("ah", value)) => address = number(value) as usize,
                 Some(("w", value)) => window = number(value) as usize - 1,
                 Some(("qkey", value)) => qkey = number(value) as u32,
@@ -570,13 +597,17 @@ impl<T: Spoken> Driver<T> {
         let op = match op {
             "send" | "packet" => Op::Send(SendOp::Send),
             "send_imm" => Op::Send(SendOp::SendImm(imm)),
-            "send_inv" => Op::Send(SendOp::SendInvalidate(self.keys[window][0])),
+            "send_inv" => Op::Send(SendOp::SendInvalidate(self.key_of(window))),
             "write" => Op::Send(SendOp::Write(remote)),
             "write_imm" => Op::Send(SendOp::WriteImm(remote, imm)),
             "read" => Op::Send(SendOp::Read(remote)),
             "cas" => Op::Send(SendOp::CompareSwap { remote, compare: a, swap: b }),
             "faa" => Op::Send(SendOp::FetchAdd { remote, add: a }),
-            "inval" => Op::Invalidate(self.keys[window][0]),
+            "inval" => Op::Invalidate(self.key_of(window)),
+            "layout" => {
+                let access = AccessFlags::from_bits_retain(a as u32);
+                Op::LayOut { rounds: b as u32, stride, access }
+            }
             "bind" => {
                 let new = next_key(self.keys[window][0]);
                 self.keys[window][0] = new;
@@ -585,16 +616,23 @@ impl<T: Spoken> Driver<T> {
             }
             _ => panic!("{op}"),
         };
-        if matches!(op, Op::Bind { .. }) {
-            self.binds.insert(wr.id);
-        }
+        match op {
+            Op::Bind { .. } => self.binds.insert(wr.id),
+            Op::LayOut { .. } => self.layouts.insert(wr.id),
+            Op::Send(_) | Op::Invalidate(_) => false,
+        };
         Send { wr, op, inline, list, address, qkey, checksums }
+    }
+
+    /// The key of a window, or the indirect one.
+    fn key_of(&self, window: usize) -> u32 {
+        self.keys.get(window).map_or(self.key, |keys| keys[0])
     }
 
     /// Publishes what was sent and received. A refusal is noted, so that it shows beside what
     /// libmlx5 did.
     fn ring(&mut self, side: usize) {
-        let Self { lists, captures, sides, addresses, keys, .. } = self;
+        let Self { lists, captures, sides, addresses, keys, key, .. } = self;
         let side = &mut sides[side];
         if !side.recvs.is_empty() {
             let lists = side.recvs.drain(..);
@@ -626,6 +664,16 @@ impl<T: Spoken> Driver<T> {
                     Op::Invalidate(key) => {
                         // SAFETY: nothing is bound.
                         unsafe { T::rekey(&mut batch, send.wr, &Rekey::Invalidate { key }) }
+                    }
+                    Op::LayOut { rounds, stride, access } => {
+                        let blocks = blocks(&send.list, stride);
+                        let parts = match rounds {
+                            0 => KeyParts::List(&send.list),
+                            _ => KeyParts::Interleaved { rounds, blocks: &blocks },
+                        };
+                        let op = KeyLayout { old: *key, new: *key, access, parts };
+                        // SAFETY: the area stays registered.
+                        unsafe { T::lay_out(&mut batch, send.wr, &op) }
                     }
                     Op::Bind { window, new, access } => {
                         let kind = [WindowKind::Type1, WindowKind::Type2][window];
@@ -703,6 +751,8 @@ impl<T: Spoken> Driver<T> {
                     Ok(Completed::CompareSwap) => (3, true),
                     Ok(Completed::FetchAdd) => (4, true),
                     Ok(Completed::Rekey) if self.binds.contains(&completion.id()) => (5, false),
+                    // IBV_WC_DRIVER1
+                    Ok(Completed::Rekey) if self.layouts.contains(&completion.id()) => (135, false),
                     Ok(Completed::Rekey) => (6, false),
                     Ok(Completed::Recv) => (128, true),
                     Ok(Completed::RecvWriteImm) => (129, true),
@@ -733,6 +783,12 @@ impl<T: Spoken> Driver<T> {
             }
         }
     }
+}
+
+/// Pieces as blocks of an interleaved layout.
+fn blocks(list: &[Sge], stride: u16) -> Vec<Block> {
+    let block = |one: &Sge| Block { addr: one.addr, lkey: one.lkey, len: one.len as u16, stride };
+    list.iter().map(block).collect()
 }
 
 /// Publishes receives. A refusal is noted.

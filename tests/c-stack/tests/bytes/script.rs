@@ -22,6 +22,8 @@ pub(crate) struct Cases {
     pub(crate) transport: String,
     /// One memory window of each type.
     pub(crate) windows: bool,
+    /// An indirect key.
+    pub(crate) keys: bool,
     /// Device memory, a dma-buf and the null region besides.
     pub(crate) memory: bool,
     /// The device, its domain and its region are imported at the end.
@@ -49,6 +51,7 @@ impl Cases {
             headers: false,
             transport: "rc".to_owned(),
             windows: false,
+            keys: false,
             memory: false,
             import: false,
             shared: false,
@@ -72,6 +75,8 @@ impl Cases {
                 all.headers = true;
             } else if line == "windows" {
                 all.windows = true;
+            } else if line == "keys" {
+                all.keys = true;
             } else if line == "memory" {
                 all.memory = true;
             } else if line == "import" {
@@ -107,6 +112,9 @@ impl Cases {
         let mut script = format!("transport {}\n", self.transport);
         if self.windows {
             script += "windows\n";
+        }
+        if self.keys {
+            script += "keys\n";
         }
         if self.memory {
             script += "memory\n";

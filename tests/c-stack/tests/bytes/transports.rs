@@ -4,10 +4,10 @@
 use uverbs::transport::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcIni};
 use uverbs::{
     AccessFlags, AckTimeout, Batch, Checksums, Data, DcDestination, DciInitAttr, DciRtrAttr,
-    Destination, Flow, FlowCounters, FlowRule, InitAttr, Mlx5, Mtu, MulticastGroup, Path,
-    PostError, QueuePair, RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr, RcChange, Rekey,
-    RemoteSrq, RnrTimer, RtrAttr, RtsAttr, SendOp, UcRtrAttr, UdChange, UdInitAttr, UdRtrAttr,
-    UnreliableRtsAttr, Wr,
+    Destination, Flow, FlowCounters, FlowRule, InitAttr, KeyLayout, Mlx5, Mtu, MulticastGroup,
+    Path, PostError, QueuePair, RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr, RcChange,
+    Rekey, RemoteSrq, RnrTimer, RtrAttr, RtsAttr, SendOp, UcRtrAttr, UdChange, UdInitAttr,
+    UdRtrAttr, UnreliableRtsAttr, Wr,
 };
 
 /// The Q_Key of both queue pairs.
@@ -82,6 +82,22 @@ pub(crate) trait Spoken: Transport {
     {
         Err(PostError::BadOperation)
     }
+
+    /// Gives an indirect key its parts.
+    ///
+    /// # Safety
+    ///
+    /// As [`uverbs::RawBatch`].
+    unsafe fn lay_out(
+        _: &mut Batch<'_, Mlx5, Self>,
+        _: Wr,
+        _: &KeyLayout<'_>,
+    ) -> Result<(), PostError>
+    where
+        Self: Sized,
+    {
+        Err(PostError::BadOperation)
+    }
 }
 
 /// What RC and UC have in common: a post goes to the one peer.
@@ -107,6 +123,15 @@ macro_rules! to_the_peer {
         ) -> Result<(), PostError> {
             // SAFETY: the caller's promise.
             unsafe { batch.raw().rekey(wr, op) }
+        }
+
+        unsafe fn lay_out(
+            batch: &mut Batch<'_, Mlx5, Self>,
+            wr: Wr,
+            op: &KeyLayout<'_>,
+        ) -> Result<(), PostError> {
+            // SAFETY: the caller's promise.
+            unsafe { batch.raw().lay_out(wr, op) }
         }
     };
 }

@@ -48,7 +48,7 @@ pub(crate) struct Mr {
     pub(crate) pinned: u64,
 }
 
-/// A memory window.
+/// A memory window, or a key that a program made by DEVX.
 #[derive(Debug)]
 pub(crate) struct Mw {
     pub(crate) pd: u32,
@@ -379,6 +379,12 @@ impl Objects {
             Some(_) => Err(Errno::EINVAL),
             None => Err(Errno::ENOENT),
         }
+    }
+
+    /// The handle of the PD with this number.
+    pub(crate) fn pd_of(&self, number: u32) -> Option<u32> {
+        let is = |slot: &Slot| matches!(&slot.object, Some(Object::Pd(pd)) if pd.pdn.0 == number);
+        self.slots.iter().find(|(_, slot)| is(slot)).map(|(handle, _)| *handle)
     }
 
     /// The CQ behind a handle; errors as [`Objects::pd`].

@@ -7,7 +7,7 @@ use uverbs::softhca::SoftHca;
 use uverbs::transport::{Transport, Uc};
 use uverbs::{
     AccessFlags, Any, Completed, CompletionQueue, ExposedMemory, Local, MemoryWindow, PostError,
-    QueuePair, QueuePairBuilder, Remote, SendOpSet, Status, WindowKind, WorkCompletion,
+    QueuePair, QueuePairBuilder, Rekey, Remote, SendOpSet, Status, WindowKind, WorkCompletion,
 };
 
 const KINDS: [WindowKind; 2] = [WindowKind::Type1, WindowKind::Type2];
@@ -333,6 +333,34 @@ fn bad_binds_are_refused_at_once() {
     assert_eq!(refused, Err(PostError::BadOperation));
     assert_eq!(batch.unbind(1, &mut window), Err(PostError::BadOperation));
     assert_eq!(batch.local_invalidate(1, window.rkey()), Err(PostError::BadOperation));
+}
+
+/// By raw posts a program can name what its region doesn't have.
+#[test]
+#[allow(unsafe_code, reason = "raw posts, over exposed memory that lives until the end")]
+fn a_window_bound_outside_of_its_region_is_refused_by_the_device() {
+    for kind in KINDS {
+        for (what, offset, len) in [("over the end", 4090, 7), ("before", -1, 8), ("long", 0, 4097)]
+        {
+            let (_client, mut server) = pair();
+            let memory = closed(&server, 4096);
+            let window = server.pd.alloc_window(kind).unwrap();
+            let (old, lkey) = (window.rkey(), memory.sge(0, 1).lkey);
+            let (new, addr) = (old & !0xff | 0x77, memory.addr().wrapping_add_signed(offset));
+            let op = Rekey::Bind { kind, old, new, lkey, addr, len, access: BOTH };
+            let mut batch = server.qp.batch();
+            // SAFETY: what there is of it lives until the queue pair is gone.
+            unsafe { batch.raw().rekey(50, &op) }.unwrap();
+            batch.ring();
+            let refused = server.wait();
+            if common::is_rxe() {
+                // Its kernel says it in several ways, as above.
+                assert!(refused.result.is_err(), "{what}");
+            } else {
+                assert_eq!(status(&refused), Some(Status::MemoryWindowBind), "{what}, {kind:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What registration costs: memory registered once, at its first use and kept (a cache by hand),
-//! for each WRITE, or not at all because the bytes are copied to where memory is registered.
+//! for each WRITE, or not at all because the bytes are copied to where memory is registered. And
+//! memory that is registered once for this side alone, and gets a key of its own for each WRITE by
+//! a work request: such a key can be told to a peer, and opens one buffer for as long as wanted.
 //!
 //! `cargo run --release --example registration`
 #![allow(unsafe_code, reason = "registers memory that the program has, and posts it by its key")]
@@ -9,8 +11,9 @@ mod common;
 use std::collections::HashMap;
 use std::time::Instant;
 
-use common::{End, Outcome, Table, connected, open_to_all};
-use uverbs::{AccessFlags, Data, Frame, MemoryRegion, Remote, Sge};
+use common::{End, Outcome, Table, connect, open_to_all};
+use uverbs::{AccessFlags, Context, Data, Frame, IndirectKey, KeyLayout, KeyParts, MemoryRegion};
+use uverbs::{QpType, Remote, SendOpSet, Sge, Wr};
 
 /// The program's buffers, and how many WRITEs it makes from them in turn.
 const BUFFERS: usize = 8;
@@ -21,6 +24,8 @@ const SIZES: [usize; 3] = [4 << 10, 32 << 10, 256 << 10];
 struct Program {
     client: End,
     to: Remote,
+    /// `None` of a device without: soft-RoCE.
+    key: Option<IndirectKey>,
     once: Vec<MemoryRegion>,
     cache: HashMap<usize, MemoryRegion>,
     copy: Option<Frame>,
@@ -31,7 +36,7 @@ struct Program {
 /// Writes one of the buffers to the server.
 type Way = fn(&mut Program, usize) -> Outcome;
 
-const WAYS: [(&str, Way); 4] = [
+const WAYS: [(&str, Way); 5] = [
     ("once", |program, number| {
         let sge = program.once[number].sge(0, program.buffers[number].len() as u32);
         program.write(sge)
@@ -53,6 +58,10 @@ const WAYS: [(&str, Way); 4] = [
         program.copy = done.frame;
         Ok(())
     }),
+    ("rekeyed", |program, number| {
+        let sge = program.once[number].sge(0, program.buffers[number].len() as u32);
+        program.rekey_and_write(sge)
+    }),
     ("each time", |program, number| {
         let region = program.register(number)?;
         program.write(region.sge(0, program.buffers[number].len() as u32))?;
@@ -69,6 +78,23 @@ impl Program {
         Ok(unsafe { self.client.pd.register(address, buffer.len(), AccessFlags::empty()) }?)
     }
 
+    /// Gives the memory a key of its own, WRITEs by that, and waits.
+    fn rekey_and_write(&mut self, sge: Sge) -> Outcome {
+        let key = self.key.as_ref().ok_or("the device has no indirect keys")?.rkey();
+        let (access, parts) = (AccessFlags::empty(), KeyParts::List(&[sge]));
+        let by_key = Sge { addr: 0, len: sge.len, lkey: key };
+        let mut batch = self.client.qp.batch();
+        let mut raw = batch.raw();
+        let layout = KeyLayout { old: key, new: key, access, parts };
+        // SAFETY: as in `write`; the key is laid out anew before it is used again.
+        unsafe { raw.lay_out(Wr::new(0).unsignaled(), &layout) }?;
+        // SAFETY: as above.
+        unsafe { raw.write(1, Data::One(by_key), self.to) }?;
+        batch.ring();
+        self.client.done()?.result?;
+        Ok(())
+    }
+
     /// WRITEs from memory that is registered, and waits.
     fn write(&mut self, sge: Sge) -> Outcome {
         let mut batch = self.client.qp.batch();
@@ -80,23 +106,38 @@ impl Program {
     }
 }
 
+/// A client whose work requests may change keys.
+fn client(context: &Context) -> Outcome<End> {
+    let pd = context.alloc_pd()?;
+    let cq = context.create_cq(256)?;
+    let ops = SendOpSet::of(QpType::Rc) | SendOpSet::REKEY;
+    let qp = context.queue_pair(&pd, &cq).send_ops(ops).build()?;
+    Ok(End { qp, cq, pd })
+}
+
 fn main() -> Outcome {
     let context = uverbs::device_or_softhca()?.open()?;
-    let mut table = Table::new("us a WRITE | once | cached | copied | each time");
+    let mut table = Table::new("us a WRITE | once | cached | copied | rekeyed | each time");
     let mut counts = Table::new("of 32 WRITEs | registrations while the clock ran");
     for size in SIZES {
-        let [client, server] = connected(&context, &open_to_all())?;
+        let (mut client, mut server) = (client(&context)?, End::new(&context)?);
+        connect(&mut client.qp, &mut server.qp, &open_to_all())?;
         let memory = server.pd.expose(size, open_to_all().access)?;
         let copy = client.pd.slab(size, 1)?.take();
         let buffers = (0..BUFFERS).map(|number| vec![number as u8 + 1; size]).collect();
         let (to, once, cache) = (memory.remote(0), Vec::new(), HashMap::new());
-        let mut program = Program { client, to, once, cache, copy, buffers, registered: 0 };
+        let key = context.alloc_indirect_key(&client.pd, 1).ok();
+        let mut program = Program { client, to, key, once, cache, copy, buffers, registered: 0 };
         for number in 0..BUFFERS {
             let region = program.register(number)?;
             program.once.push(region);
         }
         let mut row = vec![format!("{} KiB", size >> 10)];
         for (name, way) in WAYS {
+            if name == "rekeyed" && program.key.is_none() {
+                row.push("-".to_owned());
+                continue;
+            }
             program.registered = 0;
             let start = Instant::now();
             (0..COUNT).try_for_each(|count| way(&mut program, count % BUFFERS))?;

@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::left::Kind;
 use crate::lock::{Lock, Stays};
 use crate::object::Acks;
+use crate::parent_domain::Parent;
 use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
 
 /// The completion that a program looks at.
@@ -47,6 +48,8 @@ pub(crate) struct Cq {
     embedded: bool,
     comp_acks: Acks,
     async_acks: Acks,
+    /// The parent domain that it is made in.
+    parent: Option<Arc<Parent>>,
 }
 
 impl Cq {
@@ -60,6 +63,7 @@ impl Cq {
             embedded,
             comp_acks: Acks::default(),
             async_acks: Acks::default(),
+            parent: None,
         })
     }
 
@@ -70,6 +74,11 @@ impl Cq {
     pub(crate) unsafe fn of<'a>(cq: *const ibv_cq) -> &'a Self {
         // SAFETY: it is the first member of one of ours.
         unsafe { &*cq.cast() }
+    }
+
+    /// Keeps the parent domain that it is made in.
+    pub(crate) fn set_parent(&mut self, parent: Option<Arc<Parent>>) {
+        self.parent = parent;
     }
 
     #[inline(always)]

@@ -21,7 +21,9 @@ pub(crate) enum Kind {
     Srq,
     Cq,
     Memory,
+    ParentDomain,
     Pd,
+    ThreadDomain,
     Xrcd,
     Channel,
 }

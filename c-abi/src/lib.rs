@@ -58,6 +58,7 @@ mod mw;
 mod names;
 mod object;
 mod open;
+mod parent_domain;
 mod pd;
 mod poll;
 mod port;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
+use uverbs_core::memory::allocator::QueueAllocator;
 use uverbs_core::provider::{ContextOps, CqInit};
 
 use crate::answer::{given, null};
@@ -19,6 +20,8 @@ use crate::cq::Cq;
 use crate::cq_ex;
 use crate::left::Kind;
 use crate::object::Named;
+use crate::parent_domain::Parent;
+use crate::pd::Pd;
 use crate::sys::{
     Cond, Mutex, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
 };
@@ -29,6 +32,8 @@ const FLAGS: u64 = 0x1ff;
 const KNOWN_FLAGS: u64 = 0xfff;
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS`.
 const MASK_FLAGS: u32 = 1;
+/// `IBV_CQ_INIT_ATTR_MASK_PD`: a parent domain.
+const MASK_PD: u32 = 2;
 /// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`.
 const SINGLE_THREADED: u32 = 1;
 
@@ -42,9 +47,11 @@ unsafe fn create(
     mut init: CqInit,
     channel: *mut ibv_comp_channel,
     cq_context: *mut c_void,
+    parent: Option<&Arc<Parent>>,
 ) -> Result<*mut ibv_cq_ex, Error> {
     // SAFETY: C's contract.
     let of = unsafe { Context::of(context) };
+    init.allocator = parent.map(|parent| Arc::clone(parent) as Arc<dyn QueueAllocator>);
     if !channel.is_null() {
         // SAFETY: as above.
         init.channel = Some(Arc::clone(unsafe { Channel::core(channel) }));
@@ -63,7 +70,8 @@ unsafe fn create(
         comp_events_completed: 0,
         async_events_completed: 0,
     };
-    let cq = Cq::new(cq_ex::functions(base), core, poll, of.is_embedded());
+    let mut cq = Cq::new(cq_ex::functions(base), core, poll, of.is_embedded());
+    cq.set_parent(parent.cloned());
     let cq = of.left().give(Kind::Cq, cq);
     of.names().add(id, Named::Cq(cq.expose_provenance()));
     // SAFETY: C's contract.
@@ -84,7 +92,7 @@ pub(crate) unsafe extern "C" fn create_cq(
     let mut init = CqInit::new(cqe as u32);
     init.comp_vector = comp_vector as u32;
     // SAFETY: C's contract.
-    given(unsafe { create(context, init, channel, cq_context) }).cast()
+    given(unsafe { create(context, init, channel, cq_context, None) }).cast()
 }
 
 pub(crate) unsafe extern "C" fn create_cq_ex(
@@ -97,7 +105,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         return null(Errno::EOPNOTSUPP);
     }
     let flags = if attr.comp_mask & MASK_FLAGS == 0 { 0 } else { attr.flags };
-    if attr.wc_flags & !FLAGS != 0 || attr.comp_mask & !MASK_FLAGS != 0 {
+    if attr.wc_flags & !FLAGS != 0 || attr.comp_mask & !(MASK_FLAGS | MASK_PD) != 0 {
         return null(Errno::EOPNOTSUPP);
     }
     // The kernel would have to be told of a queue that may overflow.
@@ -107,8 +115,17 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     if attr.cqe == 0 {
         return null(Errno::EINVAL);
     }
+    let mut parent = None;
+    if attr.comp_mask & MASK_PD != 0 {
+        // SAFETY: C's contract.
+        parent =
+            unsafe { attr.parent_domain.as_ref() }.and_then(|pd| unsafe { Pd::of(pd) }.parent());
+        if parent.is_none() {
+            return null(Errno::EINVAL);
+        }
+    }
     let mut init = CqInit::new(attr.cqe);
     init.comp_vector = attr.comp_vector;
     // SAFETY: C's contract.
-    given(unsafe { create(context.cast_mut(), init, attr.channel, attr.cq_context) })
+    given(unsafe { create(context.cast_mut(), init, attr.channel, attr.cq_context, parent) })
 }

@@ -74,6 +74,7 @@ unsafe fn create(
     asked.qp_type = qp_type;
     asked.cap = cap;
     asked.exact_lists = true;
+    asked.allocator = of.allocator();
     // C programs may ask for more than their completion queues have room for, and resize those.
     asked.overcommit = true;
     // As C's provider, which has room for windows in each connected queue.
@@ -112,7 +113,9 @@ unsafe fn create(
         SendSide::None => wr::none(base),
     };
     let all = init.sq_sig_all != 0;
-    let qp = Qp::new(c, made.core, send, RecvSide::new(made.rq), all, send_ops.is_some());
+    let recv = RecvSide::new(made.rq);
+    let mut qp = Qp::new(c, made.core, send, recv, all, send_ops.is_some());
+    qp.set_parent(of.parent().cloned());
     let qp = of.context().left().give(Kind::Qp, qp);
     of.context().names().add(id, Named::Qp(qp.expose_provenance()));
     Ok(qp.cast())

@@ -7,19 +7,27 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use uverbs_core::Errno;
+use uverbs_core::memory::allocator::QueueAllocator;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::ContextOps;
 
-use crate::answer::{code, kept};
+use crate::answer::{code, kept, refuse};
 use crate::context::Context;
 use crate::left::Kind;
+use crate::parent_domain::{Parent, is_used};
 use crate::sys::{ibv_context, ibv_pd};
 
 #[repr(C)]
 pub(crate) struct Pd {
     c: ibv_pd,
     core: Arc<PdCore>,
+    /// Parent domains that are made of it.
+    parents: AtomicUsize,
+    /// What a parent domain is besides.
+    parent: Option<Arc<Parent>>,
 }
 
 impl Pd {
@@ -29,6 +37,29 @@ impl Pd {
     pub(crate) unsafe fn of<'a>(pd: *const ibv_pd) -> &'a Self {
         // SAFETY: it is the first member of one of ours.
         unsafe { &*pd.cast() }
+    }
+
+    /// A parent domain of this one.
+    pub(crate) fn with_parent(
+        context: *mut ibv_context,
+        of: &Self,
+        parent: Arc<Parent>,
+    ) -> Box<Self> {
+        let (c, core) = (ibv_pd { context, handle: of.c.handle }, Arc::clone(&of.core));
+        Box::new(Self { c, core, parents: AtomicUsize::new(0), parent: Some(parent) })
+    }
+
+    pub(crate) fn parents(&self) -> &AtomicUsize {
+        &self.parents
+    }
+
+    pub(crate) fn parent(&self) -> Option<&Arc<Parent>> {
+        self.parent.as_ref()
+    }
+
+    /// Who gives queues their memory that are made in it.
+    pub(crate) fn allocator(&self) -> Option<Arc<dyn QueueAllocator>> {
+        Some(Arc::clone(self.parent()?) as Arc<dyn QueueAllocator>)
     }
 
     pub(crate) fn core(&self) -> &Arc<PdCore> {
@@ -51,14 +82,28 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
     let of = unsafe { Context::of(context) };
     let made = of.ops().alloc_pd().map(|core| {
         let c = ibv_pd { context, handle: core.handle() };
-        Box::new(Pd { c, core })
+        Box::new(Pd { c, core, parents: AtomicUsize::new(0), parent: None })
     });
     kept(of.left(), Kind::Pd, made).cast()
 }
 
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: C's contract.
+    let of = unsafe { Pd::of(pd) };
+    if of.parents.load(Ordering::Relaxed) != 0 {
+        return refuse(Errno::EBUSY);
+    }
+    if let Some(parent) = &of.parent {
+        if is_used(parent) {
+            return refuse(Errno::EBUSY);
+        }
+        parent.let_go();
+        // SAFETY: it was made as this box, and nothing is made in it.
+        drop(unsafe { of.context().left().take::<Pd>(Kind::ParentDomain, pd.cast()) });
+        return 0;
+    }
     // SAFETY: C's contract; nothing is made in it afterwards.
-    let done = unsafe { Pd::of(pd).core.deallocate() };
+    let done = unsafe { of.core.deallocate() };
     if done.is_ok() {
         // SAFETY: it was made as this box, and is gone.
         drop(unsafe { Pd::of(pd).context().left().take::<Pd>(Kind::Pd, pd.cast()) });

@@ -22,6 +22,7 @@ use crate::convert;
 use crate::left::Kind;
 use crate::lock::Lock;
 use crate::object::Acks;
+use crate::parent_domain::Parent;
 use crate::recv::RecvSide;
 use crate::send::SendSide;
 use crate::sys::{IBV_SEND_SIGNALED, ibv_gid, ibv_qp, ibv_qp_cap, ibv_qp_ex};
@@ -56,6 +57,8 @@ pub(crate) struct Qp {
     /// Whether it takes requests piece by piece.
     extended: bool,
     acks: Acks,
+    /// The parent domain that it is made in.
+    parent: Option<Arc<Parent>>,
 }
 
 impl Qp {
@@ -77,6 +80,7 @@ impl Qp {
             signal: if all { IBV_SEND_SIGNALED } else { 0 },
             extended,
             acks: Acks::default(),
+            parent: None,
         })
     }
 
@@ -91,7 +95,13 @@ impl Qp {
             signal: 0,
             extended: false,
             acks: Acks::default(),
+            parent: None,
         })
+    }
+
+    /// Keeps the parent domain that it is made in.
+    pub(crate) fn set_parent(&mut self, parent: Option<Arc<Parent>>) {
+        self.parent = parent;
     }
 
     /// # Safety

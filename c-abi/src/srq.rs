@@ -23,6 +23,7 @@ use crate::cq::Cq;
 use crate::left::Kind;
 use crate::lock::{Lock, Stays};
 use crate::object::{Acks, Named};
+use crate::parent_domain::Parent;
 use crate::pd::Pd;
 use crate::sys::{
     Cond, Mutex, ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
@@ -51,6 +52,8 @@ pub(crate) struct Srq {
     queue: Lock<AnySrq>,
     core: Arc<SrqCore>,
     acks: Acks,
+    /// The parent domain that it is made in.
+    _parent: Option<Arc<Parent>>,
 }
 
 impl Srq {
@@ -93,6 +96,7 @@ unsafe fn create(
     (init.max_wr, init.max_sge) = (attr.max_wr.max(1), attr.max_sge.max(1));
     init.limit = attr.srq_limit;
     init.xrc = xrc;
+    init.allocator = of.allocator();
     let made = of.context().ops().create_srq(&init)?;
     (attr.max_wr, attr.max_sge) = (made.core.max_wr(), made.core.max_sge());
     let c = ibv_srq {
@@ -106,7 +110,8 @@ unsafe fn create(
     };
     let id = made.core.event_id();
     let queue = Lock::new(made.srq);
-    let srq = Box::new(Srq { c, queue, core: made.core, acks: Acks::default() });
+    let (acks, _parent) = (Acks::default(), of.parent().cloned());
+    let srq = Box::new(Srq { c, queue, core: made.core, acks, _parent });
     let srq = of.context().left().give(Kind::Srq, srq);
     of.context().names().add(id, Named::Srq(srq.expose_provenance()));
     Ok(srq.cast())

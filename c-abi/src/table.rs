@@ -6,7 +6,8 @@ use uverbs::provider::AnyContext;
 
 use crate::sys::{Mutex, PostSend, ibv_context, ibv_context_ops, verbs_context};
 use crate::{
-    cq, dm, make_cq, make_qp, mr, mw, poll, port, post, query_device, recv, srq, xrc_target, xrcd,
+    cq, dm, make_cq, make_qp, mr, mw, parent_domain, poll, port, post, query_device, recv, srq,
+    xrc_target, xrcd,
 };
 
 /// What `abi_compat` says of a context that has a table in front (`__VERBS_ABI_IS_EXTENDED`).
@@ -39,6 +40,8 @@ pub(crate) fn of(device: &AnyContext) -> verbs_context {
         #[cfg(feature = "any-siw")]
         AnyContext::Siw(_) => post::post_send::<uverbs_siw::Sq>,
     };
+    // Of soft-RoCE C's provider has neither.
+    let of_mlx5 = matches!(device, AnyContext::Mlx5(_));
     verbs_context {
         free_buf: None,
         alloc_buf: None,
@@ -60,9 +63,9 @@ pub(crate) fn of(device: &AnyContext) -> verbs_context {
         destroy_flow_action: None,
         create_flow_action_esp: None,
         modify_qp_rate_limit: None,
-        alloc_parent_domain: None,
-        dealloc_td: None,
-        alloc_td: None,
+        alloc_parent_domain: of_mlx5.then_some(parent_domain::alloc_parent_domain),
+        dealloc_td: of_mlx5.then_some(parent_domain::dealloc_td),
+        alloc_td: of_mlx5.then_some(parent_domain::alloc_td),
         modify_cq: Some(cq::modify_cq),
         post_srq_ops: None,
         destroy_rwq_ind_table: None,

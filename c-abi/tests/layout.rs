@@ -79,6 +79,9 @@ fn ours() -> BTreeMap<String, Layout> {
         ibv_context { device, ops, cmd_fd, async_fd, num_comp_vectors, mutex, abi_compat }
         verbs_context { free_buf, alloc_buf, dm_export_dmabuf_fd, reg_mr_ex, dealloc_dmah, alloc_dmah, query_port, advise_mr, alloc_null_mr, read_counters, attach_counters_point_flow, create_counters, destroy_counters, reg_dm_mr, alloc_dm, free_dm, modify_flow_action_esp, destroy_flow_action, create_flow_action_esp, modify_qp_rate_limit, alloc_parent_domain, dealloc_td, alloc_td, modify_cq, post_srq_ops, destroy_rwq_ind_table, create_rwq_ind_table, destroy_wq, modify_wq, create_wq, query_rt_values, create_cq_ex, r#priv, query_device_ex, ibv_destroy_flow, ABI_placeholder2, ibv_create_flow, ABI_placeholder1, open_qp, create_qp_ex, get_srq_num, create_srq_ex, open_xrcd, close_xrcd, _ABI_placeholder3, sz, context }
         ibv_pd { context, handle }
+        ibv_td { context }
+        ibv_td_init_attr { comp_mask }
+        ibv_parent_domain_init_attr { pd, td, comp_mask, alloc, free, pd_context }
         ibv_mr { context, pd, addr, length, handle, lkey, rkey }
         ibv_mw { context, pd, rkey, handle, r#type => mw_type }
         ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask, handle }

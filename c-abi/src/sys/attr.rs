@@ -2,7 +2,9 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::{ibv_comp_channel, ibv_cq, ibv_gid, ibv_mw_bind_info, ibv_pd, ibv_srq, ibv_xrcd};
+use super::{
+    ibv_comp_channel, ibv_cq, ibv_gid, ibv_mw_bind_info, ibv_pd, ibv_srq, ibv_td, ibv_xrcd,
+};
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -272,6 +274,29 @@ pub struct ibv_srq_init_attr_ex {
     pub xrcd: *mut ibv_xrcd,
     pub cq: *mut ibv_cq,
     pub tm_cap: [u32; 2],
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ibv_td_init_attr {
+    pub comp_mask: u32,
+}
+
+/// A parent domain's function that gives memory: domain, its context, bytes, alignment, what for.
+pub type AllocMemory =
+    unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void;
+/// Its function that takes memory back.
+pub type FreeMemory = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64);
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ibv_parent_domain_init_attr {
+    pub pd: *mut ibv_pd,
+    pub td: *mut ibv_td,
+    pub comp_mask: u32,
+    pub alloc: Option<AllocMemory>,
+    pub free: Option<FreeMemory>,
+    pub pd_context: *mut c_void,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -4,9 +4,10 @@ use std::ffi::{c_char, c_int, c_void};
 
 use super::{
     Mutex, ibv_alloc_dm_attr, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device_attr_ex, ibv_dm,
-    ibv_modify_cq_attr, ibv_mr, ibv_mw, ibv_mw_bind, ibv_pd, ibv_port_attr, ibv_qp,
-    ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq,
-    ibv_srq_init_attr_ex, ibv_wc, ibv_xrcd, ibv_xrcd_init_attr,
+    ibv_modify_cq_attr, ibv_mr, ibv_mw, ibv_mw_bind, ibv_parent_domain_init_attr, ibv_pd,
+    ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_recv_wr, ibv_send_wr,
+    ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_td, ibv_td_init_attr, ibv_wc, ibv_xrcd,
+    ibv_xrcd_init_attr,
 };
 
 /// A slot of a table whose function isn't there.
@@ -31,6 +32,9 @@ type BindMw = unsafe extern "C" fn(*const ibv_qp, *mut ibv_mw, *const ibv_mw_bin
 type AdviseMr = unsafe extern "C" fn(*mut ibv_pd, u32, u32, *const ibv_sge, u32) -> c_int;
 type RegDmMr = unsafe extern "C" fn(*mut ibv_pd, *mut ibv_dm, u64, usize, u32) -> *mut ibv_mr;
 type AllocDm = unsafe extern "C" fn(*mut ibv_context, *const ibv_alloc_dm_attr) -> *mut ibv_dm;
+type AllocParentDomain =
+    unsafe extern "C" fn(*mut ibv_context, *const ibv_parent_domain_init_attr) -> *mut ibv_pd;
+type AllocTd = unsafe extern "C" fn(*mut ibv_context, *const ibv_td_init_attr) -> *mut ibv_td;
 type PostRecv =
     unsafe extern "C" fn(*const ibv_qp, *const ibv_recv_wr, *mut *const ibv_recv_wr) -> c_int;
 type PostSrqRecv =
@@ -101,9 +105,9 @@ pub struct verbs_context {
     pub destroy_flow_action: Slot,
     pub create_flow_action_esp: Slot,
     pub modify_qp_rate_limit: Slot,
-    pub alloc_parent_domain: Slot,
-    pub dealloc_td: Slot,
-    pub alloc_td: Slot,
+    pub alloc_parent_domain: Option<AllocParentDomain>,
+    pub dealloc_td: Option<unsafe extern "C" fn(*mut ibv_td) -> c_int>,
+    pub alloc_td: Option<AllocTd>,
     pub modify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, *const ibv_modify_cq_attr) -> c_int>,
     pub post_srq_ops: Slot,
     pub destroy_rwq_ind_table: Slot,

@@ -13,6 +13,12 @@ pub struct ibv_pd {
 
 #[derive(Debug)]
 #[repr(C)]
+pub struct ibv_td {
+    pub context: *mut ibv_context,
+}
+
+#[derive(Debug)]
+#[repr(C)]
 pub struct ibv_xrcd {
     pub context: *mut ibv_context,
 }

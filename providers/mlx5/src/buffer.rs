@@ -4,9 +4,11 @@
 
 use uverbs_core::attr::QpType;
 use uverbs_core::error::Error;
+use uverbs_core::memory::allocator::QueueMemory;
 use uverbs_core::memory::dbrec::Dbrec;
 use uverbs_core::memory::mapping::Mapping;
 use uverbs_core::memory::pages::page_size;
+use uverbs_core::provider::QpInit;
 
 use crate::Context;
 use crate::size::{RecvSize, SendSize};
@@ -31,14 +33,15 @@ impl QpMemory {
         send: &SendSize,
         recv: &RecvSize,
         register: Register,
-        qp_type: QpType,
+        init: &QpInit,
     ) -> Result<Self, Error> {
-        let send_offset = match qp_type {
+        let send_offset = match init.qp_type {
             QpType::RawPacket => recv.bytes().next_multiple_of(page_size()),
             _ => recv.bytes(),
         };
-        let record = context.dbrecs.alloc()?;
-        let rings = context.memory.alloc(send_offset + send.bytes())?;
+        let (by, len) = (init.allocator.as_ref(), send_offset + send.bytes());
+        let record = context.dbrecs.alloc_by(by)?;
+        let rings = context.memory.alloc_by(by, QueueMemory::Qp, len)?;
         Ok(Self { rings, send_offset, record, register })
     }
 

@@ -15,6 +15,7 @@ use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::qp::CreateQp;
 use uverbs_core::commands::srq::{CreateSrq, XrcSrq};
 use uverbs_core::error::Error;
+use uverbs_core::memory::allocator::QueueMemory;
 use uverbs_core::memory::dbrec::Dbrec;
 use uverbs_core::memory::mapping::Mapping;
 use uverbs_core::objects::context::unique_id;
@@ -79,8 +80,9 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     let shift = shift_of(init.cqe_size);
     let page = Arc::clone(context.uars.non_cached());
     let uar_page_index = arm_page(&page)?;
-    let ring = context.memory.alloc((entries as usize) << shift)?;
-    let record = context.dbrecs.alloc()?;
+    let (by, len) = (init.allocator.as_ref(), (entries as usize) << shift);
+    let ring = context.memory.alloc_by(by, QueueMemory::Cq, len)?;
+    let record = context.dbrecs.alloc_by(by)?;
     let (start, record_at, arm) = (ring.ptr(), record.ptr(), page.arm());
     // SAFETY: the ring is as long, and new.
     unsafe { fill(start, entries, shift) };
@@ -112,6 +114,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     let resizing = Resizing {
         memory: Arc::clone(&memory),
         pool: context.memory.clone(),
+        allocator: init.allocator.clone(),
         limit: context.limits.cqe,
     };
     let (of, memory) = (Arc::clone(&context.core), Box::new(memory));
@@ -147,8 +150,9 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
     let size = SrqSize::new(init.max_wr, init.max_sge, &context.limits)?;
     let max_wr = size.entries - 1;
     Error::limit("create_srq", "limit", init.limit, max_wr)?;
-    let ring = context.memory.alloc(size.bytes())?;
-    let memory = Arc::new(SrqMemory { ring, record: context.dbrecs.alloc()? });
+    let by = init.allocator.as_ref();
+    let ring = context.memory.alloc_by(by, QueueMemory::Srq, size.bytes())?;
+    let memory = Arc::new(SrqMemory { ring, record: context.dbrecs.alloc_by(by)? });
     let user_index = init.xrc.as_ref().map(|_| take_index(context, "create_srq")).transpose()?;
     let request = mlx5_ib_create_srq {
         buf_addr: memory.ring.addr(),
@@ -289,7 +293,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     };
     let user_index = take_index(context, "create_qp")?;
     let register = context.uars.register(init.doorbell)?;
-    let memory = Arc::new(QpMemory::new(context, &send, &recv, register, init.qp_type)?);
+    let memory = Arc::new(QpMemory::new(context, &send, &recv, register, init)?);
     let request = qp_request(init, &memory, (&send, &recv), user_index.value());
     let mut answer = mlx5_ib_create_qp_resp::default();
     let attr = CreateQp {

@@ -46,6 +46,106 @@ static void domains(void)
 	number("dereg_mr", ibv_dereg_mr(mr));
 }
 
+/* How many pieces of each kind of memory the program gave and has not got back. */
+static int given[6];
+static void *parent_context;
+
+static void *give(struct ibv_pd *domain, void *context, size_t size, size_t alignment, uint64_t what)
+{
+	void *memory = NULL;
+
+	if (!domain || context != parent_context)
+		printf("another domain's memory\n");
+	if ((what & 7) == 4)
+		return IBV_ALLOCATOR_USE_DEFAULT;
+	if (posix_memalign(&memory, alignment, size))
+		return NULL;
+	memset(memory, 0xee, size);
+	given[what & 7]++;
+	return memory;
+}
+
+static void take_back(struct ibv_pd *domain, void *context, void *memory, uint64_t what)
+{
+	if (!domain || context != parent_context)
+		printf("another domain's memory\n");
+	given[what & 7]--;
+	free(memory);
+}
+
+static void *give_none(struct ibv_pd *domain, void *context, size_t size, size_t alignment, uint64_t what)
+{
+	return domain || context || size || alignment || what ? NULL : IBV_ALLOCATOR_USE_DEFAULT;
+}
+
+static void say_given(const char *when)
+{
+	printf("memory %s: %d qp, %d record, %d srq, %d cq\n", when, given[1], given[3], given[4], given[5]);
+}
+
+static void parent_domains(void)
+{
+	struct ibv_td_init_attr of_thread = { .comp_mask = 1 };
+	struct ibv_parent_domain_init_attr of = { .comp_mask = 1 << 10 };
+	struct ibv_cq_init_attr_ex of_cq = { .cqe = 10, .comp_mask = IBV_CQ_INIT_ATTR_MASK_PD };
+	struct ibv_srq_init_attr of_srq = { .attr = { 10, 1, 0 } };
+	struct ibv_qp_init_attr of_qp = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = IBV_QPT_RC };
+	struct ibv_pd *below = ibv_alloc_pd(ctx), *parent, *plain, *none;
+	struct ibv_td *thread;
+	struct ibv_cq *queue;
+	struct ibv_srq *srq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+
+	object("alloc_td unknown", ibv_alloc_td(ctx, &of_thread));
+	of_thread.comp_mask = 0;
+	thread = object("alloc_td", ibv_alloc_td(ctx, &of_thread));
+	object("alloc_parent_domain of nothing", ibv_alloc_parent_domain(ctx, &of));
+	of.pd = below;
+	object("alloc_parent_domain unknown", ibv_alloc_parent_domain(ctx, &of));
+	of.comp_mask = 0;
+	plain = object("alloc_parent_domain plain", ibv_alloc_parent_domain(ctx, &of));
+	parent_context = given;
+	of = (struct ibv_parent_domain_init_attr){ .pd = below, .td = thread, .alloc = give, .free = take_back,
+		.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT,
+		.pd_context = parent_context };
+	parent = object("alloc_parent_domain", ibv_alloc_parent_domain(ctx, &of));
+	printf("the same handle: %d %d\n", parent->handle == below->handle, plain->handle == below->handle);
+	number("dealloc_td in use", ibv_dealloc_td(thread));
+	number("dealloc_pd below", ibv_dealloc_pd(below));
+	of_cq.parent_domain = below;
+	object("create_cq_ex in a plain domain", ibv_create_cq_ex(ctx, &of_cq));
+	of_cq.parent_domain = parent;
+	queue = ibv_cq_ex_to_cq(object("create_cq_ex", ibv_create_cq_ex(ctx, &of_cq)));
+	say_given("of a cq");
+	number("resize_cq", ibv_resize_cq(queue, 100));
+	say_given("of another size");
+	srq = object("create_srq", ibv_create_srq(parent, &of_srq));
+	say_given("of an srq");
+	of_qp.send_cq = of_qp.recv_cq = queue;
+	of_qp.srq = srq;
+	qp = object("create_qp", ibv_create_qp(parent, &of_qp));
+	say_given("of a qp");
+	mr = object("reg_mr", ibv_reg_mr(parent, memory, 4096, 0));
+	printf("its domain: %d %d\n", qp->pd == parent, mr->pd == parent);
+	number("dealloc parent in use", ibv_dealloc_pd(parent));
+	number("dereg_mr", ibv_dereg_mr(mr));
+	number("destroy_qp", ibv_destroy_qp(qp));
+	number("destroy_srq", ibv_destroy_srq(srq));
+	number("dealloc parent of a cq", ibv_dealloc_pd(parent));
+	number("destroy_cq", ibv_destroy_cq(queue));
+	say_given("in the end");
+	of.alloc = give_none;
+	none = object("alloc_parent_domain", ibv_alloc_parent_domain(ctx, &of));
+	of_cq.parent_domain = none;
+	printf("create_cq_ex of no memory: %d\n", !!ibv_create_cq_ex(ctx, &of_cq));
+	number("dealloc parent", ibv_dealloc_pd(none));
+	number("dealloc parent", ibv_dealloc_pd(parent));
+	number("dealloc parent", ibv_dealloc_pd(plain));
+	number("dealloc_td", ibv_dealloc_td(thread));
+	number("dealloc_pd", ibv_dealloc_pd(below));
+}
+
 static void queues(void)
 {
 	struct ibv_comp_channel *channel = object("create_comp_channel", ibv_create_comp_channel(ctx));
@@ -389,6 +489,7 @@ int main(void)
 	pd = object("alloc_pd", ibv_alloc_pd(ctx));
 	cq = object("create_cq", ibv_create_cq(ctx, 16, NULL, NULL, 0));
 	domains();
+	parent_domains();
 	queues();
 	ports();
 	handles();

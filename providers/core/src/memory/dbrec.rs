@@ -8,6 +8,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Error;
+use crate::memory::allocator::{Given, QueueAllocator, QueueMemory};
 use crate::memory::mapping::Mapping;
 use crate::memory::pages::{out_of_memory, page_size};
 use crate::memory::pool::Pool;
@@ -64,6 +65,19 @@ impl Dbrecs {
         Ok(record)
     }
 
+    /// The same of an allocator, if there is one and it gives some.
+    ///
+    /// # Errors
+    ///
+    /// As for [`alloc`](Self::alloc), and the allocator's refusal.
+    pub fn alloc_by(&self, allocator: Option<&Arc<dyn QueueAllocator>>) -> Result<Dbrec, Error> {
+        let Some(by) = allocator else { return self.alloc() };
+        match Given::new(by, QueueMemory::Record, RECORD_BYTES, RECORD_BYTES)? {
+            Some(given) => Ok(Dbrec(Of::Given(given))),
+            None => self.alloc(),
+        }
+    }
+
     /// Pages the pool holds.
     #[cfg(test)]
     fn page_count(&self) -> usize {
@@ -74,7 +88,7 @@ impl Dbrecs {
 impl RecordPage {
     fn take(self: &Arc<Self>) -> Option<Dbrec> {
         let index = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        let record = Dbrec { page: Arc::clone(self), index };
+        let record = Dbrec(Of::Page { page: Arc::clone(self), index });
         // SAFETY: the index is below the page's number of records, so the eight bytes are in the
         // mapping, and aligned; it was free, so no queue uses them.
         unsafe { record.ptr().cast::<u64>().write_volatile(0) };
@@ -85,29 +99,38 @@ impl RecordPage {
 /// A doorbell record. It keeps its page mapped, and goes back to the pool on drop: after the queue
 /// is destroyed.
 #[derive(Debug)]
-pub struct Dbrec {
-    page: Arc<RecordPage>,
-    index: usize,
+pub struct Dbrec(Of);
+
+#[derive(Debug)]
+enum Of {
+    Page { page: Arc<RecordPage>, index: usize },
+    Given(Given),
 }
 
 impl Dbrec {
-    /// Its two words, [`RECORD_BYTES`] bytes, alone in a cache line. Valid for reads and writes
-    /// while this lives.
+    /// Its two words, [`RECORD_BYTES`] bytes, alone in a cache line unless an allocator gave them.
+    /// Valid for reads and writes while this lives.
     #[must_use]
     pub fn ptr(&self) -> *mut u32 {
-        self.page.memory.ptr().wrapping_add(self.index * RECORD_STRIDE).cast()
+        match &self.0 {
+            Of::Page { page, index } => page.memory.ptr().wrapping_add(index * RECORD_STRIDE),
+            Of::Given(given) => given.ptr(),
+        }
+        .cast()
     }
 
     /// Its address, as commands carry it.
     #[must_use]
     pub fn addr(&self) -> u64 {
-        self.page.memory.addr() + (self.index * RECORD_STRIDE) as u64
+        self.ptr().expose_provenance() as u64
     }
 }
 
 impl Drop for Dbrec {
     fn drop(&mut self) {
-        self.page.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
+        if let Of::Page { page, index } = &self.0 {
+            page.free.lock().unwrap_or_else(PoisonError::into_inner).push(*index);
+        }
     }
 }
 

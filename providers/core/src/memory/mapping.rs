@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Error;
+use crate::memory::allocator::Given;
 use crate::memory::chunks::Chunks;
 use crate::memory::pages::{Pages, out_of_memory, page_size, round_up};
 
@@ -21,11 +22,20 @@ pub const HUGE_PAGE: usize = 2 << 20;
 /// (rdma-core, `ibv_fork_init`).
 #[derive(Debug)]
 pub struct Mapping {
-    pages: Arc<Pages>,
-    offset: usize,
+    of: Of,
     len: usize,
-    /// Where a part of a larger mapping goes back to.
-    home: Option<Arc<Mutex<Chunks>>>,
+}
+
+#[derive(Debug)]
+enum Of {
+    Pages {
+        pages: Arc<Pages>,
+        offset: usize,
+        /// Where a part of a larger mapping goes back to.
+        home: Option<Arc<Mutex<Chunks>>>,
+    },
+    /// Of a program's allocator, and inherited or not as it says.
+    Given(Given),
 }
 
 impl Mapping {
@@ -36,7 +46,8 @@ impl Mapping {
     /// [`Error::System`]: `ENOMEM`.
     pub fn new(len: usize) -> Result<Self, Error> {
         let len = round_up(len.max(1), page_size())?;
-        Ok(Self { pages: Arc::new(Pages::zeroed(len)?), offset: 0, len, home: None })
+        let of = Of::Pages { pages: Arc::new(Pages::zeroed(len)?), offset: 0, home: None };
+        Ok(Self { of, len })
     }
 
     /// A part of a larger mapping.
@@ -46,7 +57,12 @@ impl Mapping {
         len: usize,
         home: Arc<Mutex<Chunks>>,
     ) -> Self {
-        Self { pages, offset, len, home: Some(home) }
+        Self { of: Of::Pages { pages, offset, home: Some(home) }, len }
+    }
+
+    /// Memory of a program's allocator.
+    pub(super) fn given(given: Given, len: usize) -> Self {
+        Self { of: Of::Given(given), len }
     }
 
     /// The same, aligned for huge pages and with the wish to have them (`MADV_HUGEPAGE`): fewer
@@ -61,14 +77,17 @@ impl Mapping {
         let pages = Pages::zeroed(room)?;
         let offset = pages.as_ptr().align_offset(HUGE_PAGE);
         pages.wish_for_huge();
-        Ok(Self { pages: Arc::new(pages), offset, len, home: None })
+        Ok(Self { of: Of::Pages { pages: Arc::new(pages), offset, home: None }, len })
     }
 
     /// The first byte; aligned to a page. Valid for reads and writes of [`Self::len`] bytes while
     /// the mapping lives.
     #[must_use]
     pub fn ptr(&self) -> *mut u8 {
-        self.pages.as_mut_ptr().wrapping_add(self.offset)
+        match &self.of {
+            Of::Pages { pages, offset, .. } => pages.as_mut_ptr().wrapping_add(*offset),
+            Of::Given(given) => given.ptr(),
+        }
     }
 
     /// The first byte's address, as commands carry it. The device of the software HCA may reach the
@@ -89,11 +108,11 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // A forked child has no use for it, and its copy of the pool may be locked.
-        if let Some(home) = &self.home
-            && self.pages.are_ours()
+        if let Of::Pages { pages, offset, home: Some(home) } = &self.of
+            && pages.are_ours()
         {
             let mut chunks = home.lock().unwrap_or_else(PoisonError::into_inner);
-            chunks.give_back(&self.pages, self.offset, self.len);
+            chunks.give_back(pages, *offset, self.len);
         }
     }
 }

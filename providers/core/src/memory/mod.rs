@@ -1,5 +1,6 @@
 //! Memory that a device reads or writes: pages, doorbell records, frames, memory exposed to peers.
 
+pub mod allocator;
 pub mod bytes;
 mod chunks;
 pub mod dbrec;

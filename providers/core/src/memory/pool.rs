@@ -12,6 +12,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Error;
+use crate::memory::allocator::{Given, QueueAllocator, QueueMemory};
 use crate::memory::chunks::{Chunks, Taken};
 use crate::memory::mapping::Mapping;
 use crate::memory::pages::{page_size, round_up};
@@ -57,6 +58,26 @@ impl Pool {
         // no device, uses them.
         unsafe { pages.as_mut_ptr().wrapping_add(start).write_bytes(0, used) };
         Ok(Mapping::pooled(pages, start, len, Arc::clone(&self.chunks)))
+    }
+
+    /// The same of an allocator, if there is one and it gives some.
+    ///
+    /// # Errors
+    ///
+    /// As for [`alloc`](Self::alloc), and the allocator's refusal; [`Error::System`]: `ENOMEM` if it
+    /// gives memory that isn't aligned to a page.
+    pub fn alloc_by(
+        &self,
+        allocator: Option<&Arc<dyn QueueAllocator>>,
+        what: QueueMemory,
+        len: usize,
+    ) -> Result<Mapping, Error> {
+        let Some(by) = allocator else { return self.alloc(len) };
+        let whole = round_up(len.max(1), page_size())?;
+        match Given::new(by, what, whole, page_size())? {
+            Some(given) => Ok(Mapping::given(given, whole)),
+            None => self.alloc(len),
+        }
     }
 
     /// Refuses a forked child: it has none of these pages.

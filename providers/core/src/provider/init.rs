@@ -6,6 +6,7 @@ use uverbs_kernel_abi::cq::IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
 
 use crate::attr::{DoorbellMode, QpCap, QpType, SendOpSet};
 use crate::error::Error;
+use crate::memory::allocator::QueueAllocator;
 use crate::objects::channel::Channel;
 use crate::objects::context::ContextCore;
 use crate::objects::cq::CqCore;
@@ -37,6 +38,9 @@ pub struct CqInit {
     pub channel: Option<Arc<Channel>>,
     /// The device doesn't look whether there is room for a completion.
     pub ignore_overrun: bool,
+    /// Who gives rings and doorbell record their memory; `None` is the open device's pool. Of
+    /// soft-RoCE the kernel does.
+    pub allocator: Option<Arc<dyn QueueAllocator>>,
 }
 
 impl CqInit {
@@ -49,6 +53,7 @@ impl CqInit {
             cqe_size: CqeSize::default(),
             channel: None,
             ignore_overrun: false,
+            allocator: None,
         }
     }
 
@@ -103,6 +108,9 @@ pub struct QpInit {
     /// Gather lists may be as long as was asked for, and no longer, whatever a WQE has room for: as
     /// C programs know it.
     pub exact_lists: bool,
+    /// Who gives rings and doorbell record their memory; `None` is the open device's pool. Of
+    /// soft-RoCE the kernel does.
+    pub allocator: Option<Arc<dyn QueueAllocator>>,
 }
 
 impl QpInit {
@@ -121,6 +129,7 @@ impl QpInit {
             dc_key: 0,
             overcommit: false,
             exact_lists: false,
+            allocator: None,
         }
     }
 
@@ -165,13 +174,16 @@ pub struct SrqInit {
     pub limit: u32,
     /// For XRC: the domain whose targets receive from it, and where completions go.
     pub xrc: Option<(Arc<XrcdCore>, Arc<CqCore>)>,
+    /// Who gives rings and doorbell record their memory; `None` is the open device's pool. Of
+    /// soft-RoCE the kernel does.
+    pub allocator: Option<Arc<dyn QueueAllocator>>,
 }
 
 impl SrqInit {
     /// 128 receives of one piece each, without a limit.
     #[must_use]
     pub fn new(pd: Arc<PdCore>) -> Self {
-        Self { pd, max_wr: 128, max_sge: 1, limit: 0, xrc: None }
+        Self { pd, max_wr: 128, max_sge: 1, limit: 0, xrc: None, allocator: None }
     }
 
     /// Whether everything is of this open device, as for [`QpInit::check_context`].

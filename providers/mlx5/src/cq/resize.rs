@@ -15,6 +15,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use uverbs_core::error::Error;
+use uverbs_core::memory::allocator::{QueueAllocator, QueueMemory};
 use uverbs_core::memory::pool::Pool;
 use uverbs_core::order::{device_memory, fence};
 use uverbs_core::provider::CqOps;
@@ -37,6 +38,7 @@ pub(crate) struct Resizing {
     pub(crate) memory: Arc<CqMemory>,
     /// Where rings come from.
     pub(crate) pool: Pool,
+    pub(crate) allocator: Option<Arc<dyn QueueAllocator>>,
     /// Entries at most, less one.
     pub(crate) limit: u32,
 }
@@ -70,7 +72,8 @@ pub(crate) fn resize(cq: &mut Cq, entries: u32) -> Result<(), Error> {
 /// it left the old one.
 fn move_ring(cq: &mut Cq, resizing: &Resizing, size: u32) -> Result<bool, Error> {
     let stride = cq.stride();
-    let ring = resizing.pool.alloc(size as usize * stride)?;
+    let (by, len) = (resizing.allocator.as_ref(), size as usize * stride);
+    let ring = resizing.pool.alloc_by(by, QueueMemory::Cq, len)?;
     let start = ring.ptr();
     // SAFETY: the ring is as long, and new.
     unsafe { fill(start, size, stride, cq.consumer().wrapping_add(1)) };

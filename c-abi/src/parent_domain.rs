@@ -1,0 +1,193 @@
+//! Thread domains and parent domains.
+//!
+//! A thread domain promises that one thread uses the queues that are made with it. C's provider
+//! gives them a doorbell register of their own and no lock; here each queue pair has a register of
+//! its own as long as there are any, and a lock costs the thread that took it first two stores. So
+//! nothing is made for one: it is counted.
+//!
+//! A parent domain is a protection domain with a thread domain, and with functions that give queues
+//! their memory.
+//!
+//! # Safety
+//!
+//! C's contract; memory is the program's functions'.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use uverbs_core::Errno;
+use uverbs_core::error::Error;
+use uverbs_core::memory::allocator::{QueueAllocator, QueueMemory};
+
+use crate::answer::{null, refuse};
+use crate::context::Context;
+use crate::left::Kind;
+use crate::pd::Pd;
+use crate::sys::{
+    AllocMemory, FreeMemory, ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td,
+    ibv_td_init_attr,
+};
+
+/// `IBV_PARENT_DOMAIN_INIT_ATTR_*`. The third one matters where memory is encrypted, and C's
+/// provider doesn't look at it elsewhere.
+const ALLOCATORS: u32 = 1;
+const PD_CONTEXT: u32 = 2;
+const UNPROTECTED: u32 = 4;
+
+/// `MLX5DV_RES_TYPE_*`.
+fn resource(what: QueueMemory) -> u64 {
+    // `RDMA_DRIVER_MLX5`.
+    let number = match what {
+        QueueMemory::Qp => 1,
+        QueueMemory::Record => 3,
+        QueueMemory::Srq => 4,
+        QueueMemory::Cq => 5,
+    };
+    3 << 32 | number
+}
+
+#[repr(C)]
+struct Td {
+    c: ibv_td,
+    users: AtomicUsize,
+}
+
+/// What a parent domain is besides a protection domain. Whoever is made with it has a reference.
+#[derive(Debug)]
+pub(crate) struct Parent {
+    /// The parent domain as C knows it.
+    own: AtomicPtr<ibv_pd>,
+    /// The protection domain that it is made of, and the thread domain or null.
+    of: *mut ibv_pd,
+    td: *mut ibv_td,
+    functions: Option<(AllocMemory, FreeMemory)>,
+    pd_context: *mut c_void,
+}
+
+// SAFETY: C's pointers go to objects that any thread may use, and to what the program's functions
+// get back.
+unsafe impl Send for Parent {}
+// SAFETY: as above.
+unsafe impl Sync for Parent {}
+
+// SAFETY: the contract of a parent domain's functions (ibv_alloc_parent_domain(3)).
+unsafe impl QueueAllocator for Parent {
+    fn alloc(
+        &self,
+        what: QueueMemory,
+        len: usize,
+        align: usize,
+    ) -> Result<Option<NonNull<u8>>, Error> {
+        let Some((alloc, _)) = self.functions else { return Ok(None) };
+        let own = self.own.load(Ordering::Relaxed);
+        // SAFETY: C's contract.
+        let at = unsafe { alloc(own, self.pd_context, len, align, resource(what)) };
+        // `IBV_ALLOCATOR_USE_DEFAULT`.
+        if at.addr() == usize::MAX {
+            return Ok(None);
+        }
+        let refused = Error::System { what: "the program's allocator", errno: Errno::ENOMEM };
+        NonNull::new(at.cast()).map(Some).ok_or(refused)
+    }
+
+    unsafe fn free(&self, what: QueueMemory, at: NonNull<u8>) {
+        if let Some((_, free)) = self.functions {
+            let own = self.own.load(Ordering::Relaxed);
+            // SAFETY: C's contract, and the caller's promise.
+            unsafe { free(own, self.pd_context, at.as_ptr().cast(), resource(what)) };
+        }
+    }
+}
+
+impl Parent {
+    /// The protection domain that it is made of.
+    pub(crate) fn of(&self) -> *mut ibv_pd {
+        self.of
+    }
+
+    /// Gives back what it is made of.
+    pub(crate) fn let_go(&self) {
+        // SAFETY: C's contract: both outlive it, as they refuse to end before.
+        unsafe { Pd::of(self.of) }.parents().fetch_sub(1, Ordering::Relaxed);
+        if !self.td.is_null() {
+            // SAFETY: as above.
+            unsafe { &*self.td.cast::<Td>() }.users.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn alloc_td(
+    context: *mut ibv_context,
+    attr: *const ibv_td_init_attr,
+) -> *mut ibv_td {
+    // SAFETY: C's contract.
+    let (of, attr) = unsafe { (Context::of(context), &*attr) };
+    if attr.comp_mask != 0 {
+        return null(Errno::EINVAL);
+    }
+    let td = Box::new(Td { c: ibv_td { context }, users: AtomicUsize::new(0) });
+    of.left().give(Kind::ThreadDomain, td).cast()
+}
+
+pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    // SAFETY: C's contract.
+    let whole = unsafe { &*td.cast::<Td>() };
+    if whole.users.load(Ordering::Relaxed) != 0 {
+        return refuse(Errno::EBUSY);
+    }
+    // SAFETY: the device is open, says C's contract.
+    let of = unsafe { Context::of(whole.c.context) };
+    // SAFETY: it was made as this box, and nothing is made with it.
+    drop(unsafe { of.left().take::<Td>(Kind::ThreadDomain, td.cast()) });
+    0
+}
+
+pub(crate) unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *const ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    // SAFETY: C's contract.
+    let attr = unsafe { &*attr };
+    let has = |bit| attr.comp_mask & bit != 0;
+    let functions = match (has(ALLOCATORS), attr.alloc, attr.free) {
+        (false, ..) => None,
+        (true, Some(alloc), Some(free)) => Some((alloc, free)),
+        _ => return null(Errno::EINVAL),
+    };
+    if attr.pd.is_null() || attr.comp_mask & !(ALLOCATORS | PD_CONTEXT | UNPROTECTED) != 0 {
+        return null(Errno::EINVAL);
+    }
+    // SAFETY: C's contract.
+    let mut of = unsafe { Pd::of(attr.pd) };
+    let mut pd = attr.pd;
+    if let Some(parent) = of.parent() {
+        pd = parent.of();
+        // SAFETY: it outlives the parent domain.
+        of = unsafe { Pd::of(pd) };
+    }
+    let parent = Arc::new(Parent {
+        own: AtomicPtr::new(null_mut()),
+        of: pd,
+        td: attr.td,
+        functions,
+        pd_context: if has(PD_CONTEXT) { attr.pd_context } else { null_mut() },
+    });
+    of.parents().fetch_add(1, Ordering::Relaxed);
+    if !attr.td.is_null() {
+        // SAFETY: C's contract.
+        unsafe { &*attr.td.cast::<Td>() }.users.fetch_add(1, Ordering::Relaxed);
+    }
+    let made = Pd::with_parent(context, of, Arc::clone(&parent));
+    let made = of.context().left().give(Kind::ParentDomain, made).cast();
+    parent.own.store(made, Ordering::Relaxed);
+    made
+}
+
+/// Whether something is made with a parent domain.
+pub(crate) fn is_used(parent: &Arc<Parent>) -> bool {
+    // The other reference is the parent domain's own.
+    Arc::strong_count(parent) > 1
+}

@@ -6,7 +6,7 @@ use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::write::*;
 
-use crate::cases::{cq_change, dm};
+use crate::cases::{cq_change, devx, dm};
 use crate::rig::Rig;
 use crate::sweep::Kind::{
     Const, Fd, Flags, Idr, In, InFrom, InGrows, New, NewFd, Out, OutFrom, OutGrows,
@@ -442,6 +442,19 @@ static CALLS: &[Call] = &[
             attr(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, OutFrom(16)),
         ],
         marks: Want::Is("wrote [1001]"),
+        ..BASE
+    },
+    Call {
+        name: "DEVX_OBJ.CREATE",
+        source: "hw/mlx5/devx.c:MLX5_IB_METHOD_DEVX_OBJ_CREATE",
+        make: devx::create,
+        on_rxe: None,
+        attrs: &[
+            attr(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, New),
+            attr(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, InFrom(16)),
+            attr(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, OutFrom(16)),
+        ],
+        marks: Want::Is("wrote [1002]"),
         ..BASE
     },
     Call {

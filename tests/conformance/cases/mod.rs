@@ -6,6 +6,7 @@ mod cq;
 pub(crate) mod cq_change;
 pub(crate) mod dc;
 mod device;
+pub(crate) mod devx;
 pub(crate) mod dm;
 mod events;
 mod flow;
@@ -29,6 +30,7 @@ use crate::want::{Outcome, Want};
 pub(crate) fn all() -> Vec<Case> {
     [
         device::cases(),
+        devx::cases(),
         mr::cases(),
         mw::cases(),
         dm::cases(),

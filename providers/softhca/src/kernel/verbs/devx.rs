@@ -45,6 +45,9 @@ pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
     call.output_bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer)
 }
 
+/// Bytes of CREATE_MKEY up to the end of the key's context, which the kernel looks into
+/// (`devx_handle_mkey_create`).
+const SHORTEST: usize = 16 + mkc::SIZE;
 /// `MLX5_MKC_ACCESS_MODE_KLMS`.
 const KLMS: u64 = 2;
 
@@ -57,7 +60,8 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         _ => return Err(Errno::EINVAL),
     }
     let mut command = call.bytes(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN)?.ok_or(Errno::ENOENT)?;
-    if header::cmd_in::OPCODE.get(&command) != u64::from(CmdOpcode::CREATE_MKEY.0) {
+    let opcode = header::cmd_in::OPCODE.get(&command);
+    if opcode != u64::from(CmdOpcode::CREATE_MKEY.0) || command.len() < SHORTEST {
         return Err(Errno::EINVAL);
     }
     command.resize(command.len().max(create_mkey_in::SIZE), 0);

@@ -51,7 +51,7 @@ impl<P: Provider> Context<P> {
 
 /// Indirect keys. The queue pair must be built with room for work requests that change keys:
 /// [`send_ops`](crate::QueuePairBuilder::send_ops) with
-/// [`SendOpSet::REKEY`](crate::SendOpSet::REKEY). A layout takes a quarter of that for each four
+/// [`SendOpSet::REKEY`](crate::SendOpSet::REKEY). A layout takes a third of that more for each four
 /// parts beyond four.
 ///
 /// ```
@@ -62,7 +62,8 @@ impl<P: Provider> Context<P> {
 ///
 /// let ops = SendOpSet::of(QpType::Rc) | SendOpSet::REKEY;
 /// let mut qp = context.queue_pair(&pd, &cq).max_send_wr(16).send_ops(ops).build()?;
-/// # let endpoint = qp.prepare(&Default::default())?;
+/// # let access = AccessFlags::REMOTE_WRITE;
+/// # let endpoint = qp.prepare(&uverbs::Local { access, ..Default::default() })?;
 /// # qp.connect(&endpoint)?;
 /// let matrix = pd.expose(64 * 64, AccessFlags::empty())?;
 /// for row in 0..64 {

@@ -165,8 +165,8 @@ impl IndirectKey {
     /// # Errors
     ///
     /// [`PostError::ForeignBuffer`] for memory of another domain than this key or `domain`;
-    /// [`PostError::TooManySges`] for more parts than it has room for; [`PostError::BadData`] for no
-    /// bytes, and for rights that there aren't; [`PostError::MessageTooLong`] for a part of more
+    /// [`PostError::TooManySges`] for more parts than it has room for; [`PostError::BadData`] for
+    /// no bytes, and for rights that there aren't; [`PostError::MessageTooLong`] for a part of more
     /// than 2 GiB.
     pub fn list<'a>(
         &self,

@@ -64,8 +64,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// As for [`alloc`](Self::alloc), and the allocator's refusal; [`Error::System`]: `ENOMEM` if it
-    /// gives memory that isn't aligned to a page.
+    /// As for [`alloc`](Self::alloc), and the allocator's refusal; [`Error::System`]: `ENOMEM` if
+    /// it gives memory that isn't aligned to a page.
     pub fn alloc_by(
         &self,
         allocator: Option<&Arc<dyn QueueAllocator>>,

@@ -17,6 +17,10 @@ pub const MLX5_CQE_OWNER_MASK: u8 = 1;
 pub const MLX5_INLINE_SCATTER_32: u8 = 0x4;
 /// `op_own` value: up to 64 bytes of the message are before the described 64 bytes.
 pub const MLX5_INLINE_SCATTER_64: u8 = 0x8;
+/// `op_own` value: a title, which short entries follow.
+pub const MLX5_CQE_COMPRESSED: u8 = 0xc;
+/// Short entries in the place of a whole one.
+pub const MINI_CQES: usize = 8;
 /// `hds_ip_ext` value: L2 good.
 pub const MLX5_CQE_L2_OK: u8 = 1 << 0;
 /// `hds_ip_ext` value: L3 checksum good.
@@ -265,6 +269,40 @@ impl mlx5_cqe64 {
     pub fn tmh(&self) -> ibv_tmh {
         // 64 bytes hold 16.
         ibv_tmh::read_from_prefix(self.as_bytes()).map_or_else(|_| Default::default(), |x| x.0)
+    }
+}
+
+layout! {
+    /// A short entry of a compressed block (Linux `include/linux/mlx5/device.h`). What it lacks is
+    /// its title's; only the fields of responses with a checksum are named, and
+    /// [`send`](Self::send) has those of requests.
+    pub struct mlx5_mini_cqe8[8] {
+        /// Checksum of the packet.
+        pub checksum: U16,
+        /// Stride of a striding queue.
+        pub stridx: U16,
+        /// Bytes received, read or fetched.
+        pub byte_cnt: U32,
+    }
+}
+
+impl mlx5_mini_cqe8 {
+    /// Of a send WQE: its first basic block, and its opcode (`s_wqe_info`).
+    #[inline]
+    #[must_use]
+    pub const fn send(&self) -> (u16, u8) {
+        (self.checksum.get(), (self.stridx.get() >> 8) as u8)
+    }
+
+    /// The short entry of a send WQE.
+    #[inline]
+    #[must_use]
+    pub const fn of_send(counter: u16, opcode: u8, byte_cnt: u32) -> Self {
+        Self {
+            checksum: U16::new(counter),
+            stridx: U16::new((opcode as u16) << 8),
+            byte_cnt: U32::new(byte_cnt),
+        }
     }
 }
 

@@ -73,10 +73,13 @@ const NOT_IN_C: &[(&str, &str)] = &[
     ("mlx5_cmd_layout", "the kernel driver's; offsets in ifc.rs"),
     ("mlx5_cmd_prot_block", "the kernel driver's; offsets in ifc.rs"),
     ("mlx5_eqe", "the kernel driver's; offsets in ifc.rs"),
+    ("mlx5_mini_cqe8", "the kernel driver's (device.h); its views differ by kind of entry"),
 ];
 
 /// Rust numbers without a C one that user space sees, and kinds of numbers.
 const NUMBERS_NOT_IN_C: &[(&str, &str)] = &[
+    ("MLX5_CQE_COMPRESSED", "the kernel driver's (device.h); in C a value of a field"),
+    ("MINI_CQES", "the kernel driver's (en.h)"),
     ("CmdOpcode", "the kernel driver's; compared in ifc.rs"),
     ("CmdStatus", "the kernel driver's; compared in ifc.rs"),
     ("LOG_DMA_MMO_MAX_SIZE", "users'; compared in ifc.rs"),

@@ -10,6 +10,7 @@ ifc! {
         LOG_MAX_SRQ_SZ: 0x80 + 8;
         LOG_MAX_QP_SZ: 0x88 + 8;
         LOG_MAX_QP: 0x9b + 5;
+        ECE_SUPPORT: 0xa3 + 1;
         LOG_MAX_SRQ: 0xab + 5;
         LOG_MAX_CQ_SZ: 0xc8 + 8;
         LOG_MAX_CQ: 0xdb + 5;
@@ -111,6 +112,9 @@ ifc! {
         DEVICE_FREQUENCY_KHZ: 0x4e0 + 32;
         NUM_OF_UARS_PER_PAGE: 0x520 + 32;
         CQE_128_ALWAYS: 0x5bd + 1;
+        CQE_COMPRESSION_128: 0x5be + 1;
+        CQE_COMPRESSION: 0x5bf + 1;
+        CQE_COMPRESSION_MAX_NUM: 0x5d0 + 16;
         NATIVE_PORT_NUM: 0x608 + 8;
         NUM_VHCA_PORTS: 0x610 + 8;
     }

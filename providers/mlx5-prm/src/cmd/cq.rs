@@ -13,6 +13,7 @@ ifc! {
         OI: 0xe + 1;
         CQ_PERIOD_MODE: 0xf + 2;
         CQE_COMP_EN: 0x11 + 1;
+        MINI_CQE_RES_FORMAT: 0x12 + 2;
         ST: 0x14 + 4;
         PAGE_OFFSET: 0x54 + 6;
         LOG_CQ_SIZE: 0x63 + 5;

@@ -26,6 +26,7 @@ ifc! {
         MY_ADDR_INDEX: 0x168 + 8;
         HOP_LIMIT: 0x178 + 8;
         DC_ACCESS_KEY_VIOLATION_COUNT: 0x180 + 32;
+        ECE: 0x1e0 + 32;
     }
 }
 
@@ -40,6 +41,7 @@ ifc! {
     /// Answer to CREATE_DCT (`mlx5_ifc_create_dct_out_bits`).
     pub mod create_dct_out[16] {
         DCTN: 0x48 + 24;
+        ECE: 0x60 + 32;
     }
 }
 

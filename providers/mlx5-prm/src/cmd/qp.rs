@@ -90,6 +90,7 @@ ifc! {
     pub mod create_qp_in[272] {
         INPUT_QPN: 0x48 + 24;
         OPT_PARAM_MASK: 0x80 + 32;
+        ECE: 0xa0 + 32;
         QPC: bytes 24 + 232;
         WQ_UMEM_OFFSET: 0x800 + 64;
         WQ_UMEM_ID: 0x840 + 32;
@@ -102,6 +103,7 @@ ifc! {
     /// Answer to CREATE_QP (`mlx5_ifc_create_qp_out_bits`).
     pub mod create_qp_out[16] {
         QPN: 0x48 + 24;
+        ECE: 0x60 + 32;
     }
 }
 
@@ -117,6 +119,7 @@ ifc! {
     pub mod rst2init_qp_in[272] {
         QPN: 0x48 + 24;
         OPT_PARAM_MASK: 0x80 + 32;
+        ECE: 0xa0 + 32;
         QPC: bytes 24 + 232;
     }
 }

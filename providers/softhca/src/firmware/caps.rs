@@ -13,7 +13,7 @@ use super::steering;
 use super::umem::MAX_UMEM;
 use super::{Firmware, eq, memic};
 use crate::board::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING};
-use crate::hca::ethernet;
+use crate::hca::{MAX_BLOCK, ethernet};
 
 /// Kinds of capability (Linux `include/linux/mlx5/device.h`, `mlx5_cap_type`).
 mod kind {
@@ -120,6 +120,11 @@ impl Firmware {
         CQ_OI.set(cap, 1);
         CQ_RESIZE.set(cap, 1);
         CQE_128_ALWAYS.set(cap, 1);
+        SCTR_DATA_CQE.set(cap, 1);
+        // Large ones may be, too, and never are.
+        CQE_COMPRESSION.set(cap, 1);
+        CQE_COMPRESSION_128.set(cap, 1);
+        CQE_COMPRESSION_MAX_NUM.set(cap, MAX_BLOCK as u64);
         CQ_MODERATION.set(cap, 1);
         CQ_PERIOD_MODE_MODIFY.set(cap, 1);
         CQ_PERIOD_START_FROM_CQE.set(cap, 1);
@@ -159,6 +164,7 @@ impl Firmware {
         DMA_MMO_SQ.set(cap, 1);
         LOG_DMA_MMO_MAX_SIZE.set(cap, config.max_copy.ilog2().into());
         RTS2RTS_QP_UDP_SPORT.set(cap, 1);
+        ECE_SUPPORT.set(cap, u64::from(config.ece != 0));
     }
 
     fn port(&self, cap: &mut [u8]) {

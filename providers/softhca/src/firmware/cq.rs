@@ -27,6 +27,9 @@ const FROM_COMPLETION: u64 = 1;
 /// `cqe_sz` of entries of 128 bytes that are written whole (Linux `include/linux/mlx5/cq.h`,
 /// `CQE_STRIDE_128_PAD`).
 const CQE_128_PADDED: u64 = 2;
+/// `mini_cqe_res_format` (Linux `include/linux/mlx5/device.h`, `MLX5_CQE_FORMAT_HASH` and its like).
+const HASH: u64 = 0;
+const CHECKSUM: u64 = 1;
 /// Log2 of more entries than any device has; keeps sizes far from overflow.
 const LOG_ABSURD: u64 = 28;
 
@@ -60,6 +63,16 @@ fn ring(context: &[u8], place: Place<'_>) -> Result<(u8, u32, Region), Refusal> 
     }
     let region = place.region(0, u64::from(cqe_size) << log_entries)?;
     Ok((log_entries as u8, cqe_size, region))
+}
+
+/// Whether CQEs may be compressed. Short ones of responses have a checksum, which may stand for a
+/// hash as well: softhca computes neither. Strides of receive queues it hasn't.
+fn compressed(context: &[u8]) -> Result<bool, Refusal> {
+    match (cqc::CQE_COMP_EN.is_set(context), cqc::MINI_CQE_RES_FORMAT.get(context)) {
+        (false, _) => Ok(false),
+        (true, HASH | CHECKSUM) => Ok(true),
+        (true, _) => Err(Refusal::param("mini_cqe_res_format")),
+    }
 }
 
 fn moderation(context: &[u8]) -> Result<Moderation, Refusal> {
@@ -107,6 +120,7 @@ impl Firmware {
             uar: UarNumber(uar),
             overrun_ignore: cqc::OI.is_set(context),
             padded: cqc::CQE_SZ.get(context) == CQE_128_PADDED,
+            compressed: compressed(context)?,
         })?;
         self.hca.moderate_cq(cqn, moderation)?;
         self.cqs.insert(call, cqn.0, cq);

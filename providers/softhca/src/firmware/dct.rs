@@ -46,6 +46,8 @@ impl Firmware {
         kept.copy_from_slice(context);
         self.dcts.insert(call, dctn.0, kept);
         create_dct_out::DCTN.set(call.output, dctn.0.into());
+        let ece = self.hca.config().agree(dctc::ECE.get32(context));
+        create_dct_out::ECE.set(call.output, ece.into());
         Ok(())
     }
 

@@ -17,8 +17,8 @@ use super::call::{Call, Refusal};
 use super::rings::{Pages, Place};
 use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
 use crate::hca::{
-    Access, AddressVector, Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service,
-    SqContext,
+    Access, AddressVector, CqeScatter, Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext,
+    Service, SqContext,
 };
 use crate::wire::{Address, Psn};
 
@@ -162,14 +162,16 @@ impl Firmware {
             uar: UarNumber(uar),
             user_index: qpc::USER_INDEX.get32(context),
             cqe_version: 1,
-            // cs_req and cs_res are optional: the payload always goes where the list says.
-            scatter_to_cqe: false,
+            scatter: scatter(context)?,
             sq_sig_all: false,
         })?;
         let mut created = Box::new([0; qpc::SIZE]);
         created.copy_from_slice(context);
         self.qps.insert(call, qpn.0, Qp { context: created.clone(), created, umems });
         create_qp_out::QPN.set(call.output, qpn.0.into());
+        if create_qp_in::ECE.get32(call.input) != 0 {
+            create_qp_out::ECE.set(call.output, self.hca.config().ece.into());
+        }
         Ok(())
     }
 
@@ -217,6 +219,7 @@ impl Firmware {
     }
 
     fn modify(&mut self, call: &mut Call<'_>, to: QpTransition) -> Result<(), Refusal> {
+        use QpTransition::{InitToInit, InitToRtr, RstToInit, RtrToRts, RtsToRts};
         let qpn = rst2init_qp_in::QPN.get32(call.input);
         let qp = self.qps.get(call, qpn)?;
         let mut context = qp.context.clone();
@@ -226,7 +229,7 @@ impl Firmware {
             let mask = rst2init_qp_in::OPT_PARAM_MASK.get(call.input);
             merge(&mut context, given, to, mask);
             let more = RTS2RTS_OPT_PARAM_MASK_95_32.get(call.input);
-            if to == QpTransition::RtsToRts && more & UDP_SPORT_95_32 != 0 {
+            if to == RtsToRts && more & UDP_SPORT_95_32 != 0 {
                 let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(&mut *context);
                 let port = ads::UDP_SPORT.get(qpc::PRIMARY_ADDRESS_PATH.of(given));
                 ads::UDP_SPORT.set(path, port);
@@ -234,6 +237,12 @@ impl Firmware {
             self.fill(&mut attrs, &*context)?;
         }
         self.hca.modify_qp(Qpn(qpn), to, &attrs)?;
+        let up = [RstToInit, InitToInit, InitToRtr, RtrToRts, RtsToRts].contains(&to);
+        if up {
+            let asked = rst2init_qp_in::ECE.get32(call.input);
+            // Where the answer to CREATE_QP has it, too.
+            create_qp_out::ECE.set(call.output, self.hca.config().agree(asked).into());
+        }
         self.hca.count_in(Qpn(qpn), qpc::COUNTER_SET_ID.get(&*context) as u8)?;
         let qp = self.qps.get_mut(call, qpn)?;
         match to {
@@ -312,6 +321,25 @@ impl Firmware {
         qpc::NEXT_RCV_PSN.set(out, attrs.rq_psn.get().into());
         Ok(())
     }
+}
+
+/// Which payloads go into CQEs (Linux `hw/mlx5/mlx5_ib.h`, `MLX5_REQ_SCAT_DATA32_CQE` and its
+/// like).
+fn scatter(context: &[u8]) -> Result<CqeScatter, Refusal> {
+    Ok(CqeScatter {
+        requester: match qpc::CS_REQ.get(context) {
+            0 => 0,
+            0x11 => 32,
+            0x22 => 64,
+            _ => return Err(Refusal::param("cs_req")),
+        },
+        responder: match qpc::CS_RES.get(context) {
+            0 => 0,
+            1 => 32,
+            2 => 64,
+            _ => return Err(Refusal::param("cs_res")),
+        },
+    })
 }
 
 /// Transport service, and the special QPN if it is one.

@@ -62,8 +62,21 @@ pub struct HcaConfig {
     pub pkeys: Vec<u16>,
     /// Bytes of each raw packet that must stand in its WQE: 18 of devices before ConnectX-5.
     pub min_inline_header: u16,
+    /// What the device says of enhanced connection establishment (ECE): its version in the highest
+    /// four bits, and its options. 0 of a device that doesn't know it.
+    pub ece: u32,
     /// What happens on doubtful behaviour.
     pub strict: Strictness,
+}
+
+impl HcaConfig {
+    /// What both sides have, when a driver asks for these options: none in another version.
+    #[must_use]
+    pub fn agree(&self, asked: u32) -> u32 {
+        const VERSION: u32 = 0xf << 28;
+        let same = asked & VERSION == self.ece & VERSION;
+        if same { asked & self.ece } else { 0 }
+    }
 }
 
 impl Default for HcaConfig {
@@ -89,6 +102,7 @@ impl Default for HcaConfig {
             active_mtu: Mtu::B4096,
             pkeys: vec![0xffff],
             min_inline_header: 0,
+            ece: 1 << 28,
             strict: Strictness::Silicon,
         }
     }

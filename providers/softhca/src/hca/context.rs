@@ -163,6 +163,8 @@ pub struct CqContext {
     pub overrun_ignore: bool,
     /// An entry of 128 bytes is written whole: zeros before its 64 bytes.
     pub padded: bool,
+    /// CQEs of 64 bytes may be compressed (cqc.cqe_comp_en).
+    pub compressed: bool,
 }
 
 /// How completions are bundled: an event after `count` completions or after `period`, whichever is
@@ -235,6 +237,16 @@ pub struct XrcSrq {
     pub cqe_version: u8,
 }
 
+/// Bytes up to which a payload is put into its CQE, in place of the list of its WQE: 0, 32 or 64.
+/// 64 take CQEs of 128 bytes; in smaller ones none is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CqeScatter {
+    /// Of READs and atomics (qpc.cs_req).
+    pub requester: u8,
+    /// Of messages that arrive (qpc.cs_res).
+    pub responder: u8,
+}
+
 /// A queue pair.
 #[derive(Clone, Debug)]
 pub struct QpContext {
@@ -263,8 +275,8 @@ pub struct QpContext {
     pub user_index: u32,
     /// 0 or 1 (mlx5-abi.h, `cqe_version`).
     pub cqe_version: u8,
-    /// Put short payloads into the CQE. Not supported: refused when set.
-    pub scatter_to_cqe: bool,
+    /// Short payloads go into the CQE.
+    pub scatter: CqeScatter,
     /// Every send makes a CQE whatever its control segment asks.
     pub sq_sig_all: bool,
     /// Receives what is addressed to this special QPN of the port, 0 or 1 (qpc.st of QP0, QP1). One
@@ -295,7 +307,7 @@ impl QpContext {
             uar: UarNumber::default(),
             user_index: 0,
             cqe_version: 1,
-            scatter_to_cqe: false,
+            scatter: CqeScatter::default(),
             sq_sig_all: false,
             special: None,
             deth_sqpn: None,

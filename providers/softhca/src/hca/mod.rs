@@ -47,6 +47,8 @@ mod failure;
 mod pending;
 mod state;
 
+pub(crate) use state::block::MAX_BLOCK;
+
 #[cfg(any(test, fuzzing))]
 mod arena;
 #[cfg(any(test, fuzzing))]
@@ -56,9 +58,9 @@ mod tests;
 
 pub use config::{HcaConfig, Strictness};
 pub use context::{
-    ANY_QPN, Access, AddressVector, CqContext, DctContext, DctState, LinkLayer, MkeyContext,
-    Moderation, Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service, SqContext,
-    SrqContext, XrcSrq,
+    ANY_QPN, Access, AddressVector, CqContext, CqeScatter, DctContext, DctState, LinkLayer,
+    MkeyContext, Moderation, Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service,
+    SqContext, SrqContext, XrcSrq,
 };
 pub use counters::{PortCounters, QCounters, Traffic};
 pub use device::Hca;

@@ -13,8 +13,14 @@ pub struct HcaStats {
     pub send_wqes: u64,
     /// Receive WQEs taken.
     pub recv_wqes: u64,
-    /// CQEs written.
+    /// Completions told in CQEs.
     pub cqes: u64,
+    /// Bytes of CQEs written.
+    pub cqe_bytes: u64,
+    /// Blocks of compressed CQEs.
+    pub cqe_blocks: u64,
+    /// CQEs with a payload.
+    pub cqe_payloads: u64,
     /// Packets given to the wire.
     pub tx_packets: u64,
     /// Packets taken from the wire.

@@ -374,6 +374,7 @@ impl Rig {
             uar: UAR,
             overrun_ignore: false,
             padded,
+            compressed: false,
         };
         let cqn = host.hca.create_cq(ctx).unwrap();
         TestCq { cqn, addr, log, record, ci: 0, size }
@@ -410,7 +411,7 @@ impl Rig {
             uar: UAR,
             user_index: 0xabc,
             cqe_version: 1,
-            scatter_to_cqe: false,
+            scatter: CqeScatter::default(),
             sq_sig_all: false,
             special: setup.special,
             deth_sqpn: setup.special.map(Qpn),

@@ -41,6 +41,14 @@ impl Hca {
         Ok(())
     }
 
+    /// Bytes of a CQE's slot: 64 or 128.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn cqe_size(&self, cqn: Cqn) -> Result<u32, HcaError> {
+        Ok(self.common.cqs.get(cqn)?.ctx.cqe_size)
+    }
+
     /// Says how a CQ bundles completions for its events.
     ///
     /// # Errors

@@ -1,7 +1,10 @@
 //! Completions: the CQE of each outcome (PRM, "Completion queue entry";
 //! mlx5dv.h, `mlx5_cqe64` and `mlx5_err_cqe`).
 
-use uverbs_mlx5_prm::cqe::{CqeOpcode, FlagsRqpn, OpOwn, SopDropQpn, mlx5_cqe64, mlx5_err_cqe};
+use uverbs_mlx5_prm::cqe::{
+    CqeOpcode, FlagsRqpn, MLX5_INLINE_SCATTER_32, MLX5_INLINE_SCATTER_64, OpOwn, SopDropQpn,
+    mlx5_cqe64, mlx5_err_cqe,
+};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
 use zerocopy::{FromZeros, transmute};
@@ -9,7 +12,7 @@ use zerocopy::{FromZeros, transmute};
 use crate::hca::failure::Failure;
 use crate::hca::number::Cqn;
 use crate::hca::state::common::Common;
-use crate::hca::state::cq::CQE_LEN;
+use crate::hca::state::cq::{CQE_LEN, Cqe};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::{Landing, Receive};
 
@@ -27,14 +30,41 @@ pub(super) struct Arrival {
     pub(super) slid: u16,
 }
 
-/// A send WQE that succeeded. `bytes` counts for READ and atomics only.
-pub(super) fn send_done(qp: &Qp, common: &mut Common, index: u16, opcode: Opcode, bytes: u32) {
+/// A send WQE that succeeded. `bytes` counts for READ and atomics only; `data` is their answer, if
+/// it goes into the CQE.
+pub(super) fn send_done(
+    qp: &Qp,
+    common: &mut Common,
+    (index, opcode): (u16, Opcode),
+    bytes: u32,
+    data: &[u8],
+) {
     let mut cqe = blank(user_index(qp), common);
     cqe.byte_cnt.set(bytes);
     cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn.0).0);
     cqe.wqe_counter.set(index);
     cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::REQ.0).0;
-    push(common, qp.ctx.send_cq, transmute!(cqe), false);
+    push(common, qp.ctx.send_cq, with_data(cqe, data), false);
+}
+
+/// A CQE with data: half of it, or what is before it in a slot of 128 bytes (mlx5dv.h,
+/// `MLX5_INLINE_SCATTER_*`; rdma-core `cq.c`, `mlx5_copy_to_recv_wqe` and its callers). The caller
+/// asked how much there may be (`CqTable::room_for_data`).
+fn with_data(mut cqe: mlx5_cqe64, data: &[u8]) -> Cqe {
+    let small = data.len() <= CQE_LEN / 2;
+    match data.len() {
+        0 => {}
+        _ if small => cqe.op_own |= MLX5_INLINE_SCATTER_32,
+        _ => cqe.op_own |= MLX5_INLINE_SCATTER_64,
+    }
+    let mut bytes: [u8; CQE_LEN] = transmute!(cqe);
+    if small {
+        bytes[..data.len()].copy_from_slice(data);
+        return bytes.into();
+    }
+    let mut lead = [0; CQE_LEN];
+    lead[..data.len()].copy_from_slice(data);
+    Cqe { bytes, lead: Some(lead) }
 }
 
 /// A send WQE that failed.
@@ -51,8 +81,14 @@ pub(super) fn send_failed(qp: &Qp, common: &mut Common, index: u16, opcode: Opco
     failed(common, (qp.ctx.send_cq.0, user_index(qp)), (CqeOpcode::REQ_ERR, sop, index), why);
 }
 
-/// A receive WQE that took a message.
-pub(super) fn receive_done(qp: &Qp, common: &mut Common, receive: &Receive, arrival: Arrival) {
+/// A receive WQE that took a message; `data` is what of it goes into the CQE.
+pub(super) fn receive_done(
+    qp: &Qp,
+    common: &mut Common,
+    receive: &Receive,
+    arrival: Arrival,
+    data: &[u8],
+) {
     let mut cqe = blank(receive.landing.uidx, common);
     cqe.byte_cnt.set(arrival.bytes);
     cqe.imm_inval_pkey.set(arrival.imm);
@@ -62,7 +98,7 @@ pub(super) fn receive_done(qp: &Qp, common: &mut Common, receive: &Receive, arri
     cqe.wqe_counter.set(receive.index);
     let kind = OpOwn::ZERO.with_opcode(arrival.kind.0).with_se(arrival.solicited);
     cqe.op_own = kind.0;
-    push(common, receive.landing.cqn, transmute!(cqe), arrival.solicited);
+    push(common, receive.landing.cqn, with_data(cqe, data), arrival.solicited);
 }
 
 /// A receive WQE that failed.
@@ -83,7 +119,8 @@ pub(super) fn receive_failed(qp: &Qp, common: &mut Common, receive: &Receive, wh
 pub(crate) fn resized(common: &mut Common, cqn: Cqn) {
     let mut cqe = mlx5_cqe64::new_zeroed();
     cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::RESIZE_CQ.0).0;
-    push(common, cqn, transmute!(cqe), false);
+    let cqe: [u8; CQE_LEN] = transmute!(cqe);
+    push(common, cqn, cqe, false);
 }
 
 fn failed(
@@ -99,7 +136,8 @@ fn failed(
     cqe.s_wqe_opcode_qpn.set(sop.0);
     cqe.wqe_counter.set(index);
     cqe.op_own = OpOwn::ZERO.with_opcode(kind.0).0;
-    push(common, Cqn(cqn), transmute!(cqe), true);
+    let cqe: [u8; CQE_LEN] = transmute!(cqe);
+    push(common, Cqn(cqn), cqe, true);
 }
 
 pub(super) fn blank(uidx: u32, common: &Common) -> mlx5_cqe64 {
@@ -115,7 +153,7 @@ fn user_index(qp: &Qp) -> u32 {
     if qp.ctx.cqe_version == 1 { qp.ctx.user_index & 0x00ff_ffff } else { 0 }
 }
 
-pub(super) fn push(common: &mut Common, cqn: Cqn, cqe: [u8; CQE_LEN], wakes: bool) {
+pub(super) fn push(common: &mut Common, cqn: Cqn, cqe: impl Into<Cqe>, wakes: bool) {
     let Common { dma, cqs, events, stats, .. } = common;
-    cqs.push(&**dma, cqn, cqe, wakes, events, stats);
+    cqs.push(&**dma, cqn, cqe.into(), wakes, events, stats);
 }

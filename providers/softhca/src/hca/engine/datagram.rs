@@ -86,7 +86,7 @@ pub(super) fn receive(
         from: flags.with_rqpn(deth.src_qp.get()),
         slid: frame.src.lid,
     };
-    complete::receive_done(qp, common, &receive, arrival);
+    complete::receive_done(qp, common, &receive, arrival, &[]);
     true
 }
 

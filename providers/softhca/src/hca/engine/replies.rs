@@ -130,7 +130,20 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
         }
         _ => return bad_response(qp, common),
     };
-    if let Err(fault) = request.wqe.scatter(common, qp.who(), offset.into(), data) {
+    let most = common.cqs.room_for_data(qp.ctx.send_cq, qp.ctx.scatter.requester);
+    // What makes no CQE has no other place than its list.
+    let in_cqe = request.wqe.signaled && request.packets == 1 && data.len() <= most;
+    let taken = match in_cqe {
+        true => request.wqe.check(common, qp.who()),
+        false => request.wqe.scatter(common, qp.who(), offset.into(), data),
+    };
+    if in_cqe
+        && taken.is_ok()
+        && let Some(Entry::Live(request)) = qp.requester.queue.front_mut()
+    {
+        request.answer = data.to_vec();
+    }
+    if let Err(fault) = taken {
         let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
         return fail(qp, common, why);
     }

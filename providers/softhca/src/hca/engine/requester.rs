@@ -171,7 +171,8 @@ fn fetch(qp: &mut Qp, common: &mut Common) {
             let first = qp.requester.next_psn;
             qp.requester.next_psn = first + packets;
             let executed = !matches!(wqe.op, Op::Umr | Op::Copy) && wqe.ethernet.is_none();
-            Entry::Live(Request { wqe, first, packets, part, executed })
+            let answer = Vec::new();
+            Entry::Live(Request { wqe, first, packets, part, executed, answer })
         }
         Err(bad) => {
             common.stats.bad_wqes += 1;
@@ -243,7 +244,8 @@ pub(super) fn complete_front(qp: &mut Qp, common: &mut Common) {
         let wqe = &request.wqe;
         if wqe.signaled {
             let bytes = if wqe.op.is_fetching() { wqe.len } else { 0 };
-            complete::send_done(qp, common, wqe.index, wqe.opcode, bytes);
+            let which = (wqe.index, wqe.opcode);
+            complete::send_done(qp, common, which, bytes, &request.answer);
         }
     }
     qp.requester.drop_front();

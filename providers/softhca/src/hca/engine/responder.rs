@@ -258,7 +258,13 @@ fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Ref
         return Err(Refusal::Told(NakCode::INVALID_REQUEST));
     }
     let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
-    let scattered = common.keys.scatter(&*common.dma, who, &receive.list, offset, data);
+    let most = common.cqs.room_for_data(receive.landing.cqn, qp.ctx.scatter.responder);
+    // Its list was checked when it was taken.
+    let in_cqe = offset == 0 && packet.layout().position.ends() && data.len() <= most;
+    let scattered = match in_cqe {
+        true => Ok(()),
+        false => common.keys.scatter(&*common.dma, who, &receive.list, offset, data),
+    };
     if let Err(fault) = scattered {
         let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
         complete::receive_failed(qp, common, &receive, why);
@@ -280,7 +286,8 @@ fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Ref
         qp.responder.message = Some(Message::Send { receive, offset: end });
         return Err(ACCESS);
     }
-    complete::receive_done(qp, common, &receive, arrival(qp, packet, kind, end as u32, imm));
+    let arrival = arrival(qp, packet, kind, end as u32, imm);
+    complete::receive_done(qp, common, &receive, arrival, if in_cqe { data } else { &[] });
     Ok(())
 }
 
@@ -351,7 +358,7 @@ fn write(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Re
         let spare = qp.responder.spare.take();
         let receive = spare.unwrap_or_else(|| receives::consume(qp, common, from));
         let arrival = arrival(qp, packet, CqeOpcode::RESP_WR_IMM, len, imm);
-        complete::receive_done(qp, common, &receive, arrival);
+        complete::receive_done(qp, common, &receive, arrival, &[]);
     }
     Ok(())
 }

@@ -60,7 +60,8 @@ impl Hca {
             };
             done |= self.serve(qpn);
         }
-        let Common { cqs, events, stats, .. } = &mut self.common;
+        let Common { dma, cqs, events, stats, .. } = &mut self.common;
+        cqs.end_blocks(&**dma, events, stats);
         done |= cqs.expire(events, stats);
         self.bury();
         self.common.port.flush();

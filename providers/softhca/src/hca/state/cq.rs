@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use uverbs_mlx5_prm::cqe::{SopDropQpn, mlx5_cqe64};
+use uverbs_mlx5_prm::cqe::{MINI_CQES, OpOwn, SopDropQpn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::CqArm;
 use zerocopy::transmute_ref;
 
@@ -11,11 +11,33 @@ use crate::hca::context::{CqContext, Moderation};
 use crate::hca::dma::{Dma, DmaFault};
 use crate::hca::error::{HcaError, HcaEvent, Noun};
 use crate::hca::number::{Cqn, Qpn, UarNumber};
+use crate::hca::state::block::{self, Block};
 use crate::hca::state::events::Events;
 use crate::hca::stats::HcaStats;
 
 /// Bytes of a CQE proper; a 128-byte slot has it at the end (mlx5dv.h, `mlx5_cqe64`).
 pub(crate) const CQE_LEN: usize = 64;
+
+/// What is written into a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cqe {
+    pub(crate) bytes: [u8; CQE_LEN],
+    /// What stands before it in a slot of 128 bytes, if anything is to be written there.
+    pub(crate) lead: Option<[u8; CQE_LEN]>,
+}
+
+impl Cqe {
+    /// Whether it may be one of a block.
+    fn is_plain(&self) -> bool {
+        self.lead.is_none() && block::is_plain(&self.bytes)
+    }
+}
+
+impl From<[u8; CQE_LEN]> for Cqe {
+    fn from(bytes: [u8; CQE_LEN]) -> Self {
+        Self { bytes, lead: None }
+    }
+}
 
 /// Consumer and producer index as records and arms carry them.
 const INDEX_MASK: u32 = 0x00ff_ffff;
@@ -57,6 +79,8 @@ pub(crate) struct Cq {
     /// QPs that use it; one QP with both roles counts twice.
     pub(crate) users: u32,
     dead: bool,
+    /// Completions that wait to be compressed.
+    block: Block,
 }
 
 /// The QP that a CQE is of; an error's has it at the same place.
@@ -74,6 +98,8 @@ pub(crate) struct CqTable {
     timers: BTreeSet<(Duration, Cqn)>,
     pub(crate) now: Duration,
     pub(crate) died: Vec<Cqn>,
+    /// Queues with completions that wait to be compressed.
+    blocks: BTreeSet<Cqn>,
     /// Whose completions had no place, since their CQ died: by its own CQs a QP would be found,
     /// but a target of XRC completes to the CQ of whatever queue its packets name.
     pub(crate) bereft: Vec<Qpn>,
@@ -150,13 +176,23 @@ impl CqTable {
         Ok(())
     }
 
+    /// Bytes of data that a CQE can hold for a queue pair that asks for `most`: half of a small
+    /// one, and in a large one what stands before the CQE proper.
+    pub(crate) fn room_for_data(&self, cqn: Cqn, most: u8) -> usize {
+        match (most, self.cqs.get(&cqn)) {
+            (32, Some(_)) => 32,
+            (64, Some(cq)) if cq.ctx.cqe_size == 128 => CQE_LEN,
+            _ => 0,
+        }
+    }
+
     /// Writes one CQE; `cqe[63]` carries opcode and solicited bit, the owner bit is filled in.
     /// `wakes`: solicited or in error, what a solicited arm waits for (PRM, "CQ arm").
     pub(crate) fn push(
         &mut self,
         dma: &dyn Dma,
         cqn: Cqn,
-        mut cqe: [u8; CQE_LEN],
+        mut cqe: Cqe,
         wakes: bool,
         events: &mut Events,
         stats: &mut HcaStats,
@@ -165,13 +201,74 @@ impl CqTable {
             return;
         };
         if cq.dead {
-            self.bereft.push(owner(&cqe));
+            self.bereft.push(owner(&cqe.bytes));
             return;
         }
-        cqe[CQE_LEN - 1] &= !1;
+        cqe.bytes[CQE_LEN - 1] &= !1;
+        if !wakes && cq.ctx.compressed && cq.ctx.cqe_size == CQE_LEN as u32 && cqe.is_plain() {
+            if !cq.block.fits(&cqe.bytes) {
+                self.end_block(dma, cqn, events, stats);
+            }
+            if let Some(cq) = self.cqs.get_mut(&cqn) {
+                cq.block.add(cqe.bytes);
+                self.blocks.insert(cqn);
+            }
+            return;
+        }
+        self.end_block(dma, cqn, events, stats);
+        self.put(dma, cqn, cqe, wakes, events, stats);
+    }
+
+    /// Writes what waits to be compressed. After each step, so that nothing waits between them.
+    pub(crate) fn end_blocks(&mut self, dma: &dyn Dma, events: &mut Events, stats: &mut HcaStats) {
+        for cqn in std::mem::take(&mut self.blocks) {
+            self.end_block(dma, cqn, events, stats);
+        }
+    }
+
+    fn end_block(&mut self, dma: &dyn Dma, cqn: Cqn, events: &mut Events, stats: &mut HcaStats) {
+        let Some(cq) = self.cqs.get_mut(&cqn) else { return };
+        let all = cq.block.take();
+        let count = all.len() as u64;
+        if count > 1 && !cq.dead && cq.write_block(dma, &all) == Ok(true) {
+            stats.cqes += count;
+            stats.cqe_blocks += 1;
+            // The title, and the arrays.
+            stats.cqe_bytes += (1 + count.div_ceil(MINI_CQES as u64)) * CQE_LEN as u64;
+            let (old, now) = (cq.deadline, self.now);
+            for _ in 0..count {
+                cq.after_push(false, now, events, stats);
+            }
+            set_timer(&mut self.timers, cqn, old, cq.deadline);
+            return;
+        }
+        for bytes in all {
+            self.put(dma, cqn, bytes.into(), false, events, stats);
+        }
+    }
+
+    /// Writes one CQE whole.
+    fn put(
+        &mut self,
+        dma: &dyn Dma,
+        cqn: Cqn,
+        cqe: Cqe,
+        wakes: bool,
+        events: &mut Events,
+        stats: &mut HcaStats,
+    ) {
+        let Some(cq) = self.cqs.get_mut(&cqn) else { return };
+        if cq.dead {
+            self.bereft.push(owner(&cqe.bytes));
+            return;
+        }
         match cq.write(dma, &cqe) {
             Ok(true) => {
                 stats.cqes += 1;
+                let format = OpOwn(cqe.bytes[CQE_LEN - 1]).format();
+                stats.cqe_payloads += u64::from(format != 0);
+                let whole = cqe.lead.is_some() || cq.ctx.padded;
+                stats.cqe_bytes += if whole { cq.ctx.cqe_size.into() } else { CQE_LEN as u64 };
                 let (old, now) = (cq.deadline, self.now);
                 cq.after_push(wakes, now, events, stats);
                 set_timer(&mut self.timers, cqn, old, cq.deadline);
@@ -183,7 +280,7 @@ impl CqTable {
                 stats.cq_overruns += 1;
                 events.push(HcaEvent::CqError { cqn }, stats);
                 self.died.push(cqn);
-                self.bereft.push(owner(&cqe));
+                self.bereft.push(owner(&cqe.bytes));
             }
         }
     }
@@ -277,11 +374,12 @@ impl Cq {
             arm_seen: NEVER_ARMED,
             users: 0,
             dead: false,
+            block: Block::default(),
         }
     }
 
     /// Whether there was room, and the CQE is visible.
-    fn write(&mut self, dma: &dyn Dma, cqe: &[u8; CQE_LEN]) -> Result<bool, DmaFault> {
+    fn write(&mut self, dma: &dyn Dma, cqe: &Cqe) -> Result<bool, DmaFault> {
         let entries = 1u32 << self.ctx.log_entries;
         if self.held() >= entries && !self.ctx.overrun_ignore {
             let word = u32::from_be(dma.load_u32(self.ctx.doorbell_record)?);
@@ -292,10 +390,11 @@ impl Cq {
         }
         let slot = u64::from(self.producer & (entries - 1)) * u64::from(self.ctx.cqe_size);
         let at = slot + u64::from(self.ctx.cqe_size) - CQE_LEN as u64;
-        if self.ctx.padded {
-            self.ctx.region.write(dma, slot, &[0; 128 - CQE_LEN][..(at - slot) as usize])?;
+        let lead = cqe.lead.or(self.ctx.padded.then_some([0; CQE_LEN]));
+        if let Some(lead) = lead {
+            self.ctx.region.write(dma, slot, &lead[..(at - slot) as usize])?;
         }
-        let last = CQE_LEN - 1;
+        let (cqe, last) = (&cqe.bytes, CQE_LEN - 1);
         self.ctx.region.write(dma, at, &cqe[..last])?;
         // The owner bit flips with each lap, 0 on the first. Its release store publishes the
         // 63 bytes above; the partner is the driver's load of op_own followed by a read barrier
@@ -304,6 +403,31 @@ impl Cq {
         let bus = self.ctx.region.addr_of(at + last as u64, 1)?;
         dma.store_u8(bus, cqe[last] | owner)?;
         self.producer = self.producer.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// Whether there was room, and all of them are visible, as a title and arrays of short ones.
+    fn write_block(&mut self, dma: &dyn Dma, all: &[[u8; CQE_LEN]]) -> Result<bool, DmaFault> {
+        let entries = 1u32 << self.ctx.log_entries;
+        if self.held() + all.len() as u32 > entries {
+            self.consumer = u32::from_be(dma.load_u32(self.ctx.doorbell_record)?) & INDEX_MASK;
+            if self.held() + all.len() as u32 > entries {
+                return Ok(false);
+            }
+        }
+        let place = |index: u32| u64::from(index & (entries - 1)) * CQE_LEN as u64;
+        let (title, arrays) = block::compress(all);
+        for (number, array) in (0u32..).zip(&arrays) {
+            let ahead = (number * MINI_CQES as u32).max(1);
+            self.ctx.region.write(dma, place(self.producer.wrapping_add(ahead)), array)?;
+        }
+        let (at, last) = (place(self.producer), CQE_LEN - 1);
+        self.ctx.region.write(dma, at, &title[..last])?;
+        // As in `write`; the arrays are visible before it, too.
+        let owner = (self.producer >> self.ctx.log_entries) as u8 & 1;
+        let bus = self.ctx.region.addr_of(at + last as u64, 1)?;
+        dma.store_u8(bus, title[last] | owner)?;
+        self.producer = self.producer.wrapping_add(all.len() as u32);
         Ok(true)
     }
 

@@ -12,6 +12,7 @@
 //! | `schedule`, `events`, `port` | who has work; events to be told; the wire, with back-pressure |
 
 pub(crate) mod access;
+pub(crate) mod block;
 pub(crate) mod common;
 pub(crate) mod congestion;
 pub(crate) mod cq;

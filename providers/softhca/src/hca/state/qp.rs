@@ -232,8 +232,10 @@ impl Qp {
 /// The checks of CREATE_QP.
 pub(crate) fn check_context(ctx: &QpContext, config: &HcaConfig) -> Result<(), HcaError> {
     let bad = |what, value| Err(HcaError::BadParam { what, value });
-    if ctx.scatter_to_cqe {
-        return bad("scatter_to_cqe", 1);
+    for bytes in [ctx.scatter.requester, ctx.scatter.responder] {
+        if !matches!(bytes, 0 | 32 | 64) {
+            return bad("scatter", bytes.into());
+        }
     }
     if ctx.cqe_version > 1 {
         return bad("cqe_version", ctx.cqe_version.into());

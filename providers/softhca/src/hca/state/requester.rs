@@ -27,6 +27,8 @@ pub(crate) struct Request {
     pub(crate) part: u32,
     /// Its local part (UMR, copy, frame) has run; true if it has none.
     pub(crate) executed: bool,
+    /// The answer, if it goes into the CQE.
+    pub(crate) answer: Vec<u8>,
 }
 
 impl Request {

@@ -2,6 +2,7 @@
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
+use crate::hca::context::Access;
 use crate::hca::number::{Key, Qpn};
 use crate::hca::state::common::Common;
 use crate::hca::state::frame::EthernetSend;
@@ -153,6 +154,14 @@ impl Wqe {
             }
         }
         if data.is_empty() { Ok(()) } else { Err(KeyFault::Range) }
+    }
+
+    /// Whether an answer could be written, without writing one.
+    pub(crate) fn check(&self, common: &Common, who: Who) -> Result<(), KeyFault> {
+        self.pieces.iter().try_for_each(|piece| match piece {
+            Piece::Memory(segment) => common.keys.check(who, *segment, Access::LOCAL_WRITE),
+            Piece::Inline(_) => Err(KeyFault::Range),
+        })
     }
 
     /// Copies the first piece to the second.

@@ -185,6 +185,8 @@ pub(crate) struct Dct {
     pub(crate) dctn: Option<Qpn>,
     pub(crate) state: QpState,
     pub(crate) port: u8,
+    /// Options of ECE that were asked for.
+    pub(crate) ece: u32,
 }
 
 /// An XRC domain, as one file has it.

@@ -133,6 +133,7 @@ impl Xrc {
             uar: Default::default(),
             overrun_ignore: true,
             padded: false,
+            compressed: false,
         })?;
         self.cq = Some(DriverCq { cqn, _memory: memory });
         Ok(cqn)

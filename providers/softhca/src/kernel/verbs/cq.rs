@@ -10,6 +10,7 @@ use uverbs_kernel_abi::cq::{
     ib_uverbs_resize_cq, ib_uverbs_resize_cq_resp,
 };
 use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX, MLX5_IB_CQE_RES_FORMAT_HASH,
     MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD, MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS,
     MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, mlx5_ib_create_cq, mlx5_ib_resize_cq,
 };
@@ -109,8 +110,12 @@ fn bind(
     // A page of another context is refused by firmware (uid mismatch: BAD_RES).
     let uar = call.file.objects.uar_page(u32::from(request.uar_page_index)).ok_or(Errno::EINVAL)?;
     if request.cqe_comp_en != 0 {
-        // `cqe_compression` is no capability of this device.
-        return Err(Errno::EOPNOTSUPP);
+        // `mini_cqe_res_format_to_hw`; strides are no capability of this device.
+        match request.cqe_comp_res_format {
+            MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM => {}
+            MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX => return Err(Errno::EOPNOTSUPP),
+            _ => return Err(Errno::EINVAL),
+        }
     }
     if request.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD != 0 {
         // Nor is `cqe_128_always`; with 64-byte entries the flag makes no sense at all.
@@ -133,6 +138,7 @@ fn bind(
         uar: UarNumber(uar.index()),
         overrun_ignore: flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN != 0,
         padded: false,
+        compressed: request.cqe_comp_en != 0,
     });
     Ok((created.map_err(errno)?.0, uar))
 }

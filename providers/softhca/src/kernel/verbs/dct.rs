@@ -17,7 +17,7 @@ use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Dct, Object};
 use crate::kernel::transition;
 use crate::kernel::verbs::mr::{access_flags, rights};
-use crate::kernel::verbs::qp_modify::path;
+use crate::kernel::verbs::qp_modify::{driver_request, path};
 use crate::kernel::verbs::qp_request::Asked;
 
 /// What RESET to INIT needs, and INIT to RTR.
@@ -49,14 +49,17 @@ pub(crate) fn create(
     for handle in held {
         objects.hold(handle);
     }
-    let dct = Dct { context, held, dctn: None, state: QpState::Reset, port: 0 };
+    let ece = request.ece_options;
+    let dct = Dct { context, held, dctn: None, state: QpState::Reset, port: 0, ece };
     call.put_object(asked.handle, Object::Dct(Box::new(dct)));
     Ok(())
 }
 
 /// `mlx5_ib_modify_dct`: the two changes that a target knows, each with just its attributes.
 pub(crate) fn modify(call: &mut Call<'_>, request: &ib_uverbs_modify_qp) -> Result<(), Errno> {
+    let own = driver_request(call)?.ece_options;
     let dct = call.file.objects.dct(request.qp_handle)?;
+    let ece = if own == 0 { dct.ece } else { own };
     let (mut context, state, mask) = (dct.context, dct.state, request.attr_mask);
     if mask & IB_QP_STATE == 0 {
         return Err(Errno::EINVAL);
@@ -90,15 +93,18 @@ pub(crate) fn modify(call: &mut Call<'_>, request: &ib_uverbs_modify_qp) -> Resu
         dct.context = context;
         dct.state = to;
         dct.dctn = dctn;
+        dct.ece = ece;
         if mask & IB_QP_PORT != 0 {
             dct.port = request.port_num;
         }
     }
     let Some(dctn) = dctn else { return Ok(()) };
+    let ece = call.device.hca.config().agree(ece);
     let room = call.len(UVERBS_ATTR_UHW_OUT).min(size_of::<mlx5_ib_modify_qp_resp>());
     let answer = mlx5_ib_modify_qp_resp {
         response_length: room as u32,
         dctn: dctn.0,
+        ece_options: ece,
         ..mlx5_ib_modify_qp_resp::default()
     };
     call.driver_output(answer.as_bytes())

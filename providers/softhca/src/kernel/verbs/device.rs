@@ -14,11 +14,13 @@ use uverbs_kernel_abi::device::{
     ib_uverbs_query_device, ib_uverbs_query_device_resp, ib_uverbs_rss_caps,
 };
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ALLOC_UCTX_DEVX,
-    MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_CLOCK_INFO_V1, MLX5_LIB_CAP_DYN_UAR,
-    MLX5_RX_HASH_FUNC_TOEPLITZ, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
-    MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE, MLX5_USER_INLINE_MODE_L2, MLX5_USER_INLINE_MODE_NONE,
-    mlx5_ib_alloc_ucontext_req, mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,
+    MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE,
+    MLX5_IB_ALLOC_UCTX_DEVX, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_CLOCK_INFO_V1,
+    MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CQE_RES_FORMAT_HASH,
+    MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP, MLX5_LIB_CAP_DYN_UAR, MLX5_RX_HASH_FUNC_TOEPLITZ,
+    MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE,
+    MLX5_USER_INLINE_MODE_L2, MLX5_USER_INLINE_MODE_NONE, mlx5_ib_alloc_ucontext_req,
+    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp, mlx5_ib_cqe_comp_caps,
     mlx5_ib_query_device_resp, mlx5_ib_rss_caps,
 };
 use uverbs_kernel_abi::objects::{
@@ -37,6 +39,7 @@ use crate::board::profile::{
     BF_REG_SIZE, COMP_VECTORS, DEVICE_MEMORY_LEN, FW_VER, MAX_CQ_COUNT, MAX_CQ_PERIOD, MAX_RQ_DESC,
     MAX_SGE, MAX_SQ_DESC, MAX_STEERING, VENDOR_ID, VENDOR_PART_ID,
 };
+use crate::hca::MAX_BLOCK;
 use crate::hca::ethernet::MAX_SPREAD;
 use crate::hca::number::Key;
 use crate::kernel::call::{Call, Write, zero_extended};
@@ -121,7 +124,13 @@ fn context_response(device: &Device, context: &Context) -> mlx5_ib_alloc_ucontex
         log_uar_size: 12,
         num_uars_per_page: 1,
         clock_info_versions: 1 << MLX5_IB_CLOCK_INFO_V1,
-        comp_mask: MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY,
+        comp_mask: match config.ece {
+            0 => MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY,
+            _ => {
+                MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY
+                    | MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE
+            }
+        },
         dump_fill_mkey: Key::DUMP_FILL.0,
         ..mlx5_ib_alloc_ucontext_resp::default()
     }
@@ -195,8 +204,8 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
     if call.has(UVERBS_ATTR_UHW_IN) && call.driver_input()?.iter().any(|byte| *byte != 0) {
         return Err(Errno::EINVAL);
     }
-    // Of offloads there is hashing, on Ethernet: segmentation, compression, pacing, parsing,
-    // striding and tunnels are absent.
+    // Of offloads there is hashing, on Ethernet: segmentation, pacing, parsing, striding and
+    // tunnels are absent.
     let ethernet = call.device.profile.is_ethernet();
     let driver = mlx5_ib_query_device_resp {
         rss_caps: match ethernet {
@@ -207,6 +216,11 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
             },
             false => mlx5_ib_rss_caps::default(),
         },
+        cqe_comp_caps: mlx5_ib_cqe_comp_caps {
+            max_num: MAX_BLOCK as u32,
+            supported_format: (MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM).into(),
+        },
+        flags: MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP,
         response_length: room.min(size_of::<mlx5_ib_query_device_resp>()) as u32,
         ..mlx5_ib_query_device_resp::default()
     };

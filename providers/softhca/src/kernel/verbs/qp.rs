@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_QP_FLAG_BFREG_INDEX, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp,
-    mlx5_ib_create_qp_resp,
+    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_BFREG_INDEX, MLX5_QP_FLAG_SCATTER_CQE,
+    MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp, mlx5_ib_create_qp_resp,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_ATTR_CREATE_QP_HANDLE,
@@ -24,9 +24,10 @@ use uverbs_kernel_abi::qp::{
 };
 use zerocopy::IntoBytes;
 
-use crate::hca::number::{Qpn, UarNumber};
-use crate::hca::{QpContext, Region, RqContext, Service, SqContext};
+use crate::hca::number::{Cqn, Qpn, UarNumber};
+use crate::hca::{CqeScatter, QpContext, Region, RqContext, Service, SqContext};
 use crate::kernel::call::Call;
+use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Qp};
 use crate::kernel::verbs::qp_request::{Asked, Queues, check_flags, driver_request, flags, kind};
 use crate::kernel::verbs::xrc::{self, TargetAsked};
@@ -51,7 +52,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     asked.subtype(request.flags)?;
     if asked.service == Service::Dct {
         dct::create(call, &asked, &request)?;
-        return answer(call, 0, asked.cap, 0);
+        return answer(call, 0, (asked.cap, 0), 0);
     }
     let queues = Queues::check(call, &asked, &request)?;
     let uar = uar_page(call, &request)?;
@@ -93,17 +94,23 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         raw,
     };
     call.put_object(asked.handle, Object::Qp(Box::new(qp)));
-    answer(call, qpn, asked.cap, queues.rq_count)
+    // Raw packets are no queue pair to firmware.
+    let ece = if asked.service == Service::Raw { 0 } else { request.ece_options };
+    answer(call, qpn, (asked.cap, queues.rq_count), ece)
 }
 
 fn answer(
     call: &mut Call<'_>,
     qpn: u32,
-    cap: ib_uverbs_qp_cap,
-    rq_count: u32,
+    (cap, rq_count): (ib_uverbs_qp_cap, u32),
+    ece: u32,
 ) -> Result<(), Errno> {
-    let response =
-        mlx5_ib_create_qp_resp { bfreg_index: INVALID_BFREG, ..mlx5_ib_create_qp_resp::default() };
+    let response = mlx5_ib_create_qp_resp {
+        bfreg_index: INVALID_BFREG,
+        // What firmware has, when it is asked at all.
+        ece_options: if ece == 0 { 0 } else { call.device.hca.config().ece },
+        ..mlx5_ib_create_qp_resp::default()
+    };
     call.driver_output(response.as_bytes())?;
     // `set_rq_size` clears what a QP without receive queue was asked for.
     let answer = match rq_count {
@@ -190,13 +197,42 @@ fn context(
         uar: UarNumber(uar.index()),
         user_index: request.uidx,
         cqe_version,
-        scatter_to_cqe: false,
+        scatter: scatter(call, request, asked, (send_cq, recv_cq))?,
         // mlx5_ib tells the hardware nothing of SQ_SIG_ALL: the provider sets the bit in each WQE.
         sq_sig_all: false,
         special: None,
         deth_sqpn: None,
         privileged: false,
         counter_set: 0,
+    })
+}
+
+/// What goes into CQEs (`_create_user_qp`, `configure_requester_scat_cqe`): of a queue pair that
+/// signals each send by itself, or whose client says that it will do.
+fn scatter(
+    call: &Call<'_>,
+    request: &mlx5_ib_create_qp,
+    asked: &Asked,
+    (send_cq, recv_cq): (Cqn, Cqn),
+) -> Result<CqeScatter, Errno> {
+    if request.flags & MLX5_QP_FLAG_SCATTER_CQE == 0 {
+        return Ok(CqeScatter::default());
+    }
+    let large = |cqn| Ok(call.device.hca.cqe_size(cqn).map_err(errno)? == 128);
+    let bytes = |large: bool| if large { 64 } else { 32 };
+    let all = asked.sq_sig_all || request.flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE != 0;
+    let large_sends = large(send_cq)?;
+    Ok(CqeScatter {
+        requester: match asked.service {
+            Service::Rc if all => bytes(large_sends),
+            // Small ones are a capability of their own (`dc_req_scat_data_cqe`).
+            Service::Dci if all && large_sends => bytes(true),
+            _ => 0,
+        },
+        responder: match asked.service {
+            Service::Rc | Service::Uc => bytes(large(recv_cq)?),
+            _ => 0,
+        },
     })
 }
 

@@ -3,6 +3,8 @@
 //! in `hw/mlx5/qp.c`).
 
 use nix::errno::Errno;
+use uverbs_kernel_abi::mlx5::{mlx5_ib_modify_qp, mlx5_ib_modify_qp_resp};
+use uverbs_kernel_abi::objects::UVERBS_ATTR_UHW_OUT;
 use uverbs_kernel_abi::qp::{
     IB_MIG_MIGRATED, IB_QP_ACCESS_FLAGS, IB_QP_ALT_PATH, IB_QP_AV, IB_QP_CUR_STATE, IB_QP_DEST_QPN,
     IB_QP_EN_SQD_ASYNC_NOTIFY, IB_QP_MAX_DEST_RD_ATOMIC, IB_QP_MAX_QP_RD_ATOMIC,
@@ -16,10 +18,11 @@ use uverbs_kernel_abi::write::{
     IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_MODIFY_QP, IB_USER_VERBS_CMD_QUERY_QP,
     IB_USER_VERBS_EX_CMD_MODIFY_QP,
 };
+use zerocopy::IntoBytes;
 
 use crate::hca::number::Qpn;
 use crate::hca::{Access, AddressVector, Mtu, QpAttrs, QpState};
-use crate::kernel::call::{Call, Write};
+use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::Object;
 use crate::kernel::transition;
@@ -106,6 +109,7 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), E
         return Err(Errno::EINVAL);
     }
     // mlx5_ib_modify_qp
+    let own = driver_request(call)?;
     if !transition::is_ok(kind, from, to, mask) {
         return Err(Errno::EINVAL);
     }
@@ -130,7 +134,35 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), E
         attrs.path_mtu = mtu;
     }
     apply(&mut attrs, &request);
-    call.device.hca.modify_qp(qpn, command, &attrs).map_err(errno)
+    call.device.hca.modify_qp(qpn, command, &attrs).map_err(errno)?;
+    let works = |state| matches!(state, QpState::Init | QpState::Rtr | QpState::Rts);
+    let up = works(to) && (works(from) || from == QpState::Reset);
+    let answer = mlx5_ib_modify_qp_resp {
+        response_length: size_of::<mlx5_ib_modify_qp_resp>() as u32,
+        ece_options: if up { call.device.hca.config().agree(own.ece_options) } else { 0 },
+        ..mlx5_ib_modify_qp_resp::default()
+    };
+    if call.len(UVERBS_ATTR_UHW_OUT) < size_of_val(&answer) {
+        return Ok(());
+    }
+    call.driver_output(answer.as_bytes())
+}
+
+/// The driver's part, which may be missing.
+pub(super) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_modify_qp, Errno> {
+    let bytes = call.driver_input()?;
+    let known = size_of::<mlx5_ib_modify_qp>();
+    if !bytes.is_empty() && bytes.len() < known {
+        return Err(Errno::EINVAL);
+    }
+    if bytes.get(known..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0)) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let request: mlx5_ib_modify_qp = zero_extended(&bytes);
+    if request.comp_mask != 0 || request.burst_info.reserved != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(request)
 }
 
 /// The same of a queue pair for raw packets, whose state is the driver's to know.

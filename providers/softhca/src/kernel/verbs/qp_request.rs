@@ -181,7 +181,6 @@ pub(super) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp, Errno
         return Err(Errno::EINVAL);
     }
     let request: mlx5_ib_create_qp = zero_extended(&bytes);
-    // Scatter to CQE is a wish that the kernel drops without a word where the device cannot.
     let known = MLX5_QP_FLAG_SCATTER_CQE
         | MLX5_QP_FLAG_ALLOW_SCATTER_CQE
         | MLX5_QP_FLAG_TYPE_DCI

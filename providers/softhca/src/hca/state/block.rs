@@ -1,0 +1,100 @@
+//! Blocks of compressed CQEs: completions of one queue pair that differ in no more than short CQEs
+//! say are written as one whole CQE, the title, and arrays of eight short ones (PRM "CQE
+//! compression"; read by Linux `en_rx.c:mlx5e_decompress_cqes_start`).
+
+use uverbs_mlx5_prm::cqe::{
+    CqeOpcode, MINI_CQES, MLX5_CQE_COMPRESSED, OpOwn, mlx5_cqe64, mlx5_mini_cqe8,
+};
+use zerocopy::{FromZeros, IntoBytes, transmute, transmute_ref};
+
+use crate::hca::state::cq::CQE_LEN;
+
+/// Completions in a block at most (`cqe_compression_max_num`).
+pub(crate) const MAX_BLOCK: usize = 64;
+
+/// The checksum of a packet, in a CQE of a response.
+const CHECKSUM: std::ops::Range<usize> = 20..22;
+
+/// CQEs that wait to be a block.
+#[derive(Debug, Default)]
+pub(super) struct Block {
+    waiting: Vec<[u8; CQE_LEN]>,
+}
+
+impl Block {
+    /// Whether a CQE could be the next one.
+    pub(super) fn fits(&self, next: &[u8; CQE_LEN]) -> bool {
+        let (Some(title), Some(last)) = (self.waiting.first(), self.waiting.last()) else {
+            return true;
+        };
+        let counter = |bytes: &[u8; CQE_LEN]| view(bytes).wqe_counter.get();
+        let follows = is_send(next) || counter(next) == counter(last).wrapping_add(1);
+        self.waiting.len() < MAX_BLOCK && follows && common(title) == common(next)
+    }
+
+    pub(super) fn add(&mut self, cqe: [u8; CQE_LEN]) {
+        self.waiting.push(cqe);
+    }
+
+    pub(super) fn take(&mut self) -> Vec<[u8; CQE_LEN]> {
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+fn view(bytes: &[u8; CQE_LEN]) -> &mlx5_cqe64 {
+    transmute_ref!(bytes)
+}
+
+fn is_send(bytes: &[u8; CQE_LEN]) -> bool {
+    view(bytes).opcode() == CqeOpcode::REQ
+}
+
+/// Whether a CQE tells of nothing that a short one can't: no immediate data, no data of its own, no
+/// solicited event.
+pub(super) fn is_plain(bytes: &[u8; CQE_LEN]) -> bool {
+    let op_own = OpOwn(view(bytes).op_own);
+    let opcode = CqeOpcode(op_own.opcode());
+    matches!(opcode, CqeOpcode::REQ | CqeOpcode::RESP_SEND) && op_own.format() == 0 && !op_own.se()
+}
+
+/// What all CQEs of a block have in common: all but what the short ones say, and the time, which is
+/// the title's.
+fn common(bytes: &[u8; CQE_LEN]) -> [u8; CQE_LEN] {
+    let mut cqe = *view(bytes);
+    cqe.byte_cnt.set(0);
+    cqe.timestamp.set(0);
+    cqe.wqe_counter.set(0);
+    if cqe.opcode() == CqeOpcode::REQ {
+        cqe.sop_drop_qpn.set(cqe.sop_drop_qpn().with_sop(0).0);
+    }
+    let mut rest: [u8; CQE_LEN] = transmute!(cqe);
+    if !is_send(bytes) {
+        rest[CHECKSUM].fill(0);
+    }
+    rest
+}
+
+/// The title of a block, without its ownership bit, and its arrays.
+pub(super) fn compress(all: &[[u8; CQE_LEN]]) -> ([u8; CQE_LEN], Vec<[u8; CQE_LEN]>) {
+    let short = |bytes: &[u8; CQE_LEN]| {
+        let cqe = view(bytes);
+        if is_send(bytes) {
+            let opcode = cqe.sop_drop_qpn().sop();
+            return mlx5_mini_cqe8::of_send(cqe.wqe_counter.get(), opcode, cqe.byte_cnt.get());
+        }
+        let mut mini = mlx5_mini_cqe8 { byte_cnt: cqe.byte_cnt, ..Default::default() };
+        mini.checksum.as_mut_bytes().copy_from_slice(&bytes[CHECKSUM]);
+        mini
+    };
+    let array = |some: &[[u8; CQE_LEN]]| {
+        let mut array = <[mlx5_mini_cqe8; MINI_CQES]>::new_zeroed();
+        for (mini, bytes) in array.iter_mut().zip(some) {
+            *mini = short(bytes);
+        }
+        transmute!(array)
+    };
+    let mut title = all.first().map_or_else(mlx5_cqe64::new_zeroed, |first| *view(first));
+    title.byte_cnt.set(all.len() as u32);
+    title.op_own |= MLX5_CQE_COMPRESSED;
+    (transmute!(title), all.chunks(MINI_CQES).map(array).collect())
+}

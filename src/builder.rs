@@ -167,6 +167,40 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
         self
     }
 
+    /// The device may put messages of up to 32 bytes, and answers of READs and atomics, into their
+    /// completions: one write over the bus for both. Polling then copies them to the buffer, so to
+    /// the program nothing differs but the time: less of the device's, more of the processor's, as
+    /// these completions are polled out of line. Up to 64 bytes where the completion queue's
+    /// entries [have 128](crate::CompletionQueueBuilder::entry_size).
+    ///
+    /// A wish: other devices than a ConnectX, other transports than RC and UC, and queue pairs with
+    /// [shared receives](Self::shared_receives) go without. Raw posts then name memory of the
+    /// program by its own address, which stays as it is until the completion was polled
+    /// ([`RawBatch`](crate::RawBatch)).
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).scatter_to_cqe().build()?;
+    /// # let endpoint = qp.prepare(&Default::default())?;
+    /// # qp.connect(&endpoint)?;
+    /// # let limit = std::time::Duration::from_secs(20);
+    /// qp.post_recv(1, pd.slab(64, 1)?.take().expect("it is new"))?;
+    /// let mut batch = qp.batch();
+    /// batch.send_inline(uverbs::Wr::new(2).unsignaled(), b"short")?;
+    /// batch.ring();
+    /// let received = cq.wait(limit)?.frame.expect("it was posted with one");
+    /// assert_eq!(&received[..], b"short");
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    #[must_use]
+    #[doc(alias = "MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE")]
+    pub fn scatter_to_cqe(mut self) -> Self {
+        self.init.scatter_to_cqe = true;
+        self
+    }
+
     /// Makes it, in RESET.
     ///
     /// # Errors

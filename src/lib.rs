@@ -121,9 +121,9 @@ mod xrc_target;
 #[doc(inline)]
 pub use uverbs_core::attr::{
     AccessFlags, AckTimeout, AhAttr, AlternatePath, AtomicCap, DciChange, DciInitAttr, DciRtrAttr,
-    DctInitAttr, DctRtrAttr, DeviceAttr, DeviceCaps, DoorbellMode, DrainAttr, EthMatch, FlowRule,
-    Gid, GidEntry, GidType, GlobalRoute, Grh, GrhKind, HashFields, InitAttr, Ipv4Match, Ipv6Match,
-    LinkLayer, MacAddr, Masked, Mtu, MulticastGroup, OdpCaps, OdpTransportCaps, Path,
+    DctInitAttr, DctRtrAttr, DeviceAttr, DeviceCaps, DoorbellMode, DrainAttr, Ece, EthMatch,
+    FlowRule, Gid, GidEntry, GidType, GlobalRoute, Grh, GrhKind, HashFields, InitAttr, Ipv4Match,
+    Ipv6Match, LinkLayer, MacAddr, Masked, Mtu, MulticastGroup, OdpCaps, OdpTransportCaps, Path,
     PathMigration, PortAttr, PortCaps, PortMatch, PortState, QpAttr, QpAttrMask, QpCap, QpState,
     QpType, RawPacketCaps, RawPacketChange, RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr,
     RawQpAttr, RcChange, RcDrainedChange, RnrTimer, RssCaps, RssHash, RtrAttr, RtsAttr, SendOpSet,

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use uverbs_core::attr::{QpAttr, QpCap, QpState, QpType};
+use uverbs_core::attr::{Ece, QpAttr, QpCap, QpState, QpType};
 use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::memory::post::Room;
@@ -140,6 +140,43 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpAttr, Error> {
         self.core().query()
+    }
+
+    /// What the device says of enhanced connection establishment: right after the queue pair was
+    /// made, all that it could agree to; after [`set_ece`](Self::set_ece) and the next change of
+    /// state, what of that it has. Of vendor 0 from a device, or a kernel, without.
+    #[must_use]
+    #[doc(alias = "ibv_query_ece")]
+    pub fn ece(&self) -> Ece {
+        self.core().ece()
+    }
+
+    /// Has the next change of state ask for these options: those that the peer's device said, or
+    /// what both said. The vendor's documentation says when to ask; rdma_cm carries them from one
+    /// side to the other ([`cm::Param`](crate::cm::Param)).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where [`ece`](Self::ece) says nothing; [`Error::Invalid`] for another
+    /// vendor's options.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// let theirs = qp.ece(); // of the peer's queue pair, which is this one
+    /// if theirs.vendor != 0 {
+    ///     qp.set_ece(theirs)?;
+    /// }
+    /// let endpoint = qp.prepare(&uverbs::Local::default())?;
+    /// qp.connect(&endpoint)?;
+    /// println!("agreed on {:#x}", qp.ece().options);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    #[doc(alias = "ibv_set_ece")]
+    pub fn set_ece(&mut self, options: Ece) -> Result<(), Error> {
+        self.core().set_ece(options)
     }
 
     /// The posting side of sends.

@@ -21,6 +21,11 @@ use crate::{Any, Batch};
 /// which the device writes), until the completion of this or a later work request of the queue was
 /// polled, or the queue pair was destroyed, or the region deregistered. Inline data is copied at
 /// once.
+///
+/// On a queue pair built to [`scatter_to_cqe`](crate::QueuePairBuilder::scatter_to_cqe) polling
+/// writes answers, too: where READs and atomics name memory, it is mapped here at the address that
+/// they name, writable, and stays so until their completion was polled, or the queue pair was
+/// destroyed and its completion queue polled afterwards.
 #[derive(Debug)]
 pub struct RawBatch<'b, 'q, P: Provider = Any, T: Transport = Rc> {
     pub(crate) batch: &'b mut Batch<'q, P, T>,

@@ -122,7 +122,10 @@ impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
     ///
     /// If the batch is rung: the memory that `list` names stays registered, and is neither read nor
     /// written by the program, until the completion was polled, or the queue pair was destroyed, or
-    /// the region deregistered.
+    /// the region deregistered. On a queue pair built to
+    /// [`scatter_to_cqe`](crate::QueuePairBuilder::scatter_to_cqe) it is mapped here at the address
+    /// that the list names, writable, and stays so until the completion was polled, or the queue
+    /// pair was destroyed and its completion queue polled afterwards.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 //! Enhanced connection establishment: options of a device's make that both ends of a connection
-//! agree on. There are none here, and the answers are those of C's providers for such a device.
+//! agree on, and the answers of C's providers for devices without.
 //!
 //! # Safety
 //!
@@ -11,9 +11,11 @@ use std::mem::MaybeUninit;
 
 use uverbs::provider::AnyContext;
 use uverbs_core::Errno;
+use uverbs_core::attr::Ece;
 
 use crate::answer::refuse;
 use crate::context::Context;
+use crate::qp::Qp;
 use crate::sys::{ibv_ece, ibv_qp};
 
 /// `PCI_VENDOR_ID_MELLANOX`, whose options they are.
@@ -36,16 +38,21 @@ pub(crate) unsafe extern "C" fn query_ece(
         if !is_mlx5(qp) {
             return refuse(Errno::EOPNOTSUPP);
         }
-        (*ece).write(ibv_ece { vendor_id: VENDOR, options: 0, comp_mask: 0 });
+        let options = Qp::of(qp).object().ece().options;
+        (*ece).write(ibv_ece { vendor_id: VENDOR, options, comp_mask: 0 });
     }
     0
 }
 
 pub(crate) unsafe extern "C" fn set_ece(qp: *mut ibv_qp, ece: *const ibv_ece) -> c_int {
     // SAFETY: C's contract.
-    let (known, ece) = unsafe { (is_mlx5(qp), &*ece) };
-    if known && (ece.comp_mask != 0 || ece.vendor_id != VENDOR) {
+    let (known, ece, of) = unsafe { (is_mlx5(qp), &*ece, Qp::of(qp)) };
+    if !known {
+        return refuse(Errno::EOPNOTSUPP);
+    }
+    if ece.comp_mask != 0 || ece.vendor_id != VENDOR {
         return refuse(Errno::EINVAL);
     }
-    refuse(Errno::EOPNOTSUPP)
+    let set = of.object().set_ece(Ece { vendor: ece.vendor_id, options: ece.options });
+    if set.is_err() { refuse(Errno::EOPNOTSUPP) } else { 0 }
 }

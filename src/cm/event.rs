@@ -168,7 +168,7 @@ impl Event {
             retry_count: param.retry_count,
             rnr_retry_count: param.rnr_retry_count,
             srq: param.srq != 0,
-            ece: Ece::of_kernel(self.raw.ece),
+            ece: self.raw.ece.into(),
         }
     }
 

@@ -195,7 +195,7 @@ impl Id {
         depths: Depths,
     ) -> Result<(), Error> {
         let kernels = param.to_kernel("rdma_connect", qpn, depths)?;
-        self.channel.ucma().connect(self.number, kernels, param.ece.to_kernel())
+        self.channel.ucma().connect(self.number, kernels, param.ece.into())
     }
 
     /// Accepts a peer's request with the queue pair of number `qpn`, which is in RTS.
@@ -211,7 +211,7 @@ impl Id {
 
     pub(super) fn accept_with(&self, qpn: u32, param: &Param, depths: Depths) -> Result<(), Error> {
         let kernels = param.to_kernel("rdma_accept", qpn, depths)?;
-        let with = Some((kernels, param.ece.to_kernel()));
+        let with = Some((kernels, param.ece.into()));
         self.channel.ucma().accept(self.number, self.key, with)
     }
 

@@ -1,8 +1,9 @@
 //! What two sides agree on when they connect.
 
+pub use uverbs_core::attr::Ece;
 use uverbs_core::commands::cm::put_private_data;
 use uverbs_core::error::Error;
-use uverbs_kernel_abi::rdma_cm::{rdma_ucm_conn_param, rdma_ucm_ece};
+use uverbs_kernel_abi::rdma_cm::rdma_ucm_conn_param;
 
 use crate::QueuePair;
 use crate::provider::Provider;
@@ -29,28 +30,6 @@ pub struct Param {
     pub shared_receives: bool,
     /// What the devices' vendor has to agree on.
     pub ece: Ece,
-}
-
-/// Enhanced connection establishment (ECE): what two devices of a vendor agree on besides, by
-/// options that only the vendor knows. Kernels before 5.8 leave it out, and so does iWARP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[doc(alias = "ibv_ece")]
-#[doc(alias = "rdma_set_local_ece")]
-pub struct Ece {
-    /// The vendor's number, of 24 bits; 0 says nothing.
-    pub vendor: u32,
-    /// The options.
-    pub options: u32,
-}
-
-impl Ece {
-    pub(super) fn of_kernel(ece: rdma_ucm_ece) -> Self {
-        Self { vendor: ece.vendor_id, options: ece.attr_mod }
-    }
-
-    pub(super) fn to_kernel(self) -> rdma_ucm_ece {
-        rdma_ucm_ece { vendor_id: self.vendor, attr_mod: self.options }
-    }
 }
 
 impl Default for Param {

@@ -2,6 +2,9 @@
 //! it; of raw packets at the next page, since a queue of its own may begin anywhere in the first
 //! half of a page only (mlx5_ib `qp.c:create_raw_packet_qp_sq`, `wq.page_offset`).
 
+use std::any::Any;
+use std::sync::Arc;
+
 use uverbs_core::attr::QpType;
 use uverbs_core::error::Error;
 use uverbs_core::memory::allocator::QueueMemory;
@@ -11,6 +14,7 @@ use uverbs_core::memory::pages::page_size;
 use uverbs_core::provider::QpInit;
 
 use crate::Context;
+use crate::cq::scattered::WorkRings;
 use crate::size::{RecvSize, SendSize};
 use crate::uar::Register;
 
@@ -43,6 +47,22 @@ impl QpMemory {
         let record = context.dbrecs.alloc_by(by)?;
         let rings = context.memory.alloc_by(by, QueueMemory::Qp, len)?;
         Ok(Self { rings, send_offset, record, register })
+    }
+
+    /// For the polling side, of a queue pair whose completions bring data along.
+    pub(crate) fn work_rings(
+        self: &Arc<Self>,
+        send: &SendSize,
+        recv: &RecvSize,
+    ) -> Box<dyn Any + Send + Sync> {
+        Box::new(WorkRings {
+            send: self.send(),
+            send_mask: send.bytes().wrapping_sub(1),
+            recv: self.recv(),
+            recv_mask: recv.bytes().wrapping_sub(1),
+            recv_stride: 1 << recv.shift,
+            _memory: Arc::clone(self) as _,
+        })
     }
 
     /// Bytes that the kernel will pin.

@@ -27,10 +27,11 @@ use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, NewWq, QpInit, Sr
 use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX,
-    MLX5_IB_ATTR_QUERY_PD_HANDLE, MLX5_IB_ATTR_QUERY_PD_RESP_PDN, MLX5_IB_METHOD_PD_QUERY,
-    MLX5_LIB_CAP_4K_UAR, MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
-    mlx5_ib_alloc_pd_resp, mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,
+    MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE,
+    MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_ATTR_QUERY_PD_HANDLE,
+    MLX5_IB_ATTR_QUERY_PD_RESP_PDN, MLX5_IB_METHOD_PD_QUERY, MLX5_LIB_CAP_4K_UAR,
+    MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, mlx5_ib_alloc_pd_resp,
+    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,
 };
 use uverbs_kernel_abi::objects::UVERBS_OBJECT_PD;
 use zerocopy::IntoBytes;
@@ -69,6 +70,8 @@ pub struct Context {
     pub(crate) dbrecs: Dbrecs,
     pub(crate) indexes: UserIndexes,
     pub(crate) limits: Limits,
+    /// Whether queue pairs know enhanced connection establishment.
+    pub(crate) ece: bool,
     /// Whether CREATE_AH answers the peer's MAC address.
     pub(crate) tells_mac: bool,
     clock: Clock,
@@ -135,6 +138,7 @@ impl Context {
             indexes: UserIndexes::default(),
             limits: Limits::new(answer, &device, info.num_comp_vectors),
             tells_mac: answer.cmds_supp_uhw & MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0,
+            ece: answer.comp_mask & MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE != 0,
             clock: Clock::new(answer),
             dump_fill: has_dump_fill.then_some(answer.dump_fill_mkey),
             ports: vec![OnceLock::new(); device.phys_port_count.into()].into(),

@@ -134,6 +134,18 @@ impl Entry {
         Sender::from_mlx5(word(LID) << 32 | word(offset_of!(mlx5_cqe64, flags_rqpn)))
     }
 
+    /// Bytes from so many before it on, which a large entry has.
+    pub(crate) fn bytes<const N: usize>(self, before: usize) -> [u8; N] {
+        const { assert!(N <= mlx5_cqe64::SIZE) };
+        let from = Self { at: self.at.wrapping_sub(before) };
+        std::array::from_fn(|offset| from.byte(offset))
+    }
+
+    /// Of a send: what it was.
+    pub(crate) fn send_opcode(self) -> Opcode {
+        Opcode(self.sop_drop_qpn().sop())
+    }
+
     /// A copy of all of it, for printing.
     pub(crate) fn copy(self) -> mlx5_cqe64 {
         let mut bytes = [0; mlx5_cqe64::SIZE];

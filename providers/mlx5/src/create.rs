@@ -28,9 +28,10 @@ use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::srq::SrqShared;
 use uverbs_core::queues::user_index::UserIndex;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, MLX5_QP_FLAG_TYPE_DCI, MLX5_QP_FLAG_TYPE_DCT,
-    MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq, mlx5_ib_create_cq_resp, mlx5_ib_create_qp,
-    mlx5_ib_create_qp_resp, mlx5_ib_create_srq, mlx5_ib_create_srq_resp,
+    MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
+    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_SCATTER_CQE, MLX5_QP_FLAG_TYPE_DCI,
+    MLX5_QP_FLAG_TYPE_DCT, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq, mlx5_ib_create_cq_resp,
+    mlx5_ib_create_qp, mlx5_ib_create_qp_resp, mlx5_ib_create_srq, mlx5_ib_create_srq_resp,
 };
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 use uverbs_mlx5_prm::ctrl::DS_BYTES;
@@ -45,7 +46,7 @@ use crate::size::{RecvSize, SendSize, SrqSize, check_vector, cq_entries};
 use crate::sq::SqParts;
 use crate::uar::UarPage;
 use crate::wqe::Room;
-use crate::{Context, Cq, Mlx5, Rq, Sq, Srq, srq};
+use crate::{Context, Cq, Mlx5, Rq, Sq, Srq, ece, srq};
 
 /// Log2 of an entry's bytes.
 fn shift_of(size: CqeSize) -> u32 {
@@ -78,6 +79,10 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     let entries = cq_entries("create_cq", init.entries, context.limits.cqe)?;
     check_vector(init.comp_vector, &context.limits)?;
     let shift = shift_of(init.cqe_size);
+    if init.compressed && init.cqe_size != CqeSize::Bytes64 {
+        let what = "compressed completions in entries of 128 bytes".to_owned();
+        return Err(Error::Unsupported { verb: "create_cq", what });
+    }
     let page = Arc::clone(context.uars.non_cached());
     let uar_page_index = arm_page(&page)?;
     let (by, len) = (init.allocator.as_ref(), (entries as usize) << shift);
@@ -92,6 +97,8 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         cqe_size: 1 << shift,
         flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
         uar_page_index,
+        cqe_comp_en: init.compressed.into(),
+        cqe_comp_res_format: if init.compressed { MLX5_IB_CQE_RES_FORMAT_CSUM as u8 } else { 0 },
         ..Default::default()
     };
     let mut answer = mlx5_ib_create_cq_resp::default();
@@ -109,7 +116,9 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     // pointers only.
     let created = unsafe { uverbs.create_cq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
         .map_err(|error| uverbs.tell_memlock(error, ring.len() as u64))?;
-    let room = CqRoom::new(init.entries, entries).ignoring_overrun(init.ignore_overrun);
+    let room = CqRoom::new(init.entries, entries)
+        .ignoring_overrun(init.ignore_overrun)
+        .compressed(init.compressed);
     let memory = Arc::new(CqMemory { ring: Mutex::new(ring), _record: record, _page: page });
     let resizing = Resizing {
         memory: Arc::clone(&memory),
@@ -130,6 +139,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         arm,
         core: Arc::clone(&core),
         resizing: Some(resizing),
+        compressed: init.compressed,
     };
     // SAFETY: a mapping is aligned to a page, ring, record and page are kept by `core`, and this
     // poller is the first.
@@ -147,6 +157,9 @@ struct SrqMemory {
 /// rdma-core `verbs.c:mlx5_create_srq`.
 pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx5>, Error> {
     init.check_context(&context.core)?;
+    if let Some((_, cq)) = &init.xrc {
+        check_uncompressed("create_srq", cq)?;
+    }
     let size = SrqSize::new(init.max_wr, init.max_sge, &context.limits)?;
     let max_wr = size.entries - 1;
     Error::limit("create_srq", "limit", init.limit, max_wr)?;
@@ -216,6 +229,16 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
     Ok(NewSrq { core, srq })
 }
 
+/// Refuses receives of a shared queue in compressed entries: those don't say which receive took the
+/// message, but for the first one.
+fn check_uncompressed(verb: &'static str, cq: &CqCore) -> Result<(), Error> {
+    if !cq.is_compressed() {
+        return Ok(());
+    }
+    let what = "shared receives with a completion queue of compressed entries".to_owned();
+    Err(Error::Unsupported { verb, what })
+}
+
 /// What a queue for XRC has besides. Its completions carry its own user index, as a queue pair's
 /// do.
 fn xrc_parts(
@@ -230,6 +253,7 @@ fn xrc_parts(
         send: SlotTable::none(),
         recv: SlotTable::none(),
         srq: Some(Arc::clone(shared)),
+        special: None,
     };
     Some(XrcParts { domain: Arc::clone(domain), cq: Arc::clone(cq), user: Arc::new(user) })
 }
@@ -245,7 +269,7 @@ fn qp_request(
     init: &QpInit,
     memory: &QpMemory,
     (send, recv): (&SendSize, &RecvSize),
-    uidx: u32,
+    (uidx, ece_options): (u32, u32),
 ) -> mlx5_ib_create_qp {
     let kind = match init.qp_type {
         QpType::Dct => {
@@ -253,6 +277,7 @@ fn qp_request(
                 sq_buf_addr: init.dc_key,
                 flags: MLX5_QP_FLAG_TYPE_DCT,
                 uidx,
+                ece_options,
                 ..Default::default()
             };
         }
@@ -265,7 +290,7 @@ fn qp_request(
         sq_wqe_count: send.units,
         rq_wqe_count: recv.entries,
         rq_wqe_shift: recv.shift,
-        flags: MLX5_QP_FLAG_UAR_PAGE_INDEX | kind,
+        flags: MLX5_QP_FLAG_UAR_PAGE_INDEX | kind | scatter_flags(init),
         // Send and receive queue of raw packets are two objects of the device's.
         sq_buf_addr: match init.qp_type {
             QpType::RawPacket => memory.send_addr(),
@@ -273,7 +298,19 @@ fn qp_request(
         },
         uidx,
         bfreg_index: memory.register.page_id(),
+        ece_options,
         ..Default::default()
+    }
+}
+
+/// The wish that short messages come in their completions, also answers: each send says by itself
+/// whether it completes (`MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE`). Of a shared queue's receives the
+/// polling side doesn't know where they are.
+fn scatter_flags(init: &QpInit) -> u32 {
+    let has_rings = matches!(init.qp_type, QpType::Rc | QpType::Uc) && init.srq.is_none();
+    match init.scatter_to_cqe && has_rings {
+        true => MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE,
+        false => 0,
     }
 }
 
@@ -282,6 +319,9 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     init.check_context(&context.core)?;
     if init.qp_type == QpType::RawPacket {
         context.check_ethernet("create_qp")?;
+    }
+    if init.srq.is_some() {
+        check_uncompressed("create_qp", &init.recv_cq)?;
     }
     let mut send = SendSize::new(init.qp_type, init.send_ops, &init.cap, &context.limits)?;
     if init.exact_lists {
@@ -294,8 +334,10 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     let user_index = take_index(context, "create_qp")?;
     let register = context.uars.register(init.doorbell)?;
     let memory = Arc::new(QpMemory::new(context, &send, &recv, register, init)?);
-    let request = qp_request(init, &memory, (&send, &recv), user_index.value());
+    let numbers = (user_index.value(), ece::trigger(context));
+    let request = qp_request(init, &memory, (&send, &recv), numbers);
     let mut answer = mlx5_ib_create_qp_resp::default();
+    let scatters = request.flags & MLX5_QP_FLAG_SCATTER_CQE != 0;
     let attr = CreateQp {
         pd: init.pd.handle(),
         send_cq: init.send_cq.handle(),
@@ -325,6 +367,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         recv: if init.srq.is_some() { SlotTable::none() } else { SlotTable::new(recv.entries) },
         srq: init.srq.as_ref().map(|srq| Arc::clone(srq.shared())),
         qpn: created.qpn,
+        special: scatters.then(|| memory.work_rings(&send, &recv)),
     });
     let cap = QpCap {
         max_send_wr: send.max_wr,
@@ -349,6 +392,9 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
     // `shared` is new.
     let core = unsafe { QpCore::new(parts) };
+    if context.ece {
+        core.knows_ece(&ece::DRIVER, answer.ece_options);
+    }
     core.check_overrun()?;
     let sq = SqParts {
         start: memory.send(),

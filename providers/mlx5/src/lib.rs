@@ -34,6 +34,7 @@ mod create;
 mod dct;
 mod dm;
 mod doorbell;
+mod ece;
 mod flow;
 mod indirect;
 mod packet;

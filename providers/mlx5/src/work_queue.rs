@@ -82,6 +82,7 @@ pub(crate) fn create(context: &Context, init: &WqInit) -> Result<NewWq<Mlx5>, Er
         send: SlotTable::none(),
         recv: SlotTable::new(size.entries),
         srq: None,
+        special: None,
     });
     let parts = WqParts {
         handle: created.handle,

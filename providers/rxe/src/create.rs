@@ -82,6 +82,10 @@ pub(crate) fn map(
 /// rdma-core `rxe.c:rxe_create_cq`.
 pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
     init.check_context(&context.core)?;
+    if init.compressed {
+        let what = "compressed completions (soft-RoCE)".to_owned();
+        return Err(Error::Unsupported { verb: CREATE_CQ, what });
+    }
     let Limits { cqe, vectors, .. } = context.limits;
     if init.entries == 0 {
         return Err(Error::Limit { verb: CREATE_CQ, what: "entries", value: 0, limit: 1 });
@@ -272,6 +276,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         recv: SlotTable::new(recv_ring.mask() + 1),
         srq: init.srq.as_ref().map(|srq| Arc::clone(srq.shared())),
         qpn: created.qpn,
+        special: None,
     });
     let send_ring = send.ring;
     let attic = Attic::default();

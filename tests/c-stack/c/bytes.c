@@ -60,6 +60,7 @@ static int ah_count;
 
 /* One window of each type, where a file asks for them, and their keys by what was said so far. */
 static int windows;
+static int scatter;
 static struct ibv_mw *mws[2];
 static uint32_t mw_keys[2];
 
@@ -982,6 +983,10 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
 		.send_ops_flags = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED,
 	};
+	struct mlx5dv_qp_init_attr answers = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
+		.create_flags = MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE,
+	};
 	struct ibv_qp_init_attr_ex init;
 	struct ibv_qp_attr attr;
 	union ibv_gid gid;
@@ -1071,7 +1076,12 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 				init.send_ops_flags |= IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
 			sides[s].qp = type == IBV_QPT_DRIVER ? mlx5dv_create_qp(context, &init, &initiator) :
 				      keys		     ? mlx5dv_create_qp(context, &init, &with_layouts) :
+				      scatter		     ? mlx5dv_create_qp(context, &init, &answers) :
 							       ibv_create_qp_ex(context, &init);
+		} else if (scatter) {
+			init.comp_mask = IBV_QP_INIT_ATTR_PD;
+			init.pd = pd;
+			sides[s].qp = mlx5dv_create_qp(context, &init, &answers);
 		} else {
 			sides[s].qp = ibv_create_qp(pd, (struct ibv_qp_init_attr *)&init);
 		}
@@ -1189,6 +1199,8 @@ int main(int argc, char **argv)
 			       !strcmp(word, "dc")  ? IBV_QPT_DRIVER :
 			       !strcmp(word, "raw") ? IBV_QPT_RAW_PACKET :
 						       IBV_QPT_RC;
+		} else if (!strcmp(word, "scatter")) {
+			scatter = 1;
 		} else if (!strcmp(word, "windows")) {
 			windows = 1;
 		} else if (!strcmp(word, "keys")) {

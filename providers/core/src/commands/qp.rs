@@ -176,13 +176,33 @@ impl Uverbs {
     /// As for [`modify_qp`](Self::modify_qp).
     #[doc(alias = "ibv_modify_qp")]
     pub unsafe fn modify_qp_ex(&self, attr: &ib_uverbs_ex_modify_qp) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.modify_qp_ex_answered(attr, &[], &mut []) }
+    }
+
+    /// The same, with the driver's part, and room for what it answers.
+    ///
+    /// # Errors
+    ///
+    /// As for [`modify_qp_ex`](Self::modify_qp_ex).
+    ///
+    /// # Safety
+    ///
+    /// As for [`modify_qp`](Self::modify_qp); `uhw_in` holds no address.
+    pub unsafe fn modify_qp_ex_answered(
+        &self,
+        attr: &ib_uverbs_ex_modify_qp,
+        uhw_in: &[u8],
+        uhw_out: &mut [u8],
+    ) -> Result<(), Error> {
         self.check_reset(&attr.base)?;
         let request = attr.as_bytes();
         let mut answer = ib_uverbs_ex_modify_qp_resp::new_zeroed();
         let out = answer.as_mut_bytes();
         let command = IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_MODIFY_QP;
-        // SAFETY: the request holds numbers, no address.
-        let done = unsafe { self.invoke_write("modify_qp", command, request, out, &[], &mut []) };
+        // SAFETY: the request holds numbers, no address; nor does the driver's, says the caller.
+        let done =
+            unsafe { self.invoke_write("modify_qp", command, request, out, uhw_in, uhw_out) };
         done.map_err(|refused| self.explain_modify(refused, &attr.base))
     }
 

@@ -55,6 +55,7 @@ pub struct CqRoom {
     capacity: u32,
     lag: u32,
     ignores_overrun: bool,
+    compressed: bool,
 }
 
 impl CqRoom {
@@ -67,7 +68,12 @@ impl CqRoom {
     pub fn new(asked: u32, entries: u32) -> Self {
         // A quarter is enough for a store to be nothing beside what it is for.
         let capacity = asked.max(entries - entries / 4).min(entries.saturating_sub(1));
-        Self { capacity, lag: (entries - capacity).max(1), ignores_overrun: false }
+        Self {
+            capacity,
+            lag: (entries - capacity).max(1),
+            ignores_overrun: false,
+            compressed: false,
+        }
     }
 
     /// The same in a queue whose device doesn't look whether there is room: what finds none is
@@ -75,6 +81,13 @@ impl CqRoom {
     #[must_use]
     pub fn ignoring_overrun(mut self, ignores: bool) -> Self {
         self.ignores_overrun = ignores;
+        self
+    }
+
+    /// The same in a queue whose entries the device may compress.
+    #[must_use]
+    pub fn compressed(mut self, compressed: bool) -> Self {
+        self.compressed = compressed;
         self
     }
 
@@ -114,6 +127,7 @@ pub struct CqCore {
     capacity: AtomicU32,
     lag: AtomicU32,
     ignores_overrun: bool,
+    compressed: bool,
     event_id: u64,
     reports: Option<Reports>,
     /// Ring and doorbell record; `None` only while dropping.
@@ -155,6 +169,7 @@ impl CqCore {
             capacity: AtomicU32::new(room.capacity),
             lag: AtomicU32::new(room.lag),
             ignores_overrun: room.ignores_overrun,
+            compressed: room.compressed,
             event_id,
             reports,
             memory: Some(memory),
@@ -236,6 +251,12 @@ impl CqCore {
     #[must_use]
     pub fn ignores_overrun(&self) -> bool {
         self.ignores_overrun
+    }
+
+    /// Whether the device may compress its entries.
+    #[must_use]
+    pub fn is_compressed(&self) -> bool {
+        self.compressed
     }
 
     /// Notes another size of the ring.

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uverbs_kernel_abi::qp as abi;
 
 use crate::attr::{
-    FlowRule, MulticastGroup, QpAttr, QpAttrMask, QpCap, QpState, RawQpAttr, Transition,
+    Ece, EceDriver, FlowRule, MulticastGroup, QpAttr, QpAttrMask, QpCap, QpState, RawQpAttr,
+    Transition,
 };
 use crate::error::Error;
 use crate::objects::context::ContextCore;
@@ -35,7 +36,18 @@ struct Life {
     groups: Vec<MulticastGroup>,
     /// The rules that steer to it, by the kernel's handle.
     flows: Vec<(u32, FlowRule)>,
+    /// Options that its device agreed to, if it knows such.
+    ece: Option<EceState>,
     destroyed: bool,
+}
+
+/// Enhanced connection establishment.
+struct EceState {
+    driver: &'static EceDriver,
+    /// What the device said last.
+    granted: u32,
+    /// What the next change of state asks for; 0 nothing.
+    asked: u32,
 }
 
 impl QpObject {
@@ -53,7 +65,8 @@ impl QpObject {
         state: QpState,
     ) -> Self {
         let (groups, flows) = (Vec::new(), Vec::new());
-        let life = Mutex::new(Life { state, port: 1, groups, flows, destroyed: false });
+        let ece = None;
+        let life = Mutex::new(Life { state, port: 1, groups, flows, ece, destroyed: false });
         Self { context, handle, qpn, event_id, life }
     }
 
@@ -181,7 +194,9 @@ impl QpObject {
         attr.base.qp_handle = self.handle;
         attr.base.attr_mask = mask.bits();
         let mut life = self.life();
-        if mask.bits() < abi::IB_QP_DEST_QPN << 1 {
+        if mask.bits() < abi::IB_QP_DEST_QPN << 1 && self.modify_with_ece(&mut life, &attr.base)? {
+            // Done.
+        } else if mask.bits() < abi::IB_QP_DEST_QPN << 1 {
             // SAFETY: its own number; the attributes are the caller's promise.
             unsafe { self.context.uverbs().modify_qp(&attr.base) }?;
         } else {
@@ -222,10 +237,70 @@ impl QpObject {
         }
         command.qp_handle = self.handle;
         command.qp_state = to.raw() as u8;
-        // SAFETY: the one transition that the rings must follow, to RESET, is the unsafe
-        // function's.
-        unsafe { self.context.uverbs().modify_qp_answered(&command, answer) }?;
+        if !self.modify_with_ece(&mut life, &command)? {
+            // SAFETY: the one transition that the rings must follow, to RESET, is the unsafe
+            // function's.
+            unsafe { self.context.uverbs().modify_qp_answered(&command, answer) }?;
+        }
         life.state = to;
+        Ok(())
+    }
+
+    /// The same with options of ECE, if any are to be asked for (rdma-core
+    /// `verbs.c:mlx5_modify_qp`); else false, and nothing is done.
+    fn modify_with_ece(
+        &self,
+        life: &mut Life,
+        command: &abi::ib_uverbs_modify_qp,
+    ) -> Result<bool, Error> {
+        let Some(ece) = life.ece.as_mut().filter(|ece| ece.asked != 0) else { return Ok(false) };
+        let extended = abi::ib_uverbs_ex_modify_qp { base: *command, ..Default::default() };
+        let mut answer = vec![0; ece.driver.answer];
+        let request = (ece.driver.request)(ece.asked);
+        let uverbs = self.context.uverbs();
+        // SAFETY: as in `modify`; options are a number.
+        unsafe { uverbs.modify_qp_ex_answered(&extended, &request, &mut answer) }?;
+        (ece.asked, ece.granted) = (0, (ece.driver.granted)(&answer));
+        Ok(true)
+    }
+
+    /// The device knows ECE, and said these options when it made the queue pair. For providers.
+    pub fn knows_ece(&self, driver: &'static EceDriver, granted: u32) {
+        self.life().ece = Some(EceState { driver, granted, asked: 0 });
+    }
+
+    /// The options that the device said last; of vendor 0 where it doesn't know such.
+    #[must_use]
+    pub fn ece(&self) -> Ece {
+        let life = self.life();
+        life.ece.as_ref().map_or_else(Ece::default, |ece| Ece {
+            vendor: ece.driver.vendor,
+            options: ece.granted,
+        })
+    }
+
+    /// Has the next change of state ask for these options. Until then none are said.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where the device doesn't know ECE, [`Error::Invalid`] for another
+    /// vendor's.
+    pub fn set_ece(&self, options: Ece) -> Result<(), Error> {
+        let verb = "set_ece";
+        let mut life = self.life();
+        let Some(ece) = life.ece.as_mut() else {
+            let what = "enhanced connection establishment (device or kernel)".to_owned();
+            return Err(Error::Unsupported { verb, what });
+        };
+        if options.vendor != ece.driver.vendor {
+            return Err(Error::Invalid {
+                verb,
+                what: "vendor",
+                value: format!("{:#x}", options.vendor),
+                why: "options mean something to devices of one vendor alone",
+            });
+        }
+        (ece.asked, ece.granted) = (options.options, 0);
         Ok(())
     }
 

@@ -41,6 +41,8 @@ pub struct CqInit {
     /// Who gives rings and doorbell record their memory; `None` is the open device's pool. Of
     /// soft-RoCE the kernel does.
     pub allocator: Option<Arc<dyn QueueAllocator>>,
+    /// The device may compress entries.
+    pub compressed: bool,
 }
 
 impl CqInit {
@@ -54,6 +56,7 @@ impl CqInit {
             channel: None,
             ignore_overrun: false,
             allocator: None,
+            compressed: false,
         }
     }
 
@@ -111,6 +114,9 @@ pub struct QpInit {
     /// Who gives rings and doorbell record their memory; `None` is the open device's pool. Of
     /// soft-RoCE the kernel does.
     pub allocator: Option<Arc<dyn QueueAllocator>>,
+    /// The device may put short messages into their completions, from where the polling side copies
+    /// them.
+    pub scatter_to_cqe: bool,
 }
 
 impl QpInit {
@@ -130,6 +136,7 @@ impl QpInit {
             overcommit: false,
             exact_lists: false,
             allocator: None,
+            scatter_to_cqe: false,
         }
     }
 

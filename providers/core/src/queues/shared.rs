@@ -1,5 +1,6 @@
 //! What a queue pair shares with the completion queues that its completions go to.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use crate::queues::slots::SlotTable;
@@ -21,4 +22,7 @@ pub struct QpShared {
     pub recv: SlotTable,
     /// Where receives come from, if the queue pair has no queue of its own for them.
     pub srq: Option<Arc<SrqShared>>,
+    /// What the provider's polling side needs besides, of a queue pair that it takes special care
+    /// of.
+    pub special: Option<Box<dyn Any + Send + Sync>>,
 }

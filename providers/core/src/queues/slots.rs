@@ -399,6 +399,28 @@ impl SlotTable {
         Some(unsafe { self.take_at(index, ahead) })
     }
 
+    /// Whether [`take_next`](Self::take_next) would find something. Polling side.
+    #[cold]
+    #[must_use]
+    pub fn is_next(&self, counter: u16) -> bool {
+        counter == self.tail() as u16
+    }
+
+    /// Whether [`take_ahead`](Self::take_ahead) would find something. Polling side.
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Self::take), if that is so.
+    #[cold]
+    #[must_use]
+    pub unsafe fn is_ahead(&self, counter: u16) -> bool {
+        let tail = self.tail();
+        let index = tail.wrapping_add(counter.wrapping_sub(tail as u16).into());
+        // SAFETY: as in `take_ahead`.
+        let end = unsafe { (*self.slot(index)).end };
+        end.wrapping_sub(index).wrapping_sub(1) <= self.slots.mask
+    }
+
     /// Releases what work requests before `index` hold that made no completion of their own, and
     /// what this one holds if it is only lent.
     ///

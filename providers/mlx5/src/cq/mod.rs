@@ -18,26 +18,30 @@
 )]
 
 mod arms;
+mod compressed;
+mod known;
 pub(crate) mod resize;
+pub(crate) mod scattered;
 mod sweep;
 
 use std::fmt;
 use std::sync::Arc;
 
 use uverbs_core::error::Error;
-use uverbs_core::objects::cq::{CqCore, Message};
+use uverbs_core::objects::cq::CqCore;
 use uverbs_core::order::device_memory;
 use uverbs_core::order::fence;
 use uverbs_core::order::prefetch::prefetch;
 use uverbs_core::provider::{Armer, CqOps, Notify, Polled};
 use uverbs_core::queues::shared::QpShared;
-use uverbs_core::queues::slots::{Slots, Taken};
+use uverbs_core::queues::slots::Taken;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
 
 use crate::cqe::{Cqe, Entry, RawUidx};
 
 use self::arms::Arms;
+use self::known::{Known, Special};
 use self::resize::{Resizing, resize};
 
 /// What a ring is filled with: no opcode, and the ownership bit that the first turn doesn't expect.
@@ -86,26 +90,21 @@ pub struct Cq {
     start: *mut u8,
     /// Entries, a power of two.
     size: u32,
+    strays: u32,
     core: Arc<CqCore>,
     /// Queue pairs by user index.
     table: Vec<Option<Known>>,
-    strays: u32,
     /// Where it is armed.
     arm: *mut u64,
     /// What another size takes; none in tests of a ring alone.
     resizing: Option<Box<Resizing>>,
+    /// What takes special care, if anything does.
+    special: Option<Box<Special>>,
 }
 
 const _: () = assert!(std::mem::offset_of!(Cq, start) <= 64);
 // What the API's queue has behind it begins a line, too.
 const _: () = assert!(size_of::<Cq>() <= 128);
-
-/// A queue pair of the table.
-struct Known {
-    shared: Arc<QpShared>,
-    /// Where its sends' slots are: at hand for a look ahead, which can't wait for `shared`.
-    sends: Slots,
-}
 
 // SAFETY: `start`, `record` and `arm` go to memory that `core` keeps, `last` into `table`; this is
 // the only one to poll.
@@ -125,6 +124,8 @@ pub(crate) struct CqParts {
     /// Keeps ring, record and page.
     pub(crate) core: Arc<CqCore>,
     pub(crate) resizing: Option<Resizing>,
+    /// The device may compress entries.
+    pub(crate) compressed: bool,
 }
 
 /// The outcome of an entry that is not the success of a work request of a known queue pair.
@@ -177,6 +178,7 @@ impl Cq {
             strays: 0,
             arm: parts.arm,
             resizing: parts.resizing.map(Box::new),
+            special: parts.compressed.then(Special::of_all),
         }
     }
 
@@ -311,41 +313,6 @@ impl Cq {
         }
     }
 
-    /// Reads the messages that came.
-    #[cold]
-    #[inline(never)]
-    fn learn(&mut self) {
-        if !self.core.has_messages() {
-            return;
-        }
-        // SAFETY: this is the polling side.
-        for message in unsafe { self.core.messages() } {
-            (self.last_uidx, self.last) = (RawUidx::NONE, std::ptr::null());
-            match message {
-                Message::Attach(shared, _) => {
-                    let index = shared.user_index.value() as usize;
-                    if self.table.len() <= index {
-                        self.table.resize_with(index + 1, || None);
-                    }
-                    // One that is there stays: work requests in flight lean on it. An index is
-                    // given out anew only after the detachment was read, so none is there.
-                    self.table[index].get_or_insert(Known { sends: shared.send.slots(), shared });
-                }
-                Message::Detach(shared) => {
-                    // By user index: the kernel may have given the number to a new queue pair
-                    // already, but the index is its own while `shared` lives.
-                    let uidx = shared.user_index.value();
-                    self.sweep_of(uidx, shared.srq.as_deref());
-                    if let Some(place) = self.table.get_mut(uidx as usize)
-                        && place.as_ref().is_some_and(|there| Arc::ptr_eq(&there.shared, &shared))
-                    {
-                        *place = None;
-                    }
-                }
-            }
-        }
-    }
-
     /// Takes the work request that the next entry says was done; `None` if it names none that is
     /// outstanding.
     ///
@@ -387,19 +354,30 @@ impl Cq {
             fence::cqe_owner_before_body();
             let entry = self.entry(self.ci);
             let opcode = CqeOpcode(OpOwn(op_own).opcode());
-            if !self.know(entry) && self.core.has_messages() {
+            let mut known = self.know(entry);
+            if !known && self.core.has_messages() {
                 // Learning may sweep, which moves entries and the consumer index: look anew.
                 self.learn();
                 continue;
             }
-            if opcode.0 <= CqeOpcode::RESP_SEND_INV.0
-                && self.know(entry)
+            let mut whole = true;
+            if !known && self.special.is_some() {
+                if self.expand(self.ci) {
+                    continue;
+                }
+                known = self.know_special(entry);
+                // SAFETY: the queue pair that the entry names was just looked up.
+                whole = !known || unsafe { self.unload(entry, op_own) };
+            }
+            if known
+                && whole
+                && opcode.0 <= CqeOpcode::RESP_SEND_INV.0
                 // SAFETY: a success, and the queue pair that it names was just looked up.
                 && let Some(polled) = unsafe { self.succeed(entry, op_own) }
             {
                 return Some(polled);
             }
-            match self.odd(opcode, entry) {
+            match self.odd(opcode, entry, known) {
                 Odd::Failed(Taken { wr_id, frame, .. }) => {
                     // SAFETY: as in `succeed`.
                     let view = unsafe { Cqe::new(entry, op_own) };
@@ -418,20 +396,20 @@ impl Cq {
     }
 
     /// Failures, and what isn't ours: the next entry is the program's, and is no success of a queue
-    /// pair that is known.
+    /// pair that is known. If it is one of a known one, that is the last one.
     #[cold]
     #[inline(never)]
-    fn odd(&mut self, opcode: CqeOpcode, entry: Entry) -> Odd {
+    fn odd(&mut self, opcode: CqeOpcode, entry: Entry, known: bool) -> Odd {
         if opcode == CqeOpcode::INVALID {
             return Odd::Unwritten;
         }
         self.step();
         let failed = opcode == CqeOpcode::REQ_ERR || opcode == CqeOpcode::RESP_ERR;
-        if !failed || !self.know(entry) {
+        if !failed || !known {
             self.strays = self.strays.saturating_add(1);
             return Odd::Stray;
         }
-        // SAFETY: `know` said that `last` is in the table, which isn't changed until the next call.
+        // SAFETY: `last` is in a table, says the caller, which isn't changed until the next call.
         let shared = unsafe { &*self.last };
         let taken = if opcode == CqeOpcode::REQ_ERR {
             // SAFETY: the device completed this send, with an error; this is the only poller.
@@ -550,8 +528,7 @@ unsafe impl CqOps for Cq {
     }
 
     fn sweep(&mut self, user_index: u32) {
-        let known = self.table.get(user_index as usize).and_then(Option::as_ref);
-        let srq = known.and_then(|known| known.shared.srq.clone());
+        let srq = self.shared_of(user_index).and_then(|shared| shared.srq.clone());
         self.sweep_of(user_index, srq.as_deref());
     }
 

@@ -117,6 +117,9 @@ impl Cq {
             if OpOwn(op_own).opcode() == CqeOpcode::RESIZE_CQ.0 {
                 break true;
             }
+            if self.expand(index) {
+                continue;
+            }
             let next = index.wrapping_add(1);
             let to = start.wrapping_add((next & (size - 1)) as usize * self.stride());
             let (source, target) = (self.at(index).wrapping_sub(lead), to.wrapping_sub(lead));

@@ -23,6 +23,7 @@ impl Cq {
         // What comes after this is of other queue pairs: the kernel has confirmed that those to be
         // swept are still.
         while end.wrapping_sub(self.ci) < self.size && self.owned(end).is_some_and(is_there) {
+            self.expand(end);
             end = end.wrapping_add(1);
         }
         fence::cqe_owner_before_body();
@@ -53,11 +54,9 @@ impl Cq {
     /// back while the shared queue lives.
     pub(super) fn give_back_shared(&mut self) {
         self.learn();
-        for index in 0..self.table.len() {
-            if let Some(Some(known)) = self.table.get(index)
-                && let Some(srq) = known.shared.srq.clone()
-            {
-                self.sweep_of(index as u32, Some(&srq));
+        for index in self.user_indexes() {
+            if let Some(srq) = self.shared_of(index).and_then(|shared| shared.srq.clone()) {
+                self.sweep_of(index, Some(&srq));
             }
         }
     }

@@ -82,6 +82,7 @@ fn posted(indexes: &UserIndexes, units: u32) -> Arc<QpShared> {
         recv: SlotTable::new(units),
         srq: None,
         qpn: QPN,
+        special: None,
     });
     for i in 0..units {
         // SAFETY: the test is the only poster.

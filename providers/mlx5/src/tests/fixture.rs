@@ -96,6 +96,7 @@ pub(crate) fn shared(units: u32, entries: u32) -> Arc<QpShared> {
         recv: SlotTable::new(entries),
         srq: None,
         qpn: QPN,
+        special: None,
     })
 }
 
@@ -277,6 +278,7 @@ impl SharedSide {
             recv: SlotTable::none(),
             srq: Some(Arc::clone(&self.shared)),
             qpn: QPN,
+            special: None,
         })
     }
 
@@ -316,6 +318,7 @@ impl PollSide {
             arm: page.at(32).cast(),
             core: Arc::clone(&core),
             resizing: None,
+            compressed: false,
         };
         // SAFETY: aligned, filled, kept by `core`; the first poller.
         let cq = unsafe { Cq::new(parts) };

@@ -192,6 +192,7 @@ fn a_queue_pair_with_anothers_index_does_not_take_its_place() {
         recv: SlotTable::new(8),
         srq: None,
         qpn: 7,
+        special: None,
     };
     let roles = Roles { send: true, recv: true };
     // SAFETY: nothing was ever posted there, so nothing is taken.

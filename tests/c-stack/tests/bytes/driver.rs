@@ -20,7 +20,7 @@ use uverbs::softhca::{LinkLayer, SoftHca};
 use uverbs::transport::{Dci, RawPacket, Rc, Uc, Ud, XrcIni};
 use uverbs::{
     AccessFlags, AddressHandle, AhAttr, Block, Checksums, Completed, CompletionChannel,
-    CompletionQueue, CompletionQueueBuilder, Data, Device, DoorbellMode, Gid, GlobalRoute,
+    CompletionQueue, CompletionQueueBuilder, CqeSize, Data, Device, DoorbellMode, Gid, GlobalRoute,
     KeyLayout, KeyParts, MemoryRegion, Mlx5, Notify, Path, QueuePair, RecvBatch, Rekey, Remote,
     RemoteSrq, SendFlags, SendOp, SendOpSet, Sge, WindowKind, Wr,
 };
@@ -281,7 +281,8 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     });
     phase("create_cq");
     let cqs = [0, 1].map(|_| {
-        let builder = context.completion_queue(CQES);
+        let size = if cases.wide { CqeSize::Bytes128 } else { CqeSize::Bytes64 };
+        let builder = context.completion_queue(CQES).entry_size(size);
         channel.iter().fold(builder, CompletionQueueBuilder::channel).build().unwrap()
     });
     let kind = if T::XRC {
@@ -307,6 +308,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
             true => builder.send_ops(SendOpSet::of(T::TYPE) | SendOpSet::REKEY),
             false => builder,
         };
+        let builder = if cases.scatter { builder.scatter_to_cqe() } else { builder };
         let builder = receiver.iter().fold(builder, |builder, receiver| receiver.serve(builder));
         let qp = builder.build().unwrap();
         let peer = Peer::default();

@@ -24,6 +24,10 @@ pub(crate) struct Cases {
     pub(crate) windows: bool,
     /// An indirect key.
     pub(crate) keys: bool,
+    /// Short messages and answers come in their completions.
+    pub(crate) scatter: bool,
+    /// Completions of 128 bytes; libmlx5 has them by `env`.
+    pub(crate) wide: bool,
     /// Device memory, a dma-buf and the null region besides.
     pub(crate) memory: bool,
     /// The device, its domain and its region are imported at the end.
@@ -52,6 +56,8 @@ impl Cases {
             transport: "rc".to_owned(),
             windows: false,
             keys: false,
+            scatter: false,
+            wide: false,
             memory: false,
             import: false,
             shared: false,
@@ -77,6 +83,10 @@ impl Cases {
                 all.windows = true;
             } else if line == "keys" {
                 all.keys = true;
+            } else if line == "scatter" {
+                all.scatter = true;
+            } else if line == "wide" {
+                all.wide = true;
             } else if line == "memory" {
                 all.memory = true;
             } else if line == "import" {
@@ -115,6 +125,9 @@ impl Cases {
         }
         if self.keys {
             script += "keys\n";
+        }
+        if self.scatter {
+            script += "scatter\n";
         }
         if self.memory {
             script += "memory\n";

@@ -1,0 +1,129 @@
+//! The queue pairs that complete to a queue.
+//!
+//! Those whose completions take special care are in a table of their own: polling finds them in the
+//! other one no more than those it doesn't know, and goes on out of line. So they cost the others
+//! nothing.
+//!
+//! # Safety
+//!
+//! The messages are read by the polling side, which does what they say.
+#![allow(unsafe_code, reason = "reads the messages for the polling side")]
+
+use std::sync::Arc;
+
+use uverbs_core::objects::cq::Message;
+use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::Slots;
+
+use super::Cq;
+use crate::cqe::{Entry, RawUidx};
+
+/// A queue pair of the table.
+pub(super) struct Known {
+    pub(super) shared: Arc<QpShared>,
+    /// Where its sends' slots are: at hand for a look ahead, which can't wait for `shared`.
+    pub(super) sends: Slots,
+}
+
+/// What takes special care of a queue.
+#[derive(Default)]
+pub(super) struct Special {
+    /// All of its queue pairs do: the device may compress entries.
+    pub(super) all: bool,
+    /// Those that do, by user index.
+    table: Vec<Option<Arc<QpShared>>>,
+}
+
+impl Special {
+    /// Of a queue whose entries may be compressed.
+    pub(super) fn of_all() -> Box<Self> {
+        Box::new(Self { all: true, ..Self::default() })
+    }
+
+    fn attach(&mut self, shared: Arc<QpShared>) {
+        let index = shared.user_index.value() as usize;
+        if self.table.len() <= index {
+            self.table.resize_with(index + 1, || None);
+        }
+        // One that is there stays, as in the other table.
+        self.table[index].get_or_insert(shared);
+    }
+
+    fn detach(&mut self, shared: &Arc<QpShared>) {
+        if let Some(place) = self.table.get_mut(shared.user_index.value() as usize)
+            && place.as_ref().is_some_and(|there| Arc::ptr_eq(there, shared))
+        {
+            *place = None;
+        }
+    }
+
+    fn find(&self, uidx: u32) -> Option<&Arc<QpShared>> {
+        self.table.get(uidx as usize)?.as_ref()
+    }
+}
+
+impl Cq {
+    /// The queue pair with this user index.
+    pub(super) fn shared_of(&self, uidx: u32) -> Option<&Arc<QpShared>> {
+        let plain = self.table.get(uidx as usize).and_then(Option::as_ref);
+        plain.map(|known| &known.shared).or_else(|| self.special.as_ref()?.find(uidx))
+    }
+
+    /// Makes the queue pair that an entry names the last one, if it takes special care; false when
+    /// there is none. The next entry is looked up anew, whatever it names.
+    pub(super) fn know_special(&mut self, entry: Entry) -> bool {
+        let found = self.special.as_ref().and_then(|special| special.find(entry.uidx()));
+        let Some(shared) = found else { return false };
+        (self.last_uidx, self.last) = (RawUidx::NONE, Arc::as_ptr(shared));
+        true
+    }
+
+    /// User indexes up to the highest one that is known.
+    pub(super) fn user_indexes(&self) -> std::ops::Range<u32> {
+        let special = self.special.as_ref().map_or(0, |special| special.table.len());
+        0..self.table.len().max(special) as u32
+    }
+
+    /// Reads the messages that came.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn learn(&mut self) {
+        if !self.core.has_messages() {
+            return;
+        }
+        // SAFETY: this is the polling side.
+        for message in unsafe { self.core.messages() } {
+            (self.last_uidx, self.last) = (RawUidx::NONE, std::ptr::null());
+            match message {
+                Message::Attach(shared, _) => {
+                    let all = self.special.as_ref().is_some_and(|special| special.all);
+                    if all || shared.special.is_some() {
+                        self.special.get_or_insert_default().attach(shared);
+                        continue;
+                    }
+                    let index = shared.user_index.value() as usize;
+                    if self.table.len() <= index {
+                        self.table.resize_with(index + 1, || None);
+                    }
+                    // One that is there stays: work requests in flight lean on it. An index is
+                    // given out anew only after the detachment was read, so none is there.
+                    self.table[index].get_or_insert(Known { sends: shared.send.slots(), shared });
+                }
+                Message::Detach(shared) => {
+                    // By user index: the kernel may have given the number to a new queue pair
+                    // already, but the index is its own while `shared` lives.
+                    let uidx = shared.user_index.value();
+                    self.sweep_of(uidx, shared.srq.as_deref());
+                    if let Some(special) = &mut self.special {
+                        special.detach(&shared);
+                    }
+                    if let Some(place) = self.table.get_mut(uidx as usize)
+                        && place.as_ref().is_some_and(|there| Arc::ptr_eq(&there.shared, &shared))
+                    {
+                        *place = None;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::target::Target;
-use crate::want::{Driver, Link, Outcome, Version, Want};
+use crate::want::{Driver, Outcome, Version, Want};
 
 /// Where a case is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +17,6 @@ pub(crate) enum World {
     ButMlx5Ib,
     /// softhca in process: a kernel is harmed by the question.
     Here,
-    /// ConnectX with an Ethernet port, or softhca in process, which refuses on InfiniBand.
-    Packets,
 }
 
 type Run = Box<dyn Fn(&Target) -> Outcome>;
@@ -68,10 +66,6 @@ impl Case {
             World::Kernel => target.soft.is_none(),
             World::ButMlx5Ib => target.soft.is_some() || target.facts.driver != Driver::Mlx5,
             World::Here => target.soft.is_some(),
-            World::Packets => {
-                let ethernet = target.soft.is_some() || target.facts.link == Link::Ethernet;
-                target.facts.driver == Driver::Mlx5 && ethernet
-            }
         };
         if !fits {
             return Some(self.world.1);

@@ -154,5 +154,16 @@ fn driver_mlx5() -> Vec<Case> {
         request("buffer unmapped", EFAULT, |rig, cq| cq.buf_addr = rig.memory.hole()),
         request("buffer read-only", EFAULT, |rig, cq| cq.buf_addr = rig.memory.read_only()),
         request("record unmapped", EFAULT, |rig, cq| cq.db_addr = rig.memory.hole()),
+        request("compressed, with hashes", Want::Ok, |_, cq| {
+            (cq.cqe_comp_en, cq.cqe_comp_res_format) = (1, MLX5_IB_CQE_RES_FORMAT_HASH);
+        }),
+        request("compressed, with checksums", Want::Ok, |_, cq| {
+            (cq.cqe_comp_en, cq.cqe_comp_res_format) = (1, MLX5_IB_CQE_RES_FORMAT_CSUM);
+        }),
+        request("compressed, with strides", EOPNOTSUPP, |_, cq| {
+            (cq.cqe_comp_en, cq.cqe_comp_res_format) = (1, MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX);
+        }),
+        request("compressed in no format", EINVAL, |_, cq| cq.cqe_comp_en = 1),
+        request("a format and no compression", Want::Ok, |_, cq| cq.cqe_comp_res_format = 1 << 7),
     ]
 }

@@ -36,7 +36,7 @@ const NEXT: &str = "mlx5_core fs_core.c:fwd_next_prio_supported";
 /// As a PCI device softhca lacks the capability (`nic_rx_multi_path_tirs`).
 const GOES_ON: Want = Want::InProcess { here: &Want::Ok, there: &EOPNOTSUPP };
 
-/// What comes of all this on InfiniBand, where the queue pair can't be made.
+/// What comes of rules on InfiniBand, whose queue pairs for raw packets nothing can be steered to.
 const NO_PACKETS: Want = Want::Either(&EINVAL, &EOPNOTSUPP);
 
 /// A rule in the making.
@@ -145,8 +145,7 @@ pub(super) fn cases() -> Vec<Case> {
     all.extend(rules());
     all.extend(specifications());
     all.extend(counters());
-    let why = "raw packets need an Ethernet port of a ConnectX";
-    all.into_iter().map(|case| case.only(World::Packets, why)).collect()
+    all.into_iter().map(|case| case.only(World::Mlx5, "raw packets are ConnectX's")).collect()
 }
 
 /// A case whose outcome is that of an Ethernet port.
@@ -162,11 +161,11 @@ fn ethernet(
 
 fn queue_pairs() -> Vec<Case> {
     let made = |name, want, change: fn(&mut mlx5_ib_create_qp)| {
-        ethernet(name, QP, want, move |rig| rig.run(&raw_qp(rig, change)))
+        case("raw packets", name, QP, want, move |rig| rig.run(&raw_qp(rig, change)))
     };
     // RESET to INIT and on, by what each step is given.
     let steps = |name, want, masks: &'static [(u8, u32)]| {
-        ethernet(name, MODIFY, want, move |rig| {
+        case("raw packets", name, MODIFY, want, move |rig| {
             let qp_handle = new_raw_qp(rig)?;
             let mut last = Ok(String::new());
             for &(state, mask) in masks {
@@ -185,21 +184,21 @@ fn queue_pairs() -> Vec<Case> {
         })
     };
     vec![
-        made("a queue pair", &Want::Ok, |_| ()),
-        made("without receives", &Want::Ok, |qp| qp.rq_wqe_count = 0),
-        made("a send queue in the second half of a page", &EINVAL, |qp| {
+        made("a queue pair", Want::Ok, |_| ()),
+        made("without receives", Want::Ok, |qp| qp.rq_wqe_count = 0),
+        made("a send queue in the second half of a page", EINVAL, |qp| {
             // Where it can't be with pages of 4096 bytes, wherever these lie.
             qp.sq_buf_addr += 4096 - 16;
         }),
-        ethernet("with VLAN tags taken out", QP, &Want::Ok, |rig| {
+        case("raw packets", "with VLAN tags taken out", QP, Want::Ok, |rig| {
             let flags = IB_UVERBS_QP_CREATE_CVLAN_STRIPPING;
             rig.run(&raw_qp(rig, |_| ()).input(&rig.memory, UVERBS_ATTR_CREATE_QP_FLAGS, &flags))
         }),
-        steps("INIT", &Want::Ok, &[(IB_QPS_INIT, IB_QP_PORT)]),
-        steps("INIT without port", &EINVAL, &[(IB_QPS_INIT, 0)]),
-        steps("INIT with a P_Key", &EINVAL, &[(IB_QPS_INIT, IB_QP_PORT | IB_QP_PKEY_INDEX)]),
-        steps("RTS", &Want::Ok, &[(IB_QPS_INIT, IB_QP_PORT), (IB_QPS_RTR, 0), (IB_QPS_RTS, 0)]),
-        steps("RTR from RESET", &EINVAL, &[(IB_QPS_RTR, 0)]),
+        steps("INIT", Want::Ok, &[(IB_QPS_INIT, IB_QP_PORT)]),
+        steps("INIT without port", EINVAL, &[(IB_QPS_INIT, 0)]),
+        steps("INIT with a P_Key", EINVAL, &[(IB_QPS_INIT, IB_QP_PORT | IB_QP_PKEY_INDEX)]),
+        steps("RTS", Want::Ok, &[(IB_QPS_INIT, IB_QP_PORT), (IB_QPS_RTR, 0), (IB_QPS_RTS, 0)]),
+        steps("RTR from RESET", EINVAL, &[(IB_QPS_RTR, 0)]),
     ]
 }
 

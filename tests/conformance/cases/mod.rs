@@ -8,6 +8,7 @@ pub(crate) mod dc;
 mod device;
 pub(crate) mod devx;
 pub(crate) mod dm;
+mod ece;
 mod events;
 mod flow;
 mod map;
@@ -39,6 +40,7 @@ pub(crate) fn all() -> Vec<Case> {
         cq_change::cases(),
         qp::cases(),
         modify::cases(),
+        ece::cases(),
         srq::cases(),
         mcast::cases(),
         flow::cases(),

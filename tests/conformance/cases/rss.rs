@@ -8,8 +8,8 @@ use uverbs_kernel_abi::mlx5::{
 };
 use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::qp::{
-    IB_QP_PORT, IB_QP_STATE, IB_QPS_INIT, IB_UVERBS_QPT_RAW_PACKET, ib_uverbs_modify_qp,
-    ib_uverbs_qp_cap,
+    IB_QP_PORT, IB_QP_STATE, IB_QPS_INIT, IB_UVERBS_QPT_RAW_PACKET, IB_UVERBS_QPT_RC,
+    IB_UVERBS_QPT_UC, IB_UVERBS_QPT_UD, ib_uverbs_modify_qp, ib_uverbs_qp_cap,
 };
 use uverbs_kernel_abi::wq::*;
 use uverbs_kernel_abi::write::{
@@ -138,8 +138,8 @@ pub(super) fn cases() -> Vec<Case> {
     all.extend(changes());
     all.extend(tables());
     all.extend(queue_pairs());
-    let why = "work queues need an Ethernet port of a ConnectX";
-    let mut all: Vec<_> = all.into_iter().map(|case| case.only(World::Packets, why)).collect();
+    let why = "work queues are ConnectX's";
+    let mut all: Vec<_> = all.into_iter().map(|case| case.only(World::Mlx5, why)).collect();
     all.extend(states_that_are_none());
     all
 }
@@ -296,6 +296,13 @@ fn queue_pairs() -> Vec<Case> {
             rig.run(&rss(rig, table, change))
         })
     };
+    let of_type = |name, kind: u8| {
+        ethernet(name, "hw/mlx5/qp.c:check_qp_attr", &Want::Ok, move |rig| {
+            let wq = new_wq(rig)?;
+            let cmd = rss(rig, new_table(rig, &[wq, wq])?, |_| ());
+            rig.run(&cmd.edit(UVERBS_ATTR_CREATE_QP_TYPE, |attr| attr.data = kind.into()))
+        })
+    };
     vec![
         request("a queue pair over a table", &Want::Ok, |_| ()),
         request("that hears itself", &Want::Ok, |qp| {
@@ -317,6 +324,9 @@ fn queue_pairs() -> Vec<Case> {
             let table = new_table(rig, &[new_wq(rig)?])?;
             rig.run(&rss(rig, table, |qp| qp.rx_hash_fields_mask = 0))
         }),
+        of_type("of RC", IB_UVERBS_QPT_RC),
+        of_type("of UC", IB_UVERBS_QPT_UC),
+        of_type("of UD", IB_UVERBS_QPT_UD),
         ethernet("its number", RSS, &Want::Is("0"), |rig| {
             let wq = new_wq(rig)?;
             let cmd = rss(rig, new_table(rig, &[wq, wq])?, |_| ());

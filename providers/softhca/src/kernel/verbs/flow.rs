@@ -65,6 +65,10 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let described = counters::description(call)?;
     let table = table(&attr, &specs)?;
+    if !call.device.profile.is_ethernet() {
+        // There are no tables (`mlx5_get_flow_namespace`).
+        return Err(Errno::EOPNOTSUPP);
+    }
     let rules = rules(call, &attr, specs, table, tir.ok_or(Errno::EINVAL)?, described)?;
     let (placed, counters) = rules;
     call.file.objects.hold(request.qp_handle);

@@ -26,8 +26,8 @@ pub(crate) struct Made {
 ///
 /// # Errors
 ///
-/// `EINVAL` on InfiniBand, whose firmware has no such queues; those of pinning, and of the
-/// firmware.
+/// Those of pinning, and of the firmware, which has such queues on InfiniBand, too: no packet comes
+/// to them there.
 pub(crate) fn create(
     call: &mut Call<'_>,
     asked: &Asked,
@@ -35,9 +35,6 @@ pub(crate) fn create(
     queues: &Queues,
     uar: &UarPage,
 ) -> Result<Made, Errno> {
-    if !call.device.profile.is_ethernet() {
-        return Err(Errno::EINVAL);
-    }
     if asked.srq.is_some() || queues.sq_bytes() + queues.rq_bytes() == 0 {
         return Err(Errno::EINVAL);
     }

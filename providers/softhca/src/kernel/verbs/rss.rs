@@ -24,7 +24,8 @@ use uverbs_kernel_abi::objects::{
     UVERBS_OBJECT_RWQ_IND_TBL,
 };
 use uverbs_kernel_abi::qp::{
-    IB_UVERBS_QP_CREATE_SQ_SIG_ALL, IB_UVERBS_QPT_RAW_PACKET, ib_uverbs_qp_cap,
+    IB_UVERBS_QP_CREATE_SQ_SIG_ALL, IB_UVERBS_QPT_RAW_PACKET, IB_UVERBS_QPT_RC, IB_UVERBS_QPT_UC,
+    IB_UVERBS_QPT_UD, ib_uverbs_qp_cap,
 };
 use uverbs_kernel_abi::wq::{
     IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE, ib_uverbs_ex_create_rwq_ind_table,
@@ -124,9 +125,15 @@ pub(crate) fn create_qp(call: &mut Call<'_>, kind: u8, table: u32) -> Result<(),
     };
     let flags = flags(call)?;
     check_flags(kind, flags & !IB_UVERBS_QP_CREATE_SQ_SIG_ALL)?;
-    // `check_qp_attr`: nothing is sent by it.
-    if send_cq.is_some() || kind != IB_UVERBS_QPT_RAW_PACKET {
-        return Err(Errno::EINVAL);
+    // `check_qp_attr`: nothing is sent by it. Of another type it is the same, and a queue for sends
+    // may be named.
+    match kind {
+        IB_UVERBS_QPT_RAW_PACKET if send_cq.is_some() => return Err(Errno::EINVAL),
+        IB_UVERBS_QPT_RAW_PACKET | IB_UVERBS_QPT_RC | IB_UVERBS_QPT_UC | IB_UVERBS_QPT_UD => {}
+        _ => return Err(Errno::EINVAL),
+    }
+    if let Some(cq) = send_cq {
+        call.file.objects.cq(cq)?;
     }
     if call.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN) {
         return Err(Errno::EOPNOTSUPP);
@@ -145,7 +152,7 @@ pub(crate) fn create_qp(call: &mut Call<'_>, kind: u8, table: u32) -> Result<(),
     };
     let tir = call.device.flows.number();
     call.device.hca.steering().set_tir(tir, context).map_err(flows::errno)?;
-    let held = vec![pd, table];
+    let held: Vec<_> = [pd, table].into_iter().chain(send_cq).collect();
     held.iter().for_each(|handle| call.file.objects.hold(*handle));
     let event_file = call.object(UVERBS_ATTR_CREATE_QP_EVENT_FD);
     let qp = Qp {

@@ -48,6 +48,7 @@
 //! | `ibv_create_flow`, `ibv_destroy_flow` | [`FlowRule`](crate::FlowRule), [`QueuePair::steer`](crate::QueuePair::steer); a [`Flow`](crate::Flow) is dropped |
 //! | `ibv_create_wq`, `ibv_modify_wq`, `ibv_post_wq_recv` | [`Context::work_queue`](crate::Context::work_queue), [`WorkQueue`](crate::WorkQueue) |
 //! | `ibv_create_rwq_ind_table`, `ibv_rx_hash_conf` | [`Context::indirection_table`](crate::Context::indirection_table), [`Context::rss_queue_pair`](crate::Context::rss_queue_pair) |
+//! | `ibv_query_ece`, `ibv_set_ece` | [`QueuePair::ece`](crate::QueuePair::ece), [`set_ece`](crate::QueuePair::set_ece) |
 //! | `ibv_create_counters`, `ibv_read_counters`, `ibv_attach_counters_point_flow` | [`Context::flow_counters`](crate::Context::flow_counters), [`FlowCounters::read`](crate::FlowCounters::read), [`QueuePair::steer_counted`](crate::QueuePair::steer_counted) |
 //! | `ibv_attach_mcast`, `ibv_detach_mcast` | [`QueuePair::attach`](crate::QueuePair::attach); a [`MulticastMembership`](crate::MulticastMembership) is dropped |
 //! | `mlx5dv_create_qp` of a DCI, of a DCT | [`QueuePairBuilder::dci`](crate::QueuePairBuilder::dci), [`Context::dc_target`](crate::Context::dc_target) |

@@ -52,7 +52,7 @@ const ENDS: [&str; 7] = [
     // panic, which is looked at here, but the compiler doesn't know.
     "_Unwind_Resume",
     // Queue pairs came or went: an inbox behind a lock, and a table that grows.
-    "uverbs_mlx5::cq::Cq::learn",
+    "uverbs_mlx5::cq::known::<impl uverbs_mlx5::cq::Cq>::learn",
     "uverbs_rxe::cq::Cq::learn",
     "uverbs_siw::cq::Cq::learn",
     // A shared receive queue, whose slots any of its completion queues gives back.

@@ -23,7 +23,7 @@ use super::mr::NO_OBJECT;
 use crate::case::{Case, World};
 use crate::cmd::Cmd;
 use crate::rig::Rig;
-use crate::want::{EBUSY, EINVAL, ENOSPC, ENOSYS, EOPNOTSUPP, Outcome, Want};
+use crate::want::{EBUSY, EINVAL, ENOSPC, ENOSYS, EOPNOTSUPP, EPROTONOSUPPORT, Outcome, Want};
 
 const CREATE: &str = "core/uverbs_std_types_wq.c:UVERBS_METHOD_WQ_CREATE";
 const MLX5: &str = "hw/mlx5/qp.c:mlx5_ib_create_wq";
@@ -32,8 +32,8 @@ const TABLE: &str = "core/uverbs_cmd.c:ib_uverbs_ex_create_rwq_ind_table";
 const RSS: &str = "hw/mlx5/qp.c:create_rss_raw_qp_tir";
 const USED: &str = "core/verbs.c:ib_destroy_wq_user; core/uverbs_std_types.c";
 
-/// What comes of all this on InfiniBand, where the queue can't be made.
-const NO_QUEUES: Want = Want::Either(&EINVAL, &EOPNOTSUPP);
+/// What comes of all this on InfiniBand, where mlx5_ib has no such objects.
+const NO_QUEUES: Want = Want::Either(&EPROTONOSUPPORT, &EOPNOTSUPP);
 
 /// A case whose outcome is that of an Ethernet port.
 fn ethernet(

@@ -13,7 +13,7 @@
 //! consumer index passes them.
 #![allow(unsafe_code, reason = "writes out entries of a ring that the device wrote")]
 
-use uverbs_core::order::device_memory;
+use uverbs_core::order::{device_memory, fence};
 use uverbs_mlx5_prm::cqe::{
     CqeOpcode, MINI_CQES, MLX5_CQE_COMPRESSED, MLX5_CQE_OWNER_MASK, OpOwn, SopDropQpn, mlx5_cqe64,
     mlx5_mini_cqe8,
@@ -32,6 +32,8 @@ impl Cq {
         if !self.special.as_ref().is_some_and(|special| special.all) {
             return false;
         }
+        // The entry was seen to be the program's.
+        fence::cqe_owner_before_body();
         let mut title = self.entry(index).copy();
         if title.op_own & MLX5_CQE_COMPRESSED != MLX5_CQE_COMPRESSED {
             return false;

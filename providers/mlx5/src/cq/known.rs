@@ -6,8 +6,9 @@
 //!
 //! # Safety
 //!
-//! The messages are read by the polling side, which does what they say.
-#![allow(unsafe_code, reason = "reads the messages for the polling side")]
+//! The messages are read by the polling side, which does what they say. A pointer to what a queue
+//! pair keeps goes with its place in the table.
+#![allow(unsafe_code, reason = "reads the messages for the polling side, and points into a box")]
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Slots;
 
 use super::Cq;
+use super::scattered::WorkRings;
 use crate::cqe::{Entry, RawUidx};
 
 /// A queue pair of the table.
@@ -25,13 +27,20 @@ pub(super) struct Known {
     pub(super) sends: Slots,
 }
 
+/// A queue pair that takes special care.
+struct Care {
+    shared: Arc<QpShared>,
+    /// Where its work requests are, which `shared` keeps; null if nobody asks.
+    rings: *const WorkRings,
+}
+
 /// What takes special care of a queue.
 #[derive(Default)]
 pub(super) struct Special {
     /// All of its queue pairs do: the device may compress entries.
     pub(super) all: bool,
     /// Those that do, by user index.
-    table: Vec<Option<Arc<QpShared>>>,
+    table: Vec<Option<Care>>,
 }
 
 impl Special {
@@ -45,20 +54,29 @@ impl Special {
         if self.table.len() <= index {
             self.table.resize_with(index + 1, || None);
         }
+        let rings = shared.special.as_deref().and_then(|special| special.downcast_ref());
+        let rings = rings.map_or(std::ptr::null(), std::ptr::from_ref);
         // One that is there stays, as in the other table.
-        self.table[index].get_or_insert(shared);
+        self.table[index].get_or_insert(Care { shared, rings });
     }
 
     fn detach(&mut self, shared: &Arc<QpShared>) {
         if let Some(place) = self.table.get_mut(shared.user_index.value() as usize)
-            && place.as_ref().is_some_and(|there| Arc::ptr_eq(there, shared))
+            && place.as_ref().is_some_and(|there| Arc::ptr_eq(&there.shared, shared))
         {
             *place = None;
         }
     }
 
     fn find(&self, uidx: u32) -> Option<&Arc<QpShared>> {
-        self.table.get(uidx as usize)?.as_ref()
+        self.table.get(uidx as usize)?.as_ref().map(|care| &care.shared)
+    }
+
+    /// Where the work requests of a queue pair are.
+    fn rings(&self, uidx: u32) -> Option<&WorkRings> {
+        let care = self.table.get(uidx as usize)?.as_ref()?;
+        // SAFETY: null, or in a box of `shared`, which isn't changed while it is in the table.
+        unsafe { care.rings.as_ref() }
     }
 }
 
@@ -76,6 +94,11 @@ impl Cq {
         let Some(shared) = found else { return false };
         (self.last_uidx, self.last) = (RawUidx::NONE, Arc::as_ptr(shared));
         true
+    }
+
+    /// Where the work requests of an entry's queue pair are, if its completions bring data along.
+    pub(super) fn rings_of(&self, entry: Entry) -> Option<&WorkRings> {
+        self.special.as_ref()?.rings(entry.uidx())
     }
 
     /// User indexes up to the highest one that is known.

@@ -54,38 +54,6 @@ unsafe impl Send for WorkRings {}
 // SAFETY: as above.
 unsafe impl Sync for WorkRings {}
 
-impl WorkRings {
-    /// The segments of a send behind its head, up to the last one that it has.
-    ///
-    /// # Safety
-    ///
-    /// A send whose WQE begins there is outstanding.
-    unsafe fn answers(&self, counter: u16, head: usize) -> impl Iterator<Item = Segment> {
-        let at = usize::from(counter) * MLX5_SEND_WQE_BB;
-        // SAFETY: the caller's promise.
-        let control: [u8; DS_BYTES] = unsafe { load(self.send, at & self.send_mask) };
-        let control = mlx5_wqe_ctrl_seg::read_from_bytes(&control).unwrap_or_default();
-        let count = usize::from(control.word1().ds());
-        // SAFETY: as above; a WQE goes on at the ring's beginning.
-        (head..count).map(move |index| unsafe {
-            segment(self.send, at.wrapping_add(index * DS_BYTES) & self.send_mask)
-        })
-    }
-
-    /// The segments of a receive.
-    ///
-    /// # Safety
-    ///
-    /// The receive with that counter is outstanding.
-    unsafe fn room(&self, counter: u16) -> impl Iterator<Item = Segment> {
-        let at = (usize::from(counter) * self.recv_stride) & self.recv_mask;
-        // SAFETY: the caller's promise.
-        (0..self.recv_stride / DS_BYTES)
-            .map(move |index| unsafe { segment(self.recv, at + index * DS_BYTES) })
-            .take_while(|segment| segment.lkey.get() != MLX5_INVALID_LKEY)
-    }
-}
-
 type Segment = mlx5_wqe_data_seg;
 
 /// # Safety
@@ -123,9 +91,7 @@ impl Cq {
         };
         // SAFETY: the queue pair is in a table, says the caller.
         let shared = unsafe { &*self.last };
-        let rings =
-            shared.special.as_deref().and_then(|special| special.downcast_ref::<WorkRings>());
-        let Some(rings) = rings else { return false };
+        let Some(rings) = self.rings_of(entry) else { return false };
         let counter = entry.wqe_counter();
         let mut left = &data[..(entry.byte_count() as usize).min(data.len())];
         if opcode == CqeOpcode::REQ {
@@ -138,18 +104,28 @@ impl Cq {
                 Opcode::ATOMIC_CS | Opcode::ATOMIC_FA => ATOMIC_HEAD,
                 _ => return false,
             };
+            let at = usize::from(counter) * MLX5_SEND_WQE_BB;
             // SAFETY: it is outstanding.
-            for segment in unsafe { rings.answers(counter, head) } {
-                // SAFETY: of a list that the program posted; see the file's head.
-                left = unsafe { fill(&segment, left) };
+            let control: [u8; DS_BYTES] = unsafe { load(rings.send, at & rings.send_mask) };
+            let control = mlx5_wqe_ctrl_seg::read_from_bytes(&control).unwrap_or_default();
+            for index in head..usize::from(control.word1().ds()) {
+                // A WQE goes on at the ring's beginning.
+                let place = at.wrapping_add(index * DS_BYTES) & rings.send_mask;
+                // SAFETY: as above; of a list that the program posted, see the file's head.
+                left = unsafe { fill(&segment(rings.send, place), left) };
             }
         } else {
             if !shared.recv.is_next(counter) {
                 return false;
             }
-            // SAFETY: as above.
-            for segment in unsafe { rings.room(counter) } {
-                // SAFETY: as above.
+            let at = (usize::from(counter) * rings.recv_stride) & rings.recv_mask;
+            for index in 0..rings.recv_stride / DS_BYTES {
+                // SAFETY: it is outstanding.
+                let segment = unsafe { segment(rings.recv, at + index * DS_BYTES) };
+                if segment.lkey.get() == MLX5_INVALID_LKEY {
+                    break;
+                }
+                // SAFETY: of a list that the program posted; see the file's head.
                 left = unsafe { fill(&segment, left) };
             }
         }

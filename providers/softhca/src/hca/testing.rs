@@ -272,6 +272,8 @@ pub(crate) struct Setup {
     pub(crate) xrcd: u32,
     pub(crate) pd: Pdn,
     pub(crate) special: Option<u32>,
+    /// Bytes of payloads in CQEs.
+    pub(crate) scatter: u8,
 }
 
 impl Default for Setup {
@@ -302,6 +304,7 @@ impl Default for Setup {
             xrcd,
             pd,
             special,
+            scatter: 0,
         }
     }
 }
@@ -411,7 +414,7 @@ impl Rig {
             uar: UAR,
             user_index: 0xabc,
             cqe_version: 1,
-            scatter: CqeScatter::default(),
+            scatter: CqeScatter { requester: setup.scatter, responder: setup.scatter },
             sq_sig_all: false,
             special: setup.special,
             deth_sqpn: setup.special.map(Qpn),

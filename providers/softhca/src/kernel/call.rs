@@ -11,7 +11,9 @@ use uverbs_kernel_abi::ioctl::{
     UVERBS_ATTR_F_MANDATORY, UVERBS_ATTR_F_VALID_OUTPUT, UVERBS_ATTR_INLINE_MAX, ib_uverbs_attr,
     ib_uverbs_ioctl_hdr,
 };
-use uverbs_kernel_abi::objects::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
+use uverbs_kernel_abi::objects::{
+    UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT, UVERBS_OBJECT_RWQ_IND_TBL, UVERBS_OBJECT_WQ,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::kernel::attr::{AttrSpec, Kind, Use};
@@ -119,6 +121,11 @@ pub(crate) fn ioctl(
         return Err(Errno::EINVAL);
     }
     let method = table.method(header.object_id, header.method_id).ok_or(Errno::EPROTONOSUPPORT)?;
+    // mlx5_ib has them on Ethernet alone (`mlx5_ib_dev_common_roce_ops` in `hw/mlx5/main.c`).
+    let of_packets = matches!(header.object_id, UVERBS_OBJECT_WQ | UVERBS_OBJECT_RWQ_IND_TBL);
+    if of_packets && !device.profile.is_ethernet() {
+        return Err(Errno::EPROTONOSUPPORT);
+    }
     if device.gone && !(header.object_id < DRIVER_OBJECTS && method.destroys()) {
         // `uverbs_disassociate_api_pre` takes a driver's handlers away, and
         // `rdma_lookup_get_uobject` lets no command through but those that destroy, so that a

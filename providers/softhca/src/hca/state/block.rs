@@ -98,3 +98,65 @@ pub(super) fn compress(all: &[[u8; CQE_LEN]]) -> ([u8; CQE_LEN], Vec<[u8; CQE_LE
     title.op_own |= MLX5_CQE_COMPRESSED;
     (transmute!(title), all.chunks(MINI_CQES).map(array).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QPN: u32 = 0x1234;
+
+    fn cqe(opcode: CqeOpcode, counter: u16, bytes: u32) -> [u8; CQE_LEN] {
+        let mut cqe = mlx5_cqe64::new_zeroed();
+        cqe.byte_cnt.set(bytes);
+        cqe.wqe_counter.set(counter);
+        cqe.sop_drop_qpn.set(u32::from(counter % 7) << 24 | QPN);
+        if opcode != CqeOpcode::REQ {
+            cqe.sop_drop_qpn.set(QPN);
+        }
+        cqe.timestamp.set(counter.into());
+        cqe.op_own = OpOwn::ZERO.with_opcode(opcode.0).0;
+        transmute!(cqe)
+    }
+
+    /// Byte by byte, as Linux reads them (`struct mlx5_mini_cqe8`).
+    #[test]
+    fn a_block_is_a_title_and_arrays() {
+        let all: Vec<_> =
+            (0..9).map(|n| cqe(CqeOpcode::RESP_SEND, 0xfffc + n, 0x10 + u32::from(n))).collect();
+        let (title, arrays) = compress(&all);
+        assert_eq!(title[44..48], [0, 0, 0, 9], "how many they are");
+        assert_eq!(title[60..62], [0xff, 0xfc], "the first receive");
+        assert_eq!(title[63], 0x2c, "a message, compressed, the device's bit not set");
+        assert_eq!(arrays.len(), 2);
+        assert_eq!(arrays[0][..8], [0, 0, 0, 0, 0, 0, 0, 0x10]);
+        assert_eq!(arrays[0][56..], [0, 0, 0, 0, 0, 0, 0, 0x17]);
+        assert_eq!(arrays[1][..8], [0, 0, 0, 0, 0, 0, 0, 0x18]);
+        assert_eq!(arrays[1][8..], [0; 56]);
+        let (title, arrays) = compress(&[5, 9].map(|n| cqe(CqeOpcode::REQ, n, 3)));
+        assert_eq!(title[63], 0x0c);
+        assert_eq!(arrays[0][..16], [0, 5, 5, 0, 0, 0, 0, 3, 0, 9, 2, 0, 0, 0, 0, 3]);
+    }
+
+    #[test]
+    fn only_what_differs_in_little_fits() {
+        let mut block = Block::default();
+        let receive = |counter| cqe(CqeOpcode::RESP_SEND, counter, 1);
+        assert!(block.fits(&receive(7)), "whatever is the first one");
+        block.add(receive(7));
+        assert!(block.fits(&receive(8)) && !block.fits(&receive(9)) && !block.fits(&receive(7)));
+        assert!(!block.fits(&cqe(CqeOpcode::REQ, 8, 1)));
+        let mut other = receive(8);
+        other[59] ^= 1;
+        assert!(!block.fits(&other), "another queue pair's");
+        for counter in 8..7 + MAX_BLOCK as u16 {
+            assert!(block.fits(&receive(counter)));
+            block.add(receive(counter));
+        }
+        assert!(!block.fits(&receive(7 + MAX_BLOCK as u16)), "there is a limit");
+        let mut solicited = receive(1);
+        solicited[63] |= 2;
+        assert!(is_plain(&receive(1)) && !is_plain(&solicited));
+        assert!(!is_plain(&cqe(CqeOpcode::RESP_SEND_IMM, 1, 1)));
+        assert!(!is_plain(&cqe(CqeOpcode::REQ_ERR, 1, 1)));
+    }
+}

@@ -381,3 +381,42 @@ fn cqes_of_128_bytes() {
         assert_eq!(sent[0].counter, u16::from(n));
     }
 }
+
+/// The bytes of small messages and answers are in their CQEs, and not in the buffers; what is
+/// longer, and what makes no CQE, is in the buffers.
+#[test]
+fn payloads_in_cqes() {
+    for (cqe_size, room) in [(64, 32), (128, 64)] {
+        let mut rig = Rig::with(1, Default::default(), Faults::default(), 1);
+        let setup = Setup { cqe_size, scatter: room as u8, ..Setup::default() };
+        let (mut a, mut b) = rig.pair(&setup);
+        let (remote, key) = (rig.hosts[0].key, rig.hosts[0].key);
+        for len in [1, room, room + 1] {
+            let data: Vec<u8> = (1..=len as u8).collect();
+            rig.hosts[0].put(SRC, &data);
+            rig.hosts[0].put(DST, &[0xee; 200]);
+            let before = rig.hosts[0].hca.stats().cqe_payloads;
+            rig.receive(&mut b, &[(DST, 200, key)]);
+            rig.post(&mut a, &Wr::new(Opcode::SEND).seg(SRC, len as u32, key));
+            rig.run();
+            let fits = len <= room;
+            assert_eq!(rig.got(&mut b).len(), 1);
+            assert_eq!(rig.hosts[0].hca.stats().cqe_payloads - before, fits.into());
+            let there = if fits { vec![0xee; len] } else { data.clone() };
+            assert_eq!(rig.hosts[0].get(DST, len), there, "{len} of {room}");
+            rig.post(
+                &mut a,
+                &Wr::new(Opcode::RDMA_READ).remote(SRC, remote).seg(DST, len as u32, key),
+            );
+            rig.run();
+            assert_eq!(rig.hosts[0].hca.stats().cqe_payloads - before, 2 * u64::from(fits));
+            assert_eq!(rig.hosts[0].get(DST, len), there, "READ of {len} of {room}");
+            let read = Wr::new(Opcode::RDMA_READ).remote(SRC, remote).seg(DST, len as u32, key);
+            rig.post(&mut a, &read.unsignaled());
+            rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST + 300, remote).inline(&[1]));
+            rig.run();
+            assert_eq!(rig.hosts[0].get(DST, len), data, "without a CQE");
+            rig.sent(&mut a);
+        }
+    }
+}

@@ -35,6 +35,10 @@ pub(crate) fn create(
     queues: &Queues,
     uar: &UarPage,
 ) -> Result<Made, Errno> {
+    // `process_create_flags`: InfiniBand's ports have no capabilities of Ethernet.
+    if asked.strips_vlan && !call.device.profile.is_ethernet() {
+        return Err(Errno::EOPNOTSUPP);
+    }
     if asked.srq.is_some() || queues.sq_bytes() + queues.rq_bytes() == 0 {
         return Err(Errno::EINVAL);
     }

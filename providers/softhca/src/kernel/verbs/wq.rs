@@ -134,9 +134,6 @@ fn context(
     cq: u32,
     request: &mlx5_ib_create_wq,
 ) -> Result<(QpContext, u64), Errno> {
-    if !call.device.profile.is_ethernet() {
-        return Err(Errno::EINVAL);
-    }
     let (log, shift) = (request.rq_wqe_count.ilog2(), request.rq_wqe_shift);
     let largest = u32::from(MAX_RQ_DESC).trailing_zeros();
     let most = call.device.hca.config().log_max_rq_entries;

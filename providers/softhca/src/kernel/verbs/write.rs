@@ -8,6 +8,7 @@ use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_COMMAND_MASK, IB_USER_VERBS_CMD
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::kernel::call::{Call, zero_extended};
+use crate::kernel::verbs::{rss, wq};
 
 /// The handler of INVOKE_WRITE (`uverbs_std_types_device.c`, `uapi_get_method`).
 pub(crate) fn invoke(call: &mut Call<'_>) -> Result<(), Errno> {
@@ -18,6 +19,11 @@ pub(crate) fn invoke(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let write =
         call.table.writes.iter().find(|write| write.command == command).ok_or(Errno::EOPNOTSUPP)?;
+    // As methods of their objects (`kernel/call.rs`).
+    let of_packets = [wq::EX_MODIFY_WQ.command, rss::EX_CREATE_RWQ_IND_TBL.command];
+    if of_packets.contains(&command) && !call.device.profile.is_ethernet() {
+        return Err(Errno::EOPNOTSUPP);
+    }
     if call.len(UVERBS_ATTR_CORE_IN) < write.request
         || call.len(UVERBS_ATTR_CORE_OUT) < write.response
     {

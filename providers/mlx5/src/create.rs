@@ -98,7 +98,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
         uar_page_index,
         cqe_comp_en: init.compressed.into(),
-        cqe_comp_res_format: if init.compressed { MLX5_IB_CQE_RES_FORMAT_CSUM as u8 } else { 0 },
+        cqe_comp_res_format: if init.compressed { MLX5_IB_CQE_RES_FORMAT_CSUM } else { 0 },
         ..Default::default()
     };
     let mut answer = mlx5_ib_create_cq_resp::default();

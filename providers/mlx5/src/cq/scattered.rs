@@ -111,8 +111,10 @@ impl Cq {
             for index in head..usize::from(control.word1().ds()) {
                 // A WQE goes on at the ring's beginning.
                 let place = at.wrapping_add(index * DS_BYTES) & rings.send_mask;
-                // SAFETY: as above; of a list that the program posted, see the file's head.
-                left = unsafe { fill(&segment(rings.send, place), left) };
+                // SAFETY: as above.
+                let segment = unsafe { segment(rings.send, place) };
+                // SAFETY: of a list that the program posted; see the file's head.
+                left = unsafe { fill(&segment, left) };
             }
         } else {
             if !shared.recv.is_next(counter) {

@@ -121,8 +121,9 @@ mod tests {
     /// Byte by byte, as Linux reads them (`struct mlx5_mini_cqe8`).
     #[test]
     fn a_block_is_a_title_and_arrays() {
-        let all: Vec<_> =
-            (0..9).map(|n| cqe(CqeOpcode::RESP_SEND, 0xfffc + n, 0x10 + u32::from(n))).collect();
+        let all: Vec<_> = (0..9)
+            .map(|n| cqe(CqeOpcode::RESP_SEND, 0xfffc_u16.wrapping_add(n), 0x10 + u32::from(n)))
+            .collect();
         let (title, arrays) = compress(&all);
         assert_eq!(title[44..48], [0, 0, 0, 9], "how many they are");
         assert_eq!(title[60..62], [0xff, 0xfc], "the first receive");

@@ -19,10 +19,11 @@ impl Ring {
         self.start.wrapping_add((index & self.mask) as usize * MLX5_SEND_WQE_BB)
     }
 
-    /// Whether `units` WQEBBs from `index` go over the end.
+    /// Whether `units` WQEBBs from `index`, one at least, go over the end. One never does, which the
+    /// compiler sees.
     #[inline(always)]
     pub(crate) fn wraps(self, index: u32, units: u32) -> bool {
-        units > 1 && (index & self.mask) + units > self.mask + 1
+        (index & self.mask) + units.wrapping_sub(1) > self.mask
     }
 
     /// Copies `bytes` to the WQEBB `index` and on, around the end.

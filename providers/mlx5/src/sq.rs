@@ -28,7 +28,7 @@ use crate::Ah;
 use crate::doorbell::{Doorbell, Posted, store_record};
 use crate::packet::Packets;
 use crate::ring::Ring;
-use crate::wqe::{self, Room, Words};
+use crate::wqe::{self, Room, Vector};
 
 /// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
 #[derive(Clone, Copy, Debug)]
@@ -305,7 +305,7 @@ impl Sq {
         at: &mut SendCursor,
         wr: Wr,
         (ds, units): (u32, u32),
-        to_peer: Option<[Words; 3]>,
+        to_peer: Option<Vector<'_>>,
         op: SendOp,
         data: Data<'_>,
     ) -> u32 {
@@ -314,12 +314,19 @@ impl Sq {
         let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
         let to = ring.unit(at.pi);
         if ring.wraps(at.pi, units) {
-            // SAFETY: `reserve` found room, says the caller, so no WQEBB is the device's; what was
-            // measured is at most what the room allows.
-            unsafe { wqe::write_wrapped(ring, at.pi, ds, ctrl, to_peer, op, data) };
+            match to_peer {
+                // SAFETY: `reserve` found room, says the caller, so no WQEBB is the device's; what
+                // was measured is at most what the room allows.
+                None => unsafe { wqe::write_wrapped(ring, at.pi, ds, ctrl, op, data) },
+                Some(Vector { template, key, peer }) => {
+                    let (at, vector) = ((at.pi, ds), (key, peer));
+                    // SAFETY: as above.
+                    unsafe { wqe::write_wrapped_to(ring, at, ctrl, template, vector, op, data) };
+                }
+            }
         } else {
             // SAFETY: as above, and they are in one piece.
-            unsafe { wqe::write(to, ctrl, to_peer.as_ref(), &op, &data) };
+            unsafe { wqe::write(to, ctrl, to_peer, &op, &data) };
         }
         let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
@@ -411,7 +418,7 @@ unsafe impl SendOps for Sq {
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
         self.reserve(at, units)?;
         // The device reads the vector out of the WQE: the handle isn't looked at again.
-        let to_peer = wqe::address_vector(to.ah.template(), to.qpn, to.qkey);
+        let to_peer = Vector::datagram(to.ah.template(), to.qpn, to.qkey);
         // SAFETY: as in `post`.
         Ok(unsafe { self.write(at, wr, (ds, units), Some(to_peer), op, data) })
     }
@@ -428,7 +435,7 @@ unsafe impl SendOps for Sq {
         let ds = wqe::measure(&op, &data, self.room)? + wqe::VECTOR_UNITS;
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
         self.reserve(at, units)?;
-        let target = wqe::dc_vector(to.ah.template(), to.dctn, to.key);
+        let target = Vector::dynamic(to.ah.template(), to.dctn, to.key);
         // SAFETY: as in `post`.
         Ok(unsafe { self.write(at, wr, (ds, units), Some(target), op, data) })
     }

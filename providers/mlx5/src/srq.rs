@@ -8,7 +8,7 @@
 //! # Safety
 //!
 //! The only poster, writing WQEs of the list's front, which [`SrqShared::behind`] says is not all
-//! of it.
+//! of it. It has as many slots as its ring has WQEs for as long as it lives: it never grows.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use std::any::Any;
@@ -19,7 +19,7 @@ use uverbs_core::error::Error;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{RecvOps, SrqOps};
-use uverbs_core::queues::srq::SrqShared;
+use uverbs_core::queues::srq::{SrqShared, SrqSlots};
 use uverbs_core::queues::work::{PostError, Sge};
 use uverbs_mlx5_prm::ctrl::DS_BYTES;
 use uverbs_mlx5_prm::data::{mlx5_wqe_data_seg, mlx5_wqe_srq_next_seg};
@@ -27,7 +27,7 @@ use uverbs_mlx5_prm::doorbell::MLX5_RCV_DBR;
 use zerocopy::transmute;
 
 use crate::doorbell::store_record;
-use crate::wqe::{data_segment, measure_list, store};
+use crate::wqe::{Words, data_segment, measure_list, pair, store};
 
 /// A tentative position in a shared receive queue.
 #[derive(Clone, Copy, Debug)]
@@ -39,10 +39,13 @@ pub struct SrqCursor {
 }
 
 /// The posting side of a shared receive queue.
+#[repr(C, align(64))]
 pub struct Srq {
+    // One cache line: what posting and ringing need.
     /// First WQE of the ring, which has as many as there are slots.
     start: *mut u8,
-    /// Bytes of a WQE.
+    slots: SrqSlots,
+    /// Bytes of a WQE. To multiply is cheaper than to shift by a variable.
     stride: u32,
     max_sge: u32,
     /// The front of the list of free WQEs.
@@ -52,6 +55,8 @@ pub struct Srq {
     /// WQEs behind `head` that were written and not published; 0 unless a batch was forgotten.
     marked: u32,
     record: *mut u32,
+    // Cold.
+    /// Keeps what `slots` names.
     shared: Arc<SrqShared>,
     srqn: u32,
     /// Keeps ring and record mapped.
@@ -61,6 +66,8 @@ pub struct Srq {
 // SAFETY: the pointers go to memory that `_memory` keeps, and this is the only one to post through
 // them.
 unsafe impl Send for Srq {}
+
+const _: () = assert!(std::mem::offset_of!(Srq, shared) <= 64);
 
 /// What a shared receive queue is made from.
 pub(crate) struct SrqParts {
@@ -86,6 +93,7 @@ impl Srq {
     pub(crate) unsafe fn new(parts: SrqParts) -> Self {
         Self {
             start: parts.start,
+            slots: parts.shared.fixed(),
             stride: 1 << parts.shift,
             max_sge: parts.max_sge,
             head: 0,
@@ -140,6 +148,14 @@ impl Srq {
     }
 }
 
+/// The segment that links a WQE to the next one (`mlx5_wqe_srq_next_seg`): two reserved bytes, the
+/// index in two, a signature and more reserved bytes. As words, which are two stores.
+#[inline(always)]
+fn link_to(next: u32) -> Words {
+    const _: () = assert!(std::mem::offset_of!(mlx5_wqe_srq_next_seg, next_wqe_index) == 2);
+    [pair(next & 0xffff, 0), 0]
+}
+
 // SAFETY: a slot is of the list's front, and in flight from its post on; what was never rung is
 // taken back by `begin`.
 unsafe impl RecvOps for Srq {
@@ -162,16 +178,13 @@ unsafe impl RecvOps for Srq {
     ) -> Result<u32, PostError> {
         let (count, _) = measure_list(list, self.max_sge)?;
         let slot = at.head;
-        let next = self.shared.behind(slot).ok_or(PostError::Full)?;
-        let (stride, mut to) = (self.stride(), self.entry(slot));
-        let link = mlx5_wqe_srq_next_seg {
-            next_wqe_index: (next as u16).into(),
-            rsvd0: [0; 2],
-            signature: 0,
-            rsvd1: [0; 11],
-        };
+        // Once: behind a store to the ring the compiler would load them anew.
+        let (slots, stride) = (self.slots, self.stride());
+        // SAFETY: of the list's front, so a slot; `shared` lives.
+        let next = unsafe { slots.behind(slot) }.ok_or(PostError::Full)?;
+        let mut to = self.entry(slot);
         // SAFETY: the WQE is free and has room for the link and `max_sge` segments.
-        unsafe { store(to, transmute!(link)) };
+        unsafe { store(to, link_to(next)) };
         to = to.wrapping_add(DS_BYTES);
         for sge in list {
             if sge.len != 0 {
@@ -187,7 +200,7 @@ unsafe impl RecvOps for Srq {
         }
         // SAFETY: of the list's front, and not its last, since one is behind it; this is the only
         // poster.
-        unsafe { self.shared.put(slot, wr_id) };
+        unsafe { slots.put(slot, wr_id) };
         *at = SrqCursor { head: next, count: at.count + 1 };
         self.marked = at.count;
         Ok(slot)
@@ -197,7 +210,7 @@ unsafe impl RecvOps for Srq {
     unsafe fn own(&mut self, _: &SrqCursor, slot: u32, held: Held) {
         // SAFETY: the slot of a WQE just written, says the caller: ours, and `begin` and the
         // completion before left no buffer in it.
-        unsafe { self.shared.own(slot, held) };
+        unsafe { self.slots.own(slot, held) };
     }
 
     #[inline(always)]

@@ -212,7 +212,7 @@ pub(crate) fn raw_ctrl(
 
 /// Two fields of 32 bits as they stand in memory, the first one first.
 #[inline(always)]
-fn pair(first: u32, second: u32) -> u64 {
+pub(crate) fn pair(first: u32, second: u32) -> u64 {
     (u64::from(first) << 32 | u64::from(second)).to_be()
 }
 
@@ -222,25 +222,53 @@ fn remote_segment(remote: Remote) -> Words {
     [seg.raddr.get().to_be(), pair(seg.rkey.get(), seg.reserved.get())]
 }
 
-/// A datagram's address vector: that of the handle, with queue pair and key put in.
-#[inline(always)]
-pub(crate) fn address_vector(template: &[Words; 3], qpn: u32, qkey: u32) -> [Words; 3] {
-    let dqp = DqpDct::ZERO.with_ext(true).with_qpn(qpn);
-    let [first, rest @ ..] = *template;
-    // Key and reserved word, then destination; rate, loopback and LID are the handle's
-    // (`mlx5_wqe_av`).
-    let destination = u64::from(dqp.0) << 32;
-    let first = [pair(qkey, 0), first[1] | destination.to_be()];
-    [first, rest[0], rest[1]]
+/// An address vector (`mlx5_wqe_av`): the handle's, with what is each work request's. In registers:
+/// laid out beforehand it would be written to the stack first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Vector<'a> {
+    /// Rate, loopback and LID in the first segment's second half; MAC address and route behind it.
+    pub(crate) template: &'a [Words; 3],
+    /// The first eight bytes: a datagram's Q_Key and reserved word.
+    pub(crate) key: u64,
+    /// The peer's number, where it stands in the second eight.
+    pub(crate) peer: u64,
 }
 
-/// The address vector of a work request to a target of dynamic connections: its access key stands
-/// where a datagram has Q_Key and reserved word (PRM "Datagram Segment").
-#[inline]
-pub(crate) fn dc_vector(template: &[Words; 3], dctn: u32, key: u64) -> [Words; 3] {
-    let mut vector = address_vector(template, dctn, 0);
-    vector[0][0] = key.to_be();
-    vector
+impl<'a> Vector<'a> {
+    /// A datagram's.
+    #[inline(always)]
+    pub(crate) fn datagram(template: &'a [Words; 3], qpn: u32, qkey: u32) -> Self {
+        Self { template, key: pair(qkey, 0), peer: peer(qpn) }
+    }
+
+    /// To a target of dynamic connections, whose access key stands where a datagram has Q_Key and
+    /// reserved word (PRM "Datagram Segment").
+    #[inline(always)]
+    pub(crate) fn dynamic(template: &'a [Words; 3], dctn: u32, key: u64) -> Self {
+        Self { template, key: key.to_be(), peer: peer(dctn) }
+    }
+
+    /// Writes it.
+    ///
+    /// # Safety
+    ///
+    /// As [`store`], for three segments.
+    #[inline(always)]
+    unsafe fn store(self, to: *mut u8) {
+        let [first, second, third] = self.template;
+        // SAFETY: the caller's promise.
+        unsafe { store(to, [self.key, first[1] | self.peer]) };
+        // SAFETY: as above.
+        unsafe { store(to.wrapping_add(DS_BYTES), *second) };
+        // SAFETY: as above.
+        unsafe { store(to.wrapping_add(2 * DS_BYTES), *third) };
+    }
+}
+
+/// A queue pair's or a target's number, where an address vector has it.
+#[inline(always)]
+fn peer(number: u32) -> u64 {
+    pair(DqpDct::ZERO.with_ext(true).with_qpn(number).0, 0)
 }
 
 /// Writes a WQE to a shared receive queue of the peer's.
@@ -297,19 +325,17 @@ pub(crate) unsafe fn store(to: *mut u8, words: Words) {
 pub(crate) unsafe fn write(
     to: *mut u8,
     ctrl: Words,
-    to_peer: Option<&[Words; 3]>,
+    to_peer: Option<Vector<'_>>,
     op: &SendOp,
     data: &Data<'_>,
 ) {
     // SAFETY: a WQE has a control segment at least.
     unsafe { store(to, ctrl) };
     let mut at = to.wrapping_add(DS_BYTES);
-    if let Some(segments) = to_peer {
-        for segment in segments {
-            // SAFETY: `measure_datagram` counted them.
-            unsafe { store(at, *segment) };
-            at = at.wrapping_add(DS_BYTES);
-        }
+    if let Some(vector) = to_peer {
+        // SAFETY: `measure_datagram` counted its segments.
+        unsafe { vector.store(at) };
+        at = at.wrapping_add(VECTOR_UNITS as usize * DS_BYTES);
     }
     // SAFETY: the rest of what was measured.
     unsafe { write_body(at, op, data) };
@@ -528,13 +554,38 @@ pub(crate) unsafe fn write_wrapped(
     index: u32,
     ds: u32,
     ctrl: Words,
-    to_peer: Option<[Words; 3]>,
     op: SendOp,
     data: Data<'_>,
 ) {
     let mut aside = [[0u64; 2]; DS_MAX as usize];
     // SAFETY: room for the longest WQE.
-    unsafe { write(aside.as_mut_ptr().cast(), ctrl, to_peer.as_ref(), &op, &data) };
+    unsafe { write(aside.as_mut_ptr().cast(), ctrl, None, &op, &data) };
+    let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
+    // SAFETY: the caller's promise.
+    unsafe { ring.copy_in(index, bytes) };
+}
+
+/// The same of a WQE with an address vector, which comes in parts: whole it would be written to the
+/// stack by each post, also where nothing wraps.
+///
+/// # Safety
+///
+/// As [`write_wrapped`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn write_wrapped_to(
+    ring: Ring,
+    (index, ds): (u32, u32),
+    ctrl: Words,
+    template: &[Words; 3],
+    (key, peer): (u64, u64),
+    op: SendOp,
+    data: Data<'_>,
+) {
+    let mut aside = [[0u64; 2]; DS_MAX as usize];
+    let vector = Vector { template, key, peer };
+    // SAFETY: room for the longest WQE.
+    unsafe { write(aside.as_mut_ptr().cast(), ctrl, Some(vector), &op, &data) };
     let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
     // SAFETY: the caller's promise.
     unsafe { ring.copy_in(index, bytes) };

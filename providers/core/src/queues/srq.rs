@@ -42,6 +42,83 @@ struct Slot {
     held: UnsafeCell<Option<Held>>,
 }
 
+impl Slot {
+    /// The slot behind this one, if it is free and not the last.
+    #[inline(always)]
+    fn behind(&self) -> Option<u32> {
+        // Acquire: pairs with the Release in `free`; what was read of the slot behind comes before
+        // what is written there.
+        let next = self.next.load(Ordering::Acquire);
+        (next != LAST).then_some(next)
+    }
+
+    /// # Safety
+    ///
+    /// The slot is the caller's, as [`SrqShared::put`] demands.
+    #[inline(always)]
+    unsafe fn put(&self, wr_id: u64) {
+        // SAFETY: the caller's promise; nobody else looks at it.
+        unsafe { *self.wr_id.get() = wr_id };
+        // Release: pairs with the Acquire in `take`.
+        self.flight.store(AWAY, Ordering::Release);
+    }
+}
+
+/// Where the slots of a queue that never grows lie: what its posting side keeps at hand. Each
+/// function is [`SrqShared`]'s of the same name, without a look which part has the slot.
+///
+/// Valid while the [`SrqShared`] lives that it is [of](SrqShared::fixed).
+#[derive(Clone, Copy, Debug)]
+pub struct SrqSlots {
+    first: *const Slot,
+}
+
+impl SrqSlots {
+    /// # Safety
+    ///
+    /// The queue lives, and has more than `index` slots.
+    #[inline(always)]
+    unsafe fn slot<'a>(self, index: u32) -> &'a Slot {
+        // SAFETY: one of the slots, which nobody moves, says the caller.
+        unsafe { &*self.first.wrapping_add(index as usize) }
+    }
+
+    /// See [`SrqShared::behind`].
+    ///
+    /// # Safety
+    ///
+    /// The queue lives, and has more than `index` slots.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn behind(self, index: u32) -> Option<u32> {
+        // SAFETY: the caller's promise.
+        unsafe { self.slot(index) }.behind()
+    }
+
+    /// See [`SrqShared::put`].
+    ///
+    /// # Safety
+    ///
+    /// As there, and the queue lives.
+    #[inline(always)]
+    pub unsafe fn put(self, index: u32, wr_id: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { self.slot(index).put(wr_id) };
+    }
+
+    /// See [`SrqShared::own`].
+    ///
+    /// # Safety
+    ///
+    /// As there, and the queue lives.
+    #[inline(always)]
+    pub unsafe fn own(self, index: u32, held: Held) {
+        // SAFETY: the caller's promise: ours, and empty, so nothing is overwritten without its
+        // drop.
+        unsafe { self.slot(index).held.get().write(Some(held)) };
+    }
+}
+
 /// The slots of a shared receive queue.
 pub struct SrqShared {
     slots: Box<[Slot]>,
@@ -102,6 +179,12 @@ impl SrqShared {
         [&*self.slots].into_iter().chain(more.map(|part| &**part))
     }
 
+    /// Where the slots are, for a posting side that never lets the queue [grow](Self::grow).
+    #[must_use]
+    pub fn fixed(&self) -> SrqSlots {
+        SrqSlots { first: self.slots.as_ptr() }
+    }
+
     /// At least so many slots from now on, 2^31 at most: new ones join the end of the list. Posting
     /// side.
     pub fn grow(&self, slots: u32) {
@@ -153,10 +236,7 @@ impl SrqShared {
     #[inline(always)]
     #[must_use]
     pub fn behind(&self, index: u32) -> Option<u32> {
-        // Acquire: pairs with the Release in `free`; what was read of the slot behind comes before
-        // what is written there.
-        let next = self.get(index)?.next.load(Ordering::Acquire);
-        (next != LAST).then_some(next)
+        self.get(index)?.behind()
     }
 
     /// Takes a slot for a work request. Posting side.
@@ -167,12 +247,8 @@ impl SrqShared {
     /// publication, and not the last. The caller is the only poster.
     #[inline(always)]
     pub unsafe fn put(&self, index: u32, wr_id: u64) {
-        // SAFETY: a slot, says the caller.
-        let slot = unsafe { self.slot(index) };
-        // SAFETY: ours, says the caller; nobody else looks at it.
-        unsafe { *slot.wr_id.get() = wr_id };
-        // Release: pairs with the Acquire in `take`.
-        slot.flight.store(AWAY, Ordering::Release);
+        // SAFETY: a slot, and ours, says the caller.
+        unsafe { self.slot(index).put(wr_id) };
     }
 
     /// Puts the buffer into a slot that was just [taken](Self::put). Posting side.

@@ -342,6 +342,7 @@ macro_rules! any {
                 match self { $(Self::$variant(cq) => cq.sweep(user_index),)+ }
             }
 
+            #[inline]
             fn arm(&mut self, notify: Notify) -> Result<(), Error> {
                 match self { $(Self::$variant(cq) => cq.arm(notify),)+ }
             }

@@ -85,6 +85,7 @@ impl<P: Provider> CompletionQueue<P> {
     ///
     /// [`Error::Invalid`] for a queue without a channel. On soft-RoCE it is a command, which the
     /// kernel may refuse; elsewhere a store.
+    #[inline]
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self, notify: Notify) -> Result<(), Error> {
         self.cq.arm(notify)

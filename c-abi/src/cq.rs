@@ -145,7 +145,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *const ibv_cq, solicited_only:
     // SAFETY: C's contract.
     let cq = unsafe { Cq::of(cq) };
     let notify = if solicited_only == 0 { Notify::Any } else { Notify::Solicited };
-    if cq.core.check_armed().is_err() {
+    if cq.core.events_to_arm().is_err() {
         // C writes the doorbell of a queue that reports to nobody, too.
         return 0;
     }

@@ -201,6 +201,7 @@ pub(crate) unsafe fn store_record(record: *mut u32, word: usize, counter: u32) {
 /// `record` is a completion queue's and `register` the doorbell of completion queues on a page that
 /// is mapped non-cached; both are valid now, and other accesses to the record are atomic, or the
 /// device's.
+#[inline]
 pub(crate) unsafe fn arm(record: *mut u32, register: *mut u64, word: CqArm, cqn: u32) {
     let at = record.wrapping_add(MLX5_CQ_ARM_DB);
     // SAFETY: the caller's promise; a record has two words.

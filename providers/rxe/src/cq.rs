@@ -273,7 +273,7 @@ unsafe impl CqOps for Cq {
 }
 
 fn arm(core: &CqCore, notify: Notify) -> Result<(), Error> {
-    core.check_armed()?;
+    core.events_to_arm()?;
     core.context().uverbs().req_notify_cq(core.handle(), notify == Notify::Solicited)
 }
 

@@ -36,6 +36,7 @@ pub struct EventCount(AtomicU32);
 
 impl EventCount {
     /// How many.
+    #[inline]
     #[must_use]
     pub fn get(&self) -> u32 {
         // Relaxed: whoever arms by it has taken the event on the same thread, or heard of it

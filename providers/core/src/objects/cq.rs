@@ -139,6 +139,17 @@ pub struct CqCore {
     pace: AtomicU32,
 }
 
+/// Why a queue without a channel isn't armed.
+#[cold]
+fn unheard() -> Error {
+    Error::Invalid {
+        verb: "req_notify_cq",
+        what: "completion queue",
+        value: "without a channel".to_owned(),
+        why: "its events go to the completion channel that it was built with",
+    }
+}
+
 impl CqCore {
     /// Wraps the kernel's `handle`. `event_id` is the user handle that it was made with, `channel`
     /// what it reports to, `memory` what the device writes to, kept until the kernel confirms the
@@ -194,6 +205,7 @@ impl CqCore {
 
     /// The device's number; where the driver tells it to nobody (rxe), the kernel's handle once
     /// more.
+    #[inline]
     #[must_use]
     pub fn cqn(&self) -> u32 {
         self.cqn
@@ -310,21 +322,17 @@ impl CqCore {
         }
     }
 
-    /// Refuses to arm a queue that reports to nobody.
+    /// Its [events](Self::events), which who arms it tells the device of.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`].
-    pub fn check_armed(&self) -> Result<(), Error> {
-        if self.reports.is_some() {
-            return Ok(());
+    /// [`Error::Invalid`] if it reports to nobody.
+    #[inline]
+    pub fn events_to_arm(&self) -> Result<u32, Error> {
+        match &self.reports {
+            Some(reports) => Ok(reports.count.get()),
+            None => Err(unheard()),
         }
-        Err(Error::Invalid {
-            verb: "req_notify_cq",
-            what: "completion queue",
-            value: "without a channel".to_owned(),
-            why: "its events go to the completion channel that it was built with",
-        })
     }
 
     /// Sleeps until one of its events was read from the channel, since [`events`](Self::events)

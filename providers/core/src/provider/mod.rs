@@ -437,10 +437,10 @@ pub unsafe trait CqOps: Debug + Send {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] without a channel ([`CqCore::check_armed`]); the kernel's refusal where
+    /// [`Error::Invalid`] without a channel ([`CqCore::events_to_arm`]); the kernel's refusal where
     /// the kernel is asked.
     ///
-    /// [`CqCore::check_armed`]: crate::objects::cq::CqCore::check_armed
+    /// [`CqCore::events_to_arm`]: crate::objects::cq::CqCore::events_to_arm
     fn arm(&mut self, notify: Notify) -> Result<(), Error>;
 
     /// Arms it without the queue, from any thread.

@@ -15,8 +15,8 @@ use uverbs_mlx5_prm::doorbell::{CI_MASK, CqArm, MLX5_CQ_SET_CI};
 
 use crate::doorbell;
 
-/// What arming takes. The queue may be polled meanwhile: C's library reads its consumer index
-/// without its lock, too (rdma-core `cq.c:mlx5_arm_cq`).
+/// What arming takes beside a poller, which may poll meanwhile: C's library reads the consumer
+/// index without its lock, too (rdma-core `cq.c:mlx5_arm_cq`).
 pub(super) struct Arms {
     pub(super) record: *mut u32,
     /// The doorbell of completion queues.
@@ -38,17 +38,23 @@ impl Arms {
         u32::from_be(unsafe { AtomicU32::from_ptr(at) }.load(Ordering::Relaxed))
     }
 
-    /// Asks for an event of what completes from this consumer index on.
-    pub(super) fn arm(&self, consumer: u32, notify: Notify) -> Result<(), Error> {
-        self.core.check_armed()?;
-        // The sequence number tells the device that the last event was heard: it ignores an arm
-        // with that of one it has raised (rdma-core `cq.c:mlx5_cq_event`).
-        let word = CqArm(0)
-            .with_sn(self.core.events() as u8 & 3)
-            .with_solicited(notify == Notify::Solicited)
-            .with_ci(consumer & CI_MASK);
+    /// Asks for an event of what completes from what the device knows on.
+    pub(super) fn arm(&self, notify: Notify) -> Result<(), Error> {
+        let events = self.core.events_to_arm()?;
+        let word = word(events, self.published(), notify);
         // SAFETY: both are valid while `core` lives, as the queue was promised.
         unsafe { doorbell::arm(self.record, self.register, word, self.core.cqn()) };
         Ok(())
     }
+}
+
+/// What asks for an event of what completes from this consumer index on. The sequence number tells
+/// the device that the last event was heard: it ignores an arm with that of one it has raised
+/// (rdma-core `cq.c:mlx5_cq_event`).
+#[inline]
+pub(super) fn word(events: u32, consumer: u32, notify: Notify) -> CqArm {
+    CqArm(0)
+        .with_sn(events as u8 & 3)
+        .with_solicited(notify == Notify::Solicited)
+        .with_ci(consumer & CI_MASK)
 }

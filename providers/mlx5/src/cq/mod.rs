@@ -39,6 +39,7 @@ use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
 
 use crate::cqe::{Cqe, Entry, RawUidx};
+use crate::doorbell;
 
 use self::arms::Arms;
 use self::known::{Known, Special};
@@ -237,10 +238,6 @@ impl Cq {
 
     pub(crate) fn arm_register(&self) -> *mut u64 {
         self.arm
-    }
-
-    fn arms(&self) -> Arms {
-        Arms { record: self.record, register: self.arm, core: Arc::clone(&self.core) }
     }
 
     /// The first byte of the ring.
@@ -537,14 +534,18 @@ unsafe impl CqOps for Cq {
         resize(self, entries)
     }
 
-    #[cold]
+    #[inline]
     fn arm(&mut self, notify: Notify) -> Result<(), Error> {
-        self.arms().arm(self.ci, notify)
+        let word = arms::word(self.core.events_to_arm()?, self.ci, notify);
+        // SAFETY: both are valid while `core` lives, as the queue was promised.
+        unsafe { doorbell::arm(self.record, self.arm, word, self.core.cqn()) };
+        Ok(())
     }
 
     fn armer(&self) -> Armer {
-        let arms = self.arms();
-        Box::new(move |notify| arms.arm(arms.published(), notify))
+        let core = Arc::clone(&self.core);
+        let arms = Arms { record: self.record, register: self.arm, core };
+        Box::new(move |notify| arms.arm(notify))
     }
 }
 

@@ -49,7 +49,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// # Errors
     ///
     /// [`Error::State`] from another state; [`Error::Limit`] for numbers over their field; the
-    /// kernel's refusal: `EINVAL` for an alternate path, which RoCE doesn't have.
+    /// kernel's refusal: `EINVAL` for an alternate path, which RoCE doesn't have, and for a rate
+    /// out of the device's range; [`Error::Unsupported`] for a rate where it limits none.
     #[doc(alias = "ibv_modify_qp")]
     pub fn change(&mut self, attr: &T::Change) -> Result<(), Error> {
         self.whole()?;
@@ -57,8 +58,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.core().bring(attr)
     }
 
-    /// Changes whatever attributes a mask names: what no typed change has, as a rate limit. The
-    /// handle in `attr` is filled in, and its mask replaced.
+    /// Changes whatever attributes a mask names. The handle in `attr` is filled in, and its mask
+    /// replaced.
     ///
     /// It goes by MODIFY_QP, and where the mask has more than that, by the extended command.
     ///

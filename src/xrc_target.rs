@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use uverbs_core::attr::{
-    InitAttr, QpAttr, QpCap, QpState, RtrAttr, Transition, UcRtrAttr, XrcTargetRtsAttr,
+    InitAttr, QpAttr, QpCap, QpState, RcChange, RtrAttr, Transition, UcRtrAttr, XrcTargetRtsAttr,
 };
 use uverbs_core::commands::qp::QpCreated;
 use uverbs_core::error::Error;
@@ -224,6 +224,17 @@ impl<P: Provider> XrcTarget<P> {
     /// state.
     #[doc(alias = "ibv_modify_qp")]
     pub fn ready_to_send(&mut self, attr: &XrcTargetRtsAttr) -> Result<(), Error> {
+        self.bring(attr)
+    }
+
+    /// RTS to RTS: changes what may change while it works.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::State`] from another state; [`Error::Limit`] for numbers over their field; the
+    /// kernel's refusal: `EINVAL` for an alternate path, which RoCE doesn't have.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn change(&mut self, attr: &RcChange) -> Result<(), Error> {
         self.bring(attr)
     }
 

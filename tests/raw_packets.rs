@@ -9,7 +9,7 @@ use uverbs::softhca::SoftHca;
 use uverbs::{
     Checksums, Completed, CompletionQueue, Context, Device, Errno, Error, EthMatch, Flow, FlowRule,
     Ipv4Match, Ipv6Match, LinkLayer, MacAddr, Masked, PortMatch, PostError, ProtectionDomain,
-    RawPacketQueuePair, Slab,
+    RawPacketChange, RawPacketQueuePair, Slab,
 };
 
 const HERE: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -502,6 +502,27 @@ fn bad_packets_are_refused_and_the_queue_is_as_it_was() {
     batch.ring();
     one.send(&udp(THERE, (1, 1), b"good"));
     assert_eq!(other.next().0[42..46], *b"good");
+}
+
+#[test]
+fn a_rate_that_the_device_does_not_limit_is_refused_by_name() {
+    if !has_raw_packets() {
+        return;
+    }
+    let (mut one, mut other) = ends();
+    let rate = |rate| RawPacketChange { rate_limit: Some(rate) };
+    one.qp.change(&RawPacketChange::default()).expect("no change");
+    one.qp.change(&rate(0)).expect("no limit, as before");
+    // Linux's driver limits rates where the device's firmware does, which softhca's doesn't.
+    if let Err(error) = one.qp.change(&rate(1_000_000)) {
+        assert!(matches!(error, Error::Unsupported { verb: "modify_qp", .. }), "{error}");
+        assert!(error.to_string().contains("rate limit (1000000 kbit/s)"), "{error}");
+    }
+    let flow = other.steer(&to_there());
+    other.expect(1);
+    one.send(&udp(THERE, (1, 1), b"on"));
+    assert_eq!(other.next().0[42..44], *b"on");
+    drop(flow);
 }
 
 #[test]

@@ -10,8 +10,8 @@ use common::{LIMIT, device, done, filled, impatient, is_rxe, local, pattern};
 use uverbs::{
     AccessFlags, Any, AsyncElement, AsyncEventKind, Completed, CompletionQueue, Context, Data,
     Device, Errno, Error, ForXrc, Frame, Local, PostError, ProtectionDomain, QpState, QueuePair,
-    Remote, RemoteSrq, SendOp, SharedReceiveQueue, Slab, Status, WorkCompletion, Wr, XrcDomain,
-    XrcFile, XrcIni, XrcTarget,
+    RcChange, Remote, RemoteSrq, SendOp, SharedReceiveQueue, Slab, Status, WorkCompletion, Wr,
+    XrcDomain, XrcFile, XrcIni, XrcTarget,
 };
 
 const ALL: AccessFlags =
@@ -578,8 +578,13 @@ fn a_target_can_be_reset_and_connected_anew() {
     let mut target = there.target();
     let first = Sender::to(&device, &mut target, &local());
     drop(first);
+    let change = RcChange { access: Some(AccessFlags::REMOTE_READ), ..RcChange::default() };
+    target.change(&change).unwrap();
+    assert_eq!(target.query().unwrap().access, AccessFlags::REMOTE_READ);
     target.reset().unwrap();
     assert_eq!(target.query().unwrap().state, QpState::Reset);
+    let (verb, state, needs) = ("modify_qp", QpState::Reset, QpState::ReadyToSend);
+    assert_eq!(target.change(&change).unwrap_err(), Error::State { verb, state, needs });
     let mut second = Sender::to(&device, &mut target, &local());
     there.expect(1, 64);
     second.send(2, b"anew", there.srq.remote());

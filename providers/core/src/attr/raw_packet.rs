@@ -52,10 +52,12 @@ impl Transition for RawPacketRtsAttr {
     }
 }
 
-/// RTS to RTS, of a raw packet queue pair. Its rate alone may change, which `QueuePair::modify`
-/// does by mask.
+/// RTS to RTS, of a raw packet queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RawPacketChange;
+pub struct RawPacketChange {
+    /// How fast it may send, in kilobits per second; 0 for as fast as it can. Linux 4.10.
+    pub rate_limit: Option<u32>,
+}
 
 impl Transition for RawPacketChange {
     const TO: QpState = QpState::ReadyToSend;
@@ -63,5 +65,9 @@ impl Transition for RawPacketChange {
 
     fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
         Request::new().0
+    }
+
+    fn rate_limit(&self) -> Option<u32> {
+        self.rate_limit
     }
 }

@@ -31,6 +31,12 @@ pub trait Transition {
     /// The command's attributes and their mask. `port` is the one that INIT named, which RTR must
     /// name again (kernel `uverbs_cmd.c`, `modify_qp`).
     fn command(&self, port: u8) -> abi::ib_uverbs_modify_qp;
+
+    /// Kilobits per second, where they change: the one attribute that the extended command alone
+    /// has room for.
+    fn rate_limit(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// RESET to INIT, of RC and UC. IBTA vol 1, table 91.

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uverbs_kernel_abi::qp as abi;
 
+use crate::Errno;
 use crate::attr::{
     Ece, EceDriver, FlowRule, MulticastGroup, QpAttr, QpAttrMask, QpCap, QpState, RawQpAttr,
     Transition,
@@ -48,6 +49,18 @@ struct EceState {
     granted: u32,
     /// What the next change of state asks for; 0 nothing.
     asked: u32,
+}
+
+impl Life {
+    /// Refuses a change from a state that isn't among these, if there are any.
+    fn must_be(&self, from: &[QpState]) -> Result<(), Error> {
+        match from.first() {
+            Some(&needs) if !from.contains(&self.state) => {
+                Err(Error::State { verb: "modify_qp", state: self.state, needs })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl QpObject {
@@ -123,7 +136,10 @@ impl QpObject {
         }
         attr.check()?;
         let command = attr.command(self.life().port);
-        self.modify(A::TO, A::FROM, command, answer)?;
+        match attr.rate_limit() {
+            Some(rate) => self.limit_rate(A::TO, A::FROM, command, rate)?,
+            None => self.modify(A::TO, A::FROM, command, answer)?,
+        }
         if command.attr_mask & abi::IB_QP_PORT != 0 {
             self.life().port = command.port_num;
         }
@@ -232,9 +248,7 @@ impl QpObject {
         answer: &mut [u8],
     ) -> Result<(), Error> {
         let mut life = self.life();
-        if !from.is_empty() && !from.contains(&life.state) {
-            return Err(Error::State { verb: "modify_qp", state: life.state, needs: from[0] });
-        }
+        life.must_be(from)?;
         command.qp_handle = self.handle;
         command.qp_state = to.raw() as u8;
         if !self.modify_with_ece(&mut life, &command)? {
@@ -301,6 +315,31 @@ impl QpObject {
             });
         }
         (ece.asked, ece.granted) = (options.options, 0);
+        Ok(())
+    }
+
+    /// As `modify`, with a rate limit besides, in kilobits per second.
+    fn limit_rate(
+        &self,
+        to: QpState,
+        from: &[QpState],
+        mut base: abi::ib_uverbs_modify_qp,
+        rate_limit: u32,
+    ) -> Result<(), Error> {
+        let mut life = self.life();
+        life.must_be(from)?;
+        base.qp_handle = self.handle;
+        base.qp_state = to.raw() as u8;
+        base.attr_mask |= abi::IB_QP_RATE_LIMIT;
+        let attr = abi::ib_uverbs_ex_modify_qp { base, rate_limit, reserved: 0 };
+        // SAFETY: its own number, and not to RESET, which `bring` refuses to compile.
+        unsafe { self.context.uverbs().modify_qp_ex(&attr) }.map_err(|error| match error {
+            Error::Kernel { verb, errno: Errno::EOPNOTSUPP, .. } => {
+                Error::Unsupported { verb, what: format!("a rate limit ({rate_limit} kbit/s)") }
+            }
+            other => other,
+        })?;
+        life.state = to;
         Ok(())
     }
 

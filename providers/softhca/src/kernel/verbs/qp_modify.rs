@@ -64,7 +64,7 @@ fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
     if request.attr_mask & !STANDARD != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    change(call, request)
+    change(call, request, 0)
 }
 
 fn modify_ex(call: &mut Call<'_>) -> Result<(), Errno> {
@@ -72,12 +72,13 @@ fn modify_ex(call: &mut Call<'_>) -> Result<(), Errno> {
     if request.base.attr_mask & !(STANDARD | IB_QP_RATE_LIMIT) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    change(call, request.base)?;
+    change(call, request.base, request.rate_limit)?;
     let response_length = call.response_length::<ib_uverbs_ex_modify_qp_resp>();
     call.respond(&ib_uverbs_ex_modify_qp_resp { comp_mask: 0, response_length })
 }
 
-fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), Errno> {
+/// `rate` is what the mask's rate limit says, in kilobits per second.
+fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> Result<(), Errno> {
     if let Ok(dct) = call.file.objects.dct(request.qp_handle) {
         let port = dct.port;
         check_ports(&mut request, port)?;
@@ -85,7 +86,7 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), E
     }
     let qp = call.file.objects.qp(request.qp_handle)?;
     if qp.raw.is_some() {
-        return change_raw(call, request);
+        return change_raw(call, request, rate);
     }
     let (qpn, kind) = (qp.qpn, qp.kind);
     let (actual, mut attrs) = call.device.hca.query_qp(qpn).map_err(errno)?;
@@ -166,7 +167,11 @@ pub(super) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_modify_qp, Errno
 }
 
 /// The same of a queue pair for raw packets, whose state is the driver's to know.
-fn change_raw(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(), Errno> {
+fn change_raw(
+    call: &mut Call<'_>,
+    mut request: ib_uverbs_modify_qp,
+    rate: u32,
+) -> Result<(), Errno> {
     let qp = call.file.objects.qp(request.qp_handle)?;
     let raw = qp.raw.as_ref().ok_or(Errno::EINVAL)?;
     check_ports(&mut request, 0)?;
@@ -189,6 +194,10 @@ fn change_raw(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp) -> Result<(
         return Ok(());
     }
     let command = transition::command(from, to).ok_or(Errno::EINVAL)?;
+    if mask & IB_QP_RATE_LIMIT != 0 && rate != 0 {
+        // The device has no packet pacing (`mlx5_core/rl.c:mlx5_rl_add_rate_raw`).
+        return Err(Errno::EOPNOTSUPP);
+    }
     raw.modify(call.device, command)?;
     if let Some(Object::Qp(qp)) = call.file.objects.get_mut(request.qp_handle)
         && let Some(raw) = &mut qp.raw

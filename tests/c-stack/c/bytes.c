@@ -55,6 +55,8 @@ static struct ibv_comp_channel *channel;
 
 /* Where datagrams go: what is asked for, and the handles. */
 static struct ibv_ah_attr ah_attrs[ADDRESSES];
+/* To the port itself, as queue pairs are connected. */
+static struct ibv_ah_attr way;
 static struct ibv_ah *ahs[ADDRESSES];
 static int ah_count;
 
@@ -526,6 +528,13 @@ static void bring_up(struct ibv_qp *qp, uint32_t peer, int is_target, const stru
 		rtr |= IBV_QP_MIN_RNR_TIMER | (type == IBV_QPT_DRIVER ? 0 : IBV_QP_MAX_DEST_RD_ATOMIC);
 	else if (type == IBV_QPT_XRC_SEND)
 		rts |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+	way = (struct ibv_ah_attr){
+		.grh = { .dgid = gid, .flow_label = 0x54321, .sgid_index = 0, .hop_limit = 64, .traffic_class = 0x60 },
+		.dlid = port->lid,
+		.sl = 3,
+		.is_global = 1,
+		.port_num = 1,
+	};
 	phase("init");
 	modify(qp,
 	       (struct ibv_qp_attr){
@@ -545,14 +554,7 @@ static void bring_up(struct ibv_qp *qp, uint32_t peer, int is_target, const stru
 		       .rq_psn = 0x123456,
 		       .max_dest_rd_atomic = 4,
 		       .min_rnr_timer = 12,
-		       .ah_attr = {
-			       .grh = { .dgid = gid, .flow_label = 0x54321, .sgid_index = 0, .hop_limit = 64,
-					.traffic_class = 0x60 },
-			       .dlid = port->lid,
-			       .sl = 3,
-			       .is_global = 1,
-			       .port_num = 1,
-		       },
+		       .ah_attr = way,
 	       },
 	       rtr);
 	/* A target of DC has no further state. */
@@ -732,6 +734,97 @@ static void tear_down_memory(void)
 	NEED(!ibv_free_dm(dm), "ibv_free_dm");
 }
 
+/* The other way to the peer, and a state of migration. */
+static void take_alternate(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS,
+		.alt_ah_attr = way,
+		.alt_port_num = 1,
+		.alt_timeout = 15,
+		.path_mig_state = IBV_MIG_REARM,
+	};
+
+	attr.alt_ah_attr.sl = 1;
+	attr.alt_ah_attr.grh.hop_limit = 7;
+	phase("alternate");
+	modify(qp, attr, IBV_QP_STATE | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE);
+}
+
+/* Into SQD, changes there, and back. */
+static void drain(struct ibv_qp *qp, int drained, int back)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_SQD,
+		.qkey = 6,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+		.path_mig_state = IBV_MIG_MIGRATED,
+		.max_rd_atomic = 2,
+		.max_dest_rd_atomic = 3,
+		.min_rnr_timer = 6,
+		.port_num = 1,
+		.timeout = 16,
+		.retry_cnt = 5,
+		.rnr_retry = 4,
+		.ah_attr = way,
+	};
+
+	phase("drain");
+	modify(qp, (struct ibv_qp_attr){ .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 },
+	       IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY);
+	phase("change_drained");
+	modify(qp, attr, drained | IBV_QP_STATE | IBV_QP_PKEY_INDEX);
+	attr.qp_state = IBV_QPS_RTS;
+	phase("resume");
+	modify(qp, attr, back | IBV_QP_STATE);
+}
+
+/* In RTS, into SQD and back, and the rate: raw packets alone have one, and this device limits none. */
+static void changes(void)
+{
+	struct ibv_qp *qp = sides[0].qp;
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS,
+		.cur_qp_state = IBV_QPS_RTS,
+		.qkey = 5,
+		.qp_access_flags = IBV_ACCESS_REMOTE_READ,
+		.min_rnr_timer = 5,
+		.rate_limit = 1000,
+	};
+	int access = IBV_QP_ACCESS_FLAGS | (type == IBV_QPT_RC ? IBV_QP_MIN_RNR_TIMER : 0);
+
+	if (type == IBV_QPT_XRC_SEND) {
+		phase("change_target");
+		modify(sides[0].target, attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER);
+		take_alternate(sides[0].target);
+	}
+	phase("change");
+	if (type == IBV_QPT_RAW_PACKET) {
+		attr.rate_limit = 0;
+		modify(qp, attr, IBV_QP_STATE | IBV_QP_RATE_LIMIT);
+		attr.rate_limit = 1000;
+	} else if (type == IBV_QPT_DRIVER) {
+		modify(qp, attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER);
+	} else if (type == IBV_QPT_UD) {
+		modify(qp, attr, IBV_QP_STATE | IBV_QP_QKEY);
+		drain(qp, IBV_QP_QKEY, IBV_QP_QKEY);
+	} else {
+		modify(qp, attr, IBV_QP_STATE | access);
+		take_alternate(qp);
+	}
+	if (type == IBV_QPT_RC)
+		drain(qp,
+		      access | IBV_QP_PORT | IBV_QP_AV | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
+			      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_PATH_MIG_STATE,
+		      access);
+	if (type == IBV_QPT_UC)
+		drain(qp, access | IBV_QP_PATH_MIG_STATE, access);
+	phase("by_mask");
+	if (type != IBV_QPT_RAW_PACKET && type != IBV_QPT_DRIVER)
+		modify(qp, attr, IBV_QP_CUR_STATE | IBV_QP_STATE | (type == IBV_QPT_UD ? IBV_QP_QKEY : access));
+	NEED(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_RATE_LIMIT), "a rate, which the device lacks");
+}
+
 /* What the cases need not, of each object. */
 static void other_calls(void)
 {
@@ -760,17 +853,8 @@ static void other_calls(void)
 		close(init.fd);
 		close(file);
 	}
-	if (type == IBV_QPT_RC) {
-		phase("change");
-		modify(sides[0].qp,
-		       (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .qp_access_flags = IBV_ACCESS_REMOTE_READ,
-					     .min_rnr_timer = 5 },
-		       IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER);
-	}
+	changes();
 	if (type == IBV_QPT_UD) {
-		phase("change");
-		modify(sides[0].qp, (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .qkey = 5 },
-		       IBV_QP_STATE | IBV_QP_QKEY);
 		phase("attach_mcast");
 		NEED(!ibv_attach_mcast(sides[0].qp, &group, 0xc001), "ibv_attach_mcast");
 		phase("detach_mcast");

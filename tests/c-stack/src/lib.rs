@@ -14,6 +14,7 @@
 //! | `device` | the device and the environment variables that describe it |
 //! | `tree` | the sysfs tree |
 //! | `log` | the record of all commands |
+//! | `obliging` | says yes where Linux refuses, for comparisons |
 //! | `capture`, `exports` | what is pending in rings, records and doorbell pages, for programs that know of this library |
 //! | `trace` | when the process is in here, for those who count what the client does |
 //! | `user` | the process's memory, where a pointer may be wrong |
@@ -29,6 +30,7 @@
 //! | `UVERBS_SOFTHCA_DIR` | folder in which the sysfs tree is made, and removed at exit; the temporary folder by default |
 //! | `UVERBS_SOFTHCA_LOG` | file to which a line is added for each command |
 //! | `UVERBS_SOFTHCA_CAPTURE` | file to which captures go (`exports`) |
+//! | `UVERBS_SOFTHCA_OBLIGING` | set: changes of queue pairs into SQD and alternate paths, which Linux refuses for this device, are answered with success (`obliging`) |
 //! | `UVERBS_SOFTHCA_LINES` | set: what the program prints is written out line by line, also into a pipe |
 //! | `UVERBS_SOFTHCA_MARKED`, `UVERBS_SOFTHCA_TIMED` | set: calls are marked for a tracer, the time in here is counted (`trace`) |
 //!
@@ -44,6 +46,7 @@ mod exports;
 mod files;
 mod hooks;
 mod log;
+mod obliging;
 mod real;
 mod trace;
 mod tree;

@@ -29,6 +29,7 @@ use uverbs_core::memory::window::next_key;
 use uverbs_core::provider::RecvOps;
 
 use crate::flows::Flows;
+use crate::obliging::Obliging;
 use crate::other_memory::Other;
 use crate::receivers::{Kind, Receiver};
 use crate::script::Cases;
@@ -62,7 +63,7 @@ impl DeviceSource for Tapped {
     }
 
     fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
-        let recorder = Recorder::new(self.device.open()?);
+        let recorder = Recorder::new(Arc::new(Obliging(self.device.open()?)));
         Ok(Arc::new(Tap { recorder, lines: Arc::clone(&self.lines) }))
     }
 
@@ -320,24 +321,19 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         None => Peer { qpn: side.qp.qpn(), ..Peer::default() },
     };
     let peers = [of(&sides[1]), of(&sides[0])];
+    let grh = GlobalRoute {
+        dgid: gid,
+        sgid_index: 0,
+        hop_limit: 64,
+        traffic_class: 0x60,
+        flow_label: 0x54321,
+    };
+    let path =
+        Path { dlid: port.lid, grh: Some(grh), service_level: 3, src_path_bits: 0, static_rate: 0 };
     for ((side, peer), number) in sides.iter_mut().zip(peers).zip(numbers) {
         phase("init");
         side.qp.init(&T::init()).unwrap();
         phase("ready_to_receive");
-        let grh = GlobalRoute {
-            dgid: gid,
-            sgid_index: 0,
-            hop_limit: 64,
-            traffic_class: 0x60,
-            flow_label: 0x54321,
-        };
-        let path = Path {
-            dlid: port.lid,
-            grh: Some(grh),
-            service_level: 3,
-            src_path_bits: 0,
-            static_rate: 0,
-        };
         side.qp.ready_to_receive(&T::rtr(peer.qpn, path)).unwrap();
         phase("ready_to_send");
         side.qp.ready_to_send(&T::rts()).unwrap();
@@ -398,7 +394,10 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     if T::XRC {
         last::open_by_file(&context, &phase);
     }
-    T::other_calls(&mut sides[0].qp, &phase);
+    if let Some(receiver) = &mut sides[0].receiver {
+        receiver.change(path, &phase);
+    }
+    T::other_calls(&mut sides[0].qp, path, &phase);
     if cases.import {
         last::import(&device, &context, &pd, &region, &phase);
     }

@@ -10,6 +10,7 @@
 
 #[path = "../../src/capture.rs"]
 mod capture;
+mod changes;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
@@ -22,6 +23,8 @@ mod last;
 #[allow(dead_code, reason = "the preloaded library's file, of which one function is used here")]
 mod log;
 mod mutations;
+#[path = "../../src/obliging.rs"]
+mod obliging;
 mod other_memory;
 mod receivers;
 mod record;
@@ -85,7 +88,7 @@ fn theirs(stack: &common::CStack, program: &Path, cases: &Cases, way: &str) -> S
     std::fs::write(&script, cases.script(way)).unwrap();
     let mut command = stack.command(program);
     command.arg(&script).arg(way).envs(cases.env.iter().cloned());
-    command.env("UVERBS_SOFTHCA_STEPPED", "1");
+    command.env("UVERBS_SOFTHCA_STEPPED", "1").env("UVERBS_SOFTHCA_OBLIGING", "1");
     if cases.headers {
         command.env("UVERBS_SOFTHCA_HEADERS", "1");
     }

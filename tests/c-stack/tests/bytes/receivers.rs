@@ -8,6 +8,7 @@ use uverbs::{
     XrcTarget, XrcTargetRtsAttr,
 };
 
+use crate::changes;
 use crate::driver::Peer;
 use crate::transports::{MTU, RDMA, Spoken};
 
@@ -124,6 +125,13 @@ impl Receiver {
         phase("open_qp");
         let again = context.open_xrc_target(target.domain(), target.qpn()).unwrap();
         again.destroy().unwrap();
+    }
+
+    /// Changes of a target that works.
+    pub(crate) fn change(&mut self, way: Path, phase: &impl Fn(&str)) {
+        if let Self::Xrc { target, .. } = self {
+            changes::of_target(target, way, phase);
+        }
     }
 
     /// Sets a limit, and asks for it.

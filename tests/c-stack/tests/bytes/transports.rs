@@ -3,12 +3,14 @@
 
 use uverbs::transport::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcIni};
 use uverbs::{
-    AccessFlags, AckTimeout, Batch, Checksums, Data, DcDestination, DciInitAttr, DciRtrAttr,
-    Destination, Flow, FlowCounters, FlowRule, InitAttr, KeyLayout, Mlx5, Mtu, MulticastGroup,
-    Path, PostError, QueuePair, RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr, RcChange,
-    Rekey, RemoteSrq, RnrTimer, RtrAttr, RtsAttr, SendOp, UcRtrAttr, UdChange, UdInitAttr,
-    UdRtrAttr, UnreliableRtsAttr, Wr,
+    AccessFlags, AckTimeout, Batch, Checksums, Data, DcDestination, DciChange, DciInitAttr,
+    DciRtrAttr, Destination, Flow, FlowCounters, FlowRule, InitAttr, KeyLayout, Mlx5, Mtu,
+    MulticastGroup, Path, PostError, QueuePair, RawPacketChange, RawPacketInitAttr,
+    RawPacketRtrAttr, RawPacketRtsAttr, Rekey, RemoteSrq, RnrTimer, RtrAttr, RtsAttr, SendOp,
+    UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr, Wr,
 };
+
+use crate::changes;
 
 /// The Q_Key of both queue pairs.
 pub(crate) const QKEY: u32 = 0x1ee7_c0de;
@@ -65,12 +67,10 @@ pub(crate) trait Spoken: Transport {
     {
         panic!("no rules of {}", Self::NAME)
     }
-    /// What the cases need not: a change in RTS, groups.
-    fn other_calls(_: &mut QueuePair<Mlx5, Self>, _: &impl Fn(&str))
+    /// What the cases need not: changes of a queue that works, groups. `way` is to the peer.
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, phase: &impl Fn(&str))
     where
-        Self: Sized,
-    {
-    }
+        Self: Sized;
     /// Posts a change of a key; RC and UC alone can.
     ///
     /// # Safety
@@ -139,10 +139,8 @@ macro_rules! to_the_peer {
 impl Spoken for Rc {
     to_the_peer!();
 
-    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, phase: &impl Fn(&str)) {
-        phase("change");
-        let (access, timer) = (Some(AccessFlags::REMOTE_READ), RnrTimer::from_code(5));
-        qp.change(&RcChange { access, min_rnr_timer: timer, ..RcChange::default() }).unwrap();
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, phase: &impl Fn(&str)) {
+        changes::of_rc(qp, way, phase);
     }
 
     fn init() -> InitAttr {
@@ -174,6 +172,10 @@ impl Spoken for Rc {
 impl Spoken for Uc {
     to_the_peer!();
 
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, phase: &impl Fn(&str)) {
+        changes::of_uc(qp, way, phase);
+    }
+
     fn init() -> InitAttr {
         Rc::init()
     }
@@ -190,6 +192,10 @@ impl Spoken for Uc {
 impl Spoken for XrcIni {
     const DATAGRAMS: bool = false;
     const XRC: bool = true;
+
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, phase: &impl Fn(&str)) {
+        changes::of_xrc(qp, way, phase);
+    }
 
     fn init() -> InitAttr {
         Rc::init()
@@ -220,6 +226,12 @@ impl Spoken for Dci {
     const DATAGRAMS: bool = false;
     const DYNAMIC: bool = true;
 
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, _: Path, phase: &impl Fn(&str)) {
+        phase("change");
+        qp.change(&DciChange { min_rnr_timer: RnrTimer::from_code(5) }).unwrap();
+        changes::by_mask(qp, None, phase);
+    }
+
     fn init() -> DciInitAttr {
         DciInitAttr { port: 1, pkey_index: 0 }
     }
@@ -248,9 +260,8 @@ impl Spoken for Dci {
 impl Spoken for Ud {
     const DATAGRAMS: bool = true;
 
-    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, phase: &impl Fn(&str)) {
-        phase("change");
-        qp.change(&UdChange { qkey: Some(5) }).unwrap();
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, _: Path, phase: &impl Fn(&str)) {
+        changes::of_ud(qp, phase);
         phase("attach_mcast");
         let group = MulticastGroup { gid: "ff12::77".parse().unwrap(), lid: 0xc001 };
         let member = qp.attach(&group).unwrap();
@@ -286,6 +297,12 @@ impl Spoken for Ud {
 impl Spoken for RawPacket {
     const DATAGRAMS: bool = false;
     const PACKETS: bool = true;
+
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, _: Path, phase: &impl Fn(&str)) {
+        phase("change");
+        qp.change(&RawPacketChange { rate_limit: Some(0) }).unwrap();
+        changes::by_mask(qp, None, phase);
+    }
 
     fn init() -> RawPacketInitAttr {
         RawPacketInitAttr { port: 1 }

@@ -130,9 +130,9 @@ pub(crate) fn scripts(image: &mut Image) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// How many of each object `tests/life.rs` makes in a guest: a guest makes some two hundred in a
-/// second. The variable here says otherwise.
-const OBJECTS: (&str, &str) = ("UVERBS_TEST_OBJECTS", "2000");
+/// How many of each object `tests/life.rs` makes in a guest, and of the rarer ones: a guest makes
+/// some two hundred in a second. The variable here says otherwise.
+const OBJECTS: (&str, &str) = ("UVERBS_TEST_OBJECTS", "2000,200");
 /// How long the long messages of `tests/interop.rs` are, if not as they say.
 const BYTES: &str = "UVERBS_TEST_BYTES";
 

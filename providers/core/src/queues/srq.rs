@@ -103,7 +103,9 @@ impl SrqSlots {
     #[inline(always)]
     pub unsafe fn put(self, index: u32, wr_id: u64) {
         // SAFETY: the caller's promise.
-        unsafe { self.slot(index).put(wr_id) };
+        let slot = unsafe { self.slot(index) };
+        // SAFETY: the caller's promise: it is ours.
+        unsafe { slot.put(wr_id) };
     }
 
     /// See [`SrqShared::own`].
@@ -113,9 +115,10 @@ impl SrqSlots {
     /// As there, and the queue lives.
     #[inline(always)]
     pub unsafe fn own(self, index: u32, held: Held) {
-        // SAFETY: the caller's promise: ours, and empty, so nothing is overwritten without its
-        // drop.
-        unsafe { self.slot(index).held.get().write(Some(held)) };
+        // SAFETY: the caller's promise.
+        let slot = unsafe { self.slot(index) };
+        // SAFETY: ours, says the caller, and empty: nothing is overwritten without its drop.
+        unsafe { slot.held.get().write(Some(held)) };
     }
 }
 
@@ -247,8 +250,10 @@ impl SrqShared {
     /// publication, and not the last. The caller is the only poster.
     #[inline(always)]
     pub unsafe fn put(&self, index: u32, wr_id: u64) {
-        // SAFETY: a slot, and ours, says the caller.
-        unsafe { self.slot(index).put(wr_id) };
+        // SAFETY: a slot, says the caller.
+        let slot = unsafe { self.slot(index) };
+        // SAFETY: and ours.
+        unsafe { slot.put(wr_id) };
     }
 
     /// Puts the buffer into a slot that was just [taken](Self::put). Posting side.

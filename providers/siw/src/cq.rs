@@ -231,7 +231,7 @@ unsafe impl Sync for Control {}
 /// `siw_qp.c:siw_cq_notify_now`). Of a solicited receive it doesn't know that it is one
 /// (`siw_rqe_complete`): whoever waits for those is told of any completion.
 fn arm(core: &CqCore, control: Control, _: Notify) -> Result<(), Error> {
-    core.check_armed()?;
+    core.events_to_arm()?;
     let flags = SIW_NOTIFY_SOLICITED | SIW_NOTIFY_NEXT_COMPLETION;
     // SAFETY: behind the entries, in the mapping that `core` keeps; aligned, and shared by atomic
     // accesses only.

@@ -256,6 +256,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Siw>, 
         recv: SlotTable::new(if recv_memory.is_some() { recv_ring.mask() + 1 } else { 0 }),
         srq: init.srq.as_ref().map(|srq| Arc::clone(srq.shared())),
         qpn: created.qpn,
+        special: None,
     });
     let memory = Arc::new(QpMemory { _send: send.memory, _recv: recv_memory });
     let parts = QpParts {

@@ -77,6 +77,10 @@ fn map<E: Element>(
 /// rdma-core `siw.c:siw_create_cq`.
 pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
     init.check_context(&context.core)?;
+    if init.compressed {
+        let what = "compressed completions (iWARP in software)".to_owned();
+        return Err(Error::Unsupported { verb: CREATE_CQ, what });
+    }
     if init.ignore_overrun {
         let what = "a queue that ignores overruns, with the siw driver,".to_owned();
         return Err(Error::Unsupported { verb: CREATE_CQ, what });

@@ -24,6 +24,7 @@ pub(crate) enum Kind {
 }
 
 /// One side's.
+#[allow(clippy::large_enum_variant, reason = "there are two")]
 pub(crate) enum Receiver {
     Shared(SharedReceiveQueue<Mlx5, Plain>),
     Xrc { srq: SharedReceiveQueue<Mlx5, ForXrc>, target: XrcTarget<Mlx5> },

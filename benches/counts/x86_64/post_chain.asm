@@ -120,11 +120,11 @@
     je .9
     dec ecx
 .8:
-    or ebx,[rdi+0x2C]
     mov rax,[rdi]
     mov r8d,ebp
     and r8d,0xFFFF00
     or r8d,0xA
+    or ebx,[rdi+0x2C]
     shl r8,0x20
     or rbx,r8
     bswap rbx

@@ -13,6 +13,7 @@ use uverbs::{
 use crate::transport::Connection;
 
 /// See the [module](self).
+#[allow(clippy::large_enum_variant, reason = "an end has one")]
 pub(crate) enum Receives {
     /// Of each queue pair.
     Own,

@@ -168,15 +168,19 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     }
 
     /// The device may put messages of up to 32 bytes, and answers of READs and atomics, into their
-    /// completions: one write over the bus for both. Polling then copies them to the buffer, so to
-    /// the program nothing differs but the time: less of the device's, more of the processor's, as
-    /// these completions are polled out of line. Up to 64 bytes where the completion queue's
-    /// entries [have 128](crate::CompletionQueueBuilder::entry_size).
+    /// completions: one write over the bus for both. Polling then copies them to the buffer, out of
+    /// line. Up to 64 bytes where the completion queue's entries [have
+    /// 128](crate::CompletionQueueBuilder::entry_size).
+    ///
+    /// What arrives is in its buffer when its completion was polled. Before, neither peers, nor later
+    /// work requests (a fenced one, too), nor other threads find it there; and it is lost if the
+    /// queue pair is reset or destroyed first.
     ///
     /// A wish: other devices than a ConnectX, other transports than RC and UC, and queue pairs with
     /// [shared receives](Self::shared_receives) go without. Raw posts then name memory of the
     /// program by its own address, which stays as it is until the completion was polled
-    /// ([`RawBatch`](crate::RawBatch)).
+    /// ([`RawBatch`](crate::RawBatch)). Parts of an [indirect key](crate::IndirectKey) can't take
+    /// what arrives: [`PostError::BadOperation`](crate::PostError::BadOperation).
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;

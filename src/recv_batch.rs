@@ -21,12 +21,14 @@ use crate::{Any, Rejected};
 pub(crate) struct Receives<Q: RecvOps> {
     pub(crate) queue: Q,
     domain: u64,
+    /// Polling copies into what is posted.
+    pub(crate) is_copied_to: bool,
     unrung: Unrung,
 }
 
 impl<Q: RecvOps> Receives<Q> {
     pub(crate) fn new(queue: Q, pd: &PdCore) -> Self {
-        Self { queue, domain: pd.domain(), unrung: Unrung::default() }
+        Self { queue, domain: pd.domain(), is_copied_to: false, unrung: Unrung::default() }
     }
 }
 
@@ -54,12 +56,17 @@ impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted, frames of a chain at their full length.
+    /// [`Rejected`] with what was to be posted, frames of a chain at their full length:
+    /// [`PostError::BadOperation`] for a part of an indirect key where
+    /// [completions bring data along](crate::QueuePairBuilder::scatter_to_cqe).
     #[inline(always)]
     #[doc(alias = "ibv_post_recv")]
     pub fn post<D: Room>(&mut self, id: u64, into: D) -> Result<(), Rejected<D>> {
         if into.domain() != self.receives.domain {
             return Err(Rejected { error: PostError::ForeignBuffer, data: into });
+        }
+        if !D::MAPPED && self.receives.is_copied_to {
+            return Err(Rejected { error: PostError::BadOperation, data: into });
         }
         if D::LIST {
             let (at, done) = pieces(self.receives, self.at, id, into);

@@ -33,7 +33,8 @@ pub struct RecvQueue<P: Provider = Any> {
 
 impl<P: Provider> RecvQueue<P> {
     pub(crate) fn new(core: Arc<QpCore>, rq: P::Rq, home: Box<Home<P>>) -> Self {
-        let receives = Receives::new(rq, core.pd());
+        let mut receives = Receives::new(rq, core.pd());
+        receives.is_copied_to = core.brings_data();
         Self { receives, core, home, _unshared: PhantomData }
     }
 

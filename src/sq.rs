@@ -193,6 +193,9 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
         if data.domain() != self.queue.domain {
             return Err(Rejected { error: PostError::ForeignBuffer, data });
         }
+        if !D::MAPPED && matches!(op, SendOp::Read(_)) && self.queue.core.brings_data() {
+            return Err(Rejected { error: PostError::BadOperation, data });
+        }
         if D::LIST {
             let (at, done) = pieces(self.queue, self.at, wr, op, data);
             self.at = at;
@@ -207,6 +210,9 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     fn atomic<D: Target>(&mut self, wr: Wr, op: SendOp, data: D) -> Result<(), Rejected<D>> {
         if data.domain() != self.queue.domain {
             return Err(Rejected { error: PostError::ForeignBuffer, data });
+        }
+        if !D::MAPPED && self.queue.core.brings_data() {
+            return Err(Rejected { error: PostError::BadOperation, data });
         }
         let word = first_word(&data);
         self.piece(wr, op, word, data)

@@ -261,6 +261,30 @@ fn raw_posts_get_theirs_too() {
     assert_eq!(received[..], sent[..]);
 }
 
+/// The region of no memory takes bytes, and nothing is written.
+#[test]
+fn nothing_takes_its_part_of_an_entry() {
+    if not_on_rxe("it has no region of no memory") {
+        return;
+    }
+    let (context, _) = context();
+    let nothing = context.null_region().unwrap();
+    let mut both = Loop::new(context, CqeSize::Bytes64);
+    let body = both.exposed(&[0; 64]);
+    let mut batch = both.qp.recv_batch();
+    // SAFETY: the memory lives until the completion was polled.
+    unsafe { batch.post_raw(1, &[nothing.sge(8), body.sge(0, 56)]) }.unwrap();
+    batch.ring();
+    let text = pattern(24, 3);
+    let mut batch = both.qp.batch();
+    batch.send_inline(Wr::new(2), &text).unwrap();
+    batch.ring();
+    assert_eq!(both.received().byte_len, 24);
+    let mut got = [1; 17];
+    body.read(0, &mut got).unwrap();
+    assert_eq!((&got[..16], got[16]), (&text[8..], 0));
+}
+
 #[test]
 fn unreliable_connections_have_it_as_well() {
     if not_on_rxe("soft-RoCE has no such entries") {

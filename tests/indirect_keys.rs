@@ -477,3 +477,54 @@ fn a_device_without_them_says_so() {
     let refused = context.alloc_indirect_key(&context.alloc_pd().unwrap(), 1);
     assert!(matches!(refused, Err(Error::Unsupported { verb: "alloc_mw", .. })), "{refused:?}");
 }
+
+/// Polling copies what comes in a completion to the address that the work request names, which in a
+/// key counts from its beginning.
+#[test]
+fn what_a_completion_brings_is_not_copied_to_a_key() {
+    if common::not_on_rxe(NO_KEYS) {
+        return;
+    }
+    let (mut client, mut server) =
+        pair_with(&local(), |builder| with_keys(builder).scatter_to_cqe());
+    let far = server.pd.expose(64, BOTH | AccessFlags::REMOTE_ATOMIC).unwrap();
+    let near = filled(&client, 64, 1);
+    let mut key = key(&client, 2);
+    let parts = [near.part(0, 32).unwrap(), near.part(32, 32).unwrap()];
+    map_list(&mut client, &mut key, &parts, NOTHING);
+    let refused = PostError::BadOperation;
+    let mut batch = client.qp.batch();
+    let part = || key.part(0, 8).unwrap();
+    assert_eq!(batch.read(1, part(), far.remote(0)).unwrap_err().error, refused);
+    assert_eq!(batch.fetch_add(2, part(), far.remote(0), 1).unwrap_err().error, refused);
+    let swapped = batch.compare_swap(3, part(), far.remote(0), 0, 1);
+    assert_eq!(swapped.unwrap_err().error, refused);
+    batch.ring();
+    assert_eq!(client.qp.post_recv(4, part()).unwrap_err().error, refused);
+    // The other way nothing is copied.
+    server.qp.post_recv(5, server.pd.slab(64, 1).unwrap().take().unwrap()).unwrap();
+    let mut batch = client.qp.batch();
+    batch.send(6, part()).unwrap();
+    batch.ring();
+    assert_eq!(client.done().result, Ok(Completed::Send));
+    assert_eq!(server.done().frame.unwrap()[..], pattern(64, 1)[..8]);
+}
+
+/// A length of 0 is one of 2 GiB elsewhere in work requests.
+#[test]
+fn empty_parts_are_left_out() {
+    if common::not_on_rxe(NO_KEYS) {
+        return;
+    }
+    let (mut client, server) = pair();
+    let (here, there) = (filled(&client, 64, 1), filled(&client, 64, 2));
+    let far = server.pd.expose(64, BOTH).unwrap();
+    let mut key = key(&client, 3);
+    let parts = [here.part(0, 0), there.part(8, 16), here.part(4, 0)].map(Result::unwrap);
+    map_list(&mut client, &mut key, &parts, NOTHING);
+    let mut batch = client.qp.batch();
+    batch.write(1, key.part(0, 16).unwrap(), far.remote(0)).unwrap();
+    batch.ring();
+    assert_eq!(client.done().result, Ok(Completed::Write));
+    assert_eq!(bytes(&far)[..16], pattern(64, 2)[8..24]);
+}

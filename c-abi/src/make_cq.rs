@@ -117,9 +117,10 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     }
     let mut parent = None;
     if attr.comp_mask & MASK_PD != 0 {
-        // SAFETY: C's contract.
-        parent =
-            unsafe { attr.parent_domain.as_ref() }.and_then(|pd| unsafe { Pd::of(pd) }.parent());
+        if !attr.parent_domain.is_null() {
+            // SAFETY: C's contract.
+            parent = unsafe { Pd::of(attr.parent_domain) }.parent();
+        }
         if parent.is_none() {
             return null(Errno::EINVAL);
         }

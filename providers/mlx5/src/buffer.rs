@@ -12,6 +12,7 @@ use uverbs_core::memory::dbrec::Dbrec;
 use uverbs_core::memory::mapping::Mapping;
 use uverbs_core::memory::pages::page_size;
 use uverbs_core::provider::QpInit;
+use uverbs_mlx5_prm::doorbell::MLX5_RCV_DBR;
 
 use crate::Context;
 use crate::cq::scattered::WorkRings;
@@ -54,6 +55,7 @@ impl QpMemory {
         self: &Arc<Self>,
         send: &SendSize,
         recv: &RecvSize,
+        nothing: Option<u32>,
     ) -> Box<dyn Any + Send + Sync> {
         Box::new(WorkRings {
             send: self.send(),
@@ -61,6 +63,8 @@ impl QpMemory {
             recv: self.recv(),
             recv_mask: recv.bytes().wrapping_sub(1),
             recv_stride: 1 << recv.shift,
+            posted: self.record.ptr().wrapping_add(MLX5_RCV_DBR),
+            nothing,
             _memory: Arc::clone(self) as _,
         })
     }

@@ -76,7 +76,7 @@ pub struct Context {
     pub(crate) tells_mac: bool,
     clock: Clock,
     /// The key of no memory.
-    dump_fill: Option<u32>,
+    pub(crate) dump_fill: Option<u32>,
     device: DeviceAttr,
     /// Each port, once it was asked for.
     ports: Box<[OnceLock<Port>]>,

@@ -367,7 +367,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         recv: if init.srq.is_some() { SlotTable::none() } else { SlotTable::new(recv.entries) },
         srq: init.srq.as_ref().map(|srq| Arc::clone(srq.shared())),
         qpn: created.qpn,
-        special: scatters.then(|| memory.work_rings(&send, &recv)),
+        special: scatters.then(|| memory.work_rings(&send, &recv, context.dump_fill)),
     });
     let cap = QpCap {
         max_send_wr: send.max_wr,

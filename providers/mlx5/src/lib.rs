@@ -17,7 +17,7 @@
 //!
 //! Layouts come from `uverbs-mlx5-prm`; numbers and orders of calls are those of rdma-core's
 //! `providers/mlx5`, and deviations say why. What is left off: send queues that share a doorbell
-//! register (so no lock), scatter to CQE, signatures, CQE version 0, kernels before 5.8.
+//! register (so no lock), signatures, CQE version 0, kernels before 5.8.
 //!
 //! The data path is written to be inlined into its caller: with a literal operation and a literal
 //! kind of data nothing is left of the choices between them. It allocates nothing, takes no lock,

@@ -32,6 +32,7 @@ pub enum QueueMemory {
 /// What [`alloc`](Self::alloc) gives is `len` bytes, aligned to `align`, valid for reads and writes
 /// by any thread and by a device, and nobody else's until [`free`](Self::free). A device may have
 /// it for as long as the queue lives: it stays mapped, also across `fork`, in whoever made it.
+/// A forked child doesn't poll what it inherits of it (`MADV_DONTFORK` sees to that).
 pub unsafe trait QueueAllocator: fmt::Debug + Send + Sync {
     /// `len` bytes; `None` for those of the open device's pool.
     ///

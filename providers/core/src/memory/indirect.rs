@@ -176,16 +176,22 @@ impl IndirectKey {
         room: &'a mut [Sge; MOST_PARTS],
     ) -> Result<(KeyLayout<'a>, Held), PostError> {
         let list = room.get_mut(..parts.len()).ok_or(PostError::TooManySges)?;
-        for (entry, part) in list.iter_mut().zip(parts) {
+        let mut count = 0;
+        for part in parts {
             if part.domain() != domain {
                 return Err(PostError::ForeignBuffer);
             }
-            *entry = part.sge();
-            if u64::from(entry.len) > WINDOW_MAX {
+            let sge = part.sge();
+            if u64::from(sge.len) > WINDOW_MAX {
                 return Err(PostError::MessageTooLong);
             }
+            // Elsewhere in work requests a length of 0 is one of 2 GiB.
+            if sge.len != 0 {
+                list[count] = sge;
+                count += 1;
+            }
         }
-        self.layout(domain, KeyParts::List(list), access)
+        self.layout(domain, KeyParts::List(&list[..count]), access)
     }
 
     /// The work request that lays it out over blocks of each memory in turn, and what that holds.

@@ -117,10 +117,13 @@ impl SharedFrame {
 ///
 /// The pieces are registered in the domain that is named, and may be read by the device until what
 /// [`hold`](Self::hold) gives is dropped: meanwhile nobody frees them, or writes them but by atomic
-/// accesses.
+/// accesses. Where [`MAPPED`](Self::MAPPED) is true they are mapped at their addresses.
 pub unsafe trait Source: Sized {
     /// Whether there may be more than one piece.
     const LIST: bool = false;
+    /// Whether a piece's address is where this process has it. What a device puts into a completion
+    /// is copied there, so that other pieces can't be written by such a queue pair.
+    const MAPPED: bool = true;
 
     /// The protection domain of the first piece.
     fn domain(&self) -> u64;
@@ -275,6 +278,9 @@ unsafe impl Room for ExposedPart {
 // kept until the key is no more; what holds the part keeps the key. Without a layout the device
 // refuses the key.
 unsafe impl Source for IndirectPart {
+    // It counts from the key's beginning.
+    const MAPPED: bool = false;
+
     #[inline(always)]
     fn domain(&self) -> u64 {
         self.domain()

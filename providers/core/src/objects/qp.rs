@@ -103,6 +103,12 @@ impl QpCore {
         Arc::new(Self { object, parts, user })
     }
 
+    /// Whether completions may bring data along, which polling copies to where a work request says.
+    #[must_use]
+    pub fn brings_data(&self) -> bool {
+        self.parts.shared.special.is_some()
+    }
+
     /// Refuses a queue pair, just made and not yet given out, whose completion queue ignores
     /// overruns and has no room for it beside the others. Every provider asks this.
     ///

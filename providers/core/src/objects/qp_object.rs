@@ -293,7 +293,8 @@ impl QpObject {
         })
     }
 
-    /// Has the next change of state ask for these options. Until then none are said.
+    /// Has the next change of state ask for these options, but for one with a rate limit or by a
+    /// mask of the extended command. Until then none are said.
     ///
     /// # Errors
     ///

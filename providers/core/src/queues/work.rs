@@ -283,7 +283,8 @@ pub enum PostError {
     /// The address handle is of another protection domain.
     ForeignAddress,
     /// The queue pair's transport doesn't have this operation, or it is a datagram's and has no
-    /// destination; or the queue wasn't made for it (binding windows, invalidating keys).
+    /// destination; or the queue wasn't made for it (binding windows, invalidating keys), or brings
+    /// data in its completions, which can't be copied to an indirect key.
     BadOperation,
     /// A packet is shorter than an Ethernet header, 14 bytes, or than the 18 bytes that some
     /// devices want in the work request.

@@ -14,7 +14,7 @@
 use std::any::Any;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use uverbs_core::order::device_memory;
 use uverbs_mlx5_prm::cqe::{
@@ -44,7 +44,11 @@ pub(crate) struct WorkRings {
     pub(crate) recv: *const u8,
     pub(crate) recv_mask: usize,
     pub(crate) recv_stride: usize,
-    /// Keeps both.
+    /// Where the receive queue's doorbell record counts what was posted.
+    pub(crate) posted: *mut u32,
+    /// The local key of no memory.
+    pub(crate) nothing: Option<u32>,
+    /// Keeps all three.
     pub(crate) _memory: Arc<dyn Any + Send + Sync>,
 }
 
@@ -93,7 +97,8 @@ impl Cq {
         let shared = unsafe { &*self.last };
         let Some(rings) = self.rings_of(entry) else { return false };
         let counter = entry.wqe_counter();
-        let mut left = &data[..(entry.byte_count() as usize).min(data.len())];
+        let cut = |len: u32| &data[..(len as usize).min(data.len())];
+        let mut left = cut(entry.byte_count());
         if opcode == CqeOpcode::REQ {
             // SAFETY: the device completed this send; this is the only poller.
             if !unsafe { shared.send.is_ahead(counter) } {
@@ -101,7 +106,11 @@ impl Cq {
             }
             let head = match entry.send_opcode() {
                 Opcode::RDMA_READ => READ_HEAD,
-                Opcode::ATOMIC_CS | Opcode::ATOMIC_FA => ATOMIC_HEAD,
+                // Of these the entry's count is nothing to go by (rdma-core `cq.c`).
+                Opcode::ATOMIC_CS | Opcode::ATOMIC_FA => {
+                    left = cut(8);
+                    ATOMIC_HEAD
+                }
                 _ => return false,
             };
             let at = usize::from(counter) * MLX5_SEND_WQE_BB;
@@ -114,10 +123,12 @@ impl Cq {
                 // SAFETY: as above.
                 let segment = unsafe { segment(rings.send, place) };
                 // SAFETY: of a list that the program posted; see the file's head.
-                left = unsafe { fill(&segment, left) };
+                left = unsafe { fill(&segment, left, rings.nothing) };
             }
         } else {
-            if !shared.recv.is_next(counter) {
+            // SAFETY: aligned, and kept as the rings are; the posting side stores atomically.
+            let posted = unsafe { AtomicU32::from_ptr(rings.posted) }.load(Ordering::Acquire);
+            if !shared.recv.is_next(counter) || u32::from_be(posted) as u16 == counter {
                 return false;
             }
             let at = (usize::from(counter) * rings.recv_stride) & rings.recv_mask;
@@ -128,7 +139,7 @@ impl Cq {
                     break;
                 }
                 // SAFETY: of a list that the program posted; see the file's head.
-                left = unsafe { fill(&segment, left) };
+                left = unsafe { fill(&segment, left, rings.nothing) };
             }
         }
         left.is_empty()
@@ -140,8 +151,11 @@ impl Cq {
 /// # Safety
 ///
 /// The program named the memory in a work request that is outstanding.
-unsafe fn fill<'a>(segment: &Segment, data: &'a [u8]) -> &'a [u8] {
+unsafe fn fill<'a>(segment: &Segment, data: &'a [u8], nothing: Option<u32>) -> &'a [u8] {
     let (now, rest) = data.split_at(data.len().min(segment.length() as usize));
+    if nothing == Some(segment.lkey.get()) {
+        return rest;
+    }
     let to: *mut u8 = with_exposed_provenance_mut(segment.addr.get() as usize);
     let (words, bytes) = match to.addr() % size_of::<u64>() {
         0 => now.as_chunks::<8>(),

@@ -11,7 +11,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use uverbs_core::error::Error;
 use uverbs_core::objects::cq::{CqCore, Message};
@@ -123,7 +123,8 @@ unsafe impl CqOps for Cq {
     fn next(&mut self) -> Option<Polled<Wc<'_>>> {
         // A ring full of entries that say nothing at most, then it is the caller's turn: whatever
         // stands there, this ends.
-        for _ in 0..=self.ring.mask() {
+        // One turn more is for an entry that is looked at again.
+        for _ in 0..=self.ring.mask() + 1 {
             self.give_back();
             if !self.ring.is_filled(self.ci) {
                 if self.core.has_messages() {
@@ -171,9 +172,10 @@ unsafe impl CqOps for Cq {
         self.learn();
     }
 
-    /// What is in the ring of it becomes nobody's.
+    /// What is in the ring of it becomes nobody's. Shared receives stay, as libsiw leaves them: an
+    /// entry names the queue pair by its number alone, which the kernel may have given to a new one
+    /// already (lowest free first, kernel `siw_qp.c:siw_qp_add`).
     fn sweep(&mut self, user_index: u32) {
-        let of_shared = self.known.shared_receives(user_index);
         for ahead in 0..=self.ring.mask() {
             let index = self.ci.wrapping_add(ahead);
             // With all other entries filled the last one is the one handed out.
@@ -185,13 +187,7 @@ unsafe impl CqOps for Cq {
             if entry.id() == NOBODY {
                 continue;
             }
-            let mut is_its = token.user_index == user_index;
-            if of_shared == Some((token.user_index, entry.qpn())) {
-                // SAFETY: this is the polling side, and the kernel completed it.
-                drop(unsafe { self.known.take(token, || Ended::Failed) });
-                is_its = true;
-            }
-            if is_its {
+            if token.user_index == user_index {
                 // The number comes first.
                 let id = self.ring.element(index).cast::<u64>();
                 // SAFETY: a field of an entry that is the program's.
@@ -239,6 +235,8 @@ fn arm(core: &CqCore, control: Control, _: Notify) -> Result<(), Error> {
     // Behind this the caller looks at the entries once more, and the kernel has them filled before
     // it looks at the flags.
     cell.swap(flags, Ordering::SeqCst);
+    // The swap alone doesn't keep later loads behind its store.
+    fence(Ordering::SeqCst);
     Ok(())
 }
 

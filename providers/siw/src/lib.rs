@@ -24,12 +24,16 @@
 //! - A READ has one piece of memory, and isn't fenced.
 //! - A peer that has no receive posted ends the connection: nothing waits for one.
 //! - What is posted after the queue pair failed doesn't come back flushed. Posts are refused as
-//!   soon as a completion told of the failure; what was posted in between comes back when the queue
-//!   pair is destroyed.
+//!   soon as a completion told of the failure, of a queue pair with shared receives a send's; what
+//!   was posted in between comes back when the queue pair is destroyed.
 //! - The first message of the side that connects may be overlooked until another one comes, or for
 //!   good if none does: the kernel answers the peer before it looks at what the peer sends (kernel
 //!   `siw_cm.c:siw_accept`).
-//! - There is no way back to RESET.
+//! - Every work request completes into the queue, signaled or not: one that has room for the
+//!   signaled ones alone overruns, and the send queue then stays full. READs need a depth that both
+//!   sides agreed on; without, the kernel refuses every later doorbell, too.
+//! - There is no way back to RESET, and none into SQD: the kernel would close the connection. The
+//!   kernel doesn't tell a queue pair's state.
 //! - A deregistered region's memory may still be written for as long as the kernel takes to copy
 //!   the packet at hand (kernel `siw_mem.c:siw_mr_drop_mem`).
 //!

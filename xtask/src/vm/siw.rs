@@ -98,6 +98,8 @@ fn build(kernel: &Kernel, work: &Path, folder: &Path) -> Result<(), Outcome> {
 
 fn skip(outcome: Outcome, what: &str) -> Result<(), Outcome> {
     match outcome {
+        // A busy machine is no reason to leave the world out.
+        Outcome::Failed(why) if why.starts_with("not done") => Err(Outcome::Failed(why)),
         Outcome::Failed(why) => Err(Outcome::Skipped(format!("siw's module: {what} ({why})"))),
         _ => Ok(()),
     }

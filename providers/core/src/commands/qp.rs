@@ -18,7 +18,7 @@ use uverbs_kernel_abi::objects::{
     UVERBS_METHOD_QP_CREATE, UVERBS_METHOD_QP_DESTROY, UVERBS_OBJECT_QP,
 };
 use uverbs_kernel_abi::qp::{
-    IB_QP_STATE, IB_QPS_RESET, ib_uverbs_destroy_qp_resp, ib_uverbs_ex_modify_qp,
+    IB_QP_STATE, IB_QPS_RESET, IB_QPS_SQD, ib_uverbs_destroy_qp_resp, ib_uverbs_ex_modify_qp,
     ib_uverbs_ex_modify_qp_resp, ib_uverbs_modify_qp, ib_uverbs_qp_cap, ib_uverbs_query_qp,
     ib_uverbs_query_qp_resp,
 };
@@ -209,9 +209,10 @@ impl Uverbs {
     /// Refuses a reset that the driver says it did, and didn't: siw's queue pair goes on with what
     /// it has (kernel `siw_qp.c:siw_qp_nextstate_from_rts`), whose buffers would be taken back.
     fn check_reset(&self, attr: &ib_uverbs_modify_qp) -> Result<(), Error> {
-        let resets = attr.attr_mask & IB_QP_STATE != 0 && attr.qp_state == IB_QPS_RESET;
-        if resets && self.driver_id() == RDMA_DRIVER_SIW {
-            let what = "a reset, with the siw driver,".to_owned();
+        let goes = attr.attr_mask & IB_QP_STATE != 0 && self.driver_id() == RDMA_DRIVER_SIW;
+        // SQD would close the connection, and the kernel says that all is well.
+        if goes && [IB_QPS_RESET, IB_QPS_SQD].contains(&attr.qp_state) {
+            let what = "a reset, or a drained send queue, with the siw driver,".to_owned();
             return Err(Error::Unsupported { verb: "modify_qp", what });
         }
         Ok(())

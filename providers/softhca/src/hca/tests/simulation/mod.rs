@@ -13,7 +13,9 @@
 //! `UVERBS_SIMULATION_SEEDS=N` runs so many (`cargo xtask simulate`), and
 //! `UVERBS_SIMULATION_FIRST=S` begins with that one: a seed that failed is told, and fails again.
 
+use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 use self::plan::Plan;
 use self::world::Summary;
@@ -62,10 +64,17 @@ fn from_env(name: &str, default: u64) -> u64 {
 fn every_seed_keeps_the_promises() {
     let first = from_env("UVERBS_SIMULATION_FIRST", 1);
     let count = from_env("UVERBS_SIMULATION_SEEDS", SEEDS);
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let mut all = Summary::default();
-    for seed in first..first + count {
-        all.add(&check(seed));
-    }
+    thread::scope(|scope| {
+        let share = |start| (first + start..first + count).step_by(threads);
+        let each = (0..threads as u64)
+            .map(|start| scope.spawn(move || share(start).map(check).collect::<Vec<_>>()));
+        // Begun, all of them, before one is waited for.
+        for thread in each.collect::<Vec<_>>() {
+            thread.join().expect("a seed failed, see above").iter().for_each(|one| all.add(one));
+        }
+    });
     println!("{count} seeds: {all:?}");
     // The plans are worth running: most work succeeds, some of it fails, and wires are bad.
     if count >= 10 {

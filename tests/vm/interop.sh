@@ -22,6 +22,9 @@ if [ ! -e /run/netns/far ]; then
     ready rxe2
     wait_for "GID 2 of rxe2" has_gid rxe2 2
 fi
+# Of a run that was killed.
+/usr/bin/tc qdisc del dev w0 root 2> /dev/null || :
+$far /usr/bin/tc qdisc del dev w1 root 2> /dev/null || :
 if [ "$1" = loss ]; then
     shift
     netem="netem delay 200us 100us loss 1% duplicate 1% reorder 90% 50%"

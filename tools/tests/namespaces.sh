@@ -1,7 +1,7 @@
 # Two network namespaces, as any user may make them, and a software HCA in each. $UVERBS is ours:
 #   UVERBS=target/debug/uverbs unshare --map-root-user --net sh tools/tests/namespaces.sh
 set -e
-unshare --net sleep 120 &
+unshare --net sleep infinity &
 far=$!
 trap 'kill $far' EXIT
 until [ "$(readlink /proc/$far/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done

@@ -297,7 +297,7 @@ fn queue_pairs() -> Vec<Case> {
         })
     };
     let of_type = |name, kind: u8| {
-        ethernet(name, "hw/mlx5/qp.c:check_qp_attr", &Want::Ok, move |rig| {
+        ethernet(name, "hw/mlx5/qp.c:check_qp_attr", &EINVAL, move |rig| {
             let wq = new_wq(rig)?;
             let cmd = rss(rig, new_table(rig, &[wq, wq])?, |_| ());
             rig.run(&cmd.edit(UVERBS_ATTR_CREATE_QP_TYPE, |attr| attr.data = kind.into()))
@@ -308,7 +308,7 @@ fn queue_pairs() -> Vec<Case> {
         request("that hears itself", &Want::Ok, |qp| {
             qp.flags = MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC;
         }),
-        request("with scatter to CQE", &Want::Ok, |qp| qp.flags = MLX5_QP_FLAG_SCATTER_CQE),
+        request("with scatter to CQE", &EINVAL, |qp| qp.flags = MLX5_QP_FLAG_SCATTER_CQE),
         request("comp_mask of the queue pair", &EOPNOTSUPP, |qp| qp.comp_mask = 1),
         request("a function that isn't there", &EOPNOTSUPP, |qp| qp.rx_hash_function = 2),
         request("a short key", &EINVAL, |qp| qp.rx_key_len = 39),

@@ -7,12 +7,11 @@ use std::mem::offset_of;
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_SCATTER_CQE, MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC,
-    MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC, MLX5_RX_HASH_DST_IPV4, MLX5_RX_HASH_DST_IPV6,
-    MLX5_RX_HASH_DST_PORT_TCP, MLX5_RX_HASH_DST_PORT_UDP, MLX5_RX_HASH_FUNC_TOEPLITZ,
-    MLX5_RX_HASH_INNER, MLX5_RX_HASH_IPSEC_SPI, MLX5_RX_HASH_SRC_IPV4, MLX5_RX_HASH_SRC_IPV6,
-    MLX5_RX_HASH_SRC_PORT_TCP, MLX5_RX_HASH_SRC_PORT_UDP, mlx5_ib_create_qp_resp,
-    mlx5_ib_create_qp_rss, mlx5_ib_create_rwq_ind_tbl_resp,
+    MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC, MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC, MLX5_RX_HASH_DST_IPV4,
+    MLX5_RX_HASH_DST_IPV6, MLX5_RX_HASH_DST_PORT_TCP, MLX5_RX_HASH_DST_PORT_UDP,
+    MLX5_RX_HASH_FUNC_TOEPLITZ, MLX5_RX_HASH_INNER, MLX5_RX_HASH_IPSEC_SPI, MLX5_RX_HASH_SRC_IPV4,
+    MLX5_RX_HASH_SRC_IPV6, MLX5_RX_HASH_SRC_PORT_TCP, MLX5_RX_HASH_SRC_PORT_UDP,
+    mlx5_ib_create_qp_resp, mlx5_ib_create_qp_rss, mlx5_ib_create_rwq_ind_tbl_resp,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD,
@@ -24,8 +23,7 @@ use uverbs_kernel_abi::objects::{
     UVERBS_OBJECT_RWQ_IND_TBL,
 };
 use uverbs_kernel_abi::qp::{
-    IB_UVERBS_QP_CREATE_SQ_SIG_ALL, IB_UVERBS_QPT_RAW_PACKET, IB_UVERBS_QPT_RC, IB_UVERBS_QPT_UC,
-    IB_UVERBS_QPT_UD, ib_uverbs_qp_cap,
+    IB_UVERBS_QP_CREATE_SQ_SIG_ALL, IB_UVERBS_QPT_RAW_PACKET, ib_uverbs_qp_cap,
 };
 use uverbs_kernel_abi::wq::{
     IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE, ib_uverbs_ex_create_rwq_ind_table,
@@ -125,15 +123,9 @@ pub(crate) fn create_qp(call: &mut Call<'_>, kind: u8, table: u32) -> Result<(),
     };
     let flags = flags(call)?;
     check_flags(kind, flags & !IB_UVERBS_QP_CREATE_SQ_SIG_ALL)?;
-    // `check_qp_attr`: nothing is sent by it. Of another type it is the same, and a queue for sends
-    // may be named.
-    match kind {
-        IB_UVERBS_QPT_RAW_PACKET if send_cq.is_some() => return Err(Errno::EINVAL),
-        IB_UVERBS_QPT_RAW_PACKET | IB_UVERBS_QPT_RC | IB_UVERBS_QPT_UC | IB_UVERBS_QPT_UD => {}
-        _ => return Err(Errno::EINVAL),
-    }
-    if let Some(cq) = send_cq {
-        call.file.objects.cq(cq)?;
+    // `check_qp_attr`: nothing is sent by it.
+    if send_cq.is_some() || kind != IB_UVERBS_QPT_RAW_PACKET {
+        return Err(Errno::EINVAL);
     }
     if call.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN) {
         return Err(Errno::EOPNOTSUPP);
@@ -152,7 +144,7 @@ pub(crate) fn create_qp(call: &mut Call<'_>, kind: u8, table: u32) -> Result<(),
     };
     let tir = call.device.flows.number();
     call.device.hca.steering().set_tir(tir, context).map_err(flows::errno)?;
-    let held: Vec<_> = [pd, table].into_iter().chain(send_cq).collect();
+    let held = vec![pd, table];
     held.iter().for_each(|handle| call.file.objects.hold(*handle));
     let event_file = call.object(UVERBS_ATTR_CREATE_QP_EVENT_FD);
     let qp = Qp {
@@ -188,12 +180,8 @@ fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp_rss, Errno> {
         return Err(Errno::EINVAL);
     }
     let request: mlx5_ib_create_qp_rss = zero_extended(&bytes);
-    // Tunnels are no capability of this device. Scatter to CQE is a wish that is dropped without a
-    // word, though there is nothing to send.
-    let known = MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC
-        | MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC
-        | MLX5_QP_FLAG_SCATTER_CQE
-        | MLX5_QP_FLAG_ALLOW_SCATTER_CQE;
+    // Tunnels are no capability of this device, and there is nothing to put into entries.
+    let known = MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC | MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC;
     match request.flags & !known {
         0 => Ok(request),
         _ => Err(Errno::EINVAL),

@@ -108,8 +108,8 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `ENODEV` where no InfiniBand or RoCE port has the GID, and from the
-    /// software HCA's own connection manager; `EADDRINUSE`.
+    /// The kernel's refusal: `ENODEV` where no InfiniBand port has the GID, which RoCE ports are
+    /// not; `EADDRINUSE`.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind_ib(&self, addr: &IbAddr) -> Result<(), Error> {
         self.channel().ucma().bind(self.number(), &addr.to_kernel())

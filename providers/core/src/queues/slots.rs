@@ -56,9 +56,7 @@ pub struct Taken {
 }
 
 /// Where slots and frames lie: what posting and polling each keep at hand, so that neither reads
-/// the other's cache lines.
-///
-/// Valid while the table lives that it is [of](SlotTable::slots).
+/// the other's cache lines. Valid while the table lives that it is [of](SlotTable::slots).
 #[derive(Clone, Copy, Debug)]
 pub struct Slots {
     slots: *const UnsafeCell<Slot>,

@@ -145,9 +145,9 @@ impl Options {
 /// The part of it that `cargo xtask test` runs: the self-test, world C on every kernel, worlds B
 /// and E on one, since those take longer. Two guests at a time.
 ///
-/// Of worlds B and E one has two processors, the other has one. A guest's processor that waits for another
-/// one of it spins: four on two of the host's kept each other from running, and both guests took
-/// three times as long as one after the other.
+/// Of worlds B and E one has two processors, the other has one. A guest's processor that waits for
+/// another one of it spins: four on two of the host's kept each other from running, and both guests
+/// took three times as long as one after the other.
 pub(crate) fn add_usual(steps: &mut Steps) {
     let Some(kit) = ready(steps, ONE_KERNEL) else {
         return;

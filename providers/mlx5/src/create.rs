@@ -166,7 +166,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
     let by = init.allocator.as_ref();
     let ring = context.memory.alloc_by(by, QueueMemory::Srq, size.bytes())?;
     let memory = Arc::new(SrqMemory { ring, record: context.dbrecs.alloc_by(by)? });
-    let user_index = init.xrc.as_ref().map(|_| take_index(context, "create_srq")).transpose()?;
+    let user_index = init.xrc.as_ref().map(|_| context.indexes.take("create_srq")).transpose()?;
     let request = mlx5_ib_create_srq {
         buf_addr: memory.ring.addr(),
         db_addr: memory.record.addr(),
@@ -258,11 +258,6 @@ fn xrc_parts(
     Some(XrcParts { domain: Arc::clone(domain), cq: Arc::clone(cq), user: Arc::new(user) })
 }
 
-pub(crate) fn take_index(context: &Context, verb: &'static str) -> Result<UserIndex, Error> {
-    let (what, limit) = ("queue pairs and receive queues", 1 << 24);
-    context.indexes.take().ok_or(Error::Limit { verb, what, value: limit + 1, limit })
-}
-
 /// The driver's part of CREATE_QP. A target of dynamic connections has no rings; its access key
 /// stands where the header has the address of a raw packet queue (rdma-core `verbs.c:create_dct`).
 fn qp_request(
@@ -331,7 +326,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         Some(_) => RecvSize::default(),
         None => RecvSize::of_qp(&init.cap, &context.limits)?,
     };
-    let user_index = take_index(context, "create_qp")?;
+    let user_index = context.indexes.take("create_qp")?;
     let register = context.uars.register(init.doorbell)?;
     let memory = Arc::new(QpMemory::new(context, &send, &recv, register, init)?);
     let numbers = (user_index.value(), ece::trigger(context));

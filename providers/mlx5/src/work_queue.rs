@@ -29,7 +29,6 @@ use uverbs_kernel_abi::mlx5::{
 use uverbs_kernel_abi::wq::IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING;
 use zerocopy::IntoBytes;
 
-use crate::create::take_index;
 use crate::rq::RqParts;
 use crate::size::RecvSize;
 use crate::{Context, Mlx5, Rq};
@@ -51,7 +50,7 @@ pub(crate) fn create(context: &Context, init: &WqInit) -> Result<NewWq<Mlx5>, Er
     let size = RecvSize::of_wq(init.max_wr, init.max_sge, &context.limits)?;
     let ring = context.memory.alloc(size.bytes())?;
     let memory = Arc::new(WqMemory { ring, record: context.dbrecs.alloc()? });
-    let user_index = take_index(context, "create_wq")?;
+    let user_index = context.indexes.take("create_wq")?;
     let request = mlx5_ib_create_wq {
         buf_addr: memory.ring.addr(),
         db_addr: memory.record.addr(),

@@ -26,7 +26,6 @@ use uverbs_core::provider::{CqInit, NewQp, NewSrq, QpInit, SrqInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::srq::SrqShared;
-use uverbs_core::queues::user_index::UserIndex;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 use uverbs_kernel_abi::rxe::{mminfo, rxe_create_cq_resp, rxe_create_qp_resp, rxe_create_srq_resp};
 use uverbs_kernel_abi::wc::ib_uverbs_wc;
@@ -161,7 +160,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Rxe
     // As the kernel rounds: a ring has one slot more.
     let most = (init.max_wr + 1).next_power_of_two() - 1;
     Error::limit(CREATE_SRQ, "limit", init.limit, most)?;
-    let user_index = take_index(context, CREATE_SRQ)?;
+    let user_index = context.indexes.take(CREATE_SRQ)?;
     let attr = CreateSrq {
         pd: init.pd.handle(),
         user_handle: unique_id(),
@@ -203,11 +202,6 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Rxe
     Ok(NewSrq { core, srq })
 }
 
-fn take_index(context: &Context, verb: &'static str) -> Result<UserIndex, Error> {
-    let (what, limit) = ("queue pairs and shared receive queues", 1 << 24);
-    context.indexes.take().ok_or(Error::Limit { verb, what, value: limit + 1, limit })
-}
-
 /// rdma-core `rxe.c:rxe_create_qp`. There is no doorbell to choose.
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
     init.check_context(&context.core)?;
@@ -221,7 +215,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         (asked.max_recv_wr, asked.max_recv_sge) = (0, 0);
     }
     check(&asked, &context.limits)?;
-    let user_index = take_index(context, CREATE_QP)?;
+    let user_index = context.indexes.take(CREATE_QP)?;
     let attr = CreateQp {
         pd: init.pd.handle(),
         send_cq: init.send_cq.handle(),

@@ -26,7 +26,6 @@ use uverbs_core::provider::{CqInit, NewQp, NewSrq, QpInit, SrqInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::srq::SrqShared;
-use uverbs_core::queues::user_index::UserIndex;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 use uverbs_kernel_abi::siw::{
     SIW_INVAL_UOBJ_KEY, SIW_MAX_INLINE, siw_cq_ctrl, siw_uresp_create_cq, siw_uresp_create_qp,
@@ -135,7 +134,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Siw
     Error::limit(CREATE_SRQ, "max_wr", init.max_wr, device.max_srq_wr)?;
     Error::limit(CREATE_SRQ, "max_sge", init.max_sge, device.max_srq_sge)?;
     Error::limit(CREATE_SRQ, "limit", init.limit, init.max_wr)?;
-    let user_index = take_index(context, CREATE_SRQ)?;
+    let user_index = context.indexes.take(CREATE_SRQ)?;
     let attr = CreateSrq {
         pd: init.pd.handle(),
         user_handle: unique_id(),
@@ -177,11 +176,6 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Siw
     Ok(NewSrq { core, srq })
 }
 
-fn take_index(context: &Context, verb: &'static str) -> Result<UserIndex, Error> {
-    let (what, limit) = ("queue pairs and shared receive queues", 1 << 24);
-    context.indexes.take().ok_or(Error::Limit { verb, what, value: limit + 1, limit })
-}
-
 /// What the kernel may write of a queue pair.
 #[derive(Debug)]
 struct QpMemory {
@@ -215,7 +209,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Siw>, 
         return Err(Error::Unsupported { verb: CREATE_QP, what });
     }
     let cap = asked(context, init)?;
-    let user_index = take_index(context, CREATE_QP)?;
+    let user_index = context.indexes.take(CREATE_QP)?;
     let attr = CreateQp {
         pd: init.pd.handle(),
         send_cq: init.send_cq.handle(),

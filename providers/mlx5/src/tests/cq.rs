@@ -77,7 +77,7 @@ impl Cqe {
 /// receive `i` has `200 + i`.
 fn posted(indexes: &UserIndexes, units: u32) -> Arc<QpShared> {
     let shared = Arc::new(QpShared {
-        user_index: indexes.take().unwrap(),
+        user_index: indexes.take("create_qp").unwrap(),
         send: SlotTable::new(units),
         recv: SlotTable::new(units),
         srq: None,
@@ -497,7 +497,7 @@ fn a_detached_queue_pair_s_completions_are_dropped_and_the_others_stay_in_order(
             assert_eq!(ids(&mut side), [101, 104, 105]);
             // Its index is free again, and the entries that were moved over are not taken for new
             // ones later.
-            assert_eq!(indexes.take().unwrap().value(), a);
+            assert_eq!(indexes.take("create_qp").unwrap().value(), a);
             for at in 10..30u16 {
                 side.complete(Cqe::new(REQ, b).counter(at).0);
                 assert_eq!(ids(&mut side), [100 + u64::from(at)]);

@@ -91,7 +91,7 @@ thread_local! {
 
 pub(crate) fn shared(units: u32, entries: u32) -> Arc<QpShared> {
     Arc::new(QpShared {
-        user_index: INDEXES.with(UserIndexes::take).unwrap(),
+        user_index: INDEXES.with(|indexes| indexes.take("create_qp")).unwrap(),
         send: SlotTable::new(units),
         recv: SlotTable::new(entries),
         srq: None,
@@ -273,7 +273,7 @@ impl SharedSide {
     /// A queue pair that receives from it.
     pub(crate) fn user(&self) -> Arc<QpShared> {
         Arc::new(QpShared {
-            user_index: UserIndexes::default().take().unwrap(),
+            user_index: UserIndexes::default().take("create_qp").unwrap(),
             send: SlotTable::new(0),
             recv: SlotTable::none(),
             srq: Some(Arc::clone(&self.shared)),

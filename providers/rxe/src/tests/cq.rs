@@ -185,7 +185,7 @@ fn a_queue_pair_with_anothers_index_does_not_take_its_place() {
     let slab = rig.slab(64, 1);
     assert!(post(&mut rig, 1, true, &slab));
     rig.cq.settle();
-    let user_index = UserIndexes::default().take().unwrap();
+    let user_index = UserIndexes::default().take("create_qp").unwrap();
     let same = QpShared {
         user_index,
         send: SlotTable::new(8),

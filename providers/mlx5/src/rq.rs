@@ -13,7 +13,7 @@ use std::sync::Arc;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::{RecvOps, RqOps};
 use uverbs_core::queues::shared::QpShared;
-use uverbs_core::queues::slots::Slots;
+use uverbs_core::queues::slot::Slots;
 use uverbs_core::queues::work::{PostError, Sge};
 use uverbs_mlx5_prm::ctrl::DS_BYTES;
 use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
@@ -168,14 +168,9 @@ impl Rq {
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
-        let mut index = self.pi;
-        // Bounded by the ring: `own` marks slots that a post reserved.
-        while index != self.marked && index.wrapping_sub(self.pi) < self.entries {
-            // SAFETY: behind the published index, and what is written there passed the check for
-            // room: the slot is ours.
-            drop(unsafe { self.shared.recv.disown(index) });
-            index = index.wrapping_add(1);
-        }
+        // SAFETY: behind the published index, and what is written there passed the check for room:
+        // the slots are ours.
+        unsafe { self.shared.recv.disown(self.pi, self.marked) };
         self.marked = self.pi;
     }
 }

@@ -17,7 +17,7 @@ use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::layout::KeyLayout;
 use uverbs_core::queues::shared::QpShared;
-use uverbs_core::queues::slots::Slots;
+use uverbs_core::queues::slot::Slots;
 use uverbs_core::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Wr,
 };
@@ -356,14 +356,9 @@ impl Sq {
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
-        let mut index = self.pi;
-        // Bounded by the ring: `own` marks slots that a post reserved.
-        while index != self.marked && index.wrapping_sub(self.pi) < self.units {
-            // SAFETY: behind the published index, and what is written there passed the check for
-            // room: the slot is ours.
-            drop(unsafe { self.shared.send.disown(index) });
-            index = index.wrapping_add(1);
-        }
+        // SAFETY: behind the published index, and what is written there passed the check for room:
+        // the slots are ours.
+        unsafe { self.shared.send.disown(self.pi, self.marked) };
         self.marked = self.pi;
         self.umr_end = self.rung_umr_end;
     }

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::{RecvOps, RqOps};
 use uverbs_core::queues::shared::QpShared;
-use uverbs_core::queues::token::{Queue, Token};
+use uverbs_core::queues::token::{Queue, Token, is_before};
 use uverbs_core::queues::work::{PostError, Sge};
 
 use crate::kick::Kick;
 use crate::ring::Ring;
-use crate::sq::{is_before, limit};
+use crate::sq::limit;
 use crate::wqe;
 
 /// A tentative position in a receive queue.
@@ -126,14 +126,9 @@ impl Rq {
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
-        let mut index = self.pi;
-        // Bounded by the ring: `own` marks slots that a post reserved.
-        while index != self.marked && index.wrapping_sub(self.pi) <= self.ring.mask() {
-            // SAFETY: behind the published index, and what is written there passed the check for
-            // room: the slot is ours.
-            drop(unsafe { self.shared.recv.disown(index) });
-            index = index.wrapping_add(1);
-        }
+        // SAFETY: behind the published index, and what is written there passed the check for room:
+        // the slots are ours.
+        unsafe { self.shared.recv.disown(self.pi, self.marked) };
         self.marked = self.pi;
     }
 

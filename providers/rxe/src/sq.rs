@@ -12,11 +12,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_core::Errno;
+use uverbs_core::commands::kick::is_gone;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
-use uverbs_core::queues::token::{Queue, Token};
+use uverbs_core::queues::token::{Queue, Token, is_before};
 use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendOp, WINDOW_MAX, Wr};
 
 use uverbs_kernel_abi::rxe::{rxe_send_wqe, rxe_send_wr_ud};
@@ -106,17 +107,6 @@ pub(crate) fn limit(ring: &Ring, table: &SlotTable, pi: u32, max_wr: u32) -> u32
     let by_ring = ring.mask() - used;
     let by_table = max_wr.saturating_sub(pi.wrapping_sub(table.retired()));
     pi.wrapping_add(by_ring.min(by_table))
-}
-
-/// Whether `at` is before `limit`.
-#[inline(always)]
-pub(crate) fn is_before(at: u32, limit: u32) -> bool {
-    (at.wrapping_sub(limit) as i32) < 0
-}
-
-/// Whether an errno of a kick says that there is no device any more.
-fn is_gone(errno: Errno) -> bool {
-    matches!(errno, Errno::EIO | Errno::ENODEV)
 }
 
 impl Sq {
@@ -251,14 +241,9 @@ impl Sq {
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
-        let mut index = self.pi;
-        // Bounded by the ring: `own` marks slots that a post reserved.
-        while index != self.marked && index.wrapping_sub(self.pi) <= self.ring.mask() {
-            // SAFETY: behind the published index, and what is written there passed the check for
-            // room: the slot is ours.
-            drop(unsafe { self.shared.send.disown(index) });
-            index = index.wrapping_add(1);
-        }
+        // SAFETY: behind the published index, and what is written there passed the check for room:
+        // the slots are ours.
+        unsafe { self.shared.send.disown(self.pi, self.marked) };
         self.marked = self.pi;
     }
 

@@ -17,7 +17,7 @@ use uverbs_core::memory::registered::Held;
 use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{RecvOps, SrqOps};
 use uverbs_core::queues::srq::SrqShared;
-use uverbs_core::queues::token::{Queue, Token};
+use uverbs_core::queues::token::{Queue, Token, is_before};
 use uverbs_core::queues::work::{PostError, Sge};
 use uverbs_kernel_abi::rxe::{mminfo, rxe_modify_srq_cmd};
 use uverbs_kernel_abi::srq::{IB_SRQ_MAX_WR, ib_uverbs_modify_srq};
@@ -25,7 +25,6 @@ use zerocopy::IntoBytes;
 
 use crate::create::{Mapped, map};
 use crate::ring::Ring;
-use crate::sq::is_before;
 use crate::wqe::{self, RECV_HEAD, SGE};
 
 const MODIFY_SRQ: &str = "modify_srq";

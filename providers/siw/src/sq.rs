@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use uverbs_core::Errno;
 use uverbs_core::commands::Uverbs;
+use uverbs_core::commands::kick::is_gone;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::shared::QpShared;
-use uverbs_core::queues::token::{Queue, Token};
+use uverbs_core::queues::token::{Queue, Token, is_before};
 use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendFlags, SendOp, Wr};
 use uverbs_kernel_abi::siw::siw_sqe;
 
@@ -73,17 +74,6 @@ pub(crate) struct SqParts {
     /// The kernel's handle of the queue pair.
     pub(crate) handle: u32,
     pub(crate) memory: Arc<dyn Any + Send + Sync>,
-}
-
-/// Whether `at` is before `limit`.
-#[inline(always)]
-pub(crate) fn is_before(at: u32, limit: u32) -> bool {
-    (at.wrapping_sub(limit) as i32) < 0
-}
-
-/// Whether an errno of a doorbell says that there is no device any more.
-fn is_gone(errno: Errno) -> bool {
-    matches!(errno, Errno::EIO | Errno::ENODEV)
 }
 
 impl Sq {
@@ -179,14 +169,9 @@ impl Sq {
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
-        let mut index = self.pi;
-        // Bounded by the ring: `own` marks slots that a post reserved.
-        while index != self.marked && index.wrapping_sub(self.pi) <= self.ring.mask() {
-            // SAFETY: behind the published index, and what is written there passed the check for
-            // room: the slot is ours.
-            drop(unsafe { self.shared.send.disown(index) });
-            index = index.wrapping_add(1);
-        }
+        // SAFETY: behind the published index, and what is written there passed the check for room:
+        // the slots are ours.
+        unsafe { self.shared.send.disown(self.pi, self.marked) };
         self.marked = self.pi;
     }
 }

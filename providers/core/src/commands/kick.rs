@@ -40,6 +40,12 @@ impl Uverbs {
     }
 }
 
+/// Whether a doorbell's errno says that there is no device any more.
+#[must_use]
+pub fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::EIO | Errno::ENODEV)
+}
+
 /// Sends a command until it is heard, or was refused for good.
 ///
 /// # Errors

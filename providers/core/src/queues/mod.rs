@@ -4,6 +4,7 @@ pub mod completion;
 pub mod known;
 pub mod layout;
 pub mod shared;
+pub mod slot;
 pub mod slots;
 pub mod srq;
 pub mod token;

@@ -46,6 +46,13 @@ impl Token {
     }
 }
 
+/// Whether a free-running index is before another.
+#[inline(always)]
+#[must_use]
+pub fn is_before(at: u32, limit: u32) -> bool {
+    (at.wrapping_sub(limit) as i32) < 0
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

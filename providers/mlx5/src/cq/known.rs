@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use uverbs_core::objects::cq::Message;
 use uverbs_core::queues::shared::QpShared;
-use uverbs_core::queues::slots::Slots;
+use uverbs_core::queues::slot::Slots;
 
 use super::Cq;
 use super::scattered::WorkRings;

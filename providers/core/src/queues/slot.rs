@@ -1,0 +1,131 @@
+//! A work request's slot, and where the slots of a table lie.
+//!
+//! # Safety
+//!
+//! As in `slots.rs`: each method says whose a slot must be.
+#![allow(unsafe_code, reason = "two threads share slots that change hands through the device")]
+
+use std::cell::UnsafeCell;
+
+use crate::memory::registered::Held;
+use crate::order::prefetch::prefetch;
+#[cfg(doc)]
+use crate::queues::slots::SlotTable;
+
+/// One work request: whose it is and where it ends. Sixteen bytes, four to a cache line: its buffer
+/// is in a list of its own, which queues that own none never touch.
+pub(super) struct Slot {
+    pub(super) wr_id: u64,
+    /// The producer index after this work request, in ring units.
+    pub(super) end: u32,
+    /// The posting side's own: how many work requests were posted up to the one that ends with this
+    /// unit.
+    pub(super) posted: u32,
+}
+
+const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Option<Held>>() == 16);
+
+/// Where slots and frames lie: what posting and polling each keep at hand, so that neither reads
+/// the other's cache lines. Valid while the table lives that it is [of](SlotTable::slots).
+#[derive(Clone, Copy, Debug)]
+pub struct Slots {
+    pub(super) slots: *const UnsafeCell<Slot>,
+    pub(super) frames: *const UnsafeCell<Option<Held>>,
+    pub(super) mask: u32,
+}
+
+impl Slots {
+    /// Slots less one.
+    #[inline(always)]
+    #[must_use]
+    pub fn mask(self) -> u32 {
+        self.mask
+    }
+
+    #[inline(always)]
+    pub(super) fn slot(self, index: u32) -> *mut Slot {
+        UnsafeCell::raw_get(self.slots.wrapping_add((index & self.mask) as usize))
+    }
+
+    /// Where the buffer of the slot at `index` is kept.
+    #[inline(always)]
+    pub(super) fn frame(self, index: u32) -> *mut Option<Held> {
+        UnsafeCell::raw_get(self.frames.wrapping_add((index & self.mask) as usize))
+    }
+
+    /// Brings the slot at `index` into the cache. A hint, for either side, a while before.
+    #[inline(always)]
+    pub fn prefetch(self, index: u32) {
+        prefetch(self.slot(index));
+    }
+
+    /// Notes a work request that starts at ring unit `index` and ends before `end`. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// The table lives. The slot is the posting side's: free, or tentatively written and not
+    /// published. The caller is the only poster.
+    #[inline(always)]
+    pub unsafe fn put(self, index: u32, wr_id: u64, end: u32) {
+        // SAFETY: a slot of the table, by the mask. It is ours, says the caller; nobody else looks
+        // at it.
+        let slot = unsafe { &mut *self.slot(index) };
+        slot.wr_id = wr_id;
+        slot.end = end;
+    }
+
+    /// The same, and notes how many work requests were posted in all, for [`SlotTable::counted`].
+    /// Posting side.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](Self::put), of all slots from `index` to `end`.
+    #[inline(always)]
+    pub unsafe fn put_counted(self, index: u32, wr_id: u64, end: u32, posted: u32) {
+        let last = end.wrapping_sub(1);
+        if last == index {
+            // SAFETY: as in `put`.
+            let slot = unsafe { &mut *self.slot(index) };
+            *slot = Slot { wr_id, end, posted };
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.put(index, wr_id, end) };
+        // SAFETY: the slot is ours, says the caller, and the polling side never looks at this
+        // field.
+        unsafe { (*self.slot(last)).posted = posted };
+    }
+
+    /// The place in the table of the slot at `index`.
+    #[inline(always)]
+    #[must_use]
+    pub fn place(self, index: u32) -> u32 {
+        index & self.mask
+    }
+
+    /// As [`own`](Self::own), by [place](Self::place).
+    ///
+    /// # Safety
+    ///
+    /// As for `own`, and it is a place of this table.
+    #[inline(always)]
+    pub unsafe fn own_at(self, place: u32, held: Held) {
+        let at = UnsafeCell::raw_get(self.frames.wrapping_add(place as usize));
+        // SAFETY: a place in the table, and ours, says the caller; nobody else looks at it.
+        unsafe { at.write(Some(held)) };
+    }
+
+    /// Puts the buffer into a slot that was just written by [`put`](Self::put). Posting side, which
+    /// has called [`SlotTable::will_own`] before.
+    ///
+    /// # Safety
+    ///
+    /// As for `put`, the slot holds nothing, and before what is [lent](Held::is_lent)
+    /// [`SlotTable::will_lend`] was called.
+    #[inline(always)]
+    pub unsafe fn own(self, index: u32, held: Held) {
+        // SAFETY: a place in the table, by the mask, and ours, says the caller; nobody else looks
+        // at it.
+        unsafe { self.frame(index).write(Some(held)) };
+    }
+}

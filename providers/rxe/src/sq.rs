@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uverbs_core::Errno;
 use uverbs_core::commands::kick::is_gone;
 use uverbs_core::memory::registered::Held;
-use uverbs_core::provider::SendOps;
+use uverbs_core::provider::{PostsWhole, SendOps};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::token::{Queue, Token, is_before};
@@ -385,6 +385,9 @@ impl Drop for Sq {
         *self.attic.lock().unwrap_or_else(PoisonError::into_inner) = handles;
     }
 }
+
+// SAFETY: as for `SendOps`.
+unsafe impl PostsWhole for Sq {}
 
 impl fmt::Debug for Sq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

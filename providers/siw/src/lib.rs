@@ -9,7 +9,6 @@
 //! | `wqe`, `sq`, `rq`, `srq` | a work request as the kernel reads it, and the queues of them |
 //! | `wc`, `cq` | a completion, and the queue of them |
 //! | `ah` | address handles, of which there are none |
-//! | `pieces` | work requests that are made piece by piece |
 //!
 //! Layouts are the kernel's `siw-abi.h`; what the kernel does with them is said by its
 //! `drivers/infiniband/sw/siw`, and the calls are those of rdma-core's `providers/siw`.
@@ -45,7 +44,6 @@ mod ah;
 mod context;
 mod cq;
 mod create;
-mod pieces;
 mod ring;
 mod rq;
 mod sq;
@@ -65,7 +63,6 @@ use uverbs_core::provider::Provider;
 pub use ah::Ah;
 pub use context::Context;
 pub use cq::Cq;
-pub use pieces::Begun;
 pub use rq::{RecvCursor, Rq};
 pub use sq::{SendCursor, Sq};
 pub use srq::{Srq, SrqCursor};

@@ -15,7 +15,7 @@ use uverbs_core::Errno;
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::kick::is_gone;
 use uverbs_core::memory::registered::Held;
-use uverbs_core::provider::SendOps;
+use uverbs_core::provider::{PostsWhole, SendOps};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::token::{Queue, Token, is_before};
 use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendFlags, SendOp, Wr};
@@ -287,6 +287,9 @@ unsafe impl SendOps for Sq {
         (self.limit, self.marked, self.enabled, self.refused) = (self.pi, self.pi, false, None);
     }
 }
+
+// SAFETY: as for `SendOps`.
+unsafe impl PostsWhole for Sq {}
 
 impl fmt::Debug for Sq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

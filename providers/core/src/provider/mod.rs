@@ -33,7 +33,7 @@ use crate::queues::work::{
 pub use arm::{Armer, Notify};
 pub use context::{ContextOps, NewQp, NewSrq, NewWq};
 pub use init::{CqInit, CqeSize, QpInit, SrqInit, WqInit};
-pub use pieces::PieceOps;
+pub use pieces::{PieceOps, PostsWhole, Waiting};
 pub use view::{Decoded, PacketInfo, Polled, View};
 
 /// A family of devices with one hardware interface.

@@ -56,3 +56,45 @@ pub unsafe trait PieceOps: SendOps {
         data: Data<'_>,
     ) -> Result<u32, PostError>;
 }
+
+/// A send queue that writes a work request when all of it is known, and so has [`PieceOps`].
+///
+/// # Safety
+///
+/// As for [`SendOps`].
+pub unsafe trait PostsWhole: SendOps {}
+
+/// A work request of such a queue that waits for what it carries.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    wr: Wr,
+    op: SendOp,
+}
+
+// SAFETY: both calls together are one post.
+unsafe impl<Q: PostsWhole> PieceOps for Q {
+    type Begun = Waiting;
+
+    #[inline]
+    unsafe fn open(
+        &mut self,
+        _: &mut Self::Cursor,
+        wr: Wr,
+        op: SendOp,
+        begun: &mut Option<Waiting>,
+    ) -> Result<(), PostError> {
+        *begun = Some(Waiting { wr, op });
+        Ok(())
+    }
+
+    #[inline]
+    unsafe fn close(
+        &mut self,
+        at: &mut Self::Cursor,
+        begun: &Waiting,
+        data: Data<'_>,
+    ) -> Result<u32, PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(at, begun.wr, begun.op, data) }
+    }
+}

@@ -213,6 +213,18 @@ impl Shared {
         }
     }
 
+    /// Whether clients' stores are held up.
+    fn is_protected(&self) -> bool {
+        self.protected.load(Ordering::Relaxed)
+    }
+
+    /// [`release`](Self::release) for a caller without the lock, which it takes only if it has to.
+    fn let_stores_pass(&self) {
+        if self.is_protected() {
+            self.release(&mut self.lock());
+        }
+    }
+
     fn give_way(&self) {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return;
@@ -288,7 +300,7 @@ struct Release(Weak<Shared>);
 impl Drop for Release {
     fn drop(&mut self) {
         if let Some(shared) = self.0.upgrade() {
-            shared.release(&mut shared.lock());
+            shared.let_stores_pass();
         }
     }
 }
@@ -302,29 +314,24 @@ impl Thread {
         let _ = nix::sys::prctl::set_timerslack(SLACK_NS);
         let mut idle_since = Instant::now();
         let mut look = FIRST_LOOK;
-        let mut protected = false;
         let mut busy_processor = false;
         let mut store_waits = false;
         let may_sleep_early = self.guard.is_some() && self.idle.awake != Duration::MAX;
         let mut helpers = Helpers::default();
         while let Some(shared) = self.device.upgrade() {
             if let Some(nap) = helpers.nap(shared.helped()) {
-                // A slice of theirs between lying down and protecting: the sleep ended at once.
-                if protected {
-                    shared.release(&mut shared.lock());
-                }
+                // A helper's slice may have ended the sleep right after pages were protected.
+                shared.let_stores_pass();
                 // Not held while asleep, so that the last handle's drop ends this loop.
                 drop(shared);
-                (protected, store_waits, idle_since) = (false, false, Instant::now());
+                (store_waits, idle_since) = (false, Instant::now());
                 thread::sleep(nap);
                 continue;
             }
             // While pages are protected not more than a slice at a time: a client may stand still.
-            let worked = if protected { shared.step() } else { shared.burst() };
+            let worked = if shared.is_protected() { shared.step() } else { shared.burst() };
             if worked {
-                if std::mem::take(&mut protected) {
-                    shared.release(&mut shared.lock());
-                }
+                shared.let_stores_pass();
                 idle_since = Instant::now();
                 look = FIRST_LOOK;
                 store_waits = false;
@@ -339,8 +346,8 @@ impl Thread {
                 thread::yield_now();
                 continue;
             }
-            if protected || tired {
-                (protected, store_waits) = self.sleep(shared, look);
+            if shared.is_protected() || tired {
+                store_waits = self.sleep(shared, look);
                 if store_waits {
                     idle_since = Instant::now();
                 }
@@ -362,9 +369,8 @@ impl Thread {
     }
 
     /// Sleeps, if there is nothing to do; for `look` at most if something may come that wakes
-    /// nobody. Gives whether pages are protected now, and whether a client is about to make the
-    /// store that woke it.
-    fn sleep(&self, shared: Arc<Shared>, look: Duration) -> (bool, bool) {
+    /// nobody. Gives whether a client is about to make the store that woke it.
+    fn sleep(&self, shared: Arc<Shared>, look: Duration) -> bool {
         self.sleeper.lie_down();
         let mut kernel = shared.lock();
         let protect = self.guard.is_some() && !kernel.device.gone;
@@ -374,7 +380,7 @@ impl Thread {
         if shared.slice(&mut kernel, true) {
             self.sleeper.get_up();
             shared.release(&mut kernel);
-            return (false, false);
+            return false;
         }
         let gone = kernel.device.gone;
         let blind = !gone && (!guarded || !self.wire_wakes || kernel.needs_looks());
@@ -388,12 +394,12 @@ impl Thread {
         // What arrives for a device that is gone is not read.
         let wire = self.wire.as_ref().filter(|_| !gone).map(AsFd::as_fd);
         if !self.sleeper.wait(guard, wire, limit) {
-            return (protect, false);
+            return false;
         }
         // A client's store waits: before anything else.
         if let Some(shared) = self.device.upgrade() {
-            shared.release(&mut shared.lock());
+            shared.let_stores_pass();
         }
-        (false, true)
+        true
     }
 }

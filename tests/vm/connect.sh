@@ -1,4 +1,5 @@
-# A server and its client: SERVER ARGUMENTS... -- CLIENT ARGUMENTS...
+# A server and its client: SERVER ARGUMENTS... -- CLIENT ARGUMENTS... What CLIENT_IN says stands
+# before the client, such as another network namespace.
 set -e
 . /vm/ready.sh
 server=
@@ -10,5 +11,5 @@ shift
 $server &
 trap 'kill $! 2> /dev/null || :' EXIT
 wait_for "a server" is_served
-"$@"
+$CLIENT_IN "$@"
 wait $!

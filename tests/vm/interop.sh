@@ -34,21 +34,7 @@ if [ "$1" = loss ]; then
     export UVERBS_TEST_LOSS=1
 fi
 export UVERBS_TEST_DEVICE=rxe2 UVERBS_TEST_FAR="far 10.1.0.2 fd00:1::2"
-server=
-for word in "$@"; do
-    [ "$word" != -- ] || server=yes
-done
-if [ -z "$server" ]; then
-    "$@"
-    exit
-fi
-server=
-while [ "$1" != -- ]; do
-    server="$server $1"
-    shift
-done
-shift
-$server &
-wait_for "a server" is_served
-$far "$@"
-wait $!
+case " $* " in
+    *" -- "*) CLIENT_IN=$far sh /vm/connect.sh "$@" ;;
+    *) "$@" ;;
+esac

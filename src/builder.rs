@@ -172,9 +172,9 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     /// line. Up to 64 bytes where the completion queue's entries [have
     /// 128](crate::CompletionQueueBuilder::entry_size).
     ///
-    /// What arrives is in its buffer when its completion was polled. Before, neither peers, nor later
-    /// work requests (a fenced one, too), nor other threads find it there; and it is lost if the
-    /// queue pair is reset or destroyed first.
+    /// What arrives is in its buffer when its completion was polled. Before, neither peers, nor
+    /// later work requests (a fenced one, too), nor other threads find it there; and it is lost if
+    /// the queue pair is reset or destroyed first.
     ///
     /// A wish: other devices than a ConnectX, other transports than RC and UC, and queue pairs with
     /// [shared receives](Self::shared_receives) go without. Raw posts then name memory of the

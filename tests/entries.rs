@@ -1,4 +1,5 @@
-//! Completion queue entries of special kinds: those that bring a message along, and compressed ones.
+//! Completion queue entries of special kinds: those that bring a message along, and compressed
+//! ones.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
 mod common;

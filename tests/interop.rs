@@ -1,4 +1,5 @@
-//! The software HCA's UDP wire, and Linux's soft-RoCE at its other end, which decides what is right.
+//! The software HCA's UDP wire, and Linux's soft-RoCE at its other end, which decides what is
+//! right.
 //!
 //! soft-RoCE takes its port for all addresses of a network namespace, so the software HCA's sockets
 //! are in another one: `UVERBS_TEST_FAR` has the namespace's name and the device's addresses in it.

@@ -237,8 +237,8 @@ fn datagram(carrier: Carrier) {
     assert_eq!((&header[12..16], &header[16..]), (&from[12..], &to[12..]));
 }
 
-/// A packet as it is on the wire between these ports: BTH, immediate data or not, payload, ICRC (IBTA
-/// 9.2, annex A17.3). The sum is taken bit by bit, by nothing that the device has.
+/// A packet as it is on the wire between these ports: BTH, immediate data or not, payload, ICRC
+/// (IBTA 9.2, annex A17.3). The sum is taken bit by bit, by nothing that the device has.
 fn forged(from: SocketAddrV4, to: SocketAddrV4, opcode: u8, qpn: u32, psn: u32) -> Vec<u8> {
     let mut packet = vec![opcode, 0, 0xff, 0xff, 0];
     packet.extend(&qpn.to_be_bytes()[1..]);

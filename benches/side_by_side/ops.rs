@@ -64,8 +64,8 @@ pub(crate) trait Op {
         area: &Area,
     ) -> Result<(), PostError>;
 
-    /// Raw, of a piece of memory that only the caller knows, as a safe call's frame is; of none where
-    /// the operation takes none.
+    /// Raw, of a piece of memory that only the caller knows, as a safe call's frame is; of none
+    /// where the operation takes none.
     #[inline(always)]
     fn piece<P: Provider>(
         batch: &mut Batch<'_, P>,

@@ -1,4 +1,5 @@
-//! A software HCA in each process, or a device of the machine for both: SENDs for small messages, RDMA WRITEs for large ones.
+//! A software HCA in each process, or a device of the machine for both: SENDs for small messages,
+//! RDMA WRITEs for large ones.
 
 use std::time::{Duration, Instant};
 

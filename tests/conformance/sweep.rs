@@ -355,8 +355,8 @@ pub(crate) fn spoilings(kind: Kind, len: u16) -> Vec<Spoiling> {
     all
 }
 
-/// The file of the call's last case, if the command was refused: nothing has become of it, and so it
-/// serves the next one. To open a device of Linux's mlx5_ib takes some twenty of its commands.
+/// The open file of the previous case. A refused command changes nothing, so the next case of the
+/// call uses the file again: opening a device of Linux's mlx5_ib takes some twenty of its commands.
 type Spare = Rc<Cell<Option<Rig>>>;
 
 impl Call {

@@ -1,5 +1,5 @@
-# World S: siw0 and siw1 at the two ends of a veth pair, in one network namespace. (In busybox's shell
-# its own applets come before /usr/bin: hence the paths.)
+# World S: siw0 and siw1 at the two ends of a veth pair, in one network namespace. (In busybox's
+# shell its own applets come before /usr/bin: hence the paths.)
 set -e
 echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad
 /usr/bin/ip link set lo up

@@ -106,11 +106,11 @@ fn timed(name: String, run: impl FnOnce() -> Outcome) -> (String, Duration, Outc
     (name, started.elapsed(), outcome)
 }
 
-/// Whether what is built is built once, and not changed soon.
+/// Set where everything is built once, from nothing.
 static ONCE: AtomicBool = AtomicBool::new(false);
 
-/// Has cargo prepare for no next build: without what that would need, the compiler takes a quarter
-/// less time.
+/// Turns incremental compilation off for all cargo commands: a build from nothing then takes a
+/// quarter less processor time.
 pub(crate) fn build_once() {
     ONCE.store(true, Ordering::Relaxed);
 }

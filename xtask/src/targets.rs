@@ -1,8 +1,8 @@
-//! Targets of cargo's that a folder has.
+//! Cargo's targets by name, built as part of the workspace.
 //!
-//! A single package is built with the features that it asks for, and the workspace with all that
-//! any member asks for: the dependencies of `--package A --test b` would be compiled once more. So
-//! chores name the targets and say `--workspace`.
+//! Cargo builds a dependency with the features that all selected packages ask for. With `--package
+//! A` these are other ones than with `--workspace`, and the dependency is compiled once more. So
+//! chores select the workspace and name the targets.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

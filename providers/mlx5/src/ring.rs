@@ -19,8 +19,8 @@ impl Ring {
         self.start.wrapping_add((index & self.mask) as usize * MLX5_SEND_WQE_BB)
     }
 
-    /// Whether `units` WQEBBs from `index`, one at least, go over the end. One never does, which the
-    /// compiler sees.
+    /// Whether `units` WQEBBs from `index`, one at least, go over the end. One never does, which
+    /// the compiler sees.
     #[inline(always)]
     pub(crate) fn wraps(self, index: u32, units: u32) -> bool {
         (index & self.mask) + units.wrapping_sub(1) > self.mask

@@ -232,7 +232,8 @@ unsafe impl SendOps for Sq {
     unsafe fn own(&mut self, _: &SendCursor, slot: u32, held: Held) {
         self.marked = slot.wrapping_add(1);
         // SAFETY: the slot of an element just written, says the caller: ours, and `begin` left no
-        // buffer in it.
+        // buffer in it. The table isn't told that it owns or lends, for nobody passes over its
+        // slots: each is taken by its own completion (`Known::take_send`).
         unsafe { self.shared.send.slots().own(slot, held) };
     }
 

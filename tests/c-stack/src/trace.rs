@@ -2,8 +2,8 @@
 //! kernel's place.
 //!
 //! What the software HCA does to answer a call (system calls, memory, time) is none of the
-//! client's. Who counts the client's (`tests/control_path`, `c/heap.c`) learns here which is which: a
-//! tracer by marks, the rest by asking.
+//! client's. Who counts the client's (`tests/control_path`, `c/heap.c`) learns here which is which:
+//! a tracer by marks, the rest by asking.
 //!
 //! A mark is a `write` to a descriptor that can't be, [`MARK`]: `>` when a call comes in, `= name`
 //! to say which, `<` when it is answered. The kernel refuses it, and a tracer sees it pass. Meant

@@ -145,9 +145,9 @@ impl Options {
 /// The part of it that `cargo xtask test` runs: the self-test, world C on every kernel, worlds B
 /// and E on one, since those take longer. Two guests at a time.
 ///
-/// Of worlds B and E one has two processors, the other has one. A guest's processor that waits for
-/// another one of it spins: four on two of the host's kept each other from running, and both guests
-/// took three times as long as one after the other.
+/// World B has two processors, world E one. A virtual processor spins while it waits for another of
+/// its guest. Four of them on the host's two kept each other from running, and both guests took
+/// three times as long as one after the other.
 pub(crate) fn add_usual(steps: &mut Steps) {
     let Some(kit) = ready(steps, ONE_KERNEL) else {
         return;
@@ -171,8 +171,8 @@ pub(crate) fn add_usual(steps: &mut Steps) {
         (step_name(world, kernel), Box::new(move || run::world(kit, kernel, world, &options).0))
     };
     let mut jobs: Vec<Named<'_>> = vec![job(World::B, ONE_KERNEL, 2), job(World::E, ONE_KERNEL, 1)];
-    // From 6.5 on soft-RoCE works in threads. On one processor a client that got its message is gone
-    // before the server heard so.
+    // Since 6.5 soft-RoCE acknowledges in a thread. On one processor a client could get its message
+    // and end before that, and the server waited for an acknowledgement.
     jobs.extend(USUAL.map(|kernel| job(World::C, kernel, if kernel == USUAL[0] { 1 } else { 2 })));
     let self_test = move || self_test::run(kit, ONE_KERNEL);
     jobs.push((self_test_name(ONE_KERNEL), Box::new(self_test)));

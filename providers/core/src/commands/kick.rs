@@ -1,5 +1,5 @@
-//! The doorbell where it is a system call: by a `POST_SEND` that has no work requests in it the
-//! kernel looks at a send queue's ring (kernel `rxe_verbs.c:rxe_post_send`,
+//! The doorbell of rxe and siw, which is a system call: a `POST_SEND` without work requests makes
+//! the kernel look at a send queue's ring (kernel `rxe_verbs.c:rxe_post_send`,
 //! `siw_verbs.c:siw_post_send`; rdma-core `rxe.c:post_send_db`, `siw.c:siw_db`).
 //!
 //! # Safety

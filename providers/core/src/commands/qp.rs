@@ -155,7 +155,7 @@ impl Uverbs {
         attr: &ib_uverbs_modify_qp,
         uhw_out: &mut [u8],
     ) -> Result<(), Error> {
-        self.check_reset(attr)?;
+        self.check_state(attr)?;
         let request = attr.as_bytes();
         let command = IB_USER_VERBS_CMD_MODIFY_QP;
         // SAFETY: the request holds numbers, no address.
@@ -195,7 +195,7 @@ impl Uverbs {
         uhw_in: &[u8],
         uhw_out: &mut [u8],
     ) -> Result<(), Error> {
-        self.check_reset(&attr.base)?;
+        self.check_state(&attr.base)?;
         let request = attr.as_bytes();
         let mut answer = ib_uverbs_ex_modify_qp_resp::new_zeroed();
         let out = answer.as_mut_bytes();
@@ -206,12 +206,12 @@ impl Uverbs {
         done.map_err(|refused| self.explain_modify(refused, &attr.base))
     }
 
-    /// Refuses a reset that the driver says it did, and didn't: siw's queue pair goes on with what
-    /// it has (kernel `siw_qp.c:siw_qp_nextstate_from_rts`), whose buffers would be taken back.
-    fn check_reset(&self, attr: &ib_uverbs_modify_qp) -> Result<(), Error> {
-        let goes = attr.attr_mask & IB_QP_STATE != 0 && self.driver_id() == RDMA_DRIVER_SIW;
-        // SQD would close the connection, and the kernel says that all is well.
-        if goes && [IB_QPS_RESET, IB_QPS_SQD].contains(&attr.qp_state) {
+    /// Refuses states that siw's driver says it took, and didn't (kernel
+    /// `siw_qp.c:siw_qp_nextstate_from_rts`). At RESET the queue pair goes on with what it has,
+    /// whose buffers would be taken back; at SQD the connection is closed.
+    fn check_state(&self, attr: &ib_uverbs_modify_qp) -> Result<(), Error> {
+        let changes = attr.attr_mask & IB_QP_STATE != 0 && self.driver_id() == RDMA_DRIVER_SIW;
+        if changes && [IB_QPS_RESET, IB_QPS_SQD].contains(&attr.qp_state) {
             let what = "a reset, or a drained send queue, with the siw driver,".to_owned();
             return Err(Error::Unsupported { verb: "modify_qp", what });
         }

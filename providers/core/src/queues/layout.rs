@@ -1,4 +1,4 @@
-//! What a key that is made of parts of other keys names: a work request says it.
+//! The layout of an indirect key: the parts of other keys that a work request gives it.
 
 use crate::attr::AccessFlags;
 use crate::queues::work::Sge;

@@ -1,5 +1,5 @@
-//! What stands in a work request where its device is a piece of the kernel (rxe, siw): not the
-//! program's number, but which slot of which queue it is.
+//! The number that work requests of rxe and siw carry: which slot of which queue it is, in place of
+//! the program's own number.
 //!
 //! The kernel hands the number through untouched. Of a failed completion rxe says nothing else than
 //! queue pair and status: not even whether it is of a send (kernel `rxe_comp.c:make_send_cqe`,

@@ -264,8 +264,8 @@ pub enum Data<'a> {
 pub enum PostError {
     /// No room: poll completions first, and signal now and then.
     Full,
-    /// The queue pair isn't in a state for this: sends need RTS, receives INIT or later. On siw also
-    /// when it failed: its kernel flushes nothing that is posted later.
+    /// The queue pair isn't in a state for this: sends need RTS, receives INIT or later. On siw
+    /// also when it failed: its kernel flushes nothing that is posted later.
     State,
     /// The queue pair receives from a shared receive queue: post there.
     SharedReceives,

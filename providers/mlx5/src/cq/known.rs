@@ -1,8 +1,8 @@
 //! The queue pairs that complete to a queue.
 //!
-//! Those whose completions take special care are in a table of their own: polling finds them in the
-//! other one no more than those it doesn't know, and goes on out of line. So they cost the others
-//! nothing.
+//! Queue pairs whose completions need more work (compressed entries, scatter to CQE) are in a table
+//! of their own. Polling looks there out of line, after the first table had nothing, so that they
+//! cost the others nothing.
 //!
 //! # Safety
 //!

@@ -27,7 +27,8 @@ const FROM_COMPLETION: u64 = 1;
 /// `cqe_sz` of entries of 128 bytes that are written whole (Linux `include/linux/mlx5/cq.h`,
 /// `CQE_STRIDE_128_PAD`).
 const CQE_128_PADDED: u64 = 2;
-/// `mini_cqe_res_format` (Linux `include/linux/mlx5/device.h`, `MLX5_CQE_FORMAT_HASH` and its like).
+/// `mini_cqe_res_format` (Linux `include/linux/mlx5/device.h`, `MLX5_CQE_FORMAT_HASH` and its
+/// like).
 const HASH: u64 = 0;
 const CHECKSUM: u64 = 1;
 /// Log2 of more entries than any device has; keeps sizes far from overflow.

@@ -1,5 +1,5 @@
-//! The control path from Rust, for a tracer (`tests/control_path`): what it does between two phase marks
-//! is counted. The twin of `c/control.c`, with the same calls in the same order.
+//! The control path from Rust, for a tracer (`tests/control_path`): what it does between two phase
+//! marks is counted. The twin of `c/control.c`, with the same calls in the same order.
 //!
 //! `control-path calls N`: one of each object, then N further ones, and all taken down.
 //! `control-path times N`: the same without marks, and in the end how many nanoseconds each phase

@@ -190,8 +190,8 @@ fn not_ready(qp: &mut Qp, common: &mut Common, timer: u8) {
 /// A NAK for the request at `oldest`.
 fn refused(qp: &mut Qp, common: &mut Common, code: NakCode) {
     let syndrome = match code {
-        // soft-RoCE refuses each packet behind one that it wasn't ready for. It says nothing new: all
-        // of them are sent again, when the peer's time is over.
+        // soft-RoCE refuses each packet behind one that it wasn't ready for. It says nothing new:
+        // all of them are sent again, when the peer's time is over.
         NakCode::PSN_SEQUENCE if qp.requester.rnr_timer.is_some() => return,
         NakCode::PSN_SEQUENCE => {
             // The peer says it once for each gap, so progress just made starts a new count.

@@ -1,5 +1,5 @@
-//! What has to hold of congestion: who asked for notifications, and nobody else, is told, and nobody
-//! stays slow.
+//! What has to hold of congestion: who asked for notifications, and nobody else, is told, and
+//! nobody stays slow.
 
 use std::time::Duration;
 

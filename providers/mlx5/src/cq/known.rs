@@ -27,19 +27,19 @@ pub(super) struct Known {
     pub(super) sends: Slots,
 }
 
-/// A queue pair that takes special care.
+/// A queue pair of the second table.
 struct Care {
     shared: Arc<QpShared>,
     /// Where its work requests are, which `shared` keeps; null if nobody asks.
     rings: *const WorkRings,
 }
 
-/// What takes special care of a queue.
+/// The second table: queue pairs whose completions need more work.
 #[derive(Default)]
 pub(super) struct Special {
-    /// All of its queue pairs do: the device may compress entries.
+    /// All queue pairs of the completion queue are here: the device may compress entries.
     pub(super) all: bool,
-    /// Those that do, by user index.
+    /// By user index.
     table: Vec<Option<Care>>,
 }
 
@@ -87,8 +87,8 @@ impl Cq {
         plain.map(|known| &known.shared).or_else(|| self.special.as_ref()?.find(uidx))
     }
 
-    /// Makes the queue pair that an entry names the last one, if it takes special care; false when
-    /// there is none. The next entry is looked up anew, whatever it names.
+    /// Makes the queue pair that an entry names the last one, if it is in the second table; else
+    /// false. The next entry is looked up anew, whatever it names.
     pub(super) fn know_special(&mut self, entry: Entry) -> bool {
         let found = self.special.as_ref().and_then(|special| special.find(entry.uidx()));
         let Some(shared) = found else { return false };

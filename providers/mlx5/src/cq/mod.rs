@@ -99,7 +99,7 @@ pub struct Cq {
     arm: *mut u64,
     /// What another size takes; none in tests of a ring alone.
     resizing: Option<Box<Resizing>>,
-    /// What takes special care, if anything does.
+    /// The table of queue pairs whose completions need more work, if there are any.
     special: Option<Box<Special>>,
 }
 

@@ -11,8 +11,10 @@ use crate::wire::{Address, Frame, Wire, WireFull};
 const FRAMES_PER_RESET: usize = 1 << 16;
 /// Frames that wait, each for another destination; while there are so many nothing is sent.
 const MOST_HELD: usize = 64;
-/// How long a frame waits for room.
-pub(crate) const WATCHDOG: Duration = Duration::from_millis(10);
+/// How long a frame waits for room, as a switch's PFC watchdog waits by default
+/// (Juniper's and SONiC's: 200 ms). A receiver's thread that waits for a busy processor takes tens
+/// of milliseconds, and what an unreliable queue pair sends to it is to wait, not to be lost.
+pub(crate) const WATCHDOG: Duration = Duration::from_millis(200);
 /// Bytes of local and global route header (IBTA 7.7, 8.3).
 const LRH: u64 = 8;
 const GRH: u64 = 40;
